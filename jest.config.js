@@ -1,0 +1,16 @@
+/** Jest over TypeScript as native ES modules; @swc/jest only strips types (TypeScript 7 has no compiler API to call). */
+export default {
+  testEnvironment: "node",
+  extensionsToTreatAsEsm: [".ts"],
+  transform: {
+    "^.+\\.ts$": [
+      "@swc/jest",
+      { jsc: { target: "es2022", parser: { syntax: "typescript" } }, module: { type: "es6" } },
+    ],
+  },
+  testMatch: ["<rootDir>/test/**/*.test.ts"],
+  modulePathIgnorePatterns: ["<rootDir>/dist/", "<rootDir>/.svc/"],
+  globalSetup: "<rootDir>/test/support/globalSetup.ts",
+  globalTeardown: "<rootDir>/test/support/globalTeardown.ts",
+  testTimeout: 30000,
+};

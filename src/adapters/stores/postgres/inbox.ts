@@ -1,0 +1,122 @@
+import { StoreError } from "../../../model/errors.ts";
+import type { InsertOutcome } from "../../../model/outcomes.ts";
+import type { MessageId, NewInboxRow } from "../../../model/rows.ts";
+import type { InboxStore, RelayRequest, RelayResult } from "../../../ports/store.ts";
+import { bisect } from "../sql/bisect.ts";
+import type { InboxStatements } from "./inboxSql.ts";
+import type { PostgresPool, Row } from "./pool.ts";
+
+/** The inbox on PostgreSQL: receipt in one statement per batch, relay in one statement per pass. */
+export class PostgresInbox implements InboxStore {
+  readonly #pool: PostgresPool;
+  readonly #sql: InboxStatements;
+
+  constructor(pool: PostgresPool, statements: InboxStatements) {
+    this.#pool = pool;
+    this.#sql = statements;
+  }
+
+  async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertOutcome[]> {
+    const stored = new Set<string>();
+    const refused = new Map<string, string>();
+    await bisect(rows, async (part) => {
+      try {
+        for (const row of await this.#pool.run(this.#sql.insert, columnsOf(part))) stored.add(row.id as string);
+        return "done";
+      } catch (error) {
+        if (!(error instanceof StoreError && error.code === "data")) throw error;
+        const [only] = part;
+        if (part.length > 1 || only === undefined) return "split";
+        refused.set(only.id, error.message);
+        return "done";
+      }
+    });
+    return rows.map((row): InsertOutcome => {
+      if (stored.has(row.id)) return { kind: "stored" };
+      const reason = refused.get(row.id);
+      return reason === undefined ? { kind: "duplicate" } : { kind: "refused", reason };
+    });
+  }
+
+  async relay(request: RelayRequest): Promise<RelayResult> {
+    try {
+      const [row] = await this.#pool.run(this.#sql.relay, relayValues(request));
+      return relayResult(row, request.limit);
+    } catch (error) {
+      if (!(error instanceof StoreError && error.code === "data")) throw error;
+      return await this.#relayAroundPoison(request);
+    }
+  }
+
+  async oldestPendingAgeMs(): Promise<number | null> {
+    const [row] = await this.#pool.run(this.#sql.oldestPending);
+    const oldest = row?.oldest_ms;
+    return oldest === undefined || oldest === null ? null : Math.max(0, Number(oldest));
+  }
+
+  /** Some row of the batch is refused by the outbox table: relays the others and buries that one, in their order. */
+  async #relayAroundPoison(request: RelayRequest): Promise<RelayResult> {
+    const waiting = await this.#pool.run(this.#sql.waiting, relayValues(request).slice(0, 2));
+    const results: RelayResult[] = [];
+    await bisect(waiting, async (part) => {
+      const ids = part.map((row) => row.id as MessageId);
+      try {
+        const [row] = await this.#pool.run(this.#sql.relayOnly, [...relayValues(request), ids]);
+        results.push(relayResult(row, request.limit));
+        return "done";
+      } catch (error) {
+        if (!(error instanceof StoreError && error.code === "data")) throw error;
+        const [only] = part;
+        if (part.length > 1 || only === undefined) return "split";
+        const reason = `the outbox table refuses this message: ${error.message}`;
+        const buried = await this.#pool.run(this.#sql.bury, [only.id, reason]);
+        const dead = buried.map(() => ({ id: only.id as MessageId, source: only.source as string, reason }));
+        results.push({ relayed: 0, dead, more: false });
+        return "done";
+      }
+    });
+    return {
+      relayed: results.reduce((sum, result) => sum + result.relayed, 0),
+      dead: results.flatMap((result) => result.dead),
+      more: waiting.length >= request.limit,
+    };
+  }
+}
+
+function columnsOf(rows: readonly NewInboxRow[]): unknown[] {
+  return [
+    rows.map((row) => row.id),
+    rows.map((row) => row.source),
+    rows.map((row) => row.idempotencyKey),
+    rows.map((row) => row.aggregateId),
+    rows.map((row) => row.eventType),
+    rows.map((row) => row.payload),
+    rows.map((row) => row.state),
+    rows.map((row) => row.consumption),
+    rows.map((row) => row.correlationId),
+    rows.map((row) => JSON.stringify(row.headers)),
+    rows.map((row) => row.lastError),
+  ];
+}
+
+function relayValues(request: RelayRequest): unknown[] {
+  const { names, prefixes } = request.droppedHeaders;
+  return [
+    request.limit,
+    Object.keys(request.topics),
+    JSON.stringify(request.topics),
+    request.maxAttempts,
+    names,
+    // Prefixes are header name characters; the only one that means something in a pattern is the dot.
+    prefixes.length === 0 ? "^$" : `^(${prefixes.map((prefix) => prefix.replaceAll(".", "\\.")).join("|")})`,
+  ];
+}
+
+function relayResult(row: Row | undefined, limit: number): RelayResult {
+  const dead = (row?.dead ?? []) as { id: MessageId; source: string }[];
+  return {
+    relayed: Number(row?.relayed ?? 0),
+    dead: dead.map(({ id, source }) => ({ id, source, reason: "the topic template renders empty" })),
+    more: Number(row?.candidates ?? 0) >= limit,
+  };
+}

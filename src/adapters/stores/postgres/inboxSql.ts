@@ -1,0 +1,131 @@
+import type { TableNames } from "../sql/names.ts";
+import type { Statement } from "./pool.ts";
+
+/** Every statement on the inbox, with the configured names and the column types of the tables woven in once. */
+export function inboxStatements(
+  names: TableNames,
+  types: {
+    readonly inboxPayload: string;
+    readonly inboxHeaders: string;
+    readonly outboxPayload: string;
+    readonly outboxHeaders: string;
+  },
+) {
+  const inbox = names.inboxTable;
+  const outbox = names.outboxTable;
+  const c = names.inbox;
+  const o = names.outbox;
+  const waitsForRelay = `i.${c.state} = 'pending' AND i.${c.consumption} = 'push'`;
+
+  /**
+   * One relay pass. $1 limit, $2 source names, $3 topic template pieces per source (jsonb), $4 max_attempts, $5 dropped header names,
+   * $6 pattern of dropped header name prefixes, $7 ids to look at (only in the narrowed form).
+   *
+   * `stops` holds an aggregate's later rows back behind an earlier one that another replica is relaying at this moment; see the
+   * outbox claim for why this is safe. Payloads go from table to table and never leave the database. The outbox row takes the
+   * inbox row's id: one id from the receipt to the receiver, and the primary key keeps a message from being relayed twice.
+   */
+  const relay = (narrowed: boolean): string => `
+WITH candidates AS MATERIALIZED (
+  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id
+  FROM ${inbox} i
+  WHERE ${waitsForRelay} AND i.${c.scheduledAt} <= now() AND i.${c.source} = ANY ($2::text[])${
+    narrowed ? ` AND i.${c.id} = ANY ($7::uuid[])` : ""
+  }
+  ORDER BY i.${c.createdAt}, i.${c.id}
+  LIMIT $1::int
+  FOR NO KEY UPDATE OF i SKIP LOCKED
+),
+stops AS MATERIALIZED (
+  SELECT k.aggregate_id, s.created_at, s.id
+  FROM (SELECT aggregate_id, max(created_at) AS last FROM candidates WHERE aggregate_id IS NOT NULL GROUP BY aggregate_id) k
+  CROSS JOIN LATERAL (
+    SELECT i.${c.createdAt} AS created_at, i.${c.id} AS id
+    FROM ${inbox} i
+    WHERE i.${c.aggregateId} = k.aggregate_id AND i.${c.aggregateId} IS NOT NULL AND ${waitsForRelay}
+      AND i.${c.scheduledAt} <= now() AND i.${c.createdAt} <= k.last AND i.${c.id} NOT IN (SELECT id FROM candidates)
+    ORDER BY i.${c.createdAt}, i.${c.id}
+    LIMIT 1
+  ) s
+),
+rendered AS MATERIALIZED (
+  SELECT i.${c.id} AS id, f.created_at, f.aggregate_id, i.${c.payload} AS payload, i.${c.source} AS source,
+    regexp_replace(array_to_string(ARRAY(SELECT jsonb_array_elements_text($3::jsonb -> i.${c.source})),
+      coalesce(i.${c.eventType}, '')), '^\\s+|\\s+$', '', 'g') AS topic,
+    (SELECT coalesce(jsonb_object_agg(h.key, h.value), '{}'::jsonb)
+     FROM jsonb_each(i.${c.headers}::jsonb) h
+     WHERE lower(h.key) <> ALL ($5::text[]) AND lower(h.key) !~ $6::text
+       AND (lower(h.key) <> 'content-type' OR h.value::text ~* '[/+]json'))
+    || jsonb_strip_nulls(jsonb_build_object('x-correlation-id', i.${c.correlationId}, 'x-inbox-id', i.${c.id},
+         'x-source', i.${c.source}, 'x-idempotency-key', i.${c.idempotencyKey})) AS headers
+  FROM ${inbox} i
+  JOIN (
+    SELECT c.id, c.created_at, c.aggregate_id
+    FROM candidates c LEFT JOIN stops s ON s.aggregate_id = c.aggregate_id
+    WHERE s.id IS NULL OR (c.created_at, c.id) < (s.created_at, s.id)
+  ) f ON f.id = i.${c.id}
+  WHERE i.${c.id} = ANY (ARRAY(SELECT id FROM candidates))
+),
+made AS (
+  INSERT INTO ${outbox} (${o.id}, ${o.topic}, ${o.key}, ${o.payload}, ${o.headers}, ${o.maxAttempts})
+  SELECT id, topic, aggregate_id, payload::${types.outboxPayload}, headers::${types.outboxHeaders}, $4::int
+  FROM rendered WHERE topic <> ''
+  ORDER BY created_at, id
+),
+marked AS (
+  UPDATE ${inbox} i
+  SET ${c.state} = CASE WHEN r.topic = '' THEN 'dead' ELSE 'processed' END, ${c.processedAt} = now(),
+      ${c.lastError} = CASE WHEN r.topic = '' THEN 'the topic template renders empty' ELSE i.${c.lastError} END
+  FROM rendered r
+  WHERE i.${c.id} = r.id AND i.${c.id} = ANY (ARRAY(SELECT id FROM rendered))
+)
+SELECT (SELECT count(*) FROM candidates)::int AS candidates,
+  (SELECT count(*) FROM rendered WHERE topic <> '')::int AS relayed,
+  coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source)) FROM rendered WHERE topic = ''), '[]') AS dead`;
+
+  return {
+    /** $1..$11: one array a column, in the order of `INSERT_COLUMNS`. */
+    insert: {
+      name: "inbox.insert",
+      text: `
+INSERT INTO ${inbox} (${c.id}, ${c.source}, ${c.idempotencyKey}, ${c.aggregateId}, ${c.eventType}, ${c.payload}, ${c.state},
+  ${c.consumption}, ${c.correlationId}, ${c.headers}, ${c.lastError}, ${c.processedAt})
+SELECT r.id, r.source, r.idempotency_key, r.aggregate_id, r.event_type, r.payload::${types.inboxPayload}, r.state, r.consumption,
+  r.correlation_id, r.headers::${types.inboxHeaders}, r.last_error, CASE r.state WHEN 'dead' THEN now() END
+FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
+  $11::text[]) AS r(id, source, idempotency_key, aggregate_id, event_type, payload, state, consumption, correlation_id, headers, last_error)
+ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING
+RETURNING ${c.id} AS id`,
+    },
+
+    relay: { name: "inbox.relay", text: relay(false) },
+    relayOnly: { name: "inbox.relay of named rows", text: relay(true) },
+
+    /** The rows a relay pass would look at. $1 limit, $2 source names */
+    waiting: {
+      name: "inbox.waiting",
+      text: `
+SELECT i.${c.id} AS id, i.${c.source} AS source FROM ${inbox} i
+WHERE ${waitsForRelay} AND i.${c.scheduledAt} <= now() AND i.${c.source} = ANY ($2::text[])
+ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $1::int`,
+    },
+
+    /** $1 id, $2 reason: a row that the outbox table refuses. */
+    bury: {
+      name: "inbox.bury",
+      text: `
+UPDATE ${inbox} SET ${c.state} = 'dead', ${c.processedAt} = now(), ${c.lastError} = $2
+WHERE ${c.id} = $1::uuid AND ${c.state} = 'pending'
+RETURNING ${c.id} AS id`,
+    },
+
+    oldestPending: {
+      name: "inbox.oldest pending",
+      text: `
+SELECT extract(epoch FROM now() - i.${c.createdAt}) * 1000 AS oldest_ms FROM ${inbox} i
+WHERE ${waitsForRelay} ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
+    },
+  } as const satisfies Record<string, Statement>;
+}
+
+export type InboxStatements = ReturnType<typeof inboxStatements>;

@@ -1,0 +1,117 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { errorText, StoreError } from "../../../model/errors.ts";
+import type { Clock, Log } from "../../../ports/runtime.ts";
+import type { InboxStore, OutboxStore, Store } from "../../../ports/store.ts";
+import { quoteNames, type TableNames } from "../sql/names.ts";
+import { PostgresInbox } from "./inbox.ts";
+import { inboxStatements } from "./inboxSql.ts";
+import { PostgresOutbox } from "./outbox.ts";
+import { outboxStatements } from "./outboxSql.ts";
+import { type PoolOptions, PostgresPool } from "./pool.ts";
+import { type ColumnTypes, PostgresSchema } from "./schema.ts";
+import { PostgresWake } from "./wake.ts";
+
+export interface PostgresStoreOptions extends PoolOptions {
+  readonly names: TableNames;
+}
+
+/**
+ * A store on PostgreSQL 13 or newer. Call `waitUntilReady`, `schema.migrate` where wanted, and `schema.checkColumns` before the
+ * roles start: the check also reads the column types, which an owner's table may have chosen differently.
+ */
+export function createPostgresStore(options: PostgresStoreOptions, clock: Clock, log: Log): Store {
+  return new PostgresStore(options, clock, log);
+}
+
+class PostgresStore implements Store {
+  readonly schema: Store["schema"];
+  inbox: InboxStore;
+  outbox: OutboxStore;
+  readonly #pool: PostgresPool;
+  readonly #wake: PostgresWake;
+
+  constructor(options: PostgresStoreOptions, clock: Clock, log: Log) {
+    this.#pool = new PostgresPool(options);
+    this.#wake = new PostgresWake(this.#pool, channelName(options.names), clock, log);
+    const schema = new PostgresSchema(this.#pool, options.names);
+    const quoted = quoteNames(options.names, (identifier) => `"${identifier}"`);
+    const facets = (types: ColumnTypes) => ({
+      inbox: new PostgresInbox(this.#pool, inboxStatements(quoted, types)),
+      outbox: new PostgresOutbox(this.#pool, outboxStatements(quoted, types.outboxPayload), clock),
+    });
+    ({ inbox: this.inbox, outbox: this.outbox } = facets(BUNDLED_TYPES));
+    this.schema = {
+      migrate: () => schema.migrate(),
+      checkColumns: async () => {
+        await schema.checkColumns();
+        ({ inbox: this.inbox, outbox: this.outbox } = facets(await schema.columnTypes()));
+      },
+    };
+  }
+
+  async waitUntilReady(timeoutMs: number, signal: AbortSignal): Promise<void> {
+    const deadline = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
+    let last: unknown = "it never answered a connection attempt";
+    for (let waitMs = 50; ; waitMs = Math.min(waitMs * 2, 1000)) {
+      try {
+        return await untilAborted(this.ping(), deadline);
+      } catch (error) {
+        signal.throwIfAborted();
+        if (!deadline.aborted) last = error;
+      }
+      await untilAborted(delay(waitMs, undefined, { signal: deadline }), deadline).catch(() => {});
+      signal.throwIfAborted();
+      if (deadline.aborted) {
+        throw new StoreError("unavailable", `no database answered within ${timeoutMs} ms: ${errorText(last)}`);
+      }
+    }
+  }
+
+  async ping(): Promise<void> {
+    await this.#pool.run({ name: "ping", text: "SELECT 1", timeoutMs: 3000 });
+  }
+
+  poolUsage() {
+    return this.#pool.usage();
+  }
+
+  async onOutboxWake(listener: () => void): Promise<void> {
+    await this.#wake.listen(listener);
+  }
+
+  announceOutbox(): void {
+    this.#wake.announce();
+  }
+
+  async close(): Promise<void> {
+    await this.#wake.close();
+    await this.#pool.close();
+  }
+}
+
+/** Settles with `promise`, or rejects with the signal's reason when it aborts first. */
+async function untilAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  let aborted = (): void => {};
+  const abort = new Promise<never>((_, reject) => {
+    aborted = () => reject(signal.reason);
+    if (signal.aborted) aborted();
+    else signal.addEventListener("abort", aborted);
+  });
+  try {
+    return await Promise.race([promise, abort]);
+  } finally {
+    signal.removeEventListener("abort", aborted);
+  }
+}
+
+const BUNDLED_TYPES: ColumnTypes = {
+  inboxPayload: "text",
+  inboxHeaders: "jsonb",
+  outboxPayload: "text",
+  outboxHeaders: "jsonb",
+};
+
+/** Channels belong to a database: the tables' name keeps two services in one database apart. At most 63 bytes. */
+function channelName(names: TableNames): string {
+  return `svc_${names.schema ?? ""}_${names.outboxTable}`.slice(0, 63);
+}

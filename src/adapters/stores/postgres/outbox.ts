@@ -1,0 +1,201 @@
+import { StoreError } from "../../../model/errors.ts";
+import type { Settlement } from "../../../model/outcomes.ts";
+import type { ClaimedRow, ClaimToken, Headers, MessageId } from "../../../model/rows.ts";
+import type { Clock } from "../../../ports/runtime.ts";
+import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } from "../../../ports/store.ts";
+import { bisect } from "../sql/bisect.ts";
+import { ClaimHints } from "../sql/hints.ts";
+import type { OutboxStatements } from "./outboxSql.ts";
+import type { PostgresPool, Row } from "./pool.ts";
+
+/** What one run of a claim statement found. */
+interface Scan extends ClaimResult {
+  readonly firstCandidate: string | undefined;
+}
+
+/** The outbox on PostgreSQL (design, "Claims and order"). */
+export class PostgresOutbox implements OutboxStore {
+  readonly #pool: PostgresPool;
+  readonly #sql: OutboxStatements;
+  readonly #clock: Clock;
+  readonly #hints: ClaimHints;
+
+  constructor(pool: PostgresPool, statements: OutboxStatements, clock: Clock) {
+    this.#pool = pool;
+    this.#sql = statements;
+    this.#clock = clock;
+    this.#hints = new ClaimHints(clock);
+  }
+
+  async claim(request: ClaimRequest): Promise<ClaimResult> {
+    if (this.#hints.markIsDue()) await this.#refreshMark();
+    const { cursor } = this.#hints;
+    if (cursor !== undefined && !this.#hints.startsAtMark()) {
+      const scan = await this.#scan(this.#sql.claimPastBlockedKeys, request, cursor);
+      if (scan.firstCandidate !== undefined) this.#hints.advance(scan.firstCandidate);
+      return scan;
+    }
+    const front = await this.#scan(this.#sql.claimInOrder, request, this.#hints.mark);
+    if (!front.more || front.heldBack * 2 <= request.limit) {
+      this.#hints.frontIsFree();
+      return front;
+    }
+    const past = await this.#sweep(request, request.limit - front.rows.length);
+    return {
+      rows: [...front.rows, ...past.rows],
+      more: past.more,
+      heldBack: front.heldBack + past.heldBack,
+    };
+  }
+
+  async renew(tokens: readonly ClaimToken[], lease: Lease): Promise<ReadonlySet<MessageId>> {
+    if (tokens.length === 0) return new Set();
+    return idsOf(await this.#pool.run(this.#sql.renew, [tokens, lease.leaseMs, lease.claimTimeoutMs]));
+  }
+
+  async settle(settlements: readonly Settlement[]): Promise<ReadonlySet<MessageId>> {
+    const closed = new Set<MessageId>();
+    await bisect(settlements, async (part) => {
+      try {
+        for (const id of idsOf(await this.#settleAll(part))) closed.add(id);
+        return "done";
+      } catch (error) {
+        if (!(error instanceof StoreError && error.code === "data")) throw error;
+        if (part.length > 1) return "split";
+        // Only a reason can be refused as data (an owner's narrow last_error column): the outcome matters more than its words.
+        for (const id of idsOf(await this.#settleAll(part.map(withoutReason)))) closed.add(id);
+        return "done";
+      }
+    });
+    for (const settlement of settlements) {
+      if (settlement.kind === "retry") this.#hints.sweepWithin(settlement.delayMs);
+    }
+    return closed;
+  }
+
+  async reclaim(limit: number, claimTimeoutMs: number): Promise<number> {
+    const rows = await this.#pool.run(this.#sql.reclaim, [limit, claimTimeoutMs]);
+    if (rows.length > 0) this.#hints.sweepWithin(0);
+    return rows.length;
+  }
+
+  async backlog(): Promise<OutboxBacklog> {
+    const [row] = await this.#pool.run(this.#sql.backlog);
+    const oldest = row?.oldest_ms;
+    return {
+      pending: Number(row?.pending ?? 0),
+      oldestPendingAgeMs: oldest === null || oldest === undefined ? null : Math.max(0, Number(oldest)),
+      blockedKeys: Number(row?.blocked_keys ?? 0),
+    };
+  }
+
+  async #refreshMark(): Promise<void> {
+    const [row] = await this.#pool.run(this.#sql.mark);
+    const mark = row?.mark;
+    this.#hints.setMark(typeof mark === "string" ? mark : undefined);
+  }
+
+  /** Most of the front is held back: claims from the mark past the blocked keys, and remembers where the free rows begin. */
+  async #sweep(request: ClaimRequest, limit: number): Promise<Scan> {
+    const startedAt = this.#clock.monotonic();
+    // Read before the scan: a row that comes in behind this position while the scan runs is then still in front of the cursor.
+    const [row] = await this.#pool.run(this.#sql.end);
+    const scan = await this.#scan(this.#sql.claimPastBlockedKeys, { ...request, limit }, this.#hints.mark);
+    const tookMs = this.#clock.monotonic() - startedAt;
+    this.#hints.frontIsBlocked(scan.firstCandidate ?? String(row?.end ?? this.#hints.mark), tookMs);
+    return scan;
+  }
+
+  async #scan(statement: { name: string; text: string }, request: ClaimRequest, from: string): Promise<Scan> {
+    const rows = await this.#pool.run(statement, [
+      from,
+      request.limit,
+      request.maxBytes,
+      request.token,
+      request.leaseMs,
+      request.claimTimeoutMs,
+      this.#hints.mark,
+      request.heldTokens,
+    ]);
+    const [first] = rows;
+    const candidates = Number(first?.candidates ?? 0);
+    const free = Number(first?.free ?? 0);
+    const firstCandidate = first?.first_candidate;
+    return {
+      rows: first === undefined || first.id === null ? [] : rows.map((row) => claimedRow(row, request.token)),
+      more: candidates >= request.limit,
+      heldBack: candidates - free,
+      firstCandidate: typeof firstCandidate === "string" ? firstCandidate : undefined,
+    };
+  }
+
+  #settleAll(settlements: readonly Settlement[]): Promise<Row[]> {
+    return this.#pool.run(this.#sql.settle, [
+      settlements.map((settlement) => settlement.id),
+      settlements.map((settlement) => settlement.claimToken),
+      settlements.map((settlement) => STATE_AFTER[settlement.kind]),
+      settlements.map(attemptsOf),
+      settlements.map((settlement) => (settlement.kind === "retry" ? Math.round(settlement.delayMs) : null)),
+      settlements.map((settlement) => ("reason" in settlement ? settlement.reason : null)),
+    ]);
+  }
+}
+
+const STATE_AFTER = { sent: "sent", retry: "pending", dead: "dead", release: "pending" } as const;
+
+function attemptsOf(settlement: Settlement): number {
+  if (settlement.kind === "retry") return 1;
+  return settlement.kind === "dead" && settlement.attempted ? 1 : 0;
+}
+
+function withoutReason(settlement: Settlement): Settlement {
+  return "reason" in settlement ? { ...settlement, reason: "the reason could not be stored" } : settlement;
+}
+
+function idsOf(rows: readonly Row[]): ReadonlySet<MessageId> {
+  return new Set(rows.map((row) => row.id as MessageId));
+}
+
+function claimedRow(row: Row, token: ClaimToken): ClaimedRow {
+  return {
+    id: row.id as MessageId,
+    claimToken: token,
+    sequence: row.sequence as string,
+    topic: row.topic as string,
+    key: row.key as string | null,
+    aggregateType: row.aggregate_type as string | null,
+    payload: row.payload as string,
+    headers: headersOf(row.headers),
+    attempt: row.attempt as number,
+    maxAttempts: row.max_attempts as number,
+    createdAt: row.created_at as Date,
+  };
+}
+
+const NO_HEADERS: Headers = Object.freeze({});
+
+/**
+ * Headers as an application wrote them: it may have written anything into the column, and none of it may wedge the row. What is
+ * no JSON object counts as no headers; a value that is no text goes out as JSON text.
+ */
+function headersOf(value: unknown): Headers {
+  if (typeof value !== "string" || value === "{}" || value === "") return NO_HEADERS;
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(value);
+  } catch {
+    return NO_HEADERS;
+  }
+  if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) return NO_HEADERS;
+  for (const header of Object.values(parsed)) {
+    if (typeof header !== "string") return textHeaders(parsed);
+  }
+  return parsed as Headers;
+}
+
+function textHeaders(parsed: object): Headers {
+  const entries = Object.entries(parsed).filter(([, header]) => header !== null);
+  return Object.fromEntries(
+    entries.map(([name, header]) => [name, typeof header === "string" ? header : JSON.stringify(header)]),
+  );
+}

@@ -1,0 +1,156 @@
+import type { TableNames } from "../sql/names.ts";
+import type { Statement } from "./pool.ts";
+
+/**
+ * Every statement on the outbox, with the configured names woven in once. States stand as literals: a parameter in their
+ * place would keep the planner from the partial indexes.
+ */
+export function outboxStatements(names: TableNames, payloadType: string) {
+  const table = names.outboxTable;
+  const c = names.outbox;
+  const payloadText = payloadType === "text" ? `o.${c.payload}` : `o.${c.payload}::text`;
+  const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
+
+  /**
+   * One claim. $1 first sequence to look at, $2 row limit, $3 byte limit, $4 token, $5 lease (ms), $6 claim timeout (ms),
+   * $7 low-water mark, $8 tokens of claims that this process holds.
+   *
+   * - candidates: due rows in order; rows that another claim is looking at are skipped.
+   * - stops: per key the first unfinished row that is no candidate. Whatever lies behind it must wait. A row that was scheduled
+   *   ahead by its application (attempt 0, not yet due) stops nobody.
+   * - free: candidates before the stop of their key, so a run of rows of one key is claimed together.
+   *
+   * Another replica that claims or settles at the same moment either holds its rows locked (they are skipped, and stop their key)
+   * or has committed after this statement's snapshot (its rows then fail the recheck on the lock, and stop their key in the
+   * snapshot): the error is always on the side of waiting.
+   *
+   * The ids reach the UPDATE as an array because the planner then always takes the primary key, at any table size; as a join it
+   * reads small tables whole.
+   */
+  const claim = (candidateFilter: string): string => `
+WITH candidates AS MATERIALIZED (
+  SELECT o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.key} AS key, octet_length(${payloadText}) AS bytes
+  FROM ${table} o
+  WHERE o.${c.state} = 'pending' AND o.${c.scheduledAt} <= now() AND o.${c.sequence} >= $1::bigint${candidateFilter}
+  ORDER BY o.${c.sequence}
+  LIMIT $2::int
+  FOR NO KEY UPDATE OF o SKIP LOCKED
+),
+stops AS MATERIALIZED (
+  SELECT k.key, s.sequence
+  FROM (SELECT key, max(sequence) AS last FROM candidates WHERE key IS NOT NULL GROUP BY key) k
+  CROSS JOIN LATERAL (
+    SELECT o.${c.sequence} AS sequence
+    FROM ${table} o
+    WHERE o.${c.key} = k.key AND o.${c.key} IS NOT NULL AND o.${c.state} IN ('pending', 'processing')
+      AND o.${c.sequence} >= $7::bigint AND o.${c.sequence} < k.last
+      AND (o.${c.state} = 'processing' OR o.${c.attempt} > 0 OR o.${c.scheduledAt} <= now())
+      AND NOT (o.${c.state} = 'processing' AND coalesce(o.${c.claimToken} = ANY ($8::uuid[]), false))
+      AND o.${c.sequence} NOT IN (SELECT sequence FROM candidates)
+    ORDER BY o.${c.sequence}
+    LIMIT 1
+  ) s
+),
+free AS MATERIALIZED (
+  SELECT c.id, c.sequence, sum(c.bytes) OVER (ORDER BY c.sequence) - c.bytes AS bytes_before
+  FROM candidates c LEFT JOIN stops s ON s.key = c.key
+  WHERE s.sequence IS NULL OR c.sequence < s.sequence
+),
+claimed AS (
+  UPDATE ${table} o
+  SET ${c.state} = 'processing', ${c.claimToken} = $4::uuid, ${c.claimedAt} = now(), ${c.updatedAt} = now(),
+      ${c.leaseExpiresAt} = now() + least($5::bigint, $6::bigint) * interval '1 millisecond'
+  WHERE o.${c.id} = ANY (ARRAY(SELECT id FROM free WHERE bytes_before < $3::bigint))
+  RETURNING o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.topic} AS topic, o.${c.key} AS key,
+    o.${c.aggregateType} AS aggregate_type, ${payloadText} AS payload, o.${c.headers}::text AS headers,
+    o.${c.attempt} AS attempt, o.${c.maxAttempts} AS max_attempts, o.${c.createdAt} AS created_at
+)
+SELECT n.candidates, n.free, n.first_candidate, r.*
+FROM (
+  SELECT (SELECT count(*) FROM candidates)::int AS candidates,
+    (SELECT count(*) FROM free)::int AS free,
+    (SELECT min(sequence) FROM candidates) AS first_candidate
+) n
+LEFT JOIN claimed r ON true
+ORDER BY r.sequence`;
+
+  /** Keys in backoff, and keys whose row has been in delivery for a second: rows behind them are not worth looking at. */
+  const withoutBlockedKeys = `
+    AND (o.${c.key} IS NULL OR o.${c.key} NOT IN (
+      SELECT b.${c.key} FROM ${table} b
+      WHERE b.${c.state} = 'pending' AND b.${c.attempt} > 0 AND b.${c.scheduledAt} > now() AND b.${c.key} IS NOT NULL
+      UNION ALL
+      SELECT b.${c.key} FROM ${table} b
+      WHERE b.${c.state} = 'processing' AND b.${c.claimedAt} < now() - interval '1 second' AND b.${c.key} IS NOT NULL))`;
+
+  return {
+    claimInOrder: { name: "outbox.claim", text: claim("") },
+    claimPastBlockedKeys: { name: "outbox.claim past blocked keys", text: claim(withoutBlockedKeys) },
+
+    /** The lowest unfinished sequence (the low-water mark), and the first sequence above every row there is. */
+    mark: {
+      name: "outbox.mark",
+      text: `
+SELECT least(
+  (SELECT min(${c.sequence}) FROM ${table} WHERE ${c.state} = 'pending'),
+  (SELECT min(${c.sequence}) FROM ${table} WHERE ${c.state} = 'processing')) AS mark`,
+    },
+
+    /** The sequence behind the last pending row: where a claim may begin when everything before is blocked. */
+    end: {
+      name: "outbox.end",
+      text: `SELECT coalesce(max(${c.sequence}), 0) + 1 AS "end" FROM ${table} WHERE ${c.state} = 'pending'`,
+    },
+
+    /** $1 tokens, $2 lease (ms), $3 claim timeout (ms) */
+    renew: {
+      name: "outbox.renew",
+      text: `
+UPDATE ${table}
+SET ${c.leaseExpiresAt} = least(now() + $2::bigint * interval '1 millisecond',
+                                ${c.claimedAt} + $3::bigint * interval '1 millisecond')
+WHERE ${c.state} = 'processing' AND ${c.claimToken} = ANY ($1::uuid[])
+RETURNING ${c.id} AS id`,
+    },
+
+    /** $1 ids, $2 tokens, $3 new states, $4 attempts to add, $5 delays (ms), $6 reasons (null leaves the last one) */
+    settle: {
+      name: "outbox.settle",
+      text: `
+UPDATE ${table} o
+SET ${c.state} = s.state, ${c.attempt} = o.${c.attempt} + s.attempts, ${c.updatedAt} = now(), ${unclaimed},
+    ${c.scheduledAt} = CASE WHEN s.delay IS NULL THEN o.${c.scheduledAt} ELSE now() + s.delay * interval '1 millisecond' END,
+    ${c.lastError} = coalesce(s.reason, o.${c.lastError})
+FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::bigint[], $6::text[]) AS s(id, token, state, attempts, delay, reason)
+WHERE o.${c.id} = s.id AND o.${c.id} = ANY ($1::uuid[]) AND o.${c.claimToken} = s.token AND o.${c.state} = 'processing'
+RETURNING o.${c.id} AS id`,
+    },
+
+    /** $1 limit, $2 claim timeout (ms) */
+    reclaim: {
+      name: "outbox.reclaim",
+      text: `
+UPDATE ${table}
+SET ${c.state} = 'pending', ${c.updatedAt} = now(), ${unclaimed}
+WHERE ${c.state} = 'processing' AND ${c.id} = ANY (ARRAY(
+  SELECT o.${c.id} FROM ${table} o
+  WHERE o.${c.state} = 'processing' AND (o.${c.leaseExpiresAt} < now() OR (o.${c.leaseExpiresAt} IS NULL
+    AND coalesce(o.${c.claimedAt}, o.${c.updatedAt}) < now() - $2::bigint * interval '1 millisecond'))
+  LIMIT $1::int
+  FOR NO KEY UPDATE OF o SKIP LOCKED))
+RETURNING ${c.id} AS id`,
+    },
+
+    backlog: {
+      name: "outbox.backlog",
+      text: `
+SELECT (SELECT count(*) FROM ${table} WHERE ${c.state} = 'pending') AS pending,
+  (SELECT extract(epoch FROM now() - ${c.createdAt}) * 1000 FROM ${table}
+   WHERE ${c.state} = 'pending' AND ${c.scheduledAt} <= now() ORDER BY ${c.sequence} LIMIT 1) AS oldest_ms,
+  (SELECT count(DISTINCT ${c.key}) FROM ${table}
+   WHERE ${c.state} = 'pending' AND ${c.attempt} > 0 AND ${c.scheduledAt} > now() AND ${c.key} IS NOT NULL) AS blocked_keys`,
+    },
+  } as const satisfies Record<string, Statement>;
+}
+
+export type OutboxStatements = ReturnType<typeof outboxStatements>;

@@ -1,0 +1,169 @@
+import { existsSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import Postgrator from "postgrator";
+import { ConfigError, type ConfigProblem } from "../../../model/errors.ts";
+import type { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../model/rows.ts";
+import type { SchemaStore } from "../../../ports/store.ts";
+import type { TableNames } from "../sql/names.ts";
+import type { PostgresPool } from "./pool.ts";
+
+/** Type and constraint of each column, for the `ALTER TABLE` statements that the column check proposes. */
+const INBOX_DEFINITIONS = {
+  id: "uuid PRIMARY KEY DEFAULT gen_random_uuid()",
+  source: "text NOT NULL DEFAULT ''",
+  idempotencyKey: "text NOT NULL DEFAULT gen_random_uuid()::text",
+  aggregateId: "text",
+  eventType: "text",
+  payload: "text NOT NULL DEFAULT ''",
+  state: "text NOT NULL DEFAULT 'pending'",
+  createdAt: "timestamptz NOT NULL DEFAULT now()",
+  processedAt: "timestamptz",
+  claimedAt: "timestamptz",
+  claimToken: "uuid",
+  leaseExpiresAt: "timestamptz",
+  correlationId: "text",
+  consumption: "text NOT NULL DEFAULT 'push'",
+  scheduledAt: "timestamptz NOT NULL DEFAULT now()",
+  attempt: "integer NOT NULL DEFAULT 0",
+  lastError: "text",
+  headers: "jsonb NOT NULL DEFAULT '{}'",
+} as const satisfies Record<keyof typeof INBOX_COLUMNS, string>;
+
+const OUTBOX_DEFINITIONS = {
+  id: "uuid PRIMARY KEY DEFAULT gen_random_uuid()",
+  topic: "text NOT NULL DEFAULT ''",
+  key: "text",
+  aggregateType: "text",
+  payload: "text NOT NULL DEFAULT ''",
+  headers: "jsonb NOT NULL DEFAULT '{}'",
+  state: "text NOT NULL DEFAULT 'pending'",
+  attempt: "integer NOT NULL DEFAULT 0",
+  maxAttempts: "integer NOT NULL DEFAULT 5",
+  scheduledAt: "timestamptz NOT NULL DEFAULT now()",
+  createdAt: "timestamptz NOT NULL DEFAULT now()",
+  updatedAt: "timestamptz NOT NULL DEFAULT now()",
+  claimedAt: "timestamptz",
+  claimToken: "uuid",
+  leaseExpiresAt: "timestamptz",
+  lastError: "text",
+  sequence: "bigint GENERATED ALWAYS AS IDENTITY",
+} as const satisfies Record<keyof typeof OUTBOX_COLUMNS, string>;
+
+/** Types of the columns whose type an owner may have chosen (`text`, `json` or `jsonb`). */
+export interface ColumnTypes {
+  readonly inboxPayload: string;
+  readonly inboxHeaders: string;
+  readonly outboxPayload: string;
+  readonly outboxHeaders: string;
+}
+
+/** Migrations and the start-up check of the tables. */
+export class PostgresSchema implements SchemaStore {
+  readonly #pool: PostgresPool;
+  readonly #names: TableNames;
+
+  /** @param names the plain (not yet quoted) names */
+  constructor(pool: PostgresPool, names: TableNames) {
+    this.#pool = pool;
+    this.#names = names;
+  }
+
+  async migrate(): Promise<readonly string[]> {
+    // One transaction holds the lock and all files: replicas that start together wait here and then find nothing to do. The lock
+    // belongs to the transaction, so it also works behind a pooler that hands out connections by transaction.
+    return await this.#pool.transaction("migrate", async (client) => {
+      await client.query("SELECT pg_advisory_xact_lock(hashtextextended('svc migrations', 0))");
+      if (this.#names.schema !== undefined) {
+        await client.query("SELECT set_config('search_path', $1, true)", [`"${this.#names.schema}"`]);
+      }
+      const { rows } = await client.query("SELECT current_schema() AS schema");
+      const schema = (rows[0] as { schema: string | null } | undefined)?.schema;
+      if (schema === null || schema === undefined) {
+        throw new ConfigError([
+          {
+            path: "database.url",
+            message: `the schema "${this.#names.schema ?? "of the search_path"}" does not exist: create it, or name another in currentSchema`,
+          },
+        ]);
+      }
+      const migrations = new Postgrator({
+        driver: "pg",
+        migrationPattern: join(migrationsDirectory(), "*.sql"),
+        // Qualified, so that a history in another schema of the database is never taken for ours.
+        schemaTable: `${schema}.svc_migrations`,
+        newline: "LF",
+        execQuery: (query) => client.query(query),
+      });
+      const applied = await migrations.migrate();
+      return applied.map((migration) => `${migration.version} ${migration.name}`);
+    });
+  }
+
+  async checkColumns(): Promise<void> {
+    const problems = [
+      ...(await this.#missing("inbox", this.#names.inboxTable, this.#names.inbox, INBOX_DEFINITIONS)),
+      ...(await this.#missing("outbox", this.#names.outboxTable, this.#names.outbox, OUTBOX_DEFINITIONS)),
+    ];
+    if (problems.length > 0) throw new ConfigError(problems);
+  }
+
+  async columnTypes(): Promise<ColumnTypes> {
+    const inbox = await this.#columns(this.#names.inboxTable);
+    const outbox = await this.#columns(this.#names.outboxTable);
+    return {
+      inboxPayload: inbox.get(this.#names.inbox.payload) ?? "text",
+      inboxHeaders: inbox.get(this.#names.inbox.headers) ?? "jsonb",
+      outboxPayload: outbox.get(this.#names.outbox.payload) ?? "text",
+      outboxHeaders: outbox.get(this.#names.outbox.headers) ?? "jsonb",
+    };
+  }
+
+  async #missing<K extends string>(
+    which: "inbox" | "outbox",
+    table: string,
+    names: Readonly<Record<K, string>>,
+    definitions: Readonly<Record<K, string>>,
+  ): Promise<ConfigProblem[]> {
+    const columns = await this.#columns(table);
+    const qualified = this.#names.schema === undefined ? `"${table}"` : `"${this.#names.schema}"."${table}"`;
+    if (columns.size === 0) {
+      const remedy = "run `svc migrate`, set database.migrate: true, or name your own table";
+      return [{ path: `database.${which}TableName`, message: `the table ${qualified} does not exist: ${remedy}` }];
+    }
+    return (Object.keys(names) as K[])
+      .filter((key) => !columns.has(names[key]))
+      .map((key) => ({
+        path: `database.columnMapping.${which}.${key}`,
+        message:
+          `the table ${qualified} has no column "${names[key]}": map the key to the column you have, or add it with\n` +
+          `      ALTER TABLE ${qualified} ADD COLUMN "${names[key]}" ${definitions[key]};`,
+      }));
+  }
+
+  /** Column name to type name of the table that an unqualified (or schema-qualified) name means on this connection. */
+  async #columns(table: string): Promise<ReadonlyMap<string, string>> {
+    const qualified = this.#names.schema === undefined ? `"${table}"` : `"${this.#names.schema}"."${table}"`;
+    const rows = await this.#pool.run(
+      {
+        name: "schema.columns",
+        text: `
+SELECT a.attname::text AS name, t.typname::text AS type
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped`,
+      },
+      [qualified],
+    );
+    return new Map(rows.map((row) => [row.name as string, row.type as string]));
+  }
+}
+
+/** The folder of the bundled migrations: beside `src` in the repository, above `dist` in the package. */
+function migrationsDirectory(): string {
+  for (let folder = dirname(fileURLToPath(import.meta.url)); ; folder = dirname(folder)) {
+    const candidate = join(folder, "migrations", "postgresql");
+    if (existsSync(candidate)) return candidate;
+    if (dirname(folder) === folder)
+      throw new Error("the bundled migrations are missing: the installation is incomplete");
+  }
+}

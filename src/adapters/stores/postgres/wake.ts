@@ -1,0 +1,91 @@
+import type { Clock, Log } from "../../../ports/runtime.ts";
+import type { PostgresPool } from "./pool.ts";
+
+/**
+ * Wakes between processes by `LISTEN` and `NOTIFY`. A wake is a hint: everything works without it at the poll intervals, so
+ * every fault here costs one warning and nothing else. `LISTEN` needs a direct connection (no transaction pooler).
+ */
+export class PostgresWake {
+  readonly #pool: PostgresPool;
+  readonly #channel: string;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  #listening: { end(): Promise<void> } | undefined;
+  #retry: NodeJS.Timeout | undefined;
+  #announceTimer: NodeJS.Timeout | undefined;
+  #lastAnnounced = Number.NEGATIVE_INFINITY;
+  #announcing: Promise<void> = Promise.resolve();
+  #warned = false;
+  #closed = false;
+
+  constructor(pool: PostgresPool, channel: string, clock: Clock, log: Log) {
+    this.#pool = pool;
+    this.#channel = channel;
+    this.#clock = clock;
+    this.#log = log;
+  }
+
+  async listen(listener: () => void, backoffMs = FIRST_BACKOFF_MS): Promise<void> {
+    if (this.#closed) return;
+    try {
+      const client = await this.#pool.dedicated();
+      const again = () => this.#listenLater(listener, FIRST_BACKOFF_MS);
+      client.once("end", again);
+      this.#listening = { end: () => client.removeListener("end", again).end() };
+      if (this.#closed) return await this.#listening.end();
+      client.on("notification", listener);
+      await client.query(`LISTEN "${this.#channel}"`);
+      // A notification may have been missed while there was no connection.
+      listener();
+    } catch (error) {
+      if (!this.#warned) {
+        this.#log.warn(
+          { err: error },
+          "cannot LISTEN for outbox wakes: polling at outbox.pollIntervalMs, and trying again",
+        );
+      }
+      this.#warned = true;
+      this.#listenLater(listener, Math.min(backoffMs * 2, LAST_BACKOFF_MS));
+    }
+  }
+
+  /** Sends one notification now, or at the end of the running interval. */
+  announce(): void {
+    if (this.#announceTimer !== undefined || this.#closed) return;
+    const wait = Math.max(0, this.#lastAnnounced + ANNOUNCE_INTERVAL_MS - this.#clock.monotonic());
+    this.#announceTimer = setTimeout(() => {
+      this.#announceTimer = undefined;
+      this.#lastAnnounced = this.#clock.monotonic();
+      this.#announcing = this.#pool
+        .run({ name: "outbox.wake", text: "SELECT pg_notify($1, '')" }, [this.#channel])
+        .then(
+          () => undefined,
+          (error: unknown) => this.#log.debug({ err: error }, "outbox wake not sent"),
+        );
+    }, wait);
+    this.#announceTimer.unref();
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    clearTimeout(this.#retry);
+    clearTimeout(this.#announceTimer);
+    await this.#announcing;
+    await this.#listening
+      ?.end()
+      .catch((error: unknown) => this.#log.debug({ err: error }, "closing the LISTEN connection"));
+  }
+
+  #listenLater(listener: () => void, backoffMs: number): void {
+    if (this.#closed) return;
+    this.#listening = undefined;
+    clearTimeout(this.#retry);
+    this.#retry = setTimeout(() => void this.listen(listener, backoffMs), backoffMs);
+    this.#retry.unref();
+  }
+}
+
+/** `NOTIFY` takes a database-wide lock at commit: twenty a second are felt by nobody. */
+const ANNOUNCE_INTERVAL_MS = 50;
+const FIRST_BACKOFF_MS = 500;
+const LAST_BACKOFF_MS = 30_000;

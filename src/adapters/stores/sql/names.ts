@@ -1,0 +1,38 @@
+import type { InboxColumnNames, OutboxColumnNames } from "../../../model/rows.ts";
+
+/** How the tables are really called (`database.inboxTableName`, `database.columnMapping` and so on). */
+export interface TableNames {
+  /** Schema of both tables; undefined leaves it to the connection's search path. */
+  readonly schema: string | undefined;
+  readonly inboxTable: string;
+  readonly outboxTable: string;
+  readonly inbox: InboxColumnNames;
+  readonly outbox: OutboxColumnNames;
+}
+
+/**
+ * Quotes every name once, at construction, so that statements weave in nothing but checked identifiers.
+ *
+ * @param names the names; identifiers by the spec's rule (a letter or `_`, then letters, digits and `_`)
+ * @param quote the database's quoting of one identifier
+ * @throws Error for a name that is no identifier, whatever quoting would make of it
+ */
+export function quoteNames(names: TableNames, quote: (identifier: string) => string): TableNames {
+  const checked = (identifier: string): string => {
+    if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(identifier)) {
+      throw new Error(`"${identifier}" is no SQL identifier: a letter or _ first, then letters, digits and _`);
+    }
+    return quote(identifier);
+  };
+  const mapped = <T extends Record<string, string>>(columns: T): T =>
+    Object.fromEntries(Object.entries(columns).map(([key, name]) => [key, checked(name)])) as T;
+  const schema = names.schema === undefined ? undefined : checked(names.schema);
+  const table = (name: string): string => (schema === undefined ? checked(name) : `${schema}.${checked(name)}`);
+  return {
+    schema,
+    inboxTable: table(names.inboxTable),
+    outboxTable: table(names.outboxTable),
+    inbox: mapped(names.inbox),
+    outbox: mapped(names.outbox),
+  };
+}

@@ -1,0 +1,249 @@
+import { errorText, StoppingError } from "../model/errors.ts";
+import type { Settlement } from "../model/outcomes.ts";
+import type { ClaimedRow, ClaimToken } from "../model/rows.ts";
+import type { Metrics } from "../ports/metrics.ts";
+import type { Clock, Log } from "../ports/runtime.ts";
+import type { OutboxStore } from "../ports/store.ts";
+import { KeyLanes, type LaneRow } from "./keyLanes.ts";
+import { Leases } from "./leases.ts";
+import { type Outcome, Settler } from "./settler.ts";
+
+export interface PollerOptions {
+  readonly store: OutboxStore;
+  /** Delivers one row; never rejects. */
+  readonly deliver: (row: ClaimedRow, signal: AbortSignal) => Promise<Settlement>;
+  readonly newToken: () => ClaimToken;
+  /** Most rows of one claim (`outbox.batchSize`). */
+  readonly batchSize: number;
+  /** Most rows in delivery at a time (`outbox.concurrency`). */
+  readonly concurrency: number;
+  /** Ceiling of a claim in ms, however often renewed (`outbox.claimTimeoutMs`). */
+  readonly claimTimeoutMs: number;
+  /** Shortest time in ms between two readings of the backlog (`outbox.pendingGaugeIntervalMs`). */
+  readonly gaugeIntervalMs: number;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  readonly log: Log;
+  readonly wait: (ms: number) => Promise<void>;
+}
+
+/**
+ * Claims outbox rows and delivers them: rows of one key one after another, different keys beside each other up to `concurrency`.
+ * The next claim is made while the last one is still being delivered, and outcomes are settled in batches beside both.
+ */
+export class Poller {
+  readonly #options: PollerOptions;
+  readonly #leases: Leases;
+  readonly #lanes = new KeyLanes();
+  readonly #settler: Settler;
+  /**
+   * Keys whose row went back to waiting while the database does not know it yet. A claim that runs meanwhile may return later
+   * rows of such a key, because the row still counts as held by this process: they are given back too.
+   */
+  readonly #turnedBack = new Map<string, number>();
+  /** Keys that left `turnedBack` while a claim was running: that claim may have begun before the commit. */
+  #turnedBackDuringClaim: Set<string> | undefined;
+  #inDelivery = 0;
+  #stopping = false;
+  #cutOff = false;
+  #gaugeDueAt = Number.NEGATIVE_INFINITY;
+  #changed: (() => void)[] = [];
+
+  constructor(options: PollerOptions) {
+    const { store, clock, log, metrics } = options;
+    this.#options = options;
+    const leaseMs = Math.min(options.claimTimeoutMs, LEASE_MS);
+    this.#leases = new Leases(store, { leaseMs, claimTimeoutMs: options.claimTimeoutMs }, clock, log);
+    this.#settler = new Settler({
+      store,
+      log,
+      wait: options.wait,
+      onSettled: (outcome, closed) => this.#settled(outcome, closed),
+      onError: (error) => {
+        metrics.outboxProcessError();
+        log.warn({ reason: errorText(error) }, "outcomes not settled yet, trying again");
+      },
+    });
+  }
+
+  /** Makes one claim as soon as there is room for it. @returns `again` when more rows are due */
+  async pass(): Promise<"again" | "idle"> {
+    const { store, batchSize, claimTimeoutMs, clock, metrics, newToken } = this.#options;
+    await this.#until(() => this.#lanes.waiting <= batchSize / 2);
+    if (this.#stopping) return "idle";
+
+    const token = newToken();
+    const turnedBack = new Set(this.#turnedBack.keys());
+    this.#turnedBackDuringClaim = turnedBack;
+    const claimedAt = clock.monotonic();
+    try {
+      const result = await store.claim({
+        limit: batchSize,
+        maxBytes: MAX_CLAIM_BYTES,
+        token,
+        heldTokens: this.#leases.tokens(),
+        leaseMs: Math.min(claimTimeoutMs, LEASE_MS),
+        claimTimeoutMs,
+      });
+      if (result.rows.length > 0) {
+        metrics.claimRows("poller", result.rows.length);
+        metrics.claimDuration("poller", (clock.monotonic() - claimedAt) / 1000);
+        this.#accept(token, result.rows, claimedAt, turnedBack);
+      }
+      return result.more && result.rows.length > 0 ? "again" : "idle";
+    } catch (error) {
+      metrics.outboxProcessError();
+      throw error;
+    } finally {
+      this.#turnedBackDuringClaim = undefined;
+    }
+  }
+
+  /** Renews leases, takes back what dead replicas left, reads the gauges. Call it about every second, until `stop` has returned. */
+  async tick(): Promise<void> {
+    await this.#leases.tick();
+    if (this.#stopping) return;
+    const { store, claimTimeoutMs, metrics, log } = this.#options;
+    const reclaimed = await store.reclaim(RECLAIM_LIMIT, claimTimeoutMs);
+    if (reclaimed > 0) {
+      metrics.outboxReclaimed(reclaimed);
+      log.warn({ rows: reclaimed }, "claims whose lease ran out are pending again");
+    }
+    await this.#gauge();
+  }
+
+  /**
+   * Claims nothing more, gives back what waits, and lets what is in delivery end. When `cutoff` aborts, the rest is cut off and keeps
+   * its claim: its outcome is unknown, so it comes back when its lease ends (spec, "Shutdown").
+   */
+  async stop(cutoff: AbortSignal): Promise<void> {
+    this.#stopping = true;
+    this.#wakeWaiters();
+    for (const entry of this.#lanes.dropAll()) this.#giveBack(entry);
+    const cut = () => {
+      this.#cutOff = true;
+      this.#settler.giveUp();
+      this.#leases.abortAll(new StoppingError("the time for a graceful stop is over"));
+    };
+    if (cutoff.aborted) cut();
+    else cutoff.addEventListener("abort", cut, { once: true });
+    try {
+      await this.#until(() => this.#inDelivery === 0, true);
+      await this.#settler.flushed();
+    } finally {
+      cutoff.removeEventListener("abort", cut);
+    }
+  }
+
+  #accept(token: ClaimToken, rows: readonly ClaimedRow[], claimedAt: number, turnedBack: ReadonlySet<string>): void {
+    const batch = this.#leases.open(token, rows, claimedAt);
+    for (const row of rows) {
+      const entry = { row, batch };
+      if (this.#stopping || (row.key !== null && turnedBack.has(row.key))) this.#giveBack(entry);
+      else this.#lanes.add(entry);
+    }
+    this.#pump();
+  }
+
+  #pump(): void {
+    while (this.#inDelivery < this.#options.concurrency) {
+      const entry = this.#lanes.take();
+      if (entry === undefined) break;
+      this.#inDelivery += 1;
+      void this.#deliver(entry);
+    }
+    this.#wakeWaiters();
+  }
+
+  async #deliver(entry: LaneRow): Promise<void> {
+    const { row, batch } = entry;
+    const startedAt = this.#options.clock.monotonic();
+    const settlement: Settlement = this.#leases.mayBegin(batch, row.id)
+      ? await this.#options.deliver(row, batch.cutoff.signal)
+      : { ...claimOf(row), kind: "release" };
+    this.#options.metrics.outboxProcessingDuration((this.#options.clock.monotonic() - startedAt) / 1000);
+    this.#inDelivery -= 1;
+    this.#afterDelivery(entry, settlement);
+    this.#pump();
+  }
+
+  #afterDelivery(entry: LaneRow, settlement: Settlement): void {
+    const { key } = entry.row;
+    if (settlement.kind === "sent" || settlement.kind === "dead") {
+      this.#lanes.done(key);
+      this.#settler.add({ entry, settlement });
+      return;
+    }
+    // Cut off at shutdown: nobody knows whether it arrived, so the claim stays until its lease ends.
+    if (!(this.#cutOff && settlement.kind === "release")) {
+      this.#turnBack(key);
+      this.#settler.add({ entry, settlement });
+    }
+    for (const behind of this.#lanes.drop(key)) this.#giveBack(behind);
+  }
+
+  #giveBack(entry: LaneRow): void {
+    this.#turnBack(entry.row.key);
+    this.#settler.add({ entry, settlement: { ...claimOf(entry.row), kind: "release" } });
+  }
+
+  #settled({ entry, settlement }: Outcome, closed: boolean): void {
+    this.#leases.close(entry.batch, entry.row.id);
+    if (settlement.kind === "retry" || settlement.kind === "release") this.#backInDatabase(entry.row.key);
+    if (closed) return;
+    this.#options.metrics.claimsLost("poller", 1);
+    this.#options.log.warn({ id: settlement.id, outcome: settlement.kind }, "claim lost: another replica has this row");
+  }
+
+  #turnBack(key: string | null): void {
+    if (key === null) return;
+    this.#turnedBack.set(key, (this.#turnedBack.get(key) ?? 0) + 1);
+    this.#turnedBackDuringClaim?.add(key);
+  }
+
+  #backInDatabase(key: string | null): void {
+    if (key === null) return;
+    const left = (this.#turnedBack.get(key) ?? 0) - 1;
+    if (left > 0) this.#turnedBack.set(key, left);
+    else this.#turnedBack.delete(key);
+  }
+
+  async #gauge(): Promise<void> {
+    const { store, metrics, clock, gaugeIntervalMs } = this.#options;
+    const startedAt = clock.monotonic();
+    if (startedAt < this.#gaugeDueAt) return;
+    this.#gaugeDueAt = startedAt + gaugeIntervalMs;
+    const backlog = await store.backlog();
+    metrics.outboxPending(backlog.pending);
+    metrics.outboxOldestPendingAge((backlog.oldestPendingAgeMs ?? 0) / 1000);
+    metrics.blockedKeys(backlog.blockedKeys);
+    // Counting a long backlog takes a while: never spend more than a fiftieth of the time on it.
+    const now = clock.monotonic();
+    this.#gaugeDueAt = Math.max(this.#gaugeDueAt, now + GAUGE_COST_FACTOR * (now - startedAt));
+  }
+
+  /** Resolves when the condition holds, checked at each change; also when the poller stops, unless `whileStopping`. */
+  async #until(condition: () => boolean, whileStopping = false): Promise<void> {
+    while (!condition() && (whileStopping || !this.#stopping)) {
+      await new Promise<void>((resolve) => this.#changed.push(resolve));
+    }
+  }
+
+  #wakeWaiters(): void {
+    const waiters = this.#changed;
+    if (waiters.length === 0) return;
+    this.#changed = [];
+    for (const waiter of waiters) waiter();
+  }
+}
+
+/** A killed replica's rows are back within this time; a live one renews at a third of it. */
+const LEASE_MS = 30_000;
+/** Bounds the memory of claimed payloads: at most two claims wait at a time. */
+const MAX_CLAIM_BYTES = 16 * 1024 * 1024;
+const RECLAIM_LIMIT = 1000;
+const GAUGE_COST_FACTOR = 50;
+
+function claimOf(row: ClaimedRow): Pick<Settlement, "id" | "claimToken"> {
+  return { id: row.id, claimToken: row.claimToken };
+}

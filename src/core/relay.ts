@@ -1,0 +1,102 @@
+import { errorText } from "../model/errors.ts";
+import type { Metrics } from "../ports/metrics.ts";
+import type { Clock, Log } from "../ports/runtime.ts";
+import type { InboxStore, RelayRequest } from "../ports/store.ts";
+
+/**
+ * Received headers that do not travel on to a destination: they describe the old connection or the old body's framing
+ * (RFC 9110, sections 7.6 and 12), or the relay writes them itself. A `content-type` travels only when it names JSON.
+ */
+export const CONNECTION_HEADERS: RelayRequest["droppedHeaders"] = {
+  names: [
+    "connection",
+    "content-encoding",
+    "content-length",
+    "date",
+    "expect",
+    "forwarded",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "max-forwards",
+    "origin",
+    "priority",
+    "proxy-connection",
+    "range",
+    "referer",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "upgrade-insecure-requests",
+    "user-agent",
+    "via",
+    "x-real-ip",
+    "x-correlation-id",
+    "x-inbox-id",
+    "x-source",
+    "x-idempotency-key",
+    "x-message-id",
+  ],
+  prefixes: ["accept", "if-", "sec-", "x-forwarded-"],
+};
+
+export interface RelayOptions {
+  readonly store: InboxStore;
+  /** Per push source the pieces of its topic template around `{{ eventType }}`. */
+  readonly topics: RelayRequest["topics"];
+  /** Most rows of one pass (`inbox.relay.batchSize`). */
+  readonly batchSize: number;
+  /** `inbox.relay.maxAttempts` */
+  readonly maxAttempts: number;
+  /** Shortest time in ms between two looks at the age of the oldest pending row (`inbox.relay.pendingGaugeIntervalMs`). */
+  readonly gaugeIntervalMs: number;
+  /** Called after rows were added to the outbox. */
+  readonly onRelayed: () => void;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  readonly log: Log;
+}
+
+/** Copies pending push rows of the inbox into the outbox, pass by pass (spec, "What the service does", 3). */
+export class Relay {
+  readonly #options: RelayOptions;
+  #gaugeDueAt = Number.NEGATIVE_INFINITY;
+
+  constructor(options: RelayOptions) {
+    this.#options = options;
+  }
+
+  /** Relays one batch. @returns `again` when more rows wait */
+  async pass(): Promise<"again" | "idle"> {
+    const { store, topics, batchSize, maxAttempts, metrics, log, clock } = this.#options;
+    const startedAt = clock.monotonic();
+    const result = await store
+      .relay({ limit: batchSize, topics, maxAttempts, droppedHeaders: CONNECTION_HEADERS })
+      .catch((error: unknown) => {
+        metrics.inboxRelayError();
+        throw error;
+      });
+    if (result.relayed > 0) {
+      metrics.inboxMessages("forwarded", result.relayed);
+      metrics.claimRows("relay", result.relayed);
+      metrics.claimDuration("relay", (clock.monotonic() - startedAt) / 1000);
+      this.#options.onRelayed();
+    }
+    for (const { id, source, reason } of result.dead) log.warn({ id, source, reason }, "inbox row is dead");
+    await this.#gauge();
+    // A pass that moved nothing although rows wait (another replica holds them) must not spin.
+    return result.more && result.relayed + result.dead.length > 0 ? "again" : "idle";
+  }
+
+  async #gauge(): Promise<void> {
+    const { store, metrics, clock, gaugeIntervalMs, log } = this.#options;
+    if (clock.monotonic() < this.#gaugeDueAt) return;
+    this.#gaugeDueAt = clock.monotonic() + gaugeIntervalMs;
+    try {
+      metrics.inboxOldestPendingAge(((await store.oldestPendingAgeMs()) ?? 0) / 1000);
+    } catch (error) {
+      log.debug({ reason: errorText(error) }, "inbox gauge not read");
+    }
+  }
+}

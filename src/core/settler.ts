@@ -1,0 +1,89 @@
+import { errorText } from "../model/errors.ts";
+import type { Settlement } from "../model/outcomes.ts";
+import type { MessageId } from "../model/rows.ts";
+import type { Log } from "../ports/runtime.ts";
+import type { OutboxStore } from "../ports/store.ts";
+import type { LaneRow } from "./keyLanes.ts";
+
+/** How a claimed row ended. */
+export interface Outcome {
+  readonly entry: LaneRow;
+  readonly settlement: Settlement;
+}
+
+export interface SettlerOptions {
+  readonly store: OutboxStore;
+  /** Called for each outcome after the commit; `closed` is false when the fence refused it. */
+  readonly onSettled: (outcome: Outcome, closed: boolean) => void;
+  /** Called when the database did not take a batch; it is kept and tried again. */
+  readonly onError: (error: unknown) => void;
+  readonly log: Log;
+  /** Waits between tries, in ms; a test passes its own. */
+  readonly wait: (ms: number) => Promise<void>;
+}
+
+/**
+ * Closes claims in batches: while one statement runs, outcomes gather for the next, so the batch grows with the load and a single
+ * outcome waits for nobody. What the database does not take is kept and tried again: the fence makes a late settlement harmless,
+ * and a settlement that is lost would be a second delivery.
+ */
+export class Settler {
+  readonly #options: SettlerOptions;
+  #gathered: Outcome[] = [];
+  #running: Promise<void> | undefined;
+  #givenUp = false;
+
+  constructor(options: SettlerOptions) {
+    this.#options = options;
+  }
+
+  /** Outcomes that are not committed yet. */
+  get waiting(): number {
+    return this.#gathered.length;
+  }
+
+  add(outcome: Outcome): void {
+    this.#gathered.push(outcome);
+    // Started from a microtask, so that the outcomes of one turn of the event loop go together.
+    this.#running ??= Promise.resolve().then(() => this.#run());
+  }
+
+  /** Resolves when everything added so far is committed or, after `giveUp`, dropped. */
+  async flushed(): Promise<void> {
+    while (this.#running !== undefined) await this.#running;
+  }
+
+  /** Tries no more: what is left is reclaimed by another replica when its lease ends, and delivered again. */
+  giveUp(): void {
+    this.#givenUp = true;
+  }
+
+  async #run(): Promise<void> {
+    for (let failures = 0; this.#gathered.length > 0; ) {
+      const batch = this.#gathered.splice(0, MAX_BATCH);
+      try {
+        const closed: ReadonlySet<MessageId> = await this.#options.store.settle(
+          batch.map((outcome) => outcome.settlement),
+        );
+        failures = 0;
+        for (const outcome of batch) this.#options.onSettled(outcome, closed.has(outcome.settlement.id));
+      } catch (error) {
+        this.#gathered = [...batch, ...this.#gathered];
+        this.#options.onError(error);
+        if (this.#givenUp) {
+          this.#options.log.warn(
+            { rows: this.#gathered.length, reason: errorText(error) },
+            "outcomes left to their leases",
+          );
+          this.#gathered = [];
+        } else {
+          await this.#options.wait(Math.min(50 * 2 ** failures, 2000));
+          failures += 1;
+        }
+      }
+    }
+    this.#running = undefined;
+  }
+}
+
+const MAX_BATCH = 1000;

@@ -1,0 +1,96 @@
+/** Errors with a closed `code`, so that callers decide by code and people read the message. */
+
+/** One thing that is wrong with the configuration. */
+export interface ConfigProblem {
+  /** Key path such as `destinations.orders.baseUrl`, or an environment variable's name. */
+  readonly path: string;
+  /** What is wrong, what was found (masked when secret), what is expected. */
+  readonly message: string;
+}
+
+/** The configuration cannot be used; lists everything that is wrong with it. Exit code 2. */
+export class ConfigError extends Error {
+  override readonly name = "ConfigError";
+  readonly problems: readonly ConfigProblem[];
+
+  constructor(problems: readonly ConfigProblem[]) {
+    const count = problems.length === 1 ? "1 problem" : `${problems.length} problems`;
+    const lines = problems.map((problem) => `  - ${problem.path}: ${problem.message}`);
+    super(`the configuration has ${count}:\n${lines.join("\n")}`);
+    this.problems = problems;
+  }
+}
+
+export const STORE_ERROR_CODES = [
+  /** No connection, or it broke: the statement may or may not have run. Try again. */
+  "unavailable",
+  /** Serialization failure, deadlock, lock or statement timeout: rolled back. Try again. */
+  "contention",
+  /** The data of some row is refused (wrong type, too long, a constraint). The same batch fails again. */
+  "data",
+  /** The schema does not fit: a table or column is missing, or rights are. */
+  "schema",
+  /** Anything else. */
+  "other",
+] as const;
+export type StoreErrorCode = (typeof STORE_ERROR_CODES)[number];
+
+/** A statement of the store failed. `message` names the statement and holds no row data. */
+export class StoreError extends Error {
+  override readonly name = "StoreError";
+  readonly code: StoreErrorCode;
+
+  constructor(code: StoreErrorCode, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.code = code;
+  }
+}
+
+/** A delivery failed. The reason is not yet redacted: it goes through `core/redact` before it is logged or stored. */
+export class PublishError extends Error {
+  override readonly name = "PublishError";
+  /** A short code from the adapter's own closed list, for example `status_5xx` or `timeout`. */
+  readonly code: string;
+  /** How long the receiver asked us to wait, in ms (HTTP `Retry-After`). */
+  readonly retryAfterMs: number | undefined;
+
+  constructor(code: string, message: string, options?: ErrorOptions & { readonly retryAfterMs?: number | undefined }) {
+    super(message, options);
+    this.code = code;
+    this.retryAfterMs = options?.retryAfterMs;
+  }
+}
+
+/** The abort reason of every signal that means "the process is stopping": an interruption, never a failed attempt. */
+export class StoppingError extends Error {
+  override readonly name = "StoppingError";
+
+  constructor(message = "the service is stopping") {
+    super(message);
+  }
+}
+
+/** The abort reason when a claim's lease ran out or was taken over while its row was in delivery. */
+export class ClaimLostError extends Error {
+  override readonly name = "ClaimLostError";
+
+  constructor(message = "the claim on this row was lost") {
+    super(message);
+  }
+}
+
+/**
+ * The text of anything thrown.
+ *
+ * @param error what was thrown, of any type
+ * @returns its message, with the code of a system error in front where the message lacks it, and the causes behind
+ */
+export function errorText(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const code = (error as { code?: unknown }).code;
+  const own = typeof code === "string" && !error.message.includes(code) ? `${code} ${error.message}` : error.message;
+  // An AggregateError of a dual-stack connect has an empty message: its parts say what happened.
+  const parts = error instanceof AggregateError ? error.errors.map(errorText).join("; ") : "";
+  const text = [own.trim(), parts].filter((part) => part !== "").join(": ") || error.name;
+  return error.cause === undefined || error.cause === null ? text : `${text} (${errorText(error.cause)})`;
+}

@@ -1,0 +1,33 @@
+import type { ClaimToken, MessageId } from "./rows.ts";
+
+/** What became of one received message; each kind maps to one HTTP answer, and to "acknowledge" for a broker. */
+export type ReceiveOutcome =
+  | { readonly kind: "stored"; readonly id: MessageId }
+  | { readonly kind: "duplicate" }
+  | { readonly kind: "filtered" }
+  /** The message can never be accepted as it is; `reason` is written for its sender and holds no secret. */
+  | { readonly kind: "rejected"; readonly rejection: Rejection; readonly reason: string }
+  /** The database did not take it; the sender may send it again. */
+  | { readonly kind: "unavailable"; readonly reason: string };
+
+/** `unstorable`: the database refuses the row's data for good. */
+export const REJECTIONS = ["invalid_json", "extraction_failed", "transform_failed", "unstorable"] as const;
+export type Rejection = (typeof REJECTIONS)[number];
+
+/** What the store made of one row of an insert. */
+export type InsertOutcome =
+  | { readonly kind: "stored" }
+  | { readonly kind: "duplicate" }
+  /** The database refuses this row's data for good (for example text that a `jsonb` payload column cannot hold). */
+  | { readonly kind: "refused"; readonly reason: string };
+
+/** How one claimed outbox row ended (spec, "States and transitions"; design, "Attempts"). */
+export type Settlement = { readonly id: MessageId; readonly claimToken: ClaimToken } & (
+  | { readonly kind: "sent" }
+  /** Failed with attempts left: `attempt` grows by one, the row is due again in `delayMs` of the database's clock. */
+  | { readonly kind: "retry"; readonly delayMs: number; readonly reason: string }
+  /** Failed for good. `attempted` tells whether a delivery was tried, and so counted. */
+  | { readonly kind: "dead"; readonly attempted: boolean; readonly reason: string }
+  /** Given back untouched: not tried, not counted. */
+  | { readonly kind: "release" }
+);

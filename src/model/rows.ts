@@ -1,0 +1,113 @@
+/**
+ * The stored records and their words (spec, "Resources and their fields").
+ *
+ * - inbox row: a message as it was received, unique by `(source, idempotencyKey)`.
+ * - outbox row: a message to deliver; `sequence` orders the rows of one `key`.
+ * - claim: a replica's temporary right to deliver an outbox row, named by a claim token and ended by a lease.
+ * - settle: to close a claim with an outcome, only while the claim token still stands on the row (the fence).
+ * - key / aggregate: rows that share one are delivered one after another; rows without one are free.
+ */
+
+export const OUTBOX_STATES = ["pending", "processing", "sent", "dead"] as const;
+export type OutboxState = (typeof OUTBOX_STATES)[number];
+
+export const INBOX_STATES = ["pending", "processed", "dead"] as const;
+export type InboxState = (typeof INBOX_STATES)[number];
+
+export const CONSUMPTIONS = ["push", "pull"] as const;
+export type Consumption = (typeof CONSUMPTIONS)[number];
+
+declare const messageIdBrand: unique symbol;
+declare const claimTokenBrand: unique symbol;
+
+/** The id of an inbox or outbox row. Branded because it travels beside {@link ClaimToken} into the fenced update. */
+export type MessageId = string & { readonly [messageIdBrand]: true };
+/** The UUID that names one claim. */
+export type ClaimToken = string & { readonly [claimTokenBrand]: true };
+
+/** Header name to value, names in the letter case in which they came. */
+export type Headers = Readonly<Record<string, string>>;
+
+/** Keys of `database.columnMapping.inbox` with their default column names (spec, "Inbox row"). */
+export const INBOX_COLUMNS = {
+  id: "id",
+  source: "source",
+  idempotencyKey: "idempotency_key",
+  aggregateId: "aggregate_id",
+  eventType: "event_type",
+  payload: "payload",
+  state: "state",
+  createdAt: "created_at",
+  processedAt: "processed_at",
+  claimedAt: "claimed_at",
+  claimToken: "claim_token",
+  leaseExpiresAt: "lease_expires_at",
+  correlationId: "correlation_id",
+  consumption: "consumption",
+  scheduledAt: "scheduled_at",
+  attempt: "attempt",
+  lastError: "last_error",
+  headers: "headers",
+} as const;
+export type InboxColumn = keyof typeof INBOX_COLUMNS;
+
+/** Keys of `database.columnMapping.outbox` with their default column names (spec, "Outbox row"). */
+export const OUTBOX_COLUMNS = {
+  id: "id",
+  topic: "topic",
+  key: "key",
+  aggregateType: "aggregate_type",
+  payload: "payload",
+  headers: "headers",
+  state: "state",
+  attempt: "attempt",
+  maxAttempts: "max_attempts",
+  scheduledAt: "scheduled_at",
+  createdAt: "created_at",
+  updatedAt: "updated_at",
+  claimedAt: "claimed_at",
+  claimToken: "claim_token",
+  leaseExpiresAt: "lease_expires_at",
+  lastError: "last_error",
+  sequence: "sequence",
+} as const;
+export type OutboxColumn = keyof typeof OUTBOX_COLUMNS;
+
+/** Column names as the tables really have them. */
+export type InboxColumnNames = Readonly<Record<InboxColumn, string>>;
+export type OutboxColumnNames = Readonly<Record<OutboxColumn, string>>;
+
+/** A received message on its way into the inbox. The database sets the times. */
+export interface NewInboxRow {
+  readonly id: MessageId;
+  readonly source: string;
+  readonly idempotencyKey: string;
+  readonly aggregateId: string | null;
+  readonly eventType: string | null;
+  /** The received text, byte for byte, unless a source transform replaced it. */
+  readonly payload: string;
+  /** `dead` for a message that is kept as evidence only (a broker body that is no JSON, a refused transform). */
+  readonly state: "pending" | "dead";
+  readonly consumption: Consumption;
+  readonly correlationId: string | null;
+  readonly headers: Headers;
+  readonly lastError: string | null;
+}
+
+/** An outbox row under a claim of this process. */
+export interface ClaimedRow {
+  readonly id: MessageId;
+  readonly claimToken: ClaimToken;
+  /** Decimal text: a 64-bit identity does not fit a JavaScript number. */
+  readonly sequence: string;
+  readonly topic: string;
+  readonly key: string | null;
+  readonly aggregateType: string | null;
+  readonly payload: string;
+  readonly headers: Headers;
+  /** Failed deliveries so far; 0 on the first delivery. */
+  readonly attempt: number;
+  /** The ceiling: a failure that makes `attempt` reach it makes the row dead. */
+  readonly maxAttempts: number;
+  readonly createdAt: Date;
+}

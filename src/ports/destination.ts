@@ -1,0 +1,28 @@
+import type { Headers, MessageId } from "../model/rows.ts";
+
+/** A message as it leaves: route and transforms applied, headers merged. */
+export interface OutboundMessage {
+  readonly id: MessageId;
+  readonly topic: string;
+  readonly key: string | null;
+  /** JSON text in UTF-8. */
+  readonly body: string;
+  /** Row headers over the destination's static ones, plus `x-message-id`. */
+  readonly headers: Headers;
+  /** Rendered exchange, topic or subject; null for a kind without address templates. */
+  readonly address: string | null;
+  /** Rendered AMQP routing key or log-broker record key; null when there is none. */
+  readonly routingKey: string | null;
+}
+
+/**
+ * Where messages go. `publish` may be called concurrently; it resolves only when the receiver has acknowledged the message,
+ * and rejects with `PublishError` otherwise. It bounds itself by its own `timeoutMs` and stops early when `signal` aborts,
+ * rejecting with the signal's reason. Connections are made on first use and re-made after a fault.
+ */
+export interface Destination {
+  readonly kind: "http" | "rabbitmq" | "kafka" | "nats";
+  publish(message: OutboundMessage, signal: AbortSignal): Promise<void>;
+  /** Ends all connections. A publish that is still running rejects. Safe to call twice. */
+  close(): Promise<void>;
+}

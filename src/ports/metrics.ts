@@ -1,0 +1,33 @@
+/** A method a metric (names and labels: design, "Metrics"), so that no metric name stands at a call site. Durations in seconds. */
+export interface Metrics {
+  outboxMessages(status: "sent" | "failed" | "dead", count: number): void;
+  outboxPending(count: number): void;
+  outboxOldestPendingAge(seconds: number): void;
+  outboxReclaimed(count: number): void;
+  outboxProcessError(): void;
+  outboxProcessingDuration(seconds: number): void;
+  outboxPublishDuration(destinationType: string, seconds: number): void;
+  outboxDestinationMessage(destination: string, outcome: "sent" | "failed" | "dead"): void;
+  /** Claimed rows of this destination that wait for or are in delivery, changed by `delta`. */
+  outboxQueueDepth(destination: string, delta: number): void;
+  deliveryLatency(seconds: number): void;
+  httpPublishResponse(statusClass: "2xx" | "3xx" | "4xx" | "5xx" | "error"): void;
+  transformFailure(strategy: "Fail" | "Skip" | "Dead"): void;
+  inboxMessages(status: "new" | "forwarded" | "duplicate", count: number): void;
+  inboxRelayError(): void;
+  inboxRejection(
+    reason: "extraction_failed" | "transform_failed" | "storage_failed" | "unauthorized" | "rate_limited",
+  ): void;
+  inboxFiltered(): void;
+  inboxOldestPendingAge(seconds: number): void;
+  claimDuration(component: string, seconds: number): void;
+  claimRows(component: string, rows: number): void;
+  claimsLost(component: string, count: number): void;
+  blockedKeys(count: number): void;
+  componentUp(component: string, up: boolean): void;
+  cleanupDeleted(table: string, count: number): void;
+  cleanupDuration(table: string, seconds: number): void;
+  cleanupLastRun(table: string, unixSeconds: number): void;
+  captureLag(seconds: number): void;
+  replicationSlotLag(bytes: number): void;
+}

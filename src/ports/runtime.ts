@@ -1,0 +1,43 @@
+/** What the core asks of the process it runs in, so that a test can stand in for it. */
+
+export interface Clock {
+  /** Wall clock, ms since the Unix epoch. May jump: use it for stamps, never for durations. */
+  now(): number;
+  /** Monotonic ms from an arbitrary start: for every duration, deadline and lease. */
+  monotonic(): number;
+}
+
+/** A uniformly distributed number in [0, 1). */
+export type Random = () => number;
+
+/** Structured log. `fields` must hold no secret and no payload; `message` is a constant text. */
+export interface Log {
+  debug(fields: object, message: string): void;
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+  /** A log that adds `fields` to each of its lines. */
+  child(fields: object): Log;
+}
+
+/**
+ * Something that runs until it is stopped. `stop` may be called before `start`, twice, and during `start`; it returns
+ * only when nothing of the service is running any more. `cutoff` aborts when the time for a graceful stop is over.
+ */
+export interface Service {
+  readonly name: string;
+  start(): Promise<void>;
+  stop(cutoff: AbortSignal): Promise<void>;
+}
+
+/** One entry of the health body (spec, "GET /health/ready"). */
+export interface HealthComponent {
+  readonly name: string;
+  readonly decidesReadiness: boolean;
+  /**
+   * Resolves when the component is up.
+   *
+   * @throws Error whose message says what is wrong; it is logged, never sent to the caller
+   */
+  check(signal: AbortSignal): Promise<void>;
+}

@@ -1,0 +1,141 @@
+import type { InsertOutcome, Settlement } from "../model/outcomes.ts";
+import type { ClaimedRow, ClaimToken, MessageId, NewInboxRow } from "../model/rows.ts";
+
+/**
+ * What the roles ask of a database. Every method is safe to call from any number of replicas at once. Methods reject with
+ * `StoreError`; its code says whether trying again can help. The database's clock decides leases and due times.
+ */
+
+export interface InboxStore {
+  /**
+   * Stores the rows in one transaction; resolves after the commit, with an outcome per row in the order given.
+   * Two rows with the same `(source, idempotencyKey)` in one call: the first is stored, the second a duplicate.
+   * When the data of some rows is refused, the others are stored all the same.
+   */
+  insert(rows: readonly NewInboxRow[]): Promise<readonly InsertOutcome[]>;
+
+  /**
+   * Copies up to `limit` pending push rows, oldest first, into the outbox and marks them `processed`, atomically.
+   * A row whose topic renders empty, or that the outbox table refuses, becomes `dead`. The rows of one aggregate are
+   * copied in the order `(created_at, id)` across all replicas.
+   */
+  relay(request: RelayRequest): Promise<RelayResult>;
+
+  /** Age of the oldest pending push row in ms by the database's clock; null when there is none. */
+  oldestPendingAgeMs(): Promise<number | null>;
+}
+
+export interface RelayRequest {
+  readonly limit: number;
+  /**
+   * Per source name the pieces of its topic template around each `{{ eventType }}`; rows of other sources stay pending.
+   * `["orders.", ""]` renders `orders.<event type>`; the result is trimmed.
+   */
+  readonly topics: Readonly<Record<string, readonly string[]>>;
+  /** `max_attempts` of the outbox rows made. */
+  readonly maxAttempts: number;
+  /** Received headers that do not travel on, in lower case: whole names, and prefixes of names. */
+  readonly droppedHeaders: { readonly names: readonly string[]; readonly prefixes: readonly string[] };
+}
+
+export interface RelayResult {
+  readonly relayed: number;
+  readonly dead: readonly { readonly id: MessageId; readonly source: string; readonly reason: string }[];
+  /** True when the batch was full, so that more rows probably wait. */
+  readonly more: boolean;
+}
+
+export interface OutboxStore {
+  /**
+   * Claims due rows in the order of `sequence`, each with the request's token and lease. The claimed rows of one key are a run
+   * with no unfinished row of that key before or between them (but those under `heldTokens`), and are to be published in the order given.
+   */
+  claim(request: ClaimRequest): Promise<ClaimResult>;
+
+  /**
+   * Extends the leases of all rows under the given tokens by `leaseMs` from now, but never past `claimTimeoutMs` after the
+   * claim. Returns the ids that are still held: an id not among them was taken over or settled.
+   */
+  renew(tokens: readonly ClaimToken[], lease: Lease): Promise<ReadonlySet<MessageId>>;
+
+  /**
+   * Closes claims in one transaction, each only while the row is `processing` under its token (the fence). Returns the ids
+   * that were closed; any other was taken over by then and is left as it is.
+   */
+  settle(settlements: readonly Settlement[]): Promise<ReadonlySet<MessageId>>;
+
+  /**
+   * Returns up to `limit` rows to `pending` whose lease has run out, or whose claim without a lease is older than
+   * `claimTimeoutMs`; gives their number. Attempts are not counted.
+   */
+  reclaim(limit: number, claimTimeoutMs: number): Promise<number>;
+
+  /** Figures for the gauges. May read every pending row: ask seldom. */
+  backlog(): Promise<OutboxBacklog>;
+}
+
+export interface Lease {
+  readonly leaseMs: number;
+  /** Longest time a claim may live, however often renewed (`outbox.claimTimeoutMs`). */
+  readonly claimTimeoutMs: number;
+}
+
+export interface ClaimRequest extends Lease {
+  readonly limit: number;
+  /** Payload bytes at which a claim stops early; the first row is always claimed. */
+  readonly maxBytes: number;
+  readonly token: ClaimToken;
+  /**
+   * Claims of this process that still run. Rows in processing under them hold back no later row of their key: the caller itself delivers
+   * in order, and gives back what it claimed of a key whose earlier row it did not get through.
+   */
+  readonly heldTokens: readonly ClaimToken[];
+}
+
+export interface ClaimResult {
+  readonly rows: readonly ClaimedRow[];
+  /** True when the claim was full, so that more rows are probably due now. */
+  readonly more: boolean;
+  /** Rows that were looked at but stay behind an earlier row of their key. */
+  readonly heldBack: number;
+}
+
+export interface OutboxBacklog {
+  readonly pending: number;
+  /** Age of the oldest due pending row in ms; null when there is none. */
+  readonly oldestPendingAgeMs: number | null;
+  /** Keys whose first unfinished row waits for its retry. */
+  readonly blockedKeys: number;
+}
+
+export interface SchemaStore {
+  /** Applies the bundled migrations under a database lock; any number of replicas may call it at once. Returns the files applied. */
+  migrate(): Promise<readonly string[]>;
+
+  /**
+   * Checks that both tables have the columns the service needs.
+   *
+   * @throws ConfigError with the `ALTER TABLE` statement for each missing column
+   */
+  checkColumns(): Promise<void>;
+}
+
+export interface Store {
+  readonly inbox: InboxStore;
+  readonly outbox: OutboxStore;
+  readonly schema: SchemaStore;
+  /** Waits until the database answers. Rejects with the last error after `timeoutMs`, or at once when `signal` aborts. */
+  waitUntilReady(timeoutMs: number, signal: AbortSignal): Promise<void>;
+  /** One round trip through the pool. */
+  ping(): Promise<void>;
+  /** Pool figures now. */
+  poolUsage(): { readonly used: number; readonly idle: number; readonly waiting: number };
+  /**
+   * Calls `listener` when another process relayed rows into the outbox: a hint, it may come late or never. Returns when the
+   * subscription is set up; a database that cannot notify never calls. `close` ends it.
+   */
+  onOutboxWake(listener: () => void): Promise<void>;
+  /** Tells other processes that outbox rows were added; at most one notification per 50 ms. */
+  announceOutbox(): void;
+  close(): Promise<void>;
+}

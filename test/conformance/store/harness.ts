@@ -1,0 +1,145 @@
+import { randomUUID } from "node:crypto";
+import type { Settlement } from "../../../src/model/outcomes.ts";
+import type { ClaimedRow, ClaimToken, MessageId, NewInboxRow } from "../../../src/model/rows.ts";
+import type { Clock } from "../../../src/ports/runtime.ts";
+import type { ClaimRequest, RelayRequest, Store } from "../../../src/ports/store.ts";
+
+/** What a database brings to the shared suite: a store on empty tables of its own, and a look behind it. */
+export interface StoreHarness extends AsyncDisposable {
+  readonly store: Store;
+  /** The clock given to the store; advancing it makes its hints go stale. */
+  readonly clock: ManualClock;
+  /** Another replica: a store of its own (own pool, own hints) on the same tables. */
+  replica(): Promise<Store>;
+  /** Inserts as an application does: only the columns given. Rows come out with rising `sequence`. */
+  insertOutbox(rows: readonly ApplicationRow[]): Promise<readonly MessageId[]>;
+  outboxRows(): Promise<readonly OutboxRecord[]>;
+  inboxRows(): Promise<readonly InboxRecord[]>;
+  /** Moves every lease into the past. */
+  expireLeases(): Promise<void>;
+  /** Makes every pending row due. */
+  makeDue(): Promise<void>;
+  /** Sets one outbox row back to pending with attempt 0, as a replay does. */
+  reset(id: MessageId): Promise<void>;
+}
+
+export interface ApplicationRow {
+  readonly topic?: string;
+  readonly key?: string | null;
+  readonly payload?: string;
+  readonly maxAttempts?: number;
+  /** Due this many ms from now. */
+  readonly dueInMs?: number;
+}
+
+export interface OutboxRecord {
+  readonly id: MessageId;
+  readonly sequence: number;
+  readonly topic: string;
+  readonly key: string | null;
+  readonly payload: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly state: string;
+  readonly attempt: number;
+  readonly maxAttempts: number;
+  readonly claimToken: string | null;
+  /** ms from the database's now; negative in the past. */
+  readonly leaseInMs: number | null;
+  readonly dueInMs: number;
+  readonly lastError: string | null;
+}
+
+export interface InboxRecord {
+  readonly id: MessageId;
+  readonly source: string;
+  readonly idempotencyKey: string;
+  readonly payload: string;
+  readonly state: string;
+  readonly consumption: string;
+  readonly processed: boolean;
+  readonly lastError: string | null;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/** A clock that moves when told to. */
+export class ManualClock implements Clock {
+  #ms = 1_000_000;
+
+  now(): number {
+    return this.#ms;
+  }
+
+  monotonic(): number {
+    return this.#ms;
+  }
+
+  advance(ms: number): void {
+    this.#ms += ms;
+  }
+}
+
+let made = 0;
+
+/** A received message with everything filled in. */
+export function inboxRow(overrides: Partial<NewInboxRow> = {}): NewInboxRow {
+  made += 1;
+  return {
+    id: orderedId(made),
+    source: "orders",
+    idempotencyKey: `key-${made}`,
+    aggregateId: null,
+    eventType: "created",
+    payload: `{"n":${made}}`,
+    state: "pending",
+    consumption: "push",
+    correlationId: `correlation-${made}`,
+    headers: {},
+    lastError: null,
+    ...overrides,
+  };
+}
+
+/** Ids that rise, as the service's own do. */
+function orderedId(n: number): MessageId {
+  const hex = n.toString(16).padStart(12, "0");
+  return `${hex.slice(0, 8)}-${hex.slice(8)}-7${randomUUID().slice(15)}` as MessageId;
+}
+
+export function claimRequest(overrides: Partial<ClaimRequest> = {}): ClaimRequest {
+  return {
+    limit: 100,
+    maxBytes: 1_000_000,
+    token: randomUUID() as ClaimToken,
+    heldTokens: [],
+    leaseMs: 30_000,
+    claimTimeoutMs: 300_000,
+    ...overrides,
+  };
+}
+
+export function relayRequest(overrides: Partial<RelayRequest> = {}): RelayRequest {
+  return {
+    limit: 100,
+    topics: { orders: ["orders.", ""] },
+    maxAttempts: 5,
+    droppedHeaders: { names: ["host", "x-source"], prefixes: ["accept"] },
+    ...overrides,
+  };
+}
+
+export const sent = (row: ClaimedRow): Settlement => ({ id: row.id, claimToken: row.claimToken, kind: "sent" });
+export const released = (row: ClaimedRow): Settlement => ({ id: row.id, claimToken: row.claimToken, kind: "release" });
+export const failed = (row: ClaimedRow, delayMs = 60_000): Settlement => ({
+  id: row.id,
+  claimToken: row.claimToken,
+  kind: "retry",
+  delayMs,
+  reason: "status 500",
+});
+export const died = (row: ClaimedRow, attempted = true): Settlement => ({
+  id: row.id,
+  claimToken: row.claimToken,
+  kind: "dead",
+  attempted,
+  reason: "no route",
+});

@@ -1,0 +1,18 @@
+import type { StoreHarness } from "./harness.ts";
+import { exerciseInbox } from "./inbox.ts";
+import { exerciseOrder } from "./order.ts";
+import { exerciseClaims, exerciseSettling } from "./outbox.ts";
+import { exerciseRelay } from "./relay.ts";
+
+/**
+ * The shared suite that every store passes.
+ *
+ * @param open gives a fresh store on empty tables of its own
+ */
+export function exerciseStore(open: () => Promise<StoreHarness>): void {
+  exerciseInbox(open);
+  exerciseRelay(open);
+  exerciseClaims(open);
+  exerciseSettling(open);
+  exerciseOrder(open);
+}

@@ -1,0 +1,85 @@
+import { randomUUID } from "node:crypto";
+import pg from "pg";
+
+/** A database of its own for a test; `await using` or `drop()` removes it. */
+export interface TestDatabase extends AsyncDisposable {
+  readonly host: string;
+  readonly port: number;
+  readonly user: string;
+  readonly password: string;
+  readonly name: string;
+  /** `postgres://` URL with user and password. */
+  readonly url: string;
+  /** `jdbc:postgresql://` URL without them, as `database.url` takes it. */
+  readonly jdbcUrl: string;
+  /** Runs one statement on a connection of the test's own and gives its rows. */
+  query<Row extends pg.QueryResultRow = pg.QueryResultRow>(sql: string, params?: readonly unknown[]): Promise<Row[]>;
+  /** Ends the test's connections and drops the database, ending whatever is still connected. Safe to call twice. */
+  drop(): Promise<void>;
+}
+
+/** Connection names, so that a leak check tells the test's own connections from those of the code under test. */
+export const TEST_APPLICATION_NAME = "svc-test";
+
+/**
+ * Creates a database with a unique name on the server of this run.
+ *
+ * @param template an existing database to copy (nobody may be connected to it); an empty database when absent
+ */
+export async function createDatabase(template?: string): Promise<TestDatabase> {
+  const name = `svc_${randomUUID().replaceAll("-", "")}`;
+  const from = template === undefined ? "" : ` TEMPLATE ${pg.escapeIdentifier(template)}`;
+  await onServer(`CREATE DATABASE ${pg.escapeIdentifier(name)}${from}`);
+
+  const url = new URL(serverUrl());
+  url.pathname = `/${name}`;
+  const pool = new pg.Pool({ connectionString: url.href, application_name: TEST_APPLICATION_NAME, max: 4 });
+  pool.on("error", () => {}); // An idle connection that a test cuts on purpose is no error of the test.
+  let dropped: Promise<void> | undefined;
+  const dropOnce = async () => {
+    await pool.end();
+    await onServer(`DROP DATABASE IF EXISTS ${pg.escapeIdentifier(name)} WITH (FORCE)`);
+  };
+  const drop = () => {
+    dropped ??= dropOnce();
+    return dropped;
+  };
+  const port = url.port === "" ? 5432 : Number(url.port);
+  return {
+    host: url.hostname,
+    port,
+    user: decodeURIComponent(url.username),
+    password: decodeURIComponent(url.password),
+    name,
+    url: url.href,
+    jdbcUrl: `jdbc:postgresql://${url.hostname}:${port}/${name}`,
+    query: async <Row extends pg.QueryResultRow>(sql: string, params: readonly unknown[] = []) =>
+      (await pool.query<Row>(sql, [...params])).rows,
+    drop,
+    [Symbol.asyncDispose]: drop,
+  };
+}
+
+/** Runs one statement in the server's maintenance database. */
+export async function onServer<Row extends pg.QueryResultRow>(
+  sql: string,
+  params: readonly unknown[] = [],
+): Promise<Row[]> {
+  const client = new pg.Client({ connectionString: serverUrl(), application_name: TEST_APPLICATION_NAME });
+  await client.connect();
+  try {
+    return (await client.query<Row>(sql, [...params])).rows;
+  } finally {
+    await client.end();
+  }
+}
+
+function serverUrl(): string {
+  const url = process.env.SVC_TEST_POSTGRES;
+  if (url === undefined || url === "") {
+    throw new Error(
+      "SVC_TEST_POSTGRES is not set: this test needs the PostgreSQL server that jest's global set-up starts. Run it without `--globalSetup=`.",
+    );
+  }
+  return url;
+}

@@ -1,0 +1,48 @@
+import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/runtime/embeddedPostgres.ts";
+
+/** The server of this run, for the teardown, which jest runs in the same process. */
+declare global {
+  var svcTestPostgres: { readonly server: EmbeddedPostgres; readonly directory: string } | undefined;
+}
+
+const PREFIX = "svc-test-postgres-";
+
+/**
+ * Gives the tests a PostgreSQL server as `postgres://` URL in `SVC_TEST_POSTGRES`: the one that `SVC_TEST_POSTGRES_URL` names, whose
+ * user must be allowed to create databases, else an embedded one of this run's own.
+ */
+export default async function globalSetup(): Promise<void> {
+  const given = process.env.SVC_TEST_POSTGRES_URL;
+  if (given !== undefined && given !== "") {
+    process.env.SVC_TEST_POSTGRES = given;
+    return;
+  }
+  removeLeftovers();
+  const directory = mkdtempSync(path.join(tmpdir(), `${PREFIX}${process.pid}-`));
+  // The data is thrown away, so nothing waits for the disk.
+  const unsafe = { fsync: "off", synchronous_commit: "off", full_page_writes: "off" };
+  const roomy = { max_connections: "300", wal_level: "logical", max_replication_slots: "20", max_wal_senders: "20" };
+  const server = await startEmbeddedPostgres({ dataDirectory: directory, settings: { ...unsafe, ...roomy } });
+  globalThis.svcTestPostgres = { server, directory };
+  process.env.SVC_TEST_POSTGRES = server.url();
+}
+
+/** Directories of runs that were interrupted; their servers ended with them. */
+function removeLeftovers(): void {
+  for (const name of readdirSync(tmpdir())) {
+    const pid = name.startsWith(PREFIX) ? Number(name.slice(PREFIX.length).split("-")[0]) : Number.NaN;
+    if (Number.isInteger(pid) && !isAlive(pid)) rmSync(path.join(tmpdir(), name), { recursive: true, force: true });
+  }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EPERM";
+  }
+}

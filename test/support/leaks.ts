@@ -1,0 +1,68 @@
+import { afterEach, beforeEach } from "@jest/globals";
+import { onServer, TEST_APPLICATION_NAME, type TestDatabase } from "./databases.ts";
+import { eventually } from "./eventually.ts";
+
+/** What a test must have closed at its end: listening servers, connections and child processes of this process. */
+const WATCHED = ["TCPServerWrap", "TCPSocketWrap", "PipeWrap", "ProcessWrap", "MessagePort"] as const;
+
+export type OpenResources = Readonly<Record<(typeof WATCHED)[number], number>>;
+
+/** Counts what is open in this process now. */
+export function openResources(): OpenResources {
+  const active = process.getActiveResourcesInfo();
+  const count = (kind: string) => active.filter((each) => each === kind).length;
+  return Object.fromEntries(WATCHED.map((kind) => [kind, count(kind)])) as OpenResources;
+}
+
+/**
+ * Waits until nothing of a kind is open that was not open before.
+ *
+ * @param before the count to go back to
+ * @throws Error that tells what is still open when that takes more than two seconds
+ */
+export async function assertNothingLeft(before: OpenResources): Promise<void> {
+  await eventually(
+    () => {
+      const now = openResources();
+      const left = WATCHED.filter((kind) => now[kind] > before[kind]).map(
+        (kind) => `${now[kind] - before[kind]} ${kind}`,
+      );
+      if (left.length > 0) throw new Error(`left open: ${left.join(", ")}`);
+    },
+    { timeoutMs: 2000, label: "closing every server, connection and child process of the test" },
+  );
+}
+
+/**
+ * Waits until nobody but the test's own helper is connected to a database.
+ *
+ * @throws Error that names the connections and their last statements when that takes more than two seconds
+ */
+export async function assertNoConnections(database: TestDatabase): Promise<void> {
+  await eventually(
+    async () => {
+      const rows = await onServer<{ application_name: string; state: string | null; query: string }>(
+        `SELECT application_name, state, left(query, 80) AS query FROM pg_stat_activity
+          WHERE datname = $1 AND backend_type = 'client backend' AND application_name <> $2`,
+        [database.name, TEST_APPLICATION_NAME],
+      );
+      const left = rows.map((row) => `${row.application_name || "unnamed"} (${row.state ?? "?"}: ${row.query})`);
+      if (left.length > 0) throw new Error(`still connected: ${left.join("; ")}`);
+    },
+    { timeoutMs: 2000, label: `closing every connection to the test database ${database.name}` },
+  );
+}
+
+/**
+ * Makes every test of the file fail that leaves something open. Call it at the top level of the file and after every `afterEach`
+ * of that level: hooks run in the order they are declared, those of inner `describe` blocks first.
+ */
+export function failOnLeaks(): void {
+  let before: OpenResources | undefined;
+  beforeEach(() => {
+    before = openResources();
+  });
+  afterEach(async () => {
+    if (before !== undefined) await assertNothingLeft(before);
+  });
+}

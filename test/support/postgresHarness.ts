@@ -1,0 +1,144 @@
+import { createPostgresStore } from "../../src/adapters/stores/postgres/index.ts";
+import type { TableNames } from "../../src/adapters/stores/sql/names.ts";
+import { INBOX_COLUMNS, type MessageId, OUTBOX_COLUMNS } from "../../src/model/rows.ts";
+import { Secret } from "../../src/model/secret.ts";
+import type { Log } from "../../src/ports/runtime.ts";
+import type { Store } from "../../src/ports/store.ts";
+import {
+  type ApplicationRow,
+  type InboxRecord,
+  ManualClock,
+  type OutboxRecord,
+  type StoreHarness,
+} from "../conformance/store/harness.ts";
+import { createDatabase, type TestDatabase } from "./databases.ts";
+import { assertNoConnections } from "./leaks.ts";
+
+export const silentLog: Log = {
+  debug() {},
+  info() {},
+  warn() {},
+  error() {},
+  child: () => silentLog,
+};
+
+export const DEFAULT_NAMES: TableNames = {
+  schema: undefined,
+  inboxTable: "inbox",
+  outboxTable: "outbox",
+  inbox: INBOX_COLUMNS,
+  outbox: OUTBOX_COLUMNS,
+};
+
+/** A store of the service on a test's database; the tables are not made. */
+export function postgresStore(
+  database: TestDatabase,
+  names = DEFAULT_NAMES,
+  clock = new ManualClock(),
+  log = silentLog,
+): Store {
+  return createPostgresStore(
+    {
+      hosts: [{ host: database.host, port: database.port }],
+      database: database.name,
+      username: database.user,
+      password: new Secret(database.password),
+      tls: false,
+      primaryOnly: false,
+      applicationName: "svc",
+      poolSize: 4,
+      connectionTimeoutMs: 10_000,
+      names,
+    },
+    clock,
+    log,
+  );
+}
+
+/** The shared suite's harness on a database of its own; fails at its end when a connection was left. */
+export async function openPostgres(): Promise<StoreHarness> {
+  const database = await createDatabase();
+  const clock = new ManualClock();
+  const stores = [postgresStore(database, DEFAULT_NAMES, clock)];
+  const [store] = stores as [Store];
+  await store.schema.migrate();
+  await store.schema.checkColumns();
+  return {
+    store,
+    clock,
+    async replica() {
+      const replica = postgresStore(database);
+      stores.push(replica);
+      await replica.schema.checkColumns();
+      return replica;
+    },
+    insertOutbox: (rows) => insertOutbox(database, rows),
+    outboxRows: () => outboxRows(database),
+    inboxRows: () => inboxRows(database),
+    async expireLeases() {
+      await database.query(
+        "UPDATE outbox SET lease_expires_at = now() - interval '1 second' WHERE state = 'processing'",
+      );
+    },
+    async makeDue() {
+      await database.query("UPDATE outbox SET scheduled_at = now() - interval '1 second' WHERE state = 'pending'");
+    },
+    async reset(id) {
+      await database.query("UPDATE outbox SET state = 'pending', attempt = 0, scheduled_at = now() WHERE id = $1", [
+        id,
+      ]);
+    },
+    async [Symbol.asyncDispose]() {
+      for (const each of stores) await each.close();
+      try {
+        await assertNoConnections(database);
+      } finally {
+        await database.drop();
+      }
+    },
+  };
+}
+
+/** Headers that an application might write by hand, by topic. */
+const ODD_HEADERS: Readonly<Record<string, string>> = {
+  "odd-headers": '{"n": 1, "o": {"a": true}, "gone": null}',
+  "array-headers": "[1, 2]",
+};
+
+async function insertOutbox(database: TestDatabase, rows: readonly ApplicationRow[]): Promise<readonly MessageId[]> {
+  const inserted = await database.query<{ id: MessageId }>(
+    `INSERT INTO outbox (topic, payload, key, max_attempts, scheduled_at, headers)
+     SELECT topic, payload, key, coalesce(max_attempts, 5), now() + coalesce(due, 0) * interval '1 millisecond', headers::jsonb
+     FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::float[], $6::text[])
+       WITH ORDINALITY AS r(topic, payload, key, max_attempts, due, headers, n)
+     ORDER BY n RETURNING id`,
+    [
+      rows.map((row) => row.topic ?? "orders"),
+      rows.map((row) => row.payload ?? "{}"),
+      rows.map((row) => row.key ?? null),
+      rows.map((row) => row.maxAttempts ?? null),
+      rows.map((row) => row.dueInMs ?? null),
+      rows.map((row) => ODD_HEADERS[row.topic ?? ""] ?? "{}"),
+    ],
+  );
+  return inserted.map((row) => row.id);
+}
+
+async function outboxRows(database: TestDatabase): Promise<readonly OutboxRecord[]> {
+  const rows = await database.query(
+    `SELECT id, sequence::int AS sequence, topic, key, payload, headers, state, attempt, max_attempts AS "maxAttempts",
+       claim_token AS "claimToken", extract(epoch FROM lease_expires_at - now())::float * 1000 AS "leaseInMs",
+       extract(epoch FROM scheduled_at - now())::float * 1000 AS "dueInMs", last_error AS "lastError"
+     FROM outbox ORDER BY sequence`,
+  );
+  return rows as OutboxRecord[];
+}
+
+async function inboxRows(database: TestDatabase): Promise<readonly InboxRecord[]> {
+  const rows = await database.query(
+    `SELECT id, source, idempotency_key AS "idempotencyKey", payload, state, consumption, processed_at IS NOT NULL AS processed,
+       last_error AS "lastError", headers
+     FROM inbox ORDER BY created_at, id`,
+  );
+  return rows as InboxRecord[];
+}
