@@ -13,4 +13,5 @@ export default {
   globalSetup: "<rootDir>/test/support/globalSetup.ts",
   globalTeardown: "<rootDir>/test/support/globalTeardown.ts",
   testTimeout: 30000,
+  reporters: ["default", "<rootDir>/test/support/closingLine.js"],
 };

@@ -1,3 +1,4 @@
+import { setMaxListeners } from "node:events";
 import { ClaimLostError, errorText } from "../model/errors.ts";
 import type { ClaimedRow, ClaimToken, MessageId } from "../model/rows.ts";
 import type { Clock, Log } from "../ports/runtime.ts";
@@ -41,12 +42,15 @@ export class Leases {
   /** @param claimedAt monotonic ms at which the claim was sent */
   open(token: ClaimToken, rows: readonly ClaimedRow[], claimedAt: number): ClaimedBatch {
     const { leaseMs, claimTimeoutMs } = this.#lease;
+    const cutoff = new AbortController();
+    // Every delivery of the claim may listen to it.
+    setMaxListeners(0, cutoff.signal);
     const batch: ClaimedBatch = {
       token,
       deadline: claimedAt + Math.min(leaseMs, claimTimeoutMs),
       open: new Set(rows.map((row) => row.id)),
       lost: new Set(),
-      cutoff: new AbortController(),
+      cutoff,
     };
     this.#batches.add(batch);
     this.#ceilings.set(batch, claimedAt + claimTimeoutMs);

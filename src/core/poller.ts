@@ -13,6 +13,10 @@ export interface PollerOptions {
   /** Delivers one row; never rejects. */
   readonly deliver: (row: ClaimedRow, signal: AbortSignal) => Promise<Settlement>;
   readonly newToken: () => ClaimToken;
+  /** Called when there is room for a claim again after a pass that found none: time for the next pass. */
+  readonly onRoom: () => void;
+  /** Told of each row that comes to wait for its delivery (+1) or is through with it (-1). */
+  readonly onQueueChange: (row: ClaimedRow, delta: 1 | -1) => void;
   /** Most rows of one claim (`outbox.batchSize`). */
   readonly batchSize: number;
   /** Most rows in delivery at a time (`outbox.concurrency`). */
@@ -43,11 +47,14 @@ export class Poller {
   readonly #turnedBack = new Map<string, number>();
   /** Keys that left `turnedBack` while a claim was running: that claim may have begun before the commit. */
   #turnedBackDuringClaim: Set<string> | undefined;
+  #passing: Promise<unknown> = Promise.resolve();
   #inDelivery = 0;
   #stopping = false;
   #cutOff = false;
   #gaugeDueAt = Number.NEGATIVE_INFINITY;
-  #changed: (() => void)[] = [];
+  /** The last pass left off for want of room. */
+  #wantsRoom = false;
+  #onDeliveriesEnded: (() => void)[] = [];
 
   constructor(options: PollerOptions) {
     const { store, clock, log, metrics } = options;
@@ -66,37 +73,11 @@ export class Poller {
     });
   }
 
-  /** Makes one claim as soon as there is room for it. @returns `again` when more rows are due */
-  async pass(): Promise<"again" | "idle"> {
-    const { store, batchSize, claimTimeoutMs, clock, metrics, newToken } = this.#options;
-    await this.#until(() => this.#lanes.waiting <= batchSize / 2);
-    if (this.#stopping) return "idle";
-
-    const token = newToken();
-    const turnedBack = new Set(this.#turnedBack.keys());
-    this.#turnedBackDuringClaim = turnedBack;
-    const claimedAt = clock.monotonic();
-    try {
-      const result = await store.claim({
-        limit: batchSize,
-        maxBytes: MAX_CLAIM_BYTES,
-        token,
-        heldTokens: this.#leases.tokens(),
-        leaseMs: Math.min(claimTimeoutMs, LEASE_MS),
-        claimTimeoutMs,
-      });
-      if (result.rows.length > 0) {
-        metrics.claimRows("poller", result.rows.length);
-        metrics.claimDuration("poller", (clock.monotonic() - claimedAt) / 1000);
-        this.#accept(token, result.rows, claimedAt, turnedBack);
-      }
-      return result.more && result.rows.length > 0 ? "again" : "idle";
-    } catch (error) {
-      metrics.outboxProcessError();
-      throw error;
-    } finally {
-      this.#turnedBackDuringClaim = undefined;
-    }
+  /** Makes one claim when there is room for it. @returns `again` when more rows are due and there is room for them */
+  pass(): Promise<"again" | "idle"> {
+    const pass = this.#pass();
+    this.#passing = pass;
+    return pass;
   }
 
   /** Renews leases, takes back what dead replicas left, reads the gauges. Call it about every second, until `stop` has returned. */
@@ -118,8 +99,7 @@ export class Poller {
    */
   async stop(cutoff: AbortSignal): Promise<void> {
     this.#stopping = true;
-    this.#wakeWaiters();
-    for (const entry of this.#lanes.dropAll()) this.#giveBack(entry);
+    for (const entry of this.#lanes.dropAll()) this.#giveUp(entry);
     const cut = () => {
       this.#cutOff = true;
       this.#settler.giveUp();
@@ -128,10 +108,46 @@ export class Poller {
     if (cutoff.aborted) cut();
     else cutoff.addEventListener("abort", cut, { once: true });
     try {
-      await this.#until(() => this.#inDelivery === 0, true);
+      // A claim that is under way ends first; its rows are given back.
+      await this.#passing.catch(() => {});
+      await this.#deliveriesEnded();
       await this.#settler.flushed();
     } finally {
       cutoff.removeEventListener("abort", cut);
+    }
+  }
+
+  async #pass(): Promise<"again" | "idle"> {
+    const { store, batchSize, claimTimeoutMs, clock, metrics, newToken } = this.#options;
+    this.#wantsRoom = !this.#hasRoom();
+    if (this.#stopping || this.#wantsRoom) return "idle";
+
+    const token = newToken();
+    const turnedBack = new Set(this.#turnedBack.keys());
+    this.#turnedBackDuringClaim = turnedBack;
+    const claimedAt = clock.monotonic();
+    try {
+      const result = await store.claim({
+        limit: batchSize,
+        maxBytes: MAX_CLAIM_BYTES,
+        token,
+        heldTokens: this.#leases.tokens(),
+        leaseMs: Math.min(claimTimeoutMs, LEASE_MS),
+        claimTimeoutMs,
+      });
+      if (result.rows.length > 0) {
+        metrics.claimRows("poller", result.rows.length);
+        metrics.claimDuration("poller", (clock.monotonic() - claimedAt) / 1000);
+        this.#accept(token, result.rows, claimedAt, turnedBack);
+      }
+      if (!result.more || result.rows.length === 0) return "idle";
+      this.#wantsRoom = !this.#hasRoom();
+      return this.#wantsRoom ? "idle" : "again";
+    } catch (error) {
+      metrics.outboxProcessError();
+      throw error;
+    } finally {
+      this.#turnedBackDuringClaim = undefined;
     }
   }
 
@@ -140,7 +156,10 @@ export class Poller {
     for (const row of rows) {
       const entry = { row, batch };
       if (this.#stopping || (row.key !== null && turnedBack.has(row.key))) this.#giveBack(entry);
-      else this.#lanes.add(entry);
+      else {
+        this.#lanes.add(entry);
+        this.#options.onQueueChange(row, 1);
+      }
     }
     this.#pump();
   }
@@ -152,7 +171,11 @@ export class Poller {
       this.#inDelivery += 1;
       void this.#deliver(entry);
     }
-    this.#wakeWaiters();
+    if (this.#wantsRoom && this.#hasRoom()) {
+      this.#wantsRoom = false;
+      this.#options.onRoom();
+    }
+    if (this.#inDelivery === 0) for (const ended of this.#onDeliveriesEnded.splice(0)) ended();
   }
 
   async #deliver(entry: LaneRow): Promise<void> {
@@ -163,6 +186,7 @@ export class Poller {
       : { ...claimOf(row), kind: "release" };
     this.#options.metrics.outboxProcessingDuration((this.#options.clock.monotonic() - startedAt) / 1000);
     this.#inDelivery -= 1;
+    this.#options.onQueueChange(row, -1);
     this.#afterDelivery(entry, settlement);
     this.#pump();
   }
@@ -179,7 +203,12 @@ export class Poller {
       this.#turnBack(key);
       this.#settler.add({ entry, settlement });
     }
-    for (const behind of this.#lanes.drop(key)) this.#giveBack(behind);
+    for (const behind of this.#lanes.drop(key)) this.#giveUp(behind);
+  }
+
+  #giveUp(entry: LaneRow): void {
+    this.#options.onQueueChange(entry.row, -1);
+    this.#giveBack(entry);
   }
 
   #giveBack(entry: LaneRow): void {
@@ -222,18 +251,13 @@ export class Poller {
     this.#gaugeDueAt = Math.max(this.#gaugeDueAt, now + GAUGE_COST_FACTOR * (now - startedAt));
   }
 
-  /** Resolves when the condition holds, checked at each change; also when the poller stops, unless `whileStopping`. */
-  async #until(condition: () => boolean, whileStopping = false): Promise<void> {
-    while (!condition() && (whileStopping || !this.#stopping)) {
-      await new Promise<void>((resolve) => this.#changed.push(resolve));
-    }
+  /** The next claim is made while half of the last one still waits, so that its round trip costs no delivery time. */
+  #hasRoom(): boolean {
+    return this.#lanes.waiting <= this.#options.batchSize / 2;
   }
 
-  #wakeWaiters(): void {
-    const waiters = this.#changed;
-    if (waiters.length === 0) return;
-    this.#changed = [];
-    for (const waiter of waiters) waiter();
+  async #deliveriesEnded(): Promise<void> {
+    if (this.#inDelivery > 0) await new Promise<void>((resolve) => this.#onDeliveriesEnded.push(resolve));
   }
 }
 

@@ -86,11 +86,17 @@ export class ClaimLostError extends Error {
  * @returns its message, with the code of a system error in front where the message lacks it, and the causes behind
  */
 export function errorText(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
+  if (!(error instanceof Error)) return textOfValue(error);
   const code = (error as { code?: unknown }).code;
   const own = typeof code === "string" && !error.message.includes(code) ? `${code} ${error.message}` : error.message;
   // An AggregateError of a dual-stack connect has an empty message: its parts say what happened.
   const parts = error instanceof AggregateError ? error.errors.map(errorText).join("; ") : "";
   const text = [own.trim(), parts].filter((part) => part !== "").join(": ") || error.name;
   return error.cause === undefined || error.cause === null ? text : `${text} (${errorText(error.cause)})`;
+}
+
+/** Some libraries throw plain objects that look like errors. */
+function textOfValue(value: unknown): string {
+  const message = typeof value === "object" && value !== null ? (value as { message?: unknown }).message : undefined;
+  return typeof message === "string" ? message : String(value);
 }

@@ -15,6 +15,7 @@ import {
 import {
   checkDataDirectory,
   createDataDirectory,
+  isAlive,
   type Place,
   readPassword,
   readPidFile,
@@ -140,15 +141,6 @@ async function ownerOf(port: number, password: Secret): Promise<number | undefin
     return undefined;
   } finally {
     await client.end().catch(() => {});
-  }
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === "EPERM";
   }
 }
 

@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { chownSync, existsSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { chownSync, existsSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { errorText } from "../model/errors.ts";
 import { Secret } from "../model/secret.ts";
@@ -28,6 +28,7 @@ export async function createDataDirectory(place: Place): Promise<void> {
   const passwordFile = `${fresh}.password`;
   const password = randomBytes(24).toString("hex");
   try {
+    removeUnfinished(place.home);
     giveTo(place.account, place.home);
     writeFileSync(passwordFile, password, { mode: 0o600, flag: "wx" });
     giveTo(place.account, passwordFile);
@@ -43,6 +44,14 @@ export async function createDataDirectory(place: Place): Promise<void> {
   } finally {
     rmSync(fresh, { recursive: true, force: true });
     rmSync(passwordFile, { force: true });
+  }
+}
+
+/** What a first start left that was killed before its end. */
+function removeUnfinished(home: string): void {
+  for (const name of readdirSync(home)) {
+    const maker = /^init-(\d+)-/.exec(name)?.[1];
+    if (maker !== undefined && !isAlive(Number(maker))) rmSync(path.join(home, name), { recursive: true, force: true });
   }
 }
 
@@ -98,8 +107,19 @@ export function readPassword(data: string): Secret {
 export function readPidFile(data: string): { pid: number; port: number; status: string } | undefined {
   try {
     const lines = readFileSync(path.join(data, "postmaster.pid"), "utf8").split("\n");
-    return { pid: Number(lines[0]), port: Number(lines[3]), status: (lines[7] ?? "").trim() };
+    const pid = Number(lines[0]);
+    return pid > 0 ? { pid, port: Number(lines[3]), status: (lines[7] ?? "").trim() } : undefined;
   } catch {
     return undefined;
+  }
+}
+
+/** Whether a process with this number exists, be it another user's. */
+export function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EPERM";
   }
 }

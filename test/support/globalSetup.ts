@@ -2,6 +2,7 @@ import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/runtime/embeddedPostgres.ts";
+import { isAlive } from "../../src/runtime/embeddedPostgresDirectory.ts";
 
 /** The server of this run, for the teardown, which jest runs in the same process. */
 declare global {
@@ -32,17 +33,13 @@ export default async function globalSetup(): Promise<void> {
 
 /** Directories of runs that were interrupted; their servers ended with them. */
 function removeLeftovers(): void {
-  for (const name of readdirSync(tmpdir())) {
-    const pid = name.startsWith(PREFIX) ? Number(name.slice(PREFIX.length).split("-")[0]) : Number.NaN;
-    if (Number.isInteger(pid) && !isAlive(pid)) rmSync(path.join(tmpdir(), name), { recursive: true, force: true });
-  }
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === "EPERM";
+  const ownerOf = (name: string) => Number(name.slice(PREFIX.length).split("-")[0]);
+  const leftovers = readdirSync(tmpdir()).filter((name) => name.startsWith(PREFIX) && !isAlive(ownerOf(name)));
+  for (const name of leftovers) {
+    try {
+      rmSync(path.join(tmpdir(), name), { recursive: true, force: true });
+    } catch {
+      // Another user's: theirs to remove.
+    }
   }
 }

@@ -18,9 +18,9 @@ export function openResources(): OpenResources {
  * Waits until nothing of a kind is open that was not open before.
  *
  * @param before the count to go back to
- * @throws Error that tells what is still open when that takes more than two seconds
+ * @throws Error that tells what is still open when that takes longer than `timeoutMs`
  */
-export async function assertNothingLeft(before: OpenResources): Promise<void> {
+export async function assertNothingLeft(before: OpenResources, timeoutMs = 2000): Promise<void> {
   await eventually(
     () => {
       const now = openResources();
@@ -29,16 +29,16 @@ export async function assertNothingLeft(before: OpenResources): Promise<void> {
       );
       if (left.length > 0) throw new Error(`left open: ${left.join(", ")}`);
     },
-    { timeoutMs: 2000, label: "closing every server, connection and child process of the test" },
+    { timeoutMs, label: "closing every server, connection and child process of the test" },
   );
 }
 
 /**
  * Waits until nobody but the test's own helper is connected to a database.
  *
- * @throws Error that names the connections and their last statements when that takes more than two seconds
+ * @throws Error that names the connections and their last statements when that takes longer than `timeoutMs`
  */
-export async function assertNoConnections(database: TestDatabase): Promise<void> {
+export async function assertNoConnections(database: TestDatabase, timeoutMs = 2000): Promise<void> {
   await eventually(
     async () => {
       const rows = await onServer<{ application_name: string; state: string | null; query: string }>(
@@ -49,7 +49,7 @@ export async function assertNoConnections(database: TestDatabase): Promise<void>
       const left = rows.map((row) => `${row.application_name || "unnamed"} (${row.state ?? "?"}: ${row.query})`);
       if (left.length > 0) throw new Error(`still connected: ${left.join("; ")}`);
     },
-    { timeoutMs: 2000, label: `closing every connection to the test database ${database.name}` },
+    { timeoutMs, label: `closing every connection to the test database ${database.name}` },
   );
 }
 

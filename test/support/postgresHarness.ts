@@ -4,15 +4,10 @@ import { INBOX_COLUMNS, type MessageId, OUTBOX_COLUMNS } from "../../src/model/r
 import { Secret } from "../../src/model/secret.ts";
 import type { Log } from "../../src/ports/runtime.ts";
 import type { Store } from "../../src/ports/store.ts";
-import {
-  type ApplicationRow,
-  type InboxRecord,
-  ManualClock,
-  type OutboxRecord,
-  type StoreHarness,
-} from "../conformance/store/harness.ts";
+import type { ApplicationRow, InboxRecord, OutboxRecord, StoreHarness } from "../conformance/store/harness.ts";
 import { createDatabase, type TestDatabase } from "./databases.ts";
 import { assertNoConnections } from "./leaks.ts";
+import { ManualClock } from "./recorders.ts";
 
 export const silentLog: Log = {
   debug() {},
@@ -39,11 +34,10 @@ export function postgresStore(
 ): Store {
   return createPostgresStore(
     {
-      hosts: [{ host: database.host, port: database.port }],
+      endpoints: [{ host: database.host, port: database.port, tls: false }],
       database: database.name,
       username: database.user,
       password: new Secret(database.password),
-      tls: false,
       primaryOnly: false,
       applicationName: "svc",
       poolSize: 4,

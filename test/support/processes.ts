@@ -4,12 +4,23 @@ import { existsSync } from "node:fs";
 import path from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { afterAll, afterEach } from "@jest/globals";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 /** The built command line, made by `npm run build`. */
 export const SVC_BINARY = path.join(ROOT, "dist", "roles", "svc.js");
+
+/**
+ * URL of a built module, to import it in a process that cannot read TypeScript.
+ *
+ * @param source its path from the root, such as `src/runtime/log.ts`
+ */
+export function builtModule(source: string): string {
+  const built = path.join(ROOT, "dist", source.replace(/\.ts$/, ".js"));
+  if (!existsSync(built)) throw new Error(`${built} does not exist: run "npm run build" first`);
+  return pathToFileURL(built).href;
+}
 
 export interface RunOptions {
   /** The whole environment of the process besides PATH: variables of the developer's shell do not reach it. */

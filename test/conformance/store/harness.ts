@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import type { Settlement } from "../../../src/model/outcomes.ts";
 import type { ClaimedRow, ClaimToken, MessageId, NewInboxRow } from "../../../src/model/rows.ts";
-import type { Clock } from "../../../src/ports/runtime.ts";
 import type { ClaimRequest, RelayRequest, Store } from "../../../src/ports/store.ts";
+import type { ManualClock } from "../../support/recorders.ts";
 
 /** What a database brings to the shared suite: a store on empty tables of its own, and a look behind it. */
 export interface StoreHarness extends AsyncDisposable {
@@ -59,23 +59,6 @@ export interface InboxRecord {
   readonly processed: boolean;
   readonly lastError: string | null;
   readonly headers: Readonly<Record<string, string>>;
-}
-
-/** A clock that moves when told to. */
-export class ManualClock implements Clock {
-  #ms = 1_000_000;
-
-  now(): number {
-    return this.#ms;
-  }
-
-  monotonic(): number {
-    return this.#ms;
-  }
-
-  advance(ms: number): void {
-    this.#ms += ms;
-  }
 }
 
 let made = 0;

@@ -29,8 +29,12 @@ class PostgresStore implements Store {
   outbox: OutboxStore;
   readonly #pool: PostgresPool;
   readonly #wake: PostgresWake;
+  readonly #clock: Clock;
+  readonly #log: Log;
 
   constructor(options: PostgresStoreOptions, clock: Clock, log: Log) {
+    this.#clock = clock;
+    this.#log = log;
     this.#pool = new PostgresPool(options);
     this.#wake = new PostgresWake(this.#pool, channelName(options.names), clock, log);
     const schema = new PostgresSchema(this.#pool, options.names);
@@ -52,12 +56,17 @@ class PostgresStore implements Store {
   async waitUntilReady(timeoutMs: number, signal: AbortSignal): Promise<void> {
     const deadline = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
     let last: unknown = "it never answered a connection attempt";
+    let warnAt = this.#clock.monotonic();
     for (let waitMs = 50; ; waitMs = Math.min(waitMs * 2, 1000)) {
       try {
         return await untilAborted(this.ping(), deadline);
       } catch (error) {
         signal.throwIfAborted();
         if (!deadline.aborted) last = error;
+        if (this.#clock.monotonic() >= warnAt) {
+          this.#log.warn({ reason: errorText(last), timeoutMs }, "waiting for the database");
+          warnAt = this.#clock.monotonic() + 10_000;
+        }
       }
       await untilAborted(delay(waitMs, undefined, { signal: deadline }), deadline).catch(() => {});
       signal.throwIfAborted();

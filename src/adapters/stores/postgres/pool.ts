@@ -1,18 +1,17 @@
-import type { ConnectionOptions } from "node:tls";
 import pg from "pg";
 import { StoreError } from "../../../model/errors.ts";
 import type { Secret } from "../../../model/secret.ts";
+import type { Endpoint } from "./endpoints.ts";
 import { toStoreError } from "./errors.ts";
 
 /** How to reach the server. */
 export interface PostgresConnection {
   /** Tried in this order, beginning with the one that worked last. */
-  readonly hosts: readonly { readonly host: string; readonly port: number }[];
-  readonly database: string;
+  readonly endpoints: readonly Endpoint[];
+  /** Undefined takes the database that is named like the user. */
+  readonly database: string | undefined;
   readonly username: string;
   readonly password: Secret;
-  /** TLS options, or false for a plain connection (`sslmode`). */
-  readonly tls: ConnectionOptions | false;
   /** True to skip hosts that are standbys (`targetServerType=primary`). */
   readonly primaryOnly: boolean;
   readonly applicationName: string;
@@ -35,31 +34,31 @@ export interface Statement {
 
 export type Row = Record<string, unknown>;
 
-/** A pool over one or several hosts, whose errors are `StoreError`s that name the statement. */
+/** A pool over one or several endpoints, whose errors are `StoreError`s that name the statement. */
 export class PostgresPool {
   readonly #options: PoolOptions;
   readonly #pool: pg.Pool;
-  #host = 0;
+  #endpoint = 0;
   #closed = false;
 
   constructor(options: PoolOptions) {
     this.#options = options;
-    const nextHost = () => this.#currentHost();
-    // The pool makes its clients itself; this is its only seam for choosing the host at each new connection.
-    class HostClient extends pg.Client {
+    const endpoint = () => this.#currentEndpoint();
+    // The pool makes its clients itself; this is its only seam for choosing the endpoint at each new connection.
+    class EndpointClient extends pg.Client {
       constructor() {
-        super(clientConfig(options, nextHost()));
+        super(clientConfig(options, endpoint()));
       }
     }
     this.#pool = new pg.Pool({
       max: options.poolSize,
       connectionTimeoutMillis: options.connectionTimeoutMs,
       idleTimeoutMillis: 60_000,
-      Client: HostClient,
+      Client: EndpointClient,
       ...(options.primaryOnly ? { verify: refuseStandby } : {}),
     } as pg.PoolConfig);
     // An idle connection that breaks is replaced at its next use; without a listener it would end the process.
-    this.#pool.on("error", () => this.#nextHost());
+    this.#pool.on("error", () => this.#nextEndpoint());
   }
 
   /** Runs one statement in a transaction of its own. */
@@ -101,14 +100,14 @@ export class PostgresPool {
   /** A connection of its own outside the pool, for `LISTEN`. The caller ends it. */
   async dedicated(): Promise<pg.Client> {
     const client = new pg.Client({
-      ...clientConfig(this.#options, this.#currentHost()),
+      ...clientConfig(this.#options, this.#currentEndpoint()),
       connectionTimeoutMillis: this.#options.connectionTimeoutMs,
     });
     client.on("error", () => {});
     try {
       await client.connect();
     } catch (error) {
-      this.#nextHost();
+      this.#nextEndpoint();
       await client.end().catch(() => {});
       throw toStoreError("connect", error);
     }
@@ -127,25 +126,26 @@ export class PostgresPool {
   }
 
   async #connect(name: string): Promise<pg.PoolClient> {
-    const hosts = this.#options.hosts.length;
+    const endpoints = this.#options.endpoints.length;
     for (let tried = 1; ; tried += 1) {
       if (this.#closed) throw new StoreError("unavailable", `${name}: the connection pool is closed`);
       try {
         return await this.#pool.connect();
       } catch (error) {
-        this.#nextHost();
-        if (tried >= hosts) throw toStoreError(name, error);
+        this.#nextEndpoint();
+        if (tried >= endpoints) throw toStoreError(name, error);
       }
     }
   }
 
-  #currentHost(): { host: string; port: number } {
-    const { hosts } = this.#options;
-    return hosts[this.#host % hosts.length] ?? { host: "localhost", port: 5432 };
+  #currentEndpoint(): Endpoint {
+    const endpoint = this.#options.endpoints[this.#endpoint];
+    if (endpoint === undefined) throw new Error("a pool needs at least one endpoint");
+    return endpoint;
   }
 
-  #nextHost(): void {
-    this.#host = (this.#host + 1) % this.#options.hosts.length;
+  #nextEndpoint(): void {
+    this.#endpoint = (this.#endpoint + 1) % this.#options.endpoints.length;
   }
 }
 
@@ -161,14 +161,14 @@ function queryConfig(statement: Statement, values: readonly unknown[]): pg.Query
   };
 }
 
-function clientConfig(options: PostgresConnection, at: { host: string; port: number }): pg.ClientConfig {
+function clientConfig(options: PostgresConnection, at: Endpoint): pg.ClientConfig {
   return {
     host: at.host,
     port: at.port,
-    database: options.database,
+    ...(options.database === undefined ? {} : { database: options.database }),
     user: options.username,
     password: options.password.reveal(),
-    ssl: options.tls,
+    ssl: at.tls,
     application_name: options.applicationName,
     keepAlive: true,
     keepAliveInitialDelayMillis: 10_000,

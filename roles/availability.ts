@@ -1,0 +1,45 @@
+import type { Config } from "../src/config/types.ts";
+import type { ConfigProblem } from "../src/model/errors.ts";
+import type { Role } from "../src/model/roles.ts";
+import { DESTINATION_FACTORIES } from "./destinations.ts";
+
+/**
+ * What the configuration asks for and this version cannot do yet. A setting that would be ignored in silence (a transform that does not
+ * run, a source that does not consume) loses or garbles messages: the start is refused instead.
+ *
+ * @param roles the roles of this process; what no role of it uses is not looked at
+ */
+export function unavailable(config: Config, roles: ReadonlySet<Role>): readonly ConfigProblem[] {
+  const problems: ConfigProblem[] = [];
+  const refuse = (path: string, what: string) =>
+    problems.push({ path, message: `${what} not available in this version` });
+  if (config.database.type !== "postgresql") refuse("database.type", `"${config.database.type}" is`);
+  for (const role of ["retention", "capture", "admin"] as const) {
+    if (roles.has(role)) refuse(SWITCHES[role], `the role ${role} is`);
+  }
+  if (roles.has("ingest")) {
+    for (const [name, source] of Object.entries(config.sources)) {
+      if (source.kind !== "http") refuse(`sources.${name}`, `sources of kind ${source.kind} are`);
+      if (source.transform !== undefined) refuse(`sources.${name}.transform`, "transforms are");
+    }
+    if (config.inbox.pull.enabled) refuse("inbox.pull.enabled", "the pull routes are");
+  }
+  if (roles.has("poller")) {
+    for (const [name, destination] of Object.entries(config.destinations)) {
+      if (!(destination.kind in DESTINATION_FACTORIES)) {
+        refuse(`destinations.${name}`, `destinations of kind ${destination.kind} are`);
+      }
+      if (destination.transform !== undefined) refuse(`destinations.${name}.transform`, "transforms are");
+    }
+    config.routes.forEach((route, n) => {
+      if (route.transform !== undefined) refuse(`routes[${n}].transform`, "transforms are");
+    });
+  }
+  return problems;
+}
+
+const SWITCHES = {
+  retention: "retention.enabled",
+  capture: "outbox.capture.enabled",
+  admin: "admin.enabled",
+} as const satisfies Partial<Record<Role, string>>;

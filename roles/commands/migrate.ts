@@ -1,0 +1,38 @@
+import { ConfigError } from "../../src/model/errors.ts";
+import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../src/model/rows.ts";
+import { systemClock } from "../../src/runtime/clock.ts";
+import { createStore } from "../database.ts";
+import { prepare, type RunArguments } from "./run.ts";
+
+/**
+ * `svc migrate`: waits for the database, applies the bundled migrations also where `database.migrate` is false, checks the tables.
+ *
+ * @throws ConfigError with renamed tables or columns, which the bundled migrations do not know; StoreError when no database answers
+ */
+export async function migrate(args: Pick<RunArguments, "env" | "file">, print: (line: string) => void): Promise<void> {
+  const { config, running } = prepare({ ...args, roles: [], once: false });
+  const { database } = config;
+  const renamed =
+    database.inboxTableName !== "inbox" ||
+    database.outboxTableName !== "outbox" ||
+    differs(database.columnMapping.inbox, INBOX_COLUMNS) ||
+    differs(database.columnMapping.outbox, OUTBOX_COLUMNS);
+  if (renamed) {
+    const message = "the bundled migrations know only the default names: make the renamed tables and columns by hand";
+    throw new ConfigError([{ path: "database", message }]);
+  }
+  const store = createStore(config, systemClock, running.log);
+  try {
+    await store.waitUntilReady(database.startupTimeoutMs, new AbortController().signal);
+    const applied = await store.schema.migrate();
+    await store.schema.checkColumns();
+    print(applied.length === 0 ? "the schema is up to date" : `migrations applied: ${applied.join(", ")}`);
+  } finally {
+    await store.close();
+    running.flush();
+  }
+}
+
+function differs(names: Readonly<Record<string, string>>, defaults: Readonly<Record<string, string>>): boolean {
+  return Object.entries(defaults).some(([key, name]) => names[key] !== name);
+}

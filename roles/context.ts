@@ -1,0 +1,40 @@
+import type { Config } from "../src/config/types.ts";
+import type { Redact } from "../src/core/redact.ts";
+import type { RouteHandler } from "../src/http/inboxRoutes.ts";
+import type { Metrics } from "../src/ports/metrics.ts";
+import type { Clock, HealthComponent, Log, Service } from "../src/ports/runtime.ts";
+import type { Store } from "../src/ports/store.ts";
+
+/** What every role is built from. */
+export interface RoleContext {
+  readonly config: Config;
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly redact: Redact;
+  /** Wakes between the roles of this process. */
+  readonly wakes: Wakes;
+}
+
+/** Hints that work has come: a role that is there sets its listener, any other is not called. */
+export interface Wakes {
+  relay: () => void;
+  poller: () => void;
+}
+
+/** What a role adds to the process. The order of the shutdown is that of the spec ("Runtime behaviours", Shutdown). */
+export interface RoleParts {
+  /** POST handlers of the data port by exact path. */
+  readonly inbox?: ReadonlyMap<string, RouteHandler>;
+  /** Stopped after the HTTP servers: consumers, relay, poller. */
+  readonly workers?: readonly Service[];
+  /** Stopped last but for the database: publishers, and what the workers hand their rows to. */
+  readonly closers?: readonly Service[];
+  readonly health?: readonly HealthComponent[];
+}
+
+/** A service that only has something to end. */
+export function closer(name: string, close: () => Promise<void>): Service {
+  return { name, start: async () => {}, stop: close };
+}

@@ -1,0 +1,97 @@
+import { v4 as uuidv4 } from "uuid";
+import { createDelivery } from "../src/core/deliver.ts";
+import { Poller } from "../src/core/poller.ts";
+import { parseRoutingKeyTemplate } from "../src/core/template.ts";
+import type { ClaimToken } from "../src/model/rows.ts";
+import type { Service } from "../src/ports/runtime.ts";
+import type { Store } from "../src/ports/store.ts";
+import { sleep } from "../src/runtime/abort.ts";
+import { Loop } from "../src/runtime/loop.ts";
+import { closer, type RoleContext, type RoleParts } from "./context.ts";
+import { deliveryTargets } from "./destinations.ts";
+
+/** Role `poller`: claims outbox rows and delivers them. */
+export function pollerRole(context: RoleContext): RoleParts {
+  const { config, store, clock, log, metrics, redact, wakes } = context;
+  const { outbox } = config;
+  const targets = deliveryTargets(context);
+  const delivery = createDelivery({
+    routes: config.routes.map((route) => ({
+      topicPattern: route.topicPattern,
+      destination: route.destination,
+      routingKey: route.routingKeyTemplate === undefined ? null : parseRoutingKeyTemplate(route.routingKeyTemplate),
+      routingKeyMissing: route.routingKeyMissingFieldDefault,
+      transform: null,
+    })),
+    targets,
+    retryBaseDelayMs: outbox.retryBaseDelayMs,
+    redact,
+    metrics,
+    log,
+    clock,
+    random: Math.random,
+  });
+  const poller = new Poller({
+    store: store.outbox,
+    deliver: delivery.deliver,
+    newToken: () => uuidv4() as ClaimToken,
+    onRoom: () => claims.wake(),
+    onQueueChange(row, delta) {
+      const destination = delivery.destinationOf(row.topic);
+      if (destination !== undefined) metrics.outboxQueueDepth(destination, delta);
+    },
+    batchSize: outbox.batchSize,
+    concurrency: outbox.concurrency,
+    claimTimeoutMs: outbox.claimTimeoutMs,
+    gaugeIntervalMs: outbox.pendingGaugeIntervalMs,
+    clock,
+    metrics,
+    log,
+    wait: (ms) => sleep(ms),
+  });
+  const onError = (what: string) => (error: unknown, failures: number, delayMs: number) =>
+    log.error({ err: error, failures, delayMs }, what);
+  const claims = new Loop({
+    name: "outbox-poller",
+    pass: () => poller.pass(),
+    intervalMs: outbox.pollIntervalMs,
+    staleAfterMs: outbox.pollIntervalMs + STALE_AFTER_MS,
+    onError: onError("claim failed"),
+    clock,
+  });
+  const upkeep = new Loop({
+    name: "outbox-upkeep",
+    pass: () => poller.tick().then(() => "idle" as const),
+    intervalMs: UPKEEP_INTERVAL_MS,
+    backoffMaxMs: UPKEEP_INTERVAL_MS,
+    staleAfterMs: STALE_AFTER_MS,
+    onError: onError("lease upkeep failed"),
+    clock,
+  });
+  wakes.poller = () => claims.wake();
+  return {
+    workers: [pollerService(poller, claims, upkeep, store)],
+    closers: [...targets].map(([name, { destination }]) => closer(`destination ${name}`, () => destination.close())),
+    health: [{ name: "outbox-poller", decidesReadiness: true, check: () => claims.check() }],
+  };
+}
+
+function pollerService(poller: Poller, claims: Loop, upkeep: Loop, store: Store): Service {
+  return {
+    name: "outbox-poller",
+    async start() {
+      await upkeep.start();
+      await claims.start();
+      await store.onOutboxWake(() => claims.wake());
+    },
+    async stop(cutoff) {
+      // Leases are kept until the last delivery has ended.
+      await Promise.all([claims.stop(cutoff), poller.stop(cutoff)]);
+      await upkeep.stop(cutoff);
+    },
+  };
+}
+
+/** A claim that takes this long is stuck. */
+const STALE_AFTER_MS = 30_000;
+const UPKEEP_INTERVAL_MS = 1000;

@@ -1,0 +1,41 @@
+import { Relay } from "../src/core/relay.ts";
+import { parseTopicTemplate } from "../src/core/template.ts";
+import { Loop } from "../src/runtime/loop.ts";
+import type { RoleContext, RoleParts } from "./context.ts";
+
+/** Role `relay`: copies what has come in for push sources into the outbox. */
+export function relayRole({ config, store, clock, log, metrics, wakes }: RoleContext): RoleParts {
+  const { relay: settings } = config.inbox;
+  if (!settings.enabled) return {};
+  const pushed = Object.entries(config.sources).filter(([, source]) => source.consumption === "push");
+  const relay = new Relay({
+    store: store.inbox,
+    topics: Object.fromEntries(pushed.map(([name, { topic }]) => [name, parseTopicTemplate(topic).piecesFor(name)])),
+    batchSize: settings.batchSize,
+    maxAttempts: settings.maxAttempts,
+    gaugeIntervalMs: settings.pendingGaugeIntervalMs,
+    onRelayed() {
+      wakes.poller();
+      store.announceOutbox();
+    },
+    clock,
+    metrics,
+    log,
+  });
+  const loop = new Loop({
+    name: "inbox-relay",
+    pass: () => relay.pass(),
+    intervalMs: settings.pollIntervalMs,
+    staleAfterMs: settings.pollIntervalMs + STALE_AFTER_MS,
+    onError: (error, failures, delayMs) => log.error({ err: error, failures, delayMs }, "relay pass failed"),
+    clock,
+  });
+  wakes.relay = () => loop.wake();
+  return {
+    workers: [loop],
+    health: [{ name: "inbox-relay", decidesReadiness: true, check: () => loop.check() }],
+  };
+}
+
+/** A pass that takes this long is stuck. */
+const STALE_AFTER_MS = 30_000;

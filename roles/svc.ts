@@ -1,0 +1,106 @@
+#!/usr/bin/env node
+import { Command, CommanderError } from "commander";
+import { ConfigError, errorText, StoppingError } from "../src/model/errors.ts";
+import { addConfigCommands } from "./commands/config.ts";
+import { dev } from "./commands/dev.ts";
+import { migrate } from "./commands/migrate.ts";
+import { run } from "./commands/run.ts";
+import { VERSION } from "./version.ts";
+
+/** Exit codes (design, "Exit codes"): 0 clean stop, 2 configuration or usage, 1 anything else. */
+const EXIT_USAGE = 2;
+const EXIT_FAILURE = 1;
+
+const { env } = process;
+const print = (line: string): void => {
+  process.stdout.write(`${line}\n`);
+};
+
+interface Options {
+  readonly config?: string;
+  readonly once?: boolean;
+}
+
+const program = new Command("svc")
+  .description(
+    "A durable inbox and outbox relay: takes messages in over HTTP and brokers into your database, and delivers what is in the\n" +
+      "outbox to HTTP and brokers, at least once and in order per key.",
+  )
+  .version(VERSION, "-V, --version", "print the version")
+  .argument(
+    "[roles...]",
+    "ingest, relay, poller, retention, capture, admin; none means every role the configuration enables",
+  )
+  .option("-c, --config <file>", "configuration file; wins over SVC_CONFIG_FILE and /etc/svc/svc.yml")
+  .option("--once", "with the role retention: clean up once and exit")
+  .addHelpText(
+    "after",
+    `
+Examples:
+  svc dev                               try it: embedded PostgreSQL, sample configuration, a receiver that prints
+  svc --config svc.yml                  run everything the configuration enables in one process
+  svc ingest relay --config svc.yml     take messages in here ...
+  svc poller --config svc.yml           ... and deliver them from there; add replicas of either as you need
+  svc retention --once                  one cleaning pass, for a scheduler
+  svc migrate                           apply the schema migrations and exit
+  svc config check --strict             is this configuration right? every problem at once
+  svc config print                      what is in effect, and where each value came from
+
+Every key can also be set by a variable: SVC_OUTBOX_POLLINTERVALMS=50 sets outbox.pollIntervalMs. LOG_LEVEL sets the log level.
+Signals: SIGTERM and SIGINT stop in order; a second one ends the process at once.
+Exit codes: 0 clean stop, 2 configuration or usage error, 1 anything else.`,
+  )
+  .showHelpAfterError("(svc --help shows how it is used)")
+  .enablePositionalOptions()
+  .exitOverride()
+  .action(async (roles: string[], options: Options) => {
+    await run({ env, file: options.config, roles, once: options.once ?? false });
+  });
+
+program
+  .command("migrate")
+  .description("apply the bundled schema migrations, check the tables, and exit")
+  .option("-c, --config <file>", "configuration file")
+  .addHelpText(
+    "after",
+    `
+Runs under a database lock, so any number of replicas may do it at once. Use it as a step of its own where the service itself runs
+with database.migrate: false, for example because its user may not create tables.`,
+  )
+  .action(async (options: Options) => {
+    await migrate({ env, file: options.config ?? program.opts<Options>().config }, print);
+  });
+
+program
+  .command("dev")
+  .description(
+    "run everything here and now: embedded PostgreSQL in .svc/, sample svc.yml, and a receiver that prints deliveries",
+  )
+  .option("-c, --config <file>", "configuration file, made when it is not there (default: svc.yml)")
+  .action(async (options: Options) => {
+    const file = options.config ?? program.opts<Options>().config;
+    await dev({ env, file, directory: process.cwd(), print });
+  });
+
+addConfigCommands(program, {
+  env,
+  stdout: process.stdout,
+  stderr: process.stderr,
+  setExitCode(code) {
+    process.exitCode = code;
+  },
+});
+
+try {
+  await program.parseAsync();
+} catch (error) {
+  process.exitCode = exitCodeOf(error);
+}
+
+function exitCodeOf(error: unknown): number {
+  // Help and version end this way too, with code 0; commander has printed what there is to say.
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : EXIT_USAGE;
+  if (error instanceof StoppingError) return 0;
+  process.stderr.write(`svc: ${errorText(error)}\n`);
+  return error instanceof ConfigError ? EXIT_USAGE : EXIT_FAILURE;
+}

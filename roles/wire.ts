@@ -1,0 +1,148 @@
+import { checkDestinationAddresses } from "../src/adapters/destinations/http/guard.ts";
+import type { Config } from "../src/config/types.ts";
+import { Health } from "../src/core/health.ts";
+import type { Redact } from "../src/core/redact.ts";
+import { createApps } from "../src/http/apps.ts";
+import { healthRoutes } from "../src/http/healthRoutes.ts";
+import { metricsRoute } from "../src/http/metricsRoute.ts";
+import { HttpServer } from "../src/http/server.ts";
+import { ConfigError } from "../src/model/errors.ts";
+import type { Role } from "../src/model/roles.ts";
+import type { HealthComponent, Log, Service } from "../src/ports/runtime.ts";
+import { systemClock } from "../src/runtime/clock.ts";
+import { createMetrics } from "../src/runtime/metrics.ts";
+import { startInOrder, stopPhases } from "../src/runtime/phases.ts";
+import { unavailable } from "./availability.ts";
+import type { RoleContext, RoleParts, Wakes } from "./context.ts";
+import { createStore, prepareStore } from "./database.ts";
+import { ingestRole } from "./ingest.ts";
+import { pollerRole } from "./poller.ts";
+import { relayRole } from "./relay.ts";
+
+/** The composition root: everything that a process is made of is put together here and nowhere else. */
+
+export interface RunOptions {
+  readonly config: Config;
+  readonly roles: readonly Role[];
+  readonly version: string;
+  readonly log: Log;
+  readonly redact: Redact;
+  /** Aborts when the process is told to stop before it is up. */
+  readonly stopping: AbortSignal;
+}
+
+export interface RunningProcess {
+  /** The data port; 0 in the configuration lets the system choose one. */
+  readonly port: number;
+  /** Stops everything in the order of the spec. Rejects with an AggregateError when a part failed to stop. */
+  stop(): Promise<void>;
+}
+
+/**
+ * Starts the roles of this process.
+ *
+ * @throws ConfigError for what cannot be run, StoreError when no database answers, or the error of the part that failed to start;
+ *   everything that had been started is stopped again by then
+ */
+export async function startProcess(options: RunOptions): Promise<RunningProcess> {
+  const { config, log, stopping } = options;
+  const roles = new Set(options.roles);
+  await refuseWhatCannotRun(config, roles);
+
+  const store = createStore(config, systemClock, log);
+  try {
+    await prepareStore(store, config, log, stopping);
+  } catch (error) {
+    await store.close();
+    throw error;
+  }
+  const registry = createMetrics({ version: options.version, roles: options.roles });
+  registry.observePool(() => store.poolUsage());
+
+  const wakes: Wakes = { relay: () => {}, poller: () => {} };
+  const context: RoleContext = {
+    config,
+    store,
+    clock: systemClock,
+    log,
+    metrics: registry.metrics,
+    redact: options.redact,
+    wakes,
+  };
+  const parts: RoleParts[] = [];
+  if (roles.has("poller")) parts.push(pollerRole(context));
+  if (roles.has("relay")) parts.push(relayRole(context));
+  if (roles.has("ingest")) parts.push(ingestRole(context));
+
+  const database: HealthComponent = { name: "database", decidesReadiness: true, check: () => store.ping() };
+  const health = new Health([database, ...parts.flatMap((part) => part.health ?? [])], {
+    log,
+    metrics: registry.metrics,
+  });
+  const servers = httpServers(config, parts, log, [healthRoutes(health), metricsRoute(() => registry.text())]);
+  const workers = parts.flatMap((part) => part.workers ?? []);
+  const closers = parts.flatMap((part) => part.closers ?? []);
+  const pool: Service = { name: "database", start: async () => {}, stop: () => store.close() };
+
+  const tools = { log, clock: systemClock };
+  await startInOrder([pool, ...closers, ...workers, ...servers], START_UNDO_MS, stopping, tools);
+  log.info({ port: servers[0]?.port, version: options.version }, "ready");
+
+  return {
+    port: servers[0]?.port ?? 0,
+    stop: () =>
+      stopPhases(
+        [
+          { name: "http", services: servers, timeoutMs: HTTP_DRAIN_MS },
+          { name: "workers", services: workers, timeoutMs: config.outbox.shutdownTimeoutMs },
+          { name: "publishers", services: closers, timeoutMs: CLOSE_MS },
+          { name: "database", services: [pool], timeoutMs: CLOSE_MS },
+        ],
+        tools,
+      ),
+  };
+}
+
+const HTTP_DRAIN_MS = 5000;
+const CLOSE_MS = 5000;
+const START_UNDO_MS = 5000;
+
+async function refuseWhatCannotRun(config: Config, roles: ReadonlySet<Role>): Promise<void> {
+  const problems = [...unavailable(config, roles)];
+  if (roles.has("poller")) {
+    const http = Object.entries(config.destinations).flatMap(([name, entry]) => {
+      if (entry.kind !== "http") return [];
+      const { baseUrl, allowMetadataAddress, auth } = entry;
+      const tokenUrl = auth?.kind === "oauth2" ? { tokenUrl: auth.tokenUrl } : undefined;
+      return [[name, { baseUrl, allowMetadataAddress, auth: tokenUrl }] as const];
+    });
+    problems.push(...(await checkDestinationAddresses(Object.fromEntries(http), config.http.blockPrivateAddresses)));
+  }
+  if (problems.length > 0) throw new ConfigError(problems);
+}
+
+function httpServers(
+  config: Config,
+  parts: readonly RoleParts[],
+  log: Log,
+  operatorRoutes: Parameters<typeof createApps>[0]["operatorRoutes"],
+): readonly HttpServer[] {
+  const { httpPort, managementPort } = config.server;
+  const apps = createApps({
+    inbox: new Map(parts.flatMap((part) => [...(part.inbox ?? [])])),
+    operatorRoutes,
+    hasManagementPort: managementPort !== undefined,
+    maxBodyBytes: config.inbox.maxBodyBytes,
+    log,
+  });
+  const data = new HttpServer({ name: "http", port: httpPort, portKey: "server.httpPort", listener: apps.data, log });
+  if (managementPort === undefined || apps.management === null) return [data];
+  const management = new HttpServer({
+    name: "http-management",
+    port: managementPort,
+    portKey: "server.managementPort",
+    listener: apps.management,
+    log,
+  });
+  return [data, management];
+}

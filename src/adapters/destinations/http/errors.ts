@@ -1,0 +1,92 @@
+import { PublishError } from "../../../model/errors.ts";
+
+/** Why a publish over HTTP failed: the codes of its `PublishError`. */
+export const HTTP_ERROR_CODES = [
+  /** No complete answer within `timeoutMs`, counted from the call of `publish`. */
+  "timeout",
+  /** The host answers, but nothing listens on the port. */
+  "connection_refused",
+  /** The connection broke before the answer was complete. The receiver may have taken the message. */
+  "connection_lost",
+  /** No way to the host. */
+  "unreachable",
+  /** The name of the host could not be resolved. */
+  "dns",
+  /** The TLS handshake failed: certificate, protocol, or no TLS on that port. */
+  "tls",
+  /** The answer is no HTTP, or its headers are too large. */
+  "bad_response",
+  /** A redirect; it is never followed. */
+  "status_3xx",
+  "status_4xx",
+  "status_5xx",
+  /** The address is private or serves cloud metadata, and is not permitted. */
+  "private_address",
+  /** No access token could be had. */
+  "token",
+  /** A header of the message cannot go over HTTP. */
+  "header_invalid",
+  /** The destination was closed. */
+  "closed",
+  "other",
+] as const;
+export type HttpErrorCode = (typeof HTTP_ERROR_CODES)[number];
+
+/** A {@link PublishError} whose code is one of {@link HTTP_ERROR_CODES}. */
+export function httpError(
+  code: HttpErrorCode,
+  message: string,
+  options?: ErrorOptions & { readonly retryAfterMs?: number | undefined },
+): PublishError {
+  return new PublishError(code, message, options);
+}
+
+/** The code of a final status outside 2xx. */
+export function statusCode(status: number): HttpErrorCode {
+  if (status < 400) return "status_3xx";
+  return status < 500 ? "status_4xx" : "status_5xx";
+}
+
+const CODES: Readonly<Record<string, HttpErrorCode>> = {
+  ECONNREFUSED: "connection_refused",
+  ECONNRESET: "connection_lost",
+  EPIPE: "connection_lost",
+  UND_ERR_SOCKET: "connection_lost",
+  UND_ERR_RES_CONTENT_LENGTH_MISMATCH: "connection_lost",
+  ETIMEDOUT: "timeout",
+  UND_ERR_CONNECT_TIMEOUT: "timeout",
+  EHOSTUNREACH: "unreachable",
+  ENETUNREACH: "unreachable",
+  EADDRNOTAVAIL: "unreachable",
+  ENOTFOUND: "dns",
+  ENODATA: "dns",
+  EPROTO: "tls",
+  UND_ERR_HEADERS_OVERFLOW: "bad_response",
+  UND_ERR_DESTROYED: "closed",
+  UND_ERR_CLOSED: "closed",
+};
+const CODE_FAMILIES: readonly (readonly [RegExp, HttpErrorCode])[] = [
+  [/^EAI_/, "dns"],
+  // OpenSSL names certificate faults without a common prefix.
+  [/^ERR_(TLS|SSL)_|^CERT_|^CRL_|CERTIFICATE|_CERT(_|$)|_SIGNATURE$|^HOSTNAME_MISMATCH$|^INVALID_(CA|PURPOSE)$/, "tls"],
+];
+
+/**
+ * Translates what the HTTP client or the connection threw.
+ *
+ * @param request for the message, such as `POST https://example.com/hook`
+ * @param error what was thrown; a `PublishError` (a refused address) stays as it is
+ */
+export function publishErrorOf(request: string, error: unknown): PublishError {
+  if (error instanceof PublishError) return error;
+  const { code, name } = Object(error) as { readonly code?: unknown; readonly name?: unknown };
+  // The client's parser leaves the code of some of its errors out.
+  const known = name === "HTTPParserError" ? "bad_response" : httpCodeOf(code);
+  return httpError(known, `${request} failed`, { cause: error });
+}
+
+function httpCodeOf(code: unknown): HttpErrorCode {
+  if (typeof code !== "string") return "other";
+  if (Object.hasOwn(CODES, code)) return CODES[code] ?? "other";
+  return CODE_FAMILIES.find(([pattern]) => pattern.test(code))?.[1] ?? "other";
+}

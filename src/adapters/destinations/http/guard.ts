@@ -1,0 +1,175 @@
+import { type LookupAddress, lookup as systemLookup } from "node:dns";
+import type { LookupFunction } from "node:net";
+import ipaddr from "ipaddr.js";
+import { buildConnector } from "undici";
+import type { ConfigProblem } from "../../../model/errors.ts";
+import { httpError } from "./errors.ts";
+
+/** Which addresses a destination must not reach (spec, `http.blockPrivateAddresses`; design, "Private addresses"). */
+export interface AddressPolicy {
+  /** `http.blockPrivateAddresses`. */
+  readonly blockPrivate: boolean;
+  /** `destinations.<name>.allowMetadataAddress`. */
+  readonly allowMetadata: boolean;
+}
+
+/**
+ * Ranges that `blockPrivateAddresses` refuses. Beside those of the spec: 0.0.0.0/8 and ::, which reach this host, and the
+ * shared space 100.64.0.0/10 (RFC 6598), which is as internal as 10.0.0.0/8. Documentation ranges are harmless and pass.
+ */
+const PRIVATE_RANGES: Readonly<Record<string, string>> = {
+  loopback: "loopback",
+  linkLocal: "link-local",
+  private: "site-local",
+  deprecatedSiteLocal: "site-local",
+  uniqueLocal: "unique-local",
+  unspecified: "unspecified",
+  carrierGradeNat: "shared address space",
+};
+
+/** Where clouds hand out the credentials of the machine to whoever can make it send a request. */
+const METADATA_ADDRESSES: ReadonlySet<string> = new Set(
+  [
+    "169.254.169.254", // AWS, Google, Azure, Oracle, DigitalOcean and most others
+    "169.254.170.2", // AWS ECS task credentials
+    "169.254.170.23", // AWS EKS pod identity
+    "169.254.42.42", // Scaleway
+    "100.100.100.200", // Alibaba
+    "168.63.129.16", // Azure platform
+    "192.0.0.192", // Oracle classic
+    "fd00:ec2::254", // AWS
+    "fd00:ec2::23", // AWS EKS pod identity
+    "fd20:ce::254", // Google
+    "fd00:42::42", // Scaleway
+  ].map((address) => ipaddr.parse(address).toNormalizedString()),
+);
+
+/**
+ * Whether a policy refuses an address.
+ *
+ * @param address IPv4 or IPv6 text
+ * @returns why, for people; undefined when the address may be used
+ */
+export function refusalOf(address: string, policy: AddressPolicy): string | undefined {
+  if (!ipaddr.isValid(address)) return `${address} is no IP address`;
+  for (const reached of reachedAddresses(ipaddr.parse(address))) {
+    if (!policy.allowMetadata && METADATA_ADDRESSES.has(reached.toNormalizedString())) {
+      return `${address} is a cloud metadata address; allowMetadataAddress: true on the destination permits it`;
+    }
+    const range = PRIVATE_RANGES[reached.range()];
+    const permittedMetadata = policy.allowMetadata && METADATA_ADDRESSES.has(reached.toNormalizedString());
+    if (policy.blockPrivate && range !== undefined && !permittedMetadata) {
+      return `${address} is a private address (${range}) and http.blockPrivateAddresses is true`;
+    }
+  }
+  return undefined;
+}
+
+/** The address itself and the IPv4 address that an IPv6 one stands for: mapped, translated (RFC 6052) or tunnelled (6to4). */
+function reachedAddresses(address: ipaddr.IPv4 | ipaddr.IPv6): readonly (ipaddr.IPv4 | ipaddr.IPv6)[] {
+  if (!(address instanceof ipaddr.IPv6)) return [address];
+  const bytes = address.toByteArray();
+  const embeddedAt: Readonly<Record<string, number>> = { ipv4Mapped: 12, rfc6145: 12, rfc6052: 12, "6to4": 2 };
+  const at = embeddedAt[address.range()];
+  // ::a.b.c.d, deprecated and yet routed by some systems; ::1 and :: are none.
+  const compatible = bytes.slice(0, 12).every((byte) => byte === 0) && address.range() === "unicast" ? 12 : undefined;
+  const from = at ?? compatible;
+  // The zone would keep fe80::1%eth0 from comparing equal to fe80::1.
+  const bare = new ipaddr.IPv6(bytes);
+  return from === undefined ? [bare] : [bare, new ipaddr.IPv4(bytes.slice(from, from + 4))];
+}
+
+/** Resolves a host name; the signature of `dns.lookup`. */
+export type Lookup = (
+  hostname: string,
+  options: { readonly all: true },
+  callback: (error: NodeJS.ErrnoException | null, addresses: readonly LookupAddress[]) => void,
+) => void;
+
+/**
+ * A connector for the HTTP client that checks the address of each connection: a literal one in the URL, and every answer of
+ * the name service at the moment of the connect, so that an answer that changed since the start is caught too.
+ *
+ * @param connectTimeoutMs longest time for connect and TLS handshake
+ */
+export function guardedConnector(
+  policy: AddressPolicy,
+  connectTimeoutMs: number,
+  lookup: Lookup = systemLookup,
+): buildConnector.connector {
+  const connect = buildConnector({ timeout: connectTimeoutMs, lookup: guardedLookup(policy, lookup) });
+  return (options, callback) => {
+    const literal = options.hostname.replace(/^\[|\]$/g, "");
+    const refusal = ipaddr.isValid(literal) ? refusalOf(literal, policy) : undefined;
+    if (refusal === undefined) return connect(options, callback);
+    queueMicrotask(() => callback(httpError("private_address", `not connected: ${refusal}`), null));
+  };
+}
+
+function guardedLookup(policy: AddressPolicy, lookup: Lookup): LookupFunction {
+  return (hostname, options, callback) => {
+    lookup(hostname, { ...options, all: true }, (error, addresses) => {
+      const refusal = error === null ? firstRefusal(addresses, policy) : undefined;
+      const [first] = addresses ?? [];
+      if (error !== null) callback(error, "", 0);
+      else if (refusal !== undefined) {
+        callback(httpError("private_address", `not connected to ${hostname}: ${refusal}`), "", 0);
+      } else if (options.all === true) callback(null, [...addresses]);
+      else callback(null, first?.address ?? "", first?.family ?? 0);
+    });
+  };
+}
+
+/** One refused address among several is enough: which one a connection takes is chance. */
+function firstRefusal(addresses: readonly LookupAddress[], policy: AddressPolicy): string | undefined {
+  return addresses.map(({ address }) => refusalOf(address, policy)).find((refusal) => refusal !== undefined);
+}
+
+/** What the check at start needs to know of an HTTP destination. */
+export interface GuardedDestination {
+  readonly baseUrl: string;
+  readonly auth?: { readonly kind?: string; readonly tokenUrl?: string } | undefined;
+  readonly allowMetadataAddress?: boolean | undefined;
+}
+
+/**
+ * Checks at start where the URLs of HTTP destinations lead. A host that cannot be resolved now passes: it is checked again
+ * when it is connected to.
+ *
+ * @param destinations HTTP destinations by name
+ * @param blockPrivate `http.blockPrivateAddresses`
+ * @returns a problem for each `baseUrl` or `tokenUrl` that leads to a refused address
+ */
+export async function checkDestinationAddresses(
+  destinations: Readonly<Record<string, GuardedDestination>>,
+  blockPrivate: boolean,
+  lookup: Lookup = systemLookup,
+): Promise<readonly ConfigProblem[]> {
+  const checks = Object.entries(destinations).flatMap(([name, { baseUrl, auth, allowMetadataAddress }]) => {
+    const policy = { blockPrivate, allowMetadata: allowMetadataAddress ?? false };
+    const tokenUrl = auth?.tokenUrl;
+    return [
+      checkUrl(`destinations.${name}.baseUrl`, baseUrl, policy, lookup),
+      ...(tokenUrl === undefined ? [] : [checkUrl(`destinations.${name}.auth.tokenUrl`, tokenUrl, policy, lookup)]),
+    ];
+  });
+  return (await Promise.all(checks)).filter((problem) => problem !== undefined);
+}
+
+async function checkUrl(
+  path: string,
+  url: string,
+  policy: AddressPolicy,
+  lookup: Lookup,
+): Promise<ConfigProblem | undefined> {
+  const host = new URL(url).hostname.replace(/^\[|\]$/g, "");
+  const addresses = ipaddr.isValid(host) ? [{ address: host, family: 0 }] : await resolve(host, lookup);
+  const refusal = firstRefusal(addresses, policy);
+  return refusal === undefined ? undefined : { path, message: `the host ${host} must not be used: ${refusal}` };
+}
+
+function resolve(host: string, lookup: Lookup): Promise<readonly LookupAddress[]> {
+  return new Promise((done) => {
+    lookup(host, { all: true }, (error, addresses) => done(error === null ? addresses : []));
+  });
+}

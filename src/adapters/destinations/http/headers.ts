@@ -1,0 +1,78 @@
+import { PublishError } from "../../../model/errors.ts";
+import type { Headers } from "../../../model/rows.ts";
+import { httpError } from "./errors.ts";
+
+/** A header that the destination's `auth` sets. */
+export interface AuthHeader {
+  /** In lower case. */
+  readonly name: string;
+  readonly value: string;
+}
+
+/** Header names are tokens (RFC 9110, section 5.6.2). */
+const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
+const ASCII_TEXT = /^[\t\x20-\x7e]*$/;
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what must not go into a header
+const CONTROLS = /[\u0000-\u0008\u000a-\u001f\u007f]/;
+
+/**
+ * Headers that belong to one connection or frame one message (RFC 9110, section 7.6.1): the client sets its own, and the text
+ * that is sent is never compressed. Values from a row would break the exchange, so they stay behind.
+ */
+const OF_THE_CONNECTION: ReadonlySet<string> = new Set([
+  "connection",
+  "content-encoding",
+  "content-length",
+  "expect",
+  "host",
+  "http2-settings",
+  "keep-alive",
+  "proxy-authenticate",
+  "proxy-authorization",
+  "proxy-connection",
+  "te",
+  "trailer",
+  "transfer-encoding",
+  "upgrade",
+]);
+
+/**
+ * The headers of one request, as a list of names and values in turn.
+ *
+ * @param headers of the message
+ * @param auth set by the destination's `auth`; wins over a header of the message with that name
+ * @throws PublishError `header_invalid` for a name that is no token or a value with a control character: to leave the header
+ *   out would hide from the receiver what the sender said, and to send it would let a row write headers of its own
+ */
+export function requestHeaders(headers: Headers, auth: AuthHeader | null): string[] {
+  const list: string[] = [];
+  for (const name of Object.keys(headers)) {
+    const lowerCase = name.toLowerCase();
+    if (OF_THE_CONNECTION.has(lowerCase) || lowerCase === auth?.name) continue;
+    list.push(headerName(name), headerValue(name, headers[name] ?? ""));
+  }
+  if (auth !== null) list.push(auth.name, auth.value);
+  return list;
+}
+
+/** @throws PublishError `header_invalid` when the name is no token */
+export function headerName(name: string): string {
+  if (TOKEN.test(name)) return name;
+  throw httpError("header_invalid", `the header name ${JSON.stringify(name)} cannot go over HTTP`);
+}
+
+/**
+ * A header value in the octets that HTTP sends: text outside ASCII goes as UTF-8, one character an octet.
+ *
+ * @throws PublishError `header_invalid` when it holds a control character; the message does not repeat the value
+ */
+export function headerValue(name: string, value: string): string {
+  if (ASCII_TEXT.test(value)) return value;
+  const control = CONTROLS.exec(value);
+  if (control === null) return Buffer.from(value, "utf8").toString("latin1");
+  const code = control[0].charCodeAt(0).toString(16).padStart(4, "0");
+  throw new PublishError(
+    "header_invalid",
+    `the value of the header ${JSON.stringify(name)} cannot go over HTTP: it holds the control character U+${code.toUpperCase()}`,
+  );
+}

@@ -1,0 +1,117 @@
+import { Pool } from "undici";
+import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
+import type { Metrics } from "../../../ports/metrics.ts";
+import type { Clock } from "../../../ports/runtime.ts";
+import { createCredentials, type HttpAuth } from "./auth.ts";
+import { httpError } from "./errors.ts";
+import { guardedConnector, type Lookup } from "./guard.ts";
+import { InFlight } from "./inFlight.ts";
+import { type Channel, Publication } from "./publication.ts";
+
+/** The keys of an HTTP destination that the adapter needs; static headers and transforms are applied before it. */
+export interface HttpDestinationOptions {
+  readonly baseUrl: string;
+  readonly path: string;
+  /** ms for the whole request: token, connect, headers and body. 0 sets no bound. */
+  readonly timeoutMs: number;
+  readonly auth?: HttpAuth | undefined;
+  readonly allowMetadataAddress?: boolean | undefined;
+}
+
+export interface HttpDestinationEnvironment {
+  /** `http.maxErrorBodyBytes`. */
+  readonly maxErrorBodyBytes: number;
+  /** `http.blockPrivateAddresses`. */
+  readonly blockPrivateAddresses: boolean;
+  readonly clock: Clock;
+  readonly metrics: Pick<Metrics, "httpPublishResponse">;
+  /** Most connections to the receiver; further publishes wait for one. */
+  readonly connections?: number;
+  /** Resolves host names; the system's resolver when absent. */
+  readonly lookup?: Lookup;
+}
+
+const DEFAULT_CONNECTIONS = 256;
+/** A token request has to leave the publish some of its time. */
+const MAX_TOKEN_REQUEST_MS = 10_000;
+
+/**
+ * An HTTP destination (spec, "HTTP destination"): POST with the message as body; a 2xx status completes the delivery.
+ *
+ * Requests are not pipelined: an answer that never comes would hold up the messages behind it. A publish that fails after
+ * its request was sent is not repeated here (but for a refused token): the row's own retry does that, with its backoff.
+ *
+ * @throws Error when `auth` holds a value that cannot go over HTTP
+ */
+export function createHttpDestination(
+  options: HttpDestinationOptions,
+  environment: HttpDestinationEnvironment,
+): Destination {
+  const { timeoutMs, auth } = options;
+  const { clock, metrics, maxErrorBodyBytes } = environment;
+  const url = requestUrl(options.baseUrl, options.path);
+  const policy = {
+    blockPrivate: environment.blockPrivateAddresses,
+    allowMetadata: options.allowMetadataAddress ?? false,
+  };
+  const connect = guardedConnector(policy, timeoutMs, environment.lookup);
+  const tokenTimeoutMs = Math.min(timeoutMs || MAX_TOKEN_REQUEST_MS, MAX_TOKEN_REQUEST_MS);
+  const credentials =
+    auth === undefined ? null : createCredentials(auth, { clock, connect, timeoutMs: tokenTimeoutMs });
+  const pool = new Pool(url.origin, {
+    connections: environment.connections ?? DEFAULT_CONNECTIONS,
+    pipelining: 1,
+    connect,
+    // The deadline of the publish bounds both; a timer of the client for each would only cost.
+    headersTimeout: 0,
+    bodyTimeout: 0,
+  });
+  const inFlight = new InFlight();
+  const name = `POST ${url.origin}${url.pathname}`;
+  const channel: Channel = {
+    pool,
+    path: url.pathname + url.search,
+    name,
+    timeoutMs,
+    maxErrorBodyBytes,
+    credentials,
+    inFlight,
+    clock,
+    metrics,
+  };
+  let closed: Promise<void> | undefined;
+
+  const close = async (): Promise<void> => {
+    for (const publication of inFlight.close())
+      publication.interrupt(httpError("closed", `${name}: the destination was closed`));
+    await Promise.all([pool.destroy(), credentials?.close()]);
+  };
+
+  return {
+    kind: "http",
+    async publish(message: OutboundMessage, signal: AbortSignal) {
+      signal.throwIfAborted();
+      if (closed !== undefined) throw httpError("closed", `${name}: the destination is closed`);
+      return Publication.publish(channel, message, signal);
+    },
+    close() {
+      closed ??= close();
+      return closed;
+    },
+  };
+}
+
+/**
+ * The URL of the request: `path` behind `baseUrl`, with one slash between them. The default path `/` adds nothing to a base
+ * URL that has a path of its own (`https://example.com/hook` stays as it is); a query of either is kept.
+ */
+export function requestUrl(baseUrl: string, path: string): URL {
+  const url = new URL(baseUrl);
+  const [pathname = "", ...query] = path.split("?");
+  const search = [url.search.slice(1), query.join("?")].filter((part) => part !== "").join("&");
+  if (pathname !== "/" && pathname !== "")
+    url.pathname = `${url.pathname.replace(/\/$/, "")}/${pathname.replace(/^\//, "")}`;
+  url.search = search;
+  url.hash = "";
+  return url;
+}

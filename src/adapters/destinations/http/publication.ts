@@ -1,0 +1,275 @@
+import type { Dispatcher, Pool } from "undici";
+import { PublishError } from "../../../model/errors.ts";
+import type { OutboundMessage } from "../../../ports/destination.ts";
+import type { Metrics } from "../../../ports/metrics.ts";
+import type { Clock } from "../../../ports/runtime.ts";
+import type { Credential, Credentials } from "./credentials.ts";
+import { httpError, publishErrorOf, statusCode } from "./errors.ts";
+import { requestHeaders } from "./headers.ts";
+import type { InFlight, InFlightMember } from "./inFlight.ts";
+import { parseRetryAfter } from "./retryAfter.ts";
+
+/** What all publishes of one destination share. */
+export interface Channel {
+  readonly pool: Pool;
+  /** Path and query of the request. */
+  readonly path: string;
+  /** The request in words, for errors: `POST https://example.com/hook`. */
+  readonly name: string;
+  readonly timeoutMs: number;
+  /** `http.maxErrorBodyBytes`. */
+  readonly maxErrorBodyBytes: number;
+  readonly credentials: Credentials | null;
+  readonly inFlight: InFlight;
+  readonly clock: Clock;
+  readonly metrics: Pick<Metrics, "httpPublishResponse">;
+}
+
+/** An answer's body is read up to here so that its connection can serve again; past it, a new connection is cheaper. */
+const MAX_DRAINED_BYTES = 131_072;
+
+/** Why the exchange is cut off; nobody is told, the publish has ended before. */
+const CUT_OFF = new Error("the exchange was cut off");
+
+/**
+ * One publish: the exchange with the receiver, and a second one when a token was refused. It is the handler of its own
+ * request, called by the HTTP client.
+ *
+ * The publish ends with the status line of a 2xx answer, or when enough of an error's body is there; the exchange ends later,
+ * with the last byte. Both have ended before it leaves the set of those in flight, so that the deadline, an abort and the
+ * close of the destination also end a body that never does.
+ */
+export class Publication implements Dispatcher.DispatchHandler, InFlightMember {
+  readonly deadline: number;
+  readonly #channel: Channel;
+  readonly #message: OutboundMessage;
+  readonly #signal: AbortSignal;
+  readonly #resolve: () => void;
+  readonly #reject: (error: unknown) => void;
+  #settled = false;
+  #phase: "waiting for a token" | "waiting for a connection" | "waiting for the answer" = "waiting for a connection";
+  #credential: Credential | null = null;
+  #renewed = false;
+  #exchange: Exchange | null = null;
+
+  private constructor(
+    channel: Channel,
+    message: OutboundMessage,
+    signal: AbortSignal,
+    resolve: () => void,
+    reject: (error: unknown) => void,
+  ) {
+    this.#channel = channel;
+    this.#message = message;
+    this.#signal = signal;
+    this.#resolve = resolve;
+    this.#reject = reject;
+    this.deadline = performance.now() + (channel.timeoutMs || Number.POSITIVE_INFINITY);
+  }
+
+  /** Publishes a message; see `Destination.publish`. */
+  static publish(channel: Channel, message: OutboundMessage, signal: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const publication = new Publication(channel, message, signal, resolve, reject);
+      channel.inFlight.add(publication, signal);
+      publication.#start();
+    });
+  }
+
+  expire(): void {
+    const { name, timeoutMs } = this.#channel;
+    this.end(httpError("timeout", `${name} took longer than ${timeoutMs} ms, ${this.#phase}`));
+  }
+
+  interrupt(reason: unknown): void {
+    this.end(reason);
+  }
+
+  /** Ends the publish with an error, unless it has ended, and in any case its exchange. */
+  end(error: unknown): void {
+    const status = this.#exchange?.status ?? 0;
+    // A status that came in time says more than the timeout of its body.
+    this.#fail(status >= 300 && !this.#signal.aborted ? this.#statusError() : error);
+    this.#exchange?.controller.abort(CUT_OFF);
+    this.#leave();
+  }
+
+  #start(): void {
+    const { credentials } = this.#channel;
+    const credential = credentials === null ? null : credentials.current();
+    if (credential !== undefined) {
+      this.#send(credential);
+      return;
+    }
+    this.#phase = "waiting for a token";
+    credentials?.fetch().then(
+      (fetched) => this.#send(fetched),
+      (error) => {
+        this.#fail(error);
+        this.#leave();
+      },
+    );
+  }
+
+  #send(credential: Credential | null): void {
+    // A waiter whose time is over leaves; the token request goes on for the others.
+    if (this.#settled) return;
+    this.#credential = credential;
+    this.#phase = "waiting for a connection";
+    try {
+      const headers = requestHeaders(this.#message.headers, credential);
+      this.#channel.pool.dispatch(
+        { method: "POST", path: this.#channel.path, headers, body: this.#message.body },
+        this,
+      );
+    } catch (error) {
+      this.#fail(error);
+      this.#leave();
+    }
+  }
+
+  onRequestStart(controller: Dispatcher.DispatchController): void {
+    if (this.#settled) {
+      // It waited for a connection longer than it had time: it must not be sent any more.
+      controller.abort(CUT_OFF);
+      return;
+    }
+    this.#phase = "waiting for the answer";
+    this.#exchange = { controller, status: 0, tokenRefused: false, retryAfter: undefined, body: [], bodyBytes: 0 };
+  }
+
+  onResponseStart(
+    _controller: Dispatcher.DispatchController,
+    status: number,
+    headers: Readonly<Record<string, string | string[] | undefined>>,
+  ): void {
+    const exchange = this.#exchange;
+    // 1xx answers are followed by the final one.
+    if (exchange === null || status < 200) return;
+    exchange.status = status;
+    this.#channel.metrics.httpPublishResponse(statusClass(status));
+    if (status < 300) {
+      this.#succeed();
+      return;
+    }
+    const retryAfter = headers["retry-after"];
+    exchange.retryAfter = Array.isArray(retryAfter) ? retryAfter[0] : retryAfter;
+    exchange.tokenRefused = status === 401 && this.#mayRenew();
+  }
+
+  onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
+    const exchange = this.#exchange;
+    if (exchange === null) return;
+    const missing = this.#readBytes() - exchange.bodyBytes;
+    exchange.bodyBytes += chunk.length;
+    if (!this.#settled && !exchange.tokenRefused) {
+      if (missing > 0) exchange.body.push(chunk.subarray(0, missing));
+      if (chunk.length >= missing) this.#fail(this.#statusError());
+    }
+    if (exchange.bodyBytes > MAX_DRAINED_BYTES) controller.abort(CUT_OFF);
+  }
+
+  onResponseEnd(): void {
+    this.#exchangeEnded(undefined);
+  }
+
+  /** Without a controller when no connection came about. */
+  onResponseError(_controller: Dispatcher.DispatchController | undefined, error: Error): void {
+    this.#exchangeEnded(error);
+  }
+
+  #exchangeEnded(error: Error | undefined): void {
+    if (!this.#settled) {
+      if (this.#exchange?.tokenRefused === true) {
+        // Once: a receiver that refuses the second token too refuses the message.
+        this.#renewed = true;
+        this.#exchange = null;
+        this.#start();
+        return;
+      }
+      const answered = (this.#exchange?.status ?? 0) > 0;
+      this.#fail(answered ? this.#statusError() : publishErrorOf(`${this.#channel.name}, ${this.#phase},`, error));
+    }
+    this.#exchange = null;
+    this.#leave();
+  }
+
+  /** Whether another token can be had for this one: it may have been withdrawn. */
+  #mayRenew(): boolean {
+    if (this.#settled || this.#renewed || this.#credential === null) return false;
+    return this.#channel.credentials?.refused(this.#credential) ?? false;
+  }
+
+  #statusError(): PublishError {
+    const { name, clock } = this.#channel;
+    const status = this.#exchange?.status ?? 0;
+    const body = this.#errorBody();
+    const waits = status === 429 || status === 503;
+    const answer = `${name} was answered ${status}${status < 400 ? ", a redirect, and none is followed" : ""}`;
+    return httpError(statusCode(status), body === "" ? answer : `${answer}: ${body}`, {
+      retryAfterMs: waits ? parseRetryAfter(this.#exchange?.retryAfter, clock.now()) : undefined,
+    });
+  }
+
+  #longestSecret(): number {
+    const secrets = this.#credential?.secrets ?? [];
+    return secrets.reduce((longest, secret) => Math.max(longest, Buffer.byteLength(secret)), 0);
+  }
+
+  /** How much of an error's body is read: what is kept, a secret that may begin in its last byte, and a byte that tells of more. */
+  #readBytes(): number {
+    const { maxErrorBodyBytes } = this.#channel;
+    return maxErrorBodyBytes === 0 ? 0 : maxErrorBodyBytes + this.#longestSecret() + 1;
+  }
+
+  /** The body's begin, without the credentials of this request: receivers echo them, and half of one would not be recognized. */
+  #errorBody(): string {
+    const { body = [], bodyBytes = 0 } = this.#exchange ?? {};
+    const { maxErrorBodyBytes } = this.#channel;
+    if (maxErrorBodyBytes === 0) return "";
+    let text = Buffer.concat(body).toString("utf8");
+    for (const secret of this.#credential?.secrets ?? []) text = text.replaceAll(secret, "***");
+    const bytes = Buffer.from(text, "utf8");
+    const isWhole = bodyBytes < this.#readBytes();
+    if (isWhole && bytes.length <= maxErrorBodyBytes) return text;
+    const end = Math.min(maxErrorBodyBytes, isWhole ? bytes.length : bytes.length - this.#longestSecret());
+    // A streaming decoder leaves out the character that the cut went through.
+    return `${new TextDecoder().decode(bytes.subarray(0, Math.max(0, end)), { stream: true })}…`;
+  }
+
+  #succeed(): void {
+    if (this.#settled) return;
+    this.#settled = true;
+    this.#resolve();
+  }
+
+  #fail(error: unknown): void {
+    if (this.#settled) return;
+    this.#settled = true;
+    const answered = (this.#exchange?.status ?? 0) > 0;
+    if (!answered && error instanceof PublishError) this.#channel.metrics.httpPublishResponse("error");
+    this.#reject(error);
+  }
+
+  #leave(): void {
+    this.#channel.inFlight.delete(this, this.#signal);
+  }
+}
+
+/** One request and its answer, as far as it has come. */
+interface Exchange {
+  readonly controller: Dispatcher.DispatchController;
+  /** 0 until the final status is there. */
+  status: number;
+  /** Answered 401, and the publish is repeated with another token when this exchange has ended. */
+  tokenRefused: boolean;
+  retryAfter: string | undefined;
+  readonly body: Buffer[];
+  bodyBytes: number;
+}
+
+function statusClass(status: number): "2xx" | "3xx" | "4xx" | "5xx" {
+  if (status < 300) return "2xx";
+  if (status < 400) return "3xx";
+  return status < 500 ? "4xx" : "5xx";
+}

@@ -1,0 +1,89 @@
+import type { Infer } from "../../../model/infer.ts";
+
+/** Credentials that callers must show: HTTP sources, the admin routes and the pull routes (spec, "Source auth kinds"). */
+export const inboundAuthSchema = {
+  kinds: {
+    bearer: {
+      type: "object",
+      description: "The request sends `Authorization: Bearer <token>`; the scheme word in any letter case.",
+      required: ["token"],
+      properties: {
+        token: { type: "string", secret: true, minLength: 1, description: "The token." },
+      },
+    },
+    "api-key": {
+      type: "object",
+      description: "The request sends the key in a header.",
+      required: ["key"],
+      properties: {
+        key: { type: "string", secret: true, minLength: 1, description: "Value of the key header." },
+        headerName: {
+          type: "string",
+          syntax: "headerName",
+          default: "X-API-Key",
+          description: "Name of the key header.",
+        },
+      },
+    },
+    hmac: {
+      type: "object",
+      description: "The request carries a hexadecimal HMAC of its body in a header.",
+      required: ["secret"],
+      properties: {
+        secret: { type: "string", secret: true, minLength: 1, description: "HMAC key." },
+        headerName: {
+          type: "string",
+          syntax: "headerName",
+          default: "X-Signature",
+          description: "Name of the signature header.",
+        },
+        algorithm: {
+          type: "string",
+          enum: ["HmacSHA256", "HmacSHA512"],
+          default: "HmacSHA256",
+          description: "Digest.",
+        },
+        signaturePrefix: {
+          type: "string",
+          default: "sha256=",
+          description: "Text before the hexadecimal signature.",
+        },
+        timestampHeader: {
+          type: "string",
+          syntax: "headerName",
+          description: "Header with the time of the request in Unix milliseconds.",
+        },
+        timestampTolerance: {
+          type: "integer",
+          unit: "ms",
+          exclusiveMinimum: 0,
+          default: 300000,
+          description: "Largest allowed difference from the clock.",
+        },
+        signaturePayloadFormat: {
+          type: "string",
+          enum: ["body", "BODY", "timestamp-dot-body", "TIMESTAMP_DOT_BODY"],
+          defaultText: "`TIMESTAMP_DOT_BODY` with `timestampHeader`, else `BODY`",
+          description:
+            "What is signed: the body, or the timestamp, a dot and the body. The latter needs `timestampHeader`.",
+        },
+      },
+    },
+  },
+} as const;
+
+/** Keys of an HTTP source (spec, "HTTP source keys"). */
+export const httpSourceSchema = {
+  type: "object",
+  description: "A route `POST <inbox.basePath><path>`.",
+  required: ["path", "idempotencyKeyPath"],
+  properties: {
+    path: { type: "string", syntax: "urlPath", description: "Path after `inbox.basePath`." },
+    auth: {
+      ...inboundAuthSchema,
+      description: "Credentials that a caller must show. Without it, any caller that reaches the path is accepted.",
+    },
+  },
+} as const;
+
+export type HttpSourceConfig = Infer<typeof httpSourceSchema>;

@@ -1,0 +1,36 @@
+import type { Infer } from "../../../model/infer.ts";
+
+/** Keys of a subject-broker source (spec, "Subject-broker source"). */
+export const natsSourceSchema = {
+  type: "object",
+  description: "Reads a stream through a durable consumer. The service never creates the stream.",
+  required: ["servers", "stream", "durable"],
+  properties: {
+    servers: { type: "string", url: true, syntax: "notBlank", description: "Server URLs, comma-separated." },
+    stream: { type: "string", syntax: "notBlank", description: "Stream to read." },
+    durable: {
+      type: "string",
+      syntax: "notBlank",
+      description: "Durable consumer; replicas with the same name share the work.",
+    },
+    filterSubject: { type: "string", description: "Subject to read; none reads every subject." },
+    ackWaitMs: {
+      type: "integer",
+      unit: "ms",
+      minimum: 0,
+      default: 30000,
+      description: "Wait before an unacknowledged message is delivered again.",
+    },
+    batchSize: { type: "integer", minimum: 1, default: 100, description: "Most messages per fetch." },
+    eventTypeFromHeader: {
+      type: "boolean",
+      default: false,
+      description: "Declares that every publisher sets the event type header.",
+    },
+    username: { type: "string", description: "User name; needs `password`." },
+    password: { type: "string", secret: true, description: "Password; needs `username`." },
+    token: { type: "string", secret: true, description: "Token. Set a token or a user name, not both." },
+  },
+} as const;
+
+export type NatsSourceConfig = Infer<typeof natsSourceSchema>;

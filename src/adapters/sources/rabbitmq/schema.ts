@@ -1,0 +1,31 @@
+import type { Infer } from "../../../model/infer.ts";
+
+/** Keys of an AMQP source (spec, "AMQP source"). */
+export const rabbitmqSourceSchema = {
+  type: "object",
+  description: "Consumes a queue; a delivery is acknowledged after its inbox row commits.",
+  required: ["queueName", "connectionUrl"],
+  properties: {
+    queueName: { type: "string", syntax: "notBlank", description: "Queue to consume." },
+    connectionUrl: {
+      type: "string",
+      url: true,
+      description: "AMQP URI such as `amqp://user:password@host:5672/vhost`. A `file:` string is taken literally here.",
+    },
+    prefetchCount: {
+      type: "integer",
+      minimum: 1,
+      maximum: 65535,
+      default: 10,
+      description: "Most unacknowledged deliveries.",
+    },
+    declareQueue: { type: "boolean", default: false, description: "Declare the queue durable before consuming." },
+    eventTypeFromHeader: {
+      type: "boolean",
+      default: false,
+      description: "Declares that every publisher sets the event type header.",
+    },
+  },
+} as const;
+
+export type RabbitmqSourceConfig = Infer<typeof rabbitmqSourceSchema>;

@@ -1,0 +1,63 @@
+import { readFileSync } from "node:fs";
+import type { ConnectionOptions } from "node:tls";
+
+/** What a JDBC URL says about the way to a server. */
+export interface PostgresTarget {
+  readonly hosts: readonly { readonly host: string; readonly port: number }[];
+  readonly sslMode: "disable" | "allow" | "prefer" | "require" | "verify-ca" | "verify-full";
+  /** Files in PEM format. */
+  readonly sslRootCert: string | undefined;
+  readonly sslCert: string | undefined;
+  readonly sslKey: string | undefined;
+}
+
+/** One way to reach a server: an address, with or without TLS. */
+export interface Endpoint {
+  readonly host: string;
+  readonly port: number;
+  readonly tls: ConnectionOptions | false;
+}
+
+/**
+ * The ways to reach the database, in the order in which they are tried: `prefer` and `allow` try each host both with and without TLS
+ * (PostgreSQL documentation, "SSL Mode Descriptions").
+ *
+ * @throws Error that names the certificate file that cannot be read
+ */
+export function endpointsOf(target: PostgresTarget): readonly Endpoint[] {
+  const modes = tlsModes(target);
+  return target.hosts.flatMap(({ host, port }) => modes.map((tls) => ({ host, port, tls })));
+}
+
+function tlsModes(target: PostgresTarget): readonly (ConnectionOptions | false)[] {
+  const files = {
+    ...(target.sslRootCert === undefined ? {} : { ca: pem("sslrootcert", target.sslRootCert) }),
+    ...(target.sslCert === undefined ? {} : { cert: pem("sslcert", target.sslCert) }),
+    ...(target.sslKey === undefined ? {} : { key: pem("sslkey", target.sslKey) }),
+  };
+  const unverified = { ...files, rejectUnauthorized: false };
+  const anyName = { ...files, rejectUnauthorized: true, checkServerIdentity: () => undefined };
+  switch (target.sslMode) {
+    case "disable":
+      return [false];
+    case "allow":
+      return [false, unverified];
+    case "prefer":
+      return [unverified, false];
+    case "require":
+      // An authority that is named is there to be checked.
+      return [target.sslRootCert === undefined ? unverified : anyName];
+    case "verify-ca":
+      return [anyName];
+    case "verify-full":
+      return [{ ...files, rejectUnauthorized: true }];
+  }
+}
+
+function pem(parameter: string, file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    throw new Error(`database.url: cannot read ${parameter}=${file}`, { cause: error });
+  }
+}

@@ -1,0 +1,48 @@
+import { formatKeyPath, type KeyPath } from "../keyPath.ts";
+import type { Finding } from "../shape.ts";
+
+/** How a rule reports; keys are relative to the block that it looks at, `""` is the block itself. */
+export interface Report {
+  error(key: string, message: string): void;
+  warning(key: string, message: string): void;
+}
+
+/**
+ * Runs rules that look at several keys at once, over a configuration whose single values may have problems: a rule runs only when
+ * none of the keys that it reads has one, so that every rule sees values of the right type and all findings come in one go.
+ */
+export class Rules {
+  readonly errors: Finding[] = [];
+  readonly warnings: Finding[] = [];
+  readonly #broken: readonly KeyPath[];
+
+  /** @param broken where problems were found already */
+  constructor(broken: readonly KeyPath[]) {
+    this.#broken = broken;
+  }
+
+  /**
+   * Runs a rule when the keys it reads are in order.
+   *
+   * @param base key path of the block
+   * @param keys every key of the block that the rule reads, such as `capture.mode`
+   */
+  when(base: KeyPath, keys: readonly string[], rule: (report: Report) => void): void {
+    if (keys.some((key) => this.#isBroken(at(base, key)))) return;
+    rule({
+      error: (key, message) => this.errors.push({ path: at(base, key), message }),
+      warning: (key, message) => this.warnings.push({ path: at(base, key), message }),
+    });
+  }
+
+  #isBroken(path: KeyPath): boolean {
+    return this.#broken.some((broken) => {
+      const length = Math.min(broken.length, path.length);
+      return formatKeyPath(broken.slice(0, length)) === formatKeyPath(path.slice(0, length));
+    });
+  }
+}
+
+function at(base: KeyPath, key: string): KeyPath {
+  return key === "" ? base : [...base, ...key.split(".")];
+}

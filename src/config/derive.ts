@@ -1,0 +1,128 @@
+import type { inboundAuthSchema } from "../adapters/sources/http/schema.ts";
+import type { Infer } from "../model/infer.ts";
+import type { DatabaseTarget } from "./jdbc/target.ts";
+import { formatKeyPath, type KeyPath } from "./keyPath.ts";
+import type {
+  CaptureConfig,
+  Config,
+  DeclaredConfig,
+  InboundAuth,
+  SignaturePayloadFormat,
+  SourceConfig,
+} from "./types.ts";
+
+export interface Derived {
+  readonly config: Config;
+  /** Keys that were absent, with what their value was taken from. */
+  readonly derivedFrom: ReadonlyMap<string, string>;
+}
+
+/**
+ * Fills in what depends on other keys.
+ *
+ * @param declared a configuration without problems
+ * @param target what `database.url` says
+ */
+export function derive(declared: DeclaredConfig, target: DatabaseTarget): Derived {
+  const derivedFrom = new Map<string, string>();
+  const derived = <T>(path: KeyPath, given: T | undefined, from: string, value: T): T => {
+    if (given !== undefined) return given;
+    derivedFrom.set(formatKeyPath(path), from);
+    return value;
+  };
+
+  const withAuth = <T extends { readonly auth?: DeclaredAuth }>(path: KeyPath, block: T) => {
+    const { auth, ...rest } = block;
+    return auth === undefined ? rest : { ...rest, auth: completeAuth([...path, "auth"], auth) };
+  };
+  const completeAuth = (path: KeyPath, auth: DeclaredAuth): InboundAuth => {
+    if (auth.kind !== "hmac") return auth;
+    const format = auth.timestampHeader === undefined ? "BODY" : "TIMESTAMP_DOT_BODY";
+    const given = auth.signaturePayloadFormat && FORMATS[auth.signaturePayloadFormat];
+    const key = [...path, "signaturePayloadFormat"];
+    return { ...auth, signaturePayloadFormat: derived(key, given, "timestampHeader", format) };
+  };
+
+  const source = (name: string, entry: DeclaredConfig["sources"][string]): SourceConfig =>
+    entry.kind === "http" ? { ...withAuth(["sources", name], entry), path: withLeadingSlash(entry.path) } : entry;
+
+  const capture = (): CaptureConfig => {
+    const { connection, schema, ...rest } = declared.outbox.capture;
+    const at = (...keys: string[]) => ["outbox", "capture", ...keys];
+    const here = addressOf(target);
+    return {
+      ...rest,
+      schema: derived(at("schema"), schema, "database.type", target.type === "postgresql" ? "public" : "dbo"),
+      connection: {
+        ...connection,
+        hostname: derived(at("connection", "hostname"), connection.hostname, "database.url", here.host),
+        port: derived<number | undefined>(at("connection", "port"), connection.port, "database.url", here.port),
+        database: derived(
+          at("connection", "database"),
+          connection.database,
+          "database.url",
+          target.database ?? declared.database.username,
+        ),
+        username: derived(
+          at("connection", "username"),
+          connection.username,
+          "database.username",
+          declared.database.username,
+        ),
+        password: derived(
+          at("connection", "password"),
+          connection.password,
+          "database.password",
+          declared.database.password,
+        ),
+      },
+    };
+  };
+
+  const { relay, pull } = declared.inbox;
+  const relayAttempts = derived(
+    ["inbox", "relay", "maxAttempts"],
+    relay.maxAttempts,
+    "outbox.maxAttempts",
+    declared.outbox.maxAttempts,
+  );
+  const config: Config = {
+    ...declared,
+    database: { ...declared.database, target },
+    outbox: { ...declared.outbox, capture: capture() },
+    inbox: {
+      ...declared.inbox,
+      basePath: basePath(declared.inbox.basePath),
+      relay: { ...relay, maxAttempts: relayAttempts },
+      pull: { ...withAuth(["inbox", "pull"], pull), basePath: basePath(pull.basePath) },
+    },
+    admin: withAuth(["admin"], declared.admin),
+    sources: Object.fromEntries(Object.entries(declared.sources).map(([name, entry]) => [name, source(name, entry)])),
+  };
+  return { config, derivedFrom };
+}
+
+type DeclaredAuth = Infer<typeof inboundAuthSchema>;
+
+const FORMATS = {
+  body: "BODY",
+  BODY: "BODY",
+  "timestamp-dot-body": "TIMESTAMP_DOT_BODY",
+  TIMESTAMP_DOT_BODY: "TIMESTAMP_DOT_BODY",
+} as const satisfies Readonly<Record<string, SignaturePayloadFormat>>;
+
+function addressOf(target: DatabaseTarget): { readonly host: string; readonly port: number | undefined } {
+  if (target.type === "sqlserver") return { host: target.host, port: target.port };
+  return target.hosts[0] ?? { host: "localhost", port: undefined };
+}
+
+/** `orders` and `/orders` mean the same path. */
+export function withLeadingSlash(path: string): string {
+  return path.startsWith("/") ? path : `/${path}`;
+}
+
+/** A prefix without slash at the end, so that `<basePath><path>` holds no double one; `/` becomes the empty prefix. */
+export function basePath(path: string): string {
+  const trimmed = path.replace(/\/+$/, "");
+  return trimmed === "" ? "" : withLeadingSlash(trimmed);
+}

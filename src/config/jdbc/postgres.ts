@@ -1,0 +1,126 @@
+import { didYouMean } from "../nearest.ts";
+import {
+  CREDENTIALS_ELSEWHERE,
+  JdbcUrlError,
+  type ParsedJdbcUrl,
+  type PostgresTarget,
+  parseBoolean,
+  parseHost,
+  SSL_MODES,
+  type SslMode,
+} from "./target.ts";
+
+export const POSTGRES_PREFIX = "jdbc:postgresql://";
+const DEFAULT_PORT = 5432;
+
+/** Parameters that a key of the configuration replaces. */
+const ELSEWHERE: Readonly<Record<string, string>> = {
+  connectTimeout: "database.connectionTimeoutMs",
+  loginTimeout: "database.connectionTimeoutMs",
+};
+
+type Setting = (value: string, set: Partial<Mutable<PostgresTarget>> & { ssl?: boolean }) => void;
+type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+
+const SETTINGS: Readonly<Record<string, Setting>> = {
+  sslmode: (value, set) => {
+    set.sslMode = sslMode(value);
+  },
+  ssl: (value, set) => {
+    set.ssl = value === "" || parseBoolean("ssl", value);
+  },
+  sslrootcert: (value, set) => {
+    set.sslRootCert = value;
+  },
+  sslcert: (value, set) => {
+    set.sslCert = value;
+  },
+  sslkey: (value, set) => {
+    set.sslKey = value;
+  },
+  targetServerType: (value, set) => {
+    set.targetServerType = serverType(value);
+  },
+  ApplicationName: (value, set) => {
+    set.applicationName = value;
+  },
+  currentSchema: (value, set) => {
+    set.currentSchema = value;
+  },
+};
+
+/**
+ * Reads `jdbc:postgresql://host1:port1,host2:port2/database?name=value&...`, with the parameters of the PostgreSQL JDBC driver
+ * (https://jdbc.postgresql.org/documentation/use/).
+ *
+ * @param url a URL with {@link POSTGRES_PREFIX}
+ * @throws JdbcUrlError that says which part is wrong
+ */
+export function parsePostgresUrl(url: string): ParsedJdbcUrl {
+  const rest = url.slice(POSTGRES_PREFIX.length);
+  const [address = "", query] = split(rest, "?");
+  const [authority = "", database] = split(address, "/");
+  // The whole address, since a password may hold a slash.
+  if (address.includes("@")) throw new JdbcUrlError(CREDENTIALS_ELSEWHERE);
+  const hosts = authority.split(",").map((text) => {
+    const { host, port } = parseHost(text.trim());
+    return { host: decoded(host), port: port ?? DEFAULT_PORT };
+  });
+  const { settings, warnings } = parameters(query ?? "");
+  const target: PostgresTarget = {
+    type: "postgresql",
+    hosts,
+    database: database === undefined || database === "" ? undefined : decoded(database),
+    sslMode: settings.sslMode ?? (settings.ssl === true ? "verify-full" : "prefer"),
+    sslRootCert: settings.sslRootCert,
+    sslCert: settings.sslCert,
+    sslKey: settings.sslKey,
+    targetServerType: settings.targetServerType ?? "any",
+    applicationName: settings.applicationName,
+    currentSchema: settings.currentSchema,
+  };
+  return { target, warnings };
+}
+
+function parameters(query: string) {
+  const settings: Parameters<Setting>[1] = {};
+  const warnings: string[] = [];
+  for (const pair of query.split("&").filter((text) => text !== "")) {
+    const [rawName = "", rawValue = ""] = split(pair, "=");
+    const name = decoded(rawName);
+    if (/^(user|password|sslpassword)$/i.test(name)) throw new JdbcUrlError(CREDENTIALS_ELSEWHERE);
+    const setting = Object.hasOwn(SETTINGS, name) ? SETTINGS[name] : undefined;
+    const elsewhere = Object.hasOwn(ELSEWHERE, name) ? ELSEWHERE[name] : undefined;
+    if (setting !== undefined) setting(decoded(rawValue), settings);
+    else if (elsewhere !== undefined) warnings.push(`JDBC parameter "${name}" has no effect: set ${elsewhere}`);
+    else warnings.push(`JDBC parameter "${name}" has no effect${didYouMean(name, Object.keys(SETTINGS))}`);
+  }
+  return { settings, warnings };
+}
+
+function sslMode(value: string): SslMode {
+  const mode = SSL_MODES.find((known) => known === value);
+  if (mode !== undefined) return mode;
+  throw new JdbcUrlError(`parameter sslmode: expected one of ${SSL_MODES.join(", ")}, found ${JSON.stringify(value)}`);
+}
+
+/** A standby cannot be written to, so that every preference for a primary means a primary. */
+function serverType(value: string): "any" | "primary" {
+  if (value === "any") return "any";
+  if (["primary", "master", "preferPrimary"].includes(value)) return "primary";
+  throw new JdbcUrlError(`parameter targetServerType: expected any or primary, found ${JSON.stringify(value)}`);
+}
+
+/** Cuts at the first separator. */
+function split(text: string, separator: string): [string, string?] {
+  const at = text.indexOf(separator);
+  return at < 0 ? [text] : [text.slice(0, at), text.slice(at + 1)];
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    throw new JdbcUrlError('holds a "%" that begins no percent-encoded character; write a plain "%" as %25');
+  }
+}

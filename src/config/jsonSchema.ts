@@ -1,0 +1,81 @@
+import { rootSchema } from "./schema/index.ts";
+import type { SchemaNode } from "./schema/node.ts";
+import { MAX_MS } from "./validate.ts";
+
+type Json = Readonly<Record<string, unknown>>;
+
+/** A value that a placeholder stands for can have any type. */
+const PLACEHOLDER: Json = { type: "string", pattern: "\\$\\{" };
+
+/**
+ * The JSON Schema (draft-07) of the configuration file, for editors: completion, hover texts, and red ink under what the service
+ * would not take. It is a little stricter than the loader, which only warns of unknown keys.
+ */
+export function jsonSchema(): Json {
+  return {
+    $schema: "http://json-schema.org/draft-07/schema#",
+    title: "svc configuration",
+    ...convert(rootSchema),
+  };
+}
+
+function convert(node: SchemaNode): Json {
+  const text = node.description === undefined ? {} : { description: node.description };
+  const preset = node.default === undefined || node.type === "object" ? {} : { default: node.default };
+  return { ...text, ...preset, ...constraints(node) };
+}
+
+function constraints(node: SchemaNode): Json {
+  if (node.kinds !== undefined) {
+    return { anyOf: Object.entries(node.kinds).map(([kind, schema]) => kindSchema(kind, schema)) };
+  }
+  if (node.enum !== undefined) return orPlaceholder({ enum: node.enum });
+  if (node.duration === true) return orPlaceholder({ type: "string", pattern: "^[0-9]+[smhd]$" });
+  switch (node.type) {
+    case "object":
+      return objectSchema(node);
+    case "array": {
+      const list = { type: "array", items: convert(node.items ?? {}), ...defined({ minItems: node.minItems }) };
+      return node.items?.type === "string" ? { anyOf: [list, { type: "string" }] } : list;
+    }
+    case "integer":
+      return orPlaceholder({ type: "integer", ...limits(node) });
+    case "boolean":
+      return orPlaceholder({ type: "boolean" });
+    default:
+      return { type: "string", ...defined({ minLength: node.minLength }) };
+  }
+}
+
+function objectSchema(node: SchemaNode): Json {
+  if (node.additionalProperties !== undefined) {
+    return { type: "object", additionalProperties: convert(node.additionalProperties) };
+  }
+  const properties = Object.entries(node.properties ?? {}).map(([key, property]) => [key, convert(property)]);
+  // A block that is always there may get its required keys from the environment.
+  const required = node.default === undefined ? node.required : undefined;
+  return {
+    type: "object",
+    properties: Object.fromEntries(properties),
+    ...defined({ required }),
+    additionalProperties: false,
+  };
+}
+
+function kindSchema(kind: string, node: SchemaNode): Json {
+  const type: SchemaNode = { type: "string", enum: [kind], description: "Kind, for the reader; the keys decide." };
+  return { title: kind, ...convert({ ...node, properties: { type, ...node.properties } }) };
+}
+
+function orPlaceholder(schema: Json): Json {
+  return { anyOf: [schema, PLACEHOLDER] };
+}
+
+function limits(node: SchemaNode): Json {
+  const { minimum, exclusiveMinimum } = node;
+  return defined({ minimum, exclusiveMinimum, maximum: node.maximum ?? (node.unit === "ms" ? MAX_MS : undefined) });
+}
+
+function defined(values: Json): Json {
+  return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined));
+}

@@ -1,0 +1,58 @@
+import { nearestName } from "./nearest.ts";
+import type { SchemaNode } from "./schema/node.ts";
+
+export type Kinds = Readonly<Record<string, SchemaNode>>;
+
+/**
+ * The kinds whose required keys are all present, in the order in which the schema lists them; the first one counts (spec, "Entry
+ * kinds"). A `type` key has no say.
+ */
+export function fittingKinds(kinds: Kinds, present: readonly string[]): string[] {
+  return Object.entries(kinds)
+    .filter(([, schema]) => missingKeys(schema, present).length === 0)
+    .map(([name]) => name);
+}
+
+/**
+ * Says why no kind fits: which there are, which keys each needs, and what the nearest lacks.
+ *
+ * @param type what the `type` key says, if there is one; it only helps to find the nearest kind
+ */
+export function explainNoKind(kinds: Kinds, present: readonly string[], type: string | undefined): string {
+  const list = Object.entries(kinds).map(([name, schema]) => `${name} needs ${listed(schema.required ?? [])}`);
+  const nearest = nearestKind(kinds, present, type);
+  const text = `no kind fits; the required keys decide the kind: ${list.join("; ")}`;
+  if (nearest === undefined) return text;
+  const schema = kinds[nearest] ?? {};
+  const missing = missingKeys(schema, present);
+  const misspelt = missing.flatMap((key) => {
+    const strangers = present.filter((name) => name !== "type" && !Object.hasOwn(schema.properties ?? {}, name));
+    const stranger = nearestName(key, strangers);
+    return stranger === undefined ? [] : [` (is "${stranger}" meant to be "${key}"?)`];
+  });
+  return `${text}. Nearest is ${nearest}: ${listed(missing)} ${missing.length === 1 ? "is" : "are"} missing${misspelt.join("")}`;
+}
+
+function nearestKind(kinds: Kinds, present: readonly string[], type: string | undefined): string | undefined {
+  let best: string | undefined;
+  let bestScore = 0;
+  for (const [name, schema] of Object.entries(kinds)) {
+    const required = schema.required ?? [];
+    const known = present.filter((key) => Object.hasOwn(schema.properties ?? {}, key)).length;
+    const having = required.filter((key) => present.some((other) => other.toLowerCase() === key.toLowerCase())).length;
+    const score = having / required.length + (type === name ? 0.6 : 0) + known / 100;
+    if (score > bestScore) {
+      best = name;
+      bestScore = score;
+    }
+  }
+  return best;
+}
+
+function missingKeys(schema: SchemaNode, present: readonly string[]): string[] {
+  return (schema.required ?? []).filter((key) => !present.includes(key));
+}
+
+function listed(keys: readonly string[]): string {
+  return keys.length < 2 ? keys.join("") : `${keys.slice(0, -1).join(", ")} and ${keys.at(-1)}`;
+}

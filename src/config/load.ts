@@ -1,0 +1,139 @@
+import { ConfigError, type ConfigProblem } from "../model/errors.ts";
+import { checkDatabase, readJdbcUrl } from "./checks/database.ts";
+import { checkDestinations } from "./checks/destinations.ts";
+import { Rules } from "./checks/rules.ts";
+import { checkSources } from "./checks/sources.ts";
+import { checkSwitches } from "./checks/switches.ts";
+import { derive } from "./derive.ts";
+import { configVariables, type Environment, overlayEnvironment } from "./environment.ts";
+import { type ChosenFile, ConfigFileError, chooseFile, type ReadFile, readFileFromDisk } from "./file.ts";
+import { formatKeyPath, type KeyPath } from "./keyPath.ts";
+import { deepFreeze, materialise } from "./materialise.ts";
+import { describeOrigin, type Origin, type Origins, originAt } from "./origins.ts";
+import { rootSchema } from "./schema/index.ts";
+import { type Finding, shape, toProblems } from "./shape.ts";
+import type { Config, DeclaredConfig } from "./types.ts";
+import { validate } from "./validate.ts";
+import type { Raw } from "./yamlFile.ts";
+
+export interface LoadOptions {
+  /** The process's variables; `process.env` fits. */
+  readonly env: Environment;
+  /** Reads the configuration file and secret files; from the disk unless told otherwise. */
+  readonly readFile?: ReadFile;
+  /** The file named on the command line (`--config`); it wins over `SVC_CONFIG_FILE`. */
+  readonly file?: string | undefined;
+  /** Make every warning a problem. */
+  readonly strict?: boolean | undefined;
+}
+
+export interface LoadedConfig {
+  /** Checked, complete, deeply frozen. */
+  readonly config: Config;
+  /** Unknown keys and variables, and settings that are probably not meant. To be logged. */
+  readonly warnings: readonly ConfigProblem[];
+  /** How each key got its value, by key path; a key that is not in here has its default. */
+  readonly origins: Origins;
+  /** The file that was read, or what stands in for one. */
+  readonly source: string;
+}
+
+/** What came of reading a configuration; `loaded` is there unless there are problems. */
+export interface Inspection {
+  readonly loaded: LoadedConfig | undefined;
+  readonly problems: readonly ConfigProblem[];
+  readonly warnings: readonly ConfigProblem[];
+  readonly source: string;
+}
+
+/**
+ * Loads the configuration: `SVC_` variables over the YAML file over the defaults (spec, "Configuration resource").
+ *
+ * @throws ConfigError with everything that is wrong, never only the first problem
+ */
+export function loadConfig(options: LoadOptions): LoadedConfig {
+  const { loaded, problems } = inspectConfig(options);
+  if (loaded === undefined) throw new ConfigError(problems);
+  return loaded;
+}
+
+/** Does what {@link loadConfig} does, and gives warnings beside the problems instead of throwing. */
+export function inspectConfig(options: LoadOptions): Inspection {
+  const readFile = options.readFile ?? readFileFromDisk;
+  try {
+    return inspectFile(chooseFile(options.file, options.env, readFile), options, readFile);
+  } catch (error) {
+    if (!(error instanceof ConfigFileError)) throw error;
+    const problem = { path: error.file, message: error.message };
+    return { loaded: undefined, problems: [problem], warnings: [], source: error.file };
+  }
+}
+
+function inspectFile(file: ChosenFile, options: LoadOptions, readFile: ReadFile): Inspection {
+  const { root, lines } = file.yaml;
+  const overlay = overlayEnvironment(root, configVariables(options.env), rootSchema);
+  const origins = new Map([...fileOrigins(file, lines), ...overlay.origins]);
+  inheritOrigins(root, [], origins);
+  const shaped = shape(root, rootSchema, {
+    lookup: (name) => options.env[name],
+    readFile,
+    fromEnvironment: (path) => originAt(origins, path)?.kind === "environment",
+  });
+
+  const findings = [...shaped.problems];
+  const broken = new Set(findings.map((finding) => formatKeyPath(finding.path)));
+  // What stands in a block that could not be read, or in a key that has its problem already, is no news.
+  const isNews = ({ path }: Finding) => !path.some((_, index) => broken.has(formatKeyPath(path.slice(0, index + 1))));
+  findings.push(...validate(shaped.data, shaped.unknownKeys).filter(isNews));
+  const declared = materialise(rootSchema, shaped.data) as DeclaredConfig;
+  const rules = new Rules(findings.map((finding) => finding.path));
+  checkDatabase(declared, rules);
+  checkSwitches(declared, rules);
+  checkDestinations(declared, keysOf(root.get("destinations")), rules);
+  checkSources(declared, rules);
+
+  const report = (list: readonly Finding[]) => toProblems(list, (path) => placeOf(origins, path));
+  const warnings = [...overlay.unknown, ...report([...shaped.warnings, ...rules.warnings])];
+  const problems = [...overlay.problems, ...report([...findings, ...rules.errors])];
+  if (options.strict === true) problems.push(...warnings.splice(0));
+  const parsed = problems.length === 0 ? readJdbcUrl(declared.database) : "";
+  if (typeof parsed === "string") return { loaded: undefined, problems, warnings, source: file.name };
+
+  const { config, derivedFrom } = derive(declared, parsed.target);
+  const derivedOrigins = [...derivedFrom].map(([key, from]): [string, Origin] => [key, { kind: "derived", from }]);
+  const loaded: LoadedConfig = {
+    config: deepFreeze(config),
+    warnings,
+    origins: new Map([...origins, ...derivedOrigins]),
+    source: file.name,
+  };
+  return { loaded, problems: [], warnings, source: file.name };
+}
+
+function fileOrigins(file: ChosenFile, lines: ReadonlyMap<string, number>): [string, Origin][] {
+  return [...lines].map(([key, line]) => [
+    key,
+    file.source === "packaged" ? { kind: "packaged" } : { kind: "file", file: file.name, line },
+  ]);
+}
+
+/** Gives values behind a YAML alias or merge, which have no line of their own, the origin of what is around them. */
+function inheritOrigins(raw: Raw, path: KeyPath, origins: Map<string, Origin>): void {
+  if (typeof raw !== "object" || raw === null) return;
+  for (const [step, value] of raw.entries()) {
+    const own = [...path, step];
+    const origin = originAt(origins, own);
+    if (origin !== undefined) origins.set(formatKeyPath(own), origin);
+    inheritOrigins(value, own, origins);
+  }
+}
+
+/** Where to look for a value that is wrong. */
+function placeOf(origins: Origins, path: KeyPath): string {
+  const origin = originAt(origins, path);
+  return origin === undefined ? "" : describeOrigin(origin);
+}
+
+function keysOf(raw: unknown): string[] {
+  return raw instanceof Map ? [...raw.keys()] : [];
+}

@@ -1,0 +1,76 @@
+import { Secret } from "../model/secret.ts";
+import type { SchemaNode } from "./schema/node.ts";
+
+// The password reaches to the last @ before the next URL, since people forget to percent-encode an @ or a slash in it.
+const USER_INFO = /(:\/\/)([^\s/:@]*)(:(?:(?!:\/\/)[^\n])*)?@/g;
+const PASSWORD_PARAMETER = /([?&;]\s*[\w.]*(?:password|pwd|secret|token)\w*\s*=)(\{(?:[^}]|\}\})*\}?|[^&;]*)/gi;
+const CREDENTIAL_NAME =
+  /authori[sz]|authent|(?:^|[-_])auth(?:[-_]|$)|cookie|token|secret|passw|pwd|api[-_]?key|assertion|signature|credential/i;
+
+/**
+ * Masks the passwords inside URLs; other text comes back as it is.
+ *
+ * @param text a URL of any kind (JDBC, AMQP), a comma-separated list of them, or any other text
+ * @returns the text with each password, and each user name that stands alone (a NATS token), as `***`
+ */
+export function maskUrls(text: string): string {
+  return text
+    .replaceAll(USER_INFO, (_all, start: string, user: string, password: string | undefined) =>
+      password === undefined ? `${start}***@` : `${start}${user}:***@`,
+    )
+    .replaceAll(PASSWORD_PARAMETER, (_all, name: string) => `${name}***`);
+}
+
+/** The passwords that {@link maskUrls} masks, each as it stands there and percent-decoded. */
+export function passwordsInUrls(text: string): string[] {
+  const userInfo = [...text.matchAll(USER_INFO)].map((match) => match[3]?.slice(1) ?? match[2] ?? "");
+  const parameters = [...text.matchAll(PASSWORD_PARAMETER)].map((match) => match[2] ?? "");
+  return [...userInfo, ...parameters].flatMap((password) => [password, percentDecoded(password)]);
+}
+
+function percentDecoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+/** Whether a name in a map of headers or form parameters is one that carries a credential, such as `Authorization`. */
+export function isCredentialName(name: string): boolean {
+  return CREDENTIAL_NAME.test(name);
+}
+
+/**
+ * A value as it may be shown in a message or a printed configuration.
+ *
+ * @param node the schema of the value
+ * @param name the last name of its key path
+ * @param value what was found
+ * @returns text or the plain value, with credentials masked
+ */
+export function masked(node: SchemaNode, name: string | number | undefined, value: unknown): unknown {
+  if (value instanceof Secret) return value.toString();
+  if (typeof value !== "string") return value;
+  // A node without a description is the value of a map whose names come from the user: only the name can tell.
+  const credential =
+    node.secret === true || (node.description === undefined && typeof name === "string" && isCredentialName(name));
+  return credential ? new Secret(value).toString() : maskUrls(value);
+}
+
+/**
+ * Names a found value in an error message.
+ *
+ * @returns such as `"abc"`, `12`, `a list`; secrets masked, long text cut
+ */
+export function found(node: SchemaNode, name: string | number | undefined, value: unknown): string {
+  if (value === undefined || value === null) return "nothing";
+  if (Array.isArray(value)) return "a list";
+  if (value instanceof Map) return "a mapping";
+  const shown = masked(node, name, value);
+  if (typeof shown === "string") {
+    const text = shown.length > 120 ? `${shown.slice(0, 117)}...` : shown;
+    return value === shown || node.secret !== true ? JSON.stringify(text) : text;
+  }
+  return typeof shown === "object" ? "a mapping" : String(shown);
+}

@@ -1,0 +1,120 @@
+import { formatKeyPath, type KeyPath } from "./keyPath.ts";
+import type { LoadedConfig } from "./load.ts";
+import { masked } from "./mask.ts";
+import { describeOrigin, type Origins, originAt } from "./origins.ts";
+import { rootSchema } from "./schema/index.ts";
+import type { SchemaNode } from "./schema/node.ts";
+
+/** Plain data as it may be shown. */
+export type Printable = string | number | boolean | Printable[] | { readonly [key: string]: Printable };
+
+/**
+ * The configuration in effect, in the form of a configuration file: secrets masked, durations and kinds as they are written.
+ *
+ * @returns plain data without any secret
+ */
+export function effectiveConfig(loaded: Pick<LoadedConfig, "config">): Readonly<Record<string, Printable>> {
+  return printable(rootSchema, loaded.config, undefined) as Record<string, Printable>;
+}
+
+function printable(node: SchemaNode, value: unknown, name: string | undefined): Printable | undefined {
+  if (value === undefined || value === null) return undefined;
+  if (node.duration === true && typeof value === "number") return formatDuration(value);
+  if (Array.isArray(value)) return value.map((item) => printable(node.items ?? {}, item, undefined) ?? "");
+  const plain = masked(node, name, value);
+  if (typeof plain === "string" || typeof plain === "number" || typeof plain === "boolean") return plain;
+  const kind = node.kinds === undefined ? undefined : (value as { readonly kind: string }).kind;
+  const schema = kind === undefined ? node : (node.kinds?.[kind] ?? {});
+  const result: Record<string, Printable> = kind === undefined ? {} : { type: kind };
+  for (const key of keysOf(schema, value)) {
+    const child = schema.properties?.[key] ?? schema.additionalProperties ?? {};
+    const shown = printable(child, (value as Record<string, unknown>)[key], key);
+    if (shown !== undefined) result[key] = shown;
+  }
+  return result;
+}
+
+/** The keys in the order of the schema; derived data such as `database.target` is none of the file's. */
+function keysOf(schema: SchemaNode, value: object): string[] {
+  const keys = Object.keys(schema.properties ?? value);
+  return keys.filter((key) => Object.hasOwn(value, key));
+}
+
+/** Writes ms as a retention duration in the largest unit that is exact. */
+export function formatDuration(ms: number): string {
+  for (const [suffix, unit] of [
+    ["d", 86_400_000],
+    ["h", 3_600_000],
+    ["m", 60_000],
+  ] as const) {
+    if (ms > 0 && ms % unit === 0) return `${ms / unit}${suffix}`;
+  }
+  return `${ms / 1000}s`;
+}
+
+/**
+ * Writes the configuration in effect as YAML, with a comment at each value that says where it came from.
+ *
+ * @returns text that ends in a line break
+ */
+export function printConfig(loaded: LoadedConfig): string {
+  const lines = blockLines(effectiveConfig(loaded), [], "", loaded.origins);
+  const width = Math.min(56, Math.max(...lines.map((line) => (line.comment === "" ? 0 : line.text.length))));
+  const text = lines.map((line) => (line.comment === "" ? line.text : `${line.text.padEnd(width)}  # ${line.comment}`));
+  return `# Configuration in effect (${loaded.source}); secrets are masked.\n${text.join("\n")}\n`;
+}
+
+interface Line {
+  readonly text: string;
+  readonly comment: string;
+}
+
+function blockLines(
+  block: Readonly<Record<string, Printable>>,
+  path: KeyPath,
+  indent: string,
+  origins: Origins,
+): Line[] {
+  return Object.entries(block).flatMap(([key, value]) =>
+    valueLines(`${indent}${yamlText(key)}:`, value, [...path, key], indent, origins),
+  );
+}
+
+function valueLines(head: string, value: Printable, path: KeyPath, indent: string, origins: Origins): Line[] {
+  if (Array.isArray(value)) {
+    if (value.length === 0) return [{ text: `${head} []`, comment: comment(origins, path) }];
+    return [
+      { text: head, comment: "" },
+      ...value.flatMap((item, index) => itemLines(item, [...path, index], indent, origins)),
+    ];
+  }
+  if (typeof value !== "object") {
+    const text = typeof value === "string" ? yamlText(value) : String(value);
+    return [{ text: `${head} ${text}`, comment: comment(origins, path) }];
+  }
+  if (Object.keys(value).length === 0) return [{ text: `${head} {}`, comment: comment(origins, path) }];
+  return [{ text: head, comment: "" }, ...blockLines(value as Record<string, Printable>, path, `${indent}  `, origins)];
+}
+
+function itemLines(item: Printable, path: KeyPath, indent: string, origins: Origins): Line[] {
+  const start = `${indent}  -`;
+  if (typeof item !== "object" || Array.isArray(item)) return valueLines(start, item, path, `${indent}    `, origins);
+  const [first, ...rest] = blockLines(item as Record<string, Printable>, path, `${indent}    `, origins);
+  if (first === undefined) return [{ text: `${start} {}`, comment: comment(origins, path) }];
+  return [{ ...first, text: `${start} ${first.text.trimStart()}` }, ...rest];
+}
+
+/** Where a value came from. Only keys that stand somewhere themselves have a line; a block's line says nothing about a default. */
+function comment(origins: Origins, path: KeyPath): string {
+  const own = origins.get(formatKeyPath(path));
+  const origin = own ?? (typeof path.at(-1) === "number" ? originAt(origins, path) : undefined);
+  return describeOrigin(origin ?? { kind: "default" });
+}
+
+/** A text as YAML: plain where it can be, else as JSON, which YAML includes. */
+function yamlText(text: string): string {
+  const plain =
+    /^[A-Za-z/$][\w./$@*()-]*(?:[:=][\w./$@*()-]+)*$/.test(text) &&
+    !/^(?:true|false|null|yes|no|on|off|y|n)$/i.test(text);
+  return plain ? text : JSON.stringify(text);
+}

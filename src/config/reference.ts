@@ -1,0 +1,143 @@
+import { inboundAuthSchema } from "../adapters/sources/http/schema.ts";
+import { REFERENCE_INTRODUCTION } from "./referenceText.ts";
+import { attributeHeadersSchema, filterSchema, transformSchema } from "./schema/blocks.ts";
+import { rootSchema } from "./schema/index.ts";
+import type { SchemaNode, Syntax } from "./schema/node.ts";
+
+/** Blocks that stand in several places and are described once, with their heading. */
+const SHARED: readonly { readonly title: string; readonly node: SchemaNode }[] = [
+  { title: "Transform block", node: transformSchema },
+  { title: "Header filter", node: filterSchema },
+  { title: "Attribute headers", node: attributeHeadersSchema },
+  { title: "Inbound auth", node: inboundAuthSchema },
+];
+
+const SYNTAX_TYPES: Readonly<Partial<Record<Syntax, string>>> = {
+  identifier: "SQL identifier",
+  captureName: "name (lower-case letters, digits, `_`)",
+  headerName: "header name",
+  httpUrl: "URL",
+  urlPath: "path",
+  jsonPath: "JSONPath",
+  topicPattern: "topic glob",
+  topicTemplate: "template",
+  address: "name or template",
+  routingKey: "template",
+  expression: "expression",
+};
+
+/** The reference page of the configuration in Markdown, made from the schema. */
+export function referencePage(): string {
+  const sections = Object.entries(rootSchema.properties ?? {}).map(([name, node]) => section(name, node));
+  const shared = SHARED.map(({ title, node }) => `## ${title}\n\n${blockTables("", node, "###")}`);
+  return [REFERENCE_INTRODUCTION, kindsTable(), ...sections, ...shared]
+    .map((part) => part.trim())
+    .join("\n\n")
+    .concat("\n");
+}
+
+function kindsTable(): string {
+  const places: readonly (readonly [string, SchemaNode | undefined])[] = [
+    ["destinations.<name>", rootSchema.properties?.destinations?.additionalProperties],
+    ["sources.<name>", rootSchema.properties?.sources?.additionalProperties],
+    [
+      "destinations.<name>.auth",
+      rootSchema.properties?.destinations?.additionalProperties?.kinds?.http?.properties?.auth,
+    ],
+    ["sources.<name>.auth, admin.auth, inbox.pull.auth", inboundAuthSchema],
+  ];
+  const rows = places.flatMap(([place, node]) =>
+    Object.entries(node?.kinds ?? {}).map(([kind, schema]) => [
+      place.split(", ").map(code).join(", "),
+      kind,
+      (schema.required ?? []).map(code).join(", "),
+    ]),
+  );
+  return `## Kinds\n\nThe kind of an entry follows from the required keys that are present, never from \`type\`. When the keys of several\nkinds are there, the first in this table counts.\n\n${table(["Block", "Kind", "Required keys"], rows)}`;
+}
+
+function section(name: string, node: SchemaNode): string {
+  const heading = `## ${name}\n\n${node.description}`;
+  const entry = node.additionalProperties ?? node.items;
+  const body = blockTables(entry === undefined ? `${name}.` : "", entry ?? node, "###");
+  return `${heading}\n\n${body}`;
+}
+
+/** One table of a block's keys; or a heading and a table for each of its kinds. */
+function blockTables(prefix: string, node: SchemaNode, heading: string): string {
+  if (node.kinds === undefined) return table(["Key", "Type", "Default", "Meaning"], keyRows(prefix, node));
+  return Object.entries(node.kinds)
+    .map(
+      ([kind, schema]) =>
+        `${heading} ${kind}\n\n${schema.description ?? ""}\n\n${blockTables(prefix, schema, `${heading}#`)}`,
+    )
+    .join("\n\n");
+}
+
+function keyRows(prefix: string, node: SchemaNode): string[][] {
+  return Object.entries(node.properties ?? {}).flatMap(([key, property]) => {
+    const required = node.required?.includes(key) === true;
+    const shared = SHARED.find(({ node: block }) => isSame(block, property));
+    const row = [code(prefix + key), typeText(property), defaultText(property, required), property.description ?? ""];
+    if (shared !== undefined) {
+      row[2] = property.default === undefined ? "none" : "see there";
+      row[1] = `[${shared.title.toLowerCase()}](#${shared.title.toLowerCase().replaceAll(" ", "-")})`;
+      return [row];
+    }
+    if (property.kinds !== undefined) {
+      const kinds = Object.entries(property.kinds).flatMap(([kind, schema]) =>
+        keyRows(`${prefix}${key}.`, schema).map(([name = "", type = "", preset = "", text = ""]) => [
+          name,
+          type,
+          preset,
+          `(${kind}) ${text}`,
+        ]),
+      );
+      return [row, ...kinds];
+    }
+    if (property.properties !== undefined) return keyRows(`${prefix}${key}.`, property);
+    if (property.items?.properties !== undefined) return [row, ...keyRows(`${prefix}${key}[].`, property.items)];
+    return [row];
+  });
+}
+
+/** Uses of a shared block differ in their descriptions only. */
+function isSame(block: SchemaNode, use: SchemaNode): boolean {
+  return block.kinds === undefined ? block.properties === use.properties : block.kinds === use.kinds;
+}
+
+function typeText(node: SchemaNode): string {
+  if (node.kinds !== undefined) return `block: ${Object.keys(node.kinds).join(", ")}`;
+  if (node.secret === true) return "secret";
+  if (node.duration === true) return "duration";
+  if (node.enum !== undefined) return node.enum.map(code).join(", ");
+  if (node.unit === "ms") return `ms${range(node)}`;
+  if (node.type === "integer") return `integer${range(node)}`;
+  if (node.type === "array") return node.items?.type === "string" ? "list of text" : "list of blocks";
+  if (node.type === "object") return "map of text to text";
+  if (node.type === "boolean") return "boolean";
+  return (node.syntax && SYNTAX_TYPES[node.syntax]) ?? "text";
+}
+
+function range(node: SchemaNode): string {
+  if (node.maximum !== undefined) return ` ${node.minimum}..${node.maximum}`;
+  if (node.exclusiveMinimum !== undefined) return ` > ${node.exclusiveMinimum}`;
+  if (node.minimum === undefined || node.minimum === 0) return "";
+  return node.minimum === 1 ? " > 0" : ` >= ${node.minimum}`;
+}
+
+function defaultText(node: SchemaNode, required: boolean): string {
+  if (required) return "**required**";
+  if (node.default === undefined) return node.defaultText ?? "none";
+  if (node.default === "" || (typeof node.default === "object" && node.default !== null)) return "empty";
+  return code(String(node.default));
+}
+
+function code(text: string): string {
+  return `\`${text}\``;
+}
+
+function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
+  const line = (cells: readonly string[]) => `| ${cells.map((cell) => cell.replaceAll("|", "\\|")).join(" | ")} |`;
+  return [line(head), line(head.map(() => "---")), ...rows.map(line)].join("\n");
+}

@@ -1,0 +1,31 @@
+import { databaseSchema } from "./database.ts";
+import { destinationsSchema } from "./destinations.ts";
+import { inboxSchema } from "./inbox.ts";
+import type { SchemaNode } from "./node.ts";
+import { outboxSchema } from "./outbox.ts";
+import { adminSchema, httpSchema, retentionSchema, routesSchema, serverSchema } from "./sections.ts";
+import { sourcesSchema } from "./sources.ts";
+
+/**
+ * The whole configuration, declared once: its types (`Infer`), validation, environment names, JSON Schema and reference page are
+ * all made from this.
+ */
+export const configSchema = {
+  type: "object",
+  description: "Configuration of svc.",
+  properties: {
+    server: serverSchema,
+    database: databaseSchema,
+    outbox: outboxSchema,
+    inbox: inboxSchema,
+    http: httpSchema,
+    admin: adminSchema,
+    destinations: destinationsSchema,
+    routes: routesSchema,
+    sources: sourcesSchema,
+    retention: retentionSchema,
+  },
+} as const satisfies SchemaNode;
+
+/** The same schema for walkers, which do not care for its literal types. */
+export const rootSchema: SchemaNode = configSchema;

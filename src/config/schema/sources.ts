@@ -1,0 +1,71 @@
+import { httpSourceSchema } from "../../adapters/sources/http/schema.ts";
+import { kafkaSourceSchema } from "../../adapters/sources/kafka/schema.ts";
+import { natsSourceSchema } from "../../adapters/sources/nats/schema.ts";
+import { rabbitmqSourceSchema } from "../../adapters/sources/rabbitmq/schema.ts";
+import { CONSUMPTIONS } from "../../model/rows.ts";
+import { attributeHeadersSchema, filterSchema, transformSchema } from "./blocks.ts";
+
+const TOPIC = "Outbox topic that the relay writes; `{{ source }}` and `{{ eventType }}` render.";
+
+/** Keys of every source (spec, "sources.<name> (common keys)"). */
+const commonKeys = {
+  consumption: {
+    type: "string",
+    enum: CONSUMPTIONS,
+    default: "push",
+    description: "`push`: the relay copies the rows into the outbox; `pull`: they wait in the inbox for a pull client.",
+  },
+  aggregateIdPath: {
+    type: "string",
+    syntax: "jsonPath",
+    description: "JSONPath of the aggregate identifier; the relay writes it into the outbox `key`.",
+  },
+  eventTypePath: { type: "string", syntax: "jsonPath", description: "JSONPath of the event type." },
+  transform: { ...transformSchema, description: "Runs before the row is stored." },
+  filter: filterSchema,
+  rateLimit: {
+    type: "object",
+    description: "Rate limit; HTTP sources only, ignored on other kinds.",
+    properties: {
+      requestsPerMinute: {
+        type: "integer",
+        minimum: 1,
+        description: "Requests per minute for the whole source; more are answered 429.",
+      },
+    },
+  },
+} as const;
+
+export const httpSourceKeys = {
+  ...commonKeys,
+  topic: { type: "string", syntax: "topicTemplate", default: "{{ eventType }}", description: TOPIC },
+  idempotencyKeyPath: { type: "string", syntax: "jsonPath", description: "JSONPath of the idempotency key." },
+} as const;
+
+export const brokerSourceKeys = {
+  ...commonKeys,
+  topic: { type: "string", syntax: "topicTemplate", default: "{{ source }}", description: TOPIC },
+  idempotencyKeyPath: {
+    type: "string",
+    syntax: "jsonPath",
+    default: "$.id",
+    description: "JSONPath of the idempotency key.",
+  },
+  attributeHeaders: attributeHeadersSchema,
+} as const;
+
+/** Section `sources`. A new kind is its adapter's schema and a line here. */
+export const sourcesSchema = {
+  type: "object",
+  default: {},
+  description: "Where messages come from. The name is stored in the `source` column.",
+  additionalProperties: {
+    description: "A source.",
+    kinds: {
+      http: { ...httpSourceSchema, properties: { ...httpSourceSchema.properties, ...httpSourceKeys } },
+      rabbitmq: { ...rabbitmqSourceSchema, properties: { ...rabbitmqSourceSchema.properties, ...brokerSourceKeys } },
+      kafka: { ...kafkaSourceSchema, properties: { ...kafkaSourceSchema.properties, ...brokerSourceKeys } },
+      nats: { ...natsSourceSchema, properties: { ...natsSourceSchema.properties, ...brokerSourceKeys } },
+    },
+  },
+} as const;

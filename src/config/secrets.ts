@@ -1,0 +1,43 @@
+import { Secret } from "../model/secret.ts";
+import { isCredentialName, passwordsInUrls } from "./mask.ts";
+
+/** Maps whose names the user chooses, so that only a name can tell that a value is a credential. */
+const NAMED_MAPS = new Set(["headers", "extraParams"]);
+
+/**
+ * Every secret value of a configuration, for redaction: secrets, passwords inside URLs (as written and percent-decoded), static
+ * headers and form parameters with the name of a credential, and what Basic authentication makes of them.
+ *
+ * @param config the loaded configuration, or a part of it
+ * @returns the values without repetition, the longest first, so that no part of one is left over when they are replaced in turn
+ */
+export function secretsOf(config: unknown): string[] {
+  const values = new Set(collect(config, false));
+  values.delete("");
+  return [...values].sort((a, b) => b.length - a.length);
+}
+
+function collect(value: unknown, credential: boolean): string[] {
+  if (value instanceof Secret) return variants(value.reveal());
+  if (typeof value === "string") return credential ? variants(value) : passwordsInUrls(value);
+  if (Array.isArray(value)) return value.flatMap((item) => collect(item, false));
+  if (typeof value !== "object" || value === null) return [];
+  const entries = Object.entries(value).flatMap(([key, item]) =>
+    NAMED_MAPS.has(key) && typeof item === "object" && item !== null
+      ? Object.entries(item).flatMap(([name, text]) => collect(text, isCredentialName(name)))
+      : collect(item, false),
+  );
+  return [...entries, ...basicCredentials(value)];
+}
+
+/** A header such as `Bearer abc` is a secret as a whole, and so is the part behind the scheme. */
+function variants(secret: string): string[] {
+  const afterScheme = /^[A-Za-z][\w-]* +(\S.*)$/.exec(secret)?.[1];
+  return afterScheme === undefined ? [secret] : [secret, afterScheme];
+}
+
+function basicCredentials(block: object): string[] {
+  const { kind, username, password } = block as { kind?: unknown; username?: unknown; password?: unknown };
+  if (kind !== "basic" || typeof username !== "string" || !(password instanceof Secret)) return [];
+  return [Buffer.from(`${username}:${password.reveal()}`, "utf8").toString("base64")];
+}

@@ -1,0 +1,73 @@
+import type { inboundAuthSchema } from "../adapters/sources/http/schema.ts";
+import type { Infer } from "../model/infer.ts";
+import type { Secret } from "../model/secret.ts";
+import type { DatabaseTarget } from "./jdbc/target.ts";
+import type { transformSchema } from "./schema/blocks.ts";
+import type { configSchema } from "./schema/index.ts";
+
+/** The configuration as the schema describes it: every default filled in that depends on no other key. */
+export type DeclaredConfig = Infer<typeof configSchema>;
+
+type DeclaredAuth = Infer<typeof inboundAuthSchema>;
+type DeclaredHmac = Extract<DeclaredAuth, { readonly kind: "hmac" }>;
+
+export type SignaturePayloadFormat = "BODY" | "TIMESTAMP_DOT_BODY";
+export type HmacAuth = Omit<DeclaredHmac, "signaturePayloadFormat"> & {
+  readonly signaturePayloadFormat: SignaturePayloadFormat;
+};
+/** What callers of an HTTP source, the admin routes or the pull routes must show. */
+export type InboundAuth = Exclude<DeclaredAuth, DeclaredHmac> | HmacAuth;
+
+/** A block whose `auth` has all its keys. */
+type Authenticated<T> = Omit<T, "auth"> & { readonly auth?: InboundAuth };
+
+export type TransformConfig = Infer<typeof transformSchema>;
+
+export type DestinationConfig = DeclaredConfig["destinations"][string];
+export type DestinationKind = DestinationConfig["kind"];
+export type RouteConfig = DeclaredConfig["routes"][number];
+
+type DeclaredSource = DeclaredConfig["sources"][string];
+type DeclaredHttpSource = Extract<DeclaredSource, { readonly kind: "http" }>;
+export type HttpSourceEntry = Authenticated<DeclaredHttpSource>;
+export type SourceConfig = Exclude<DeclaredSource, DeclaredHttpSource> | HttpSourceEntry;
+export type SourceKind = SourceConfig["kind"];
+
+export type DatabaseConfig = DeclaredConfig["database"] & {
+  /** What `url` says. */
+  readonly target: DatabaseTarget;
+};
+
+type DeclaredCapture = DeclaredConfig["outbox"]["capture"];
+/** Where the capture connects, complete. */
+export type CaptureConnection = Omit<DeclaredCapture["connection"], "port"> & {
+  readonly hostname: string;
+  /** Undefined for a SQL Server instance whose port only the browser service knows. */
+  readonly port: number | undefined;
+  readonly database: string;
+  readonly username: string;
+  readonly password: Secret;
+};
+export type CaptureConfig = Omit<DeclaredCapture, "connection" | "schema"> & {
+  readonly connection: CaptureConnection;
+  readonly schema: string;
+};
+
+export type OutboxConfig = Omit<DeclaredConfig["outbox"], "capture"> & { readonly capture: CaptureConfig };
+export type RelayConfig = DeclaredConfig["inbox"]["relay"] & { readonly maxAttempts: number };
+export type PullConfig = Authenticated<DeclaredConfig["inbox"]["pull"]>;
+export type InboxConfig = Omit<DeclaredConfig["inbox"], "relay" | "pull"> & {
+  readonly relay: RelayConfig;
+  readonly pull: PullConfig;
+};
+export type AdminConfig = Authenticated<DeclaredConfig["admin"]>;
+export type RetentionConfig = DeclaredConfig["retention"];
+
+/** The loaded configuration: checked, complete, deeply frozen. Keys are those of the specification; times are ms. */
+export type Config = Omit<DeclaredConfig, "database" | "outbox" | "inbox" | "admin" | "sources"> & {
+  readonly database: DatabaseConfig;
+  readonly outbox: OutboxConfig;
+  readonly inbox: InboxConfig;
+  readonly admin: AdminConfig;
+  readonly sources: Readonly<Record<string, SourceConfig>>;
+};

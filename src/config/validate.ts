@@ -1,0 +1,152 @@
+import { Ajv, type ErrorObject } from "ajv";
+import type { DataValidateFunction, DataValidationCxt } from "ajv/dist/types/index.js";
+import { formatKeyPath, type KeyPath } from "./keyPath.ts";
+import { found } from "./mask.ts";
+import { didYouMean, nearestName } from "./nearest.ts";
+import { configSchema } from "./schema/index.ts";
+import type { SchemaNode, Syntax } from "./schema/node.ts";
+import type { Finding } from "./shape.ts";
+import { syntaxError } from "./syntax.ts";
+
+/** Timers of Node.js count in 32 bits: a longer wait would end at once. */
+export const MAX_MS = 2 ** 31 - 1;
+
+const DURATION = /^(\d{1,9})([smhd])$/;
+const DURATION_UNITS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
+
+/**
+ * Reads a retention duration (spec, "Value formats").
+ *
+ * @param text a whole number and one of the suffixes `s`, `m`, `h`, `d`
+ * @returns ms, or undefined when the text is none
+ */
+export function parseDuration(text: string): number | undefined {
+  const match = DURATION.exec(text);
+  const unit = match?.[2] as keyof typeof DURATION_UNITS | undefined;
+  return unit === undefined ? undefined : Number(match?.[1]) * DURATION_UNITS[unit];
+}
+
+const ajv = new Ajv({ strict: true, strictRequired: false, allErrors: true, useDefaults: true, verbose: true });
+ajv.addVocabulary(["secret", "url", "defaultText"]);
+ajv.addKeyword({
+  keyword: "unit",
+  schemaType: "string",
+  type: "number",
+  validate: (_: "ms", ms: number) => ms <= MAX_MS,
+});
+ajv.addKeyword({
+  keyword: "duration",
+  schemaType: "boolean",
+  type: "string",
+  validate: (_: true, text: string) => parseDuration(text) !== undefined,
+});
+ajv.addKeyword({
+  keyword: "syntax",
+  schemaType: "string",
+  type: "string",
+  validate: (syntax: Syntax, text: string) => syntaxError(syntax, text) === undefined,
+});
+ajv.addKeyword({
+  keyword: "kinds",
+  schemaType: "object",
+  // The member's errors have their places already.
+  errors: "full",
+  compile(kinds: Readonly<Record<string, SchemaNode>>, _parent, it) {
+    const members = new Map(Object.entries(kinds).map(([name, schema]) => [name, it.self.compile(schema)]));
+    const validate: DataValidateFunction = (data: { readonly kind: string }, context?: DataValidationCxt) => {
+      const member = members.get(data.kind);
+      const valid = member?.(data, context) === true;
+      validate.errors = member?.errors ?? [];
+      return valid;
+    };
+    return validate;
+  },
+});
+
+const validateConfig = ajv.compile(configSchema);
+
+/**
+ * Validates the shaped configuration and fills in the defaults.
+ *
+ * @param data from `shape`; changed in place
+ * @param unknownKeys key paths that the schema does not know: one of them may be the misspelt name of a required key
+ * @returns every problem of a single value, in the order of the schema
+ */
+export function validate(data: object, unknownKeys: readonly KeyPath[]): Finding[] {
+  validateConfig(data);
+  return (validateConfig.errors ?? [])
+    .filter((error) => error.keyword !== "kinds")
+    .map((error) => explain(error, data, unknownKeys));
+}
+
+function explain(error: ErrorObject, root: object, unknownKeys: readonly KeyPath[]): Finding {
+  const path = pathOf(error.instancePath, root);
+  const schema = (error.parentSchema ?? {}) as SchemaNode;
+  if (error.keyword === "required") {
+    const missing = String(error.params.missingProperty);
+    const purpose = firstSentence(schema.properties?.[missing]?.description ?? "");
+    const neighbours = unknownKeys.filter((key) => formatKeyPath(key.slice(0, -1)) === formatKeyPath(path));
+    const misspelt = nearestName(
+      missing,
+      neighbours.map((key) => String(key.at(-1))),
+    );
+    const hint = misspelt === undefined ? "" : ` Is "${misspelt}" meant to be "${missing}"?`;
+    return { path: [...path, missing], message: `is required: ${purpose}${hint}` };
+  }
+  if (error.keyword === "minItems") return { path, message: "must not be an empty list" };
+  if (error.keyword === "minLength")
+    return { path, message: "must not be empty: anyone could show an empty credential" };
+  // Not error.data: for an error inside a kind it is the whole entry.
+  const data = valueAt(root, path);
+  const what = found(schema, path.at(-1), data);
+  if (error.keyword === "syntax" && schema.syntax !== undefined) {
+    return { path, message: `${syntaxError(schema.syntax, String(data))}; found ${what}` };
+  }
+  const nearest = schema.enum !== undefined && typeof data === "string" ? didYouMean(data, schema.enum) : "";
+  return { path, message: `expected ${expectation(schema)}, found ${what}${nearest}` };
+}
+
+/** What a value of a schema is, in words: `a whole number from 1 to 65535`, `one of push, pull`. */
+export function expectation(schema: SchemaNode): string {
+  if (schema.enum !== undefined) return `one of ${schema.enum.join(", ")} (in this letter case)`;
+  if (schema.duration === true) return "a whole number and one of the suffixes s, m, h, d, such as 30d";
+  switch (schema.type) {
+    case "integer":
+      return `a whole number${schema.unit === "ms" ? " of milliseconds" : ""}${limits(schema)}`;
+    case "boolean":
+      return "true or false";
+    case "array":
+      return "a list";
+    case "object":
+      return "a mapping of keys";
+    default:
+      return "text";
+  }
+}
+
+function limits(schema: SchemaNode): string {
+  const least = schema.exclusiveMinimum === undefined ? schema.minimum : schema.exclusiveMinimum + 1;
+  const most = schema.maximum ?? (schema.unit === "ms" ? MAX_MS : undefined);
+  if (least === undefined) return most === undefined ? "" : ` up to ${most}`;
+  return most === undefined ? ` from ${least}` : ` from ${least} to ${most}`;
+}
+
+/** A JSON pointer as a key path; the data tells list indexes from names. */
+function pathOf(pointer: string, root: object): KeyPath {
+  const path: (string | number)[] = [];
+  let holder: unknown = root;
+  for (const part of pointer.split("/").slice(1)) {
+    const name = part.replaceAll("~1", "/").replaceAll("~0", "~");
+    path.push(Array.isArray(holder) ? Number(name) : name);
+    holder = (holder as Record<string, unknown> | undefined)?.[name];
+  }
+  return path;
+}
+
+function valueAt(root: unknown, path: KeyPath): unknown {
+  return path.reduce<unknown>((holder, step) => (holder as Record<string | number, unknown> | undefined)?.[step], root);
+}
+
+function firstSentence(text: string): string {
+  return text.split(/(?<=\.)\s/, 1)[0] ?? text;
+}

@@ -1,0 +1,97 @@
+import { errorText } from "../model/errors.ts";
+import type { Metrics } from "../ports/metrics.ts";
+import type { HealthComponent, Log } from "../ports/runtime.ts";
+
+/** The body of a health answer (spec, "GET /health/ready"). */
+export interface HealthBody {
+  readonly status: "healthy" | "unhealthy";
+  readonly components: Readonly<Record<string, { readonly status: "up" | "down" }>>;
+}
+
+export interface HealthReport {
+  /** False when a component that decides readiness is down. */
+  readonly ready: boolean;
+  readonly body: HealthBody;
+}
+
+/** The answer of the liveness route: that the process can answer is all it says. */
+export const LIVENESS: HealthBody = { status: "healthy", components: { process: { status: "up" } } };
+
+const CHECK_TIMEOUT_MS = 3000;
+
+export interface HealthDependencies {
+  readonly log: Log;
+  readonly metrics: Pick<Metrics, "componentUp">;
+  /** Longest wait for one check in ms; a check that has not answered by then counts as down. */
+  readonly timeoutMs?: number | undefined;
+}
+
+/** Checks the components of this process when asked, and tells the log when one goes down or comes up. */
+export class Health {
+  readonly #components: readonly HealthComponent[];
+  readonly #dependencies: HealthDependencies;
+  readonly #timeoutMs: number;
+  readonly #down = new Set<string>();
+  #running: Promise<HealthReport> | undefined;
+
+  constructor(components: readonly HealthComponent[], dependencies: HealthDependencies) {
+    this.#components = components;
+    this.#dependencies = dependencies;
+    this.#timeoutMs = dependencies.timeoutMs ?? CHECK_TIMEOUT_MS;
+  }
+
+  /**
+   * Checks all components beside each other. Probes that come meanwhile share the run, so that a storm of probes costs
+   * the database no more than one.
+   *
+   * @returns the report; never rejects
+   */
+  readiness(): Promise<HealthReport> {
+    this.#running ??= this.#checkAll().finally(() => {
+      this.#running = undefined;
+    });
+    return this.#running;
+  }
+
+  async #checkAll(): Promise<HealthReport> {
+    const results = await Promise.all(
+      this.#components.map(async (component) => ({ component, fault: await this.#faultOf(component) })),
+    );
+    for (const { component, fault } of results) this.#note(component.name, fault);
+    const ready = results.every(({ component, fault }) => fault === null || !component.decidesReadiness);
+    const components = Object.fromEntries(
+      results.map(({ component, fault }) => [component.name, { status: fault === null ? "up" : "down" } as const]),
+    );
+    return { ready, body: { status: ready ? "healthy" : "unhealthy", components } };
+  }
+
+  /** @returns what is wrong, or null */
+  async #faultOf(component: HealthComponent): Promise<string | null> {
+    const timeout = new AbortController();
+    const expired = new Promise<never>((_, reject) => {
+      timeout.signal.addEventListener("abort", () => reject(timeout.signal.reason), { once: true });
+    });
+    const timer = setTimeout(() => {
+      timeout.abort(new Error(`no answer within ${this.#timeoutMs} ms`));
+    }, this.#timeoutMs);
+    try {
+      await Promise.race([component.check(timeout.signal), expired]);
+      return null;
+    } catch (error) {
+      return errorText(error);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  #note(component: string, fault: string | null): void {
+    const { log, metrics } = this.#dependencies;
+    metrics.componentUp(component, fault === null);
+    if (fault !== null && !this.#down.has(component)) {
+      this.#down.add(component);
+      log.warn({ component, reason: fault }, "component is down");
+    } else if (fault === null && this.#down.delete(component)) {
+      log.info({ component }, "component is up again");
+    }
+  }
+}

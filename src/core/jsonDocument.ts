@@ -1,0 +1,89 @@
+import { isSafeNumber } from "lossless-json";
+import { evaluateJsonPath, type JsonPath } from "./jsonPath.ts";
+
+/** A parsed JSON text that still knows how its numbers were written. */
+export class JsonDocument {
+  readonly text: string;
+  readonly value: unknown;
+  #withRiskyNumbersAsText: { readonly value: unknown } | undefined;
+
+  /** @throws SyntaxError when the text is not JSON */
+  constructor(text: string) {
+    this.text = text;
+    this.value = JSON.parse(text);
+  }
+
+  /**
+   * The scalar at a path as text. Distinct numbers give distinct texts, also where a double cannot tell them apart
+   * (`12345678901234567890` and `...891`): the second message would pass for a duplicate of the first, and be lost.
+   *
+   * @returns null for null, an object, an array, the empty string, and when there is nothing
+   */
+  scalarAt(path: JsonPath): string | null {
+    const value = evaluateJsonPath(path, this.value);
+    if (typeof value === "string") return value === "" ? null : value;
+    if (typeof value === "boolean") return String(value);
+    if (typeof value !== "number") return null;
+    if (!MAY_LOSE_DIGITS.test(this.text)) return String(value);
+    this.#withRiskyNumbersAsText ??= { value: JSON.parse(quoteRiskyNumbers(this.text)) };
+    const source = evaluateJsonPath(path, this.#withRiskyNumbersAsText.value);
+    return typeof source !== "string" || isSafeNumber(source) ? String(value) : source;
+  }
+}
+
+/** A number of up to 15 digits without an exponent is held by a double exactly enough to be told from every other one. */
+const MAY_LOSE_DIGITS = /[\d.]{16,}|\d[eE][+-]?\d/;
+const LONGEST_SAFE_NUMBER = 15;
+
+/**
+ * Puts the numbers of a JSON text that {@link MAY_LOSE_DIGITS} between quotes. Parsing the result natively, and not with a
+ * lossless parser, keeps the meaning of repeated and `__proto__` keys the same, and needs no stack: such parsers recurse,
+ * and a body nested 10,000 deep would break them.
+ *
+ * @param json a text that has been parsed before: what is not a string or a number is not looked at
+ */
+function quoteRiskyNumbers(json: string): string {
+  let quoted = "";
+  let copied = 0;
+  let at = 0;
+  while (at < json.length) {
+    const character = json.charCodeAt(at);
+    if (character === QUOTE) {
+      at = closingQuote(json, at) + 1;
+    } else if (character === MINUS || isDigit(character)) {
+      const start = at;
+      let risky = false;
+      for (; isNumberPart(json.charCodeAt(at)); at++) risky ||= (json.charCodeAt(at) | LOWER_CASE) === EXPONENT;
+      if (!risky && at - start <= LONGEST_SAFE_NUMBER) continue;
+      quoted += `${json.slice(copied, start)}"${json.slice(start, at)}"`;
+      copied = at;
+    } else {
+      at++;
+    }
+  }
+  return quoted + json.slice(copied);
+}
+
+function closingQuote(json: string, openingQuote: number): number {
+  let at = openingQuote + 1;
+  for (let character = json.charCodeAt(at); character !== QUOTE; character = json.charCodeAt(at)) {
+    at += character === BACKSLASH ? 2 : 1;
+  }
+  return at;
+}
+
+const QUOTE = '"'.charCodeAt(0);
+const BACKSLASH = "\\".charCodeAt(0);
+const MINUS = "-".charCodeAt(0);
+const PLUS = "+".charCodeAt(0);
+const DOT = ".".charCodeAt(0);
+const EXPONENT = "e".charCodeAt(0);
+/** The bit that makes a letter of ASCII a small one. */
+const LOWER_CASE = 0x20;
+const isDigit = (character: number): boolean => character >= 0x30 && character <= 0x39;
+const isNumberPart = (character: number): boolean =>
+  isDigit(character) ||
+  character === DOT ||
+  character === MINUS ||
+  character === PLUS ||
+  (character | LOWER_CASE) === EXPONENT;

@@ -1,0 +1,172 @@
+/**
+ * JSONPath that names one value: the "singular queries" of RFC 9535, section 2.3.5.1, with dotted names a little wider than
+ * the RFC's (`$.order-id`, `$.@type`, `$.$ref`), because messages have such fields. Everything that could find several
+ * values, or that would have to be computed, is refused when the configuration is read.
+ */
+
+export interface JsonPath {
+  readonly text: string;
+  /** Member names and list indexes from the root down; a negative index counts from the end. */
+  readonly segments: readonly (string | number)[];
+}
+
+const NAME = /[A-Za-z_$@\u{80}-\u{D7FF}\u{E000}-\u{10FFFF}][\w$@\u{80}-\u{D7FF}\u{E000}-\u{10FFFF}-]*/uy;
+const LONE_SURROGATE = /\p{Surrogate}/u;
+const BLANKS = /[ \t\n\r]*/y;
+const INDEX = /(?:0|-?[1-9][0-9]*)(?![0-9.eE])/y;
+/** What an expression of another kind begins with, and what to call it. */
+const OTHER_SELECTORS: readonly (readonly [RegExp, string])[] = [
+  [/\*/y, "the wildcard * finds any number of values"],
+  [/\?/y, "the filter ? finds any number of values"],
+  [/-?[0-9]*:/y, "a slice finds any number of values"],
+  [/\(/y, "scripts are not evaluated"],
+];
+const ESCAPES: Readonly<Record<string, string>> = {
+  b: "\b",
+  f: "\f",
+  n: "\n",
+  r: "\r",
+  t: "\t",
+  "/": "/",
+  "\\": "\\",
+  "'": "'",
+  '"': '"',
+};
+
+/**
+ * Reads a definite JSONPath.
+ *
+ * @param text such as `$.id`, `$.order['line items'][0].sku` or `$[-1]`
+ * @returns the path, ready for {@link evaluateJsonPath}
+ * @throws Error that says what was found at which character (counted from 1) and what a path may hold
+ */
+export function parseJsonPath(text: string): JsonPath {
+  const segments: (string | number)[] = [];
+  let at = 0;
+
+  const fail = (found: string, where = at): never => {
+    throw new Error(
+      `${JSON.stringify(text)} is no usable JSONPath: at character ${where + 1}, ${found}; ` +
+        "a path must name one value, for example $.order.id or $.items[0]['sku']",
+    );
+  };
+  /** Consumes what the sticky pattern matches here. */
+  const take = (pattern: RegExp): string | undefined => {
+    pattern.lastIndex = at;
+    const match = pattern.exec(text)?.[0];
+    at += match?.length ?? 0;
+    return match;
+  };
+  const here = (): string => (at < text.length ? `found ${JSON.stringify(text.charAt(at))}` : "it ends");
+  const failOnOtherSelectors = (): void => {
+    for (const [pattern, reason] of OTHER_SELECTORS) {
+      pattern.lastIndex = at;
+      if (pattern.test(text)) fail(reason);
+    }
+  };
+
+  /** A quoted name; `at` stands on the opening quote. */
+  const quotedName = (): string => {
+    const start = at;
+    const quote = text.charAt(at++);
+    let name = "";
+    for (;;) {
+      const character = text.charAt(at);
+      if (character === "") return fail("a quote opens that is never closed", start);
+      if (character === quote) break;
+      if (character < " ") return fail("found a raw control character (write it as \\u00XX)");
+      at++;
+      name += character === "\\" ? escapedCharacter() : character;
+    }
+    at++;
+    if (LONE_SURROGATE.test(name)) return fail("half of a surrogate pair stands in the name", start);
+    return name;
+  };
+  const escapedCharacter = (): string => {
+    const letter = text.charAt(at);
+    const simple = Object.hasOwn(ESCAPES, letter) ? ESCAPES[letter] : undefined;
+    const hex = letter === "u" ? /^[0-9A-Fa-f]{4}/.exec(text.slice(at + 1, at + 5))?.[0] : undefined;
+    if (simple === undefined && hex === undefined) return fail("found an unknown escape", at - 1);
+    at += hex === undefined ? 1 : 5;
+    return hex === undefined ? (simple ?? "") : String.fromCharCode(Number.parseInt(hex, 16));
+  };
+
+  const bracketSegment = (): string | number => {
+    const open = at++;
+    take(BLANKS);
+    failOnOtherSelectors();
+    const quoted = text.charAt(at) === "'" || text.charAt(at) === '"';
+    const digits = quoted ? undefined : take(INDEX);
+    if (!quoted && digits === undefined) return fail(`${here()} where a whole number or a quoted name has to stand`);
+    const segment = quoted ? quotedName() : Number(digits);
+    if (typeof segment === "number" && !Number.isSafeInteger(segment)) return fail("the index is too large", open);
+    take(BLANKS);
+    if (text.charAt(at) === ",") return fail("a union finds several values");
+    failOnOtherSelectors();
+    if (text.charAt(at) !== "]")
+      return at < text.length ? fail(here()) : fail("a bracket opens that is never closed", open);
+    at++;
+    return segment;
+  };
+  const dottedName = (): string => {
+    at++;
+    if (text.charAt(at) === ".") return fail(".. finds any number of values", at - 1);
+    failOnOtherSelectors();
+    const name = take(NAME);
+    if (name !== undefined) return name;
+    if (/[0-9]/.test(text.charAt(at))) return fail("found a digit (write [0] for a list item, ['0'] for a member)");
+    return fail(`${here()} where a name has to stand`);
+  };
+
+  if (text.charAt(0) !== "$") fail("the leading $ is missing");
+  at = 1;
+  while (at < text.length) {
+    const before = at;
+    take(BLANKS);
+    if (text.charAt(at) === "[") segments.push(bracketSegment());
+    else if (text.charAt(at) === ".") segments.push(dottedName());
+    else if (at === text.length) fail("blanks end it", before);
+    else if (text.charAt(at) === "(") fail("functions are not evaluated");
+    else fail(`${here()} where a . or [ has to stand`);
+  }
+  return { text, segments };
+}
+
+/**
+ * The value that a path names.
+ *
+ * @param path from {@link parseJsonPath}
+ * @param document any parsed JSON
+ * @returns the value (null included), or undefined when the document has none there. Only own members of plain objects and
+ *   items of arrays count: `$.constructor` or `$.items.length` find nothing.
+ */
+export function evaluateJsonPath(path: JsonPath, document: unknown): unknown {
+  let value = document;
+  for (const segment of path.segments) {
+    value = typeof segment === "number" ? item(value, segment) : member(value, segment);
+    if (value === undefined) return undefined;
+  }
+  return value;
+}
+
+/**
+ * An own member of a plain object.
+ *
+ * @param value anything; the number objects that a lossless JSON parser makes are values and have no members
+ * @param name the member's name
+ * @returns its value, or undefined when there is none
+ */
+export function member(value: unknown, name: string): unknown {
+  return isPlainObject(value) && Object.hasOwn(value, name) ? value[name] : undefined;
+}
+
+function item(value: unknown, index: number): unknown {
+  return Array.isArray(value) ? value.at(index) : undefined;
+}
+
+function isPlainObject(value: unknown): value is Record<string, unknown> {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
+  const prototype: unknown = Object.getPrototypeOf(value);
+  // Not `=== Object.prototype`: an object of another realm (a worker, a vm context) has one of its own.
+  return prototype === null || Object.getPrototypeOf(prototype) === null;
+}

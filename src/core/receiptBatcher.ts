@@ -1,0 +1,161 @@
+import { errorText, StoreError } from "../model/errors.ts";
+import type { InsertOutcome } from "../model/outcomes.ts";
+import type { NewInboxRow } from "../model/rows.ts";
+import type { Log } from "../ports/runtime.ts";
+import type { InboxStore } from "../ports/store.ts";
+
+export interface ReceiptBatcherLimits {
+  /** Most inserts that run at the same time. */
+  readonly maxInFlight: number;
+  /** Most rows of one insert. */
+  readonly maxRows: number;
+  /** Most bytes of one insert; a single larger row goes alone. */
+  readonly maxBytes: number;
+  /** Most bytes that may wait for their insert; beyond that a receipt is refused at once. */
+  readonly maxWaitingBytes: number;
+}
+
+const MIB = 1024 * 1024;
+const DEFAULT_LIMITS: ReceiptBatcherLimits = {
+  maxInFlight: 2,
+  maxRows: 500,
+  maxBytes: 8 * MIB,
+  maxWaitingBytes: 64 * MIB,
+};
+
+/** What a row holds beside its payload (headers, attributes, object and promise), by and large. */
+const ROW_OVERHEAD_BYTES = 1024;
+
+interface Batch {
+  readonly rows: NewInboxRow[];
+  readonly callers: Caller[];
+  bytes: number;
+}
+
+interface Caller {
+  readonly resolve: (outcome: InsertOutcome) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/**
+ * Group commit: receipts that come while inserts are running share the next insert, and so one commit. Nothing waits for a
+ * timer: a receipt that finds an insert slot free leaves at the end of the event loop's turn, with those read in the same
+ * turn. The busier the database, the larger the batches.
+ */
+export class ReceiptBatcher {
+  readonly #store: Pick<InboxStore, "insert">;
+  readonly #log: Log;
+  readonly #limits: ReceiptBatcherLimits;
+  /** Batches that wait, oldest first; only the last one still grows. */
+  readonly #waiting: Batch[] = [];
+  #waitingBytes = 0;
+  #inFlight = 0;
+  #flushScheduled = false;
+  #closed: { readonly whenDrained: Promise<void>; readonly drained: () => void } | undefined;
+  readonly #flush = (): void => this.#sendWaiting();
+
+  constructor(store: Pick<InboxStore, "insert">, log: Log, limits: Partial<ReceiptBatcherLimits> = {}) {
+    this.#store = store;
+    this.#log = log;
+    this.#limits = { ...DEFAULT_LIMITS, ...limits };
+  }
+
+  /**
+   * Stores one row.
+   *
+   * @param row the row; it must not change any more
+   * @returns what the store made of it, after the commit
+   * @throws StoreError when the insert of its batch failed; `unavailable` when too much waits already, or after `close`
+   */
+  add(row: NewInboxRow): Promise<InsertOutcome> {
+    if (this.#closed !== undefined) {
+      return Promise.reject(new StoreError("unavailable", "no receipts are taken any more: the service is stopping"));
+    }
+    const bytes = Buffer.byteLength(row.payload) + ROW_OVERHEAD_BYTES;
+    // A row that waits alone is taken whatever its size: refused here, it would be refused for ever.
+    if (this.#waitingBytes > 0 && this.#waitingBytes + bytes > this.#limits.maxWaitingBytes) {
+      return Promise.reject(
+        new StoreError("unavailable", `${this.#waitingBytes} bytes of receipts wait for the database already`),
+      );
+    }
+    this.#waitingBytes += bytes;
+    const batch = this.#batchFor(bytes);
+    batch.bytes += bytes;
+    batch.rows.push(row);
+    return new Promise((resolve, reject) => {
+      batch.callers.push({ resolve, reject });
+      this.#scheduleFlush();
+    });
+  }
+
+  /** Takes no more rows and resolves when every row taken has its answer. Safe to call twice. */
+  close(): Promise<void> {
+    if (this.#closed === undefined) {
+      let drained = (): void => {};
+      const whenDrained = new Promise<void>((resolve) => {
+        drained = resolve;
+      });
+      this.#closed = { whenDrained, drained };
+      if (this.#idle) drained();
+    }
+    return this.#closed.whenDrained;
+  }
+
+  get #idle(): boolean {
+    return this.#inFlight === 0 && this.#waiting.length === 0;
+  }
+
+  #batchFor(bytes: number): Batch {
+    const last = this.#waiting.at(-1);
+    if (last !== undefined && last.rows.length < this.#limits.maxRows && last.bytes + bytes <= this.#limits.maxBytes) {
+      return last;
+    }
+    const batch: Batch = { rows: [], callers: [], bytes: 0 };
+    this.#waiting.push(batch);
+    return batch;
+  }
+
+  #scheduleFlush(): void {
+    if (this.#flushScheduled || this.#inFlight >= this.#limits.maxInFlight) return;
+    this.#flushScheduled = true;
+    setImmediate(this.#flush);
+  }
+
+  #sendWaiting(): void {
+    this.#flushScheduled = false;
+    while (this.#inFlight < this.#limits.maxInFlight) {
+      const batch = this.#waiting.shift();
+      if (batch === undefined) return;
+      this.#waitingBytes -= batch.bytes;
+      this.#inFlight++;
+      void this.#insert(batch);
+    }
+  }
+
+  /** Never rejects: whatever happens is the callers' answer. */
+  async #insert(batch: Batch): Promise<void> {
+    try {
+      const outcomes = await this.#store.insert(batch.rows);
+      if (outcomes.length !== batch.rows.length) {
+        throw new StoreError("other", `insert of ${batch.rows.length} rows answered for ${outcomes.length}`);
+      }
+      outcomes.forEach((outcome, i) => {
+        batch.callers[i]?.resolve(outcome);
+      });
+    } catch (error) {
+      this.#logFailure(batch, error);
+      for (const caller of batch.callers) caller.reject(error);
+    } finally {
+      this.#inFlight--;
+      if (this.#waiting.length > 0) this.#scheduleFlush();
+      else if (this.#inFlight === 0) this.#closed?.drained();
+    }
+  }
+
+  #logFailure(batch: Batch, error: unknown): void {
+    // The causes stay out: a driver's error may quote the row. What is no StoreError is a fault of ours and needs all there is.
+    const reason = error instanceof StoreError ? error.message : errorText(error);
+    const code = error instanceof StoreError ? error.code : "unexpected";
+    this.#log.error({ rows: batch.rows.length, code, reason }, "received messages could not be stored");
+  }
+}

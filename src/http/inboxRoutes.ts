@@ -1,0 +1,156 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { credentialHeaders } from "../core/credentialHeaders.ts";
+import type { Receiver } from "../core/receive.ts";
+import { ConfigError } from "../model/errors.ts";
+import type { ReceiveOutcome } from "../model/outcomes.ts";
+import type { Metrics } from "../ports/metrics.ts";
+import type { Clock } from "../ports/runtime.ts";
+import { readBody, tooLargeMessage } from "./body.ts";
+import { createVerifier, credentialHeaderNames, type InboundAuth } from "./credentials.ts";
+import { CORRELATION_HEADER, correlationId, receivedHeaders } from "./headers.ts";
+import { RateLimit } from "./rateLimit.ts";
+import { JSON_TYPE, send, sendError } from "./respond.ts";
+
+/** One HTTP source: how its requests are admitted, and who takes what they bring. */
+export interface InboxRoute {
+  readonly settings: {
+    /** Path after `inbox.basePath`. */
+    readonly path: string;
+    readonly auth?: InboundAuth | undefined;
+    readonly rateLimit?: { readonly requestsPerMinute: number } | undefined;
+  };
+  readonly receiver: Receiver;
+}
+
+export interface InboxOptions {
+  readonly inbox: { readonly basePath: string; readonly maxBodyBytes: number };
+  readonly routes: readonly InboxRoute[];
+  readonly clock: Clock;
+  readonly metrics: Pick<Metrics, "inboxRejection">;
+}
+
+export type RouteHandler = (req: IncomingMessage, res: ServerResponse) => Promise<void>;
+
+/**
+ * The inbox routes (spec, "POST <inbox.basePath><path>").
+ *
+ * @returns handlers of POST requests by exact path
+ * @throws ConfigError when two sources have the same path, or a source's `auth` is unusable
+ */
+export function inboxRoutes(options: InboxOptions): ReadonlyMap<string, RouteHandler> {
+  const handlers = new Map<string, RouteHandler>();
+  const owners = new Map<string, string>();
+  for (const route of options.routes) {
+    const path = joinPaths(options.inbox.basePath, route.settings.path);
+    const source = route.receiver.source;
+    const owner = owners.get(path);
+    if (owner !== undefined) {
+      const message = `source ${owner} has the path ${path} already; every HTTP source needs its own`;
+      throw new ConfigError([{ path: `sources.${source}.path`, message }]);
+    }
+    owners.set(path, source);
+    handlers.set(path, inboxHandler(route, options));
+  }
+  return handlers;
+}
+
+/** Joins base path and path with one slash between them, whoever of the two wrote it. */
+function joinPaths(basePath: string, path: string): string {
+  return `${basePath.replace(/\/$/, "")}/${path.replace(/^\//, "")}`;
+}
+
+function inboxHandler({ settings, receiver }: InboxRoute, { inbox, clock, metrics }: InboxOptions): RouteHandler {
+  const { auth } = settings;
+  const { maxBodyBytes } = inbox;
+  const verifier = auth && createVerifier(auth, { path: `sources.${receiver.source}.auth`, clock });
+  const rateLimit = settings.rateLimit && new RateLimit(settings.rateLimit.requestsPerMinute, clock);
+  const notStored = new Set([...credentialHeaders(credentialHeaderNames(auth)), CORRELATION_HEADER.toLowerCase()]);
+
+  async function decide(req: IncomingMessage, res: ServerResponse): Promise<Decision> {
+    const read = await readBody(req, res, maxBodyBytes);
+    if (read.kind === "aborted") return read;
+    if (read.kind === "too_large") return { kind: "too_large", maxBodyBytes };
+
+    if (verifier !== undefined) {
+      const reason = verifier.refusal(req.headers, read.body);
+      if (reason !== null) return { kind: "unauthorized", reason, challenge: verifier.challenge };
+    }
+    const retryAfterSeconds = rateLimit?.take() ?? 0;
+    if (retryAfterSeconds > 0) return { kind: "rate_limited", retryAfterSeconds };
+
+    if (!receiver.passes(() => receivedHeaders(req.rawHeaders, NONE))) return { kind: "filtered" };
+
+    const correlation = correlationId(req.headers["x-correlation-id"]);
+    res.setHeader(CORRELATION_HEADER, correlation);
+    const headers = receivedHeaders(req.rawHeaders, notStored);
+    return receiver.accept({ body: read.body, headers, correlationId: correlation });
+  }
+
+  return async function handle(req, res) {
+    const decision = await decide(req, res);
+    if (decision.kind === "unauthorized" || decision.kind === "rate_limited") metrics.inboxRejection(decision.kind);
+    answer(res, decision);
+  };
+}
+
+/** What becomes of one request: it is turned away at the door, or its message is received. */
+type Decision =
+  | ReceiveOutcome
+  | { readonly kind: "aborted" }
+  | { readonly kind: "too_large"; readonly maxBodyBytes: number }
+  | { readonly kind: "unauthorized"; readonly reason: string; readonly challenge: string }
+  | { readonly kind: "rate_limited"; readonly retryAfterSeconds: number };
+
+const NONE: ReadonlySet<string> = new Set();
+
+/** The answer to each decision (spec, the status table of the route). */
+function answer(res: ServerResponse, decision: Decision): void {
+  switch (decision.kind) {
+    case "stored":
+      send(res, 202, JSON_TYPE, `{"messageId":"${decision.id}"}`);
+      break;
+    case "filtered":
+      send(res, 202, JSON_TYPE, '{"status":"filtered"}');
+      break;
+    case "duplicate":
+      send(res, 200, JSON_TYPE, '{"status":"duplicate"}');
+      break;
+    case "rejected":
+      answerRejection(res, decision);
+      break;
+    case "unauthorized":
+      res.setHeader("WWW-Authenticate", decision.challenge);
+      sendError(res, 401, decision.reason);
+      break;
+    case "too_large":
+      sendError(res, 413, tooLargeMessage(decision.maxBodyBytes));
+      break;
+    case "rate_limited":
+      res.setHeader("Retry-After", decision.retryAfterSeconds);
+      send(res, 429, null, "");
+      break;
+    case "unavailable":
+      sendError(res, 500, "Storage failed");
+      break;
+    case "aborted":
+      break;
+  }
+}
+
+function answerRejection(
+  res: ServerResponse,
+  { rejection, reason }: Extract<Decision, { readonly kind: "rejected" }>,
+): void {
+  switch (rejection) {
+    case "invalid_json":
+      sendError(res, 400, "Invalid JSON");
+      break;
+    case "extraction_failed":
+    case "unstorable":
+      sendError(res, 400, reason);
+      break;
+    case "transform_failed":
+      sendError(res, 422, `Transform failed: ${reason}`);
+      break;
+  }
+}

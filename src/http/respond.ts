@@ -1,0 +1,56 @@
+import type { ServerResponse } from "node:http";
+
+export const JSON_TYPE = "application/json; charset=utf-8";
+export const TEXT_TYPE = "text/plain; charset=utf-8";
+
+/** How long a sender may go on sending after it has its answer. */
+const LINGER_MS = 1000;
+
+/**
+ * Answers with a JSON body.
+ *
+ * @param body serialized by `JSON.stringify`
+ */
+export function sendJson(res: ServerResponse, status: number, body: object): void {
+  send(res, status, JSON_TYPE, JSON.stringify(body));
+}
+
+/** Answers with `{"error": message}`. */
+export function sendError(res: ServerResponse, status: number, message: string): void {
+  sendJson(res, status, { error: message });
+}
+
+/**
+ * Sends a whole answer, also to a request whose body has not come whole.
+ *
+ * @param contentType null for an answer without a body
+ */
+export function send(res: ServerResponse, status: number, contentType: string | null, text: string): void {
+  // Either the sender is gone, or it has its answer already.
+  if (res.headersSent || res.destroyed) return;
+  res.statusCode = status;
+  if (contentType !== null) res.setHeader("Content-Type", contentType);
+  res.setHeader("Content-Length", Buffer.byteLength(text));
+  if (res.req.complete || !hasBody(res)) res.end(text);
+  else sendEarly(res, text);
+}
+
+/**
+ * The answer goes out at once, but ends only when the sender has ended too: a socket closed with unread bytes is reset, and
+ * the sender loses the answer. What still comes is thrown away, for {@link LINGER_MS} at most.
+ */
+function sendEarly(res: ServerResponse, text: string): void {
+  const { req } = res;
+  // A sender that was not told to continue need not send its body, and its next request would be taken for one.
+  if (req.headers.expect !== undefined) res.setHeader("Connection", "close");
+  res.write(text);
+  const cutOff = setTimeout(() => req.socket.destroy(), LINGER_MS);
+  res.once("close", () => clearTimeout(cutOff));
+  req.once("end", () => res.end());
+  req.resume();
+}
+
+function hasBody({ req }: ServerResponse): boolean {
+  const length = req.headers["content-length"];
+  return req.headers["transfer-encoding"] !== undefined || (length !== undefined && length !== "0");
+}

@@ -1,0 +1,145 @@
+import { hostname } from "node:os";
+import { pino } from "pino";
+import pretty from "pino-pretty";
+import { ConfigError, errorText } from "../model/errors.ts";
+import type { Log } from "../ports/runtime.ts";
+
+/** The `Log` port over pino: one JSON object a line on standard output, or coloured text when that is a terminal. */
+
+export const LOG_LEVELS = ["trace", "debug", "info", "warn", "error", "fatal"] as const;
+export type LogLevel = (typeof LOG_LEVELS)[number];
+
+/** Takes secrets out of a text. */
+export type Redactor = (text: string) => string;
+
+export interface LogOptions {
+  readonly level: LogLevel;
+  readonly roles: readonly string[];
+  /** Applied to the fields {@link TEXT_FIELDS} and {@link ERROR_FIELDS}, whose texts come from outside. Default: texts are logged as they are. */
+  readonly redact?: Redactor;
+  /** Default: `host-pid`. */
+  readonly replica?: string;
+  /** Default: standard output. */
+  readonly output?: LogOutput;
+}
+
+/** Where the lines go. */
+export type LogOutput = { readonly write: (line: string) => void; readonly flush?: () => void };
+
+export interface RunningLog {
+  readonly log: Log;
+  /** Writes out what is buffered; for the moment before the process ends. Never throws. */
+  flush(): void;
+}
+
+/** Fields that may quote an answer, an address or a driver's message: plain texts, and errors. */
+const TEXT_FIELDS = ["reason", "stack"] as const;
+const ERROR_FIELDS = ["error", "err"] as const;
+
+/**
+ * Reads a value of `LOG_LEVEL`, in any letter case.
+ *
+ * @param value undefined or empty means `info`
+ * @throws ConfigError that lists the levels
+ */
+export function parseLogLevel(value: string | undefined): LogLevel {
+  if (value === undefined || value.trim() === "") return "info";
+  const level = LOG_LEVELS.find((each) => each === value.trim().toLowerCase());
+  if (level !== undefined) return level;
+  throw new ConfigError([
+    { path: "LOG_LEVEL", message: `found ${JSON.stringify(value)}, expected one of ${LOG_LEVELS.join(", ")}` },
+  ]);
+}
+
+/**
+ * Makes the log of the process.
+ *
+ * Every line carries `service`, `roles` and `replica`, and its time in ISO 8601. What stands under `error` or `err`, an error or a
+ * text, becomes `{ message, code? }`; the message has the causes in it.
+ */
+export function createLog(options: LogOptions): RunningLog {
+  const output = options.output ?? (process.stdout.isTTY ? terminal() : standardOutput());
+  const redact = options.redact ?? ((text) => text);
+  const log = pino(
+    {
+      level: options.level,
+      base: { service: "svc", roles: options.roles, replica: options.replica ?? `${hostname()}-${process.pid}` },
+      timestamp: pino.stdTimeFunctions.isoTime,
+      formatters: { level: (label) => ({ level: label }) },
+      serializers: {
+        ...Object.fromEntries(TEXT_FIELDS.map((field) => [field, (value: unknown) => textField(value, redact)])),
+        ...Object.fromEntries(ERROR_FIELDS.map((field) => [field, (value: unknown) => errorField(value, redact)])),
+      },
+    },
+    output,
+  );
+  return {
+    log,
+    flush: () => {
+      try {
+        output.flush?.();
+      } catch {
+        // Standard output is gone or full at the end of the process: there is nobody left to tell.
+      }
+    },
+  };
+}
+
+function textField(value: unknown, redact: Redactor): unknown {
+  return typeof value === "string" ? redact(value) : value;
+}
+
+/** Always an object, for a log store takes one type per field. */
+function errorField(value: unknown, redact: Redactor): { message: string; code?: string | number } {
+  const message = redact(errorText(value));
+  const { code } = value instanceof Error ? (value as { code?: unknown }) : {};
+  return typeof code === "string" || typeof code === "number" ? { message, code } : { message };
+}
+
+/** Lines wait in memory for at most this long ... */
+const FLUSH_INTERVAL_MS = 200;
+/** ... or until this many bytes have come together: a line a message costs one system call in about fifteen. */
+const BUFFERED_BYTES = 4096;
+/** A reader that does not read costs memory up to here; lines beyond are dropped. */
+const MAX_BUFFERED_BYTES = 16 * 1024 * 1024;
+
+/**
+ * Standard output, written asynchronously. A normal end of the process, `process.exit` and an uncaught exception write everything out.
+ * SIGKILL or a power cut lose the lines of the last {@link FLUSH_INTERVAL_MS} (and what a blocked reader has not taken): no state of a
+ * message depends on them, for the database has it.
+ */
+function standardOutput(): LogOutput {
+  const destination = pino.destination({
+    dest: 1,
+    sync: false,
+    minLength: BUFFERED_BYTES,
+    maxLength: MAX_BUFFERED_BYTES,
+    periodicFlush: FLUSH_INTERVAL_MS,
+  });
+  let dropped = 0;
+  destination.on("drop", () => {
+    dropped += 1;
+  });
+  destination.on("drain", () => {
+    if (dropped === 0) return;
+    const time = new Date().toISOString();
+    destination.write(
+      `${JSON.stringify({ level: "warn", time, service: "svc", dropped, msg: "log lines dropped" })}\n`,
+    );
+    dropped = 0;
+  });
+  return { write: (line) => destination.write(line), flush: () => destination.flushSync() };
+}
+
+/** A terminal, written synchronously and in this thread, so that lines come in order with what else is printed. */
+function terminal(): LogOutput {
+  return pretty({
+    destination: 1,
+    sync: true,
+    colorize: true,
+    singleLine: true,
+    errorLikeObjectKeys: [],
+    translateTime: "SYS:HH:MM:ss.l",
+    ignore: "service,roles,replica,pid,hostname",
+  });
+}

@@ -1,0 +1,197 @@
+import { errorText, StoppingError } from "../model/errors.ts";
+import type { Clock, Random, Service } from "../ports/runtime.ts";
+import { sharedController } from "./abort.ts";
+import { systemClock, systemTimer, type Timer } from "./clock.ts";
+
+/** What a pass found: `again` when more work probably waits, `idle` when there is none for now. */
+export type PassResult = "again" | "idle";
+
+export interface LoopOptions {
+  readonly name: string;
+  /** One round of work. `signal` aborts only when the time for a graceful stop is over, with a `StoppingError` as reason. */
+  readonly pass: (signal: AbortSignal) => Promise<PassResult>;
+  /** Wait after an idle pass. */
+  readonly intervalMs: number;
+  /** Told of each failed pass, with how many failed in a row and the wait before the next. */
+  readonly onError: (error: unknown, failures: number, delayMs: number) => void;
+  /** Wait after the first failed pass; it doubles with each further one. Default 100. */
+  readonly backoffBaseMs?: number;
+  /** Longest wait after a failed pass. Default 10,000. */
+  readonly backoffMaxMs?: number;
+  /** The loop counts as down when no pass has succeeded for this long; above the slowest pass and the interval together. */
+  readonly staleAfterMs: number;
+  readonly clock?: Clock;
+  readonly random?: Random;
+  readonly timer?: Timer;
+}
+
+export interface LoopHealth {
+  readonly up: boolean;
+  /** Why it is down; undefined when it is up. Not redacted. */
+  readonly reason: string | undefined;
+  /** Wall clock, ms since the epoch; undefined before the first success. */
+  readonly lastSuccessAt: number | undefined;
+  /** The error of the last pass; undefined when it succeeded. */
+  readonly lastError: unknown;
+}
+
+/** `created` until start; `running`; `stopping` from the first stop on; `stopped` when nothing runs any more. Never backwards. */
+type Phase = "created" | "running" | "stopping" | "stopped";
+
+/**
+ * Runs passes one after another: at once after `again`, else after the interval or a wake, and with growing waits after errors.
+ * One use: a loop that was stopped, be it before its start, never runs again.
+ */
+export class Loop implements Service {
+  readonly name: string;
+  readonly #options: LoopOptions;
+  readonly #clock: Clock;
+  readonly #timer: Timer;
+  readonly #random: Random;
+  readonly #cutoff = sharedController();
+  #phase: Phase = "created";
+  #running: Promise<void> = Promise.resolve();
+  #woken = false;
+  /** Ends the present wait; undefined while a pass runs. */
+  #endWait: (() => void) | undefined;
+  #waitsForRetry = false;
+  #failures = 0;
+  #lastError: unknown;
+  #lastSuccessAt: number | undefined;
+  /** Monotonic; the start counts as a success, so that a loop is given time for its first pass. */
+  #freshSince = 0;
+
+  constructor(options: LoopOptions) {
+    this.name = options.name;
+    this.#options = options;
+    this.#clock = options.clock ?? systemClock;
+    this.#timer = options.timer ?? systemTimer;
+    this.#random = options.random ?? Math.random;
+  }
+
+  /** Starts the first pass at once and returns without waiting for it. Does nothing after a stop or when it runs already. */
+  async start(): Promise<void> {
+    if (this.#phase !== "created") return;
+    this.#phase = "running";
+    this.#freshSince = this.#clock.monotonic();
+    this.#running = this.#run();
+  }
+
+  /**
+   * Makes the next pass start now instead of after the interval; during a pass, one more follows it. The wait after a failed pass is
+   * not shortened: a wake says that there is work, not that the fault is gone.
+   */
+  wake(): void {
+    this.#woken = true;
+    if (!this.#waitsForRetry) this.#endWait?.();
+  }
+
+  /** Ends the wait and lets a running pass finish; its signal aborts together with `cutoff`. Returns when the pass has ended. */
+  async stop(cutoff: AbortSignal): Promise<void> {
+    const abort = () => this.#cutoff.abort(cutoff.reason instanceof Error ? cutoff.reason : new StoppingError());
+    if (cutoff.aborted) abort();
+    else cutoff.addEventListener("abort", abort, { once: true });
+    if (this.#phase !== "stopped") this.#phase = "stopping";
+    this.#endWait?.();
+    try {
+      await this.#running;
+    } finally {
+      cutoff.removeEventListener("abort", abort);
+      this.#phase = "stopped";
+    }
+  }
+
+  /** Whether the loop does its work: down when it does not run, its last pass failed, or none succeeded for `staleAfterMs`. */
+  health(): LoopHealth {
+    const reason = this.#downReason();
+    return {
+      up: reason === undefined,
+      reason,
+      lastSuccessAt: this.#lastSuccessAt,
+      lastError: this.#lastError,
+    };
+  }
+
+  /**
+   * The check of a health component.
+   *
+   * @throws Error that says why the loop is down
+   */
+  async check(): Promise<void> {
+    const reason = this.#downReason();
+    if (reason !== undefined) throw new Error(reason, { cause: this.#lastError });
+  }
+
+  #downReason(): string | undefined {
+    if (this.#phase !== "running") return `${this.name} is ${this.#phase === "created" ? "not started" : this.#phase}`;
+    if (this.#failures > 0) {
+      return `${this.name} failed in its last pass (${this.#failures} in a row): ${errorText(this.#lastError)}`;
+    }
+    const ageMs = Math.round(this.#clock.monotonic() - this.#freshSince);
+    if (ageMs <= this.#options.staleAfterMs) return undefined;
+    return `${this.name} has finished no pass for ${ageMs} ms (at most ${this.#options.staleAfterMs} ms are expected)`;
+  }
+
+  async #run(): Promise<void> {
+    while (this.#phase === "running") {
+      this.#woken = false;
+      const result = await this.#onePass();
+      if (result === "failed") await this.#waitForRetry();
+      else if (result === "idle" && !this.#woken) await this.#wait(this.#options.intervalMs);
+      // A pass that never really waits must not keep timers and sockets from their turn.
+      else await new Promise<void>((resolve) => setImmediate(resolve));
+    }
+  }
+
+  async #onePass(): Promise<PassResult | "failed"> {
+    try {
+      const result = await this.#options.pass(this.#cutoff.signal);
+      this.#failures = 0;
+      this.#lastError = undefined;
+      this.#lastSuccessAt = this.#clock.now();
+      this.#freshSince = this.#clock.monotonic();
+      return result;
+    } catch (error) {
+      // A pass that the cutoff interrupted has not failed.
+      if (error instanceof StoppingError && this.#phase !== "running") return "idle";
+      this.#failures += 1;
+      this.#lastError = error;
+      return "failed";
+    }
+  }
+
+  async #waitForRetry(): Promise<void> {
+    const delayMs = backoffMs(this.#failures, this.#options, this.#random);
+    this.#options.onError(this.#lastError, this.#failures, delayMs);
+    this.#waitsForRetry = true;
+    await this.#wait(delayMs);
+    this.#waitsForRetry = false;
+  }
+
+  /** Waits for the time, a wake or the stop. */
+  async #wait(ms: number): Promise<void> {
+    if (this.#phase !== "running") return;
+    await new Promise<void>((resolve) => {
+      const cancel = this.#timer(ms, () => this.#endWait?.());
+      this.#endWait = () => {
+        this.#endWait = undefined;
+        cancel();
+        resolve();
+      };
+    });
+  }
+}
+
+/**
+ * The wait after the n-th failure in a row: `base * 2^(n-1)`, at most `max`, of which a random half is left out, so that replicas
+ * that lost their database together do not return to it together. With the defaults: up to 100, 200, 400 ... 6400, 10000 ms.
+ */
+export function backoffMs(
+  failures: number,
+  options: Pick<LoopOptions, "backoffBaseMs" | "backoffMaxMs">,
+  random: Random,
+): number {
+  const { backoffBaseMs = 100, backoffMaxMs = 10_000 } = options;
+  const full = Math.min(backoffMaxMs, backoffBaseMs * 2 ** (failures - 1));
+  return Math.round(full * (0.5 + random() / 2));
+}

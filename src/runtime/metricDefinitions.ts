@@ -1,0 +1,244 @@
+import { ROLES, type Role } from "../model/roles.ts";
+import type { MetricDefinition } from "./series.ts";
+
+/** A metric of the service, as the code makes it and the documentation lists it. */
+export interface ServiceMetric extends MetricDefinition {
+  /** Only processes with one of these roles show it. */
+  readonly roles: readonly Role[];
+}
+
+const EVERY = ROLES;
+
+/** From a database round trip on the same machine to a receiver's time limit. */
+const CALL_SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30] as const;
+/** From a message that nothing holds up to one that waits out retries or an outage. */
+const LATENCY_SECONDS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600] as const;
+const CLEANUP_SECONDS = [0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800] as const;
+/** The first bucket counts the claims that found nothing. */
+const ROWS = [0, 1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500] as const;
+
+/**
+ * Every metric of the service itself, in the order of the metrics page; `docs/` is checked against this list. Beside them stand
+ * prom-client's process and event-loop metrics under their usual names (`process_*`, `nodejs_*`), without the prefix, so that common
+ * dashboards find them. No label carries a message, a key or a topic.
+ */
+export const METRICS = {
+  info: {
+    name: "svc_info",
+    type: "gauge",
+    help: "Always 1; the label tells the version of the service.",
+    labels: { version: [] },
+    roles: EVERY,
+  },
+  uptime: {
+    name: "svc_uptime_seconds",
+    type: "gauge",
+    help: "Seconds since the process started.",
+    labels: {},
+    roles: EVERY,
+  },
+  componentUp: {
+    name: "svc_component_up",
+    type: "gauge",
+    help: "1 when the health component is up, 0 when it is down.",
+    labels: { component: [] },
+    roles: EVERY,
+  },
+  outboxMessages: {
+    name: "svc_outbox_messages_total",
+    type: "counter",
+    help: "Outbox deliveries by their end: sent, failed (will be tried again) or dead.",
+    labels: { status: ["sent", "failed", "dead"] },
+    roles: ["poller"],
+  },
+  outboxPending: {
+    name: "svc_outbox_messages_pending",
+    type: "gauge",
+    help: "Outbox rows in state pending, at most outbox.pendingGaugeIntervalMs old.",
+    labels: {},
+    roles: ["poller"],
+  },
+  outboxOldestPendingAge: {
+    name: "svc_outbox_oldest_pending_age_seconds",
+    type: "gauge",
+    help: "Age of the oldest due pending outbox row; 0 when there is none.",
+    labels: {},
+    roles: ["poller"],
+  },
+  outboxReclaimed: {
+    name: "svc_outbox_messages_reclaimed_total",
+    type: "counter",
+    help: "Outbox rows returned to pending because the lease of their claim ran out.",
+    labels: {},
+    roles: ["poller"],
+  },
+  outboxProcessErrors: {
+    name: "svc_outbox_process_errors_total",
+    type: "counter",
+    help: "Poller passes that failed, for example because the database did not answer.",
+    labels: {},
+    roles: ["poller"],
+  },
+  outboxProcessingDuration: {
+    name: "svc_outbox_processing_duration_seconds",
+    type: "histogram",
+    help: "Time from the claim of an outbox row to its settlement.",
+    labels: {},
+    roles: ["poller"],
+    buckets: CALL_SECONDS,
+  },
+  outboxPublishDuration: {
+    name: "svc_outbox_publish_duration_seconds",
+    type: "histogram",
+    help: "Time of one publish, acknowledgement included.",
+    labels: { destination_type: ["http", "rabbitmq", "kafka", "nats"] },
+    roles: ["poller"],
+    buckets: CALL_SECONDS,
+  },
+  outboxDestinationMessages: {
+    name: "svc_outbox_destination_messages_total",
+    type: "counter",
+    help: "Deliveries by destination and their end: sent, failed or dead.",
+    labels: { destination: [], outcome: ["sent", "failed", "dead"] },
+    roles: ["poller"],
+  },
+  outboxQueueDepth: {
+    name: "svc_outbox_queue_depth",
+    type: "gauge",
+    help: "Claimed rows of this replica that wait for or are in delivery.",
+    labels: { destination: [] },
+    roles: ["poller"],
+  },
+  blockedKeys: {
+    name: "svc_blocked_keys",
+    type: "gauge",
+    help: "Keys whose first unfinished row waits for its retry and holds back the rows behind it.",
+    labels: {},
+    roles: ["poller"],
+  },
+  deliveryLatency: {
+    name: "svc_delivery_latency_seconds",
+    type: "histogram",
+    help: "Time from the creation of an outbox row to its acknowledged delivery.",
+    labels: {},
+    roles: ["poller"],
+    buckets: LATENCY_SECONDS,
+  },
+  httpPublishResponses: {
+    name: "svc_http_publish_responses_total",
+    type: "counter",
+    help: "Answers of HTTP destinations by status class; error when there was no answer.",
+    labels: { status_class: ["2xx", "3xx", "4xx", "5xx", "error"] },
+    roles: ["poller"],
+  },
+  transformFailures: {
+    name: "svc_transform_failures_total",
+    type: "counter",
+    help: "Failed transforms by their onError strategy.",
+    labels: { strategy: ["Fail", "Skip", "Dead"] },
+    roles: ["ingest", "poller"],
+  },
+  inboxMessages: {
+    name: "svc_inbox_messages_total",
+    type: "counter",
+    help: "Received messages: new, duplicate, and forwarded to the outbox.",
+    labels: { status: ["new", "forwarded", "duplicate"] },
+    roles: ["ingest", "relay"],
+  },
+  inboxRelayErrors: {
+    name: "svc_inbox_relay_errors_total",
+    type: "counter",
+    help: "Relay passes that failed.",
+    labels: {},
+    roles: ["relay"],
+  },
+  inboxRejections: {
+    name: "svc_inbox_rejections_total",
+    type: "counter",
+    help: "Received messages that were not accepted, by reason.",
+    labels: { reason: ["extraction_failed", "transform_failed", "storage_failed", "unauthorized", "rate_limited"] },
+    roles: ["ingest"],
+  },
+  inboxFiltered: {
+    name: "svc_inbox_filtered_total",
+    type: "counter",
+    help: "Received messages that a header filter dropped.",
+    labels: {},
+    roles: ["ingest"],
+  },
+  inboxOldestPendingAge: {
+    name: "svc_inbox_oldest_pending_age_seconds",
+    type: "gauge",
+    help: "Age of the oldest pending push row of the inbox; 0 when there is none.",
+    labels: {},
+    roles: ["relay"],
+  },
+  claimDuration: {
+    name: "svc_claim_duration_seconds",
+    type: "histogram",
+    help: "Time of one claim statement.",
+    labels: { component: [] },
+    roles: ["relay", "poller"],
+    buckets: CALL_SECONDS,
+  },
+  claimRows: {
+    name: "svc_claim_rows",
+    type: "histogram",
+    help: "Rows of one claim.",
+    labels: { component: [] },
+    roles: ["relay", "poller"],
+    buckets: ROWS,
+  },
+  claimsLost: {
+    name: "svc_claims_lost_total",
+    type: "counter",
+    help: "Claims that another replica had taken over when they were to be settled.",
+    labels: { component: [] },
+    roles: ["ingest", "relay", "poller"],
+  },
+  cleanupDeleted: {
+    name: "svc_cleanup_messages_deleted_total",
+    type: "counter",
+    help: "Rows that retention deleted.",
+    labels: { table: [] },
+    roles: ["retention"],
+  },
+  cleanupDuration: {
+    name: "svc_cleanup_duration_seconds",
+    type: "histogram",
+    help: "Time of one retention run over a table.",
+    labels: { table: [] },
+    roles: ["retention"],
+    buckets: CLEANUP_SECONDS,
+  },
+  cleanupLastRun: {
+    name: "svc_cleanup_last_run_timestamp_seconds",
+    type: "gauge",
+    help: "Unix time of the last finished retention run over a table.",
+    labels: { table: [] },
+    roles: ["retention"],
+  },
+  dbPoolConnections: {
+    name: "svc_db_pool_connections",
+    type: "gauge",
+    help: "Database connections of this replica that are used or idle, and callers that are waiting for one.",
+    labels: { state: ["used", "idle", "waiting"] },
+    roles: EVERY,
+  },
+  captureLag: {
+    name: "svc_capture_lag_seconds",
+    type: "gauge",
+    help: "Time from the commit of the last captured outbox insert to its capture.",
+    labels: {},
+    roles: ["capture"],
+  },
+  replicationSlotLag: {
+    name: "svc_replication_slot_lag_bytes",
+    type: "gauge",
+    help: "Database log that the replication slot still holds back.",
+    labels: {},
+    roles: ["capture"],
+  },
+} as const satisfies Readonly<Record<string, ServiceMetric>>;
+
+export type MetricName = keyof typeof METRICS;

@@ -1,0 +1,121 @@
+import { errorText, StoppingError } from "../model/errors.ts";
+import type { Clock, Log, Service } from "../ports/runtime.ts";
+import { sharedController, waitOrAbort } from "./abort.ts";
+import { systemClock, systemTimer, type Timer } from "./clock.ts";
+
+/**
+ * Start in order, stop in phases (spec, "Runtime behaviours", Shutdown). A stop has two stages: each service is asked to finish, and
+ * when the phase's time is over its cutoff signal tells it to drop what is left. Whatever fails, every later phase still runs.
+ */
+
+/** Services that stop beside each other. */
+export interface Phase {
+  readonly name: string;
+  readonly services: readonly Service[];
+  /** Time for a graceful stop, in ms; then the cutoff signal aborts. */
+  readonly timeoutMs: number;
+}
+
+export interface PhaseTools {
+  readonly log: Log;
+  readonly clock?: Clock;
+  readonly timer?: Timer;
+  /** How long a service may take after the cutoff before the shutdown goes on without it, in ms. Default 2000. */
+  readonly graceMs?: number;
+}
+
+/**
+ * Starts the services one after another. When one fails, or when the signal aborts meanwhile, that one and those before it are stopped in
+ * reverse order.
+ *
+ * @param stopTimeoutMs time for each of these stops, in ms
+ * @param signal aborts when the process is told to stop before it is up
+ * @throws what the failed start threw, or the signal's reason; an AggregateError when stopping failed as well
+ */
+export async function startInOrder(
+  services: readonly Service[],
+  stopTimeoutMs: number,
+  signal: AbortSignal,
+  tools: PhaseTools,
+): Promise<void> {
+  const begun: Service[] = [];
+  try {
+    for (const service of services) {
+      signal.throwIfAborted();
+      begun.unshift(service);
+      await waitOrAbort(service.start(), signal, `starting ${service.name}`);
+      tools.log.debug({ component: service.name }, "started");
+    }
+  } catch (error) {
+    const phases = begun.map((service) => ({ name: service.name, services: [service], timeoutMs: stopTimeoutMs }));
+    try {
+      await stopPhases(phases, tools);
+    } catch (stopError) {
+      const stopErrors = stopError instanceof AggregateError ? stopError.errors : [stopError];
+      throw new AggregateError([error, ...stopErrors], "the start failed, and so did undoing it");
+    }
+    throw error;
+  }
+}
+
+/**
+ * Stops the phases in the order given, and the services of each in parallel.
+ *
+ * @throws AggregateError with every error, after all phases have run
+ */
+export async function stopPhases(phases: readonly Phase[], tools: PhaseTools): Promise<void> {
+  const errors: Error[] = [];
+  for (const phase of phases) errors.push(...(await stopPhase(phase, tools)));
+  if (errors.length > 0) {
+    throw new AggregateError(errors, `the shutdown met ${errors.length === 1 ? "1 error" : `${errors.length} errors`}`);
+  }
+}
+
+async function stopPhase(phase: Phase, tools: PhaseTools): Promise<Error[]> {
+  const { log, clock = systemClock, timer = systemTimer } = tools;
+  const startedAt = clock.monotonic();
+  const cutoff = sharedController();
+  const running = new Set(phase.services);
+  let cutShort: readonly string[] = [];
+  const cancel = timer(phase.timeoutMs, () => {
+    cutShort = Array.from(running, (service) => service.name);
+    cutoff.abort(new StoppingError(`the time to stop ${phase.name} (${phase.timeoutMs} ms) is over`));
+  });
+  const errors = await Promise.all(
+    phase.services.map(async (service) => {
+      const error = await stopService(service, cutoff.signal, tools);
+      running.delete(service);
+      return error;
+    }),
+  );
+  cancel();
+  const failed = errors.filter((error) => error !== undefined);
+  const fields = { phase: phase.name, durationMs: Math.round(clock.monotonic() - startedAt) };
+  if (failed.length > 0)
+    log.error({ ...fields, cutShort, error: failed.map(errorText).join("; ") }, "shutdown phase failed");
+  else if (cutShort.length > 0) log.warn({ ...fields, cutShort }, "shutdown phase cut short");
+  else log.info(fields, "shutdown phase done");
+  return failed;
+}
+
+/** Stops one service; gives the error when it fails, or when it has not stopped some time after the cutoff. */
+async function stopService(service: Service, cutoff: AbortSignal, tools: PhaseTools): Promise<Error | undefined> {
+  const { timer = systemTimer, graceMs = 2000 } = tools;
+  const gaveUp = new AbortController();
+  let cancel: (() => void) | undefined;
+  const onCutoff = () => {
+    cancel = timer(graceMs, () => gaveUp.abort(new Error(`it did not stop within ${graceMs} ms after the cutoff`)));
+  };
+  cutoff.addEventListener("abort", onCutoff, { once: true });
+  try {
+    // In an async function, so that a `stop` that throws before it returns a promise counts like any other failure.
+    const stopped = (async () => service.stop(cutoff))();
+    await waitOrAbort(stopped, gaveUp.signal, `stopping ${service.name}`);
+    return undefined;
+  } catch (error) {
+    return new Error(`stopping ${service.name} failed`, { cause: error });
+  } finally {
+    cutoff.removeEventListener("abort", onCutoff);
+    cancel?.();
+  }
+}

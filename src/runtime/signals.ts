@@ -1,0 +1,93 @@
+import { errorText, StoppingError } from "../model/errors.ts";
+import type { Clock, Log } from "../ports/runtime.ts";
+import { sharedController } from "./abort.ts";
+import { systemClock } from "./clock.ts";
+
+/** How the process ends: on a signal after an orderly stop, on a second one at once, on a fault nobody caught with a log line. */
+
+/** The part of Node's `process` that is used here. */
+export interface ProcessEvents {
+  on(event: string, listener: (value: unknown) => void): unknown;
+  removeListener(event: string, listener: (value: unknown) => void): unknown;
+  exit(code: number): void;
+}
+
+export interface SignalOptions {
+  readonly log: Log;
+  /** Writes out buffered log lines. */
+  readonly flush: () => void;
+  /** The orderly stop; called once. A rejection makes the exit code 1. */
+  readonly stop: () => Promise<void>;
+  /** Default: Node's `process`. */
+  readonly process?: ProcessEvents;
+  readonly clock?: Clock;
+}
+
+export interface SignalHandling {
+  /** Aborts with a `StoppingError` at the first signal, so that a start that is still under way can give up. */
+  readonly stopping: AbortSignal;
+  /** Takes the handlers off. */
+  dispose(): void;
+}
+
+const SIGNALS = ["SIGTERM", "SIGINT"] as const;
+
+/**
+ * A second signal within this time is the same one: Ctrl-C under `npm start` arrives twice, from the terminal and handed on by npm.
+ */
+const SAME_SIGNAL_MS = 1000;
+
+/**
+ * Installs the handlers. Exit codes: 0 after an orderly stop; 1 when the stop failed, was cut short by a second signal, or when an
+ * exception or rejection was caught by nobody.
+ */
+export function handleSignals(options: SignalOptions): SignalHandling {
+  const { log, flush, clock = systemClock } = options;
+  const target = options.process ?? process;
+  const stopping = sharedController();
+  let firstAt: number | undefined;
+
+  const exit = (code: number) => {
+    flush();
+    target.exit(code);
+  };
+  const stop = async (signal: string) => {
+    log.info({ signal }, "stopping; a second signal ends the process at once");
+    stopping.abort(new StoppingError(`the service is stopping (${signal})`));
+    try {
+      await options.stop();
+      log.info({}, "stopped");
+      exit(0);
+    } catch (error) {
+      log.error({ error: errorText(error) }, "stopped with errors");
+      exit(1);
+    }
+  };
+  const onSignal = (signal: string) => () => {
+    if (firstAt === undefined) {
+      firstAt = clock.monotonic();
+      void stop(signal);
+    } else if (clock.monotonic() - firstAt >= SAME_SIGNAL_MS) {
+      log.warn({ signal }, "second signal: ending without waiting; messages in flight are delivered again");
+      exit(1);
+    }
+  };
+  const onFault = (kind: string) => (fault: unknown) => {
+    const stack = fault instanceof Error ? fault.stack : undefined;
+    log.error({ kind, error: errorText(fault), stack }, "unexpected error: ending the process");
+    exit(1);
+  };
+
+  const handlers: readonly (readonly [string, (value: unknown) => void])[] = [
+    ...SIGNALS.map((signal) => [signal, onSignal(signal)] as const),
+    ["uncaughtException", onFault("uncaughtException")],
+    ["unhandledRejection", onFault("unhandledRejection")],
+  ];
+  for (const [event, handler] of handlers) target.on(event, handler);
+  return {
+    stopping: stopping.signal,
+    dispose: () => {
+      for (const [event, handler] of handlers) target.removeListener(event, handler);
+    },
+  };
+}

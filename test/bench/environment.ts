@@ -1,0 +1,178 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import pg from "pg";
+import { createPostgresStore } from "../../src/adapters/stores/postgres/index.ts";
+import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../src/model/rows.ts";
+import { Secret } from "../../src/model/secret.ts";
+import type { Log } from "../../src/ports/runtime.ts";
+import type { Store } from "../../src/ports/store.ts";
+import { systemClock } from "../../src/runtime/clock.ts";
+import { type EmbeddedPostgres, freePort, startEmbeddedPostgres } from "../../src/runtime/embeddedPostgres.ts";
+
+/** A database, and programs of this repository, for the benchmarks. Everything that was started is ended by `close`. */
+export interface Environment {
+  readonly sql: pg.Client;
+  readonly store: Store;
+  /** Starts `svc` with these roles and settings (SVC_ variables without the prefix), waits until it is ready. */
+  svc(roles: readonly string[], settings: Readonly<Record<string, string | number>>): Promise<Program>;
+  /** Starts another program of this folder, waits for its first line. */
+  program(file: string, args: readonly (string | number)[]): Promise<Program>;
+  close(): Promise<void>;
+}
+
+export interface Program {
+  readonly pid: number;
+  /** The port that the program told, or that `svc` was given. */
+  readonly port: number;
+  /** Waits for the next line that the program prints. */
+  line(): Promise<string>;
+  /** Writes one line to the program's input. */
+  tell(line: string): void;
+  stop(): Promise<void>;
+}
+
+const HERE = path.dirname(fileURLToPath(import.meta.url));
+const SVC = path.resolve(HERE, "../../roles/svc.js");
+
+const silent: Log = { debug() {}, info() {}, warn() {}, error() {}, child: () => silent };
+
+/** @param settings of the PostgreSQL server; durable as installed (`fsync` on) unless they say otherwise */
+export async function openEnvironment(settings: Readonly<Record<string, string>> = {}): Promise<Environment> {
+  const directory = await mkdtemp(path.join(tmpdir(), "svc-bench-"));
+  // As root the server runs as another user, who has to pass through.
+  await chmod(directory, 0o711);
+  const server = await startEmbeddedPostgres({ dataDirectory: path.join(directory, "postgres"), settings });
+  const sql = new pg.Client({ connectionString: server.url() });
+  await sql.connect();
+  const store = openStore(server);
+  await store.schema.migrate();
+  await store.schema.checkColumns();
+  const programs: Program[] = [];
+  return {
+    sql,
+    store,
+    async svc(roles, overrides) {
+      const port = await freePort();
+      const config = path.join(directory, `svc-${port}.yml`);
+      await writeFile(config, svcConfig(server, port));
+      const variables = Object.entries(overrides).map(([name, value]) => [`SVC_${name}`, String(value)]);
+      const env = { ...process.env, LOG_LEVEL: process.env.LOG_LEVEL ?? "info", ...Object.fromEntries(variables) };
+      // For example BENCH_NODE_OPTIONS="--cpu-prof --cpu-prof-dir=/tmp/profiles".
+      const nodeOptions = process.env.BENCH_NODE_OPTIONS?.split(" ").filter((option) => option !== "") ?? [];
+      const program = startProgram([...nodeOptions, SVC, ...roles, "--config", config], env, port);
+      programs.push(program);
+      await until(async () => (await fetch(`http://127.0.0.1:${port}/health`)).ok);
+      return program;
+    },
+    async program(file, args) {
+      const program = startProgram([path.join(HERE, file), ...args.map(String)], process.env, 0);
+      programs.push(program);
+      const port = Number(await program.line());
+      return { ...program, port };
+    },
+    async close() {
+      for (const program of programs) await program.stop();
+      await store.close();
+      await sql.end();
+      await server.stop();
+      await rm(directory, { recursive: true });
+    },
+  };
+}
+
+function openStore(server: EmbeddedPostgres): Store {
+  const names = {
+    schema: undefined,
+    inboxTable: "inbox",
+    outboxTable: "outbox",
+    inbox: INBOX_COLUMNS,
+    outbox: OUTBOX_COLUMNS,
+  };
+  const options = {
+    endpoints: [{ host: server.host, port: server.port, tls: false as const }],
+    database: server.database,
+    username: server.user,
+    password: new Secret(server.password.reveal()),
+    primaryOnly: false,
+    applicationName: "svc-bench",
+    poolSize: 4,
+    connectionTimeoutMs: 10_000,
+    names,
+  };
+  return createPostgresStore(options, systemClock, silent);
+}
+
+function svcConfig(server: EmbeddedPostgres, port: number): string {
+  return JSON.stringify({
+    server: { httpPort: port },
+    database: {
+      url: `jdbc:postgresql://${server.host}:${server.port}/${server.database}?sslmode=disable`,
+      username: server.user,
+      password: server.password.reveal(),
+      migrate: false,
+    },
+    sources: {
+      bench: { path: "/bench", idempotencyKeyPath: "$.id", aggregateIdPath: "$.key", topic: "bench" },
+    },
+    destinations: { receiver: { baseUrl: "http://127.0.0.1:1" } },
+    routes: [{ topicPattern: "**", destination: "receiver" }],
+  });
+}
+
+function startProgram(args: readonly string[], env: NodeJS.ProcessEnv, port: number): Program {
+  const child = spawn(process.execPath, args, { env, stdio: ["pipe", "pipe", "inherit"] });
+  const lines = lineReader(child);
+  const exited = new Promise<void>((resolve) => child.once("exit", () => resolve()));
+  return {
+    pid: child.pid ?? 0,
+    port,
+    line: lines,
+    tell: (line) => child.stdin?.write(`${line}\n`),
+    async stop() {
+      child.kill("SIGTERM");
+      const timer = setTimeout(() => child.kill("SIGKILL"), 10_000);
+      await exited;
+      clearTimeout(timer);
+    },
+  };
+}
+
+function lineReader(child: ChildProcess): () => Promise<string> {
+  const ready: string[] = [];
+  const waiting: ((line: string) => void)[] = [];
+  let rest = "";
+  child.stdout?.setEncoding("utf8").on("data", (chunk: string) => {
+    const lines = (rest + chunk).split("\n");
+    rest = lines.pop() ?? "";
+    for (const line of lines) {
+      const waiter = waiting.shift();
+      if (waiter !== undefined) waiter(line);
+      // Nobody reads the log of svc here: only the newest lines are worth keeping.
+      else if (ready.push(line) > 100) ready.shift();
+    }
+  });
+  return async () => ready.shift() ?? (await new Promise<string>((resolve) => waiting.push(resolve)));
+}
+
+/** Waits until `check` gives true; what it throws counts as not yet. At most a minute. */
+export async function until(check: () => Promise<boolean>, intervalMs = 20): Promise<void> {
+  const deadline = performance.now() + 60_000;
+  while (!(await check().catch(() => false))) {
+    if (performance.now() > deadline) throw new Error("waited for a minute in vain");
+    await new Promise((resolve) => setTimeout(resolve, intervalMs));
+  }
+}
+
+/** Resident memory of a process in MiB; undefined where the system does not tell. */
+export function residentMiB(pid: number): number | undefined {
+  try {
+    const kib = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
+    return kib === undefined ? undefined : Number(kib) / 1024;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,31 @@
+import { attributePlans } from "../../src/core/attributes.ts";
+import { createReceiver } from "../../src/core/receive.ts";
+import { createApps } from "../../src/http/apps.ts";
+import { inboxRoutes } from "../../src/http/inboxRoutes.ts";
+import { HttpServer } from "../../src/http/server.ts";
+import type { Log } from "../../src/ports/runtime.ts";
+import { systemClock } from "../../src/runtime/clock.ts";
+import { createMetrics } from "../../src/runtime/metrics.ts";
+
+/** The ingest role with its store taken out, as a process of its own: what the database costs is the difference. Prints its port. */
+const log: Log = { debug() {}, info() {}, warn() {}, error() {}, child: () => log };
+const { metrics } = createMetrics({ version: "bench" });
+const receiver = createReceiver({
+  source: "bench",
+  settings: { consumption: "push" },
+  attributes: attributePlans.http({ idempotencyKeyPath: "$.id", aggregateIdPath: "$.key" }),
+  insert: async () => ({ kind: "stored" }),
+  clock: systemClock,
+  metrics,
+});
+const inbox = inboxRoutes({
+  inbox: { basePath: "/inbox", maxBodyBytes: 1_048_576 },
+  routes: [{ settings: { path: "/bench" }, receiver }],
+  clock: systemClock,
+  metrics,
+});
+const apps = createApps({ inbox, operatorRoutes: [], hasManagementPort: false, maxBodyBytes: 1_048_576, log });
+const server = new HttpServer({ name: "http", port: 0, portKey: "-", listener: apps.data, log });
+await server.start();
+process.stdout.write(`${server.port}\n`);
+process.on("SIGTERM", () => process.exit(0));

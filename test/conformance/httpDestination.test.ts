@@ -1,0 +1,51 @@
+import { createHttpDestination } from "../../src/adapters/destinations/http/index.ts";
+import type { Destination } from "../../src/ports/destination.ts";
+import { startBlackHole } from "../support/blackHole.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { Receiver } from "../support/receiver.ts";
+import { exerciseDestination } from "./destination.ts";
+
+failOnLeaks();
+
+exerciseDestination({
+  name: "http",
+  // Every publish may open a connection of its own: there is nothing to wait for.
+  reconnectMs: 0,
+  shortestTimeoutMs: 50,
+  messageIdHeader: "x-message-id",
+  async start() {
+    const receiver = await Receiver.start();
+    const blackHole = await startBlackHole();
+    const destinations: Destination[] = [];
+    const open = (baseUrl: string, timeoutMs: number): Destination => {
+      const destination = createHttpDestination(
+        { baseUrl, path: "/", timeoutMs },
+        {
+          maxErrorBodyBytes: 2048,
+          blockPrivateAddresses: false,
+          clock: { now: () => Date.now(), monotonic: () => performance.now() },
+          metrics: { httpPublishResponse: () => {} },
+        },
+      );
+      destinations.push(destination);
+      return destination;
+    };
+    return {
+      create: () => open(receiver.url, 30_000),
+      createUnanswered: (timeoutMs) => open(`http://127.0.0.1:${blackHole.port}`, timeoutMs),
+      address: (message) => message,
+      arrived: async (count) =>
+        (await receiver.received(count)).map(({ body, headers }) => ({
+          body,
+          headers: Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, String(value)])),
+        })),
+      stopReceiver: () => receiver.close(),
+      startReceiver: () => receiver.listen(),
+      async [Symbol.asyncDispose]() {
+        await Promise.all(destinations.map((destination) => destination.close()));
+        await receiver.close();
+        await blackHole.close();
+      },
+    };
+  },
+});

@@ -1,0 +1,233 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
+import pg from "pg";
+import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/runtime/embeddedPostgres.ts";
+import { findBinaries, serverAccount } from "../../src/runtime/embeddedPostgresBinaries.ts";
+import { isAlive } from "../../src/runtime/embeddedPostgresDirectory.ts";
+import { createDatabase } from "../support/databases.ts";
+import { eventually } from "../support/eventually.ts";
+import { assertNoConnections, failOnLeaks } from "../support/leaks.ts";
+import { freePort } from "../support/ports.ts";
+import { builtModule, type RunningProcess, useProcesses } from "../support/processes.ts";
+
+const QUICK = { fsync: "off", shared_buffers: "8MB", max_connections: "20" };
+const isRoot = process.getuid?.() === 0;
+
+// Hooks run in the order they are declared: processes end before their directory goes, and leaks are looked for last.
+const processes = useProcesses();
+let directory = "";
+let started: EmbeddedPostgres[] = [];
+
+beforeEach(() => {
+  directory = mkdtempSync(path.join(tmpdir(), `svc-test-postgres-${process.pid}-`));
+  started = [];
+});
+
+afterEach(async () => {
+  await Promise.all(started.map((server) => server.stop("immediate")));
+  rmSync(directory, { recursive: true, force: true });
+});
+
+failOnLeaks();
+
+async function start(options: { port?: number; dataDirectory?: string } = {}): Promise<EmbeddedPostgres> {
+  const server = await startEmbeddedPostgres({ dataDirectory: directory, settings: QUICK, ...options });
+  started.push(server);
+  return server;
+}
+
+async function query(server: EmbeddedPostgres, sql: string): Promise<unknown[]> {
+  const client = new pg.Client({ connectionString: server.url() });
+  await client.connect();
+  try {
+    return (await client.query(sql)).rows;
+  } finally {
+    await client.end();
+  }
+}
+
+const isGone = (pid: number) => !isAlive(pid);
+
+describe("an embedded server", () => {
+  test("keeps its data over a restart and ends its process when it is stopped", async () => {
+    const first = await start();
+    await query(first, "CREATE TABLE kept AS SELECT 'é'::text AS value");
+    await Promise.all([first.stop(), first.stop()]);
+    expect(isGone(first.pid)).toBe(true);
+
+    const second = await start();
+    expect(await query(second, "SELECT value FROM kept")).toEqual([{ value: "é" }]);
+    expect(await query(second, "SHOW server_encoding")).toEqual([{ server_encoding: "UTF8" }]);
+    expect(await query(second, "SHOW listen_addresses")).toEqual([{ listen_addresses: "127.0.0.1" }]);
+  });
+
+  test("asks for its password, which only the owner of the directory can read", async () => {
+    const server = await start();
+    const url = new URL(server.url());
+    url.password = "wrong";
+    const client = new pg.Client({ connectionString: url.href });
+    await expect(client.connect()).rejects.toThrow("password authentication failed");
+    expect(statSync(path.join(directory, "data", "svc.password")).mode & 0o077).toBe(0);
+    expect(JSON.stringify(server)).not.toContain(server.password.reveal());
+  });
+
+  test("refuses a directory whose server is in use, and names the process that uses it", async () => {
+    const server = await start();
+    await expect(start()).rejects.toThrow(`is in use: process ${process.pid} runs an embedded PostgreSQL on it`);
+    expect(await query(server, "SELECT 1 AS one")).toEqual([{ one: 1 }]);
+  });
+
+  test("goes to one of two processes that start it at the same moment; the other one is told so", async () => {
+    const results = await Promise.allSettled([start(), start()]);
+    const failures = results.filter((result) => result.status === "rejected");
+    expect(failures.map((failure) => String(failure.reason))).toEqual([expect.stringContaining("is in use")]);
+    expect(started).toHaveLength(1);
+  });
+
+  test("recovers after its process was killed", async () => {
+    const first = await start();
+    await query(first, "CREATE TABLE kept (id int)");
+    process.kill(first.pid, "SIGKILL");
+    await eventually(() => isGone(first.pid), { label: "the end of the killed server" });
+    const second = await start();
+    expect(await query(second, "SELECT * FROM kept")).toEqual([]);
+  });
+
+  test("takes over from a server whose owner is dead", async () => {
+    await (await start()).stop();
+    const gone = spawn(process.execPath, ["-e", ""]);
+    await once(gone, "exit");
+    const data = path.join(directory, "data");
+    const account = serverAccount(statSync(data).uid);
+    const settings = [`svc.owner=${gone.pid}`, `port=${await freePort()}`, "unix_socket_directories="];
+    const orphan = spawn(findBinaries().postgres, ["-D", data, ...settings.flatMap((setting) => ["-c", setting])], {
+      ...(account === undefined ? {} : { uid: account.uid, gid: account.gid }),
+      stdio: "ignore",
+    });
+    const ended = once(orphan, "exit");
+    await eventually(() => readFileSync(path.join(data, "postmaster.pid"), "utf8").includes("ready"), {
+      label: "the start of the orphan",
+    });
+    const server = await start();
+    await ended;
+    expect(server.pid).not.toBe(orphan.pid);
+    expect(await query(server, "SELECT 1 AS one")).toEqual([{ one: 1 }]);
+  });
+
+  test("says which port is taken", async () => {
+    const other = createServer().listen(0, "127.0.0.1");
+    await once(other, "listening");
+    const { port } = other.address() as { port: number };
+    await expect(start({ port })).rejects.toThrow(`port ${port} is taken`);
+    other.close();
+    await once(other, "close");
+  });
+
+  test("refuses a directory of another PostgreSQL version with both versions and the way out", async () => {
+    await (await start()).stop();
+    writeFileSync(path.join(directory, "data", "PG_VERSION"), "9\n");
+    await expect(start()).rejects.toThrow(/made by PostgreSQL 9, .* are of PostgreSQL \d+, .* Delete/);
+  });
+
+  test("clears away what a killed first start left behind", async () => {
+    const gone = spawn(process.execPath, ["-e", ""]);
+    await once(gone, "exit");
+    mkdirSync(path.join(directory, `init-${gone.pid}-0a1b2c3d`));
+    const server = await start();
+    expect(await query(server, "SELECT 1 AS one")).toEqual([{ one: 1 }]);
+    expect(readdirSync(directory).sort()).toEqual(["data", "server.log"]);
+  });
+
+  test("refuses a directory that holds something else", async () => {
+    await (await start()).stop();
+    rmSync(path.join(directory, "data", "PG_VERSION"));
+    await expect(start()).rejects.toThrow("is not a PostgreSQL data directory");
+  });
+
+  if (isRoot) {
+    test("says which directory is closed to the user it runs as in place of root", async () => {
+      const dataDirectory = path.join(directory, "postgres");
+      const name = serverAccount(undefined)?.name;
+      await expect(start({ dataDirectory })).rejects.toThrow(`the user ${name}, who may not enter ${directory}`);
+      expect(existsSync(path.join(dataDirectory, "data"))).toBe(false);
+    });
+  }
+});
+
+describe("the process that started an embedded server", () => {
+  /** Runs a process that starts a server and then ignores SIGINT; gives it and the id of its server. */
+  async function owner(): Promise<{ process: RunningProcess; server: number }> {
+    const script = `
+      import { startEmbeddedPostgres } from ${JSON.stringify(builtModule("src/runtime/embeddedPostgres.ts"))};
+      process.on("SIGINT", () => console.log("interrupted"));
+      const server = await startEmbeddedPostgres(${JSON.stringify({ dataDirectory: directory, settings: QUICK })});
+      console.log("server", server.pid);
+      setInterval(() => {}, 1000);`;
+    const child = processes.node(["--input-type=module", "-e", script], { ownGroup: true });
+    const [, server] = await child.waitForLine(/^server (\d+)$/, 20_000);
+    return { process: child, server: Number(server) };
+  }
+
+  test("gets a Ctrl-C of the terminal alone", async () => {
+    const { process: child, server } = await owner();
+    process.kill(-child.pid, "SIGINT");
+    await child.waitForLine(/^interrupted$/);
+    // A server that got the signal too would no longer take this one, or would be gone by the time it has.
+    await expect(start()).rejects.toThrow(`is in use: process ${child.pid}`);
+    expect(isGone(server)).toBe(false);
+    process.kill(child.pid, "SIGKILL");
+    await eventually(() => isGone(server), { label: "the end of the server", timeoutMs: 10_000 });
+  });
+
+  test("takes the server with it even when it is killed", async () => {
+    const { process: child, server } = await owner();
+    process.kill(child.pid, "SIGKILL");
+    await eventually(() => isGone(server), { label: "the end of the server", timeoutMs: 10_000 });
+    expect(existsSync(path.join(directory, "data", "postmaster.pid"))).toBe(false);
+  });
+});
+
+describe("a test database", () => {
+  test("is the test's own and is gone after it", async () => {
+    const [first, second] = await Promise.all([createDatabase(), createDatabase()]);
+    await first.query("CREATE TABLE mine (id int)");
+    expect(await second.query("SELECT to_regclass('mine') AS found")).toEqual([{ found: null }]);
+    await first.drop();
+    expect(await second.query("SELECT 1 FROM pg_database WHERE datname = $1", [first.name])).toEqual([]);
+    await second.drop();
+  });
+
+  test("copies a template", async () => {
+    await using template = await createDatabase();
+    const maker = new pg.Client({ connectionString: template.url });
+    await maker.connect();
+    await maker.query("CREATE TABLE copied AS SELECT 7 AS seven");
+    await maker.end();
+    await using copy = await createDatabase(template.name);
+    expect(await copy.query("SELECT * FROM copied")).toEqual([{ seven: 7 }]);
+  });
+
+  test("tells when something is still connected to it", async () => {
+    await using database = await createDatabase();
+    await database.query("SELECT 1");
+    await assertNoConnections(database);
+    const client = new pg.Client({ connectionString: database.url, application_name: "forgotten" });
+    await client.connect();
+    await expect(assertNoConnections(database, 50)).rejects.toThrow("forgotten");
+    await client.end();
+  });
+});

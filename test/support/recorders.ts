@@ -1,0 +1,60 @@
+import type { Metrics } from "../../src/ports/metrics.ts";
+import type { Clock, Log } from "../../src/ports/runtime.ts";
+
+/** Metrics that write down each call as `name(arguments)`. */
+export function recordingMetrics(): { readonly metrics: Metrics; readonly calls: string[] } {
+  const calls: string[] = [];
+  const metrics = new Proxy({} as Metrics, {
+    get:
+      (_, name) =>
+      (...values: readonly unknown[]) => {
+        calls.push(`${String(name)}(${values.join(", ")})`);
+      },
+  });
+  return { metrics, calls };
+}
+
+export interface LogLine {
+  readonly level: "debug" | "info" | "warn" | "error";
+  readonly message: string;
+  readonly fields: Readonly<Record<string, unknown>>;
+}
+
+/** A log that keeps its lines. */
+export function recordingLog(): { readonly log: Log; readonly lines: LogLine[] } {
+  const lines: LogLine[] = [];
+  const at = (context: object): Log => {
+    const writer = (level: LogLine["level"]) => (fields: object, message: string) => {
+      lines.push({ level, message, fields: { ...context, ...fields } });
+    };
+    return {
+      debug: writer("debug"),
+      info: writer("info"),
+      warn: writer("warn"),
+      error: writer("error"),
+      child: (fields) => at({ ...context, ...fields }),
+    };
+  };
+  return { log: at({}), lines };
+}
+
+/** A clock that stands still until it is told otherwise; wall clock and monotonic clock run together. */
+export class ManualClock implements Clock {
+  ms: number;
+
+  constructor(ms = Date.UTC(2024, 0, 1)) {
+    this.ms = ms;
+  }
+
+  now(): number {
+    return this.ms;
+  }
+
+  monotonic(): number {
+    return this.ms;
+  }
+
+  advance(ms: number): void {
+    this.ms += ms;
+  }
+}

@@ -1,0 +1,66 @@
+import { randomUUID } from "node:crypto";
+import type { Settlement } from "../../src/model/outcomes.ts";
+import type { ClaimedRow, MessageId } from "../../src/model/rows.ts";
+import type { ClaimRequest, ClaimResult, OutboxStore } from "../../src/ports/store.ts";
+
+/** A row of the scripted outbox. */
+export function outboxRow(overrides: Partial<Omit<ClaimedRow, "claimToken">> = {}): Omit<ClaimedRow, "claimToken"> {
+  return {
+    id: randomUUID() as MessageId,
+    sequence: "1",
+    topic: "orders",
+    key: null,
+    aggregateType: null,
+    payload: "{}",
+    headers: {},
+    attempt: 0,
+    maxAttempts: 5,
+    createdAt: new Date(0),
+    ...overrides,
+  };
+}
+
+/**
+ * An outbox for faults and moments that a database cannot be made to show: each claim returns the next scripted batch, and a test may
+ * replace any method by one that hangs or fails.
+ */
+export class ScriptedOutbox implements OutboxStore {
+  readonly settled: Settlement[] = [];
+  readonly claims: ClaimRequest[] = [];
+  readonly batches: Omit<ClaimedRow, "claimToken">[][] = [];
+  /** Ids that a renewal no longer finds, and that the fence refuses. */
+  readonly takenOver = new Set<MessageId>();
+  renewals = 0;
+  readonly #held = new Set<MessageId>();
+
+  async claim(request: ClaimRequest): Promise<ClaimResult> {
+    this.claims.push(request);
+    const rows = (this.batches.shift() ?? []).map((row): ClaimedRow => ({ ...row, claimToken: request.token }));
+    for (const row of rows) this.#held.add(row.id);
+    return { rows, more: this.batches.length > 0, heldBack: 0 };
+  }
+
+  async renew(): Promise<ReadonlySet<MessageId>> {
+    this.renewals += 1;
+    return new Set([...this.#held].filter((id) => !this.takenOver.has(id)));
+  }
+
+  async settle(settlements: readonly Settlement[]): Promise<ReadonlySet<MessageId>> {
+    this.settled.push(...settlements);
+    for (const { id } of settlements) this.#held.delete(id);
+    return new Set(settlements.map(({ id }) => id).filter((id) => !this.takenOver.has(id)));
+  }
+
+  async reclaim(): Promise<number> {
+    return 0;
+  }
+
+  async backlog() {
+    return { pending: 0, oldestPendingAgeMs: null, blockedKeys: 0 };
+  }
+
+  /** `[id, kind]` of everything settled so far, in order. */
+  outcomes(): readonly (readonly [MessageId, Settlement["kind"]])[] {
+    return this.settled.map((settlement) => [settlement.id, settlement.kind]);
+  }
+}

@@ -1,0 +1,45 @@
+import {
+  createHttpDestination,
+  type HttpDestinationEnvironment,
+  type HttpDestinationOptions,
+} from "../../../../../src/adapters/destinations/http/index.ts";
+import type { PublishError } from "../../../../../src/model/errors.ts";
+import type { Destination, OutboundMessage } from "../../../../../src/ports/destination.ts";
+import { message } from "../../../../conformance/destination.ts";
+import { ManualClock, recordingMetrics } from "../../../../support/recorders.ts";
+
+export const never = new AbortController().signal;
+
+/** Destinations of one test, closed in its end. */
+export class Destinations {
+  readonly #open: Destination[] = [];
+
+  create(
+    options: Partial<HttpDestinationOptions> & { readonly baseUrl: string },
+    environment: Partial<HttpDestinationEnvironment> = {},
+  ) {
+    const { metrics, calls } = recordingMetrics();
+    const clock = new ManualClock();
+    const destination = createHttpDestination(
+      { path: "/", timeoutMs: 10_000, ...options },
+      { maxErrorBodyBytes: 2048, blockPrivateAddresses: false, clock, metrics, ...environment },
+    );
+    this.#open.push(destination);
+    const publish = (overrides: Partial<OutboundMessage> = {}, signal: AbortSignal = never) =>
+      destination.publish(message(overrides), signal);
+    /** The error of a publish that has to fail. */
+    const failure = async (overrides: Partial<OutboundMessage> = {}): Promise<PublishError> => {
+      try {
+        await publish(overrides);
+      } catch (error) {
+        return error as PublishError;
+      }
+      throw new Error("the publish did not fail");
+    };
+    return { destination, publish, failure, clock, calls };
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#open.splice(0).map((destination) => destination.close()));
+  }
+}

@@ -1,0 +1,83 @@
+import { describe, expect, test } from "@jest/globals";
+import {
+  capture,
+  DATABASE,
+  database,
+  http,
+  inspect,
+  kafka,
+  LOGICAL,
+  loadWith,
+  nats,
+  problemsOf,
+  queue,
+  source,
+  warningsOf,
+} from "./support.ts";
+
+describe("what does not stop the start", () => {
+  test.each([
+    "server: { managementPort: 8081 }",
+    "admin: { enabled: true, insecure: true }",
+    "admin: { enabled: true, auth: { token: t } }",
+    "retention: { enabled: false, outbox: { policy: AGE } }",
+    "retention: { enabled: true, outbox: { policy: COUNT, maxCount: 1 }, inbox: { policy: AGE, maxAge: 1d } }",
+    capture(LOGICAL),
+    capture("mode: postgres-logical"),
+    "outbox: { capture: { enabled: false, stateDirectory: '' } }",
+    kafka("timeoutMs: 2000"),
+    kafka("securityProtocol: SASL_SSL, saslMechanism: PLAIN, saslUsername: u, saslPassword: p"),
+    nats("username: u, password: p"),
+    nats("token: t"),
+    queue("topic: 'q.{{ eventType }}', eventTypeFromHeader: true"),
+    queue("topic: '{{ eventType }}', consumption: pull"),
+    queue("topic: '', consumption: pull"),
+    source(
+      "filter: { require: [{ header: h, exists: true }, { header: h, equals: '' }], exclude: [{ header: h, in: [a] }] }",
+    ),
+    http("path: /a..b/.well-known/...?x=../y"),
+    "destinations: { d: { url: amqp://h, exchange: '{{ topic }}.{{key}}.{{ aggregateType }}.{{ payload.a.b }}.{{ data.c }}', routingKeyTemplate: '{{ nope }}' } }",
+    "sources: { a: { path: /p, idempotencyKeyPath: $.id, topic: t }, b: { path: /P/q, idempotencyKeyPath: $.id, topic: t } }",
+    source("consumption: pull").replace("topic: t", "topic: ' '"),
+  ])("%s", (yaml) => {
+    expect(problemsOf(`${yaml}\n`)).toEqual([]);
+    expect(warningsOf(`${yaml}\n`)).toEqual([]);
+  });
+
+  test("renamed tables and columns with migrate: false", () => {
+    const yaml = `${database("migrate: false")}\n  outboxTableName: events\n  columnMapping: { inbox: { headers: hdr } }\n`;
+    expect(inspect(yaml)).toEqual({ problems: [], warnings: [] });
+  });
+
+  test("several hosts with a host to capture from", () => {
+    const yaml = `${DATABASE.replace("db.internal:5432", "a,b")}${capture(`${LOGICAL}, connection: { hostname: a }`)}\n`;
+    expect(inspect(yaml)).toEqual({ problems: [], warnings: [] });
+  });
+
+  test.each([
+    ["outbox: { concurrency: 10 }", "database.poolSize: is 10 and should be larger than outbox.concurrency (10)"],
+    [
+      `outbox: { claimTimeoutMs: 30000 }\n${http("")}`,
+      "outbox.claimTimeoutMs: is 30000 and should be larger than destinations.d.timeoutMs (30000)",
+    ],
+    ["inbox: { pull: { enabled: true } }", "inbox.pull.auth: is not set"],
+    [kafka("saslUsername: u"), "destinations.d.saslUsername: has no effect with securityProtocol PLAINTEXT"],
+    [
+      "destinations: { d: { url: 'http://u:pw@h', exchange: e } }",
+      'destinations.d.url: expected an AMQP URI such as amqp://host:5672/vhost, found "http://u:***@h"',
+    ],
+  ])("%s is a warning, and an error when strict", (yaml, message) => {
+    expect(warningsOf(`${yaml}\n`)).toEqual([expect.stringContaining(message)]);
+    expect(problemsOf(`${yaml}\n`, { strict: true })).toEqual([expect.stringContaining(message)]);
+  });
+
+  test("rateLimit on a broker source is ignored", () => {
+    expect(warningsOf(`${queue("rateLimit: { requestsPerMinute: 1 }")}\n`)).toEqual([]);
+  });
+
+  test("a cloud metadata address can be allowed for one destination", () => {
+    expect(loadWith(`${http("allowMetadataAddress: true")}\n`).destinations.d).toMatchObject({
+      allowMetadataAddress: true,
+    });
+  });
+});

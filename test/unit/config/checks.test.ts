@@ -1,0 +1,255 @@
+import { describe, expect, test } from "@jest/globals";
+import { capture, http, kafka, nats, problemsOf, queue, source } from "./support.ts";
+
+/** What stops the start: the YAML behind the database section, the key path, and a part of the message. */
+const REFUSED: readonly (readonly [string, string, string])[] = [
+  ["server: { managementPort: 8080 }", "server.managementPort", "must differ from server.httpPort; both are 8080"],
+
+  ["outbox: { capture: { identity: 1a } }", "outbox.capture.identity", "lower-case letters, digits and _"],
+  [`outbox: { capture: { slot: ${"a".repeat(64)} } }`, "outbox.capture.slot", "at most 63 characters"],
+  ["outbox: { capture: { publication: a-b } }", "outbox.capture.publication", 'found "a-b"'],
+  [capture("mode: sqlserver-cdc"), "outbox.capture.mode", "works with sqlserver only, and database.type is postgresql"],
+  [capture("enabled: true, stateDirectory: /s"), "outbox.capture.mode", "must be postgres-logical or sqlserver-cdc"],
+  [capture("enabled: true, mode: postgres-logical"), "outbox.capture.stateDirectory", "is required"],
+  [capture("mode: polled"), "outbox.capture.mode", "expected one of polling, postgres-logical, sqlserver-cdc"],
+
+  ["admin: { enabled: true }", "admin.auth", "is required when admin.enabled is true"],
+  ["admin: { auth: { token: '' } }", "admin.auth.token", "must not be empty"],
+  [
+    "admin: { auth: { secret: s, signaturePayloadFormat: TIMESTAMP_DOT_BODY } }",
+    "admin.auth.signaturePayloadFormat",
+    "is TIMESTAMP_DOT_BODY, which needs timestampHeader",
+  ],
+  [
+    source("auth: { secret: s, signaturePayloadFormat: timestamp-dot-body }"),
+    "sources.s.auth.signaturePayloadFormat",
+    "needs timestampHeader",
+  ],
+  [
+    "inbox: { pull: { auth: { secret: s, signaturePayloadFormat: Body } } }",
+    "inbox.pull.auth.signaturePayloadFormat",
+    'expected one of body, BODY, timestamp-dot-body, TIMESTAMP_DOT_BODY (in this letter case), found "Body"',
+  ],
+  [source("auth: { secret: s, timestampTolerance: 0 }"), "sources.s.auth.timestampTolerance", "from 1 to"],
+  [source("auth: { secret: s, algorithm: sha256 }"), "sources.s.auth.algorithm", "one of HmacSHA256, HmacSHA512"],
+  [source("auth: { key: s, headerName: 'X Key' }"), "sources.s.auth.headerName", "expected a header name"],
+
+  [
+    "destinations: { d: { baseUrl: example.com } }",
+    "destinations.d.baseUrl",
+    'expected an absolute URL such as https://api.example.com; found "example.com"',
+  ],
+  ["destinations: { d: { baseUrl: 'ftp://h' } }", "destinations.d.baseUrl", "expected an absolute URL"],
+  ["destinations: { d: { baseUrl: 'http:/h' } }", "destinations.d.baseUrl", "expected an absolute URL"],
+  ["destinations: { d: { baseUrl: 'http://' } }", "destinations.d.baseUrl", "expected an absolute URL"],
+  ["destinations: { d: { baseUrl: 'http://h /' } }", "destinations.d.baseUrl", "expected an absolute URL"],
+  [
+    "destinations: { d: { baseUrl: 'http://u:pw@h' } }",
+    "destinations.d.baseUrl",
+    'must hold no user name or password: put credentials into an auth block; found "http://u:***@h"',
+  ],
+  [
+    http("auth: { clientId: c, clientSecret: s, tokenUrl: /token }"),
+    "destinations.d.auth.tokenUrl",
+    "expected an absolute URL",
+  ],
+  [http("path: /a/../b"), "destinations.d.path", 'must hold no "." or ".." segment; found "/a/../b"'],
+  [http("path: ./b"), "destinations.d.path", 'must hold no "." or ".." segment'],
+  [http("path: /a/%2E%2e"), "destinations.d.path", 'must hold no "." or ".." segment'],
+  [http("path: '/a\\..\\b'"), "destinations.d.path", 'must hold no "." or ".." segment'],
+  [http("headers: { 'a b': c }"), "destinations.d.headers", '"a b" is no header name'],
+  [
+    http('headers: { a: "b\\nc" }'),
+    "destinations.d.headers",
+    'the value of "a" holds a character that no HTTP header can carry',
+  ],
+
+  [
+    "destinations: { d: { url: amqp://h, exchange: 'x.{{ nope }}' } }",
+    "destinations.d.exchange",
+    "unknown placeholder {{ nope }}",
+  ],
+  [
+    "destinations: { d: { bootstrapServers: b, topic: '{{ source }}' } }",
+    "destinations.d.topic",
+    "unknown placeholder {{ source }}",
+  ],
+  [
+    "destinations: { d: { servers: s, subject: '{{ eventType }}' } }",
+    "destinations.d.subject",
+    "unknown placeholder {{ eventType }}",
+  ],
+  [
+    "destinations: { d: { url: amqp://h, exchange: e, exchangeFrom: payload } }",
+    "destinations.d.exchangeFrom",
+    'expected one of aggregate_type, topic, key (in this letter case), found "payload"',
+  ],
+  [kafka("topicFrom: aggregateType"), "destinations.d.topicFrom", 'did you mean "aggregate_type"?'],
+  [nats("subjectFrom: id"), "destinations.d.subjectFrom", "expected one of aggregate_type, topic, key"],
+  [kafka("timeoutMs: 1999"), "destinations.d.timeoutMs", "from 2000 to 2147483647, found 1999"],
+  [
+    kafka("securityProtocol: SASL_SSL, saslUsername: u, saslPassword: p"),
+    "destinations.d.saslMechanism",
+    "is required by securityProtocol SASL_SSL",
+  ],
+  [
+    kafka("securityProtocol: SASL_PLAINTEXT, saslMechanism: PLAIN, saslPassword: p"),
+    "destinations.d.saslUsername",
+    "is required by securityProtocol SASL_PLAINTEXT",
+  ],
+  [
+    kafka("securityProtocol: SASL_SSL, saslMechanism: PLAIN, saslUsername: u"),
+    "destinations.d.saslPassword",
+    "is required by securityProtocol SASL_SSL",
+  ],
+  [
+    "sources: { s: { bootstrapServers: b, topics: [t], groupId: g, securityProtocol: SASL_SSL, saslMechanism: PLAIN, saslUsername: u } }",
+    "sources.s.saslPassword",
+    "is required",
+  ],
+  ["sources: { s: { bootstrapServers: b, topics: [], groupId: g } }", "sources.s.topics", "must not be an empty list"],
+  ["sources: { s: { bootstrapServers: b, topics: [a, ' '], groupId: g } }", "sources.s.topics[1]", "must not be blank"],
+  [nats("username: u"), "destinations.d.password", "is required by username"],
+  [nats("password: p"), "destinations.d.username", "is required by password"],
+  [nats("token: t, username: u, password: p"), "destinations.d.token", "set a token or a user name, not both"],
+  [nats("timeoutMs: 0"), "destinations.d.timeoutMs", "from 1 to"],
+  [
+    "sources: { s: { servers: s, stream: t, durable: d, username: u } }",
+    "sources.s.password",
+    "is required by username",
+  ],
+
+  [
+    `${http("")}\nroutes: [{ topicPattern: a, destination: e }]`,
+    "routes[0].destination",
+    'names no destination: there are d; found "e"; did you mean "d"?',
+  ],
+  ["routes: [{ topicPattern: a, destination: e }]", "routes[0].destination", "names no destination: there are none"],
+  [`${http("")}\nroutes: [{ topicPattern: 'a.***', destination: d }]`, "routes[0].topicPattern", "*** at character 3"],
+  [`${http("")}\nroutes: [{ destination: d }]`, "routes[0].topicPattern", "is required"],
+
+  [
+    http("transform: { expression: 'a +' }"),
+    "destinations.d.transform.expression",
+    "does not compile: Unexpected end of expression",
+  ],
+  [
+    `${http("")}\nroutes: [{ topicPattern: a, destination: d, transform: { expression: '(' } }]`,
+    "routes[0].transform.expression",
+    "does not compile",
+  ],
+  [source("transform: { expression: '}' }"), "sources.s.transform.expression", "at character 1"],
+  [source("transform: { timeoutMs: 1 }"), "sources.s.transform.expression", "is required"],
+  [http("transform: { expression: a, timeoutMs: 0 }"), "destinations.d.transform.timeoutMs", "from 1 to"],
+  [http("transform: { expression: a, maxDepth: 0 }"), "destinations.d.transform.maxDepth", "from 1, found 0"],
+
+  [source("aggregateIdPath: $..orderId"), "sources.s.aggregateIdPath", "no definite JSONPath"],
+  [source("eventTypePath: '$.items[*].t'"), "sources.s.eventTypePath", "no definite JSONPath"],
+  [
+    "sources: { s: { path: /p, idempotencyKeyPath: id, topic: t } }",
+    "sources.s.idempotencyKeyPath",
+    "no definite JSONPath",
+  ],
+  [
+    "sources: { s: { path: /p, idempotencyKeyPath: $.id } }",
+    "sources.s.eventTypePath",
+    'is required by the topic "{{ eventType }}" of a push source',
+  ],
+  [queue("topic: 'q.{{eventType}}'"), "sources.s.eventTypePath", "needs eventTypePath, or eventTypeFromHeader: true"],
+  [queue("topic: ' '"), "sources.s.topic", "must not be blank on a push source"],
+  [queue("topic: '{{ topic }}'"), "sources.s.topic", "unknown placeholder {{ topic }}"],
+  [source("rateLimit: { requestsPerMinute: 0 }"), "sources.s.rateLimit.requestsPerMinute", "from 1, found 0"],
+  [source("path2: x, consumption: both"), "sources.s.consumption", "expected one of push, pull"],
+
+  [source("filter: { require: [{ equals: a }] }"), "sources.s.filter.require[0].header", "is required"],
+  [
+    source("filter: { require: [{ header: h }] }"),
+    "sources.s.filter.require[0]",
+    "expected exactly one of equals, in, matches, exists; found none",
+  ],
+  [
+    source("filter: { exclude: [{ header: h, equals: a, in: [b] }] }"),
+    "sources.s.filter.exclude[0]",
+    "found equals and in",
+  ],
+  [
+    source("filter: { exclude: [{ header: h, exists: false }] }"),
+    "sources.s.filter.exclude[0].exists",
+    "must not be false",
+  ],
+  [
+    source("filter: { require: [{ header: h, in: [] }] }"),
+    "sources.s.filter.require[0].in",
+    "must not be an empty list",
+  ],
+  [
+    source("filter: { require: [{ header: h, matches: 'a.***' }] }"),
+    "sources.s.filter.require[0].matches",
+    "no topic pattern",
+  ],
+
+  [
+    "sources: { a: { path: /p, idempotencyKeyPath: $.id, topic: t }, b: { path: p, idempotencyKeyPath: $.id, topic: t } }",
+    "sources.b.path",
+    'is the path of sources.a too: "p"',
+  ],
+  [
+    `inbox: { basePath: / }\n${source("").replace("/p", "/health/live")}`,
+    "sources.s.path",
+    "gives /health/live with inbox.basePath",
+  ],
+  [
+    `inbox: { basePath: /admin }\n${source("").replace("/p", "/replay")}`,
+    "sources.s.path",
+    "a path of the service itself",
+  ],
+  [
+    `inbox: { basePath: '', pull: { enabled: true, auth: { token: t } } }\n${source("").replace("/p", "/pull/x/ack")}`,
+    "sources.s.path",
+    "a path of the service itself",
+  ],
+  [source("").replace("/p", "/p?a=b"), "sources.s.path", "must hold no ? and no #"],
+  [source("").replace("/p", "/p/../q"), "sources.s.path", 'no "." or ".." segment'],
+
+  ["retention: { enabled: true, outbox: { policy: AGE } }", "retention.outbox.maxAge", "is required by the policy AGE"],
+  [
+    "retention: { enabled: true, outbox: { policy: COUNT } }",
+    "retention.outbox.maxCount",
+    "is required by the policy COUNT",
+  ],
+  ["retention: { enabled: true, inbox: { policy: AGE } }", "retention.inbox.maxAge", "is required by the policy AGE"],
+  ["retention: { inbox: { policy: COUNT } }", "retention.inbox.policy", "expected one of AGE, DISABLED"],
+  ["retention: { outbox: { maxCount: 0 } }", "retention.outbox.maxCount", "from 1, found 0"],
+  [
+    "retention: { enabled: true, inbox: { cleanupInterval: 0h } }",
+    "retention.inbox.cleanupInterval",
+    "must be longer than 0",
+  ],
+];
+
+describe("what stops the start", () => {
+  test.each(REFUSED)("%s", (yaml, path, message) => {
+    const problems = problemsOf(`${yaml}\n`);
+    expect(problems).toEqual([expect.stringContaining(message)]);
+    expect(problems[0]?.split(": ", 1)).toEqual([path]);
+  });
+
+  test("everything is reported at once, rules over several keys included", () => {
+    const yaml = [REFUSED[0], REFUSED[8], REFUSED[17]].map((row) => row?.[0]).join("\n");
+    const paths = problemsOf(`${yaml}\nretention: { enabled: 1 }\nhttp: { maxErrorBodyBytes: x }\n`).map(
+      (line) => line.split(": ", 1)[0],
+    );
+    expect(paths.sort()).toEqual(
+      [REFUSED[0]?.[1], REFUSED[8]?.[1], REFUSED[17]?.[1], "http.maxErrorBodyBytes", "retention.enabled"].sort(),
+    );
+  });
+
+  test("a rule says nothing about keys that are wrong on their own", () => {
+    expect(problemsOf("admin: { enabled: maybe }\n")).toEqual([
+      expect.stringContaining("admin.enabled: expected true or false"),
+    ]);
+    expect(problemsOf(`${kafka("securityProtocol: SASL")}\n`)).toEqual([
+      expect.stringContaining("destinations.d.securityProtocol"),
+    ]);
+  });
+});

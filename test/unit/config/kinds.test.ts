@@ -1,0 +1,92 @@
+import { describe, expect, test } from "@jest/globals";
+import { loadWith, problemsOf, warningsOf } from "./support.ts";
+
+const http = (auth: string) => `destinations: { x: { baseUrl: http://h, auth: { ${auth} } } }`;
+const source = (auth: string) => `sources: { x: { path: /p, idempotencyKeyPath: $.id, topic: t, auth: { ${auth} } } }`;
+
+/** Every row of the specification's table of kinds. */
+const KINDS: readonly (readonly [string, string, (config: ReturnType<typeof loadWith>) => unknown])[] = [
+  ["http", "destinations: { x: { baseUrl: http://h } }", (config) => config.destinations.x],
+  ["rabbitmq", "destinations: { x: { url: amqp://h, exchange: e } }", (config) => config.destinations.x],
+  ["kafka", "destinations: { x: { bootstrapServers: b, topic: t } }", (config) => config.destinations.x],
+  ["nats", "destinations: { x: { servers: s, subject: t } }", (config) => config.destinations.x],
+  ["http", "sources: { x: { path: /p, idempotencyKeyPath: $.id, topic: t } }", (config) => config.sources.x],
+  ["rabbitmq", "sources: { x: { queueName: q, connectionUrl: amqp://h } }", (config) => config.sources.x],
+  ["kafka", "sources: { x: { bootstrapServers: b, topics: [t], groupId: g } }", (config) => config.sources.x],
+  ["nats", "sources: { x: { servers: s, stream: t, durable: d } }", (config) => config.sources.x],
+  ["oauth2", http("clientId: c, clientSecret: s, tokenUrl: http://t"), destinationAuth],
+  ["basic", http("username: u, password: p"), destinationAuth],
+  ["header", http("headerValue: v"), destinationAuth],
+  ["bearer", source("token: t"), (config) => (config.sources.x as { auth?: unknown }).auth],
+  ["api-key", source("key: k"), (config) => (config.sources.x as { auth?: unknown }).auth],
+  ["hmac", source("secret: s"), (config) => (config.sources.x as { auth?: unknown }).auth],
+  ["bearer", "admin: { auth: { token: t } }", (config) => config.admin.auth],
+  ["api-key", "admin: { auth: { key: k } }", (config) => config.admin.auth],
+  ["hmac", "inbox: { pull: { auth: { secret: s } } }", (config) => config.inbox.pull.auth],
+];
+
+function destinationAuth(config: ReturnType<typeof loadWith>): unknown {
+  return (config.destinations.x as { auth?: unknown }).auth;
+}
+
+describe("the kind of an entry", () => {
+  test.each(KINDS)("%s follows from the required keys: %s", (kind, yaml, pick) => {
+    expect(pick(loadWith(`${yaml}\n`))).toMatchObject({ kind });
+  });
+
+  test("does not follow from a wrong type, which is a warning", () => {
+    const yaml = "destinations: { x: { type: kafka, baseUrl: http://h } }\n";
+    expect(loadWith(yaml).destinations.x).toMatchObject({ kind: "http" });
+    expect(loadWith(yaml).destinations.x).not.toHaveProperty("type");
+    expect(warningsOf(yaml)).toEqual([
+      'destinations.x.type: has no effect: the keys that are set make this entry http, not "kafka" (svc.yml, line 5)',
+    ]);
+  });
+
+  test("a type that is right is no warning", () => {
+    expect(warningsOf("destinations: { x: { type: http, baseUrl: http://h } }\n")).toEqual([]);
+    expect(warningsOf("admin: { auth: { type: api-key, key: k } }\n")).toEqual([]);
+  });
+
+  test("a required key without value does not count as present", () => {
+    const yaml = "destinations: { x: { baseUrl: , url: amqp://h, exchange: e } }\n";
+    expect(loadWith(yaml).destinations.x).toMatchObject({ kind: "rabbitmq" });
+  });
+
+  test("with the keys of two kinds the first of the table counts, and a warning says so", () => {
+    const yaml = "admin: { auth: { token: t, key: k } }\n";
+    expect(loadWith(yaml).admin.auth).toMatchObject({ kind: "bearer" });
+    expect(warningsOf(yaml)).toEqual([
+      "admin.auth: has the keys of the kinds bearer and api-key; it is taken as bearer (svc.yml, line 5)",
+      "admin.auth.key: is ignored here: it is a key of the kind api-key (svc.yml, line 5)",
+    ]);
+  });
+});
+
+describe("an entry that fits no kind", () => {
+  const LIST =
+    "no kind fits; the required keys decide the kind: http needs baseUrl; rabbitmq needs url and exchange; kafka needs bootstrapServers and topic; nats needs servers and subject";
+
+  test.each([
+    ["{ url: amqp://h }", ". Nearest is rabbitmq: exchange is missing"],
+    ["{ type: kafka }", ". Nearest is kafka: bootstrapServers and topic are missing"],
+    ["{ baseurl: http://h }", '. Nearest is http: baseUrl is missing (is "baseurl" meant to be "baseUrl"?)'],
+    ["{}", ""],
+    ["", ""],
+  ])("%s says which kinds there are and what is missing", (entry, nearest) => {
+    expect(problemsOf(`destinations: { x: ${entry} }\n`)).toEqual([
+      `destinations.x: ${LIST}${nearest} (svc.yml, line 5)`,
+    ]);
+  });
+
+  test("is still a destination that a route can name", () => {
+    const yaml = "destinations: { x: {} }\nroutes: [{ topicPattern: '**', destination: x }]\n";
+    expect(problemsOf(yaml)).toEqual([expect.stringContaining("destinations.x: no kind fits")]);
+  });
+
+  test("an auth block names its own kinds", () => {
+    expect(problemsOf("admin: { enabled: true, auth: { headerName: X } }\n")).toEqual([
+      "admin.auth: no kind fits; the required keys decide the kind: bearer needs token; api-key needs key; hmac needs secret. Nearest is api-key: key is missing (svc.yml, line 5)",
+    ]);
+  });
+});

@@ -1,0 +1,161 @@
+import { describe, expect, test } from "@jest/globals";
+import { inspectConfig, loadConfig } from "../../../src/config/load.ts";
+import { maskUrls } from "../../../src/config/mask.ts";
+import { effectiveConfig, printConfig } from "../../../src/config/print.ts";
+import { secretsOf } from "../../../src/config/secrets.ts";
+import { disk, loadWith } from "./support.ts";
+
+/** Every place that can hold a credential, each with a value of its own. */
+const SECRETS = {
+  database: "hidden-database",
+  capture: "hidden-capture",
+  admin: "hidden-admin",
+  pull: "hidden-pull",
+  bearer: "hidden-bearer",
+  apiKey: "hidden-api-key",
+  hmac: "hidden-hmac",
+  oauth: "hidden-oauth",
+  assertion: "hidden-assertion",
+  basic: "hidden-basic",
+  header: "hidden-header",
+  static: "hidden-static",
+  amqp: "hidden-amqp",
+  amqpSource: "hidden@amqp/source",
+  sasl: "hidden-sasl",
+  saslSource: "hidden-sasl-source",
+  nats: "hidden-nats",
+  natsUrl: "hidden-nats-url",
+  natsToken: "hidden-nats-token",
+  file: "hidden-file",
+};
+
+const COMPLETE = `
+database: { url: "jdbc:postgresql://h/d", username: svc, password: ${SECRETS.database} }
+outbox: { capture: { connection: { password: ${SECRETS.capture} } } }
+inbox: { pull: { enabled: true, auth: { key: ${SECRETS.pull} } } }
+admin: { enabled: true, auth: { token: ${SECRETS.admin} } }
+sources:
+  a: { path: /a, idempotencyKeyPath: $.id, topic: t, auth: { token: ${SECRETS.bearer} } }
+  b: { path: /b, idempotencyKeyPath: $.id, topic: t, auth: { key: ${SECRETS.apiKey} } }
+  c: { path: /c, idempotencyKeyPath: $.id, topic: t, auth: { secret: ${SECRETS.hmac} } }
+  d: { queueName: q, connectionUrl: "amqp://user:${SECRETS.amqpSource}@h:5672/v" }
+  e: { bootstrapServers: b, topics: [t], groupId: g, securityProtocol: SASL_SSL, saslMechanism: PLAIN, saslUsername: u, saslPassword: ${SECRETS.saslSource} }
+  f: { servers: "nats://user:${SECRETS.natsUrl}@a:4222,nats://${SECRETS.natsToken}@b:4222", stream: s, durable: d }
+destinations:
+  a: { baseUrl: http://h, auth: { clientId: c, clientSecret: ${SECRETS.oauth}, tokenUrl: http://t, extraParams: { client_assertion: ${SECRETS.assertion}, audience: visible-audience } } }
+  b: { baseUrl: http://h, auth: { username: user, password: ${SECRETS.basic} }, headers: { X-Api-Key: ${SECRETS.static}, X-Tenant: visible-tenant } }
+  c: { baseUrl: http://h, auth: { headerValue: Bearer ${SECRETS.header} } }
+  d: { url: "amqps://user:${SECRETS.amqp}@h/v", exchange: e }
+  e: { bootstrapServers: b, topic: t, securityProtocol: SASL_SSL, saslMechanism: PLAIN, saslUsername: u, saslPassword: ${SECRETS.sasl} }
+  f: { servers: s, subject: t, username: u, password: ${SECRETS.nats} }
+  g: { servers: s, subject: t, token: "file:/run/token" }
+`;
+
+const options = (yaml: string) => ({
+  env: {},
+  file: "svc.yml",
+  readFile: disk({ "svc.yml": yaml, "/run/token": `${SECRETS.file}\n` }),
+});
+
+function leaksIn(text: string): string[] {
+  return Object.values(SECRETS).filter((secret) => text.includes(secret));
+}
+
+describe("no secret is shown", () => {
+  test("in what is printed, logged or made JSON of the configuration", () => {
+    const loaded = loadConfig(options(COMPLETE));
+    const printed = printConfig(loaded);
+    expect(leaksIn(printed)).toEqual([]);
+    expect(leaksIn(JSON.stringify(effectiveConfig(loaded)))).toEqual([]);
+    expect(leaksIn(JSON.stringify([...loaded.origins, loaded.warnings]))).toEqual([]);
+    expect(printed).toContain("visible-tenant");
+    expect(printed).toContain("visible-audience");
+    expect(printed).toContain("amqps://user:***@h/v");
+    expect(printed).toContain("nats://user:***@a:4222,nats://***@b:4222");
+  });
+
+  test("in any problem, wherever in the file something is wrong", () => {
+    const lines = COMPLETE.split("\n");
+    // Each secret's value moves to a key that refuses it, then its whole block becomes wrong in several ways.
+    const spoilt = [
+      COMPLETE.replaceAll("topic: t", "topic: '{{ x }}'").replaceAll(
+        "securityProtocol: SASL_SSL",
+        "securityProtocol: SASL",
+      ),
+      COMPLETE.replaceAll("enabled: true", "enabled: maybe").replaceAll("password:", "passwort:"),
+      COMPLETE.replaceAll(/(password|token|key|secret|clientSecret|headerValue|saslPassword): ([\w -]+)/gi, "$1: [$2]"),
+      COMPLETE.replaceAll(
+        /(password|token|key|secret|clientSecret|headerValue|saslPassword): ([\w -]+)/gi,
+        "$1: { $2: x }",
+      ).replaceAll("x }", " }"),
+      COMPLETE.replaceAll("baseUrl: http://h", `baseUrl: "http://user:${SECRETS.basic}@h"`),
+      COMPLETE.replace("jdbc:postgresql://h/d", `jdbc:postgresql://user:${SECRETS.database}@h/d`),
+      COMPLETE.replace("jdbc:postgresql://h/d", `jdbc:postgresql://h/d?password=${SECRETS.database}`),
+      COMPLETE.replace("jdbc:postgresql://h/d", `jdbc:sqlserver://h;password={${SECRETS.database};x`),
+      COMPLETE.replace('connectionUrl: "amqp', 'connectionUrl: "http').replace('url: "amqps', 'url: "http'),
+      ...lines.map((_, index) => lines.map((line, other) => (other === index ? `${line} : x: [` : line)).join("\n")),
+    ];
+    const reports = spoilt.map((yaml) => {
+      const { problems, warnings } = inspectConfig(options(yaml));
+      return [...problems, ...warnings].map(({ path, message }) => `${path}: ${message}`).join("\n");
+    });
+    expect(reports.filter((report) => report === "")).toEqual([]);
+    expect(reports.flatMap(leaksIn)).toEqual([]);
+  });
+
+  test("in the error of a header value that no header can carry", () => {
+    const yaml = COMPLETE.replace(`X-Api-Key: ${SECRETS.static}`, `X-Api-Key: "${SECRETS.static}\\n"`);
+    const { problems } = inspectConfig(options(yaml));
+    expect(problems).toHaveLength(1);
+    expect(leaksIn(JSON.stringify(problems))).toEqual([]);
+  });
+
+  test("an empty secret shows as empty", () => {
+    const config = loadWith("destinations: { d: { baseUrl: http://h, auth: { username: u, password: '' } } }\n");
+    expect(JSON.stringify(effectiveConfig({ config }))).toContain('"password":"Secret(empty)"');
+  });
+});
+
+describe("secretsOf", () => {
+  test("gives every secret value, the longest first", () => {
+    const secrets = secretsOf(loadConfig(options(COMPLETE)).config);
+    for (const secret of Object.values(SECRETS)) expect(secrets).toContain(secret);
+    expect(secrets).toEqual([...secrets].sort((a, b) => b.length - a.length));
+    expect(secrets).not.toContain("");
+  });
+
+  test("gives a percent-encoded password in both forms, and what Basic authentication sends", () => {
+    const secrets = secretsOf(
+      loadWith(
+        "destinations: { a: { url: 'amqp://u:p%40ss@h', exchange: e }, b: { baseUrl: http://h, auth: { username: u, password: pw } } }\n",
+      ),
+    );
+    expect(secrets).toEqual(expect.arrayContaining(["p%40ss", "p@ss", "pw", Buffer.from("u:pw").toString("base64")]));
+  });
+
+  test("gives a header's value with and without its scheme", () => {
+    const config = loadWith("destinations: { a: { baseUrl: http://h, auth: { headerValue: Bearer abc } } }\n");
+    expect(secretsOf(config)).toEqual(expect.arrayContaining(["Bearer abc", "abc"]));
+  });
+
+  test("leaves ordinary values alone", () => {
+    expect(secretsOf(loadWith("destinations: { a: { baseUrl: http://h, headers: { x-tenant: acme } } }\n"))).toEqual([
+      "s3cret",
+    ]);
+  });
+});
+
+describe("maskUrls", () => {
+  test.each([
+    ["amqp://user:pa@ss/word@host/v", "amqp://user:***@host/v"],
+    ["nats://u:pa,ss@a,nats://u:pw@b", "nats://u:***@a,nats://u:***@b"],
+    ["nats://token@host", "nats://***@host"],
+    ["jdbc:postgresql://h/d?user=u&password=pw&ssl=true", "jdbc:postgresql://h/d?user=u&password=***&ssl=true"],
+    ["jdbc:sqlserver://h;password={a;b}}c};encrypt=true", "jdbc:sqlserver://h;password=***;encrypt=true"],
+    ["jdbc:sqlserver://h;password={a;b", "jdbc:sqlserver://h;password=***"],
+    ["http://host/path?a=b", "http://host/path?a=b"],
+    ["plain text", "plain text"],
+  ])("%s becomes %s", (url, masked) => {
+    expect(maskUrls(url)).toBe(masked);
+  });
+});

@@ -1,0 +1,378 @@
+import { describe, expect, test } from "@jest/globals";
+import { compileAddress } from "../../../src/core/address.ts";
+import {
+  createDelivery,
+  type DeliveryRoute,
+  type DeliveryTarget,
+  type TransformStage,
+} from "../../../src/core/deliver.ts";
+import { createRedactor } from "../../../src/core/redact.ts";
+import { parseRoutingKeyTemplate } from "../../../src/core/template.ts";
+import { ClaimLostError, PublishError, StoppingError } from "../../../src/model/errors.ts";
+import type { ClaimedRow, ClaimToken, MessageId } from "../../../src/model/rows.ts";
+import type { OutboundMessage } from "../../../src/ports/destination.ts";
+import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
+
+const SECRET = "hunter2-hunter2";
+const CREATED = Date.UTC(2024, 0, 1);
+const CLAIM = { id: "01980000-0000-7000-8000-000000000001" as MessageId, claimToken: "token" as ClaimToken };
+
+const row = (overrides: Partial<ClaimedRow> = {}): ClaimedRow => ({
+  ...CLAIM,
+  sequence: "1",
+  topic: "orders.created",
+  key: "k1",
+  aggregateType: null,
+  payload: '{ "id": 1.0 }',
+  headers: { "x-tenant": "row" },
+  attempt: 0,
+  maxAttempts: 5,
+  createdAt: new Date(CREATED),
+  ...overrides,
+});
+
+type Publish = (message: OutboundMessage, signal: AbortSignal) => Promise<void>;
+
+function setup(
+  options: {
+    readonly publish?: Publish;
+    readonly route?: Partial<DeliveryRoute>;
+    readonly target?: Partial<DeliveryTarget>;
+  } = {},
+) {
+  const { log, lines } = recordingLog();
+  const { metrics, calls } = recordingMetrics();
+  const clock = new ManualClock(CREATED + 2000);
+  const published: OutboundMessage[] = [];
+  const publish: Publish = async (message, signal) => {
+    published.push(message);
+    clock.advance(500);
+    await options.publish?.(message, signal);
+  };
+  const delivery = createDelivery({
+    routes: [
+      {
+        topicPattern: "orders.*",
+        destination: "shop",
+        routingKey: null,
+        routingKeyMissing: "",
+        transform: null,
+        ...options.route,
+      },
+    ],
+    targets: new Map([
+      [
+        "shop",
+        {
+          destination: { kind: "http", publish, close: async () => {} },
+          headers: { "x-tenant": "static", "x-fixed": "1" },
+          address: null,
+          routingKey: null,
+          transform: null,
+          ...options.target,
+        },
+      ],
+    ]),
+    retryBaseDelayMs: 1000,
+    redact: createRedactor([SECRET], 200),
+    metrics,
+    log,
+    clock,
+    random: () => 0,
+  });
+  return { delivery, lines, calls, published, clock };
+}
+
+const never = new AbortController().signal;
+const failing =
+  (error: unknown): Publish =>
+  async () => {
+    throw error;
+  };
+
+describe("a delivery that succeeds", () => {
+  test("publishes the payload as it is stored, with merged headers, and settles the row as sent", async () => {
+    const { delivery, published } = setup();
+    expect(await delivery.deliver(row(), never)).toEqual({ ...CLAIM, kind: "sent" });
+    expect(published).toEqual([
+      {
+        id: CLAIM.id,
+        topic: "orders.created",
+        key: "k1",
+        body: '{ "id": 1.0 }',
+        headers: {
+          "content-type": "application/json",
+          "x-fixed": "1",
+          "x-tenant": "row",
+          "x-message-id": CLAIM.id,
+        },
+        address: null,
+        routingKey: null,
+      },
+    ]);
+  });
+
+  test("counts, measures publish and latency in seconds, and logs a line without payload and headers", async () => {
+    const { delivery, calls, lines } = setup();
+    await delivery.deliver(row({ attempt: 2 }), never);
+    expect(calls).toEqual([
+      "outboxPublishDuration(http, 0.5)",
+      "outboxMessages(sent, 1)",
+      "outboxDestinationMessage(shop, sent)",
+      "deliveryLatency(2.5)",
+    ]);
+    expect(lines).toEqual([
+      {
+        level: "debug",
+        message: "delivery attempted",
+        fields: {
+          id: CLAIM.id,
+          topic: "orders.created",
+          key: "k1",
+          destination: "shop",
+          destinationKind: "http",
+          attempt: 2,
+          maxAttempts: 5,
+          outcome: "sent",
+          durationMs: 500,
+        },
+      },
+    ]);
+  });
+
+  test("never measures a negative latency when the database's clock is ahead", async () => {
+    const { delivery, calls } = setup();
+    await delivery.deliver(row({ createdAt: new Date(CREATED + 60_000) }), never);
+    expect(calls).toContain("deliveryLatency(0)");
+  });
+
+  test("renders address and routing key from the stored row, also when a transform changes the body", async () => {
+    const { delivery, published } = setup({
+      route: {
+        routingKey: parseRoutingKeyTemplate("{{ payload.id }}.{{ payload.none }}"),
+        routingKeyMissing: "x",
+        transform: { onError: "Fail", run: async () => '{"id":"changed"}' },
+      },
+      target: {
+        address: compileAddress({ name: "exchange", template: "ex.{{ payload.id }}", from: undefined }),
+        routingKey: { template: parseRoutingKeyTemplate("{{ topic }}"), emptyMeansNone: false },
+      },
+    });
+    await delivery.deliver(row(), never);
+    expect(published[0]).toMatchObject({ body: '{"id":"changed"}', address: "ex.1.0", routingKey: "1.0.x" });
+  });
+});
+
+describe("a delivery that fails", () => {
+  test("is retried after the backoff while attempts are left", async () => {
+    const { delivery, calls, lines } = setup({ publish: failing(new PublishError("status_5xx", "answered 500")) });
+    expect(await delivery.deliver(row({ attempt: 1 }), never)).toEqual({
+      ...CLAIM,
+      kind: "retry",
+      delayMs: 2000,
+      reason: "answered 500",
+    });
+    expect(calls).toEqual([
+      "outboxPublishDuration(http, 0.5)",
+      "outboxMessages(failed, 1)",
+      "outboxDestinationMessage(shop, failed)",
+    ]);
+    expect(lines).toHaveLength(1);
+    expect(lines[0]).toMatchObject({
+      level: "warn",
+      fields: { attempt: 1, outcome: "retry", error: "status_5xx", reason: "answered 500", retryDelayMs: 2000 },
+    });
+  });
+
+  test("waits as long as the receiver asks", async () => {
+    const { delivery } = setup({ publish: failing(new PublishError("status_4xx", "slow", { retryAfterMs: 7000 })) });
+    expect(await delivery.deliver(row(), never)).toMatchObject({ kind: "retry", delayMs: 7000 });
+  });
+
+  test("is dead when the attempts are used up", async () => {
+    const { delivery, calls, lines } = setup({ publish: failing(new PublishError("timeout", "too slow")) });
+    expect(await delivery.deliver(row({ attempt: 4 }), never)).toEqual({
+      ...CLAIM,
+      kind: "dead",
+      attempted: true,
+      reason: "too slow",
+    });
+    expect(calls).toContain("outboxMessages(dead, 1)");
+    expect(calls).toContain("outboxDestinationMessage(shop, dead)");
+    expect(lines[0]).toMatchObject({ level: "error", fields: { outcome: "dead", error: "timeout" } });
+  });
+
+  test.each([
+    [new Error("boom"), "boom"],
+    ["text", "text"],
+    [undefined, "undefined"],
+    [Object.create(null), "an error without a text was thrown"],
+  ])("for any other reason is a failed attempt with its text: %p", async (thrown, reason) => {
+    const { delivery } = setup({ publish: failing(thrown) });
+    expect(await delivery.deliver(row(), never)).toMatchObject({ kind: "retry", reason });
+  });
+
+  test("tells its reason without secrets, on one line, cut to its limit, in the row and in the log", async () => {
+    const { delivery, lines } = setup({
+      publish: failing(new PublishError("status_4xx", `bad\u0000 ${SECRET}\n${"x".repeat(500)}`)),
+    });
+    const settlement = await delivery.deliver(row(), never);
+    expect(settlement).toMatchObject({ reason: `bad *** ${"x".repeat(191)}…` });
+    expect(JSON.stringify([settlement, lines])).not.toContain(SECRET);
+  });
+
+  test("fails when its address is empty, without a publish", async () => {
+    const { delivery, published, calls } = setup({
+      target: { address: compileAddress({ name: "subject", template: "{{ aggregateType }}", from: undefined }) },
+    });
+    const settlement = await delivery.deliver(row(), never);
+    expect(settlement).toMatchObject({ kind: "retry", reason: expect.stringContaining("the subject is empty") });
+    expect(published).toEqual([]);
+    expect(calls).not.toContainEqual(expect.stringContaining("outboxPublishDuration"));
+  });
+});
+
+describe("a topic that no route matches", () => {
+  test("makes the row dead with a reason that names it, without an attempt", async () => {
+    const { delivery, published, calls, lines } = setup();
+    expect(await delivery.deliver(row({ topic: "invoices" }), never)).toEqual({
+      ...CLAIM,
+      kind: "dead",
+      attempted: false,
+      reason: 'no route matches the topic "invoices"',
+    });
+    expect(published).toEqual([]);
+    expect(calls).toEqual(["outboxMessages(dead, 1)"]);
+    expect(lines).toHaveLength(1);
+  });
+
+  test("has no destination", () => {
+    const { delivery } = setup();
+    expect(delivery.destinationOf("invoices")).toBeUndefined();
+    expect(delivery.destinationOf("orders.paid")).toBe("shop");
+  });
+});
+
+describe("an interruption", () => {
+  test.each([new StoppingError(), new ClaimLostError()])(
+    "by %s during the publish gives the row back",
+    async (reason) => {
+      const controller = new AbortController();
+      const { delivery, calls, lines } = setup({
+        publish: (_message, signal) =>
+          new Promise((_, reject) => {
+            signal.addEventListener("abort", () => reject(signal.reason));
+            controller.abort(reason);
+          }),
+      });
+      expect(await delivery.deliver(row(), controller.signal)).toEqual({ ...CLAIM, kind: "release" });
+      expect(calls.filter((call) => call.startsWith("outboxMessages"))).toEqual([]);
+      expect(lines).toMatchObject([{ level: "info", fields: { outcome: "release", reason: reason.message } }]);
+    },
+  );
+
+  test("before the publish publishes nothing", async () => {
+    const { delivery, published } = setup();
+    const settlement = await delivery.deliver(row(), AbortSignal.abort(new StoppingError()));
+    expect(settlement).toEqual({ ...CLAIM, kind: "release" });
+    expect(published).toEqual([]);
+  });
+
+  test("during a transform publishes nothing", async () => {
+    const controller = new AbortController();
+    const { delivery, published } = setup({
+      route: {
+        transform: {
+          onError: "Fail",
+          run: async (body) => {
+            controller.abort(new StoppingError());
+            return body;
+          },
+        },
+      },
+    });
+    expect(await delivery.deliver(row(), controller.signal)).toEqual({ ...CLAIM, kind: "release" });
+    expect(published).toEqual([]);
+  });
+
+  test("that comes just after the receiver refused leaves a failed attempt", async () => {
+    const controller = new AbortController();
+    const { delivery } = setup({
+      publish: async () => {
+        controller.abort(new StoppingError());
+        throw new PublishError("status_4xx", "refused");
+      },
+    });
+    expect(await delivery.deliver(row(), controller.signal)).toMatchObject({ kind: "retry", reason: "refused" });
+  });
+
+  test("for another reason is a failed attempt", async () => {
+    const { delivery } = setup();
+    const settlement = await delivery.deliver(row(), AbortSignal.abort(new Error("out of time")));
+    expect(settlement).toMatchObject({ kind: "retry", reason: "out of time" });
+  });
+});
+
+describe("transforms", () => {
+  const append = (text: string): TransformStage => ({ onError: "Fail", run: async (body) => body + text });
+  const broken = (onError: TransformStage["onError"]): TransformStage => ({
+    onError,
+    run: async () => {
+      throw new Error(`no number near ${SECRET}`);
+    },
+  });
+
+  test("run in the order route, destination, each on the output of the one before", async () => {
+    const { delivery, published } = setup({
+      route: { transform: append("+route") },
+      target: { transform: append("+destination") },
+    });
+    await delivery.deliver(row({ payload: "p" }), never);
+    expect(published[0]?.body).toBe("p+route+destination");
+  });
+
+  test("with onError Fail fail the delivery, which is retried and counted", async () => {
+    const { delivery, published, calls, lines } = setup({ target: { transform: broken("Fail") } });
+    expect(await delivery.deliver(row(), never)).toEqual({
+      ...CLAIM,
+      kind: "retry",
+      delayMs: 1000,
+      reason: "the destination transform failed: no number near ***",
+    });
+    expect(published).toEqual([]);
+    expect(calls[0]).toBe("transformFailure(Fail)");
+    expect(lines[0]?.fields.error).toBe("transform_failed");
+  });
+
+  test("with onError Skip pass their input on", async () => {
+    const { delivery, published, calls } = setup({
+      route: { transform: broken("Skip") },
+      target: { transform: append("+destination") },
+    });
+    expect(await delivery.deliver(row({ payload: "p" }), never)).toMatchObject({ kind: "sent" });
+    expect(published[0]?.body).toBe("p+destination");
+    expect(calls[0]).toBe("transformFailure(Skip)");
+  });
+
+  test("with onError Dead make the row dead at once, without a counted attempt", async () => {
+    const { delivery, published, calls } = setup({ route: { transform: broken("Dead") } });
+    expect(await delivery.deliver(row(), never)).toEqual({
+      ...CLAIM,
+      kind: "dead",
+      attempted: false,
+      reason: "the route transform failed: no number near ***",
+    });
+    expect(published).toEqual([]);
+    expect(calls).toEqual([
+      "transformFailure(Dead)",
+      "outboxMessages(dead, 1)",
+      "outboxDestinationMessage(shop, dead)",
+    ]);
+  });
+});
+
+test("a route to an unknown destination is refused, with the known ones", () => {
+  expect(() => setup({ route: { destination: "shpo" } })).toThrow(
+    "the route orders.* names the unknown destination shpo; known: shop",
+  );
+});

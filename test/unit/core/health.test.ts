@@ -1,0 +1,111 @@
+import { describe, expect, test } from "@jest/globals";
+import { Health, LIVENESS } from "../../../src/core/health.ts";
+import type { HealthComponent } from "../../../src/ports/runtime.ts";
+import { recordingLog, recordingMetrics } from "../../support/recorders.ts";
+
+function setup(components: readonly HealthComponent[], timeoutMs?: number) {
+  const { log, lines } = recordingLog();
+  const { metrics, calls } = recordingMetrics();
+  return { lines, calls, health: new Health(components, { log, metrics, timeoutMs }) };
+}
+
+const component = (name: string, check: HealthComponent["check"], decidesReadiness = true): HealthComponent => ({
+  name,
+  decidesReadiness,
+  check,
+});
+const up = async () => {};
+const down = async () => {
+  throw new Error("connection refused");
+};
+
+describe("readiness", () => {
+  test("is healthy when every component is up", async () => {
+    const { health, lines, calls } = setup([component("database", up), component("outbox-poller", up)]);
+    const report = await health.readiness();
+    expect(report.ready).toBe(true);
+    expect(JSON.stringify(report.body)).toBe(
+      '{"status":"healthy","components":{"database":{"status":"up"},"outbox-poller":{"status":"up"}}}',
+    );
+    expect(lines).toEqual([]);
+    expect(calls).toEqual(["componentUp(database, true)", "componentUp(outbox-poller, true)"]);
+  });
+
+  test("is unhealthy when a component that decides it is down", async () => {
+    const { health, calls } = setup([component("database", down), component("outbox-poller", up)]);
+    expect(await health.readiness()).toEqual({
+      ready: false,
+      body: { status: "unhealthy", components: { database: { status: "down" }, "outbox-poller": { status: "up" } } },
+    });
+    expect(calls).toContain("componentUp(database, false)");
+  });
+
+  test("shows a component that does not decide it, and stays healthy", async () => {
+    const { health } = setup([component("outbox-capture", down, false)]);
+    expect(await health.readiness()).toEqual({
+      ready: true,
+      body: { status: "healthy", components: { "outbox-capture": { status: "down" } } },
+    });
+  });
+
+  test("counts a check that does not answer in time as down, and tells it to stop", async () => {
+    let signal: AbortSignal | undefined;
+    const hanging = (given: AbortSignal) => {
+      signal = given;
+      return new Promise<never>(() => {});
+    };
+    const { health, lines } = setup([component("database", hanging), component("outbox-poller", up)], 20);
+    const { ready, body } = await health.readiness();
+    expect({ ready, database: body.components.database }).toEqual({ ready: false, database: { status: "down" } });
+    expect(signal?.aborted).toBe(true);
+    expect(lines).toEqual([
+      {
+        level: "warn",
+        message: "component is down",
+        fields: { component: "database", reason: "no answer within 20 ms" },
+      },
+    ]);
+  });
+
+  test("counts a check that throws before it returns a promise as down", async () => {
+    const broken = (): Promise<void> => {
+      throw new Error("no pool");
+    };
+    expect((await setup([component("database", broken)]).health.readiness()).ready).toBe(false);
+  });
+
+  test("logs each change once, with its reason", async () => {
+    let fault: Error | undefined = new Error("connection refused");
+    const { health, lines } = setup([
+      component("database", async () => {
+        if (fault !== undefined) throw fault;
+      }),
+    ]);
+    await health.readiness();
+    await health.readiness();
+    fault = undefined;
+    await health.readiness();
+    await health.readiness();
+    expect(lines).toEqual([
+      { level: "warn", message: "component is down", fields: { component: "database", reason: "connection refused" } },
+      { level: "info", message: "component is up again", fields: { component: "database" } },
+    ]);
+  });
+
+  test("shares one run between probes that come at the same time", async () => {
+    let checks = 0;
+    const { health } = setup([
+      component("database", async () => {
+        checks++;
+      }),
+    ]);
+    await Promise.all([health.readiness(), health.readiness(), health.readiness()]);
+    expect(checks).toBe(1);
+    await health.readiness();
+    expect(checks).toBe(2);
+  });
+});
+
+test("liveness says that the process is up and nothing else", () => {
+  expect(JSON.stringify(LIVENESS)).toBe('{"status":"healthy","components":{"process":{"status":"up"}}}');
+});

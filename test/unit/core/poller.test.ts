@@ -1,0 +1,462 @@
+import { randomUUID } from "node:crypto";
+import { describe, expect, test } from "@jest/globals";
+import { Poller, type PollerOptions } from "../../../src/core/poller.ts";
+import type { Settlement } from "../../../src/model/outcomes.ts";
+import type { ClaimedRow, ClaimToken } from "../../../src/model/rows.ts";
+import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
+import { outboxRow, ScriptedOutbox } from "../../support/scriptedOutbox.ts";
+
+type Deliver = PollerOptions["deliver"];
+
+const sent = (row: ClaimedRow): Settlement => ({ id: row.id, claimToken: row.claimToken, kind: "sent" });
+const retry = (row: ClaimedRow): Settlement => ({
+  id: row.id,
+  claimToken: row.claimToken,
+  kind: "retry",
+  delayMs: 1000,
+  reason: "status 500",
+});
+const release = (row: ClaimedRow): Settlement => ({ id: row.id, claimToken: row.claimToken, kind: "release" });
+
+function setup(deliver: Deliver, overrides: Partial<PollerOptions> = {}) {
+  const store = new ScriptedOutbox();
+  const clock = new ManualClock();
+  const { metrics, calls } = recordingMetrics();
+  const { log } = recordingLog();
+  const waits: (() => void)[] = [];
+  const poller = new Poller({
+    store,
+    deliver,
+    newToken: () => randomUUID() as ClaimToken,
+    batchSize: 100,
+    concurrency: 8,
+    claimTimeoutMs: 300_000,
+    gaugeIntervalMs: 5000,
+    onRoom: () => {},
+    onQueueChange: () => {},
+    clock,
+    metrics,
+    log,
+    wait: () => new Promise((resolve) => waits.push(resolve)),
+    ...overrides,
+  });
+  return { store, clock, calls, poller, waits };
+}
+
+/** Lets every microtask and immediate that is due run. */
+const settleDown = async (): Promise<void> => {
+  for (let turn = 0; turn < 10; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+};
+
+/** A delivery that each test ends by hand. */
+function heldDeliveries() {
+  const begun: { row: ClaimedRow; signal: AbortSignal; end: (settlement: Settlement) => void }[] = [];
+  const deliver: Deliver = (row, signal) => new Promise((end) => begun.push({ row, signal, end }));
+  return { begun, deliver };
+}
+
+const never = new AbortController().signal;
+
+describe("the poller", () => {
+  test("delivers what it claims and settles it", async () => {
+    const { store, poller } = setup(async (row) => sent(row));
+    const rows = [outboxRow(), outboxRow(), outboxRow()];
+    store.batches.push(rows);
+
+    expect(await poller.pass()).toBe("idle");
+    await poller.stop(never);
+
+    expect(store.outcomes()).toEqual(rows.map((row) => [row.id, "sent"]));
+  });
+
+  test("asks again at once when more rows are due", async () => {
+    const { store, poller } = setup(async (row) => sent(row));
+    store.batches.push([outboxRow()], [outboxRow()]);
+
+    expect(await poller.pass()).toBe("again");
+    expect(await poller.pass()).toBe("idle");
+    await poller.stop(never);
+  });
+
+  test("rows of one key go one after another, other keys beside them, never more than the concurrency at a time", async () => {
+    const { begun, deliver } = heldDeliveries();
+    const { store, poller } = setup(deliver, { concurrency: 3 });
+    store.batches.push([
+      outboxRow({ key: "a", topic: "a1" }),
+      outboxRow({ key: "a", topic: "a2" }),
+      outboxRow({ key: "b", topic: "b1" }),
+      outboxRow({ topic: "free1" }),
+      outboxRow({ topic: "free2" }),
+    ]);
+    await poller.pass();
+    expect(begun.map(({ row }) => row.topic)).toEqual(["a1", "b1", "free1"]);
+
+    for (const topic of ["b1", "a1"]) {
+      const delivery = begun.find(({ row }) => row.topic === topic);
+      delivery?.end(sent(delivery.row));
+      await settleDown();
+    }
+
+    expect(begun.map(({ row }) => row.topic)).toEqual(["a1", "b1", "free1", "free2", "a2"]);
+    for (const { row, end } of begun) end(sent(row));
+    await poller.stop(never);
+  });
+
+  test("a row that fails takes the later rows of its key back with it, and nothing else", async () => {
+    const { store, poller } = setup(async (row) => (row.topic === "a1" ? retry(row) : sent(row)));
+    const rows = [
+      outboxRow({ key: "a", topic: "a1" }),
+      outboxRow({ key: "a", topic: "a2" }),
+      outboxRow({ key: "b", topic: "b1" }),
+      outboxRow({ key: "a", topic: "a3" }),
+    ];
+    store.batches.push(rows);
+
+    await poller.pass();
+    await poller.stop(never);
+
+    const outcomes = new Map(store.outcomes());
+    expect(rows.map((row) => outcomes.get(row.id))).toEqual(["retry", "release", "sent", "release"]);
+  });
+
+  test("a dead row lets the later rows of its key go on", async () => {
+    const { store, poller } = setup(async (row) =>
+      row.topic === "a1" ? { ...sent(row), kind: "dead", attempted: true, reason: "no" } : sent(row),
+    );
+    store.batches.push([outboxRow({ key: "a", topic: "a1" }), outboxRow({ key: "a", topic: "a2" })]);
+
+    await poller.pass();
+    await poller.stop(never);
+
+    expect(store.outcomes().map(([, kind]) => kind)).toEqual(["dead", "sent"]);
+  });
+
+  test("a claim that was made while a row of the key failed gives the key's later rows back", async () => {
+    // The claim begins while a1 counts as held by this process; a1 then fails; the claim returns a2, which must not overtake it.
+    const { begun, deliver } = heldDeliveries();
+    const { store, poller } = setup(deliver);
+    const [a1, a2, b1] = [outboxRow({ key: "a" }), outboxRow({ key: "a" }), outboxRow({ key: "b" })];
+    store.batches.push([a1]);
+    await poller.pass();
+
+    let answer = (): void => {};
+    const claim = store.claim.bind(store);
+    store.claim = async (request) => {
+      await new Promise<void>((resolve) => {
+        answer = resolve;
+      });
+      return await claim(request);
+    };
+    store.batches.push([a2, b1]);
+    const pass = poller.pass();
+    await settleDown();
+    const [first] = begun;
+    first?.end(retry(first.row));
+    await settleDown();
+    expect(store.outcomes()).toEqual([[a1.id, "retry"]]);
+    answer();
+    await pass;
+    await settleDown();
+
+    expect(store.outcomes()).toEqual([
+      [a1.id, "retry"],
+      [a2.id, "release"],
+    ]);
+    expect(begun.map(({ row }) => row.id)).toEqual([a1.id, b1.id]);
+    begun[1]?.end(sent(begun[1].row));
+    await poller.stop(never);
+  });
+
+  test("later rows of a key stay back until the failure is committed, and go on after it", async () => {
+    const { store, poller, waits } = setup(async (row) => (row.topic === "fails" ? retry(row) : sent(row)));
+    const settle = store.settle.bind(store);
+    store.settle = async () => {
+      throw new Error("connection lost");
+    };
+    const [head, early, late] = [
+      outboxRow({ key: "a", topic: "fails" }),
+      outboxRow({ key: "a" }),
+      outboxRow({ key: "a" }),
+    ];
+    store.batches.push([head], [early], [late]);
+    await poller.pass();
+    await settleDown();
+    await poller.pass();
+    store.settle = settle;
+    waits.shift()?.();
+    await settleDown();
+
+    await poller.pass();
+    await poller.stop(never);
+
+    expect(store.outcomes()).toEqual([
+      [head.id, "retry"],
+      [early.id, "release"],
+      [late.id, "sent"],
+    ]);
+  });
+
+  test("claims ahead only while few rows wait, and tells the store which claims it holds", async () => {
+    const { begun, deliver } = heldDeliveries();
+    let rooms = 0;
+    const onRoom = () => {
+      rooms += 1;
+    };
+    const { store, poller } = setup(deliver, { batchSize: 4, concurrency: 1, onRoom });
+    store.batches.push([outboxRow(), outboxRow(), outboxRow(), outboxRow()], [outboxRow()]);
+    expect(await poller.pass()).toBe("idle");
+    await poller.pass();
+    expect(store.claims).toHaveLength(1);
+    expect(rooms).toBe(0);
+
+    begun[0]?.end(sent(begun[0].row));
+    await settleDown();
+    expect(rooms).toBe(1);
+    await poller.pass();
+
+    expect(store.claims[1]?.heldTokens).toEqual([store.claims[0]?.token]);
+    for (let n = 1; n < 5; n += 1) {
+      begun[n]?.end(sent(begun[n]?.row as ClaimedRow));
+      await settleDown();
+    }
+    await poller.stop(never);
+  });
+
+  test("outcomes that the database does not take are kept and settled when it answers again", async () => {
+    const { store, poller, waits, calls } = setup(async (row) => sent(row));
+    const settle = store.settle.bind(store);
+    store.settle = async () => {
+      throw new Error("connection lost");
+    };
+    const row = outboxRow();
+    store.batches.push([row]);
+    await poller.pass();
+    await settleDown();
+    expect(store.outcomes()).toEqual([]);
+    expect(calls).toContain("outboxProcessError()");
+
+    store.settle = settle;
+    waits.shift()?.();
+    await poller.stop(never);
+
+    expect(store.outcomes()).toEqual([[row.id, "sent"]]);
+  });
+
+  test("a settlement that the fence refuses is counted and otherwise forgotten", async () => {
+    const { store, poller, calls } = setup(async (row) => sent(row));
+    const row = outboxRow();
+    store.takenOver.add(row.id);
+    store.batches.push([row]);
+
+    await poller.pass();
+    await poller.stop(never);
+
+    expect(calls).toContain("claimsLost(poller, 1)");
+  });
+});
+
+describe("the queue depth", () => {
+  test("goes back to nothing, however the rows end", async () => {
+    let depth = 0;
+    let highest = 0;
+    const { store, poller } = setup(async (row) => (row.topic === "fails" ? retry(row) : sent(row)), {
+      concurrency: 1,
+      onQueueChange: (_, delta) => {
+        depth += delta;
+        highest = Math.max(highest, depth);
+      },
+    });
+    store.batches.push([outboxRow({ key: "a", topic: "fails" }), outboxRow({ key: "a" }), outboxRow(), outboxRow()]);
+    await poller.pass();
+
+    await poller.stop(never);
+
+    expect(highest).toBe(4);
+    expect(depth).toBe(0);
+  });
+});
+
+describe("leases of the poller", () => {
+  test("are renewed at a third of their length while rows are open", async () => {
+    const { begun, deliver } = heldDeliveries();
+    const { store, poller, clock } = setup(deliver);
+    store.batches.push([outboxRow()]);
+    await poller.pass();
+
+    await poller.tick();
+    expect(store.renewals).toBe(0);
+    clock.advance(10_000);
+    await poller.tick();
+    await poller.tick();
+    expect(store.renewals).toBe(1);
+
+    begun[0]?.end(sent(begun[0].row));
+    await settleDown();
+    clock.advance(10_000);
+    await poller.tick();
+    expect(store.renewals).toBe(1);
+    await poller.stop(never);
+  });
+
+  test("a process that was stopped beyond its lease sends nothing more of the claim", async () => {
+    const { begun, deliver } = heldDeliveries();
+    const { store, poller, clock } = setup(deliver, { concurrency: 1 });
+    const rows = [outboxRow(), outboxRow()];
+    store.batches.push(rows);
+    await poller.pass();
+
+    clock.advance(31_000);
+    begun[0]?.end(sent(begun[0].row));
+    await settleDown();
+    await poller.stop(never);
+
+    expect(begun).toHaveLength(1);
+    expect(store.outcomes()).toEqual([
+      [rows[0]?.id, "sent"],
+      [rows[1]?.id, "release"],
+    ]);
+  });
+
+  test("a delivery is cut off when its lease ran out and could not be renewed", async () => {
+    const { begun, deliver } = heldDeliveries();
+    const { store, poller, clock } = setup(deliver);
+    store.renew = async () => {
+      throw new Error("connection lost");
+    };
+    store.batches.push([outboxRow()]);
+    await poller.pass();
+
+    clock.advance(29_000);
+    await poller.tick();
+    expect(begun[0]?.signal.aborted).toBe(false);
+    clock.advance(2000);
+    await poller.tick();
+
+    expect(begun[0]?.signal.reason).toMatchObject({ name: "ClaimLostError" });
+    begun[0]?.end(release(begun[0].row));
+    await poller.stop(never);
+  });
+
+  test("rows that a renewal no longer finds are not sent", async () => {
+    const { begun, deliver } = heldDeliveries();
+    const { store, poller, clock } = setup(deliver, { concurrency: 1 });
+    const [first, second] = [outboxRow(), outboxRow()];
+    store.batches.push([first, second]);
+    await poller.pass();
+    store.takenOver.add(second.id);
+    clock.advance(10_000);
+    await poller.tick();
+
+    begun[0]?.end(sent(begun[0].row));
+    await poller.stop(never);
+
+    expect(begun.map(({ row }) => row.id)).toEqual([first.id]);
+  });
+
+  test("no claim outlives claimTimeoutMs, however often it is renewed", async () => {
+    const { begun, deliver } = heldDeliveries();
+    const { store, poller, clock } = setup(deliver, { claimTimeoutMs: 40_000 });
+    store.batches.push([outboxRow()]);
+    await poller.pass();
+
+    for (let second = 0; second < 41; second += 1) {
+      clock.advance(1000);
+      await poller.tick();
+    }
+
+    expect(store.renewals).toBeGreaterThan(2);
+    expect(begun[0]?.signal.aborted).toBe(true);
+    begun[0]?.end(release(begun[0].row));
+    await poller.stop(never);
+  });
+});
+
+describe("stopping the poller", () => {
+  test("lets deliveries end, gives back what waits, and claims nothing more", async () => {
+    const { begun, deliver } = heldDeliveries();
+    const { store, poller } = setup(deliver, { concurrency: 1 });
+    const [first, second] = [outboxRow(), outboxRow()];
+    store.batches.push([first, second], [outboxRow()]);
+    await poller.pass();
+    let stopped = false;
+    const stopping = poller.stop(never).then(() => {
+      stopped = true;
+    });
+    await settleDown();
+    expect(stopped).toBe(false);
+    expect(await poller.pass()).toBe("idle");
+
+    begun[0]?.end(sent(begun[0].row));
+    await stopping;
+
+    expect(store.claims).toHaveLength(1);
+    expect(store.outcomes()).toEqual([
+      [second.id, "release"],
+      [first.id, "sent"],
+    ]);
+  });
+
+  test("cuts off what is still in delivery when the time is over, and leaves its claim to the lease", async () => {
+    const cutoff = new AbortController();
+    const { store, poller } = setup(
+      (row, signal) => new Promise((end) => signal.addEventListener("abort", () => end(release(row)))),
+    );
+    store.batches.push([outboxRow()]);
+    await poller.pass();
+    const stopping = poller.stop(cutoff.signal);
+
+    cutoff.abort();
+    await stopping;
+
+    expect(store.outcomes()).toEqual([]);
+  });
+
+  test("rows that a claim returns while the poller stops are given back", async () => {
+    const { store, poller } = setup(async (row) => sent(row));
+    const row = outboxRow();
+    store.batches.push([row]);
+    const claim = store.claim.bind(store);
+    let answer = (): void => {};
+    store.claim = async (request) => {
+      await new Promise<void>((resolve) => {
+        answer = resolve;
+      });
+      return await claim(request);
+    };
+    const pass = poller.pass();
+    await settleDown();
+
+    const stopping = poller.stop(never);
+    answer();
+    await pass;
+    await stopping;
+
+    expect(store.outcomes()).toEqual([[row.id, "release"]]);
+  });
+
+  test("gives up on outcomes that the database never takes when the time is over", async () => {
+    const cutoff = new AbortController();
+    const { store, poller, waits } = setup(async (row) => sent(row));
+    store.settle = async () => {
+      throw new Error("connection lost");
+    };
+    store.batches.push([outboxRow()]);
+    await poller.pass();
+    await settleDown();
+    const stopping = poller.stop(cutoff.signal);
+
+    cutoff.abort();
+    waits.shift()?.();
+
+    await stopping;
+  });
+
+  test("returns at once when nothing was ever claimed, and may be called twice", async () => {
+    const { poller } = setup(async (row) => sent(row));
+
+    await poller.stop(never);
+    await poller.stop(never);
+
+    expect(await poller.pass()).toBe("idle");
+  });
+});

@@ -1,0 +1,154 @@
+import { describe, expect, test } from "@jest/globals";
+import { ReceiptBatcher, type ReceiptBatcherLimits } from "../../../src/core/receiptBatcher.ts";
+import { StoreError } from "../../../src/model/errors.ts";
+import type { MessageId, NewInboxRow } from "../../../src/model/rows.ts";
+import { eventually } from "../../support/eventually.ts";
+import { MemoryInbox } from "../../support/memoryInbox.ts";
+import { recordingLog } from "../../support/recorders.ts";
+
+function row(key: string, payload = "{}"): NewInboxRow {
+  return {
+    id: key as MessageId,
+    source: "orders",
+    idempotencyKey: key,
+    aggregateId: null,
+    eventType: null,
+    payload,
+    state: "pending",
+    consumption: "push",
+    correlationId: null,
+    headers: {},
+    lastError: null,
+  };
+}
+
+function setup(limits: Partial<ReceiptBatcherLimits> = {}) {
+  const store = new MemoryInbox();
+  const { log, lines } = recordingLog();
+  return { store, lines, batcher: new ReceiptBatcher(store, log, limits) };
+}
+
+const sizes = (store: MemoryInbox) => store.calls.map((rows) => rows.length);
+const keys = (count: number) => Array.from({ length: count }, (_, i) => `k${i}`);
+
+describe("the receipt batcher", () => {
+  test("stores the rows of one turn of the event loop in one insert and answers each", async () => {
+    const { store, batcher } = setup();
+    const outcomes = await Promise.all([batcher.add(row("a")), batcher.add(row("b")), batcher.add(row("a"))]);
+    expect(outcomes).toEqual([{ kind: "stored" }, { kind: "stored" }, { kind: "duplicate" }]);
+    expect(sizes(store)).toEqual([3]);
+  });
+
+  test("gathers what comes while all inserts run, and sends it when one is done", async () => {
+    const { store, batcher } = setup({ maxInFlight: 1 });
+    const release = store.hold();
+    const first = batcher.add(row("first"));
+    await eventually(() => expect(sizes(store)).toEqual([1]));
+    const rest = Promise.all(keys(10).map((key) => batcher.add(row(key))));
+    release();
+    await Promise.all([first, rest]);
+    expect(sizes(store)).toEqual([1, 10]);
+  });
+
+  test("runs no more than the given number of inserts at a time", async () => {
+    const { store, batcher } = setup({ maxInFlight: 2, maxRows: 2 });
+    const release = store.hold();
+    const all = Promise.all(keys(7).map((key) => batcher.add(row(key))));
+    await eventually(() => expect(store.calls.length).toBeGreaterThan(0));
+    expect(sizes(store)).toEqual([2, 2]);
+    release();
+    await all;
+    expect(sizes(store)).toEqual([2, 2, 2, 1]);
+  });
+
+  test("keeps to the byte limit of an insert, and lets a single larger row go alone", async () => {
+    const { store, batcher } = setup({ maxBytes: 5000 });
+    const lengths = [1500, 1400, 9000, 100, 2000];
+    await Promise.all(lengths.map((length, i) => batcher.add(row(`k${i}`, "x".repeat(length)))));
+    expect(store.calls.map((rows) => rows.map(({ payload }) => payload.length))).toEqual([
+      [1500, 1400],
+      [9000],
+      [100, 2000],
+    ]);
+  });
+
+  test("keeps the order of arrival", async () => {
+    const { store, batcher } = setup({ maxInFlight: 1, maxRows: 3 });
+    await Promise.all(keys(10).map((key) => batcher.add(row(key))));
+    expect(store.rows.map(({ idempotencyKey }) => idempotencyKey)).toEqual(keys(10));
+  });
+
+  test("refuses at once what would wait beyond the byte budget, and takes rows again when the queue is sent", async () => {
+    const { store, batcher } = setup({ maxInFlight: 1, maxWaitingBytes: 10_000 });
+    const release = store.hold();
+    const running = batcher.add(row("running"));
+    await eventually(() => expect(store.calls).toHaveLength(1));
+    const payload = "x".repeat(5000);
+    const waiting = batcher.add(row("waiting", payload));
+    await expect(batcher.add(row("too much", payload))).rejects.toMatchObject({
+      name: "StoreError",
+      code: "unavailable",
+    });
+    release();
+    await Promise.all([running, waiting]);
+    await expect(batcher.add(row("again", payload))).resolves.toEqual({ kind: "stored" });
+  });
+
+  test("takes a row that is larger than the budget when nothing waits", async () => {
+    const { batcher } = setup({ maxWaitingBytes: 100 });
+    await expect(batcher.add(row("a", "x".repeat(1000)))).resolves.toEqual({ kind: "stored" });
+  });
+
+  test("gives a failed insert's error to every caller of the batch, logs it once, and goes on", async () => {
+    const { store, batcher, lines } = setup();
+    const driverError = new Error('invalid input: "PAYLOAD-TEXT"');
+    store.fault = { reject: new StoreError("unavailable", "inbox.insert: connection lost", { cause: driverError }) };
+    const results = await Promise.allSettled(keys(3).map((key) => batcher.add(row(key))));
+    expect(results.map(({ status }) => status)).toEqual(["rejected", "rejected", "rejected"]);
+    expect(lines).toEqual([
+      {
+        level: "error",
+        message: "received messages could not be stored",
+        fields: { rows: 3, code: "unavailable", reason: "inbox.insert: connection lost" },
+      },
+    ]);
+    store.fault = undefined;
+    await expect(batcher.add(row("later"))).resolves.toEqual({ kind: "stored" });
+  });
+
+  test("refuses a store's answer that does not fit the batch", async () => {
+    const { log } = recordingLog();
+    const batcher = new ReceiptBatcher({ insert: () => Promise.resolve([]) }, log);
+    await expect(batcher.add(row("a"))).rejects.toThrow("insert of 1 rows answered for 0");
+  });
+
+  test("passes on the outcome of a refused row", async () => {
+    const { store, batcher } = setup();
+    store.fault = { refuse: "no NUL in jsonb" };
+    await expect(batcher.add(row("a"))).resolves.toEqual({ kind: "refused", reason: "no NUL in jsonb" });
+  });
+});
+
+describe("closing the receipt batcher", () => {
+  test("waits for everything that was taken and refuses the rest", async () => {
+    const { store, batcher } = setup({ maxInFlight: 1, maxRows: 1 });
+    const release = store.hold();
+    const taken = Promise.all(keys(3).map((key) => batcher.add(row(key))));
+    let closed = false;
+    const closing = batcher.close().then(() => {
+      closed = true;
+    });
+    await expect(batcher.add(row("late"))).rejects.toMatchObject({ code: "unavailable" });
+    await eventually(() => expect(store.calls).toHaveLength(1));
+    expect(closed).toBe(false);
+    release();
+    await closing;
+    expect(store.rows).toHaveLength(3);
+    await taken;
+    await batcher.close();
+  });
+
+  test("is done at once when nothing is under way", async () => {
+    await setup().batcher.close();
+  });
+});

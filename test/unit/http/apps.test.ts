@@ -1,0 +1,101 @@
+import { describe, expect, test } from "@jest/globals";
+import { Router } from "express";
+import { healthRoutes } from "../../../src/http/healthRoutes.ts";
+import { metricsRoute } from "../../../src/http/metricsRoute.ts";
+import { failOnLeaks } from "../../support/leaks.ts";
+import { seen, startHttp } from "./harness.ts";
+
+failOnLeaks();
+
+const NOT_FOUND = { status: 404, body: '{"error":"Not found"}' };
+const OPERATOR_PATHS = ["/health/live", "/health/ready", "/health", "/metrics"];
+
+function operatorRoutes(ready = true) {
+  const body = { status: ready ? "healthy" : "unhealthy", components: { database: { status: ready ? "up" : "down" } } };
+  return [
+    healthRoutes({ readiness: async () => ({ ready, body }) as never }),
+    metricsRoute(async () => "# TYPE svc_info gauge\nsvc_info 1\n"),
+  ];
+}
+
+const get = (port: number | undefined, path: string, method = "GET") =>
+  fetch(`http://127.0.0.1:${port}${path}`, { method });
+
+describe("the data port", () => {
+  test("says that the service runs", async () => {
+    await using http = await startHttp();
+    const response = await get(http.data.port, "/");
+    expect(await seen(response)).toEqual({ status: 200, body: "Service is running!" });
+    expect(response.headers.get("content-type")).toBe("text/plain; charset=utf-8");
+  });
+
+  test("serves the operator routes when there is no management port", async () => {
+    await using http = await startHttp({ operatorRoutes: operatorRoutes() });
+    for (const path of OPERATOR_PATHS) expect((await get(http.data.port, path)).status).toBe(200);
+  });
+
+  test("answers 404 to them when there is one", async () => {
+    await using http = await startHttp({ operatorRoutes: operatorRoutes(), management: true });
+    for (const path of OPERATOR_PATHS) expect(await seen(await get(http.data.port, path))).toEqual(NOT_FOUND);
+    expect((await get(http.data.port, "/")).status).toBe(200);
+  });
+
+  test("answers 404 to what nothing serves", async () => {
+    await using http = await startHttp({ operatorRoutes: operatorRoutes() });
+    for (const path of ["/nowhere", "/Health", "/health/", "/%ZZ", "/metrics/x"]) {
+      expect(await seen(await get(http.data.port, path))).toEqual(NOT_FOUND);
+    }
+    expect(await seen(await get(http.data.port, "/health", "POST"))).toEqual(NOT_FOUND);
+    expect(await seen(await get(http.data.port, "/", "POST"))).toEqual(NOT_FOUND);
+  });
+
+  test("answers 500 to a fault of its own, and logs it", async () => {
+    const router = Router().get("/broken", () => {
+      throw new Error("a bug");
+    });
+    await using http = await startHttp({ operatorRoutes: [router] });
+    expect(await seen(await get(http.data.port, "/broken"))).toEqual({
+      status: 500,
+      body: '{"error":"Internal error"}',
+    });
+    expect(http.lines.at(-1)).toMatchObject({ level: "error", fields: { reason: "a bug" } });
+  });
+});
+
+describe("the management port", () => {
+  test("serves the operator routes and nothing else", async () => {
+    await using http = await startHttp({ operatorRoutes: operatorRoutes(), management: true });
+    for (const path of OPERATOR_PATHS) expect((await get(http.management?.port, path)).status).toBe(200);
+    expect(await seen(await get(http.management?.port, "/"))).toEqual(NOT_FOUND);
+    expect(await seen(await get(http.management?.port, "/inbox/orders", "POST"))).toEqual(NOT_FOUND);
+  });
+});
+
+describe("the operator routes", () => {
+  test("answer liveness whatever readiness says", async () => {
+    await using http = await startHttp({ operatorRoutes: operatorRoutes(false) });
+    const response = await get(http.data.port, "/health/live");
+    expect(await seen(response)).toEqual({
+      status: 200,
+      body: '{"status":"healthy","components":{"process":{"status":"up"}}}',
+    });
+    expect(response.headers.get("content-type")).toBe("application/json; charset=utf-8");
+  });
+
+  test("answer 503 with the same body on both readiness paths when the service is not ready", async () => {
+    await using http = await startHttp({ operatorRoutes: operatorRoutes(false) });
+    for (const path of ["/health/ready", "/health"]) {
+      expect(await seen(await get(http.data.port, path))).toEqual({
+        status: 503,
+        body: '{"status":"unhealthy","components":{"database":{"status":"down"}}}',
+      });
+    }
+  });
+
+  test("give the metrics in the Prometheus text format", async () => {
+    await using http = await startHttp({ operatorRoutes: operatorRoutes() });
+    const response = await get(http.data.port, "/metrics");
+    expect(response.headers.get("content-type")).toBe("text/plain; version=0.0.4; charset=utf-8");
+    expect(await response.text()).toContain("svc_info 1");
+  });
+});

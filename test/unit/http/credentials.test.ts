@@ -1,0 +1,133 @@
+import { createHmac } from "node:crypto";
+import { describe, expect, test } from "@jest/globals";
+import { createVerifier, type HmacAuth, type InboundAuth } from "../../../src/http/credentials.ts";
+import { ConfigError } from "../../../src/model/errors.ts";
+import { Secret } from "../../../src/model/secret.ts";
+import { ManualClock } from "../../support/recorders.ts";
+
+const clock = new ManualClock(1_700_000_000_000);
+const BODY = Buffer.from('{"id":"é"}');
+const bytesOf = (text: string) => Buffer.from(text).toString("latin1");
+
+function refusal(auth: InboundAuth, headers: Record<string, string>, body = BODY): string | null {
+  return createVerifier(auth, { path: "sources.orders.auth", clock }).refusal(headers, body);
+}
+
+describe("a bearer token", () => {
+  const auth = { token: new Secret("s3crét") };
+
+  test.each(["Bearer", "bearer", "BEARER", "bEaReR "])("is taken with the scheme word %s", (scheme) => {
+    expect(refusal(auth, { authorization: `${scheme} ${bytesOf("s3crét")}` })).toBeNull();
+  });
+
+  test.each([
+    [{}, "missing Authorization header"],
+    [{ authorization: "Basic czNjcsOpdA==" }, "the Authorization header has no Bearer token"],
+    [{ authorization: "Bearer" }, "the Authorization header has no Bearer token"],
+    [{ authorization: "Bearer s3cret" }, "the Bearer token is wrong"],
+    [{ authorization: `Bearer ${bytesOf("S3CRÉT")}` }, "the Bearer token is wrong"],
+    [{ authorization: `Bearer ${bytesOf("s3crét")}x` }, "the Bearer token is wrong"],
+  ])("is refused in %j, and the reason names the check", (headers, reason) => {
+    expect(refusal(auth, headers as Record<string, string>)).toBe(reason);
+  });
+});
+
+describe("an API key", () => {
+  const auth = { key: new Secret("k-1"), headerName: "X-Shop-Key" };
+
+  test("is taken from its header", () => {
+    expect(refusal(auth, { "x-shop-key": "k-1" })).toBeNull();
+  });
+
+  test.each([
+    [{}, "missing X-Shop-Key header"],
+    [{ "x-api-key": "k-1" }, "missing X-Shop-Key header"],
+    [{ "x-shop-key": "" }, "the API key in the X-Shop-Key header is wrong"],
+    [{ "x-shop-key": "k-1, k-1" }, "the API key in the X-Shop-Key header is wrong"],
+  ])("is refused in %j", (headers, reason) => {
+    expect(refusal(auth, headers as Record<string, string>)).toBe(reason);
+  });
+});
+
+describe("an HMAC signature", () => {
+  const base: HmacAuth = {
+    secret: new Secret("key"),
+    headerName: "X-Signature",
+    algorithm: "HmacSHA256",
+    signaturePrefix: "sha256=",
+    timestampTolerance: 300_000,
+  };
+  const sign = (signed: Buffer | string, digest = "sha256") => createHmac(digest, "key").update(signed).digest("hex");
+  const withTime = { ...base, timestampHeader: "X-Time" };
+  const now = String(clock.now());
+  const timed = (time: string, prefix = "sha256=") => ({
+    "x-time": time,
+    "x-signature": `${prefix}${sign(Buffer.concat([Buffer.from(`${time}.`), BODY]))}`,
+  });
+
+  test("is that of the body's bytes", () => {
+    expect(refusal(base, { "x-signature": `sha256=${sign(BODY)}` })).toBeNull();
+    expect(refusal(base, { "x-signature": `sha256=${sign(BODY).toUpperCase()}` })).toBeNull();
+    const bytes = Buffer.from([0xff, 0x00, 0xfe]);
+    expect(refusal(base, { "x-signature": `sha256=${sign(bytes)}` }, bytes)).toBeNull();
+  });
+
+  test("agrees with the published vector of RFC 4231, test case 2", () => {
+    const auth = { ...base, secret: new Secret("Jefe"), signaturePrefix: "" };
+    const body = Buffer.from("what do ya want for nothing?");
+    const sha256 = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
+    const sha512 =
+      "164b7a7bfcf819e2e395fbe73b56e0a387bd64222e831fd610270cd7ea2505549758bf75c05a994a6d034f65f8f0e6fdcaeab1a34d4a6b4b636e070a38bce737";
+    expect(refusal(auth, { "x-signature": sha256 }, body)).toBeNull();
+    expect(refusal({ ...auth, algorithm: "HmacSHA512" }, { "x-signature": sha512 }, body)).toBeNull();
+  });
+
+  test.each([
+    [{}, "missing X-Signature header"],
+    [{ "x-signature": sign(BODY) }, 'the X-Signature header does not begin with "sha256="'],
+    [{ "x-signature": "sha256=" }, "the X-Signature header holds no hexadecimal signature"],
+    [{ "x-signature": "sha256=zz" }, "the X-Signature header holds no hexadecimal signature"],
+    [{ "x-signature": `sha256=${sign(BODY).slice(2)}` }, "the signature in the X-Signature header is wrong"],
+    [{ "x-signature": `sha256=${sign("other")}` }, "the signature in the X-Signature header is wrong"],
+    [{ "x-signature": `sha256=${sign(BODY, "sha512")}` }, "the signature in the X-Signature header is wrong"],
+  ])("is refused in %j", (headers, reason) => {
+    expect(refusal(base, headers as Record<string, string>)).toBe(reason);
+  });
+
+  test("signs timestamp, dot and body when there is a timestamp header", () => {
+    expect(refusal(withTime, timed(now))).toBeNull();
+    expect(refusal(withTime, { "x-time": now, "x-signature": `sha256=${sign(BODY)}` })).toContain("is wrong");
+  });
+
+  test.each(["timestamp-dot-body", "TIMESTAMP_DOT_BODY"] as const)("has the format %s", (signaturePayloadFormat) => {
+    expect(refusal({ ...withTime, signaturePayloadFormat }, timed(now))).toBeNull();
+  });
+
+  test.each(["body", "BODY"] as const)("has the format %s, with the time still checked", (signaturePayloadFormat) => {
+    const auth = { ...withTime, signaturePayloadFormat };
+    const signature = `sha256=${sign(BODY)}`;
+    expect(refusal(auth, { "x-time": now, "x-signature": signature })).toBeNull();
+    expect(refusal(auth, { "x-signature": signature })).toBe("missing X-Time header");
+  });
+
+  test("is refused outside the tolerance, before and after", () => {
+    for (const offset of [-300_000, 300_000]) expect(refusal(withTime, timed(String(clock.now() + offset)))).toBeNull();
+    for (const offset of [-300_001, 300_001]) {
+      expect(refusal(withTime, timed(String(clock.now() + offset)))).toBe(
+        "the time in the X-Time header is more than 300000 ms away from the clock",
+      );
+    }
+  });
+
+  test.each(["", "soon", "1e12", "-5", "1700000000000.5", "9".repeat(30)])("is refused with the time %j", (time) => {
+    expect(refusal(withTime, timed(time))).toBe("the X-Time header is not a time in Unix milliseconds");
+  });
+});
+
+test.each<[InboundAuth, string]>([
+  [{ token: new Secret("") }, "sources.orders.auth.token"],
+  [{ key: new Secret(""), headerName: "X-API-Key" }, "sources.orders.auth.key"],
+])("an empty secret is no protection and stops the start", (auth, path) => {
+  expect(() => refusal(auth, {})).toThrow(ConfigError);
+  expect(() => refusal(auth, {})).toThrow(path);
+});

@@ -1,0 +1,140 @@
+import { connect, type Socket } from "node:net";
+import type { Router } from "express";
+import { attributePlans } from "../../../src/core/attributes.ts";
+import { ReceiptBatcher } from "../../../src/core/receiptBatcher.ts";
+import { createReceiver, type ReceiverOptions } from "../../../src/core/receive.ts";
+import { createApps } from "../../../src/http/apps.ts";
+import { type InboxRoute, inboxRoutes } from "../../../src/http/inboxRoutes.ts";
+import { HttpServer } from "../../../src/http/server.ts";
+import { MemoryInbox } from "../../support/memoryInbox.ts";
+import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
+
+export interface HarnessOptions {
+  readonly maxBodyBytes?: number;
+  readonly drainMs?: number;
+  readonly route?: Partial<InboxRoute["settings"]>;
+  readonly filter?: ReceiverOptions["settings"]["filter"];
+  readonly stage?: ReceiverOptions["stage"];
+  readonly operatorRoutes?: readonly Router[];
+  readonly management?: boolean;
+}
+
+/** The HTTP side of the service on ports of 127.0.0.1, over an inbox in memory: one source `orders` at `/inbox/orders`. */
+export async function startHttp(options: HarnessOptions = {}) {
+  const store = new MemoryInbox();
+  const clock = new ManualClock();
+  const { log, lines } = recordingLog();
+  const { metrics, calls } = recordingMetrics();
+  const batcher = new ReceiptBatcher(store, log);
+  const receiver = createReceiver({
+    source: "orders",
+    settings: { consumption: "push", filter: options.filter },
+    attributes: attributePlans.http({
+      idempotencyKeyPath: "$.id",
+      eventTypePath: "$.type",
+      aggregateIdPath: "$.order",
+    }),
+    stage: options.stage,
+    insert: (row) => batcher.add(row),
+    clock,
+    metrics,
+  });
+  const maxBodyBytes = options.maxBodyBytes ?? 1_048_576;
+  const inbox = inboxRoutes({
+    inbox: { basePath: "/inbox", maxBodyBytes },
+    routes: [{ settings: { path: "/orders", ...options.route }, receiver }],
+    clock,
+    metrics,
+  });
+  const apps = createApps({
+    inbox,
+    operatorRoutes: options.operatorRoutes ?? [],
+    hasManagementPort: options.management ?? false,
+    maxBodyBytes,
+    log,
+  });
+  const server = (listener: typeof apps.data) =>
+    new HttpServer({
+      name: "http",
+      port: 0,
+      portKey: "server.httpPort",
+      host: "127.0.0.1",
+      listener,
+      log,
+      drainMs: options.drainMs,
+    });
+  const data = server(apps.data);
+  const management = apps.management && server(apps.management);
+  await data.start();
+  await management?.start();
+
+  const post = (body: string | Uint8Array, headers: Record<string, string> = {}, path = "/inbox/orders") =>
+    fetch(`http://127.0.0.1:${data.port}${path}`, { method: "POST", body, headers });
+  const stop = async () => {
+    await Promise.all([data.stop(new AbortController().signal), management?.stop(new AbortController().signal)]);
+    await batcher.close();
+  };
+  return { store, clock, lines, calls, data, management, post, stop, [Symbol.asyncDispose]: stop };
+}
+
+/** Status and body of an answer. */
+export async function seen(response: Response): Promise<{ readonly status: number; readonly body: string }> {
+  return { status: response.status, body: await response.text() };
+}
+
+/** A connection that sends and reads plain text, for what an HTTP client would not do. */
+export class RawClient {
+  readonly #socket: Socket;
+  received = "";
+  /** Resolves when the connection has ended, however it did. */
+  readonly closed: Promise<void>;
+  readonly #waiting = new Set<() => void>();
+
+  constructor(port: number) {
+    this.#socket = connect(port, "127.0.0.1");
+    this.#socket.setEncoding("latin1");
+    this.#socket.on("data", (text: string) => {
+      this.received += text;
+      for (const check of this.#waiting) check();
+    });
+    // A reset is one of the ends a connection may come to.
+    this.#socket.on("error", () => {});
+    this.closed = new Promise((resolve) => {
+      this.#socket.on("close", () => resolve());
+    });
+  }
+
+  send(text: string | Uint8Array): void {
+    this.#socket.write(text);
+  }
+
+  /** Waits until the received text holds `text`; fails when the connection ends without it. */
+  async until(text: string): Promise<string> {
+    await new Promise<void>((resolve, reject) => {
+      const check = (): void => {
+        if (!this.received.includes(text)) return;
+        this.#waiting.delete(check);
+        resolve();
+      };
+      this.#waiting.add(check);
+      check();
+      void this.closed.then(() => {
+        if (this.#waiting.delete(check)) reject(new Error(`connection ended after ${JSON.stringify(this.received)}`));
+      });
+    });
+    return this.received;
+  }
+
+  destroy(): void {
+    this.#socket.destroy();
+  }
+
+  [Symbol.dispose](): void {
+    this.destroy();
+  }
+}
+
+/** The head of a POST request up to and with the blank line. */
+export function postHead(headers: readonly string[], path = "/inbox/orders"): string {
+  return [`POST ${path} HTTP/1.1`, "Host: localhost", ...headers, "", ""].join("\r\n");
+}

@@ -1,0 +1,246 @@
+import { describe, expect, test } from "@jest/globals";
+import { inboxRoutes } from "../../../src/http/inboxRoutes.ts";
+import { ConfigError, StoreError } from "../../../src/model/errors.ts";
+import { Secret } from "../../../src/model/secret.ts";
+import { failOnLeaks } from "../../support/leaks.ts";
+import { ManualClock, recordingMetrics } from "../../support/recorders.ts";
+import { postHead, RawClient, seen, startHttp } from "./harness.ts";
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
+
+failOnLeaks();
+
+describe("POST of a message", () => {
+  test("answers 202 with the id of the stored row", async () => {
+    await using http = await startHttp();
+    const response = await http.post('{"id":"a"}', { "Content-Type": "text/plain" });
+    const id = http.store.rows[0]?.id;
+    expect(await seen(response)).toEqual({ status: 202, body: `{"messageId":"${id}"}` });
+    expect(id).toMatch(UUID);
+    expect(response.headers.get("content-type")).toBe("application/json; charset=utf-8");
+    expect(response.headers.get("x-powered-by")).toBeNull();
+    expect(response.headers.get("etag")).toBeNull();
+  });
+
+  test("answers 200 to a repeat", async () => {
+    await using http = await startHttp();
+    await http.post('{"id":"a"}');
+    expect(await seen(await http.post('{"id":"a","again":true}'))).toEqual({
+      status: 200,
+      body: '{"status":"duplicate"}',
+    });
+    expect(http.store.rows).toHaveLength(1);
+  });
+
+  test("keeps two messages apart whose numbers differ only beyond a double's digits", async () => {
+    await using http = await startHttp();
+    expect((await http.post('{"id":12345678901234567890}')).status).toBe(202);
+    expect((await http.post('{"id":12345678901234567891}')).status).toBe(202);
+  });
+
+  test("answers 202 filtered without a correlation header, before the body is looked at", async () => {
+    await using http = await startHttp({ filter: { require: [{ header: "X-Kind", equals: "order" }] } });
+    const response = await http.post("no JSON", { "x-kind": "other", "X-Correlation-Id": "c-1" });
+    expect(await seen(response)).toEqual({ status: 202, body: '{"status":"filtered"}' });
+    expect(response.headers.get("x-correlation-id")).toBeNull();
+    expect(http.store.rows).toEqual([]);
+    expect(http.calls).toEqual(["inboxFiltered()"]);
+    expect((await http.post('{"id":1}', { "x-kind": "order" })).status).toBe(202);
+    expect(http.store.rows).toHaveLength(1);
+  });
+
+  test.each(["", "{", "no JSON", '{"id":"a\0"}', '\ufeff{"id":1}', '{"id":1} {}'])(
+    "answers 400 to the body %j, with the correlation header",
+    async (body) => {
+      await using http = await startHttp();
+      const response = await http.post(body, { "X-Correlation-Id": "c-1" });
+      expect(await seen(response)).toEqual({ status: 400, body: '{"error":"Invalid JSON"}' });
+      expect(response.headers.get("x-correlation-id")).toBe("c-1");
+    },
+  );
+
+  test("answers 400 to a body that is not UTF-8", async () => {
+    await using http = await startHttp();
+    const body = Uint8Array.from([...Buffer.from('{"id":"'), 0xe9, ...Buffer.from('"}')]);
+    expect(await seen(await http.post(body))).toEqual({ status: 400, body: '{"error":"Invalid JSON"}' });
+  });
+
+  test("answers 400 with the reason when there is no idempotency key", async () => {
+    await using http = await startHttp();
+    expect(await seen(await http.post('{"id":{}}'))).toEqual({
+      status: 400,
+      body: '{"error":"no idempotency key at $.id: found an object; expected a non-empty string, a number or a boolean"}',
+    });
+    expect(http.calls).toEqual(["inboxRejection(extraction_failed)"]);
+  });
+
+  test("answers 401 with the failed check, and stores nothing", async () => {
+    await using http = await startHttp({ route: { auth: { token: new Secret("s3cret") } } });
+    const response = await http.post("no JSON", { Authorization: "Bearer wr0ng" });
+    expect(await seen(response)).toEqual({ status: 401, body: '{"error":"the Bearer token is wrong"}' });
+    expect(response.headers.get("www-authenticate")).toBe("Bearer");
+    expect(http.calls).toEqual(["inboxRejection(unauthorized)"]);
+    expect((await http.post('{"id":1}', { Authorization: "bearer s3cret" })).status).toBe(202);
+  });
+
+  test("answers 422 when the source transform rejects it, also to a repeat of a stored message", async () => {
+    let reject = false;
+    await using http = await startHttp({
+      stage: async () => (reject ? { kind: "rejected", reason: "no such field" } : { kind: "unchanged" }),
+    });
+    expect((await http.post('{"id":1}')).status).toBe(202);
+    reject = true;
+    expect(await seen(await http.post('{"id":1}'))).toEqual({
+      status: 422,
+      body: '{"error":"Transform failed: no such field"}',
+    });
+  });
+
+  test("answers 429 without a body and with Retry-After when the source's minute is used up", async () => {
+    await using http = await startHttp({ route: { rateLimit: { requestsPerMinute: 2 } } });
+    expect((await http.post('{"id":1}')).status).toBe(202);
+    expect((await http.post('{"id":2}')).status).toBe(202);
+    const response = await http.post('{"id":3}');
+    expect(await seen(response)).toEqual({ status: 429, body: "" });
+    expect(response.headers.get("retry-after")).toBe("30");
+    expect(response.headers.get("content-type")).toBeNull();
+    expect(http.calls).toContain("inboxRejection(rate_limited)");
+    http.clock.advance(30_000);
+    expect((await http.post('{"id":3}')).status).toBe(202);
+  });
+
+  test("does not count refused credentials against the rate limit", async () => {
+    const route = { auth: { token: new Secret("s3cret") }, rateLimit: { requestsPerMinute: 1 } };
+    await using http = await startHttp({ route });
+    expect((await http.post('{"id":1}')).status).toBe(401);
+    expect((await http.post('{"id":1}', { Authorization: "Bearer s3cret" })).status).toBe(202);
+  });
+
+  test("is checked in the order body size, credentials, rate limit, header filter", async () => {
+    await using http = await startHttp({
+      maxBodyBytes: 10,
+      route: { auth: { token: new Secret("s3cret") }, rateLimit: { requestsPerMinute: 1 } },
+      filter: { require: [{ header: "x-kind", exists: true }] },
+    });
+    const authorized = { Authorization: "Bearer s3cret" };
+    expect((await http.post("x".repeat(11))).status).toBe(413);
+    expect((await http.post("no JSON")).status).toBe(401);
+    expect(await seen(await http.post("no JSON", authorized))).toEqual({ status: 202, body: '{"status":"filtered"}' });
+    expect((await http.post("no JSON", authorized)).status).toBe(429);
+  });
+
+  test("answers 500 when the store fails, and logs no payload", async () => {
+    await using http = await startHttp();
+    http.store.fault = { reject: new StoreError("unavailable", "inbox.insert: connection lost") };
+    expect(await seen(await http.post('{"id":"PAYLOAD-TEXT"}'))).toEqual({
+      status: 500,
+      body: '{"error":"Storage failed"}',
+    });
+    expect(http.lines.filter(({ level }) => level === "error")).toHaveLength(1);
+    expect(JSON.stringify(http.lines)).not.toContain("PAYLOAD-TEXT");
+  });
+
+  test("answers 400 when the database refuses the data for good", async () => {
+    await using http = await startHttp();
+    http.store.fault = { refuse: "unsupported Unicode escape" };
+    expect(await seen(await http.post('{"id":1}'))).toEqual({
+      status: 400,
+      body: '{"error":"the database cannot hold this message: unsupported Unicode escape"}',
+    });
+  });
+
+  test("takes a body nested 10,000 deep, and one with a __proto__ member", async () => {
+    await using http = await startHttp();
+    const deep = `{"id":1e2,"deep":${"[".repeat(10_000)}1e5${"]".repeat(10_000)}}`;
+    expect((await http.post(deep)).status).toBe(202);
+    expect((await http.post('{"__proto__":{"id":"x"},"id":"p"}')).status).toBe(202);
+    expect(http.store.rows.map(({ payload }) => payload)).toEqual([deep, '{"__proto__":{"id":"x"},"id":"p"}']);
+    expect(http.store.rows.map(({ idempotencyKey }) => idempotencyKey)).toEqual(["100", "p"]);
+  });
+
+  test("stores a 10 kB idempotency key as a digest, and one with half a surrogate pair too", async () => {
+    await using http = await startHttp();
+    expect((await http.post(JSON.stringify({ id: "k".repeat(10_000) }))).status).toBe(202);
+    expect((await http.post(String.raw`{"id":"\ud800"}`)).status).toBe(202);
+    expect((await http.post(String.raw`{"id":"\ud801"}`)).status).toBe(202);
+    for (const { idempotencyKey } of http.store.rows) expect(idempotencyKey).toMatch(/^sha256:[0-9a-f]{64}$/);
+  });
+});
+
+describe("the correlation id", () => {
+  test("is taken from the request, sent back and stored", async () => {
+    await using http = await startHttp();
+    const response = await http.post('{"id":1}', { "x-correlation-ID": "order 17" });
+    expect(response.headers.get("x-correlation-id")).toBe("order 17");
+    expect(http.store.rows[0]?.correlationId).toBe("order 17");
+  });
+
+  test.each([undefined, "", "x".repeat(256), "a\tb"])("is a new UUID instead of %j", async (received) => {
+    await using http = await startHttp();
+    const headers: Record<string, string> = received === undefined ? {} : { "X-Correlation-Id": received };
+    const response = await http.post('{"id":1}', headers);
+    expect(response.headers.get("x-correlation-id")).toMatch(UUID);
+    expect(http.store.rows[0]?.correlationId).toBe(response.headers.get("x-correlation-id"));
+  });
+});
+
+test("received headers are stored in their letter case, repeats joined, credentials and correlation id left out", async () => {
+  const auth = { key: new Secret("k1"), headerName: "X-Shop-Key" };
+  await using http = await startHttp({ route: { auth } });
+  using client = new RawClient(http.data.port);
+  const head = postHead([
+    "Content-Length: 8",
+    "X-Tag: one",
+    "x-shop-KEY: k1",
+    "AUTHORIZATION: Basic eA==",
+    "Cookie: a=b",
+    "X-API-Key: other",
+    "X-Correlation-Id: c-1",
+    "x-tag: two",
+    "__proto__: p",
+    "X-Name: \u00e9",
+  ]);
+  client.send(Buffer.from(`${head}{"id":1}`, "latin1"));
+  await client.until("messageId");
+  expect(JSON.parse(JSON.stringify(http.store.rows[0]?.headers))).toEqual(
+    JSON.parse('{"Host":"localhost","Content-Length":"8","X-Tag":"one, two","__proto__":"p","X-Name":"é"}'),
+  );
+});
+
+describe("the path of a source", () => {
+  test("is matched exactly, whatever the query", async () => {
+    await using http = await startHttp();
+    expect((await http.post('{"id":1}', {}, "/inbox/orders?a=b")).status).toBe(202);
+    for (const path of ["/inbox/Orders", "/inbox/orders/", "/inbox/orders/1", "/inbox", "/orders"]) {
+      expect(await seen(await http.post('{"id":2}', {}, path))).toEqual({ status: 404, body: '{"error":"Not found"}' });
+    }
+  });
+
+  test("serves POST only", async () => {
+    await using http = await startHttp();
+    for (const method of ["GET", "PUT", "DELETE", "OPTIONS"]) {
+      const response = await fetch(`http://127.0.0.1:${http.data.port}/inbox/orders`, { method });
+      expect(await seen(response)).toEqual({ status: 404, body: '{"error":"Not found"}' });
+    }
+  });
+
+  test("is found in the absolute form of a request target too", async () => {
+    await using http = await startHttp();
+    using client = new RawClient(http.data.port);
+    client.send(`${postHead(["Content-Length: 8"], "http://svc.example/inbox/orders?x")}{"id":1}`);
+    await client.until("messageId");
+  });
+
+  test("may not be that of another source", async () => {
+    await using http = await startHttp();
+    const { metrics } = recordingMetrics();
+    const receiver = (source: string) => ({ source, passes: () => true, accept: () => Promise.reject(new Error()) });
+    const routes = [
+      { settings: { path: "/orders" }, receiver: receiver("one") },
+      { settings: { path: "orders" }, receiver: receiver("two") },
+    ];
+    const inbox = { basePath: "/inbox/", maxBodyBytes: 1 };
+    expect(() => inboxRoutes({ inbox, routes, clock: new ManualClock(), metrics })).toThrow(ConfigError);
+    expect(http.store.rows).toEqual([]);
+  });
+});

@@ -1,0 +1,130 @@
+import { describe, expect, test } from "@jest/globals";
+import { HttpServer } from "../../../src/http/server.ts";
+import { eventually } from "../../support/eventually.ts";
+import { failOnLeaks } from "../../support/leaks.ts";
+import { recordingLog } from "../../support/recorders.ts";
+import { postHead, RawClient, startHttp } from "./harness.ts";
+
+const SHUTTING_DOWN = '{"error":"Service is shutting down"}';
+const never = new AbortController().signal;
+
+failOnLeaks();
+
+function server(port = 0) {
+  const { log } = recordingLog();
+  const listener = (_: unknown, res: { end(): void }) => res.end();
+  return new HttpServer({ name: "http", port, portKey: "server.httpPort", host: "127.0.0.1", listener, log });
+}
+
+describe("shutdown", () => {
+  test("lets a request in flight finish and answers new ones with 503 meanwhile, whatever their path", async () => {
+    await using http = await startHttp();
+    const release = http.store.hold();
+    const inFlight = http.post('{"id":1}');
+    await eventually(() => expect(http.store.calls).toHaveLength(1));
+    const stopped = http.data.stop(never);
+    for (const request of ["POST /inbox/orders", "GET /", "GET /health/live", "GET /nowhere"]) {
+      using client = new RawClient(http.data.port);
+      client.send(`${request} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n`);
+      const answer = await client.until(SHUTTING_DOWN);
+      expect(answer).toMatch(/^HTTP\/1\.1 503 /);
+      expect(answer).toContain("Connection: close");
+      await client.closed;
+    }
+    release();
+    expect((await inFlight).status).toBe(202);
+    await stopped;
+    expect(http.lines.filter(({ level }) => level === "warn")).toEqual([]);
+  });
+
+  test("sends the whole 503 to a sender with a large body before it ends the connection", async () => {
+    await using http = await startHttp();
+    const release = http.store.hold();
+    const inFlight = http.post('{"id":1}');
+    await eventually(() => expect(http.store.calls).toHaveLength(1));
+    const stopped = http.data.stop(never);
+    using client = new RawClient(http.data.port);
+    client.send(postHead(["Content-Length: 500000"]));
+    await client.until(SHUTTING_DOWN);
+    client.send("x".repeat(500_000));
+    await client.closed;
+    release();
+    await inFlight;
+    await stopped;
+  });
+
+  test("cuts off a body that does not come to its end in time", async () => {
+    await using http = await startHttp({ drainMs: 50 });
+    using client = new RawClient(http.data.port);
+    client.send(postHead(["Content-Length: 1000", "Expect: 100-continue"]));
+    await client.until("100 Continue");
+    await http.data.stop(never);
+    await client.closed;
+    expect(client.received).toBe("HTTP/1.1 100 Continue\r\n\r\n");
+    expect(http.lines).toContainEqual({
+      level: "warn",
+      message: "requests in flight are cut off",
+      fields: { requests: 1 },
+    });
+  });
+
+  test("waits no longer when the cutoff comes", async () => {
+    await using http = await startHttp({ drainMs: 60_000 });
+    using client = new RawClient(http.data.port);
+    client.send(postHead(["Content-Length: 1000", "Expect: 100-continue"]));
+    await client.until("100 Continue");
+    const cutoff = new AbortController();
+    const stopped = http.data.stop(cutoff.signal);
+    cutoff.abort();
+    await stopped;
+    await client.closed;
+  });
+
+  test("ends idle connections at once", async () => {
+    await using http = await startHttp({ drainMs: 60_000 });
+    using idle = new RawClient(http.data.port);
+    idle.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    await idle.until("Service is running!");
+    const release = http.store.hold();
+    const inFlight = http.post('{"id":1}');
+    await eventually(() => expect(http.store.calls).toHaveLength(1));
+    const stopped = http.data.stop(never);
+    await idle.closed;
+    release();
+    await inFlight;
+    await stopped;
+  });
+
+  test("ends connections that never sent a request", async () => {
+    await using http = await startHttp();
+    using silent = new RawClient(http.data.port);
+    await http.post('{"id":1}');
+    await http.data.stop(never);
+    await silent.closed;
+  });
+});
+
+describe("an HTTP server", () => {
+  test("names the port and its key when another process has it", async () => {
+    const first = server();
+    await first.start();
+    const second = server(first.port);
+    await expect(second.start()).rejects.toThrow(
+      `cannot listen on port ${first.port} (server.httpPort): another process listens there already`,
+    );
+    await second.stop(never);
+    await first.stop(never);
+  });
+
+  test("may be stopped before it starts, while it starts, and twice", async () => {
+    const unstarted = server();
+    await unstarted.stop(never);
+    await unstarted.start();
+    expect(unstarted.port).toBe(0);
+
+    const starting = server();
+    const started = starting.start();
+    await Promise.all([starting.stop(never), starting.stop(never), started]);
+    expect(starting.port).toBe(0);
+  });
+});

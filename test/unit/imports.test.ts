@@ -1,0 +1,172 @@
+import { readdirSync, readFileSync } from "node:fs";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import { describe, expect, test } from "@jest/globals";
+
+/** Holds the direction of imports (design, "The house"), so that the core stays free of I/O and an adapter can be taken out. */
+
+/** What each part may import besides itself. */
+const ALLOWED: Readonly<Record<string, readonly string[]>> = {
+  roles: ["http", "runtime", "config", "core", "adapters", "ports", "model"],
+  http: ["core", "ports", "model"],
+  runtime: ["ports", "model"],
+  config: ["core", "adapters", "model"],
+  core: ["ports", "model"],
+  adapters: ["ports", "model"],
+  ports: ["model"],
+  model: [],
+};
+
+const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+
+/** File by path from the root, with `/`, to its text. */
+type Sources = ReadonlyMap<string, string>;
+
+function readSources(): Sources {
+  const files = ["src", "roles"].flatMap((top) =>
+    readdirSync(path.join(ROOT, top), { recursive: true, encoding: "utf8" }).map((file) =>
+      path.posix.join(top, ...file.split(path.sep)),
+    ),
+  );
+  const sources = files.filter((file) => file.endsWith(".ts"));
+  return new Map(sources.map((file) => [file, readFileSync(path.join(ROOT, file), "utf8")]));
+}
+
+/** The specifiers of every import and re-export, type imports and `import()` included. */
+function specifiers(text: string): string[] {
+  const code = text.replace(/\/\*[\s\S]*?\*\//g, "").replace(/^\s*\/\/.*$/gm, "");
+  const statements =
+    /^\s*(?:import|export)\b[^;"'`]*?\bfrom\s*["']([^"']+)["']|^\s*import\s*["']([^"']+)["']|\bimport\(\s*["']([^"']+)["']/gm;
+  return [...code.matchAll(statements)].map((match) => match[1] ?? match[2] ?? match[3] ?? "");
+}
+
+/** The project's files that a file imports. */
+function imports(file: string, text: string): { readonly specifier: string; readonly target: string }[] {
+  return specifiers(text)
+    .filter((specifier) => specifier.startsWith("."))
+    .map((specifier) => ({ specifier, target: path.posix.join(path.posix.dirname(file), specifier) }));
+}
+
+/** `src/core/retry.ts` is of the part `core`, `roles/svc.ts` of `roles`. */
+function partOf(file: string): string {
+  const [top = "", second = ""] = file.split("/");
+  return top === "src" ? second : top;
+}
+
+/** `src/adapters/stores/postgres/...` is of the adapter `stores/postgres`. */
+function adapterOf(file: string): string {
+  return file.split("/").slice(2, 4).join("/");
+}
+
+/** Why a file may not import another; undefined when it may. */
+function violation(file: string, target: string): string | undefined {
+  const [from, to] = [partOf(file), partOf(target)];
+  const allowed = ALLOWED[from];
+  if (allowed === undefined) return `${from} is no known part: add it to the rules`;
+  if (from === "adapters" && to === "adapters") {
+    const [own, other] = [adapterOf(file), adapterOf(target)];
+    if (own === other || (other === "stores/sql" && own.startsWith("stores/"))) return undefined;
+    return "an adapter imports no other adapter (stores may import adapters/stores/sql)";
+  }
+  if (from === to) return undefined;
+  if (!allowed.includes(to)) return `${from} may import only ${allowed.length === 0 ? "itself" : allowed.join(", ")}`;
+  if (from === "config" && to === "adapters" && path.posix.basename(target) !== "schema.ts") {
+    return "config imports only schema.ts of an adapter, which is data";
+  }
+  return undefined;
+}
+
+function violations(sources: Sources): string[] {
+  return [...sources].flatMap(([file, text]) =>
+    imports(file, text).flatMap(({ specifier, target }) => {
+      const rule = violation(file, target);
+      return rule === undefined ? [] : [`${file} imports "${specifier}": ${rule}`];
+    }),
+  );
+}
+
+/** Circles of files that import each other, each once, as `a -> b -> a`. */
+function cycles(sources: Sources): string[] {
+  const found: string[] = [];
+  const done = new Set<string>();
+  const visit = (file: string, way: readonly string[]) => {
+    const start = way.indexOf(file);
+    if (start >= 0) found.push([...way.slice(start), file].join(" -> "));
+    if (start >= 0 || done.has(file)) return;
+    for (const { target } of imports(file, sources.get(file) ?? "")) visit(target, [...way, file]);
+    done.add(file);
+  };
+  for (const file of sources.keys()) visit(file, []);
+  return found;
+}
+
+describe("the project's imports", () => {
+  const sources = readSources();
+
+  test("run in the direction of the design", () => {
+    expect(sources.size).toBeGreaterThan(10);
+    expect(violations(sources)).toEqual([]);
+  });
+
+  test("form no circles", () => {
+    expect(cycles(sources)).toEqual([]);
+  });
+});
+
+describe("the rules", () => {
+  const check = (file: string, specifier: string) => violations(new Map([[file, `import { x } from "${specifier}";`]]));
+
+  test.each([
+    ["src/core/a.ts", "../adapters/stores/postgres/index.ts"],
+    ["src/core/a.ts", "../runtime/log.ts"],
+    ["src/model/a.ts", "../ports/store.ts"],
+    ["src/ports/a.ts", "../core/retry.ts"],
+    ["src/runtime/a.ts", "../core/retry.ts"],
+    ["src/http/a.ts", "../config/load.ts"],
+    ["src/http/a.ts", "../../roles/wire.ts"],
+    ["src/adapters/stores/postgres/a.ts", "../../../core/retry.ts"],
+    ["src/adapters/stores/postgres/a.ts", "../sqlserver/index.ts"],
+    ["src/adapters/sources/kafka/a.ts", "../../stores/sql/names.ts"],
+    ["src/config/a.ts", "../adapters/destinations/http/index.ts"],
+    ["src/surprise/a.ts", "../model/rows.ts"],
+  ])("refuse %s an import of %s", (file, specifier) => {
+    expect(check(file, specifier)).toEqual([expect.stringContaining(`${file} imports "${specifier}": `)]);
+  });
+
+  test.each([
+    ["roles/svc.ts", "../src/config/load.ts"],
+    ["src/core/a.ts", "./b.ts"],
+    ["src/core/a.ts", "node:crypto"],
+    ["src/config/a.ts", "../adapters/destinations/http/schema.ts"],
+    ["src/adapters/stores/postgres/a.ts", "../sql/names.ts"],
+    ["src/adapters/stores/postgres/a.ts", "./b.ts"],
+  ])("allow %s an import of %s", (file, specifier) => {
+    expect(check(file, specifier)).toEqual([]);
+  });
+
+  test.each([
+    'import type { A } from "./b.ts";',
+    'import {\n  a,\n  b,\n} from "./b.ts";',
+    'import "./b.ts";',
+    'export * from "./b.ts";',
+    'export { type A } from "./b.ts";',
+    'const b = await import("./b.ts");',
+    'type B = import("./b.ts").B;',
+    'export const s = "x";\nimport { a } from "./b.ts";',
+  ])("see %j", (text) => {
+    expect(specifiers(text)).toEqual(["./b.ts"]);
+  });
+
+  test("see no import in a comment", () => {
+    expect(specifiers('/** import { a } from "./b.ts" */\n// import "./c.ts";')).toEqual([]);
+  });
+
+  test("find a circle over several files", () => {
+    const sources = new Map([
+      ["src/core/a.ts", 'import "./b.ts";'],
+      ["src/core/b.ts", 'import type { C } from "./c.ts";'],
+      ["src/core/c.ts", 'import "./b.ts";'],
+    ]);
+    expect(cycles(sources)).toEqual(["src/core/b.ts -> src/core/c.ts -> src/core/b.ts"]);
+  });
+});

@@ -1,0 +1,132 @@
+import { describe, expect, test } from "@jest/globals";
+import { ConfigError, StoreError } from "../../../src/model/errors.ts";
+import { createLog, type LogOptions, parseLogLevel } from "../../../src/runtime/log.ts";
+
+/** A log whose lines are kept, parsed. */
+function setup(overrides: Partial<LogOptions> = {}) {
+  const written: string[] = [];
+  const { log, flush } = createLog({
+    level: "info",
+    roles: ["poller", "relay"],
+    replica: "host-7",
+    output: { write: (line) => written.push(line) },
+    ...overrides,
+  });
+  return { log, flush, written, lines: () => written.map((line) => JSON.parse(line) as Record<string, unknown>) };
+}
+
+describe("a log line", () => {
+  test("is one JSON object with time, level, service, roles and replica", () => {
+    const { log, lines, written } = setup();
+    log.info({ destination: "orders" }, "delivery attempted");
+    expect(written[0]?.endsWith("}\n")).toBe(true);
+    expect(lines()).toEqual([
+      {
+        level: "info",
+        time: expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/),
+        service: "svc",
+        roles: ["poller", "relay"],
+        replica: "host-7",
+        destination: "orders",
+        msg: "delivery attempted",
+      },
+    ]);
+  });
+
+  test("names the host and the process as the replica by default", () => {
+    const written: string[] = [];
+    const { log } = createLog({ level: "info", roles: [], output: { write: (line) => written.push(line) } });
+    log.info({}, "started");
+    expect(JSON.parse(written[0] ?? "").replica).toMatch(new RegExp(`.-${process.pid}$`));
+  });
+
+  test("of a child carries the child's fields", () => {
+    const { log, lines } = setup();
+    log.child({ component: "poller" }).child({ destination: "orders" }).warn({ count: 2 }, "slow");
+    expect(lines()[0]).toMatchObject({ level: "warn", component: "poller", destination: "orders", count: 2 });
+  });
+
+  test("below the level is left out", () => {
+    const { log, lines } = setup({ level: "warn" });
+    log.debug({}, "a");
+    log.info({}, "b");
+    log.warn({}, "c");
+    log.error({}, "d");
+    expect(lines().map((line) => line.msg)).toEqual(["c", "d"]);
+  });
+
+  test("shows an error as its text with its causes, and its code", () => {
+    const { log, lines } = setup();
+    const cause = new Error("connection refused");
+    log.error({ error: new StoreError("unavailable", "claim failed", { cause }) }, "poller pass failed");
+    log.error({ err: new TypeError("no code") }, "odd");
+    log.error({ error: "only text" }, "odd");
+    expect(lines()[0]?.error).toEqual({
+      message: expect.stringContaining("claim failed (connection refused)"),
+      code: "unavailable",
+    });
+    expect(lines()[1]?.err).toEqual({ message: "no code" });
+    expect(lines()[2]?.error).toEqual({ message: "only text" });
+  });
+});
+
+describe("redaction", () => {
+  const redact = (text: string) => text.replaceAll("hunter2", "***");
+
+  test("takes secrets out of reasons, errors, messages of causes and stacks", () => {
+    const { log, written } = setup({ redact });
+    const error = new Error("login failed", { cause: new Error("password hunter2 refused") });
+    log.warn({ reason: "answer: hunter2" }, "delivery failed");
+    log.error({ error }, "a");
+    log.error({ err: "token hunter2" }, "b");
+    log.error({ error: "hunter2", stack: "Error: hunter2\n  at x" }, "c");
+    log.child({ error: "hunter2" }).info({}, "d");
+    expect(written).toHaveLength(5);
+    expect(written.join("")).not.toContain("hunter2");
+    expect(written.join("")).toContain("password *** refused");
+  });
+
+  test("leaves other fields as they are", () => {
+    const { log, lines } = setup({ redact });
+    log.info({ destination: "hunter2", count: 1 }, "x");
+    expect(lines()[0]).toMatchObject({ destination: "hunter2", count: 1 });
+  });
+});
+
+describe("flushing", () => {
+  test("writes out the output's buffer and survives an output that is gone", () => {
+    let flushed = 0;
+    setup({
+      output: {
+        write: () => {},
+        flush: () => {
+          flushed += 1;
+        },
+      },
+    }).flush();
+    expect(flushed).toBe(1);
+    const gone = () => {
+      throw new Error("EPIPE");
+    };
+    expect(() => setup({ output: { write: () => {}, flush: gone } }).flush()).not.toThrow();
+  });
+});
+
+describe("LOG_LEVEL", () => {
+  test.each([
+    [undefined, "info"],
+    ["", "info"],
+    ["debug", "debug"],
+    ["WARN", "warn"],
+    [" fatal ", "fatal"],
+  ])("%j means %s", (value, level) => {
+    expect(parseLogLevel(value)).toBe(level);
+  });
+
+  test("with an unknown value is a configuration error that lists the levels", () => {
+    expect(() => parseLogLevel("verbose")).toThrow(ConfigError);
+    expect(() => parseLogLevel("verbose")).toThrow(
+      'LOG_LEVEL: found "verbose", expected one of trace, debug, info, warn, error, fatal',
+    );
+  });
+});

@@ -1,0 +1,44 @@
+import type { Clock } from "../../../src/ports/runtime.ts";
+import type { Timer } from "../../../src/runtime/clock.ts";
+
+/** A clock and timers that move only when told to. */
+export interface ManualTime {
+  readonly clock: Clock;
+  readonly timer: Timer;
+  /** Delays of the timers that are set now, in ms from now. */
+  pending(): number[];
+  /** Lets what is ready run, moves on, calls the timers that come due in their order, and lets what they started run until it waits again. */
+  advance(ms: number): Promise<void>;
+}
+
+export function manualTime(start = 1_000_000): ManualTime {
+  let now = start;
+  const timers = new Set<{ readonly at: number; readonly callback: () => void }>();
+  const due = (until: number) => [...timers].filter((timer) => timer.at <= until).sort((a, b) => a.at - b.at)[0];
+  return {
+    clock: { now: () => now, monotonic: () => now },
+    timer: (ms, callback) => {
+      const entry = { at: now + ms, callback };
+      timers.add(entry);
+      return () => timers.delete(entry);
+    },
+    pending: () => [...timers].map((timer) => timer.at - now).sort((a, b) => a - b),
+    advance: async (ms) => {
+      await settle();
+      const until = now + ms;
+      for (let next = due(until); next !== undefined; next = due(until)) {
+        now = next.at;
+        timers.delete(next);
+        next.callback();
+        await settle();
+      }
+      now = until;
+      await settle();
+    },
+  };
+}
+
+/** Lets everything that is ready run: promise callbacks, and one turn of the event loop for each `setImmediate` in a row. */
+export async function settle(turns = 5): Promise<void> {
+  for (let turn = 0; turn < turns; turn += 1) await new Promise<void>((resolve) => setImmediate(resolve));
+}

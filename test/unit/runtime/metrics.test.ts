@@ -1,0 +1,228 @@
+import { describe, expect, test } from "@jest/globals";
+import type { Role } from "../../../src/model/roles.ts";
+import type { Metrics } from "../../../src/ports/metrics.ts";
+import { METRICS } from "../../../src/runtime/metricDefinitions.ts";
+import { createMetrics } from "../../../src/runtime/metrics.ts";
+import { manualTime } from "./manualTime.ts";
+
+function setup(roles?: readonly Role[]) {
+  const time = manualTime();
+  const options = { version: "1.2.3", clock: time.clock, processMetrics: false };
+  const registry = createMetrics(roles === undefined ? options : { ...options, roles });
+  const lines = async () => (await registry.text()).split("\n");
+  /** The value of the series with exactly this name and these labels. */
+  const value = async (series: string) => {
+    const line = (await lines()).find((each) => each.startsWith(`${series} `));
+    return line === undefined ? undefined : Number(line.slice(series.length + 1));
+  };
+  return { time, registry, metrics: registry.metrics, lines, value };
+}
+
+/** Calls every method once. */
+function touchEverything(metrics: Metrics): void {
+  metrics.outboxMessages("sent", 3);
+  metrics.outboxPending(4);
+  metrics.outboxOldestPendingAge(5.5);
+  metrics.outboxReclaimed(2);
+  metrics.outboxProcessError();
+  metrics.outboxProcessingDuration(0.02);
+  metrics.outboxPublishDuration("http", 0.2);
+  metrics.outboxDestinationMessage("orders", "dead");
+  metrics.outboxQueueDepth("orders", 3);
+  metrics.deliveryLatency(1.5);
+  metrics.httpPublishResponse("5xx");
+  metrics.transformFailure("Skip");
+  metrics.inboxMessages("duplicate", 2);
+  metrics.inboxRelayError();
+  metrics.inboxRejection("unauthorized");
+  metrics.inboxFiltered();
+  metrics.inboxOldestPendingAge(7);
+  metrics.claimDuration("outbox-poller", 0.004);
+  metrics.claimRows("outbox-poller", 100);
+  metrics.claimsLost("outbox-poller", 1);
+  metrics.blockedKeys(6);
+  metrics.componentUp("database", true);
+  metrics.cleanupDeleted("outbox", 1000);
+  metrics.cleanupDuration("outbox", 3);
+  metrics.cleanupLastRun("outbox", 1_700_000_000);
+  metrics.captureLag(0.25);
+  metrics.replicationSlotLag(1024);
+}
+
+/** Names, types and labels of design.md, "Metrics". */
+const DESIGNED = `
+info gauge version
+uptime_seconds gauge
+component_up gauge component
+outbox_messages_total counter status
+outbox_messages_pending gauge
+outbox_oldest_pending_age_seconds gauge
+outbox_messages_reclaimed_total counter
+outbox_process_errors_total counter
+outbox_processing_duration_seconds histogram
+outbox_publish_duration_seconds histogram destination_type
+outbox_destination_messages_total counter destination,outcome
+outbox_queue_depth gauge destination
+blocked_keys gauge
+delivery_latency_seconds histogram
+http_publish_responses_total counter status_class
+transform_failures_total counter strategy
+inbox_messages_total counter status
+inbox_relay_errors_total counter
+inbox_rejections_total counter reason
+inbox_filtered_total counter
+inbox_oldest_pending_age_seconds gauge
+claim_duration_seconds histogram component
+claim_rows histogram component
+claims_lost_total counter component
+cleanup_messages_deleted_total counter table
+cleanup_duration_seconds histogram table
+cleanup_last_run_timestamp_seconds gauge table
+db_pool_connections gauge state
+capture_lag_seconds gauge
+replication_slot_lag_bytes gauge
+`;
+
+describe("the metrics", () => {
+  test("have the names, types and labels of the design", () => {
+    const defined = Object.values(METRICS).map(({ name, type, labels }) =>
+      `${name.replace(/^svc_/, "")} ${type} ${Object.keys(labels).join(",")}`.trim(),
+    );
+    expect(defined.sort()).toEqual(DESIGNED.trim().split("\n").sort());
+  });
+
+  test("all appear once they are touched, each with the value it was given", async () => {
+    const { registry, metrics, lines, value } = setup();
+    registry.observePool(() => ({ used: 3, idle: 4, waiting: 1 }));
+    touchEverything(metrics);
+    const names = (await lines()).filter((line) => line.startsWith("# TYPE ")).map((line) => line.split(" ")[2]);
+    expect(names.sort()).toEqual(
+      Object.values(METRICS)
+        .map((metric) => metric.name as string)
+        .sort(),
+    );
+    const values = {
+      'svc_info{version="1.2.3"}': 1,
+      'svc_outbox_messages_total{status="sent"}': 3,
+      svc_outbox_messages_pending: 4,
+      svc_outbox_oldest_pending_age_seconds: 5.5,
+      svc_outbox_messages_reclaimed_total: 2,
+      svc_outbox_process_errors_total: 1,
+      svc_outbox_processing_duration_seconds_sum: 0.02,
+      'svc_outbox_publish_duration_seconds_count{destination_type="http"}': 1,
+      'svc_outbox_destination_messages_total{destination="orders",outcome="dead"}': 1,
+      'svc_outbox_queue_depth{destination="orders"}': 3,
+      svc_delivery_latency_seconds_sum: 1.5,
+      'svc_http_publish_responses_total{status_class="5xx"}': 1,
+      'svc_transform_failures_total{strategy="Skip"}': 1,
+      'svc_inbox_messages_total{status="duplicate"}': 2,
+      svc_inbox_relay_errors_total: 1,
+      'svc_inbox_rejections_total{reason="unauthorized"}': 1,
+      svc_inbox_filtered_total: 1,
+      svc_inbox_oldest_pending_age_seconds: 7,
+      'svc_claim_duration_seconds_sum{component="outbox-poller"}': 0.004,
+      'svc_claim_rows_sum{component="outbox-poller"}': 100,
+      'svc_claims_lost_total{component="outbox-poller"}': 1,
+      svc_blocked_keys: 6,
+      'svc_component_up{component="database"}': 1,
+      'svc_cleanup_messages_deleted_total{table="outbox"}': 1000,
+      'svc_cleanup_duration_seconds_sum{table="outbox"}': 3,
+      'svc_cleanup_last_run_timestamp_seconds{table="outbox"}': 1_700_000_000,
+      svc_capture_lag_seconds: 0.25,
+      svc_replication_slot_lag_bytes: 1024,
+      'svc_db_pool_connections{state="used"}': 3,
+      'svc_db_pool_connections{state="idle"}': 4,
+      'svc_db_pool_connections{state="waiting"}': 1,
+    };
+    for (const [series, expected] of Object.entries(values))
+      expect([series, await value(series)]).toEqual([series, expected]);
+  });
+
+  test("show what can be named from the start, and no gauge before its first measurement", async () => {
+    const { value } = setup();
+    expect(await value('svc_outbox_messages_total{status="dead"}')).toBe(0);
+    expect(await value('svc_inbox_rejections_total{reason="rate_limited"}')).toBe(0);
+    expect(await value("svc_inbox_filtered_total")).toBe(0);
+    expect(await value("svc_delivery_latency_seconds_count")).toBe(0);
+    expect(await value("svc_outbox_messages_pending")).toBeUndefined();
+    expect(await value('svc_db_pool_connections{state="used"}')).toBeUndefined();
+  });
+
+  test("are those of the process's roles", async () => {
+    const { metrics, lines } = setup(["retention"]);
+    touchEverything(metrics);
+    const names = (await lines()).filter((line) => line.startsWith("# TYPE ")).map((line) => line.split(" ")[2]);
+    expect(names).toContain("svc_cleanup_messages_deleted_total");
+    expect(names).toContain("svc_uptime_seconds");
+    expect(names).not.toContain("svc_outbox_messages_total");
+  });
+
+  test("of two instances in a process do not mix", async () => {
+    const first = setup();
+    const second = setup();
+    first.metrics.inboxFiltered();
+    expect(await first.value("svc_inbox_filtered_total")).toBe(1);
+    expect(await second.value("svc_inbox_filtered_total")).toBe(0);
+  });
+
+  test("come as Prometheus text, with the metrics of the process beside them", async () => {
+    const registry = createMetrics({ version: "1.2.3" });
+    expect(registry.contentType).toBe("text/plain; version=0.0.4; charset=utf-8");
+    const text = await registry.text();
+    expect(text).toContain("\nprocess_resident_memory_bytes ");
+    expect(text).toContain("\nnodejs_eventloop_lag_seconds ");
+    expect(text.endsWith("\n")).toBe(true);
+  });
+
+  test("count the uptime", async () => {
+    const { time, value } = setup();
+    await time.advance(1500);
+    expect(await value("svc_uptime_seconds")).toBe(1.5);
+  });
+});
+
+describe("a histogram", () => {
+  test("counts cumulatively, a value on a bound among those below it", async () => {
+    const { metrics, lines } = setup();
+    for (const seconds of [0, 0.005, 0.0051, 31]) metrics.outboxProcessingDuration(seconds);
+    const buckets = (await lines()).filter((line) => line.startsWith("svc_outbox_processing_duration_seconds_bucket"));
+    expect(buckets.map((line) => line.replace(/.*le="([^"]+)"} /, "$1: "))).toEqual([
+      "0.001: 1",
+      "0.0025: 1",
+      "0.005: 2",
+      "0.01: 3",
+      "0.025: 3",
+      "0.05: 3",
+      "0.1: 3",
+      "0.25: 3",
+      "0.5: 3",
+      "1: 3",
+      "2.5: 3",
+      "5: 3",
+      "10: 3",
+      "30: 3",
+      "+Inf: 4",
+    ]);
+  });
+});
+
+describe("a value that is no number", () => {
+  test("changes nothing, and a counter never goes down", async () => {
+    const { metrics, value } = setup();
+    metrics.inboxMessages("new", 5);
+    metrics.inboxMessages("new", Number.NaN);
+    metrics.inboxMessages("new", -3);
+    metrics.deliveryLatency(Number.NaN);
+    metrics.outboxPending(4);
+    metrics.outboxPending(Number.POSITIVE_INFINITY);
+    expect(await value('svc_inbox_messages_total{status="new"}')).toBe(5);
+    expect(await value("svc_delivery_latency_seconds_count")).toBe(0);
+    expect(await value("svc_outbox_messages_pending")).toBe(4);
+  });
+});
+
+test("a label value with quotes, newlines and backslashes is escaped", async () => {
+  const { metrics, lines } = setup();
+  metrics.outboxQueueDepth('a"b\\c\nd', 1);
+  expect(await lines()).toContain('svc_outbox_queue_depth{destination="a\\"b\\\\c\\nd"} 1');
+});
