@@ -22,7 +22,8 @@ export function inboxStatements(
    * $6 pattern of dropped header name prefixes, $7 ids to look at (only in the narrowed form).
    *
    * `stops` holds an aggregate's later rows back behind an earlier one that another replica is relaying at this moment; see the
-   * outbox claim for why this is safe. Payloads go from table to table and never leave the database. The outbox row takes the
+   * outbox claim for why this is safe. Its probe compares the consumption as an expression, which keeps it off the index of
+   * everything that waits and on that of the aggregate. Payloads go from table to table and never leave the database. The outbox row takes the
    * inbox row's id: one id from the receipt to the receiver, and the primary key keeps a message from being relayed twice.
    */
   const relay = (narrowed: boolean): string => `
@@ -42,7 +43,8 @@ stops AS MATERIALIZED (
   CROSS JOIN LATERAL (
     SELECT i.${c.createdAt} AS created_at, i.${c.id} AS id
     FROM ${inbox} i
-    WHERE i.${c.aggregateId} = k.aggregate_id AND i.${c.aggregateId} IS NOT NULL AND ${waitsForRelay}
+    WHERE i.${c.aggregateId} = k.aggregate_id AND i.${c.aggregateId} IS NOT NULL AND i.${c.state} = 'pending'
+      AND (i.${c.consumption} || '') = 'push'
       AND i.${c.scheduledAt} <= now() AND i.${c.createdAt} <= k.last AND i.${c.id} NOT IN (SELECT id FROM candidates)
     ORDER BY i.${c.createdAt}, i.${c.id}
     LIMIT 1
@@ -64,7 +66,6 @@ rendered AS MATERIALIZED (
     FROM candidates c LEFT JOIN stops s ON s.aggregate_id = c.aggregate_id
     WHERE s.id IS NULL OR (c.created_at, c.id) < (s.created_at, s.id)
   ) f ON f.id = i.${c.id}
-  WHERE i.${c.id} = ANY (ARRAY(SELECT id FROM candidates))
 ),
 made AS (
   INSERT INTO ${outbox} (${o.id}, ${o.topic}, ${o.key}, ${o.payload}, ${o.headers}, ${o.maxAttempts})
@@ -77,7 +78,7 @@ marked AS (
   SET ${c.state} = CASE WHEN r.topic = '' THEN 'dead' ELSE 'processed' END, ${c.processedAt} = now(),
       ${c.lastError} = CASE WHEN r.topic = '' THEN 'the topic template renders empty' ELSE i.${c.lastError} END
   FROM rendered r
-  WHERE i.${c.id} = r.id AND i.${c.id} = ANY (ARRAY(SELECT id FROM rendered))
+  WHERE i.${c.id} = r.id
 )
 SELECT (SELECT count(*) FROM candidates)::int AS candidates,
   (SELECT count(*) FROM rendered WHERE topic <> '')::int AS relayed,
@@ -98,11 +99,12 @@ ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING
 RETURNING ${c.id} AS id`,
     },
 
-    relay: { name: "inbox.relay", text: relay(false) },
-    relayOnly: { name: "inbox.relay of named rows", text: relay(true) },
+    relay: { byIndex: true, name: "inbox.relay", text: relay(false) },
+    relayOnly: { byIndex: true, name: "inbox.relay of named rows", text: relay(true) },
 
     /** The rows a relay pass would look at. $1 limit, $2 source names */
     waiting: {
+      byIndex: true,
       name: "inbox.waiting",
       text: `
 SELECT i.${c.id} AS id, i.${c.source} AS source FROM ${inbox} i
@@ -112,6 +114,7 @@ ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $1::int`,
 
     /** $1 id, $2 reason: a row that the outbox table refuses. */
     bury: {
+      byIndex: true,
       name: "inbox.bury",
       text: `
 UPDATE ${inbox} SET ${c.state} = 'dead', ${c.processedAt} = now(), ${c.lastError} = $2
@@ -120,6 +123,7 @@ RETURNING ${c.id} AS id`,
     },
 
     oldestPending: {
+      byIndex: true,
       name: "inbox.oldest pending",
       text: `
 SELECT extract(epoch FROM now() - i.${c.createdAt}) * 1000 AS oldest_ms FROM ${inbox} i

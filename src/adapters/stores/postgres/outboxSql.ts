@@ -23,9 +23,6 @@ export function outboxStatements(names: TableNames, payloadType: string) {
    * Another replica that claims or settles at the same moment either holds its rows locked (they are skipped, and stop their key)
    * or has committed after this statement's snapshot (its rows then fail the recheck on the lock, and stop their key in the
    * snapshot): the error is always on the side of waiting.
-   *
-   * The ids reach the UPDATE as an array because the planner then always takes the primary key, at any table size; as a join it
-   * reads small tables whole.
    */
   const claim = (candidateFilter: string): string => `
 WITH candidates AS MATERIALIZED (
@@ -60,7 +57,8 @@ claimed AS (
   UPDATE ${table} o
   SET ${c.state} = 'processing', ${c.claimToken} = $4::uuid, ${c.claimedAt} = now(), ${c.updatedAt} = now(),
       ${c.leaseExpiresAt} = now() + least($5::bigint, $6::bigint) * interval '1 millisecond'
-  WHERE o.${c.id} = ANY (ARRAY(SELECT id FROM free WHERE bytes_before < $3::bigint))
+  FROM free f
+  WHERE o.${c.id} = f.id AND f.bytes_before < $3::bigint
   RETURNING o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.topic} AS topic, o.${c.key} AS key,
     o.${c.aggregateType} AS aggregate_type, ${payloadText} AS payload, o.${c.headers}::text AS headers,
     o.${c.attempt} AS attempt, o.${c.maxAttempts} AS max_attempts, o.${c.createdAt} AS created_at
@@ -84,11 +82,12 @@ ORDER BY r.sequence`;
       WHERE b.${c.state} = 'processing' AND b.${c.claimedAt} < now() - interval '1 second' AND b.${c.key} IS NOT NULL))`;
 
   return {
-    claimInOrder: { name: "outbox.claim", text: claim("") },
-    claimPastBlockedKeys: { name: "outbox.claim past blocked keys", text: claim(withoutBlockedKeys) },
+    claimInOrder: { byIndex: true, name: "outbox.claim", text: claim("") },
+    claimPastBlockedKeys: { byIndex: true, name: "outbox.claim past blocked keys", text: claim(withoutBlockedKeys) },
 
     /** The lowest unfinished sequence (the low-water mark), and the first sequence above every row there is. */
     mark: {
+      byIndex: true,
       name: "outbox.mark",
       text: `
 SELECT least(
@@ -98,12 +97,14 @@ SELECT least(
 
     /** The sequence behind the last pending row: where a claim may begin when everything before is blocked. */
     end: {
+      byIndex: true,
       name: "outbox.end",
       text: `SELECT coalesce(max(${c.sequence}), 0) + 1 AS "end" FROM ${table} WHERE ${c.state} = 'pending'`,
     },
 
     /** $1 tokens, $2 lease (ms), $3 claim timeout (ms) */
     renew: {
+      byIndex: true,
       name: "outbox.renew",
       text: `
 UPDATE ${table}
@@ -113,8 +114,13 @@ WHERE ${c.state} = 'processing' AND ${c.claimToken} = ANY ($1::uuid[])
 RETURNING ${c.id} AS id`,
     },
 
-    /** $1 ids, $2 tokens, $3 new states, $4 attempts to add, $5 delays (ms), $6 reasons (null leaves the last one) */
+    /**
+     * The state is compared as an expression, so that the rows are found by their ids and not by walking the index of everything in flight.
+     *
+     * $1 ids, $2 tokens, $3 new states, $4 attempts to add, $5 delays (ms), $6 reasons (null leaves the last one)
+     */
     settle: {
+      byIndex: true,
       name: "outbox.settle",
       text: `
 UPDATE ${table} o
@@ -122,12 +128,14 @@ SET ${c.state} = s.state, ${c.attempt} = o.${c.attempt} + s.attempts, ${c.update
     ${c.scheduledAt} = CASE WHEN s.delay IS NULL THEN o.${c.scheduledAt} ELSE now() + s.delay * interval '1 millisecond' END,
     ${c.lastError} = coalesce(s.reason, o.${c.lastError})
 FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::bigint[], $6::text[]) AS s(id, token, state, attempts, delay, reason)
-WHERE o.${c.id} = s.id AND o.${c.id} = ANY ($1::uuid[]) AND o.${c.claimToken} = s.token AND o.${c.state} = 'processing'
+WHERE o.${c.id} = s.id AND o.${c.claimToken} = s.token
+  AND (o.${c.state} || '') = 'processing'
 RETURNING o.${c.id} AS id`,
     },
 
     /** $1 limit, $2 claim timeout (ms) */
     reclaim: {
+      byIndex: true,
       name: "outbox.reclaim",
       text: `
 UPDATE ${table}

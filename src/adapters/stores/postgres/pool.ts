@@ -30,6 +30,8 @@ export interface Statement {
   readonly text: string;
   /** Longest run in ms; after it the connection is given up. Default 60 s. */
   readonly timeoutMs?: number;
+  /** True for a statement that must find its rows by the indexes made for it; see {@link BY_INDEX}. */
+  readonly byIndex?: boolean;
 }
 
 export type Row = Record<string, unknown>;
@@ -66,7 +68,7 @@ export class PostgresPool {
     for (let tries = 1; ; tries += 1) {
       const client = await this.#connect(statement.name);
       try {
-        const result = await client.query(queryConfig(statement, values));
+        const result = await execute(client, statement, values);
         client.release();
         return result.rows as Row[];
       } catch (error) {
@@ -152,6 +154,37 @@ export class PostgresPool {
 const CONTENTION_TRIES = 4;
 const DEFAULT_QUERY_TIMEOUT_MS = 60_000;
 
+/**
+ * The planner goes by statistics, and those of a queue are always old: a table that was analysed when it was empty is thought to have few
+ * pending rows, and is then read whole, or by a bitmap of every pending row, for each batch of a hundred. Measured with a
+ * backlog that had come in since the last analysis: 51 ms instead of 1 ms for one part of a relay pass. With the other ways
+ * switched off a claim reads its index in order and stops at its limit, whatever the statistics say.
+ */
+const BY_INDEX = "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off";
+
+/**
+ * Runs one statement. The settings of a `byIndex` statement live in its own transaction, so that they also work behind a transaction pooler
+ * and leak to nobody; the three messages go out together (pipeline mode) and cost one round trip.
+ */
+async function execute(
+  client: pg.PoolClient,
+  statement: Statement,
+  values: readonly unknown[],
+): Promise<pg.QueryResult> {
+  const query = queryConfig(statement, values);
+  if (statement.byIndex !== true) return await client.query(query);
+  const [begun, result, committed] = await Promise.allSettled([
+    client.query(BY_INDEX),
+    client.query(query),
+    // After a failed statement this is a rollback.
+    client.query("COMMIT"),
+  ]);
+  if (begun.status === "rejected") throw begun.reason;
+  if (result.status === "rejected") throw result.reason;
+  if (committed.status === "rejected") throw committed.reason;
+  return result.value;
+}
+
 function queryConfig(statement: Statement, values: readonly unknown[]): pg.QueryConfig & { query_timeout: number } {
   return {
     text: statement.text,
@@ -171,6 +204,7 @@ function clientConfig(options: PostgresConnection, at: Endpoint): pg.ClientConfi
     ssl: at.tls,
     application_name: options.applicationName,
     keepAlive: true,
+    pipeline: true,
     keepAliveInitialDelayMillis: 10_000,
   };
 }
