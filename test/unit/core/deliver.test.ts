@@ -123,7 +123,7 @@ describe("a delivery that succeeds", () => {
     ]);
     expect(lines).toEqual([
       {
-        level: "debug",
+        level: "info",
         message: "delivery attempted",
         fields: {
           id: CLAIM.id,
