@@ -2,15 +2,13 @@
 import { Command, CommanderError } from "commander";
 import { ConfigError, errorText, StoppingError } from "../src/model/errors.ts";
 import { addConfigCommands } from "./commands/config.ts";
-import { dev } from "./commands/dev.ts";
-import { migrate } from "./commands/migrate.ts";
-import { run } from "./commands/run.ts";
 import { VERSION } from "./version.ts";
 
 /** Exit codes (design, "Exit codes"): 0 clean stop, 2 configuration or usage, 1 anything else. */
 const EXIT_USAGE = 2;
 const EXIT_FAILURE = 1;
 
+// Each command is imported when it is asked for: `svc --version` should not load a database driver.
 const { env } = process;
 const print = (line: string): void => {
   process.stdout.write(`${line}\n`);
@@ -54,6 +52,7 @@ Exit codes: 0 clean stop, 2 configuration or usage error, 1 anything else.`,
   .enablePositionalOptions()
   .exitOverride()
   .action(async (roles: string[], options: Options) => {
+    const { run } = await import("./commands/run.ts");
     await run({ env, file: options.config, roles, once: options.once ?? false });
   });
 
@@ -68,6 +67,7 @@ Runs under a database lock, so any number of replicas may do it at once. Use it 
 with database.migrate: false, for example because its user may not create tables.`,
   )
   .action(async (options: Options) => {
+    const { migrate } = await import("./commands/migrate.ts");
     await migrate({ env, file: options.config ?? program.opts<Options>().config }, print);
   });
 
@@ -79,6 +79,7 @@ program
   .option("-c, --config <file>", "configuration file, made when it is not there (default: svc.yml)")
   .action(async (options: Options) => {
     const file = options.config ?? program.opts<Options>().config;
+    const { dev } = await import("./commands/dev.ts");
     await dev({ env, file, directory: process.cwd(), print });
   });
 

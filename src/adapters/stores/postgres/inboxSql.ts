@@ -21,10 +21,10 @@ export function inboxStatements(
    * One relay pass. $1 limit, $2 source names, $3 topic template pieces per source (jsonb), $4 max_attempts, $5 dropped header names,
    * $6 pattern of dropped header name prefixes, $7 ids to look at (only in the narrowed form).
    *
-   * `stops` holds an aggregate's later rows back behind an earlier one that another replica is relaying at this moment; see the
-   * outbox claim for why this is safe. Its probe compares the consumption as an expression, which keeps it off the index of
-   * everything that waits and on that of the aggregate. Payloads go from table to table and never leave the database. The outbox row takes the
-   * inbox row's id: one id from the receipt to the receiver, and the primary key keeps a message from being relayed twice.
+   * `stops` holds an aggregate's later rows back behind an earlier one that another replica is relaying at this moment: candidates are the
+   * oldest rows there are, so whatever lies among them and is none of them is locked by another. See the outbox claim for why
+   * this is safe. Payloads go from table to table and never leave the database. The outbox row takes the inbox row's id: one id
+   * from the receipt to the receiver, and the primary key keeps a message from being relayed twice.
    */
   const relay = (narrowed: boolean): string => `
 WITH candidates AS MATERIALIZED (
@@ -38,17 +38,12 @@ WITH candidates AS MATERIALIZED (
   FOR NO KEY UPDATE OF i SKIP LOCKED
 ),
 stops AS MATERIALIZED (
-  SELECT k.aggregate_id, s.created_at, s.id
-  FROM (SELECT aggregate_id, max(created_at) AS last FROM candidates WHERE aggregate_id IS NOT NULL GROUP BY aggregate_id) k
-  CROSS JOIN LATERAL (
-    SELECT i.${c.createdAt} AS created_at, i.${c.id} AS id
-    FROM ${inbox} i
-    WHERE i.${c.aggregateId} = k.aggregate_id AND i.${c.aggregateId} IS NOT NULL AND i.${c.state} = 'pending'
-      AND (i.${c.consumption} || '') = 'push'
-      AND i.${c.scheduledAt} <= now() AND i.${c.createdAt} <= k.last AND i.${c.id} NOT IN (SELECT id FROM candidates)
-    ORDER BY i.${c.createdAt}, i.${c.id}
-    LIMIT 1
-  ) s
+  SELECT DISTINCT ON (i.${c.aggregateId}) i.${c.aggregateId} AS aggregate_id, i.${c.createdAt} AS created_at, i.${c.id} AS id
+  FROM (SELECT created_at, id FROM candidates ORDER BY created_at DESC, id DESC LIMIT 1) last
+  JOIN ${inbox} i ON (i.${c.createdAt}, i.${c.id}) <= (last.created_at, last.id)
+  WHERE ${waitsForRelay} AND i.${c.scheduledAt} <= now() AND i.${c.aggregateId} IS NOT NULL
+    AND i.${c.id} NOT IN (SELECT id FROM candidates)
+  ORDER BY i.${c.aggregateId}, i.${c.createdAt}, i.${c.id}
 ),
 rendered AS MATERIALIZED (
   SELECT i.${c.id} AS id, f.created_at, f.aggregate_id, i.${c.payload} AS payload, i.${c.source} AS source,
@@ -91,9 +86,9 @@ SELECT (SELECT count(*) FROM candidates)::int AS candidates,
       text: `
 INSERT INTO ${inbox} (${c.id}, ${c.source}, ${c.idempotencyKey}, ${c.aggregateId}, ${c.eventType}, ${c.payload}, ${c.state},
   ${c.consumption}, ${c.correlationId}, ${c.headers}, ${c.lastError}, ${c.processedAt})
-SELECT r.id, r.source, r.idempotency_key, r.aggregate_id, r.event_type, r.payload::${types.inboxPayload}, r.state, r.consumption,
+SELECT r.id::uuid, r.source, r.idempotency_key, r.aggregate_id, r.event_type, r.payload::${types.inboxPayload}, r.state, r.consumption,
   r.correlation_id, r.headers::${types.inboxHeaders}, r.last_error, CASE r.state WHEN 'dead' THEN now() END
-FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
   $11::text[]) AS r(id, source, idempotency_key, aggregate_id, event_type, payload, state, consumption, correlation_id, headers, last_error)
 ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING
 RETURNING ${c.id} AS id`,
@@ -104,7 +99,6 @@ RETURNING ${c.id} AS id`,
 
     /** The rows a relay pass would look at. $1 limit, $2 source names */
     waiting: {
-      byIndex: true,
       name: "inbox.waiting",
       text: `
 SELECT i.${c.id} AS id, i.${c.source} AS source FROM ${inbox} i

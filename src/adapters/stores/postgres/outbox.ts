@@ -19,6 +19,8 @@ export class PostgresOutbox implements OutboxStore {
   readonly #sql: OutboxStatements;
   readonly #clock: Clock;
   readonly #hints: ClaimHints;
+  /** The last claim met no due row at all. */
+  #idle = false;
 
   constructor(pool: PostgresPool, statements: OutboxStatements, clock: Clock) {
     this.#pool = pool;
@@ -29,6 +31,7 @@ export class PostgresOutbox implements OutboxStore {
 
   async claim(request: ClaimRequest): Promise<ClaimResult> {
     if (this.#hints.markIsDue()) await this.#refreshMark();
+    if (this.#idle && (await this.#pool.run(this.#sql.due, [this.#hints.mark])).length === 0) return NOTHING;
     const { cursor } = this.#hints;
     if (cursor !== undefined && !this.#hints.startsAtMark()) {
       const scan = await this.#scan(this.#sql.claimPastBlockedKeys, request, cursor);
@@ -121,6 +124,7 @@ export class PostgresOutbox implements OutboxStore {
     const candidates = Number(first?.candidates ?? 0);
     const free = Number(first?.free ?? 0);
     const firstCandidate = first?.first_candidate;
+    this.#idle = candidates === 0;
     return {
       rows: first === undefined || first.id === null ? [] : rows.map((row) => claimedRow(row, request.token)),
       more: candidates >= request.limit,
@@ -140,6 +144,8 @@ export class PostgresOutbox implements OutboxStore {
     ]);
   }
 }
+
+const NOTHING: ClaimResult = { rows: [], more: false, heldBack: 0 };
 
 const STATE_AFTER = { sent: "sent", retry: "pending", dead: "dead", release: "pending" } as const;
 

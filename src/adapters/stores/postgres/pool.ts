@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import pg from "pg";
 import { StoreError } from "../../../model/errors.ts";
 import type { Secret } from "../../../model/secret.ts";
@@ -24,7 +25,7 @@ export interface PoolOptions extends PostgresConnection {
   readonly connectionTimeoutMs: number;
 }
 
-/** A statement with its name for errors and logs. Never prepared by name: a transaction pooler would lose it. */
+/** A statement with its name for errors and logs. */
 export interface Statement {
   readonly name: string;
   readonly text: string;
@@ -42,6 +43,8 @@ export class PostgresPool {
   readonly #pool: pg.Pool;
   #endpoint = 0;
   #closed = false;
+  /** False once a pooler has shown that it hands our connections around without our prepared statements. */
+  #prepares = true;
 
   constructor(options: PoolOptions) {
     this.#options = options;
@@ -50,6 +53,9 @@ export class PostgresPool {
     class EndpointClient extends pg.Client {
       constructor() {
         super(clientConfig(options, endpoint()));
+        // The pool listens to idle clients only. A connection that breaks between two statements of its borrower makes the next one
+        // reject, which is enough; unheard, the event would end the process.
+        this.on("error", () => {});
       }
     }
     this.#pool = new pg.Pool({
@@ -68,10 +74,17 @@ export class PostgresPool {
     for (let tries = 1; ; tries += 1) {
       const client = await this.#connect(statement.name);
       try {
-        const result = await execute(client, statement, values);
+        const result = await execute(client, statement, values, this.#prepares);
         client.release();
         return result.rows as Row[];
       } catch (error) {
+        if (isPreparationLost(error)) {
+          // Nothing was executed: a transaction pooler has put us on a server connection that does not know our statements (or knows
+          // them from somebody else's). Without preparation every statement works there too.
+          this.#prepares = false;
+          client.release(true);
+          continue;
+        }
         const failure = toStoreError(statement.name, error);
         client.release(failure.code === "unavailable" ? failure : false);
         // Rolled back as a victim: the same statement is expected to pass the next time.
@@ -170,8 +183,9 @@ async function execute(
   client: pg.PoolClient,
   statement: Statement,
   values: readonly unknown[],
+  prepare: boolean,
 ): Promise<pg.QueryResult> {
-  const query = queryConfig(statement, values);
+  const query = queryConfig(statement, values, prepare);
   if (statement.byIndex !== true) return await client.query(query);
   const [begun, result, committed] = await Promise.allSettled([
     client.query(BY_INDEX),
@@ -185,13 +199,39 @@ async function execute(
   return result.value;
 }
 
-function queryConfig(statement: Statement, values: readonly unknown[]): pg.QueryConfig & { query_timeout: number } {
+function queryConfig(
+  statement: Statement,
+  values: readonly unknown[],
+  prepare: boolean,
+): pg.QueryConfig & { query_timeout: number } {
   return {
+    ...(prepare ? { name: preparedName(statement.text) } : {}),
     text: statement.text,
     values: values as unknown[],
     // A server that hangs (a black-holed connection) must not hold a role for ever.
     query_timeout: statement.timeoutMs ?? DEFAULT_QUERY_TIMEOUT_MS,
   };
+}
+
+const preparedNames = new Map<string, string>();
+
+/**
+ * The name under which a statement is prepared, so that it is parsed and planned once a connection: half of what a small batch costs. The
+ * name is a digest of the text: whoever has prepared this name on a connection that a pooler shares has prepared the same statement.
+ */
+function preparedName(text: string): string {
+  let name = preparedNames.get(text);
+  if (name === undefined) {
+    name = `svc_${createHash("sha256").update(text).digest("hex").slice(0, 32)}`;
+    preparedNames.set(text, name);
+  }
+  return name;
+}
+
+/** 26000: the prepared statement does not exist; 42P05: it exists already; 0A000: its result type changed (a column was altered). */
+function isPreparationLost(error: unknown): boolean {
+  const { code, message } = error as { code?: unknown; message?: unknown };
+  return code === "26000" || code === "42P05" || (code === "0A000" && /cached plan/.test(String(message)));
 }
 
 function clientConfig(options: PostgresConnection, at: Endpoint): pg.ClientConfig {

@@ -1,0 +1,149 @@
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import type { AddressInfo } from "node:net";
+import { createServer } from "node:net";
+import { describe, expect, test } from "@jest/globals";
+import { failOnLeaks } from "../support/leaks.ts";
+import type { RunningProcess } from "../support/processes.ts";
+import { type ConfigTree, ordersTo, useServices } from "../support/service.ts";
+
+const services = useServices();
+const { svc } = services.processes;
+failOnLeaks();
+
+const PASSWORD = "hunter2-and-more";
+const UNUSED = { url: "jdbc:postgresql://127.0.0.1:1/none", username: "svc", password: PASSWORD };
+const RECEIVER = { url: "http://127.0.0.1:9" };
+
+/** A configuration file of a service that is never really run. */
+const configFile = (overrides: ConfigTree = {}) =>
+  services.configFile(ordersTo(RECEIVER, { database: UNUSED, ...overrides }));
+
+async function ended(child: RunningProcess) {
+  const { code } = await child.exited;
+  return { code, stdout: child.stdout.join("\n"), stderr: child.stderr.join("\n") };
+}
+
+describe("the command line", () => {
+  test("--version prints the version of the package", async () => {
+    const { version } = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8")) as {
+      version: string;
+    };
+    expect(await ended(svc(["--version"]))).toEqual({ code: 0, stdout: version, stderr: "" });
+  });
+
+  test("--help names the roles, the commands and the exit codes", async () => {
+    const { code, stdout } = await ended(svc(["--help"]));
+    expect(code).toBe(0);
+    for (const word of ["ingest", "relay", "poller", "migrate", "dev", "config", "Exit codes"]) {
+      expect(stdout).toContain(word);
+    }
+  });
+
+  test("ends with code 2 and a hint on an unknown option or role", async () => {
+    const option = await ended(svc(["--confg", "x"]));
+    expect(option.code).toBe(2);
+    expect(option.stderr).toMatch(/unknown option '--confg'[\s\S]*--help/);
+    const role = await ended(svc(["polller", "--config", configFile()]));
+    expect(role.code).toBe(2);
+    expect(role.stderr).toMatch(/polller/);
+    expect(role.stderr).toMatch(/poller/);
+    expect((await ended(svc(["poller", "--once", "--config", configFile()]))).code).toBe(2);
+  });
+
+  test("ends with code 2 on a bad configuration, with every problem and without the secrets", async () => {
+    const file = configFile({ outbox: { batchSize: 0 }, routes: [{ topicPattern: "***", destination: "nobody" }] });
+    const { code, stderr, stdout } = await ended(svc(["--config", file]));
+    expect(code).toBe(2);
+    expect(stderr).toMatch(/outbox\.batchSize/);
+    expect(stderr).toMatch(/routes\[0\]\.topicPattern/);
+    expect(stderr).toMatch(/routes\[0\]\.destination/);
+    expect(stderr + stdout).not.toContain(PASSWORD);
+  });
+
+  test("ends with code 2 when the configuration file does not exist", async () => {
+    const { code, stderr } = await ended(svc([], { env: { SVC_CONFIG_FILE: "/does/not/exist.yml" } }));
+    expect(code).toBe(2);
+    expect(stderr).toContain("/does/not/exist.yml");
+  });
+
+  test("ends with code 1 when no database answers in time, and says so without the password", async () => {
+    const file = configFile({ database: { ...UNUSED, startupTimeoutMs: 300 } });
+    const { code, stderr, stdout } = await ended(svc(["--config", file]));
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/no database answered within 300 ms.*ECONNREFUSED/);
+    expect(stderr + stdout).not.toContain(PASSWORD);
+  });
+
+  test("ends with code 1 and names the port and its key when the port is in use", async () => {
+    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+    const taken = createServer().listen(0);
+    await once(taken, "listening");
+    services.defer(() => taken.close());
+    const { port } = taken.address() as AddressInfo;
+    const config = ordersTo(receiver, { server: { httpPort: port } });
+    const service = await services.launch({ database, config });
+    const { code, stderr } = await ended(service.process);
+    expect(code).toBe(1);
+    expect(stderr).toMatch(new RegExp(`cannot listen on port ${port} \\(server.httpPort\\): another process listens`));
+  });
+});
+
+describe("svc config", () => {
+  test("check accepts a right configuration and warns of a key that nobody knows", async () => {
+    const file = configFile({ outbox: { pollIntervalMS: 5 } });
+    const checked = await ended(svc(["config", "check", "--config", file]));
+    expect(checked.code).toBe(0);
+    expect(checked.stdout).toMatch(/configuration is valid/);
+    expect(checked.stdout).toMatch(/outbox\.pollIntervalMS.*pollIntervalMs/);
+    expect((await ended(svc(["config", "check", "--strict", "--config", file]))).code).toBe(2);
+  });
+
+  test("check ends with code 2 on a wrong one", async () => {
+    const { code, stderr } = await ended(svc(["config", "check", "--config", configFile({ routes: [{}] })]));
+    expect(code).toBe(2);
+    expect(stderr).toMatch(/routes\[0\]\.destination/);
+  });
+
+  test("print shows what is in effect and where it came from, secrets masked", async () => {
+    const env = { SVC_OUTBOX_BATCHSIZE: "7", SVC_CONFIG_FILE: configFile() };
+    const { code, stdout, stderr } = await ended(svc(["config", "print"], { env }));
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/batchSize: 7.*SVC_OUTBOX_BATCHSIZE/);
+    expect(stdout).toContain("Secret(***)");
+    expect(stdout + stderr).not.toContain(PASSWORD);
+  });
+
+  test("schema prints a JSON Schema", async () => {
+    const { code, stdout } = await ended(svc(["config", "schema"]));
+    expect(code).toBe(0);
+    expect(JSON.parse(stdout)).toMatchObject({ type: "object", properties: { outbox: { type: "object" } } });
+  });
+});
+
+describe("svc migrate", () => {
+  test("makes the tables, says so, and does nothing the second time", async () => {
+    const database = await services.database();
+    const address = { url: database.jdbcUrl, username: database.user, password: database.password };
+    const file = configFile({ database: { ...address, migrate: false } });
+    const tables = () =>
+      database.query(
+        "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename IN ('inbox', 'outbox')",
+      );
+    const before = await ended(svc(["--config", file]));
+    expect([before.code, await tables()]).toEqual([2, []]);
+
+    const first = await ended(svc(["migrate", "--config", file]));
+    expect([first.code, first.stdout]).toEqual([0, expect.stringMatching(/^migrations applied: /m)]);
+    expect(await tables()).toHaveLength(2);
+    const second = await ended(svc(["migrate", "--config", file]));
+    expect([second.code, second.stdout]).toEqual([0, expect.stringMatching(/^the schema is up to date$/m)]);
+  });
+
+  test("refuses renamed tables, which the bundled migrations do not know", async () => {
+    const file = configFile({ database: { ...UNUSED, outboxTableName: "my_outbox", migrate: false } });
+    const { code, stderr } = await ended(svc(["migrate", "--config", file]));
+    expect(code).toBe(2);
+    expect(stderr).toMatch(/default names/);
+  });
+});

@@ -1,0 +1,230 @@
+import { describe, expect, test } from "@jest/globals";
+import type { TestDatabase } from "../support/databases.ts";
+import { eventually } from "../support/eventually.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { type ConfigTree, ordersTo, useServices } from "../support/service.ts";
+
+const services = useServices();
+failOnLeaks();
+
+/** A service that delivers orders to a receiver, with retries that come at once. */
+async function running(overrides: ConfigTree = {}) {
+  const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+  const config = ordersTo(receiver, { outbox: { retryBaseDelayMs: 20 }, ...overrides });
+  return { database, receiver, service: await services.start({ database, config }) };
+}
+
+interface OutboxRow {
+  readonly id: string;
+  readonly state: string;
+  readonly attempt: number;
+  readonly last_error: string | null;
+}
+
+async function outboxRow(database: TestDatabase, topic = "orders.created"): Promise<OutboxRow> {
+  const rows = await database.query<OutboxRow & { topic: string }>("SELECT * FROM outbox WHERE topic = $1", [topic]);
+  const [row] = rows;
+  if (row === undefined || rows.length > 1) throw new Error(`${rows.length} outbox rows of topic ${topic}`);
+  return row;
+}
+
+describe("a message that comes in over HTTP", () => {
+  test("goes out byte for byte: number precision, key order, white space, escapes and emoji", async () => {
+    const { receiver, service } = await running();
+    const body =
+      '{ "z": 12345678901234567890, "a":1.0,"id":"m-1",\t"type":"created", "nul": "\\u0000", "pair": "\\ud83d\\ude00", ' +
+      '"lone": "\\ud800", "slash": "\\/", "emoji": "😀é", "twice": 1, "twice": 2, "exp": 1E400, "" : [ ] }\n';
+    expect((await service.post(body)).status).toBe(202);
+    const [request] = await receiver.received(1);
+    expect(request?.method).toBe("POST");
+    expect(request?.url).toBe("/hook");
+    expect(request?.body.toString("utf8")).toBe(body);
+    expect(request?.body.equals(Buffer.from(body))).toBe(true);
+  });
+
+  test("takes its headers along and tells who it is", async () => {
+    const { database, receiver, service } = await running();
+    const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const answer = await service.post(
+      { id: "m-1", key: "c-1", type: "created" },
+      { headers: { traceparent, "X-Tenant": "blue", "X-Correlation-Id": "corr-7", "content-type": "text/plain" } },
+    );
+    expect(answer.headers["x-correlation-id"]).toBe("corr-7");
+    const { messageId } = answer.json() as { messageId: string };
+    const [request] = await receiver.received(1);
+    expect(request?.headers).toMatchObject({
+      traceparent,
+      "x-tenant": "blue",
+      "x-correlation-id": "corr-7",
+      "x-source": "orders",
+      "x-idempotency-key": "m-1",
+      "x-inbox-id": messageId,
+      "x-message-id": (await outboxRow(database)).id,
+      "content-type": "application/json",
+      host: `127.0.0.1:${receiver.port}`,
+    });
+  });
+
+  test("gets a correlation id when its sender gives none", async () => {
+    const { receiver, service } = await running();
+    const answer = await service.post({ id: "m-1", type: "created" });
+    expect(answer.headers["x-correlation-id"]).toMatch(/^[0-9a-f-]{36}$/);
+    const [request] = await receiver.received(1);
+    expect(request?.headers["x-correlation-id"]).toBe(answer.headers["x-correlation-id"]);
+  });
+
+  test("leaves its sender's credentials behind: they are neither stored nor delivered", async () => {
+    const auth = { type: "api-key", key: "let-me-in-7788", headerName: "X-Partner-Key" };
+    const { database, receiver, service } = await running({ sources: { orders: { auth } } });
+    const credentials = {
+      "X-Partner-Key": "let-me-in-7788",
+      authorization: "Bearer of-the-sender-1",
+      cookie: "session=of-the-sender-2",
+      "proxy-authorization": "Basic of-the-sender-3",
+      "x-api-key": "of-the-sender-4",
+    };
+    const answer = await service.post({ id: "m-1", type: "created" }, { headers: { ...credentials, "x-kept": "yes" } });
+    expect(answer.status).toBe(202);
+    const [request] = await receiver.received(1);
+    expect(request?.headers["x-kept"]).toBe("yes");
+    const stored = await database.query("SELECT i.headers AS i, o.headers AS o FROM inbox i, outbox o");
+    expect(stored).toHaveLength(1);
+    expect(JSON.stringify([stored, request?.rawHeaders])).not.toMatch(/of-the-sender|let-me-in/);
+  });
+});
+
+describe("a row that an application inserts with plain SQL", () => {
+  test("is delivered with its own headers over the static ones of the destination", async () => {
+    const headers = { "X-Static": "static", "X-Both": "destination" };
+    const { database, receiver } = await running({ destinations: { receiver: { headers } } });
+    await database.query(
+      `INSERT INTO outbox (topic, payload, headers) VALUES ('orders.sql', '{"n": 1.50}', '{"x-both": "row"}')`,
+    );
+    const [request] = await receiver.received(1);
+    expect(request?.body.toString()).toBe('{"n": 1.50}');
+    expect(request?.headers).toMatchObject({ "x-static": "static", "x-both": "row" });
+  });
+
+  test("needs no more than a topic and a payload, and ends as sent", async () => {
+    const { database, receiver } = await running();
+    await database.query(`INSERT INTO outbox (topic, payload) VALUES ('orders.sql', '[]')`);
+    await receiver.received(1);
+    await eventually(async () => expect(await outboxRow(database, "orders.sql")).toMatchObject({ state: "sent" }));
+  });
+});
+
+describe("a delivery that cannot be", () => {
+  test("is dead with the reason when no route matches its topic, and the next message goes through", async () => {
+    const { database, receiver, service } = await running();
+    await database.query(`INSERT INTO outbox (topic, payload) VALUES ('invoices.created', '{}')`);
+    const row = await eventually(async () => {
+      const found = await outboxRow(database, "invoices.created");
+      expect(found.state).toBe("dead");
+      return found;
+    });
+    expect(row.last_error).toMatch(/no route matches the topic "invoices.created"/);
+    await service.post({ id: "m-1", type: "created" });
+    await receiver.received(1);
+  });
+
+  test("is tried again after a 500, with the attempts and the last error on the row meanwhile", async () => {
+    const { database, receiver, service } = await running();
+    let release = () => {};
+    const after = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    const refusal = { status: 500, body: "the till is closed" };
+    receiver.answerNext(refusal, refusal, { status: 200, after });
+    await service.post({ id: "m-1", type: "created" });
+    const requests = await receiver.received(3);
+    const waiting = await outboxRow(database);
+    expect(waiting).toMatchObject({ state: "processing", attempt: 2 });
+    expect(waiting.last_error).toMatch(/answered 500: the till is closed/);
+    release();
+    await eventually(async () => expect(await outboxRow(database)).toMatchObject({ state: "sent", attempt: 2 }));
+    expect(new Set(requests.map(({ headers }) => headers["x-message-id"])).size).toBe(1);
+  });
+
+  test("is dead at the ceiling of its attempts", async () => {
+    const { database, receiver, service } = await running({ outbox: { retryBaseDelayMs: 20, maxAttempts: 3 } });
+    receiver.answer = { status: 503, body: "not today" };
+    await service.post({ id: "m-1", type: "created" });
+    await eventually(async () => expect(await outboxRow(database)).toMatchObject({ state: "dead", attempt: 3 }));
+    expect((await outboxRow(database)).last_error).toMatch(/503.*not today/);
+    expect(receiver.requests).toHaveLength(3);
+    expect(await service.metric('svc_outbox_messages_total{status="dead"}')).toBe(1);
+  });
+
+  test("holds back its own key and nothing else", async () => {
+    const { receiver, service } = await running();
+    let broken = true;
+    receiver.answer = ({ body }, response) => {
+      const { id } = JSON.parse(body.toString()) as { id: string };
+      response.writeHead(broken && id === "a-1" ? 500 : 200).end();
+    };
+    const ids = () => receiver.requests.map(({ body }) => (JSON.parse(body.toString()) as { id: string }).id);
+    for (const id of ["a-1", "a-2", "b-1", "b-2", "c-1"]) await service.post({ id, key: id[0], type: "created" });
+    await eventually(() => {
+      expect(ids().filter((id) => id === "a-1").length).toBeGreaterThan(1);
+      expect(ids()).toEqual(expect.arrayContaining(["b-1", "b-2", "c-1"]));
+    });
+    expect(ids()).not.toContain("a-2");
+    broken = false;
+    await eventually(() => expect(ids()).toContain("a-2"));
+    expect(ids().filter((id) => id === "b-1" || id === "b-2" || id === "c-1")).toHaveLength(3);
+  });
+
+  test("fails when the receiver answers with a redirect, which is never followed", async () => {
+    const { database, receiver, service } = await running({ outbox: { retryBaseDelayMs: 20, maxAttempts: 2 } });
+    receiver.answer = { status: 307, headers: { location: `${receiver.url}/elsewhere` } };
+    await service.post({ id: "m-1", type: "created" });
+    await eventually(async () => expect(await outboxRow(database)).toMatchObject({ state: "dead", attempt: 2 }));
+    expect((await outboxRow(database)).last_error).toMatch(/307, a redirect, and none is followed/);
+    expect(new Set(receiver.requests.map(({ url }) => url))).toEqual(new Set(["/hook"]));
+  });
+
+  test("goes on when the receiver comes back after it was gone", async () => {
+    const { database, receiver, service } = await running();
+    await receiver.close();
+    await service.post({ id: "m-1", type: "created" });
+    await eventually(async () => expect((await outboxRow(database)).last_error).toMatch(/ECONNREFUSED/));
+    await receiver.listen();
+    await receiver.received(1);
+  });
+});
+
+test("a destination gets the credentials it asks for: basic, a header, or a token that is fetched once", async () => {
+  const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+  receiver.answer = ({ url }, response) => {
+    const token = { access_token: "token-of-the-hour", token_type: "Bearer", expires_in: 3600 };
+    response.writeHead(200, { "content-type": "application/json" }).end(url === "/token" ? JSON.stringify(token) : "");
+  };
+  const client = { clientId: "relay", clientSecret: "client-secret-1", scope: "hooks" };
+  const auths = {
+    basic: { username: "user", password: "pass-word-1" },
+    header: { headerName: "X-Hook-Key", headerValue: "hook-key-1" },
+    oauth2: { ...client, tokenUrl: `${receiver.url}/token`, extraParams: { audience: "tills" } },
+  };
+  const entries = Object.entries(auths);
+  const destinations = entries.map(([name, auth]) => [name, { baseUrl: receiver.url, path: `/${name}`, auth }]);
+  const config = {
+    destinations: Object.fromEntries(destinations),
+    routes: entries.map(([name]) => ({ topicPattern: name, destination: name })),
+  };
+  await services.start({ database, config });
+  await database.query(
+    `INSERT INTO outbox (topic, payload) VALUES ('basic', '1'), ('header', '2'), ('oauth2', '3'), ('oauth2', '4')`,
+  );
+  await receiver.received(5);
+  const to = (url: string) => receiver.requests.filter((request) => request.url === url);
+  expect(to("/basic")[0]?.headers.authorization).toBe(`Basic ${Buffer.from("user:pass-word-1").toString("base64")}`);
+  expect(to("/header")[0]?.headers["x-hook-key"]).toBe("hook-key-1");
+  expect(to("/oauth2").map(({ headers }) => headers.authorization)).toEqual(
+    Array.from({ length: 2 }, () => "Bearer token-of-the-hour"),
+  );
+  expect(to("/token")).toHaveLength(1);
+  const form = new URLSearchParams(to("/token")[0]?.body.toString());
+  expect(form.get("grant_type")).toBe("client_credentials");
+  expect(form.get("scope")).toBe("hooks");
+  expect(form.get("audience")).toBe("tills");
+});

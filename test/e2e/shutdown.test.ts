@@ -1,0 +1,98 @@
+import { once } from "node:events";
+import { request as httpRequest, type IncomingMessage } from "node:http";
+import { describe, expect, test } from "@jest/globals";
+import { eventually } from "../support/eventually.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { ordersTo, useServices } from "../support/service.ts";
+
+const services = useServices();
+failOnLeaks();
+
+const CLEAN = { code: 0, signal: null };
+
+describe("SIGTERM", () => {
+  test("lets deliveries in flight finish and gives the waiting rows back", async () => {
+    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+    let release = () => {};
+    const after = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    receiver.answer = { status: 200, after };
+    const service = await services.start({ database, config: ordersTo(receiver, { outbox: { concurrency: 2 } }) });
+    await database.query(
+      `INSERT INTO outbox (topic, payload) SELECT 'orders.bulk', n::text FROM generate_series(1, 10) n`,
+    );
+    await receiver.received(2);
+    const states = () =>
+      database.query("SELECT state, count(*)::int FROM outbox GROUP BY state ORDER BY state") as Promise<unknown>;
+    await eventually(async () => expect(await states()).toEqual([{ state: "processing", count: 10 }]));
+
+    service.process.kill("SIGTERM");
+    await eventually(async () => {
+      expect(await states()).toEqual([
+        { state: "pending", count: 8 },
+        { state: "processing", count: 2 },
+      ]);
+    });
+    release();
+    expect(await service.process.exited).toEqual(CLEAN);
+    expect(await states()).toEqual([
+      { state: "pending", count: 8 },
+      { state: "sent", count: 2 },
+    ]);
+    expect(receiver.requests).toHaveLength(2);
+    expect(await database.query("SELECT id FROM outbox WHERE claim_token IS NOT NULL OR attempt > 0")).toEqual([]);
+  });
+
+  test("leaves a delivery that outlasts outbox.shutdownTimeoutMs to its lease", async () => {
+    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+    let release = () => {};
+    const after = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    receiver.answer = { status: 200, after };
+    const config = ordersTo(receiver, { outbox: { shutdownTimeoutMs: 300 } });
+    const service = await services.start({ database, config });
+    await service.post({ id: "m-1", type: "created" });
+    await receiver.received(1);
+    expect(await service.stop()).toEqual(CLEAN);
+    release();
+    const rows = await database.query("SELECT state, lease_expires_at > now() AS leased, attempt FROM outbox");
+    expect(rows).toEqual([{ state: "processing", leased: true, attempt: 0 }]);
+  });
+
+  test("answers the request in flight, and those that come meanwhile with 503", async () => {
+    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+    const service = await services.start({ database, config: ordersTo(receiver) });
+    const headers = { expect: "100-continue", "transfer-encoding": "chunked" };
+    const to = { host: "127.0.0.1", port: service.port, path: "/inbox/orders", method: "POST", agent: false as const };
+    const slow = httpRequest({ ...to, headers });
+    slow.flushHeaders();
+    // The service asks for the body: from here on the request is in flight.
+    await once(slow, "continue");
+    service.process.kill("SIGTERM");
+    await service.process.waitForLine(/"msg":"stopping/);
+
+    const refused = await service.post({ id: "late", type: "created" });
+    expect([refused.status, refused.json()]).toEqual([503, { error: "Service is shutting down" }]);
+    expect((await service.get("/health/ready")).status).toBe(503);
+
+    slow.end('{"id":"in-flight","type":"created"}');
+    const [answer] = (await once(slow, "response")) as [IncomingMessage];
+    answer.resume();
+    expect(answer.statusCode).toBe(202);
+    expect(await service.process.exited).toEqual(CLEAN);
+    expect(await database.query("SELECT idempotency_key FROM inbox")).toEqual([{ idempotency_key: "in-flight" }]);
+    await expect(service.post({ id: "too-late" })).rejects.toThrow(/ECONNREFUSED/);
+  });
+
+  test("ends an idle service at once, and one that still waits for its database", async () => {
+    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+    const idle = await services.start({ database, config: ordersTo(receiver) });
+    expect(await idle.stop()).toEqual(CLEAN);
+    const nowhere = { ...database, jdbcUrl: "jdbc:postgresql://127.0.0.1:1/none" };
+    const waiting = await services.launch({ database: nowhere, config: ordersTo(receiver) });
+    await waiting.process.waitForLine(/waiting for the database/);
+    expect(await waiting.stop()).toEqual(CLEAN);
+  });
+});
