@@ -20,25 +20,12 @@ export class PostgresInbox implements InboxStore {
   }
 
   async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertOutcome[]> {
-    const stored = new Set<string>();
-    const refused = new Map<string, string>();
-    await bisect(rows, async (part) => {
-      try {
-        for (const row of await this.#pool.run(this.#sql.insert, columnsOf(part))) stored.add(row.id as string);
-        return "done";
-      } catch (error) {
-        if (!(error instanceof StoreError && error.code === "data")) throw error;
-        const [only] = part;
-        if (part.length > 1 || only === undefined) return "split";
-        refused.set(only.id, error.message);
-        return "done";
-      }
-    });
-    return rows.map((row): InsertOutcome => {
-      if (stored.has(row.id)) return { kind: "stored" };
-      const reason = refused.get(row.id);
-      return reason === undefined ? { kind: "duplicate" } : { kind: "refused", reason };
-    });
+    try {
+      return await this.#insertAll(rows);
+    } catch (error) {
+      if (!isRefused(error)) throw error;
+      return await this.#insertAroundPoison(rows);
+    }
   }
 
   async relay(request: RelayRequest): Promise<RelayResult> {
@@ -49,7 +36,7 @@ export class PostgresInbox implements InboxStore {
       this.#idle = Number(row?.candidates ?? 0) === 0;
       return relayResult(row, request.limit);
     } catch (error) {
-      if (!(error instanceof StoreError && error.code === "data")) throw error;
+      if (!isRefused(error)) throw error;
       return await this.#relayAroundPoison(request);
     }
   }
@@ -58,6 +45,33 @@ export class PostgresInbox implements InboxStore {
     const [row] = await this.#pool.run(this.#sql.oldestPending);
     const oldest = row?.oldest_ms;
     return oldest === undefined || oldest === null ? null : Math.max(0, Number(oldest));
+  }
+
+  async #insertAll(rows: readonly NewInboxRow[]): Promise<InsertOutcome[]> {
+    if (rows.length === 0) return [];
+    const [answer] = await this.#pool.run(this.#sql.insert, [...columnsOf(rows), rows.length]);
+    const some = answer?.stored as readonly string[] | null | undefined;
+    // No list of ids means that all were stored, or none.
+    if (some === null || some === undefined) return rows.map(() => (answer?.count === "0" ? DUPLICATE : STORED));
+    const stored = new Set(some);
+    return rows.map((row) => (stored.has(row.id) ? STORED : DUPLICATE));
+  }
+
+  /** Some row of the batch is refused: stores the others. */
+  async #insertAroundPoison(rows: readonly NewInboxRow[]): Promise<InsertOutcome[]> {
+    const outcomes: InsertOutcome[] = [];
+    await bisect(rows, async (part) => {
+      try {
+        outcomes.push(...(await this.#insertAll(part)));
+        return "done";
+      } catch (error) {
+        if (!isRefused(error)) throw error;
+        if (part.length > 1) return "split";
+        outcomes.push({ kind: "refused", reason: error.message });
+        return "done";
+      }
+    });
+    return outcomes;
   }
 
   #waiting({ topics }: RelayRequest, limit: number): Promise<Row[]> {
@@ -75,7 +89,7 @@ export class PostgresInbox implements InboxStore {
         results.push(relayResult(row, request.limit));
         return "done";
       } catch (error) {
-        if (!(error instanceof StoreError && error.code === "data")) throw error;
+        if (!isRefused(error)) throw error;
         const [only] = part;
         if (part.length > 1 || only === undefined) return "split";
         const reason = `the outbox table refuses this message: ${error.message}`;
@@ -91,6 +105,13 @@ export class PostgresInbox implements InboxStore {
       more: waiting.length >= request.limit,
     };
   }
+}
+
+const STORED: InsertOutcome = { kind: "stored" };
+const DUPLICATE: InsertOutcome = { kind: "duplicate" };
+
+function isRefused(error: unknown): error is StoreError {
+  return error instanceof StoreError && error.code === "data";
 }
 
 const NOTHING: RelayResult = { relayed: 0, dead: [], more: false };

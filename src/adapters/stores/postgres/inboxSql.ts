@@ -40,7 +40,7 @@ WITH candidates AS MATERIALIZED (
 stops AS MATERIALIZED (
   SELECT DISTINCT ON (i.${c.aggregateId}) i.${c.aggregateId} AS aggregate_id, i.${c.createdAt} AS created_at, i.${c.id} AS id
   FROM (SELECT created_at, id FROM candidates ORDER BY created_at DESC, id DESC LIMIT 1) last
-  JOIN ${inbox} i ON (i.${c.createdAt}, i.${c.id}) <= (last.created_at, last.id)
+  JOIN ${inbox} i ON i.${c.createdAt} <= last.created_at AND (i.${c.createdAt}, i.${c.id}) <= (last.created_at, last.id)
   WHERE ${waitsForRelay} AND i.${c.scheduledAt} <= now() AND i.${c.aggregateId} IS NOT NULL
     AND i.${c.id} NOT IN (SELECT id FROM candidates)
   ORDER BY i.${c.aggregateId}, i.${c.createdAt}, i.${c.id}
@@ -80,10 +80,14 @@ SELECT (SELECT count(*) FROM candidates)::int AS candidates,
   coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source)) FROM rendered WHERE topic = ''), '[]') AS dead`;
 
   return {
-    /** $1..$11: one array a column, in the order of `INSERT_COLUMNS`. */
+    /**
+     * $1 ids, $2 sources, $3 idempotency keys, $4 aggregate ids, $5 event types, $6 payloads, $7 states, $8 consumptions, $9 correlation
+     * ids, $10 headers, $11 last errors, $12 number of rows. Answers with one row: null when all were stored, else the ids that were.
+     */
     insert: {
       name: "inbox.insert",
       text: `
+WITH stored AS (
 INSERT INTO ${inbox} (${c.id}, ${c.source}, ${c.idempotencyKey}, ${c.aggregateId}, ${c.eventType}, ${c.payload}, ${c.state},
   ${c.consumption}, ${c.correlationId}, ${c.headers}, ${c.lastError}, ${c.processedAt})
 SELECT r.id::uuid, r.source, r.idempotency_key, r.aggregate_id, r.event_type, r.payload::${types.inboxPayload}, r.state, r.consumption,
@@ -91,7 +95,8 @@ SELECT r.id::uuid, r.source, r.idempotency_key, r.aggregate_id, r.event_type, r.
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
   $11::text[]) AS r(id, source, idempotency_key, aggregate_id, event_type, payload, state, consumption, correlation_id, headers, last_error)
 ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING
-RETURNING ${c.id} AS id`,
+RETURNING ${c.id} AS id)
+SELECT CASE WHEN count(*) < $12::int THEN array_agg(id::text) END AS stored, count(*) AS count FROM stored`,
     },
 
     relay: { byIndex: true, name: "inbox.relay", text: relay(false) },

@@ -6,26 +6,21 @@
  * @param values at least one element
  */
 export function textArray(values: readonly (string | null)[]): Buffer {
-  const lengths = values.map((value) => (value === null ? 0 : Buffer.byteLength(value)));
-  const total = lengths.reduce((sum, length) => sum + length, HEADER_BYTES + 4 * values.length);
+  let total = HEADER_BYTES;
+  // Plain loops: this runs for every column of every row that comes in.
+  for (const value of values) total += 4 + (value === null ? 0 : Buffer.byteLength(value));
   const buffer = Buffer.allocUnsafe(total);
-  let at = 0;
-  const int32 = (value: number): void => {
-    at = buffer.writeInt32BE(value, at);
-  };
-  int32(1); // dimensions
-  int32(1); // there may be nulls
-  int32(TEXT_OID);
-  int32(values.length);
-  int32(1); // lower bound
-  values.forEach((value, n) => {
-    if (value === null) {
-      int32(-1);
-      return;
-    }
-    int32(lengths[n] ?? 0);
-    at += buffer.write(value, at, "utf8");
-  });
+  buffer.writeInt32BE(1, 0); // dimensions
+  buffer.writeInt32BE(1, 4); // there may be nulls
+  buffer.writeInt32BE(TEXT_OID, 8);
+  buffer.writeInt32BE(values.length, 12);
+  buffer.writeInt32BE(1, 16); // lower bound
+  let at = HEADER_BYTES;
+  for (const value of values) {
+    const length = value === null ? -1 : buffer.write(value, at + 4, "utf8");
+    buffer.writeInt32BE(length, at);
+    at += 4 + Math.max(0, length);
+  }
   return buffer;
 }
 
