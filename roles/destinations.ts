@@ -12,8 +12,8 @@ type Factories = {
 
 /** How each kind of destination is made; a kind without a line here cannot be delivered to by this version. */
 export const DESTINATION_FACTORIES = {
-  http: (config, { config: { http }, clock, metrics }) => ({
-    destination: createHttpDestination(config, { ...http, clock, metrics }),
+  http: (config, { config: { http, outbox }, clock, metrics }) => ({
+    destination: createHttpDestination(config, { ...http, connections: outbox.concurrency, clock, metrics }),
     address: null,
     routingKey: null,
   }),

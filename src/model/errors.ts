@@ -83,16 +83,21 @@ export class ClaimLostError extends Error {
  * The text of anything thrown.
  *
  * @param error what was thrown, of any type
+ * @param depth how many causes and parts to follow at most: a chain may be circular
  * @returns its message, with the code of a system error in front where the message lacks it, and the causes behind
  */
-export function errorText(error: unknown): string {
+export function errorText(error: unknown, depth = 5): string {
   if (!(error instanceof Error)) return textOfValue(error);
   const code = (error as { code?: unknown }).code;
   const own = typeof code === "string" && !error.message.includes(code) ? `${code} ${error.message}` : error.message;
   // An AggregateError of a dual-stack connect has an empty message: its parts say what happened.
-  const parts = error instanceof AggregateError ? error.errors.map(errorText).join("; ") : "";
+  const parts =
+    error instanceof AggregateError && depth > 0
+      ? error.errors.map((part) => errorText(part, depth - 1)).join("; ")
+      : "";
   const text = [own.trim(), parts].filter((part) => part !== "").join(": ") || error.name;
-  return error.cause === undefined || error.cause === null ? text : `${text} (${errorText(error.cause)})`;
+  if (error.cause === undefined || error.cause === null || depth === 0) return text;
+  return `${text} (${errorText(error.cause, depth - 1)})`;
 }
 
 /** Some libraries throw plain objects that look like errors. */

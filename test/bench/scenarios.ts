@@ -210,22 +210,34 @@ export async function claimCost(environment: Environment): Promise<Figure[]> {
     const steady = claimMs.slice(Math.floor(claimMs.length / 5));
     return steady.reduce((sum, ms) => sum + ms, 0) / steady.length;
   };
-  // Several small fillings make as many claims as the large ones.
-  const small: number[] = [];
-  for (let n = 0; n < 20; n += 1) small.push(await cost(1000, 0));
-  const base = median(small);
-  const cases = [
-    { name: "(e) claim of 100 with 1,000,000 rows waiting", ms: await cost(1_000_000, 0) },
-    { name: "(e) claim of 100 behind 100,000 rows of one blocked key", ms: await cost(30_000, 100_000) },
+  // Several small fillings make as many claims as a large one.
+  const small = async (): Promise<number> => {
+    const costs: number[] = [];
+    for (let n = 0; n < 10; n += 1) costs.push(await cost(1000, 0));
+    return costs.reduce((sum, ms) => sum + ms, 0) / costs.length;
+  };
+  // The machine's speed drifts: each large case is held against small ones right before and after it.
+  const compare = async (name: string, rows: number, blocked: number, rounds: number): Promise<Figure> => {
+    const pairs: { ms: number; base: number }[] = [];
+    for (let round = 0; round < rounds; round += 1) {
+      const before = await small();
+      const ms = await cost(rows, blocked);
+      pairs.push({ ms, base: (before + (await small())) / 2 });
+    }
+    const ratio = median(pairs.map(({ ms, base }) => ms / base));
+    return {
+      name,
+      value: `${median(pairs.map(({ ms }) => ms)).toFixed(2)} ms`,
+      baseline: `${median(pairs.map(({ base }) => base)).toFixed(2)} ms with 1,000 rows waiting`,
+      ratio,
+      target: "<= 1.5",
+      met: ratio <= 1.5,
+    };
+  };
+  return [
+    await compare("(e) claim of 100 with 1,000,000 rows waiting", 1_000_000, 0, 1),
+    await compare("(e) claim of 100 behind 100,000 rows of one blocked key", 30_000, 100_000, 3),
   ];
-  return cases.map(({ name, ms }) => ({
-    name,
-    value: `${ms.toFixed(2)} ms`,
-    baseline: `${base.toFixed(2)} ms with 1,000 rows waiting`,
-    ratio: ms / base,
-    target: "<= 1.5",
-    met: ms / base <= 1.5,
-  }));
 }
 
 const CLAIM = 100;

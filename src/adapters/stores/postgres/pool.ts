@@ -45,10 +45,12 @@ export class PostgresPool {
   #closed = false;
   /** False once a pooler has shown that it hands our connections around without our prepared statements. */
   #prepares = true;
+  readonly #clients = new Set<pg.Client>();
 
   constructor(options: PoolOptions) {
     this.#options = options;
     const endpoint = () => this.#currentEndpoint();
+    const clients = this.#clients;
     // The pool makes its clients itself; this is its only seam for choosing the endpoint at each new connection.
     class EndpointClient extends pg.Client {
       constructor() {
@@ -56,6 +58,8 @@ export class PostgresPool {
         // The pool listens to idle clients only. A connection that breaks between two statements of its borrower makes the next one
         // reject, which is enough; unheard, the event would end the process.
         this.on("error", () => {});
+        clients.add(this);
+        this.once("end", () => clients.delete(this));
       }
     }
     this.#pool = new pg.Pool({
@@ -137,7 +141,15 @@ export class PostgresPool {
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    await this.#pool.end();
+    // A server that hangs answers no goodbye either, and borrowed connections wait for their statements.
+    const impatience = setTimeout(() => {
+      for (const client of this.#clients) socketOf(client).destroy();
+    }, CLOSE_TIMEOUT_MS);
+    try {
+      await this.#pool.end();
+    } finally {
+      clearTimeout(impatience);
+    }
   }
 
   async #connect(name: string): Promise<pg.PoolClient> {
@@ -164,6 +176,12 @@ export class PostgresPool {
   }
 }
 
+/** The driver has no public way to break a connection off. */
+function socketOf(client: pg.Client): { destroy(): void } {
+  return (client as unknown as { connection: { stream: { destroy(): void } } }).connection.stream;
+}
+
+const CLOSE_TIMEOUT_MS = 3000;
 const CONTENTION_TRIES = 4;
 const DEFAULT_QUERY_TIMEOUT_MS = 60_000;
 
