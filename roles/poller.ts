@@ -43,7 +43,6 @@ export function pollerRole(context: RoleContext): RoleParts {
     batchSize: outbox.batchSize,
     concurrency: outbox.concurrency,
     claimTimeoutMs: outbox.claimTimeoutMs,
-    gaugeIntervalMs: outbox.pendingGaugeIntervalMs,
     clock,
     metrics,
     log,
@@ -68,25 +67,38 @@ export function pollerRole(context: RoleContext): RoleParts {
     onError: onError("lease upkeep failed"),
     clock,
   });
+  const gauges = new Loop({
+    name: "outbox-gauges",
+    pass: () => poller.gauge().then(() => "idle" as const),
+    intervalMs: outbox.pendingGaugeIntervalMs,
+    staleAfterMs: outbox.pendingGaugeIntervalMs + STALE_AFTER_MS,
+    onError: onError("backlog not read"),
+    clock,
+  });
   wakes.poller = () => claims.wake();
   return {
-    workers: [pollerService(poller, claims, upkeep, store)],
+    workers: [pollerService(poller, { claims, upkeep, gauges }, store)],
     closers: [...targets].map(([name, { destination }]) => closer(`destination ${name}`, () => destination.close())),
     health: [{ name: "outbox-poller", decidesReadiness: true, check: () => claims.check() }],
   };
 }
 
-function pollerService(poller: Poller, claims: Loop, upkeep: Loop, store: Store): Service {
+function pollerService(
+  poller: Poller,
+  { claims, upkeep, gauges }: Readonly<Record<"claims" | "upkeep" | "gauges", Loop>>,
+  store: Store,
+): Service {
   return {
     name: "outbox-poller",
     async start() {
       await upkeep.start();
       await claims.start();
+      await gauges.start();
       await store.onOutboxWake(() => claims.wake());
     },
     async stop(cutoff) {
       // Leases are kept until the last delivery has ended.
-      await Promise.all([claims.stop(cutoff), poller.stop(cutoff)]);
+      await Promise.all([claims.stop(cutoff), poller.stop(cutoff), gauges.stop(cutoff)]);
       await upkeep.stop(cutoff);
     },
   };

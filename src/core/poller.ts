@@ -23,8 +23,6 @@ export interface PollerOptions {
   readonly concurrency: number;
   /** Ceiling of a claim in ms, however often renewed (`outbox.claimTimeoutMs`). */
   readonly claimTimeoutMs: number;
-  /** Shortest time in ms between two readings of the backlog (`outbox.pendingGaugeIntervalMs`). */
-  readonly gaugeIntervalMs: number;
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly log: Log;
@@ -45,7 +43,7 @@ export class Poller {
    * rows of such a key, because the row still counts as held by this process: they are given back too.
    */
   readonly #turnedBack = new Map<string, number>();
-  /** Keys that left `turnedBack` while a claim was running: that claim may have begun before the commit. */
+  /** While a claim runs: the keys that were turned back when it began or have been since, also if the database knows by now. */
   #turnedBackDuringClaim: Set<string> | undefined;
   #passing: Promise<unknown> = Promise.resolve();
   #inDelivery = 0;
@@ -80,7 +78,7 @@ export class Poller {
     return pass;
   }
 
-  /** Renews leases, takes back what dead replicas left, reads the gauges. Call it about every second, until `stop` has returned. */
+  /** Renews leases and takes back what dead replicas left. Call it about every second, until `stop` has returned. */
   async tick(): Promise<void> {
     await this.#leases.tick();
     if (this.#stopping) return;
@@ -90,7 +88,20 @@ export class Poller {
       metrics.outboxReclaimed(reclaimed);
       log.warn({ rows: reclaimed }, "claims whose lease ran out are pending again");
     }
-    await this.#gauge();
+  }
+
+  /** Reads the backlog into the gauges when that is due again. Apart from `tick`: a long count must not hold up a renewal. */
+  async gauge(): Promise<void> {
+    const { store, metrics, clock } = this.#options;
+    const startedAt = clock.monotonic();
+    if (startedAt < this.#gaugeDueAt) return;
+    const backlog = await store.backlog();
+    metrics.outboxPending(backlog.pending);
+    metrics.outboxOldestPendingAge((backlog.oldestPendingAgeMs ?? 0) / 1000);
+    metrics.blockedKeys(backlog.blockedKeys);
+    // Counting a long backlog takes a while: never spend more than a fiftieth of the time on it.
+    const now = clock.monotonic();
+    this.#gaugeDueAt = now + GAUGE_COST_FACTOR * (now - startedAt);
   }
 
   /**
@@ -235,20 +246,6 @@ export class Poller {
     const left = (this.#turnedBack.get(key) ?? 0) - 1;
     if (left > 0) this.#turnedBack.set(key, left);
     else this.#turnedBack.delete(key);
-  }
-
-  async #gauge(): Promise<void> {
-    const { store, metrics, clock, gaugeIntervalMs } = this.#options;
-    const startedAt = clock.monotonic();
-    if (startedAt < this.#gaugeDueAt) return;
-    this.#gaugeDueAt = startedAt + gaugeIntervalMs;
-    const backlog = await store.backlog();
-    metrics.outboxPending(backlog.pending);
-    metrics.outboxOldestPendingAge((backlog.oldestPendingAgeMs ?? 0) / 1000);
-    metrics.blockedKeys(backlog.blockedKeys);
-    // Counting a long backlog takes a while: never spend more than a fiftieth of the time on it.
-    const now = clock.monotonic();
-    this.#gaugeDueAt = Math.max(this.#gaugeDueAt, now + GAUGE_COST_FACTOR * (now - startedAt));
   }
 
   /** The next claim is made while half of the last one still waits, so that its round trip costs no delivery time. */

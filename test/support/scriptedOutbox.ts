@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { Settlement } from "../../src/model/outcomes.ts";
 import type { ClaimedRow, MessageId } from "../../src/model/rows.ts";
-import type { ClaimRequest, ClaimResult, OutboxStore } from "../../src/ports/store.ts";
+import type { ClaimRequest, ClaimResult, OutboxBacklog, OutboxStore } from "../../src/ports/store.ts";
 
 /** A row of the scripted outbox. */
 export function outboxRow(overrides: Partial<Omit<ClaimedRow, "claimToken">> = {}): Omit<ClaimedRow, "claimToken"> {
@@ -55,7 +55,7 @@ export class ScriptedOutbox implements OutboxStore {
     return 0;
   }
 
-  async backlog() {
+  async backlog(): Promise<OutboxBacklog> {
     return { pending: 0, oldestPendingAgeMs: null, blockedKeys: 0 };
   }
 

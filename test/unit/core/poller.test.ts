@@ -31,7 +31,6 @@ function setup(deliver: Deliver, overrides: Partial<PollerOptions> = {}) {
     batchSize: 100,
     concurrency: 8,
     claimTimeoutMs: 300_000,
-    gaugeIntervalMs: 5000,
     onRoom: () => {},
     onQueueChange: () => {},
     clock,
@@ -252,6 +251,26 @@ describe("the poller", () => {
     await poller.stop(never);
 
     expect(calls).toContain("claimsLost(poller, 1)");
+  });
+});
+
+describe("the backlog gauges", () => {
+  test("are read again only after fifty times as long as the last reading took", async () => {
+    const { store, poller, clock, calls } = setup(async (row) => sent(row));
+    store.backlog = async () => {
+      clock.advance(100);
+      return { pending: 7, oldestPendingAgeMs: 2000, blockedKeys: 1 };
+    };
+    const readings = () => calls.filter((call) => call === "outboxPending(7)").length;
+
+    await poller.gauge();
+    expect(calls).toEqual(["outboxPending(7)", "outboxOldestPendingAge(2)", "blockedKeys(1)"]);
+    clock.advance(4900);
+    await poller.gauge();
+    expect(readings()).toBe(1);
+    clock.advance(200);
+    await poller.gauge();
+    expect(readings()).toBe(2);
   });
 });
 

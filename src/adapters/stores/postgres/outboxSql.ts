@@ -114,6 +114,8 @@ SELECT least(
     /** $1 tokens, $2 lease (ms), $3 claim timeout (ms) */
     renew: {
       byIndex: true,
+      // Far below the lease: a renewal that hangs must not keep the next one from being tried in time.
+      timeoutMs: 4000,
       name: "outbox.renew",
       text: `
 UPDATE ${table}
@@ -145,6 +147,7 @@ RETURNING o.${c.id} AS id`,
     /** $1 limit, $2 claim timeout (ms) */
     reclaim: {
       byIndex: true,
+      timeoutMs: 4000,
       name: "outbox.reclaim",
       text: `
 UPDATE ${table}

@@ -83,9 +83,10 @@ export class PostgresPool {
         return result.rows as Row[];
       } catch (error) {
         if (isPreparationLost(error)) {
-          // Nothing was executed: a transaction pooler has put us on a server connection that does not know our statements (or knows
-          // them from somebody else's). Without preparation every statement works there too.
-          this.#prepares = false;
+          // Nothing was executed. Either a transaction pooler has put us on a server connection that does not know our statements, or knows
+          // them from somebody else: without preparation every statement works there too. Or a column was altered: a new
+          // connection prepares anew.
+          if (!isPlanOutdated(error)) this.#prepares = false;
           client.release(true);
           continue;
         }
@@ -246,10 +247,16 @@ function preparedName(text: string): string {
   return name;
 }
 
-/** 26000: the prepared statement does not exist; 42P05: it exists already; 0A000: its result type changed (a column was altered). */
+/** 26000: the prepared statement does not exist; 42P05: it exists already. */
 function isPreparationLost(error: unknown): boolean {
+  const { code } = error as { code?: unknown };
+  return code === "26000" || code === "42P05" || isPlanOutdated(error);
+}
+
+/** "cached plan must not change result type": a column of the table was altered. */
+function isPlanOutdated(error: unknown): boolean {
   const { code, message } = error as { code?: unknown; message?: unknown };
-  return code === "26000" || code === "42P05" || (code === "0A000" && /cached plan/.test(String(message)));
+  return code === "0A000" && /cached plan/.test(String(message));
 }
 
 function clientConfig(options: PostgresConnection, at: Endpoint): pg.ClientConfig {

@@ -1,0 +1,123 @@
+import { describe, expect, test } from "@jest/globals";
+import { PostgresPool } from "../../src/adapters/stores/postgres/pool.ts";
+import { Secret } from "../../src/model/secret.ts";
+import { createDatabase, type TestDatabase } from "../support/databases.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { freePort } from "../support/ports.ts";
+
+failOnLeaks();
+
+function open(
+  database: TestDatabase,
+  overrides: Partial<ConstructorParameters<typeof PostgresPool>[0]> = {},
+): PostgresPool {
+  return new PostgresPool({
+    endpoints: [{ host: database.host, port: database.port, tls: false }],
+    database: database.name,
+    username: database.user,
+    password: new Secret(database.password),
+    primaryOnly: false,
+    applicationName: "svc",
+    poolSize: 1,
+    connectionTimeoutMs: 5000,
+    ...overrides,
+  });
+}
+
+const count = { name: "count", text: "SELECT count(*)::int AS n FROM things WHERE n > $1", byIndex: true };
+
+describe("the connection pool", () => {
+  test("goes on without preparation when a pooler loses the prepared statements", async () => {
+    await using database = await createDatabase();
+    await database.query("CREATE TABLE things (n int)");
+    const pool = open(database);
+    expect(await pool.run(count, [0])).toEqual([{ n: 0 }]);
+
+    // What a transaction pooler without support for them does between two transactions, as far as we can tell.
+    await pool.run({ name: "lose", text: "DEALLOCATE ALL" });
+
+    expect(await pool.run(count, [0])).toEqual([{ n: 0 }]);
+    expect(await pool.run(count, [0])).toEqual([{ n: 0 }]);
+    expect(await pool.run({ name: "left", text: "SELECT count(*)::int AS n FROM pg_prepared_statements" })).toEqual([
+      { n: 0 },
+    ]);
+    await pool.close();
+  });
+
+  test("goes on when a column changes its type under a prepared statement", async () => {
+    await using database = await createDatabase();
+    await database.query("CREATE TABLE things (n int)");
+    await database.query("INSERT INTO things VALUES (1)");
+    const pool = open(database);
+    const all = { name: "all", text: "SELECT n FROM things" };
+    expect(await pool.run(all)).toEqual([{ n: 1 }]);
+
+    await database.query("ALTER TABLE things ALTER COLUMN n TYPE text USING 'one'");
+
+    expect(await pool.run(all)).toEqual([{ n: "one" }]);
+    await pool.close();
+  });
+
+  test("settings of a statement that goes by index end with it", async () => {
+    await using database = await createDatabase();
+    await database.query("CREATE TABLE things (n int)");
+    const pool = open(database);
+    await pool.run(count, [0]);
+
+    expect(await pool.run({ name: "show", text: "SELECT current_setting('enable_seqscan') AS value" })).toEqual([
+      { value: "on" },
+    ]);
+    await pool.close();
+  });
+
+  test("a statement that fails leaves the connection usable and changes nothing", async () => {
+    await using database = await createDatabase();
+    await database.query("CREATE TABLE things (n int CHECK (n > 0))");
+    const pool = open(database);
+    const insert = { name: "insert", text: "INSERT INTO things VALUES ($1)", byIndex: true };
+
+    await expect(pool.run(insert, [-1])).rejects.toMatchObject({ name: "StoreError", code: "data" });
+    await pool.run(insert, [1]);
+
+    expect(await pool.run(count, [0])).toEqual([{ n: 1 }]);
+    await pool.close();
+  });
+
+  test("tries the next host when one does not answer, and stays with the one that does", async () => {
+    await using database = await createDatabase();
+    const dead = { host: "127.0.0.1", port: await freePort(), tls: false as const };
+    const live = { host: database.host, port: database.port, tls: false as const };
+    const pool = open(database, { endpoints: [dead, live] });
+
+    expect(await pool.run({ name: "one", text: "SELECT 1 AS n" })).toEqual([{ n: 1 }]);
+    await pool.close();
+  });
+
+  test("falls back from TLS to a plain connection where the server has none, as sslmode=prefer asks for", async () => {
+    await using database = await createDatabase();
+    const { host, port } = database;
+    const pool = open(database, {
+      endpoints: [
+        { host, port, tls: { rejectUnauthorized: false } },
+        { host, port, tls: false },
+      ],
+    });
+
+    expect(await pool.run({ name: "one", text: "SELECT 1 AS n" })).toEqual([{ n: 1 }]);
+    await pool.close();
+  });
+
+  test("an error names the statement and no secret when nothing answers", async () => {
+    await using database = await createDatabase();
+    const pool = open(database, {
+      endpoints: [{ host: "127.0.0.1", port: await freePort(), tls: false }],
+      password: new Secret("very-secret"),
+    });
+
+    const failure = await pool.run(count, [0]).catch((error: unknown) => String(error));
+
+    expect(failure).toMatch(/count: .*ECONNREFUSED/);
+    expect(failure).not.toContain("very-secret");
+    await pool.close();
+  });
+});
