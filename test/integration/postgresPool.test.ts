@@ -107,6 +107,22 @@ describe("the connection pool", () => {
     await pool.close();
   });
 
+  test("a standby is refused when targetServerType=primary is asked for, and used otherwise", async () => {
+    await using database = await createDatabase();
+    // To a client a standby is a server whose transactions are read-only.
+    await database.query(`ALTER DATABASE "${database.name}" SET default_transaction_read_only = on`);
+    const one = { name: "one", text: "SELECT 1 AS n" };
+    const [any, primary] = [open(database), open(database, { primaryOnly: true })];
+
+    expect(await any.run(one)).toEqual([{ n: 1 }]);
+    await expect(primary.run(one)).rejects.toMatchObject({
+      code: "unavailable",
+      message: expect.stringContaining("this host is a standby"),
+    });
+    await any.close();
+    await primary.close();
+  });
+
   test("an error names the statement and no secret when nothing answers", async () => {
     await using database = await createDatabase();
     const pool = open(database, {
