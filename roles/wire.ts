@@ -8,12 +8,12 @@ import { metricsRoute } from "../src/http/metricsRoute.ts";
 import { HttpServer } from "../src/http/server.ts";
 import { ConfigError } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
-import type { HealthComponent, Log, Service } from "../src/ports/runtime.ts";
+import type { HealthComponent, Log } from "../src/ports/runtime.ts";
 import { systemClock } from "../src/runtime/clock.ts";
 import { createMetrics } from "../src/runtime/metrics.ts";
 import { startInOrder, stopPhases } from "../src/runtime/phases.ts";
 import { unavailable } from "./availability.ts";
-import type { RoleContext, RoleParts, Wakes } from "./context.ts";
+import { closer, type RoleContext, type RoleParts, type Wakes } from "./context.ts";
 import { createStore, prepareStore } from "./database.ts";
 import { ingestRole } from "./ingest.ts";
 import { pollerRole } from "./poller.ts";
@@ -82,7 +82,7 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
   const servers = httpServers(config, parts, log, [healthRoutes(health), metricsRoute(() => registry.text())]);
   const workers = parts.flatMap((part) => part.workers ?? []);
   const closers = parts.flatMap((part) => part.closers ?? []);
-  const pool: Service = { name: "database", start: async () => {}, stop: () => store.close() };
+  const pool = closer("database", () => store.close());
 
   const tools = { log, clock: systemClock };
   await startInOrder([pool, ...closers, ...workers, ...servers], START_UNDO_MS, stopping, tools);

@@ -1,5 +1,5 @@
+import { renamedKeys } from "../../src/config/checks/database.ts";
 import { ConfigError } from "../../src/model/errors.ts";
-import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../src/model/rows.ts";
 import { systemClock } from "../../src/runtime/clock.ts";
 import { createStore } from "../database.ts";
 import { prepare, type RunArguments } from "./run.ts";
@@ -12,12 +12,7 @@ import { prepare, type RunArguments } from "./run.ts";
 export async function migrate(args: Pick<RunArguments, "env" | "file">, print: (line: string) => void): Promise<void> {
   const { config, running } = prepare({ ...args, roles: [], once: false });
   const { database } = config;
-  const renamed =
-    database.inboxTableName !== "inbox" ||
-    database.outboxTableName !== "outbox" ||
-    differs(database.columnMapping.inbox, INBOX_COLUMNS) ||
-    differs(database.columnMapping.outbox, OUTBOX_COLUMNS);
-  if (renamed) {
+  if (renamedKeys(database).length > 0) {
     const message = "the bundled migrations know only the default names: make the renamed tables and columns by hand";
     throw new ConfigError([{ path: "database", message }]);
   }
@@ -31,8 +26,4 @@ export async function migrate(args: Pick<RunArguments, "env" | "file">, print: (
     await store.close();
     running.flush();
   }
-}
-
-function differs(names: Readonly<Record<string, string>>, defaults: Readonly<Record<string, string>>): boolean {
-  return Object.entries(defaults).some(([key, name]) => names[key] !== name);
 }

@@ -9,6 +9,8 @@ export interface ClaimedBatch {
   readonly token: ClaimToken;
   /** Monotonic ms at which the lease ends for certain, counted from before the claim or renewal was sent. */
   deadline: number;
+  /** Monotonic ms beyond which no renewal can move the deadline. */
+  readonly ceiling: number;
   /** Rows that are not settled yet. */
   readonly open: Set<MessageId>;
   /** Rows another process has taken over, as the last renewal showed. */
@@ -27,7 +29,6 @@ export class Leases {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #batches = new Set<ClaimedBatch>();
-  readonly #ceilings = new Map<ClaimedBatch, number>();
   #renewDueAt: number;
   #renewing: Promise<void> | undefined;
 
@@ -48,21 +49,19 @@ export class Leases {
     const batch: ClaimedBatch = {
       token,
       deadline: claimedAt + Math.min(leaseMs, claimTimeoutMs),
+      ceiling: claimedAt + claimTimeoutMs,
       open: new Set(rows.map((row) => row.id)),
       lost: new Set(),
       cutoff,
     };
     this.#batches.add(batch);
-    this.#ceilings.set(batch, claimedAt + claimTimeoutMs);
     return batch;
   }
 
   /** The row is settled, or given up. */
   close(batch: ClaimedBatch, id: MessageId): void {
     batch.open.delete(id);
-    if (batch.open.size > 0) return;
-    this.#batches.delete(batch);
-    this.#ceilings.delete(batch);
+    if (batch.open.size === 0) this.#batches.delete(batch);
   }
 
   /**
@@ -102,7 +101,7 @@ export class Leases {
       const held = await this.#store.renew(tokens, this.#lease);
       this.#renewDueAt = sentAt + this.#lease.leaseMs / 3;
       for (const batch of batches) {
-        batch.deadline = Math.min(sentAt + this.#lease.leaseMs, this.#ceilings.get(batch) ?? batch.deadline);
+        batch.deadline = Math.min(sentAt + this.#lease.leaseMs, batch.ceiling);
         // A row that was settled while the renewal ran is no longer open, so only a row that was taken over is left here.
         for (const id of batch.open) if (!held.has(id)) batch.lost.add(id);
       }

@@ -3,7 +3,7 @@ import type { Settlement } from "../model/outcomes.ts";
 import type { ClaimedRow, ClaimToken } from "../model/rows.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock, Log } from "../ports/runtime.ts";
-import type { OutboxStore } from "../ports/store.ts";
+import type { Lease, OutboxStore } from "../ports/store.ts";
 import { KeyLanes, type LaneRow } from "./keyLanes.ts";
 import { Leases } from "./leases.ts";
 import { type Outcome, Settler } from "./settler.ts";
@@ -35,6 +35,7 @@ export interface PollerOptions {
  */
 export class Poller {
   readonly #options: PollerOptions;
+  readonly #lease: Lease;
   readonly #leases: Leases;
   readonly #lanes = new KeyLanes();
   readonly #settler: Settler;
@@ -57,8 +58,9 @@ export class Poller {
   constructor(options: PollerOptions) {
     const { store, clock, log, metrics } = options;
     this.#options = options;
-    const leaseMs = Math.min(options.claimTimeoutMs, LEASE_MS);
-    this.#leases = new Leases(store, { leaseMs, claimTimeoutMs: options.claimTimeoutMs }, clock, log);
+    const { claimTimeoutMs } = options;
+    this.#lease = { leaseMs: Math.min(claimTimeoutMs, LEASE_MS), claimTimeoutMs };
+    this.#leases = new Leases(store, this.#lease, clock, log);
     this.#settler = new Settler({
       store,
       log,
@@ -129,7 +131,7 @@ export class Poller {
   }
 
   async #pass(): Promise<"again" | "idle"> {
-    const { store, batchSize, claimTimeoutMs, clock, metrics, newToken } = this.#options;
+    const { store, batchSize, clock, metrics, newToken } = this.#options;
     this.#wantsRoom = !this.#hasRoom();
     if (this.#stopping || this.#wantsRoom) return "idle";
 
@@ -143,8 +145,7 @@ export class Poller {
         maxBytes: MAX_CLAIM_BYTES,
         token,
         heldTokens: this.#leases.tokens(),
-        leaseMs: Math.min(claimTimeoutMs, LEASE_MS),
-        claimTimeoutMs,
+        ...this.#lease,
       });
       if (result.rows.length > 0) {
         metrics.claimRows("poller", result.rows.length);

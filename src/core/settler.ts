@@ -37,11 +37,6 @@ export class Settler {
     this.#options = options;
   }
 
-  /** Outcomes that are not committed yet. */
-  get waiting(): number {
-    return this.#gathered.length;
-  }
-
   add(outcome: Outcome): void {
     this.#gathered.push(outcome);
     // Started from a microtask, so that the outcomes of one turn of the event loop go together.

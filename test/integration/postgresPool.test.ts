@@ -1,27 +1,15 @@
 import { describe, expect, test } from "@jest/globals";
-import { PostgresPool } from "../../src/adapters/stores/postgres/pool.ts";
+import { type PoolOptions, PostgresPool } from "../../src/adapters/stores/postgres/pool.ts";
 import { Secret } from "../../src/model/secret.ts";
 import { createDatabase, type TestDatabase } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { freePort } from "../support/ports.ts";
+import { connectionTo } from "../support/postgresHarness.ts";
 
 failOnLeaks();
 
-function open(
-  database: TestDatabase,
-  overrides: Partial<ConstructorParameters<typeof PostgresPool>[0]> = {},
-): PostgresPool {
-  return new PostgresPool({
-    endpoints: [{ host: database.host, port: database.port, tls: false }],
-    database: database.name,
-    username: database.user,
-    password: new Secret(database.password),
-    primaryOnly: false,
-    applicationName: "svc",
-    poolSize: 1,
-    connectionTimeoutMs: 5000,
-    ...overrides,
-  });
+function open(database: TestDatabase, overrides: Partial<PoolOptions> = {}): PostgresPool {
+  return new PostgresPool({ ...connectionTo(database), poolSize: 1, ...overrides });
 }
 
 const count = { name: "count", text: "SELECT count(*)::int AS n FROM things WHERE n > $1", byIndex: true };

@@ -1,4 +1,5 @@
 import { createPostgresStore } from "../../src/adapters/stores/postgres/index.ts";
+import type { PoolOptions } from "../../src/adapters/stores/postgres/pool.ts";
 import type { TableNames } from "../../src/adapters/stores/sql/names.ts";
 import { INBOX_COLUMNS, type MessageId, OUTBOX_COLUMNS } from "../../src/model/rows.ts";
 import { Secret } from "../../src/model/secret.ts";
@@ -25,6 +26,19 @@ export const DEFAULT_NAMES: TableNames = {
   outbox: OUTBOX_COLUMNS,
 };
 
+/** How the service reaches a test's database; pool size and names are the caller's. */
+export function connectionTo(database: TestDatabase): Omit<PoolOptions, "poolSize"> {
+  return {
+    endpoints: [{ host: database.host, port: database.port, tls: false }],
+    database: database.name,
+    username: database.user,
+    password: new Secret(database.password),
+    primaryOnly: false,
+    applicationName: "svc",
+    connectionTimeoutMs: 10_000,
+  };
+}
+
 /** A store of the service on a test's database; the tables are not made. */
 export function postgresStore(
   database: TestDatabase,
@@ -32,21 +46,7 @@ export function postgresStore(
   clock = new ManualClock(),
   log = silentLog,
 ): Store {
-  return createPostgresStore(
-    {
-      endpoints: [{ host: database.host, port: database.port, tls: false }],
-      database: database.name,
-      username: database.user,
-      password: new Secret(database.password),
-      primaryOnly: false,
-      applicationName: "svc",
-      poolSize: 4,
-      connectionTimeoutMs: 10_000,
-      names,
-    },
-    clock,
-    log,
-  );
+  return createPostgresStore({ ...connectionTo(database), poolSize: 4, names }, clock, log);
 }
 
 /** The shared suite's harness on a database of its own; fails at its end when a connection was left. */

@@ -74,7 +74,10 @@ function checkNames(database: DeclaredConfig["database"], report: Report): void 
   }
 }
 
-function renamedKeys(database: DeclaredConfig["database"]): string[] {
+/** Keys below `database` that give a table or a column another name than the bundled migrations do. */
+export function renamedKeys(
+  database: Pick<DeclaredConfig["database"], "inboxTableName" | "outboxTableName" | "columnMapping">,
+): string[] {
   const columns = (table: "inbox" | "outbox", defaults: Readonly<Record<string, string>>) =>
     Object.entries(database.columnMapping[table])
       .filter(([key, name]) => defaults[key] !== name)

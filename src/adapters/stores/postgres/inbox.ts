@@ -3,7 +3,7 @@ import type { InsertOutcome } from "../../../model/outcomes.ts";
 import type { MessageId, NewInboxRow } from "../../../model/rows.ts";
 import type { InboxStore, RelayRequest, RelayResult } from "../../../ports/store.ts";
 import { bisect } from "../sql/bisect.ts";
-import type { InboxStatements } from "./inboxSql.ts";
+import { EMPTY_TOPIC, type InboxStatements } from "./inboxSql.ts";
 import type { PostgresPool, Row } from "./pool.ts";
 import { textArray } from "./textArray.ts";
 
@@ -150,7 +150,7 @@ function relayResult(row: Row | undefined, limit: number): RelayResult {
   const dead = (row?.dead ?? []) as { id: MessageId; source: string }[];
   return {
     relayed: Number(row?.relayed ?? 0),
-    dead: dead.map(({ id, source }) => ({ id, source, reason: "the topic template renders empty" })),
+    dead: dead.map(({ id, source }) => ({ id, source, reason: EMPTY_TOPIC })),
     more: Number(row?.candidates ?? 0) >= limit,
   };
 }

@@ -1,6 +1,9 @@
 import type { TableNames } from "../sql/names.ts";
 import type { Statement } from "./pool.ts";
 
+/** Why a row whose topic renders empty is dead, on the row and in the log. */
+export const EMPTY_TOPIC = "the topic template renders empty";
+
 /** Every statement on the inbox, with the configured names and the column types of the tables woven in once. */
 export function inboxStatements(
   names: TableNames,
@@ -71,7 +74,7 @@ made AS (
 marked AS (
   UPDATE ${inbox} i
   SET ${c.state} = CASE WHEN r.topic = '' THEN 'dead' ELSE 'processed' END, ${c.processedAt} = now(),
-      ${c.lastError} = CASE WHEN r.topic = '' THEN 'the topic template renders empty' ELSE i.${c.lastError} END
+      ${c.lastError} = CASE WHEN r.topic = '' THEN '${EMPTY_TOPIC}' ELSE i.${c.lastError} END
   FROM rendered r
   WHERE i.${c.id} = r.id
 )

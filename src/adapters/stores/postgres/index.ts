@@ -68,7 +68,8 @@ class PostgresStore implements Store {
           warnAt = this.#clock.monotonic() + 10_000;
         }
       }
-      await untilAborted(delay(waitMs, undefined, { signal: deadline }), deadline).catch(() => {});
+      // Ends early by a rejection when the time is over or the process stops: both are looked at below.
+      await delay(waitMs, undefined, { signal: deadline }).catch(() => {});
       signal.throwIfAborted();
       if (deadline.aborted) {
         throw new StoreError("unavailable", `no database answered within ${timeoutMs} ms: ${errorText(last)}`);
