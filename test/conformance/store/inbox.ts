@@ -99,7 +99,7 @@ export function exerciseInbox(open: () => Promise<StoreHarness>): void {
       const other = await harness.replica();
       const keys = Array.from({ length: 200 }, (_, n) => `key-${n}`);
 
-      const rounds = Array.from({ length: 10 }, (_, n) => {
+      const rounds = Array.from({ length: 30 }, (_, n) => {
         const order = n % 2 === 0 ? keys : keys.toReversed();
         const store = n % 2 === 0 ? harness.store : other;
         return store.inbox.insert(order.map((idempotencyKey) => inboxRow({ idempotencyKey })));

@@ -49,7 +49,7 @@ export class PostgresInbox implements InboxStore {
 
   async #insertAll(rows: readonly NewInboxRow[]): Promise<InsertOutcome[]> {
     if (rows.length === 0) return [];
-    const [answer] = await this.#pool.run(this.#sql.insert, [...columnsOf(rows), rows.length]);
+    const [answer] = await this.#pool.run(this.#sql.insert, [...columnsOf(inKeyOrder(rows)), rows.length]);
     const some = answer?.stored as readonly string[] | null | undefined;
     // No list of ids means that all were stored, or none.
     if (some === null || some === undefined) return rows.map(() => (answer?.count === "0" ? DUPLICATE : STORED));
@@ -112,6 +112,20 @@ const DUPLICATE: InsertOutcome = { kind: "duplicate" };
 
 function isRefused(error: unknown): error is StoreError {
   return error instanceof StoreError && error.code === "data";
+}
+
+/**
+ * An insert waits for the transaction that holds one of its keys. All batches insert their keys in one order, so that two of them never
+ * wait for each other. Of two rows with one key the first stays first. The order of arrival is that of the ids, not of the insert.
+ */
+function inKeyOrder(rows: readonly NewInboxRow[]): readonly NewInboxRow[] {
+  return rows.toSorted((a, b) => byCodeUnits(a.source, b.source) || byCodeUnits(a.idempotencyKey, b.idempotencyKey));
+}
+
+/** The same in every process, whatever its locale. */
+function byCodeUnits(a: string, b: string): number {
+  if (a === b) return 0;
+  return a < b ? -1 : 1;
 }
 
 const NOTHING: RelayResult = { relayed: 0, dead: [], more: false };
