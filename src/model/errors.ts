@@ -61,6 +61,37 @@ export class PublishError extends Error {
   }
 }
 
+export const TRANSFORM_ERROR_CODES = [
+  /** The expression does not compile. */
+  "invalid_expression",
+  /** The input is no JSON. */
+  "invalid_input",
+  /** The expression failed on this input. */
+  "failed",
+  /** The result is nothing, or is no JSON value (a function, a number that is not finite). */
+  "no_result",
+  /** `timeoutMs` was exceeded. */
+  "timeout",
+  /** `maxDepth` was exceeded. */
+  "too_deep",
+  /** More memory, or a longer sequence, than an evaluation may have. */
+  "too_large",
+  /** The evaluator was closed meanwhile. */
+  "closed",
+] as const;
+export type TransformErrorCode = (typeof TRANSFORM_ERROR_CODES)[number];
+
+/** A transform gave no result. The message is written for the expression's author; it may quote the payload. */
+export class TransformError extends Error {
+  override readonly name = "TransformError";
+  readonly code: TransformErrorCode;
+
+  constructor(code: TransformErrorCode, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.code = code;
+  }
+}
+
 /** The abort reason of every signal that means "the process is stopping": an interruption, never a failed attempt. */
 export class StoppingError extends Error {
   override readonly name = "StoppingError";

@@ -1,5 +1,7 @@
 import type { InsertOutcome, Settlement } from "../model/outcomes.ts";
 import type { ClaimedRow, ClaimToken, MessageId, NewInboxRow } from "../model/rows.ts";
+import type { ReplayStore, RetentionStore } from "./finishedRows.ts";
+import type { PullStore } from "./pullStore.ts";
 
 /**
  * What the roles ask of a database. Every method is safe to call from any number of replicas at once. Methods reject with
@@ -123,6 +125,9 @@ export interface SchemaStore {
 export interface Store {
   readonly inbox: InboxStore;
   readonly outbox: OutboxStore;
+  readonly replay: ReplayStore;
+  readonly retention: RetentionStore;
+  readonly pull: PullStore;
   readonly schema: SchemaStore;
   /** Waits until the database answers. Rejects with the last error after `timeoutMs`, or at once when `signal` aborts. */
   waitUntilReady(timeoutMs: number, signal: AbortSignal): Promise<void>;

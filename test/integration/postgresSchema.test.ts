@@ -9,6 +9,8 @@ import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
 
 failOnLeaks();
 
+const MIGRATIONS = ["inbox", "outbox", "finished-rows", "pull"].map((name, n) => ({ version: n + 1, name }));
+
 /** Runs `body` with a store on the database and closes it. */
 async function withStore<T>(
   database: TestDatabase,
@@ -36,14 +38,11 @@ describe("migrations", () => {
     const applied = await Promise.all(stores.map((store) => store.schema.migrate()));
 
     await Promise.all(stores.map((store) => store.close()));
-    expect(applied.flat().sort()).toEqual(["1 inbox", "2 outbox"]);
+    expect(applied.flat().sort()).toEqual(MIGRATIONS.map(({ version, name }) => `${version} ${name}`));
     const history = await database.query(
       "SELECT version::int, name FROM svc_migrations WHERE version > 0 ORDER BY version",
     );
-    expect(history).toEqual([
-      { version: 1, name: "inbox" },
-      { version: 2, name: "outbox" },
-    ]);
+    expect(history).toEqual(MIGRATIONS);
   });
 
   test("a second start finds nothing to do", async () => {

@@ -82,6 +82,29 @@ export async function openPostgres(): Promise<StoreHarness> {
         id,
       ]);
     },
+    async finishOutbox(ids, { state, finishedMsAgo = 0, createdMsAgo }) {
+      await database.query(
+        `UPDATE outbox SET state = $2, updated_at = now() - $3 * interval '1 millisecond',
+           created_at = CASE WHEN $4::float IS NULL THEN created_at ELSE now() - $4 * interval '1 millisecond' END
+         WHERE id = ANY ($1::uuid[])`,
+        [ids, state, finishedMsAgo, createdMsAgo ?? null],
+      );
+    },
+    async finishInbox(ids, { state, receivedMsAgo = 0 }) {
+      await database.query(
+        `UPDATE inbox SET state = $2, processed_at = now(), created_at = now() - $3 * interval '1 millisecond'
+         WHERE id = ANY ($1::uuid[])`,
+        [ids, state, receivedMsAgo],
+      );
+    },
+    async expirePullLeases() {
+      await database.query(
+        "UPDATE inbox SET lease_expires_at = now() - interval '1 second' WHERE lease_expires_at IS NOT NULL",
+      );
+    },
+    async makeInboxDue() {
+      await database.query("UPDATE inbox SET scheduled_at = now() - interval '1 second' WHERE state = 'pending'");
+    },
     async [Symbol.asyncDispose]() {
       for (const each of stores) await each.close();
       try {
@@ -122,7 +145,9 @@ async function outboxRows(database: TestDatabase): Promise<readonly OutboxRecord
   const rows = await database.query(
     `SELECT id, sequence::int AS sequence, topic, key, payload, headers, state, attempt, max_attempts AS "maxAttempts",
        claim_token AS "claimToken", extract(epoch FROM lease_expires_at - now())::float * 1000 AS "leaseInMs",
-       extract(epoch FROM scheduled_at - now())::float * 1000 AS "dueInMs", last_error AS "lastError"
+       extract(epoch FROM scheduled_at - now())::float * 1000 AS "dueInMs", last_error AS "lastError",
+       extract(epoch FROM now() - updated_at)::float * 1000 AS "updatedMsAgo",
+       extract(epoch FROM now() - created_at)::float * 1000 AS "createdMsAgo"
      FROM outbox ORDER BY sequence`,
   );
   return rows as OutboxRecord[];
@@ -131,7 +156,9 @@ async function outboxRows(database: TestDatabase): Promise<readonly OutboxRecord
 async function inboxRows(database: TestDatabase): Promise<readonly InboxRecord[]> {
   const rows = await database.query(
     `SELECT id, source, idempotency_key AS "idempotencyKey", payload, state, consumption, processed_at IS NOT NULL AS processed,
-       last_error AS "lastError", headers
+       last_error AS "lastError", headers, aggregate_id AS "aggregateId", attempt, claim_token AS "claimToken",
+       extract(epoch FROM lease_expires_at - now())::float * 1000 AS "leaseInMs",
+       extract(epoch FROM scheduled_at - now())::float * 1000 AS "dueInMs"
      FROM inbox ORDER BY created_at, id`,
   );
   return rows as InboxRecord[];

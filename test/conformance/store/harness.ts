@@ -21,6 +21,20 @@ export interface StoreHarness extends AsyncDisposable {
   makeDue(): Promise<void>;
   /** Sets one outbox row back to pending with attempt 0, as a replay does. */
   reset(id: MessageId): Promise<void>;
+  /** Makes outbox rows look finished: `updated_at` and, where given, `created_at` so many ms ago. */
+  finishOutbox(
+    ids: readonly MessageId[],
+    as: { readonly state: "sent" | "dead"; readonly finishedMsAgo?: number; readonly createdMsAgo?: number },
+  ): Promise<void>;
+  /** Makes inbox rows look finished, received so many ms ago. */
+  finishInbox(
+    ids: readonly MessageId[],
+    as: { readonly state: "processed" | "dead"; readonly receivedMsAgo?: number },
+  ): Promise<void>;
+  /** Moves every lease of a pull client into the past. */
+  expirePullLeases(): Promise<void>;
+  /** Makes every pending inbox row due. */
+  makeInboxDue(): Promise<void>;
 }
 
 export interface ApplicationRow {
@@ -34,6 +48,9 @@ export interface ApplicationRow {
 
 export interface OutboxRecord {
   readonly id: MessageId;
+  /** ms ago, by the database's clock. */
+  readonly updatedMsAgo: number;
+  readonly createdMsAgo: number;
   readonly sequence: number;
   readonly topic: string;
   readonly key: string | null;
@@ -57,6 +74,12 @@ export interface InboxRecord {
   readonly state: string;
   readonly consumption: string;
   readonly processed: boolean;
+  readonly aggregateId: string | null;
+  readonly attempt: number;
+  readonly claimToken: string | null;
+  /** ms from the database's now; negative in the past. */
+  readonly leaseInMs: number | null;
+  readonly dueInMs: number;
   readonly lastError: string | null;
   readonly headers: Readonly<Record<string, string>>;
 }

@@ -2,7 +2,10 @@ import type { StoreHarness } from "./harness.ts";
 import { exerciseInbox } from "./inbox.ts";
 import { exerciseOrder } from "./order.ts";
 import { exerciseClaims, exerciseSettling } from "./outbox.ts";
+import { exercisePull } from "./pull.ts";
 import { exerciseRelay } from "./relay.ts";
+import { exerciseReplay } from "./replay.ts";
+import { exerciseRetention } from "./retention.ts";
 
 /**
  * The shared suite that every store passes.
@@ -15,4 +18,7 @@ export function exerciseStore(open: () => Promise<StoreHarness>): void {
   exerciseClaims(open);
   exerciseSettling(open);
   exerciseOrder(open);
+  exerciseReplay(open);
+  exerciseRetention(open);
+  exercisePull(open);
 }

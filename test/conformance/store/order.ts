@@ -1,6 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import type { ClaimedRow } from "../../../src/model/rows.ts";
 import type { Store } from "../../../src/ports/store.ts";
+import { seeded } from "../../support/random.ts";
 import { claimRequest, died, failed, released, type StoreHarness, sent } from "./harness.ts";
 
 export function exerciseOrder(open: () => Promise<StoreHarness>): void {
@@ -172,15 +173,4 @@ async function drain(store: Store, delivered: number[], total: number, random: (
     });
     await store.outbox.settle(outcomes);
   }
-}
-
-/** A small deterministic generator (mulberry32), so that a failing run can be repeated. */
-function seeded(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
-  };
 }

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { errorText, StoreError } from "../../../model/errors.ts";
+import type { PullStore } from "../../../ports/pullStore.ts";
 import type { Clock, Log } from "../../../ports/runtime.ts";
 import type { InboxStore, OutboxStore, Store } from "../../../ports/store.ts";
 import { quoteNames, type TableNames } from "../sql/names.ts";
@@ -8,6 +9,12 @@ import { inboxStatements } from "./inboxSql.ts";
 import { PostgresOutbox } from "./outbox.ts";
 import { outboxStatements } from "./outboxSql.ts";
 import { type PoolOptions, PostgresPool } from "./pool.ts";
+import { PostgresPull } from "./pull.ts";
+import { pullStatements } from "./pullSql.ts";
+import { PostgresReplay } from "./replay.ts";
+import { replayStatements } from "./replaySql.ts";
+import { PostgresRetention } from "./retention.ts";
+import { retentionStatements } from "./retentionSql.ts";
 import { type ColumnTypes, PostgresSchema } from "./schema.ts";
 import { PostgresWake } from "./wake.ts";
 
@@ -27,6 +34,9 @@ class PostgresStore implements Store {
   readonly schema: Store["schema"];
   inbox: InboxStore;
   outbox: OutboxStore;
+  pull: PullStore;
+  readonly replay: Store["replay"];
+  readonly retention: Store["retention"];
   readonly #pool: PostgresPool;
   readonly #wake: PostgresWake;
   readonly #clock: Clock;
@@ -42,13 +52,16 @@ class PostgresStore implements Store {
     const facets = (types: ColumnTypes) => ({
       inbox: new PostgresInbox(this.#pool, inboxStatements(quoted, types)),
       outbox: new PostgresOutbox(this.#pool, outboxStatements(quoted, types.outboxPayload), clock),
+      pull: new PostgresPull(this.#pool, pullStatements(quoted, types.inboxPayload)),
     });
-    ({ inbox: this.inbox, outbox: this.outbox } = facets(BUNDLED_TYPES));
+    ({ inbox: this.inbox, outbox: this.outbox, pull: this.pull } = facets(BUNDLED_TYPES));
+    this.replay = new PostgresReplay(this.#pool, replayStatements(quoted));
+    this.retention = new PostgresRetention(this.#pool, retentionStatements(quoted));
     this.schema = {
       migrate: () => schema.migrate(),
       checkColumns: async () => {
         await schema.checkColumns();
-        ({ inbox: this.inbox, outbox: this.outbox } = facets(await schema.columnTypes()));
+        ({ inbox: this.inbox, outbox: this.outbox, pull: this.pull } = facets(await schema.columnTypes()));
       },
     };
   }

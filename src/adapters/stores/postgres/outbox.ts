@@ -1,9 +1,10 @@
 import { StoreError } from "../../../model/errors.ts";
 import type { Settlement } from "../../../model/outcomes.ts";
-import type { ClaimedRow, ClaimToken, Headers, MessageId } from "../../../model/rows.ts";
+import type { ClaimedRow, ClaimToken, MessageId } from "../../../model/rows.ts";
 import type { Clock } from "../../../ports/runtime.ts";
 import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } from "../../../ports/store.ts";
 import { bisect } from "../sql/bisect.ts";
+import { headersOf } from "../sql/headers.ts";
 import { ClaimHints } from "../sql/hints.ts";
 import type { OutboxStatements } from "./outboxSql.ts";
 import type { PostgresPool, Row } from "./pool.ts";
@@ -95,7 +96,8 @@ export class PostgresOutbox implements OutboxStore {
   async #refreshMark(): Promise<void> {
     const [row] = await this.#pool.run(this.#sql.mark);
     const mark = row?.mark;
-    this.#hints.setMark(typeof mark === "string" ? mark : undefined);
+    const snapshot = { oldestRunning: BigInt(String(row?.oldest_running)), next: BigInt(String(row?.next)) };
+    this.#hints.setMark(typeof mark === "string" ? mark : undefined, snapshot);
   }
 
   /** Most of the front is held back: claims from the mark past the blocked keys, and remembers where the free rows begin. */
@@ -117,7 +119,7 @@ export class PostgresOutbox implements OutboxStore {
       request.token,
       request.leaseMs,
       request.claimTimeoutMs,
-      this.#hints.mark,
+      this.#hints.settledMark,
       request.heldTokens,
     ]);
     const [first] = rows;
@@ -176,32 +178,4 @@ function claimedRow(row: Row, token: ClaimToken): ClaimedRow {
     maxAttempts: row.max_attempts as number,
     createdAt: row.created_at as Date,
   };
-}
-
-const NO_HEADERS: Headers = Object.freeze({});
-
-/**
- * Headers as an application wrote them: it may have written anything into the column, and none of it may wedge the row. What is
- * no JSON object counts as no headers; a value that is no text goes out as JSON text.
- */
-function headersOf(value: unknown): Headers {
-  if (typeof value !== "string" || value === "{}" || value === "") return NO_HEADERS;
-  let parsed: unknown;
-  try {
-    parsed = JSON.parse(value);
-  } catch {
-    return NO_HEADERS;
-  }
-  if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) return NO_HEADERS;
-  for (const header of Object.values(parsed)) {
-    if (typeof header !== "string") return textHeaders(parsed);
-  }
-  return parsed as Headers;
-}
-
-function textHeaders(parsed: object): Headers {
-  const entries = Object.entries(parsed).filter(([, header]) => header !== null);
-  return Object.fromEntries(
-    entries.map(([name, header]) => [name, typeof header === "string" ? header : JSON.stringify(header)]),
-  );
 }

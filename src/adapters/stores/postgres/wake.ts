@@ -53,27 +53,33 @@ export class PostgresWake {
   announce(): void {
     if (this.#announceTimer !== undefined || this.#closed) return;
     const wait = Math.max(0, this.#lastAnnounced + ANNOUNCE_INTERVAL_MS - this.#clock.monotonic());
-    this.#announceTimer = setTimeout(() => {
-      this.#announceTimer = undefined;
-      this.#lastAnnounced = this.#clock.monotonic();
-      this.#announcing = this.#pool
-        .run({ name: "outbox.wake", text: "SELECT pg_notify($1, '')" }, [this.#channel])
-        .then(
-          () => undefined,
-          (error: unknown) => this.#log.debug({ err: error }, "outbox wake not sent"),
-        );
-    }, wait);
+    this.#announceTimer = setTimeout(() => this.#notify(), wait);
     this.#announceTimer.unref();
   }
 
+  /** Sends what was announced and not sent yet, and ends the subscription. */
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#retry);
-    clearTimeout(this.#announceTimer);
+    if (this.#announceTimer !== undefined) {
+      clearTimeout(this.#announceTimer);
+      this.#notify();
+    }
     await this.#announcing;
     await this.#listening
       ?.end()
       .catch((error: unknown) => this.#log.debug({ err: error }, "closing the LISTEN connection"));
+  }
+
+  #notify(): void {
+    this.#announceTimer = undefined;
+    this.#lastAnnounced = this.#clock.monotonic();
+    this.#announcing = this.#pool
+      .run({ name: "outbox.wake", text: "SELECT pg_notify($1, '')", timeoutMs: NOTIFY_TIMEOUT_MS }, [this.#channel])
+      .then(
+        () => undefined,
+        (error: unknown) => this.#log.debug({ err: error }, "outbox wake not sent"),
+      );
   }
 
   #listenLater(listener: () => void, backoffMs: number): void {
@@ -87,5 +93,7 @@ export class PostgresWake {
 
 /** `NOTIFY` takes a database-wide lock at commit: twenty a second are felt by nobody. */
 const ANNOUNCE_INTERVAL_MS = 50;
+/** A database that hangs must not hold up the stop for a hint. */
+const NOTIFY_TIMEOUT_MS = 3000;
 const FIRST_BACKOFF_MS = 500;
 const LAST_BACKOFF_MS = 30_000;

@@ -1,11 +1,20 @@
 import type { Clock } from "../../../ports/runtime.ts";
 
+/** The transactions that a snapshot of the database cannot see: those from `oldestRunning` on that still ran, and all from `next` on. */
+export interface SnapshotBounds {
+  readonly oldestRunning: bigint;
+  readonly next: bigint;
+}
+
 /**
- * Where a claim starts to look, remembered between claims of one process. Both hints only save work: with a fresh
+ * Where a claim starts to look, remembered between claims of one process. All hints only save work: with a fresh
  * instance every claim is right, only slower.
  *
  * - The low-water mark is the lowest unfinished sequence, refreshed about once a second. A claim that starts there does not walk
  *   over index entries of finished rows that an old transaction keeps alive.
+ * - The settled mark is a low-water mark below which nothing can appear any more: whoever still ran when it was read has ended since. A row
+ *   below the newest mark whose transaction commits late is no candidate until the next refresh, which is a matter of time; as an earlier row of
+ *   its key it must count at once, which is a matter of order.
  * - The cursor lies past a front of rows that stay behind blocked keys. While it is set, claims leave out keys that are in
  *   backoff or slow, and start at the first row of any other key that the last one met. A sweep from the mark meets what has become free or
  *   has appeared below the cursor: after a second, or as soon as a retry of this process is due or has succeeded.
@@ -13,6 +22,9 @@ import type { Clock } from "../../../ports/runtime.ts";
 export class ClaimHints {
   readonly #clock: Clock;
   #mark = "0";
+  #settledMark = "0";
+  /** A mark that waits for the transactions before `next` to end. */
+  #unsettled: { readonly mark: string; readonly next: bigint } | undefined;
   #markDueAt = 0;
   #cursor: string | undefined;
   #sweepDueAt = 0;
@@ -25,6 +37,10 @@ export class ClaimHints {
     return this.#mark;
   }
 
+  get settledMark(): string {
+    return this.#settledMark;
+  }
+
   get cursor(): string | undefined {
     return this.#cursor;
   }
@@ -33,9 +49,19 @@ export class ClaimHints {
     return this.#clock.monotonic() >= this.#markDueAt;
   }
 
-  /** @param mark the lowest unfinished sequence, or undefined when everything is finished */
-  setMark(mark: string | undefined): void {
+  /**
+   * @param mark the lowest unfinished sequence, or undefined when everything is finished
+   * @param snapshot what the statement that read it could not see
+   */
+  setMark(mark: string | undefined, { oldestRunning, next }: SnapshotBounds): void {
     if (mark !== undefined) this.#mark = mark;
+    if (this.#unsettled !== undefined && oldestRunning >= this.#unsettled.next) {
+      // Whatever they left below it is in `mark` by now; who began later draws higher sequences.
+      this.#settledMark = this.#unsettled.mark;
+      this.#unsettled = undefined;
+    }
+    if (mark !== undefined) this.#settledMark = lower(mark, this.#settledMark);
+    this.#unsettled ??= { mark: this.#mark, next };
     this.#markDueAt = this.#clock.monotonic() + MARK_INTERVAL_MS;
   }
 
@@ -67,6 +93,10 @@ export class ClaimHints {
   sweepWithin(delayMs: number): void {
     this.#sweepDueAt = Math.min(this.#sweepDueAt, this.#clock.monotonic() + delayMs);
   }
+}
+
+function lower(a: string, b: string): string {
+  return BigInt(a) < BigInt(b) ? a : b;
 }
 
 const MARK_INTERVAL_MS = 1000;

@@ -1,0 +1,14 @@
+-- Pull clients claim pending pull rows of one source in order of arrival. Push rows are in none of these indexes, and cost nothing here.
+CREATE INDEX inbox_pull_idx ON inbox (source, created_at, id) WHERE state = 'pending' AND consumption = 'pull';
+
+-- "Is an earlier row of this aggregate unfinished?" is one probe of this index.
+CREATE INDEX inbox_pull_aggregate_idx ON inbox (source, aggregate_id, created_at, id)
+  WHERE state = 'pending' AND consumption = 'pull' AND aggregate_id IS NOT NULL;
+
+-- The rows of one claim, to extend and to close it, and the aggregates that clients are working on; holds only what is claimed.
+CREATE INDEX inbox_pull_claim_idx ON inbox (source, claim_token)
+  WHERE state = 'pending' AND consumption = 'pull' AND claim_token IS NOT NULL;
+
+-- Aggregates whose row waits out a delay; holds only rows that have been given back.
+CREATE INDEX inbox_pull_delay_idx ON inbox (source, scheduled_at)
+  WHERE state = 'pending' AND consumption = 'pull' AND attempt > 0 AND claim_token IS NULL;

@@ -1,0 +1,105 @@
+import { StoreError } from "../../../model/errors.ts";
+import type { MessageId } from "../../../model/rows.ts";
+import type {
+  PullClaim,
+  PullClaimRequest,
+  PullClaimResult,
+  PulledRow,
+  PullRejection,
+  PullRejectionOptions,
+  PullStore,
+} from "../../../ports/pullStore.ts";
+import { headersOf } from "../sql/headers.ts";
+import type { PostgresPool, Row } from "./pool.ts";
+import type { PullStatements } from "./pullSql.ts";
+
+/** Pull clients on PostgreSQL: one statement an operation. */
+export class PostgresPull implements PullStore {
+  readonly #pool: PostgresPool;
+  readonly #sql: PullStatements;
+  /** Sources whose last claim met no available row. */
+  readonly #idle = new Set<string>();
+
+  constructor(pool: PostgresPool, statements: PullStatements) {
+    this.#pool = pool;
+    this.#sql = statements;
+  }
+
+  async claim(request: PullClaimRequest): Promise<PullClaimResult> {
+    const { source } = request;
+    if (this.#idle.has(source) && (await this.#pool.run(this.#sql.available, [source])).length === 0) return NOTHING;
+    const rows = await this.#claim(request);
+    const [first] = rows;
+    if (first?.candidates === 0) this.#idle.add(source);
+    else this.#idle.delete(source);
+    return {
+      rows: first === undefined || first.id === null ? [] : rows.map(pulledRow),
+      dead: (first?.dead ?? []) as MessageId[],
+    };
+  }
+
+  acknowledge(claim: PullClaim): Promise<readonly MessageId[]> {
+    return this.#ids(this.#sql.acknowledge, valuesOf(claim));
+  }
+
+  async reject(claim: PullClaim, options: PullRejectionOptions): Promise<PullRejection> {
+    const { maxAttempts, delayMs, reason } = options;
+    const reject = (text: string | null) =>
+      this.#pool.run(this.#sql.reject, [...valuesOf(claim), maxAttempts, Math.round(delayMs), text]);
+    const rows = await reject(reason).catch((error: unknown) => {
+      if (reason === null || !isRefused(error)) throw error;
+      // An owner's narrow last_error column: the outcome matters more than its words.
+      return reject(null);
+    });
+    const idsOf = (outcome: string) => rows.filter((row) => row.outcome === outcome).map((row) => row.id as MessageId);
+    return { retried: idsOf("retried"), dead: idsOf("dead"), released: idsOf("released") };
+  }
+
+  extend(claim: PullClaim, leaseMs: number): Promise<readonly MessageId[]> {
+    return this.#ids(this.#sql.extend, [...valuesOf(claim), leaseMs]);
+  }
+
+  release(claim: PullClaim): Promise<readonly MessageId[]> {
+    return this.#ids(this.#sql.release, valuesOf(claim));
+  }
+
+  async #claim(request: PullClaimRequest): Promise<Row[]> {
+    const { source, limit, maxBytes, token, leaseMs, maxAttempts } = request;
+    const claim = (withReason: boolean) =>
+      this.#pool.run(this.#sql.claim, [source, limit, maxBytes, token, leaseMs, maxAttempts, withReason]);
+    return await claim(true).catch((error: unknown) => {
+      if (!isRefused(error)) throw error;
+      // Only why a row died can be refused: a row that cannot say so must not keep all others from being claimed.
+      return claim(false);
+    });
+  }
+
+  async #ids(statement: PullStatements[keyof PullStatements], values: readonly unknown[]): Promise<MessageId[]> {
+    const rows = await this.#pool.run(statement, values);
+    return rows.map((row) => row.id as MessageId);
+  }
+}
+
+const NOTHING: PullClaimResult = { rows: [], dead: [] };
+
+function isRefused(error: unknown): boolean {
+  return error instanceof StoreError && error.code === "data";
+}
+
+function valuesOf({ source, token, ids }: PullClaim): unknown[] {
+  return [source, token, ids];
+}
+
+function pulledRow(row: Row): PulledRow {
+  return {
+    id: row.id as MessageId,
+    aggregateId: row.aggregate_id as string | null,
+    eventType: row.event_type as string | null,
+    idempotencyKey: row.idempotency_key as string,
+    correlationId: row.correlation_id as string | null,
+    attempt: row.attempt as number,
+    createdAt: row.created_at as Date,
+    headers: headersOf(row.headers),
+    payload: row.payload as string,
+  };
+}

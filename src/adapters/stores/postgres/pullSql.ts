@@ -1,0 +1,224 @@
+import type { TableNames } from "../sql/names.ts";
+import type { Statement } from "./pool.ts";
+
+/**
+ * Every statement for pull clients, with the configured names woven in once. States and consumption stand as literals: a parameter in
+ * their place would keep the planner from the partial indexes.
+ *
+ * @param payloadType the type of the inbox's payload column
+ */
+export function pullStatements(names: TableNames, payloadType: string) {
+  const table = names.inboxTable;
+  const c = names.inbox;
+  const waiting = (row: string): string => `${row}.${c.state} = 'pending' AND ${row}.${c.consumption} = 'pull'`;
+  /** Under a claim whose lease still runs. */
+  const held = (row: string): string => `${row}.${c.claimToken} IS NOT NULL AND ${row}.${c.leaseExpiresAt} > now()`;
+  /** Under no claim, or under one whose lease has run out. */
+  const free = (row: string): string =>
+    `(${row}.${c.claimToken} IS NULL OR ${row}.${c.leaseExpiresAt} IS NULL OR ${row}.${c.leaseExpiresAt} <= now())`;
+  const payloadText = payloadType === "text" ? `i.${c.payload}` : `i.${c.payload}::text`;
+  const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
+  const available = `${waiting("i")} AND i.${c.source} = $1::text AND i.${c.scheduledAt} <= now() AND ${free("i")}`;
+  /** The fence: what a client still holds under its token. $1 source, $2 token */
+  const ofClaim = `${waiting("i")} AND i.${c.source} = $1::text AND i.${c.claimToken} = $2::uuid`;
+  /** $3 ids, null for all of the claim */
+  const named = `($3::uuid[] IS NULL OR i.${c.id} = ANY ($3::uuid[]))`;
+
+  /** Per aggregate of the rows in `own`, the first unfinished row before the last of them that is not among them. $1 source */
+  const stopsAmong = (own: string, which: string): string => `
+  SELECT a.aggregate_id, s.created_at, s.id
+  FROM (
+    SELECT DISTINCT ON (aggregate_id) aggregate_id, created_at, id
+    FROM ${own} WHERE aggregate_id IS NOT NULL AND ${which}
+    ORDER BY aggregate_id, created_at DESC, id DESC
+  ) a
+  CROSS JOIN LATERAL (
+    SELECT e.${c.createdAt} AS created_at, e.${c.id} AS id
+    FROM ${table} e
+    WHERE ${waiting("e")} AND e.${c.source} = $1::text AND e.${c.aggregateId} = a.aggregate_id AND e.${c.aggregateId} IS NOT NULL
+      AND (e.${c.createdAt}, e.${c.id}) < (a.created_at, a.id)
+      AND (e.${c.attempt} > 0 OR e.${c.scheduledAt} <= now())
+      AND e.${c.id} NOT IN (SELECT id FROM ${own})
+    ORDER BY e.${c.createdAt}, e.${c.id}
+    LIMIT 1
+  ) s
+`;
+
+  return {
+    /**
+     * One claim. $1 source, $2 row limit, $3 byte limit, $4 token, $5 lease (ms), $6 most claims of a row, $7 whether to store why a row died.
+     *
+     * - busy: aggregates with a row under a running lease or in a delay. Their other rows wait and are not worth looking at: however many there
+     *   are, they do not fill the batch.
+     * - candidates: available rows in order; rows that another claim is looking at are skipped.
+     * - stops: per aggregate the first unfinished row that is no candidate. Whatever lies behind it must wait. A row that was scheduled ahead
+     *   (attempt 0, not yet due) stops nobody.
+     * - open: candidates before the stop of their aggregate, so a run of rows of one aggregate is claimed together. Those whose claims are
+     *   used up die, and the rows behind them go on at once.
+     *
+     * Another client that claims or closes a claim at the same moment either holds its rows locked (they are skipped, and stop their
+     * aggregate) or has committed after this statement's snapshot (its rows then fail the recheck on the lock, and stop their aggregate as
+     * the snapshot shows them): the error is always on the side of waiting. The order does not depend on `busy`, which keeps a second client
+     * off an aggregate and saves work.
+     */
+    claim: {
+      byIndex: true,
+      name: "pull.claim",
+      text: `
+WITH busy AS MATERIALIZED (
+  SELECT i.${c.aggregateId} AS aggregate_id FROM ${table} i
+  WHERE ${waiting("i")} AND i.${c.source} = $1::text AND i.${c.aggregateId} IS NOT NULL AND ${held("i")}
+  UNION ALL
+  SELECT i.${c.aggregateId} FROM ${table} i
+  WHERE ${waiting("i")} AND i.${c.source} = $1::text AND i.${c.aggregateId} IS NOT NULL
+    AND i.${c.attempt} > 0 AND i.${c.claimToken} IS NULL AND i.${c.scheduledAt} > now()
+),
+candidates AS MATERIALIZED (
+  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, i.${c.attempt} >= $6::int AS spent,
+    CASE WHEN i.${c.attempt} >= $6::int THEN 0 ELSE octet_length(${payloadText}) END AS bytes
+  FROM ${table} i
+  WHERE ${available}
+    AND (i.${c.aggregateId} IS NULL OR i.${c.aggregateId} NOT IN (SELECT aggregate_id FROM busy))
+  ORDER BY i.${c.createdAt}, i.${c.id}
+  LIMIT $2::int
+  FOR NO KEY UPDATE OF i SKIP LOCKED
+),
+stops AS MATERIALIZED (${stopsAmong("candidates", "true")}),
+open AS MATERIALIZED (
+  SELECT c.id, c.spent, sum(c.bytes) OVER (ORDER BY c.created_at, c.id) - c.bytes AS bytes_before
+  FROM candidates c LEFT JOIN stops s ON s.aggregate_id = c.aggregate_id
+  WHERE s.id IS NULL OR (c.created_at, c.id) < (s.created_at, s.id)
+),
+died AS (
+  UPDATE ${table} i
+  SET ${c.state} = 'dead', ${c.processedAt} = now(), ${unclaimed},
+      ${c.lastError} = CASE WHEN $7::boolean
+        THEN 'claimed ' || i.${c.attempt} || ' times without being acknowledged' || coalesce('; last reason: ' || i.${c.lastError}, '')
+        ELSE i.${c.lastError} END
+  FROM open o
+  WHERE i.${c.id} = o.id AND o.spent
+  RETURNING i.${c.id} AS id
+),
+claimed AS (
+  UPDATE ${table} i
+  SET ${c.attempt} = i.${c.attempt} + 1, ${c.claimToken} = $4::uuid, ${c.claimedAt} = now(),
+      ${c.leaseExpiresAt} = now() + $5::bigint * interval '1 millisecond'
+  FROM open o
+  WHERE i.${c.id} = o.id AND NOT o.spent AND o.bytes_before < $3::bigint
+  RETURNING i.${c.id} AS id, i.${c.aggregateId} AS aggregate_id, i.${c.eventType} AS event_type,
+    i.${c.idempotencyKey} AS idempotency_key, i.${c.correlationId} AS correlation_id, i.${c.attempt} AS attempt,
+    i.${c.createdAt} AS created_at, i.${c.headers}::text AS headers, ${payloadText} AS payload
+)
+SELECT n.candidates, n.dead, r.*
+FROM (
+  SELECT (SELECT count(*) FROM candidates)::int AS candidates, ARRAY(SELECT id::text FROM died) AS dead
+) n
+LEFT JOIN claimed r ON true
+ORDER BY r.created_at, r.id`,
+    },
+
+    /** Is any row available? $1 source. Costs a fraction of a claim, which an idle source would do several times a second. */
+    available: {
+      byIndex: true,
+      name: "pull.available",
+      text: `
+SELECT i.${c.id} AS id FROM ${table} i
+WHERE ${available}
+ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
+    },
+
+    /** $1 source, $2 token, $3 ids; so do the statements below */
+    acknowledge: {
+      byIndex: true,
+      name: "pull.acknowledge",
+      text: inOrder(`
+  UPDATE ${table} i
+  SET ${c.state} = 'processed', ${c.processedAt} = now(), ${unclaimed}
+  WHERE ${ofClaim} AND ${named}
+  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id`),
+    },
+
+    /**
+     * $4 lease (ms). A lease that has lapsed is extended when the client may go on where it was: of an aggregate whose earlier row another
+     * client has taken over meanwhile, it may not.
+     */
+    extend: {
+      byIndex: true,
+      name: "pull.extend",
+      text: `
+WITH held AS MATERIALIZED (
+  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, ${free("i")} AS lapsed
+  FROM ${table} i
+  WHERE ${ofClaim}
+  FOR NO KEY UPDATE OF i
+),
+stops AS MATERIALIZED (${stopsAmong("held", "lapsed")}),
+changed AS (
+  UPDATE ${table} i
+  SET ${c.leaseExpiresAt} = now() + $4::bigint * interval '1 millisecond'
+  FROM held h LEFT JOIN stops s ON s.aggregate_id = h.aggregate_id
+  WHERE i.${c.id} = h.id AND ${named}
+    AND (NOT h.lapsed OR s.id IS NULL OR (h.created_at, h.id) < (s.created_at, s.id))
+  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id
+)
+SELECT id FROM changed ORDER BY created_at, id`,
+    },
+
+    /** As if it had not been claimed. */
+    release: {
+      byIndex: true,
+      name: "pull.release",
+      text: inOrder(`
+  UPDATE ${table} i
+  SET ${c.attempt} = greatest(i.${c.attempt} - 1, 0), ${unclaimed}
+  WHERE ${ofClaim} AND ${named}
+  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id`),
+    },
+
+    /**
+     * $4 most claims of a row, $5 delay (ms), $6 reason (null leaves the last one). `held` locks the whole claim, so that no row of it is closed
+     * between the look and the update.
+     */
+    reject: {
+      byIndex: true,
+      name: "pull.reject",
+      text: `
+WITH held AS MATERIALIZED (
+  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, i.${c.attempt} >= $4::int AS spent,
+    ${named} AS named
+  FROM ${table} i
+  WHERE ${ofClaim}
+  FOR NO KEY UPDATE OF i
+),
+firsts AS (
+  SELECT DISTINCT ON (aggregate_id) aggregate_id, created_at, id
+  FROM held WHERE named AND aggregate_id IS NOT NULL
+  ORDER BY aggregate_id, created_at, id
+),
+outcomes AS MATERIALIZED (
+  SELECT h.id, CASE WHEN NOT h.named THEN 'released' WHEN h.spent THEN 'dead' ELSE 'retried' END AS outcome
+  FROM held h LEFT JOIN firsts f ON f.aggregate_id = h.aggregate_id
+  WHERE h.named OR (h.created_at, h.id) > (f.created_at, f.id)
+),
+changed AS (
+  UPDATE ${table} i
+  SET ${c.state} = CASE o.outcome WHEN 'dead' THEN 'dead' ELSE 'pending' END, ${unclaimed},
+      ${c.processedAt} = CASE o.outcome WHEN 'dead' THEN now() ELSE i.${c.processedAt} END,
+      ${c.attempt} = CASE o.outcome WHEN 'released' THEN greatest(i.${c.attempt} - 1, 0) ELSE i.${c.attempt} END,
+      ${c.scheduledAt} = CASE o.outcome WHEN 'retried' THEN now() + $5::bigint * interval '1 millisecond' ELSE i.${c.scheduledAt} END,
+      ${c.lastError} = CASE o.outcome WHEN 'released' THEN i.${c.lastError} ELSE coalesce($6::text, i.${c.lastError}) END
+  FROM outcomes o
+  WHERE i.${c.id} = o.id
+  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id, o.outcome
+)
+SELECT id, outcome FROM changed ORDER BY created_at, id`,
+    },
+  } as const satisfies Record<string, Statement>;
+}
+
+/** The ids that an update changed, oldest row first. */
+function inOrder(update: string): string {
+  return `WITH changed AS (${update}\n)\nSELECT id FROM changed ORDER BY created_at, id`;
+}
+
+export type PullStatements = ReturnType<typeof pullStatements>;

@@ -1,0 +1,62 @@
+import type { MessageId } from "../../../model/rows.ts";
+import type { FinishedRow, ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../../ports/finishedRows.ts";
+import type { PostgresPool, Row } from "./pool.ts";
+import type { ReplayStatements } from "./replaySql.ts";
+
+/** Replay on PostgreSQL: short statements that find their rows by index, so that a replay of any size disturbs nobody. */
+export class PostgresReplay implements ReplayStore {
+  readonly #pool: PostgresPool;
+  readonly #sql: ReplayStatements;
+
+  constructor(pool: PostgresPool, statements: ReplayStatements) {
+    this.#pool = pool;
+    this.#sql = statements;
+  }
+
+  async begin(): Promise<ReplayScope> {
+    const [row] = await this.#pool.run(this.#sql.begin);
+    return { finishedUntil: row?.finished_until as string, lastSequence: row?.last_sequence as string };
+  }
+
+  async page(scope: ReplayScope, filter: ReplayFilter, after: string | null, limit: number): Promise<ReplayPage> {
+    const values = [...filterValues(scope, filter), after ?? "0", scope.lastSequence, limit];
+    const rows = await this.#pool.run(this.#sql.page, values);
+    const [first] = rows;
+    return {
+      rows: first === undefined || first.id === null ? [] : rows.map(finishedRow),
+      next: first?.looked_at === limit ? (first.last as string) : null,
+    };
+  }
+
+  async find(scope: ReplayScope, filter: ReplayFilter, ids: readonly MessageId[]): Promise<readonly FinishedRow[]> {
+    const rows = await this.#pool.run(this.#sql.find, [...filterValues(scope, filter), ids]);
+    return rows.map(finishedRow);
+  }
+
+  async move(scope: ReplayScope, ids: readonly MessageId[]): Promise<number> {
+    const [row] = await this.#pool.run(this.#sql.move, [scope.finishedUntil, ids]);
+    return Number(row?.moved ?? 0);
+  }
+
+  async untried(ids: readonly MessageId[]): Promise<number> {
+    const [row] = await this.#pool.run(this.#sql.untried, [ids]);
+    return Number(row?.untried ?? 0);
+  }
+}
+
+function filterValues(scope: ReplayScope, { topics, createdAfter, createdBefore }: ReplayFilter): unknown[] {
+  return [scope.finishedUntil, topics ?? null, createdAfter ?? null, createdBefore ?? null];
+}
+
+function finishedRow(row: Row): FinishedRow {
+  return {
+    id: row.id as MessageId,
+    sequence: row.sequence as string,
+    topic: row.topic as string,
+    key: row.key as string | null,
+    state: row.state as FinishedRow["state"],
+    attempt: row.attempt as number,
+    createdAt: row.created_at as Date,
+    lastError: row.last_error as string | null,
+  };
+}

@@ -1,0 +1,116 @@
+import type { TableNames } from "../sql/names.ts";
+import type { Statement } from "./pool.ts";
+
+/** Rows that one index holds in the order in which they are deleted. */
+interface Walk {
+  readonly table: string;
+  readonly id: string;
+  readonly state: string;
+  /** Finished states as SQL literals: a parameter in their place would keep the planner from the partial index. */
+  readonly states: string;
+  /** The time that counts, and what orders rows of the same time: together the position of a row. */
+  readonly time: string;
+  readonly tie: string;
+  readonly tieType: "bigint" | "uuid";
+}
+
+/** A full look at an index of many million entries, which a large `maxCount` asks for once a sweep. */
+const COUNT_TIMEOUT_MS = 300_000;
+
+/** Every statement of retention, with the configured names woven in once. */
+export function retentionStatements(names: TableNames) {
+  const o = names.outbox;
+  const i = names.inbox;
+  const outbox = (state: "sent" | "dead"): Walk => ({
+    table: names.outboxTable,
+    id: o.id,
+    state: o.state,
+    states: `('${state}')`,
+    time: o.updatedAt,
+    tie: o.sequence,
+    tieType: "bigint",
+  });
+  const sent = outbox("sent");
+  const dead = outbox("dead");
+  const inbox: Walk = {
+    table: names.inboxTable,
+    id: i.id,
+    state: i.state,
+    states: "('processed', 'dead')",
+    time: i.createdAt,
+    tie: i.id,
+    tieType: "uuid",
+  };
+
+  return {
+    /** The newest row of each state that is too old. $1 age (ms) */
+    outboxByAge: {
+      byIndex: true,
+      name: "retention.outbox by age",
+      text: `${newest("'sent'", sent, olderThan(sent), "")} UNION ALL ${newest("'dead'", dead, olderThan(dead), "")}`,
+    },
+
+    /** The newest row of each state with as many newer ones as are kept. $1 rows to keep */
+    outboxByCount: {
+      byIndex: true,
+      timeoutMs: COUNT_TIMEOUT_MS,
+      name: "retention.outbox by count",
+      text: `${newest("'sent'", sent, "", KEPT)} UNION ALL ${newest("'dead'", dead, "", KEPT)}`,
+    },
+
+    /** $1 age (ms) */
+    inboxByAge: {
+      byIndex: true,
+      name: "retention.inbox by age",
+      text: newest("NULL", inbox, olderThan(inbox), ""),
+    },
+
+    deleteSent: { byIndex: true, name: "retention.delete sent", text: deleteBatch(sent) },
+    deleteDead: { byIndex: true, name: "retention.delete dead", text: deleteBatch(dead) },
+    deleteInbox: { byIndex: true, name: "retention.delete from the inbox", text: deleteBatch(inbox) },
+  } as const satisfies Record<string, Statement>;
+}
+
+export type RetentionStatements = ReturnType<typeof retentionStatements>;
+
+const KEPT = " OFFSET $1::bigint";
+
+function olderThan(walk: Walk): string {
+  return ` AND r.${walk.time} < now() - $1::bigint * interval '1 millisecond'`;
+}
+
+/** The position of the newest row that a condition leaves. As JSON a time has its microseconds, whatever the session's date style. */
+function newest(state: string, walk: Walk, condition: string, offset: string): string {
+  return `
+(SELECT ${state} AS state, to_jsonb(r.${walk.time}) #>> '{}' AS time, r.${walk.tie}::text AS tie
+ FROM ${walk.table} r
+ WHERE r.${walk.state} IN ${walk.states}${condition}
+ ORDER BY r.${walk.time} DESC, r.${walk.tie} DESC
+ LIMIT 1${offset})`;
+}
+
+/**
+ * Deletes the oldest rows of a walk. $1 limit, $2 and $3 position after which it starts, $4 and $5 last position.
+ *
+ * A row that a replay or another replica holds at this moment is left out, not waited for. One that has changed since the statement began
+ * has its state and position checked again when it is locked, and from then on nobody else can change it.
+ */
+function deleteBatch(walk: Walk): string {
+  const position = `(r.${walk.time}, r.${walk.tie})`;
+  return `
+WITH batch AS MATERIALIZED (
+  SELECT r.${walk.id} AS id, r.${walk.time} AS time, r.${walk.tie} AS tie
+  FROM ${walk.table} r
+  WHERE r.${walk.state} IN ${walk.states}
+    AND ${position} > ($2::timestamptz, $3::${walk.tieType}) AND ${position} <= ($4::timestamptz, $5::${walk.tieType})
+  ORDER BY r.${walk.time}, r.${walk.tie}
+  LIMIT $1::bigint
+  FOR UPDATE SKIP LOCKED
+),
+deleted AS (
+  DELETE FROM ${walk.table} r WHERE r.${walk.id} = ANY (ARRAY(SELECT id FROM batch)) RETURNING 1
+)
+SELECT (SELECT count(*) FROM batch)::int AS found, (SELECT count(*) FROM deleted)::int AS deleted,
+  to_jsonb(last.time) #>> '{}' AS time, last.tie::text AS tie
+FROM (SELECT time, tie FROM batch ORDER BY time DESC, tie DESC LIMIT 1) last`;
+}

@@ -1,0 +1,90 @@
+import type { MessageId } from "../model/rows.ts";
+
+/** Brings finished outbox rows back (spec, "POST /admin/replay"). */
+export interface ReplayStore {
+  /** Marks this moment by the database's clock: what finishes later is not part of the replay. */
+  begin(): Promise<ReplayScope>;
+
+  /**
+   * Finished rows (`sent` or `dead`) that match, in the order of `sequence`: looks at no more than `limit` rows per call, so that
+   * no call runs long, however few match.
+   *
+   * @param after `next` of the page before; null for the first page
+   */
+  page(scope: ReplayScope, filter: ReplayFilter, after: string | null, limit: number): Promise<ReplayPage>;
+
+  /** Those of the named rows that are finished and match, in the order of `sequence`. The caller bounds the number of ids. */
+  find(scope: ReplayScope, filter: ReplayFilter, ids: readonly MessageId[]): Promise<readonly FinishedRow[]>;
+
+  /**
+   * Moves the rows that are still `sent` or `dead`, and have been since before the scope, to `pending` in one transaction: attempt 0, due now,
+   * error and claim cleared; id, sequence and all else stay. Returns their number. The caller moves rows in the order of their
+   * sequence over all its calls: a claim then never takes a row before an earlier one of its key.
+   */
+  move(scope: ReplayScope, ids: readonly MessageId[]): Promise<number>;
+
+  /** How many of the named rows are `pending` and have not been tried yet. */
+  untried(ids: readonly MessageId[]): Promise<number>;
+}
+
+/** What was finished at one moment; opaque to the caller. */
+export interface ReplayScope {
+  readonly finishedUntil: string;
+  readonly lastSequence: string;
+}
+
+/** All that is given must hold; nothing given matches every row. Instants are ISO-8601 text in UTC; both bounds are exclusive. */
+export interface ReplayFilter {
+  readonly topics?: readonly string[] | undefined;
+  readonly createdAfter?: string | undefined;
+  readonly createdBefore?: string | undefined;
+}
+
+export interface ReplayPage {
+  readonly rows: readonly FinishedRow[];
+  /** Where the next page begins; null when this was the last. */
+  readonly next: string | null;
+}
+
+export interface FinishedRow {
+  readonly id: MessageId;
+  /** Decimal text: a 64-bit identity does not fit a JavaScript number. */
+  readonly sequence: string;
+  readonly topic: string;
+  readonly key: string | null;
+  readonly state: "sent" | "dead";
+  readonly attempt: number;
+  readonly createdAt: Date;
+  /** The beginning of the reason, 200 characters at most. */
+  readonly lastError: string | null;
+}
+
+/** Deletes finished rows (spec, "retention"); a row that waits or runs is never touched. */
+export interface RetentionStore {
+  /**
+   * Fixes what the policy lets go at this moment, by the database's clock. Several replicas may do it at once: each row is
+   * deleted, and counted, by one of them.
+   */
+  plan(policy: RetentionPolicy): Promise<readonly RetentionRange[]>;
+
+  /** Deletes up to `limit` rows of a range, the oldest first. `rest` is what may be left of it, null when nothing is. */
+  deleteBatch(
+    range: RetentionRange,
+    limit: number,
+  ): Promise<{ readonly deleted: number; readonly rest: RetentionRange | null }>;
+}
+
+export type RetentionPolicy =
+  /** Outbox `sent` and `dead` by `updated_at`, inbox `processed` and `dead` by `created_at`. */
+  | { readonly table: "outbox" | "inbox"; readonly kind: "AGE"; readonly maxAgeMs: number }
+  /** Keeps the newest `maxCount` rows in `sent` and as many in `dead`, by `updated_at`. */
+  | { readonly table: "outbox"; readonly kind: "COUNT"; readonly maxCount: number };
+
+/** Finished rows of one table up to a bound; the positions are opaque to the caller. */
+export interface RetentionRange {
+  readonly table: "outbox" | "inbox";
+  /** Null in the inbox: one bound holds for both of its finished states. */
+  readonly state: "sent" | "dead" | null;
+  readonly from: readonly string[] | null;
+  readonly until: readonly string[];
+}

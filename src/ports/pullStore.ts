@@ -1,0 +1,80 @@
+import type { ClaimToken, Headers, MessageId } from "../model/rows.ts";
+
+/** Inbox rows with `consumption` `pull` for a pull client (design, "Pull rows"). */
+export interface PullStore {
+  /**
+   * Claims pending pull rows of one source, oldest first, each with the request's token and lease, and counts the attempt. The claimed
+   * rows of one aggregate are a run with no unfinished row of it before or between them. A row whose lease has run out may be claimed
+   * again; one that was claimed `maxAttempts` times becomes `dead` instead.
+   */
+  claim(request: PullClaimRequest): Promise<PullClaimResult>;
+
+  /** Marks rows of a claim `processed`. Returns the ids that were still held under it. `ids` null means all of the claim. */
+  acknowledge(claim: PullClaim): Promise<readonly MessageId[]>;
+
+  /**
+   * Gives rows of a claim back: due again in `delayMs` with the reason stored, or `dead` when the attempts are used up. Later rows of their
+   * aggregates under the same claim are released with them, not counted, so that they cannot overtake.
+   */
+  reject(claim: PullClaim, options: PullRejectionOptions): Promise<PullRejection>;
+
+  /**
+   * Extends the leases of a claim's rows to `leaseMs` from now. Returns the ids that are still held. A row whose lease has run out meanwhile
+   * is still held unless another client has taken over an earlier row of its aggregate.
+   */
+  extend(claim: PullClaim, leaseMs: number): Promise<readonly MessageId[]>;
+
+  /** Gives rows of a claim back as if it had not been made: due as before, not counted. Returns the ids that were still held. */
+  release(claim: PullClaim): Promise<readonly MessageId[]>;
+}
+
+export interface PullClaimRequest {
+  readonly source: string;
+  readonly token: ClaimToken;
+  readonly limit: number;
+  /** Payload bytes at which a claim stops early; the first row is always claimed. */
+  readonly maxBytes: number;
+  readonly leaseMs: number;
+  readonly maxAttempts: number;
+}
+
+export interface PullClaimResult {
+  readonly rows: readonly PulledRow[];
+  /** Rows that this call found with their attempts used up, and made `dead`. */
+  readonly dead: readonly MessageId[];
+}
+
+/** The rows of a claim that a client speaks of. */
+export interface PullClaim {
+  readonly source: string;
+  readonly token: ClaimToken;
+  /** Null for all of them. */
+  readonly ids: readonly MessageId[] | null;
+}
+
+export interface PullRejectionOptions {
+  readonly delayMs: number;
+  /** Stored with the row; null leaves the last one. */
+  readonly reason: string | null;
+  readonly maxAttempts: number;
+}
+
+export interface PullRejection {
+  readonly retried: readonly MessageId[];
+  readonly dead: readonly MessageId[];
+  readonly released: readonly MessageId[];
+}
+
+/** An inbox row under a pull client's claim. */
+export interface PulledRow {
+  readonly id: MessageId;
+  readonly aggregateId: string | null;
+  readonly eventType: string | null;
+  readonly idempotencyKey: string;
+  readonly correlationId: string | null;
+  /** Claims so far, this one included. */
+  readonly attempt: number;
+  readonly createdAt: Date;
+  readonly headers: Headers;
+  readonly payload: string;
+}

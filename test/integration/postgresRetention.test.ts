@@ -1,0 +1,210 @@
+import { describe, expect, test } from "@jest/globals";
+import pg from "pg";
+import { retentionStatements } from "../../src/adapters/stores/postgres/retentionSql.ts";
+import { quoteNames } from "../../src/adapters/stores/sql/names.ts";
+import type { RetentionPolicy, RetentionRange } from "../../src/ports/finishedRows.ts";
+import type { Store } from "../../src/ports/store.ts";
+import { createDatabase, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
+
+failOnLeaks();
+
+const OLDER_THAN_A_MINUTE: RetentionPolicy = { table: "outbox", kind: "AGE", maxAgeMs: 60_000 };
+const INBOX_OLDER_THAN_A_MINUTE: RetentionPolicy = { table: "inbox", kind: "AGE", maxAgeMs: 60_000 };
+
+interface Setup extends AsyncDisposable {
+  readonly database: TestDatabase;
+  readonly store: Store;
+  /** A connection of the test's own, for transactions that stay open. */
+  readonly client: pg.Client;
+}
+
+async function setUp(names = DEFAULT_NAMES, prepare: (database: TestDatabase) => Promise<unknown> = async () => {}) {
+  const database = await createDatabase();
+  await prepare(database);
+  const store = postgresStore(database, names);
+  const client = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
+  await client.connect();
+  const setup: Setup = {
+    database,
+    store,
+    client,
+    async [Symbol.asyncDispose]() {
+      await client.end();
+      await store.close();
+      await database.drop();
+    },
+  };
+  return setup;
+}
+
+/** Sent outbox rows and processed inbox rows that finished an hour ago, one a millisecond, in no order on the disk. */
+async function fill(database: TestDatabase, count: number): Promise<void> {
+  const finishedAt = "now() - interval '1 hour' + n * interval '1 millisecond'";
+  await database.query(
+    `INSERT INTO outbox (topic, payload, state, updated_at)
+     SELECT 't', n::text, 'sent', ${finishedAt} FROM generate_series(1, $1::int) n ORDER BY md5(n::text)`,
+    [count],
+  );
+  await database.query(
+    `INSERT INTO inbox (source, idempotency_key, payload, state, created_at)
+     SELECT 's', n::text, n::text, 'processed', ${finishedAt} FROM generate_series(1, $1::int) n ORDER BY md5(n::text)`,
+    [count],
+  );
+}
+
+async function onlyRange(store: Store, policy: RetentionPolicy): Promise<RetentionRange> {
+  const [range, ...others] = await store.retention.plan(policy);
+  if (range === undefined || others.length > 0) throw new Error("expected one range");
+  return range;
+}
+
+describe("retention on PostgreSQL", () => {
+  test("leaves out rows that another transaction holds, without waiting, and takes them in the next sweep", async () => {
+    await using setup = await setUp();
+    const { database, store, client } = setup;
+    await store.schema.migrate();
+    await fill(database, 5);
+    await client.query("BEGIN");
+    await client.query("UPDATE outbox SET last_error = 'held' WHERE payload IN ('2', '3')");
+    await client.query("SELECT id FROM inbox WHERE payload = '5' FOR NO KEY UPDATE");
+
+    const outbox = await store.retention.deleteBatch(await onlyRange(store, OLDER_THAN_A_MINUTE), 2);
+    const inbox = await store.retention.deleteBatch(await onlyRange(store, INBOX_OLDER_THAN_A_MINUTE), 100);
+
+    expect(outbox.deleted).toBe(2);
+    expect(inbox).toEqual({ deleted: 4, rest: null });
+    expect(await database.query("SELECT payload FROM outbox ORDER BY payload")).toEqual(
+      ["2", "3", "5"].map((payload) => ({ payload })),
+    );
+    await client.query("ROLLBACK");
+    expect(await store.retention.deleteBatch(await onlyRange(store, OLDER_THAN_A_MINUTE), 100)).toEqual({
+      deleted: 3,
+      rest: null,
+    });
+  });
+
+  test("leaves a row that is replayed while the batch comes by", async () => {
+    await using setup = await setUp();
+    const { database, store, client } = setup;
+    await store.schema.migrate();
+    await fill(database, 3);
+    const range = await onlyRange(store, OLDER_THAN_A_MINUTE);
+    await client.query("BEGIN");
+    await client.query("UPDATE outbox SET state = 'pending', attempt = 0 WHERE payload = '2'");
+
+    expect((await store.retention.deleteBatch(range, 100)).deleted).toBe(2);
+    await client.query("COMMIT");
+    expect((await store.retention.deleteBatch(range, 100)).deleted).toBe(0);
+
+    expect(await database.query("SELECT payload, state FROM outbox")).toEqual([{ payload: "2", state: "pending" }]);
+  });
+
+  test("tells rows a microsecond apart, whatever date style and time zone the server has", async () => {
+    await using setup = await setUp(DEFAULT_NAMES, async ({ name, query }) => {
+      await query(`ALTER DATABASE "${name}" SET datestyle = 'SQL, DMY'`);
+      await query(`ALTER DATABASE "${name}" SET timezone = 'Asia/Kolkata'`);
+    });
+    const { database, store } = setup;
+    await store.schema.migrate();
+    await database.query(
+      `INSERT INTO outbox (topic, payload, state, updated_at)
+       SELECT 't', n::text, 'sent', '2024-02-01T23:59:59.999990Z'::timestamptz + n * interval '1 microsecond'
+       FROM generate_series(1, 20) n ORDER BY n DESC`,
+    );
+
+    let range: RetentionRange | null = await onlyRange(store, { table: "outbox", kind: "COUNT", maxCount: 14 });
+    for (let batch = 1; range !== null; batch += 1) {
+      expect([batch, await database.query("SELECT min(payload::int) AS oldest FROM outbox")]).toEqual([
+        batch,
+        [{ oldest: batch }],
+      ]);
+      range = (await store.retention.deleteBatch(range, 1)).rest;
+    }
+
+    expect(await database.query("SELECT count(*)::int AS kept, min(payload::int) AS oldest FROM outbox")).toEqual([
+      { kept: 14, oldest: 7 },
+    ]);
+  });
+
+  test("a batch at the end of a sweep reads no more than the first one, also while an old snapshot keeps the deleted rows", async () => {
+    await using setup = await setUp();
+    const { database, store, client } = setup;
+    await store.schema.migrate();
+    await fill(database, 6000);
+    await database.query("VACUUM ANALYZE");
+    await client.query("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    await client.query("SELECT count(*) FROM outbox");
+
+    for (const [policy, statement] of [
+      [OLDER_THAN_A_MINUTE, SQL.deleteSent],
+      [INBOX_OLDER_THAN_A_MINUTE, SQL.deleteInbox],
+    ] as const) {
+      const blocks: number[] = [];
+      let range: RetentionRange | null = await onlyRange(store, policy);
+      for (let batch = 1; range !== null; batch += 1) {
+        if (batch === 1 || batch === 59) blocks.push(await blocksRead(database, statement.text, range));
+        range = (await store.retention.deleteBatch(range, 100)).rest;
+      }
+      const [first = 0, last = 0] = blocks;
+      expect(blocks).toHaveLength(2);
+      expect([statement.name, last < first * 2]).toEqual([statement.name, true]);
+    }
+    await client.query("ROLLBACK");
+  });
+
+  test("works on renamed tables and columns", async () => {
+    const names = {
+      ...DEFAULT_NAMES,
+      outboxTable: "Mail",
+      inboxTable: "Post",
+      outbox: { ...DEFAULT_NAMES.outbox, id: "Key", state: "Status", updatedAt: "Touched", sequence: "Number" },
+      inbox: { ...DEFAULT_NAMES.inbox, id: "Key", state: "Status", createdAt: "Arrived" },
+    };
+    await using setup = await setUp(names);
+    const { database, store } = setup;
+    await database.query(
+      'CREATE TABLE "Mail" ("Key" uuid PRIMARY KEY DEFAULT gen_random_uuid(), "Status" text, "Touched" timestamptz, "Number" bigint)',
+    );
+    await database.query(
+      'CREATE TABLE "Post" ("Key" uuid PRIMARY KEY DEFAULT gen_random_uuid(), "Status" text, "Arrived" timestamptz)',
+    );
+    await database.query(`INSERT INTO "Mail" ("Status", "Touched", "Number") VALUES ('sent', now() - interval '1 day', 1),
+      ('dead', now() - interval '1 day', 2), ('pending', now() - interval '1 day', 3)`);
+    await database.query(`INSERT INTO "Post" ("Status", "Arrived") VALUES ('processed', now() - interval '1 day'),
+      ('pending', now() - interval '1 day')`);
+
+    for (const policy of [OLDER_THAN_A_MINUTE, INBOX_OLDER_THAN_A_MINUTE]) {
+      for (const range of await store.retention.plan(policy)) {
+        expect(await store.retention.deleteBatch(range, 100)).toEqual({ deleted: 1, rest: null });
+      }
+    }
+
+    expect(await database.query('SELECT "Status" FROM "Mail" UNION ALL SELECT "Status" FROM "Post"')).toEqual([
+      { Status: "pending" },
+      { Status: "pending" },
+    ]);
+  });
+});
+
+const SQL = retentionStatements(quoteNames(DEFAULT_NAMES, (name) => `"${name}"`));
+
+/** How many blocks a batch of 100 rows touches; it is rolled back. */
+async function blocksRead(database: TestDatabase, text: string, range: RetentionRange): Promise<number> {
+  const from = range.from ?? ["-infinity", range.table === "outbox" ? "0" : "00000000-0000-0000-0000-000000000000"];
+  const client = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
+  await client.connect();
+  try {
+    await client.query("BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off");
+    const explained = await client.query<{ "QUERY PLAN": readonly [{ readonly Plan: Record<string, number> }] }>(
+      `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${text}`,
+      [100, ...from, ...range.until],
+    );
+    await client.query("ROLLBACK");
+    const plan = explained.rows[0]?.["QUERY PLAN"][0].Plan ?? {};
+    return Number(plan["Shared Hit Blocks"]) + Number(plan["Shared Read Blocks"]);
+  } finally {
+    await client.end();
+  }
+}
