@@ -1,4 +1,4 @@
-import { ClaimLostError, errorText, PublishError, StoppingError } from "../model/errors.ts";
+import { ClaimLostError, errorText, PublishError, StoppingError, TransformError } from "../model/errors.ts";
 import type { Settlement } from "../model/outcomes.ts";
 import type { ClaimedRow, Headers } from "../model/rows.ts";
 import type { Destination, OutboundMessage } from "../ports/destination.ts";
@@ -17,7 +17,8 @@ export interface TransformStage {
   /**
    * @param body JSON text: the row's payload, or what the stage before made of it
    * @returns the new body
-   * @throws whatever went wrong, exceeding a limit included; `onError` decides what becomes of the row
+   * @throws whatever went wrong, exceeding a limit included; `onError` decides what becomes of the row. A PublishError when the
+   *   transform could not be run at all: that fails the delivery whatever `onError` says
    */
   run(body: string, row: ClaimedRow): Promise<string>;
 }
@@ -101,7 +102,7 @@ export function createDelivery(setup: DeliverySetup): Delivery {
     let publishing: number | undefined;
     try {
       signal.throwIfAborted();
-      const message = await prepareMessage(route, row, metrics);
+      const message = await prepareMessage(route, row, signal, metrics);
       signal.throwIfAborted();
       publishing = clock.monotonic();
       await route.target.destination.publish(message, signal);
@@ -167,12 +168,13 @@ function prepareRoute(route: DeliveryRoute, targets: ReadonlyMap<string, Deliver
 async function prepareMessage(
   route: PreparedRoute,
   row: ClaimedRow,
+  signal: AbortSignal,
   metrics: Pick<Metrics, "transformFailure">,
 ): Promise<OutboundMessage> {
   const { target } = route;
   let body = row.payload;
-  if (route.transform !== null) body = await transform("route", route.transform, body, row, metrics);
-  if (target.transform !== null) body = await transform("destination", target.transform, body, row, metrics);
+  if (route.transform !== null) body = await transform("route", route.transform, body, row, signal, metrics);
+  if (target.transform !== null) body = await transform("destination", target.transform, body, row, signal, metrics);
   const fields = messageFields(row);
   return {
     id: row.id,
@@ -190,11 +192,15 @@ async function transform(
   stage: TransformStage,
   body: string,
   row: ClaimedRow,
+  signal: AbortSignal,
   metrics: Pick<Metrics, "transformFailure">,
 ): Promise<string> {
   try {
     return await stage.run(body, row);
   } catch (error) {
+    // A stop that takes the evaluator away is no failure: with `Dead` the row would be lost to it.
+    signal.throwIfAborted();
+    if (error instanceof PublishError) throw error;
     metrics.transformFailure(stage.onError);
     if (stage.onError === "Skip") return body;
     const message = `the ${name} transform failed: ${reasonOf(error)}`;
@@ -260,8 +266,8 @@ function codeOf(outcome: Outcome): string | undefined {
 /** The text of anything thrown, also of what refuses to become text (an object without a prototype). */
 function reasonOf(error: unknown): string {
   try {
-    // The code of a PublishError is a field of its own in the log; its message says the same in words.
-    if (!(error instanceof PublishError)) return errorText(error);
+    // Their codes are for programs; the message says the same in words.
+    if (!(error instanceof PublishError || error instanceof TransformError)) return errorText(error);
     return error.cause === undefined ? error.message : `${error.message} (${errorText(error.cause)})`;
   } catch {
     return "an error without a text was thrown";

@@ -1,7 +1,10 @@
 import jsonata from "jsonata";
+import { errorText } from "../model/errors.ts";
+import { compileLinear } from "./linearRegExp.ts";
 
 /**
- * Compiles a JSONata expression without running it.
+ * Compiles a JSONata expression without running it, its regular expressions included: they run in linear time, and what that
+ * engine does not have is refused here and not when a message comes.
  *
  * @param text the expression
  * @param options limits and regular expression engine of later evaluations (JSONata's own options)
@@ -10,19 +13,66 @@ import jsonata from "jsonata";
  */
 export function compileExpression(text: string, options: jsonata.JsonataOptions = {}): jsonata.Expression {
   try {
-    return jsonata(text, options);
+    const expression = jsonata(text, options);
+    for (const node of syntaxNodes(expression)) checkRegularExpression(node);
+    return expression;
   } catch (error) {
     throw new Error(reason(text, error), { cause: error });
   }
 }
 
-/** JSONata throws plain objects with a code, a message and the position behind the last token it read. */
+/** A node of JSONata's syntax tree; which properties it has depends on its type. */
+export interface SyntaxNode {
+  readonly type: string;
+  readonly value?: unknown;
+  readonly position?: unknown;
+  readonly [property: string]: unknown;
+}
+
+/** Every node of an expression's syntax tree, in the order of the text by and large. */
+export function syntaxNodes(expression: jsonata.Expression): readonly SyntaxNode[] {
+  const nodes: SyntaxNode[] = [];
+  const seen = new Set<object>();
+  const pending: unknown[] = [expression.ast()];
+  // Not by recursion: a long chain of operators is a deep tree.
+  while (pending.length > 0) {
+    const next = pending.pop();
+    if (typeof next !== "object" || next === null || next instanceof RegExp || seen.has(next)) continue;
+    seen.add(next);
+    if ("type" in next && typeof next.type === "string") nodes.push(next as SyntaxNode);
+    for (const child of Object.values(next).reverse()) pending.push(child);
+  }
+  return nodes;
+}
+
+/**
+ * What went wrong in the words of JSONata, which throws plain objects with a message and the position behind the last token it read.
+ *
+ * @param text the expression
+ * @param thrown anything
+ */
+export function reasonAt(text: string, thrown: unknown): string {
+  const what = errorText(thrown);
+  const { position } = Object(thrown) as { readonly position?: unknown };
+  // The position of a built-in function may be left over from another expression.
+  if (typeof position !== "number" || position > text.length) return what;
+  const from = Math.max(0, position - NEIGHBOURHOOD);
+  return `${what}, at character ${position} near ${JSON.stringify(text.slice(from, position + NEIGHBOURHOOD))}`;
+}
+
+/** Characters that are shown on each side of a position. */
+const NEIGHBOURHOOD = 20;
+
 function reason(text: string, thrown: unknown): string {
-  if (thrown instanceof RangeError) return "the expression is nested too deeply to compile";
-  const { message, position } = Object(thrown) as { readonly message?: unknown; readonly position?: unknown };
-  const what = typeof message === "string" && message !== "" ? message : String(thrown);
-  if (typeof position !== "number") return what;
-  const from = Math.max(0, position - 20);
-  const around = text.slice(from, position + 20);
-  return `${what}, at character ${position} near ${JSON.stringify(around)}`;
+  return thrown instanceof RangeError ? "the expression is nested too deeply to compile" : reasonAt(text, thrown);
+}
+
+function checkRegularExpression({ type, value, position }: SyntaxNode): void {
+  if (type !== "regex" || !(value instanceof RegExp)) return;
+  try {
+    compileLinear(value);
+  } catch (error) {
+    const why = `the regular expression ${value.toString().slice(0, 100)} cannot be run in linear time: ${errorText(error)}`;
+    throw Object.assign(new Error(why), { position });
+  }
 }

@@ -35,10 +35,16 @@ export type SourceStageOutcome =
   | { readonly kind: "unchanged" }
   /** Store this JSON text instead. */
   | { readonly kind: "replaced"; readonly payload: string }
-  | { readonly kind: "rejected"; readonly reason: string };
+  | { readonly kind: "rejected"; readonly reason: string }
+  /** It could not be run, which is no fault of the message: its sender may send it again. */
+  | { readonly kind: "unavailable"; readonly reason: string };
 
-/** The source's transform with its limits and `onError`; it never rejects. */
-export type SourceStage = (document: unknown, context: SourceStageContext) => Promise<SourceStageOutcome>;
+/**
+ * The source's transform with its limits and `onError`; it never rejects.
+ *
+ * @param body JSON text, as it was received
+ */
+export type SourceStage = (body: string, context: SourceStageContext) => Promise<SourceStageOutcome>;
 
 export interface ReceiverOptions {
   /** The source's name. */
@@ -97,7 +103,8 @@ export function createReceiver(options: ReceiverOptions): Receiver {
       return { kind: "rejected", rejection: "extraction_failed", reason: extraction.reason };
     }
     const id = uuidv7() as MessageId;
-    const transformed = await runStage(id, document, extraction.attributes, headers);
+    const transformed = await runStage(id, document.text, extraction.attributes, headers);
+    if (transformed.kind === "unavailable") return transformed;
     if (transformed.kind === "rejected") {
       return { kind: "rejected", rejection: "transform_failed", reason: transformed.reason };
     }
@@ -116,13 +123,13 @@ export function createReceiver(options: ReceiverOptions): Receiver {
 
   async function runStage(
     messageId: MessageId,
-    document: JsonDocument,
+    body: string,
     { eventType, idempotencyKey }: Attributes,
     headers: Headers,
   ): Promise<SourceStageOutcome> {
     if (stage === undefined) return UNCHANGED;
     const timestamp = new Date(clock.now()).toISOString();
-    return stage(document.value, { messageId, source, eventType, idempotencyKey, timestamp, headers });
+    return stage(body, { messageId, source, eventType, idempotencyKey, timestamp, headers });
   }
 
   async function store(row: NewInboxRow): Promise<ReceiveOutcome> {

@@ -354,6 +354,37 @@ describe("transforms", () => {
     expect(calls[0]).toBe("transformFailure(Skip)");
   });
 
+  test.each(["Fail", "Skip", "Dead"] as const)(
+    "with onError %s fail the delivery when they cannot be run at all",
+    async (onError) => {
+      const run = failing(
+        new PublishError("transform_unavailable", "no transform could be run"),
+      ) as () => Promise<never>;
+      const { delivery, published, calls } = setup({ target: { transform: { onError, run } } });
+      expect(await delivery.deliver(row(), never)).toMatchObject({
+        kind: "retry",
+        reason: "no transform could be run",
+      });
+      expect(published).toEqual([]);
+      expect(calls).not.toContain(`transformFailure(${onError})`);
+    },
+  );
+
+  test.each(["Fail", "Skip", "Dead"] as const)(
+    "with onError %s give the row back when a stop takes them away",
+    async (onError) => {
+      const controller = new AbortController();
+      const run = async () => {
+        controller.abort(new StoppingError());
+        throw new Error("the evaluator was closed");
+      };
+      const { delivery, published, calls } = setup({ route: { transform: { onError, run } } });
+      expect(await delivery.deliver(row(), controller.signal)).toEqual({ ...CLAIM, kind: "release" });
+      expect(published).toEqual([]);
+      expect(calls).toEqual([]);
+    },
+  );
+
   test("with onError Dead make the row dead at once, without a counted attempt", async () => {
     const { delivery, published, calls } = setup({ route: { transform: broken("Dead") } });
     expect(await delivery.deliver(row(), never)).toEqual({

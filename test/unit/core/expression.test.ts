@@ -24,4 +24,29 @@ describe("compileExpression", () => {
   test("refuses an expression that is nested too deeply", () => {
     expect(() => compileExpression("(".repeat(100_000))).toThrow("the expression is nested too deeply to compile");
   });
+
+  test.each([
+    ["$match(a, /x(?=y)/)", "/x(?=y)/g cannot be run in linear time: lookahead is not supported, at character 18"],
+    ["a[$contains(b, /(.)\\1/)]", "/(.)\\1/g cannot be run in linear time: backreferences are not supported, at"],
+    [
+      "{'k': [function($x) { $x ~> $replace(/(?<!a)b/i, '') }]}",
+      "/(?<!a)b/gi cannot be run in linear time: lookbehind",
+    ],
+    ["a{b: $split(c, /(?!x)/)}", "lookahead"],
+    ["a^($match(b, /(?=c)/))", "lookahead"],
+    ["$ ~> |a|{'b': $match(c, /(?=d)/)}|", "lookahead"],
+    ["a ? /(?=b)/ : /c/", "lookahead"],
+    ["($r := /(?=b)/; 1)", "lookahead"],
+  ])("refuses %j for a regular expression that cannot be run in linear time", (text, message) => {
+    expect(() => compileExpression(text)).toThrow(message);
+  });
+
+  test("shows no more of a regular expression than it takes to find it", () => {
+    expect(() => compileExpression(`/${"a".repeat(1000)}(?=b)/`)).toThrow(/^the regular expression .{100} cannot/);
+  });
+
+  test("takes an expression of many nodes", () => {
+    expect(() => compileExpression(Array.from({ length: 5000 }, (_, i) => `a${i}`).join(" & "))).not.toThrow();
+    expect(() => compileExpression(`[${"1,".repeat(200_000)}1]`)).not.toThrow();
+  });
 });

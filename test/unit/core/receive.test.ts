@@ -137,15 +137,15 @@ describe("the header filter of a source", () => {
 describe("the source transform", () => {
   test("sees the message and replaces what is stored", async () => {
     const seen: unknown[] = [];
-    const stage: SourceStage = async (document, context) => {
-      seen.push(document, context);
+    const stage: SourceStage = async (body, context) => {
+      seen.push(body, context);
       return { kind: "replaced", payload: '{"b":2}' };
     };
     const { accept, rows } = setup({ stage });
     await accept('{"id":"a","type":"t"}');
     expect(rows[0]).toMatchObject({ payload: '{"b":2}', idempotencyKey: "a", eventType: "t" });
     expect(seen).toEqual([
-      { id: "a", type: "t" },
+      '{"id":"a","type":"t"}',
       {
         messageId: rows[0]?.id,
         source: "orders",
@@ -172,5 +172,12 @@ describe("the source transform", () => {
     });
     expect(rows).toEqual([]);
     expect(calls).toEqual(["inboxRejection(transform_failed)"]);
+  });
+
+  test("that cannot be run leaves no row, and the sender may send the message again", async () => {
+    const { accept, rows, calls } = setup({ stage: async () => ({ kind: "unavailable", reason: "no worker" }) });
+    expect(await accept('{"id":1}')).toEqual({ kind: "unavailable", reason: "no worker" });
+    expect(rows).toEqual([]);
+    expect(calls).toEqual(["inboxRejection(storage_failed)"]);
   });
 });

@@ -1,0 +1,70 @@
+import { errorText, PublishError, TransformError } from "../model/errors.ts";
+import type { Evaluator } from "../ports/evaluator.ts";
+import type { Metrics } from "../ports/metrics.ts";
+import type { TransformStage } from "./deliver.ts";
+import type { SourceStage } from "./receive.ts";
+
+/** A transform block of the configuration (spec, "Transform block"). */
+export interface TransformSettings {
+  readonly expression: string;
+  /** Longest evaluation in ms. */
+  readonly timeoutMs: number;
+  /** Deepest recursion. */
+  readonly maxDepth: number;
+  readonly onError: "Fail" | "Skip" | "Dead";
+}
+
+type Evaluates = Pick<Evaluator, "evaluate">;
+
+/**
+ * The transform of a route or a destination with its variables (spec, "Transform stages and variables").
+ *
+ * @returns a stage whose `run` throws a TransformError for `onError` to decide on, and a PublishError when the evaluator is not there:
+ *   that fails the delivery, whatever `onError` says, since the expression is not at fault
+ */
+export function createDeliveryStage(settings: TransformSettings, evaluator: Evaluates): TransformStage {
+  const { expression, timeoutMs, maxDepth, onError } = settings;
+  return {
+    onError,
+    async run(body, row) {
+      const { id, topic, attempt, createdAt } = row;
+      const bindings = { messageId: id, topic, attempt, timestamp: createdAt.toISOString() };
+      try {
+        return await evaluator.evaluate({ expression, input: body, bindings, timeoutMs, maxDepth });
+      } catch (error) {
+        if (isTransformFailure(error)) throw error;
+        throw new PublishError("transform_unavailable", `no transform could be run: ${errorText(error)}`);
+      }
+    },
+  };
+}
+
+/**
+ * The transform of a source with its variables (spec, "Transform stages and variables"). A failure is counted, and handled as
+ * `onError` says: `Fail` and `Dead` both reject the message.
+ */
+export function createSourceStage(
+  settings: TransformSettings,
+  evaluator: Evaluates,
+  metrics: Pick<Metrics, "transformFailure">,
+): SourceStage {
+  const { expression, timeoutMs, maxDepth, onError } = settings;
+  return async (body, context) => {
+    const { messageId, source, eventType, idempotencyKey, timestamp, headers } = context;
+    const topic = eventType ?? "";
+    const bindings = { messageId, topic, attempt: 0, timestamp, source, headers, idempotencyKey, eventType };
+    try {
+      const payload = await evaluator.evaluate({ expression, input: body, bindings, timeoutMs, maxDepth });
+      return { kind: "replaced", payload };
+    } catch (error) {
+      if (!isTransformFailure(error)) return { kind: "unavailable", reason: errorText(error) };
+      metrics.transformFailure(onError);
+      return onError === "Skip" ? { kind: "unchanged" } : { kind: "rejected", reason: error.message };
+    }
+  };
+}
+
+/** Whether the expression or its input is at fault, and not an evaluator that was closed or cannot start. */
+function isTransformFailure(error: unknown): error is TransformError {
+  return error instanceof TransformError && error.code !== "closed";
+}

@@ -1,0 +1,437 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { describe, expect, test } from "@jest/globals";
+import { TransformError } from "../../src/model/errors.ts";
+import type { Evaluation } from "../../src/ports/evaluator.ts";
+import { EVALUATOR_SCRIPT, type TestEvaluator, testEvaluator } from "../support/evaluator.ts";
+import { eventually } from "../support/eventually.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { builtModule, useProcesses } from "../support/processes.ts";
+import { type LogLine, recordingLog } from "../support/recorders.ts";
+
+const processes = useProcesses();
+failOnLeaks();
+
+/** The time limit is generous: a machine that runs other tests beside these may not give a worker its turn for a while. */
+const evaluation = (expression: string, input: unknown = {}, overrides: Partial<Evaluation> = {}): Evaluation => ({
+  expression,
+  input: JSON.stringify(input),
+  bindings: {},
+  timeoutMs: 10_000,
+  maxDepth: 100,
+  ...overrides,
+});
+
+const ENDLESS = "($f := function($x) { $f($x + 1) }; $f(1))";
+/** Nothing in it asks for a limit: it compares each of 100,000 objects with each other. */
+const UNINTERRUPTIBLE = evaluation(
+  "$distinct($)",
+  Array.from({ length: 100_000 }, (_, n) => ({ n })),
+  { timeoutMs: 200 },
+);
+const QUICK = evaluation("n * 2", { n: 21 });
+
+async function failure(result: Promise<string>): Promise<{ readonly code: string; readonly message: string }> {
+  const outcome = await result.catch((error: unknown) => error);
+  if (!(outcome instanceof TransformError)) throw new Error(`no TransformError but ${String(outcome).slice(0, 300)}`);
+  return { code: outcome.code, message: outcome.message };
+}
+
+/** Counts the turns of the event loop until a promise settles. */
+async function turnsDuring(promise: Promise<unknown>): Promise<number> {
+  let turns = 0;
+  let settled = false;
+  const done = () => {
+    settled = true;
+  };
+  promise.then(done, done);
+  while (!settled) {
+    await new Promise(setImmediate);
+    turns++;
+  }
+  return turns;
+}
+
+/** The process ids of this process's evaluation workers. */
+function workerIds(): number[] {
+  const children = readFileSync(`/proc/self/task/${process.pid}/children`, "utf8").trim().split(" ").filter(Boolean);
+  return children.map(Number).filter((pid) => readFileSync(`/proc/${pid}/cmdline`, "utf8").includes("evaluatorWorker"));
+}
+
+/** Waits until a worker has used more processor time than it takes to start: it evaluates. */
+function busyWorker(): Promise<number> {
+  return eventually(() => {
+    const busy = workerIds().find((pid) => processorTicks(pid) > 60);
+    if (busy === undefined) throw new Error("no worker is busy");
+    return busy;
+  });
+}
+
+/** Processor time that a process has used, in hundredths of a second. */
+function processorTicks(pid: number): number {
+  const [, fields = ""] = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ");
+  return Number(fields.split(" ")[11]);
+}
+
+describe("an evaluator", () => {
+  test("gives the result as JSON text", async () => {
+    await using evaluator = testEvaluator();
+    const bindings = { topic: "orders", headers: { "X-Tenant": "blue" }, eventType: null };
+    const expression = '{"n": n, "topic": $topic, "tenant": $headers."X-Tenant", "type": $eventType, "none": $source}';
+    expect(await evaluator.evaluate(evaluation(expression, { n: 1.5 }, { bindings }))).toBe(
+      '{"n":1.5,"topic":"orders","tenant":"blue","type":null}',
+    );
+  });
+
+  test("carries every text unharmed in both directions", async () => {
+    await using evaluator = testEvaluator();
+    const text = '\u0000\n\u2028\ud800 "\\é😀';
+    expect(await evaluator.evaluate(evaluation("$", [text]))).toBe(JSON.stringify([text]));
+    const large = "é".repeat(3_000_000);
+    expect(await evaluator.evaluate(evaluation("$", large))).toBe(JSON.stringify(large));
+  });
+
+  test.each<readonly [string, string, Partial<Evaluation>, string]>([
+    ["does not compile", "$sum(", {}, "invalid_expression"],
+    ["has a regular expression that is not linear", "/(?=a)/", {}, "invalid_expression"],
+    ["gets no JSON", "$", { input: "{" }, "invalid_input"],
+    ["gives nothing", "a", {}, "no_result"],
+    ["gives a function", "$sum", {}, "no_result"],
+    ["fails", '$error("no total")', {}, "failed"],
+    ["recurses too deeply", "($f := function($x) { 1 + $f($x) }; $f(1))", {}, "too_deep"],
+    ["takes too long", ENDLESS, { timeoutMs: 20 }, "timeout"],
+  ])("says what is wrong with an expression that %s", async (_, expression, overrides, code) => {
+    await using evaluator = testEvaluator();
+    expect(await failure(evaluator.evaluate(evaluation(expression, {}, overrides)))).toMatchObject({ code });
+    expect(await evaluator.evaluate(QUICK)).toBe("42");
+  });
+
+  test("gives each of 1,000 concurrent evaluations its own result", async () => {
+    await using evaluator = testEvaluator({ workers: 2 });
+    const results = await Promise.all(
+      Array.from({ length: 1000 }, async (_, n) => {
+        const bindings = { messageId: `m${n}` };
+        const expression = n % 3 === 0 ? "[n, $messageId]" : `[n, $messageId, ${n % 7}]`;
+        return evaluator.evaluate(evaluation(expression, { n }, { bindings }));
+      }),
+    );
+    expect(results).toEqual(
+      Array.from({ length: 1000 }, (_, n) => (n % 3 === 0 ? `[${n},"m${n}"]` : `[${n},"m${n}",${n % 7}]`)),
+    );
+  });
+
+  test("takes more than a worker holds at a time, small and large together", async () => {
+    await using evaluator = testEvaluator();
+    const sizes = Array.from({ length: 200 }, (_, n) => (n % 20 === 0 ? 2_000_000 : n));
+    const lengths = sizes.map((size) => evaluator.evaluate(evaluation("$length($)", "x".repeat(size))));
+    expect(await Promise.all(lengths)).toEqual(sizes.map(String));
+  });
+
+  test("runs evaluations beside each other in several workers", async () => {
+    await using evaluator = testEvaluator({ workers: 2 });
+    await evaluator.start();
+    const long = evaluator.evaluate(evaluation(ENDLESS, {}, { timeoutMs: 2000 }));
+    let isOver = false;
+    const ended = failure(long).finally(() => {
+      isOver = true;
+    });
+    await evaluator.evaluate(QUICK);
+    expect(isOver).toBe(false);
+    await ended;
+  });
+
+  test("has a short evaluation's result while a long one behind it runs", async () => {
+    await using evaluator = testEvaluator();
+    const order: string[] = [];
+    const short = evaluator.evaluate(QUICK).then(() => order.push("short"));
+    const long = failure(evaluator.evaluate(evaluation(ENDLESS, {}, { timeoutMs: 300 }))).then(() =>
+      order.push("long"),
+    );
+    await short;
+    expect(order).toEqual(["short"]);
+    await long;
+  });
+
+  test("takes a time limit that is longer than a timer can hold", async () => {
+    await using evaluator = testEvaluator();
+    const warnings: Error[] = [];
+    const onWarning = (warning: Error) => warnings.push(warning);
+    process.on("warning", onWarning);
+    expect(await evaluator.evaluate({ ...QUICK, timeoutMs: 2 ** 40 })).toBe("42");
+    process.off("warning", onWarning);
+    expect(warnings).toEqual([]);
+  });
+
+  test("refuses variables that are no JSON, and goes on", async () => {
+    await using evaluator = testEvaluator();
+    await evaluator.start();
+    const circular: Record<string, unknown> = {};
+    circular.self = circular;
+    const refused = evaluator.evaluate(evaluation("1", {}, { bindings: circular }));
+    expect(await failure(refused)).toMatchObject({ code: "failed" });
+    expect(await evaluator.evaluate(QUICK)).toBe("42");
+  });
+});
+
+/** What no limit of an evaluation itself ends in time, and what does: with each, the caller's event loop goes on. */
+const HOSTILE: readonly (readonly [string, Evaluation, readonly string[]])[] = [
+  ["a long range", evaluation("[1..10000000]"), ["too_large"]],
+  [
+    "nested loops over long ranges",
+    evaluation(
+      "$map([1..900000], function($v) { $map([1..900000], function($w) { $v * $w }) })",
+      {},
+      { timeoutMs: 200 },
+    ),
+    ["timeout"],
+  ],
+  ["an endless recursion", evaluation(ENDLESS, {}, { timeoutMs: 200 }), ["timeout"]],
+  ["a deep recursion", evaluation("($f := function($x) { 1 + $f($x + 1) }; $f(1))"), ["too_deep"]],
+  ["$distinct over many objects", UNINTERRUPTIBLE, ["timeout"]],
+  [
+    "$spread over many objects",
+    evaluation(
+      "$spread($)",
+      Array.from({ length: 80_000 }, (_, n) => ({ [`k${n}`]: n })),
+      { timeoutMs: 200 },
+    ),
+    ["timeout"],
+  ],
+  [
+    "a wildcard over many arrays",
+    evaluation("*", Object.fromEntries(Array.from({ length: 80_000 }, (_, n) => [`k${n}`, [n]])), { timeoutMs: 200 }),
+    ["timeout"],
+  ],
+  ["arrays appended to each other", evaluation("$reduce([1..200000], $append)", {}, { timeoutMs: 200 }), ["timeout"]],
+  ["a text of a billion characters", evaluation('$pad("", width)', { width: 1e9 }), ["too_large"]],
+  [
+    "a text that fills the memory in one piece",
+    evaluation('$uppercase($pad("", width))', { width: 4e8 }),
+    ["too_large"],
+  ],
+  [
+    "texts that fill the memory together",
+    evaluation('$map([1..1000], function($v) { $uppercase($pad("", 20000000)) })'),
+    ["too_large"],
+  ],
+  [
+    "arrays that fill the memory together",
+    evaluation("$map([1..1000], function($v) { {'a': [1..900000]} })"),
+    ["too_large"],
+  ],
+  [
+    "a result that is endless when written out",
+    evaluation("($f := function($a, $n) { $n = 0 ? $a : $f([[$a], [$a]], $n - 1) }; $f(1, 30))"),
+    ["too_large"],
+  ],
+];
+
+describe("a hostile evaluation", () => {
+  test.each(HOSTILE)(
+    "leaves the event loop of its caller alone and ends: %s",
+    async (_, hostile, codes) => {
+      await using evaluator = testEvaluator();
+      await evaluator.start();
+      const before = evaluator.evaluate(QUICK);
+      const ended = failure(evaluator.evaluate(hostile));
+      const behind = Array.from({ length: 100 }, (_, n) => evaluator.evaluate(evaluation("n", { n })));
+      // A blocked event loop would turn a few times at most.
+      expect(await turnsDuring(ended)).toBeGreaterThan(50);
+      expect(codes).toContain((await ended).code);
+      expect(await before).toBe("42");
+      expect(await Promise.all(behind)).toEqual(Array.from({ length: 100 }, (_, n) => String(n)));
+    },
+    60_000,
+  );
+
+  test("is decided in time when it aims at a backtracking regular expression", async () => {
+    await using evaluator = testEvaluator();
+    const input = { text: `${"a".repeat(27)}!` };
+    expect(await evaluator.evaluate(evaluation("$contains(text, /(a+)+$/)", input))).toBe("false");
+  });
+
+  test("among quick ones of the same expression is the only one that fails", async () => {
+    await using evaluator = testEvaluator();
+    const items = Array.from({ length: 3 }, (_, n) => ({ n }));
+    for (let n = 0; n < 20; n++) await evaluator.evaluate({ ...UNINTERRUPTIBLE, input: JSON.stringify(items) });
+    const results = Array.from({ length: 60 }, (_, n) =>
+      n === 30 || n === 33
+        ? failure(evaluator.evaluate(UNINTERRUPTIBLE)).then(({ code }) => code)
+        : evaluator.evaluate({ ...UNINTERRUPTIBLE, input: JSON.stringify(items.slice(0, 1 + (n % 3))) }),
+    );
+    const expected = Array.from({ length: 60 }, (_, n) =>
+      n === 30 || n === 33 ? "timeout" : JSON.stringify(items.slice(0, 1 + (n % 3))),
+    );
+    expect(await Promise.all(results)).toEqual(expected);
+  }, 60_000);
+
+  test("is told to the log without its payload", async () => {
+    const { log, lines } = recordingLog();
+    await using evaluator = testEvaluator({ log });
+    expect(await failure(evaluator.evaluate(UNINTERRUPTIBLE))).toEqual({
+      code: "timeout",
+      message: "the evaluation took longer than 200 ms (timeoutMs) and was ended",
+    });
+    expect(lines.length).toBeGreaterThan(0);
+    const isEndOfWorker = ({ message, fields }: LogLine) =>
+      message === "an evaluation worker ended" && Object.keys(fields).sort().join() === "overdue,reason,unanswered";
+    expect(lines.filter((line) => !isEndOfWorker(line))).toEqual([]);
+  });
+});
+
+describe("a worker that is killed", () => {
+  test("while it evaluates takes nothing with it: what it had runs again", async () => {
+    await using evaluator = testEvaluator();
+    const results = Array.from({ length: 300 }, (_, n) =>
+      evaluator.evaluate(evaluation("$sum($map([1..500], function($i) { $i * n }))", { n })),
+    );
+    process.kill(await busyWorker(), "SIGKILL");
+    expect(await Promise.all(results)).toEqual(Array.from({ length: 300 }, (_, n) => String((n * 500 * 501) / 2)));
+  });
+
+  test("twice under one evaluation fails that one, and the next gets a new worker", async () => {
+    await using evaluator = testEvaluator();
+    const endless = failure(evaluator.evaluate(evaluation(ENDLESS, {}, { timeoutMs: 20_000 })));
+    const first = await busyWorker();
+    process.kill(first, "SIGKILL");
+    await eventually(() => expect(workerIds()).not.toContain(first));
+    process.kill(await busyWorker(), "SIGKILL");
+    expect(await endless).toEqual({ code: "failed", message: "the evaluation worker was ended by SIGKILL" });
+    expect(await evaluator.evaluate(QUICK)).toBe("42");
+  });
+
+  test("while it is idle is replaced at the next evaluation", async () => {
+    await using evaluator = testEvaluator();
+    await evaluator.evaluate(QUICK);
+    for (const pid of workerIds()) process.kill(pid, "SIGKILL");
+    expect(await evaluator.evaluate(QUICK)).toBe("42");
+  });
+});
+
+describe("closing an evaluator", () => {
+  test("rejects what runs, what a worker has and what waits, once each, and ends the workers", async () => {
+    await using evaluator = testEvaluator();
+    await evaluator.evaluate(QUICK);
+    const running = failure(evaluator.evaluate(evaluation(ENDLESS, {}, { timeoutMs: 60_000 })));
+    const waiting = Array.from({ length: 500 }, () => failure(evaluator.evaluate(QUICK)));
+    await busyWorker();
+    await Promise.all([evaluator.close(), evaluator.close()]);
+    for (const outcome of await Promise.all([running, ...waiting])) {
+      expect(outcome).toEqual({ code: "closed", message: "the evaluator was closed" });
+    }
+    expect(workerIds()).toEqual([]);
+    expect(await failure(evaluator.evaluate(QUICK))).toMatchObject({ code: "closed" });
+    await expect(evaluator.start()).rejects.toThrow("the evaluator was closed");
+  });
+
+  test("ends a worker that is just starting", async () => {
+    const evaluator = testEvaluator();
+    const started = expect(evaluator.start()).rejects.toThrow("the evaluator was closed");
+    const result = failure(evaluator.evaluate(QUICK));
+    await evaluator.close();
+    await started;
+    expect(await result).toMatchObject({ code: "closed" });
+    expect(workerIds()).toEqual([]);
+  });
+
+  test("is done at once when nothing was evaluated", async () => {
+    await testEvaluator().close();
+  });
+});
+
+describe("a worker that cannot start", () => {
+  const missing = new URL("missing.js", EVALUATOR_SCRIPT);
+  const failed = async (evaluator: TestEvaluator) => evaluator.evaluate(QUICK).catch((error: unknown) => error);
+
+  test("rejects what waits and says why, and is no failure of the expression", async () => {
+    await using evaluator = testEvaluator({ script: missing, workers: 2 });
+    const results = await Promise.all([failed(evaluator), failed(evaluator)]);
+    for (const error of [...results, await failed(evaluator)]) {
+      expect(error).not.toBeInstanceOf(TransformError);
+      expect(String(error)).toContain("no evaluation worker can be started: it ended with code 1: ");
+      expect(String(error)).toContain("missing.js");
+    }
+  });
+
+  test("rejects the start", async () => {
+    await using evaluator = testEvaluator({ script: missing });
+    await expect(evaluator.start()).rejects.toThrow("no evaluation worker can be started");
+  });
+
+  test("rejects when the file ends by itself", async () => {
+    await using evaluator = testEvaluator({ script: new URL("file:///dev/null") });
+    await expect(evaluator.start()).rejects.toThrow("ended with code 0 before it was ready");
+  });
+});
+
+describe("the process of an evaluator", () => {
+  const script = (body: string) => `
+    import { EvaluatorPool } from ${JSON.stringify(builtModule("src/runtime/evaluatorPool.ts"))};
+    const pool = new EvaluatorPool({ script: new URL(${JSON.stringify(EVALUATOR_SCRIPT.href)}), workers: 1, memoryLimitMb: 64 });
+    const evaluate = (expression, timeoutMs = 10000) =>
+      pool.evaluate({ expression, input: "{}", bindings: {}, timeoutMs, maxDepth: 100 });
+    ${body}`;
+
+  test("ends by itself while workers are idle, but not before every result is there", async () => {
+    const child = processes.node(["--input-type=module", "-e", script(`evaluate("1 + 1").then(console.log);`)]);
+    expect(await child.exited).toEqual({ code: 0, signal: null });
+    expect(child.lines).toEqual(["2"]);
+  });
+
+  test("does not end before a result that takes a second worker", async () => {
+    const body = `evaluate('$uppercase($pad("", 4e8))').catch(({ code }) => console.log(code));`;
+    const child = processes.node(["--input-type=module", "-e", script(body)]);
+    expect(await child.exited).toEqual({ code: 0, signal: null });
+    expect(child.lines).toEqual(["too_large"]);
+  });
+
+  test("leaves no worker behind when it is killed", async () => {
+    const body = `await evaluate("1"); console.log("ready"); setInterval(() => {}, 1000);`;
+    const child = processes.node(["--input-type=module", "-e", script(body)]);
+    await child.waitForLine(/ready/);
+    const [worker = 0] = readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, "utf8")
+      .trim()
+      .split(" ")
+      .map(Number);
+    expect(worker).toBeGreaterThan(0);
+    child.kill("SIGKILL");
+    await child.exited;
+    await eventually(() => expect(readdirSync("/proc")).not.toContain(String(worker)));
+  });
+
+  test("keeps its workers through signals that a terminal sends to both", async () => {
+    const body = `
+      process.on("SIGINT", () => {});
+      process.on("SIGTERM", () => {});
+      const alive = setInterval(() => {}, 1000);
+      process.on("SIGUSR2", async () => {
+        console.log(await evaluate("3 * 3"));
+        await pool.close();
+        clearInterval(alive);
+      });
+      await evaluate("1");
+      console.log("ready");`;
+    const child = processes.node(["--input-type=module", "-e", script(body)], { ownGroup: true });
+    await child.waitForLine(/ready/);
+    process.kill(-child.pid, "SIGINT");
+    process.kill(-child.pid, "SIGTERM");
+    child.kill("SIGUSR2");
+    await child.exited;
+    expect(child.lines).toEqual(["ready", "9"]);
+  });
+
+  test("shows its workers nothing of its environment", async () => {
+    const body = `await evaluate("1"); console.log("ready"); setInterval(() => {}, 1000);`;
+    const env = { SVC_DATABASE_PASSWORD: "environment-secret" };
+    const child = processes.node(["--input-type=module", "-e", script(body)], { env });
+    await child.waitForLine(/ready/);
+    const [worker = 0] = readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, "utf8")
+      .trim()
+      .split(" ")
+      .map(Number);
+    const environment = readFileSync(`/proc/${worker}/environ`, "utf8").split("\0");
+    const names = environment.filter(Boolean).map((entry) => entry.split("=")[0]);
+    expect(names.filter((name) => !name?.startsWith("NODE_CHANNEL"))).toEqual([]);
+    expect(fileURLToPath(EVALUATOR_SCRIPT)).toBe(readFileSync(`/proc/${worker}/cmdline`, "utf8").split("\0").at(-2));
+  });
+});
