@@ -4,8 +4,8 @@ import type { Role } from "../src/model/roles.ts";
 import { DESTINATION_FACTORIES } from "./destinations.ts";
 
 /**
- * What the configuration asks for and this version cannot do yet. A setting that would be ignored in silence (a transform that does not
- * run, a source that does not consume) loses or garbles messages: the start is refused instead.
+ * What the configuration asks for and this version cannot do yet. A setting that would be ignored in silence (a source that does
+ * not consume, a destination that does not deliver) loses messages: the start is refused instead.
  *
  * @param roles the roles of this process; what no role of it uses is not looked at
  */
@@ -14,32 +14,24 @@ export function unavailable(config: Config, roles: ReadonlySet<Role>): readonly 
   const refuse = (path: string, what: string) =>
     problems.push({ path, message: `${what} not available in this version` });
   if (config.database.type !== "postgresql") refuse("database.type", `"${config.database.type}" is`);
-  for (const role of ["retention", "capture", "admin"] as const) {
+  for (const role of ["capture"] as const) {
     if (roles.has(role)) refuse(SWITCHES[role], `the role ${role} is`);
   }
   if (roles.has("ingest")) {
     for (const [name, source] of Object.entries(config.sources)) {
       if (source.kind !== "http") refuse(`sources.${name}`, `sources of kind ${source.kind} are`);
-      if (source.transform !== undefined) refuse(`sources.${name}.transform`, "transforms are");
     }
-    if (config.inbox.pull.enabled) refuse("inbox.pull.enabled", "the pull routes are");
   }
   if (roles.has("poller")) {
     for (const [name, destination] of Object.entries(config.destinations)) {
       if (!(destination.kind in DESTINATION_FACTORIES)) {
         refuse(`destinations.${name}`, `destinations of kind ${destination.kind} are`);
       }
-      if (destination.transform !== undefined) refuse(`destinations.${name}.transform`, "transforms are");
     }
-    config.routes.forEach((route, n) => {
-      if (route.transform !== undefined) refuse(`routes[${n}].transform`, "transforms are");
-    });
   }
   return problems;
 }
 
 const SWITCHES = {
-  retention: "retention.enabled",
   capture: "outbox.capture.enabled",
-  admin: "admin.enabled",
 } as const satisfies Partial<Record<Role, string>>;

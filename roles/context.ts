@@ -1,6 +1,8 @@
+import type { Router } from "express";
 import type { Config } from "../src/config/types.ts";
 import type { Redact } from "../src/core/redact.ts";
 import type { RouteHandler } from "../src/http/inboxRoutes.ts";
+import type { Evaluator } from "../src/ports/evaluator.ts";
 import type { Metrics } from "../src/ports/metrics.ts";
 import type { Clock, HealthComponent, Log, Service } from "../src/ports/runtime.ts";
 import type { Store } from "../src/ports/store.ts";
@@ -13,6 +15,8 @@ export interface RoleContext {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly redact: Redact;
+  /** Evaluates the configured transforms. */
+  readonly evaluator: Pick<Evaluator, "evaluate">;
   /** Wakes between the roles of this process. */
   readonly wakes: Wakes;
 }
@@ -27,6 +31,10 @@ export interface Wakes {
 export interface RoleParts {
   /** POST handlers of the data port by exact path. */
   readonly inbox?: ReadonlyMap<string, RouteHandler>;
+  /** Routes of the operator's side: on the management port when there is one. */
+  readonly operatorRoutes?: readonly Router[];
+  /** Requests that wait for something to come: stopped together with the HTTP servers, which wait for them. */
+  readonly waiters?: readonly Service[];
   /** Stopped after the HTTP servers: consumers, relay, poller. */
   readonly workers?: readonly Service[];
   /** Stopped last but for the database: publishers, and what the workers hand their rows to. */

@@ -1,6 +1,7 @@
 import { createHttpDestination } from "../src/adapters/destinations/http/index.ts";
 import type { DestinationConfig, DestinationKind } from "../src/config/types.ts";
 import type { DeliveryTarget } from "../src/core/deliver.ts";
+import { createDeliveryStage } from "../src/core/transform.ts";
 import type { RoleContext } from "./context.ts";
 
 type Factories = {
@@ -26,7 +27,9 @@ export function deliveryTargets(context: RoleContext): ReadonlyMap<string, Deliv
     // `unavailable` has refused every other kind before anything was started.
     if (config.kind !== "http") continue;
     const made = DESTINATION_FACTORIES.http(config, context);
-    targets.set(name, { ...made, headers: config.headers, transform: null });
+    const { headers, transform } = config;
+    const stage = transform === undefined ? null : createDeliveryStage(transform, context.evaluator);
+    targets.set(name, { ...made, headers, transform: stage });
   }
   return targets;
 }

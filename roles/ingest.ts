@@ -1,17 +1,22 @@
 import { attributePlans } from "../src/core/attributes.ts";
 import { ReceiptBatcher } from "../src/core/receiptBatcher.ts";
 import { createReceiver } from "../src/core/receive.ts";
+import { createSourceStage } from "../src/core/transform.ts";
 import { inboxRoutes } from "../src/http/inboxRoutes.ts";
 import type { NewInboxRow } from "../src/model/rows.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
+import { pullParts } from "./pull.ts";
 
-/** Role `ingest`: takes messages in over HTTP and stores them, several in one commit. */
-export function ingestRole({ config, store, clock, log, metrics, wakes }: RoleContext): RoleParts {
+/** Role `ingest`: takes messages in over HTTP and stores them, several in one commit; pull clients take theirs out here. */
+export function ingestRole(context: RoleContext): RoleParts {
+  const { config, store, clock, log, metrics, evaluator, wakes } = context;
+  const pull = pullParts(context);
   const batcher = new ReceiptBatcher(
     {
       async insert(rows) {
         const outcomes = await store.inbox.insert(rows);
         wakes.relay();
+        pull.onStored(rows);
         return outcomes;
       },
     },
@@ -21,13 +26,16 @@ export function ingestRole({ config, store, clock, log, metrics, wakes }: RoleCo
   const routes = Object.entries(config.sources).flatMap(([source, settings]) => {
     if (settings.kind !== "http") return [];
     const attributes = attributePlans.http(settings);
-    const receiver = createReceiver({ source, settings, attributes, insert, clock, metrics });
+    const { transform } = settings;
+    const stage = transform === undefined ? undefined : createSourceStage(transform, evaluator, metrics);
+    const receiver = createReceiver({ source, settings, attributes, stage, insert, clock, metrics });
     const perMinute = settings.rateLimit?.requestsPerMinute;
     const rateLimit = perMinute === undefined ? undefined : { requestsPerMinute: perMinute };
     return [{ settings: { path: settings.path, auth: settings.auth, rateLimit }, receiver }];
   });
   return {
-    inbox: inboxRoutes({ inbox: config.inbox, routes, clock, metrics }),
+    inbox: new Map([...inboxRoutes({ inbox: config.inbox, routes, clock, metrics }), ...pull.routes]),
+    waiters: pull.waiters,
     closers: [closer("receipts", () => batcher.close())],
   };
 }

@@ -2,6 +2,7 @@ import { v4 as uuidv4 } from "uuid";
 import { createDelivery } from "../src/core/deliver.ts";
 import { Poller } from "../src/core/poller.ts";
 import { parseRoutingKeyTemplate } from "../src/core/template.ts";
+import { createDeliveryStage } from "../src/core/transform.ts";
 import type { ClaimToken } from "../src/model/rows.ts";
 import type { Service } from "../src/ports/runtime.ts";
 import type { Store } from "../src/ports/store.ts";
@@ -12,7 +13,7 @@ import { deliveryTargets } from "./destinations.ts";
 
 /** Role `poller`: claims outbox rows and delivers them. */
 export function pollerRole(context: RoleContext): RoleParts {
-  const { config, store, clock, log, metrics, redact, wakes } = context;
+  const { config, store, clock, log, metrics, redact, evaluator, wakes } = context;
   const { outbox } = config;
   const targets = deliveryTargets(context);
   const delivery = createDelivery({
@@ -21,7 +22,7 @@ export function pollerRole(context: RoleContext): RoleParts {
       destination: route.destination,
       routingKey: route.routingKeyTemplate === undefined ? null : parseRoutingKeyTemplate(route.routingKeyTemplate),
       routingKeyMissing: route.routingKeyMissingFieldDefault,
-      transform: null,
+      transform: route.transform === undefined ? null : createDeliveryStage(route.transform, evaluator),
     })),
     targets,
     retryBaseDelayMs: outbox.retryBaseDelayMs,

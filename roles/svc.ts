@@ -2,6 +2,9 @@
 import { Command, CommanderError } from "commander";
 import { ConfigError, errorText, StoppingError } from "../src/model/errors.ts";
 import { addConfigCommands } from "./commands/config.ts";
+import { addExplainCommand } from "./commands/explain.ts";
+import { addReplayCommand } from "./commands/replay.ts";
+import { addTransformCommand } from "./commands/transform.ts";
 import { VERSION } from "./version.ts";
 
 /** Exit codes (design, "Exit codes"): 0 clean stop, 2 configuration or usage, 1 anything else. */
@@ -40,9 +43,12 @@ Examples:
   svc ingest relay --config svc.yml     take messages in here ...
   svc poller --config svc.yml           ... and deliver them from there; add replicas of either as you need
   svc retention --once                  one cleaning pass, for a scheduler
+  svc replay --topic orders --dry-run   which finished rows would be delivered again
   svc migrate                           apply the schema migrations and exit
   svc config check --strict             is this configuration right? every problem at once
   svc config print                      what is in effect, and where each value came from
+  svc explain topic orders.created      where a message goes, and why
+  svc transform test --help             what a transform makes of a payload
 
 Every key can also be set by a variable: SVC_OUTBOX_POLLINTERVALMS=50 sets outbox.pollIntervalMs. LOG_LEVEL sets the log level.
 Signals: SIGTERM and SIGINT stop in order; a second one ends the process at once.
@@ -83,14 +89,18 @@ program
     await dev({ env, file, directory: process.cwd(), print });
   });
 
-addConfigCommands(program, {
+const io = {
   env,
   stdout: process.stdout,
   stderr: process.stderr,
-  setExitCode(code) {
+  setExitCode(code: number) {
     process.exitCode = code;
   },
-});
+};
+addConfigCommands(program, io);
+addTransformCommand(program, io);
+addExplainCommand(program, io);
+addReplayCommand(program, io);
 
 try {
   await program.parseAsync();

@@ -3,8 +3,6 @@ import type { Config } from "../src/config/types.ts";
 import { Health } from "../src/core/health.ts";
 import type { Redact } from "../src/core/redact.ts";
 import { createApps } from "../src/http/apps.ts";
-import { healthRoutes } from "../src/http/healthRoutes.ts";
-import { metricsRoute } from "../src/http/metricsRoute.ts";
 import { HttpServer } from "../src/http/server.ts";
 import { ConfigError } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
@@ -12,12 +10,17 @@ import type { HealthComponent, Log } from "../src/ports/runtime.ts";
 import { systemClock } from "../src/runtime/clock.ts";
 import { createMetrics } from "../src/runtime/metrics.ts";
 import { startInOrder, stopPhases } from "../src/runtime/phases.ts";
+import { adminRole } from "./admin.ts";
 import { unavailable } from "./availability.ts";
 import { closer, type RoleContext, type RoleParts, type Wakes } from "./context.ts";
 import { createStore, prepareStore } from "./database.ts";
 import { ingestRole } from "./ingest.ts";
+import { operatorRoutes } from "./operatorRoutes.ts";
 import { pollerRole } from "./poller.ts";
 import { relayRole } from "./relay.ts";
+import { retentionRole } from "./retention.ts";
+import { servedApi } from "./servedApi.ts";
+import { openTransforms } from "./transforms.ts";
 
 /** The composition root: everything that a process is made of is put together here and nowhere else. */
 
@@ -59,6 +62,7 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
   const registry = createMetrics({ version: options.version, roles: options.roles });
   registry.observePool(() => store.poolUsage());
 
+  const transforms = openTransforms(config, roles, log);
   const wakes: Wakes = { relay: () => {}, poller: () => {} };
   const context: RoleContext = {
     config,
@@ -67,25 +71,31 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
     log,
     metrics: registry.metrics,
     redact: options.redact,
+    evaluator: transforms.evaluator,
     wakes,
   };
   const parts: RoleParts[] = [];
   if (roles.has("poller")) parts.push(pollerRole(context));
   if (roles.has("relay")) parts.push(relayRole(context));
+  if (roles.has("retention")) parts.push(retentionRole(context));
   if (roles.has("ingest")) parts.push(ingestRole(context));
+  if (roles.has("admin")) parts.push(adminRole(context));
 
   const database: HealthComponent = { name: "database", decidesReadiness: true, check: () => store.ping() };
   const health = new Health([database, ...parts.flatMap((part) => part.health ?? [])], {
     log,
     metrics: registry.metrics,
   });
-  const servers = httpServers(config, parts, log, [healthRoutes(health), metricsRoute(() => registry.text())]);
+  const served = servedApi(config, roles, options.version);
+  const operator = operatorRoutes({ health, metrics: () => registry.text(), parts, served });
+  const servers = httpServers(config, parts, log, operator);
+  const waiters = parts.flatMap((part) => part.waiters ?? []);
   const workers = parts.flatMap((part) => part.workers ?? []);
-  const closers = parts.flatMap((part) => part.closers ?? []);
+  const closers = [transforms.service, ...parts.flatMap((part) => part.closers ?? [])];
   const pool = closer("database", () => store.close());
 
   const tools = { log, clock: systemClock };
-  await startInOrder([pool, ...closers, ...workers, ...servers], START_UNDO_MS, stopping, tools);
+  await startInOrder([pool, ...closers, ...workers, ...waiters, ...servers], START_UNDO_MS, stopping, tools);
   log.info({ port: servers[0]?.port, version: options.version }, "ready");
 
   return {
@@ -93,7 +103,7 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
     stop: () =>
       stopPhases(
         [
-          { name: "http", services: servers, timeoutMs: HTTP_DRAIN_MS },
+          { name: "http", services: [...servers, ...waiters], timeoutMs: HTTP_DRAIN_MS },
           { name: "workers", services: workers, timeoutMs: config.outbox.shutdownTimeoutMs },
           { name: "publishers", services: closers, timeoutMs: CLOSE_MS },
           { name: "database", services: [pool], timeoutMs: CLOSE_MS },

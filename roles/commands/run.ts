@@ -9,6 +9,7 @@ import { createLog, parseLogLevel, type RunningLog } from "../../src/runtime/log
 import { handleSignals } from "../../src/runtime/signals.ts";
 import { VERSION } from "../version.ts";
 import { startProcess } from "../wire.ts";
+import { retentionOnce } from "./retentionOnce.ts";
 
 /** A configuration loaded for a process, with the log and the redaction that belong to it. */
 export interface Prepared {
@@ -50,9 +51,11 @@ export function prepare({ env, file, roles: named, once }: RunArguments): Prepar
   return { config, source, roles, running, redact: createRedactor(secrets, MAX_STORED_REASON) };
 }
 
-/** Runs roles until a signal comes; then the process exits with the code of the design ("Exit codes"). */
+/** Runs roles until a signal comes, or one sweep of retention; then the process exits with the code of the design ("Exit codes"). */
 export async function run(args: RunArguments): Promise<void> {
-  await serve(prepare(args));
+  const prepared = prepare(args);
+  if (args.once) await retentionOnce(prepared.config, prepared.running);
+  else await serve(prepared);
 }
 
 /**

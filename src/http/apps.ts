@@ -1,5 +1,5 @@
 import type { IncomingMessage, RequestListener, ServerResponse } from "node:http";
-import express, { type ErrorRequestHandler, type Express, type Router } from "express";
+import express, { type ErrorRequestHandler, type Express, type RequestHandler, type Router } from "express";
 import { errorText } from "../model/errors.ts";
 import type { Log } from "../ports/runtime.ts";
 import { announcesTooMuch, tooLargeMessage } from "./body.ts";
@@ -10,7 +10,7 @@ import { rootRoute } from "./rootRoute.ts";
 export interface AppOptions {
   /** POST handlers by exact path; empty in a process that does not take in messages over HTTP. */
   readonly inbox: ReadonlyMap<string, RouteHandler>;
-  /** Health, metrics, admin: on the management port when there is one, else on the data port. */
+  /** Health, metrics, admin, the OpenAPI document: on the management port when there is one, else on the data port. */
   readonly operatorRoutes: readonly Router[];
   readonly hasManagementPort: boolean;
   /** `inbox.maxBodyBytes`: the cap of every data-port route. */
@@ -63,8 +63,11 @@ function expressApp(routers: readonly Router[], log: Log): Express {
   app.set("query parser", false);
   app.enable("case sensitive routing");
   app.enable("strict routing");
+  const notFound: RequestHandler = (_req, res) => sendError(res, 404, "Not found");
+  // Express would answer OPTIONS by itself: here no route serves it.
+  app.use((req, res, next) => (req.method === "OPTIONS" ? notFound(req, res, next) : next()));
   for (const router of routers) app.use(router);
-  app.use((_req, res) => sendError(res, 404, "Not found"));
+  app.use(notFound);
   // Express knows an error handler by its four parameters.
   const onError: ErrorRequestHandler = (error, req, res, _next) => answerFault(error, req, res, log);
   app.use(onError);

@@ -82,6 +82,7 @@ const OWN_PATHS = [
   "/health/live",
   "/health/ready",
   "/metrics",
+  "/openapi.json",
   "/admin/transform/test",
   "/admin/replay",
 ];

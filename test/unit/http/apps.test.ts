@@ -47,6 +47,7 @@ describe("the data port", () => {
     }
     expect(await seen(await get(http.data.port, "/health", "POST"))).toEqual(NOT_FOUND);
     expect(await seen(await get(http.data.port, "/", "POST"))).toEqual(NOT_FOUND);
+    expect(await seen(await get(http.data.port, "/health", "OPTIONS"))).toEqual(NOT_FOUND);
   });
 
   test("answers 500 to a fault of its own, and logs it", async () => {

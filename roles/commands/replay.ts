@@ -1,0 +1,85 @@
+import { type Command, InvalidArgumentError } from "commander";
+import {
+  hasFilter,
+  NO_FILTER,
+  parseInstant,
+  parseMessageId,
+  parseText,
+  type ReplayRequest,
+} from "../../src/core/replayRequest.ts";
+import { errorText } from "../../src/model/errors.ts";
+import type { MessageId } from "../../src/model/rows.ts";
+import type { CommandIo } from "./config.ts";
+import { usageError } from "./input.ts";
+
+interface ReplayOptions {
+  readonly config?: string;
+  readonly id?: readonly MessageId[];
+  readonly topic?: readonly string[];
+  readonly destination?: string;
+  readonly createdAfter?: string;
+  readonly createdBefore?: string;
+  readonly dryRun?: boolean;
+}
+
+/**
+ * Adds `replay`.
+ *
+ * @param program the command to add it to; a `--config` option of its own counts too
+ */
+export function addReplayCommand(program: Command, io: CommandIo): void {
+  program
+    .command("replay")
+    .description("deliver finished rows again: moves sent and dead outbox rows that match every filter back to pending")
+    .option("-c, --config <file>", "configuration file (default: SVC_CONFIG_FILE, else /etc/svc/svc.yml)")
+    .option("--id <uuid>", "only this row; for several rows say it several times", each(parseMessageId))
+    .option("--topic <topic>", "only rows with this topic; several topics likewise", each(parseText))
+    .option("--destination <name>", "only rows whose topic the routes send to this destination", one(parseText))
+    .option("--created-after <instant>", "only rows created after, such as 2026-01-05T08:30:00Z", one(instant("after")))
+    .option("--created-before <instant>", "only rows created before", one(instant("before")))
+    .option("--dry-run", "count the rows and show some of them; change nothing")
+    .addHelpText("after", EXAMPLES)
+    .action(async (_options: ReplayOptions, command: Command) => {
+      const options = command.optsWithGlobals<ReplayOptions>();
+      const { id: ids, topic: topics, destination, createdAfter, createdBefore } = options;
+      const request: ReplayRequest = { ids, topics, destination, createdAfter, createdBefore };
+      if (!hasFilter(request)) usageError(command, `${NO_FILTER} ${FILTERS}`);
+      const { replayRows } = await import("./replayRows.ts");
+      await replayRows({ file: options.config, request, dryRun: options.dryRun ?? false }, io);
+    });
+}
+
+const FILTERS = "The filters are --id, --topic, --destination, --created-after and --created-before.";
+
+const EXAMPLES = `
+The rows keep their id, and come again before everything that was created later; those of one key in their order. Make the dry run first:
+rows that were sent match as well as dead ones. A long replay goes no faster than the pollers deliver. Ctrl-C stops it between two batches: what was
+moved stays moved. The same command made again moves the rest, and once more what has been delivered since.
+
+Exit codes: 0 done, 2 configuration or usage error, 1 anything else.
+
+Examples:
+  svc replay --topic orders.created --dry-run                        what would go again?
+  svc replay --destination billing --created-after 2026-01-05T08:00:00Z --created-before 2026-01-05T09:30:00Z
+  svc replay --id 01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f               this one row`;
+
+function instant(bound: "after" | "before"): (text: string) => string {
+  return (text) => parseInstant(text, bound);
+}
+
+/** An option that is given once. */
+function one<T>(parse: (text: string) => T): (text: string) => T {
+  return (text) => {
+    try {
+      return parse(text);
+    } catch (error) {
+      const expected = errorText(error);
+      throw new InvalidArgumentError(`${expected.charAt(0).toUpperCase()}${expected.slice(1)}.`);
+    }
+  };
+}
+
+/** An option that may be given several times. */
+function each<T>(parse: (text: string) => T): (text: string, before: readonly T[] | undefined) => readonly T[] {
+  return (text, before = []) => [...before, one(parse)(text)];
+}

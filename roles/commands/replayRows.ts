@@ -1,0 +1,118 @@
+import { didYouMean } from "../../src/config/nearest.ts";
+import type { Config } from "../../src/config/types.ts";
+import { Replay } from "../../src/core/replay.ts";
+import type { ReplayRequest } from "../../src/core/replayRequest.ts";
+import { compileRoutes } from "../../src/core/routes.ts";
+import { ConfigError, errorText } from "../../src/model/errors.ts";
+import type { FinishedRow } from "../../src/ports/finishedRows.ts";
+import { systemClock } from "../../src/runtime/clock.ts";
+import { handleSignals } from "../../src/runtime/signals.ts";
+import { createStore } from "../database.ts";
+import type { CommandIo } from "./config.ts";
+import { type Prepared, prepare } from "./run.ts";
+
+export interface ReplayRowsArguments {
+  /** `--config` */
+  readonly file: string | undefined;
+  /** At least one field is set. */
+  readonly request: ReplayRequest;
+  readonly dryRun: boolean;
+}
+
+const EXIT_FAILURE = 1;
+
+/**
+ * `svc replay`: waits for the database, checks the tables, and moves the rows or, in a dry run, shows them. A signal ends it between two
+ * batches, with exit code 1.
+ *
+ * @throws ConfigError for a bad configuration or an unknown destination, StoreError when no database answers, ReplayInterruptedError
+ */
+export async function replayRows(args: ReplayRowsArguments, io: CommandIo): Promise<void> {
+  const prepared = prepare({ env: io.env, file: args.file, roles: [], once: false });
+  const { log, flush } = prepared.running;
+  checkDestination(prepared.config, args.request);
+  let ended: Promise<void> = Promise.resolve();
+  const signals = handleSignals({ log, flush, stop: () => ended });
+  ended = work(prepared, args, io, signals.stopping);
+  try {
+    await ended;
+  } catch (error) {
+    if (!signals.stopping.aborted) throw error;
+    io.stderr.write(`svc: ${errorText(error)}\n`);
+    io.setExitCode(EXIT_FAILURE);
+  } finally {
+    signals.dispose();
+    flush();
+  }
+}
+
+async function work(
+  { config, running }: Prepared,
+  { request, dryRun }: ReplayRowsArguments,
+  { stdout }: CommandIo,
+  signal: AbortSignal,
+): Promise<void> {
+  const { log, flush } = running;
+  const store = createStore(config, systemClock, log);
+  try {
+    await store.waitUntilReady(config.database.startupTimeoutMs, signal);
+    await store.schema.checkColumns();
+    const routes = compileRoutes(config.routes);
+    const replay = new Replay({
+      store: store.replay,
+      destinationOf: (topic) => routes.match(topic)?.destination,
+      onMoved: () => store.announceOutbox(),
+      log,
+    });
+    if (dryRun) {
+      const { count, sample } = await replay.preview(request, SAMPLE_SIZE, signal);
+      const shown = sample.length < count ? `; the first ${sample.length} of them:` : "";
+      stdout.write(`${rowsOf(count)} would be moved to pending${shown}\n${table(sample)}`);
+    } else {
+      const { moved } = await replay.run(request, signal);
+      // The line for people comes last.
+      flush();
+      stdout.write(`${rowsOf(moved)} moved to pending\n`);
+    }
+  } finally {
+    await store.close();
+  }
+}
+
+const SAMPLE_SIZE = 10;
+
+function checkDestination({ destinations }: Config, { destination }: ReplayRequest): void {
+  if (destination === undefined || Object.hasOwn(destinations, destination)) return;
+  const names = Object.keys(destinations);
+  const known = names.length === 0 ? "there are none" : `the destinations are ${names.join(", ")}`;
+  const message = `there is no destination ${JSON.stringify(destination)}: ${known}${didYouMean(destination, names)}`;
+  throw new ConfigError([{ path: "--destination", message }]);
+}
+
+function rowsOf(count: number): string {
+  return count === 1 ? "1 row" : `${count} rows`;
+}
+
+const COLUMNS: readonly (readonly [title: string, cell: (row: FinishedRow) => string])[] = [
+  ["id", (row) => row.id],
+  ["topic", (row) => plain(row.topic, 40)],
+  ["key", (row) => plain(row.key ?? "", 40)],
+  ["state", (row) => row.state],
+  ["attempt", (row) => String(row.attempt)],
+  ["created", (row) => row.createdAt.toISOString()],
+  ["last error", (row) => plain(row.lastError ?? "", 80)],
+];
+
+function table(rows: readonly FinishedRow[]): string {
+  if (rows.length === 0) return "";
+  const lines = [COLUMNS.map(([title]) => title), ...rows.map((row) => COLUMNS.map(([, cell]) => cell(row)))];
+  const widths = COLUMNS.map((_, column) => Math.max(...lines.map((line) => line[column]?.length ?? 0)));
+  const aligned = lines.map((line) => line.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  "));
+  return aligned.map((line) => `${line.trimEnd()}\n`).join("");
+}
+
+/** On one line and without control characters, which would reach the terminal: the texts are whatever applications and receivers wrote. */
+function plain(text: string, width: number): string {
+  const characters = [...text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, " ")];
+  return characters.length > width ? `${characters.slice(0, width - 1).join("")}…` : characters.join("");
+}

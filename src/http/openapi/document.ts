@@ -1,0 +1,132 @@
+import { replayOperation, transformTestOperation } from "./adminPaths.ts";
+import {
+  livenessOperation,
+  metricsOperation,
+  openApiOperation,
+  readinessOperation,
+  rootOperation,
+} from "./operatorPaths.ts";
+import { pullOperations } from "./pullPaths.ts";
+import { type Answer, portAnswers } from "./responses.ts";
+import { SCHEMAS } from "./schemas.ts";
+import { type Security, securityOf } from "./security.ts";
+import type { ServedApi } from "./served.ts";
+import { receiveOperation } from "./sourcePaths.ts";
+import type { OpenApiDocument, Operation, PathItem, SecurityScheme, ServerEntry } from "./types.ts";
+
+/**
+ * Describes what a process serves: each of its routes with every answer it can give, and no other route.
+ *
+ * @returns an OpenAPI 3.1 document, as plain data; it holds no secret
+ */
+export function openApiDocument(api: ServedApi): OpenApiDocument {
+  const routes = [...dataRoutes(api), ...operatorRoutes(api)];
+  const paths = new Map<string, PathItem>();
+  for (const { path, method, operation } of routes) paths.set(path, { ...paths.get(path), [method]: operation });
+  return {
+    openapi: "3.1.0",
+    info: {
+      title: "svc",
+      version: api.version,
+      description:
+        "A durable inbox and outbox relay. Here are the routes of the process that gave this document, by its roles and its configuration.",
+    },
+    servers: [{ url: "/", description: "The port that gave this document." }],
+    tags: TAGS.filter(({ name }) => routes.some(({ operation }) => operation.tags.includes(name))),
+    paths: Object.fromEntries(paths),
+    components: {
+      schemas: SCHEMAS,
+      securitySchemes: Object.assign({}, ...routes.map(({ schemes }) => schemes)),
+    },
+  };
+}
+
+const TAGS = [
+  { name: "inbox", description: "Messages come in here, a path for each HTTP source." },
+  { name: "pull", description: "Messages go out here to clients that fetch them." },
+  { name: "admin", description: "For operators: try transforms, deliver again." },
+  { name: "operation", description: "Health, metrics and this document." },
+] as const;
+
+interface ServedRoute {
+  readonly path: string;
+  readonly method: "get" | "post";
+  readonly operation: Operation;
+  readonly schemes?: Readonly<Record<string, SecurityScheme>>;
+}
+
+/** What is always on the data port. */
+function dataRoutes(api: ServedApi): readonly ServedRoute[] {
+  const { maxBodyBytes } = api;
+  const common = portAnswers(maxBodyBytes);
+  const names = new Set<string>();
+  const sources = api.sources.map((source): ServedRoute => {
+    const access = securityOf(source.auth, schemeName(source.name, names), `the source ${source.name}`);
+    const operation = receiveOperation(source, access, maxBodyBytes, common);
+    return { path: source.path, method: "post", operation, schemes: access.schemes };
+  });
+  const root: ServedRoute = { path: "/", method: "get", operation: rootOperation(common) };
+  const routes = [...sources, ...pullRoutes(api, common), root];
+  if (api.managementPort === undefined) return routes;
+  return routes.map((route) => ({ ...route, operation: { ...route.operation, servers: [dataServer(api)] } }));
+}
+
+function pullRoutes({ pull }: ServedApi, common: readonly Answer[]): readonly ServedRoute[] {
+  if (pull === undefined) return [];
+  const access = securityOf(pull.auth, "pull", "the pull routes");
+  return pull.sources.flatMap((source) =>
+    Object.entries(pullOperations(source, pull, access, common)).map(([name, operation]): ServedRoute => {
+      const path = `${pull.basePath}/${encodeURIComponent(source)}/${name}`;
+      return { path, method: "post", operation, schemes: access.schemes };
+    }),
+  );
+}
+
+/** What moves to the management port when there is one; the document itself is there too. */
+function operatorRoutes(api: ServedApi): readonly ServedRoute[] {
+  const common = portAnswers(api.managementPort === undefined ? api.maxBodyBytes : null);
+  const get = (path: string, operation: Operation): ServedRoute => ({ path, method: "get", operation });
+  return [
+    ...adminRoutes(api, common),
+    get("/health/live", livenessOperation(common)),
+    get("/health/ready", readinessOperation("health.ready", common)),
+    get("/health", readinessOperation("health", common)),
+    get("/metrics", metricsOperation(common)),
+    get("/openapi.json", openApiOperation(common)),
+  ];
+}
+
+function adminRoutes({ admin }: ServedApi, common: readonly Answer[]): readonly ServedRoute[] {
+  if (admin === undefined) return [];
+  const access: Security = securityOf(admin.auth, "admin", "the admin routes");
+  const post = (path: string, operation: Operation): ServedRoute => ({
+    path,
+    method: "post",
+    operation,
+    schemes: access.schemes,
+  });
+  return [
+    post("/admin/transform/test", transformTestOperation(admin, access, common)),
+    post("/admin/replay", replayOperation(admin, access, common)),
+  ];
+}
+
+/** The data port as seen from another one: where it is reached from outside, only the operator knows. */
+function dataServer({ httpPort }: ServedApi): ServerEntry {
+  return {
+    url: "http://{host}:{port}",
+    description: "The data port.",
+    variables: {
+      host: { default: "localhost", description: "Where the service is reached." },
+      port: { default: String(httpPort), description: "`server.httpPort`, or what stands before it." },
+    },
+  };
+}
+
+/** The name of a source's security scheme: OpenAPI permits few characters, a source's name may have any. */
+function schemeName(source: string, taken: Set<string>): string {
+  let name = `source.${source.replace(/[^A-Za-z0-9.-]/g, "_")}`;
+  while (taken.has(name)) name += "_";
+  taken.add(name);
+  return name;
+}

@@ -1,0 +1,129 @@
+import { CORRELATION_HEADER } from "../headers.ts";
+import {
+  type Answer,
+  fixedError,
+  json,
+  jsonContent,
+  RETRY_AFTER,
+  responses,
+  unauthorized,
+  withHeaders,
+} from "./responses.ts";
+import { object, ref } from "./schemas.ts";
+import type { Security } from "./security.ts";
+import type { ServedSource } from "./served.ts";
+import type { Operation, Parameter } from "./types.ts";
+
+/**
+ * The operation of an HTTP source (spec, "POST <inbox.basePath><path>").
+ *
+ * @param common what every route of its port may answer
+ */
+export function receiveOperation(
+  source: ServedSource,
+  { security, parameters }: Security,
+  maxBodyBytes: number,
+  common: readonly Answer[],
+): Operation {
+  return {
+    operationId: `receive.${source.name}`,
+    tags: ["inbox"],
+    summary: `Hand in a message of the source ${source.name}`,
+    description: describe(source),
+    parameters: [...parameters, CORRELATION],
+    requestBody: {
+      required: true,
+      description: `One JSON document of at most ${maxBodyBytes} bytes; it is read as JSON whatever \`Content-Type\` says.`,
+      content: jsonContent({ description: "Any JSON value in which the paths below are found." }, {}),
+    },
+    responses: responses([...answers(source), ...common]),
+    security,
+  };
+}
+
+function describe(source: ServedSource): string {
+  const { idempotencyKeyPath, eventTypePath, aggregateIdPath, consumption, requestsPerMinute } = source;
+  const next =
+    consumption === "push"
+      ? "It is then relayed into the outbox and delivered."
+      : "It then waits in the inbox until a pull client claims it.";
+  return [
+    "A 202 with a `messageId` means that the message is stored, not that a destination has it.",
+    next,
+    `The idempotency key is the value at \`${idempotencyKeyPath}\`: a second message with the same one is a duplicate.`,
+    ...(aggregateIdPath === undefined ? [] : [`Messages with the same value at \`${aggregateIdPath}\` stay in order.`]),
+    ...(eventTypePath === undefined ? [] : [`The event type is the value at \`${eventTypePath}\`.`]),
+    ...(source.hasFilter ? ["Messages that the source's header filter does not let pass are not stored."] : []),
+    ...(source.hasTransform ? ["The source's transform runs before the message is stored."] : []),
+    ...(requestsPerMinute === undefined
+      ? []
+      : [`At most ${requestsPerMinute} requests a minute, of all callers together.`]),
+    "A 4xx answer other than 429 stays the same when the same request is repeated; after a 500 or 503 send it again.",
+  ].join(" ");
+}
+
+const CORRELATION: Parameter = {
+  name: CORRELATION_HEADER,
+  in: "header",
+  required: false,
+  description: "Stored with the message and handed on with it; a UUID is made when it is absent.",
+  schema: { type: "string", maxLength: 255 },
+};
+
+const CORRELATED = {
+  [CORRELATION_HEADER]: {
+    description: "The correlation id of the message, as it was sent or as it was made.",
+    required: true,
+    schema: { type: "string" },
+  },
+} as const;
+
+/** The answers of the specification's table that this source can give. */
+function answers(source: ServedSource): readonly Answer[] {
+  const optional: readonly (readonly [given: boolean, answer: Answer])[] = [
+    [source.hasFilter, FILTERED],
+    [source.auth !== undefined, unauthorized("Error", { error: "missing Authorization header" })],
+    [source.hasTransform, TRANSFORM_FAILED],
+    [source.requestsPerMinute !== undefined, RATE_LIMITED],
+  ];
+  return [
+    STORED,
+    DUPLICATE,
+    REFUSED,
+    STORAGE_FAILED,
+    ...optional.flatMap(([given, answer]) => (given ? [answer] : [])),
+  ];
+}
+
+const STORED = withHeaders(
+  json(202, "A new message, and it is stored.", ref("Stored"), { messageId: "0198b2f4-7c1e-7000-8000-1c5a9f0d2e43" }),
+  CORRELATED,
+);
+
+const FILTERED = json(202, "The header filter dropped the message; nothing is stored.", ref("Filtered"), {
+  status: "filtered",
+});
+
+const DUPLICATE = withHeaders(
+  json(200, "The source holds a message with this idempotency key already.", ref("Duplicate"), { status: "duplicate" }),
+  CORRELATED,
+);
+
+const REFUSED = withHeaders(
+  json(400, "The body is not JSON, or holds no usable idempotency key.", ref("Error"), { error: "Invalid JSON" }),
+  CORRELATED,
+);
+
+const TRANSFORM_FAILED = withHeaders(
+  json(
+    422,
+    "The source's transform refused the message; nothing is stored.",
+    object({ error: { type: "string", pattern: "^Transform failed: " } }),
+    { error: "Transform failed: the expression gave no result" },
+  ),
+  CORRELATED,
+);
+
+const RATE_LIMITED: Answer = withHeaders([429, { description: "Too many requests in this minute." }], RETRY_AFTER);
+
+const STORAGE_FAILED = fixedError(500, "The database did not take the message: send it again.", "Storage failed");

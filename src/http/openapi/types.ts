@@ -1,0 +1,78 @@
+/** The parts of OpenAPI 3.1 that the service's document uses. */
+
+export interface OpenApiDocument {
+  readonly openapi: "3.1.0";
+  readonly info: { readonly title: string; readonly version: string; readonly description: string };
+  readonly servers: readonly ServerEntry[];
+  readonly tags: readonly { readonly name: string; readonly description: string }[];
+  readonly paths: Readonly<Record<string, PathItem>>;
+  readonly components: {
+    readonly schemas: Readonly<Record<string, Schema>>;
+    readonly securitySchemes: Readonly<Record<string, SecurityScheme>>;
+  };
+}
+
+export interface ServerEntry {
+  readonly url: string;
+  readonly description: string;
+  readonly variables?: Readonly<Record<string, { readonly default: string; readonly description: string }>>;
+}
+
+export interface PathItem {
+  readonly get?: Operation;
+  readonly post?: Operation;
+}
+
+export interface Operation {
+  readonly operationId: string;
+  readonly tags: readonly string[];
+  readonly summary: string;
+  readonly description: string;
+  readonly parameters?: readonly Parameter[];
+  readonly requestBody?: RequestBody;
+  /** By status. */
+  readonly responses: Readonly<Record<string, ApiResponse>>;
+  /** Empty: no credentials are asked for. */
+  readonly security: readonly Readonly<Record<string, readonly string[]>>[];
+  /** Where it is served, when that is not where the document is. */
+  readonly servers?: readonly ServerEntry[];
+}
+
+export interface Parameter {
+  readonly name: string;
+  readonly in: "header" | "path";
+  readonly required: boolean;
+  readonly description: string;
+  readonly schema: Schema;
+}
+
+export interface RequestBody {
+  readonly required: boolean;
+  readonly description: string;
+  readonly content: Readonly<Record<string, MediaType>>;
+}
+
+export interface ApiResponse {
+  readonly description: string;
+  readonly headers?: Readonly<Record<string, ResponseHeader>>;
+  /** By media type; absent for an answer without a body. */
+  readonly content?: Readonly<Record<string, MediaType>>;
+}
+
+export interface ResponseHeader {
+  readonly description: string;
+  readonly required: boolean;
+  readonly schema: Schema;
+}
+
+export interface MediaType {
+  readonly schema: Schema;
+  readonly examples?: Readonly<Record<string, { readonly summary?: string; readonly value: unknown }>>;
+}
+
+/** JSON Schema, draft 2020-12. */
+export type Schema = { readonly [keyword: string]: unknown };
+
+export type SecurityScheme =
+  | { readonly type: "http"; readonly scheme: "bearer"; readonly description: string }
+  | { readonly type: "apiKey"; readonly in: "header"; readonly name: string; readonly description: string };

@@ -1,0 +1,121 @@
+import { isUtf8 } from "node:buffer";
+import type { ClaimToken, MessageId } from "../../model/rows.ts";
+
+/** The bodies that pull clients send (docs/pull.md). Unknown fields are ignored; null counts as left out. */
+
+export interface ClaimBody {
+  readonly max: number;
+  readonly leaseMs: number;
+  /** Longest wait for a message, in ms. */
+  readonly waitMs: number;
+}
+
+/** Which rows of which claim. */
+export interface ClaimReference {
+  readonly token: ClaimToken;
+  /** Null for all of the claim. */
+  readonly ids: readonly MessageId[] | null;
+}
+
+export interface NackBody extends ClaimReference {
+  readonly delayMs: number;
+  readonly error: string | null;
+}
+
+export interface ExtendBody extends ClaimReference {
+  readonly leaseMs: number;
+}
+
+/** The body is not what the route expects; the message is the reason, written for the client's author. */
+export class InvalidRequest extends Error {
+  override readonly name = "InvalidRequest";
+}
+
+const LEASE_MS = { from: 1000, to: 3_600_000 } as const;
+
+/**
+ * @param leaseMs the lease of a request that names none
+ * @throws InvalidRequest
+ */
+export function readClaim(body: Buffer, leaseMs: number): ClaimBody {
+  const fields = readObject(body);
+  return {
+    max: wholeNumber(fields, "max", { from: 1, to: 1000, fallback: 10 }),
+    leaseMs: wholeNumber(fields, "leaseMs", { ...LEASE_MS, fallback: leaseMs }),
+    waitMs: wholeNumber(fields, "waitMs", { from: 0, to: 60_000, fallback: 0 }),
+  };
+}
+
+/** @throws InvalidRequest */
+export function readAck(body: Buffer): ClaimReference {
+  return reference(readObject(body));
+}
+
+/** @throws InvalidRequest */
+export function readNack(body: Buffer): NackBody {
+  const fields = readObject(body);
+  const error = fields.error ?? null;
+  if (error !== null && typeof error !== "string") throw new InvalidRequest("error must be a text");
+  const delayMs = wholeNumber(fields, "delayMs", { from: 0, to: 86_400_000, fallback: 0 });
+  return { ...reference(fields), delayMs, error };
+}
+
+/**
+ * @param leaseMs the lease of a request that names none
+ * @throws InvalidRequest
+ */
+export function readExtend(body: Buffer, leaseMs: number): ExtendBody {
+  const fields = readObject(body);
+  return { ...reference(fields), leaseMs: wholeNumber(fields, "leaseMs", { ...LEASE_MS, fallback: leaseMs }) };
+}
+
+type Fields = Readonly<Record<string, unknown>>;
+
+/** An empty body is an object without fields. */
+function readObject(body: Buffer): Fields {
+  if (body.length === 0) return {};
+  if (!isUtf8(body)) throw new InvalidRequest("the body is not UTF-8");
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(body.toString("utf8"));
+  } catch {
+    throw new InvalidRequest("the body is not JSON");
+  }
+  if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) {
+    throw new InvalidRequest("the body must be a JSON object");
+  }
+  return parsed as Fields;
+}
+
+function wholeNumber(
+  fields: Fields,
+  name: string,
+  { from, to, fallback }: { readonly from: number; readonly to: number; readonly fallback: number },
+): number {
+  const value = fields[name] ?? null;
+  if (value === null) return fallback;
+  if (typeof value === "number" && Number.isInteger(value) && value >= from && value <= to) return value;
+  throw new InvalidRequest(`${name} must be a whole number from ${from} to ${to}`);
+}
+
+function reference(fields: Fields): ClaimReference {
+  const { claimToken } = fields;
+  if (!isUuid(claimToken)) throw new InvalidRequest("claimToken must be the UUID that the claim answered with");
+  return { token: claimToken.toLowerCase() as ClaimToken, ids: idList(fields.ids ?? null) };
+}
+
+function idList(value: unknown): readonly MessageId[] | null {
+  if (value === null) return null;
+  if (!Array.isArray(value) || !value.every(isUuid)) {
+    throw new InvalidRequest("ids must be a list of message ids (UUIDs)");
+  }
+  // Some clients build the list in a loop: an empty one must not mean "all".
+  if (value.length === 0) throw new InvalidRequest("ids is empty; leave it out to name all messages of the claim");
+  return [...new Set(value.map((id) => id.toLowerCase() as MessageId))];
+}
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+
+function isUuid(value: unknown): value is string {
+  return typeof value === "string" && UUID.test(value);
+}

@@ -1,0 +1,412 @@
+import { createHmac, randomUUID } from "node:crypto";
+import { beforeAll, describe, expect, test } from "@jest/globals";
+import pg from "pg";
+import { TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
+import { type DescribedApi, describedApi } from "../support/describedApi.ts";
+import { eventually } from "../support/eventually.ts";
+import { freePort } from "../support/ports.ts";
+import { type ConfigTree, type HttpAnswer, ordersTo, type Service, useServices } from "../support/service.ts";
+
+const services = useServices("block");
+const TOKEN = "of-the-operator";
+const RECEIVER = { url: "http://127.0.0.1:9" };
+const MAX_PAYLOAD_BYTES = 4000;
+const ADMIN = {
+  enabled: true,
+  auth: { type: "bearer", token: TOKEN },
+  maxPayloadBytes: MAX_PAYLOAD_BYTES,
+  maxTransformTimeoutMs: 300,
+};
+const TRANSFORM_TEST = "/admin/transform/test";
+const REPLAY = "/admin/replay";
+
+let database: TestDatabase;
+/** Only the admin routes, so that replayed rows stay where the replay put them. */
+let service: Service;
+let api: DescribedApi;
+
+beforeAll(async () => {
+  database = await services.database();
+  const destinations = { other: { baseUrl: "http://127.0.0.1:9" } };
+  const routes = [
+    { topicPattern: "orders.**", destination: "receiver" },
+    { topicPattern: "**", destination: "other" },
+  ];
+  const config = ordersTo(RECEIVER, { admin: ADMIN, destinations, routes });
+  service = await services.start({ database, config, roles: ["admin"] });
+  api = describedApi((await service.get("/openapi.json")).text);
+});
+
+/** Sends a request with the right credentials unless told otherwise; its answer is held against the OpenAPI document. */
+async function ask(path: string, body: string | Buffer | object, headers: Readonly<Record<string, string>> = BEARER) {
+  const answer = await service.post(body, { path, headers });
+  api.check("POST", path, answer);
+  return { status: answer.status, headers: answer.headers, body: answer.json() };
+}
+
+const BEARER = { authorization: `Bearer ${TOKEN}` };
+
+const evaluate = (expression: string, more: object = {}) => ask(TRANSFORM_TEST, { expression, payload: {}, ...more });
+
+describe("POST /admin/transform/test answers", () => {
+  test("200 with the result and with what was bound", async () => {
+    const { status, body } = await evaluate(
+      '{"sum": $sum(lines.price), "topic": $topic, "source": $source, "n": $attempt}',
+      {
+        payload: { lines: [{ price: 2 }, { price: 3.5 }] },
+        mockTopic: "orders.created",
+        mockSource: "shop",
+      },
+    );
+    expect(status).toBe(200);
+    expect(body).toEqual({
+      success: true,
+      result: { sum: 5.5, topic: "orders.created", source: "shop", n: 0 },
+      context: { messageId: expect.any(String), topic: "orders.created", attempt: 0, timestamp: expect.any(String) },
+    });
+  });
+
+  test("200 with the very values in the variables that the context names, $headers and $source unbound", async () => {
+    const expression =
+      '{"id": $messageId, "at": $timestamp, "topic": $topic, "bound": [$exists($headers), $exists($source)]}';
+    const { body } = await evaluate(expression);
+    const { result, context } = body as { result: Record<string, unknown>; context: Record<string, unknown> };
+    expect(result).toEqual({
+      id: context.messageId,
+      at: context.timestamp,
+      topic: "test.topic",
+      bound: [false, false],
+    });
+    expect(Math.abs(Date.parse(String(context.timestamp)) - Date.now())).toBeLessThan(60_000);
+  });
+
+  test("400 for a body that is no valid request", async () => {
+    for (const body of ["", "no json", "[]", { payload: 1 }, { expression: 1, payload: 1 }, { expression: "$" }]) {
+      expect(await ask(TRANSFORM_TEST, body)).toMatchObject({
+        status: 400,
+        body: { success: false, error: expect.stringMatching(/^Invalid request: /) },
+      });
+    }
+  });
+
+  test("400 for an expression that does not compile", async () => {
+    expect(await evaluate("{ broken(")).toMatchObject({
+      status: 400,
+      body: { success: false, error: expect.stringMatching(/^Invalid expression: (?!Invalid)./) },
+    });
+  });
+
+  test("400 with the reason when the evaluation fails, or gives nothing", async () => {
+    const failed = await evaluate('$error("no such order")');
+    expect(failed).toMatchObject({ status: 400, body: { success: false } });
+    expect((failed.body as { error: string }).error).toMatch(/no such order/);
+    expect(await evaluate("nowhere")).toMatchObject({ status: 400, body: { success: false } });
+  });
+
+  test("400 when the evaluation takes longer than the smaller of its two limits", async () => {
+    const endless = "($f := function($n) { $f($n + 1) }; $f(0))";
+    for (const timeoutMs of [50, 600_000]) {
+      const { status, body } = await evaluate(endless, { timeoutMs });
+      expect(status).toBe(400);
+      expect((body as { error: string }).error).toContain(`${Math.min(timeoutMs, 300)} ms`);
+    }
+  });
+
+  test("401 without or with wrong credentials, and says so in the words of this route", async () => {
+    for (const headers of [{}, { authorization: "Bearer wrong" }]) {
+      const answer = await ask(TRANSFORM_TEST, { expression: "$", payload: 1 }, headers as Record<string, string>);
+      expect(answer).toMatchObject({ status: 401, body: { success: false, error: expect.any(String) } });
+      expect(answer.headers["www-authenticate"]).toBe("Bearer");
+    }
+  });
+
+  test("413 for a body above admin.maxPayloadBytes", async () => {
+    expect(await ask(TRANSFORM_TEST, "x".repeat(MAX_PAYLOAD_BYTES + 1))).toMatchObject({
+      status: 413,
+      body: { success: false, error: `Request body exceeds ${MAX_PAYLOAD_BYTES} bytes` },
+    });
+  });
+
+  test("404 to another method, and writes nothing", async () => {
+    expect((await service.get(TRANSFORM_TEST)).status).toBe(404);
+    const rows = await database.query("SELECT 1 FROM inbox UNION ALL SELECT 1 FROM outbox WHERE topic = 'test.topic'");
+    expect(rows).toEqual([]);
+  });
+});
+
+describe("an expression that would hurt the process", () => {
+  test.each([
+    ["endless recursion", "($f := function($n) { 1 + $f($n + 1) }; $f(0))"],
+    ["a text that doubles itself", '($f := function($s) { $f($s & $s) }; $f("0123456789"))'],
+    ["a long sequence", "[1..10000000]"],
+    ["sequences in sequences", "[1..10000000].[1..10000000].[1..10000000]"],
+    ["objects without end", '$map([1..5000000], function($v) { {"v": $string($v), "w": [1..1000]} })'],
+    ["texts that fill the memory", "$map([1..900000], function($v) { $pad($string($v), 100000) })"],
+    ["a text longer than can be held", '$length($pad("x", 2000000000))'],
+    ["one call that never looks at the clock", '$count($split($pad("x", 50000000), ""))'],
+    ["a loop that never ends", "($f := function($n) { $f($n + 1) }; $f(0))"],
+  ])("answers 400, and the service goes on: %s", async (_what, expression) => {
+    const hostile = evaluate(expression, { timeoutMs: 300 });
+    expect((await service.get("/health/live")).status).toBe(200);
+    expect(await hostile).toMatchObject({ status: 400, body: { success: false, error: expect.any(String) } });
+    // A worker that is cleaning up its memory may be late for the next evaluation.
+    await eventually(async () => {
+      expect(await evaluate("1 + 1")).toMatchObject({ status: 200, body: { result: 2 } });
+    });
+    expect(service.process.lines.filter((line) => line.includes('"level":"error"'))).toEqual([]);
+  });
+});
+
+/** Puts finished and unfinished rows into the outbox; gives their ids by topic and state. */
+async function fill(topics: readonly string[], states = ["sent", "dead", "pending", "processing"]): Promise<string[]> {
+  const ids: string[] = [];
+  for (const topic of topics) {
+    for (const state of states) {
+      const id = randomUUID();
+      ids.push(id);
+      await database.query(
+        `INSERT INTO outbox (id, topic, payload, state, attempt, last_error, created_at, claim_token, lease_expires_at)
+         VALUES ($1, $2, '{}', $3, 4, 'status 500', now() - interval '1 day', $4, $5)`,
+        [id, topic, state, state === "processing" ? randomUUID() : null, state === "processing" ? IN_AN_HOUR : null],
+      );
+    }
+  }
+  return ids;
+}
+
+const IN_AN_HOUR = new Date(Date.now() + 3_600_000);
+
+/** The rows that a replay has moved: topics with the state they had before, as {@link fill} made them. */
+async function moved(ids: readonly string[]): Promise<string[]> {
+  const rows = await database.query<{ id: string; topic: string }>(
+    "SELECT id, topic FROM outbox WHERE id = ANY($1) AND state = 'pending' AND attempt = 0 AND last_error IS NULL",
+    [ids],
+  );
+  return rows.map(({ id, topic }) => `${topic} ${STATES[ids.indexOf(id) % STATES.length]}`).sort();
+}
+
+const STATES = ["sent", "dead", "pending", "processing"];
+
+describe("POST /admin/replay answers", () => {
+  test("200 with the number of rows moved: finished rows only, due at once, with their ids", async () => {
+    const ids = await fill(["t-1"], STATES);
+    expect(await ask(REPLAY, { topic: "t-1" })).toMatchObject({ status: 200, body: { moved: 2 } });
+    expect(await moved(ids)).toEqual(["t-1 dead", "t-1 sent"]);
+    const due = "SELECT 1 FROM outbox WHERE id = ANY($1) AND attempt = 0 AND scheduled_at <= now()";
+    expect(await database.query(due, [ids])).toHaveLength(2);
+    expect(await ask(REPLAY, { topic: "t-1" })).toMatchObject({ status: 200, body: { moved: 0 } });
+    await service.process.waitForLine(/"msg":"replay".*"moved":2|"moved":2.*"msg":"replay"/);
+  });
+
+  test("200 for each filter, and for several together", async () => {
+    const ids = await fill(["f.orders.a", "orders.a", "orders.b"], STATES);
+    const [first = ""] = ids;
+    const yesterday = (hours: number) => new Date(Date.now() - 86_400_000 + hours * 3_600_000).toISOString();
+    const within = { createdAfter: yesterday(-1), createdBefore: yesterday(1) };
+    expect(await ask(REPLAY, { ids: [first, randomUUID()], ...within })).toMatchObject({ body: { moved: 1 } });
+    expect(await moved(ids)).toEqual(["f.orders.a sent"]);
+    expect(await ask(REPLAY, { topics: ["orders.b", "nobody"] })).toMatchObject({ body: { moved: 2 } });
+    expect(await ask(REPLAY, { topics: ["orders.a", "orders.b"], topic: "orders.b" })).toMatchObject({
+      body: { moved: 0 },
+    });
+    expect(await ask(REPLAY, { createdBefore: yesterday(-1) })).toMatchObject({ body: { moved: 0 } });
+    expect(await ask(REPLAY, { createdAfter: yesterday(1), topic: "orders.a" })).toMatchObject({ body: { moved: 0 } });
+    expect(await ask(REPLAY, { destination: "receiver", ...within })).toMatchObject({ body: { moved: 2 } });
+    expect(await ask(REPLAY, { destination: "other", topics: ["f.orders.a", "orders.a"] })).toMatchObject({
+      body: { moved: 1 },
+    });
+    expect(await moved(ids)).toEqual([
+      "f.orders.a dead",
+      "f.orders.a sent",
+      "orders.a dead",
+      "orders.a sent",
+      "orders.b dead",
+      "orders.b sent",
+    ]);
+  });
+
+  test("400 when no field is set, and moves nothing", async () => {
+    const ids = await fill(["t-2"], STATES);
+    for (const body of ["", {}, { unknown: 1 }]) {
+      const answer = await ask(REPLAY, body);
+      expect([answer.status, answer.body]).toEqual([400, { error: "A replay needs at least one filter." }]);
+    }
+    expect(await moved(ids)).toEqual([]);
+  });
+
+  test("400 for a body that is no valid request, and moves nothing", async () => {
+    const ids = await fill(["t-3"], STATES);
+    const wrong = [
+      "no json",
+      [{ topic: "t-3" }],
+      { topic: 3 },
+      { topics: "t-3" },
+      { ids: ["no uuid"], topic: "t-3" },
+      { topic: "t-3", createdAfter: "yesterday" },
+      { topic: "t-3", createdBefore: "2025-02-30T00:00:00Z" },
+      { topic: "t-3", destination: "recevier" },
+    ];
+    for (const body of wrong) {
+      const answer = await ask(REPLAY, body);
+      expect([answer.status, answer.body]).toEqual([400, { error: expect.stringMatching(/^Invalid request: /) }]);
+    }
+    expect(await moved(ids)).toEqual([]);
+  });
+
+  test("401 without or with wrong credentials, and moves nothing", async () => {
+    const ids = await fill(["t-4"], STATES);
+    for (const headers of [{}, { authorization: "Bearer wrong" }] as Record<string, string>[]) {
+      const answer = await ask(REPLAY, { topic: "t-4" }, headers);
+      expect([answer.status, answer.body]).toEqual([401, { error: expect.any(String) }]);
+      expect(answer.headers["www-authenticate"]).toBe("Bearer");
+    }
+    expect(await moved(ids)).toEqual([]);
+  });
+
+  test("413 for a body above admin.maxPayloadBytes", async () => {
+    const answer = await ask(REPLAY, "x".repeat(MAX_PAYLOAD_BYTES + 1));
+    expect([answer.status, answer.body]).toEqual([413, { error: `Request body exceeds ${MAX_PAYLOAD_BYTES} bytes` }]);
+  });
+
+  test("500 when the database fails, with what was moved by then", async () => {
+    await database.query("ALTER TABLE outbox RENAME TO outbox_away");
+    try {
+      const answer = await ask(REPLAY, { topic: "t-5" });
+      expect([answer.status, answer.body]).toEqual([500, { error: "Storage failed", moved: 0 }]);
+    } finally {
+      await database.query("ALTER TABLE outbox_away RENAME TO outbox");
+    }
+    expect(await ask(REPLAY, { topic: "t-5" })).toMatchObject({ status: 200, body: { moved: 0 } });
+  });
+});
+
+describe("a replay", () => {
+  test("is delivered by the poller of the same process at once, long before its poll interval is over", async () => {
+    const [own, receiver] = await Promise.all([services.database(), services.receiver()]);
+    const config = ordersTo(receiver, { admin: ADMIN, outbox: { pollIntervalMs: 60_000 } });
+    const both = await services.start({ database: own, config });
+    await both.post({ id: "m-1", type: "created" });
+    await receiver.received(1);
+    await eventually(async () => {
+      expect(await own.query("SELECT 1 FROM outbox WHERE state = 'sent'")).toHaveLength(1);
+    });
+    const replayed = await both.post({ topic: "orders.created" }, { path: REPLAY, headers: BEARER });
+    expect(replayed.json()).toEqual({ moved: 1 });
+    const [first, again] = await receiver.received(2);
+    expect(again?.headers["x-message-id"]).toBe(first?.headers["x-message-id"]);
+  });
+
+  test("ends between two batches when the service stops: 503 with what was moved", async () => {
+    const own = await services.database();
+    const config = ordersTo(RECEIVER, { admin: ADMIN });
+    const stopped = await services.start({ database: own, config, roles: ["admin"] });
+    const rows = 3000;
+    await own.query(
+      "INSERT INTO outbox (topic, payload, state) SELECT 'orders.x', '{}', 'dead' FROM generate_series(1, $1)",
+      [rows],
+    );
+    // No later batch comes past this row; by then the first one is moved.
+    const lock = await connect(own);
+    await lock.query("BEGIN; SELECT 1 FROM outbox WHERE sequence = 1500 FOR UPDATE");
+    const replaying = stopped.post({ topic: "orders.x" }, { path: REPLAY, headers: BEARER });
+    await eventually(async () => expect(await pendingRows(own)).toBeGreaterThan(0));
+    const ended = stopped.stop();
+    await stopped.process.waitForLine(/"msg":"stopping/);
+    await lock.query("ROLLBACK");
+    const answer = await replaying;
+    api.check("POST", REPLAY, answer);
+    const left = await pendingRows(own);
+    expect([answer.status, answer.json()]).toEqual([503, { error: "Service is shutting down", moved: left }]);
+    expect(left).toBeLessThan(rows);
+    expect((await ended).code).toBe(0);
+  });
+});
+
+/** A connection of the test's own, for a transaction. */
+async function connect(own: TestDatabase): Promise<pg.Client> {
+  const client = new pg.Client({ connectionString: own.url, application_name: TEST_APPLICATION_NAME });
+  await client.connect();
+  services.defer(() => client.end());
+  return client;
+}
+
+const pendingRows = async (own: TestDatabase): Promise<number> =>
+  Number((await own.query("SELECT count(*) AS n FROM outbox WHERE state = 'pending'"))[0]?.n);
+
+describe("the admin routes", () => {
+  test("do not exist when admin.enabled is false, nor in a process without the role admin", async () => {
+    const own = await services.database();
+    const disabled = await services.start({ database: own, config: ordersTo(RECEIVER) });
+    const without = await services.start({
+      database: own,
+      config: ordersTo(RECEIVER, { admin: ADMIN }),
+      roles: ["ingest"],
+    });
+    for (const running of [disabled, without]) {
+      for (const path of [TRANSFORM_TEST, REPLAY]) {
+        const answer = await running.post({ topic: "x" }, { path, headers: BEARER });
+        expect([answer.status, answer.json()]).toEqual([404, { error: "Not found" }]);
+        expect(described(await running.get("/openapi.json"))).not.toContain(`POST ${path}`);
+      }
+    }
+  });
+
+  test("are on the management port alone when there is one, and so is the OpenAPI document", async () => {
+    const [own, managementPort] = await Promise.all([services.database(), freePort()]);
+    const config = ordersTo(RECEIVER, { admin: ADMIN, server: { managementPort } });
+    const running = await services.start({ database: own, config });
+    const at = async (port: number, path: string) =>
+      (await fetch(`http://127.0.0.1:${port}${path}`, { method: "POST", headers: BEARER, body: "{}" })).status;
+    for (const path of [TRANSFORM_TEST, REPLAY]) {
+      expect([path, await at(running.port, path), await at(managementPort, path)]).toEqual([path, 404, 400]);
+    }
+    expect((await running.get("/openapi.json")).status).toBe(404);
+    expect(described(await running.get("/openapi.json", managementPort))).toContain(`POST ${REPLAY}`);
+  });
+
+  test("take an API key", async () => {
+    const auth = { type: "api-key", key: "the-key", headerName: "X-Admin-Key" };
+    const running = await withAdmin({ enabled: true, auth });
+    expect(await statuses(running, { "x-admin-key": "the-key" })).toEqual([200, 200]);
+    expect(await statuses(running, { "x-admin-key": "the-kez" })).toEqual([401, 401]);
+    expect(await statuses(running, {})).toEqual([401, 401]);
+  });
+
+  test("take an HMAC over timestamp and body", async () => {
+    const auth = { type: "hmac", secret: "the-secret", timestampHeader: "X-Time" };
+    const running = await withAdmin({ enabled: true, auth });
+    const signed = (time: number) => (body: string) => {
+      const signature = createHmac("sha256", "the-secret").update(`${time}.${body}`).digest("hex");
+      return { "x-time": String(time), "x-signature": `sha256=${signature}` };
+    };
+    expect(await statuses(running, signed(Date.now()))).toEqual([200, 200]);
+    expect(await statuses(running, signed(Date.now() - 3_600_000))).toEqual([401, 401]);
+    expect(await statuses(running, () => signed(Date.now())("another body"))).toEqual([401, 401]);
+  });
+
+  test("ask for nothing when admin.insecure is true", async () => {
+    expect(await statuses(await withAdmin({ enabled: true, insecure: true }), {})).toEqual([200, 200]);
+  });
+});
+
+const described = (answer: HttpAnswer) => describedApi(answer.text).operations;
+
+async function withAdmin(admin: ConfigTree): Promise<Service> {
+  return services.start({ database, config: ordersTo(RECEIVER, { admin }), roles: ["admin"] });
+}
+
+type Headers = Readonly<Record<string, string>>;
+
+/** The statuses of both routes to a right request with these headers. */
+async function statuses(running: Service, headers: Headers | ((body: string) => Headers)): Promise<number[]> {
+  const requests = [
+    [TRANSFORM_TEST, '{"expression":"1","payload":1}'],
+    [REPLAY, '{"topic":"nobody"}'],
+  ] as const;
+  const answers: number[] = [];
+  for (const [path, body] of requests) {
+    const own = typeof headers === "function" ? headers(body) : headers;
+    answers.push((await running.post(body, { path, headers: own })).status);
+  }
+  return answers;
+}

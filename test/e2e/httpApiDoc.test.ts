@@ -1,0 +1,99 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { beforeAll, describe, expect, test } from "@jest/globals";
+import { load as parseYaml } from "js-yaml";
+import { describedApi } from "../support/describedApi.ts";
+import { type ConfigTree, merged, type Service, useServices } from "../support/service.ts";
+
+const services = useServices("block");
+const PAGE = readFileSync(new URL("../../docs/http-api.md", import.meta.url), "utf8");
+
+/** The code blocks of a language, in the order of the page. */
+function blocks(language: string): string[] {
+  return [...PAGE.matchAll(/^```(\w*)\n(.*?)^```$/gms)].flatMap(([, of, text = ""]) => (of === language ? [text] : []));
+}
+
+const [CONFIG = ""] = blocks("yaml");
+let service: Service;
+
+beforeAll(async () => {
+  const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+  const { server: _server, database: _database, ...config } = parseYaml(CONFIG) as ConfigTree;
+  const pull = { inbox: { pull: { enabled: true } }, sources: { orders: { consumption: "pull" } } };
+  service = await services.start({
+    database,
+    config: merged(config, pull),
+    env: { RECEIVER_URL: receiver.url },
+  });
+});
+
+/** The words of a command line, without its quotes and continued lines. */
+function words(command: string): string[] {
+  const joined = command.replaceAll("\\\n", " ");
+  return [...joined.matchAll(/'([^']*)'|"([^"]*)"|([^\s'"]+)/g)].map(
+    ([, single, double, bare]) => single ?? double ?? bare ?? "",
+  );
+}
+
+interface CurlCall {
+  readonly path: string;
+  readonly body: string | undefined;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/** The calls of `curl` on the page, but for those that need variables of the shell. */
+function curlCalls(): CurlCall[] {
+  const commands = blocks("sh")
+    .flatMap((block) => block.split(/\n(?! )/))
+    .filter((line) => /^curl /.test(line));
+  return commands
+    .filter((command) => !command.includes("$signature"))
+    .map((command) => {
+      const [, ...args] = words(command.split(" | ")[0] ?? "");
+      const after = (option: string) => args.flatMap((arg, n) => (arg === option ? [args[n + 1] ?? ""] : []));
+      const url = args.find((arg) => arg.startsWith("http://localhost:8080"));
+      if (url === undefined) throw new Error(`no URL in ${command}`);
+      return {
+        path: new URL(url).pathname,
+        body: after("-d")[0],
+        headers: Object.fromEntries(after("-H").map((header) => header.split(": ") as [string, string])),
+      };
+    });
+}
+
+describe("docs/http-api.md", () => {
+  test("has a configuration that svc config check --strict accepts", async () => {
+    const file = path.join(services.folder(), "svc.yml");
+    writeFileSync(file, CONFIG);
+    const check = services.processes.svc(["config", "check", "--strict", "--config", file]);
+    expect([(await check.exited).code, check.stderr]).toEqual([0, []]);
+  });
+
+  test("has examples for curl that work with this configuration", async () => {
+    const calls = curlCalls();
+    expect(calls.length).toBeGreaterThanOrEqual(8);
+    for (const { path, body, headers } of calls) {
+      const answer = body === undefined ? await service.get(path) : await service.post(body, { path, headers });
+      const expected = path.startsWith("/inbox/") ? 202 : 200;
+      expect([path, answer.status, answer.status === expected ? "" : answer.text]).toEqual([path, expected, ""]);
+    }
+  });
+
+  test("has an example in JavaScript that signs a request", async () => {
+    const file = path.join(services.folder(), "sign.mjs");
+    writeFileSync(file, blocks("js").join("\n").replaceAll("localhost:8080", `127.0.0.1:${service.port}`));
+    const script = services.processes.node([file]);
+    await script.exited;
+    expect(script.lines).toEqual([expect.stringMatching(/^202 \{"messageId":"[0-9a-f-]{36}"\}$/)]);
+  });
+
+  test("names every route that the service can have", async () => {
+    const { operations } = describedApi((await service.get("/openapi.json")).text);
+    expect(operations.length).toBeGreaterThan(12);
+    const named = (operation: string) => PAGE.includes(`\`${operation}\``) || /^POST \/pull\/\w+\/\w+$/.test(operation);
+    expect(operations.filter((operation) => !named(operation))).toEqual([]);
+    for (const [, last] of operations.flatMap((operation) => [...operation.matchAll(/^POST \/pull\/\w+(\/\w+)$/g)])) {
+      expect(PAGE).toContain(`${last}\``);
+    }
+  });
+});

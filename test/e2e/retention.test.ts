@@ -1,0 +1,274 @@
+import { describe, expect, test } from "@jest/globals";
+import type { TestDatabase } from "../support/databases.ts";
+import { eventually } from "../support/eventually.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import type { RunningProcess } from "../support/processes.ts";
+import { type ConfigTree, merged, ordersTo, useServices } from "../support/service.ts";
+
+const services = useServices();
+failOnLeaks();
+
+const NO_RECEIVER = { url: "http://127.0.0.1:9" };
+const CLEAN = { code: 0, signal: null };
+const ONCE = ["retention", "--once"] as const;
+
+/** Both tables by age: what finished, or came in, more than an hour ago goes. */
+const BY_AGE = {
+  enabled: true,
+  outbox: { policy: "AGE", maxAge: "1h", cleanupInterval: "1s" },
+  inbox: { policy: "AGE", maxAge: "1h", cleanupInterval: "1s" },
+};
+
+const configured = (retention: ConfigTree = {}) => ordersTo(NO_RECEIVER, { retention: merged(BY_AGE, retention) });
+
+/** A database with tables. */
+async function migrated(): Promise<TestDatabase> {
+  const database = await services.database();
+  const { url, ...access } = { url: database.jdbcUrl, username: database.user, password: database.password };
+  const file = services.configFile(merged(configured(), { database: { url, ...access } }));
+  expect(await services.processes.svc(["migrate", "--config", file]).exited).toEqual(CLEAN);
+  return database;
+}
+
+/** Rows of each finished state that are two hours old, and as many that are new. */
+async function fill(database: TestDatabase, count: number): Promise<void> {
+  for (const age of ["2 hours", "0 hours"]) {
+    for (const state of ["sent", "dead"]) {
+      await database.query(
+        `INSERT INTO outbox (topic, payload, state, updated_at)
+         SELECT 't', '{}', $1, now() - $2::interval FROM generate_series(1, $3::int)`,
+        [state, age, count],
+      );
+    }
+    for (const state of ["processed", "dead"]) {
+      await database.query(
+        `INSERT INTO inbox (source, idempotency_key, payload, state, created_at)
+         SELECT 'orders', gen_random_uuid(), '{}', $1, now() - $2::interval FROM generate_series(1, $3::int)`,
+        [state, age, count],
+      );
+    }
+  }
+}
+
+async function counts(database: TestDatabase): Promise<{ readonly old: number; readonly young: number }> {
+  const [row] = await database.query<{ old: number; young: number }>(
+    `SELECT count(*) FILTER (WHERE at < now() - interval '1 hour')::int AS old,
+       count(*) FILTER (WHERE at >= now() - interval '1 hour')::int AS young
+     FROM (SELECT updated_at AS at FROM outbox UNION ALL SELECT created_at FROM inbox) rows`,
+  );
+  return row ?? { old: 0, young: 0 };
+}
+
+/** Runs a statement before each DELETE statement on a table. */
+async function beforeDelete(database: TestDatabase, table: "inbox" | "outbox", statement: string): Promise<void> {
+  await database.query(
+    `CREATE FUNCTION before_delete() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ${statement}; RETURN NULL; END $$`,
+  );
+  await database.query(
+    `CREATE TRIGGER before_delete BEFORE DELETE ON ${table} FOR EACH STATEMENT EXECUTE FUNCTION before_delete()`,
+  );
+}
+
+/** The lines of retention in the log: message, table and rows deleted. */
+function logged(child: RunningProcess): readonly (readonly [string, string, number])[] {
+  const lines = child.stdout.map((line) => JSON.parse(line) as { msg: string; table: string; deleted: number });
+  return lines.filter(({ msg }) => /^retention/.test(msg)).map(({ msg, table, deleted }) => [msg, table, deleted]);
+}
+
+describe("the role retention", () => {
+  test("deletes old finished rows beside the other roles, and shows it in health and metrics", async () => {
+    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+    const config = ordersTo(receiver, { retention: BY_AGE });
+    const service = await services.start({ database, config });
+    expect((await service.readiness()).components).toEqual({
+      database: "up",
+      "outbox-poller": "up",
+      "retention-service": "up",
+      "inbox-relay": "up",
+    });
+    await service.post({ id: "m-1", type: "created" });
+    await receiver.received(1);
+    await fill(database, 10);
+
+    await eventually(async () => expect(await counts(database)).toEqual({ old: 0, young: 40 + 2 }));
+
+    await eventually(async () => expect(await service.metric("svc_cleanup_messages_deleted_total")).toBe(40));
+    expect(await service.metric("svc_cleanup_duration_seconds_count")).toBeGreaterThanOrEqual(2);
+    const lastRun = (await service.metric("svc_cleanup_last_run_timestamp_seconds")) / 2;
+    expect(Math.abs(lastRun - Date.now() / 1000)).toBeLessThan(60);
+    expect(await service.stop()).toEqual(CLEAN);
+  });
+
+  test("runs in a process of its own, whose component goes down while batches fail, and comes up again", async () => {
+    const database = await migrated();
+    await fill(database, 10);
+    await beforeDelete(database, "outbox", "RAISE EXCEPTION 'not allowed'");
+    const service = await services.start({ database, config: configured(), roles: ["retention"] });
+    await eventually(async () => {
+      const { status, components } = await service.readiness();
+      expect([status, components]).toEqual([503, { database: "up", "retention-service": "down" }]);
+    });
+    await eventually(async () => expect((await counts(database)).old).toBe(20));
+
+    await database.query("DROP TRIGGER before_delete ON outbox");
+
+    const recovered = async () => {
+      expect(await counts(database)).toEqual({ old: 0, young: 40 });
+      expect((await service.readiness()).status).toBe(200);
+    };
+    // The wait after a failed pass has grown by now.
+    await eventually(recovered, { timeoutMs: 20_000 });
+  });
+
+  test("is up with nothing to do when every policy is DISABLED", async () => {
+    const database = await services.database();
+    const config = configured({ outbox: { policy: "DISABLED" }, inbox: { policy: "DISABLED" } });
+    const service = await services.start({ database, config, roles: ["retention"] });
+    expect((await service.readiness()).components).toEqual({ database: "up", "retention-service": "up" });
+    expect(await service.stop()).toEqual(CLEAN);
+  });
+
+  test("ends at once on SIGTERM, one table in the middle of its sweep and the other between two", async () => {
+    const database = await migrated();
+    await fill(database, 1000);
+    await beforeDelete(database, "outbox", "PERFORM pg_sleep(0.2)");
+    const slow = configured({ outbox: { batchSize: 10 }, inbox: { cleanupInterval: "1h" } });
+    const service = await services.start({ database, config: slow, roles: ["retention"] });
+    await eventually(async () => expect((await counts(database)).old).toBeLessThan(2000));
+
+    expect(await service.stop()).toEqual(CLEAN);
+
+    expect((await counts(database)).old).toBeGreaterThan(1000);
+    expect(logged(service.process)).toContainEqual(["retention interrupted", "outbox", expect.any(Number)]);
+  });
+
+  test("in two replicas at once deletes and counts each row once", async () => {
+    const database = await migrated();
+    await fill(database, 2000);
+    const config = configured({ outbox: { batchSize: 100 }, inbox: { batchSize: 100 } });
+    const replicas = await Promise.all([1, 2].map(() => services.start({ database, config, roles: ["retention"] })));
+
+    await eventually(async () => expect(await counts(database)).toEqual({ old: 0, young: 8000 }), {
+      timeoutMs: 20_000,
+    });
+
+    await eventually(async () => {
+      const deleted = await Promise.all(replicas.map((each) => each.metric("svc_cleanup_messages_deleted_total")));
+      expect(deleted.reduce((sum, count) => sum + count, 0)).toBe(8000);
+    });
+  });
+});
+
+describe("svc retention --once", () => {
+  test("sweeps both tables, says what it deleted and ends with code 0, also beside a service on its port", async () => {
+    const database = await services.database();
+    const service = await services.start({ database, config: configured(), roles: ["ingest"] });
+    await fill(database, 10);
+    const env = { SVC_SERVER_HTTPPORT: String(service.port) };
+    const once = await services.launch({ database, config: configured(), roles: ONCE, env });
+
+    expect(await once.process.exited).toEqual(CLEAN);
+
+    expect(await counts(database)).toEqual({ old: 0, young: 40 });
+    expect(logged(once.process)).toEqual([
+      ["retention", "outbox", 20],
+      ["retention", "inbox", 20],
+    ]);
+    const again = await services.launch({ database, config: configured(), roles: ONCE });
+    expect(await again.process.exited).toEqual(CLEAN);
+    expect(logged(again.process)).toEqual([
+      ["retention", "outbox", 0],
+      ["retention", "inbox", 0],
+    ]);
+  });
+
+  test("migrates an empty database as any start does, and keeps so many rows by count", async () => {
+    const database = await services.database();
+    const config = configured({
+      outbox: { policy: "COUNT", maxCount: 15, batchSize: 4 },
+      inbox: { policy: "DISABLED" },
+    });
+    const first = await services.launch({ database, config, roles: ONCE });
+    expect(await first.process.exited).toEqual(CLEAN);
+    await fill(database, 10);
+
+    const once = await services.launch({ database, config, roles: ONCE });
+    expect(await once.process.exited).toEqual(CLEAN);
+
+    const kept = await database.query("SELECT state, count(*)::int FROM outbox GROUP BY state ORDER BY state");
+    expect(kept).toEqual([
+      { state: "dead", count: 15 },
+      { state: "sent", count: 15 },
+    ]);
+    expect(logged(once.process)).toEqual([["retention", "outbox", 10]]);
+  });
+
+  test("ends with code 1 when a batch failed, having swept the other table", async () => {
+    const database = await migrated();
+    await fill(database, 10);
+    await beforeDelete(database, "outbox", "RAISE EXCEPTION 'not allowed'");
+    const { process } = await services.launch({ database, config: configured(), roles: ONCE });
+
+    expect(await process.exited).toEqual({ code: 1, signal: null });
+
+    expect(process.stderr.join("\n")).toMatch(/^svc: retention failed: .*not allowed/);
+    expect(await database.query("SELECT count(*)::int AS n FROM outbox")).toEqual([{ n: 40 }]);
+    expect(await database.query("SELECT count(*)::int AS n FROM inbox")).toEqual([{ n: 20 }]);
+    expect(logged(process)).toContainEqual(["retention", "inbox", 20]);
+  });
+
+  test("ends with code 1 when no database answers in time", async () => {
+    const nowhere = { ...(await services.database()), jdbcUrl: "jdbc:postgresql://127.0.0.1:1/none" };
+    const config = merged(configured(), { database: { startupTimeoutMs: 100 } });
+    const { process } = await services.launch({ database: nowhere, config, roles: ONCE });
+
+    expect(await process.exited).toEqual({ code: 1, signal: null });
+    expect(process.stderr.join("\n")).toMatch(/no database answered within 100 ms/);
+  });
+
+  test.each<[string, ConfigTree, RegExp]>([
+    ["retention is switched off", { enabled: false }, /retention\.enabled: is false/],
+    ["a policy lacks what it requires", { outbox: { policy: "COUNT" } }, /retention\.outbox\.maxCount: is required/],
+  ])("ends with code 2 when %s", async (_, retention, message) => {
+    const database = await services.database();
+    const { process } = await services.launch({ database, config: configured(retention), roles: ONCE });
+
+    expect(await process.exited).toEqual({ code: 2, signal: null });
+    expect(process.stderr.join("\n")).toMatch(message);
+  });
+
+  test("ends with code 2 when a table lacks a column", async () => {
+    const database = await migrated();
+    await database.query("ALTER TABLE outbox DROP COLUMN last_error");
+    const { process } = await services.launch({ database, config: configured(), roles: ONCE });
+
+    expect(await process.exited).toEqual({ code: 2, signal: null });
+    expect(process.stderr.join("\n")).toMatch(/ALTER TABLE "outbox" ADD COLUMN "last_error"/);
+  });
+
+  test("ends after the running batch with code 0 on a signal, and leaves the rest to the next run", async () => {
+    const database = await migrated();
+    await fill(database, 1000);
+    await beforeDelete(database, "outbox", "PERFORM pg_sleep(0.2)");
+    const config = configured({ outbox: { batchSize: 10 } });
+    const { process } = await services.launch({ database, config, roles: ONCE });
+    await eventually(async () => expect((await counts(database)).old).toBeLessThan(4000));
+
+    process.kill("SIGINT");
+
+    expect(await process.exited).toEqual(CLEAN);
+    const { old } = await counts(database);
+    expect(logged(process)).toEqual([["retention interrupted", "outbox", 4000 - old]]);
+    expect(old).toBeGreaterThan(3000);
+  });
+
+  test("ends with code 0 on a signal while it waits for its database", async () => {
+    const nowhere = { ...(await services.database()), jdbcUrl: "jdbc:postgresql://127.0.0.1:1/none" };
+    const { process } = await services.launch({ database: nowhere, config: configured(), roles: ONCE });
+    await process.waitForLine(/waiting for the database/);
+
+    process.kill();
+
+    expect(await process.exited).toEqual(CLEAN);
+  });
+});

@@ -1,0 +1,23 @@
+import { randomUUID } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { expect, test } from "@jest/globals";
+import { createDatabase } from "../support/databases.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { postgresStore } from "../support/postgresHarness.ts";
+
+failOnLeaks();
+
+test("every statement of docs/operations.md runs on the migrated schema", async () => {
+  const page = readFileSync(new URL("../../docs/operations.md", import.meta.url), "utf8");
+  const blocks = [...page.matchAll(/^ *```sql\n(.*?)^ *```/gms)].map((match) => match[1] ?? "");
+  const inline = [...page.matchAll(/`((?:SELECT|UPDATE) [^`]+)`/g)].map((match) => match[1] ?? "");
+  const statements = [...blocks, ...inline].map((text) =>
+    text.replaceAll("'...'", `'${randomUUID()}'`).replace("id = ...", `id = '${randomUUID()}'`),
+  );
+  await using database = await createDatabase();
+  const store = postgresStore(database);
+  await store.schema.migrate().finally(() => store.close());
+
+  expect(statements.length).toBeGreaterThan(5);
+  for (const statement of statements) await expect(database.query(statement)).resolves.toBeDefined();
+});

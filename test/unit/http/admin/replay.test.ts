@@ -1,0 +1,120 @@
+import { describe, expect, test } from "@jest/globals";
+import { ReplayInterruptedError } from "../../../../src/core/replay.ts";
+import type { ReplayRequest } from "../../../../src/core/replayRequest.ts";
+import { adminRoutes } from "../../../../src/http/admin/routes.ts";
+import { StoppingError, StoreError } from "../../../../src/model/errors.ts";
+import { failOnLeaks } from "../../../support/leaks.ts";
+import { ManualClock, recordingLog } from "../../../support/recorders.ts";
+import { postHead, RawClient, seen, startHttp } from "../harness.ts";
+
+failOnLeaks();
+
+const PATH = "/admin/replay";
+
+/** The admin routes over a replay that writes down what it was asked. */
+async function start(
+  run: (request: ReplayRequest) => Promise<{ readonly moved: number }> = async () => ({ moved: 3 }),
+) {
+  const asked: ReplayRequest[] = [];
+  const router = adminRoutes({
+    admin: { insecure: true, maxTransformTimeoutMs: 100 },
+    maxBodyBytes: 200,
+    evaluator: { evaluate: () => Promise.reject(new Error("nothing is evaluated here")) },
+    replay: {
+      run(request) {
+        asked.push(request);
+        return run(request);
+      },
+      destinations: ["shop", "audit"],
+    },
+    clock: new ManualClock(),
+    log: recordingLog().log,
+  });
+  const http = await startHttp({ operatorRoutes: [router] });
+  const post = (body: string | Uint8Array) => http.post(body, {}, PATH);
+  return { ...http, asked, post };
+}
+
+const error = (status: number, message: string, more: object = {}) => ({
+  status,
+  body: JSON.stringify({ error: message, ...more }),
+});
+
+describe("POST /admin/replay", () => {
+  test("runs the replay that the body asks for, and answers with the number of rows moved", async () => {
+    await using http = await start();
+    const body = { topic: "a", destination: "shop", createdAfter: "2025-01-31T12:00:00+01:00", other: 1, ids: null };
+    expect(await seen(await http.post(JSON.stringify(body)))).toEqual({ status: 200, body: '{"moved":3}' });
+    expect(http.asked).toEqual([{ topic: "a", destination: "shop", createdAfter: "2025-01-31T11:00:00.000000Z" }]);
+  });
+
+  test.each(["", "{}", '{"unknown":1}', '{"topic":null}'])(
+    "asks for a filter where there is none: %j",
+    async (body) => {
+      await using http = await start();
+      expect(await seen(await http.post(body))).toEqual(error(400, "A replay needs at least one filter."));
+      expect(http.asked).toEqual([]);
+    },
+  );
+
+  test.each([
+    ["{", "the body is not a JSON document in UTF-8"],
+    ["[]", "the body is an array; a JSON object is expected"],
+    ['{"topic":7}', '"topic" is a number; a string is expected'],
+    ['{"ids":["x"]}', '"ids[0]" is "x"; a UUID such as 01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f is expected'],
+    [
+      '{"destination":"shopp"}',
+      '"destination" is "shopp"; the name of a destination is expected (there are shop, audit)',
+    ],
+  ])("refuses the body %j", async (body, reason) => {
+    await using http = await start();
+    expect(await seen(await http.post(body))).toEqual(error(400, `Invalid request: ${reason}`));
+    expect(http.asked).toEqual([]);
+  });
+
+  test("refuses a body above the cap", async () => {
+    await using http = await start();
+    expect(await seen(await http.post("x".repeat(201)))).toEqual(error(413, "Request body exceeds 200 bytes"));
+  });
+
+  test.each<[string, unknown, ReturnType<typeof error>]>([
+    [
+      "the database fails",
+      new ReplayInterruptedError(2, new StoreError("unavailable", "gone")),
+      error(500, "Storage failed", { moved: 2 }),
+    ],
+    [
+      "the service stops",
+      new ReplayInterruptedError(5, new StoppingError()),
+      error(503, "Service is shutting down", { moved: 5 }),
+    ],
+    ["there is a bug", new ReplayInterruptedError(1, new Error("a bug")), error(500, "Internal error")],
+    ["there is another bug", new Error("a bug"), error(500, "Internal error")],
+  ])("tells what was moved when %s", async (_when, thrown, answer) => {
+    await using http = await start(() => Promise.reject(thrown));
+    expect(await seen(await http.post('{"topic":"a"}'))).toEqual(answer);
+  });
+
+  test("goes on when its caller hangs up", async () => {
+    let finish = (_result: { readonly moved: number }): void => {};
+    let begun = (): void => {};
+    const running = new Promise<void>((resolve) => {
+      begun = resolve;
+    });
+    const result = new Promise<{ readonly moved: number }>((resolve) => {
+      finish = resolve;
+    });
+    await using http = await start(() => {
+      begun();
+      return result;
+    });
+    const client = new RawClient(http.data.port);
+    client.send(`${postHead(["Content-Length: 13"], PATH)}{"topic":"a"}`);
+    await running;
+    client.destroy();
+    await client.closed;
+    finish({ moved: 9 });
+    await result;
+    expect((await fetch(`http://127.0.0.1:${http.data.port}/`)).status).toBe(200);
+  });
+});

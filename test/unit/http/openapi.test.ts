@@ -1,0 +1,245 @@
+import { describe, expect, test } from "@jest/globals";
+import type { Router } from "express";
+import { adminRole } from "../../../roles/admin.ts";
+import type { RoleContext, RoleParts } from "../../../roles/context.ts";
+import { ingestRole } from "../../../roles/ingest.ts";
+import { operatorRoutes } from "../../../roles/operatorRoutes.ts";
+import { servedApi } from "../../../roles/servedApi.ts";
+import type { Config } from "../../../src/config/types.ts";
+import { openApiDocument } from "../../../src/http/openapi/document.ts";
+import { readAck, readClaim, readExtend, readNack } from "../../../src/http/pull/requests.ts";
+import { rootRoute } from "../../../src/http/rootRoute.ts";
+import type { Role } from "../../../src/model/roles.ts";
+import type { Store } from "../../../src/ports/store.ts";
+import { describedApi } from "../../support/describedApi.ts";
+import { failOnLeaks } from "../../support/leaks.ts";
+import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
+import { loadWith } from "../config/support.ts";
+
+failOnLeaks();
+
+const EVERYTHING = `
+server: { managementPort: 9090 }
+inbox:
+  basePath: /in
+  maxBodyBytes: 5000
+  pull: { enabled: true, basePath: /out, leaseMs: 4000, auth: { token: pull-secret } }
+sources:
+  open: { path: /open, idempotencyKeyPath: $.id, topic: t }
+  bearer: { path: /bearer, idempotencyKeyPath: $.id, topic: t, auth: { token: bearer-secret } }
+  key: { path: /key, idempotencyKeyPath: $.id, topic: t, auth: { key: key-secret, headerName: X-Key } }
+  hmac:
+    path: /hmac
+    idempotencyKeyPath: $.id
+    eventTypePath: $.type
+    aggregateIdPath: $.customer
+    topic: t
+    auth: { secret: hmac-secret, algorithm: HmacSHA512, signaturePrefix: "", timestampHeader: X-Time }
+    filter: { require: [{ header: X-Kind, exists: true }] }
+    rateLimit: { requestsPerMinute: 7 }
+    transform: { expression: $ }
+  "fetched/by hand": { path: /fetched, idempotencyKeyPath: $.id, consumption: pull }
+  queue: { connectionUrl: amqp://h, queueName: q, consumption: pull }
+destinations: { d: { baseUrl: http://h } }
+routes: [{ topicPattern: "**", destination: d }]
+admin: { enabled: true, auth: { token: admin-secret }, maxPayloadBytes: 70, maxTransformTimeoutMs: 321 }
+`;
+const ALL_ROLES: readonly Role[] = ["ingest", "relay", "poller", "admin"];
+
+const documentOf = (config: Config, roles: readonly Role[] = ALL_ROLES) =>
+  openApiDocument(servedApi(config, new Set(roles), "1.2.3"));
+
+/** The routes that a process with these roles really has, such as `POST /in/open`. */
+async function realRoutes(config: Config, roles: readonly Role[]): Promise<string[]> {
+  const context: RoleContext = {
+    config,
+    // Nothing is asked of it before a request comes.
+    store: {} as Store,
+    clock: new ManualClock(),
+    log: recordingLog().log,
+    metrics: recordingMetrics().metrics,
+    redact: (text) => text,
+    evaluator: { evaluate: () => Promise.reject(new Error("no test evaluates anything here")) },
+    wakes: { relay: () => {}, poller: () => {} },
+  };
+  const parts: RoleParts[] = [];
+  if (roles.includes("ingest")) parts.push(ingestRole(context));
+  if (roles.includes("admin")) parts.push(adminRole(context));
+  const served = servedApi(config, new Set(roles), "1.2.3");
+  const health = { readiness: async () => ({ ready: true, body: { status: "healthy" as const, components: {} } }) };
+  const routers = [rootRoute(), ...operatorRoutes({ health, metrics: async () => "", parts, served })];
+  for (const closer of parts.flatMap((part) => part.closers ?? [])) await closer.stop(new AbortController().signal);
+  const handlers = parts.flatMap((part) => [...(part.inbox?.keys() ?? [])]);
+  return [...handlers.map((path) => `POST ${path}`), ...routers.flatMap(routesOf)];
+}
+
+function routesOf(router: Router): string[] {
+  return router.stack.flatMap(({ route }) => {
+    if (route === undefined) throw new Error("a router holds something that is no route: the document cannot know it");
+    const paths = ([] as string[]).concat(route.path as string | string[]);
+    const methods = new Set(route.stack.map(({ method }) => method.toUpperCase()));
+    return paths.flatMap((path) => [...methods].map((method) => `${method} ${path}`));
+  });
+}
+
+describe("the OpenAPI document", () => {
+  test("is OpenAPI 3.1, every schema of it compiles, and its examples fit their schemas", () => {
+    const api = describedApi(JSON.stringify(documentOf(loadWith(EVERYTHING))));
+    expect(api.wrongExamples()).toEqual([]);
+  });
+
+  test.each<[string, string, readonly Role[]]>([
+    ["everything", EVERYTHING, ALL_ROLES],
+    ["only receipts", EVERYTHING, ["ingest"]],
+    ["only deliveries", EVERYTHING, ["relay", "poller"]],
+    ["only the admin routes", EVERYTHING, ["admin"]],
+    ["a configuration without sources, pull and admin", "", ["ingest", "relay", "poller"]],
+  ])("has the routes that the process has and no other: %s", async (_what, yaml, roles) => {
+    const config = loadWith(yaml);
+    const { operations } = describedApi(JSON.stringify(documentOf(config, roles)));
+    expect([...operations].sort()).toEqual((await realRoutes(config, roles)).sort());
+  });
+
+  test("holds no secret", () => {
+    const text = JSON.stringify(documentOf(loadWith(EVERYTHING)));
+    expect(text).not.toMatch(/-secret|s3cret|Secret\(/);
+  });
+
+  test("names for each source only the answers that it can give", () => {
+    const { paths } = documentOf(loadWith(EVERYTHING));
+    expect(Object.keys(paths["/in/open"]?.post?.responses ?? {})).toEqual(["200", "202", "400", "413", "500", "503"]);
+    expect(Object.keys(paths["/in/hmac"]?.post?.responses ?? {})).toEqual([
+      "200",
+      "202",
+      "400",
+      "401",
+      "413",
+      "422",
+      "429",
+      "500",
+      "503",
+    ]);
+  });
+
+  test("says how each kind of credentials is sent", () => {
+    const { paths, components } = documentOf(loadWith(EVERYTHING));
+    expect(paths["/in/open"]?.post?.security).toEqual([]);
+    expect(paths["/in/key"]?.post?.security).toEqual([{ "source.key": [] }]);
+    expect(paths["/admin/replay"]?.post?.security).toEqual([{ admin: [] }]);
+    expect(paths["/out/queue/claim"]?.post?.security).toEqual([{ pull: [] }]);
+    expect(components.securitySchemes).toEqual({
+      "source.bearer": { type: "http", scheme: "bearer", description: "The token of the source bearer." },
+      "source.key": { type: "apiKey", in: "header", name: "X-Key", description: "The key of the source key." },
+      "source.hmac": {
+        type: "apiKey",
+        in: "header",
+        name: "X-Signature",
+        description:
+          "HMAC of the request with the secret of the source hmac: the hexadecimal HmacSHA512 of the text of the X-Time header, a dot, and the body's bytes.",
+      },
+      admin: { type: "http", scheme: "bearer", description: "The token of the admin routes." },
+      pull: { type: "http", scheme: "bearer", description: "The token of the pull routes." },
+    });
+    expect(paths["/in/hmac"]?.post?.parameters?.map(({ name, required }) => [name, required])).toEqual([
+      ["X-Time", true],
+      ["X-Correlation-Id", false],
+    ]);
+  });
+
+  test("asks for no admin credentials when admin.insecure lets everybody in", () => {
+    const config = loadWith("admin: { enabled: true, insecure: true, auth: { token: t } }");
+    const { paths } = documentOf(config);
+    expect(paths["/admin/replay"]?.post?.security).toEqual([]);
+    expect(paths["/admin/replay"]?.post?.responses).not.toHaveProperty("401");
+  });
+
+  test("gives every source a scheme of its own, whatever characters its name has", () => {
+    const auth = "auth: { token: t }, idempotencyKeyPath: $.id, topic: t";
+    const config = loadWith(`sources: { "a/b": { path: /1, ${auth} }, "a b": { path: /2, ${auth} } }`);
+    const api = documentOf(config);
+    expect(Object.keys(api.components.securitySchemes)).toEqual(["source.a_b", "source.a_b_"]);
+    expect(api.paths["/inbox/2"]?.post?.security).toEqual([{ "source.a_b_": [] }]);
+    expect(() => describedApi(JSON.stringify(api))).not.toThrow();
+  });
+
+  test("says where the data port is when it is not the port of the document", () => {
+    const apart = documentOf(loadWith(EVERYTHING));
+    expect(apart.paths["/in/open"]?.post?.servers?.[0]).toMatchObject({
+      url: "http://{host}:{port}",
+      variables: { port: { default: "8080" } },
+    });
+    expect(apart.paths["/health"]?.get).not.toHaveProperty("servers");
+    const together = documentOf(loadWith(""));
+    expect(together.paths["/"]?.get).not.toHaveProperty("servers");
+  });
+
+  test("names the caps of the bodies: on the data port the smaller one counts for the admin routes", () => {
+    const caps = (yaml: string) =>
+      JSON.stringify(documentOf(loadWith(yaml)).paths["/admin/replay"]?.post?.responses["413"]?.content).match(
+        /\d+ bytes/g,
+      );
+    const admin = "admin: { enabled: true, insecure: true, maxPayloadBytes: 70 }";
+    expect(new Set(caps(`${admin}\nserver: { managementPort: 9090 }`))).toEqual(new Set(["70 bytes"]));
+    expect(new Set(caps(admin))).toEqual(new Set(["70 bytes", "1048576 bytes"]));
+    expect(new Set(caps(`${admin}\ninbox: { maxBodyBytes: 50 }`))).toEqual(new Set(["50 bytes"]));
+  });
+
+  test("knows the limits of the pull requests as the routes know them", () => {
+    const token = { claimToken: "0d0b9a6e-54b5-4c27-9a3b-7d8f6f0f2b11" };
+    const read = {
+      claim: (body: Buffer) => readClaim(body, 4000),
+      ack: readAck,
+      nack: readNack,
+      extend: (body: Buffer) => readExtend(body, 4000),
+    };
+    const { paths } = documentOf(loadWith(EVERYTHING));
+    for (const [name, parse] of Object.entries(read)) {
+      const schema = paths[`/out/queue/${name}`]?.post?.requestBody?.content["application/json"]?.schema;
+      const properties = schema?.properties as Record<string, { minimum?: number; maximum?: number; default?: number }>;
+      for (const [field, { minimum, maximum, default: fallback }] of Object.entries(properties)) {
+        if (minimum === undefined || maximum === undefined) continue;
+        const parsed = (value?: number) => parse(Buffer.from(JSON.stringify({ ...token, [field]: value })));
+        for (const value of [minimum, maximum]) expect(parsed(value)).toHaveProperty(field, value);
+        for (const value of [minimum - 1, maximum + 1]) expect(() => parsed(value)).toThrow(field);
+        expect(parsed()).toHaveProperty(field, fallback);
+      }
+    }
+  });
+});
+
+describe("the check of the document", () => {
+  const document = documentOf(loadWith(""), ["ingest"]);
+  const changed = (change: (copy: { paths: Record<string, { get: Record<string, unknown> }> }) => void): string => {
+    const copy = JSON.parse(JSON.stringify(document)) as Parameters<typeof change>[0];
+    change(copy);
+    return JSON.stringify(copy);
+  };
+  const health = (copy: Parameters<Parameters<typeof changed>[0]>[0]) => copy.paths["/health"]?.get ?? {};
+
+  test("refuses what is no OpenAPI, and schemas that do not compile", () => {
+    expect(() => describedApi("{}")).toThrow(/no OpenAPI 3.1 document/);
+    const misspelt = changed((copy) => Object.assign(health(copy), { sumary: "x" }));
+    expect(() => describedApi(misspelt)).toThrow(/additional properties/);
+    const noSchema = { "200": { description: "x", content: { "application/json": { schema: { type: "text" } } } } };
+    expect(() => describedApi(changed((copy) => Object.assign(health(copy), { responses: noSchema })))).toThrow();
+    const lost = {
+      "200": { description: "x", content: { "a/b": { schema: { $ref: "#/components/schemas/Nobody" } } } },
+    };
+    expect(() => describedApi(changed((copy) => Object.assign(health(copy), { responses: lost })))).toThrow(/Nobody/);
+  });
+
+  test("refuses answers that the document does not have", () => {
+    const api = describedApi(JSON.stringify(document));
+    const json = { "content-type": "application/json; charset=utf-8" };
+    const live =
+      (status: number, text: string, headers = json) =>
+      () =>
+        api.check("GET", "/health/live", { status, text, headers });
+    const body = '{"status":"healthy","components":{"process":{"status":"up"}}}';
+    expect(live(200, body)).not.toThrow();
+    expect(live(201, body)).toThrow(/201 is not in the document/);
+    expect(live(200, body.replace("up", "down"))).toThrow(/does not fit its schema/);
+    expect(live(200, body, { "content-type": "text/html" })).toThrow(/has the content type text\/html/);
+    expect([...api.seen]).toEqual(["GET /health/live 200"]);
+  });
+});

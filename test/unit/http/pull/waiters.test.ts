@@ -1,0 +1,383 @@
+import { describe, expect, test } from "@jest/globals";
+import type { ClaimedRows } from "../../../../src/core/pull.ts";
+import { PullWaiters } from "../../../../src/http/pull/waiters.ts";
+import { StoreError } from "../../../../src/model/errors.ts";
+import type { ClaimToken } from "../../../../src/model/rows.ts";
+import { recordingLog } from "../../../support/recorders.ts";
+import { manualTime, settle } from "../../runtime/manualTime.ts";
+import { pulledRow } from "./harness.ts";
+
+interface Look {
+  readonly max: number;
+  readonly find: (claimed: ClaimedRows | null) => Promise<void>;
+  readonly fail: (error: Error) => Promise<void>;
+}
+
+/** The queue of the source `orders` over a database whose answers the test gives. */
+function setUp() {
+  const time = manualTime();
+  const { log, lines } = recordingLog();
+  const looks: Look[] = [];
+  const released: ClaimToken[] = [];
+  let releaseFault: Error | undefined;
+  const waiters = new PullWaiters({
+    sources: ["orders", "payments"],
+    pull: {
+      claim: (_source, { max }) =>
+        new Promise((resolve, reject) => {
+          looks.push({
+            max,
+            find: async (claimed) => {
+              resolve(claimed);
+              await settle();
+            },
+            fail: async (error) => {
+              reject(error);
+              await settle();
+            },
+          });
+        }),
+      release: async (_source, token) => {
+        if (releaseFault !== undefined) throw releaseFault;
+        released.push(token);
+      },
+    },
+    clock: time.clock,
+    log,
+    timer: time.timer,
+  });
+  /** A client that asks for `max` messages, which tells it from the others. */
+  const client = (max: number, waitMs = 60_000, source = "orders") => {
+    const gone = new AbortController();
+    const answer: { value?: ClaimedRows | null; error?: unknown } = {};
+    const request = { max, waitMs, leaseMs: 30_000 };
+    waiters.claim(source, request, gone.signal).then(
+      (value) => {
+        answer.value = value;
+      },
+      (error: unknown) => {
+        answer.error = error;
+      },
+    );
+    return {
+      answer,
+      leave: async () => {
+        gone.abort();
+        await settle();
+      },
+    };
+  };
+  /** The look that is under way. */
+  const look = (): Look => {
+    const last = looks.at(-1);
+    if (last === undefined) throw new Error("nobody has looked");
+    return last;
+  };
+  const failRelease = (error: Error) => {
+    releaseFault = error;
+  };
+  return { time, lines, looks, released, waiters, client, look, failRelease };
+}
+
+const claimed = (token: string): ClaimedRows => ({
+  token: token as ClaimToken,
+  leaseMs: 30_000,
+  rows: [pulledRow()],
+});
+const NEVER = new AbortController().signal;
+
+describe("a client that asks for messages", () => {
+  test("gets them at once when there are some", async () => {
+    const { client, look, time } = setUp();
+    const { answer } = client(1);
+    await look().find(claimed("t"));
+
+    expect(answer.value?.token).toBe("t");
+    expect(time.pending()).toEqual([]);
+  });
+
+  test("is told that there are none after one look when it does not wait", async () => {
+    const { client, look, looks, time } = setUp();
+    const { answer } = client(1, 0);
+    await look().find(null);
+
+    expect(answer).toEqual({ value: null });
+    expect(looks).toHaveLength(1);
+    expect(time.pending()).toEqual([]);
+  });
+
+  test("waits, and is woken by a receipt", async () => {
+    const { client, look, looks, waiters } = setUp();
+    const { answer } = client(1);
+    await look().find(null);
+    expect(answer).toEqual({});
+
+    waiters.wake("payments");
+    waiters.wake("unheard-of");
+    await settle();
+    expect(looks).toHaveLength(1);
+    waiters.wake("orders");
+    await settle();
+    await look().find(claimed("t"));
+
+    expect(looks).toHaveLength(2);
+    expect(answer.value?.token).toBe("t");
+  });
+
+  test("looks once more when it was woken during a look that found nothing", async () => {
+    const { client, look, looks, waiters } = setUp();
+    client(1);
+    waiters.wake("orders");
+    await look().find(null);
+
+    expect(looks).toHaveLength(2);
+  });
+
+  test("meets within a quarter of a second what nobody wakes for", async () => {
+    const { client, look, looks, time } = setUp();
+    const { answer } = client(1);
+    await look().find(null);
+    await time.advance(249);
+    expect(looks).toHaveLength(1);
+    await time.advance(1);
+    await look().find(claimed("t"));
+
+    expect(answer.value?.token).toBe("t");
+  });
+
+  test("gets its answer when its time is over, without another look", async () => {
+    const { client, look, looks, time } = setUp();
+    const { answer } = client(1, 100);
+    await look().find(null);
+    await time.advance(99);
+    expect(answer).toEqual({});
+    await time.advance(1);
+
+    expect(answer).toEqual({ value: null });
+    expect(looks).toHaveLength(1);
+    expect(time.pending()).toEqual([]);
+  });
+
+  test("gets what a look brings that was under way when its time was over", async () => {
+    const { client, look, time } = setUp();
+    const { answer } = client(1, 100);
+    await time.advance(100);
+    expect(answer).toEqual({});
+    await look().find(claimed("t"));
+
+    expect(answer.value?.token).toBe("t");
+  });
+
+  test("for a source that nobody pulls is a fault of the service", () => {
+    const { waiters } = setUp();
+
+    expect(() => waiters.claim("unheard-of", { max: 1, waitMs: 0, leaseMs: 1000 }, NEVER)).toThrow("unheard-of");
+  });
+});
+
+describe("many clients", () => {
+  test("share one look at a time, and each look that finds nothing", async () => {
+    const { client, look, looks, time } = setUp();
+    for (let n = 1; n <= 100; n += 1) client(n);
+    expect(looks).toHaveLength(1);
+    await look().find(null);
+    // Those who came during the first look have not been looked for yet.
+    expect(looks.map(({ max }) => max)).toEqual([1, 1]);
+    await look().find(null);
+    for (let n = 0; n < 4; n += 1) {
+      await time.advance(250);
+      await look().find(null);
+    }
+
+    expect(looks).toHaveLength(6);
+  });
+
+  test("are served in the order in which they came", async () => {
+    const { client, look, looks } = setUp();
+    const clients = [client(1), client(2), client(3)];
+    await look().find(claimed("first"));
+    await look().find(claimed("second"));
+    await look().find(null);
+
+    expect(looks.map(({ max }) => max)).toEqual([1, 2, 3]);
+    expect(clients.map(({ answer }) => answer.value?.token)).toEqual(["first", "second", undefined]);
+  });
+
+  test("of different sources do not wait for each other", () => {
+    const { client, looks } = setUp();
+    client(1);
+    client(2, 0, "payments");
+
+    expect(looks.map(({ max }) => max)).toEqual([1, 2]);
+  });
+
+  test("who do not wait are answered by one look that began after they came", async () => {
+    const { client, look, looks } = setUp();
+    const waiting = client(1);
+    const late = [client(2, 0), client(3, 0)];
+    await look().find(null);
+    expect(late.map(({ answer }) => answer)).toEqual([{}, {}]);
+    await look().find(null);
+
+    expect(late.map(({ answer }) => answer)).toEqual([{ value: null }, { value: null }]);
+    expect(waiting.answer).toEqual({});
+    expect(looks).toHaveLength(2);
+  });
+
+  test("all learn at once that the database has failed", async () => {
+    const { client, look, looks } = setUp();
+    const present = [client(1), client(2)];
+    const first = look();
+    const error = new StoreError("unavailable", "pull.claim: connection lost");
+    await first.fail(error);
+    expect(looks).toHaveLength(2);
+    await look().fail(error);
+
+    expect(present.map(({ answer }) => answer)).toEqual([{ error }, { error }]);
+  });
+
+  test.each([
+    [50, 250],
+    [100, 400],
+    [20_000, 5000],
+  ])("leave the database alone after a look of %i ms for %i ms, however often they are woken", async (took, rest) => {
+    const { client, look, looks, time, waiters } = setUp();
+    client(1);
+    await time.advance(took);
+    await look().find(null);
+    for (let n = 0; n < 10; n += 1) waiters.wake("orders");
+    await time.advance(rest - 1);
+    expect(looks).toHaveLength(1);
+    await time.advance(1);
+
+    expect(looks).toHaveLength(2);
+  });
+});
+
+describe("a client that goes away", () => {
+  test("while it waits is not looked for any more", async () => {
+    const { client, look, looks, time } = setUp();
+    const { answer, leave } = client(1);
+    await look().find(null);
+    await leave();
+    await time.advance(1000);
+
+    expect(answer).toEqual({ value: null });
+    expect(looks).toHaveLength(1);
+    expect(time.pending()).toEqual([]);
+  });
+
+  test("before it is its turn costs nothing", async () => {
+    const { client, look, looks } = setUp();
+    client(1);
+    const { leave } = client(2);
+    client(3);
+    await leave();
+    await look().find(claimed("t"));
+
+    expect(looks.map(({ max }) => max)).toEqual([1, 3]);
+  });
+
+  test("during its look gives back what was claimed for it, and the next one gets its turn", async () => {
+    const { client, look, looks, released } = setUp();
+    const { answer, leave } = client(1);
+    client(2);
+    await leave();
+    await look().find(claimed("t"));
+
+    expect(released).toEqual(["t"]);
+    expect(answer).toEqual({ value: null });
+    expect(looks.map(({ max }) => max)).toEqual([1, 2]);
+  });
+
+  test("during a look that finds nothing leaves the queue", async () => {
+    const { client, look, looks, time } = setUp();
+    const { leave } = client(1);
+    await leave();
+    await look().find(null);
+    await time.advance(1000);
+
+    expect(looks).toHaveLength(1);
+  });
+
+  test("and whose messages cannot be given back is logged: their lease brings them back", async () => {
+    const { client, look, lines, failRelease } = setUp();
+    failRelease(new StoreError("unavailable", "pull.release: connection lost"));
+    const { answer, leave } = client(1);
+    await leave();
+    await look().find(claimed("t"));
+
+    expect(answer).toEqual({ value: null });
+    expect(lines).toEqual([
+      {
+        level: "warn",
+        message: "messages of a client that is gone come back when their lease ends",
+        fields: { source: "orders", rows: 1, reason: "pull.release: connection lost" },
+      },
+    ]);
+  });
+
+  test("before it came is not looked for at all", async () => {
+    const { waiters, looks } = setUp();
+
+    await expect(
+      waiters.claim("orders", { max: 1, waitMs: 0, leaseMs: 1000 }, AbortSignal.abort()),
+    ).resolves.toBeNull();
+    expect(looks).toEqual([]);
+  });
+});
+
+describe("the stop", () => {
+  test("answers everybody who waits at once, and whoever comes later", async () => {
+    const { client, look, looks, waiters, time } = setUp();
+    const clients = [client(1), client(2)];
+    await look().find(null);
+    await look().find(null);
+
+    await waiters.stop(NEVER);
+    await settle();
+    const late = client(3);
+    await settle();
+
+    expect([...clients, late].map(({ answer }) => answer)).toEqual([{ value: null }, { value: null }, { value: null }]);
+    expect(looks).toHaveLength(2);
+    expect(time.pending()).toEqual([]);
+  });
+
+  test("waits for the look under way, whose client gets what it finds", async () => {
+    const { client, look, waiters } = setUp();
+    const { answer } = client(1);
+    let stopped = false;
+    const stopping = waiters.stop(NEVER).then(() => {
+      stopped = true;
+    });
+    await settle();
+    expect(stopped).toBe(false);
+    await look().find(claimed("t"));
+    await stopping;
+
+    expect(answer.value?.token).toBe("t");
+  });
+
+  test("ends the wait of a client whose look under way finds nothing", async () => {
+    const { client, look, looks, waiters } = setUp();
+    const { answer } = client(1);
+    const stopping = waiters.stop(NEVER);
+    await look().find(null);
+    await stopping;
+
+    expect(answer).toEqual({ value: null });
+    expect(looks).toHaveLength(1);
+  });
+
+  test("waits no longer than until the cutoff", async () => {
+    const { client, waiters } = setUp();
+    client(1);
+    const cutoff = new AbortController();
+    const stopping = waiters.stop(cutoff.signal);
+    cutoff.abort();
+
+    await expect(stopping).resolves.toBeUndefined();
+    await expect(waiters.stop(AbortSignal.abort())).resolves.toBeUndefined();
+  });
+});
