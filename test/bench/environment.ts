@@ -38,7 +38,7 @@ export interface Program {
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 const SVC = path.resolve(HERE, "../../roles/svc.js");
 
-const silent: Log = { debug() {}, info() {}, warn() {}, error() {}, child: () => silent };
+export const silent: Log = { debug() {}, info() {}, warn() {}, error() {}, child: () => silent };
 
 /** @param settings of the PostgreSQL server; durable as installed (`fsync` on) unless they say otherwise */
 export async function openEnvironment(settings: Readonly<Record<string, string>> = {}): Promise<Environment> {

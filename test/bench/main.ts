@@ -1,12 +1,23 @@
 import { openEnvironment } from "./environment.ts";
+import { replayBesideTraffic, retentionBesideDrain } from "./finishedRows.ts";
 import { type Figure, printTable } from "./report.ts";
 import { claimCost, drain, endToEnd, receipt } from "./scenarios.ts";
+import { drainWithTransform, transforms } from "./transforms.ts";
 
 /**
  * `npm run bench [-- name...]`: every figure as a ratio to a baseline in the same run, or as an absolute where none makes sense. The
  * database, the sender and the receiver run on the same machine as what is measured.
  */
-const SCENARIOS = { drain, receipt, endToEnd, claimCost } as const;
+const SCENARIOS = {
+  drain,
+  receipt,
+  endToEnd,
+  claimCost,
+  transforms,
+  drainWithTransform,
+  retentionBesideDrain,
+  replayBesideTraffic,
+} as const;
 
 const wanted = process.argv.slice(2);
 const known = Object.keys(SCENARIOS);

@@ -1,37 +1,10 @@
 import { randomUUID } from "node:crypto";
 import type { ClaimToken } from "../../src/model/rows.ts";
 import { type Environment, residentMiB, until } from "./environment.ts";
+import { BUSY_POLLER, fillOutbox, timeDrain, untilSettled, vacuum } from "./outbox.ts";
 import { type Figure, median, perSecond, rate } from "./report.ts";
 
 const ROUNDS = 3;
-const BODY = `{"padding":"${"x".repeat(980)}"}`;
-
-/** Fills the outbox anew; all rows appear with one commit. */
-async function fillOutbox({ sql }: Environment, rows: number, keys: number, blocked = 0): Promise<void> {
-  await sql.query("TRUNCATE outbox");
-  await sql.query("BEGIN");
-  if (blocked > 0) {
-    await sql.query(
-      "INSERT INTO outbox (topic, key, payload) SELECT 'bench', 'blocked', $1 FROM generate_series(1, $2)",
-      [BODY, blocked],
-    );
-    await sql.query(
-      "UPDATE outbox SET attempt = 1, scheduled_at = now() + interval '1 hour' WHERE sequence = (SELECT min(sequence) FROM outbox)",
-    );
-  }
-  await sql.query(
-    "INSERT INTO outbox (topic, key, payload) SELECT 'bench', 'key-' || (n % $3), $1 FROM generate_series(1, $2) n",
-    [BODY, rows, keys],
-  );
-  await sql.query("COMMIT");
-}
-
-async function vacuum({ sql }: Environment): Promise<void> {
-  await sql.query("VACUUM (ANALYZE) outbox");
-  await sql.query("VACUUM (ANALYZE) inbox");
-  await sql.query("CHECKPOINT");
-}
-
 /** The raw loop: claims and completes batch after batch on one connection, delivering nothing. @returns ms per claim, and in all */
 async function rawLoop(
   { store }: Environment,
@@ -66,9 +39,7 @@ export async function drain(environment: Environment): Promise<Figure[]> {
   const drained: number[] = [];
   const raw: number[] = [];
   const svc = await environment.svc(["poller"], {
-    OUTBOX_BATCHSIZE: 500,
-    OUTBOX_CONCURRENCY: 64,
-    DATABASE_POOLSIZE: 10,
+    ...BUSY_POLLER,
     DESTINATIONS_RECEIVER_BASEURL: `http://127.0.0.1:${receiver.port}`,
   });
   process.kill(svc.pid, "SIGSTOP");
@@ -79,11 +50,7 @@ export async function drain(environment: Environment): Promise<Figure[]> {
 
     await fillOutbox(environment, rows, 500);
     await vacuum(environment);
-    process.kill(svc.pid, "SIGCONT");
-    const startedAt = performance.now();
-    await untilSettled(environment);
-    const drainRate = perSecond(rows, performance.now() - startedAt);
-    process.kill(svc.pid, "SIGSTOP");
+    const drainRate = perSecond(rows, await timeDrain(environment, svc));
     if (round === 0) continue;
     raw.push(rawRate);
     drained.push(drainRate);
@@ -103,15 +70,6 @@ export async function drain(environment: Environment): Promise<Figure[]> {
       met: ratio >= 0.5,
     },
   ];
-}
-
-async function untilSettled({ sql }: Environment): Promise<void> {
-  await until(async () => {
-    const { rows } = await sql.query(
-      "SELECT NOT EXISTS (SELECT FROM outbox WHERE state IN ('pending', 'processing')) AS done",
-    );
-    return (rows[0] as { done: boolean }).done;
-  });
 }
 
 /** (b) HTTP receipt, against the same server without a database. */
@@ -202,7 +160,7 @@ export async function endToEnd(environment: Environment): Promise<Figure[]> {
 /** (e) The cost of a claim does not grow with what waits, nor with what is blocked in front. */
 export async function claimCost(environment: Environment): Promise<Figure[]> {
   const cost = async (rows: number, blocked: number): Promise<number> => {
-    await fillOutbox(environment, rows, 500, blocked);
+    await fillOutbox(environment, rows, 500, { blocked });
     await vacuum(environment);
     // The first claims find the front and warm the caches, as those of a process that has run for a while have done.
     const measured = Math.min(rows, 30_000);

@@ -1,0 +1,59 @@
+import { type Environment, type Program, until } from "./environment.ts";
+
+/** A poller that can keep up with a fast receiver. */
+export const BUSY_POLLER = { OUTBOX_BATCHSIZE: 500, OUTBOX_CONCURRENCY: 64, DATABASE_POOLSIZE: 10 } as const;
+
+/** A message of 1 kB. */
+export const BODY = `{"padding":"${"x".repeat(980)}"}`;
+
+/** Fills the outbox anew; all rows appear with one commit. */
+export async function fillOutbox(
+  { sql }: Environment,
+  rows: number,
+  keys: number,
+  { blocked = 0, body = BODY }: { readonly blocked?: number; readonly body?: string } = {},
+): Promise<void> {
+  await sql.query("TRUNCATE outbox");
+  await sql.query("BEGIN");
+  if (blocked > 0) {
+    await sql.query(
+      "INSERT INTO outbox (topic, key, payload) SELECT 'bench', 'blocked', $1 FROM generate_series(1, $2)",
+      [body, blocked],
+    );
+    await sql.query(
+      "UPDATE outbox SET attempt = 1, scheduled_at = now() + interval '1 hour' WHERE sequence = (SELECT min(sequence) FROM outbox)",
+    );
+  }
+  await sql.query(
+    "INSERT INTO outbox (topic, key, payload) SELECT 'bench', 'key-' || (n % $3), $1 FROM generate_series(1, $2) n",
+    [body, rows, keys],
+  );
+  await sql.query("COMMIT");
+}
+
+/** Brings statistics, visibility and the log up to date, so that no scenario pays for the one before. */
+export async function vacuum({ sql }: Environment): Promise<void> {
+  await sql.query("VACUUM (ANALYZE) outbox");
+  await sql.query("VACUUM (ANALYZE) inbox");
+  await sql.query("CHECKPOINT");
+}
+
+/** Resolves when no outbox row waits or runs. */
+export async function untilSettled({ sql }: Environment): Promise<void> {
+  await until(async () => {
+    const { rows } = await sql.query(
+      "SELECT NOT EXISTS (SELECT FROM outbox WHERE state IN ('pending', 'processing')) AS done",
+    );
+    return (rows[0] as { done: boolean }).done;
+  });
+}
+
+/** Lets a suspended poller drain the outbox, and suspends it again. @returns ms */
+export async function timeDrain(environment: Environment, poller: Program): Promise<number> {
+  process.kill(poller.pid, "SIGCONT");
+  const startedAt = performance.now();
+  await untilSettled(environment);
+  const took = performance.now() - startedAt;
+  process.kill(poller.pid, "SIGSTOP");
+  return took;
+}
