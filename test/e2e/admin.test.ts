@@ -143,7 +143,7 @@ describe("an expression that would hurt the process", () => {
     ["objects without end", '$map([1..5000000], function($v) { {"v": $string($v), "w": [1..1000]} })'],
     ["texts that fill the memory", "$map([1..900000], function($v) { $pad($string($v), 100000) })"],
     ["a text longer than can be held", '$length($pad("x", 2000000000))'],
-    ["one call that never looks at the clock", '$count($split($pad("x", 50000000), ""))'],
+    ["one call that never looks at the clock", "$count($distinct([1..300000]))"],
     ["a loop that never ends", "($f := function($n) { $f($n + 1) }; $f(0))"],
   ])("answers 400, and the service goes on: %s", async (_what, expression) => {
     const hostile = evaluate(expression, { timeoutMs: 300 });

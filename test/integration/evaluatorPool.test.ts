@@ -366,7 +366,7 @@ describe("a worker that cannot start", () => {
 
 describe("the process of an evaluator", () => {
   const script = (body: string) => `
-    import { EvaluatorPool } from ${JSON.stringify(builtModule("src/runtime/evaluatorPool.ts"))};
+    import { EvaluatorPool } from ${JSON.stringify(builtModule("src/runtime/evaluation/pool.ts"))};
     const pool = new EvaluatorPool({ script: new URL(${JSON.stringify(EVALUATOR_SCRIPT.href)}), workers: 1, memoryLimitMb: 64 });
     const evaluate = (expression, timeoutMs = 10000) =>
       pool.evaluate({ expression, input: "{}", bindings: {}, timeoutMs, maxDepth: 100 });
