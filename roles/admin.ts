@@ -1,12 +1,12 @@
-import { Replay } from "../src/core/replay.ts";
+import type { Replay } from "../src/core/replay.ts";
 import type { ReplayRequest } from "../src/core/replayRequest.ts";
-import { compileRoutes } from "../src/core/routes.ts";
 import { adminRoutes } from "../src/http/admin/routes.ts";
 import { StoppingError } from "../src/model/errors.ts";
 import type { Service } from "../src/ports/runtime.ts";
 import { sharedController, waitOrAbort } from "../src/runtime/abort.ts";
 import { EvaluatorPool } from "../src/runtime/evaluation/pool.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
+import { createReplay } from "./replay.ts";
 import { adminBodyBytes } from "./servedApi.ts";
 import { EVALUATOR_SCRIPT } from "./transforms.ts";
 
@@ -14,17 +14,7 @@ import { EVALUATOR_SCRIPT } from "./transforms.ts";
 export function adminRole({ config, store, clock, log, wakes }: RoleContext): RoleParts {
   // Apart from the workers of the configured transforms, so that what callers try holds up no message.
   const evaluator = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers: 1, memoryLimitMb: MEMORY_LIMIT_MB, log });
-  const routes = compileRoutes(config.routes);
-  const replay = new Replay({
-    store: store.replay,
-    destinationOf: (topic) => routes.match(topic)?.destination,
-    onMoved() {
-      wakes.poller();
-      store.announceOutbox();
-    },
-    log,
-  });
-  const replays = new RunningReplays(replay);
+  const replays = new RunningReplays(createReplay({ config, store, log }, () => wakes.poller()));
   const router = adminRoutes({
     admin: config.admin,
     maxBodyBytes: adminBodyBytes(config),

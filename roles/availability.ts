@@ -14,9 +14,7 @@ export function unavailable(config: Config, roles: ReadonlySet<Role>): readonly 
   const refuse = (path: string, what: string) =>
     problems.push({ path, message: `${what} not available in this version` });
   if (config.database.type !== "postgresql") refuse("database.type", `"${config.database.type}" is`);
-  for (const role of ["capture"] as const) {
-    if (roles.has(role)) refuse(SWITCHES[role], `the role ${role} is`);
-  }
+  if (roles.has("capture")) refuse("outbox.capture.enabled", "the role capture is");
   if (roles.has("ingest")) {
     for (const [name, source] of Object.entries(config.sources)) {
       if (source.kind !== "http") refuse(`sources.${name}`, `sources of kind ${source.kind} are`);
@@ -31,7 +29,3 @@ export function unavailable(config: Config, roles: ReadonlySet<Role>): readonly 
   }
   return problems;
 }
-
-const SWITCHES = {
-  capture: "outbox.capture.enabled",
-} as const satisfies Partial<Record<Role, string>>;

@@ -1,13 +1,12 @@
 import { didYouMean } from "../../src/config/nearest.ts";
 import type { Config } from "../../src/config/types.ts";
-import { Replay } from "../../src/core/replay.ts";
 import type { ReplayRequest } from "../../src/core/replayRequest.ts";
-import { compileRoutes } from "../../src/core/routes.ts";
 import { ConfigError, errorText } from "../../src/model/errors.ts";
 import type { FinishedRow } from "../../src/ports/finishedRows.ts";
 import { systemClock } from "../../src/runtime/clock.ts";
 import { handleSignals } from "../../src/runtime/signals.ts";
 import { createStore } from "../database.ts";
+import { createReplay } from "../replay.ts";
 import type { CommandIo } from "./config.ts";
 import { type Prepared, prepare } from "./run.ts";
 
@@ -57,13 +56,7 @@ async function work(
   try {
     await store.waitUntilReady(config.database.startupTimeoutMs, signal);
     await store.schema.checkColumns();
-    const routes = compileRoutes(config.routes);
-    const replay = new Replay({
-      store: store.replay,
-      destinationOf: (topic) => routes.match(topic)?.destination,
-      onMoved: () => store.announceOutbox(),
-      log,
-    });
+    const replay = createReplay({ config, store, log });
     if (dryRun) {
       const { count, sample } = await replay.preview(request, SAMPLE_SIZE, signal);
       const shown = sample.length < count ? `; the first ${sample.length} of them:` : "";

@@ -1,4 +1,3 @@
-import { setTimeout as delay } from "node:timers/promises";
 import { errorText, StoreError } from "../model/errors.ts";
 import type { MessageId } from "../model/rows.ts";
 import type { FinishedRow, ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../ports/finishedRows.ts";
@@ -15,8 +14,8 @@ export interface ReplayOptions {
   readonly log: Log;
   /** Most rows looked at, and moved, by one statement. Default 1000. */
   readonly batchSize?: number;
-  /** Waits `ms` milliseconds, or until the signal aborts; a test passes its own. */
-  readonly wait?: (ms: number, signal: AbortSignal) => Promise<void>;
+  /** Waits `ms` milliseconds, or until the signal aborts: it may then reject with the signal's reason. */
+  readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
 }
 
 /**
@@ -48,12 +47,12 @@ interface Selection {
 export class Replay {
   readonly #options: ReplayOptions;
   readonly #batchSize: number;
-  readonly #wait: NonNullable<ReplayOptions["wait"]>;
+  readonly #wait: ReplayOptions["wait"];
 
   constructor(options: ReplayOptions) {
     this.#options = options;
     this.#batchSize = options.batchSize ?? DEFAULT_BATCH_SIZE;
-    this.#wait = options.wait ?? waitFor;
+    this.#wait = options.wait;
   }
 
   /**
@@ -186,11 +185,6 @@ export class Replay {
 const DEFAULT_BATCH_SIZE = 1000;
 /** A restart of the database takes a few seconds. */
 const RETRY_WAITS_MS = [200, 400, 800, 1600, 3200] as const;
-
-/** Resolves also when an abort ends it: whoever waits asks the signal then, whose reason says more. */
-async function waitFor(ms: number, signal: AbortSignal): Promise<void> {
-  await delay(ms, undefined, { signal }).catch(() => {});
-}
 
 function requireFilter(request: ReplayRequest): void {
   if (!hasFilter(request)) throw new Error(NO_FILTER);

@@ -1,5 +1,6 @@
 import { errorText } from "../model/errors.ts";
 import type { MessageId } from "../model/rows.ts";
+import { isUuid } from "./uuid.ts";
 
 /** Which finished rows go again; the fields given are combined with AND (spec, "POST /admin/replay"). */
 export interface ReplayRequest {
@@ -50,7 +51,7 @@ export function parseReplayRequest(value: unknown): ReplayRequest {
  * @throws Error that says what is expected
  */
 export function parseMessageId(text: string): MessageId {
-  if (!/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(text)) {
+  if (!isUuid(text)) {
     throw new Error("a UUID such as 01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f is expected");
   }
   return text.toLowerCase() as MessageId;

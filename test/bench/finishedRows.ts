@@ -1,6 +1,7 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { Replay } from "../../src/core/replay.ts";
+import { sleep } from "../../src/runtime/abort.ts";
 import { type Environment, silent, until } from "./environment.ts";
 import { BODY, BUSY_POLLER, fillOutbox, timeDrain, untilSettled, vacuum } from "./outbox.ts";
 import { type Figure, median, perSecond, rate } from "./report.ts";
@@ -93,6 +94,7 @@ export async function replayBesideTraffic(environment: Environment): Promise<Fig
     destinationOf: () => "receiver",
     onMoved: () => store.announceOutbox(),
     log: silent,
+    wait: sleep,
   });
   let moved = 0;
   const startedAt = performance.now();

@@ -1,4 +1,5 @@
 import { isUtf8 } from "node:buffer";
+import { isUuid } from "../../core/uuid.ts";
 import type { ClaimToken, MessageId } from "../../model/rows.ts";
 
 /** The bodies that pull clients send (docs/pull.md). Unknown fields are ignored; null counts as left out. */
@@ -112,10 +113,4 @@ function idList(value: unknown): readonly MessageId[] | null {
   // Some clients build the list in a loop: an empty one must not mean "all".
   if (value.length === 0) throw new InvalidRequest("ids is empty; leave it out to name all messages of the claim");
   return [...new Set(value.map((id) => id.toLowerCase() as MessageId))];
-}
-
-const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
-
-function isUuid(value: unknown): value is string {
-  return typeof value === "string" && UUID.test(value);
 }

@@ -3,7 +3,7 @@ import type { ClaimOutcome, Pull } from "../../core/pull.ts";
 import { StoreError } from "../../model/errors.ts";
 import type { PullClaim } from "../../ports/pullStore.ts";
 import type { Clock, Log } from "../../ports/runtime.ts";
-import { readBody, tooLargeMessage } from "../body.ts";
+import { admit } from "../admission.ts";
 import { createVerifier, type InboundAuth } from "../credentials.ts";
 import type { RouteHandler } from "../inboxRoutes.ts";
 import { JSON_TYPE, send, sendError, sendJson } from "../respond.ts";
@@ -52,19 +52,14 @@ type Operation = (body: Buffer, res: ServerResponse) => Promise<void>;
 
 /** What every pull request goes through, in this order: body, credentials, operation. */
 function createGuard({ settings, maxBodyBytes, clock, log }: PullRouteOptions) {
-  const verifier = settings.auth && createVerifier(settings.auth, { path: "inbox.pull.auth", clock });
+  const { auth } = settings;
+  const verifier = auth === undefined ? null : createVerifier(auth, { path: "inbox.pull.auth", clock });
   return (source: string, operation: Operation): RouteHandler =>
     async function handle(req, res) {
-      const read = await readBody(req, res, maxBodyBytes);
-      if (read.kind === "aborted") return;
-      if (read.kind === "too_large") return sendError(res, 413, tooLargeMessage(maxBodyBytes));
-      const refusal = verifier?.refusal(req.headers, read.body) ?? null;
-      if (verifier !== undefined && refusal !== null) {
-        res.setHeader("WWW-Authenticate", verifier.challenge);
-        return sendError(res, 401, refusal);
-      }
+      const body = await admit(req, res, { maxBodyBytes, verifier }, sendError);
+      if (body === null) return;
       try {
-        await operation(read.body, res);
+        await operation(body, res);
       } catch (error) {
         if (error instanceof InvalidRequest) return sendError(res, 400, `Invalid request: ${error.message}`);
         if (!(error instanceof StoreError)) throw error;

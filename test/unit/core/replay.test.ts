@@ -4,6 +4,7 @@ import { NO_FILTER } from "../../../src/core/replayRequest.ts";
 import { StoppingError, StoreError } from "../../../src/model/errors.ts";
 import type { MessageId } from "../../../src/model/rows.ts";
 import type { FinishedRow, ReplayFilter, ReplayScope, ReplayStore } from "../../../src/ports/finishedRows.ts";
+import { sleep } from "../../../src/runtime/abort.ts";
 import { recordingLog } from "../../support/recorders.ts";
 
 const SCOPE: ReplayScope = { finishedUntil: "2026-01-05T08:30:00.000000Z", lastSequence: "0" };
@@ -305,11 +306,11 @@ describe("a replay that is interrupted", () => {
     });
   });
 
-  test("waits by the clock unless told otherwise, and an abort ends that wait", async () => {
+  test("waits by the clock of the service, and an abort ends that wait", async () => {
     const stopping = new AbortController();
     const store = new MemoryReplayStore(rowsOf(3));
     const { log } = recordingLog();
-    const replay = new Replay({ store, destinationOf: () => undefined, onMoved: () => {}, log });
+    const replay = new Replay({ store, destinationOf: () => undefined, onMoved: () => {}, log, wait: sleep });
     store.failures.push(new StoreError("unavailable", "gone"));
 
     const run = replay.run({ topic: "orders" }, stopping.signal);

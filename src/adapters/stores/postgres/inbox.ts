@@ -1,8 +1,8 @@
-import { StoreError } from "../../../model/errors.ts";
 import type { InsertOutcome } from "../../../model/outcomes.ts";
 import type { MessageId, NewInboxRow } from "../../../model/rows.ts";
 import type { InboxStore, RelayRequest, RelayResult } from "../../../ports/store.ts";
 import { bisect } from "../sql/bisect.ts";
+import { isRefused } from "./errors.ts";
 import { EMPTY_TOPIC, type InboxStatements } from "./inboxSql.ts";
 import type { PostgresPool, Row } from "./pool.ts";
 import { textArray } from "./textArray.ts";
@@ -109,10 +109,6 @@ export class PostgresInbox implements InboxStore {
 
 const STORED: InsertOutcome = { kind: "stored" };
 const DUPLICATE: InsertOutcome = { kind: "duplicate" };
-
-function isRefused(error: unknown): error is StoreError {
-  return error instanceof StoreError && error.code === "data";
-}
 
 /**
  * An insert waits for the transaction that holds one of its keys. All batches insert their keys in one order, so that two of them never

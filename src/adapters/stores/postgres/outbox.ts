@@ -1,4 +1,3 @@
-import { StoreError } from "../../../model/errors.ts";
 import type { Settlement } from "../../../model/outcomes.ts";
 import type { ClaimedRow, ClaimToken, MessageId } from "../../../model/rows.ts";
 import type { Clock } from "../../../ports/runtime.ts";
@@ -6,6 +5,7 @@ import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } fro
 import { bisect } from "../sql/bisect.ts";
 import { headersOf } from "../sql/headers.ts";
 import { ClaimHints } from "../sql/hints.ts";
+import { isRefused } from "./errors.ts";
 import type { OutboxStatements } from "./outboxSql.ts";
 import type { PostgresPool, Row } from "./pool.ts";
 
@@ -64,7 +64,7 @@ export class PostgresOutbox implements OutboxStore {
         for (const id of idsOf(await this.#settleAll(part))) closed.add(id);
         return "done";
       } catch (error) {
-        if (!(error instanceof StoreError && error.code === "data")) throw error;
+        if (!isRefused(error)) throw error;
         if (part.length > 1) return "split";
         // Only a reason can be refused as data (an owner's narrow last_error column): the outcome matters more than its words.
         for (const id of idsOf(await this.#settleAll(part.map(withoutReason)))) closed.add(id);

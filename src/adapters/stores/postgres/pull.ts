@@ -1,4 +1,3 @@
-import { StoreError } from "../../../model/errors.ts";
 import type { MessageId } from "../../../model/rows.ts";
 import type {
   PullClaim,
@@ -10,6 +9,7 @@ import type {
   PullStore,
 } from "../../../ports/pullStore.ts";
 import { headersOf } from "../sql/headers.ts";
+import { isRefused } from "./errors.ts";
 import type { PostgresPool, Row } from "./pool.ts";
 import type { PullStatements } from "./pullSql.ts";
 
@@ -81,10 +81,6 @@ export class PostgresPull implements PullStore {
 }
 
 const NOTHING: PullClaimResult = { rows: [], dead: [] };
-
-function isRefused(error: unknown): boolean {
-  return error instanceof StoreError && error.code === "data";
-}
 
 function valuesOf({ source, token, ids }: PullClaim): unknown[] {
   return [source, token, ids];

@@ -1,0 +1,27 @@
+import { Replay } from "../src/core/replay.ts";
+import { compileRoutes } from "../src/core/routes.ts";
+import { sleep } from "../src/runtime/abort.ts";
+import type { RoleContext } from "./context.ts";
+
+/**
+ * The replay of finished rows, with the routes of the configuration for its filter by destination. Moved rows are announced to the pollers of
+ * other processes.
+ *
+ * @param wakePoller wakes the poller of this process
+ */
+export function createReplay(
+  { config, store, log }: Pick<RoleContext, "config" | "store" | "log">,
+  wakePoller: () => void = () => {},
+): Replay {
+  const routes = compileRoutes(config.routes);
+  return new Replay({
+    store: store.replay,
+    destinationOf: (topic) => routes.match(topic)?.destination,
+    onMoved() {
+      wakePoller();
+      store.announceOutbox();
+    },
+    log,
+    wait: sleep,
+  });
+}
