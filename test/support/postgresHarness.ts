@@ -3,7 +3,7 @@ import type { PoolOptions } from "../../src/adapters/stores/postgres/pool.ts";
 import type { TableNames } from "../../src/adapters/stores/sql/names.ts";
 import { INBOX_COLUMNS, type MessageId, OUTBOX_COLUMNS } from "../../src/model/rows.ts";
 import { Secret } from "../../src/model/secret.ts";
-import type { Log } from "../../src/ports/runtime.ts";
+import type { Clock, Log } from "../../src/ports/runtime.ts";
 import type { Store } from "../../src/ports/store.ts";
 import type { ApplicationRow, InboxRecord, OutboxRecord, StoreHarness } from "../conformance/store/harness.ts";
 import { createDatabase, type TestDatabase } from "./databases.ts";
@@ -43,7 +43,7 @@ export function connectionTo(database: TestDatabase): Omit<PoolOptions, "poolSiz
 export function postgresStore(
   database: TestDatabase,
   names = DEFAULT_NAMES,
-  clock = new ManualClock(),
+  clock: Clock = new ManualClock(),
   log = silentLog,
 ): Store {
   return createPostgresStore({ ...connectionTo(database), poolSize: 4, names }, clock, log);
@@ -60,8 +60,8 @@ export async function openPostgres(): Promise<StoreHarness> {
   return {
     store,
     clock,
-    async replica() {
-      const replica = postgresStore(database);
+    async replica(itsClock = new ManualClock()) {
+      const replica = postgresStore(database, DEFAULT_NAMES, itsClock);
       stores.push(replica);
       await replica.schema.checkColumns();
       return replica;

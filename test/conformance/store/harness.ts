@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { Settlement } from "../../../src/model/outcomes.ts";
 import type { ClaimedRow, ClaimToken, MessageId, NewInboxRow } from "../../../src/model/rows.ts";
+import type { Clock } from "../../../src/ports/runtime.ts";
 import type { ClaimRequest, RelayRequest, Store } from "../../../src/ports/store.ts";
 import type { ManualClock } from "../../support/recorders.ts";
 
@@ -9,8 +10,8 @@ export interface StoreHarness extends AsyncDisposable {
   readonly store: Store;
   /** The clock given to the store; advancing it makes its hints go stale. */
   readonly clock: ManualClock;
-  /** Another replica: a store of its own (own pool, own hints) on the same tables. */
-  replica(): Promise<Store>;
+  /** Another replica: a store of its own (own pool, own hints) on the same tables. Without a clock its time stands still. */
+  replica(clock?: Clock): Promise<Store>;
   /** Inserts as an application does: only the columns given. Rows come out with rising `sequence`. */
   insertOutbox(rows: readonly ApplicationRow[]): Promise<readonly MessageId[]>;
   outboxRows(): Promise<readonly OutboxRecord[]>;
