@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/runtime/embeddedPostgres.ts";
 import { isAlive } from "../../src/runtime/embeddedPostgresDirectory.ts";
+import { beginBrokerRun } from "./brokers/run.ts";
 
 /** The server of this run, for the teardown, which jest runs in the same process. */
 declare global {
@@ -13,9 +14,10 @@ const PREFIX = "svc-test-postgres-";
 
 /**
  * Gives the tests a PostgreSQL server as `postgres://` URL in `SVC_TEST_POSTGRES`: the one that `SVC_TEST_POSTGRES_URL` names, whose
- * user must be allowed to create databases, else an embedded one of this run's own.
+ * user must be allowed to create databases, else an embedded one of this run's own. Brokers start when the first test asks for one.
  */
 export default async function globalSetup(): Promise<void> {
+  await beginBrokerRun();
   const given = process.env.SVC_TEST_POSTGRES_URL;
   if (given !== undefined && given !== "") {
     process.env.SVC_TEST_POSTGRES = given;

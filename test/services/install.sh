@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Installs the servers that the broker tests start: RabbitMQ from the operating system's packages, NATS built from its source, Kafka's
+# jars from the Maven repository. The last two go to $SVC_TEST_SERVERS (default ~/.cache/svc-test-servers). Starts nothing; what is
+# there stays as it is. On Debian and Ubuntu it also installs the tools it needs itself; elsewhere it says what is missing.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+servers=${SVC_TEST_SERVERS:-${HOME:?HOME is not set: set SVC_TEST_SERVERS to a folder for the servers}/.cache/svc-test-servers}
+nats_version=v2.12.4
+go_version=1.24.12 # For NATS, where the installed Go is older.
+kafka_version=$(sed -n 's:.*<kafka.version>\(.*\)</kafka.version>.*:\1:p' pom.xml)
+kafka_jars=$servers/kafka-$kafka_version
+
+have() { command -v "$1" > /dev/null; }
+
+fail() {
+  echo "test/services/install.sh: $1" >&2
+  exit 1
+}
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then
+    "$@"
+  else
+    sudo -n "$@"
+  fi
+}
+
+have_rabbitmq() {
+  { [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || { have rabbitmq-server && have rabbitmqctl; }; } && have epmd
+}
+
+have_nats() { [ "$("$servers/bin/nats-server" -v 2> /dev/null)" = "nats-server: $nats_version" ]; }
+
+have_java() {
+  local version
+  version=$(java -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p') || return 1
+  [ "${version:-0}" -ge 17 ]
+}
+
+# Packages, with the services they bring kept from starting: the tests start servers of their own.
+install_packages() {
+  have apt-get || fail "install by hand, there is no apt-get here: $*"
+  [ "$(id -u)" = 0 ] || { have sudo && sudo -n true 2> /dev/null; } ||
+    fail "run it as root, or install by hand: apt-get install $*"
+  local policy=/usr/sbin/policy-rc.d
+  if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" > /dev/null
+    as_root chmod 755 "$policy"
+    trap 'as_root rm -f /usr/sbin/policy-rc.d' EXIT
+  fi
+  as_root apt-get update -q || echo "the list of packages could not be renewed; going on with the one that is there" >&2
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"
+}
+
+install_nats() {
+  local go=go
+  if [ -z "$(go env GOTOOLCHAIN)" ]; then
+    # Before 1.21 Go did not get the version of itself that a module asks for.
+    local folder
+    folder=$(go mod download -json "golang.org/toolchain@v0.0.1-go$go_version.$(go env GOOS)-$(go env GOARCH)" |
+      sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
+    chmod u+x "$folder"/bin/* "$folder"/pkg/tool/*/*
+    go=$folder/bin/go
+  fi
+  env -u GOROOT GOTOOLCHAIN=auto GOFLAGS= GOBIN="$servers/bin" "$go" install "github.com/nats-io/nats-server/v2@$nats_version"
+}
+
+install_kafka() {
+  local unfinished=$kafka_jars.unfinished
+  rm -rf "$unfinished"
+  mvn -q -B -f pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$unfinished"
+  mv -T "$unfinished" "$kafka_jars"
+}
+
+packages=()
+have_rabbitmq || packages+=(rabbitmq-server)
+have_nats || have go || packages+=(golang-go ca-certificates)
+have_java || packages+=(default-jre-headless)
+[ -d "$kafka_jars" ] || have mvn || packages+=(maven)
+[ ${#packages[@]} = 0 ] || install_packages "${packages[@]}"
+
+mkdir -p "$servers/bin"
+have_nats || install_nats
+[ -d "$kafka_jars" ] || install_kafka
+
+have_rabbitmq || fail "rabbitmq-server is still missing"
+have_nats || fail "nats-server $nats_version is still missing"
+have_java || fail "Java 17 or newer is still missing"
+echo "The servers of the broker tests are there: RabbitMQ, NATS $nats_version and Kafka $kafka_version."

@@ -1,0 +1,4 @@
+/** What the tests use; programs outside jest take `servers.ts`. */
+
+export { describeWith } from "./describeWith.ts";
+export * from "./servers.ts";

@@ -1,0 +1,158 @@
+import { execFile } from "node:child_process";
+import { randomUUID } from "node:crypto";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { promisify } from "node:util";
+import { Kafka, logLevel } from "kafkajs";
+import { lastingPorts } from "./ports.ts";
+import type { KafkaPrograms } from "./programs.ts";
+import { untilReady } from "./ready.ts";
+import { serverFolder } from "./runFolder.ts";
+import { type ServerProcess, startServerProcess } from "./serverProcess.ts";
+import type { KafkaAddress, Launch } from "./types.ts";
+
+const HOST = "127.0.0.1";
+const USER = "svc";
+const PASSWORD = "svc-secret";
+
+/** Starts soon and stays small, for a broker that lives for minutes. */
+export const JAVA_OPTIONS = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"];
+
+export interface KafkaServerOptions {
+  /**
+   * Whether clients must log in, as user `svc` with password `svc-secret`, by PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, over
+   * SASL_PLAINTEXT (default false: PLAINTEXT).
+   */
+  readonly sasl?: boolean;
+}
+
+/** A Kafka broker that is its own controller, of the jars of this machine, on 127.0.0.1 only. */
+export async function launchKafka(
+  programs: KafkaPrograms,
+  shared: boolean,
+  options: KafkaServerOptions = {},
+): Promise<Launch<KafkaAddress>> {
+  const { sasl = false } = options;
+  const folder = serverFolder("kafka");
+  const [port = 0, controllerPort = 0, internalPort = 0] = await lastingPorts(3);
+  const configFile = path.join(folder, "server.properties");
+  const ports = { port, controllerPort, internalPort };
+  writeFileSync(configFile, kafkaConfiguration(ports, path.join(folder, "data"), sasl));
+  mkdirSync(path.join(folder, "data"));
+  const java = (...args: string[]) => [
+    ...JAVA_OPTIONS,
+    `-Djava.io.tmpdir=${folder}`,
+    "-cp",
+    programs.classPath,
+    ...args,
+  ];
+  const format = java("kafka.tools.StorageTool", "format", "-t", clusterId(), "-c", configFile, ...scramUsers(sasl));
+  await promisify(execFile)(programs.java, format, { cwd: folder, env: { PATH: process.env.PATH }, timeout: 60_000 });
+
+  let server: ServerProcess;
+  const start = async () => {
+    server = startServerProcess({
+      program: programs.java,
+      args: java("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "kafka.Kafka", configFile),
+      env: { HOME: folder },
+      folder,
+      shared,
+    });
+    await untilReady("the Kafka broker", folder, server, () => kafkaAnswers(port, sasl));
+  };
+  await start();
+  return {
+    address: kafkaAddress(port),
+    start,
+    stop: () => server.end("SIGTERM"),
+    kill: () => server.end("SIGKILL"),
+    [Symbol.asyncDispose]: async () => {
+      await server.end("SIGKILL");
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+export interface KafkaPorts {
+  readonly port: number;
+  readonly controllerPort: number;
+  /** Where the broker reaches itself. */
+  readonly internalPort: number;
+}
+
+/** The text of the properties of a broker that is its own controller. */
+export function kafkaConfiguration(ports: KafkaPorts, dataFolder: string, sasl: boolean, bind = HOST): string {
+  const { port, controllerPort, internalPort } = ports;
+  const jaas = "org.apache.kafka.common.security";
+  return Object.entries({
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.voters": `1@${HOST}:${controllerPort}`,
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "INTERNAL",
+    listeners: `CLIENTS://${bind}:${port},INTERNAL://${HOST}:${internalPort},CONTROLLER://${HOST}:${controllerPort}`,
+    "advertised.listeners": `CLIENTS://${HOST}:${port},INTERNAL://${HOST}:${internalPort}`,
+    "listener.security.protocol.map": `CLIENTS:${sasl ? "SASL_PLAINTEXT" : "PLAINTEXT"},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT`,
+    ...(sasl && {
+      "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+      "listener.name.clients.plain.sasl.jaas.config": `${jaas}.plain.PlainLoginModule required user_${USER}="${PASSWORD}";`,
+      "listener.name.clients.scram-sha-256.sasl.jaas.config": `${jaas}.scram.ScramLoginModule required;`,
+      "listener.name.clients.scram-sha-512.sasl.jaas.config": `${jaas}.scram.ScramLoginModule required;`,
+    }),
+    "log.dirs": dataFolder,
+    "auto.create.topics.enable": "false",
+    "num.partitions": "1",
+    "offsets.topic.num.partitions": "4",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    // A broker that comes back after a crash is let in when the controller has given up its former life.
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "3000",
+    "log.cleaner.dedupe.buffer.size": "2097152",
+    "num.network.threads": "2",
+    "num.io.threads": "2",
+    "background.threads": "2",
+  })
+    .map(([key, value]) => `${key}=${value}\n`)
+    .join("");
+}
+
+export function kafkaAddress(port: number): KafkaAddress {
+  return { host: HOST, port, bootstrapServers: `${HOST}:${port}` };
+}
+
+/** 16 random bytes in the alphabet Kafka takes. */
+export function clusterId(): string {
+  return Buffer.from(randomUUID().replaceAll("-", ""), "hex").toString("base64url");
+}
+
+/** What formatting is told about the users who may log in. */
+export function scramUsers(sasl: boolean): readonly string[] {
+  if (!sasl) return [];
+  return ["256", "512"].flatMap((bits) => ["--add-scram", `SCRAM-SHA-${bits}=[name=${USER},password=${PASSWORD}]`]);
+}
+
+/** Asks who controls the cluster, as a client would. */
+export async function kafkaAnswers(port: number, sasl: boolean): Promise<void> {
+  const client = new Kafka({
+    brokers: [`${HOST}:${port}`],
+    logLevel: logLevel.NOTHING,
+    connectionTimeout: 5000,
+    retry: { retries: 0 },
+    ...(sasl && { sasl: { mechanism: "scram-sha-256" as const, username: USER, password: PASSWORD } }),
+  });
+  const admin = client.admin();
+  try {
+    await admin.connect();
+    const { brokers } = await admin.describeCluster();
+    if (brokers.length === 0) throw new Error("no broker has registered with the controller yet");
+  } finally {
+    await admin.disconnect();
+  }
+}

@@ -1,0 +1,75 @@
+import { spawn } from "node:child_process";
+import { Kafka, logLevel } from "kafkajs";
+import { runInContainer } from "./docker.ts";
+import { JAVA_OPTIONS } from "./kafka.ts";
+import { findKafka, type KafkaPrograms } from "./programs.ts";
+import type { KafkaAddress } from "./types.ts";
+
+export type Codec = "gzip" | "snappy" | "lz4" | "zstd";
+
+/** Makes a topic; settles when its partitions can be written and read. */
+export async function createTopic(server: KafkaAddress, topic: string, partitions = 1): Promise<void> {
+  const admin = new Kafka({ brokers: server.bootstrapServers.split(","), logLevel: logLevel.NOTHING }).admin();
+  await admin.connect();
+  try {
+    await admin.createTopics({
+      topics: [{ topic, numPartitions: partitions, replicationFactor: 1 }],
+      waitForLeaders: true,
+    });
+  } finally {
+    await admin.disconnect();
+  }
+}
+
+/**
+ * Writes one record per line by Kafka's own console producer, in batches of a codec.
+ *
+ * @param lines the values; none may hold a line break
+ * @param options.keys whether each line is a key, a tab and a value (default false: no key)
+ * @throws Error with the output of the producer when it fails, or when the jars of Kafka are not on this machine
+ */
+export async function produceCompressed(
+  server: KafkaAddress,
+  topic: string,
+  codec: Codec,
+  lines: readonly string[],
+  options: { readonly keys?: boolean } = {},
+): Promise<void> {
+  const target = ["--bootstrap-server", server.bootstrapServers, "--topic", topic, "--compression-codec", codec];
+  const args = [...target, ...(options.keys === true ? ["--property", "parse.key=true"] : [])];
+  const input = lines.map((line) => `${line}\n`).join("");
+  const programs = findKafka();
+  const { code, output } = programs
+    ? await runHere(programs, args, input)
+    : await runInContainer(server.port, [IN_CONTAINER, Buffer.from(input).toString("base64"), ...args]);
+  // It reports a record that it could not write, and ends with 0 all the same.
+  if (code !== 0 || /ERROR|Exception/.test(output)) {
+    throw new Error(`Kafka's console producer ended with ${code}:\n${output}`);
+  }
+}
+
+/** The producer of the broker's image; it takes the lines in base64 before its own arguments. */
+const IN_CONTAINER = 'echo "$0" | base64 -d | /opt/kafka/bin/kafka-console-producer.sh "$@"';
+
+async function runHere(
+  programs: KafkaPrograms,
+  args: readonly string[],
+  input: string,
+): Promise<{ readonly code: number | string; readonly output: string }> {
+  const java = [...JAVA_OPTIONS, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", programs.classPath];
+  const producer = spawn(programs.java, [...java, "org.apache.kafka.tools.ConsoleProducer", ...args], {
+    env: { PATH: process.env.PATH },
+    stdio: ["pipe", "pipe", "pipe"],
+    timeout: 60_000,
+  });
+  const output: string[] = [];
+  producer.stdout.setEncoding("utf8").on("data", (text: string) => output.push(text));
+  producer.stderr.setEncoding("utf8").on("data", (text: string) => output.push(text));
+  producer.stdin.on("error", () => {}); // The producer has ended; its exit code and output tell why.
+  producer.stdin.end(input);
+  const [code, signal] = await new Promise<[number | null, string | null]>((resolve, reject) => {
+    producer.once("error", reject);
+    producer.once("close", (...end) => resolve(end));
+  });
+  return { code: code ?? signal ?? "no code", output: output.join("") };
+}
