@@ -1,14 +1,10 @@
 import { requestUrl } from "../../src/adapters/destinations/http/index.ts";
 import { maskUrls } from "../../src/config/mask.ts";
 import type { Config, DestinationConfig, RouteConfig, TransformConfig } from "../../src/config/types.ts";
-import { compileAddress, type RoutingKey, renderRoutingKey } from "../../src/core/address.ts";
-import {
-  type MessageFields,
-  messageFields,
-  parseRecordKeyTemplate,
-  parseRoutingKeyTemplate,
-} from "../../src/core/template.ts";
+import { type RoutingKey, renderRoutingKey } from "../../src/core/address.ts";
+import { type MessageFields, messageFields, parseRoutingKeyTemplate } from "../../src/core/template.ts";
 import { compileTopicPattern } from "../../src/core/topicPattern.ts";
+import { addressingOf } from "../addressing.ts";
 
 /** The outbox row to explain; it need not exist. */
 export interface ExplainedRow {
@@ -80,44 +76,39 @@ function transformLines(transform: TransformConfig | undefined, path: string): E
 /** Where the message goes, as far as the configuration and the row tell. */
 function targetLines(destination: DestinationConfig, route: MatchingRoute, row: ExplainedRow): ExplainedLine[] {
   const base = `destinations.${route.route.destination}`;
+  const { address, routingKey } = addressingOf(destination);
+  const addressLine = (name: string, template: string, from: string | undefined) => {
+    const origin = from === undefined ? `template ${JSON.stringify(template)}` : `column ${from}`;
+    return line(name, `${rendered((fields) => address?.render(fields) ?? null, row)}  (${origin})`);
+  };
   switch (destination.kind) {
     case "http":
       return [line("url", `POST ${maskUrls(requestUrl(destination.baseUrl, destination.path).href)}`)];
-    case "rabbitmq": {
-      const template = parseRoutingKeyTemplate(destination.routingKeyTemplate);
+    case "rabbitmq":
       return [
         line("broker", maskUrls(destination.url)),
-        addressLine("exchange", destination.exchange, destination.exchangeFrom, row),
-        keyLine("routing key", { template, emptyMeansNone: false }, `${base}.routingKeyTemplate`, route, row),
+        addressLine("exchange", destination.exchange, destination.exchangeFrom),
+        keyLine("routing key", routingKey, `${base}.routingKeyTemplate`, route, row),
       ];
-    }
-    case "kafka": {
-      const template = parseRecordKeyTemplate(destination.keyTemplate);
+    case "kafka":
       return [
         line("broker", destination.bootstrapServers),
-        addressLine("topic", destination.topic, destination.topicFrom, row),
-        keyLine("record key", { template, emptyMeansNone: true }, `${base}.keyTemplate`, route, row),
+        addressLine("topic", destination.topic, destination.topicFrom),
+        keyLine("record key", routingKey, `${base}.keyTemplate`, route, row),
       ];
-    }
     case "nats":
       return [
         line("broker", maskUrls(destination.servers)),
-        addressLine("subject", destination.subject, destination.subjectFrom, row),
+        addressLine("subject", destination.subject, destination.subjectFrom),
       ];
     default:
       return destination satisfies never;
   }
 }
 
-function addressLine(name: string, template: string, from: string | undefined, row: ExplainedRow): ExplainedLine {
-  const address = compileAddress({ name, template, from });
-  const origin = from === undefined ? `template ${JSON.stringify(template)}` : `column ${from}`;
-  return line(name, `${rendered((fields) => address.render(fields), row)}  (${origin})`);
-}
-
 function keyLine(
   label: string,
-  own: RoutingKey,
+  own: RoutingKey | null,
   ownPath: string,
   { route, path }: MatchingRoute,
   row: ExplainedRow,
@@ -129,7 +120,7 @@ function keyLine(
   };
   const origin =
     template === undefined
-      ? `${ownPath} ${JSON.stringify(own.template.text)}`
+      ? `${ownPath} ${JSON.stringify(own?.template.text)}`
       : `${path}.routingKeyTemplate ${JSON.stringify(template)}`;
   return line(label, `${rendered((fields) => renderRoutingKey(own, rule, fields), row)}  (${origin})`);
 }

@@ -1,11 +1,13 @@
 import { randomUUID } from "node:crypto";
 import type { Config, SourceConfig, TransformConfig } from "../../src/config/types.ts";
-import { type AttributePlan, attributePlans, extractAttributes } from "../../src/core/attributes.ts";
+import { extractAttributes } from "../../src/core/attributes.ts";
+import { CORRELATION_HEADER } from "../../src/core/correlation.ts";
 import { credentialHeaders } from "../../src/core/credentialHeaders.ts";
 import { JsonDocument } from "../../src/core/jsonDocument.ts";
 import { credentialHeaderNames } from "../../src/http/credentials.ts";
-import { CORRELATION_HEADER, receivedHeaders } from "../../src/http/headers.ts";
+import { receivedHeaders } from "../../src/http/headers.ts";
 import type { Evaluation } from "../../src/ports/evaluator.ts";
+import { attributePlanOf } from "../attributePlan.ts";
 
 /** What `svc transform test` gives an expression to work on. */
 export interface TrialInput {
@@ -124,7 +126,7 @@ function sourceBindings(name: string, settings: SourceConfig, input: TrialInput,
   if (input.source !== undefined) throw given("--source", "its own name");
   if (input.attempt !== undefined) throw given("--attempt", "nowhere: it is always 0 at receipt");
   const headers = receivedHeaders(input.headers, settings.kind === "http" ? notStored(settings) : new Set());
-  const extraction = extractAttributes(planOf(settings), {
+  const extraction = extractAttributes(attributePlanOf(settings), {
     body: Buffer.from(input.payload, "utf8"),
     document: documentOf(name, input.payload),
     headers,
@@ -155,19 +157,4 @@ function documentOf(source: string, payload: string): JsonDocument {
 
 function refused(source: string, reason: string): RefusedPayloadError {
   return new RefusedPayloadError(`sources.${source} refuses the payload before its transform: ${reason}`);
-}
-
-function planOf(settings: SourceConfig): AttributePlan {
-  switch (settings.kind) {
-    case "http":
-      return attributePlans.http(settings);
-    case "rabbitmq":
-      return attributePlans.rabbitmq(settings);
-    case "kafka":
-      return attributePlans.kafka(settings);
-    case "nats":
-      return attributePlans.nats(settings);
-    default:
-      return settings satisfies never;
-  }
 }

@@ -116,6 +116,24 @@ export function extractAttributes(plan: AttributePlan, input: AttributeInput): E
   return { kind: "extracted", attributes: { idempotencyKey: storedKey(key), eventType, aggregateId } };
 }
 
+/**
+ * Reads what can be read of a message that is kept as evidence only, because its body is no JSON or was refused.
+ *
+ * @param plan where to look; a place in the body counts where there is a document
+ * @returns the attributes as they can be stored; the key is a digest of the body where no place holds one
+ */
+export function evidenceAttributes(plan: AttributePlan, input: AttributeInput): Attributes {
+  const attribute = (providers: readonly AttributeProvider[]) => {
+    const value = firstValue(providers, input);
+    return unusable("attribute", value) === null ? value : null;
+  };
+  return {
+    idempotencyKey: storedKey(firstValue(plan.idempotencyKey, input) ?? digest(input.body)),
+    eventType: attribute(plan.eventType),
+    aggregateId: attribute(plan.aggregateId),
+  };
+}
+
 function firstValue(providers: readonly AttributeProvider[], input: AttributeInput): string | null {
   for (const provider of providers) {
     const value = provider.find(input);

@@ -1,3 +1,4 @@
+import { isUtf8 } from "node:buffer";
 import { isSafeNumber } from "lossless-json";
 import { evaluateJsonPath, type JsonPath } from "./jsonPath.ts";
 
@@ -6,6 +7,18 @@ export class JsonDocument {
   readonly text: string;
   readonly value: unknown;
   #withRiskyNumbersAsText: { readonly value: unknown } | undefined;
+
+  /** @returns null when the bytes are not UTF-8 or the text is not JSON */
+  static parse(body: Buffer): JsonDocument | null {
+    // Decoding would replace a wrong byte, and then store what nobody sent.
+    if (!isUtf8(body)) return null;
+    try {
+      return new JsonDocument(body.toString("utf8"));
+    } catch (error) {
+      if (error instanceof SyntaxError) return null;
+      throw error;
+    }
+  }
 
   /** @throws SyntaxError when the text is not JSON */
   constructor(text: string) {

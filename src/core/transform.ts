@@ -2,7 +2,7 @@ import { errorText, PublishError, TransformError } from "../model/errors.ts";
 import type { Evaluator } from "../ports/evaluator.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { TransformStage } from "./deliver.ts";
-import type { SourceStage } from "./receive.ts";
+import type { SourceStage } from "./preparation.ts";
 
 /** A transform block of the configuration (spec, "Transform block"). */
 export interface TransformSettings {

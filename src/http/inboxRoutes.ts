@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { CORRELATION_HEADER, correlationId } from "../core/correlation.ts";
 import { credentialHeaders } from "../core/credentialHeaders.ts";
 import type { Receiver } from "../core/receive.ts";
 import { ConfigError } from "../model/errors.ts";
@@ -7,7 +8,7 @@ import type { Metrics } from "../ports/metrics.ts";
 import type { Clock } from "../ports/runtime.ts";
 import { readBody, tooLargeMessage } from "./body.ts";
 import { createVerifier, credentialHeaderNames, type InboundAuth } from "./credentials.ts";
-import { CORRELATION_HEADER, correlationId, receivedHeaders } from "./headers.ts";
+import { receivedHeaders } from "./headers.ts";
 import { RateLimit } from "./rateLimit.ts";
 import { JSON_TYPE, send, sendError } from "./respond.ts";
 

@@ -1,4 +1,4 @@
-import { CORRELATION_HEADER } from "../headers.ts";
+import { CORRELATION_HEADER } from "../../core/correlation.ts";
 import {
   type Answer,
   fixedError,

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import { attributePlans } from "../../../src/core/attributes.ts";
-import { createReceiver, type ReceiverOptions, type SourceStage } from "../../../src/core/receive.ts";
+import type { SourceStage } from "../../../src/core/preparation.ts";
+import { createReceiver, type ReceiverOptions } from "../../../src/core/receive.ts";
 import { StoreError } from "../../../src/model/errors.ts";
 import type { InsertOutcome } from "../../../src/model/outcomes.ts";
 import type { NewInboxRow } from "../../../src/model/rows.ts";

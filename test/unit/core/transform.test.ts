@@ -1,7 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import { createDelivery, type DeliveryTarget } from "../../../src/core/deliver.ts";
 import { compileEvaluation } from "../../../src/core/evaluation.ts";
-import type { SourceStageContext } from "../../../src/core/receive.ts";
+import type { SourceStageContext } from "../../../src/core/preparation.ts";
 import { createRedactor } from "../../../src/core/redact.ts";
 import { createDeliveryStage, createSourceStage, type TransformSettings } from "../../../src/core/transform.ts";
 import { PublishError, TransformError } from "../../../src/model/errors.ts";
