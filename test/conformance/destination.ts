@@ -1,8 +1,13 @@
 import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
 import { PublishError, StoppingError } from "../../src/model/errors.ts";
-import type { MessageId } from "../../src/model/rows.ts";
 import type { Destination, OutboundMessage } from "../../src/ports/destination.ts";
+import { START_TIMEOUT_MS } from "../support/brokers/ready.ts";
 import { eventually } from "../support/eventually.ts";
+import { type DestinationBench, message } from "./destination/bench.ts";
+import { exerciseRefusals } from "./destination/refusals.ts";
+import { exerciseTraffic } from "./destination/traffic.ts";
+
+export { message } from "./destination/bench.ts";
 
 /** A message as the receiving side sees it. */
 export interface ArrivedMessage {
@@ -17,9 +22,13 @@ export interface DestinationFixture extends AsyncDisposable {
   create(): Destination;
   /** A destination that publishes to a server which accepts connections and never says anything. */
   createUnanswered(timeoutMs: number): Destination;
+  /** A destination that publishes to a port where nobody listens. Where a kind has no time limit of its own, it does without `timeoutMs`. */
+  createUnreachable?(timeoutMs: number): Destination;
+  /** A destination that publishes to the receiver and shows `harness.wrongPassword`. */
+  createWithWrongCredentials?(): Destination;
   /** Completes a message with what this kind needs (address, routing key). */
   address(message: OutboundMessage): OutboundMessage;
-  /** The first `count` messages that arrived; waits until they are there. */
+  /** The first `count` messages that arrived since the fixture's start, in that order, those of earlier calls included; waits until they are there. */
   arrived(count: number): Promise<readonly ArrivedMessage[]>;
   stopReceiver(): Promise<void>;
   /** Starts the receiver again, at the same place. */
@@ -36,6 +45,12 @@ export interface DestinationHarness {
   readonly shortestTimeoutMs: number;
   /** The header that carries the id of the message. */
   readonly messageIdHeader: string;
+  /** The password that the fixture's `createWithWrongCredentials` shows: it must appear in no error. Left out where the receiver asks for none. */
+  readonly wrongPassword?: string;
+  /** JSON text larger than the receiver takes. Left out where there is no such limit. */
+  readonly oversizedBody?: string;
+  /** True where header values may hold any text, false or left out where only ASCII. */
+  readonly nonAsciiHeaders?: boolean;
 }
 
 /** The contract of `Destination`, to be kept by every kind. */
@@ -48,10 +63,10 @@ export function exerciseDestination(harness: DestinationHarness): void {
       fixture = await harness.start();
       publish = (destination, message, signal = new AbortController().signal) =>
         destination.publish(fixture.address(message), signal);
-    });
+    }, START_TIMEOUT_MS);
     afterEach(async () => {
       await fixture[Symbol.asyncDispose]();
-    });
+    }, START_TIMEOUT_MS);
 
     test.each([
       ["numbers, key order and white space", '{ "b":1.0,"a":12345678901234567890, "z":[ ] }'],
@@ -128,22 +143,14 @@ export function exerciseDestination(harness: DestinationHarness): void {
       await fixture.startReceiver();
       await eventually(() => publish(destination, message()), { timeoutMs: harness.reconnectMs });
     });
+
+    const bench: DestinationBench = {
+      get fixture() {
+        return fixture;
+      },
+      publish: (destination, each, signal) => publish(destination, each, signal),
+    };
+    exerciseTraffic(harness, bench);
+    exerciseRefusals(harness, bench);
   });
-}
-
-let made = 0;
-
-/** A message with an id of its own. */
-export function message(overrides: Partial<OutboundMessage> = {}): OutboundMessage {
-  const id = `01980000-0000-7000-8000-${String(++made).padStart(12, "0")}` as MessageId;
-  return {
-    id,
-    topic: "orders.created",
-    key: null,
-    body: '{"order":1}',
-    address: null,
-    routingKey: null,
-    ...overrides,
-    headers: { "content-type": "application/json", ...overrides.headers, "x-message-id": overrides.id ?? id },
-  };
 }

@@ -16,6 +16,7 @@ exerciseDestination({
   async start() {
     const receiver = await Receiver.start();
     const blackHole = await startBlackHole();
+    const nobody = await Receiver.reserved();
     const destinations: Destination[] = [];
     const open = (baseUrl: string, timeoutMs: number): Destination => {
       const destination = createHttpDestination(
@@ -33,6 +34,7 @@ exerciseDestination({
     return {
       create: () => open(receiver.url, 30_000),
       createUnanswered: (timeoutMs) => open(`http://127.0.0.1:${blackHole.port}`, timeoutMs),
+      createUnreachable: (timeoutMs) => open(nobody.url, timeoutMs),
       address: (message) => message,
       arrived: async (count) =>
         (await receiver.received(count)).map(({ body, headers }) => ({

@@ -58,6 +58,13 @@ function adapterOf(file: string): string {
   return file.split("/").slice(2, 4).join("/");
 }
 
+/** What a broker's source and destination have in common, such as its connection, or all brokers, such as the backoff. */
+function sharesBroker(own: string, target: string): boolean {
+  const [, , folder, broker = ""] = target.split("/");
+  if (folder !== "brokers") return false;
+  return broker.endsWith(".ts") || own.split("/")[1] === broker;
+}
+
 /** Why a file may not import another; undefined when it may. */
 function violation(file: string, target: string): string | undefined {
   const [from, to] = [partOf(file), partOf(target)];
@@ -66,7 +73,8 @@ function violation(file: string, target: string): string | undefined {
   if (from === "adapters" && to === "adapters") {
     const [own, other] = [adapterOf(file), adapterOf(target)];
     if (own === other || (other === "stores/sql" && own.startsWith("stores/"))) return undefined;
-    return "an adapter imports no other adapter (stores may import adapters/stores/sql)";
+    if (sharesBroker(own, target)) return undefined;
+    return "an adapter imports no other adapter (stores may import adapters/stores/sql, a broker's source and destination its folder in adapters/brokers)";
   }
   if (from === to) return undefined;
   if (!allowed.includes(to)) return `${from} may import only ${allowed.length === 0 ? "itself" : allowed.join(", ")}`;
@@ -127,6 +135,9 @@ describe("the rules", () => {
     ["src/adapters/stores/postgres/a.ts", "../../../core/retry.ts"],
     ["src/adapters/stores/postgres/a.ts", "../sqlserver/index.ts"],
     ["src/adapters/sources/kafka/a.ts", "../../stores/sql/names.ts"],
+    ["src/adapters/sources/kafka/a.ts", "../../brokers/nats/connection.ts"],
+    ["src/adapters/brokers/kafka/a.ts", "../nats/connection.ts"],
+    ["src/adapters/brokers/kafka/a.ts", "../../sources/kafka/index.ts"],
     ["src/config/a.ts", "../adapters/destinations/http/index.ts"],
     ["src/surprise/a.ts", "../model/rows.ts"],
   ])("refuse %s an import of %s", (file, specifier) => {
@@ -140,6 +151,9 @@ describe("the rules", () => {
     ["src/config/a.ts", "../adapters/destinations/http/schema.ts"],
     ["src/adapters/stores/postgres/a.ts", "../sql/names.ts"],
     ["src/adapters/stores/postgres/a.ts", "./b.ts"],
+    ["src/adapters/sources/kafka/a.ts", "../../brokers/kafka/connection.ts"],
+    ["src/adapters/destinations/nats/a.ts", "../../brokers/backoff.ts"],
+    ["src/adapters/brokers/kafka/a.ts", "../backoff.ts"],
   ])("allow %s an import of %s", (file, specifier) => {
     expect(check(file, specifier)).toEqual([]);
   });

@@ -1,4 +1,5 @@
 import type { Infer } from "../../../model/infer.ts";
+import { kafkaConnectionKeys } from "../../brokers/kafka/schema.ts";
 
 /** Keys of a log-broker destination (spec, "Log-broker destination"). */
 export const kafkaDestinationSchema = {
@@ -6,11 +7,7 @@ export const kafkaDestinationSchema = {
   description: "Publishes records with acks=all and an idempotent producer.",
   required: ["bootstrapServers", "topic"],
   properties: {
-    bootstrapServers: {
-      type: "string",
-      syntax: "notBlank",
-      description: "Brokers to ask first, comma-separated `host:port`.",
-    },
+    bootstrapServers: kafkaConnectionKeys.bootstrapServers,
     topic: { type: "string", syntax: "address", description: "Topic: a name or an address template." },
     topicFrom: {
       type: "string",
@@ -31,19 +28,10 @@ export const kafkaDestinationSchema = {
       default: 30000,
       description: "Budget of a whole publish, the broker's acknowledgement included.",
     },
-    securityProtocol: {
-      type: "string",
-      enum: ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
-      default: "PLAINTEXT",
-      description: "Transport and whether to authenticate.",
-    },
-    saslMechanism: {
-      type: "string",
-      enum: ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"],
-      description: "SASL mechanism; required by a `SASL_` protocol.",
-    },
-    saslUsername: { type: "string", description: "SASL user name; required by a `SASL_` protocol." },
-    saslPassword: { type: "string", secret: true, description: "SASL password; required by a `SASL_` protocol." },
+    securityProtocol: kafkaConnectionKeys.securityProtocol,
+    saslMechanism: kafkaConnectionKeys.saslMechanism,
+    saslUsername: kafkaConnectionKeys.saslUsername,
+    saslPassword: kafkaConnectionKeys.saslPassword,
   },
 } as const;
 

@@ -1,4 +1,5 @@
 import type { Infer } from "../../../model/infer.ts";
+import { natsConnectionKeys } from "../../brokers/nats/schema.ts";
 
 /** Keys of a subject-broker destination (spec, "Subject-broker destination"). */
 export const natsDestinationSchema = {
@@ -6,7 +7,7 @@ export const natsDestinationSchema = {
   description: "Publishes to a subject, by default through JetStream with an acknowledgement.",
   required: ["servers", "subject"],
   properties: {
-    servers: { type: "string", url: true, syntax: "notBlank", description: "Server URLs, comma-separated." },
+    servers: natsConnectionKeys.servers,
     subject: { type: "string", syntax: "address", description: "Subject: a name or an address template." },
     subjectFrom: {
       type: "string",
@@ -26,9 +27,9 @@ export const natsDestinationSchema = {
       default: 30000,
       description: "Longest wait for a publish.",
     },
-    username: { type: "string", description: "User name; needs `password`." },
-    password: { type: "string", secret: true, description: "Password; needs `username`." },
-    token: { type: "string", secret: true, description: "Token. Set a token or a user name, not both." },
+    username: natsConnectionKeys.username,
+    password: natsConnectionKeys.password,
+    token: natsConnectionKeys.token,
   },
 } as const;
 

@@ -1,4 +1,5 @@
 import type { Infer } from "../../../model/infer.ts";
+import { kafkaConnectionKeys } from "../../brokers/kafka/schema.ts";
 
 /** Keys of a log-broker source (spec, "Log-broker source"). */
 export const kafkaSourceSchema = {
@@ -7,11 +8,7 @@ export const kafkaSourceSchema = {
     "Consumes topics; an offset is committed after the inbox row commits. Replicas with the same `groupId` share partitions.",
   required: ["bootstrapServers", "topics", "groupId"],
   properties: {
-    bootstrapServers: {
-      type: "string",
-      syntax: "notBlank",
-      description: "Brokers to ask first, comma-separated `host:port`.",
-    },
+    bootstrapServers: kafkaConnectionKeys.bootstrapServers,
     topics: {
       type: "array",
       items: { type: "string", syntax: "notBlank" },
@@ -31,19 +28,10 @@ export const kafkaSourceSchema = {
       default: false,
       description: "Declares that every publisher sets the event type header.",
     },
-    securityProtocol: {
-      type: "string",
-      enum: ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
-      default: "PLAINTEXT",
-      description: "Transport and whether to authenticate.",
-    },
-    saslMechanism: {
-      type: "string",
-      enum: ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"],
-      description: "SASL mechanism; required by a `SASL_` protocol.",
-    },
-    saslUsername: { type: "string", description: "SASL user name; required by a `SASL_` protocol." },
-    saslPassword: { type: "string", secret: true, description: "SASL password; required by a `SASL_` protocol." },
+    securityProtocol: kafkaConnectionKeys.securityProtocol,
+    saslMechanism: kafkaConnectionKeys.saslMechanism,
+    saslUsername: kafkaConnectionKeys.saslUsername,
+    saslPassword: kafkaConnectionKeys.saslPassword,
   },
 } as const;
 

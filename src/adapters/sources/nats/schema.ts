@@ -1,4 +1,5 @@
 import type { Infer } from "../../../model/infer.ts";
+import { natsConnectionKeys } from "../../brokers/nats/schema.ts";
 
 /** Keys of a subject-broker source (spec, "Subject-broker source"). */
 export const natsSourceSchema = {
@@ -6,7 +7,7 @@ export const natsSourceSchema = {
   description: "Reads a stream through a durable consumer. The service never creates the stream.",
   required: ["servers", "stream", "durable"],
   properties: {
-    servers: { type: "string", url: true, syntax: "notBlank", description: "Server URLs, comma-separated." },
+    servers: natsConnectionKeys.servers,
     stream: { type: "string", syntax: "notBlank", description: "Stream to read." },
     durable: {
       type: "string",
@@ -27,9 +28,9 @@ export const natsSourceSchema = {
       default: false,
       description: "Declares that every publisher sets the event type header.",
     },
-    username: { type: "string", description: "User name; needs `password`." },
-    password: { type: "string", secret: true, description: "Password; needs `username`." },
-    token: { type: "string", secret: true, description: "Token. Set a token or a user name, not both." },
+    username: natsConnectionKeys.username,
+    password: natsConnectionKeys.password,
+    token: natsConnectionKeys.token,
   },
 } as const;
 

@@ -1,0 +1,127 @@
+import { errorText } from "../../../model/errors.ts";
+
+/** What went wrong between the service and a log broker. */
+export const KAFKA_FAULT_CODES = [
+  /** No answer in time. */
+  "timeout",
+  "connection_refused",
+  /** The connection broke. What was under way may have been done. */
+  "connection_lost",
+  /** No way to the host. */
+  "unreachable",
+  /** The name of a host could not be resolved. */
+  "dns",
+  /** The TLS handshake failed. */
+  "tls",
+  /** The broker refuses the credentials, or the mechanism. */
+  "authentication",
+  /** The user has no right to do this. */
+  "authorization",
+  "topic_missing",
+  "topic_invalid",
+  /** The record is larger than the topic or the broker takes. */
+  "message_too_large",
+  /** The broker refuses the record for what it holds. */
+  "message_refused",
+  /** The broker cannot do it at the moment: no leader, too few replicas, a coordinator that is moving. */
+  "not_available",
+  /** The broker has lost track of the producer: a new one can go on. */
+  "producer_state",
+  "other",
+] as const;
+export type KafkaFaultCode = (typeof KAFKA_FAULT_CODES)[number];
+
+export interface KafkaFault {
+  readonly code: KafkaFaultCode;
+  /** For an operator: what happened and, where that helps, what to do. Holds no credential. */
+  readonly text: string;
+}
+
+/** Names of the broker's error codes (Kafka protocol guide, "Error Codes") by what they mean here. */
+const PROTOCOL_CODES: Readonly<Record<string, KafkaFaultCode>> = {
+  UNKNOWN_TOPIC_OR_PARTITION: "topic_missing",
+  INVALID_TOPIC_EXCEPTION: "topic_invalid",
+  MESSAGE_TOO_LARGE: "message_too_large",
+  RECORD_LIST_TOO_LARGE: "message_too_large",
+  CORRUPT_MESSAGE: "message_refused",
+  INVALID_TIMESTAMP: "message_refused",
+  INVALID_RECORD: "message_refused",
+  TOPIC_AUTHORIZATION_FAILED: "authorization",
+  GROUP_AUTHORIZATION_FAILED: "authorization",
+  CLUSTER_AUTHORIZATION_FAILED: "authorization",
+  SASL_AUTHENTICATION_FAILED: "authentication",
+  UNSUPPORTED_SASL_MECHANISM: "authentication",
+  ILLEGAL_SASL_STATE: "authentication",
+  LEADER_NOT_AVAILABLE: "not_available",
+  NOT_LEADER_FOR_PARTITION: "not_available",
+  REPLICA_NOT_AVAILABLE: "not_available",
+  NOT_ENOUGH_REPLICAS: "not_available",
+  NOT_ENOUGH_REPLICAS_AFTER_APPEND: "not_available",
+  GROUP_COORDINATOR_NOT_AVAILABLE: "not_available",
+  NOT_COORDINATOR_FOR_GROUP: "not_available",
+  KAFKA_STORAGE_ERROR: "not_available",
+  REQUEST_TIMED_OUT: "timeout",
+  OUT_OF_ORDER_SEQUENCE_NUMBER: "producer_state",
+  DUPLICATE_SEQUENCE_NUMBER: "producer_state",
+  INVALID_PRODUCER_EPOCH: "producer_state",
+  INVALID_PRODUCER_ID_MAPPING: "producer_state",
+  UNKNOWN_PRODUCER_ID: "producer_state",
+};
+
+const SYSTEM_CODES: Readonly<Record<string, KafkaFaultCode>> = {
+  ECONNREFUSED: "connection_refused",
+  ECONNRESET: "connection_lost",
+  EPIPE: "connection_lost",
+  ETIMEDOUT: "timeout",
+  EHOSTUNREACH: "unreachable",
+  ENETUNREACH: "unreachable",
+  EADDRNOTAVAIL: "unreachable",
+  ENOTFOUND: "dns",
+  EAI_AGAIN: "dns",
+  ENODATA: "dns",
+  EPROTO: "tls",
+};
+const TLS_CODE =
+  /^ERR_(TLS|SSL)_|^CERT_|^CRL_|CERTIFICATE|_CERT(_|$)|_SIGNATURE$|^HOSTNAME_MISMATCH$|^INVALID_(CA|PURPOSE)$/;
+
+const ADVICE: Partial<Readonly<Record<KafkaFaultCode, string>>> = {
+  connection_lost: "when that is always so, check that securityProtocol is the one of this port",
+  tls: "check securityProtocol and the broker's certificate; NODE_EXTRA_CA_CERTS names a file of further authorities",
+  authentication: "check saslMechanism, saslUsername and saslPassword",
+  authorization: "the user needs an ACL for it",
+};
+
+/**
+ * Translates what the client threw.
+ *
+ * @param error anything; the client wraps the error that matters in others
+ */
+export function kafkaFault(error: unknown): KafkaFault {
+  const root = rootOf(error);
+  const code = codeOf(root);
+  const said = errorText(root);
+  const advice = ADVICE[code];
+  return { code, text: advice === undefined ? said : `${said}; ${advice}` };
+}
+
+/** The error at the end of the chain of causes. */
+function rootOf(error: unknown): unknown {
+  let root = error;
+  for (let depth = 0; depth < 10; depth++) {
+    const cause = root instanceof Error ? root.cause : undefined;
+    if (!(cause instanceof Error)) break;
+    root = cause;
+  }
+  return root;
+}
+
+function codeOf(error: unknown): KafkaFaultCode {
+  const { name, type, code, message } = Object(error) as Readonly<Record<string, unknown>>;
+  if (typeof type === "string") return PROTOCOL_CODES[type] ?? "other";
+  if (name === "KafkaJSSASLAuthenticationError") return "authentication";
+  if (name === "KafkaJSRequestTimeoutError") return "timeout";
+  if (name === "KafkaJSConnectionClosedError") return "connection_lost";
+  if (typeof code === "string") return SYSTEM_CODES[code] ?? (TLS_CODE.test(code) ? "tls" : "connection_lost");
+  if (name === "KafkaJSConnectionError") return message === "Connection timeout" ? "timeout" : "connection_lost";
+  return "other";
+}

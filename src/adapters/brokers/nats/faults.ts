@@ -1,0 +1,98 @@
+import { ErrorCode } from "nats";
+import { errorText } from "../../../model/errors.ts";
+
+/** Why there is no connection, or no longer one. */
+export const NATS_FAULT_CODES = [
+  /** No answer in time. */
+  "timeout",
+  /** The host answers, but nothing listens on the port. */
+  "connection_refused",
+  /** The connection broke. */
+  "connection_lost",
+  /** No way to the host. */
+  "unreachable",
+  /** The name of the host could not be resolved. */
+  "dns",
+  /** The TLS handshake failed, or one side wants TLS and the other does not. */
+  "tls",
+  /** User name, password or token were refused. */
+  "authentication",
+  "other",
+] as const;
+export type NatsFaultCode = (typeof NATS_FAULT_CODES)[number];
+
+/** No connection. The message is written for an operator and holds no credential. */
+export class NatsFault extends Error {
+  override readonly name = "NatsFault";
+  readonly code: NatsFaultCode;
+
+  constructor(code: NatsFaultCode, message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
+const SYSTEM_CODES: Readonly<Record<string, NatsFaultCode>> = {
+  ECONNREFUSED: "connection_refused",
+  ECONNRESET: "connection_lost",
+  EPIPE: "connection_lost",
+  ETIMEDOUT: "timeout",
+  EHOSTUNREACH: "unreachable",
+  ENETUNREACH: "unreachable",
+  EADDRNOTAVAIL: "unreachable",
+  ENOTFOUND: "dns",
+  EAI_AGAIN: "dns",
+  ENODATA: "dns",
+};
+const TLS_CODE = /^ERR_(TLS|SSL)_|^CERT_|CERTIFICATE|_CERT(_|$)|_SIGNATURE$|^EPROTO$/;
+
+/**
+ * What the client's error means.
+ *
+ * @param server `host:port`
+ * @param error what the client threw or closed with
+ * @param timeoutMs the time the attempt had
+ */
+export function connectFault(server: string, error: unknown, timeoutMs: number): NatsFault {
+  const { code, chained } = partsOf(error);
+  switch (code) {
+    case ErrorCode.Timeout:
+      return new NatsFault("timeout", `${server} did not answer within ${timeoutMs} ms`);
+    case ErrorCode.AuthorizationViolation:
+    case ErrorCode.AuthenticationExpired:
+    case ErrorCode.AccountExpired:
+    case ErrorCode.AuthenticationTimeout:
+    case ErrorCode.BadAuthentication:
+      return new NatsFault(
+        "authentication",
+        `${server} refused the login (${plain(errorText(error))}): check username and password, or token, and the server's accounts`,
+      );
+    case ErrorCode.ServerOptionNotAvailable:
+      return new NatsFault("tls", `${server} does not offer TLS: use nats:// or turn TLS on at the server`);
+    case ErrorCode.ConnectionRefused:
+      if (partsOf(chained).code === "ECONNREFUSED")
+        return new NatsFault("connection_refused", `${server} refused the connection: is the server running there?`);
+      return new NatsFault("connection_lost", `${server} closed the connection before its greeting`);
+    default: {
+      const known =
+        typeof code === "string" ? (SYSTEM_CODES[code] ?? (TLS_CODE.test(code) ? "tls" : "other")) : "other";
+      return new NatsFault(known, `${server}: ${plain(errorText(error ?? "the connection was closed"))}`);
+    }
+  }
+}
+
+/** Why a connection that served has ended, in words. */
+export function lossText(server: string, error: unknown): string {
+  if (error === undefined || error === null) return `${server} closed the connection`;
+  return `the connection to ${server} broke: ${plain(errorText(error))}`;
+}
+
+function partsOf(error: unknown): { readonly code: unknown; readonly chained: unknown } {
+  const { code, chainedError } = Object(error) as { readonly code?: unknown; readonly chainedError?: unknown };
+  return { code, chained: chainedError };
+}
+
+/** The server puts its reasons into quotes, and the client its own code in front of them. */
+function plain(text: string): string {
+  return /^[A-Z_]+ '([^']*)'$/.exec(text)?.[1] ?? text;
+}

@@ -1,0 +1,198 @@
+import { type Channel, type ChannelModel, type ConfirmChannel, connect, type SocketOptions } from "amqplib";
+import { faultOf, RabbitmqFault, type RabbitmqFaultCode } from "./fault.ts";
+import type { AmqpTarget } from "./uri.ts";
+
+/** One open connection. It is used until `ended` aborts, and never comes back after that. */
+export interface AmqpConnection {
+  readonly target: AmqpTarget;
+  /** Largest frame that the broker takes, in bytes. */
+  readonly frameMax: number;
+  /** Largest body that the broker takes, in bytes: it tells only when it refuses one, and whoever is told writes it here. */
+  maxBodyBytes: number;
+  /** Why the broker takes no messages from publishers at the moment; null while it does. */
+  readonly blocked: string | null;
+  /** Called when `blocked` has changed. */
+  onBlockedChange: () => void;
+  /** Aborts when the connection is over, with the `RabbitmqFault` that ended it as its reason. */
+  readonly ended: AbortSignal;
+  createChannel(): Promise<Channel>;
+  createConfirmChannel(): Promise<ConfirmChannel>;
+  /** Closes the connection; a broker that does not answer gets a short time only. Channels that hold unsent frames must be closed before. */
+  close(): Promise<void>;
+  /** Ends the connection without a word. */
+  destroy(): void;
+}
+
+/** What a broker gets to answer a close, in ms. */
+export const CLOSE_TIMEOUT_MS = 2000;
+/** How long the last frames of a connection that has ended may take to leave, in ms. */
+const LINGER_MS = 500;
+/** Frames that each of a channel's two buffers, one behind the other, takes before its publishers have to wait. */
+const CHANNEL_BUFFER_FRAMES = 64;
+
+const ADVICE: Readonly<Partial<Record<RabbitmqFaultCode, string>>> = {
+  connection_refused: "check the host and the port, and that RabbitMQ runs there",
+  dns: "check the name of the host",
+  tls: "check that the port expects amqps, and that the certificate names the host and is trusted (NODE_EXTRA_CA_CERTS adds an authority)",
+};
+
+/**
+ * Connects and logs in.
+ *
+ * @param target where to
+ * @param signal gives the try up, at any point of it
+ * @returns the connection with its heartbeats on
+ * @throws RabbitmqFault that says what failed and what to do; the signal's reason when it aborted
+ */
+export async function openConnection(target: AmqpTarget, signal: AbortSignal): Promise<AmqpConnection> {
+  signal.throwIfAborted();
+  const socket = new AbortController();
+  const timer = setTimeout(() => socket.abort(), target.connectTimeoutMs);
+  const giveUp = () => socket.abort();
+  signal.addEventListener("abort", giveUp, { once: true });
+  // The library has no means to end a connection that hangs, so the socket gets one: it listens to the signal itself.
+  const options: SocketOptions & { readonly signal: AbortSignal } = {
+    signal: socket.signal,
+    noDelay: true,
+    keepAlive: true,
+    clientProperties: { connection_name: "svc" },
+  };
+  try {
+    const model = await connect(target.options, options);
+    const connection = new Connection(target, model, socket);
+    if (!socket.signal.aborted) return connection;
+    throw timedOut(target);
+  } catch (error) {
+    if (signal.aborted) throw signal.reason;
+    throw socket.signal.aborted ? timedOut(target) : connectFault(target, error);
+  } finally {
+    clearTimeout(timer);
+    signal.removeEventListener("abort", giveUp);
+  }
+}
+
+class Connection implements AmqpConnection {
+  readonly target: AmqpTarget;
+  readonly frameMax: number;
+  maxBodyBytes = Number.POSITIVE_INFINITY;
+  onBlockedChange: () => void = () => {};
+  readonly #model: ChannelModel;
+  readonly #socket: AbortController;
+  readonly #ended = new AbortController();
+  #blocked: string | null = null;
+
+  constructor(target: AmqpTarget, model: ChannelModel, socket: AbortController) {
+    this.target = target;
+    this.#model = model;
+    this.#socket = socket;
+    // The library keeps what was negotiated, and does not tell.
+    const { frameMax } = model.connection as { readonly frameMax?: unknown };
+    this.frameMax = typeof frameMax === "number" ? frameMax : (target.options.frameMax ?? 0);
+    model.on("error", (error) => this.#end(error));
+    model.on("close", (error) => this.#end(error));
+    model.on("blocked", (reason) => this.#setBlocked(reason || "no reason given"));
+    model.on("unblocked", () => this.#setBlocked(null));
+  }
+
+  get blocked(): string | null {
+    return this.#blocked;
+  }
+
+  get ended(): AbortSignal {
+    return this.#ended.signal;
+  }
+
+  createChannel(): Promise<Channel> {
+    return this.#model.createChannel();
+  }
+
+  createConfirmChannel(): Promise<ConfirmChannel> {
+    return this.#model.createConfirmChannel({ highWaterMark: CHANNEL_BUFFER_FRAMES });
+  }
+
+  async close(): Promise<void> {
+    if (this.ended.aborted) {
+      this.#socket.abort();
+      return;
+    }
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, CLOSE_TIMEOUT_MS);
+    });
+    // It rejects when the connection breaks meanwhile, which is as good.
+    await Promise.race([this.#model.close().catch(() => {}), late]);
+    clearTimeout(timer);
+    this.destroy();
+  }
+
+  destroy(): void {
+    this.#end(new RabbitmqFault("closed", `the connection to ${this.target.name} was closed`));
+    this.#socket.abort();
+  }
+
+  #setBlocked(reason: string | null): void {
+    this.#blocked = reason;
+    this.onBlockedChange();
+  }
+
+  #end(error: unknown): void {
+    if (this.ended.aborted) return;
+    const cause = error ?? new RabbitmqFault("closed", `the connection to ${this.target.name} was closed`);
+    this.#ended.abort(endFault(this.target, cause));
+    // The library only half-closes a socket: one whose other side is gone would stay for minutes.
+    setTimeout(() => this.#socket.abort(), LINGER_MS).unref();
+  }
+}
+
+function endFault(target: AmqpTarget, error: unknown): RabbitmqFault {
+  const silent = error instanceof Error && error.message === "Heartbeat timeout";
+  if (silent)
+    return new RabbitmqFault(
+      "connection_lost",
+      `the connection to ${target.name} was given up: nothing came from the broker for two heartbeats`,
+    );
+  // The client library reads tables by recursion.
+  if (error instanceof RangeError && error.message.includes("call stack"))
+    return new RabbitmqFault(
+      "protocol",
+      `the connection to ${target.name} was given up: the headers of a message are nested too deeply to be read; remove that message from ` +
+        "its queue",
+    );
+  return faultOf(`the connection to ${target.name} ended`, error);
+}
+
+function timedOut(target: AmqpTarget): RabbitmqFault {
+  return new RabbitmqFault(
+    "timeout",
+    `cannot connect to ${target.name}: no complete handshake within ${target.connectTimeoutMs} ms; check that RabbitMQ listens there and is ` +
+      `not overloaded, and that amqp or amqps is what the port expects`,
+  );
+}
+
+function connectFault(target: AmqpTarget, error: unknown): RabbitmqFault {
+  const { name, user, vhost } = target;
+  const text = error instanceof Error ? error.message : String(error);
+  if (/ACCESS.REFUSED/.test(text)) {
+    const local = user === "guest" ? "; the user guest may connect from the broker's own host only" : "";
+    return new RabbitmqFault(
+      "credentials",
+      `cannot connect to ${name}: RabbitMQ refused the user ${JSON.stringify(user)} or the password${local}`,
+    );
+  }
+  // The library tells that the broker closed the connection at this step, and keeps the broker's words to itself.
+  if (/Expected ConnectionOpenOk; got <ConnectionClose/.test(text))
+    return new RabbitmqFault(
+      "vhost",
+      `cannot connect to ${name}: RabbitMQ refused the virtual host ${JSON.stringify(vhost)}; check that it exists, that the user ` +
+        `${JSON.stringify(user)} has permissions in it, and that no connection limit is reached`,
+    );
+  if (/Socket closed abruptly/.test(text))
+    return new RabbitmqFault(
+      "connection_lost",
+      `cannot connect to ${name}: the other side closed the connection during the handshake; check that RabbitMQ listens there and whether ` +
+        `the port expects amqp or amqps`,
+    );
+  const fault = faultOf(`cannot connect to ${name}`, error);
+  const advice = ADVICE[fault.code];
+  return advice === undefined ? fault : new RabbitmqFault(fault.code, `${fault.message}; ${advice}`);
+}

@@ -1,0 +1,115 @@
+import { errorText } from "../../../model/errors.ts";
+
+/** Why RabbitMQ could not be reached or did not do what it was asked. */
+export const RABBITMQ_FAULT_CODES = [
+  /** The configured URL is no AMQP URI. */
+  "url_invalid",
+  /** No connection, or no complete handshake, within the time for it. */
+  "timeout",
+  /** The host answers, but nothing listens on the port. */
+  "connection_refused",
+  /** The connection broke, was ended by the broker, or was silent for two heartbeats. */
+  "connection_lost",
+  /** No way to the host. */
+  "unreachable",
+  /** The name of the host could not be resolved. */
+  "dns",
+  /** The TLS handshake failed: certificate, protocol, or no TLS on that port. */
+  "tls",
+  /** The credentials were refused. */
+  "credentials",
+  /** The virtual host is missing, or the user may not enter it. */
+  "vhost",
+  /** The user lacks a permission (AMQP 403). */
+  "access_refused",
+  /** The queue or exchange does not exist (AMQP 404). */
+  "not_found",
+  /** The queue or exchange exists with other properties, or a limit of the broker is exceeded (AMQP 406). */
+  "precondition_failed",
+  /** Another connection has the queue or exchange for itself (AMQP 403 and 405). */
+  "locked",
+  /** The other side speaks no AMQP 0-9-1, or breaks its rules. */
+  "protocol",
+  /** This side closed the connection. */
+  "closed",
+  "other",
+] as const;
+export type RabbitmqFaultCode = (typeof RABBITMQ_FAULT_CODES)[number];
+
+/** RabbitMQ cannot be used. The message is written for an operator and holds no credential. */
+export class RabbitmqFault extends Error {
+  override readonly name = "RabbitmqFault";
+  readonly code: RabbitmqFaultCode;
+
+  constructor(code: RabbitmqFaultCode, message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
+const SYSTEM_CODES: Readonly<Record<string, RabbitmqFaultCode>> = {
+  ECONNREFUSED: "connection_refused",
+  ECONNRESET: "connection_lost",
+  EPIPE: "connection_lost",
+  ETIMEDOUT: "timeout",
+  EHOSTUNREACH: "unreachable",
+  ENETUNREACH: "unreachable",
+  EADDRNOTAVAIL: "unreachable",
+  ENOTFOUND: "dns",
+  ENODATA: "dns",
+  EPROTO: "tls",
+};
+/** Reply codes of AMQP 0-9-1, section 1.8, with which RabbitMQ closes a channel or connection. */
+const REPLY_CODES: Readonly<Record<number, RabbitmqFaultCode>> = {
+  320: "connection_lost",
+  403: "access_refused",
+  404: "not_found",
+  405: "locked",
+  406: "precondition_failed",
+  501: "protocol",
+  502: "protocol",
+  503: "protocol",
+  504: "protocol",
+  505: "protocol",
+  530: "vhost",
+};
+/** Faults that the client library reports in words only. */
+const TEXTS: readonly (readonly [RegExp, RabbitmqFaultCode])[] = [
+  [/Heartbeat timeout|Unexpected close|Socket closed abruptly|Connection clos|Channel (ended|clos)/, "connection_lost"],
+  [/SASL mechanism|Expected |frameMax|Frame |Invalid frame|unknown channel|Unexpected frame|frame type/, "protocol"],
+];
+const TLS_CODE =
+  /^ERR_(TLS|SSL)_|^CERT_|^CRL_|CERTIFICATE|_CERT(_|$)|_SIGNATURE$|^HOSTNAME_MISMATCH$|^INVALID_(CA|PURPOSE)$/;
+
+/**
+ * The code for what the client library or the socket threw.
+ *
+ * @param error what was thrown, of any type
+ */
+export function faultCode(error: unknown): RabbitmqFaultCode {
+  if (error instanceof RabbitmqFault) return error.code;
+  const { code, message } = Object(error) as { readonly code?: unknown; readonly message?: unknown };
+  if (typeof code === "number") return REPLY_CODES[code] ?? "other";
+  if (typeof code === "string") {
+    if (Object.hasOwn(SYSTEM_CODES, code)) return SYSTEM_CODES[code] ?? "other";
+    if (code.startsWith("EAI_")) return "dns";
+    if (TLS_CODE.test(code)) return "tls";
+  }
+  return TEXTS.find(([pattern]) => pattern.test(String(message)))?.[1] ?? "other";
+}
+
+/**
+ * A fault that keeps its own words when it is one already.
+ *
+ * @param context what was tried, such as `amqp://broker:5672/orders: the connection failed`
+ * @param error what was thrown
+ */
+export function faultOf(context: string, error: unknown): RabbitmqFault {
+  return error instanceof RabbitmqFault ? error : new RabbitmqFault(faultCode(error), `${context}: ${reasonOf(error)}`);
+}
+
+/** What RabbitMQ said, without the words that the client library puts around it. */
+export function reasonOf(error: unknown): string {
+  const text = errorText(error);
+  return /\d+ \([A-Z-]+\) with message "(.*)"/s.exec(text)?.[1] ?? text;
+}

@@ -1,0 +1,118 @@
+import type { Options } from "amqplib";
+import { RabbitmqFault } from "./fault.ts";
+
+/** Where to connect, and as whom. */
+export interface AmqpTarget {
+  /** The address without credentials and query, for errors and logs: `amqp://broker:5672/orders`. */
+  readonly name: string;
+  readonly vhost: string;
+  readonly user: string;
+  readonly options: Options.Connect;
+  /** Longest time for connection and handshake, in ms. */
+  readonly connectTimeoutMs: number;
+  /** Query parameters of other AMQP clients that mean nothing here. */
+  readonly ignored: readonly string[];
+}
+
+/** A silent connection is given up after two of these, in seconds. */
+const DEFAULT_HEARTBEAT_S = 10;
+const DEFAULT_CONNECT_TIMEOUT_MS = 10_000;
+/** RabbitMQ's own default, in bytes. */
+const DEFAULT_FRAME_MAX = 131_072;
+/** AMQP 0-9-1, section 4.2.3: peers must accept frames up to this size, in bytes. */
+const FRAME_MIN_SIZE = 4096;
+
+/** Names as other AMQP clients write them; each with its smallest and largest value. */
+const PARAMETERS = {
+  heartbeat: { names: ["heartbeat"], from: 0, to: 65_535 },
+  connectTimeoutMs: { names: ["connection_timeout", "connectionTimeout"], from: 1, to: 600_000 },
+  frameMax: { names: ["frame_max", "frameMax"], from: FRAME_MIN_SIZE, to: 2 ** 27 },
+  channelMax: { names: ["channel_max", "channelMax"], from: 2, to: 65_535 },
+} as const;
+
+/** Other parameters of RabbitMQ's "URI Query Parameters". Unknown ones are not named: their text may be anything. */
+const OF_OTHER_CLIENTS = [
+  "auth_mechanism",
+  "cacertfile",
+  "certfile",
+  "keyfile",
+  "verify",
+  "fail_if_no_peer_cert",
+  "server_name_indication",
+  "password",
+] as const;
+
+/**
+ * Reads an AMQP URI (RabbitMQ's "URI Specification" and "URI Query Parameters"): `amqp` or `amqps`, user and password `guest` when both
+ * are left out, port 5672 or 5671, virtual host `/` when the path is empty; user, password and virtual host are percent-encoded UTF-8.
+ * The parameters `heartbeat` (s), `connection_timeout` (ms), `frame_max` (bytes) and `channel_max` are honoured.
+ *
+ * @param text the URI with its credentials
+ * @throws RabbitmqFault `url_invalid` that quotes nothing of the URI but its scheme and parameter names
+ */
+export function parseAmqpUri(text: string): AmqpTarget {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  const scheme = url?.protocol.slice(0, -1);
+  if (url === undefined || (scheme !== "amqp" && scheme !== "amqps")) {
+    const found = scheme === undefined ? "a text that is no URL" : `a URL of the scheme "${scheme}"`;
+    throw invalid(`found ${found}, which is not shown since it may hold a password`);
+  }
+  if (url.hostname === "") throw invalid("it names no host");
+  // A password with a bare "/", "?" or "#" ends up behind the host: what follows would be shown as the virtual host.
+  if (/@/.test(url.pathname + url.search + url.hash))
+    throw invalid('an "@" follows behind the host: percent-encode "/", "?", "#" and "@" of the password');
+  const anonymous = url.username === "" && url.password === "";
+  const user = anonymous ? "guest" : decoded(url.username, "user name");
+  const password = anonymous ? "guest" : decoded(url.password, "password");
+  const vhost = decoded(url.pathname.slice(1), "virtual host") || "/";
+  const port = url.port === "" ? (scheme === "amqp" ? 5672 : 5671) : Number(url.port);
+  const channelMax = parameter(url, "channelMax");
+  return {
+    name: `${scheme}://${url.hostname}:${port}/${vhost === "/" ? "" : encodeURIComponent(vhost)}`,
+    vhost,
+    user,
+    options: {
+      protocol: scheme,
+      // The brackets of an IPv6 address belong to the URL.
+      hostname: url.hostname.replace(/^\[|\]$/g, ""),
+      port,
+      username: user,
+      password,
+      vhost: encodeURIComponent(vhost),
+      heartbeat: parameter(url, "heartbeat") ?? DEFAULT_HEARTBEAT_S,
+      frameMax: parameter(url, "frameMax") ?? DEFAULT_FRAME_MAX,
+      ...(channelMax === undefined ? {} : { channelMax }),
+    },
+    connectTimeoutMs: parameter(url, "connectTimeoutMs") ?? DEFAULT_CONNECT_TIMEOUT_MS,
+    ignored: OF_OTHER_CLIENTS.filter((name) => url.searchParams.has(name)),
+  };
+}
+
+function decoded(text: string, part: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    throw invalid(`its ${part} holds a "%" that begins no percent-encoded UTF-8: write "%25" for "%"`);
+  }
+}
+
+function parameter(url: URL, key: keyof typeof PARAMETERS): number | undefined {
+  const { names, from, to } = PARAMETERS[key];
+  for (const name of names) {
+    const text = url.searchParams.get(name);
+    if (text === null) continue;
+    const value = /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN;
+    if (!(value >= from && value <= to))
+      throw invalid(`its parameter ${name} is no whole number from ${from} to ${to}`);
+    return value;
+  }
+  return undefined;
+}
+
+function invalid(what: string): RabbitmqFault {
+  return new RabbitmqFault(
+    "url_invalid",
+    `the AMQP URL cannot be used: ${what}; expected something like amqp://user:password@host:5672/vhost, ` +
+      `with every special character percent-encoded`,
+  );
+}

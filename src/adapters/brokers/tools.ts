@@ -1,0 +1,16 @@
+import type { Clock, Log, Random } from "../../ports/runtime.ts";
+import type { Intake } from "../../ports/source.ts";
+
+/** What a broker adapter asks of its process. */
+export interface BrokerTools {
+  readonly log: Log;
+  readonly clock: Clock;
+  readonly random: Random;
+}
+
+/** What a broker source is given besides its settings. */
+export interface SourceTools extends BrokerTools {
+  /** The source's name, for logs. */
+  readonly name: string;
+  readonly intake: Intake;
+}

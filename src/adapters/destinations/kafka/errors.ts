@@ -1,0 +1,50 @@
+import { PublishError } from "../../../model/errors.ts";
+import { KAFKA_FAULT_CODES, kafkaFault } from "../../brokers/kafka/faults.ts";
+
+/** Why a publish to a log broker failed: the codes of its `PublishError`. */
+export const KAFKA_ERROR_CODES = [
+  ...KAFKA_FAULT_CODES,
+  /** The message came without topic. */
+  "no_topic",
+  /** The destination was closed. */
+  "closed",
+] as const;
+export type KafkaErrorCode = (typeof KAFKA_ERROR_CODES)[number];
+
+/** A {@link PublishError} whose code is one of {@link KAFKA_ERROR_CODES}. */
+export function kafkaError(code: KafkaErrorCode, message: string): PublishError {
+  return new PublishError(code, message);
+}
+
+/**
+ * Translates what the client threw.
+ *
+ * @param what what failed, for the message: `publish to topic "orders" on 10.0.0.1:9092`
+ * @param error what was thrown; a `PublishError` stays as it is
+ */
+export function publishErrorOf(what: string, error: unknown): PublishError {
+  if (error instanceof PublishError) return error;
+  const { code, text } = kafkaFault(error);
+  return kafkaError(code, `${what} failed: ${text}`);
+}
+
+const NAME = /^[a-zA-Z0-9._-]{1,249}$/;
+
+/**
+ * Checks a rendered topic.
+ *
+ * @throws PublishError `no_topic` or `topic_invalid`
+ */
+export function checkedTopic(address: string | null): string {
+  if (address === null || address === "") {
+    throw kafkaError("no_topic", "the message has no topic: the destination's topic or topicFrom rendered nothing");
+  }
+  if (!NAME.test(address) || address === "." || address === "..") {
+    const shown = address.length > 60 ? `${address.slice(0, 60)}…` : address;
+    throw kafkaError(
+      "topic_invalid",
+      `${JSON.stringify(shown)} is no topic name: 1 to 249 letters of a to z, A to Z, 0 to 9, ".", "_" and "-" are expected; correct the destination's topic or topicFrom`,
+    );
+  }
+  return address;
+}

@@ -1,0 +1,143 @@
+import kafkajs, { type Admin, type Message, type PartitionerArgs, type Producer } from "kafkajs";
+import type { Log } from "../../../ports/runtime.ts";
+import { createKafkaClient, type KafkaConnection, retryOptions } from "../../brokers/kafka/client.ts";
+import type { Sockets } from "../../brokers/kafka/sockets.ts";
+import { kafkaError } from "./errors.ts";
+import { groupByTopic, type Publication } from "./publication.ts";
+
+/** Tries of the client after a failed one; the broker drops what has come twice. */
+const RETRIES = 2;
+const MAX_CONNECT_MS = 10_000;
+/** Longest wait for a connection to close in good order. */
+const CLOSE_MS = 1000;
+
+/** One life of an idempotent producer: from its connection to the first fault, after which it must be thrown away. */
+export interface KafkaProducer {
+  /** Connects and gets a producer id. Rejects after at most 10 seconds. */
+  connect(): Promise<void>;
+  /** Whether a topic is known to exist. */
+  knows(topic: string): boolean;
+  /**
+   * Finds out whether a topic exists, on a connection of its own, beside anything that is sent: the client would refresh all its topics
+   * for a new one, and fail or wait with all of them for one that is missing.
+   *
+   * @throws what the client throws
+   */
+  learn(topic: string): Promise<void>;
+  /**
+   * Sends records in one request for each broker, and waits until all in-sync replicas have them. After a failure the producer is in an unknown
+   * state.
+   *
+   * @throws what the client throws
+   */
+  send(publications: readonly Publication[]): Promise<void>;
+  /** Ends its connections at once; what is under way fails. */
+  cut(): void;
+  /** Ends its connections in good order where that is quick. */
+  close(): Promise<void>;
+}
+
+export interface KafkaProducerOptions {
+  readonly timeoutMs: number;
+  /** Which of the bootstrap servers is asked first. */
+  readonly firstServer: number;
+  readonly log: Log;
+}
+
+/** Makes a producer with an id of its own. */
+export function createKafkaProducer(connection: KafkaConnection, options: KafkaProducerOptions): KafkaProducer {
+  const { timeoutMs, firstServer, log } = options;
+  const connectTimeoutMs = Math.min(timeoutMs, MAX_CONNECT_MS);
+  const settings = { connectTimeoutMs, retries: RETRIES, firstServer, log };
+  const producing = createKafkaClient(connection, { ...settings, requestTimeoutMs: timeoutMs });
+  const asking = createKafkaClient(connection, { ...settings, requestTimeoutMs: connectTimeoutMs });
+  const partitions = new Partitions();
+  const producer = producing.kafka.producer({
+    idempotent: true,
+    allowAutoTopicCreation: false,
+    createPartitioner: () => partitions.choose,
+    retry: retryOptions(RETRIES),
+  });
+  const admin = asking.kafka.admin({ retry: retryOptions(RETRIES) });
+  const allSockets = [producing.sockets, asking.sockets];
+  const known = new Set<string>();
+  let asked: Promise<unknown> = Promise.resolve();
+
+  return {
+    connect: () => withinTime(producer.connect(), connectTimeoutMs, connection.bootstrapServers),
+    knows: (topic) => known.has(topic),
+    learn(topic) {
+      // One after the other: the client makes connections twice when it is asked twice at a time.
+      const learnt = asked.then(async () => {
+        await admin.connect();
+        await admin.fetchTopicMetadata({ topics: [topic] });
+        known.add(topic);
+      });
+      asked = learnt.catch(() => {});
+      return learnt;
+    },
+    async send(publications) {
+      const answers = await producer.sendBatch({
+        acks: -1,
+        timeout: timeoutMs,
+        topicMessages: [...groupByTopic(publications)].map(([topic, parts]) => ({
+          topic,
+          messages: parts.map(({ record }) => record),
+        })),
+      });
+      const stored = new Set(answers.map(({ topicName, partition }) => `${partition}:${topicName}`));
+      for (const { topic, record } of publications) {
+        if (stored.has(`${partitions.of(record)}:${topic}`)) continue;
+        // On a retry the client leaves out a partition that has moved to a broker which has answered already, and reports success.
+        throw kafkaError("producer_state", `the broker did not confirm every record for topic "${topic}"`);
+      }
+    },
+    cut: () => cut(allSockets),
+    close: () => close(producer, admin, allSockets),
+  };
+}
+
+/**
+ * Keeps a record on its partition when the client tries again. A record without key would be put on another one, and the broker, which knows the
+ * records of a partition by their number only, would drop a new record as one that it has already.
+ */
+class Partitions {
+  readonly #chosen = new WeakMap<Message, number>();
+  readonly #partitioner = kafkajs.Partitioners.DefaultPartitioner();
+
+  readonly choose = (args: PartitionerArgs): number => {
+    const partition = this.#chosen.get(args.message) ?? this.#partitioner(args);
+    this.#chosen.set(args.message, partition);
+    return partition;
+  };
+
+  of(record: Message): number | undefined {
+    return this.#chosen.get(record);
+  }
+}
+
+async function withinTime(connecting: Promise<void>, ms: number, servers: string): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const timeout = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(kafkaError("timeout", `${servers} did not answer within ${ms} ms`)), ms);
+  });
+  try {
+    await Promise.race([connecting, timeout]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function cut(allSockets: readonly Sockets[]): void {
+  for (const sockets of allSockets) sockets.cut();
+}
+
+async function close(producer: Producer, admin: Admin, allSockets: readonly Sockets[]): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, CLOSE_MS);
+  });
+  await Promise.race([Promise.allSettled([producer.disconnect(), admin.disconnect()]), late]);
+  clearTimeout(timer);
+  cut(allSockets);
+}

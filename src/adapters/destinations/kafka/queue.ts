@@ -1,0 +1,118 @@
+import type { Publication } from "./publication.ts";
+
+/** Most records of a request: past it, the client's own work for a record grows with their number. */
+const MAX_RECORDS = 500;
+/** Most bytes of a request. */
+const MAX_BYTES = 4 * 1024 * 1024;
+/** Most bytes of a request for one topic: they may all go to one partition, in one batch, and a broker takes 1 MiB of that by default. */
+const MAX_TOPIC_BYTES = 512 * 1024;
+
+/** Publications of one topic that have failed together and are tried again, apart from all others. */
+export interface Group {
+  readonly publications: readonly Publication[];
+  /** Whether the same publications were tried again before. */
+  readonly repeated: boolean;
+}
+
+/** What waits to be sent, and how it is put together for a request. */
+export class PublicationQueue {
+  readonly #byTopic = new Map<string, Publication[]>();
+  readonly #groups: Group[] = [];
+  /** Topics whose brokers take less than {@link MAX_TOPIC_BYTES} at a time. */
+  readonly #smallTopics = new Map<string, number>();
+
+  add(publication: Publication): void {
+    const waiting = this.#byTopic.get(publication.topic);
+    if (waiting === undefined) this.#byTopic.set(publication.topic, [publication]);
+    else waiting.push(publication);
+  }
+
+  addGroup(group: Group): void {
+    this.#groups.push(group);
+  }
+
+  /** The broker found that many bytes of a topic too large, in more than one record: fewer are sent together from now on. */
+  shrink(topic: string, bytes: number): void {
+    this.#smallTopics.set(topic, Math.ceil(Math.min(bytes, this.#topicBytes(topic)) / 2));
+  }
+
+  /** The topics for which anything waits; forgets what nobody waits for any more. */
+  topics(): ReadonlySet<string> {
+    for (const [topic, waiting] of this.#byTopic) {
+      if (waiting.every(({ settled }) => settled)) this.#byTopic.delete(topic);
+    }
+    for (let i = this.#groups.length - 1; i >= 0; i--) {
+      if (this.#groups[i]?.publications.every(({ settled }) => settled)) this.#groups.splice(i, 1);
+    }
+    return new Set([...this.#byTopic.keys(), ...this.#groups.flatMap((group) => topicOf(group))]);
+  }
+
+  /**
+   * Takes what the next request carries: a group that is tried again, or the first waiting publications of each topic.
+   *
+   * @param isReady whether a topic can be published to now
+   * @returns none when nothing waits for a topic that is ready
+   */
+  take(isReady: (topic: string) => boolean): Group {
+    const retried = this.#groups.findIndex((group) => topicOf(group).every(isReady));
+    const [group] = retried < 0 ? [] : this.#groups.splice(retried, 1);
+    if (group !== undefined) return group;
+    const taken: Publication[] = [];
+    let bytes = 0;
+    for (const [topic, waiting] of [...this.#byTopic]) {
+      if (!isReady(topic)) continue;
+      const count = this.#fitting(topic, waiting, MAX_RECORDS - taken.length, MAX_BYTES - bytes, taken.length === 0);
+      if (count === 0) continue;
+      const part = waiting.splice(0, count);
+      taken.push(...part.filter(({ settled }) => !settled));
+      bytes += part.reduce((sum, publication) => sum + publication.bytes, 0);
+      // To the end, so that a busy topic does not keep the others waiting.
+      this.#byTopic.delete(topic);
+      if (waiting.length > 0) this.#byTopic.set(topic, waiting);
+      if (taken.length >= MAX_RECORDS || bytes >= MAX_BYTES || part.some((each) => each.bytes > MAX_TOPIC_BYTES)) break;
+    }
+    return { publications: taken, repeated: false };
+  }
+
+  /** Fails everything that waits for a topic, or for any. */
+  fail(reason: unknown, topic?: string): void {
+    for (const [name, waiting] of this.#byTopic) {
+      if (topic === undefined || name === topic) for (const publication of waiting) publication.fail(reason);
+    }
+    for (const group of this.#groups) {
+      if (topic === undefined || topicOf(group).includes(topic))
+        for (const publication of group.publications) publication.fail(reason);
+    }
+    this.topics();
+  }
+
+  /** How many of the first publications of a topic go into a request; one that is larger than all bounds goes alone. */
+  #fitting(
+    topic: string,
+    waiting: readonly Publication[],
+    records: number,
+    requestBytes: number,
+    isFirst: boolean,
+  ): number {
+    const bound = Math.min(this.#topicBytes(topic), requestBytes);
+    let count = 0;
+    let bytes = 0;
+    for (const publication of waiting) {
+      if (count >= records || bytes + publication.bytes > bound) break;
+      bytes += publication.bytes;
+      count += 1;
+    }
+    if (count > 0) return count;
+    const isLarge = (waiting[0]?.bytes ?? 0) > this.#topicBytes(topic);
+    return isFirst && isLarge ? 1 : 0;
+  }
+
+  #topicBytes(topic: string): number {
+    return this.#smallTopics.get(topic) ?? MAX_TOPIC_BYTES;
+  }
+}
+
+function topicOf({ publications }: Group): readonly string[] {
+  const [first] = publications;
+  return first === undefined ? [] : [first.topic];
+}

@@ -1,0 +1,219 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { PublishError } from "../../../model/errors.ts";
+import { Backoff } from "../../brokers/backoff.ts";
+import type { KafkaConnection } from "../../brokers/kafka/client.ts";
+import { kafkaFault } from "../../brokers/kafka/faults.ts";
+import { pause } from "../../brokers/pause.ts";
+import type { BrokerTools } from "../../brokers/tools.ts";
+import { publishErrorOf } from "./errors.ts";
+import { createKafkaProducer, type KafkaProducer } from "./producer.ts";
+import { groupByTopic, type Publication } from "./publication.ts";
+import { type Group, PublicationQueue } from "./queue.ts";
+
+/**
+ * Sends publications, one request at a time: what comes in one turn of the event loop, or while a request is under way, shares the next
+ * one. That keeps the order of publishes that follow one another, also over the client's own retries.
+ *
+ * A producer is thrown away with the first failed request: its numbering of records and the broker's may have come apart, and the broker would take
+ * new records for old ones. A request that failed for something in it is taken apart, until those who are to blame stand alone.
+ */
+export class Sender {
+  readonly #connection: KafkaConnection;
+  readonly #timeoutMs: number;
+  readonly #tools: BrokerTools;
+  readonly #queue = new PublicationQueue();
+  readonly #closing = new AbortController();
+  readonly #backoff: Backoff;
+  readonly #learning = new Set<string>();
+  #producer: KafkaProducer | undefined;
+  /** Connections made so far, so that each begins with another bootstrap server. */
+  #connections = 0;
+  /** When the next connection may be made, in ms of the monotonic clock. */
+  #nextConnectionAt = 0;
+  #sending = false;
+  /** The present producer is to be replaced once its request has ended. */
+  #worn = false;
+  #running = false;
+  #loop: Promise<void> | undefined;
+
+  constructor(connection: KafkaConnection, timeoutMs: number, tools: BrokerTools) {
+    this.#connection = connection;
+    this.#timeoutMs = timeoutMs;
+    this.#tools = tools;
+    this.#backoff = new Backoff(tools.random);
+  }
+
+  add(publication: Publication): void {
+    this.#queue.add(publication);
+    this.#wake();
+  }
+
+  /** Ends every connection. The publications must have been settled. */
+  async close(): Promise<void> {
+    this.#closing.abort();
+    if (this.#sending) this.#producer?.cut();
+    await this.#loop;
+    await this.#producer?.close();
+  }
+
+  #wake(): void {
+    if (this.#running) return;
+    this.#running = true;
+    this.#loop = this.#run();
+  }
+
+  async #run(): Promise<void> {
+    try {
+      for (;;) {
+        // What those do who were just told of their success belongs to the next request.
+        await nextTurn();
+        const topics = this.#queue.topics();
+        if (topics.size === 0 || this.#closing.signal.aborted) return;
+        const producer = await this.#connected();
+        if (producer === undefined) continue;
+        for (const topic of topics) this.#learn(producer, topic);
+        const group = this.#queue.take((topic) => producer.knows(topic));
+        if (group.publications.length > 0) await this.#send(producer, group);
+        // What waits for its topic to become known is woken then.
+        else if ([...topics].every((topic) => !producer.knows(topic))) return;
+      }
+    } finally {
+      this.#running = false;
+    }
+  }
+
+  async #connected(): Promise<KafkaProducer | undefined> {
+    if (this.#producer !== undefined) return this.#producer;
+    const { clock, log } = this.#tools;
+    const waitMs = this.#nextConnectionAt - clock.monotonic();
+    if (waitMs > 0 && !(await pause(waitMs, this.#closing.signal))) return undefined;
+    const firstServer = this.#connections++;
+    const producer = createKafkaProducer(this.#connection, { timeoutMs: this.#timeoutMs, firstServer, log });
+    const onClose = () => producer.cut();
+    this.#closing.signal.addEventListener("abort", onClose, { once: true });
+    try {
+      await producer.connect();
+    } catch (error) {
+      producer.cut();
+      const failure = publishErrorOf(`the connection to ${this.#connection.bootstrapServers}`, error);
+      const retryMs = this.#backoff.next();
+      this.#nextConnectionAt = clock.monotonic() + retryMs;
+      if (!this.#closing.signal.aborted) {
+        log.warn({ code: failure.code, reason: failure.message, retryMs }, "no connection to the log broker");
+      }
+      this.#queue.fail(failure);
+      return undefined;
+    } finally {
+      this.#closing.signal.removeEventListener("abort", onClose);
+    }
+    if (this.#backoff.failures > 0) log.info({}, "connected to the log broker again");
+    this.#backoff.reset();
+    this.#producer = producer;
+    this.#worn = false;
+    return producer;
+  }
+
+  #learn(producer: KafkaProducer, topic: string): void {
+    if (producer.knows(topic) || this.#learning.has(topic)) return;
+    this.#learning.add(topic);
+    producer
+      .learn(topic)
+      .catch((error) => {
+        // A producer that is gone has failed for other reasons: the next one looks again.
+        if (producer !== this.#producer) return;
+        this.#queue.fail(this.#topicError(topic, error), topic);
+        if (!CONNECTION_CODES.has(codeOf(error))) return;
+        if (this.#sending) this.#worn = true;
+        else this.#discard(producer);
+      })
+      .finally(() => {
+        this.#learning.delete(topic);
+        this.#wake();
+      });
+  }
+
+  async #send(producer: KafkaProducer, group: Group): Promise<void> {
+    const live = group.publications.filter(({ settled }) => !settled);
+    if (live.length === 0) return;
+    this.#sending = true;
+    try {
+      const sent = producer.send(live);
+      if (!(await endsInTime(sent, Math.max(...live.map(({ deadline }) => deadline))))) {
+        // Each publish has failed for itself. The next ones must not wait for a broker that hangs.
+        this.#discard(producer);
+        return;
+      }
+      for (const publication of live) publication.succeed();
+      if (this.#worn) this.#discard(producer);
+    } catch (error) {
+      this.#discard(producer);
+      if (!this.#closing.signal.aborted) this.#takeApart(live, group.repeated, error);
+    } finally {
+      this.#sending = false;
+    }
+  }
+
+  #takeApart(publications: readonly Publication[], repeated: boolean, error: unknown): void {
+    const byTopic = groupByTopic(publications);
+    const code = codeOf(error);
+    const divides = code === "message_too_large" || code === "message_refused" || code === "other";
+    if (!CONNECTION_CODES.has(code) && byTopic.size > 1) {
+      for (const part of byTopic.values()) this.#queue.addGroup({ publications: part, repeated: false });
+    } else if (divides && publications.length > 1) {
+      const middle = Math.ceil(publications.length / 2);
+      const [topic = ""] = byTopic.keys();
+      const bytes = publications.reduce((sum, publication) => sum + publication.bytes, 0);
+      if (code === "message_too_large") this.#queue.shrink(topic, bytes);
+      this.#queue.addGroup({ publications: publications.slice(0, middle), repeated: false });
+      this.#queue.addGroup({ publications: publications.slice(middle), repeated: false });
+    } else if (code === "producer_state" && !repeated) {
+      this.#queue.addGroup({ publications, repeated: true });
+    } else {
+      for (const publication of publications) publication.fail(this.#topicError(publication.topic, error));
+    }
+  }
+
+  #topicError(topic: string, error: unknown): PublishError {
+    const failure = publishErrorOf(`publish to topic "${topic}" on ${this.#connection.bootstrapServers}`, error);
+    const advice = ADVICE[failure.code];
+    return advice === undefined ? failure : new PublishError(failure.code, `${failure.message}; ${advice}`);
+  }
+
+  #discard(producer: KafkaProducer): void {
+    if (this.#producer === producer) this.#producer = undefined;
+    producer.cut();
+  }
+}
+
+const ADVICE: Readonly<Record<string, string>> = {
+  topic_missing: "create the topic, or correct the destination's topic or topicFrom: the service creates none",
+  message_too_large: "raise max.message.bytes of the topic, or make the payload smaller",
+};
+
+/** Failures that say nothing of the records and their topics. */
+const CONNECTION_CODES: ReadonlySet<string> = new Set([
+  "timeout",
+  "connection_refused",
+  "connection_lost",
+  "unreachable",
+  "dns",
+  "tls",
+  "authentication",
+]);
+
+function codeOf(error: unknown): string {
+  return error instanceof PublishError ? error.code : kafkaFault(error).code;
+}
+
+/** @returns whether the promise settled before the deadline (of `performance.now()`); rejects with its reason when it did */
+async function endsInTime(promise: Promise<void>, deadline: number): Promise<boolean> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<boolean>((resolve) => {
+    timer = setTimeout(() => resolve(false), Math.max(0, deadline - performance.now()));
+  });
+  try {
+    return await Promise.race([promise.then(() => true), late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,36 @@
+import { PublishError } from "../../../model/errors.ts";
+import { NATS_FAULT_CODES, NatsFault } from "../../brokers/nats/faults.ts";
+
+/** Why a publish to a subject broker failed: the codes of its `PublishError`. */
+export const NATS_ERROR_CODES = [
+  ...NATS_FAULT_CODES,
+  /** The user may not publish to the subject, or not receive the acknowledgement. */
+  "permission",
+  /** No stream takes the subject. */
+  "no_stream",
+  /** The stream did not store the message: it is full, sealed, or the message is outside its limits. */
+  "rejected",
+  /** Something else than a stream answered. */
+  "bad_acknowledgement",
+  /** Body and headers are larger than the server takes. */
+  "too_large",
+  /** The subject of this message cannot be published to. */
+  "subject_invalid",
+  /** A header of the message cannot go over NATS. */
+  "header_invalid",
+  /** The destination was closed. */
+  "closed",
+] as const;
+export type NatsErrorCode = (typeof NATS_ERROR_CODES)[number];
+
+/** A {@link PublishError} whose code is one of {@link NATS_ERROR_CODES}. */
+export function natsError(code: NatsErrorCode, message: string): PublishError {
+  return new PublishError(code, message);
+}
+
+/** Why a publish failed that found no connection. */
+export function noConnection(error: unknown): PublishError {
+  if (error instanceof PublishError) return error;
+  if (error instanceof NatsFault) return natsError(error.code, `no connection: ${error.message}`);
+  return natsError("other", "no connection: the attempt to connect failed in an unforeseen way");
+}

@@ -1,0 +1,295 @@
+import type { ConfirmChannel } from "amqplib";
+import { PublishError } from "../../../model/errors.ts";
+import type { AmqpConnection } from "../../brokers/rabbitmq/connection.ts";
+import { faultCode, faultOf, RabbitmqFault, reasonOf } from "../../brokers/rabbitmq/fault.ts";
+import { publishErrorOf, rabbitmqError } from "./errors.ts";
+import type { Link } from "./link.ts";
+import type { Publication } from "./publication.ts";
+
+/** A message that was sent and is not confirmed. */
+interface Sent {
+  readonly id: string;
+  readonly routingKey: string;
+  /** Null when nobody waits for it any more. */
+  publication: Publication | null;
+  /** Why the broker gave it back; null when it did not. */
+  returned: string | null;
+}
+
+/** What all lanes of a destination share. */
+export interface LaneTools {
+  readonly link: Link;
+  readonly exchangeType: "topic" | "direct" | "fanout";
+  readonly timeoutMs: number;
+  /**
+   * Called when the lane has come to its end: the next publish to the exchange needs another one, and so do `left`, which another message has
+   * taken the channel from; in the order of their sending.
+   */
+  readonly onEnd: (lane: Lane, left: readonly Publication[]) => void;
+}
+
+/** The library's buffer for the header table, in bytes. */
+const HEADER_TABLE_BYTES = 65_536;
+/** What a frame adds to its payload, in bytes. */
+const FRAME_OVERHEAD = 8;
+
+/**
+ * Publishes to one exchange, on a channel of its own: the broker closes a channel for a missing permission, a wrong exchange type
+ * or a message that is too large, and with it ends everything that is in flight on it. The exchange is declared on that channel before the
+ * first message.
+ *
+ * Messages leave in the order in which they came, many at a time; each has its own confirm. They wait while the channel's buffer is full and while
+ * the broker blocks publishers, so that one whose time is over meanwhile is not sent.
+ */
+export class Lane {
+  readonly exchange: string;
+  readonly #tools: LaneTools;
+  readonly #waiting = new Set<Publication>();
+  /** In the order of sending. */
+  readonly #sent = new Set<Sent>();
+  #phase: "connecting" | "declaring" | "open" | "ended" = "connecting";
+  #connection: AmqpConnection | null = null;
+  #channel: ConfirmChannel | null = null;
+  #full = false;
+
+  constructor(exchange: string, tools: LaneTools) {
+    this.exchange = exchange;
+    this.#tools = tools;
+    this.#open().catch((error) => this.#end(error));
+  }
+
+  /** Whether nothing is under way. */
+  get isIdle(): boolean {
+    return this.#phase === "open" && this.#waiting.size === 0 && this.#sent.size === 0;
+  }
+
+  /** Sends a message as soon as it can be sent; the publication ends when the broker has confirmed it. */
+  send(publication: Publication): void {
+    this.#waiting.add(publication);
+    publication.onExpire = () => this.#expired(publication);
+    publication.onEnd = () => this.#waiting.delete(publication);
+    this.flush();
+  }
+
+  /** Sends what waits, as far as the broker and the buffer take it. */
+  flush(): void {
+    const connection = this.#connection;
+    const channel = this.#channel;
+    if (connection === null || channel === null || this.#phase !== "open") return;
+    for (const publication of this.#waiting) {
+      if (this.#full || connection.blocked !== null) return;
+      this.#waiting.delete(publication);
+      this.#write(channel, connection, publication);
+    }
+  }
+
+  /** Ends the lane, and its channel with a word to the broker. */
+  close(): void {
+    const channel = this.#channel;
+    this.#end(new RabbitmqFault("closed", `publishing to ${this.#where()} was ended`));
+    // It rejects when the connection ends meanwhile.
+    channel?.close().catch(() => {});
+  }
+
+  async #open(): Promise<void> {
+    const connection = await this.#tools.link.connection();
+    if (this.#hasEnded()) return;
+    this.#connection = connection;
+    this.#phase = "declaring";
+    const channel = await connection.createConfirmChannel();
+    this.#listen(channel);
+    if (this.#hasEnded()) {
+      await channel.close();
+      return;
+    }
+    this.#channel = channel;
+    // Names that begin with `amq.` are the broker's own and may not be declared.
+    if (this.exchange.startsWith("amq.")) await channel.checkExchange(this.exchange);
+    else await channel.assertExchange(this.exchange, this.#tools.exchangeType, { durable: true });
+    if (this.#hasEnded()) return;
+    this.#phase = "open";
+    this.flush();
+  }
+
+  #listen(channel: ConfirmChannel): void {
+    let fault: unknown = null;
+    channel.on("error", (error) => {
+      fault = error;
+    });
+    // Before the library's own listener, which fails every confirm with less to say. What closed the connection is known a moment later.
+    channel.prependListener("close", () => {
+      this.#channel = null;
+      queueMicrotask(() => this.#end(fault));
+    });
+    channel.on("drain", () => {
+      this.#full = false;
+      this.flush();
+    });
+    channel.on("return", (message) => this.#returned(message.properties.messageId, message.fields));
+  }
+
+  #hasEnded(): boolean {
+    return this.#phase === "ended";
+  }
+
+  #write(channel: ConfirmChannel, connection: AmqpConnection, publication: Publication): void {
+    const { envelope, body, routingKey } = publication;
+    const sent: Sent = { id: publication.id, routingKey, publication, returned: null };
+    publication.onEnd = () => {
+      sent.publication = null;
+    };
+    const tooLarge = tooLargeFor(connection, publication);
+    if (tooLarge !== null) {
+      publication.reject(tooLarge);
+      return;
+    }
+    try {
+      const hasRoom = channel.publish(this.exchange, routingKey, body, envelope.options, (error) =>
+        this.#confirmed(sent, error),
+      );
+      this.#full = !hasRoom;
+      this.#sent.add(sent);
+    } catch (error) {
+      publication.reject(rabbitmqError("other", `publishing to ${this.#where()} failed: ${reasonOf(error)}`));
+    }
+  }
+
+  /**
+   * The broker gives an unroutable message back before it confirms it, in the order of publishing. A row may be in flight twice, when the time of
+   * its first publish is over: with the same routing key the answer is the same.
+   */
+  #returned(id: unknown, fields: object): void {
+    const { replyText, routingKey } = fields as { readonly replyText?: unknown; readonly routingKey?: unknown };
+    for (const sent of this.#sent) {
+      if (sent.id !== id || sent.routingKey !== routingKey || sent.returned !== null) continue;
+      sent.returned = String(replyText ?? "NO_ROUTE");
+      return;
+    }
+  }
+
+  #confirmed(sent: Sent, error: unknown): void {
+    // The library confirms everything with an error when the channel has closed; `#end` says why.
+    if (this.#channel === null) return;
+    this.#sent.delete(sent);
+    this.#tools.link.proven();
+    const { publication } = sent;
+    if (publication === null) return;
+    if (sent.returned !== null) publication.reject(this.#unroutable(publication, sent.returned));
+    else if (error !== null && error !== undefined) publication.reject(this.#nacked());
+    else publication.resolve();
+  }
+
+  #unroutable(publication: Publication, replyText: string): PublishError {
+    return rabbitmqError(
+      "unroutable",
+      `${this.#where()} has no queue for the routing key ${JSON.stringify(publication.routingKey)} (${replyText}): check the exchange's ` +
+        `bindings and the routing key template`,
+    );
+  }
+
+  #nacked(): PublishError {
+    return rabbitmqError(
+      "nacked",
+      `${this.#where()} did not take the message: a queue behind it is full with overflow reject-publish, or the broker could not store the message`,
+    );
+  }
+
+  /** Ends everything under way. Only the first call counts. */
+  #end(error: unknown): void {
+    if (this.#hasEnded()) return;
+    const reason = this.#reason(error);
+    const limit = bodyLimit(error);
+    const left = [...[...this.#sent].flatMap(({ publication }) => publication ?? []), ...this.#waiting];
+    this.#phase = "ended";
+    this.#channel = null;
+    this.#sent.clear();
+    this.#waiting.clear();
+    const again = limit === null ? [] : left.filter(({ isRepeated }) => !isRepeated);
+    // They are sent again, but for the one that is too large. Once: a broker may count otherwise than by the body.
+    for (const publication of again) publication.isRepeated = true;
+    if (limit !== null && this.#connection !== null) this.#connection.maxBodyBytes = limit;
+    this.#tools.onEnd(this, again);
+    for (const publication of left) if (!again.includes(publication)) publication.reject(reason);
+  }
+
+  #reason(error: unknown): PublishError {
+    if (error instanceof PublishError) return error;
+    const ended = this.#connection?.ended;
+    if (error instanceof RabbitmqFault) return publishErrorOf(error);
+    if (ended?.aborted) return publishErrorOf(faultOf("the connection ended", ended.reason));
+    const code = faultCode(error);
+    return rabbitmqError(code, `${this.#what(code)}: ${error === null ? "the channel was closed" : reasonOf(error)}`);
+  }
+
+  /** What went wrong and what to do about it, before the broker's own words. */
+  #what(code: string): string {
+    const where = this.#where();
+    const isDeclaring = this.#phase === "declaring";
+    const user = JSON.stringify(this.#connection?.target.user ?? "");
+    switch (code) {
+      case "access_refused":
+        return isDeclaring
+          ? `${where} cannot be declared: give the user ${user} the permission to configure it`
+          : `nothing may be published to ${where}: give the user ${user} the permission to write to it`;
+      case "not_found":
+        return isDeclaring
+          ? `${where} does not exist, and names that begin with "amq." cannot be declared: use an exchange that exists`
+          : `${where} was deleted while messages were published; it is declared again with the next one`;
+      case "precondition_failed":
+        return isDeclaring
+          ? `${where} exists with other properties than type ${this.#tools.exchangeType} and durable: set exchangeType to the type it has, ` +
+              `delete the exchange, or name another`
+          : `RabbitMQ refused a message to ${where}`;
+      default:
+        return isDeclaring ? `${where} could not be declared` : `publishing to ${where} was ended by RabbitMQ`;
+    }
+  }
+
+  #expired(publication: Publication): PublishError {
+    const { timeoutMs } = this.#tools;
+    const late = `publishing to ${this.#where()} took longer than ${timeoutMs} ms`;
+    const blocked = this.#connection?.blocked ?? null;
+    if (blocked !== null)
+      return rabbitmqError(
+        "blocked",
+        `${late}: RabbitMQ blocks publishers (${blocked}); free memory or disk space on the broker, or raise its limits`,
+      );
+    if (this.#phase === "connecting") return rabbitmqError("timeout", `${late}, waiting for the connection`);
+    if (this.#phase === "declaring")
+      return rabbitmqError("timeout", `${late}, waiting for the exchange to be declared`);
+    if (this.#waiting.has(publication))
+      return rabbitmqError("timeout", `${late}: RabbitMQ takes messages more slowly than they come`);
+    return rabbitmqError("timeout", `${late}, waiting for RabbitMQ's confirm; it may have taken the message`);
+  }
+
+  #where(): string {
+    const target = this.#connection?.target.name;
+    const exchange = `the exchange ${JSON.stringify(this.exchange)}`;
+    return target === undefined ? exchange : `${exchange} of ${target}`;
+  }
+}
+
+/** Why a message cannot be sent on a connection; null when it can. */
+function tooLargeFor(connection: AmqpConnection, { envelope, body }: Publication): PublishError | null {
+  const { target, frameMax, maxBodyBytes } = connection;
+  if (body.length > maxBodyBytes)
+    return rabbitmqError(
+      "message_too_large",
+      `the body has ${body.length} bytes, and ${target.name} takes ${maxBodyBytes}: send a smaller one, or raise max_message_size in the ` +
+        "broker's configuration",
+    );
+  const room = Math.min(HEADER_TABLE_BYTES, frameMax - FRAME_OVERHEAD);
+  if (envelope.bytes > room)
+    return rabbitmqError(
+      "message_too_large",
+      `the headers of the message have ${envelope.bytes} bytes, and ${target.name} takes ${room}: send fewer or shorter ones`,
+    );
+  return null;
+}
+
+/** The broker's limit for a body in bytes, when an error of the channel says that one is larger. */
+function bodyLimit(error: unknown): number | null {
+  if (error === null) return null;
+  const found = /message size \d+ is larger than (?:configured )?max size (\d+)/.exec(reasonOf(error));
+  return found === null ? null : Number(found[1]);
+}

@@ -1,0 +1,79 @@
+import type { Options } from "amqplib";
+import type { OutboundMessage } from "../../../ports/destination.ts";
+import { rabbitmqError } from "./errors.ts";
+
+/** What AMQP carries beside the body. */
+export interface Envelope {
+  readonly options: Options.Publish;
+  /** Size of the properties on the wire, in bytes. */
+  readonly bytes: number;
+}
+
+/** Longest AMQP short string (0-9-1, section 4.2.5.3): names of headers and exchanges, routing keys, most properties. In bytes. */
+const SHORT_STRING_BYTES = 255;
+/** RabbitMQ takes these as lists of more routing keys ("Sender-selected Distribution"), and closes the channel when they are text. */
+const ROUTING_HEADERS: ReadonlySet<string> = new Set(["CC", "BCC"]);
+/** Class, weight, body size, flags, delivery mode, time and the length of the header table. */
+const FIXED_BYTES = 27;
+
+/**
+ * The AMQP properties of a message: `messageId`, `contentType` and `correlationId` besides the headers that say the same, time in
+ * seconds, and every header as text.
+ *
+ * @param message what is published
+ * @param persistent whether the broker keeps it on disk
+ * @param nowMs wall clock, ms since the Unix epoch
+ * @throws PublishError `message_invalid` when a header cannot go over AMQP
+ */
+export function envelopeOf(message: OutboundMessage, persistent: boolean, nowMs: number): Envelope {
+  const options: Options.Publish = {
+    headers: message.headers,
+    messageId: message.id,
+    timestamp: Math.floor(nowMs / 1000),
+    persistent,
+    mandatory: true,
+    contentEncoding: "utf-8",
+  };
+  let bytes = FIXED_BYTES + shortBytes(message.id) + shortBytes("utf-8");
+  for (const name of Object.keys(message.headers)) {
+    const value = message.headers[name] ?? "";
+    bytes += headerBytes(name) + Buffer.byteLength(value);
+    const lowerCase = name.toLowerCase();
+    if (lowerCase !== "content-type" && lowerCase !== "x-correlation-id") continue;
+    if (Buffer.byteLength(value) > SHORT_STRING_BYTES) continue;
+    if (lowerCase === "content-type") options.contentType = value;
+    else options.correlationId = value;
+    bytes += shortBytes(value);
+  }
+  return { options, bytes };
+}
+
+/**
+ * Checks a name that AMQP sends as a short string.
+ *
+ * @param what for the error: `the routing key`
+ * @throws PublishError `message_invalid` when it is too long
+ */
+export function checkShortString(what: string, value: string): void {
+  const bytes = Buffer.byteLength(value);
+  if (bytes > SHORT_STRING_BYTES)
+    throw rabbitmqError(
+      "message_invalid",
+      `${what} has ${bytes} bytes, and AMQP allows ${SHORT_STRING_BYTES}: shorten it`,
+    );
+}
+
+/** A header without its value: name, type and the value's length. */
+function headerBytes(name: string): number {
+  if (ROUTING_HEADERS.has(name))
+    throw rabbitmqError(
+      "message_invalid",
+      `the header ${name} cannot be sent: RabbitMQ reads it as a list of further routing keys; give it another name`,
+    );
+  checkShortString("the name of a header", name);
+  return shortBytes(name) + 5;
+}
+
+function shortBytes(value: string): number {
+  return 1 + Buffer.byteLength(value);
+}

@@ -1,0 +1,284 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
+import type { Consumer, EachBatchPayload, KafkaMessage } from "kafkajs";
+import { createKafkaClient, type KafkaClient, retryOptions } from "../../brokers/kafka/client.ts";
+import { kafkaFault } from "../../brokers/kafka/faults.ts";
+import { pause } from "../../brokers/pause.ts";
+import type { SourceTools } from "../../brokers/tools.ts";
+import { type Assignment, commitEnds } from "./latest.ts";
+import { brokerMessage } from "./record.ts";
+import type { KafkaSourceConfig } from "./schema.ts";
+
+/** Times of a member of a consumer group, in ms. */
+export interface GroupTimes {
+  /** After so long without heartbeat the broker gives the partitions to others. */
+  readonly sessionMs: number;
+  readonly heartbeatMs: number;
+  /** Longest time that the others wait for a member in a rebalance. */
+  readonly rebalanceMs: number;
+  /** Longest wait of a fetch for records. A stop waits as long. */
+  readonly fetchWaitMs: number;
+}
+
+export const GROUP_TIMES: GroupTimes = { sessionMs: 30_000, heartbeatMs: 2000, rebalanceMs: 60_000, fetchWaitMs: 2000 };
+
+const CONNECT_TIMEOUT_MS = 10_000;
+const REQUEST_TIMEOUT_MS = 10_000;
+const RETRIES = 2;
+/** Partitions whose records are taken beside each other. */
+const CONCURRENT_PARTITIONS = 4;
+/** Within a batch offsets are committed no more often: what is read again after a fault the inbox knows. */
+const COMMIT_INTERVAL_MS = 200;
+/** Without a sign of life for so long the source counts as down. */
+const SILENT_MS = 10_000;
+/** How long leaving the group may take once nothing is being taken. */
+const LEAVE_MS = 5000;
+
+/**
+ * One membership in a consumer group: from the connection to the first fault from which the client does not recover in a moment.
+ *
+ * The client's own restarts after a crash are off: some crashes it does not recover from, and some restarts outlive its `disconnect`.
+ */
+export class GroupSession {
+  readonly #config: KafkaSourceConfig;
+  readonly #tools: SourceTools;
+  readonly #times: GroupTimes;
+  readonly #client: KafkaClient;
+  readonly #consumer: Consumer;
+  readonly #firstServer: number;
+  readonly #takes = new Set<Promise<void>>();
+  readonly #abandon = new AbortController();
+  readonly #over: Promise<void>;
+  #end: (error?: unknown) => void = () => {};
+  #ended = false;
+  #joined = false;
+  #joinedAt: number | undefined;
+  /** Counts the assignments: what was read under an earlier one must not be committed under a later one. */
+  #assignment = 0;
+  #lastSign: number;
+  #heartbeat: () => Promise<void> = async () => {};
+
+  constructor(config: KafkaSourceConfig, tools: SourceTools, times: GroupTimes, firstServer: number) {
+    this.#config = config;
+    this.#tools = tools;
+    this.#times = times;
+    this.#firstServer = firstServer;
+    this.#client = this.#createClient();
+    this.#consumer = this.#client.kafka.consumer({
+      groupId: config.groupId,
+      sessionTimeout: times.sessionMs,
+      heartbeatInterval: times.heartbeatMs,
+      rebalanceTimeout: times.rebalanceMs,
+      maxWaitTimeInMs: times.fetchWaitMs,
+      allowAutoTopicCreation: false,
+      retry: { ...retryOptions(RETRIES), restartOnFailure: async () => false },
+    });
+    this.#lastSign = tools.clock.monotonic();
+    this.#over = new Promise((resolve, reject) => {
+      this.#end = (error) => {
+        this.#ended = true;
+        if (error === undefined) resolve();
+        else reject(error);
+      };
+    });
+    this.#over.catch(() => {});
+  }
+
+  /** Since when it has been a member, in ms of the monotonic clock. */
+  get joinedAt(): number | undefined {
+    return this.#joinedAt;
+  }
+
+  /** Why it does not consume now; undefined when it does. */
+  get problem(): string | undefined {
+    const silentMs = this.#tools.clock.monotonic() - this.#lastSign;
+    if (silentMs > SILENT_MS) return `the broker has not answered for ${Math.round(silentMs / 1000)} s`;
+    return this.#joinedAt === undefined ? "it is about to connect and to join the group" : undefined;
+  }
+
+  /**
+   * Consumes until `stop`.
+   *
+   * @throws Error for an operator when it cannot begin or go on
+   */
+  async run(): Promise<void> {
+    this.#listen();
+    const watch = setInterval(() => this.#watch(), this.#times.heartbeatMs);
+    try {
+      await Promise.race([this.#begin(), this.#over]);
+      await this.#over;
+    } finally {
+      this.#end();
+      clearInterval(watch);
+      this.#client.sockets.cut();
+      this.#consumer.disconnect().catch(() => {});
+      await this.#takesEnded();
+    }
+  }
+
+  /** Takes no more, lets the running takes end, commits them and leaves the group; all of that at once when `cutoff` aborts. */
+  async stop(cutoff: AbortSignal): Promise<void> {
+    const cut = () => {
+      this.#abandon.abort(cutoff.reason);
+      this.#end();
+    };
+    if (cutoff.aborted) cut();
+    cutoff.addEventListener("abort", cut, { once: true });
+    // While it is still joining, the client's own disconnect would be overtaken by the join, which then goes on for ever.
+    if (this.#joined) {
+      this.#consumer.disconnect().then(
+        () => this.#end(),
+        () => this.#end(),
+      );
+    } else if (this.#takes.size === 0) this.#end();
+    const left = new AbortController();
+    this.#takesEnded()
+      .then(() => pause(LEAVE_MS, left.signal))
+      .then(() => this.#end());
+    await this.#over.catch(() => {});
+    await this.#takesEnded();
+    left.abort();
+    cutoff.removeEventListener("abort", cut);
+  }
+
+  async #begin(): Promise<void> {
+    const { topics, autoOffsetReset } = this.#config;
+    await this.#consumer.connect();
+    // One by one, so that an error tells which of them is missing.
+    for (const topic of topics) {
+      try {
+        await this.#consumer.subscribe({ topics: [topic], fromBeginning: autoOffsetReset === "earliest" });
+      } catch (error) {
+        throw topicFault(topic, error);
+      }
+    }
+    await this.#consumer.run({
+      autoCommit: false,
+      eachBatchAutoResolve: false,
+      partitionsConsumedConcurrently: CONCURRENT_PARTITIONS,
+      eachBatch: (payload) => this.#consume(payload),
+    });
+  }
+
+  #listen(): void {
+    const { events } = this.#consumer;
+    const alive = () => {
+      this.#lastSign = this.#tools.clock.monotonic();
+    };
+    for (const event of [events.FETCH, events.HEARTBEAT, events.COMMIT_OFFSETS] as const)
+      this.#consumer.on(event, alive);
+    this.#consumer.on(events.GROUP_JOIN, ({ payload }) => {
+      alive();
+      this.#assignment += 1;
+      this.#joined = true;
+      if (this.#config.autoOffsetReset === "latest") this.#settleEnds(payload.memberAssignment);
+      else this.#joinedAt ??= this.#lastSign;
+    });
+    this.#consumer.on(events.REBALANCING, () => {
+      this.#joined = false;
+    });
+    this.#consumer.on(events.CRASH, ({ payload }) => this.#end(payload.error));
+    this.#consumer.on(events.END_BATCH_PROCESS, ({ payload: { batchSize, topic, partition, lastOffset } }) => {
+      // Nothing but markers of transactions or aborted records: the client skips them, and commits nothing.
+      if (batchSize > 0) return;
+      const offset = following(lastOffset);
+      this.#consumer.commitOffsets([{ topic, partition, offset }]).catch(() => {});
+    });
+  }
+
+  /** Reads nothing before the group has an offset for each of its new partitions. Runs within the join, before the first fetch. */
+  #settleEnds(assignment: Assignment): void {
+    const partitions = Object.entries(assignment).map(([topic, numbers]) => ({ topic, partitions: [...numbers] }));
+    const now = this.#assignment;
+    this.#consumer.pause(partitions);
+    commitEnds(this.#createClient(), this.#consumer, this.#config.groupId, assignment).then(
+      () => {
+        if (now !== this.#assignment || this.#ended) return;
+        this.#consumer.resume(partitions);
+        this.#joinedAt ??= this.#tools.clock.monotonic();
+      },
+      (error) => {
+        if (now === this.#assignment) this.#end(error);
+      },
+    );
+  }
+
+  async #consume(payload: EachBatchPayload): Promise<void> {
+    const { batch, heartbeat, resolveOffset, commitOffsetsIfNecessary, isRunning, isStale } = payload;
+    const { topic, partition, messages } = batch;
+    const assignment = this.#assignment;
+    const isOurs = () => !this.#ended && assignment === this.#assignment;
+    this.#heartbeat = heartbeat;
+    const most = this.#config.maxPollRecords;
+    let committedAt = this.#tools.clock.monotonic();
+    for (let from = 0; from < messages.length && isRunning() && !isStale() && isOurs(); from += most) {
+      const part = messages.slice(from, from + most);
+      await this.#take(part);
+      const last = part.at(-1);
+      if (last === undefined || !isOurs()) return;
+      const isEnd = from + most >= messages.length;
+      const now = this.#tools.clock.monotonic();
+      if (!isEnd && isRunning() && now - committedAt < COMMIT_INTERVAL_MS) continue;
+      committedAt = now;
+      // What follows the last record of a batch, up to its end, are markers of transactions.
+      const offset = following(isEnd ? batch.lastOffset() : last.offset);
+      await commitOffsetsIfNecessary({ topics: [{ topic, partitions: [{ partition, offset }] }] });
+      // After the commit: one that fails is followed by reading, taking and committing again.
+      if (!isOurs()) return;
+      resolveOffset(last.offset);
+      await heartbeat();
+    }
+  }
+
+  async #take(records: readonly KafkaMessage[]): Promise<void> {
+    const taken = this.#tools.intake.take(records.map(brokerMessage), this.#abandon.signal);
+    this.#takes.add(taken);
+    try {
+      await taken;
+    } finally {
+      this.#takes.delete(taken);
+    }
+  }
+
+  /** Keeps the membership while the intake waits for its database, and ends a session in which nothing moves any more. */
+  #watch(): void {
+    // A heartbeat that fails tells of a rebalance or a lost session, which the commit or the next heartbeat will find out too.
+    if (this.#takes.size > 0) this.#heartbeat().catch(() => {});
+    const silentMs = this.#tools.clock.monotonic() - this.#lastSign;
+    const patienceMs = this.#times.rebalanceMs + this.#times.sessionMs;
+    if (silentMs > patienceMs) this.#end(new Error(`the broker has not answered for ${Math.round(silentMs / 1000)} s`));
+  }
+
+  /** Until no take runs any more; when they were abandoned, until they have had the time to notice: an insert may go on behind. */
+  async #takesEnded(): Promise<void> {
+    const { signal } = this.#abandon;
+    const abandoned = new Promise<void>((resolve) => {
+      signal.addEventListener("abort", () => resolve(), { once: true });
+    });
+    while (this.#takes.size > 0 && !signal.aborted) await Promise.race([Promise.allSettled(this.#takes), abandoned]);
+    if (signal.aborted) await nextTurn();
+  }
+
+  #createClient(): KafkaClient {
+    return createKafkaClient(this.#config, {
+      connectTimeoutMs: CONNECT_TIMEOUT_MS,
+      requestTimeoutMs: REQUEST_TIMEOUT_MS,
+      retries: RETRIES,
+      firstServer: this.#firstServer,
+      log: this.#tools.log,
+    });
+  }
+}
+
+/** The offset behind one. */
+function following(offset: string): string {
+  return String(BigInt(offset) + 1n);
+}
+
+function topicFault(topic: string, error: unknown): unknown {
+  const { code, text } = kafkaFault(error);
+  if (code === "topic_missing") {
+    return new Error(`the topic "${topic}" does not exist: create it, or correct topics; the service creates none`);
+  }
+  if (code === "topic_invalid" || code === "authorization") return new Error(`the topic "${topic}": ${text}`);
+  return error;
+}

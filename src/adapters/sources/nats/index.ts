@@ -1,0 +1,213 @@
+import { errorText } from "../../../model/errors.ts";
+import type { Source } from "../../../ports/source.ts";
+import { Backoff } from "../../brokers/backoff.ts";
+import { NatsFault } from "../../brokers/nats/faults.ts";
+import { type NatsConnectionConfig, NatsDialer, type NatsLink } from "../../brokers/nats/link.ts";
+import { pause } from "../../brokers/pause.ts";
+import type { SourceTools } from "../../brokers/tools.ts";
+import { type BoundConsumer, bindConsumer, type ConsumerOptions } from "./consumer.ts";
+import { type Delivery, Hand } from "./hand.ts";
+import { Session } from "./session.ts";
+
+/** The keys of a subject-broker source that the adapter needs. */
+export interface NatsSourceOptions extends NatsConnectionConfig, ConsumerOptions {}
+
+const CONNECT_TIMEOUT_MS = 5000;
+/** Longest wait for the server at each step of a graceful stop. */
+const STOP_STEP_MS = 2000;
+const TAKE_AGAIN_MS = 1000;
+
+/**
+ * A subject-broker source (spec, "Subject-broker source"): reads a stream through a durable pull consumer, which replicas share.
+ *
+ * @throws Error when `servers` cannot be read
+ */
+export function createNatsSource(options: NatsSourceOptions, tools: SourceTools): Source {
+  return new NatsSource(options, tools);
+}
+
+/**
+ * Two loops: one keeps a session with the server and fills the hand, the other takes from the hand, batch after batch. What is at hand outlives a session:
+ * after a broken connection it is still taken first, in its order, and acknowledged over the next one.
+ */
+class NatsSource implements Source {
+  readonly kind = "nats";
+  readonly name: string;
+  readonly #options: NatsSourceOptions;
+  readonly #tools: SourceTools;
+  readonly #dialer: NatsDialer;
+  readonly #hand: Hand;
+  readonly #backoff: Backoff;
+  readonly #stopping = new AbortController();
+  readonly #cut = new AbortController();
+  /** Taken while there was no connection to acknowledge them. */
+  #owed: readonly Delivery[] = [];
+  #session: Session | undefined;
+  /** Why it does not consume; undefined while it does. */
+  #fault: string | undefined = "the source has not been started";
+  #loggedDifferences = "";
+  #reading: Promise<void> | undefined;
+  #taking: Promise<void> | undefined;
+  #end: Promise<void> | undefined;
+
+  constructor(options: NatsSourceOptions, tools: SourceTools) {
+    this.name = `nats.${tools.name}`;
+    this.#options = options;
+    this.#tools = tools;
+    this.#dialer = new NatsDialer(options, `svc source ${tools.name}`, CONNECT_TIMEOUT_MS, tools.random);
+    this.#hand = new Hand(options.batchSize);
+    this.#backoff = new Backoff(tools.random);
+  }
+
+  async start(): Promise<void> {
+    if (this.#reading !== undefined || this.#stopping.signal.aborted) return;
+    this.#fault = `connecting to ${this.#dialer.servers}`;
+    this.#reading = this.#read();
+    this.#taking = this.#take();
+  }
+
+  async check(): Promise<void> {
+    if (this.#stopping.signal.aborted) throw new Error("the source was stopped");
+    if (this.#fault !== undefined) throw new Error(this.#fault);
+  }
+
+  async stop(cutoff: AbortSignal): Promise<void> {
+    this.#end ??= this.#stop();
+    const cut = () => this.#cut.abort(cutoff.reason);
+    if (cutoff.aborted) cut();
+    else cutoff.addEventListener("abort", cut, { once: true });
+    await this.#end;
+    cutoff.removeEventListener("abort", cut);
+  }
+
+  async #stop(): Promise<void> {
+    this.#stopping.abort();
+    this.#hand.close();
+    await this.#reading;
+    const session = this.#session;
+    await this.#unlessCut(async () => {
+      await atMost(STOP_STEP_MS, session?.drain());
+      await this.#taking;
+      await atMost(STOP_STEP_MS, session?.giveBack());
+    });
+    await session?.close();
+  }
+
+  /** Runs steps of a graceful stop; returns at once when the time for it is over. */
+  async #unlessCut(steps: () => Promise<void>): Promise<void> {
+    const { signal } = this.#cut;
+    if (signal.aborted) return;
+    const cut = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+    await Promise.race([steps(), cut]);
+  }
+
+  /** Keeps a session until the stop; the one that serves then is left open. */
+  async #read(): Promise<void> {
+    const stopping = this.#stopping.signal;
+    const { log } = this.#tools;
+    const { stream, durable } = this.#options;
+    for (;;) {
+      const fault = await this.#serve(stopping);
+      if (stopping.aborted) return;
+      const waitMs = this.#backoff.next();
+      const line = { source: this.#tools.name, stream, durable, reason: fault, retryInMs: waitMs };
+      if (this.#fault === fault) log.debug(line, "the NATS source still does not consume");
+      else log.warn(line, "the NATS source does not consume");
+      this.#fault = fault;
+      await pause(waitMs, stopping);
+    }
+  }
+
+  /** One session, from the connection to its end. Returns why it ended, or anything when the source stops. */
+  async #serve(stopping: AbortSignal): Promise<string> {
+    let link: NatsLink | undefined;
+    try {
+      link = await this.#dialer.dial(stopping);
+      const consumer = await untilAborted(bindConsumer(link, this.#options), stopping);
+      if (consumer === undefined) throw stopping.reason;
+      this.#report(consumer, link.server);
+      const session = new Session(link, this.#options, consumer, this.#hand, () => this.#backoff.reset());
+      this.#session = session;
+      this.#fault = undefined;
+      this.#acknowledge([]);
+      const reason = await untilAborted(session.failed, stopping);
+      if (reason === undefined) return "";
+      await session.close();
+      return reason;
+    } catch (error) {
+      await link?.close();
+      return error instanceof NatsFault ? error.message : errorText(error);
+    }
+  }
+
+  async #take(): Promise<void> {
+    for (;;) {
+      const batch = await this.#hand.next();
+      if (batch.length === 0 || !(await this.#taken(batch))) return;
+      this.#hand.done();
+      this.#acknowledge(batch);
+      this.#session?.more();
+    }
+  }
+
+  /** @returns false when the time was over before all of the batch was taken: nothing of it may be acknowledged */
+  async #taken(batch: readonly Delivery[]): Promise<boolean> {
+    const { intake, log, name: source } = this.#tools;
+    const { signal } = this.#cut;
+    const messages = batch.map(({ message }) => message);
+    for (;;) {
+      try {
+        await intake.take(messages, signal);
+        return !signal.aborted;
+      } catch (error) {
+        if (signal.aborted) return false;
+        log.error({ source, reason: errorText(error) }, "a batch could not be taken; it is tried again");
+        await pause(TAKE_AGAIN_MS, signal);
+      }
+    }
+  }
+
+  /** Acknowledges what was taken, and what could not be acknowledged before. */
+  #acknowledge(taken: readonly Delivery[]): void {
+    const all = [...this.#owed, ...taken];
+    this.#owed = this.#session?.acknowledge(all) ?? all;
+  }
+
+  #report({ created, differences }: BoundConsumer, server: string): void {
+    const { log, name: source } = this.#tools;
+    const { stream, durable } = this.#options;
+    const place = { source, stream, durable };
+    if (created) log.info(place, "created the durable consumer; it reads the stream from its first message");
+    const text = differences.join("; ");
+    if (text !== "" && text !== this.#loggedDifferences) {
+      log.warn(
+        { ...place, differences: text },
+        "the durable consumer differs from the configuration; it is used as it is",
+      );
+    }
+    this.#loggedDifferences = text;
+    log.info({ ...place, server }, "the NATS source consumes");
+  }
+}
+
+/** @returns undefined when the signal aborted first */
+async function untilAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T | undefined> {
+  if (signal.aborted) return undefined;
+  let onAbort = () => {};
+  const aborted = new Promise<undefined>((resolve) => {
+    onAbort = () => resolve(undefined);
+    signal.addEventListener("abort", onAbort, { once: true });
+  });
+  try {
+    return await Promise.race([promise, aborted]);
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+  }
+}
+
+/** Waits for a step that a server which hangs may never end; a step that fails is over too. */
+async function atMost(ms: number, step: Promise<void> | undefined): Promise<void> {
+  const over = new AbortController();
+  await Promise.race([step?.catch(() => {}), pause(ms, over.signal)]);
+  over.abort();
+}

@@ -1,0 +1,97 @@
+import type { Msg } from "nats";
+import type { NatsLink } from "../../brokers/nats/link.ts";
+import type { BoundConsumer, ConsumerOptions } from "./consumer.ts";
+import type { Delivery, Hand } from "./hand.ts";
+import { messageHeaders } from "./headers.ts";
+import { Pull } from "./pull.ts";
+
+/** Answers to a delivery (NATS ADR-15). */
+const ACKNOWLEDGED = "+ACK";
+const NOT_TAKEN = "-NAK";
+const IN_PROGRESS = "+WPI";
+
+const MAX_EXPIRES_MS = 30_000;
+/** A delivery is renewed three times in its acknowledgement wait, so that one that comes late does no harm. */
+const RENEWALS_PER_WAIT = 3;
+const MIN_RENEWAL_MS = 10;
+
+/** Reads from one connection to the bound consumer into the hand, and answers for what is there. */
+export class Session {
+  /** Resolves with the reason when nothing more can be read here. */
+  readonly failed: Promise<string>;
+  readonly #link: NatsLink;
+  readonly #hand: Hand;
+  readonly #pull: Pull;
+  readonly #renewal: NodeJS.Timeout;
+
+  /** @param onServed called whenever the server shows that it serves */
+  constructor(
+    link: NatsLink,
+    { stream, durable }: ConsumerOptions,
+    consumer: BoundConsumer,
+    hand: Hand,
+    onServed: () => void,
+  ) {
+    this.#link = link;
+    this.#hand = hand;
+    this.#pull = new Pull(link, {
+      stream,
+      durable,
+      batch: consumer.maxBatch,
+      expiresMs: Math.min(MAX_EXPIRES_MS, consumer.maxExpiresMs),
+      onMessage: (message) => hand.add(deliveryOf(message)),
+      onServed,
+      hasRoom: () => hand.hasRoom,
+    });
+    const renewalMs = Math.max(MIN_RENEWAL_MS, Math.floor(consumer.ackWaitMs / RENEWALS_PER_WAIT));
+    this.#renewal = setInterval(() => this.#answer(hand.all, IN_PROGRESS), renewalMs);
+    this.failed = Promise.race([this.#pull.failed, link.ended]);
+  }
+
+  /** Room has come for more messages. */
+  more(): void {
+    this.#pull.more();
+  }
+
+  /** @returns those that could not be acknowledged, because the connection has ended */
+  acknowledge(deliveries: readonly Delivery[]): readonly Delivery[] {
+    return this.#answer(deliveries, ACKNOWLEDGED);
+  }
+
+  /** Reads nothing more; resolves when what was on its way has arrived. */
+  async drain(): Promise<void> {
+    await Promise.race([this.#pull.drain(), this.#link.ended]);
+  }
+
+  /** Gives what waits back, so that another replica gets it at once, and resolves when the server has every answer. */
+  async giveBack(): Promise<void> {
+    this.#answer(this.#hand.release(), NOT_TAKEN);
+    await this.#link.flush();
+  }
+
+  /** Disconnects at once. */
+  async close(): Promise<void> {
+    clearInterval(this.#renewal);
+    this.#pull.end();
+    await this.#link.close();
+  }
+
+  #answer(deliveries: readonly Delivery[], answer: string): readonly Delivery[] {
+    return deliveries.filter(({ acknowledgeTo }) => {
+      try {
+        this.#link.connection.publish(acknowledgeTo, answer);
+        return false;
+      } catch {
+        return true;
+      }
+    });
+  }
+}
+
+function deliveryOf(message: Msg): Delivery {
+  const { data } = message;
+  return {
+    acknowledgeTo: message.reply ?? "",
+    message: { body: Buffer.from(data.buffer, data.byteOffset, data.byteLength), headers: messageHeaders(message) },
+  };
+}

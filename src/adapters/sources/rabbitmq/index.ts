@@ -1,0 +1,158 @@
+import { StoppingError } from "../../../model/errors.ts";
+import type { Source } from "../../../ports/source.ts";
+import { Backoff } from "../../brokers/backoff.ts";
+import { pause } from "../../brokers/pause.ts";
+import { type AmqpConnection, openConnection } from "../../brokers/rabbitmq/connection.ts";
+import { faultOf, RabbitmqFault } from "../../brokers/rabbitmq/fault.ts";
+import { type AmqpTarget, parseAmqpUri } from "../../brokers/rabbitmq/uri.ts";
+import type { SourceTools } from "../../brokers/tools.ts";
+import { Consumption } from "./consumption.ts";
+import type { RabbitmqSourceConfig } from "./schema.ts";
+
+/** A consumption that lasted this long was in order: the next fault starts with the shortest wait. In ms. */
+const STEADY_MS = 5000;
+
+/**
+ * An AMQP source (spec, "AMQP source"): consumes `queueName` and acknowledges a delivery after the intake has taken it. It is tried again with backoff
+ * for as long as the broker is away or refuses it. A `connectionUrl` that is no AMQP URI is a fault of `check` for good.
+ *
+ * @param config the keys of the source
+ * @param tools its name, its intake, and log, clock and chance of the process
+ */
+export function createRabbitmqSource(config: RabbitmqSourceConfig, tools: SourceTools): Source {
+  return new RabbitmqSource(config, tools);
+}
+
+class RabbitmqSource implements Source {
+  readonly kind = "rabbitmq";
+  readonly name: string;
+  readonly #config: RabbitmqSourceConfig;
+  readonly #tools: SourceTools;
+  readonly #backoff: Backoff;
+  readonly #stopping = new AbortController();
+  #running: Promise<void> | null = null;
+  #connection: AmqpConnection | null = null;
+  #consumption: Consumption | null = null;
+  /** Why it does not consume. */
+  #fault = new RabbitmqFault("other", "the source has not been started");
+
+  constructor(config: RabbitmqSourceConfig, tools: SourceTools) {
+    this.name = `rabbitmq.${tools.name}`;
+    this.#config = config;
+    this.#tools = tools;
+    this.#backoff = new Backoff(tools.random);
+  }
+
+  async start(): Promise<void> {
+    if (this.#stopping.signal.aborted) return;
+    this.#running ??= this.#run();
+  }
+
+  async stop(cutoff: AbortSignal): Promise<void> {
+    this.#stopping.abort(new StoppingError());
+    const stopped = new AbortController();
+    const isCutOff = untilAborted([cutoff], stopped.signal);
+    await Promise.race([this.#running, isCutOff]);
+    // Its insert still ends, and nobody waits for it; on the connection nothing moves any more.
+    if (cutoff.aborted) this.#cutOff(cutoff.reason);
+    stopped.abort();
+    this.#fault = new RabbitmqFault("closed", "the source is stopped");
+  }
+
+  async check(): Promise<void> {
+    if (this.#consumption?.isConsuming) return;
+    throw this.#consumption?.over.aborted ? this.#consumption.over.reason : this.#fault;
+  }
+
+  #cutOff(reason: unknown): void {
+    this.#consumption?.abort(reason);
+    this.#connection?.destroy();
+  }
+
+  async #run(): Promise<void> {
+    const target = this.#target();
+    const { signal } = this.#stopping;
+    if (target === null) return;
+    this.#fault = new RabbitmqFault("other", `the source connects to ${target.name}`);
+    while (!signal.aborted) {
+      const fault = await this.#consume(target);
+      if (signal.aborted) return;
+      this.#fault = fault;
+      const waitMs = this.#backoff.next();
+      this.#tools.log.warn(
+        { broker: target.name, queue: this.#config.queueName, reason: fault.message, waitMs },
+        "the source does not consume and tries again",
+      );
+      await pause(waitMs, signal);
+    }
+  }
+
+  #target(): AmqpTarget | null {
+    const { log } = this.#tools;
+    try {
+      const target = parseAmqpUri(this.#config.connectionUrl);
+      if (target.ignored.length > 0)
+        log.warn({ parameters: target.ignored }, "parameters of connectionUrl that mean nothing here");
+      return target;
+    } catch (error) {
+      this.#fault = faultOf("connectionUrl", error);
+      log.error({ reason: this.#fault.message }, "the source cannot consume");
+      return null;
+    }
+  }
+
+  /**
+   * Consumes on one connection, from its beginning to its end.
+   *
+   * @returns what ended it
+   */
+  async #consume(target: AmqpTarget): Promise<RabbitmqFault> {
+    const { intake, clock, log } = this.#tools;
+    const stopping = this.#stopping.signal;
+    let connection: AmqpConnection;
+    try {
+      connection = await openConnection(target, stopping);
+    } catch (error) {
+      return faultOf(`cannot connect to ${target.name}`, error);
+    }
+    const consumption = new Consumption(connection, this.#config, intake);
+    this.#connection = connection;
+    this.#consumption = consumption;
+    const end = untilAborted([stopping, consumption.over]);
+    const since = clock.monotonic();
+    try {
+      await Promise.race([consumption.open(), end]);
+      if (consumption.isConsuming)
+        log.info({ broker: target.name, queue: this.#config.queueName }, "the source consumes");
+      await end;
+    } catch (error) {
+      consumption.abort(error);
+    }
+    const fault = faultOf("the source stops", consumption.over.reason);
+    await consumption.finish();
+    await connection.close();
+    if (consumption.hasAcknowledged || clock.monotonic() - since > STEADY_MS) this.#backoff.reset();
+    this.#connection = null;
+    this.#consumption = null;
+    return fault;
+  }
+}
+
+/**
+ * Resolves when one of the signals has aborted.
+ *
+ * @param forget aborts when nobody waits any more
+ */
+function untilAborted(signals: readonly AbortSignal[], forget?: AbortSignal): Promise<void> {
+  const heard = new AbortController();
+  return new Promise((resolve) => {
+    const end = () => {
+      heard.abort();
+      resolve();
+    };
+    for (const signal of forget === undefined ? signals : [...signals, forget]) {
+      if (signal.aborted) end();
+      else signal.addEventListener("abort", end, { once: true, signal: heard.signal });
+    }
+  });
+}

@@ -1,0 +1,77 @@
+import type { ConsumeMessage } from "amqplib";
+import type { BrokerMessage } from "../../../ports/source.ts";
+import { headerText } from "../../brokers/headerText.ts";
+
+/** AMQP properties that say what a header would: they travel under these names, unless the message has such a header. */
+const PROPERTY_HEADERS = {
+  "content-type": "contentType",
+  "content-encoding": "contentEncoding",
+  type: "type",
+  "app-id": "appId",
+  "reply-to": "replyTo",
+} as const;
+
+/** What lies deeper in a table or list is left out: a table in thousands of tables must not exhaust the stack. */
+const MAX_DEPTH = 100;
+
+/**
+ * A delivery as the intake takes it. Header tables and lists (such as `x-death`) become JSON, times ISO 8601, decimals decimal text; the properties
+ * `content-type`, `content-encoding`, `type`, `app-id`, `reply-to` and `timestamp` become headers of these names where no header of the name is there.
+ *
+ * @param message as the client library read it
+ */
+export function brokerMessageOf({ content, properties }: ConsumeMessage): BrokerMessage {
+  const headers: [string, string][] = [];
+  const names = new Set<string>();
+  const add = (name: string, value: unknown) => {
+    const text = headerText(plain(value));
+    if (text !== null) headers.push([name, text]);
+  };
+  for (const [name, value] of Object.entries(properties.headers ?? {})) {
+    names.add(name.toLowerCase());
+    add(name, value);
+  }
+  for (const [name, property] of Object.entries(PROPERTY_HEADERS))
+    if (!names.has(name)) add(name, properties[property]);
+  if (!names.has("timestamp")) add("timestamp", timeOf(properties.timestamp));
+  return {
+    body: content,
+    headers: Object.fromEntries(headers),
+    messageId: textOf(properties.messageId),
+    correlationId: textOf(properties.correlationId),
+  };
+}
+
+/** An empty text says nothing: as if the property were not set. */
+function textOf(value: unknown): string | undefined {
+  return typeof value === "string" && value !== "" ? value : undefined;
+}
+
+/** Seconds since the Unix epoch (AMQP 0-9-1, section 4.2.5.4) as a date; the number where no date can be that late. */
+function timeOf(seconds: unknown): Date | number | undefined {
+  if (typeof seconds !== "number") return undefined;
+  const date = new Date(seconds * 1000);
+  return Number.isNaN(date.getTime()) ? seconds : date;
+}
+
+/** Replaces what the library reads into objects of its own by plain values, at any depth. */
+function plain(value: unknown, depth = 0): unknown {
+  if (typeof value !== "object" || value === null || value instanceof Uint8Array || value instanceof Date) return value;
+  if (depth > MAX_DEPTH) return null;
+  if (Array.isArray(value)) return value.map((each) => nested(each, depth + 1));
+  const { "!": type, value: typed } = value as { readonly "!"?: unknown; readonly value?: unknown };
+  if (type === "timestamp") return timeOf(typed);
+  if (type === "decimal") return decimalText(typed);
+  return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, nested(each, depth + 1)]));
+}
+
+/** As `plain`, with bytes as text: JSON has none. */
+function nested(value: unknown, depth: number): unknown {
+  return value instanceof Uint8Array ? headerText(value) : plain(value, depth);
+}
+
+function decimalText(value: unknown): string {
+  const { places = 0, digits = 0 } = Object(value) as { readonly places?: number; readonly digits?: number };
+  const text = String(digits).padStart(places + 1, "0");
+  return places === 0 ? text : `${text.slice(0, -places)}.${text.slice(-places)}`;
+}

@@ -1,0 +1,86 @@
+import { connect, type JetStreamManager } from "nats";
+import { createNatsDestination } from "../../src/adapters/destinations/nats/index.ts";
+import { Secret } from "../../src/model/secret.ts";
+import type { Destination } from "../../src/ports/destination.ts";
+import { startBlackHole } from "../support/blackHole.ts";
+import { describeWith, startNats } from "../support/brokers/index.ts";
+import { eventually } from "../support/eventually.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { freePort } from "../support/ports.ts";
+import { recordingLog } from "../support/recorders.ts";
+import { exerciseDestination } from "./destination.ts";
+
+failOnLeaks();
+
+const LOGIN = { user: "svc", password: "svc-secret" };
+const WRONG_PASSWORD = "not-the-svc-secret";
+
+describeWith(["nats"], "NATS", () => {
+  exercise("nats with JetStream", true);
+  exercise("nats without JetStream", false);
+});
+
+/** What is published arrives in a stream in both cases: one that captures a subject takes core publishes too. */
+function exercise(name: string, jetStream: boolean): void {
+  exerciseDestination({
+    name,
+    reconnectMs: 10_000,
+    shortestTimeoutMs: 300,
+    messageIdHeader: "nats-msg-id",
+    wrongPassword: WRONG_PASSWORD,
+    oversizedBody: JSON.stringify("x".repeat(1_048_576)),
+    nonAsciiHeaders: true,
+    async start() {
+      const server = await startNats(LOGIN);
+      const blackHole = await startBlackHole();
+      const nobody = await freePort();
+      const destinations: Destination[] = [];
+      const open = (port: number, timeoutMs: number, password = LOGIN.password): Destination => {
+        const destination = createNatsDestination(
+          { servers: `127.0.0.1:${port}`, username: LOGIN.user, password: new Secret(password), jetStream, timeoutMs },
+          {
+            log: recordingLog().log,
+            clock: { now: () => Date.now(), monotonic: () => performance.now() },
+            random: Math.random,
+          },
+        );
+        destinations.push(destination);
+        return destination;
+      };
+      await withManager(server.url, (manager) => manager.streams.add({ name: "ORDERS", subjects: ["orders.>"] }));
+      return {
+        create: () => open(server.port, 30_000),
+        createUnanswered: (timeoutMs) => open(blackHole.port, timeoutMs),
+        createUnreachable: (timeoutMs) => open(nobody, timeoutMs),
+        createWithWrongCredentials: () => open(server.port, 30_000, WRONG_PASSWORD),
+        address: (message) => ({ ...message, address: "orders.created" }),
+        arrived: (count) =>
+          withManager(server.url, async (manager) => {
+            await eventually(async () => (await manager.streams.info("ORDERS")).state.messages >= count);
+            const sequences = Array.from({ length: count }, (_, index) => index + 1);
+            const stored = await Promise.all(sequences.map((seq) => manager.streams.getMessage("ORDERS", { seq })));
+            return stored.map(({ data, header }) => ({
+              body: Buffer.from(data),
+              headers: Object.fromEntries([...header].map(([key, values]) => [key.toLowerCase(), values.join(", ")])),
+            }));
+          }),
+        stopReceiver: () => server.stop(),
+        startReceiver: () => server.start(),
+        async [Symbol.asyncDispose]() {
+          await Promise.all(destinations.map((destination) => destination.close()));
+          await server[Symbol.asyncDispose]();
+          await blackHole.close();
+        },
+      };
+    },
+  });
+}
+
+async function withManager<T>(servers: string, use: (manager: JetStreamManager) => Promise<T>): Promise<T> {
+  const client = await connect({ servers, user: LOGIN.user, pass: LOGIN.password, reconnect: false });
+  try {
+    return await use(await client.jetstreamManager());
+  } finally {
+    await client.close();
+  }
+}

@@ -1,0 +1,291 @@
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "@jest/globals";
+import type { Kafka } from "kafkajs";
+import { createKafkaDestination } from "../../src/adapters/destinations/kafka/index.ts";
+import type { KafkaDestinationConfig } from "../../src/adapters/destinations/kafka/schema.ts";
+import type { PublishError } from "../../src/model/errors.ts";
+import { Secret } from "../../src/model/secret.ts";
+import type { Destination, OutboundMessage } from "../../src/ports/destination.ts";
+import { message } from "../conformance/destination.ts";
+import { startBlackHole } from "../support/blackHole.ts";
+import {
+  describeWith,
+  type KafkaAddress,
+  type OwnServer,
+  START_TIMEOUT_MS,
+  sharedKafka,
+  startKafka,
+  unique,
+} from "../support/brokers/index.ts";
+import { eventually } from "../support/eventually.ts";
+import { brokerTools, kafkaClient, makeTopic, readTopic, SASL_LOGIN } from "../support/kafkaClient.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import type { LogLine } from "../support/recorders.ts";
+
+const never = new AbortController().signal;
+const destinations: Destination[] = [];
+
+afterEach(async () => {
+  await Promise.all(destinations.splice(0).map((destination) => destination.close()));
+});
+failOnLeaks();
+
+function open(bootstrapServers: string, overrides: Partial<KafkaDestinationConfig> = {}) {
+  const { tools, lines } = brokerTools();
+  const config = {
+    topic: "{{ topic }}",
+    keyTemplate: "{{ key }}",
+    securityProtocol: "PLAINTEXT",
+    timeoutMs: 10_000,
+  } as const;
+  const destination = createKafkaDestination({ ...config, ...overrides, bootstrapServers }, tools);
+  destinations.push(destination);
+  const publish = (overrides: Partial<OutboundMessage>, signal: AbortSignal = never) =>
+    destination.publish(message(overrides), signal);
+  return { destination, publish, lines };
+}
+
+/** The error of a publish that has to fail. */
+async function failureOf(published: Promise<void>): Promise<PublishError> {
+  const failure = await published.then(
+    () => undefined,
+    (error: PublishError) => error,
+  );
+  if (failure === undefined) throw new Error("the publish did not fail");
+  return failure;
+}
+
+/** How often a producer was connected, by what the client says. */
+const connections = (lines: readonly LogLine[]) =>
+  lines.filter(({ fields }) => String(fields.detail).startsWith("Limiting retries")).length;
+
+describeWith(["kafka"], "a log-broker destination", () => {
+  let server: KafkaAddress;
+  let kafka: Kafka;
+  const makeOwnTopic = async (partitions = 1, configuration = {}) => {
+    const topic = unique("topic");
+    await makeTopic(kafka, topic, partitions, configuration);
+    return topic;
+  };
+  beforeAll(async () => {
+    server = await sharedKafka();
+    kafka = kafkaClient(server);
+  }, START_TIMEOUT_MS);
+
+  test("sends what is ready together in one batch", async () => {
+    const topic = await makeOwnTopic();
+    const { publish } = open(server.bootstrapServers);
+    await publish({ address: topic });
+    await Promise.all(Array.from({ length: 50 }, () => publish({ address: topic })));
+    const records = await readTopic(kafka, topic, 51);
+    // Records of one batch share its first offset.
+    const batches = records.map((record) => (record as { batchContext?: { firstOffset: string } }).batchContext);
+    expect(new Set(batches.map((batch) => batch?.firstOffset)).size).toBeLessThanOrEqual(3);
+  });
+
+  test("keeps the order of publishes of a key that follow one another while many others run beside them", async () => {
+    const topic = await makeOwnTopic(3);
+    const { publish } = open(server.bootstrapServers);
+    const inTurn = async (routingKey: string) => {
+      for (let n = 0; n < 40; n++) await publish({ address: topic, routingKey, body: String(n) });
+    };
+    await Promise.all(["a", "b", "c", "d", "e"].map(inTurn));
+    const records = await readTopic(kafka, topic, 200);
+    for (const key of ["a", "b", "c", "d", "e"]) {
+      const own = records.filter((record) => String(record.key) === key);
+      expect(own.map(({ value }) => Number(value))).toEqual(Array.from({ length: 40 }, (_, n) => n));
+      expect(new Set(own.map(({ partition }) => partition)).size).toBe(1);
+    }
+  });
+
+  test("puts a key on the partition on which Java's client puts it", async () => {
+    const topic = await makeOwnTopic(16);
+    const { publish } = open(server.bootstrapServers);
+    // toPositive(murmur2(key)) % 16, by org.apache.kafka.common.utils.Utils.
+    await publish({ address: topic, routingKey: "21" });
+    const [record] = await readTopic(kafka, topic, 1);
+    expect(record?.partition).toBe((-973932308 & 0x7fffffff) % 16);
+  });
+
+  test.each([
+    [null, null],
+    ["", null],
+    ["Zürich", "Zürich"],
+  ])("sends the key %j as %j", async (routingKey, expected) => {
+    const topic = await makeOwnTopic();
+    await open(server.bootstrapServers).publish({ address: topic, routingKey });
+    const [record] = await readTopic(kafka, topic, 1);
+    expect(record?.key?.toString() ?? null).toBe(expected);
+  });
+
+  test("fails for a topic that does not exist, says what to do, and holds up nobody else", async () => {
+    const topic = await makeOwnTopic();
+    const missing = unique("missing");
+    const { publish, lines } = open(server.bootstrapServers);
+    await publish({ address: topic });
+    const outcomes = await Promise.allSettled(
+      Array.from({ length: 20 }, (_, n) => publish({ address: n % 2 === 0 ? topic : missing })),
+    );
+    expect(outcomes.filter(({ status }) => status === "fulfilled")).toHaveLength(10);
+    const failure = await failureOf(publish({ address: missing }));
+    expect(failure.code).toBe("topic_missing");
+    expect(failure.message).toContain(`"${missing}"`);
+    expect(failure.message).toContain("create the topic");
+    expect(connections(lines)).toBe(1);
+    await makeTopic(kafka, missing);
+    await publish({ address: missing });
+  });
+
+  test("goes on with the others when a topic is deleted that it has published to", async () => {
+    const [kept, deleted] = [await makeOwnTopic(), await makeOwnTopic()];
+    const { publish } = open(server.bootstrapServers);
+    await Promise.all([publish({ address: kept }), publish({ address: deleted })]);
+    const admin = kafka.admin();
+    await admin.connect();
+    await admin.deleteTopics({ topics: [deleted] });
+    await admin.disconnect();
+    await eventually(async () => {
+      const failed = failureOf(publish({ address: deleted }));
+      await publish({ address: kept });
+      expect((await failed).code).toBe("topic_missing");
+    });
+    await publish({ address: kept });
+  });
+
+  test.each([
+    ["an invalid name", "not a topic", "topic_invalid"],
+    ["no name", "", "no_topic"],
+    ["the name of a folder", "..", "topic_invalid"],
+  ])("fails for %s and publishes the rest", async (_what, address, code) => {
+    const topic = await makeOwnTopic();
+    const { publish } = open(server.bootstrapServers);
+    const failed = failureOf(publish({ address }));
+    await publish({ address: topic });
+    expect((await failed).code).toBe(code);
+  });
+
+  test("fails only the one message of many that its topic finds too large", async () => {
+    const topic = await makeOwnTopic(1, { "max.message.bytes": 20_000 });
+    const { publish } = open(server.bootstrapServers);
+    const bodies = Array.from({ length: 60 }, (_, n) => JSON.stringify(`${n} ${"x".repeat(n === 31 ? 30_000 : 2000)}`));
+    const outcomes = await Promise.allSettled(bodies.map((body) => publish({ address: topic, body })));
+    const failed = outcomes.flatMap((outcome, n) => (outcome.status === "rejected" ? [n] : []));
+    expect(failed).toEqual([31]);
+    expect((await failureOf(publish({ address: topic, body: bodies[31] ?? "" }))).code).toBe("message_too_large");
+    const stored = (await readTopic(kafka, topic, 59)).map(({ value }) => String(value));
+    expect(new Set(stored)).toEqual(new Set(bodies.filter((_, n) => n !== 31)));
+  });
+
+  test("fails only the messages without key when their topic is compacted and takes none", async () => {
+    const topic = await makeOwnTopic(1, { "cleanup.policy": "compact" });
+    const { publish } = open(server.bootstrapServers);
+    const outcomes = await Promise.allSettled(
+      Array.from({ length: 10 }, (_, n) => publish({ address: topic, routingKey: n === 4 ? null : `k${n}` })),
+    );
+    expect(outcomes.map(({ status }) => status === "rejected")).toEqual(Array.from({ length: 10 }, (_, n) => n === 4));
+    const [refused] = outcomes.flatMap((outcome) => (outcome.status === "rejected" ? [outcome.reason] : []));
+    expect(refused.code).toBe("message_refused");
+  });
+
+  test("sends messages of near a megabyte beside small ones", async () => {
+    const topic = await makeOwnTopic(2);
+    const { publish } = open(server.bootstrapServers);
+    const bodies = Array.from({ length: 30 }, (_, n) => JSON.stringify("x".repeat(n % 5 === 0 ? 1_000_000 : 100_000)));
+    await Promise.all(bodies.map((body) => publish({ address: topic, body })));
+    expect(await readTopic(kafka, topic, 30)).toHaveLength(30);
+  });
+
+  test("rejects at once when its signal aborts under way, and publishes on", async () => {
+    const topic = await makeOwnTopic();
+    const { publish } = open(server.bootstrapServers);
+    const controller = new AbortController();
+    const reason = new Error("enough");
+    const published = publish({ address: topic }, controller.signal);
+    controller.abort(reason);
+    await expect(published).rejects.toBe(reason);
+    await publish({ address: topic });
+  });
+
+  test("fails in time at a broker that hangs, and gives its connection up", async () => {
+    const blackHole = await startBlackHole();
+    try {
+      const { publish } = open(`127.0.0.1:${blackHole.port}`, { timeoutMs: 2000 });
+      const failure = await failureOf(publish({ address: "orders" }));
+      expect(failure.code).toBe("timeout");
+      await eventually(() => expect(blackHole.givenUp).toBeGreaterThan(0), { timeoutMs: 3000 });
+    } finally {
+      await blackHole.close();
+    }
+  });
+
+  test("asks the next of its servers when one does not answer", async () => {
+    const topic = await makeOwnTopic();
+    const blackHole = await startBlackHole();
+    try {
+      const servers = `127.0.0.1:${blackHole.port}, ${server.bootstrapServers}`;
+      const { publish } = open(servers, { timeoutMs: 2000 });
+      await eventually(() => publish({ address: topic }), { timeoutMs: 10_000 });
+    } finally {
+      await blackHole.close();
+    }
+  });
+});
+
+describeWith(["kafka"], "a log-broker destination that logs in", () => {
+  let server: OwnServer & KafkaAddress;
+  let kafka: Kafka;
+  const topic = unique("topic");
+  beforeAll(async () => {
+    server = await startKafka({ sasl: true });
+    kafka = kafkaClient(server, { mechanism: "plain", ...SASL_LOGIN });
+    await makeTopic(kafka, topic);
+  }, START_TIMEOUT_MS);
+  afterAll(async () => {
+    await server[Symbol.asyncDispose]();
+  });
+  const login = (saslMechanism: "PLAIN" | "SCRAM-SHA-256" | "SCRAM-SHA-512", password: string) => ({
+    securityProtocol: "SASL_PLAINTEXT" as const,
+    saslMechanism,
+    saslUsername: SASL_LOGIN.username,
+    saslPassword: new Secret(password),
+  });
+
+  describe.each(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] as const)("by %s", (mechanism) => {
+    test("publishes", async () => {
+      await open(server.bootstrapServers, login(mechanism, SASL_LOGIN.password)).publish({ address: topic });
+    });
+
+    test("says so when the password is wrong, and shows it nowhere", async () => {
+      const { publish, lines } = open(server.bootstrapServers, login(mechanism, "wrong-secret"));
+      const failure = await failureOf(publish({ address: topic }));
+      expect(failure.code).toBe("authentication");
+      expect(failure.message).toContain("saslPassword");
+      expect(JSON.stringify([failure.message, failure.stack, lines])).not.toContain("wrong-secret");
+    });
+  });
+
+  test("publishes what comes after a broker that was killed in mid-traffic, and in order", async () => {
+    const own = unique("topic");
+    await makeTopic(kafka, own);
+    const { publish } = open(server.bootstrapServers, { ...login("PLAIN", SASL_LOGIN.password), timeoutMs: 2000 });
+    let sent = 0;
+    let isOver = false;
+    const traffic = (async () => {
+      while (!isOver) {
+        const body = String(sent);
+        await eventually(() => publish({ address: own, routingKey: "k", body }), { timeoutMs: 60_000 });
+        sent += 1;
+      }
+    })();
+    await eventually(() => sent > 50);
+    await server.kill();
+    await server.start();
+    const before = sent;
+    await eventually(() => sent > before + 50, { timeoutMs: 20_000 });
+    isOver = true;
+    await traffic;
+    const values = (await readTopic(kafka, own, sent)).map(({ value }) => Number(value));
+    // Once or twice each, and none before an earlier one.
+    const firsts = values.filter((value, index) => values.indexOf(value) === index);
+    expect(firsts).toEqual([...firsts].sort((a, b) => a - b));
+  }, 90_000);
+});

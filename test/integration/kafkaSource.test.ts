@@ -1,0 +1,300 @@
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "@jest/globals";
+import type { Kafka, Message } from "kafkajs";
+import { createKafkaSource } from "../../src/adapters/sources/kafka/index.ts";
+import type { KafkaSourceConfig } from "../../src/adapters/sources/kafka/schema.ts";
+import { Secret } from "../../src/model/secret.ts";
+import type { Source } from "../../src/ports/source.ts";
+import {
+  describeWith,
+  type KafkaAddress,
+  type OwnServer,
+  produceCompressed,
+  START_TIMEOUT_MS,
+  sharedKafka,
+  startKafka,
+  unique,
+} from "../support/brokers/index.ts";
+import { eventually } from "../support/eventually.ts";
+import { brokerTools, kafkaClient, lagOf, makeTopic, SASL_LOGIN } from "../support/kafkaClient.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { RecordingIntake } from "../support/recordingIntake.ts";
+
+/** The broker's lower bound for a session is 6 s. */
+const TIMES = { sessionMs: 6000, heartbeatMs: 300, rebalanceMs: 10_000, fetchWaitMs: 100 };
+/** Longer than a session. */
+const PATIENCE = { timeoutMs: 20_000 };
+
+const sources: { readonly source: Source; readonly intake: RecordingIntake }[] = [];
+
+afterEach(async () => {
+  for (const { intake } of sources) intake.release();
+  await Promise.all(sources.splice(0).map(({ source }) => source.stop(AbortSignal.timeout(3000))));
+});
+failOnLeaks();
+
+function create(
+  config: Pick<KafkaSourceConfig, "bootstrapServers" | "topics" | "groupId"> & Partial<KafkaSourceConfig>,
+) {
+  const intake = new RecordingIntake();
+  const { tools, lines } = brokerTools();
+  const defaults = {
+    autoOffsetReset: "earliest",
+    maxPollRecords: 10,
+    eventTypeFromHeader: false,
+    securityProtocol: "PLAINTEXT",
+  } as const;
+  const source = createKafkaSource({ ...defaults, ...config }, { ...tools, name: "orders", intake }, TIMES);
+  sources.push({ source, intake });
+  return { source, intake, lines };
+}
+
+async function consuming(source: Source): Promise<void> {
+  await source.start();
+  await eventually(() => source.check(), PATIENCE);
+}
+
+async function send(kafka: Kafka, topic: string, messages: Message[]): Promise<void> {
+  const producer = kafka.producer({ allowAutoTopicCreation: false });
+  await producer.connect();
+  try {
+    await producer.send({ topic, messages });
+  } finally {
+    await producer.disconnect();
+  }
+}
+
+const numbered = (from: number, to: number): Message[] =>
+  Array.from({ length: to - from + 1 }, (_, n) => ({ key: `k${n % 7}`, value: String(from + n) }));
+const bodies = (intake: RecordingIntake) => intake.taken.map(({ body }) => body?.toString() ?? null);
+
+/** Waits until the numbers up to `last` were taken, by one or the other. */
+async function allTaken(intakes: readonly RecordingIntake[], last: number): Promise<void> {
+  await eventually(() => {
+    const taken = new Set(intakes.flatMap(bodies));
+    const missing = Array.from({ length: last }, (_, n) => String(n + 1)).filter((text) => !taken.has(text));
+    expect(missing.slice(0, 5)).toEqual([]);
+  }, PATIENCE);
+}
+
+describeWith(["kafka"], "a log-broker source", () => {
+  let server: KafkaAddress;
+  let kafka: Kafka;
+  beforeAll(async () => {
+    server = await sharedKafka();
+    kafka = kafkaClient(server);
+  }, START_TIMEOUT_MS);
+  const own = async (partitions = 1, configuration = {}) => {
+    const topic = unique("topic");
+    await makeTopic(kafka, topic, partitions, configuration);
+    return { bootstrapServers: server.bootstrapServers, topics: [topic], groupId: unique("group"), topic };
+  };
+
+  test("hands over keys, headers and tombstones", async () => {
+    const { topic, ...config } = await own();
+    await send(kafka, topic, [
+      {
+        key: "Zürich",
+        value: "{}",
+        headers: { "X-Tenant": "blue", twice: ["first", "last"], bytes: Buffer.from([255]) },
+      },
+      { key: Buffer.from([255, 0]), value: null },
+      { value: "{}" },
+      { key: "", value: "{}" },
+    ]);
+    const { source, intake } = create(config);
+    await consuming(source);
+    await eventually(() => expect(intake.taken).toHaveLength(4), PATIENCE);
+    expect(intake.taken).toMatchObject([
+      { recordKey: "Zürich", headers: { "X-Tenant": "blue", twice: "last", bytes: "/w==" } },
+      { recordKey: "/wA=", body: null, headers: {} },
+      { recordKey: undefined },
+      { recordKey: undefined },
+    ]);
+  });
+
+  test.each(["gzip", "snappy", "lz4", "zstd"] as const)(
+    "reads batches compressed with %s, of several blocks",
+    async (codec) => {
+      const { topic, ...config } = await own(1, { "max.message.bytes": 5_000_000 });
+      // Random text and repeated text, more than a block of any codec.
+      const lines = Array.from(
+        { length: 400 },
+        (_, n) => `${n} ${Array.from({ length: 20 }, () => Math.random().toString(36)).join("")} ${"ab".repeat(200)}`,
+      );
+      await produceCompressed(server, topic, codec, lines);
+      const { source, intake } = create({ ...config, maxPollRecords: 1000 });
+      await consuming(source);
+      await eventually(() => expect(intake.taken).toHaveLength(lines.length), PATIENCE);
+      expect(bodies(intake)).toEqual(lines);
+    },
+    60_000,
+  );
+
+  test("begins with what comes after its first join, and after that with what it has not taken, when told latest", async () => {
+    const { topic, ...config } = await own();
+    await send(kafka, topic, numbered(1, 10));
+    const latest = { ...config, autoOffsetReset: "latest" as const };
+    const first = create(latest);
+    await consuming(first.source);
+    await first.source.stop(new AbortController().signal);
+    expect(bodies(first.intake)).toEqual([]);
+    // Nothing was taken yet, and still these are not before the beginning.
+    await send(kafka, topic, numbered(11, 20));
+    const second = create(latest);
+    await consuming(second.source);
+    await eventually(() => expect(bodies(second.intake)).toHaveLength(10), PATIENCE);
+    expect(bodies(second.intake)).toEqual(numbered(11, 20).map(({ value }) => value));
+  });
+
+  test("goes on at the oldest record when its offset is out of range", async () => {
+    const { topic, ...config } = await own();
+    await send(kafka, topic, numbered(1, 5));
+    const first = create(config);
+    await consuming(first.source);
+    await allTaken([first.intake], 5);
+    await first.source.stop(new AbortController().signal);
+    await send(kafka, topic, numbered(6, 20));
+    const admin = kafka.admin();
+    await admin.connect();
+    // The client deletes only from topics that it has asked about.
+    await admin.fetchTopicOffsets(topic);
+    await admin.deleteTopicRecords({ topic, partitions: [{ partition: 0, offset: "12" }] });
+    await admin.disconnect();
+    const second = create(config);
+    await consuming(second.source);
+    await eventually(() => expect(bodies(second.intake)).toHaveLength(8), PATIENCE);
+    expect(bodies(second.intake)).toEqual(numbered(13, 20).map(({ value }) => value));
+  });
+
+  test("leaves no lag behind transactions, committed and aborted", async () => {
+    const { topic, ...config } = await own();
+    const { source, intake } = create(config);
+    await consuming(source);
+    const producer = kafka.producer({
+      transactionalId: unique("transaction"),
+      maxInFlightRequests: 1,
+      idempotent: true,
+    });
+    await producer.connect();
+    for (const [n, end] of (["commit", "abort", "abort", "commit", "abort"] as const).entries()) {
+      const transaction = await producer.transaction();
+      await transaction.send({ topic, messages: [{ value: `${end} ${n}` }] });
+      await transaction[end]();
+    }
+    await producer.disconnect();
+    await eventually(async () => expect(await lagOf(kafka, config.groupId, topic)).toBe(0), PATIENCE);
+    expect(bodies(intake)).toEqual(["commit 0", "commit 3"]);
+  });
+
+  test("says which topic is missing, and consumes when it appears", async () => {
+    const { topic, ...config } = await own();
+    const missing = unique("missing");
+    const { source, intake } = create({ ...config, topics: [topic, missing] });
+    await source.start();
+    await eventually(() => expect(source.check()).rejects.toThrow(`"${missing}" does not exist: create it`), PATIENCE);
+    await makeTopic(kafka, missing);
+    await eventually(() => source.check(), PATIENCE);
+    await send(kafka, missing, numbered(1, 3));
+    await allTaken([intake], 3);
+  });
+
+  test("keeps its partitions through a take that lasts longer than a session", async () => {
+    const { topic, ...config } = await own();
+    const { source, intake } = create(config);
+    await consuming(source);
+    intake.hold();
+    await send(kafka, topic, numbered(1, 5));
+    await eventually(() => intake.running === 1, PATIENCE);
+    const since = performance.now();
+    await eventually(() => performance.now() - since > 1.5 * TIMES.sessionMs, PATIENCE);
+    await source.check();
+    intake.release();
+    await eventually(async () => expect(await lagOf(kafka, config.groupId, topic)).toBe(0), PATIENCE);
+    expect(intake.offered).toHaveLength(1);
+  });
+
+  test("loses and skips nothing while others join and leave", async () => {
+    const { topic, ...config } = await own(4);
+    const first = create(config);
+    await consuming(first.source);
+    const producer = kafka.producer({ allowAutoTopicCreation: false });
+    await producer.connect();
+    let sent = 0;
+    let isOver = false;
+    const traffic = (async () => {
+      while (!isOver && sent < 20_000) {
+        await producer.send({ topic, messages: numbered(sent + 1, sent + 20) });
+        sent += 20;
+      }
+    })();
+    const intakes = [first.intake];
+    for (let round = 0; round < 3; round++) {
+      const other = create(config);
+      intakes.push(other.intake);
+      await consuming(other.source);
+      await eventually(() => other.intake.taken.length > 0, PATIENCE);
+      await other.source.stop(new AbortController().signal);
+    }
+    isOver = true;
+    await traffic;
+    await producer.disconnect();
+    await allTaken(intakes, sent);
+    await eventually(async () => expect(await lagOf(kafka, config.groupId, topic)).toBe(0), PATIENCE);
+    // Every member took the records of a partition in their order, one of them again at most after a rebalance.
+    for (const intake of intakes) expect(intake.mostRunning).toBeLessThanOrEqual(4);
+  }, 60_000);
+});
+
+describeWith(["kafka"], "a log-broker source at a broker of its own", () => {
+  let server: OwnServer & KafkaAddress;
+  let kafka: Kafka;
+  beforeAll(async () => {
+    server = await startKafka({ sasl: true });
+    kafka = kafkaClient(server, { mechanism: "plain", ...SASL_LOGIN });
+  }, START_TIMEOUT_MS);
+  afterAll(async () => {
+    await server[Symbol.asyncDispose]();
+  });
+  const own = async (saslMechanism: "PLAIN" | "SCRAM-SHA-256" | "SCRAM-SHA-512") => {
+    const topic = unique("topic");
+    await makeTopic(kafka, topic);
+    const login = { saslMechanism, saslUsername: SASL_LOGIN.username, saslPassword: new Secret(SASL_LOGIN.password) };
+    return {
+      topic,
+      config: {
+        bootstrapServers: server.bootstrapServers,
+        topics: [topic],
+        groupId: unique("group"),
+        securityProtocol: "SASL_PLAINTEXT" as const,
+        ...login,
+      },
+    };
+  };
+
+  describe.each(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] as const)("by %s", (mechanism) => {
+    test("consumes", async () => {
+      const { topic, config } = await own(mechanism);
+      const { source, intake } = create(config);
+      await consuming(source);
+      await send(kafka, topic, numbered(1, 3));
+      await allTaken([intake], 3);
+    });
+  });
+
+  test("takes everything in order when the broker is killed in mid-traffic", async () => {
+    const { topic, config } = await own("SCRAM-SHA-256");
+    const { source, intake } = create(config);
+    await consuming(source);
+    await send(kafka, topic, numbered(1, 200));
+    await eventually(() => intake.taken.length > 50, PATIENCE);
+    await server.kill();
+    await eventually(() => expect(source.check()).rejects.toThrow("not consuming"), PATIENCE);
+    await server.start();
+    await eventually(() => source.check(), PATIENCE);
+    await send(kafka, topic, numbered(201, 300));
+    await allTaken([intake], 300);
+    const values = bodies(intake).map(Number);
+    const firsts = values.filter((value, index) => values.indexOf(value) === index);
+    expect(firsts).toEqual(Array.from({ length: 300 }, (_, n) => n + 1));
+  }, 90_000);
+});

@@ -1,0 +1,322 @@
+import { afterEach, beforeEach, expect, test } from "@jest/globals";
+import { AckPolicy, type ConsumerConfig, type JetStreamManager, type NatsConnection, nanos } from "nats";
+import { StoppingError } from "../../src/model/errors.ts";
+import type { BrokerMessage } from "../../src/ports/source.ts";
+import { describeWith, sharedNats, startNats } from "../support/brokers/index.ts";
+import { eventually } from "../support/eventually.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { RecordingIntake } from "../support/recordingIntake.ts";
+import { NatsBench, noSignal, uniqueStream } from "./natsSetup.ts";
+
+let bench: NatsBench;
+
+beforeEach(() => {
+  bench = new NatsBench();
+});
+afterEach(() => bench.close());
+failOnLeaks();
+
+describeWith(["nats"], "the NATS source", () => {
+  let url: string;
+  let client: NatsConnection;
+  let manager: JetStreamManager;
+  let stream: string;
+  let subject: string;
+  let subjects: string[];
+  let intake: RecordingIntake;
+
+  beforeEach(async () => {
+    url = (await sharedNats()).url;
+    client = await bench.client(url);
+    manager = await client.jetstreamManager();
+    ({ stream, subject, subjects } = uniqueStream());
+    intake = new RecordingIntake();
+  });
+  afterEach(async () => {
+    intake.release();
+    const left = await bench.manager(url);
+    await left.streams.delete(stream).catch(() => {});
+  });
+
+  const send = async (from: number, to: number, on = subject): Promise<void> => {
+    const jetStream = client.jetstream();
+    for (let number = from; number <= to; number += 1) await jetStream.publish(on, String(number));
+  };
+  const consumer = (settings: Partial<ConsumerConfig>) =>
+    manager.consumers.add(stream, { durable_name: "svc", ack_policy: AckPolicy.Explicit, ...settings });
+  const fault = (source: { check(): Promise<void> }, pattern: RegExp) =>
+    eventually(() => expect(source.check()).rejects.toThrow(pattern));
+
+  test("says that the stream is missing and never creates it, and reads it when it is created", async () => {
+    const source = bench.source({ servers: url, stream }, intake);
+    await source.start();
+    await fault(source, new RegExp(`the stream ${stream} does not exist: create it`));
+    await manager.streams.add({ name: stream, subjects });
+    await send(1, 3);
+    await eventually(() => expect(numbers(intake.taken)).toEqual([1, 2, 3]), { timeoutMs: 10_000 });
+    await source.check();
+  });
+
+  test("says that JetStream is off", async () => {
+    await using server = await startNats({ jetStream: false });
+    const source = bench.source({ servers: server.url, stream }, intake);
+    await source.start();
+    await fault(source, /JetStream does not answer: enable it/);
+    await source.stop(noSignal());
+  });
+
+  test("creates the durable consumer with explicit acknowledgement, its filter and wait, and unlimited deliveries", async () => {
+    await manager.streams.add({ name: stream, subjects });
+    await send(1, 1);
+    await send(2, 2, `${stream}.other`);
+    const options = { servers: url, stream, filterSubject: subject, ackWaitMs: 12_345, batchSize: 7 };
+    const source = bench.source(options, intake);
+    await source.start();
+    await eventually(() => expect(numbers(intake.taken)).toEqual([1]));
+    expect((await manager.consumers.info(stream, "svc")).config).toMatchObject({
+      durable_name: "svc",
+      ack_policy: "explicit",
+      deliver_policy: "all",
+      ack_wait: nanos(12_345),
+      max_deliver: -1,
+      max_ack_pending: 1000,
+      filter_subject: subject,
+    });
+  });
+
+  test("uses a consumer that exists as it is, and warns once of what differs, with both values", async () => {
+    await manager.streams.add({ name: stream, subjects });
+    await consumer({
+      ack_wait: nanos(5000),
+      filter_subject: subject,
+      max_deliver: 4,
+      max_batch: 3,
+      max_expires: nanos(2000),
+    });
+    await send(1, 10);
+    const source = bench.source({ servers: url, stream, ackWaitMs: 30_000 }, intake);
+    await source.start();
+    await eventually(() => expect(numbers(intake.taken)).toHaveLength(10));
+    await source.check();
+    expect(bench.lines.filter(({ level }) => level === "warn").map(({ fields }) => fields.differences)).toEqual([
+      `it delivers again after 5000 ms, ackWaitMs is 30000; it reads ${subject}, and no filterSubject is set, ` +
+        "which means every subject; it gives a message up after 4 deliveries, and unlimited is expected",
+    ]);
+    expect((await manager.consumers.info(stream, "svc")).config).toMatchObject({
+      ack_wait: nanos(5000),
+      max_deliver: 4,
+    });
+  });
+
+  test.each<[string, Partial<ConsumerConfig>, RegExp]>([
+    [
+      "acknowledges nothing",
+      { ack_policy: AckPolicy.None },
+      /its acknowledgement policy is none, and explicit is needed/,
+    ],
+    [
+      "acknowledges all before",
+      { ack_policy: AckPolicy.All },
+      /its acknowledgement policy is all, and explicit is needed/,
+    ],
+    ["pushes", { deliver_subject: "elsewhere" }, /it is a push consumer/],
+    ["leaves bodies out", { headers_only: true }, /headers without bodies/],
+    [
+      "reads something else",
+      { filter_subject: "FILTER.other" },
+      /it reads .+\.other, and filterSubject is .+\.created/,
+    ],
+  ])("does not read through a consumer that %s, and says why", async (_what, settings, reason) => {
+    await manager.streams.add({ name: stream, subjects });
+    const filter = settings.filter_subject?.replace("FILTER", stream);
+    await consumer({ ...settings, ...(filter === undefined ? {} : { filter_subject: filter }) });
+    await send(1, 3);
+    const source = bench.source({ servers: url, stream, filterSubject: subject }, intake);
+    await source.start();
+    await fault(source, reason);
+    await fault(source, /delete it or name another durable/);
+    expect(intake.offered).toEqual([]);
+  });
+
+  test("creates a consumer anew that is deleted under way, and goes on", async () => {
+    await manager.streams.add({ name: stream, subjects });
+    const source = bench.source({ servers: url, stream }, intake);
+    await source.start();
+    await send(1, 3);
+    await eventually(() => expect(numbers(intake.taken)).toEqual([1, 2, 3]));
+    await manager.consumers.delete(stream, "svc");
+    await send(4, 5);
+    await eventually(() => expect(new Set(numbers(intake.taken))).toEqual(new Set([1, 2, 3, 4, 5])));
+    await source.check();
+  });
+
+  test("is down while the stream is deleted under way, and goes on when it is there again", async () => {
+    await manager.streams.add({ name: stream, subjects });
+    const source = bench.source({ servers: url, stream }, intake);
+    await source.start();
+    await eventually(() => source.check());
+    await manager.streams.delete(stream);
+    await fault(source, /does not exist: create it/);
+    await manager.streams.add({ name: stream, subjects });
+    await send(1, 2);
+    await eventually(() => expect(numbers(intake.taken)).toEqual([1, 2]), { timeoutMs: 10_000 });
+  });
+
+  test("keeps a long take's messages from being delivered to another replica, those that wait behind it too", async () => {
+    await manager.streams.add({ name: stream, subjects });
+    const settings = { servers: url, stream, ackWaitMs: 400, batchSize: 5 };
+    const slow = bench.source(settings, intake);
+    intake.hold();
+    await slow.start();
+    await send(1, 1);
+    await eventually(() => intake.running === 1);
+    await send(2, 5);
+    const other = new RecordingIntake();
+    await bench.source(settings, other).start();
+    // The server counts an acknowledgement wait from the last sign of life: several of them pass.
+    const started = performance.now();
+    await eventually(() => performance.now() - started > 2000);
+    expect(other.offered).toEqual([]);
+    intake.release();
+    await eventually(async () => expect((await manager.consumers.info(stream, "svc")).num_ack_pending).toBe(0));
+    expect(numbers(intake.taken)).toEqual([1, 2, 3, 4, 5]);
+    expect((await manager.consumers.info(stream, "svc")).num_redelivered).toBe(0);
+  });
+
+  test("gives what it fetched and did not take to another replica at once when it stops", async () => {
+    await manager.streams.add({ name: stream, subjects });
+    const settings = { servers: url, stream, ackWaitMs: 60_000, batchSize: 5 };
+    const leaving = bench.source(settings, intake);
+    intake.hold();
+    await leaving.start();
+    await send(1, 10);
+    await eventually(async () => expect((await manager.consumers.info(stream, "svc")).num_pending).toBe(0));
+    const stopped = leaving.stop(noSignal());
+    intake.release();
+    await stopped;
+    const taken = numbers(intake.taken);
+    expect(taken.length).toBeLessThan(10);
+    const next = new RecordingIntake();
+    await bench.source(settings, next).start();
+    await eventually(() => expect([...taken, ...numbers(next.taken)].sort((a, b) => a - b)).toEqual(range(1, 10)));
+    const info = await manager.consumers.info(stream, "svc");
+    expect(info.num_pending).toBe(0);
+  });
+
+  test("acknowledges what it took while the connection was broken over the next one, so that nothing comes twice", async () => {
+    await using server = await startNats();
+    const stopped = await bench.manager(server.url);
+    await stopped.streams.add({ name: stream, subjects });
+    const source = bench.source({ servers: server.url, stream, ackWaitMs: 60_000 }, intake);
+    intake.hold();
+    await source.start();
+    const producer = (await bench.client(server.url)).jetstream();
+    for (let number = 1; number <= 5; number += 1) await producer.publish(subject, String(number));
+    await eventually(() => intake.running === 1);
+    // A killed server may have forgotten that it delivered the messages.
+    await server.stop();
+    await fault(source, /./);
+    intake.release();
+    await server.start();
+    const started = await bench.manager(server.url);
+    await eventually(async () => {
+      const info = await started.consumers.info(stream, "svc");
+      expect([info.num_pending, info.num_ack_pending]).toEqual([0, 0]);
+    });
+    expect(numbers(intake.taken)).toEqual([1, 2, 3, 4, 5]);
+    await source.stop(noSignal());
+  });
+
+  test("loses nothing that the server acknowledged when it is killed in mid-traffic, twice", async () => {
+    await using server = await startNats();
+    await (await bench.manager(server.url)).streams.add({ name: stream, subjects });
+    const source = bench.source({ servers: server.url, stream, ackWaitMs: 1000, batchSize: 20 }, intake);
+    await source.start();
+    const sent: number[] = [];
+    for (let round = 0; round < 3; round += 1) {
+      const producer = (await bench.client(server.url)).jetstream({ timeout: 2000 });
+      let sending = true;
+      let number = round * 1_000_000;
+      const traffic = (async () => {
+        while (sending) {
+          await producer.publish(subject, String(++number));
+          sent.push(number);
+        }
+      })().catch(() => {});
+      const before = intake.taken.length;
+      await eventually(() => intake.taken.length > before + 100, { timeoutMs: 10_000 });
+      if (round < 2) await server.kill();
+      sending = false;
+      await traffic;
+      if (round < 2) await server.start();
+    }
+    await eventually(
+      () => {
+        const taken = new Set(numbers(intake.taken));
+        expect(sent.filter((each) => !taken.has(each))).toEqual([]);
+      },
+      { timeoutMs: 15_000 },
+    );
+    await source.stop(noSignal());
+  });
+
+  test("delivers again what a cut-off take did not store, after the acknowledgement wait", async () => {
+    await manager.streams.add({ name: stream, subjects });
+    const settings = { servers: url, stream, ackWaitMs: 500 };
+    const cut = bench.source(settings, intake);
+    intake.goDown();
+    await cut.start();
+    await send(1, 2);
+    await eventually(() => intake.running === 1);
+    await cut.stop(AbortSignal.abort(new StoppingError()));
+    const next = new RecordingIntake();
+    await bench.source(settings, next).start();
+    await eventually(() => expect(new Set(numbers(next.taken))).toEqual(new Set([1, 2])));
+    expect(intake.taken).toEqual([]);
+  });
+
+  test("tries a batch again when the intake fails against its contract", async () => {
+    await manager.streams.add({ name: stream, subjects });
+    let failures = 1;
+    const failing = {
+      take: async (messages: readonly BrokerMessage[], signal: AbortSignal) => {
+        if (failures-- > 0) throw new Error("unforeseen");
+        await intake.take(messages, signal);
+      },
+    };
+    await bench.source({ servers: url, stream }, failing).start();
+    await send(1, 1);
+    await eventually(() => expect(numbers(intake.taken)).toEqual([1]));
+    expect(bench.lines.some(({ level }) => level === "error")).toBe(true);
+  });
+
+  test("hands over headers that the client itself cannot read: names beyond ASCII, bytes that are no UTF-8, several values", async () => {
+    await manager.streams.add({ name: stream, subjects });
+    await bench.source({ servers: url, stream }, intake).start();
+    const block = Buffer.concat([
+      Buffer.from("NATS/1.0\r\nNats-Msg-Id: 7\r\nGröße: voilà\r\nna me:  x \r\nX-A: 1\r\nX-A: 2\r\nx-a: 3\r\nx-key: "),
+      Buffer.from([0xe9, 0x31]),
+      Buffer.from("\r\nx-empty:\r\n__proto__: y\r\nno colon\r\n\r\n"),
+    ]);
+    client.publish(subject, "{}", { headers: { encode: () => block } as never });
+    await eventually(() => expect(intake.taken).toHaveLength(1));
+    expect(Object.entries(intake.taken[0]?.headers ?? {})).toEqual([
+      ["Nats-Msg-Id", "7"],
+      ["Größe", "voilà"],
+      ["na me", "x"],
+      ["X-A", "1, 2"],
+      ["x-a", "3"],
+      ["x-key", Buffer.from([0xe9, 0x31]).toString("base64")],
+      ["x-empty", ""],
+      ["__proto__", "y"],
+    ]);
+  });
+});
+
+function numbers(messages: readonly BrokerMessage[]): number[] {
+  return messages.map(({ body }) => Number(body));
+}
+
+function range(from: number, to: number): number[] {
+  return Array.from({ length: to - from + 1 }, (_, index) => from + index);
+}

@@ -1,0 +1,262 @@
+import { afterEach, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { connect } from "amqplib";
+import type { Source } from "../../src/ports/source.ts";
+import {
+  describeWith,
+  type RabbitmqAddress,
+  START_TIMEOUT_MS,
+  sharedRabbitmq,
+  unique,
+} from "../support/brokers/index.ts";
+import { eventually } from "../support/eventually.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { recordingLog } from "../support/recorders.ts";
+import { RecordingIntake } from "../support/recordingIntake.ts";
+import { startTcpProxy } from "../support/tcpProxy.ts";
+import { within } from "../support/within.ts";
+import { sourceAt, withChannel } from "./rabbitmqSetup.ts";
+
+const noCutoff = (): AbortSignal => new AbortController().signal;
+
+describeWith(["rabbitmq"], "a RabbitMQ source", () => {
+  let server: RabbitmqAddress;
+  let queue: string;
+  let intake: RecordingIntake;
+  let cleanups: (() => Promise<unknown>)[];
+
+  beforeAll(async () => {
+    server = await sharedRabbitmq();
+  }, START_TIMEOUT_MS);
+  beforeEach(() => {
+    queue = unique("queue");
+    intake = new RecordingIntake();
+    cleanups = [() => withChannel(server.url, (channel) => channel.deleteQueue(queue))];
+  });
+  afterEach(async () => {
+    intake.release();
+    for (const cleanup of cleanups.reverse()) await cleanup();
+  });
+  failOnLeaks();
+
+  const start = async (options: Parameters<typeof sourceAt>[3] = {}, url = server.url): Promise<Source> => {
+    const source = sourceAt(url, queue, intake, options);
+    cleanups.push(() => source.stop(AbortSignal.timeout(5000)));
+    await source.start();
+    return source;
+  };
+  const consuming = (source: Source): Promise<void> =>
+    eventually(() => source.check(), { timeoutMs: 10_000, label: "the source's check" });
+  /** What the check says when it says this. */
+  const fault = (source: Source, expected: RegExp): Promise<void> =>
+    eventually(() => expect(source.check()).rejects.toThrow(expected), { timeoutMs: 10_000 });
+  const send = (...bodies: readonly string[]): Promise<void> =>
+    withChannel(server.url, async (channel) => {
+      for (const body of bodies) channel.sendToQueue(queue, Buffer.from(body), { persistent: true });
+      await channel.waitForConfirms();
+    });
+  const declare = () => withChannel(server.url, (channel) => channel.assertQueue(queue, { durable: true }));
+  const ready = () => withChannel(server.url, async (channel) => (await channel.checkQueue(queue)).messageCount);
+  const bodies = (): string[] => intake.taken.map(({ body }) => String(body));
+  const taken = (count: number): Promise<void> =>
+    eventually(() => expect(intake.taken.length).toBeGreaterThanOrEqual(count), { timeoutMs: 10_000 });
+
+  test("says that its queue is missing, and consumes it when it appears", async () => {
+    const source = await start();
+    await fault(source, new RegExp(`the queue "${queue}" of amqp://.* does not exist: create it, or set declareQueue`));
+    await declare();
+    await consuming(source);
+    await send("1");
+    await taken(1);
+  });
+
+  test("declares its queue durable when it is told to", async () => {
+    const source = await start({ declareQueue: true });
+    await consuming(source);
+    // RabbitMQ refuses this when the queue is another one.
+    await declare();
+  });
+
+  test("says what to do about a queue that is there with other properties", async () => {
+    await withChannel(server.url, (channel) => channel.assertQueue(queue, { durable: true, messageTtl: 60_000 }));
+    const source = await start({ declareQueue: true });
+    await fault(source, /exists with other properties than durable alone: set declareQueue to false/);
+  });
+
+  test("says that another connection has the queue for itself", async () => {
+    const owner = await connect(server.url);
+    cleanups.push(() => owner.close());
+    const channel = await owner.createChannel();
+    await channel.assertQueue(queue, { exclusive: true, durable: true });
+    const source = await start();
+    await fault(source, /must not be exclusive to another consumer/);
+  });
+
+  test("takes the deletion of its queue for a fault, and consumes the next queue of that name", async () => {
+    await declare();
+    const source = await start();
+    await consuming(source);
+    await withChannel(server.url, (channel) => channel.deleteQueue(queue));
+    await fault(source, /the queue was deleted|does not exist/);
+    await declare();
+    await consuming(source);
+    await send("1");
+    await taken(1);
+  });
+
+  test("reads no more than prefetchCount while a take waits, and takes together what came meanwhile", async () => {
+    await declare();
+    const source = await start({ prefetchCount: 7 });
+    await consuming(source);
+    intake.hold();
+    await send("1");
+    await eventually(() => intake.running === 1);
+    await send(...Array.from({ length: 19 }, (_, n) => String(n + 2)));
+    // Seven are with the source, and the broker keeps the others.
+    await eventually(async () => expect(await ready()).toBe(13));
+    intake.release();
+    await taken(20);
+    expect(intake.offered[0]).toHaveLength(1);
+    expect(intake.offered[1]).toHaveLength(6);
+    expect(bodies()).toEqual(Array.from({ length: 20 }, (_, n) => String(n + 1)));
+    await source.stop(noCutoff());
+    expect(await ready()).toBe(0);
+  });
+
+  test("acknowledges nothing of a take whose connection broke, and gets its messages again after it ended", async () => {
+    await declare();
+    const proxy = await startTcpProxy(server);
+    cleanups.push(() => proxy.close());
+    const source = await start({}, server.url.replace(`:${server.port}`, `:${proxy.port}`));
+    await consuming(source);
+    intake.hold();
+    await send("1", "2");
+    await eventually(() => intake.running === 1);
+    proxy.setMode("cut");
+    await fault(source, /ended|cannot connect/);
+    proxy.setMode("open");
+    await eventually(async () => expect(await ready()).toBe(2));
+    expect(intake.offered).toHaveLength(1);
+    intake.release();
+    await eventually(
+      () => {
+        expect(intake.offered.flat().length).toBeGreaterThan(intake.offered[0]?.length ?? 0);
+        expect(bodies().slice(-2)).toEqual(["1", "2"]);
+      },
+      { timeoutMs: 10_000 },
+    );
+    expect(intake.mostRunning).toBe(1);
+    await source.stop(noCutoff());
+    expect(await ready()).toBe(0);
+  });
+
+  test("gives up a connection on which nothing comes for two heartbeats, and consumes on another one", async () => {
+    await declare();
+    const proxy = await startTcpProxy(server);
+    cleanups.push(() => proxy.close());
+    const url = `${server.url.replace(`:${server.port}`, `:${proxy.port}`)}?heartbeat=1`;
+    const source = await start({}, url);
+    await consuming(source);
+    proxy.setMode("held");
+    await fault(source, /nothing came from the broker for two heartbeats|no complete handshake/);
+    proxy.setMode("open");
+    await consuming(source);
+    await send("1");
+    await taken(1);
+  });
+
+  test("stops in a few seconds when the broker does not answer any more", async () => {
+    await declare();
+    const proxy = await startTcpProxy(server);
+    cleanups.push(() => proxy.close());
+    const source = await start({}, server.url.replace(`:${server.port}`, `:${proxy.port}`));
+    await consuming(source);
+    proxy.setMode("held");
+    await within(6000, "stop", source.stop(noCutoff()));
+  });
+
+  test("hands over ids, properties and headers of every type", async () => {
+    await declare();
+    const source = await start();
+    await consuming(source);
+    await withChannel(server.url, async (channel) => {
+      const headers = {
+        "X-Tenant": "blue",
+        count: 3,
+        big: 2 ** 52,
+        rate: 0.5,
+        urgent: true,
+        raw: Buffer.from([0xff]),
+        at: { "!": "timestamp", value: 1704067200 },
+        price: { "!": "decimal", value: { places: 2, digits: 1999 } },
+        parts: ["a", 1],
+      };
+      channel.sendToQueue(queue, Buffer.from("{}"), {
+        messageId: "m-1",
+        correlationId: "c-1",
+        contentType: "application/json",
+        type: "order.created",
+        headers,
+      });
+      await channel.waitForConfirms();
+    });
+    await taken(1);
+    expect(intake.taken[0]).toMatchObject({ messageId: "m-1", correlationId: "c-1" });
+    expect(intake.taken[0]?.headers).toEqual({
+      "X-Tenant": "blue",
+      count: "3",
+      big: String(2 ** 52),
+      rate: "0.5",
+      urgent: "true",
+      raw: "/w==",
+      at: "2024-01-01T00:00:00.000Z",
+      price: "19.99",
+      parts: '["a",1]',
+      "content-type": "application/json",
+      type: "order.created",
+    });
+  });
+
+  test("hands over as JSON what the broker says about a message that was dead-lettered", async () => {
+    await declare();
+    const first = unique("first");
+    cleanups.push(() => withChannel(server.url, (channel) => channel.deleteQueue(first)));
+    await withChannel(server.url, async (channel) => {
+      await channel.assertQueue(first, { deadLetterExchange: "", deadLetterRoutingKey: queue });
+      channel.sendToQueue(first, Buffer.from("{}"));
+      await channel.waitForConfirms();
+      const message = await channel.get(first);
+      if (message !== false) channel.reject(message, false);
+    });
+    const source = await start();
+    await consuming(source);
+    await taken(1);
+    const [death] = JSON.parse(intake.taken[0]?.headers["x-death"] ?? "[]");
+    expect(death).toMatchObject({
+      queue: first,
+      reason: "rejected",
+      count: 1,
+      time: expect.stringMatching(/^20..-.*Z$/),
+    });
+  });
+
+  test("names the virtual host that does not exist, and writes it down at each try", async () => {
+    const { log, lines } = recordingLog();
+    const source = await start({ log }, `${server.url}/missing`);
+    await fault(source, /virtual host "missing"/);
+    await eventually(() => lines.length >= 2);
+    expect(lines[0]).toMatchObject({
+      level: "warn",
+      fields: { queue, reason: expect.stringContaining('virtual host "missing"'), waitMs: expect.any(Number) },
+    });
+  });
+
+  test("with a URL that is no AMQP URI is a fault for good, and shows nothing of it", async () => {
+    const { log, lines } = recordingLog();
+    const source = await start({ log }, "svc:hunter2@broker");
+    const error: unknown = await source.check().catch((reason: unknown) => reason);
+    expect(error).toMatchObject({ code: "url_invalid" });
+    expect(`${(error as Error).stack}${JSON.stringify(lines)}`).not.toContain("hunter2");
+    await source.stop(noCutoff());
+    await expect(source.check()).rejects.toThrow(/stopped/);
+  });
+});

@@ -1,0 +1,72 @@
+import { describe, expect, test } from "@jest/globals";
+import { InFlight } from "../../../../../src/adapters/destinations/nats/inFlight.ts";
+import { eventually } from "../../../../support/eventually.ts";
+
+/** Members that write down how they end. */
+function setup() {
+  const inFlight = new InFlight();
+  const ends: string[] = [];
+  const add = (name: string, deadlineMs: number, signal = new AbortController().signal) => {
+    const end = (how: string) => {
+      ends.push(`${name} ${how}`);
+      inFlight.delete(member);
+    };
+    const member = {
+      deadline: performance.now() + deadlineMs,
+      signal,
+      expire: () => end("expired"),
+      interrupt: (reason: unknown) => end(String(reason)),
+    };
+    inFlight.add(member);
+    return member;
+  };
+  return { inFlight, ends, add };
+}
+
+describe("the publishes under way of a NATS destination", () => {
+  test("expire in their order, those that ended before not at all", async () => {
+    const { inFlight, ends, add } = setup();
+    add("a", 5);
+    const b = add("b", 10);
+    add("c", 15);
+    add("d", 60_000);
+    inFlight.delete(b);
+    await eventually(() => expect(ends).toEqual(["a expired", "c expired"]));
+    inFlight.interruptAll("closed");
+    expect(ends).toEqual(["a expired", "c expired", "d closed"]);
+  });
+
+  test("are interrupted with the reason of their own signal", () => {
+    const { inFlight, ends, add } = setup();
+    const [one, two] = [new AbortController(), new AbortController()];
+    add("a", 60_000, one.signal);
+    add("b", 60_000, two.signal);
+    add("c", 60_000, one.signal);
+    one.abort("stop");
+    expect(ends).toEqual(["a stop", "c stop"]);
+    two.abort("lost");
+    expect(ends).toEqual(["a stop", "c stop", "b lost"]);
+    inFlight.interruptAll("closed");
+    expect(ends).toHaveLength(3);
+  });
+
+  test("put one listener on a signal that many share, and take it off with the last of them", () => {
+    const { inFlight, add } = setup();
+    const { signal } = new AbortController();
+    let listeners = 0;
+    const { addEventListener, removeEventListener } = signal;
+    signal.addEventListener = (...args: readonly unknown[]) => {
+      listeners += 1;
+      Reflect.apply(addEventListener, signal, args);
+    };
+    signal.removeEventListener = (...args: readonly unknown[]) => {
+      listeners -= 1;
+      Reflect.apply(removeEventListener, signal, args);
+    };
+    const members = Array.from({ length: 50 }, (_, n) => add(String(n), 60_000, signal));
+    expect(listeners).toBe(1);
+    for (const member of members) inFlight.delete(member);
+    expect(listeners).toBe(0);
+    inFlight.interruptAll("closed");
+  });
+});
