@@ -1,35 +1,40 @@
 import { createHttpDestination } from "../src/adapters/destinations/http/index.ts";
-import type { DestinationConfig, DestinationKind } from "../src/config/types.ts";
+import { createKafkaDestination } from "../src/adapters/destinations/kafka/index.ts";
+import { createNatsDestination } from "../src/adapters/destinations/nats/index.ts";
+import { createRabbitmqDestination } from "../src/adapters/destinations/rabbitmq/index.ts";
+import type { DestinationConfig } from "../src/config/types.ts";
 import type { DeliveryTarget } from "../src/core/deliver.ts";
 import { createDeliveryStage } from "../src/core/transform.ts";
+import type { Destination } from "../src/ports/destination.ts";
+import { addressingOf } from "./addressing.ts";
 import type { RoleContext } from "./context.ts";
-
-type Factories = {
-  readonly [K in DestinationKind]?: (
-    config: Extract<DestinationConfig, { readonly kind: K }>,
-    context: RoleContext,
-  ) => Pick<DeliveryTarget, "destination" | "address" | "routingKey">;
-};
-
-/** How each kind of destination is made; a kind without a line here cannot be delivered to by this version. */
-export const DESTINATION_FACTORIES = {
-  http: (config, { config: { http, outbox }, clock, metrics }) => ({
-    destination: createHttpDestination(config, { ...http, connections: outbox.concurrency, clock, metrics }),
-    address: null,
-    routingKey: null,
-  }),
-} as const satisfies Factories;
 
 /** Every configured destination, compiled, by name. */
 export function deliveryTargets(context: RoleContext): ReadonlyMap<string, DeliveryTarget> {
-  const targets = new Map<string, DeliveryTarget>();
-  for (const [name, config] of Object.entries(context.config.destinations)) {
-    // `unavailable` has refused every other kind before anything was started.
-    if (config.kind !== "http") continue;
-    const made = DESTINATION_FACTORIES.http(config, context);
-    const { headers, transform } = config;
-    const stage = transform === undefined ? null : createDeliveryStage(transform, context.evaluator);
-    targets.set(name, { ...made, headers, transform: stage });
+  const entries = Object.entries(context.config.destinations);
+  return new Map(
+    entries.map(([name, config]) => {
+      const { headers, transform } = config;
+      const stage = transform === undefined ? null : createDeliveryStage(transform, context.evaluator);
+      const destination = createDestination(name, config, context);
+      return [name, { destination, ...addressingOf(config), headers, transform: stage }];
+    }),
+  );
+}
+
+function createDestination(name: string, config: DestinationConfig, context: RoleContext): Destination {
+  const { clock, metrics } = context;
+  const tools = { log: context.log.child({ destination: name }), clock, random: Math.random };
+  switch (config.kind) {
+    case "http": {
+      const { http, outbox } = context.config;
+      return createHttpDestination(config, { ...http, connections: outbox.concurrency, clock, metrics });
+    }
+    case "rabbitmq":
+      return createRabbitmqDestination(config, tools);
+    case "kafka":
+      return createKafkaDestination(config, tools);
+    case "nats":
+      return createNatsDestination(config, tools);
   }
-  return targets;
 }

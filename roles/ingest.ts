@@ -6,22 +6,21 @@ import { inboxRoutes } from "../src/http/inboxRoutes.ts";
 import type { NewInboxRow } from "../src/model/rows.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
 import { pullParts } from "./pull.ts";
+import { brokerSources } from "./sources.ts";
 
-/** Role `ingest`: takes messages in over HTTP and stores them, several in one commit; pull clients take theirs out here. */
+/**
+ * Role `ingest`: takes messages in over HTTP and from brokers and stores them, several in one commit; pull clients take theirs out here.
+ */
 export function ingestRole(context: RoleContext): RoleParts {
   const { config, store, clock, log, metrics, evaluator, wakes } = context;
   const pull = pullParts(context);
-  const batcher = new ReceiptBatcher(
-    {
-      async insert(rows) {
-        const outcomes = await store.inbox.insert(rows);
-        wakes.relay();
-        pull.onStored(rows);
-        return outcomes;
-      },
-    },
-    log,
-  );
+  const insertRows = async (rows: readonly NewInboxRow[]) => {
+    const outcomes = await store.inbox.insert(rows);
+    wakes.relay();
+    pull.onStored(rows);
+    return outcomes;
+  };
+  const batcher = new ReceiptBatcher({ insert: insertRows }, log);
   const insert = (row: NewInboxRow) => batcher.add(row);
   const routes = Object.entries(config.sources).flatMap(([source, settings]) => {
     if (settings.kind !== "http") return [];
@@ -33,9 +32,12 @@ export function ingestRole(context: RoleContext): RoleParts {
     const rateLimit = perMinute === undefined ? undefined : { requestsPerMinute: perMinute };
     return [{ settings: { path: settings.path, auth: settings.auth, rateLimit }, receiver }];
   });
+  const { workers, health } = brokerSources(context, insertRows);
   return {
     inbox: new Map([...inboxRoutes({ inbox: config.inbox, routes, clock, metrics }), ...pull.routes]),
     waiters: pull.waiters,
+    workers,
+    health,
     closers: [closer("receipts", () => batcher.close())],
   };
 }

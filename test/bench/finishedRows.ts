@@ -2,8 +2,9 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { Replay } from "../../src/core/replay.ts";
 import { sleep } from "../../src/runtime/abort.ts";
+import { BODY } from "./body.ts";
 import { type Environment, silent, until } from "./environment.ts";
-import { BODY, BUSY_POLLER, fillOutbox, timeDrain, untilSettled, vacuum } from "./outbox.ts";
+import { BUSY_POLLER, fillOutbox, timeDrain, untilSettled, vacuum } from "./outbox.ts";
 import { type Figure, median, perSecond, rate } from "./report.ts";
 
 const ROUNDS = 3;

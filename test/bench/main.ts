@@ -1,3 +1,4 @@
+import { drainToBrokers, idle, receiptFromBrokers } from "./brokers.ts";
 import { openEnvironment } from "./environment.ts";
 import { replayBesideTraffic, retentionBesideDrain } from "./finishedRows.ts";
 import { type Figure, printTable } from "./report.ts";
@@ -17,6 +18,9 @@ const SCENARIOS = {
   drainWithTransform,
   retentionBesideDrain,
   replayBesideTraffic,
+  drainToBrokers,
+  receiptFromBrokers,
+  idle,
 } as const;
 
 const wanted = process.argv.slice(2);

@@ -1,10 +1,8 @@
+import { BODY } from "./body.ts";
 import { type Environment, type Program, until } from "./environment.ts";
 
 /** A poller that can keep up with a fast receiver. */
 export const BUSY_POLLER = { OUTBOX_BATCHSIZE: 500, OUTBOX_CONCURRENCY: 64, DATABASE_POOLSIZE: 10 } as const;
-
-/** A message of 1 kB. */
-export const BODY = `{"padding":"${"x".repeat(980)}"}`;
 
 /** Fills the outbox anew; all rows appear with one commit. */
 export async function fillOutbox(

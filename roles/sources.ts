@@ -1,0 +1,71 @@
+import { createKafkaSource } from "../src/adapters/sources/kafka/index.ts";
+import { createNatsSource } from "../src/adapters/sources/nats/index.ts";
+import { createRabbitmqSource } from "../src/adapters/sources/rabbitmq/index.ts";
+import type { SourceConfig } from "../src/config/types.ts";
+import { createIntake } from "../src/core/intake.ts";
+import { createSourceStage } from "../src/core/transform.ts";
+import type { InsertOutcome } from "../src/model/outcomes.ts";
+import type { NewInboxRow } from "../src/model/rows.ts";
+import type { HealthComponent } from "../src/ports/runtime.ts";
+import type { Intake, Source } from "../src/ports/source.ts";
+import { sleep } from "../src/runtime/abort.ts";
+import { attributePlanOf } from "./attributePlan.ts";
+import type { RoleContext } from "./context.ts";
+
+type BrokerSourceConfig = Exclude<SourceConfig, { readonly kind: "http" }>;
+
+/**
+ * Makes the configured broker sources with their health components.
+ *
+ * @param insert stores rows in one commit
+ */
+export function brokerSources(
+  context: RoleContext,
+  insert: (rows: readonly NewInboxRow[]) => Promise<readonly InsertOutcome[]>,
+): { readonly workers: readonly Source[]; readonly health: readonly HealthComponent[] } {
+  const workers: Source[] = [];
+  const health: HealthComponent[] = [];
+  for (const [name, config] of Object.entries(context.config.sources)) {
+    if (config.kind === "http") continue;
+    const source = createSource(name, config, brokerIntake(name, config, context, insert), context);
+    workers.push(source);
+    health.push({ name: `${config.kind}.${name}`, decidesReadiness: true, check: () => source.check() });
+  }
+  return { workers, health };
+}
+
+function createSource(name: string, config: BrokerSourceConfig, intake: Intake, context: RoleContext): Source {
+  const { clock } = context;
+  const tools = { name, intake, log: context.log.child({ source: name }), clock, random: Math.random };
+  switch (config.kind) {
+    case "rabbitmq":
+      return createRabbitmqSource(config, tools);
+    case "kafka":
+      return createKafkaSource(config, tools);
+    case "nats":
+      return createNatsSource(config, tools);
+  }
+}
+
+function brokerIntake(
+  source: string,
+  config: BrokerSourceConfig,
+  context: RoleContext,
+  insert: (rows: readonly NewInboxRow[]) => Promise<readonly InsertOutcome[]>,
+): Intake {
+  const { clock, metrics, log, redact, evaluator } = context;
+  const { transform } = config;
+  return createIntake({
+    source,
+    settings: config,
+    attributes: attributePlanOf(config),
+    stage: transform === undefined ? undefined : createSourceStage(transform, evaluator, metrics),
+    insert,
+    wait: sleep,
+    redact,
+    clock,
+    random: Math.random,
+    metrics,
+    log,
+  });
+}
