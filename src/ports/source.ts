@@ -32,8 +32,8 @@ export interface Intake {
  * Consumes from one broker and hands everything to its `Intake`; acknowledges a message only after `take` has resolved for it.
  *
  * `start` does not wait for the broker: one that is away, refuses the credentials or lacks the queue or stream is tried again with
- * backoff and jitter until it serves, and is a fault of `check` meanwhile. `stop` reads no more, lets a running `take` end, acknowledges what it
- * took, and disconnects; when `cutoff` aborts it disconnects at once. What was not acknowledged comes again.
+ * backoff and jitter until it serves, and is a fault of `check` meanwhile. `stop` reads no more, aborts the signal of a running `take` and lets it
+ * end, acknowledges what it took, and disconnects; when `cutoff` aborts it disconnects at once. What was not acknowledged comes again.
  */
 export interface Source extends Service {
   readonly kind: "rabbitmq" | "kafka" | "nats";

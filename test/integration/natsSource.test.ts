@@ -6,6 +6,7 @@ import { describeWith, sharedNats, startNats } from "../support/brokers/index.ts
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { RecordingIntake } from "../support/recordingIntake.ts";
+import { startTcpProxy } from "../support/tcpProxy.ts";
 import { NatsBench, noSignal, uniqueStream } from "./natsSetup.ts";
 
 let bench: NatsBench;
@@ -260,19 +261,84 @@ describeWith(["nats"], "the NATS source", () => {
     await source.stop(noSignal());
   });
 
-  test("delivers again what a cut-off take did not store, after the acknowledgement wait", async () => {
+  test("gives what died with a process to the next source at once, in order and before all that is new", async () => {
     await manager.streams.add({ name: stream, subjects });
-    const settings = { servers: url, stream, ackWaitMs: 500 };
+    // What nobody recalls would come a minute later, behind everything else.
+    const settings = { servers: url, stream, ackWaitMs: 60_000, batchSize: 10 };
     const cut = bench.source(settings, intake);
-    intake.goDown();
     await cut.start();
-    await send(1, 2);
+    await send(1, 5);
+    await eventually(() => expect(intake.taken).toHaveLength(5));
+    await eventually(async () => expect((await manager.consumers.info(stream, "svc")).num_ack_pending).toBe(0));
+    intake.goDown();
+    await send(6, 40);
     await eventually(() => intake.running === 1);
+    await eventually(async () =>
+      expect((await manager.consumers.info(stream, "svc")).num_ack_pending).toBeGreaterThan(9),
+    );
     await cut.stop(AbortSignal.abort(new StoppingError()));
+    await send(41, 60);
+
     const next = new RecordingIntake();
     await bench.source(settings, next).start();
-    await eventually(() => expect(new Set(numbers(next.taken))).toEqual(new Set([1, 2])));
-    expect(intake.taken).toEqual([]);
+    await eventually(() => expect(next.taken.length).toBeGreaterThanOrEqual(55), { timeoutMs: 10_000 });
+    expect(numbers(next.taken)).toEqual(Array.from({ length: 55 }, (_, n) => 6 + n));
+    expect(numbers(intake.taken)).toEqual([1, 2, 3, 4, 5]);
+  });
+
+  test("recalls what a broken connection swallowed, and nothing that it has at hand", async () => {
+    await manager.streams.add({ name: stream, subjects });
+    const { host, port } = await sharedNats();
+    const proxy = await startTcpProxy({ host, port });
+    await using _ = { [Symbol.asyncDispose]: () => proxy.close() };
+    const source = bench.source(
+      { servers: `127.0.0.1:${proxy.port}`, stream, ackWaitMs: 60_000, batchSize: 10 },
+      intake,
+    );
+    await source.start();
+    await eventually(async () => expect((await manager.consumers.info(stream, "svc")).num_waiting).toBe(1));
+    intake.hold();
+    await send(1, 3);
+    await eventually(() => intake.running === 1);
+    // Four more are delivered, to somebody who forgets them: as if they had been lost on the way.
+    const pulled = await (await client.jetstream().consumers.get(stream, "svc")).fetch({
+      max_messages: 4,
+      expires: 5000,
+    });
+    await send(4, 30);
+    const swallowed: number[] = [];
+    for await (const message of pulled) swallowed.push(Number(message.string()));
+    expect(swallowed.length).toBeGreaterThan(0);
+    proxy.setMode("cut");
+    await fault(source, /./);
+    proxy.setMode("open");
+    await eventually(() => source.check(), { timeoutMs: 10_000 });
+    intake.release();
+
+    await eventually(() => expect(intake.taken.length).toBeGreaterThanOrEqual(30), { timeoutMs: 10_000 });
+    expect(new Set(numbers(intake.taken))).toEqual(new Set(Array.from({ length: 30 }, (_, n) => n + 1)));
+    expect(intake.taken).toHaveLength(30);
+    await source.stop(noSignal());
+  });
+
+  test("recalls nothing while another replica reads", async () => {
+    await manager.streams.add({ name: stream, subjects });
+    const settings = { servers: url, stream, ackWaitMs: 60_000, batchSize: 5 };
+    const busy = new RecordingIntake();
+    await bench.source(settings, busy).start();
+    busy.hold();
+    await send(1, 3);
+    await eventually(() => busy.running === 1);
+    await eventually(async () => expect((await manager.consumers.info(stream, "svc")).num_waiting).toBe(1));
+    const second = bench.source(settings, intake);
+    await second.start();
+    await eventually(() => second.check());
+    busy.release();
+    await send(4, 20);
+    await eventually(() => expect(intake.taken.length + busy.taken.length).toBeGreaterThanOrEqual(20));
+    expect(numbers([...intake.taken, ...busy.taken]).toSorted((a, b) => a - b)).toEqual(
+      Array.from({ length: 20 }, (_, n) => n + 1),
+    );
   });
 
   test("tries a batch again when the intake fails against its contract", async () => {

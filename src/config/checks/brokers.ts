@@ -1,3 +1,5 @@
+import { KAFKA_SERVER } from "../../adapters/brokers/kafka/schema.ts";
+import { NATS_SERVER } from "../../adapters/brokers/nats/schema.ts";
 import type { Secret } from "../../model/secret.ts";
 import type { KeyPath } from "../keyPath.ts";
 import { maskUrls } from "../mask.ts";
@@ -60,3 +62,21 @@ export function checkAmqpUri(key: string, uri: string, report: Report): void {
     `expected an AMQP URI such as amqp://host:5672/vhost, found ${JSON.stringify(maskUrls(uri))}${file}`,
   );
 }
+
+/** Every entry of a comma-separated list of servers is one; it is named by its place, since it may hold a password. */
+export function checkServers(key: "servers" | "bootstrapServers", list: string, report: Report): void {
+  const { entry: form, expected } = SERVER_LISTS[key];
+  const entries = list.split(",").map((entry) => entry.trim());
+  entries.forEach((entry, index) => {
+    const port = Number(form.exec(entry)?.at(-1) ?? 1);
+    if (form.test(entry) && port >= 1 && port <= 65_535) return;
+    // A comma at the end of a list is common, and says nothing.
+    if (entry === "" && entries.length > 1) return;
+    report.error(key, `entry ${index + 1} of the list is no server: expected ${expected}`);
+  });
+}
+
+const SERVER_LISTS = {
+  servers: { entry: NATS_SERVER, expected: "nats://host:port, tls://host:port or host:port" },
+  bootstrapServers: { entry: KAFKA_SERVER, expected: "host:port, without a scheme" },
+} as const;

@@ -2,7 +2,7 @@ import type { KeyPath } from "../keyPath.ts";
 import { didYouMean } from "../nearest.ts";
 import { syntaxError } from "../syntax.ts";
 import type { DeclaredConfig, DestinationConfig } from "../types.ts";
-import { checkAmqpUri, checkNatsCredentials, checkSasl } from "./brokers.ts";
+import { checkAmqpUri, checkNatsCredentials, checkSasl, checkServers } from "./brokers.ts";
 import type { Report, Rules } from "./rules.ts";
 
 /**
@@ -43,9 +43,13 @@ function checkKind(base: KeyPath, destination: DestinationConfig, rules: Rules):
       break;
     case "kafka":
       checkSasl(base, destination, rules);
+      rules.when(base, ["bootstrapServers"], (report) =>
+        checkServers("bootstrapServers", destination.bootstrapServers, report),
+      );
       break;
     case "nats":
       checkNatsCredentials(base, destination, rules);
+      rules.when(base, ["servers"], (report) => checkServers("servers", destination.servers, report));
       break;
     default:
       destination satisfies never;

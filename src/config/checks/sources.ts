@@ -2,7 +2,7 @@ import { parseTopicTemplate } from "../../core/template.ts";
 import { basePath, withLeadingSlash } from "../derive.ts";
 import type { KeyPath } from "../keyPath.ts";
 import type { DeclaredConfig } from "../types.ts";
-import { checkAmqpUri, checkNatsCredentials, checkSasl } from "./brokers.ts";
+import { checkAmqpUri, checkNatsCredentials, checkSasl, checkServers } from "./brokers.ts";
 import type { Report, Rules } from "./rules.ts";
 import { checkSignature } from "./switches.ts";
 
@@ -30,9 +30,13 @@ function checkKind(base: KeyPath, source: Source, rules: Rules): void {
       break;
     case "kafka":
       checkSasl(base, source, rules);
+      rules.when(base, ["bootstrapServers"], (report) =>
+        checkServers("bootstrapServers", source.bootstrapServers, report),
+      );
       break;
     case "nats":
       checkNatsCredentials(base, source, rules);
+      rules.when(base, ["servers"], (report) => checkServers("servers", source.servers, report));
       break;
     default:
       source satisfies never;

@@ -91,6 +91,23 @@ export function exerciseStop(harness: SourceHarness): void {
     );
 
     test(
+      "does not wait for a database that is away, and leaves everything to the next source",
+      async () => {
+        const first = await bench.started({ batchSize: 5 });
+        first.intake.goDown();
+        await bench.fixture.send(numbered(1, 20));
+        await taking(first.intake, bench.patienceMs);
+        await within(PROMPT_MS, "stop", first.source.stop(noCutoff()));
+        expect(first.intake.refused).toBe(1);
+        expect(first.intake.offered).toHaveLength(1);
+        const next = await bench.started();
+        await takenBy([next.intake], 20, bench.patienceMs);
+        expect(numbers(next.intake.taken)).toEqual(range(1, 20));
+      },
+      testMs(harness),
+    );
+
+    test(
       "acknowledges nothing when the intake gives up for its signal",
       async () => {
         const first = await bench.started();

@@ -29,6 +29,8 @@ describe("what does not stop the start", () => {
     kafka("securityProtocol: SASL_SSL, saslMechanism: PLAIN, saslUsername: u, saslPassword: p"),
     nats("username: u, password: p"),
     nats("token: t"),
+    "sources: { s: { servers: 'nats://a, tls://u:p@b:4222,[::1]:4222,', stream: t, durable: d } }",
+    "sources: { s: { bootstrapServers: 'a:9092, [::1]:9092,c', topics: [t], groupId: g } }",
     queue("topic: 'q.{{ eventType }}', eventTypeFromHeader: true"),
     queue("topic: '{{ eventType }}', consumption: pull"),
     queue("topic: '', consumption: pull"),

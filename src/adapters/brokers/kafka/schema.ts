@@ -19,3 +19,6 @@ export const kafkaConnectionKeys = {
   saslUsername: { type: "string", description: "SASL user name; required by a `SASL_` protocol." },
   saslPassword: { type: "string", secret: true, description: "SASL password; required by a `SASL_` protocol." },
 } as const;
+
+/** One entry of `bootstrapServers`: host, port; an IPv6 address stands in brackets. */
+export const KAFKA_SERVER = /^(\[[0-9a-f:.%]+\]|[^\s:/@[\]]+)(?::(\d{1,5}))?$/i;

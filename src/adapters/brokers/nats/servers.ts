@@ -1,4 +1,5 @@
 import type { Random } from "../../../ports/runtime.ts";
+import { NATS_SERVER } from "./schema.ts";
 
 /** What a client shows to be let in. */
 export type NatsLogin = { readonly user: string; readonly pass: string } | { readonly token: string };
@@ -13,8 +14,6 @@ export interface NatsServer {
 }
 
 const DEFAULT_PORT = 4222;
-// The user info reaches to the last @, since people forget to percent-encode one in a password.
-const ENTRY = /^(?:([a-z][a-z0-9+.-]*):\/\/)?(?:(.*)@)?(\[[0-9a-f:.%]+\]|[^\s:/@[\]]+)(?::(\d{1,5}))?\/?$/i;
 
 /** The servers of a source or destination: those of the configuration, and those that a server of the cluster has told of. */
 export class NatsServers {
@@ -67,9 +66,8 @@ export class NatsServers {
 }
 
 function parseServer(entry: string, place: number): NatsServer {
-  const [, scheme = "nats", userInfo, host = "", port = String(DEFAULT_PORT)] = ENTRY.exec(entry) ?? [];
-  const known = /^(nats|tls)$/i.test(scheme);
-  if (host === "" || !known || Number(port) < 1 || Number(port) > 65_535) {
+  const [, scheme = "nats", userInfo, host = "", port = String(DEFAULT_PORT)] = NATS_SERVER.exec(entry) ?? [];
+  if (host === "" || Number(port) < 1 || Number(port) > 65_535) {
     throw new Error(
       `servers: entry ${place} is no server URL; expected nats://host:port, tls://host:port or host:port`,
     );

@@ -36,7 +36,7 @@ class KafkaSource implements Source {
   #loop: Promise<void> | undefined;
 
   constructor(config: KafkaSourceConfig, tools: SourceTools, times: GroupTimes) {
-    this.name = tools.name;
+    this.name = `kafka.${tools.name}`;
     this.#config = config;
     this.#tools = tools;
     this.#times = times;
@@ -85,7 +85,7 @@ class KafkaSource implements Source {
         this.#fault = text;
         if (joinedAt !== undefined && clock.monotonic() - joinedAt > STABLE_MS) this.#backoff.reset();
         const retryMs = this.#backoff.next();
-        log.warn({ source: this.name, code, reason: text, retryMs }, "the log-broker source does not consume");
+        log.warn({ source: this.#tools.name, code, reason: text, retryMs }, "the log-broker source does not consume");
         await pause(retryMs, this.#stopping.signal);
       }
     }

@@ -1,5 +1,6 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Consumer, EachBatchPayload, KafkaMessage } from "kafkajs";
+import { StoppingError } from "../../../model/errors.ts";
 import { createKafkaClient, type KafkaClient, retryOptions } from "../../brokers/kafka/client.ts";
 import { kafkaFault } from "../../brokers/kafka/faults.ts";
 import { pause } from "../../brokers/pause.ts";
@@ -47,6 +48,8 @@ export class GroupSession {
   readonly #firstServer: number;
   readonly #takes = new Set<Promise<void>>();
   readonly #abandon = new AbortController();
+  /** Aborts when a `take` that waits for its database waits no longer. */
+  readonly #impatience = new AbortController();
   readonly #over: Promise<void>;
   #end: (error?: unknown) => void = () => {};
   #ended = false;
@@ -117,6 +120,7 @@ export class GroupSession {
 
   /** Takes no more, lets the running takes end, commits them and leaves the group; all of that at once when `cutoff` aborts. */
   async stop(cutoff: AbortSignal): Promise<void> {
+    this.#impatience.abort(new StoppingError());
     const cut = () => {
       this.#abandon.abort(cutoff.reason);
       this.#end();
@@ -212,7 +216,7 @@ export class GroupSession {
     let committedAt = this.#tools.clock.monotonic();
     for (let from = 0; from < messages.length && isRunning() && !isStale() && isOurs(); from += most) {
       const part = messages.slice(from, from + most);
-      await this.#take(part);
+      if (!(await this.#take(part))) return;
       const last = part.at(-1);
       if (last === undefined || !isOurs()) return;
       const isEnd = from + most >= messages.length;
@@ -229,11 +233,16 @@ export class GroupSession {
     }
   }
 
-  async #take(records: readonly KafkaMessage[]): Promise<void> {
-    const taken = this.#tools.intake.take(records.map(brokerMessage), this.#abandon.signal);
+  /** @returns false when the source stopped before all of them were taken: nothing of them may be committed */
+  async #take(records: readonly KafkaMessage[]): Promise<boolean> {
+    const taken = this.#tools.intake.take(records.map(brokerMessage), this.#impatience.signal);
     this.#takes.add(taken);
     try {
       await taken;
+      return true;
+    } catch (error) {
+      if (this.#impatience.signal.aborted) return false;
+      throw error;
     } finally {
       this.#takes.delete(taken);
     }

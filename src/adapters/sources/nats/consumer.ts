@@ -1,6 +1,7 @@
 import { AckPolicy, type ConsumerInfo, DeliverPolicy, ErrorCode, type NatsError, nanos, ReplayPolicy } from "nats";
 import { errorText } from "../../../model/errors.ts";
 import type { NatsLink } from "../../brokers/nats/link.ts";
+import type { ConsumerProgress } from "./recall.ts";
 
 /** The keys of a subject-broker source that describe its durable consumer. */
 export interface ConsumerOptions {
@@ -23,6 +24,7 @@ export interface BoundConsumer {
   readonly created: boolean;
   /** Where it differs from the configuration in ways that do no harm. */
   readonly differences: readonly string[];
+  readonly progress: ConsumerProgress;
 }
 
 const API_TIMEOUT_MS = 5000;
@@ -74,7 +76,8 @@ function newConsumer({ durable, filterSubject, ackWaitMs, batchSize }: ConsumerO
 /** A consumer that cannot serve: the message says all there is to say. */
 class UnfitConsumer extends Error {}
 
-function bound({ config }: ConsumerInfo, options: ConsumerOptions, created: boolean): BoundConsumer {
+function bound(info: ConsumerInfo, options: ConsumerOptions, created: boolean): BoundConsumer {
+  const { config } = info;
   const { stream, durable, ackWaitMs, batchSize } = options;
   const filters = config.filter_subjects ?? (config.filter_subject ? [config.filter_subject] : []);
   const wanted = options.filterSubject ? [options.filterSubject] : [];
@@ -108,6 +111,13 @@ function bound({ config }: ConsumerInfo, options: ConsumerOptions, created: bool
     maxExpiresMs: config.max_expires ? milliseconds(config.max_expires) : Number.POSITIVE_INFINITY,
     created,
     differences,
+    progress: {
+      acknowledgedTo: info.ack_floor.stream_seq,
+      deliveredTo: info.delivered.stream_seq,
+      deliveries: info.delivered.consumer_seq,
+      unacknowledged: info.num_ack_pending,
+      openRequests: info.num_waiting,
+    },
   };
 }
 

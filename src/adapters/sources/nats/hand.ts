@@ -49,6 +49,12 @@ export class Hand {
     this.#taking = [];
   }
 
+  /** The batch that `next` returned was not taken: it waits again, in front. */
+  putBack(): void {
+    this.#waiting = [...this.#taking, ...this.#waiting];
+    this.#taking = [];
+  }
+
   /** `next` returns no batch any more. */
   close(): void {
     this.#closed = true;

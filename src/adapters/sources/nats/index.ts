@@ -1,4 +1,4 @@
-import { errorText } from "../../../model/errors.ts";
+import { errorText, StoppingError } from "../../../model/errors.ts";
 import type { Source } from "../../../ports/source.ts";
 import { Backoff } from "../../brokers/backoff.ts";
 import { NatsFault } from "../../brokers/nats/faults.ts";
@@ -7,6 +7,7 @@ import { pause } from "../../brokers/pause.ts";
 import type { SourceTools } from "../../brokers/tools.ts";
 import { type BoundConsumer, bindConsumer, type ConsumerOptions } from "./consumer.ts";
 import { type Delivery, Hand } from "./hand.ts";
+import { recall } from "./recall.ts";
 import { Session } from "./session.ts";
 
 /** The keys of a subject-broker source that the adapter needs. */
@@ -81,7 +82,7 @@ class NatsSource implements Source {
   }
 
   async #stop(): Promise<void> {
-    this.#stopping.abort();
+    this.#stopping.abort(new StoppingError());
     this.#hand.close();
     await this.#reading;
     const session = this.#session;
@@ -125,7 +126,10 @@ class NatsSource implements Source {
       link = await this.#dialer.dial(stopping);
       const consumer = await untilAborted(bindConsumer(link, this.#options), stopping);
       if (consumer === undefined) throw stopping.reason;
-      this.#report(consumer, link.server);
+      const held = [...this.#owed, ...this.#hand.all];
+      const recalled = await untilAborted(recall(link, this.#options, consumer.progress, held), stopping);
+      if (recalled === undefined) throw stopping.reason;
+      this.#report(consumer, recalled, link.server);
       const session = new Session(link, this.#options, consumer, this.#hand, () => this.#backoff.reset());
       this.#session = session;
       this.#fault = undefined;
@@ -143,26 +147,30 @@ class NatsSource implements Source {
   async #take(): Promise<void> {
     for (;;) {
       const batch = await this.#hand.next();
-      if (batch.length === 0 || !(await this.#taken(batch))) return;
+      if (batch.length === 0) return;
+      if (!(await this.#taken(batch))) {
+        this.#hand.putBack();
+        return;
+      }
       this.#hand.done();
       this.#acknowledge(batch);
       this.#session?.more();
     }
   }
 
-  /** @returns false when the time was over before all of the batch was taken: nothing of it may be acknowledged */
+  /** @returns false when the source stopped before all of the batch was taken: nothing of it may be acknowledged */
   async #taken(batch: readonly Delivery[]): Promise<boolean> {
     const { intake, log, name: source } = this.#tools;
-    const { signal } = this.#cut;
+    const stopping = this.#stopping.signal;
     const messages = batch.map(({ message }) => message);
     for (;;) {
       try {
-        await intake.take(messages, signal);
-        return !signal.aborted;
+        await intake.take(messages, stopping);
+        return !this.#cut.signal.aborted;
       } catch (error) {
-        if (signal.aborted) return false;
+        if (stopping.aborted) return false;
         log.error({ source, reason: errorText(error) }, "a batch could not be taken; it is tried again");
-        await pause(TAKE_AGAIN_MS, signal);
+        await pause(TAKE_AGAIN_MS, stopping);
       }
     }
   }
@@ -173,7 +181,7 @@ class NatsSource implements Source {
     this.#owed = this.#session?.acknowledge(all) ?? all;
   }
 
-  #report({ created, differences }: BoundConsumer, server: string): void {
+  #report({ created, differences }: BoundConsumer, recalled: number, server: string): void {
     const { log, name: source } = this.#tools;
     const { stream, durable } = this.#options;
     const place = { source, stream, durable };
@@ -186,7 +194,7 @@ class NatsSource implements Source {
       );
     }
     this.#loggedDifferences = text;
-    log.info({ ...place, server }, "the NATS source consumes");
+    log.info({ ...place, server, recalled }, "the NATS source consumes");
   }
 }
 

@@ -1,5 +1,5 @@
 import type { Channel, ConsumeMessage } from "amqplib";
-import { errorText } from "../../../model/errors.ts";
+import { errorText, StoppingError } from "../../../model/errors.ts";
 import type { Intake } from "../../../ports/source.ts";
 import { pause } from "../../brokers/pause.ts";
 import { type AmqpConnection, CLOSE_TIMEOUT_MS } from "../../brokers/rabbitmq/connection.ts";
@@ -16,6 +16,8 @@ export class Consumption {
   readonly #config: RabbitmqSourceConfig;
   readonly #intake: Intake;
   readonly #over = new AbortController();
+  /** Aborts when a `take` that waits for its database waits no longer. */
+  readonly #impatience = new AbortController();
   #channel: Channel | null = null;
   #consumerTag: string | null = null;
   #arrived: ConsumeMessage[] = [];
@@ -76,11 +78,13 @@ export class Consumption {
   /** Ends it at once: nothing more is taken, and what a running `take` has is not acknowledged. */
   abort(reason: unknown): void {
     this.#over.abort(reason);
+    this.#impatience.abort(reason);
   }
 
   /** Takes nothing more, lets a running `take` end and acknowledges it; what was not acknowledged goes back to the queue with the channel. */
   async finish(): Promise<void> {
     this.#isFinishing = true;
+    this.#impatience.abort(new StoppingError());
     const channel = this.#channel;
     // Other consumers of the queue get what comes from now on. No answer is waited for: the close below brings it, or the connection's end.
     if (this.#consumerTag !== null && !this.over.aborted) channel?.cancel(this.#consumerTag).catch(() => {});
@@ -111,8 +115,10 @@ export class Consumption {
       const batch = this.#arrived;
       this.#arrived = [];
       try {
-        await this.#intake.take(batch.map(brokerMessageOf), this.over);
+        await this.#intake.take(batch.map(brokerMessageOf), this.#impatience.signal);
       } catch (error) {
+        // They go back to the queue with the channel.
+        if (this.#isFinishing) return;
         this.abort(new RabbitmqFault("other", `the messages could not be taken: ${errorText(error)}`));
       }
       this.#acknowledge(batch);
