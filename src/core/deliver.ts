@@ -246,13 +246,10 @@ function logAttempt(
       log.info({ ...fields, reason: "error" in outcome ? reasonOf(outcome.error) : undefined }, LINE);
       break;
     case "retry":
-      log.warn(
-        { ...fields, error: codeOf(outcome), reason: settlement.reason, retryDelayMs: settlement.delayMs },
-        LINE,
-      );
+      log.warn({ ...fields, code: codeOf(outcome), reason: settlement.reason, retryDelayMs: settlement.delayMs }, LINE);
       break;
     case "dead":
-      log.error({ ...fields, error: codeOf(outcome), reason: settlement.reason }, LINE);
+      log.error({ ...fields, code: codeOf(outcome), reason: settlement.reason }, LINE);
       break;
     default:
       settlement satisfies never;

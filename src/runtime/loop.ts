@@ -137,10 +137,21 @@ export class Loop implements Service {
       this.#woken = false;
       const result = await this.#onePass();
       if (result === "failed") await this.#waitForRetry();
-      else if (result === "idle" && !this.#woken) await this.#wait(this.#options.intervalMs);
+      else if (result === "idle" && !this.#woken) await this.#wait(this.#untilNextBeat());
       // A pass that never really waits must not keep timers and sockets from their turn.
       else await new Promise<void>((resolve) => setImmediate(resolve));
     }
+  }
+
+  /**
+   * The loops of a process with the same interval wait for the same beat, so that the process wakes up once for all of them: most of what an idle
+   * process costs is waking up. A beat that is very near counts as this one; timers may be a millisecond early.
+   */
+  #untilNextBeat(): number {
+    const { intervalMs } = this.#options;
+    if (intervalMs <= 0) return 0;
+    const leftMs = intervalMs - (this.#clock.monotonic() % intervalMs);
+    return Math.ceil(leftMs < intervalMs / 10 ? leftMs + intervalMs : leftMs);
   }
 
   async #onePass(): Promise<PassResult | "failed"> {

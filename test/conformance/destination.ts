@@ -51,6 +51,8 @@ export interface DestinationHarness {
   readonly oversizedBody?: string;
   /** True where header values may hold any text, false or left out where only ASCII. */
   readonly nonAsciiHeaders?: boolean;
+  /** True where the receiver acknowledges nothing: what it had read is lost when it goes away. */
+  readonly isUnacknowledged?: boolean;
 }
 
 /** The contract of `Destination`, to be kept by every kind. */

@@ -1,19 +1,15 @@
 import { connect, type JetStreamManager } from "nats";
 import { createNatsDestination } from "../../src/adapters/destinations/nats/index.ts";
 import { Secret } from "../../src/model/secret.ts";
-import type { Destination } from "../../src/ports/destination.ts";
-import { startBlackHole } from "../support/blackHole.ts";
 import { describeWith, startNats } from "../support/brokers/index.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
-import { freePort } from "../support/ports.ts";
-import { recordingLog } from "../support/recorders.ts";
 import { exerciseDestination } from "./destination.ts";
+import { destinationEnds, WRONG_PASSWORD } from "./ends.ts";
 
 failOnLeaks();
 
 const LOGIN = { user: "svc", password: "svc-secret" };
-const WRONG_PASSWORD = "not-the-svc-secret";
 
 describeWith(["nats"], "NATS", () => {
   exercise("nats with JetStream", true);
@@ -30,29 +26,24 @@ function exercise(name: string, jetStream: boolean): void {
     wrongPassword: WRONG_PASSWORD,
     oversizedBody: JSON.stringify("x".repeat(1_048_576)),
     nonAsciiHeaders: true,
+    isUnacknowledged: !jetStream,
     async start() {
       const server = await startNats(LOGIN);
-      const blackHole = await startBlackHole();
-      const nobody = await freePort();
-      const destinations: Destination[] = [];
-      const open = (port: number, timeoutMs: number, password = LOGIN.password): Destination => {
-        const destination = createNatsDestination(
-          { servers: `127.0.0.1:${port}`, username: LOGIN.user, password: new Secret(password), jetStream, timeoutMs },
-          {
-            log: recordingLog().log,
-            clock: { now: () => Date.now(), monotonic: () => performance.now() },
-            random: Math.random,
-          },
-        );
-        destinations.push(destination);
-        return destination;
-      };
       await withManager(server.url, (manager) => manager.streams.add({ name: "ORDERS", subjects: ["orders.>"] }));
+      const ends = await destinationEnds(server, LOGIN.password, ({ port, password, timeoutMs }, tools) =>
+        createNatsDestination(
+          {
+            servers: `127.0.0.1:${port}`,
+            username: LOGIN.user,
+            password: new Secret(password),
+            jetStream,
+            timeoutMs,
+          },
+          tools,
+        ),
+      );
       return {
-        create: () => open(server.port, 30_000),
-        createUnanswered: (timeoutMs) => open(blackHole.port, timeoutMs),
-        createUnreachable: (timeoutMs) => open(nobody, timeoutMs),
-        createWithWrongCredentials: () => open(server.port, 30_000, WRONG_PASSWORD),
+        ...ends,
         address: (message) => ({ ...message, address: "orders.created" }),
         arrived: (count) =>
           withManager(server.url, async (manager) => {
@@ -64,12 +55,9 @@ function exercise(name: string, jetStream: boolean): void {
               headers: Object.fromEntries([...header].map(([key, values]) => [key.toLowerCase(), values.join(", ")])),
             }));
           }),
-        stopReceiver: () => server.stop(),
-        startReceiver: () => server.start(),
         async [Symbol.asyncDispose]() {
-          await Promise.all(destinations.map((destination) => destination.close()));
+          await ends[Symbol.asyncDispose]();
           await server[Symbol.asyncDispose]();
-          await blackHole.close();
         },
       };
     },

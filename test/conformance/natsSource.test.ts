@@ -1,18 +1,14 @@
 import { connect, headers as emptyHeaders, type JetStreamManager, type NatsConnection } from "nats";
 import { createNatsSource } from "../../src/adapters/sources/nats/index.ts";
 import { Secret } from "../../src/model/secret.ts";
-import type { Source } from "../../src/ports/source.ts";
-import { startBlackHole } from "../support/blackHole.ts";
 import { describeWith, startNats } from "../support/brokers/index.ts";
 import { failOnLeaks } from "../support/leaks.ts";
-import { freePort } from "../support/ports.ts";
-import { recordingLog } from "../support/recorders.ts";
+import { sourceEnds } from "./ends.ts";
 import { exerciseSource, type ProducedMessage } from "./source.ts";
 
 failOnLeaks();
 
 const LOGIN = { user: "svc", password: "svc-secret" };
-const WRONG_PASSWORD = "not-the-svc-secret";
 const STREAM = "ORDERS";
 const DURABLE = "svc";
 /** Short, since some tests wait until messages come again. */
@@ -24,48 +20,34 @@ describeWith(["nats"], "NATS", () => {
     reconnectMs: 10_000,
     async start() {
       const server = await startNats(LOGIN);
-      const blackHole = await startBlackHole();
-      const ports = { broker: server.port, unanswered: blackHole.port, unreachable: await freePort() };
       const client = new Client(server.url);
       await client.manage((manager) => manager.streams.add({ name: STREAM, subjects: ["orders.>"] }));
-      const sources: Source[] = [];
+      const ends = await sourceEnds(server, LOGIN.password, ({ port, password, batchSize }, tools) =>
+        createNatsSource(
+          {
+            servers: `127.0.0.1:${port}`,
+            username: LOGIN.user,
+            password: new Secret(password),
+            stream: STREAM,
+            durable: DURABLE,
+            ackWaitMs: ACK_WAIT_MS,
+            batchSize: batchSize ?? 100,
+          },
+          tools,
+        ),
+      );
       return {
-        create(intake, { batchSize = 100, at = "broker", wrongCredentials = false, log = recordingLog().log } = {}) {
-          const source = createNatsSource(
-            {
-              servers: `127.0.0.1:${ports[at]}`,
-              username: LOGIN.user,
-              password: new Secret(wrongCredentials ? WRONG_PASSWORD : LOGIN.password),
-              stream: STREAM,
-              durable: DURABLE,
-              ackWaitMs: ACK_WAIT_MS,
-              batchSize,
-            },
-            {
-              name: "orders",
-              intake,
-              log,
-              clock: { now: () => Date.now(), monotonic: () => performance.now() },
-              random: Math.random,
-            },
-          );
-          sources.push(source);
-          return source;
-        },
+        ...ends,
         send: (messages) => client.send(messages),
-        stopBroker: () => server.stop(),
-        startBroker: () => server.start(),
-        wrongPassword: WRONG_PASSWORD,
         unacknowledged: () =>
           client.manage(async (manager) => {
             const { num_pending: waiting, num_ack_pending: delivered } = await manager.consumers.info(STREAM, DURABLE);
             return waiting + delivered;
           }),
         async [Symbol.asyncDispose]() {
-          await Promise.all(sources.map((source) => source.stop(new AbortController().signal)));
+          await ends[Symbol.asyncDispose]();
           await client.close();
           await server[Symbol.asyncDispose]();
-          await blackHole.close();
         },
       };
     },

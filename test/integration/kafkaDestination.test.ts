@@ -1,23 +1,14 @@
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "@jest/globals";
-import type { Kafka } from "kafkajs";
+import { afterEach, beforeAll, describe, expect, test } from "@jest/globals";
 import { createKafkaDestination } from "../../src/adapters/destinations/kafka/index.ts";
 import type { KafkaDestinationConfig } from "../../src/adapters/destinations/kafka/schema.ts";
 import type { PublishError } from "../../src/model/errors.ts";
-import { Secret } from "../../src/model/secret.ts";
 import type { Destination, OutboundMessage } from "../../src/ports/destination.ts";
 import { message } from "../conformance/destination.ts";
 import { startBlackHole } from "../support/blackHole.ts";
-import {
-  describeWith,
-  type KafkaAddress,
-  type OwnServer,
-  START_TIMEOUT_MS,
-  sharedKafka,
-  startKafka,
-  unique,
-} from "../support/brokers/index.ts";
+import { describeWith, unique } from "../support/brokers/index.ts";
+import { brokerTools } from "../support/brokerTools.ts";
 import { eventually } from "../support/eventually.ts";
-import { brokerTools, kafkaClient, makeTopic, readTopic, SASL_LOGIN } from "../support/kafkaClient.ts";
+import { makeTopic, ownSaslKafkaForBlock, readTopic, saslLogin, sharedKafkaForBlock } from "../support/kafkaClient.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import type { LogLine } from "../support/recorders.ts";
 
@@ -59,24 +50,19 @@ const connections = (lines: readonly LogLine[]) =>
   lines.filter(({ fields }) => String(fields.detail).startsWith("Limiting retries")).length;
 
 describeWith(["kafka"], "a log-broker destination", () => {
-  let server: KafkaAddress;
-  let kafka: Kafka;
+  const { server, kafka } = sharedKafkaForBlock();
   const makeOwnTopic = async (partitions = 1, configuration = {}) => {
     const topic = unique("topic");
-    await makeTopic(kafka, topic, partitions, configuration);
+    await makeTopic(kafka(), topic, partitions, configuration);
     return topic;
   };
-  beforeAll(async () => {
-    server = await sharedKafka();
-    kafka = kafkaClient(server);
-  }, START_TIMEOUT_MS);
 
   test("sends what is ready together in one batch", async () => {
     const topic = await makeOwnTopic();
-    const { publish } = open(server.bootstrapServers);
+    const { publish } = open(server().bootstrapServers);
     await publish({ address: topic });
     await Promise.all(Array.from({ length: 50 }, () => publish({ address: topic })));
-    const records = await readTopic(kafka, topic, 51);
+    const records = await readTopic(kafka(), topic, 51);
     // Records of one batch share its first offset.
     const batches = records.map((record) => (record as { batchContext?: { firstOffset: string } }).batchContext);
     expect(new Set(batches.map((batch) => batch?.firstOffset)).size).toBeLessThanOrEqual(3);
@@ -84,12 +70,12 @@ describeWith(["kafka"], "a log-broker destination", () => {
 
   test("keeps the order of publishes of a key that follow one another while many others run beside them", async () => {
     const topic = await makeOwnTopic(3);
-    const { publish } = open(server.bootstrapServers);
+    const { publish } = open(server().bootstrapServers);
     const inTurn = async (routingKey: string) => {
       for (let n = 0; n < 40; n++) await publish({ address: topic, routingKey, body: String(n) });
     };
     await Promise.all(["a", "b", "c", "d", "e"].map(inTurn));
-    const records = await readTopic(kafka, topic, 200);
+    const records = await readTopic(kafka(), topic, 200);
     for (const key of ["a", "b", "c", "d", "e"]) {
       const own = records.filter((record) => String(record.key) === key);
       expect(own.map(({ value }) => Number(value))).toEqual(Array.from({ length: 40 }, (_, n) => n));
@@ -99,10 +85,10 @@ describeWith(["kafka"], "a log-broker destination", () => {
 
   test("puts a key on the partition on which Java's client puts it", async () => {
     const topic = await makeOwnTopic(16);
-    const { publish } = open(server.bootstrapServers);
+    const { publish } = open(server().bootstrapServers);
     // toPositive(murmur2(key)) % 16, by org.apache.kafka.common.utils.Utils.
     await publish({ address: topic, routingKey: "21" });
-    const [record] = await readTopic(kafka, topic, 1);
+    const [record] = await readTopic(kafka(), topic, 1);
     expect(record?.partition).toBe((-973932308 & 0x7fffffff) % 16);
   });
 
@@ -112,15 +98,15 @@ describeWith(["kafka"], "a log-broker destination", () => {
     ["Zürich", "Zürich"],
   ])("sends the key %j as %j", async (routingKey, expected) => {
     const topic = await makeOwnTopic();
-    await open(server.bootstrapServers).publish({ address: topic, routingKey });
-    const [record] = await readTopic(kafka, topic, 1);
+    await open(server().bootstrapServers).publish({ address: topic, routingKey });
+    const [record] = await readTopic(kafka(), topic, 1);
     expect(record?.key?.toString() ?? null).toBe(expected);
   });
 
   test("fails for a topic that does not exist, says what to do, and holds up nobody else", async () => {
     const topic = await makeOwnTopic();
     const missing = unique("missing");
-    const { publish, lines } = open(server.bootstrapServers);
+    const { publish, lines } = open(server().bootstrapServers);
     await publish({ address: topic });
     const outcomes = await Promise.allSettled(
       Array.from({ length: 20 }, (_, n) => publish({ address: n % 2 === 0 ? topic : missing })),
@@ -131,15 +117,15 @@ describeWith(["kafka"], "a log-broker destination", () => {
     expect(failure.message).toContain(`"${missing}"`);
     expect(failure.message).toContain("create the topic");
     expect(connections(lines)).toBe(1);
-    await makeTopic(kafka, missing);
+    await makeTopic(kafka(), missing);
     await publish({ address: missing });
   });
 
   test("goes on with the others when a topic is deleted that it has published to", async () => {
     const [kept, deleted] = [await makeOwnTopic(), await makeOwnTopic()];
-    const { publish } = open(server.bootstrapServers);
+    const { publish } = open(server().bootstrapServers);
     await Promise.all([publish({ address: kept }), publish({ address: deleted })]);
-    const admin = kafka.admin();
+    const admin = kafka().admin();
     await admin.connect();
     await admin.deleteTopics({ topics: [deleted] });
     await admin.disconnect();
@@ -157,7 +143,7 @@ describeWith(["kafka"], "a log-broker destination", () => {
     ["the name of a folder", "..", "topic_invalid"],
   ])("fails for %s and publishes the rest", async (_what, address, code) => {
     const topic = await makeOwnTopic();
-    const { publish } = open(server.bootstrapServers);
+    const { publish } = open(server().bootstrapServers);
     const failed = failureOf(publish({ address }));
     await publish({ address: topic });
     expect((await failed).code).toBe(code);
@@ -165,19 +151,19 @@ describeWith(["kafka"], "a log-broker destination", () => {
 
   test("fails only the one message of many that its topic finds too large", async () => {
     const topic = await makeOwnTopic(1, { "max.message.bytes": 20_000 });
-    const { publish } = open(server.bootstrapServers);
+    const { publish } = open(server().bootstrapServers);
     const bodies = Array.from({ length: 60 }, (_, n) => JSON.stringify(`${n} ${"x".repeat(n === 31 ? 30_000 : 2000)}`));
     const outcomes = await Promise.allSettled(bodies.map((body) => publish({ address: topic, body })));
     const failed = outcomes.flatMap((outcome, n) => (outcome.status === "rejected" ? [n] : []));
     expect(failed).toEqual([31]);
     expect((await failureOf(publish({ address: topic, body: bodies[31] ?? "" }))).code).toBe("message_too_large");
-    const stored = (await readTopic(kafka, topic, 59)).map(({ value }) => String(value));
+    const stored = (await readTopic(kafka(), topic, 59)).map(({ value }) => String(value));
     expect(new Set(stored)).toEqual(new Set(bodies.filter((_, n) => n !== 31)));
   });
 
   test("fails only the messages without key when their topic is compacted and takes none", async () => {
     const topic = await makeOwnTopic(1, { "cleanup.policy": "compact" });
-    const { publish } = open(server.bootstrapServers);
+    const { publish } = open(server().bootstrapServers);
     const outcomes = await Promise.allSettled(
       Array.from({ length: 10 }, (_, n) => publish({ address: topic, routingKey: n === 4 ? null : `k${n}` })),
     );
@@ -188,15 +174,15 @@ describeWith(["kafka"], "a log-broker destination", () => {
 
   test("sends messages of near a megabyte beside small ones", async () => {
     const topic = await makeOwnTopic(2);
-    const { publish } = open(server.bootstrapServers);
+    const { publish } = open(server().bootstrapServers);
     const bodies = Array.from({ length: 30 }, (_, n) => JSON.stringify("x".repeat(n % 5 === 0 ? 1_000_000 : 100_000)));
     await Promise.all(bodies.map((body) => publish({ address: topic, body })));
-    expect(await readTopic(kafka, topic, 30)).toHaveLength(30);
+    expect(await readTopic(kafka(), topic, 30)).toHaveLength(30);
   });
 
   test("rejects at once when its signal aborts under way, and publishes on", async () => {
     const topic = await makeOwnTopic();
-    const { publish } = open(server.bootstrapServers);
+    const { publish } = open(server().bootstrapServers);
     const controller = new AbortController();
     const reason = new Error("enough");
     const published = publish({ address: topic }, controller.signal);
@@ -221,7 +207,7 @@ describeWith(["kafka"], "a log-broker destination", () => {
     const topic = await makeOwnTopic();
     const blackHole = await startBlackHole();
     try {
-      const servers = `127.0.0.1:${blackHole.port}, ${server.bootstrapServers}`;
+      const servers = `127.0.0.1:${blackHole.port}, ${server().bootstrapServers}`;
       const { publish } = open(servers, { timeoutMs: 2000 });
       await eventually(() => publish({ address: topic }), { timeoutMs: 10_000 });
     } finally {
@@ -231,31 +217,17 @@ describeWith(["kafka"], "a log-broker destination", () => {
 });
 
 describeWith(["kafka"], "a log-broker destination that logs in", () => {
-  let server: OwnServer & KafkaAddress;
-  let kafka: Kafka;
+  const { server, kafka } = ownSaslKafkaForBlock();
   const topic = unique("topic");
-  beforeAll(async () => {
-    server = await startKafka({ sasl: true });
-    kafka = kafkaClient(server, { mechanism: "plain", ...SASL_LOGIN });
-    await makeTopic(kafka, topic);
-  }, START_TIMEOUT_MS);
-  afterAll(async () => {
-    await server[Symbol.asyncDispose]();
-  });
-  const login = (saslMechanism: "PLAIN" | "SCRAM-SHA-256" | "SCRAM-SHA-512", password: string) => ({
-    securityProtocol: "SASL_PLAINTEXT" as const,
-    saslMechanism,
-    saslUsername: SASL_LOGIN.username,
-    saslPassword: new Secret(password),
-  });
+  beforeAll(() => makeTopic(kafka(), topic));
 
   describe.each(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] as const)("by %s", (mechanism) => {
     test("publishes", async () => {
-      await open(server.bootstrapServers, login(mechanism, SASL_LOGIN.password)).publish({ address: topic });
+      await open(server().bootstrapServers, saslLogin(mechanism)).publish({ address: topic });
     });
 
     test("says so when the password is wrong, and shows it nowhere", async () => {
-      const { publish, lines } = open(server.bootstrapServers, login(mechanism, "wrong-secret"));
+      const { publish, lines } = open(server().bootstrapServers, saslLogin(mechanism, "wrong-secret"));
       const failure = await failureOf(publish({ address: topic }));
       expect(failure.code).toBe("authentication");
       expect(failure.message).toContain("saslPassword");
@@ -265,8 +237,8 @@ describeWith(["kafka"], "a log-broker destination that logs in", () => {
 
   test("publishes what comes after a broker that was killed in mid-traffic, and in order", async () => {
     const own = unique("topic");
-    await makeTopic(kafka, own);
-    const { publish } = open(server.bootstrapServers, { ...login("PLAIN", SASL_LOGIN.password), timeoutMs: 2000 });
+    await makeTopic(kafka(), own);
+    const { publish } = open(server().bootstrapServers, { ...saslLogin("PLAIN"), timeoutMs: 2000 });
     let sent = 0;
     let isOver = false;
     const traffic = (async () => {
@@ -277,13 +249,13 @@ describeWith(["kafka"], "a log-broker destination that logs in", () => {
       }
     })();
     await eventually(() => sent > 50);
-    await server.kill();
-    await server.start();
+    await server().kill();
+    await server().start();
     const before = sent;
     await eventually(() => sent > before + 50, { timeoutMs: 20_000 });
     isOver = true;
     await traffic;
-    const values = (await readTopic(kafka, own, sent)).map(({ value }) => Number(value));
+    const values = (await readTopic(kafka(), own, sent)).map(({ value }) => Number(value));
     // Once or twice each, and none before an earlier one.
     const firsts = values.filter((value, index) => values.indexOf(value) === index);
     expect(firsts).toEqual([...firsts].sort((a, b) => a - b));

@@ -1,21 +1,20 @@
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "@jest/globals";
+import { afterEach, describe, expect, test } from "@jest/globals";
 import type { Kafka, Message } from "kafkajs";
 import { createKafkaSource } from "../../src/adapters/sources/kafka/index.ts";
 import type { KafkaSourceConfig } from "../../src/adapters/sources/kafka/schema.ts";
-import { Secret } from "../../src/model/secret.ts";
-import type { Source } from "../../src/ports/source.ts";
-import {
-  describeWith,
-  type KafkaAddress,
-  type OwnServer,
-  produceCompressed,
-  START_TIMEOUT_MS,
-  sharedKafka,
-  startKafka,
-  unique,
-} from "../support/brokers/index.ts";
+import type { Intake, Source } from "../../src/ports/source.ts";
+import { describeWith, produceCompressed, unique } from "../support/brokers/index.ts";
+import { brokerTools } from "../support/brokerTools.ts";
 import { eventually } from "../support/eventually.ts";
-import { brokerTools, kafkaClient, lagOf, makeTopic, SASL_LOGIN } from "../support/kafkaClient.ts";
+import {
+  lagOf,
+  makeTopic,
+  ownSaslKafkaForBlock,
+  readTopic,
+  type SaslMechanism,
+  saslLogin,
+  sharedKafkaForBlock,
+} from "../support/kafkaClient.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { RecordingIntake } from "../support/recordingIntake.ts";
 
@@ -32,10 +31,18 @@ afterEach(async () => {
 });
 failOnLeaks();
 
+/** @param journal the bodies that the source's intake takes, in the order in which its takes end, are added to it */
 function create(
   config: Pick<KafkaSourceConfig, "bootstrapServers" | "topics" | "groupId"> & Partial<KafkaSourceConfig>,
+  journal: string[] = [],
 ) {
   const intake = new RecordingIntake();
+  const journaled: Intake = {
+    async take(messages, signal) {
+      await intake.take(messages, signal);
+      journal.push(...messages.map(({ body }) => String(body)));
+    },
+  };
   const { tools, lines } = brokerTools();
   const defaults = {
     autoOffsetReset: "earliest",
@@ -43,7 +50,7 @@ function create(
     eventTypeFromHeader: false,
     securityProtocol: "PLAINTEXT",
   } as const;
-  const source = createKafkaSource({ ...defaults, ...config }, { ...tools, name: "orders", intake }, TIMES);
+  const source = createKafkaSource({ ...defaults, ...config }, { ...tools, name: "orders", intake: journaled }, TIMES);
   sources.push({ source, intake });
   return { source, intake, lines };
 }
@@ -77,21 +84,16 @@ async function allTaken(intakes: readonly RecordingIntake[], last: number): Prom
 }
 
 describeWith(["kafka"], "a log-broker source", () => {
-  let server: KafkaAddress;
-  let kafka: Kafka;
-  beforeAll(async () => {
-    server = await sharedKafka();
-    kafka = kafkaClient(server);
-  }, START_TIMEOUT_MS);
+  const { server, kafka } = sharedKafkaForBlock();
   const own = async (partitions = 1, configuration = {}) => {
     const topic = unique("topic");
-    await makeTopic(kafka, topic, partitions, configuration);
-    return { bootstrapServers: server.bootstrapServers, topics: [topic], groupId: unique("group"), topic };
+    await makeTopic(kafka(), topic, partitions, configuration);
+    return { bootstrapServers: server().bootstrapServers, topics: [topic], groupId: unique("group"), topic };
   };
 
   test("hands over keys, headers and tombstones", async () => {
     const { topic, ...config } = await own();
-    await send(kafka, topic, [
+    await send(kafka(), topic, [
       {
         key: "Zürich",
         value: "{}",
@@ -121,7 +123,7 @@ describeWith(["kafka"], "a log-broker source", () => {
         { length: 400 },
         (_, n) => `${n} ${Array.from({ length: 20 }, () => Math.random().toString(36)).join("")} ${"ab".repeat(200)}`,
       );
-      await produceCompressed(server, topic, codec, lines);
+      await produceCompressed(server(), topic, codec, lines);
       const { source, intake } = create({ ...config, maxPollRecords: 1000 });
       await consuming(source);
       await eventually(() => expect(intake.taken).toHaveLength(lines.length), PATIENCE);
@@ -132,14 +134,14 @@ describeWith(["kafka"], "a log-broker source", () => {
 
   test("begins with what comes after its first join, and after that with what it has not taken, when told latest", async () => {
     const { topic, ...config } = await own();
-    await send(kafka, topic, numbered(1, 10));
+    await send(kafka(), topic, numbered(1, 10));
     const latest = { ...config, autoOffsetReset: "latest" as const };
     const first = create(latest);
     await consuming(first.source);
     await first.source.stop(new AbortController().signal);
     expect(bodies(first.intake)).toEqual([]);
     // Nothing was taken yet, and still these are not before the beginning.
-    await send(kafka, topic, numbered(11, 20));
+    await send(kafka(), topic, numbered(11, 20));
     const second = create(latest);
     await consuming(second.source);
     await eventually(() => expect(bodies(second.intake)).toHaveLength(10), PATIENCE);
@@ -148,13 +150,13 @@ describeWith(["kafka"], "a log-broker source", () => {
 
   test("goes on at the oldest record when its offset is out of range", async () => {
     const { topic, ...config } = await own();
-    await send(kafka, topic, numbered(1, 5));
+    await send(kafka(), topic, numbered(1, 5));
     const first = create(config);
     await consuming(first.source);
     await allTaken([first.intake], 5);
     await first.source.stop(new AbortController().signal);
-    await send(kafka, topic, numbered(6, 20));
-    const admin = kafka.admin();
+    await send(kafka(), topic, numbered(6, 20));
+    const admin = kafka().admin();
     await admin.connect();
     // The client deletes only from topics that it has asked about.
     await admin.fetchTopicOffsets(topic);
@@ -170,7 +172,7 @@ describeWith(["kafka"], "a log-broker source", () => {
     const { topic, ...config } = await own();
     const { source, intake } = create(config);
     await consuming(source);
-    const producer = kafka.producer({
+    const producer = kafka().producer({
       transactionalId: unique("transaction"),
       maxInFlightRequests: 1,
       idempotent: true,
@@ -182,7 +184,7 @@ describeWith(["kafka"], "a log-broker source", () => {
       await transaction[end]();
     }
     await producer.disconnect();
-    await eventually(async () => expect(await lagOf(kafka, config.groupId, topic)).toBe(0), PATIENCE);
+    await eventually(async () => expect(await lagOf(kafka(), config.groupId, topic)).toBe(0), PATIENCE);
     expect(bodies(intake)).toEqual(["commit 0", "commit 3"]);
   });
 
@@ -192,9 +194,9 @@ describeWith(["kafka"], "a log-broker source", () => {
     const { source, intake } = create({ ...config, topics: [topic, missing] });
     await source.start();
     await eventually(() => expect(source.check()).rejects.toThrow(`"${missing}" does not exist: create it`), PATIENCE);
-    await makeTopic(kafka, missing);
+    await makeTopic(kafka(), missing);
     await eventually(() => source.check(), PATIENCE);
-    await send(kafka, missing, numbered(1, 3));
+    await send(kafka(), missing, numbered(1, 3));
     await allTaken([intake], 3);
   });
 
@@ -203,21 +205,23 @@ describeWith(["kafka"], "a log-broker source", () => {
     const { source, intake } = create(config);
     await consuming(source);
     intake.hold();
-    await send(kafka, topic, numbered(1, 5));
+    await send(kafka(), topic, numbered(1, 5));
     await eventually(() => intake.running === 1, PATIENCE);
     const since = performance.now();
     await eventually(() => performance.now() - since > 1.5 * TIMES.sessionMs, PATIENCE);
     await source.check();
     intake.release();
-    await eventually(async () => expect(await lagOf(kafka, config.groupId, topic)).toBe(0), PATIENCE);
+    await eventually(async () => expect(await lagOf(kafka(), config.groupId, topic)).toBe(0), PATIENCE);
     expect(intake.offered).toHaveLength(1);
   });
 
-  test("loses and skips nothing while others join and leave", async () => {
+  test("loses and skips nothing while others join and leave, and keeps the order of each partition", async () => {
     const { topic, ...config } = await own(4);
-    const first = create(config);
+    // What all of them took, in the order of the takes.
+    const journal: string[] = [];
+    const first = create(config, journal);
     await consuming(first.source);
-    const producer = kafka.producer({ allowAutoTopicCreation: false });
+    const producer = kafka().producer({ allowAutoTopicCreation: false });
     await producer.connect();
     let sent = 0;
     let isOver = false;
@@ -229,7 +233,7 @@ describeWith(["kafka"], "a log-broker source", () => {
     })();
     const intakes = [first.intake];
     for (let round = 0; round < 3; round++) {
-      const other = create(config);
+      const other = create(config, journal);
       intakes.push(other.intake);
       await consuming(other.source);
       await eventually(() => other.intake.taken.length > 0, PATIENCE);
@@ -239,36 +243,27 @@ describeWith(["kafka"], "a log-broker source", () => {
     await traffic;
     await producer.disconnect();
     await allTaken(intakes, sent);
-    await eventually(async () => expect(await lagOf(kafka, config.groupId, topic)).toBe(0), PATIENCE);
-    // Every member took the records of a partition in their order, one of them again at most after a rebalance.
+    await eventually(async () => expect(await lagOf(kafka(), config.groupId, topic)).toBe(0), PATIENCE);
+    // No more than one take for each partition.
     for (const intake of intakes) expect(intake.mostRunning).toBeLessThanOrEqual(4);
+    const records = await readTopic(kafka(), topic, sent);
+    const firsts = [...new Set(journal)];
+    for (const partition of new Set(records.map((record) => record.partition))) {
+      const inOrder = records.filter((record) => record.partition === partition).map(({ value }) => String(value));
+      const written = new Set(inOrder);
+      expect(firsts.filter((body) => written.has(body))).toEqual(inOrder);
+    }
+    expect(firsts).toHaveLength(sent);
   }, 60_000);
 });
 
 describeWith(["kafka"], "a log-broker source at a broker of its own", () => {
-  let server: OwnServer & KafkaAddress;
-  let kafka: Kafka;
-  beforeAll(async () => {
-    server = await startKafka({ sasl: true });
-    kafka = kafkaClient(server, { mechanism: "plain", ...SASL_LOGIN });
-  }, START_TIMEOUT_MS);
-  afterAll(async () => {
-    await server[Symbol.asyncDispose]();
-  });
-  const own = async (saslMechanism: "PLAIN" | "SCRAM-SHA-256" | "SCRAM-SHA-512") => {
+  const { server, kafka } = ownSaslKafkaForBlock();
+  const own = async (mechanism: SaslMechanism) => {
     const topic = unique("topic");
-    await makeTopic(kafka, topic);
-    const login = { saslMechanism, saslUsername: SASL_LOGIN.username, saslPassword: new Secret(SASL_LOGIN.password) };
-    return {
-      topic,
-      config: {
-        bootstrapServers: server.bootstrapServers,
-        topics: [topic],
-        groupId: unique("group"),
-        securityProtocol: "SASL_PLAINTEXT" as const,
-        ...login,
-      },
-    };
+    await makeTopic(kafka(), topic);
+    const { bootstrapServers } = server();
+    return { topic, config: { bootstrapServers, topics: [topic], groupId: unique("group"), ...saslLogin(mechanism) } };
   };
 
   describe.each(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] as const)("by %s", (mechanism) => {
@@ -276,7 +271,7 @@ describeWith(["kafka"], "a log-broker source at a broker of its own", () => {
       const { topic, config } = await own(mechanism);
       const { source, intake } = create(config);
       await consuming(source);
-      await send(kafka, topic, numbered(1, 3));
+      await send(kafka(), topic, numbered(1, 3));
       await allTaken([intake], 3);
     });
   });
@@ -285,13 +280,13 @@ describeWith(["kafka"], "a log-broker source at a broker of its own", () => {
     const { topic, config } = await own("SCRAM-SHA-256");
     const { source, intake } = create(config);
     await consuming(source);
-    await send(kafka, topic, numbered(1, 200));
+    await send(kafka(), topic, numbered(1, 200));
     await eventually(() => intake.taken.length > 50, PATIENCE);
-    await server.kill();
+    await server().kill();
     await eventually(() => expect(source.check()).rejects.toThrow("not consuming"), PATIENCE);
-    await server.start();
+    await server().start();
     await eventually(() => source.check(), PATIENCE);
-    await send(kafka, topic, numbered(201, 300));
+    await send(kafka(), topic, numbered(201, 300));
     await allTaken([intake], 300);
     const values = bodies(intake).map(Number);
     const firsts = values.filter((value, index) => values.indexOf(value) === index);

@@ -1,53 +1,41 @@
-import { afterEach, beforeAll, beforeEach, expect, test } from "@jest/globals";
-import type { GetMessage } from "amqplib";
-import { PublishError, StoppingError } from "../../src/model/errors.ts";
+import { beforeEach, expect, test } from "@jest/globals";
+import { type PublishError, StoppingError } from "../../src/model/errors.ts";
 import type { Destination, OutboundMessage } from "../../src/ports/destination.ts";
 import { message } from "../conformance/destination/bench.ts";
-import {
-  describeWith,
-  type RabbitmqAddress,
-  START_TIMEOUT_MS,
-  sharedRabbitmq,
-  unique,
-} from "../support/brokers/index.ts";
+import { describeWith, serverForBlock, sharedRabbitmq, unique } from "../support/brokers/index.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
+import { withChannel } from "../support/rabbitmqClient.ts";
 import { recordingLog } from "../support/recorders.ts";
-import { startTcpProxy } from "../support/tcpProxy.ts";
 import { within } from "../support/within.ts";
-import { blockedFrame, destinationAt, startInjectingProxy, unblockedFrame, withChannel } from "./rabbitmqSetup.ts";
+import { destinationAt, drain, failure, rabbitmqBench } from "./rabbitmqSetup.ts";
 
 describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
-  let server: RabbitmqAddress;
+  const server = serverForBlock(sharedRabbitmq);
+  const { later, proxy: startProxy } = rabbitmqBench(server);
   let exchange: string;
   let queue: string;
-  let cleanups: (() => Promise<void>)[];
 
-  beforeAll(async () => {
-    server = await sharedRabbitmq();
-  }, START_TIMEOUT_MS);
   beforeEach(async () => {
-    cleanups = [];
     exchange = unique("exchange");
     queue = unique("queue");
-    await withChannel(server.url, async (channel) => {
+    await withChannel(server().url, async (channel) => {
       await channel.assertExchange(exchange, "topic", { durable: true });
       await channel.assertQueue(queue, { durable: true });
       await channel.bindQueue(queue, exchange, "orders.#");
     });
-  });
-  afterEach(async () => {
-    for (const cleanup of cleanups.reverse()) await cleanup();
-    await withChannel(server.url, async (channel) => {
-      await channel.deleteQueue(queue);
-      await channel.deleteExchange(exchange);
-    });
+    later(() =>
+      withChannel(server().url, async (channel) => {
+        await channel.deleteQueue(queue);
+        await channel.deleteExchange(exchange);
+      }),
+    );
   });
   failOnLeaks();
 
   const open = (...args: Parameters<typeof destinationAt>): Destination => {
     const destination = destinationAt(...args);
-    cleanups.push(() => destination.close());
+    later(() => destination.close());
     return destination;
   };
   const publish = (destination: Destination, overrides: Partial<OutboundMessage> = {}): Promise<void> =>
@@ -55,24 +43,7 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
       message({ address: exchange, routingKey: "orders.created", ...overrides }),
       new AbortController().signal,
     );
-  /** The error of a publish that must fail. */
-  const failure = async (published: Promise<void>): Promise<PublishError> => {
-    const error: unknown = await published.then(
-      () => new Error("the publish resolved"),
-      (reason: unknown) => reason,
-    );
-    if (error instanceof PublishError) return error;
-    throw error;
-  };
-  const arrived = (): Promise<GetMessage[]> =>
-    withChannel(server.url, async (channel) => {
-      const messages: GetMessage[] = [];
-      for (;;) {
-        const next = await channel.get(queue, { noAck: true });
-        if (next === false) return messages;
-        messages.push(next);
-      }
-    });
+  const arrived = () => drain(server().url, queue);
   const bodies = async (): Promise<string[]> => (await arrived()).map(({ content }) => content.toString());
 
   test.each([
@@ -85,7 +56,7 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
       routingKey: "orders.created",
       headers: { "content-type": "application/json", "x-correlation-id": "c-1", "X-Tenant": "blue" },
     });
-    await open(server.url, { deliveryMode }).publish(sent, new AbortController().signal);
+    await open(server().url, { deliveryMode }).publish(sent, new AbortController().signal);
     const [got] = await arrived();
     expect(got?.properties).toMatchObject({
       deliveryMode: mode,
@@ -100,7 +71,7 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
   });
 
   test("sends and confirms a thousand messages in the order in which they were published", async () => {
-    const destination = open(server.url);
+    const destination = open(server().url);
     const numbers = Array.from({ length: 1000 }, (_, n) => String(n));
     const confirmed: string[] = [];
     await Promise.all(
@@ -114,7 +85,7 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
   });
 
   test("keeps the order of more than the connection buffers, and lets go what is aborted meanwhile", async () => {
-    const destination = open(server.url);
+    const destination = open(server().url);
     await publish(destination, { body: "first" });
     const pad = "x".repeat(300_000);
     const controller = new AbortController();
@@ -134,17 +105,17 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
 
   test("declares an exchange that does not exist, durable and of the configured type", async () => {
     const name = unique("declared");
-    const error = await failure(publish(open(server.url, { exchangeType: "fanout" }), { address: name }));
+    const error = await failure(publish(open(server().url, { exchangeType: "fanout" }), { address: name }));
     expect(error.code).toBe("unroutable");
     // It has to be the same: otherwise RabbitMQ refuses this.
-    await withChannel(server.url, async (channel) => {
+    await withChannel(server().url, async (channel) => {
       await channel.assertExchange(name, "fanout", { durable: true });
       await channel.deleteExchange(name);
     });
   });
 
   test("fails an unroutable message with what to check, and no other beside it", async () => {
-    const destination = open(server.url);
+    const destination = open(server().url);
     const id = message().id;
     // The same row twice at once, as after a publish whose time was over: each gets its own answer.
     const results = await Promise.allSettled([
@@ -166,12 +137,12 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
 
   test("fails a message that a full queue refuses", async () => {
     const full = unique("full");
-    await withChannel(server.url, async (channel) => {
+    await withChannel(server().url, async (channel) => {
       await channel.assertQueue(full, { maxLength: 1, overflow: "reject-publish", autoDelete: false });
       await channel.bindQueue(full, exchange, "full");
     });
-    cleanups.push(() => withChannel(server.url, async (channel) => void (await channel.deleteQueue(full))));
-    const destination = open(server.url);
+    later(() => withChannel(server().url, (channel) => channel.deleteQueue(full)));
+    const destination = open(server().url);
     await publish(destination, { routingKey: "full" });
     const error = await failure(publish(destination, { routingKey: "full" }));
     expect(error).toMatchObject({ code: "nacked", message: expect.stringMatching(/reject-publish/) });
@@ -180,9 +151,9 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
 
   test("fails only what goes to an exchange of another type, and says what to do", async () => {
     const other = unique("other");
-    await withChannel(server.url, (channel) => channel.assertExchange(other, "direct", { durable: true }));
-    cleanups.push(() => withChannel(server.url, async (channel) => void (await channel.deleteExchange(other))));
-    const destination = open(server.url);
+    await withChannel(server().url, (channel) => channel.assertExchange(other, "direct", { durable: true }));
+    later(() => withChannel(server().url, (channel) => channel.deleteExchange(other)));
+    const destination = open(server().url);
     const beside = Array.from({ length: 50 }, () => publish(destination));
     const error = await failure(publish(destination, { address: other }));
     expect(error.code).toBe("precondition_failed");
@@ -190,30 +161,30 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
       new RegExp(`"${other}" of .* exists with other properties than type topic and durable: set exchangeType`),
     );
     await Promise.all(beside);
-    await withChannel(server.url, (channel) => channel.deleteExchange(other));
+    await withChannel(server().url, (channel) => channel.deleteExchange(other));
     expect((await failure(publish(destination, { address: other }))).code).toBe("unroutable");
   });
 
   test("fails what is in flight to an exchange that was deleted, declares it again, and leaves the others alone", async () => {
     const gone = unique("gone");
-    const destination = open(server.url);
+    const destination = open(server().url);
     expect((await failure(publish(destination, { address: gone }))).code).toBe("unroutable");
-    await withChannel(server.url, (channel) => channel.deleteExchange(gone));
+    await withChannel(server().url, (channel) => channel.deleteExchange(gone));
     const beside = Array.from({ length: 20 }, () => publish(destination));
     const lost = Array.from({ length: 20 }, () => failure(publish(destination, { address: gone })));
     for (const error of await Promise.all(lost))
       expect(error).toMatchObject({ code: "not_found", message: expect.stringContaining(`"${gone}" of`) });
     await Promise.all(beside);
     expect((await failure(publish(destination, { address: gone }))).code).toBe("unroutable");
-    await withChannel(server.url, async (channel) => {
+    await withChannel(server().url, async (channel) => {
       await channel.checkExchange(gone);
       await channel.deleteExchange(gone);
     });
   });
 
   test("publishes to the broker's own exchanges without declaring them, and says when one is missing or closed to it", async () => {
-    await withChannel(server.url, (channel) => channel.bindQueue(queue, "amq.topic", queue));
-    const destination = open(server.url, { exchangeType: "fanout" });
+    await withChannel(server().url, (channel) => channel.bindQueue(queue, "amq.topic", queue));
+    const destination = open(server().url, { exchangeType: "fanout" });
     await publish(destination, { address: "amq.topic", routingKey: queue });
     expect(await failure(publish(destination, { address: "amq.missing" }))).toMatchObject({
       code: "not_found",
@@ -228,10 +199,10 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
   });
 
   test("closes the channels of idle exchanges, so that their number has no end", async () => {
-    const destination = open(`${server.url}?channel_max=70`);
+    const destination = open(`${server().url}?channel_max=70`);
     const names = Array.from({ length: 100 }, (_, n) => `${unique("many")}-${n}`);
-    cleanups.push(() =>
-      withChannel(server.url, async (channel) => {
+    later(() =>
+      withChannel(server().url, async (channel) => {
         for (const name of names) await channel.deleteExchange(name);
       }),
     );
@@ -244,7 +215,7 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
     ["a header that RabbitMQ would take for routing keys", { headers: { CC: "a" } }, "message_invalid"],
     ["headers larger than the client can encode", { headers: { big: "x".repeat(66_000) } }, "message_too_large"],
   ])("refuses %s, and publishes the next", async (_what, overrides, code) => {
-    const destination = open(server.url);
+    const destination = open(server().url);
     await publish(destination, { body: "1" });
     const [error] = await Promise.all([failure(publish(destination, overrides)), publish(destination, { body: "2" })]);
     expect(error.code).toBe(code);
@@ -253,7 +224,7 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
 
   test("refuses headers larger than a frame, where frames are small, and delivers those that just fit", async () => {
     const { log, lines } = recordingLog();
-    const destination = open(`${server.url}?frame_max=4096`, { log });
+    const destination = open(`${server().url}?frame_max=4096`, { log });
     const sizes = Array.from({ length: 400 }, (_, n) => 3700 + n);
     const results = await Promise.allSettled(
       sizes.map((size) => publish(destination, { body: "x".repeat(10_000), headers: { pad: "x".repeat(size) } })),
@@ -268,29 +239,9 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
     expect(lines.filter(({ level }) => level !== "info")).toEqual([]);
   });
 
-  test("waits while the broker blocks publishers, says so when the time is over, and sends nothing that nobody waits for", async () => {
-    const proxy = await startInjectingProxy(server);
-    cleanups.push(() => proxy.close());
-    const { log, lines } = recordingLog();
-    const logged = (text: string) => eventually(() => lines.some(({ message: line }) => line === text));
-    const destination = open(server.url.replace(`:${server.port}`, `:${proxy.port}`), { timeoutMs: 1000, log });
-    await publish(destination, { body: "before" });
-    proxy.inject(blockedFrame("low on memory"));
-    await logged("RabbitMQ blocks publishers");
-    const errors = await Promise.all(["1", "2"].map((body) => failure(publish(destination, { body }))));
-    for (const error of errors)
-      expect(error.message).toMatch(/took longer than 1000 ms: RabbitMQ blocks publishers \(low on memory\); free/);
-    const waiting = publish(destination, { body: "after" });
-    proxy.inject(unblockedFrame());
-    await waiting;
-    await logged("RabbitMQ takes messages again");
-    expect(await bodies()).toEqual(["before", "after"]);
-  });
-
   test("gives up a connection on which nothing comes for two heartbeats, and publishes on another one", async () => {
-    const proxy = await startTcpProxy(server);
-    cleanups.push(() => proxy.close());
-    const destination = open(`${server.url.replace(`:${server.port}`, `:${proxy.port}`)}?heartbeat=1`);
+    const proxy = await startProxy();
+    const destination = open(`${proxy.url}?heartbeat=1`);
     await publish(destination, { body: "1" });
     proxy.setMode("held");
     const error = await failure(publish(destination, { body: "2" }));
@@ -301,10 +252,9 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
   });
 
   test("fails what is in flight when the connection breaks, and publishes on another one at once", async () => {
-    const proxy = await startTcpProxy(server);
-    cleanups.push(() => proxy.close());
+    const proxy = await startProxy();
     const { log, lines } = recordingLog();
-    const destination = open(server.url.replace(`:${server.port}`, `:${proxy.port}`), { log });
+    const destination = open(proxy.url, { log });
     await publish(destination);
     proxy.setMode("held");
     const lost = Array.from({ length: 10 }, () => failure(publish(destination)));
@@ -320,9 +270,8 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
   });
 
   test("closes in a few seconds when the broker does not answer any more", async () => {
-    const proxy = await startTcpProxy(server);
-    cleanups.push(() => proxy.close());
-    const destination = open(server.url.replace(`:${server.port}`, `:${proxy.port}`));
+    const proxy = await startProxy();
+    const destination = open(proxy.url);
     await publish(destination);
     proxy.setMode("held");
     const lost = failure(publish(destination));
@@ -332,10 +281,9 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
   });
 
   test("after a failed try fails at once until the next one is due", async () => {
-    const proxy = await startTcpProxy(server);
-    cleanups.push(() => proxy.close());
+    const proxy = await startProxy();
     proxy.setMode("cut");
-    const destination = open(server.url.replace(`:${server.port}`, `:${proxy.port}`));
+    const destination = open(proxy.url);
     const errors: PublishError[] = [];
     await eventually(async () => {
       errors.push(await failure(publish(destination)));
@@ -346,15 +294,15 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
   });
 
   test("names the virtual host that does not exist", async () => {
-    const error = await failure(publish(open(`${server.url}/no%2Fsuch`)));
+    const error = await failure(publish(open(`${server().url}/no%2Fsuch`)));
     expect(error).toMatchObject({ code: "vhost", message: expect.stringContaining('virtual host "no/such"') });
   });
 
   test("names the user whose password is wrong, and shows no password", async () => {
-    const url = server.url.replace(`:${server.password}@`, ":hunter2@");
+    const url = server().url.replace(`:${server().password}@`, ":hunter2@");
     const { log, lines } = recordingLog();
     const error = await failure(publish(open(url, { log })));
-    expect(error).toMatchObject({ code: "credentials", message: expect.stringContaining(`user "${server.user}"`) });
+    expect(error).toMatchObject({ code: "credentials", message: expect.stringContaining(`user "${server().user}"`) });
     expect(`${error.stack}${JSON.stringify(lines)}`).not.toContain("hunter2");
   });
 

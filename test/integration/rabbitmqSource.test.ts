@@ -1,46 +1,36 @@
-import { afterEach, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { beforeEach, expect, test } from "@jest/globals";
 import { connect } from "amqplib";
 import type { Source } from "../../src/ports/source.ts";
-import {
-  describeWith,
-  type RabbitmqAddress,
-  START_TIMEOUT_MS,
-  sharedRabbitmq,
-  unique,
-} from "../support/brokers/index.ts";
+import { describeWith, serverForBlock, sharedRabbitmq, unique } from "../support/brokers/index.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
+import { withChannel } from "../support/rabbitmqClient.ts";
 import { recordingLog } from "../support/recorders.ts";
 import { RecordingIntake } from "../support/recordingIntake.ts";
-import { startTcpProxy } from "../support/tcpProxy.ts";
 import { within } from "../support/within.ts";
-import { sourceAt, withChannel } from "./rabbitmqSetup.ts";
+import { rabbitmqBench, sourceAt } from "./rabbitmqSetup.ts";
 
 const noCutoff = (): AbortSignal => new AbortController().signal;
 
 describeWith(["rabbitmq"], "a RabbitMQ source", () => {
-  let server: RabbitmqAddress;
+  const server = serverForBlock(sharedRabbitmq);
+  const { later, proxy: startProxy } = rabbitmqBench(server);
   let queue: string;
   let intake: RecordingIntake;
-  let cleanups: (() => Promise<unknown>)[];
 
-  beforeAll(async () => {
-    server = await sharedRabbitmq();
-  }, START_TIMEOUT_MS);
   beforeEach(() => {
     queue = unique("queue");
     intake = new RecordingIntake();
-    cleanups = [() => withChannel(server.url, (channel) => channel.deleteQueue(queue))];
-  });
-  afterEach(async () => {
-    intake.release();
-    for (const cleanup of cleanups.reverse()) await cleanup();
+    later(() => withChannel(server().url, (channel) => channel.deleteQueue(queue)));
   });
   failOnLeaks();
 
-  const start = async (options: Parameters<typeof sourceAt>[3] = {}, url = server.url): Promise<Source> => {
+  const start = async (options: Parameters<typeof sourceAt>[3] = {}, url = server().url): Promise<Source> => {
     const source = sourceAt(url, queue, intake, options);
-    cleanups.push(() => source.stop(AbortSignal.timeout(5000)));
+    later(() => {
+      intake.release();
+      return source.stop(AbortSignal.timeout(5000));
+    });
     await source.start();
     return source;
   };
@@ -50,12 +40,12 @@ describeWith(["rabbitmq"], "a RabbitMQ source", () => {
   const fault = (source: Source, expected: RegExp): Promise<void> =>
     eventually(() => expect(source.check()).rejects.toThrow(expected), { timeoutMs: 10_000 });
   const send = (...bodies: readonly string[]): Promise<void> =>
-    withChannel(server.url, async (channel) => {
+    withChannel(server().url, async (channel) => {
       for (const body of bodies) channel.sendToQueue(queue, Buffer.from(body), { persistent: true });
       await channel.waitForConfirms();
     });
-  const declare = () => withChannel(server.url, (channel) => channel.assertQueue(queue, { durable: true }));
-  const ready = () => withChannel(server.url, async (channel) => (await channel.checkQueue(queue)).messageCount);
+  const declare = () => withChannel(server().url, (channel) => channel.assertQueue(queue, { durable: true }));
+  const ready = () => withChannel(server().url, async (channel) => (await channel.checkQueue(queue)).messageCount);
   const bodies = (): string[] => intake.taken.map(({ body }) => String(body));
   const taken = (count: number): Promise<void> =>
     eventually(() => expect(intake.taken.length).toBeGreaterThanOrEqual(count), { timeoutMs: 10_000 });
@@ -77,14 +67,14 @@ describeWith(["rabbitmq"], "a RabbitMQ source", () => {
   });
 
   test("says what to do about a queue that is there with other properties", async () => {
-    await withChannel(server.url, (channel) => channel.assertQueue(queue, { durable: true, messageTtl: 60_000 }));
+    await withChannel(server().url, (channel) => channel.assertQueue(queue, { durable: true, messageTtl: 60_000 }));
     const source = await start({ declareQueue: true });
     await fault(source, /exists with other properties than durable alone: set declareQueue to false/);
   });
 
   test("says that another connection has the queue for itself", async () => {
-    const owner = await connect(server.url);
-    cleanups.push(() => owner.close());
+    const owner = await connect(server().url);
+    later(() => owner.close());
     const channel = await owner.createChannel();
     await channel.assertQueue(queue, { exclusive: true, durable: true });
     const source = await start();
@@ -95,7 +85,7 @@ describeWith(["rabbitmq"], "a RabbitMQ source", () => {
     await declare();
     const source = await start();
     await consuming(source);
-    await withChannel(server.url, (channel) => channel.deleteQueue(queue));
+    await withChannel(server().url, (channel) => channel.deleteQueue(queue));
     await fault(source, /the queue was deleted|does not exist/);
     await declare();
     await consuming(source);
@@ -124,9 +114,8 @@ describeWith(["rabbitmq"], "a RabbitMQ source", () => {
 
   test("acknowledges nothing of a take whose connection broke, and gets its messages again after it ended", async () => {
     await declare();
-    const proxy = await startTcpProxy(server);
-    cleanups.push(() => proxy.close());
-    const source = await start({}, server.url.replace(`:${server.port}`, `:${proxy.port}`));
+    const proxy = await startProxy();
+    const source = await start({}, proxy.url);
     await consuming(source);
     intake.hold();
     await send("1", "2");
@@ -151,9 +140,8 @@ describeWith(["rabbitmq"], "a RabbitMQ source", () => {
 
   test("gives up a connection on which nothing comes for two heartbeats, and consumes on another one", async () => {
     await declare();
-    const proxy = await startTcpProxy(server);
-    cleanups.push(() => proxy.close());
-    const url = `${server.url.replace(`:${server.port}`, `:${proxy.port}`)}?heartbeat=1`;
+    const proxy = await startProxy();
+    const url = `${proxy.url}?heartbeat=1`;
     const source = await start({}, url);
     await consuming(source);
     proxy.setMode("held");
@@ -166,9 +154,8 @@ describeWith(["rabbitmq"], "a RabbitMQ source", () => {
 
   test("stops in a few seconds when the broker does not answer any more", async () => {
     await declare();
-    const proxy = await startTcpProxy(server);
-    cleanups.push(() => proxy.close());
-    const source = await start({}, server.url.replace(`:${server.port}`, `:${proxy.port}`));
+    const proxy = await startProxy();
+    const source = await start({}, proxy.url);
     await consuming(source);
     proxy.setMode("held");
     await within(6000, "stop", source.stop(noCutoff()));
@@ -178,7 +165,7 @@ describeWith(["rabbitmq"], "a RabbitMQ source", () => {
     await declare();
     const source = await start();
     await consuming(source);
-    await withChannel(server.url, async (channel) => {
+    await withChannel(server().url, async (channel) => {
       const headers = {
         "X-Tenant": "blue",
         count: 3,
@@ -219,8 +206,8 @@ describeWith(["rabbitmq"], "a RabbitMQ source", () => {
   test("hands over as JSON what the broker says about a message that was dead-lettered", async () => {
     await declare();
     const first = unique("first");
-    cleanups.push(() => withChannel(server.url, (channel) => channel.deleteQueue(first)));
-    await withChannel(server.url, async (channel) => {
+    later(() => withChannel(server().url, (channel) => channel.deleteQueue(first)));
+    await withChannel(server().url, async (channel) => {
       await channel.assertQueue(first, { deadLetterExchange: "", deadLetterRoutingKey: queue });
       channel.sendToQueue(first, Buffer.from("{}"));
       await channel.waitForConfirms();
@@ -241,12 +228,12 @@ describeWith(["rabbitmq"], "a RabbitMQ source", () => {
 
   test("names the virtual host that does not exist, and writes it down at each try", async () => {
     const { log, lines } = recordingLog();
-    const source = await start({ log }, `${server.url}/missing`);
+    const source = await start({ log }, `${server().url}/missing`);
     await fault(source, /virtual host "missing"/);
     await eventually(() => lines.length >= 2);
     expect(lines[0]).toMatchObject({
       level: "warn",
-      fields: { queue, reason: expect.stringContaining('virtual host "missing"'), waitMs: expect.any(Number) },
+      fields: { queue, reason: expect.stringContaining('virtual host "missing"'), retryMs: expect.any(Number) },
     });
   });
 

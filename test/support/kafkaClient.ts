@@ -1,17 +1,43 @@
 import kafkajs, { type Kafka, type KafkaConfig, type KafkaMessage } from "kafkajs";
-import type { BrokerTools } from "../../src/adapters/brokers/tools.ts";
-import type { KafkaAddress } from "./brokers/index.ts";
-import { unique } from "./brokers/index.ts";
-import { type LogLine, recordingLog } from "./recorders.ts";
+import { Secret } from "../../src/model/secret.ts";
+import {
+  type KafkaAddress,
+  type OwnServer,
+  ownServerForBlock,
+  serverForBlock,
+  sharedKafka,
+  startKafka,
+  unique,
+} from "./brokers/index.ts";
 
 /** The user of the brokers that ask for one. */
 export const SASL_LOGIN = { username: "svc", password: "svc-secret" };
 
-/** What an adapter is given, and the lines it logs. */
-export function brokerTools(): { readonly tools: BrokerTools; readonly lines: LogLine[] } {
-  const { log, lines } = recordingLog();
-  const clock = { now: () => Date.now(), monotonic: () => performance.now() };
-  return { tools: { log, clock, random: Math.random }, lines };
+export type SaslMechanism = "PLAIN" | "SCRAM-SHA-256" | "SCRAM-SHA-512";
+
+/** The settings of an adapter that logs in. */
+export function saslLogin(saslMechanism: SaslMechanism, password: string = SASL_LOGIN.password) {
+  return {
+    securityProtocol: "SASL_PLAINTEXT",
+    saslMechanism,
+    saslUsername: SASL_LOGIN.username,
+    saslPassword: new Secret(password),
+  } as const;
+}
+
+/** The run's broker for the tests of a `describe` block, and a client of theirs. */
+export function sharedKafkaForBlock(): { readonly server: () => KafkaAddress; readonly kafka: () => Kafka } {
+  const server = serverForBlock(sharedKafka);
+  return { server, kafka: () => kafkaClient(server()) };
+}
+
+/** A broker that asks for a login, for the tests of a `describe` block alone, and a client of theirs that has logged in. */
+export function ownSaslKafkaForBlock(): {
+  readonly server: () => OwnServer & KafkaAddress;
+  readonly kafka: () => Kafka;
+} {
+  const server = ownServerForBlock(() => startKafka({ sasl: true }));
+  return { server, kafka: () => kafkaClient(server(), { mechanism: "plain", ...SASL_LOGIN }) };
 }
 
 /** A client of the test's own, that says nothing. */

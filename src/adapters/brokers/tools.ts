@@ -10,7 +10,7 @@ export interface BrokerTools {
 
 /** What a broker source is given besides its settings. */
 export interface SourceTools extends BrokerTools {
-  /** The source's name, for logs. */
+  /** The source's name. The log has it in every line already. */
   readonly name: string;
   readonly intake: Intake;
 }

@@ -1,4 +1,4 @@
-import { type ContainerOptions, launchContainer } from "./docker.ts";
+import { type ContainerOptions, launchContainer, runInContainer } from "./docker.ts";
 import {
   clusterId,
   JAVA_OPTIONS,
@@ -10,21 +10,28 @@ import {
 } from "./kafka.ts";
 import { type NatsServerOptions, natsAddress, natsAnswers, natsConfiguration } from "./nats.ts";
 import { lastingPorts } from "./ports.ts";
-import { rabbitmqAddress, rabbitmqAnswers, rabbitmqConfiguration } from "./rabbitmq.ts";
-import type { KafkaAddress, Launch, NatsAddress, RabbitmqAddress } from "./types.ts";
+import { type RabbitmqLaunch, rabbitmqAddress, rabbitmqAnswers, rabbitmqConfiguration } from "./rabbitmq.ts";
+import type { KafkaAddress, Launch, NatsAddress } from "./types.ts";
 
 /** The servers in containers. Each has the configuration of the one that runs as a program, and listens for its container. */
 
 const EVERYWHERE = "0.0.0.0";
 
-export function rabbitmqContainer(): Promise<Launch<RabbitmqAddress>> {
-  return launch(rabbitmqAddress, (address) => ({
+export async function rabbitmqContainer(): Promise<RabbitmqLaunch> {
+  const server = await launch(rabbitmqAddress, (address) => ({
     kind: "rabbitmq",
     image: "rabbitmq:3.13-alpine",
     port: address.port,
     files: { "/etc/rabbitmq/conf.d/90-svc.conf": rabbitmqConfiguration(EVERYWHERE, address.port) },
     answers: () => rabbitmqAnswers(address),
   }));
+  const control = async (...args: string[]) => {
+    const command = ['rabbitmqctl "$@"', "rabbitmqctl", ...args];
+    const { code, output } = await runInContainer(server.address.port, command);
+    if (code !== 0) throw new Error(`rabbitmqctl ${args[0]} ended with ${code}:\n${output}`);
+    return output;
+  };
+  return { ...server, control };
 }
 
 export function natsContainer(options: NatsServerOptions): Promise<Launch<NatsAddress>> {

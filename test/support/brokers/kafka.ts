@@ -1,14 +1,13 @@
 import { execFile } from "node:child_process";
 import { randomUUID } from "node:crypto";
-import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { promisify } from "node:util";
 import { Kafka, logLevel } from "kafkajs";
+import { launchProgram } from "./launch.ts";
 import { lastingPorts } from "./ports.ts";
 import type { KafkaPrograms } from "./programs.ts";
-import { untilReady } from "./ready.ts";
 import { serverFolder } from "./runFolder.ts";
-import { type ServerProcess, startServerProcess } from "./serverProcess.ts";
 import type { KafkaAddress, Launch } from "./types.ts";
 
 const HOST = "127.0.0.1";
@@ -49,28 +48,16 @@ export async function launchKafka(
   const format = java("kafka.tools.StorageTool", "format", "-t", clusterId(), "-c", configFile, ...scramUsers(sasl));
   await promisify(execFile)(programs.java, format, { cwd: folder, env: { PATH: process.env.PATH }, timeout: 60_000 });
 
-  let server: ServerProcess;
-  const start = async () => {
-    server = startServerProcess({
-      program: programs.java,
-      args: java("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "kafka.Kafka", configFile),
-      env: { HOME: folder },
-      folder,
-      shared,
-    });
-    await untilReady("the Kafka broker", folder, server, () => kafkaAnswers(port, sasl));
-  };
-  await start();
-  return {
+  return launchProgram({
+    name: "the Kafka broker",
+    program: programs.java,
+    args: java("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "kafka.Kafka", configFile),
+    env: { HOME: folder },
+    folder,
+    shared,
     address: kafkaAddress(port),
-    start,
-    stop: () => server.end("SIGTERM"),
-    kill: () => server.end("SIGKILL"),
-    [Symbol.asyncDispose]: async () => {
-      await server.end("SIGKILL");
-      rmSync(folder, { recursive: true, force: true });
-    },
-  };
+    answers: () => kafkaAnswers(port, sasl),
+  });
 }
 
 export interface KafkaPorts {

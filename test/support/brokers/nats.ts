@@ -1,10 +1,9 @@
-import { rmSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { type ConnectionOptions, connect } from "nats";
+import { launchProgram } from "./launch.ts";
 import { lastingPorts } from "./ports.ts";
-import { untilReady } from "./ready.ts";
 import { serverFolder } from "./runFolder.ts";
-import { type ServerProcess, startServerProcess } from "./serverProcess.ts";
 import type { Launch, NatsAddress } from "./types.ts";
 
 const HOST = "127.0.0.1";
@@ -31,22 +30,16 @@ export async function launchNats(
   const [port = 0] = await lastingPorts(1);
   const configFile = path.join(folder, "nats.conf");
   writeFileSync(configFile, natsConfiguration({ host: HOST, port, storeFolder: path.join(folder, "data"), options }));
-  let server: ServerProcess;
-  const start = async () => {
-    server = startServerProcess({ program, args: ["-c", configFile], env: { HOME: folder }, folder, shared });
-    await untilReady("the NATS server", folder, server, () => natsAnswers(port, options));
-  };
-  await start();
-  return {
+  return launchProgram({
+    name: "the NATS server",
+    program,
+    args: ["-c", configFile],
+    env: { HOME: folder },
+    folder,
+    shared,
     address: natsAddress(port),
-    start,
-    stop: () => server.end("SIGTERM"),
-    kill: () => server.end("SIGKILL"),
-    [Symbol.asyncDispose]: async () => {
-      await server.end("SIGKILL");
-      rmSync(folder, { recursive: true, force: true });
-    },
-  };
+    answers: () => natsAnswers(port, options),
+  });
 }
 
 /** The text of a configuration file of a NATS server. JSON is within its syntax. */

@@ -9,7 +9,7 @@ import type { RabbitmqPrograms } from "./programs.ts";
 import { SERVING_TIMEOUT_MS, untilReady } from "./ready.ts";
 import { serverFolder } from "./runFolder.ts";
 import { type ServerProcess, startServerProcess } from "./serverProcess.ts";
-import type { Launch, RabbitmqAddress } from "./types.ts";
+import type { Launch, OwnRabbitmq, RabbitmqAddress } from "./types.ts";
 
 const HOST = "127.0.0.1";
 const USER = "svc";
@@ -18,8 +18,10 @@ const PASSWORD = "svc-secret";
 /** Starts a name server of the node's own, so that both end together, then the node. */
 const WITH_NAME_SERVER = '"$0" -port "$ERL_EPMD_PORT" -address "$ERL_EPMD_ADDRESS" & exec "$1"';
 
+export type RabbitmqLaunch = Launch<RabbitmqAddress> & OwnRabbitmq;
+
 /** A RabbitMQ server of the programs of this machine, on 127.0.0.1 only. */
-export async function launchRabbitmq(programs: RabbitmqPrograms, shared: boolean): Promise<Launch<RabbitmqAddress>> {
+export async function launchRabbitmq(programs: RabbitmqPrograms, shared: boolean): Promise<RabbitmqLaunch> {
   const folder = serverFolder("rabbitmq");
   const [port = 0, nodePort = 0, namesPort = 0] = await lastingPorts(3);
   writeFileSync(path.join(folder, "rabbitmq.conf"), rabbitmqConfiguration(HOST, port));
@@ -29,12 +31,14 @@ export async function launchRabbitmq(programs: RabbitmqPrograms, shared: boolean
   const address = rabbitmqAddress(port);
 
   let server: ServerProcess | undefined;
-  const control = (...args: string[]) =>
-    promisify(execFile)(programs.control, args, {
+  const control = async (...args: string[]) => {
+    const { stdout } = await promisify(execFile)(programs.control, args, {
       cwd: folder,
       env: { PATH: process.env.PATH, ...env },
       timeout: SERVING_TIMEOUT_MS,
     });
+    return stdout;
+  };
   const start = async () => {
     if (server === undefined) {
       const args = ["-c", WITH_NAME_SERVER, programs.epmd, programs.server];
@@ -57,6 +61,7 @@ export async function launchRabbitmq(programs: RabbitmqPrograms, shared: boolean
       if (server !== undefined) await control("stop_app");
     },
     kill,
+    control,
     [Symbol.asyncDispose]: async () => {
       await kill();
       rmSync(folder, { recursive: true, force: true });

@@ -4,14 +4,22 @@ import { dockerAnswered } from "./docker.ts";
 import { launchKafka } from "./kafka.ts";
 import { launchNats, type NatsServerOptions } from "./nats.ts";
 import { findKafka, findNats, findRabbitmq } from "./programs.ts";
-import { launchRabbitmq } from "./rabbitmq.ts";
+import { launchRabbitmq, type RabbitmqLaunch } from "./rabbitmq.ts";
 import { once } from "./shared.ts";
-import type { BrokerKind, KafkaAddress, Launch, NatsAddress, OwnServer, RabbitmqAddress } from "./types.ts";
+import type {
+  BrokerKind,
+  KafkaAddress,
+  Launch,
+  NatsAddress,
+  OwnRabbitmq,
+  OwnServer,
+  RabbitmqAddress,
+} from "./types.ts";
 
 export { createTopic, produceCompressed } from "./kafkaTools.ts";
 export { natsStream } from "./natsTools.ts";
 export { START_TIMEOUT_MS } from "./ready.ts";
-export type { BrokerKind, KafkaAddress, NatsAddress, OwnServer, RabbitmqAddress } from "./types.ts";
+export type { BrokerKind, KafkaAddress, NatsAddress, OwnRabbitmq, OwnServer, RabbitmqAddress } from "./types.ts";
 export { unique } from "./unique.ts";
 
 /** The RabbitMQ server of the run, started when the first test asks. Never stop it; use names of your own (`unique`). */
@@ -38,8 +46,9 @@ export async function sharedKafka(): Promise<KafkaAddress> {
 }
 
 /** A RabbitMQ server of the test's own; allow START_TIMEOUT_MS. */
-export async function startRabbitmq(): Promise<OwnServer & RabbitmqAddress> {
-  return flat(await rabbitmq(false));
+export async function startRabbitmq(): Promise<OwnRabbitmq & RabbitmqAddress> {
+  const server = await rabbitmq(false);
+  return { ...flat(server), control: server.control };
 }
 
 /** A NATS server of the test's own; allow START_TIMEOUT_MS. */
@@ -57,7 +66,7 @@ export async function startKafka(options: { readonly sasl?: boolean } = {}): Pro
   return flat(await kafka(false, options));
 }
 
-function rabbitmq(shared: boolean): Promise<Launch<RabbitmqAddress>> {
+function rabbitmq(shared: boolean): Promise<RabbitmqLaunch> {
   const programs = findRabbitmq();
   if (programs !== undefined) return launchRabbitmq(programs, shared);
   return dockerAnswered() ? rabbitmqContainer() : unavailable("rabbitmq");

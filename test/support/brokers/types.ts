@@ -36,6 +36,18 @@ export interface OwnServer extends AsyncDisposable {
   start(): Promise<void>;
 }
 
+/** A RabbitMQ server of the test's own. */
+export interface OwnRabbitmq extends OwnServer {
+  /**
+   * Runs `rabbitmqctl` on the server's own node.
+   *
+   * @param args such as `set_permissions`, user and patterns
+   * @returns what it wrote to its standard output
+   * @throws Error with what it wrote when it fails
+   */
+  control(...args: string[]): Promise<string>;
+}
+
 /**
  * One server that can be started again and again: by a program of this machine, or in a container.
  *

@@ -180,7 +180,7 @@ describe("a delivery that fails", () => {
     expect(lines).toHaveLength(1);
     expect(lines[0]).toMatchObject({
       level: "warn",
-      fields: { attempt: 1, outcome: "retry", error: "status_5xx", reason: "answered 500", retryDelayMs: 2000 },
+      fields: { attempt: 1, outcome: "retry", code: "status_5xx", reason: "answered 500", retryDelayMs: 2000 },
     });
   });
 
@@ -199,7 +199,7 @@ describe("a delivery that fails", () => {
     });
     expect(calls).toContain("outboxMessages(dead, 1)");
     expect(calls).toContain("outboxDestinationMessage(shop, dead)");
-    expect(lines[0]).toMatchObject({ level: "error", fields: { outcome: "dead", error: "timeout" } });
+    expect(lines[0]).toMatchObject({ level: "error", fields: { outcome: "dead", code: "timeout" } });
   });
 
   test.each([
@@ -341,7 +341,7 @@ describe("transforms", () => {
     });
     expect(published).toEqual([]);
     expect(calls[0]).toBe("transformFailure(Fail)");
-    expect(lines[0]?.fields.error).toBe("transform_failed");
+    expect(lines[0]?.fields.code).toBe("transform_failed");
   });
 
   test("with onError Skip pass their input on", async () => {

@@ -53,6 +53,40 @@ describe("a loop", () => {
     expect(time.pending()).toEqual([]);
   });
 
+  test("wakes together with the other loops of its interval, whenever each of them was started", async () => {
+    const time = manualTime();
+    const shared = { clock: time.clock, timer: time.timer };
+    const [early, late] = [setup([], shared), setup([], shared)];
+    await early.loop.start();
+    await time.advance(37);
+    await late.loop.start();
+    await settle();
+    expect([early.state.passes, late.state.passes]).toEqual([1, 1]);
+    await time.advance(62);
+    expect([early.state.passes, late.state.passes]).toEqual([1, 1]);
+    await time.advance(1);
+    expect([early.state.passes, late.state.passes]).toEqual([2, 2]);
+    await time.advance(100);
+    expect([early.state.passes, late.state.passes]).toEqual([3, 3]);
+    await early.loop.stop(never);
+    await late.loop.stop(never);
+  });
+
+  test("does not pass twice for a timer that is early", async () => {
+    const { loop, time, state } = setup();
+    await loop.start();
+    await settle();
+    await time.advance(95);
+    loop.wake();
+    await settle();
+    expect(state.passes).toBe(2);
+    await time.advance(104);
+    expect(state.passes).toBe(2);
+    await time.advance(1);
+    expect(state.passes).toBe(3);
+    await loop.stop(never);
+  });
+
   test("passes again at once while there is more work", async () => {
     const { loop, time, state } = setup(["again", "again", "idle"]);
     await loop.start();

@@ -1,18 +1,9 @@
 import { errorText } from "../../../model/errors.ts";
+import { NETWORK_FAULT_CODES, networkFaultCode } from "../networkFaults.ts";
 
 /** What went wrong between the service and a log broker. */
 export const KAFKA_FAULT_CODES = [
-  /** No answer in time. */
-  "timeout",
-  "connection_refused",
-  /** The connection broke. What was under way may have been done. */
-  "connection_lost",
-  /** No way to the host. */
-  "unreachable",
-  /** The name of a host could not be resolved. */
-  "dns",
-  /** The TLS handshake failed. */
-  "tls",
+  ...NETWORK_FAULT_CODES,
   /** The broker refuses the credentials, or the mechanism. */
   "authentication",
   /** The user has no right to do this. */
@@ -68,22 +59,6 @@ const PROTOCOL_CODES: Readonly<Record<string, KafkaFaultCode>> = {
   UNKNOWN_PRODUCER_ID: "producer_state",
 };
 
-const SYSTEM_CODES: Readonly<Record<string, KafkaFaultCode>> = {
-  ECONNREFUSED: "connection_refused",
-  ECONNRESET: "connection_lost",
-  EPIPE: "connection_lost",
-  ETIMEDOUT: "timeout",
-  EHOSTUNREACH: "unreachable",
-  ENETUNREACH: "unreachable",
-  EADDRNOTAVAIL: "unreachable",
-  ENOTFOUND: "dns",
-  EAI_AGAIN: "dns",
-  ENODATA: "dns",
-  EPROTO: "tls",
-};
-const TLS_CODE =
-  /^ERR_(TLS|SSL)_|^CERT_|^CRL_|CERTIFICATE|_CERT(_|$)|_SIGNATURE$|^HOSTNAME_MISMATCH$|^INVALID_(CA|PURPOSE)$/;
-
 const ADVICE: Partial<Readonly<Record<KafkaFaultCode, string>>> = {
   connection_lost: "when that is always so, check that securityProtocol is the one of this port",
   tls: "check securityProtocol and the broker's certificate; NODE_EXTRA_CA_CERTS names a file of further authorities",
@@ -121,7 +96,7 @@ function codeOf(error: unknown): KafkaFaultCode {
   if (name === "KafkaJSSASLAuthenticationError") return "authentication";
   if (name === "KafkaJSRequestTimeoutError") return "timeout";
   if (name === "KafkaJSConnectionClosedError") return "connection_lost";
-  if (typeof code === "string") return SYSTEM_CODES[code] ?? (TLS_CODE.test(code) ? "tls" : "connection_lost");
+  if (typeof code === "string") return networkFaultCode(code) ?? "connection_lost";
   if (name === "KafkaJSConnectionError") return message === "Connection timeout" ? "timeout" : "connection_lost";
   return "other";
 }

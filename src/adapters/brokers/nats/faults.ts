@@ -1,20 +1,10 @@
 import { ErrorCode } from "nats";
 import { errorText } from "../../../model/errors.ts";
+import { NETWORK_FAULT_CODES, networkFaultCode } from "../networkFaults.ts";
 
 /** Why there is no connection, or no longer one. */
 export const NATS_FAULT_CODES = [
-  /** No answer in time. */
-  "timeout",
-  /** The host answers, but nothing listens on the port. */
-  "connection_refused",
-  /** The connection broke. */
-  "connection_lost",
-  /** No way to the host. */
-  "unreachable",
-  /** The name of the host could not be resolved. */
-  "dns",
-  /** The TLS handshake failed, or one side wants TLS and the other does not. */
-  "tls",
+  ...NETWORK_FAULT_CODES,
   /** User name, password or token were refused. */
   "authentication",
   "other",
@@ -31,20 +21,6 @@ export class NatsFault extends Error {
     this.code = code;
   }
 }
-
-const SYSTEM_CODES: Readonly<Record<string, NatsFaultCode>> = {
-  ECONNREFUSED: "connection_refused",
-  ECONNRESET: "connection_lost",
-  EPIPE: "connection_lost",
-  ETIMEDOUT: "timeout",
-  EHOSTUNREACH: "unreachable",
-  ENETUNREACH: "unreachable",
-  EADDRNOTAVAIL: "unreachable",
-  ENOTFOUND: "dns",
-  EAI_AGAIN: "dns",
-  ENODATA: "dns",
-};
-const TLS_CODE = /^ERR_(TLS|SSL)_|^CERT_|CERTIFICATE|_CERT(_|$)|_SIGNATURE$|^EPROTO$/;
 
 /**
  * What the client's error means.
@@ -74,8 +50,7 @@ export function connectFault(server: string, error: unknown, timeoutMs: number):
         return new NatsFault("connection_refused", `${server} refused the connection: is the server running there?`);
       return new NatsFault("connection_lost", `${server} closed the connection before its greeting`);
     default: {
-      const known =
-        typeof code === "string" ? (SYSTEM_CODES[code] ?? (TLS_CODE.test(code) ? "tls" : "other")) : "other";
+      const known = networkFaultCode(code) ?? "other";
       return new NatsFault(known, `${server}: ${plain(errorText(error ?? "the connection was closed"))}`);
     }
   }

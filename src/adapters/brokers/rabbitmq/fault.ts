@@ -1,21 +1,11 @@
 import { errorText } from "../../../model/errors.ts";
+import { NETWORK_FAULT_CODES, networkFaultCode } from "../networkFaults.ts";
 
 /** Why RabbitMQ could not be reached or did not do what it was asked. */
 export const RABBITMQ_FAULT_CODES = [
   /** The configured URL is no AMQP URI. */
   "url_invalid",
-  /** No connection, or no complete handshake, within the time for it. */
-  "timeout",
-  /** The host answers, but nothing listens on the port. */
-  "connection_refused",
-  /** The connection broke, was ended by the broker, or was silent for two heartbeats. */
-  "connection_lost",
-  /** No way to the host. */
-  "unreachable",
-  /** The name of the host could not be resolved. */
-  "dns",
-  /** The TLS handshake failed: certificate, protocol, or no TLS on that port. */
-  "tls",
+  ...NETWORK_FAULT_CODES,
   /** The credentials were refused. */
   "credentials",
   /** The virtual host is missing, or the user may not enter it. */
@@ -47,18 +37,6 @@ export class RabbitmqFault extends Error {
   }
 }
 
-const SYSTEM_CODES: Readonly<Record<string, RabbitmqFaultCode>> = {
-  ECONNREFUSED: "connection_refused",
-  ECONNRESET: "connection_lost",
-  EPIPE: "connection_lost",
-  ETIMEDOUT: "timeout",
-  EHOSTUNREACH: "unreachable",
-  ENETUNREACH: "unreachable",
-  EADDRNOTAVAIL: "unreachable",
-  ENOTFOUND: "dns",
-  ENODATA: "dns",
-  EPROTO: "tls",
-};
 /** Reply codes of AMQP 0-9-1, section 1.8, with which RabbitMQ closes a channel or connection. */
 const REPLY_CODES: Readonly<Record<number, RabbitmqFaultCode>> = {
   320: "connection_lost",
@@ -78,8 +56,6 @@ const TEXTS: readonly (readonly [RegExp, RabbitmqFaultCode])[] = [
   [/Heartbeat timeout|Unexpected close|Socket closed abruptly|Connection clos|Channel (ended|clos)/, "connection_lost"],
   [/SASL mechanism|Expected |frameMax|Frame |Invalid frame|unknown channel|Unexpected frame|frame type/, "protocol"],
 ];
-const TLS_CODE =
-  /^ERR_(TLS|SSL)_|^CERT_|^CRL_|CERTIFICATE|_CERT(_|$)|_SIGNATURE$|^HOSTNAME_MISMATCH$|^INVALID_(CA|PURPOSE)$/;
 
 /**
  * The code for what the client library or the socket threw.
@@ -90,12 +66,7 @@ export function faultCode(error: unknown): RabbitmqFaultCode {
   if (error instanceof RabbitmqFault) return error.code;
   const { code, message } = Object(error) as { readonly code?: unknown; readonly message?: unknown };
   if (typeof code === "number") return REPLY_CODES[code] ?? "other";
-  if (typeof code === "string") {
-    if (Object.hasOwn(SYSTEM_CODES, code)) return SYSTEM_CODES[code] ?? "other";
-    if (code.startsWith("EAI_")) return "dns";
-    if (TLS_CODE.test(code)) return "tls";
-  }
-  return TEXTS.find(([pattern]) => pattern.test(String(message)))?.[1] ?? "other";
+  return networkFaultCode(code) ?? TEXTS.find(([pattern]) => pattern.test(String(message)))?.[1] ?? "other";
 }
 
 /**

@@ -1,7 +1,7 @@
 import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
+import { InFlight } from "../../brokers/inFlight.ts";
 import type { BrokerTools } from "../../brokers/tools.ts";
 import { checkedTopic, kafkaError } from "./errors.ts";
-import { InFlight } from "./inFlight.ts";
 import { Publication } from "./publication.ts";
 import type { KafkaDestinationConfig } from "./schema.ts";
 import { Sender } from "./sender.ts";
@@ -15,10 +15,7 @@ import { Sender } from "./sender.ts";
 export function createKafkaDestination(config: KafkaDestinationConfig, tools: BrokerTools): Destination {
   const { timeoutMs, bootstrapServers } = config;
   const sender = new Sender(config, timeoutMs, tools);
-  const inFlight = new InFlight((publication) => {
-    const what = `publish to topic "${publication.topic}" on ${bootstrapServers}`;
-    publication.fail(kafkaError("timeout", `${what} was not acknowledged within ${timeoutMs} ms`));
-  });
+  const inFlight = new InFlight();
   let closed: Promise<void> | undefined;
 
   const close = async (): Promise<void> => {
@@ -31,14 +28,11 @@ export function createKafkaDestination(config: KafkaDestinationConfig, tools: Br
     async publish(message: OutboundMessage, signal: AbortSignal) {
       signal.throwIfAborted();
       if (closed !== undefined) throw kafkaError("closed", `the destination on ${bootstrapServers} is closed`);
-      const publication = new Publication(checkedTopic(message.address), message, performance.now() + timeoutMs);
-      inFlight.add(publication, signal);
+      const topic = checkedTopic(message.address);
+      const publication = new Publication(topic, message, { inFlight, signal, timeoutMs }, bootstrapServers);
+      inFlight.add(publication);
       sender.add(publication);
-      try {
-        await publication.outcome;
-      } finally {
-        inFlight.delete(publication, signal);
-      }
+      return publication.outcome;
     },
     close() {
       closed ??= close();

@@ -3,6 +3,7 @@ import { PublishError } from "../../../model/errors.ts";
 import { Backoff } from "../../brokers/backoff.ts";
 import type { KafkaConnection } from "../../brokers/kafka/client.ts";
 import { kafkaFault } from "../../brokers/kafka/faults.ts";
+import { NETWORK_FAULT_CODES } from "../../brokers/networkFaults.ts";
 import { pause } from "../../brokers/pause.ts";
 import type { BrokerTools } from "../../brokers/tools.ts";
 import { publishErrorOf } from "./errors.ts";
@@ -191,15 +192,7 @@ const ADVICE: Readonly<Record<string, string>> = {
 };
 
 /** Failures that say nothing of the records and their topics. */
-const CONNECTION_CODES: ReadonlySet<string> = new Set([
-  "timeout",
-  "connection_refused",
-  "connection_lost",
-  "unreachable",
-  "dns",
-  "tls",
-  "authentication",
-]);
+const CONNECTION_CODES: ReadonlySet<string> = new Set([...NETWORK_FAULT_CODES, "authentication"]);
 
 function codeOf(error: unknown): string {
   return error instanceof PublishError ? error.code : kafkaFault(error).code;

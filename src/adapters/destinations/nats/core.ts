@@ -21,7 +21,7 @@ export class CoreSession implements Session {
     link.onViolation(({ operation, subject }) => {
       if (operation !== "publish") return;
       for (const publication of [...this.#flushed, ...this.#written])
-        if (publication.subject === subject) publication.interrupt(notPermitted(subject));
+        if (publication.subject === subject) publication.fail(notPermitted(subject));
     });
   }
 
@@ -46,7 +46,7 @@ export class CoreSession implements Session {
         for (const publication of this.#flushed) publication.succeed();
       } catch (error) {
         const lost = lostBefore("the server had confirmed to have read it", errorText(error));
-        for (const publication of this.#flushed) publication.interrupt(lost);
+        for (const publication of this.#flushed) publication.fail(lost);
       }
     }
     this.#flushed = new Set();

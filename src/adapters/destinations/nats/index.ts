@@ -1,9 +1,9 @@
 import type { Destination } from "../../../ports/destination.ts";
+import { InFlight } from "../../brokers/inFlight.ts";
 import { type NatsConnectionConfig, NatsDialer } from "../../brokers/nats/link.ts";
 import type { BrokerTools } from "../../brokers/tools.ts";
 import { CoreSession } from "./core.ts";
 import { natsError, noConnection } from "./errors.ts";
-import { InFlight } from "./inFlight.ts";
 import { JetStreamSession } from "./jetStream.ts";
 import { Publication } from "./publication.ts";
 import { SharedSession } from "./sharedSession.ts";
@@ -34,7 +34,7 @@ export function createNatsDestination(options: NatsDestinationOptions, tools: Br
   let closed: Promise<void> | undefined;
 
   const close = async (): Promise<void> => {
-    inFlight.interruptAll(natsError("closed", "the destination was closed"));
+    inFlight.failAll(natsError("closed", "the destination was closed"));
     await shared.close();
   };
 
@@ -43,7 +43,8 @@ export function createNatsDestination(options: NatsDestinationOptions, tools: Br
     async publish(message, signal) {
       signal.throwIfAborted();
       if (closed !== undefined) throw natsError("closed", "the destination is closed");
-      const publication = new Publication(message, signal, inFlight, timeoutMs);
+      const publication = new Publication(message, { inFlight, signal, timeoutMs });
+      inFlight.add(publication);
       const session = shared.current;
       if (session !== undefined) {
         session.send(publication);
@@ -51,12 +52,12 @@ export function createNatsDestination(options: NatsDestinationOptions, tools: Br
         shared.get().then(
           (opened) => {
             // A publish whose time is over while it waited must not be sent any more.
-            if (publication.pending) opened.send(publication);
+            if (!publication.settled) opened.send(publication);
           },
-          (error) => publication.interrupt(noConnection(error)),
+          (error) => publication.fail(noConnection(error)),
         );
       }
-      return publication.settled;
+      return publication.outcome;
     },
     close() {
       closed ??= close();

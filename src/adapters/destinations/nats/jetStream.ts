@@ -47,7 +47,7 @@ export class JetStreamSession implements Session {
     if (publication === undefined) return;
     const error = refusal(message, publication.subject);
     if (error === undefined) publication.succeed();
-    else publication.interrupt(error);
+    else publication.fail(error);
   }
 
   /** Without permission to receive the answers, no publish on this connection can succeed. */
@@ -59,7 +59,7 @@ export class JetStreamSession implements Session {
   }
 
   #failAll(error: PublishError, which: (publication: Publication) => boolean = () => true): void {
-    for (const publication of [...this.#waiting.values()]) if (which(publication)) publication.interrupt(error);
+    for (const publication of [...this.#waiting.values()]) if (which(publication)) publication.fail(error);
   }
 }
 

@@ -35,7 +35,7 @@ export function write(link: NatsLink, publication: Publication, reply?: string):
     connection.publish(subject, body, reply === undefined ? { headers } : { headers, reply });
     return true;
   } catch (error) {
-    publication.interrupt(writeError(link, publication, error));
+    publication.fail(writeError(link, publication, error));
     return false;
   }
 }

@@ -1,5 +1,6 @@
 import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
 import type { Clock } from "../../../ports/runtime.ts";
+import { InFlight } from "../../brokers/inFlight.ts";
 import { RabbitmqFault } from "../../brokers/rabbitmq/fault.ts";
 import { type AmqpTarget, parseAmqpUri } from "../../brokers/rabbitmq/uri.ts";
 import type { BrokerTools } from "../../brokers/tools.ts";
@@ -7,7 +8,7 @@ import { publishErrorOf, rabbitmqError } from "./errors.ts";
 import { Lane, type LaneTools } from "./lane.ts";
 import { Link } from "./link.ts";
 import { checkShortString, envelopeOf } from "./properties.ts";
-import { Publication, Publications } from "./publication.ts";
+import { Publication } from "./publication.ts";
 import type { RabbitmqDestinationConfig } from "./schema.ts";
 
 export interface RabbitmqDestinationTools extends BrokerTools {
@@ -51,7 +52,7 @@ class RabbitmqDestination implements Destination {
   readonly #link: Link;
   readonly #laneTools: LaneTools;
   readonly #lanes = new Map<string, Lane>();
-  readonly #publications = new Publications();
+  readonly #inFlight = new InFlight();
   #closed: Promise<void> | undefined;
 
   constructor(config: RabbitmqDestinationConfig, target: AmqpTarget, tools: RabbitmqDestinationTools) {
@@ -75,10 +76,14 @@ class RabbitmqDestination implements Destination {
     checkShortString("the name of the exchange", exchange);
     checkShortString("the routing key", message.routingKey ?? "");
     const envelope = envelopeOf(message, this.#isPersistent, this.#clock.now());
-    const publication = new Publication(message, envelope, this.#timeoutMs);
-    const done = this.#publications.track(publication, signal);
+    const publication = new Publication(message, envelope, {
+      inFlight: this.#inFlight,
+      signal,
+      timeoutMs: this.#timeoutMs,
+    });
+    this.#inFlight.add(publication);
     this.#lane(exchange).send(publication);
-    return done;
+    return publication.outcome;
   }
 
   close(): Promise<void> {
@@ -87,7 +92,7 @@ class RabbitmqDestination implements Destination {
   }
 
   async #close(): Promise<void> {
-    this.#publications.rejectAll(this.#closedError());
+    this.#inFlight.failAll(this.#closedError());
     for (const lane of [...this.#lanes.values()]) lane.close();
     await this.#link.close();
   }

@@ -140,7 +140,7 @@ export class Lane {
     };
     const tooLarge = tooLargeFor(connection, publication);
     if (tooLarge !== null) {
-      publication.reject(tooLarge);
+      publication.fail(tooLarge);
       return;
     }
     try {
@@ -150,7 +150,7 @@ export class Lane {
       this.#full = !hasRoom;
       this.#sent.add(sent);
     } catch (error) {
-      publication.reject(rabbitmqError("other", `publishing to ${this.#where()} failed: ${reasonOf(error)}`));
+      publication.fail(rabbitmqError("other", `publishing to ${this.#where()} failed: ${reasonOf(error)}`));
     }
   }
 
@@ -174,9 +174,9 @@ export class Lane {
     this.#tools.link.proven();
     const { publication } = sent;
     if (publication === null) return;
-    if (sent.returned !== null) publication.reject(this.#unroutable(publication, sent.returned));
-    else if (error !== null && error !== undefined) publication.reject(this.#nacked());
-    else publication.resolve();
+    if (sent.returned !== null) publication.fail(this.#unroutable(publication, sent.returned));
+    else if (error !== null && error !== undefined) publication.fail(this.#nacked());
+    else publication.succeed();
   }
 
   #unroutable(publication: Publication, replyText: string): PublishError {
@@ -209,7 +209,7 @@ export class Lane {
     for (const publication of again) publication.isRepeated = true;
     if (limit !== null && this.#connection !== null) this.#connection.maxBodyBytes = limit;
     this.#tools.onEnd(this, again);
-    for (const publication of left) if (!again.includes(publication)) publication.reject(reason);
+    for (const publication of left) if (!again.includes(publication)) publication.fail(reason);
   }
 
   #reason(error: unknown): PublishError {

@@ -85,7 +85,7 @@ class KafkaSource implements Source {
         this.#fault = text;
         if (joinedAt !== undefined && clock.monotonic() - joinedAt > STABLE_MS) this.#backoff.reset();
         const retryMs = this.#backoff.next();
-        log.warn({ source: this.#tools.name, code, reason: text, retryMs }, "the log-broker source does not consume");
+        log.warn({ code, reason: text, retryMs }, "the log-broker source does not consume");
         await pause(retryMs, this.#stopping.signal);
       }
     }

@@ -111,7 +111,7 @@ class NatsSource implements Source {
       const fault = await this.#serve(stopping);
       if (stopping.aborted) return;
       const waitMs = this.#backoff.next();
-      const line = { source: this.#tools.name, stream, durable, reason: fault, retryInMs: waitMs };
+      const line = { stream, durable, reason: fault, retryMs: waitMs };
       if (this.#fault === fault) log.debug(line, "the NATS source still does not consume");
       else log.warn(line, "the NATS source does not consume");
       this.#fault = fault;
@@ -160,7 +160,7 @@ class NatsSource implements Source {
 
   /** @returns false when the source stopped before all of the batch was taken: nothing of it may be acknowledged */
   async #taken(batch: readonly Delivery[]): Promise<boolean> {
-    const { intake, log, name: source } = this.#tools;
+    const { intake, log } = this.#tools;
     const stopping = this.#stopping.signal;
     const messages = batch.map(({ message }) => message);
     for (;;) {
@@ -169,7 +169,7 @@ class NatsSource implements Source {
         return !this.#cut.signal.aborted;
       } catch (error) {
         if (stopping.aborted) return false;
-        log.error({ source, reason: errorText(error) }, "a batch could not be taken; it is tried again");
+        log.error({ reason: errorText(error) }, "a batch could not be taken; it is tried again");
         await pause(TAKE_AGAIN_MS, stopping);
       }
     }
@@ -182,9 +182,9 @@ class NatsSource implements Source {
   }
 
   #report({ created, differences }: BoundConsumer, recalled: number, server: string): void {
-    const { log, name: source } = this.#tools;
+    const { log } = this.#tools;
     const { stream, durable } = this.#options;
-    const place = { source, stream, durable };
+    const place = { stream, durable };
     if (created) log.info(place, "created the durable consumer; it reads the stream from its first message");
     const text = differences.join("; ");
     if (text !== "" && text !== this.#loggedDifferences) {

@@ -80,7 +80,7 @@ class RabbitmqSource implements Source {
       this.#fault = fault;
       const waitMs = this.#backoff.next();
       this.#tools.log.warn(
-        { broker: target.name, queue: this.#config.queueName, reason: fault.message, waitMs },
+        { broker: target.name, queue: this.#config.queueName, reason: fault.message, retryMs: waitMs },
         "the source does not consume and tries again",
       );
       await pause(waitMs, signal);

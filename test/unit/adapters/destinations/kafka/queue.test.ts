@@ -1,10 +1,12 @@
 import { describe, expect, test } from "@jest/globals";
+import { InFlight } from "../../../../../src/adapters/brokers/inFlight.ts";
 import { Publication } from "../../../../../src/adapters/destinations/kafka/publication.ts";
 import { PublicationQueue } from "../../../../../src/adapters/destinations/kafka/queue.ts";
 import { message } from "../../../../conformance/destination.ts";
 
+const bounds = { inFlight: new InFlight(), signal: new AbortController().signal, timeoutMs: 60_000 };
 const publication = (topic: string, bytes = 10) =>
-  new Publication(topic, message({ body: JSON.stringify("x".repeat(bytes)) }), Number.POSITIVE_INFINITY);
+  new Publication(topic, message({ body: JSON.stringify("x".repeat(bytes)) }), bounds, "localhost:9092");
 const anyTopic = () => true;
 
 function queueOf(...publications: readonly Publication[]): PublicationQueue {

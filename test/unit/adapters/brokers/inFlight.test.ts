@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
-import { InFlight } from "../../../../../src/adapters/destinations/nats/inFlight.ts";
-import { eventually } from "../../../../support/eventually.ts";
+import { InFlight } from "../../../../src/adapters/brokers/inFlight.ts";
+import { eventually } from "../../../support/eventually.ts";
 
 /** Members that write down how they end. */
 function setup() {
@@ -15,7 +15,7 @@ function setup() {
       deadline: performance.now() + deadlineMs,
       signal,
       expire: () => end("expired"),
-      interrupt: (reason: unknown) => end(String(reason)),
+      fail: (reason: unknown) => end(String(reason)),
     };
     inFlight.add(member);
     return member;
@@ -23,7 +23,7 @@ function setup() {
   return { inFlight, ends, add };
 }
 
-describe("the publishes under way of a NATS destination", () => {
+describe("the publishes under way of a broker destination", () => {
   test("expire in their order, those that ended before not at all", async () => {
     const { inFlight, ends, add } = setup();
     add("a", 5);
@@ -32,11 +32,11 @@ describe("the publishes under way of a NATS destination", () => {
     add("d", 60_000);
     inFlight.delete(b);
     await eventually(() => expect(ends).toEqual(["a expired", "c expired"]));
-    inFlight.interruptAll("closed");
+    inFlight.failAll("closed");
     expect(ends).toEqual(["a expired", "c expired", "d closed"]);
   });
 
-  test("are interrupted with the reason of their own signal", () => {
+  test("fail with the reason of their own signal", () => {
     const { inFlight, ends, add } = setup();
     const [one, two] = [new AbortController(), new AbortController()];
     add("a", 60_000, one.signal);
@@ -46,7 +46,7 @@ describe("the publishes under way of a NATS destination", () => {
     expect(ends).toEqual(["a stop", "c stop"]);
     two.abort("lost");
     expect(ends).toEqual(["a stop", "c stop", "b lost"]);
-    inFlight.interruptAll("closed");
+    inFlight.failAll("closed");
     expect(ends).toHaveLength(3);
   });
 
@@ -67,6 +67,16 @@ describe("the publishes under way of a NATS destination", () => {
     expect(listeners).toBe(1);
     for (const member of members) inFlight.delete(member);
     expect(listeners).toBe(0);
-    inFlight.interruptAll("closed");
+    inFlight.failAll("closed");
+  });
+
+  test("keep the process alive while there are any, and no longer", () => {
+    const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
+    const before = timers();
+    const { inFlight, add } = setup();
+    const members = [add("a", 60_000), add("b", 60_000)];
+    expect(timers()).toBe(before + 1);
+    for (const member of members) inFlight.delete(member);
+    expect(timers()).toBe(before);
   });
 });

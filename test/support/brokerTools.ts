@@ -1,0 +1,9 @@
+import type { BrokerTools } from "../../src/adapters/brokers/tools.ts";
+import { type LogLine, recordingLog } from "./recorders.ts";
+
+/** What a broker adapter is given, and the lines it logs. */
+export function brokerTools(): { readonly tools: BrokerTools; readonly lines: LogLine[] } {
+  const { log, lines } = recordingLog();
+  const clock = { now: () => Date.now(), monotonic: () => performance.now() };
+  return { tools: { log, clock, random: Math.random }, lines };
+}
