@@ -64,7 +64,7 @@ export function createLog(options: LogOptions): RunningLog {
     {
       level: options.level,
       base: { service: "svc", roles: options.roles, replica: options.replica ?? `${hostname()}-${process.pid}` },
-      timestamp: pino.stdTimeFunctions.isoTime,
+      timestamp: isoTime,
       formatters: { level: (label) => ({ level: label }) },
       serializers: {
         ...Object.fromEntries(TEXT_FIELDS.map((field) => [field, (value: unknown) => textField(value, redact)])),
@@ -142,4 +142,17 @@ function terminal(): LogOutput {
     translateTime: "SYS:HH:MM:ss.l",
     ignore: "service,roles,replica,pid,hostname",
   });
+}
+
+let isoTimeAt = 0;
+let isoTimeText = "";
+
+/** The time as pino wants it. Deliveries write several lines a millisecond, and making the text costs as much as the rest of a short line. */
+function isoTime(): string {
+  const now = Date.now();
+  if (now !== isoTimeAt) {
+    isoTimeAt = now;
+    isoTimeText = `,"time":"${new Date(now).toISOString()}"`;
+  }
+  return isoTimeText;
 }

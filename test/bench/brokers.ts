@@ -9,7 +9,7 @@ import { type Figure, median, perSecond, rate } from "./report.ts";
 
 const ROUNDS = 3;
 const MESSAGES = 20_000;
-const IN_FLIGHT = 500;
+const IN_FLIGHT = 200;
 const KEYS = 500;
 
 /** A running broker with what lies in it before a source and behind a destination. */

@@ -20,6 +20,7 @@ class Sockets {
 }
 
 const attempt = new AsyncLocalStorage<Sockets>();
+let attempts = 0;
 const CHANNEL = "net.client.socket";
 
 /**
@@ -37,6 +38,12 @@ export function withSockets<T>(run: () => Promise<T>): { readonly outcome: Promi
     if (attempt.getStore() === sockets) sockets.add((message as { readonly socket: Socket }).socket);
   };
   subscribe(CHANNEL, onSocket);
-  const outcome = attempt.run(sockets, run).finally(() => unsubscribe(CHANNEL, onSocket));
+  attempts += 1;
+  const outcome = attempt.run(sockets, run).finally(() => {
+    unsubscribe(CHANNEL, onSocket);
+    attempts -= 1;
+    // In use, it makes Node follow every promise of the process, which costs more than an idle service does otherwise.
+    if (attempts === 0) attempt.disable();
+  });
   return { outcome, destroy: () => sockets.destroy() };
 }

@@ -5,7 +5,7 @@ const MAX_RECORDS = 500;
 /** Most bytes of a request. */
 const MAX_BYTES = 4 * 1024 * 1024;
 /** Most bytes of a request for one topic: they may all go to one partition, in one batch, and a broker takes 1 MiB of that by default. */
-const MAX_TOPIC_BYTES = 512 * 1024;
+const MAX_TOPIC_BYTES = 900 * 1024;
 
 /** Publications of one topic that have failed together and are tried again, apart from all others. */
 export interface Group {
