@@ -1,4 +1,5 @@
 import { type Channel, type ChannelModel, type ConfirmChannel, connect, type SocketOptions } from "amqplib";
+import { atMost } from "../atMost.ts";
 import { faultOf, RabbitmqFault, type RabbitmqFaultCode } from "./fault.ts";
 import type { AmqpTarget } from "./uri.ts";
 
@@ -115,13 +116,8 @@ class Connection implements AmqpConnection {
       this.#socket.abort();
       return;
     }
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<void>((resolve) => {
-      timer = setTimeout(resolve, CLOSE_TIMEOUT_MS);
-    });
     // It rejects when the connection breaks meanwhile, which is as good.
-    await Promise.race([this.#model.close().catch(() => {}), late]);
-    clearTimeout(timer);
+    await atMost(CLOSE_TIMEOUT_MS, this.#model.close());
     this.destroy();
   }
 

@@ -1,5 +1,6 @@
 import kafkajs, { type Admin, type Message, type PartitionerArgs, type Producer } from "kafkajs";
 import type { Log } from "../../../ports/runtime.ts";
+import { atMost } from "../../brokers/atMost.ts";
 import { createKafkaClient, type KafkaConnection, retryOptions } from "../../brokers/kafka/client.ts";
 import type { Sockets } from "../../brokers/kafka/sockets.ts";
 import { kafkaError } from "./errors.ts";
@@ -133,11 +134,6 @@ function cut(allSockets: readonly Sockets[]): void {
 }
 
 async function close(producer: Producer, admin: Admin, allSockets: readonly Sockets[]): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, CLOSE_MS);
-  });
-  await Promise.race([Promise.allSettled([producer.disconnect(), admin.disconnect()]), late]);
-  clearTimeout(timer);
+  await atMost(CLOSE_MS, Promise.allSettled([producer.disconnect(), admin.disconnect()]));
   cut(allSockets);
 }

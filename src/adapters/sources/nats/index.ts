@@ -1,5 +1,6 @@
 import { errorText, StoppingError } from "../../../model/errors.ts";
 import type { Source } from "../../../ports/source.ts";
+import { atMost } from "../../brokers/atMost.ts";
 import { Backoff } from "../../brokers/backoff.ts";
 import { NatsFault } from "../../brokers/nats/faults.ts";
 import { type NatsConnectionConfig, NatsDialer, type NatsLink } from "../../brokers/nats/link.ts";
@@ -211,11 +212,4 @@ async function untilAborted<T>(promise: Promise<T>, signal: AbortSignal): Promis
   } finally {
     signal.removeEventListener("abort", onAbort);
   }
-}
-
-/** Waits for a step that a server which hangs may never end; a step that fails is over too. */
-async function atMost(ms: number, step: Promise<void> | undefined): Promise<void> {
-  const over = new AbortController();
-  await Promise.race([step?.catch(() => {}), pause(ms, over.signal)]);
-  over.abort();
 }

@@ -58,16 +58,11 @@ function timeOf(seconds: unknown): Date | number | undefined {
 function plain(value: unknown, depth = 0): unknown {
   if (typeof value !== "object" || value === null || value instanceof Uint8Array || value instanceof Date) return value;
   if (depth > MAX_DEPTH) return null;
-  if (Array.isArray(value)) return value.map((each) => nested(each, depth + 1));
+  if (Array.isArray(value)) return value.map((each) => plain(each, depth + 1));
   const { "!": type, value: typed } = value as { readonly "!"?: unknown; readonly value?: unknown };
   if (type === "timestamp") return timeOf(typed);
   if (type === "decimal") return decimalText(typed);
-  return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, nested(each, depth + 1)]));
-}
-
-/** As `plain`, with bytes as text: JSON has none. */
-function nested(value: unknown, depth: number): unknown {
-  return value instanceof Uint8Array ? headerText(value) : plain(value, depth);
+  return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, plain(each, depth + 1)]));
 }
 
 function decimalText(value: unknown): string {
