@@ -1,4 +1,5 @@
 #!/usr/bin/env node
+import { setFlagsFromString } from "node:v8";
 import { Command, CommanderError } from "commander";
 import { ConfigError, errorText, StoppingError } from "../src/model/errors.ts";
 import { addConfigCommands } from "./commands/config.ts";
@@ -6,6 +7,10 @@ import { addExplainCommand } from "./commands/explain.ts";
 import { addReplayCommand } from "./commands/replay.ts";
 import { addTransformCommand } from "./commands/transform.ts";
 import { VERSION } from "./version.ts";
+
+// A message lives for as long as two collections of the young generation, so many grow old and are garbage soon after. The engine would let the old
+// generation grow to several times what is in use before it looks: this halves it, for 1 % of the processor time.
+setFlagsFromString("--heap-growing-percent=60");
 
 /** Exit codes (design, "Exit codes"): 0 clean stop, 2 configuration or usage, 1 anything else. */
 const EXIT_USAGE = 2;

@@ -11,6 +11,12 @@ export interface ReceiptBatcherLimits {
   readonly maxRows: number;
   /** Most bytes of one insert; a single larger row goes alone. */
   readonly maxBytes: number;
+  /** Rows from which an insert starts beside another; fewer wait until that one has ended, and gather. */
+  readonly besideRows: number;
+  /** The same in bytes. */
+  readonly besideBytes: number;
+  /** Longest wait of fewer rows for the insert that is running, in ms: it may hang. */
+  readonly besideAfterMs: number;
   /** Most bytes that may wait for their insert; beyond that a receipt is refused at once. */
   readonly maxWaitingBytes: number;
 }
@@ -20,6 +26,9 @@ const DEFAULT_LIMITS: ReceiptBatcherLimits = {
   maxInFlight: 2,
   maxRows: 500,
   maxBytes: 8 * MIB,
+  besideRows: 64,
+  besideBytes: MIB / 2,
+  besideAfterMs: 50,
   maxWaitingBytes: 64 * MIB,
 };
 
@@ -38,9 +47,9 @@ interface Caller {
 }
 
 /**
- * Group commit: receipts that come while inserts are running share the next insert, and so one commit. Nothing waits for a
- * timer: a receipt that finds an insert slot free leaves at the end of the event loop's turn, with those read in the same
- * turn. The busier the database, the larger the batches.
+ * Group commit: receipts that come while an insert is running share the next one, and so one commit. A receipt that finds none
+ * running leaves at the end of the event loop's turn, with those read in the same turn. The busier the database, the larger the
+ * batches: two inserts run beside each other only where each is worth its commit.
  */
 export class ReceiptBatcher {
   readonly #store: Pick<InboxStore, "insert">;
@@ -52,6 +61,7 @@ export class ReceiptBatcher {
   #inFlight = 0;
   #flushScheduled = false;
   #closed: { readonly whenDrained: Promise<void>; readonly drained: () => void } | undefined;
+  #impatience: NodeJS.Timeout | undefined;
   readonly #flush = (): void => this.#sendWaiting();
 
   constructor(store: Pick<InboxStore, "insert">, log: Log, limits: Partial<ReceiptBatcherLimits> = {}) {
@@ -124,12 +134,30 @@ export class ReceiptBatcher {
   #sendWaiting(): void {
     this.#flushScheduled = false;
     while (this.#inFlight < this.#limits.maxInFlight) {
-      const batch = this.#waiting.shift();
+      const [batch] = this.#waiting;
       if (batch === undefined) return;
-      this.#waitingBytes -= batch.bytes;
-      this.#inFlight++;
-      void this.#insert(batch);
+      if (this.#inFlight > 0 && !this.#isLarge(batch)) {
+        this.#impatience ??= setTimeout(() => this.#send(), this.#limits.besideAfterMs);
+        return;
+      }
+      this.#send();
     }
+  }
+
+  /** Worth an insert beside another; a batch with one behind it grows no more. */
+  #isLarge({ rows, bytes }: Batch): boolean {
+    const { besideRows, besideBytes } = this.#limits;
+    return this.#waiting.length > 1 || rows.length >= besideRows || bytes >= besideBytes;
+  }
+
+  #send(): void {
+    clearTimeout(this.#impatience);
+    this.#impatience = undefined;
+    const batch = this.#waiting.shift();
+    if (batch === undefined) return;
+    this.#waitingBytes -= batch.bytes;
+    this.#inFlight++;
+    void this.#insert(batch);
   }
 
   /** Never rejects: whatever happens is the callers' answer. */

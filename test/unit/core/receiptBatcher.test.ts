@@ -50,6 +50,31 @@ describe("the receipt batcher", () => {
     expect(sizes(store)).toEqual([1, 10]);
   });
 
+  test.each([
+    ["many rows", 3, "{}"],
+    ["many bytes", 1, "x".repeat(5000)],
+  ])("starts an insert of %s beside one that runs", async (_, count, payload) => {
+    const { store, batcher } = setup({ besideRows: 3, besideBytes: 5000, besideAfterMs: 60_000 });
+    const release = store.hold();
+    const first = batcher.add(row("first"));
+    await eventually(() => expect(sizes(store)).toEqual([1]));
+    const rest = Promise.all(keys(count).map((key) => batcher.add(row(key, payload))));
+    await eventually(() => expect(sizes(store)).toEqual([1, count]));
+    release();
+    await Promise.all([first, rest]);
+  });
+
+  test("few rows do not wait for ever for an insert that hangs", async () => {
+    const { store, batcher } = setup({ besideAfterMs: 20 });
+    const release = store.hold();
+    const first = batcher.add(row("first"));
+    await eventually(() => expect(sizes(store)).toEqual([1]));
+    const second = batcher.add(row("second"));
+    await eventually(() => expect(sizes(store)).toEqual([1, 1]));
+    release();
+    await Promise.all([first, second]);
+  });
+
   test("runs no more than the given number of inserts at a time", async () => {
     const { store, batcher } = setup({ maxInFlight: 2, maxRows: 2 });
     const release = store.hold();

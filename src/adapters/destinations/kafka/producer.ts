@@ -1,4 +1,4 @@
-import kafkajs, { type Admin, type Message, type PartitionerArgs, type Producer } from "kafkajs";
+import kafkajs, { type Admin, type PartitionerArgs, type Producer, type RecordMetadata } from "kafkajs";
 import type { Log } from "../../../ports/runtime.ts";
 import { atMost } from "../../brokers/atMost.ts";
 import { createKafkaClient, type KafkaConnection, retryOptions } from "../../brokers/kafka/client.ts";
@@ -52,11 +52,10 @@ export function createKafkaProducer(connection: KafkaConnection, options: KafkaP
   const settings = { connectTimeoutMs, retries: RETRIES, firstServer, log };
   const producing = createKafkaClient(connection, { ...settings, requestTimeoutMs: timeoutMs });
   const asking = createKafkaClient(connection, { ...settings, requestTimeoutMs: connectTimeoutMs });
-  const partitions = new Partitions();
   const producer = producing.kafka.producer({
     idempotent: true,
     allowAutoTopicCreation: false,
-    createPartitioner: () => partitions.choose,
+    createPartitioner,
     retry: retryOptions(RETRIES),
   });
   const admin = asking.kafka.admin({ retry: retryOptions(RETRIES) });
@@ -86,9 +85,9 @@ export function createKafkaProducer(connection: KafkaConnection, options: KafkaP
           messages: parts.map(({ record }) => record),
         })),
       });
-      const stored = new Set(answers.map(({ topicName, partition }) => `${partition}:${topicName}`));
+      const confirmed = confirmedPartitions(answers);
       for (const { topic, record } of publications) {
-        if (stored.has(`${partitions.of(record)}:${topic}`)) continue;
+        if (record.partition !== undefined && confirmed.get(topic)?.has(record.partition)) continue;
         // On a retry the client leaves out a partition that has moved to a broker which has answered already, and reports success.
         throw kafkaError("producer_state", `the broker did not confirm every record for topic "${topic}"`);
       }
@@ -99,22 +98,27 @@ export function createKafkaProducer(connection: KafkaConnection, options: KafkaP
 }
 
 /**
- * Keeps a record on its partition when the client tries again. A record without key would be put on another one, and the broker, which knows the
- * records of a partition by their number only, would drop a new record as one that it has already.
+ * Chooses partitions as Kafka's own clients do, and keeps a record on its partition when the client tries again. A record without key would be
+ * put on another one, and the broker, which knows the records of a partition by their number only, would drop a new record as one that it has
+ * already.
  */
-class Partitions {
-  readonly #chosen = new WeakMap<Message, number>();
-  readonly #partitioner = kafkajs.Partitioners.DefaultPartitioner();
-
-  readonly choose = (args: PartitionerArgs): number => {
-    const partition = this.#chosen.get(args.message) ?? this.#partitioner(args);
-    this.#chosen.set(args.message, partition);
-    return partition;
+function createPartitioner(): (args: PartitionerArgs) => number {
+  const choose = kafkajs.Partitioners.DefaultPartitioner();
+  return (args) => {
+    args.message.partition ??= choose(args);
+    return args.message.partition;
   };
+}
 
-  of(record: Message): number | undefined {
-    return this.#chosen.get(record);
+/** The partitions of each topic that a request was stored in. */
+function confirmedPartitions(answers: readonly RecordMetadata[]): ReadonlyMap<string, ReadonlySet<number>> {
+  const byTopic = new Map<string, Set<number>>();
+  for (const { topicName, partition } of answers) {
+    const partitions = byTopic.get(topicName);
+    if (partitions === undefined) byTopic.set(topicName, new Set([partition]));
+    else partitions.add(partition);
   }
+  return byTopic;
 }
 
 async function withinTime(connecting: Promise<void>, ms: number, servers: string): Promise<void> {

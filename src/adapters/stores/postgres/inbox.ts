@@ -128,18 +128,24 @@ const NOTHING: RelayResult = { relayed: 0, dead: [], more: false };
 
 function columnsOf(rows: readonly NewInboxRow[]): Buffer[] {
   const column = (value: (row: NewInboxRow) => string | null): Buffer => textArray(rows.map(value));
+  // Mostly the same in every row: one element then stands for all.
+  const repeated = (value: (row: NewInboxRow) => string | null): Buffer => {
+    const [first] = rows;
+    const isSame = first !== undefined && rows.every((row) => value(row) === value(first));
+    return isSame ? textArray([value(first)]) : column(value);
+  };
   return [
     column((row) => row.id),
-    column((row) => row.source),
+    repeated((row) => row.source),
     column((row) => row.idempotencyKey),
     column((row) => row.aggregateId),
-    column((row) => row.eventType),
+    repeated((row) => row.eventType),
     column((row) => row.payload),
-    column((row) => row.state),
-    column((row) => row.consumption),
+    repeated((row) => row.state),
+    repeated((row) => row.consumption),
     column((row) => row.correlationId),
     column((row) => JSON.stringify(row.headers)),
-    column((row) => row.lastError),
+    repeated((row) => row.lastError),
   ];
 }
 

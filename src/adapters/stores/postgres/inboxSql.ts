@@ -42,9 +42,10 @@ WITH candidates AS MATERIALIZED (
 ),
 stops AS MATERIALIZED (
   SELECT DISTINCT ON (i.${c.aggregateId}) i.${c.aggregateId} AS aggregate_id, i.${c.createdAt} AS created_at, i.${c.id} AS id
-  FROM (SELECT created_at, id FROM candidates ORDER BY created_at DESC, id DESC LIMIT 1) last
-  JOIN ${inbox} i ON i.${c.createdAt} <= last.created_at AND (i.${c.createdAt}, i.${c.id}) <= (last.created_at, last.id)
+  FROM ${inbox} i
   WHERE ${waitsForRelay} AND i.${c.scheduledAt} <= now() AND i.${c.aggregateId} IS NOT NULL
+    AND i.${c.createdAt} <= (SELECT max(created_at) FROM candidates)
+    AND (i.${c.createdAt}, i.${c.id}) <= (SELECT created_at, id FROM candidates ORDER BY created_at DESC, id DESC LIMIT 1)
     AND i.${c.id} NOT IN (SELECT id FROM candidates)
   ORDER BY i.${c.aggregateId}, i.${c.createdAt}, i.${c.id}
 ),
@@ -52,10 +53,10 @@ rendered AS MATERIALIZED (
   SELECT i.${c.id} AS id, f.created_at, f.aggregate_id, i.${c.payload} AS payload, i.${c.source} AS source,
     regexp_replace(array_to_string(ARRAY(SELECT jsonb_array_elements_text($3::jsonb -> i.${c.source})),
       coalesce(i.${c.eventType}, '')), '^\\s+|\\s+$', '', 'g') AS topic,
-    (SELECT coalesce(jsonb_object_agg(h.key, h.value), '{}'::jsonb)
-     FROM jsonb_each(i.${c.headers}::jsonb) h
-     WHERE lower(h.key) <> ALL ($5::text[]) AND lower(h.key) !~ $6::text
-       AND (lower(h.key) <> 'content-type' OR h.value::text ~* '[/+]json'))
+    (i.${c.headers}::jsonb - ARRAY(
+      SELECT h.name FROM (SELECT name, lower(name) AS lower_name FROM jsonb_object_keys(i.${c.headers}::jsonb) name) h
+      WHERE h.lower_name = ANY ($5::text[]) OR h.lower_name ~ $6::text
+        OR (h.lower_name = 'content-type' AND i.${c.headers}::jsonb ->> h.name !~* '[/+]json')))
     || jsonb_strip_nulls(jsonb_build_object('x-correlation-id', i.${c.correlationId}, 'x-inbox-id', i.${c.id},
          'x-source', i.${c.source}, 'x-idempotency-key', i.${c.idempotencyKey})) AS headers
   FROM ${inbox} i
@@ -82,10 +83,14 @@ SELECT (SELECT count(*) FROM candidates)::int AS candidates,
   (SELECT count(*) FROM rendered WHERE topic <> '')::int AS relayed,
   coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source)) FROM rendered WHERE topic = ''), '[]') AS dead`;
 
+  /** A column of which one element may stand for all rows. */
+  const repeated = (parameter: number, name: string): string =>
+    `CASE cardinality($${parameter}::text[]) WHEN 1 THEN ($${parameter}::text[])[1] ELSE r.${name} END`;
+
   return {
     /**
      * $1 ids, $2 sources, $3 idempotency keys, $4 aggregate ids, $5 event types, $6 payloads, $7 states, $8 consumptions, $9 correlation
-     * ids, $10 headers, $11 last errors, $12 number of rows. Answers with one row: null when all were stored, else the ids that were.
+     * ids, $10 headers, $11 last errors, $12 number of rows. $2, $5, $7, $8 and $11 may hold one element for all rows. Answers with one row: null when all were stored, else the ids that were.
      */
     insert: {
       name: "inbox.insert",
@@ -93,8 +98,9 @@ SELECT (SELECT count(*) FROM candidates)::int AS candidates,
 WITH stored AS (
 INSERT INTO ${inbox} (${c.id}, ${c.source}, ${c.idempotencyKey}, ${c.aggregateId}, ${c.eventType}, ${c.payload}, ${c.state},
   ${c.consumption}, ${c.correlationId}, ${c.headers}, ${c.lastError}, ${c.processedAt})
-SELECT r.id::uuid, r.source, r.idempotency_key, r.aggregate_id, r.event_type, r.payload::${types.inboxPayload}, r.state, r.consumption,
-  r.correlation_id, r.headers::${types.inboxHeaders}, r.last_error, CASE r.state WHEN 'dead' THEN now() END
+SELECT r.id::uuid, ${repeated(2, "source")}, r.idempotency_key, r.aggregate_id, ${repeated(5, "event_type")},
+  r.payload::${types.inboxPayload}, ${repeated(7, "state")}, ${repeated(8, "consumption")}, r.correlation_id,
+  r.headers::${types.inboxHeaders}, ${repeated(11, "last_error")}, CASE ${repeated(7, "state")} WHEN 'dead' THEN now() END
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
   $11::text[]) AS r(id, source, idempotency_key, aggregate_id, event_type, payload, state, consumption, correlation_id, headers, last_error)
 ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING

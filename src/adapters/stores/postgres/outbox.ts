@@ -8,6 +8,7 @@ import { ClaimHints } from "../sql/hints.ts";
 import { isRefused } from "./errors.ts";
 import type { OutboxStatements } from "./outboxSql.ts";
 import type { PostgresPool, Row } from "./pool.ts";
+import { uuidArray } from "./uuidArray.ts";
 
 /** What one run of a claim statement found. */
 interface Scan extends ClaimResult {
@@ -61,13 +62,13 @@ export class PostgresOutbox implements OutboxStore {
     const closed = new Set<MessageId>();
     await bisect(settlements, async (part) => {
       try {
-        for (const id of idsOf(await this.#settleAll(part))) closed.add(id);
+        await this.#settleAll(part, closed);
         return "done";
       } catch (error) {
         if (!isRefused(error)) throw error;
         if (part.length > 1) return "split";
         // Only a reason can be refused as data (an owner's narrow last_error column): the outcome matters more than its words.
-        for (const id of idsOf(await this.#settleAll(part.map(withoutReason)))) closed.add(id);
+        await this.#settleAll(part.map(withoutReason), closed);
         return "done";
       }
     });
@@ -112,7 +113,7 @@ export class PostgresOutbox implements OutboxStore {
   }
 
   async #scan(statement: { name: string; text: string }, request: ClaimRequest, from: string): Promise<Scan> {
-    const rows = await this.#pool.run(statement, [
+    const [counts, ...rows] = await this.#pool.run(statement, [
       from,
       request.limit,
       request.maxBytes,
@@ -122,34 +123,44 @@ export class PostgresOutbox implements OutboxStore {
       this.#hints.settledMark,
       request.heldTokens,
     ]);
-    const [first] = rows;
-    const candidates = Number(first?.candidates ?? 0);
-    const free = Number(first?.free ?? 0);
-    const firstCandidate = first?.first_candidate;
+    const candidates = Number(counts?.candidates ?? 0);
+    const firstCandidate = counts?.first_candidate;
     this.#idle = candidates === 0;
     return {
-      rows: first === undefined || first.id === null ? [] : rows.map((row) => claimedRow(row, request.token)),
+      rows: rows.map((row) => claimedRow(row, request.token)),
       more: candidates >= request.limit,
-      heldBack: candidates - free,
+      heldBack: candidates - Number(counts?.free ?? 0),
       firstCandidate: typeof firstCandidate === "string" ? firstCandidate : undefined,
     };
   }
 
-  #settleAll(settlements: readonly Settlement[]): Promise<Row[]> {
-    return this.#pool.run(this.#sql.settle, [
-      settlements.map((settlement) => settlement.id),
-      settlements.map((settlement) => settlement.claimToken),
-      settlements.map((settlement) => STATE_AFTER[settlement.kind]),
-      settlements.map(attemptsOf),
-      settlements.map((settlement) => (settlement.kind === "retry" ? Math.round(settlement.delayMs) : null)),
-      settlements.map((settlement) => ("reason" in settlement ? settlement.reason : null)),
+  /** @param closed takes the ids of the rows whose claim was closed */
+  async #settleAll(settlements: readonly Settlement[], closed: Set<MessageId>): Promise<void> {
+    const [row] = await this.#pool.run(this.#sql.settle, [
+      uuidArray(settlements.map((settlement) => settlement.id)),
+      uuidArray(settlements.map((settlement) => settlement.claimToken)),
+      ...(settlements.every(({ kind }) => kind === "sent") ? ALL_SENT : outcomeColumns(settlements)),
     ]);
+    // No list of ids means that all were closed, or none.
+    if (row?.closed) for (const id of row.closed as MessageId[]) closed.add(id);
+    else if (row?.count !== "0") for (const { id } of settlements) closed.add(id);
   }
 }
 
 const NOTHING: ClaimResult = { rows: [], more: false, heldBack: 0 };
 
 const STATE_AFTER = { sent: "sent", retry: "pending", dead: "dead", release: "pending" } as const;
+
+const ALL_SENT: readonly unknown[] = [[], [], [], []];
+
+function outcomeColumns(settlements: readonly Settlement[]): readonly unknown[] {
+  return [
+    settlements.map((settlement) => STATE_AFTER[settlement.kind]),
+    settlements.map(attemptsOf),
+    settlements.map((settlement) => (settlement.kind === "retry" ? Math.round(settlement.delayMs) : null)),
+    settlements.map((settlement) => ("reason" in settlement ? settlement.reason : null)),
+  ];
+}
 
 function attemptsOf(settlement: Settlement): number {
   if (settlement.kind === "retry") return 1;

@@ -33,6 +33,8 @@ export function outboxStatements(names: TableNames, payloadType: string) {
    *   ahead by its application (attempt 0, not yet due) stops nobody.
    * - free: candidates before the stop of their key, so a run of rows of one key is claimed together.
    *
+   * The first row of the answer holds the counts, the others the claimed rows.
+   *
    * Another replica that claims or settles at the same moment either holds its rows locked (they are skipped, and stop their key)
    * or has committed after this statement's snapshot (its rows then fail the recheck on the lock, and stop their key in the
    * snapshot): the error is always on the side of waiting.
@@ -83,14 +85,12 @@ claimed AS (
     o.${c.aggregateType} AS aggregate_type, ${payloadText} AS payload, o.${c.headers}::text AS headers,
     o.${c.attempt} AS attempt, o.${c.maxAttempts} AS max_attempts, o.${c.createdAt} AS created_at
 )
-SELECT n.candidates, n.free, n.first_candidate, r.*
-FROM (
-  SELECT (SELECT count(*) FROM candidates)::int AS candidates,
-    (SELECT count(*) FROM free)::int AS free,
-    (SELECT min(sequence) FROM candidates) AS first_candidate
-) n
-LEFT JOIN claimed r ON true
-ORDER BY r.sequence`;
+SELECT (SELECT count(*) FROM candidates)::int AS candidates, (SELECT count(*) FROM free)::int AS free,
+  (SELECT min(sequence) FROM candidates) AS first_candidate, NULL AS id, NULL AS sequence, NULL AS topic, NULL AS key,
+  NULL AS aggregate_type, NULL AS payload, NULL AS headers, NULL AS attempt, NULL AS max_attempts, NULL AS created_at
+UNION ALL
+SELECT NULL, NULL, NULL, r.* FROM claimed r
+ORDER BY sequence NULLS FIRST`;
 
   /** Keys in backoff, and keys whose row has been in delivery for a second: rows behind them are not worth looking at. */
   const withoutBlockedKeys = `
@@ -157,20 +157,23 @@ RETURNING ${c.id} AS id`,
     /**
      * The state is compared as an expression, so that the rows are found by their ids and not by walking the index of everything in flight.
      *
-     * $1 ids, $2 tokens, $3 new states, $4 attempts to add, $5 delays (ms), $6 reasons (null leaves the last one)
+     * $1 ids, $2 tokens, $3 new states, $4 attempts to add, $5 delays (ms), $6 reasons (null leaves the last one). $3 to $6 are empty when every
+     * row was sent. Answers with one row: null when every claim was closed, else the ids of those that were.
      */
     settle: {
       byIndex: true,
       name: "outbox.settle",
       text: `
+WITH closed AS (
 UPDATE ${table} o
-SET ${c.state} = s.state, ${c.attempt} = o.${c.attempt} + s.attempts, ${c.updatedAt} = now(), ${unclaimed},
+SET ${c.state} = coalesce(s.state, 'sent'), ${c.attempt} = o.${c.attempt} + coalesce(s.attempts, 0), ${c.updatedAt} = now(), ${unclaimed},
     ${c.scheduledAt} = CASE WHEN s.delay IS NULL THEN o.${c.scheduledAt} ELSE now() + s.delay * interval '1 millisecond' END,
     ${c.lastError} = coalesce(s.reason, o.${c.lastError})
 FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::bigint[], $6::text[]) AS s(id, token, state, attempts, delay, reason)
 WHERE o.${c.id} = s.id AND o.${c.claimToken} = s.token
   AND (o.${c.state} || '') = 'processing'
-RETURNING o.${c.id} AS id`,
+RETURNING o.${c.id} AS id)
+SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS closed, count(*) AS count FROM closed`,
     },
 
     /** $1 limit, $2 claim timeout (ms) */

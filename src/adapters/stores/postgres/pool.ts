@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import type { Socket } from "node:net";
 import pg from "pg";
 import { StoreError } from "../../../model/errors.ts";
 import type { Secret } from "../../../model/secret.ts";
@@ -177,9 +178,9 @@ export class PostgresPool {
   }
 }
 
-/** The driver has no public way to break a connection off. */
-function socketOf(client: pg.Client): { destroy(): void } {
-  return (client as unknown as { connection: { stream: { destroy(): void } } }).connection.stream;
+/** The driver has no public way to break a connection off, nor to gather what it writes. */
+function socketOf(client: pg.ClientBase): Pick<Socket, "destroy" | "cork" | "uncork"> {
+  return (client as unknown as { connection: { stream: Socket } }).connection.stream;
 }
 
 const CLOSE_TIMEOUT_MS = 3000;
@@ -214,12 +215,17 @@ async function execute(
 ): Promise<pg.QueryResult> {
   const query = queryConfig(statement, values, prepare);
   if (statement.byIndex !== true) return await client.query(query);
-  const [begun, result, committed] = await Promise.allSettled([
+  const socket = socketOf(client);
+  // Together in one write: each of its own wakes the server.
+  socket.cork();
+  const sent = [
     client.query(BY_INDEX),
     client.query(query),
     // After a failed statement this is a rollback.
     client.query("COMMIT"),
-  ]);
+  ] as const;
+  socket.uncork();
+  const [begun, result, committed] = await Promise.allSettled(sent);
   if (begun.status === "rejected") throw begun.reason;
   if (result.status === "rejected") throw result.reason;
   if (committed.status === "rejected") throw committed.reason;
