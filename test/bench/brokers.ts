@@ -44,7 +44,8 @@ type Kind = keyof typeof BROKERS;
 export async function drainToBrokers(environment: Environment): Promise<Figure[]> {
   return forEachBroker(async (kind, broker) => {
     const svc = await environment.svc(["poller"], {
-      OUTBOX_BATCHSIZE: IN_FLIGHT,
+      // As many again are claimed while these are under way.
+      OUTBOX_BATCHSIZE: 2 * IN_FLIGHT,
       OUTBOX_CONCURRENCY: IN_FLIGHT,
       ...entryVariables("DESTINATIONS_OUT", broker.end.destination),
       ROUTES_0_DESTINATION: "out",

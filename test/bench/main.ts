@@ -2,7 +2,7 @@ import { drainToBrokers, idle, receiptFromBrokers } from "./brokers.ts";
 import { openEnvironment } from "./environment.ts";
 import { replayBesideTraffic, retentionBesideDrain } from "./finishedRows.ts";
 import { type Figure, printTable } from "./report.ts";
-import { claimCost, drain, endToEnd, receipt } from "./scenarios.ts";
+import { claimCost, drain, endToEnd, receipt, relayCost } from "./scenarios.ts";
 import { drainWithTransform, transforms } from "./transforms.ts";
 
 /**
@@ -14,6 +14,7 @@ const SCENARIOS = {
   receipt,
   endToEnd,
   claimCost,
+  relayCost,
   transforms,
   drainWithTransform,
   retentionBesideDrain,

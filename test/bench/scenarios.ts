@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { ClaimToken } from "../../src/model/rows.ts";
+import { BODY } from "./body.ts";
 import { type Environment, residentMiB, until } from "./environment.ts";
 import { BUSY_POLLER, fillOutbox, timeDrain, untilSettled, vacuum } from "./outbox.ts";
 import { type Figure, median, perSecond, rate } from "./report.ts";
@@ -200,4 +201,47 @@ export async function claimCost(environment: Environment): Promise<Figure[]> {
   ];
 }
 
+/** (e) The same of a relay pass. */
+export async function relayCost(environment: Environment): Promise<Figure[]> {
+  const { sql, store } = environment;
+  const cost = async (rows: number): Promise<number> => {
+    await sql.query("TRUNCATE inbox, outbox");
+    await sql.query(
+      `INSERT INTO inbox (source, idempotency_key, aggregate_id, payload, headers, created_at)
+       SELECT 'bench', n::text, 'key-' || n % 500, $1, '{"content-type":"application/json","host":"localhost"}',
+         now() - ($2::int - n) * interval '1 ms'
+       FROM generate_series(1, $2) n`,
+      [BODY, rows],
+    );
+    await vacuum(environment);
+    const ms: number[] = [];
+    for (let pass = 0; pass < 10; pass += 1) {
+      const startedAt = performance.now();
+      const { relayed } = await store.inbox.relay(RELAY);
+      ms.push(performance.now() - startedAt);
+      if (relayed !== CLAIM) throw new Error(`relayed ${relayed} rows instead of ${CLAIM}`);
+    }
+    return median(ms);
+  };
+  const pairs: { ms: number; base: number }[] = [];
+  for (let round = 0; round < ROUNDS; round += 1) pairs.push({ base: await cost(1000), ms: await cost(100_000) });
+  const ratio = median(pairs.map(({ ms, base }) => ms / base));
+  return [
+    {
+      name: "(e) relay of 100 with 100,000 rows waiting",
+      value: `${median(pairs.map(({ ms }) => ms)).toFixed(2)} ms`,
+      baseline: `${median(pairs.map(({ base }) => base)).toFixed(2)} ms with 1,000 rows waiting`,
+      ratio,
+      target: "<= 1.5",
+      met: ratio <= 1.5,
+    },
+  ];
+}
+
 const CLAIM = 100;
+const RELAY = {
+  limit: CLAIM,
+  topics: { bench: ["bench"] },
+  maxAttempts: 5,
+  droppedHeaders: { names: ["host"], prefixes: ["proxy-"] },
+} as const;

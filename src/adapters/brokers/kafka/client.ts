@@ -4,6 +4,7 @@ import { Secret } from "../../../model/secret.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import { brokerAddresses } from "./addresses.ts";
 import { registerCodecs } from "./codecs.ts";
+import { thriftyEncoder } from "./encoder.ts";
 import { quietRequestQueue } from "./requestQueue.ts";
 import type { kafkaConnectionKeys } from "./schema.ts";
 import { Sockets } from "./sockets.ts";
@@ -40,6 +41,7 @@ export function createKafkaClient(connection: KafkaConnection, options: KafkaCli
   if (!prepared) {
     registerCodecs();
     quietRequestQueue();
+    thriftyEncoder();
     prepared = true;
   }
   const sockets = new Sockets();

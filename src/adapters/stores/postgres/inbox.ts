@@ -2,10 +2,10 @@ import type { InsertOutcome } from "../../../model/outcomes.ts";
 import type { MessageId, NewInboxRow } from "../../../model/rows.ts";
 import type { InboxStore, RelayRequest, RelayResult } from "../../../ports/store.ts";
 import { bisect } from "../sql/bisect.ts";
+import { textArray } from "./binaryArray.ts";
 import { isRefused } from "./errors.ts";
 import { EMPTY_TOPIC, type InboxStatements } from "./inboxSql.ts";
 import type { PostgresPool, Row } from "./pool.ts";
-import { textArray } from "./textArray.ts";
 
 /** The inbox on PostgreSQL: receipt in one statement per batch, relay in one statement per pass. */
 export class PostgresInbox implements InboxStore {

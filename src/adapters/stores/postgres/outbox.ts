@@ -5,10 +5,10 @@ import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } fro
 import { bisect } from "../sql/bisect.ts";
 import { headersOf } from "../sql/headers.ts";
 import { ClaimHints } from "../sql/hints.ts";
+import { uuidArray } from "./binaryArray.ts";
 import { isRefused } from "./errors.ts";
 import type { OutboxStatements } from "./outboxSql.ts";
-import type { PostgresPool, Row } from "./pool.ts";
-import { uuidArray } from "./uuidArray.ts";
+import type { PostgresPool, Row, Statement } from "./pool.ts";
 
 /** What one run of a claim statement found. */
 interface Scan extends ClaimResult {
@@ -36,11 +36,11 @@ export class PostgresOutbox implements OutboxStore {
     if (this.#idle && (await this.#pool.run(this.#sql.due, [this.#hints.mark])).length === 0) return NOTHING;
     const { cursor } = this.#hints;
     if (cursor !== undefined && !this.#hints.startsAtMark()) {
-      const scan = await this.#scan(this.#sql.claimPastBlockedKeys, request, cursor);
+      const scan = await this.#scan(this.#sql.claimPastBlockedKeys(request.limit), request, cursor);
       if (scan.firstCandidate !== undefined) this.#hints.advance(scan.firstCandidate);
       return scan;
     }
-    const front = await this.#scan(this.#sql.claimInOrder, request, this.#hints.mark);
+    const front = await this.#scan(this.#sql.claimInOrder(request.limit), request, this.#hints.mark);
     if (!front.more || front.heldBack * 2 <= request.limit) {
       this.#hints.frontIsFree();
       return front;
@@ -106,13 +106,13 @@ export class PostgresOutbox implements OutboxStore {
     const startedAt = this.#clock.monotonic();
     // Read before the scan: a row that comes in behind this position while the scan runs is then still in front of the cursor.
     const [row] = await this.#pool.run(this.#sql.end);
-    const scan = await this.#scan(this.#sql.claimPastBlockedKeys, { ...request, limit }, this.#hints.mark);
+    const scan = await this.#scan(this.#sql.claimPastBlockedKeys(), { ...request, limit }, this.#hints.mark);
     const tookMs = this.#clock.monotonic() - startedAt;
     this.#hints.frontIsBlocked(scan.firstCandidate ?? String(row?.end ?? this.#hints.mark), tookMs);
     return scan;
   }
 
-  async #scan(statement: { name: string; text: string }, request: ClaimRequest, from: string): Promise<Scan> {
+  async #scan(statement: Statement, request: ClaimRequest, from: string): Promise<Scan> {
     const [counts, ...rows] = await this.#pool.run(statement, [
       from,
       request.limit,
@@ -128,7 +128,7 @@ export class PostgresOutbox implements OutboxStore {
     this.#idle = candidates === 0;
     return {
       rows: rows.map((row) => claimedRow(row, request.token)),
-      more: candidates >= request.limit,
+      more: counts?.more === true,
       heldBack: candidates - Number(counts?.free ?? 0),
       firstCandidate: typeof firstCandidate === "string" ? firstCandidate : undefined,
     };

@@ -44,7 +44,7 @@ export function outboxStatements(names: TableNames, payloadType: string) {
    * replayed rows of a key a claim sees neither, the earlier one, or both, and never the later one alone. What appears below the
    * cursor is claimed at the next sweep.
    */
-  const claim = (firstCandidate: string, candidateFilter: string): string => `
+  const claim = (firstCandidate: string, candidateFilter: string, limit: string): string => `
 WITH again AS MATERIALIZED (${againBelow("$1")}
 ),
 candidates AS MATERIALIZED (
@@ -52,7 +52,7 @@ candidates AS MATERIALIZED (
   FROM ${table} o
   WHERE o.${c.state} = 'pending' AND o.${c.scheduledAt} <= now() AND o.${c.sequence} >= ${firstCandidate}${candidateFilter}
   ORDER BY o.${c.sequence}
-  LIMIT $2::int
+  LIMIT ${limit}
   FOR NO KEY UPDATE OF o SKIP LOCKED
 ),
 stops AS MATERIALIZED (
@@ -86,10 +86,10 @@ claimed AS (
     o.${c.attempt} AS attempt, o.${c.maxAttempts} AS max_attempts, o.${c.createdAt} AS created_at
 )
 SELECT (SELECT count(*) FROM candidates)::int AS candidates, (SELECT count(*) FROM free)::int AS free,
-  (SELECT min(sequence) FROM candidates) AS first_candidate, NULL AS id, NULL AS sequence, NULL AS topic, NULL AS key,
+  (SELECT count(*) FROM candidates) >= $2::int AS more, (SELECT min(sequence) FROM candidates) AS first_candidate, NULL AS id, NULL AS sequence, NULL AS topic, NULL AS key,
   NULL AS aggregate_type, NULL AS payload, NULL AS headers, NULL AS attempt, NULL AS max_attempts, NULL AS created_at
 UNION ALL
-SELECT NULL, NULL, NULL, r.* FROM claimed r
+SELECT NULL, NULL, NULL, NULL, r.* FROM claimed r
 ORDER BY sequence NULLS FIRST`;
 
   /** Keys in backoff, and keys whose row has been in delivery for a second: rows behind them are not worth looking at. */
@@ -102,16 +102,17 @@ ORDER BY sequence NULLS FIRST`;
       WHERE b.${c.state} = 'processing' AND b.${c.claimedAt} < now() - interval '1 second' AND b.${c.key} IS NOT NULL))`;
 
   return {
-    claimInOrder: {
+    /** @param limit $2 as a literal, where it is always the same */
+    claimInOrder: perLimit((limit) => ({
       byIndex: true,
       name: "outbox.claim",
-      text: claim("least($1::bigint, (SELECT sequence FROM again))", ""),
-    },
-    claimPastBlockedKeys: {
+      text: claim("least($1::bigint, (SELECT sequence FROM again))", "", limit),
+    })),
+    claimPastBlockedKeys: perLimit((limit) => ({
       byIndex: true,
       name: "outbox.claim past blocked keys",
-      text: claim("$1::bigint", withoutBlockedKeys),
-    },
+      text: claim("$1::bigint", withoutBlockedKeys, limit),
+    })),
 
     /** Is anything due? $1 low-water mark. Costs a fraction of planning a claim, which an idle poller would do ten times a second. */
     due: {
@@ -202,7 +203,21 @@ SELECT (SELECT count(*) FROM ${table} WHERE ${c.state} = 'pending') AS pending,
   (SELECT count(DISTINCT ${c.key}) FROM ${table}
    WHERE ${c.state} = 'pending' AND ${c.attempt} > 0 AND ${c.scheduledAt} > now() AND ${c.key} IS NOT NULL) AS blocked_keys`,
     },
-  } as const satisfies Record<string, Statement>;
+  } as const satisfies Record<string, Statement | ((limit?: number) => Statement)>;
+}
+
+/**
+ * A statement for each row limit in use. The planner takes a parameter for a tenth of the table, finds every plan that it has made for known
+ * values cheaper than the general one, and so plans each claim anew: 2 of the 14 ms of a claim of 200.
+ */
+function perLimit(make: (limit: string) => Statement): (limit?: number) => Statement {
+  const made = new Map<string, Statement>();
+  return (known) => {
+    const limit = known === undefined ? "$2::int" : String(known);
+    const statement = made.get(limit) ?? make(limit);
+    made.set(limit, statement);
+    return statement;
+  };
 }
 
 export type OutboxStatements = ReturnType<typeof outboxStatements>;
