@@ -103,46 +103,73 @@ const MAX_BUFFERED_BYTES = 16 * 1024 * 1024;
  * message depends on them, for the database has it.
  */
 function standardOutput(): LogOutput {
-  const destination = pino.destination({ dest: 1, sync: false, maxLength: MAX_BUFFERED_BYTES });
+  const destination = pino.destination({
+    dest: 1,
+    sync: false,
+    // It writes when it is told to: a write that runs already would let a synchronous flush return too early.
+    minLength: 2 * GATHERED_LENGTH,
+    maxWrite: 4 * GATHERED_LENGTH,
+    maxLength: MAX_BUFFERED_BYTES,
+  });
+  let writing = false;
+  let behind = false;
+  const write = (text: string): void => {
+    destination.write(text);
+    behind = writing;
+    if (writing) return;
+    writing = true;
+    destination.flush();
+  };
   let dropped = 0;
-  destination.on("drop", (lines: string) => {
-    dropped += lines.split("\n").length - 1;
+  destination.on("drop", (text: string) => {
+    dropped += text.split("\n").length - 1;
   });
   destination.on("drain", () => {
-    if (dropped === 0) return;
-    const time = new Date().toISOString();
-    destination.write(
-      `${JSON.stringify({ level: "warn", time, service: "svc", dropped, msg: "log lines dropped" })}\n`,
-    );
+    writing = false;
+    const lost = { level: "warn", time: new Date().toISOString(), service: "svc", dropped, msg: "log lines dropped" };
+    if (dropped > 0) write(`${JSON.stringify(lost)}\n`);
+    else if (behind) write("");
     dropped = 0;
   });
-  const lines = gathered((text) => destination.write(text));
+  const lines = new GatheredLines(write);
   const flush = (): void => {
-    lines.release();
+    destination.write(lines.take());
     destination.flushSync();
   };
-  process.once("beforeExit", lines.release);
+  process.once("beforeExit", () => lines.release());
   process.once("exit", () => ignoringFaults(flush));
-  return { write: lines.add, flush };
+  return { write: (line) => lines.add(line), flush };
 }
 
 /** Gathers lines before they are handed on: the destination's own buffer counts its bytes anew with every line, a third of what a line costs. */
-function gathered(handOn: (lines: string) => void): { add(line: string): void; release(): void } {
-  let waiting = "";
-  let timer: NodeJS.Timeout | undefined;
-  const release = (): void => {
-    clearTimeout(timer);
-    timer = undefined;
-    const lines = waiting;
-    waiting = "";
-    if (lines !== "") handOn(lines);
-  };
-  const add = (line: string): void => {
-    waiting += line;
-    if (waiting.length >= GATHERED_LENGTH) release();
-    else timer ??= setTimeout(release, FLUSH_INTERVAL_MS).unref();
-  };
-  return { add, release };
+class GatheredLines {
+  readonly #handOn: (lines: string) => void;
+  #waiting = "";
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(handOn: (lines: string) => void) {
+    this.#handOn = handOn;
+  }
+
+  add(line: string): void {
+    this.#waiting += line;
+    if (this.#waiting.length >= GATHERED_LENGTH) this.release();
+    else this.#timer ??= setTimeout(() => this.release(), FLUSH_INTERVAL_MS).unref();
+  }
+
+  release(): void {
+    const lines = this.take();
+    if (lines !== "") this.#handOn(lines);
+  }
+
+  /** The lines that wait, which are no longer its own. */
+  take(): string {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    const lines = this.#waiting;
+    this.#waiting = "";
+    return lines;
+  }
 }
 
 function ignoringFaults(flush: () => void): void {
