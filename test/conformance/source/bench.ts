@@ -31,9 +31,9 @@ export interface SourceBench {
   startBroker(): Promise<void>;
 }
 
-/** How long a test may last, in ms: some wait for several reconnections. */
+/** How long a test may last, in ms: some wait for several reconnections, and for a broker that takes its time to start. */
 export function testMs({ reconnectMs }: SourceHarness): number {
-  return 20_000 + 4 * reconnectMs;
+  return 60_000 + 4 * reconnectMs;
 }
 
 /**
