@@ -126,8 +126,7 @@ function standardOutput(): LogOutput {
   });
   destination.on("drain", () => {
     writing = false;
-    const lost = { level: "warn", time: new Date().toISOString(), service: "svc", dropped, msg: "log lines dropped" };
-    if (dropped > 0) write(`${JSON.stringify(lost)}\n`);
+    if (dropped > 0) write(droppedLine(dropped));
     else if (behind) write("");
     dropped = 0;
   });
@@ -139,6 +138,11 @@ function standardOutput(): LogOutput {
   process.once("beforeExit", () => lines.release());
   process.once("exit", () => ignoringFaults(flush));
   return { write: (line) => lines.add(line), flush };
+}
+
+function droppedLine(dropped: number): string {
+  const time = new Date().toISOString();
+  return `${JSON.stringify({ level: "warn", time, service: "svc", dropped, msg: "log lines dropped" })}\n`;
 }
 
 /** Gathers lines before they are handed on: the destination's own buffer counts its bytes anew with every line, a third of what a line costs. */

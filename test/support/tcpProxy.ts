@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 
-/** `open` forwards; `cut` breaks every connection, new ones too; `held` keeps all of them open and lets no byte through. */
+/** `open` forwards; `cut` breaks every connection, new ones too; `held` keeps all of them open and lets nothing through, no byte and no end. */
 export type ProxyMode = "open" | "cut" | "held";
 
 /** A TCP proxy that can break or hang whatever runs through it. */
@@ -26,13 +26,22 @@ export async function startTcpProxy(target: { readonly host: string; readonly po
   const pairs = new Set<Pair>();
   let mode: ProxyMode = "open";
 
-  const apply = ({ near, far }: Pair) => {
+  const end = (pair: Pair) => {
+    pairs.delete(pair);
+    pair.near.destroy();
+    pair.far.destroy();
+  };
+  const apply = (pair: Pair) => {
+    const { near, far } = pair;
     if (mode === "cut") {
       near.resetAndDestroy();
       far.destroy();
     } else if (mode === "held") {
       near.unpipe(far).pause();
       far.unpipe(near).pause();
+    } else if (near.closed || far.closed) {
+      // One side ended while it was held: the other one hears of it now.
+      end(pair);
     } else {
       near.pipe(far);
       far.pipe(near);
@@ -40,16 +49,13 @@ export async function startTcpProxy(target: { readonly host: string; readonly po
   };
   const server = createServer((near) => {
     const pair = { near, far: connect(target.port, target.host) };
-    const end = () => {
-      pairs.delete(pair);
-      pair.near.destroy();
-      pair.far.destroy();
-    };
     for (const socket of [pair.near, pair.far])
       socket
         .setNoDelay(true)
         .on("error", () => {})
-        .on("close", end);
+        .on("close", () => {
+          if (mode !== "held") end(pair);
+        });
     pairs.add(pair);
     apply(pair);
   });

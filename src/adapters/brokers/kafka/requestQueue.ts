@@ -1,4 +1,4 @@
-import { createRequire } from "node:module";
+import { kafkajsModule } from "./internals.ts";
 
 interface RequestQueue {
   readonly pending: readonly unknown[];
@@ -10,18 +10,10 @@ interface RequestQueue {
  * report on stderr (TimeoutNegativeWarning) and which does nothing anyway. A version that is built differently stays as it is.
  */
 export function quietRequestQueue(): void {
-  const queue = requestQueueClass()?.prototype;
+  const queue = kafkajsModule<{ readonly prototype?: Partial<RequestQueue> }>("network/requestQueue")?.prototype;
   if (typeof queue?.scheduleCheckPendingRequests !== "function") return;
   const schedule = queue.scheduleCheckPendingRequests;
   queue.scheduleCheckPendingRequests = function (this: RequestQueue) {
     if (this.pending.length > 0) schedule.call(this);
   };
-}
-
-function requestQueueClass(): { readonly prototype?: Partial<RequestQueue> } | undefined {
-  try {
-    return createRequire(import.meta.url)("kafkajs/src/network/requestQueue");
-  } catch {
-    return undefined;
-  }
 }

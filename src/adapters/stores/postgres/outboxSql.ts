@@ -214,8 +214,11 @@ function perLimit(make: (limit: string) => Statement): (limit?: number) => State
   const made = new Map<string, Statement>();
   return (known) => {
     const limit = known === undefined ? "$2::int" : String(known);
-    const statement = made.get(limit) ?? make(limit);
-    made.set(limit, statement);
+    let statement = made.get(limit);
+    if (statement === undefined) {
+      statement = make(limit);
+      made.set(limit, statement);
+    }
     return statement;
   };
 }
