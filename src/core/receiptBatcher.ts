@@ -59,6 +59,8 @@ export class ReceiptBatcher {
   readonly #waiting: Batch[] = [];
   #waitingBytes = 0;
   #inFlight = 0;
+  /** Rows that were taken and have no answer yet. */
+  #unanswered = 0;
   #flushScheduled = false;
   #closed: { readonly whenDrained: Promise<void>; readonly drained: () => void } | undefined;
   #impatience: NodeJS.Timeout | undefined;
@@ -89,6 +91,7 @@ export class ReceiptBatcher {
       );
     }
     this.#waitingBytes += bytes;
+    this.#unanswered++;
     const batch = this.#batchFor(bytes);
     batch.bytes += bytes;
     batch.rows.push(row);
@@ -106,13 +109,9 @@ export class ReceiptBatcher {
         drained = resolve;
       });
       this.#closed = { whenDrained, drained };
-      if (this.#idle) drained();
+      if (this.#unanswered === 0) drained();
     }
     return this.#closed.whenDrained;
-  }
-
-  get #idle(): boolean {
-    return this.#inFlight === 0 && this.#waiting.length === 0;
   }
 
   #batchFor(bytes: number): Batch {
@@ -162,22 +161,35 @@ export class ReceiptBatcher {
 
   /** Never rejects: whatever happens is the callers' answer. */
   async #insert(batch: Batch): Promise<void> {
+    const answer = await this.#answerOf(batch);
+    this.#inFlight--;
+    if (this.#waiting.length > 0) {
+      // The next insert leaves before the answers of this one are written: the database works meanwhile.
+      this.#sendWaiting();
+      setImmediate(answer);
+    } else {
+      answer();
+    }
+  }
+
+  /** Inserts the batch. @returns what tells its callers what became of their rows */
+  async #answerOf(batch: Batch): Promise<() => void> {
+    let tell: (caller: Caller, i: number) => void;
     try {
       const outcomes = await this.#store.insert(batch.rows);
       if (outcomes.length !== batch.rows.length) {
         throw new StoreError("other", `insert of ${batch.rows.length} rows answered for ${outcomes.length}`);
       }
-      outcomes.forEach((outcome, i) => {
-        batch.callers[i]?.resolve(outcome);
-      });
+      tell = ({ resolve }, i) => resolve(outcomes[i] as InsertOutcome);
     } catch (error) {
       this.#logFailure(batch, error);
-      for (const caller of batch.callers) caller.reject(error);
-    } finally {
-      this.#inFlight--;
-      if (this.#waiting.length > 0) this.#scheduleFlush();
-      else if (this.#inFlight === 0) this.#closed?.drained();
+      tell = ({ reject }) => reject(error);
     }
+    return () => {
+      batch.callers.forEach(tell);
+      this.#unanswered -= batch.callers.length;
+      if (this.#unanswered === 0) this.#closed?.drained();
+    };
   }
 
   #logFailure(batch: Batch, error: unknown): void {

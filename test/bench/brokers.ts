@@ -12,6 +12,7 @@ const ROUNDS = 7;
 const MESSAGES = 10_000;
 const IN_FLIGHT = 200;
 const KEYS = 500;
+const SETTLE_MS = 30_000;
 
 /** A running broker with what lies in it before a source and behind a destination. */
 interface Broker {
@@ -103,7 +104,7 @@ export async function receiptFromBrokers(environment: Environment): Promise<Figu
 
 /** (l) What a process that has nothing to do costs, with all four kinds of source and destination configured. */
 export async function idle(environment: Environment): Promise<Figure[]> {
-  const seconds = 30;
+  const seconds = 60;
   await beginBrokerRun();
   try {
     const ends = [(await BROKERS.rabbitmq()).end, (await BROKERS.kafka()).end, (await BROKERS.nats()).end];
@@ -118,6 +119,8 @@ export async function idle(environment: Environment): Promise<Figure[]> {
     // Every connection is made and used once: then there is nothing to do.
     await Promise.all(ends.map((end) => end.send([{ key: "k", body: '{"id":"warm","key":"k"}' }])));
     await Promise.all(ends.map((end) => end.arrived((all) => all.length > 0)));
+    // The engine collects once, some seconds after the start is over.
+    await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
     const core = await coreShare(svc, seconds);
     const memory = residentMiB(svc.pid) ?? Number.NaN;
     await svc.stop();

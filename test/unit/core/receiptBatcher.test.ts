@@ -50,6 +50,18 @@ describe("the receipt batcher", () => {
     expect(sizes(store)).toEqual([1, 10]);
   });
 
+  test("sends the next insert before it answers for the last one", async () => {
+    const { store, batcher } = setup({ maxInFlight: 1 });
+    const release = store.hold();
+    const sizesAtAnswer: number[][] = [];
+    const first = batcher.add(row("first")).then(() => sizesAtAnswer.push(sizes(store)));
+    await eventually(() => expect(sizes(store)).toEqual([1]));
+    const rest = batcher.add(row("second"));
+    release();
+    await Promise.all([first, rest]);
+    expect(sizesAtAnswer).toEqual([[1, 1]]);
+  });
+
   test.each([
     ["many rows", 3, "{}"],
     ["many bytes", 1, "x".repeat(5000)],

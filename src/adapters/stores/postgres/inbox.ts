@@ -5,18 +5,21 @@ import { bisect } from "../sql/bisect.ts";
 import { textArray } from "./binaryArray.ts";
 import { isRefused } from "./errors.ts";
 import { EMPTY_TOPIC, type InboxStatements } from "./inboxSql.ts";
+import type { Looks } from "./looks.ts";
 import type { PostgresPool, Row } from "./pool.ts";
 
 /** The inbox on PostgreSQL: receipt in one statement per batch, relay in one statement per pass. */
 export class PostgresInbox implements InboxStore {
   readonly #pool: PostgresPool;
   readonly #sql: InboxStatements;
+  readonly #looks: Looks;
   /** The last relay pass met no waiting row. */
   #idle = false;
 
-  constructor(pool: PostgresPool, statements: InboxStatements) {
+  constructor(pool: PostgresPool, statements: InboxStatements, looks: Looks) {
     this.#pool = pool;
     this.#sql = statements;
+    this.#looks = looks;
   }
 
   async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertOutcome[]> {
@@ -30,7 +33,7 @@ export class PostgresInbox implements InboxStore {
 
   async relay(request: RelayRequest): Promise<RelayResult> {
     // Looking costs a fraction of planning a relay pass, which an idle relay would do ten times a second.
-    if (this.#idle && (await this.#waiting(request, 1)).length === 0) return NOTHING;
+    if (this.#idle && !(await this.#looks.ask(this.#sql.waits, Object.keys(request.topics)))) return NOTHING;
     try {
       const [row] = await this.#pool.run(this.#sql.relay, relayValues(request));
       this.#idle = Number(row?.candidates ?? 0) === 0;
@@ -74,13 +77,9 @@ export class PostgresInbox implements InboxStore {
     return outcomes;
   }
 
-  #waiting({ topics }: RelayRequest, limit: number): Promise<Row[]> {
-    return this.#pool.run(this.#sql.waiting, [limit, Object.keys(topics)]);
-  }
-
   /** Some row of the batch is refused by the outbox table: relays the others and buries that one, in their order. */
   async #relayAroundPoison(request: RelayRequest): Promise<RelayResult> {
-    const waiting = await this.#waiting(request, request.limit);
+    const waiting = await this.#pool.run(this.#sql.waiting, [request.limit, Object.keys(request.topics)]);
     const results: RelayResult[] = [];
     await bisect(waiting, async (part) => {
       const ids = part.map((row) => row.id as MessageId);

@@ -1,4 +1,5 @@
 import type { TableNames } from "../sql/names.ts";
+import type { Question } from "./looks.ts";
 import type { Statement } from "./pool.ts";
 
 /** Why a row whose topic renders empty is dead, on the row and in the log. */
@@ -111,6 +112,15 @@ SELECT CASE WHEN count(*) < $12::int THEN array_agg(id::text) END AS stored, cou
     relay: { byIndex: true, name: "inbox.relay", text: relay(false) },
     relayOnly: { byIndex: true, name: "inbox.relay of named rows", text: relay(true) },
 
+    /** Does any row wait for the relay? Of the source names. Ordered, so that the planner takes the index. */
+    waits: {
+      name: "inbox.waits",
+      sql: (sources: string) => `
+(SELECT i.${c.id} FROM ${inbox} i
+WHERE ${waitsForRelay} AND i.${c.scheduledAt} <= now() AND i.${c.source} = ANY (${sources}::text[])
+ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1) IS NOT NULL`,
+    },
+
     /** The rows a relay pass would look at. $1 limit, $2 source names */
     waiting: {
       name: "inbox.waiting",
@@ -137,7 +147,7 @@ RETURNING ${c.id} AS id`,
 SELECT extract(epoch FROM now() - i.${c.createdAt}) * 1000 AS oldest_ms FROM ${inbox} i
 WHERE ${waitsForRelay} ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
     },
-  } as const satisfies Record<string, Statement>;
+  } as const satisfies Record<string, Statement | Question>;
 }
 
 export type InboxStatements = ReturnType<typeof inboxStatements>;

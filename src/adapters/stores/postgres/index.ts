@@ -6,6 +6,7 @@ import type { InboxStore, OutboxStore, Store } from "../../../ports/store.ts";
 import { quoteNames, type TableNames } from "../sql/names.ts";
 import { PostgresInbox } from "./inbox.ts";
 import { inboxStatements } from "./inboxSql.ts";
+import { Looks } from "./looks.ts";
 import { PostgresOutbox } from "./outbox.ts";
 import { outboxStatements } from "./outboxSql.ts";
 import { type PoolOptions, PostgresPool } from "./pool.ts";
@@ -49,9 +50,10 @@ class PostgresStore implements Store {
     this.#wake = new PostgresWake(this.#pool, channelName(options.names), clock, log);
     const schema = new PostgresSchema(this.#pool, options.names);
     const quoted = quoteNames(options.names, (identifier) => `"${identifier}"`);
+    const looks = new Looks(this.#pool, clock);
     const facets = (types: ColumnTypes) => ({
-      inbox: new PostgresInbox(this.#pool, inboxStatements(quoted, types)),
-      outbox: new PostgresOutbox(this.#pool, outboxStatements(quoted, types.outboxPayload), clock),
+      inbox: new PostgresInbox(this.#pool, inboxStatements(quoted, types), looks),
+      outbox: new PostgresOutbox(this.#pool, outboxStatements(quoted, types.outboxPayload), looks, clock),
       pull: new PostgresPull(this.#pool, pullStatements(quoted, types.inboxPayload)),
     });
     ({ inbox: this.inbox, outbox: this.outbox, pull: this.pull } = facets(BUNDLED_TYPES));

@@ -7,6 +7,7 @@ import { headersOf } from "../sql/headers.ts";
 import { ClaimHints } from "../sql/hints.ts";
 import { uuidArray } from "./binaryArray.ts";
 import { isRefused } from "./errors.ts";
+import type { Looks } from "./looks.ts";
 import type { OutboxStatements } from "./outboxSql.ts";
 import type { PostgresPool, Row, Statement } from "./pool.ts";
 
@@ -19,21 +20,23 @@ interface Scan extends ClaimResult {
 export class PostgresOutbox implements OutboxStore {
   readonly #pool: PostgresPool;
   readonly #sql: OutboxStatements;
+  readonly #looks: Looks;
   readonly #clock: Clock;
   readonly #hints: ClaimHints;
   /** The last claim met no due row at all. */
   #idle = false;
 
-  constructor(pool: PostgresPool, statements: OutboxStatements, clock: Clock) {
+  constructor(pool: PostgresPool, statements: OutboxStatements, looks: Looks, clock: Clock) {
     this.#pool = pool;
     this.#sql = statements;
+    this.#looks = looks;
     this.#clock = clock;
     this.#hints = new ClaimHints(clock);
   }
 
   async claim(request: ClaimRequest): Promise<ClaimResult> {
     if (this.#hints.markIsDue()) await this.#refreshMark();
-    if (this.#idle && (await this.#pool.run(this.#sql.due, [this.#hints.mark])).length === 0) return NOTHING;
+    if (this.#idle && !(await this.#looks.ask(this.#sql.due, this.#hints.mark))) return NOTHING;
     const { cursor } = this.#hints;
     if (cursor !== undefined && !this.#hints.startsAtMark()) {
       const scan = await this.#scan(this.#sql.claimPastBlockedKeys(request.limit), request, cursor);

@@ -1,4 +1,5 @@
 import type { TableNames } from "../sql/names.ts";
+import type { Question } from "./looks.ts";
 import type { Statement } from "./pool.ts";
 
 /**
@@ -114,13 +115,16 @@ ORDER BY sequence NULLS FIRST`;
       text: claim("$1::bigint", withoutBlockedKeys, limit),
     })),
 
-    /** Is anything due? $1 low-water mark. Costs a fraction of planning a claim, which an idle poller would do ten times a second. */
+    /**
+     * Is anything due? Of the low-water mark. Costs a fraction of planning a claim, which an idle poller would do ten times a second. Ordered,
+     * so that the planner takes the index.
+     */
     due: {
       name: "outbox.due",
-      text: `
-SELECT ${c.sequence} FROM ${table}
-WHERE ${c.state} = 'pending' AND ${c.scheduledAt} <= now() AND ${c.sequence} >= least($1::bigint, (${againBelow("$1")}))
-ORDER BY ${c.sequence} LIMIT 1`,
+      sql: (mark: string) => `
+(SELECT ${c.sequence} FROM ${table}
+WHERE ${c.state} = 'pending' AND ${c.scheduledAt} <= now() AND ${c.sequence} >= least(${mark}::bigint, (${againBelow(mark)}))
+ORDER BY ${c.sequence} LIMIT 1) IS NOT NULL`,
     },
 
     /** The lowest unfinished sequence (the low-water mark), and the transactions that this statement cannot see. */
@@ -203,7 +207,7 @@ SELECT (SELECT count(*) FROM ${table} WHERE ${c.state} = 'pending') AS pending,
   (SELECT count(DISTINCT ${c.key}) FROM ${table}
    WHERE ${c.state} = 'pending' AND ${c.attempt} > 0 AND ${c.scheduledAt} > now() AND ${c.key} IS NOT NULL) AS blocked_keys`,
     },
-  } as const satisfies Record<string, Statement | ((limit?: number) => Statement)>;
+  } as const satisfies Record<string, Statement | Question | ((limit?: number) => Statement)>;
 }
 
 /**
