@@ -1,3 +1,5 @@
+import { availableParallelism } from "node:os";
+
 /** Jest over TypeScript as native ES modules; @swc/jest only strips types (TypeScript 7 has no compiler API to call). */
 export default {
   testEnvironment: "node",
@@ -13,5 +15,7 @@ export default {
   globalSetup: "<rootDir>/test/support/globalSetup.ts",
   globalTeardown: "<rootDir>/test/support/globalTeardown.ts",
   testTimeout: 30000,
+  // Most suites wait for a server most of the time: on two cores two of them take little more than half as long as one after another.
+  maxWorkers: Math.max(2, availableParallelism() - 1),
   reporters: ["default", "<rootDir>/test/support/closingLine.js"],
 };

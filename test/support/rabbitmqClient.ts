@@ -2,7 +2,8 @@ import { type ConfirmChannel, connect } from "amqplib";
 
 /** Does something on a channel with confirms, on a connection of its own. */
 export async function withChannel<T>(url: string, work: (channel: ConfirmChannel) => Promise<T>): Promise<T> {
-  const connection = await connect(url);
+  // A broker that stops may accept a connection and never answer on it.
+  const connection = await connect(`${url}?heartbeat=5`, { timeout: 5000 });
   // Its end is seen where it matters: the work rejects.
   connection.on("error", () => {});
   try {
