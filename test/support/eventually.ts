@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
 export interface EventuallyOptions {
-  /** Default 5000. */
+  /** Default 15,000: a limit for what fails, generous for a machine that does other things beside. */
   readonly timeoutMs?: number;
   /** Default 20. */
   readonly intervalMs?: number;
@@ -17,7 +17,7 @@ export interface EventuallyOptions {
  * @throws Error with the last failure as its cause when the time is over
  */
 export async function eventually<T>(check: () => T | Promise<T>, options: EventuallyOptions = {}): Promise<T> {
-  const { timeoutMs = 5000, intervalMs = 20, label = "the condition" } = options;
+  const { timeoutMs = 15_000, intervalMs = 20, label = "the condition" } = options;
   const deadline = performance.now() + timeoutMs;
   for (;;) {
     const failure = await attempt(check);
