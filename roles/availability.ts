@@ -1,4 +1,3 @@
-import type { Config } from "../src/config/types.ts";
 import type { ConfigProblem } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
 
@@ -8,11 +7,7 @@ import type { Role } from "../src/model/roles.ts";
  *
  * @param roles the roles of this process; what no role of it uses is not looked at
  */
-export function unavailable(config: Config, roles: ReadonlySet<Role>): readonly ConfigProblem[] {
-  const problems: ConfigProblem[] = [];
-  const refuse = (path: string, what: string) =>
-    problems.push({ path, message: `${what} not available in this version` });
-  if (config.database.type !== "postgresql") refuse("database.type", `"${config.database.type}" is`);
-  if (roles.has("capture")) refuse("outbox.capture.enabled", "the role capture is");
-  return problems;
+export function unavailable(roles: ReadonlySet<Role>): readonly ConfigProblem[] {
+  if (!roles.has("capture")) return [];
+  return [{ path: "outbox.capture.enabled", message: "the role capture is not available in this version" }];
 }

@@ -1,41 +1,62 @@
-import { endpointsOf } from "../src/adapters/stores/postgres/endpoints.ts";
-import { createPostgresStore } from "../src/adapters/stores/postgres/index.ts";
+import type { TableNames } from "../src/adapters/stores/sql/names.ts";
 import type { Config } from "../src/config/types.ts";
-import { ConfigError } from "../src/model/errors.ts";
 import type { Clock, Log } from "../src/ports/runtime.ts";
 import type { Store } from "../src/ports/store.ts";
 
-/**
- * The store that the configuration names; not connected yet.
- *
- * @throws ConfigError for a database that this version does not support
- */
-export function createStore({ database }: Config, clock: Clock, log: Log): Store {
-  const { target } = database;
-  if (target.type !== "postgresql") {
-    throw new ConfigError([{ path: "database.type", message: `"${target.type}" is not available in this version` }]);
+const APPLICATION_NAME = "svc";
+
+/** The store that the configuration names; not connected yet. Only its own driver is loaded. */
+export async function createStore({ database }: Config, clock: Clock, log: Log): Promise<Store> {
+  const { target, username, password, poolSize, connectionTimeoutMs } = database;
+  const common = {
+    username,
+    password,
+    poolSize,
+    connectionTimeoutMs,
+    applicationName: target.applicationName ?? APPLICATION_NAME,
+  };
+  const names: Omit<TableNames, "schema"> = {
+    inboxTable: database.inboxTableName,
+    outboxTable: database.outboxTableName,
+    inbox: database.columnMapping.inbox,
+    outbox: database.columnMapping.outbox,
+  };
+  switch (target.type) {
+    case "postgresql": {
+      const { endpointsOf } = await import("../src/adapters/stores/postgres/endpoints.ts");
+      const { createPostgresStore } = await import("../src/adapters/stores/postgres/index.ts");
+      return createPostgresStore(
+        {
+          ...common,
+          database: target.database,
+          endpoints: endpointsOf(target),
+          primaryOnly: target.targetServerType === "primary",
+          names: { ...names, schema: target.currentSchema },
+        },
+        clock,
+        log,
+      );
+    }
+    case "sqlserver": {
+      const { createSqlServerStore } = await import("../src/adapters/stores/sqlserver/index.ts");
+      return createSqlServerStore(
+        {
+          ...common,
+          database: target.database,
+          host: target.host,
+          port: target.port,
+          instance: target.instance,
+          encrypt: target.encrypt,
+          trustServerCertificate: target.trustServerCertificate,
+          hostNameInCertificate: target.hostNameInCertificate,
+          loginTimeoutMs: target.loginTimeoutMs,
+          names: { ...names, schema: undefined },
+        },
+        clock,
+        log,
+      );
+    }
   }
-  return createPostgresStore(
-    {
-      endpoints: endpointsOf(target),
-      database: target.database,
-      username: database.username,
-      password: database.password,
-      primaryOnly: target.targetServerType === "primary",
-      applicationName: target.applicationName ?? "svc",
-      poolSize: database.poolSize,
-      connectionTimeoutMs: database.connectionTimeoutMs,
-      names: {
-        schema: target.currentSchema,
-        inboxTable: database.inboxTableName,
-        outboxTable: database.outboxTableName,
-        inbox: database.columnMapping.inbox,
-        outbox: database.columnMapping.outbox,
-      },
-    },
-    clock,
-    log,
-  );
 }
 
 /**

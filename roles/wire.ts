@@ -52,7 +52,7 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
   const roles = new Set(options.roles);
   await refuseWhatCannotRun(config, roles);
 
-  const store = createStore(config, systemClock, log);
+  const store = await createStore(config, systemClock, log);
   try {
     await prepareStore(store, config, log, stopping);
   } catch (error) {
@@ -118,7 +118,7 @@ const CLOSE_MS = 5000;
 const START_UNDO_MS = 5000;
 
 async function refuseWhatCannotRun(config: Config, roles: ReadonlySet<Role>): Promise<void> {
-  const problems = [...unavailable(config, roles)];
+  const problems = [...unavailable(roles)];
   if (roles.has("poller")) {
     const http = Object.entries(config.destinations).flatMap(([name, entry]) => {
       if (entry.kind !== "http") return [];

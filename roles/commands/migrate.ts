@@ -16,7 +16,7 @@ export async function migrate(args: Pick<RunArguments, "env" | "file">, print: (
     const message = "the bundled migrations know only the default names: make the renamed tables and columns by hand";
     throw new ConfigError([{ path: "database", message }]);
   }
-  const store = createStore(config, systemClock, running.log);
+  const store = await createStore(config, systemClock, running.log);
   try {
     await store.waitUntilReady(database.startupTimeoutMs, new AbortController().signal);
     const applied = await store.schema.migrate();

@@ -52,7 +52,7 @@ async function work(
   signal: AbortSignal,
 ): Promise<void> {
   const { log, flush } = running;
-  const store = createStore(config, systemClock, log);
+  const store = await createStore(config, systemClock, log);
   try {
     await store.waitUntilReady(config.database.startupTimeoutMs, signal);
     await store.schema.checkColumns();

@@ -34,7 +34,7 @@ export async function retentionOnce(config: Config, { log, flush }: RunningLog):
 
 /** Sweeps one table after the other; the failure of one does not keep the other from its turn. */
 async function sweep(config: Config, log: Log, stopping: AbortSignal): Promise<void> {
-  const store = createStore(config, systemClock, log);
+  const store = await createStore(config, systemClock, log);
   const failures: unknown[] = [];
   try {
     await prepareStore(store, config, log, stopping);

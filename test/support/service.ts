@@ -14,6 +14,12 @@ export type ConfigTree = { readonly [key: string]: unknown };
 /** What a service needs to know of its database. */
 export type DatabaseAddress = Pick<TestDatabase, "jdbcUrl" | "user" | "password">;
 
+/** The keys of `database` for it. */
+export function databaseConfig({ jdbcUrl, user, password }: DatabaseAddress): ConfigTree {
+  const type = jdbcUrl.split(":")[1];
+  return { ...(type === "postgresql" ? {} : { type }), url: jdbcUrl, username: user, password };
+}
+
 export interface ServiceOptions {
   readonly database: DatabaseAddress;
   /** Everything but `server` and `database`, which are added; it may set further keys of both. */
@@ -114,8 +120,7 @@ export function useServices(scope: "test" | "block" = "test"): Services {
   };
   const launch = async ({ database, config, roles = [], env = {} }: ServiceOptions) => {
     const port = await freePort();
-    const { jdbcUrl, user, password } = database;
-    const own = { server: { httpPort: port }, database: { url: jdbcUrl, username: user, password } };
+    const own = { server: { httpPort: port }, database: databaseConfig(database) };
     const child = processes.svc([...roles, "--config", configFile(merged(own, config))], { env });
     // A client gives up only when its peer is gone: an answer that never comes fails the test by its own time limit.
     const agent = new Agent({ keepAlive: true });

@@ -37,7 +37,7 @@ function dockerAnswers(): Promise<boolean> {
 }
 
 export interface ContainerOptions {
-  readonly kind: BrokerKind;
+  readonly kind: BrokerKind | "sqlserver";
   readonly image: string;
   /** The server listens on it in the container; it is published at the same port of 127.0.0.1. */
   readonly port: number;

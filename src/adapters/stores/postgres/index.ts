@@ -1,9 +1,8 @@
-import { setTimeout as delay } from "node:timers/promises";
-import { errorText, StoreError } from "../../../model/errors.ts";
 import type { PullStore } from "../../../ports/pullStore.ts";
 import type { Clock, Log } from "../../../ports/runtime.ts";
 import type { InboxStore, OutboxStore, Store } from "../../../ports/store.ts";
 import { quoteNames, type TableNames } from "../sql/names.ts";
+import { untilAnswered } from "../sql/readiness.ts";
 import { PostgresInbox } from "./inbox.ts";
 import { inboxStatements } from "./inboxSql.ts";
 import { Looks } from "./looks.ts";
@@ -69,27 +68,7 @@ class PostgresStore implements Store {
   }
 
   async waitUntilReady(timeoutMs: number, signal: AbortSignal): Promise<void> {
-    const deadline = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
-    let last: unknown = "it never answered a connection attempt";
-    let warnAt = this.#clock.monotonic();
-    for (let waitMs = 50; ; waitMs = Math.min(waitMs * 2, 1000)) {
-      try {
-        return await untilAborted(this.ping(), deadline);
-      } catch (error) {
-        signal.throwIfAborted();
-        if (!deadline.aborted) last = error;
-        if (this.#clock.monotonic() >= warnAt) {
-          this.#log.warn({ reason: errorText(last), timeoutMs }, "waiting for the database");
-          warnAt = this.#clock.monotonic() + 10_000;
-        }
-      }
-      // Ends early by a rejection when the time is over or the process stops: both are looked at below.
-      await delay(waitMs, undefined, { signal: deadline }).catch(() => {});
-      signal.throwIfAborted();
-      if (deadline.aborted) {
-        throw new StoreError("unavailable", `no database answered within ${timeoutMs} ms: ${errorText(last)}`);
-      }
-    }
+    await untilAnswered(() => this.ping(), timeoutMs, signal, this.#clock, this.#log);
   }
 
   async ping(): Promise<void> {
@@ -111,21 +90,6 @@ class PostgresStore implements Store {
   async close(): Promise<void> {
     await this.#wake.close();
     await this.#pool.close();
-  }
-}
-
-/** Settles with `promise`, or rejects with the signal's reason when it aborts first. */
-async function untilAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
-  let aborted = (): void => {};
-  const abort = new Promise<never>((_, reject) => {
-    aborted = () => reject(signal.reason);
-    if (signal.aborted) aborted();
-    else signal.addEventListener("abort", aborted);
-  });
-  try {
-    return await Promise.race([promise, abort]);
-  } finally {
-    signal.removeEventListener("abort", aborted);
   }
 }
 

@@ -1,10 +1,10 @@
-import { existsSync } from "node:fs";
-import { dirname, join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { join } from "node:path";
 import Postgrator from "postgrator";
 import { ConfigError, type ConfigProblem } from "../../../model/errors.ts";
 import type { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../model/rows.ts";
 import type { SchemaStore } from "../../../ports/store.ts";
+import { type CheckedTable, missingColumns, missingTable } from "../sql/columnCheck.ts";
+import { migrationsDirectory } from "../sql/migrations.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { PostgresPool } from "./pool.ts";
 
@@ -89,7 +89,7 @@ export class PostgresSchema implements SchemaStore {
       }
       const migrations = new Postgrator({
         driver: "pg",
-        migrationPattern: join(migrationsDirectory(), "*.sql"),
+        migrationPattern: join(migrationsDirectory("postgresql"), "*.sql"),
         // Qualified, so that a history in another schema of the database is never taken for ours.
         schemaTable: `${schema}.svc_migrations`,
         newline: "LF",
@@ -124,26 +124,20 @@ export class PostgresSchema implements SchemaStore {
     table: string,
     names: Readonly<Record<K, string>>,
     definitions: Readonly<Record<K, string>>,
-  ): Promise<ConfigProblem[]> {
+  ): Promise<readonly ConfigProblem[]> {
     const columns = await this.#columns(table);
-    const qualified = this.#names.schema === undefined ? `"${table}"` : `"${this.#names.schema}"."${table}"`;
-    if (columns.size === 0) {
-      const remedy = "run `svc migrate`, set database.migrate: true, or name your own table";
-      return [{ path: `database.${which}TableName`, message: `the table ${qualified} does not exist: ${remedy}` }];
-    }
-    return (Object.keys(names) as K[])
-      .filter((key) => !columns.has(names[key]))
-      .map((key) => ({
-        path: `database.columnMapping.${which}.${key}`,
-        message:
-          `the table ${qualified} has no column "${names[key]}": map the key to the column you have, or add it with\n` +
-          `      ALTER TABLE ${qualified} ADD COLUMN "${names[key]}" ${definitions[key]};`,
-      }));
+    const checked: CheckedTable = { which, name: this.#qualified(table) };
+    if (columns.size === 0) return [missingTable(checked)];
+    const missing = (Object.entries(names) as [K, string][]).filter(([, column]) => !columns.has(column));
+    return missingColumns(
+      checked,
+      missing,
+      (key, column) => `ALTER TABLE ${checked.name} ADD COLUMN "${column}" ${definitions[key]};`,
+    );
   }
 
   /** Column name to type name of the table that an unqualified (or schema-qualified) name means on this connection. */
   async #columns(table: string): Promise<ReadonlyMap<string, string>> {
-    const qualified = this.#names.schema === undefined ? `"${table}"` : `"${this.#names.schema}"."${table}"`;
     const rows = await this.#pool.run(
       {
         name: "schema.columns",
@@ -152,18 +146,12 @@ SELECT a.attname::text AS name, t.typname::text AS type
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped`,
       },
-      [qualified],
+      [this.#qualified(table)],
     );
     return new Map(rows.map((row) => [row.name as string, row.type as string]));
   }
-}
 
-/** The folder of the bundled migrations: beside `src` in the repository, above `dist` in the package. */
-function migrationsDirectory(): string {
-  for (let folder = dirname(fileURLToPath(import.meta.url)); ; folder = dirname(folder)) {
-    const candidate = join(folder, "migrations", "postgresql");
-    if (existsSync(candidate)) return candidate;
-    if (dirname(folder) === folder)
-      throw new Error("the bundled migrations are missing: the installation is incomplete");
+  #qualified(table: string): string {
+    return this.#names.schema === undefined ? `"${table}"` : `"${this.#names.schema}"."${table}"`;
   }
 }

@@ -1,0 +1,64 @@
+import { isIP } from "node:net";
+import type sql from "mssql";
+import type { Secret } from "../../../model/secret.ts";
+
+/** How to reach the server. */
+export interface SqlServerConnection {
+  /** Name or address; of an availability group its listener. */
+  readonly host: string;
+  /** Undefined when only an instance is named: the server's browser service then tells the port. */
+  readonly port: number | undefined;
+  readonly instance: string | undefined;
+  readonly database: string;
+  readonly username: string;
+  readonly password: Secret;
+  readonly encrypt: boolean | "strict";
+  readonly trustServerCertificate: boolean;
+  readonly hostNameInCertificate: string | undefined;
+  readonly loginTimeoutMs: number;
+  readonly applicationName: string;
+}
+
+export interface PoolOptions extends SqlServerConnection {
+  /** Most connections (`database.poolSize`). */
+  readonly poolSize: number;
+  /** Longest wait for a connection, in ms (`database.connectionTimeoutMs`). */
+  readonly connectionTimeoutMs: number;
+}
+
+/**
+ * The driver's configuration for a way to the server.
+ *
+ * @param options from the JDBC URL and the keys of `database`
+ */
+export function connectionConfig(options: PoolOptions): sql.config {
+  const serverName = options.hostNameInCertificate;
+  return {
+    server: options.host,
+    // An instance is found by the server's browser service, unless its port is known.
+    ...(options.port === undefined ? {} : { port: options.port }),
+    database: options.database,
+    user: options.username,
+    password: options.password.reveal(),
+    connectionTimeout: Math.min(options.connectionTimeoutMs, options.loginTimeoutMs),
+    pool: {
+      min: 0,
+      max: options.poolSize,
+      acquireTimeoutMillis: options.connectionTimeoutMs,
+      idleTimeoutMillis: 60_000,
+    },
+    options: {
+      ...(options.port === undefined && options.instance !== undefined ? { instanceName: options.instance } : {}),
+      encrypt: options.encrypt as boolean,
+      trustServerCertificate: options.trustServerCertificate,
+      // A name for the certificate's check; an address is no name (RFC 6066, section 3).
+      ...(serverName === undefined || isIP(serverName) !== 0 ? {} : { serverName }),
+      appName: options.applicationName,
+      useUTC: true,
+      // As PostgreSQL writes them, and as they are compared in the process.
+      lowerCaseGuids: true,
+      // What filtered indexes ask of a connection (CREATE INDEX, "Required SET options for filtered indexes").
+      enableArithAbort: true,
+    } as NonNullable<sql.config["options"]>,
+  };
+}

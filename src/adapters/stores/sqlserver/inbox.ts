@@ -1,0 +1,233 @@
+import { createHash } from "node:crypto";
+import type { InsertOutcome } from "../../../model/outcomes.ts";
+import type { MessageId, NewInboxRow } from "../../../model/rows.ts";
+import type { InboxStore, RelayRequest, RelayResult } from "../../../ports/store.ts";
+import { bisect } from "../sql/bisect.ts";
+import { headersOf } from "../sql/headers.ts";
+import { isDuplicateKey, isRefused } from "./errors.ts";
+import { EMPTY_TOPIC, INSERTED_TEXTS, type InboxStatements, RELAYED_TEXTS, sourceNames } from "./inboxSql.ts";
+import type { Row, SqlServerPool, Statement, Values } from "./pool.ts";
+import { type ReceivedRow, renderHeaders, renderTopic } from "./rendering.ts";
+import { textBatch } from "./texts.ts";
+
+/** The inbox on SQL Server: receipt in one statement per batch, relay in two statements of one transaction per pass. */
+export class SqlServerInbox implements InboxStore {
+  readonly #pool: SqlServerPool;
+  readonly #sql: InboxStatements;
+  /** The last relay pass met no waiting row. */
+  #idle = false;
+  /** The latest `created_at` that this process gave, in microseconds since 1970. */
+  #latest: number | null = null;
+
+  constructor(pool: SqlServerPool, statements: InboxStatements) {
+    this.#pool = pool;
+    this.#sql = statements;
+  }
+
+  async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertOutcome[]> {
+    try {
+      return await this.#insertAll(rows);
+    } catch (error) {
+      if (!isRefused(error)) throw error;
+      return await this.#insertAroundPoison(rows);
+    }
+  }
+
+  async relay(request: RelayRequest): Promise<RelayResult> {
+    const sources = Object.keys(request.topics);
+    if (sources.length === 0) return NOTHING;
+    // Looking costs a fraction of a relay pass, which an idle relay would make ten times a second.
+    if (this.#idle && !(await this.#anyWaits(sources))) return NOTHING;
+    try {
+      const candidates = this.#sql.candidates(sources.length);
+      const result = await this.#relay(request, candidates, { limit: request.limit, ...sourceValues(sources) });
+      this.#idle = result.positions === 0;
+      return { relayed: result.relayed, dead: result.dead, more: result.positions >= request.limit };
+    } catch (error) {
+      if (!isRefused(error)) throw error;
+      return await this.#relayAroundPoison(request, sources);
+    }
+  }
+
+  async oldestPendingAgeMs(): Promise<number | null> {
+    const [row] = await this.#pool.run(this.#sql.oldestPending);
+    const oldest = row?.oldest_ms;
+    return oldest === undefined || oldest === null ? null : Math.max(0, Number(oldest));
+  }
+
+  /** Tries again when another batch has stored a key of this one meanwhile: the next look finds it. */
+  async #insertAll(rows: readonly NewInboxRow[]): Promise<InsertOutcome[]> {
+    for (let tries = 1; ; tries += 1) {
+      try {
+        return await this.#tryInsert(rows);
+      } catch (error) {
+        if (!isDuplicateKey(error) || tries >= DUPLICATE_TRIES) throw error;
+      }
+    }
+  }
+
+  async #tryInsert(rows: readonly NewInboxRow[]): Promise<InsertOutcome[]> {
+    if (rows.length === 0) return [];
+    const firsts = inKeyOrder(firstOfEachKey(rows.map(insertedRow)));
+    const [latest, ids] = await this.#pool.runAll(this.#sql.insert, {
+      ...textBatch(
+        firsts.map((row, turn) => ({ ...row, turn })),
+        INSERTED_TEXTS,
+      ),
+      latest: this.#latest,
+    });
+    this.#remember(latest?.[0]?.latest);
+    const stored = new Set((ids ?? []).map((row) => row.id));
+    return rows.map((row) => (stored.has(row.id) ? STORED : DUPLICATE));
+  }
+
+  /** @param latest of one batch; batches that ran at once answer in any order */
+  #remember(latest: unknown): void {
+    if (latest === null || latest === undefined) return;
+    this.#latest = Math.max(this.#latest ?? 0, Number(latest));
+  }
+
+  /** Some row of the batch is refused: stores the others. */
+  async #insertAroundPoison(rows: readonly NewInboxRow[]): Promise<InsertOutcome[]> {
+    const outcomes: InsertOutcome[] = [];
+    await bisect(rows, async (part) => {
+      try {
+        outcomes.push(...(await this.#insertAll(part)));
+        return "done";
+      } catch (error) {
+        if (!isRefused(error)) throw error;
+        if (part.length > 1) return "split";
+        outcomes.push({ kind: "refused", reason: error.message });
+        return "done";
+      }
+    });
+    return outcomes;
+  }
+
+  async #anyWaits(sources: readonly string[]): Promise<boolean> {
+    const [row] = await this.#pool.run(this.#sql.waits(sources.length), sourceValues(sources));
+    return row?.waits === 1;
+  }
+
+  /** @param choose one of the statements that choose and lock candidates */
+  async #relay(request: RelayRequest, choose: Statement, values: Values): Promise<Relayed> {
+    return await this.#pool.transaction(this.#sql.relay.name, async (transaction) => {
+      const [counts, chosen] = await transaction.runAll(choose, values);
+      const positions = Number(counts?.[0]?.positions ?? 0);
+      const rows = (chosen ?? []).map(receivedRow).map((row, position) => renderedRow(row, position, request));
+      if (rows.length === 0) return { positions, relayed: 0, dead: [] };
+      const marked = await transaction.run(this.#sql.relay, {
+        ...textBatch(rows, RELAYED_TEXTS),
+        maxAttempts: request.maxAttempts,
+      });
+      const ids = new Set(marked.map((row) => row.id));
+      const done = rows.filter((row) => ids.has(row.id));
+      const dead = done.filter((row) => row.dead === 1);
+      return {
+        positions,
+        relayed: done.length - dead.length,
+        dead: dead.map(({ id, source }) => ({ id, source, reason: EMPTY_TOPIC })),
+      };
+    });
+  }
+
+  /** Some row of the batch is refused by the outbox table: relays the others and buries that one, in their order. */
+  async #relayAroundPoison(request: RelayRequest, sources: readonly string[]): Promise<RelayResult> {
+    const waiting = await this.#pool.run(this.#sql.waiting(sources.length), {
+      limit: request.limit,
+      ...sourceValues(sources),
+    });
+    const results: Pick<RelayResult, "relayed" | "dead">[] = [];
+    await bisect(waiting, async (part) => {
+      const ids = JSON.stringify(part.map((row) => row.id));
+      try {
+        results.push(await this.#relay(request, this.#sql.namedCandidates, { ids }));
+        return "done";
+      } catch (error) {
+        if (!isRefused(error)) throw error;
+        const [only] = part;
+        if (part.length > 1 || only === undefined) return "split";
+        const reason = `the outbox table refuses this message: ${error.message}`;
+        const buried = await this.#pool.run(this.#sql.bury, { id: only.id, reason });
+        const dead = buried.map(() => ({ id: only.id as MessageId, source: only.source as string, reason }));
+        results.push({ relayed: 0, dead });
+        return "done";
+      }
+    });
+    return {
+      relayed: results.reduce((sum, result) => sum + result.relayed, 0),
+      dead: results.flatMap((result) => result.dead),
+      more: waiting.length >= request.limit,
+    };
+  }
+}
+
+interface Relayed extends Pick<RelayResult, "relayed" | "dead"> {
+  /** Waiting rows that were looked at. */
+  readonly positions: number;
+}
+
+const STORED: InsertOutcome = { kind: "stored" };
+const DUPLICATE: InsertOutcome = { kind: "duplicate" };
+const NOTHING: RelayResult = { relayed: 0, dead: [], more: false };
+
+/** Each further try needs one more batch that stores a key in the moment between the look and the insert. */
+const DUPLICATE_TRIES = 5;
+
+function insertedRow(row: NewInboxRow, position: number) {
+  return { ...row, position, idempotencyKey: storedKey(row.idempotencyKey), headers: JSON.stringify(row.headers) };
+}
+
+type InsertedRow = ReturnType<typeof insertedRow>;
+
+/** Of rows with one key in one batch the first. */
+function firstOfEachKey(rows: readonly InsertedRow[]): readonly InsertedRow[] {
+  const firsts = new Map<string, InsertedRow>();
+  for (const row of rows) {
+    const key = `${row.source.length} ${row.source} ${row.idempotencyKey}`;
+    if (!firsts.has(key)) firsts.set(key, row);
+  }
+  return [...firsts.values()];
+}
+
+/** One order for all batches of all processes, whatever their locale. */
+function inKeyOrder(rows: readonly InsertedRow[]): readonly InsertedRow[] {
+  return rows.toSorted((a, b) => byCodeUnits(a.source, b.source) || byCodeUnits(a.idempotencyKey, b.idempotencyKey));
+}
+
+function byCodeUnits(a: string, b: string): number {
+  if (a === b) return 0;
+  return a < b ? -1 : 1;
+}
+
+/** SQL Server compares text without the spaces at its end, under every collation: such a key is stored as its digest, as a long one is. */
+function storedKey(key: string): string {
+  return key.endsWith(" ") ? `sha256:${createHash("sha256").update(key, "utf8").digest("hex")}` : key;
+}
+
+function sourceValues(sources: readonly string[]): Values {
+  return Object.fromEntries(sourceNames(sources.length).map((name, n) => [name, sources[n]]));
+}
+
+function receivedRow(row: Row): ReceivedRow {
+  return {
+    id: row.id as MessageId,
+    source: row.source as string,
+    eventType: row.event_type as string | null,
+    idempotencyKey: row.idempotency_key as string,
+    correlationId: row.correlation_id as string | null,
+    headers: headersOf(row.headers),
+  };
+}
+
+function renderedRow(row: ReceivedRow, position: number, { topics, droppedHeaders }: RelayRequest) {
+  const topic = renderTopic(topics[row.source] ?? [], row.eventType);
+  return {
+    position,
+    id: row.id,
+    source: row.source,
+    dead: topic === "" ? 1 : 0,
+    topic,
+    headers: JSON.stringify(renderHeaders(row, droppedHeaders)),
+  };
+}

@@ -1,0 +1,265 @@
+import type { TableNames } from "../sql/names.ts";
+import { BATCH, BY_ID, NAMED_IDS, NOW } from "./fragments.ts";
+import { TO_CHANGE, TO_LOOK } from "./locks.ts";
+import type { ParameterType, Statement } from "./pool.ts";
+import { PAIRED, placeFrom, placeNames, placeTypes, textOf } from "./texts.ts";
+
+/** Why a row whose topic renders empty is dead, on the row and in the log. */
+export const EMPTY_TOPIC = "the topic template renders empty";
+
+/** Properties of a row to insert, and of a row to relay, that are texts. */
+export const INSERTED_TEXTS = [
+  "source",
+  "idempotencyKey",
+  "aggregateId",
+  "eventType",
+  "payload",
+  "correlationId",
+  "headers",
+  "lastError",
+] as const;
+export const RELAYED_TEXTS = ["topic", "headers"] as const;
+
+/** Compares text exactly. */
+const BINARY = "Latin1_General_100_BIN2";
+
+/**
+ * Every statement on the inbox, with the configured names woven in once. States and consumptions stand as literals: a parameter in their
+ * place would keep the optimizer from the filtered indexes. `OUTPUT` always goes into a table variable, as tables with triggers demand.
+ *
+ * @param names already quoted
+ */
+export function inboxStatements(names: TableNames) {
+  const inbox = names.inboxTable;
+  const outbox = names.outboxTable;
+  const c = names.inbox;
+  const o = names.outbox;
+  const waitsForRelay = `i.${c.state} = N'pending' AND i.${c.consumption} = N'push' AND i.${c.scheduledAt} <= @now`;
+  /** Compared exactly, whatever the column's collation: the templates are looked up by the name as it is stored. */
+  const ofSources = (count: number): string =>
+    `i.${c.source} COLLATE ${BINARY} IN (${sourceNames(count)
+      .map((name) => `@${name}`)
+      .join(", ")})`;
+  const inOrder = `i.${c.createdAt}, i.${c.id}`;
+
+  /**
+   * The first half of a relay pass, in its transaction: chooses and locks the rows to relay, at most `@limit`. Answers with two result sets:
+   * the number of positions, then the rows that may go, in order.
+   *
+   * - positions: the oldest waiting rows, without those that another relay is looking at.
+   * - candidates: those that could be locked as rows, and not only as entries of an index.
+   * - stops: per aggregate the time of the first waiting row among them that is no candidate: candidates are the oldest rows there are, so
+   *   it is locked by another relay. The aggregate's rows from that time on wait. They are read after the candidates and without passing
+   *   over anything, see the outbox claim. Aggregates are compared with each other under one collation, that of the table variables.
+   */
+  const candidates = (positions: string, declarations = ""): string => `
+${BATCH}
+${NOW}
+${declarations}
+DECLARE @last_created_at datetimeoffset(7);
+DECLARE @last_id uniqueidentifier;
+DECLARE @positions TABLE (id uniqueidentifier NOT NULL);
+DECLARE @candidates TABLE (id uniqueidentifier NOT NULL PRIMARY KEY, created_at datetimeoffset(7) NOT NULL,
+  aggregate_id nvarchar(4000) COLLATE ${BINARY} NULL);
+DECLARE @stops TABLE (aggregate_id nvarchar(4000) COLLATE ${BINARY} NOT NULL, created_at datetimeoffset(7) NOT NULL);
+INSERT INTO @positions (id)
+${positions};
+INSERT INTO @candidates (id, created_at, aggregate_id)
+SELECT i.${c.id}, i.${c.createdAt}, i.${c.aggregateId}
+FROM @positions p JOIN ${inbox} i ${BY_ID.take} ON i.${c.id} = p.id
+WHERE ${waitsForRelay};
+SELECT TOP (1) @last_created_at = n.created_at, @last_id = n.id FROM @candidates n ORDER BY n.created_at DESC, n.id DESC;
+INSERT INTO @stops (aggregate_id, created_at)
+SELECT s.aggregate_id, MIN(s.created_at)
+FROM (
+  SELECT i.${c.aggregateId} COLLATE ${BINARY} AS aggregate_id, i.${c.createdAt} AS created_at
+  FROM ${inbox} i
+  WHERE ${waitsForRelay} AND i.${c.aggregateId} IS NOT NULL AND i.${c.createdAt} <= @last_created_at
+    AND (i.${c.createdAt} < @last_created_at OR i.${c.id} <= @last_id)
+    AND NOT EXISTS (SELECT 1 FROM @candidates n WHERE n.id = i.${c.id})
+) s
+GROUP BY s.aggregate_id;
+SELECT COUNT(*) AS positions FROM @positions;
+SELECT i.${c.id} AS id, i.${c.source} AS source, i.${c.eventType} AS event_type, i.${c.idempotencyKey} AS idempotency_key,
+  i.${c.correlationId} AS correlation_id, i.${c.headers} AS headers
+FROM @candidates n JOIN ${inbox} i ${BY_ID.read} ON i.${c.id} = n.id
+WHERE NOT EXISTS (SELECT 1 FROM @stops s WHERE s.aggregate_id = n.aggregate_id AND s.created_at <= n.created_at)
+ORDER BY n.created_at, n.id;`;
+
+  return {
+    /**
+     * `@rows` and `@texts` (see `texts.ts`): rows in the order of their keys, with `position` in the order of arrival, from 0; `@latest` the
+     * latest `created_at` that this process gave, in microseconds since 1970, null before the first. Answers with two result sets: the new
+     * `latest`, then the ids that were stored.
+     *
+     * Each row is a microsecond younger than the one before it, which is less than it takes to store a row: the order of arrival is that of
+     * the times, and ids break no tie, since a `uniqueidentifier` does not sort as its text does. The server's clock may stand still
+     * for milliseconds, so a batch is also younger than the last one of its process, unless the clock has been put back.
+     *
+     * All batches insert their keys in one order, so that two of them never wait for each other, and look for them under the locks of other
+     * batches: a key that one of them is just storing is waited for. One that is stored between the look and the insert is a unique
+     * violation.
+     */
+    insert: {
+      name: "inbox.insert",
+      parameters: { rows: "longText", texts: "longText", latest: "bigint" },
+      text: `
+${BATCH}
+${NOW}
+DECLARE @ahead bigint = @latest - ${microsecondsOf("@now")};
+${PAIRED}
+DECLARE @stored TABLE (id uniqueidentifier NOT NULL, created_at datetimeoffset(7) NOT NULL);
+IF @ahead BETWEEN 0 AND 1000000 SET @now = DATEADD(microsecond, @ahead + 1, @now);
+INSERT INTO ${inbox} (${c.id}, ${c.source}, ${c.idempotencyKey}, ${c.aggregateId}, ${c.eventType}, ${c.payload}, ${c.state},
+  ${c.consumption}, ${c.correlationId}, ${c.headers}, ${c.lastError}, ${c.createdAt}, ${c.processedAt})
+OUTPUT inserted.${c.id}, inserted.${c.createdAt} INTO @stored (id, created_at)
+SELECT r.id, ${textOf("source")}, ${textOf("idempotencyKey")}, ${textOf("aggregateId")},
+  ${textOf("eventType")}, ${textOf("payload")}, r.state, r.consumption,
+  ${textOf("correlationId")}, ${textOf("headers")}, ${textOf("lastError")},
+  DATEADD(microsecond, r.position, @now), CASE WHEN r.state = N'dead' THEN @now END
+FROM OPENJSON(@rows) WITH (turn int '$.turn', position int '$.position', id uniqueidentifier '$.id', state nvarchar(20) '$.state',
+  consumption nvarchar(20) '$.consumption', ${INSERTED_TEXTS.map(placeFrom).join(", ")}) r
+WHERE NOT EXISTS (
+  SELECT 1 FROM ${inbox} i WITH (READCOMMITTEDLOCK, FORCESEEK)
+  WHERE i.${c.source} = ${textOf("source", "nvarchar(4000)")}
+    AND i.${c.idempotencyKey} = ${textOf("idempotencyKey", "nvarchar(4000)")})
+ORDER BY r.turn;
+SELECT ${microsecondsOf("MAX(s.created_at)")} AS latest FROM @stored s;
+SELECT s.id FROM @stored s;`,
+    },
+
+    /** `@limit`, and the source names. */
+    candidates: perSourceCount({ limit: "int" }, (count) => ({
+      name: "inbox.relay candidates",
+      text: candidates(`SELECT TOP (@limit) i.${c.id}
+FROM ${inbox} i ${TO_CHANGE}
+WHERE ${waitsForRelay} AND ${ofSources(count)}
+ORDER BY ${inOrder}`),
+    })),
+
+    /** The same among named rows: `@ids`, JSON array. */
+    namedCandidates: {
+      name: "inbox.relay candidates of named rows",
+      parameters: { ids: "longText" },
+      text: candidates(
+        `SELECT i.${c.id}
+FROM @named m JOIN ${inbox} i ${BY_ID.take} ON i.${c.id} = m.id
+WHERE ${waitsForRelay}`,
+        NAMED_IDS,
+      ),
+    },
+
+    /**
+     * The second half of a relay pass: `@rows` and `@texts` (see `texts.ts`), the rendered rows in their order, with `position`, and `dead` 1
+     * for an empty topic; `@maxAttempts`. Answers with the ids that were marked.
+     *
+     * The outbox row takes the inbox row's id: one id from the receipt to the receiver, and the primary key keeps a message from being
+     * relayed twice. Identities follow the order of the insert. Rows are marked first: where a server ignores locking hints, another relay
+     * may have had a row meanwhile, which is then committed before those behind it are inserted. For the comma see the outbox's settlement.
+     */
+    relay: {
+      name: "inbox.relay",
+      parameters: { rows: "longText", texts: "longText", maxAttempts: "int" },
+      text: `
+${BATCH}
+${NOW}
+${PAIRED}
+DECLARE @rendered TABLE (position int NOT NULL PRIMARY KEY, id uniqueidentifier NOT NULL, dead bit NOT NULL,
+  ${RELAYED_TEXTS.map(placeTypes).join(", ")});
+DECLARE @marked TABLE (id uniqueidentifier NOT NULL PRIMARY KEY);
+INSERT INTO @rendered (position, id, dead, ${RELAYED_TEXTS.map(placeNames).join(", ")})
+SELECT j.position, j.id, j.dead, ${RELAYED_TEXTS.map(placeNames).join(", ")}
+FROM OPENJSON(@rows) WITH (position int '$.position', id uniqueidentifier '$.id', dead int '$.dead',
+  ${RELAYED_TEXTS.map(placeFrom).join(", ")}) j;
+UPDATE i
+SET ${c.state} = CASE WHEN r.dead = 1 THEN N'dead' ELSE N'processed' END, ${c.processedAt} = @now,
+  ${c.lastError} = CASE WHEN r.dead = 1 THEN N'${EMPTY_TOPIC}' ELSE i.${c.lastError} END
+OUTPUT inserted.${c.id} INTO @marked (id)
+FROM ${inbox} i ${BY_ID.change}, @rendered r
+WHERE i.${c.id} = r.id AND i.${c.state} = N'pending';
+INSERT INTO ${outbox} (${o.id}, ${o.topic}, ${o.key}, ${o.payload}, ${o.headers}, ${o.maxAttempts})
+SELECT r.id, ${textOf("topic")}, i.${c.aggregateId}, i.${c.payload}, ${textOf("headers")}, @maxAttempts
+FROM @rendered r JOIN @marked m ON m.id = r.id JOIN ${inbox} i ${BY_ID.read} ON i.${c.id} = r.id
+WHERE r.dead = 0
+ORDER BY r.position;
+SELECT m.id FROM @marked m;`,
+    },
+
+    /** Does any row wait for the relay? Of the source names. */
+    waits: perSourceCount({}, (count) => ({
+      name: "inbox.waits",
+      text: `
+${NOW}
+SELECT CASE WHEN EXISTS (SELECT 1 FROM ${inbox} i ${TO_LOOK} WHERE ${waitsForRelay} AND ${ofSources(count)})
+  THEN 1 ELSE 0 END AS waits;`,
+    })),
+
+    /** The rows a relay pass would look at: `@limit`, and the source names. */
+    waiting: perSourceCount({ limit: "int" }, (count) => ({
+      name: "inbox.waiting",
+      text: `
+${NOW}
+SELECT TOP (@limit) i.${c.id} AS id, i.${c.source} AS source
+FROM ${inbox} i ${TO_LOOK}
+WHERE ${waitsForRelay} AND ${ofSources(count)}
+ORDER BY ${inOrder};`,
+    })),
+
+    /** A row that the outbox table refuses. */
+    bury: {
+      name: "inbox.bury",
+      parameters: { id: "uuid", reason: "longText" },
+      text: `
+${BATCH}
+DECLARE @buried TABLE (id uniqueidentifier NOT NULL);
+UPDATE i
+SET ${c.state} = N'dead', ${c.processedAt} = SYSUTCDATETIME(), ${c.lastError} = @reason
+OUTPUT inserted.${c.id} INTO @buried (id)
+FROM ${inbox} i ${BY_ID.change}
+WHERE i.${c.id} = @id AND i.${c.state} = N'pending';
+SELECT b.id FROM @buried b;`,
+    },
+
+    oldestPending: {
+      name: "inbox.oldest pending",
+      parameters: {},
+      text: `
+SELECT TOP (1) DATEDIFF_BIG(millisecond, i.${c.createdAt}, SYSUTCDATETIME()) AS oldest_ms
+FROM ${inbox} i ${TO_LOOK}
+WHERE i.${c.state} = N'pending' AND i.${c.consumption} = N'push'
+ORDER BY ${inOrder};`,
+    },
+  } as const satisfies Record<string, Statement | ((count: number) => Statement)>;
+}
+
+/** Since 1970, so that JavaScript numbers hold them. */
+function microsecondsOf(time: string): string {
+  return `DATEDIFF_BIG(microsecond, CONVERT(datetimeoffset(7), N'1970-01-01'), ${time})`;
+}
+
+/** Parameters that hold the source names. */
+export function sourceNames(count: number): readonly string[] {
+  return Array.from({ length: count }, (_, n) => `source${n}`);
+}
+
+/**
+ * A statement for each number of sources, which is the same in every call of a process. With one parameter a source the condition is
+ * part of the index scan: rows of other sources are passed by without a lock, which a join with a list would leave on each.
+ */
+function perSourceCount(
+  parameters: Readonly<Record<string, ParameterType>>,
+  make: (count: number) => Omit<Statement, "parameters">,
+): (count: number) => Statement {
+  const made = new Map<number, Statement>();
+  return (count) => {
+    let statement = made.get(count);
+    if (statement === undefined) {
+      const sources = sourceNames(count).map((name) => [name, "text"] as const);
+      statement = { ...make(count), parameters: { ...parameters, ...Object.fromEntries(sources) } };
+      made.set(count, statement);
+    }
+    return statement;
+  };
+}
+
+export type InboxStatements = ReturnType<typeof inboxStatements>;

@@ -1,0 +1,258 @@
+import type { TableNames } from "../sql/names.ts";
+import { BATCH, BY_ID, NOW } from "./fragments.ts";
+import { TO_CHANGE, TO_LOOK } from "./locks.ts";
+import type { Statement } from "./pool.ts";
+import { PAIRED, placeFrom, placeNames, placeTypes, textOf } from "./texts.ts";
+
+/** Properties of a settlement that are texts. */
+export const SETTLED_TEXTS = ["reason"] as const;
+
+/**
+ * Every statement on the outbox, with the configured names woven in once. States stand as literals: a parameter in their place would keep
+ * the optimizer from the filtered indexes. `OUTPUT` always goes into a table variable, as tables with triggers demand.
+ *
+ * Rows are changed by their `sequence` and `id`, the keys of the bundled table: whoever changes a row locks the row itself before its
+ * entries in other indexes, so that no two statements wait for each other.
+ *
+ * @param names already quoted
+ */
+export function outboxStatements(names: TableNames) {
+  const table = names.outboxTable;
+  const c = names.outbox;
+  const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
+  const isDue = `o.${c.state} = N'pending' AND o.${c.scheduledAt} <= @now`;
+  /** Split so that each half is a range of the index on leases: a row without a lease is looked at further, the others are not. */
+  const hasExpired = `o.${c.state} = N'processing' AND (o.${c.leaseExpiresAt} < @now OR o.${c.leaseExpiresAt} IS NULL)
+  AND (o.${c.leaseExpiresAt} IS NOT NULL
+    OR COALESCE(o.${c.claimedAt}, o.${c.updatedAt}) < DATEADD(millisecond, -@claimTimeoutMs, @now))`;
+
+  /**
+   * One claim. `@from` first sequence to look at, `@limit` rows, `@maxBytes` bytes, `@token`, `@leaseMs`, `@heldTokens` tokens of claims that
+   * this process holds (JSON array).
+   *
+   * - positions: due rows in order, without those that another claim is looking at.
+   * - candidates: those that could be locked as rows. A lock that the scan takes may lie on the index entry alone, which keeps no one
+   *   from the row. `run` is the first candidate of the row's key: keys are compared with each other in the table only,
+   *   whose collation may be any.
+   * - stops: per key the first unfinished row that is no candidate. Whatever lies behind it must wait. A row that was scheduled ahead by its
+   *   application (attempt 0, not yet due) stops nobody.
+   * - free: candidates before the stop of their key, so a run of rows of one key is claimed together.
+   *
+   * Answers with two result sets: the counts, then the claimed rows in order.
+   *
+   * The stops are read after the candidates, and without passing over anything: a row that another replica claims or settles at the same
+   * moment is waited for, or read as it was before (READ_COMMITTED_SNAPSHOT), and is then still unfinished. Whatever the scan saw has been
+   * committed before, and so has every earlier row of a replay, which moves rows in the order of their sequence. The error is always on
+   * the side of waiting.
+   *
+   * A server that ignores locking hints lets two claims choose the same rows. Then the second one finds fewer rows to change than it has
+   * chosen, and gives all of them back: a later row of a key must not go out beside an earlier one that somebody else has.
+   *
+   * Payloads are counted in UTF-16 code units, which for JSON mostly is their number of bytes, and are read after the commit: nobody waits
+   * for their transfer.
+   */
+  const claim = (positions: string): string => `
+${BATCH}
+${NOW}
+DECLARE @lost bit = 0;
+DECLARE @held TABLE (token uniqueidentifier NOT NULL);
+DECLARE @positions TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL);
+DECLARE @candidates TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, bytes bigint NOT NULL, run bigint NULL,
+  PRIMARY KEY (sequence, id));
+DECLARE @stops TABLE (run bigint NOT NULL, sequence bigint NOT NULL);
+DECLARE @free TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, bytes_before bigint NOT NULL);
+DECLARE @claimed TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL);
+INSERT INTO @held (token) SELECT h.token FROM OPENJSON(@heldTokens) WITH (token uniqueidentifier '$') h;
+BEGIN TRANSACTION;
+INSERT INTO @positions (sequence, id)
+${positions};
+INSERT INTO @candidates (sequence, id, bytes, run)
+SELECT o.${c.sequence}, o.${c.id}, COALESCE(DATALENGTH(o.${c.payload}) / DATALENGTH(N'x'), 0),
+  CASE WHEN o.${c.key} IS NOT NULL THEN MIN(o.${c.sequence}) OVER (PARTITION BY o.${c.key}) END
+FROM @positions p JOIN ${table} o ${BY_ID.take} ON o.${c.sequence} = p.sequence AND o.${c.id} = p.id
+WHERE ${isDue};
+INSERT INTO @stops (run, sequence)
+SELECT k.run, s.sequence
+FROM (SELECT run, MAX(sequence) AS last FROM @candidates WHERE run IS NOT NULL GROUP BY run) k
+JOIN ${table} r ON r.${c.sequence} = k.run
+CROSS APPLY (
+  SELECT TOP (1) o.${c.sequence} AS sequence
+  FROM ${table} o
+  WHERE o.${c.key} = r.${c.key} AND o.${c.key} IS NOT NULL AND o.${c.state} IN (N'pending', N'processing')
+    AND o.${c.sequence} < k.last
+    AND (o.${c.state} = N'processing' OR o.${c.attempt} > 0 OR o.${c.scheduledAt} <= @now)
+    AND NOT (o.${c.state} = N'processing' AND EXISTS (SELECT 1 FROM @held h WHERE h.token = o.${c.claimToken}))
+    AND NOT EXISTS (SELECT 1 FROM @candidates n WHERE n.sequence = o.${c.sequence})
+  ORDER BY o.${c.sequence}
+) s;
+INSERT INTO @free (sequence, id, bytes_before)
+SELECT n.sequence, n.id, SUM(n.bytes) OVER (ORDER BY n.sequence, n.id ROWS UNBOUNDED PRECEDING) - n.bytes
+FROM @candidates n LEFT JOIN @stops s ON s.run = n.run
+WHERE s.sequence IS NULL OR n.sequence < s.sequence;
+UPDATE o
+SET ${c.state} = N'processing', ${c.claimToken} = @token, ${c.claimedAt} = @now, ${c.updatedAt} = @now,
+  ${c.leaseExpiresAt} = DATEADD(millisecond, @leaseMs, @now)
+OUTPUT inserted.${c.sequence}, inserted.${c.id} INTO @claimed (sequence, id)
+FROM ${table} o ${BY_ID.change} JOIN @free f ON o.${c.sequence} = f.sequence AND o.${c.id} = f.id
+WHERE f.bytes_before < @maxBytes AND ${isDue};
+IF (SELECT COUNT(*) FROM @claimed) < (SELECT COUNT(*) FROM @free WHERE bytes_before < @maxBytes) SET @lost = 1;
+SELECT (SELECT COUNT(*) FROM @positions) AS positions, (SELECT MIN(sequence) FROM @positions) AS first_position,
+  (SELECT COUNT(*) FROM @candidates) - (SELECT COUNT(*) FROM @free) AS held_back, @lost AS lost;
+IF @lost = 1 ROLLBACK TRANSACTION; ELSE COMMIT TRANSACTION;
+SELECT o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.topic} AS topic, o.${c.key} AS [key],
+  o.${c.aggregateType} AS aggregate_type, o.${c.payload} AS payload, o.${c.headers} AS headers, o.${c.attempt} AS attempt,
+  o.${c.maxAttempts} AS max_attempts, o.${c.createdAt} AS created_at
+FROM @claimed n JOIN ${table} o ${BY_ID.read} ON o.${c.sequence} = n.sequence AND o.${c.id} = n.id
+WHERE o.${c.claimToken} = @token
+ORDER BY o.${c.sequence};`;
+
+  const claimParameters = {
+    from: "bigint",
+    limit: "int",
+    maxBytes: "bigint",
+    token: "uuid",
+    leaseMs: "int",
+    heldTokens: "longText",
+  } as const;
+
+  return {
+    claimInOrder: {
+      name: "outbox.claim",
+      parameters: claimParameters,
+      text: claim(`SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
+FROM ${table} o ${TO_CHANGE}
+WHERE ${isDue} AND o.${c.sequence} >= @from
+ORDER BY o.${c.sequence}`),
+    },
+
+    /**
+     * Leaves out keys in backoff, and keys whose row has been in delivery for a second: rows behind them are not worth looking at. The scan
+     * only looks, since each row that it met behind a blocked key would stay locked.
+     */
+    claimPastBlockedKeys: {
+      name: "outbox.claim past blocked keys",
+      parameters: claimParameters,
+      text: claim(`SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
+FROM ${table} o ${TO_LOOK}
+WHERE ${isDue} AND o.${c.sequence} >= @from
+  AND NOT EXISTS (SELECT 1 FROM (
+    SELECT b.${c.key} AS blocked FROM ${table} b ${TO_LOOK}
+    WHERE b.${c.state} = N'pending' AND b.${c.attempt} > 0 AND b.${c.scheduledAt} > @now AND b.${c.key} IS NOT NULL
+    UNION ALL
+    SELECT b.${c.key} FROM ${table} b ${TO_LOOK}
+    WHERE b.${c.state} = N'processing' AND b.${c.claimedAt} < DATEADD(second, -1, @now) AND b.${c.key} IS NOT NULL
+  ) k WHERE k.blocked = o.${c.key})
+ORDER BY o.${c.sequence}`),
+    },
+
+    /** Is anything due? Costs a fraction of a claim, which an idle poller would run ten times a second. */
+    due: {
+      name: "outbox.due",
+      parameters: {},
+      text: `
+${NOW}
+SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_LOOK} WHERE ${isDue}) THEN 1 ELSE 0 END AS due;`,
+    },
+
+    /** The sequence behind the last pending row: where a claim may begin when everything before is blocked. */
+    end: {
+      name: "outbox.end",
+      parameters: {},
+      text: `
+SELECT COALESCE(MAX(o.${c.sequence}), 0) + 1 AS [end] FROM ${table} o ${TO_LOOK} WHERE o.${c.state} = N'pending';`,
+    },
+
+    /**
+     * The rows are found first and changed after, by their keys: a change that walked the index on leases would lock its entries before
+     * the rows, against the order in which they are settled.
+     */
+    renew: {
+      name: "outbox.renew",
+      // Far below the lease: a renewal that hangs must not keep the next one from being tried in time.
+      timeoutMs: 4000,
+      parameters: { tokens: "longText", leaseMs: "int", claimTimeoutMs: "int" },
+      text: `
+${BATCH}
+${NOW}
+DECLARE @held TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, token uniqueidentifier NOT NULL);
+DECLARE @renewed TABLE (id uniqueidentifier NOT NULL);
+INSERT INTO @held (sequence, id, token)
+SELECT o.${c.sequence}, o.${c.id}, o.${c.claimToken}
+FROM ${table} o
+WHERE o.${c.state} = N'processing'
+  AND o.${c.claimToken} IN (SELECT t.token FROM OPENJSON(@tokens) WITH (token uniqueidentifier '$') t);
+UPDATE o
+SET ${c.leaseExpiresAt} = CASE
+  WHEN DATEADD(millisecond, @claimTimeoutMs, o.${c.claimedAt}) < DATEADD(millisecond, @leaseMs, @now)
+  THEN DATEADD(millisecond, @claimTimeoutMs, o.${c.claimedAt})
+  ELSE DATEADD(millisecond, @leaseMs, @now) END
+OUTPUT inserted.${c.id} INTO @renewed (id)
+FROM ${table} o ${BY_ID.change} JOIN @held h ON o.${c.sequence} = h.sequence AND o.${c.id} = h.id
+WHERE o.${c.state} = N'processing' AND o.${c.claimToken} = h.token;
+SELECT id FROM @renewed;`,
+    },
+
+    /**
+     * The state is compared with a variable, which matches no filtered index: rows are found by their ids, and not by walking over everything
+     * in flight. `@rows` and `@texts` see `texts.ts`; a reason that is null leaves the last one.
+     * The tables are joined by a comma, since not every server that speaks T-SQL knows a table behind JOIN in SET.
+     */
+    settle: {
+      name: "outbox.settle",
+      parameters: { rows: "longText", texts: "longText" },
+      text: `
+${BATCH}
+${NOW}
+DECLARE @processing nvarchar(20) = N'processing';
+${PAIRED}
+DECLARE @settled TABLE (id uniqueidentifier NOT NULL, token uniqueidentifier NOT NULL, state nvarchar(20) NOT NULL, attempts int NOT NULL,
+  delay int NULL, ${SETTLED_TEXTS.map(placeTypes).join(", ")});
+DECLARE @closed TABLE (id uniqueidentifier NOT NULL);
+INSERT INTO @settled (id, token, state, attempts, delay, ${SETTLED_TEXTS.map(placeNames).join(", ")})
+SELECT j.id, j.token, j.state, j.attempts, j.delay, ${SETTLED_TEXTS.map(placeNames).join(", ")}
+FROM OPENJSON(@rows) WITH (id uniqueidentifier '$.id', token uniqueidentifier '$.token', state nvarchar(20) '$.state',
+  attempts int '$.attempts', delay int '$.delay', ${SETTLED_TEXTS.map(placeFrom).join(", ")}) j;
+UPDATE o
+SET ${c.state} = r.state, ${c.attempt} = o.${c.attempt} + r.attempts, ${c.updatedAt} = @now, ${unclaimed},
+  ${c.scheduledAt} = CASE WHEN r.delay IS NULL THEN o.${c.scheduledAt} ELSE DATEADD(millisecond, r.delay, @now) END,
+  ${c.lastError} = COALESCE(${textOf("reason")}, o.${c.lastError})
+OUTPUT inserted.${c.id} INTO @closed (id)
+FROM ${table} o ${BY_ID.change}, @settled r
+WHERE o.${c.id} = r.id AND o.${c.claimToken} = r.token AND o.${c.state} = @processing;
+SELECT id FROM @closed;`,
+    },
+
+    reclaim: {
+      name: "outbox.reclaim",
+      timeoutMs: 4000,
+      parameters: { limit: "int", claimTimeoutMs: "int" },
+      text: `
+${BATCH}
+${NOW}
+DECLARE @expired TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL);
+DECLARE @reclaimed TABLE (id uniqueidentifier NOT NULL);
+INSERT INTO @expired (sequence, id)
+SELECT TOP (@limit) o.${c.sequence}, o.${c.id} FROM ${table} o ${TO_LOOK} WHERE ${hasExpired};
+UPDATE o
+SET ${c.state} = N'pending', ${c.updatedAt} = @now, ${unclaimed}
+OUTPUT inserted.${c.id} INTO @reclaimed (id)
+FROM ${table} o ${BY_ID.take} JOIN @expired e ON o.${c.sequence} = e.sequence AND o.${c.id} = e.id
+WHERE ${hasExpired};
+SELECT COUNT(*) AS reclaimed FROM @reclaimed;`,
+    },
+
+    backlog: {
+      name: "outbox.backlog",
+      parameters: {},
+      text: `
+${NOW}
+SELECT (SELECT COUNT_BIG(*) FROM ${table} o ${TO_LOOK} WHERE o.${c.state} = N'pending') AS pending,
+  (SELECT TOP (1) DATEDIFF_BIG(millisecond, o.${c.createdAt}, @now) FROM ${table} o ${TO_LOOK} WHERE ${isDue}
+   ORDER BY o.${c.sequence}) AS oldest_ms,
+  (SELECT COUNT_BIG(DISTINCT o.${c.key}) FROM ${table} o ${TO_LOOK}
+   WHERE o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} > @now AND o.${c.key} IS NOT NULL) AS blocked_keys;`,
+    },
+  } as const satisfies Record<string, Statement>;
+}
+
+export type OutboxStatements = ReturnType<typeof outboxStatements>;

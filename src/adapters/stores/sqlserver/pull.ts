@@ -1,0 +1,96 @@
+import type { MessageId } from "../../../model/rows.ts";
+import type {
+  PullClaim,
+  PullClaimRequest,
+  PullClaimResult,
+  PulledRow,
+  PullRejection,
+  PullRejectionOptions,
+  PullStore,
+} from "../../../ports/pullStore.ts";
+import { headersOf } from "../sql/headers.ts";
+import { isRefused } from "./errors.ts";
+import type { Row, SqlServerPool, Statement, Values } from "./pool.ts";
+import type { PullStatements } from "./pullSql.ts";
+
+/** Pull clients on SQL Server: one batch an operation. */
+export class SqlServerPull implements PullStore {
+  readonly #pool: SqlServerPool;
+  readonly #sql: PullStatements;
+  /** Sources whose last claim met no available row. */
+  readonly #idle = new Set<string>();
+
+  constructor(pool: SqlServerPool, statements: PullStatements) {
+    this.#pool = pool;
+    this.#sql = statements;
+  }
+
+  async claim(request: PullClaimRequest): Promise<PullClaimResult> {
+    const { source } = request;
+    if (this.#idle.has(source) && (await this.#pool.run(this.#sql.available, { source })).length === 0) return NOTHING;
+    const [counts = [], dead = [], rows = []] = await this.#claim(request);
+    if (counts[0]?.seen === 0) this.#idle.add(source);
+    else this.#idle.delete(source);
+    return { rows: rows.map(pulledRow), dead: dead.map((row) => row.id as MessageId) };
+  }
+
+  acknowledge(claim: PullClaim): Promise<readonly MessageId[]> {
+    return this.#ids(this.#sql.acknowledge, valuesOf(claim));
+  }
+
+  async reject(claim: PullClaim, options: PullRejectionOptions): Promise<PullRejection> {
+    const { maxAttempts, delayMs, reason } = options;
+    const values = { ...valuesOf(claim), maxAttempts, delayMs: Math.round(delayMs) };
+    const reject = (text: string | null) => this.#pool.run(this.#sql.reject, { ...values, reason: text });
+    const rows = await reject(reason).catch((error: unknown) => {
+      if (reason === null || !isRefused(error)) throw error;
+      // An owner's narrow last_error column: the outcome matters more than its words.
+      return reject(null);
+    });
+    const idsOf = (outcome: string) => rows.filter((row) => row.outcome === outcome).map((row) => row.id as MessageId);
+    return { retried: idsOf("retried"), dead: idsOf("dead"), released: idsOf("released") };
+  }
+
+  extend(claim: PullClaim, leaseMs: number): Promise<readonly MessageId[]> {
+    return this.#ids(this.#sql.extend, { ...valuesOf(claim), leaseMs });
+  }
+
+  release(claim: PullClaim): Promise<readonly MessageId[]> {
+    return this.#ids(this.#sql.release, valuesOf(claim));
+  }
+
+  /** @returns the number of rows seen, the rows that died, the rows claimed */
+  async #claim(request: PullClaimRequest): Promise<readonly Row[][]> {
+    const claim = (withReason: boolean) => this.#pool.runAll(this.#sql.claim, { ...request, withReason });
+    return await claim(true).catch((error: unknown) => {
+      if (!isRefused(error)) throw error;
+      // Only why a row died can be refused: a row that cannot say so must not keep all others from being claimed.
+      return claim(false);
+    });
+  }
+
+  async #ids(statement: Statement, values: Values): Promise<MessageId[]> {
+    const rows = await this.#pool.run(statement, values);
+    return rows.map((row) => row.id as MessageId);
+  }
+}
+
+const NOTHING: PullClaimResult = { rows: [], dead: [] };
+
+function valuesOf({ source, token, ids }: PullClaim): Values {
+  return { source, token, ids: ids === null ? null : JSON.stringify(ids) };
+}
+
+function pulledRow(row: Row): PulledRow {
+  return {
+    id: row.id as MessageId,
+    aggregateId: row.aggregate_id as string | null,
+    eventType: row.event_type as string | null,
+    idempotencyKey: row.idempotency_key as string,
+    correlationId: row.correlation_id as string | null,
+    attempt: row.attempt as number,
+    createdAt: row.created_at as Date,
+    headers: headersOf(row.headers),
+    payload: row.payload as string,
+  };
+}

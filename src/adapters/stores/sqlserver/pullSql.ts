@@ -1,0 +1,312 @@
+import type { TableNames } from "../sql/names.ts";
+import { BATCH, BY_ID, NAMED_IDS, NOW, ONE_BY_ONE } from "./fragments.ts";
+import { TO_LOOK } from "./locks.ts";
+import type { Statement } from "./pool.ts";
+
+/**
+ * How many times the rows that a claim may take it looks at: so many clients can claim from a source at the same moment before one of them
+ * finds everything that it has seen taken.
+ */
+const LOOK_AHEAD = 4;
+
+/**
+ * Every statement for pull clients, with the configured names woven in once. States and consumption stand as literals: a parameter in
+ * their place would keep the optimizer from the filtered indexes.
+ *
+ * Table variables hold no text of a row: an owner's columns may be wider than any type chosen here, and have another collation. Aggregates go
+ * by a number within the batch, or by a digest.
+ */
+export function pullStatements(names: TableNames) {
+  const table = names.inboxTable;
+  const c = names.inbox;
+  const waiting = (row: string): string => `${row}.${c.state} = N'pending' AND ${row}.${c.consumption} = N'pull'`;
+  /** Under a claim whose lease still runs. */
+  const held = (row: string): string => `${row}.${c.claimToken} IS NOT NULL AND ${row}.${c.leaseExpiresAt} > @now`;
+  /** Under no claim, or under one whose lease has run out. */
+  const free = (row: string): string =>
+    `(${row}.${c.claimToken} IS NULL OR ${row}.${c.leaseExpiresAt} IS NULL OR ${row}.${c.leaseExpiresAt} <= @now)`;
+  const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
+  const uncounted = `CASE WHEN i.${c.attempt} > 0 THEN i.${c.attempt} - 1 ELSE 0 END`;
+  const available = `${waiting("i")} AND i.${c.source} = @source AND i.${c.scheduledAt} <= @now AND ${free("i")}`;
+  /**
+   * The same where rows are found by their ids. Without the consumption no filtered index fits, and everybody locks the entry of the id first
+   * and then the row: nobody waits for another's entry while that one waits for the row.
+   */
+  const stillAvailable = `i.${c.state} = N'pending' AND i.${c.scheduledAt} <= @now AND ${free("i")}`;
+  /** The fence: what a client still holds under its token. */
+  const ofClaim = `${waiting("i")} AND i.${c.source} = @source AND i.${c.claimToken} = @token`;
+  const stillOfClaim = `i.${c.state} = N'pending' AND i.${c.source} = @source AND i.${c.claimToken} = @token`;
+  const spent = `i.${c.attempt} >= @maxAttempts`;
+  const digest = `HASHBYTES('SHA2_256', i.${c.aggregateId})`;
+  /** In characters, without a look at the text itself. */
+  const payloadLength = `COALESCE(DATALENGTH(i.${c.payload}) / DATALENGTH(N'.'), 0)`;
+
+  /** Per aggregate of the rows in `own`, the first unfinished row before the last of them that is not among them. */
+  const stopsAmong = (own: string, which: string): string => `
+DECLARE @stops TABLE (aggregate int PRIMARY KEY, created_at datetimeoffset(7), id uniqueidentifier);
+INSERT INTO @stops (aggregate, created_at, id)
+SELECT a.aggregate, s.created_at, s.id
+FROM (
+  SELECT id, created_at, aggregate, ROW_NUMBER() OVER (PARTITION BY aggregate ORDER BY created_at DESC, id DESC) AS from_the_end
+  FROM ${own} WHERE aggregate IS NOT NULL AND ${which}
+) a
+JOIN ${table} i ${BY_ID.read} ON i.${c.id} = a.id
+CROSS APPLY (
+  SELECT TOP (1) e.${c.createdAt} AS created_at, e.${c.id} AS id
+  FROM ${table} e
+  WHERE ${waiting("e")} AND e.${c.source} = @source AND e.${c.aggregateId} = i.${c.aggregateId} AND e.${c.aggregateId} IS NOT NULL
+    AND e.${c.createdAt} <= a.created_at AND (e.${c.createdAt} < a.created_at OR e.${c.id} < a.id)
+    AND (e.${c.attempt} > 0 OR e.${c.scheduledAt} <= @now)
+    AND NOT EXISTS (SELECT * FROM ${own} x WHERE x.id = e.${c.id})
+  ORDER BY e.${c.createdAt}, e.${c.id}
+) s
+WHERE a.from_the_end = 1
+${ONE_BY_ONE};`;
+  /** Of `row`, left-joined with the stop of its aggregate as `s`. */
+  const beforeStop = (row: string): string =>
+    `(s.id IS NULL OR ${row}.created_at < s.created_at OR (${row}.created_at = s.created_at AND ${row}.id < s.id))`;
+
+  const changed =
+    "DECLARE @changed TABLE (created_at datetimeoffset(7), id uniqueidentifier, PRIMARY KEY (created_at, id));";
+  const intoChanged = `OUTPUT inserted.${c.createdAt}, inserted.${c.id} INTO @changed (created_at, id)`;
+  const numbered = (row: string): string =>
+    `CASE WHEN ${row}.aggregate_id IS NOT NULL THEN DENSE_RANK() OVER (ORDER BY ${row}.aggregate_id) END`;
+
+  /** Closes rows of a claim, each by itself: those of `@ids`, a JSON array, or all of the claim when that is null. */
+  const close = (assignments: string): string => `${BATCH}
+DECLARE @named TABLE (id uniqueidentifier PRIMARY KEY);
+INSERT INTO @named (id)
+SELECT i.${c.id} FROM ${table} i WHERE @ids IS NULL AND ${ofClaim}
+UNION
+SELECT n.id FROM OPENJSON(@ids) WITH (id uniqueidentifier '$') n;
+${changed}
+UPDATE i
+SET ${assignments}
+${intoChanged}
+FROM @named n JOIN ${table} i ${BY_ID.change} ON i.${c.id} = n.id
+WHERE ${stillOfClaim}
+${ONE_BY_ONE};
+SELECT id FROM @changed ORDER BY created_at, id;`;
+
+  /**
+   * Locks a whole claim, so that no row of it is closed between the look and the update. `named` is 1 for the rows of `@ids`, or for all when
+   * that is null.
+   *
+   * @param flag a further condition on each row, kept as 1 or 0
+   */
+  const hold = (flag: { readonly name: string; readonly condition: string }): string => `${NAMED_IDS}
+DECLARE @ours TABLE (id uniqueidentifier PRIMARY KEY);
+INSERT INTO @ours (id) SELECT i.${c.id} FROM ${table} i WHERE ${ofClaim};
+DECLARE @held TABLE (id uniqueidentifier PRIMARY KEY, created_at datetimeoffset(7), aggregate int, named int, ${flag.name} int);
+BEGIN TRANSACTION;
+INSERT INTO @held (id, created_at, aggregate, named, ${flag.name})
+SELECT h.id, h.created_at, ${numbered("h")}, h.named, h.${flag.name}
+FROM (
+  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id,
+    CASE WHEN @ids IS NULL OR n.id IS NOT NULL THEN 1 ELSE 0 END AS named,
+    CASE WHEN ${flag.condition} THEN 1 ELSE 0 END AS ${flag.name}
+  FROM @ours o JOIN ${table} i ${BY_ID.hold} ON i.${c.id} = o.id LEFT JOIN @named n ON n.id = o.id
+  WHERE ${stillOfClaim}
+) h
+${ONE_BY_ONE};`;
+
+  const ofAClaim = { source: "text", token: "uuid", ids: "longText" } as const;
+
+  return {
+    /**
+     * One claim of up to `@limit` rows and `@maxBytes` payload characters. `@withReason` tells whether to store why a row died. Answers
+     * with the number of rows seen, the rows that died, and the rows claimed.
+     *
+     * - busy: aggregates with a row under a running lease or in a delay. Their other rows wait and are not worth looking at: however many there
+     *   are, they do not fill the batch.
+     * - seen: available rows in order, read without locks: a row that a scan has locked stays locked until the commit, wanted or not, and
+     *   thousands of rows of busy aggregates would end as a lock on the table.
+     * - candidates: those of them that are still available, locked; rows that another claim has locked are skipped.
+     * - stops: per aggregate the first unfinished row that is no candidate. Whatever lies behind it must wait. A row that was scheduled ahead
+     *   (attempt 0, not yet due) stops nobody.
+     * - open: candidates before the stop of their aggregate, so a run of rows of one aggregate is claimed together. Those whose claims are
+     *   used up die, and the rows behind them go on at once.
+     *
+     * The stops are read after the candidates are locked, in a statement of its own and without skipping anything: another client that
+     * claims or closes a claim at the same moment is waited for, or with READ_COMMITTED_SNAPSHOT the rows are seen as they were before: the
+     * error is always on the side of waiting. The order does not depend on `busy`, which keeps a second client off an aggregate and saves work.
+     *
+     * The updates check once more what the locks already hold still, and a claim with a hole in it is taken back: a server that ignores
+     * locking hints then claims nothing, instead of a row out of order.
+     *
+     * The payloads are read after the commit: a client that receives slowly keeps nothing locked.
+     */
+    claim: {
+      name: "pull.claim",
+      parameters: {
+        source: "text",
+        token: "uuid",
+        limit: "int",
+        maxBytes: "bigint",
+        leaseMs: "int",
+        maxAttempts: "int",
+        withReason: "bit",
+      },
+      text: `${BATCH}
+${NOW}
+DECLARE @busy TABLE (aggregate_digest varbinary(32) PRIMARY KEY);
+INSERT INTO @busy (aggregate_digest)
+SELECT ${digest} FROM ${table} i ${TO_LOOK}
+WHERE ${waiting("i")} AND i.${c.source} = @source AND i.${c.aggregateId} IS NOT NULL AND ${held("i")}
+UNION
+SELECT ${digest} FROM ${table} i ${TO_LOOK}
+WHERE ${waiting("i")} AND i.${c.source} = @source AND i.${c.aggregateId} IS NOT NULL
+  AND i.${c.attempt} > 0 AND i.${c.claimToken} IS NULL AND i.${c.scheduledAt} > @now;
+
+DECLARE @seen TABLE (created_at datetimeoffset(7), id uniqueidentifier, PRIMARY KEY (created_at, id));
+INSERT INTO @seen (created_at, id)
+SELECT TOP (@limit * ${LOOK_AHEAD}) i.${c.createdAt}, i.${c.id}
+FROM ${table} i ${TO_LOOK}
+WHERE ${available} AND NOT EXISTS (SELECT * FROM @busy b WHERE b.aggregate_digest = ${digest})
+ORDER BY i.${c.createdAt}, i.${c.id};
+
+BEGIN TRANSACTION;
+DECLARE @candidates TABLE (id uniqueidentifier PRIMARY KEY, created_at datetimeoffset(7), aggregate int, spent int, length bigint);
+INSERT INTO @candidates (id, created_at, aggregate, spent, length)
+SELECT t.id, t.created_at, ${numbered("t")}, t.spent, t.length
+FROM (
+  SELECT TOP (@limit) s.id, s.created_at, i.${c.aggregateId} AS aggregate_id, CASE WHEN ${spent} THEN 1 ELSE 0 END AS spent,
+    CASE WHEN ${spent} THEN 0 ELSE ${payloadLength} END AS length
+  FROM @seen s JOIN ${table} i ${BY_ID.take} ON i.${c.id} = s.id
+  WHERE ${stillAvailable}
+  ORDER BY s.created_at, s.id
+) t
+${ONE_BY_ONE};
+${stopsAmong("@candidates", "1 = 1")}
+
+DECLARE @open TABLE (id uniqueidentifier PRIMARY KEY, spent int, length_before bigint);
+INSERT INTO @open (id, spent, length_before)
+SELECT k.id, k.spent, SUM(k.length) OVER (ORDER BY k.created_at, k.id ROWS UNBOUNDED PRECEDING) - k.length
+FROM @candidates k LEFT JOIN @stops s ON s.aggregate = k.aggregate
+WHERE ${beforeStop("k")};
+
+DECLARE @died TABLE (id uniqueidentifier PRIMARY KEY);
+UPDATE i
+SET ${c.state} = N'dead', ${c.processedAt} = @now, ${unclaimed},
+  ${c.lastError} = CASE WHEN @withReason = 1
+    THEN CONCAT(N'claimed ', i.${c.attempt}, N' times without being acknowledged', N'; last reason: ' + i.${c.lastError})
+    ELSE i.${c.lastError} END
+OUTPUT inserted.${c.id} INTO @died (id)
+FROM @open o JOIN ${table} i ${BY_ID.change} ON i.${c.id} = o.id
+WHERE o.spent = 1 AND ${stillAvailable}
+${ONE_BY_ONE};
+
+${changed}
+UPDATE i
+SET ${c.attempt} = i.${c.attempt} + 1, ${c.claimToken} = @token, ${c.claimedAt} = @now,
+  ${c.leaseExpiresAt} = DATEADD(millisecond, @leaseMs, @now)
+${intoChanged}
+FROM @open o JOIN ${table} i ${BY_ID.change} ON i.${c.id} = o.id
+WHERE o.spent = 0 AND o.length_before < @maxBytes AND ${stillAvailable}
+${ONE_BY_ONE};
+
+IF (SELECT COUNT(*) FROM @died) + (SELECT COUNT(*) FROM @changed)
+  = (SELECT COUNT(*) FROM @open o WHERE o.spent = 1 OR o.length_before < @maxBytes)
+  COMMIT TRANSACTION;
+ELSE
+BEGIN
+  ROLLBACK TRANSACTION;
+  DELETE FROM @died;
+  DELETE FROM @changed;
+END;
+
+SELECT COUNT(*) AS seen FROM @seen;
+SELECT id FROM @died;
+SELECT n.id, i.${c.aggregateId} AS aggregate_id, i.${c.eventType} AS event_type, i.${c.idempotencyKey} AS idempotency_key,
+  i.${c.correlationId} AS correlation_id, i.${c.attempt} AS attempt, n.created_at, i.${c.headers} AS headers, i.${c.payload} AS payload
+FROM @changed n JOIN ${table} i ${BY_ID.read} ON i.${c.id} = n.id
+WHERE i.${c.claimToken} = @token
+ORDER BY n.created_at, n.id
+${ONE_BY_ONE};`,
+    },
+
+    /** Is any row available? Costs a fraction of a claim, which an idle source would do several times a second. */
+    available: {
+      name: "pull.available",
+      parameters: { source: "text" },
+      text: `${NOW}
+SELECT TOP (1) i.${c.id} AS id FROM ${table} i ${TO_LOOK}
+WHERE ${available}
+ORDER BY i.${c.createdAt}, i.${c.id};`,
+    },
+
+    acknowledge: {
+      name: "pull.acknowledge",
+      parameters: ofAClaim,
+      text: close(`${c.state} = N'processed', ${c.processedAt} = SYSUTCDATETIME(), ${unclaimed}`),
+    },
+
+    /** As if it had not been claimed. */
+    release: {
+      name: "pull.release",
+      parameters: ofAClaim,
+      text: close(`${c.attempt} = ${uncounted}, ${unclaimed}`),
+    },
+
+    /**
+     * A lease that has lapsed is extended when the client may go on where it was: of an aggregate whose earlier row another client has taken
+     * over meanwhile, it may not.
+     */
+    extend: {
+      name: "pull.extend",
+      parameters: { ...ofAClaim, leaseMs: "int" },
+      text: `${BATCH}
+${NOW}
+${hold({ name: "lapsed", condition: free("i") })}
+${stopsAmong("@held", "lapsed = 1")}
+
+DECLARE @open TABLE (id uniqueidentifier PRIMARY KEY);
+INSERT INTO @open (id)
+SELECT h.id FROM @held h LEFT JOIN @stops s ON s.aggregate = h.aggregate
+WHERE h.named = 1 AND (h.lapsed = 0 OR ${beforeStop("h")});
+
+${changed}
+UPDATE i
+SET ${c.leaseExpiresAt} = DATEADD(millisecond, @leaseMs, @now)
+${intoChanged}
+FROM @open o JOIN ${table} i ${BY_ID.change} ON i.${c.id} = o.id
+WHERE ${stillOfClaim}
+${ONE_BY_ONE};
+COMMIT TRANSACTION;
+SELECT id FROM @changed ORDER BY created_at, id;`,
+    },
+
+    /** `@reason` null leaves the last one. Behind the first rejected row of an aggregate, those that are not rejected are released. */
+    reject: {
+      name: "pull.reject",
+      parameters: { ...ofAClaim, maxAttempts: "int", delayMs: "int", reason: "longText" },
+      text: `${BATCH}
+${NOW}
+${hold({ name: "spent", condition: spent })}
+DECLARE @outcomes TABLE (id uniqueidentifier PRIMARY KEY, outcome nvarchar(10));
+INSERT INTO @outcomes (id, outcome)
+SELECT h.id, CASE WHEN h.named = 0 THEN N'released' WHEN h.spent = 1 THEN N'dead' ELSE N'retried' END
+FROM (
+  SELECT id, aggregate, named, spent,
+    MAX(named) OVER (PARTITION BY aggregate ORDER BY created_at, id ROWS UNBOUNDED PRECEDING) AS named_so_far
+  FROM @held
+) h
+WHERE h.named = 1 OR (h.aggregate IS NOT NULL AND h.named_so_far = 1);
+${changed}
+UPDATE i
+SET ${c.state} = CASE o.outcome WHEN N'dead' THEN N'dead' ELSE N'pending' END, ${unclaimed},
+  ${c.processedAt} = CASE o.outcome WHEN N'dead' THEN @now ELSE i.${c.processedAt} END,
+  ${c.attempt} = CASE o.outcome WHEN N'released' THEN ${uncounted} ELSE i.${c.attempt} END,
+  ${c.scheduledAt} = CASE o.outcome WHEN N'retried' THEN DATEADD(millisecond, @delayMs, @now) ELSE i.${c.scheduledAt} END,
+  ${c.lastError} = CASE o.outcome WHEN N'released' THEN i.${c.lastError} ELSE COALESCE(@reason, i.${c.lastError}) END
+${intoChanged}
+FROM @outcomes o, ${table} i ${BY_ID.change}
+WHERE i.${c.id} = o.id AND ${stillOfClaim}
+${ONE_BY_ONE};
+COMMIT TRANSACTION;
+SELECT o.id, o.outcome FROM @changed n JOIN @outcomes o ON o.id = n.id ORDER BY n.created_at, n.id;`,
+    },
+  } as const satisfies Record<string, Statement>;
+}
+
+export type PullStatements = ReturnType<typeof pullStatements>;

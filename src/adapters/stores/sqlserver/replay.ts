@@ -1,0 +1,67 @@
+import type { MessageId } from "../../../model/rows.ts";
+import type { FinishedRow, ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../../ports/finishedRows.ts";
+import type { Row, SqlServerPool, Values } from "./pool.ts";
+import type { ReplayStatements } from "./replaySql.ts";
+import { textBatch } from "./texts.ts";
+
+/** Replay on SQL Server: short batches that find their rows by index, so that a replay of any size disturbs nobody. */
+export class SqlServerReplay implements ReplayStore {
+  readonly #pool: SqlServerPool;
+  readonly #sql: ReplayStatements;
+
+  constructor(pool: SqlServerPool, statements: ReplayStatements) {
+    this.#pool = pool;
+    this.#sql = statements;
+  }
+
+  async begin(): Promise<ReplayScope> {
+    const [row] = await this.#pool.run(this.#sql.begin);
+    return { finishedUntil: row?.finished_until as string, lastSequence: row?.last_sequence as string };
+  }
+
+  async page(scope: ReplayScope, filter: ReplayFilter, after: string | null, limit: number): Promise<ReplayPage> {
+    const values = { ...filterValues(scope, filter), from: after ?? "0", last: scope.lastSequence, limit };
+    const [walked = [], rows = []] = await this.#pool.runAll(this.#sql.page, values);
+    const [look] = walked;
+    return { rows: rows.map(finishedRow), next: look?.looked_at === limit ? (look.last as string) : null };
+  }
+
+  async find(scope: ReplayScope, filter: ReplayFilter, ids: readonly MessageId[]): Promise<readonly FinishedRow[]> {
+    const rows = await this.#pool.run(this.#sql.find, { ...filterValues(scope, filter), ids: JSON.stringify(ids) });
+    return rows.map(finishedRow);
+  }
+
+  async move(scope: ReplayScope, ids: readonly MessageId[]): Promise<number> {
+    const values = { finishedUntil: scope.finishedUntil, ids: JSON.stringify(ids) };
+    const [row] = await this.#pool.run(this.#sql.move, values);
+    return Number(row?.moved ?? 0);
+  }
+
+  async untried(ids: readonly MessageId[]): Promise<number> {
+    const [row] = await this.#pool.run(this.#sql.untried, { ids: JSON.stringify(ids) });
+    return Number(row?.untried ?? 0);
+  }
+}
+
+function filterValues(scope: ReplayScope, { topics, createdAfter, createdBefore }: ReplayFilter): Values {
+  const wanted = topics?.map((topic) => ({ topic }));
+  return {
+    finishedUntil: scope.finishedUntil,
+    ...(wanted === undefined ? { rows: null, texts: null } : textBatch(wanted, ["topic"])),
+    createdAfter: createdAfter ?? null,
+    createdBefore: createdBefore ?? null,
+  };
+}
+
+function finishedRow(row: Row): FinishedRow {
+  return {
+    id: row.id as MessageId,
+    sequence: row.sequence as string,
+    topic: row.topic as string,
+    key: row.key as string | null,
+    state: row.state as FinishedRow["state"],
+    attempt: row.attempt as number,
+    createdAt: row.created_at as Date,
+    lastError: row.last_error as string | null,
+  };
+}

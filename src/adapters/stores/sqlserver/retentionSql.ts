@@ -1,0 +1,144 @@
+import type { TableNames } from "../sql/names.ts";
+import { BATCH, BY_ID, NOW, ONE_BY_ONE, timeOf, timeText } from "./fragments.ts";
+import { TO_CHANGE } from "./locks.ts";
+import type { Statement } from "./pool.ts";
+
+/** Rows that one index holds in the order in which they are deleted. */
+interface Walk {
+  readonly table: string;
+  readonly id: string;
+  readonly state: string;
+  /** Finished states as SQL literals: a parameter in their place would keep the optimizer from the filtered index. */
+  readonly states: string;
+  /** The time that counts, and what orders rows of the same time: together the position of a row. */
+  readonly time: string;
+  readonly tie: string;
+  readonly tieType: "bigint" | "uniqueidentifier";
+}
+
+/** A full look at an index of many million entries, which a large `maxCount` asks for once a sweep. */
+const COUNT_TIMEOUT_MS = 300_000;
+
+/** Every statement of retention, with the configured names woven in once. */
+export function retentionStatements(names: TableNames) {
+  const o = names.outbox;
+  const i = names.inbox;
+  const outbox = (state: "sent" | "dead"): Walk => ({
+    table: names.outboxTable,
+    id: o.id,
+    state: o.state,
+    states: `(N'${state}')`,
+    time: o.updatedAt,
+    tie: o.sequence,
+    tieType: "bigint",
+  });
+  const sent = outbox("sent");
+  const dead = outbox("dead");
+  const inbox: Walk = {
+    table: names.inboxTable,
+    id: i.id,
+    state: i.state,
+    states: "(N'processed', N'dead')",
+    time: i.createdAt,
+    tie: i.id,
+    tieType: "uniqueidentifier",
+  };
+
+  return {
+    /** The newest row of each state that is older than `@ageMs`. */
+    outboxByAge: {
+      name: "retention.outbox by age",
+      parameters: { ageMs: "bigint" },
+      text: `${AGE_BOUND}
+${newestTooOld("N'sent'", sent)}
+UNION ALL
+${newestTooOld("N'dead'", dead)};`,
+    },
+
+    /** The newest row of each state with as many newer ones as are kept. */
+    outboxByCount: {
+      timeoutMs: COUNT_TIMEOUT_MS,
+      name: "retention.outbox by count",
+      parameters: { kept: "bigint" },
+      text: `${newestPastKept("N'sent'", sent)}
+UNION ALL
+${newestPastKept("N'dead'", dead)};`,
+    },
+
+    inboxByAge: {
+      name: "retention.inbox by age",
+      parameters: { ageMs: "bigint" },
+      text: `${AGE_BOUND}
+${newestTooOld("NULL", inbox)};`,
+    },
+
+    deleteSent: { name: "retention.delete sent", parameters: BATCH_PARAMETERS, text: deleteBatch(sent) },
+    deleteDead: { name: "retention.delete dead", parameters: BATCH_PARAMETERS, text: deleteBatch(dead) },
+    deleteInbox: { name: "retention.delete from the inbox", parameters: BATCH_PARAMETERS, text: deleteBatch(inbox) },
+  } as const satisfies Record<string, Statement>;
+}
+
+export type RetentionStatements = ReturnType<typeof retentionStatements>;
+
+const BATCH_PARAMETERS = {
+  limit: "int",
+  fromTime: "text",
+  fromTie: "text",
+  untilTime: "text",
+  untilTie: "text",
+} as const;
+
+/** In days and the rest of a day: DATEADD takes a number of 32 bits, which is 24 days in milliseconds. */
+const AGE_BOUND = `${NOW}
+DECLARE @bound datetimeoffset(7) = DATEADD(day, -(@ageMs / 86400000), DATEADD(millisecond, -(@ageMs % 86400000), @now));`;
+
+function newestTooOld(state: string, walk: Walk): string {
+  return newest(state, walk, ` AND r.${walk.time} < @bound`, "0");
+}
+
+function newestPastKept(state: string, walk: Walk): string {
+  return newest(state, walk, "", "@kept");
+}
+
+/** The position of the newest row that a condition leaves, after so many. */
+function newest(state: string, walk: Walk, condition: string, offset: string): string {
+  return `SELECT newest.state, newest.time, newest.tie FROM (
+  SELECT ${state} AS state, ${timeText(`r.${walk.time}`)} AS time, CONVERT(nvarchar(36), r.${walk.tie}) AS tie
+  FROM ${walk.table} r
+  WHERE r.${walk.state} IN ${walk.states}${condition}
+  ORDER BY r.${walk.time} DESC, r.${walk.tie} DESC
+  OFFSET ${offset} ROWS FETCH NEXT 1 ROWS ONLY
+) newest`;
+}
+
+/**
+ * Deletes the oldest rows of a walk, after the position `@fromTime`, `@fromTie` and up to `@untilTime`, `@untilTie`. Answers with one row,
+ * or with none when nothing was found.
+ *
+ * A row that a replay or another replica holds at this moment is left out, not waited for. The lock may lie on the index that was walked
+ * and not on the row itself, so the row is tried for again, and its state and time are checked again, when it is deleted.
+ */
+function deleteBatch(walk: Walk): string {
+  return `${BATCH}
+DECLARE @after datetimeoffset(7) = ${timeOf("@fromTime")}, @after_tie ${walk.tieType} = CONVERT(${walk.tieType}, @fromTie);
+DECLARE @last datetimeoffset(7) = ${timeOf("@untilTime")}, @last_tie ${walk.tieType} = CONVERT(${walk.tieType}, @untilTie);
+DECLARE @batch TABLE (id uniqueidentifier PRIMARY KEY, time datetimeoffset(7), tie ${walk.tieType});
+BEGIN TRANSACTION;
+INSERT INTO @batch (id, time, tie)
+SELECT TOP (@limit) r.${walk.id}, r.${walk.time}, r.${walk.tie}
+FROM ${walk.table} r ${TO_CHANGE}
+WHERE r.${walk.state} IN ${walk.states}
+  AND r.${walk.time} >= @after AND (r.${walk.time} > @after OR r.${walk.tie} > @after_tie)
+  AND r.${walk.time} <= @last AND (r.${walk.time} < @last OR r.${walk.tie} <= @last_tie)
+ORDER BY r.${walk.time}, r.${walk.tie};
+DELETE r
+FROM @batch b JOIN ${walk.table} r ${BY_ID.take} ON r.${walk.id} = b.id
+WHERE r.${walk.state} IN ${walk.states} AND r.${walk.time} = b.time
+${ONE_BY_ONE};
+DECLARE @deleted int = @@ROWCOUNT;
+COMMIT TRANSACTION;
+SELECT TOP (1) (SELECT COUNT(*) FROM @batch) AS found, @deleted AS deleted, ${timeText("b.time")} AS time,
+  CONVERT(nvarchar(36), b.tie) AS tie
+FROM @batch b
+ORDER BY b.time DESC, b.tie DESC;`;
+}

@@ -1,0 +1,314 @@
+import { describe, expect, test } from "@jest/globals";
+import { ConfigError } from "../../src/model/errors.ts";
+import type { Store } from "../../src/ports/store.ts";
+import { claimRequest, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { freePort } from "../support/ports.ts";
+import { DEFAULT_NAMES } from "../support/postgresHarness.ts";
+import { ManualClock, recordingLog } from "../support/recorders.ts";
+import { describeWithSqlServer } from "../support/sqlServer.ts";
+import { createSqlServerDatabase, type SqlServerDatabase } from "../support/sqlServerDatabases.ts";
+import { sqlServerStore } from "../support/sqlServerHarness.ts";
+
+failOnLeaks();
+
+const MIGRATIONS = ["inbox", "outbox", "finished-rows", "pull"].map((name, n) => ({ version: n + 1, name }));
+
+/** Runs `body` with a store on the database and closes it. */
+async function withStore<T>(
+  database: SqlServerDatabase,
+  names: typeof DEFAULT_NAMES,
+  body: (store: Store) => Promise<T>,
+): Promise<T> {
+  const store = sqlServerStore(database, names);
+  try {
+    return await body(store);
+  } finally {
+    await store.close();
+  }
+}
+
+const migrated = (database: SqlServerDatabase) => withStore(database, DEFAULT_NAMES, (store) => store.schema.migrate());
+
+const checkFailure = (database: SqlServerDatabase) =>
+  withStore(database, DEFAULT_NAMES, (store) => store.schema.checkColumns().catch((error: unknown) => error));
+
+const problemsOf = (error: unknown): string => {
+  if (!(error instanceof ConfigError)) throw error;
+  return error.problems.map((problem) => `${problem.path}: ${problem.message}`).join("\n");
+};
+
+describeWithSqlServer("migrations of SQL Server", () => {
+  test("ten replicas that start at once apply each file once", async () => {
+    await using database = await createSqlServerDatabase();
+    const stores = Array.from({ length: 10 }, () => sqlServerStore(database));
+
+    const applied = await Promise.all(stores.map((store) => store.schema.migrate()));
+
+    await Promise.all(stores.map((store) => store.close()));
+    expect(applied.flat().sort()).toEqual(MIGRATIONS.map(({ version, name }) => `${version} ${name}`));
+    const history = await database.query(
+      "SELECT CONVERT(int, version) AS version, name FROM svc_migrations WHERE version > 0 ORDER BY version",
+    );
+    expect(history).toEqual(MIGRATIONS);
+  });
+
+  test("a second start finds nothing to do", async () => {
+    await using database = await createSqlServerDatabase();
+    await migrated(database);
+
+    expect(await migrated(database)).toEqual([]);
+  });
+
+  test("a file that was changed after it was applied stops the migration and changes nothing", async () => {
+    await using database = await createSqlServerDatabase();
+    await migrated(database);
+    await database.query("UPDATE svc_migrations SET md5 = 'other' WHERE version = 1");
+
+    await expect(migrated(database)).rejects.toThrow(/MD5/i);
+  });
+
+  test("a migration that fails leaves nothing behind", async () => {
+    await using database = await createSqlServerDatabase();
+    await database.query("CREATE TABLE outbox (note int NULL)");
+
+    await expect(migrated(database)).rejects.toThrow(/outbox/);
+
+    const made = await database.query("SELECT OBJECT_ID(N'inbox') AS inbox, OBJECT_ID(N'svc_migrations') AS history");
+    expect(made).toEqual([{ inbox: null, history: null }]);
+  });
+
+  test("an application inserts a topic and a payload, and nothing else", async () => {
+    await using database = await createSqlServerDatabase();
+    await migrated(database);
+    await database.query("INSERT INTO outbox (topic, payload) VALUES (N'orders.created', N'not json')");
+
+    const { rows } = await withStore(database, DEFAULT_NAMES, (store) => store.outbox.claim(claimRequest()));
+
+    expect(rows).toMatchObject([
+      { topic: "orders.created", payload: "not json", key: null, attempt: 0, maxAttempts: 5, headers: {} },
+    ]);
+  });
+});
+
+describeWithSqlServer("the column check of SQL Server", () => {
+  test("a missing table is named with what to do", async () => {
+    await using database = await createSqlServerDatabase();
+
+    const failure = await checkFailure(database);
+
+    expect(problemsOf(failure)).toMatch(/database\.inboxTableName: the table \[inbox\] does not exist.*svc migrate/);
+    expect(problemsOf(failure)).toMatch(/database\.outboxTableName: the table \[outbox\] does not exist/);
+  });
+
+  test.each([
+    ["as it is proposed", (statement: string) => statement],
+    ["in the database's collation", (statement: string) => statement.replace(" COLLATE Latin1_General_100_BIN2", "")],
+  ])(
+    "every missing column comes with the statement that adds it, and with each %s the tables can be used",
+    async (_, edited) => {
+      await using database = await createSqlServerDatabase();
+      for (const table of ["inbox", "outbox"]) {
+        await database.query(`CREATE TABLE ${table} (note int NULL); INSERT INTO ${table} (note) VALUES (1), (2);`);
+      }
+
+      const statements = problemsOf(await checkFailure(database)).match(/ALTER TABLE .*;/g) ?? [];
+      expect(statements).toHaveLength(35);
+      expect(statements).toContain("ALTER TABLE [inbox] ADD [headers] nvarchar(max) NOT NULL DEFAULT N'{}';");
+      for (const statement of statements) await database.query(edited(statement));
+
+      const row = inboxRow({ payload: "[1]" });
+      const delivered = await withStore(database, DEFAULT_NAMES, async (store) => {
+        await store.schema.checkColumns();
+        expect(await store.inbox.insert([row])).toEqual([{ kind: "stored" }]);
+        expect(await store.inbox.insert([row])).toEqual([{ kind: "duplicate" }]);
+        await store.inbox.relay(relayRequest());
+        return (await store.outbox.claim(claimRequest())).rows;
+      });
+      expect(delivered.map(({ payload }) => payload)).toEqual(["", "", "[1]"]);
+      expect(new Set(delivered.map(({ id }) => id)).size).toBe(3);
+    },
+  );
+
+  test("renamed tables and columns are used under their own names, in the letter case the database allows", async () => {
+    await using database = await createSqlServerDatabase();
+    await migrated(database);
+    await database.query("EXEC sp_rename N'inbox.payload', N'Body', N'COLUMN'");
+    await database.query("EXEC sp_rename N'inbox', N'messages_in', N'OBJECT'");
+    await database.query("EXEC sp_rename N'outbox.key', N'partition_key', N'COLUMN'");
+    await database.query("EXEC sp_rename N'outbox', N'messages_out', N'OBJECT'");
+    const [caseless] = await database.query<{ answer: number }>(
+      "SELECT CASE WHEN N'a' = N'A' THEN 1 ELSE 0 END AS answer",
+    );
+    const names = {
+      ...DEFAULT_NAMES,
+      inboxTable: "messages_in",
+      outboxTable: "messages_out",
+      inbox: { ...DEFAULT_NAMES.inbox, payload: caseless?.answer === 1 ? "BODY" : "Body" },
+      outbox: { ...DEFAULT_NAMES.outbox, key: "partition_key" },
+    } as typeof DEFAULT_NAMES;
+
+    const delivered = await withStore(database, names, async (store) => {
+      await store.schema.checkColumns();
+      await store.inbox.insert([inboxRow({ aggregateId: "a", payload: "[1]" })]);
+      await store.inbox.relay(relayRequest());
+      const { rows } = await store.outbox.claim(claimRequest());
+      await store.outbox.settle(rows.map(sent));
+      return rows;
+    });
+
+    expect(delivered).toMatchObject([{ key: "a", payload: "[1]" }]);
+    expect(await database.query("SELECT state FROM messages_out")).toEqual([{ state: "sent" }]);
+  });
+
+  test("an inbox without a unique key on source and idempotency key is warned of, with the statement that adds it", async () => {
+    await using database = await createSqlServerDatabase();
+    await migrated(database);
+    await database.query("ALTER TABLE inbox DROP CONSTRAINT inbox_source_idempotency_key_key");
+    const { log, lines } = recordingLog();
+    const store = sqlServerStore(database, DEFAULT_NAMES, new ManualClock(), log);
+
+    await store.schema.checkColumns();
+    const [warning] = lines;
+    expect(warning).toMatchObject({ level: "warn", message: expect.stringContaining("no unique key") });
+    await database.query(String(warning?.fields.remedy));
+    await store.schema.checkColumns();
+
+    expect(lines).toHaveLength(1);
+    await store.close();
+  });
+});
+
+describeWithSqlServer("an owner's tables in SQL Server", () => {
+  test("tables with triggers are claimed from, settled, relayed and replayed", async () => {
+    await using database = await createSqlServerDatabase();
+    await migrated(database);
+    await database.query("CREATE TABLE audit (note nvarchar(100) NOT NULL)");
+    for (const table of ["inbox", "outbox"]) {
+      await database.query(
+        `CREATE TRIGGER ${table}_audit ON ${table} AFTER INSERT, UPDATE, DELETE AS INSERT INTO audit (note) VALUES (N'${table}')`,
+      );
+    }
+
+    const moved = await withStore(database, DEFAULT_NAMES, async (store) => {
+      await store.inbox.insert([inboxRow(), inboxRow()]);
+      await store.inbox.relay(relayRequest());
+      const { rows } = await store.outbox.claim(claimRequest());
+      expect((await store.outbox.settle(rows.map(sent))).size).toBe(2);
+      return await store.replay.move(
+        await store.replay.begin(),
+        rows.map((row) => row.id),
+      );
+    });
+
+    expect(moved).toBe(2);
+    const [audit] = await database.query<{ notes: number }>("SELECT COUNT(*) AS notes FROM audit");
+    expect(audit?.notes).toBeGreaterThanOrEqual(6);
+  });
+
+  test("an aggregate id that the column cannot hold is refused alone; the rest of its batch is stored", async () => {
+    await using database = await createSqlServerDatabase();
+    await migrated(database);
+    const secret = `secret-${"x".repeat(800)}`;
+    const rows = Array.from({ length: 9 }, (_, n) => inboxRow({ aggregateId: n === 4 ? secret : "a" }));
+
+    const outcomes = await withStore(database, DEFAULT_NAMES, (store) => store.inbox.insert(rows));
+
+    expect(outcomes.map((outcome) => outcome.kind)).toEqual(rows.map((_, n) => (n === 4 ? "refused" : "stored")));
+    expect(JSON.stringify(outcomes[4])).not.toContain("secret");
+  });
+
+  test("keys that differ by letter case, an accent or a space at the end are different messages", async () => {
+    await using database = await createSqlServerDatabase();
+    await migrated(database);
+    const keys = ["key", "KEY", "kéy", "key ", "key  "];
+    const rows = keys.map((idempotencyKey) => inboxRow({ idempotencyKey }));
+
+    const outcomes = await withStore(database, DEFAULT_NAMES, async (store) => [
+      ...(await store.inbox.insert(rows)),
+      ...(await store.inbox.insert(keys.map((idempotencyKey) => inboxRow({ idempotencyKey })))),
+    ]);
+
+    expect(outcomes.map((outcome) => outcome.kind)).toEqual([
+      ...keys.map(() => "stored"),
+      ...keys.map(() => "duplicate"),
+    ]);
+  });
+
+  test("a message that the outbox table refuses becomes dead with the reason; the others are relayed in order", async () => {
+    await using database = await createSqlServerDatabase();
+    await migrated(database);
+    await database.query("ALTER TABLE outbox ALTER COLUMN topic nvarchar(10)");
+    const rows = Array.from({ length: 9 }, (_, n) => inboxRow({ eventType: n === 4 ? "much-too-long" : `t${n}` }));
+
+    const result = await withStore(database, DEFAULT_NAMES, async (store) => {
+      await store.inbox.insert(rows);
+      return await store.inbox.relay(relayRequest({ topics: { orders: ["", ""] } }));
+    });
+
+    expect(result.relayed).toBe(8);
+    expect(result.dead).toEqual([
+      { id: rows[4]?.id, source: "orders", reason: expect.stringMatching(/refuses this message/) },
+    ]);
+    expect(JSON.stringify(result.dead)).not.toContain("much-too-long");
+    expect(await database.query("SELECT topic FROM outbox ORDER BY sequence")).toEqual(
+      [0, 1, 2, 3, 5, 6, 7, 8].map((n) => ({ topic: `t${n}` })),
+    );
+  });
+
+  test("a reason that does not fit the owner's last_error column does not keep the row from being settled", async () => {
+    await using database = await createSqlServerDatabase();
+    await migrated(database);
+    await database.query("ALTER TABLE outbox ALTER COLUMN last_error nvarchar(40)");
+    await database.query("INSERT INTO outbox (topic, payload) VALUES (N'a', N'1'), (N'b', N'2')");
+
+    const closed = await withStore(database, DEFAULT_NAMES, async (store) => {
+      const { rows } = await store.outbox.claim(claimRequest());
+      const [first, second] = rows;
+      if (first === undefined || second === undefined) throw new Error("two rows expected");
+      const reason = "x".repeat(100);
+      return await store.outbox.settle([{ ...sent(first), kind: "dead", attempted: true, reason }, sent(second)]);
+    });
+
+    expect(closed.size).toBe(2);
+    expect(await database.query("SELECT state FROM outbox ORDER BY sequence")).toEqual([
+      { state: "dead" },
+      { state: "sent" },
+    ]);
+  });
+});
+
+describe("the wait for SQL Server at start", () => {
+  const unreachable = async () =>
+    sqlServerStore({
+      server: {
+        host: "127.0.0.1",
+        port: await freePort(),
+        user: "u",
+        password: "p",
+        encrypt: false,
+        trustServerCertificate: true,
+      },
+      name: "nowhere",
+    });
+
+  test("ends with the last reason when no database answers in time", async () => {
+    const store = await unreachable();
+
+    await expect(store.waitUntilReady(300, new AbortController().signal)).rejects.toThrow(
+      /no database answered within 300 ms: .*Failed to connect/,
+    );
+    await store.close();
+  });
+
+  test("ends at once when the process is told to stop", async () => {
+    const store = await unreachable();
+    const stopping = new AbortController();
+    const waiting = store.waitUntilReady(60_000, stopping.signal);
+
+    stopping.abort(new Error("stopping"));
+
+    await expect(waiting).rejects.toThrow("stopping");
+    await store.close();
+  });
+});

@@ -1,0 +1,118 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { afterAll, describe, expect, test } from "@jest/globals";
+import { parseSync, type TsInterfaceDeclaration } from "@swc/core";
+import { createPostgresStore } from "../../../../src/adapters/stores/postgres/index.ts";
+import { Secret } from "../../../../src/model/secret.ts";
+import type { Store } from "../../../../src/ports/store.ts";
+import { ManualClock, recordingLog } from "../../../support/recorders.ts";
+import { BUNDLED_NAMES, unconnectedSqlServerStore } from "../../../support/unconnectedSqlServer.ts";
+
+/** Both databases are first-class: whatever one store has, the other has too, under the same name. Differences are named here. */
+
+const ROOT = new URL("../../../../", import.meta.url);
+const filesOf = (folder: string): string[] => readdirSync(new URL(folder, ROOT)).sort();
+
+/** Neither connects before its first statement. */
+const STORES = {
+  postgres: createPostgresStore(
+    {
+      endpoints: [],
+      primaryOnly: false,
+      database: "svc",
+      username: "svc",
+      password: new Secret("none"),
+      applicationName: "svc",
+      poolSize: 1,
+      connectionTimeoutMs: 1000,
+      names: BUNDLED_NAMES,
+    },
+    new ManualClock(),
+    recordingLog().log,
+  ),
+  sqlserver: unconnectedSqlServerStore(),
+};
+
+afterAll(async () => {
+  await Promise.all(Object.values(STORES).map((store) => store.close()));
+});
+
+/** Facets of a store, and the store itself, with the port that each of them is. */
+const FACETS: readonly (readonly [port: string, file: string, of: (store: Store) => object])[] = [
+  ["InboxStore", "store.ts", (store) => store.inbox],
+  ["OutboxStore", "store.ts", (store) => store.outbox],
+  ["SchemaStore", "store.ts", (store) => store.schema],
+  ["PullStore", "pullStore.ts", (store) => store.pull],
+  ["ReplayStore", "finishedRows.ts", (store) => store.replay],
+  ["RetentionStore", "finishedRows.ts", (store) => store.retention],
+  ["Store", "store.ts", (store) => store],
+];
+
+/** Without a notification there is nobody to call. */
+const WITHOUT_PARAMETERS = new Set(["sqlserver.Store.onOutboxWake"]);
+
+describe.each(FACETS)("%s", (port, file, of) => {
+  const methods = methodsOf(file, port);
+
+  test.each(Object.keys(STORES) as (keyof typeof STORES)[])(
+    "%s has every method, with the port's parameters",
+    (name) => {
+      const facet = of(STORES[name]) as Record<string, unknown>;
+      const found = [...methods].map(([method, count]) => {
+        const implementation = facet[method];
+        if (typeof implementation !== "function") return [method, undefined];
+        return [method, WITHOUT_PARAMETERS.has(`${name}.${port}.${method}`) ? count : implementation.length];
+      });
+      expect(found).toEqual([...methods]);
+    },
+  );
+
+  test("neither store has a public method that the other has not", () => {
+    expect(publicMethods(of(STORES.sqlserver))).toEqual(publicMethods(of(STORES.postgres)));
+  });
+});
+
+test("the statements of both stores have the same files, but for what only one database needs", () => {
+  const only = {
+    // PostgreSQL: arrays in its binary format, looks that share a statement, LISTEN and NOTIFY.
+    postgres: ["binaryArray.ts", "looks.ts", "wake.ts"],
+    // SQL Server: pieces of statements, locking hints and texts; topics and headers rendered in the process, not in SQL.
+    sqlserver: ["fragments.ts", "locks.ts", "rendering.ts", "texts.ts"],
+  };
+  const common = (store: keyof typeof only) =>
+    filesOf(`src/adapters/stores/${store}/`).filter((file) => !only[store].includes(file));
+  expect(common("sqlserver")).toEqual(common("postgres"));
+});
+
+test("migrations have the same numbers and names", () => {
+  expect(filesOf("migrations/sqlserver/")).toEqual(filesOf("migrations/postgresql/"));
+});
+
+/** Each method of an interface of `src/ports` with the number of its parameters. */
+function methodsOf(file: string, port: string): ReadonlyMap<string, number> {
+  const { body } = parseSync(readFileSync(new URL(`src/ports/${file}`, ROOT), "utf8"), { syntax: "typescript" });
+  const declaration = body
+    .flatMap((item) => (item.type === "ExportDeclaration" ? [item.declaration] : []))
+    .find((item): item is TsInterfaceDeclaration => item.type === "TsInterfaceDeclaration" && item.id.value === port);
+  const members = declaration?.body.body ?? [];
+  const methods = members.flatMap((member) =>
+    member.type === "TsMethodSignature" && member.key.type === "Identifier"
+      ? [[member.key.value, member.params.length] as const]
+      : [],
+  );
+  if (methods.length === 0) throw new Error(`src/ports/${file} has no interface ${port} with methods`);
+  return new Map(methods);
+}
+
+function publicMethods(facet: object): string[] {
+  const names = new Set<string>();
+  for (
+    let object: object | null = facet;
+    object !== Object.prototype && object !== null;
+    object = Object.getPrototypeOf(object)
+  ) {
+    for (const name of Object.getOwnPropertyNames(object)) {
+      if (name !== "constructor" && typeof Reflect.get(facet, name) === "function") names.add(name);
+    }
+  }
+  return [...names].sort();
+}

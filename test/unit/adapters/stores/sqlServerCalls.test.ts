@@ -1,0 +1,141 @@
+import { afterAll, beforeAll, describe, expect, jest, test } from "@jest/globals";
+import { type ParameterType, SqlServerPool, type Statement } from "../../../../src/adapters/stores/sqlserver/pool.ts";
+import type { ClaimToken, MessageId, NewInboxRow } from "../../../../src/model/rows.ts";
+import type { Store } from "../../../../src/ports/store.ts";
+import { unconnectedSqlServerStore } from "../../../support/unconnectedSqlServer.ts";
+
+/** What the methods of the store give to their statements: the server refuses a value of the wrong type only when it is there. */
+
+const ID = "01932c5e-8f3a-7c31-b0d5-1f6a3f6f8a11" as MessageId;
+const TOKEN = "0b0f9b4e-2f5c-4f0e-9c55-6f0e6c6b9d0a" as ClaimToken;
+
+interface Call {
+  readonly statement: Statement;
+  readonly values: Readonly<Record<string, unknown>>;
+}
+
+const calls: Call[] = [];
+
+/** Enough of an answer for a method to go on to its next statement. */
+const ANSWERS: Readonly<Record<string, readonly Record<string, unknown>[][]>> = {
+  "inbox.relay candidates": [[{ candidates: 1 }], [{ id: ID, source: "orders", idempotency_key: "k", headers: "{}" }]],
+  "inbox.relay": [[{ id: ID }]],
+};
+
+beforeAll(() => {
+  const runAll = async (statement: Statement, values: Call["values"] = {}) => {
+    calls.push({ statement, values });
+    return (ANSWERS[statement.name] ?? [[], [], []]) as Record<string, unknown>[][];
+  };
+  const run = async (statement: Statement, values?: Call["values"]) => (await runAll(statement, values)).at(-1) ?? [];
+  jest.spyOn(SqlServerPool.prototype, "runAll").mockImplementation(runAll);
+  jest.spyOn(SqlServerPool.prototype, "transaction").mockImplementation((_, work) => work({ run, runAll }));
+});
+
+afterAll(() => {
+  jest.restoreAllMocks();
+});
+
+/** Every method, with values that differ from one `variant` to the other. */
+async function useEverything({ inbox, outbox, pull, replay, retention }: Store, variant: number): Promise<void> {
+  const text = `it's [${variant}] "${"x".repeat(variant)}"`;
+  const row: NewInboxRow = {
+    id: ID,
+    source: text,
+    idempotencyKey: text,
+    aggregateId: variant === 1 ? null : text,
+    eventType: variant === 1 ? null : text,
+    payload: text,
+    state: "pending",
+    consumption: "push",
+    correlationId: null,
+    headers: { [text]: text },
+    lastError: null,
+  };
+  await inbox.insert(Array.from({ length: variant }, (_, n) => ({ ...row, idempotencyKey: `${n}` })));
+  const topics = { orders: [text] };
+  await inbox.relay({ limit: variant, topics, maxAttempts: variant, droppedHeaders: { names: [text], prefixes: [] } });
+  await inbox.oldestPendingAgeMs();
+
+  const lease = { leaseMs: 1000.5 * variant, claimTimeoutMs: 2000 * variant };
+  // The second claim follows one that has met nothing.
+  for (const limit of [variant, variant]) {
+    await outbox.claim({ ...lease, limit, maxBytes: 2 ** 33 * variant, token: TOKEN, heldTokens: [TOKEN] });
+  }
+  await outbox.renew([TOKEN], lease);
+  const settled = { id: ID, claimToken: TOKEN };
+  await outbox.settle([
+    { ...settled, kind: "sent" },
+    { ...settled, kind: "retry", delayMs: 1.5 * variant, reason: text },
+    { ...settled, kind: "dead", attempted: true, reason: text },
+  ]);
+  await outbox.reclaim(variant, lease.claimTimeoutMs);
+  await outbox.backlog();
+
+  const request = {
+    source: text,
+    token: TOKEN,
+    limit: variant,
+    maxBytes: 2 ** 33,
+    leaseMs: 1000,
+    maxAttempts: variant,
+  };
+  await pull.claim(request);
+  const claim = { source: text, token: TOKEN, ids: variant === 1 ? null : [ID] };
+  await pull.acknowledge(claim);
+  await pull.reject(claim, { delayMs: 1.5 * variant, reason: variant === 1 ? null : text, maxAttempts: variant });
+  await pull.extend(claim, 1000 * variant);
+  await pull.release(claim);
+
+  const scope = { finishedUntil: "2026-01-05T09:30:00.1234567Z", lastSequence: String(variant) };
+  const filter = variant === 1 ? {} : { topics: [text], createdAfter: "2026-01-05T09:30:00Z" };
+  await replay.begin();
+  await replay.page(scope, filter, variant === 1 ? null : "7", variant);
+  await replay.find(scope, filter, [ID]);
+  await replay.move(scope, [ID]);
+  await replay.untried([ID]);
+
+  await retention.plan({ table: "outbox", kind: "AGE", maxAgeMs: 86_400_000 * variant });
+  await retention.plan({ table: "outbox", kind: "COUNT", maxCount: variant });
+  await retention.plan({ table: "inbox", kind: "AGE", maxAgeMs: 86_400_000 * variant });
+  const until = ["2026-01-05T09:30:00.1234567Z", String(variant)];
+  await retention.deleteBatch({ table: "outbox", state: "sent", from: null, until }, variant);
+  await retention.deleteBatch({ table: "outbox", state: "dead", from: until, until }, variant);
+  await retention.deleteBatch({ table: "inbox", state: null, from: null, until: [until[0] as string, ID] }, variant);
+}
+
+const FITS: Readonly<Record<ParameterType, (value: unknown) => boolean>> = {
+  int: (value) => Number.isInteger(value) && Math.abs(value as number) < 2 ** 31,
+  bigint: (value) => Number.isSafeInteger(value) || (typeof value === "string" && /^-?\d+$/.test(value)),
+  bit: (value) => typeof value === "boolean",
+  uuid: (value) => value === ID || value === TOKEN,
+  text: (value) => typeof value === "string" && value.length <= 4000,
+  longText: (value) => typeof value === "string",
+};
+
+describe("the methods of the store", () => {
+  const textsOf = (variant: number): Promise<readonly string[]> =>
+    useEverything(unconnectedSqlServerStore(), variant).then(() =>
+      calls.splice(0).map(({ statement }) => statement.text),
+    );
+
+  test("give every parameter a value of its type, and nothing else", async () => {
+    calls.length = 0;
+    await useEverything(unconnectedSqlServerStore(), 1);
+    await useEverything(unconnectedSqlServerStore(), 3);
+    expect(calls.length).toBeGreaterThan(40);
+    const wrong = calls.flatMap(({ statement: { name, parameters }, values }) => {
+      const unknown = Object.keys(values).filter((value) => !(value in parameters));
+      const unfit = Object.entries(parameters).filter(
+        ([parameter, type]) => values[parameter] !== null && !FITS[type](values[parameter]),
+      );
+      return [...unknown, ...unfit.map(([parameter]) => parameter)].map((parameter) => `${name} @${parameter}`);
+    });
+    expect(wrong).toEqual([]);
+  });
+
+  test("run the same texts whatever the values are", async () => {
+    calls.length = 0;
+    expect(await textsOf(3)).toEqual(await textsOf(1));
+  });
+});

@@ -1,0 +1,113 @@
+import { describe, expect, test } from "@jest/globals";
+import { isDuplicateKey, isRefused, toStoreError } from "../../../../src/adapters/stores/sqlserver/errors.ts";
+import { StoreError, type StoreErrorCode } from "../../../../src/model/errors.ts";
+
+/** An error as the driver gives it: with the server's number, or with a code of its own. */
+function driverError(name: string, message: string, more: { readonly number?: number; readonly code?: string }): Error {
+  return Object.assign(new Error(message), { name, ...more });
+}
+
+function serverError(number: number, message = `error ${number} of the server`): Error {
+  return driverError("RequestError", message, { number, code: "EREQUEST" });
+}
+
+describe("the code of an error", () => {
+  test.each<[number, string, StoreErrorCode]>([
+    [1205, "deadlock victim", "contention"],
+    [1222, "lock request timeout", "contention"],
+    [3960, "snapshot conflict", "contention"],
+    [4060, "the database cannot be opened", "unavailable"],
+    [18456, "login failed", "unavailable"],
+    [10928, "limit of an elastic pool", "unavailable"],
+    [40613, "the database is moving", "unavailable"],
+    [9002, "the log is full", "unavailable"],
+    [3906, "the database is read-only", "unavailable"],
+    [2628, "text would be cut off", "data"],
+    [8152, "text would be cut off, before SQL Server 2019", "data"],
+    [2601, "unique index", "data"],
+    [2627, "unique constraint", "data"],
+    [515, "NOT NULL", "data"],
+    [547, "CHECK", "data"],
+    [1946, "the key of an index is too wide", "data"],
+    [3609, "a trigger ended the transaction", "data"],
+    [207, "no such column", "schema"],
+    [208, "no such table", "schema"],
+    [229, "no right", "schema"],
+    [334, "OUTPUT without INTO on a table with triggers", "schema"],
+    [1934, "SET options of the session", "schema"],
+    [8622, "no index for a seek", "schema"],
+    [50000, "a trigger of the application", "data"],
+    [99_999, "a number that is not listed", "other"],
+  ])("%i, %s, is %s", (number, _, code) => {
+    expect(toStoreError("outbox.claim", serverError(number))).toMatchObject({ name: "StoreError", code });
+  });
+
+  test.each([
+    ["no connection", driverError("ConnectionError", "Failed to connect to db:1433", { code: "ESOCKET" })],
+    ["the login is refused", driverError("ConnectionError", "Login failed", { code: "ELOGIN" })],
+    ["no answer in time", driverError("RequestError", "Timeout: Request failed to complete", { code: "ETIMEOUT" })],
+    ["no free connection in time", driverError("TimeoutError", "operation timed out for an unknown reason", {})],
+    ["a transaction whose connection broke", driverError("TransactionError", "aborted", { code: "EABORT" })],
+    ["the socket", driverError("Error", "read ECONNRESET", { code: "ECONNRESET" })],
+  ])("%s, which has no number, is unavailable", (_, error) => {
+    expect(toStoreError("ping", error).code).toBe("unavailable");
+  });
+
+  test("an error of ours is other, and a StoreError stays as it is", () => {
+    expect(toStoreError("ping", new TypeError("x is no function")).code).toBe("other");
+    const error = new StoreError("data", "already told");
+    expect(toStoreError("ping", error)).toBe(error);
+  });
+});
+
+describe("the message of an error", () => {
+  test("names the statement and the number", () => {
+    const { message } = toStoreError("outbox.claim", serverError(208, "Invalid object name 'dbo.outbox'."));
+    expect(message).toBe("outbox.claim: Invalid object name 'dbo.outbox'. (error 208)");
+  });
+
+  test("leaves out what a trigger of the application says", () => {
+    const { message } = toStoreError("inbox.relay", serverError(50000, "no customer 4111"));
+    expect(message).toBe("inbox.relay: a trigger refuses the row (error 50000)");
+  });
+
+  test.each([
+    [
+      2627,
+      "Violation of UNIQUE KEY constraint 'k'. Cannot insert duplicate key in object 'dbo.inbox'. The duplicate key value is (orders, 4111).",
+    ],
+    [
+      2601,
+      "Cannot insert duplicate key row in object 'dbo.inbox' with unique index 'k'. The duplicate key value is (orders, a.b (4111)\n4111).",
+    ],
+    [
+      2628,
+      "String or binary data would be truncated in table 'd.dbo.inbox', column 'source'. Truncated value: '4111'.",
+    ],
+    [245, "Conversion failed when converting the nvarchar value '4111' to data type int."],
+  ])("%i: values of a row are left out, in the cause too", (number, text) => {
+    const error = toStoreError("inbox.insert", serverError(number, text));
+    expect(`${error.message} ${error.cause} ${JSON.stringify(error.cause)}`).not.toContain("4111");
+    expect(error.message).toMatch(/^inbox\.insert: .*(dbo\.inbox|nvarchar).*error/s);
+  });
+});
+
+test("a refused row is told from every other fault", () => {
+  expect(isRefused(toStoreError("x", serverError(2628)))).toBe(true);
+  expect(isRefused(toStoreError("x", serverError(1205)))).toBe(false);
+  expect(isRefused(serverError(2628))).toBe(false);
+});
+
+test.each([
+  [2601, true],
+  [2627, true],
+  [2628, false],
+])("%i is an existing key: %p, as it comes and as a StoreError", (number, expected) => {
+  expect(isDuplicateKey(serverError(number))).toBe(expected);
+  expect(isDuplicateKey(toStoreError("inbox.insert", serverError(number)))).toBe(expected);
+});
+
+test("what is no error is no existing key", () => {
+  expect(isDuplicateKey(undefined)).toBe(false);
+  expect(isDuplicateKey(new StoreError("data", "no cause"))).toBe(false);
+});

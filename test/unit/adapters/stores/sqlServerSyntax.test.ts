@@ -1,0 +1,213 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, jest, test } from "@jest/globals";
+import { quoteNames, type TableNames } from "../../../../src/adapters/stores/sql/names.ts";
+import { inboxStatements } from "../../../../src/adapters/stores/sqlserver/inboxSql.ts";
+import { outboxStatements } from "../../../../src/adapters/stores/sqlserver/outboxSql.ts";
+import { type Executor, SqlServerPool, type Statement } from "../../../../src/adapters/stores/sqlserver/pool.ts";
+import { pullStatements } from "../../../../src/adapters/stores/sqlserver/pullSql.ts";
+import { replayStatements } from "../../../../src/adapters/stores/sqlserver/replaySql.ts";
+import { retentionStatements } from "../../../../src/adapters/stores/sqlserver/retentionSql.ts";
+import { ConfigError } from "../../../../src/model/errors.ts";
+import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../../src/model/rows.ts";
+import { parseByGrammar } from "../../../support/transactSql/grammar.ts";
+import {
+  MARKED_NAMES,
+  misusedNames,
+  misusedVariables,
+  outputsToClient,
+  RESERVED_NAMES,
+} from "../../../support/transactSql/names.ts";
+import { parseBatch } from "../../../support/transactSql/strictness.ts";
+import { BUNDLED_NAMES, unconnectedSqlServerStore } from "../../../support/unconnectedSqlServer.ts";
+
+/** Every statement and every migration for SQL Server is read by a grammar of T-SQL, wherever the tests run. */
+
+const ROOT = new URL("../../../../", import.meta.url);
+const STORE = new URL("src/adapters/stores/sqlserver/", ROOT);
+const MIGRATIONS = new URL("migrations/sqlserver/", ROOT);
+
+/** The grammar's tables are built while it reads: the first long statements take seconds. */
+jest.setTimeout(180_000);
+
+function statementsWith(names: TableNames): readonly Statement[] {
+  const quoted = quoteNames(names, (identifier) => `[${identifier}]`);
+  const builders = [inboxStatements, outboxStatements, pullStatements, replayStatements, retentionStatements];
+  const made = builders.flatMap((build) => Object.values<Statement | ((count: number) => Statement)>(build(quoted)));
+  // Those that have a parameter for each of several values, with one and with two.
+  return made.flatMap((statement) => (typeof statement === "function" ? [statement(1), statement(2)] : [statement]));
+}
+
+describe("the check itself", () => {
+  const right = `
+SET NOCOUNT ON;
+DECLARE @now datetimeoffset(7) = SYSUTCDATETIME();
+DECLARE @done TABLE (id uniqueidentifier NOT NULL PRIMARY KEY);
+UPDATE o SET [state] = N'sent' OUTPUT inserted.[id] INTO @done (id)
+FROM [dbo].[outbox] o WITH (UPDLOCK, READPAST, ROWLOCK) JOIN OPENJSON(@rows) WITH (id uniqueidentifier '$.id') r ON o.[id] = r.id
+WHERE o.[updated_at] < DATEADD(second, -1, @now);
+SELECT TOP (1) d.id FROM @done d ORDER BY d.id;`;
+
+  test("takes what is right", () => {
+    const batch = parseBatch(right);
+    expect(misusedVariables(batch, ["rows"])).toEqual([]);
+    expect(outputsToClient(batch)).toEqual([]);
+  });
+
+  test.each([
+    ["UPDATE", "UPDTE"],
+    ["FROM [dbo]", "FORM [dbo]"],
+    ["JOIN", "JION"],
+    ["WHERE", "WERE"],
+    ["TOP (1)", "TOP 1)"],
+    ["UPDLOCK", "UPDLOK"],
+    ["WITH (UPDLOCK, READPAST, ROWLOCK)", "WITH UPDLOCK"],
+    ["= r.id", "r.id"],
+    ["(id)\nFROM", "(id\nFROM"],
+    ["N'sent'", "N'sent"],
+    ["[outbox]", "[outbox"],
+    ["SYSUTCDATETIME", "SYSUTCDATETME"],
+    ["SYSUTCDATETIME", "now"],
+    ["DATEADD(second", "DATEADD(secund"],
+    ["datetimeoffset(7)", "timestamptz"],
+    ["id uniqueidentifier '$.id'", "id '$.id'"],
+    ["TABLE (id", "TABEL (id"],
+    ["PRIMARY KEY);", "PRIMARY KEY)"],
+    ["ORDER BY d.id", "ORDER BY d.id NULLS FIRST"],
+    ["ORDER BY d.id", "ORDER BY d.id LIMIT 1"],
+    ["ORDER BY d.id", "ORDER d.id"],
+    ["SELECT TOP (1) d.id", "SELECT EXISTS (SELECT 1 FROM @done) AS found"],
+    ["SELECT TOP (1) d.id", "SELECT d.id::text"],
+    ["SELECT TOP (1) d.id", "SELECT d.id,"],
+    ["@now);", "@now) RETURNING id;"],
+  ])("refuses %j written as %j", (from, to) => {
+    expect(right).toContain(from);
+    expect(() => parseBatch(right.replace(from, to))).toThrow(/^\d+:\d+ /);
+  });
+
+  test("tells variables that are not declared, used or spelt alike", () => {
+    const wrong = (text: string, parameters: readonly string[] = []) => misusedVariables(parseBatch(text), parameters);
+    expect(wrong("SELECT @limit AS a;")).toEqual(["1:7 @limit is not declared", "@limit is never used"]);
+    expect(wrong("SELECT 1 AS a;", ["limit"])).toEqual(["@limit is never used"]);
+    expect(wrong("SELECT @Limit AS a, @limit AS b;", ["limit"])).toContain("1:7 @Limit is not declared");
+    expect(wrong("DECLARE @limit int = 1; SELECT @limit AS a;", ["limit"])).toEqual(["1:8 @limit is declared twice"]);
+    expect(wrong("SELECT @n AS a; DECLARE @n int = 1;")).toContain("1:7 @n is not declared");
+    expect(
+      wrong("DECLARE @n int; EXEC @n = sp_getapplock @Resource = N'a', @LockMode = 'Shared'; SELECT @n AS n;"),
+    ).toEqual([]);
+  });
+
+  test("tells OUTPUT without INTO", () => {
+    expect(outputsToClient(parseBatch("DELETE FROM [t] OUTPUT deleted.[id] WHERE [id] = 1;"))).toHaveLength(1);
+  });
+
+  test("tells configured names without brackets, and columns that are not configured", () => {
+    const { outboxTable: table, outbox } = MARKED_NAMES;
+    const wrong = (text: string) => misusedNames(parseBatch(text)).length;
+    expect(wrong(`SELECT o.[${outbox.id}] FROM [${table}] o;`)).toBe(0);
+    expect(wrong(`SELECT o.${outbox.id} FROM [${table}] o;`)).toBe(1);
+    expect(wrong(`SELECT o.[${outbox.id}] FROM ${table} o;`)).toBe(1);
+    expect(wrong(`SELECT o.[id] FROM [${table}] o;`)).toBe(1);
+    expect(wrong(`UPDATE o SET [state] = N'sent' FROM [${table}] o;`)).toBe(1);
+    expect(wrong(`INSERT INTO [${table}] ([id]) VALUES (1);`)).toBe(1);
+    expect(wrong(`DELETE FROM [${table}] OUTPUT deleted.[id] INTO @gone (id);`)).toBe(1);
+  });
+});
+
+describe("statements", () => {
+  const plain = statementsWith(BUNDLED_NAMES);
+  const marked = statementsWith(MARKED_NAMES);
+  const reserved = statementsWith(RESERVED_NAMES);
+  const byName = (statements: readonly Statement[]) =>
+    statements.map((statement) => [statement.name, statement] as const);
+
+  test("have the same text every time", () => {
+    expect(statementsWith(BUNDLED_NAMES)).toEqual(plain);
+  });
+
+  test.each(byName(plain))("%s is T-SQL, declares its variables and keeps OUTPUT in the server", (_, statement) => {
+    const batch = parseBatch(statement.text);
+    expect(misusedVariables(batch, Object.keys(statement.parameters))).toEqual([]);
+    expect(outputsToClient(batch)).toEqual([]);
+  });
+
+  test.each(byName(marked))("%s has every configured name in brackets, and no column of its own", (_, { text }) => {
+    expect(misusedNames(parseBatch(text))).toEqual([]);
+  });
+
+  test.each(byName(reserved))("%s is T-SQL with names that are reserved words, too", (_, { text }) => {
+    parseBatch(text);
+  });
+});
+
+describe("statements of the start", () => {
+  const issued: Statement[] = [];
+  const migrations = readdirSync(MIGRATIONS).map((file) => readFileSync(new URL(file, MIGRATIONS), "utf8").trim());
+
+  /** Answers as a server with empty tables would, as far as the callers look at the answer. */
+  const server: Executor = {
+    run: async (statement) => (await server.runAll(statement)).at(-1) ?? [],
+    runAll: async (statement) => {
+      issued.push(statement);
+      if (statement.name === "migrate.lock") return [[{ result: 0 }]];
+      if (statement.name === "migrate.default schema") return [[{ database: "shop", schema: "dbo" }]];
+      return [[]];
+    },
+  };
+
+  beforeAll(async () => {
+    jest.spyOn(SqlServerPool.prototype, "runAll").mockImplementation((statement) => server.runAll(statement));
+    jest.spyOn(SqlServerPool.prototype, "transaction").mockImplementation((_, work) => work(server));
+    const store = unconnectedSqlServerStore();
+    await store.ping();
+    await store.schema.migrate();
+    await store.schema.checkColumns();
+    await store.close();
+  });
+
+  afterAll(() => {
+    jest.restoreAllMocks();
+  });
+
+  test("are T-SQL", () => {
+    const ours = issued.filter(({ name, text }) => name !== "migrate" || migrations.includes(text.trim()));
+    const wrong = ours.flatMap((statement) => {
+      const batch = parseBatch(statement.text);
+      return [...misusedVariables(batch, Object.keys(statement.parameters)), ...outputsToClient(batch)];
+    });
+    expect(wrong).toEqual([]);
+  });
+
+  test("keep the history in T-SQL, too", () => {
+    const ofTheHistory = issued.filter(({ text }) => text.includes("svc_migrations"));
+    expect(ofTheHistory.length).toBeGreaterThan(migrations.length);
+    for (const { text } of ofTheHistory) parseByGrammar(text);
+  });
+
+  test("hold every migration", () => {
+    expect(issued.map(({ text }) => text.trim())).toEqual(expect.arrayContaining(migrations));
+  });
+
+  test("with those of the work are all that the store has", () => {
+    const sources = readdirSync(STORE).map((file) => readFileSync(new URL(file, STORE), "utf8"));
+    const named = sources.flatMap((source) =>
+      [...source.matchAll(/\bname: "(\w+\.[^"]+|ping|migrate)"/g)].map((match) => match[1]),
+    );
+    const checked = [...issued, ...statementsWith(BUNDLED_NAMES)].map(({ name }) => name);
+    expect(named.filter((name) => !checked.includes(name as string))).toEqual([]);
+  });
+
+  test("propose columns in T-SQL", async () => {
+    jest
+      .spyOn(SqlServerPool.prototype, "runAll")
+      .mockImplementation(async (_, values = {}) => [
+        (JSON.parse(String(values.columns)) as object[]).map((column) => ({ table_id: 1, ...column })),
+      ]);
+    const error = await unconnectedSqlServerStore()
+      .schema.checkColumns()
+      .catch((reason: unknown) => reason);
+    expect(error).toBeInstanceOf(ConfigError);
+    const proposals = (error as ConfigError).problems.map(({ message }) => /ALTER TABLE .*/.exec(message)?.[0] ?? "");
+    expect(proposals).toHaveLength(Object.keys(INBOX_COLUMNS).length + Object.keys(OUTBOX_COLUMNS).length);
+    for (const proposal of proposals) parseBatch(proposal);
+  });
+});
