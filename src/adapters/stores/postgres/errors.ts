@@ -19,11 +19,6 @@ export function toStoreError(statement: string, error: unknown): StoreError {
   return new StoreError(code, `${statement}: ${safeText(error, state)}`, { cause: withoutRowData(error) });
 }
 
-/** Whether the database refuses the data of a row: the same statement without that row would pass. */
-export function isRefused(error: unknown): error is StoreError {
-  return error instanceof StoreError && error.code === "data";
-}
-
 function sqlState(error: unknown): string | undefined {
   const code = (error as { code?: unknown } | null)?.code;
   return typeof code === "string" && /^[0-9A-Z]{5}$/.test(code) && !/^E[A-Z]{4}$/.test(code) ? code : undefined;

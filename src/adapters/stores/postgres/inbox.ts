@@ -1,9 +1,9 @@
 import type { InsertOutcome } from "../../../model/outcomes.ts";
 import type { MessageId, NewInboxRow } from "../../../model/rows.ts";
 import type { InboxStore, RelayRequest, RelayResult } from "../../../ports/store.ts";
-import { bisect } from "../sql/bisect.ts";
+import { insertAroundPoison, relayAroundPoison } from "../sql/poison.ts";
+import { isRefused } from "../sql/refused.ts";
 import { textArray } from "./binaryArray.ts";
-import { isRefused } from "./errors.ts";
 import { EMPTY_TOPIC, type InboxStatements } from "./inboxSql.ts";
 import type { Looks } from "./looks.ts";
 import type { PostgresPool, Row } from "./pool.ts";
@@ -27,7 +27,7 @@ export class PostgresInbox implements InboxStore {
       return await this.#insertAll(rows);
     } catch (error) {
       if (!isRefused(error)) throw error;
-      return await this.#insertAroundPoison(rows);
+      return await insertAroundPoison(rows, (part) => this.#insertAll(part));
     }
   }
 
@@ -60,49 +60,18 @@ export class PostgresInbox implements InboxStore {
     return rows.map((row) => (stored.has(row.id) ? STORED : DUPLICATE));
   }
 
-  /** Some row of the batch is refused: stores the others. */
-  async #insertAroundPoison(rows: readonly NewInboxRow[]): Promise<InsertOutcome[]> {
-    const outcomes: InsertOutcome[] = [];
-    await bisect(rows, async (part) => {
-      try {
-        outcomes.push(...(await this.#insertAll(part)));
-        return "done";
-      } catch (error) {
-        if (!isRefused(error)) throw error;
-        if (part.length > 1) return "split";
-        outcomes.push({ kind: "refused", reason: error.message });
-        return "done";
-      }
-    });
-    return outcomes;
-  }
-
   /** Some row of the batch is refused by the outbox table: relays the others and buries that one, in their order. */
   async #relayAroundPoison(request: RelayRequest): Promise<RelayResult> {
     const waiting = await this.#pool.run(this.#sql.waiting, [request.limit, Object.keys(request.topics)]);
-    const results: RelayResult[] = [];
-    await bisect(waiting, async (part) => {
-      const ids = part.map((row) => row.id as MessageId);
-      try {
+    const result = await relayAroundPoison(
+      waiting,
+      async (ids) => {
         const [row] = await this.#pool.run(this.#sql.relayOnly, [...relayValues(request), ids]);
-        results.push(relayResult(row, request.limit));
-        return "done";
-      } catch (error) {
-        if (!isRefused(error)) throw error;
-        const [only] = part;
-        if (part.length > 1 || only === undefined) return "split";
-        const reason = `the outbox table refuses this message: ${error.message}`;
-        const buried = await this.#pool.run(this.#sql.bury, [only.id, reason]);
-        const dead = buried.map(() => ({ id: only.id as MessageId, source: only.source as string, reason }));
-        results.push({ relayed: 0, dead, more: false });
-        return "done";
-      }
-    });
-    return {
-      relayed: results.reduce((sum, result) => sum + result.relayed, 0),
-      dead: results.flatMap((result) => result.dead),
-      more: waiting.length >= request.limit,
-    };
+        return relayResult(row, request.limit);
+      },
+      async (id, reason) => (await this.#pool.run(this.#sql.bury, [id, reason])).length > 0,
+    );
+    return { ...result, more: waiting.length >= request.limit };
   }
 }
 

@@ -1,20 +1,15 @@
 import type { Settlement } from "../../../model/outcomes.ts";
-import type { ClaimedRow, ClaimToken, MessageId } from "../../../model/rows.ts";
+import type { ClaimToken, MessageId } from "../../../model/rows.ts";
 import type { Clock } from "../../../ports/runtime.ts";
 import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } from "../../../ports/store.ts";
-import { bisect } from "../sql/bisect.ts";
-import { headersOf } from "../sql/headers.ts";
+import { type ClaimScans, claimFromFront, type Scan } from "../sql/frontClaim.ts";
 import { ClaimHints } from "../sql/hints.ts";
+import { claimedRow, idsOf } from "../sql/rows.ts";
+import { attemptsOf, STATE_AFTER, settleAroundRefusal } from "../sql/settlements.ts";
 import { uuidArray } from "./binaryArray.ts";
-import { isRefused } from "./errors.ts";
 import type { Looks } from "./looks.ts";
 import type { OutboxStatements } from "./outboxSql.ts";
-import type { PostgresPool, Row, Statement } from "./pool.ts";
-
-/** What one run of a claim statement found. */
-interface Scan extends ClaimResult {
-  readonly firstCandidate: string | undefined;
-}
+import type { PostgresPool, Statement } from "./pool.ts";
 
 /** The outbox on PostgreSQL (design, "Claims and order"). */
 export class PostgresOutbox implements OutboxStore {
@@ -23,6 +18,16 @@ export class PostgresOutbox implements OutboxStore {
   readonly #looks: Looks;
   readonly #clock: Clock;
   readonly #hints: ClaimHints;
+  readonly #scans: ClaimScans = {
+    inOrder: (request, from) => this.#scan(this.#sql.claimInOrder(request.limit), request, from),
+    // What a sweep may still take is another number each time: no statement is made for each.
+    pastBlockedKeys: (request, from, isSweep) =>
+      this.#scan(this.#sql.claimPastBlockedKeys(isSweep ? undefined : request.limit), request, from),
+    end: async () => {
+      const [row] = await this.#pool.run(this.#sql.end);
+      return String(row?.end ?? this.#hints.mark);
+    },
+  };
   /** The last claim met no due row at all. */
   #idle = false;
 
@@ -37,44 +42,17 @@ export class PostgresOutbox implements OutboxStore {
   async claim(request: ClaimRequest): Promise<ClaimResult> {
     if (this.#hints.markIsDue()) await this.#refreshMark();
     if (this.#idle && !(await this.#looks.ask(this.#sql.due, this.#hints.mark))) return NOTHING;
-    const { cursor } = this.#hints;
-    if (cursor !== undefined && !this.#hints.startsAtMark()) {
-      const scan = await this.#scan(this.#sql.claimPastBlockedKeys(request.limit), request, cursor);
-      if (scan.firstCandidate !== undefined) this.#hints.advance(scan.firstCandidate);
-      return scan;
-    }
-    const front = await this.#scan(this.#sql.claimInOrder(request.limit), request, this.#hints.mark);
-    if (!front.more || front.heldBack * 2 <= request.limit) {
-      this.#hints.frontIsFree();
-      return front;
-    }
-    const past = await this.#sweep(request, request.limit - front.rows.length);
-    return {
-      rows: [...front.rows, ...past.rows],
-      more: past.more,
-      heldBack: front.heldBack + past.heldBack,
-    };
+    return await claimFromFront(this.#scans, this.#hints, this.#clock, request);
   }
 
   async renew(tokens: readonly ClaimToken[], lease: Lease): Promise<ReadonlySet<MessageId>> {
     if (tokens.length === 0) return new Set();
-    return idsOf(await this.#pool.run(this.#sql.renew, [tokens, lease.leaseMs, lease.claimTimeoutMs]));
+    return new Set(idsOf(await this.#pool.run(this.#sql.renew, [tokens, lease.leaseMs, lease.claimTimeoutMs])));
   }
 
   async settle(settlements: readonly Settlement[]): Promise<ReadonlySet<MessageId>> {
     const closed = new Set<MessageId>();
-    await bisect(settlements, async (part) => {
-      try {
-        await this.#settleAll(part, closed);
-        return "done";
-      } catch (error) {
-        if (!isRefused(error)) throw error;
-        if (part.length > 1) return "split";
-        // Only a reason can be refused as data (an owner's narrow last_error column): the outcome matters more than its words.
-        await this.#settleAll(part.map(withoutReason), closed);
-        return "done";
-      }
-    });
+    await settleAroundRefusal(settlements, (part) => this.#settleAll(part, closed));
     for (const settlement of settlements) {
       if (settlement.kind === "retry") this.#hints.sweepWithin(settlement.delayMs);
     }
@@ -104,17 +82,6 @@ export class PostgresOutbox implements OutboxStore {
     this.#hints.setMark(typeof mark === "string" ? mark : undefined, snapshot);
   }
 
-  /** Most of the front is held back: claims from the mark past the blocked keys, and remembers where the free rows begin. */
-  async #sweep(request: ClaimRequest, limit: number): Promise<Scan> {
-    const startedAt = this.#clock.monotonic();
-    // Read before the scan: a row that comes in behind this position while the scan runs is then still in front of the cursor.
-    const [row] = await this.#pool.run(this.#sql.end);
-    const scan = await this.#scan(this.#sql.claimPastBlockedKeys(), { ...request, limit }, this.#hints.mark);
-    const tookMs = this.#clock.monotonic() - startedAt;
-    this.#hints.frontIsBlocked(scan.firstCandidate ?? String(row?.end ?? this.#hints.mark), tookMs);
-    return scan;
-  }
-
   async #scan(statement: Statement, request: ClaimRequest, from: string): Promise<Scan> {
     const [counts, ...rows] = await this.#pool.run(statement, [
       from,
@@ -133,7 +100,7 @@ export class PostgresOutbox implements OutboxStore {
       rows: rows.map((row) => claimedRow(row, request.token)),
       more: counts?.more === true,
       heldBack: candidates - Number(counts?.free ?? 0),
-      firstCandidate: typeof firstCandidate === "string" ? firstCandidate : undefined,
+      firstPosition: typeof firstCandidate === "string" ? firstCandidate : undefined,
     };
   }
 
@@ -152,8 +119,6 @@ export class PostgresOutbox implements OutboxStore {
 
 const NOTHING: ClaimResult = { rows: [], more: false, heldBack: 0 };
 
-const STATE_AFTER = { sent: "sent", retry: "pending", dead: "dead", release: "pending" } as const;
-
 const ALL_SENT: readonly unknown[] = [[], [], [], []];
 
 function outcomeColumns(settlements: readonly Settlement[]): readonly unknown[] {
@@ -163,33 +128,4 @@ function outcomeColumns(settlements: readonly Settlement[]): readonly unknown[] 
     settlements.map((settlement) => (settlement.kind === "retry" ? Math.round(settlement.delayMs) : null)),
     settlements.map((settlement) => ("reason" in settlement ? settlement.reason : null)),
   ];
-}
-
-function attemptsOf(settlement: Settlement): number {
-  if (settlement.kind === "retry") return 1;
-  return settlement.kind === "dead" && settlement.attempted ? 1 : 0;
-}
-
-function withoutReason(settlement: Settlement): Settlement {
-  return "reason" in settlement ? { ...settlement, reason: "the reason could not be stored" } : settlement;
-}
-
-function idsOf(rows: readonly Row[]): ReadonlySet<MessageId> {
-  return new Set(rows.map((row) => row.id as MessageId));
-}
-
-function claimedRow(row: Row, token: ClaimToken): ClaimedRow {
-  return {
-    id: row.id as MessageId,
-    claimToken: token,
-    sequence: row.sequence as string,
-    topic: row.topic as string,
-    key: row.key as string | null,
-    aggregateType: row.aggregate_type as string | null,
-    payload: row.payload as string,
-    headers: headersOf(row.headers),
-    attempt: row.attempt as number,
-    maxAttempts: row.max_attempts as number,
-    createdAt: row.created_at as Date,
-  };
 }

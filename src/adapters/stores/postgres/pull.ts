@@ -3,13 +3,12 @@ import type {
   PullClaim,
   PullClaimRequest,
   PullClaimResult,
-  PulledRow,
   PullRejection,
   PullRejectionOptions,
   PullStore,
 } from "../../../ports/pullStore.ts";
-import { headersOf } from "../sql/headers.ts";
-import { isRefused } from "./errors.ts";
+import { isRefused } from "../sql/refused.ts";
+import { idsOf, pulledRow } from "../sql/rows.ts";
 import type { PostgresPool, Row } from "./pool.ts";
 import type { PullStatements } from "./pullSql.ts";
 
@@ -51,8 +50,8 @@ export class PostgresPull implements PullStore {
       // An owner's narrow last_error column: the outcome matters more than its words.
       return reject(null);
     });
-    const idsOf = (outcome: string) => rows.filter((row) => row.outcome === outcome).map((row) => row.id as MessageId);
-    return { retried: idsOf("retried"), dead: idsOf("dead"), released: idsOf("released") };
+    const having = (outcome: string) => idsOf(rows.filter((row) => row.outcome === outcome));
+    return { retried: having("retried"), dead: having("dead"), released: having("released") };
   }
 
   extend(claim: PullClaim, leaseMs: number): Promise<readonly MessageId[]> {
@@ -75,8 +74,7 @@ export class PostgresPull implements PullStore {
   }
 
   async #ids(statement: PullStatements[keyof PullStatements], values: readonly unknown[]): Promise<MessageId[]> {
-    const rows = await this.#pool.run(statement, values);
-    return rows.map((row) => row.id as MessageId);
+    return idsOf(await this.#pool.run(statement, values));
   }
 }
 
@@ -84,18 +82,4 @@ const NOTHING: PullClaimResult = { rows: [], dead: [] };
 
 function valuesOf({ source, token, ids }: PullClaim): unknown[] {
   return [source, token, ids];
-}
-
-function pulledRow(row: Row): PulledRow {
-  return {
-    id: row.id as MessageId,
-    aggregateId: row.aggregate_id as string | null,
-    eventType: row.event_type as string | null,
-    idempotencyKey: row.idempotency_key as string,
-    correlationId: row.correlation_id as string | null,
-    attempt: row.attempt as number,
-    createdAt: row.created_at as Date,
-    headers: headersOf(row.headers),
-    payload: row.payload as string,
-  };
 }

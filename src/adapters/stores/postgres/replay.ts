@@ -1,6 +1,7 @@
 import type { MessageId } from "../../../model/rows.ts";
 import type { FinishedRow, ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../../ports/finishedRows.ts";
-import type { PostgresPool, Row } from "./pool.ts";
+import { finishedRow } from "../sql/rows.ts";
+import type { PostgresPool } from "./pool.ts";
 import type { ReplayStatements } from "./replaySql.ts";
 
 /** Replay on PostgreSQL: short statements that find their rows by index, so that a replay of any size disturbs nobody. */
@@ -46,17 +47,4 @@ export class PostgresReplay implements ReplayStore {
 
 function filterValues(scope: ReplayScope, { topics, createdAfter, createdBefore }: ReplayFilter): unknown[] {
   return [scope.finishedUntil, topics ?? null, createdAfter ?? null, createdBefore ?? null];
-}
-
-function finishedRow(row: Row): FinishedRow {
-  return {
-    id: row.id as MessageId,
-    sequence: row.sequence as string,
-    topic: row.topic as string,
-    key: row.key as string | null,
-    state: row.state as FinishedRow["state"],
-    attempt: row.attempt as number,
-    createdAt: row.created_at as Date,
-    lastError: row.last_error as string | null,
-  };
 }

@@ -50,11 +50,6 @@ export function toStoreError(statement: string, error: unknown): StoreError {
   return new StoreError(code, `${statement}: ${safeText(error, number)}`, { cause: withoutRowData(number) });
 }
 
-/** Whether the database refuses the data of a row: the same statement without that row would pass. */
-export function isRefused(error: unknown): error is StoreError {
-  return error instanceof StoreError && error.code === "data";
-}
-
 /** A unique key exists already: of two inserts that ran at the same time, one comes second. */
 export function isDuplicateKey(error: unknown): boolean {
   const number = errorNumber((error as { cause?: unknown } | null)?.cause) ?? errorNumber(error);

@@ -2,9 +2,10 @@ import { createHash } from "node:crypto";
 import type { InsertOutcome } from "../../../model/outcomes.ts";
 import type { MessageId, NewInboxRow } from "../../../model/rows.ts";
 import type { InboxStore, RelayRequest, RelayResult } from "../../../ports/store.ts";
-import { bisect } from "../sql/bisect.ts";
 import { headersOf } from "../sql/headers.ts";
-import { isDuplicateKey, isRefused } from "./errors.ts";
+import { insertAroundPoison, relayAroundPoison } from "../sql/poison.ts";
+import { isRefused } from "../sql/refused.ts";
+import { isDuplicateKey } from "./errors.ts";
 import { EMPTY_TOPIC, INSERTED_TEXTS, type InboxStatements, RELAYED_TEXTS, sourceNames } from "./inboxSql.ts";
 import type { Row, SqlServerPool, Statement, Values } from "./pool.ts";
 import { type ReceivedRow, renderHeaders, renderTopic } from "./rendering.ts";
@@ -29,7 +30,7 @@ export class SqlServerInbox implements InboxStore {
       return await this.#insertAll(rows);
     } catch (error) {
       if (!isRefused(error)) throw error;
-      return await this.#insertAroundPoison(rows);
+      return await insertAroundPoison(rows, (part) => this.#insertAll(part));
     }
   }
 
@@ -87,23 +88,6 @@ export class SqlServerInbox implements InboxStore {
     this.#latest = Math.max(this.#latest ?? 0, Number(latest));
   }
 
-  /** Some row of the batch is refused: stores the others. */
-  async #insertAroundPoison(rows: readonly NewInboxRow[]): Promise<InsertOutcome[]> {
-    const outcomes: InsertOutcome[] = [];
-    await bisect(rows, async (part) => {
-      try {
-        outcomes.push(...(await this.#insertAll(part)));
-        return "done";
-      } catch (error) {
-        if (!isRefused(error)) throw error;
-        if (part.length > 1) return "split";
-        outcomes.push({ kind: "refused", reason: error.message });
-        return "done";
-      }
-    });
-    return outcomes;
-  }
-
   async #anyWaits(sources: readonly string[]): Promise<boolean> {
     const [row] = await this.#pool.run(this.#sql.waits(sources.length), sourceValues(sources));
     return row?.waits === 1;
@@ -137,28 +121,12 @@ export class SqlServerInbox implements InboxStore {
       limit: request.limit,
       ...sourceValues(sources),
     });
-    const results: Pick<RelayResult, "relayed" | "dead">[] = [];
-    await bisect(waiting, async (part) => {
-      const ids = JSON.stringify(part.map((row) => row.id));
-      try {
-        results.push(await this.#relay(request, this.#sql.namedCandidates, { ids }));
-        return "done";
-      } catch (error) {
-        if (!isRefused(error)) throw error;
-        const [only] = part;
-        if (part.length > 1 || only === undefined) return "split";
-        const reason = `the outbox table refuses this message: ${error.message}`;
-        const buried = await this.#pool.run(this.#sql.bury, { id: only.id, reason });
-        const dead = buried.map(() => ({ id: only.id as MessageId, source: only.source as string, reason }));
-        results.push({ relayed: 0, dead });
-        return "done";
-      }
-    });
-    return {
-      relayed: results.reduce((sum, result) => sum + result.relayed, 0),
-      dead: results.flatMap((result) => result.dead),
-      more: waiting.length >= request.limit,
-    };
+    const result = await relayAroundPoison(
+      waiting,
+      (ids) => this.#relay(request, this.#sql.namedCandidates, { ids: JSON.stringify(ids) }),
+      async (id, reason) => (await this.#pool.run(this.#sql.bury, { id, reason })).length > 0,
+    );
+    return { ...result, more: waiting.length >= request.limit };
   }
 }
 

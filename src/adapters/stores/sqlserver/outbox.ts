@@ -1,19 +1,14 @@
 import type { Settlement } from "../../../model/outcomes.ts";
-import type { ClaimedRow, ClaimToken, MessageId } from "../../../model/rows.ts";
+import type { ClaimToken, MessageId } from "../../../model/rows.ts";
 import type { Clock } from "../../../ports/runtime.ts";
 import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } from "../../../ports/store.ts";
-import { bisect } from "../sql/bisect.ts";
-import { headersOf } from "../sql/headers.ts";
+import { type ClaimScans, claimFromFront, type Scan } from "../sql/frontClaim.ts";
 import { ClaimHints } from "../sql/hints.ts";
-import { isRefused } from "./errors.ts";
+import { claimedRow, idsOf } from "../sql/rows.ts";
+import { attemptsOf, STATE_AFTER, settleAroundRefusal } from "../sql/settlements.ts";
 import { type OutboxStatements, SETTLED_TEXTS } from "./outboxSql.ts";
-import type { Row, SqlServerPool, Statement } from "./pool.ts";
+import type { SqlServerPool, Statement } from "./pool.ts";
 import { textBatch } from "./texts.ts";
-
-/** What one run of a claim statement found. */
-interface Scan extends ClaimResult {
-  readonly firstPosition: string | undefined;
-}
 
 /**
  * The outbox on SQL Server (design, "Claims and order"). Finished rows leave the filtered indexes with their commit, so there are no
@@ -25,6 +20,14 @@ export class SqlServerOutbox implements OutboxStore {
   readonly #sql: OutboxStatements;
   readonly #clock: Clock;
   readonly #hints: ClaimHints;
+  readonly #scans: ClaimScans = {
+    inOrder: (request, from) => this.#scan(this.#sql.claimInOrder, request, from),
+    pastBlockedKeys: (request, from) => this.#scan(this.#sql.claimPastBlockedKeys, request, from),
+    end: async () => {
+      const [row] = await this.#pool.run(this.#sql.end);
+      return String(row?.end ?? this.#hints.mark);
+    },
+  };
   /** The last claim met no due row at all. */
   #idle = false;
 
@@ -37,23 +40,7 @@ export class SqlServerOutbox implements OutboxStore {
 
   async claim(request: ClaimRequest): Promise<ClaimResult> {
     if (this.#idle && !(await this.#anyDue())) return NOTHING;
-    const { cursor } = this.#hints;
-    if (cursor !== undefined && !this.#hints.startsAtMark()) {
-      const scan = await this.#scan(this.#sql.claimPastBlockedKeys, request, cursor);
-      if (scan.firstPosition !== undefined) this.#hints.advance(scan.firstPosition);
-      return scan;
-    }
-    const front = await this.#scan(this.#sql.claimInOrder, request, FRONT);
-    if (!front.more || front.heldBack * 2 <= request.limit) {
-      this.#hints.frontIsFree();
-      return front;
-    }
-    const past = await this.#sweep(request, request.limit - front.rows.length);
-    return {
-      rows: [...front.rows, ...past.rows],
-      more: past.more,
-      heldBack: front.heldBack + past.heldBack,
-    };
+    return await claimFromFront(this.#scans, this.#hints, this.#clock, request);
   }
 
   async renew(tokens: readonly ClaimToken[], lease: Lease): Promise<ReadonlySet<MessageId>> {
@@ -68,18 +55,7 @@ export class SqlServerOutbox implements OutboxStore {
 
   async settle(settlements: readonly Settlement[]): Promise<ReadonlySet<MessageId>> {
     const closed = new Set<MessageId>();
-    await bisect(settlements, async (part) => {
-      try {
-        await this.#settleAll(part, closed);
-        return "done";
-      } catch (error) {
-        if (!isRefused(error)) throw error;
-        if (part.length > 1) return "split";
-        // Only a reason can be refused as data (an owner's narrow last_error column): the outcome matters more than its words.
-        await this.#settleAll(part.map(withoutReason), closed);
-        return "done";
-      }
-    });
+    await settleAroundRefusal(settlements, (part) => this.#settleAll(part, closed));
     for (const settlement of settlements) {
       if (settlement.kind === "retry") this.#hints.sweepWithin(settlement.delayMs);
     }
@@ -106,17 +82,6 @@ export class SqlServerOutbox implements OutboxStore {
   async #anyDue(): Promise<boolean> {
     const [row] = await this.#pool.run(this.#sql.due);
     return row?.due === 1;
-  }
-
-  /** Most of the front is held back: claims from the front past the blocked keys, and remembers where the free rows begin. */
-  async #sweep(request: ClaimRequest, limit: number): Promise<Scan> {
-    const startedAt = this.#clock.monotonic();
-    // Read before the scan: a row that comes in behind this position while the scan runs is then still in front of the cursor.
-    const [row] = await this.#pool.run(this.#sql.end);
-    const scan = await this.#scan(this.#sql.claimPastBlockedKeys, { ...request, limit }, FRONT);
-    const tookMs = this.#clock.monotonic() - startedAt;
-    this.#hints.frontIsBlocked(scan.firstPosition ?? String(row?.end ?? FRONT), tookMs);
-    return scan;
   }
 
   async #scan(statement: Statement, request: ClaimRequest, from: string): Promise<Scan> {
@@ -149,11 +114,6 @@ export class SqlServerOutbox implements OutboxStore {
 
 const NOTHING: ClaimResult = { rows: [], more: false, heldBack: 0 };
 
-/** Identities count from 1. */
-const FRONT = "0";
-
-const STATE_AFTER = { sent: "sent", retry: "pending", dead: "dead", release: "pending" } as const;
-
 function outcomeOf(settlement: Settlement) {
   return {
     id: settlement.id,
@@ -165,36 +125,7 @@ function outcomeOf(settlement: Settlement) {
   };
 }
 
-function attemptsOf(settlement: Settlement): number {
-  if (settlement.kind === "retry") return 1;
-  return settlement.kind === "dead" && settlement.attempted ? 1 : 0;
-}
-
-function withoutReason(settlement: Settlement): Settlement {
-  return "reason" in settlement ? { ...settlement, reason: "the reason could not be stored" } : settlement;
-}
-
 /** DATEADD takes an `int`: the longest time is 24.8 days. */
 function wholeMs(ms: number): number {
   return Math.min(Math.round(ms), 2 ** 31 - 1);
-}
-
-function idsOf(rows: readonly Row[]): MessageId[] {
-  return rows.map((row) => row.id as MessageId);
-}
-
-function claimedRow(row: Row, token: ClaimToken): ClaimedRow {
-  return {
-    id: row.id as MessageId,
-    claimToken: token,
-    sequence: row.sequence as string,
-    topic: row.topic as string,
-    key: row.key as string | null,
-    aggregateType: row.aggregate_type as string | null,
-    payload: row.payload as string,
-    headers: headersOf(row.headers),
-    attempt: row.attempt as number,
-    maxAttempts: row.max_attempts as number,
-    createdAt: row.created_at as Date,
-  };
 }

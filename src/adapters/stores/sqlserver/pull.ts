@@ -3,13 +3,12 @@ import type {
   PullClaim,
   PullClaimRequest,
   PullClaimResult,
-  PulledRow,
   PullRejection,
   PullRejectionOptions,
   PullStore,
 } from "../../../ports/pullStore.ts";
-import { headersOf } from "../sql/headers.ts";
-import { isRefused } from "./errors.ts";
+import { isRefused } from "../sql/refused.ts";
+import { idsOf, pulledRow } from "../sql/rows.ts";
 import type { Row, SqlServerPool, Statement, Values } from "./pool.ts";
 import type { PullStatements } from "./pullSql.ts";
 
@@ -31,7 +30,7 @@ export class SqlServerPull implements PullStore {
     const [counts = [], dead = [], rows = []] = await this.#claim(request);
     if (counts[0]?.seen === 0) this.#idle.add(source);
     else this.#idle.delete(source);
-    return { rows: rows.map(pulledRow), dead: dead.map((row) => row.id as MessageId) };
+    return { rows: rows.map(pulledRow), dead: idsOf(dead) };
   }
 
   acknowledge(claim: PullClaim): Promise<readonly MessageId[]> {
@@ -47,8 +46,8 @@ export class SqlServerPull implements PullStore {
       // An owner's narrow last_error column: the outcome matters more than its words.
       return reject(null);
     });
-    const idsOf = (outcome: string) => rows.filter((row) => row.outcome === outcome).map((row) => row.id as MessageId);
-    return { retried: idsOf("retried"), dead: idsOf("dead"), released: idsOf("released") };
+    const having = (outcome: string) => idsOf(rows.filter((row) => row.outcome === outcome));
+    return { retried: having("retried"), dead: having("dead"), released: having("released") };
   }
 
   extend(claim: PullClaim, leaseMs: number): Promise<readonly MessageId[]> {
@@ -70,8 +69,7 @@ export class SqlServerPull implements PullStore {
   }
 
   async #ids(statement: Statement, values: Values): Promise<MessageId[]> {
-    const rows = await this.#pool.run(statement, values);
-    return rows.map((row) => row.id as MessageId);
+    return idsOf(await this.#pool.run(statement, values));
   }
 }
 
@@ -79,18 +77,4 @@ const NOTHING: PullClaimResult = { rows: [], dead: [] };
 
 function valuesOf({ source, token, ids }: PullClaim): Values {
   return { source, token, ids: ids === null ? null : JSON.stringify(ids) };
-}
-
-function pulledRow(row: Row): PulledRow {
-  return {
-    id: row.id as MessageId,
-    aggregateId: row.aggregate_id as string | null,
-    eventType: row.event_type as string | null,
-    idempotencyKey: row.idempotency_key as string,
-    correlationId: row.correlation_id as string | null,
-    attempt: row.attempt as number,
-    createdAt: row.created_at as Date,
-    headers: headersOf(row.headers),
-    payload: row.payload as string,
-  };
 }

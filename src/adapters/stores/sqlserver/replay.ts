@@ -1,6 +1,7 @@
 import type { MessageId } from "../../../model/rows.ts";
 import type { FinishedRow, ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../../ports/finishedRows.ts";
-import type { Row, SqlServerPool, Values } from "./pool.ts";
+import { finishedRow } from "../sql/rows.ts";
+import type { SqlServerPool, Values } from "./pool.ts";
 import type { ReplayStatements } from "./replaySql.ts";
 import { textBatch } from "./texts.ts";
 
@@ -50,18 +51,5 @@ function filterValues(scope: ReplayScope, { topics, createdAfter, createdBefore 
     ...(wanted === undefined ? { rows: null, texts: null } : textBatch(wanted, ["topic"])),
     createdAfter: createdAfter ?? null,
     createdBefore: createdBefore ?? null,
-  };
-}
-
-function finishedRow(row: Row): FinishedRow {
-  return {
-    id: row.id as MessageId,
-    sequence: row.sequence as string,
-    topic: row.topic as string,
-    key: row.key as string | null,
-    state: row.state as FinishedRow["state"],
-    attempt: row.attempt as number,
-    createdAt: row.created_at as Date,
-    lastError: row.last_error as string | null,
   };
 }

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
-import { isDuplicateKey, isRefused, toStoreError } from "../../../../src/adapters/stores/sqlserver/errors.ts";
+import { isRefused } from "../../../../src/adapters/stores/sql/refused.ts";
+import { isDuplicateKey, toStoreError } from "../../../../src/adapters/stores/sqlserver/errors.ts";
 import { StoreError, type StoreErrorCode } from "../../../../src/model/errors.ts";
 
 /** An error as the driver gives it: with the server's number, or with a code of its own. */

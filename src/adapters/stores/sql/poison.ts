@@ -1,0 +1,67 @@
+import type { InsertOutcome } from "../../../model/outcomes.ts";
+import type { MessageId, NewInboxRow } from "../../../model/rows.ts";
+import type { RelayResult } from "../../../ports/store.ts";
+import { bisect } from "./bisect.ts";
+import { isRefused } from "./refused.ts";
+import type { Row } from "./rows.ts";
+
+/**
+ * Stores a batch of which the database refuses some row: the others are stored.
+ *
+ * @param insert stores a part of the batch in one transaction
+ * @returns an outcome per row, in the order given
+ */
+export async function insertAroundPoison(
+  rows: readonly NewInboxRow[],
+  insert: (part: readonly NewInboxRow[]) => Promise<readonly InsertOutcome[]>,
+): Promise<InsertOutcome[]> {
+  const outcomes: InsertOutcome[] = [];
+  await bisect(rows, async (part) => {
+    try {
+      outcomes.push(...(await insert(part)));
+      return "done";
+    } catch (error) {
+      if (!isRefused(error)) throw error;
+      if (part.length > 1) return "split";
+      outcomes.push({ kind: "refused", reason: error.message });
+      return "done";
+    }
+  });
+  return outcomes;
+}
+
+/** What a relay of named rows moved. */
+type Relayed = Pick<RelayResult, "relayed" | "dead">;
+
+/**
+ * Relays rows of which the outbox table refuses some: the others are relayed and those are buried, in their order.
+ *
+ * @param waiting the rows, with `id` and `source`
+ * @param relay relays the named rows in one transaction
+ * @param bury makes a row dead for a reason; false when it waits no more
+ */
+export async function relayAroundPoison(
+  waiting: readonly Row[],
+  relay: (ids: readonly MessageId[]) => Promise<Relayed>,
+  bury: (id: MessageId, reason: string) => Promise<boolean>,
+): Promise<Relayed> {
+  const results: Relayed[] = [];
+  await bisect(waiting, async (part) => {
+    try {
+      results.push(await relay(part.map((row) => row.id as MessageId)));
+      return "done";
+    } catch (error) {
+      if (!isRefused(error)) throw error;
+      const [only] = part;
+      if (part.length > 1 || only === undefined) return "split";
+      const [id, source] = [only.id as MessageId, only.source as string];
+      const reason = `the outbox table refuses this message: ${error.message}`;
+      results.push({ relayed: 0, dead: (await bury(id, reason)) ? [{ id, source, reason }] : [] });
+      return "done";
+    }
+  });
+  return {
+    relayed: results.reduce((sum, result) => sum + result.relayed, 0),
+    dead: results.flatMap((result) => result.dead),
+  };
+}
