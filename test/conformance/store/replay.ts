@@ -203,7 +203,8 @@ export function exerciseReplay(open: () => Promise<StoreHarness>): void {
         const lastAfter = await highest((us) => passes({ createdAfter: instant(ms, us) }));
         const firstBefore = 1 + (await highest(async (us) => !(await passes({ createdBefore: instant(ms, us) }))));
 
-        expect(firstBefore - lastAfter).toBe(2);
+        // A store whose times are finer than a microsecond may have it between two of them.
+        expect([1, 2]).toContain(firstBefore - lastAfter);
       });
 
       test("by all that is given together", async () => {

@@ -114,11 +114,10 @@ ${ONE_BY_ONE};`;
 
   return {
     /**
-     * One claim of up to `@limit` rows and `@maxBytes` payload characters. `@withReason` tells whether to store why a row died. Answers
-     * with the number of rows seen, the rows that died, and the rows claimed.
+     * One claim of up to `@limit` rows and `@maxBytes` payload characters. `@withReason` tells whether to store why a row died. Answers with the
+     * number of rows seen, the rows that died, and the rows claimed.
      *
-     * - busy: aggregates with a row under a running lease or in a delay. Their other rows wait and are not worth looking at: however many there
-     *   are, they do not fill the batch.
+     * - busy: aggregates with a row under a running lease or in a delay. Their other rows wait, and do not fill the batch, however many.
      * - seen: available rows in order, read without locks: a row that a scan has locked stays locked until the commit, wanted or not, and
      *   thousands of rows of busy aggregates would end as a lock on the table.
      * - candidates: those of them that are still available, locked; rows that another claim has locked are skipped.
@@ -132,9 +131,8 @@ ${ONE_BY_ONE};`;
      * error is always on the side of waiting. The order does not depend on `busy`, which keeps a second client off an aggregate and saves work.
      *
      * The updates check once more what the locks already hold still, and a claim with a hole in it is taken back: a server that ignores
-     * locking hints then claims nothing, instead of a row out of order.
-     *
-     * The payloads are read after the commit: a client that receives slowly keeps nothing locked.
+     * locking hints then claims nothing, instead of a row out of order. The payloads are read after the commit: a client
+     * that receives slowly keeps nothing locked.
      */
     claim: {
       name: "pull.claim",
@@ -157,14 +155,12 @@ UNION
 SELECT ${digest} FROM ${table} i ${TO_LOOK}
 WHERE ${waiting("i")} AND i.${c.source} = @source AND i.${c.aggregateId} IS NOT NULL
   AND i.${c.attempt} > 0 AND i.${c.claimToken} IS NULL AND i.${c.scheduledAt} > @now;
-
 DECLARE @seen TABLE (created_at datetimeoffset(7), id uniqueidentifier, PRIMARY KEY (created_at, id));
 INSERT INTO @seen (created_at, id)
 SELECT TOP (@limit * ${LOOK_AHEAD}) i.${c.createdAt}, i.${c.id}
 FROM ${table} i ${TO_LOOK}
 WHERE ${available} AND NOT EXISTS (SELECT * FROM @busy b WHERE b.aggregate_digest = ${digest})
 ORDER BY i.${c.createdAt}, i.${c.id};
-
 BEGIN TRANSACTION;
 DECLARE @candidates TABLE (id uniqueidentifier PRIMARY KEY, created_at datetimeoffset(7), aggregate int, spent int, length bigint);
 INSERT INTO @candidates (id, created_at, aggregate, spent, length)
@@ -178,13 +174,11 @@ FROM (
 ) t
 ${ONE_BY_ONE};
 ${stopsAmong("@candidates", "1 = 1")}
-
 DECLARE @open TABLE (id uniqueidentifier PRIMARY KEY, spent int, length_before bigint);
 INSERT INTO @open (id, spent, length_before)
 SELECT k.id, k.spent, SUM(k.length) OVER (ORDER BY k.created_at, k.id ROWS UNBOUNDED PRECEDING) - k.length
 FROM @candidates k LEFT JOIN @stops s ON s.aggregate = k.aggregate
 WHERE ${beforeStop("k")};
-
 DECLARE @died TABLE (id uniqueidentifier PRIMARY KEY);
 UPDATE i
 SET ${c.state} = N'dead', ${c.processedAt} = @now, ${unclaimed},
@@ -195,7 +189,6 @@ OUTPUT inserted.${c.id} INTO @died (id)
 FROM @open o JOIN ${table} i ${BY_ID.change} ON i.${c.id} = o.id
 WHERE o.spent = 1 AND ${stillAvailable}
 ${ONE_BY_ONE};
-
 ${changed}
 UPDATE i
 SET ${c.attempt} = i.${c.attempt} + 1, ${c.claimToken} = @token, ${c.claimedAt} = @now,
@@ -204,7 +197,6 @@ ${intoChanged}
 FROM @open o JOIN ${table} i ${BY_ID.change} ON i.${c.id} = o.id
 WHERE o.spent = 0 AND o.length_before < @maxBytes AND ${stillAvailable}
 ${ONE_BY_ONE};
-
 IF (SELECT COUNT(*) FROM @died) + (SELECT COUNT(*) FROM @changed)
   = (SELECT COUNT(*) FROM @open o WHERE o.spent = 1 OR o.length_before < @maxBytes)
   COMMIT TRANSACTION;
@@ -214,7 +206,6 @@ BEGIN
   DELETE FROM @died;
   DELETE FROM @changed;
 END;
-
 SELECT COUNT(*) AS seen FROM @seen;
 SELECT id FROM @died;
 SELECT n.id, i.${c.aggregateId} AS aggregate_id, i.${c.eventType} AS event_type, i.${c.idempotencyKey} AS idempotency_key,
@@ -249,8 +240,7 @@ ORDER BY i.${c.createdAt}, i.${c.id};`,
     },
 
     /**
-     * A lease that has lapsed is extended when the client may go on where it was: of an aggregate whose earlier row another client has taken
-     * over meanwhile, it may not.
+     * A lease that has lapsed is extended when the client may go on where it was: not of an aggregate whose earlier row was taken over since.
      */
     extend: {
       name: "pull.extend",
@@ -259,12 +249,10 @@ ORDER BY i.${c.createdAt}, i.${c.id};`,
 ${NOW}
 ${hold({ name: "lapsed", condition: free("i") })}
 ${stopsAmong("@held", "lapsed = 1")}
-
 DECLARE @open TABLE (id uniqueidentifier PRIMARY KEY);
 INSERT INTO @open (id)
 SELECT h.id FROM @held h LEFT JOIN @stops s ON s.aggregate = h.aggregate
 WHERE h.named = 1 AND (h.lapsed = 0 OR ${beforeStop("h")});
-
 ${changed}
 UPDATE i
 SET ${c.leaseExpiresAt} = DATEADD(millisecond, @leaseMs, @now)
