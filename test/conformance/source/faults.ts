@@ -125,8 +125,10 @@ class Traffic implements AsyncDisposable {
     const { fixture, patienceMs } = this.#bench;
     while (this.#sent < this.#last) {
       const next = this.#sent + 1;
-      await eventually(() => (next > this.#last ? undefined : fixture.send(numbered(next, next))), {
-        timeoutMs: 2 * patienceMs,
+      // A broker that stops may take a message and never answer.
+      const send = () => within(patienceMs, "an answer of the broker", fixture.send(numbered(next, next)));
+      await eventually(() => (next > this.#last ? undefined : send()), {
+        timeoutMs: 3 * patienceMs,
         label: `sending the message ${next}`,
       });
       this.#sent = next;

@@ -15,6 +15,9 @@ const HOST = "127.0.0.1";
 const USER = "svc";
 const PASSWORD = "svc-secret";
 
+/** How long the application within a node may take to start or stop (ms): it takes one or two seconds. */
+const APPLICATION_TIMEOUT_MS = 20_000;
+
 /** Starts a name server of the node's own, so that both end together, then the node. */
 const WITH_NAME_SERVER = '"$0" -port "$ERL_EPMD_PORT" -address "$ERL_EPMD_ADDRESS" & exec "$1"';
 
@@ -31,26 +34,29 @@ export async function launchRabbitmq(programs: RabbitmqPrograms, shared: boolean
   const address = rabbitmqAddress(port);
 
   let server: ServerProcess | undefined;
-  const control = async (...args: string[]) => {
+  const controlWithin = async (timeout: number, ...args: string[]) => {
     const { stdout } = await promisify(execFile)(programs.control, args, {
       cwd: folder,
       env: { PATH: process.env.PATH, ...env },
-      timeout: SERVING_TIMEOUT_MS,
+      timeout,
     });
     return stdout;
   };
-  const start = async () => {
-    if (server === undefined) {
-      const args = ["-c", WITH_NAME_SERVER, programs.epmd, programs.server];
-      server = startServerProcess({ program: "/bin/sh", args, env, folder, shared });
-    } else {
-      await control("start_app");
-    }
-    await untilReady("the RabbitMQ server", folder, server, () => rabbitmqAnswers(address));
-  };
+  const control = (...args: string[]) => controlWithin(SERVING_TIMEOUT_MS, ...args);
   const kill = async () => {
     await server?.end("SIGKILL");
     server = undefined;
+  };
+  // A node that hangs in one of the two is killed: then the broker is away, and comes back, as well.
+  const startApplication = () => controlWithin(APPLICATION_TIMEOUT_MS, "start_app").catch(kill);
+  const stopApplication = () => controlWithin(APPLICATION_TIMEOUT_MS, "stop_app").catch(kill);
+  const start = async () => {
+    if (server !== undefined) await startApplication();
+    if (server === undefined) {
+      const args = ["-c", WITH_NAME_SERVER, programs.epmd, programs.server];
+      server = startServerProcess({ program: "/bin/sh", args, env, folder, shared });
+    }
+    await untilReady("the RabbitMQ server", folder, server, () => rabbitmqAnswers(address));
   };
   await start();
   return {
@@ -58,7 +64,7 @@ export async function launchRabbitmq(programs: RabbitmqPrograms, shared: boolean
     start,
     // The application within the node: listeners, connections and queues end as they do with the node, but in a second.
     stop: async () => {
-      if (server !== undefined) await control("stop_app");
+      if (server !== undefined) await stopApplication();
     },
     kill,
     control,
