@@ -1,18 +1,8 @@
-import type { TableNames } from "../../src/adapters/stores/sql/names.ts";
 import { createSqlServerStore } from "../../src/adapters/stores/sqlserver/index.ts";
-import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../src/model/rows.ts";
 import { Secret } from "../../src/model/secret.ts";
 import type { Store } from "../../src/ports/store.ts";
+import { DEFAULT_NAMES } from "./postgresHarness.ts";
 import { ManualClock, recordingLog } from "./recorders.ts";
-
-/** The names of the bundled tables. */
-export const BUNDLED_NAMES: TableNames = {
-  schema: undefined,
-  inboxTable: "inbox",
-  outboxTable: "outbox",
-  inbox: INBOX_COLUMNS,
-  outbox: OUTBOX_COLUMNS,
-};
 
 /** A store of SQL Server that has not connected: it does so with its first statement, unless a test takes the pool's place. */
 export function unconnectedSqlServerStore(): Store {
@@ -31,7 +21,7 @@ export function unconnectedSqlServerStore(): Store {
       applicationName: "svc",
       poolSize: 1,
       connectionTimeoutMs: 1000,
-      names: BUNDLED_NAMES,
+      names: DEFAULT_NAMES,
     },
     new ManualClock(),
     recordingLog().log,

@@ -114,9 +114,10 @@ export function kafkaAddress(port: number): KafkaAddress {
   return { host: HOST, port, bootstrapServers: `${HOST}:${port}` };
 }
 
-/** 16 random bytes in the alphabet Kafka takes. */
+/** 16 random bytes in the alphabet Kafka takes. One that begins with a hyphen would be read as an option of the command line. */
 export function clusterId(): string {
-  return Buffer.from(randomUUID().replaceAll("-", ""), "hex").toString("base64url");
+  const id = Buffer.from(randomUUID().replaceAll("-", ""), "hex").toString("base64url");
+  return id.startsWith("-") ? `A${id.slice(1)}` : id;
 }
 
 /** What formatting is told about the users who may log in. */

@@ -1,10 +1,12 @@
 import type { InsertOutcome } from "../../../model/outcomes.ts";
 import type { MessageId, NewInboxRow } from "../../../model/rows.ts";
 import type { InboxStore, RelayRequest, RelayResult } from "../../../ports/store.ts";
-import { insertAroundPoison, relayAroundPoison } from "../sql/poison.ts";
+import { inKeyOrder } from "../sql/keyOrder.ts";
+import { EMPTY_TOPIC, insertAroundPoison, relayAroundPoison } from "../sql/poison.ts";
 import { isRefused } from "../sql/refused.ts";
+import { oldestAgeMs } from "../sql/rows.ts";
 import { textArray } from "./binaryArray.ts";
-import { EMPTY_TOPIC, type InboxStatements } from "./inboxSql.ts";
+import type { InboxStatements } from "./inboxSql.ts";
 import type { Looks } from "./looks.ts";
 import type { PostgresPool, Row } from "./pool.ts";
 
@@ -23,12 +25,7 @@ export class PostgresInbox implements InboxStore {
   }
 
   async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertOutcome[]> {
-    try {
-      return await this.#insertAll(rows);
-    } catch (error) {
-      if (!isRefused(error)) throw error;
-      return await insertAroundPoison(rows, (part) => this.#insertAll(part));
-    }
+    return await insertAroundPoison(rows, (part) => this.#insertAll(part));
   }
 
   async relay(request: RelayRequest): Promise<RelayResult> {
@@ -46,8 +43,7 @@ export class PostgresInbox implements InboxStore {
 
   async oldestPendingAgeMs(): Promise<number | null> {
     const [row] = await this.#pool.run(this.#sql.oldestPending);
-    const oldest = row?.oldest_ms;
-    return oldest === undefined || oldest === null ? null : Math.max(0, Number(oldest));
+    return oldestAgeMs(row);
   }
 
   async #insertAll(rows: readonly NewInboxRow[]): Promise<InsertOutcome[]> {
@@ -77,20 +73,6 @@ export class PostgresInbox implements InboxStore {
 
 const STORED: InsertOutcome = { kind: "stored" };
 const DUPLICATE: InsertOutcome = { kind: "duplicate" };
-
-/**
- * An insert waits for the transaction that holds one of its keys. All batches insert their keys in one order, so that two of them never
- * wait for each other. Of two rows with one key the first stays first. The order of arrival is that of the ids, not of the insert.
- */
-function inKeyOrder(rows: readonly NewInboxRow[]): readonly NewInboxRow[] {
-  return rows.toSorted((a, b) => byCodeUnits(a.source, b.source) || byCodeUnits(a.idempotencyKey, b.idempotencyKey));
-}
-
-/** The same in every process, whatever its locale. */
-function byCodeUnits(a: string, b: string): number {
-  if (a === b) return 0;
-  return a < b ? -1 : 1;
-}
 
 const NOTHING: RelayResult = { relayed: 0, dead: [], more: false };
 

@@ -1,9 +1,7 @@
 import type { TableNames } from "../sql/names.ts";
+import { EMPTY_TOPIC } from "../sql/poison.ts";
 import type { Question } from "./looks.ts";
 import type { Statement } from "./pool.ts";
-
-/** Why a row whose topic renders empty is dead, on the row and in the log. */
-export const EMPTY_TOPIC = "the topic template renders empty";
 
 /** Every statement on the inbox, with the configured names and the column types of the tables woven in once. */
 export function inboxStatements(

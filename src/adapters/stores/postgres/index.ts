@@ -13,7 +13,7 @@ import { PostgresPull } from "./pull.ts";
 import { pullStatements } from "./pullSql.ts";
 import { PostgresReplay } from "./replay.ts";
 import { replayStatements } from "./replaySql.ts";
-import { PostgresRetention } from "./retention.ts";
+import { postgresRetention } from "./retention.ts";
 import { retentionStatements } from "./retentionSql.ts";
 import { type ColumnTypes, PostgresSchema } from "./schema.ts";
 import { PostgresWake } from "./wake.ts";
@@ -57,7 +57,7 @@ class PostgresStore implements Store {
     });
     ({ inbox: this.inbox, outbox: this.outbox, pull: this.pull } = facets(BUNDLED_TYPES));
     this.replay = new PostgresReplay(this.#pool, replayStatements(quoted));
-    this.retention = new PostgresRetention(this.#pool, retentionStatements(quoted));
+    this.retention = postgresRetention(this.#pool, retentionStatements(quoted));
     this.schema = {
       migrate: () => schema.migrate(),
       checkColumns: async () => {

@@ -4,7 +4,7 @@ import type { Clock } from "../../../ports/runtime.ts";
 import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } from "../../../ports/store.ts";
 import { type ClaimScans, claimFromFront, type Scan } from "../sql/frontClaim.ts";
 import { ClaimHints } from "../sql/hints.ts";
-import { claimedRow, idsOf } from "../sql/rows.ts";
+import { backlogOf, claimedRow, idsOf } from "../sql/rows.ts";
 import { attemptsOf, STATE_AFTER, settleAroundRefusal } from "../sql/settlements.ts";
 import { uuidArray } from "./binaryArray.ts";
 import type { Looks } from "./looks.ts";
@@ -51,12 +51,7 @@ export class PostgresOutbox implements OutboxStore {
   }
 
   async settle(settlements: readonly Settlement[]): Promise<ReadonlySet<MessageId>> {
-    const closed = new Set<MessageId>();
-    await settleAroundRefusal(settlements, (part) => this.#settleAll(part, closed));
-    for (const settlement of settlements) {
-      if (settlement.kind === "retry") this.#hints.sweepWithin(settlement.delayMs);
-    }
-    return closed;
+    return await settleAroundRefusal(settlements, this.#hints, (part) => this.#settleAll(part));
   }
 
   async reclaim(limit: number, claimTimeoutMs: number): Promise<number> {
@@ -67,12 +62,7 @@ export class PostgresOutbox implements OutboxStore {
 
   async backlog(): Promise<OutboxBacklog> {
     const [row] = await this.#pool.run(this.#sql.backlog);
-    const oldest = row?.oldest_ms;
-    return {
-      pending: Number(row?.pending ?? 0),
-      oldestPendingAgeMs: oldest === null || oldest === undefined ? null : Math.max(0, Number(oldest)),
-      blockedKeys: Number(row?.blocked_keys ?? 0),
-    };
+    return backlogOf(row);
   }
 
   async #refreshMark(): Promise<void> {
@@ -104,16 +94,16 @@ export class PostgresOutbox implements OutboxStore {
     };
   }
 
-  /** @param closed takes the ids of the rows whose claim was closed */
-  async #settleAll(settlements: readonly Settlement[], closed: Set<MessageId>): Promise<void> {
+  /** @returns the ids of the rows whose claim was closed */
+  async #settleAll(settlements: readonly Settlement[]): Promise<readonly MessageId[]> {
     const [row] = await this.#pool.run(this.#sql.settle, [
       uuidArray(settlements.map((settlement) => settlement.id)),
       uuidArray(settlements.map((settlement) => settlement.claimToken)),
       ...(settlements.every(({ kind }) => kind === "sent") ? ALL_SENT : outcomeColumns(settlements)),
     ]);
     // No list of ids means that all were closed, or none.
-    if (row?.closed) for (const id of row.closed as MessageId[]) closed.add(id);
-    else if (row?.count !== "0") for (const { id } of settlements) closed.add(id);
+    if (row?.closed) return row.closed as MessageId[];
+    return row?.count === "0" ? [] : settlements.map(({ id }) => id);
   }
 }
 

@@ -1,46 +1,10 @@
 import type { TableNames } from "../sql/names.ts";
+import { COUNT_TIMEOUT_MS, finishedWalks, type Walk } from "../sql/walks.ts";
 import type { Statement } from "./pool.ts";
-
-/** Rows that one index holds in the order in which they are deleted. */
-interface Walk {
-  readonly table: string;
-  readonly id: string;
-  readonly state: string;
-  /** Finished states as SQL literals: a parameter in their place would keep the planner from the partial index. */
-  readonly states: string;
-  /** The time that counts, and what orders rows of the same time: together the position of a row. */
-  readonly time: string;
-  readonly tie: string;
-  readonly tieType: "bigint" | "uuid";
-}
-
-/** A full look at an index of many million entries, which a large `maxCount` asks for once a sweep. */
-const COUNT_TIMEOUT_MS = 300_000;
 
 /** Every statement of retention, with the configured names woven in once. */
 export function retentionStatements(names: TableNames) {
-  const o = names.outbox;
-  const i = names.inbox;
-  const outbox = (state: "sent" | "dead"): Walk => ({
-    table: names.outboxTable,
-    id: o.id,
-    state: o.state,
-    states: `('${state}')`,
-    time: o.updatedAt,
-    tie: o.sequence,
-    tieType: "bigint",
-  });
-  const sent = outbox("sent");
-  const dead = outbox("dead");
-  const inbox: Walk = {
-    table: names.inboxTable,
-    id: i.id,
-    state: i.state,
-    states: "('processed', 'dead')",
-    time: i.createdAt,
-    tie: i.id,
-    tieType: "uuid",
-  };
+  const { sent, dead, inbox } = finishedWalks(names, { text: (literal) => `'${literal}'`, uuidType: "uuid" });
 
   return {
     /** The newest row of each state that is too old. $1 age (ms) */

@@ -5,6 +5,9 @@ import { bisect } from "./bisect.ts";
 import { isRefused } from "./refused.ts";
 import type { Row } from "./rows.ts";
 
+/** Why a row whose topic renders empty is dead, on the row and in the log. */
+export const EMPTY_TOPIC = "the topic template renders empty";
+
 /**
  * Stores a batch of which the database refuses some row: the others are stored.
  *

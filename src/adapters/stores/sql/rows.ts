@@ -1,6 +1,7 @@
 import type { ClaimedRow, ClaimToken, MessageId } from "../../../model/rows.ts";
 import type { FinishedRow } from "../../../ports/finishedRows.ts";
 import type { PulledRow } from "../../../ports/pullStore.ts";
+import type { OutboxBacklog } from "../../../ports/store.ts";
 import { headersOf } from "./headers.ts";
 
 /** A row as a driver gives it. The statements of every database name their columns alike; identities come as decimal text. */
@@ -9,6 +10,20 @@ export type Row = Readonly<Record<string, unknown>>;
 /** @returns the ids of rows with a column `id` */
 export function idsOf(rows: readonly Row[]): MessageId[] {
   return rows.map((row) => row.id as MessageId);
+}
+
+/** @returns the age in a column `oldest_ms`; null when there is no row. The clock may have been put back since the row was written. */
+export function oldestAgeMs(row: Row | undefined): number | null {
+  const oldest = row?.oldest_ms;
+  return oldest === undefined || oldest === null ? null : Math.max(0, Number(oldest));
+}
+
+export function backlogOf(row: Row | undefined): OutboxBacklog {
+  return {
+    pending: Number(row?.pending ?? 0),
+    oldestPendingAgeMs: oldestAgeMs(row),
+    blockedKeys: Number(row?.blocked_keys ?? 0),
+  };
 }
 
 /** @param token under which the row was claimed */

@@ -3,10 +3,12 @@ import type { InsertOutcome } from "../../../model/outcomes.ts";
 import type { MessageId, NewInboxRow } from "../../../model/rows.ts";
 import type { InboxStore, RelayRequest, RelayResult } from "../../../ports/store.ts";
 import { headersOf } from "../sql/headers.ts";
-import { insertAroundPoison, relayAroundPoison } from "../sql/poison.ts";
+import { inKeyOrder } from "../sql/keyOrder.ts";
+import { EMPTY_TOPIC, insertAroundPoison, relayAroundPoison } from "../sql/poison.ts";
 import { isRefused } from "../sql/refused.ts";
+import { oldestAgeMs } from "../sql/rows.ts";
 import { isDuplicateKey } from "./errors.ts";
-import { EMPTY_TOPIC, INSERTED_TEXTS, type InboxStatements, RELAYED_TEXTS, sourceNames } from "./inboxSql.ts";
+import { INSERTED_TEXTS, type InboxStatements, RELAYED_TEXTS, sourceNames } from "./inboxSql.ts";
 import type { Row, SqlServerPool, Statement, Values } from "./pool.ts";
 import { type ReceivedRow, renderHeaders, renderTopic } from "./rendering.ts";
 import { textBatch } from "./texts.ts";
@@ -26,12 +28,7 @@ export class SqlServerInbox implements InboxStore {
   }
 
   async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertOutcome[]> {
-    try {
-      return await this.#insertAll(rows);
-    } catch (error) {
-      if (!isRefused(error)) throw error;
-      return await insertAroundPoison(rows, (part) => this.#insertAll(part));
-    }
+    return await insertAroundPoison(rows, (part) => this.#insertAll(part));
   }
 
   async relay(request: RelayRequest): Promise<RelayResult> {
@@ -52,8 +49,7 @@ export class SqlServerInbox implements InboxStore {
 
   async oldestPendingAgeMs(): Promise<number | null> {
     const [row] = await this.#pool.run(this.#sql.oldestPending);
-    const oldest = row?.oldest_ms;
-    return oldest === undefined || oldest === null ? null : Math.max(0, Number(oldest));
+    return oldestAgeMs(row);
   }
 
   /** Tries again when another batch has stored a key of this one meanwhile: the next look finds it. */
@@ -156,16 +152,6 @@ function firstOfEachKey(rows: readonly InsertedRow[]): readonly InsertedRow[] {
     if (!firsts.has(key)) firsts.set(key, row);
   }
   return [...firsts.values()];
-}
-
-/** One order for all batches of all processes, whatever their locale. */
-function inKeyOrder(rows: readonly InsertedRow[]): readonly InsertedRow[] {
-  return rows.toSorted((a, b) => byCodeUnits(a.source, b.source) || byCodeUnits(a.idempotencyKey, b.idempotencyKey));
-}
-
-function byCodeUnits(a: string, b: string): number {
-  if (a === b) return 0;
-  return a < b ? -1 : 1;
 }
 
 /** SQL Server compares text without the spaces at its end, under every collation: such a key is stored as its digest, as a long one is. */

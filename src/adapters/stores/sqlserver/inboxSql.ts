@@ -1,11 +1,8 @@
 import type { TableNames } from "../sql/names.ts";
-import { BATCH, BY_ID, NAMED_IDS, NOW } from "./fragments.ts";
-import { TO_CHANGE, TO_LOOK } from "./locks.ts";
+import { EMPTY_TOPIC } from "../sql/poison.ts";
+import { BATCH, BY_ID, NAMED_IDS, NOW, TO_CHANGE, TO_LOOK } from "./fragments.ts";
 import type { ParameterType, Statement } from "./pool.ts";
 import { PAIRED, placeFrom, placeNames, placeTypes, textOf } from "./texts.ts";
-
-/** Why a row whose topic renders empty is dead, on the row and in the log. */
-export const EMPTY_TOPIC = "the topic template renders empty";
 
 /** Properties of a row to insert, and of a row to relay, that are texts. */
 export const INSERTED_TEXTS = [

@@ -13,7 +13,7 @@ import { SqlServerPull } from "./pull.ts";
 import { pullStatements } from "./pullSql.ts";
 import { SqlServerReplay } from "./replay.ts";
 import { replayStatements } from "./replaySql.ts";
-import { SqlServerRetention } from "./retention.ts";
+import { sqlServerRetention } from "./retention.ts";
 import { retentionStatements } from "./retentionSql.ts";
 import { SqlServerSchema } from "./schema.ts";
 
@@ -50,7 +50,7 @@ class SqlServerStore implements Store {
     this.outbox = new SqlServerOutbox(this.#pool, outboxStatements(quoted), clock);
     this.pull = new SqlServerPull(this.#pool, pullStatements(quoted));
     this.replay = new SqlServerReplay(this.#pool, replayStatements(quoted));
-    this.retention = new SqlServerRetention(this.#pool, retentionStatements(quoted));
+    this.retention = sqlServerRetention(this.#pool, retentionStatements(quoted));
     this.schema = new SqlServerSchema(this.#pool, options.names, log);
   }
 

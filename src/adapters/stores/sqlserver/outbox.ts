@@ -4,7 +4,7 @@ import type { Clock } from "../../../ports/runtime.ts";
 import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } from "../../../ports/store.ts";
 import { type ClaimScans, claimFromFront, type Scan } from "../sql/frontClaim.ts";
 import { ClaimHints } from "../sql/hints.ts";
-import { claimedRow, idsOf } from "../sql/rows.ts";
+import { backlogOf, claimedRow, idsOf } from "../sql/rows.ts";
 import { attemptsOf, STATE_AFTER, settleAroundRefusal } from "../sql/settlements.ts";
 import { type OutboxStatements, SETTLED_TEXTS } from "./outboxSql.ts";
 import type { SqlServerPool, Statement } from "./pool.ts";
@@ -54,12 +54,7 @@ export class SqlServerOutbox implements OutboxStore {
   }
 
   async settle(settlements: readonly Settlement[]): Promise<ReadonlySet<MessageId>> {
-    const closed = new Set<MessageId>();
-    await settleAroundRefusal(settlements, (part) => this.#settleAll(part, closed));
-    for (const settlement of settlements) {
-      if (settlement.kind === "retry") this.#hints.sweepWithin(settlement.delayMs);
-    }
-    return closed;
+    return await settleAroundRefusal(settlements, this.#hints, (part) => this.#settleAll(part));
   }
 
   async reclaim(limit: number, claimTimeoutMs: number): Promise<number> {
@@ -71,12 +66,7 @@ export class SqlServerOutbox implements OutboxStore {
 
   async backlog(): Promise<OutboxBacklog> {
     const [row] = await this.#pool.run(this.#sql.backlog);
-    const oldest = row?.oldest_ms;
-    return {
-      pending: Number(row?.pending ?? 0),
-      oldestPendingAgeMs: oldest === null || oldest === undefined ? null : Math.max(0, Number(oldest)),
-      blockedKeys: Number(row?.blocked_keys ?? 0),
-    };
+    return backlogOf(row);
   }
 
   async #anyDue(): Promise<boolean> {
@@ -105,10 +95,9 @@ export class SqlServerOutbox implements OutboxStore {
     };
   }
 
-  /** @param closed takes the ids of the rows whose claim was closed */
-  async #settleAll(settlements: readonly Settlement[], closed: Set<MessageId>): Promise<void> {
-    const rows = await this.#pool.run(this.#sql.settle, textBatch(settlements.map(outcomeOf), SETTLED_TEXTS));
-    for (const id of idsOf(rows)) closed.add(id);
+  /** @returns the ids of the rows whose claim was closed */
+  async #settleAll(settlements: readonly Settlement[]): Promise<readonly MessageId[]> {
+    return idsOf(await this.#pool.run(this.#sql.settle, textBatch(settlements.map(outcomeOf), SETTLED_TEXTS)));
   }
 }
 

@@ -1,6 +1,5 @@
 import type { TableNames } from "../sql/names.ts";
-import { BATCH, BY_ID, NOW } from "./fragments.ts";
-import { TO_CHANGE, TO_LOOK } from "./locks.ts";
+import { BATCH, BY_ID, NOW, TO_CHANGE, TO_LOOK } from "./fragments.ts";
 import type { Statement } from "./pool.ts";
 import { PAIRED, placeFrom, placeNames, placeTypes, textOf } from "./texts.ts";
 

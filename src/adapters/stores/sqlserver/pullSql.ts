@@ -1,6 +1,5 @@
 import type { TableNames } from "../sql/names.ts";
-import { BATCH, BY_ID, NAMED_IDS, NOW, ONE_BY_ONE } from "./fragments.ts";
-import { TO_LOOK } from "./locks.ts";
+import { BATCH, BY_ID, NAMED_IDS, NOW, ONE_BY_ONE, TO_LOOK } from "./fragments.ts";
 import type { Statement } from "./pool.ts";
 
 /**

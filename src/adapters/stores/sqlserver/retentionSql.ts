@@ -1,65 +1,31 @@
 import type { TableNames } from "../sql/names.ts";
-import { BATCH, BY_ID, NOW, ONE_BY_ONE, timeOf, timeText } from "./fragments.ts";
-import { TO_CHANGE } from "./locks.ts";
+import { COUNT_TIMEOUT_MS, finishedWalks, type Walk } from "../sql/walks.ts";
+import { BATCH, BY_ID, NOW, ONE_BY_ONE, TO_CHANGE, timeOf, timeText } from "./fragments.ts";
 import type { Statement } from "./pool.ts";
-
-/** Rows that one index holds in the order in which they are deleted. */
-interface Walk {
-  readonly table: string;
-  readonly id: string;
-  readonly state: string;
-  /** Finished states as SQL literals: a parameter in their place would keep the optimizer from the filtered index. */
-  readonly states: string;
-  /** The time that counts, and what orders rows of the same time: together the position of a row. */
-  readonly time: string;
-  readonly tie: string;
-  readonly tieType: "bigint" | "uniqueidentifier";
-}
-
-/** A full look at an index of many million entries, which a large `maxCount` asks for once a sweep. */
-const COUNT_TIMEOUT_MS = 300_000;
 
 /** Every statement of retention, with the configured names woven in once. */
 export function retentionStatements(names: TableNames) {
-  const o = names.outbox;
-  const i = names.inbox;
-  const outbox = (state: "sent" | "dead"): Walk => ({
-    table: names.outboxTable,
-    id: o.id,
-    state: o.state,
-    states: `(N'${state}')`,
-    time: o.updatedAt,
-    tie: o.sequence,
-    tieType: "bigint",
+  const { sent, dead, inbox } = finishedWalks(names, {
+    text: (literal) => `N'${literal}'`,
+    uuidType: "uniqueidentifier",
   });
-  const sent = outbox("sent");
-  const dead = outbox("dead");
-  const inbox: Walk = {
-    table: names.inboxTable,
-    id: i.id,
-    state: i.state,
-    states: "(N'processed', N'dead')",
-    time: i.createdAt,
-    tie: i.id,
-    tieType: "uniqueidentifier",
-  };
 
   return {
-    /** The newest row of each state that is older than `@ageMs`. */
+    /** The newest row of each state that is older than `@bound` ms. */
     outboxByAge: {
       name: "retention.outbox by age",
-      parameters: { ageMs: "bigint" },
+      parameters: { bound: "bigint" },
       text: `${AGE_BOUND}
 ${newestTooOld("N'sent'", sent)}
 UNION ALL
 ${newestTooOld("N'dead'", dead)};`,
     },
 
-    /** The newest row of each state with as many newer ones as are kept. */
+    /** The newest row of each state with `@bound` newer ones, which are kept. */
     outboxByCount: {
       timeoutMs: COUNT_TIMEOUT_MS,
       name: "retention.outbox by count",
-      parameters: { kept: "bigint" },
+      parameters: { bound: "bigint" },
       text: `${newestPastKept("N'sent'", sent)}
 UNION ALL
 ${newestPastKept("N'dead'", dead)};`,
@@ -67,7 +33,7 @@ ${newestPastKept("N'dead'", dead)};`,
 
     inboxByAge: {
       name: "retention.inbox by age",
-      parameters: { ageMs: "bigint" },
+      parameters: { bound: "bigint" },
       text: `${AGE_BOUND}
 ${newestTooOld("NULL", inbox)};`,
     },
@@ -90,14 +56,14 @@ const BATCH_PARAMETERS = {
 
 /** In days and the rest of a day: DATEADD takes a number of 32 bits, which is 24 days in milliseconds. */
 const AGE_BOUND = `${NOW}
-DECLARE @bound datetimeoffset(7) = DATEADD(day, -(@ageMs / 86400000), DATEADD(millisecond, -(@ageMs % 86400000), @now));`;
+DECLARE @oldest datetimeoffset(7) = DATEADD(day, -(@bound / 86400000), DATEADD(millisecond, -(@bound % 86400000), @now));`;
 
 function newestTooOld(state: string, walk: Walk): string {
-  return newest(state, walk, ` AND r.${walk.time} < @bound`, "0");
+  return newest(state, walk, ` AND r.${walk.time} < @oldest`, "0");
 }
 
 function newestPastKept(state: string, walk: Walk): string {
-  return newest(state, walk, "", "@kept");
+  return newest(state, walk, "", "@bound");
 }
 
 /** The position of the newest row that a condition leaves, after so many. */

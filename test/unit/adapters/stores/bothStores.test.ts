@@ -4,8 +4,9 @@ import { parseSync, type TsInterfaceDeclaration } from "@swc/core";
 import { createPostgresStore } from "../../../../src/adapters/stores/postgres/index.ts";
 import { Secret } from "../../../../src/model/secret.ts";
 import type { Store } from "../../../../src/ports/store.ts";
+import { DEFAULT_NAMES } from "../../../support/postgresHarness.ts";
 import { ManualClock, recordingLog } from "../../../support/recorders.ts";
-import { BUNDLED_NAMES, unconnectedSqlServerStore } from "../../../support/unconnectedSqlServer.ts";
+import { unconnectedSqlServerStore } from "../../../support/unconnectedSqlServer.ts";
 
 /** Both databases are first-class: whatever one store has, the other has too, under the same name. Differences are named here. */
 
@@ -24,7 +25,7 @@ const STORES = {
       applicationName: "svc",
       poolSize: 1,
       connectionTimeoutMs: 1000,
-      names: BUNDLED_NAMES,
+      names: DEFAULT_NAMES,
     },
     new ManualClock(),
     recordingLog().log,
@@ -75,16 +76,12 @@ test("the statements of both stores have the same files, but for what only one d
   const only = {
     // PostgreSQL: arrays in its binary format, looks that share a statement, LISTEN and NOTIFY.
     postgres: ["binaryArray.ts", "looks.ts", "wake.ts"],
-    // SQL Server: pieces of statements, locking hints and texts; topics and headers rendered in the process, not in SQL.
-    sqlserver: ["fragments.ts", "locks.ts", "rendering.ts", "texts.ts"],
+    // SQL Server: pieces of statements (locking hints among them) and texts; topics and headers rendered in the process, not in SQL.
+    sqlserver: ["fragments.ts", "rendering.ts", "texts.ts"],
   };
   const common = (store: keyof typeof only) =>
     filesOf(`src/adapters/stores/${store}/`).filter((file) => !only[store].includes(file));
   expect(common("sqlserver")).toEqual(common("postgres"));
-});
-
-test("migrations have the same numbers and names", () => {
-  expect(filesOf("migrations/sqlserver/")).toEqual(filesOf("migrations/postgresql/"));
 });
 
 /** Each method of an interface of `src/ports` with the number of its parameters. */

@@ -18,7 +18,7 @@ const calls: Call[] = [];
 
 /** Enough of an answer for a method to go on to its next statement. */
 const ANSWERS: Readonly<Record<string, readonly Record<string, unknown>[][]>> = {
-  "inbox.relay candidates": [[{ candidates: 1 }], [{ id: ID, source: "orders", idempotency_key: "k", headers: "{}" }]],
+  "inbox.relay candidates": [[{ positions: 1 }], [{ id: ID, source: "orders", idempotency_key: "k", headers: "{}" }]],
   "inbox.relay": [[{ id: ID }]],
 };
 

@@ -9,6 +9,7 @@ import { replayStatements } from "../../../../src/adapters/stores/sqlserver/repl
 import { retentionStatements } from "../../../../src/adapters/stores/sqlserver/retentionSql.ts";
 import { ConfigError } from "../../../../src/model/errors.ts";
 import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../../src/model/rows.ts";
+import { DEFAULT_NAMES } from "../../../support/postgresHarness.ts";
 import { parseByGrammar } from "../../../support/transactSql/grammar.ts";
 import {
   MARKED_NAMES,
@@ -18,7 +19,7 @@ import {
   RESERVED_NAMES,
 } from "../../../support/transactSql/names.ts";
 import { parseBatch } from "../../../support/transactSql/strictness.ts";
-import { BUNDLED_NAMES, unconnectedSqlServerStore } from "../../../support/unconnectedSqlServer.ts";
+import { unconnectedSqlServerStore } from "../../../support/unconnectedSqlServer.ts";
 
 /** Every statement and every migration for SQL Server is read by a grammar of T-SQL, wherever the tests run. */
 
@@ -114,14 +115,14 @@ SELECT TOP (1) d.id FROM @done d ORDER BY d.id;`;
 });
 
 describe("statements", () => {
-  const plain = statementsWith(BUNDLED_NAMES);
+  const plain = statementsWith(DEFAULT_NAMES);
   const marked = statementsWith(MARKED_NAMES);
   const reserved = statementsWith(RESERVED_NAMES);
   const byName = (statements: readonly Statement[]) =>
     statements.map((statement) => [statement.name, statement] as const);
 
   test("have the same text every time", () => {
-    expect(statementsWith(BUNDLED_NAMES)).toEqual(plain);
+    expect(statementsWith(DEFAULT_NAMES)).toEqual(plain);
   });
 
   test.each(byName(plain))("%s is T-SQL, declares its variables and keeps OUTPUT in the server", (_, statement) => {
@@ -192,7 +193,7 @@ describe("statements of the start", () => {
     const named = sources.flatMap((source) =>
       [...source.matchAll(/\bname: "(\w+\.[^"]+|ping|migrate)"/g)].map((match) => match[1]),
     );
-    const checked = [...issued, ...statementsWith(BUNDLED_NAMES)].map(({ name }) => name);
+    const checked = [...issued, ...statementsWith(DEFAULT_NAMES)].map(({ name }) => name);
     expect(named.filter((name) => !checked.includes(name as string))).toEqual([]);
   });
 
