@@ -21,10 +21,12 @@ export interface RoleContext {
   readonly wakes: Wakes;
 }
 
-/** Hints that work has come: a role that is there sets its listener, any other is not called. */
+/** Hints that work has come: a role that is there sets its own, any other is not called. */
 export interface Wakes {
   relay: () => void;
   poller: () => void;
+  /** The poller's wait between claims when none of these wakes comes, in ms; the capture makes it longer while it is there to wake. */
+  pollerIntervalMs: () => number;
 }
 
 /** What a role adds to the process. The order of the shutdown is that of the spec ("Runtime behaviours", Shutdown). */

@@ -3,7 +3,7 @@ import type { Config } from "../src/config/types.ts";
 import type { Clock, Log } from "../src/ports/runtime.ts";
 import type { Store } from "../src/ports/store.ts";
 
-const APPLICATION_NAME = "svc";
+export const APPLICATION_NAME = "svc";
 
 /** The store that the configuration names; not connected yet. Only its own driver is loaded. */
 export async function createStore({ database }: Config, clock: Clock, log: Log): Promise<Store> {

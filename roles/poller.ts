@@ -4,7 +4,7 @@ import { Poller } from "../src/core/poller.ts";
 import { parseRoutingKeyTemplate } from "../src/core/template.ts";
 import { createDeliveryStage } from "../src/core/transform.ts";
 import type { ClaimToken } from "../src/model/rows.ts";
-import type { Service } from "../src/ports/runtime.ts";
+import type { Clock, Service } from "../src/ports/runtime.ts";
 import type { Store } from "../src/ports/store.ts";
 import { sleep } from "../src/runtime/abort.ts";
 import { Loop } from "../src/runtime/loop.ts";
@@ -32,9 +32,14 @@ export function pollerRole(context: RoleContext): RoleParts {
     clock,
     random: Math.random,
   });
+  const retries = new PendingRetries(clock);
   const poller = new Poller({
     store: store.outbox,
-    deliver: delivery.deliver,
+    async deliver(row, signal) {
+      const settlement = await delivery.deliver(row, signal);
+      if (settlement.kind === "retry") retries.add(settlement.delayMs);
+      return settlement;
+    },
     newToken: () => uuidv4() as ClaimToken,
     onRoom: () => claims.wake(),
     onQueueChange(row, delta) {
@@ -54,8 +59,10 @@ export function pollerRole(context: RoleContext): RoleParts {
   const claims = new Loop({
     name: "outbox-poller",
     pass: () => poller.pass(),
-    intervalMs: outbox.pollIntervalMs,
-    staleAfterMs: outbox.pollIntervalMs + STALE_AFTER_MS,
+    // No wake comes when a retry falls due.
+    intervalMs: () =>
+      retries.any() ? Math.min(outbox.pollIntervalMs, wakes.pollerIntervalMs()) : wakes.pollerIntervalMs(),
+    staleAfterMs: Math.max(outbox.pollIntervalMs, outbox.capture.reconciliationIntervalMs) + STALE_AFTER_MS,
     onError: onError("claim failed"),
     clock,
   });
@@ -83,6 +90,27 @@ export function pollerRole(context: RoleContext): RoleParts {
     health: [{ name: "outbox-poller", decidesReadiness: true, check: () => claims.check() }],
   };
 }
+
+/** Whether rows that this process failed to deliver still wait for their next attempt. */
+class PendingRetries {
+  readonly #clock: Clock;
+  #until = Number.NEGATIVE_INFINITY;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  add(delayMs: number): void {
+    this.#until = Math.max(this.#until, this.#clock.monotonic() + delayMs + SETTLING_MS);
+  }
+
+  any(): boolean {
+    return this.#clock.monotonic() < this.#until;
+  }
+}
+
+/** A retry's delay begins when it is settled, a little after the attempt has failed. */
+const SETTLING_MS = 1000;
 
 function pollerService(
   poller: Poller,

@@ -47,6 +47,7 @@ Examples:
   svc --config svc.yml                  run everything the configuration enables in one process
   svc ingest relay --config svc.yml     take messages in here ...
   svc poller --config svc.yml           ... and deliver them from there; add replicas of either as you need
+  svc capture poller                    deliver as soon as the database's log shows an insert: docs/capture.md
   svc retention --once                  one cleaning pass, for a scheduler
   svc replay --topic orders --dry-run   which finished rows would be delivered again
   svc migrate                           apply the schema migrations and exit

@@ -11,7 +11,6 @@ import { systemClock } from "../src/runtime/clock.ts";
 import { createMetrics } from "../src/runtime/metrics.ts";
 import { startInOrder, stopPhases } from "../src/runtime/phases.ts";
 import { adminRole } from "./admin.ts";
-import { unavailable } from "./availability.ts";
 import { closer, type RoleContext, type RoleParts, type Wakes } from "./context.ts";
 import { createStore, prepareStore } from "./database.ts";
 import { ingestRole } from "./ingest.ts";
@@ -63,7 +62,11 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
   registry.observePool(() => store.poolUsage());
 
   const transforms = openTransforms(config, roles, log);
-  const wakes: Wakes = { relay: () => {}, poller: () => {} };
+  const wakes: Wakes = {
+    relay: () => {},
+    poller: () => {},
+    pollerIntervalMs: () => config.outbox.pollIntervalMs,
+  };
   const context: RoleContext = {
     config,
     store,
@@ -76,6 +79,11 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
   };
   const parts: RoleParts[] = [];
   if (roles.has("poller")) parts.push(pollerRole(context));
+  if (roles.has("capture")) {
+    // Its libraries patch the file system module: for those who need them only.
+    const { captureRole } = await import("./capture.ts");
+    parts.push(await captureRole(context));
+  }
   if (roles.has("relay")) parts.push(relayRole(context));
   if (roles.has("retention")) parts.push(retentionRole(context));
   if (roles.has("ingest")) parts.push(ingestRole(context));
@@ -118,16 +126,14 @@ const CLOSE_MS = 5000;
 const START_UNDO_MS = 5000;
 
 async function refuseWhatCannotRun(config: Config, roles: ReadonlySet<Role>): Promise<void> {
-  const problems = [...unavailable(roles)];
-  if (roles.has("poller")) {
-    const http = Object.entries(config.destinations).flatMap(([name, entry]) => {
-      if (entry.kind !== "http") return [];
-      const { baseUrl, allowMetadataAddress, auth } = entry;
-      const tokenUrl = auth?.kind === "oauth2" ? { tokenUrl: auth.tokenUrl } : undefined;
-      return [[name, { baseUrl, allowMetadataAddress, auth: tokenUrl }] as const];
-    });
-    problems.push(...(await checkDestinationAddresses(Object.fromEntries(http), config.http.blockPrivateAddresses)));
-  }
+  if (!roles.has("poller")) return;
+  const http = Object.entries(config.destinations).flatMap(([name, entry]) => {
+    if (entry.kind !== "http") return [];
+    const { baseUrl, allowMetadataAddress, auth } = entry;
+    const tokenUrl = auth?.kind === "oauth2" ? { tokenUrl: auth.tokenUrl } : undefined;
+    return [[name, { baseUrl, allowMetadataAddress, auth: tokenUrl }] as const];
+  });
+  const problems = await checkDestinationAddresses(Object.fromEntries(http), config.http.blockPrivateAddresses);
   if (problems.length > 0) throw new ConfigError(problems);
 }
 

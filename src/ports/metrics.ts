@@ -1,3 +1,5 @@
+import type { SlotStatus } from "../model/capture.ts";
+
 /** A method a metric (names and labels: design, "Metrics"), so that no metric name stands at a call site. Durations in seconds. */
 export interface Metrics {
   outboxMessages(status: "sent" | "failed" | "dead", count: number): void;
@@ -29,5 +31,8 @@ export interface Metrics {
   cleanupDuration(table: string, seconds: number): void;
   cleanupLastRun(table: string, unixSeconds: number): void;
   captureLag(seconds: number): void;
-  replicationSlotLag(bytes: number): void;
+  /** @param retained log that the server keeps for the slot; @param unconfirmed log that the capture has not seen yet */
+  replicationSlotLag(retained: number, unconfirmed: number): void;
+  /** Whether the server still has the log that the slot needs (`wal_status` of `pg_replication_slots`). */
+  replicationSlotStatus(status: SlotStatus): void;
 }

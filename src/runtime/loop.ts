@@ -10,8 +10,8 @@ export interface LoopOptions {
   readonly name: string;
   /** One round of work. `signal` aborts only when the time for a graceful stop is over, with a `StoppingError` as reason. */
   readonly pass: (signal: AbortSignal) => Promise<PassResult>;
-  /** Wait after an idle pass. */
-  readonly intervalMs: number;
+  /** Wait after an idle pass; a function is asked before each wait. */
+  readonly intervalMs: number | (() => number);
   /** Told of each failed pass, with how many failed in a row and the wait before the next. */
   readonly onError: (error: unknown, failures: number, delayMs: number) => void;
   /** Wait after the first failed pass; it doubles with each further one. Default 100. */
@@ -148,7 +148,8 @@ export class Loop implements Service {
    * process costs is waking up. A beat that is very near counts as this one; timers may be a millisecond early.
    */
   #untilNextBeat(): number {
-    const { intervalMs } = this.#options;
+    const { intervalMs: given } = this.#options;
+    const intervalMs = typeof given === "number" ? given : given();
     if (intervalMs <= 0) return 0;
     const leftMs = intervalMs - (this.#clock.monotonic() % intervalMs);
     return Math.ceil(leftMs < intervalMs / 10 ? leftMs + intervalMs : leftMs);

@@ -1,3 +1,4 @@
+import { SLOT_STATUSES } from "../model/capture.ts";
 import { ROLES, type Role } from "../model/roles.ts";
 import type { MetricDefinition } from "./series.ts";
 
@@ -235,8 +236,22 @@ export const METRICS = {
   replicationSlotLag: {
     name: "svc_replication_slot_lag_bytes",
     type: "gauge",
-    help: "Database log that the replication slot still holds back.",
+    help: "Database log that the server keeps on its disk for the replication slot; PostgreSQL only.",
     labels: {},
+    roles: ["capture"],
+  },
+  replicationSlotUnconfirmed: {
+    name: "svc_replication_slot_unconfirmed_bytes",
+    type: "gauge",
+    help: "Database log that the capture has not confirmed as seen yet; PostgreSQL only.",
+    labels: {},
+    roles: ["capture"],
+  },
+  replicationSlotStatus: {
+    name: "svc_replication_slot_wal_status",
+    type: "gauge",
+    help: "1 for the present wal_status of the replication slot, 0 for the others; PostgreSQL only.",
+    labels: { status: SLOT_STATUSES },
     roles: ["capture"],
   },
 } as const satisfies Readonly<Record<string, ServiceMetric>>;

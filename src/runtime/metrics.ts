@@ -1,4 +1,5 @@
 import { collectDefaultMetrics, Registry } from "prom-client";
+import { SLOT_STATUSES } from "../model/capture.ts";
 import { ROLES, type Role } from "../model/roles.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock } from "../ports/runtime.ts";
@@ -105,6 +106,8 @@ function makeMetrics(numbers: Numbers, histogram: Histograms): Metrics {
   const cleanupLastRun = numbers(METRICS.cleanupLastRun);
   const captureLag = numbers(METRICS.captureLag);
   const replicationSlotLag = numbers(METRICS.replicationSlotLag);
+  const replicationSlotUnconfirmed = numbers(METRICS.replicationSlotUnconfirmed);
+  const replicationSlotStatus = numbers(METRICS.replicationSlotStatus);
 
   return {
     outboxMessages: (status, count) => add(outboxMessages.with(status), count),
@@ -136,7 +139,13 @@ function makeMetrics(numbers: Numbers, histogram: Histograms): Metrics {
     cleanupDuration: (table, seconds) => cleanupDuration.with(table).observe(seconds),
     cleanupLastRun: (table, unixSeconds) => set(cleanupLastRun.with(table), unixSeconds),
     captureLag: (seconds) => set(captureLag.with(), seconds),
-    replicationSlotLag: (bytes) => set(replicationSlotLag.with(), bytes),
+    replicationSlotLag: (retained, unconfirmed) => {
+      set(replicationSlotLag.with(), retained);
+      set(replicationSlotUnconfirmed.with(), unconfirmed);
+    },
+    replicationSlotStatus: (status) => {
+      for (const each of SLOT_STATUSES) set(replicationSlotStatus.with(each), each === status ? 1 : 0);
+    },
   };
 }
 

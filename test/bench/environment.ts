@@ -15,6 +15,8 @@ import { type EmbeddedPostgres, freePort, startEmbeddedPostgres } from "../../sr
 
 /** A database, and programs of this repository, for the benchmarks. Everything that was started is ended by `close`. */
 export interface Environment {
+  /** For files; removed by `close`. */
+  readonly directory: string;
   readonly sql: pg.Client;
   readonly store: Store;
   /** Starts `svc` with these roles and settings (SVC_ variables without the prefix), waits until it is ready. */
@@ -53,6 +55,7 @@ export async function openEnvironment(settings: Readonly<Record<string, string>>
   await store.schema.checkColumns();
   const programs: Program[] = [];
   return {
+    directory,
     sql,
     store,
     async svc(roles, overrides) {

@@ -1,4 +1,5 @@
 import { drainToBrokers, idle, receiptFromBrokers } from "./brokers.ts";
+import { captureLatency, captureSlotLag } from "./capture.ts";
 import { openEnvironment } from "./environment.ts";
 import { replayBesideTraffic, retentionBesideDrain } from "./finishedRows.ts";
 import { type Figure, printTable } from "./report.ts";
@@ -22,6 +23,8 @@ const SCENARIOS = {
   drainToBrokers,
   receiptFromBrokers,
   idle,
+  captureLatency,
+  captureSlotLag,
 } as const;
 
 const wanted = process.argv.slice(2);

@@ -60,7 +60,7 @@ async function realRoutes(config: Config, roles: readonly Role[]): Promise<strin
     metrics: recordingMetrics().metrics,
     redact: (text) => text,
     evaluator: { evaluate: () => Promise.reject(new Error("no test evaluates anything here")) },
-    wakes: { relay: () => {}, poller: () => {} },
+    wakes: { relay: () => {}, poller: () => {}, pollerIntervalMs: () => 100 },
   };
   const parts: RoleParts[] = [];
   if (roles.includes("ingest")) parts.push(ingestRole(context));

@@ -46,7 +46,8 @@ function touchEverything(metrics: Metrics): void {
   metrics.cleanupDuration("outbox", 3);
   metrics.cleanupLastRun("outbox", 1_700_000_000);
   metrics.captureLag(0.25);
-  metrics.replicationSlotLag(1024);
+  metrics.replicationSlotLag(1024, 256);
+  metrics.replicationSlotStatus("extended");
 }
 
 /** Names, types and labels of design.md, "Metrics". */
@@ -81,6 +82,8 @@ cleanup_last_run_timestamp_seconds gauge table
 db_pool_connections gauge state
 capture_lag_seconds gauge
 replication_slot_lag_bytes gauge
+replication_slot_unconfirmed_bytes gauge
+replication_slot_wal_status gauge status
 `;
 
 describe("the metrics", () => {

@@ -1,0 +1,78 @@
+import { Capture } from "../src/core/capture.ts";
+import type { ChangeLog } from "../src/ports/capture.ts";
+import { sleep } from "../src/runtime/abort.ts";
+import { captureState } from "../src/runtime/captureState.ts";
+import { systemTimer } from "../src/runtime/clock.ts";
+import { backoffMs } from "../src/runtime/loop.ts";
+import type { RoleContext, RoleParts } from "./context.ts";
+import { APPLICATION_NAME } from "./database.ts";
+
+/** Role `capture`: wakes the poller of this process when the database's log shows an outbox insert. */
+export async function captureRole(context: RoleContext): Promise<RoleParts> {
+  const { config, clock, log, metrics, wakes } = context;
+  const { pollIntervalMs, capture: settings } = config.outbox;
+  const capture = new Capture({
+    changes: await changeLog(context),
+    state: captureState({ directory: settings.stateDirectory, identity: settings.identity, log }),
+    onInsert: () => wakes.poller(),
+    // The poller may be in the middle of a wait that is right no more.
+    onChange: () => wakes.poller(),
+    backoffMs: (failures) => backoffMs(failures, BACKOFF, Math.random),
+    wait: sleep,
+    timer: systemTimer,
+    clock,
+    metrics,
+    log,
+  });
+  wakes.pollerIntervalMs = () =>
+    capture.capturing ? settings.reconciliationIntervalMs : Math.min(pollIntervalMs, settings.reconciliationIntervalMs);
+  return { workers: [capture], health: [capture] };
+}
+
+/** Delivery does not depend on it: no hurry. */
+const BACKOFF = { backoffBaseMs: 500, backoffMaxMs: 30_000 };
+
+/** The log that the configuration names. Only its own driver is loaded. */
+async function changeLog({ config, clock, metrics, log }: RoleContext): Promise<ChangeLog> {
+  const { database } = config;
+  const { target } = database;
+  const { schema, slot, publication, connection } = config.outbox.capture;
+  const { hostname, username, password } = connection;
+  const common = {
+    database: connection.database,
+    username,
+    password,
+    applicationName: target.applicationName ?? APPLICATION_NAME,
+  };
+  const table = database.outboxTableName;
+  if (target.type === "postgresql") {
+    const { endpointsOf } = await import("../src/adapters/stores/postgres/endpoints.ts");
+    const { postgresLogical } = await import("../src/adapters/capture/postgres-logical/index.ts");
+    const hosts = [{ host: hostname, port: connection.port ?? POSTGRES_PORT }];
+    return postgresLogical({
+      server: { ...common, endpoints: endpointsOf({ ...target, hosts }) },
+      names: { schema, table, idColumn: database.columnMapping.outbox.id, publication, slot },
+      clock,
+      metrics,
+      log,
+    });
+  }
+  const { sqlServerCdc } = await import("../src/adapters/capture/sqlserver-cdc/index.ts");
+  const { port, encrypt, trustServerCertificate } = connection;
+  return sqlServerCdc({
+    ...common,
+    host: hostname,
+    port,
+    instance: hostname === target.host ? target.instance : undefined,
+    encrypt,
+    trustServerCertificate,
+    hostNameInCertificate: target.hostNameInCertificate,
+    connectionTimeoutMs: database.connectionTimeoutMs,
+    table: { schema, name: table, idColumn: database.columnMapping.outbox.id },
+    clock,
+    log,
+    wait: sleep,
+  });
+}
+
+const POSTGRES_PORT = 5432;

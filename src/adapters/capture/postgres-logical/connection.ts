@@ -1,0 +1,99 @@
+import type { Socket } from "node:net";
+import type { ConnectionOptions } from "node:tls";
+import pg from "pg";
+import type { Secret } from "../../../model/secret.ts";
+import { connectFault } from "./faults.ts";
+
+/** How to reach the server whose log is read. */
+export interface ServerAddress {
+  /** Ways to one server, with or without TLS, in the order in which they are tried. */
+  readonly endpoints: readonly {
+    readonly host: string;
+    readonly port: number;
+    readonly tls: ConnectionOptions | false;
+  }[];
+  readonly database: string;
+  readonly username: string;
+  readonly password: Secret;
+  readonly applicationName: string;
+  /** Longest run of a statement in ms (default 30,000). The longest is making the slot, which waits for every transaction that is open. */
+  readonly statementTimeoutMs?: number;
+}
+
+/** What the driver has for replication, and shows to nobody. */
+export interface ReplicationWire {
+  on(event: "copyData", listener: (message: { readonly chunk: Buffer }) => void): void;
+  once(event: "replicationStart", listener: () => void): void;
+  sendCopyFromChunk(chunk: Buffer): void;
+  readonly stream: Pick<Socket, "destroy" | "writableLength">;
+}
+
+/**
+ * Opens a connection for queries, or one that can stream the log.
+ *
+ * @param signal hangs up when it aborts; on a connection for queries also later: what runs on it then fails
+ * @throws Error that says what to do
+ */
+export async function connect(
+  server: ServerAddress,
+  purpose: "queries" | "replication",
+  signal: AbortSignal,
+): Promise<pg.Client> {
+  let failure: unknown;
+  for (const { host, port, tls } of server.endpoints) {
+    const config = {
+      host,
+      port,
+      ssl: tls,
+      user: server.username,
+      password: server.password.reveal(),
+      database: server.database,
+      application_name: server.applicationName,
+      connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+      keepAlive: true,
+      // The stream of a replication connection is one query without end; it has a watch of its own.
+      ...(purpose === "queries" ? limits(server.statementTimeoutMs ?? STATEMENT_TIMEOUT_MS) : {}),
+      // Not in the driver's types. `database` is logical replication.
+      ...(purpose === "replication" ? { replication: "database" } : {}),
+    };
+    const client = new pg.Client(config);
+    // A connection that breaks rejects what runs on it; unheard, the event would end the process.
+    client.on("error", () => {});
+    const hangUp = () => wireOf(client).stream.destroy();
+    signal.addEventListener("abort", hangUp, { once: true });
+    client.once("end", () => signal.removeEventListener("abort", hangUp));
+    try {
+      signal.throwIfAborted();
+      await client.connect();
+      // A stream says goodbye itself.
+      if (purpose === "replication") signal.removeEventListener("abort", hangUp);
+      return client;
+    } catch (error) {
+      failure = error;
+      signal.removeEventListener("abort", hangUp);
+      await disconnect(client);
+    }
+  }
+  throw connectFault(failure, server);
+}
+
+export function wireOf(client: pg.Client): ReplicationWire {
+  return (client as unknown as { connection: ReplicationWire }).connection;
+}
+
+/** Says goodbye, and hangs up when that is not heard. */
+export async function disconnect(client: pg.Client): Promise<void> {
+  const impatience = setTimeout(() => wireOf(client).stream.destroy(), GOODBYE_TIMEOUT_MS);
+  await client.end().catch(() => {});
+  clearTimeout(impatience);
+}
+
+/** The server ends a statement that takes too long; one that hangs ends nothing, and is left a little later. */
+function limits(statementTimeoutMs: number): pg.ClientConfig {
+  return { statement_timeout: statementTimeoutMs, query_timeout: statementTimeoutMs + HANG_MARGIN_MS };
+}
+
+const CONNECT_TIMEOUT_MS = 10_000;
+const STATEMENT_TIMEOUT_MS = 30_000;
+const HANG_MARGIN_MS = 5000;
+const GOODBYE_TIMEOUT_MS = 1000;

@@ -1,0 +1,141 @@
+import type pg from "pg";
+import { SLOT_STATUSES, type SlotStatus } from "../../../model/capture.ts";
+import type { Log } from "../../../ports/runtime.ts";
+import {
+  foreignSlot,
+  insertsNotPublished,
+  isStandby,
+  lostSlot,
+  type Names,
+  noPublication,
+  noTable,
+  notPublished,
+  QUERY_CANCELED,
+  slotFault,
+  slotNotMade,
+  sqlState,
+  walLevelTooLow,
+} from "./faults.ts";
+
+/** What the server says of the slot. */
+export interface Slot {
+  readonly status: SlotStatus | null;
+  /** Why the server gave it up; null when it has not. */
+  readonly invalidation: string | null;
+  /** Log that the server keeps for it, and log that is not confirmed yet, in bytes. */
+  readonly retained: number;
+  readonly unconfirmed: number;
+}
+
+/** What a look at the server found out before its log is read. */
+export interface Table {
+  /** Rows of a partitioned table are logged under the names of its partitions, which may come and go. */
+  readonly partitioned: boolean;
+}
+
+/**
+ * Checks all that can be wrong before the log is read.
+ *
+ * @param host for messages
+ * @throws Misconfigured with what to do
+ */
+export async function checkServer(client: pg.Client, names: Names, host: string): Promise<Table> {
+  const [server] = (await client.query(SERVER, [names.schema, names.table, names.publication])).rows;
+  if (server.standby) throw isStandby(host);
+  if (server.wal_level !== "logical") throw walLevelTooLow(server.wal_level);
+  if (server.kind === null) throw noTable(names);
+  const partitioned = server.kind === "p";
+  if (server.publishes === null) {
+    // Lists of columns came with version 15, and not for partitions that publish by themselves.
+    throw noPublication(names, Number(server.version) >= 150_000 && !partitioned);
+  }
+  if (!server.published) throw notPublished(names);
+  if (!server.publishes) throw insertsNotPublished(names);
+  return { partitioned };
+}
+
+const SERVER = `
+WITH t AS (
+  SELECT c.oid, c.relkind FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind IN ('r', 'p')
+), parts AS (
+  SELECT oid FROM t UNION SELECT p.relid FROM t, pg_catalog.pg_partition_tree(t.oid) p
+)
+SELECT current_setting('wal_level') AS wal_level, pg_catalog.pg_is_in_recovery() AS standby,
+       current_setting('server_version_num') AS version,
+       (SELECT relkind FROM t) AS kind,
+       (SELECT pubinsert FROM pg_catalog.pg_publication WHERE pubname = $3) AS publishes,
+       EXISTS (SELECT FROM pg_catalog.pg_publication_tables pt
+               JOIN pg_catalog.pg_namespace n ON n.nspname = pt.schemaname
+               JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = pt.tablename
+               JOIN parts ON parts.oid = c.oid
+               WHERE pt.pubname = $3) AS published`;
+
+/**
+ * The slot as it is; it is made when there is none.
+ *
+ * @param known whether the capture has used the slot before: one that is gone now is worth a warning
+ * @throws Error with what to do when it is none for us, or cannot be made
+ */
+export async function prepareSlot(client: pg.Client, names: Names, known: boolean, log: Log): Promise<Slot> {
+  const found = await readSlot(client, names);
+  if (found !== undefined) return found;
+  await makeSlot(client, names);
+  const message = "replication slot made: the server keeps its log for it from now on";
+  if (known) {
+    log.warn(
+      { slot: names.slot },
+      `the replication slot was gone (dropped, or left behind by a failover). ${message}; rows inserted meanwhile are found by polling`,
+    );
+  } else {
+    log.info({ slot: names.slot }, message);
+  }
+  const made = await readSlot(client, names);
+  if (made === undefined) throw new Error(`the replication slot ${names.slot} was dropped right after it was made`);
+  return made;
+}
+
+/**
+ * @returns undefined when there is no such slot
+ * @throws Misconfigured when it is none for us
+ */
+export async function readSlot(client: pg.Client, names: Names): Promise<Slot | undefined> {
+  const [row] = (await client.query(SLOT, [names.slot])).rows;
+  if (row === undefined) return undefined;
+  const kind = `${row.slot_type} slot with ${row.plugin ?? "no plugin"} in ${row.database ?? "no database"}`;
+  const expected = `logical slot with pgoutput in ${row.here}`;
+  if (kind !== expected) throw foreignSlot(names, `a ${kind}`, `a ${expected}`);
+  const details = row.slot as { readonly invalidation_reason?: string | null };
+  return {
+    status: SLOT_STATUSES.find((status) => status === row.wal_status) ?? null,
+    invalidation: details.invalidation_reason ?? null,
+    retained: Math.max(0, Number(row.retained ?? 0)),
+    unconfirmed: Math.max(0, Number(row.unconfirmed ?? 0)),
+  };
+}
+
+/** `invalidation_reason` came with version 17. */
+const SLOT = `
+SELECT s.slot_type, s.plugin, s.database, current_database() AS here, s.wal_status, to_jsonb(s) AS slot,
+       pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), s.restart_lsn) AS retained,
+       pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), s.confirmed_flush_lsn) AS unconfirmed
+FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = $1`;
+
+/** @throws Misconfigured when the server no longer has the log that the slot needs */
+export function checkKept(slot: Slot, names: Names): void {
+  if (slot.status === "lost") throw lostSlot(names, slot.status, slot.invalidation);
+}
+
+async function makeSlot(client: pg.Client, names: Names): Promise<void> {
+  try {
+    await client.query("SELECT pg_catalog.pg_create_logical_replication_slot($1, 'pgoutput')", [names.slot]);
+  } catch (error) {
+    if (sqlState(error) !== QUERY_CANCELED) throw slotFault(error, names);
+    const [oldest] = (await client.query(OLDEST_TRANSACTION)).rows;
+    throw slotNotMade(names, oldest);
+  }
+}
+
+const OLDEST_TRANSACTION = `
+SELECT pid, extract(epoch FROM now() - xact_start)::int AS seconds FROM pg_catalog.pg_stat_activity
+WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 1`;

@@ -1,0 +1,168 @@
+import { isIP, type Socket } from "node:net";
+import sql from "mssql";
+import type { Secret } from "../../../model/secret.ts";
+import type { Statement } from "./statements.ts";
+
+/** How to reach the server. */
+export interface Endpoint {
+  /** Name or address; of an availability group its listener. */
+  readonly host: string;
+  /** Undefined when only an instance is named: the server's browser service then tells the port. */
+  readonly port: number | undefined;
+  readonly instance: string | undefined;
+  readonly database: string;
+  readonly username: string;
+  readonly password: Secret;
+  readonly encrypt: boolean | "strict";
+  readonly trustServerCertificate: boolean;
+  readonly hostNameInCertificate: string | undefined;
+  /** Longest time for a connection, in ms; never more than 15 s. */
+  readonly connectionTimeoutMs: number;
+  readonly applicationName: string;
+}
+
+export type Row = Readonly<Record<string, unknown>>;
+
+/** One connection. */
+export interface Session {
+  /**
+   * @param values by parameter, all that the statement has
+   * @returns the rows of its result
+   * @throws the driver's error; also when the session is closed meanwhile
+   */
+  query(statement: Statement, values: Readonly<Record<string, string>>): Promise<readonly Row[]>;
+  /** Disconnects at once, whatever runs. Does not throw. */
+  close(): Promise<void>;
+}
+
+/**
+ * Connects.
+ *
+ * @param signal ends the attempt
+ * @throws the driver's error
+ */
+export type OpenSession = (endpoint: Endpoint, signal: AbortSignal) => Promise<Session>;
+
+export const MAX_CONNECT_MS = 15_000;
+export const REQUEST_TIMEOUT_MS = 10_000;
+const CLOSE_TIMEOUT_MS = 1000;
+/** The one connection is used many times a second: there is nothing for the pool to look after. */
+const NEVER_IDLE_MS = 86_400_000;
+
+type Connection = Parameters<NonNullable<sql.config["beforeConnect"]>>[0];
+
+export const openSession: OpenSession = async (endpoint, signal) => {
+  signal.throwIfAborted();
+  const connections = new Set<Connection>();
+  const pool = new sql.ConnectionPool(
+    connectionConfig(endpoint, (connection) => {
+      connections.add(connection);
+      connection.once("end", () => connections.delete(connection));
+    }),
+  );
+  // A connection that breaks between two statements fails the next one; without a listener it would end the process.
+  pool.on("error", () => {});
+  const connecting = pool.connect();
+
+  const disconnect = async (): Promise<void> => {
+    // The pool alone would wait for the statement that runs, and refuses to close while it connects.
+    for (const connection of connections) endAtOnce(connection);
+    await connecting.catch(() => {});
+    await pool.close().catch(() => {});
+  };
+  let closed: Promise<void> | undefined;
+  const close = (): Promise<void> => {
+    closed ??= atMost(CLOSE_TIMEOUT_MS, disconnect());
+    return closed;
+  };
+
+  signal.addEventListener("abort", close, { once: true });
+  try {
+    await connecting;
+    signal.throwIfAborted();
+  } catch (error) {
+    await close();
+    throw error;
+  } finally {
+    signal.removeEventListener("abort", close);
+  }
+  return { query: async (statement, values) => await run(pool, statement, values), close };
+};
+
+/**
+ * The driver's configuration: as the store's, but for the times and for the pool, which is one connection.
+ *
+ * @param onConnection told of each connection of the driver before it connects
+ */
+export function connectionConfig(endpoint: Endpoint, onConnection: (connection: Connection) => void): sql.config {
+  const { port, instance, hostNameInCertificate: serverName } = endpoint;
+  const connectionTimeout = Math.min(endpoint.connectionTimeoutMs, MAX_CONNECT_MS);
+  return {
+    server: endpoint.host,
+    ...(port === undefined ? {} : { port }),
+    database: endpoint.database,
+    user: endpoint.username,
+    password: endpoint.password.reveal(),
+    connectionTimeout,
+    requestTimeout: REQUEST_TIMEOUT_MS,
+    pool: {
+      min: 0,
+      max: 1,
+      acquireTimeoutMillis: connectionTimeout,
+      idleTimeoutMillis: NEVER_IDLE_MS,
+      reapIntervalMillis: NEVER_IDLE_MS,
+    },
+    // The default sends a statement of its own before each of ours.
+    validateConnection: "socket",
+    beforeConnect: onConnection,
+    options: {
+      ...(port === undefined && instance !== undefined ? { instanceName: instance } : {}),
+      encrypt: endpoint.encrypt as boolean,
+      trustServerCertificate: endpoint.trustServerCertificate,
+      // A name for the certificate's check; an address is no name (RFC 6066, section 3).
+      ...(serverName === undefined || isIP(serverName) !== 0 ? {} : { serverName }),
+      appName: endpoint.applicationName,
+      useUTC: true,
+      enableArithAbort: true,
+    } as NonNullable<sql.config["options"]>,
+  };
+}
+
+async function run(
+  pool: sql.ConnectionPool,
+  { name, text, parameters }: Statement,
+  values: Readonly<Record<string, string>>,
+): Promise<readonly Row[]> {
+  const request = pool.request();
+  for (const parameter of parameters) {
+    const value = values[parameter];
+    if (value === undefined) throw new Error(`${name}: no value for the parameter @${parameter}`);
+    request.input(parameter, sql.NVarChar(4000), value);
+  }
+  const { recordset } = await request.query<Row>(text);
+  return recordset ?? [];
+}
+
+/** Closing ends what the connection does now. One that has no socket yet goes on when it has: it is ended again at whatever it does next. */
+function endAtOnce(connection: Connection): void {
+  let isEnding = false;
+  const end = (): void => {
+    if (isEnding) return;
+    isEnding = true;
+    // Without an error a login that waits for an answer goes on waiting, and its timer with it.
+    (connection as unknown as { readonly socket?: Socket }).socket?.destroy(new Error("the session is closed"));
+    connection.close();
+    isEnding = false;
+  };
+  connection.on("debug", end);
+  end();
+}
+
+async function atMost(ms: number, work: Promise<void>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const over = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, ms);
+  });
+  await Promise.race([work, over]);
+  clearTimeout(timer);
+}

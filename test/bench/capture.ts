@@ -1,0 +1,195 @@
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { type Environment, until } from "./environment.ts";
+import { type Figure, median } from "./report.ts";
+
+/** Change capture: how soon after its commit a single insert is delivered, and how much log the slot holds back. */
+
+const SLOW_MS = 5000;
+const INSERTS = 500;
+/** At moments that have nothing to do with the poller's. */
+const POLLED_INSERTS = 60;
+const DEFAULT_POLL_MS = 100;
+
+export async function captureLatency(environment: Environment): Promise<readonly Figure[]> {
+  const { sql, svc } = environment;
+  await sql.query("CREATE PUBLICATION svc_outbox FOR TABLE outbox (id) WITH (publish = 'insert')");
+  const arrivals = await startArrivals();
+  const destination = { DESTINATIONS_RECEIVER_BASEURL: arrivals.url };
+  try {
+    const fast = await svc(["poller"], { ...destination, OUTBOX_POLLINTERVALMS: DEFAULT_POLL_MS });
+    const polledFast = await spread(environment, arrivals, DEFAULT_POLL_MS);
+    await fast.stop();
+
+    const slow = await svc(["poller"], { ...destination, OUTBOX_POLLINTERVALMS: SLOW_MS });
+    const polledSlow = await spread(environment, arrivals, SLOW_MS);
+    await slow.stop();
+
+    const capturing = await svc(["capture", "poller"], {
+      ...destination,
+      OUTBOX_POLLINTERVALMS: SLOW_MS,
+      ...captureSettings(environment, SLOW_MS),
+    });
+    await captureIsUp(capturing.port);
+    const captured: number[] = [];
+    for (let n = 0; n < INSERTS; n += 1) {
+      captured.push(await (await insert(environment, arrivals)).delivered);
+      await sleep(Math.random() * 20);
+    }
+    await capturing.stop();
+    const baseline = (of: (values: readonly number[]) => number) =>
+      `${ms(of(polledSlow))} polled every 5 s, ${ms(of(polledFast))} every 100 ms`;
+    return [
+      latency("insert to delivery by capture, median", median(captured), median(polledSlow), baseline(median), 50),
+      latency("insert to delivery by capture, p99", p99(captured), p99(polledSlow), baseline(p99), 100),
+    ];
+  } finally {
+    arrivals.close();
+  }
+}
+
+function latency(name: string, value: number, polled: number, baseline: string, targetMs: number): Figure {
+  return {
+    name,
+    value: ms(value),
+    baseline,
+    ratio: value / polled,
+    target: `< ${targetMs} ms`,
+    met: value < targetMs,
+  };
+}
+
+const WRITTEN_BYTES = 1024 ** 3;
+const CHUNK_ROWS = 16_000;
+const NEAR_ZERO_BYTES = 16 * 1024 ** 2;
+/** The server notes which transactions run every 15 s, and lets go of log no sooner. */
+const SETTLED_WITHIN_MS = 60_000;
+
+/** A gibibyte of log of another table, as a busy database writes in an hour, while nobody inserts into the outbox. */
+export async function captureSlotLag(environment: Environment): Promise<readonly Figure[]> {
+  const { sql, svc } = environment;
+  await sql.query("CREATE PUBLICATION svc_outbox FOR TABLE outbox (id) WITH (publish = 'insert')");
+  const capturing = await svc(["capture", "poller"], captureSettings(environment, 1000));
+  await captureIsUp(capturing.port);
+  await sql.query("CREATE TABLE bulk (payload text)");
+  const start = await position(environment);
+  let worst = 0;
+  for (let written = 0; written < WRITTEN_BYTES; written = (await position(environment)) - start) {
+    await sql.query("INSERT INTO bulk SELECT repeat('x', 1000) FROM generate_series(1, $1)", [CHUNK_ROWS]);
+    await sql.query("TRUNCATE bulk");
+    worst = Math.max(worst, (await slotLag(environment)).unconfirmed);
+  }
+  const writtenBytes = (await position(environment)) - start;
+  const settledBy = performance.now() + SETTLED_WITHIN_MS;
+  let lag = await slotLag(environment);
+  while (lag.retained > NEAR_ZERO_BYTES && performance.now() < settledBy) {
+    await sleep(500);
+    lag = await slotLag(environment);
+  }
+  await capturing.stop();
+  return [
+    {
+      name: "log held back by the slot after unrelated writes",
+      value: `${mebibytes(lag.retained)}, ${mebibytes(lag.unconfirmed)} of it unseen (at most ${mebibytes(worst)} while writing)`,
+      baseline: `${mebibytes(writtenBytes)} written`,
+      ratio: lag.retained / writtenBytes,
+      target: `< ${mebibytes(NEAR_ZERO_BYTES)}`,
+      met: lag.retained < NEAR_ZERO_BYTES,
+    },
+  ];
+}
+
+async function position({ sql }: Environment): Promise<number> {
+  const [row] = (await sql.query("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn AS bytes")).rows;
+  return Number(row.bytes);
+}
+
+async function slotLag({ sql }: Environment) {
+  const [row] = (
+    await sql.query(`SELECT pg_current_wal_lsn() - restart_lsn AS retained, pg_current_wal_lsn() - confirmed_flush_lsn AS unconfirmed
+                       FROM pg_replication_slots WHERE slot_name = 'svc_outbox'`)
+  ).rows;
+  return { retained: Number(row.retained), unconfirmed: Number(row.unconfirmed) };
+}
+
+function captureSettings({ directory }: Environment, reconciliationMs: number): Record<string, string | number> {
+  return {
+    OUTBOX_CAPTURE_ENABLED: "true",
+    OUTBOX_CAPTURE_MODE: "postgres-logical",
+    OUTBOX_CAPTURE_STATEDIRECTORY: path.join(directory, "capture"),
+    OUTBOX_CAPTURE_RECONCILIATIONINTERVALMS: reconciliationMs,
+  };
+}
+
+async function captureIsUp(port: number): Promise<void> {
+  await until(async () => {
+    const { components } = (await (await fetch(`http://127.0.0.1:${port}/health`)).json()) as {
+      components: Record<string, { status: string }>;
+    };
+    return components["outbox-capture"]?.status === "up";
+  });
+}
+
+interface Arrivals {
+  readonly url: string;
+  /** Resolves with the time at which the payload came. */
+  of(payload: string): Promise<number>;
+  close(): void;
+}
+
+/** A receiver in this very process, so that one clock measures both ends. */
+async function startArrivals(): Promise<Arrivals> {
+  const waiting = new Map<string, (at: number) => void>();
+  const server = createServer((request, response) => {
+    const chunks: Buffer[] = [];
+    request.on("data", (chunk: Buffer) => chunks.push(chunk));
+    request.on("end", () => {
+      const body = Buffer.concat(chunks).toString();
+      waiting.get(body)?.(performance.now());
+      waiting.delete(body);
+      response.writeHead(204).end();
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    of: (payload) => new Promise((resolve) => waiting.set(payload, resolve)),
+    close: () => {
+      server.closeAllConnections();
+      server.close();
+    },
+  };
+}
+
+let inserted = 0;
+
+/** Inserts one row in a transaction of its own. `delivered` is the time from the insert's beginning to the arrival, in ms. */
+async function insert({ sql }: Environment, arrivals: Arrivals) {
+  inserted += 1;
+  const payload = JSON.stringify({ inserted });
+  const arrival = arrivals.of(payload);
+  const startedAt = performance.now();
+  await sql.query("INSERT INTO outbox (topic, payload) VALUES ('bench', $1)", [payload]);
+  return { delivered: arrival.then((at) => at - startedAt) };
+}
+
+/** Latencies of inserts at random moments of some poll intervals. */
+async function spread(environment: Environment, arrivals: Arrivals, intervalMs: number): Promise<readonly number[]> {
+  const pauseMs = (4 * intervalMs) / POLLED_INSERTS;
+  const delivered: Promise<number>[] = [];
+  for (let n = 0; n < POLLED_INSERTS; n += 1) {
+    delivered.push((await insert(environment, arrivals)).delivered);
+    await sleep(Math.random() * 2 * pauseMs);
+  }
+  return await Promise.all(delivered);
+}
+
+function p99(values: readonly number[]): number {
+  const sorted = values.toSorted((a, b) => a - b);
+  return sorted[Math.ceil(sorted.length * 0.99) - 1] ?? Number.NaN;
+}
+
+const ms = (value: number) => `${value < 100 ? value.toFixed(1) : Math.round(value).toLocaleString("en-US")} ms`;
+const mebibytes = (bytes: number) => `${(bytes / 1024 ** 2).toFixed(1)} MiB`;

@@ -1,0 +1,390 @@
+import { expect, test } from "@jest/globals";
+import pg from "pg";
+import { type PostgresLogicalOptions, postgresLogical } from "../../src/adapters/capture/postgres-logical/index.ts";
+import { Secret } from "../../src/model/secret.ts";
+import type { LogPosition } from "../../src/ports/capture.ts";
+import { systemClock } from "../../src/runtime/clock.ts";
+import { createDatabase, onServer, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
+import { eventually } from "../support/eventually.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { recordingLog, recordingMetrics } from "../support/recorders.ts";
+import { startTcpProxy } from "../support/tcpProxy.ts";
+import { within } from "../support/within.ts";
+
+failOnLeaks();
+
+type Overrides = Partial<PostgresLogicalOptions["server"]> & Partial<PostgresLogicalOptions["names"]>;
+
+/** A database with an outbox and a slot name of its own; the slot is dropped at the end. */
+async function createOutbox(statements: readonly string[] = [PUBLICATION]) {
+  const database = await createDatabase();
+  await database.query("CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY, payload text)");
+  await database.query("CREATE TABLE other (id bigint GENERATED ALWAYS AS IDENTITY, payload text)");
+  for (const statement of statements) await database.query(statement);
+  const slot = database.name.slice(0, 60);
+  return {
+    database,
+    slot,
+    async [Symbol.asyncDispose]() {
+      await eventually(async () => {
+        await onServer(
+          "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND NOT active",
+          [slot],
+        );
+        return (await slotOf(slot)) === undefined;
+      });
+      await database.drop();
+    },
+  };
+}
+
+const PUBLICATION = "CREATE PUBLICATION svc_outbox FOR TABLE outbox (id) WITH (publish = 'insert')";
+
+async function slotOf(name: string) {
+  const [slot] = await onServer<{ active: boolean; unconfirmed: string }>(
+    `SELECT active, pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn) AS unconfirmed
+       FROM pg_replication_slots WHERE slot_name = $1`,
+    [name],
+  );
+  return slot;
+}
+
+function changeLog(database: TestDatabase, slot: string, overrides: Overrides = {}) {
+  const { log, lines } = recordingLog();
+  const { metrics, calls } = recordingMetrics();
+  const changes = postgresLogical({
+    server: {
+      endpoints: [{ host: database.host, port: database.port, tls: false }],
+      database: database.name,
+      username: database.user,
+      password: new Secret(database.password),
+      applicationName: "svc",
+      ...overrides,
+    },
+    names: { schema: "public", table: "outbox", idColumn: "id", publication: "svc_outbox", slot, ...overrides },
+    clock: systemClock,
+    metrics,
+    log,
+  });
+  return { changes, lines, calls };
+}
+
+/** Follows until it is disposed of. */
+async function following(
+  database: TestDatabase,
+  slot: string,
+  from: LogPosition | null = null,
+  overrides: Overrides = {},
+) {
+  const { changes, lines, calls } = changeLog(database, slot, overrides);
+  const seen = { following: 0, inserted: [] as number[], reached: [] as LogPosition[] };
+  const stop = new AbortController();
+  const ended = changes.follow(
+    from,
+    {
+      following: () => {
+        seen.following += 1;
+      },
+      inserted: (committedAt) => void seen.inserted.push(committedAt),
+      reached: (position) => void seen.reached.push(position),
+    },
+    stop.signal,
+  );
+  const failed = ended.then(() => {
+    throw new Error("it ended before it followed");
+  });
+  failed.catch(() => {});
+  await Promise.race([eventually(() => seen.following === 1), failed]);
+  return {
+    seen,
+    lines,
+    calls,
+    ended,
+    async [Symbol.asyncDispose]() {
+      stop.abort();
+      await within(
+        5000,
+        "the end of the follower",
+        ended.catch(() => {}),
+      );
+    },
+  };
+}
+
+const insert = (database: TestDatabase, table = "outbox") =>
+  database.query(`INSERT INTO ${table} (payload) VALUES ('{}')`);
+
+/** The fault of a follower that cannot begin. */
+async function faultOf(database: TestDatabase, slot: string, overrides: Overrides = {}): Promise<string> {
+  const { changes } = changeLog(database, slot, overrides);
+  const events = { following: () => {}, inserted: () => {}, reached: () => {} };
+  const error = await changes.follow(null, events, new AbortController().signal).catch((reason: unknown) => reason);
+  expect(error).toBeInstanceOf(Error);
+  const { message } = error as Error;
+  expect(message).not.toContain(database.password);
+  return message;
+}
+
+/** The statement in a message, which somebody copies. */
+function statementIn(message: string): string {
+  return /(?:Run|run): (.*?)(?:\. The service|$)/.exec(message)?.[1] ?? `no statement in: ${message}`;
+}
+
+test("inserts are told once committed, with the time of the commit; the slot is made and let go of", async () => {
+  await using outbox = await createOutbox();
+  const { database, slot } = outbox;
+  {
+    await using log = await following(database, slot);
+    expect(log.lines.map(({ message }) => message)).toEqual([
+      "replication slot made: the server keeps its log for it from now on",
+    ]);
+    const before = Date.now();
+    await insert(database);
+    await eventually(() => log.seen.inserted.length === 1);
+    expect(Math.abs((log.seen.inserted[0] ?? 0) - before)).toBeLessThan(15_000);
+
+    await database.query("INSERT INTO outbox (payload) SELECT '{}' FROM generate_series(1, 1000)");
+    await eventually(() => log.seen.inserted.length === 2);
+  }
+  await eventually(async () => (await slotOf(slot))?.active === false);
+});
+
+test("nothing else is told: rolled back inserts, updates, deletes, other tables, the same name in another schema", async () => {
+  await using outbox = await createOutbox(["CREATE SCHEMA audit", "CREATE TABLE audit.outbox (payload text)"]);
+  const { database, slot } = outbox;
+  await database.query("CREATE PUBLICATION svc_outbox FOR TABLE outbox, other, audit.outbox");
+  await database.query("ALTER TABLE outbox REPLICA IDENTITY FULL");
+  await insert(database);
+  await using log = await following(database, slot);
+  await database.query("UPDATE outbox SET payload = '1'");
+  await database.query("DELETE FROM outbox");
+  await insert(database, "other");
+  await insert(database, "audit.outbox");
+  await expect(
+    database.query("DO $$ BEGIN INSERT INTO outbox (payload) VALUES ('2'); RAISE EXCEPTION 'no'; END $$"),
+  ).rejects.toThrow("no");
+  const told = log.seen.reached.length;
+  // What comes after all of it is told: so the rest was passed over.
+  await insert(database);
+  await eventually(() => log.seen.inserted.length > 0 && log.seen.reached.length > told);
+  expect(log.seen.inserted).toHaveLength(1);
+});
+
+test("rows of a partitioned outbox are told, those of a partition made later too", async () => {
+  await using outbox = await createOutbox([
+    "DROP TABLE outbox",
+    "CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY, day int, payload text) PARTITION BY LIST (day)",
+    "CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES IN (1)",
+  ]);
+  const { database, slot } = outbox;
+  await database.query(statementIn(await faultOf(database, slot)));
+  await using log = await following(database, slot);
+  await database.query("INSERT INTO outbox (day) VALUES (1)");
+  await eventually(() => log.seen.inserted.length === 1);
+  await database.query("CREATE TABLE outbox_2 PARTITION OF outbox FOR VALUES IN (2)");
+  await database.query("INSERT INTO outbox (day) VALUES (2)");
+  await eventually(() => log.seen.inserted.length === 2);
+});
+
+test("unrelated log is let go of, while nobody writes to the outbox", async () => {
+  await using outbox = await createOutbox();
+  const { database, slot } = outbox;
+  await using log = await following(database, slot);
+  for (let n = 0; n < 5; n += 1) {
+    await database.query("INSERT INTO other (payload) SELECT repeat('x', 1000) FROM generate_series(1, 5000)");
+  }
+  const [end] = await database.query<{ lsn: string }>("SELECT pg_current_wal_lsn()::text AS lsn");
+  // 25 MiB are written; the slot has confirmed all but what others wrote since.
+  await eventually(async () => {
+    const [slotNow] = await database.query<{ seen: boolean }>(
+      "SELECT confirmed_flush_lsn >= $2::pg_lsn AS seen FROM pg_replication_slots WHERE slot_name = $1",
+      [slot, end?.lsn],
+    );
+    return slotNow?.seen === true;
+  });
+  expect(log.seen.inserted).toEqual([]);
+  await eventually(() => log.seen.reached.length > 0);
+});
+
+test("a missing publication is a fault whose statement mends it", async () => {
+  await using outbox = await createOutbox([]);
+  const { database, slot } = outbox;
+  const message = await faultOf(database, slot);
+  expect(message).toContain("there is no publication svc_outbox, and the service makes none");
+  await database.query(statementIn(message));
+  await using log = await following(database, slot);
+  await insert(database);
+  await eventually(() => log.seen.inserted.length === 1);
+});
+
+test("a publication without the table, or without inserts, is a fault whose statement mends it", async () => {
+  await using outbox = await createOutbox(["CREATE PUBLICATION svc_outbox FOR TABLE other WITH (publish = 'update')"]);
+  const { database, slot } = outbox;
+  const missing = await faultOf(database, slot);
+  expect(missing).toContain('does not hold the table "public"."outbox"');
+  await database.query(statementIn(missing));
+  const silent = await faultOf(database, slot);
+  expect(silent).toContain("does not publish inserts");
+  await database.query(statementIn(silent));
+  await using log = await following(database, slot);
+  await insert(database);
+  await eventually(() => log.seen.inserted.length === 1);
+});
+
+test("a table that is not there is a fault that names it", async () => {
+  await using outbox = await createOutbox();
+  expect(await faultOf(outbox.database, outbox.slot, { schema: "app" })).toBe(
+    'there is no table "app"."outbox": outbox.capture.schema must be the schema of the outbox table (database.outboxTableName)',
+  );
+});
+
+test("a slot of somebody else is left alone", async () => {
+  await using outbox = await createOutbox();
+  const { database, slot } = outbox;
+  await database.query("SELECT pg_create_physical_replication_slot($1)", [slot]);
+  expect(await faultOf(database, slot)).toMatch(/it is a physical slot .* Name another one in outbox\.capture\.slot/);
+});
+
+test("a slot that another process reads is refused, with what to do", async () => {
+  await using outbox = await createOutbox();
+  const { database, slot } = outbox;
+  await using _first = await following(database, slot);
+  expect(await faultOf(database, slot)).toMatch(
+    /is active for PID \d+ \(SQLSTATE 55006\)\. One process at a time captures/,
+  );
+});
+
+test("a transaction that is open while the slot is made is named", async () => {
+  await using outbox = await createOutbox();
+  const { database, slot } = outbox;
+  const writer = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
+  await writer.connect();
+  try {
+    await writer.query("BEGIN; INSERT INTO other (payload) VALUES ('open')");
+    const [{ pid }] = (await writer.query("SELECT pg_backend_pid() AS pid")).rows;
+    const message = await faultOf(database, slot, { statementTimeoutMs: 300 });
+    expect(message).toMatch(/is not made yet: the server waits for the transactions that were open before/);
+    // Other tests have transactions of their own on this server, younger than ours or older.
+    expect(message).toMatch(/in the server process \d+\. End it, or wait/);
+    expect(pid).toBeGreaterThan(0);
+    await writer.query("COMMIT");
+  } finally {
+    await writer.end();
+  }
+  await using log = await following(database, slot);
+  expect(log.seen.following).toBe(1);
+});
+
+test("a user who may not replicate is told which right is missing", async () => {
+  await using outbox = await createOutbox();
+  const { database, slot } = outbox;
+  await onServer(`CREATE ROLE "${slot}" LOGIN PASSWORD 'not-for-the-log'`);
+  try {
+    const user = { username: slot, password: new Secret("not-for-the-log") };
+    const message = await faultOf(database, slot, user);
+    expect(message).toContain(`ALTER ROLE "${slot}" REPLICATION`);
+    expect(message).not.toContain("not-for-the-log");
+    await onServer(`ALTER ROLE "${slot}" REPLICATION`);
+    await using log = await following(database, slot, null, user);
+    await insert(database);
+    await eventually(() => log.seen.inserted.length === 1);
+  } finally {
+    await onServer(`DROP ROLE "${slot}"`);
+  }
+});
+
+test("a server that is not there is a fault within the time to connect", async () => {
+  await using outbox = await createOutbox();
+  const { database, slot } = outbox;
+  const endpoints = [{ host: "127.0.0.1", port: 1, tls: false as const }];
+  expect(await faultOf(database, slot, { endpoints })).toMatch(
+    /cannot connect to 127\.0\.0\.1:1 for capture: .*ECONNREFUSED/,
+  );
+});
+
+test("positions of another server, or past the end of its log, are not used", async () => {
+  await using outbox = await createOutbox();
+  const { database, slot } = outbox;
+  {
+    await using foreign = await following(database, slot, "1:0/1");
+    const warnings = foreign.lines.map(({ message }) => message);
+    expect(warnings[0]).toContain("the replication slot was gone");
+    expect(warnings[1]).toContain("the saved position is of another server");
+  }
+  const [system] = await database.query<{ id: string }>(
+    "SELECT system_identifier::text AS id FROM pg_control_system()",
+  );
+  await eventually(async () => (await slotOf(slot))?.active === false);
+  await using ahead = await following(database, slot, `${system?.id}:FFFFFF/0`);
+  expect(ahead.lines.map(({ message }) => message)).toEqual([
+    "the server's log ends before the saved position (restored from a backup, or failed over): beginning where the slot is; rows inserted meanwhile are found by polling",
+  ]);
+  await insert(database);
+  await eventually(() => ahead.seen.inserted.length === 1);
+});
+
+test("following again from the last position tells what came meanwhile", async () => {
+  await using outbox = await createOutbox();
+  const { database, slot } = outbox;
+  let last: LogPosition | undefined;
+  {
+    await using log = await following(database, slot);
+    await insert(database);
+    await eventually(() => log.seen.reached.length > 0 && log.seen.inserted.length === 1);
+    last = log.seen.reached.at(-1);
+  }
+  await insert(database);
+  await eventually(async () => (await slotOf(slot))?.active === false);
+  await using log = await following(database, slot, last);
+  await eventually(() => log.seen.inserted.length === 1);
+  expect(log.lines).toEqual([]);
+});
+
+test("the slot's figures are metrics", async () => {
+  await using outbox = await createOutbox();
+  await using log = await following(outbox.database, outbox.slot);
+  expect(log.calls).toEqual([
+    expect.stringMatching(/^replicationSlotLag\(\d+, \d+\)$/),
+    "replicationSlotStatus(reserved)",
+  ]);
+});
+
+test("a dropped publication is noticed while nothing flows", async () => {
+  await using outbox = await createOutbox();
+  const { database, slot } = outbox;
+  await using log = await following(database, slot);
+  await database.query("DROP PUBLICATION svc_outbox");
+  await expect(within(20_000, "the fault", log.ended)).rejects.toThrow("there is no publication svc_outbox");
+});
+
+test.each(["cut", "held"] as const)("a connection that is %s ends the follower with a reason", async (mode) => {
+  await using outbox = await createOutbox();
+  const { database, slot } = outbox;
+  const proxy = await startTcpProxy(database);
+  try {
+    const endpoints = [{ host: "127.0.0.1", port: proxy.port, tls: false as const }];
+    await using log = await following(database, slot, null, { endpoints });
+    proxy.setMode(mode);
+    await expect(within(30_000, "the fault", log.ended)).rejects.toThrow(
+      mode === "cut" ? /ECONNRESET|terminated/ : "the server has not answered for 15 s",
+    );
+  } finally {
+    await proxy.close();
+  }
+});
+
+test("an abort ends the connecting to a server that does not answer", async () => {
+  await using outbox = await createOutbox();
+  const { database, slot } = outbox;
+  const proxy = await startTcpProxy(database);
+  try {
+    proxy.setMode("held");
+    const { changes } = changeLog(database, slot, { endpoints: [{ host: "127.0.0.1", port: proxy.port, tls: false }] });
+    const stop = new AbortController();
+    const ended = changes.follow(null, { following: () => {}, inserted: () => {}, reached: () => {} }, stop.signal);
+    setImmediate(() => stop.abort());
+    await within(3000, "the end", ended);
+  } finally {
+    await proxy.close();
+  }
+});

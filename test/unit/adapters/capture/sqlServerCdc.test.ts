@@ -1,0 +1,518 @@
+import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
+import { type SqlServerCdcOptions, sqlServerCdc } from "../../../../src/adapters/capture/sqlserver-cdc/index.ts";
+import { Secret } from "../../../../src/model/secret.ts";
+import type { LogEvents, LogPosition } from "../../../../src/ports/capture.ts";
+import { ManualClock, recordingLog } from "../../../support/recorders.ts";
+import { within } from "../../../support/within.ts";
+import { lsn, ManualPauses, ScriptedCdc, serverError } from "./scriptedCdc.ts";
+
+const PASSWORD = "not-for-the-log";
+const NOW = Date.UTC(2024, 5, 1);
+
+let server: ScriptedCdc;
+let pauses: ManualPauses;
+let controller: AbortController;
+let told: string[];
+let recorded: ReturnType<typeof recordingLog>;
+let started: Promise<void>[];
+
+beforeEach(() => {
+  server = new ScriptedCdc();
+  pauses = new ManualPauses();
+  controller = new AbortController();
+  told = [];
+  recorded = recordingLog();
+  started = [];
+});
+
+afterEach(async () => {
+  controller.abort();
+  await within(1000, "the end of every follower", Promise.allSettled(started));
+  expect(server.closed).toBe(server.opened);
+  expect(JSON.stringify(recorded.lines)).not.toContain(PASSWORD);
+});
+
+const events: LogEvents = {
+  following: () => told.push("following"),
+  inserted: (at) => told.push(`inserted ${at - NOW}`),
+  reached: (position) => told.push(`reached ${Number(position)}`),
+};
+
+function changeLog(changed: Partial<SqlServerCdcOptions> = {}) {
+  return sqlServerCdc(
+    {
+      host: "db.example.com",
+      port: 1433,
+      instance: undefined,
+      database: "shop",
+      username: "relay",
+      password: new Secret(PASSWORD),
+      encrypt: true,
+      trustServerCertificate: false,
+      hostNameInCertificate: undefined,
+      connectionTimeoutMs: 15_000,
+      applicationName: "svc",
+      table: { schema: "dbo", name: "outbox", idColumn: "id" },
+      clock: new ManualClock(NOW),
+      log: recorded.log,
+      wait: pauses.wait,
+      ...changed,
+    },
+    server.open,
+  );
+}
+
+function follow(from: LogPosition | null = null, log = changeLog()): Promise<void> {
+  const following = log.follow(from, events, controller.signal);
+  following.catch(() => {});
+  started.push(following);
+  return following;
+}
+
+/** Follows until the first pause. */
+async function followed(
+  from: LogPosition | null = null,
+  log = changeLog(),
+): Promise<{ readonly following: Promise<void> }> {
+  const begun = pauses.begun();
+  const following = follow(from, log);
+  await within(1000, "the first look", Promise.race([begun, following]));
+  return { following };
+}
+
+async function faultOf(following = follow()): Promise<string> {
+  const error = await within(
+    1000,
+    "the fault",
+    following.then(
+      () => new Error("no fault"),
+      (reason: Error) => reason,
+    ),
+  );
+  expect(error.message).not.toContain(PASSWORD);
+  return error.message;
+}
+
+const messages = (level: string) => recorded.lines.filter((line) => line.level === level).map(({ message }) => message);
+
+test("the settings name the place, and no credential", () => {
+  expect(changeLog().settings).toEqual({
+    mode: "sqlserver-cdc",
+    host: "db.example.com",
+    port: 1433,
+    instance: null,
+    database: "shop",
+    schema: "dbo",
+    table: "outbox",
+  });
+  expect(changeLog({ port: undefined, instance: "sql1" }).settings).toMatchObject({ port: null, instance: "sql1" });
+});
+
+describe("what must be there", () => {
+  test("change data capture of the database", async () => {
+    server.database = { ...server.database, is_cdc_enabled: false };
+    const fault = await faultOf();
+    expect(fault).toContain("off in database shop");
+    expect(fault).toContain("EXEC sys.sp_cdc_enable_db;");
+    expect(fault).toContain("S3 or more");
+  });
+
+  test("a table that the user may see", async () => {
+    server.database = { ...server.database, is_tracked_by_cdc: null };
+    const fault = await faultOf();
+    expect(fault).toContain("no table [dbo].[outbox] in database shop that user relay may see");
+    expect(fault).toContain("GRANT SELECT ON [dbo].[outbox] TO [relay];");
+  });
+
+  test("a capture instance of the table", async () => {
+    server.database = { ...server.database, is_tracked_by_cdc: false };
+    const table = { schema: "app", name: "it's", idColumn: "message]id" };
+    expect(await faultOf(follow(null, changeLog({ table })))).toContain(
+      "EXEC sys.sp_cdc_enable_table @source_schema = N'app', @source_name = N'it''s', @role_name = NULL, @supports_net_changes = 0, @captured_column_list = N'[message]]id]';",
+    );
+    expect(server.sent[0]?.values).toEqual({ table: "[app].[it's]" });
+  });
+
+  test.each([
+    ["shows no instance", () => (server.instances = [])],
+    ["denies access", () => server.failures.set("capture instances", serverError(22981, "access is denied"))],
+    ["denies SELECT", () => server.failures.set("capture instances", serverError(229, "SELECT was denied"))],
+  ])("the rights on its columns, where the server %s", async (_, deny) => {
+    deny();
+    const fault = await faultOf();
+    expect(fault).toContain("user relay may not read the changes of table [dbo].[outbox]");
+    expect(fault).toContain("GRANT SELECT ON [dbo].[outbox] TO [relay];");
+    expect(fault).toContain("membership in the gating role");
+  });
+
+  test("membership in the gating role, with the statement where the server tells the role", async () => {
+    server.instances = [{ capture_instance: "dbo_outbox", role_name: "cdc_reader", create_date: new Date(0) }];
+    server.lowest = lsn(0);
+    expect(await faultOf()).toContain("ALTER ROLE [cdc_reader] ADD MEMBER [relay];");
+  });
+});
+
+describe("what the driver says", () => {
+  test.each([
+    ["ELOGIN", "Login failed for user 'relay'.", "refused the login of relay to database shop"],
+    ["ETIMEOUT", "Failed to connect", "did not answer within 15000 ms"],
+    ["EINSTLOOKUP", "Port for sql1 not found", "SQL Server Browser"],
+    ["ESOCKET", "connect ECONNREFUSED 192.0.2.1:1433", "is the server running there"],
+    ["ESOCKET", "self-signed certificate", "NODE_EXTRA_CA_CERTS"],
+  ])("%s: %s", async (code, message, expected) => {
+    server.open = () => Promise.reject(Object.assign(new Error(message), { name: "ConnectionError", code }));
+    const fault = await faultOf();
+    expect(fault).toContain("db.example.com:1433");
+    expect(fault).toContain(expected);
+  });
+
+  test("a statement that the server refuses is named with its number", async () => {
+    server.failures.set("range", serverError(1222, "Lock request time out period exceeded."));
+    expect(await faultOf()).toBe(
+      'db.example.com:1433, database shop: the statement "range" failed: Lock request time out period exceeded. (error 1222)',
+    );
+  });
+
+  test.each([
+    ["ETIMEOUT", "was not answered within 10000 ms"],
+    ["ECLOSE", "its connection broke"],
+  ])("a statement without an answer: %s", async (code, expected) => {
+    server.failures.set("range", Object.assign(new Error("no answer"), { name: "RequestError", code }));
+    expect(await faultOf()).toContain(expected);
+  });
+
+  test("a connection that could not be made again", async () => {
+    const lost = Object.assign(new Error("connect ECONNREFUSED"), { name: "ConnectionError", code: "ESOCKET" });
+    server.failures.set("look", lost);
+    expect(await faultOf()).toContain("db.example.com:1433: no connection");
+  });
+});
+
+describe("how often the capture job scans", () => {
+  const notice = async () => {
+    await followed();
+    expect(recorded.lines).toHaveLength(1);
+    return recorded.lines[0];
+  };
+
+  test("with a pause: a warning with the statements that end it", async () => {
+    server.job = [{ continuous: true, pollinginterval: "5" }];
+    const line = await notice();
+    expect(line?.level).toBe("warn");
+    expect(line?.message).toContain("slower than polling");
+    expect(line?.fields).toEqual({
+      scanIntervalSeconds: 5,
+      remedy:
+        "EXEC sys.sp_cdc_change_job @job_type = N'capture', @continuous = 1, @pollinginterval = 0; EXEC sys.sp_cdc_stop_job @job_type = N'capture'; EXEC sys.sp_cdc_start_job @job_type = N'capture';",
+    });
+  });
+
+  test("without a pause: no warning", async () => {
+    expect(await notice()).toMatchObject({ level: "info", fields: { scanIntervalSeconds: 0 } });
+  });
+
+  test("by a schedule", async () => {
+    server.job = [{ continuous: false, pollinginterval: "0" }];
+    expect((await notice())?.message).toContain("only when its schedule starts it");
+  });
+
+  test("no job", async () => {
+    server.job = [];
+    const line = await notice();
+    expect(line?.level).toBe("warn");
+    expect(line?.fields.remedy).toContain("sp_cdc_add_job");
+  });
+
+  test("a job that does not run", async () => {
+    server.running = 0;
+    const line = await notice();
+    expect(line?.level).toBe("warn");
+    expect(line?.fields.remedy).toContain("sp_cdc_start_job");
+  });
+
+  test("a job of which only the interval may be read counts as running", async () => {
+    server.failures.set("capture job's activity", serverError(229, "The SELECT permission was denied"));
+    expect(await notice()).toMatchObject({ level: "info", fields: { scanIntervalSeconds: 0 } });
+  });
+
+  test.each([229, 916])("not readable (error %d): says why", async (number) => {
+    server.failures.set("capture job", serverError(number, "denied"));
+    const line = await notice();
+    expect(line?.level).toBe("info");
+    expect(line?.fields.reason).toContain(`(error ${number})`);
+  });
+
+  test("in Azure SQL Database: every 20 s, without a look into msdb", async () => {
+    server.database = { ...server.database, engine_edition: 5 };
+    expect(await notice()).toMatchObject({ level: "warn", fields: { scanIntervalSeconds: 20 } });
+    expect(server.count("capture job")).toBe(0);
+  });
+
+  test("is told once, and again when it has changed", async () => {
+    const log = changeLog();
+    for (const pollinginterval of ["0", "0", "5", "5", "2"]) {
+      server.job = [{ continuous: true, pollinginterval }];
+      await followed(null, log);
+      controller.abort();
+      controller = new AbortController();
+    }
+    expect(recorded.lines.map(({ fields }) => fields.scanIntervalSeconds)).toEqual([0, 5, 2]);
+  });
+
+  test("a connection that breaks meanwhile is a fault", async () => {
+    server.failures.set("capture job", Object.assign(new Error("reset"), { name: "RequestError", code: "ECONNRESET" }));
+    expect(await faultOf()).toContain("its connection broke");
+  });
+});
+
+describe("where it begins", () => {
+  test("without a saved position at the present", async () => {
+    server.changes = [{ lsn: lsn(50), operation: 2, ageMs: 10 }];
+    await followed();
+    expect(told).toEqual(["following", "reached 100"]);
+    expect(messages("warn")).toEqual([]);
+  });
+
+  test("at the saved position: what came since is told at once", async () => {
+    server.changes = [
+      { lsn: lsn(50), operation: 2, ageMs: 3000 },
+      { lsn: lsn(60), operation: 2, ageMs: 2000 },
+    ];
+    await followed(lsn(50));
+    expect(told).toEqual(["following", "inserted -2000", "reached 100"]);
+    expect(messages("warn")).toEqual([]);
+  });
+
+  test.each([1, 100])("at a saved position that is an end of the range (%d)", async (position) => {
+    await followed(lsn(position));
+    expect(told[0]).toBe("following");
+    expect(messages("warn")).toEqual([]);
+  });
+
+  test("at the present when a cleanup went past the saved position", async () => {
+    server.lowest = lsn(80);
+    server.changes = [{ lsn: lsn(90), operation: 2 }];
+    await followed(lsn(79));
+    expect(told).toEqual(["following", "reached 100"]);
+    const [warning] = recorded.lines.filter(({ level }) => level === "warn");
+    expect(warning?.message).toContain("the poller finds what came before");
+    expect(warning?.fields).toMatchObject({ position: lsn(79), lowest: lsn(80), highest: lsn(100) });
+  });
+
+  test("at the present of a database that was restored", async () => {
+    await followed(lsn(101));
+    expect(told).toEqual(["following", "reached 100"]);
+    expect(messages("warn")).toEqual([expect.stringContaining("beyond the end of the captured changes")]);
+  });
+
+  test("at the present when what was saved is no LSN", async () => {
+    await followed("0/16B3748");
+    expect(told).toEqual(["following", "reached 100"]);
+    expect(messages("warn")).toEqual([expect.stringContaining("is no LSN")]);
+  });
+
+  test("before the first scan of the capture job, with a warning", async () => {
+    server.lowest = null;
+    server.highest = null;
+    await followed();
+    expect(told).toEqual(["following"]);
+    expect(messages("warn")).toEqual([expect.stringContaining("has not yet scanned")]);
+    server.lowest = lsn(10);
+    server.highest = lsn(20);
+    server.changes = [{ lsn: lsn(15), operation: 2, ageMs: 5 }];
+    await pauses.next();
+    expect(told).toEqual(["following", "inserted -5", "reached 20"]);
+  });
+});
+
+describe("looking", () => {
+  test("tells inserts, and no other change", async () => {
+    await followed();
+    told = [];
+    server.highest = lsn(101);
+    server.changes = [{ lsn: lsn(101), operation: 1 }];
+    await pauses.next();
+    server.highest = lsn(102);
+    server.changes = [
+      { lsn: lsn(102), operation: 3 },
+      { lsn: lsn(102), operation: 4 },
+    ];
+    await pauses.next();
+    server.highest = lsn(105);
+    server.changes = [
+      { lsn: lsn(103), operation: 2, ageMs: 40 },
+      { lsn: lsn(104), operation: 2, ageMs: 15 },
+      { lsn: lsn(105), operation: 1 },
+    ];
+    await pauses.next();
+    expect(told).toEqual(["reached 101", "reached 102", "inserted -15", "reached 105"]);
+  });
+
+  test("says nothing while nothing moves, at the configured interval", async () => {
+    await followed(null, changeLog({ lookIntervalMs: 250 }));
+    told = [];
+    await pauses.next();
+    await pauses.next();
+    expect(told).toEqual([]);
+    expect(pauses.lengths).toEqual([250, 250, 250]);
+    expect(server.sent.slice(-2).map(({ values }) => values)).toEqual([
+      { position: lsn(100), instance: "dbo_outbox" },
+      { position: lsn(100), instance: "dbo_outbox" },
+    ]);
+  });
+
+  test("is every 100 ms by default, with one statement each", async () => {
+    await followed();
+    const before = server.sent.length;
+    await pauses.next();
+    expect(server.sent.length - before).toBe(1);
+    expect(pauses.lengths).toEqual([100, 100]);
+  });
+
+  test.each([
+    ["set back", -3_600_000],
+    ["unknown", undefined],
+  ])("a commit is never later than now: a server's clock that is %s", async (_, ageMs) => {
+    await followed();
+    told = [];
+    server.highest = lsn(101);
+    server.changes = [{ lsn: lsn(101), operation: 2, ...(ageMs === undefined ? {} : { ageMs }) }];
+    await pauses.next();
+    expect(told).toEqual(["inserted 0", "reached 101"]);
+  });
+
+  test("goes on at an earlier end of the log, as after a failover", async () => {
+    await followed();
+    told = [];
+    server.highest = lsn(90);
+    await pauses.next();
+    server.highest = lsn(91);
+    server.changes = [{ lsn: lsn(91), operation: 2, ageMs: 1 }];
+    await pauses.next();
+    expect(told).toEqual(["reached 90", "inserted -1", "reached 91"]);
+    expect(messages("warn")).toEqual([expect.stringContaining("beyond the end")]);
+  });
+
+  test("goes on while the change tables are made anew", async () => {
+    await followed();
+    told = [];
+    server.highest = null;
+    await pauses.next();
+    server.highest = lsn(110);
+    await pauses.next();
+    expect(told).toEqual(["reached 110"]);
+  });
+});
+
+describe("capture instances", () => {
+  const older = { capture_instance: "dbo_outbox", role_name: null, create_date: new Date(1000) };
+  const newer = { capture_instance: "outbox]2", role_name: null, create_date: new Date(2000) };
+  const lookedAt = () => server.sent.at(-1)?.values.instance;
+
+  test.each([
+    ["behind", [older, newer]],
+    ["in front", [newer, older]],
+  ])("the newest of two is looked at, %s", async (_, instances) => {
+    server.instances = instances;
+    await followed();
+    expect(lookedAt()).toBe("outbox]2");
+    expect(server.sent.at(-1)?.statement.text).toContain("[cdc].[fn_cdc_get_all_changes_outbox]]2](");
+  });
+
+  test("one that was dropped is replaced by another: the function has gone", async () => {
+    server.instances = [older];
+    await followed();
+    told = [];
+    server.instances = [newer];
+    server.highest = lsn(101);
+    server.changes = [{ lsn: lsn(101), operation: 2, ageMs: 1 }];
+    server.failures.set("look", serverError(208, "Invalid object name"));
+    const looked = server.nextSent("database");
+    const begun = pauses.next();
+    await looked;
+    server.failures.clear();
+    await begun;
+    expect(lookedAt()).toBe("outbox]2");
+    expect(told).toEqual(["inserted -1", "reached 101"]);
+  });
+
+  test("one that was dropped, and no other there: the fault says how to make it", async () => {
+    const { following } = await followed();
+    server.highest = lsn(101);
+    server.lowest = lsn(0);
+    server.database = { ...server.database, is_tracked_by_cdc: false };
+    void pauses.next();
+    expect(await faultOf(following)).toContain("EXEC sys.sp_cdc_enable_table");
+  });
+
+  test("a right that was taken away while it follows", async () => {
+    const { following } = await followed();
+    server.highest = lsn(101);
+    server.lowest = lsn(0);
+    void pauses.next();
+    expect(await faultOf(following)).toContain("user relay may not read the changes");
+  });
+
+  test("what goes on failing is a fault", async () => {
+    const { following } = await followed();
+    server.failures.set("look", serverError(313, "An insufficient number of arguments were supplied"));
+    const before = server.count("look");
+    void pauses.next();
+    expect(await faultOf(following)).toContain("(error 313)");
+    expect(server.count("look") - before).toBe(2);
+  });
+});
+
+describe("an abort", () => {
+  test.each(["database", "capture instances", "capture job", "range", "look"])(
+    "ends a statement that hangs: %s",
+    async (name) => {
+      server.hanging.add(name);
+      const sent = server.nextSent(name);
+      const following = follow();
+      await sent;
+      controller.abort();
+      await within(1000, "the end", following);
+      expect(server.closed).toBe(1);
+    },
+  );
+
+  test("ends a pause", async () => {
+    const { following } = await followed();
+    controller.abort();
+    await within(1000, "the end", following);
+    expect(server.closed).toBe(1);
+  });
+
+  test("ends a pause that rejects", async () => {
+    const wait = (_: number, signal: AbortSignal) =>
+      new Promise((_resolve, reject) => {
+        signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+        controller.abort();
+      });
+    await within(1000, "the end", follow(null, changeLog({ wait })));
+    expect(server.closed).toBe(1);
+  });
+
+  test("while it connects makes no session", async () => {
+    const { open } = server;
+    server.open = async (...values) => {
+      controller.abort();
+      return await open(...values);
+    };
+    await within(1000, "the end", follow());
+    expect(server.opened).toBe(0);
+  });
+
+  test("that comes together with the session closes it", async () => {
+    const { open } = server;
+    server.open = async (...values) => {
+      const session = await open(...values);
+      controller.abort();
+      return session;
+    };
+    await within(1000, "the end", follow());
+    expect(server.sent).toEqual([]);
+    expect(server.closed).toBe(1);
+  });
+});

@@ -1,0 +1,352 @@
+import { describe, expect, test } from "@jest/globals";
+import { never, setUpCapture } from "./captureSetup.ts";
+
+const aborted = AbortSignal.abort(new Error("the time to stop is over"));
+
+describe("following the log", () => {
+  test("begins at the saved position, under the settings of the log", async () => {
+    const { capture, changes, state, time } = setUpCapture();
+    state.position = "0/10";
+    await capture.start();
+    await time.advance(0);
+
+    expect(state.opened).toEqual([changes.settings]);
+    expect(changes.follows.map(({ from }) => from)).toEqual(["0/10"]);
+    await capture.stop(never);
+  });
+
+  test("starts once, and returns before the state is open", async () => {
+    const { capture, state, changes, time } = setUpCapture();
+    state.openGate = new Promise(() => {});
+    await capture.start();
+    await capture.start();
+    await time.advance(0);
+
+    expect(state.opened).toHaveLength(1);
+    expect(changes.follows).toEqual([]);
+    await capture.stop(aborted);
+  });
+
+  test("captures from the connection to its end, and tells each change once", async () => {
+    const { capture, changes, seen, time, lines } = setUpCapture();
+    await capture.start();
+    await time.advance(0);
+    expect(capture.capturing).toBe(false);
+
+    changes.last.events.following();
+    changes.last.events.following();
+    expect(capture.capturing).toBe(true);
+    expect(lines).toEqual([{ level: "info", message: "change capture follows the database's log", fields: {} }]);
+
+    changes.last.end(new Error("cut"));
+    await time.advance(0);
+    expect(capture.capturing).toBe(false);
+    expect(seen.changes).toEqual([true, false]);
+    await capture.stop(never);
+    expect(seen.changes).toEqual([true, false]);
+  });
+
+  test("goes on after a failure, from the position reached, with the state still open", async () => {
+    const { capture, changes, state, time, connect, fail } = setUpCapture();
+    await connect();
+    changes.last.events.reached("0/20");
+    await fail("cut");
+    await time.advance(99);
+    expect(changes.follows).toHaveLength(1);
+    await time.advance(1);
+
+    expect(changes.follows.map(({ from }) => from)).toEqual([null, "0/20"]);
+    expect(state.opened).toHaveLength(1);
+    expect(state.closed).toBe(0);
+    await capture.stop(never);
+  });
+
+  test("takes an end without a reason for a failure", async () => {
+    const { capture, changes, time, connect } = setUpCapture();
+    await connect();
+    changes.last.end();
+    await time.advance(100);
+
+    expect(changes.follows).toHaveLength(2);
+    await expect(capture.check()).rejects.toThrow("ended without a reason");
+    await capture.stop(never);
+  });
+
+  test("hears nothing of a follower that has ended", async () => {
+    const { capture, changes, seen, calls, time, connect, fail } = setUpCapture();
+    await connect();
+    const old = changes.last;
+    await fail("cut");
+    old.events.following();
+    old.events.inserted(0);
+    old.events.reached("0/99");
+    await time.advance(100);
+
+    expect(capture.capturing).toBe(false);
+    expect([seen.wakes, calls]).toEqual([0, []]);
+    expect(changes.last.from).toBeNull();
+    await capture.stop(never);
+  });
+
+  test("tries the state again when it cannot be opened", async () => {
+    const { capture, changes, state, time, lines } = setUpCapture();
+    state.openFault = new Error("owned by process 12");
+    await capture.start();
+    await time.advance(0);
+    await expect(capture.check()).rejects.toThrow("owned by process 12");
+    expect(lines[0]).toMatchObject({ level: "warn", fields: { reason: "owned by process 12", retryMs: 100 } });
+
+    state.openFault = undefined;
+    await time.advance(100);
+    expect(changes.follows).toHaveLength(1);
+    await capture.stop(never);
+  });
+});
+
+describe("failures in a row", () => {
+  test("wait longer and longer; a connection that held begins a new row", async () => {
+    const { capture, changes, seen, time, connect, fail } = setUpCapture();
+    await connect();
+    await time.advance(10_000);
+    for (const reason of ["a", "b", "c"]) {
+      await fail(reason);
+      await time.advance(1000);
+    }
+    expect(seen.backoffs).toEqual([1, 2, 3]);
+
+    changes.last.events.following();
+    await time.advance(10_000);
+    await fail("d");
+    expect(seen.backoffs).toEqual([1, 2, 3, 1]);
+    await capture.stop(never);
+  });
+
+  test("go on over connections that end soon after they were made", async () => {
+    const { capture, changes, seen, time, connect, fail } = setUpCapture();
+    await connect();
+    for (let count = 0; count < 3; count += 1) {
+      await fail("publication missing");
+      await time.advance(1000);
+      changes.last.events.following();
+    }
+    expect(seen.backoffs).toEqual([1, 2, 3]);
+    await capture.stop(never);
+  });
+
+  test("are one warning until the reason changes or five minutes are over", async () => {
+    const { capture, changes, time, lines, connect, fail } = setUpCapture({ backoffMs: () => 60_000 });
+    await connect();
+    lines.length = 0;
+    const message = "change capture does not follow the database's log; delivery goes on by polling";
+    for (let minute = 0; minute <= 5; minute += 1) {
+      await fail("connection refused");
+      await time.advance(60_000);
+    }
+    await fail("slot lost");
+    expect(lines.map(({ level, fields }) => [level, fields.reason])).toEqual([
+      ["warn", "connection refused"],
+      ...Array.from({ length: 4 }, () => ["debug", "connection refused"]),
+      ["warn", "connection refused"],
+      ["warn", "slot lost"],
+    ]);
+    expect(new Set(lines.map((line) => line.message))).toEqual(new Set([message]));
+    expect(lines[0]?.fields).toEqual({ reason: "connection refused", failures: 1, retryMs: 60_000 });
+
+    await time.advance(60_000);
+    changes.last.events.following();
+    expect(lines.at(-1)).toEqual({
+      level: "info",
+      message: "change capture follows the database's log again",
+      fields: { awayMs: 7 * 60_000 },
+    });
+    await time.advance(1000);
+    await fail("slot lost");
+    expect(lines.at(-1)?.level).toBe("warn");
+    await time.advance(60_000);
+    changes.last.events.following();
+    expect(lines.at(-1)?.fields).toEqual({ awayMs: 60_000 });
+    await capture.stop(never);
+  });
+});
+
+describe("a lost ownership", () => {
+  test("ends the connection, closes the state unsaved, and is tried again", async () => {
+    const { capture, changes, state, seen, time, lines, connect } = setUpCapture();
+    await connect();
+    changes.last.events.reached("0/20");
+    state.position = "0/30";
+    state.lose(new Error("taken over by process 7"));
+    await time.advance(0);
+
+    expect(changes.last.signal.aborted).toBe(true);
+    expect(seen.changes).toEqual([true, false]);
+    expect([state.closed, state.saved]).toEqual([1, []]);
+    expect(lines.at(-1)).toMatchObject({ level: "warn", fields: { reason: "taken over by process 7" } });
+    await expect(capture.check()).rejects.toThrow("taken over by process 7");
+
+    await time.advance(100);
+    expect(state.opened).toHaveLength(2);
+    expect(changes.last.from).toBe("0/30");
+    await time.advance(10_000);
+    expect(state.saved).toEqual([]);
+    await capture.stop(never);
+    expect(state.closed).toBe(2);
+  });
+
+  test("is the reason, whatever the connection ends with", async () => {
+    const { capture, changes, state, time, connect } = setUpCapture();
+    await connect();
+    changes.deaf = true;
+    state.lose(new Error("taken over"));
+    changes.last.end(new Error("socket closed"));
+    await time.advance(0);
+    await expect(capture.check()).rejects.toThrow("taken over");
+    await capture.stop(never);
+  });
+
+  test("between two connections is found before the next one", async () => {
+    const { capture, changes, state, time, connect, fail } = setUpCapture();
+    await connect();
+    await fail("cut");
+    state.lose(new Error("taken over"));
+    await time.advance(100);
+    expect(changes.follows).toHaveLength(1);
+    expect(state.closed).toBe(1);
+    await time.advance(200);
+    expect(state.opened).toHaveLength(2);
+    expect(changes.follows).toHaveLength(2);
+    await capture.stop(never);
+  });
+});
+
+describe("wakes", () => {
+  test("come at each connection: rows may have been missed before it", async () => {
+    const { capture, changes, seen, time, connect, fail } = setUpCapture();
+    await connect();
+    await fail("cut");
+    await time.advance(100);
+    expect(seen.wakes).toBe(0);
+    changes.last.events.following();
+    await time.advance(0);
+    expect(seen.wakes).toBe(1);
+    await capture.stop(never);
+  });
+
+  test("are measured by the age of the commit, which is never negative", async () => {
+    const { capture, changes, calls, time, connect } = setUpCapture();
+    await connect();
+    const now = time.clock.now();
+    changes.last.events.inserted(now - 1500);
+    changes.last.events.inserted(now + 200);
+    expect(calls).toEqual(["captureLag(1.5)", "captureLag(0)"]);
+    await capture.stop(never);
+  });
+});
+
+describe("the health check", () => {
+  test("says what is wrong at each time, and decides no readiness", async () => {
+    const { capture, changes, time, fail } = setUpCapture();
+    expect([capture.name, capture.decidesReadiness]).toEqual(["outbox-capture", false]);
+    await expect(capture.check()).rejects.toThrow("has not been started");
+    await capture.start();
+    await time.advance(0);
+    await expect(capture.check()).rejects.toThrow("has not connected yet");
+    changes.last.events.following();
+    await capture.check();
+    await fail("wal_level is replica");
+    await expect(capture.check()).rejects.toThrow("wal_level is replica");
+    await capture.stop(never);
+    await expect(capture.check()).rejects.toThrow("was stopped");
+  });
+});
+
+describe("a stop", () => {
+  test("ends the connection, saves the last position and gives the state up", async () => {
+    const { capture, changes, state, seen, time, connect } = setUpCapture();
+    await connect();
+    const { last } = changes;
+    last.signal.addEventListener("abort", () => last.events.reached("0/21"));
+    last.events.reached("0/20");
+    last.events.inserted(0);
+    await Promise.all([capture.stop(never), capture.stop(never)]);
+    expect([state.saved, state.closed]).toEqual([["0/21"], 1]);
+    expect(time.pending()).toEqual([]);
+    await time.advance(60_000);
+    expect(seen.wakes).toBe(0);
+    expect(changes.follows).toHaveLength(1);
+  });
+
+  test("waits for the connection to end, until the cutoff", async () => {
+    const { capture, changes, state, seen, calls, time, connect } = setUpCapture();
+    await connect();
+    changes.deaf = true;
+    changes.last.events.reached("0/20");
+    const cutoff = new AbortController();
+    let stopped = false;
+    const stop = capture.stop(cutoff.signal).then(() => {
+      stopped = true;
+    });
+    await time.advance(60_000);
+    expect(stopped).toBe(false);
+    cutoff.abort(new Error("the time to stop is over"));
+    await stop;
+    expect([state.saved, state.closed, capture.capturing]).toEqual([["0/20"], 1, false]);
+    expect(seen.changes).toEqual([true, false]);
+
+    changes.last.events.following();
+    changes.last.events.inserted(0);
+    changes.last.events.reached("0/30");
+    changes.last.end();
+    await time.advance(60_000);
+    expect([state.saved, capture.capturing, calls]).toEqual([["0/20"], false, []]);
+    expect(changes.follows).toHaveLength(1);
+  });
+
+  test("that comes twice ends both times with nothing left open", async () => {
+    const { capture, state, time, connect } = setUpCapture();
+    await connect();
+    let close = () => {};
+    state.closeGate = new Promise((resolve) => {
+      close = resolve;
+    });
+    const ends: number[] = [];
+    const stops = [1, 2].map((stop) => capture.stop(never).then(() => ends.push(stop)));
+    await time.advance(1000);
+    expect(ends).toEqual([]);
+    close();
+    await Promise.all(stops);
+    expect(state.closed).toBe(1);
+  });
+
+  test("before the start leaves nothing to start", async () => {
+    const { capture, state, time } = setUpCapture();
+    await capture.stop(never);
+    await capture.start();
+    await time.advance(1000);
+    expect(state.opened).toEqual([]);
+  });
+
+  test("while the state opens gives it up again", async () => {
+    const { capture, changes, state, time } = setUpCapture();
+    let opened = () => {};
+    state.openGate = new Promise((resolve) => {
+      opened = resolve;
+    });
+    await capture.start();
+    await time.advance(0);
+    const stop = capture.stop(never);
+    opened();
+    await stop;
+    expect([state.closed, state.saved]).toEqual([1, []]);
+    expect(changes.follows).toEqual([]);
+  });
+
+  test("ends the wait after a failure", async () => {
+    const { capture, changes, time, connect, fail } = setUpCapture();
+    await connect();
+    await fail("cut");
+    await capture.stop(never);
+    expect(time.pending()).toEqual([]);
+    expect(changes.follows).toHaveLength(1);
+  });
+});
