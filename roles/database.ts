@@ -1,7 +1,10 @@
 import type { TableNames } from "../src/adapters/stores/sql/names.ts";
 import type { Config } from "../src/config/types.ts";
+import { errorText, StoreError } from "../src/model/errors.ts";
 import type { Clock, Log } from "../src/ports/runtime.ts";
 import type { Store } from "../src/ports/store.ts";
+import { sleep } from "../src/runtime/abort.ts";
+import { systemClock } from "../src/runtime/clock.ts";
 
 export const APPLICATION_NAME = "svc";
 
@@ -60,16 +63,30 @@ export async function createStore({ database }: Config, clock: Clock, log: Log):
 }
 
 /**
- * Waits for the database, applies the migrations where `database.migrate` is on (or `migrate` says so), and checks the tables.
+ * Waits for the database, applies the migrations where `database.migrate` is on, and checks the tables. A database that
+ * goes away in the middle is waited for again: each step finds done what was done before.
  *
  * @param signal aborts when the process is told to stop meanwhile
  * @throws StoreError when no database answers in time, ConfigError when a column is missing
  */
 export async function prepareStore(store: Store, config: Config, log: Log, signal: AbortSignal): Promise<void> {
-  await store.waitUntilReady(config.database.startupTimeoutMs, signal);
-  if (config.database.migrate) {
-    const applied = await store.schema.migrate();
-    if (applied.length > 0) log.info({ applied }, "migrations applied");
+  const { startupTimeoutMs, migrate } = config.database;
+  const deadline = systemClock.monotonic() + startupTimeoutMs;
+  for (;;) {
+    await store.waitUntilReady(Math.max(0, Math.ceil(deadline - systemClock.monotonic())), signal);
+    try {
+      if (migrate) {
+        const applied = await store.schema.migrate();
+        if (applied.length > 0) log.info({ applied }, "migrations applied");
+      }
+      return await store.schema.checkColumns();
+    } catch (error) {
+      const wentAway = error instanceof StoreError && error.code === "unavailable";
+      if (!wentAway || systemClock.monotonic() + RETRY_PAUSE_MS >= deadline) throw error;
+      log.warn({ reason: errorText(error) }, "lost the database while the tables were prepared, trying again");
+      await sleep(RETRY_PAUSE_MS, signal);
+    }
   }
-  await store.schema.checkColumns();
 }
+
+const RETRY_PAUSE_MS = 100;

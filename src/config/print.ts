@@ -89,7 +89,7 @@ function valueLines(head: string, value: Printable, path: KeyPath, indent: strin
     ];
   }
   if (typeof value !== "object") {
-    const text = typeof value === "string" ? yamlText(value) : String(value);
+    const text = typeof value === "string" ? yamlText(value.replaceAll(PLACEHOLDER, "$$$&")) : String(value);
     return [{ text: `${head} ${text}`, comment: comment(origins, path) }];
   }
   if (Object.keys(value).length === 0) return [{ text: `${head} {}`, comment: comment(origins, path) }];
@@ -110,6 +110,9 @@ function comment(origins: Origins, path: KeyPath): string {
   const origin = own ?? (typeof path.at(-1) === "number" ? originAt(origins, path) : undefined);
   return describeOrigin(origin ?? { kind: "default" });
 }
+
+/** What would be filled in if the printed text were loaded: a value that holds it has it literally. */
+const PLACEHOLDER = /\$\{(?=[A-Za-z_][\w.]*(?:\}|:-))/g;
 
 /** A text as YAML: plain where it can be, else as JSON, which YAML includes. */
 function yamlText(text: string): string {

@@ -72,9 +72,12 @@ function explain(source: string, error: unknown): string {
   return second > 0 ? `line ${second + 1}, column 1: ${error.reason}` : error.reason;
 }
 
-/** Leaves out the names of aliases and tags: an unquoted password that begins with `*` or `!` is taken for one. */
+/**
+ * Leaves out the names of aliases and tags: an unquoted password that begins with `*` or `!` is taken for one. A name may hold quotes itself, and
+ * ends at the last one.
+ */
 function withoutNames(reason: string): string {
-  return reason.replaceAll(/\s*(?:"[^"]*"|!<[^>]*>|(?<=: ).*)/g, "").replace(/:\s*$/, "");
+  return reason.replaceAll(/\s*(?:".*"|!<.*>|(?<=: ).*)/gs, "").replace(/:\s*$/, "");
 }
 
 function hint(source: string, error: YAMLException): string {

@@ -1,7 +1,6 @@
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { type Arrivals, milliseconds as ms, p99, startArrivals } from "./arrivals.ts";
 import { type Environment, until } from "./environment.ts";
 import { type Figure, median } from "./report.ts";
 
@@ -132,37 +131,6 @@ async function captureIsUp(port: number): Promise<void> {
   });
 }
 
-interface Arrivals {
-  readonly url: string;
-  /** Resolves with the time at which the payload came. */
-  of(payload: string): Promise<number>;
-  close(): void;
-}
-
-/** A receiver in this very process, so that one clock measures both ends. */
-async function startArrivals(): Promise<Arrivals> {
-  const waiting = new Map<string, (at: number) => void>();
-  const server = createServer((request, response) => {
-    const chunks: Buffer[] = [];
-    request.on("data", (chunk: Buffer) => chunks.push(chunk));
-    request.on("end", () => {
-      const body = Buffer.concat(chunks).toString();
-      waiting.get(body)?.(performance.now());
-      waiting.delete(body);
-      response.writeHead(204).end();
-    });
-  });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    of: (payload) => new Promise((resolve) => waiting.set(payload, resolve)),
-    close: () => {
-      server.closeAllConnections();
-      server.close();
-    },
-  };
-}
-
 let inserted = 0;
 
 /** Inserts one row in a transaction of its own. `delivered` is the time from the insert's beginning to the arrival, in ms. */
@@ -186,10 +154,4 @@ async function spread(environment: Environment, arrivals: Arrivals, intervalMs: 
   return await Promise.all(delivered);
 }
 
-function p99(values: readonly number[]): number {
-  const sorted = values.toSorted((a, b) => a - b);
-  return sorted[Math.ceil(sorted.length * 0.99) - 1] ?? Number.NaN;
-}
-
-const ms = (value: number) => `${value < 100 ? value.toFixed(1) : Math.round(value).toLocaleString("en-US")} ms`;
 const mebibytes = (bytes: number) => `${(bytes / 1024 ** 2).toFixed(1)} MiB`;

@@ -18,10 +18,12 @@ export interface Environment {
   /** For files; removed by `close`. */
   readonly directory: string;
   readonly sql: pg.Client;
+  /** `postgres://` URL of the database, with the password. */
+  readonly url: string;
   readonly store: Store;
   /** Starts `svc` with these roles and settings (SVC_ variables without the prefix), waits until it is ready. */
   svc(roles: readonly string[], settings: Readonly<Record<string, string | number>>): Promise<Program>;
-  /** Starts another program of this folder, waits for its first line. */
+  /** Starts another program of this folder, or one by its full path, and waits for its first line: a port, or 0. */
   program(file: string, args: readonly (string | number)[]): Promise<Program>;
   close(): Promise<void>;
 }
@@ -56,6 +58,7 @@ export async function openEnvironment(settings: Readonly<Record<string, string>>
   const programs: Program[] = [];
   return {
     directory,
+    url: server.url(),
     sql,
     store,
     async svc(roles, overrides) {
@@ -72,7 +75,7 @@ export async function openEnvironment(settings: Readonly<Record<string, string>>
       return program;
     },
     async program(file, args) {
-      const program = startProgram([path.join(HERE, file), ...args.map(String)], process.env, 0);
+      const program = startProgram([path.resolve(HERE, file), ...args.map(String)], process.env, 0);
       programs.push(program);
       const port = Number(await program.line());
       return { ...program, port };

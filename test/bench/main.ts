@@ -1,9 +1,14 @@
+import { blockedKeys, finishedMillions, pinnedSnapshot } from "./backlog.ts";
 import { drainToBrokers, idle, receiptFromBrokers } from "./brokers.ts";
 import { captureLatency, captureSlotLag } from "./capture.ts";
 import { openEnvironment } from "./environment.ts";
 import { replayBesideTraffic, retentionBesideDrain } from "./finishedRows.ts";
+import { latency } from "./latency.ts";
+import { peers } from "./peers.ts";
+import { hotKey, replicas } from "./replicas.ts";
 import { type Figure, printTable } from "./report.ts";
 import { claimCost, drain, endToEnd, receipt, relayCost } from "./scenarios.ts";
+import { soak } from "./soak.ts";
 import { drainWithTransform, transforms } from "./transforms.ts";
 
 /**
@@ -23,8 +28,16 @@ const SCENARIOS = {
   drainToBrokers,
   receiptFromBrokers,
   idle,
+  latency,
   captureLatency,
   captureSlotLag,
+  replicas,
+  hotKey,
+  peers,
+  blockedKeys,
+  finishedMillions,
+  pinnedSnapshot,
+  soak,
 } as const;
 
 const wanted = process.argv.slice(2);

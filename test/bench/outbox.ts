@@ -4,15 +4,25 @@ import { type Environment, type Program, until } from "./environment.ts";
 /** A poller that can keep up with a fast receiver. */
 export const BUSY_POLLER = { OUTBOX_BATCHSIZE: 500, OUTBOX_CONCURRENCY: 64, DATABASE_POOLSIZE: 10 } as const;
 
-/** Fills the outbox anew; all rows appear with one commit. */
+/**
+ * Fills the outbox anew; all rows appear with one commit.
+ *
+ * @param options.blocked rows of one key in front, whose first waits for its retry
+ * @param options.front fills in what else stands in front
+ */
 export async function fillOutbox(
   { sql }: Environment,
   rows: number,
   keys: number,
-  { blocked = 0, body = BODY }: { readonly blocked?: number; readonly body?: string } = {},
+  {
+    blocked = 0,
+    body = BODY,
+    front,
+  }: { readonly blocked?: number; readonly body?: string; readonly front?: () => Promise<unknown> } = {},
 ): Promise<void> {
   await sql.query("TRUNCATE outbox");
   await sql.query("BEGIN");
+  await front?.();
   if (blocked > 0) {
     await sql.query(
       "INSERT INTO outbox (topic, key, payload) SELECT 'bench', 'blocked', $1 FROM generate_series(1, $2)",

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
-import { createDatabase } from "../support/databases.ts";
+import { createDatabase, pooledJdbcUrl } from "../support/databases.ts";
+import { describeWithPgbouncer } from "../support/describeWithPgbouncer.ts";
 import { eventually } from "../support/eventually.ts";
 import { History } from "../support/history.ts";
 import { failOnLeaks } from "../support/leaks.ts";
@@ -187,6 +188,14 @@ describe("the service on PostgreSQL", () => {
     const database = await createDatabase();
     services.defer(() => database.drop());
     return database;
+  });
+});
+
+describeWithPgbouncer("the service on PostgreSQL behind PgBouncer", () => {
+  exerciseService(async (services) => {
+    const database = await createDatabase();
+    services.defer(() => database.drop());
+    return { ...database, jdbcUrl: await pooledJdbcUrl(database) };
   });
 });
 

@@ -14,7 +14,9 @@ describe("roles in processes of their own", () => {
   test("deliver together, and a poller in another process is woken long before its poll interval is over", async () => {
     const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
     const config = ordersTo(receiver, BY_WAKES_ALONE);
-    const poller = await services.start({ database, config, roles: ["poller"] });
+    // Whoever listens needs a direct connection; whoever notifies does not.
+    const direct = { ...database, jdbcUrl: database.directJdbcUrl };
+    const poller = await services.start({ database: direct, config, roles: ["poller"] });
     const relay = await services.start({ database, config, roles: ["relay"] });
     const ingest = await services.start({ database, config, roles: ["ingest"] });
     for (let n = 1; n <= 3; n += 1) {

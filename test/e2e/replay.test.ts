@@ -54,7 +54,8 @@ describe("svc replay", () => {
     const [database, receiver] = await Promise.all([migrated(), services.receiver()]);
     await insertDead(database, [FIRST, "orders.created", "2026-01-05T08:00:00Z"]);
     const config = ordersTo(receiver, { outbox: { pollIntervalMs: 600_000 } });
-    const poller = await services.start({ database, config, roles: ["poller"] });
+    const direct = { ...database, jdbcUrl: database.directJdbcUrl };
+    const poller = await services.start({ database: direct, config, roles: ["poller"] });
     const [{ listeners } = { listeners: 0 }] = await database.query<{ listeners: number }>(
       "SELECT count(*)::int AS listeners FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'",
     );

@@ -107,7 +107,7 @@ describe("a secret of the configuration", () => {
     });
     expect((await service.process.exited).code).toBe(1);
     const output = service.process.lines.join("\n");
-    expect(output).toMatch(/password authentication failed/);
+    expect(output).toMatch(/(password|SASL) authentication failed/);
     for (const spelling of spellings(password)) expect(output.includes(spelling)).toBe(false);
   });
 });

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the servers that the broker tests start: RabbitMQ from the operating system's packages, NATS built from its source, Kafka's
-# jars from the Maven repository. The last two go to $SVC_TEST_SERVERS (default ~/.cache/svc-test-servers). Starts nothing; what is
+# Installs the servers that the tests start: RabbitMQ and PgBouncer from the operating system's packages, NATS built from its source,
+# Kafka's jars from the Maven repository. The last two go to $SVC_TEST_SERVERS (default ~/.cache/svc-test-servers). Starts nothing; what is
 # there stays as it is. On Debian and Ubuntu it also installs the tools it needs itself; elsewhere it says what is missing.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -30,6 +30,9 @@ have_rabbitmq() {
   { [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || { have rabbitmq-server && have rabbitmqctl; }; } && have epmd
 }
 
+# Debian puts it where only root looks.
+have_pgbouncer() { have pgbouncer || [ -x /usr/sbin/pgbouncer ]; }
+
 have_nats() { [ "$("$servers/bin/nats-server" -v 2> /dev/null)" = "nats-server: $nats_version" ]; }
 
 have_java() {
@@ -51,6 +54,13 @@ install_packages() {
   fi
   as_root apt-get update -q || echo "the list of packages could not be renewed; going on with the one that is there" >&2
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"
+  local package
+  for package in "$@"; do
+    case $package in
+      # Nor shall they start with the machine.
+      rabbitmq-server | pgbouncer) ! have systemctl || as_root systemctl --quiet disable "$package" ;;
+    esac
+  done
 }
 
 install_nats() {
@@ -75,6 +85,7 @@ install_kafka() {
 
 packages=()
 have_rabbitmq || packages+=(rabbitmq-server)
+have_pgbouncer || packages+=(pgbouncer)
 have_nats || have go || packages+=(golang-go ca-certificates)
 have_java || packages+=(default-jre-headless)
 [ -d "$kafka_jars" ] || have mvn || packages+=(maven)
@@ -85,6 +96,7 @@ have_nats || install_nats
 [ -d "$kafka_jars" ] || install_kafka
 
 have_rabbitmq || fail "rabbitmq-server is still missing"
+have_pgbouncer || fail "pgbouncer is still missing"
 have_nats || fail "nats-server $nats_version is still missing"
 have_java || fail "Java 17 or newer is still missing"
-echo "The servers of the broker tests are there: RabbitMQ, NATS $nats_version and Kafka $kafka_version."
+echo "The servers of the tests are there: RabbitMQ, PgBouncer, NATS $nats_version and Kafka $kafka_version."

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import pg from "pg";
+import { type PooledServer, sharedPgbouncer, throughPooler } from "./pgbouncer.ts";
 
 /** A database of its own for a test; `await using` or `drop()` removes it. */
 export interface TestDatabase extends AsyncDisposable {
@@ -10,8 +11,13 @@ export interface TestDatabase extends AsyncDisposable {
   readonly name: string;
   /** `postgres://` URL with user and password. */
   readonly url: string;
-  /** `jdbc:postgresql://` URL without them, as `database.url` takes it. */
+  /**
+   * `jdbc:postgresql://` URL without them, as `database.url` takes it. Where `SVC_TEST_POOLER` asks for that it leads through the run's
+   * PgBouncer, as nothing else here does.
+   */
   readonly jdbcUrl: string;
+  /** The same, never through PgBouncer: for what a pooler cannot do. */
+  readonly directJdbcUrl: string;
   /** Runs one statement on a connection of the test's own and gives its rows. */
   query<Row extends pg.QueryResultRow = pg.QueryResultRow>(sql: string, params?: readonly unknown[]): Promise<Row[]>;
   /** Ends the test's connections and drops the database, ending whatever is still connected. Safe to call twice. */
@@ -45,19 +51,30 @@ export async function createDatabase(template?: string): Promise<TestDatabase> {
     return dropped;
   };
   const port = url.port === "" ? 5432 : Number(url.port);
-  return {
+  const server = {
     host: url.hostname,
     port,
     user: decodeURIComponent(url.username),
     password: decodeURIComponent(url.password),
+  };
+  const directJdbcUrl = `jdbc:postgresql://${url.hostname}:${port}/${name}`;
+  return {
+    ...server,
     name,
     url: url.href,
-    jdbcUrl: `jdbc:postgresql://${url.hostname}:${port}/${name}`,
+    jdbcUrl: throughPooler() ? await pooledJdbcUrl({ ...server, name }) : directJdbcUrl,
+    directJdbcUrl,
     query: async <Row extends pg.QueryResultRow>(sql: string, params: readonly unknown[] = []) =>
       (await pool.query<Row>(sql, [...params])).rows,
     drop,
     [Symbol.asyncDispose]: drop,
   };
+}
+
+/** The `jdbc:postgresql://` URL of a database that leads through the run's PgBouncer, in transaction mode. */
+export async function pooledJdbcUrl(database: PooledServer & Pick<TestDatabase, "name">): Promise<string> {
+  const pooler = await sharedPgbouncer(database);
+  return `jdbc:postgresql://${pooler.host}:${pooler.port}/${database.name}`;
 }
 
 /** Runs one statement in the server's maintenance database. */

@@ -4,6 +4,7 @@ import path from "node:path";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/runtime/embeddedPostgres.ts";
 import { isAlive } from "../../src/runtime/embeddedPostgresDirectory.ts";
 import { beginBrokerRun } from "./brokers/run.ts";
+import { throughPooler } from "./pgbouncer.ts";
 
 /** The server of this run, for the teardown, which jest runs in the same process. */
 declare global {
@@ -17,6 +18,7 @@ const PREFIX = "svc-test-postgres-";
  * user must be allowed to create databases, else an embedded one of this run's own. Brokers start when the first test asks for one.
  */
 export default async function globalSetup(): Promise<void> {
+  throughPooler();
   await beginBrokerRun();
   const given = process.env.SVC_TEST_POSTGRES_URL;
   if (given !== undefined && given !== "") {

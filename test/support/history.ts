@@ -1,49 +1,102 @@
+/** A message that was sent, and what became of it. Times are ms of the history's clock. */
+export interface MessageHistory {
+  readonly id: string;
+  /** Undefined for what came without having been sent. */
+  readonly key: string | undefined;
+  readonly sentAt: number | undefined;
+  readonly acknowledgedAt: number | undefined;
+  /** In the order in which they came. */
+  readonly arrivals: readonly Arrival[];
+}
+
+/** One delivery that the receiver has taken. */
+export interface Arrival {
+  readonly at: number;
+  /** Who brought it, where the test tells replicas apart. */
+  readonly from: string;
+  /** False when the receiver broke off instead of answering: whoever brought it cannot know that it came. */
+  readonly answered: boolean;
+}
+
 /**
  * What was sent, acknowledged and received in one run, and what must hold of it whatever breaks: nothing acknowledged is lost, the
  * messages of a key come in the order in which they were sent, and a message comes twice only where that is allowed.
+ *
+ * Order is that of first arrivals. A repetition may come after later messages of its key: a replica that is suspended with a request on
+ * its way out sends it when it goes on, and by then others have gone on with the key. Whether the repetition was allowed is the question, and
+ * {@link mayRepeat} its answer.
  */
 export class History {
-  readonly #keys = new Map<string, string>();
-  /** Position of a message among all that were sent; a key's own messages are sent one after another. */
-  readonly #positions = new Map<string, number>();
-  readonly #acknowledged = new Set<string>();
-  readonly #arrivals = new Map<string, Arrival[]>();
-  readonly #firstArrivals: string[] = [];
-  readonly #mayRepeat = new Set<string>();
+  readonly #now: () => number;
+  readonly #messages = new Map<string, Message>();
+  readonly #firstArrivals: Message[] = [];
+  #acknowledged = 0;
+  #missing = 0;
 
-  /** A message is about to be sent for the first time. */
+  /** @param now the clock of the times in the history, by default the monotonic one */
+  constructor(now: () => number = () => performance.now()) {
+    this.#now = now;
+  }
+
+  /** A message is about to be sent for the first time. The messages of a key are sent one after another. */
   sent(id: string, key: string): void {
-    this.#keys.set(id, key);
-    this.#positions.set(id, this.#positions.size);
+    const message = this.#message(id);
+    message.key = key;
+    message.sentAt = this.#now();
+    // Among all that were sent.
+    message.position = this.#messages.size;
   }
 
   /** The service has answered that it has the message, as a new one or as a duplicate. */
   acknowledged(id: string): void {
-    this.#acknowledged.add(id);
+    const message = this.#message(id);
+    if (message.acknowledgedAt !== undefined) return;
+    message.acknowledgedAt = this.#now();
+    this.#acknowledged += 1;
+    if (message.arrivals.length === 0) this.#missing += 1;
   }
 
-  /** @param from who delivered it, where the test tells replicas apart */
-  received(id: string, from = ""): void {
-    const arrivals = this.#arrivals.get(id);
-    const arrival = { from, at: performance.now() };
-    if (arrivals === undefined) {
-      this.#arrivals.set(id, [arrival]);
-      this.#firstArrivals.push(id);
-    } else arrivals.push(arrival);
+  /**
+   * The receiver has taken a message. What it refused has not been received.
+   *
+   * @param from who delivered it, where the test tells replicas apart
+   * @param details default: it came now, and is answered
+   */
+  received(id: string, from = "", details: Partial<Omit<Arrival, "from">> = {}): void {
+    const message = this.#message(id);
+    if (message.arrivals.length === 0) {
+      this.#firstArrivals.push(message);
+      if (message.acknowledgedAt !== undefined) this.#missing -= 1;
+    }
+    message.arrivals.push({ from, at: details.at ?? this.#now(), answered: details.answered ?? true });
   }
 
   /** These were in flight when something broke: nobody can know whether they had arrived. */
   mayRepeat(ids: Iterable<string>): void {
-    for (const id of ids) this.#mayRepeat.add(id);
+    for (const id of ids) this.#message(id).mayRepeat = true;
+  }
+
+  get sentCount(): number {
+    return this.#messages.size;
   }
 
   get acknowledgedCount(): number {
-    return this.#acknowledged.size;
+    return this.#acknowledged;
   }
 
-  /** Monotonic ms at which the last of these came, repetitions included; undefined while one of them is missing. */
+  /** How many acknowledged messages have not come. */
+  get missingCount(): number {
+    return this.#missing;
+  }
+
+  /** What is known of a message. */
+  of(id: string): MessageHistory | undefined {
+    return this.#messages.get(id);
+  }
+
+  /** Time at which the last of these came, repetitions included; undefined while one of them is missing. */
   lastArrivalOf(ids: readonly string[]): number | undefined {
-    const times = ids.map((id) => this.#arrivals.get(id)?.at(-1)?.at);
+    const times = ids.map((id) => this.#messages.get(id)?.arrivals.at(-1)?.at);
     return times.every((time) => time !== undefined) ? Math.max(...times) : undefined;
   }
 
@@ -53,56 +106,81 @@ export class History {
     readonly key: string | undefined;
     readonly from: readonly string[];
   }[] {
-    return this.#firstArrivals.flatMap((id) => {
-      const arrivals = this.#arrivals.get(id) ?? [];
-      return arrivals.length > 1 ? [{ id, key: this.#keys.get(id), from: arrivals.map(({ from }) => from) }] : [];
-    });
+    return this.#firstArrivals
+      .filter(({ arrivals }) => arrivals.length > 1)
+      .map(({ id, key, arrivals }) => ({ id, key, from: arrivals.map(({ from }) => from) }));
   }
 
   /** Acknowledged messages that have not come. */
   get missing(): readonly string[] {
-    return [...this.#acknowledged].filter((id) => !this.#arrivals.has(id));
+    if (this.#missing === 0) return [];
+    return [...this.#messages.values()]
+      .filter(({ acknowledgedAt, arrivals }) => acknowledgedAt !== undefined && arrivals.length === 0)
+      .map(({ id }) => id);
+  }
+
+  /** Messages that came without having been sent. */
+  get unknown(): readonly string[] {
+    return this.#firstArrivals.filter(({ key }) => key === undefined).map(({ id }) => id);
   }
 
   /** Everything that is wrong, a line each; empty when the run was right. Call it when all deliveries have ended. */
   violations(): readonly string[] {
     return [
       ...listed("acknowledged but never delivered", this.missing),
-      ...listed(
-        "delivered but never sent",
-        [...this.#arrivals.keys()].filter((id) => !this.#keys.has(id)),
-      ),
+      ...listed("delivered but never sent", this.unknown),
       ...listed(
         "delivered more than once without having been in flight at a fault",
-        this.repeated.filter(({ id }) => !this.#mayRepeat.has(id)).map(({ id, from }) => `${id} (${from.join(", ")})`),
+        this.repeated
+          .filter(({ id }) => this.#messages.get(id)?.mayRepeat !== true)
+          .map(({ id, from }) => `${id} (${from.join(", ")})`),
       ),
-      ...listed("delivered out of order", this.#orderViolations()),
+      ...listed(
+        "delivered out of order",
+        this.outOfOrder.map(({ key, before, late }) => `key ${key}: ${late} came after ${before}`),
+      ),
     ];
   }
 
-  #orderViolations(): readonly string[] {
-    const last = new Map<string, string>();
-    const found: string[] = [];
-    for (const id of this.#firstArrivals) {
-      const key = this.#keys.get(id);
+  /** Messages that came for the first time after one of their key that was sent later. */
+  get outOfOrder(): readonly { readonly key: string; readonly late: string; readonly before: string }[] {
+    const last = new Map<string, Message>();
+    const found: { key: string; late: string; before: string }[] = [];
+    for (const message of this.#firstArrivals) {
+      const { key, id, position } = message;
       if (key === undefined) continue;
       const before = last.get(key);
-      if (before !== undefined && this.#position(before) > this.#position(id)) {
-        found.push(`key ${key}: ${id} came after ${before}`);
-      } else last.set(key, id);
+      if (before !== undefined && before.position > position) found.push({ key, late: id, before: before.id });
+      else last.set(key, message);
     }
     return found;
   }
 
-  #position(id: string): number {
-    return this.#positions.get(id) ?? -1;
+  #message(id: string): Message {
+    let message = this.#messages.get(id);
+    if (message === undefined) {
+      message = {
+        id,
+        key: undefined,
+        position: -1,
+        sentAt: undefined,
+        acknowledgedAt: undefined,
+        arrivals: [],
+        mayRepeat: false,
+      };
+      this.#messages.set(id, message);
+    }
+    return message;
   }
 }
 
-interface Arrival {
-  /** Monotonic ms. */
-  readonly at: number;
-  readonly from: string;
+interface Message extends MessageHistory {
+  key: string | undefined;
+  position: number;
+  sentAt: number | undefined;
+  acknowledgedAt: number | undefined;
+  readonly arrivals: Arrival[];
+  mayRepeat: boolean;
 }
 
 const SHOWN = 10;

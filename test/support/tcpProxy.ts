@@ -1,20 +1,47 @@
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { Transform, type TransformCallback } from "node:stream";
 
 /** `open` forwards; `cut` breaks every connection, new ones too; `held` keeps all of them open and lets nothing through, no byte and no end. */
 export type ProxyMode = "open" | "cut" | "held";
 
-/** A TCP proxy that can break or hang whatever runs through it. */
+/** A TCP proxy that can break, hang or slow down whatever runs through it. */
 export interface TcpProxy {
   readonly port: number;
   /** What happens to the connections there are, and to those that come. From `held` back to `open` the held bytes go on. */
   setMode(mode: ProxyMode): void;
+  /** Each chunk of bytes waits this long before it goes on, one after another, in either direction; 0 (the default) for not at all. */
+  setDelay(ms: number): void;
   close(): Promise<void>;
 }
 
 interface Pair {
   readonly near: Socket;
   readonly far: Socket;
+  readonly there: Slowness;
+  readonly back: Slowness;
+}
+
+/** Passes bytes on, each chunk after a delay. */
+class Slowness extends Transform {
+  readonly #delayMs: () => number;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(delayMs: () => number) {
+    super();
+    this.#delayMs = delayMs;
+  }
+
+  override _transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
+    const delayMs = this.#delayMs();
+    if (delayMs === 0) done(null, chunk);
+    else this.#timer = setTimeout(() => done(null, chunk), delayMs);
+  }
+
+  override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
+    clearTimeout(this.#timer);
+    done(error);
+  }
 }
 
 /**
@@ -25,30 +52,37 @@ interface Pair {
 export async function startTcpProxy(target: { readonly host: string; readonly port: number }): Promise<TcpProxy> {
   const pairs = new Set<Pair>();
   let mode: ProxyMode = "open";
+  let delayMs = 0;
 
   const end = (pair: Pair) => {
     pairs.delete(pair);
-    pair.near.destroy();
-    pair.far.destroy();
+    for (const stream of [pair.near, pair.far, pair.there, pair.back]) stream.destroy();
   };
   const apply = (pair: Pair) => {
-    const { near, far } = pair;
+    const { near, far, there, back } = pair;
     if (mode === "cut") {
       near.resetAndDestroy();
       far.destroy();
     } else if (mode === "held") {
-      near.unpipe(far).pause();
-      far.unpipe(near).pause();
+      for (const [from, to] of [
+        [near, there],
+        [there, far],
+        [far, back],
+        [back, near],
+      ] as const) {
+        from.unpipe(to).pause();
+      }
     } else if (near.closed || far.closed) {
       // One side ended while it was held: the other one hears of it now.
       end(pair);
     } else {
-      near.pipe(far);
-      far.pipe(near);
+      near.pipe(there).pipe(far);
+      far.pipe(back).pipe(near);
     }
   };
   const server = createServer((near) => {
-    const pair = { near, far: connect(target.port, target.host) };
+    const [there, back] = [new Slowness(() => delayMs), new Slowness(() => delayMs)];
+    const pair = { near, far: connect(target.port, target.host), there, back };
     for (const socket of [pair.near, pair.far])
       socket
         .setNoDelay(true)
@@ -68,13 +102,13 @@ export async function startTcpProxy(target: { readonly host: string; readonly po
       mode = next;
       for (const pair of [...pairs]) apply(pair);
     },
+    setDelay(ms) {
+      delayMs = ms;
+    },
     async close() {
       const closed = once(server, "close");
       server.close();
-      for (const { near, far } of [...pairs]) {
-        near.destroy();
-        far.destroy();
-      }
+      for (const pair of [...pairs]) end(pair);
       await closed;
     },
   };

@@ -102,6 +102,27 @@ export function exerciseOrder(open: () => Promise<StoreHarness>): void {
       expect(claimed).toEqual(free);
     });
 
+    test("rows behind more blocked keys than a claim can look at beforehand are left out, and the free ones between them are not", async () => {
+      await using harness = await open();
+      const keys = Array.from({ length: 250 }, (_, n) => `blocked-${n}`);
+      await harness.insertOutbox(keys.map((key) => ({ key })));
+      const heads = await harness.store.outbox.claim(claimRequest({ limit: keys.length }));
+      await harness.store.outbox.settle(heads.rows.map((row) => failed(row)));
+      // A front of rows behind them, then as many more with a free row after every fifth.
+      await harness.insertOutbox(keys.map((key) => ({ key })));
+      const mixed = keys.map((key, n) => (n % 5 === 0 ? { key: `free-${n}` } : { key }));
+      const inserted = await harness.insertOutbox(mixed);
+      const free = inserted.filter((_, n) => n % 5 === 0);
+
+      const claimed: string[] = [];
+      for (let pass = 0; pass < 12; pass += 1) {
+        const { rows } = await harness.store.outbox.claim(claimRequest({ limit: 10 }));
+        claimed.push(...rows.map((row) => row.id));
+        await harness.store.outbox.settle(rows.map(sent));
+      }
+      expect(claimed).toEqual(free);
+    });
+
     test("what becomes free, is added, or is set back below the place where claims begin is met by the next sweep", async () => {
       await using harness = await open();
       const [early] = await harness.insertOutbox([{ key: "early" }]);

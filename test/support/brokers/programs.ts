@@ -50,6 +50,11 @@ export function findKafka(): KafkaPrograms | undefined {
   return { java, classPath: path.join(serversFolder(), newest, "*") };
 }
 
+export function findPgbouncer(): string | undefined {
+  // Debian's folder is on the PATH of root only.
+  return findProgram("pgbouncer", [...searchPath(), "/usr/sbin", "/opt/homebrew/bin"]);
+}
+
 /** Whether the program of a broker is on this machine. */
 export function hasProgram(kind: BrokerKind): boolean {
   const find = { rabbitmq: findRabbitmq, nats: findNats, kafka: findKafka };

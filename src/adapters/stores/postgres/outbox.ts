@@ -20,9 +20,13 @@ export class PostgresOutbox implements OutboxStore {
   readonly #hints: ClaimHints;
   readonly #scans: ClaimScans = {
     inOrder: (request, from) => this.#scan(this.#sql.claimInOrder(request.limit), request, from),
-    // What a sweep may still take is another number each time: no statement is made for each.
     pastBlockedKeys: (request, from, isSweep) =>
-      this.#scan(this.#sql.claimPastBlockedKeys(isSweep ? undefined : request.limit), request, from),
+      this.#scan(
+        // What a sweep may still take is another number each time: no statement is made for each.
+        isSweep ? this.#sql.sweepPastBlockedKeys : this.#sql.claimPastBlockedKeys(request.limit),
+        request,
+        from,
+      ),
     end: async () => {
       const [row] = await this.#pool.run(this.#sql.end);
       return String(row?.end ?? this.#hints.mark);

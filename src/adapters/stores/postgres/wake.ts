@@ -1,13 +1,17 @@
+import { randomUUID } from "node:crypto";
+import type pg from "pg";
 import type { Clock, Log } from "../../../ports/runtime.ts";
 import type { PostgresPool } from "./pool.ts";
 
 /**
  * Wakes between processes by `LISTEN` and `NOTIFY`. A wake is a hint: everything works without it at the poll intervals, so
- * every fault here costs one warning and nothing else. `LISTEN` needs a direct connection (no transaction pooler).
+ * every fault here costs one warning and nothing else. `LISTEN` needs a connection of its own to the server (no transaction pooler).
  */
 export class PostgresWake {
   readonly #pool: PostgresPool;
   readonly #channel: string;
+  /** For {@link #hears}; nobody else's. */
+  readonly #trialChannel = `svc_${randomUUID()}`;
   readonly #clock: Clock;
   readonly #log: Log;
   #listening: { end(): Promise<void> } | undefined;
@@ -33,11 +37,17 @@ export class PostgresWake {
       client.once("end", again);
       this.#listening = { end: () => client.removeListener("end", again).end() };
       if (this.#closed) return await this.#listening.end();
+      if (!(await this.#hears(client))) {
+        throw new Error("notifications do not arrive on this connection, as behind a pooler in transaction mode");
+      }
       client.on("notification", listener);
       await client.query(`LISTEN "${this.#channel}"`);
       // A notification may have been missed while there was no connection.
       listener();
     } catch (error) {
+      if (this.#closed) return;
+      // Not waited for: a server that hangs answers no goodbye either.
+      void this.#listening?.end().catch(() => {});
       if (!this.#warned) {
         this.#log.warn(
           { err: error },
@@ -71,15 +81,35 @@ export class PostgresWake {
       .catch((error: unknown) => this.#log.debug({ err: error }, "closing the LISTEN connection"));
   }
 
+  /**
+   * Whether a connection gets what is notified. Behind a pooler in transaction mode `LISTEN` succeeds, but it is then a server connection of
+   * the pooler's that listens: each notification would go to whoever uses that at the moment, or into the pooler's log. So it is tried out
+   * with a channel that nobody else notifies.
+   */
+  async #hears(client: pg.Client): Promise<boolean> {
+    let timer: NodeJS.Timeout | undefined;
+    const heard = new Promise<boolean>((resolve) => {
+      client.once("notification", () => resolve(true));
+      timer = setTimeout(() => resolve(false), HEARING_TIMEOUT_MS);
+    });
+    try {
+      await client.query(`LISTEN "${this.#trialChannel}"`);
+      await this.#pool.run(NOTIFY, [this.#trialChannel]);
+      const result = await heard;
+      await client.query(`UNLISTEN "${this.#trialChannel}"`);
+      return result;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
   #notify(): void {
     this.#announceTimer = undefined;
     this.#lastAnnounced = this.#clock.monotonic();
-    this.#announcing = this.#pool
-      .run({ name: "outbox.wake", text: "SELECT pg_notify($1, '')", timeoutMs: NOTIFY_TIMEOUT_MS }, [this.#channel])
-      .then(
-        () => undefined,
-        (error: unknown) => this.#log.debug({ err: error }, "outbox wake not sent"),
-      );
+    this.#announcing = this.#pool.run(NOTIFY, [this.#channel]).then(
+      () => undefined,
+      (error: unknown) => this.#log.debug({ err: error }, "outbox wake not sent"),
+    );
   }
 
   #listenLater(listener: () => void, backoffMs: number): void {
@@ -95,5 +125,8 @@ export class PostgresWake {
 const ANNOUNCE_INTERVAL_MS = 50;
 /** A database that hangs must not hold up the stop for a hint. */
 const NOTIFY_TIMEOUT_MS = 3000;
+const NOTIFY = { name: "outbox.wake", text: "SELECT pg_notify($1, '')", timeoutMs: NOTIFY_TIMEOUT_MS };
+/** A database slower than this is tried again; until then polling finds everything. */
+const HEARING_TIMEOUT_MS = 1000;
 const FIRST_BACKOFF_MS = 500;
 const LAST_BACKOFF_MS = 30_000;

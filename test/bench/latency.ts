@@ -1,0 +1,69 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { type Arrivals, milliseconds, p99, startArrivals } from "./arrivals.ts";
+import type { Environment } from "./environment.ts";
+import { type Figure, median } from "./report.ts";
+
+const MESSAGES = 500;
+/** So long that only a wake can be the cause of a delivery. */
+const SLOW_MS = 5000;
+
+/**
+ * (m) Single messages over HTTP, from the answer that says they are committed to their arrival at the receiver: with relay and poller in the process
+ * that took them, and each in a process of its own, woken by `NOTIFY`.
+ */
+export async function latency(environment: Environment): Promise<readonly Figure[]> {
+  const arrivals = await startArrivals();
+  const settings = {
+    OUTBOX_POLLINTERVALMS: SLOW_MS,
+    DESTINATIONS_RECEIVER_BASEURL: arrivals.url,
+  };
+  try {
+    const whole = await environment.svc([], settings);
+    const inProcess = await measure(whole.port, arrivals);
+    await whole.stop();
+
+    const taking = await environment.svc(["ingest", "relay"], settings);
+    const delivering = await environment.svc(["poller"], settings);
+    const notified = await measure(taking.port, arrivals);
+    await taking.stop();
+    await delivering.stop();
+    return [
+      figure("(m) commit to delivery, woken in the process", inProcess, 20, 50),
+      figure("(m) commit to delivery, woken by NOTIFY", notified, 100, 200),
+    ];
+  } finally {
+    arrivals.close();
+  }
+}
+
+function figure(name: string, values: readonly number[], medianMs: number, p99Ms: number): Figure {
+  return {
+    name,
+    value: `${milliseconds(median(values))} median, ${milliseconds(p99(values))} p99`,
+    baseline: "",
+    ratio: undefined,
+    target: `< ${medianMs} and ${p99Ms} ms`,
+    met: median(values) < medianMs && p99(values) < p99Ms,
+  };
+}
+
+async function measure(port: number, arrivals: Arrivals): Promise<readonly number[]> {
+  const latencies: number[] = [];
+  for (let n = 0; n < MESSAGES; n += 1) {
+    const body = JSON.stringify({ id: `${port}-${n}`, key: `key-${n % 50}` });
+    const arrival = arrivals.of(body);
+    const answer = await fetch(`http://127.0.0.1:${port}/inbox/bench`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body,
+    });
+    const committedAt = performance.now();
+    await answer.arrayBuffer();
+    if (answer.status !== 202) throw new Error(`a message was answered with ${answer.status}`);
+    // Where the delivery was faster than the answer it took no time.
+    latencies.push(Math.max(0, (await arrival) - committedAt));
+    // The announcements of the relay are at most one in 50 ms: single messages are further apart.
+    await sleep(60 + Math.random() * 20);
+  }
+  return latencies;
+}

@@ -1,0 +1,93 @@
+import { type Environment, type Program, until } from "./environment.ts";
+import { BUSY_POLLER, fillOutbox, untilSettled, vacuum } from "./outbox.ts";
+import { type Figure, median, perSecond, rate } from "./report.ts";
+
+const ROWS = 20_000;
+const ROUNDS = 3;
+
+/** (o) The drain of (a) by two and by three replicas, against one: they share the machine, so that nothing is won here; nothing may be lost. */
+export async function replicas(environment: Environment): Promise<readonly Figure[]> {
+  const receiver = await environment.program("receiver.js", []);
+  const programs: Program[] = [];
+  for (let n = 0; n < 3; n += 1) {
+    programs.push(
+      await environment.svc(["poller"], {
+        ...BUSY_POLLER,
+        DESTINATIONS_RECEIVER_BASEURL: `http://127.0.0.1:${receiver.port}`,
+      }),
+    );
+  }
+  for (const { pid } of programs) process.kill(pid, "SIGSTOP");
+  const drain = async (count: number): Promise<number> => {
+    await fillOutbox(environment, ROWS, 500);
+    await vacuum(environment);
+    const running = programs.slice(0, count);
+    for (const { pid } of running) process.kill(pid, "SIGCONT");
+    const startedAt = performance.now();
+    await untilSettled(environment);
+    const took = performance.now() - startedAt;
+    for (const { pid } of running) process.kill(pid, "SIGSTOP");
+    return perSecond(ROWS, took);
+  };
+  const rounds: { one: number; two: number; three: number }[] = [];
+  for (let round = 0; round <= ROUNDS; round += 1) {
+    const measured = { one: await drain(1), two: await drain(2), three: await drain(3) };
+    if (round > 0) rounds.push(measured);
+  }
+  for (const { pid } of programs) process.kill(pid, "SIGCONT");
+  return (["two", "three"] as const).map((count) => {
+    const ratio = median(rounds.map((round) => round[count] / round.one));
+    return {
+      name: `(o) outbox drain to HTTP by ${count} replicas`,
+      value: rate(median(rounds.map((round) => round[count]))),
+      baseline: `${rate(median(rounds.map(({ one }) => one)))} by one`,
+      ratio,
+      target: ">= 0.9",
+      met: ratio >= 0.9,
+    };
+  });
+}
+
+/** (p) All rows of one key: one delivery after another, against a client that posts one message after another. */
+export async function hotKey(environment: Environment): Promise<readonly Figure[]> {
+  const rows = 5000;
+  const receiver = await environment.program("receiver.js", []);
+  const sender = await environment.program("sender.js", [receiver.port, "/", 1, 1]);
+  const svc = await environment.svc(["poller"], {
+    ...BUSY_POLLER,
+    DESTINATIONS_RECEIVER_BASEURL: `http://127.0.0.1:${receiver.port}`,
+  });
+  process.kill(svc.pid, "SIGSTOP");
+  const pairs: { svc: number; bare: number }[] = [];
+  for (let round = 0; round <= ROUNDS; round += 1) {
+    await fillOutbox(environment, rows, 1);
+    await vacuum(environment);
+    const before = await received(receiver);
+    process.kill(svc.pid, "SIGCONT");
+    const startedAt = performance.now();
+    await until(async () => (await received(receiver)) - before >= rows);
+    const svcRate = perSecond(rows, performance.now() - startedAt);
+    await untilSettled(environment);
+    process.kill(svc.pid, "SIGSTOP");
+    sender.tell("2000");
+    const [accepted = 0] = (await sender.line()).split(" ").map(Number);
+    if (round > 0) pairs.push({ svc: svcRate, bare: perSecond(accepted, 2000) });
+  }
+  process.kill(svc.pid, "SIGCONT");
+  const ratio = median(pairs.map((pair) => pair.svc / pair.bare));
+  return [
+    {
+      name: "(p) outbox drain of one key",
+      value: rate(median(pairs.map((pair) => pair.svc))),
+      baseline: `${rate(median(pairs.map(({ bare }) => bare)))} bare requests one after another`,
+      ratio,
+      target: ">= 0.4",
+      met: ratio >= 0.4,
+    },
+  ];
+}
+
+async function received(receiver: Program): Promise<number> {
+  receiver.tell("");
+  return Number(await receiver.line());
+}

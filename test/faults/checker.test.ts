@@ -1,0 +1,221 @@
+import { afterEach, beforeEach, describe, expect, jest, test } from "@jest/globals";
+import { check } from "../support/chaos/checker.ts";
+import type { JournalEntry, RowState } from "../support/chaos/journal.ts";
+import { Timeline } from "../support/chaos/timeline.ts";
+import { History } from "../support/history.ts";
+
+/** The checker is shown what it has to find: a run of one key, with replicas A.1 and B.1, whose lease ends 3 s after a claim. */
+let history: History;
+let timeline: Timeline;
+let entries: JournalEntry[];
+let now: number;
+
+beforeEach(() => {
+  now = 0;
+  history = new History(() => now);
+  timeline = new Timeline(() => {});
+  entries = [];
+  jest.spyOn(Date, "now").mockImplementation(() => now);
+  for (const n of [1, 2]) {
+    history.sent(`m-${n}`, "k");
+    history.acknowledged(`m-${n}`);
+    const inserted = { at: 0, replica: "relay-0.1", was: null, wasAttempt: null, leaseLeftMs: null, claim: null };
+    entries.push({ ...inserted, sequence: n, message: `m-${n}`, rowId: `row-${n}`, state: "pending", attempt: 0 });
+  }
+});
+
+afterEach(() => {
+  jest.restoreAllMocks();
+});
+
+interface Change {
+  readonly leaseLeftMs?: number;
+  readonly attempt?: number;
+  readonly claim?: string;
+}
+
+function change(
+  at: number,
+  replica: string,
+  sequence: number,
+  was: RowState,
+  state: RowState,
+  more: Change = {},
+): void {
+  const { leaseLeftMs = null, attempt = 0, claim = null } = more;
+  const entry = { at, replica, sequence, was, state, leaseLeftMs, attempt, claim };
+  entries.push({ ...entry, message: null, rowId: null, wasAttempt: 0 });
+}
+
+const claim = (at: number, replica: string, sequence: number) =>
+  change(at, replica, sequence, "pending", "processing", { claim: `${replica} ${at}` });
+const settle = (at: number, replica: string, sequence: number, leaseLeftMs = 2000) =>
+  change(at, replica, sequence, "processing", "sent", { leaseLeftMs });
+const reclaim = (at: number, replica: string, sequence: number, leaseLeftMs = -1) =>
+  change(at, replica, sequence, "processing", "pending", { leaseLeftMs });
+const deliver = (at: number, replica: string, sequence: number, answered = true) =>
+  history.received(`m-${sequence}`, replica, { at, answered });
+
+/** Both rows claimed together, delivered and settled. */
+function goesWell(at: number, replica: string, sequences: readonly number[] = [1, 2]): void {
+  for (const n of sequences) claim(at, replica, n);
+  for (const n of sequences) deliver(at + 10 * n, replica, n);
+  for (const n of sequences) settle(at + 50, replica, n);
+}
+
+function fault(from: number, until: number, process: string, suspends = false): void {
+  now = from;
+  const lift = timeline.begin("a fault", { process }, suspends);
+  now = until;
+  lift();
+}
+
+async function violations(): Promise<readonly string[]> {
+  const journal = async function* () {
+    yield { key: "k", entries };
+  };
+  const verdict = await check({ history, timeline, goesToBroker: () => false, journal: journal() });
+  return verdict.violations.map(({ message, what }) => `${message} ${what}`);
+}
+
+test("a run that went well has no violation", async () => {
+  goesWell(1000, "A.1");
+  expect(await violations()).toEqual([]);
+});
+
+describe("a violation is", () => {
+  test("an acknowledged message that has not come, and its row that is not sent", async () => {
+    goesWell(1000, "A.1", [1]);
+    expect(await violations()).toEqual(["m-2 its row is pending", "m-2 was acknowledged and never delivered"]);
+  });
+
+  test("a message without a row, and one that nobody had sent", async () => {
+    goesWell(1000, "A.1");
+    history.sent("m-3", "k");
+    history.acknowledged("m-3");
+    history.received("m-4", "A.1");
+    expect(await violations()).toEqual([
+      "m-3 was acknowledged and never delivered",
+      "m-4 was delivered and never sent",
+    ]);
+  });
+
+  test("a first arrival out of order", async () => {
+    for (const n of [1, 2]) claim(1000, "A.1", n);
+    deliver(1010, "A.1", 2);
+    deliver(1020, "A.1", 1);
+    for (const n of [1, 2]) settle(1050, "A.1", n);
+    expect(await violations()).toEqual(["m-1 came for the first time after m-2"]);
+  });
+
+  test("a claim past an earlier row of the key that another process has, or nobody", async () => {
+    claim(1000, "A.1", 1);
+    claim(1005, "B.1", 2);
+    deliver(1010, "A.1", 1);
+    settle(1020, "A.1", 1);
+    deliver(1030, "B.1", 2);
+    settle(1040, "B.1", 2);
+    expect(await violations()).toEqual(["m-2 claimed while m-1, an earlier row of its key, was processing (B.1)"]);
+  });
+
+  test("a delivery under a claim that the same process had to give back, because it had given back the row before", async () => {
+    claim(1000, "A.1", 1);
+    reclaim(1005, "A.1", 1, 2995);
+    claim(1010, "A.1", 2);
+    deliver(1020, "A.1", 2);
+    settle(1030, "A.1", 2);
+    goesWell(1040, "B.1", [1]);
+    expect(await violations()).toEqual([
+      "m-1 came for the first time after m-2",
+      "m-2 came from A.1 under a claim that it had to give back, because of m-1",
+    ]);
+  });
+
+  test.each([
+    ["marked sent", () => settle(1020, "B.1", 1)],
+    ["taken back before its lease has ended", () => reclaim(1020, "B.1", 1, 5)],
+  ])("a row that is %s by a process without a claim", async (_how, move) => {
+    goesWell(1000, "A.1", []);
+    claim(1000, "A.1", 1);
+    deliver(1010, "A.1", 1);
+    move();
+    expect((await violations())[0]).toMatch(/^m-1 went to (sent|pending) by another process than A\.1/);
+  });
+
+  test("a change of a row that is sent", async () => {
+    goesWell(1000, "A.1");
+    change(2000, "B.1", 1, "sent", "sent");
+    expect(await violations()).toEqual(["m-1 went from sent to sent (B.1)"]);
+  });
+
+  test("a row that is sent and that its process had not delivered", async () => {
+    goesWell(1000, "A.1", [1]);
+    claim(2000, "A.1", 2);
+    settle(2010, "A.1", 2);
+    deliver(2020, "B.1", 2);
+    expect(await violations()).toEqual([
+      "m-2 its row was marked sent by A.1, which had not delivered it under that claim",
+      "m-2 came from B.1 without a claim, or a second time under one",
+    ]);
+  });
+});
+
+describe("a repetition", () => {
+  /** A delivers the first message and never settles it; B delivers both after the end of the lease. */
+  function leftToItsLease(answered = true): void {
+    claim(10_000, "A.1", 1);
+    deliver(10_010, "A.1", 1, answered);
+    reclaim(13_001, "B.1", 1);
+    goesWell(13_100, "B.1");
+  }
+
+  const NEEDLESS = "m-1 came from A.1 under a claim that ended expired, and nothing had touched that process";
+
+  test("without a fault is a violation", async () => {
+    leftToItsLease();
+    expect(await violations()).toEqual([NEEDLESS]);
+  });
+
+  test("is allowed where the process was touched between the delivery and the end of its claim, or could still feel it", async () => {
+    leftToItsLease();
+    fault(10_500, 11_000, "A.1");
+    expect(await violations()).toEqual([]);
+  });
+
+  test.each([
+    ["of another process", 10_500, "B.1"],
+    ["that was over long before", 2000, "A.1"],
+    ["that came after the end of the claim", 13_500, "A.1"],
+  ])("is not allowed by a fault %s", async (_which, from, process) => {
+    leftToItsLease();
+    fault(from, from + 100, process);
+    expect(await violations()).toEqual([NEEDLESS]);
+  });
+
+  test("is allowed where the receiver did not answer", async () => {
+    leftToItsLease(false);
+    expect(await violations()).toEqual([]);
+  });
+
+  test.each([
+    ["allowed after the process had been suspended over the end of its claim", true, []],
+    [
+      "a violation when it was not suspended",
+      false,
+      ["m-1 came from A.1 after a claim that ended expired, and nothing had touched that process"],
+    ],
+  ] as const)("that comes late, after later messages, is %s", async (_how, suspends, expected) => {
+    claim(10_000, "A.1", 1);
+    reclaim(13_001, "B.1", 1);
+    goesWell(13_100, "B.1");
+    fault(10_005, 15_000, "A.1", suspends);
+    deliver(15_010, "A.1", 1);
+    expect(await violations()).toEqual(expected);
+  });
+
+  test("under one claim is a violation", async () => {
+    goesWell(1000, "A.1");
+    deliver(1040, "A.1", 2);
+    expect(await violations()).toEqual(["m-2 came from A.1 without a claim, or a second time under one"]);
+  });
+});

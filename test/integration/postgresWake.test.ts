@@ -1,0 +1,110 @@
+import { expect, test } from "@jest/globals";
+import pg from "pg";
+import { PostgresPool } from "../../src/adapters/stores/postgres/pool.ts";
+import { PostgresWake } from "../../src/adapters/stores/postgres/wake.ts";
+import { START_TIMEOUT_MS } from "../support/brokers/index.ts";
+import { createDatabase, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
+import { describeWithPgbouncer } from "../support/describeWithPgbouncer.ts";
+import { eventually } from "../support/eventually.ts";
+import { assertNoConnections, failOnLeaks } from "../support/leaks.ts";
+import { type PgbouncerOptions, SERVER_CONNECTIONS, startPgbouncer } from "../support/pgbouncer.ts";
+import { connectionTo } from "../support/postgresHarness.ts";
+import { ManualClock, recordingLog } from "../support/recorders.ts";
+
+failOnLeaks();
+
+const CHANNEL = "svc__outbox";
+
+/** Two processes that use the same channel: one listens, the other announces. */
+async function listen(database: TestDatabase, through: { readonly host: string; readonly port: number }) {
+  const { log, lines } = recordingLog();
+  const open = () => new PostgresPool({ ...connectionTo({ ...database, ...through }), poolSize: 2 });
+  const [here, there] = [open(), open()];
+  const [listening, announcing] = [here, there].map((pool) => new PostgresWake(pool, CHANNEL, new ManualClock(), log));
+  let wakes = 0;
+  await listening?.listen(() => {
+    wakes += 1;
+  });
+  return {
+    lines,
+    wakes: () => wakes,
+    announce: () => announcing?.announce(),
+    async close() {
+      await Promise.all([listening?.close(), announcing?.close()]);
+      await Promise.all([here.close(), there.close()]);
+    },
+  };
+}
+
+async function expectWake(process: Awaited<ReturnType<typeof listen>>): Promise<void> {
+  const before = process.wakes();
+  process.announce();
+  await eventually(() => expect(process.wakes()).toBeGreaterThan(before));
+  expect(process.lines).toEqual([]);
+}
+
+test("what one process announces wakes another", async () => {
+  await using database = await createDatabase();
+  const process = await listen(database, database);
+  await expectWake(process);
+  await process.close();
+  await assertNoConnections(database);
+});
+
+describeWithPgbouncer("wakes behind PgBouncer", () => {
+  async function behindPgbouncer(
+    options: PgbouncerOptions,
+    use: (process: Awaited<ReturnType<typeof listen>>, pooled: TestDatabase) => Promise<void>,
+  ) {
+    await using database = await createDatabase();
+    await using pooler = await startPgbouncer(database, options);
+    const process = await listen(database, pooler);
+    try {
+      await use(process, { ...database, host: pooler.host, port: pooler.port });
+    } finally {
+      await process.close();
+    }
+  }
+
+  test(
+    "in session mode they come",
+    async () => {
+      await behindPgbouncer({ poolMode: "session" }, expectWake);
+    },
+    START_TIMEOUT_MS,
+  );
+
+  test(
+    "in transaction mode one warning says that they do not, and no connection of the pooler's is left listening",
+    async () => {
+      await behindPgbouncer({ poolMode: "transaction" }, async (process, pooled) => {
+        expect(process.lines).toMatchObject([{ level: "warn", message: expect.stringMatching(/^cannot LISTEN/) }]);
+        expect(String(process.lines[0]?.fields.err)).toContain("pooler in transaction mode");
+        expect(process.wakes()).toBe(0);
+        expect(await listeningChannels(pooled)).not.toContain(CHANNEL);
+      });
+    },
+    START_TIMEOUT_MS,
+  );
+});
+
+/** The channels that the pooler's server connections listen on. */
+async function listeningChannels(pooled: TestDatabase): Promise<readonly string[]> {
+  const { host, port, user, password, name: database } = pooled;
+  const connection = { host, port, user, password, database, application_name: TEST_APPLICATION_NAME };
+  // Transactions at the same time keep a server connection each; together they have all of them.
+  const clients = Array.from({ length: SERVER_CONNECTIONS }, () => new pg.Client(connection));
+  try {
+    const channels = await Promise.all(
+      clients.map(async (client) => {
+        await client.connect();
+        await client.query("BEGIN");
+        const { rows } = await client.query<{ channel: string }>("SELECT pg_listening_channels() AS channel");
+        return rows.map((row) => row.channel);
+      }),
+    );
+    return channels.flat();
+  } finally {
+    for (const client of clients) await client.end();
+  }
+}

@@ -1,0 +1,36 @@
+import { randomInt } from "node:crypto";
+import type { Parameters } from "fast-check";
+
+/**
+ * How the property tests run.
+ *
+ * A failure prints the seed, the path and the smallest counterexample that was found. `SVC_TEST_SEED=<seed>` with the same file generates the same
+ * values again and fails at the same one; with `SVC_TEST_PATH=<path>` and `-t <name of the test>` it goes straight to the counterexample.
+ * `SVC_TEST_RUNS=10` does ten times the runs.
+ */
+
+/** The seed of this run. */
+export const SEED = numberFrom("SVC_TEST_SEED") ?? randomInt(2 ** 31);
+
+const FACTOR = numberFrom("SVC_TEST_RUNS") ?? 1;
+const PATH = process.env.SVC_TEST_PATH;
+
+/** Runs of a property that costs microseconds. */
+export const PURE_RUNS = 1000;
+
+/**
+ * The parameters of a property.
+ *
+ * @param runs how many values to try, unless the environment asks for more
+ */
+export function settings(runs = PURE_RUNS): Parameters<unknown> {
+  return { numRuns: runs * FACTOR, seed: SEED, ...(PATH === undefined ? {} : { path: PATH, endOnFailure: true }) };
+}
+
+function numberFrom(variable: string): number | undefined {
+  const text = process.env[variable];
+  if (text === undefined || text === "") return undefined;
+  const number = Number(text);
+  if (!Number.isInteger(number)) throw new Error(`${variable} is to be a whole number, found ${JSON.stringify(text)}`);
+  return number;
+}

@@ -1,0 +1,234 @@
+import { randomUUID } from "node:crypto";
+import { expect } from "@jest/globals";
+import fc, { type AsyncCommand } from "fast-check";
+import type { Settlement } from "../../../src/model/outcomes.ts";
+import type { ClaimToken, MessageId } from "../../../src/model/rows.ts";
+import type { ReplayPage, ReplayScope, ReplayStore } from "../../../src/ports/finishedRows.ts";
+import { type Claiming, claim, claimDuring, claimTogether } from "./claims.ts";
+import { LEASE, type OutboxModel } from "./model.ts";
+import { type System, TIME_UNIT_MS } from "./system.ts";
+
+type Command = AsyncCommand<OutboxModel, System>;
+
+/** A command that is always possible, and after which table and model must agree. */
+function command(
+  name: string,
+  parameters: unknown,
+  run: (model: OutboxModel, system: System) => Promise<void>,
+): Command {
+  return {
+    check: () => true,
+    async run(model, system) {
+      model.step += 1;
+      await run(model, system);
+      await expectAgreement(model, system);
+    },
+    toString: () => `${name}(${JSON.stringify(parameters)})`,
+  };
+}
+
+/** Every row of the table is what the model says. */
+export async function expectAgreement(model: OutboxModel, system: System): Promise<void> {
+  const inUnits = (time: number) => (time - model.now) / TIME_UNIT_MS;
+  const expected = model.rows.map((row) => ({
+    id: row.id,
+    state: row.state,
+    attempt: row.attempt,
+    token: row.token,
+    lastError: row.lastError,
+    dueIn: inUnits(row.dueAt),
+    leaseEndsIn: row.leaseEndsAt === null ? null : inUnits(row.leaseEndsAt),
+  }));
+  expect(await system.rows()).toEqual(expected);
+}
+
+/** One outcome, for a claim that the replica has, or for one that it has lost or never had. */
+interface Outcome {
+  readonly pick: number;
+  readonly of: "live" | "lost" | "foreign";
+  readonly kind: Settlement["kind"];
+  readonly delayMs: number;
+  readonly attempted: boolean;
+}
+
+/** The outcomes in terms of the store; those for which the replica has no claim are left out, and so is a second one for a row. */
+function settlementsOf(model: OutboxModel, replica: number, outcomes: readonly Outcome[]): readonly Settlement[] {
+  const settlements = outcomes.flatMap(({ pick, of, kind, delayMs, attempted }): Settlement[] => {
+    const claims = of === "lost" ? model.lostClaims(replica) : model.liveClaims(replica);
+    const rows = of === "foreign" ? model.rows : claims;
+    const id = rows[pick % Math.max(1, rows.length)]?.id;
+    if (id === undefined) return [];
+    const claimToken = of === "foreign" ? foreignToken() : (claims[pick % claims.length]?.claimToken ?? foreignToken());
+    const reason = `${kind} ${pick}`;
+    if (kind === "retry") return [{ id, claimToken, kind, delayMs, reason }];
+    return kind === "dead" ? [{ id, claimToken, kind, attempted, reason }] : [{ id, claimToken, kind }];
+  });
+  const first = new Map(settlements.map((each) => [`${each.id} ${each.claimToken}`, each]));
+  return [...first.values()];
+}
+
+const foreignToken = () => randomUUID() as ClaimToken;
+
+const insert = (rows: readonly { readonly key: string | null; readonly dueInMs: number }[]): Command =>
+  command("insert", rows, async (model, system) => {
+    const ids = await system.insert(rows);
+    for (const [n, id] of ids.entries()) model.insert(id, rows[n]?.key ?? null, rows[n]?.dueInMs ?? 0);
+  });
+
+const renew = (replica: number, lost: boolean): Command =>
+  command("renew", { replica, lost }, async (model, { replicas }) => {
+    const claims = lost ? model.lostClaims(replica) : model.liveClaims(replica);
+    const tokens = [...new Set(claims.map(({ claimToken }) => claimToken))];
+    expect(await replicas[replica]?.store.outbox.renew(tokens, LEASE)).toEqual(model.renew(tokens));
+  });
+
+const settle = (replica: number, outcomes: readonly Outcome[]): Command =>
+  command("settle", { replica, outcomes }, (model, system) => settleNow(model, system, replica, outcomes));
+
+async function settleNow(model: OutboxModel, { replicas }: System, replica: number, outcomes: readonly Outcome[]) {
+  const settlements = settlementsOf(model, replica, outcomes);
+  const closed = await replicas[replica]?.store.outbox.settle(settlements);
+  expect(closed).toEqual(model.settle(settlements));
+}
+
+const reclaim = (replica: number, limit: number): Command =>
+  command("reclaim", { replica, limit }, (model, system) => reclaimNow(model, system, replica, limit));
+
+/** Some replica does its work for once: all that it can get is sent. */
+const work = (replica: number): Command =>
+  command("work", replica, async (model, system) => {
+    await system.elapse(LEASE.claimTimeoutMs + TIME_UNIT_MS);
+    model.now += LEASE.claimTimeoutMs + TIME_UNIT_MS;
+    forgetMoments(model);
+    await reclaimNow(model, system, replica, 100);
+    await claim(model, system, { replica, limit: 100, maxBytes: 1_000_000, namesHeld: false });
+    const settlements = model.liveClaims(replica).map((each): Settlement => ({ ...each, kind: "sent" }));
+    expect(await system.replicas[replica]?.store.outbox.settle(settlements)).toEqual(model.settle(settlements));
+  });
+
+/** Which of the expired rows come back is the store's choice when there are more than the limit. */
+async function reclaimNow(model: OutboxModel, system: System, replica: number, limit: number): Promise<void> {
+  const expired = model.expired();
+  const count = await system.replicas[replica]?.store.outbox.reclaim(limit, LEASE.claimTimeoutMs);
+  expect(count).toBe(Math.min(limit, expired.length));
+  const tokens = new Map((await system.rows()).map(({ id, token }) => [id, token]));
+  for (const row of expired) if (tokens.get(row.id) !== row.token) model.reclaim(row);
+  expect(model.expired()).toHaveLength(expired.length - Number(count));
+}
+
+const elapse = (ms: number): Command =>
+  command("elapse", ms, async (model, system) => {
+    await system.elapse(ms);
+    model.now += ms;
+    forgetMoments(model);
+  });
+
+function forgetMoments(model: OutboxModel): void {
+  // A scope is a moment of the database's clock, which has been moved.
+  model.scope = undefined;
+  for (const replica of model.replicas) replica.mayLookPastFront = false;
+}
+
+const beginReplay = (replica: number): Command =>
+  command("beginReplay", replica, async (model, { replicas }) => {
+    const scope = await replicas[replica]?.store.replay.begin();
+    if (scope !== undefined) model.scope = { scope, step: model.step };
+  });
+
+/** Moves some rows of the replay that has begun, or of one that begins now. */
+const replay = (replica: number, picks: readonly number[]): Command =>
+  command("replay", { replica, picks }, (model, system) => replayNow(model, system, replica, picks));
+
+async function replayNow(model: OutboxModel, { replicas }: System, replica: number, picks: readonly number[]) {
+  const store = replicas[replica]?.store.replay;
+  if (store === undefined) return;
+  model.scope ??= { scope: await store.begin(), step: model.step };
+  const { scope } = model.scope;
+  const finished = model.finished(model.scope);
+  const ids = [...new Set(picks.flatMap((pick) => model.rows[pick % Math.max(1, model.rows.length)]?.id ?? []))];
+  const moved = finished.filter(({ id }) => ids.includes(id));
+  expect(await pagesOf(store, scope)).toEqual(finished.map(({ id }) => id));
+  expect((await store.find(scope, {}, ids)).map(({ id }) => id)).toEqual(moved.map(({ id }) => id));
+  expect(await store.move(scope, ids)).toBe(moved.length);
+  for (const row of moved) model.replay(row);
+}
+
+async function pagesOf(store: ReplayStore, scope: ReplayScope): Promise<readonly MessageId[]> {
+  const ids: MessageId[] = [];
+  let after: string | null = null;
+  do {
+    const page: ReplayPage = await store.page(scope, {}, after, PAGE_SIZE);
+    ids.push(...page.rows.map(({ id }) => id));
+    after = page.next;
+  } while (after !== null);
+  return ids;
+}
+
+const PAGE_SIZE = 3;
+
+const REPLICAS = 3;
+const replicaIndex = fc.nat({ max: REPLICAS - 1 });
+const allRows = Array.from({ length: 100 }, (_, n) => n);
+const picks = fc.oneof(fc.array(fc.nat({ max: 50 }), { minLength: 1, maxLength: 6 }), fc.constant(allRows));
+const limits = fc.constantFrom(1, 2, 3, 100);
+const times = fc.constantFrom(0, 0, TIME_UNIT_MS, 3 * TIME_UNIT_MS);
+const newRow = fc.record({ key: fc.constantFrom("a", "a", "b", "c", null), dueInMs: times });
+const claiming: fc.Arbitrary<Claiming> = fc.record({
+  replica: replicaIndex,
+  limit: limits,
+  maxBytes: fc.constantFrom(1, 5, 1_000_000, 1_000_000),
+  namesHeld: fc.boolean(),
+});
+const outcomes: fc.Arbitrary<Outcome[]> = fc.array(
+  fc.record({
+    pick: fc.nat({ max: 50 }),
+    of: fc.constantFrom("live", "live", "live", "lost", "foreign"),
+    kind: fc.constantFrom("sent", "retry", "dead", "release"),
+    delayMs: times,
+    attempted: fc.boolean(),
+  }),
+  { minLength: 1, maxLength: 6 },
+);
+
+/** Everything that replicas, applications and operators do, in any order. */
+export const commands = fc.commands(
+  [
+    fc.array(newRow, { minLength: 1, maxLength: 5 }).map(insert),
+    claiming.map((one) => command("claim", one, (model, system) => claim(model, system, one))),
+    claiming.map((one) => command("claim", one, (model, system) => claim(model, system, one))),
+    fc
+      .tuple(claiming, claiming, claiming)
+      .map((all) => all.map((one, replica) => ({ ...one, replica })))
+      .map((all) => command("claimTogether", all, (model, system) => claimTogether(model, system, all))),
+    fc.tuple(replicaIndex, outcomes).map(([replica, list]) => settle(replica, list)),
+    fc.tuple(replicaIndex, outcomes).map(([replica, list]) => settle(replica, list)),
+    fc.tuple(replicaIndex, fc.boolean()).map(([replica, lost]) => renew(replica, lost)),
+    fc.tuple(replicaIndex, limits).map(([replica, limit]) => reclaim(replica, limit)),
+    fc.constantFrom(2, 4, 6).map((units) => elapse(units * TIME_UNIT_MS)),
+    replicaIndex.map(work),
+    replicaIndex.map(beginReplay),
+    fc.tuple(replicaIndex, picks).map(([replica, some]) => replay(replica, some)),
+    fc
+      .tuple(claiming, replicaIndex, outcomes)
+      .map(([one, replica, list]) =>
+        command("claimDuringSettle", { one, replica, list }, (model, system) =>
+          claimDuring(model, system, one, () => settleNow(model, system, replica, list)),
+        ),
+      ),
+    fc
+      .tuple(claiming, replicaIndex, picks)
+      .map(([one, replica, some]) =>
+        command("claimDuringReplay", { one, replica, some }, (model, system) =>
+          claimDuring(model, system, one, () => replayNow(model, system, replica, some)),
+        ),
+      ),
+    fc
+      .tuple(claiming, replicaIndex, limits)
+      .map(([one, replica, limit]) =>
+        command("claimDuringReclaim", { one, replica, limit }, (model, system) =>
+          claimDuring(model, system, one, () => reclaimNow(model, system, replica, limit)),
+        ),
+      ),
+  ],
+  { maxCommands: 40, size: "+1" },
+);

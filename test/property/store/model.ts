@@ -1,0 +1,206 @@
+import type { Settlement } from "../../../src/model/outcomes.ts";
+import type { ClaimToken, MessageId, OutboxState } from "../../../src/model/rows.ts";
+import type { ReplayScope } from "../../../src/ports/finishedRows.ts";
+import type { ClaimRequest } from "../../../src/ports/store.ts";
+
+/** Bytes of every payload. */
+export const PAYLOAD = "{}";
+/** A claim's lease, and the longest time it can be extended to: between two of the moments at which the model looks. */
+export const LEASE = { leaseMs: 150_000, claimTimeoutMs: 350_000 } as const;
+
+export interface ModelRow {
+  readonly id: MessageId;
+  /** Its place in the order of `sequence`. */
+  readonly position: number;
+  readonly key: string | null;
+  state: OutboxState;
+  attempt: number;
+  dueAt: number;
+  token: ClaimToken | null;
+  claimedAt: number;
+  leaseEndsAt: number | null;
+  lastError: string | null;
+  /** When it was sent or died, in steps of the model. */
+  finishedAtStep: number;
+}
+
+/** What one replica knows. */
+export interface ModelReplica {
+  /** Every claim it was ever given, also those that it has lost since. */
+  readonly given: { readonly id: MessageId; readonly claimToken: ClaimToken }[];
+  /** It may have seen a blocked front, and then begins its claims behind it until time passes. */
+  mayLookPastFront: boolean;
+}
+
+export interface ModelScope {
+  readonly scope: ReplayScope;
+  readonly step: number;
+}
+
+/** The outbox as plain data: what a claim, a renewal, an outcome, a reclaim and a replay are to make of it. */
+export class OutboxModel {
+  /** ms since the run began. Real time passes too, but never as much as the differences between the times in the model. */
+  now = 0;
+  /** Counts what happens, for the order of a replay's beginning and the rows that finish. */
+  step = 0;
+  /** In the order of `sequence`. */
+  readonly rows: ModelRow[] = [];
+  readonly replicas: readonly ModelReplica[];
+  scope: ModelScope | undefined;
+
+  constructor(replicas: number) {
+    this.replicas = Array.from({ length: replicas }, () => ({ given: [], mayLookPastFront: false }));
+  }
+
+  replica(index: number): ModelReplica {
+    const replica = this.replicas[index];
+    if (replica === undefined) throw new Error(`there is no replica ${index}`);
+    return replica;
+  }
+
+  /** The rows as they are now, for a look back. */
+  snapshot(): OutboxModel {
+    const copy = new OutboxModel(0);
+    copy.now = this.now;
+    copy.rows.push(...this.rows.map((row) => ({ ...row })));
+    return copy;
+  }
+
+  row(id: MessageId): ModelRow {
+    const row = this.rows.find((each) => each.id === id);
+    if (row === undefined) throw new Error(`a row that nobody inserted: ${id}`);
+    return row;
+  }
+
+  insert(id: MessageId, key: string | null, dueInMs: number): void {
+    this.rows.push({
+      id,
+      position: this.rows.length,
+      key,
+      state: "pending",
+      attempt: 0,
+      dueAt: this.now + dueInMs,
+      token: null,
+      claimedAt: 0,
+      leaseEndsAt: null,
+      lastError: null,
+      finishedAtStep: 0,
+    });
+  }
+
+  isDue(row: ModelRow): boolean {
+    return row.state === "pending" && row.dueAt <= this.now;
+  }
+
+  /** Whether later rows of its key have to wait for it, where the claimant holds these tokens. */
+  holdsBack(row: ModelRow, heldTokens: readonly ClaimToken[]): boolean {
+    if (row.state === "processing") return row.token === null || !heldTokens.includes(row.token);
+    return row.state === "pending" && (row.attempt > 0 || row.dueAt <= this.now);
+  }
+
+  /** What a claim finds that looks at every row. */
+  claimable({ limit, maxBytes, heldTokens }: ClaimRequest) {
+    const candidates = this.rows.filter((row) => this.isDue(row)).slice(0, limit);
+    const free = candidates.filter(
+      (row) => !this.#earlierOfKey(row).some((one) => !candidates.includes(one) && this.holdsBack(one, heldTokens)),
+    );
+    return {
+      rows: free.filter((_, n) => n * PAYLOAD.length < maxBytes).map((row) => row.id),
+      more: candidates.length >= limit,
+      heldBack: candidates.length - free.length,
+    };
+  }
+
+  /**
+   * Says what is wrong with a claim, whatever it overlooked: each row was due, and is not ahead of an unfinished one of its key.
+   *
+   * @param ids the claimed rows in the order given
+   * @returns the first fault of each row that has one
+   */
+  faultsOf(ids: readonly MessageId[], heldTokens: readonly ClaimToken[]): ReadonlyMap<MessageId, string> {
+    const claimed = ids.map((id) => this.row(id));
+    const faults = new Map<MessageId, string>();
+    for (const row of claimed) {
+      const overtaken = this.#earlierOfKey(row).find(
+        (one) => this.holdsBack(one, heldTokens) && !claimed.slice(0, claimed.indexOf(row)).includes(one),
+      );
+      if (!this.isDue(row)) faults.set(row.id, `row ${row.position} is ${row.state}, due at ${row.dueAt}`);
+      else if (overtaken !== undefined) faults.set(row.id, `row ${row.position} overtakes row ${overtaken.position}`);
+    }
+    return faults;
+  }
+
+  claim(replica: number, ids: readonly MessageId[], token: ClaimToken): void {
+    for (const id of ids) {
+      const row = this.row(id);
+      row.state = "processing";
+      row.token = token;
+      row.claimedAt = this.now;
+      row.leaseEndsAt = this.now + LEASE.leaseMs;
+      this.replica(replica).given.push({ id, claimToken: token });
+    }
+  }
+
+  /** The tokens under which a replica still has rows. */
+  heldTokens(replica: number): readonly ClaimToken[] {
+    return [...new Set(this.liveClaims(replica).map(({ claimToken }) => claimToken))];
+  }
+
+  liveClaims(replica: number) {
+    return this.replica(replica).given.filter((claim) => this.row(claim.id).token === claim.claimToken);
+  }
+
+  lostClaims(replica: number) {
+    return this.replica(replica).given.filter((claim) => this.row(claim.id).token !== claim.claimToken);
+  }
+
+  renew(tokens: readonly ClaimToken[]): ReadonlySet<MessageId> {
+    const held = this.rows.filter((row) => row.token !== null && tokens.includes(row.token));
+    for (const row of held) {
+      row.leaseEndsAt = Math.min(this.now + LEASE.leaseMs, row.claimedAt + LEASE.claimTimeoutMs);
+    }
+    return new Set(held.map((row) => row.id));
+  }
+
+  settle(settlements: readonly Settlement[]): ReadonlySet<MessageId> {
+    const closed = settlements.filter(({ id, claimToken }) => this.row(id).token === claimToken);
+    for (const settlement of closed) this.#close(settlement);
+    return new Set(closed.map(({ id }) => id));
+  }
+
+  expired(): readonly ModelRow[] {
+    return this.rows.filter(({ leaseEndsAt }) => leaseEndsAt !== null && leaseEndsAt < this.now);
+  }
+
+  reclaim(row: ModelRow): void {
+    row.state = "pending";
+    this.#unclaim(row);
+  }
+
+  finished({ step }: ModelScope): readonly ModelRow[] {
+    return this.rows.filter((row) => (row.state === "sent" || row.state === "dead") && row.finishedAtStep <= step);
+  }
+
+  replay(row: ModelRow): void {
+    Object.assign(row, { state: "pending", attempt: 0, dueAt: this.now, lastError: null });
+  }
+
+  #earlierOfKey(row: ModelRow): readonly ModelRow[] {
+    return row.key === null ? [] : this.rows.filter((one) => one.key === row.key && one.position < row.position);
+  }
+
+  #close(settlement: Settlement): void {
+    const row = this.row(settlement.id);
+    this.#unclaim(row);
+    row.state = settlement.kind === "sent" || settlement.kind === "dead" ? settlement.kind : "pending";
+    if (row.state !== "pending") row.finishedAtStep = this.step;
+    if (settlement.kind === "retry") row.dueAt = this.now + settlement.delayMs;
+    if (settlement.kind === "retry" || (settlement.kind === "dead" && settlement.attempted)) row.attempt += 1;
+    if ("reason" in settlement) row.lastError = settlement.reason;
+  }
+
+  #unclaim(row: ModelRow): void {
+    row.token = null;
+    row.leaseEndsAt = null;
+  }
+}

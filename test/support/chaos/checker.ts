@@ -1,0 +1,116 @@
+import type { Arrival, History } from "../history.ts";
+import { type Claim, type RowHistory, replayKey, type Violation } from "./claims.ts";
+import type { JournalEntry } from "./journal.ts";
+import type { Timeline } from "./timeline.ts";
+
+/** What one run has left behind. */
+export interface Evidence {
+  readonly history: History;
+  readonly timeline: Timeline;
+  /** Whether the messages of a key go to the broker. */
+  readonly goesToBroker: (key: string) => boolean;
+  readonly journal: AsyncIterable<{ readonly key: string; readonly entries: readonly JournalEntry[] }>;
+}
+
+export interface Verdict {
+  /** In the order of the keys; the first ones with the rows of their messages, to tell the story. */
+  readonly violations: readonly (Violation & { readonly row: RowHistory | undefined })[];
+  readonly rows: number;
+  readonly claims: number;
+  readonly repeated: number;
+}
+
+/**
+ * Checks what must hold of a run, when all its deliveries have ended:
+ *
+ * - **Nothing is lost.** Each acknowledged message has come, and its one row is `sent`.
+ * - **In order.** The messages of a key come for the first time in the order in which they were sent, and are claimed in that order.
+ * - **A lost claim changes nothing.** See {@link replayKey}. And no row is `sent` that no receiver got: the process that marked it had delivered
+ *   it under the very claim that it closed.
+ * - **Twice only in the documented windows.** One delivery of a message is the one that was settled. Each other one was made by a process under a claim
+ *   of its own of which one of these is true:
+ *   1. the receiver broke off without an answer;
+ *   2. the claim ended otherwise than by `sent`, and between arrival and end of the claim something touched the process that delivered: the process
+ *      itself, its way to the database, the database, or the broker for what goes there. A process that nothing touches settles what was
+ *      acknowledged before its lease ends;
+ *   3. it came after the end of its claim, and the process was suspended in between: the request was on its way out.
+ *
+ * A repetition may come after later messages of its key; {@link History} says why. It is no reorder when it is allowed as a repetition.
+ */
+export async function check(evidence: Evidence): Promise<Verdict> {
+  const { history, journal, goesToBroker } = evidence;
+  const violations: (Violation & { readonly row: RowHistory | undefined })[] = [];
+  const late = new Map(history.outOfOrder.map((each) => [each.late, each.before]));
+  let rowCount = 0;
+  let claimCount = 0;
+  for await (const { key, entries } of journal) {
+    const { rows, violations: found } = replayKey(key, entries);
+    const byMessage = new Map(rows.map((row) => [row.message, row]));
+    const add = (each: Violation) => violations.push({ ...each, row: byMessage.get(each.message) });
+    found.forEach(add);
+    rowCount += rows.length;
+    for (const row of rows) {
+      claimCount += row.claims.length;
+      const wrong = checkDeliveries(evidence, row, goesToBroker(key));
+      for (const what of wrong) add({ message: row.message, what });
+      if (late.has(row.message)) {
+        add({ message: row.message, what: `came for the first time after ${late.get(row.message)}` });
+      }
+    }
+  }
+  for (const id of history.missing)
+    violations.push({ message: id, what: "was acknowledged and never delivered", row: undefined });
+  for (const id of history.unknown)
+    violations.push({ message: id, what: "was delivered and never sent", row: undefined });
+  return { violations, rows: rowCount, claims: claimCount, repeated: history.repeated.length };
+}
+
+/** What is wrong with the deliveries of one message. */
+function checkDeliveries({ history, timeline }: Evidence, row: RowHistory, usesBroker: boolean): readonly string[] {
+  const arrivals = history.of(row.message)?.arrivals ?? [];
+  const settled = row.claims.find(({ end }) => end === "sent");
+  if (settled === undefined) return [`its row is ${row.state}`];
+  const wrong: string[] = [];
+  const delivered = attribute(arrivals, row.claims);
+  if (![...delivered].some(([arrival, claim]) => claim === settled && arrival.at <= settled.until)) {
+    wrong.push(`its row was marked sent by ${settled.replica}, which had not delivered it under that claim`);
+  }
+  for (const arrival of arrivals) {
+    const claim = delivered.get(arrival);
+    if (claim === undefined) wrong.push(`came from ${arrival.from} without a claim, or a second time under one`);
+    else if (claim.mustYieldTo !== undefined) {
+      wrong.push(`came from ${arrival.from} under a claim that it had to give back, because of ${claim.mustYieldTo}`);
+    } else if (claim !== settled && !mayHaveRepeated(timeline, arrival, claim, usesBroker)) {
+      const when = arrival.at <= claim.until ? "under a claim" : "after a claim";
+      wrong.push(`came from ${arrival.from} ${when} that ended ${claim.end}, and nothing had touched that process`);
+    }
+  }
+  return wrong;
+}
+
+function mayHaveRepeated(timeline: Timeline, { at, answered }: Arrival, claim: Claim, usesBroker: boolean): boolean {
+  if (!answered) return true;
+  if (at > claim.until) return timeline.suspended(claim.replica, claim.from, at);
+  return timeline.disturbed(claim.replica, at, claim.until, usesBroker);
+}
+
+/** Both clocks are that of this machine; one is cut off to whole milliseconds. */
+const CLOCK_GRAIN_MS = 1;
+
+/**
+ * Finds the claim under which each delivery was made: the latest one of its process that had begun by then, and one delivery a claim. Beginning from the
+ * last delivery, so that one that came after the next claim of the same process is left to the claim before.
+ */
+function attribute(arrivals: readonly Arrival[], claims: readonly Claim[]): ReadonlyMap<Arrival, Claim> {
+  const delivered = new Map<Arrival, Claim>();
+  const free = new Set(claims);
+  for (const arrival of [...arrivals].reverse()) {
+    const claim = [...free]
+      .reverse()
+      .find(({ replica, from }) => replica === arrival.from && from <= arrival.at + CLOCK_GRAIN_MS);
+    if (claim === undefined) continue;
+    free.delete(claim);
+    delivered.set(arrival, claim);
+  }
+  return delivered;
+}

@@ -1,0 +1,119 @@
+import type { JournalEntry, RowState } from "./journal.ts";
+
+/** A claim of one row by one process, from the journal. */
+export interface Claim {
+  readonly replica: string;
+  readonly token: string | null;
+  readonly from: number;
+  /** Infinity while it is open. */
+  until: number;
+  /**
+   * How it ended: `sent` and `dead` finish the row; `failed` is a counted attempt; `released` was given back; `expired` was taken back after its lease.
+   */
+  end: "open" | "sent" | "dead" | "failed" | "released" | "expired";
+  /** The earlier message of its key for which it has to be given back; see {@link replayKey}. */
+  mustYieldTo: string | undefined;
+}
+
+/** A row of the outbox and its claims. */
+export interface RowHistory {
+  readonly message: string;
+  readonly rowId: string;
+  readonly sequence: number;
+  readonly key: string;
+  readonly claims: Claim[];
+  state: RowState;
+}
+
+/** Something that must not happen, and the message to which it happened. */
+export interface Violation {
+  readonly message: string;
+  readonly what: string;
+}
+
+/**
+ * Replays the journal of one key, and checks what the database itself can show:
+ *
+ * - a row goes from `pending` to `processing`, from there to `sent`, `dead` or back, and from a finished state nowhere;
+ * - only the process that holds a claim moves the row, but for one that takes it back: that happens after the end of the lease, and counts no attempt;
+ * - a row is claimed only when every earlier row of its key is finished, or held by the same process, which delivers one after another. A process may
+ *   give back an earlier row while its claim of a later one is on the way: then nothing must be delivered under that claim, which `mustYieldTo` says;
+ * - a message has one row.
+ */
+export function replayKey(
+  key: string,
+  entries: readonly JournalEntry[],
+): { readonly rows: readonly RowHistory[]; readonly violations: readonly Violation[] } {
+  const rows = new Map<number, RowHistory>();
+  const unfinished = new Set<RowHistory>();
+  const seen = new Set<string>();
+  const violations: Violation[] = [];
+  // The rows of one statement come in any order: those of one claim are looked at together.
+  const claimedTogether = new Map<string, Set<number>>();
+  for (const { state, claim, sequence } of entries) {
+    if (state !== "processing" || claim === null) continue;
+    claimedTogether.set(claim, (claimedTogether.get(claim) ?? new Set()).add(sequence));
+  }
+
+  for (const entry of entries) {
+    if (entry.was === null) {
+      const row: RowHistory = {
+        message: entry.message ?? "",
+        rowId: entry.rowId ?? "",
+        sequence: entry.sequence,
+        key,
+        claims: [],
+        state: entry.state,
+      };
+      if (seen.has(row.message)) violations.push({ message: row.message, what: "has more than one row" });
+      seen.add(row.message);
+      rows.set(row.sequence, row);
+      unfinished.add(row);
+      continue;
+    }
+    const row = rows.get(entry.sequence);
+    if (row === undefined) continue; // Without a row no message: the insert was rolled back, and the journal with it.
+    const violate = (what: string) => violations.push({ message: row.message, what: `${what} (${entry.replica})` });
+    if (entry.was === "pending" && entry.state === "processing") {
+      let mustYieldTo: string | undefined;
+      for (const other of unfinished) {
+        if (other.sequence >= row.sequence) continue;
+        if (entry.claim !== null && claimedTogether.get(entry.claim)?.has(other.sequence) === true) continue;
+        const last = other.claims.at(-1);
+        if (last?.replica === entry.replica) {
+          if (last.end === "released" || last.end === "failed") mustYieldTo ??= other.message;
+        } else violate(`claimed while ${other.message}, an earlier row of its key, was ${other.state}`);
+      }
+      row.claims.push({
+        replica: entry.replica,
+        token: entry.claim,
+        from: entry.at,
+        until: Number.POSITIVE_INFINITY,
+        end: "open",
+        mustYieldTo,
+      });
+    } else if (entry.was === "processing") closeClaim(row, entry, violate);
+    else violate(`went from ${entry.was} to ${entry.state}`);
+    row.state = entry.state;
+    if (row.state === "sent" || row.state === "dead") unfinished.delete(row);
+  }
+  return { rows: [...rows.values()], violations };
+}
+
+function closeClaim(row: RowHistory, entry: JournalEntry, violate: (what: string) => void): void {
+  const claim = row.claims.at(-1);
+  if (claim === undefined || claim.end !== "open") {
+    violate(`went to ${entry.state} without a claim`);
+    return;
+  }
+  claim.until = entry.at;
+  const isOver = (entry.leaseLeftMs ?? 0) < 0;
+  if (entry.state === "sent" || entry.state === "dead") claim.end = entry.state;
+  else if (entry.state === "processing") violate("got another claim while it had one");
+  else if (entry.attempt > (entry.wasAttempt ?? 0)) claim.end = "failed";
+  else claim.end = isOver ? "expired" : "released";
+  if (entry.replica === claim.replica || claim.end === "expired") return;
+  violate(
+    `went to ${entry.state} by another process than ${claim.replica}, whose claim had ${entry.leaseLeftMs} ms left`,
+  );
+}

@@ -1,0 +1,191 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import type pg from "pg";
+import type { TcpProxy } from "../tcpProxy.ts";
+import { within } from "../within.ts";
+import type { Fleet } from "./fleet.ts";
+import type { FaultKind, PlannedFault } from "./plan.ts";
+import type { Replica } from "./replica.ts";
+import type { Timeline } from "./timeline.ts";
+
+/** Requests 5 s, deliveries 10 s, the pool 3 s, and the grace of each phase. */
+const STOPS_WITHIN_MS = 30_000;
+const CONNECTIONS_HELD_MS = 2000;
+const SECONDS = 1000;
+
+/** What more than one fault at a time would make senseless: another one is left out while one of these is under way. */
+type Place = Replica | TcpProxy | "database" | "broker";
+
+/** Carries out drawn faults. Each resolves when the fault is lifted. */
+export class Faults {
+  readonly #fleet: Fleet;
+  readonly #timeline: Timeline;
+  readonly #occupied = new Set<Place>();
+  /** How often each kind was carried out. */
+  readonly counts = new Map<string, number>();
+
+  constructor(fleet: Fleet, timeline: Timeline) {
+    this.#fleet = fleet;
+    this.#timeline = timeline;
+  }
+
+  async inflict(fault: PlannedFault): Promise<void> {
+    const place = this.#placeOf(fault);
+    if (place === undefined || this.#occupied.has(place)) {
+      const why = place === undefined ? "there is none" : "another one is under way there";
+      this.#timeline.note(`(${fault.kind} left out: ${why})`);
+      return;
+    }
+    this.#occupied.add(place);
+    this.counts.set(fault.kind, (this.counts.get(fault.kind) ?? 0) + 1);
+    try {
+      await this.#carryOut(fault);
+    } finally {
+      this.#occupied.delete(place);
+    }
+  }
+
+  #placeOf({ kind, role, index }: PlannedFault): Place | undefined {
+    if (kind === "broker") return this.#fleet.broker && "broker";
+    if (ON_DATABASE.has(kind)) return "database";
+    const replica = this.#fleet.replicas[role][index];
+    return ON_WAY.has(kind) ? replica?.proxy : replica;
+  }
+
+  #carryOut(fault: PlannedFault): Promise<void> {
+    const replica = this.#fleet.replicas[fault.role][fault.index] as Replica;
+    switch (fault.kind) {
+      case "kill":
+        return this.#kill(replica, fault);
+      case "terminate":
+        return this.#terminate(replica);
+      case "suspend":
+        return this.#suspend(replica, fault);
+      case "backends":
+        return this.#backends(fault);
+      case "postgres fast":
+        return this.#postgres("fast", fault);
+      case "postgres immediate":
+        return this.#postgres("immediate", fault);
+      case "connections":
+        return this.#connections(fault);
+      case "broker":
+        return this.#broker(fault);
+      case "cut":
+      case "held":
+      case "slowed":
+        return this.#way(replica, fault.kind, fault);
+    }
+  }
+
+  async #kill(replica: Replica, { pauseMs }: PlannedFault): Promise<void> {
+    replica.busy = true;
+    // Never lifted for this process: it settles nothing more.
+    this.#timeline.begin(`SIGKILL of ${replica.name}, started again after ${pauseMs / SECONDS} s`, {
+      process: replica.name,
+    });
+    replica.signal("SIGKILL");
+    await replica.ended();
+    await sleep(pauseMs);
+    replica.launch();
+    replica.busy = false;
+  }
+
+  /** A stop in good order lets what is in flight end, and settles it: it excuses nothing. */
+  async #terminate(replica: Replica): Promise<void> {
+    replica.busy = true;
+    const { name } = replica;
+    const lift = this.#timeline.begin(`SIGTERM of ${name}`, "nothing");
+    replica.signal("SIGTERM");
+    const { code, signal } = await within(STOPS_WITHIN_MS, `the end of ${name} after SIGTERM`, replica.ended());
+    lift();
+    this.#timeline.note(`${name} ended with ${signal ?? code}`);
+    replica.launch();
+    replica.busy = false;
+  }
+
+  async #suspend(replica: Replica, { lengthMs }: PlannedFault): Promise<void> {
+    replica.busy = true;
+    const { name } = replica;
+    const lift = this.#timeline.begin(`SIGSTOP of ${name} for ${lengthMs / SECONDS} s`, { process: name }, true);
+    replica.signal("SIGSTOP");
+    await sleep(lengthMs);
+    replica.signal("SIGCONT");
+    lift();
+    this.#timeline.note(`SIGCONT of ${name}`);
+    replica.busy = false;
+  }
+
+  async #backends({ share }: PlannedFault): Promise<void> {
+    const lift = this.#timeline.begin(
+      `pg_terminate_backend of ${Math.round(share * 100)} % of the backends`,
+      "database",
+    );
+    await this.#fleet.database.query(TERMINATE, [share]);
+    lift();
+  }
+
+  async #postgres(mode: "fast" | "immediate", { pauseMs }: PlannedFault): Promise<void> {
+    const { database } = this.#fleet;
+    const lift = this.#timeline.begin(
+      `PostgreSQL stopped (${mode}), started again after ${pauseMs / SECONDS} s`,
+      "database",
+    );
+    await database.stop(mode);
+    await sleep(pauseMs);
+    await database.startAgain();
+    lift();
+    this.#timeline.note("PostgreSQL is back");
+  }
+
+  async #connections({ share }: PlannedFault): Promise<void> {
+    const { database } = this.#fleet;
+    const lift = this.#timeline.begin("all connections of PostgreSQL taken", "database");
+    const clients: pg.Client[] = [];
+    // Until the server refuses one.
+    const takeAll = async () => {
+      for (;;) clients.push(await database.connect());
+    };
+    await takeAll().catch(() => {});
+    await clients[0]?.query(TERMINATE, [share]).catch(() => {});
+    const until = performance.now() + CONNECTIONS_HELD_MS;
+    while (performance.now() < until) {
+      await takeAll().catch(() => {});
+      await sleep(50);
+    }
+    await Promise.all(clients.map((client) => client.end().catch(() => {})));
+    lift();
+    this.#timeline.note(`${clients.length} connections of PostgreSQL given back`);
+  }
+
+  async #broker({ pauseMs }: PlannedFault): Promise<void> {
+    const { broker } = this.#fleet;
+    const lift = this.#timeline.begin(`broker stopped, started again after ${pauseMs / SECONDS} s`, "broker");
+    await broker?.stop();
+    await sleep(pauseMs);
+    await broker?.start();
+    lift();
+    this.#timeline.note("the broker is back");
+  }
+
+  async #way(replica: Replica, kind: "cut" | "held" | "slowed", { lengthMs, delayMs }: PlannedFault): Promise<void> {
+    const how = kind === "slowed" ? `slowed by ${delayMs} ms a chunk` : kind;
+    // Whoever is killed meanwhile has the same way to the database as its successor.
+    const what = `way of ${replica.slot} to the database ${how} for ${lengthMs / SECONDS} s`;
+    const lift = this.#timeline.begin(what, { way: replica.slot });
+    if (kind === "slowed") replica.proxy.setDelay(delayMs);
+    else replica.proxy.setMode(kind);
+    await sleep(lengthMs);
+    if (kind === "slowed") replica.proxy.setDelay(0);
+    else replica.proxy.setMode("open");
+    lift();
+    this.#timeline.note(`way of ${replica.slot} to the database open`);
+  }
+}
+
+const ON_DATABASE: ReadonlySet<FaultKind> = new Set(["backends", "postgres fast", "postgres immediate", "connections"]);
+const ON_WAY: ReadonlySet<FaultKind> = new Set(["cut", "held", "slowed"]);
+
+/** $1 share of the service's connections, drawn by the server. */
+const TERMINATE = `
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE application_name ~ '^(ingest|relay|poller)-' AND random() < $1`;

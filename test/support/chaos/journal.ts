@@ -1,0 +1,79 @@
+/**
+ * The journal of the outbox: a trigger writes every change of a row's state into a table of the same database, in the same transaction, with
+ * the name of the process that made it. So what the replicas did to the rows is known from the database itself, whatever they say.
+ */
+export const JOURNAL_SCHEMA = `
+CREATE TABLE outbox_journal (
+  n bigint GENERATED ALWAYS AS IDENTITY,
+  at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  replica text NOT NULL DEFAULT current_setting('application_name'),
+  sequence bigint NOT NULL,
+  key text,
+  message text,
+  row_id uuid,
+  was text,
+  was_attempt int,
+  lease_left_ms float,
+  state text NOT NULL,
+  attempt int NOT NULL,
+  claim uuid
+);
+CREATE FUNCTION note_outbox_insert() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO outbox_journal (sequence, key, message, row_id, state, attempt)
+  VALUES (NEW.sequence, NEW.key, NEW.headers->>'x-idempotency-key', NEW.id, NEW.state, NEW.attempt);
+  RETURN NULL;
+END $$;
+CREATE FUNCTION note_outbox_update() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO outbox_journal (sequence, key, was, was_attempt, lease_left_ms, state, attempt, claim)
+  VALUES (NEW.sequence, NEW.key, OLD.state, OLD.attempt,
+    extract(epoch FROM OLD.lease_expires_at - now()) * 1000, NEW.state, NEW.attempt, NEW.claim_token);
+  RETURN NULL;
+END $$;
+CREATE TRIGGER note_insert AFTER INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION note_outbox_insert();
+-- Everything but a renewal, which moves no state; of a finished row, everything.
+CREATE TRIGGER note_update AFTER UPDATE ON outbox FOR EACH ROW
+  WHEN (OLD.state IN ('sent', 'dead') OR OLD.state <> NEW.state OR OLD.attempt <> NEW.attempt
+    OR OLD.claim_token IS DISTINCT FROM NEW.claim_token)
+  EXECUTE FUNCTION note_outbox_update();
+`;
+
+export type RowState = "pending" | "processing" | "sent" | "dead";
+
+/** One change of one row. */
+export interface JournalEntry {
+  /** ms since the epoch. */
+  readonly at: number;
+  /** The process that made the change. */
+  readonly replica: string;
+  readonly sequence: number;
+  /** Of an insert: id of the message and of the row. */
+  readonly message: string | null;
+  readonly rowId: string | null;
+  /** Null for an insert. */
+  readonly was: RowState | null;
+  readonly wasAttempt: number | null;
+  /** What was left of the lease before the change, by the database's clock; null without a lease. */
+  readonly leaseLeftMs: number | null;
+  readonly state: RowState;
+  readonly attempt: number;
+  readonly claim: string | null;
+}
+
+type Query = <Row extends object>(sql: string, params?: readonly unknown[]) => Promise<Row[]>;
+
+/** Gives the journal of one key after another, each in the order in which the changes were made. */
+export async function* journalByKey(query: Query): AsyncGenerator<{ key: string; entries: readonly JournalEntry[] }> {
+  await query("CREATE INDEX IF NOT EXISTS outbox_journal_key_idx ON outbox_journal (key, n)");
+  const keys = await query<{ key: string }>("SELECT DISTINCT key FROM outbox_journal ORDER BY key");
+  for (const { key } of keys) {
+    const entries = await query<JournalEntry>(
+      `SELECT extract(epoch FROM at)::float * 1000 AS at, replica, sequence::int AS sequence, message, row_id AS "rowId", was,
+         was_attempt AS "wasAttempt", lease_left_ms AS "leaseLeftMs", state, attempt, claim
+       FROM outbox_journal WHERE key = $1 ORDER BY n`,
+      [key],
+    );
+    yield { key, entries };
+  }
+}

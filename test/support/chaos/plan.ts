@@ -1,0 +1,88 @@
+import { seeded } from "../random.ts";
+
+export const ROLES = ["ingest", "relay", "poller"] as const;
+export type Role = (typeof ROLES)[number];
+export const REPLICAS_PER_ROLE = 3;
+
+/** How often each kind of fault is drawn, against the others. */
+const WEIGHTS = {
+  /** SIGKILL of a replica, which is started again after `pauseMs`. */
+  kill: 6,
+  /** SIGTERM of a replica, which is started again when it has ended. */
+  terminate: 3,
+  /** SIGSTOP of a replica, and SIGCONT after `lengthMs`: longer than the lease. */
+  suspend: 5,
+  /** `pg_terminate_backend` of a share of the service's backends. */
+  backends: 3,
+  /** PostgreSQL is stopped, with its sessions ended in order, and started again after `pauseMs`. */
+  "postgres fast": 1,
+  /** The same, without order: the next start recovers. */
+  "postgres immediate": 1,
+  /** A client takes all the connections that the server has left, for two seconds, and those of a share of the backends, which are terminated. */
+  connections: 1,
+  /** The broker is stopped and started again after `pauseMs`. */
+  broker: 2,
+  /** Every connection of a replica to the database breaks, and so does each new one, for `lengthMs`. */
+  cut: 3,
+  /** No byte passes between a replica and the database for `lengthMs`. */
+  held: 3,
+  /** Each chunk of bytes between a replica and the database waits `delayMs`, for `lengthMs`. */
+  slowed: 3,
+} as const;
+
+export type FaultKind = keyof typeof WEIGHTS;
+
+/** A fault as it was drawn; each kind uses some of the parameters. */
+export interface PlannedFault {
+  /** ms after the beginning of the run. */
+  readonly atMs: number;
+  readonly kind: FaultKind;
+  readonly role: Role;
+  /** Which of the replicas of the role. */
+  readonly index: number;
+  readonly lengthMs: number;
+  readonly pauseMs: number;
+  readonly delayMs: number;
+  /** In (0, 1]. */
+  readonly share: number;
+}
+
+/**
+ * Draws the faults of a run, one every 1 to 5 s. The same seed draws the same faults; a longer run has those of a shorter one and more.
+ *
+ * @param leaseMs a suspension lasts longer than this
+ */
+export function planFaults(seed: number, durationMs: number, leaseMs: number): readonly PlannedFault[] {
+  const random = seeded(seed);
+  const between = (low: number, high: number) => Math.round(low + random() * (high - low));
+  const faults: PlannedFault[] = [];
+  for (let atMs = between(1000, 5000); atMs < durationMs; atMs += between(1000, 5000)) {
+    // Every fault draws the same number of times, whatever its kind.
+    const kind = drawKind(random());
+    const role = drawRole(random());
+    const index = Math.floor(random() * REPLICAS_PER_ROLE);
+    const length = random();
+    const pauseMs = between(0, 2000);
+    const delayMs = between(5, 250);
+    const share = 0.1 + 0.9 * random();
+    const lengthMs = kind === "suspend" ? Math.round(leaseMs * (1.2 + 1.3 * length)) : Math.round(1000 + 7000 * length);
+    faults.push({ atMs, kind, role, index, lengthMs, pauseMs, delayMs, share });
+  }
+  return faults;
+}
+
+function drawKind(drawn: number): FaultKind {
+  const kinds = Object.entries(WEIGHTS) as [FaultKind, number][];
+  let left = drawn * kinds.reduce((sum, [, weight]) => sum + weight, 0);
+  for (const [kind, weight] of kinds) {
+    left -= weight;
+    if (left < 0) return kind;
+  }
+  return "kill";
+}
+
+/** Half of the faults meet a poller: it is the one that can repeat or reorder. */
+function drawRole(drawn: number): Role {
+  if (drawn < 0.5) return "poller";
+  return drawn < 0.75 ? "relay" : "ingest";
+}

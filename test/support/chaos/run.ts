@@ -1,0 +1,179 @@
+import { randomInt } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+import { eventually } from "../eventually.ts";
+import { History } from "../history.ts";
+import type { Services } from "../service.ts";
+import { within } from "../within.ts";
+import { readStream, recordRequests } from "./arrivals.ts";
+import { check } from "./checker.ts";
+import { Faults } from "./faults.ts";
+import { type Fleet, LEASE_MS, startBroker, startFleet } from "./fleet.ts";
+import { journalByKey } from "./journal.ts";
+import { type PlannedFault, planFaults } from "./plan.ts";
+import { sendAtPace, type Way, wayOf } from "./senders.ts";
+import { tell } from "./story.ts";
+import { Timeline } from "./timeline.ts";
+
+export interface RunOptions {
+  readonly seed: number;
+  readonly durationMs: number;
+  /** Told of each line of the timeline as it is written, and of the result. */
+  readonly print: (line: string) => void;
+}
+
+/** What a run looks like from outside when nothing was wrong. */
+export interface RunResult {
+  readonly acknowledged: number;
+  readonly repeated: number;
+  readonly claims: number;
+  /** How often each kind of fault was carried out. */
+  readonly faults: ReadonlyMap<string, number>;
+}
+
+/** Bounds what a long run keeps in memory and on disk. */
+const MOST_MESSAGES = 300_000;
+/** After the last fault: leases, retries and what the senders still repeat. */
+const ALL_RIGHT_WITHIN_MS = 90_000;
+const STOPS_WITHIN_MS = 30_000;
+
+/** The longest a run may take, for the time limit of its test. */
+export function longestRunMs(durationMs: number): number {
+  return durationMs * 1.2 + 5 * 60_000;
+}
+
+/** `SVC_FAULTS_SEED` and `SVC_FAULTS_MINUTES`; a minute with a seed of its own where they are not set. @throws Error for what is no number */
+export function runOptionsOf(env: NodeJS.ProcessEnv): Omit<RunOptions, "print"> {
+  const numberOf = (name: string, otherwise: number) => {
+    const text = env[name];
+    if (text === undefined || text === "") return otherwise;
+    const value = Number(text);
+    if (!(value > 0)) throw new Error(`${name} is ${JSON.stringify(text)}; expected is a number above 0`);
+    return value;
+  };
+  return {
+    seed: numberOf("SVC_FAULTS_SEED", randomInt(1, 1_000_000)),
+    durationMs: numberOf("SVC_FAULTS_MINUTES", 1) * 60_000,
+  };
+}
+
+/**
+ * Runs the service, three replicas of each role, with traffic and random faults for a time; then lifts every fault, waits until everything
+ * acknowledged is delivered, and checks the history of it all.
+ *
+ * @throws Error with the seed, the violations and the timeline when anything was wrong
+ */
+export async function runFaults(services: Services, options: RunOptions): Promise<RunResult> {
+  const { seed, durationMs, print } = options;
+  print(`random faults: ${durationMs / 60_000} minutes, SVC_FAULTS_SEED=${seed}`);
+  const timeline = new Timeline(print);
+  try {
+    return await run(services, options, timeline);
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    const lines = timeline.lines().join("\n");
+    throw new Error(
+      `SVC_FAULTS_SEED=${seed} SVC_FAULTS_MINUTES=${durationMs / 60_000}\n${reason}\n\ntimeline:\n${lines}`,
+    );
+  }
+}
+
+async function run(services: Services, { seed, durationMs }: RunOptions, timeline: Timeline): Promise<RunResult> {
+  const history = new History(Date.now);
+  const broker = await startBroker(services);
+  const receiver = await services.receiver();
+  recordRequests(receiver, history, seed);
+  const stream = broker && (await readStream(broker, history));
+  if (stream !== undefined) services.defer(() => stream.close());
+  const ways: readonly Way[] = stream === undefined ? ["http"] : ["http", "stream"];
+  const fleet = await startFleet(services, timeline, broker, {
+    http: { baseUrl: receiver.url, path: "/hook" },
+    ...(stream === undefined ? {} : { stream: stream.destination }),
+  });
+  await allReady(fleet);
+
+  timeline.start();
+  const failed = new AbortController();
+  const faults = new Faults(fleet, timeline);
+  const to = fleet.replicas.ingest;
+  const mostMessages = MOST_MESSAGES;
+  const sending = sendAtPace({ history, to, durationMs, mostMessages, ways, signal: failed.signal });
+  const inflicting = inflictAll(faults, planFaults(seed, durationMs, LEASE_MS), failed.signal);
+  await Promise.all([sending, inflicting]).finally(() => failed.abort());
+  timeline.note(`every fault is lifted; ${history.acknowledgedCount} messages were acknowledged`);
+
+  // Whatever has not come by then is told by the checker.
+  await eventually(() => history.missingCount === 0, { timeoutMs: ALL_RIGHT_WITHIN_MS }).catch(() => {});
+  const unfinished = "SELECT state, count(*)::int AS rows FROM outbox WHERE state <> 'sent' GROUP BY state";
+  const isFinished = async () => (await fleet.database.query(unfinished)).length === 0;
+  await eventually(isFinished, { timeoutMs: ALL_RIGHT_WITHIN_MS }).catch(() => {});
+  await allReady(fleet);
+  timeline.note("everything is delivered, and every replica is ready");
+  const ends = await within(
+    STOPS_WITHIN_MS,
+    "the stop of all replicas",
+    Promise.all(fleet.all.map((each) => each.stop())),
+  );
+  await stream?.finish();
+
+  const journal = journalByKey((sql, params) => fleet.database.query(sql, params));
+  const goesToBroker = (key: string) => wayOf(key, ways) === "stream";
+  const verdict = await check({ history, timeline, goesToBroker, journal });
+  const log = (name: string) => fleet.all.flatMap((each) => (name.startsWith(`${each.slot}.`) ? each.log(name) : []));
+  const wrong = [
+    ...(verdict.violations.length > 0 ? [tell(verdict, history, timeline, log)] : []),
+    ...(await wrongInbox(fleet, history)),
+    ...ends.flatMap(({ code, signal }, n) =>
+      code === 0 ? [] : [`${fleet.all[n]?.name} ended with ${signal ?? code} when it was stopped at the end`],
+    ),
+    ...fleet.all.flatMap(({ unexpectedEnds }) =>
+      unexpectedEnds.map(({ name, lastLines }) => `${name} ended by itself:\n${lastLines.join("\n")}`),
+    ),
+  ];
+  if (wrong.length > 0) throw new Error(wrong.join("\n\n"));
+  const { repeated, claims } = verdict;
+  return { acknowledged: history.acknowledgedCount, repeated, claims, faults: faults.counts };
+}
+
+async function inflictAll(faults: Faults, plan: readonly PlannedFault[], signal: AbortSignal): Promise<void> {
+  const startedAt = performance.now();
+  const underWay: Promise<void>[] = [];
+  try {
+    for (const fault of plan) {
+      await sleep(Math.max(0, startedAt + fault.atMs - performance.now()), undefined, { signal });
+      const inflicted = faults.inflict(fault);
+      inflicted.catch(() => {}); // Awaited below.
+      underWay.push(inflicted);
+    }
+  } finally {
+    await Promise.all(underWay);
+  }
+}
+
+/** Waits until each replica says that it is ready. */
+async function allReady({ all }: Fleet): Promise<void> {
+  await Promise.all(
+    all.map((replica) =>
+      eventually(() => replica.isReady(), {
+        timeoutMs: ALL_RIGHT_WITHIN_MS,
+        intervalMs: 100,
+        label: `${replica.name} ready`,
+      }),
+    ),
+  );
+}
+
+/** The inbox holds each message that was sent at most once, each acknowledged one, and all of them are relayed. */
+async function wrongInbox({ database }: Fleet, history: History): Promise<readonly string[]> {
+  const rows = await database.query<{ stored: number; messages: number; unfinished: number }>(
+    `SELECT count(*)::int AS stored, count(DISTINCT idempotency_key)::int AS messages,
+       count(*) FILTER (WHERE state <> 'processed')::int AS unfinished FROM inbox`,
+  );
+  const { stored = 0, messages = 0, unfinished = 0 } = rows[0] ?? {};
+  return [
+    ...(stored === messages ? [] : [`the inbox holds ${stored} rows of ${messages} messages`]),
+    ...(messages === history.acknowledgedCount
+      ? []
+      : [`the inbox holds ${messages} messages, and ${history.acknowledgedCount} were acknowledged`]),
+    ...(unfinished === 0 ? [] : [`${unfinished} rows of the inbox are not processed`]),
+  ];
+}

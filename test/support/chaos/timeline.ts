@@ -1,0 +1,94 @@
+/**
+ * Whom a fault touches: one process by its name (`poller-1.3`), the processes that use one way to the database one after another
+ * (`poller-1`), everything that works with the database, or everything that goes to the broker.
+ */
+export type Touched = { readonly process: string } | { readonly way: string } | "database" | "broker" | "nothing";
+
+/** A fault as it happened. Times are ms since the epoch. */
+export interface Fault {
+  readonly what: string;
+  readonly touches: Touched;
+  /** A suspended process sends what was on its way out when it goes on, whatever has happened meanwhile. */
+  readonly suspends: boolean;
+  readonly from: number;
+  /** Infinity while it lasts, and for a process that was killed. */
+  until: number;
+}
+
+/**
+ * How long after a fault a process may still feel it: the longest pause between two tries to settle (2 s), a reconnection, and the rest for a machine
+ * that does other things beside.
+ */
+const RECOVERY_MS = 4000;
+
+/** The faults of a run, in the order in which they began. */
+export class Timeline {
+  readonly faults: Fault[] = [];
+  #startedAt = Date.now();
+  readonly #onEntry: (line: string) => void;
+  readonly #entries: { readonly at: number; readonly text: string }[] = [];
+
+  /** @param onEntry told of each line as it is written */
+  constructor(onEntry: (line: string) => void) {
+    this.#onEntry = onEntry;
+  }
+
+  /** From here on the lines count their seconds. */
+  start(): void {
+    this.#startedAt = Date.now();
+  }
+
+  /** A fault begins. @returns ends it */
+  begin(what: string, touches: Touched, suspends = false): () => void {
+    const fault: Fault = { what, touches, suspends, from: Date.now(), until: Number.POSITIVE_INFINITY };
+    this.faults.push(fault);
+    this.note(what);
+    return () => {
+      fault.until = Date.now();
+    };
+  }
+
+  /** Something that is worth a line, and is no fault. */
+  note(text: string): void {
+    const at = Date.now();
+    this.#entries.push({ at, text });
+    this.#onEntry(this.#line(at, text));
+  }
+
+  /** Whether a fault that touches a process, or what it works with, lay in a time span or could be felt in it. */
+  disturbed(process: string, from: number, until: number, usesBroker: boolean): boolean {
+    return this.faults.some(
+      (fault) =>
+        fault.from <= until && fault.until + RECOVERY_MS >= from && isTouched(fault.touches, process, usesBroker),
+    );
+  }
+
+  /** Whether a process was suspended in a time span. */
+  suspended(process: string, from: number, until: number): boolean {
+    return this.faults.some(
+      (fault) =>
+        fault.suspends && fault.from <= until && fault.until >= from && isTouched(fault.touches, process, false),
+    );
+  }
+
+  /** Everything noted in a time span, a line each. */
+  lines(from = Number.NEGATIVE_INFINITY, until = Number.POSITIVE_INFINITY): readonly string[] {
+    return this.#entries.filter(({ at }) => at >= from && at <= until).map(({ at, text }) => this.#line(at, text));
+  }
+
+  /** A time as it stands in the lines: seconds since the beginning. */
+  seconds(at: number): string {
+    return `${((at - this.#startedAt) / 1000).toFixed(3)} s`;
+  }
+
+  #line(at: number, text: string): string {
+    return `${this.seconds(at).padStart(12)}  ${text}`;
+  }
+}
+
+function isTouched(touches: Touched, process: string, usesBroker: boolean): boolean {
+  if (touches === "database") return true;
+  if (touches === "broker") return usesBroker;
+  if (touches === "nothing") return false;
+  return "process" in touches ? touches.process === process : process.startsWith(`${touches.way}.`);
+}
