@@ -6,7 +6,7 @@ import { createDeliveryStage } from "../src/core/transform.ts";
 import type { ClaimToken } from "../src/model/rows.ts";
 import type { Clock, Service } from "../src/ports/runtime.ts";
 import type { Store } from "../src/ports/store.ts";
-import { sleep } from "../src/runtime/abort.ts";
+import { sleep, timeout, waitOrAbort } from "../src/runtime/abort.ts";
 import { Loop } from "../src/runtime/loop.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
 import { deliveryTargets } from "./destinations.ts";
@@ -123,7 +123,10 @@ function pollerService(
       await upkeep.start();
       await claims.start();
       await gauges.start();
-      await store.onOutboxWake(() => claims.wake());
+      await atMost(
+        WAKE_SETUP_MS,
+        store.onOutboxWake(() => claims.wake()),
+      );
     },
     async stop(cutoff) {
       // Leases are kept until the last delivery has ended.
@@ -133,6 +136,16 @@ function pollerService(
   };
 }
 
+/** Waits for a hint's sake no longer than so many ms. */
+async function atMost(ms: number, subscribed: Promise<void>): Promise<void> {
+  using limit = timeout(ms, "the subscription to outbox wakes");
+  await waitOrAbort(subscribed, limit.signal, "the subscription to outbox wakes").catch((error: unknown) => {
+    if (!limit.signal.aborted) throw error;
+  });
+}
+
+/** A database that hangs must not hold up the start for a wake that polling does without. */
+const WAKE_SETUP_MS = 3000;
 /** A claim that takes this long is stuck. */
 const STALE_AFTER_MS = 30_000;
 const UPKEEP_INTERVAL_MS = 1000;

@@ -1,13 +1,11 @@
 import { randomUUID } from "node:crypto";
-import { setTimeout as sleep } from "node:timers/promises";
-import pg from "pg";
 import type { ClaimToken } from "../../src/model/rows.ts";
 import { BODY } from "./body.ts";
 import type { Environment } from "./environment.ts";
 import { fillOutbox, vacuum } from "./outbox.ts";
 import { type Figure, median } from "./report.ts";
 
-/** What a claim and its settlement cost with much in the table: blocked keys, finished rows, and a transaction that keeps old versions alive. */
+/** What a claim and its settlement cost with much in the table: blocked keys, and finished rows. */
 
 const BATCH = 100;
 const ROUNDS = 3;
@@ -90,45 +88,4 @@ async function cost({ store }: Environment, rows: number): Promise<number> {
   }
   const steady = ms.slice(Math.floor(ms.length / 5));
   return steady.reduce((sum, each) => sum + each, 0) / steady.length;
-}
-
-const PINNED_MINUTES = Number(process.env.BENCH_PINNED_MINUTES ?? 5);
-const PER_SECOND = 800;
-
-/**
- * (s) 800 messages a second are inserted, claimed and settled while another transaction holds its snapshot for five minutes, so that no version of a
- * finished row can be cleaned away: the cost of a batch in the last half minute against that in the first.
- */
-export async function pinnedSnapshot(environment: Environment): Promise<readonly Figure[]> {
-  const { sql, url } = environment;
-  await fillOutbox(environment, 1000, 500);
-  await vacuum(environment);
-  const holder = new pg.Client({ connectionString: url });
-  await holder.connect();
-  await holder.query("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM outbox");
-  const costs: { readonly at: number; readonly ms: number }[] = [];
-  const startedAt = performance.now();
-  const endsAt = startedAt + PINNED_MINUTES * 60_000;
-  for (let second = 1; performance.now() < endsAt; second += 1) {
-    await sql.query(
-      "INSERT INTO outbox (topic, key, payload) SELECT 'bench', 'key-' || (n % 500), $1 FROM generate_series(1, $2) n",
-      [BODY, PER_SECOND],
-    );
-    const ms = await cost(environment, PER_SECOND);
-    costs.push({ at: performance.now() - startedAt, ms });
-    await sleep(Math.max(0, startedAt + second * 1000 - performance.now()));
-  }
-  await holder.query("ROLLBACK");
-  await holder.end();
-  const window = Math.min(30_000, (PINNED_MINUTES * 60_000) / 4);
-  const first = median(costs.filter(({ at }) => at < window).map(({ ms }) => ms));
-  const last = median(costs.filter(({ at }) => at > PINNED_MINUTES * 60_000 - window).map(({ ms }) => ms));
-  return [
-    figure(
-      `(s) claim and settle after ${PINNED_MINUTES} minutes of ${PER_SECOND} messages/s under an old snapshot`,
-      [{ ms: last, base: first }],
-      1.2,
-      "in the first half minute",
-    ),
-  ];
 }

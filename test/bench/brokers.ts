@@ -1,9 +1,8 @@
-import { readdirSync, readFileSync } from "node:fs";
 import { kafkaEnd, natsEnd, rabbitmqEnd } from "../support/brokerEnds/index.ts";
 import type { BrokerEnd } from "../support/brokerEnds/types.ts";
 import { beginBrokerRun, endBrokerRun } from "../support/brokers/run.ts";
 import { startKafka, startNats, startRabbitmq } from "../support/brokers/servers.ts";
-import { type Environment, type Program, residentMiB, until } from "./environment.ts";
+import { type Environment, type Program, processorMs, residentMiB, until } from "./environment.ts";
 import { fillOutbox, timeDrain, vacuum } from "./outbox.ts";
 import { type Figure, median, perSecond, rate } from "./report.ts";
 
@@ -212,16 +211,10 @@ async function bareInsert({ sql }: Environment): Promise<number> {
   return performance.now() - startedAt;
 }
 
-/** The share of a core that a process uses, by the scheduler's own account: ticks miss, or hit, what wakes up with them. */
+/** The share of a core that a process uses. */
 async function coreShare({ pid }: Program, seconds: number): Promise<number> {
-  const usedMs = () => {
-    const threads = readdirSync(`/proc/${pid}/task`);
-    // The first field is the time on a processor in ns.
-    const times = threads.map((id) => Number(readFileSync(`/proc/${pid}/task/${id}/schedstat`, "utf8").split(" ")[0]));
-    return times.reduce((sum, ns) => sum + ns, 0) / 1e6;
-  };
-  const before = usedMs();
+  const before = processorMs(pid);
   const startedAt = performance.now();
   await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
-  return (usedMs() - before) / (performance.now() - startedAt);
+  return (processorMs(pid) - before) / (performance.now() - startedAt);
 }

@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -181,4 +181,12 @@ export function residentMiB(pid: number): number | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** Processor time of a process so far, in ms, by the scheduler's own account: ticks miss, or hit, what wakes up with them. */
+export function processorMs(pid: number): number {
+  const threads = readdirSync(`/proc/${pid}/task`);
+  // The first field is the time on a processor in ns.
+  const times = threads.map((id) => Number(readFileSync(`/proc/${pid}/task/${id}/schedstat`, "utf8").split(" ")[0]));
+  return times.reduce((sum, ns) => sum + ns, 0) / 1e6;
 }

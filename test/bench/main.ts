@@ -1,10 +1,11 @@
-import { blockedKeys, finishedMillions, pinnedSnapshot } from "./backlog.ts";
+import { blockedKeys, finishedMillions } from "./backlog.ts";
 import { drainToBrokers, idle, receiptFromBrokers } from "./brokers.ts";
 import { captureLatency, captureSlotLag } from "./capture.ts";
 import { openEnvironment } from "./environment.ts";
 import { replayBesideTraffic, retentionBesideDrain } from "./finishedRows.ts";
 import { latency } from "./latency.ts";
 import { peers } from "./peers.ts";
+import { pinnedSnapshot } from "./pinnedSnapshot.ts";
 import { hotKey, replicas } from "./replicas.ts";
 import { type Figure, printTable } from "./report.ts";
 import { claimCost, drain, endToEnd, receipt, relayCost } from "./scenarios.ts";
