@@ -8,6 +8,9 @@ import { MARKER, trees } from "./configuration/trees.ts";
 import { validTrees } from "./configuration/valid.ts";
 import { settings } from "./settings.ts";
 
+/** Runs of a property whose trees have some hundred nodes. */
+const HEAVY_RUNS = 200;
+
 const anyTrees = trees({ strayOneIn: 12, without: new Set(), always: new Set() });
 /** Variables that exist, and that nearly do; none of them may be shown. */
 const environments = fc.dictionary(
@@ -50,7 +53,7 @@ describe("a configuration", () => {
   test("of any tree loads, or is refused with every problem and its key path, and no secret is shown", () => {
     fc.assert(
       fc.property(anyTrees, environments, (tree, env) => check(JSON.stringify(tree), env)),
-      settings(),
+      settings(HEAVY_RUNS),
     );
   });
 
@@ -124,7 +127,7 @@ describe("a valid configuration", () => {
         expect(printed).not.toContain(MARKER);
         expect(effectiveConfig(loadConfig(optionsFor(printed)))).toEqual(effectiveConfig(loaded));
       }),
-      settings(),
+      settings(HEAVY_RUNS),
     );
     expect(loadable).toBeGreaterThan(0);
   });
