@@ -70,9 +70,14 @@ export class PostgresOutbox implements OutboxStore {
   }
 
   async #refreshMark(): Promise<void> {
-    const [row] = await this.#pool.run(this.#sql.mark);
-    const mark = row?.mark;
-    const snapshot = { oldestRunning: BigInt(String(row?.oldest_running)), next: BigInt(String(row?.next)) };
+    const { settledMark, guardedMark } = this.#hints;
+    const [row = {}] = await this.#pool.run(this.#sql.mark, [
+      settledMark,
+      guardedMark.mark,
+      guardedMark.running.map(String),
+    ]);
+    const { mark, running, next } = row;
+    const snapshot = { running: (running as readonly string[]).map(BigInt), next: BigInt(String(next)) };
     this.#hints.setMark(typeof mark === "string" ? mark : undefined, snapshot);
   }
 
@@ -86,6 +91,8 @@ export class PostgresOutbox implements OutboxStore {
       request.claimTimeoutMs,
       this.#hints.settledMark,
       request.heldTokens,
+      this.#hints.guardedMark.mark,
+      this.#hints.guardedMark.running.map(String),
     ]);
     const candidates = Number(counts?.candidates ?? 0);
     const firstCandidate = counts?.first_candidate;

@@ -26,8 +26,18 @@ export function outboxStatements(names: TableNames, payloadType: string) {
   WHERE o.${c.state} IN ('pending', 'processing') AND o.${c.scheduledAt} <> o.${c.createdAt} AND o.${c.sequence} < ${from}::bigint`;
 
   /**
+   * Below this sequence no row is unfinished, but for those of {@link againBelow}: the guarded mark where this snapshot sees none of its
+   * transactions ended, else the settled mark.
+   *
+   * @param settled, guarded, running the parameters that hold the marks and the transactions
+   */
+  const bound = (settled: string, guarded: string, running: string): string => `
+  SELECT CASE WHEN EXISTS (SELECT FROM unnest(${running}::xid8[]) AS t(id) WHERE pg_visible_in_snapshot(t.id, pg_current_snapshot()))
+    THEN ${settled}::bigint ELSE greatest(${settled}::bigint, ${guarded}::bigint) END AS sequence`;
+
+  /**
    * One claim. $1 first sequence to look at, $2 row limit, $3 byte limit, $4 token, $5 lease (ms), $6 claim timeout (ms),
-   * $7 settled mark, $8 tokens of claims that this process holds.
+   * $7 settled mark, $8 tokens of claims that this process holds, $9 guarded mark, $10 its transactions.
    *
    * - candidates: due rows in order; rows that another claim is looking at are skipped.
    * - stops: per key the first unfinished row that is no candidate. Whatever lies behind it must wait. A row that was scheduled
@@ -47,6 +57,9 @@ export function outboxStatements(names: TableNames, payloadType: string) {
    */
   const claim = (firstCandidate: string, { ctes, condition }: CandidateFilter, limit: string): string => `
 WITH again AS MATERIALIZED (${againBelow("$1")}
+),
+settled AS MATERIALIZED (
+  SELECT least(b.sequence, (SELECT sequence FROM again)) AS sequence FROM (${bound("$7", "$9", "$10")}) b
 ),${ctes}
 candidates AS MATERIALIZED (
   SELECT o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.key} AS key, octet_length(${payloadText}) AS bytes
@@ -63,7 +76,7 @@ stops AS MATERIALIZED (
     SELECT o.${c.sequence} AS sequence
     FROM ${table} o
     WHERE o.${c.key} = k.key AND o.${c.key} IS NOT NULL AND o.${c.state} IN ('pending', 'processing')
-      AND o.${c.sequence} >= least($7::bigint, (SELECT sequence FROM again)) AND o.${c.sequence} < k.last
+      AND o.${c.sequence} >= (SELECT sequence FROM settled) AND o.${c.sequence} < k.last
       AND (o.${c.state} = 'processing' OR o.${c.attempt} > 0 OR o.${c.scheduledAt} <= now())
       AND NOT (o.${c.state} = 'processing' AND coalesce(o.${c.claimToken} = ANY ($8::uuid[]), false))
       AND o.${c.sequence} NOT IN (SELECT sequence FROM candidates)
@@ -126,7 +139,7 @@ some_slow AS MATERIALIZED (
           SELECT ${inBackoff} OR ${slow}
           FROM ${table} b
           WHERE b.${c.key} = o.${c.key} AND b.${c.key} IS NOT NULL AND b.${c.state} IN ('pending', 'processing')
-            AND b.${c.sequence} >= least($7::bigint, (SELECT sequence FROM again))
+            AND b.${c.sequence} >= (SELECT sequence FROM settled)
           ORDER BY b.${c.sequence}
           LIMIT 1), false))))`,
   };
@@ -164,15 +177,22 @@ WHERE ${c.state} = 'pending' AND ${c.scheduledAt} <= now() AND ${c.sequence} >= 
 ORDER BY ${c.sequence} LIMIT 1) IS NOT NULL`,
     },
 
-    /** The lowest unfinished sequence (the low-water mark), and the transactions that this statement cannot see. */
+    /**
+     * The lowest unfinished sequence (the low-water mark), and the transactions that this statement cannot see.
+     *
+     * $1 settled mark, $2 guarded mark, $3 its transactions
+     */
     mark: {
       byIndex: true,
       name: "outbox.mark",
       text: `
+WITH settled AS MATERIALIZED (${bound("$1", "$2", "$3")}
+)
 SELECT least(
-  (SELECT min(${c.sequence}) FROM ${table} WHERE ${c.state} = 'pending'),
-  (SELECT min(${c.sequence}) FROM ${table} WHERE ${c.state} = 'processing')) AS mark,
-  pg_snapshot_xmin(pg_current_snapshot())::text AS oldest_running, pg_snapshot_xmax(pg_current_snapshot())::text AS next`,
+  (SELECT min(${c.sequence}) FROM ${table} WHERE ${c.state} = 'pending' AND ${c.sequence} >= (SELECT sequence FROM settled)),
+  (SELECT min(${c.sequence}) FROM ${table} WHERE ${c.state} = 'processing' AND ${c.sequence} >= (SELECT sequence FROM settled)),
+  (${againBelow("(SELECT sequence FROM settled)")})) AS mark,
+  array(SELECT pg_snapshot_xip(pg_current_snapshot())::text) AS running, pg_snapshot_xmax(pg_current_snapshot())::text AS next`,
     },
 
     /** The sequence behind the last pending row: where a claim may begin when everything before is blocked. */

@@ -1,9 +1,15 @@
 import type { Clock } from "../../../ports/runtime.ts";
 
-/** The transactions that a snapshot of the database cannot see: those from `oldestRunning` on that still ran, and all from `next` on. */
+/** The transactions that a snapshot of the database cannot see: those that still ran, and all from `next` on. */
 export interface SnapshotBounds {
-  readonly oldestRunning: bigint;
+  readonly running: readonly bigint[];
   readonly next: bigint;
+}
+
+/** A mark that holds as long as none of some transactions has ended. */
+export interface GuardedMark {
+  readonly mark: string;
+  readonly running: readonly bigint[];
 }
 
 /**
@@ -15,6 +21,9 @@ export interface SnapshotBounds {
  * - The settled mark is a low-water mark below which nothing can appear any more: whoever still ran when it was read has ended since. A row
  *   below the newest mark whose transaction commits late is no candidate until the next refresh, which is a matter of time; as an earlier row of
  *   its key it must count at once, which is a matter of order.
+ * - The guarded mark is the last one but one. What may still appear below it is of the few transactions that have run since before it was read:
+ *   it counts in a statement whose snapshot sees none of them ended. So a transaction that stays open for hours, which keeps the settled mark
+ *   where it is, costs nothing until it ends.
  * - The cursor lies past a front of rows that stay behind blocked keys. While it is set, claims leave out keys that are in
  *   backoff or slow, and start at the first row of any other key that the last one met. A sweep from the mark meets what has become free or
  *   has appeared below the cursor: after a second, or as soon as a retry of this process is due or has succeeded.
@@ -24,7 +33,10 @@ export class ClaimHints {
   #mark = "0";
   #settledMark = "0";
   /** A mark that waits for the transactions before `next` to end. */
-  #unsettled: { readonly mark: string; readonly next: bigint } | undefined;
+  #unsettled: ReadMark | undefined;
+  #guardedMark: GuardedMark = { mark: "0", running: [] };
+  /** The newest mark, on its way to be the guarded one. */
+  #newest: ReadMark | undefined;
   #markDueAt = 0;
   #cursor: string | undefined;
   #sweepDueAt = 0;
@@ -41,6 +53,10 @@ export class ClaimHints {
     return this.#settledMark;
   }
 
+  get guardedMark(): GuardedMark {
+    return this.#guardedMark;
+  }
+
   get cursor(): string | undefined {
     return this.#cursor;
   }
@@ -53,15 +69,21 @@ export class ClaimHints {
    * @param mark the lowest unfinished sequence, or undefined when everything is finished
    * @param snapshot what the statement that read it could not see
    */
-  setMark(mark: string | undefined, { oldestRunning, next }: SnapshotBounds): void {
+  setMark(mark: string | undefined, { running, next }: SnapshotBounds): void {
     if (mark !== undefined) this.#mark = mark;
-    if (this.#unsettled !== undefined && oldestRunning >= this.#unsettled.next) {
+    const stillRunning = (read: ReadMark) => running.filter((transaction) => transaction < read.next);
+    if (this.#unsettled !== undefined && stillRunning(this.#unsettled).length === 0) {
       // Whatever they left below it is in `mark` by now; who began later draws higher sequences.
       this.#settledMark = this.#unsettled.mark;
       this.#unsettled = undefined;
     }
     if (mark !== undefined) this.#settledMark = lower(mark, this.#settledMark);
-    this.#unsettled ??= { mark: this.#mark, next };
+    if (this.#newest !== undefined) {
+      // Those that ended between the two marks are in the second one.
+      this.#guardedMark = { mark: lower(this.#newest.mark, this.#mark), running: stillRunning(this.#newest) };
+    }
+    this.#newest = { mark: this.#mark, next };
+    this.#unsettled ??= this.#newest;
     this.#markDueAt = this.#clock.monotonic() + MARK_INTERVAL_MS;
   }
 
@@ -93,6 +115,12 @@ export class ClaimHints {
   sweepWithin(delayMs: number): void {
     this.#sweepDueAt = Math.min(this.#sweepDueAt, this.#clock.monotonic() + delayMs);
   }
+}
+
+/** A low-water mark, with the first transaction that its snapshot knew nothing of. */
+interface ReadMark {
+  readonly mark: string;
+  readonly next: bigint;
 }
 
 function lower(a: string, b: string): string {
