@@ -13,6 +13,9 @@ export const REPLICA_HEADER = "x-replica";
 const REFUSED = 0.01;
 const UNANSWERED = 0.003;
 const SLOWEST_ANSWER_MS = 20;
+/** Some answers take much longer, so that later messages of the key wait behind in the process. */
+const SLOW = 0.03;
+const SLOW_ANSWER_MS = 400;
 
 /** Makes an HTTP receiver write down what it takes. */
 export function recordRequests(receiver: Receiver, history: History, seed: number): void {
@@ -28,7 +31,8 @@ export function recordRequests(receiver: Receiver, history: History, seed: numbe
     const answered = drawn >= REFUSED + UNANSWERED;
     history.received(idOf(body), String(headers[REPLICA_HEADER]), { answered });
     if (!answered) response.socket?.destroy();
-    else setTimeout(() => response.writeHead(200).end(), random() * SLOWEST_ANSWER_MS);
+    else
+      setTimeout(() => response.writeHead(200).end(), random() < SLOW ? SLOW_ANSWER_MS : random() * SLOWEST_ANSWER_MS);
   };
 }
 

@@ -1,7 +1,7 @@
 import type { Arrival, History } from "../history.ts";
 import { type Claim, type RowHistory, replayKey, type Violation } from "./claims.ts";
 import type { JournalEntry } from "./journal.ts";
-import type { Timeline } from "./timeline.ts";
+import type { Fault, Timeline } from "./timeline.ts";
 
 /** What one run has left behind. */
 export interface Evidence {
@@ -9,6 +9,10 @@ export interface Evidence {
   readonly timeline: Timeline;
   /** Whether the messages of a key go to the broker. */
   readonly goesToBroker: (key: string) => boolean;
+  /** The lease of a claim, which is not renewed past it here. */
+  readonly leaseMs: number;
+  /** How many deliveries a process makes at a time. */
+  readonly concurrency: number;
   readonly journal: AsyncIterable<{ readonly key: string; readonly entries: readonly JournalEntry[] }>;
 }
 
@@ -32,13 +36,16 @@ export interface Verdict {
  *   1. the receiver broke off without an answer;
  *   2. the claim ended otherwise than by `sent`, and between arrival and end of the claim something touched the process that delivered: the process
  *      itself, its way to the database, the database, or the broker for what goes there. A process that nothing touches settles what was
- *      acknowledged before its lease ends;
- *   3. it came after the end of its claim, and the process was suspended in between: the request was on its way out.
+ *      acknowledged in the first half of its lease; in the second half a busy machine may be too slow;
+ *   3. it came after the end of its claim, and the process was suspended in between: the request was on its way out. Of one suspension that
+ *      are no more than one message of a key, and no more than the process delivers at a time. Without a suspension it may be late by a sixth of
+ *      the lease: with so much left a delivery may begin, and it takes a machine that stands still for twice as long.
  *
  * A repetition may come after later messages of its key; {@link History} says why. It is no reorder when it is allowed as a repetition.
  */
 export async function check(evidence: Evidence): Promise<Verdict> {
-  const { history, journal, goesToBroker } = evidence;
+  const { history, journal } = evidence;
+  const deliveries = new Deliveries(evidence);
   const violations: (Violation & { readonly row: RowHistory | undefined })[] = [];
   const late = new Map(history.outOfOrder.map((each) => [each.late, each.before]));
   let rowCount = 0;
@@ -51,8 +58,7 @@ export async function check(evidence: Evidence): Promise<Verdict> {
     rowCount += rows.length;
     for (const row of rows) {
       claimCount += row.claims.length;
-      const wrong = checkDeliveries(evidence, row, goesToBroker(key));
-      for (const what of wrong) add({ message: row.message, what });
+      for (const what of deliveries.wrong(row)) add({ message: row.message, what });
       if (late.has(row.message)) {
         add({ message: row.message, what: `came for the first time after ${late.get(row.message)}` });
       }
@@ -65,33 +71,57 @@ export async function check(evidence: Evidence): Promise<Verdict> {
   return { violations, rows: rowCount, claims: claimCount, repeated: history.repeated.length };
 }
 
-/** What is wrong with the deliveries of one message. */
-function checkDeliveries({ history, timeline }: Evidence, row: RowHistory, usesBroker: boolean): readonly string[] {
-  const arrivals = history.of(row.message)?.arrivals ?? [];
-  const settled = row.claims.find(({ end }) => end === "sent");
-  if (settled === undefined) return [`its row is ${row.state}`];
-  const wrong: string[] = [];
-  const delivered = attribute(arrivals, row.claims);
-  if (![...delivered].some(([arrival, claim]) => claim === settled && arrival.at <= settled.until)) {
-    wrong.push(`its row was marked sent by ${settled.replica}, which had not delivered it under that claim`);
-  }
-  for (const arrival of arrivals) {
-    const claim = delivered.get(arrival);
-    if (claim === undefined) wrong.push(`came from ${arrival.from} without a claim, or a second time under one`);
-    else if (claim.mustYieldTo !== undefined) {
-      wrong.push(`came from ${arrival.from} under a claim that it had to give back, because of ${claim.mustYieldTo}`);
-    } else if (claim !== settled && !mayHaveRepeated(timeline, arrival, claim, usesBroker)) {
-      const when = arrival.at <= claim.until ? "under a claim" : "after a claim";
-      wrong.push(`came from ${arrival.from} ${when} that ended ${claim.end}, and nothing had touched that process`);
-    }
-  }
-  return wrong;
-}
+/** Looks at the deliveries of one message after another. */
+class Deliveries {
+  readonly #evidence: Evidence;
+  /** What each suspended process sent late: the keys. */
+  readonly #late = new Map<Fault, string[]>();
 
-function mayHaveRepeated(timeline: Timeline, { at, answered }: Arrival, claim: Claim, usesBroker: boolean): boolean {
-  if (!answered) return true;
-  if (at > claim.until) return timeline.suspended(claim.replica, claim.from, at);
-  return timeline.disturbed(claim.replica, at, claim.until, usesBroker);
+  constructor(evidence: Evidence) {
+    this.#evidence = evidence;
+  }
+
+  /** What is wrong with those of a message. */
+  wrong(row: RowHistory): readonly string[] {
+    const arrivals = this.#evidence.history.of(row.message)?.arrivals ?? [];
+    const settled = row.claims.find(({ end }) => end === "sent");
+    if (settled === undefined) return [`its row is ${row.state}`];
+    const wrong: string[] = [];
+    const delivered = attribute(arrivals, row.claims);
+    if (![...delivered].some(([arrival, claim]) => claim === settled && arrival.at <= settled.until)) {
+      wrong.push(`its row was marked sent by ${settled.replica}, which had not delivered it under that claim`);
+    }
+    for (const arrival of arrivals) {
+      const claim = delivered.get(arrival);
+      if (claim === undefined) wrong.push(`came from ${arrival.from} without a claim, or a second time under one`);
+      else if (claim.mustYieldTo !== undefined) {
+        wrong.push(`came from ${arrival.from} under a claim that it had to give back, because of ${claim.mustYieldTo}`);
+      } else if (claim !== settled) wrong.push(...this.#wrongRepetition(row.key, arrival, claim));
+    }
+    return wrong;
+  }
+
+  #wrongRepetition(key: string, { at, from, answered }: Arrival, claim: Claim): readonly string[] {
+    const { timeline, goesToBroker, leaseMs } = this.#evidence;
+    if (at > claim.until) return this.#wrongWhenLate(key, at, claim);
+    if (!answered || at > claim.from + leaseMs / 2) return [];
+    if (timeline.disturbed(claim.replica, at, claim.until, goesToBroker(key))) return [];
+    return [`came from ${from} under a claim that ended ${claim.end}, and nothing had touched that process`];
+  }
+
+  #wrongWhenLate(key: string, at: number, { replica, from, until, end }: Claim): readonly string[] {
+    const { timeline, leaseMs } = this.#evidence;
+    const suspension = timeline.suspension(replica, from, at);
+    if (suspension === undefined && at <= until + leaseMs / 6) return [];
+    if (suspension === undefined) return [`came from ${replica} after a claim that ended ${end}, without a suspension`];
+    const keys = this.#late.get(suspension) ?? [];
+    this.#late.set(suspension, keys);
+    const isSecond = keys.includes(key);
+    keys.push(key);
+    if (!isSecond && keys.length <= this.#evidence.concurrency) return [];
+    const what = isSecond ? "as another one of its key" : `as one of more than ${this.#evidence.concurrency}`;
+    return [`came from ${replica} after a claim that ended ${end}, ${what} after one suspension`];
+  }
 }
 
 /** Both clocks are that of this machine; one is cut off to whole milliseconds. */

@@ -1,6 +1,6 @@
 import pg from "pg";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../../src/runtime/embeddedPostgres.ts";
-import { isAvailable } from "../brokers/availability.ts";
+import { howToGet, isAvailable, requiredKinds } from "../brokers/availability.ts";
 import { lastingPorts } from "../brokers/ports.ts";
 import { type NatsAddress, type OwnServer, startNats } from "../brokers/servers.ts";
 import type { ConfigTree, Services } from "../service.ts";
@@ -11,7 +11,9 @@ import { Replica } from "./replica.ts";
 import type { Timeline } from "./timeline.ts";
 
 /** Ceiling and lease of a claim: short, so that outliving it is quick. */
-export const LEASE_MS = 3000;
+export const LEASE_MS = 5000;
+/** Deliveries of a poller at a time. */
+export const CONCURRENCY = 8;
 const POOL_SIZE = 4;
 /** What the replicas use at most, and some: few enough to take them all. */
 const MAX_CONNECTIONS = 90;
@@ -88,9 +90,12 @@ export interface Fleet {
   readonly broker: (OwnServer & NatsAddress) | undefined;
 }
 
-/** A NATS server of the run's own, where there can be one. */
+/** A NATS server of the run's own, where there can be one. @throws Error when `SVC_TEST_REQUIRE` asks for one that cannot be had */
 export async function startBroker(services: Services): Promise<Fleet["broker"]> {
-  if (!isAvailable("nats")) return undefined;
+  if (!isAvailable("nats")) {
+    if (requiredKinds().has("nats")) throw new Error(howToGet(["nats"]));
+    return undefined;
+  }
   const broker = await startNats();
   services.defer(() => broker[Symbol.asyncDispose]());
   return broker;
@@ -132,7 +137,13 @@ export async function startFleet(
     ),
     routes: Object.keys(destinations).map((each) => ({ topicPattern: `orders.${each}`, destination: each })),
     // No row dies of a run, and a key whose delivery failed goes on soon.
-    outbox: { claimTimeoutMs: LEASE_MS, maxAttempts: 1000, retryBaseDelayMs: 100, shutdownTimeoutMs: 10_000 },
+    outbox: {
+      claimTimeoutMs: LEASE_MS,
+      concurrency: CONCURRENCY,
+      maxAttempts: 1000,
+      retryBaseDelayMs: 100,
+      shutdownTimeoutMs: 10_000,
+    },
   });
   const ports = await lastingPorts(ROLES.length * REPLICAS_PER_ROLE);
   const migration = services.configFile(configOf("migration", database.port, ports[0] ?? 0));

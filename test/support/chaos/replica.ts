@@ -19,7 +19,6 @@ export interface ReplicaOptions {
 /** A process that ended although nobody had ended it. */
 export interface UnexpectedEnd {
   readonly name: string;
-  readonly wasReady: boolean;
   readonly lastLines: readonly string[];
 }
 
@@ -46,7 +45,6 @@ export class Replica {
   readonly #endedLogs = new Map<string, readonly string[]>();
   #generation = 0;
   #process: RunningProcess | undefined;
-  #wasReady = false;
   #closing = false;
 
   private constructor(options: ReplicaOptions, proxy: TcpProxy) {
@@ -80,7 +78,6 @@ export class Replica {
   launch(): void {
     const { processes, configure, role, env } = this.#options;
     this.#generation += 1;
-    this.#wasReady = false;
     const { name } = this;
     const launched = processes.svc([role, "--config", configure(name, this.proxy.port)], { env });
     this.#process = launched;
@@ -89,7 +86,7 @@ export class Replica {
       if (this.#process !== launched || this.busy || this.#closing) return;
       const lastLines = launched.lines.slice(-20);
       this.#options.timeline.note(`${name} ended by itself: ${signal ?? code}; ${lastLines.at(-1)}`);
-      this.unexpectedEnds.push({ name, wasReady: this.#wasReady, lastLines });
+      this.unexpectedEnds.push({ name, lastLines });
       // Nobody but the end of the test kills what no fault kills.
       if (signal !== "SIGKILL") this.launch();
     });
@@ -110,12 +107,10 @@ export class Replica {
   }
 
   async isReady(): Promise<boolean> {
-    const ready = await this.#request("GET", "/health/ready").then(
+    return await this.#request("GET", "/health/ready").then(
       ({ status }) => status === 200,
       () => false,
     );
-    this.#wasReady ||= ready;
-    return ready;
   }
 
   /** Ends by SIGTERM for good. @returns how it ended */

@@ -7,7 +7,7 @@ import { within } from "../within.ts";
 import { readStream, recordRequests } from "./arrivals.ts";
 import { check } from "./checker.ts";
 import { Faults } from "./faults.ts";
-import { type Fleet, LEASE_MS, startBroker, startFleet } from "./fleet.ts";
+import { CONCURRENCY, type Fleet, LEASE_MS, startBroker, startFleet } from "./fleet.ts";
 import { journalByKey } from "./journal.ts";
 import { type PlannedFault, planFaults } from "./plan.ts";
 import { sendAtPace, type Way, wayOf } from "./senders.ts";
@@ -96,9 +96,12 @@ async function run(services: Services, { seed, durationMs }: RunOptions, timelin
   const faults = new Faults(fleet, timeline);
   const to = fleet.replicas.ingest;
   const mostMessages = MOST_MESSAGES;
-  const sending = sendAtPace({ history, to, durationMs, mostMessages, ways, signal: failed.signal });
-  const inflicting = inflictAll(faults, planFaults(seed, durationMs, LEASE_MS), failed.signal);
-  await Promise.all([sending, inflicting]).finally(() => failed.abort());
+  const { signal } = failed;
+  const sending = sendAtPace({ history, to, durationMs, mostMessages, ways, signal });
+  const inflicting = inflictAll(faults, planFaults(seed, durationMs, LEASE_MS), signal);
+  // Both have ended when this settles: nothing is started any more that somebody would have to end.
+  await Promise.all([sending, inflicting].map((work) => work.catch((error: unknown) => failed.abort(error))));
+  signal.throwIfAborted();
   timeline.note(`every fault is lifted; ${history.acknowledgedCount} messages were acknowledged`);
 
   // Whatever has not come by then is told by the checker.
@@ -117,7 +120,14 @@ async function run(services: Services, { seed, durationMs }: RunOptions, timelin
 
   const journal = journalByKey((sql, params) => fleet.database.query(sql, params));
   const goesToBroker = (key: string) => wayOf(key, ways) === "stream";
-  const verdict = await check({ history, timeline, goesToBroker, journal });
+  const verdict = await check({
+    history,
+    timeline,
+    goesToBroker,
+    leaseMs: LEASE_MS,
+    concurrency: CONCURRENCY,
+    journal,
+  });
   const log = (name: string) => fleet.all.flatMap((each) => (name.startsWith(`${each.slot}.`) ? each.log(name) : []));
   const wrong = [
     ...(verdict.violations.length > 0 ? [tell(verdict, history, timeline, log)] : []),

@@ -63,9 +63,9 @@ export class Timeline {
     );
   }
 
-  /** Whether a process was suspended in a time span. */
-  suspended(process: string, from: number, until: number): boolean {
-    return this.faults.some(
+  /** The last suspension of a process that lay in a time span. */
+  suspension(process: string, from: number, until: number): Fault | undefined {
+    return this.faults.findLast(
       (fault) =>
         fault.suspends && fault.from <= until && fault.until >= from && isTouched(fault.touches, process, false),
     );
