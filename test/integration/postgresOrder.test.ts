@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import pg from "pg";
-import { claimRequest, failed } from "../conformance/store/harness.ts";
+import { claimRequest, failed, sent } from "../conformance/store/harness.ts";
 import { createDatabase, TEST_APPLICATION_NAME } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
@@ -40,6 +40,34 @@ test("rows of one key that one transaction inserts around another key's row go o
     expect(late.rows.map((row) => row.payload)).toEqual(["1", "3"]);
   } finally {
     await application.end();
+    await store.close();
+  }
+});
+
+test("a sequence that starts anew, as after a restore, is followed", async () => {
+  await using database = await createDatabase();
+  const clock = new ManualClock();
+  const store = postgresStore(database, DEFAULT_NAMES, clock);
+  try {
+    await store.schema.migrate();
+    const insert = (count: number) =>
+      database.query(
+        "INSERT INTO outbox (topic, key, payload) SELECT 't', 'k', n::text FROM generate_series(1, $1) n",
+        [count],
+      );
+    await insert(100);
+    for (let pass = 0; pass < 3; pass += 1) {
+      const { rows } = await store.outbox.claim(claimRequest({ limit: 30 }));
+      await store.outbox.settle(rows.map(sent));
+      clock.advance(MARK_AGE_MS);
+    }
+    await database.query("TRUNCATE outbox RESTART IDENTITY");
+    await insert(3);
+    clock.advance(MARK_AGE_MS);
+
+    const { rows } = await store.outbox.claim(claimRequest());
+    expect(rows.map((row) => row.payload)).toEqual(["1", "2", "3"]);
+  } finally {
     await store.close();
   }
 });

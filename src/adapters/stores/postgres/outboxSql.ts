@@ -35,6 +35,14 @@ export function outboxStatements(names: TableNames, payloadType: string) {
   SELECT CASE WHEN EXISTS (SELECT FROM unnest(${running}::xid8[]) AS t(id) WHERE pg_visible_in_snapshot(t.id, pg_current_snapshot()))
     THEN ${settled}::bigint ELSE greatest(${settled}::bigint, ${guarded}::bigint) END AS sequence`;
 
+  /** The first sequence at which anything unfinished can be. Parameters as in `bound`. */
+  const settledFrom = (settled: string, guarded: string, running: string): string => `
+known AS MATERIALIZED (${bound(settled, guarded, running)}
+),
+settled AS MATERIALIZED (
+  SELECT least((SELECT sequence FROM known), (${againBelow("(SELECT sequence FROM known)")})) AS sequence
+)`;
+
   /**
    * One claim. $1 first sequence to look at, $2 row limit, $3 byte limit, $4 token, $5 lease (ms), $6 claim timeout (ms),
    * $7 settled mark, $8 tokens of claims that this process holds, $9 guarded mark, $10 its transactions.
@@ -108,6 +116,7 @@ ORDER BY sequence NULLS FIRST`;
 
   const inBackoff = `b.${c.state} = 'pending' AND b.${c.attempt} > 0 AND b.${c.scheduledAt} > now()`;
   const slow = `b.${c.state} = 'processing' AND b.${c.claimedAt} < now() - interval '1 second'`;
+  const unfinishedFrom = (alias: string): string => `${alias}.${c.sequence} >= (SELECT sequence FROM settled)`;
 
   /** Without keys in backoff, and keys whose row has been in delivery for a second: rows behind them are not worth looking at. */
   const withoutBlockedKeys: CandidateFilter = {
@@ -116,7 +125,7 @@ ORDER BY sequence NULLS FIRST`;
     AND (o.${c.key} IS NULL OR o.${c.key} NOT IN (
       SELECT b.${c.key} FROM ${table} b WHERE ${inBackoff} AND b.${c.key} IS NOT NULL
       UNION ALL
-      SELECT b.${c.key} FROM ${table} b WHERE ${slow} AND b.${c.key} IS NOT NULL))`,
+      SELECT b.${c.key} FROM ${table} b WHERE ${slow} AND ${unfinishedFrom("b")} AND b.${c.key} IS NOT NULL))`,
   };
 
   /**
@@ -129,7 +138,7 @@ some_in_backoff AS MATERIALIZED (
   SELECT b.${c.key} AS key FROM ${table} b WHERE ${inBackoff} AND b.${c.key} IS NOT NULL LIMIT ${BLOCKED_KEYS_READ}
 ),
 some_slow AS MATERIALIZED (
-  SELECT b.${c.key} AS key FROM ${table} b WHERE ${slow} AND b.${c.key} IS NOT NULL LIMIT ${BLOCKED_KEYS_READ}
+  SELECT b.${c.key} AS key FROM ${table} b WHERE ${slow} AND ${unfinishedFrom("b")} AND b.${c.key} IS NOT NULL LIMIT ${BLOCKED_KEYS_READ}
 ),`,
     condition: `
     AND (o.${c.key} IS NULL OR (
@@ -139,7 +148,7 @@ some_slow AS MATERIALIZED (
           SELECT ${inBackoff} OR ${slow}
           FROM ${table} b
           WHERE b.${c.key} = o.${c.key} AND b.${c.key} IS NOT NULL AND b.${c.state} IN ('pending', 'processing')
-            AND b.${c.sequence} >= (SELECT sequence FROM settled)
+            AND ${unfinishedFrom("b")}
           ORDER BY b.${c.sequence}
           LIMIT 1), false))))`,
   };
@@ -178,7 +187,8 @@ ORDER BY ${c.sequence} LIMIT 1) IS NOT NULL`,
     },
 
     /**
-     * The lowest unfinished sequence (the low-water mark), and the transactions that this statement cannot see.
+     * The lowest unfinished sequence (the low-water mark), and the transactions that this statement cannot see. Looks no further back than it has to
+     * where it is told a bound.
      *
      * $1 settled mark, $2 guarded mark, $3 its transactions
      */
@@ -186,12 +196,10 @@ ORDER BY ${c.sequence} LIMIT 1) IS NOT NULL`,
       byIndex: true,
       name: "outbox.mark",
       text: `
-WITH settled AS MATERIALIZED (${bound("$1", "$2", "$3")}
-)
+WITH${settledFrom("$1", "$2", "$3")}
 SELECT least(
-  (SELECT min(${c.sequence}) FROM ${table} WHERE ${c.state} = 'pending' AND ${c.sequence} >= (SELECT sequence FROM settled)),
-  (SELECT min(${c.sequence}) FROM ${table} WHERE ${c.state} = 'processing' AND ${c.sequence} >= (SELECT sequence FROM settled)),
-  (${againBelow("(SELECT sequence FROM settled)")})) AS mark,
+  (SELECT min(o.${c.sequence}) FROM ${table} o WHERE o.${c.state} = 'pending' AND ${unfinishedFrom("o")}),
+  (SELECT min(o.${c.sequence}) FROM ${table} o WHERE o.${c.state} = 'processing' AND ${unfinishedFrom("o")})) AS mark,
   array(SELECT pg_snapshot_xip(pg_current_snapshot())::text) AS running, pg_snapshot_xmax(pg_current_snapshot())::text AS next`,
     },
 
@@ -202,18 +210,19 @@ SELECT least(
       text: `SELECT coalesce(max(${c.sequence}), 0) + 1 AS "end" FROM ${table} WHERE ${c.state} = 'pending'`,
     },
 
-    /** $1 tokens, $2 lease (ms), $3 claim timeout (ms) */
+    /** $1 tokens, $2 lease (ms), $3 claim timeout (ms), $4 settled mark, $5 guarded mark, $6 its transactions */
     renew: {
       byIndex: true,
       // Far below the lease: a renewal that hangs must not keep the next one from being tried in time.
       timeoutMs: 4000,
       name: "outbox.renew",
       text: `
-UPDATE ${table}
+WITH${settledFrom("$4", "$5", "$6")}
+UPDATE ${table} o
 SET ${c.leaseExpiresAt} = least(now() + $2::bigint * interval '1 millisecond',
-                                ${c.claimedAt} + $3::bigint * interval '1 millisecond')
-WHERE ${c.state} = 'processing' AND ${c.claimToken} = ANY ($1::uuid[])
-RETURNING ${c.id} AS id`,
+                                o.${c.claimedAt} + $3::bigint * interval '1 millisecond')
+WHERE o.${c.state} = 'processing' AND ${unfinishedFrom("o")} AND o.${c.claimToken} = ANY ($1::uuid[])
+RETURNING o.${c.id} AS id`,
     },
 
     /**
@@ -238,29 +247,37 @@ RETURNING o.${c.id} AS id)
 SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS closed, count(*) AS count FROM closed`,
     },
 
-    /** $1 limit, $2 claim timeout (ms) */
+    /**
+     * The rows are found once, and then by their ids: as in `settle`.
+     *
+     * $1 limit, $2 claim timeout (ms), $3 settled mark, $4 guarded mark, $5 its transactions
+     */
     reclaim: {
       byIndex: true,
       timeoutMs: 4000,
       name: "outbox.reclaim",
       text: `
+WITH${settledFrom("$3", "$4", "$5")}
 UPDATE ${table}
 SET ${c.state} = 'pending', ${c.updatedAt} = now(), ${unclaimed}
-WHERE ${c.state} = 'processing' AND ${c.id} = ANY (ARRAY(
+WHERE (${c.state} || '') = 'processing' AND ${c.id} = ANY (ARRAY(
   SELECT o.${c.id} FROM ${table} o
-  WHERE o.${c.state} = 'processing' AND (o.${c.leaseExpiresAt} < now() OR (o.${c.leaseExpiresAt} IS NULL
-    AND coalesce(o.${c.claimedAt}, o.${c.updatedAt}) < now() - $2::bigint * interval '1 millisecond'))
+  WHERE o.${c.state} = 'processing' AND ${unfinishedFrom("o")}
+    AND (o.${c.leaseExpiresAt} < now() OR (o.${c.leaseExpiresAt} IS NULL
+      AND coalesce(o.${c.claimedAt}, o.${c.updatedAt}) < now() - $2::bigint * interval '1 millisecond'))
   LIMIT $1::int
   FOR NO KEY UPDATE OF o SKIP LOCKED))
 RETURNING ${c.id} AS id`,
     },
 
+    /** $1 settled mark, $2 guarded mark, $3 its transactions */
     backlog: {
       name: "outbox.backlog",
       text: `
-SELECT (SELECT count(*) FROM ${table} WHERE ${c.state} = 'pending') AS pending,
-  (SELECT extract(epoch FROM now() - ${c.createdAt}) * 1000 FROM ${table}
-   WHERE ${c.state} = 'pending' AND ${c.scheduledAt} <= now() ORDER BY ${c.sequence} LIMIT 1) AS oldest_ms,
+WITH${settledFrom("$1", "$2", "$3")}
+SELECT (SELECT count(*) FROM ${table} o WHERE o.${c.state} = 'pending' AND ${unfinishedFrom("o")}) AS pending,
+  (SELECT extract(epoch FROM now() - o.${c.createdAt}) * 1000 FROM ${table} o
+   WHERE o.${c.state} = 'pending' AND o.${c.scheduledAt} <= now() AND ${unfinishedFrom("o")} ORDER BY o.${c.sequence} LIMIT 1) AS oldest_ms,
   (SELECT count(DISTINCT ${c.key}) FROM ${table}
    WHERE ${c.state} = 'pending' AND ${c.attempt} > 0 AND ${c.scheduledAt} > now() AND ${c.key} IS NOT NULL) AS blocked_keys`,
     },

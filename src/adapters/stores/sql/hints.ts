@@ -38,6 +38,7 @@ export class ClaimHints {
   /** The newest mark, on its way to be the guarded one. */
   #newest: ReadMark | undefined;
   #markDueAt = 0;
+  #fullMarkDueAt = 0;
   #cursor: string | undefined;
   #sweepDueAt = 0;
 
@@ -63,6 +64,19 @@ export class ClaimHints {
 
   markIsDue(): boolean {
     return this.#clock.monotonic() >= this.#markDueAt;
+  }
+
+  /**
+   * Whether the next mark has to be read without a bound. By the rules nothing appears below the settled mark; who restores a backup or starts the
+   * sequence anew breaks them, and is found out by this.
+   */
+  fullMarkIsDue(): boolean {
+    return this.#clock.monotonic() >= this.#fullMarkDueAt;
+  }
+
+  /** Reading a mark without a bound took `tookMs`: never more than a fiftieth of the time is spent on it. */
+  fullMarkTook(tookMs: number): void {
+    this.#fullMarkDueAt = this.#clock.monotonic() + FULL_MARK_COST_FACTOR * tookMs;
   }
 
   /**
@@ -128,5 +142,6 @@ function lower(a: string, b: string): string {
 }
 
 const MARK_INTERVAL_MS = 1000;
+const FULL_MARK_COST_FACTOR = 50;
 const SWEEP_INTERVAL_MS = 1000;
 const SWEEP_COST_FACTOR = 20;

@@ -37,6 +37,17 @@ test("a lower mark lowers both: a row that had not been seen before came below t
   expect(guarded.mark).toBe("5");
 });
 
+test("reading a mark without a bound takes no more than a fiftieth of the time", () => {
+  const clock = new ManualClock();
+  const hints = new ClaimHints(clock);
+  expect(hints.fullMarkIsDue()).toBe(true);
+  hints.fullMarkTook(100);
+  clock.advance(4999);
+  expect(hints.fullMarkIsDue()).toBe(false);
+  clock.advance(1);
+  expect(hints.fullMarkIsDue()).toBe(true);
+});
+
 test("where nothing is unfinished the last mark stays", () => {
   expect(marksAfter(["10", [], 100n], [undefined, [], 105n], [undefined, [], 110n])).toEqual({
     newest: "10",

@@ -1,0 +1,2 @@
+-- Nothing to do. PostgreSQL keeps the index entries of finished rows while a transaction stays open, and its migration of this number makes an index that
+-- can pass over them; SQL Server takes them out of its filtered indexes with the commit.
