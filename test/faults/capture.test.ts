@@ -118,6 +118,18 @@ test("inserts are delivered at once, and after a kill -9 the next process takes 
   expect(slot?.active).toBe(false);
 });
 
+test("a retry is made when it is due, although no wake tells of it", async () => {
+  const setting = await setUp();
+  const service = await setting.start({ retryBaseDelayMs: 1000 });
+  await captureIs(service, "up");
+  setting.receiver.answerNext({ status: 500 });
+  await setting.query("INSERT INTO outbox (topic, payload) VALUES ('orders.made', '{\"retried\":true}')");
+  await eventually(() => expect(setting.receiver.requests).toHaveLength(2), { label: "the second attempt" });
+  await eventually(async () =>
+    expect(await setting.query("SELECT attempt, state FROM outbox")).toEqual([{ attempt: 1, state: "sent" }]),
+  );
+});
+
 test("a slot that is dropped is made anew", async () => {
   const setting = await setUp();
   const service = await setting.start();

@@ -53,6 +53,20 @@ describe("a loop", () => {
     expect(time.pending()).toEqual([]);
   });
 
+  test("asks for its interval before each wait", async () => {
+    const intervals = [100, 500, 100];
+    const { loop, time, state } = setup([], { intervalMs: () => intervals.shift() ?? 100 });
+    await loop.start();
+    await settle();
+    await time.advance(100);
+    expect(state.passes).toBe(2);
+    await time.advance(399);
+    expect(state.passes).toBe(2);
+    await time.advance(1);
+    expect(state.passes).toBe(3);
+    await loop.stop(never);
+  });
+
   test("wakes together with the other loops of its interval, whenever each of them was started", async () => {
     const time = manualTime();
     const shared = { clock: time.clock, timer: time.timer };
