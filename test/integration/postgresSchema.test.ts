@@ -9,7 +9,10 @@ import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
 
 failOnLeaks();
 
-const MIGRATIONS = ["inbox", "outbox", "finished-rows", "pull", "in-flight"].map((name, n) => ({ version: n + 1, name }));
+const MIGRATIONS = ["inbox", "outbox", "finished-rows", "pull", "in-flight"].map((name, n) => ({
+  version: n + 1,
+  name,
+}));
 
 /** Runs `body` with a store on the database and closes it. */
 async function withStore<T>(

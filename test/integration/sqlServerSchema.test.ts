@@ -12,7 +12,10 @@ import { sqlServerStore } from "../support/sqlServerHarness.ts";
 
 failOnLeaks();
 
-const MIGRATIONS = ["inbox", "outbox", "finished-rows", "pull", "in-flight"].map((name, n) => ({ version: n + 1, name }));
+const MIGRATIONS = ["inbox", "outbox", "finished-rows", "pull", "in-flight"].map((name, n) => ({
+  version: n + 1,
+  name,
+}));
 
 /** Runs `body` with a store on the database and closes it. */
 async function withStore<T>(
