@@ -41,7 +41,7 @@ export function longestRunMs(durationMs: number): number {
   return durationMs * 1.2 + 5 * 60_000;
 }
 
-/** `SVC_FAULTS_SEED` and `SVC_FAULTS_MINUTES`; a minute with a seed of its own where they are not set. @throws Error for what is no number */
+/** `SVC_FAULTS_SEED` and `SVC_FAULTS_MINUTES`; half a minute with a seed of its own where they are not set. @throws Error for what is no number */
 export function runOptionsOf(env: NodeJS.ProcessEnv): Omit<RunOptions, "print"> {
   const numberOf = (name: string, otherwise: number) => {
     const text = env[name];
@@ -52,7 +52,7 @@ export function runOptionsOf(env: NodeJS.ProcessEnv): Omit<RunOptions, "print"> 
   };
   return {
     seed: numberOf("SVC_FAULTS_SEED", randomInt(1, 1_000_000)),
-    durationMs: numberOf("SVC_FAULTS_MINUTES", 1) * 60_000,
+    durationMs: numberOf("SVC_FAULTS_MINUTES", 0.5) * 60_000,
   };
 }
 
