@@ -1,12 +1,13 @@
 import { v4 as uuidv4 } from "uuid";
 import { createDelivery } from "../src/core/deliver.ts";
+import { PendingRetries } from "../src/core/pendingRetries.ts";
 import { Poller } from "../src/core/poller.ts";
 import { parseRoutingKeyTemplate } from "../src/core/template.ts";
 import { createDeliveryStage } from "../src/core/transform.ts";
 import type { ClaimToken } from "../src/model/rows.ts";
-import type { Clock, Service } from "../src/ports/runtime.ts";
+import type { Service } from "../src/ports/runtime.ts";
 import type { Store } from "../src/ports/store.ts";
-import { sleep, timeout, waitOrAbort } from "../src/runtime/abort.ts";
+import { sleep, TimeoutError, withTimeout } from "../src/runtime/abort.ts";
 import { Loop } from "../src/runtime/loop.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
 import { deliveryTargets } from "./destinations.ts";
@@ -91,27 +92,6 @@ export function pollerRole(context: RoleContext): RoleParts {
   };
 }
 
-/** Whether rows that this process failed to deliver still wait for their next attempt. */
-class PendingRetries {
-  readonly #clock: Clock;
-  #until = Number.NEGATIVE_INFINITY;
-
-  constructor(clock: Clock) {
-    this.#clock = clock;
-  }
-
-  add(delayMs: number): void {
-    this.#until = Math.max(this.#until, this.#clock.monotonic() + delayMs + SETTLING_MS);
-  }
-
-  any(): boolean {
-    return this.#clock.monotonic() < this.#until;
-  }
-}
-
-/** A retry's delay begins when it is settled, a little after the attempt has failed. */
-const SETTLING_MS = 1000;
-
 function pollerService(
   poller: Poller,
   { claims, upkeep, gauges }: Readonly<Record<"claims" | "upkeep" | "gauges", Loop>>,
@@ -123,10 +103,10 @@ function pollerService(
       await upkeep.start();
       await claims.start();
       await gauges.start();
-      await atMost(
-        WAKE_SETUP_MS,
-        store.onOutboxWake(() => claims.wake()),
-      );
+      const subscribe = () => store.onOutboxWake(() => claims.wake());
+      await withTimeout(WAKE_SETUP_MS, "the subscription to outbox wakes", subscribe).catch((error: unknown) => {
+        if (!(error instanceof TimeoutError)) throw error;
+      });
     },
     async stop(cutoff) {
       // Leases are kept until the last delivery has ended.
@@ -134,14 +114,6 @@ function pollerService(
       await upkeep.stop(cutoff);
     },
   };
-}
-
-/** Waits for a hint's sake no longer than so many ms. */
-async function atMost(ms: number, subscribed: Promise<void>): Promise<void> {
-  using limit = timeout(ms, "the subscription to outbox wakes");
-  await waitOrAbort(subscribed, limit.signal, "the subscription to outbox wakes").catch((error: unknown) => {
-    if (!limit.signal.aborted) throw error;
-  });
 }
 
 /** A database that hangs must not hold up the start for a wake that polling does without. */

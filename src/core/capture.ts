@@ -1,10 +1,10 @@
 import { errorText, StoppingError } from "../model/errors.ts";
 import type { CaptureState, ChangeLog, LogEvents, OwnedState } from "../ports/capture.ts";
 import type { Metrics } from "../ports/metrics.ts";
-import type { Clock, HealthComponent, Log, Service } from "../ports/runtime.ts";
+import type { Clock, HealthComponent, Log, Service, Timer } from "../ports/runtime.ts";
 import { FaultLog } from "./captureFaults.ts";
 import { SavedPosition } from "./capturePosition.ts";
-import { CaptureWakes, type Timer } from "./captureWakes.ts";
+import { CaptureWakes } from "./captureWakes.ts";
 
 export interface CaptureOptions {
   readonly changes: ChangeLog;

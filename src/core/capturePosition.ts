@@ -1,5 +1,5 @@
 import type { LogPosition, OwnedState } from "../ports/capture.ts";
-import type { Timer } from "./captureWakes.ts";
+import type { Timer } from "../ports/runtime.ts";
 
 export interface SavedPositionOptions {
   readonly state: OwnedState;

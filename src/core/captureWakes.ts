@@ -1,7 +1,4 @@
-import type { Clock } from "../ports/runtime.ts";
-
-/** Calls back after `ms` milliseconds, unless the returned function is called first. */
-export type Timer = (ms: number, callback: () => void) => () => void;
+import type { Clock, Timer } from "../ports/runtime.ts";
 
 /**
  * A commit stands in the log a moment before other transactions see its rows: the server writes it, then ends the transaction. A wake at once may

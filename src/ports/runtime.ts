@@ -7,6 +7,9 @@ export interface Clock {
   monotonic(): number;
 }
 
+/** Calls back after `ms` milliseconds, unless the returned function is called first. */
+export type Timer = (ms: number, callback: () => void) => () => void;
+
 /** A uniformly distributed number in [0, 1). */
 export type Random = () => number;
 

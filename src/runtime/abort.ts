@@ -1,5 +1,6 @@
 import { setMaxListeners } from "node:events";
-import { systemTimer, type Timer } from "./clock.ts";
+import type { Timer } from "../ports/runtime.ts";
+import { systemTimer } from "./clock.ts";
 
 /** Bounded waiting: every wait ends by its result, by a signal, or by a timeout that says what was waited for. */
 

@@ -1,13 +1,10 @@
-import type { Clock } from "../ports/runtime.ts";
+import type { Clock, Timer } from "../ports/runtime.ts";
 
 /** The clock of the system. */
 export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
 };
-
-/** Calls back after `ms` milliseconds, unless the returned function is called first. */
-export type Timer = (ms: number, callback: () => void) => () => void;
 
 /** Longest delay `setTimeout` can hold (about 24.8 days); it fires at once on anything longer. */
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;

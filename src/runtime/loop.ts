@@ -1,7 +1,7 @@
 import { errorText, StoppingError } from "../model/errors.ts";
-import type { Clock, Random, Service } from "../ports/runtime.ts";
+import type { Clock, Random, Service, Timer } from "../ports/runtime.ts";
 import { sharedController } from "./abort.ts";
-import { systemClock, systemTimer, type Timer } from "./clock.ts";
+import { systemClock, systemTimer } from "./clock.ts";
 
 /** What a pass found: `again` when more work probably waits, `idle` when there is none for now. */
 export type PassResult = "again" | "idle";

@@ -1,7 +1,7 @@
 import { errorText, StoppingError } from "../model/errors.ts";
-import type { Clock, Log, Service } from "../ports/runtime.ts";
+import type { Clock, Log, Service, Timer } from "../ports/runtime.ts";
 import { sharedController, waitOrAbort } from "./abort.ts";
-import { systemClock, systemTimer, type Timer } from "./clock.ts";
+import { systemClock, systemTimer } from "./clock.ts";
 
 /**
  * Start in order, stop in phases (spec, "Runtime behaviours", Shutdown). A stop has two stages: each service is asked to finish, and

@@ -1,8 +1,6 @@
-import { randomUUID } from "node:crypto";
-import type { ClaimToken } from "../../src/model/rows.ts";
 import { BODY } from "./body.ts";
 import type { Environment } from "./environment.ts";
-import { fillOutbox, vacuum } from "./outbox.ts";
+import { fillOutbox, rawLoop, steadyMean, vacuum } from "./outbox.ts";
 import { type Figure, median } from "./report.ts";
 
 /** What a claim and its settlement cost with much in the table: blocked keys, and finished rows. */
@@ -40,7 +38,7 @@ async function compare(environment: Environment, name: string, front: () => Prom
   const measure = async (options: { readonly front?: () => Promise<unknown> }): Promise<number> => {
     await fillOutbox(environment, FREE_ROWS, 500, options);
     await vacuum(environment);
-    return await cost(environment, FREE_ROWS);
+    return steadyMean((await rawLoop(environment, FREE_ROWS, BATCH)).batchMs);
   };
   await measure({});
   const pairs: { ms: number; base: number }[] = [];
@@ -67,25 +65,4 @@ function figure(
     target: `<= ${target}`,
     met: ratio <= target,
   };
-}
-
-/** Mean of claim and settlement of a batch, in ms, without the first ones, which find the front and warm the caches. */
-async function cost({ store }: Environment, rows: number): Promise<number> {
-  const ms: number[] = [];
-  for (let done = 0; done < rows; done += BATCH) {
-    const startedAt = performance.now();
-    const claim = await store.outbox.claim({
-      limit: BATCH,
-      maxBytes: 1 << 30,
-      token: randomUUID() as ClaimToken,
-      heldTokens: [],
-      leaseMs: 30_000,
-      claimTimeoutMs: 300_000,
-    });
-    if (claim.rows.length !== BATCH) throw new Error(`${claim.rows.length} rows were claimed instead of ${BATCH}`);
-    await store.outbox.settle(claim.rows.map(({ id, claimToken }) => ({ id, claimToken, kind: "sent" })));
-    ms.push(performance.now() - startedAt);
-  }
-  const steady = ms.slice(Math.floor(ms.length / 5));
-  return steady.reduce((sum, each) => sum + each, 0) / steady.length;
 }

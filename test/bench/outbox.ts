@@ -1,3 +1,5 @@
+import { randomUUID } from "node:crypto";
+import type { ClaimToken } from "../../src/model/rows.ts";
 import { BODY } from "./body.ts";
 import { type Environment, type Program, until } from "./environment.ts";
 
@@ -64,4 +66,41 @@ export async function timeDrain(environment: Environment, poller: Program): Prom
   const took = performance.now() - startedAt;
   process.kill(poller.pid, "SIGSTOP");
   return took;
+}
+
+/** What the raw loop took, in ms: by claim, by claim with its completion, and in all. */
+export interface RawLoopTimes {
+  readonly claimMs: readonly number[];
+  readonly batchMs: readonly number[];
+  readonly totalMs: number;
+}
+
+/** The raw loop: claims and completes batch after batch on one connection, delivering nothing. */
+export async function rawLoop({ store }: Environment, rows: number, batch: number): Promise<RawLoopTimes> {
+  const claimMs: number[] = [];
+  const batchMs: number[] = [];
+  const startedAt = performance.now();
+  for (let done = 0; done < rows; ) {
+    const claimedAt = performance.now();
+    const claim = await store.outbox.claim({
+      limit: batch,
+      maxBytes: 1 << 30,
+      token: randomUUID() as ClaimToken,
+      heldTokens: [],
+      leaseMs: 30_000,
+      claimTimeoutMs: 300_000,
+    });
+    claimMs.push(performance.now() - claimedAt);
+    if (claim.rows.length === 0) throw new Error("the raw loop found no rows");
+    await store.outbox.settle(claim.rows.map(({ id, claimToken }) => ({ id, claimToken, kind: "sent" })));
+    batchMs.push(performance.now() - claimedAt);
+    done += claim.rows.length;
+  }
+  return { claimMs, batchMs, totalMs: performance.now() - startedAt };
+}
+
+/** Without the first ones, which find the front and warm the caches, as those of a process that has run for a while have done. */
+export function steadyMean(ms: readonly number[]): number {
+  const steady = ms.slice(Math.floor(ms.length / 5));
+  return steady.reduce((sum, each) => sum + each, 0) / steady.length;
 }

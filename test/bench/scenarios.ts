@@ -1,37 +1,9 @@
-import { randomUUID } from "node:crypto";
-import type { ClaimToken } from "../../src/model/rows.ts";
 import { BODY } from "./body.ts";
 import { type Environment, residentMiB, until } from "./environment.ts";
-import { BUSY_POLLER, fillOutbox, timeDrain, untilSettled, vacuum } from "./outbox.ts";
+import { BUSY_POLLER, fillOutbox, rawLoop, steadyMean, timeDrain, untilSettled, vacuum } from "./outbox.ts";
 import { type Figure, median, perSecond, rate } from "./report.ts";
 
 const ROUNDS = 3;
-/** The raw loop: claims and completes batch after batch on one connection, delivering nothing. @returns ms per claim, and in all */
-async function rawLoop(
-  { store }: Environment,
-  rows: number,
-  batch: number,
-): Promise<{ claimMs: number[]; totalMs: number }> {
-  const claimMs: number[] = [];
-  const startedAt = performance.now();
-  for (let done = 0; done < rows; ) {
-    const claimedAt = performance.now();
-    const claim = await store.outbox.claim({
-      limit: batch,
-      maxBytes: 1 << 30,
-      token: randomUUID() as ClaimToken,
-      heldTokens: [],
-      leaseMs: 30_000,
-      claimTimeoutMs: 300_000,
-    });
-    claimMs.push(performance.now() - claimedAt);
-    if (claim.rows.length === 0) throw new Error("the raw loop found no rows");
-    await store.outbox.settle(claim.rows.map(({ id, claimToken }) => ({ id, claimToken, kind: "sent" })));
-    done += claim.rows.length;
-  }
-  return { claimMs, totalMs: performance.now() - startedAt };
-}
-
 /** (a) Outbox to a local HTTP receiver, against the raw claim and complete loop. */
 export async function drain(environment: Environment): Promise<Figure[]> {
   const rows = 20_000;
@@ -165,11 +137,8 @@ export async function claimCost(environment: Environment): Promise<Figure[]> {
   const cost = async (rows: number, blocked: number): Promise<number> => {
     await fillOutbox(environment, rows, 500, { blocked });
     await vacuum(environment);
-    // The first claims find the front and warm the caches, as those of a process that has run for a while have done.
     const measured = Math.min(rows, 30_000);
-    const { claimMs } = await rawLoop(environment, measured, CLAIM);
-    const steady = claimMs.slice(Math.floor(claimMs.length / 5));
-    return steady.reduce((sum, ms) => sum + ms, 0) / steady.length;
+    return steadyMean((await rawLoop(environment, measured, CLAIM)).claimMs);
   };
   // Several small fillings make as many claims as a large one.
   const small = async (): Promise<number> => {

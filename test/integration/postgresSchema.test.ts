@@ -1,37 +1,20 @@
 import { describe, expect, test } from "@jest/globals";
-import { ConfigError } from "../../src/model/errors.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { claimRequest, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
 import { createDatabase, type TestDatabase } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { freePort } from "../support/ports.ts";
 import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
+import { MIGRATIONS, problemsOf, withStore } from "../support/schemaChecks.ts";
 
 failOnLeaks();
 
-const MIGRATIONS = ["inbox", "outbox", "finished-rows", "pull", "in-flight"].map((name, n) => ({
-  version: n + 1,
-  name,
-}));
-
 /** Runs `body` with a store on the database and closes it. */
-async function withStore<T>(
+const withStoreOn = <T>(
   database: TestDatabase,
   names: typeof DEFAULT_NAMES,
   body: (store: Store) => Promise<T>,
-): Promise<T> {
-  const store = postgresStore(database, names);
-  try {
-    return await body(store);
-  } finally {
-    await store.close();
-  }
-}
-
-const problemsOf = (error: unknown): string => {
-  if (!(error instanceof ConfigError)) throw error;
-  return error.problems.map((problem) => `${problem.path}: ${problem.message}`).join("\n");
-};
+): Promise<T> => withStore(postgresStore(database, names), body);
 
 describe("migrations", () => {
   test("ten replicas that start at once apply each file once", async () => {
@@ -50,17 +33,17 @@ describe("migrations", () => {
 
   test("a second start finds nothing to do", async () => {
     await using database = await createDatabase();
-    await withStore(database, DEFAULT_NAMES, (store) => store.schema.migrate());
+    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
 
-    expect(await withStore(database, DEFAULT_NAMES, (store) => store.schema.migrate())).toEqual([]);
+    expect(await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate())).toEqual([]);
   });
 
   test("a file that was changed after it was applied stops the migration and changes nothing", async () => {
     await using database = await createDatabase();
-    await withStore(database, DEFAULT_NAMES, (store) => store.schema.migrate());
+    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
     await database.query("UPDATE svc_migrations SET md5 = 'other' WHERE version = 1");
 
-    await expect(withStore(database, DEFAULT_NAMES, (store) => store.schema.migrate())).rejects.toThrow(/MD5/i);
+    await expect(withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate())).rejects.toThrow(/MD5/i);
   });
 
   test("tables go into the schema that currentSchema names, and are used there", async () => {
@@ -68,7 +51,7 @@ describe("migrations", () => {
     await database.query('CREATE SCHEMA "Relay"');
     const names = { ...DEFAULT_NAMES, schema: "Relay" };
 
-    await withStore(database, names, async (store) => {
+    await withStoreOn(database, names, async (store) => {
       await store.schema.migrate();
       await store.schema.checkColumns();
       await store.inbox.insert([inboxRow()]);
@@ -81,7 +64,7 @@ describe("migrations", () => {
   test("a schema that does not exist is named", async () => {
     await using database = await createDatabase();
 
-    const failure = await withStore(database, { ...DEFAULT_NAMES, schema: "nowhere" }, (store) =>
+    const failure = await withStoreOn(database, { ...DEFAULT_NAMES, schema: "nowhere" }, (store) =>
       store.schema.migrate().catch((error: unknown) => error),
     );
 
@@ -93,7 +76,7 @@ describe("the column check", () => {
   test("a missing table is named with what to do", async () => {
     await using database = await createDatabase();
 
-    const failure = await withStore(database, DEFAULT_NAMES, (store) =>
+    const failure = await withStoreOn(database, DEFAULT_NAMES, (store) =>
       store.schema.checkColumns().catch((e: unknown) => e),
     );
 
@@ -103,11 +86,11 @@ describe("the column check", () => {
 
   test("every missing column comes with the statement that adds it, and the statement works", async () => {
     await using database = await createDatabase();
-    await withStore(database, DEFAULT_NAMES, (store) => store.schema.migrate());
+    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
     await database.query("ALTER TABLE inbox DROP COLUMN headers, DROP COLUMN attempt");
     await database.query("ALTER TABLE outbox DROP COLUMN claim_token, DROP COLUMN sequence");
 
-    const failure = await withStore(database, DEFAULT_NAMES, (store) =>
+    const failure = await withStoreOn(database, DEFAULT_NAMES, (store) =>
       store.schema.checkColumns().catch((e: unknown) => e),
     );
     const statements = problemsOf(failure).match(/ALTER TABLE .*;/g) ?? [];
@@ -115,12 +98,12 @@ describe("the column check", () => {
     expect(statements).toHaveLength(4);
     expect(statements.join("\n")).toContain('ALTER TABLE "inbox" ADD COLUMN "headers" jsonb');
     for (const statement of statements) await database.query(statement);
-    await withStore(database, DEFAULT_NAMES, (store) => store.schema.checkColumns());
+    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.checkColumns());
   });
 
   test("renamed tables and columns are used under their own names", async () => {
     await using database = await createDatabase();
-    await withStore(database, DEFAULT_NAMES, (store) => store.schema.migrate());
+    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
     await database.query("ALTER TABLE inbox RENAME TO messages_in");
     await database.query('ALTER TABLE messages_in RENAME COLUMN payload TO "Body"');
     await database.query("ALTER TABLE outbox RENAME TO messages_out");
@@ -133,7 +116,7 @@ describe("the column check", () => {
       outbox: { ...DEFAULT_NAMES.outbox, key: "partition_key" },
     } as typeof DEFAULT_NAMES;
 
-    const delivered = await withStore(database, names, async (store) => {
+    const delivered = await withStoreOn(database, names, async (store) => {
       await store.schema.checkColumns();
       await store.inbox.insert([inboxRow({ aggregateId: "a", payload: "[1]" })]);
       await store.inbox.relay(relayRequest());
@@ -149,7 +132,7 @@ describe("the column check", () => {
 
 describe("an owner's tables with other column types", () => {
   async function ownTables(database: TestDatabase, payload: string): Promise<void> {
-    await withStore(database, DEFAULT_NAMES, (store) => store.schema.migrate());
+    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
     await database.query(`ALTER TABLE inbox ALTER COLUMN payload TYPE ${payload} USING payload::${payload}`);
     await database.query(`ALTER TABLE outbox ALTER COLUMN payload TYPE ${payload} USING payload::${payload}`);
     await database.query("ALTER TABLE outbox ALTER COLUMN headers DROP DEFAULT, ALTER COLUMN headers TYPE text");
@@ -159,7 +142,7 @@ describe("an owner's tables with other column types", () => {
     await using database = await createDatabase();
     await ownTables(database, type);
 
-    const rows = await withStore(database, DEFAULT_NAMES, async (store) => {
+    const rows = await withStoreOn(database, DEFAULT_NAMES, async (store) => {
       await store.schema.checkColumns();
       await store.inbox.insert([inboxRow({ payload: '{"a": 1}' })]);
       await store.inbox.relay(relayRequest());
@@ -177,7 +160,7 @@ describe("an owner's tables with other column types", () => {
       inboxRow({ payload: n === 4 ? '{"nul":"\\u0000 secret"}' : "{}" }),
     );
 
-    const outcomes = await withStore(database, DEFAULT_NAMES, async (store) => {
+    const outcomes = await withStoreOn(database, DEFAULT_NAMES, async (store) => {
       await store.schema.checkColumns();
       return await store.inbox.insert(rows);
     });
@@ -188,11 +171,11 @@ describe("an owner's tables with other column types", () => {
 
   test("a message that the outbox table refuses becomes dead with the reason; the others are relayed in order", async () => {
     await using database = await createDatabase();
-    await withStore(database, DEFAULT_NAMES, (store) => store.schema.migrate());
+    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
     await database.query("ALTER TABLE outbox ALTER COLUMN topic TYPE varchar(10)");
     const rows = Array.from({ length: 9 }, (_, n) => inboxRow({ eventType: n === 4 ? "much-too-long" : `t${n}` }));
 
-    const result = await withStore(database, DEFAULT_NAMES, async (store) => {
+    const result = await withStoreOn(database, DEFAULT_NAMES, async (store) => {
       await store.schema.checkColumns();
       await store.inbox.insert(rows);
       return await store.inbox.relay(relayRequest({ topics: { orders: ["", ""] } }));
@@ -209,11 +192,11 @@ describe("an owner's tables with other column types", () => {
 
   test("a reason that does not fit the owner's last_error column does not keep the row from being settled", async () => {
     await using database = await createDatabase();
-    await withStore(database, DEFAULT_NAMES, (store) => store.schema.migrate());
+    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
     await database.query("ALTER TABLE outbox ALTER COLUMN last_error TYPE varchar(40)");
     await database.query("INSERT INTO outbox (topic, payload) VALUES ('a', '1'), ('b', '2')");
 
-    const closed = await withStore(database, DEFAULT_NAMES, async (store) => {
+    const closed = await withStoreOn(database, DEFAULT_NAMES, async (store) => {
       const { rows } = await store.outbox.claim(claimRequest());
       const [first, second] = rows;
       if (first === undefined || second === undefined) throw new Error("two rows expected");

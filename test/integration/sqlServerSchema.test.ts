@@ -1,45 +1,29 @@
 import { describe, expect, test } from "@jest/globals";
-import { ConfigError } from "../../src/model/errors.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { claimRequest, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { freePort } from "../support/ports.ts";
 import { DEFAULT_NAMES } from "../support/postgresHarness.ts";
 import { ManualClock, recordingLog } from "../support/recorders.ts";
+import { MIGRATIONS, problemsOf, withStore } from "../support/schemaChecks.ts";
 import { describeWithSqlServer } from "../support/sqlServer.ts";
 import { createSqlServerDatabase, type SqlServerDatabase } from "../support/sqlServerDatabases.ts";
 import { sqlServerStore } from "../support/sqlServerHarness.ts";
 
 failOnLeaks();
 
-const MIGRATIONS = ["inbox", "outbox", "finished-rows", "pull", "in-flight"].map((name, n) => ({
-  version: n + 1,
-  name,
-}));
-
 /** Runs `body` with a store on the database and closes it. */
-async function withStore<T>(
+const withStoreOn = <T>(
   database: SqlServerDatabase,
   names: typeof DEFAULT_NAMES,
   body: (store: Store) => Promise<T>,
-): Promise<T> {
-  const store = sqlServerStore(database, names);
-  try {
-    return await body(store);
-  } finally {
-    await store.close();
-  }
-}
+): Promise<T> => withStore(sqlServerStore(database, names), body);
 
-const migrated = (database: SqlServerDatabase) => withStore(database, DEFAULT_NAMES, (store) => store.schema.migrate());
+const migrated = (database: SqlServerDatabase) =>
+  withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
 
 const checkFailure = (database: SqlServerDatabase) =>
-  withStore(database, DEFAULT_NAMES, (store) => store.schema.checkColumns().catch((error: unknown) => error));
-
-const problemsOf = (error: unknown): string => {
-  if (!(error instanceof ConfigError)) throw error;
-  return error.problems.map((problem) => `${problem.path}: ${problem.message}`).join("\n");
-};
+  withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.checkColumns().catch((error: unknown) => error));
 
 describeWithSqlServer("migrations of SQL Server", () => {
   test("ten replicas that start at once apply each file once", async () => {
@@ -86,7 +70,7 @@ describeWithSqlServer("migrations of SQL Server", () => {
     await migrated(database);
     await database.query("INSERT INTO outbox (topic, payload) VALUES (N'orders.created', N'not json')");
 
-    const { rows } = await withStore(database, DEFAULT_NAMES, (store) => store.outbox.claim(claimRequest()));
+    const { rows } = await withStoreOn(database, DEFAULT_NAMES, (store) => store.outbox.claim(claimRequest()));
 
     expect(rows).toMatchObject([
       { topic: "orders.created", payload: "not json", key: null, attempt: 0, maxAttempts: 5, headers: {} },
@@ -121,7 +105,7 @@ describeWithSqlServer("the column check of SQL Server", () => {
       for (const statement of statements) await database.query(edited(statement));
 
       const row = inboxRow({ payload: "[1]" });
-      const delivered = await withStore(database, DEFAULT_NAMES, async (store) => {
+      const delivered = await withStoreOn(database, DEFAULT_NAMES, async (store) => {
         await store.schema.checkColumns();
         expect(await store.inbox.insert([row])).toEqual([{ kind: "stored" }]);
         expect(await store.inbox.insert([row])).toEqual([{ kind: "duplicate" }]);
@@ -151,7 +135,7 @@ describeWithSqlServer("the column check of SQL Server", () => {
       outbox: { ...DEFAULT_NAMES.outbox, key: "partition_key" },
     } as typeof DEFAULT_NAMES;
 
-    const delivered = await withStore(database, names, async (store) => {
+    const delivered = await withStoreOn(database, names, async (store) => {
       await store.schema.checkColumns();
       await store.inbox.insert([inboxRow({ aggregateId: "a", payload: "[1]" })]);
       await store.inbox.relay(relayRequest());
@@ -193,7 +177,7 @@ describeWithSqlServer("an owner's tables in SQL Server", () => {
       );
     }
 
-    const moved = await withStore(database, DEFAULT_NAMES, async (store) => {
+    const moved = await withStoreOn(database, DEFAULT_NAMES, async (store) => {
       await store.inbox.insert([inboxRow(), inboxRow()]);
       await store.inbox.relay(relayRequest());
       const { rows } = await store.outbox.claim(claimRequest());
@@ -215,7 +199,7 @@ describeWithSqlServer("an owner's tables in SQL Server", () => {
     const secret = `secret-${"x".repeat(800)}`;
     const rows = Array.from({ length: 9 }, (_, n) => inboxRow({ aggregateId: n === 4 ? secret : "a" }));
 
-    const outcomes = await withStore(database, DEFAULT_NAMES, (store) => store.inbox.insert(rows));
+    const outcomes = await withStoreOn(database, DEFAULT_NAMES, (store) => store.inbox.insert(rows));
 
     expect(outcomes.map((outcome) => outcome.kind)).toEqual(rows.map((_, n) => (n === 4 ? "refused" : "stored")));
     expect(JSON.stringify(outcomes[4])).not.toContain("secret");
@@ -227,7 +211,7 @@ describeWithSqlServer("an owner's tables in SQL Server", () => {
     const keys = ["key", "KEY", "kéy", "key ", "key  "];
     const rows = keys.map((idempotencyKey) => inboxRow({ idempotencyKey }));
 
-    const outcomes = await withStore(database, DEFAULT_NAMES, async (store) => [
+    const outcomes = await withStoreOn(database, DEFAULT_NAMES, async (store) => [
       ...(await store.inbox.insert(rows)),
       ...(await store.inbox.insert(keys.map((idempotencyKey) => inboxRow({ idempotencyKey })))),
     ]);
@@ -244,7 +228,7 @@ describeWithSqlServer("an owner's tables in SQL Server", () => {
     await database.query("ALTER TABLE outbox ALTER COLUMN topic nvarchar(10)");
     const rows = Array.from({ length: 9 }, (_, n) => inboxRow({ eventType: n === 4 ? "much-too-long" : `t${n}` }));
 
-    const result = await withStore(database, DEFAULT_NAMES, async (store) => {
+    const result = await withStoreOn(database, DEFAULT_NAMES, async (store) => {
       await store.inbox.insert(rows);
       return await store.inbox.relay(relayRequest({ topics: { orders: ["", ""] } }));
     });
@@ -265,7 +249,7 @@ describeWithSqlServer("an owner's tables in SQL Server", () => {
     await database.query("ALTER TABLE outbox ALTER COLUMN last_error nvarchar(40)");
     await database.query("INSERT INTO outbox (topic, payload) VALUES (N'a', N'1'), (N'b', N'2')");
 
-    const closed = await withStore(database, DEFAULT_NAMES, async (store) => {
+    const closed = await withStoreOn(database, DEFAULT_NAMES, async (store) => {
       const { rows } = await store.outbox.claim(claimRequest());
       const [first, second] = rows;
       if (first === undefined || second === undefined) throw new Error("two rows expected");

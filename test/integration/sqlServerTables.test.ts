@@ -7,8 +7,8 @@ import { claim, ids, pullRequest, receive } from "../conformance/store/pullSuppo
 import { failOnLeaks } from "../support/leaks.ts";
 import { DEFAULT_NAMES } from "../support/postgresHarness.ts";
 import { describeWithSqlServer } from "../support/sqlServer.ts";
-import { createSqlServerDatabase, type SqlServerDatabase } from "../support/sqlServerDatabases.ts";
-import { sqlServerStore } from "../support/sqlServerHarness.ts";
+import type { SqlServerDatabase } from "../support/sqlServerDatabases.ts";
+import { migratedDatabase, sqlServerStore } from "../support/sqlServerHarness.ts";
 
 interface OwnTables extends AsyncDisposable {
   readonly database: SqlServerDatabase;
@@ -17,9 +17,7 @@ interface OwnTables extends AsyncDisposable {
 
 /** A database with the bundled tables, and what its owner has done to it. */
 async function open(prepare: readonly string[] = [], names: TableNames = DEFAULT_NAMES): Promise<OwnTables> {
-  const database = await createSqlServerDatabase();
-  const migrating = sqlServerStore(database);
-  await migrating.schema.migrate().finally(() => migrating.close());
+  const database = await migratedDatabase();
   for (const statement of prepare) await database.query(statement);
   const store = sqlServerStore(database, names);
   await store.schema.checkColumns();

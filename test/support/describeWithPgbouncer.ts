@@ -1,5 +1,5 @@
-import { describe, test } from "@jest/globals";
 import { requiredKinds } from "./brokers/availability.ts";
+import { describeWhere } from "./brokers/describeWhere.ts";
 import { findPgbouncer } from "./brokers/programs.ts";
 import { HOW_TO_GET } from "./pgbouncer.ts";
 
@@ -8,17 +8,12 @@ import { HOW_TO_GET } from "./pgbouncer.ts";
  * `SVC_TEST_REQUIRE` names `pgbouncer`, it fails instead.
  */
 export function describeWithPgbouncer(name: string, block: () => void): void {
-  if (findPgbouncer() !== undefined) {
-    describe(name, block);
-    return;
-  }
-  if (requiredKinds().has("pgbouncer")) {
-    describe(name, () => {
-      test("needs PgBouncer", () => {
-        throw new Error(`${HOW_TO_GET}.`);
-      });
-    });
-    return;
-  }
-  describe.skip(`${name} (no PgBouncer: run test/services/install.sh)`, block);
+  const need = {
+    isThere: findPgbouncer() !== undefined,
+    isRequired: requiredKinds().has("pgbouncer"),
+    what: "PgBouncer",
+    howToGet: `${HOW_TO_GET}.`,
+    whySkipped: "no PgBouncer: run test/services/install.sh",
+  };
+  describeWhere(need, name, block);
 }

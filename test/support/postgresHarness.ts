@@ -5,7 +5,13 @@ import { INBOX_COLUMNS, type MessageId, OUTBOX_COLUMNS } from "../../src/model/r
 import { Secret } from "../../src/model/secret.ts";
 import type { Clock, Log } from "../../src/ports/runtime.ts";
 import type { Store } from "../../src/ports/store.ts";
-import type { ApplicationRow, InboxRecord, OutboxRecord, StoreHarness } from "../conformance/store/harness.ts";
+import {
+  type ApplicationRow,
+  type InboxRecord,
+  ODD_HEADERS,
+  type OutboxRecord,
+  type StoreHarness,
+} from "../conformance/store/harness.ts";
 import { createDatabase, type TestDatabase } from "./databases.ts";
 import { assertNoConnections } from "./leaks.ts";
 import { ManualClock } from "./recorders.ts";
@@ -115,12 +121,6 @@ export async function openPostgres(): Promise<StoreHarness> {
     },
   };
 }
-
-/** Headers that an application might write by hand, by topic. */
-const ODD_HEADERS: Readonly<Record<string, string>> = {
-  "odd-headers": '{"n": 1, "o": {"a": true}, "gone": null}',
-  "array-headers": "[1, 2]",
-};
 
 async function insertOutbox(database: TestDatabase, rows: readonly ApplicationRow[]): Promise<readonly MessageId[]> {
   const inserted = await database.query<{ id: MessageId }>(

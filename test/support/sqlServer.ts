@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
-import { describe, test } from "@jest/globals";
 import sql from "mssql";
 import { requiredKinds } from "./brokers/availability.ts";
+import { describeWhere } from "./brokers/describeWhere.ts";
 import { dockerAnswered, launchContainer } from "./brokers/docker.ts";
 import { lastingPorts } from "./brokers/ports.ts";
 import { once } from "./brokers/shared.ts";
@@ -25,19 +25,14 @@ const IMAGE = "mcr.microsoft.com/mssql/server:2022-latest";
  * `SVC_TEST_REQUIRE` names `sqlserver`, it fails instead.
  */
 export function describeWithSqlServer(name: string, block: () => void): void {
-  if (given() !== undefined || dockerAnswered()) {
-    describe(name, block);
-    return;
-  }
-  if (requiredKinds().has("sqlserver")) {
-    describe(name, () => {
-      test("needs a SQL Server", () => {
-        throw new Error(`no SQL Server can be had: start Docker, or set ${VARIABLE} to a running server.`);
-      });
-    });
-    return;
-  }
-  describe.skip(`${name} (no SQL Server: start Docker, or set ${VARIABLE})`, block);
+  const need = {
+    isThere: given() !== undefined || dockerAnswered(),
+    isRequired: requiredKinds().has("sqlserver"),
+    what: "a SQL Server",
+    howToGet: `no SQL Server can be had: start Docker, or set ${VARIABLE} to a running server.`,
+    whySkipped: `no SQL Server: start Docker, or set ${VARIABLE}`,
+  };
+  describeWhere(need, name, block);
 }
 
 /** The SQL Server of the run: the one that `SVC_TEST_SQLSERVER_URL` names, else a container that starts when the first test asks. */

@@ -5,7 +5,13 @@ import type { MessageId } from "../../src/model/rows.ts";
 import { Secret } from "../../src/model/secret.ts";
 import type { Clock } from "../../src/ports/runtime.ts";
 import type { Store } from "../../src/ports/store.ts";
-import type { ApplicationRow, InboxRecord, OutboxRecord, StoreHarness } from "../conformance/store/harness.ts";
+import {
+  type ApplicationRow,
+  type InboxRecord,
+  ODD_HEADERS,
+  type OutboxRecord,
+  type StoreHarness,
+} from "../conformance/store/harness.ts";
 import { serverForBlock } from "./brokers/hooks.ts";
 import { DEFAULT_NAMES, silentLog } from "./postgresHarness.ts";
 import { ManualClock } from "./recorders.ts";
@@ -73,7 +79,8 @@ export function sqlServerHarness(options: DatabaseOptions = {}): () => Promise<S
   };
 }
 
-async function migratedDatabase(options: DatabaseOptions): Promise<SqlServerDatabase> {
+/** A database of the test's own with the bundled tables. */
+export async function migratedDatabase(options: DatabaseOptions = {}): Promise<SqlServerDatabase> {
   const database = await createSqlServerDatabase(options);
   const store = sqlServerStore(database);
   try {
@@ -162,12 +169,6 @@ function msAgo(parameter: string): string {
 function msBetween(from: string, to: string): string {
   return `CONVERT(float, DATEDIFF_BIG(microsecond, ${from}, ${to})) / 1000`;
 }
-
-/** Headers that an application might write by hand, by topic. */
-const ODD_HEADERS: Readonly<Record<string, string>> = {
-  "odd-headers": '{"n": 1, "o": {"a": true}, "gone": null}',
-  "array-headers": "[1, 2]",
-};
 
 /** A statement takes 2,100 parameters. */
 const ROWS_PER_INSERT = 300;

@@ -47,6 +47,12 @@ export interface ApplicationRow {
   readonly dueInMs?: number;
 }
 
+/** Headers that an application might write by hand, by topic. */
+export const ODD_HEADERS: Readonly<Record<string, string>> = {
+  "odd-headers": '{"n": 1, "o": {"a": true}, "gone": null}',
+  "array-headers": "[1, 2]",
+};
+
 export interface OutboxRecord {
   readonly id: MessageId;
   /** ms ago, by the database's clock. */

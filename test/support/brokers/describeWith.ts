@@ -1,5 +1,5 @@
-import { describe, test } from "@jest/globals";
 import { howToGet, isAvailable, requiredKinds } from "./availability.ts";
+import { describeWhere } from "./describeWhere.ts";
 import type { BrokerKind } from "./types.ts";
 
 /**
@@ -10,17 +10,12 @@ import type { BrokerKind } from "./types.ts";
  */
 export function describeWith(kinds: readonly BrokerKind[], name: string, block: () => void): void {
   const missing = kinds.filter((kind) => !isAvailable(kind));
-  if (missing.length === 0) {
-    describe(name, block);
-    return;
-  }
-  if (missing.some((kind) => requiredKinds().has(kind))) {
-    describe(name, () => {
-      test(`needs ${missing.join(" and ")}`, () => {
-        throw new Error(howToGet(missing));
-      });
-    });
-    return;
-  }
-  describe.skip(`${name} (no ${missing.join(", no ")}: run test/services/install.sh)`, block);
+  const need = {
+    isThere: missing.length === 0,
+    isRequired: missing.some((kind) => requiredKinds().has(kind)),
+    what: missing.join(" and "),
+    howToGet: howToGet(missing),
+    whySkipped: `no ${missing.join(", no ")}: run test/services/install.sh`,
+  };
+  describeWhere(need, name, block);
 }

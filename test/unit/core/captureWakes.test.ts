@@ -1,5 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
-import { CaptureWakes, type Timer } from "../../../src/core/captureWakes.ts";
+import { CaptureWakes } from "../../../src/core/captureWakes.ts";
+import type { Timer } from "../../../src/ports/runtime.ts";
 import { manualTime } from "../runtime/manualTime.ts";
 
 /** @param delay what the timers make of a delay */

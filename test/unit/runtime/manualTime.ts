@@ -1,5 +1,4 @@
-import type { Clock } from "../../../src/ports/runtime.ts";
-import type { Timer } from "../../../src/runtime/clock.ts";
+import type { Clock, Timer } from "../../../src/ports/runtime.ts";
 
 /** A clock and timers that move only when told to. */
 export interface ManualTime {

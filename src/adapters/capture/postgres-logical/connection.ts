@@ -25,7 +25,7 @@ export interface ReplicationWire {
   on(event: "copyData", listener: (message: { readonly chunk: Buffer }) => void): void;
   once(event: "replicationStart", listener: () => void): void;
   sendCopyFromChunk(chunk: Buffer): void;
-  readonly stream: Pick<Socket, "destroy" | "writableLength">;
+  readonly stream: Pick<Socket, "destroy">;
 }
 
 /**

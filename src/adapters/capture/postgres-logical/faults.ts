@@ -1,5 +1,4 @@
 import pg from "pg";
-import type { SlotStatus } from "../../../model/capture.ts";
 import { errorText } from "../../../model/errors.ts";
 
 /** What can be wrong with logical replication, in words for the person who must put it right. */
@@ -121,10 +120,10 @@ export function foreignSlot(names: Names, found: string, expected: string): Misc
   );
 }
 
-export function lostSlot(names: Names, status: SlotStatus, reason: string | null): Misconfigured {
+export function lostSlot(names: Names, reason: string | null): Misconfigured {
   const why = reason === null ? "" : `, ${reason}`;
   return new Misconfigured(
-    `the replication slot ${names.slot} is ${status}${why}: the server no longer has the log that it needs. Outbox rows are still found by polling. ${dropSlot(names.slot)}`,
+    `the replication slot ${names.slot} is lost${why}: the server no longer has the log that it needs. Outbox rows are still found by polling. ${dropSlot(names.slot)}`,
   );
 }
 

@@ -123,7 +123,7 @@ FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = $1`;
 
 /** @throws Misconfigured when the server no longer has the log that the slot needs */
 export function checkKept(slot: Slot, names: Names): void {
-  if (slot.status === "lost") throw lostSlot(names, slot.status, slot.invalidation);
+  if (slot.status === "lost") throw lostSlot(names, slot.invalidation);
 }
 
 async function makeSlot(client: pg.Client, names: Names): Promise<void> {

@@ -95,10 +95,8 @@ export class PostgresOutbox implements OutboxStore {
       request.token,
       request.leaseMs,
       request.claimTimeoutMs,
-      this.#hints.settledMark,
+      ...this.#bound(),
       request.heldTokens,
-      this.#hints.guardedMark.mark,
-      this.#hints.guardedMark.running.map(String),
     ]);
     const candidates = Number(counts?.candidates ?? 0);
     const firstCandidate = counts?.first_candidate;

@@ -29,23 +29,24 @@ export function outboxStatements(names: TableNames, payloadType: string) {
    * Below this sequence no row is unfinished, but for those of {@link againBelow}: the guarded mark where this snapshot sees none of its
    * transactions ended, else the settled mark.
    *
-   * @param settled, guarded, running the parameters that hold the marks and the transactions
+   * @param first the number of the first of three parameters: settled mark, guarded mark, its transactions
    */
-  const bound = (settled: string, guarded: string, running: string): string => `
-  SELECT CASE WHEN EXISTS (SELECT FROM unnest(${running}::xid8[]) AS t(id) WHERE pg_visible_in_snapshot(t.id, pg_current_snapshot()))
-    THEN ${settled}::bigint ELSE greatest(${settled}::bigint, ${guarded}::bigint) END AS sequence`;
+  const bound = (first: number): string => `
+  SELECT CASE WHEN EXISTS (SELECT FROM unnest($${first + 2}::xid8[]) AS t(id) WHERE pg_visible_in_snapshot(t.id, pg_current_snapshot()))
+    THEN $${first}::bigint ELSE greatest($${first}::bigint, $${first + 1}::bigint) END AS sequence`;
 
   /** The first sequence at which anything unfinished can be. Parameters as in `bound`. */
-  const settledFrom = (settled: string, guarded: string, running: string): string => `
-known AS MATERIALIZED (${bound(settled, guarded, running)}
+  const settledFrom = (first: number): string => `
+known AS MATERIALIZED (${bound(first)}
 ),
 settled AS MATERIALIZED (
   SELECT least((SELECT sequence FROM known), (${againBelow("(SELECT sequence FROM known)")})) AS sequence
 )`;
+  const unfinishedFrom = (alias: string): string => `${alias}.${c.sequence} >= (SELECT sequence FROM settled)`;
 
   /**
    * One claim. $1 first sequence to look at, $2 row limit, $3 byte limit, $4 token, $5 lease (ms), $6 claim timeout (ms),
-   * $7 settled mark, $8 tokens of claims that this process holds, $9 guarded mark, $10 its transactions.
+   * $7 settled mark, $8 guarded mark, $9 its transactions, $10 tokens of claims that this process holds.
    *
    * - candidates: due rows in order; rows that another claim is looking at are skipped.
    * - stops: per key the first unfinished row that is no candidate. Whatever lies behind it must wait. A row that was scheduled
@@ -67,7 +68,7 @@ settled AS MATERIALIZED (
 WITH again AS MATERIALIZED (${againBelow("$1")}
 ),
 settled AS MATERIALIZED (
-  SELECT least(b.sequence, (SELECT sequence FROM again)) AS sequence FROM (${bound("$7", "$9", "$10")}) b
+  SELECT least(b.sequence, (SELECT sequence FROM again)) AS sequence FROM (${bound(7)}) b
 ),${ctes}
 candidates AS MATERIALIZED (
   SELECT o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.key} AS key, octet_length(${payloadText}) AS bytes
@@ -84,9 +85,9 @@ stops AS MATERIALIZED (
     SELECT o.${c.sequence} AS sequence
     FROM ${table} o
     WHERE o.${c.key} = k.key AND o.${c.key} IS NOT NULL AND o.${c.state} IN ('pending', 'processing')
-      AND o.${c.sequence} >= (SELECT sequence FROM settled) AND o.${c.sequence} < k.last
+      AND ${unfinishedFrom("o")} AND o.${c.sequence} < k.last
       AND (o.${c.state} = 'processing' OR o.${c.attempt} > 0 OR o.${c.scheduledAt} <= now())
-      AND NOT (o.${c.state} = 'processing' AND coalesce(o.${c.claimToken} = ANY ($8::uuid[]), false))
+      AND NOT (o.${c.state} = 'processing' AND coalesce(o.${c.claimToken} = ANY ($10::uuid[]), false))
       AND o.${c.sequence} NOT IN (SELECT sequence FROM candidates)
     ORDER BY o.${c.sequence}
     LIMIT 1
@@ -116,7 +117,6 @@ ORDER BY sequence NULLS FIRST`;
 
   const inBackoff = `b.${c.state} = 'pending' AND b.${c.attempt} > 0 AND b.${c.scheduledAt} > now()`;
   const slow = `b.${c.state} = 'processing' AND b.${c.claimedAt} < now() - interval '1 second'`;
-  const unfinishedFrom = (alias: string): string => `${alias}.${c.sequence} >= (SELECT sequence FROM settled)`;
 
   /** Without keys in backoff, and keys whose row has been in delivery for a second: rows behind them are not worth looking at. */
   const withoutBlockedKeys: CandidateFilter = {
@@ -196,7 +196,7 @@ ORDER BY ${c.sequence} LIMIT 1) IS NOT NULL`,
       byIndex: true,
       name: "outbox.mark",
       text: `
-WITH${settledFrom("$1", "$2", "$3")}
+WITH${settledFrom(1)}
 SELECT least(
   (SELECT min(o.${c.sequence}) FROM ${table} o WHERE o.${c.state} = 'pending' AND ${unfinishedFrom("o")}),
   (SELECT min(o.${c.sequence}) FROM ${table} o WHERE o.${c.state} = 'processing' AND ${unfinishedFrom("o")})) AS mark,
@@ -217,7 +217,7 @@ SELECT least(
       timeoutMs: 4000,
       name: "outbox.renew",
       text: `
-WITH${settledFrom("$4", "$5", "$6")}
+WITH${settledFrom(4)}
 UPDATE ${table} o
 SET ${c.leaseExpiresAt} = least(now() + $2::bigint * interval '1 millisecond',
                                 o.${c.claimedAt} + $3::bigint * interval '1 millisecond')
@@ -257,7 +257,7 @@ SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS clos
       timeoutMs: 4000,
       name: "outbox.reclaim",
       text: `
-WITH${settledFrom("$3", "$4", "$5")}
+WITH${settledFrom(3)}
 UPDATE ${table}
 SET ${c.state} = 'pending', ${c.updatedAt} = now(), ${unclaimed}
 WHERE (${c.state} || '') = 'processing' AND ${c.id} = ANY (ARRAY(
@@ -274,7 +274,7 @@ RETURNING ${c.id} AS id`,
     backlog: {
       name: "outbox.backlog",
       text: `
-WITH${settledFrom("$1", "$2", "$3")}
+WITH${settledFrom(1)}
 SELECT (SELECT count(*) FROM ${table} o WHERE o.${c.state} = 'pending' AND ${unfinishedFrom("o")}) AS pending,
   (SELECT extract(epoch FROM now() - o.${c.createdAt}) * 1000 FROM ${table} o
    WHERE o.${c.state} = 'pending' AND o.${c.scheduledAt} <= now() AND ${unfinishedFrom("o")} ORDER BY o.${c.sequence} LIMIT 1) AS oldest_ms,

@@ -1,5 +1,23 @@
-import type { OpenSession, Row } from "../../../../src/adapters/capture/sqlserver-cdc/session.ts";
+import type { Endpoint, OpenSession, Row } from "../../../../src/adapters/capture/sqlserver-cdc/session.ts";
 import type { Statement } from "../../../../src/adapters/capture/sqlserver-cdc/statements.ts";
+import { Secret } from "../../../../src/model/secret.ts";
+
+export const PASSWORD = "not-for-the-log";
+
+/** A server that nobody answers for. */
+export const ENDPOINT: Endpoint = {
+  host: "127.0.0.1",
+  port: 1433,
+  instance: undefined,
+  database: "shop",
+  username: "relay",
+  password: new Secret(PASSWORD),
+  encrypt: true,
+  trustServerCertificate: false,
+  hostNameInCertificate: undefined,
+  connectionTimeoutMs: 5000,
+  applicationName: "svc",
+};
 
 /** LSN number `n`, as the server writes it. */
 export function lsn(n: number): string {

@@ -1,12 +1,10 @@
 import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
 import { type SqlServerCdcOptions, sqlServerCdc } from "../../../../src/adapters/capture/sqlserver-cdc/index.ts";
-import { Secret } from "../../../../src/model/secret.ts";
 import type { LogEvents, LogPosition } from "../../../../src/ports/capture.ts";
 import { ManualClock, recordingLog } from "../../../support/recorders.ts";
 import { within } from "../../../support/within.ts";
-import { lsn, ManualPauses, ScriptedCdc, serverError } from "./scriptedCdc.ts";
+import { ENDPOINT, lsn, ManualPauses, PASSWORD, ScriptedCdc, serverError } from "./scriptedCdc.ts";
 
-const PASSWORD = "not-for-the-log";
 const NOW = Date.UTC(2024, 5, 1);
 
 let server: ScriptedCdc;
@@ -41,17 +39,9 @@ const events: LogEvents = {
 function changeLog(changed: Partial<SqlServerCdcOptions> = {}) {
   return sqlServerCdc(
     {
+      ...ENDPOINT,
       host: "db.example.com",
-      port: 1433,
-      instance: undefined,
-      database: "shop",
-      username: "relay",
-      password: new Secret(PASSWORD),
-      encrypt: true,
-      trustServerCertificate: false,
-      hostNameInCertificate: undefined,
       connectionTimeoutMs: 15_000,
-      applicationName: "svc",
       table: { schema: "dbo", name: "outbox", idColumn: "id" },
       clock: new ManualClock(NOW),
       log: recorded.log,

@@ -1,31 +1,15 @@
 import { expect, test } from "@jest/globals";
 import { type SqlServerCdcOptions, sqlServerCdc } from "../../../../src/adapters/capture/sqlserver-cdc/index.ts";
 import { connectionConfig, type Endpoint } from "../../../../src/adapters/capture/sqlserver-cdc/session.ts";
-import { Secret } from "../../../../src/model/secret.ts";
 import { startBlackHole } from "../../../support/blackHole.ts";
 import { eventually } from "../../../support/eventually.ts";
 import { failOnLeaks } from "../../../support/leaks.ts";
 import { freePort } from "../../../support/ports.ts";
 import { ManualClock, recordingLog } from "../../../support/recorders.ts";
 import { within } from "../../../support/within.ts";
+import { ENDPOINT, PASSWORD } from "./scriptedCdc.ts";
 
 /** The real driver, as far as it comes without a server. */
-
-const PASSWORD = "not-for-the-log";
-
-const ENDPOINT: Endpoint = {
-  host: "127.0.0.1",
-  port: 1433,
-  instance: undefined,
-  database: "shop",
-  username: "relay",
-  password: new Secret(PASSWORD),
-  encrypt: true,
-  trustServerCertificate: false,
-  hostNameInCertificate: undefined,
-  connectionTimeoutMs: 5000,
-  applicationName: "svc",
-};
 
 failOnLeaks();
 

@@ -1,0 +1,31 @@
+import { describe, test } from "@jest/globals";
+
+/** A server that tests need. */
+export interface Need {
+  readonly isThere: boolean;
+  /** `SVC_TEST_REQUIRE` names it. */
+  readonly isRequired: boolean;
+  /** As a test's name goes on after "needs". */
+  readonly what: string;
+  /** What a developer can do, as an error. */
+  readonly howToGet: string;
+  /** The same in short, for the name of a skipped block. */
+  readonly whySkipped: string;
+}
+
+/** `describe` where a server is there. Elsewhere the block is skipped and its name tells why, or fails where the server is required. */
+export function describeWhere(need: Need, name: string, block: () => void): void {
+  if (need.isThere) {
+    describe(name, block);
+    return;
+  }
+  if (need.isRequired) {
+    describe(name, () => {
+      test(`needs ${need.what}`, () => {
+        throw new Error(need.howToGet);
+      });
+    });
+    return;
+  }
+  describe.skip(`${name} (${need.whySkipped})`, block);
+}

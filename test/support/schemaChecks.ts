@@ -1,0 +1,25 @@
+import { ConfigError } from "../../src/model/errors.ts";
+import type { Store } from "../../src/ports/store.ts";
+
+/** What the tests of the tables have in common for every database. */
+
+/** The history of all bundled migrations. */
+export const MIGRATIONS = ["inbox", "outbox", "finished-rows", "pull", "in-flight"].map((name, n) => ({
+  version: n + 1,
+  name,
+}));
+
+/** Runs `body` with a store and closes it. */
+export async function withStore<T>(store: Store, body: (store: Store) => Promise<T>): Promise<T> {
+  try {
+    return await body(store);
+  } finally {
+    await store.close();
+  }
+}
+
+/** The problems of a `ConfigError`, a line each. @throws any other error */
+export function problemsOf(error: unknown): string {
+  if (!(error instanceof ConfigError)) throw error;
+  return error.problems.map((problem) => `${problem.path}: ${problem.message}`).join("\n");
+}
