@@ -63,6 +63,7 @@ export class Poller {
     this.#leases = new Leases(store, this.#lease, clock, log);
     this.#settler = new Settler({
       store,
+      clock,
       log,
       wait: options.wait,
       onSettled: (outcome, closed) => this.#settled(outcome, closed),

@@ -14,6 +14,11 @@ export interface LoopOptions {
   readonly intervalMs: number | (() => number);
   /** Told of each failed pass, with how many failed in a row and the wait before the next. */
   readonly onError: (error: unknown, failures: number, delayMs: number) => void;
+  /**
+   * Longest rest after an idle pass, in ms. A rest is as long as the pass was, wakes or not: what comes meanwhile shares the next pass, and passes that
+   * find little take at most half of the time. Default 0: none.
+   */
+  readonly maxRestMs?: number;
   /** Wait after the first failed pass; it doubles with each further one. Default 100. */
   readonly backoffBaseMs?: number;
   /** Longest wait after a failed pass. Default 10,000. */
@@ -54,7 +59,7 @@ export class Loop implements Service {
   #woken = false;
   /** Ends the present wait; undefined while a pass runs. */
   #endWait: (() => void) | undefined;
-  #waitsForRetry = false;
+  #heedsWakes = true;
   #failures = 0;
   #lastError: unknown;
   #lastSuccessAt: number | undefined;
@@ -83,7 +88,7 @@ export class Loop implements Service {
    */
   wake(): void {
     this.#woken = true;
-    if (!this.#waitsForRetry) this.#endWait?.();
+    if (this.#heedsWakes) this.#endWait?.();
   }
 
   /** Ends the wait and lets a running pass finish; its signal aborts together with `cutoff`. Returns when the pass has ended. */
@@ -135,12 +140,26 @@ export class Loop implements Service {
   async #run(): Promise<void> {
     while (this.#phase === "running") {
       this.#woken = false;
+      const startedAt = this.#clock.monotonic();
       const result = await this.#onePass();
+      const endedAt = this.#clock.monotonic();
       if (result === "failed") await this.#waitForRetry();
       else if (result === "idle" && !this.#woken) await this.#wait(this.#untilNextBeat());
       // A pass that never really waits must not keep timers and sockets from their turn.
       else await new Promise<void>((resolve) => setImmediate(resolve));
+      if (result === "idle")
+        await this.#restUntil(endedAt + Math.min(endedAt - startedAt, this.#options.maxRestMs ?? 0));
     }
+  }
+
+  /** Whether or not there are wakes; one that comes meanwhile counts for the next pass. */
+  async #restUntil(time: number): Promise<void> {
+    const ms = time - this.#clock.monotonic();
+    // A timer cannot be set for less.
+    if (ms < 1) return;
+    this.#heedsWakes = false;
+    await this.#wait(ms);
+    this.#heedsWakes = true;
   }
 
   /**
@@ -175,9 +194,9 @@ export class Loop implements Service {
   async #waitForRetry(): Promise<void> {
     const delayMs = backoffMs(this.#failures, this.#options, this.#random);
     this.#options.onError(this.#lastError, this.#failures, delayMs);
-    this.#waitsForRetry = true;
+    this.#heedsWakes = false;
     await this.#wait(delayMs);
-    this.#waitsForRetry = false;
+    this.#heedsWakes = true;
   }
 
   /** Waits for the time, a wake or the stop. */

@@ -2,12 +2,13 @@ import { createInterface } from "node:readline";
 import { connect as connectRabbitmq } from "amqplib";
 import { Kafka, logLevel, Partitioners } from "kafkajs";
 import { connect as connectNats, headers } from "nats";
+import { Pool } from "undici";
 import { v7 as uuidv7 } from "uuid";
 import { BODY } from "./body.ts";
 
 /**
- * The bare client of a broker as a process of its own, with the acknowledgements of a destination. Arguments: kind, address, and the exchange, topic or
- * subject. Prints 0; then for an input line `count inFlight` publishes that many 1 kB messages, of which so many wait for their
+ * The bare client of a kind of destination as a process of its own, with the same acknowledgements. Arguments: kind, address, and the exchange, topic,
+ * subject or path. Prints 0; then for an input line `count inFlight` publishes that many 1 kB messages, of which so many wait for their
  * acknowledgement at a time, and prints the ms it took.
  */
 const [kind = "", address = "", place = ""] = process.argv.slice(2);
@@ -73,10 +74,20 @@ async function nats(): Promise<Publish> {
   });
 }
 
-const KINDS: Readonly<Record<string, () => Promise<Publish>>> = { rabbitmq, kafka, nats };
+async function http(): Promise<Publish> {
+  const pool = new Pool(address, { connections: 256, pipelining: 1 });
+  return concurrently(async () => {
+    const sent = { "content-type": "application/json", "x-message-id": uuidv7() };
+    const { statusCode, body } = await pool.request({ method: "POST", path: place, body: BODY, headers: sent });
+    await body.dump();
+    if (statusCode >= 300) throw new Error(`status ${statusCode}`);
+  });
+}
+
+const KINDS: Readonly<Record<string, () => Promise<Publish>>> = { rabbitmq, kafka, nats, http };
 
 const open = KINDS[kind];
-if (open === undefined) throw new Error(`no broker kind ${kind}: there are ${Object.keys(KINDS).join(", ")}`);
+if (open === undefined) throw new Error(`no kind ${kind}: there are ${Object.keys(KINDS).join(", ")}`);
 const publish = await open();
 process.stdout.write("0\n");
 createInterface({ input: process.stdin }).on("line", (line) => {

@@ -173,6 +173,12 @@ export async function until(check: () => Promise<boolean>, intervalMs = 20): Pro
   }
 }
 
+/** How many requests the program `receiver.js` has had. */
+export async function receivedBy(receiver: Program): Promise<number> {
+  receiver.tell("");
+  return Number(await receiver.line());
+}
+
 /** Resident memory of a process in MiB; undefined where the system does not tell. */
 export function residentMiB(pid: number): number | undefined {
   try {

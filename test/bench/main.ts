@@ -1,6 +1,7 @@
 import { blockedKeys, finishedMillions } from "./backlog.ts";
 import { drainToBrokers, idle, receiptFromBrokers } from "./brokers.ts";
 import { captureLatency, captureSlotLag } from "./capture.ts";
+import { endToEnd } from "./endToEnd.ts";
 import { openEnvironment } from "./environment.ts";
 import { replayBesideTraffic, retentionBesideDrain } from "./finishedRows.ts";
 import { latency } from "./latency.ts";
@@ -8,7 +9,7 @@ import { peers } from "./peers.ts";
 import { pinnedSnapshot } from "./pinnedSnapshot.ts";
 import { hotKey, replicas } from "./replicas.ts";
 import { type Figure, printTable } from "./report.ts";
-import { claimCost, drain, endToEnd, receipt, relayCost } from "./scenarios.ts";
+import { claimCost, drain, receipt, relayCost } from "./scenarios.ts";
 import { soak } from "./soak.ts";
 import { drainWithTransform, transforms } from "./transforms.ts";
 

@@ -1,4 +1,4 @@
-import { type Environment, type Program, until } from "./environment.ts";
+import { type Environment, type Program, receivedBy, until } from "./environment.ts";
 import { BUSY_POLLER, fillOutbox, untilSettled, vacuum } from "./outbox.ts";
 import { type Figure, median, perSecond, rate } from "./report.ts";
 
@@ -48,11 +48,11 @@ export async function replicas(environment: Environment): Promise<readonly Figur
   });
 }
 
-/** (p) All rows of one key: one delivery after another, against a client that posts one message after another. */
+/** (p) All rows of one key: one delivery after another, against the bare HTTP client that posts one message after another. */
 export async function hotKey(environment: Environment): Promise<readonly Figure[]> {
   const rows = 5000;
   const receiver = await environment.program("receiver.js", []);
-  const sender = await environment.program("sender.js", [receiver.port, "/", 1, 1]);
+  const client = await environment.program("bareProducer.js", ["http", `http://127.0.0.1:${receiver.port}`, "/"]);
   const svc = await environment.svc(["poller"], {
     ...BUSY_POLLER,
     DESTINATIONS_RECEIVER_BASEURL: `http://127.0.0.1:${receiver.port}`,
@@ -62,16 +62,16 @@ export async function hotKey(environment: Environment): Promise<readonly Figure[
   for (let round = 0; round <= ROUNDS; round += 1) {
     await fillOutbox(environment, rows, 1);
     await vacuum(environment);
-    const before = await received(receiver);
+    const before = await receivedBy(receiver);
     process.kill(svc.pid, "SIGCONT");
     const startedAt = performance.now();
-    await until(async () => (await received(receiver)) - before >= rows);
+    await until(async () => (await receivedBy(receiver)) - before >= rows);
     const svcRate = perSecond(rows, performance.now() - startedAt);
     await untilSettled(environment);
     process.kill(svc.pid, "SIGSTOP");
-    sender.tell("2000");
-    const [accepted = 0] = (await sender.line()).split(" ").map(Number);
-    if (round > 0) pairs.push({ svc: svcRate, bare: perSecond(accepted, 2000) });
+    client.tell(`${rows} 1`);
+    const bareMs = Number(await client.line());
+    if (round > 0) pairs.push({ svc: svcRate, bare: perSecond(rows, bareMs) });
   }
   process.kill(svc.pid, "SIGCONT");
   const ratio = median(pairs.map((pair) => pair.svc / pair.bare));
@@ -85,9 +85,4 @@ export async function hotKey(environment: Environment): Promise<readonly Figure[
       met: ratio >= 0.4,
     },
   ];
-}
-
-async function received(receiver: Program): Promise<number> {
-  receiver.tell("");
-  return Number(await receiver.line());
 }

@@ -29,6 +29,22 @@ function setup(results: (PassResult | Error)[] = [], overrides: Partial<LoopOpti
   return { loop, time, errors, state };
 }
 
+/** A loop that may rest for 50 ms, whose passes take as long as told. */
+function restingLoop(tookMs: () => number) {
+  const time = manualTime();
+  let passedMs = 0;
+  const clock = { now: () => time.clock.now(), monotonic: () => time.clock.monotonic() + passedMs };
+  const results: PassResult[] = [];
+  const state = { passes: 0 };
+  const pass = async (): Promise<PassResult> => {
+    state.passes += 1;
+    passedMs += tookMs();
+    return results.shift() ?? "idle";
+  };
+  const { loop } = setup([], { pass, clock, timer: time.timer, maxRestMs: 50 });
+  return { time, loop, state, results };
+}
+
 /** A pass that ends when told to. */
 function heldPass() {
   const held: { finish: (result?: PassResult) => void; fail: (error: Error) => void; signal: AbortSignal }[] = [];
@@ -51,6 +67,57 @@ describe("a loop", () => {
     expect(state.passes).toBe(2);
     await loop.stop(never);
     expect(time.pending()).toEqual([]);
+  });
+
+  test("rests after an idle pass for as long as it took, whatever wakes it meanwhile", async () => {
+    const took = [40, 1000, 0, 0.4, 0];
+    const { time, loop, state } = restingLoop(() => took.shift() ?? 0);
+    await loop.start();
+    await settle();
+    loop.wake();
+    await settle();
+    loop.wake();
+    expect([state.passes, time.pending()]).toEqual([1, [40]]);
+    await time.advance(39);
+    expect(state.passes).toBe(1);
+    // The second pass takes 1,000 ms: that is more than it may rest.
+    await time.advance(1);
+    expect(state.passes).toBe(2);
+    loop.wake();
+    await settle();
+    expect(time.pending()).toEqual([50]);
+    await time.advance(50);
+    expect(state.passes).toBe(3);
+    for (const passes of [4, 5]) {
+      loop.wake();
+      await settle();
+      expect(state.passes).toBe(passes);
+    }
+    await loop.stop(never);
+    expect(time.pending()).toEqual([]);
+  });
+
+  test("sets no timer of its own for a rest that its interval covers, and none after a pass that asks for the next", async () => {
+    const { time, loop, state, results } = restingLoop(() => 20);
+    results.push("again", "again");
+    await loop.start();
+    await settle(20);
+    expect(state.passes).toBe(3);
+    expect(time.pending()).toHaveLength(1);
+    await time.advance(100);
+    expect(state.passes).toBe(4);
+    await loop.stop(never);
+  });
+
+  test("a stop ends the rest", async () => {
+    const { time, loop, state } = restingLoop(() => 40);
+    await loop.start();
+    await settle();
+    loop.wake();
+    await settle();
+    expect(time.pending()).toEqual([40]);
+    await loop.stop(never);
+    expect([state.passes, time.pending()]).toEqual([1, []]);
   });
 
   test("asks for its interval before each wait", async () => {

@@ -1,0 +1,120 @@
+import { v7 as uuidv7 } from "uuid";
+import type { MessageId, NewInboxRow } from "../../src/model/rows.ts";
+import { BODY } from "./body.ts";
+import { type Environment, receivedBy, residentMiB, until } from "./environment.ts";
+import { rawLoop, untilSettled, vacuum } from "./outbox.ts";
+import { type Figure, median, perSecond, rate } from "./report.ts";
+
+/** (c) HTTP in to HTTP out through one process with every role, and (d) its memory at the end. */
+export async function endToEnd(environment: Environment): Promise<Figure[]> {
+  const { sql } = environment;
+  const seconds = 20;
+  const receiver = await environment.program("receiver.js", []);
+  const bare = perSecond(1, await bareParts(environment, receiver.port));
+  await sql.query("TRUNCATE inbox, outbox");
+  await vacuum(environment);
+  const svc = await environment.svc([], {
+    OUTBOX_BATCHSIZE: 500,
+    OUTBOX_CONCURRENCY: 64,
+    INBOX_RELAY_BATCHSIZE: 500,
+    DESTINATIONS_RECEIVER_BASEURL: `http://127.0.0.1:${receiver.port}`,
+  });
+  const sender = await environment.program("sender.js", [svc.port, "/inbox/bench", 128, 500]);
+  const before = await receivedBy(receiver);
+  const startedAt = performance.now();
+  sender.tell(String(seconds * 1000));
+  const [accepted = 0] = (await sender.line()).split(" ").map(Number);
+  const sendingMs = performance.now() - startedAt;
+  await until(async () => (await receivedBy(receiver)) - before >= accepted);
+  const deliveredMs = performance.now() - startedAt;
+  const memory = residentMiB(svc.pid);
+  await untilSettled(environment);
+  for (const program of [sender, svc, receiver]) await program.stop();
+  const delivered = perSecond(accepted, deliveredMs);
+  const lagMs = Math.round(deliveredMs - sendingMs);
+  const ratio = delivered / bare;
+  return [
+    {
+      name: `(c) HTTP in to HTTP out, ${seconds} s sustained`,
+      value: `${rate(delivered)}, the last ${lagMs} ms after the last receipt`,
+      baseline: `${rate(bare)} bare requests in and out and bare statements, one after another`,
+      ratio,
+      target: ">= 5,000/s",
+      met: delivered >= 5000,
+    },
+    {
+      name: "(d) resident memory at the end of (c)",
+      value: memory === undefined ? "unknown" : `${Math.round(memory)} MiB`,
+      baseline: "",
+      ratio: undefined,
+      target: "< 200 MiB",
+      met: memory !== undefined && memory < 200,
+    },
+  ];
+}
+
+/**
+ * What every message needs, bare and one after another: a request to the server without a database, the statements of its life in batches of 500 on
+ * one connection, and a request of the HTTP client.
+ *
+ * @returns ms a message
+ */
+async function bareParts(environment: Environment, receiverPort: number): Promise<number> {
+  const count = 20_000;
+  const server = await environment.program("serverWithoutDatabase.js", []);
+  const sender = await environment.program("sender.js", [server.port, "/inbox/bench", 128, 500]);
+  const client = await environment.program("bareProducer.js", ["http", `http://127.0.0.1:${receiverPort}`, "/"]);
+  const parts: number[] = [];
+  // The first round warms up.
+  for (let round = 0; round <= 3; round += 1) {
+    sender.tell("2000");
+    const [accepted = 0] = (await sender.line()).split(" ").map(Number);
+    const sql = await bareStatements(environment, count);
+    client.tell(`${count} 64`);
+    const out = Number(await client.line());
+    if (round > 0) parts.push(2000 / accepted + (sql + out) / count);
+  }
+  for (const program of [sender, client, server]) await program.stop();
+  return median(parts);
+}
+
+/** @returns ms for inserting, relaying, claiming and completing so many messages */
+async function bareStatements(environment: Environment, count: number): Promise<number> {
+  const { sql, store } = environment;
+  await sql.query("TRUNCATE inbox, outbox");
+  await vacuum(environment);
+  const startedAt = performance.now();
+  for (let done = 0; done < count; done += BATCH) {
+    await store.inbox.insert(Array.from({ length: BATCH }, (_, n) => inboxRow(done + n)));
+    const { relayed } = await store.inbox.relay({ ...RELAY, limit: BATCH });
+    if (relayed !== BATCH) throw new Error(`relayed ${relayed} rows instead of ${BATCH}`);
+  }
+  await rawLoop(environment, count, BATCH);
+  return performance.now() - startedAt;
+}
+
+function inboxRow(n: number): NewInboxRow {
+  const id = uuidv7() as MessageId;
+  return {
+    id,
+    source: "bench",
+    idempotencyKey: id,
+    aggregateId: `key-${n % 500}`,
+    eventType: null,
+    payload: BODY,
+    state: "pending",
+    consumption: "push",
+    correlationId: id,
+    headers: { "content-type": "application/json", host: "localhost" },
+    lastError: null,
+  };
+}
+
+const BATCH = 500;
+
+/** What a relay pass is told, but for its limit. */
+export const RELAY = {
+  topics: { bench: ["bench"] },
+  maxAttempts: 5,
+  droppedHeaders: { names: ["host"], prefixes: ["proxy-"] },
+} as const;
