@@ -93,7 +93,8 @@ async function bareStatements(environment: Environment, count: number): Promise<
   return performance.now() - startedAt;
 }
 
-function inboxRow(n: number): NewInboxRow {
+/** A received message of 1 kB, of one of 500 aggregates. */
+export function inboxRow(n: number): NewInboxRow {
   const id = uuidv7() as MessageId;
   return {
     id,

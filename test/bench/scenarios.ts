@@ -1,6 +1,6 @@
 import { BODY } from "./body.ts";
 import { RELAY } from "./endToEnd.ts";
-import type { Environment } from "./environment.ts";
+import { type Environment, until } from "./environment.ts";
 import { BUSY_POLLER, fillOutbox, rawLoop, steadyMean, timeDrain, vacuum } from "./outbox.ts";
 import { type Figure, median, perSecond, rate } from "./report.ts";
 
@@ -138,7 +138,9 @@ export async function relayCost(environment: Environment): Promise<Figure[]> {
     );
     await vacuum(environment);
     const ms: number[] = [];
-    for (let pass = 0; pass < 10; pass += 1) {
+    // Rows that are set back in time lie below the store's mark, until it looks at everything again.
+    await until(async () => (await store.inbox.relay({ ...RELAY, limit: CLAIM })).relayed === CLAIM);
+    for (let pass = 0; pass < 9; pass += 1) {
       const startedAt = performance.now();
       const { relayed } = await store.inbox.relay({ ...RELAY, limit: CLAIM });
       ms.push(performance.now() - startedAt);

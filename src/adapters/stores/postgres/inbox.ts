@@ -1,13 +1,16 @@
 import type { InsertOutcome } from "../../../model/outcomes.ts";
 import type { MessageId, NewInboxRow } from "../../../model/rows.ts";
+import type { Clock } from "../../../ports/runtime.ts";
 import type { InboxStore, RelayRequest, RelayResult } from "../../../ports/store.ts";
 import { inKeyOrder } from "../sql/keyOrder.ts";
+import { Marks } from "../sql/marks.ts";
 import { EMPTY_TOPIC, insertAroundPoison, relayAroundPoison } from "../sql/poison.ts";
 import { isRefused } from "../sql/refused.ts";
 import { oldestAgeMs } from "../sql/rows.ts";
 import { textArray } from "./binaryArray.ts";
 import type { InboxStatements } from "./inboxSql.ts";
 import type { Looks } from "./looks.ts";
+import { LowWater } from "./lowWater.ts";
 import type { PostgresPool, Row } from "./pool.ts";
 
 /** The inbox on PostgreSQL: receipt in one statement per batch, relay in one statement per pass. */
@@ -15,13 +18,17 @@ export class PostgresInbox implements InboxStore {
   readonly #pool: PostgresPool;
   readonly #sql: InboxStatements;
   readonly #looks: Looks;
+  readonly #marks: Marks;
+  readonly #lowWater: LowWater;
   /** The last relay pass met no waiting row. */
   #idle = false;
 
-  constructor(pool: PostgresPool, statements: InboxStatements, looks: Looks) {
+  constructor(pool: PostgresPool, statements: InboxStatements, looks: Looks, clock: Clock) {
     this.#pool = pool;
     this.#sql = statements;
     this.#looks = looks;
+    this.#marks = new Marks(clock);
+    this.#lowWater = new LowWater(pool, statements.mark, clock, this.#marks);
   }
 
   async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertOutcome[]> {
@@ -29,11 +36,15 @@ export class PostgresInbox implements InboxStore {
   }
 
   async relay(request: RelayRequest): Promise<RelayResult> {
+    await this.#lowWater.refreshIfDue();
     // Looking costs a fraction of planning a relay pass, which an idle relay would do ten times a second.
-    if (this.#idle && !(await this.#looks.ask(this.#sql.waits, Object.keys(request.topics)))) return NOTHING;
+    if (this.#idle && !(await this.#looks.ask(this.#sql.waits, [this.#marks.mark, ...Object.keys(request.topics)]))) {
+      return NOTHING;
+    }
     try {
-      const [row] = await this.#pool.run(this.#sql.relay, relayValues(request));
+      const [row] = await this.#pool.run(this.#sql.relay, this.#relayValues(request));
       this.#idle = Number(row?.candidates ?? 0) === 0;
+      if (typeof row?.last === "string") this.#marks.meet(row.last);
       return relayResult(row, request.limit);
     } catch (error) {
       if (!isRefused(error)) throw error;
@@ -42,7 +53,7 @@ export class PostgresInbox implements InboxStore {
   }
 
   async oldestPendingAgeMs(): Promise<number | null> {
-    const [row] = await this.#pool.run(this.#sql.oldestPending);
+    const [row] = await this.#pool.run(this.#sql.oldestPending, this.#lowWater.bound());
     return oldestAgeMs(row);
   }
 
@@ -58,16 +69,31 @@ export class PostgresInbox implements InboxStore {
 
   /** Some row of the batch is refused by the outbox table: relays the others and buries that one, in their order. */
   async #relayAroundPoison(request: RelayRequest): Promise<RelayResult> {
-    const waiting = await this.#pool.run(this.#sql.waiting, [request.limit, Object.keys(request.topics)]);
+    const values = [request.limit, Object.keys(request.topics), ...this.#lowWater.bound()];
+    const waiting = await this.#pool.run(this.#sql.waiting, values);
     const result = await relayAroundPoison(
       waiting,
       async (ids) => {
-        const [row] = await this.#pool.run(this.#sql.relayOnly, [...relayValues(request), ids]);
+        const [row] = await this.#pool.run(this.#sql.relayOnly, [...this.#relayValues(request), ids]);
         return relayResult(row, request.limit);
       },
       async (id, reason) => (await this.#pool.run(this.#sql.bury, [id, reason])).length > 0,
     );
     return { ...result, more: waiting.length >= request.limit };
+  }
+
+  #relayValues(request: RelayRequest): unknown[] {
+    const { names, prefixes } = request.droppedHeaders;
+    return [
+      request.limit,
+      Object.keys(request.topics),
+      JSON.stringify(request.topics),
+      request.maxAttempts,
+      names,
+      // Prefixes are header name characters; the only one that means something in a pattern is the dot.
+      prefixes.length === 0 ? "^$" : `^(${prefixes.map((prefix) => prefix.replaceAll(".", "\\.")).join("|")})`,
+      ...this.#lowWater.bound(),
+    ];
   }
 }
 
@@ -96,19 +122,6 @@ function columnsOf(rows: readonly NewInboxRow[]): Buffer[] {
     column((row) => row.correlationId),
     column((row) => JSON.stringify(row.headers)),
     repeated((row) => row.lastError),
-  ];
-}
-
-function relayValues(request: RelayRequest): unknown[] {
-  const { names, prefixes } = request.droppedHeaders;
-  return [
-    request.limit,
-    Object.keys(request.topics),
-    JSON.stringify(request.topics),
-    request.maxAttempts,
-    names,
-    // Prefixes are header name characters; the only one that means something in a pattern is the dot.
-    prefixes.length === 0 ? "^$" : `^(${prefixes.map((prefix) => prefix.replaceAll(".", "\\.")).join("|")})`,
   ];
 }
 

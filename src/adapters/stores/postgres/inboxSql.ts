@@ -1,6 +1,7 @@
 import type { TableNames } from "../sql/names.ts";
 import { EMPTY_TOPIC } from "../sql/poison.ts";
 import type { Question } from "./looks.ts";
+import { markBound, markRead } from "./lowWater.ts";
 import type { Statement } from "./pool.ts";
 
 /** Every statement on the inbox, with the configured names and the column types of the tables woven in once. */
@@ -19,9 +20,17 @@ export function inboxStatements(
   const o = names.outbox;
   const waitsForRelay = `i.${c.state} = 'pending' AND i.${c.consumption} = 'push'`;
 
+  /** Positions are microseconds since 1970; see `mark`. */
+  const positionOf = (time: string): string => `(extract(epoch FROM (${time})::timestamptz) * 1000000)::bigint`;
+  const timeOf = (position: string): string => `'epoch'::timestamptz + (${position}) * interval '1 microsecond'`;
+  /** No row before that time waits for the relay. Parameters as in `markBound`. */
+  const settledFrom = (first: number): string => `
+settled AS MATERIALIZED (SELECT ${timeOf(markBound(first))} AS created_at)`;
+  const waitsFrom = `${waitsForRelay} AND i.${c.createdAt} >= (SELECT created_at FROM settled)`;
+
   /**
    * One relay pass. $1 limit, $2 source names, $3 topic template pieces per source (jsonb), $4 max_attempts, $5 dropped header names,
-   * $6 pattern of dropped header name prefixes, $7 ids to look at (only in the narrowed form).
+   * $6 pattern of dropped header name prefixes, $7 settled mark, $8 guarded mark, $9 its transactions, $10 ids to look at (only in the narrowed form).
    *
    * `stops` holds an aggregate's later rows back behind an earlier one that another replica is relaying at this moment: candidates are the
    * oldest rows there are, so whatever lies among them and is none of them is locked by another. See the outbox claim for why
@@ -29,11 +38,12 @@ export function inboxStatements(
    * from the receipt to the receiver, and the primary key keeps a message from being relayed twice.
    */
   const relay = (narrowed: boolean): string => `
-WITH candidates AS MATERIALIZED (
+WITH${settledFrom(7)},
+candidates AS MATERIALIZED (
   SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id
   FROM ${inbox} i
-  WHERE ${waitsForRelay} AND i.${c.scheduledAt} <= now() AND i.${c.source} = ANY ($2::text[])${
-    narrowed ? ` AND i.${c.id} = ANY ($7::uuid[])` : ""
+  WHERE ${waitsFrom} AND i.${c.scheduledAt} <= now() AND i.${c.source} = ANY ($2::text[])${
+    narrowed ? ` AND i.${c.id} = ANY ($10::uuid[])` : ""
   }
   ORDER BY i.${c.createdAt}, i.${c.id}
   LIMIT $1::int
@@ -42,7 +52,7 @@ WITH candidates AS MATERIALIZED (
 stops AS MATERIALIZED (
   SELECT DISTINCT ON (i.${c.aggregateId}) i.${c.aggregateId} AS aggregate_id, i.${c.createdAt} AS created_at, i.${c.id} AS id
   FROM ${inbox} i
-  WHERE ${waitsForRelay} AND i.${c.scheduledAt} <= now() AND i.${c.aggregateId} IS NOT NULL
+  WHERE ${waitsFrom} AND i.${c.scheduledAt} <= now() AND i.${c.aggregateId} IS NOT NULL
     AND i.${c.createdAt} <= (SELECT max(created_at) FROM candidates)
     AND (i.${c.createdAt}, i.${c.id}) <= (SELECT created_at, id FROM candidates ORDER BY created_at DESC, id DESC LIMIT 1)
     AND i.${c.id} NOT IN (SELECT id FROM candidates)
@@ -79,6 +89,7 @@ marked AS (
   WHERE i.${c.id} = r.id
 )
 SELECT (SELECT count(*) FROM candidates)::int AS candidates,
+  (SELECT ${positionOf("max(created_at)")} FROM candidates) AS last,
   (SELECT count(*) FROM rendered WHERE topic <> '')::int AS relayed,
   coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source)) FROM rendered WHERE topic = ''), '[]') AS dead`;
 
@@ -90,16 +101,20 @@ SELECT (SELECT count(*) FROM candidates)::int AS candidates,
     /**
      * $1 ids, $2 sources, $3 idempotency keys, $4 aggregate ids, $5 event types, $6 payloads, $7 states, $8 consumptions, $9 correlation
      * ids, $10 headers, $11 last errors, $12 number of rows. $2, $5, $7, $8 and $11 may hold one element for all rows. Answers with one row: null when all were stored, else the ids that were.
+     *
+     * The rows of a batch have one time, which is read when the insert has its locks: between it and the transaction's id lies next to nothing, on
+     * which `mark` relies. The time at which the statement began may be minutes back then.
      */
     insert: {
       name: "inbox.insert",
       text: `
 WITH stored AS (
 INSERT INTO ${inbox} (${c.id}, ${c.source}, ${c.idempotencyKey}, ${c.aggregateId}, ${c.eventType}, ${c.payload}, ${c.state},
-  ${c.consumption}, ${c.correlationId}, ${c.headers}, ${c.lastError}, ${c.processedAt})
+  ${c.consumption}, ${c.correlationId}, ${c.headers}, ${c.lastError}, ${c.processedAt}, ${c.createdAt})
 SELECT r.id::uuid, ${repeated(2, "source")}, r.idempotency_key, r.aggregate_id, ${repeated(5, "event_type")},
   r.payload::${types.inboxPayload}, ${repeated(7, "state")}, ${repeated(8, "consumption")}, r.correlation_id,
-  r.headers::${types.inboxHeaders}, ${repeated(11, "last_error")}, CASE ${repeated(7, "state")} WHEN 'dead' THEN now() END
+  r.headers::${types.inboxHeaders}, ${repeated(11, "last_error")}, CASE ${repeated(7, "state")} WHEN 'dead' THEN now() END,
+  (SELECT clock_timestamp())
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
   $11::text[]) AS r(id, source, idempotency_key, aggregate_id, event_type, payload, state, consumption, correlation_id, headers, last_error)
 ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING
@@ -110,21 +125,23 @@ SELECT CASE WHEN count(*) < $12::int THEN array_agg(id::text) END AS stored, cou
     relay: { byIndex: true, name: "inbox.relay", text: relay(false) },
     relayOnly: { byIndex: true, name: "inbox.relay of named rows", text: relay(true) },
 
-    /** Does any row wait for the relay? Of the source names. Ordered, so that the planner takes the index. */
+    /** Does any row wait for the relay? From the mark on, which is the first element, of the source names behind it. Ordered, so that the planner takes the index. */
     waits: {
       name: "inbox.waits",
-      sql: (sources: string) => `
+      sql: (markAndSources: string) => `
 (SELECT i.${c.id} FROM ${inbox} i
-WHERE ${waitsForRelay} AND i.${c.scheduledAt} <= now() AND i.${c.source} = ANY (${sources}::text[])
+WHERE ${waitsForRelay} AND i.${c.scheduledAt} <= now() AND i.${c.source} = ANY ((${markAndSources}::text[])[2:])
+  AND i.${c.createdAt} >= ${timeOf(`(${markAndSources}::text[])[1]::bigint`)}
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1) IS NOT NULL`,
     },
 
-    /** The rows a relay pass would look at. $1 limit, $2 source names */
+    /** The rows a relay pass would look at. $1 limit, $2 source names, $3 settled mark, $4 guarded mark, $5 its transactions */
     waiting: {
       name: "inbox.waiting",
       text: `
+WITH${settledFrom(3)}
 SELECT i.${c.id} AS id, i.${c.source} AS source FROM ${inbox} i
-WHERE ${waitsForRelay} AND i.${c.scheduledAt} <= now() AND i.${c.source} = ANY ($2::text[])
+WHERE ${waitsFrom} AND i.${c.scheduledAt} <= now() AND i.${c.source} = ANY ($2::text[])
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $1::int`,
     },
 
@@ -138,12 +155,33 @@ WHERE ${c.id} = $1::uuid AND ${c.state} = 'pending'
 RETURNING ${c.id} AS id`,
     },
 
+    /**
+     * The time before which no row waits. Looks no further back than it has to where it is told a bound. Whoever takes a time of receipt has
+     * a transaction's id within the slack, and is found by that.
+     *
+     * $1 settled mark, $2 guarded mark, $3 its transactions, $4 mark where nothing waits, $5 mark of the last read
+     */
+    mark: {
+      byIndex: true,
+      name: "inbox.mark",
+      text: `
+WITH${settledFrom(1)}
+${markRead(
+  `(SELECT least(w.mark, ${positionOf("now() - interval '2 seconds'")}) FROM (
+  SELECT coalesce((SELECT ${positionOf(`min(i.${c.createdAt})`)} - 1 FROM ${inbox} i WHERE ${waitsFrom}), $4::bigint) AS mark) w
+  WHERE w.mark IS NOT NULL)`,
+  5,
+)}`,
+    },
+
+    /** $1 settled mark, $2 guarded mark, $3 its transactions */
     oldestPending: {
       byIndex: true,
       name: "inbox.oldest pending",
       text: `
+WITH${settledFrom(1)}
 SELECT extract(epoch FROM now() - i.${c.createdAt}) * 1000 AS oldest_ms FROM ${inbox} i
-WHERE ${waitsForRelay} ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
+WHERE ${waitsFrom} ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
     },
   } as const satisfies Record<string, Statement | Question>;
 }

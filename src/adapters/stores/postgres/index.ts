@@ -51,7 +51,7 @@ class PostgresStore implements Store {
     const quoted = quoteNames(options.names, (identifier) => `"${identifier}"`);
     const looks = new Looks(this.#pool, clock);
     const facets = (types: ColumnTypes) => ({
-      inbox: new PostgresInbox(this.#pool, inboxStatements(quoted, types), looks),
+      inbox: new PostgresInbox(this.#pool, inboxStatements(quoted, types), looks, clock),
       outbox: new PostgresOutbox(this.#pool, outboxStatements(quoted, types.outboxPayload), looks, clock),
       pull: new PostgresPull(this.#pool, pullStatements(quoted, types.inboxPayload)),
     });

@@ -8,6 +8,7 @@ import { backlogOf, claimedRow, idsOf } from "../sql/rows.ts";
 import { attemptsOf, STATE_AFTER, settleAroundRefusal } from "../sql/settlements.ts";
 import { uuidArray } from "./binaryArray.ts";
 import type { Looks } from "./looks.ts";
+import { LowWater } from "./lowWater.ts";
 import type { OutboxStatements } from "./outboxSql.ts";
 import type { PostgresPool, Statement } from "./pool.ts";
 
@@ -18,6 +19,7 @@ export class PostgresOutbox implements OutboxStore {
   readonly #looks: Looks;
   readonly #clock: Clock;
   readonly #hints: ClaimHints;
+  readonly #lowWater: LowWater;
   readonly #scans: ClaimScans = {
     inOrder: (request, from) => this.#scan(this.#sql.claimInOrder(request.limit), request, from),
     pastBlockedKeys: (request, from, isSweep) =>
@@ -41,10 +43,11 @@ export class PostgresOutbox implements OutboxStore {
     this.#looks = looks;
     this.#clock = clock;
     this.#hints = new ClaimHints(clock);
+    this.#lowWater = new LowWater(pool, statements.mark, clock, this.#hints.marks);
   }
 
   async claim(request: ClaimRequest): Promise<ClaimResult> {
-    if (this.#hints.markIsDue()) await this.#refreshMark();
+    await this.#lowWater.refreshIfDue();
     if (this.#idle && !(await this.#looks.ask(this.#sql.due, this.#hints.mark))) return NOTHING;
     return await claimFromFront(this.#scans, this.#hints, this.#clock, request);
   }
@@ -52,7 +55,9 @@ export class PostgresOutbox implements OutboxStore {
   async renew(tokens: readonly ClaimToken[], lease: Lease): Promise<ReadonlySet<MessageId>> {
     if (tokens.length === 0) return new Set();
     return new Set(
-      idsOf(await this.#pool.run(this.#sql.renew, [tokens, lease.leaseMs, lease.claimTimeoutMs, ...this.#bound()])),
+      idsOf(
+        await this.#pool.run(this.#sql.renew, [tokens, lease.leaseMs, lease.claimTimeoutMs, ...this.#lowWater.bound()]),
+      ),
     );
   }
 
@@ -61,30 +66,14 @@ export class PostgresOutbox implements OutboxStore {
   }
 
   async reclaim(limit: number, claimTimeoutMs: number): Promise<number> {
-    const rows = await this.#pool.run(this.#sql.reclaim, [limit, claimTimeoutMs, ...this.#bound()]);
+    const rows = await this.#pool.run(this.#sql.reclaim, [limit, claimTimeoutMs, ...this.#lowWater.bound()]);
     if (rows.length > 0) this.#hints.sweepWithin(0);
     return rows.length;
   }
 
   async backlog(): Promise<OutboxBacklog> {
-    const [row] = await this.#pool.run(this.#sql.backlog, this.#bound());
+    const [row] = await this.#pool.run(this.#sql.backlog, this.#lowWater.bound());
     return backlogOf(row);
-  }
-
-  /** Below what they say nothing is unfinished; the statements' parameters. */
-  #bound(): readonly unknown[] {
-    const { settledMark, guardedMark } = this.#hints;
-    return [settledMark, guardedMark.mark, guardedMark.running.map(String)];
-  }
-
-  async #refreshMark(): Promise<void> {
-    const isFull = this.#hints.fullMarkIsDue();
-    const startedAt = this.#clock.monotonic();
-    const [row = {}] = await this.#pool.run(this.#sql.mark, isFull ? NO_BOUND : this.#bound());
-    if (isFull) this.#hints.fullMarkTook(this.#clock.monotonic() - startedAt);
-    const { mark, running, next } = row;
-    const snapshot = { running: (running as readonly string[]).map(BigInt), next: BigInt(String(next)) };
-    this.#hints.setMark(typeof mark === "string" ? mark : undefined, snapshot);
   }
 
   async #scan(statement: Statement, request: ClaimRequest, from: string): Promise<Scan> {
@@ -95,12 +84,14 @@ export class PostgresOutbox implements OutboxStore {
       request.token,
       request.leaseMs,
       request.claimTimeoutMs,
-      ...this.#bound(),
+      ...this.#lowWater.bound(),
       request.heldTokens,
     ]);
     const candidates = Number(counts?.candidates ?? 0);
     const firstCandidate = counts?.first_candidate;
     this.#idle = candidates === 0;
+    const last = rows.at(-1)?.sequence;
+    if (typeof last === "string") this.#hints.marks.meet(last);
     return {
       rows: rows.map((row) => claimedRow(row, request.token)),
       more: counts?.more === true,
@@ -122,7 +113,6 @@ export class PostgresOutbox implements OutboxStore {
   }
 }
 
-const NO_BOUND: readonly unknown[] = ["0", "0", []];
 const NOTHING: ClaimResult = { rows: [], more: false, heldBack: 0 };
 
 const ALL_SENT: readonly unknown[] = [[], [], [], []];

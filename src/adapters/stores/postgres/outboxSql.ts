@@ -1,5 +1,6 @@
 import type { TableNames } from "../sql/names.ts";
 import type { Question } from "./looks.ts";
+import { markBound, markRead } from "./lowWater.ts";
 import type { Statement } from "./pool.ts";
 
 /**
@@ -25,20 +26,9 @@ export function outboxStatements(names: TableNames, payloadType: string) {
   SELECT min(o.${c.sequence}) AS sequence FROM ${table} o
   WHERE o.${c.state} IN ('pending', 'processing') AND o.${c.scheduledAt} <> o.${c.createdAt} AND o.${c.sequence} < ${from}::bigint`;
 
-  /**
-   * Below this sequence no row is unfinished, but for those of {@link againBelow}: the guarded mark where this snapshot sees none of its
-   * transactions ended, else the settled mark.
-   *
-   * @param first the number of the first of three parameters: settled mark, guarded mark, its transactions
-   */
-  const bound = (first: number): string => `
-  SELECT CASE WHEN EXISTS (SELECT FROM unnest($${first + 2}::xid8[]) AS t(id) WHERE pg_visible_in_snapshot(t.id, pg_current_snapshot()))
-    THEN $${first}::bigint ELSE greatest($${first}::bigint, $${first + 1}::bigint) END AS sequence`;
-
-  /** The first sequence at which anything unfinished can be. Parameters as in `bound`. */
+  /** The first sequence at which anything unfinished can be, also what is back below the mark. Parameters as in `markBound`. */
   const settledFrom = (first: number): string => `
-known AS MATERIALIZED (${bound(first)}
-),
+known AS MATERIALIZED (SELECT ${markBound(first)} AS sequence),
 settled AS MATERIALIZED (
   SELECT least((SELECT sequence FROM known), (${againBelow("(SELECT sequence FROM known)")})) AS sequence
 )`;
@@ -68,7 +58,7 @@ settled AS MATERIALIZED (
 WITH again AS MATERIALIZED (${againBelow("$1")}
 ),
 settled AS MATERIALIZED (
-  SELECT least(b.sequence, (SELECT sequence FROM again)) AS sequence FROM (${bound(7)}) b
+  SELECT least(b.sequence, (SELECT sequence FROM again)) AS sequence FROM (SELECT ${markBound(7)} AS sequence) b
 ),${ctes}
 candidates AS MATERIALIZED (
   SELECT o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.key} AS key, octet_length(${payloadText}) AS bytes
@@ -187,20 +177,21 @@ ORDER BY ${c.sequence} LIMIT 1) IS NOT NULL`,
     },
 
     /**
-     * The lowest unfinished sequence (the low-water mark), and the transactions that this statement cannot see. Looks no further back than it has to
-     * where it is told a bound.
+     * The lowest unfinished sequence (the low-water mark). Looks no further back than it has to where it is told a bound.
      *
-     * $1 settled mark, $2 guarded mark, $3 its transactions
+     * $1 settled mark, $2 guarded mark, $3 its transactions, $4 mark where nothing is unfinished, $5 mark of the last read
      */
     mark: {
       byIndex: true,
       name: "outbox.mark",
       text: `
 WITH${settledFrom(1)}
-SELECT least(
+${markRead(
+  `coalesce(least(
   (SELECT min(o.${c.sequence}) FROM ${table} o WHERE o.${c.state} = 'pending' AND ${unfinishedFrom("o")}),
-  (SELECT min(o.${c.sequence}) FROM ${table} o WHERE o.${c.state} = 'processing' AND ${unfinishedFrom("o")})) AS mark,
-  array(SELECT pg_snapshot_xip(pg_current_snapshot())::text) AS running, pg_snapshot_xmax(pg_current_snapshot())::text AS next`,
+  (SELECT min(o.${c.sequence}) FROM ${table} o WHERE o.${c.state} = 'processing' AND ${unfinishedFrom("o")})), $4::bigint)`,
+  5,
+)}`,
     },
 
     /** The sequence behind the last pending row: where a claim may begin when everything before is blocked. */
