@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # Installs the servers that the tests start: RabbitMQ and PgBouncer from the operating system's packages, NATS built from its source,
-# Kafka's jars from the Maven repository. The last two go to $SVC_TEST_SERVERS (default ~/.cache/svc-test-servers). Starts nothing; what is
-# there stays as it is. On Debian and Ubuntu it also installs the tools it needs itself; elsewhere it says what is missing.
+# Kafka's jars from the Maven repository; and the programs that check the chart and the alerts: Helm built from its source, promtool from the
+# operating system's packages, kubernetes-validate from PyPI. What is no package of the operating system goes to $SVC_TEST_SERVERS (default
+# ~/.cache/svc-test-servers). Starts nothing; what is there stays as it is. On Debian and Ubuntu it also installs the tools it needs itself; elsewhere it says what is missing.
 set -euo pipefail
 cd "$(dirname "$0")"
 
 servers=${SVC_TEST_SERVERS:-${HOME:?HOME is not set: set SVC_TEST_SERVERS to a folder for the servers}/.cache/svc-test-servers}
 nats_version=v2.12.4
-go_version=1.24.12 # For NATS, where the installed Go is older.
+helm_version=v3.19.4
+kubernetes_validate_version=1.37.0
+go_version=1.24.12 # For NATS and Helm, where the installed Go is older.
 kafka_version=$(sed -n 's:.*<kafka.version>\(.*\)</kafka.version>.*:\1:p' pom.xml)
 kafka_jars=$servers/kafka-$kafka_version
 
@@ -35,6 +38,13 @@ have_pgbouncer() { have pgbouncer || [ -x /usr/sbin/pgbouncer ]; }
 
 have_nats() { [ "$("$servers/bin/nats-server" -v 2> /dev/null)" = "nats-server: $nats_version" ]; }
 
+have_helm() { [ "$("$servers/bin/helm" version --template '{{.Version}}' 2> /dev/null)" = "$helm_version" ]; }
+
+validate_folder=$servers/kubernetes-validate
+have_kubernetes_validate() {
+  [ "$("$validate_folder/bin/pip" show kubernetes-validate 2> /dev/null | sed -n 's/^Version: //p')" = "$kubernetes_validate_version" ]
+}
+
 have_java() {
   local version
   version=$(java -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p') || return 1
@@ -58,12 +68,13 @@ install_packages() {
   for package in "$@"; do
     case $package in
       # Nor shall they start with the machine.
-      rabbitmq-server | pgbouncer) ! have systemctl || as_root systemctl --quiet disable "$package" ;;
+      rabbitmq-server | pgbouncer | prometheus) ! have systemctl || as_root systemctl --quiet disable "$package" ;;
     esac
   done
 }
 
-install_nats() {
+# Builds a program of a Go module. $1 package and version, $2 linker flags
+install_from_go() {
   local go=go
   if [ -z "$(go env GOTOOLCHAIN)" ]; then
     # Before 1.21 Go did not get the version of itself that a module asks for.
@@ -73,7 +84,13 @@ install_nats() {
     chmod u+x "$folder"/bin/* "$folder"/pkg/tool/*/*
     go=$folder/bin/go
   fi
-  env -u GOROOT GOTOOLCHAIN=auto GOFLAGS= GOBIN="$servers/bin" "$go" install "github.com/nats-io/nats-server/v2@$nats_version"
+  env -u GOROOT GOTOOLCHAIN=auto GOFLAGS= GOBIN="$servers/bin" "$go" install -ldflags "${2:-}" "$1"
+}
+
+install_kubernetes_validate() {
+  rm -rf "$validate_folder"
+  python3 -m venv "$validate_folder"
+  "$validate_folder/bin/pip" install -q --disable-pip-version-check "kubernetes-validate==$kubernetes_validate_version"
 }
 
 install_kafka() {
@@ -86,17 +103,24 @@ install_kafka() {
 packages=()
 have_rabbitmq || packages+=(rabbitmq-server)
 have_pgbouncer || packages+=(pgbouncer)
-have_nats || have go || packages+=(golang-go ca-certificates)
+have promtool || packages+=(prometheus)
+have_kubernetes_validate || python3 -c 'import ensurepip, venv' 2> /dev/null || packages+=(python3 python3-venv)
+{ have_nats && have_helm; } || have go || packages+=(golang-go ca-certificates)
 have_java || packages+=(default-jre-headless)
 [ -d "$kafka_jars" ] || have mvn || packages+=(maven)
 [ ${#packages[@]} = 0 ] || install_packages "${packages[@]}"
 
 mkdir -p "$servers/bin"
-have_nats || install_nats
+have_nats || install_from_go "github.com/nats-io/nats-server/v2@$nats_version"
+have_helm || install_from_go "helm.sh/helm/v3/cmd/helm@$helm_version" "-s -w -X helm.sh/helm/v3/internal/version.version=$helm_version"
+have_kubernetes_validate || install_kubernetes_validate
 [ -d "$kafka_jars" ] || install_kafka
 
 have_rabbitmq || fail "rabbitmq-server is still missing"
 have_pgbouncer || fail "pgbouncer is still missing"
 have_nats || fail "nats-server $nats_version is still missing"
+have_helm || fail "helm $helm_version is still missing"
+have promtool || fail "promtool is still missing"
+have_kubernetes_validate || fail "kubernetes-validate $kubernetes_validate_version is still missing"
 have_java || fail "Java 17 or newer is still missing"
-echo "The servers of the tests are there: RabbitMQ, PgBouncer, NATS $nats_version and Kafka $kafka_version."
+echo "The servers of the tests are there: RabbitMQ, PgBouncer, NATS $nats_version and Kafka $kafka_version; and Helm $helm_version, promtool and kubernetes-validate."

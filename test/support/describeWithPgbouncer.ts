@@ -1,6 +1,6 @@
 import { requiredKinds } from "./brokers/availability.ts";
-import { describeWhere } from "./brokers/describeWhere.ts";
 import { findPgbouncer } from "./brokers/programs.ts";
+import { describeWhere } from "./describeWhere.ts";
 import { HOW_TO_GET } from "./pgbouncer.ts";
 
 /**

@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
 import sql from "mssql";
 import { requiredKinds } from "./brokers/availability.ts";
-import { describeWhere } from "./brokers/describeWhere.ts";
 import { dockerAnswered, launchContainer } from "./brokers/docker.ts";
 import { lastingPorts } from "./brokers/ports.ts";
 import { once } from "./brokers/shared.ts";
+import { describeWhere } from "./describeWhere.ts";
 
 /** Where a SQL Server listens, and a user who may create databases. */
 export interface SqlServerAddress {

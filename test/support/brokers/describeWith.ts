@@ -1,5 +1,5 @@
+import { describeWhere } from "../describeWhere.ts";
 import { howToGet, isAvailable, requiredKinds } from "./availability.ts";
-import { describeWhere } from "./describeWhere.ts";
 import type { BrokerKind } from "./types.ts";
 
 /**

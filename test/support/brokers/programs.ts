@@ -55,6 +55,16 @@ export function findPgbouncer(): string | undefined {
   return findProgram("pgbouncer", [...searchPath(), "/usr/sbin", "/opt/homebrew/bin"]);
 }
 
+/** Programs that render and check what `deploy` and `helm` hold. */
+export const DEPLOY_TOOLS = {
+  helm: () => findProgram("helm", [path.join(serversFolder(), "bin"), ...searchPath()]),
+  /** The Python of an environment that has `kubernetes_validate`. */
+  "kubernetes-validate": () => findProgram("python3", [path.join(serversFolder(), "kubernetes-validate", "bin")]),
+  promtool: () => findProgram("promtool", searchPath()),
+} as const satisfies Readonly<Record<string, () => string | undefined>>;
+
+export type DeployTool = keyof typeof DEPLOY_TOOLS;
+
 /** Whether the program of a broker is on this machine. */
 export function hasProgram(kind: BrokerKind): boolean {
   const find = { rabbitmq: findRabbitmq, nats: findNats, kafka: findKafka };
