@@ -20,7 +20,11 @@ export interface OperatorRouteOptions {
 export function operatorRoutes({ health, metrics, parts, served }: OperatorRouteOptions): readonly Router[] {
   return [
     healthRoutes(health),
-    metricsRoute(metrics),
+    metricsRoute(async () => {
+      // Each look renews `svc_component_up`, so that alerts need no probe beside the scrape.
+      await health.readiness();
+      return await metrics();
+    }),
     ...parts.flatMap((part) => part.operatorRoutes ?? []),
     openApiRoute(openApiDocument(served)),
   ];

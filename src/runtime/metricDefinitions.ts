@@ -194,7 +194,7 @@ export const METRICS = {
     name: "svc_claims_lost_total",
     type: "counter",
     help: "Claims that another replica had taken over when they were to be settled.",
-    labels: { component: [] },
+    labels: { component: ["poller", "pull"] },
     roles: ["ingest", "relay", "poller"],
   },
   cleanupDeleted: {

@@ -39,7 +39,7 @@ function touchEverything(metrics: Metrics): void {
   metrics.inboxOldestPendingAge(7);
   metrics.claimDuration("outbox-poller", 0.004);
   metrics.claimRows("outbox-poller", 100);
-  metrics.claimsLost("outbox-poller", 1);
+  metrics.claimsLost("other", 1);
   metrics.blockedKeys(6);
   metrics.componentUp("database", true);
   metrics.cleanupDeleted("outbox", 1000);
@@ -125,7 +125,7 @@ describe("the metrics", () => {
       svc_inbox_oldest_pending_age_seconds: 7,
       'svc_claim_duration_seconds_sum{component="outbox-poller"}': 0.004,
       'svc_claim_rows_sum{component="outbox-poller"}': 100,
-      'svc_claims_lost_total{component="outbox-poller"}': 1,
+      'svc_claims_lost_total{component="other"}': 1,
       svc_blocked_keys: 6,
       'svc_component_up{component="database"}': 1,
       'svc_cleanup_messages_deleted_total{table="outbox"}': 1000,

@@ -93,7 +93,9 @@ export class PostgresSchema implements SchemaStore {
         // Qualified, so that a history in another schema of the database is never taken for ours.
         schemaTable: `${schema}.svc_migrations`,
         newline: "LF",
-        execQuery: (query) => client.query(query),
+        // The schema is there. Even so the statement would take the right to create one in the database, which its owner may not want to give.
+        execQuery: async (query) =>
+          /^\s*CREATE SCHEMA IF NOT EXISTS/.test(query) ? { rows: [] } : client.query(query),
       });
       const applied = await migrations.migrate();
       return applied.map((migration) => `${migration.version} ${migration.name}`);

@@ -1,0 +1,35 @@
+// JDBC_URL='jdbc:postgresql://localhost/shop?user=shop&password=secret' java -cp postgresql.jar Pay.java o-1 '{"id":"o-1","status":"paid"}'
+import java.sql.Connection;
+import java.sql.DriverManager;
+import java.sql.PreparedStatement;
+import java.sql.SQLException;
+
+public class Pay {
+  public static void main(String[] args) throws SQLException {
+    try (Connection connection = DriverManager.getConnection(System.getenv("JDBC_URL"))) {
+      pay(connection, args[0], args[1]);
+      System.out.println(args[0] + " is paid");
+    }
+  }
+
+  /** @param payload what your JSON library makes of the order */
+  static void pay(Connection connection, String orderId, String payload) throws SQLException {
+    connection.setAutoCommit(false);
+    try (PreparedStatement update = connection.prepareStatement("UPDATE orders SET status = 'paid' WHERE id = ?");
+        PreparedStatement insert = connection.prepareStatement(
+            "INSERT INTO outbox (topic, key, payload, headers) VALUES (?, ?, ?, ?::jsonb)")) {
+      update.setString(1, orderId);
+      if (update.executeUpdate() != 1) throw new IllegalArgumentException("no order " + orderId);
+
+      insert.setString(1, "orders.paid");
+      insert.setString(2, orderId);
+      insert.setString(3, payload);
+      insert.setString(4, "{\"x-tenant\": \"acme\"}");
+      insert.executeUpdate();
+      connection.commit();
+    } catch (SQLException | RuntimeException error) {
+      connection.rollback();
+      throw error;
+    }
+  }
+}

@@ -1,0 +1,9 @@
+BEGIN;
+
+-- Locks the order: whoever else changes it waits here, and its messages come behind ours.
+UPDATE orders SET status = 'paid' WHERE id = 'o-1';
+
+INSERT INTO outbox (topic, key, payload, headers)
+VALUES ('orders.paid', 'o-1', json_build_object('id', 'o-1', 'status', 'paid'), '{"x-tenant": "acme"}');
+
+COMMIT;

@@ -1,0 +1,12 @@
+SET QUOTED_IDENTIFIER ON;
+SET XACT_ABORT ON;
+BEGIN TRANSACTION;
+
+-- Locks the order: whoever else changes it waits here, and its messages come behind ours.
+UPDATE dbo.orders SET status = N'paid' WHERE id = N'o-1';
+
+INSERT INTO dbo.outbox (topic, [key], payload, headers)
+VALUES (N'orders.paid', N'o-1', (SELECT N'o-1' AS id, N'paid' AS status FOR JSON PATH, WITHOUT_ARRAY_WRAPPER),
+        N'{"x-tenant": "acme"}');
+
+COMMIT TRANSACTION;

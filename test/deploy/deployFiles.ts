@@ -1,0 +1,54 @@
+import { fileURLToPath } from "node:url";
+import { load } from "js-yaml";
+import { prose, readPage } from "./markdown.ts";
+
+const ROOT = new URL("../../", import.meta.url);
+
+/** The path of a file of the project. */
+export const pathOf = (file: string): string => fileURLToPath(new URL(file, ROOT));
+
+export interface AlertRule {
+  readonly alert: string;
+  readonly expr: string;
+  readonly for: string;
+  readonly labels: Readonly<Record<string, string>>;
+  readonly annotations: Readonly<Record<string, string>>;
+}
+
+/** Every rule of deploy/prometheus/alerts.yml, in its order. */
+export function alertRules(): readonly AlertRule[] {
+  const { groups } = load(readPage("deploy/prometheus/alerts.yml")) as { groups: { rules: AlertRule[] }[] };
+  return groups.flatMap(({ rules }) => rules);
+}
+
+export interface Panel {
+  readonly id: number;
+  readonly type: string;
+  readonly title: string;
+  readonly description?: string;
+  readonly gridPos: Readonly<Record<"x" | "y" | "w" | "h", number>>;
+  readonly targets?: readonly { readonly expr: string }[];
+  readonly fieldConfig?: { readonly defaults: { readonly unit?: string } };
+}
+
+export interface Dashboard {
+  readonly templating: {
+    readonly list: readonly { readonly name: string; readonly query: string | { readonly query: string } }[];
+  };
+  readonly annotations: { readonly list: readonly { readonly expr: string }[] };
+  readonly panels: readonly Panel[];
+}
+
+export function dashboard(): Dashboard {
+  return JSON.parse(readPage("deploy/grafana/svc-dashboard.json")) as Dashboard;
+}
+
+/** Every expression of the dashboard, those of its variables left out. */
+export function dashboardQueries({ panels, annotations }: Dashboard): readonly string[] {
+  return [...panels.flatMap(({ targets = [] }) => targets), ...annotations.list].map(({ expr }) => expr);
+}
+
+/** The headings of a page. */
+export function headings(page: string): readonly string[] {
+  return [...prose(page).matchAll(/^#+ (.*)$/gm)].map(([, heading = ""]) => heading);
+}
