@@ -1,0 +1,170 @@
+{{/*
+A pod template, metadata and spec. Arguments, a dict: root; component; args (of svc, without --config); settings (as roleDefaults);
+serves (whether it has ports and probes); configName; serviceAccountName; env (further variables of the container); restartPolicy; capture (whether it has the volume).
+*/}}
+{{- define "svc.podTemplate" -}}
+{{- $root := .root -}}
+{{- $settings := .settings -}}
+metadata:
+  annotations:
+    checksum/config: {{ include "svc.config" $root | sha256sum }}
+    {{- with $settings.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  labels:
+    {{- /* Not the chart's version: it would restart the pods for nothing. */ -}}
+    {{- $labels := merge (fromYaml (include "svc.selectorLabels" (list $root .component))) $root.Values.commonLabels -}}
+    {{- if .serves -}}
+    {{- $_ := set $labels "svc-relay/serves" "true" -}}
+    {{- end -}}
+    {{- toYaml (merge $labels (default dict $settings.podLabels)) | nindent 4 }}
+spec:
+  serviceAccountName: {{ .serviceAccountName }}
+  automountServiceAccountToken: false
+  # Else Kubernetes sets variables such as SVC_PORT, which the service would read as configuration.
+  enableServiceLinks: false
+  {{- with $root.Values.imagePullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  securityContext:
+    {{- toYaml $root.Values.podSecurityContext | nindent 4 }}
+  {{- with .restartPolicy }}
+  restartPolicy: {{ . }}
+  {{- end }}
+  terminationGracePeriodSeconds: {{ default (include "svc.stopSeconds" $root) $settings.terminationGracePeriodSeconds }}
+  {{- with $settings.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  {{- with $settings.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $settings.tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $settings.affinity }}
+  affinity:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- if and .serves $settings.topologySpreadConstraints }}
+  topologySpreadConstraints:
+    {{- $same := dict "labelSelector" (dict "matchLabels" (fromYaml (include "svc.selectorLabels" (list $root .component)))) }}
+    {{- range $settings.topologySpreadConstraints }}
+    - {{- toYaml (ternary . (merge (deepCopy .) $same) (hasKey . "labelSelector")) | nindent 6 }}
+    {{- end }}
+  {{- end }}
+  containers:
+    - name: svc
+      image: {{ include "svc.image" $root | quote }}
+      imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+      args:
+        {{- toYaml (concat .args (list "--config" (include "svc.configFile" $root))) | nindent 8 }}
+      securityContext:
+        {{- toYaml $root.Values.securityContext | nindent 8 }}
+      env:
+        - name: LOG_LEVEL
+          value: {{ $root.Values.logLevel | quote }}
+        {{- range $name, $from := $root.Values.secretEnv }}
+        - name: {{ $name }}
+          valueFrom:
+            secretKeyRef:
+              name: {{ $from.existingSecret }}
+              key: {{ $from.key }}
+        {{- end }}
+        {{- with concat $root.Values.extraEnv (default list .env) (default list $settings.extraEnv) }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      {{- with $root.Values.extraEnvFrom }}
+      envFrom:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- if .serves }}
+      {{- include "svc.portsAndProbes" $root | nindent 6 }}
+      {{- end }}
+      resources:
+        {{- toYaml $settings.resources | nindent 8 }}
+      volumeMounts:
+        - name: config
+          mountPath: {{ include "svc.configFile" $root }}
+          subPath: svc.yml
+          readOnly: true
+        {{- range $name, $_ := $root.Values.secretFiles }}
+        - name: secret-{{ $name }}
+          mountPath: {{ include "svc.secretsDirectory" $root }}/{{ $name }}
+          readOnly: true
+        {{- end }}
+        {{- if .capture }}
+        - name: capture
+          mountPath: {{ include "svc.captureDirectory" $root }}
+        {{- end }}
+        - name: tmp
+          mountPath: /tmp
+        {{- with $root.Values.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+  volumes:
+    - name: config
+      {{- if eq $root.Values.configKind "Secret" }}
+      secret:
+        secretName: {{ .configName }}
+        defaultMode: 288 # 0440: root and the group of the pod
+      {{- else }}
+      configMap:
+        name: {{ .configName }}
+      {{- end }}
+    {{- range $name, $from := $root.Values.secretFiles }}
+    - name: secret-{{ $name }}
+      secret:
+        secretName: {{ $from.existingSecret }}
+        defaultMode: 288
+    {{- end }}
+    {{- if .capture }}
+    - name: capture
+      persistentVolumeClaim:
+        claimName: {{ include "svc.claimName" $root }}
+    {{- end }}
+    - name: tmp
+      emptyDir:
+        sizeLimit: 64Mi
+    {{- with $root.Values.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end -}}
+
+{{- define "svc.portsAndProbes" -}}
+{{- $port := include "svc.operatorPort" . -}}
+ports:
+  - name: http
+    containerPort: {{ include "svc.configNumber" (list . "server.httpPort" 8080) }}
+  {{- with include "svc.managementPort" . }}
+  - name: management
+    containerPort: {{ . }}
+  {{- end }}
+# Nothing listens before the database has answered: the start may last as long as the service waits for it.
+startupProbe:
+  httpGet:
+    path: /health/live
+    port: {{ $port }}
+  periodSeconds: 2
+  timeoutSeconds: 5
+  {{- $startupMs := int (include "svc.configNumber" (list . "database.startupTimeoutMs" 60000)) }}
+  failureThreshold: {{ div (add (div (add $startupMs 999) 1000) .Values.probes.startup.extraSeconds 1) 2 }}
+livenessProbe:
+  httpGet:
+    path: /health/live
+    port: {{ $port }}
+  {{- toYaml .Values.probes.liveness | nindent 2 }}
+readinessProbe:
+  httpGet:
+    path: /health/ready
+    port: {{ $port }}
+  {{- toYaml .Values.probes.readiness | nindent 2 }}
+{{- if .Values.preStopSleepSeconds }}
+lifecycle:
+  preStop:
+    sleep:
+      seconds: {{ .Values.preStopSleepSeconds }}
+{{- end }}
+{{- end -}}

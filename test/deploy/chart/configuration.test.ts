@@ -1,0 +1,135 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { expect, test } from "@jest/globals";
+import { load } from "js-yaml";
+import { inspectConfig } from "../../../src/config/load.ts";
+import { checkRoles } from "../../../src/config/roles.ts";
+import { ROLES } from "../../../src/model/roles.ts";
+import { inventory, type Manifest, named, podsOf } from "../../support/chart/manifests.ts";
+import { CHART, forEach, RELEASE, render, VALUE_SETS } from "../../support/chart/render.ts";
+import { useRenderedSets } from "../../support/chart/renderedSets.ts";
+import { describeWithTools } from "../../support/describeWithTools.ts";
+import { type ConfigTree, merged } from "../../support/service.ts";
+import { codeBlocks, readPage } from "../markdown.ts";
+
+/** How the configuration and the credentials come from the values into the pods. */
+
+const { fullname } = RELEASE;
+const valuesOf = (file: string) => load(readFileSync(path.join(CHART, file), "utf8")) as Values;
+const withoutNulls = (value: unknown): unknown =>
+  JSON.parse(JSON.stringify(value, (_key, each: unknown) => (each === null ? undefined : each)));
+
+interface Values {
+  readonly config: ConfigTree;
+  readonly configKind?: string;
+  readonly migrations?: { readonly enabled?: boolean };
+}
+
+describeWithTools(["helm"], "the chart brings into the pods", () => {
+  const sets = useRenderedSets();
+  test.each(VALUE_SETS)("the configuration of %s as it stands in the values", (set) => {
+    const { config, configKind, migrations } = valuesOf(`ci/${set}-values.yaml`);
+    const pods = sets.servicePods(set);
+    expect(pods.length).toBeGreaterThan(1);
+    const { enabled } = (config.outbox as { capture?: { enabled?: boolean } } | undefined)?.capture ?? {};
+    const filledIn = {
+      ...(migrations?.enabled === false ? {} : { database: { migrate: false } }),
+      ...(enabled === true ? { outbox: { capture: { stateDirectory: "/var/lib/svc/capture" } } } : {}),
+    };
+    const expected = withoutNulls(merged(merged(valuesOf("values.yaml").config, config), filledIn));
+    for (const pod of pods) {
+      expect([pod.of, load(sets.configuration(set, pod))]).toEqual([pod.of, expected]);
+      expect(pod.spec.volumes[0]).toMatchObject(configKind === "Secret" ? { secret: {} } : { configMap: {} });
+    }
+  });
+
+  test.each(VALUE_SETS)("a configuration of %s that svc takes, strictly, with the roles of each pod", (set) => {
+    for (const pod of sets.servicePods(set)) {
+      const { args, env = [] } = pod.container;
+      const file = args.at(-1) ?? "";
+      const readFile = (name: string) => (name === file ? sets.configuration(set, pod) : `content of ${name}`);
+      const variables = Object.fromEntries(env.map(({ name, value }) => [name, value ?? `value of ${name}`]));
+      const { loaded, problems, warnings } = inspectConfig({ env: variables, file, readFile });
+      expect([pod.of, problems, warnings]).toEqual([pod.of, [], []]);
+      const roles = ROLES.filter((role) => args.includes(role));
+      expect(loaded && checkRoles(loaded.config, roles, true)).toEqual([]);
+    }
+  });
+
+  test("a new checksum when the configuration changes, and only then", async () => {
+    const checksums = (manifests: readonly Manifest[]) =>
+      podsOf(manifests).flatMap(({ metadata }) => metadata.annotations?.["checksum/config"] ?? []);
+    const before = new Set(checksums(sets.of("minimal")));
+    expect(before.size).toBe(1);
+    const change = (set: Readonly<Record<string, unknown>>) => render({ values: ["minimal"], set });
+    const [after, same] = await Promise.all([
+      change({ "config.outbox.concurrency": 9 }),
+      change({ "roleDefaults.replicas": 2 }),
+    ]);
+    expect(checksums(after)).toHaveLength(4);
+    expect(checksums(after).filter((checksum) => before.has(checksum))).toEqual([]);
+    expect(new Set(checksums(same))).toEqual(before);
+  });
+
+  test("credentials in Secrets alone", () => {
+    for (const manifests of sets.all().map(([, each]) => each)) {
+      const plain = manifests.filter(({ kind }) => kind !== "Secret").map((manifest) => JSON.stringify(manifest));
+      expect(plain.filter((text) => text.includes("plain-"))).toEqual([]);
+    }
+    const secrets = sets.of("config-secret").filter(({ kind }) => kind === "Secret");
+    expect(secrets.map(({ metadata }) => metadata.name)).toEqual([fullname, `${fullname}-migrate`]);
+    expect(secrets.every(({ stringData }) => stringData?.["svc.yml"]?.includes("plain-amqp-password"))).toBe(true);
+
+    const { container, spec } = sets.pod("brokers", "ingest");
+    expect(container.volumeMounts).toContainEqual({
+      name: "secret-kafka",
+      mountPath: "/etc/svc/secrets/kafka",
+      readOnly: true,
+    });
+    expect(spec.volumes).toContainEqual({
+      name: "secret-kafka",
+      secret: { secretName: "svc-kafka", defaultMode: 0o440 },
+    });
+    expect(container.env).toContainEqual({
+      name: "RABBITMQ_PASSWORD",
+      valueFrom: { secretKeyRef: { name: "svc-rabbitmq", key: "password" } },
+    });
+  });
+
+  test("migrations before the pods, with an account of their own", () => {
+    const job = named(sets.of("migration-account"), "Job", `${fullname}-migrate`);
+    expect(job.metadata.annotations).toEqual({
+      "helm.sh/hook": "pre-install,pre-upgrade",
+      "helm.sh/hook-weight": "0",
+      "helm.sh/hook-delete-policy": "before-hook-creation,hook-succeeded",
+    });
+    const { container, metadata, spec } = sets.pod("migration-account", "migrate", "Job");
+    const from = (key: string) => ({ valueFrom: { secretKeyRef: { name: "svc-database-owner", key } } });
+    expect(container.env?.slice(1)).toEqual([
+      { name: "SVC_DATABASE_USERNAME", ...from("user") },
+      { name: "SVC_DATABASE_PASSWORD", ...from("pass") },
+      { name: "SVC_DATABASE_STARTUPTIMEOUTMS", value: "30000" },
+    ]);
+    expect(metadata.annotations?.["sidecar.istio.io/inject"]).toBe("false");
+    expect([spec.serviceAccountName, spec.restartPolicy]).toEqual([`${fullname}-migrate`, "Never"]);
+    expect(sets.of("sqlserver").filter(({ kind }) => kind === "Job")).toEqual([]);
+  });
+
+  test("the values that README.md shows, on top of a database", async () => {
+    const blocks = codeBlocks(readPage("helm/svc/README.md")).filter(({ language }) => language === "yaml");
+    const parts = blocks.map(({ text }) => text).filter((text) => !text.startsWith("# trial.yaml"));
+    expect(parts.length).toBeGreaterThan(4);
+    const folder = mkdtempSync(path.join(tmpdir(), "svc-test-values-"));
+    try {
+      await forEach(parts, async (text) => {
+        const file = path.join(folder, `${parts.indexOf(text)}.yaml`);
+        writeFileSync(file, text);
+        const values = text.startsWith("# values.yaml") ? [file] : ["minimal", file];
+        expect(inventory(await render({ values }))).toContain(`Deployment ${fullname}-poller`);
+      });
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+});

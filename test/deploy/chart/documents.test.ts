@@ -1,0 +1,56 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { isDeepStrictEqual } from "node:util";
+import { describe, expect, test } from "@jest/globals";
+import { load } from "js-yaml";
+import { CHART } from "../../support/chart/render.ts";
+import { documentedValues, leavesOf, withValuesTable } from "../../support/chart/valuesTable.ts";
+
+/** The files of the chart that are copies, or are made from others. `UPDATE_DOCS=1 npm run jest -- test/deploy/chart/documents.test.ts` renews them. */
+
+const ROOT = path.join(CHART, "..", "..");
+const read = (file: string) => readFileSync(path.join(ROOT, file), "utf8");
+
+const VALUES = read("helm/svc/values.yaml");
+
+/** Holds a file to what it should be, or makes it so where that is asked for. */
+function expectFile(file: string, content: string): void {
+  if (process.env.UPDATE_DOCS === "1") writeFileSync(path.join(ROOT, file), content);
+  const stale = `${file} is out of date: UPDATE_DOCS=1 npm run jest -- test/deploy/chart/documents.test.ts renews it`;
+  expect(read(file) === content ? "" : stale).toBe("");
+}
+
+describe("the chart's files", () => {
+  test("the table of README.md is that of values.yaml", () => {
+    expectFile("helm/svc/README.md", withValuesTable(read("helm/svc/README.md"), VALUES));
+  });
+
+  test("every value is documented", () => {
+    const documented = documentedValues(VALUES).map(({ key }) => key);
+    const isDocumented = (leaf: string) => documented.some((key) => leaf === key || leaf.startsWith(`${key}.`));
+    expect(documented.length).toBeGreaterThan(80);
+    expect(leavesOf(load(VALUES)).filter((leaf) => !isDocumented(leaf))).toEqual([]);
+  });
+
+  test("values.schema.json holds the schema of the configuration", () => {
+    const file = "helm/svc/values.schema.json";
+    const present = read(file);
+    const { $schema: _, ...config } = JSON.parse(read("docs/config.schema.json"));
+    const schema = JSON.parse(present);
+    const isCurrent = isDeepStrictEqual(schema.definitions.config, config);
+    schema.definitions.config = config;
+    // The layout of an up-to-date file is the formatter's.
+    expectFile(file, isCurrent ? present : `${JSON.stringify(schema, null, 2)}\n`);
+  });
+
+  test("files/alerts.yml is deploy/prometheus/alerts.yml, which a chart cannot read", () => {
+    expectFile("helm/svc/files/alerts.yml", read("deploy/prometheus/alerts.yml"));
+  });
+
+  test("the image is that of the package's version", () => {
+    const { version } = JSON.parse(read("package.json")) as { version: string };
+    const chart = load(read("helm/svc/Chart.yaml")) as { version: string; appVersion: string };
+    expect(chart.appVersion).toBe(version);
+    expect(chart.version).toMatch(/^\d+\.\d+\.\d+$/);
+  });
+});

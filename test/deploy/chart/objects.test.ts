@@ -1,0 +1,251 @@
+import { readFileSync } from "node:fs";
+import path from "node:path";
+import { expect, test } from "@jest/globals";
+import { load } from "js-yaml";
+import type { Role } from "../../../src/model/roles.ts";
+import { METRICS } from "../../../src/runtime/metricDefinitions.ts";
+import { inventory, named, podsOf } from "../../support/chart/manifests.ts";
+import { CHART, RELEASE, renderNotes } from "../../support/chart/render.ts";
+import { useRenderedSets } from "../../support/chart/renderedSets.ts";
+import { describeWithTools } from "../../support/describeWithTools.ts";
+
+/** What single value sets make of the chart. */
+
+const { fullname } = RELEASE;
+
+describeWithTools(["helm"], "the chart renders", () => {
+  const sets = useRenderedSets();
+  const commandLines = (set: string) =>
+    Object.fromEntries(podsOf(sets.of(set)).map(({ of, container }) => [of, container.args.join(" ")]));
+  test("no more than is asked for", () => {
+    expect(inventory(sets.of("minimal"))).toEqual([
+      `ConfigMap ${fullname}`,
+      `ConfigMap ${fullname}-migrate`,
+      `Deployment ${fullname}-ingest`,
+      `Deployment ${fullname}-poller`,
+      `Deployment ${fullname}-relay`,
+      `Job ${fullname}-migrate`,
+      `Pod ${fullname}-test`,
+      `Service ${fullname}`,
+      `Service ${fullname}-metrics`,
+      `ServiceAccount ${fullname}`,
+      `ServiceAccount ${fullname}-migrate`,
+    ]);
+  });
+
+  test("a Deployment for each role that the configuration switches on", () => {
+    const file = "--config /etc/svc/svc.yml";
+    expect(commandLines("all-roles")).toEqual({
+      [`Deployment ${fullname}-ingest`]: `ingest ${file}`,
+      [`Deployment ${fullname}-relay`]: `relay ${file}`,
+      [`Deployment ${fullname}-poller`]: `poller ${file}`,
+      [`Deployment ${fullname}-capture`]: `capture poller ${file}`,
+      [`Deployment ${fullname}-retention`]: `retention ${file}`,
+      [`Deployment ${fullname}-admin`]: `admin ${file}`,
+      [`Job ${fullname}-migrate`]: `migrate ${file}`,
+      [`Pod ${fullname}-test`]: expect.stringContaining(`http://${fullname}-metrics:9090/health/ready`),
+    });
+    expect(commandLines("all-in-one")).toEqual({
+      [`Deployment ${fullname}-all`]: `ingest relay poller capture admin ${file}`,
+      [`CronJob ${fullname}-retention`]: `retention --once ${file}`,
+      [`Job ${fullname}-migrate`]: `migrate ${file}`,
+      [`Pod ${fullname}-test`]: expect.stringContaining(`http://${fullname}-metrics:8080/health/ready`),
+    });
+    expect(Object.keys(commandLines("ingest-only"))).toEqual([
+      `Deployment ${fullname}-ingest`,
+      `Pod ${fullname}-test`,
+      `Job ${fullname}-migrate`,
+    ]);
+  });
+
+  test("time enough to start and to stop", () => {
+    const grace = (set: string, role: string) => sets.pod(set, role).spec.terminationGracePeriodSeconds;
+    // 5 s for load balancers, 5 for requests, the workers' time, 10 for connections, 5 to spare.
+    expect(grace("minimal", "poller")).toBe(5 + 5 + 30 + 10 + 5);
+    expect(grace("one-port", "poller")).toBe(0 + 5 + 30 + 10 + 5);
+    expect([grace("production", "ingest"), grace("production", "poller")]).toEqual([5 + 5 + 45 + 10 + 5, 90]);
+    expect(sets.pod("minimal", "ingest").container.lifecycle?.preStop?.sleep?.seconds).toBe(5);
+    expect(sets.pod("one-port", "ingest").container.lifecycle).toBeUndefined();
+    const startSeconds = (set: string) => {
+      const { startupProbe } = sets.pod(set, "ingest").container;
+      return (startupProbe?.periodSeconds ?? 0) * (startupProbe?.failureThreshold ?? 0);
+    };
+    expect(startSeconds("minimal")).toBe(60 + 60);
+    expect(startSeconds("sqlserver")).toBe(120 + 60);
+  });
+
+  test("one capture with its volume", () => {
+    for (const [set, claim] of [
+      ["capture", "svc-capture-state"],
+      ["capture-claim", `${fullname}-capture`],
+    ] as const) {
+      const { owner, spec, container } = sets.pod(set, "capture");
+      expect([owner.spec.replicas, owner.spec.strategy]).toEqual([1, { type: "Recreate" }]);
+      expect(spec.volumes).toContainEqual({ name: "capture", persistentVolumeClaim: { claimName: claim } });
+      expect(container.volumeMounts).toContainEqual({ name: "capture", mountPath: "/var/lib/svc/capture" });
+    }
+    expect(sets.of("capture").filter(({ kind }) => kind === "PersistentVolumeClaim")).toEqual([]);
+    expect(named(sets.of("capture-claim"), "PersistentVolumeClaim", `${fullname}-capture`).spec).toEqual({
+      accessModes: ["ReadWriteOncePod"],
+      storageClassName: "fast",
+      resources: { requests: { storage: "100Mi" } },
+    });
+    expect(sets.pod("capture-claim", "poller").owner.spec.replicas).toBe(2);
+  });
+
+  test("retention on schedule, one run at a time", () => {
+    const { spec } = named(sets.of("retention-cronjob"), "CronJob", `${fullname}-retention`);
+    expect(spec).toMatchObject({ schedule: "17 * * * *", concurrencyPolicy: "Forbid" });
+    expect(inventory(sets.of("retention-cronjob"))).not.toContain(`Deployment ${fullname}-retention`);
+    expect(sets.pod("retention-cronjob", "retention", "CronJob").container.resources.limits?.memory).toBe("256Mi");
+  });
+
+  test("what a role says over what all roles have", () => {
+    const ingest = sets.pod("production", "ingest");
+    const poller = sets.pod("production", "poller");
+    expect(poller.container.resources).toEqual({ requests: { cpu: "1", memory: "256Mi" }, limits: { memory: "2Gi" } });
+    expect(ingest.container.resources.requests?.cpu).toBe("100m");
+    expect(ingest.owner.spec.replicas).toBeUndefined();
+    const replicas = ["relay", "poller", "retention"].map((role) => sets.pod("production", role).owner.spec.replicas);
+    expect(replicas).toEqual([2, 3, 1]);
+    expect(ingest.metadata.labels?.team).toBe("orders");
+    expect(ingest.metadata.annotations?.["example.com/owner"]).toBe("orders-team");
+    expect(poller.spec).toMatchObject({
+      priorityClassName: "business-critical",
+      nodeSelector: { "kubernetes.io/os": "linux" },
+      tolerations: [{ key: "dedicated" }],
+      affinity: { podAntiAffinity: expect.anything() },
+      topologySpreadConstraints: [{ labelSelector: { matchLabels: { "app.kubernetes.io/component": "poller" } } }],
+    });
+    const budgets = sets.of("production").filter(({ kind }) => kind === "PodDisruptionBudget");
+    expect(
+      Object.fromEntries(
+        budgets.map(({ metadata, spec }) => [metadata.name, spec.minAvailable ?? spec.maxUnavailable]),
+      ),
+    ).toEqual({
+      [`${fullname}-ingest`]: 1,
+      [`${fullname}-relay`]: "50%",
+      [`${fullname}-poller`]: 1,
+    });
+  });
+
+  test("an Ingress to the inbox and pull routes and to nothing else", () => {
+    const { spec } = named(sets.of("production"), "Ingress", fullname);
+    const [rule] = spec.rules;
+    expect([spec.ingressClassName, rule.host, spec.tls[0].secretName]).toEqual([
+      "nginx",
+      "inbox.example.com",
+      "inbox-tls",
+    ]);
+    expect(rule.http.paths.map((each: { path: string }) => each.path)).toEqual(["/inbox", "/take"]);
+    expect(rule.http.paths[0].backend.service).toEqual({ name: fullname, port: { name: "http" } });
+  });
+
+  test("policies that let in the named peers, each to its port", () => {
+    const operators = named(sets.of("production"), "NetworkPolicy", fullname).spec;
+    const test = { podSelector: { matchLabels: expect.objectContaining({ "app.kubernetes.io/component": "test" }) } };
+    const namespace = (name: string) => ({
+      namespaceSelector: { matchLabels: { "kubernetes.io/metadata.name": name } },
+    });
+    expect(operators.policyTypes).toEqual(["Ingress"]);
+    expect(operators.ingress).toEqual([
+      { from: [test, namespace("monitoring")], ports: [{ port: "management", protocol: "TCP" }] },
+    ]);
+    const data = named(sets.of("production"), "NetworkPolicy", `${fullname}-data`).spec;
+    expect(data.ingress).toEqual([
+      { from: [test, namespace("ingress-nginx")], ports: [{ port: "http", protocol: "TCP" }] },
+    ]);
+
+    const bounded = named(sets.of("ingest-only"), "NetworkPolicy", fullname).spec;
+    expect(bounded.policyTypes).toEqual(["Ingress", "Egress"]);
+    expect(bounded.egress).toContainEqual({ to: [{ ipBlock: { cidr: "10.0.0.0/16" } }], ports: [{ port: 5432 }] });
+    expect(named(sets.of("ingest-only"), "NetworkPolicy", `${fullname}-data`).spec.ingress[0].from).toBeUndefined();
+  });
+
+  test("autoscaling by load", () => {
+    expect(named(sets.of("production"), "HorizontalPodAutoscaler", `${fullname}-ingest`).spec).toMatchObject({
+      minReplicas: 3,
+      maxReplicas: 12,
+      metrics: [
+        { resource: { name: "cpu", target: { averageUtilization: 75 } } },
+        { resource: { name: "memory", target: { averageUtilization: 80 } } },
+      ],
+      behavior: { scaleDown: { stabilizationWindowSeconds: 300 } },
+    });
+  });
+
+  test("autoscaling by what waits, in metrics that the scaled pods have", () => {
+    const queriesOf = (role: string) =>
+      named(sets.of("keda"), "ScaledObject", `${fullname}-${role}`).spec.triggers.map(
+        ({ metadata }: { metadata: Record<string, string> }) => [metadata.query, metadata.threshold],
+      );
+    expect(queriesOf("poller")).toEqual([
+      ['max(svc_outbox_messages_pending{job="svc"})', "5000"],
+      ['max(svc_outbox_oldest_pending_age_seconds{job="svc"})', "60"],
+    ]);
+    const ofRelease = `namespace="${RELEASE.namespace}",service="${fullname}-metrics"`;
+    expect(queriesOf("relay")).toEqual([[`max(svc_inbox_oldest_pending_age_seconds{${ofRelease}})`, "30"]]);
+    expect(
+      named(sets.of("keda"), "ScaledObject", `${fullname}-ingest`).spec.triggers.map(
+        ({ type }: { type: string }) => type,
+      ),
+    ).toEqual(["rabbitmq"]);
+    for (const role of ["poller", "relay"] as const) {
+      for (const [query] of queriesOf(role)) {
+        const metric = Object.values(METRICS).find(({ name }) => query.includes(`(${name}{`));
+        const roles: readonly Role[] = metric?.roles ?? [];
+        expect([query, roles.includes(role)]).toEqual([query, true]);
+      }
+    }
+  });
+
+  test("monitoring of all pods, and the alerts with links to their runbooks", () => {
+    const monitor = named(sets.of("production"), "ServiceMonitor", fullname);
+    const service = named(sets.of("production"), "Service", `${fullname}-metrics`);
+    expect(service.metadata.labels).toMatchObject(monitor.spec.selector.matchLabels);
+    expect(service.spec.ports.map(({ name }: { name: string }) => name)).toEqual([monitor.spec.endpoints[0].port]);
+    expect(monitor.metadata.labels?.release).toBe("prometheus");
+
+    const alerts = load(readFileSync(path.join(CHART, "files", "alerts.yml"), "utf8"));
+    const linked = JSON.stringify(alerts).replaceAll("docs/operations.md#", "https://wiki.example.com/svc/operations#");
+    expect(named(sets.of("production"), "PrometheusRule", fullname).spec).toEqual(JSON.parse(linked));
+    expect(linked).toContain("https://wiki.example.com/svc/operations#");
+  });
+
+  test("names, image and account of the platform's", () => {
+    const pods = podsOf(sets.of("platform"));
+    expect(pods.map(({ of }) => of)).toContain("Deployment relay-poller");
+    expect(sets.of("platform").filter(({ kind }) => kind === "ServiceAccount")).toEqual([]);
+    for (const { container, spec, kind } of pods) {
+      expect(container.image).toMatch(/^registry\.example\.com\/platform\/svc-relay@sha256:[0-9a-f]{64}$/);
+      expect(spec.imagePullSecrets).toEqual([{ name: "registry" }]);
+      expect(spec.securityContext).not.toHaveProperty("runAsUser");
+      if (kind !== "Pod") expect(spec.serviceAccountName).toBe("messaging");
+    }
+    expect(sets.pod("minimal", "ingest").container.image).toBe("svc-relay:0.1.0");
+    expect(named(sets.of("production"), "ConfigMap", fullname).metadata.labels?.["app.kubernetes.io/part-of"]).toBe(
+      "shop",
+    );
+  });
+
+  test("notes that name what is there", async () => {
+    const [all, none] = await Promise.all([
+      renderNotes({ values: ["all-roles"] }),
+      renderNotes({ values: ["capture"] }),
+    ]);
+    expect(all).toContain(`kubectl -n ${RELEASE.namespace} port-forward service/${fullname} 8080:8080`);
+    expect(all).toContain("http://localhost:8080/inbox/orders");
+    expect(all).toContain("the credentials of config.sources.orders.auth");
+    for (const [text, set] of [
+      [all, "all-roles"],
+      [none, "capture"],
+    ] as const) {
+      const objects = [...text.matchAll(/\b(deployment|service|job)\/(\S+)/g)].map(
+        ([, kind, name]) => `${kind} ${name}`,
+      );
+      expect(objects.length).toBeGreaterThan(0);
+      expect(inventory(sets.of(set)).map((each) => each.toLowerCase())).toEqual(expect.arrayContaining(objects));
+    }
+    expect(none).toContain("INSERT INTO outbox (topic, payload)");
+  });
+});
