@@ -15,7 +15,7 @@ export default {
   globalSetup: "<rootDir>/test/support/globalSetup.ts",
   globalTeardown: "<rootDir>/test/support/globalTeardown.ts",
   testTimeout: 60000,
-  // Most suites wait for a server most of the time: on two cores two of them take little more than half as long as one after another.
-  maxWorkers: Math.max(2, availableParallelism() - 1),
+  // Most suites wait for a server most of the time.
+  maxWorkers: availableParallelism() + 1,
   reporters: ["default", "<rootDir>/test/support/closingLine.js"],
 };
