@@ -50,9 +50,12 @@ export class LowWater {
     return [settledMark, guardedMark.mark, guardedMark.running.map(String)];
   }
 
-  /** @throws StoreError */
-  async refreshIfDue(): Promise<void> {
-    if (!this.#marks.markIsDue()) return;
+  /**
+   * @param intervalMs since the last time; by default about a second
+   * @throws StoreError
+   */
+  async refreshIfDue(intervalMs?: number): Promise<void> {
+    if (!this.#marks.markIsDue(intervalMs)) return;
     const isFull = this.#marks.fullMarkIsDue();
     const startedAt = this.#clock.monotonic();
     const { behindMet = null, lastRead = null } = this.#marks;

@@ -39,7 +39,7 @@ export class Marks {
   /** The newest mark, on its way to be the guarded one. */
   #newest: ReadMark | undefined;
   #behindMet: string | undefined;
-  #markDueAt = 0;
+  #markReadAt = Number.NEGATIVE_INFINITY;
   #fullMarkDueAt = 0;
 
   constructor(clock: Clock) {
@@ -58,8 +58,9 @@ export class Marks {
     return this.#guardedMark;
   }
 
-  markIsDue(): boolean {
-    return this.#clock.monotonic() >= this.#markDueAt;
+  /** @param intervalMs since the last read */
+  markIsDue(intervalMs = MARK_INTERVAL_MS): boolean {
+    return this.#clock.monotonic() >= this.#markReadAt + intervalMs;
   }
 
   /**
@@ -115,7 +116,7 @@ export class Marks {
       this.#newest = { mark: this.#mark, next: later };
       this.#unsettled ??= this.#newest;
     }
-    this.#markDueAt = this.#clock.monotonic() + MARK_INTERVAL_MS;
+    this.#markReadAt = this.#clock.monotonic();
   }
 }
 
