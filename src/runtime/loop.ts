@@ -152,14 +152,10 @@ export class Loop implements Service {
     }
   }
 
-  /** Whether or not there are wakes; one that comes meanwhile counts for the next pass. */
   async #restUntil(time: number): Promise<void> {
     const ms = time - this.#clock.monotonic();
     // A timer cannot be set for less.
-    if (ms < 1) return;
-    this.#heedsWakes = false;
-    await this.#wait(ms);
-    this.#heedsWakes = true;
+    if (ms >= 1) await this.#waitThroughWakes(ms);
   }
 
   /**
@@ -194,8 +190,13 @@ export class Loop implements Service {
   async #waitForRetry(): Promise<void> {
     const delayMs = backoffMs(this.#failures, this.#options, this.#random);
     this.#options.onError(this.#lastError, this.#failures, delayMs);
+    await this.#waitThroughWakes(delayMs);
+  }
+
+  /** Waits for the time or the stop; a wake counts for the pass that follows. */
+  async #waitThroughWakes(ms: number): Promise<void> {
     this.#heedsWakes = false;
-    await this.#wait(delayMs);
+    await this.#wait(ms);
     this.#heedsWakes = true;
   }
 

@@ -6,8 +6,9 @@ import { promisify } from "node:util";
 import { describe, expect, test } from "@jest/globals";
 import { load } from "js-yaml";
 import { describeWithTools, toolPath } from "../support/describeWithTools.ts";
-import { alertRules, dashboard, dashboardQueries, headings, type Panel, pathOf } from "./deployFiles.ts";
-import { anchors, readPage } from "./markdown.ts";
+import { anchors, headings } from "../support/markdown.ts";
+import { pathOf, read } from "../support/repository.ts";
+import { alertRules, dashboard, dashboardQueries, type Panel } from "./deployFiles.ts";
 
 const RULES = alertRules();
 const RUNBOOK = "docs/operations.md";
@@ -19,7 +20,7 @@ interface RuleTest {
 
 /** Every expectation of deploy/prometheus/alerts.test.yml. */
 const RULE_TESTS = (
-  load(readPage("deploy/prometheus/alerts.test.yml")) as { readonly tests: readonly { alert_rule_test: RuleTest[] }[] }
+  load(read("deploy/prometheus/alerts.test.yml")) as { readonly tests: readonly { alert_rule_test: RuleTest[] }[] }
 ).tests.flatMap(({ alert_rule_test }) => alert_rule_test);
 
 /** @throws Error with what promtool says when it finds a fault */
@@ -76,7 +77,7 @@ describe.each(RULES.map((rule) => [rule.alert, rule] as const))("%s", (name, { a
     const [page, anchor] = annotations.runbook_url?.split("#") ?? [];
 
     expect(page).toBe(RUNBOOK);
-    expect(anchors(readPage(RUNBOOK))).toContain(anchor);
+    expect(anchors(read(RUNBOOK))).toContain(anchor);
     expect(anchor).toBe(name.toLowerCase());
   });
 
@@ -87,7 +88,7 @@ describe.each(RULES.map((rule) => [rule.alert, rule] as const))("%s", (name, { a
 });
 
 test("docs/operations.md lists the alerts with their severity and wait, and no other", () => {
-  const rows = [...readPage(RUNBOOK).matchAll(/^\| \[(\w+)\]\(#(\w+)\) \| (\w+) \| (\w*) \| .+ \|$/gm)];
+  const rows = [...read(RUNBOOK).matchAll(/^\| \[(\w+)\]\(#(\w+)\) \| (\w+) \| (\w*) \| .+ \|$/gm)];
   const listed = rows.map(([, alert, anchor, severity, wait]) => [alert, anchor, severity, wait]);
 
   expect(listed).toEqual(
@@ -105,7 +106,7 @@ describe("the dashboard", () => {
   const figures = panels.filter(({ type }) => type !== "row");
 
   test("says of each panel what it shows, in which unit, and which section to read", () => {
-    const known = headings(readPage(RUNBOOK));
+    const known = headings(read(RUNBOOK));
     for (const { title, description = "", fieldConfig } of figures) {
       expect(`${title}: ${description}`).toMatch(/^.+: \w+ .+\.$/);
       expect(fieldConfig?.defaults.unit).toEqual(expect.any(String));

@@ -1,6 +1,5 @@
 import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "@jest/globals";
 import { load, YAML11_SCHEMA } from "js-yaml";
 import { loadConfig } from "../../src/config/load.ts";
@@ -14,14 +13,13 @@ import {
 } from "../support/brokers/index.ts";
 import { freePort } from "../support/ports.ts";
 import type { RunningProcess } from "../support/processes.ts";
+import { ROOT, read } from "../support/repository.ts";
 import { useServices } from "../support/service.ts";
 import { parseDockerfile, texts } from "./dockerfile.ts";
 
 /** deploy/compose.yml without a container engine: what it says fits together, and its flows run with the brokers of the tests. */
 
-const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const DEPLOY = path.join(ROOT, "deploy");
-const read = (file: string): string => readFileSync(path.join(ROOT, file), "utf8");
 
 interface ComposeService {
   readonly image: string;

@@ -1,11 +1,5 @@
-import { fileURLToPath } from "node:url";
 import { load } from "js-yaml";
-import { prose, readPage } from "./markdown.ts";
-
-const ROOT = new URL("../../", import.meta.url);
-
-/** The path of a file of the project. */
-export const pathOf = (file: string): string => fileURLToPath(new URL(file, ROOT));
+import { read } from "../support/repository.ts";
 
 export interface AlertRule {
   readonly alert: string;
@@ -17,7 +11,7 @@ export interface AlertRule {
 
 /** Every rule of deploy/prometheus/alerts.yml, in its order. */
 export function alertRules(): readonly AlertRule[] {
-  const { groups } = load(readPage("deploy/prometheus/alerts.yml")) as { groups: { rules: AlertRule[] }[] };
+  const { groups } = load(read("deploy/prometheus/alerts.yml")) as { groups: { rules: AlertRule[] }[] };
   return groups.flatMap(({ rules }) => rules);
 }
 
@@ -40,15 +34,10 @@ export interface Dashboard {
 }
 
 export function dashboard(): Dashboard {
-  return JSON.parse(readPage("deploy/grafana/svc-dashboard.json")) as Dashboard;
+  return JSON.parse(read("deploy/grafana/svc-dashboard.json")) as Dashboard;
 }
 
 /** Every expression of the dashboard, those of its variables left out. */
 export function dashboardQueries({ panels, annotations }: Dashboard): readonly string[] {
   return [...panels.flatMap(({ targets = [] }) => targets), ...annotations.list].map(({ expr }) => expr);
-}
-
-/** The headings of a page. */
-export function headings(page: string): readonly string[] {
-  return [...prose(page).matchAll(/^#+ (.*)$/gm)].map(([, heading = ""]) => heading);
 }

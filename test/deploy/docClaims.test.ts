@@ -1,12 +1,11 @@
 import { readdirSync } from "node:fs";
-import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "@jest/globals";
 import { METRICS } from "../../src/runtime/metricDefinitions.ts";
-import { codeSpans, readPage } from "./markdown.ts";
+import { codeSpans } from "../support/markdown.ts";
+import { pathOf, read } from "../support/repository.ts";
 
 /** What the user documentation says of the service in quotes is what the code says. */
 
-const ROOT = new URL("../../", import.meta.url);
 const PAGES = ["getting-started", "concepts", "guarantees", "security", "troubleshooting"].map(
   (name) => `docs/${name}.md`,
 );
@@ -14,9 +13,9 @@ const PAGES = ["getting-started", "concepts", "guarantees", "security", "trouble
 /** The whole code as one text, with the literals that stand on several lines put together. */
 const CODE = ["src", "roles"]
   .flatMap((top) =>
-    readdirSync(fileURLToPath(new URL(top, ROOT)), { recursive: true, encoding: "utf8" })
+    readdirSync(pathOf(top), { recursive: true, encoding: "utf8" })
       .filter((name) => name.endsWith(".ts"))
-      .map((name) => readPage(`${top}/${name}`)),
+      .map((name) => read(`${top}/${name}`)),
   )
   .join("\n")
   .replaceAll(/["`] \+\s+["`]/g, "");
@@ -30,7 +29,7 @@ const fixedParts = (text: string) =>
 const missing = (text: string) => fixedParts(text).filter((part) => !CODE.includes(part));
 
 describe.each(PAGES)("%s", (page) => {
-  const spans = codeSpans(readPage(page));
+  const spans = codeSpans(read(page));
 
   test("quotes log messages that the code writes", () => {
     const messages = spans.flatMap((span) => /^"msg":"(.*)"$/.exec(span)?.[1] ?? []);
@@ -39,7 +38,7 @@ describe.each(PAGES)("%s", (page) => {
   });
 
   test("names keys of the configuration that there are", () => {
-    const reference = readPage("docs/configuration.md");
+    const reference = read("docs/configuration.md");
     const keys = spans
       .map(
         (span) => /^((?:server|database|outbox|inbox|http|admin|retention)(?:\.[a-zA-Z]+)+)(?:: .*)?$/.exec(span)?.[1],
@@ -63,7 +62,7 @@ describe.each(PAGES)("%s", (page) => {
 });
 
 describe("docs/troubleshooting.md", () => {
-  const page = readPage("docs/troubleshooting.md");
+  const page = read("docs/troubleshooting.md");
 
   test("quotes at least twenty log messages", () => {
     expect(new Set(page.match(/"msg":"[^"]+"/g)).size).toBeGreaterThanOrEqual(20);
@@ -97,7 +96,7 @@ describe("docs/troubleshooting.md", () => {
 });
 
 test("docs/guarantees.md names tests that there are", () => {
-  const page = readPage("docs/guarantees.md");
+  const page = read("docs/guarantees.md");
   const rows = [...page.matchAll(/^\| (\d+) \| (.*) \|$/gm)].map(([, number = "", text = ""]) => ({ number, text }));
   const named = rows.flatMap(({ number, text }) =>
     text.split(/(?=`test\/)/).flatMap((part) => {
@@ -106,7 +105,7 @@ test("docs/guarantees.md names tests that there are", () => {
     }),
   );
 
-  expect(named.filter(({ file, title }) => !readPage(file).includes(`"${title}"`))).toEqual([]);
+  expect(named.filter(({ file, title }) => !read(file).includes(`"${title}"`))).toEqual([]);
   const cited = new Set([...page.matchAll(/\[(\d+(?:, \d+)*)\]/g)].flatMap(([, numbers = ""]) => numbers.split(", ")));
   expect([...cited].sort((a, b) => Number(a) - Number(b))).toEqual(rows.map(({ number }) => number));
   expect(new Set(named.map(({ number }) => number))).toEqual(cited);

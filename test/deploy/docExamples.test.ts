@@ -1,28 +1,27 @@
-import { execFile } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import path from "node:path";
-import { fileURLToPath } from "node:url";
-import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
-import { load as parseYaml } from "js-yaml";
+import { loadAll, load as parseYaml } from "js-yaml";
 import pg from "pg";
 import type { ClaimToken, MessageId } from "../../src/model/rows.ts";
 import type { Store } from "../../src/ports/store.ts";
+import { inventory, type Manifest } from "../support/chart/manifests.ts";
+import { CHART, helm, KUBERNETES } from "../support/chart/render.ts";
 import { createDatabase, onServer, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
-import { describeWithTools, toolPath } from "../support/describeWithTools.ts";
+import { describeWithTools } from "../support/describeWithTools.ts";
 import { eventually } from "../support/eventually.ts";
+import { blocksOf as blocksIn, codeSpans } from "../support/markdown.ts";
 import { postgresStore } from "../support/postgresHarness.ts";
+import { read } from "../support/repository.ts";
 import { type ConfigTree, merged, useServices } from "../support/service.ts";
 import { DATABASE, load } from "../unit/config/support.ts";
-import { codeBlocks, codeSpans, readPage } from "./markdown.ts";
 
 /** The examples of the user documentation, run as they stand there. */
 
 const PAGES = ["getting-started", "concepts", "guarantees", "security", "troubleshooting"];
-const pageOf = (name: string) => readPage(`docs/${name}.md`);
-const blocksOf = (name: string, language: string) =>
-  codeBlocks(pageOf(name)).flatMap((block) => (block.language === language ? [block.text] : []));
+const pageOf = (name: string) => read(`docs/${name}.md`);
+const blocksOf = (name: string, language: string) => blocksIn(pageOf(name), language);
 
 const services = useServices("block");
 const ENVIRONMENT = { DATABASE_PASSWORD: "change-me", RABBITMQ_PASSWORD: "change-me" };
@@ -80,20 +79,9 @@ describeWithTools(["helm"], "the values of getting-started.md", () => {
     const text = blocksOf("getting-started", "yaml").find((block) => block.startsWith("# values.yaml")) ?? "";
     const file = path.join(services.folder(), "values.yaml");
     writeFileSync(file, text);
-    const chart = fileURLToPath(new URL("../../helm/svc", import.meta.url));
-    const { stdout } = await promisify(execFile)(toolPath("helm"), [
-      "template",
-      "relay",
-      chart,
-      "-f",
-      file,
-      "--kube-version",
-      "1.34.0",
-    ]);
+    const rendered = await helm(["template", "relay", CHART, ...KUBERNETES, "--values", file]);
 
-    const names = [...stdout.matchAll(/^kind: (\w+)\nmetadata:\n {2}name: (\S+)$/gm)].map(
-      ([, kind, name]) => `${kind} ${name}`,
-    );
+    const names = inventory(loadAll(rendered).filter((document) => document != null) as Manifest[]);
     expect(names).toEqual(
       expect.arrayContaining([
         "Deployment relay-svc-ingest",

@@ -1,10 +1,9 @@
 import { existsSync, readdirSync, statSync } from "node:fs";
 import path from "node:path";
-import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "@jest/globals";
-import { anchors, links, readPage } from "./markdown.ts";
+import { anchors, links } from "../support/markdown.ts";
+import { ROOT, read } from "../support/repository.ts";
 
-const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const PAGES = ["README.md", ...["docs", "deploy", "helm"].flatMap(pagesBelow)];
 
 function pagesBelow(folder: string): string[] {
@@ -24,19 +23,19 @@ function fault(page: string, link: string): string | undefined {
   if (!existsSync(path.join(ROOT, file))) return `${link}: there is no ${file}`;
   if (anchor === undefined) return undefined;
   if (statSync(path.join(ROOT, file)).isDirectory()) return `${link}: a folder has no headings`;
-  return anchors(readPage(file)).has(anchor) ? undefined : `${link}: ${file} has no heading "${anchor}"`;
+  return anchors(read(file)).has(anchor) ? undefined : `${link}: ${file} has no heading "${anchor}"`;
 }
 
 describe.each(PAGES)("%s", (page) => {
   test("links to files and headings that are there", () => {
-    const relative = links(readPage(page)).filter((link) => !/^[a-z][a-z+.-]*:/i.test(link));
+    const relative = links(read(page)).filter((link) => !/^[a-z][a-z+.-]*:/i.test(link));
 
     expect(relative.flatMap((link) => fault(page, link) ?? [])).toEqual([]);
   });
 });
 
 test("docs/README.md leads to every document", () => {
-  const listed = links(readPage("docs/README.md"));
+  const listed = links(read("docs/README.md"));
   const documents = readdirSync(path.join(ROOT, "docs")).filter((name) => name.endsWith(".md") && name !== "README.md");
 
   expect(documents.filter((name) => !listed.includes(name))).toEqual([]);

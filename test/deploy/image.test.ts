@@ -1,10 +1,10 @@
 import { execFile } from "node:child_process";
-import { chmodSync, existsSync, lstatSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from "node:fs";
+import { chmodSync, existsSync, lstatSync, mkdtempSync, readdirSync, rmSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
+import { ROOT, read } from "../support/repository.ts";
 import { build, keptBy, parseDockerfile, texts } from "./dockerfile.ts";
 
 /**
@@ -13,8 +13,6 @@ import { build, keptBy, parseDockerfile, texts } from "./dockerfile.ts";
  * capture state), and the installation of the development packages, in whose place those of the tests are used.
  */
 
-const ROOT = fileURLToPath(new URL("../../", import.meta.url));
-const read = (file: string): string => readFileSync(path.join(ROOT, file), "utf8");
 const manifest = JSON.parse(read("package.json")) as {
   readonly name: string;
   readonly version: string;

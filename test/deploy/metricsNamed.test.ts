@@ -1,8 +1,8 @@
 import { describe, expect, test } from "@jest/globals";
 import { METRICS, type ServiceMetric } from "../../src/runtime/metricDefinitions.ts";
 import { createMetrics } from "../../src/runtime/metrics.ts";
+import { read } from "../support/repository.ts";
 import { alertRules, dashboard, dashboardQueries } from "./deployFiles.ts";
-import { readPage } from "./markdown.ts";
 import { type Matcher, type PromqlUsage, usageOf } from "./promql.ts";
 
 /** Labels of a series, each with all the values it can have; no values where anything may stand. */
@@ -44,7 +44,7 @@ function labelsOf(metric: string): Labels {
 
 /** The first column of the table in docs/operations.md, "Health", with some source in the place of `<source>`. */
 function healthComponents(): readonly string[] {
-  const table = /^## Health\n(.*?)^## /ms.exec(readPage("docs/operations.md"))?.[1] ?? "";
+  const table = /^## Health\n(.*?)^## /ms.exec(read("docs/operations.md"))?.[1] ?? "";
   const cells = [...table.matchAll(/^\| (`.*?) \|/gm)].map(([, cell = ""]) => cell);
   return cells.flatMap((cell) =>
     cell.split(", ").map((name) => name.replaceAll("`", "").replace("<source>", "orders")),
@@ -158,7 +158,7 @@ describe("the dashboard", () => {
 
 describe.each(["README.md", "docs/operations.md"])("%s", (page) => {
   test("names metrics and labels that a process shows", () => {
-    const names = [...readPage(page).matchAll(/\b((?:svc|process|nodejs)_[a-z0-9_]+)(?:\{([^}`\n]*)\})?/g)];
+    const names = [...read(page).matchAll(/\b((?:svc|process|nodejs)_[a-z0-9_]+)(?:\{([^}`\n]*)\})?/g)];
     const wrong = names.flatMap(([, name = "", matchers = ""]) => {
       if (NO_METRICS.includes(name) || types.get(name) === "histogram") return [];
       // A page may name a label alone, as in `svc_claims_lost_total{component}`.

@@ -10,6 +10,7 @@ import { OUTBOX_COLUMNS } from "../../src/model/rows.ts";
 import { claimRequest } from "../conformance/store/harness.ts";
 import { createDatabase, onServer, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
+import { blocksOf } from "../support/markdown.ts";
 import { postgresStore } from "../support/postgresHarness.ts";
 import type { ReceivedRequest, Receiver } from "../support/receiver.ts";
 import { type ConfigTree, databaseConfig, merged, ordersTo, useServices } from "../support/service.ts";
@@ -194,8 +195,7 @@ describe("for PostgreSQL", () => {
 
   test("the statements of the text run", async () => {
     const quoted = new Set(FILES.map(example));
-    const own = [...PAGE.matchAll(/^```sql\n(.*?)^```$/gms)].map(([, text = ""]) => text);
-    const ofTheText = own.filter((text) => !quoted.has(text));
+    const ofTheText = blocksOf(PAGE, "sql").filter((text) => !quoted.has(text));
     const inline = [...PAGE.matchAll(/`(SELECT [^`.]+)`/g)].map(([, text = ""]) => text);
 
     expect([ofTheText.length, inline.length]).toEqual([1, 2]);

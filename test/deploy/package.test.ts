@@ -3,16 +3,14 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from "nod
 import { isBuiltin } from "node:module";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import { load } from "js-yaml";
 import { jsonSchema } from "../../src/config/jsonSchema.ts";
+import { ROOT, read } from "../support/repository.ts";
 
 /** What `npm pack` makes: complete, nothing more, and it runs where only the dependencies of production are installed. */
 
-const ROOT = fileURLToPath(new URL("../../", import.meta.url));
-const read = (file: string): string => readFileSync(path.join(ROOT, file), "utf8");
 const manifest = JSON.parse(read("package.json")) as {
   readonly version: string;
   readonly dependencies: Readonly<Record<string, string>>;

@@ -1,17 +1,17 @@
-import { readFileSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { beforeAll, describe, expect, test } from "@jest/globals";
 import { load as parseYaml } from "js-yaml";
 import { describedApi } from "../support/describedApi.ts";
+import { blocksOf } from "../support/markdown.ts";
+import { read } from "../support/repository.ts";
 import { type ConfigTree, merged, type Service, useServices } from "../support/service.ts";
 
 const services = useServices("block");
-const PAGE = readFileSync(new URL("../../docs/http-api.md", import.meta.url), "utf8");
+const PAGE = read("docs/http-api.md");
 
 /** The code blocks of a language, in the order of the page. */
-function blocks(language: string): string[] {
-  return [...PAGE.matchAll(/^```(\w*)\n(.*?)^```$/gms)].flatMap(([, of, text = ""]) => (of === language ? [text] : []));
-}
+const blocks = (language: string): string[] => blocksOf(PAGE, language);
 
 const [CONFIG = ""] = blocks("yaml");
 let service: Service;

@@ -1,20 +1,21 @@
-import { readFileSync } from "node:fs";
 import { expect, test } from "@jest/globals";
 import { createDatabase, onServer } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
+import { blocksOf } from "../support/markdown.ts";
 import { postgresStore } from "../support/postgresHarness.ts";
+import { read } from "../support/repository.ts";
 
 failOnLeaks();
 
 test("the statements of docs/capture.md set logical replication up, watch it and remove it", async () => {
-  const page = readFileSync(new URL("../../docs/capture.md", import.meta.url), "utf8");
+  const page = read("docs/capture.md");
   const postgres = page.slice(page.indexOf("## PostgreSQL"), page.indexOf("## SQL Server"));
   await using database = await createDatabase();
   const store = postgresStore(database);
   await store.schema.migrate().finally(() => store.close());
   const name = database.name.slice(0, 60);
-  const statements = [...postgres.matchAll(/^ *```sql\n(.*?)^ *```/gms)]
-    .flatMap(([, block = ""]) => block.split(";"))
+  const statements = blocksOf(postgres, "sql")
+    .flatMap((block) => block.split(";"))
     .map((text) => text.replace(/^ *--.*$/gm, "").trim())
     // Those of the whole server would change it for the tests beside this one; its own default is a logical log.
     .filter((text) => text !== "" && !/^ALTER SYSTEM|pg_reload_conf/.test(text))

@@ -1,17 +1,17 @@
 import { randomUUID } from "node:crypto";
-import { readFileSync } from "node:fs";
 import { expect, test } from "@jest/globals";
 import { createDatabase } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
+import { blocksOf } from "../support/markdown.ts";
 import { postgresStore } from "../support/postgresHarness.ts";
+import { read } from "../support/repository.ts";
 
 failOnLeaks();
 
 test("every statement of docs/operations.md runs on the migrated schema", async () => {
-  const page = readFileSync(new URL("../../docs/operations.md", import.meta.url), "utf8");
-  const blocks = [...page.matchAll(/^ *```sql\n(.*?)^ *```/gms)].map((match) => match[1] ?? "");
+  const page = read("docs/operations.md");
   const inline = [...page.matchAll(/`((?:SELECT|UPDATE) [^`]+)`/g)].map((match) => match[1] ?? "");
-  const statements = [...blocks, ...inline].map((text) =>
+  const statements = [...blocksOf(page, "sql"), ...inline].map((text) =>
     text.replaceAll("'...'", `'${randomUUID()}'`).replace("id = ...", `id = '${randomUUID()}'`),
   );
   await using database = await createDatabase();

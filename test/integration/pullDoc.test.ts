@@ -1,20 +1,20 @@
 import { randomUUID } from "node:crypto";
-import { readFileSync } from "node:fs";
 import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
 import type { ClaimToken } from "../../src/model/rows.ts";
 import { pullRequest, receive } from "../conformance/store/pullSupport.ts";
 import { createDatabase, TEST_APPLICATION_NAME } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
+import { blocksOf } from "../support/markdown.ts";
 import { postgresStore } from "../support/postgresHarness.ts";
 import { seeded } from "../support/random.ts";
+import { read } from "../support/repository.ts";
 import { DATABASE, load } from "../unit/config/support.ts";
 
 /** docs/pull.md: its statements, run as they stand there. */
 
-const PAGE = readFileSync(new URL("../../docs/pull.md", import.meta.url), "utf8");
-const blocks = (language: string): readonly string[] =>
-  [...PAGE.matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, "gms"))].map((match) => match[1] ?? "");
+const PAGE = read("docs/pull.md");
+const blocks = (language: string): readonly string[] => blocksOf(PAGE, language);
 const STATEMENTS = new Map(blocks("sql").map((text) => [/^-- (\w+):/.exec(text)?.[1] ?? "unnamed", text]));
 
 failOnLeaks();

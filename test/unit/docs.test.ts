@@ -1,12 +1,11 @@
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import { describe, expect, test } from "@jest/globals";
 import { METRICS } from "../../src/runtime/metricDefinitions.ts";
+import { pathOf, read } from "../support/repository.ts";
 
-const ROOT = new URL("../../", import.meta.url);
-const read = (file: string): string => readFileSync(new URL(file, ROOT), "utf8");
 const PAGES = [
   "README.md",
-  ...readdirSync(new URL("docs/", ROOT)).flatMap((file) => (file.endsWith(".md") ? [`docs/${file}`] : [])),
+  ...readdirSync(pathOf("docs")).flatMap((file) => (file.endsWith(".md") ? [`docs/${file}`] : [])),
 ];
 /** Default names of the publication and the slot, of the history of migrations, and of the channel of wakes. */
 const OTHER_NAMES = new Set(["svc_outbox", "svc_migrations", "svc__outbox"]);

@@ -10,8 +10,9 @@ import { inventory, type Manifest, named, podsOf } from "../../support/chart/man
 import { CHART, forEach, RELEASE, render, VALUE_SETS } from "../../support/chart/render.ts";
 import { useRenderedSets } from "../../support/chart/renderedSets.ts";
 import { describeWithTools } from "../../support/describeWithTools.ts";
+import { codeBlocks } from "../../support/markdown.ts";
+import { read } from "../../support/repository.ts";
 import { type ConfigTree, merged } from "../../support/service.ts";
-import { codeBlocks, readPage } from "../markdown.ts";
 
 /** How the configuration and the credentials come from the values into the pods. */
 
@@ -117,7 +118,7 @@ describeWithTools(["helm"], "the chart brings into the pods", () => {
   });
 
   test("the values that README.md shows, on top of a database", async () => {
-    const blocks = codeBlocks(readPage("helm/svc/README.md")).filter(({ language }) => language === "yaml");
+    const blocks = codeBlocks(read("helm/svc/README.md")).filter(({ language }) => language === "yaml");
     const parts = blocks.map(({ text }) => text).filter((text) => !text.startsWith("# trial.yaml"));
     expect(parts.length).toBeGreaterThan(4);
     const folder = mkdtempSync(path.join(tmpdir(), "svc-test-values-"));

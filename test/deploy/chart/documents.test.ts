@@ -1,21 +1,17 @@
-import { readFileSync, writeFileSync } from "node:fs";
-import path from "node:path";
+import { writeFileSync } from "node:fs";
 import { isDeepStrictEqual } from "node:util";
 import { describe, expect, test } from "@jest/globals";
 import { load } from "js-yaml";
-import { CHART } from "../../support/chart/render.ts";
 import { documentedValues, leavesOf, withValuesTable } from "../../support/chart/valuesTable.ts";
+import { pathOf, read } from "../../support/repository.ts";
 
 /** The files of the chart that are copies, or are made from others. `UPDATE_DOCS=1 npm run jest -- test/deploy/chart/documents.test.ts` renews them. */
-
-const ROOT = path.join(CHART, "..", "..");
-const read = (file: string) => readFileSync(path.join(ROOT, file), "utf8");
 
 const VALUES = read("helm/svc/values.yaml");
 
 /** Holds a file to what it should be, or makes it so where that is asked for. */
 function expectFile(file: string, content: string): void {
-  if (process.env.UPDATE_DOCS === "1") writeFileSync(path.join(ROOT, file), content);
+  if (process.env.UPDATE_DOCS === "1") writeFileSync(pathOf(file), content);
   const stale = `${file} is out of date: UPDATE_DOCS=1 npm run jest -- test/deploy/chart/documents.test.ts renews it`;
   expect(read(file) === content ? "" : stale).toBe("");
 }

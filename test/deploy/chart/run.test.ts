@@ -8,10 +8,11 @@ import { render } from "../../support/chart/render.ts";
 import type { TestDatabase } from "../../support/databases.ts";
 import { describeWithTools } from "../../support/describeWithTools.ts";
 import { eventually } from "../../support/eventually.ts";
+import { codeBlocks } from "../../support/markdown.ts";
 import { freePort } from "../../support/ports.ts";
 import type { RunningProcess } from "../../support/processes.ts";
+import { read } from "../../support/repository.ts";
 import { useServices } from "../../support/service.ts";
-import { codeBlocks, readPage } from "../markdown.ts";
 
 /** What the chart renders, run: the command line, the variables and the configuration of each pod, with the real `svc` over a real PostgreSQL. */
 
@@ -156,7 +157,7 @@ describeWithTools(["helm"], "the pods of the chart run", () => {
   });
 
   test("what README.md shows: from its values to a delivered message", async () => {
-    const page = readPage("helm/svc/README.md");
+    const page = read("helm/svc/README.md");
     const block = (name: string) =>
       codeBlocks(page).find(({ text }) => text.startsWith(`# ${name}\n`))?.text ?? `no block ${name}`;
     const trial = loadAll(block("trial.yaml")) as Manifest[];

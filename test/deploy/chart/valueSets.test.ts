@@ -6,7 +6,8 @@ import { configurationOf, type Manifest, matches, type Pod, podsOf } from "../..
 import { forEach, lint, RELEASE, VALUE_SETS } from "../../support/chart/render.ts";
 import { useRenderedSets } from "../../support/chart/renderedSets.ts";
 import { describeWithTools } from "../../support/describeWithTools.ts";
-import { codeBlocks, readPage } from "../markdown.ts";
+import { codeBlocks } from "../../support/markdown.ts";
+import { read } from "../../support/repository.ts";
 
 /** What holds for the chart with whatever values: every value set of `helm/svc/ci`. */
 
@@ -43,7 +44,7 @@ describeWithTools(["helm", "kubernetes-validate"], "the chart with every value s
           .map((manifest) => ({ name: `${set}: ${manifest.kind} ${manifest.metadata.name}`, manifest })),
       );
     expect(documents.length).toBeGreaterThan(100);
-    const shown = codeBlocks(readPage("helm/svc/README.md")).find(({ text }) => text.startsWith("# trial.yaml"));
+    const shown = codeBlocks(read("helm/svc/README.md")).find(({ text }) => text.startsWith("# trial.yaml"));
     const trial = loadAll(shown?.text ?? "") as Manifest[];
     expect(trial).toHaveLength(4);
     documents.push(...trial.map((manifest) => ({ name: "README.md", manifest })));

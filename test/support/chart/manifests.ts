@@ -15,7 +15,7 @@ export interface Manifest {
   readonly metadata: Metadata;
   readonly data?: Readonly<Record<string, string>>;
   readonly stringData?: Readonly<Record<string, string>>;
-  // biome-ignore lint/suspicious/noExplicitAny: the schemas of Kubernetes hold the shape, in test/deploy/chart/render.test.ts
+  // biome-ignore lint/suspicious/noExplicitAny: the schemas of Kubernetes hold the shape, in test/deploy/chart/valueSets.test.ts
   readonly spec?: any;
 }
 

@@ -21,7 +21,7 @@ export const VALUE_SETS: readonly string[] = readdirSync(path.join(CHART, "ci"))
 export const RELEASE = { name: "shop", namespace: "messaging", fullname: "shop-svc" } as const;
 
 /** What helm takes a cluster for: a helm that was built from its source knows no version. */
-const KUBERNETES = ["--kube-version", "1.34.0"];
+export const KUBERNETES = ["--kube-version", "1.34.0"];
 
 export interface RenderOptions {
   /** Names of {@link VALUE_SETS}, or paths of files; later ones win. */

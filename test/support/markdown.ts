@@ -1,13 +1,4 @@
-import { readFileSync } from "node:fs";
-
 /** What the tests of the documentation read out of a page. */
-
-const ROOT = new URL("../../", import.meta.url);
-
-/** The text of a file. @param path from the root of the repository */
-export function readPage(path: string): string {
-  return readFileSync(new URL(path, ROOT), "utf8");
-}
 
 export interface CodeBlock {
   /** The word behind the fence, such as `sql`; empty when there is none. */
@@ -25,6 +16,11 @@ export function codeBlocks(page: string): readonly CodeBlock[] {
   );
 }
 
+/** The texts of the fenced blocks of a language, in their order. */
+export function blocksOf(page: string, language: string): string[] {
+  return codeBlocks(page).flatMap((block) => (block.language === language ? [block.text] : []));
+}
+
 /** The page without its fenced blocks. */
 export function prose(page: string): string {
   return page.replaceAll(/^ *```.*?^ *```$/gms, "");
@@ -35,6 +31,11 @@ export function codeSpans(page: string): readonly string[] {
   return [...prose(page).matchAll(/`([^`\n]+)`/g)].map(([, text = ""]) => text.replaceAll("\\|", "|"));
 }
 
+/** The headings of a page. */
+export function headings(page: string): readonly string[] {
+  return [...prose(page).matchAll(/^#+ +(.*?) *#*$/gm)].map(([, heading = ""]) => heading);
+}
+
 /**
  * Anchors of a page's headings, as GitHub makes them: a heading that occurs again gets a number behind it.
  *
@@ -42,12 +43,13 @@ export function codeSpans(page: string): readonly string[] {
  */
 export function anchors(page: string): ReadonlySet<string> {
   const seen = new Map<string, number>();
-  const headings = [...prose(page).matchAll(/^#+ +(.*?) *#*$/gm)].map(([, text = ""]) => slug(text));
-  const numbered = headings.map((heading) => {
-    const before = seen.get(heading) ?? 0;
-    seen.set(heading, before + 1);
-    return before === 0 ? heading : `${heading}-${before}`;
-  });
+  const numbered = headings(page)
+    .map(slug)
+    .map((heading) => {
+      const before = seen.get(heading) ?? 0;
+      seen.set(heading, before + 1);
+      return before === 0 ? heading : `${heading}-${before}`;
+    });
   const explicit = [...page.matchAll(/<a (?:id|name)="([^"]+)"/g)].map(([, name = ""]) => name);
   return new Set([...numbered, ...explicit]);
 }
