@@ -20,7 +20,8 @@ export function ingestRole(context: RoleContext): RoleParts {
     pull.onStored(rows);
     return outcomes;
   };
-  const batcher = new ReceiptBatcher({ insert: insertRows }, log);
+  const { pipelinesInserts } = store.inbox;
+  const batcher = new ReceiptBatcher({ insert: insertRows, pipelinesInserts }, log);
   const insert = (row: NewInboxRow) => batcher.add(row);
   const routes = Object.entries(config.sources).flatMap(([source, settings]) => {
     if (settings.kind !== "http") return [];

@@ -5,18 +5,20 @@ import type { Log } from "../ports/runtime.ts";
 import type { InboxStore } from "../ports/store.ts";
 
 export interface ReceiptBatcherLimits {
-  /** Most inserts that run at the same time. */
+  /** Most inserts that run at the same time, as long as they end in time. */
   readonly maxInFlight: number;
+  /** Most inserts that run at the same time while the oldest of them takes longer than `stuckAfterMs`. */
+  readonly maxInFlightWhenStuck: number;
   /** Most rows of one insert. */
   readonly maxRows: number;
   /** Most bytes of one insert; a single larger row goes alone. */
   readonly maxBytes: number;
-  /** Rows from which an insert starts beside another; fewer wait until that one has ended, and gather. */
+  /** Rows from which an insert starts before the running one has ended; fewer wait until then, and gather. */
   readonly besideRows: number;
   /** The same in bytes. */
   readonly besideBytes: number;
-  /** Longest wait of fewer rows for the insert that is running, in ms: it may hang. */
-  readonly besideAfterMs: number;
+  /** Age of an insert in ms from which others no longer wait for it: it may hang. */
+  readonly stuckAfterMs: number;
   /** Most bytes that may wait for their insert; beyond that a receipt is refused at once. */
   readonly maxWaitingBytes: number;
 }
@@ -24,13 +26,20 @@ export interface ReceiptBatcherLimits {
 const MIB = 1024 * 1024;
 const DEFAULT_LIMITS: ReceiptBatcherLimits = {
   maxInFlight: 2,
+  maxInFlightWhenStuck: 4,
   maxRows: 500,
   maxBytes: 8 * MIB,
   besideRows: 64,
   besideBytes: MIB / 2,
-  besideAfterMs: 50,
+  stuckAfterMs: 50,
   maxWaitingBytes: 64 * MIB,
 };
+
+/**
+ * Where inserts are sent behind one another a small one is worth it: the database goes from one to the next without waiting for us to
+ * read its answer, which in a busy process is a third of an insert's time.
+ */
+const PIPELINED_LIMITS: ReceiptBatcherLimits = { ...DEFAULT_LIMITS, besideRows: 8, besideBytes: MIB / 16 };
 
 /** What a row holds beside its payload (headers, attributes, object and promise), by and large. */
 const ROW_OVERHEAD_BYTES = 1024;
@@ -49,7 +58,7 @@ interface Caller {
 /**
  * Group commit: receipts that come while an insert is running share the next one, and so one commit. A receipt that finds none
  * running leaves at the end of the event loop's turn, with those read in the same turn. The busier the database, the larger the
- * batches: two inserts run beside each other only where each is worth its commit.
+ * batches: a second insert leaves before the first has ended only where it is worth its commit, or where the first is stuck.
  */
 export class ReceiptBatcher {
   readonly #store: Pick<InboxStore, "insert">;
@@ -58,18 +67,24 @@ export class ReceiptBatcher {
   /** Batches that wait, oldest first; only the last one still grows. */
   readonly #waiting: Batch[] = [];
   #waitingBytes = 0;
-  #inFlight = 0;
+  /** When each insert that runs began, in ms of the process, oldest first. */
+  readonly #running: number[] = [];
   /** Rows that were taken and have no answer yet. */
   #unanswered = 0;
   #flushScheduled = false;
   #closed: { readonly whenDrained: Promise<void>; readonly drained: () => void } | undefined;
-  #impatience: NodeJS.Timeout | undefined;
+  /** Runs out when the oldest running insert counts as stuck. */
+  #patience: NodeJS.Timeout | undefined;
   readonly #flush = (): void => this.#sendWaiting();
 
-  constructor(store: Pick<InboxStore, "insert">, log: Log, limits: Partial<ReceiptBatcherLimits> = {}) {
+  constructor(
+    store: Pick<InboxStore, "insert" | "pipelinesInserts">,
+    log: Log,
+    limits: Partial<ReceiptBatcherLimits> = {},
+  ) {
     this.#store = store;
     this.#log = log;
-    this.#limits = { ...DEFAULT_LIMITS, ...limits };
+    this.#limits = { ...(store.pipelinesInserts ? PIPELINED_LIMITS : DEFAULT_LIMITS), ...limits };
   }
 
   /**
@@ -125,44 +140,61 @@ export class ReceiptBatcher {
   }
 
   #scheduleFlush(): void {
-    if (this.#flushScheduled || this.#inFlight >= this.#limits.maxInFlight) return;
+    if (this.#flushScheduled) return;
+    const [batch] = this.#waiting;
+    // An immediate costs the event loop a turn of its own: none where the answer is known, and the timer runs.
+    if (this.#patience !== undefined && batch !== undefined && !this.#isWorthIt(batch)) return;
+    if (this.#running.length >= this.#limits.maxInFlightWhenStuck) return;
     this.#flushScheduled = true;
     setImmediate(this.#flush);
   }
 
   #sendWaiting(): void {
     this.#flushScheduled = false;
-    while (this.#inFlight < this.#limits.maxInFlight) {
+    for (;;) {
       const [batch] = this.#waiting;
-      if (batch === undefined) return;
-      if (this.#inFlight > 0 && !this.#isLarge(batch)) {
-        this.#impatience ??= setTimeout(() => this.#send(), this.#limits.besideAfterMs);
-        return;
-      }
-      this.#send();
+      if (batch === undefined || !this.#mayLeave(batch)) return;
+      this.#send(batch);
     }
   }
 
-  /** Worth an insert beside another; a batch with one behind it grows no more. */
-  #isLarge({ rows, bytes }: Batch): boolean {
-    const { besideRows, besideBytes } = this.#limits;
+  /** Whether the batch, the oldest that waits, leaves now. If not, it leaves when an insert has ended, or when the oldest is stuck. */
+  #mayLeave(batch: Batch): boolean {
+    const { maxInFlightWhenStuck, stuckAfterMs } = this.#limits;
+    const inFlight = this.#running.length;
+    if (inFlight === 0 || this.#isWorthIt(batch)) return true;
+    if (inFlight >= maxInFlightWhenStuck) return false;
+    const [startedAt = 0] = this.#running;
+    const leftMs = startedAt + stuckAfterMs - performance.now();
+    if (leftMs <= 0) return true;
+    this.#patience ??= setTimeout(() => {
+      this.#patience = undefined;
+      this.#sendWaiting();
+    }, leftMs);
+    return false;
+  }
+
+  /** Whether the batch is worth an insert beside those that run; one with another behind it grows no more. */
+  #isWorthIt({ rows, bytes }: Batch): boolean {
+    const { maxInFlight, besideRows, besideBytes } = this.#limits;
+    if (this.#running.length >= maxInFlight) return false;
     return this.#waiting.length > 1 || rows.length >= besideRows || bytes >= besideBytes;
   }
 
-  #send(): void {
-    clearTimeout(this.#impatience);
-    this.#impatience = undefined;
-    const batch = this.#waiting.shift();
-    if (batch === undefined) return;
+  #send(batch: Batch): void {
+    clearTimeout(this.#patience);
+    this.#patience = undefined;
+    this.#waiting.shift();
     this.#waitingBytes -= batch.bytes;
-    this.#inFlight++;
-    void this.#insert(batch);
+    const startedAt = performance.now();
+    this.#running.push(startedAt);
+    void this.#insert(batch, startedAt);
   }
 
   /** Never rejects: whatever happens is the callers' answer. */
-  async #insert(batch: Batch): Promise<void> {
+  async #insert(batch: Batch, startedAt: number): Promise<void> {
     const answer = await this.#answerOf(batch);
-    this.#inFlight--;
+    this.#running.splice(this.#running.indexOf(startedAt), 1);
     if (this.#waiting.length > 0) {
       // The next insert leaves before the answers of this one are written: the database works meanwhile.
       this.#sendWaiting();

@@ -16,6 +16,9 @@ export interface InboxStore {
    */
   insert(rows: readonly NewInboxRow[]): Promise<readonly InsertOutcome[]>;
 
+  /** True when an insert that is called while another runs starts the moment that one ends, without a connection of its own. */
+  readonly pipelinesInserts: boolean;
+
   /**
    * Copies up to `limit` pending push rows, oldest first, into the outbox and marks them `processed`, atomically.
    * A row whose topic renders empty, or that the outbox table refuses, becomes `dead`. The rows of one aggregate are

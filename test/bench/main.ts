@@ -7,9 +7,10 @@ import { replayBesideTraffic, retentionBesideDrain } from "./finishedRows.ts";
 import { latency } from "./latency.ts";
 import { peers } from "./peers.ts";
 import { pinnedSnapshot } from "./pinnedSnapshot.ts";
+import { receipt, receiptSlowCommits } from "./receipts.ts";
 import { hotKey, replicas } from "./replicas.ts";
 import { type Figure, printTable } from "./report.ts";
-import { claimCost, drain, receipt, relayCost } from "./scenarios.ts";
+import { claimCost, drain, relayCost } from "./scenarios.ts";
 import { soak } from "./soak.ts";
 import { drainWithTransform, transforms } from "./transforms.ts";
 
@@ -20,6 +21,7 @@ import { drainWithTransform, transforms } from "./transforms.ts";
 const SCENARIOS = {
   drain,
   receipt,
+  receiptSlowCommits,
   endToEnd,
   claimCost,
   relayCost,

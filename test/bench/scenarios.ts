@@ -47,45 +47,6 @@ export async function drain(environment: Environment): Promise<Figure[]> {
   ];
 }
 
-/** (b) HTTP receipt, against the same server without a database. */
-export async function receipt(environment: Environment): Promise<Figure[]> {
-  const { sql } = environment;
-  // Short rounds: the machine's speed drifts, and each is held against its neighbour.
-  const rounds = 9;
-  const seconds = 1.5;
-  const svc = await environment.svc(["ingest"], {});
-  const bare = await environment.program("serverWithoutDatabase.js", []);
-  const [svcSender, bareSender] = [
-    await environment.program("sender.js", [svc.port, "/inbox/bench", 64, 500]),
-    await environment.program("sender.js", [bare.port, "/inbox/bench", 64, 500]),
-  ];
-  const measure = async (sender: typeof svcSender): Promise<number> => {
-    sender.tell(String(seconds * 1000));
-    const [accepted = 0, refused = 0] = (await sender.line()).split(" ").map(Number);
-    if (refused > 0) throw new Error(`${refused} messages were refused`);
-    return accepted / seconds;
-  };
-  const pairs: { stored: number; bare: number }[] = [];
-  for (let round = 0; round <= rounds; round += 1) {
-    await sql.query("TRUNCATE inbox");
-    await vacuum(environment);
-    const pair = { stored: await measure(svcSender), bare: await measure(bareSender) };
-    if (round > 0) pairs.push(pair);
-  }
-  for (const program of [svcSender, bareSender, bare, svc]) await program.stop();
-  const ratio = median(pairs.map((pair) => pair.stored / pair.bare));
-  return [
-    {
-      name: "(b) HTTP receipt, 64 connections, 1 kB",
-      value: rate(median(pairs.map((pair) => pair.stored))),
-      baseline: `${rate(median(pairs.map((pair) => pair.bare)))} without a database`,
-      ratio,
-      target: ">= 0.6",
-      met: ratio >= 0.6,
-    },
-  ];
-}
-
 /** (e) The cost of a claim does not grow with what waits, nor with what is blocked in front. */
 export async function claimCost(environment: Environment): Promise<Figure[]> {
   const cost = async (rows: number, blocked: number): Promise<number> => {

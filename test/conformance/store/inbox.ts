@@ -57,6 +57,27 @@ export function exerciseInbox(open: () => Promise<StoreHarness>): void {
       expect(outcomes).toEqual([{ kind: "stored" }, { kind: "stored" }]);
     });
 
+    test("keeps what tells the rows of a batch apart, and tells the duplicates among them", async () => {
+      await using harness = await open();
+      await harness.store.inbox.insert([inboxRow({ idempotencyKey: "old", source: "payments" })]);
+      const rows = [
+        inboxRow({ idempotencyKey: "a", source: "orders", state: "dead", lastError: "no JSON" }),
+        inboxRow({ idempotencyKey: "old", source: "payments", consumption: "pull" }),
+        inboxRow({ idempotencyKey: "old", source: "orders", aggregateId: "7" }),
+        inboxRow({ idempotencyKey: "b", source: "payments", consumption: "pull" }),
+      ];
+
+      const outcomes = await harness.store.inbox.insert(rows);
+
+      expect(outcomes.map(({ kind }) => kind)).toEqual(["stored", "duplicate", "stored", "stored"]);
+      const stored = new Map((await harness.inboxRows()).map((row) => [row.id, row]));
+      for (const row of rows.filter((_, i) => outcomes[i]?.kind === "stored")) {
+        const { id, source, state, consumption, lastError, aggregateId, payload } = row;
+        expect(stored.get(id)).toMatchObject({ source, state, consumption, lastError, aggregateId, payload });
+      }
+      expect(stored.size).toBe(4);
+    });
+
     test.each([
       ["numbers beyond a double and their spelling", '{"a":12345678901234567890,"b":1.0,"c":1e2}'],
       ["the order and repetition of keys", '{"b":1,"a":2,"b":3}'],

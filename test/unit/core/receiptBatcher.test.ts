@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "@jest/globals";
 import { ReceiptBatcher, type ReceiptBatcherLimits } from "../../../src/core/receiptBatcher.ts";
 import { StoreError } from "../../../src/model/errors.ts";
@@ -22,12 +23,14 @@ function row(key: string, payload = "{}"): NewInboxRow {
   };
 }
 
-function setup(limits: Partial<ReceiptBatcherLimits> = {}) {
-  const store = new MemoryInbox();
+function setup(limits: Partial<ReceiptBatcherLimits> = {}, pipelinesInserts = false) {
+  const store = new MemoryInbox(pipelinesInserts);
   const { log, lines } = recordingLog();
   return { store, lines, batcher: new ReceiptBatcher(store, log, limits) };
 }
 
+/** Until everything that was due in this turn of the event loop has run. */
+const oneTurn = () => new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
 const sizes = (store: MemoryInbox) => store.calls.map((rows) => rows.length);
 const keys = (count: number) => Array.from({ length: count }, (_, i) => `k${i}`);
 
@@ -40,7 +43,7 @@ describe("the receipt batcher", () => {
   });
 
   test("gathers what comes while all inserts run, and sends it when one is done", async () => {
-    const { store, batcher } = setup({ maxInFlight: 1 });
+    const { store, batcher } = setup({ maxInFlight: 1, stuckAfterMs: 60_000 });
     const release = store.hold();
     const first = batcher.add(row("first"));
     await eventually(() => expect(sizes(store)).toEqual([1]));
@@ -51,7 +54,7 @@ describe("the receipt batcher", () => {
   });
 
   test("sends the next insert before it answers for the last one", async () => {
-    const { store, batcher } = setup({ maxInFlight: 1 });
+    const { store, batcher } = setup({ maxInFlight: 1, stuckAfterMs: 60_000 });
     const release = store.hold();
     const sizesAtAnswer: number[][] = [];
     const first = batcher.add(row("first")).then(() => sizesAtAnswer.push(sizes(store)));
@@ -66,7 +69,7 @@ describe("the receipt batcher", () => {
     ["many rows", 3, "{}"],
     ["many bytes", 1, "x".repeat(5000)],
   ])("starts an insert of %s beside one that runs", async (_, count, payload) => {
-    const { store, batcher } = setup({ besideRows: 3, besideBytes: 5000, besideAfterMs: 60_000 });
+    const { store, batcher } = setup({ besideRows: 3, besideBytes: 5000, stuckAfterMs: 60_000 });
     const release = store.hold();
     const first = batcher.add(row("first"));
     await eventually(() => expect(sizes(store)).toEqual([1]));
@@ -76,19 +79,52 @@ describe("the receipt batcher", () => {
     await Promise.all([first, rest]);
   });
 
-  test("few rows do not wait for ever for an insert that hangs", async () => {
-    const { store, batcher } = setup({ besideAfterMs: 20 });
+  test.each([
+    ["a store that pipelines inserts", true, [1, 8]],
+    ["another", false, [1]],
+  ])("eight rows are worth an insert beside another to %s", async (_, pipelinesInserts, expected) => {
+    const { store, batcher } = setup({ stuckAfterMs: 60_000 }, pipelinesInserts);
+    const release = store.hold();
+    const first = batcher.add(row("first"));
+    await eventually(() => expect(sizes(store)).toEqual([1]));
+    const rest = Promise.all(keys(8).map((key) => batcher.add(row(key))));
+    await oneTurn();
+    expect(sizes(store)).toEqual(expected);
+    release();
+    await Promise.all([first, rest]);
+    expect(sizes(store)).toEqual([1, 8]);
+  });
+
+  test("few rows do not wait for ever for inserts that hang, and no more than the given number hang", async () => {
+    const { store, batcher } = setup({ maxInFlight: 1, maxInFlightWhenStuck: 3, stuckAfterMs: 20 });
+    const release = store.hold();
+    const all: Promise<unknown>[] = [];
+    for (const expected of [[1], [1, 1], [1, 1, 1]]) {
+      all.push(batcher.add(row(`k${expected.length}`)));
+      await eventually(() => expect(sizes(store)).toEqual(expected));
+    }
+    all.push(batcher.add(row("late")), batcher.add(row("later")));
+    await sleep(3 * 20);
+    expect(sizes(store)).toEqual([1, 1, 1]);
+    release();
+    await Promise.all(all);
+    expect(sizes(store)).toEqual([1, 1, 1, 2]);
+  });
+
+  test("what waits for inserts that end in time leaves with the end of one, not with the time", async () => {
+    const { store, batcher } = setup({ maxInFlight: 1, stuckAfterMs: 60_000 });
     const release = store.hold();
     const first = batcher.add(row("first"));
     await eventually(() => expect(sizes(store)).toEqual([1]));
     const second = batcher.add(row("second"));
-    await eventually(() => expect(sizes(store)).toEqual([1, 1]));
+    await oneTurn();
+    expect(sizes(store)).toEqual([1]);
     release();
     await Promise.all([first, second]);
   });
 
   test("runs no more than the given number of inserts at a time", async () => {
-    const { store, batcher } = setup({ maxInFlight: 2, maxRows: 2 });
+    const { store, batcher } = setup({ maxInFlight: 2, maxRows: 2, stuckAfterMs: 60_000 });
     const release = store.hold();
     const all = Promise.all(keys(7).map((key) => batcher.add(row(key))));
     await eventually(() => expect(store.calls.length).toBeGreaterThan(0));
@@ -116,7 +152,7 @@ describe("the receipt batcher", () => {
   });
 
   test("refuses at once what would wait beyond the byte budget, and takes rows again when the queue is sent", async () => {
-    const { store, batcher } = setup({ maxInFlight: 1, maxWaitingBytes: 10_000 });
+    const { store, batcher } = setup({ maxInFlight: 1, maxWaitingBytes: 10_000, stuckAfterMs: 60_000 });
     const release = store.hold();
     const running = batcher.add(row("running"));
     await eventually(() => expect(store.calls).toHaveLength(1));
@@ -155,7 +191,7 @@ describe("the receipt batcher", () => {
 
   test("refuses a store's answer that does not fit the batch", async () => {
     const { log } = recordingLog();
-    const batcher = new ReceiptBatcher({ insert: () => Promise.resolve([]) }, log);
+    const batcher = new ReceiptBatcher({ insert: () => Promise.resolve([]), pipelinesInserts: false }, log);
     await expect(batcher.add(row("a"))).rejects.toThrow("insert of 1 rows answered for 0");
   });
 
@@ -168,7 +204,7 @@ describe("the receipt batcher", () => {
 
 describe("closing the receipt batcher", () => {
   test("waits for everything that was taken and refuses the rest", async () => {
-    const { store, batcher } = setup({ maxInFlight: 1, maxRows: 1 });
+    const { store, batcher } = setup({ maxInFlight: 1, maxRows: 1, stuckAfterMs: 60_000 });
     const release = store.hold();
     const taken = Promise.all(keys(3).map((key) => batcher.add(row(key))));
     let closed = false;

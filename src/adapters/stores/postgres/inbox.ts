@@ -7,7 +7,7 @@ import { Marks } from "../sql/marks.ts";
 import { EMPTY_TOPIC, insertAroundPoison, relayAroundPoison } from "../sql/poison.ts";
 import { isRefused } from "../sql/refused.ts";
 import { oldestAgeMs } from "../sql/rows.ts";
-import { textArray } from "./binaryArray.ts";
+import { textArray, uuidArray } from "./binaryArray.ts";
 import type { InboxStatements } from "./inboxSql.ts";
 import type { Looks } from "./looks.ts";
 import { LowWater } from "./lowWater.ts";
@@ -15,6 +15,8 @@ import type { PostgresPool, Row } from "./pool.ts";
 
 /** The inbox on PostgreSQL: receipt in one statement per batch, relay in one statement per pass. */
 export class PostgresInbox implements InboxStore {
+  /** In `Pipeline`, as long as they are short and small. */
+  readonly pipelinesInserts = true;
   readonly #pool: PostgresPool;
   readonly #sql: InboxStatements;
   readonly #looks: Looks;
@@ -58,13 +60,19 @@ export class PostgresInbox implements InboxStore {
   }
 
   async #insertAll(rows: readonly NewInboxRow[]): Promise<InsertOutcome[]> {
-    if (rows.length === 0) return [];
-    const [answer] = await this.#pool.run(this.#sql.insert, [...columnsOf(inKeyOrder(rows)), rows.length]);
-    const some = answer?.stored as readonly string[] | null | undefined;
-    // No list of ids means that all were stored, or none.
-    if (some === null || some === undefined) return rows.map(() => (answer?.count === "0" ? DUPLICATE : STORED));
-    const stored = new Set(some);
-    return rows.map((row) => (stored.has(row.id) ? STORED : DUPLICATE));
+    const [first] = rows;
+    if (first === undefined) return [];
+    const isAlike = rows.every((row) => SHARED.every((name) => row[name] === first[name]));
+    const statement = isAlike ? this.#sql.insert : this.#sql.insertMixed;
+    const values = insertValues(inKeyOrder(rows), isAlike);
+    const pipelined = rows.length < PIPELINED_ROWS && bytesOf(values) < PIPELINED_BYTES;
+    const stored = await this.#pool.change({ ...statement, pipelined }, values);
+    if (stored === rows.length) return rows.map(() => STORED);
+    if (stored === 0) return rows.map(() => DUPLICATE);
+    // The ids are new: those that are there were stored just now.
+    const present = await this.#pool.run(this.#sql.present, [uuidArray(rows.map(({ id }) => id))]);
+    const ids = new Set(present.map(({ id }) => id as string));
+    return rows.map(({ id }) => (ids.has(id) ? STORED : DUPLICATE));
   }
 
   /** Some row of the batch is refused by the outbox table: relays the others and buries that one, in their order. */
@@ -105,27 +113,29 @@ const DUPLICATE: InsertOutcome = { kind: "duplicate" };
 
 const NOTHING: RelayResult = { relayed: 0, dead: [], more: false };
 
-function columnsOf(rows: readonly NewInboxRow[]): Buffer[] {
+/** The columns that the rows of a batch mostly have in common, in the order of the statement's parameters. */
+const SHARED = ["source", "state", "consumption", "lastError"] as const;
+
+function insertValues(rows: readonly NewInboxRow[], isAlike: boolean): unknown[] {
   const column = (value: (row: NewInboxRow) => string | null): Buffer => textArray(rows.map(value));
-  // Mostly the same in every row: one element then stands for all.
-  const repeated = (value: (row: NewInboxRow) => string | null): Buffer => {
-    const [first] = rows;
-    const isSame = first !== undefined && rows.every((row) => value(row) === value(first));
-    return isSame ? textArray([value(first)]) : column(value);
-  };
   return [
-    column((row) => row.id),
-    repeated((row) => row.source),
+    uuidArray(rows.map((row) => row.id)),
     column((row) => row.idempotencyKey),
     column((row) => row.aggregateId),
-    repeated((row) => row.eventType),
+    column((row) => row.eventType),
     column((row) => row.payload),
-    repeated((row) => row.state),
-    repeated((row) => row.consumption),
     column((row) => row.correlationId),
     column((row) => JSON.stringify(row.headers)),
-    repeated((row) => row.lastError),
+    ...SHARED.map((name) => (isAlike ? rows[0]?.[name] : column((row) => row[name]))),
   ];
+}
+
+/** Inserts below these sizes go behind one another on one connection; larger ones are worth a connection, and a core of the server, of their own. */
+const PIPELINED_ROWS = 64;
+const PIPELINED_BYTES = 512 * 1024;
+
+function bytesOf(values: readonly unknown[]): number {
+  return values.reduce<number>((sum, value) => sum + (Buffer.isBuffer(value) ? value.length : 0), 0);
 }
 
 function relayResult(row: Row | undefined, limit: number): RelayResult {

@@ -93,33 +93,39 @@ SELECT (SELECT count(*) FROM candidates)::int AS candidates,
   (SELECT count(*) FROM rendered WHERE topic <> '')::int AS relayed,
   coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source)) FROM rendered WHERE topic = ''), '[]') AS dead`;
 
-  /** A column of which one element may stand for all rows. */
-  const repeated = (parameter: number, name: string): string =>
-    `CASE cardinality($${parameter}::text[]) WHEN 1 THEN ($${parameter}::text[])[1] ELSE r.${name} END`;
-
-  return {
-    /**
-     * $1 ids, $2 sources, $3 idempotency keys, $4 aggregate ids, $5 event types, $6 payloads, $7 states, $8 consumptions, $9 correlation
-     * ids, $10 headers, $11 last errors, $12 number of rows. $2, $5, $7, $8 and $11 may hold one element for all rows. Answers with one row: null when all were stored, else the ids that were.
-     *
-     * The rows of a batch have one time, which is read when the insert has its locks: between it and the transaction's id lies next to nothing, on
-     * which `mark` relies. The time at which the statement began may be minutes back then.
-     */
-    insert: {
-      name: "inbox.insert",
-      text: `
-WITH stored AS (
+  /**
+   * $1 ids, $2 idempotency keys, $3 aggregate ids, $4 event types, $5 payloads, $6 correlation ids, $7 headers; then $8 source, $9 state,
+   * $10 consumption and $11 last error, each one for all rows or an array too. What all rows share is mostly the same, and costs an eighth
+   * of the statement as an array. The number of rows stored is all that comes back: mostly it is all of them.
+   *
+   * The rows of a batch have one time, which is read when the insert has its locks: between it and the transaction's id lies next to nothing, on
+   * which `mark` relies. The time at which the statement began may be minutes back then.
+   */
+  const insert = (shared: boolean): string => {
+    const column = (parameter: number, name: string): string => (shared ? `$${parameter}::text` : `r.${name}`);
+    return `
 INSERT INTO ${inbox} (${c.id}, ${c.source}, ${c.idempotencyKey}, ${c.aggregateId}, ${c.eventType}, ${c.payload}, ${c.state},
   ${c.consumption}, ${c.correlationId}, ${c.headers}, ${c.lastError}, ${c.processedAt}, ${c.createdAt})
-SELECT r.id::uuid, ${repeated(2, "source")}, r.idempotency_key, r.aggregate_id, ${repeated(5, "event_type")},
-  r.payload::${types.inboxPayload}, ${repeated(7, "state")}, ${repeated(8, "consumption")}, r.correlation_id,
-  r.headers::${types.inboxHeaders}, ${repeated(11, "last_error")}, CASE ${repeated(7, "state")} WHEN 'dead' THEN now() END,
-  (SELECT clock_timestamp())
-FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
-  $11::text[]) AS r(id, source, idempotency_key, aggregate_id, event_type, payload, state, consumption, correlation_id, headers, last_error)
-ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING
-RETURNING ${c.id} AS id)
-SELECT CASE WHEN count(*) < $12::int THEN array_agg(id::text) END AS stored, count(*) AS count FROM stored`,
+SELECT r.id, ${column(8, "source")}, r.idempotency_key, r.aggregate_id, r.event_type, r.payload::${types.inboxPayload}, ${column(9, "state")},
+  ${column(10, "consumption")}, r.correlation_id, r.headers::${types.inboxHeaders}, ${column(11, "last_error")},
+  CASE ${column(9, "state")} WHEN 'dead' THEN now() END, (SELECT clock_timestamp())
+FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]${
+      shared ? "" : ", $8::text[], $9::text[], $10::text[], $11::text[]"
+    }) AS r(id, idempotency_key, aggregate_id, event_type, payload, correlation_id, headers${
+      shared ? "" : ", source, state, consumption, last_error"
+    })
+ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING`;
+  };
+
+  return {
+    insert: { name: "inbox.insert", text: insert(true) },
+    insertMixed: { name: "inbox.insert of several kinds", text: insert(false) },
+
+    /** Which rows of $1 ids are there. */
+    present: {
+      byIndex: true,
+      name: "inbox.present",
+      text: `SELECT ${c.id}::text AS id FROM ${inbox} WHERE ${c.id} = ANY ($1::uuid[])`,
     },
 
     relay: { byIndex: true, name: "inbox.relay", text: relay(false) },

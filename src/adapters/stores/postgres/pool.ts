@@ -5,6 +5,7 @@ import { StoreError } from "../../../model/errors.ts";
 import type { Secret } from "../../../model/secret.ts";
 import type { Endpoint } from "./endpoints.ts";
 import { toStoreError } from "./errors.ts";
+import { type Borrowed, Pipeline } from "./pipeline.ts";
 
 /** How to reach the server. */
 export interface PostgresConnection {
@@ -34,6 +35,8 @@ export interface Statement {
   readonly timeoutMs?: number;
   /** True for a statement that must find its rows by the indexes made for it; see {@link BY_INDEX}. */
   readonly byIndex?: boolean;
+  /** True for a short statement that may be sent behind another such one on its connection; see {@link Pipeline}. Not together with `byIndex`. */
+  readonly pipelined?: boolean;
 }
 
 export type Row = Record<string, unknown>;
@@ -47,6 +50,10 @@ export class PostgresPool {
   /** False once a pooler has shown that it hands our connections around without our prepared statements. */
   #prepares = true;
   readonly #clients = new Set<pg.Client>();
+  readonly #pipeline = new Pipeline(
+    (name) => this.#connect(name),
+    () => this.#pool.waitingCount > 0,
+  );
 
   constructor(options: PoolOptions) {
     this.#options = options;
@@ -76,27 +83,42 @@ export class PostgresPool {
 
   /** Runs one statement in a transaction of its own. */
   async run(statement: Statement, values: readonly unknown[] = []): Promise<Row[]> {
+    return (await this.#run(statement, values)).rows as Row[];
+  }
+
+  /** The same. @returns the number of rows that the statement changed */
+  async change(statement: Statement, values: readonly unknown[] = []): Promise<number> {
+    return (await this.#run(statement, values)).rowCount ?? 0;
+  }
+
+  async #run(statement: Statement, values: readonly unknown[]): Promise<pg.QueryResult> {
     for (let tries = 1; ; tries += 1) {
-      const client = await this.#connect(statement.name);
+      const borrowed = await this.#borrow(statement);
       try {
-        const result = await execute(client, statement, values, this.#prepares);
-        client.release();
-        return result.rows as Row[];
+        const result = await execute(borrowed.client, statement, values, this.#prepares);
+        borrowed.done();
+        return result;
       } catch (error) {
         if (isPreparationLost(error)) {
           // Nothing was executed. Either a transaction pooler has put us on a server connection that does not know our statements, or knows
           // them from somebody else: without preparation every statement works there too. Or a column was altered: a new
           // connection prepares anew.
           if (!isPlanOutdated(error)) this.#prepares = false;
-          client.release(true);
+          borrowed.failed(true);
           continue;
         }
         const failure = toStoreError(statement.name, error);
-        client.release(failure.code === "unavailable" ? failure : false);
+        borrowed.failed(failure.code === "unavailable" ? failure : false);
         // Rolled back as a victim: the same statement is expected to pass the next time.
         if (failure.code !== "contention" || tries >= CONTENTION_TRIES || this.#closed) throw failure;
       }
     }
+  }
+
+  async #borrow(statement: Statement): Promise<Borrowed> {
+    if (statement.pipelined === true) return await this.#pipeline.borrow(statement.name);
+    const client = await this.#connect(statement.name);
+    return { client, done: () => client.release(), failed: (broken) => client.release(broken) };
   }
 
   /** Runs `work` in one transaction on one connection; rolls back when it throws. */

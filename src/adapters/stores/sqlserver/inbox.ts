@@ -15,6 +15,8 @@ import { textBatch } from "./texts.ts";
 
 /** The inbox on SQL Server: receipt in one statement per batch, relay in two statements of one transaction per pass. */
 export class SqlServerInbox implements InboxStore {
+  /** Neither the protocol nor the driver sends a request behind another. */
+  readonly pipelinesInserts = false;
   readonly #pool: SqlServerPool;
   readonly #sql: InboxStatements;
   /** The last relay pass met no waiting row. */

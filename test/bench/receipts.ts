@@ -1,0 +1,89 @@
+import { inboxRow } from "./endToEnd.ts";
+import type { Environment, Program } from "./environment.ts";
+import { vacuum } from "./outbox.ts";
+import { type Figure, median, rate } from "./report.ts";
+
+/** (b) HTTP receipt, against the same server without a database. */
+export async function receipt(environment: Environment): Promise<Figure[]> {
+  const { sql } = environment;
+  // Short rounds: the machine's speed drifts, and each is held against its neighbour.
+  const rounds = 9;
+  const seconds = 1.5;
+  const svc = await environment.svc(["ingest"], {});
+  const bare = await environment.program("serverWithoutDatabase.js", []);
+  const [svcSender, bareSender] = [
+    await environment.program("sender.js", [svc.port, "/inbox/bench", 64, 500]),
+    await environment.program("sender.js", [bare.port, "/inbox/bench", 64, 500]),
+  ];
+  const pairs: { stored: number; bare: number }[] = [];
+  for (let round = 0; round <= rounds; round += 1) {
+    await sql.query("TRUNCATE inbox");
+    await vacuum(environment);
+    const pair = {
+      stored: await acceptedPerSecond(svcSender, seconds),
+      bare: await acceptedPerSecond(bareSender, seconds),
+    };
+    if (round > 0) pairs.push(pair);
+  }
+  for (const program of [svcSender, bareSender, bare, svc]) await program.stop();
+  const ratio = median(pairs.map((pair) => pair.stored / pair.bare));
+  return [
+    {
+      name: "(b) HTTP receipt, 64 connections, 1 kB",
+      value: rate(median(pairs.map((pair) => pair.stored))),
+      baseline: `${rate(median(pairs.map((pair) => pair.bare)))} without a database`,
+      ratio,
+      target: ">= 0.6",
+      met: ratio >= 0.6,
+    },
+  ];
+}
+
+/**
+ * (b) HTTP receipt where a commit waits 5 ms for its disk or its standby: `commit_delay` lets it wait as long, and as there one wait serves all
+ * who commit meanwhile. Against one insert after the other, of half of the connections each.
+ */
+export async function receiptSlowCommits(environment: Environment): Promise<Figure[]> {
+  const { sql, store } = environment;
+  const [commitMs, connections, seconds, rounds] = [5, 64, 2, 5];
+  await sql.query(`ALTER DATABASE postgres SET commit_delay = ${commitMs * 1000}`);
+  await sql.query("ALTER DATABASE postgres SET commit_siblings = 0");
+  const svc = await environment.svc(["ingest"], {});
+  const sender = await environment.program("sender.js", [svc.port, "/inbox/bench", connections, 500]);
+  // The environment's own pool is older than the settings.
+  await sql.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'svc-bench'");
+  let next = 0;
+  const rows = () => Array.from({ length: connections / 2 }, () => inboxRow(next++));
+  const oneByOne = async (): Promise<number> => {
+    const endsAt = performance.now() + seconds * 1000;
+    let stored = 0;
+    while (performance.now() < endsAt) stored += (await store.inbox.insert(rows())).length;
+    return stored / seconds;
+  };
+  const pairs: { received: number; raw: number }[] = [];
+  for (let round = 0; round <= rounds; round += 1) {
+    await sql.query("TRUNCATE inbox");
+    const pair = { received: await acceptedPerSecond(sender, seconds), raw: await oneByOne() };
+    if (round > 0) pairs.push(pair);
+  }
+  await sender.stop();
+  await svc.stop();
+  const ratio = median(pairs.map((pair) => pair.received / pair.raw));
+  return [
+    {
+      name: `(b) HTTP receipt, ${connections} connections, 1 kB, commits of ${commitMs} ms`,
+      value: rate(median(pairs.map((pair) => pair.received))),
+      baseline: `${rate(median(pairs.map((pair) => pair.raw)))} one insert of ${connections / 2} after the other`,
+      ratio,
+      target: ">= 1",
+      met: ratio >= 1,
+    },
+  ];
+}
+
+async function acceptedPerSecond(sender: Program, seconds: number): Promise<number> {
+  sender.tell(String(seconds * 1000));
+  const [accepted = 0, refused = 0] = (await sender.line()).split(" ").map(Number);
+  if (refused > 0) throw new Error(`${refused} messages were refused`);
+  return accepted / seconds;
+}
