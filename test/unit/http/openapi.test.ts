@@ -54,7 +54,7 @@ async function realRoutes(config: Config, roles: readonly Role[]): Promise<strin
   const context: RoleContext = {
     config,
     // Nothing is asked of it before a request comes.
-    store: {} as Store,
+    store: { inbox: {} } as Store,
     clock: new ManualClock(),
     log: recordingLog().log,
     metrics: recordingMetrics().metrics,
