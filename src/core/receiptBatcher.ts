@@ -142,7 +142,7 @@ export class ReceiptBatcher {
   #scheduleFlush(): void {
     if (this.#flushScheduled) return;
     const [batch] = this.#waiting;
-    // An immediate costs the event loop a turn of its own: none where the answer is known, and the timer runs.
+    // Asked before, with the same answer: the timer runs. In a busy process an immediate for each such receipt could be measured.
     if (this.#patience !== undefined && batch !== undefined && !this.#isWorthIt(batch)) return;
     if (this.#running.length >= this.#limits.maxInFlightWhenStuck) return;
     this.#flushScheduled = true;

@@ -1,5 +1,6 @@
 import { v7 as uuidv7 } from "uuid";
 import type { MessageId, NewInboxRow } from "../../src/model/rows.ts";
+import { acceptedIn } from "./accepted.ts";
 import { BODY } from "./body.ts";
 import { type Environment, receivedBy, residentMiB, until } from "./environment.ts";
 import { rawLoop, untilSettled, vacuum } from "./outbox.ts";
@@ -22,8 +23,7 @@ export async function endToEnd(environment: Environment): Promise<Figure[]> {
   const sender = await environment.program("sender.js", [svc.port, "/inbox/bench", 128, 500]);
   const before = await receivedBy(receiver);
   const startedAt = performance.now();
-  sender.tell(String(seconds * 1000));
-  const [accepted = 0] = (await sender.line()).split(" ").map(Number);
+  const accepted = await acceptedIn(sender, seconds * 1000);
   const sendingMs = performance.now() - startedAt;
   await until(async () => (await receivedBy(receiver)) - before >= accepted);
   const deliveredMs = performance.now() - startedAt;
@@ -67,8 +67,7 @@ async function bareParts(environment: Environment, receiverPort: number): Promis
   const parts: number[] = [];
   // The first round warms up.
   for (let round = 0; round <= 3; round += 1) {
-    sender.tell("2000");
-    const [accepted = 0] = (await sender.line()).split(" ").map(Number);
+    const accepted = await acceptedIn(sender, 2000);
     const sql = await bareStatements(environment, count);
     client.tell(`${count} 64`);
     const out = Number(await client.line());

@@ -1,11 +1,11 @@
+import { acceptedIn } from "./accepted.ts";
 import { inboxRow } from "./endToEnd.ts";
-import type { Environment, Program } from "./environment.ts";
+import type { Environment } from "./environment.ts";
 import { vacuum } from "./outbox.ts";
 import { type Figure, median, rate } from "./report.ts";
 
 /** (b) HTTP receipt, against the same server without a database. */
 export async function receipt(environment: Environment): Promise<Figure[]> {
-  const { sql } = environment;
   // Short rounds: the machine's speed drifts, and each is held against its neighbour.
   const rounds = 9;
   const seconds = 1.5;
@@ -15,23 +15,18 @@ export async function receipt(environment: Environment): Promise<Figure[]> {
     await environment.program("sender.js", [svc.port, "/inbox/bench", 64, 500]),
     await environment.program("sender.js", [bare.port, "/inbox/bench", 64, 500]),
   ];
-  const pairs: { stored: number; bare: number }[] = [];
-  for (let round = 0; round <= rounds; round += 1) {
-    await sql.query("TRUNCATE inbox");
-    await vacuum(environment);
-    const pair = {
-      stored: await acceptedPerSecond(svcSender, seconds),
-      bare: await acceptedPerSecond(bareSender, seconds),
-    };
-    if (round > 0) pairs.push(pair);
-  }
+  const { value, baseline, ratio } = await inTurns(
+    environment,
+    rounds,
+    async () => (await acceptedIn(svcSender, seconds * 1000)) / seconds,
+    async () => (await acceptedIn(bareSender, seconds * 1000)) / seconds,
+  );
   for (const program of [svcSender, bareSender, bare, svc]) await program.stop();
-  const ratio = median(pairs.map((pair) => pair.stored / pair.bare));
   return [
     {
       name: "(b) HTTP receipt, 64 connections, 1 kB",
-      value: rate(median(pairs.map((pair) => pair.stored))),
-      baseline: `${rate(median(pairs.map((pair) => pair.bare)))} without a database`,
+      value: rate(value),
+      baseline: `${rate(baseline)} without a database`,
       ratio,
       target: ">= 0.6",
       met: ratio >= 0.6,
@@ -60,20 +55,15 @@ export async function receiptSlowCommits(environment: Environment): Promise<Figu
     while (performance.now() < endsAt) stored += (await store.inbox.insert(rows())).length;
     return stored / seconds;
   };
-  const pairs: { received: number; raw: number }[] = [];
-  for (let round = 0; round <= rounds; round += 1) {
-    await sql.query("TRUNCATE inbox");
-    const pair = { received: await acceptedPerSecond(sender, seconds), raw: await oneByOne() };
-    if (round > 0) pairs.push(pair);
-  }
+  const received = async () => (await acceptedIn(sender, seconds * 1000)) / seconds;
+  const { value, baseline, ratio } = await inTurns(environment, rounds, received, oneByOne);
   await sender.stop();
   await svc.stop();
-  const ratio = median(pairs.map((pair) => pair.received / pair.raw));
   return [
     {
       name: `(b) HTTP receipt, ${connections} connections, 1 kB, commits of ${commitMs} ms`,
-      value: rate(median(pairs.map((pair) => pair.received))),
-      baseline: `${rate(median(pairs.map((pair) => pair.raw)))} one insert of ${connections / 2} after the other`,
+      value: rate(value),
+      baseline: `${rate(baseline)} one insert of ${connections / 2} after the other`,
       ratio,
       target: ">= 1",
       met: ratio >= 1,
@@ -81,9 +71,23 @@ export async function receiptSlowCommits(environment: Environment): Promise<Figu
   ];
 }
 
-async function acceptedPerSecond(sender: Program, seconds: number): Promise<number> {
-  sender.tell(String(seconds * 1000));
-  const [accepted = 0, refused = 0] = (await sender.line()).split(" ").map(Number);
-  if (refused > 0) throw new Error(`${refused} messages were refused`);
-  return accepted / seconds;
+/** Measures both in turns, after a round to warm up, each on an empty inbox. @returns the medians of both rates and of their ratio */
+async function inTurns(
+  environment: Environment,
+  rounds: number,
+  measured: () => Promise<number>,
+  baseline: () => Promise<number>,
+): Promise<{ value: number; baseline: number; ratio: number }> {
+  const pairs: { value: number; baseline: number }[] = [];
+  for (let round = 0; round <= rounds; round += 1) {
+    await environment.sql.query("TRUNCATE inbox");
+    await vacuum(environment);
+    const pair = { value: await measured(), baseline: await baseline() };
+    if (round > 0) pairs.push(pair);
+  }
+  return {
+    value: median(pairs.map((pair) => pair.value)),
+    baseline: median(pairs.map((pair) => pair.baseline)),
+    ratio: median(pairs.map((pair) => pair.value / pair.baseline)),
+  };
 }

@@ -1,3 +1,4 @@
+import { setImmediate as oneTurn } from "node:timers/promises";
 import { afterEach, describe, expect, test } from "@jest/globals";
 import { PostgresPool, type Statement } from "../../src/adapters/stores/postgres/pool.ts";
 import { createDatabase, type TestDatabase } from "../support/databases.ts";
@@ -6,9 +7,6 @@ import { failOnLeaks } from "../support/leaks.ts";
 import { connectionTo } from "../support/postgresHarness.ts";
 
 failOnLeaks();
-
-/** Long enough to take an idle connection from the pool and to send. */
-const oneTurn = () => new Promise((resolve) => setImmediate(resolve));
 
 /** Answers with the process that ran it, after `$1` seconds. A division by `$2` lets it fail. */
 const slow: Statement = {
@@ -43,6 +41,7 @@ describe("statements that are sent behind one another", () => {
       const running: Promise<number>[] = [];
       for (let n = 0; n < count; n += 1) {
         running.push(pid(0.003));
+        // Long enough to take an idle connection from the pool and to send.
         await oneTurn();
       }
       return await Promise.all(running);

@@ -5,6 +5,7 @@ import type { Settlement } from "../../../src/model/outcomes.ts";
 import type { ClaimedRow, ClaimToken } from "../../../src/model/rows.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
 import { outboxRow, ScriptedOutbox } from "../../support/scriptedOutbox.ts";
+import { settle } from "../runtime/manualTime.ts";
 
 type Deliver = PollerOptions["deliver"];
 
@@ -42,10 +43,7 @@ function setup(deliver: Deliver, overrides: Partial<PollerOptions> = {}) {
   return { store, clock, calls, poller, waits };
 }
 
-/** Lets every microtask and immediate that is due run. */
-const settleDown = async (): Promise<void> => {
-  for (let turn = 0; turn < 10; turn += 1) await new Promise((resolve) => setImmediate(resolve));
-};
+const settleDown = (): Promise<void> => settle(10);
 
 /** A delivery that each test ends by hand. */
 function heldDeliveries() {

@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "@jest/globals";
 import { ReceiptBatcher, type ReceiptBatcherLimits } from "../../../src/core/receiptBatcher.ts";
 import { StoreError } from "../../../src/model/errors.ts";
@@ -6,6 +5,7 @@ import type { MessageId, NewInboxRow } from "../../../src/model/rows.ts";
 import { eventually } from "../../support/eventually.ts";
 import { MemoryInbox } from "../../support/memoryInbox.ts";
 import { recordingLog } from "../../support/recorders.ts";
+import { settle } from "../runtime/manualTime.ts";
 
 function row(key: string, payload = "{}"): NewInboxRow {
   return {
@@ -29,8 +29,6 @@ function setup(limits: Partial<ReceiptBatcherLimits> = {}, pipelinesInserts = fa
   return { store, lines, batcher: new ReceiptBatcher(store, log, limits) };
 }
 
-/** Until everything that was due in this turn of the event loop has run. */
-const oneTurn = () => new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
 const sizes = (store: MemoryInbox) => store.calls.map((rows) => rows.length);
 const keys = (count: number) => Array.from({ length: count }, (_, i) => `k${i}`);
 
@@ -88,7 +86,7 @@ describe("the receipt batcher", () => {
     const first = batcher.add(row("first"));
     await eventually(() => expect(sizes(store)).toEqual([1]));
     const rest = Promise.all(keys(8).map((key) => batcher.add(row(key))));
-    await oneTurn();
+    await settle();
     expect(sizes(store)).toEqual(expected);
     release();
     await Promise.all([first, rest]);
@@ -104,7 +102,7 @@ describe("the receipt batcher", () => {
       await eventually(() => expect(sizes(store)).toEqual(expected));
     }
     all.push(batcher.add(row("late")), batcher.add(row("later")));
-    await sleep(3 * 20);
+    await settle();
     expect(sizes(store)).toEqual([1, 1, 1]);
     release();
     await Promise.all(all);
@@ -117,7 +115,7 @@ describe("the receipt batcher", () => {
     const first = batcher.add(row("first"));
     await eventually(() => expect(sizes(store)).toEqual([1]));
     const second = batcher.add(row("second"));
-    await oneTurn();
+    await settle();
     expect(sizes(store)).toEqual([1]);
     release();
     await Promise.all([first, second]);

@@ -59,7 +59,16 @@ export class Pipeline {
 
   #mayJoin(shared: Shared, name: string): boolean {
     if (this.#meanMs >= SHORT_MS || !shared.hasRoom() || this.#othersWait()) return false;
-    return this.#proven.get(shared.client)?.has(name) === true;
+    return this.#provenOn(shared.client).has(name);
+  }
+
+  #provenOn(client: pg.PoolClient): Set<string> {
+    let names = this.#proven.get(client);
+    if (names === undefined) {
+      names = new Set();
+      this.#proven.set(client, names);
+    }
+    return names;
   }
 
   #join(shared: Shared, name: string): Borrowed {
@@ -68,8 +77,7 @@ export class Pipeline {
     return {
       client,
       done: () => {
-        const proven = this.#proven.get(client) ?? new Set();
-        this.#proven.set(client, proven.add(name));
+        this.#provenOn(client).add(name);
         this.#meanMs += (leave(false) - this.#meanMs) * WEIGHT;
       },
       failed: leave,
