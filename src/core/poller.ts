@@ -13,7 +13,7 @@ export interface PollerOptions {
   /** Delivers one row; never rejects. */
   readonly deliver: (row: ClaimedRow, signal: AbortSignal) => Promise<Settlement>;
   readonly newToken: () => ClaimToken;
-  /** Called when there is room for a claim again after a pass that found none: time for the next pass. */
+  /** Called when a claim may be made again after a pass that might not make one: time for the next pass. */
   readonly onRoom: () => void;
   /** Told of each row that comes to wait for its delivery (+1) or is through with it (-1). */
   readonly onQueueChange: (row: ClaimedRow, delta: 1 | -1) => void;
@@ -46,12 +46,18 @@ export class Poller {
   readonly #turnedBack = new Map<string, number>();
   /** While a claim runs: the keys that were turned back when it began or have been since, also if the database knows by now. */
   #turnedBackDuringClaim: Set<string> | undefined;
+  /**
+   * Rows that were given back as soon as their claim returned them, while the database does not know it yet. No claim is made meanwhile: it would return
+   * still later rows of the same keys, which then had to be given back for the sake of these, the claim after it would return these for the
+   * sake of those, and so on without one delivery.
+   */
+  readonly #returned = new Set<LaneRow>();
   #passing: Promise<unknown> = Promise.resolve();
   #inDelivery = 0;
   #stopping = false;
   #cutOff = false;
   #gaugeDueAt = Number.NEGATIVE_INFINITY;
-  /** The last pass left off for want of room. */
+  /** The last pass left off because no claim may be made. */
   #wantsRoom = false;
   #onDeliveriesEnded: (() => void)[] = [];
 
@@ -74,7 +80,7 @@ export class Poller {
     });
   }
 
-  /** Makes one claim when there is room for it. @returns `again` when more rows are due and there is room for them */
+  /** Makes one claim when there is room for it. @returns `again` when more rows are due and the next claim may be made */
   pass(): Promise<"again" | "idle"> {
     const pass = this.#pass();
     this.#passing = pass;
@@ -168,8 +174,10 @@ export class Poller {
     const batch = this.#leases.open(token, rows, claimedAt);
     for (const row of rows) {
       const entry = { row, batch };
-      if (this.#stopping || (row.key !== null && turnedBack.has(row.key))) this.#giveBack(entry);
-      else {
+      if (this.#stopping || (row.key !== null && turnedBack.has(row.key))) {
+        this.#returned.add(entry);
+        this.#giveBack(entry);
+      } else {
         this.#lanes.add(entry);
         this.#options.onQueueChange(row, 1);
       }
@@ -184,10 +192,7 @@ export class Poller {
       this.#inDelivery += 1;
       void this.#deliver(entry);
     }
-    if (this.#wantsRoom && this.#hasRoom()) {
-      this.#wantsRoom = false;
-      this.#options.onRoom();
-    }
+    this.#tellOfRoom();
     if (this.#inDelivery === 0) for (const ended of this.#onDeliveriesEnded.splice(0)) ended();
   }
 
@@ -232,6 +237,7 @@ export class Poller {
   #settled({ entry, settlement }: Outcome, closed: boolean): void {
     this.#leases.close(entry.batch, entry.row.id);
     if (settlement.kind === "retry" || settlement.kind === "release") this.#backInDatabase(entry.row.key);
+    if (this.#returned.delete(entry)) this.#tellOfRoom();
     if (closed) return;
     this.#options.metrics.claimsLost("poller", 1);
     this.#options.log.warn({ id: settlement.id, outcome: settlement.kind }, "claim lost: another replica has this row");
@@ -252,7 +258,13 @@ export class Poller {
 
   /** The next claim is made while half of the last one still waits, so that its round trip costs no delivery time. */
   #hasRoom(): boolean {
-    return this.#lanes.waiting <= this.#options.batchSize / 2;
+    return this.#lanes.waiting <= this.#options.batchSize / 2 && this.#returned.size === 0;
+  }
+
+  #tellOfRoom(): void {
+    if (!this.#wantsRoom || !this.#hasRoom()) return;
+    this.#wantsRoom = false;
+    this.#options.onRoom();
   }
 
   async #deliveriesEnded(): Promise<void> {

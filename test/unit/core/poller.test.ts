@@ -193,6 +193,51 @@ describe("the poller", () => {
     ]);
   });
 
+  test("makes no claim while rows that it gave back as soon as it had them are not back in the database", async () => {
+    // The claim would return rows behind them, to be given back for their sake, and the next one these again for the sake of those: for ever.
+    let rooms = 0;
+    const onRoom = () => {
+      rooms += 1;
+    };
+    const { store, poller } = setup(async (row) => (row.topic === "fails" ? retry(row) : sent(row)), { onRoom });
+    const settle = store.settle.bind(store);
+    const commits: (() => void)[] = [];
+    store.settle = async (settlements) => {
+      await new Promise<void>((resolve) => commits.push(resolve));
+      return await settle(settlements);
+    };
+    const commit = async () => {
+      commits.shift()?.();
+      await settleDown();
+    };
+    const [head, early, late] = [
+      outboxRow({ key: "a", topic: "fails" }),
+      outboxRow({ key: "a" }),
+      outboxRow({ key: "a" }),
+    ];
+    store.batches.push([head], [early], [late]);
+    await poller.pass();
+    await settleDown();
+
+    expect(await poller.pass()).toBe("idle");
+    await commit();
+    expect(store.outcomes()).toEqual([[head.id, "retry"]]);
+    expect(await poller.pass()).toBe("idle");
+    expect([store.claims.length, rooms]).toEqual([2, 0]);
+
+    await commit();
+    expect(rooms).toBe(1);
+    await poller.pass();
+    await settleDown();
+    await commit();
+    expect(store.outcomes()).toEqual([
+      [head.id, "retry"],
+      [early.id, "release"],
+      [late.id, "sent"],
+    ]);
+    await poller.stop(never);
+  });
+
   test("claims ahead only while few rows wait, and tells the store which claims it holds", async () => {
     const { begun, deliver } = heldDeliveries();
     let rooms = 0;
