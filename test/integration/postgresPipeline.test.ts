@@ -1,6 +1,7 @@
 import { setImmediate as oneTurn } from "node:timers/promises";
 import { afterEach, describe, expect, test } from "@jest/globals";
-import { PostgresPool, type Statement } from "../../src/adapters/stores/postgres/pool.ts";
+import { PostgresPool } from "../../src/adapters/stores/postgres/pool.ts";
+import type { Statement } from "../../src/adapters/stores/postgres/statement.ts";
 import { createDatabase, type TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";

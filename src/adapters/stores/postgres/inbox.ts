@@ -11,7 +11,8 @@ import { textArray, uuidArray } from "./binaryArray.ts";
 import type { InboxStatements } from "./inboxSql.ts";
 import type { Looks } from "./looks.ts";
 import { LowWater } from "./lowWater.ts";
-import type { PostgresPool, Row } from "./pool.ts";
+import type { PostgresPool } from "./pool.ts";
+import type { Row } from "./statement.ts";
 
 /** The inbox on PostgreSQL: receipt in one statement per batch, relay in one statement per pass. */
 export class PostgresInbox implements InboxStore {

@@ -2,7 +2,7 @@ import type { TableNames } from "../sql/names.ts";
 import { EMPTY_TOPIC } from "../sql/poison.ts";
 import type { Question } from "./looks.ts";
 import { markBound, markRead } from "./lowWater.ts";
-import type { Statement } from "./pool.ts";
+import type { Statement } from "./statement.ts";
 
 /** Every statement on the inbox, with the configured names and the column types of the tables woven in once. */
 export function inboxStatements(

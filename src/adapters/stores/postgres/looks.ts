@@ -1,5 +1,6 @@
 import type { Clock } from "../../../ports/runtime.ts";
-import type { PostgresPool, Statement } from "./pool.ts";
+import type { PostgresPool } from "./pool.ts";
+import type { Statement } from "./statement.ts";
 
 /** Something a loop asks the database again and again while it has nothing to do. */
 export interface Question {

@@ -1,6 +1,7 @@
 import type { Clock } from "../../../ports/runtime.ts";
 import type { Marks } from "../sql/marks.ts";
-import type { PostgresPool, Statement } from "./pool.ts";
+import type { PostgresPool } from "./pool.ts";
+import type { Statement } from "./statement.ts";
 
 /**
  * An expression (bigint): the position below which nothing is unfinished. The guarded mark where this snapshot sees none of its transactions ended, else

@@ -10,7 +10,8 @@ import { uuidArray } from "./binaryArray.ts";
 import type { Looks } from "./looks.ts";
 import { LowWater } from "./lowWater.ts";
 import type { OutboxStatements } from "./outboxSql.ts";
-import type { PostgresPool, Statement } from "./pool.ts";
+import type { PostgresPool } from "./pool.ts";
+import type { Statement } from "./statement.ts";
 
 /** The outbox on PostgreSQL (design, "Claims and order"). */
 export class PostgresOutbox implements OutboxStore {

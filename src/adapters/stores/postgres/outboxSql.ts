@@ -1,7 +1,7 @@
 import type { TableNames } from "../sql/names.ts";
 import type { Question } from "./looks.ts";
 import { markBound, markRead } from "./lowWater.ts";
-import type { Statement } from "./pool.ts";
+import type { Statement } from "./statement.ts";
 
 /**
  * Every statement on the outbox, with the configured names woven in once. States stand as literals: a parameter in their

@@ -1,11 +1,10 @@
-import { createHash } from "node:crypto";
-import type { Socket } from "node:net";
 import pg from "pg";
 import { StoreError } from "../../../model/errors.ts";
 import type { Secret } from "../../../model/secret.ts";
 import type { Endpoint } from "./endpoints.ts";
 import { toStoreError } from "./errors.ts";
 import { type Borrowed, Pipeline } from "./pipeline.ts";
+import { execute, isPlanOutdated, isPreparationLost, type Row, type Statement, socketOf } from "./statement.ts";
 
 /** How to reach the server. */
 export interface PostgresConnection {
@@ -26,20 +25,6 @@ export interface PoolOptions extends PostgresConnection {
   /** Longest wait for a connection, in ms (`database.connectionTimeoutMs`). */
   readonly connectionTimeoutMs: number;
 }
-
-/** A statement with its name for errors and logs. */
-export interface Statement {
-  readonly name: string;
-  readonly text: string;
-  /** Longest run in ms; after it the connection is given up. Default 60 s. */
-  readonly timeoutMs?: number;
-  /** True for a statement that must find its rows by the indexes made for it; see {@link BY_INDEX}. */
-  readonly byIndex?: boolean;
-  /** True for a short statement that may be sent behind another such one on its connection; see {@link Pipeline}. Not together with `byIndex`. */
-  readonly pipelined?: boolean;
-}
-
-export type Row = Record<string, unknown>;
 
 /** A pool over one or several endpoints, whose errors are `StoreError`s that name the statement. */
 export class PostgresPool {
@@ -200,100 +185,8 @@ export class PostgresPool {
   }
 }
 
-/** The driver has no public way to break a connection off, nor to gather what it writes. */
-function socketOf(client: pg.ClientBase): Pick<Socket, "destroy" | "cork" | "uncork"> {
-  return (client as unknown as { connection: { stream: Socket } }).connection.stream;
-}
-
 const CLOSE_TIMEOUT_MS = 3000;
 const CONTENTION_TRIES = 4;
-const DEFAULT_QUERY_TIMEOUT_MS = 60_000;
-
-/**
- * The planner goes by statistics, and those of a queue are always old: a table that was analysed when it was empty is thought to have few
- * pending rows, and is then read whole, or by a bitmap of every pending row, for each batch of a hundred. Measured with a
- * backlog that had come in since the last analysis: 51 ms instead of 1 ms for one part of a relay pass. With the other ways
- * switched off a claim reads its index in order and stops at its limit, whatever the statistics say. Sorts are discouraged for the same reason:
- * reading another index whole and sorting it took 195 ms for the bound of a retention sweep, where statistics knew of no finished row. Where a sort
- * cannot be avoided its penalty would make the server compile the statement, which takes longer than running it.
- */
-const BY_INDEX = [
-  "BEGIN",
-  "SET LOCAL enable_seqscan = off",
-  "SET LOCAL enable_bitmapscan = off",
-  "SET LOCAL enable_sort = off",
-  "SET LOCAL jit = off",
-].join("; ");
-
-/**
- * Runs one statement. The settings of a `byIndex` statement live in its own transaction, so that they also work behind a transaction pooler
- * and leak to nobody; the three messages go out together (pipeline mode) and cost one round trip.
- */
-async function execute(
-  client: pg.PoolClient,
-  statement: Statement,
-  values: readonly unknown[],
-  prepare: boolean,
-): Promise<pg.QueryResult> {
-  const query = queryConfig(statement, values, prepare);
-  if (statement.byIndex !== true) return await client.query(query);
-  const socket = socketOf(client);
-  // Together in one write: each of its own wakes the server.
-  socket.cork();
-  const sent = [
-    client.query(BY_INDEX),
-    client.query(query),
-    // After a failed statement this is a rollback.
-    client.query("COMMIT"),
-  ] as const;
-  socket.uncork();
-  const [begun, result, committed] = await Promise.allSettled(sent);
-  if (begun.status === "rejected") throw begun.reason;
-  if (result.status === "rejected") throw result.reason;
-  if (committed.status === "rejected") throw committed.reason;
-  return result.value;
-}
-
-function queryConfig(
-  statement: Statement,
-  values: readonly unknown[],
-  prepare: boolean,
-): pg.QueryConfig & { query_timeout: number } {
-  return {
-    ...(prepare ? { name: preparedName(statement.text) } : {}),
-    text: statement.text,
-    values: values as unknown[],
-    // A server that hangs (a black-holed connection) must not hold a role for ever.
-    query_timeout: statement.timeoutMs ?? DEFAULT_QUERY_TIMEOUT_MS,
-  };
-}
-
-const preparedNames = new Map<string, string>();
-
-/**
- * The name under which a statement is prepared, so that it is parsed and planned once a connection: half of what a small batch costs. The
- * name is a digest of the text: whoever has prepared this name on a connection that a pooler shares has prepared the same statement.
- */
-function preparedName(text: string): string {
-  let name = preparedNames.get(text);
-  if (name === undefined) {
-    name = `svc_${createHash("sha256").update(text).digest("hex").slice(0, 32)}`;
-    preparedNames.set(text, name);
-  }
-  return name;
-}
-
-/** 26000: the prepared statement does not exist; 42P05: it exists already. */
-function isPreparationLost(error: unknown): boolean {
-  const { code } = error as { code?: unknown };
-  return code === "26000" || code === "42P05" || isPlanOutdated(error);
-}
-
-/** "cached plan must not change result type": a column of the table was altered. */
-function isPlanOutdated(error: unknown): boolean {
-  const { code, message } = error as { code?: unknown; message?: unknown };
-  return code === "0A000" && /cached plan/.test(String(message));
-}
 
 function clientConfig(options: PostgresConnection, at: Endpoint): pg.ClientConfig {
   return {

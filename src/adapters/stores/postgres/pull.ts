@@ -9,8 +9,9 @@ import type {
 } from "../../../ports/pullStore.ts";
 import { isRefused } from "../sql/refused.ts";
 import { idsOf, pulledRow } from "../sql/rows.ts";
-import type { PostgresPool, Row } from "./pool.ts";
+import type { PostgresPool } from "./pool.ts";
 import type { PullStatements } from "./pullSql.ts";
+import type { Row } from "./statement.ts";
 
 /** Pull clients on PostgreSQL: one statement an operation. */
 export class PostgresPull implements PullStore {

@@ -1,5 +1,5 @@
 import type { TableNames } from "../sql/names.ts";
-import type { Statement } from "./pool.ts";
+import type { Statement } from "./statement.ts";
 
 /**
  * Every statement for pull clients, with the configured names woven in once. States and consumption stand as literals: a parameter in

@@ -1,5 +1,5 @@
 import type { TableNames } from "../sql/names.ts";
-import type { Statement } from "./pool.ts";
+import type { Statement } from "./statement.ts";
 
 /** Every statement of a replay, with the configured names woven in once. */
 export function replayStatements(names: TableNames) {

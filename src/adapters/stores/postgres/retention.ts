@@ -1,7 +1,8 @@
 import type { RetentionStore } from "../../../ports/finishedRows.ts";
 import { RangeRetention } from "../sql/rangeRetention.ts";
-import type { PostgresPool, Statement } from "./pool.ts";
+import type { PostgresPool } from "./pool.ts";
 import type { RetentionStatements } from "./retentionSql.ts";
+import type { Statement } from "./statement.ts";
 
 /** Deletes finished rows on PostgreSQL: one statement a batch. */
 export function postgresRetention(pool: PostgresPool, statements: RetentionStatements): RetentionStore {

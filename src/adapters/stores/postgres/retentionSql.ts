@@ -1,6 +1,6 @@
 import type { TableNames } from "../sql/names.ts";
 import { COUNT_TIMEOUT_MS, finishedWalks, type Walk } from "../sql/walks.ts";
-import type { Statement } from "./pool.ts";
+import type { Statement } from "./statement.ts";
 
 /** Every statement of retention, with the configured names woven in once. */
 export function retentionStatements(names: TableNames) {

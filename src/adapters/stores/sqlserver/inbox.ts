@@ -9,8 +9,9 @@ import { isRefused } from "../sql/refused.ts";
 import { oldestAgeMs } from "../sql/rows.ts";
 import { isDuplicateKey } from "./errors.ts";
 import { INSERTED_TEXTS, type InboxStatements, RELAYED_TEXTS, sourceNames } from "./inboxSql.ts";
-import type { Row, SqlServerPool, Statement, Values } from "./pool.ts";
+import type { SqlServerPool } from "./pool.ts";
 import { type ReceivedRow, renderHeaders, renderTopic } from "./rendering.ts";
+import type { Row, Statement, Values } from "./statement.ts";
 import { textBatch } from "./texts.ts";
 
 /** The inbox on SQL Server: receipt in one statement per batch, relay in two statements of one transaction per pass. */

@@ -1,7 +1,7 @@
 import type { TableNames } from "../sql/names.ts";
 import { EMPTY_TOPIC } from "../sql/poison.ts";
 import { BATCH, BY_ID, NAMED_IDS, NOW, TO_CHANGE, TO_LOOK } from "./fragments.ts";
-import type { ParameterType, Statement } from "./pool.ts";
+import type { ParameterType, Statement } from "./statement.ts";
 import { PAIRED, placeFrom, placeNames, placeTypes, textOf } from "./texts.ts";
 
 /** Properties of a row to insert, and of a row to relay, that are texts. */

@@ -8,7 +8,7 @@ import { SqlServerInbox } from "./inbox.ts";
 import { inboxStatements } from "./inboxSql.ts";
 import { SqlServerOutbox } from "./outbox.ts";
 import { outboxStatements } from "./outboxSql.ts";
-import { SqlServerPool, type Statement } from "./pool.ts";
+import { SqlServerPool } from "./pool.ts";
 import { SqlServerPull } from "./pull.ts";
 import { pullStatements } from "./pullSql.ts";
 import { SqlServerReplay } from "./replay.ts";
@@ -16,6 +16,7 @@ import { replayStatements } from "./replaySql.ts";
 import { sqlServerRetention } from "./retention.ts";
 import { retentionStatements } from "./retentionSql.ts";
 import { SqlServerSchema } from "./schema.ts";
+import type { Statement } from "./statement.ts";
 
 export interface SqlServerStoreOptions extends PoolOptions {
   readonly names: TableNames;

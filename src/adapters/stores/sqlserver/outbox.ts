@@ -7,7 +7,8 @@ import { ClaimHints } from "../sql/hints.ts";
 import { backlogOf, claimedRow, idsOf } from "../sql/rows.ts";
 import { attemptsOf, STATE_AFTER, settleAroundRefusal } from "../sql/settlements.ts";
 import { type OutboxStatements, SETTLED_TEXTS } from "./outboxSql.ts";
-import type { SqlServerPool, Statement } from "./pool.ts";
+import type { SqlServerPool } from "./pool.ts";
+import type { Statement } from "./statement.ts";
 import { textBatch } from "./texts.ts";
 
 /**

@@ -1,6 +1,6 @@
 import type { TableNames } from "../sql/names.ts";
 import { BATCH, BY_ID, NOW, TO_CHANGE, TO_LOOK } from "./fragments.ts";
-import type { Statement } from "./pool.ts";
+import type { Statement } from "./statement.ts";
 import { PAIRED, placeFrom, placeNames, placeTypes, textOf } from "./texts.ts";
 
 /** Properties of a settlement that are texts. */

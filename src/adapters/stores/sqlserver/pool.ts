@@ -2,38 +2,7 @@ import sql from "mssql";
 import { StoreError } from "../../../model/errors.ts";
 import { connectionConfig, type PoolOptions } from "./endpoints.ts";
 import { toStoreError } from "./errors.ts";
-
-/**
- * The types that parameters have. Text is always `nvarchar`: a `varchar` would be converted at each comparison, and a `max` type keeps the
- * server from seeking in an index.
- */
-const TYPES = {
-  int: sql.Int,
-  bigint: sql.BigInt,
-  bit: sql.Bit,
-  uuid: sql.UniqueIdentifier,
-  /** At most 4,000 characters; compared with columns. */
-  text: sql.NVarChar(4000),
-  /** Any length: JSON batches and stored texts, never compared with a column. */
-  longText: sql.NVarChar(sql.MAX),
-} as const;
-
-export type ParameterType = keyof typeof TYPES;
-
-/** A statement with its name for errors and logs. Its text is always the same: every value is a typed parameter. */
-export interface Statement {
-  readonly name: string;
-  readonly text: string;
-  /** `@name` in the text to its type. */
-  readonly parameters: Readonly<Record<string, ParameterType>>;
-  /** Longest run in ms; after it the statement is cancelled. Default 60 s. */
-  readonly timeoutMs?: number;
-}
-
-/** By parameter, all that the statement has; a missing one is an error of ours, null is NULL. */
-export type Values = Readonly<Record<string, unknown>>;
-
-export type Row = Record<string, unknown>;
+import { execute, type Row, type Statement, type Values } from "./statement.ts";
 
 /** What statements run on: the pool, each in a transaction of its own, or one transaction. */
 export interface Executor {
@@ -128,23 +97,3 @@ export class SqlServerPool implements Executor {
 }
 
 const CONTENTION_TRIES = 4;
-const DEFAULT_REQUEST_TIMEOUT_MS = 60_000;
-
-async function execute(
-  on: sql.ConnectionPool | sql.Transaction,
-  statement: Statement,
-  values: Values,
-): Promise<readonly Row[][]> {
-  const requestTimeout = statement.timeoutMs ?? DEFAULT_REQUEST_TIMEOUT_MS;
-  // The types of the driver's declarations lag behind it: a request takes its own timeout.
-  const request = (on as unknown as { request(options: { requestTimeout: number }): sql.Request }).request({
-    requestTimeout,
-  });
-  for (const [name, type] of Object.entries(statement.parameters)) {
-    const value = values[name];
-    if (value === undefined) throw new Error(`${statement.name}: no value for the parameter @${name}`);
-    request.input(name, TYPES[type], value);
-  }
-  const { recordsets } = await request.query(statement.text);
-  return recordsets as unknown as Row[][];
-}

@@ -9,8 +9,9 @@ import type {
 } from "../../../ports/pullStore.ts";
 import { isRefused } from "../sql/refused.ts";
 import { idsOf, pulledRow } from "../sql/rows.ts";
-import type { Row, SqlServerPool, Statement, Values } from "./pool.ts";
+import type { SqlServerPool } from "./pool.ts";
 import type { PullStatements } from "./pullSql.ts";
+import type { Row, Statement, Values } from "./statement.ts";
 
 /** Pull clients on SQL Server: one batch an operation. */
 export class SqlServerPull implements PullStore {

@@ -1,6 +1,6 @@
 import type { TableNames } from "../sql/names.ts";
 import { BATCH, BY_ID, NAMED_IDS, NOW, ONE_BY_ONE, TO_LOOK } from "./fragments.ts";
-import type { Statement } from "./pool.ts";
+import type { Statement } from "./statement.ts";
 
 /**
  * How many times the rows that a claim may take it looks at: so many clients can claim from a source at the same moment before one of them

@@ -1,8 +1,9 @@
 import type { MessageId } from "../../../model/rows.ts";
 import type { FinishedRow, ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../../ports/finishedRows.ts";
 import { finishedRow } from "../sql/rows.ts";
-import type { SqlServerPool, Values } from "./pool.ts";
+import type { SqlServerPool } from "./pool.ts";
 import type { ReplayStatements } from "./replaySql.ts";
+import type { Values } from "./statement.ts";
 import { textBatch } from "./texts.ts";
 
 /** Replay on SQL Server: short batches that find their rows by index, so that a replay of any size disturbs nobody. */

@@ -1,6 +1,6 @@
 import type { TableNames } from "../sql/names.ts";
 import { BATCH, BY_ID, NAMED_IDS, NOW, ONE_BY_ONE, timeOf, timeText } from "./fragments.ts";
-import type { Statement } from "./pool.ts";
+import type { Statement } from "./statement.ts";
 import { PAIRED, placeFrom, textOf } from "./texts.ts";
 
 /** Every statement of a replay, with the configured names woven in once. */

@@ -1,7 +1,8 @@
 import type { RetentionStore } from "../../../ports/finishedRows.ts";
 import { RangeRetention } from "../sql/rangeRetention.ts";
-import type { SqlServerPool, Statement } from "./pool.ts";
+import type { SqlServerPool } from "./pool.ts";
 import type { RetentionStatements } from "./retentionSql.ts";
+import type { Statement } from "./statement.ts";
 
 /** Deletes finished rows on SQL Server: one transaction a batch. */
 export function sqlServerRetention(pool: SqlServerPool, statements: RetentionStatements): RetentionStore {

@@ -1,7 +1,7 @@
 import type { TableNames } from "../sql/names.ts";
 import { COUNT_TIMEOUT_MS, finishedWalks, type Walk } from "../sql/walks.ts";
 import { BATCH, BY_ID, NOW, ONE_BY_ONE, TO_CHANGE, timeOf, timeText } from "./fragments.ts";
-import type { Statement } from "./pool.ts";
+import type { Statement } from "./statement.ts";
 
 /** Every statement of retention, with the configured names woven in once. */
 export function retentionStatements(names: TableNames) {

@@ -7,7 +7,8 @@ import type { SchemaStore } from "../../../ports/store.ts";
 import { type CheckedTable, missingColumns, missingTable } from "../sql/columnCheck.ts";
 import { migrationsDirectory } from "../sql/migrations.ts";
 import type { TableNames } from "../sql/names.ts";
-import type { Executor, SqlServerPool, Statement } from "./pool.ts";
+import type { Executor, SqlServerPool } from "./pool.ts";
+import type { Statement } from "./statement.ts";
 
 /** Type and constraint of each column, for the `ALTER TABLE` statements that the column check proposes. */
 const INBOX_DEFINITIONS = {

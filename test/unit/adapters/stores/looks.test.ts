@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import { Looks, type Question } from "../../../../src/adapters/stores/postgres/looks.ts";
-import type { Row, Statement } from "../../../../src/adapters/stores/postgres/pool.ts";
+import type { Row, Statement } from "../../../../src/adapters/stores/postgres/statement.ts";
 import { ManualClock } from "../../../support/recorders.ts";
 
 const due: Question = { name: "due", sql: (parameter) => `due(${parameter})` };

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, jest, test } from "@jest/globals";
-import { type ParameterType, SqlServerPool, type Statement } from "../../../../src/adapters/stores/sqlserver/pool.ts";
+import { SqlServerPool } from "../../../../src/adapters/stores/sqlserver/pool.ts";
+import type { ParameterType, Statement } from "../../../../src/adapters/stores/sqlserver/statement.ts";
 import type { ClaimToken, MessageId, NewInboxRow } from "../../../../src/model/rows.ts";
 import type { Store } from "../../../../src/ports/store.ts";
 import { unconnectedSqlServerStore } from "../../../support/unconnectedSqlServer.ts";

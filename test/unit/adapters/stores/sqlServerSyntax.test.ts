@@ -3,10 +3,11 @@ import { afterAll, beforeAll, describe, expect, jest, test } from "@jest/globals
 import { quoteNames, type TableNames } from "../../../../src/adapters/stores/sql/names.ts";
 import { inboxStatements } from "../../../../src/adapters/stores/sqlserver/inboxSql.ts";
 import { outboxStatements } from "../../../../src/adapters/stores/sqlserver/outboxSql.ts";
-import { type Executor, SqlServerPool, type Statement } from "../../../../src/adapters/stores/sqlserver/pool.ts";
+import { type Executor, SqlServerPool } from "../../../../src/adapters/stores/sqlserver/pool.ts";
 import { pullStatements } from "../../../../src/adapters/stores/sqlserver/pullSql.ts";
 import { replayStatements } from "../../../../src/adapters/stores/sqlserver/replaySql.ts";
 import { retentionStatements } from "../../../../src/adapters/stores/sqlserver/retentionSql.ts";
+import type { Statement } from "../../../../src/adapters/stores/sqlserver/statement.ts";
 import { ConfigError } from "../../../../src/model/errors.ts";
 import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../../src/model/rows.ts";
 import { DEFAULT_NAMES } from "../../../support/postgresHarness.ts";
