@@ -1,6 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import { createDatabase, pooledJdbcUrl } from "../support/databases.ts";
 import { describeWithPgbouncer } from "../support/describeWithPgbouncer.ts";
+import { startDoomed } from "../support/doomed.ts";
 import { eventually } from "../support/eventually.ts";
 import { History } from "../support/history.ts";
 import { failOnLeaks } from "../support/leaks.ts";
@@ -15,7 +16,7 @@ import {
 } from "../support/service.ts";
 import { describeWithSqlServer } from "../support/sqlServer.ts";
 import { createSqlServerDatabase } from "../support/sqlServerDatabases.ts";
-import { allDelivered, record, sendTraffic } from "../support/traffic.ts";
+import { allDelivered, sendTraffic } from "../support/traffic.ts";
 
 /** A database of a test's own, and statements that every supported database understands. */
 interface AnyDatabase extends DatabaseAddress {
@@ -72,22 +73,13 @@ function exerciseService(open: (services: Services) => Promise<AnyDatabase>): vo
 
   test("a replica killed in mid-traffic loses nothing and breaks no order", async () => {
     const [database, receiver] = await Promise.all([open(services), services.receiver()]);
-    const config = ordersTo(receiver);
-    const [doomed, survivor] = [
-      await services.start({ database, config, env: { SVC_DESTINATIONS_RECEIVER_PATH: "/doomed" } }),
-      await services.start({ database, config, env: { SVC_DESTINATIONS_RECEIVER_PATH: "/survivor" } }),
-    ];
+    const config = ordersTo(receiver, { destinations: { receiver: { path: "/survivor" } } });
     const history = new History();
-    let killing: Promise<void> | undefined;
-    record(receiver, history, (_id, path) => {
-      if (path !== "/doomed") return;
-      if (history.acknowledgedCount >= 200) killing ??= doomed.kill();
-      // Answered only when it is dead: this delivery at least is in flight.
-      return killing;
-    });
-    const sending = sendTraffic({ history, to: [doomed, survivor], keys: 20, messagesPerKey: 30 });
-    await eventually(() => killing !== undefined, { timeoutMs: 30_000, label: "the kill" });
-    await killing;
+    const doomed = await startDoomed(services, receiver, history, { database, config });
+    const to = [doomed.service, await services.start({ database, config })];
+    const sending = sendTraffic({ history, to, keys: 20, messagesPerKey: 30 });
+    await eventually(() => history.acknowledgedCount >= 200, { timeoutMs: 30_000, label: "the receipts" });
+    await doomed.kill();
     const claimed = await database.query("SELECT headers FROM outbox WHERE state = 'processing'");
     history.mayRepeat(claimed.map(idempotencyKeyOf));
     await sending;

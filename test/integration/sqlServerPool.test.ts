@@ -1,5 +1,6 @@
 import { expect, test } from "@jest/globals";
-import { SqlServerPool, type Statement } from "../../src/adapters/stores/sqlserver/pool.ts";
+import { SqlServerPool } from "../../src/adapters/stores/sqlserver/pool.ts";
+import type { Statement } from "../../src/adapters/stores/sqlserver/statement.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { describeWithSqlServer } from "../support/sqlServer.ts";
 import { createSqlServerDatabase } from "../support/sqlServerDatabases.ts";

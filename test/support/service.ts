@@ -212,7 +212,7 @@ function serviceAt(port: number, child: RunningProcess, agent: Agent): Service {
       return sumOfSamples((await get("/metrics")).text, name);
     },
     async ready() {
-      await child.waitForLine(/"msg":"ready"/, 20_000);
+      await child.waitForLine(/"msg":"ready"/, 40_000);
     },
     stop() {
       child.kill("SIGTERM");
