@@ -8,10 +8,10 @@ import pg from "pg";
 import { createPostgresStore } from "../../src/adapters/stores/postgres/index.ts";
 import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../src/model/rows.ts";
 import { Secret } from "../../src/model/secret.ts";
-import type { Log } from "../../src/ports/runtime.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { systemClock } from "../../src/runtime/clock.ts";
 import { type EmbeddedPostgres, freePort, startEmbeddedPostgres } from "../../src/runtime/embeddedPostgres.ts";
+import { silentLog } from "../support/recorders.ts";
 
 /** A database, and programs of this repository, for the benchmarks. Everything that was started is ended by `close`. */
 export interface Environment {
@@ -41,8 +41,6 @@ export interface Program {
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 const SVC = path.resolve(HERE, "../../roles/svc.js");
-
-export const silent: Log = { debug() {}, info() {}, warn() {}, error() {}, child: () => silent };
 
 /** @param settings of the PostgreSQL server; durable as installed (`fsync` on) unless they say otherwise */
 export async function openEnvironment(settings: Readonly<Record<string, string>> = {}): Promise<Environment> {
@@ -109,7 +107,7 @@ function openStore(server: EmbeddedPostgres): Store {
     connectionTimeoutMs: 10_000,
     names,
   };
-  return createPostgresStore(options, systemClock, silent);
+  return createPostgresStore(options, systemClock, silentLog);
 }
 
 function svcConfig(server: EmbeddedPostgres, port: number): string {

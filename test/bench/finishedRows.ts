@@ -2,8 +2,9 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { Replay } from "../../src/core/replay.ts";
 import { sleep } from "../../src/runtime/abort.ts";
+import { silentLog } from "../support/recorders.ts";
 import { BODY } from "./body.ts";
-import { type Environment, silent, until } from "./environment.ts";
+import { type Environment, until } from "./environment.ts";
 import { BUSY_POLLER, fillOutbox, timeDrain, untilSettled, vacuum } from "./outbox.ts";
 import { type Figure, median, perSecond, rate } from "./report.ts";
 
@@ -94,7 +95,7 @@ export async function replayBesideTraffic(environment: Environment): Promise<Fig
     store: store.replay,
     destinationOf: () => "receiver",
     onMoved: () => store.announceOutbox(),
-    log: silent,
+    log: silentLog,
     wait: sleep,
   });
   let moved = 0;

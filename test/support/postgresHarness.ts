@@ -3,7 +3,7 @@ import type { PoolOptions } from "../../src/adapters/stores/postgres/pool.ts";
 import type { TableNames } from "../../src/adapters/stores/sql/names.ts";
 import { INBOX_COLUMNS, type MessageId, OUTBOX_COLUMNS } from "../../src/model/rows.ts";
 import { Secret } from "../../src/model/secret.ts";
-import type { Clock, Log } from "../../src/ports/runtime.ts";
+import type { Clock } from "../../src/ports/runtime.ts";
 import type { Store } from "../../src/ports/store.ts";
 import {
   type ApplicationRow,
@@ -14,15 +14,7 @@ import {
 } from "../conformance/store/harness.ts";
 import { createDatabase, type TestDatabase } from "./databases.ts";
 import { assertNoConnections } from "./leaks.ts";
-import { ManualClock } from "./recorders.ts";
-
-export const silentLog: Log = {
-  debug() {},
-  info() {},
-  warn() {},
-  error() {},
-  child: () => silentLog,
-};
+import { ManualClock, silentLog } from "./recorders.ts";
 
 export const DEFAULT_NAMES: TableNames = {
   schema: undefined,

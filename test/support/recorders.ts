@@ -38,6 +38,12 @@ export function recordingLog(): { readonly log: Log; readonly lines: LogLine[] }
   return { log: at({}), lines };
 }
 
+/** A log that keeps nothing. */
+export const silentLog: Log = { debug() {}, info() {}, warn() {}, error() {}, child: () => silentLog };
+
+/** Metrics that keep nothing. */
+export const silentMetrics: Metrics = new Proxy({} as Metrics, { get: () => () => {} });
+
 /** A clock that stands still until it is told otherwise; wall clock and monotonic clock run together. */
 export class ManualClock implements Clock {
   ms: number;

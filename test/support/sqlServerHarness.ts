@@ -13,8 +13,8 @@ import {
   type StoreHarness,
 } from "../conformance/store/harness.ts";
 import { serverForBlock } from "./brokers/hooks.ts";
-import { DEFAULT_NAMES, silentLog } from "./postgresHarness.ts";
-import { ManualClock } from "./recorders.ts";
+import { DEFAULT_NAMES } from "./postgresHarness.ts";
+import { ManualClock, silentLog } from "./recorders.ts";
 import {
   createSqlServerDatabase,
   type DatabaseOptions,

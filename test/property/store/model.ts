@@ -1,7 +1,7 @@
 import type { Settlement } from "../../../src/model/outcomes.ts";
 import type { ClaimToken, MessageId, OutboxState } from "../../../src/model/rows.ts";
 import type { ReplayScope } from "../../../src/ports/finishedRows.ts";
-import type { ClaimRequest } from "../../../src/ports/store.ts";
+import type { ClaimRequest, Lease } from "../../../src/ports/store.ts";
 
 /** Bytes of every payload. */
 export const PAYLOAD = "{}";
@@ -130,13 +130,13 @@ export class OutboxModel {
     return faults;
   }
 
-  claim(replica: number, ids: readonly MessageId[], token: ClaimToken): void {
+  claim(replica: number, ids: readonly MessageId[], token: ClaimToken, { leaseMs }: Lease = LEASE): void {
     for (const id of ids) {
       const row = this.row(id);
       row.state = "processing";
       row.token = token;
       row.claimedAt = this.now;
-      row.leaseEndsAt = this.now + LEASE.leaseMs;
+      row.leaseEndsAt = this.now + leaseMs;
       this.replica(replica).given.push({ id, claimToken: token });
     }
   }
@@ -154,10 +154,10 @@ export class OutboxModel {
     return this.replica(replica).given.filter((claim) => this.row(claim.id).token !== claim.claimToken);
   }
 
-  renew(tokens: readonly ClaimToken[]): ReadonlySet<MessageId> {
+  renew(tokens: readonly ClaimToken[], { leaseMs, claimTimeoutMs }: Lease = LEASE): ReadonlySet<MessageId> {
     const held = this.rows.filter((row) => row.token !== null && tokens.includes(row.token));
     for (const row of held) {
-      row.leaseEndsAt = Math.min(this.now + LEASE.leaseMs, row.claimedAt + LEASE.claimTimeoutMs);
+      row.leaseEndsAt = Math.min(this.now + leaseMs, row.claimedAt + claimTimeoutMs);
     }
     return new Set(held.map((row) => row.id));
   }

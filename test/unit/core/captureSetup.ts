@@ -1,8 +1,8 @@
 import { Capture, type CaptureOptions } from "../../../src/core/capture.ts";
 import type { CaptureState, ChangeLog, LogEvents, OwnedState } from "../../../src/ports/capture.ts";
 import { eventually } from "../../support/eventually.ts";
+import { manualTime } from "../../support/manualTime.ts";
 import { recordingLog, recordingMetrics } from "../../support/recorders.ts";
-import { manualTime } from "../runtime/manualTime.ts";
 
 /** One call of `follow`, which lasts until the test ends it or, unless it is deaf, its signal aborts. */
 export interface Follow {

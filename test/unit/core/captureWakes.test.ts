@@ -1,7 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import { CaptureWakes } from "../../../src/core/captureWakes.ts";
 import type { Timer } from "../../../src/ports/runtime.ts";
-import { manualTime } from "../runtime/manualTime.ts";
+import { manualTime } from "../../support/manualTime.ts";
 
 /** @param delay what the timers make of a delay */
 function setUp(delay = (ms: number) => ms) {

@@ -3,9 +3,9 @@ import { describe, expect, test } from "@jest/globals";
 import { Poller, type PollerOptions } from "../../../src/core/poller.ts";
 import type { Settlement } from "../../../src/model/outcomes.ts";
 import type { ClaimedRow, ClaimToken } from "../../../src/model/rows.ts";
+import { settle } from "../../support/manualTime.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
 import { outboxRow, ScriptedOutbox } from "../../support/scriptedOutbox.ts";
-import { settle } from "../runtime/manualTime.ts";
 
 type Deliver = PollerOptions["deliver"];
 

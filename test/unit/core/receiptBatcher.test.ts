@@ -3,9 +3,9 @@ import { ReceiptBatcher, type ReceiptBatcherLimits } from "../../../src/core/rec
 import { StoreError } from "../../../src/model/errors.ts";
 import type { MessageId, NewInboxRow } from "../../../src/model/rows.ts";
 import { eventually } from "../../support/eventually.ts";
+import { settle } from "../../support/manualTime.ts";
 import { MemoryInbox } from "../../support/memoryInbox.ts";
 import { recordingLog } from "../../support/recorders.ts";
-import { settle } from "../runtime/manualTime.ts";
 
 function row(key: string, payload = "{}"): NewInboxRow {
   return {

@@ -3,7 +3,7 @@ import { prepareStore } from "../../../roles/database.ts";
 import type { Config } from "../../../src/config/types.ts";
 import { ConfigError, StoreError } from "../../../src/model/errors.ts";
 import type { Store } from "../../../src/ports/store.ts";
-import { silentLog } from "../../support/postgresHarness.ts";
+import { silentLog } from "../../support/recorders.ts";
 
 const UNAVAILABLE = new StoreError("unavailable", "migrate: the connection broke");
 

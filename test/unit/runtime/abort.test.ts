@@ -2,7 +2,7 @@ import { getEventListeners } from "node:events";
 import { describe, expect, test } from "@jest/globals";
 import { StoppingError } from "../../../src/model/errors.ts";
 import { sleep, TimeoutError, timeout, waitOrAbort, withTimeout } from "../../../src/runtime/abort.ts";
-import { manualTime } from "./manualTime.ts";
+import { manualTime } from "../../support/manualTime.ts";
 
 const listeners = (signal: AbortSignal) => getEventListeners(signal, "abort").length;
 const forever = new Promise<never>(() => {});

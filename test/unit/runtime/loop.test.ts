@@ -1,7 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import { StoppingError } from "../../../src/model/errors.ts";
 import { backoffMs, Loop, type LoopOptions, type PassResult } from "../../../src/runtime/loop.ts";
-import { manualTime, settle } from "./manualTime.ts";
+import { manualTime, settle } from "../../support/manualTime.ts";
 
 const never = new AbortController().signal;
 

@@ -3,7 +3,7 @@ import type { Role } from "../../../src/model/roles.ts";
 import type { Metrics } from "../../../src/ports/metrics.ts";
 import { METRICS } from "../../../src/runtime/metricDefinitions.ts";
 import { createMetrics } from "../../../src/runtime/metrics.ts";
-import { manualTime } from "./manualTime.ts";
+import { manualTime } from "../../support/manualTime.ts";
 
 function setup(roles?: readonly Role[]) {
   const time = manualTime();

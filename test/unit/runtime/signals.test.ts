@@ -2,7 +2,7 @@ import { EventEmitter } from "node:events";
 import { describe, expect, test } from "@jest/globals";
 import { StoppingError } from "../../../src/model/errors.ts";
 import { handleSignals } from "../../../src/runtime/signals.ts";
-import { manualTime, settle } from "./manualTime.ts";
+import { manualTime, settle } from "../../support/manualTime.ts";
 import { recordedLog } from "./recordedLog.ts";
 
 /** A process that notes its exit, and a stop that ends when told to. */

@@ -3,8 +3,8 @@ import type { ClaimedRows } from "../../../../src/core/pull.ts";
 import { PullWaiters } from "../../../../src/http/pull/waiters.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
 import type { ClaimToken } from "../../../../src/model/rows.ts";
+import { manualTime, settle } from "../../../support/manualTime.ts";
 import { recordingLog } from "../../../support/recorders.ts";
-import { manualTime, settle } from "../../runtime/manualTime.ts";
 import { pulledRow } from "./harness.ts";
 
 interface Look {

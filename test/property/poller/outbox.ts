@@ -1,0 +1,99 @@
+import { StoreError } from "../../../src/model/errors.ts";
+import type { Settlement } from "../../../src/model/outcomes.ts";
+import type { ClaimToken, MessageId } from "../../../src/model/rows.ts";
+import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } from "../../../src/ports/store.ts";
+import { PAYLOAD } from "../store/model.ts";
+import type { World } from "./world.ts";
+
+/** How the way to the database behaves. */
+type Way = "open" | "cut" | "held";
+
+/** A held statement fails after this time, as with the time limit of a renewal. */
+const HELD_MS = 4000;
+
+/**
+ * The outbox as one replica sees it: each statement takes time to arrive, happens at one moment, and takes time to answer. Where the way is broken
+ * nobody knows whether it happened.
+ */
+export class SimulatedOutbox implements OutboxStore {
+  readonly #world: World;
+  readonly #slot: number;
+  readonly #wait: (ms: number) => Promise<void>;
+  #way: Way = "open";
+  #brokenUntil = 0;
+  #closed = false;
+
+  /** @param wait lets time of the replica pass */
+  constructor(world: World, slot: number, wait: (ms: number) => Promise<void>) {
+    this.#world = world;
+    this.#slot = slot;
+    this.#wait = wait;
+  }
+
+  /** @param until by the world's clock */
+  breakWay(way: "cut" | "held", until: number): void {
+    this.#way = way;
+    this.#brokenUntil = until;
+  }
+
+  /** Its replica has stopped: any further statement is a broken rule. */
+  close(): void {
+    this.#closed = true;
+  }
+
+  claim(request: ClaimRequest): Promise<ClaimResult> {
+    return this.#run((world) => {
+      const model = world.database;
+      const { rows: ids, more, heldBack } = model.claimable(request);
+      model.claim(this.#slot, ids, request.token, request);
+      world.claimedRows += ids.length;
+      const rows = ids.map((id) => {
+        const { key, attempt, position } = model.row(id);
+        const unused = { topic: "orders", aggregateType: null, headers: {}, createdAt: new Date(0), maxAttempts: 1000 };
+        return { id, key, attempt, sequence: String(position), payload: PAYLOAD, claimToken: request.token, ...unused };
+      });
+      return { rows, more, heldBack };
+    });
+  }
+
+  renew(tokens: readonly ClaimToken[], lease: Lease): Promise<ReadonlySet<MessageId>> {
+    return this.#run(({ database }) => database.renew(tokens, lease));
+  }
+
+  settle(settlements: readonly Settlement[]): Promise<ReadonlySet<MessageId>> {
+    return this.#run(({ database }) => database.settle(settlements));
+  }
+
+  reclaim(limit: number): Promise<number> {
+    return this.#run(({ database }) => {
+      const expired = database.expired().slice(0, limit);
+      for (const row of expired) database.reclaim(row);
+      return expired.length;
+    });
+  }
+
+  async backlog(): Promise<OutboxBacklog> {
+    throw new Error("no gauge is read here");
+  }
+
+  async #run<T>(statement: (world: World) => T): Promise<T> {
+    const world = this.#world;
+    if (this.#closed) world.breaks("a replica that has stopped asks the database");
+    await this.#wait(world.draw(world.plan.databaseMs));
+    const fate = this.#fate();
+    const result = fate === "not executed" ? undefined : statement(world);
+    await this.#wait(this.#way === "held" && fate !== "answered" ? HELD_MS : world.draw(world.plan.databaseMs));
+    // Another fate only where the way broke while the answer was on it.
+    if (fate !== "answered" || this.#isBroken()) throw new StoreError("unavailable", "the connection broke");
+    return result as T;
+  }
+
+  #fate(): "answered" | "executed" | "not executed" {
+    if (!this.#isBroken()) return "answered";
+    return this.#world.random() < 0.5 ? "executed" : "not executed";
+  }
+
+  #isBroken(): boolean {
+    return this.#world.clock.monotonic() < this.#brokenUntil;
+  }
+}

@@ -1,0 +1,75 @@
+import fc from "fast-check";
+
+/** What a run is made of. Times are ms. */
+export interface Plan {
+  /** Of the latencies, failures and faults. */
+  readonly seed: number;
+  readonly replicas: number;
+  readonly rows: number;
+  /** How many keys the rows have; one in eight has none. */
+  readonly keys: number;
+  readonly batchSize: number;
+  readonly concurrency: number;
+  /** Longest way to the database, and back. */
+  readonly databaseMs: number;
+  /** Longest way to the receiver, and back. */
+  readonly deliveryMs: number;
+  /** The rows come within this time. */
+  readonly arrivingMs: number;
+  /** Share of the deliveries that the receiver refuses. */
+  readonly refused: number;
+  /** Until a refused row is due again. */
+  readonly retryMs: number;
+  /** The receiver refuses everything from when, and for how long. */
+  readonly outage: { readonly fromMs: number; readonly lengthMs: number };
+  readonly faults: readonly Fault[];
+}
+
+export type FaultKind =
+  /** It ends at once, and after `lengthMs` another one comes in its place. */
+  | "kill"
+  /** The same, but it stops in order, as by SIGTERM. */
+  | "terminate"
+  /** Nothing of it runs, as by SIGSTOP. */
+  | "pause"
+  /** Its statements fail, whether the database has executed them or not. */
+  | "cut"
+  /** Its statements get no answer, and fail in the end. */
+  | "held";
+
+/** Something that happens to one replica. */
+export interface Fault {
+  readonly atMs: number;
+  readonly replica: number;
+  readonly kind: FaultKind;
+  readonly lengthMs: number;
+}
+
+const times = (max: number) => fc.integer({ min: 1, max });
+
+const fault = (kinds: readonly FaultKind[]): fc.Arbitrary<Fault> =>
+  fc.record({
+    atMs: fc.nat({ max: 4000 }),
+    replica: fc.nat({ max: 2 }),
+    kind: fc.constantFrom(...kinds),
+    lengthMs: fc.oneof(times(5000), times(70_000)),
+  });
+
+/** @param kinds of the faults that may happen */
+export function plans(kinds: readonly FaultKind[]): fc.Arbitrary<Plan> {
+  return fc.record({
+    seed: fc.integer(),
+    replicas: fc.integer({ min: 1, max: 3 }),
+    rows: fc.integer({ min: 1, max: 160 }),
+    keys: fc.integer({ min: 1, max: 12 }),
+    batchSize: fc.integer({ min: 1, max: 40 }),
+    concurrency: fc.integer({ min: 1, max: 20 }),
+    databaseMs: fc.oneof(times(5), times(200)),
+    deliveryMs: fc.oneof(times(5), times(200)),
+    arrivingMs: fc.oneof(fc.constant(0), times(2000)),
+    refused: fc.oneof(fc.constant(0), fc.constant(0.05), fc.constant(0.4)),
+    retryMs: fc.oneof(times(20), times(2000)),
+    outage: fc.record({ fromMs: fc.nat({ max: 2000 }), lengthMs: fc.oneof(fc.constant(0), times(2000)) }),
+    faults: fc.array(fault(kinds), { maxLength: 4 }),
+  });
+}

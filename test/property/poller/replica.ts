@@ -1,0 +1,119 @@
+import { Poller } from "../../../src/core/poller.ts";
+import type { Settlement } from "../../../src/model/outcomes.ts";
+import type { ClaimedRow, ClaimToken } from "../../../src/model/rows.ts";
+import type { Timer } from "../../../src/ports/runtime.ts";
+import { Loop } from "../../../src/runtime/loop.ts";
+import { silentLog, silentMetrics } from "../../support/recorders.ts";
+import { SimulatedOutbox } from "./outbox.ts";
+import type { World } from "./world.ts";
+
+const CLAIM_TIMEOUT_MS = 300_000;
+const POLL_INTERVAL_MS = 100;
+const UPKEEP_INTERVAL_MS = 1000;
+/** Longest time for a stop in order. */
+const SHUTDOWN_MS = 30_000;
+
+/** One process with the role `poller`: the real poller and its loops, in a simulated world. */
+export class SimulatedReplica {
+  readonly outbox: SimulatedOutbox;
+  readonly #world: World;
+  readonly #poller: Poller;
+  readonly #claims: Loop;
+  readonly #upkeep: Loop;
+  #dead = false;
+  #pausedUntil = 0;
+
+  constructor(world: World, slot: number) {
+    this.#world = world;
+    this.outbox = new SimulatedOutbox(world, slot, (ms) => this.wait(ms));
+    const { clock, plan } = world;
+    this.#poller = new Poller({
+      store: this.outbox,
+      deliver: (row, signal) => this.#deliver(row, signal),
+      newToken: () => `claim-${world.draw(2 ** 48)}` as ClaimToken,
+      onRoom: () => this.#claims.wake(),
+      onQueueChange: () => {},
+      batchSize: plan.batchSize,
+      concurrency: plan.concurrency,
+      claimTimeoutMs: CLAIM_TIMEOUT_MS,
+      clock,
+      metrics: silentMetrics,
+      log: silentLog,
+      wait: (ms) => this.wait(ms),
+    });
+    const loop = (name: string, intervalMs: number, pass: () => Promise<"again" | "idle">) =>
+      new Loop({
+        name,
+        pass,
+        intervalMs,
+        backoffMaxMs: UPKEEP_INTERVAL_MS,
+        staleAfterMs: Number.POSITIVE_INFINITY,
+        onError: () => {},
+        clock,
+        timer: this.#timer,
+        random: () => world.random(),
+      });
+    this.#claims = loop("claims", POLL_INTERVAL_MS, () => this.#poller.pass());
+    this.#upkeep = loop("upkeep", UPKEEP_INTERVAL_MS, () => this.#poller.tick().then(() => "idle"));
+  }
+
+  async start(): Promise<void> {
+    await Promise.all([this.#upkeep.start(), this.#claims.start()]);
+  }
+
+  /** Whatever it waits for never comes. */
+  kill(): void {
+    this.#dead = true;
+  }
+
+  /** Whatever it waits for comes no earlier than this. @param until by the world's clock */
+  pause(until: number): void {
+    this.#pausedUntil = Math.max(this.#pausedUntil, until);
+  }
+
+  /** Stops it as SIGTERM does. It acts no more when this resolves. */
+  async stop(): Promise<void> {
+    const cutoff = new AbortController();
+    const cancel = this.#timer(SHUTDOWN_MS, () => cutoff.abort());
+    await Promise.all([this.#claims.stop(cutoff.signal), this.#poller.stop(cutoff.signal)]);
+    await this.#upkeep.stop(cutoff.signal);
+    cancel();
+    this.outbox.close();
+  }
+
+  /** Lets virtual time pass, in ms: everything that the process does goes on by this or by {@link #timer}. */
+  wait(ms: number): Promise<void> {
+    return new Promise((resolve) => this.#timer(ms, resolve));
+  }
+
+  readonly #timer: Timer = (ms, callback) => {
+    const { clock, timer } = this.#world;
+    let cancel = (): void => {};
+    const due = () => {
+      if (this.#dead) return;
+      const left = this.#pausedUntil - clock.monotonic();
+      if (left > 0) cancel = timer(left, due);
+      else callback();
+    };
+    cancel = timer(ms, due);
+    return () => cancel();
+  };
+
+  async #deliver({ id, claimToken }: ClaimedRow, signal: AbortSignal): Promise<Settlement> {
+    const claim = { id, claimToken };
+    this.#world.begins(claim);
+    const aborted = new Promise<Settlement>((resolve) => {
+      signal.addEventListener("abort", () => resolve({ ...claim, kind: "release" }), { once: true });
+    });
+    return await Promise.race([aborted, this.#publish(claim)]);
+  }
+
+  async #publish(claim: Pick<ClaimedRow, "id" | "claimToken">): Promise<Settlement> {
+    const { plan } = this.#world;
+    // On the wire it is in nobody's hands: it arrives also when its sender has ended meanwhile.
+    const accepted = await this.#world.arrives(claim.id, this.#world.draw(plan.deliveryMs));
+    await this.wait(this.#world.draw(plan.deliveryMs));
+    if (accepted) return { ...claim, kind: "sent" };
+    return { ...claim, kind: "retry", delayMs: plan.retryMs, reason: "refused" };
+  }
+}

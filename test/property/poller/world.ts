@@ -1,0 +1,201 @@
+import type { ClaimedRow, MessageId } from "../../../src/model/rows.ts";
+import type { Clock, Timer } from "../../../src/ports/runtime.ts";
+import { History } from "../../support/history.ts";
+import { manualTime } from "../../support/manualTime.ts";
+import { seeded } from "../../support/random.ts";
+import { OutboxModel } from "../store/model.ts";
+import type { Fault, Plan } from "./plan.ts";
+import { SimulatedReplica } from "./replica.ts";
+
+/** A killed replica's leases, and the time until a live one looks. */
+const BACK_WITHIN_MS = 35_000;
+
+/**
+ * Several pollers, one database and one receiver in virtual time: a run of minutes takes milliseconds, and the same plan makes the same run.
+ * The pollers are the real ones with their loops, leases and settlers; the database is the model that the property test of the stores compares the real
+ * one with.
+ */
+export class World {
+  readonly plan: Plan;
+  readonly random: () => number;
+  readonly #time = manualTime(0);
+  readonly #model: OutboxModel;
+  readonly #history: History;
+  readonly #replicas: SimulatedReplica[];
+  readonly #brokenRules = new Set<string>();
+  /** Rows that were given to replicas, each as often as it was. */
+  claimedRows = 0;
+  #refusals = 0;
+
+  constructor(plan: Plan) {
+    this.plan = plan;
+    this.random = seeded(plan.seed);
+    this.#model = new OutboxModel(plan.replicas);
+    this.#history = new History(() => this.clock.monotonic());
+    this.#replicas = Array.from({ length: plan.replicas }, (_, slot) => new SimulatedReplica(this, slot));
+  }
+
+  get clock(): Clock {
+    return this.#time.clock;
+  }
+
+  get timer(): Timer {
+    return this.#time.timer;
+  }
+
+  /** The database as it is now. */
+  get database(): OutboxModel {
+    this.#model.now = this.clock.monotonic();
+    return this.#model;
+  }
+
+  /** A whole number from 0 to below `limit`. */
+  draw(limit: number): number {
+    return Math.floor(this.random() * limit);
+  }
+
+  /** A rule was broken, once or more often. */
+  breaks(rule: string): void {
+    this.#brokenRules.add(rule);
+  }
+
+  /** A replica begins to deliver a row. */
+  begins({ id, claimToken }: Pick<ClaimedRow, "id" | "claimToken">): void {
+    const row = this.database.row(id);
+    if (row.token !== claimToken) this.breaks(`row ${row.position} is delivered without a claim (${row.state})`);
+  }
+
+  /**
+   * A row comes to the receiver.
+   *
+   * @param ms from now
+   * @returns whether the receiver takes it
+   */
+  arrives(id: MessageId, ms: number): Promise<boolean> {
+    return new Promise((resolve) => {
+      this.timer(ms, () => {
+        const accepted = !this.#refuses();
+        if (accepted) this.#history.received(id);
+        else this.#refusals += 1;
+        resolve(accepted);
+      });
+    });
+  }
+
+  /**
+   * Runs the plan until every row is finished.
+   *
+   * @returns what was wrong; empty when nothing was
+   */
+  async run(): Promise<readonly string[]> {
+    this.#scheduleRows();
+    for (const fault of this.plan.faults) this.timer(fault.atMs, () => this.#inflict(fault));
+    await Promise.all(this.#replicas.map((replica) => replica.start()));
+    const endsBy = this.#longestMs();
+    while (!this.#isDone() && this.clock.monotonic() < endsBy && this.claimedRows <= this.#mostClaimedRows()) {
+      await this.#advance();
+    }
+    if (this.#isDone()) await this.#stopAll();
+    return this.#verdict();
+  }
+
+  async #advance(): Promise<void> {
+    await this.#time.advance(STEP_MS);
+  }
+
+  async #stopAll(): Promise<void> {
+    while (this.clock.monotonic() < this.#faultsEnd()) await this.#advance();
+    let stopped = false;
+    const stops = Promise.all(this.#replicas.map((replica) => replica.stop())).then(() => {
+      stopped = true;
+    });
+    const deadline = this.clock.monotonic() + BACK_WITHIN_MS;
+    while (!stopped && this.clock.monotonic() < deadline) await this.#advance();
+    if (stopped) await stops;
+    else this.breaks("the replicas do not stop");
+  }
+
+  #verdict(): readonly string[] {
+    const { plan } = this;
+    // Whether something arrived is unknown to a replica that a fault has met.
+    if (plan.faults.some(({ kind }) => kind !== "terminate"))
+      this.#history.mayRepeat(this.database.rows.map(({ id }) => id));
+    const unfinished = this.database.rows.filter(({ state }) => state !== "sent").length;
+    const claims = `${this.claimedRows} rows claimed for ${plan.rows} rows and ${this.#refusals} refusals`;
+    return [
+      ...this.#brokenRules,
+      ...(unfinished === 0 ? [] : [`${unfinished} rows are unfinished after ${this.clock.monotonic()} ms; ${claims}`]),
+      ...(this.claimedRows <= this.#mostClaimedRows() ? [] : [claims]),
+      ...this.#history.violations(),
+    ];
+  }
+
+  #scheduleRows(): void {
+    const { rows, keys, arrivingMs } = this.plan;
+    const times = Array.from({ length: rows }, () => this.draw(arrivingMs + 1)).sort((a, b) => a - b);
+    for (const [n, ms] of times.entries()) {
+      const key = this.draw(8) === 0 ? null : `key-${this.draw(keys)}`;
+      this.timer(ms, () => this.#insert(`row-${n}` as MessageId, key));
+    }
+  }
+
+  #insert(id: MessageId, key: string | null): void {
+    this.database.insert(id, key, 0);
+    // Rows without a key have no order: each is a key of its own to the history.
+    this.#history.sent(id, key ?? id);
+    this.#history.acknowledged(id);
+  }
+
+  #inflict({ kind, replica: slot, lengthMs }: Fault): void {
+    const index = slot % this.plan.replicas;
+    const replica = this.#replicas[index];
+    if (replica === undefined) return;
+    const until = this.clock.monotonic() + lengthMs;
+    if (kind === "pause") replica.pause(until);
+    else if (kind === "cut" || kind === "held") replica.outbox.breakWay(kind, until);
+    else {
+      if (kind === "kill") replica.kill();
+      else void replica.stop();
+      this.timer(lengthMs, () => this.#replace(index));
+    }
+  }
+
+  #replace(index: number): void {
+    const replica = new SimulatedReplica(this, index);
+    this.#replicas[index] = replica;
+    void replica.start();
+  }
+
+  #refuses(): boolean {
+    const { outage, refused } = this.plan;
+    const since = this.clock.monotonic() - outage.fromMs;
+    return (since >= 0 && since < outage.lengthMs) || this.random() < refused;
+  }
+
+  #isDone(): boolean {
+    const { database, plan } = this;
+    return database.rows.length === plan.rows && database.rows.every(({ state }) => state === "sent");
+  }
+
+  /**
+   * A row is claimed again for a reason: it was refused, or a row before it was, while two claims at most waited behind that; or a fault took what
+   * a replica held.
+   */
+  #mostClaimedRows(): number {
+    const { rows, batchSize, concurrency, faults } = this.plan;
+    return rows + this.#refusals * 3 * batchSize + faults.length * (3 * batchSize + concurrency) * 20;
+  }
+
+  #longestMs(): number {
+    const { rows, databaseMs, deliveryMs, retryMs, arrivingMs, outage } = this.plan;
+    const oneRowMs = 6 * databaseMs + 2 * deliveryMs + retryMs + 2 * POLL_MS;
+    return this.#faultsEnd() + outage.fromMs + outage.lengthMs + arrivingMs + BACK_WITHIN_MS + 5 * rows * oneRowMs;
+  }
+
+  #faultsEnd(): number {
+    return Math.max(0, ...this.plan.faults.map(({ atMs, lengthMs }) => atMs + lengthMs + 1));
+  }
+}
+
+const STEP_MS = 50;
+const POLL_MS = 100;
