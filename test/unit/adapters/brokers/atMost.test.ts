@@ -5,12 +5,12 @@ import { failOnLeaks } from "../../../support/leaks.ts";
 describe("a step of a broker's client", () => {
   failOnLeaks();
 
-  test.each<[string, Promise<unknown> | undefined]>([
-    ["has ended", Promise.resolve("done")],
-    ["has failed", Promise.reject(new Error("the connection is gone"))],
-    ["there is none", undefined],
+  test.each<[string, () => Promise<unknown> | undefined]>([
+    ["has ended", async () => "done"],
+    ["has failed", () => Promise.reject(new Error("the connection is gone"))],
+    ["was never begun", () => undefined],
   ])("is waited for no longer when it %s", async (_, step) => {
-    expect(await atMost(2 ** 30, step)).toBeUndefined();
+    expect(await atMost(2 ** 30, step())).toBeUndefined();
   });
 
   test("is waited for no longer than its time", async () => {
