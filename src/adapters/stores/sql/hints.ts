@@ -7,13 +7,17 @@ import { Marks } from "./marks.ts";
  *
  * The cursor lies past a front of rows that stay behind blocked keys. While it is set, claims leave out keys that are in backoff or slow, and start at
  * the first row of any other key that the last one met. A sweep from the mark meets what has become free or has appeared below the cursor: after a
- * second, or as soon as a retry of this process is due or has succeeded.
+ * second, and whenever a retry of this process is due.
  */
 export class ClaimHints {
   readonly marks: Marks;
   readonly #clock: Clock;
   #cursor: string | undefined;
   #sweepDueAt = 0;
+  /** No sweep for the sake of a key before. */
+  #restsUntil = 0;
+  /** When keys will be free, in ascending order and rounded up to {@link GRAIN_MS}, so that they are not many. */
+  readonly #freeAt: number[] = [];
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -30,21 +34,28 @@ export class ClaimHints {
 
   /** True when the next claim has to look from the mark on: no front is known, or it is time to look at it again. */
   startsAtMark(): boolean {
-    return this.#cursor === undefined || this.#clock.monotonic() >= this.#sweepDueAt;
+    const [freeAt = Number.POSITIVE_INFINITY] = this.#freeAt;
+    const dueAt = Math.min(this.#sweepDueAt, Math.max(freeAt, this.#restsUntil));
+    return this.#cursor === undefined || this.#clock.monotonic() >= dueAt;
   }
 
   /** A claim from the mark found enough free rows: there is no blocked front. */
   frontIsFree(): void {
     this.#cursor = undefined;
+    this.#forgetFreeBefore(this.#clock.monotonic());
   }
 
   /**
-   * A sweep past the blocked front took `tookMs` and ended at `position`. A long front is swept less often, so that sweeping
-   * never takes more than a twentieth of the time.
+   * A sweep past the blocked front took `tookMs` and ended at `position`. A long front is swept less often, so that sweeping never takes more than a
+   * twentieth of the time, or a fifth where keys become free all the time.
    */
   frontIsBlocked(position: string, tookMs: number): void {
+    const endedAt = this.#clock.monotonic();
     this.#cursor = position;
-    this.#sweepDueAt = this.#clock.monotonic() + Math.max(SWEEP_INTERVAL_MS, SWEEP_COST_FACTOR * tookMs);
+    this.#sweepDueAt = endedAt + Math.max(SWEEP_INTERVAL_MS, SWEEP_COST_FACTOR * tookMs);
+    this.#restsUntil = endedAt + REST_COST_FACTOR * tookMs;
+    // It has met those that were free when it began.
+    this.#forgetFreeBefore(endedAt - tookMs);
   }
 
   /** A claim from the cursor met its first row of a key that is not blocked at `sequence`. */
@@ -52,11 +63,21 @@ export class ClaimHints {
     if (this.#cursor !== undefined) this.#cursor = sequence;
   }
 
-  /** A row of a key will be free in `delayMs`: look from the mark by then. */
+  /** A row of a key will be free in `delayMs`: look from the mark then. */
   sweepWithin(delayMs: number): void {
-    this.#sweepDueAt = Math.min(this.#sweepDueAt, this.#clock.monotonic() + delayMs);
+    const time = Math.ceil((this.#clock.monotonic() + delayMs) / GRAIN_MS) * GRAIN_MS;
+    const place = this.#freeAt.findIndex((each) => each >= time);
+    if (this.#freeAt[place] === time) return;
+    this.#freeAt.splice(place < 0 ? this.#freeAt.length : place, 0, time);
+  }
+
+  #forgetFreeBefore(time: number): void {
+    const left = this.#freeAt.findIndex((each) => each > time);
+    this.#freeAt.splice(0, left < 0 ? this.#freeAt.length : left);
   }
 }
 
+const GRAIN_MS = 20;
 const SWEEP_INTERVAL_MS = 1000;
 const SWEEP_COST_FACTOR = 20;
+const REST_COST_FACTOR = 4;
