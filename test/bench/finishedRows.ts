@@ -88,9 +88,7 @@ export async function replayBesideTraffic(environment: Environment): Promise<Fig
   );
   await vacuum(environment);
 
-  const before = await traffic(environment, receiver, async () => {
-    await new Promise((resolve) => setTimeout(resolve, 5000));
-  });
+  const before = await traffic(environment, receiver, () => sleep(5000));
   const replay = new Replay({
     store: store.replay,
     destinationOf: () => "receiver",

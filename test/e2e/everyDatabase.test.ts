@@ -16,7 +16,7 @@ import {
 } from "../support/service.ts";
 import { describeWithSqlServer } from "../support/sqlServer.ts";
 import { createSqlServerDatabase } from "../support/sqlServerDatabases.ts";
-import { allDelivered, sendTraffic } from "../support/traffic.ts";
+import { acknowledged, allDelivered, sendTraffic } from "../support/traffic.ts";
 
 /** A database of a test's own, and statements that every supported database understands. */
 interface AnyDatabase extends DatabaseAddress {
@@ -78,7 +78,7 @@ function exerciseService(open: (services: Services) => Promise<AnyDatabase>): vo
     const doomed = await startDoomed(services, receiver, history, { database, config });
     const to = [doomed.service, await services.start({ database, config })];
     const sending = sendTraffic({ history, to, keys: 20, messagesPerKey: 30 });
-    await eventually(() => history.acknowledgedCount >= 200, { timeoutMs: 30_000, label: "the receipts" });
+    await acknowledged(history, 200, 30_000);
     await doomed.kill();
     const claimed = await database.query("SELECT headers FROM outbox WHERE state = 'processing'");
     history.mayRepeat(claimed.map(idempotencyKeyOf));

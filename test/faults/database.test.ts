@@ -7,7 +7,7 @@ import { failOnLeaks } from "../support/leaks.ts";
 import type { Receiver } from "../support/receiver.ts";
 import { type ConfigTree, type DatabaseAddress, ordersTo, type Service, useServices } from "../support/service.ts";
 import { startTcpProxy } from "../support/tcpProxy.ts";
-import { allDelivered, record, sendTraffic } from "../support/traffic.ts";
+import { acknowledged, allDelivered, record, sendTraffic } from "../support/traffic.ts";
 
 const services = useServices();
 failOnLeaks();
@@ -24,9 +24,7 @@ beforeEach(async () => {
 /** Traffic that goes on from before a fault until after it. */
 const TRAFFIC = { keys: 16, messagesPerKey: 60 };
 
-/** Resolves when this many messages have been acknowledged: the traffic flows. */
-const acknowledged = (count: number) =>
-  eventually(() => history.acknowledgedCount >= count, { timeoutMs: 20_000, label: `${count} acknowledged messages` });
+const ACKNOWLEDGED_WITHIN_MS = 20_000;
 
 const ready = (service: Service) =>
   eventually(async () => expect(await service.readiness()).toMatchObject({ status: 200, verdict: "healthy" }), {
@@ -74,7 +72,7 @@ describe("when PostgreSQL is stopped and started again in mid-traffic", () => {
         config: ordersTo(receiver, { outbox: { claimTimeoutMs: 5000 } }),
       });
       const sending = sendTraffic({ history, to: [service], ...TRAFFIC });
-      await acknowledged(200);
+      await acknowledged(history, 200, ACKNOWLEDGED_WITHIN_MS);
       await first.stop(mode);
       await notReady(service, 5000);
       expect((await service.get("/health/live")).status).toBe(200);
@@ -98,7 +96,7 @@ test("when every connection to the database is terminated again and again, nothi
   const sending = sendTraffic({ history, to: [service], ...TRAFFIC });
   let ended = 0;
   for (const count of [100, 300, 500, 700]) {
-    await acknowledged(count);
+    await acknowledged(history, count, ACKNOWLEDGED_WITHIN_MS);
     const [row] = await database.query<{ ended: number }>(
       `SELECT count(pg_terminate_backend(pid))::int AS ended FROM pg_stat_activity
         WHERE datname = current_database() AND application_name = 'svc'`,
@@ -127,7 +125,7 @@ describe("when the way to the database breaks", () => {
   test("because every connection is cut for two seconds, it heals by itself", async () => {
     const { proxy, service } = await throughProxy();
     const sending = sendTraffic({ history, to: [service], ...TRAFFIC });
-    await acknowledged(200);
+    await acknowledged(history, 200, ACKNOWLEDGED_WITHIN_MS);
     proxy.setMode("cut");
     await Promise.all([notReady(service, 5000), sleep(2000)]);
     proxy.setMode("open");
@@ -139,7 +137,7 @@ describe("when the way to the database breaks", () => {
   test("because no byte goes through any more, readiness says so within its bound, and it heals when they do", async () => {
     const { proxy, service } = await throughProxy();
     const sending = sendTraffic({ history, to: [service], ...TRAFFIC });
-    await acknowledged(200);
+    await acknowledged(history, 200, ACKNOWLEDGED_WITHIN_MS);
     proxy.setMode("held");
     const startedAt = performance.now();
     const { status, components } = await service.readiness();
@@ -171,7 +169,7 @@ test("a pool of two connections serves 64 concurrent senders, the relay, the pol
   const database = await services.database();
   const service = await services.start({ database, config: ordersTo(receiver, { database: { poolSize: 2 } }) });
   const sending = sendTraffic({ history, to: [service], keys: 64, messagesPerKey: 25 });
-  await acknowledged(100);
+  await acknowledged(history, 100, ACKNOWLEDGED_WITHIN_MS);
   expect((await service.readiness()).status).toBe(200);
   const connections = await database.query(
     "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'svc'",

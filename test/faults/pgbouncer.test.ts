@@ -6,7 +6,7 @@ import { History } from "../support/history.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { startPgbouncer } from "../support/pgbouncer.ts";
 import { ordersTo, useServices } from "../support/service.ts";
-import { allDelivered, record, sendTraffic } from "../support/traffic.ts";
+import { acknowledged, allDelivered, record, sendTraffic } from "../support/traffic.ts";
 
 const services = useServices();
 failOnLeaks();
@@ -30,10 +30,7 @@ describeWithPgbouncer("PgBouncer between two replicas and the database", () => {
 
       const sending = sendTraffic({ history, to: replicas, keys: 16, messagesPerKey: 60 });
       for (const count of [100, 300, 500]) {
-        await eventually(() => history.acknowledgedCount >= count, {
-          timeoutMs: 30_000,
-          label: `${count} acknowledged messages`,
-        });
+        await acknowledged(history, count, 30_000);
         await pooler.kill();
         for (const replica of replicas) {
           await eventually(async () =>

@@ -71,6 +71,11 @@ export function record(receiver: Receiver, history: History, onArrival?: (id: st
   };
 }
 
+/** Waits until so many messages are acknowledged: the traffic flows. @throws Error when they are not in time */
+export async function acknowledged(history: History, count: number, timeoutMs: number): Promise<void> {
+  await eventually(() => history.acknowledgedCount >= count, { timeoutMs, label: `${count} acknowledged messages` });
+}
+
 /** Waits until everything acknowledged has come. @throws Error with the violations when it does not come in time */
 export async function allDelivered(history: History, timeoutMs: number): Promise<void> {
   await eventually(() => history.missing.length === 0, { timeoutMs, intervalMs: 50 }).catch(() => {

@@ -5,9 +5,6 @@ import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } fro
 import { PAYLOAD } from "../store/model.ts";
 import type { World } from "./world.ts";
 
-/** How the way to the database behaves. */
-type Way = "open" | "cut" | "held";
-
 /** A held statement fails after this time, as with the time limit of a renewal. */
 const HELD_MS = 4000;
 
@@ -19,8 +16,9 @@ export class SimulatedOutbox implements OutboxStore {
   readonly #world: World;
   readonly #slot: number;
   readonly #wait: (ms: number) => Promise<void>;
-  #way: Way = "open";
   #brokenUntil = 0;
+  /** While it is broken: statements get no answer, instead of failing. */
+  #isHeld = false;
   #closed = false;
 
   /** @param wait lets time of the replica pass */
@@ -32,7 +30,7 @@ export class SimulatedOutbox implements OutboxStore {
 
   /** @param until by the world's clock */
   breakWay(way: "cut" | "held", until: number): void {
-    this.#way = way;
+    this.#isHeld = way === "held";
     this.#brokenUntil = until;
   }
 
@@ -82,8 +80,8 @@ export class SimulatedOutbox implements OutboxStore {
     await this.#wait(world.draw(world.plan.databaseMs));
     const fate = this.#fate();
     const result = fate === "not executed" ? undefined : statement(world);
-    await this.#wait(this.#way === "held" && fate !== "answered" ? HELD_MS : world.draw(world.plan.databaseMs));
-    // Another fate only where the way broke while the answer was on it.
+    await this.#wait(this.#isHeld && fate !== "answered" ? HELD_MS : world.draw(world.plan.databaseMs));
+    // An answer that is on its way when that breaks is lost too.
     if (fate !== "answered" || this.#isBroken()) throw new StoreError("unavailable", "the connection broke");
     return result as T;
   }

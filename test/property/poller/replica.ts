@@ -8,7 +8,8 @@ import { SimulatedOutbox } from "./outbox.ts";
 import type { World } from "./world.ts";
 
 const CLAIM_TIMEOUT_MS = 300_000;
-const POLL_INTERVAL_MS = 100;
+/** Of the claims. */
+export const POLL_INTERVAL_MS = 100;
 const UPKEEP_INTERVAL_MS = 1000;
 /** Longest time for a stop in order. */
 const SHUTDOWN_MS = 30_000;

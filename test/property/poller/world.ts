@@ -5,7 +5,7 @@ import { manualTime } from "../../support/manualTime.ts";
 import { seeded } from "../../support/random.ts";
 import { OutboxModel } from "../store/model.ts";
 import type { Fault, Plan } from "./plan.ts";
-import { SimulatedReplica } from "./replica.ts";
+import { POLL_INTERVAL_MS, SimulatedReplica } from "./replica.ts";
 
 /** A killed replica's leases, and the time until a live one looks. */
 const BACK_WITHIN_MS = 35_000;
@@ -106,13 +106,12 @@ export class World {
   async #stopAll(): Promise<void> {
     while (this.clock.monotonic() < this.#faultsEnd()) await this.#advance();
     let stopped = false;
-    const stops = Promise.all(this.#replicas.map((replica) => replica.stop())).then(() => {
+    void Promise.all(this.#replicas.map((replica) => replica.stop())).then(() => {
       stopped = true;
     });
     const deadline = this.clock.monotonic() + BACK_WITHIN_MS;
     while (!stopped && this.clock.monotonic() < deadline) await this.#advance();
-    if (stopped) await stops;
-    else this.breaks("the replicas do not stop");
+    if (!stopped) this.breaks("the replicas do not stop");
   }
 
   #verdict(): readonly string[] {
@@ -188,7 +187,7 @@ export class World {
 
   #longestMs(): number {
     const { rows, databaseMs, deliveryMs, retryMs, arrivingMs, outage } = this.plan;
-    const oneRowMs = 6 * databaseMs + 2 * deliveryMs + retryMs + 2 * POLL_MS;
+    const oneRowMs = 6 * databaseMs + 2 * deliveryMs + retryMs + 2 * POLL_INTERVAL_MS;
     return this.#faultsEnd() + outage.fromMs + outage.lengthMs + arrivingMs + BACK_WITHIN_MS + 5 * rows * oneRowMs;
   }
 
@@ -198,4 +197,3 @@ export class World {
 }
 
 const STEP_MS = 50;
-const POLL_MS = 100;

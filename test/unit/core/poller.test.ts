@@ -3,7 +3,7 @@ import { describe, expect, test } from "@jest/globals";
 import { Poller, type PollerOptions } from "../../../src/core/poller.ts";
 import type { Settlement } from "../../../src/model/outcomes.ts";
 import type { ClaimedRow, ClaimToken } from "../../../src/model/rows.ts";
-import { settle } from "../../support/manualTime.ts";
+import { settle as turns } from "../../support/manualTime.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
 import { outboxRow, ScriptedOutbox } from "../../support/scriptedOutbox.ts";
 
@@ -43,7 +43,20 @@ function setup(deliver: Deliver, overrides: Partial<PollerOptions> = {}) {
   return { store, clock, calls, poller, waits };
 }
 
-const settleDown = (): Promise<void> => settle(10);
+const settleDown = (): Promise<void> => turns(10);
+
+/** Three rows of one key, each in a claim of its own. The first has been claimed, and its delivery by topic has ended. */
+async function failHead(store: ScriptedOutbox, poller: Poller) {
+  const rows = {
+    head: outboxRow({ key: "a", topic: "fails" }),
+    early: outboxRow({ key: "a" }),
+    late: outboxRow({ key: "a" }),
+  };
+  store.batches.push([rows.head], [rows.early], [rows.late]);
+  await poller.pass();
+  await settleDown();
+  return rows;
+}
 
 /** A delivery that each test ends by hand. */
 function heldDeliveries() {
@@ -170,14 +183,7 @@ describe("the poller", () => {
     store.settle = async () => {
       throw new Error("connection lost");
     };
-    const [head, early, late] = [
-      outboxRow({ key: "a", topic: "fails" }),
-      outboxRow({ key: "a" }),
-      outboxRow({ key: "a" }),
-    ];
-    store.batches.push([head], [early], [late]);
-    await poller.pass();
-    await settleDown();
+    const { head, early, late } = await failHead(store, poller);
     await poller.pass();
     store.settle = settle;
     waits.shift()?.();
@@ -210,14 +216,7 @@ describe("the poller", () => {
       commits.shift()?.();
       await settleDown();
     };
-    const [head, early, late] = [
-      outboxRow({ key: "a", topic: "fails" }),
-      outboxRow({ key: "a" }),
-      outboxRow({ key: "a" }),
-    ];
-    store.batches.push([head], [early], [late]);
-    await poller.pass();
-    await settleDown();
+    const { head, early, late } = await failHead(store, poller);
 
     expect(await poller.pass()).toBe("idle");
     await commit();

@@ -66,14 +66,12 @@ export class ClaimHints {
   /** A row of a key will be free in `delayMs`: look from the mark then. */
   sweepWithin(delayMs: number): void {
     const time = Math.ceil((this.#clock.monotonic() + delayMs) / GRAIN_MS) * GRAIN_MS;
-    const place = this.#freeAt.findIndex((each) => each >= time);
-    if (this.#freeAt[place] === time) return;
-    this.#freeAt.splice(place < 0 ? this.#freeAt.length : place, 0, time);
+    const before = this.#freeAt.findLastIndex((each) => each <= time);
+    if (this.#freeAt[before] !== time) this.#freeAt.splice(before + 1, 0, time);
   }
 
   #forgetFreeBefore(time: number): void {
-    const left = this.#freeAt.findIndex((each) => each > time);
-    this.#freeAt.splice(0, left < 0 ? this.#freeAt.length : left);
+    this.#freeAt.splice(0, this.#freeAt.findLastIndex((each) => each <= time) + 1);
   }
 }
 
