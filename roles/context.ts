@@ -5,6 +5,7 @@ import type { RouteHandler } from "../src/http/inboxRoutes.ts";
 import type { Evaluator } from "../src/ports/evaluator.ts";
 import type { Metrics } from "../src/ports/metrics.ts";
 import type { Clock, HealthComponent, Log, Service } from "../src/ports/runtime.ts";
+import type { SecretMasker } from "../src/ports/secretMasker.ts";
 import type { Store } from "../src/ports/store.ts";
 
 /** What every role is built from. */
@@ -14,6 +15,8 @@ export interface RoleContext {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
+  /** The secrets of the configuration, and those that come up while the process runs. */
+  readonly secrets: SecretMasker;
   readonly redact: Redact;
   /** Evaluates the configured transforms. */
   readonly evaluator: Pick<Evaluator, "evaluate">;

@@ -23,12 +23,12 @@ export function deliveryTargets(context: RoleContext): ReadonlyMap<string, Deliv
 }
 
 function createDestination(name: string, config: DestinationConfig, context: RoleContext): Destination {
-  const { clock, metrics } = context;
+  const { clock, metrics, secrets } = context;
   const tools = { log: context.log.child({ destination: name }), clock, random: Math.random };
   switch (config.kind) {
     case "http": {
       const { http, outbox } = context.config;
-      return createHttpDestination(config, { ...http, connections: outbox.concurrency, clock, metrics });
+      return createHttpDestination(config, { ...http, connections: outbox.concurrency, clock, metrics, secrets });
     }
     case "rabbitmq":
       return createRabbitmqDestination(config, tools);

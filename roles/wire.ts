@@ -1,12 +1,13 @@
 import { checkDestinationAddresses } from "../src/adapters/destinations/http/guard.ts";
 import type { Config } from "../src/config/types.ts";
 import { Health } from "../src/core/health.ts";
-import type { Redact } from "../src/core/redact.ts";
+import { createRedactor } from "../src/core/redact.ts";
 import { createApps } from "../src/http/apps.ts";
 import { HttpServer } from "../src/http/server.ts";
 import { ConfigError } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
 import type { HealthComponent, Log } from "../src/ports/runtime.ts";
+import type { SecretMasker } from "../src/ports/secretMasker.ts";
 import { systemClock } from "../src/runtime/clock.ts";
 import { createMetrics } from "../src/runtime/metrics.ts";
 import { startInOrder, stopPhases } from "../src/runtime/phases.ts";
@@ -28,7 +29,7 @@ export interface RunOptions {
   readonly roles: readonly Role[];
   readonly version: string;
   readonly log: Log;
-  readonly redact: Redact;
+  readonly secrets: SecretMasker;
   /** Aborts when the process is told to stop before it is up. */
   readonly stopping: AbortSignal;
 }
@@ -73,7 +74,8 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
     clock: systemClock,
     log,
     metrics: registry.metrics,
-    redact: options.redact,
+    secrets: options.secrets,
+    redact: createRedactor(options.secrets, MAX_STORED_REASON),
     evaluator: transforms.evaluator,
     wakes,
   };
@@ -121,6 +123,8 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
   };
 }
 
+/** The stored reason is also for a person who reads the table: two screens at most. */
+const MAX_STORED_REASON = 2000;
 const HTTP_DRAIN_MS = 5000;
 const CLOSE_MS = 5000;
 const START_UNDO_MS = 5000;

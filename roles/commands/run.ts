@@ -2,7 +2,8 @@ import { loadConfig } from "../../src/config/load.ts";
 import { checkRoles, parseRole, rolesEnabled } from "../../src/config/roles.ts";
 import { secretsOf } from "../../src/config/secrets.ts";
 import type { Config } from "../../src/config/types.ts";
-import { createRedactor, type Redact } from "../../src/core/redact.ts";
+import { KnownSecrets } from "../../src/core/knownSecrets.ts";
+import { createRedactor } from "../../src/core/redact.ts";
 import { ConfigError, type ConfigProblem } from "../../src/model/errors.ts";
 import type { Log } from "../../src/ports/runtime.ts";
 import { createLog, parseLogLevel, type RunningLog } from "../../src/runtime/log.ts";
@@ -17,7 +18,7 @@ export interface Prepared {
   readonly source: string;
   readonly roles: ReturnType<typeof rolesEnabled>;
   readonly running: RunningLog;
-  readonly redact: Redact;
+  readonly secrets: KnownSecrets;
 }
 
 export interface RunArguments {
@@ -45,10 +46,10 @@ export function prepare({ env, file, roles: named, once }: RunArguments): Prepar
   const roles = namedRoles.length > 0 ? namedRoles : rolesEnabled(config);
   const problems = checkRoles(config, roles, namedRoles.length > 0);
   if (problems.length > 0) throw new ConfigError(problems);
-  const secrets = secretsOf(config);
+  const secrets = new KnownSecrets(secretsOf(config));
   const running = createLog({ level, roles, redact: createRedactor(secrets, MAX_LOGGED_TEXT) });
   logWarnings(running.log, warnings);
-  return { config, source, roles, running, redact: createRedactor(secrets, MAX_STORED_REASON) };
+  return { config, source, roles, running, secrets };
 }
 
 /** Runs roles until a signal comes, or one sweep of retention; then the process exits with the code of the design ("Exit codes"). */
@@ -65,7 +66,7 @@ export async function run(args: RunArguments): Promise<void> {
  * @throws whatever kept it from starting
  */
 export async function serve(prepared: Prepared, atEnd: () => Promise<void> = async () => {}): Promise<void> {
-  const { config, source, roles, running, redact } = prepared;
+  const { config, source, roles, running, secrets } = prepared;
   const { log, flush } = running;
   let stopService = async (): Promise<void> => {};
   let started = (): void => {};
@@ -87,7 +88,7 @@ export async function serve(prepared: Prepared, atEnd: () => Promise<void> = asy
   });
   log.info(summary(config, source), "starting");
   try {
-    const service = await startProcess({ config, roles, version: VERSION, log, redact, stopping: signals.stopping });
+    const service = await startProcess({ config, roles, version: VERSION, log, secrets, stopping: signals.stopping });
     stopService = () => service.stop();
   } catch (error) {
     if (signals.stopping.aborted) return;
@@ -100,8 +101,6 @@ export async function serve(prepared: Prepared, atEnd: () => Promise<void> = asy
   }
 }
 
-/** The stored reason is also for a person who reads the table: two screens at most. */
-const MAX_STORED_REASON = 2000;
 const MAX_LOGGED_TEXT = 8000;
 
 function readRoles(named: readonly string[]) {

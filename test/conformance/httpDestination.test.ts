@@ -1,4 +1,5 @@
 import { createHttpDestination } from "../../src/adapters/destinations/http/index.ts";
+import { KnownSecrets } from "../../src/core/knownSecrets.ts";
 import type { Destination } from "../../src/ports/destination.ts";
 import { startBlackHole } from "../support/blackHole.ts";
 import { failOnLeaks } from "../support/leaks.ts";
@@ -26,6 +27,7 @@ exerciseDestination({
           blockPrivateAddresses: false,
           clock: { now: () => Date.now(), monotonic: () => performance.now() },
           metrics: { httpPublishResponse: () => {} },
+          secrets: new KnownSecrets(),
         },
       );
       destinations.push(destination);

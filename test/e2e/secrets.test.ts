@@ -3,6 +3,7 @@ import { describe, expect, test } from "@jest/globals";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import type { Receiver } from "../support/receiver.ts";
+import { SECRET_FORMS } from "../support/secretForms.ts";
 import { type ConfigTree, merged, ordersTo, useServices } from "../support/service.ts";
 
 const services = useServices();
@@ -15,32 +16,48 @@ const SECRETS = {
   password: "p@ss:w/rd ümlaut-9",
   headerValue: "ApiKey k-99887766554433",
   clientSecret: "cl1ent&s3cret=very+long",
-  accessToken: "issued-access-token-424242",
+  extraParam: "assertion+of/the=client",
+  accessToken: "issued-access/token+424242==",
+  staticHeader: "static&header<value>",
+  amqpPassword: "amqp-p<ss+word",
+  kafkaPassword: "kafka/p&ssword",
+  natsToken: "nats-t\"oken'9",
 } as const;
 
 /** Every spelling in which an echo may bring a secret back. */
 function spellings(secret: string): readonly string[] {
-  const base64 = Buffer.from(secret).toString("base64");
-  return [secret, encodeURIComponent(secret), base64, base64.replace(/=+$/, ""), JSON.stringify(secret).slice(1, -1)];
+  return Object.values(SECRET_FORMS).map((write) => write(secret));
 }
 
 function config(receiver: Receiver): ConfigTree {
   const auths = {
     basic: { username: "user", password: SECRETS.password },
     header: { headerValue: SECRETS.headerValue },
-    oauth2: { clientId: "relay", clientSecret: SECRETS.clientSecret, tokenUrl: `${receiver.url}/token` },
+    oauth2: {
+      clientId: "relay",
+      clientSecret: SECRETS.clientSecret,
+      tokenUrl: `${receiver.url}/token`,
+      extraParams: { client_assertion: SECRETS.extraParam },
+    },
     oauth2Broken: { clientId: "relay", clientSecret: SECRETS.clientSecret, tokenUrl: `${receiver.url}/broken-token` },
   };
   const destinations = Object.entries(auths).map(([name, auth]) => [
     name,
-    { baseUrl: receiver.url, path: `/${name}`, auth },
+    { baseUrl: receiver.url, path: `/${name}`, auth, headers: { "X-Shop-Secret": SECRETS.staticHeader } },
   ]);
+  // No route leads there: only their credentials matter.
+  const sasl = { securityProtocol: "SASL_SSL", saslMechanism: "PLAIN", saslUsername: "u" };
+  const brokers = {
+    rabbit: { url: `amqp://u:${encodeURIComponent(SECRETS.amqpPassword)}@127.0.0.1:1/`, exchange: "x" },
+    kafka: { bootstrapServers: "127.0.0.1:1", topic: "t", ...sasl, saslPassword: SECRETS.kafkaPassword },
+    nats: { servers: "nats://127.0.0.1:1", subject: "s", token: SECRETS.natsToken },
+  };
   const hmac = { path: "/signed", idempotencyKeyPath: "$.id", topic: "signed", auth: { secret: SECRETS.hmacSecret } };
   return merged(ordersTo(receiver), {
-    http: { maxErrorBodyBytes: 8192 },
+    http: { maxErrorBodyBytes: 60_000 },
     outbox: { maxAttempts: 2, retryBaseDelayMs: 20 },
     sources: { orders: { auth: { type: "bearer", token: SECRETS.sourceToken } }, signed: hmac },
-    destinations: Object.fromEntries(destinations),
+    destinations: { ...Object.fromEntries(destinations), ...brokers },
     routes: Object.keys(auths).map((name) => ({ topicPattern: `orders.${name}`, destination: name })),
   });
 }
@@ -50,8 +67,7 @@ describe("a secret of the configuration", () => {
     const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
     receiver.answer = ({ url, headers, body }, response) => {
       // What it was sent, and all it knows from elsewhere, in every spelling.
-      const { accessToken: _, ...configured } = SECRETS;
-      const known = Object.values(configured).flatMap(spellings).join(" ");
+      const known = Object.values(SECRETS).flatMap(spellings).join(" ");
       const echo = `${JSON.stringify(headers)} ${body} ${decoded(headers.authorization)} ${known}`;
       const token = JSON.stringify({ access_token: SECRETS.accessToken, token_type: "Bearer", expires_in: 3600 });
       if (url === "/token") response.writeHead(200, { "content-type": "application/json" }).end(token);

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
+import { KnownSecrets } from "../../src/core/knownSecrets.ts";
 import { createRedactor } from "../../src/core/redact.ts";
 import { settings } from "./settings.ts";
 
@@ -61,7 +62,7 @@ describe("a reason", () => {
         (secret, others, texts) => {
           const spelt = spell(secret);
           fc.pre(inOneLine(spelt).length >= MIN_LENGTH && !inOneLine(texts.join("***")).includes(inOneLine(spelt)));
-          const redact = createRedactor([secret, ...others], MAX_LENGTH);
+          const redact = createRedactor(new KnownSecrets([secret, ...others]), MAX_LENGTH);
           const cleaned = redact(texts.join(spelt) + spelt);
           expect(cleaned).not.toContain(inOneLine(spelt));
         },
@@ -75,7 +76,7 @@ describe("a reason", () => {
       fc.property(secrets, fc.string({ maxLength: 12 }), fc.string({ maxLength: 12 }), (secret, before, after) => {
         fc.pre(Buffer.byteLength(secret) >= 8 && inOneLine(secret) === secret);
         const cleaned = createRedactor(
-          [secret],
+          new KnownSecrets([secret]),
           MAX_LENGTH,
         )(`Basic ${Buffer.from(before + secret + after).toString("base64")}`);
         const left = [...cleaned.matchAll(/[\w+/]+/g)].map(([text]) => Buffer.from(text, "base64").toString("latin1"));
@@ -92,7 +93,7 @@ describe("a reason", () => {
         const start = from % (secret.length - MIN_LENGTH + 1);
         const part = secret.slice(start, start + MIN_LENGTH + (length % secret.length));
         fc.pre(inOneLine(secret) === secret && !secret.includes("¦"));
-        expect(createRedactor([part, secret], MAX_LENGTH)(`¦${secret}¦`)).toBe("¦***¦");
+        expect(createRedactor(new KnownSecrets([part, secret]), MAX_LENGTH)(`¦${secret}¦`)).toBe("¦***¦");
       }),
       settings(),
     );
@@ -105,7 +106,7 @@ describe("a reason", () => {
         fc.array(noise),
         fc.nat({ max: 50 }),
         (some, texts, maxLength) => {
-          const cleaned = createRedactor(some, maxLength)(texts.join(some[0] ?? ""));
+          const cleaned = createRedactor(new KnownSecrets(some), maxLength)(texts.join(some[0] ?? ""));
           expect(cleaned.length).toBeLessThanOrEqual(Math.max(1, maxLength));
           expect(cleaned).not.toMatch(/[\p{Cc}\p{Zl}\p{Zp}\p{Surrogate}]/u);
         },
@@ -124,7 +125,7 @@ describe("a reason", () => {
           const beginning = inOneLine(secret).slice(0, MIN_LENGTH);
           fc.pre(!inOneLine(filler.repeat(10)).includes(beginning) && secret.trimStart() === secret);
           const text = filler.repeat(70_000).slice(0, 65_536 + shift) + secret.repeat(3);
-          expect(createRedactor([secret], 100_000)(text)).not.toContain(beginning);
+          expect(createRedactor(new KnownSecrets([secret]), 100_000)(text)).not.toContain(beginning);
         },
       ),
       settings(200),

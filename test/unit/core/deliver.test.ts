@@ -6,6 +6,7 @@ import {
   type DeliveryTarget,
   type TransformStage,
 } from "../../../src/core/deliver.ts";
+import { KnownSecrets } from "../../../src/core/knownSecrets.ts";
 import { createRedactor } from "../../../src/core/redact.ts";
 import { parseRoutingKeyTemplate } from "../../../src/core/template.ts";
 import { ClaimLostError, PublishError, StoppingError } from "../../../src/model/errors.ts";
@@ -74,7 +75,7 @@ function setup(
       ],
     ]),
     retryBaseDelayMs: 1000,
-    redact: createRedactor([SECRET], 200),
+    redact: createRedactor(new KnownSecrets([SECRET]), 200),
     metrics,
     log,
     clock,

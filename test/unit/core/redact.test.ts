@@ -1,10 +1,11 @@
 import { describe, expect, test } from "@jest/globals";
+import { KnownSecrets } from "../../../src/core/knownSecrets.ts";
 import { createRedactor } from "../../../src/core/redact.ts";
 
 const SECRET = 'p@ss w/ö&"<rd>\\+';
 
 describe("secrets", () => {
-  const redact = createRedactor([SECRET], 2000);
+  const redact = createRedactor(new KnownSecrets([SECRET]), 2000);
   const html = SECRET.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
   test.each([
@@ -33,24 +34,28 @@ describe("secrets", () => {
   });
 
   test("the longest is removed first, so that nothing of it is left", () => {
-    expect(createRedactor(["abcd", "abcd-efgh-secret"], 100)("x abcd-efgh-secret abcd")).toBe("x *** ***");
+    expect(createRedactor(new KnownSecrets(["abcd", "abcd-efgh-secret"]), 100)("x abcd-efgh-secret abcd")).toBe(
+      "x *** ***",
+    );
   });
 
   test("a header value is removed without its scheme too", () => {
-    expect(createRedactor(["ApiKey k-123456789"], 100)("unknown key k-123456789")).toBe("unknown key ***");
+    expect(createRedactor(new KnownSecrets(["ApiKey k-123456789"]), 100)("unknown key k-123456789")).toBe(
+      "unknown key ***",
+    );
   });
 
   test("that are very short are removed only where they stand alone", () => {
-    const short = createRedactor(["a", "ös"], 100);
+    const short = createRedactor(new KnownSecrets(["a", "ös"]), 100);
     expect(short("password=a, bad ös; a banana lös")).toBe("password=***, bad ***; *** banana lös");
   });
 
   test("that are empty or blank change nothing", () => {
-    expect(createRedactor(["", "  "], 100)("a b")).toBe("a b");
+    expect(createRedactor(new KnownSecrets(["", "  "]), 100)("a b")).toBe("a b");
   });
 
   test("with characters that mean something to a regular expression are taken literally", () => {
-    expect(createRedactor(["a.c+(x)[y]{2}|$^"], 100)("abc a.c+(x)[y]{2}|$^")).toBe("abc ***");
+    expect(createRedactor(new KnownSecrets(["a.c+(x)[y]{2}|$^"]), 100)("abc a.c+(x)[y]{2}|$^")).toBe("abc ***");
   });
 
   test("with a replacement pattern in the text around change nothing else", () => {
@@ -59,7 +64,7 @@ describe("secrets", () => {
 });
 
 describe("credentials that no configuration names", () => {
-  const redact = createRedactor([], 2000);
+  const redact = createRedactor(new KnownSecrets([]), 2000);
 
   test.each([
     ["amqp://user:secret@host:5672/x", "amqp://***@host:5672/x"],
@@ -74,7 +79,7 @@ describe("credentials that no configuration names", () => {
 });
 
 describe("text", () => {
-  const redact = createRedactor(["topsecret"], 20);
+  const redact = createRedactor(new KnownSecrets(["topsecret"]), 20);
 
   test("comes out on one line without control characters and halves of surrogate pairs", () => {
     expect(redact(" a\u0000b\u0007\r\n\tc\u001b[31m\u202ed \ud83d e \udc00\u2028f ")).toBe(
@@ -96,14 +101,13 @@ describe("text", () => {
   });
 
   test("is an ellipsis alone where there is room for one character", () => {
-    expect(createRedactor([], 1)("abc")).toBe("…");
+    expect(createRedactor(new KnownSecrets([]), 1)("abc")).toBe("…");
   });
 
   test("that is cut before a secret ends keeps nothing of the secret", () => {
-    const wide = createRedactor(["topsecret"], 200_000);
+    const wide = createRedactor(new KnownSecrets(["topsecret"]), 200_000);
     const cleaned = wide(`${"x".repeat(65_536 - 5)}topsecret`);
-    expect(cleaned.length).toBeGreaterThan(65_000);
-    expect(cleaned).toMatch(/^x+…$/);
+    expect(cleaned).toBe(`${"x".repeat(65_536 - 5)}…`);
   });
 
   test.each([
@@ -113,10 +117,11 @@ describe("text", () => {
     ["blanks", " \n".repeat(500_000)],
     ["authorization", "authorization:".repeat(70_000)],
     ["lone surrogates", "\ud800".repeat(1_000_000)],
-  ])("of a megabyte of %s takes no time", (_what, text) => {
-    const slow = createRedactor(["topsecret", "a".repeat(200), `${"a".repeat(200)}b`], 2000);
-    const started = performance.now();
-    slow(text);
-    expect(performance.now() - started).toBeLessThan(500);
+    ["backslashes", "\\".repeat(1_000_000)],
+    ["nested escapes", "%2525\\\\u0026amp;".repeat(70_000)],
+    ["escaped beginnings of a secret", "\\u0061".repeat(200_000)],
+  ])("of a megabyte of %s comes out within the time limit of a test", (_what, text) => {
+    const secrets = new KnownSecrets(["topsecret", "a".repeat(200), `${"a".repeat(200)}b`, `${"\\".repeat(50)}c`]);
+    expect(createRedactor(secrets, 2000)(text).length).toBeLessThanOrEqual(2000);
   });
 });

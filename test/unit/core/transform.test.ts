@@ -1,6 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import { createDelivery, type DeliveryTarget } from "../../../src/core/deliver.ts";
 import { compileEvaluation } from "../../../src/core/evaluation.ts";
+import { KnownSecrets } from "../../../src/core/knownSecrets.ts";
 import type { SourceStageContext } from "../../../src/core/preparation.ts";
 import { createRedactor } from "../../../src/core/redact.ts";
 import { createDeliveryStage, createSourceStage, type TransformSettings } from "../../../src/core/transform.ts";
@@ -136,7 +137,7 @@ describe.each(["route", "destination"] as const)("the transform of a %s that fai
       routes: [{ ...route, transform: stage === "route" ? transform : null }],
       targets: new Map([["shop", target]]),
       retryBaseDelayMs: 1000,
-      redact: createRedactor([], 200),
+      redact: createRedactor(new KnownSecrets([]), 200),
       metrics,
       log: recordingLog().log,
       clock: new ManualClock(),

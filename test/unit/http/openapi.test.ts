@@ -58,6 +58,7 @@ async function realRoutes(config: Config, roles: readonly Role[]): Promise<strin
     clock: new ManualClock(),
     log: recordingLog().log,
     metrics: recordingMetrics().metrics,
+    secrets: { mask: (text) => text, add: () => () => {} },
     redact: (text) => text,
     evaluator: { evaluate: () => Promise.reject(new Error("no test evaluates anything here")) },
     wakes: { relay: () => {}, poller: () => {}, pollerIntervalMs: () => 100 },

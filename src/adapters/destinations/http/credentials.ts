@@ -1,18 +1,10 @@
+import type { buildConnector } from "undici";
+import type { Clock } from "../../../ports/runtime.ts";
+import type { SecretMasker } from "../../../ports/secretMasker.ts";
 import type { AuthHeader } from "./headers.ts";
 
-/** What a request shows to be let in, and the texts that must not come back out in an error. */
-export interface Credential extends AuthHeader {
-  readonly secrets: readonly string[];
-}
-
-/** A shorter secret is left to the redactor, which looks at word boundaries: to mask each `a` would leave nothing to read. */
-const MIN_MASKED_LENGTH = 4;
-
-/** Makes a {@link Credential}; `secrets` in any order. */
-export function credential(name: string, value: string, secrets: readonly string[]): Credential {
-  const masked = secrets.filter((secret) => secret.length >= MIN_MASKED_LENGTH).sort((a, b) => b.length - a.length);
-  return { name, value, secrets: masked };
-}
+/** What a request shows to be let in. */
+export type Credential = AuthHeader;
 
 /** Where the credentials of a destination come from. */
 export interface Credentials {
@@ -23,4 +15,14 @@ export interface Credentials {
   /** The receiver answered 401 to this credential. Tells whether another one can be had. */
   refused(credential: Credential): boolean;
   close(): Promise<void>;
+}
+
+/** What credentials are made with. */
+export interface CredentialsEnvironment {
+  readonly clock: Clock;
+  readonly connect: buildConnector.connector;
+  /** ms, longest time for a token request. */
+  readonly timeoutMs: number;
+  /** Learns what must not come back out in an error. */
+  readonly secrets: Pick<SecretMasker, "add">;
 }

@@ -2,6 +2,7 @@ import { Pool } from "undici";
 import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
 import type { Metrics } from "../../../ports/metrics.ts";
 import type { Clock } from "../../../ports/runtime.ts";
+import type { SecretMasker } from "../../../ports/secretMasker.ts";
 import { createCredentials, type HttpAuth } from "./auth.ts";
 import { httpError } from "./errors.ts";
 import { guardedConnector, type Lookup } from "./guard.ts";
@@ -25,6 +26,8 @@ export interface HttpDestinationEnvironment {
   readonly blockPrivateAddresses: boolean;
   readonly clock: Clock;
   readonly metrics: Pick<Metrics, "httpPublishResponse">;
+  /** Masks secrets in what receivers answer; learns the destination's own. */
+  readonly secrets: SecretMasker;
   /** Most connections to the receiver; further publishes wait for one. */
   readonly connections?: number;
   /** Resolves host names; the system's resolver when absent. */
@@ -48,7 +51,7 @@ export function createHttpDestination(
   environment: HttpDestinationEnvironment,
 ): Destination {
   const { timeoutMs, auth } = options;
-  const { clock, metrics, maxErrorBodyBytes } = environment;
+  const { clock, metrics, maxErrorBodyBytes, secrets } = environment;
   const url = requestUrl(options.baseUrl, options.path);
   const policy = {
     blockPrivate: environment.blockPrivateAddresses,
@@ -57,7 +60,7 @@ export function createHttpDestination(
   const connect = guardedConnector(policy, timeoutMs, environment.lookup);
   const tokenTimeoutMs = Math.min(timeoutMs || MAX_TOKEN_REQUEST_MS, MAX_TOKEN_REQUEST_MS);
   const credentials =
-    auth === undefined ? null : createCredentials(auth, { clock, connect, timeoutMs: tokenTimeoutMs });
+    auth === undefined ? null : createCredentials(auth, { clock, connect, timeoutMs: tokenTimeoutMs, secrets });
   const pool = new Pool(url.origin, {
     connections: environment.connections ?? DEFAULT_CONNECTIONS,
     pipelining: 1,
@@ -78,6 +81,7 @@ export function createHttpDestination(
     inFlight,
     clock,
     metrics,
+    secrets,
   };
   let closed: Promise<void> | undefined;
 

@@ -1,8 +1,8 @@
-import { type buildConnector, Pool } from "undici";
+import { Pool } from "undici";
 import { PublishError } from "../../../model/errors.ts";
 import type { Secret } from "../../../model/secret.ts";
 import type { Clock } from "../../../ports/runtime.ts";
-import { type Credential, type Credentials, credential } from "./credentials.ts";
+import type { Credential, Credentials, CredentialsEnvironment } from "./credentials.ts";
 import { httpError, publishErrorOf } from "./errors.ts";
 import { parseRetryAfter } from "./retryAfter.ts";
 
@@ -24,6 +24,8 @@ const RENEWAL_PAUSE_MS = 1_000;
 /** Life of a token whose answer names none; a receiver that ends it earlier answers 401, and it is renewed. */
 const DEFAULT_LIFETIME_S = 300;
 const MAX_ANSWER_BYTES = 65_536;
+/** Tokens that are masked: the one in use, and some before it, since a late answer may echo what its request was sent with. */
+const MASKED_TOKENS = 4;
 
 interface Token {
   readonly credential: Credential;
@@ -42,18 +44,20 @@ interface Token {
 export class TokenCredentials implements Credentials {
   readonly #auth: OAuth2Auth;
   readonly #clock: Clock;
+  readonly #secrets: CredentialsEnvironment["secrets"];
   readonly #timeoutMs: number;
   readonly #url: URL;
   readonly #pool: Pool;
   readonly #closing = new AbortController();
   #token: Token | undefined;
   #request: Promise<Credential> | undefined;
+  /** Makes the masker forget a token, for the last {@link MASKED_TOKENS} of them. */
+  readonly #forget: (() => void)[] = [];
 
-  constructor(
-    auth: OAuth2Auth,
-    environment: { readonly clock: Clock; readonly connect: buildConnector.connector; readonly timeoutMs: number },
-  ) {
+  constructor(auth: OAuth2Auth, environment: CredentialsEnvironment) {
     this.#auth = auth;
+    this.#secrets = environment.secrets;
+    this.#secrets.add(auth.clientSecret.reveal());
     this.#clock = environment.clock;
     this.#timeoutMs = environment.timeoutMs;
     this.#url = new URL(auth.tokenUrl);
@@ -164,8 +168,10 @@ export class TokenCredentials implements Credentials {
       throw httpError("token", `${this.#name()} gave a token of type ${JSON.stringify(type)}; only Bearer can be sent`);
     }
     const lifetimeMs = lifetimeSeconds(expiresIn) * 1000;
+    this.#forget.push(this.#secrets.add(token));
+    if (this.#forget.length > MASKED_TOKENS) this.#forget.shift()?.();
     return {
-      credential: credential("authorization", `Bearer ${token}`, [token, this.#auth.clientSecret.reveal()]),
+      credential: { name: "authorization", value: `Bearer ${token}` },
       renewAt: asked + Math.max(lifetimeMs * RENEWAL_SHARE, lifetimeMs - RENEWAL_MARGIN_MS),
       expiresAt: asked + lifetimeMs,
     };

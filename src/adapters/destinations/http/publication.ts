@@ -3,6 +3,7 @@ import { PublishError } from "../../../model/errors.ts";
 import type { OutboundMessage } from "../../../ports/destination.ts";
 import type { Metrics } from "../../../ports/metrics.ts";
 import type { Clock } from "../../../ports/runtime.ts";
+import type { SecretMasker } from "../../../ports/secretMasker.ts";
 import type { Credential, Credentials } from "./credentials.ts";
 import { httpError, publishErrorOf, statusCode } from "./errors.ts";
 import { requestHeaders } from "./headers.ts";
@@ -23,6 +24,7 @@ export interface Channel {
   readonly inFlight: InFlight;
   readonly clock: Clock;
   readonly metrics: Pick<Metrics, "httpPublishResponse">;
+  readonly secrets: Pick<SecretMasker, "mask">;
 }
 
 /** An answer's body is read up to here so that its connection can serve again; past it, a new connection is cheaper. */
@@ -135,7 +137,15 @@ export class Publication implements Dispatcher.DispatchHandler, InFlightMember {
       return;
     }
     this.#phase = "waiting for the answer";
-    this.#exchange = { controller, status: 0, tokenRefused: false, retryAfter: undefined, body: [], bodyBytes: 0 };
+    this.#exchange = {
+      controller,
+      status: 0,
+      tokenRefused: false,
+      retryAfter: undefined,
+      body: [],
+      bodyBytes: 0,
+      complete: false,
+    };
   }
 
   onResponseStart(
@@ -170,6 +180,7 @@ export class Publication implements Dispatcher.DispatchHandler, InFlightMember {
   }
 
   onResponseEnd(): void {
+    if (this.#exchange !== null) this.#exchange.complete = true;
     this.#exchangeEnded(undefined);
   }
 
@@ -211,30 +222,23 @@ export class Publication implements Dispatcher.DispatchHandler, InFlightMember {
     });
   }
 
-  #longestSecret(): number {
-    const secrets = this.#credential?.secrets ?? [];
-    return secrets.reduce((longest, secret) => Math.max(longest, Buffer.byteLength(secret)), 0);
-  }
-
-  /** How much of an error's body is read: what is kept, a secret that may begin in its last byte, and a byte that tells of more. */
+  /** How much of an error's body is read: what is kept, and a byte that tells of more. */
   #readBytes(): number {
     const { maxErrorBodyBytes } = this.#channel;
-    return maxErrorBodyBytes === 0 ? 0 : maxErrorBodyBytes + this.#longestSecret() + 1;
+    return maxErrorBodyBytes === 0 ? 0 : maxErrorBodyBytes + 1;
   }
 
-  /** The body's begin, without the credentials of this request: receivers echo them, and half of one would not be recognized. */
+  /** The body's begin without secrets: receivers echo them. They are masked first, since half of one would not be recognized. */
   #errorBody(): string {
-    const { body = [], bodyBytes = 0 } = this.#exchange ?? {};
-    const { maxErrorBodyBytes } = this.#channel;
+    const { body = [], complete = true } = this.#exchange ?? {};
+    const { maxErrorBodyBytes, secrets } = this.#channel;
     if (maxErrorBodyBytes === 0) return "";
-    let text = Buffer.concat(body).toString("utf8");
-    for (const secret of this.#credential?.secrets ?? []) text = text.replaceAll(secret, "***");
+    const read = Buffer.concat(body);
+    const isWhole = complete && read.length <= maxErrorBodyBytes;
+    const text = secrets.mask(decoded(read.subarray(0, maxErrorBodyBytes)), !isWhole);
     const bytes = Buffer.from(text, "utf8");
-    const isWhole = bodyBytes < this.#readBytes();
     if (isWhole && bytes.length <= maxErrorBodyBytes) return text;
-    const end = Math.min(maxErrorBodyBytes, isWhole ? bytes.length : bytes.length - this.#longestSecret());
-    // A streaming decoder leaves out the character that the cut went through.
-    return `${new TextDecoder().decode(bytes.subarray(0, Math.max(0, end)), { stream: true })}…`;
+    return `${decoded(bytes.subarray(0, maxErrorBodyBytes))}…`;
   }
 
   #succeed(): void {
@@ -266,6 +270,13 @@ interface Exchange {
   retryAfter: string | undefined;
   readonly body: Buffer[];
   bodyBytes: number;
+  /** The body has ended as it should. */
+  complete: boolean;
+}
+
+/** Text without the character that the end of the bytes goes through, which a streaming decoder leaves out. */
+function decoded(bytes: Uint8Array): string {
+  return new TextDecoder().decode(bytes, { stream: true });
 }
 
 function statusClass(status: number): "2xx" | "3xx" | "4xx" | "5xx" {

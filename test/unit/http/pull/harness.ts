@@ -1,3 +1,4 @@
+import { KnownSecrets } from "../../../../src/core/knownSecrets.ts";
 import { Pull } from "../../../../src/core/pull.ts";
 import { createRedactor } from "../../../../src/core/redact.ts";
 import { createApps } from "../../../../src/http/apps.ts";
@@ -118,7 +119,7 @@ export async function startPull(options: PullHarnessOptions = {}) {
       tokens += 1;
       return `11111111-0000-4000-8000-${String(tokens).padStart(12, "0")}` as ClaimToken;
     },
-    redact: createRedactor(["s3cret-value"], 100),
+    redact: createRedactor(new KnownSecrets(["s3cret-value"]), 100),
     metrics,
     clock,
     log,

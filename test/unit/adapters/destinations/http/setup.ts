@@ -3,6 +3,7 @@ import {
   type HttpDestinationEnvironment,
   type HttpDestinationOptions,
 } from "../../../../../src/adapters/destinations/http/index.ts";
+import { KnownSecrets } from "../../../../../src/core/knownSecrets.ts";
 import type { PublishError } from "../../../../../src/model/errors.ts";
 import type { Destination, OutboundMessage } from "../../../../../src/ports/destination.ts";
 import { message } from "../../../../conformance/destination.ts";
@@ -22,7 +23,14 @@ export class Destinations {
     const clock = new ManualClock();
     const destination = createHttpDestination(
       { path: "/", timeoutMs: 10_000, ...options },
-      { maxErrorBodyBytes: 2048, blockPrivateAddresses: false, clock, metrics, ...environment },
+      {
+        maxErrorBodyBytes: 2048,
+        blockPrivateAddresses: false,
+        clock,
+        metrics,
+        secrets: new KnownSecrets(),
+        ...environment,
+      },
     );
     this.#open.push(destination);
     const publish = (overrides: Partial<OutboundMessage> = {}, signal: AbortSignal = never) =>

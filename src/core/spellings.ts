@@ -1,0 +1,172 @@
+import { beginsEscape, type EscapedText, MAX_ESCAPE_LENGTH } from "./escapes.ts";
+
+/** Gives the unit to compare in the place of another; {@link SKIPPED} for one that may stand anywhere within a word. */
+export type Fold = (unit: number) => number;
+
+/** Stands for a unit that is left out of the comparison. */
+export const SKIPPED = -1;
+export const BLANK = 0x20;
+
+interface Node {
+  /** The unit that leads here. */
+  readonly unit: number;
+  /** A word ends here; `alone`: it counts only where no letter or digit stands next to it. */
+  ends: "no" | "alone" | "anywhere";
+  /** Most nodes have one successor, which needs no map. */
+  next: Node | undefined;
+  others: Map<number, Node> | undefined;
+}
+
+/** Where a word was found that begins at a certain position. */
+export interface Found {
+  /** End of the longest word; undefined when there is none. */
+  readonly end: number | undefined;
+  /** The text ends before a longer word could. */
+  readonly open: boolean;
+}
+
+const NOTHING: Found = { end: undefined, open: false };
+
+/** Bounds the work that one text may take: some are made to have as many readings as they can. */
+export interface Effort {
+  /** Steps; below 0 the search has given up, and what it found is not all there is. */
+  left: number;
+}
+
+/** A shorter word counts only where it stands alone: to mask each `a` would leave nothing to read. */
+const MIN_ANYWHERE_LENGTH = 4;
+
+/** A set of words, found in whatever way each of their characters is escaped. */
+export class Spellings {
+  readonly #root = node(SKIPPED);
+  readonly #fold: Fold;
+
+  constructor(words: Iterable<string>, fold: Fold) {
+    this.#fold = fold;
+    for (const word of words) this.#add(word);
+  }
+
+  /** Whether a word can begin with these two units, the first of which begins no escape. */
+  beginsWith(first: number, second: number): boolean {
+    const next = this.#next(this.#root, first);
+    if (next === undefined) return false;
+    return next.ends !== "no" || beginsEscape(second) || this.#next(next, second) !== undefined;
+  }
+
+  /** Looks for the words that begin at a position. */
+  at(text: EscapedText, start: number, effort: Effort): Found {
+    let here = this.#root;
+    let position = start;
+    let end: number | undefined;
+    // Where no escape is near there is one way to go on.
+    while (position < text.text.length - MAX_ESCAPE_LENGTH) {
+      const unit = text.text.charCodeAt(position);
+      if (beginsEscape(unit)) break;
+      const next = this.#next(here, unit);
+      if (next === undefined) return end === undefined ? NOTHING : { end, open: false };
+      here = next;
+      position++;
+      if (ends(here, text.text, start, position)) end = position;
+      effort.left--;
+    }
+    return this.#branch(text, { start, end }, { node: here, position }, effort);
+  }
+
+  /** Goes on from a state where several readings are possible. */
+  #branch(
+    text: EscapedText,
+    { start, end: found }: { readonly start: number; readonly end: number | undefined },
+    from: State,
+    effort: Effort,
+  ): Found {
+    let following: readonly State[] = [from];
+    let end = found;
+    let open = false;
+    while (following.length > 0 && effort.left >= 0) {
+      const states = following;
+      const reached: State[] = [];
+      const reach = (next: Node | undefined, position: number): void => {
+        effort.left -= 1 + reached.length;
+        if (next === undefined || reached.some((each) => each.node === next && each.position === position)) return;
+        reached.push({ node: next, position });
+      };
+      for (const { node: here, position } of states) {
+        if (position > (end ?? -1) && ends(here, text.text, start, position)) end = position;
+        if (endsEarly(text.text, position)) open ||= here !== this.#root;
+        if (position >= text.text.length) continue;
+        const unit = text.text.charCodeAt(position);
+        if (!beginsEscape(unit)) reach(this.#next(here, unit), position + 1);
+        else for (const { units, end: after } of text.at(position)) reach(this.#nextOf(here, units), after);
+      }
+      following = reached;
+    }
+    return end === undefined && !open ? NOTHING : { end, open };
+  }
+
+  /** Where a unit leads; undefined when no word goes on with it. */
+  #next(here: Node, unit: number): Node | undefined {
+    const folded = this.#fold(unit);
+    // Any run of blanks is as good as one. A word does not begin with what is skipped.
+    const stays = folded === SKIPPED || (folded === BLANK && here.unit === BLANK);
+    if (stays) return here === this.#root ? undefined : here;
+    return successor(here, folded);
+  }
+
+  #nextOf(here: Node, units: string): Node | undefined {
+    let next: Node | undefined = here;
+    for (let index = 0; index < units.length && next !== undefined; index++) {
+      next = this.#next(next, units.charCodeAt(index));
+    }
+    return next;
+  }
+
+  #add(word: string): void {
+    if (word === "") return;
+    let here = this.#root;
+    for (let index = 0; index < word.length; index++) here = grown(here, word.charCodeAt(index));
+    here.ends = word.length < MIN_ANYWHERE_LENGTH ? "alone" : "anywhere";
+  }
+}
+
+interface State {
+  readonly node: Node;
+  readonly position: number;
+}
+
+/** Whether a word ends here. */
+function ends(here: Node, text: string, start: number, end: number): boolean {
+  return here.ends === "anywhere" || (here.ends === "alone" && alone(text, start, end));
+}
+
+function node(unit: number): Node {
+  return { unit, ends: "no", next: undefined, others: undefined };
+}
+
+function successor(from: Node, unit: number): Node | undefined {
+  return from.next?.unit === unit ? from.next : from.others?.get(unit);
+}
+
+function grown(from: Node, unit: number): Node {
+  const known = successor(from, unit);
+  if (known !== undefined) return known;
+  const made = node(unit);
+  if (from.next === undefined) from.next = made;
+  else {
+    from.others ??= new Map();
+    from.others.set(unit, made);
+  }
+  return made;
+}
+
+const WORD = /[\p{L}\p{N}]/u;
+
+function alone(text: string, start: number, end: number): boolean {
+  const after = text.codePointAt(end);
+  return !WORD.test(text.charAt(start - 1)) && (after === undefined || !WORD.test(String.fromCodePoint(after)));
+}
+
+/** Whether the text ends here, or in an escape that begins here. */
+function endsEarly(text: string, position: number): boolean {
+  if (position >= text.length) return true;
+  return text.length - position < MAX_ESCAPE_LENGTH && beginsEscape(text.charCodeAt(position));
+}
