@@ -1,11 +1,9 @@
 import { randomUUID } from "node:crypto";
 import type { Config, SourceConfig, TransformConfig } from "../../src/config/types.ts";
 import { extractAttributes } from "../../src/core/attributes.ts";
-import { CORRELATION_HEADER } from "../../src/core/correlation.ts";
-import { credentialHeaders } from "../../src/core/credentialHeaders.ts";
 import { JsonDocument } from "../../src/core/jsonDocument.ts";
-import { credentialHeaderNames } from "../../src/http/credentials.ts";
 import { receivedHeaders } from "../../src/http/headers.ts";
+import { headersNotStored } from "../../src/http/inboxRoutes.ts";
 import type { Evaluation } from "../../src/ports/evaluator.ts";
 import { attributePlanOf } from "../attributePlan.ts";
 
@@ -48,7 +46,7 @@ export function trialOfExpression(expression: string, input: TrialInput, now: Da
   const bindings = {
     ...rowBindings(input, now),
     ...(source === undefined ? {} : { source }),
-    ...(headers.length === 0 ? {} : { headers: receivedHeaders(headers, new Set()) }),
+    ...(headers.length === 0 ? {} : { headers: receivedHeaders(headers, () => false) }),
   };
   return { evaluation: evaluationOf({ expression, ...DEFAULT_LIMITS }, input, bindings), onError: null };
 }
@@ -65,7 +63,7 @@ export function trialOfConfigured(keyPath: string, config: Config, input: TrialI
   const bindings =
     source === undefined
       ? deliveryBindings(path, input, now)
-      : sourceBindings(source.name, source.settings, input, now);
+      : sourceBindings(source.name, { ...source, ...config.inbox }, input, now);
   return { evaluation: evaluationOf(transform, input, bindings), onError: transform.onError };
 }
 
@@ -120,12 +118,18 @@ function deliveryBindings(path: string, input: TrialInput, now: Date): Evaluatio
   return rowBindings(input, now);
 }
 
-function sourceBindings(name: string, settings: SourceConfig, input: TrialInput, now: Date): Evaluation["bindings"] {
+function sourceBindings(
+  name: string,
+  { settings, credentialHeaders }: { readonly settings: SourceConfig; readonly credentialHeaders: readonly string[] },
+  input: TrialInput,
+  now: Date,
+): Evaluation["bindings"] {
   const given = (option: string, where: string) => new TrialError(`${option}: sources.${name} takes it from ${where}`);
   if (input.topic !== undefined) throw given("--topic", "the event type in the payload or a header");
   if (input.source !== undefined) throw given("--source", "its own name");
   if (input.attempt !== undefined) throw given("--attempt", "nowhere: it is always 0 at receipt");
-  const headers = receivedHeaders(input.headers, settings.kind === "http" ? notStored(settings) : new Set());
+  const omits = settings.kind === "http" ? headersNotStored(settings.auth, credentialHeaders) : () => false;
+  const headers = receivedHeaders(input.headers, omits);
   const extraction = extractAttributes(attributePlanOf(settings), {
     body: Buffer.from(input.payload, "utf8"),
     document: documentOf(name, input.payload),
@@ -140,11 +144,6 @@ function sourceBindings(name: string, settings: SourceConfig, input: TrialInput,
     idempotencyKey,
     eventType,
   };
-}
-
-/** As the route of the source has it. */
-function notStored({ auth }: Extract<SourceConfig, { readonly kind: "http" }>): ReadonlySet<string> {
-  return new Set([...credentialHeaders(credentialHeaderNames(auth)), CORRELATION_HEADER.toLowerCase()]);
 }
 
 function documentOf(source: string, payload: string): JsonDocument {

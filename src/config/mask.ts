@@ -1,3 +1,4 @@
+import { isCredentialHeader } from "../core/credentialHeaders.ts";
 import { Secret } from "../model/secret.ts";
 import type { SchemaNode } from "./schema/node.ts";
 
@@ -38,7 +39,7 @@ function percentDecoded(text: string): string {
 
 /** Whether a name in a map of headers or form parameters is one that carries a credential, such as `Authorization`. */
 export function isCredentialName(name: string): boolean {
-  return CREDENTIAL_NAME.test(name);
+  return CREDENTIAL_NAME.test(name) || isCredentialHeader(name.toLowerCase());
 }
 
 /**

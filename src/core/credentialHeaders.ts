@@ -1,33 +1,35 @@
 /**
  * Headers that carry credentials. The received headers of an HTTP source are stored and travel on to its receivers; what
- * only proves to this service who the sender is must not (spec, "POST <inbox.basePath><path>").
+ * proves to this service, or to a proxy in front of it, who the sender is must not (spec, "POST <inbox.basePath><path>").
+ *
+ * Signatures of a body (`X-Hub-Signature-256`, `Stripe-Signature`) are none: they prove this one body and let nobody in, and a
+ * receiver may want to check them again.
  */
-const CREDENTIAL_HEADERS = [
-  "authorization",
-  "proxy-authorization",
-  "cookie",
-  "set-cookie",
-  "x-api-key",
-  "api-key",
-  "apikey",
-  "x-apikey",
-  "x-auth-token",
-  "x-access-token",
-  "x-amz-security-token",
-  "x-csrf-token",
-  "x-xsrf-token",
-  "x-functions-key",
-  "x-goog-api-key",
-  "x-forwarded-access-token",
-  "ocp-apim-subscription-key",
-] as const;
+
+/** What the names of credential headers have in common, wherever it stands in the name ... */
+const ANYWHERE = /authori[sz]|authentication|secret|passw|passphrase|credential|cookie|jwt|assertion|session/;
+/** ... or at its end: `X-Token-Count`, `X-Api-Key-Id` and `X-Auth-User` hold none, `X-Idempotency-Key` is another kind of key. */
+const AT_THE_END =
+  /(?:token|auth|[-_]otp|[-_]pwd|(?:access|account|admin|api|app|application|auth|client|consumer|developer|functions?|insert|licen[cs]e|master|private|query|root|sas|service|shared|subscription)[-_]?key)$/;
+/** Credentials whose names do not tell. */
+const OTHERS: ReadonlySet<string> = new Set(["dpop", "x-amzn-oidc-data", "x-gotify-key", "x-honeycomb-team", "x-wsse"]);
 
 /**
- * The headers of an HTTP source that are neither stored nor shown to a transform.
+ * Whether a header of this name carries a credential by what it is called.
  *
- * @param own header names of the source's own `auth` block (API key, HMAC signature), in any letter case
- * @returns the names in lower case
+ * @param name in lower case
  */
-export function credentialHeaders(own: readonly string[] = []): ReadonlySet<string> {
-  return new Set([...CREDENTIAL_HEADERS, ...own.map((name) => name.toLowerCase())]);
+export function isCredentialHeader(name: string): boolean {
+  return ANYWHERE.test(name) || AT_THE_END.test(name) || OTHERS.has(name);
+}
+
+/**
+ * Which headers of an HTTP source are neither stored nor shown to a transform.
+ *
+ * @param further names in any letter case: those of the source's own `auth` block, and `inbox.credentialHeaders`
+ * @returns tells it by a name in lower case
+ */
+export function credentialHeaders(further: readonly string[]): (name: string) => boolean {
+  const names = new Set(further.map((name) => name.toLowerCase()));
+  return (name) => names.has(name) || isCredentialHeader(name);
 }

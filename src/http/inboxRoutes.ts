@@ -8,7 +8,7 @@ import type { Metrics } from "../ports/metrics.ts";
 import type { Clock } from "../ports/runtime.ts";
 import { readBody, tooLargeMessage } from "./body.ts";
 import { createVerifier, credentialHeaderNames, type InboundAuth } from "./credentials.ts";
-import { receivedHeaders } from "./headers.ts";
+import { headerText, receivedHeaders } from "./headers.ts";
 import { RateLimit } from "./rateLimit.ts";
 import { JSON_TYPE, send, sendError } from "./respond.ts";
 
@@ -24,7 +24,11 @@ export interface InboxRoute {
 }
 
 export interface InboxOptions {
-  readonly inbox: { readonly basePath: string; readonly maxBodyBytes: number };
+  readonly inbox: {
+    readonly basePath: string;
+    readonly maxBodyBytes: number;
+    readonly credentialHeaders: readonly string[];
+  };
   readonly routes: readonly InboxRoute[];
   readonly clock: Clock;
   readonly metrics: Pick<Metrics, "inboxRejection">;
@@ -65,7 +69,7 @@ function inboxHandler({ settings, receiver }: InboxRoute, { inbox, clock, metric
   const { maxBodyBytes } = inbox;
   const verifier = auth && createVerifier(auth, { path: `sources.${receiver.source}.auth`, clock });
   const rateLimit = settings.rateLimit && new RateLimit(settings.rateLimit.requestsPerMinute, clock);
-  const notStored = new Set([...credentialHeaders(credentialHeaderNames(auth)), CORRELATION_HEADER.toLowerCase()]);
+  const omits = headersNotStored(auth, inbox.credentialHeaders);
 
   async function decide(req: IncomingMessage, res: ServerResponse): Promise<Decision> {
     const read = await readBody(req, res, maxBodyBytes);
@@ -79,12 +83,12 @@ function inboxHandler({ settings, receiver }: InboxRoute, { inbox, clock, metric
     const retryAfterSeconds = rateLimit?.take() ?? 0;
     if (retryAfterSeconds > 0) return { kind: "rate_limited", retryAfterSeconds };
 
-    if (!receiver.passes(() => receivedHeaders(req.rawHeaders, NONE))) return { kind: "filtered" };
+    if (!receiver.passes(() => receivedHeaders(req.rawHeaders, omitsNone))) return { kind: "filtered" };
 
     const correlation = correlationId(req.headers["x-correlation-id"]);
     res.setHeader(CORRELATION_HEADER, correlation);
-    const headers = receivedHeaders(req.rawHeaders, notStored);
-    return receiver.accept({ body: read.body, headers, correlationId: correlation });
+    const headers = receivedHeaders(req.rawHeaders, omits);
+    return receiver.accept({ body: read.body, headers, correlationId: headerText(correlation) });
   }
 
   return async function handle(req, res) {
@@ -92,6 +96,17 @@ function inboxHandler({ settings, receiver }: InboxRoute, { inbox, clock, metric
     if (decision.kind === "unauthorized" || decision.kind === "rate_limited") metrics.inboxRejection(decision.kind);
     answer(res, decision);
   };
+}
+
+/**
+ * Which received headers of an HTTP source are left out of what is stored and shown to transforms.
+ *
+ * @param further `inbox.credentialHeaders`
+ * @returns tells it by a name in lower case
+ */
+export function headersNotStored(auth: InboundAuth | undefined, further: readonly string[]): (name: string) => boolean {
+  // The correlation id has a column of its own.
+  return credentialHeaders([...credentialHeaderNames(auth), ...further, CORRELATION_HEADER]);
 }
 
 /** What becomes of one request: it is turned away at the door, or its message is received. */
@@ -102,7 +117,7 @@ type Decision =
   | { readonly kind: "unauthorized"; readonly reason: string; readonly challenge: string }
   | { readonly kind: "rate_limited"; readonly retryAfterSeconds: number };
 
-const NONE: ReadonlySet<string> = new Set();
+const omitsNone = (): boolean => false;
 
 /** The answer to each decision (spec, the status table of the route). */
 function answer(res: ServerResponse, decision: Decision): void {

@@ -19,7 +19,7 @@ const receiver = createReceiver({
   metrics,
 });
 const inbox = inboxRoutes({
-  inbox: { basePath: "/inbox", maxBodyBytes: 1_048_576 },
+  inbox: { basePath: "/inbox", maxBodyBytes: 1_048_576, credentialHeaders: [] },
   routes: [{ settings: { path: "/bench" }, receiver }],
   clock: systemClock,
   metrics,

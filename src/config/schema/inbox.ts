@@ -18,6 +18,13 @@ export const inboxSchema = {
       default: 1048576,
       description: "Largest request body on every data-port route.",
     },
+    credentialHeaders: {
+      type: "array",
+      items: { type: "string", syntax: "headerName" },
+      default: [],
+      description:
+        "Further headers of HTTP sources that carry credentials: neither stored, nor shown to transforms, nor handed on.",
+    },
     relay: {
       type: "object",
       default: {},

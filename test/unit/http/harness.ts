@@ -11,6 +11,7 @@ import { ManualClock, recordingLog, recordingMetrics } from "../../support/recor
 
 export interface HarnessOptions {
   readonly maxBodyBytes?: number;
+  readonly credentialHeaders?: readonly string[];
   readonly drainMs?: number;
   readonly route?: Partial<InboxRoute["settings"]>;
   readonly filter?: ReceiverOptions["settings"]["filter"];
@@ -41,7 +42,7 @@ export async function startHttp(options: HarnessOptions = {}) {
   });
   const maxBodyBytes = options.maxBodyBytes ?? 1_048_576;
   const inbox = inboxRoutes({
-    inbox: { basePath: "/inbox", maxBodyBytes },
+    inbox: { basePath: "/inbox", maxBodyBytes, credentialHeaders: options.credentialHeaders ?? [] },
     routes: [{ settings: { path: "/orders", ...options.route }, receiver }],
     clock,
     metrics,

@@ -207,6 +207,26 @@ test("received headers are stored in their letter case, repeats joined, credenti
   );
 });
 
+test("a header value in UTF-8 is text, one that is no UTF-8 is Latin-1, in the filter too", async () => {
+  await using http = await startHttp({ filter: { require: [{ header: "x-city", equals: "Zürich" }] } });
+  using client = new RawClient(http.data.port);
+  const utf8 = (text: string) => Buffer.from(text).toString("latin1");
+  const names = [`X-City: ${utf8("Zürich")}`, `X-Correlation-Id: ${utf8("c-ü-€")}`, "X-Old: \u00fc"];
+  client.send(Buffer.from(`${postHead(["Content-Length: 8", ...names])}{"id":1}`, "latin1"));
+  await client.until("messageId");
+  expect(http.store.rows[0]).toMatchObject({
+    correlationId: "c-ü-€",
+    headers: { "X-City": "Zürich", "X-Old": "ü" },
+  });
+});
+
+test("headers that the configuration names as credentials are left out, in any letter case", async () => {
+  await using http = await startHttp({ credentialHeaders: ["X-Partner-Pass"] });
+  await http.post('{"id":1}', { "x-partner-PASS": "s3cret", "x-gitlab-token": "s3cret", "x-kept": "yes" });
+  expect(JSON.stringify(http.store.rows[0]?.headers)).not.toContain("s3cret");
+  expect(http.store.rows[0]?.headers).toMatchObject({ "x-kept": "yes" });
+});
+
 describe("the path of a source", () => {
   test("is matched exactly, whatever the query", async () => {
     await using http = await startHttp();
@@ -239,7 +259,7 @@ describe("the path of a source", () => {
       { settings: { path: "/orders" }, receiver: receiver("one") },
       { settings: { path: "orders" }, receiver: receiver("two") },
     ];
-    const inbox = { basePath: "/inbox/", maxBodyBytes: 1 };
+    const inbox = { basePath: "/inbox/", maxBodyBytes: 1, credentialHeaders: [] };
     expect(() => inboxRoutes({ inbox, routes, clock: new ManualClock(), metrics })).toThrow(ConfigError);
     expect(http.store.rows).toEqual([]);
   });
