@@ -123,7 +123,8 @@ export function createDelivery(setup: DeliverySetup): Delivery {
     if (outcome.kind === "interrupted") return { ...claim, kind: "release" };
     const reason = redact(reasonOf(outcome.error));
     if (outcome.kind === "refused") return { ...claim, kind: "dead", attempted: false, reason };
-    if (!hasAttemptsLeft(row)) return { ...claim, kind: "dead", attempted: true, reason };
+    const isPermanent = outcome.error instanceof PublishError && outcome.error.isPermanent;
+    if (isPermanent || !hasAttemptsLeft(row)) return { ...claim, kind: "dead", attempted: true, reason };
     const retryAfterMs = outcome.error instanceof PublishError ? outcome.error.retryAfterMs : undefined;
     const delayMs = retryDelayMs({ attempt: row.attempt, retryAfterMs }, setup.retryBaseDelayMs, setup.random);
     return { ...claim, kind: "retry", delayMs, reason };

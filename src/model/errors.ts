@@ -46,6 +46,11 @@ export class StoreError extends Error {
   }
 }
 
+export interface PublishErrorOptions extends ErrorOptions {
+  readonly retryAfterMs?: number | undefined;
+  readonly isPermanent?: boolean | undefined;
+}
+
 /** A delivery failed. The reason is not yet redacted: it goes through `core/redact` before it is logged or stored. */
 export class PublishError extends Error {
   override readonly name = "PublishError";
@@ -53,11 +58,14 @@ export class PublishError extends Error {
   readonly code: string;
   /** How long the receiver asked us to wait, in ms (HTTP `Retry-After`). */
   readonly retryAfterMs: number | undefined;
+  /** True when this row can never be delivered as it is: it is dead at once, whatever attempts are left. */
+  readonly isPermanent: boolean;
 
-  constructor(code: string, message: string, options?: ErrorOptions & { readonly retryAfterMs?: number | undefined }) {
+  constructor(code: string, message: string, options?: PublishErrorOptions) {
     super(message, options);
     this.code = code;
     this.retryAfterMs = options?.retryAfterMs;
+    this.isPermanent = options?.isPermanent ?? false;
   }
 }
 

@@ -185,6 +185,18 @@ describe("a delivery that fails", () => {
     });
   });
 
+  test("that can never succeed makes the row dead at once, with its attempt counted", async () => {
+    const error = new PublishError("message_invalid", "the routing key has 300 bytes", { isPermanent: true });
+    const { delivery, calls } = setup({ publish: failing(error) });
+    expect(await delivery.deliver(row(), never)).toEqual({
+      ...CLAIM,
+      kind: "dead",
+      attempted: true,
+      reason: "the routing key has 300 bytes",
+    });
+    expect(calls).toContain("outboxMessages(dead, 1)");
+  });
+
   test("waits as long as the receiver asks", async () => {
     const { delivery } = setup({ publish: failing(new PublishError("status_4xx", "slow", { retryAfterMs: 7000 })) });
     expect(await delivery.deliver(row(), never)).toMatchObject({ kind: "retry", delayMs: 7000 });

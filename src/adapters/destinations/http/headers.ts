@@ -1,4 +1,5 @@
 import { PublishError } from "../../../model/errors.ts";
+import { encodedHeaderName, encodedHeaderValue } from "../../../model/headerEncoding.ts";
 import type { Headers } from "../../../model/rows.ts";
 import { httpError } from "./errors.ts";
 
@@ -37,19 +38,19 @@ const OF_THE_CONNECTION: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * The headers of one request, as a list of names and values in turn.
+ * The headers of one request, as a list of names and values in turn. A name or value that HTTP cannot carry goes encoded: to leave the header out
+ * would hide from the receiver what the sender said, to send it would let a row write headers of its own, and to fail would keep the message for ever.
  *
  * @param headers of the message
  * @param auth set by the destination's `auth`; wins over a header of the message with that name
- * @throws PublishError `header_invalid` for a name that is no token or a value with a control character: to leave the header
- *   out would hide from the receiver what the sender said, and to send it would let a row write headers of its own
  */
 export function requestHeaders(headers: Headers, auth: AuthHeader | null): string[] {
   const list: string[] = [];
   for (const name of Object.keys(headers)) {
     const lowerCase = name.toLowerCase();
     if (OF_THE_CONNECTION.has(lowerCase) || lowerCase === auth?.name) continue;
-    list.push(headerName(name), headerValue(name, headers[name] ?? ""));
+    const sentName = TOKEN.test(name) ? name : encodedHeaderName(name, TOKEN);
+    if (sentName !== null) list.push(sentName, octets(encodedHeaderValue(lowerCase, headers[name] ?? "")));
   }
   if (auth !== null) list.push(auth.name, auth.value);
   return list;
@@ -62,17 +63,21 @@ export function headerName(name: string): string {
 }
 
 /**
- * A header value in the octets that HTTP sends: text outside ASCII goes as UTF-8, one character an octet.
+ * A configured header value in the octets that HTTP sends.
  *
  * @throws PublishError `header_invalid` when it holds a control character; the message does not repeat the value
  */
 export function headerValue(name: string, value: string): string {
-  if (ASCII_TEXT.test(value)) return value;
   const control = CONTROLS.exec(value);
-  if (control === null) return Buffer.from(value, "utf8").toString("latin1");
+  if (control === null) return octets(value);
   const code = control[0].charCodeAt(0).toString(16).padStart(4, "0");
   throw new PublishError(
     "header_invalid",
     `the value of the header ${JSON.stringify(name)} cannot go over HTTP: it holds the control character U+${code.toUpperCase()}`,
   );
+}
+
+/** Text outside ASCII goes as UTF-8, one character an octet. */
+function octets(value: string): string {
+  return ASCII_TEXT.test(value) ? value : Buffer.from(value, "utf8").toString("latin1");
 }

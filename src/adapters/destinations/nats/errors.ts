@@ -16,8 +16,6 @@ export const NATS_ERROR_CODES = [
   "too_large",
   /** The subject of this message cannot be published to. */
   "subject_invalid",
-  /** A header of the message cannot go over NATS. */
-  "header_invalid",
   /** The destination was closed. */
   "closed",
 ] as const;
@@ -25,7 +23,7 @@ export type NatsErrorCode = (typeof NATS_ERROR_CODES)[number];
 
 /** A {@link PublishError} whose code is one of {@link NATS_ERROR_CODES}. */
 export function natsError(code: NatsErrorCode, message: string): PublishError {
-  return new PublishError(code, message);
+  return new PublishError(code, message, { isPermanent: code === "subject_invalid" });
 }
 
 /** Why a publish failed that found no connection. */

@@ -1,6 +1,6 @@
 import { headers as emptyHeaders, type MsgHdrs } from "nats";
+import { encodedHeaderName, encodedHeaderValue } from "../../../model/headerEncoding.ts";
 import type { OutboundMessage } from "../../../ports/destination.ts";
-import { natsError } from "./errors.ts";
 
 const MESSAGE_ID_HEADER = "Nats-Msg-Id";
 /**
@@ -12,27 +12,16 @@ const INSTRUCTION = /^nats-/i;
 const NAME = /^[!-9;-~]+$/;
 
 /**
- * The headers of one message: its own, and `Nats-Msg-Id` with its id, by which a stream de-duplicates. Values go as UTF-8; blanks around a value are not
- * part of it.
- *
- * @throws PublishError `header_invalid` for a name or value that the wire cannot hold: to leave the header out would hide from the receiver what the
- *   sender said, and to send it would let a row write headers of its own. The message does not repeat the value
+ * The headers of one message: its own, and `Nats-Msg-Id` with its id, by which a stream de-duplicates. Values go as UTF-8. A name or value that the
+ * wire cannot carry goes encoded, as over HTTP.
  */
 export function natsHeaders({ id, headers }: OutboundMessage): MsgHdrs {
   const sent = emptyHeaders();
   for (const name of Object.keys(headers)) {
     if (INSTRUCTION.test(name)) continue;
-    const value = headers[name] ?? "";
-    if (!NAME.test(name)) throw invalid(`the header name ${JSON.stringify(name)} cannot go over NATS`);
-    if (/[\r\n]/.test(value)) {
-      throw invalid(`the value of the header ${JSON.stringify(name)} cannot go over NATS: it holds a line break`);
-    }
-    sent.append(name, value);
+    const sentName = NAME.test(name) ? name : encodedHeaderName(name, NAME);
+    if (sentName !== null) sent.append(sentName, encodedHeaderValue(name.toLowerCase(), headers[name] ?? ""));
   }
   sent.append(MESSAGE_ID_HEADER, id);
   return sent;
-}
-
-function invalid(message: string) {
-  return natsError("header_invalid", message);
 }

@@ -19,7 +19,7 @@ export type RabbitmqErrorCode = (typeof RABBITMQ_ERROR_CODES)[number];
 
 /** A {@link PublishError} whose code is one of {@link RABBITMQ_ERROR_CODES}. */
 export function rabbitmqError(code: RabbitmqErrorCode, message: string): PublishError {
-  return new PublishError(code, message);
+  return new PublishError(code, message, { isPermanent: code === "message_invalid" });
 }
 
 /** The publish that a fault of the connection ended. */
