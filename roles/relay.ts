@@ -11,6 +11,7 @@ export function relayRole({ config, store, clock, log, metrics, wakes }: RoleCon
   const relay = new Relay({
     store: store.inbox,
     topics: Object.fromEntries(pushed.map(([name, { topic }]) => [name, parseTopicTemplate(topic).piecesFor(name)])),
+    ownKeySources: pushed.filter(([, { keyScope }]) => keyScope === "source").map(([name]) => name),
     batchSize: settings.batchSize,
     maxAttempts: settings.maxAttempts,
     gaugeIntervalMs: settings.pendingGaugeIntervalMs,

@@ -29,7 +29,7 @@ export function brokerSources(
     if (config.kind === "http") continue;
     const source = createSource(name, config, brokerIntake(name, config, context, insert), context);
     workers.push(source);
-    health.push({ name: `${config.kind}.${name}`, decidesReadiness: true, check: () => source.check() });
+    health.push({ name: `${config.kind}.${name}`, decidesReadiness: config.required, check: () => source.check() });
   }
   return { workers, health };
 }

@@ -1,7 +1,7 @@
 import { errorText } from "../model/errors.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock, Log } from "../ports/runtime.ts";
-import type { InboxStore, RelayRequest } from "../ports/store.ts";
+import type { InboxStore, RelayRequest, UnrelayedRows } from "../ports/store.ts";
 
 /**
  * Received headers that do not travel on to a destination: they describe the old connection or the old body's framing
@@ -45,6 +45,8 @@ export interface RelayOptions {
   readonly store: InboxStore;
   /** Per push source the pieces of its topic template around `{{ eventType }}`. */
   readonly topics: RelayRequest["topics"];
+  /** Push sources with `keyScope: source`. */
+  readonly ownKeySources: RelayRequest["ownKeySources"];
   /** Most rows of one pass (`inbox.relay.batchSize`). */
   readonly batchSize: number;
   /** `inbox.relay.maxAttempts` */
@@ -62,6 +64,9 @@ export interface RelayOptions {
 export class Relay {
   readonly #options: RelayOptions;
   #gaugeDueAt = Number.NEGATIVE_INFINITY;
+  /** Sources of the last warning about unrelayed rows, and when it may be repeated, in ms of the monotonic clock. */
+  #warnedOf = "";
+  #warnAgainAt = 0;
 
   constructor(options: RelayOptions) {
     this.#options = options;
@@ -69,10 +74,10 @@ export class Relay {
 
   /** Relays one batch. @returns `again` when more rows wait */
   async pass(): Promise<"again" | "idle"> {
-    const { store, topics, batchSize, maxAttempts, metrics, log, clock } = this.#options;
+    const { store, topics, ownKeySources, batchSize, maxAttempts, metrics, log, clock } = this.#options;
     const startedAt = clock.monotonic();
     const result = await store
-      .relay({ limit: batchSize, topics, maxAttempts, droppedHeaders: CONNECTION_HEADERS })
+      .relay({ limit: batchSize, topics, ownKeySources, maxAttempts, droppedHeaders: CONNECTION_HEADERS })
       .catch((error: unknown) => {
         metrics.inboxRelayError();
         throw error;
@@ -90,13 +95,35 @@ export class Relay {
   }
 
   async #gauge(): Promise<void> {
-    const { store, metrics, clock, gaugeIntervalMs, log } = this.#options;
+    const { store, topics, metrics, clock, gaugeIntervalMs, log } = this.#options;
     if (clock.monotonic() < this.#gaugeDueAt) return;
     this.#gaugeDueAt = clock.monotonic() + gaugeIntervalMs;
     try {
-      metrics.inboxOldestPendingAge(((await store.oldestPendingAgeMs()) ?? 0) / 1000);
+      const sources = Object.keys(topics);
+      metrics.inboxOldestPendingAge(((await store.oldestPendingAgeMs(sources)) ?? 0) / 1000);
+      const unrelayed = await store.unrelayed(sources, UNRELAYED_LOOK);
+      metrics.inboxUnrelayed(unrelayed.reduce((sum, { count }) => sum + count, 0));
+      this.#warnOf(unrelayed);
     } catch (error) {
       log.debug({ reason: errorText(error) }, "inbox gauge not read");
     }
   }
+
+  /** Once when the sources change, and each hour while rows are left. */
+  #warnOf(unrelayed: readonly UnrelayedRows[]): void {
+    const { clock, log } = this.#options;
+    const sources = JSON.stringify(unrelayed.map(({ source }) => source));
+    if (sources === this.#warnedOf && clock.monotonic() < this.#warnAgainAt) return;
+    this.#warnedOf = sources;
+    this.#warnAgainAt = clock.monotonic() + WARN_INTERVAL_MS;
+    if (unrelayed.length === 0) return;
+    log.warn(
+      { rows: Object.fromEntries(unrelayed.map(({ source, count }) => [source, count])) },
+      "pending push rows of sources that this configuration does not relay: configure each source with consumption push, or set its rows to dead",
+    );
+  }
 }
+
+/** Most pending rows that one count looks at. */
+const UNRELAYED_LOOK = 10_000;
+const WARN_INTERVAL_MS = 3_600_000;

@@ -22,6 +22,7 @@ export interface Metrics {
   ): void;
   inboxFiltered(): void;
   inboxOldestPendingAge(seconds: number): void;
+  inboxUnrelayed(rows: number): void;
   claimDuration(component: string, seconds: number): void;
   claimRows(component: string, rows: number): void;
   claimsLost(component: string, count: number): void;

@@ -21,13 +21,24 @@ export interface InboxStore {
 
   /**
    * Copies up to `limit` pending push rows, oldest first, into the outbox and marks them `processed`, atomically.
-   * A row whose topic renders empty, or that the outbox table refuses, becomes `dead`. The rows of one aggregate are
-   * copied in the order `(created_at, id)` across all replicas.
+   * A row whose topic renders empty, or that the outbox table refuses, becomes `dead`. The rows of one outbox key are
+   * copied in the order `(created_at, id)` across all replicas. Rows of other sources stay pending and hold nobody back.
    */
   relay(request: RelayRequest): Promise<RelayResult>;
 
-  /** Age of the oldest pending push row in ms by the database's clock; null when there is none. */
-  oldestPendingAgeMs(): Promise<number | null>;
+  /** Age of the oldest pending push row of these sources in ms by the database's clock; null when there is none. */
+  oldestPendingAgeMs(sources: readonly string[]): Promise<number | null>;
+
+  /**
+   * Pending push rows of any other source, counted by source, among the oldest `limit` pending push rows: the limit bounds what the
+   * count costs, so a long backlog in front hides them until it is relayed.
+   */
+  unrelayed(sources: readonly string[], limit: number): Promise<readonly UnrelayedRows[]>;
+}
+
+export interface UnrelayedRows {
+  readonly source: string;
+  readonly count: number;
 }
 
 export interface RelayRequest {
@@ -37,6 +48,8 @@ export interface RelayRequest {
    * `["orders.", ""]` renders `orders.<event type>`; the result is trimmed.
    */
   readonly topics: Readonly<Record<string, readonly string[]>>;
+  /** Sources whose outbox key is `source:aggregate`, so that their order is their own; the key of any other source is the aggregate id. */
+  readonly ownKeySources?: readonly string[] | undefined;
   /** `max_attempts` of the outbox rows made. */
   readonly maxAttempts: number;
   /** Received headers that do not travel on, in lower case: whole names, and prefixes of names. */

@@ -170,7 +170,14 @@ export const METRICS = {
   inboxOldestPendingAge: {
     name: "svc_inbox_oldest_pending_age_seconds",
     type: "gauge",
-    help: "Age of the oldest pending push row of the inbox; 0 when there is none.",
+    help: "Age of the oldest pending push row of the inbox that this configuration relays; 0 when there is none.",
+    labels: {},
+    roles: ["relay"],
+  },
+  inboxUnrelayed: {
+    name: "svc_inbox_messages_unrelayed",
+    type: "gauge",
+    help: "Pending push rows of sources that this configuration does not relay, among the oldest 10,000 pending push rows.",
     labels: {},
     roles: ["relay"],
   },

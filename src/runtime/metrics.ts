@@ -98,6 +98,7 @@ function makeMetrics(numbers: Numbers, histogram: Histograms): Metrics {
   const inboxRejections = numbers(METRICS.inboxRejections);
   const inboxFiltered = numbers(METRICS.inboxFiltered);
   const inboxOldestPendingAge = numbers(METRICS.inboxOldestPendingAge);
+  const inboxUnrelayed = numbers(METRICS.inboxUnrelayed);
   const claimDuration = histogram(METRICS.claimDuration);
   const claimRows = histogram(METRICS.claimRows);
   const claimsLost = numbers(METRICS.claimsLost);
@@ -130,6 +131,7 @@ function makeMetrics(numbers: Numbers, histogram: Histograms): Metrics {
     inboxRejection: (reason) => add(inboxRejections.with(reason), 1),
     inboxFiltered: () => add(inboxFiltered.with(), 1),
     inboxOldestPendingAge: (seconds) => set(inboxOldestPendingAge.with(), seconds),
+    inboxUnrelayed: (rows) => set(inboxUnrelayed.with(), rows),
     claimDuration: (component, seconds) => claimDuration.with(component).observe(seconds),
     claimRows: (component, rows) => claimRows.with(component).observe(rows),
     claimsLost: (component, count) => add(claimsLost.with(component), count),

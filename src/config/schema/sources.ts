@@ -20,6 +20,13 @@ const commonKeys = {
     syntax: "jsonPath",
     description: "JSONPath of the aggregate identifier; the relay writes it into the outbox `key`.",
   },
+  keyScope: {
+    type: "string",
+    enum: ["shared", "source"],
+    default: "shared",
+    description:
+      "`shared`: the outbox key is the aggregate identifier, and order spans all sources; `source`: it is `source:aggregate`, and no other source can hold it back.",
+  },
   eventTypePath: { type: "string", syntax: "jsonPath", description: "JSONPath of the event type." },
   transform: { ...transformSchema, description: "Runs before the row is stored." },
   filter: filterSchema,
@@ -52,6 +59,11 @@ export const brokerSourceKeys = {
     description: "JSONPath of the idempotency key.",
   },
   attributeHeaders: attributeHeadersSchema,
+  required: {
+    type: "boolean",
+    default: true,
+    description: "`false`: the source's health component is shown and does not decide readiness.",
+  },
 } as const;
 
 /** Section `sources`. A new kind is its adapter's schema and a line here. */

@@ -149,15 +149,55 @@ export function exerciseRelay(open: () => Promise<StoreHarness>): void {
       }
     });
 
+    test("rows of a source that is not relayed hold no row of another source back, and are counted", async () => {
+      await using harness = await open();
+      const { inbox } = harness.store;
+      await inbox.insert([inboxRow({ source: "gone", aggregateId: "a" })]);
+      await inbox.insert([
+        inboxRow({ source: "gone", aggregateId: "b" }),
+        inboxRow({ source: "went", aggregateId: "a" }),
+      ]);
+      const rows = [inboxRow({ aggregateId: "a" }), inboxRow({ aggregateId: "b" })];
+      await inbox.insert(rows);
+
+      expect(await inbox.unrelayed(["orders"], 2)).toEqual([{ source: "gone", count: 2 }]);
+      expect(await inbox.relay(relayRequest())).toEqual({ relayed: 2, dead: [], more: false });
+
+      expect((await harness.outboxRows()).map((row) => row.id)).toEqual(rows.map((row) => row.id));
+      expect(await inbox.unrelayed(["orders"], 100)).toEqual([
+        { source: "gone", count: 2 },
+        { source: "went", count: 1 },
+      ]);
+      expect(await inbox.unrelayed([], 100)).toHaveLength(2);
+      expect(await inbox.unrelayed(["gone", "went"], 100)).toEqual([]);
+      expect(await inbox.oldestPendingAgeMs(["orders"])).toBeNull();
+      expect(await inbox.oldestPendingAgeMs([])).toBeNull();
+      expect(await inbox.oldestPendingAgeMs(["went"])).toBeGreaterThanOrEqual(0);
+    });
+
+    test("the key of a source with keys of its own has the source in front, where there is an aggregate", async () => {
+      await using harness = await open();
+      const rows = [
+        inboxRow({ aggregateId: "a" }),
+        inboxRow({ source: "own", aggregateId: "a" }),
+        inboxRow({ source: "own", aggregateId: null }),
+      ];
+      for (const row of rows) await harness.store.inbox.insert([row]);
+
+      await harness.store.inbox.relay(relayRequest({ topics: { orders: ["t"], own: ["t"] }, ownKeySources: ["own"] }));
+
+      expect((await harness.outboxRows()).map((row) => row.key)).toEqual(["a", "own:a", null]);
+    });
+
     test("the age of the oldest waiting row is told, and null when none waits", async () => {
       await using harness = await open();
-      expect(await harness.store.inbox.oldestPendingAgeMs()).toBeNull();
+      expect(await harness.store.inbox.oldestPendingAgeMs(["orders"])).toBeNull();
 
       await harness.store.inbox.insert([inboxRow()]);
 
-      expect(await harness.store.inbox.oldestPendingAgeMs()).toBeGreaterThanOrEqual(0);
+      expect(await harness.store.inbox.oldestPendingAgeMs(["orders"])).toBeGreaterThanOrEqual(0);
       await harness.store.inbox.relay(relayRequest());
-      expect(await harness.store.inbox.oldestPendingAgeMs()).toBeNull();
+      expect(await harness.store.inbox.oldestPendingAgeMs(["orders"])).toBeNull();
     });
   });
 }

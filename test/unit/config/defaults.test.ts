@@ -74,6 +74,7 @@ const SECTION_DEFAULTS: readonly (readonly [string, unknown])[] = [
 
 const COMMON_SOURCE = {
   consumption: "push",
+  keyScope: "shared",
   aggregateIdPath: undefined,
   eventTypePath: undefined,
   transform: undefined,
@@ -85,6 +86,7 @@ const BROKER_SOURCE = {
   topic: "{{ source }}",
   idempotencyKeyPath: "$.id",
   eventTypeFromHeader: false,
+  required: true,
   attributeHeaders: { idempotencyKey: "x-idempotency-key", aggregateId: "x-aggregate-id", eventType: "x-event-type" },
 };
 const NO_SASL = {
@@ -178,6 +180,7 @@ const ENTRY_DEFAULTS: readonly (readonly [string, string, Readonly<Record<string
       filterSubject: undefined,
       ackWaitMs: 30000,
       batchSize: 100,
+      idempotencyFrom: "body",
       ...NO_NATS_CREDENTIALS,
       ...BROKER_SOURCE,
     },

@@ -37,6 +37,7 @@ function touchEverything(metrics: Metrics): void {
   metrics.inboxRejection("unauthorized");
   metrics.inboxFiltered();
   metrics.inboxOldestPendingAge(7);
+  metrics.inboxUnrelayed(9);
   metrics.claimDuration("outbox-poller", 0.004);
   metrics.claimRows("outbox-poller", 100);
   metrics.claimsLost("other", 1);
@@ -73,6 +74,7 @@ inbox_relay_errors_total counter
 inbox_rejections_total counter reason
 inbox_filtered_total counter
 inbox_oldest_pending_age_seconds gauge
+inbox_messages_unrelayed gauge
 claim_duration_seconds histogram component
 claim_rows histogram component
 claims_lost_total counter component
@@ -123,6 +125,7 @@ describe("the metrics", () => {
       'svc_inbox_rejections_total{reason="unauthorized"}': 1,
       svc_inbox_filtered_total: 1,
       svc_inbox_oldest_pending_age_seconds: 7,
+      svc_inbox_messages_unrelayed: 9,
       'svc_claim_duration_seconds_sum{component="outbox-poller"}': 0.004,
       'svc_claim_rows_sum{component="outbox-poller"}': 100,
       'svc_claims_lost_total{component="other"}': 1,

@@ -28,6 +28,13 @@ export const natsSourceSchema = {
       default: false,
       description: "Declares that every publisher sets the event type header.",
     },
+    idempotencyFrom: {
+      type: "string",
+      enum: ["body", "sequence"],
+      default: "body",
+      description:
+        "Idempotency key of a message without another one. `body`: a digest of the body, so that equal bodies are one message; `sequence`: its place in the stream.",
+    },
     username: natsConnectionKeys.username,
     password: natsConnectionKeys.password,
     token: natsConnectionKeys.token,

@@ -1,7 +1,7 @@
 import type { InsertOutcome } from "../../../model/outcomes.ts";
 import type { MessageId, NewInboxRow } from "../../../model/rows.ts";
 import type { Clock } from "../../../ports/runtime.ts";
-import type { InboxStore, RelayRequest, RelayResult } from "../../../ports/store.ts";
+import type { InboxStore, RelayRequest, RelayResult, UnrelayedRows } from "../../../ports/store.ts";
 import { inKeyOrder } from "../sql/keyOrder.ts";
 import { Marks } from "../sql/marks.ts";
 import { EMPTY_TOPIC, insertAroundPoison, relayAroundPoison } from "../sql/poison.ts";
@@ -55,9 +55,14 @@ export class PostgresInbox implements InboxStore {
     }
   }
 
-  async oldestPendingAgeMs(): Promise<number | null> {
-    const [row] = await this.#pool.run(this.#sql.oldestPending, this.#lowWater.bound());
+  async oldestPendingAgeMs(sources: readonly string[]): Promise<number | null> {
+    const [row] = await this.#pool.run(this.#sql.oldestPending, [...this.#lowWater.bound(), sources]);
     return oldestAgeMs(row);
+  }
+
+  async unrelayed(sources: readonly string[], limit: number): Promise<readonly UnrelayedRows[]> {
+    const rows = await this.#pool.run(this.#sql.unrelayed, [...this.#lowWater.bound(), sources, limit]);
+    return rows.map(({ source, count }) => ({ source: String(source), count: Number(count) }));
   }
 
   async #insertAll(rows: readonly NewInboxRow[]): Promise<InsertOutcome[]> {
@@ -96,7 +101,7 @@ export class PostgresInbox implements InboxStore {
     return [
       request.limit,
       Object.keys(request.topics),
-      JSON.stringify(request.topics),
+      JSON.stringify({ topics: request.topics, ownKeySources: request.ownKeySources }),
       request.maxAttempts,
       names,
       // Prefixes are header name characters; the only one that means something in a pattern is the dot.

@@ -29,18 +29,19 @@ settled AS MATERIALIZED (SELECT ${timeOf(markBound(first))} AS created_at)`;
   const waitsFrom = `${waitsForRelay} AND i.${c.createdAt} >= (SELECT created_at FROM settled)`;
 
   /**
-   * One relay pass. $1 limit, $2 source names, $3 topic template pieces per source (jsonb), $4 max_attempts, $5 dropped header names,
+   * One relay pass. $1 limit, $2 source names, $3 topic template pieces per source and sources with keys of their own (jsonb), $4 max_attempts, $5 dropped header names,
    * $6 pattern of dropped header name prefixes, $7 settled mark, $8 guarded mark, $9 its transactions, $10 ids to look at (only in the narrowed form).
    *
-   * `stops` holds an aggregate's later rows back behind an earlier one that another replica is relaying at this moment: candidates are the
-   * oldest rows there are, so whatever lies among them and is none of them is locked by another. See the outbox claim for why
+   * `stops` holds a key's later rows back behind an earlier one that another replica is relaying at this moment: candidates are the
+   * oldest rows of the relayed sources, so whatever lies among them and is none of them is locked by another. See the outbox claim for why
    * this is safe. Payloads go from table to table and never leave the database. The outbox row takes the inbox row's id: one id
    * from the receipt to the receiver, and the primary key keeps a message from being relayed twice.
    */
+  const key = `CASE WHEN $3::jsonb -> 'ownKeySources' ? i.${c.source} THEN i.${c.source} || ':' || i.${c.aggregateId} ELSE i.${c.aggregateId} END`;
   const relay = (narrowed: boolean): string => `
 WITH${settledFrom(7)},
 candidates AS MATERIALIZED (
-  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id
+  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, ${key} AS key
   FROM ${inbox} i
   WHERE ${waitsFrom} AND i.${c.scheduledAt} <= now() AND i.${c.source} = ANY ($2::text[])${
     narrowed ? ` AND i.${c.id} = ANY ($10::uuid[])` : ""
@@ -50,17 +51,17 @@ candidates AS MATERIALIZED (
   FOR NO KEY UPDATE OF i SKIP LOCKED
 ),
 stops AS MATERIALIZED (
-  SELECT DISTINCT ON (i.${c.aggregateId}) i.${c.aggregateId} AS aggregate_id, i.${c.createdAt} AS created_at, i.${c.id} AS id
+  SELECT DISTINCT ON (1) ${key} AS key, i.${c.createdAt} AS created_at, i.${c.id} AS id
   FROM ${inbox} i
-  WHERE ${waitsFrom} AND i.${c.scheduledAt} <= now() AND i.${c.aggregateId} IS NOT NULL
+  WHERE ${waitsFrom} AND i.${c.scheduledAt} <= now() AND i.${c.source} = ANY ($2::text[]) AND i.${c.aggregateId} IS NOT NULL
     AND i.${c.createdAt} <= (SELECT max(created_at) FROM candidates)
     AND (i.${c.createdAt}, i.${c.id}) <= (SELECT created_at, id FROM candidates ORDER BY created_at DESC, id DESC LIMIT 1)
     AND i.${c.id} NOT IN (SELECT id FROM candidates)
-  ORDER BY i.${c.aggregateId}, i.${c.createdAt}, i.${c.id}
+  ORDER BY 1, i.${c.createdAt}, i.${c.id}
 ),
 rendered AS MATERIALIZED (
-  SELECT i.${c.id} AS id, f.created_at, f.aggregate_id, i.${c.payload} AS payload, i.${c.source} AS source,
-    regexp_replace(array_to_string(ARRAY(SELECT jsonb_array_elements_text($3::jsonb -> i.${c.source})),
+  SELECT i.${c.id} AS id, f.created_at, f.key, i.${c.payload} AS payload, i.${c.source} AS source,
+    regexp_replace(array_to_string(ARRAY(SELECT jsonb_array_elements_text($3::jsonb -> 'topics' -> i.${c.source})),
       coalesce(i.${c.eventType}, '')), '^\\s+|\\s+$', '', 'g') AS topic,
     (i.${c.headers}::jsonb - ARRAY(
       SELECT h.name FROM (SELECT name, lower(name) AS lower_name FROM jsonb_object_keys(i.${c.headers}::jsonb) name) h
@@ -70,14 +71,14 @@ rendered AS MATERIALIZED (
          'x-source', i.${c.source}, 'x-idempotency-key', i.${c.idempotencyKey})) AS headers
   FROM ${inbox} i
   JOIN (
-    SELECT c.id, c.created_at, c.aggregate_id
-    FROM candidates c LEFT JOIN stops s ON s.aggregate_id = c.aggregate_id
+    SELECT c.id, c.created_at, c.key
+    FROM candidates c LEFT JOIN stops s ON s.key = c.key
     WHERE s.id IS NULL OR (c.created_at, c.id) < (s.created_at, s.id)
   ) f ON f.id = i.${c.id}
 ),
 made AS (
   INSERT INTO ${outbox} (${o.id}, ${o.topic}, ${o.key}, ${o.payload}, ${o.headers}, ${o.maxAttempts})
-  SELECT id, topic, aggregate_id, payload::${types.outboxPayload}, headers::${types.outboxHeaders}, $4::int
+  SELECT id, topic, key, payload::${types.outboxPayload}, headers::${types.outboxHeaders}, $4::int
   FROM rendered WHERE topic <> ''
   ORDER BY created_at, id
 ),
@@ -180,14 +181,25 @@ ${markRead(
 )}`,
     },
 
-    /** $1 settled mark, $2 guarded mark, $3 its transactions */
+    /** $1 settled mark, $2 guarded mark, $3 its transactions, $4 source names */
     oldestPending: {
       byIndex: true,
       name: "inbox.oldest pending",
       text: `
 WITH${settledFrom(1)}
 SELECT extract(epoch FROM now() - i.${c.createdAt}) * 1000 AS oldest_ms FROM ${inbox} i
-WHERE ${waitsFrom} ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
+WHERE ${waitsFrom} AND i.${c.source} = ANY ($4::text[]) ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
+    },
+
+    /** Waiting rows of other sources. $1 settled mark, $2 guarded mark, $3 its transactions, $4 source names, $5 most rows to look at */
+    unrelayed: {
+      byIndex: true,
+      name: "inbox.unrelayed",
+      text: `
+WITH${settledFrom(1)}
+SELECT w.source, count(*)::int AS count FROM (
+  SELECT i.${c.source} AS source FROM ${inbox} i WHERE ${waitsFrom} ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $5::int) w
+WHERE w.source <> ALL ($4::text[]) GROUP BY w.source ORDER BY w.source`,
     },
   } as const satisfies Record<string, Statement | Question>;
 }

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import type { InsertOutcome } from "../../../model/outcomes.ts";
 import type { MessageId, NewInboxRow } from "../../../model/rows.ts";
-import type { InboxStore, RelayRequest, RelayResult } from "../../../ports/store.ts";
+import type { InboxStore, RelayRequest, RelayResult, UnrelayedRows } from "../../../ports/store.ts";
 import { headersOf } from "../sql/headers.ts";
 import { inKeyOrder } from "../sql/keyOrder.ts";
 import { EMPTY_TOPIC, insertAroundPoison, relayAroundPoison } from "../sql/poison.ts";
@@ -41,7 +41,7 @@ export class SqlServerInbox implements InboxStore {
     if (this.#idle && !(await this.#anyWaits(sources))) return NOTHING;
     try {
       const candidates = this.#sql.candidates(sources.length);
-      const result = await this.#relay(request, candidates, { limit: request.limit, ...sourceValues(sources) });
+      const result = await this.#relay(request, candidates, { limit: request.limit, ...relayValues(request) });
       this.#idle = result.positions === 0;
       return { relayed: result.relayed, dead: result.dead, more: result.positions >= request.limit };
     } catch (error) {
@@ -50,9 +50,15 @@ export class SqlServerInbox implements InboxStore {
     }
   }
 
-  async oldestPendingAgeMs(): Promise<number | null> {
-    const [row] = await this.#pool.run(this.#sql.oldestPending);
+  async oldestPendingAgeMs(sources: readonly string[]): Promise<number | null> {
+    if (sources.length === 0) return null;
+    const [row] = await this.#pool.run(this.#sql.oldestPending(sources.length), sourceValues(sources));
     return oldestAgeMs(row);
+  }
+
+  async unrelayed(sources: readonly string[], limit: number): Promise<readonly UnrelayedRows[]> {
+    const rows = await this.#pool.run(this.#sql.unrelayed, { sources: JSON.stringify(sources), limit });
+    return rows.map(({ source, count }) => ({ source: String(source), count: Number(count) }));
   }
 
   /** Tries again when another batch has stored a key of this one meanwhile: the next look finds it. */
@@ -102,6 +108,7 @@ export class SqlServerInbox implements InboxStore {
       const marked = await transaction.run(this.#sql.relay, {
         ...textBatch(rows, RELAYED_TEXTS),
         maxAttempts: request.maxAttempts,
+        ownKeySources: ownKeySourcesOf(request),
       });
       const ids = new Set(marked.map((row) => row.id));
       const done = rows.filter((row) => ids.has(row.id));
@@ -120,9 +127,10 @@ export class SqlServerInbox implements InboxStore {
       limit: request.limit,
       ...sourceValues(sources),
     });
+    const named = this.#sql.namedCandidates(sources.length);
     const result = await relayAroundPoison(
       waiting,
-      (ids) => this.#relay(request, this.#sql.namedCandidates, { ids: JSON.stringify(ids) }),
+      (ids) => this.#relay(request, named, { ids: JSON.stringify(ids), ...relayValues(request) }),
       async (id, reason) => (await this.#pool.run(this.#sql.bury, { id, reason })).length > 0,
     );
     return { ...result, more: waiting.length >= request.limit };
@@ -164,6 +172,15 @@ function storedKey(key: string): string {
 
 function sourceValues(sources: readonly string[]): Values {
   return Object.fromEntries(sourceNames(sources.length).map((name, n) => [name, sources[n]]));
+}
+
+/** What choosing candidates needs to know of the sources. */
+function relayValues(request: RelayRequest): Values {
+  return { ...sourceValues(Object.keys(request.topics)), ownKeySources: ownKeySourcesOf(request) };
+}
+
+function ownKeySourcesOf({ ownKeySources = [] }: RelayRequest): string {
+  return JSON.stringify(ownKeySources);
 }
 
 function receivedRow(row: Row): ReceivedRow {

@@ -20,6 +20,10 @@ export const RELAYED_TEXTS = ["topic", "headers"] as const;
 /** Compares text exactly. */
 const BINARY = "Latin1_General_100_BIN2";
 
+/** The sources of the parameter `@ownKeySources`, a JSON array. */
+const OWN_KEY_SOURCES = `DECLARE @own_key_sources TABLE (source nvarchar(4000) COLLATE ${BINARY} NOT NULL);
+INSERT INTO @own_key_sources (source) SELECT n.source FROM OPENJSON(@ownKeySources) WITH (source nvarchar(4000) '$') n;`;
+
 /**
  * Every statement on the inbox, with the configured names woven in once. States and consumptions stand as literals: a parameter in their
  * place would keep the optimizer from the filtered indexes. `OUTPUT` always goes into a table variable, as tables with triggers demand.
@@ -38,6 +42,9 @@ export function inboxStatements(names: TableNames) {
       .map((name) => `@${name}`)
       .join(", ")})`;
   const inOrder = `i.${c.createdAt}, i.${c.id}`;
+  /** The outbox key of a row. */
+  const key = `CASE WHEN EXISTS (SELECT 1 FROM @own_key_sources w WHERE w.source = i.${c.source} COLLATE ${BINARY})
+    THEN i.${c.source} COLLATE ${BINARY} + N':' + i.${c.aggregateId} ELSE i.${c.aggregateId} END COLLATE ${BINARY}`;
 
   /**
    * The first half of a relay pass, in its transaction: chooses and locks the rows to relay, at most `@limit`. Answers with two result sets:
@@ -45,42 +52,43 @@ export function inboxStatements(names: TableNames) {
    *
    * - positions: the oldest waiting rows, without those that another relay is looking at.
    * - candidates: those that could be locked as rows, and not only as entries of an index.
-   * - stops: per aggregate the time of the first waiting row among them that is no candidate: candidates are the oldest rows there are, so
-   *   it is locked by another relay. The aggregate's rows from that time on wait. They are read after the candidates and without passing
-   *   over anything, see the outbox claim. Aggregates are compared with each other under one collation, that of the table variables.
+   * - stops: per outbox key the time of the first waiting row among them that is no candidate: candidates are the oldest rows of the relayed
+   *   sources, so it is locked by another relay. The key's rows from that time on wait. They are read after the candidates and without passing
+   *   over anything, see the outbox claim. Keys are compared with each other under one collation, that of the table variables.
    */
-  const candidates = (positions: string, declarations = ""): string => `
+  const candidates = (positions: string, count: number, declarations = ""): string => `
 ${BATCH}
 ${NOW}
+${OWN_KEY_SOURCES}
 ${declarations}
 DECLARE @last_created_at datetimeoffset(7);
 DECLARE @last_id uniqueidentifier;
 DECLARE @positions TABLE (id uniqueidentifier NOT NULL);
 DECLARE @candidates TABLE (id uniqueidentifier NOT NULL PRIMARY KEY, created_at datetimeoffset(7) NOT NULL,
-  aggregate_id nvarchar(4000) COLLATE ${BINARY} NULL);
-DECLARE @stops TABLE (aggregate_id nvarchar(4000) COLLATE ${BINARY} NOT NULL, created_at datetimeoffset(7) NOT NULL);
+  outbox_key nvarchar(4000) COLLATE ${BINARY} NULL);
+DECLARE @stops TABLE (outbox_key nvarchar(4000) COLLATE ${BINARY} NOT NULL, created_at datetimeoffset(7) NOT NULL);
 INSERT INTO @positions (id)
 ${positions};
-INSERT INTO @candidates (id, created_at, aggregate_id)
-SELECT i.${c.id}, i.${c.createdAt}, i.${c.aggregateId}
+INSERT INTO @candidates (id, created_at, outbox_key)
+SELECT i.${c.id}, i.${c.createdAt}, ${key}
 FROM @positions p JOIN ${inbox} i ${BY_ID.take} ON i.${c.id} = p.id
 WHERE ${waitsForRelay};
 SELECT TOP (1) @last_created_at = n.created_at, @last_id = n.id FROM @candidates n ORDER BY n.created_at DESC, n.id DESC;
-INSERT INTO @stops (aggregate_id, created_at)
-SELECT s.aggregate_id, MIN(s.created_at)
+INSERT INTO @stops (outbox_key, created_at)
+SELECT s.outbox_key, MIN(s.created_at)
 FROM (
-  SELECT i.${c.aggregateId} COLLATE ${BINARY} AS aggregate_id, i.${c.createdAt} AS created_at
+  SELECT ${key} AS outbox_key, i.${c.createdAt} AS created_at
   FROM ${inbox} i
-  WHERE ${waitsForRelay} AND i.${c.aggregateId} IS NOT NULL AND i.${c.createdAt} <= @last_created_at
+  WHERE ${waitsForRelay} AND ${ofSources(count)} AND i.${c.aggregateId} IS NOT NULL AND i.${c.createdAt} <= @last_created_at
     AND (i.${c.createdAt} < @last_created_at OR i.${c.id} <= @last_id)
     AND NOT EXISTS (SELECT 1 FROM @candidates n WHERE n.id = i.${c.id})
 ) s
-GROUP BY s.aggregate_id;
+GROUP BY s.outbox_key;
 SELECT COUNT(*) AS positions FROM @positions;
 SELECT i.${c.id} AS id, i.${c.source} AS source, i.${c.eventType} AS event_type, i.${c.idempotencyKey} AS idempotency_key,
   i.${c.correlationId} AS correlation_id, i.${c.headers} AS headers
 FROM @candidates n JOIN ${inbox} i ${BY_ID.read} ON i.${c.id} = n.id
-WHERE NOT EXISTS (SELECT 1 FROM @stops s WHERE s.aggregate_id = n.aggregate_id AND s.created_at <= n.created_at)
+WHERE NOT EXISTS (SELECT 1 FROM @stops s WHERE s.outbox_key = n.outbox_key AND s.created_at <= n.created_at)
 ORDER BY n.created_at, n.id;`;
 
   return {
@@ -125,30 +133,33 @@ SELECT ${microsecondsOf("MAX(s.created_at)")} AS latest FROM @stored s;
 SELECT s.id FROM @stored s;`,
     },
 
-    /** `@limit`, and the source names. */
-    candidates: perSourceCount({ limit: "int" }, (count) => ({
+    /** `@limit`, `@ownKeySources` (JSON array), and the source names. */
+    candidates: perSourceCount({ limit: "int", ownKeySources: "longText" }, (count) => ({
       name: "inbox.relay candidates",
-      text: candidates(`SELECT TOP (@limit) i.${c.id}
+      text: candidates(
+        `SELECT TOP (@limit) i.${c.id}
 FROM ${inbox} i ${TO_CHANGE}
 WHERE ${waitsForRelay} AND ${ofSources(count)}
-ORDER BY ${inOrder}`),
+ORDER BY ${inOrder}`,
+        count,
+      ),
     })),
 
     /** The same among named rows: `@ids`, JSON array. */
-    namedCandidates: {
+    namedCandidates: perSourceCount({ ids: "longText", ownKeySources: "longText" }, (count) => ({
       name: "inbox.relay candidates of named rows",
-      parameters: { ids: "longText" },
       text: candidates(
         `SELECT i.${c.id}
 FROM @named m JOIN ${inbox} i ${BY_ID.take} ON i.${c.id} = m.id
 WHERE ${waitsForRelay}`,
+        count,
         NAMED_IDS,
       ),
-    },
+    })),
 
     /**
      * The second half of a relay pass: `@rows` and `@texts` (see `texts.ts`), the rendered rows in their order, with `position`, and `dead` 1
-     * for an empty topic; `@maxAttempts`. Answers with the ids that were marked.
+     * for an empty topic; `@maxAttempts`; `@ownKeySources`, JSON array. Answers with the ids that were marked.
      *
      * The outbox row takes the inbox row's id: one id from the receipt to the receiver, and the primary key keeps a message from being
      * relayed twice. Identities follow the order of the insert. Rows are marked first: where a server ignores locking hints, another relay
@@ -156,11 +167,12 @@ WHERE ${waitsForRelay}`,
      */
     relay: {
       name: "inbox.relay",
-      parameters: { rows: "longText", texts: "longText", maxAttempts: "int" },
+      parameters: { rows: "longText", texts: "longText", maxAttempts: "int", ownKeySources: "longText" },
       text: `
 ${BATCH}
 ${NOW}
 ${PAIRED}
+${OWN_KEY_SOURCES}
 DECLARE @rendered TABLE (position int NOT NULL PRIMARY KEY, id uniqueidentifier NOT NULL, dead bit NOT NULL,
   ${RELAYED_TEXTS.map(placeTypes).join(", ")});
 DECLARE @marked TABLE (id uniqueidentifier NOT NULL PRIMARY KEY);
@@ -175,7 +187,7 @@ OUTPUT inserted.${c.id} INTO @marked (id)
 FROM ${inbox} i ${BY_ID.change}, @rendered r
 WHERE i.${c.id} = r.id AND i.${c.state} = N'pending';
 INSERT INTO ${outbox} (${o.id}, ${o.topic}, ${o.key}, ${o.payload}, ${o.headers}, ${o.maxAttempts})
-SELECT r.id, ${textOf("topic")}, i.${c.aggregateId}, i.${c.payload}, ${textOf("headers")}, @maxAttempts
+SELECT r.id, ${textOf("topic")}, ${key}, i.${c.payload}, ${textOf("headers")}, @maxAttempts
 FROM @rendered r JOIN @marked m ON m.id = r.id JOIN ${inbox} i ${BY_ID.read} ON i.${c.id} = r.id
 WHERE r.dead = 0
 ORDER BY r.position;
@@ -217,14 +229,32 @@ WHERE i.${c.id} = @id AND i.${c.state} = N'pending';
 SELECT b.id FROM @buried b;`,
     },
 
-    oldestPending: {
+    /** Of the source names. */
+    oldestPending: perSourceCount({}, (count) => ({
       name: "inbox.oldest pending",
-      parameters: {},
       text: `
 SELECT TOP (1) DATEDIFF_BIG(millisecond, i.${c.createdAt}, SYSUTCDATETIME()) AS oldest_ms
 FROM ${inbox} i ${TO_LOOK}
-WHERE i.${c.state} = N'pending' AND i.${c.consumption} = N'push'
+WHERE i.${c.state} = N'pending' AND i.${c.consumption} = N'push' AND ${ofSources(count)}
 ORDER BY ${inOrder};`,
+    })),
+
+    /** Waiting rows of other sources: `@sources`, JSON array; `@limit`, most rows to look at. */
+    unrelayed: {
+      name: "inbox.unrelayed",
+      parameters: { sources: "longText", limit: "int" },
+      text: `
+DECLARE @relayed TABLE (source nvarchar(4000) COLLATE ${BINARY} NOT NULL);
+INSERT INTO @relayed (source) SELECT n.source FROM OPENJSON(@sources) WITH (source nvarchar(4000) '$') n;
+SELECT w.source, COUNT(*) AS count
+FROM (
+  SELECT TOP (@limit) i.${c.source} COLLATE ${BINARY} AS source FROM ${inbox} i ${TO_LOOK}
+  WHERE i.${c.state} = N'pending' AND i.${c.consumption} = N'push'
+  ORDER BY ${inOrder}
+) w
+WHERE NOT EXISTS (SELECT 1 FROM @relayed r WHERE r.source = w.source)
+GROUP BY w.source
+ORDER BY w.source;`,
     },
   } as const satisfies Record<string, Statement | ((count: number) => Statement)>;
 }

@@ -55,8 +55,10 @@ async function useEverything({ inbox, outbox, pull, replay, retention }: Store, 
   };
   await inbox.insert(Array.from({ length: variant }, (_, n) => ({ ...row, idempotencyKey: `${n}` })));
   const topics = { orders: [text] };
-  await inbox.relay({ limit: variant, topics, maxAttempts: variant, droppedHeaders: { names: [text], prefixes: [] } });
-  await inbox.oldestPendingAgeMs();
+  const droppedHeaders = { names: [text], prefixes: [] };
+  await inbox.relay({ limit: variant, topics, ownKeySources: [text], maxAttempts: variant, droppedHeaders });
+  await inbox.oldestPendingAgeMs([text]);
+  await inbox.unrelayed([text], variant);
 
   const lease = { leaseMs: 1000.5 * variant, claimTimeoutMs: 2000 * variant };
   // The second claim follows one that has met nothing.
