@@ -128,17 +128,20 @@ function keyLine(
 /** What a template gives for the row, or why it gives nothing. */
 function rendered(render: (fields: MessageFields) => string | null, row: ExplainedRow): string {
   let needsPayload = false;
+  let needsHeaders = false;
   const { payload, ...columns } = row;
-  const fields =
-    payload !== null
-      ? messageFields({ ...columns, payload })
-      : {
-          ...columns,
-          payloadText() {
-            needsPayload = true;
-            return undefined;
-          },
-        };
+  const known = messageFields({ ...columns, payload: payload ?? "" });
+  const fields: MessageFields = {
+    ...columns,
+    payloadText(names) {
+      needsPayload ||= payload === null;
+      return known.payloadText(names);
+    },
+    header() {
+      needsHeaders = true;
+      return undefined;
+    },
+  };
   let text: string;
   try {
     const value = render(fields);
@@ -146,5 +149,6 @@ function rendered(render: (fields: MessageFields) => string | null, row: Explain
   } catch (error) {
     text = `the publish fails: ${(error as Error).message}`;
   }
+  if (needsHeaders) return "needs the headers of the row, which this command does not know";
   return needsPayload ? "needs the payload: give one with --payload" : text;
 }

@@ -30,6 +30,8 @@ export interface BrokerProperties {
   readonly messageId?: string | undefined;
   /** The record key of a log-broker message. */
   readonly recordKey?: string | undefined;
+  /** The place of a subject-broker message in its stream, where that is its key. */
+  readonly streamPlace?: string | undefined;
 }
 
 /** One place in which an attribute may stand. */
@@ -85,13 +87,14 @@ export const attributePlans = {
     const plan = brokerPlan(settings, recordKey);
     return { ...plan, aggregateId: [...plan.aggregateId, recordKey] };
   },
-  nats: (settings: BrokerAttributeSettings): AttributePlan => brokerPlan(settings, inHeader("Nats-Msg-Id")),
+  nats: (settings: BrokerAttributeSettings): AttributePlan =>
+    brokerPlan(settings, inHeader("Nats-Msg-Id"), inProperty("place in the stream", "streamPlace")),
 } as const;
 
-function brokerPlan(settings: BrokerAttributeSettings, ownId: AttributeProvider): AttributePlan {
+function brokerPlan(settings: BrokerAttributeSettings, ...ownIds: readonly AttributeProvider[]): AttributePlan {
   const headers = settings.attributeHeaders;
   return {
-    idempotencyKey: [inHeader(headers.idempotencyKey), atPath(settings.idempotencyKeyPath), ownId, bodyDigest],
+    idempotencyKey: [inHeader(headers.idempotencyKey), atPath(settings.idempotencyKeyPath), ...ownIds, bodyDigest],
     eventType: [...atOptionalPath(settings.eventTypePath), inHeader(headers.eventType)],
     aggregateId: [...atOptionalPath(settings.aggregateIdPath), inHeader(headers.aggregateId)],
   };

@@ -50,12 +50,12 @@ export function createIntake(options: IntakeOptions): Intake {
   const patience = new Patience(options);
 
   const admit = (message: BrokerMessage): Arrival | null => {
-    const headers = storableHeaders(message.headers);
+    const headers = storableHeaders(withOrigin(message));
     if (filter !== null && !filter(headers)) {
       metrics.inboxFiltered();
       return null;
     }
-    return { id: uuidv7() as MessageId, message: receivedMessage(message, headers) };
+    return { id: uuidv7() as MessageId, given: message, message: receivedMessage(message, headers) };
   };
 
   /** A row for each message, in their order. */
@@ -63,7 +63,9 @@ export function createIntake(options: IntakeOptions): Intake {
     const arrivals = part.map(admit).filter((arrival) => arrival !== null);
     const receipts = new Map<Arrival, Receipt>();
     for (let left = arrivals; left.length > 0; ) {
-      const prepared = await Promise.all(left.map(({ message, id }) => prepare(message, id)));
+      const prepared = await Promise.all(
+        left.map(({ given, message, id }) => unreadable(given) ?? prepare(message, id)),
+      );
       let unavailable: string | undefined;
       left.forEach((arrival, i) => {
         const each = prepared[i];
@@ -77,35 +79,54 @@ export function createIntake(options: IntakeOptions): Intake {
   }
 
   function receiptOf(arrival: Arrival, prepared: Decided): Receipt {
-    if (prepared.kind === "row") return { ...arrival, row: prepared.row, refusal: null };
+    if (prepared.kind === "row") return { ...arrival, row: prepared.row, refusal: null, isPlain: false };
     const { rejection, reason } = prepared;
-    return { ...arrival, row: evidence.rowOf(arrival.message, arrival.id, reason), refusal: { rejection, reason } };
+    return {
+      ...arrival,
+      row: evidence.rowOf(arrival.message, arrival.id, reason),
+      refusal: { rejection, reason },
+      isPlain: false,
+    };
   }
 
-  async function store(receipts: readonly Receipt[], signal: AbortSignal): Promise<void> {
+  /** @returns the messages that the table refuses in every form */
+  async function store(receipts: readonly Receipt[], signal: AbortSignal): Promise<readonly BrokerMessage[]> {
     let left = receipts;
-    for (let tries = 1; left.length > 0; tries += 1) {
+    const refused: BrokerMessage[] = [];
+    let reason = "";
+    while (left.length > 0) {
       const rows = left.map(({ row }) => row);
       const outcomes = await patience.until(signal, "received messages wait for the database", () =>
         options.insert(rows),
       );
       left = left.flatMap((receipt, i) => {
         const outcome = outcomes[i];
-        if (outcome?.kind === "refused") return [refusedReceipt(receipt, outcome.reason)];
-        count(receipt, outcome?.kind === "duplicate");
+        if (outcome?.kind !== "refused") {
+          count(receipt, outcome?.kind === "duplicate");
+          return [];
+        }
+        if (!receipt.isPlain) return [refusedReceipt(receipt, outcome.reason)];
+        // The plainest row there is was refused: the fault is the table's, not the message's, and somebody has to mend it.
+        refused.push(receipt.given);
+        reason = outcome.reason;
         return [];
       });
-      // The plainest row there is was refused: the fault is the table's, not the message's, and somebody has to mend it.
-      if (left.length > 0 && tries > 2)
-        await patience.pause(signal, "the inbox table refuses a dead row", left[0]?.refusal?.reason);
     }
+    if (refused.length === 0) return refused;
+    for (const _ of refused) metrics.inboxRejection("storage_failed");
+    log.error(
+      { source, messages: refused.length, reason: redact(reason) },
+      "the inbox table refuses messages, also as dead rows: correct its constraints or triggers; the messages stay with the broker and are tried again",
+    );
+    return refused;
   }
 
   /** Refused as it was: as a dead row next; refused as that too: as one that any table can hold. */
-  function refusedReceipt({ id, message, refusal }: Receipt, why: string): Receipt {
-    if (refusal !== null) return { id, message, row: evidence.plainRowOf(message, id, refusal.reason), refusal };
+  function refusedReceipt(receipt: Receipt, why: string): Receipt {
+    const { id, message, refusal } = receipt;
+    if (refusal !== null) return { ...receipt, row: evidence.plainRowOf(message, id, refusal.reason), isPlain: true };
     const reason = `the database cannot hold this message: ${why}`;
-    return { id, message, row: evidence.rowOf(message, id, reason), refusal: { rejection: "unstorable", reason } };
+    return { ...receipt, row: evidence.rowOf(message, id, reason), refusal: { rejection: "unstorable", reason } };
   }
 
   function count({ row, refusal }: Receipt, isDuplicate: boolean): void {
@@ -120,10 +141,12 @@ export function createIntake(options: IntakeOptions): Intake {
 
   return {
     async take(messages, signal) {
+      const refused: BrokerMessage[] = [];
       for (const part of inParts(messages)) {
         signal.throwIfAborted();
-        await store(await receiptsOf(part, signal), signal);
+        refused.push(...(await store(await receiptsOf(part, signal), signal)));
       }
+      return refused;
     },
   };
 }
@@ -131,6 +154,8 @@ export function createIntake(options: IntakeOptions): Intake {
 /** A message with the id that its row will have. */
 interface Arrival {
   readonly id: MessageId;
+  /** As the broker source gave it. */
+  readonly given: BrokerMessage;
   readonly message: ReceivedMessage;
 }
 
@@ -139,6 +164,8 @@ interface Receipt extends Arrival {
   readonly row: NewInboxRow;
   /** Why the row is dead; null for one that goes its way. */
   readonly refusal: { readonly rejection: Rejection; readonly reason: string } | null;
+  /** The row is the plainest that there can be. */
+  readonly isPlain: boolean;
 }
 
 type Decided = Exclude<Prepared, { readonly kind: "unavailable" }>;
@@ -193,8 +220,26 @@ function receivedMessage(message: BrokerMessage, headers: Headers): ReceivedMess
     body: message.body ?? NULL_DOCUMENT,
     headers: stored,
     correlationId: correlationId(correlation),
-    properties: { messageId: message.messageId, recordKey: message.recordKey },
+    properties: {
+      messageId: message.messageId,
+      recordKey: message.recordKey,
+      streamPlace: message.streamPlace,
+    },
   };
+}
+
+function unreadable({ undecodable }: BrokerMessage): Decided | undefined {
+  return undecodable === undefined
+    ? undefined
+    : { kind: "rejected", rejection: "extraction_failed", reason: undecodable };
+}
+
+/** The headers of a message with those that its broker adds, which no sender can forge. */
+function withOrigin({ headers, origin }: BrokerMessage): Headers {
+  if (origin === undefined) return headers;
+  const own = Object.entries(headers).filter(([name]) => !Object.hasOwn(origin, name.toLowerCase()));
+  const added = Object.entries(origin).filter((entry): entry is [string, string] => entry[1] !== null);
+  return Object.fromEntries([...own, ...added]);
 }
 
 /** No database holds a NUL or half of a surrogate pair: a header is not worth losing its message, so those become U+FFFD. */

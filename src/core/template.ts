@@ -1,5 +1,6 @@
 import { parse as parseLossless, stringify as stringifyLossless } from "lossless-json";
-import type { ClaimedRow } from "../model/rows.ts";
+import type { ClaimedRow, Headers } from "../model/rows.ts";
+import { findHeader } from "./attributes.ts";
 import { member } from "./jsonPath.ts";
 
 /**
@@ -86,10 +87,15 @@ export interface MessageFields {
   readonly aggregateType: string | null;
   /** The text of a field of the payload; undefined when the payload has none there, is null there, or is no JSON. */
   payloadText(names: readonly string[]): string | undefined;
+  /** The value of a header of the row; undefined when it has none of that name. */
+  header(lowerCaseName: string): string | undefined;
 }
 
+/** What `messageFields` reads of a row; one without `headers` has none. */
+type FieldSource = Pick<ClaimedRow, "topic" | "key" | "aggregateType" | "payload"> & { readonly headers?: Headers };
+
 /** The fields of one outbox row: its columns, `payload` as it is stored (transforms change only the delivered body). */
-export function messageFields(row: Pick<ClaimedRow, "topic" | "key" | "aggregateType" | "payload">): MessageFields {
+export function messageFields(row: FieldSource): MessageFields {
   let parsed: { readonly document: unknown } | undefined;
   return {
     topic: row.topic,
@@ -105,6 +111,7 @@ export function messageFields(row: Pick<ClaimedRow, "topic" | "key" | "aggregate
       const exact = names.reduce(member, parseOr(row.payload, parseExact));
       return stringifyLossless(exact) ?? JSON.stringify(value);
     },
+    header: (lowerCaseName) => findHeader(row.headers ?? {}, lowerCaseName),
   };
 }
 
@@ -140,11 +147,16 @@ const COLUMNS: Readonly<Record<string, Lookup>> = {
 };
 const RECORD_KEY_COLUMNS: readonly string[] = ["topic", "key"];
 const ADDRESS_PLACEHOLDERS =
-  "{{ topic }}, {{ key }}, {{ aggregateType }}, {{ payload.<field> }} and {{ data.<field> }} (a dot for each nested field)";
+  "{{ topic }}, {{ key }}, {{ aggregateType }}, {{ headers.<name> }}, {{ payload.<field> }} and {{ data.<field> }} (a dot for each nested field)";
+const HEADERS_ROOT = "headers.";
 
 /** How to find a placeholder's value; undefined for a name that is no placeholder. */
 function lookupOf(name: string): Lookup | undefined {
   if (Object.hasOwn(COLUMNS, name)) return COLUMNS[name];
+  if (name.startsWith(HEADERS_ROOT) && name.length > HEADERS_ROOT.length) {
+    const lowerCaseName = name.slice(HEADERS_ROOT.length).toLowerCase();
+    return (fields) => fields.header(lowerCaseName);
+  }
   const [root, ...names] = name.split(".");
   if ((root !== "payload" && root !== "data") || names.length === 0 || names.includes("")) return undefined;
   return (fields) => fields.payloadText(names);

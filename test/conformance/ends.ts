@@ -13,6 +13,9 @@ import type { SourceFixture } from "./source.ts";
 /** Shown by what is made to be refused. */
 export const WRONG_PASSWORD = "not-the-svc-secret";
 
+/** Short enough for a test to wait for, in ms. */
+const REFUSED_RETRY_MS = 500;
+
 /** Long enough to be out of the way, in ms. */
 const LONG_MS = 30_000;
 
@@ -95,7 +98,7 @@ export async function sourceEnds(
       const { tools } = brokerTools();
       const source = make(
         { port: ports[at], password: wrongCredentials ? WRONG_PASSWORD : password, batchSize },
-        { ...tools, ...(log !== undefined && { log }), name: "orders", intake },
+        { ...tools, ...(log !== undefined && { log }), name: "orders", intake, refusedRetryMs: REFUSED_RETRY_MS },
       );
       sources.push(source);
       return source;

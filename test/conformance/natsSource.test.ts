@@ -30,6 +30,7 @@ describeWith(["nats"], "NATS", () => {
             password: new Secret(password),
             stream: STREAM,
             durable: DURABLE,
+            idempotencyFrom: "body",
             ackWaitMs: ACK_WAIT_MS,
             batchSize: batchSize ?? 100,
           },

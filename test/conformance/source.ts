@@ -4,6 +4,7 @@ import type { Intake, Source } from "../../src/ports/source.ts";
 import { exerciseConsumption } from "./source/consumption.ts";
 import { exerciseCredentials } from "./source/credentials.ts";
 import { exerciseFaults } from "./source/faults.ts";
+import { exerciseRefusals } from "./source/refusals.ts";
 import { exerciseSharing } from "./source/sharing.ts";
 import { exerciseStop } from "./source/stop.ts";
 
@@ -66,6 +67,7 @@ export function exerciseSource(harness: SourceHarness): void {
     exerciseStop(harness);
     exerciseSharing(harness);
     exerciseFaults(harness);
+    exerciseRefusals(harness);
     exerciseCredentials(harness);
   });
 }

@@ -39,8 +39,9 @@ function create(
   const intake = new RecordingIntake();
   const journaled: Intake = {
     async take(messages, signal) {
-      await intake.take(messages, signal);
+      const refused = await intake.take(messages, signal);
       journal.push(...messages.map(({ body }) => String(body)));
+      return refused;
     },
   };
   const { tools, lines } = brokerTools();
@@ -50,7 +51,11 @@ function create(
     eventTypeFromHeader: false,
     securityProtocol: "PLAINTEXT",
   } as const;
-  const source = createKafkaSource({ ...defaults, ...config }, { ...tools, name: "orders", intake: journaled }, TIMES);
+  const source = createKafkaSource(
+    { ...defaults, ...config },
+    { ...tools, name: "orders", intake: journaled, refusedRetryMs: 500 },
+    TIMES,
+  );
   sources.push({ source, intake });
   return { source, intake, lines };
 }
@@ -101,7 +106,7 @@ describeWith(["kafka"], "a log-broker source", () => {
       },
       { key: Buffer.from([255, 0]), value: null },
       { value: "{}" },
-      { key: "", value: "{}" },
+      { key: "", value: "{}", timestamp: "1704067200000" },
     ]);
     const { source, intake } = create(config);
     await consuming(source);
@@ -112,6 +117,33 @@ describeWith(["kafka"], "a log-broker source", () => {
       { recordKey: undefined },
       { recordKey: undefined },
     ]);
+    expect(intake.taken.map(({ origin }) => origin?.["x-kafka-offset"])).toEqual(["0", "1", "2", "3"]);
+    expect(intake.taken[3]?.origin).toEqual({
+      "x-kafka-topic": topic,
+      "x-kafka-partition": "0",
+      "x-kafka-offset": "3",
+      "x-kafka-timestamp": "2024-01-01T00:00:00.000Z",
+    });
+  });
+
+  test("holds up a partition behind a record that the inbox table refuses, commits what is before it, and reads the others", async () => {
+    const { topic, ...config } = await own(2);
+    const records = (partition: number) =>
+      Array.from({ length: 30 }, (_, n) => ({ partition, value: `${partition}-${n}` }));
+    const { source, intake } = create(config);
+    intake.refuses = ({ body }) => String(body) === "0-13";
+    await consuming(source);
+    await send(kafka(), topic, records(0));
+    await eventually(() => expect(intake.seen.map(({ body }) => String(body))).toContain("0-13"), PATIENCE);
+    await send(kafka(), topic, records(1));
+    await eventually(() => expect(bodies(intake)).toContain("1-29"), PATIENCE);
+    expect(bodies(intake)).not.toContain("0-20");
+    await eventually(async () => expect(await lagOf(kafka(), config.groupId, topic)).toBe(17), PATIENCE);
+    const offered = () => intake.seen.filter(({ body }) => String(body) === "0-13").length;
+    await eventually(() => expect(offered()).toBeGreaterThan(2), PATIENCE);
+    intake.refuses = () => false;
+    await eventually(async () => expect(await lagOf(kafka(), config.groupId, topic)).toBe(0), PATIENCE);
+    expect(new Set(bodies(intake)).size).toBe(60);
   });
 
   test.each(["gzip", "snappy", "lz4", "zstd"] as const)(

@@ -42,7 +42,7 @@ export class NatsBench {
 
   source(options: Pick<NatsSourceOptions, "servers" | "stream"> & Partial<NatsSourceOptions>, intake: Intake): Source {
     const source = createNatsSource(
-      { durable: "svc", ackWaitMs: 30_000, batchSize: 100, ...options },
+      { durable: "svc", idempotencyFrom: "body", ackWaitMs: 30_000, batchSize: 100, ...options },
       { ...this.#tools(Math.random), name: "orders", intake },
     );
     this.#closers.push(() => source.stop(noSignal()));

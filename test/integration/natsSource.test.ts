@@ -58,6 +58,68 @@ describeWith(["nats"], "the NATS source", () => {
     await source.check();
   });
 
+  test("tells subject, stream, sequence and time of each message", async () => {
+    await manager.streams.add({ name: stream, subjects });
+    await send(1, 2);
+    await bench.source({ servers: url, stream }, intake).start();
+    await eventually(() => expect(intake.taken).toHaveLength(2), { timeoutMs: 10_000 });
+    const { time } = await manager.streams.getMessage(stream, { seq: 2 });
+    expect(intake.taken[1]?.origin).toEqual({
+      "x-nats-subject": subject,
+      "x-nats-stream": stream,
+      "x-nats-sequence": "2",
+      "x-nats-timestamp": time.toISOString(),
+    });
+    expect(intake.taken.map(({ streamPlace }) => streamPlace)).toEqual([undefined, undefined]);
+  });
+
+  test("identifies messages by their place in the stream where it is told to, also when they come again", async () => {
+    await manager.streams.add({ name: stream, subjects });
+    await consumer({});
+    const jetStream = client.jetstream();
+    await jetStream.publish(subject, "{}");
+    await jetStream.publish(subject, "{}");
+    const places = async () => {
+      const own = new RecordingIntake();
+      const source = bench.source(
+        { servers: url, stream, durable: `d${places.calls++}`, idempotencyFrom: "sequence" },
+        own,
+      );
+      await source.start();
+      await eventually(() => expect(own.taken).toHaveLength(2), { timeoutMs: 10_000 });
+      return own.taken.map(({ streamPlace }) => streamPlace);
+    };
+    places.calls = 0;
+    const first = await places();
+    expect(first).toEqual([
+      expect.stringMatching(new RegExp(`^${stream}:1:\\d+$`)),
+      expect.stringMatching(new RegExp(`^${stream}:2:\\d+$`)),
+    ]);
+    expect(await places()).toEqual(first);
+  });
+
+  test("takes the deletion of a key for a message without body that its place identifies", async () => {
+    const bucket = stream.replaceAll(/\W/g, "_");
+    const entries = await client.jetstream().views.kv(bucket, { history: 5 });
+    await entries.put("lamp.1", "{}");
+    await entries.delete("lamp.1");
+    await entries.purge("lamp.1");
+    await bench.source({ servers: url, stream: `KV_${bucket}` }, intake).start();
+    await eventually(() => expect(intake.taken).toHaveLength(1), { timeoutMs: 10_000 });
+    await entries.delete("lamp.2");
+    await eventually(() => expect(intake.taken).toHaveLength(2), { timeoutMs: 10_000 });
+    const [purge, deletion] = intake.taken;
+    expect(purge).toMatchObject({ body: null, headers: { "KV-Operation": "PURGE" } });
+    expect(deletion).toMatchObject({
+      body: null,
+      headers: { "KV-Operation": "DEL" },
+      origin: { "x-nats-subject": `$KV.${bucket}.lamp.2` },
+      streamPlace: expect.stringMatching(`^KV_${bucket}:4:\\d+$`),
+    });
+    expect(purge?.streamPlace).not.toBe(deletion?.streamPlace);
+    await entries.destroy();
+  });
+
   test("says that JetStream is off", async () => {
     await using server = await startNats({ jetStream: false });
     const source = bench.source({ servers: server.url, stream }, intake);
@@ -347,7 +409,7 @@ describeWith(["nats"], "the NATS source", () => {
     const failing = {
       take: async (messages: readonly BrokerMessage[], signal: AbortSignal) => {
         if (failures-- > 0) throw new Error("unforeseen");
-        await intake.take(messages, signal);
+        return intake.take(messages, signal);
       },
     };
     await bench.source({ servers: url, stream }, failing).start();

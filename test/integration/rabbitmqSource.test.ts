@@ -1,7 +1,13 @@
 import { beforeEach, expect, test } from "@jest/globals";
 import { connect } from "amqplib";
 import type { Source } from "../../src/ports/source.ts";
-import { describeWith, serverForBlock, sharedRabbitmq, unique } from "../support/brokers/index.ts";
+import {
+  describeWith,
+  type RabbitmqAddress,
+  serverForBlock,
+  sharedRabbitmq,
+  unique,
+} from "../support/brokers/index.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { withChannel } from "../support/rabbitmqClient.ts";
@@ -9,6 +15,57 @@ import { recordingLog } from "../support/recorders.ts";
 import { RecordingIntake } from "../support/recordingIntake.ts";
 import { within } from "../support/within.ts";
 import { rabbitmqBench, sourceAt } from "./rabbitmqSetup.ts";
+
+/** A table in a table in a table. */
+function nested(depth: number): Buffer {
+  const parts: Buffer[] = [];
+  for (let length = 0, n = 0; n < depth; n += 1, length += 7) {
+    const head = Buffer.from([1, 0x6e, 0x46, 0, 0, 0, 0]);
+    head.writeUInt32BE(length, 3);
+    parts.push(head);
+  }
+  return Buffer.concat(parts.reverse());
+}
+
+/** Publishes a message with these bytes for a header table, which no client library would send. */
+async function sendRaw(
+  { host, port, user, password }: RabbitmqAddress,
+  queue: string,
+  body: Buffer,
+  table: Buffer,
+): Promise<void> {
+  const connection = await connect({ hostname: host, port, username: user, password });
+  connection.on("error", () => {});
+  try {
+    const channel = await connection.createConfirmChannel();
+    const { ch, connection: wire } = channel as unknown as {
+      readonly ch: number;
+      readonly connection: { sendBytes(bytes: Buffer): void };
+    };
+    const short = (text: string) => Buffer.concat([Buffer.from([text.length]), Buffer.from(text)]);
+    const frame = (type: number, payload: Buffer) => {
+      const head = Buffer.alloc(7);
+      head.writeUInt8(type, 0);
+      head.writeUInt16BE(ch, 1);
+      head.writeUInt32BE(payload.length, 3);
+      return Buffer.concat([head, payload, Buffer.from([0xce])]);
+    };
+    const publish = Buffer.concat([Buffer.from([0, 60, 0, 40, 0, 0, 0]), short(queue), Buffer.from([0])]);
+    const header = Buffer.alloc(18);
+    header.writeUInt16BE(60, 0);
+    header.writeUInt32BE(body.length, 8);
+    header.writeUInt16BE(0x2000, 12);
+    header.writeUInt32BE(table.length, 14);
+    const confirmed = new Promise((resolve, reject) => {
+      channel.once("ack", resolve);
+      channel.once("close", () => reject(new Error("the broker refused the message")));
+    });
+    wire.sendBytes(Buffer.concat([frame(1, publish), frame(2, Buffer.concat([header, table])), frame(3, body)]));
+    await confirmed;
+  } finally {
+    await connection.close();
+  }
+}
 
 const noCutoff = (): AbortSignal => new AbortController().signal;
 
@@ -79,6 +136,44 @@ describeWith(["rabbitmq"], "a RabbitMQ source", () => {
     await channel.assertQueue(queue, { exclusive: true, durable: true });
     const source = await start();
     await fault(source, /must not be exclusive to another consumer/);
+  });
+
+  test("refuses a stream, which does not remember what was read, and consumes a queue in its place", async () => {
+    const stream = { durable: true, arguments: { "x-queue-type": "stream" } };
+    await withChannel(server().url, (channel) => channel.assertQueue(queue, stream));
+    await send("1");
+    const source = await start({ declareQueue: true });
+    await fault(
+      source,
+      new RegExp(`the queue "${queue}" of amqp://.* is a stream, .* would be lost. Bind a classic or quorum`),
+    );
+    await withChannel(server().url, (channel) => channel.deleteQueue(queue));
+    await consuming(source);
+    await send("2");
+    await taken(1);
+    expect(bodies()).toEqual(["2"]);
+  });
+
+  test("consumes a quorum queue, and leaves no trace in it of having asked whether it is a stream", async () => {
+    const quorum = { durable: true, arguments: { "x-queue-type": "quorum" } };
+    await withChannel(server().url, (channel) => channel.assertQueue(queue, quorum));
+    await send("1");
+    await start();
+    await taken(1);
+    expect(intake.taken[0]?.headers).toEqual({});
+  });
+
+  test("takes a message whose headers are nested 18,000 deep, without what lies deepest", async () => {
+    await declare();
+    const source = await start({ prefetchCount: 1 });
+    await consuming(source);
+    await sendRaw(server(), queue, Buffer.from("1"), nested(18_000));
+    await send("2");
+    await taken(2);
+    expect(bodies()).toEqual(["1", "2"]);
+    expect(intake.taken[0]?.undecodable).toBeUndefined();
+    expect(intake.taken[0]?.headers.n).toMatch(/^(\{"n":)+null\}+$/);
+    await source.check();
   });
 
   test("takes the deletion of its queue for a fault, and consumes the next queue of that name", async () => {
@@ -182,13 +277,25 @@ describeWith(["rabbitmq"], "a RabbitMQ source", () => {
         correlationId: "c-1",
         contentType: "application/json",
         type: "order.created",
-        headers,
+        appId: "shop",
+        priority: 7,
+        headers: { ...headers, "X-AMQP-Exchange": "forged" },
       });
       await channel.waitForConfirms();
     });
     await taken(1);
     expect(intake.taken[0]).toMatchObject({ messageId: "m-1", correlationId: "c-1" });
+    expect(intake.taken[0]?.origin).toEqual({
+      "x-amqp-exchange": null,
+      "x-amqp-routing-key": queue,
+      "x-amqp-type": "order.created",
+      "x-amqp-app-id": "shop",
+      "x-amqp-priority": "7",
+      "x-amqp-properties": null,
+    });
     expect(intake.taken[0]?.headers).toEqual({
+      "X-AMQP-Exchange": "forged",
+      "app-id": "shop",
       "X-Tenant": "blue",
       count: "3",
       big: String(2 ** 52),

@@ -10,6 +10,8 @@ export class RecordingIntake implements Intake {
   readonly offered: (readonly BrokerMessage[])[] = [];
   /** The messages whose `take` resolved, in that order: these, and no others, may be acknowledged. */
   readonly taken: BrokerMessage[] = [];
+  /** Which messages the inbox table refuses. */
+  refuses: (message: BrokerMessage) => boolean = () => false;
   #running = 0;
   #mostRunning = 0;
   #refused = 0;
@@ -52,7 +54,7 @@ export class RecordingIntake implements Intake {
     for (const goOn of this.#waiting.splice(0)) goOn();
   }
 
-  async take(messages: readonly BrokerMessage[], signal: AbortSignal): Promise<void> {
+  async take(messages: readonly BrokerMessage[], signal: AbortSignal): Promise<readonly BrokerMessage[]> {
     this.offered.push(messages);
     this.#running += 1;
     this.#mostRunning = Math.max(this.#mostRunning, this.#running);
@@ -60,7 +62,9 @@ export class RecordingIntake implements Intake {
       await turn();
       if (this.#behaviour === "held") await this.#released();
       else if (this.#behaviour === "down") await this.#releasedOr(signal);
-      this.taken.push(...messages);
+      const refused = messages.filter((message) => this.refuses(message));
+      this.taken.push(...messages.filter((message) => !refused.includes(message)));
+      return refused;
     } finally {
       this.#running -= 1;
     }

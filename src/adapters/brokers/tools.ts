@@ -13,4 +13,9 @@ export interface SourceTools extends BrokerTools {
   /** The source's name. The log has it in every line already. */
   readonly name: string;
   readonly intake: Intake;
+  /** Wait before a message that the inbox table refused is offered to it again, in ms; 10 s, but for tests. */
+  readonly refusedRetryMs?: number | undefined;
 }
+
+/** Wait before a message that the inbox table refused is offered to it again, in ms. */
+export const REFUSED_RETRY_MS = 10_000;

@@ -47,8 +47,43 @@ const message = (body: string | Buffer | null, rest: Partial<BrokerMessage> = {}
   ...rest,
 });
 
+const POISON_IN_BASE64 = Buffer.from('{"id":2,"poison":1}').toString("base64");
+
 /** The sha256 form in which a key is stored. */
 const digest = (bytes: string | Buffer) => `sha256:${createHash("sha256").update(bytes).digest("hex")}`;
+
+describe("what a broker tells of a message", () => {
+  const origin = { "x-kafka-topic": "orders", "x-kafka-key": null };
+
+  test("is stored among its headers, and no sender can say it instead", async () => {
+    const { take, store } = setup();
+    const headers = { "X-Kafka-Topic": "forged", "x-kafka-KEY": "forged", "x-tenant": "blue" };
+    await take(message('{"id":1}', { headers, origin }));
+    expect(store.rows[0]?.headers).toEqual({ "x-tenant": "blue", "x-kafka-topic": "orders" });
+  });
+
+  test("can be filtered by, and gives attributes", async () => {
+    const filter = { require: [], exclude: [{ header: "x-kafka-topic", equals: "noise" }] };
+    const attributeHeaders = { ...SETTINGS.attributeHeaders, aggregateId: "x-kafka-topic" };
+    const { take, store } = setup({
+      settings: { consumption: "push", filter },
+      attributes: attributePlans.kafka({ ...SETTINGS, attributeHeaders }),
+    });
+    await take(message('{"id":1}', { origin: { "x-kafka-topic": "noise" } }), message('{"id":2}', { origin }));
+    expect(store.rows).toMatchObject([{ idempotencyKey: "2", aggregateId: "orders" }]);
+  });
+
+  test("identifies a message without another key by its place in a stream", async () => {
+    const { take, store } = setup({ attributes: attributePlans.nats(SETTINGS) });
+    await take(
+      message("{}", { streamPlace: "S:1:9" }),
+      message(null, { streamPlace: "S:2:9" }),
+      message("{}", { headers: { "Nats-Msg-Id": "n" }, streamPlace: "S:3:9" }),
+      message("{}"),
+    );
+    expect(store.rows.map(({ idempotencyKey }) => idempotencyKey)).toEqual(["S:1:9", "S:2:9", "n", digest("{}")]);
+  });
+});
 
 describe("messages that come together", () => {
   test("are stored in one insert, byte for byte, with ids in the order of their arrival", async () => {
@@ -248,18 +283,46 @@ describe("a message that the database refuses", () => {
     ]);
   });
 
-  test("whatever it becomes waits until the table is mended, and is not lost", async () => {
-    const store = new MemoryInbox();
-    store.fault = { refuse: "no dead rows here" };
-    const { take, lines } = setup({
-      insert: (rows) => store.insert(rows),
-      async wait() {
-        store.fault = undefined;
+  test("whatever it becomes is returned, to stay with the broker, and holds up no others", async () => {
+    const refused: number[] = [];
+    const { take, store, lines, calls } = setup({
+      async insert(rows) {
+        const isPoison = (row: NewInboxRow) => row.payload.includes("poison") || row.payload.includes(POISON_IN_BASE64);
+        refused.push(rows.filter(isPoison).length);
+        const stored = await store.insert(rows.filter((row) => !isPoison(row)));
+        return rows.map((row) =>
+          isPoison(row) ? { kind: "refused", reason: "P0001 hunter2" } : (stored[0] as InsertOutcome),
+        );
       },
     });
-    await take(message("x"));
-    expect(store.rows).toHaveLength(1);
-    expect(lines[0]).toMatchObject({ level: "warn", message: "the inbox table refuses a dead row" });
+    const poison = message('{"id":2,"poison":1}');
+    expect(await take(message('{"id":1}'), poison, message('{"id":3}'))).toEqual([poison]);
+    expect(store.rows.map(({ payload }) => payload)).toEqual(['{"id":1}', '{"id":3}']);
+    // As it is, as a dead row, and as the plainest row.
+    expect(refused).toEqual([1, 1, 1]);
+    expect(calls).toContain("inboxRejection(storage_failed)");
+    expect(lines).toEqual([
+      expect.objectContaining({ level: "error", fields: { source: "events", messages: 1, reason: "P0001 ***" } }),
+    ]);
+    expect(await take(poison)).toEqual([poison]);
+  });
+});
+
+describe("a message of which a part cannot be read", () => {
+  test("is stored as a dead row with its reason, its body and what its broker tells", async () => {
+    const { take, store, calls } = setup();
+    const origin = { "x-amqp-properties": "AQI=" };
+    expect(await take(message('{"id":1}', { undecodable: "the AMQP properties cannot be read", origin }))).toEqual([]);
+    expect(store.rows).toMatchObject([
+      {
+        state: "dead",
+        payload: '{"id":1}',
+        idempotencyKey: "1",
+        headers: { "x-amqp-properties": "AQI=" },
+        lastError: "the AMQP properties cannot be read",
+      },
+    ]);
+    expect(calls).toEqual(["inboxRejection(extraction_failed)"]);
   });
 });
 

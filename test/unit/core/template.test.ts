@@ -85,6 +85,13 @@ describe("an address template", () => {
     expect(parseAddressTemplate(text).render(fields({ payload }))).toBe(address);
   });
 
+  test("renders headers of the row, in any letter case, and an absent one as nothing", () => {
+    const template = parseAddressTemplate("a.{{ headers.X-Nats-Subject }}.{{ headers.x.y }}.{{ headers.none }}");
+    const headers = { "x-nats-subject": "lamps.1", "X.Y": "b" };
+    expect(template.render(fields({ headers }))).toBe("a.lamps.1.b.");
+    expect(template.render(fields())).toBe("a...");
+  });
+
   test("renders an absent key and aggregate type as nothing", () => {
     const template = parseAddressTemplate("a{{ key }}{{ aggregateType }}b");
     expect(template.render(fields({ key: null, aggregateType: null }))).toBe("ab");
@@ -101,10 +108,12 @@ describe("an address template", () => {
     "{{ payload..a }}",
     "{{ data }}",
     "{{ toString }}",
+    "{{ headers }}",
+    "{{ headers. }}",
     "{{}}",
   ])("%s is refused, with the permitted placeholders", (text) => {
     expect(() => parseAddressTemplate(text)).toThrow(
-      /unknown placeholder .* permitted are \{\{ topic \}\}, \{\{ key \}\}, \{\{ aggregateType \}\}, \{\{ payload\.<field> \}\} and \{\{ data\.<field> \}\}/,
+      /unknown placeholder .* permitted are \{\{ topic \}\}, \{\{ key \}\}, \{\{ aggregateType \}\}, \{\{ headers\.<name> \}\}, \{\{ payload\.<field> \}\} and \{\{ data\.<field> \}\}/,
     );
   });
 

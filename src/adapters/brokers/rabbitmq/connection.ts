@@ -1,5 +1,6 @@
 import { type Channel, type ChannelModel, type ConfirmChannel, connect, type SocketOptions } from "amqplib";
 import { atMost } from "../atMost.ts";
+import { readContentHeaders } from "./contentHeaders.ts";
 import { faultOf, RabbitmqFault, type RabbitmqFaultCode } from "./fault.ts";
 import type { AmqpTarget } from "./uri.ts";
 
@@ -88,6 +89,7 @@ class Connection implements AmqpConnection {
     this.#socket = socket;
     // The library keeps what was negotiated, and does not tell.
     const { frameMax } = model.connection as { readonly frameMax?: unknown };
+    readContentHeaders(model.connection);
     this.frameMax = typeof frameMax === "number" ? frameMax : (target.options.frameMax ?? 0);
     model.on("error", (error) => this.#end(error));
     model.on("close", (error) => this.#end(error));
@@ -146,13 +148,6 @@ function endFault(target: AmqpTarget, error: unknown): RabbitmqFault {
     return new RabbitmqFault(
       "connection_lost",
       `the connection to ${target.name} was given up: nothing came from the broker for two heartbeats`,
-    );
-  // The client library reads tables by recursion.
-  if (error instanceof RangeError && error.message.includes("call stack"))
-    return new RabbitmqFault(
-      "protocol",
-      `the connection to ${target.name} was given up: the headers of a message are nested too deeply to be read; remove that message from ` +
-        "its queue",
     );
   return faultOf(`the connection to ${target.name} ended`, error);
 }

@@ -1,4 +1,5 @@
 import type { Options } from "amqplib";
+import type { Headers } from "../../../model/rows.ts";
 import type { OutboundMessage } from "../../../ports/destination.ts";
 import { rabbitmqError } from "./errors.ts";
 
@@ -18,7 +19,7 @@ const FIXED_BYTES = 27;
 
 /**
  * The AMQP properties of a message: `messageId`, `contentType` and `correlationId` besides the headers that say the same, time in
- * seconds, and every header as text.
+ * seconds, and every header as text. What an AMQP source has made headers of its properties `type`, `app-id` and `priority` becomes these properties again.
  *
  * @param message what is published
  * @param persistent whether the broker keeps it on disk
@@ -26,8 +27,10 @@ const FIXED_BYTES = 27;
  * @throws PublishError `message_invalid` when a header cannot go over AMQP
  */
 export function envelopeOf(message: OutboundMessage, persistent: boolean, nowMs: number): Envelope {
+  const { headers, properties } = withoutProperties(message.headers);
   const options: Options.Publish = {
-    headers: message.headers,
+    ...properties,
+    headers,
     messageId: message.id,
     timestamp: Math.floor(nowMs / 1000),
     persistent,
@@ -35,8 +38,9 @@ export function envelopeOf(message: OutboundMessage, persistent: boolean, nowMs:
     contentEncoding: "utf-8",
   };
   let bytes = FIXED_BYTES + shortBytes(message.id) + shortBytes("utf-8");
-  for (const name of Object.keys(message.headers)) {
-    const value = message.headers[name] ?? "";
+  if (properties !== undefined) bytes += shortBytes(properties.type ?? "") + shortBytes(properties.appId ?? "") + 1;
+  for (const name of Object.keys(headers)) {
+    const value = headers[name] ?? "";
     bytes += headerBytes(name) + Buffer.byteLength(value);
     const lowerCase = name.toLowerCase();
     if (lowerCase !== "content-type" && lowerCase !== "x-correlation-id") continue;
@@ -46,6 +50,30 @@ export function envelopeOf(message: OutboundMessage, persistent: boolean, nowMs:
     bytes += shortBytes(value);
   }
   return { options, bytes };
+}
+
+type SentProperties = Pick<Options.Publish, "type" | "appId" | "priority">;
+
+/** Takes the properties out of the headers, and the headers `type` and `app-id` that an AMQP source makes of them as well. */
+function withoutProperties(headers: Headers): { readonly headers: Headers; readonly properties?: SentProperties } {
+  if (!Object.keys(headers).some((name) => /^x-amqp-(type|app-id|priority)$/i.test(name))) return { headers };
+  const properties: SentProperties = {};
+  const others: [string, string][] = [];
+  for (const [name, value] of Object.entries(headers)) {
+    const lowerCase = name.toLowerCase();
+    const isShort = Buffer.byteLength(value) <= SHORT_STRING_BYTES;
+    if (lowerCase === "x-amqp-type" && isShort) properties.type = value;
+    else if (lowerCase === "x-amqp-app-id" && isShort) properties.appId = value;
+    else if (lowerCase === "x-amqp-priority" && isOctet(value)) properties.priority = Number(value);
+    else others.push([name, value]);
+  }
+  const isDouble = (name: string, value: string) =>
+    (name === "type" && value === properties.type) || (name === "app-id" && value === properties.appId);
+  return { headers: Object.fromEntries(others.filter(([name, value]) => !isDouble(name, value))), properties };
+}
+
+function isOctet(value: string): boolean {
+  return /^\d{1,3}$/.test(value) && Number(value) <= 255;
 }
 
 /**

@@ -4,7 +4,7 @@ import { StoppingError } from "../../../model/errors.ts";
 import { createKafkaClient, type KafkaClient, retryOptions } from "../../brokers/kafka/client.ts";
 import { kafkaFault } from "../../brokers/kafka/faults.ts";
 import { pause } from "../../brokers/pause.ts";
-import type { SourceTools } from "../../brokers/tools.ts";
+import { REFUSED_RETRY_MS, type SourceTools } from "../../brokers/tools.ts";
 import { type Assignment, commitEnds } from "./latest.ts";
 import { brokerMessage } from "./record.ts";
 import type { KafkaSourceConfig } from "./schema.ts";
@@ -46,8 +46,10 @@ export class GroupSession {
   readonly #client: KafkaClient;
   readonly #consumer: Consumer;
   readonly #firstServer: number;
-  readonly #takes = new Set<Promise<void>>();
+  readonly #takes = new Set<Promise<unknown>>();
   readonly #abandon = new AbortController();
+  /** Aborts with the end of the session. */
+  readonly #closed = new AbortController();
   /** Aborts when a `take` that waits for its database waits no longer. */
   readonly #impatience = new AbortController();
   readonly #over: Promise<void>;
@@ -79,6 +81,7 @@ export class GroupSession {
     this.#over = new Promise((resolve, reject) => {
       this.#end = (error) => {
         this.#ended = true;
+        this.#closed.abort();
         if (error === undefined) resolve();
         else reject(error);
       };
@@ -207,7 +210,7 @@ export class GroupSession {
   }
 
   async #consume(payload: EachBatchPayload): Promise<void> {
-    const { batch, heartbeat, resolveOffset, commitOffsetsIfNecessary, isRunning, isStale } = payload;
+    const { batch, heartbeat, resolveOffset, commitOffsetsIfNecessary, isRunning, isStale, pause: hold } = payload;
     const { topic, partition, messages } = batch;
     const assignment = this.#assignment;
     const isOurs = () => !this.#ended && assignment === this.#assignment;
@@ -216,36 +219,50 @@ export class GroupSession {
     let committedAt = this.#tools.clock.monotonic();
     for (let from = 0; from < messages.length && isRunning() && !isStale() && isOurs(); from += most) {
       const part = messages.slice(from, from + most);
-      if (!(await this.#take(part))) return;
-      const last = part.at(-1);
+      const taken = await this.#take(part, topic, partition);
+      const last = part[taken - 1];
+      const isRefused = taken < part.length;
+      if (isRefused && !this.#impatience.signal.aborted) this.#resumeLater(hold());
       if (last === undefined || !isOurs()) return;
-      const isEnd = from + most >= messages.length;
+      const isEnd = isRefused || from + most >= messages.length;
       const now = this.#tools.clock.monotonic();
       if (!isEnd && isRunning() && now - committedAt < COMMIT_INTERVAL_MS) continue;
       committedAt = now;
       // What follows the last record of a batch, up to its end, are markers of transactions.
-      const offset = following(isEnd ? batch.lastOffset() : last.offset);
+      const offset = following(isEnd && !isRefused ? batch.lastOffset() : last.offset);
       await commitOffsetsIfNecessary({ topics: [{ topic, partitions: [{ partition, offset }] }] });
       // After the commit: one that fails is followed by reading, taking and committing again.
       if (!isOurs()) return;
       resolveOffset(last.offset);
       await heartbeat();
+      if (isRefused) return;
     }
   }
 
-  /** @returns false when the source stopped before all of them were taken: nothing of them may be committed */
-  async #take(records: readonly KafkaMessage[]): Promise<boolean> {
-    const taken = this.#tools.intake.take(records.map(brokerMessage), this.#impatience.signal);
-    this.#takes.add(taken);
+  /**
+   * @returns how many records from the first on are taken and may be committed. A partition is read in order, so one that the inbox table refuses holds up
+   *   those behind it, which are read again; none when the source stopped before all of them were taken
+   */
+  async #take(records: readonly KafkaMessage[], topic: string, partition: number): Promise<number> {
+    const messages = records.map((record) => brokerMessage(record, topic, partition));
+    const taking = this.#tools.intake.take(messages, this.#impatience.signal);
+    this.#takes.add(taking);
     try {
-      await taken;
-      return true;
+      const refused = await taking;
+      return refused.length === 0 ? messages.length : messages.findIndex((message) => refused.includes(message));
     } catch (error) {
-      if (this.#impatience.signal.aborted) return false;
+      if (this.#impatience.signal.aborted) return 0;
       throw error;
     } finally {
-      this.#takes.delete(taken);
+      this.#takes.delete(taking);
     }
+  }
+
+  /** Reads on in a partition after a while; the others go on meanwhile. */
+  #resumeLater(resume: () => void): void {
+    pause(this.#tools.refusedRetryMs ?? REFUSED_RETRY_MS, this.#closed.signal).then((isTime) => {
+      if (isTime) resume();
+    });
   }
 
   /** Keeps the membership while the intake waits for its database, and ends a session in which nothing moves any more. */

@@ -5,14 +5,17 @@ import { Backoff } from "../../brokers/backoff.ts";
 import { NatsFault } from "../../brokers/nats/faults.ts";
 import { type NatsConnectionConfig, NatsDialer, type NatsLink } from "../../brokers/nats/link.ts";
 import { pause } from "../../brokers/pause.ts";
-import type { SourceTools } from "../../brokers/tools.ts";
+import { REFUSED_RETRY_MS, type SourceTools } from "../../brokers/tools.ts";
 import { type BoundConsumer, bindConsumer, type ConsumerOptions } from "./consumer.ts";
 import { type Delivery, Hand } from "./hand.ts";
+import type { IdempotencyFrom } from "./message.ts";
 import { recall } from "./recall.ts";
 import { Session } from "./session.ts";
 
 /** The keys of a subject-broker source that the adapter needs. */
-export interface NatsSourceOptions extends NatsConnectionConfig, ConsumerOptions {}
+export interface NatsSourceOptions extends NatsConnectionConfig, ConsumerOptions {
+  readonly idempotencyFrom: IdempotencyFrom;
+}
 
 const CONNECT_TIMEOUT_MS = 5000;
 /** Longest wait for the server at each step of a graceful stop. */
@@ -149,27 +152,30 @@ class NatsSource implements Source {
     for (;;) {
       const batch = await this.#hand.next();
       if (batch.length === 0) return;
-      if (!(await this.#taken(batch))) {
+      const refused = await this.#taken(batch);
+      if (refused === undefined) {
         this.#hand.putBack();
         return;
       }
       this.#hand.done();
-      this.#acknowledge(batch);
+      if (refused.length > 0) this.#session?.postpone(refused, this.#tools.refusedRetryMs ?? REFUSED_RETRY_MS);
+      this.#acknowledge(batch.filter((delivery) => !refused.includes(delivery)));
       this.#session?.more();
     }
   }
 
-  /** @returns false when the source stopped before all of the batch was taken: nothing of it may be acknowledged */
-  async #taken(batch: readonly Delivery[]): Promise<boolean> {
+  /** @returns what the inbox table refused of the batch; undefined when the source stopped before all of it was taken: nothing of it may be acknowledged */
+  async #taken(batch: readonly Delivery[]): Promise<readonly Delivery[] | undefined> {
     const { intake, log } = this.#tools;
     const stopping = this.#stopping.signal;
     const messages = batch.map(({ message }) => message);
     for (;;) {
       try {
-        await intake.take(messages, stopping);
-        return !this.#cut.signal.aborted;
+        const refused = await intake.take(messages, stopping);
+        if (this.#cut.signal.aborted) return undefined;
+        return refused.length === 0 ? [] : batch.filter(({ message }) => refused.includes(message));
       } catch (error) {
-        if (stopping.aborted) return false;
+        if (stopping.aborted) return undefined;
         log.error({ reason: errorText(error) }, "a batch could not be taken; it is tried again");
         await pause(TAKE_AGAIN_MS, stopping);
       }

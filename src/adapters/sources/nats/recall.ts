@@ -1,6 +1,7 @@
 import { errorText } from "../../../model/errors.ts";
 import type { NatsLink } from "../../brokers/nats/link.ts";
 import type { Delivery } from "./hand.ts";
+import { streamPlace } from "./place.ts";
 
 /** How far a durable consumer has come when a session with it begins. */
 export interface ConsumerProgress {
@@ -40,7 +41,7 @@ export async function recall(
 ): Promise<number> {
   const { acknowledgedTo, deliveredTo, deliveries, unacknowledged, openRequests } = progress;
   if (unacknowledged === 0 || openRequests > 0 || deliveredTo - acknowledgedTo > MAX_RECALLED) return 0;
-  const ours = new Set(held.map(({ acknowledgeTo }) => streamSequence(acknowledgeTo)));
+  const ours = new Set(held.map(({ acknowledgeTo }) => Number(streamPlace(acknowledgeTo).sequence)));
   const lost: number[] = [];
   for (let sequence = acknowledgedTo + 1; sequence <= deliveredTo; sequence += 1) {
     if (!ours.has(sequence)) lost.push(sequence);
@@ -57,13 +58,4 @@ export async function recall(
     throw new Error(`the consumer ${durable} of the stream ${stream} does not answer: ${errorText(error)}`);
   }
   return lost.length;
-}
-
-/**
- * The stream's sequence in the subject on which a delivery is acknowledged (NATS ADR-15): `$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>...`,
- * or with domain and account in front of the stream.
- */
-function streamSequence(acknowledgeTo: string): number {
-  const tokens = acknowledgeTo.split(".");
-  return Number(tokens[tokens.length >= 11 ? 7 : 5]);
 }

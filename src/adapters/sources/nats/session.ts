@@ -1,8 +1,7 @@
-import type { Msg } from "nats";
 import type { NatsLink } from "../../brokers/nats/link.ts";
 import type { BoundConsumer, ConsumerOptions } from "./consumer.ts";
 import type { Delivery, Hand } from "./hand.ts";
-import { messageHeaders } from "./headers.ts";
+import { brokerMessageOf, type IdempotencyFrom } from "./message.ts";
 import { Pull } from "./pull.ts";
 
 /** Answers to a delivery (NATS ADR-15). */
@@ -27,7 +26,7 @@ export class Session {
   /** @param onServed called whenever the server shows that it serves */
   constructor(
     link: NatsLink,
-    { stream, durable }: ConsumerOptions,
+    { stream, durable, idempotencyFrom }: ConsumerOptions & { readonly idempotencyFrom: IdempotencyFrom },
     consumer: BoundConsumer,
     hand: Hand,
     onServed: () => void,
@@ -39,7 +38,8 @@ export class Session {
       durable,
       batch: consumer.maxBatch,
       expiresMs: Math.min(MAX_EXPIRES_MS, consumer.maxExpiresMs),
-      onMessage: (message) => hand.add(deliveryOf(message)),
+      onMessage: (message) =>
+        hand.add({ acknowledgeTo: message.reply ?? "", message: brokerMessageOf(message, idempotencyFrom) }),
       onServed,
       hasRoom: () => hand.hasRoom,
     });
@@ -56,6 +56,11 @@ export class Session {
   /** @returns those that could not be acknowledged, because the connection has ended */
   acknowledge(deliveries: readonly Delivery[]): readonly Delivery[] {
     return this.#answer(deliveries, ACKNOWLEDGED);
+  }
+
+  /** Has the server deliver messages again after a while; on a connection that has ended it does so anyway. */
+  postpone(deliveries: readonly Delivery[], delayMs: number): void {
+    this.#answer(deliveries, `${NOT_TAKEN} ${JSON.stringify({ delay: delayMs * 1_000_000 })}`);
   }
 
   /** Reads nothing more; resolves when what was on its way has arrived. */
@@ -86,12 +91,4 @@ export class Session {
       }
     });
   }
-}
-
-function deliveryOf(message: Msg): Delivery {
-  const { data } = message;
-  return {
-    acknowledgeTo: message.reply ?? "",
-    message: { body: Buffer.from(data.buffer, data.byteOffset, data.byteLength), headers: messageHeaders(message) },
-  };
 }

@@ -1,34 +1,43 @@
 import type { Channel, ConsumeMessage } from "amqplib";
 import { errorText, StoppingError } from "../../../model/errors.ts";
-import type { Intake } from "../../../ports/source.ts";
+import type { BrokerMessage, Intake } from "../../../ports/source.ts";
 import { pause } from "../../brokers/pause.ts";
 import { type AmqpConnection, CLOSE_TIMEOUT_MS } from "../../brokers/rabbitmq/connection.ts";
 import { faultCode, faultOf, RabbitmqFault, reasonOf } from "../../brokers/rabbitmq/fault.ts";
 import { brokerMessageOf } from "./message.ts";
 import type { RabbitmqSourceConfig } from "./schema.ts";
+import { isStream } from "./stream.ts";
 
 /**
  * Consumes one queue on one connection. What arrives while a `take` runs is taken together by the next one and acknowledged together;
- * the broker sends no more than `prefetchCount` ahead of the acknowledgements.
+ * the broker sends no more than `prefetchCount` ahead of the acknowledgements. What the inbox table refuses stays unacknowledged and is offered again, while
+ * other messages go on.
  */
 export class Consumption {
   readonly #connection: AmqpConnection;
   readonly #config: RabbitmqSourceConfig;
   readonly #intake: Intake;
+  readonly #retryMs: number;
   readonly #over = new AbortController();
   /** Aborts when a `take` that waits for its database waits no longer. */
   readonly #impatience = new AbortController();
   #channel: Channel | null = null;
   #consumerTag: string | null = null;
   #arrived: ConsumeMessage[] = [];
+  /** Messages that the inbox table refused: they stay unacknowledged, and are offered again. */
+  #refused: ConsumeMessage[] = [];
+  #retry: NodeJS.Timeout | undefined;
+  #isRenewing = false;
   #taking: Promise<void> | null = null;
   #isFinishing = false;
   #hasAcknowledged = false;
 
-  constructor(connection: AmqpConnection, config: RabbitmqSourceConfig, intake: Intake) {
+  /** @param retryMs wait before refused messages are offered again */
+  constructor(connection: AmqpConnection, config: RabbitmqSourceConfig, intake: Intake, retryMs: number) {
     this.#connection = connection;
     this.#config = config;
     this.#intake = intake;
+    this.#retryMs = retryMs;
   }
 
   /** Aborts when nothing can be taken or acknowledged any more; its reason is the fault. */
@@ -48,9 +57,10 @@ export class Consumption {
   /**
    * Starts to consume.
    *
+   * @param asksForStream whether it is not known yet that the queue is no stream
    * @throws RabbitmqFault that says why the queue cannot be consumed
    */
-  async open(): Promise<void> {
+  async open(asksForStream: boolean): Promise<void> {
     const { queueName, prefetchCount, declareQueue } = this.#config;
     const { ended } = this.#connection;
     ended.addEventListener("abort", () => this.abort(ended.reason), { once: true });
@@ -65,11 +75,11 @@ export class Consumption {
       channel.on("close", () => queueMicrotask(() => this.abort(this.#fault(step, fault))));
       this.#channel = channel;
       await channel.prefetch(prefetchCount);
+      if (asksForStream && (await isStream(this.#connection, queueName))) throw this.#streamFault();
       step = "declared";
       if (declareQueue) await channel.assertQueue(queueName, { durable: true });
       step = "consumed";
-      const { consumerTag } = await channel.consume(queueName, (message) => this.#deliver(message));
-      this.#consumerTag = consumerTag;
+      await this.#consume(channel);
     } catch (error) {
       throw this.#fault(step, error);
     }
@@ -77,6 +87,7 @@ export class Consumption {
 
   /** Ends it at once: nothing more is taken, and what a running `take` has is not acknowledged. */
   abort(reason: unknown): void {
+    clearTimeout(this.#retry);
     this.#over.abort(reason);
     this.#impatience.abort(reason);
   }
@@ -84,6 +95,7 @@ export class Consumption {
   /** Takes nothing more, lets a running `take` end and acknowledges it; what was not acknowledged goes back to the queue with the channel. */
   async finish(): Promise<void> {
     this.#isFinishing = true;
+    clearTimeout(this.#retry);
     this.#impatience.abort(new StoppingError());
     const channel = this.#channel;
     // Other consumers of the queue get what comes from now on. No answer is waited for: the close below brings it, or the connection's end.
@@ -97,12 +109,21 @@ export class Consumption {
     this.abort(new RabbitmqFault("closed", "the consumption has ended"));
   }
 
+  async #consume(channel: Channel): Promise<void> {
+    const { consumerTag } = await channel.consume(this.#config.queueName, (message) => this.#deliver(message));
+    this.#consumerTag = consumerTag;
+  }
+
   #deliver(message: ConsumeMessage | null): void {
     if (message === null) {
       this.abort(this.#cancelled());
       return;
     }
     this.#arrived.push(message);
+    this.#takeSoon();
+  }
+
+  #takeSoon(): void {
     this.#taking ??= this.#takeAll().finally(() => {
       this.#taking = null;
     });
@@ -114,29 +135,77 @@ export class Consumption {
     while (this.#arrived.length > 0 && !this.#isFinishing && !this.over.aborted) {
       const batch = this.#arrived;
       this.#arrived = [];
+      const messages = batch.map(brokerMessageOf);
       try {
-        await this.#intake.take(batch.map(brokerMessageOf), this.#impatience.signal);
+        const refused = new Set(await this.#intake.take(messages, this.#impatience.signal));
+        this.#keep(batch.filter((_, n) => refused.has(messages[n] as BrokerMessage)));
+        this.#acknowledge(batch.filter((_, n) => !refused.has(messages[n] as BrokerMessage)));
       } catch (error) {
         // They go back to the queue with the channel.
         if (this.#isFinishing) return;
         this.abort(new RabbitmqFault("other", `the messages could not be taken: ${errorText(error)}`));
       }
-      this.#acknowledge(batch);
     }
   }
 
-  /** Acknowledges a batch by its last message: deliveries of a channel are numbered in their order. */
-  #acknowledge(batch: readonly ConsumeMessage[]): void {
-    const last = batch.at(-1);
+  /**
+   * Acknowledges messages: together by the last of them, since deliveries of a channel are numbered in their order, unless others that came before it
+   * are to stay unacknowledged.
+   */
+  #acknowledge(messages: readonly ConsumeMessage[]): void {
+    const last = messages.at(-1);
     if (last === undefined || this.over.aborted) return;
-    this.#channel?.ack(last, true);
+    const firstKept = Math.min(...this.#refused.map(({ fields }) => fields.deliveryTag));
+    if (last.fields.deliveryTag < firstKept) this.#channel?.ack(last, true);
+    else for (const message of messages) this.#channel?.ack(message);
     this.#hasAcknowledged = true;
+  }
+
+  /** Keeps messages that the table refused, unacknowledged, to offer them again. */
+  #keep(refused: readonly ConsumeMessage[]): void {
+    if (refused.length === 0 || this.over.aborted || this.#isFinishing) return;
+    this.#refused.push(...refused);
+    this.#retry ??= setTimeout(() => {
+      this.#retry = undefined;
+      this.#arrived.unshift(...this.#refused.splice(0));
+      this.#takeSoon();
+    }, this.#retryMs);
+    const ofConsumer = this.#refused.filter(({ fields }) => fields.consumerTag === this.#consumerTag).length;
+    if (2 * ofConsumer >= this.#config.prefetchCount && this.#hasRoom()) void this.#renewConsumer();
+  }
+
+  #hasRoom(): boolean {
+    const bytes = this.#refused.reduce((sum, { content }) => sum + content.length, 0);
+    return this.#refused.length < MAX_REFUSED && bytes < MAX_REFUSED_BYTES;
+  }
+
+  /** The refused messages take up the consumer's prefetch, and would end the reading: another consumer has all of it again. */
+  async #renewConsumer(): Promise<void> {
+    const [channel, consumerTag] = [this.#channel, this.#consumerTag];
+    if (this.#isRenewing || channel === null || consumerTag === null) return;
+    this.#isRenewing = true;
+    try {
+      await channel.cancel(consumerTag);
+      if (!this.#isFinishing) await this.#consume(channel);
+    } catch (error) {
+      if (!this.#isFinishing) this.abort(this.#fault("consumed", error));
+    } finally {
+      this.#isRenewing = false;
+    }
   }
 
   #cancelled(): RabbitmqFault {
     return new RabbitmqFault(
       "not_found",
       `RabbitMQ cancelled the consumer of ${this.#where()}: the queue was deleted, or the node that holds it went away`,
+    );
+  }
+
+  #streamFault(): RabbitmqFault {
+    return new RabbitmqFault(
+      "precondition_failed",
+      `${this.#where()} is a stream, which does not remember how far a consumer has read: what is published while svc is away would be lost. ` +
+        "Bind a classic or quorum queue to the same exchange and name it in queueName",
     );
   }
 
@@ -169,6 +238,10 @@ export class Consumption {
     return `the queue ${JSON.stringify(this.#config.queueName)} of ${this.#connection.target.name}`;
   }
 }
+
+/** Bounds of what is kept at a time after the inbox table has refused it: beyond them nothing more is read than the prefetch allows. */
+const MAX_REFUSED = 1000;
+const MAX_REFUSED_BYTES = 16 * 1024 * 1024;
 
 /** What is done with the queue at the moment, for errors. */
 type Step = "prepared" | "declared" | "consumed";

@@ -5,7 +5,7 @@ import { pause } from "../../brokers/pause.ts";
 import { type AmqpConnection, openConnection } from "../../brokers/rabbitmq/connection.ts";
 import { faultOf, RabbitmqFault } from "../../brokers/rabbitmq/fault.ts";
 import { type AmqpTarget, parseAmqpUri } from "../../brokers/rabbitmq/uri.ts";
-import type { SourceTools } from "../../brokers/tools.ts";
+import { REFUSED_RETRY_MS, type SourceTools } from "../../brokers/tools.ts";
 import { Consumption } from "./consumption.ts";
 import type { RabbitmqSourceConfig } from "./schema.ts";
 
@@ -33,6 +33,8 @@ class RabbitmqSource implements Source {
   #running: Promise<void> | null = null;
   #connection: AmqpConnection | null = null;
   #consumption: Consumption | null = null;
+  /** Until it has consumed the queue: that is asked once, since the broker writes an error into its log for the answer. */
+  #asksForStream = true;
   /** Why it does not consume. */
   #fault = new RabbitmqFault("other", "the source has not been started");
 
@@ -107,7 +109,7 @@ class RabbitmqSource implements Source {
    * @returns what ended it
    */
   async #consume(target: AmqpTarget): Promise<RabbitmqFault> {
-    const { intake, clock, log } = this.#tools;
+    const { intake, clock, log, refusedRetryMs = REFUSED_RETRY_MS } = this.#tools;
     const stopping = this.#stopping.signal;
     let connection: AmqpConnection;
     try {
@@ -115,13 +117,14 @@ class RabbitmqSource implements Source {
     } catch (error) {
       return faultOf(`cannot connect to ${target.name}`, error);
     }
-    const consumption = new Consumption(connection, this.#config, intake);
+    const consumption = new Consumption(connection, this.#config, intake, refusedRetryMs);
     this.#connection = connection;
     this.#consumption = consumption;
     const end = untilAborted([stopping, consumption.over]);
     const since = clock.monotonic();
     try {
-      await Promise.race([consumption.open(), end]);
+      await Promise.race([consumption.open(this.#asksForStream), end]);
+      this.#asksForStream = !consumption.isConsuming;
       if (consumption.isConsuming)
         log.info({ broker: target.name, queue: this.#config.queueName }, "the source consumes");
       await end;
@@ -129,6 +132,7 @@ class RabbitmqSource implements Source {
       consumption.abort(error);
     }
     const fault = faultOf("the source stops", consumption.over.reason);
+    if (fault.code === "not_found") this.#asksForStream = true;
     await consumption.finish();
     await connection.close();
     if (consumption.hasAcknowledged || clock.monotonic() - since > STEADY_MS) this.#backoff.reset();

@@ -1,6 +1,7 @@
 import type { ConsumeMessage } from "amqplib";
 import type { BrokerMessage } from "../../../ports/source.ts";
 import { headerText } from "../../brokers/headerText.ts";
+import type { UndecodableProperties } from "../../brokers/rabbitmq/contentHeaders.ts";
 
 /** AMQP properties that say what a header would: they travel under these names, unless the message has such a header. */
 const PROPERTY_HEADERS = {
@@ -20,7 +21,8 @@ const MAX_DEPTH = 100;
  *
  * @param message as the client library read it
  */
-export function brokerMessageOf({ content, properties }: ConsumeMessage): BrokerMessage {
+export function brokerMessageOf({ content, fields, properties }: ConsumeMessage): BrokerMessage {
+  const { undecodable } = properties as Partial<UndecodableProperties>;
   const headers: [string, string][] = [];
   const names = new Set<string>();
   const add = (name: string, value: unknown) => {
@@ -37,6 +39,17 @@ export function brokerMessageOf({ content, properties }: ConsumeMessage): Broker
   return {
     body: content,
     headers: Object.fromEntries(headers),
+    origin: {
+      "x-amqp-exchange": fields.exchange || null,
+      "x-amqp-routing-key": fields.routingKey || null,
+      "x-amqp-type": textOf(properties.type) ?? null,
+      "x-amqp-app-id": textOf(properties.appId) ?? null,
+      "x-amqp-priority": headerText(properties.priority),
+      "x-amqp-properties": undecodable?.bytes.toString("base64") ?? null,
+    },
+    undecodable:
+      undecodable &&
+      `the AMQP properties cannot be read: ${undecodable.reason}; x-amqp-properties holds their bytes in base64`,
     messageId: textOf(properties.messageId),
     correlationId: textOf(properties.correlationId),
   };

@@ -21,6 +21,31 @@ describe("the AMQP properties of a message", () => {
     });
   });
 
+  test("are again what an AMQP source has made headers of, and not headers as well", () => {
+    const { options, bytes } = envelopeOf(
+      message({
+        headers: {
+          "X-AMQP-Type": "created",
+          "x-amqp-app-id": "shop",
+          "x-amqp-priority": "7",
+          type: "created",
+          "app-id": "other",
+        },
+      }),
+      true,
+      NOW,
+    );
+    expect(options).toMatchObject({ type: "created", appId: "shop", priority: 7, headers: { "app-id": "other" } });
+    expect(Object.keys(options.headers).sort()).toEqual(["app-id", "content-type", "x-message-id"]);
+    expect(bytes - envelopeOf(message({ headers: { "app-id": "other" } }), true, NOW).bytes).toBe(8 + 5 + 1);
+  });
+
+  test.each(["256", "-1", "high", ""])("leave the priority %j, which is none, among the headers", (priority) => {
+    const { options } = envelopeOf(message({ headers: { "x-amqp-priority": priority } }), true, NOW);
+    expect(options.priority).toBeUndefined();
+    expect(options.headers).toMatchObject({ "x-amqp-priority": priority });
+  });
+
   test("tell the broker when it need not keep the message", () => {
     expect(envelopeOf(message(), false, NOW).options.persistent).toBe(false);
   });
