@@ -11,13 +11,13 @@ import { adminBodyBytes } from "./servedApi.ts";
 import { EVALUATOR_SCRIPT } from "./transforms.ts";
 
 /** Role `admin`: lets operators try transforms and deliver rows again. */
-export function adminRole({ config, store, clock, log, wakes }: RoleContext): RoleParts {
+export function adminRole({ config, store, clock, log, bodies, wakes }: RoleContext): RoleParts {
   // Apart from the workers of the configured transforms, so that what callers try holds up no message.
   const evaluator = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers: 1, memoryLimitMb: MEMORY_LIMIT_MB, log });
   const replays = new RunningReplays(createReplay({ config, store, log }, () => wakes.poller()));
   const router = adminRoutes({
     admin: config.admin,
-    maxBodyBytes: adminBodyBytes(config),
+    limits: { maxBytes: adminBodyBytes(config), budget: bodies },
     evaluator,
     replay: { run: (request) => replays.run(request), destinations: Object.keys(config.destinations) },
     clock,

@@ -1,6 +1,7 @@
 import type { Router } from "express";
 import type { Config } from "../src/config/types.ts";
 import type { Redact } from "../src/core/redact.ts";
+import type { BodyBudget } from "../src/http/bodyBudget.ts";
 import type { RouteHandler } from "../src/http/inboxRoutes.ts";
 import type { Evaluator } from "../src/ports/evaluator.ts";
 import type { Metrics } from "../src/ports/metrics.ts";
@@ -20,6 +21,8 @@ export interface RoleContext {
   readonly redact: Redact;
   /** Evaluates the configured transforms. */
   readonly evaluator: Pick<Evaluator, "evaluate">;
+  /** The memory for request bodies, of all routes of this process together. */
+  readonly bodies: BodyBudget;
   /** Wakes between the roles of this process. */
   readonly wakes: Wakes;
 }

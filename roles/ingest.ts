@@ -12,7 +12,7 @@ import { brokerSources } from "./sources.ts";
  * Role `ingest`: takes messages in over HTTP and from brokers and stores them, several in one commit; pull clients take theirs out here.
  */
 export function ingestRole(context: RoleContext): RoleParts {
-  const { config, store, clock, log, metrics, evaluator, wakes } = context;
+  const { config, store, clock, log, metrics, evaluator, bodies, wakes } = context;
   const pull = pullParts(context);
   const insertRows = async (rows: readonly NewInboxRow[]) => {
     const outcomes = await store.inbox.insert(rows);
@@ -35,7 +35,7 @@ export function ingestRole(context: RoleContext): RoleParts {
   });
   const { workers, health } = brokerSources(context, insertRows);
   return {
-    inbox: new Map([...inboxRoutes({ inbox: config.inbox, routes, clock, metrics }), ...pull.routes]),
+    inbox: new Map([...inboxRoutes({ inbox: config.inbox, routes, budget: bodies, clock, metrics }), ...pull.routes]),
     waiters: pull.waiters,
     workers,
     health,

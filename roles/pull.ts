@@ -18,7 +18,7 @@ export interface PullParts {
 }
 
 /** Empty when `inbox.pull.enabled` is off. */
-export function pullParts({ config, store, clock, log, metrics, redact }: RoleContext): PullParts {
+export function pullParts({ config, store, clock, log, metrics, redact, bodies }: RoleContext): PullParts {
   const { pull: settings, maxBodyBytes } = config.inbox;
   if (!settings.enabled) return { routes: new Map(), waiters: [], onStored: () => {} };
   const sources = Object.entries(config.sources).flatMap(([name, { consumption }]) =>
@@ -35,7 +35,15 @@ export function pullParts({ config, store, clock, log, metrics, redact }: RoleCo
   });
   const waiters = new PullWaiters({ sources, pull, clock, log });
   return {
-    routes: pullRoutes({ settings, maxBodyBytes, sources, pull, waiters, clock, log }),
+    routes: pullRoutes({
+      settings,
+      limits: { maxBytes: maxBodyBytes, budget: bodies },
+      sources,
+      pull,
+      waiters,
+      clock,
+      log,
+    }),
     waiters: [waiters],
     onStored(rows) {
       const pulled = rows.filter((row) => row.consumption === "pull").map((row) => row.source);

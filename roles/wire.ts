@@ -3,6 +3,7 @@ import type { Config } from "../src/config/types.ts";
 import { Health } from "../src/core/health.ts";
 import { createRedactor } from "../src/core/redact.ts";
 import { createApps } from "../src/http/apps.ts";
+import { BodyBudget } from "../src/http/bodyBudget.ts";
 import { HttpServer } from "../src/http/server.ts";
 import { ConfigError } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
@@ -77,6 +78,7 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
     secrets: options.secrets,
     redact: createRedactor(options.secrets, MAX_STORED_REASON),
     evaluator: transforms.evaluator,
+    bodies: new BodyBudget(config.server.maxBufferedBodyBytes, systemClock),
     wakes,
   };
   const parts: RoleParts[] = [];
@@ -147,7 +149,7 @@ function httpServers(
   log: Log,
   operatorRoutes: Parameters<typeof createApps>[0]["operatorRoutes"],
 ): readonly HttpServer[] {
-  const { httpPort, managementPort } = config.server;
+  const { httpPort, managementPort, host, managementHost = host, maxConnections, requestTimeoutMs } = config.server;
   const apps = createApps({
     inbox: new Map(parts.flatMap((part) => [...(part.inbox ?? [])])),
     operatorRoutes,
@@ -155,14 +157,25 @@ function httpServers(
     maxBodyBytes: config.inbox.maxBodyBytes,
     log,
   });
-  const data = new HttpServer({ name: "http", port: httpPort, portKey: "server.httpPort", listener: apps.data, log });
+  const limits = { maxConnections, requestTimeoutMs, log };
+  const data = new HttpServer({
+    name: "http",
+    port: httpPort,
+    host,
+    portKey: "server.httpPort",
+    hostKey: "server.host",
+    listener: apps.data,
+    ...limits,
+  });
   if (managementPort === undefined || apps.management === null) return [data];
   const management = new HttpServer({
     name: "http-management",
     port: managementPort,
+    host: managementHost,
     portKey: "server.managementPort",
+    hostKey: managementHost === host ? "server.host" : "server.managementHost",
     listener: apps.management,
-    log,
+    ...limits,
   });
   return [data, management];
 }

@@ -17,7 +17,7 @@ export interface DevArguments {
 
 /**
  * `svc dev`: every enabled role in one process over an embedded PostgreSQL in `.svc/`, with a receiver that prints what is delivered.
- * A signal stops all of it; the data stays for the next start.
+ * It listens on 127.0.0.1 only. A signal stops all of it; the data stays for the next start.
  *
  * @throws whatever keeps it from starting, after all that had been started is stopped
  */
@@ -41,7 +41,12 @@ export async function dev({ env, file = "svc.yml", directory, print }: DevArgume
     const receiver = await startReceiver(RECEIVER_PORT, print);
     ends.push(() => receiver.stop());
     const variables = devVariables(database, receiver.url);
-    const prepared = prepare({ env: { ...env, ...variables }, file: configFile, roles: [], once: false });
+    const prepared = prepare({
+      env: { ...LOOPBACK_ONLY, ...env, ...variables },
+      file: configFile,
+      roles: [],
+      once: false,
+    });
     await serve(prepared, atEnd);
     print(firstScreen(prepared.config, receiver.url));
   } catch (error) {
@@ -51,6 +56,9 @@ export async function dev({ env, file = "svc.yml", directory, print }: DevArgume
 }
 
 const RECEIVER_PORT = 8090;
+
+/** A sample without credentials is nothing for the network; the variables of whoever starts it win, as in a container. */
+const LOOPBACK_ONLY: NodeJS.ProcessEnv = { SVC_SERVER_HOST: "127.0.0.1", SVC_SERVER_MANAGEMENTHOST: "127.0.0.1" };
 
 function devVariables(database: EmbeddedPostgres, receiverUrl: string): NodeJS.ProcessEnv {
   return {

@@ -1,3 +1,4 @@
+import { isIP } from "node:net";
 import { compileExpression } from "../core/expression.ts";
 import { parseJsonPath } from "../core/jsonPath.ts";
 import { parseAddressTemplate, parseRoutingKeyTemplate, parseTopicTemplate } from "../core/template.ts";
@@ -10,6 +11,7 @@ type SyntaxCheck = (text: string) => string | undefined;
 const CHECKS: Readonly<Record<Syntax, SyntaxCheck>> = {
   notBlank: (text) => (text.trim() === "" ? "must not be blank" : undefined),
   identifier: pattern(/^[A-Za-z_][A-Za-z0-9_]*$/, "a letter or _ first, then letters, digits and _"),
+  bindAddress,
   captureName: pattern(
     /^[a-z][a-z0-9_]{0,62}$/,
     "lower-case letters, digits and _, a letter first, at most 63 characters",
@@ -49,6 +51,13 @@ function parsed(what: string, parse: (text: string) => unknown): SyntaxCheck {
       return `${what}: ${(error as Error).message}`;
     }
   };
+}
+
+/** What a server can listen on: an IP address, of IPv6 in brackets or without, or a host name. */
+function bindAddress(text: string): string | undefined {
+  const bare = text.startsWith("[") && text.endsWith("]") ? text.slice(1, -1) : text;
+  if (isIP(bare) !== 0 || (bare === text && /^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$/.test(text))) return undefined;
+  return "expected an IP address or a host name to listen on, without a port, such as 127.0.0.1 or ::1";
 }
 
 /** Spec, "HTTP destination": an absolute http or https URL with a host and without user name or password. */

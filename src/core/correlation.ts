@@ -1,4 +1,4 @@
-import { randomUUID } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 
 /** Has a column of its own, and so is not stored among the headers. */
 export const CORRELATION_HEADER = "X-Correlation-Id";
@@ -11,11 +11,11 @@ const CORRELATION_ID = /^[\x20-\x7e\x80-\xff]+$/;
  * The correlation id of a message.
  *
  * @param received what its sender gave: the header `X-Correlation-Id`, or a broker's own property
- * @returns the received id, or a new UUID when there is none, or one that no column or header should hold
- *   (empty, longer than 255 characters, control characters)
+ * @returns the received id; `sha256:` and the digest of its UTF-8 text for one that no column or header should hold (longer than 255 characters,
+ *   control characters, characters beyond latin1), so that who knows the id finds the message; a new UUID when there is none
  */
 export function correlationId(received: string | readonly string[] | undefined): string {
-  return typeof received === "string" && received.length <= MAX_CORRELATION_ID_LENGTH && CORRELATION_ID.test(received)
-    ? received
-    : randomUUID();
+  if (typeof received !== "string" || received === "") return randomUUID();
+  if (received.length <= MAX_CORRELATION_ID_LENGTH && CORRELATION_ID.test(received)) return received;
+  return `sha256:${createHash("sha256").update(received, "utf8").digest("hex")}`;
 }

@@ -1,6 +1,6 @@
-import { isUtf8 } from "node:buffer";
 import { isSafeNumber } from "lossless-json";
 import { evaluateJsonPath, type JsonPath } from "./jsonPath.ts";
+import { jsonText } from "./jsonText.ts";
 
 /** A parsed JSON text that still knows how its numbers were written. */
 export class JsonDocument {
@@ -10,10 +10,10 @@ export class JsonDocument {
 
   /** @returns null when the bytes are not UTF-8 or the text is not JSON */
   static parse(body: Buffer): JsonDocument | null {
-    // Decoding would replace a wrong byte, and then store what nobody sent.
-    if (!isUtf8(body)) return null;
+    const text = jsonText(body);
+    if (text === null) return null;
     try {
-      return new JsonDocument(body.toString("utf8"));
+      return new JsonDocument(text);
     } catch (error) {
       if (error instanceof SyntaxError) return null;
       throw error;

@@ -1,41 +1,109 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { readBody, tooLargeMessage } from "./body.ts";
+import { type BodyLimits, type BodyResult, readBody, skipBody, tooLargeMessage } from "./body.ts";
+import { ACCEPTED_ENCODINGS, decodeBody, decoderOf } from "./contentEncoding.ts";
 import type { Verifier } from "./credentials.ts";
 
 export interface Admission {
-  /** Largest request body in bytes. */
-  readonly maxBodyBytes: number;
+  readonly limits: BodyLimits;
   /** Null lets every caller pass. */
   readonly verifier: Verifier | null;
   /** Told of a request whose credentials do not hold. */
   readonly onRefused?: (req: IncomingMessage, reason: string) => void;
 }
 
+/** A request's body, decoded, from a sender whose credentials hold; or why there is none. */
+export type Admitted = BodyResult | Unadmitted;
+type Unadmitted =
+  | { readonly kind: "unauthorized"; readonly reason: string; readonly challenge: string }
+  | { readonly kind: "unsupported_encoding" }
+  | { readonly kind: "undecodable" };
+
 /** Answers with an error in the words of one route. */
 export type AnswerError = (res: ServerResponse, status: number, message: string) => void;
 
 /**
- * Reads a request's body and checks its credentials, in this order, since a signature is one of the body. A request that does not pass has
- * its answer (401, 413) when this resolves, unless its sender is gone.
+ * Reads a request's body and checks its credentials. What the headers alone can show is checked before: of a body whose sender may not send it
+ * only the size is looked at, since a body above the cap is answered as such whoever sent it (spec, "Processing order").
+ *
+ * @returns never rejects
+ */
+export async function receiveBody(
+  req: IncomingMessage,
+  res: ServerResponse,
+  { limits, verifier }: Pick<Admission, "limits" | "verifier">,
+): Promise<Admitted> {
+  const refusal = verifier?.refusal(req.headers, null) ?? null;
+  if (verifier !== null && refusal !== null) {
+    const size = await skipBody(req, res, limits.maxBytes);
+    return size === "within"
+      ? { kind: "unauthorized", reason: refusal, challenge: verifier.challenge }
+      : { kind: size };
+  }
+  const decode = decoderOf(req.headers["content-encoding"]);
+  if (decode === undefined) return { kind: "unsupported_encoding" };
+
+  const read = await readBody(req, res, limits);
+  if (read.kind !== "read") return read;
+  // A signature is one of the bytes that were sent.
+  const reason = verifier?.signsBody ? verifier.refusal(req.headers, read.body) : null;
+  if (verifier !== null && reason !== null) return { kind: "unauthorized", reason, challenge: verifier.challenge };
+  return decode === null ? read : decodeBody(read.body, decode, limits);
+}
+
+/**
+ * The answer to a request that was not admitted.
+ *
+ * @param maxBytes the cap, for the words of a 413
+ */
+export function answerUnadmitted(
+  res: ServerResponse,
+  refused: Exclude<Admitted, { kind: "read" }>,
+  maxBytes: number,
+  answerError: AnswerError,
+): void {
+  switch (refused.kind) {
+    case "too_large":
+      answerError(res, 413, tooLargeMessage(maxBytes));
+      break;
+    case "unauthorized":
+      res.setHeader("WWW-Authenticate", refused.challenge);
+      answerError(res, 401, refused.reason);
+      break;
+    case "unsupported_encoding":
+      res.setHeader("Accept-Encoding", ACCEPTED_ENCODINGS);
+      answerError(res, 415, UNSUPPORTED_ENCODING);
+      break;
+    case "undecodable":
+      answerError(res, 400, UNDECODABLE);
+      break;
+    case "overloaded":
+      res.setHeader("Retry-After", 1);
+      answerError(res, 503, OVERLOADED);
+      break;
+    case "aborted":
+      break;
+  }
+}
+
+export const UNSUPPORTED_ENCODING = `The Content-Encoding of the body is not supported; send it plain, or as one of ${ACCEPTED_ENCODINGS}`;
+export const UNDECODABLE = "The body is not what its Content-Encoding says";
+export const OVERLOADED = "Too many unfinished request bodies are held; send the request again";
+
+/**
+ * {@link receiveBody} for a route that needs no more than the body. A request that does not pass has its answer when this resolves, unless its
+ * sender is gone.
  *
  * @returns the body's bytes, or null for a request that did not pass
  */
 export async function admit(
   req: IncomingMessage,
   res: ServerResponse,
-  { maxBodyBytes, verifier, onRefused }: Admission,
+  { limits, verifier, onRefused }: Admission,
   answerError: AnswerError,
 ): Promise<Buffer | null> {
-  const read = await readBody(req, res, maxBodyBytes);
-  if (read.kind === "aborted") return null;
-  if (read.kind === "too_large") {
-    answerError(res, 413, tooLargeMessage(maxBodyBytes));
-    return null;
-  }
-  const reason = verifier?.refusal(req.headers, read.body) ?? null;
-  if (verifier === null || reason === null) return read.body;
-  onRefused?.(req, reason);
-  res.setHeader("WWW-Authenticate", verifier.challenge);
-  answerError(res, 401, reason);
+  const admitted = await receiveBody(req, res, { limits, verifier });
+  if (admitted.kind === "read") return admitted.body;
+  if (admitted.kind === "unauthorized") onRefused?.(req, admitted.reason);
+  answerUnadmitted(res, admitted, limits.maxBytes, answerError);
   return null;
 }

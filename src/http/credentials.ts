@@ -41,12 +41,14 @@ export interface VerifierOptions {
 export interface Verifier {
   /** The scheme for the `WWW-Authenticate` header that a 401 answer must have (RFC 9110, section 15.5.2). */
   readonly challenge: string;
+  /** Whether the credentials are proven by the body too; if not, the headers alone decide. */
+  readonly signsBody: boolean;
   /**
    * @param headers as Node parsed them, names in lower case
-   * @param body the body's bytes as they came
+   * @param body the body's bytes as they came; null checks what the headers alone can show
    * @returns why the request is refused, naming the check and never a credential; null when the credentials hold
    */
-  refusal(headers: IncomingHttpHeaders, body: Buffer): string | null;
+  refusal(headers: IncomingHttpHeaders, body: Buffer | null): string | null;
 }
 
 /**
@@ -81,6 +83,7 @@ function bearer(token: string): Verifier {
   const matches = matcher(token);
   return {
     challenge: "Bearer",
+    signsBody: false,
     refusal(headers) {
       const header = headerText(headers, "authorization");
       if (header === undefined) return "missing Authorization header";
@@ -96,6 +99,7 @@ function apiKey(key: string, headerName: string): Verifier {
   const lowerCaseName = headerName.toLowerCase();
   return {
     challenge: "ApiKey",
+    signsBody: false,
     refusal(headers) {
       const received = headerText(headers, lowerCaseName);
       if (received === undefined) return `missing ${headerName} header`;
@@ -121,6 +125,7 @@ function hmac(secret: string, auth: HmacAuth, clock: Pick<Clock, "now">): Verifi
 
   return {
     challenge: "HMAC",
+    signsBody: true,
     refusal(headers, body) {
       const header = headerText(headers, headerName.toLowerCase());
       if (header === undefined) return `missing ${headerName} header`;
@@ -132,6 +137,7 @@ function hmac(secret: string, auth: HmacAuth, clock: Pick<Clock, "now">): Verifi
       }
       const signature = header.slice(signaturePrefix.length);
       if (!/^(?:[0-9a-f]{2})+$/i.test(signature)) return `the ${headerName} header holds no hexadecimal signature`;
+      if (body === null) return null;
 
       const expected = createHmac(digestName, secret);
       if (withTimestamp) expected.update(`${timestamp}.`);

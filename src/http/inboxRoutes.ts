@@ -6,7 +6,8 @@ import { ConfigError } from "../model/errors.ts";
 import type { ReceiveOutcome } from "../model/outcomes.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock } from "../ports/runtime.ts";
-import { readBody, tooLargeMessage } from "./body.ts";
+import { type Admitted, answerUnadmitted, receiveBody } from "./admission.ts";
+import type { BodyBudget } from "./bodyBudget.ts";
 import { createVerifier, credentialHeaderNames, type InboundAuth } from "./credentials.ts";
 import { headerText, receivedHeaders } from "./headers.ts";
 import { RateLimit } from "./rateLimit.ts";
@@ -30,6 +31,7 @@ export interface InboxOptions {
     readonly credentialHeaders: readonly string[];
   };
   readonly routes: readonly InboxRoute[];
+  readonly budget: BodyBudget;
   readonly clock: Clock;
   readonly metrics: Pick<Metrics, "inboxRejection">;
 }
@@ -64,22 +66,20 @@ function joinPaths(basePath: string, path: string): string {
   return `${basePath.replace(/\/$/, "")}/${path.replace(/^\//, "")}`;
 }
 
-function inboxHandler({ settings, receiver }: InboxRoute, { inbox, clock, metrics }: InboxOptions): RouteHandler {
+function inboxHandler(
+  { settings, receiver }: InboxRoute,
+  { inbox, budget, clock, metrics }: InboxOptions,
+): RouteHandler {
   const { auth } = settings;
-  const { maxBodyBytes } = inbox;
-  const verifier = auth && createVerifier(auth, { path: `sources.${receiver.source}.auth`, clock });
+  const limits = { maxBytes: inbox.maxBodyBytes, budget };
+  const verifier = auth === undefined ? null : createVerifier(auth, { path: `sources.${receiver.source}.auth`, clock });
   const rateLimit = settings.rateLimit && new RateLimit(settings.rateLimit.requestsPerMinute, clock);
   const omits = headersNotStored(auth, inbox.credentialHeaders);
 
   async function decide(req: IncomingMessage, res: ServerResponse): Promise<Decision> {
-    const read = await readBody(req, res, maxBodyBytes);
-    if (read.kind === "aborted") return read;
-    if (read.kind === "too_large") return { kind: "too_large", maxBodyBytes };
+    const admitted = await receiveBody(req, res, { limits, verifier });
+    if (admitted.kind !== "read") return admitted;
 
-    if (verifier !== undefined) {
-      const reason = verifier.refusal(req.headers, read.body);
-      if (reason !== null) return { kind: "unauthorized", reason, challenge: verifier.challenge };
-    }
     const retryAfterSeconds = rateLimit?.take() ?? 0;
     if (retryAfterSeconds > 0) return { kind: "rate_limited", retryAfterSeconds };
 
@@ -88,13 +88,13 @@ function inboxHandler({ settings, receiver }: InboxRoute, { inbox, clock, metric
     const correlation = correlationId(req.headers["x-correlation-id"]);
     res.setHeader(CORRELATION_HEADER, correlation);
     const headers = receivedHeaders(req.rawHeaders, omits);
-    return receiver.accept({ body: read.body, headers, correlationId: headerText(correlation) });
+    return receiver.accept({ body: admitted.body, headers, correlationId: headerText(correlation) });
   }
 
   return async function handle(req, res) {
     const decision = await decide(req, res);
     if (decision.kind === "unauthorized" || decision.kind === "rate_limited") metrics.inboxRejection(decision.kind);
-    answer(res, decision);
+    answer(res, decision, limits.maxBytes);
   };
 }
 
@@ -105,22 +105,20 @@ function inboxHandler({ settings, receiver }: InboxRoute, { inbox, clock, metric
  * @returns tells it by a name in lower case
  */
 export function headersNotStored(auth: InboundAuth | undefined, further: readonly string[]): (name: string) => boolean {
-  // The correlation id has a column of its own.
-  return credentialHeaders([...credentialHeaderNames(auth), ...further, CORRELATION_HEADER]);
+  // The correlation id has a column of its own, and what is stored has been decoded.
+  return credentialHeaders([...credentialHeaderNames(auth), ...further, CORRELATION_HEADER, "content-encoding"]);
 }
 
 /** What becomes of one request: it is turned away at the door, or its message is received. */
 type Decision =
   | ReceiveOutcome
-  | { readonly kind: "aborted" }
-  | { readonly kind: "too_large"; readonly maxBodyBytes: number }
-  | { readonly kind: "unauthorized"; readonly reason: string; readonly challenge: string }
+  | Exclude<Admitted, { kind: "read" }>
   | { readonly kind: "rate_limited"; readonly retryAfterSeconds: number };
 
 const omitsNone = (): boolean => false;
 
 /** The answer to each decision (spec, the status table of the route). */
-function answer(res: ServerResponse, decision: Decision): void {
+function answer(res: ServerResponse, decision: Decision, maxBodyBytes: number): void {
   switch (decision.kind) {
     case "stored":
       send(res, 202, JSON_TYPE, `{"messageId":"${decision.id}"}`);
@@ -134,13 +132,6 @@ function answer(res: ServerResponse, decision: Decision): void {
     case "rejected":
       answerRejection(res, decision);
       break;
-    case "unauthorized":
-      res.setHeader("WWW-Authenticate", decision.challenge);
-      sendError(res, 401, decision.reason);
-      break;
-    case "too_large":
-      sendError(res, 413, tooLargeMessage(decision.maxBodyBytes));
-      break;
     case "rate_limited":
       res.setHeader("Retry-After", decision.retryAfterSeconds);
       send(res, 429, null, "");
@@ -148,8 +139,8 @@ function answer(res: ServerResponse, decision: Decision): void {
     case "unavailable":
       sendError(res, 500, "Storage failed");
       break;
-    case "aborted":
-      break;
+    default:
+      answerUnadmitted(res, decision, maxBodyBytes, sendError);
   }
 }
 

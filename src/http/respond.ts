@@ -4,7 +4,7 @@ export const JSON_TYPE = "application/json; charset=utf-8";
 export const TEXT_TYPE = "text/plain; charset=utf-8";
 
 /** How long a sender may go on sending after it has its answer. */
-const LINGER_MS = 1000;
+export const LINGER_MS = 1000;
 
 /**
  * Answers with a JSON body.

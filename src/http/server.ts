@@ -1,7 +1,8 @@
 import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
+import { type AddressInfo, isIPv6, type Socket } from "node:net";
 import { errorText } from "../model/errors.ts";
 import type { Log, Service } from "../ports/runtime.ts";
+import { Connections } from "./connections.ts";
 import { sendError } from "./respond.ts";
 
 export interface HttpServerOptions {
@@ -9,24 +10,34 @@ export interface HttpServerOptions {
   readonly name: string;
   /** 0 lets the system choose. */
   readonly port: number;
-  /** The configuration key of the port, for the error when it cannot be had. */
-  readonly portKey: string;
-  /** Address to listen on; absent: every address of the machine. */
+  /** Address or host name to listen on, of IPv6 also in brackets as in a URL; absent: every address of the machine. */
   readonly host?: string | undefined;
+  /** The configuration keys of the port and the host, for the error when they cannot be had. */
+  readonly portKey: string;
+  readonly hostKey?: string | undefined;
   readonly listener: RequestListener;
   readonly log: Log;
   /** Longest wait for requests in flight at shutdown, in ms. */
   readonly drainMs?: number | undefined;
+  /** Longest time from the first byte of a request to its last, in ms. */
+  readonly requestTimeoutMs?: number | undefined;
+  /** Most open connections; further ones are closed as soon as they come. */
+  readonly maxConnections?: number | undefined;
+  /** Most requests that were sent ahead of their answers and wait in memory; for tests. */
+  readonly maxWaiting?: number | undefined;
 }
 
 /** Shutdown waits (spec, "Limits"). */
 const DRAIN_MS = 5000;
 /** Longer than the 60 s of common load balancers, so that they close idle connections first and never meet a closed one. */
 const KEEP_ALIVE_TIMEOUT_MS = 65_000;
-/** For a sender that drips its headers; an idle connection does not count. */
+/** For a sender that drips its headers, and for a connection that never sends any. */
 const HEADERS_TIMEOUT_MS = 20_000;
 /** For a sender that drips its body. */
-const REQUEST_TIMEOUT_MS = 120_000;
+const REQUEST_TIMEOUT_MS = 60_000;
+const MAX_CONNECTIONS = 4096;
+/** How often the log says that connections are refused. */
+const REFUSAL_LOG_MS = 10_000;
 
 /**
  * A plain HTTP server on one port that stops in order: from `stop` on it answers new requests with 503, waits for those in
@@ -36,31 +47,40 @@ export class HttpServer implements Service {
   readonly name: string;
   readonly #options: HttpServerOptions;
   readonly #server: Server;
-  #inFlight = 0;
+  readonly #connections: Connections;
   #starting: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
   #onIdle: (() => void) | undefined;
-  readonly #onAnswered = (): void => {
-    this.#inFlight--;
-    if (this.#inFlight === 0) this.#onIdle?.();
-  };
+  #refusalLoggedAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: HttpServerOptions) {
     this.name = options.name;
     this.#options = options;
-    const onRequest = (req: IncomingMessage, res: ServerResponse): void => this.#handle(req, res);
+    this.#connections = new Connections({
+      handle: (req, res) => this.#handle(req, res),
+      onIdle: () => this.#onIdle?.(),
+      maxWaiting: options.maxWaiting,
+    });
+    const onRequest = (req: IncomingMessage, res: ServerResponse): void => this.#connections.requested(req, res);
+    const requestTimeout = options.requestTimeoutMs ?? REQUEST_TIMEOUT_MS;
     this.#server = createServer(
       {
         keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
-        headersTimeout: HEADERS_TIMEOUT_MS,
-        requestTimeout: REQUEST_TIMEOUT_MS,
-        connectionsCheckingInterval: 5000,
+        headersTimeout: Math.min(HEADERS_TIMEOUT_MS, requestTimeout),
+        requestTimeout,
+        connectionsCheckingInterval: Math.min(5000, requestTimeout),
         noDelay: true,
       },
       onRequest,
     );
+    this.#server.maxConnections = options.maxConnections ?? MAX_CONNECTIONS;
+    // A sender that has ended its side after the request still gets the answer. Node's types do not know this switch of its server.
+    Object.assign(this.#server, { httpAllowHalfOpen: true });
     // Without this Node sends "100 Continue" before anybody has looked at the request.
     this.#server.on("checkContinue", onRequest);
+    this.#server.on("connection", (socket) => this.#connections.opened(socket));
+    this.#server.on("clientError", (error, socket) => this.#connections.failed(error, socket as Socket));
+    this.#server.on("drop", () => this.#logRefusal());
   }
 
   /** The port it listens on; 0 when it does not. */
@@ -69,10 +89,15 @@ export class HttpServer implements Service {
     return address?.port ?? 0;
   }
 
+  /** Requests that have no answer yet. */
+  get inFlight(): number {
+    return this.#connections.unanswered;
+  }
+
   /**
    * Listens. After `stop` it does nothing.
    *
-   * @throws Error that names the port and its configuration key when the port cannot be had
+   * @throws Error that names the address and its configuration keys when it cannot be had
    */
   start(): Promise<void> {
     if (this.#stopping !== undefined) return Promise.resolve();
@@ -87,9 +112,11 @@ export class HttpServer implements Service {
   }
 
   #handle(req: IncomingMessage, res: ServerResponse): void {
-    if (this.#stopping === undefined) {
-      this.#inFlight++;
-      res.once("close", this.#onAnswered);
+    if (hasTwoHosts(req.rawHeaders)) {
+      // RFC 9112, section 3.2: whoever stood before us may have read the other one.
+      res.setHeader("Connection", "close");
+      sendError(res, 400, "The request has more than one Host header");
+    } else if (this.#stopping === undefined) {
       this.#options.listener(req, res);
     } else {
       res.setHeader("Connection", "close");
@@ -97,24 +124,37 @@ export class HttpServer implements Service {
     }
   }
 
+  #logRefusal(): void {
+    const now = performance.now();
+    if (now - this.#refusalLoggedAt < REFUSAL_LOG_MS) return;
+    this.#refusalLoggedAt = now;
+    const { maxConnections } = this.#server;
+    this.#options.log.warn({ maxConnections }, "connections are refused: too many are open (server.maxConnections)");
+  }
+
   #listen(): Promise<void> {
-    const { port, host, log } = this.#options;
+    const { port, log } = this.#options;
+    const host = this.#options.host?.replace(/^\[(.*)\]$/, "$1");
     return new Promise((resolve, reject) => {
       const onError = (error: Error): void => reject(this.#listenError(error));
       this.#server.once("error", onError);
       this.#server.listen({ port, host }, () => {
         this.#server.off("error", onError);
         this.#server.on("error", (error) => log.error({ reason: errorText(error) }, "the HTTP server has a fault"));
-        log.info({ port: this.port }, "listening");
+        log.info({ port: this.port, host }, "listening");
         resolve();
       });
     });
   }
 
   #listenError(error: NodeJS.ErrnoException): Error {
-    const { port, portKey } = this.#options;
+    const { port, host, portKey, hostKey } = this.#options;
     const hint = LISTEN_HINTS[error.code ?? ""] ?? errorText(error);
-    return new Error(`cannot listen on port ${port} (${portKey}): ${hint}`, { cause: error });
+    const where =
+      host === undefined || hostKey === undefined
+        ? `port ${port} (${portKey})`
+        : `${isIPv6(host) ? `[${host}]` : host}:${port} (${hostKey}, ${portKey})`;
+    return new Error(`cannot listen on ${where}: ${hint}`, { cause: error });
   }
 
   async #drain(cutoff: AbortSignal): Promise<void> {
@@ -123,7 +163,9 @@ export class HttpServer implements Service {
     // It goes on listening meanwhile: who comes now gets the 503, not a refused connection.
     this.#server.closeIdleConnections();
     const idle = await this.#idle(cutoff);
-    if (!idle) this.#options.log.warn({ requests: this.#inFlight }, "requests in flight are cut off");
+    if (!idle) {
+      this.#options.log.warn({ requests: this.inFlight }, "requests in flight are cut off");
+    }
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
     this.#server.closeAllConnections();
     await closed;
@@ -131,7 +173,7 @@ export class HttpServer implements Service {
 
   /** @returns whether every request in flight was answered before the time was over */
   #idle(cutoff: AbortSignal): Promise<boolean> {
-    if (this.#inFlight === 0) return Promise.resolve(true);
+    if (this.inFlight === 0) return Promise.resolve(true);
     if (cutoff.aborted) return Promise.resolve(false);
     return new Promise((resolve) => {
       const giveUp = (): void => settle(false);
@@ -148,8 +190,21 @@ export class HttpServer implements Service {
   }
 }
 
+/** @param raw names and values in turn */
+function hasTwoHosts(raw: readonly string[]): boolean {
+  let hosts = 0;
+  for (let i = 0; i < raw.length; i += 2) {
+    if (raw[i]?.length === 4 && raw[i]?.toLowerCase() === "host") hosts++;
+  }
+  return hosts > 1;
+}
+
 const LISTEN_HINTS: Readonly<Record<string, string>> = {
   EADDRINUSE: "another process listens there already; stop it or choose another port",
   EACCES: "this user may not listen there; ports below 1024 usually need root, choose a higher one",
-  EADDRNOTAVAIL: "this machine does not have the address to listen on",
+  EADDRNOTAVAIL: "this machine does not have the address to listen on; leave the host out to listen on every address",
+  ENOTFOUND: "the host name is unknown here; give an address of this machine",
+  EAI_AGAIN: "the host name could not be looked up; give an address of this machine",
+  EAFNOSUPPORT: "this machine has no IPv6; give an IPv4 address",
+  EINVAL: "the address cannot be listened on; a link-local one needs its interface, as in fe80::1%eth0",
 };

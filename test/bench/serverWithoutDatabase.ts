@@ -1,6 +1,7 @@
 import { attributePlans } from "../../src/core/attributes.ts";
 import { createReceiver } from "../../src/core/receive.ts";
 import { createApps } from "../../src/http/apps.ts";
+import { BodyBudget } from "../../src/http/bodyBudget.ts";
 import { inboxRoutes } from "../../src/http/inboxRoutes.ts";
 import { HttpServer } from "../../src/http/server.ts";
 import type { Log } from "../../src/ports/runtime.ts";
@@ -21,6 +22,7 @@ const receiver = createReceiver({
 const inbox = inboxRoutes({
   inbox: { basePath: "/inbox", maxBodyBytes: 1_048_576, credentialHeaders: [] },
   routes: [{ settings: { path: "/bench" }, receiver }],
+  budget: new BodyBudget(67_108_864, systemClock),
   clock: systemClock,
   metrics,
 });

@@ -40,6 +40,9 @@ test("svc dev in an empty folder is a running service whose data stays, and Ctrl
   await first.child.waitForLine(/delivered {2}POST \/orders {2}message [0-9a-f-]{36}/, 2000);
   await first.child.waitForLine(/^ +\{"id":"1","type":"created","customer":"c-1"\}$/, 2000);
 
+  // Elsewhere on the same machine nothing listens on its port.
+  await expect(fetch(first.url.replace("127.0.0.1", "127.0.0.2"))).rejects.toThrow("fetch failed");
+
   const urlFile = path.join(folder, ".svc/database-url");
   expect(statSync(urlFile).mode & 0o077).toBe(0);
   const password = new URL(readFileSync(urlFile, "utf8").trim()).password;

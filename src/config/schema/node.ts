@@ -4,6 +4,7 @@
 export const SYNTAXES = [
   "notBlank",
   "identifier",
+  "bindAddress",
   "captureName",
   "headerName",
   "httpUrl",

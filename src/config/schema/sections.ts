@@ -6,7 +6,7 @@ import { transformSchema } from "./blocks.ts";
 export const serverSchema = {
   type: "object",
   default: {},
-  description: "Ports. The service listens on plain HTTP.",
+  description: "Ports and bounds of the HTTP servers. The service listens on plain HTTP.",
   properties: {
     httpPort: {
       type: "integer",
@@ -21,6 +21,38 @@ export const serverSchema = {
       maximum: 65535,
       description:
         "Port for health, metrics and admin; must differ from `httpPort`. When set, the data port answers 404 on those paths.",
+    },
+    host: {
+      type: "string",
+      syntax: "bindAddress",
+      defaultText: "every address of the machine",
+      description: "Address the data port listens on, such as `127.0.0.1` or `::1`.",
+    },
+    managementHost: {
+      type: "string",
+      syntax: "bindAddress",
+      defaultText: "`server.host`",
+      description: "Address the management port listens on.",
+    },
+    requestTimeoutMs: {
+      type: "integer",
+      unit: "ms",
+      minimum: 1000,
+      default: 60000,
+      description: "Longest time from the first byte of a request to its last; then it is answered with 408.",
+    },
+    maxConnections: {
+      type: "integer",
+      minimum: 1,
+      default: 4096,
+      description: "Most open connections of each port; further ones are closed at once.",
+    },
+    maxBufferedBodyBytes: {
+      type: "integer",
+      minimum: 1,
+      default: 67108864,
+      description:
+        "Most memory for request bodies that have not come whole yet, of all connections together. Bodies up to 16 KiB do not count. When it is used up, stalled bodies are given up, and further ones answered with 503.",
     },
   },
 } as const;

@@ -1,4 +1,4 @@
-import { isUtf8 } from "node:buffer";
+import { jsonText } from "../../core/jsonText.ts";
 
 /**
  * Reads a request body.
@@ -7,7 +7,8 @@ import { isUtf8 } from "node:buffer";
  */
 export function parseJsonBody(body: Buffer): unknown {
   try {
-    if (isUtf8(body)) return JSON.parse(body.toString("utf8"));
+    const text = jsonText(body);
+    if (text !== null) return JSON.parse(text);
   } catch {
     // The parser's own message would quote the payload.
   }

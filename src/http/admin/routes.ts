@@ -9,8 +9,7 @@ import { type ReplayRouteOptions, replayRoute } from "./replay.ts";
 export interface AdminRouteOptions {
   /** Section `admin`. */
   readonly admin: GateOptions["admin"] & { readonly maxTransformTimeoutMs: number };
-  /** Largest request body in bytes. */
-  readonly maxBodyBytes: number;
+  readonly limits: GateOptions["limits"];
   readonly evaluator: Pick<Evaluator, "evaluate">;
   readonly replay: Omit<ReplayRouteOptions, "gate">;
   readonly clock: Pick<Clock, "now">;
@@ -22,8 +21,8 @@ export interface AdminRouteOptions {
  *
  * @throws ConfigError when `admin.auth` is missing and not waived by `admin.insecure`, or unusable
  */
-export function adminRoutes({ admin, maxBodyBytes, evaluator, replay, clock, log }: AdminRouteOptions): Router {
-  const gate = createGate({ admin, maxBodyBytes, clock, log });
+export function adminRoutes({ admin, limits, evaluator, replay, clock, log }: AdminRouteOptions): Router {
+  const gate = createGate({ admin, limits, clock, log });
   const router = Router(ROUTER_OPTIONS);
   const testTransform = transformTest({ gate, evaluator, maxTimeoutMs: admin.maxTransformTimeoutMs, clock });
   router.post("/admin/transform/test", testTransform);

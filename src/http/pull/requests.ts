@@ -1,4 +1,4 @@
-import { isUtf8 } from "node:buffer";
+import { jsonText } from "../../core/jsonText.ts";
 import { isUuid } from "../../core/uuid.ts";
 import type { ClaimToken, MessageId } from "../../model/rows.ts";
 
@@ -75,10 +75,11 @@ type Fields = Readonly<Record<string, unknown>>;
 /** An empty body is an object without fields. */
 function readObject(body: Buffer): Fields {
   if (body.length === 0) return {};
-  if (!isUtf8(body)) throw new InvalidRequest("the body is not UTF-8");
+  const text = jsonText(body);
+  if (text === null) throw new InvalidRequest("the body is not UTF-8");
   let parsed: unknown;
   try {
-    parsed = JSON.parse(body.toString("utf8"));
+    parsed = JSON.parse(text);
   } catch {
     throw new InvalidRequest("the body is not JSON");
   }

@@ -4,7 +4,9 @@ import { StoreError } from "../../model/errors.ts";
 import type { PullClaim } from "../../ports/pullStore.ts";
 import type { Clock, Log } from "../../ports/runtime.ts";
 import { admit } from "../admission.ts";
+import type { BodyLimits } from "../body.ts";
 import { createVerifier, type InboundAuth } from "../credentials.ts";
+import { whenGone } from "../gone.ts";
 import type { RouteHandler } from "../inboxRoutes.ts";
 import { JSON_TYPE, send, sendError, sendJson } from "../respond.ts";
 import { claimAnswer } from "./answers.ts";
@@ -19,7 +21,7 @@ export interface PullRouteOptions {
     readonly leaseMs: number;
     readonly auth?: InboundAuth | undefined;
   };
-  readonly maxBodyBytes: number;
+  readonly limits: BodyLimits;
   /** Names of the sources whose rows are pulled. */
   readonly sources: readonly string[];
   readonly pull: Pull;
@@ -51,12 +53,12 @@ export function pullRoutes(options: PullRouteOptions): ReadonlyMap<string, Route
 type Operation = (body: Buffer, res: ServerResponse) => Promise<void>;
 
 /** What every pull request goes through, in this order: body, credentials, operation. */
-function createGuard({ settings, maxBodyBytes, clock, log }: PullRouteOptions) {
+function createGuard({ settings, limits, clock, log }: PullRouteOptions) {
   const { auth } = settings;
   const verifier = auth === undefined ? null : createVerifier(auth, { path: "inbox.pull.auth", clock });
   return (source: string, operation: Operation): RouteHandler =>
     async function handle(req, res) {
-      const body = await admit(req, res, { maxBodyBytes, verifier }, sendError);
+      const body = await admit(req, res, { limits, verifier }, sendError);
       if (body === null) return;
       try {
         await operation(body, res);
@@ -77,10 +79,9 @@ function operations(
     async claim(body, res) {
       const request = readClaim(body, settings.leaseMs);
       const gone = new AbortController();
-      const leave = (): void => gone.abort();
-      res.once("close", leave);
+      const forget = whenGone(res.req.socket, () => gone.abort());
       const claimed = await waiters.claim(source, request, gone.signal);
-      res.off("close", leave);
+      forget();
       send(res, 200, JSON_TYPE, claimAnswer(claimed, request.leaseMs));
     },
 

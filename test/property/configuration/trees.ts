@@ -9,6 +9,7 @@ export const MARKER = "Z5MARKER";
 const SYNTAX_TEXTS: Readonly<Record<Syntax, readonly string[]>> = {
   notBlank: ["a", "a b", "ä: #1"],
   identifier: ["outbox_2", "_a"],
+  bindAddress: ["127.0.0.1", "[::1]", "fe80::1%eth0", "localhost"],
   captureName: ["svc_2"],
   headerName: ["X-Key", "x!y"],
   httpUrl: ["https://h.example:8443/a", "http://[::1]"],

@@ -16,7 +16,7 @@ export type Expected =
   /** 202 for one message of the key, 200 for all others of it. `exact` tells whether no other key has the same text. */
   | { readonly kind: "taken"; readonly key: string; readonly exact: boolean }
   | { readonly kind: "filtered" }
-  | { readonly kind: "refused"; readonly status: 400 | 413; readonly error: RegExp };
+  | { readonly kind: "refused"; readonly status: 400 | 413 | 415; readonly error: RegExp };
 
 export const CONFIGURATION = {
   member: {
@@ -36,10 +36,16 @@ export const CONFIGURATION = {
 } as const;
 
 const TOO_LARGE = new RegExp(`^Request body exceeds ${MAX_BODY_BYTES} bytes$`);
+/** No body of the test is encoded. */
+const ENCODINGS: ReadonlySet<string> = new Set(["gzip", "x-gzip", "deflate", "br"]);
 const MAX_ATTRIBUTE_LENGTH = 1024;
 
 export function expectedOf({ source, headers, body }: Message): Expected {
   if (body.length > MAX_BODY_BYTES) return { kind: "refused", status: 413, error: TOO_LARGE };
+  const encoding = headers["content-encoding"]?.trim().toLowerCase() ?? "";
+  if (ENCODINGS.has(encoding)) return { kind: "refused", status: 400, error: /^The body is not what/ };
+  if (encoding !== "" && encoding !== "identity")
+    return { kind: "refused", status: 415, error: /^The Content-Encoding/ };
   if (source === "filtered" && headers[COMPARED_HEADER]?.includes("!")) return { kind: "filtered" };
   const parsed = parse(body);
   if (parsed === undefined) return { kind: "refused", status: 400, error: /^Invalid JSON$/ };
@@ -51,7 +57,7 @@ export function expectedOf({ source, headers, body }: Message): Expected {
   return { kind: "taken", key: String(key), exact: typeof key !== "number" };
 }
 
-const STRICT_UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+const STRICT_UTF8 = new TextDecoder("utf-8", { fatal: true });
 
 function parse(body: Buffer): { readonly document: unknown } | undefined {
   try {

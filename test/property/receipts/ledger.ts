@@ -54,7 +54,7 @@ export class Ledger {
       if (message === undefined) return [`row ${row.id} was not answered with 202`];
       const same =
         row.source === message.source &&
-        Buffer.from(row.payload).equals(message.body) &&
+        row.payload === new TextDecoder().decode(message.body) &&
         row.header === trimmed(message.headers[COMPARED_HEADER]);
       return same ? [] : [`row ${JSON.stringify(row)} is not what was sent: ${describeMessage(message)}`];
     });

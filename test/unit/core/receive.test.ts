@@ -99,7 +99,7 @@ describe("a received message", () => {
   test.each([
     ["no JSON", Buffer.from("{")],
     ["empty", Buffer.from("")],
-    ["a byte order mark", Buffer.from('\ufeff{"id":1}')],
+    ["a byte order mark in the middle", Buffer.from('{"id":\ufeff1}')],
     ["a raw NUL", Buffer.from('{"id":"a\0"}')],
     ["bytes that are not UTF-8", Buffer.from([0x7b, 0x22, 0x69, 0x64, 0x22, 0x3a, 0x22, 0xff, 0x22, 0x7d])],
     ["a surrogate pair in six bytes", Buffer.from([0x22, 0xed, 0xa0, 0x80, 0xed, 0xb0, 0x80, 0x22])],

@@ -1,5 +1,11 @@
+import { createHmac } from "node:crypto";
+import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync } from "node:zlib";
 import { describe, expect, test } from "@jest/globals";
+import { BodyBudget } from "../../../src/http/bodyBudget.ts";
+import { Secret } from "../../../src/model/secret.ts";
+import { eventually } from "../../support/eventually.ts";
 import { failOnLeaks } from "../../support/leaks.ts";
+import { ManualClock } from "../../support/recorders.ts";
 import { postHead, RawClient, seen, startHttp } from "./harness.ts";
 
 const CAP = 100;
@@ -132,5 +138,172 @@ describe("a body that comes in pieces", () => {
   test("may be empty", async () => {
     await using http = await startHttp();
     expect(await seen(await http.post(""))).toEqual({ status: 400, body: '{"error":"Invalid JSON"}' });
+  });
+});
+
+describe("an encoded body", () => {
+  const text = '{"id":"é1","pad":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}';
+
+  test.each([
+    ["gzip", gzipSync(text)],
+    ["GZip", gzipSync(text)],
+    ["x-gzip", gzipSync(text)],
+    ["deflate", deflateSync(text)],
+    ["deflate", deflateRawSync(text)],
+    ["br", brotliCompressSync(text)],
+    ["identity", Buffer.from(text)],
+  ])("of %s is stored decoded, without the header", async (encoding, body) => {
+    await using http = await startHttp();
+    expect((await http.post(body, { "Content-Encoding": encoding })).status).toBe(202);
+    expect(http.store.rows[0]?.payload).toBe(text);
+    expect(
+      Object.keys(http.store.rows[0]?.headers ?? {})
+        .join()
+        .toLowerCase(),
+    ).not.toContain("content-encoding");
+  });
+
+  test.each(["gzip", "deflate", "br"])("that is not %s is refused", async (encoding) => {
+    await using http = await startHttp();
+    expect(await seen(await http.post('{"id":1}', { "Content-Encoding": encoding }))).toEqual({
+      status: 400,
+      body: '{"error":"The body is not what its Content-Encoding says"}',
+    });
+    const cut = (encoding === "br" ? brotliCompressSync : gzipSync)(text).subarray(0, -5);
+    expect((await http.post(cut, { "Content-Encoding": encoding })).status).toBe(400);
+  });
+
+  test.each(["zstd", "gzip, gzip", "constructor"])(
+    "of %s is answered with 415 and what may be sent",
+    async (encoding) => {
+      await using http = await startHttp();
+      const response = await http.post('{"id":1}', { "Content-Encoding": encoding });
+      expect([response.status, response.headers.get("accept-encoding")]).toEqual([415, "gzip, deflate, br"]);
+    },
+  );
+
+  test("is cut at the cap that holds for others, whatever it unpacks to", async () => {
+    await using http = await startHttp({ maxBodyBytes: 20_000 });
+    const bomb = (bytes: number) => gzipSync(JSON.stringify({ id: 1, pad: "x".repeat(bytes) }));
+    const headers = { "Content-Encoding": "gzip" };
+    expect(await seen(await http.post(bomb(10_000_000), headers))).toEqual({
+      status: 413,
+      body: '{"error":"Request body exceeds 20000 bytes"}',
+    });
+    expect((await http.post(bomb(19_000), headers)).status).toBe(202);
+  });
+
+  test("is signed as it is sent", async () => {
+    const auth = {
+      secret: new Secret("s"),
+      headerName: "X-Signature",
+      algorithm: "HmacSHA256",
+      signaturePrefix: "",
+      timestampTolerance: 1,
+    } as const;
+    await using http = await startHttp({ route: { auth } });
+    const body = gzipSync(text);
+    const signature = (bytes: string | Buffer) => createHmac("sha256", "s").update(bytes).digest("hex");
+    const post = (signed: string | Buffer) =>
+      http.post(body, { "Content-Encoding": "gzip", "X-Signature": signature(signed) });
+    expect((await post(text)).status).toBe(401);
+    expect((await post(body)).status).toBe(202);
+  });
+});
+
+test("a byte order mark in front of a body is not stored", async () => {
+  await using http = await startHttp();
+  expect((await http.post('\ufeff{"id":1}')).status).toBe(202);
+  expect((await http.post('{"id":\ufeff2}')).status).toBe(400);
+  expect(http.store.rows.map(({ payload }) => payload)).toEqual(['{"id":1}']);
+});
+
+describe("credentials in the headers", () => {
+  const auth = { token: new Secret("t") };
+
+  test("are checked before the body has come", async () => {
+    await using http = await startHttp({ route: { auth } });
+    using client = new RawClient(http.data.port);
+    client.send(postHead(["Content-Length: 100000"]));
+    expect(await client.until("missing Authorization header")).toMatch(/^HTTP\/1\.1 401 /);
+    client.destroy();
+  });
+
+  test("do not hide that the body is too large", async () => {
+    await using http = await startHttp({ maxBodyBytes: CAP, route: { auth } });
+    using announced = new RawClient(http.data.port);
+    announced.send(postHead([`Content-Length: ${CAP + 1}`]));
+    await announced.until(TOO_LARGE);
+    using counted = new RawClient(http.data.port);
+    counted.send(postHead(["Transfer-Encoding: chunked"]) + chunk("x".repeat(CAP)));
+    counted.send(chunk("x"));
+    await counted.until(TOO_LARGE);
+    using within = new RawClient(http.data.port);
+    within.send(postHead(["Transfer-Encoding: chunked"]) + chunk("x".repeat(CAP)) + chunk(""));
+    expect(await within.until("missing Authorization header")).toMatch(/^HTTP\/1\.1 401 /);
+  });
+});
+
+describe("the memory for unfinished bodies", () => {
+  const KIB = 1024;
+  const unfinished = (port: number) => {
+    const client = new RawClient(port);
+    client.send(postHead([`Content-Length: ${200 * KIB}`]) + "x".repeat(100 * KIB));
+    return client;
+  };
+
+  test("is taken from stalled bodies when others need it, and refused when none has stalled", async () => {
+    await using http = await startHttp({ maxBufferedBodyBytes: 500 * KIB });
+    const { bodies } = http;
+    using first = unfinished(http.data.port);
+    await eventually(() => expect(bodies.bytes).toBe(200 * KIB));
+    const large = `{"id":"large","pad":"${"x".repeat(150 * KIB)}"}`;
+    using second = unfinished(http.data.port);
+    await eventually(() => expect(bodies.bytes).toBeGreaterThanOrEqual(400 * KIB));
+    const refused = await http.post(large);
+    expect([refused.status, refused.headers.get("retry-after")]).toEqual([503, "1"]);
+    // A message of a common size needs none of it.
+    expect((await http.post(`{"id":"small","pad":"${"x".repeat(10 * KIB)}"}`)).status).toBe(202);
+    http.clock.advance(1001);
+    expect((await http.post(large)).status).toBe(202);
+    await first.until("Too many unfinished request bodies");
+    expect(second.received).toBe("");
+  });
+
+  test("is given back whatever becomes of the body", async () => {
+    await using http = await startHttp({ maxBodyBytes: 200 * KIB, maxBufferedBodyBytes: 1000 * KIB });
+    using gone = unfinished(http.data.port);
+    await eventually(() => expect(http.bodies.bytes).toBeGreaterThan(0));
+    gone.reset();
+    await eventually(() => expect(http.bodies.bytes).toBe(0));
+    using tooLarge = new RawClient(http.data.port);
+    tooLarge.send(postHead(["Transfer-Encoding: chunked"]) + chunk("x".repeat(201 * KIB)));
+    await tooLarge.until("exceeds");
+    expect((await http.post(`{"id":"l","pad":"${"x".repeat(150 * KIB)}"}`)).status).toBe(202);
+    expect(http.bodies.bytes).toBe(0);
+  });
+
+  test("holds a body of one-byte chunks in less than twice its size", async () => {
+    await using http = await startHttp();
+    using client = new RawClient(http.data.port);
+    const body = `{"id":"${"x".repeat(100 * KIB)}"}`;
+    client.send(postHead(["Transfer-Encoding: chunked"]) + Array.from(body, chunk).join(""));
+    await eventually(() => expect(http.bodies.bytes).toBeGreaterThan(0));
+    expect(http.bodies.bytes).toBeLessThan(2 * body.length);
+    client.send(chunk(""));
+    await client.until("messageId");
+    expect(http.store.rows[0]?.payload).toBe(body);
+  });
+
+  test("lets a single body exceed it, and no second one beside it", () => {
+    const budget = new BodyBudget(10, new ManualClock());
+    const [one, two] = [{ giveUp: null }, { giveUp: null }];
+    expect(budget.hold(one, 100)).toBe(true);
+    expect(budget.hold(two, 1)).toBe(false);
+    expect(budget.hold(one, 200)).toBe(true);
+    budget.release(one);
+    budget.release(one);
+    expect(budget.bytes).toBe(0);
+    expect(budget.hold(two, 20)).toBe(true);
   });
 });

@@ -4,8 +4,10 @@ import { attributePlans } from "../../../src/core/attributes.ts";
 import { ReceiptBatcher } from "../../../src/core/receiptBatcher.ts";
 import { createReceiver, type ReceiverOptions } from "../../../src/core/receive.ts";
 import { createApps } from "../../../src/http/apps.ts";
+import type { BodyLimits } from "../../../src/http/body.ts";
+import { BodyBudget } from "../../../src/http/bodyBudget.ts";
 import { type InboxRoute, inboxRoutes } from "../../../src/http/inboxRoutes.ts";
-import { HttpServer } from "../../../src/http/server.ts";
+import { HttpServer, type HttpServerOptions } from "../../../src/http/server.ts";
 import { MemoryInbox } from "../../support/memoryInbox.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
 
@@ -18,6 +20,13 @@ export interface HarnessOptions {
   readonly stage?: ReceiverOptions["stage"];
   readonly operatorRoutes?: readonly Router[];
   readonly management?: boolean;
+  readonly maxBufferedBodyBytes?: number;
+  readonly server?: Partial<HttpServerOptions>;
+}
+
+/** A cap with a budget that is never used up. */
+export function bodyLimits(maxBytes: number): BodyLimits {
+  return { maxBytes, budget: new BodyBudget(Number.POSITIVE_INFINITY, new ManualClock()) };
 }
 
 /** The HTTP side of the service on ports of 127.0.0.1, over an inbox in memory: one source `orders` at `/inbox/orders`. */
@@ -41,9 +50,11 @@ export async function startHttp(options: HarnessOptions = {}) {
     metrics,
   });
   const maxBodyBytes = options.maxBodyBytes ?? 1_048_576;
+  const bodies = new BodyBudget(options.maxBufferedBodyBytes ?? 67_108_864, clock);
   const inbox = inboxRoutes({
     inbox: { basePath: "/inbox", maxBodyBytes, credentialHeaders: options.credentialHeaders ?? [] },
     routes: [{ settings: { path: "/orders", ...options.route }, receiver }],
+    budget: bodies,
     clock,
     metrics,
   });
@@ -63,6 +74,7 @@ export async function startHttp(options: HarnessOptions = {}) {
       listener,
       log,
       drainMs: options.drainMs,
+      ...options.server,
     });
   const data = server(apps.data);
   const management = apps.management && server(apps.management);
@@ -75,7 +87,7 @@ export async function startHttp(options: HarnessOptions = {}) {
     await Promise.all([data.stop(new AbortController().signal), management?.stop(new AbortController().signal)]);
     await batcher.close();
   };
-  return { store, clock, lines, calls, data, management, post, stop, [Symbol.asyncDispose]: stop };
+  return { store, bodies, clock, lines, calls, data, management, post, stop, [Symbol.asyncDispose]: stop };
 }
 
 /** Status and body of an answer. */
@@ -109,6 +121,11 @@ export class RawClient {
     this.#socket.write(text);
   }
 
+  /** Sends, and ends this side of the connection only. */
+  end(text: string | Uint8Array): void {
+    this.#socket.end(text);
+  }
+
   /** Waits until the received text holds `text`; fails when the connection ends without it. */
   async until(text: string): Promise<string> {
     await new Promise<void>((resolve, reject) => {
@@ -128,6 +145,11 @@ export class RawClient {
 
   destroy(): void {
     this.#socket.destroy();
+  }
+
+  /** Ends the connection with a reset, as the death of a client does. */
+  reset(): void {
+    this.#socket.resetAndDestroy();
   }
 
   [Symbol.dispose](): void {

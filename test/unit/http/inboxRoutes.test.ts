@@ -1,10 +1,11 @@
+import { createHash } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
 import { inboxRoutes } from "../../../src/http/inboxRoutes.ts";
 import { ConfigError, StoreError } from "../../../src/model/errors.ts";
 import { Secret } from "../../../src/model/secret.ts";
 import { failOnLeaks } from "../../support/leaks.ts";
 import { ManualClock, recordingMetrics } from "../../support/recorders.ts";
-import { postHead, RawClient, seen, startHttp } from "./harness.ts";
+import { bodyLimits, postHead, RawClient, seen, startHttp } from "./harness.ts";
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
@@ -49,7 +50,7 @@ describe("POST of a message", () => {
     expect(http.store.rows).toHaveLength(1);
   });
 
-  test.each(["", "{", "no JSON", '{"id":"a\0"}', '\ufeff{"id":1}', '{"id":1} {}'])(
+  test.each(["", "{", "no JSON", '{"id":"a\0"}', '{"id":\ufeff1}', '{"id":1} {}'])(
     "answers 400 to the body %j, with the correlation header",
     async (body) => {
       await using http = await startHttp();
@@ -175,7 +176,18 @@ describe("the correlation id", () => {
     expect(http.store.rows[0]?.correlationId).toBe("order 17");
   });
 
-  test.each([undefined, "", "x".repeat(256), "a\tb"])("is a new UUID instead of %j", async (received) => {
+  test.each(["x".repeat(256), "a\tb"])(
+    "is the digest of %j, which no column or header should hold",
+    async (received) => {
+      await using http = await startHttp();
+      const response = await http.post('{"id":1}', { "X-Correlation-Id": received });
+      const digest = `sha256:${createHash("sha256").update(received).digest("hex")}`;
+      expect(response.headers.get("x-correlation-id")).toBe(digest);
+      expect(http.store.rows[0]?.correlationId).toBe(digest);
+    },
+  );
+
+  test.each([undefined, ""])("is a new UUID instead of %j", async (received) => {
     await using http = await startHttp();
     const headers: Record<string, string> = received === undefined ? {} : { "X-Correlation-Id": received };
     const response = await http.post('{"id":1}', headers);
@@ -260,7 +272,9 @@ describe("the path of a source", () => {
       { settings: { path: "orders" }, receiver: receiver("two") },
     ];
     const inbox = { basePath: "/inbox/", maxBodyBytes: 1, credentialHeaders: [] };
-    expect(() => inboxRoutes({ inbox, routes, clock: new ManualClock(), metrics })).toThrow(ConfigError);
+    expect(() =>
+      inboxRoutes({ inbox, routes, budget: bodyLimits(1).budget, clock: new ManualClock(), metrics }),
+    ).toThrow(ConfigError);
     expect(http.store.rows).toEqual([]);
   });
 });

@@ -15,6 +15,7 @@ import { describedApi } from "../../support/describedApi.ts";
 import { failOnLeaks } from "../../support/leaks.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
 import { loadWith } from "../config/support.ts";
+import { bodyLimits } from "./harness.ts";
 
 failOnLeaks();
 
@@ -61,6 +62,7 @@ async function realRoutes(config: Config, roles: readonly Role[]): Promise<strin
     secrets: { mask: (text) => text, add: () => () => {} },
     redact: (text) => text,
     evaluator: { evaluate: () => Promise.reject(new Error("no test evaluates anything here")) },
+    bodies: bodyLimits(1).budget,
     wakes: { relay: () => {}, poller: () => {}, pollerIntervalMs: () => 100 },
   };
   const parts: RoleParts[] = [];

@@ -8,7 +8,7 @@ import { Secret } from "../../../../src/model/secret.ts";
 import type { Evaluation } from "../../../../src/ports/evaluator.ts";
 import { failOnLeaks } from "../../../support/leaks.ts";
 import { ManualClock, recordingLog } from "../../../support/recorders.ts";
-import { seen, startHttp } from "../harness.ts";
+import { bodyLimits, seen, startHttp } from "../harness.ts";
 
 failOnLeaks();
 
@@ -28,7 +28,7 @@ async function start({ admin = { insecure: true }, maxBodyBytes = 1000, maxTimeo
   const clock = new ManualClock();
   const { log, lines } = recordingLog();
   const asked: Evaluation[] = [];
-  const gate = createGate({ admin, maxBodyBytes, clock, log });
+  const gate = createGate({ admin, limits: bodyLimits(maxBodyBytes), clock, log });
   const evaluator = {
     async evaluate(evaluation: Evaluation) {
       asked.push(evaluation);
@@ -258,7 +258,7 @@ describe("the gate of the admin routes", () => {
 
   test("is not made open by a missing auth block", () => {
     const { log } = recordingLog();
-    const options = { admin: { insecure: false }, maxBodyBytes: 1, clock: new ManualClock(), log };
+    const options = { admin: { insecure: false }, limits: bodyLimits(1), clock: new ManualClock(), log };
     expect(() => createGate(options)).toThrow(ConfigError);
   });
 });

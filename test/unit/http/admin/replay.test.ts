@@ -5,7 +5,7 @@ import { adminRoutes } from "../../../../src/http/admin/routes.ts";
 import { StoppingError, StoreError } from "../../../../src/model/errors.ts";
 import { failOnLeaks } from "../../../support/leaks.ts";
 import { ManualClock, recordingLog } from "../../../support/recorders.ts";
-import { postHead, RawClient, seen, startHttp } from "../harness.ts";
+import { bodyLimits, postHead, RawClient, seen, startHttp } from "../harness.ts";
 
 failOnLeaks();
 
@@ -18,7 +18,7 @@ async function start(
   const asked: ReplayRequest[] = [];
   const router = adminRoutes({
     admin: { insecure: true, maxTransformTimeoutMs: 100 },
-    maxBodyBytes: 200,
+    limits: bodyLimits(200),
     evaluator: { evaluate: () => Promise.reject(new Error("nothing is evaluated here")) },
     replay: {
       run(request) {

@@ -14,6 +14,7 @@ import type {
   PullStore,
 } from "../../../../src/ports/pullStore.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
+import { bodyLimits } from "../harness.ts";
 
 /** Claims and closings over a list in memory: no leases, no order. */
 export class MemoryPull implements PullStore {
@@ -126,7 +127,7 @@ export async function startPull(options: PullHarnessOptions = {}) {
   });
   const waiters = new PullWaiters({ sources, pull, clock, log });
   const settings = { basePath: "/pull", leaseMs: 30_000, auth: options.auth };
-  const inbox = pullRoutes({ settings, maxBodyBytes, sources, pull, waiters, clock, log });
+  const inbox = pullRoutes({ settings, limits: bodyLimits(maxBodyBytes), sources, pull, waiters, clock, log });
   const apps = createApps({ inbox, operatorRoutes: [], hasManagementPort: false, maxBodyBytes, log });
   const data = new HttpServer({
     name: "http",

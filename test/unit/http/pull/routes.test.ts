@@ -92,6 +92,25 @@ describe("POST claim", () => {
     ]);
   });
 
+  test("takes nothing for a client that has ended its side, or broke off behind another request", async () => {
+    const head = (body: string) => `${postHead([`Content-Length: ${body.length}`], "/pull/orders/claim")}${body}`;
+    await using http = await startPull();
+    using halfClosed = new RawClient(http.data.port);
+    halfClosed.end(head('{"waitMs":60000}'));
+    await halfClosed.closed;
+    expect(halfClosed.received).toContain('"messages":[]');
+    using brokenOff = new RawClient(http.data.port);
+    const looks = http.store.claims.length;
+    brokenOff.send(head('{"waitMs":60000}').repeat(2));
+    await eventually(() => expect(http.store.claims.length).toBeGreaterThan(looks));
+    await eventually(() => expect(http.data.inFlight).toBe(2));
+    brokenOff.reset();
+    await eventually(() => expect(http.data.inFlight).toBe(0));
+    http.store.available.push(pulledRow());
+    http.waiters.wake("orders");
+    expect(await seen(await http.post("claim"))).toMatchObject({ body: expect.stringContaining('"payload"') });
+  });
+
   test("takes nothing for a client that has gone while it waited", async () => {
     await using http = await startPull();
     using client = new RawClient(http.data.port);

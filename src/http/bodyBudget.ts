@@ -1,0 +1,74 @@
+import type { Clock } from "../ports/runtime.ts";
+
+/** A body that is being read, or decoded. */
+export interface BodyHolder {
+  /** Drops the body and answers its sender; null for one that ends by itself, such as a body that is being decoded. */
+  readonly giveUp: (() => void) | null;
+}
+
+/** Up to this size a body costs no more than its connection, and is always taken: common messages never meet the budget. */
+export const UNCOUNTED_BYTES = 16 * 1024;
+
+/** A body that has not come forward for this long makes room when another one needs the memory, in ms. */
+const STALLED_MS = 1000;
+
+/**
+ * The memory that unfinished request bodies of the process may hold together. When it is used up, bodies whose senders have stalled are given up
+ * first, so that those who open a body and leave it unfinished harm only themselves; with none of those, the body that asks is refused.
+ */
+export class BodyBudget {
+  readonly #maxBytes: number;
+  readonly #clock: Pick<Clock, "monotonic">;
+  /** The one that came forward longest ago first. */
+  readonly #holders = new Map<BodyHolder, { readonly bytes: number; readonly advancedAt: number }>();
+  #bytes = 0;
+
+  /** @param maxBytes the budget in bytes; a single body may exceed it, or one that is allowed by its route could never be read */
+  constructor(maxBytes: number, clock: Pick<Clock, "monotonic">) {
+    this.#maxBytes = maxBytes;
+    this.#clock = clock;
+  }
+
+  /** Bytes held at present. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /**
+   * Lets a body hold so many bytes from now on, or says that there is no room. Also marks that the body has come forward.
+   *
+   * @param bytes all that it will hold, not only what it holds in addition
+   * @returns whether it may; if not, it holds what it held before
+   */
+  hold(holder: BodyHolder, bytes: number): boolean {
+    const held = this.#holders.get(holder)?.bytes ?? 0;
+    const more = bytes - held;
+    if (more > 0 && this.#lacks(more, holder)) this.#giveUpStalled(more, holder);
+    if (more > 0 && this.#lacks(more, holder)) return false;
+    this.#bytes += more;
+    this.#holders.delete(holder);
+    this.#holders.set(holder, { bytes, advancedAt: this.#clock.monotonic() });
+    return true;
+  }
+
+  /** Gives back everything that the body holds. */
+  release(holder: BodyHolder): void {
+    this.#bytes -= this.#holders.get(holder)?.bytes ?? 0;
+    this.#holders.delete(holder);
+  }
+
+  #lacks(more: number, holder: BodyHolder): boolean {
+    const alone = this.#holders.size === 0 || (this.#holders.size === 1 && this.#holders.has(holder));
+    return !alone && this.#bytes + more > this.#maxBytes;
+  }
+
+  #giveUpStalled(more: number, asking: BodyHolder): void {
+    const latest = this.#clock.monotonic() - STALLED_MS;
+    for (const [holder, { advancedAt }] of this.#holders) {
+      if (advancedAt > latest || !this.#lacks(more, asking)) return;
+      if (holder === asking || holder.giveUp === null) continue;
+      this.release(holder);
+      holder.giveUp();
+    }
+  }
+}
