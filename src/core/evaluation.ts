@@ -1,9 +1,10 @@
 import type jsonata from "jsonata";
 import { TransformError } from "../model/errors.ts";
 import type { Evaluation } from "../ports/evaluator.ts";
-import { compileExpression, reasonAt } from "./expression.ts";
+import { compileExpression, reasonAt, syntaxNodes } from "./expression.ts";
 import { LinearRegExp } from "./linearRegExp.ts";
 import { countsMembersAsDepth, MemberTurns } from "./memberTurns.ts";
+import { hiddenName, hideNames, parsePlain, restoreNames } from "./plainData.ts";
 
 /** An expression that is ready to run. */
 export interface CompiledEvaluation {
@@ -41,6 +42,7 @@ const MAX_MESSAGE_LENGTH = 300;
 export function compileEvaluation(expression: string, limits: EvaluationLimits): CompiledEvaluation {
   const guard = new Guard(limits);
   const compiled = compile(expression, guard);
+  const namesReserved = hideLiterals(compiled);
   const turns = countsMembersAsDepth(compiled, limits.maxDepth) ? new MemberTurns(compiled) : undefined;
   guard.turns = turns;
 
@@ -61,8 +63,26 @@ export function compileEvaluation(expression: string, limits: EvaluationLimits):
   }
 
   return {
-    evaluate: async (input, bindings) => run(parse(input), bindings),
+    async evaluate(input, bindings) {
+      const { value, hides } = parse(input);
+      const hidesAny = hideNames(bindings) || hides || namesReserved;
+      if (!hidesAny) return run(value, bindings);
+      return restoreNames(await run(value, bindings));
+    },
   };
+}
+
+/** What an expression calls by a reserved name is called by its hidden one, as in the payload. @returns whether there is any */
+function hideLiterals(compiled: jsonata.Expression): boolean {
+  let found = false;
+  for (const node of syntaxNodes(compiled)) {
+    if ((node.type !== "name" && node.type !== "string") || typeof node.value !== "string") continue;
+    const hidden = hiddenName(node.value);
+    if (hidden === node.value) continue;
+    Object.assign(node, { value: hidden });
+    found = true;
+  }
+  return found;
 }
 
 function compile(expression: string, guard: Guard): jsonata.Expression {
@@ -73,9 +93,9 @@ function compile(expression: string, guard: Guard): jsonata.Expression {
   }
 }
 
-function parse(input: string): unknown {
+function parse(input: string): ReturnType<typeof parsePlain> {
   try {
-    return JSON.parse(input);
+    return parsePlain(input);
   } catch {
     throw new TransformError("invalid_input", "the input is not a JSON document");
   }
@@ -195,7 +215,7 @@ function transformError(thrown: unknown, expression: string, limits: EvaluationL
   if (inner instanceof RangeError && /invalid (string|array)|allocation/i.test(inner.message)) {
     return new TransformError("too_large", "a text or an array would be longer than can be held");
   }
-  return new TransformError("failed", shortened(reasonAt(expression, inner)));
+  return new TransformError("failed", shortened(restoreNames(reasonAt(expression, inner))));
 }
 
 /** `$eval` wraps what its expression threw. */
