@@ -14,6 +14,7 @@ import { compileLinear } from "./linearRegExp.ts";
 export function compileExpression(text: string, options: jsonata.JsonataOptions = {}): jsonata.Expression {
   try {
     const expression = jsonata(text, options);
+    checkDepth(expression);
     for (const node of syntaxNodes(expression)) checkRegularExpression(node);
     return expression;
   } catch (error) {
@@ -63,8 +64,31 @@ export function reasonAt(text: string, thrown: unknown): string {
 /** Characters that are shown on each side of a position. */
 const NEIGHBOURHOOD = 20;
 
+/**
+ * Deepest syntax tree. The parser recurses, and how deep it can is not the same in each version of Node (it gives up at 1,200 to
+ * 5,000 levels): what one version takes another has to take too.
+ */
+const MAX_DEPTH = 1000;
+const TOO_DEEP =
+  `the expression is nested too deeply to compile: more than ${MAX_DEPTH} levels, and each operator of a chain such as ` +
+  "a & b & c is one; join many values with $join([...]) or $sum([...])";
+
 function reason(text: string, thrown: unknown): string {
-  return thrown instanceof RangeError ? "the expression is nested too deeply to compile" : reasonAt(text, thrown);
+  return thrown instanceof RangeError ? TOO_DEEP : reasonAt(text, thrown);
+}
+
+/** @throws RangeError as the parser does when it gives up by itself */
+function checkDepth(expression: jsonata.Expression): void {
+  const seen = new Set<object>();
+  const pending: { readonly value: unknown; readonly depth: number }[] = [{ value: expression.ast(), depth: 0 }];
+  for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
+    const { value, depth } = next;
+    if (typeof value !== "object" || value === null || value instanceof RegExp || seen.has(value)) continue;
+    seen.add(value);
+    const below = "type" in value ? depth + 1 : depth;
+    if (below > MAX_DEPTH) throw new RangeError(TOO_DEEP);
+    for (const child of Object.values(value)) pending.push({ value: child, depth: below });
+  }
 }
 
 function checkRegularExpression({ type, value, position }: SyntaxNode): void {
