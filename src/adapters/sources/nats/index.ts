@@ -88,6 +88,8 @@ class NatsSource implements Source {
   async #stop(): Promise<void> {
     this.#stopping.abort(new StoppingError());
     this.#hand.close();
+    // A batch that is taken meanwhile makes room, and must not have the next one requested.
+    this.#session?.end();
     await this.#reading;
     const session = this.#session;
     await this.#unlessCut(async () => {
