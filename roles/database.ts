@@ -3,7 +3,7 @@ import type { Config } from "../src/config/types.ts";
 import { errorText, StoreError } from "../src/model/errors.ts";
 import type { Clock, Log } from "../src/ports/runtime.ts";
 import type { Store } from "../src/ports/store.ts";
-import { sleep } from "../src/runtime/abort.ts";
+import { sleep, withTimeout } from "../src/runtime/abort.ts";
 import { systemClock } from "../src/runtime/clock.ts";
 
 export const APPLICATION_NAME = "svc";
@@ -67,19 +67,25 @@ export async function createStore({ database }: Config, clock: Clock, log: Log):
  * goes away in the middle is waited for again: each step finds done what was done before.
  *
  * @param signal aborts when the process is told to stop meanwhile
- * @throws StoreError when no database answers in time, ConfigError when a column is missing
+ * @throws StoreError or TimeoutError when no database answers in time, ConfigError when a column is missing
  */
 export async function prepareStore(store: Store, config: Config, log: Log, signal: AbortSignal): Promise<void> {
   const { startupTimeoutMs, migrate } = config.database;
-  const deadline = systemClock.monotonic() + startupTimeoutMs;
+  let deadline = systemClock.monotonic() + startupTimeoutMs;
+  const left = () => Math.max(0, Math.ceil(deadline - systemClock.monotonic()));
   for (;;) {
-    await store.waitUntilReady(Math.max(0, Math.ceil(deadline - systemClock.monotonic())), signal);
+    await store.waitUntilReady(left(), signal);
     try {
       if (migrate) {
         const applied = await store.schema.migrate();
-        if (applied.length > 0) log.info({ applied }, "migrations applied");
+        if (applied.length > 0) {
+          log.info({ applied }, "migrations applied");
+          // A large table takes its time: only waiting for the database is limited.
+          deadline = systemClock.monotonic() + startupTimeoutMs;
+        }
       }
-      return await store.schema.checkColumns();
+      const limitMs = Math.max(left(), MIN_CHECK_MS);
+      return await withTimeout(limitMs, "the check of the tables", () => store.schema.checkColumns(), signal);
     } catch (error) {
       const wentAway = error instanceof StoreError && error.code === "unavailable";
       if (!wentAway || systemClock.monotonic() + RETRY_PAUSE_MS >= deadline) throw error;
@@ -90,3 +96,5 @@ export async function prepareStore(store: Store, config: Config, log: Log, signa
 }
 
 const RETRY_PAUSE_MS = 100;
+/** A few questions to the catalogue. */
+const MIN_CHECK_MS = 5000;

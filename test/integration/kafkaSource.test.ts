@@ -17,6 +17,7 @@ import {
 } from "../support/kafkaClient.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { RecordingIntake } from "../support/recordingIntake.ts";
+import { stopWithin } from "../support/stopWithin.ts";
 
 /** The broker's lower bound for a session is 6 s. */
 const TIMES = { sessionMs: 6000, heartbeatMs: 300, rebalanceMs: 10_000, fetchWaitMs: 100 };
@@ -27,7 +28,7 @@ const sources: { readonly source: Source; readonly intake: RecordingIntake }[] =
 
 afterEach(async () => {
   for (const { intake } of sources) intake.release();
-  await Promise.all(sources.splice(0).map(({ source }) => source.stop(AbortSignal.timeout(3000))));
+  await Promise.all(sources.splice(0).map(({ source }) => stopWithin(3000, source)));
 });
 failOnLeaks();
 

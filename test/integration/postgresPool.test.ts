@@ -5,6 +5,7 @@ import { createDatabase, type TestDatabase } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { freePort } from "../support/ports.ts";
 import { connectionTo } from "../support/postgresHarness.ts";
+import { startTcpProxy } from "../support/tcpProxy.ts";
 
 failOnLeaks();
 
@@ -123,5 +124,66 @@ describe("the connection pool", () => {
     expect(failure).toMatch(/count: .*ECONNREFUSED/);
     expect(failure).not.toContain("very-secret");
     await pool.close();
+  });
+});
+
+describe("a transaction that may take any time", () => {
+  const often = 50;
+
+  test("goes on while the server works on it", async () => {
+    await using database = await createDatabase();
+    const pool = open(database);
+    const work = pool.transaction("migrate", (client) => client.query("SELECT pg_sleep(1)").then(() => "done"), often);
+    expect(await work).toBe("done");
+    await pool.close();
+  });
+
+  test("ends when nothing comes from the server any more", async () => {
+    await using database = await createDatabase();
+    const proxy = await startTcpProxy(database);
+    const way = { host: "127.0.0.1", port: proxy.port, tls: false as const };
+    const pool = open(database, { endpoints: [way] });
+    const hanging = pool.transaction(
+      "migrate",
+      async (client) => {
+        proxy.setMode("held");
+        await client.query("SELECT 1");
+      },
+      often,
+    );
+    await expect(hanging).rejects.toMatchObject({ name: "StoreError", code: "unavailable" });
+    await pool.close();
+    await proxy.close();
+  });
+
+  test("ends when the server has answered and waits, as after a lost answer", async () => {
+    await using database = await createDatabase();
+    const pool = open(database);
+    await expect(pool.transaction("migrate", () => new Promise(() => {}), often)).rejects.toThrow(
+      /the server waits for the next statement/,
+    );
+    expect(await pool.run({ name: "one", text: "SELECT 1 AS n" })).toEqual([{ n: 1 }]);
+    await pool.close();
+  });
+
+  test("ends when its server process is gone and the end of the connection does not arrive", async () => {
+    await using database = await createDatabase();
+    const proxy = await startTcpProxy(database);
+    const way = { host: "127.0.0.1", port: proxy.port, tls: false as const };
+    const pool = open(database, { endpoints: [way] });
+    const gone = pool.transaction(
+      "migrate",
+      async (client) => {
+        const { rows } = await client.query("SELECT pg_backend_pid() AS pid");
+        proxy.setMode("held");
+        await database.query(`SELECT pg_terminate_backend(${rows[0].pid})`);
+        proxy.setModeOfNew("open");
+        await client.query("SELECT 1");
+      },
+      often,
+    );
+    await expect(gone).rejects.toThrow(/its server process is gone/);
+    await pool.close();
+    await proxy.close();
   });
 });

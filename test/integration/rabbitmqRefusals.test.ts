@@ -7,6 +7,7 @@ import { failOnLeaks } from "../support/leaks.ts";
 import { withChannel } from "../support/rabbitmqClient.ts";
 import { recordingLog } from "../support/recorders.ts";
 import { RecordingIntake } from "../support/recordingIntake.ts";
+import { stopWithin } from "../support/stopWithin.ts";
 import { destinationAt, drain, failure, rabbitmqBench, sourceAt } from "./rabbitmqSetup.ts";
 
 const PASSWORD = "limited-secret";
@@ -36,7 +37,7 @@ describeWith(["rabbitmq"], "a RabbitMQ server that refuses", () => {
     destination.publish(message({ address: exchange, routingKey: "new", body }), new AbortController().signal);
   const start = async (...[url, queue, intake, options]: Parameters<typeof sourceAt>) => {
     const source = sourceAt(url, queue, intake, options);
-    later(() => source.stop(AbortSignal.timeout(5000)));
+    later(() => stopWithin(5000, source));
     await source.start();
     return source;
   };

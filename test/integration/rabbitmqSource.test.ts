@@ -13,6 +13,7 @@ import { failOnLeaks } from "../support/leaks.ts";
 import { withChannel } from "../support/rabbitmqClient.ts";
 import { recordingLog } from "../support/recorders.ts";
 import { RecordingIntake } from "../support/recordingIntake.ts";
+import { stopWithin } from "../support/stopWithin.ts";
 import { within } from "../support/within.ts";
 import { rabbitmqBench, sourceAt } from "./rabbitmqSetup.ts";
 
@@ -86,7 +87,7 @@ describeWith(["rabbitmq"], "a RabbitMQ source", () => {
     const source = sourceAt(url, queue, intake, options);
     later(() => {
       intake.release();
-      return source.stop(AbortSignal.timeout(5000));
+      return stopWithin(5000, source);
     });
     await source.start();
     return source;

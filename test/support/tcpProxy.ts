@@ -10,12 +10,15 @@ export interface TcpProxy {
   readonly port: number;
   /** What happens to the connections there are, and to those that come. From `held` back to `open` the held bytes go on. */
   setMode(mode: ProxyMode): void;
+  /** What happens to the connections that come; those there are stay as they are. */
+  setModeOfNew(mode: ProxyMode): void;
   /** Each chunk of bytes waits this long before it goes on, one after another, in either direction; 0 (the default) for not at all. */
   setDelay(ms: number): void;
   close(): Promise<void>;
 }
 
 interface Pair {
+  mode: ProxyMode;
   readonly near: Socket;
   readonly far: Socket;
   readonly there: Slowness;
@@ -59,7 +62,7 @@ export async function startTcpProxy(target: { readonly host: string; readonly po
     for (const stream of [pair.near, pair.far, pair.there, pair.back]) stream.destroy();
   };
   const apply = (pair: Pair) => {
-    const { near, far, there, back } = pair;
+    const { near, far, there, back, mode } = pair;
     if (mode === "cut") {
       near.resetAndDestroy();
       far.destroy();
@@ -82,13 +85,13 @@ export async function startTcpProxy(target: { readonly host: string; readonly po
   };
   const server = createServer((near) => {
     const [there, back] = [new Slowness(() => delayMs), new Slowness(() => delayMs)];
-    const pair = { near, far: connect(target.port, target.host), there, back };
+    const pair: Pair = { mode, near, far: connect(target.port, target.host), there, back };
     for (const socket of [pair.near, pair.far])
       socket
         .setNoDelay(true)
         .on("error", () => {})
         .on("close", () => {
-          if (mode !== "held") end(pair);
+          if (pair.mode !== "held") end(pair);
         });
     pairs.add(pair);
     apply(pair);
@@ -98,9 +101,14 @@ export async function startTcpProxy(target: { readonly host: string; readonly po
   return {
     port: (server.address() as AddressInfo).port,
     setMode(next) {
-      if (next === mode) return;
       mode = next;
-      for (const pair of [...pairs]) apply(pair);
+      for (const pair of [...pairs].filter((each) => each.mode !== next)) {
+        pair.mode = next;
+        apply(pair);
+      }
+    },
+    setModeOfNew(next) {
+      mode = next;
     },
     setDelay(ms) {
       delayMs = ms;

@@ -55,7 +55,7 @@ export const databaseSchema = {
       unit: "ms",
       minimum: 0,
       default: 60000,
-      description: "Longest wait for the database at start.",
+      description: "Longest wait for the database at start, without the time that migrations take.",
     },
     migrate: {
       type: "boolean",

@@ -34,9 +34,12 @@ export function postgresLogical({ server, names, clock, metrics, log }: Postgres
       slot,
     },
     async follow(from, events, signal) {
-      const fault = new AbortController();
-      const end = AbortSignal.any([signal, fault.signal]);
-      const onFault = (error: Error) => fault.abort(error);
+      const ending = new AbortController();
+      const end = ending.signal;
+      const onStop = () => ending.abort(signal.reason);
+      signal.addEventListener("abort", onStop, { once: true });
+      if (signal.aborted) onStop();
+      const onFault = (error: Error) => ending.abort(error);
       const watch = new SlotWatch({ server, names: allNames, metrics, log, onFault, signal: end });
       let client: pg.Client | undefined;
       try {
@@ -51,11 +54,12 @@ export function postgresLogical({ server, names, clock, metrics, log }: Postgres
         const onReached = (position: bigint) => events.reached(positionOf(system, position));
         watch.start();
         await streamChanges({ client, names: allNames, partitioned, start, events, onReached, clock }, end);
-        fault.signal.throwIfAborted();
+        end.throwIfAborted();
       } catch (error) {
         // What an abort breaks off has not failed.
         if (!signal.aborted) throw error;
       } finally {
+        signal.removeEventListener("abort", onStop);
         await Promise.all([watch.close(), client === undefined ? undefined : disconnect(client)]);
       }
     },

@@ -107,7 +107,11 @@ export class TokenCredentials implements Credentials {
       () => end.abort(httpError("token", `${this.#name()} was not answered within ${this.#timeoutMs} ms`)),
       this.#timeoutMs,
     );
-    const signal = AbortSignal.any([end.signal, this.#closing.signal]);
+    const { signal } = end;
+    const closing = this.#closing.signal;
+    const onClose = () => end.abort(closing.reason);
+    closing.addEventListener("abort", onClose, { once: true });
+    if (closing.aborted) onClose();
     try {
       const answer = await Promise.race([this.#exchange(signal), rejection(signal)]);
       return this.#read(answer, asked);
@@ -115,7 +119,8 @@ export class TokenCredentials implements Credentials {
       throw error instanceof PublishError ? error : this.#failure(error);
     } finally {
       clearTimeout(timer);
-      // Ends what may be left of the exchange, and the listener on the closing signal.
+      closing.removeEventListener("abort", onClose);
+      // Ends what may be left of the exchange.
       end.abort();
     }
   }

@@ -19,6 +19,11 @@ export function toStoreError(statement: string, error: unknown): StoreError {
   return new StoreError(code, `${statement}: ${safeText(error, state)}`, { cause: withoutRowData(error) });
 }
 
+/** Whether the server has refused a connection because it has as many as it may have. */
+export function isFull(error: unknown): boolean {
+  return sqlState(error) === "53300";
+}
+
 function sqlState(error: unknown): string | undefined {
   const code = (error as { code?: unknown } | null)?.code;
   return typeof code === "string" && /^[0-9A-Z]{5}$/.test(code) && !/^E[A-Z]{4}$/.test(code) ? code : undefined;

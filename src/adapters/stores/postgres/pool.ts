@@ -1,8 +1,10 @@
 import pg from "pg";
 import { StoreError } from "../../../model/errors.ts";
 import type { Secret } from "../../../model/secret.ts";
+import { ASK_EVERY_MS, whileServed } from "../sql/serverWatch.ts";
+import { type Backend, backendOf, checkWorking } from "./backend.ts";
 import type { Endpoint } from "./endpoints.ts";
-import { toStoreError } from "./errors.ts";
+import { isFull, toStoreError } from "./errors.ts";
 import { type Borrowed, Pipeline } from "./pipeline.ts";
 import { execute, isPlanOutdated, isPreparationLost, type Row, type Statement, socketOf } from "./statement.ts";
 
@@ -106,17 +108,33 @@ export class PostgresPool {
     return { client, done: () => client.release(), failed: (broken) => client.release(broken) };
   }
 
-  /** Runs `work` in one transaction on one connection; rolls back when it throws. */
-  async transaction<T>(name: string, work: (client: pg.ClientBase) => Promise<T>): Promise<T> {
+  /**
+   * Runs `work` in one transaction on one connection; rolls back when it throws. It may take any time while the server works on it.
+   *
+   * @param askEveryMs time between two questions whether the server does, in ms
+   */
+  async transaction<T>(
+    name: string,
+    work: (client: pg.ClientBase) => Promise<T>,
+    askEveryMs = ASK_EVERY_MS,
+  ): Promise<T> {
     const client = await this.#connect(name);
-    try {
+    const backend: Backend = { pid: undefined };
+    const run = async (): Promise<T> => {
       await client.query("BEGIN");
+      backend.pid = await backendOf(client);
       const result = await work(client);
       await client.query("COMMIT");
+      return result;
+    };
+    const hangUp = () => socketOf(client).destroy();
+    try {
+      const result = await whileServed(run(), () => this.#checkWorking(backend), hangUp, askEveryMs);
       client.release();
       return result;
     } catch (error) {
-      const rolledBack = await client.query("ROLLBACK").then(
+      const rollback = { text: "ROLLBACK", query_timeout: ROLLBACK_TIMEOUT_MS } as pg.QueryConfig;
+      const rolledBack = await client.query(rollback).then(
         () => true,
         () => false,
       );
@@ -125,13 +143,25 @@ export class PostgresPool {
     }
   }
 
+  async #checkWorking(backend: Backend): Promise<void> {
+    const timeoutMs = Math.min(this.#options.connectionTimeoutMs || ASK_TIMEOUT_MS, ASK_TIMEOUT_MS);
+    const observer = this.#client(timeoutMs);
+    try {
+      await observer.connect();
+      await checkWorking(observer, backend);
+    } catch (error) {
+      // A server that is full has answered.
+      if (!isFull(error)) throw error;
+    } finally {
+      const impatience = setTimeout(() => socketOf(observer).destroy(), CLOSE_TIMEOUT_MS);
+      await observer.end().catch(() => {});
+      clearTimeout(impatience);
+    }
+  }
+
   /** A connection of its own outside the pool, for `LISTEN`. The caller ends it. */
   async dedicated(): Promise<pg.Client> {
-    const client = new pg.Client({
-      ...clientConfig(this.#options, this.#currentEndpoint()),
-      connectionTimeoutMillis: this.#options.connectionTimeoutMs,
-    });
-    client.on("error", () => {});
+    const client = this.#client(this.#options.connectionTimeoutMs);
     try {
       await client.connect();
     } catch (error) {
@@ -139,6 +169,15 @@ export class PostgresPool {
       await client.end().catch(() => {});
       throw toStoreError("connect", error);
     }
+    return client;
+  }
+
+  #client(connectionTimeoutMs: number): pg.Client {
+    const client = new pg.Client({
+      ...clientConfig(this.#options, this.#currentEndpoint()),
+      connectionTimeoutMillis: connectionTimeoutMs,
+    });
+    client.on("error", () => {});
     return client;
   }
 
@@ -187,6 +226,8 @@ export class PostgresPool {
 
 const CLOSE_TIMEOUT_MS = 3000;
 const CONTENTION_TRIES = 4;
+const ASK_TIMEOUT_MS = 3000;
+const ROLLBACK_TIMEOUT_MS = 3000;
 
 function clientConfig(options: PostgresConnection, at: Endpoint): pg.ClientConfig {
   return {

@@ -17,7 +17,28 @@ export async function untilAnswered(
   clock: Clock,
   log: Log,
 ): Promise<void> {
-  const deadline = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
+  const ending = new AbortController();
+  const deadline = ending.signal;
+  const onAbort = () => ending.abort(signal.reason);
+  signal.addEventListener("abort", onAbort, { once: true });
+  if (signal.aborted) onAbort();
+  const timer = setTimeout(() => ending.abort(), Math.min(timeoutMs, MAX_TIMEOUT_MS));
+  try {
+    await asked(ping, timeoutMs, signal, deadline, clock, log);
+  } finally {
+    clearTimeout(timer);
+    signal.removeEventListener("abort", onAbort);
+  }
+}
+
+async function asked(
+  ping: () => Promise<void>,
+  timeoutMs: number,
+  signal: AbortSignal,
+  deadline: AbortSignal,
+  clock: Clock,
+  log: Log,
+): Promise<void> {
   let last: unknown = "it never answered a connection attempt";
   let warnAt = clock.monotonic();
   for (let waitMs = 50; ; waitMs = Math.min(waitMs * 2, 1000)) {
@@ -54,3 +75,6 @@ async function untilAborted<T>(promise: Promise<T>, signal: AbortSignal): Promis
     signal.removeEventListener("abort", aborted);
   }
 }
+
+/** `setTimeout` fires at once on anything longer. */
+const MAX_TIMEOUT_MS = 2 ** 31 - 1;

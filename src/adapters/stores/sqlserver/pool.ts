@@ -1,5 +1,6 @@
 import sql from "mssql";
 import { StoreError } from "../../../model/errors.ts";
+import { ASK_EVERY_MS, whileServed } from "../sql/serverWatch.ts";
 import { connectionConfig, type PoolOptions } from "./endpoints.ts";
 import { toStoreError } from "./errors.ts";
 import { execute, type Row, type Statement, type Values } from "./statement.ts";
@@ -14,11 +15,13 @@ export interface Executor {
 
 /** A pool of connections to one server, whose errors are `StoreError`s that name the statement. */
 export class SqlServerPool implements Executor {
+  readonly #options: PoolOptions;
   readonly #pool: sql.ConnectionPool;
   #connecting: Promise<unknown> | undefined;
   #closed = false;
 
   constructor(options: PoolOptions) {
+    this.#options = options;
     this.#pool = new sql.ConnectionPool(connectionConfig(options));
     // An idle connection that breaks is replaced at its next use; without a listener it would end the process.
     this.#pool.on("error", () => {});
@@ -36,8 +39,9 @@ export class SqlServerPool implements Executor {
    * Runs `work` in one transaction on one connection; rolls back when it throws. As a deadlock victim it is run again from the beginning.
    *
    * @param name for errors and logs
+   * @param signal cancels the statement that runs
    */
-  async transaction<T>(name: string, work: (transaction: Executor) => Promise<T>): Promise<T> {
+  async transaction<T>(name: string, work: (transaction: Executor) => Promise<T>, signal?: AbortSignal): Promise<T> {
     return await this.#retried(name, async (pool) => {
       const transaction = new sql.Transaction(pool);
       await transaction.begin(sql.ISOLATION_LEVEL.READ_COMMITTED);
@@ -47,7 +51,7 @@ export class SqlServerPool implements Executor {
         ended = true;
       });
       try {
-        const runAll = (statement: Statement, values: Values = {}) => execute(transaction, statement, values);
+        const runAll = (statement: Statement, values: Values = {}) => execute(transaction, statement, values, signal);
         const run = async (statement: Statement, values: Values = {}) => (await runAll(statement, values)).at(-1) ?? [];
         const result = await work({ run, runAll });
         await transaction.commit();
@@ -57,6 +61,35 @@ export class SqlServerPool implements Executor {
         throw error;
       }
     });
+  }
+
+  /**
+   * The same, for work that may take any time while the server is there: it is asked over a connection of its own, and when it does not answer the
+   * statement that runs is cancelled.
+   */
+  async longTransaction<T>(name: string, work: (transaction: Executor) => Promise<T>): Promise<T> {
+    const ending = new AbortController();
+    return await whileServed(
+      this.transaction(name, work, ending.signal),
+      () => this.#answers(),
+      () => ending.abort(),
+      ASK_EVERY_MS,
+    );
+  }
+
+  async #answers(): Promise<void> {
+    const apart = new sql.ConnectionPool(
+      connectionConfig({ ...this.#options, poolSize: 1, connectionTimeoutMs: ASK_TIMEOUT_MS }),
+    );
+    apart.on("error", () => {});
+    try {
+      await apart.connect();
+      await execute(apart, ASK, {});
+    } catch (error) {
+      throw toStoreError("the server does not answer", error);
+    } finally {
+      await apart.close();
+    }
   }
 
   usage(): { used: number; idle: number; waiting: number } {
@@ -97,3 +130,5 @@ export class SqlServerPool implements Executor {
 }
 
 const CONTENTION_TRIES = 4;
+const ASK_TIMEOUT_MS = 3000;
+const ASK: Statement = { name: "ping", text: "SELECT 1 AS answer;", parameters: {}, timeoutMs: ASK_TIMEOUT_MS };

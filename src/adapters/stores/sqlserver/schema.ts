@@ -70,7 +70,7 @@ export class SqlServerSchema implements SchemaStore {
 
   async migrate(): Promise<readonly string[]> {
     // One transaction holds the lock and all files: replicas that start together wait here and then find nothing to do.
-    return await this.#pool.transaction("migrate", async (transaction) => {
+    return await this.#pool.longTransaction("migrate", async (transaction) => {
       await lock(transaction);
       const { database, schema } = await whereTablesGo(transaction);
       const migrations = new Postgrator({
