@@ -1,8 +1,11 @@
+import { randomUUID } from "node:crypto";
 import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
 import pg from "pg";
+import type { ClaimToken } from "../../src/model/rows.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { claimRequest, failed, relayRequest, sent } from "../conformance/store/harness.ts";
 import { createDatabase, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
+import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
 import { ManualClock } from "../support/recorders.ts";
@@ -139,5 +142,162 @@ describe("low-water marks", () => {
     clock.advance(IDLE_MARK_AGE_MS);
     expect(await store.inbox.relay(relayRequest())).toMatchObject({ relayed: 1 });
     expect(await database.query("SELECT payload FROM outbox")).toEqual([{ payload: "again" }]);
+  });
+});
+
+describe("a row that was not scheduled ahead", () => {
+  /** What columns of time say of a row whose transaction begins now, or began when the test's did. */
+  const [LATER, BEFORE] = ["clock_timestamp()", "now()"];
+  const insertAt = (payload: string, time: string) =>
+    `INSERT INTO outbox (topic, key, payload, scheduled_at, created_at, updated_at)
+     SELECT 't', 'k', '${payload}', t, t, t FROM (SELECT ${time} AS t) time`;
+  const receiveAt = (payload: string, scheduledAt: string, consumption: "push" | "pull") =>
+    `INSERT INTO inbox (source, idempotency_key, aggregate_id, payload, consumption, scheduled_at, created_at)
+     SELECT 'orders', '${payload}', 'a', '${payload}', '${consumption}', t, clock_timestamp() FROM (SELECT ${scheduledAt} AS t) time`;
+  const claimed = async (store: Store) => (await store.outbox.claim(claimRequest())).rows.map((row) => row.payload);
+  const pulled = async (store: Store) => {
+    const token = randomUUID() as ClaimToken;
+    const request = { source: "orders", limit: 10, maxBytes: 1_000_000, token, leaseMs: 30_000, maxAttempts: 5 };
+    return (await store.pull.claim(request)).rows.map((row) => row.payload);
+  };
+  const relayed = async (database: TestDatabase) =>
+    (await database.query("SELECT payload FROM outbox ORDER BY sequence")).map((row) => row.payload);
+
+  /**
+   * Runs `look` so that it waits for a lock on `table` after its transaction has begun and before its snapshot is taken, and commits `statements`
+   * meanwhile: the first of them is of a transaction that has begun later than the look, the second of one that has begun before.
+   */
+  async function lookBehindLock<T>(
+    database: TestDatabase,
+    table: string,
+    statements: readonly string[],
+    look: () => Promise<T>,
+  ): Promise<T> {
+    const client = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
+    await client.connect();
+    try {
+      await client.query("BEGIN");
+      await client.query(`LOCK TABLE ${table} IN EXCLUSIVE MODE`);
+      const looking = look();
+      await eventually(async () => {
+        const waiting = await database.query(
+          "SELECT FROM pg_locks WHERE relation = to_regclass($1) AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND NOT granted",
+          [table],
+        );
+        expect(waiting).toHaveLength(1);
+      });
+      for (const statement of statements) await client.query(statement);
+      await client.query("COMMIT");
+      return await looking;
+    } finally {
+      await client.end();
+    }
+  }
+
+  const withStore = async (body: (store: Store, database: TestDatabase) => Promise<void>) => {
+    await using database = await createDatabase();
+    const store = postgresStore(database);
+    try {
+      await store.schema.migrate();
+      await body(store, database);
+    } finally {
+      await store.close();
+    }
+  };
+
+  test("is not overtaken in a claim that has waited for a lock since before the row's transaction began", async () => {
+    await withStore(async (store, database) => {
+      const rows = [insertAt("1", LATER), insertAt("2", BEFORE)];
+      expect(await lookBehindLock(database, "outbox", rows, () => claimed(store))).toEqual(["1", "2"]);
+    });
+  });
+
+  test("is not overtaken in a relay pass that has waited for a lock since before its receipt", async () => {
+    await withStore(async (store, database) => {
+      const rows = [receiveAt("1", LATER, "push"), receiveAt("2", BEFORE, "push")];
+      await lookBehindLock(database, "inbox", rows, () => store.inbox.relay(relayRequest()));
+      expect(await relayed(database)).toEqual(["1", "2"]);
+    });
+  });
+
+  test("is not overtaken in a pull claim that has waited for a lock since before its receipt", async () => {
+    await withStore(async (store, database) => {
+      const rows = [receiveAt("1", LATER, "pull"), receiveAt("2", BEFORE, "pull")];
+      expect(await lookBehindLock(database, "inbox", rows, () => pulled(store))).toEqual(["1", "2"]);
+    });
+  });
+
+  test("is due at once, and first, although the clock has been set back since its insert", async () => {
+    await withStore(async (store, database) => {
+      await database.query(insertAt("1", "now() + interval '1 hour'"));
+      await database.query(insertAt("2", "now()"));
+      expect(await claimed(store)).toEqual(["1", "2"]);
+      expect(await store.outbox.backlog()).toMatchObject({ pending: 0, oldestPendingAgeMs: null });
+    });
+  });
+
+  test("is found by an idle poller although the clock has been set back since its insert", async () => {
+    await withStore(async (store, database) => {
+      expect(await claimed(store)).toEqual([]);
+      await database.query(insertAt("1", "now() + interval '1 hour'"));
+      expect(await claimed(store)).toEqual(["1"]);
+    });
+  });
+
+  test("is not overtaken once it is replayed, although the clock has been set back since", async () => {
+    await withStore(async (store, database) => {
+      await database.query(insertAt("1", "now()"));
+      await store.outbox.settle((await store.outbox.claim(claimRequest())).rows.map(sent));
+      const scope = await store.replay.begin();
+      const { rows } = await store.replay.page(scope, {}, null, 10);
+      expect(
+        await store.replay.move(
+          scope,
+          rows.map(({ id }) => id),
+        ),
+      ).toBe(1);
+      const ahead = "interval '1 hour'";
+      await database.query(
+        `UPDATE outbox SET scheduled_at = scheduled_at + ${ahead}, updated_at = updated_at + ${ahead}`,
+      );
+      await database.query(insertAt("2", "now()"));
+      expect(await claimed(store)).toEqual([]);
+    });
+  });
+
+  test("waits for its retry however the clock was set back since its insert", async () => {
+    await withStore(async (store, database) => {
+      await database.query(insertAt("1", "now() + interval '1 hour'"));
+      const { rows } = await store.outbox.claim(claimRequest());
+      await store.outbox.settle(rows.map((row) => failed(row)));
+      expect(await claimed(store)).toEqual([]);
+    });
+  });
+
+  test("is relayed and pulled in its place although the clock has been set back since its receipt", async () => {
+    await withStore(async (store, database) => {
+      const later = "interval '1 hour'";
+      for (const consumption of ["push", "pull"] as const) {
+        for (const payload of ["1", "2"])
+          await database.query(receiveAt(`${consumption} ${payload}`, "now()", consumption));
+      }
+      await database.query(
+        `UPDATE inbox SET scheduled_at = scheduled_at + ${later}, created_at = created_at + ${later} WHERE payload ~ '1'`,
+      );
+      await database.query("UPDATE inbox SET created_at = created_at + interval '2 hours' WHERE payload ~ '2'");
+      await store.inbox.relay(relayRequest());
+      expect(await relayed(database)).toEqual(["push 1", "push 2"]);
+      expect(await pulled(store)).toEqual(["pull 1", "pull 2"]);
+    });
+  });
+
+  test("is told from one that is scheduled ahead, which holds nobody back", async () => {
+    await withStore(async (store, database) => {
+      await database.query(
+        "INSERT INTO outbox (topic, key, payload, scheduled_at) VALUES ('t', 'k', '1', now() + interval '1 hour')",
+      );
+      await database.query(INSERT, ["k", "2"]);
+      expect(await claimed(store)).toEqual(["2"]);
+    });
   });
 });

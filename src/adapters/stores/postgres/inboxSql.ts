@@ -19,6 +19,9 @@ export function inboxStatements(
   const c = names.inbox;
   const o = names.outbox;
   const waitsForRelay = `i.${c.state} = 'pending' AND i.${c.consumption} = 'push'`;
+  /** A row is due from its receipt on, whatever the clock says, unless it has been put off: see the outbox. */
+  const isDue = `(i.${c.scheduledAt} <= now() OR i.${c.scheduledAt} <= i.${c.createdAt})`;
+  const holdsBack = `i.${c.scheduledAt} <= greatest(i.${c.createdAt}, clock_timestamp())`;
 
   /** Positions are microseconds since 1970; see `mark`. */
   const positionOf = (time: string): string => `(extract(epoch FROM (${time})::timestamptz) * 1000000)::bigint`;
@@ -43,7 +46,7 @@ WITH${settledFrom(7)},
 candidates AS MATERIALIZED (
   SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, ${key} AS key
   FROM ${inbox} i
-  WHERE ${waitsFrom} AND i.${c.scheduledAt} <= now() AND i.${c.source} = ANY ($2::text[])${
+  WHERE ${waitsFrom} AND ${isDue} AND i.${c.source} = ANY ($2::text[])${
     narrowed ? ` AND i.${c.id} = ANY ($10::uuid[])` : ""
   }
   ORDER BY i.${c.createdAt}, i.${c.id}
@@ -53,7 +56,7 @@ candidates AS MATERIALIZED (
 stops AS MATERIALIZED (
   SELECT DISTINCT ON (1) ${key} AS key, i.${c.createdAt} AS created_at, i.${c.id} AS id
   FROM ${inbox} i
-  WHERE ${waitsFrom} AND i.${c.scheduledAt} <= now() AND i.${c.source} = ANY ($2::text[]) AND i.${c.aggregateId} IS NOT NULL
+  WHERE ${waitsFrom} AND ${holdsBack} AND i.${c.source} = ANY ($2::text[]) AND i.${c.aggregateId} IS NOT NULL
     AND i.${c.createdAt} <= (SELECT max(created_at) FROM candidates)
     AND (i.${c.createdAt}, i.${c.id}) <= (SELECT created_at, id FROM candidates ORDER BY created_at DESC, id DESC LIMIT 1)
     AND i.${c.id} NOT IN (SELECT id FROM candidates)
@@ -137,7 +140,7 @@ ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING`;
       name: "inbox.waits",
       sql: (markAndSources: string) => `
 (SELECT i.${c.id} FROM ${inbox} i
-WHERE ${waitsForRelay} AND i.${c.scheduledAt} <= now() AND i.${c.source} = ANY ((${markAndSources}::text[])[2:])
+WHERE ${waitsForRelay} AND ${isDue} AND i.${c.source} = ANY ((${markAndSources}::text[])[2:])
   AND i.${c.createdAt} >= ${timeOf(`(${markAndSources}::text[])[1]::bigint`)}
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1) IS NOT NULL`,
     },
@@ -148,7 +151,7 @@ ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1) IS NOT NULL`,
       text: `
 WITH${settledFrom(3)}
 SELECT i.${c.id} AS id, i.${c.source} AS source FROM ${inbox} i
-WHERE ${waitsFrom} AND i.${c.scheduledAt} <= now() AND i.${c.source} = ANY ($2::text[])
+WHERE ${waitsFrom} AND ${isDue} AND i.${c.source} = ANY ($2::text[])
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $1::int`,
     },
 

@@ -14,6 +14,18 @@ export function outboxStatements(names: TableNames, payloadType: string) {
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
 
   /**
+   * Of a pending row: its time has come. One that was not scheduled ahead is due from its insert on, whatever the clock says: `now()` is the
+   * time at which this transaction began, and its snapshot, taken behind a wait for a lock, also holds rows of transactions that began later.
+   * A clock that has been set back makes no difference either. The attempt keeps a retry from being due for its age.
+   */
+  const isDue = `(o.${c.scheduledAt} <= now() OR (o.${c.attempt} = 0 AND o.${c.scheduledAt} <= o.${c.createdAt}))`;
+  /**
+   * Of a pending row that is no candidate: it is not scheduled ahead, so the later rows of its key wait for it. When it was inserted, or replayed, its
+   * time had come; or it has come by now, by a clock that is read after the snapshot was taken.
+   */
+  const holdsBack = `(o.${c.attempt} > 0 OR o.${c.scheduledAt} <= greatest(o.${c.createdAt}, o.${c.updatedAt}, clock_timestamp()))`;
+
+  /**
    * The lowest unfinished row below the first sequence to look at, null when there is none. The mark is up to a second old, and a replay may have set
    * rows below it back to pending since. Such a row has `scheduled_at <> created_at`, which a fresh one has not, so this is one probe of a
    * small index of its own: 0.01 of the 4 ms that a claim takes with 200,000 rows pending. While an old snapshot keeps the index
@@ -40,7 +52,7 @@ settled AS MATERIALIZED (
    *
    * - candidates: due rows in order; rows that another claim is looking at are skipped.
    * - stops: per key the first unfinished row that is no candidate. Whatever lies behind it must wait. A row that was scheduled
-   *   ahead by its application (attempt 0, not yet due) stops nobody.
+   *   ahead by its application, and is not yet due, stops nobody.
    * - free: candidates before the stop of their key, so a run of rows of one key is claimed together.
    *
    * The first row of the answer holds the counts, the others the claimed rows.
@@ -63,7 +75,7 @@ settled AS MATERIALIZED (
 candidates AS MATERIALIZED (
   SELECT o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.key} AS key, octet_length(${payloadText}) AS bytes
   FROM ${table} o
-  WHERE o.${c.state} = 'pending' AND o.${c.scheduledAt} <= now() AND o.${c.sequence} >= ${firstCandidate}${condition}
+  WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= ${firstCandidate}${condition}
   ORDER BY o.${c.sequence}
   LIMIT ${limit}
   FOR NO KEY UPDATE OF o SKIP LOCKED
@@ -76,7 +88,7 @@ stops AS MATERIALIZED (
     FROM ${table} o
     WHERE o.${c.key} = k.key AND o.${c.key} IS NOT NULL AND o.${c.state} IN ('pending', 'processing')
       AND ${unfinishedFrom("o")} AND o.${c.sequence} < k.last
-      AND (o.${c.state} = 'processing' OR o.${c.attempt} > 0 OR o.${c.scheduledAt} <= now())
+      AND (o.${c.state} = 'processing' OR ${holdsBack})
       AND NOT (o.${c.state} = 'processing' AND coalesce(o.${c.claimToken} = ANY ($10::uuid[]), false))
       AND o.${c.sequence} NOT IN (SELECT sequence FROM candidates)
     ORDER BY o.${c.sequence}
@@ -171,9 +183,9 @@ some_slow AS MATERIALIZED (
     due: {
       name: "outbox.due",
       sql: (mark: string) => `
-(SELECT ${c.sequence} FROM ${table}
-WHERE ${c.state} = 'pending' AND ${c.scheduledAt} <= now() AND ${c.sequence} >= least(${mark}::bigint, (${againBelow(mark)}))
-ORDER BY ${c.sequence} LIMIT 1) IS NOT NULL`,
+(SELECT o.${c.sequence} FROM ${table} o
+WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= least(${mark}::bigint, (${againBelow(mark)}))
+ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL`,
     },
 
     /**
@@ -268,7 +280,7 @@ RETURNING ${c.id} AS id`,
 WITH${settledFrom(1)}
 SELECT (SELECT count(*) FROM ${table} o WHERE o.${c.state} = 'pending' AND ${unfinishedFrom("o")}) AS pending,
   (SELECT extract(epoch FROM now() - o.${c.createdAt}) * 1000 FROM ${table} o
-   WHERE o.${c.state} = 'pending' AND o.${c.scheduledAt} <= now() AND ${unfinishedFrom("o")} ORDER BY o.${c.sequence} LIMIT 1) AS oldest_ms,
+   WHERE o.${c.state} = 'pending' AND ${isDue} AND ${unfinishedFrom("o")} ORDER BY o.${c.sequence} LIMIT 1) AS oldest_ms,
   (SELECT count(DISTINCT ${c.key}) FROM ${table}
    WHERE ${c.state} = 'pending' AND ${c.attempt} > 0 AND ${c.scheduledAt} > now() AND ${c.key} IS NOT NULL) AS blocked_keys`,
     },

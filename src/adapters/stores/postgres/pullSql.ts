@@ -18,7 +18,9 @@ export function pullStatements(names: TableNames, payloadType: string) {
     `(${row}.${c.claimToken} IS NULL OR ${row}.${c.leaseExpiresAt} IS NULL OR ${row}.${c.leaseExpiresAt} <= now())`;
   const payloadText = payloadType === "text" ? `i.${c.payload}` : `i.${c.payload}::text`;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
-  const available = `${waiting("i")} AND i.${c.source} = $1::text AND i.${c.scheduledAt} <= now() AND ${free("i")}`;
+  /** A row that was never claimed is due from its receipt on, whatever the clock says: see the outbox. */
+  const isDue = `(i.${c.scheduledAt} <= now() OR (i.${c.attempt} = 0 AND i.${c.scheduledAt} <= i.${c.createdAt}))`;
+  const available = `${waiting("i")} AND i.${c.source} = $1::text AND ${isDue} AND ${free("i")}`;
   /** The fence: what a client still holds under its token. $1 source, $2 token */
   const ofClaim = `${waiting("i")} AND i.${c.source} = $1::text AND i.${c.claimToken} = $2::uuid`;
   /** $3 ids, null for all of the claim */
@@ -37,7 +39,7 @@ export function pullStatements(names: TableNames, payloadType: string) {
     FROM ${table} e
     WHERE ${waiting("e")} AND e.${c.source} = $1::text AND e.${c.aggregateId} = a.aggregate_id AND e.${c.aggregateId} IS NOT NULL
       AND (e.${c.createdAt}, e.${c.id}) < (a.created_at, a.id)
-      AND (e.${c.attempt} > 0 OR e.${c.scheduledAt} <= now())
+      AND (e.${c.attempt} > 0 OR e.${c.scheduledAt} <= greatest(e.${c.createdAt}, clock_timestamp()))
       AND e.${c.id} NOT IN (SELECT id FROM ${own})
     ORDER BY e.${c.createdAt}, e.${c.id}
     LIMIT 1

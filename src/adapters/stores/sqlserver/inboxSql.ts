@@ -35,7 +35,9 @@ export function inboxStatements(names: TableNames) {
   const outbox = names.outboxTable;
   const c = names.inbox;
   const o = names.outbox;
-  const waitsForRelay = `i.${c.state} = N'pending' AND i.${c.consumption} = N'push' AND i.${c.scheduledAt} <= @now`;
+  const waitsForRelay = `i.${c.state} = N'pending' AND i.${c.consumption} = N'push'`;
+  /** A row is due from its receipt on, whatever the clock says, unless it has been put off. */
+  const isDue = `(i.${c.scheduledAt} <= @now OR i.${c.scheduledAt} <= i.${c.createdAt})`;
   /** Compared exactly, whatever the column's collation: the templates are looked up by the name as it is stored. */
   const ofSources = (count: number): string =>
     `i.${c.source} COLLATE ${BINARY} IN (${sourceNames(count)
@@ -72,14 +74,16 @@ ${positions};
 INSERT INTO @candidates (id, created_at, outbox_key)
 SELECT i.${c.id}, i.${c.createdAt}, ${key}
 FROM @positions p JOIN ${inbox} i ${BY_ID.take} ON i.${c.id} = p.id
-WHERE ${waitsForRelay};
+WHERE ${waitsForRelay} AND ${isDue};
+DECLARE @lookedAt datetimeoffset(7) = SYSUTCDATETIME();
 SELECT TOP (1) @last_created_at = n.created_at, @last_id = n.id FROM @candidates n ORDER BY n.created_at DESC, n.id DESC;
 INSERT INTO @stops (outbox_key, created_at)
 SELECT s.outbox_key, MIN(s.created_at)
 FROM (
   SELECT ${key} AS outbox_key, i.${c.createdAt} AS created_at
   FROM ${inbox} i
-  WHERE ${waitsForRelay} AND ${ofSources(count)} AND i.${c.aggregateId} IS NOT NULL AND i.${c.createdAt} <= @last_created_at
+  WHERE ${waitsForRelay} AND (i.${c.scheduledAt} <= @lookedAt OR i.${c.scheduledAt} <= i.${c.createdAt}) AND ${ofSources(count)}
+    AND i.${c.aggregateId} IS NOT NULL AND i.${c.createdAt} <= @last_created_at
     AND (i.${c.createdAt} < @last_created_at OR i.${c.id} <= @last_id)
     AND NOT EXISTS (SELECT 1 FROM @candidates n WHERE n.id = i.${c.id})
 ) s
@@ -116,12 +120,12 @@ ${PAIRED}
 DECLARE @stored TABLE (id uniqueidentifier NOT NULL, created_at datetimeoffset(7) NOT NULL);
 IF @ahead BETWEEN 0 AND 1000000 SET @now = DATEADD(microsecond, @ahead + 1, @now);
 INSERT INTO ${inbox} (${c.id}, ${c.source}, ${c.idempotencyKey}, ${c.aggregateId}, ${c.eventType}, ${c.payload}, ${c.state},
-  ${c.consumption}, ${c.correlationId}, ${c.headers}, ${c.lastError}, ${c.createdAt}, ${c.processedAt})
+  ${c.consumption}, ${c.correlationId}, ${c.headers}, ${c.lastError}, ${c.createdAt}, ${c.scheduledAt}, ${c.processedAt})
 OUTPUT inserted.${c.id}, inserted.${c.createdAt} INTO @stored (id, created_at)
 SELECT r.id, ${textOf("source")}, ${textOf("idempotencyKey")}, ${textOf("aggregateId")},
   ${textOf("eventType")}, ${textOf("payload")}, r.state, r.consumption,
   ${textOf("correlationId")}, ${textOf("headers")}, ${textOf("lastError")},
-  DATEADD(microsecond, r.position, @now), CASE WHEN r.state = N'dead' THEN @now END
+  DATEADD(microsecond, r.position, @now), @now, CASE WHEN r.state = N'dead' THEN @now END
 FROM OPENJSON(@rows) WITH (turn int '$.turn', position int '$.position', id uniqueidentifier '$.id', state nvarchar(20) '$.state',
   consumption nvarchar(20) '$.consumption', ${INSERTED_TEXTS.map(placeFrom).join(", ")}) r
 WHERE NOT EXISTS (
@@ -139,7 +143,7 @@ SELECT s.id FROM @stored s;`,
       text: candidates(
         `SELECT TOP (@limit) i.${c.id}
 FROM ${inbox} i ${TO_CHANGE}
-WHERE ${waitsForRelay} AND ${ofSources(count)}
+WHERE ${waitsForRelay} AND ${isDue} AND ${ofSources(count)}
 ORDER BY ${inOrder}`,
         count,
       ),
@@ -151,7 +155,7 @@ ORDER BY ${inOrder}`,
       text: candidates(
         `SELECT i.${c.id}
 FROM @named m JOIN ${inbox} i ${BY_ID.take} ON i.${c.id} = m.id
-WHERE ${waitsForRelay}`,
+WHERE ${waitsForRelay} AND ${isDue}`,
         count,
         NAMED_IDS,
       ),
@@ -199,7 +203,7 @@ SELECT m.id FROM @marked m;`,
       name: "inbox.waits",
       text: `
 ${NOW}
-SELECT CASE WHEN EXISTS (SELECT 1 FROM ${inbox} i ${TO_LOOK} WHERE ${waitsForRelay} AND ${ofSources(count)})
+SELECT CASE WHEN EXISTS (SELECT 1 FROM ${inbox} i ${TO_LOOK} WHERE ${waitsForRelay} AND ${isDue} AND ${ofSources(count)})
   THEN 1 ELSE 0 END AS waits;`,
     })),
 
@@ -210,7 +214,7 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM ${inbox} i ${TO_LOOK} WHERE ${waitsForRel
 ${NOW}
 SELECT TOP (@limit) i.${c.id} AS id, i.${c.source} AS source
 FROM ${inbox} i ${TO_LOOK}
-WHERE ${waitsForRelay} AND ${ofSources(count)}
+WHERE ${waitsForRelay} AND ${isDue} AND ${ofSources(count)}
 ORDER BY ${inOrder};`,
     })),
 

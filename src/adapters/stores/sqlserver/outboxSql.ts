@@ -20,6 +20,15 @@ export function outboxStatements(names: TableNames) {
   const c = names.outbox;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
   const isDue = `o.${c.state} = N'pending' AND o.${c.scheduledAt} <= @now`;
+  /**
+   * Of a pending row that is no candidate: it is not scheduled ahead, so the later rows of its key wait for it. Its time has come by a clock that
+   * is read after the candidates, or had come when the row was inserted or replayed: a clock that has been set back changes nothing then. Few
+   * rows are scheduled ahead, and for those alone the row itself is looked at, which the index does not hold whole.
+   */
+  const holdsBack = `CASE WHEN o.${c.attempt} > 0 OR o.${c.scheduledAt} <= @lookedAt THEN 1
+      WHEN EXISTS (SELECT 1 FROM ${table} f WHERE f.${c.sequence} = o.${c.sequence}
+        AND (f.${c.scheduledAt} <= f.${c.createdAt} OR f.${c.scheduledAt} <= f.${c.updatedAt})) THEN 1
+      ELSE 0 END = 1`;
   /** Split so that each half is a range of the index on leases: a row without a lease is looked at further, the others are not. */
   const hasExpired = `o.${c.state} = N'processing' AND (o.${c.leaseExpiresAt} < @now OR o.${c.leaseExpiresAt} IS NULL)
   AND (o.${c.leaseExpiresAt} IS NOT NULL
@@ -70,6 +79,7 @@ SELECT o.${c.sequence}, o.${c.id}, COALESCE(DATALENGTH(o.${c.payload}) / DATALEN
   CASE WHEN o.${c.key} IS NOT NULL THEN MIN(o.${c.sequence}) OVER (PARTITION BY o.${c.key}) END
 FROM @positions p JOIN ${table} o ${BY_ID.take} ON o.${c.sequence} = p.sequence AND o.${c.id} = p.id
 WHERE ${isDue};
+DECLARE @lookedAt datetimeoffset(7) = SYSUTCDATETIME();
 INSERT INTO @stops (run, sequence)
 SELECT k.run, s.sequence
 FROM (SELECT run, MAX(sequence) AS last FROM @candidates WHERE run IS NOT NULL GROUP BY run) k
@@ -79,7 +89,7 @@ CROSS APPLY (
   FROM ${table} o
   WHERE o.${c.key} = r.${c.key} AND o.${c.key} IS NOT NULL AND o.${c.state} IN (N'pending', N'processing')
     AND o.${c.sequence} < k.last
-    AND (o.${c.state} = N'processing' OR o.${c.attempt} > 0 OR o.${c.scheduledAt} <= @now)
+    AND (o.${c.state} = N'processing' OR ${holdsBack})
     AND NOT (o.${c.state} = N'processing' AND EXISTS (SELECT 1 FROM @held h WHERE h.token = o.${c.claimToken}))
     AND NOT EXISTS (SELECT 1 FROM @candidates n WHERE n.sequence = o.${c.sequence})
   ORDER BY o.${c.sequence}

@@ -26,12 +26,14 @@ export function pullStatements(names: TableNames) {
     `(${row}.${c.claimToken} IS NULL OR ${row}.${c.leaseExpiresAt} IS NULL OR ${row}.${c.leaseExpiresAt} <= @now)`;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
   const uncounted = `CASE WHEN i.${c.attempt} > 0 THEN i.${c.attempt} - 1 ELSE 0 END`;
-  const available = `${waiting("i")} AND i.${c.source} = @source AND i.${c.scheduledAt} <= @now AND ${free("i")}`;
+  /** A row that was never claimed is due from its receipt on, whatever the clock says, unless it has been put off. */
+  const isDue = `(i.${c.scheduledAt} <= @now OR (i.${c.attempt} = 0 AND i.${c.scheduledAt} <= i.${c.createdAt}))`;
+  const available = `${waiting("i")} AND i.${c.source} = @source AND ${isDue} AND ${free("i")}`;
   /**
    * The same where rows are found by their ids. Without the consumption no filtered index fits, and everybody locks the entry of the id first
    * and then the row: nobody waits for another's entry while that one waits for the row.
    */
-  const stillAvailable = `i.${c.state} = N'pending' AND i.${c.scheduledAt} <= @now AND ${free("i")}`;
+  const stillAvailable = `i.${c.state} = N'pending' AND ${isDue} AND ${free("i")}`;
   /** The fence: what a client still holds under its token. */
   const ofClaim = `${waiting("i")} AND i.${c.source} = @source AND i.${c.claimToken} = @token`;
   const stillOfClaim = `i.${c.state} = N'pending' AND i.${c.source} = @source AND i.${c.claimToken} = @token`;
@@ -42,6 +44,7 @@ export function pullStatements(names: TableNames) {
 
   /** Per aggregate of the rows in `own`, the first unfinished row before the last of them that is not among them. */
   const stopsAmong = (own: string, which: string): string => `
+DECLARE @lookedAt datetimeoffset(7) = SYSUTCDATETIME();
 DECLARE @stops TABLE (aggregate int PRIMARY KEY, created_at datetimeoffset(7), id uniqueidentifier);
 INSERT INTO @stops (aggregate, created_at, id)
 SELECT a.aggregate, s.created_at, s.id
@@ -55,7 +58,7 @@ CROSS APPLY (
   FROM ${table} e
   WHERE ${waiting("e")} AND e.${c.source} = @source AND e.${c.aggregateId} = i.${c.aggregateId} AND e.${c.aggregateId} IS NOT NULL
     AND e.${c.createdAt} <= a.created_at AND (e.${c.createdAt} < a.created_at OR e.${c.id} < a.id)
-    AND (e.${c.attempt} > 0 OR e.${c.scheduledAt} <= @now)
+    AND (e.${c.attempt} > 0 OR e.${c.scheduledAt} <= @lookedAt OR e.${c.scheduledAt} <= e.${c.createdAt})
     AND NOT EXISTS (SELECT * FROM ${own} x WHERE x.id = e.${c.id})
   ORDER BY e.${c.createdAt}, e.${c.id}
 ) s
