@@ -38,11 +38,16 @@ describe("low-water marks", () => {
     await database.drop();
   });
 
-  /** A transaction on a connection of its own that the database has numbered. */
-  async function beginTransaction(): Promise<pg.Client> {
+  async function connect(): Promise<pg.Client> {
     const client = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
     connections.push(client);
     await client.connect();
+    return client;
+  }
+
+  /** A transaction on a connection of its own that the database has numbered. */
+  async function beginTransaction(): Promise<pg.Client> {
+    const client = await connect();
     await client.query("BEGIN");
     await client.query("SELECT pg_current_xact_id()");
     return client;
@@ -96,6 +101,98 @@ describe("low-water marks", () => {
     expect(await payloads()).toEqual([]);
     clock.advance(MARK_AGE_MS);
     expect(await payloads()).toEqual(["1", "3"]);
+  });
+
+  /**
+   * Begins an insert that stays in a BEFORE trigger: it has its position, and no number as a transaction.
+   *
+   * @returns lets the insert go on, and waits for its commit
+   */
+  async function insertSlowly(table: string, text: string, values: readonly string[]): Promise<() => Promise<void>> {
+    await database.query(`
+      CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF NEW.payload = '1' THEN PERFORM pg_advisory_xact_lock(1); END IF;
+        RETURN NEW;
+      END $$`);
+    await database.query(`CREATE TRIGGER slow BEFORE INSERT ON ${table} FOR EACH ROW EXECUTE FUNCTION wait()`);
+    const [gate, writer] = [await connect(), await connect()];
+    await gate.query("SELECT pg_advisory_lock(1)");
+    const inserting = writer.query(text, [...values]);
+    await eventually(async () => {
+      expect(await database.query("SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")).toHaveLength(1);
+    });
+    return async () => {
+      await gate.query("SELECT pg_advisory_unlock(1)");
+      await inserting;
+    };
+  }
+
+  /** A row of another key that waits for its retry, so that the lowest unfinished row that can be seen is this one. */
+  async function failRowOfAnotherKey(): Promise<void> {
+    await database.query(INSERT, ["x", "2"]);
+    const rows = await claimed();
+    expect(rows.map((row) => row.payload)).toEqual(["2"]);
+    await store.outbox.settle(rows.map((row) => failed(row)));
+    await letMarksSettle();
+  }
+
+  test("a row that stays in a trigger before its transaction is numbered is not overtaken", async () => {
+    const goOn = await insertSlowly("outbox", INSERT, ["k", "1"]);
+    await failRowOfAnotherKey();
+    await goOn();
+    await database.query(INSERT, ["k", "3"]);
+
+    expect(await payloads()).toEqual([]);
+    clock.advance(MARK_AGE_MS);
+    expect(await payloads()).toEqual(["1", "3"]);
+  });
+
+  test("a row whose insert waits for another one with its id, ON CONFLICT, is not overtaken", async () => {
+    const insert = `INSERT INTO outbox (id, topic, key, payload)
+      VALUES ('5f0c1c52-6d0e-5b38-9c1e-0a4b7d2f9e11', 't', 'k', $1) ON CONFLICT (id) DO NOTHING`;
+    const [first, second] = [await beginTransaction(), await connect()];
+    await first.query(insert, ["0"]);
+    const inserting = second.query(insert, ["1"]);
+    await eventually(async () => {
+      expect(
+        await database.query("SELECT FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted"),
+      ).toHaveLength(1);
+    });
+    await failRowOfAnotherKey();
+    await first.query("ROLLBACK");
+    await inserting;
+    await database.query(INSERT, ["k", "3"]);
+
+    expect(await payloads()).toEqual([]);
+    clock.advance(MARK_AGE_MS);
+    expect(await payloads()).toEqual(["1", "3"]);
+  });
+
+  test("a message that stays in a trigger before its transaction is numbered is relayed in its place", async () => {
+    const goOn = await insertSlowly("inbox", INSERT_RECEIVED, ["1", "1 minute"]);
+    await database.query(INSERT_RECEIVED, ["another", "0 seconds"]);
+    expect(await store.inbox.relay(relayRequest())).toMatchObject({ relayed: 1 });
+    await store.outbox.settle((await claimed()).map(sent));
+    await letMarksSettle();
+    await goOn();
+    await database.query(INSERT_RECEIVED, ["2", "0 seconds"]);
+
+    expect(await store.inbox.relay(relayRequest())).toMatchObject({ relayed: 2 });
+    const relayed = await database.query("SELECT payload FROM outbox WHERE state = 'pending' ORDER BY sequence");
+    expect(relayed.map((row) => row.payload)).toEqual(["1", "2"]);
+  });
+
+  test("a transaction that has written nothing yet and stays open keeps the marks of before it", async () => {
+    for (const payload of ["1", "2"]) await database.query(INSERT, [payload, payload]);
+    await store.outbox.settle((await claimed(1)).map(sent));
+    await store.outbox.settle((await claimed()).map((row) => failed(row)));
+    const open = await connect();
+    await open.query("BEGIN");
+    await open.query("UPDATE outbox SET topic = 'none' WHERE sequence < 0");
+    await letMarksSettle();
+    await open.query("COMMIT");
+    await database.query(INSERT, ["k", "3"]);
+    expect(await payloads()).toEqual(["3"]);
   });
 
   test("a sequence that starts anew, as after a restore, is followed", async () => {

@@ -56,12 +56,12 @@ export class PostgresInbox implements InboxStore {
   }
 
   async oldestPendingAgeMs(sources: readonly string[]): Promise<number | null> {
-    const [row] = await this.#pool.run(this.#sql.oldestPending, [...this.#lowWater.bound(), sources]);
+    const [row] = await this.#pool.run(this.#sql.oldestPending, [this.#lowWater.bound(), sources]);
     return oldestAgeMs(row);
   }
 
   async unrelayed(sources: readonly string[], limit: number): Promise<readonly UnrelayedRows[]> {
-    const rows = await this.#pool.run(this.#sql.unrelayed, [...this.#lowWater.bound(), sources, limit]);
+    const rows = await this.#pool.run(this.#sql.unrelayed, [this.#lowWater.bound(), sources, limit]);
     return rows.map(({ source, count }) => ({ source: String(source), count: Number(count) }));
   }
 
@@ -83,7 +83,7 @@ export class PostgresInbox implements InboxStore {
 
   /** Some row of the batch is refused by the outbox table: relays the others and buries that one, in their order. */
   async #relayAroundPoison(request: RelayRequest): Promise<RelayResult> {
-    const values = [request.limit, Object.keys(request.topics), ...this.#lowWater.bound()];
+    const values = [request.limit, Object.keys(request.topics), this.#lowWater.bound()];
     const waiting = await this.#pool.run(this.#sql.waiting, values);
     const result = await relayAroundPoison(
       waiting,
@@ -106,7 +106,7 @@ export class PostgresInbox implements InboxStore {
       names,
       // Prefixes are header name characters; the only one that means something in a pattern is the dot.
       prefixes.length === 0 ? "^$" : `^(${prefixes.map((prefix) => prefix.replaceAll(".", "\\.")).join("|")})`,
-      ...this.#lowWater.bound(),
+      this.#lowWater.bound(),
     ];
   }
 }

@@ -1,7 +1,7 @@
 import type { TableNames } from "../sql/names.ts";
 import { EMPTY_TOPIC } from "../sql/poison.ts";
 import type { Question } from "./looks.ts";
-import { markBound, markRead } from "./lowWater.ts";
+import { history, markBound, markRead } from "./lowWater.ts";
 import type { Statement } from "./statement.ts";
 
 /** Every statement on the inbox, with the configured names and the column types of the tables woven in once. */
@@ -26,14 +26,14 @@ export function inboxStatements(
   /** Positions are microseconds since 1970; see `mark`. */
   const positionOf = (time: string): string => `(extract(epoch FROM (${time})::timestamptz) * 1000000)::bigint`;
   const timeOf = (position: string): string => `'epoch'::timestamptz + (${position}) * interval '1 microsecond'`;
-  /** No row before that time waits for the relay. Parameters as in `markBound`. */
-  const settledFrom = (first: number): string => `
-settled AS MATERIALIZED (SELECT ${timeOf(markBound(first))} AS created_at)`;
+  /** No row before that time waits for the relay. @param bound as in `markBound` */
+  const settledFrom = (bound: string): string => `${history(bound)},
+settled AS MATERIALIZED (SELECT ${timeOf(markBound(bound))} AS created_at)`;
   const waitsFrom = `${waitsForRelay} AND i.${c.createdAt} >= (SELECT created_at FROM settled)`;
 
   /**
-   * One relay pass. $1 limit, $2 source names, $3 topic template pieces per source and sources with keys of their own (jsonb), $4 max_attempts, $5 dropped header names,
-   * $6 pattern of dropped header name prefixes, $7 settled mark, $8 guarded mark, $9 its transactions, $10 ids to look at (only in the narrowed form).
+   * One relay pass. $1 limit, $2 source names, $3 topic template pieces per source and sources with keys of their own (jsonb), $4 max_attempts,
+   * $5 dropped header names, $6 pattern of dropped header name prefixes, $7 bound of the marks, $8 ids to look at (only in the narrowed form).
    *
    * `stops` holds a key's later rows back behind an earlier one that another replica is relaying at this moment: candidates are the
    * oldest rows of the relayed sources, so whatever lies among them and is none of them is locked by another. See the outbox claim for why
@@ -42,12 +42,12 @@ settled AS MATERIALIZED (SELECT ${timeOf(markBound(first))} AS created_at)`;
    */
   const key = `CASE WHEN $3::jsonb -> 'ownKeySources' ? i.${c.source} THEN i.${c.source} || ':' || i.${c.aggregateId} ELSE i.${c.aggregateId} END`;
   const relay = (narrowed: boolean): string => `
-WITH${settledFrom(7)},
+WITH${settledFrom("$7")},
 candidates AS MATERIALIZED (
   SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, ${key} AS key
   FROM ${inbox} i
   WHERE ${waitsFrom} AND ${isDue} AND i.${c.source} = ANY ($2::text[])${
-    narrowed ? ` AND i.${c.id} = ANY ($10::uuid[])` : ""
+    narrowed ? ` AND i.${c.id} = ANY ($8::uuid[])` : ""
   }
   ORDER BY i.${c.createdAt}, i.${c.id}
   LIMIT $1::int
@@ -145,11 +145,11 @@ WHERE ${waitsForRelay} AND ${isDue} AND i.${c.source} = ANY ((${markAndSources}:
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1) IS NOT NULL`,
     },
 
-    /** The rows a relay pass would look at. $1 limit, $2 source names, $3 settled mark, $4 guarded mark, $5 its transactions */
+    /** The rows a relay pass would look at. $1 limit, $2 source names, $3 bound of the marks */
     waiting: {
       name: "inbox.waiting",
       text: `
-WITH${settledFrom(3)}
+WITH${settledFrom("$3")}
 SELECT i.${c.id} AS id, i.${c.source} AS source FROM ${inbox} i
 WHERE ${waitsFrom} AND ${isDue} AND i.${c.source} = ANY ($2::text[])
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $1::int`,
@@ -166,43 +166,39 @@ RETURNING ${c.id} AS id`,
     },
 
     /**
-     * The time before which no row waits. Looks no further back than it has to where it is told a bound. Whoever takes a time of receipt has
-     * a transaction's id within the slack, and is found by that.
-     *
-     * $1 settled mark, $2 guarded mark, $3 its transactions, $4 mark where nothing waits, $5 mark of the last read
+     * The time before which no row waits. Looks no further back than it has to where it is told a bound. Never up to now: a clock that is set back by
+     * a little gives no receipt a time below it. Parameters as in `markRead`.
      */
     mark: {
       byIndex: true,
       name: "inbox.mark",
       text: `
-WITH${settledFrom(1)}
-${markRead(
-  `(SELECT least(w.mark, ${positionOf("now() - interval '2 seconds'")}) FROM (
-  SELECT coalesce((SELECT ${positionOf(`min(i.${c.createdAt})`)} - 1 FROM ${inbox} i WHERE ${waitsFrom}), $4::bigint) AS mark) w
-  WHERE w.mark IS NOT NULL)`,
-  5,
-)}`,
+WITH${settledFrom("$1")}
+${markRead(inbox, {
+  lowest: `(SELECT ${positionOf(`min(i.${c.createdAt})`)} - 1 FROM ${inbox} i WHERE ${waitsFrom})`,
+  atMost: positionOf("now() - interval '2 seconds'"),
+})}`,
     },
 
-    /** $1 settled mark, $2 guarded mark, $3 its transactions, $4 source names */
+    /** $1 bound of the marks, $2 source names */
     oldestPending: {
       byIndex: true,
       name: "inbox.oldest pending",
       text: `
-WITH${settledFrom(1)}
+WITH${settledFrom("$1")}
 SELECT extract(epoch FROM now() - i.${c.createdAt}) * 1000 AS oldest_ms FROM ${inbox} i
-WHERE ${waitsFrom} AND i.${c.source} = ANY ($4::text[]) ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
+WHERE ${waitsFrom} AND i.${c.source} = ANY ($2::text[]) ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
     },
 
-    /** Waiting rows of other sources. $1 settled mark, $2 guarded mark, $3 its transactions, $4 source names, $5 most rows to look at */
+    /** Waiting rows of other sources. $1 bound of the marks, $2 source names, $3 most rows to look at */
     unrelayed: {
       byIndex: true,
       name: "inbox.unrelayed",
       text: `
-WITH${settledFrom(1)}
+WITH${settledFrom("$1")}
 SELECT w.source, count(*)::int AS count FROM (
-  SELECT i.${c.source} AS source FROM ${inbox} i WHERE ${waitsFrom} ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $5::int) w
-WHERE w.source <> ALL ($4::text[]) GROUP BY w.source ORDER BY w.source`,
+  SELECT i.${c.source} AS source FROM ${inbox} i WHERE ${waitsFrom} ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $3::int) w
+WHERE w.source <> ALL ($2::text[]) GROUP BY w.source ORDER BY w.source`,
     },
   } as const satisfies Record<string, Statement | Question>;
 }

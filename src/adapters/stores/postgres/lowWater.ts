@@ -4,51 +4,144 @@ import type { PostgresPool } from "./pool.ts";
 import type { Statement } from "./statement.ts";
 
 /**
- * An expression (bigint): the position below which nothing is unfinished. The guarded mark where this snapshot sees none of its transactions ended, else
- * the settled mark.
- *
- * @param first the number of the first of three parameters, as {@link LowWater.bound} gives them: settled mark, guarded mark, its transactions
+ * Elements of the parameter that {@link LowWater.bound} gives (bigint[], counted from 1); from `running` on they are
+ * transactions.
  */
-export function markBound(first: number): string {
-  return `CASE WHEN EXISTS (SELECT FROM unnest($${first + 2}::xid8[]) AS t(id) WHERE pg_visible_in_snapshot(t.id, pg_current_snapshot()))
-    THEN $${first}::bigint ELSE greatest($${first}::bigint, $${first + 1}::bigint) END`;
+const ELEMENT = {
+  settled: 1,
+  guarded: 2,
+  /** A transaction that has ended. */
+  ended: 3,
+  /** When the server started. */
+  server: 4,
+  /** The sequence behind the positions, 0 when it is not known. */
+  sequence: 5,
+  /** A position that it has given. */
+  given: 6,
+  /** The newest mark. */
+  mark: 7,
+  /** The transactions that guard the mark. */
+  running: 8,
+} as const;
+
+const XMAX = "pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+const SERVER = "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
+
+/** @param bound the text of the parameter that {@link LowWater.bound} gives, here and below */
+const element = (bound: string, name: keyof typeof ELEMENT): string => `(${bound}::bigint[])[${ELEMENT[name]}]`;
+export const newestMark = (bound: string): string => element(bound, "mark");
+
+/**
+ * An expression (boolean): this is the table of which the marks were read, and it has not gone back in time since. A
+ * restored backup, a clone and a standby that became primary are other servers; where they are not, their transactions
+ * or their sequence may be further back.
+ */
+export function isSameHistory(bound: string): string {
+  const sequence = element(bound, "sequence");
+  return `(${SERVER} = ${element(bound, "server")} AND ${XMAX} > ${element(bound, "ended")}
+    AND (${sequence} = 0
+      OR coalesce((SELECT pg_sequence_last_value(q.oid) FROM pg_class q WHERE q.oid = ${sequence}::oid), 0) >= ${element(bound, "given")}))`;
+}
+
+/** The first expression of a WITH clause, `history (is_same)`: see {@link isSameHistory}. */
+export function history(bound: string): string {
+  return `
+history AS MATERIALIZED (SELECT ${isSameHistory(bound)} AS is_same)`;
 }
 
 /**
- * A statement's end that tells a mark and its snapshot.
- *
- * A snapshot names the transactions that ran up to the newest one that had ended; what had begun behind that one it does not tell. So a transaction is
- * begun, which shows how many there can be: but only for another mark than the last one, so that an idle process writes nothing.
- *
- * @param mark a scalar (bigint), null for none
- * @param last the parameter that holds the mark of the last read
+ * An expression (bigint): the position below which nothing is unfinished. The guarded mark where this snapshot sees
+ * none of its transactions ended, else the settled mark; 0 where the table is not the one that they were read of. It
+ * stands behind {@link history}.
  */
-export function markRead(mark: string, last: number): string {
-  return `
-SELECT l.mark, array(SELECT pg_snapshot_xip(pg_current_snapshot())::text) AS running, pg_snapshot_xmax(pg_current_snapshot())::text AS "end",
-  CASE WHEN l.mark IS NOT NULL AND l.mark IS DISTINCT FROM $${last}::bigint THEN pg_current_xact_id()::text END AS later
-FROM (SELECT ${mark} AS mark OFFSET 0) l`;
+export function markBound(bound: string): string {
+  return `CASE
+    WHEN NOT (SELECT is_same FROM history) THEN 0
+    WHEN (${bound}::bigint[])[${ELEMENT.running}:] <@ array(SELECT t.id::text::bigint FROM pg_snapshot_xip(pg_current_snapshot()) AS t(id))
+      THEN greatest(${element(bound, "settled")}, ${element(bound, "guarded")})
+    ELSE ${element(bound, "settled")} END`;
 }
+
+/**
+ * The rest of a statement that reads a mark and tells its snapshot, behind {@link history}. Its parameters are $1 the
+ * bound, $2 the mark where nothing is unfinished, $3 the mark that was read last, $4 the writers that are awaited.
+ *
+ * A snapshot names the transactions that ran up to the newest one that had ended; what had begun behind that one it
+ * does not tell. So a transaction is begun, which shows how many there can be: but only for another mark than the last
+ * one, so that an idle process writes nothing. Whoever had written nothing by then has no number: it is known by its
+ * lock on the table, which is looked at before the transaction is begun.
+ *
+ * @param table already quoted
+ * @param position its column of positions, where a sequence gives them
+ * @param lowest a scalar (bigint) over the parameters: the lowest unfinished position, null for none
+ * @param atMost an expression (bigint) that a mark never exceeds
+ */
+export function markRead(
+  table: string,
+  { position, lowest, atMost }: { readonly position?: string; readonly lowest: string; readonly atMost?: string },
+): string {
+  const mark = `coalesce(${lowest}, CASE WHEN (SELECT is_same FROM history) THEN $2::bigint END)`;
+  const sequence =
+    position === undefined
+      ? "NULL"
+      : `(SELECT CASE WHEN has_sequence_privilege(q.name, 'SELECT, USAGE') THEN q.name::regclass::oid END
+    FROM pg_get_serial_sequence('${literal(table)}', '${literal(unquoted(position))}') AS q(name))`;
+  return `
+SELECT l.mark, array(SELECT pg_snapshot_xip(pg_current_snapshot())::text) AS running, ${XMAX}::text AS "end", w.writers,
+  CASE WHEN l.is_new AND w.writers IS NOT NULL THEN pg_current_xact_id()::text END AS later,
+  ${SERVER}::text AS server, ${sequence}::text AS sequence, (SELECT is_same FROM history) AS same_history
+FROM (SELECT m.mark, m.mark IS NOT NULL AND m.mark IS DISTINCT FROM $3::bigint AS is_new FROM (SELECT ${
+    atMost === undefined
+      ? mark
+      : `(SELECT CASE WHEN n.mark IS NOT NULL THEN least(n.mark, ${atMost}) END FROM (SELECT ${mark} AS mark OFFSET 0) n)`
+  } AS mark OFFSET 0) m) l
+CROSS JOIN LATERAL (SELECT CASE WHEN l.is_new OR cardinality($4::text[]) > 0 THEN array(${writers(table)}) END AS writers OFFSET 0) w`;
+}
+
+/**
+ * Who writes to a table or its partitions and has no number as a transaction yet, or is awaited ($4). A writer takes
+ * this lock before anything else, also a position, and keeps it to its end.
+ */
+function writers(table: string): string {
+  const oid = `'${literal(table)}'::regclass`;
+  return `
+  SELECT k.virtualtransaction FROM pg_locks k
+  WHERE k.granted AND (k.locktype = 'relation' AND k.mode = 'RowExclusiveLock'
+      AND k.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+      AND (k.relation = ${oid} OR k.relation IN (SELECT relid FROM pg_partition_tree(${oid})))
+    OR k.locktype = 'transactionid' AND k.mode = 'ExclusiveLock')
+  GROUP BY k.virtualtransaction
+  HAVING bool_or(k.locktype = 'relation')
+    AND (k.virtualtransaction = ANY ($4::text[]) OR NOT bool_or(k.locktype = 'transactionid'))`;
+}
+
+const literal = (text: string): string => text.replaceAll("'", "''");
+const unquoted = (identifier: string): string => identifier.replace(/^"(.*)"$/, "$1");
 
 /** Keeps the low-water marks of a table. */
 export class LowWater {
-  readonly #pool: Pick<PostgresPool, "run">;
+  readonly #pool: Pick<PostgresPool, "run" | "lostConnections">;
   readonly #statement: Statement;
   readonly #clock: Clock;
   readonly #marks: Marks;
+  #lostConnections = 0;
+  /** As the last read told: when the server started, and the sequence of the positions. */
+  #server = "0";
+  #sequence = "0";
 
-  /** @param statement ends with {@link markRead}; $1 to $3 as in {@link bound}, $4 the mark where nothing is unfinished, $5 the mark of the last read */
-  constructor(pool: Pick<PostgresPool, "run">, statement: Statement, clock: Clock, marks: Marks) {
+  /** @param statement made with {@link markRead} */
+  constructor(pool: Pick<PostgresPool, "run" | "lostConnections">, statement: Statement, clock: Clock, marks: Marks) {
     this.#pool = pool;
     this.#statement = statement;
     this.#clock = clock;
     this.#marks = marks;
   }
 
-  /** Three parameters of a statement: below what they say nothing is unfinished. */
-  bound(): readonly unknown[] {
+  /** A parameter of a statement with {@link markBound}: below what it says nothing is unfinished. */
+  bound(): readonly string[] {
+    this.#forgetAfterLoss();
     const { settledMark, guardedMark } = this.#marks;
-    return [settledMark, guardedMark.mark, guardedMark.running.map(String)];
+    return this.#parameter(settledMark, guardedMark.mark, guardedMark.running);
   }
 
   /**
@@ -56,20 +149,52 @@ export class LowWater {
    * @throws StoreError
    */
   async refreshIfDue(intervalMs?: number): Promise<void> {
+    this.#forgetAfterLoss();
     if (!this.#marks.markIsDue(intervalMs)) return;
     const isFull = this.#marks.fullMarkIsDue();
     const startedAt = this.#clock.monotonic();
-    const { behindMet = null, lastRead = null } = this.#marks;
-    const values = [...(isFull ? NO_BOUND : this.bound()), behindMet, lastRead];
-    const [row = {}] = await this.#pool.run(this.#statement, values);
+    const { behindMet = null, lastRead = null, awaited } = this.#marks;
+    const bound = isFull ? this.#parameter("0", "0", []) : this.bound();
+    const [row = {}] = await this.#pool.run(this.#statement, [bound, behindMet, lastRead, awaited]);
     if (isFull) this.#marks.fullMarkTook(this.#clock.monotonic() - startedAt);
-    const { mark, running, end, later } = row;
+    // What was read before a loss says nothing of what was found behind it.
+    if (this.#forgetAfterLoss()) return;
+    if (row.same_history !== true) this.#marks.forget();
+    const { mark, running, end, later, writers, server, sequence } = row;
+    this.#server = String(server);
+    this.#sequence = typeof sequence === "string" ? sequence : "0";
     this.#marks.setMark(typeof mark === "string" ? mark : undefined, {
       running: (running as readonly string[]).map(BigInt),
       end: BigInt(String(end)),
       later: typeof later === "string" ? BigInt(later) : undefined,
+      writers: Array.isArray(writers) ? (writers as string[]) : undefined,
     });
   }
-}
 
-const NO_BOUND: readonly unknown[] = ["0", "0", []];
+  #parameter(settled: string, guarded: string, running: readonly bigint[]): readonly string[] {
+    const { newestTransaction, behindMet = "1", mark } = this.#marks;
+    const given = String(BigInt(behindMet) - 1n);
+    return [
+      settled,
+      guarded,
+      String(newestTransaction),
+      this.#server,
+      this.#sequence,
+      given,
+      mark,
+      ...running.map(String),
+    ];
+  }
+
+  /**
+   * A database that was failed over or restored comes with new connections. @returns whether one was lost since the
+   * last time
+   */
+  #forgetAfterLoss(): boolean {
+    const { lostConnections } = this.#pool;
+    if (lostConnections === this.#lostConnections) return false;
+    this.#lostConnections = lostConnections;
+    this.#marks.forget();
+    return true;
+  }
+}

@@ -49,7 +49,7 @@ export class PostgresOutbox implements OutboxStore {
 
   async claim(request: ClaimRequest): Promise<ClaimResult> {
     await this.#lowWater.refreshIfDue();
-    if (this.#idle && !(await this.#looks.ask(this.#sql.due, this.#hints.mark))) return NOTHING;
+    if (this.#idle && !(await this.#looks.ask(this.#sql.due, this.#lowWater.bound()))) return NOTHING;
     return await claimFromFront(this.#scans, this.#hints, this.#clock, request);
   }
 
@@ -57,7 +57,7 @@ export class PostgresOutbox implements OutboxStore {
     if (tokens.length === 0) return new Set();
     return new Set(
       idsOf(
-        await this.#pool.run(this.#sql.renew, [tokens, lease.leaseMs, lease.claimTimeoutMs, ...this.#lowWater.bound()]),
+        await this.#pool.run(this.#sql.renew, [tokens, lease.leaseMs, lease.claimTimeoutMs, this.#lowWater.bound()]),
       ),
     );
   }
@@ -67,13 +67,13 @@ export class PostgresOutbox implements OutboxStore {
   }
 
   async reclaim(limit: number, claimTimeoutMs: number): Promise<number> {
-    const rows = await this.#pool.run(this.#sql.reclaim, [limit, claimTimeoutMs, ...this.#lowWater.bound()]);
+    const rows = await this.#pool.run(this.#sql.reclaim, [limit, claimTimeoutMs, this.#lowWater.bound()]);
     if (rows.length > 0) this.#hints.sweepWithin(0);
     return rows.length;
   }
 
   async backlog(): Promise<OutboxBacklog> {
-    const [row] = await this.#pool.run(this.#sql.backlog, this.#lowWater.bound());
+    const [row] = await this.#pool.run(this.#sql.backlog, [this.#lowWater.bound()]);
     return backlogOf(row);
   }
 
@@ -85,9 +85,10 @@ export class PostgresOutbox implements OutboxStore {
       request.token,
       request.leaseMs,
       request.claimTimeoutMs,
-      ...this.#lowWater.bound(),
+      this.#lowWater.bound(),
       request.heldTokens,
     ]);
+    if (counts?.has_gone_back === true) this.#hints.marks.forget();
     const candidates = Number(counts?.candidates ?? 0);
     const firstCandidate = counts?.first_candidate;
     this.#idle = candidates === 0;

@@ -1,6 +1,6 @@
 import type { TableNames } from "../sql/names.ts";
 import type { Question } from "./looks.ts";
-import { markBound, markRead } from "./lowWater.ts";
+import { history, isSameHistory, markBound, markRead, newestMark } from "./lowWater.ts";
 import type { Statement } from "./statement.ts";
 
 /**
@@ -38,9 +38,9 @@ export function outboxStatements(names: TableNames, payloadType: string) {
   SELECT min(o.${c.sequence}) AS sequence FROM ${table} o
   WHERE o.${c.state} IN ('pending', 'processing') AND o.${c.scheduledAt} <> o.${c.createdAt} AND o.${c.sequence} < ${from}::bigint`;
 
-  /** The first sequence at which anything unfinished can be, also what is back below the mark. Parameters as in `markBound`. */
-  const settledFrom = (first: number): string => `
-known AS MATERIALIZED (SELECT ${markBound(first)} AS sequence),
+  /** The first sequence at which anything unfinished can be, also what is back below the mark. @param bound as in `markBound` */
+  const settledFrom = (bound: string): string => `${history(bound)},
+known AS MATERIALIZED (SELECT ${markBound(bound)} AS sequence),
 settled AS MATERIALIZED (
   SELECT least((SELECT sequence FROM known), (${againBelow("(SELECT sequence FROM known)")})) AS sequence
 )`;
@@ -48,7 +48,7 @@ settled AS MATERIALIZED (
 
   /**
    * One claim. $1 first sequence to look at, $2 row limit, $3 byte limit, $4 token, $5 lease (ms), $6 claim timeout (ms),
-   * $7 settled mark, $8 guarded mark, $9 its transactions, $10 tokens of claims that this process holds.
+   * $7 bound of the marks, $8 tokens of claims that this process holds.
    *
    * - candidates: due rows in order; rows that another claim is looking at are skipped.
    * - stops: per key the first unfinished row that is no candidate. Whatever lies behind it must wait. A row that was scheduled
@@ -67,10 +67,11 @@ settled AS MATERIALIZED (
    * cursor is claimed at the next sweep.
    */
   const claim = (firstCandidate: string, { ctes, condition }: CandidateFilter, limit: string): string => `
-WITH again AS MATERIALIZED (${againBelow("$1")}
+WITH ${history("$7")},
+again AS MATERIALIZED (${againBelow("$1")}
 ),
 settled AS MATERIALIZED (
-  SELECT least(b.sequence, (SELECT sequence FROM again)) AS sequence FROM (SELECT ${markBound(7)} AS sequence) b
+  SELECT least(b.sequence, (SELECT sequence FROM again)) AS sequence FROM (SELECT ${markBound("$7")} AS sequence) b
 ),${ctes}
 candidates AS MATERIALIZED (
   SELECT o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.key} AS key, octet_length(${payloadText}) AS bytes
@@ -89,7 +90,7 @@ stops AS MATERIALIZED (
     WHERE o.${c.key} = k.key AND o.${c.key} IS NOT NULL AND o.${c.state} IN ('pending', 'processing')
       AND ${unfinishedFrom("o")} AND o.${c.sequence} < k.last
       AND (o.${c.state} = 'processing' OR ${holdsBack})
-      AND NOT (o.${c.state} = 'processing' AND coalesce(o.${c.claimToken} = ANY ($10::uuid[]), false))
+      AND NOT (o.${c.state} = 'processing' AND coalesce(o.${c.claimToken} = ANY ($8::uuid[]), false))
       AND o.${c.sequence} NOT IN (SELECT sequence FROM candidates)
     ORDER BY o.${c.sequence}
     LIMIT 1
@@ -112,9 +113,10 @@ claimed AS (
 )
 SELECT (SELECT count(*) FROM candidates)::int AS candidates, (SELECT count(*) FROM free)::int AS free,
   (SELECT count(*) FROM candidates) >= $2::int AS more, (SELECT min(sequence) FROM candidates) AS first_candidate, NULL AS id, NULL AS sequence, NULL AS topic, NULL AS key,
-  NULL AS aggregate_type, NULL AS payload, NULL AS headers, NULL AS attempt, NULL AS max_attempts, NULL AS created_at
+  NULL AS aggregate_type, NULL AS payload, NULL AS headers, NULL AS attempt, NULL AS max_attempts, NULL AS created_at,
+  NOT (SELECT is_same FROM history) AS has_gone_back
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, r.* FROM claimed r
+SELECT NULL, NULL, NULL, NULL, r.*, NULL FROM claimed r
 ORDER BY sequence NULLS FIRST`;
 
   const inBackoff = `b.${c.state} = 'pending' AND b.${c.attempt} > 0 AND b.${c.scheduledAt} > now()`;
@@ -177,33 +179,33 @@ some_slow AS MATERIALIZED (
     },
 
     /**
-     * Is anything due? Of the low-water mark. Costs a fraction of planning a claim, which an idle poller would do ten times a second. Ordered,
-     * so that the planner takes the index.
+     * Is anything due? Of the bound of the marks: looks from the newest mark on. Costs a fraction of planning a claim, which an idle poller would do
+     * ten times a second. Ordered, so that the planner takes the index. The claim finds out what the marks are worth when the table has gone back.
      */
     due: {
       name: "outbox.due",
-      sql: (mark: string) => `
+      sql: (bound: string) => `
 (SELECT o.${c.sequence} FROM ${table} o
-WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= least(${mark}::bigint, (${againBelow(mark)}))
-ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL`,
+WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= least(${newestMark(bound)}, (${againBelow(newestMark(bound))}))
+ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL OR NOT ${isSameHistory(bound)}`,
     },
 
     /**
      * The lowest unfinished sequence (the low-water mark). Looks no further back than it has to where it is told a bound.
      *
-     * $1 settled mark, $2 guarded mark, $3 its transactions, $4 mark where nothing is unfinished, $5 mark of the last read
+     * Parameters as in `markRead`.
      */
     mark: {
       byIndex: true,
       name: "outbox.mark",
       text: `
-WITH${settledFrom(1)}
-${markRead(
-  `coalesce(least(
+WITH${settledFrom("$1")}
+${markRead(table, {
+  position: c.sequence,
+  lowest: `least(
   (SELECT min(o.${c.sequence}) FROM ${table} o WHERE o.${c.state} = 'pending' AND ${unfinishedFrom("o")}),
-  (SELECT min(o.${c.sequence}) FROM ${table} o WHERE o.${c.state} = 'processing' AND ${unfinishedFrom("o")})), $4::bigint)`,
-  5,
-)}`,
+  (SELECT min(o.${c.sequence}) FROM ${table} o WHERE o.${c.state} = 'processing' AND ${unfinishedFrom("o")}))`,
+})}`,
     },
 
     /** The sequence behind the last pending row: where a claim may begin when everything before is blocked. */
@@ -213,14 +215,14 @@ ${markRead(
       text: `SELECT coalesce(max(${c.sequence}), 0) + 1 AS "end" FROM ${table} WHERE ${c.state} = 'pending'`,
     },
 
-    /** $1 tokens, $2 lease (ms), $3 claim timeout (ms), $4 settled mark, $5 guarded mark, $6 its transactions */
+    /** $1 tokens, $2 lease (ms), $3 claim timeout (ms), $4 bound of the marks */
     renew: {
       byIndex: true,
       // Far below the lease: a renewal that hangs must not keep the next one from being tried in time.
       timeoutMs: 4000,
       name: "outbox.renew",
       text: `
-WITH${settledFrom(4)}
+WITH${settledFrom("$4")}
 UPDATE ${table} o
 SET ${c.leaseExpiresAt} = least(now() + $2::bigint * interval '1 millisecond',
                                 o.${c.claimedAt} + $3::bigint * interval '1 millisecond')
@@ -253,14 +255,14 @@ SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS clos
     /**
      * The rows are found once, and then by their ids: as in `settle`.
      *
-     * $1 limit, $2 claim timeout (ms), $3 settled mark, $4 guarded mark, $5 its transactions
+     * $1 limit, $2 claim timeout (ms), $3 bound of the marks
      */
     reclaim: {
       byIndex: true,
       timeoutMs: 4000,
       name: "outbox.reclaim",
       text: `
-WITH${settledFrom(3)}
+WITH${settledFrom("$3")}
 UPDATE ${table}
 SET ${c.state} = 'pending', ${c.updatedAt} = now(), ${unclaimed}
 WHERE (${c.state} || '') = 'processing' AND ${c.id} = ANY (ARRAY(
@@ -273,11 +275,11 @@ WHERE (${c.state} || '') = 'processing' AND ${c.id} = ANY (ARRAY(
 RETURNING ${c.id} AS id`,
     },
 
-    /** $1 settled mark, $2 guarded mark, $3 its transactions */
+    /** $1 bound of the marks */
     backlog: {
       name: "outbox.backlog",
       text: `
-WITH${settledFrom(1)}
+WITH${settledFrom("$1")}
 SELECT (SELECT count(*) FROM ${table} o WHERE o.${c.state} = 'pending' AND ${unfinishedFrom("o")}) AS pending,
   (SELECT extract(epoch FROM now() - o.${c.createdAt}) * 1000 FROM ${table} o
    WHERE o.${c.state} = 'pending' AND ${isDue} AND ${unfinishedFrom("o")} ORDER BY o.${c.sequence} LIMIT 1) AS oldest_ms,

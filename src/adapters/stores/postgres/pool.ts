@@ -37,6 +37,7 @@ export class PostgresPool {
   /** False once a pooler has shown that it hands our connections around without our prepared statements. */
   #prepares = true;
   readonly #clients = new Set<pg.Client>();
+  #lostConnections = 0;
   readonly #pipeline = new Pipeline(
     (name) => this.#connect(name),
     () => this.#pool.waitingCount > 0,
@@ -46,13 +47,14 @@ export class PostgresPool {
     this.#options = options;
     const endpoint = () => this.#currentEndpoint();
     const clients = this.#clients;
+    const lost = () => this.#countLoss();
     // The pool makes its clients itself; this is its only seam for choosing the endpoint at each new connection.
     class EndpointClient extends pg.Client {
       constructor() {
         super(clientConfig(options, endpoint()));
         // The pool listens to idle clients only. A connection that breaks between two statements of its borrower makes the next one
         // reject, which is enough; unheard, the event would end the process.
-        this.on("error", () => {});
+        this.on("error", lost);
         clients.add(this);
         this.once("end", () => clients.delete(this));
       }
@@ -66,6 +68,11 @@ export class PostgresPool {
     } as pg.PoolConfig);
     // An idle connection that breaks is replaced at its next use; without a listener it would end the process.
     this.#pool.on("error", () => this.#nextEndpoint());
+  }
+
+  /** Connections that broke, or could not be made, so far: behind any of them the database may be another one, or an earlier state of this one. */
+  get lostConnections(): number {
+    return this.#lostConnections;
   }
 
   /** Runs one statement in a transaction of its own. */
@@ -95,6 +102,7 @@ export class PostgresPool {
           continue;
         }
         const failure = toStoreError(statement.name, error);
+        if (failure.code === "unavailable") this.#countLoss();
         borrowed.failed(failure.code === "unavailable" ? failure : false);
         // Rolled back as a victim: the same statement is expected to pass the next time.
         if (failure.code !== "contention" || tries >= CONTENTION_TRIES || this.#closed) throw failure;
@@ -165,6 +173,7 @@ export class PostgresPool {
     try {
       await client.connect();
     } catch (error) {
+      this.#countLoss();
       this.#nextEndpoint();
       await client.end().catch(() => {});
       throw toStoreError("connect", error);
@@ -177,7 +186,7 @@ export class PostgresPool {
       ...clientConfig(this.#options, this.#currentEndpoint()),
       connectionTimeoutMillis: connectionTimeoutMs,
     });
-    client.on("error", () => {});
+    client.on("error", () => this.#countLoss());
     return client;
   }
 
@@ -207,10 +216,15 @@ export class PostgresPool {
       try {
         return await this.#pool.connect();
       } catch (error) {
+        this.#countLoss();
         this.#nextEndpoint();
         if (tried >= endpoints) throw toStoreError(name, error);
       }
     }
+  }
+
+  #countLoss(): void {
+    this.#lostConnections += 1;
   }
 
   #currentEndpoint(): Endpoint {

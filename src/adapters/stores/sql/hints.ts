@@ -21,7 +21,9 @@ export class ClaimHints {
 
   constructor(clock: Clock) {
     this.#clock = clock;
-    this.marks = new Marks(clock);
+    this.marks = new Marks(clock, () => {
+      this.#cursor = undefined;
+    });
   }
 
   get mark(): string {

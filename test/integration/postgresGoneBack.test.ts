@@ -1,0 +1,222 @@
+import { execFileSync } from "node:child_process";
+import { chmodSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { describe, expect, test } from "@jest/globals";
+import pg from "pg";
+import { createPostgresStore } from "../../src/adapters/stores/postgres/index.ts";
+import { history, LowWater, markBound } from "../../src/adapters/stores/postgres/lowWater.ts";
+import { outboxStatements } from "../../src/adapters/stores/postgres/outboxSql.ts";
+import type { Statement } from "../../src/adapters/stores/postgres/statement.ts";
+import { Marks } from "../../src/adapters/stores/sql/marks.ts";
+import { Secret } from "../../src/model/secret.ts";
+import type { Store } from "../../src/ports/store.ts";
+import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/runtime/embeddedPostgres.ts";
+import { claimRequest, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
+import { createDatabase, type TestDatabase } from "../support/databases.ts";
+import { eventually } from "../support/eventually.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { freePort } from "../support/ports.ts";
+import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
+import { ManualClock, silentLog } from "../support/recorders.ts";
+
+failOnLeaks();
+
+/** What becomes of running replicas when the database goes back in time: a failover that lost commits, a restored backup, a sequence that starts anew. */
+
+const MARK_AGE_MS = 1001;
+
+/** With the owners of the files. */
+const copy = (from: string, to: string) => execFileSync("cp", ["-a", from, to]);
+const claimed = async (store: Store) => (await store.outbox.claim(claimRequest())).rows;
+const payloads = async (store: Store) => (await claimed(store)).map((row) => row.payload);
+const texts = (first: number, last: number) => Array.from({ length: last - first + 1 }, (_, n) => String(first + n));
+const INSERT =
+  "INSERT INTO outbox (topic, key, payload) SELECT 't', 'k', n::text FROM generate_series($1::int, $2::int) n";
+
+describe("a server that comes back in an earlier state, at the same address", () => {
+  interface Server {
+    readonly port: number;
+    query(text: string, values?: readonly unknown[]): Promise<readonly Record<string, unknown>[]>;
+    store(clock: ManualClock): Store;
+  }
+
+  /** Runs `before` on a server, puts back the state of before it, and runs `after` on that. */
+  async function goBack(
+    first: (server: Server) => Promise<void>,
+    before: (server: Server) => Promise<void>,
+    after: (server: Server) => Promise<void>,
+  ): Promise<void> {
+    const home = mkdtempSync(path.join(tmpdir(), "svc-gone-back-"));
+    // As root the server runs as another user, who has to pass through.
+    chmodSync(home, 0o711);
+    const port = await freePort();
+    const stores: Store[] = [];
+    let running: EmbeddedPostgres | undefined;
+    const start = async () => {
+      running = await startEmbeddedPostgres({
+        dataDirectory: path.join(home, "now"),
+        port,
+        settings: { fsync: "off" },
+      });
+    };
+    const server: Server = {
+      port,
+      async query(text, values = []) {
+        const client = new pg.Client({ connectionString: running?.url() });
+        await client.connect();
+        try {
+          return (await client.query(text, [...values])).rows as Record<string, unknown>[];
+        } finally {
+          await client.end();
+        }
+      },
+      store(clock) {
+        const { host, user, password, database } = running as EmbeddedPostgres;
+        const store = createPostgresStore(
+          {
+            endpoints: [{ host, port, tls: false }],
+            database,
+            username: user,
+            password: new Secret(password.reveal()),
+            primaryOnly: false,
+            applicationName: "svc",
+            connectionTimeoutMs: 10_000,
+            poolSize: 2,
+            names: DEFAULT_NAMES,
+          },
+          clock,
+          silentLog,
+        );
+        stores.push(store);
+        return store;
+      },
+    };
+    try {
+      await start();
+      const migrating = server.store(new ManualClock());
+      await migrating.schema.migrate();
+      await first(server);
+      await running?.stop();
+      copy(path.join(home, "now"), path.join(home, "then"));
+      await start();
+      await before(server);
+      await running?.stop();
+      rmSync(path.join(home, "now"), { recursive: true });
+      copy(path.join(home, "then"), path.join(home, "now"));
+      await start();
+      await after(server);
+    } finally {
+      for (const store of stores) await store.close();
+      await running?.stop("immediate");
+      rmSync(home, { recursive: true, force: true });
+    }
+  }
+
+  test("is read anew by pollers and relays that ran on: nothing is passed over, and nothing overtaken", async () => {
+    const clock = new ManualClock();
+    let store: Store | undefined;
+    const onceBack = <T>(work: (store: Store) => Promise<T>) => eventually(() => work(store as Store));
+    await goBack(
+      async (server) => {
+        await server.query(INSERT, [1, 5]);
+      },
+      async (server) => {
+        store = server.store(clock);
+        await server.query(INSERT, [6, 20]);
+        for (let pass = 0; pass < 4; pass += 1) {
+          await store.outbox.settle((await claimed(store)).map(sent));
+          await store.inbox.insert([inboxRow({ aggregateId: "a" })]);
+          await store.inbox.relay(relayRequest());
+          clock.advance(MARK_AGE_MS);
+        }
+        // No mark is due when it is back.
+        await store.outbox.settle((await claimed(store)).map(sent));
+        expect(await store.inbox.relay(relayRequest())).toMatchObject({ relayed: 0 });
+      },
+      async (server) => {
+        await server.query(INSERT, [6, 45]);
+        expect((await onceBack(claimed)).map((row) => row.payload)).toEqual(texts(1, 45));
+        const received = [inboxRow({ aggregateId: "a" }), inboxRow({ aggregateId: "a" })];
+        await onceBack(({ inbox }) => inbox.insert(received));
+        await server.query("UPDATE inbox SET created_at = created_at - interval '1 hour'");
+        expect(await onceBack(({ inbox }) => inbox.relay(relayRequest()))).toMatchObject({ relayed: 2 });
+      },
+    );
+  }, 120_000);
+
+  test("is known by its start and its transactions where a pooler hides that connections were lost", async () => {
+    const marks = new Marks(new ManualClock());
+    const statements = outboxStatements(DEFAULT_NAMES, "text");
+    let lowWater: LowWater | undefined;
+    const bound = async (server: Server) => {
+      const rows = await server.query(`WITH ${history("$1")} SELECT ${markBound("$1")} AS bound`, [lowWater?.bound()]);
+      return Number(rows[0]?.bound);
+    };
+    await goBack(
+      async (server) => {
+        const run = async ({ text }: Statement, values: readonly unknown[] = []) => [
+          ...(await server.query(text, values)),
+        ];
+        lowWater = new LowWater({ run, lostConnections: 0 }, statements.mark, new ManualClock(), marks);
+      },
+      async (server) => {
+        await server.query(INSERT, [1, 20]);
+        await server.query("UPDATE outbox SET state = 'sent' WHERE sequence <= 15");
+        for (let read = 0; read < 3; read += 1) await lowWater?.refreshIfDue(0);
+        expect(await bound(server)).toBe(16);
+        expect(marks.newestTransaction).toBeGreaterThan(0n);
+      },
+      async (server) => {
+        expect(await bound(server)).toBe(0);
+        await lowWater?.refreshIfDue(0);
+        expect([marks.mark, marks.settledMark, marks.behindMet]).toEqual(["0", "0", undefined]);
+      },
+    );
+  }, 120_000);
+});
+
+describe("a sequence that goes back under running pollers", () => {
+  const withStore = async (body: (store: Store, database: TestDatabase, clock: ManualClock) => Promise<void>) => {
+    await using database = await createDatabase();
+    const clock = new ManualClock();
+    const store = postgresStore(database, DEFAULT_NAMES, clock);
+    try {
+      await store.schema.migrate();
+      await database.query(INSERT, [1, 30]);
+      for (let pass = 0; pass < 3; pass += 1) {
+        await store.outbox.settle((await claimed(store)).map(sent));
+        clock.advance(MARK_AGE_MS);
+      }
+      await claimed(store);
+      await body(store, database, clock);
+    } finally {
+      await store.close();
+    }
+  };
+
+  test.each([
+    ["setval", "SELECT setval('outbox_sequence_seq', 25)"],
+    ["ALTER TABLE", "ALTER TABLE outbox ALTER COLUMN sequence RESTART WITH 26"],
+  ])("by %s is met by the next claim: no row is passed by a later one", async (_, goBack) => {
+    await withStore(async (store, database) => {
+      await database.query(goBack);
+      await database.query(INSERT, [26, 28]);
+      // Whatever was known is thrown away by this claim, or by the read of the next one.
+      await store.outbox.settle((await claimed(store)).map(sent));
+      await database.query(INSERT, [29, 35]);
+      const later = await payloads(store);
+      expect(later.slice(-7)).toEqual(texts(29, 35));
+      expect(await database.query("SELECT FROM outbox WHERE state = 'pending'")).toEqual([]);
+    });
+  });
+
+  test("is not looked at where the service may not read it, or where there is none", async () => {
+    await withStore(async (store, database, clock) => {
+      await database.query("ALTER TABLE outbox ALTER COLUMN sequence DROP IDENTITY");
+      await database.query("INSERT INTO outbox (topic, payload, sequence) VALUES ('t', '31', 31)");
+      clock.advance(MARK_AGE_MS);
+      expect(await payloads(store)).toEqual(["31"]);
+    });
+  });
+});
