@@ -1,7 +1,12 @@
+import { readFileSync } from "node:fs";
+import path from "node:path";
 import { describe, expect, test } from "@jest/globals";
+import pg from "pg";
+import { migrationsDirectory } from "../../src/adapters/stores/sql/migrations.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { claimRequest, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
-import { createDatabase, type TestDatabase } from "../support/databases.ts";
+import { createDatabase, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
+import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { freePort } from "../support/ports.ts";
 import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
@@ -69,6 +74,90 @@ describe("migrations", () => {
     );
 
     expect(problemsOf(failure)).toContain('"nowhere" does not exist');
+  });
+});
+
+describe("migrations of tables in use", () => {
+  /** Tables of the first release with rows in them. */
+  async function oldTables(database: TestDatabase): Promise<void> {
+    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
+    await database.query("DROP TABLE inbox, outbox");
+    for (const file of ["001.do.inbox.sql", "002.do.outbox.sql"]) {
+      await database.query(readFileSync(path.join(migrationsDirectory("postgresql"), file), "utf8"));
+    }
+    await database.query("DELETE FROM svc_migrations WHERE version > 2");
+    await database.query(
+      "INSERT INTO outbox (topic, payload, state) SELECT 't', '1', 'sent' FROM generate_series(1, 2000)",
+    );
+  }
+
+  const waitingIndexes = (database: TestDatabase) =>
+    database.query<{ pid: number }>(
+      `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'CREATE INDEX CONCURRENTLY%' AND wait_event_type = 'Lock'`,
+    );
+
+  /** Runs `body` while a migration waits for a transaction that has written to the outbox, which `commit` ends. */
+  async function whileMigrationWaits(
+    database: TestDatabase,
+    body: (migrating: Promise<readonly string[]>, commit: () => Promise<unknown>, store: Store) => Promise<void>,
+  ): Promise<void> {
+    const application = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
+    await application.connect();
+    try {
+      await withStoreOn(database, DEFAULT_NAMES, async (store) => {
+        await application.query("BEGIN");
+        await application.query("INSERT INTO outbox (topic, key, payload) VALUES ('t', 'k', 'open')");
+        const migrating = store.schema.migrate();
+        migrating.catch(() => {});
+        await eventually(async () => expect(await waitingIndexes(database)).toHaveLength(1));
+        await body(migrating, () => application.query("COMMIT"), store);
+      });
+    } finally {
+      await application.end();
+    }
+  }
+
+  const invalid = (database: TestDatabase) =>
+    database.query("SELECT indexrelid::regclass::text AS name FROM pg_index WHERE NOT indisvalid");
+  const pending = MIGRATIONS.filter(({ version }) => version > 2).map(({ version, name }) => `${version} ${name}`);
+
+  test("hold up no writer, also while they wait for a transaction that has written before", async () => {
+    await using database = await createDatabase();
+    await oldTables(database);
+    await whileMigrationWaits(database, async (migrating, commit, store) => {
+      await database.query("SET lock_timeout = '10s'; INSERT INTO outbox (topic, key, payload) VALUES ('t', 'x', '2')");
+      await store.inbox.insert([inboxRow({ aggregateId: "a" })]);
+      expect(await store.inbox.relay(relayRequest())).toMatchObject({ relayed: 1 });
+      const { rows } = await store.outbox.claim(claimRequest());
+      expect(rows.map((row) => row.key)).toEqual(["x", "a"]);
+      expect((await store.outbox.settle(rows.map(sent))).size).toBe(2);
+      await commit();
+      expect(await migrating).toEqual(pending);
+    });
+    expect(await invalid(database)).toEqual([]);
+    expect(await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate())).toEqual([]);
+  });
+
+  test("go on after one that was broken off, and leave no index unfinished", async () => {
+    await using database = await createDatabase();
+    await oldTables(database);
+    await whileMigrationWaits(database, async (migrating) => {
+      const [waiting] = await waitingIndexes(database);
+      await database.query("SELECT pg_terminate_backend($1)", [waiting?.pid]);
+      await expect(migrating).rejects.toThrow("migrate");
+    });
+    expect(await invalid(database)).toHaveLength(1);
+    expect(await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate())).toEqual(pending);
+    expect(await invalid(database)).toEqual([]);
+  });
+
+  test("of replicas that start at once run once", async () => {
+    await using database = await createDatabase();
+    await oldTables(database);
+    const stores = Array.from({ length: 4 }, () => postgresStore(database));
+    const applied = await Promise.all(stores.map((store) => store.schema.migrate()));
+    await Promise.all(stores.map((store) => store.close()));
+    expect(applied.flat()).toEqual(pending);
   });
 });
 

@@ -1,4 +1,5 @@
 import { join } from "node:path";
+import type pg from "pg";
 import Postgrator from "postgrator";
 import { ConfigError, type ConfigProblem } from "../../../model/errors.ts";
 import type { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../model/rows.ts";
@@ -6,6 +7,8 @@ import type { SchemaStore } from "../../../ports/store.ts";
 import { type CheckedTable, missingColumns, missingTable } from "../sql/columnCheck.ts";
 import { migrationsDirectory } from "../sql/migrations.ts";
 import type { TableNames } from "../sql/names.ts";
+import { toStoreError } from "./errors.ts";
+import { runOnline, takeOnlineLock } from "./onlineMigration.ts";
 import type { PostgresPool } from "./pool.ts";
 
 /** Type and constraint of each column, for the `ALTER TABLE` statements that the column check proposes. */
@@ -58,6 +61,29 @@ export interface ColumnTypes {
   readonly outboxHeaders: string;
 }
 
+/** The last migration that makes a table: behind it they are in use. */
+const TABLES_VERSION = 2;
+
+/**
+ * The bundled migrations with their history.
+ *
+ * @param run how a file is run; as one query by default
+ */
+function migrationsOf(schema: string, client: pg.ClientBase, run?: (script: string) => Promise<void>): Postgrator {
+  return new Postgrator({
+    driver: "pg",
+    migrationPattern: join(migrationsDirectory("postgresql"), "*.sql"),
+    // Qualified, so that a history in another schema of the database is never taken for ours.
+    schemaTable: `${schema}.svc_migrations`,
+    newline: "LF",
+    // The schema is there. Even so the statement would take the right to create one in the database, which its owner may not want to give.
+    execQuery: async (query) => (/^\s*CREATE SCHEMA IF NOT EXISTS/.test(query) ? { rows: [] } : client.query(query)),
+    ...(run === undefined ? {} : { execSqlScript: run }),
+  });
+}
+
+const nameOf = ({ version, name }: Postgrator.Migration): string => `${version} ${name}`;
+
 /** Migrations and the start-up check of the tables. */
 export class PostgresSchema implements SchemaStore {
   readonly #pool: PostgresPool;
@@ -70,6 +96,12 @@ export class PostgresSchema implements SchemaStore {
   }
 
   async migrate(): Promise<readonly string[]> {
+    const { schema, applied, isComplete } = await this.#migrateAtOnce();
+    return isComplete ? applied : await this.#migrateOnline(schema);
+  }
+
+  /** Where there are no tables yet: all files in one transaction. Else looks at the history alone. */
+  async #migrateAtOnce() {
     // One transaction holds the lock and all files: replicas that start together wait here and then find nothing to do. The lock
     // belongs to the transaction, so it also works behind a pooler that hands out connections by transaction.
     return await this.#pool.transaction("migrate", async (client) => {
@@ -87,19 +119,32 @@ export class PostgresSchema implements SchemaStore {
           },
         ]);
       }
-      const migrations = new Postgrator({
-        driver: "pg",
-        migrationPattern: join(migrationsDirectory("postgresql"), "*.sql"),
-        // Qualified, so that a history in another schema of the database is never taken for ours.
-        schemaTable: `${schema}.svc_migrations`,
-        newline: "LF",
-        // The schema is there. Even so the statement would take the right to create one in the database, which its owner may not want to give.
-        execQuery: async (query) =>
-          /^\s*CREATE SCHEMA IF NOT EXISTS/.test(query) ? { rows: [] } : client.query(query),
-      });
-      const applied = await migrations.migrate();
-      return applied.map((migration) => `${migration.version} ${migration.name}`);
+      const migrations = migrationsOf(schema, client);
+      const version = await migrations.getDatabaseVersion();
+      const areTablesThere = version >= TABLES_VERSION;
+      const applied = await migrations.migrate(areTablesThere ? String(version) : "max");
+      const isComplete = !areTablesThere || version >= (await migrations.getMaxVersion());
+      return { schema, applied: applied.map(nameOf), isComplete };
     });
+  }
+
+  /** The tables are in use: file by file, each statement in a transaction of its own. */
+  async #migrateOnline(schema: string): Promise<readonly string[]> {
+    const clients: pg.Client[] = [];
+    const connect = async () => {
+      const client = await this.#pool.dedicated();
+      clients.push(client);
+      return client;
+    };
+    try {
+      await takeOnlineLock(await connect());
+      const client = await connect();
+      return (await migrationsOf(schema, client, (script) => runOnline(client, script, schema)).migrate()).map(nameOf);
+    } catch (error) {
+      throw toStoreError("migrate", error);
+    } finally {
+      await Promise.all(clients.map((client) => client.end().catch(() => {})));
+    }
   }
 
   async checkColumns(): Promise<void> {
