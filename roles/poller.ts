@@ -76,6 +76,17 @@ export function pollerRole(context: RoleContext): RoleParts {
     onError: onError("lease upkeep failed"),
     clock,
   });
+  const cutOffs = new Loop({
+    name: "outbox-cut-offs",
+    pass: async () => {
+      poller.cutOff();
+      return "idle";
+    },
+    intervalMs: UPKEEP_INTERVAL_MS,
+    staleAfterMs: STALE_AFTER_MS,
+    onError: onError("leases not looked at"),
+    clock,
+  });
   const gauges = new Loop({
     name: "outbox-gauges",
     pass: () => poller.gauge().then(() => "idle" as const),
@@ -86,7 +97,7 @@ export function pollerRole(context: RoleContext): RoleParts {
   });
   wakes.poller = () => claims.wake();
   return {
-    workers: [pollerService(poller, { claims, upkeep, gauges }, store)],
+    workers: [pollerService(poller, { claims, upkeep, cutOffs, gauges }, store)],
     closers: [...targets].map(([name, { destination }]) => closer(`destination ${name}`, () => destination.close())),
     health: [{ name: "outbox-poller", decidesReadiness: true, check: () => claims.check() }],
   };
@@ -94,13 +105,14 @@ export function pollerRole(context: RoleContext): RoleParts {
 
 function pollerService(
   poller: Poller,
-  { claims, upkeep, gauges }: Readonly<Record<"claims" | "upkeep" | "gauges", Loop>>,
+  { claims, upkeep, cutOffs, gauges }: Readonly<Record<"claims" | "upkeep" | "cutOffs" | "gauges", Loop>>,
   store: Store,
 ): Service {
   return {
     name: "outbox-poller",
     async start() {
       await upkeep.start();
+      await cutOffs.start();
       await claims.start();
       await gauges.start();
       const subscribe = () => store.onOutboxWake(() => claims.wake());
@@ -111,7 +123,7 @@ function pollerService(
     async stop(cutoff) {
       // Leases are kept until the last delivery has ended.
       await Promise.all([claims.stop(cutoff), poller.stop(cutoff), gauges.stop(cutoff)]);
-      await upkeep.stop(cutoff);
+      await Promise.all([upkeep.stop(cutoff), cutOffs.stop(cutoff)]);
     },
   };
 }

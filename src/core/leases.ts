@@ -82,9 +82,8 @@ export class Leases {
     for (const batch of this.#batches) batch.cutoff.abort(reason);
   }
 
-  /** Renews when due and cuts off what has run out. Call it about every second. */
+  /** Renews when due. Call it about every second. */
   async tick(): Promise<void> {
-    this.#cutOff();
     if (this.#renewing === undefined && this.#batches.size > 0 && this.#clock.monotonic() >= this.#renewDueAt) {
       this.#renewing = this.#renew().finally(() => {
         this.#renewing = undefined;
@@ -111,7 +110,8 @@ export class Leases {
     }
   }
 
-  #cutOff(): void {
+  /** Cuts off deliveries whose lease has run out. Call it about every second, whatever becomes of a renewal. */
+  cutOff(): void {
     const now = this.#clock.monotonic();
     for (const batch of this.#batches) {
       if (now < batch.deadline || batch.cutoff.signal.aborted) continue;

@@ -99,6 +99,14 @@ export class Poller {
     }
   }
 
+  /**
+   * Cuts off deliveries whose lease has run out. Call it about every second, until `stop` has returned. Apart from
+   * `tick`, whose statements may hang as long as the database does.
+   */
+  cutOff(): void {
+    this.#leases.cutOff();
+  }
+
   /** Reads the backlog into the gauges when that is due again. Apart from `tick`: a long count must not hold up a renewal. */
   async gauge(): Promise<void> {
     const { store, metrics, clock } = this.#options;

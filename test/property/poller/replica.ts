@@ -21,6 +21,7 @@ export class SimulatedReplica {
   readonly #poller: Poller;
   readonly #claims: Loop;
   readonly #upkeep: Loop;
+  readonly #cutOffs: Loop;
   #dead = false;
   #pausedUntil = 0;
 
@@ -56,10 +57,14 @@ export class SimulatedReplica {
       });
     this.#claims = loop("claims", POLL_INTERVAL_MS, () => this.#poller.pass());
     this.#upkeep = loop("upkeep", UPKEEP_INTERVAL_MS, () => this.#poller.tick().then(() => "idle"));
+    this.#cutOffs = loop("cut-offs", UPKEEP_INTERVAL_MS, async () => {
+      this.#poller.cutOff();
+      return "idle";
+    });
   }
 
   async start(): Promise<void> {
-    await Promise.all([this.#upkeep.start(), this.#claims.start()]);
+    await Promise.all([this.#upkeep.start(), this.#cutOffs.start(), this.#claims.start()]);
   }
 
   /** Whatever it waits for never comes. */
@@ -77,7 +82,7 @@ export class SimulatedReplica {
     const cutoff = new AbortController();
     const cancel = this.#timer(SHUTDOWN_MS, () => cutoff.abort());
     await Promise.all([this.#claims.stop(cutoff.signal), this.#poller.stop(cutoff.signal)]);
-    await this.#upkeep.stop(cutoff.signal);
+    await Promise.all([this.#upkeep.stop(cutoff.signal), this.#cutOffs.stop(cutoff.signal)]);
     cancel();
     this.outbox.close();
   }

@@ -433,9 +433,29 @@ describe("leases of the poller", () => {
 
     clock.advance(29_000);
     await poller.tick();
+    poller.cutOff();
     expect(begun[0]?.signal.aborted).toBe(false);
     clock.advance(2000);
-    await poller.tick();
+    poller.cutOff();
+
+    expect(begun[0]?.signal.reason).toMatchObject({ name: "ClaimLostError" });
+    begun[0]?.end(release(begun[0].row));
+    await poller.stop(never);
+  });
+
+  test("a delivery is cut off when its lease ran out while its renewal hangs", async () => {
+    const { begun, deliver } = heldDeliveries();
+    const { store, poller, clock } = setup(deliver);
+    store.renew = () => new Promise(() => {});
+    store.batches.push([outboxRow()]);
+    await poller.pass();
+    clock.advance(29_000);
+    void poller.tick();
+    poller.cutOff();
+    expect(begun[0]?.signal.aborted).toBe(false);
+    clock.advance(2000);
+    void poller.tick();
+    poller.cutOff();
 
     expect(begun[0]?.signal.reason).toMatchObject({ name: "ClaimLostError" });
     begun[0]?.end(release(begun[0].row));
@@ -467,6 +487,7 @@ describe("leases of the poller", () => {
     for (let second = 0; second < 41; second += 1) {
       clock.advance(1000);
       await poller.tick();
+      poller.cutOff();
     }
 
     expect(store.renewals).toBeGreaterThan(2);
