@@ -40,7 +40,7 @@ export function isSameHistory(bound: string): string {
   const sequence = element(bound, "sequence");
   return `(${SERVER} = ${element(bound, "server")} AND ${XMAX} > ${element(bound, "ended")}
     AND (${sequence} = 0
-      OR coalesce((SELECT pg_sequence_last_value(q.oid) FROM pg_class q WHERE q.oid = ${sequence}::oid), 0) >= ${element(bound, "given")}))`;
+      OR coalesce(pg_sequence_last_value(${sequence}::oid::regclass), 0) >= ${element(bound, "given")}))`;
 }
 
 /** The first expression of a WITH clause, `history (is_same)`: see {@link isSameHistory}. */
@@ -155,7 +155,13 @@ export class LowWater {
     const startedAt = this.#clock.monotonic();
     const { behindMet = null, lastRead = null, awaited } = this.#marks;
     const bound = isFull ? this.#parameter("0", "0", []) : this.bound();
-    const [row = {}] = await this.#pool.run(this.#statement, [bound, behindMet, lastRead, awaited]);
+    const [row = {}] = await this.#pool
+      .run(this.#statement, [bound, behindMet, lastRead, awaited])
+      .catch((error: unknown) => {
+        // Perhaps there is no such sequence any more, or the service may not read it now: the next read looks for one.
+        this.#sequence = "0";
+        throw error;
+      });
     if (isFull) this.#marks.fullMarkTook(this.#clock.monotonic() - startedAt);
     // What was read before a loss says nothing of what was found behind it.
     if (this.#forgetAfterLoss()) return;
