@@ -88,11 +88,11 @@ function rowsOf(count: number): string {
 
 const COLUMNS: readonly (readonly [title: string, cell: (row: FinishedRow) => string])[] = [
   ["id", (row) => row.id],
-  ["topic", (row) => plain(row.topic, 40)],
+  ["topic", (row) => plain(row.topic ?? "", 40)],
   ["key", (row) => plain(row.key ?? "", 40)],
   ["state", (row) => row.state],
   ["attempt", (row) => String(row.attempt)],
-  ["created", (row) => row.createdAt.toISOString()],
+  ["created", (row) => row.createdAt?.toISOString() ?? ""],
   ["last error", (row) => plain(row.lastError ?? "", 80)],
 ];
 

@@ -1,6 +1,6 @@
 import { ClaimLostError, errorText, PublishError, StoppingError, TransformError } from "../model/errors.ts";
 import type { Settlement } from "../model/outcomes.ts";
-import type { ClaimedRow, Headers } from "../model/rows.ts";
+import type { ClaimedRow, DeliverableRow, Headers } from "../model/rows.ts";
 import type { Destination, OutboundMessage } from "../ports/destination.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock, Log, Random } from "../ports/runtime.ts";
@@ -20,7 +20,7 @@ export interface TransformStage {
    * @throws whatever went wrong, exceeding a limit included; `onError` decides what becomes of the row. A PublishError when the
    *   transform could not be run at all: that fails the delivery whatever `onError` says
    */
-  run(body: string, row: ClaimedRow): Promise<string>;
+  run(body: string, row: DeliverableRow): Promise<string>;
 }
 
 /** One entry of `routes`, compiled. */
@@ -60,8 +60,8 @@ export interface DeliverySetup {
 }
 
 export interface Delivery {
-  /** Name of the destination to which the routes send a topic; undefined when no route matches. */
-  destinationOf(topic: string): string | undefined;
+  /** Name of the destination to which the routes send a topic; undefined when no route matches, or the row has none. */
+  destinationOf(topic: string | null): string | undefined;
   /**
    * Delivers one claimed row. Never rejects: whatever happens becomes the row's settlement.
    *
@@ -98,7 +98,7 @@ export function createDelivery(setup: DeliverySetup): Delivery {
   const { metrics, clock, redact, log } = setup;
   const routes = compileRoutes(setup.routes.map((route) => prepareRoute(route, setup.targets)));
 
-  const attempt = async (route: PreparedRoute, row: ClaimedRow, signal: AbortSignal): Promise<Outcome> => {
+  const attempt = async (route: PreparedRoute, row: DeliverableRow, signal: AbortSignal): Promise<Outcome> => {
     let publishing: number | undefined;
     try {
       signal.throwIfAborted();
@@ -115,6 +115,19 @@ export function createDelivery(setup: DeliverySetup): Delivery {
         metrics.outboxPublishDuration(route.target.destination.kind, (clock.monotonic() - publishing) / 1000);
       }
     }
+  };
+
+  const outcomeOf = async (
+    row: ClaimedRow,
+    route: PreparedRoute | undefined,
+    signal: AbortSignal,
+  ): Promise<Outcome> => {
+    if (!isDeliverable(row)) {
+      const column = row.topic === null ? "topic" : "payload";
+      return { kind: "refused", error: new Error(`the column of the ${column} is NULL: there is nothing to deliver`) };
+    }
+    if (route !== undefined) return await attempt(route, row, signal);
+    return { kind: "refused", error: new Error(`no route matches the topic ${JSON.stringify(row.topic)}`) };
   };
 
   const settlementOf = (row: ClaimedRow, outcome: Outcome): Settlement => {
@@ -135,24 +148,27 @@ export function createDelivery(setup: DeliverySetup): Delivery {
     const status = settlement.kind === "retry" ? "failed" : settlement.kind;
     metrics.outboxMessages(status, 1);
     if (route !== undefined) metrics.outboxDestinationMessage(route.destination, status);
-    if (status === "sent") metrics.deliveryLatency(Math.max(0, clock.now() - row.createdAt.getTime()) / 1000);
+    if (status === "sent" && row.createdAt !== null) {
+      metrics.deliveryLatency(Math.max(0, clock.now() - row.createdAt.getTime()) / 1000);
+    }
   };
 
   return {
-    destinationOf: (topic) => routes.match(topic)?.destination,
+    destinationOf: (topic) => (topic === null ? undefined : routes.match(topic)?.destination),
     async deliver(row, signal) {
       const started = clock.monotonic();
-      const route = routes.match(row.topic);
-      const outcome: Outcome =
-        route === undefined
-          ? { kind: "refused", error: new Error(`no route matches the topic ${JSON.stringify(row.topic)}`) }
-          : await attempt(route, row, signal);
+      const route = row.topic === null ? undefined : routes.match(row.topic);
+      const outcome = await outcomeOf(row, route, signal);
       const settlement = settlementOf(row, outcome);
       count(row, route, settlement);
       logAttempt(log, row, route, outcome, settlement, clock.monotonic() - started);
       return settlement;
     },
   };
+}
+
+function isDeliverable(row: ClaimedRow): row is DeliverableRow {
+  return row.topic !== null && row.payload !== null;
 }
 
 function prepareRoute(route: DeliveryRoute, targets: ReadonlyMap<string, DeliveryTarget>): PreparedRoute {
@@ -168,7 +184,7 @@ function prepareRoute(route: DeliveryRoute, targets: ReadonlyMap<string, Deliver
 
 async function prepareMessage(
   route: PreparedRoute,
-  row: ClaimedRow,
+  row: DeliverableRow,
   signal: AbortSignal,
   metrics: Pick<Metrics, "transformFailure">,
 ): Promise<OutboundMessage> {
@@ -192,7 +208,7 @@ async function transform(
   name: "route" | "destination",
   stage: TransformStage,
   body: string,
-  row: ClaimedRow,
+  row: DeliverableRow,
   signal: AbortSignal,
   metrics: Pick<Metrics, "transformFailure">,
 ): Promise<string> {
@@ -229,7 +245,7 @@ function logAttempt(
 ): void {
   const fields = {
     id: row.id,
-    topic: row.topic,
+    topic: row.topic ?? undefined,
     key: row.key ?? undefined,
     destination: route?.destination,
     destinationKind: route?.target.destination.kind,

@@ -52,6 +52,8 @@ export class Poller {
    * sake of those, and so on without one delivery.
    */
   readonly #returned = new Set<LaneRow>();
+  /** Rows whose outcome the database refuses, of claims with other open rows, by their key. */
+  readonly #heldByRefusal = new Map<LaneRow, string | null>();
   #passing: Promise<unknown> = Promise.resolve();
   #inDelivery = 0;
   #stopping = false;
@@ -73,6 +75,7 @@ export class Poller {
       log,
       wait: options.wait,
       onSettled: (outcome, closed) => this.#settled(outcome, closed),
+      onRefused: (outcome, reason) => this.#refused(outcome, reason),
       onError: (error) => {
         metrics.outboxProcessError();
         log.warn({ reason: errorText(error) }, "outcomes not settled yet, trying again");
@@ -167,6 +170,13 @@ export class Poller {
         metrics.claimDuration("poller", (clock.monotonic() - claimedAt) / 1000);
         this.#accept(token, result.rows, claimedAt, turnedBack);
       }
+      for (const { id, reason } of result.refused ?? []) {
+        metrics.outboxRowRefused(1);
+        this.#options.log.error(
+          { id, reason },
+          "the database refuses to let this row be claimed: it stays pending, and its key waits",
+        );
+      }
       if (!result.more || result.rows.length === 0) return "idle";
       this.#wantsRoom = !this.#hasRoom();
       return this.#wantsRoom ? "idle" : "again";
@@ -243,12 +253,40 @@ export class Poller {
   }
 
   #settled({ entry, settlement }: Outcome, closed: boolean): void {
-    this.#leases.close(entry.batch, entry.row.id);
+    this.#close(entry);
     if (settlement.kind === "retry" || settlement.kind === "release") this.#backInDatabase(entry.row.key);
     if (this.#returned.delete(entry)) this.#tellOfRoom();
     if (closed) return;
     this.#options.metrics.claimsLost("poller", 1);
     this.#options.log.warn({ id: settlement.id, outcome: settlement.kind }, "claim lost: another replica has this row");
+  }
+
+  /** The row stays in processing until its lease ends, and is delivered again then at the earliest. */
+  #refused({ entry, settlement }: Outcome, reason: string): void {
+    const { id, key } = entry.row;
+    const { kind } = settlement;
+    if (kind === "retry" || kind === "release") this.#heldByRefusal.set(entry, key);
+    this.#close(entry);
+    if (this.#returned.delete(entry)) this.#tellOfRoom();
+    this.#options.metrics.outboxRowRefused(1);
+    this.#options.log.error(
+      { id, outcome: kind, reason },
+      "the database refuses every outcome of this row: it stays claimed until its lease ends, and is then delivered again",
+    );
+  }
+
+  /**
+   * A row that was not delivered and could not be given back still counts as held by this process while other rows of its claim are open, and would stop
+   * nobody: its key is kept back here until the claim is no longer named.
+   */
+  #close(entry: LaneRow): void {
+    this.#leases.close(entry.batch, entry.row.id);
+    if (this.#heldByRefusal.size === 0) return;
+    for (const [refused, key] of this.#heldByRefusal) {
+      if (refused.batch.open.size > 0) continue;
+      this.#heldByRefusal.delete(refused);
+      this.#backInDatabase(key);
+    }
   }
 
   #turnBack(key: string | null): void {

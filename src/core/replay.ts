@@ -135,7 +135,7 @@ export class Replay {
     return {
       filter: { topics: wanted?.filter(routed), createdAfter, createdBefore },
       ids: ids === undefined ? undefined : [...new Set(ids)],
-      matches: (row) => routed(row.topic),
+      matches: (row) => (row.topic === null ? destination === undefined : routed(row.topic)),
     };
   }
 

@@ -15,6 +15,8 @@ export interface SettlerOptions {
   readonly store: OutboxStore;
   /** Called for each outcome after the commit; `closed` is false when the fence refused it. */
   readonly onSettled: (outcome: Outcome, closed: boolean) => void;
+  /** Called instead for an outcome that the database refuses for good: the claim stays, and ends with its lease. */
+  readonly onRefused: (outcome: Outcome, reason: string) => void;
   /** Called when the database did not take a batch; it is kept and tried again. */
   readonly onError: (error: unknown) => void;
   readonly clock: Clock;
@@ -62,13 +64,20 @@ export class Settler {
       const startedAt = this.#options.clock.monotonic();
       const batch = this.#gathered.splice(0, MAX_BATCH);
       try {
+        const refused = new Map<MessageId, string>();
         const closed: ReadonlySet<MessageId> = await this.#options.store.settle(
           batch.map((outcome) => outcome.settlement),
+          ({ id }, reason) => refused.set(id, reason),
         );
         failures = 0;
         const endedAt = this.#options.clock.monotonic();
         this.#restsUntil = endedAt + Math.min(endedAt - startedAt, MAX_REST_MS);
-        for (const outcome of batch) this.#options.onSettled(outcome, closed.has(outcome.settlement.id));
+        for (const outcome of batch) {
+          const { id } = outcome.settlement;
+          const refusal = refused.get(id);
+          if (refusal === undefined) this.#options.onSettled(outcome, closed.has(id));
+          else this.#options.onRefused(outcome, refusal);
+        }
       } catch (error) {
         this.#gathered = [...batch, ...this.#gathered];
         this.#options.onError(error);

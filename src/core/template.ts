@@ -1,5 +1,5 @@
 import { parse as parseLossless, stringify as stringifyLossless } from "lossless-json";
-import type { ClaimedRow, Headers } from "../model/rows.ts";
+import type { DeliverableRow, Headers } from "../model/rows.ts";
 import { findHeader } from "./attributes.ts";
 import { member } from "./jsonPath.ts";
 
@@ -92,7 +92,7 @@ export interface MessageFields {
 }
 
 /** What `messageFields` reads of a row; one without `headers` has none. */
-type FieldSource = Pick<ClaimedRow, "topic" | "key" | "aggregateType" | "payload"> & { readonly headers?: Headers };
+type FieldSource = Pick<DeliverableRow, "topic" | "key" | "aggregateType" | "payload"> & { readonly headers?: Headers };
 
 /** The fields of one outbox row: its columns, `payload` as it is stored (transforms change only the delivered body). */
 export function messageFields(row: FieldSource): MessageFields {

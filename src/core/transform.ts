@@ -28,7 +28,7 @@ export function createDeliveryStage(settings: TransformSettings, evaluator: Eval
     onError,
     async run(body, row) {
       const { id, topic, attempt, createdAt } = row;
-      const bindings = { messageId: id, topic, attempt, timestamp: createdAt.toISOString() };
+      const bindings = { messageId: id, topic, attempt, timestamp: createdAt?.toISOString() ?? null };
       try {
         return await evaluator.evaluate({ expression, input: body, bindings, timeoutMs, maxDepth });
       } catch (error) {

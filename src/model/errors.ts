@@ -28,6 +28,8 @@ export const STORE_ERROR_CODES = [
   "contention",
   /** The data of some row is refused (wrong type, too long, a constraint). The same batch fails again. */
   "data",
+  /** A trigger, a policy or a view's check of the owner turns this row away; another row may pass. */
+  "refused",
   /** The schema does not fit: a table or column is missing, or rights are. */
   "schema",
   /** Anything else. */

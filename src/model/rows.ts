@@ -94,20 +94,27 @@ export interface NewInboxRow {
   readonly lastError: string | null;
 }
 
-/** An outbox row under a claim of this process. */
+/** An outbox row under a claim of this process. What is null here only an owner's table lets in, but for `key` and `aggregateType`. */
 export interface ClaimedRow {
   readonly id: MessageId;
   readonly claimToken: ClaimToken;
   /** Decimal text: a 64-bit identity does not fit a JavaScript number. */
   readonly sequence: string;
-  readonly topic: string;
+  readonly topic: string | null;
   readonly key: string | null;
   readonly aggregateType: string | null;
-  readonly payload: string;
+  readonly payload: string | null;
   readonly headers: Headers;
   /** Failed deliveries so far; 0 on the first delivery. */
   readonly attempt: number;
   /** The ceiling: a failure that makes `attempt` reach it makes the row dead. */
   readonly maxAttempts: number;
-  readonly createdAt: Date;
+  /** Null also for a time that no `Date` can hold, such as `infinity`. */
+  readonly createdAt: Date | null;
+}
+
+/** A claimed row that has what a delivery needs. */
+export interface DeliverableRow extends ClaimedRow {
+  readonly topic: string;
+  readonly payload: string;
 }

@@ -50,11 +50,13 @@ export interface FinishedRow {
   readonly id: MessageId;
   /** Decimal text: a 64-bit identity does not fit a JavaScript number. */
   readonly sequence: string;
-  readonly topic: string;
+  /** Null where an owner's table lets that in; such a row is dead. */
+  readonly topic: string | null;
   readonly key: string | null;
   readonly state: "sent" | "dead";
   readonly attempt: number;
-  readonly createdAt: Date;
+  /** Null where an owner's table has no time that a `Date` can hold. */
+  readonly createdAt: Date | null;
   /** The beginning of the reason, 200 characters at most. */
   readonly lastError: string | null;
 }

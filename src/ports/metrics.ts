@@ -7,6 +7,8 @@ export interface Metrics {
   outboxOldestPendingAge(seconds: number): void;
   outboxReclaimed(count: number): void;
   outboxProcessError(): void;
+  /** The database refused to let so many rows be claimed, or to store their outcome. */
+  outboxRowRefused(count: number): void;
   outboxProcessingDuration(seconds: number): void;
   outboxPublishDuration(destinationType: string, seconds: number): void;
   outboxDestinationMessage(destination: string, outcome: "sent" | "failed" | "dead"): void;

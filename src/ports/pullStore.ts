@@ -74,7 +74,8 @@ export interface PulledRow {
   readonly correlationId: string | null;
   /** Claims so far, this one included. */
   readonly attempt: number;
-  readonly createdAt: Date;
+  /** Null where an owner's table has no time that a `Date` can hold. */
+  readonly createdAt: Date | null;
   readonly headers: Headers;
   readonly payload: string;
 }

@@ -78,9 +78,15 @@ export interface OutboxStore {
 
   /**
    * Closes claims in one transaction, each only while the row is `processing` under its token (the fence). Returns the ids
-   * that were closed; any other was taken over by then and is left as it is.
+   * that were closed; any other was taken over by then and is left as it is. One row that the database refuses keeps no other from being settled: where
+   * the outcome itself is refused (by a trigger or a constraint of the owner) the row becomes `dead`, and where that is refused too it keeps its claim.
+   *
+   * @param onRefused is told of each row that refuses every outcome, with what the database says; it is not among the ids returned
    */
-  settle(settlements: readonly Settlement[]): Promise<ReadonlySet<MessageId>>;
+  settle(
+    settlements: readonly Settlement[],
+    onRefused?: (settlement: Settlement, reason: string) => void,
+  ): Promise<ReadonlySet<MessageId>>;
 
   /**
    * Returns up to `limit` rows to `pending` whose lease has run out, or whose claim without a lease is older than
@@ -116,6 +122,8 @@ export interface ClaimResult {
   readonly more: boolean;
   /** Rows that were looked at but stay behind an earlier row of their key. */
   readonly heldBack: number;
+  /** Rows that the database refuses to let be claimed, with what it says. Further claims of this store leave them out for a while. */
+  readonly refused?: readonly { readonly id: MessageId; readonly reason: string }[];
 }
 
 export interface OutboxBacklog {

@@ -80,6 +80,13 @@ export const METRICS = {
     labels: {},
     roles: ["poller"],
   },
+  outboxRowsRefused: {
+    name: "svc_outbox_rows_refused_total",
+    type: "counter",
+    help: "Times that the database refused to let a row be claimed, or to store its outcome (a trigger or constraint of the owner).",
+    labels: {},
+    roles: ["poller"],
+  },
   outboxProcessingDuration: {
     name: "svc_outbox_processing_duration_seconds",
     type: "histogram",

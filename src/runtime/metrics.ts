@@ -85,6 +85,7 @@ function makeMetrics(numbers: Numbers, histogram: Histograms): Metrics {
   const outboxOldestPendingAge = numbers(METRICS.outboxOldestPendingAge);
   const outboxReclaimed = numbers(METRICS.outboxReclaimed);
   const outboxProcessErrors = numbers(METRICS.outboxProcessErrors);
+  const outboxRowsRefused = numbers(METRICS.outboxRowsRefused);
   const outboxProcessingDuration = histogram(METRICS.outboxProcessingDuration);
   const outboxPublishDuration = histogram(METRICS.outboxPublishDuration);
   const outboxDestinationMessages = numbers(METRICS.outboxDestinationMessages);
@@ -116,6 +117,7 @@ function makeMetrics(numbers: Numbers, histogram: Histograms): Metrics {
     outboxOldestPendingAge: (seconds) => set(outboxOldestPendingAge.with(), seconds),
     outboxReclaimed: (count) => add(outboxReclaimed.with(), count),
     outboxProcessError: () => add(outboxProcessErrors.with(), 1),
+    outboxRowRefused: (count) => add(outboxRowsRefused.with(), count),
     outboxProcessingDuration: (seconds) => outboxProcessingDuration.with().observe(seconds),
     outboxPublishDuration: (type, seconds) => outboxPublishDuration.with(type).observe(seconds),
     outboxDestinationMessage: (destination, outcome) => add(outboxDestinationMessages.with(destination, outcome), 1),

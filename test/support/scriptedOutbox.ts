@@ -30,6 +30,8 @@ export class ScriptedOutbox implements OutboxStore {
   readonly batches: Omit<ClaimedRow, "claimToken">[][] = [];
   /** Ids that a renewal no longer finds, and that the fence refuses. */
   readonly takenOver = new Set<MessageId>();
+  /** Ids for which the database takes no outcome. */
+  readonly refusing = new Set<MessageId>();
   renewals = 0;
   readonly #held = new Set<MessageId>();
 
@@ -45,7 +47,15 @@ export class ScriptedOutbox implements OutboxStore {
     return new Set([...this.#held].filter((id) => !this.takenOver.has(id)));
   }
 
-  async settle(settlements: readonly Settlement[]): Promise<ReadonlySet<MessageId>> {
+  async settle(
+    settlements: readonly Settlement[],
+    onRefused?: (settlement: Settlement, reason: string) => void,
+  ): Promise<ReadonlySet<MessageId>> {
+    for (const each of settlements) if (this.refusing.has(each.id)) onRefused?.(each, "the row is refused");
+    return this.#settleTaken(settlements.filter(({ id }) => !this.refusing.has(id)));
+  }
+
+  #settleTaken(settlements: readonly Settlement[]): ReadonlySet<MessageId> {
     this.settled.push(...settlements);
     for (const { id } of settlements) this.#held.delete(id);
     return new Set(settlements.map(({ id }) => id).filter((id) => !this.takenOver.has(id)));

@@ -75,7 +75,7 @@ const MESSAGE = object({
   idempotencyKey: { type: "string" },
   correlationId: optionalText,
   attempt: { type: "integer", minimum: 1, description: "How often the message was claimed, this claim included." },
-  createdAt: { type: "string", format: "date-time" },
+  createdAt: { type: ["string", "null"], format: "date-time" },
   headers: { type: "object", additionalProperties: { type: "string" }, description: "The received headers." },
   payload: { description: "The stored document byte for byte; a string that holds it when it is no JSON." },
 });

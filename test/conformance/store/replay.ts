@@ -196,7 +196,7 @@ export function exerciseReplay(open: () => Promise<StoreHarness>): void {
         const [id] = await finishedRows(harness, 1);
         const scope = await harness.store.replay.begin();
         const [row] = await allPages(harness.store.replay, scope);
-        const ms = row?.createdAt.getTime() ?? 0;
+        const ms = row?.createdAt?.getTime() ?? 0;
         const passes = async (filter: ReplayFilter) =>
           (await harness.store.replay.page(scope, filter, null, 10)).rows.some((each) => each.id === id);
         // Somewhere in this millisecond lies the row's time: the last bound that it comes after, and the first that it comes before.

@@ -221,7 +221,7 @@ async function drain(store: Store, delivered: string[], total: number, seed: num
         failedKeys.add(key);
         return failed(row, 1);
       }
-      delivered.push(row.payload);
+      delivered.push(row.payload ?? "");
       return sent(row);
     });
     await store.outbox.settle(outcomes);

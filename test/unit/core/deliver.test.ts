@@ -266,6 +266,36 @@ describe("a topic that no route matches", () => {
   });
 });
 
+describe("what only an owner's table lets in", () => {
+  test.each([
+    ["topic", { topic: null }],
+    ["payload", { payload: null }],
+  ])(
+    "a NULL %s makes the row dead with a reason that says so, without an attempt or a publish",
+    async (name, nulls) => {
+      const { delivery, published, calls } = setup();
+      expect(await delivery.deliver(row(nulls), never)).toEqual({
+        ...CLAIM,
+        kind: "dead",
+        attempted: false,
+        reason: `the column of the ${name} is NULL: there is nothing to deliver`,
+      });
+      expect(published).toEqual([]);
+      expect(calls).toContain("outboxMessages(dead, 1)");
+    },
+  );
+
+  test("a row without a time of creation is delivered, and its latency is not measured", async () => {
+    const { delivery, calls } = setup();
+    expect(await delivery.deliver(row({ createdAt: null }), never)).toEqual({ ...CLAIM, kind: "sent" });
+    expect(calls.filter((call) => call.startsWith("deliveryLatency"))).toEqual([]);
+  });
+
+  test("a row without a topic has no destination", () => {
+    expect(setup().delivery.destinationOf(null)).toBeUndefined();
+  });
+});
+
 describe("an interruption", () => {
   test.each([new StoppingError(), new ClaimLostError()])(
     "by %s during the publish gives the row back",

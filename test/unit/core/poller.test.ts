@@ -112,6 +112,47 @@ describe("the poller", () => {
     await poller.stop(never);
   });
 
+  test("an outcome that the database refuses is logged and counted, keeps no other from being settled, and is no lost claim", async () => {
+    const { log, lines } = recordingLog();
+    const { store, poller, calls } = setup(async (row) => sent(row), { log });
+    const rows = [outboxRow(), outboxRow(), outboxRow()];
+    const [one, refused, three] = rows.map(({ id }) => id);
+    if (refused !== undefined) store.refusing.add(refused);
+    store.batches.push(rows);
+    await poller.pass();
+    await poller.stop(never);
+
+    expect(store.outcomes()).toEqual([one, three].map((id) => [id, "sent"]));
+    expect(lines).toMatchObject([
+      { level: "error", fields: { id: refused, outcome: "sent", reason: "the row is refused" } },
+    ]);
+    expect(calls.filter((call) => /Refused|claimsLost/.test(call))).toEqual(["outboxRowRefused(1)"]);
+  });
+
+  test("a failed row that cannot be given back keeps its key waiting while its claim is named as held", async () => {
+    const { begun, deliver } = heldDeliveries();
+    const { store, poller } = setup(deliver);
+    const [failing, beside, later] = [outboxRow({ key: "a" }), outboxRow({ key: "b" }), outboxRow({ key: "a" })];
+    store.refusing.add(failing.id);
+    store.batches.push([failing, beside], [later]);
+    await poller.pass();
+    const [first, second] = begun;
+    if (first === undefined || second === undefined) throw new Error("two deliveries expected");
+    first.end(retry(first.row));
+    await settleDown();
+    await poller.pass();
+    await settleDown();
+    expect(store.outcomes()).toEqual([[later.id, "release"]]);
+
+    second.end(sent(second.row));
+    await settleDown();
+    store.batches.push([later]);
+    await poller.pass();
+    expect(begun.map(({ row }) => row.id)).toEqual([failing.id, beside.id, later.id]);
+    for (const { row, end } of begun) end(sent(row));
+    await poller.stop(never);
+  });
+
   test("a row that fails takes the later rows of its key back with it, and nothing else", async () => {
     const { store, poller } = setup(async (row) => (row.topic === "a1" ? retry(row) : sent(row)));
     const rows = [

@@ -39,7 +39,7 @@ class MemoryReplayStore implements ReplayStore {
     const from = after === null ? 0 : Number(after);
     const next = from + limit;
     return {
-      rows: this.#rows.slice(from, next).filter((row) => filter.topics?.includes(row.topic) ?? true),
+      rows: this.#rows.slice(from, next).filter((row) => filter.topics?.includes(row.topic ?? "") ?? true),
       next: next < this.#rows.length ? String(next) : null,
     };
   }
@@ -47,7 +47,7 @@ class MemoryReplayStore implements ReplayStore {
   async find(_scope: ReplayScope, filter: ReplayFilter, ids: readonly MessageId[]) {
     this.#called(`find ${ids.length}`);
     this.filters.push(filter);
-    return this.#rows.filter((row) => ids.includes(row.id) && (filter.topics?.includes(row.topic) ?? true));
+    return this.#rows.filter((row) => ids.includes(row.id) && (filter.topics?.includes(row.topic ?? "") ?? true));
   }
 
   async move(scope: ReplayScope, ids: readonly MessageId[]): Promise<number> {

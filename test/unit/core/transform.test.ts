@@ -6,14 +6,14 @@ import type { SourceStageContext } from "../../../src/core/preparation.ts";
 import { createRedactor } from "../../../src/core/redact.ts";
 import { createDeliveryStage, createSourceStage, type TransformSettings } from "../../../src/core/transform.ts";
 import { PublishError, TransformError } from "../../../src/model/errors.ts";
-import type { ClaimedRow, ClaimToken, MessageId } from "../../../src/model/rows.ts";
+import type { ClaimToken, DeliverableRow, MessageId } from "../../../src/model/rows.ts";
 import type { OutboundMessage } from "../../../src/ports/destination.ts";
 import type { Evaluation } from "../../../src/ports/evaluator.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
 
 const ID = "01980000-0000-7000-8000-000000000001" as MessageId;
 
-const ROW: ClaimedRow = {
+const ROW: DeliverableRow = {
   id: ID,
   claimToken: "token" as ClaimToken,
   sequence: "1",

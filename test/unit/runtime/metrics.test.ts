@@ -25,6 +25,7 @@ function touchEverything(metrics: Metrics): void {
   metrics.outboxOldestPendingAge(5.5);
   metrics.outboxReclaimed(2);
   metrics.outboxProcessError();
+  metrics.outboxRowRefused(2);
   metrics.outboxProcessingDuration(0.02);
   metrics.outboxPublishDuration("http", 0.2);
   metrics.outboxDestinationMessage("orders", "dead");
@@ -61,6 +62,7 @@ outbox_messages_pending gauge
 outbox_oldest_pending_age_seconds gauge
 outbox_messages_reclaimed_total counter
 outbox_process_errors_total counter
+outbox_rows_refused_total counter
 outbox_processing_duration_seconds histogram
 outbox_publish_duration_seconds histogram destination_type
 outbox_destination_messages_total counter destination,outcome
@@ -113,6 +115,7 @@ describe("the metrics", () => {
       svc_outbox_oldest_pending_age_seconds: 5.5,
       svc_outbox_messages_reclaimed_total: 2,
       svc_outbox_process_errors_total: 1,
+      svc_outbox_rows_refused_total: 2,
       svc_outbox_processing_duration_seconds_sum: 0.02,
       'svc_outbox_publish_duration_seconds_count{destination_type="http"}': 1,
       'svc_outbox_destination_messages_total{destination="orders",outcome="dead"}': 1,

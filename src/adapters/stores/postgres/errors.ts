@@ -9,13 +9,14 @@ import { errorText, StoreError, type StoreErrorCode } from "../../../model/error
  * | unavailable | 08 connection, 53 resources, 57P shutdown, 28 authentication, 25006 read-only standby, socket errors, pool or query timeouts |
  * | contention  | 40 rollback (deadlock, serialization), 55P03 lock not available, 57014 cancelled |
  * | data        | 22 data exception, 23 integrity constraint, 54 program limit (for example an index row too large) |
+ * | refused     | what code of the owner raises (P0, states of its own), whatever fails inside a trigger, row policies, 44 check of a view |
  * | schema      | 42 undefined table or column, missing right; 3F schema |
  * | other       | anything else |
  */
 export function toStoreError(statement: string, error: unknown): StoreError {
   if (error instanceof StoreError) return error;
   const state = sqlState(error);
-  const code = state === undefined ? "unavailable" : codeOfState(state);
+  const code = state === undefined ? "unavailable" : codeOfState(state, error as ServerFields);
   return new StoreError(code, `${statement}: ${safeText(error, state)}`, { cause: withoutRowData(error) });
 }
 
@@ -24,19 +25,39 @@ export function isFull(error: unknown): boolean {
   return sqlState(error) === "53300";
 }
 
+/** Fields of a server's error that name no row and are never translated, but for `where`, which is only looked at for being there. */
+interface ServerFields {
+  /** The server's function that reported the error. */
+  readonly routine?: unknown;
+  /** The calls that led to it: only functions and triggers have any. */
+  readonly where?: unknown;
+}
+
 function sqlState(error: unknown): string | undefined {
   const code = (error as { code?: unknown } | null)?.code;
   return typeof code === "string" && /^[0-9A-Z]{5}$/.test(code) && !/^E[A-Z]{4}$/.test(code) ? code : undefined;
 }
 
-function codeOfState(state: string): StoreErrorCode {
+function codeOfState(state: string, { routine, where }: ServerFields): StoreErrorCode {
   // A standby answers reads but no writes: another host may be the primary, so it counts as "not available here".
   if (state === "25006" || /^(08|53|28|57P)/.test(state)) return "unavailable";
   if (state === "57014" || state === "55P03" || state.startsWith("40")) return "contention";
   if (/^(22|23|54)/.test(state)) return "data";
+  if (/^(P0|09|20|21|27|2F|38|39|44)/.test(state) || !STANDARD_CLASSES.has(state.slice(0, 2))) return "refused";
+  // Our statements call no functions of the owner: what has a context, or comes from RAISE, happened in a trigger that this row fired.
+  if (routine === "exec_stmt_raise" || routine === "ExecWithCheckOptions" || isText(where)) return "refused";
   if (/^(42|3F|3D)/.test(state)) return "schema";
   return "other";
 }
+
+/** The classes that PostgreSQL itself uses; any other was chosen by whoever wrote the RAISE. */
+const STANDARD_CLASSES = new Set(
+  "00 01 02 03 08 09 0A 0B 0F 0L 0P 0Z 10 20 21 22 23 24 25 26 27 28 2B 2D 2F 34 38 39 3B 3D 3F 40 42 44 53 54 55 57 58 72 F0 HV P0 XX".split(
+    " ",
+  ),
+);
+
+const isText = (value: unknown): boolean => typeof value === "string" && value !== "";
 
 /** Messages of class 22 quote the offending value, which may be anything a sender wrote: keep only what stands before it. */
 function safeText(error: unknown, state: string | undefined): string {

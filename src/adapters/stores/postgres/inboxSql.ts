@@ -10,6 +10,8 @@ export function inboxStatements(
   types: {
     readonly inboxPayload: string;
     readonly inboxHeaders: string;
+    readonly outboxTopic: string;
+    readonly outboxKey: string;
     readonly outboxPayload: string;
     readonly outboxHeaders: string;
   },
@@ -19,12 +21,15 @@ export function inboxStatements(
   const c = names.inbox;
   const o = names.outbox;
   const waitsForRelay = `i.${c.state} = 'pending' AND i.${c.consumption} = 'push'`;
+  /** An owner's table may let NULL in, which counts as due. */
+  const scheduledAt = `coalesce(i.${c.scheduledAt}, '-infinity')`;
   /** A row is due from its receipt on, whatever the clock says, unless it has been put off: see the outbox. */
-  const isDue = `(i.${c.scheduledAt} <= now() OR i.${c.scheduledAt} <= i.${c.createdAt})`;
-  const holdsBack = `i.${c.scheduledAt} <= greatest(i.${c.createdAt}, clock_timestamp())`;
+  const isDue = `(${scheduledAt} <= now() OR i.${c.scheduledAt} <= i.${c.createdAt})`;
+  const holdsBack = `${scheduledAt} <= greatest(i.${c.createdAt}, clock_timestamp())`;
 
   /** Positions are microseconds since 1970; see `mark`. */
-  const positionOf = (time: string): string => `(extract(epoch FROM (${time})::timestamptz) * 1000000)::bigint`;
+  const positionOf = (time: string): string =>
+    `CASE WHEN isfinite(${time}) THEN (extract(epoch FROM (${time})::timestamptz) * 1000000)::bigint END`;
   const timeOf = (position: string): string => `'epoch'::timestamptz + (${position}) * interval '1 microsecond'`;
   /** No row before that time waits for the relay. @param bound as in `markBound` */
   const settledFrom = (bound: string): string => `${history(bound)},
@@ -65,7 +70,7 @@ stops AS MATERIALIZED (
 rendered AS MATERIALIZED (
   SELECT i.${c.id} AS id, f.created_at, f.key, i.${c.payload} AS payload, i.${c.source} AS source,
     regexp_replace(array_to_string(ARRAY(SELECT jsonb_array_elements_text($3::jsonb -> 'topics' -> i.${c.source})),
-      coalesce(i.${c.eventType}, '')), '^\\s+|\\s+$', '', 'g') AS topic,
+      coalesce(i.${c.eventType}, '')), '^[[:space:]]+|[[:space:]]+$', '', 'g') AS topic,
     (i.${c.headers}::jsonb - ARRAY(
       SELECT h.name FROM (SELECT name, lower(name) AS lower_name FROM jsonb_object_keys(i.${c.headers}::jsonb) name) h
       WHERE h.lower_name = ANY ($5::text[]) OR h.lower_name ~ $6::text
@@ -81,7 +86,8 @@ rendered AS MATERIALIZED (
 ),
 made AS (
   INSERT INTO ${outbox} (${o.id}, ${o.topic}, ${o.key}, ${o.payload}, ${o.headers}, ${o.maxAttempts})
-  SELECT id, topic, key, payload::${types.outboxPayload}, headers::${types.outboxHeaders}, $4::int
+  SELECT id, topic::${types.outboxTopic}, key::${types.outboxKey}, payload::${types.outboxPayload},
+    headers::${types.outboxHeaders}, $4::int
   FROM rendered WHERE topic <> ''
   ORDER BY created_at, id
 ),
@@ -187,7 +193,8 @@ ${markRead(inbox, {
       text: `
 WITH${settledFrom("$1")}
 SELECT extract(epoch FROM now() - i.${c.createdAt}) * 1000 AS oldest_ms FROM ${inbox} i
-WHERE ${waitsFrom} AND i.${c.source} = ANY ($2::text[]) ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
+WHERE ${waitsFrom} AND i.${c.source} = ANY ($2::text[]) AND isfinite(i.${c.createdAt})
+ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
     },
 
     /** Waiting rows of other sources. $1 bound of the marks, $2 source names, $3 most rows to look at */

@@ -96,6 +96,8 @@ class PostgresStore implements Store {
 const BUNDLED_TYPES: ColumnTypes = {
   inboxPayload: "text",
   inboxHeaders: "jsonb",
+  outboxTopic: "text",
+  outboxKey: "text",
   outboxPayload: "text",
   outboxHeaders: "jsonb",
 };

@@ -1,4 +1,5 @@
 import type { TableNames } from "../sql/names.ts";
+import { msOf } from "./fragments.ts";
 import type { Question } from "./looks.ts";
 import { history, isSameHistory, markBound, markRead, newestMark } from "./lowWater.ts";
 import type { Statement } from "./statement.ts";
@@ -11,6 +12,11 @@ export function outboxStatements(names: TableNames, payloadType: string) {
   const table = names.outboxTable;
   const c = names.outbox;
   const payloadText = payloadType === "text" ? `o.${c.payload}` : `o.${c.payload}::text`;
+  /** An owner's table may let NULL in, which counts as due. */
+  const scheduledAt = `coalesce(o.${c.scheduledAt}, '-infinity')`;
+  /** No addition may leave the range of the column: the row could never be settled. */
+  const attemptsPlus = (added: string): string =>
+    `least(greatest(coalesce(o.${c.attempt}, 0), 0)::bigint + ${added}, ${MAX_INTEGER})`;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
 
   /**
@@ -18,12 +24,12 @@ export function outboxStatements(names: TableNames, payloadType: string) {
    * time at which this transaction began, and its snapshot, taken behind a wait for a lock, also holds rows of transactions that began later.
    * A clock that has been set back makes no difference either. The attempt keeps a retry from being due for its age.
    */
-  const isDue = `(o.${c.scheduledAt} <= now() OR (o.${c.attempt} = 0 AND o.${c.scheduledAt} <= o.${c.createdAt}))`;
+  const isDue = `(${scheduledAt} <= now() OR (o.${c.attempt} = 0 AND o.${c.scheduledAt} <= o.${c.createdAt}))`;
   /**
    * Of a pending row that is no candidate: it is not scheduled ahead, so the later rows of its key wait for it. When it was inserted, or replayed, its
    * time had come; or it has come by now, by a clock that is read after the snapshot was taken.
    */
-  const holdsBack = `(o.${c.attempt} > 0 OR o.${c.scheduledAt} <= greatest(o.${c.createdAt}, o.${c.updatedAt}, clock_timestamp()))`;
+  const holdsBack = `(o.${c.attempt} > 0 OR ${scheduledAt} <= greatest(o.${c.createdAt}, o.${c.updatedAt}, clock_timestamp()))`;
 
   /**
    * The lowest unfinished row below the first sequence to look at, null when there is none. The mark is up to a second old, and a replay may have set
@@ -74,7 +80,7 @@ settled AS MATERIALIZED (
   SELECT least(b.sequence, (SELECT sequence FROM again)) AS sequence FROM (SELECT ${markBound("$7")} AS sequence) b
 ),${ctes}
 candidates AS MATERIALIZED (
-  SELECT o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.key} AS key, octet_length(${payloadText}) AS bytes
+  SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.key} AS key, coalesce(octet_length(${payloadText}), 0) AS bytes
   FROM ${table} o
   WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= ${firstCandidate}${condition}
   ORDER BY o.${c.sequence}
@@ -107,9 +113,9 @@ claimed AS (
       ${c.leaseExpiresAt} = now() + least($5::bigint, $6::bigint) * interval '1 millisecond'
   FROM free f
   WHERE o.${c.id} = f.id AND f.bytes_before < $3::bigint
-  RETURNING o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.topic} AS topic, o.${c.key} AS key,
-    o.${c.aggregateType} AS aggregate_type, ${payloadText} AS payload, o.${c.headers}::text AS headers,
-    o.${c.attempt} AS attempt, o.${c.maxAttempts} AS max_attempts, o.${c.createdAt} AS created_at
+  RETURNING o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.topic}::text AS topic, o.${c.key}::text AS key,
+    o.${c.aggregateType}::text AS aggregate_type, ${payloadText} AS payload, o.${c.headers}::text AS headers,
+    o.${c.attempt} AS attempt, o.${c.maxAttempts} AS max_attempts, ${msOf(`o.${c.createdAt}`)} AS created_at
 )
 SELECT (SELECT count(*) FROM candidates)::int AS candidates, (SELECT count(*) FROM free)::int AS free,
   (SELECT count(*) FROM candidates) >= $2::int AS more, (SELECT min(sequence) FROM candidates) AS first_candidate, NULL AS id, NULL AS sequence, NULL AS topic, NULL AS key,
@@ -242,7 +248,7 @@ RETURNING o.${c.id} AS id`,
       text: `
 WITH closed AS (
 UPDATE ${table} o
-SET ${c.state} = coalesce(s.state, 'sent'), ${c.attempt} = o.${c.attempt} + coalesce(s.attempts, 0), ${c.updatedAt} = now(), ${unclaimed},
+SET ${c.state} = coalesce(s.state, 'sent'), ${c.attempt} = ${attemptsPlus("coalesce(s.attempts, 0)")}, ${c.updatedAt} = now(), ${unclaimed},
     ${c.scheduledAt} = CASE WHEN s.delay IS NULL THEN o.${c.scheduledAt} ELSE now() + s.delay * interval '1 millisecond' END,
     ${c.lastError} = coalesce(s.reason, o.${c.lastError})
 FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::bigint[], $6::text[]) AS s(id, token, state, attempts, delay, reason)
@@ -269,7 +275,7 @@ WHERE (${c.state} || '') = 'processing' AND ${c.id} = ANY (ARRAY(
   SELECT o.${c.id} FROM ${table} o
   WHERE o.${c.state} = 'processing' AND ${unfinishedFrom("o")}
     AND (o.${c.leaseExpiresAt} < now() OR (o.${c.leaseExpiresAt} IS NULL
-      AND coalesce(o.${c.claimedAt}, o.${c.updatedAt}) < now() - $2::bigint * interval '1 millisecond'))
+      AND coalesce(o.${c.claimedAt}, o.${c.updatedAt}, '-infinity') < now() - $2::bigint * interval '1 millisecond'))
   LIMIT $1::int
   FOR NO KEY UPDATE OF o SKIP LOCKED))
 RETURNING ${c.id} AS id`,
@@ -282,7 +288,7 @@ RETURNING ${c.id} AS id`,
 WITH${settledFrom("$1")}
 SELECT (SELECT count(*) FROM ${table} o WHERE o.${c.state} = 'pending' AND ${unfinishedFrom("o")}) AS pending,
   (SELECT extract(epoch FROM now() - o.${c.createdAt}) * 1000 FROM ${table} o
-   WHERE o.${c.state} = 'pending' AND ${isDue} AND ${unfinishedFrom("o")} ORDER BY o.${c.sequence} LIMIT 1) AS oldest_ms,
+   WHERE o.${c.state} = 'pending' AND ${isDue} AND isfinite(o.${c.createdAt}) AND ${unfinishedFrom("o")} ORDER BY o.${c.sequence} LIMIT 1) AS oldest_ms,
   (SELECT count(DISTINCT ${c.key}) FROM ${table}
    WHERE ${c.state} = 'pending' AND ${c.attempt} > 0 AND ${c.scheduledAt} > now() AND ${c.key} IS NOT NULL) AS blocked_keys`,
     },
@@ -296,6 +302,9 @@ interface CandidateFilter {
 }
 
 const ALL: CandidateFilter = { ctes: "", condition: "" };
+
+/** Of PostgreSQL's `integer`. */
+const MAX_INTEGER = 2 ** 31 - 1;
 
 /** Blocked keys that each claim reads: as many as cost nothing beside the claim itself. */
 const BLOCKED_KEYS_READ = 100;

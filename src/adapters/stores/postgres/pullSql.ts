@@ -1,4 +1,5 @@
 import type { TableNames } from "../sql/names.ts";
+import { msOf } from "./fragments.ts";
 import type { Statement } from "./statement.ts";
 
 /**
@@ -19,7 +20,7 @@ export function pullStatements(names: TableNames, payloadType: string) {
   const payloadText = payloadType === "text" ? `i.${c.payload}` : `i.${c.payload}::text`;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
   /** A row that was never claimed is due from its receipt on, whatever the clock says: see the outbox. */
-  const isDue = `(i.${c.scheduledAt} <= now() OR (i.${c.attempt} = 0 AND i.${c.scheduledAt} <= i.${c.createdAt}))`;
+  const isDue = `(coalesce(i.${c.scheduledAt}, '-infinity') <= now() OR (i.${c.attempt} = 0 AND i.${c.scheduledAt} <= i.${c.createdAt}))`;
   const available = `${waiting("i")} AND i.${c.source} = $1::text AND ${isDue} AND ${free("i")}`;
   /** The fence: what a client still holds under its token. $1 source, $2 token */
   const ofClaim = `${waiting("i")} AND i.${c.source} = $1::text AND i.${c.claimToken} = $2::uuid`;
@@ -39,7 +40,7 @@ export function pullStatements(names: TableNames, payloadType: string) {
     FROM ${table} e
     WHERE ${waiting("e")} AND e.${c.source} = $1::text AND e.${c.aggregateId} = a.aggregate_id AND e.${c.aggregateId} IS NOT NULL
       AND (e.${c.createdAt}, e.${c.id}) < (a.created_at, a.id)
-      AND (e.${c.attempt} > 0 OR e.${c.scheduledAt} <= greatest(e.${c.createdAt}, clock_timestamp()))
+      AND (e.${c.attempt} > 0 OR coalesce(e.${c.scheduledAt}, '-infinity') <= greatest(e.${c.createdAt}, clock_timestamp()))
       AND e.${c.id} NOT IN (SELECT id FROM ${own})
     ORDER BY e.${c.createdAt}, e.${c.id}
     LIMIT 1
@@ -76,8 +77,8 @@ WITH busy AS MATERIALIZED (
     AND i.${c.attempt} > 0 AND i.${c.claimToken} IS NULL AND i.${c.scheduledAt} > now()
 ),
 candidates AS MATERIALIZED (
-  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, i.${c.attempt} >= $6::int AS spent,
-    CASE WHEN i.${c.attempt} >= $6::int THEN 0 ELSE octet_length(${payloadText}) END AS bytes
+  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, coalesce(i.${c.attempt}, 0) >= $6::int AS spent,
+    CASE WHEN coalesce(i.${c.attempt}, 0) >= $6::int THEN 0 ELSE coalesce(octet_length(${payloadText}), 0) END AS bytes
   FROM ${table} i
   WHERE ${available}
     AND (i.${c.aggregateId} IS NULL OR i.${c.aggregateId} NOT IN (SELECT aggregate_id FROM busy))
@@ -103,20 +104,20 @@ died AS (
 ),
 claimed AS (
   UPDATE ${table} i
-  SET ${c.attempt} = i.${c.attempt} + 1, ${c.claimToken} = $4::uuid, ${c.claimedAt} = now(),
+  SET ${c.attempt} = coalesce(i.${c.attempt}, 0) + 1, ${c.claimToken} = $4::uuid, ${c.claimedAt} = now(),
       ${c.leaseExpiresAt} = now() + $5::bigint * interval '1 millisecond'
   FROM open o
   WHERE i.${c.id} = o.id AND NOT o.spent AND o.bytes_before < $3::bigint
   RETURNING i.${c.id} AS id, i.${c.aggregateId} AS aggregate_id, i.${c.eventType} AS event_type,
     i.${c.idempotencyKey} AS idempotency_key, i.${c.correlationId} AS correlation_id, i.${c.attempt} AS attempt,
-    i.${c.createdAt} AS created_at, i.${c.headers}::text AS headers, ${payloadText} AS payload
+    i.${c.createdAt} AS created, i.${c.headers}::text AS headers, ${payloadText} AS payload
 )
-SELECT n.candidates, n.dead, r.*
+SELECT n.candidates, n.dead, r.*, ${msOf("r.created")} AS created_at
 FROM (
   SELECT (SELECT count(*) FROM candidates)::int AS candidates, ARRAY(SELECT id::text FROM died) AS dead
 ) n
 LEFT JOIN claimed r ON true
-ORDER BY r.created_at, r.id`,
+ORDER BY r.created, r.id`,
     },
 
     /** Is any row available? $1 source. Costs a fraction of a claim, which an idle source would do several times a second. */
@@ -186,7 +187,7 @@ SELECT id FROM changed ORDER BY created_at, id`,
       name: "pull.reject",
       text: `
 WITH held AS MATERIALIZED (
-  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, i.${c.attempt} >= $4::int AS spent,
+  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, coalesce(i.${c.attempt}, 0) >= $4::int AS spent,
     ${named} AS named
   FROM ${table} i
   WHERE ${ofClaim}

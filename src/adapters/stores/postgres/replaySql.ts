@@ -1,4 +1,5 @@
 import type { TableNames } from "../sql/names.ts";
+import { msOf } from "./fragments.ts";
 import type { Statement } from "./statement.ts";
 
 /** Every statement of a replay, with the configured names woven in once. */
@@ -8,8 +9,8 @@ export function replayStatements(names: TableNames) {
   const finished = `o.${c.state} IN ('sent', 'dead')`;
   /** Compared as an expression, so that the rows are found by their ids and not by walking an index of everything that is finished. */
   const finishedById = `(o.${c.state} || '') IN ('sent', 'dead')`;
-  const columns = `o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.topic} AS topic, o.${c.key} AS key, o.${c.state} AS state,
-    o.${c.attempt} AS attempt, o.${c.createdAt} AS created_at, left(o.${c.lastError}, 200) AS last_error`;
+  const columns = `o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.topic}::text AS topic, o.${c.key}::text AS key, o.${c.state}::text AS state,
+    o.${c.attempt} AS attempt, left(o.${c.lastError}, 200) AS last_error`;
 
   /** $1 end of the scope, $2 topics, $3 created after, $4 created before; null for what is not asked. */
   const matches = (topic: string, createdAt: string, updatedAt: string): string => `
@@ -24,7 +25,7 @@ export function replayStatements(names: TableNames) {
       name: "replay.begin",
       text: `
 SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS finished_until,
-  coalesce((SELECT max(o.${c.sequence}) FROM ${table} o WHERE ${finished}), 0) AS last_sequence`,
+  coalesce((SELECT max(o.${c.sequence})::bigint FROM ${table} o WHERE ${finished}), 0) AS last_sequence`,
     },
 
     /**
@@ -36,15 +37,15 @@ SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US
       name: "replay.page",
       text: `
 WITH walked AS MATERIALIZED (
-  SELECT ${columns}, o.${c.updatedAt} AS updated_at
+  SELECT ${columns}, o.${c.createdAt} AS created, o.${c.updatedAt} AS updated
   FROM ${table} o
   WHERE ${finished} AND o.${c.sequence} > $5::bigint AND o.${c.sequence} <= $6::bigint
   ORDER BY o.${c.sequence}
   LIMIT $7::int
 )
-SELECT n.looked_at, n.last, w.*
+SELECT n.looked_at, n.last, w.*, ${msOf("w.created")} AS created_at
 FROM (SELECT count(*)::int AS looked_at, max(sequence) AS last FROM walked) n
-LEFT JOIN walked w ON ${matches("w.topic", "w.created_at", "w.updated_at")}
+LEFT JOIN walked w ON ${matches("w.topic", "w.created", "w.updated")}
 ORDER BY w.sequence`,
     },
 
@@ -53,10 +54,10 @@ ORDER BY w.sequence`,
       byIndex: true,
       name: "replay.find",
       text: `
-SELECT ${columns}
+SELECT ${columns}, ${msOf(`o.${c.createdAt}`)} AS created_at
 FROM ${table} o
 WHERE o.${c.id} = ANY ($5::uuid[]) AND ${finishedById}
-  AND ${matches(`o.${c.topic}`, `o.${c.createdAt}`, `o.${c.updatedAt}`)}
+  AND ${matches(`o.${c.topic}::text`, `o.${c.createdAt}`, `o.${c.updatedAt}`)}
 ORDER BY o.${c.sequence}`,
     },
 

@@ -57,6 +57,8 @@ const OUTBOX_DEFINITIONS = {
 export interface ColumnTypes {
   readonly inboxPayload: string;
   readonly inboxHeaders: string;
+  readonly outboxTopic: string;
+  readonly outboxKey: string;
   readonly outboxPayload: string;
   readonly outboxHeaders: string;
 }
@@ -161,6 +163,8 @@ export class PostgresSchema implements SchemaStore {
     return {
       inboxPayload: inbox.get(this.#names.inbox.payload) ?? "text",
       inboxHeaders: inbox.get(this.#names.inbox.headers) ?? "jsonb",
+      outboxTopic: outbox.get(this.#names.outbox.topic) ?? "text",
+      outboxKey: outbox.get(this.#names.outbox.key) ?? "text",
       outboxPayload: outbox.get(this.#names.outbox.payload) ?? "text",
       outboxHeaders: outbox.get(this.#names.outbox.headers) ?? "jsonb",
     };

@@ -74,8 +74,9 @@ export function isPreparationLost(error: unknown): boolean {
 
 /** "cached plan must not change result type": a column of the table was altered. */
 export function isPlanOutdated(error: unknown): boolean {
-  const { code, message } = error as { code?: unknown; message?: unknown };
-  return code === "0A000" && /cached plan/.test(String(message));
+  const { code, routine } = error as { code?: unknown; routine?: unknown };
+  // The message comes in the server's language.
+  return code === "0A000" && routine === "RevalidateCachedQuery";
 }
 
 /** The driver has no public way to break a connection off, nor to gather what it writes. */

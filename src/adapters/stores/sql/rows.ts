@@ -26,20 +26,43 @@ export function backlogOf(row: Row | undefined): OutboxBacklog {
   };
 }
 
+/** The default of the bundled table's column. */
+const DEFAULT_MAX_ATTEMPTS = 5;
+
+/** An owner may have chosen a number type for a column that is a text in the bundled tables. */
+function textOf(value: unknown): string | null {
+  return value === null || value === undefined ? null : String(value);
+}
+
+/** A whole number as a driver gives it: wide types come as text. @param absent stands in for NULL */
+function numberOf(value: unknown, absent: number): number {
+  return value === null || value === undefined ? absent : Number(value);
+}
+
+/**
+ * @param value a driver's `Date`, or whole ms since 1970 as text or number
+ * @returns null for NULL and for what no `Date` can hold: times of PostgreSQL reach further, up to `infinity`
+ */
+function dateOf(value: unknown): Date | null {
+  if (value === null || value === undefined) return null;
+  const date = value instanceof Date ? value : new Date(Number(value));
+  return Number.isNaN(date.getTime()) ? null : date;
+}
+
 /** @param token under which the row was claimed */
 export function claimedRow(row: Row, token: ClaimToken): ClaimedRow {
   return {
     id: row.id as MessageId,
     claimToken: token,
     sequence: row.sequence as string,
-    topic: row.topic as string,
-    key: row.key as string | null,
-    aggregateType: row.aggregate_type as string | null,
-    payload: row.payload as string,
+    topic: textOf(row.topic),
+    key: textOf(row.key),
+    aggregateType: textOf(row.aggregate_type),
+    payload: row.payload as string | null,
     headers: headersOf(row.headers),
-    attempt: row.attempt as number,
-    maxAttempts: row.max_attempts as number,
-    createdAt: row.created_at as Date,
+    attempt: numberOf(row.attempt, 0),
+    maxAttempts: numberOf(row.max_attempts, DEFAULT_MAX_ATTEMPTS),
+    createdAt: dateOf(row.created_at),
   };
 }
 
@@ -50,10 +73,10 @@ export function pulledRow(row: Row): PulledRow {
     eventType: row.event_type as string | null,
     idempotencyKey: row.idempotency_key as string,
     correlationId: row.correlation_id as string | null,
-    attempt: row.attempt as number,
-    createdAt: row.created_at as Date,
+    attempt: numberOf(row.attempt, 0),
+    createdAt: dateOf(row.created_at),
     headers: headersOf(row.headers),
-    payload: row.payload as string,
+    payload: (row.payload as string | null) ?? "null",
   };
 }
 
@@ -61,11 +84,11 @@ export function finishedRow(row: Row): FinishedRow {
   return {
     id: row.id as MessageId,
     sequence: row.sequence as string,
-    topic: row.topic as string,
-    key: row.key as string | null,
+    topic: textOf(row.topic),
+    key: textOf(row.key),
     state: row.state as FinishedRow["state"],
-    attempt: row.attempt as number,
-    createdAt: row.created_at as Date,
+    attempt: numberOf(row.attempt, 0),
+    createdAt: dateOf(row.created_at),
     lastError: row.last_error as string | null,
   };
 }

@@ -14,32 +14,41 @@ export function attemptsOf(settlement: Settlement): number {
 }
 
 /**
- * Settles a batch of which some reason may be refused as data (an owner's narrow `last_error` column): the outcome matters more than its
- * words.
+ * Settles a batch of which the database refuses some row: the others are settled as they are. The refused one is settled with fewer words, else as
+ * `dead` (a trigger or a constraint of the owner may not admit its outcome); a row that refuses even that keeps its claim.
  *
  * @param hints learn when the keys of retries are free again
  * @param settle settles a part of the batch in one transaction; gives the ids of the rows whose claim was closed
+ * @param onRefused is told of each row that refuses every outcome, with what the database says
  * @returns the ids of all whose claim was closed
  */
 export async function settleAroundRefusal(
   settlements: readonly Settlement[],
   hints: ClaimHints,
   settle: (part: readonly Settlement[]) => Promise<readonly MessageId[]>,
+  onRefused: (settlement: Settlement, reason: string) => void,
 ): Promise<ReadonlySet<MessageId>> {
   const closed = new Set<MessageId>();
-  const settlePart = async (part: readonly Settlement[]): Promise<void> => {
-    for (const id of await settle(part)) closed.add(id);
-  };
-  await bisect(settlements, async (part) => {
+  /** @returns why the database refuses the part; undefined when it was settled */
+  const refusalOf = async (part: readonly Settlement[]): Promise<string | undefined> => {
     try {
-      await settlePart(part);
-      return "done";
+      for (const id of await settle(part)) closed.add(id);
+      return undefined;
     } catch (error) {
       if (!isRefused(error)) throw error;
-      if (part.length > 1) return "split";
-      await settlePart(part.map(withoutReason));
-      return "done";
+      return error.message;
     }
+  };
+  await bisect(settlements, async (part) => {
+    const refusal = await refusalOf(part);
+    if (refusal === undefined) return "done";
+    const [only] = part;
+    if (part.length > 1 || only === undefined) return "split";
+    for (const plainer of plainerThan(only, refusal)) {
+      if ((await refusalOf([plainer])) === undefined) return "done";
+    }
+    onRefused(only, refusal);
+    return "done";
   });
   for (const settlement of settlements) {
     if (settlement.kind === "retry") hints.sweepWithin(settlement.delayMs);
@@ -47,6 +56,19 @@ export async function settleAroundRefusal(
   return closed;
 }
 
-function withoutReason(settlement: Settlement): Settlement {
-  return "reason" in settlement ? { ...settlement, reason: "the reason could not be stored" } : settlement;
+/** What to store of an outcome that is refused, the most telling first. */
+function plainerThan(settlement: Settlement, refusal: string): readonly Settlement[] {
+  const { id, claimToken, kind } = settlement;
+  const dead = (reason: string): Settlement => ({ id, claimToken, kind: "dead", attempted: false, reason });
+  return [
+    ...("reason" in settlement ? [{ ...settlement, reason: SHORT_REASON }] : []),
+    ...(kind === "dead" ? [] : [dead(`${WHAT_HAPPENED[kind]}, but the database refuses to store that: ${refusal}`)]),
+    dead(SHORT_REASON),
+    dead(""),
+  ];
 }
+
+/** An owner's column may be narrow. */
+const SHORT_REASON = "reason not storable";
+
+const WHAT_HAPPENED = { sent: "delivered", retry: "failed, to be tried again", release: "given back untried" } as const;

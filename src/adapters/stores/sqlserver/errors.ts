@@ -22,8 +22,12 @@ const CODES: Readonly<Record<Exclude<StoreErrorCode, "other">, readonly number[]
     220, 232, 241, 242, 244, 245, 248, 295, 298, 517, 529, 2628, 8114, 8115, 8134, 8152, 8169, 9402, 9413, 9420, 13609,
     // NOT NULL, CHECK and foreign keys, unique keys, row and index key sizes.
     515, 547, 511, 1505, 1946, 2601, 2627,
-    // A trigger of the application's table refuses the row, or rolls it back.
-    3609, 50000,
+  ],
+  refused: [
+    // A trigger of the owner fails, or rolls the row back; a security policy or the check of a view turns it away. What THROW and RAISERROR
+    // give a number of their own is 50000 and above, see `toStoreError`.
+    217,
+    512, 550, 3609, 3616, 6522, 33504,
   ],
   schema: [
     // Table, column, type, right or index is missing; an index needs other SET options.
@@ -46,7 +50,7 @@ export function toStoreError(statement: string, error: unknown): StoreError {
     const code = isOfConnection(error) ? "unavailable" : "other";
     return new StoreError(code, `${statement}: ${errorText(error)}`, { cause: error });
   }
-  const code = CODE_OF.get(number) ?? "other";
+  const code = number >= RAISED_BY_APPLICATION ? "refused" : (CODE_OF.get(number) ?? "other");
   return new StoreError(code, `${statement}: ${safeText(error, number)}`, { cause: withoutRowData(number) });
 }
 
@@ -72,7 +76,7 @@ function isOfConnection(error: unknown): boolean {
 /** Messages quote values in apostrophes and parentheses, which may be anything a sender wrote: keep only names the server gives. */
 function safeText(error: unknown, number: number): string {
   // What a trigger of the application says may be anything.
-  if (number === RAISED_BY_APPLICATION) return `a trigger refuses the row (error ${number})`;
+  if (number >= RAISED_BY_APPLICATION) return `a trigger refuses the row (error ${number})`;
   const message = error instanceof Error ? error.message : String(error);
   const cut = QUOTES_VALUES.has(number)
     ? message.replace(/(?:value|key value|Truncated value)[^.]*['(:].*/s, "value")
@@ -81,7 +85,7 @@ function safeText(error: unknown, number: number): string {
 }
 
 const QUOTES_VALUES = new Set([241, 242, 244, 245, 248, 295, 2601, 2627, 2628, 8114, 8115, 8169]);
-/** RAISERROR and THROW without a number of their own. */
+/** The lowest number that RAISERROR and THROW give. */
 const RAISED_BY_APPLICATION = 50000;
 
 /** The driver's error carries what came before it and the statement: they must not reach a log. */

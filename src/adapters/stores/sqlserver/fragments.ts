@@ -10,6 +10,14 @@ SET XACT_ABORT ON;`;
 /** One moment for the whole batch, in UTC. */
 export const NOW = "DECLARE @now datetimeoffset(7) = SYSUTCDATETIME();";
 
+/**
+ * Whether a time has come; an owner's table may let NULL in, which counts as due.
+ *
+ * @param time a column
+ * @param clock the variable that holds the time of the look
+ */
+export const hasCome = (time: string, clock = "@now"): string => `(${time} IS NULL OR ${time} <= ${clock})`;
+
 /** The ids of the parameter `@ids`, a JSON array. In a table with a key they are looked up, and locked, in one order by everybody. */
 export const NAMED_IDS = `DECLARE @named TABLE (id uniqueidentifier NOT NULL PRIMARY KEY);
 INSERT INTO @named (id) SELECT DISTINCT n.id FROM OPENJSON(@ids) WITH (id uniqueidentifier '$') n;`;

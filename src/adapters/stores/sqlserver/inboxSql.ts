@@ -1,6 +1,6 @@
 import type { TableNames } from "../sql/names.ts";
 import { EMPTY_TOPIC } from "../sql/poison.ts";
-import { BATCH, BY_ID, NAMED_IDS, NOW, TO_CHANGE, TO_LOOK } from "./fragments.ts";
+import { BATCH, BY_ID, hasCome, NAMED_IDS, NOW, TO_CHANGE, TO_LOOK } from "./fragments.ts";
 import type { ParameterType, Statement } from "./statement.ts";
 import { PAIRED, placeFrom, placeNames, placeTypes, textOf } from "./texts.ts";
 
@@ -37,7 +37,7 @@ export function inboxStatements(names: TableNames) {
   const o = names.outbox;
   const waitsForRelay = `i.${c.state} = N'pending' AND i.${c.consumption} = N'push'`;
   /** A row is due from its receipt on, whatever the clock says, unless it has been put off. */
-  const isDue = `(i.${c.scheduledAt} <= @now OR i.${c.scheduledAt} <= i.${c.createdAt})`;
+  const isDue = `(${hasCome(`i.${c.scheduledAt}`)} OR i.${c.scheduledAt} <= i.${c.createdAt})`;
   /** Compared exactly, whatever the column's collation: the templates are looked up by the name as it is stored. */
   const ofSources = (count: number): string =>
     `i.${c.source} COLLATE ${BINARY} IN (${sourceNames(count)
@@ -82,7 +82,7 @@ SELECT s.outbox_key, MIN(s.created_at)
 FROM (
   SELECT ${key} AS outbox_key, i.${c.createdAt} AS created_at
   FROM ${inbox} i
-  WHERE ${waitsForRelay} AND (i.${c.scheduledAt} <= @lookedAt OR i.${c.scheduledAt} <= i.${c.createdAt}) AND ${ofSources(count)}
+  WHERE ${waitsForRelay} AND (${hasCome(`i.${c.scheduledAt}`, "@lookedAt")} OR i.${c.scheduledAt} <= i.${c.createdAt}) AND ${ofSources(count)}
     AND i.${c.aggregateId} IS NOT NULL AND i.${c.createdAt} <= @last_created_at
     AND (i.${c.createdAt} < @last_created_at OR i.${c.id} <= @last_id)
     AND NOT EXISTS (SELECT 1 FROM @candidates n WHERE n.id = i.${c.id})

@@ -54,8 +54,12 @@ export class SqlServerOutbox implements OutboxStore {
     return new Set(idsOf(renewed));
   }
 
-  async settle(settlements: readonly Settlement[]): Promise<ReadonlySet<MessageId>> {
-    return await settleAroundRefusal(settlements, this.#hints, (part) => this.#settleAll(part));
+  async settle(
+    settlements: readonly Settlement[],
+    onRefused: ((settlement: Settlement, reason: string) => void) | undefined,
+  ): Promise<ReadonlySet<MessageId>> {
+    const settle = (part: readonly Settlement[]) => this.#settleAll(part);
+    return await settleAroundRefusal(settlements, this.#hints, settle, onRefused ?? (() => {}));
   }
 
   async reclaim(limit: number, claimTimeoutMs: number): Promise<number> {

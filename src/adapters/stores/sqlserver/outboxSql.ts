@@ -1,5 +1,5 @@
 import type { TableNames } from "../sql/names.ts";
-import { BATCH, BY_ID, NOW, TO_CHANGE, TO_LOOK } from "./fragments.ts";
+import { BATCH, BY_ID, hasCome, NOW, TO_CHANGE, TO_LOOK } from "./fragments.ts";
 import type { Statement } from "./statement.ts";
 import { PAIRED, placeFrom, placeNames, placeTypes, textOf } from "./texts.ts";
 
@@ -19,20 +19,23 @@ export function outboxStatements(names: TableNames) {
   const table = names.outboxTable;
   const c = names.outbox;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
-  const isDue = `o.${c.state} = N'pending' AND o.${c.scheduledAt} <= @now`;
+  const isDue = `o.${c.state} = N'pending' AND ${hasCome(`o.${c.scheduledAt}`)}`;
   /**
    * Of a pending row that is no candidate: it is not scheduled ahead, so the later rows of its key wait for it. Its time has come by a clock that
    * is read after the candidates, or had come when the row was inserted or replayed: a clock that has been set back changes nothing then. Few
    * rows are scheduled ahead, and for those alone the row itself is looked at, which the index does not hold whole.
    */
-  const holdsBack = `CASE WHEN o.${c.attempt} > 0 OR o.${c.scheduledAt} <= @lookedAt THEN 1
+  const holdsBack = `CASE WHEN o.${c.attempt} > 0 OR ${hasCome(`o.${c.scheduledAt}`, "@lookedAt")} THEN 1
       WHEN EXISTS (SELECT 1 FROM ${table} f WHERE f.${c.sequence} = o.${c.sequence}
         AND (f.${c.scheduledAt} <= f.${c.createdAt} OR f.${c.scheduledAt} <= f.${c.updatedAt})) THEN 1
       ELSE 0 END = 1`;
+  /** No addition may leave the range of the column: the row could never be settled. */
+  const attemptsPlus = (added: string): string => `CASE WHEN o.${c.attempt} > ${MAX_INT} - ${added} THEN ${MAX_INT}
+    WHEN o.${c.attempt} > 0 THEN o.${c.attempt} + ${added} ELSE ${added} END`;
   /** Split so that each half is a range of the index on leases: a row without a lease is looked at further, the others are not. */
   const hasExpired = `o.${c.state} = N'processing' AND (o.${c.leaseExpiresAt} < @now OR o.${c.leaseExpiresAt} IS NULL)
   AND (o.${c.leaseExpiresAt} IS NOT NULL
-    OR COALESCE(o.${c.claimedAt}, o.${c.updatedAt}) < DATEADD(millisecond, -@claimTimeoutMs, @now))`;
+    OR COALESCE(o.${c.claimedAt}, o.${c.updatedAt}, CONVERT(datetimeoffset(7), N'1970-01-01')) < DATEADD(millisecond, -@claimTimeoutMs, @now))`;
 
   /**
    * One claim. `@from` first sequence to look at, `@limit` rows, `@maxBytes` bytes, `@token`, `@leaseMs`, `@heldTokens` tokens of claims that
@@ -222,7 +225,7 @@ SELECT j.id, j.token, j.state, j.attempts, j.delay, ${SETTLED_TEXTS.map(placeNam
 FROM OPENJSON(@rows) WITH (id uniqueidentifier '$.id', token uniqueidentifier '$.token', state nvarchar(20) '$.state',
   attempts int '$.attempts', delay int '$.delay', ${SETTLED_TEXTS.map(placeFrom).join(", ")}) j;
 UPDATE o
-SET ${c.state} = r.state, ${c.attempt} = o.${c.attempt} + r.attempts, ${c.updatedAt} = @now, ${unclaimed},
+SET ${c.state} = r.state, ${c.attempt} = ${attemptsPlus("r.attempts")}, ${c.updatedAt} = @now, ${unclaimed},
   ${c.scheduledAt} = CASE WHEN r.delay IS NULL THEN o.${c.scheduledAt} ELSE DATEADD(millisecond, r.delay, @now) END,
   ${c.lastError} = COALESCE(${textOf("reason")}, o.${c.lastError})
 OUTPUT inserted.${c.id} INTO @closed (id)
@@ -263,5 +266,8 @@ SELECT (SELECT COUNT_BIG(*) FROM ${table} o ${TO_LOOK} WHERE o.${c.state} = N'pe
     },
   } as const satisfies Record<string, Statement>;
 }
+
+/** Of T-SQL's `int`. */
+const MAX_INT = 2 ** 31 - 1;
 
 export type OutboxStatements = ReturnType<typeof outboxStatements>;

@@ -1,5 +1,5 @@
 import type { TableNames } from "../sql/names.ts";
-import { BATCH, BY_ID, NAMED_IDS, NOW, ONE_BY_ONE, TO_LOOK } from "./fragments.ts";
+import { BATCH, BY_ID, hasCome, NAMED_IDS, NOW, ONE_BY_ONE, TO_LOOK } from "./fragments.ts";
 import type { Statement } from "./statement.ts";
 
 /**
@@ -27,7 +27,7 @@ export function pullStatements(names: TableNames) {
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
   const uncounted = `CASE WHEN i.${c.attempt} > 0 THEN i.${c.attempt} - 1 ELSE 0 END`;
   /** A row that was never claimed is due from its receipt on, whatever the clock says, unless it has been put off. */
-  const isDue = `(i.${c.scheduledAt} <= @now OR (i.${c.attempt} = 0 AND i.${c.scheduledAt} <= i.${c.createdAt}))`;
+  const isDue = `(${hasCome(`i.${c.scheduledAt}`)} OR (i.${c.attempt} = 0 AND i.${c.scheduledAt} <= i.${c.createdAt}))`;
   const available = `${waiting("i")} AND i.${c.source} = @source AND ${isDue} AND ${free("i")}`;
   /**
    * The same where rows are found by their ids. Without the consumption no filtered index fits, and everybody locks the entry of the id first
@@ -58,7 +58,7 @@ CROSS APPLY (
   FROM ${table} e
   WHERE ${waiting("e")} AND e.${c.source} = @source AND e.${c.aggregateId} = i.${c.aggregateId} AND e.${c.aggregateId} IS NOT NULL
     AND e.${c.createdAt} <= a.created_at AND (e.${c.createdAt} < a.created_at OR e.${c.id} < a.id)
-    AND (e.${c.attempt} > 0 OR e.${c.scheduledAt} <= @lookedAt OR e.${c.scheduledAt} <= e.${c.createdAt})
+    AND (e.${c.attempt} > 0 OR ${hasCome(`e.${c.scheduledAt}`, "@lookedAt")} OR e.${c.scheduledAt} <= e.${c.createdAt})
     AND NOT EXISTS (SELECT * FROM ${own} x WHERE x.id = e.${c.id})
   ORDER BY e.${c.createdAt}, e.${c.id}
 ) s
@@ -193,7 +193,7 @@ WHERE o.spent = 1 AND ${stillAvailable}
 ${ONE_BY_ONE};
 ${changed}
 UPDATE i
-SET ${c.attempt} = i.${c.attempt} + 1, ${c.claimToken} = @token, ${c.claimedAt} = @now,
+SET ${c.attempt} = COALESCE(i.${c.attempt}, 0) + 1, ${c.claimToken} = @token, ${c.claimedAt} = @now,
   ${c.leaseExpiresAt} = DATEADD(millisecond, @leaseMs, @now)
 ${intoChanged}
 FROM @open o JOIN ${table} i ${BY_ID.change} ON i.${c.id} = o.id

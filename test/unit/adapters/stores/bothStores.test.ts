@@ -85,8 +85,8 @@ test("the statements of both stores have the same files, but for what only one d
       "pipeline.ts",
       "wake.ts",
     ],
-    // SQL Server: pieces of statements (locking hints among them) and texts; topics and headers rendered in the process, not in SQL.
-    sqlserver: ["fragments.ts", "rendering.ts", "texts.ts"],
+    // SQL Server: texts; topics and headers rendered in the process, not in SQL.
+    sqlserver: ["rendering.ts", "texts.ts"],
   };
   const common = (store: keyof typeof only) =>
     filesOf(`src/adapters/stores/${store}/`).filter((file) => !only[store].includes(file));

@@ -30,15 +30,19 @@ describe("the code of an error", () => {
     [515, "NOT NULL", "data"],
     [547, "CHECK", "data"],
     [1946, "the key of an index is too wide", "data"],
-    [3609, "a trigger ended the transaction", "data"],
+    [3609, "a trigger ended the transaction", "refused"],
+    [3616, "an error in a trigger", "refused"],
+    [550, "the check of a view", "refused"],
+    [33504, "a security policy", "refused"],
     [207, "no such column", "schema"],
     [208, "no such table", "schema"],
     [229, "no right", "schema"],
     [334, "OUTPUT without INTO on a table with triggers", "schema"],
     [1934, "SET options of the session", "schema"],
     [8622, "no index for a seek", "schema"],
-    [50000, "a trigger of the application", "data"],
-    [99_999, "a number that is not listed", "other"],
+    [50000, "a trigger of the application", "refused"],
+    [51234, "THROW with a number of its own", "refused"],
+    [39_999, "a number that is not listed", "other"],
   ])("%i, %s, is %s", (number, _, code) => {
     expect(toStoreError("outbox.claim", serverError(number))).toMatchObject({ name: "StoreError", code });
   });
@@ -95,6 +99,7 @@ describe("the message of an error", () => {
 
 test("a refused row is told from every other fault", () => {
   expect(isRefused(toStoreError("x", serverError(2628)))).toBe(true);
+  expect(isRefused(toStoreError("x", serverError(50_001)))).toBe(true);
   expect(isRefused(toStoreError("x", serverError(1205)))).toBe(false);
   expect(isRefused(serverError(2628))).toBe(false);
 });

@@ -1,0 +1,280 @@
+import { describe, expect, test } from "@jest/globals";
+import type { ClaimedRow } from "../../src/model/rows.ts";
+import type { Store } from "../../src/ports/store.ts";
+import { claimRequest, died, failed, inboxRow, relayRequest, released, sent } from "../conformance/store/harness.ts";
+import { createDatabase, type TestDatabase } from "../support/databases.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
+import { withStore } from "../support/schemaChecks.ts";
+
+failOnLeaks();
+
+/** Whatever an owner's table and triggers let in or turn away is the fault of one row, and stays with it. */
+
+/** A database with the bundled tables, without the constraints that a table of an owner's own need not have. */
+async function looseTables(): Promise<TestDatabase> {
+  const database = await createDatabase();
+  await withStore(postgresStore(database, DEFAULT_NAMES), (store) => store.schema.migrate());
+  for (const table of ["inbox", "outbox"]) {
+    const columns = await database.query<{ name: string }>(
+      `SELECT attname AS name FROM pg_attribute WHERE attrelid = $1::regclass AND attnum > 0 AND attnotnull
+         AND attname NOT IN ('id', 'sequence')`,
+      [table],
+    );
+    for (const { name } of columns) await database.query(`ALTER TABLE ${table} ALTER COLUMN ${name} DROP NOT NULL`);
+  }
+  return database;
+}
+
+async function withTables<T>(body: (store: Store, database: TestDatabase) => Promise<T>): Promise<T> {
+  await using database = await looseTables();
+  return await withStore(postgresStore(database, DEFAULT_NAMES), (store) => body(store, database));
+}
+
+/** A trigger that raises an error where its condition on `NEW` (or `OLD`) holds. */
+async function refuse(
+  database: TestDatabase,
+  when: string,
+  table: string,
+  condition: string,
+  more = "",
+): Promise<void> {
+  await database.query(
+    `CREATE FUNCTION refuse_${table}() RETURNS trigger LANGUAGE plpgsql AS $$
+     BEGIN
+       IF ${condition} THEN RAISE EXCEPTION 'not this one' ${more}; END IF;
+       RETURN coalesce(NEW, OLD);
+     END $$`,
+  );
+  await database.query(
+    `CREATE TRIGGER refuse BEFORE ${when} ON ${table} FOR EACH ROW EXECUTE FUNCTION refuse_${table}()`,
+  );
+}
+
+const states = (database: TestDatabase) =>
+  database.query("SELECT topic, state, last_error FROM outbox ORDER BY sequence");
+
+const claimed = async (store: Store): Promise<readonly ClaimedRow[]> => (await store.outbox.claim(claimRequest())).rows;
+
+describe("a claim", () => {
+  test.each([
+    ["payload", "NULL", { payload: null }],
+    ["topic", "NULL", { topic: null }],
+    ["headers", "NULL", { headers: {} }],
+    ["created_at", "NULL", { createdAt: null }],
+    ["created_at", "'infinity'", { createdAt: null }],
+    ["created_at", "'-infinity'", { createdAt: null }],
+    ["created_at", "'294000-01-01'", { createdAt: null }],
+    ["created_at", "'0044-03-15 00:00Z BC'", { createdAt: new Date("-000043-03-15T00:00:00Z") }],
+    ["updated_at", "NULL", {}],
+    ["scheduled_at", "NULL", {}],
+    ["scheduled_at", "'-infinity'", {}],
+    ["attempt", "NULL", { attempt: 0 }],
+    ["max_attempts", "NULL", { maxAttempts: 5 }],
+  ])("takes a row whose %s is %s, and the rows of its key behind it", async (column, value, seen) => {
+    await withTables(async (store, database) => {
+      await database.query("INSERT INTO outbox (topic, key, payload) VALUES ('before', 'k', '1')");
+      await database.query("INSERT INTO outbox (topic, key, payload) VALUES ('odd', 'k', '2')");
+      await database.query(`UPDATE outbox SET ${column} = ${value} WHERE topic = 'odd'`);
+      await database.query("INSERT INTO outbox (topic, key, payload) VALUES ('after', 'k', '3')");
+
+      const rows = await claimed(store);
+
+      expect(rows).toMatchObject([{ topic: "before" }, seen, { topic: "after" }]);
+      expect((await store.outbox.settle(rows.map(sent))).size).toBe(3);
+      expect(await claimed(store)).toEqual([]);
+      expect((await states(database)).map((row) => row.state)).toEqual(["sent", "sent", "sent"]);
+    });
+  });
+
+  test("is not stopped by any number of rows without a payload in front", async () => {
+    await withTables(async (store, database) => {
+      await database.query("INSERT INTO outbox (topic, payload) SELECT 'empty', NULL FROM generate_series(1, 151)");
+      await database.query("INSERT INTO outbox (topic, payload) VALUES ('last', '1')");
+
+      const rows = [...(await claimed(store)), ...(await claimed(store))];
+
+      expect(rows).toHaveLength(152);
+      expect(rows.at(-1)?.topic).toBe("last");
+    });
+  });
+
+  test("takes back what was left in processing without any time", async () => {
+    await withTables(async (store, database) => {
+      await database.query(
+        "INSERT INTO outbox (topic, payload, state, updated_at) VALUES ('left', '1', 'processing', NULL)",
+      );
+      expect(await store.outbox.reclaim(10, 1000)).toBe(1);
+      expect(await claimed(store)).toHaveLength(1);
+    });
+  });
+});
+
+describe("the settings of a session", () => {
+  const SETTINGS = [
+    "DateStyle = 'SQL, DMY'",
+    "IntervalStyle = 'sql_standard'",
+    "bytea_output = 'escape'",
+    "standard_conforming_strings = off",
+    "TimeZone = 'Asia/Kathmandu'",
+    "extra_float_digits = -15",
+  ];
+
+  test.each(["DATABASE", "ROLE"])("that a %s sets change nothing from the receipt to the replay", async (of) => {
+    await using database = await looseTables();
+    const role = `svc_${database.name}`;
+    if (of === "ROLE") {
+      await database.query(`CREATE ROLE "${role}" LOGIN SUPERUSER PASSWORD '${database.password}'`);
+    }
+    const name = of === "ROLE" ? role : database.name;
+    for (const setting of SETTINGS) await database.query(`ALTER ${of} "${name}" SET ${setting}`);
+    try {
+      const user = of === "ROLE" ? role : database.user;
+      await withStore(postgresStore({ ...database, user }, DEFAULT_NAMES), async (store) => {
+        await store.schema.checkColumns();
+        await store.inbox.insert([
+          inboxRow({ eventType: "suppers", payload: '{"a":"\\\\"}' }),
+          inboxRow({ consumption: "pull" }),
+        ]);
+        const before = Date.now();
+        expect(await store.inbox.relay(relayRequest({ topics: { orders: [" ", " "] } }))).toMatchObject({ relayed: 1 });
+        const [row] = await claimed(store);
+        expect(row).toMatchObject({ topic: "suppers", payload: '{"a":"\\\\"}' });
+        expect(Math.abs((row?.createdAt?.getTime() ?? 0) - before)).toBeLessThan(60_000);
+        if (row === undefined) throw new Error("a row expected");
+        expect((await store.outbox.settle([died(row)])).size).toBe(1);
+        expect(await store.outbox.backlog()).toMatchObject({ pending: 0 });
+
+        const scope = await store.replay.begin();
+        const { rows } = await store.replay.page(scope, {}, null, 10);
+        expect(rows.map(({ createdAt }) => createdAt)).toEqual([row.createdAt]);
+        expect(await store.replay.move(scope, [row.id])).toBe(1);
+        const [pulled] = (await store.pull.claim({ ...claimRequest(), source: "orders", maxAttempts: 5 })).rows;
+        expect(Math.abs((pulled?.createdAt?.getTime() ?? 0) - before)).toBeLessThan(60_000);
+        expect(await store.retention.plan({ table: "inbox", kind: "AGE", maxAgeMs: 0 })).toHaveLength(1);
+      });
+    } finally {
+      if (of === "ROLE") await database.query(`DROP ROLE "${role}"`);
+    }
+  });
+});
+
+describe("an outcome that the database refuses", () => {
+  /** Three rows under one claim; the second is the one that is refused. */
+  async function three(store: Store, database: TestDatabase): Promise<readonly [ClaimedRow, ClaimedRow, ClaimedRow]> {
+    await database.query("INSERT INTO outbox (topic, payload) VALUES ('one', '1'), ('two', '2'), ('three', '3')");
+    return (await claimed(store)) as [ClaimedRow, ClaimedRow, ClaimedRow];
+  }
+
+  test.each([
+    ["P0001", ""],
+    ["a state of the owner's own", "USING ERRCODE = 'ABC01'"],
+    ["0A000", "USING ERRCODE = '0A000'"],
+    ["42501", "USING ERRCODE = '42501'"],
+  ])(
+    "by a trigger, as %s, makes that row dead, with what happened and why; the others are settled",
+    async (_, more) => {
+      await withTables(async (store, database) => {
+        await refuse(database, "UPDATE", "outbox", "NEW.state = 'sent' AND NEW.topic = 'two'", more);
+        const rows = await three(store, database);
+
+        expect((await store.outbox.settle(rows.map(sent))).size).toBe(3);
+
+        expect(await states(database)).toMatchObject([
+          { topic: "one", state: "sent" },
+          { topic: "two", state: "dead", last_error: expect.stringMatching(/^delivered, but .*not this one/) },
+          { topic: "three", state: "sent" },
+        ]);
+      });
+    },
+  );
+
+  test("by a CHECK, whatever it is, leaves that row to its lease and tells so; the others are settled", async () => {
+    await withTables(async (store, database) => {
+      const [one, two, three_] = await three(store, database);
+      await database.query("ALTER TABLE outbox ADD CHECK (topic <> 'two' OR state = 'processing') NOT VALID");
+      const refused: unknown[] = [];
+
+      const closed = await store.outbox.settle([failed(one), released(two), sent(three_)], ({ id }, reason) =>
+        refused.push([id, reason]),
+      );
+
+      expect(closed).toEqual(new Set([one.id, three_.id]));
+      expect(refused).toEqual([[two.id, expect.stringMatching(/check constraint.*23514/)]]);
+      expect((await states(database)).map(({ state }) => state)).toEqual(["pending", "processing", "sent"]);
+    });
+  });
+
+  test("an attempt at the end of its range is counted no further, in columns of any width", async () => {
+    await withTables(async (store, database) => {
+      await database.query("ALTER TABLE outbox ALTER COLUMN max_attempts TYPE bigint");
+      const [one, two, three_] = await three(store, database);
+      await database.query("UPDATE outbox SET attempt = 2147483647 WHERE topic = 'one'");
+      await database.query("UPDATE outbox SET attempt = -7 WHERE topic = 'two'");
+
+      expect((await store.outbox.settle([died(one), failed(two), sent(three_)])).size).toBe(3);
+
+      const attempts = await database.query("SELECT attempt FROM outbox ORDER BY sequence");
+      expect(attempts.map(({ attempt }) => attempt)).toEqual([2147483647, 1, 0]);
+    });
+  });
+
+  test("by a narrow column makes the row dead instead of keeping it for ever", async () => {
+    await withTables(async (store, database) => {
+      await database.query("ALTER TABLE outbox ALTER COLUMN attempt TYPE smallint");
+      const [one, two, three_] = await three(store, database);
+      await database.query("UPDATE outbox SET attempt = 32767 WHERE topic = 'one'");
+
+      expect((await store.outbox.settle([failed(one), failed(two), sent(three_)])).size).toBe(3);
+
+      expect((await states(database)).map(({ state }) => state)).toEqual(["dead", "pending", "sent"]);
+    });
+  });
+});
+
+describe("a row that a trigger refuses", () => {
+  test("is not stored, and the others of its commit are", async () => {
+    await withTables(async (store, database) => {
+      await refuse(database, "INSERT", "inbox", "NEW.event_type = 'bad'");
+      const rows = Array.from({ length: 9 }, (_, n) => inboxRow({ eventType: n === 4 ? "bad" : "good" }));
+
+      const outcomes = await store.inbox.insert(rows);
+
+      expect(outcomes.map(({ kind }) => kind)).toEqual(rows.map((_, n) => (n === 4 ? "refused" : "stored")));
+    });
+  });
+
+  test("at the relay is dead with the reason, and the others are relayed", async () => {
+    await withTables(async (store, database) => {
+      await refuse(database, "INSERT", "outbox", "NEW.topic = 'bad'");
+      await store.inbox.insert(Array.from({ length: 20 }, (_, n) => inboxRow({ eventType: n === 3 ? "bad" : "good" })));
+
+      const result = await store.inbox.relay(relayRequest({ topics: { orders: ["", ""] } }));
+
+      expect(result.relayed).toBe(19);
+      expect(result.dead).toMatchObject([{ reason: expect.stringContaining("not this one") }]);
+    });
+  });
+
+  test("by a row policy is told from a missing right", async () => {
+    await withTables(async (_, database) => {
+      const role = `svc_${database.name}`;
+      await database.query(`CREATE ROLE "${role}" LOGIN PASSWORD '${database.password}'`);
+      try {
+        await database.query(`GRANT SELECT, INSERT ON inbox TO "${role}"`);
+        await database.query("ALTER TABLE inbox ENABLE ROW LEVEL SECURITY");
+        await database.query("CREATE POLICY readable ON inbox FOR SELECT USING (true)");
+        await database.query("CREATE POLICY good ON inbox FOR INSERT WITH CHECK (event_type = 'good')");
+        await withStore(postgresStore({ ...database, user: role }, DEFAULT_NAMES), async (limited) => {
+          const rows = ["good", "bad", "good"].map((eventType) => inboxRow({ eventType }));
+          const outcomes = await limited.inbox.insert(rows);
+          expect(outcomes.map(({ kind }) => kind)).toEqual(["stored", "refused", "stored"]);
+          await expect(limited.outbox.claim(claimRequest())).rejects.toMatchObject({ code: "schema" });
+        });
+      } finally {
+        await database.query(`REVOKE ALL ON inbox FROM "${role}"`);
+        await database.query(`DROP ROLE "${role}"`);
+      }
+    });
+  });
+});
