@@ -212,6 +212,7 @@ export class ReceiptBatcher {
       if (outcomes.length !== batch.rows.length) {
         throw new StoreError("other", `insert of ${batch.rows.length} rows answered for ${outcomes.length}`);
       }
+      this.#logRefusals(outcomes);
       tell = ({ resolve }, i) => resolve(outcomes[i] as InsertOutcome);
     } catch (error) {
       this.#logFailure(batch, error);
@@ -222,6 +223,14 @@ export class ReceiptBatcher {
       this.#unanswered -= batch.callers.length;
       if (this.#unanswered === 0) this.#closed?.drained();
     };
+  }
+
+  /** What can never be held is the sender's to mend, and is answered so; what a rule of the table turned away is not. */
+  #logRefusals(outcomes: readonly InsertOutcome[]): void {
+    for (const outcome of outcomes) {
+      if (outcome.kind !== "refused" || outcome.mayPassLater !== true) continue;
+      this.#log.error({ reason: outcome.reason }, "the inbox table refuses a received message");
+    }
   }
 
   #logFailure(batch: Batch, error: unknown): void {

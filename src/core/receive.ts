@@ -73,6 +73,7 @@ export function createReceiver(options: ReceiverOptions): Receiver {
       case "duplicate":
         return outcome;
       case "refused":
+        if (outcome.mayPassLater === true) return { kind: "unavailable", reason: outcome.reason };
         return {
           kind: "rejected",
           rejection: "unstorable",

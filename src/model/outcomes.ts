@@ -18,8 +18,11 @@ export type Rejection = (typeof REJECTIONS)[number];
 export type InsertOutcome =
   | { readonly kind: "stored" }
   | { readonly kind: "duplicate" }
-  /** The database refuses this row's data for good (for example text that a `jsonb` payload column cannot hold). */
-  | { readonly kind: "refused"; readonly reason: string };
+  /**
+   * The database refuses this row alone: its data can never be held (for example text that a `jsonb` payload column cannot hold), or, where
+   * `mayPassLater`, a trigger or a policy of the owner turned it away, which may decide otherwise another time.
+   */
+  | { readonly kind: "refused"; readonly reason: string; readonly mayPassLater?: boolean };
 
 /** How one claimed outbox row ended (spec, "States and transitions"; design, "Attempts"). */
 export type Settlement = { readonly id: MessageId; readonly claimToken: ClaimToken } & (

@@ -201,6 +201,14 @@ describe("the receipt batcher", () => {
 });
 
 describe("closing the receipt batcher", () => {
+  test("logs what a rule of the table refuses, which is answered with a failure of the storage", async () => {
+    const { log, lines } = recordingLog();
+    const insert = async () => [{ kind: "refused", reason: "not this one", mayPassLater: true }] as const;
+    const batcher = new ReceiptBatcher({ insert, pipelinesInserts: false }, log);
+    await batcher.add(row("a"));
+    expect(lines).toMatchObject([{ level: "error", fields: { reason: "not this one" } }]);
+  });
+
   test("waits for everything that was taken and refuses the rest", async () => {
     const { store, batcher } = setup({ maxInFlight: 1, maxRows: 1, stuckAfterMs: 60_000 });
     const release = store.hold();

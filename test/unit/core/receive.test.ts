@@ -110,6 +110,13 @@ describe("a received message", () => {
     expect(calls).toEqual(["inboxRejection(extraction_failed)"]);
   });
 
+  test("a row that a rule of the table turns away is a failed storage: its sender may send it again", async () => {
+    const refused: InsertOutcome = { kind: "refused", reason: "not this one", mayPassLater: true };
+    const { accept, calls } = setup({ insert: async () => refused });
+    expect(await accept('{"id":1}')).toEqual({ kind: "unavailable", reason: "not this one" });
+    expect(calls).toEqual(["inboxRejection(storage_failed)"]);
+  });
+
   test("is rejected without an idempotency key", async () => {
     const { accept, calls } = setup();
     expect(await accept("{}")).toMatchObject({ kind: "rejected", rejection: "extraction_failed" });

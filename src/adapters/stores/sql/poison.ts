@@ -26,7 +26,7 @@ export async function insertAroundPoison(
     } catch (error) {
       if (!isRefused(error)) throw error;
       if (part.length > 1) return "split";
-      outcomes.push({ kind: "refused", reason: error.message });
+      outcomes.push({ kind: "refused", reason: error.message, mayPassLater: error.code === "refused" });
       return "done";
     }
   });
