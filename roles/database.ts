@@ -1,8 +1,9 @@
 import type { TableNames } from "../src/adapters/stores/sql/names.ts";
 import type { Config } from "../src/config/types.ts";
 import { errorText, StoreError } from "../src/model/errors.ts";
+import type { Role } from "../src/model/roles.ts";
 import type { Clock, Log } from "../src/ports/runtime.ts";
-import type { Store } from "../src/ports/store.ts";
+import type { CheckedTables, Store } from "../src/ports/store.ts";
 import { sleep, withTimeout } from "../src/runtime/abort.ts";
 import { systemClock } from "../src/runtime/clock.ts";
 
@@ -66,10 +67,17 @@ export async function createStore({ database }: Config, clock: Clock, log: Log):
  * Waits for the database, applies the migrations where `database.migrate` is on, and checks the tables. A database that
  * goes away in the middle is waited for again: each step finds done what was done before.
  *
+ * @param roles those of this process: tables that none of them uses need not be there
  * @param signal aborts when the process is told to stop meanwhile
  * @throws StoreError or TimeoutError when no database answers in time, ConfigError when a column is missing
  */
-export async function prepareStore(store: Store, config: Config, log: Log, signal: AbortSignal): Promise<void> {
+export async function prepareStore(
+  store: Store,
+  config: Config,
+  roles: ReadonlySet<Role>,
+  log: Log,
+  signal: AbortSignal,
+): Promise<void> {
   const { startupTimeoutMs, migrate } = config.database;
   let deadline = systemClock.monotonic() + startupTimeoutMs;
   const left = () => Math.max(0, Math.ceil(deadline - systemClock.monotonic()));
@@ -85,7 +93,12 @@ export async function prepareStore(store: Store, config: Config, log: Log, signa
         }
       }
       const limitMs = Math.max(left(), MIN_CHECK_MS);
-      return await withTimeout(limitMs, "the check of the tables", () => store.schema.checkColumns(), signal);
+      return await withTimeout(
+        limitMs,
+        "the check of the tables",
+        () => store.schema.checkColumns(tablesOf(config, roles)),
+        signal,
+      );
     } catch (error) {
       const wentAway = error instanceof StoreError && error.code === "unavailable";
       if (!wentAway || systemClock.monotonic() + RETRY_PAUSE_MS >= deadline) throw error;
@@ -93,6 +106,15 @@ export async function prepareStore(store: Store, config: Config, log: Log, signa
       await sleep(RETRY_PAUSE_MS, signal);
     }
   }
+}
+
+/** The tables that roles read or write. */
+export function tablesOf({ retention }: Config, roles: ReadonlySet<Role>): CheckedTables {
+  const sweeps = (table: "inbox" | "outbox") => roles.has("retention") && retention[table].policy !== "DISABLED";
+  const usesInbox = roles.has("ingest") || roles.has("relay") || sweeps("inbox");
+  const usesOutbox =
+    ["relay", "poller", "capture", "admin"].some((role) => roles.has(role as Role)) || sweeps("outbox");
+  return [...(usesInbox ? ["inbox" as const] : []), ...(usesOutbox ? ["outbox" as const] : [])];
 }
 
 const RETRY_PAUSE_MS = 100;

@@ -55,7 +55,7 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
 
   const store = await createStore(config, systemClock, log);
   try {
-    await prepareStore(store, config, log, stopping);
+    await prepareStore(store, config, roles, log, stopping);
   } catch (error) {
     await store.close();
     throw error;

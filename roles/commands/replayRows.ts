@@ -55,7 +55,7 @@ async function work(
   const store = await createStore(config, systemClock, log);
   try {
     await store.waitUntilReady(config.database.startupTimeoutMs, signal);
-    await store.schema.checkColumns();
+    await store.schema.checkColumns(["outbox"]);
     const replay = createReplay({ config, store, log });
     if (dryRun) {
       const { count, sample } = await replay.preview(request, SAMPLE_SIZE, signal);

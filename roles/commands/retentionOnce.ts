@@ -37,7 +37,7 @@ async function sweep(config: Config, log: Log, stopping: AbortSignal): Promise<v
   const store = await createStore(config, systemClock, log);
   const failures: unknown[] = [];
   try {
-    await prepareStore(store, config, log, stopping);
+    await prepareStore(store, config, new Set(["retention"]), log, stopping);
     // Nobody can ask this process for its metrics.
     const { metrics } = createMetrics({ version: VERSION, roles: ["retention"], processMetrics: false });
     for (const { table, retention } of retentions({ config, store, clock: systemClock, metrics, log }, stopping)) {

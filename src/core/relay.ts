@@ -88,6 +88,13 @@ export class Relay {
       metrics.claimDuration("relay", (clock.monotonic() - startedAt) / 1000);
       this.#options.onRelayed();
     }
+    for (const { id, source, reason } of result.refused ?? []) {
+      metrics.inboxRelayError();
+      log.error(
+        { id, source, reason },
+        "the database refuses to change this inbox row: it stays pending, and its aggregate waits",
+      );
+    }
     for (const { id, source, reason } of result.dead) log.warn({ id, source, reason }, "inbox row is dead");
     await this.#gauge();
     // A pass that moved nothing although rows wait (another replica holds them) must not spin.

@@ -70,11 +70,13 @@ export class Retention {
 
   /** One batch and the pause after it; at the end of the sweep its figures. */
   async #step(sweep: Sweep): Promise<"again" | "idle"> {
-    const { store, policy, batchSize, clock, metrics } = this.#options;
+    const { store, policy, batchSize, clock, metrics, log } = this.#options;
     const [range, ...others] = sweep.left;
     if (range !== undefined) {
       const startedAt = clock.monotonic();
-      const { deleted, rest } = await store.deleteBatch(range, batchSize);
+      const { deleted, rest, refusal } = await store.deleteBatch(range, batchSize);
+      if (refusal !== undefined)
+        log.warn({ table: policy.table, reason: refusal }, "the database refuses to delete a row: it is passed over");
       sweep.left = rest === null ? others : [rest, ...others];
       sweep.deleted += deleted;
       metrics.cleanupDeleted(policy.table, deleted);

@@ -18,7 +18,7 @@ export interface ReplayStore {
 
   /**
    * Moves the rows that are still `sent` or `dead`, and have been since before the scope, to `pending` in one transaction: attempt 0, due now,
-   * error and claim cleared; id, sequence and all else stay. Returns their number. The caller moves rows in the order of their
+   * error and claim cleared; id, sequence and all else stay. Returns their number. A row that the database refuses to move stays as it is. The caller moves rows in the order of their
    * sequence over all its calls: a claim then never takes a row before an earlier one of its key.
    */
   move(scope: ReplayScope, ids: readonly MessageId[]): Promise<number>;
@@ -69,11 +69,14 @@ export interface RetentionStore {
    */
   plan(policy: RetentionPolicy): Promise<readonly RetentionRange[]>;
 
-  /** Deletes up to `limit` rows of a range, the oldest first. `rest` is what may be left of it, null when nothing is. */
+  /**
+   * Deletes up to `limit` rows of a range, the oldest first. `rest` is what may be left of it, null when nothing is. A row that the database refuses to
+   * delete (a trigger or a foreign key of the owner) is passed over, and `refusal` has what the database says.
+   */
   deleteBatch(
     range: RetentionRange,
     limit: number,
-  ): Promise<{ readonly deleted: number; readonly rest: RetentionRange | null }>;
+  ): Promise<{ readonly deleted: number; readonly rest: RetentionRange | null; readonly refusal?: string }>;
 }
 
 export type RetentionPolicy =

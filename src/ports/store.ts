@@ -59,6 +59,8 @@ export interface RelayRequest {
 export interface RelayResult {
   readonly relayed: number;
   readonly dead: readonly { readonly id: MessageId; readonly source: string; readonly reason: string }[];
+  /** Rows that the database refuses to change at all; they stay pending, and further passes of this store leave them out for a while. */
+  readonly refused?: readonly { readonly id: MessageId; readonly source: string; readonly reason: string }[];
   /** True when the batch was full, so that more rows probably wait. */
   readonly more: boolean;
 }
@@ -134,16 +136,19 @@ export interface OutboxBacklog {
   readonly blockedKeys: number;
 }
 
+export type CheckedTables = readonly ("inbox" | "outbox")[];
+
 export interface SchemaStore {
   /** Applies the bundled migrations under a database lock; any number of replicas may call it at once. Returns the files applied. */
   migrate(): Promise<readonly string[]>;
 
   /**
-   * Checks that both tables have the columns the service needs.
+   * Checks that the tables have the columns the service needs, of types that its statements work with, and the keys. Logs what makes it only slow.
    *
-   * @throws ConfigError with the `ALTER TABLE` statement for each missing column
+   * @param tables those that this process uses; both by default
+   * @throws ConfigError with everything that is wrong, and the `ALTER TABLE` statement that mends each of it
    */
-  checkColumns(): Promise<void>;
+  checkColumns(tables?: CheckedTables): Promise<void>;
 }
 
 export interface Store {

@@ -1,5 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
-import type { ClaimedRow } from "../../src/model/rows.ts";
+import pg from "pg";
+import type { ClaimedRow, ClaimToken, MessageId } from "../../src/model/rows.ts";
+import type { RetentionRange } from "../../src/ports/finishedRows.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { claimRequest, died, failed, inboxRow, relayRequest, released, sent } from "../conformance/store/harness.ts";
 import { createDatabase, type TestDatabase } from "../support/databases.ts";
@@ -106,6 +108,35 @@ describe("a claim", () => {
       );
       expect(await store.outbox.reclaim(10, 1000)).toBe(1);
       expect(await claimed(store)).toHaveLength(1);
+    });
+  });
+});
+
+describe("the bundled outbox", () => {
+  test("takes NULL for no headers", async () => {
+    await using database = await createDatabase();
+    await withStore(postgresStore(database, DEFAULT_NAMES), async (store) => {
+      await store.schema.migrate();
+      await database.query("INSERT INTO outbox (topic, payload, headers) VALUES ('a', '1', NULL)");
+      expect(await claimed(store)).toMatchObject([{ headers: {} }]);
+    });
+  });
+
+  test("is migrated and written to beside a transaction that keeps it open", async () => {
+    await using database = await createDatabase();
+    await withStore(postgresStore(database, DEFAULT_NAMES), async (store) => {
+      await store.schema.migrate();
+      await database.query("DELETE FROM svc_migrations WHERE version = 8");
+      const reader = new pg.Client({ connectionString: database.url });
+      await reader.connect();
+      await reader.query("BEGIN; SELECT FROM outbox");
+      // Both would wait until the reader has ended, which it does not.
+      const [migrated] = await Promise.all([
+        store.schema.migrate(),
+        database.query("INSERT INTO outbox (topic, payload) VALUES ('a', '1')"),
+      ]);
+      expect(migrated).toEqual(["8 headers"]);
+      await reader.end();
     });
   });
 });
@@ -256,6 +287,26 @@ describe("a row that a trigger refuses", () => {
     });
   });
 
+  test("at the relay, also as a dead row, is named and left out for a while; its aggregate waits, the others are relayed", async () => {
+    await withTables(async (store, database) => {
+      const rows = Array.from({ length: 250 }, (_, n) =>
+        inboxRow({ eventType: n < 120 ? "bad" : "good", aggregateId: n < 120 || n === 249 ? "a" : null }),
+      );
+      await store.inbox.insert(rows);
+      await refuse(database, "UPDATE", "inbox", "NEW.event_type = 'bad'");
+      const request = relayRequest({ topics: { orders: ["", ""] } });
+
+      const passes = [];
+      for (let n = 0; n < 4; n += 1) passes.push(await store.inbox.relay(request));
+
+      const first = { id: rows[0]?.id, source: "orders", reason: expect.stringContaining("not this one") };
+      expect(passes.flatMap(({ refused }) => refused ?? [])).toEqual([first]);
+      expect(passes.reduce((sum, { relayed }) => sum + relayed, 0)).toBe(129);
+      const waiting = await database.query("SELECT FROM inbox WHERE state = 'pending' AND event_type = 'good'");
+      expect(waiting).toHaveLength(1);
+    });
+  });
+
   test("by a row policy is told from a missing right", async () => {
     await withTables(async (_, database) => {
       const role = `svc_${database.name}`;
@@ -275,6 +326,120 @@ describe("a row that a trigger refuses", () => {
         await database.query(`REVOKE ALL ON inbox FROM "${role}"`);
         await database.query(`DROP ROLE "${role}"`);
       }
+    });
+  });
+
+  test("at its claim is named and left out for a while; the others are claimed, but for those of its key", async () => {
+    await withTables(async (store, database) => {
+      await refuse(database, "UPDATE", "outbox", "NEW.state = 'processing' AND NEW.topic = 'bad'");
+      await database.query("INSERT INTO outbox (topic, payload) SELECT 'bad', '1' FROM generate_series(1, 151)");
+      await database.query("INSERT INTO outbox (topic, key, payload) VALUES ('bad', 'k', '1')");
+      await database.query(
+        "INSERT INTO outbox (topic, key, payload) SELECT 'later', 'k', '1' FROM generate_series(1, 120)",
+      );
+      await database.query("INSERT INTO outbox (topic, payload) VALUES ('good', '1'), ('good', '2')");
+
+      const first = await store.outbox.claim(claimRequest());
+      const second = await store.outbox.claim(claimRequest());
+
+      expect(first.rows).toEqual([]);
+      expect(first.refused).toHaveLength(152);
+      expect(first.refused?.[0]?.reason).toMatch(/not this one.*P0001/);
+      expect(second.rows.map(({ topic }) => topic)).toEqual(["good", "good"]);
+
+      await database.query("DROP TRIGGER refuse ON outbox");
+      expect((await store.outbox.claim(claimRequest())).rows).toEqual([]);
+    });
+  });
+
+  test("at the claim of every row is the table's fault: no row suffers for it, and the claim says so", async () => {
+    await withTables(async (store, database) => {
+      await refuse(database, "UPDATE", "outbox", "NEW.state = 'processing'");
+      await database.query("INSERT INTO outbox (topic, payload) SELECT 'a', '1' FROM generate_series(1, 9)");
+      await expect(store.outbox.claim(claimRequest())).rejects.toThrow("not this one");
+      await database.query("DROP TRIGGER refuse ON outbox");
+      expect(await claimed(store)).toHaveLength(9);
+    });
+  });
+
+  test("at the commit of its claim is found too", async () => {
+    await withTables(async (store, database) => {
+      await database.query(
+        `CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN IF NEW.topic = 'bad' THEN RAISE EXCEPTION 'too late'; END IF; RETURN NULL; END $$`,
+      );
+      await database.query("INSERT INTO outbox (topic, payload) VALUES ('bad', '1'), ('good', '2')");
+      await database.query(
+        "CREATE CONSTRAINT TRIGGER late AFTER UPDATE ON outbox DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION late()",
+      );
+      expect((await store.outbox.claim(claimRequest())).refused).toHaveLength(1);
+      expect((await claimed(store)).map(({ topic }) => topic)).toEqual(["good"]);
+    });
+  });
+
+  test("when it is taken back or renewed keeps no other from it", async () => {
+    await withTables(async (store, database) => {
+      await database.query("INSERT INTO outbox (topic, payload) SELECT 't' || n, '1' FROM generate_series(1, 9) n");
+      const claims = [
+        await store.outbox.claim(claimRequest({ limit: 3 })),
+        await store.outbox.claim(claimRequest({ limit: 6 })),
+      ];
+      await refuse(database, "UPDATE", "outbox", "OLD.topic = 't2'");
+
+      const tokens = claims.map(({ rows }) => rows[0]?.claimToken as ClaimToken);
+      const renewed = await store.outbox.renew(tokens, { leaseMs: 1, claimTimeoutMs: 60_000 });
+      expect(renewed).toEqual(new Set(claims[1]?.rows.map(({ id }) => id)));
+      await database.query("ALTER TABLE outbox DISABLE TRIGGER refuse");
+      await database.query("UPDATE outbox SET lease_expires_at = now() - interval '1 second'");
+      await database.query("ALTER TABLE outbox ENABLE TRIGGER refuse");
+
+      expect(await store.outbox.reclaim(100, 60_000)).toBe(8);
+      await expect(store.outbox.reclaim(100, 60_000)).rejects.toThrow("not this one");
+      expect(await claimed(store)).toHaveLength(8);
+    });
+  });
+
+  test("when it is deleted is passed over, and the others are deleted", async () => {
+    await withTables(async (store, database) => {
+      await database.query(
+        "INSERT INTO outbox (topic, payload, state, updated_at) SELECT 't' || n, '1', 'sent', now() - n * interval '1 hour' FROM generate_series(1, 50) n",
+      );
+      await refuse(database, "DELETE", "outbox", "OLD.topic IN ('t50', 't20', 't19', 't1')");
+      const [plan] = await store.retention.plan({ table: "outbox", kind: "AGE", maxAgeMs: 0 });
+      let rest: RetentionRange | null = plan ?? null;
+      let deleted = 0;
+      const refusals: string[] = [];
+      while (rest !== null) {
+        const batch: Awaited<ReturnType<typeof store.retention.deleteBatch>> = await store.retention.deleteBatch(
+          rest,
+          10,
+        );
+        deleted += batch.deleted;
+        if (batch.refusal !== undefined) refusals.push(batch.refusal);
+        rest = batch.rest;
+      }
+      expect(deleted).toBe(46);
+      expect(refusals).toHaveLength(4);
+    });
+  });
+
+  test("at its replay stays as it is, and the others are moved", async () => {
+    await withTables(async (store, database) => {
+      await database.query(
+        "INSERT INTO outbox (topic, payload, state) SELECT 't' || n, '1', 'sent' FROM generate_series(1, 9) n",
+      );
+      await refuse(database, "UPDATE", "outbox", "OLD.topic = 't5'");
+      const scope = await store.replay.begin();
+      const { rows } = await store.replay.page(scope, {}, null, 100);
+
+      expect(
+        await store.replay.move(
+          scope,
+          rows.map(({ id }) => id),
+        ),
+      ).toBe(8);
+      const [refused] = rows.filter(({ topic }) => topic === "t5").map(({ id }) => id);
+      await expect(store.replay.move(scope, [refused as MessageId])).rejects.toThrow("not this one");
     });
   });
 });

@@ -99,9 +99,11 @@ describeWithSqlServer("the column check of SQL Server", () => {
         await database.query(`CREATE TABLE ${table} (note int NULL); INSERT INTO ${table} (note) VALUES (1), (2);`);
       }
 
-      const statements = problemsOf(await checkFailure(database)).match(/ALTER TABLE .*;/g) ?? [];
+      const statements = (problemsOf(await checkFailure(database)).match(/^ {6}.*;$/gm) ?? []).map((line) =>
+        line.trim(),
+      );
       expect(statements).toHaveLength(35);
-      expect(statements).toContain("ALTER TABLE [inbox] ADD [headers] nvarchar(max) NOT NULL DEFAULT N'{}';");
+      expect(statements).toContain("ALTER TABLE [inbox] ADD [headers] nvarchar(max) NULL DEFAULT N'{}';");
       for (const statement of statements) await database.query(edited(statement));
 
       const row = inboxRow({ payload: "[1]" });
@@ -112,8 +114,8 @@ describeWithSqlServer("the column check of SQL Server", () => {
         await store.inbox.relay(relayRequest());
         return (await store.outbox.claim(claimRequest())).rows;
       });
-      expect(delivered.map(({ payload }) => payload)).toEqual(["", "", "[1]"]);
-      expect(new Set(delivered.map(({ id }) => id)).size).toBe(3);
+      // The rows that were there are history.
+      expect(delivered.map(({ payload }) => payload)).toEqual(["[1]"]);
     },
   );
 

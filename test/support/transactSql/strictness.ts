@@ -92,6 +92,7 @@ const TYPES = new Set(["bigint", "bit", "datetimeoffset", "int", "nvarchar", "ta
 const FUNCTIONS = new Set([
   "COL_LENGTH",
   "COL_NAME",
+  "COLUMNPROPERTY",
   "CONCAT",
   "COUNT_BIG",
   "DATALENGTH",
@@ -112,6 +113,7 @@ const FUNCTIONS = new Set([
   "SUBSTRING",
   "SYSUTCDATETIME",
   "SWITCHOFFSET",
+  "TYPE_NAME",
 ]);
 
 const OF_DATES = new Set(["DATEADD", "DATEDIFF", "DATEDIFF_BIG"]);

@@ -20,7 +20,7 @@ function preparing(failures: readonly Error[], startupTimeoutMs = 10_000) {
   const store = { waitUntilReady, schema: { migrate, checkColumns } } as unknown as Store;
   const config = { database: { startupTimeoutMs, migrate: true } } as unknown as Config;
   const stopping = new AbortController();
-  const prepared = prepareStore(store, config, silentLog, stopping.signal);
+  const prepared = prepareStore(store, config, new Set(["poller"]), silentLog, stopping.signal);
   return { prepared, waitUntilReady, migrate, checkColumns, stopping };
 }
 

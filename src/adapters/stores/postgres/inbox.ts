@@ -6,6 +6,7 @@ import { inKeyOrder } from "../sql/keyOrder.ts";
 import { Marks } from "../sql/marks.ts";
 import { EMPTY_TOPIC, insertAroundPoison, relayAroundPoison } from "../sql/poison.ts";
 import { isRefused } from "../sql/refused.ts";
+import { LeftOut } from "../sql/refusedClaims.ts";
 import { oldestAgeMs } from "../sql/rows.ts";
 import { textArray, uuidArray } from "./binaryArray.ts";
 import type { InboxStatements } from "./inboxSql.ts";
@@ -23,6 +24,7 @@ export class PostgresInbox implements InboxStore {
   readonly #looks: Looks;
   readonly #marks: Marks;
   readonly #lowWater: LowWater;
+  readonly #leftOut: LeftOut;
   /** The last relay pass met no waiting row. */
   #idle = false;
 
@@ -31,6 +33,7 @@ export class PostgresInbox implements InboxStore {
     this.#sql = statements;
     this.#looks = looks;
     this.#marks = new Marks(clock);
+    this.#leftOut = new LeftOut(clock);
     this.#lowWater = new LowWater(pool, statements.mark, clock, this.#marks);
   }
 
@@ -44,6 +47,7 @@ export class PostgresInbox implements InboxStore {
     if (this.#idle && !(await this.#looks.ask(this.#sql.waits, [this.#marks.mark, ...Object.keys(request.topics)]))) {
       return NOTHING;
     }
+    if (this.#leftOut.ids().length > 0) return await this.#relayAroundPoison(request);
     try {
       const [row] = await this.#pool.run(this.#sql.relay, this.#relayValues(request));
       this.#idle = Number(row?.candidates ?? 0) === 0;
@@ -83,7 +87,7 @@ export class PostgresInbox implements InboxStore {
 
   /** Some row of the batch is refused by the outbox table: relays the others and buries that one, in their order. */
   async #relayAroundPoison(request: RelayRequest): Promise<RelayResult> {
-    const values = [request.limit, Object.keys(request.topics), this.#lowWater.bound()];
+    const values = [request.limit, Object.keys(request.topics), this.#lowWater.bound(), this.#leftOut.ids()];
     const waiting = await this.#pool.run(this.#sql.waiting, values);
     const result = await relayAroundPoison(
       waiting,
@@ -93,6 +97,7 @@ export class PostgresInbox implements InboxStore {
       },
       async (id, reason) => (await this.#pool.run(this.#sql.bury, [id, reason])).length > 0,
     );
+    this.#leftOut.add(result.refused ?? []);
     return { ...result, more: waiting.length >= request.limit };
   }
 

@@ -151,13 +151,15 @@ WHERE ${waitsForRelay} AND ${isDue} AND i.${c.source} = ANY ((${markAndSources}:
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1) IS NOT NULL`,
     },
 
-    /** The rows a relay pass would look at. $1 limit, $2 source names, $3 bound of the marks */
+    /** The rows a relay pass would look at. $1 limit, $2 source names, $3 bound of the marks, $4 ids to leave out, with the others of their aggregates */
     waiting: {
       name: "inbox.waiting",
       text: `
 WITH${settledFrom("$3")}
 SELECT i.${c.id} AS id, i.${c.source} AS source FROM ${inbox} i
 WHERE ${waitsFrom} AND ${isDue} AND i.${c.source} = ANY ($2::text[])
+  AND i.${c.id} <> ALL ($4::uuid[]) AND (i.${c.aggregateId} IS NULL OR i.${c.aggregateId} NOT IN (
+    SELECT x.${c.aggregateId} FROM ${inbox} x WHERE x.${c.id} = ANY ($4::uuid[]) AND x.${c.aggregateId} IS NOT NULL))
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $1::int`,
     },
 

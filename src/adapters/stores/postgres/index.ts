@@ -47,7 +47,7 @@ class PostgresStore implements Store {
     this.#log = log;
     this.#pool = new PostgresPool(options);
     this.#wake = new PostgresWake(this.#pool, channelName(options.names), clock, log);
-    const schema = new PostgresSchema(this.#pool, options.names);
+    const schema = new PostgresSchema(this.#pool, options.names, log);
     const quoted = quoteNames(options.names, (identifier) => `"${identifier}"`);
     const looks = new Looks(this.#pool, clock);
     const facets = (types: ColumnTypes) => ({
@@ -60,8 +60,8 @@ class PostgresStore implements Store {
     this.retention = postgresRetention(this.#pool, retentionStatements(quoted));
     this.schema = {
       migrate: () => schema.migrate(),
-      checkColumns: async () => {
-        await schema.checkColumns();
+      checkColumns: async (tables) => {
+        await schema.checkColumns(tables);
         ({ inbox: this.inbox, outbox: this.outbox, pull: this.pull } = facets(await schema.columnTypes()));
       },
     };

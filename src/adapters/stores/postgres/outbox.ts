@@ -1,9 +1,12 @@
+import { StoreError } from "../../../model/errors.ts";
 import type { Settlement } from "../../../model/outcomes.ts";
 import type { ClaimToken, MessageId } from "../../../model/rows.ts";
 import type { Clock } from "../../../ports/runtime.ts";
 import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } from "../../../ports/store.ts";
 import { type ClaimScans, claimFromFront, type Scan } from "../sql/frontClaim.ts";
 import { ClaimHints } from "../sql/hints.ts";
+import { changeAroundRefusal, isRefused } from "../sql/refused.ts";
+import { type ClaimTrials, findRefused, LeftOut } from "../sql/refusedClaims.ts";
 import { backlogOf, claimedRow, idsOf } from "../sql/rows.ts";
 import { attemptsOf, STATE_AFTER, settleAroundRefusal } from "../sql/settlements.ts";
 import { uuidArray } from "./binaryArray.ts";
@@ -22,11 +25,11 @@ export class PostgresOutbox implements OutboxStore {
   readonly #hints: ClaimHints;
   readonly #lowWater: LowWater;
   readonly #scans: ClaimScans = {
-    inOrder: (request, from) => this.#scan(this.#sql.claimInOrder(request.limit), request, from),
+    inOrder: (request, from) => this.#scan((sql) => sql.claimInOrder(request.limit), request, from),
     pastBlockedKeys: (request, from, isSweep) =>
       this.#scan(
         // What a sweep may still take is another number each time: no statement is made for each.
-        isSweep ? this.#sql.sweepPastBlockedKeys : this.#sql.claimPastBlockedKeys(request.limit),
+        (sql) => (isSweep ? sql.sweepPastBlockedKeys : sql.claimPastBlockedKeys(request.limit)),
         request,
         from,
       ),
@@ -35,6 +38,12 @@ export class PostgresOutbox implements OutboxStore {
       return String(row?.end ?? this.#hints.mark);
     },
   };
+  readonly #trials: ClaimTrials = {
+    due: async (after, limit) =>
+      (await this.#pool.run(this.#sql.dueBehind, [after, limit])) as { id: MessageId; sequence: string }[],
+    attempt: (ids) => this.#tryClaim(ids),
+  };
+  readonly #leftOut: LeftOut;
   /** The last claim met no due row at all. */
   #idle = false;
 
@@ -44,22 +53,31 @@ export class PostgresOutbox implements OutboxStore {
     this.#looks = looks;
     this.#clock = clock;
     this.#hints = new ClaimHints(clock);
+    this.#leftOut = new LeftOut(clock);
     this.#lowWater = new LowWater(pool, statements.mark, clock, this.#hints.marks);
   }
 
   async claim(request: ClaimRequest): Promise<ClaimResult> {
     await this.#lowWater.refreshIfDue();
     if (this.#idle && !(await this.#looks.ask(this.#sql.due, this.#lowWater.bound()))) return NOTHING;
-    return await claimFromFront(this.#scans, this.#hints, this.#clock, request);
+    try {
+      return await claimFromFront(this.#scans, this.#hints, this.#clock, request);
+    } catch (error) {
+      if (!isRefused(error)) throw error;
+      const refused = await findRefused(this.#trials, this.#leftOut.ids(), error);
+      this.#leftOut.add(refused);
+      return { ...NOTHING, more: true, refused };
+    }
   }
 
   async renew(tokens: readonly ClaimToken[], lease: Lease): Promise<ReadonlySet<MessageId>> {
     if (tokens.length === 0) return new Set();
-    return new Set(
-      idsOf(
-        await this.#pool.run(this.#sql.renew, [tokens, lease.leaseMs, lease.claimTimeoutMs, this.#lowWater.bound()]),
-      ),
-    );
+    const renewed = new Set<MessageId>();
+    await changeAroundRefusal(tokens, async (part) => {
+      const values = [part, lease.leaseMs, lease.claimTimeoutMs, this.#lowWater.bound()];
+      for (const id of idsOf(await this.#pool.run(this.#sql.renew, values))) renewed.add(id);
+    });
+    return renewed;
   }
 
   async settle(
@@ -71,9 +89,21 @@ export class PostgresOutbox implements OutboxStore {
   }
 
   async reclaim(limit: number, claimTimeoutMs: number): Promise<number> {
-    const rows = await this.#pool.run(this.#sql.reclaim, [limit, claimTimeoutMs, this.#lowWater.bound()]);
-    if (rows.length > 0) this.#hints.sweepWithin(0);
-    return rows.length;
+    const values = [limit, claimTimeoutMs, this.#lowWater.bound()];
+    let reclaimed = 0;
+    try {
+      reclaimed = (await this.#pool.run(this.#sql.reclaim, values)).length;
+    } catch (error) {
+      if (!isRefused(error)) throw error;
+      const expired = idsOf(await this.#pool.run(this.#sql.expired, values));
+      await changeAroundRefusal(expired, async (ids) => {
+        reclaimed += (await this.#pool.run(this.#sql.reclaimNamed, [ids])).length;
+      });
+      // Where only the refused are left, somebody has to be told.
+      if (reclaimed === 0) throw error;
+    }
+    if (reclaimed > 0) this.#hints.sweepWithin(0);
+    return reclaimed;
   }
 
   async backlog(): Promise<OutboxBacklog> {
@@ -81,7 +111,23 @@ export class PostgresOutbox implements OutboxStore {
     return backlogOf(row);
   }
 
-  async #scan(statement: Statement, request: ClaimRequest, from: string): Promise<Scan> {
+  /** Claims rows and takes it back, with whatever the owner checks at the commit. */
+  async #tryClaim(ids: readonly MessageId[]): Promise<void> {
+    const takenBack = new StoreError("other", "taken back");
+    const { name, text } = this.#sql.trial;
+    const trial = this.#pool.transaction(name, async (client) => {
+      await client.query(text, [ids]);
+      await client.query("SET CONSTRAINTS ALL IMMEDIATE");
+      throw takenBack;
+    });
+    await trial.catch((error: unknown) => {
+      if (error !== takenBack) throw error;
+    });
+  }
+
+  async #scan(choose: (sql: ClaimStatements) => Statement, request: ClaimRequest, from: string): Promise<Scan> {
+    const leftOut = this.#leftOut.ids();
+    const statement = choose(leftOut.length === 0 ? this.#sql : this.#sql.withoutSome);
     const [counts, ...rows] = await this.#pool.run(statement, [
       from,
       request.limit,
@@ -91,6 +137,7 @@ export class PostgresOutbox implements OutboxStore {
       request.claimTimeoutMs,
       this.#lowWater.bound(),
       request.heldTokens,
+      ...(leftOut.length === 0 ? [] : [leftOut]),
     ]);
     if (counts?.has_gone_back === true) this.#hints.marks.forget();
     const candidates = Number(counts?.candidates ?? 0);
@@ -118,6 +165,8 @@ export class PostgresOutbox implements OutboxStore {
     return row?.count === "0" ? [] : settlements.map(({ id }) => id);
   }
 }
+
+type ClaimStatements = Pick<OutboxStatements, keyof OutboxStatements["withoutSome"]>;
 
 const NOTHING: ClaimResult = { rows: [], more: false, heldBack: 0 };
 

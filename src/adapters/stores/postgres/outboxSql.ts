@@ -163,25 +163,68 @@ some_slow AS MATERIALIZED (
           LIMIT 1), false))))`,
   };
 
-  return {
-    /** @param limit $2 as a literal: it is always the same */
-    claimInOrder: perLimit((limit) => ({
-      byIndex: true,
-      name: "outbox.claim",
-      text: claim("least($1::bigint, (SELECT sequence FROM again))", ALL, limit),
-    })),
-    /** From the cursor. */
-    claimPastBlockedKeys: perLimit((limit) => ({
-      byIndex: true,
-      name: "outbox.claim past blocked keys",
-      text: claim("$1::bigint", withoutBlockedKeysMet, limit),
-    })),
+  /** @param and a further condition on the candidates */
+  const claims = (and: string) => {
+    const filtered = ({ ctes, condition }: CandidateFilter) => ({ ctes, condition: `${condition}${and}` });
+    return {
+      /** @param limit $2 as a literal: it is always the same */
+      claimInOrder: perLimit((limit) => ({
+        byIndex: true,
+        name: "outbox.claim",
+        text: claim("least($1::bigint, (SELECT sequence FROM again))", filtered(ALL), limit),
+      })),
+      /** From the cursor. */
+      claimPastBlockedKeys: perLimit((limit) => ({
+        byIndex: true,
+        name: "outbox.claim past blocked keys",
+        text: claim("$1::bigint", filtered(withoutBlockedKeysMet), limit),
+      })),
+      /** From the mark, over a front of rows behind blocked keys. */
+      sweepPastBlockedKeys: {
+        byIndex: true,
+        name: "outbox.sweep past blocked keys",
+        text: claim("$1::bigint", filtered(withoutBlockedKeys), "$2::int"),
+      },
+    };
+  };
 
-    /** From the mark, over a front of rows behind blocked keys. */
-    sweepPastBlockedKeys: {
+  /** $1 limit, $2 claim timeout (ms), $3 bound of the marks */
+  const expired = `
+  SELECT o.${c.id} AS id FROM ${table} o
+  WHERE o.${c.state} = 'processing' AND ${unfinishedFrom("o")}
+    AND (o.${c.leaseExpiresAt} < now() OR (o.${c.leaseExpiresAt} IS NULL
+      AND coalesce(o.${c.claimedAt}, o.${c.updatedAt}, '-infinity') < now() - $2::bigint * interval '1 millisecond'))
+  LIMIT $1::int`;
+  const toPending = `UPDATE ${table}
+SET ${c.state} = 'pending', ${c.updatedAt} = now(), ${unclaimed}
+WHERE (${c.state} || '') = 'processing'`;
+
+  return {
+    ...claims(""),
+    /** Without some rows, and the others of their keys, which would only be held back: $9 ids. */
+    withoutSome: claims(`
+    AND o.${c.id} <> ALL ($9::uuid[]) AND (o.${c.key} IS NULL OR o.${c.key} NOT IN (
+      SELECT x.${c.key} FROM ${table} x WHERE x.${c.id} = ANY ($9::uuid[]) AND x.${c.key} IS NOT NULL))`),
+
+    /** Due rows behind a sequence: $1 sequence, $2 limit. */
+    dueBehind: {
       byIndex: true,
-      name: "outbox.sweep past blocked keys",
-      text: claim("$1::bigint", withoutBlockedKeys, "$2::int"),
+      name: "outbox.due rows",
+      text: `
+SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence FROM ${table} o
+WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} > $1::bigint
+ORDER BY o.${c.sequence} LIMIT $2::int`,
+    },
+
+    /** What a claim changes in named rows, to be rolled back: $1 ids. */
+    trial: {
+      name: "outbox.trial claim",
+      text: `
+UPDATE ${table} SET ${c.state} = 'processing', ${c.claimToken} = gen_random_uuid(), ${c.claimedAt} = now(), ${c.updatedAt} = now(),
+  ${c.leaseExpiresAt} = now()
+WHERE ${c.id} = ANY (ARRAY(
+  SELECT o.${c.id} FROM ${table} o WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending'
+  FOR NO KEY UPDATE OF o SKIP LOCKED))`,
     },
 
     /**
@@ -258,27 +301,24 @@ RETURNING o.${c.id} AS id)
 SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS closed, count(*) AS count FROM closed`,
     },
 
-    /**
-     * The rows are found once, and then by their ids: as in `settle`.
-     *
-     * $1 limit, $2 claim timeout (ms), $3 bound of the marks
-     */
+    /** The rows are found once, and then by their ids: as in `settle`. Parameters as in `expired`. */
     reclaim: {
       byIndex: true,
       timeoutMs: 4000,
       name: "outbox.reclaim",
       text: `
 WITH${settledFrom("$3")}
-UPDATE ${table}
-SET ${c.state} = 'pending', ${c.updatedAt} = now(), ${unclaimed}
-WHERE (${c.state} || '') = 'processing' AND ${c.id} = ANY (ARRAY(
-  SELECT o.${c.id} FROM ${table} o
-  WHERE o.${c.state} = 'processing' AND ${unfinishedFrom("o")}
-    AND (o.${c.leaseExpiresAt} < now() OR (o.${c.leaseExpiresAt} IS NULL
-      AND coalesce(o.${c.claimedAt}, o.${c.updatedAt}, '-infinity') < now() - $2::bigint * interval '1 millisecond'))
-  LIMIT $1::int
+${toPending} AND ${c.id} = ANY (ARRAY(${expired}
   FOR NO KEY UPDATE OF o SKIP LOCKED))
 RETURNING ${c.id} AS id`,
+    },
+    expired: { byIndex: true, timeoutMs: 4000, name: "outbox.expired", text: `WITH${settledFrom("$3")}${expired}` },
+    /** Of named rows whose claim has expired: $1 ids. */
+    reclaimNamed: {
+      byIndex: true,
+      timeoutMs: 4000,
+      name: "outbox.reclaim of named rows",
+      text: `${toPending} AND ${c.id} = ANY ($1::uuid[]) AND coalesce(${c.leaseExpiresAt} < now(), true) RETURNING ${c.id} AS id`,
     },
 
     /** $1 bound of the marks */
@@ -292,8 +332,10 @@ SELECT (SELECT count(*) FROM ${table} o WHERE o.${c.state} = 'pending' AND ${unf
   (SELECT count(DISTINCT ${c.key}) FROM ${table}
    WHERE ${c.state} = 'pending' AND ${c.attempt} > 0 AND ${c.scheduledAt} > now() AND ${c.key} IS NOT NULL) AS blocked_keys`,
     },
-  } as const satisfies Record<string, Statement | Question | ((limit: number) => Statement)>;
+  } as const satisfies Record<string, OutboxStatement | Readonly<Record<string, OutboxStatement>>>;
 }
+
+type OutboxStatement = Statement | Question | ((limit: number) => Statement);
 
 /** What rows a claim leaves out beforehand. */
 interface CandidateFilter {

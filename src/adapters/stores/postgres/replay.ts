@@ -1,5 +1,6 @@
 import type { MessageId } from "../../../model/rows.ts";
 import type { FinishedRow, ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../../ports/finishedRows.ts";
+import { changeAroundRefusal } from "../sql/refused.ts";
 import { finishedRow } from "../sql/rows.ts";
 import type { PostgresPool } from "./pool.ts";
 import type { ReplayStatements } from "./replaySql.ts";
@@ -35,8 +36,15 @@ export class PostgresReplay implements ReplayStore {
   }
 
   async move(scope: ReplayScope, ids: readonly MessageId[]): Promise<number> {
-    const [row] = await this.#pool.run(this.#sql.move, [scope.finishedUntil, ids]);
-    return Number(row?.moved ?? 0);
+    let moved = 0;
+    const refused = await changeAroundRefusal(ids, async (part) => {
+      const [row] = await this.#pool.run(this.#sql.move, [scope.finishedUntil, part]);
+      moved += Number(row?.moved ?? 0);
+    });
+    const [refusal] = refused.values();
+    // Nothing could be moved: whoever asked has to be told why.
+    if (refusal !== undefined && refused.size === ids.length) throw refusal;
+    return moved;
   }
 
   async untried(ids: readonly MessageId[]): Promise<number> {

@@ -15,6 +15,7 @@ export function postgresRetention(pool: PostgresPool, statements: RetentionState
       const [row] = await pool.run(statement, [limit, ...from, ...until]);
       return row;
     },
+    next: async (statement, from, until) => (await pool.run(statement, [...from, ...until]))[0],
   });
 }
 

@@ -32,6 +32,10 @@ export function retentionStatements(names: TableNames) {
     deleteSent: { byIndex: true, name: "retention.delete sent", text: deleteBatch(sent) },
     deleteDead: { byIndex: true, name: "retention.delete dead", text: deleteBatch(dead) },
     deleteInbox: { byIndex: true, name: "retention.delete from the inbox", text: deleteBatch(inbox) },
+
+    nextSent: { byIndex: true, name: "retention.next sent", text: next(sent) },
+    nextDead: { byIndex: true, name: "retention.next dead", text: next(dead) },
+    nextInbox: { byIndex: true, name: "retention.next of the inbox", text: next(inbox) },
   } as const satisfies Record<string, Statement>;
 }
 
@@ -51,6 +55,18 @@ function newest(state: string, walk: Walk, condition: string, offset: string): s
  WHERE r.${walk.state} IN ${walk.states}${condition}
  ORDER BY r.${walk.time} DESC, r.${walk.tie} DESC
  LIMIT 1${offset})`;
+}
+
+/** The position of the first row after $1 and $2, up to $3 and $4. */
+function next(walk: Walk): string {
+  const position = `(r.${walk.time}, r.${walk.tie})`;
+  return `
+SELECT to_jsonb(r.${walk.time}) #>> '{}' AS time, r.${walk.tie}::text AS tie
+FROM ${walk.table} r
+WHERE r.${walk.state} IN ${walk.states}
+  AND ${position} > ($1::timestamptz, $2::${walk.tieType}) AND ${position} <= ($3::timestamptz, $4::${walk.tieType})
+ORDER BY r.${walk.time}, r.${walk.tie}
+LIMIT 1`;
 }
 
 /**

@@ -2,58 +2,28 @@ import { join } from "node:path";
 import type pg from "pg";
 import Postgrator from "postgrator";
 import { ConfigError, type ConfigProblem } from "../../../model/errors.ts";
-import type { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../model/rows.ts";
-import type { SchemaStore } from "../../../ports/store.ts";
-import { type CheckedTable, missingColumns, missingTable } from "../sql/columnCheck.ts";
+import type { Log } from "../../../ports/runtime.ts";
+import type { CheckedTables, SchemaStore } from "../../../ports/store.ts";
+import {
+  type CheckedTable,
+  type ColumnRule,
+  columnProblems,
+  type FoundColumn,
+  type FoundIndex,
+  hasIndexOn,
+  hasUniqueKey,
+  missingTable,
+  type Remedies,
+} from "../sql/columnCheck.ts";
 import { migrationsDirectory } from "../sql/migrations.ts";
 import type { TableNames } from "../sql/names.ts";
+import { INBOX_RULES, OUTBOX_RULES } from "./columns.ts";
 import { toStoreError } from "./errors.ts";
 import { runOnline, takeOnlineLock } from "./onlineMigration.ts";
 import type { PostgresPool } from "./pool.ts";
+import type { Statement } from "./statement.ts";
 
-/** Type and constraint of each column, for the `ALTER TABLE` statements that the column check proposes. */
-const INBOX_DEFINITIONS = {
-  id: "uuid PRIMARY KEY DEFAULT gen_random_uuid()",
-  source: "text NOT NULL DEFAULT ''",
-  idempotencyKey: "text NOT NULL DEFAULT gen_random_uuid()::text",
-  aggregateId: "text",
-  eventType: "text",
-  payload: "text NOT NULL DEFAULT ''",
-  state: "text NOT NULL DEFAULT 'pending'",
-  createdAt: "timestamptz NOT NULL DEFAULT now()",
-  processedAt: "timestamptz",
-  claimedAt: "timestamptz",
-  claimToken: "uuid",
-  leaseExpiresAt: "timestamptz",
-  correlationId: "text",
-  consumption: "text NOT NULL DEFAULT 'push'",
-  scheduledAt: "timestamptz NOT NULL DEFAULT now()",
-  attempt: "integer NOT NULL DEFAULT 0",
-  lastError: "text",
-  headers: "jsonb NOT NULL DEFAULT '{}'",
-} as const satisfies Record<keyof typeof INBOX_COLUMNS, string>;
-
-const OUTBOX_DEFINITIONS = {
-  id: "uuid PRIMARY KEY DEFAULT gen_random_uuid()",
-  topic: "text NOT NULL DEFAULT ''",
-  key: "text",
-  aggregateType: "text",
-  payload: "text NOT NULL DEFAULT ''",
-  headers: "jsonb NOT NULL DEFAULT '{}'",
-  state: "text NOT NULL DEFAULT 'pending'",
-  attempt: "integer NOT NULL DEFAULT 0",
-  maxAttempts: "integer NOT NULL DEFAULT 5",
-  scheduledAt: "timestamptz NOT NULL DEFAULT now()",
-  createdAt: "timestamptz NOT NULL DEFAULT now()",
-  updatedAt: "timestamptz NOT NULL DEFAULT now()",
-  claimedAt: "timestamptz",
-  claimToken: "uuid",
-  leaseExpiresAt: "timestamptz",
-  lastError: "text",
-  sequence: "bigint GENERATED ALWAYS AS IDENTITY",
-} as const satisfies Record<keyof typeof OUTBOX_COLUMNS, string>;
-
-/** Types of the columns whose type an owner may have chosen (`text`, `json` or `jsonb`). */
+/** Types, as a cast names them, of the columns that are written with one: an owner may have chosen them. */
 export interface ColumnTypes {
   readonly inboxPayload: string;
   readonly inboxHeaders: string;
@@ -90,11 +60,13 @@ const nameOf = ({ version, name }: Postgrator.Migration): string => `${version} 
 export class PostgresSchema implements SchemaStore {
   readonly #pool: PostgresPool;
   readonly #names: TableNames;
+  readonly #log: Log;
 
   /** @param names the plain (not yet quoted) names */
-  constructor(pool: PostgresPool, names: TableNames) {
+  constructor(pool: PostgresPool, names: TableNames, log: Log) {
     this.#pool = pool;
     this.#names = names;
+    this.#log = log;
   }
 
   async migrate(): Promise<readonly string[]> {
@@ -149,60 +121,192 @@ export class PostgresSchema implements SchemaStore {
     }
   }
 
-  async checkColumns(): Promise<void> {
-    const problems = [
-      ...(await this.#missing("inbox", this.#names.inboxTable, this.#names.inbox, INBOX_DEFINITIONS)),
-      ...(await this.#missing("outbox", this.#names.outboxTable, this.#names.outbox, OUTBOX_DEFINITIONS)),
-    ];
+  async checkColumns(tables: CheckedTables | undefined): Promise<void> {
+    const checks = (tables ?? ["inbox", "outbox"]).map((which) =>
+      which === "inbox" ? this.#inboxProblems() : this.#outboxProblems(),
+    );
+    const problems = (await Promise.all(checks)).flat();
     if (problems.length > 0) throw new ConfigError(problems);
   }
 
   async columnTypes(): Promise<ColumnTypes> {
-    const inbox = await this.#columns(this.#names.inboxTable);
-    const outbox = await this.#columns(this.#names.outboxTable);
+    const { inbox, outbox } = this.#names;
+    const [received, sending] = await Promise.all([
+      this.#columns(this.#names.inboxTable),
+      this.#columns(this.#names.outboxTable),
+    ]);
     return {
-      inboxPayload: inbox.get(this.#names.inbox.payload) ?? "text",
-      inboxHeaders: inbox.get(this.#names.inbox.headers) ?? "jsonb",
-      outboxTopic: outbox.get(this.#names.outbox.topic) ?? "text",
-      outboxKey: outbox.get(this.#names.outbox.key) ?? "text",
-      outboxPayload: outbox.get(this.#names.outbox.payload) ?? "text",
-      outboxHeaders: outbox.get(this.#names.outbox.headers) ?? "jsonb",
+      inboxPayload: received.get(inbox.payload)?.castName ?? "text",
+      inboxHeaders: received.get(inbox.headers)?.castName ?? "jsonb",
+      outboxTopic: sending.get(outbox.topic)?.castName ?? "text",
+      outboxKey: sending.get(outbox.key)?.castName ?? "text",
+      outboxPayload: sending.get(outbox.payload)?.castName ?? "text",
+      outboxHeaders: sending.get(outbox.headers)?.castName ?? "jsonb",
     };
   }
 
-  async #missing<K extends string>(
-    which: "inbox" | "outbox",
-    table: string,
+  async #inboxProblems(): Promise<readonly ConfigProblem[]> {
+    const { inboxTable, inbox } = this.#names;
+    const table: CheckedTable = { which: "inbox", name: this.#qualified(inboxTable) };
+    const problems = await this.#columnProblems(table, inboxTable, inbox, INBOX_RULES);
+    if (problems.length > 0) return problems;
+    const indexes = await this.#indexes(inboxTable);
+    if (indexes === undefined) return [];
+    this.#checkId(table, inbox.id, indexes);
+    this.#checkIndex(table, indexes, inbox.createdAt, inbox.state, [
+      `("${inbox.createdAt}", "${inbox.id}") WHERE "${inbox.state}" = 'pending' AND "${inbox.consumption}" = 'push'`,
+    ]);
+    if (hasUniqueKey(indexes, inbox.source, inbox.idempotencyKey)) return [];
+    return [
+      {
+        path: "database.inboxTableName",
+        message:
+          `the table ${table.name} has no unique key on exactly the source and the idempotency key, without which nothing can be received: add it with\n` +
+          `      ALTER TABLE ${table.name} ADD UNIQUE ("${inbox.source}", "${inbox.idempotencyKey}");`,
+      },
+    ];
+  }
+
+  async #outboxProblems(): Promise<readonly ConfigProblem[]> {
+    const { outboxTable, outbox } = this.#names;
+    const table: CheckedTable = { which: "outbox", name: this.#qualified(outboxTable) };
+    const problems = await this.#columnProblems(table, outboxTable, outbox, OUTBOX_RULES);
+    const indexes = await this.#indexes(outboxTable);
+    if (problems.length > 0 || indexes === undefined) return problems;
+    const unfinished = `WHERE "${outbox.state}" IN ('pending', 'processing') AND "${outbox.key}" IS NOT NULL`;
+    this.#checkId(table, outbox.id, indexes);
+    this.#checkIndex(table, indexes, outbox.sequence, outbox.state, [
+      `("${outbox.sequence}") WHERE "${outbox.state}" = 'pending'`,
+      `("${outbox.sequence}") WHERE "${outbox.state}" = 'processing'`,
+    ]);
+    this.#checkIndex(table, indexes, outbox.key, outbox.state, [
+      `("${outbox.key}", "${outbox.sequence}") ${unfinished}`,
+    ]);
+    return [];
+  }
+
+  async #columnProblems<K extends string>(
+    table: CheckedTable,
+    name: string,
     names: Readonly<Record<K, string>>,
-    definitions: Readonly<Record<K, string>>,
+    rules: Readonly<Record<K, ColumnRule>>,
   ): Promise<readonly ConfigProblem[]> {
-    const columns = await this.#columns(table);
-    const checked: CheckedTable = { which, name: this.#qualified(table) };
-    if (columns.size === 0) return [missingTable(checked)];
-    const missing = (Object.entries(names) as [K, string][]).filter(([, column]) => !columns.has(column));
-    return missingColumns(
-      checked,
-      missing,
-      (key, column) => `ALTER TABLE ${checked.name} ADD COLUMN "${column}" ${definitions[key]};`,
+    const found = await this.#columns(name);
+    return found.size === 0
+      ? [missingTable(table)]
+      : columnProblems(table, names, found, rules, remedies(table, rules));
+  }
+
+  /** A partitioned table can have no unique key on the id alone; an index that begins with it finds the rows as well. */
+  #checkId(table: CheckedTable, id: string, indexes: readonly FoundIndex[]): void {
+    if (indexes.some(({ columns: [first] }) => first === id)) return;
+    this.#log.warn(
+      { remedy: `ALTER TABLE ${table.name} ADD UNIQUE ("${id}");` },
+      `the ${table.which} table has no key on its id: each outcome reads the whole table, and two rows with one id would count as one`,
     );
   }
 
-  /** Column name to type name of the table that an unqualified (or schema-qualified) name means on this connection. */
-  async #columns(table: string): Promise<ReadonlyMap<string, string>> {
-    const rows = await this.#pool.run(
-      {
-        name: "schema.columns",
-        text: `
-SELECT a.attname::text AS name, t.typname::text AS type
-FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped`,
-      },
-      [this.#qualified(table)],
+  /** Without an index everything works, but each look reads the whole table. @param proposals what to write behind the table's name */
+  #checkIndex(
+    table: CheckedTable,
+    indexes: readonly FoundIndex[],
+    column: string,
+    state: string,
+    proposals: readonly string[],
+  ): void {
+    if (hasIndexOn(indexes, column, state)) return;
+    const remedy = proposals.map((proposal) => `CREATE INDEX CONCURRENTLY ON ${table.name} ${proposal};`).join(" ");
+    this.#log.warn(
+      { column, remedy },
+      `the ${table.which} table has no index that begins with this column: whoever looks for work reads the whole table`,
     );
-    return new Map(rows.map((row) => [row.name as string, row.type as string]));
+  }
+
+  /** The columns, by name, of the table that an unqualified (or schema-qualified) name means on this connection. */
+  async #columns(table: string): Promise<ReadonlyMap<string, FoundColumn & { readonly castName: string }>> {
+    const rows = await this.#pool.run(COLUMNS, [this.#qualified(table)]);
+    return new Map(
+      rows.map((row) => [
+        row.name as string,
+        {
+          type: row.type as string,
+          castName: row.cast_name as string,
+          nullable: row.nullable === true,
+          length: row.length as number | null,
+        },
+      ]),
+    );
+  }
+
+  /** Undefined for a view, whose indexes are those of the tables behind it. */
+  async #indexes(table: string): Promise<readonly FoundIndex[] | undefined> {
+    const rows = await this.#pool.run(INDEXES, [this.#qualified(table)]);
+    if (rows[0]?.is_table !== true) return undefined;
+    return rows.flatMap(({ columns, unique, whole }) =>
+      columns === null
+        ? []
+        : [{ columns: columns as (string | null)[], unique: unique === true, whole: whole === true }],
+    );
   }
 
   #qualified(table: string): string {
     return this.#names.schema === undefined ? `"${table}"` : `"${this.#names.schema}"."${table}"`;
   }
 }
+
+function remedies<K extends string>(table: CheckedTable, rules: Readonly<Record<K, ColumnRule>>): Remedies<K> {
+  return {
+    add(key, column) {
+      const { definition, fallback } = rules[key];
+      // In one statement: rows that are there count as finished, and no row comes in between with that default.
+      const after =
+        fallback === undefined || definition.endsWith(`DEFAULT ${fallback}`)
+          ? ""
+          : `, ALTER COLUMN "${column}" SET DEFAULT ${fallback}`;
+      return `ALTER TABLE ${table.name} ADD COLUMN "${column}" ${definition}${after};`;
+    },
+    retype(key, column, found) {
+      const { type, fallback } = rules[key];
+      const value = found.type === "bytea" ? `convert_from("${column}", 'UTF8')` : `"${column}"`;
+      const changes = [
+        ...(fallback === undefined ? [] : ["DROP DEFAULT"]),
+        `TYPE ${type} USING ${value}::${type}`,
+        ...(fallback === undefined ? [] : [`SET DEFAULT ${fallback}`]),
+      ];
+      return `ALTER TABLE ${table.name} ${changes.map((change) => `ALTER COLUMN "${column}" ${change}`).join(", ")};`;
+    },
+    forbidNull: (_, column) => `ALTER TABLE ${table.name} ALTER COLUMN "${column}" SET NOT NULL;`,
+  };
+}
+
+/** Only a table can forbid NULL itself; a view shows none of that. */
+const COLUMNS: Statement = {
+  name: "schema.columns",
+  text: `
+WITH RECURSIVE types AS (
+  SELECT a.attname, a.atttypid AS declared, a.atttypid AS type, a.atttypmod AS modifier, a.attnotnull AS forbidden, c.relkind
+  FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+  WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
+  UNION ALL
+  SELECT d.attname, d.declared, t.typbasetype, t.typtypmod, d.forbidden OR t.typnotnull, d.relkind
+  FROM types d JOIN pg_type t ON t.oid = d.type AND t.typtype = 'd'
+)
+SELECT d.attname::text AS name, CASE t.typtype WHEN 'e' THEN 'enum' ELSE t.typname::text END AS type, format_type(d.declared, -1) AS cast_name,
+  NOT d.forbidden AND d.relkind IN ('r', 'p') AS nullable,
+  CASE WHEN t.typname IN ('varchar', 'bpchar') AND d.modifier > 4 THEN d.modifier - 4 END AS length
+FROM types d JOIN pg_type t ON t.oid = d.type
+WHERE t.typtype <> 'd'`,
+};
+
+/** At least one row for a relation that is there. */
+const INDEXES: Statement = {
+  name: "schema.indexes",
+  text: `
+SELECT c.relkind IN ('r', 'p') AS is_table, i.indisunique AND i.indimmediate AS unique, i.indpred IS NULL AS whole,
+  CASE WHEN i.indexrelid IS NOT NULL THEN ARRAY(
+    SELECT a.attname::text FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)
+    LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+    WHERE k.place <= i.indnkeyatts ORDER BY k.place) END AS columns
+FROM pg_class c LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisvalid
+WHERE c.oid = to_regclass($1)`,
+};

@@ -34,10 +34,11 @@ export async function insertAroundPoison(
 }
 
 /** What a relay of named rows moved. */
-type Relayed = Pick<RelayResult, "relayed" | "dead">;
+type Relayed = Pick<RelayResult, "relayed" | "dead" | "refused">;
 
 /**
- * Relays rows of which the outbox table refuses some: the others are relayed and those are buried, in their order.
+ * Relays rows of which the outbox table refuses some: the others are relayed and those are buried, in their order. A row that the inbox table refuses to
+ * bury stays as it is.
  *
  * @param waiting the rows, with `id` and `source`
  * @param relay relays the named rows in one transaction
@@ -59,12 +60,19 @@ export async function relayAroundPoison(
       if (part.length > 1 || only === undefined) return "split";
       const [id, source] = [only.id as MessageId, only.source as string];
       const reason = `the outbox table refuses this message: ${error.message}`;
-      results.push({ relayed: 0, dead: (await bury(id, reason)) ? [{ id, source, reason }] : [] });
+      try {
+        const buried = await bury(id, reason);
+        results.push({ relayed: 0, dead: buried ? [{ id, source, reason }] : [] });
+      } catch (refusal) {
+        if (!isRefused(refusal)) throw refusal;
+        results.push({ relayed: 0, dead: [], refused: [{ id, source, reason: refusal.message }] });
+      }
       return "done";
     }
   });
   return {
     relayed: results.reduce((sum, result) => sum + result.relayed, 0),
     dead: results.flatMap((result) => result.dead),
+    refused: results.flatMap((result) => result.refused ?? []),
   };
 }

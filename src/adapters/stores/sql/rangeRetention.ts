@@ -1,7 +1,18 @@
+import type { StoreError } from "../../../model/errors.ts";
 import type { RetentionPolicy, RetentionRange, RetentionStore } from "../../../ports/finishedRows.ts";
+import { isRefused } from "./refused.ts";
 import type { Row } from "./rows.ts";
 
-type StatementName = "outboxByAge" | "outboxByCount" | "inboxByAge" | "deleteSent" | "deleteDead" | "deleteInbox";
+type StatementName =
+  | "outboxByAge"
+  | "outboxByCount"
+  | "inboxByAge"
+  | "deleteSent"
+  | "deleteDead"
+  | "deleteInbox"
+  | "nextSent"
+  | "nextDead"
+  | "nextInbox";
 
 type Position = readonly string[];
 
@@ -16,11 +27,15 @@ export interface RetentionQueries<S> {
   newest(statement: S, bound: number): Promise<readonly Row[]>;
   /** Deletes up to `limit` rows after `from` and up to `until`. @returns counts and the last position; undefined when it found none */
   deleteOldest(statement: S, limit: number, from: Position, until: Position): Promise<Row | undefined>;
+  /** The position of the first row after `from` and up to `until`; undefined when there is none. */
+  next(statement: S, from: Position, until: Position): Promise<Row | undefined>;
 }
 
 /** Deletes finished rows batch by batch, along the index that holds them in order. */
 export class RangeRetention<S> implements RetentionStore {
   readonly #queries: RetentionQueries<S>;
+  /** Refused rows since the last batch that was deleted. */
+  #passedOver = 0;
 
   constructor(queries: RetentionQueries<S>) {
     this.#queries = queries;
@@ -39,14 +54,30 @@ export class RangeRetention<S> implements RetentionStore {
   async deleteBatch(
     range: RetentionRange,
     limit: number,
-  ): Promise<{ readonly deleted: number; readonly rest: RetentionRange | null }> {
+  ): Promise<{ readonly deleted: number; readonly rest: RetentionRange | null; readonly refusal?: string }> {
     const { start, mostRows } = this.#queries;
     const rows = Math.min(limit, mostRows);
     const from = range.from ?? start[range.table];
-    const row = await this.#queries.deleteOldest(this.#statement(range), rows, from, range.until);
+    let row: Row | undefined;
+    try {
+      row = await this.#queries.deleteOldest(this.#statements(range).remove, rows, from, range.until);
+    } catch (error) {
+      if (!isRefused(error)) throw error;
+      // Half as many, until the refused one is alone: rows in front of it are deleted on the way.
+      return rows > 1 ? await this.deleteBatch(range, Math.ceil(rows / 2)) : await this.#passOver(range, from, error);
+    }
+    this.#passedOver = 0;
     // A batch that was not filled has come to the end; what others held locked is left to the next sweep.
     if (row === undefined || Number(row.found) < rows) return { deleted: Number(row?.deleted ?? 0), rest: null };
     return { deleted: Number(row.deleted), rest: { ...range, from: [row.time as string, row.tie as string] } };
+  }
+
+  async #passOver(range: RetentionRange, from: Position, refusal: StoreError) {
+    this.#passedOver += 1;
+    if (this.#passedOver > MOST_PASSED_OVER) throw refusal;
+    const next = await this.#queries.next(this.#statements(range).look, from, range.until);
+    const rest = next === undefined ? null : { ...range, from: [next.time as string, next.tie as string] };
+    return { deleted: 0, rest, refusal: refusal.message };
   }
 
   async #newest(policy: RetentionPolicy): Promise<readonly Row[]> {
@@ -57,12 +88,15 @@ export class RangeRetention<S> implements RetentionStore {
     return await this.#queries.newest(statement, policy.maxAgeMs);
   }
 
-  #statement({ table, state }: RetentionRange): S {
-    const { deleteInbox, deleteSent, deleteDead } = this.#queries.statements;
-    if (table === "inbox") return deleteInbox;
-    return state === "sent" ? deleteSent : deleteDead;
+  #statements({ table, state }: RetentionRange): { readonly remove: S; readonly look: S } {
+    const { deleteInbox, deleteSent, deleteDead, nextInbox, nextSent, nextDead } = this.#queries.statements;
+    if (table === "inbox") return { remove: deleteInbox, look: nextInbox };
+    return state === "sent" ? { remove: deleteSent, look: nextSent } : { remove: deleteDead, look: nextDead };
   }
 }
+
+/** So many refused rows in a row mean that nothing may be deleted. */
+const MOST_PASSED_OVER = 100;
 
 /**
  * A thousand years: nothing is that old. Times of SQL Server begin with the year 1, those of PostgreSQL with 4713 BC, and an age that reaches

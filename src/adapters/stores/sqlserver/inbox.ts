@@ -1,11 +1,13 @@
 import { createHash } from "node:crypto";
 import type { InsertOutcome } from "../../../model/outcomes.ts";
 import type { MessageId, NewInboxRow } from "../../../model/rows.ts";
+import type { Clock } from "../../../ports/runtime.ts";
 import type { InboxStore, RelayRequest, RelayResult, UnrelayedRows } from "../../../ports/store.ts";
 import { headersOf } from "../sql/headers.ts";
 import { inKeyOrder } from "../sql/keyOrder.ts";
 import { EMPTY_TOPIC, insertAroundPoison, relayAroundPoison } from "../sql/poison.ts";
 import { isRefused } from "../sql/refused.ts";
+import { LeftOut } from "../sql/refusedClaims.ts";
 import { oldestAgeMs } from "../sql/rows.ts";
 import { isDuplicateKey } from "./errors.ts";
 import { INSERTED_TEXTS, type InboxStatements, RELAYED_TEXTS, sourceNames } from "./inboxSql.ts";
@@ -20,13 +22,15 @@ export class SqlServerInbox implements InboxStore {
   readonly pipelinesInserts = false;
   readonly #pool: SqlServerPool;
   readonly #sql: InboxStatements;
+  readonly #leftOut: LeftOut;
   /** The last relay pass met no waiting row. */
   #idle = false;
   /** The latest `created_at` that this process gave, in microseconds since 1970. */
   #latest: number | null = null;
 
-  constructor(pool: SqlServerPool, statements: InboxStatements) {
+  constructor(pool: SqlServerPool, statements: InboxStatements, clock: Clock) {
     this.#pool = pool;
+    this.#leftOut = new LeftOut(clock);
     this.#sql = statements;
   }
 
@@ -39,6 +43,7 @@ export class SqlServerInbox implements InboxStore {
     if (sources.length === 0) return NOTHING;
     // Looking costs a fraction of a relay pass, which an idle relay would make ten times a second.
     if (this.#idle && !(await this.#anyWaits(sources))) return NOTHING;
+    if (this.#leftOut.ids().length > 0) return await this.#relayAroundPoison(request, sources);
     try {
       const candidates = this.#sql.candidates(sources.length);
       const result = await this.#relay(request, candidates, { limit: request.limit, ...relayValues(request) });
@@ -125,6 +130,7 @@ export class SqlServerInbox implements InboxStore {
   async #relayAroundPoison(request: RelayRequest, sources: readonly string[]): Promise<RelayResult> {
     const waiting = await this.#pool.run(this.#sql.waiting(sources.length), {
       limit: request.limit,
+      leftOut: JSON.stringify(this.#leftOut.ids()),
       ...sourceValues(sources),
     });
     const named = this.#sql.namedCandidates(sources.length);
@@ -133,6 +139,7 @@ export class SqlServerInbox implements InboxStore {
       (ids) => this.#relay(request, named, { ids: JSON.stringify(ids), ...relayValues(request) }),
       async (id, reason) => (await this.#pool.run(this.#sql.bury, { id, reason })).length > 0,
     );
+    this.#leftOut.add(result.refused ?? []);
     return { ...result, more: waiting.length >= request.limit };
   }
 }

@@ -207,14 +207,18 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM ${inbox} i ${TO_LOOK} WHERE ${waitsForRel
   THEN 1 ELSE 0 END AS waits;`,
     })),
 
-    /** The rows a relay pass would look at: `@limit`, and the source names. */
-    waiting: perSourceCount({ limit: "int" }, (count) => ({
+    /** The rows a relay pass would look at: `@limit`, `@leftOut` ids to leave out with the others of their aggregates (JSON array), and the source names. */
+    waiting: perSourceCount({ limit: "int", leftOut: "longText" }, (count) => ({
       name: "inbox.waiting",
       text: `
 ${NOW}
 SELECT TOP (@limit) i.${c.id} AS id, i.${c.source} AS source
 FROM ${inbox} i ${TO_LOOK}
 WHERE ${waitsForRelay} AND ${isDue} AND ${ofSources(count)}
+  AND NOT EXISTS (SELECT 1 FROM OPENJSON(@leftOut) WITH (id uniqueidentifier '$') x WHERE x.id = i.${c.id})
+  AND NOT EXISTS (
+    SELECT 1 FROM OPENJSON(@leftOut) WITH (id uniqueidentifier '$') x JOIN ${inbox} b ON b.${c.id} = x.id
+    WHERE b.${c.aggregateId} = i.${c.aggregateId})
 ORDER BY ${inOrder};`,
     })),
 

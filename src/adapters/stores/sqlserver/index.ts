@@ -47,7 +47,7 @@ class SqlServerStore implements Store {
     this.#log = log;
     this.#pool = new SqlServerPool(options);
     const quoted = quoteNames(options.names, (identifier) => `[${identifier}]`);
-    this.inbox = new SqlServerInbox(this.#pool, inboxStatements(quoted));
+    this.inbox = new SqlServerInbox(this.#pool, inboxStatements(quoted), clock);
     this.outbox = new SqlServerOutbox(this.#pool, outboxStatements(quoted), clock);
     this.pull = new SqlServerPull(this.#pool, pullStatements(quoted));
     this.replay = new SqlServerReplay(this.#pool, replayStatements(quoted));

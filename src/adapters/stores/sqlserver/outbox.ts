@@ -4,11 +4,13 @@ import type { Clock } from "../../../ports/runtime.ts";
 import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } from "../../../ports/store.ts";
 import { type ClaimScans, claimFromFront, type Scan } from "../sql/frontClaim.ts";
 import { ClaimHints } from "../sql/hints.ts";
+import { changeAroundRefusal, isRefused } from "../sql/refused.ts";
+import { type ClaimTrials, findRefused, LeftOut } from "../sql/refusedClaims.ts";
 import { backlogOf, claimedRow, idsOf } from "../sql/rows.ts";
 import { attemptsOf, STATE_AFTER, settleAroundRefusal } from "../sql/settlements.ts";
 import { type OutboxStatements, SETTLED_TEXTS } from "./outboxSql.ts";
 import type { SqlServerPool } from "./pool.ts";
-import type { Statement } from "./statement.ts";
+import type { Statement, Values } from "./statement.ts";
 import { textBatch } from "./texts.ts";
 
 /**
@@ -22,13 +24,21 @@ export class SqlServerOutbox implements OutboxStore {
   readonly #clock: Clock;
   readonly #hints: ClaimHints;
   readonly #scans: ClaimScans = {
-    inOrder: (request, from) => this.#scan(this.#sql.claimInOrder, request, from),
-    pastBlockedKeys: (request, from) => this.#scan(this.#sql.claimPastBlockedKeys, request, from),
+    inOrder: (request, from) => this.#scan("claimInOrder", request, from),
+    pastBlockedKeys: (request, from) => this.#scan("claimPastBlockedKeys", request, from),
     end: async () => {
       const [row] = await this.#pool.run(this.#sql.end);
       return String(row?.end ?? this.#hints.mark);
     },
   };
+  readonly #trials: ClaimTrials = {
+    due: async (from, limit) =>
+      (await this.#pool.run(this.#sql.dueBehind, { from, limit })) as { id: MessageId; sequence: string }[],
+    attempt: async (ids) => {
+      await this.#pool.run(this.#sql.trial, { ids: JSON.stringify(ids) });
+    },
+  };
+  readonly #leftOut: LeftOut;
   /** The last claim met no due row at all. */
   #idle = false;
 
@@ -37,21 +47,33 @@ export class SqlServerOutbox implements OutboxStore {
     this.#sql = statements;
     this.#clock = clock;
     this.#hints = new ClaimHints(clock);
+    this.#leftOut = new LeftOut(clock);
   }
 
   async claim(request: ClaimRequest): Promise<ClaimResult> {
     if (this.#idle && !(await this.#anyDue())) return NOTHING;
-    return await claimFromFront(this.#scans, this.#hints, this.#clock, request);
+    try {
+      return await claimFromFront(this.#scans, this.#hints, this.#clock, request);
+    } catch (error) {
+      if (!isRefused(error)) throw error;
+      const refused = await findRefused(this.#trials, this.#leftOut.ids(), error);
+      this.#leftOut.add(refused);
+      return { ...NOTHING, more: true, refused };
+    }
   }
 
   async renew(tokens: readonly ClaimToken[], lease: Lease): Promise<ReadonlySet<MessageId>> {
     if (tokens.length === 0) return new Set();
-    const renewed = await this.#pool.run(this.#sql.renew, {
-      tokens: JSON.stringify(tokens),
-      leaseMs: wholeMs(lease.leaseMs),
-      claimTimeoutMs: wholeMs(lease.claimTimeoutMs),
+    const renewed = new Set<MessageId>();
+    await changeAroundRefusal(tokens, async (part) => {
+      const rows = await this.#pool.run(this.#sql.renew, {
+        tokens: JSON.stringify(part),
+        leaseMs: wholeMs(lease.leaseMs),
+        claimTimeoutMs: wholeMs(lease.claimTimeoutMs),
+      });
+      for (const id of idsOf(rows)) renewed.add(id);
     });
-    return new Set(idsOf(renewed));
+    return renewed;
   }
 
   async settle(
@@ -63,8 +85,23 @@ export class SqlServerOutbox implements OutboxStore {
   }
 
   async reclaim(limit: number, claimTimeoutMs: number): Promise<number> {
-    const [row] = await this.#pool.run(this.#sql.reclaim, { limit, claimTimeoutMs: wholeMs(claimTimeoutMs) });
-    const reclaimed = Number(row?.reclaimed ?? 0);
+    const values = { limit, claimTimeoutMs: wholeMs(claimTimeoutMs) };
+    let reclaimed = 0;
+    const reclaim = async (statement: Statement, more: Values): Promise<void> => {
+      const [row] = await this.#pool.run(statement, more);
+      reclaimed += Number(row?.reclaimed ?? 0);
+    };
+    try {
+      await reclaim(this.#sql.reclaim, values);
+    } catch (error) {
+      if (!isRefused(error)) throw error;
+      const expired = idsOf(await this.#pool.run(this.#sql.expired, values));
+      await changeAroundRefusal(expired, (ids) =>
+        reclaim(this.#sql.reclaimNamed, { ids: JSON.stringify(ids), claimTimeoutMs: values.claimTimeoutMs }),
+      );
+      // Where only the refused are left, somebody has to be told.
+      if (reclaimed === 0) throw error;
+    }
     if (reclaimed > 0) this.#hints.sweepWithin(0);
     return reclaimed;
   }
@@ -79,8 +116,11 @@ export class SqlServerOutbox implements OutboxStore {
     return row?.due === 1;
   }
 
-  async #scan(statement: Statement, request: ClaimRequest, from: string): Promise<Scan> {
+  async #scan(name: keyof OutboxStatements["withoutSome"], request: ClaimRequest, from: string): Promise<Scan> {
+    const leftOut = this.#leftOut.ids();
+    const statement = leftOut.length === 0 ? this.#sql[name] : this.#sql.withoutSome[name];
     const [counts, rows] = await this.#pool.runAll(statement, {
+      ...(leftOut.length === 0 ? {} : { leftOut: JSON.stringify(leftOut) }),
       from,
       limit: request.limit,
       maxBytes: request.maxBytes,

@@ -1,5 +1,5 @@
 import type { TableNames } from "../sql/names.ts";
-import { BATCH, BY_ID, hasCome, NOW, TO_CHANGE, TO_LOOK } from "./fragments.ts";
+import { BATCH, BY_ID, hasCome, NAMED_IDS, NOW, ONE_BY_ONE, TO_CHANGE, TO_LOOK } from "./fragments.ts";
 import type { Statement } from "./statement.ts";
 import { PAIRED, placeFrom, placeNames, placeTypes, textOf } from "./texts.ts";
 
@@ -127,13 +127,17 @@ ORDER BY o.${c.sequence};`;
     heldTokens: "longText",
   } as const;
 
-  return {
+  /** @param and a further condition on the positions */
+  const claims = (
+    and: string,
+    parameters: typeof claimParameters | (typeof claimParameters & { readonly leftOut: "longText" }),
+  ) => ({
     claimInOrder: {
       name: "outbox.claim",
-      parameters: claimParameters,
+      parameters,
       text: claim(`SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
 FROM ${table} o ${TO_CHANGE}
-WHERE ${isDue} AND o.${c.sequence} >= @from
+WHERE ${isDue} AND o.${c.sequence} >= @from${and}
 ORDER BY o.${c.sequence}`),
     },
 
@@ -143,10 +147,10 @@ ORDER BY o.${c.sequence}`),
      */
     claimPastBlockedKeys: {
       name: "outbox.claim past blocked keys",
-      parameters: claimParameters,
+      parameters,
       text: claim(`SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
 FROM ${table} o ${TO_LOOK}
-WHERE ${isDue} AND o.${c.sequence} >= @from
+WHERE ${isDue} AND o.${c.sequence} >= @from${and}
   AND NOT EXISTS (SELECT 1 FROM (
     SELECT b.${c.key} AS blocked FROM ${table} b ${TO_LOOK}
     WHERE b.${c.state} = N'pending' AND b.${c.attempt} > 0 AND b.${c.scheduledAt} > @now AND b.${c.key} IS NOT NULL
@@ -155,6 +159,46 @@ WHERE ${isDue} AND o.${c.sequence} >= @from
     WHERE b.${c.state} = N'processing' AND b.${c.claimedAt} < DATEADD(second, -1, @now) AND b.${c.key} IS NOT NULL
   ) k WHERE k.blocked = o.${c.key})
 ORDER BY o.${c.sequence}`),
+    },
+  });
+
+  return {
+    ...claims("", claimParameters),
+    /** Without some rows, and the others of their keys, which would only be held back: `@leftOut`, JSON array of ids. */
+    withoutSome: claims(
+      `
+  AND NOT EXISTS (SELECT 1 FROM OPENJSON(@leftOut) WITH (id uniqueidentifier '$') x WHERE x.id = o.${c.id})
+  AND NOT EXISTS (
+    SELECT 1 FROM OPENJSON(@leftOut) WITH (id uniqueidentifier '$') x JOIN ${table} b ON b.${c.id} = x.id WHERE b.${c.key} = o.${c.key})`,
+      { ...claimParameters, leftOut: "longText" },
+    ),
+
+    /** Due rows behind the sequence `@from`, at most `@limit`. */
+    dueBehind: {
+      name: "outbox.due rows",
+      parameters: { from: "bigint", limit: "int" },
+      text: `
+${NOW}
+SELECT TOP (@limit) o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence FROM ${table} o ${TO_LOOK}
+WHERE ${isDue} AND o.${c.sequence} > @from
+ORDER BY o.${c.sequence};`,
+    },
+
+    /** What a claim changes in named rows (`@ids`, JSON array), and takes back. */
+    trial: {
+      name: "outbox.trial claim",
+      parameters: { ids: "longText" },
+      text: `
+${BATCH}
+${NOW}
+${NAMED_IDS}
+BEGIN TRANSACTION;
+UPDATE o
+SET ${c.state} = N'processing', ${c.claimToken} = NEWID(), ${c.claimedAt} = @now, ${c.updatedAt} = @now, ${c.leaseExpiresAt} = @now
+FROM @named n JOIN ${table} o ${BY_ID.take} ON o.${c.id} = n.id
+WHERE o.${c.state} = N'pending'
+${ONE_BY_ONE};
+ROLLBACK TRANSACTION;`,
     },
 
     /** Is anything due? Costs a fraction of a claim, which an idle poller would run ten times a second. */
@@ -253,6 +297,32 @@ WHERE ${hasExpired};
 SELECT COUNT(*) AS reclaimed FROM @reclaimed;`,
     },
 
+    expired: {
+      name: "outbox.expired",
+      timeoutMs: 4000,
+      parameters: { limit: "int", claimTimeoutMs: "int" },
+      text: `
+${NOW}
+SELECT TOP (@limit) o.${c.id} AS id FROM ${table} o ${TO_LOOK} WHERE ${hasExpired};`,
+    },
+
+    /** Of named rows: `@ids`, JSON array. */
+    reclaimNamed: {
+      name: "outbox.reclaim of named rows",
+      timeoutMs: 4000,
+      parameters: { ids: "longText", claimTimeoutMs: "int" },
+      text: `
+${BATCH}
+${NOW}
+${NAMED_IDS}
+UPDATE o
+SET ${c.state} = N'pending', ${c.updatedAt} = @now, ${unclaimed}
+FROM @named n JOIN ${table} o ${BY_ID.take} ON o.${c.id} = n.id
+WHERE ${hasExpired}
+${ONE_BY_ONE};
+SELECT @@ROWCOUNT AS reclaimed;`,
+    },
+
     backlog: {
       name: "outbox.backlog",
       parameters: {},
@@ -264,7 +334,7 @@ SELECT (SELECT COUNT_BIG(*) FROM ${table} o ${TO_LOOK} WHERE o.${c.state} = N'pe
   (SELECT COUNT_BIG(DISTINCT o.${c.key}) FROM ${table} o ${TO_LOOK}
    WHERE o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} > @now AND o.${c.key} IS NOT NULL) AS blocked_keys;`,
     },
-  } as const satisfies Record<string, Statement>;
+  } as const satisfies Record<string, Statement | Readonly<Record<string, Statement>>>;
 }
 
 /** Of T-SQL's `int`. */

@@ -1,5 +1,6 @@
 import type { MessageId } from "../../../model/rows.ts";
 import type { FinishedRow, ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../../ports/finishedRows.ts";
+import { changeAroundRefusal } from "../sql/refused.ts";
 import { finishedRow } from "../sql/rows.ts";
 import type { SqlServerPool } from "./pool.ts";
 import type { ReplayStatements } from "./replaySql.ts";
@@ -34,9 +35,16 @@ export class SqlServerReplay implements ReplayStore {
   }
 
   async move(scope: ReplayScope, ids: readonly MessageId[]): Promise<number> {
-    const values = { finishedUntil: scope.finishedUntil, ids: JSON.stringify(ids) };
-    const [row] = await this.#pool.run(this.#sql.move, values);
-    return Number(row?.moved ?? 0);
+    let moved = 0;
+    const refused = await changeAroundRefusal(ids, async (part) => {
+      const values = { finishedUntil: scope.finishedUntil, ids: JSON.stringify(part) };
+      const [row] = await this.#pool.run(this.#sql.move, values);
+      moved += Number(row?.moved ?? 0);
+    });
+    const [refusal] = refused.values();
+    // Nothing could be moved: whoever asked has to be told why.
+    if (refusal !== undefined && refused.size === ids.length) throw refusal;
+    return moved;
   }
 
   async untried(ids: readonly MessageId[]): Promise<number> {

@@ -15,6 +15,8 @@ export function sqlServerRetention(pool: SqlServerPool, statements: RetentionSta
       const [row] = await pool.run(statement, { limit, fromTime, fromTie, untilTime, untilTie });
       return row;
     },
+    next: async (statement, [fromTime, fromTie], [untilTime, untilTie]) =>
+      (await pool.run(statement, { fromTime, fromTie, untilTime, untilTie }))[0],
   });
 }
 

@@ -1,6 +1,6 @@
 import type { TableNames } from "../sql/names.ts";
 import { COUNT_TIMEOUT_MS, finishedWalks, type Walk } from "../sql/walks.ts";
-import { BATCH, BY_ID, NOW, ONE_BY_ONE, TO_CHANGE, timeOf, timeText } from "./fragments.ts";
+import { BATCH, BY_ID, NOW, ONE_BY_ONE, TO_CHANGE, TO_LOOK, timeOf, timeText } from "./fragments.ts";
 import type { Statement } from "./statement.ts";
 
 /** Every statement of retention, with the configured names woven in once. */
@@ -41,18 +41,17 @@ ${newestTooOld("NULL", inbox)};`,
     deleteSent: { name: "retention.delete sent", parameters: BATCH_PARAMETERS, text: deleteBatch(sent) },
     deleteDead: { name: "retention.delete dead", parameters: BATCH_PARAMETERS, text: deleteBatch(dead) },
     deleteInbox: { name: "retention.delete from the inbox", parameters: BATCH_PARAMETERS, text: deleteBatch(inbox) },
+
+    nextSent: { name: "retention.next sent", parameters: RANGE_PARAMETERS, text: next(sent) },
+    nextDead: { name: "retention.next dead", parameters: RANGE_PARAMETERS, text: next(dead) },
+    nextInbox: { name: "retention.next of the inbox", parameters: RANGE_PARAMETERS, text: next(inbox) },
   } as const satisfies Record<string, Statement>;
 }
 
 export type RetentionStatements = ReturnType<typeof retentionStatements>;
 
-const BATCH_PARAMETERS = {
-  limit: "int",
-  fromTime: "text",
-  fromTie: "text",
-  untilTime: "text",
-  untilTie: "text",
-} as const;
+const RANGE_PARAMETERS = { fromTime: "text", fromTie: "text", untilTime: "text", untilTie: "text" } as const;
+const BATCH_PARAMETERS = { limit: "int", ...RANGE_PARAMETERS } as const;
 
 /** In days and the rest of a day: DATEADD takes a number of 32 bits, which is 24 days in milliseconds. */
 const AGE_BOUND = `${NOW}
@@ -77,6 +76,26 @@ function newest(state: string, walk: Walk, condition: string, offset: string): s
 ) newest`;
 }
 
+function declareRange({ tieType }: Walk): string {
+  return `DECLARE @after datetimeoffset(7) = ${timeOf("@fromTime")}, @after_tie ${tieType} = CONVERT(${tieType}, @fromTie);
+DECLARE @last datetimeoffset(7) = ${timeOf("@untilTime")}, @last_tie ${tieType} = CONVERT(${tieType}, @untilTie);`;
+}
+
+function inRange(walk: Walk): string {
+  return `r.${walk.state} IN ${walk.states}
+  AND r.${walk.time} >= @after AND (r.${walk.time} > @after OR r.${walk.tie} > @after_tie)
+  AND r.${walk.time} <= @last AND (r.${walk.time} < @last OR r.${walk.tie} <= @last_tie)`;
+}
+
+/** The position of the first row after `@fromTime`, `@fromTie` and up to `@untilTime`, `@untilTie`. */
+function next(walk: Walk): string {
+  return `${declareRange(walk)}
+SELECT TOP (1) ${timeText(`r.${walk.time}`)} AS time, CONVERT(nvarchar(36), r.${walk.tie}) AS tie
+FROM ${walk.table} r ${TO_LOOK}
+WHERE ${inRange(walk)}
+ORDER BY r.${walk.time}, r.${walk.tie};`;
+}
+
 /**
  * Deletes the oldest rows of a walk, after the position `@fromTime`, `@fromTie` and up to `@untilTime`, `@untilTie`. Answers with one row,
  * or with none when nothing was found.
@@ -86,16 +105,13 @@ function newest(state: string, walk: Walk, condition: string, offset: string): s
  */
 function deleteBatch(walk: Walk): string {
   return `${BATCH}
-DECLARE @after datetimeoffset(7) = ${timeOf("@fromTime")}, @after_tie ${walk.tieType} = CONVERT(${walk.tieType}, @fromTie);
-DECLARE @last datetimeoffset(7) = ${timeOf("@untilTime")}, @last_tie ${walk.tieType} = CONVERT(${walk.tieType}, @untilTie);
+${declareRange(walk)}
 DECLARE @batch TABLE (id uniqueidentifier PRIMARY KEY, time datetimeoffset(7), tie ${walk.tieType});
 BEGIN TRANSACTION;
 INSERT INTO @batch (id, time, tie)
 SELECT TOP (@limit) r.${walk.id}, r.${walk.time}, r.${walk.tie}
 FROM ${walk.table} r ${TO_CHANGE}
-WHERE r.${walk.state} IN ${walk.states}
-  AND r.${walk.time} >= @after AND (r.${walk.time} > @after OR r.${walk.tie} > @after_tie)
-  AND r.${walk.time} <= @last AND (r.${walk.time} < @last OR r.${walk.tie} <= @last_tie)
+WHERE ${inRange(walk)}
 ORDER BY r.${walk.time}, r.${walk.tie};
 DELETE r
 FROM @batch b JOIN ${walk.table} r ${BY_ID.take} ON r.${walk.id} = b.id

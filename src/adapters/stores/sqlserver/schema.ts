@@ -1,56 +1,23 @@
 import { join } from "node:path";
 import Postgrator from "postgrator";
 import { ConfigError, type ConfigProblem, StoreError } from "../../../model/errors.ts";
-import type { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../model/rows.ts";
 import type { Log } from "../../../ports/runtime.ts";
-import type { SchemaStore } from "../../../ports/store.ts";
-import { type CheckedTable, missingColumns, missingTable } from "../sql/columnCheck.ts";
+import type { CheckedTables, SchemaStore } from "../../../ports/store.ts";
+import {
+  type CheckedTable,
+  type ColumnRule,
+  columnProblems,
+  type FoundIndex,
+  hasIndexOn,
+  hasUniqueKey,
+  missingTable,
+  type Remedies,
+} from "../sql/columnCheck.ts";
 import { migrationsDirectory } from "../sql/migrations.ts";
 import type { TableNames } from "../sql/names.ts";
+import { INBOX_RULES, OUTBOX_RULES } from "./columns.ts";
 import type { Executor, SqlServerPool } from "./pool.ts";
 import type { Statement } from "./statement.ts";
-
-/** Type and constraint of each column, for the `ALTER TABLE` statements that the column check proposes. */
-const INBOX_DEFINITIONS = {
-  id: "uniqueidentifier NOT NULL DEFAULT NEWID() UNIQUE NONCLUSTERED",
-  source: "nvarchar(200) COLLATE Latin1_General_100_BIN2 NOT NULL DEFAULT N''",
-  idempotencyKey: "nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL DEFAULT CONVERT(nvarchar(36), NEWID())",
-  aggregateId: "nvarchar(800) COLLATE Latin1_General_100_BIN2 NULL",
-  eventType: "nvarchar(400) COLLATE Latin1_General_100_BIN2 NULL",
-  payload: "nvarchar(max) NOT NULL DEFAULT N''",
-  state: "nvarchar(20) COLLATE Latin1_General_100_BIN2 NOT NULL DEFAULT N'pending'",
-  createdAt: "datetimeoffset(7) NOT NULL DEFAULT SYSUTCDATETIME()",
-  processedAt: "datetimeoffset(7) NULL",
-  claimedAt: "datetimeoffset(7) NULL",
-  claimToken: "uniqueidentifier NULL",
-  leaseExpiresAt: "datetimeoffset(7) NULL",
-  correlationId: "nvarchar(400) NULL",
-  consumption: "nvarchar(20) COLLATE Latin1_General_100_BIN2 NOT NULL DEFAULT N'push'",
-  scheduledAt: "datetimeoffset(7) NOT NULL DEFAULT SYSUTCDATETIME()",
-  attempt: "int NOT NULL DEFAULT 0",
-  lastError: "nvarchar(max) NULL",
-  headers: "nvarchar(max) NOT NULL DEFAULT N'{}'",
-} as const satisfies Record<keyof typeof INBOX_COLUMNS, string>;
-
-const OUTBOX_DEFINITIONS = {
-  id: "uniqueidentifier NOT NULL DEFAULT NEWID() UNIQUE NONCLUSTERED",
-  topic: "nvarchar(1000) COLLATE Latin1_General_100_BIN2 NOT NULL DEFAULT N''",
-  key: "nvarchar(800) COLLATE Latin1_General_100_BIN2 NULL",
-  aggregateType: "nvarchar(400) NULL",
-  payload: "nvarchar(max) NOT NULL DEFAULT N''",
-  headers: "nvarchar(max) NOT NULL DEFAULT N'{}'",
-  state: "nvarchar(20) COLLATE Latin1_General_100_BIN2 NOT NULL DEFAULT N'pending'",
-  attempt: "int NOT NULL DEFAULT 0",
-  maxAttempts: "int NOT NULL DEFAULT 5",
-  scheduledAt: "datetimeoffset(7) NOT NULL DEFAULT SYSUTCDATETIME()",
-  createdAt: "datetimeoffset(7) NOT NULL DEFAULT SYSUTCDATETIME()",
-  updatedAt: "datetimeoffset(7) NOT NULL DEFAULT SYSUTCDATETIME()",
-  claimedAt: "datetimeoffset(7) NULL",
-  claimToken: "uniqueidentifier NULL",
-  leaseExpiresAt: "datetimeoffset(7) NULL",
-  lastError: "nvarchar(max) NULL",
-  sequence: "bigint NOT NULL IDENTITY (1, 1)",
-} as const satisfies Record<keyof typeof OUTBOX_COLUMNS, string>;
 
 /** An index on a large table takes its time, and so does the wait for the replica that makes it. */
 const MIGRATION_TIMEOUT_MS = 3_600_000;
@@ -89,45 +56,106 @@ export class SqlServerSchema implements SchemaStore {
     });
   }
 
-  async checkColumns(): Promise<void> {
+  async checkColumns(tables: CheckedTables | undefined): Promise<void> {
     const { inbox, inboxTable, outbox, outboxTable } = this.#names;
+    const received: CheckedTable = { which: "inbox", name: this.#quoted(inboxTable) };
+    const sending: CheckedTable = { which: "outbox", name: this.#quoted(outboxTable) };
+    const checked = tables ?? ["inbox", "outbox"];
     const problems = [
-      ...(await this.#missing({ which: "inbox", name: this.#quoted(inboxTable) }, inbox, INBOX_DEFINITIONS)),
-      ...(await this.#missing({ which: "outbox", name: this.#quoted(outboxTable) }, outbox, OUTBOX_DEFINITIONS)),
+      ...(checked.includes("inbox") ? await this.#problems(received, inbox, INBOX_RULES) : []),
+      ...(checked.includes("outbox") ? await this.#problems(sending, outbox, OUTBOX_RULES) : []),
     ];
     if (problems.length > 0) throw new ConfigError(problems);
-    await this.#checkUniqueKey();
+    if (checked.includes("inbox")) await this.#checkInboxKeys(received);
+    if (checked.includes("outbox")) await this.#checkOutboxKeys(sending);
   }
 
-  async #missing<K extends string>(
+  async #problems<K extends string>(
     table: CheckedTable,
     names: Readonly<Record<K, string>>,
-    definitions: Readonly<Record<K, string>>,
+    rules: Readonly<Record<K, ColumnRule>>,
   ): Promise<readonly ConfigProblem[]> {
-    const columns = Object.entries(names) as [K, string][];
-    const rows = await this.#pool.run(MISSING_COLUMNS, {
-      table: table.name,
-      columns: JSON.stringify(columns.map(([, column]) => ({ name: column }))),
-    });
+    const columns = Object.values<string>(names).map((name) => ({ name }));
+    const rows = await this.#pool.run(COLUMNS, { table: table.name, columns: JSON.stringify(columns) });
     if (rows.some((row) => row.table_id === null)) return [missingTable(table)];
-    const missing = new Set(rows.map((row) => row.name));
-    return missingColumns(
-      table,
-      columns.filter(([, column]) => missing.has(column)),
-      (key, column) => `ALTER TABLE ${table.name} ADD [${column}] ${definitions[key]};`,
+    const there = rows.filter((row) => typeof row.type === "string");
+    const found = new Map(
+      there.map((row) => {
+        const type = row.type as string;
+        const bytes = Number(row.bytes);
+        const length = bytes > 0 && TEXTS.test(type) ? bytes / (type.startsWith("n") ? 2 : 1) : null;
+        return [row.name as string, { type, nullable: row.nullable === true, length }] as const;
+      }),
+    );
+    return columnProblems(table, names, found, rules, remedies(table, rules));
+  }
+
+  /** Without these keys nothing fails, but a message that is received twice at the same moment is stored twice, and the relay reads the whole table. */
+  async #checkInboxKeys(table: CheckedTable): Promise<void> {
+    const { id, source, idempotencyKey, createdAt, state, consumption } = this.#names.inbox;
+    const indexes = await this.#indexes(table);
+    if (!hasUniqueKey(indexes, source, idempotencyKey)) {
+      this.#log.warn(
+        { remedy: `ALTER TABLE ${table.name} ADD UNIQUE NONCLUSTERED ([${source}], [${idempotencyKey}]);` },
+        "the inbox table has no unique key on source and idempotency key: a message that is received twice may be stored twice",
+      );
+    }
+    this.#checkId(table, id, indexes);
+    this.#checkIndex(table, indexes, createdAt, state, [
+      `([${createdAt}], [${id}]) WHERE [${state}] = N'pending' AND [${consumption}] = N'push'`,
+    ]);
+  }
+
+  async #checkOutboxKeys(table: CheckedTable): Promise<void> {
+    const { id, sequence, state, key } = this.#names.outbox;
+    const indexes = await this.#indexes(table);
+    this.#checkId(table, id, indexes);
+    this.#checkIndex(table, indexes, sequence, state, [`([${sequence}]) WHERE [${state}] = N'pending'`]);
+    this.#checkIndex(table, indexes, key, state, [
+      `([${key}], [${sequence}]) WHERE [${key}] IS NOT NULL AND [${state}] IN (N'pending', N'processing')`,
+    ]);
+  }
+
+  /** Rows are looked up by their ids with a hint that takes an index. */
+  #checkId(table: CheckedTable, id: string, indexes: readonly FoundIndex[]): void {
+    if (indexes.some(({ columns: [first] }) => first === id)) return;
+    this.#log.warn(
+      { remedy: `ALTER TABLE ${table.name} ADD UNIQUE NONCLUSTERED ([${id}]);` },
+      `the ${table.which} table has no key on its id: its rows cannot be looked up, and statements fail with error 8622`,
     );
   }
 
-  /** Without this key nothing fails, but a message that is received twice at the same moment is stored twice. */
-  async #checkUniqueKey(): Promise<void> {
-    const table = this.#quoted(this.#names.inboxTable);
-    const { source, idempotencyKey } = this.#names.inbox;
-    const keys = await this.#pool.run(UNIQUE_KEY, { table, source, idempotencyKey });
-    if (keys.length > 0) return;
-    this.#log.warn(
-      { remedy: `ALTER TABLE ${table} ADD UNIQUE NONCLUSTERED ([${source}], [${idempotencyKey}]);` },
-      "the inbox table has no unique key on source and idempotency key: a message that is received twice may be stored twice",
+  /** Without an index everything works, but each look reads the whole table. @param proposals what to write behind the table's name */
+  #checkIndex(
+    table: CheckedTable,
+    indexes: readonly FoundIndex[],
+    column: string,
+    state: string,
+    proposals: readonly string[],
+  ): void {
+    if (hasIndexOn(indexes, column, state)) return;
+    const remedy = proposals.map(
+      (proposal) => `CREATE INDEX [${table.which}_${column}_idx] ON ${table.name} ${proposal};`,
     );
+    this.#log.warn(
+      { column, remedy: remedy.join(" ") },
+      `the ${table.which} table has no index that begins with this column: whoever looks for work reads the whole table`,
+    );
+  }
+
+  /** The keys of the table's indexes, in the letter case in which the columns are configured. */
+  async #indexes(table: CheckedTable): Promise<readonly FoundIndex[]> {
+    const rows = await this.#pool.run(INDEXES, {
+      table: table.name,
+      columns: JSON.stringify(Object.values(this.#names[table.which]).map((name) => ({ name }))),
+    });
+    const indexes = new Map<unknown, { columns: (string | null)[]; unique: boolean; whole: boolean }>();
+    for (const { index_id, name, is_unique, has_filter } of rows) {
+      const index = indexes.get(index_id) ?? { columns: [], unique: is_unique === true, whole: has_filter !== true };
+      index.columns.push(name as string | null);
+      indexes.set(index_id, index);
+    }
+    return [...indexes.values()];
   }
 
   #quoted(table: string): string {
@@ -178,26 +206,48 @@ const DEFAULT_SCHEMA: Statement = {
   parameters: {},
 };
 
+function remedies<K extends string>(table: CheckedTable, rules: Readonly<Record<K, ColumnRule>>): Remedies<K> {
+  const { name } = table;
+  return {
+    add(key, column) {
+      const { definition, fallback } = rules[key];
+      if (fallback === undefined) return `ALTER TABLE ${name} ADD [${column}] ${definition};`;
+      // In one transaction: rows that are there count as finished, and no row comes in between with that default.
+      const history = `${table.which}_${column}_history`;
+      return (
+        `SET XACT_ABORT ON; BEGIN TRANSACTION; ALTER TABLE ${name} ADD [${column}] ${definition.replace("DEFAULT", `CONSTRAINT [${history}] DEFAULT`)}; ` +
+        `ALTER TABLE ${name} DROP CONSTRAINT [${history}]; ALTER TABLE ${name} ADD DEFAULT ${fallback} FOR [${column}]; COMMIT TRANSACTION;`
+      );
+    },
+    retype(key, column, found) {
+      return `ALTER TABLE ${name} ALTER COLUMN [${column}] ${rules[key].type} ${found.nullable ? "NULL" : "NOT NULL"};`;
+    },
+    forbidNull: (key, column) => `ALTER TABLE ${name} ALTER COLUMN [${column}] ${rules[key].type} NOT NULL;`,
+  };
+}
+
+const TEXTS = /^n?(var)?char$/;
+
 /** The server compares the names itself, by the rules of the database: in most of them the letter case does not count. */
-const MISSING_COLUMNS: Statement = {
+const COLUMNS: Statement = {
   name: "schema.columns",
   text: `
-SELECT OBJECT_ID(@table) AS table_id, c.name
+SELECT OBJECT_ID(@table) AS table_id, c.name, TYPE_NAME(k.system_type_id) AS type, k.is_nullable AS nullable, k.max_length AS bytes
 FROM OPENJSON(@columns) WITH (name nvarchar(128) '$.name') c
-WHERE COL_LENGTH(@table, c.name) IS NULL;`,
+LEFT JOIN sys.columns k ON k.object_id = OBJECT_ID(@table) AND k.column_id = COLUMNPROPERTY(OBJECT_ID(@table), c.name, 'ColumnId');`,
   parameters: { table: "text", columns: "longText" },
 };
 
-/** Keys of exactly the two columns, in any order, that hold for every row. */
-const UNIQUE_KEY: Statement = {
-  name: "schema.unique key",
+/** A row for each column of an index's key, in order; the name is null for a column that is not among `@columns`. */
+const INDEXES: Statement = {
+  name: "schema.indexes",
   text: `
-SELECT i.name
+SELECT i.index_id, c.name, i.is_unique, i.has_filter
 FROM sys.indexes i
 JOIN sys.index_columns k ON k.object_id = i.object_id AND k.index_id = i.index_id
-WHERE i.object_id = OBJECT_ID(@table) AND i.is_unique = 1 AND i.is_disabled = 0 AND i.has_filter = 0 AND k.is_included_column = 0
-GROUP BY i.name
-HAVING COUNT(*) = 2
-  AND SUM(CASE WHEN COL_NAME(OBJECT_ID(@table), k.column_id) IN (@source, @idempotencyKey) THEN 1 ELSE 0 END) = 2;`,
-  parameters: { table: "text", source: "text", idempotencyKey: "text" },
+LEFT JOIN OPENJSON(@columns) WITH (name nvarchar(128) '$.name') c
+  ON COLUMNPROPERTY(i.object_id, c.name, 'ColumnId') = k.column_id
+WHERE i.object_id = OBJECT_ID(@table) AND i.is_disabled = 0 AND k.is_included_column = 0
+ORDER BY i.index_id, k.key_ordinal;`,
+  parameters: { table: "text", columns: "longText" },
 };

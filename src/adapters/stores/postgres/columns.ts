@@ -1,0 +1,88 @@
+import type { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../model/rows.ts";
+import type { ColumnRule } from "../sql/columnCheck.ts";
+
+/** What the statements of this store accept per column, and how the bundled tables have it. A test tries each type. */
+
+const TEXTS = ["text", "varchar", "bpchar", "citext"] as const;
+/** Columns that are read as text and written with a cast. */
+const LABELS = [...TEXTS, "uuid", "int2", "int4", "int8", "enum"] as const;
+const DOCUMENTS = [...TEXTS, "json", "jsonb"] as const;
+const COUNTS = ["int2", "int4", "int8"] as const;
+
+const uuid: ColumnRule = { accepted: ["uuid"], type: "uuid", definition: "uuid" };
+const id: ColumnRule = {
+  ...uuid,
+  fallback: "gen_random_uuid()",
+  definition: "uuid NOT NULL UNIQUE DEFAULT gen_random_uuid()",
+  notNull: true,
+};
+const text: ColumnRule = { accepted: TEXTS, type: "text", definition: "text" };
+const label: ColumnRule = { ...text, accepted: LABELS };
+const document: ColumnRule = { ...text, accepted: DOCUMENTS };
+const headers: ColumnRule = {
+  accepted: ["jsonb", "json", "text", "varchar"],
+  type: "jsonb",
+  fallback: "'{}'",
+  definition: "jsonb DEFAULT '{}'",
+};
+const time: ColumnRule = { accepted: ["timestamptz", "timestamp"], type: "timestamptz", definition: "timestamptz" };
+const now: ColumnRule = { ...time, fallback: "now()", definition: "timestamptz NOT NULL DEFAULT now()" };
+const count = (fallback: string): ColumnRule => ({
+  accepted: COUNTS,
+  type: "integer",
+  fallback,
+  definition: `integer NOT NULL DEFAULT ${fallback}`,
+});
+/** @param history what rows that are there already count as, when the column is added */
+const state = (history: string, leastLength: number): ColumnRule => ({
+  ...text,
+  fallback: "'pending'",
+  definition: `text NOT NULL DEFAULT '${history}'`,
+  leastLength,
+});
+
+export const INBOX_RULES = {
+  id,
+  source: { ...text, definition: "text NOT NULL DEFAULT ''" },
+  idempotencyKey: { ...text, definition: "text NOT NULL DEFAULT gen_random_uuid()::text" },
+  aggregateId: text,
+  eventType: text,
+  payload: document,
+  state: state("processed", "processed".length),
+  createdAt: now,
+  processedAt: time,
+  claimedAt: time,
+  claimToken: uuid,
+  leaseExpiresAt: time,
+  correlationId: text,
+  consumption: { ...text, fallback: "'push'", definition: "text NOT NULL DEFAULT 'push'", leastLength: "push".length },
+  scheduledAt: now,
+  attempt: count("0"),
+  lastError: text,
+  headers,
+} as const satisfies Record<keyof typeof INBOX_COLUMNS, ColumnRule>;
+
+export const OUTBOX_RULES = {
+  id,
+  topic: label,
+  key: label,
+  aggregateType: label,
+  payload: document,
+  headers,
+  state: state("sent", "processing".length),
+  attempt: count("0"),
+  maxAttempts: count("5"),
+  scheduledAt: now,
+  createdAt: now,
+  updatedAt: now,
+  claimedAt: time,
+  claimToken: uuid,
+  leaseExpiresAt: time,
+  lastError: text,
+  sequence: {
+    accepted: ["int8", "int4", "numeric"],
+    type: "bigint",
+    definition: "bigint GENERATED ALWAYS AS IDENTITY",
+    notNull: true,
+  },
+} as const satisfies Record<keyof typeof OUTBOX_COLUMNS, ColumnRule>;

@@ -1,0 +1,75 @@
+import type { MessageId } from "../../../model/rows.ts";
+import type { Clock } from "../../../ports/runtime.ts";
+import { changeAroundRefusal } from "./refused.ts";
+
+/** A row that the database refuses to let be claimed, with what it says. */
+export interface RefusedRow {
+  readonly id: MessageId;
+  readonly reason: string;
+}
+
+/** Rows that the claims of this process leave out for a while, because a trigger or a constraint of the owner refuses each claim of them. */
+export class LeftOut {
+  readonly #clock: Clock;
+  readonly #until = new Map<MessageId, number>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Those left out now; mostly none. */
+  ids(): readonly MessageId[] {
+    if (this.#until.size === 0) return [];
+    const now = this.#clock.monotonic();
+    for (const [id, until] of this.#until) if (until <= now) this.#until.delete(id);
+    return [...this.#until.keys()];
+  }
+
+  add(rows: readonly RefusedRow[]): void {
+    const until = this.#clock.monotonic() + LEFT_OUT_MS;
+    for (const { id } of rows) this.#until.set(id, until);
+  }
+}
+
+/** As long as a lease: whoever mends the trigger need not restart anything. */
+const LEFT_OUT_MS = 30_000;
+
+/** What the search for refused rows asks of a database. */
+export interface ClaimTrials {
+  /** Due rows behind a sequence, in order. */
+  due(after: string, limit: number): Promise<readonly { readonly id: MessageId; readonly sequence: string }[]>;
+  /** Claims the rows and takes it back. @throws StoreError when one of them is refused */
+  attempt(ids: readonly MessageId[]): Promise<void>;
+}
+
+/**
+ * Finds out which due rows keep a claim from being made.
+ *
+ * @param known rows that claims leave out already
+ * @param refusal of the claim
+ * @returns the refused rows
+ * @throws the refusal when no row passes, or none is found: the fault is the table's then, and no row is to suffer for it
+ */
+export async function findRefused(
+  trials: ClaimTrials,
+  known: readonly MessageId[],
+  refusal: Error,
+): Promise<readonly RefusedRow[]> {
+  const refused: RefusedRow[] = [];
+  let looked = 0;
+  let after = "0";
+  for (let page = 0; page < MOST_PAGES; page += 1) {
+    const rows = await trials.due(after, PAGE_ROWS);
+    const unknown = rows.map(({ id }) => id).filter((id) => !known.includes(id));
+    looked += unknown.length;
+    const found = await changeAroundRefusal(unknown, (part) => trials.attempt(part));
+    for (const [id, { message }] of found) refused.push({ id, reason: message });
+    if (refused.length > 0 && (looked > refused.length || looked === 1)) return refused;
+    if (rows.length < PAGE_ROWS) break;
+    after = rows.at(-1)?.sequence ?? after;
+  }
+  throw refusal;
+}
+
+const PAGE_ROWS = 200;
+const MOST_PAGES = 50;
