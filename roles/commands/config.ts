@@ -3,6 +3,7 @@ import type { Environment } from "../../src/config/environment.ts";
 import type { ReadFile } from "../../src/config/file.ts";
 import { jsonSchema } from "../../src/config/jsonSchema.ts";
 import { type Inspection, inspectConfig, type LoadedConfig } from "../../src/config/load.ts";
+import { openSourcesNotice } from "../../src/config/openSources.ts";
 import { printConfig } from "../../src/config/print.ts";
 import type { ConfigProblem } from "../../src/model/errors.ts";
 
@@ -41,7 +42,10 @@ export function addConfigCommands(program: Command, io: CommandIo): void {
     .command("check")
     .description("check the configuration without starting anything; lists every problem at once, exit code 2")
     .option(...fileOption)
-    .option("--strict", "make warnings errors: unknown keys and variables, settings without effect")
+    .option(
+      "--strict",
+      "make warnings errors: unknown keys and variables, settings without effect; notices stay notices",
+    )
     .addHelpText("after", CHECK_EXAMPLES)
     .action((_options: ConfigOptions, command: Command) => check(command.optsWithGlobals<ConfigOptions>(), io));
 
@@ -63,9 +67,12 @@ export function addConfigCommands(program: Command, io: CommandIo): void {
 
 function check(options: ConfigOptions, io: CommandIo): void {
   const inspection = inspect(options, io);
-  if (reportProblems(inspection, io) === undefined) return;
+  const loaded = reportProblems(inspection, io);
+  if (loaded === undefined) return;
   io.stdout.write(`configuration is valid (${inspection.source})\n`);
   io.stdout.write(listed("warning", inspection.warnings));
+  const notice = openSourcesNotice(loaded.config);
+  if (notice !== undefined) io.stdout.write(listed("notice", [notice]));
 }
 
 function print(options: ConfigOptions, io: CommandIo): void {

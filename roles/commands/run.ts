@@ -1,4 +1,5 @@
 import { loadConfig } from "../../src/config/load.ts";
+import { openSourcesNotice } from "../../src/config/openSources.ts";
 import { checkRoles, parseRole, rolesEnabled } from "../../src/config/roles.ts";
 import { secretsOf } from "../../src/config/secrets.ts";
 import type { Config } from "../../src/config/types.ts";
@@ -56,7 +57,16 @@ export function prepare({ env, file, roles: named, once }: RunArguments): Prepar
 export async function run(args: RunArguments): Promise<void> {
   const prepared = prepare(args);
   if (args.once) await retentionOnce(prepared.config, prepared.running);
-  else await serve(prepared);
+  else {
+    warnOfOpenSources(prepared);
+    await serve(prepared);
+  }
+}
+
+function warnOfOpenSources({ config, roles, running }: Prepared): void {
+  const notice = openSourcesNotice(config);
+  if (notice === undefined || !roles.includes("ingest")) return;
+  running.log.warn({ key: notice.path, reason: notice.message }, "sources accept any caller");
 }
 
 /**

@@ -1,8 +1,21 @@
 import { Secret } from "../model/secret.ts";
-import { isCredentialName, passwordsInUrls } from "./mask.ts";
+import { isCredentialName, passwordsInUrl, passwordsInUrls } from "./mask.ts";
+import { rootSchema } from "./schema/index.ts";
+import type { SchemaNode } from "./schema/node.ts";
 
 /** Maps whose names the user chooses, so that only a name can tell that a value is a credential. */
 const NAMED_MAPS = new Set(["headers", "extraParams"]);
+/** Names of the keys that take a URL. */
+const URL_KEYS: ReadonlySet<string> = new Set(urlKeys(rootSchema));
+
+function urlKeys(node: SchemaNode): string[] {
+  const children = [...Object.values(node.kinds ?? {}), node.additionalProperties, node.items];
+  const own = Object.entries(node.properties ?? {});
+  return [
+    ...own.flatMap(([key, property]) => [...(property.url === true ? [key] : []), ...urlKeys(property)]),
+    ...children.flatMap((child) => (child === undefined ? [] : urlKeys(child))),
+  ];
+}
 
 /**
  * Every secret value of a configuration, for redaction: secrets, passwords inside URLs (as written and percent-decoded), static
@@ -25,7 +38,9 @@ function collect(value: unknown, credential: boolean): string[] {
   const entries = Object.entries(value).flatMap(([key, item]) =>
     NAMED_MAPS.has(key) && typeof item === "object" && item !== null
       ? Object.entries(item).flatMap(([name, text]) => collect(text, isCredentialName(name)))
-      : collect(item, false),
+      : URL_KEYS.has(key) && typeof item === "string"
+        ? passwordsInUrl(item)
+        : collect(item, false),
   );
   return [...entries, ...basicCredentials(value)];
 }

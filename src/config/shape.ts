@@ -88,10 +88,22 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
         warnings.push({ path: [...path, key], message: strangerMessage(key, Object.keys(known), elsewhere) });
         continue;
       }
+      if (item === null) checkNothing(property, [...path, key]);
       const shaped = value(property, item, [...path, key]);
       if (shaped !== undefined) result[key] = shaped;
     }
     return result;
+  }
+
+  /** A key without a value counts as absent; for some that is hardly what is meant, above all for `auth`. */
+  function checkNothing(node: SchemaNode, path: KeyPath): void {
+    if (node.kinds !== undefined) {
+      const kinds = Object.entries(node.kinds).map(([name, kind]) => `${name} (${(kind.required ?? []).join(", ")})`);
+      const message = `has no value: set the keys of one of its kinds, ${kinds.join(", ")}, or remove the key`;
+      problems.push({ path, message });
+    } else if ((node.type === "object" || node.type === "array") && node.default === undefined) {
+      warnings.push({ path, message: "has no value and no effect: set its keys, or remove it" });
+    }
   }
 
   function entry(kinds: Kinds, raw: RawMap, path: KeyPath): Record<string, unknown> | undefined {

@@ -2,7 +2,7 @@ import { KAFKA_SERVER } from "../../adapters/brokers/kafka/schema.ts";
 import { NATS_SERVER } from "../../adapters/brokers/nats/schema.ts";
 import type { Secret } from "../../model/secret.ts";
 import type { KeyPath } from "../keyPath.ts";
-import { maskUrls } from "../mask.ts";
+import { maskUrl } from "../mask.ts";
 import type { Report, Rules } from "./rules.ts";
 
 /** Rules that the destination and the source of a broker share. */
@@ -59,7 +59,7 @@ export function checkAmqpUri(key: string, uri: string, report: Report): void {
   const file = uri.startsWith("file:") ? "; no file is read for this key" : "";
   report.warning(
     key,
-    `expected an AMQP URI such as amqp://host:5672/vhost, found ${JSON.stringify(maskUrls(uri))}${file}`,
+    `expected an AMQP URI such as amqp://host:5672/vhost, found ${JSON.stringify(maskUrl(uri))}${file}`,
   );
 }
 

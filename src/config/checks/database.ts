@@ -1,7 +1,7 @@
 import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../model/rows.ts";
 import { parseJdbcUrl } from "../jdbc/index.ts";
 import { JdbcUrlError, type ParsedJdbcUrl } from "../jdbc/target.ts";
-import { maskUrls } from "../mask.ts";
+import { maskUrl } from "../mask.ts";
 import type { DeclaredConfig } from "../types.ts";
 import type { Report, Rules } from "./rules.ts";
 
@@ -37,7 +37,7 @@ export function readJdbcUrl(database: Pick<DeclaredConfig["database"], "type" | 
     return parseJdbcUrl(database.type, database.url);
   } catch (error) {
     if (!(error instanceof JdbcUrlError)) throw error;
-    return `${error.message}; found ${JSON.stringify(maskUrls(database.url))}`;
+    return `${error.message}; found ${JSON.stringify(maskUrl(database.url))}`;
   }
 }
 

@@ -15,6 +15,13 @@ export function checkSwitches(config: DeclaredConfig, rules: Rules): void {
       "is required when admin.enabled is true (for a local test, set admin.insecure to true instead)",
     );
   });
+  rules.when(["admin"], ["enabled", "auth", "insecure"], (report) => {
+    if (!admin.enabled || admin.auth === undefined || !admin.insecure) return;
+    report.warning(
+      "auth",
+      "has no effect: admin.insecure is true, so anybody can use the admin routes; remove one of the two",
+    );
+  });
   checkSignature(["admin", "auth"], admin.auth, rules);
   checkSignature(["inbox", "pull", "auth"], inbox.pull.auth, rules);
   rules.when(["inbox", "pull"], ["enabled", "auth"], (report) => {

@@ -63,6 +63,13 @@ describe("what does not stop the start", () => {
       "outbox.claimTimeoutMs: is 30000 and should be larger than destinations.d.timeoutMs (30000)",
     ],
     ["inbox: { pull: { enabled: true } }", "inbox.pull.auth: is not set"],
+    [
+      "admin: { enabled: true, insecure: true, auth: { token: t } }",
+      "admin.auth: has no effect: admin.insecure is true, so anybody can use the admin routes",
+    ],
+    [source("filter:"), "sources.s.filter: has no value and no effect"],
+    [source("rateLimit:"), "sources.s.rateLimit: has no value and no effect"],
+    [source("transform: ~"), "sources.s.transform: has no value and no effect"],
     [kafka("saslUsername: u"), "destinations.d.saslUsername: has no effect with securityProtocol PLAINTEXT"],
     [
       "destinations: { d: { url: 'http://u:pw@h', exchange: e } }",

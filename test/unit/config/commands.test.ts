@@ -59,6 +59,18 @@ describe("svc config check", () => {
     expect(exitCode).toBe(0);
   });
 
+  test("names the sources that accept any caller, once, and not as a warning", async () => {
+    const sources = ["a", "b"].map((name) => `  ${name}: { path: /${name}, idempotencyKeyPath: $.id, topic: t }`);
+    const closed = "  c: { path: /c, idempotencyKeyPath: $.id, topic: t, auth: { token: t } }";
+    const files = { "open.yml": [`${DATABASE}sources:`, ...sources, closed, ""].join("\n") };
+    expect(await svc(["config", "check", "--strict", "--config", "open.yml"], files)).toEqual({
+      stdout:
+        "configuration is valid (open.yml)\nnotice: sources: without auth, anybody who reaches the data port can send messages to a, b: set sources.<name>.auth, unless only trusted callers reach it\n",
+      stderr: "",
+      exitCode: 0,
+    });
+  });
+
   test("takes --config in front of the command too", async () => {
     expect((await svc(["--config", "other.yml", "config", "check"], FILES)).stdout).toContain("(other.yml)");
   });

@@ -90,3 +90,33 @@ describe("an entry that fits no kind", () => {
     ]);
   });
 });
+
+describe("an auth block without a value is refused, since the door would stand open", () => {
+  test.each([
+    ["sources: { x: { path: /p, idempotencyKeyPath: $.id, topic: t, auth: } }", "sources.x.auth"],
+    ["sources: { x: { path: /p, idempotencyKeyPath: $.id, topic: t, auth: ~ } }", "sources.x.auth"],
+    ["sources: { x: { path: /p, idempotencyKeyPath: $.id, topic: t, auth: null } }", "sources.x.auth"],
+    ["inbox: { pull: { enabled: true, auth: } }", "inbox.pull.auth"],
+    ["admin: { enabled: true, insecure: true, auth: }", "admin.auth"],
+    ["destinations: { d: { baseUrl: http://h, auth: } }", "destinations.d.auth"],
+  ])("%s", (yaml, path) => {
+    expect(problemsOf(`${yaml}\n`)).toEqual([expect.stringContaining(`${path}: has no value: set the keys of one of`)]);
+  });
+
+  test.each([
+    ["a block without keys", "auth: {}", {}],
+    ["a token without a value", "auth: { token: }", {}],
+    ["an empty token", "auth: { token: '' }", {}],
+    ["a placeholder of an empty variable", `auth: { token: '\${TOKEN}' }`, { TOKEN: "" }],
+    ["an empty variable", "auth: { type: bearer }", { SVC_SOURCES_X_AUTH_TOKEN: "" }],
+    ["an empty variable alone", "consumption: push", { SVC_SOURCES_X_AUTH_TOKEN: "" }],
+  ])("%s", (_what, keys, env) => {
+    const yaml = `sources: { x: { path: /p, idempotencyKeyPath: $.id, topic: t, ${keys} } }\n`;
+    expect(problemsOf(yaml, { env })).toEqual([expect.stringContaining("sources.x.auth")]);
+  });
+
+  test("unless a variable gives it one", () => {
+    const yaml = "sources: { x: { path: /p, idempotencyKeyPath: $.id, topic: t, auth: } }\n";
+    expect(problemsOf(yaml, { env: { SVC_SOURCES_X_AUTH_TOKEN: "t" } })).toEqual([]);
+  });
+});

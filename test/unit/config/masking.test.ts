@@ -1,9 +1,9 @@
 import { describe, expect, test } from "@jest/globals";
 import { inspectConfig, loadConfig } from "../../../src/config/load.ts";
-import { maskUrls } from "../../../src/config/mask.ts";
+import { maskUrl, maskUrls, passwordsInUrl } from "../../../src/config/mask.ts";
 import { effectiveConfig, printConfig } from "../../../src/config/print.ts";
 import { secretsOf } from "../../../src/config/secrets.ts";
-import { disk, loadWith } from "./support.ts";
+import { DATABASE, disk, loadWith } from "./support.ts";
 
 /** Every place that can hold a credential, each with a value of its own. */
 const SECRETS = {
@@ -142,6 +142,43 @@ describe("secretsOf", () => {
     expect(secretsOf(loadWith("destinations: { a: { baseUrl: http://h, headers: { x-tenant: acme } } }\n"))).toEqual([
       "s3cret",
     ]);
+  });
+});
+
+describe("a URL key", () => {
+  test.each([
+    ["user:pa@ss@host:5672/v", "user:***@host:5672/v", "pa@ss"],
+    ["amqp:/user:pass@host", "amqp:***@host", "/user:pass"],
+    ["t0ken-alone@host:4222", "***@host:4222", "t0ken-alone"],
+    ["user:pass@a:4222,nats://u:other@b:4222", "user:***@a:4222,nats://u:***@b:4222", "pass"],
+    ["a:pass@x,b:second@y", "a:***@y", "second"],
+    ["host=h password=pass user=u", "host=h password=*** user=u", "pass"],
+    ["jdbc:postgresql:u:pass@h/d", "jdbc:***@h/d", "postgresql:u:pass"],
+    ["amqp://user:p%40ss@host", "amqp://user:***@host", "p@ss"],
+    ["broker:9092,other:9092", "broker:9092,other:9092", undefined],
+  ])("%s shows as %s", (text, shown, password) => {
+    expect(maskUrl(text)).toBe(shown);
+    if (password === undefined) expect(passwordsInUrl(text)).toEqual([]);
+    else expect(passwordsInUrl(text)).toContain(password);
+  });
+
+  test.each([
+    ["destinations: { d: { url: 'user:hidden@h', exchange: e } }", "destinations.d.url"],
+    ["sources: { s: { queueName: q, connectionUrl: 'user:hidden@h' } }", "sources.s.connectionUrl"],
+    ["destinations: { d: { baseUrl: 'user:hidden@h' } }", "destinations.d.baseUrl"],
+    ["destinations: { d: { servers: 'user:hidden@ho st', subject: s } }", "destinations.d.servers"],
+    ["destinations: { d: { bootstrapServers: 'user:hidden@h:1', topic: s } }", "destinations.d.bootstrapServers"],
+  ])("shows no password without a scheme: %s", (yaml, path) => {
+    const { problems, warnings, loaded } = inspectConfig(options(`${DATABASE}${yaml}\n`));
+    const report = JSON.stringify([problems, warnings, loaded && printConfig(loaded)]);
+    expect(report).toContain(path);
+    expect(report).not.toContain("hidden");
+  });
+
+  test("of the database shows no password without a scheme", () => {
+    const { problems } = inspectConfig(options(DATABASE.replace(/url: .*/, "url: 'user:hidden@db/svc'")));
+    expect(JSON.stringify(problems)).toContain("database.url");
+    expect(JSON.stringify(problems)).not.toContain("hidden");
   });
 });
 

@@ -2,6 +2,7 @@
 export const kafkaConnectionKeys = {
   bootstrapServers: {
     type: "string",
+    url: true,
     syntax: "notBlank",
     description: "Brokers to ask first, comma-separated `host:port`.",
   },
