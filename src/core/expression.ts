@@ -85,10 +85,17 @@ function checkDepth(expression: jsonata.Expression): void {
     const { value, depth } = next;
     if (typeof value !== "object" || value === null || value instanceof RegExp || seen.has(value)) continue;
     seen.add(value);
-    const below = "type" in value ? depth + 1 : depth;
+    const below = depth + levelsOf(value);
     if (below > MAX_DEPTH) throw new RangeError(TOO_DEEP);
     for (const child of Object.values(value)) pending.push({ value: child, depth: below });
   }
+}
+
+/** Steps of a path and predicates behind each other are lists in the tree, and one level each to the parser. */
+function levelsOf(value: object): number {
+  const { type, steps, predicate, stages } = value as Partial<Record<string, unknown>>;
+  const lists = [steps, predicate, stages].map((list) => (Array.isArray(list) ? list.length : 0));
+  return lists.reduce((sum, length) => sum + length, type === undefined ? 0 : 1);
 }
 
 function checkRegularExpression({ type, value, position }: SyntaxNode): void {

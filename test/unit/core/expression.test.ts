@@ -32,6 +32,8 @@ describe("compileExpression", () => {
     ["arrays", (levels: number) => `${"[".repeat(levels)}1${"]".repeat(levels)}`],
     ["objects", (levels: number) => `${'{"a":'.repeat(levels)}1${"}".repeat(levels)}`],
     ["conditions", (levels: number) => `${"a ? 1 : ".repeat(levels)}1`],
+    ["steps of a path", (levels: number) => Array(levels).fill("a").join(".")],
+    ["predicates", (levels: number) => `a${"[b]".repeat(levels)}`],
     ["calls", (levels: number) => `${"$f(".repeat(levels)}1${")".repeat(levels)}`],
   ])("takes 900 levels of %s and refuses 1,100 in every version of Node", (_, expression) => {
     expect(() => compileExpression(expression(900))).not.toThrow();
@@ -62,7 +64,6 @@ describe("compileExpression", () => {
 
   test("takes an expression of many nodes", () => {
     const names = Array.from({ length: 5000 }, (_, i) => `a${i}`);
-    expect(() => compileExpression(names.join("."))).not.toThrow();
     expect(() => compileExpression(`$join([${names.join()}])`)).not.toThrow();
     expect(() => compileExpression(`[${"1,".repeat(200_000)}1]`)).not.toThrow();
   });
