@@ -15,7 +15,8 @@ export function deliveryTargets(context: RoleContext): ReadonlyMap<string, Deliv
   return new Map(
     entries.map(([name, config]) => {
       const { headers, transform } = config;
-      const stage = transform === undefined ? null : createDeliveryStage(transform, context.evaluator);
+      const stage =
+        transform === undefined ? null : createDeliveryStage(transform, context.evaluator, `destinations.${name}`);
       const destination = createDestination(name, config, context);
       return [name, { destination, ...addressingOf(config), headers, transform: stage }];
     }),

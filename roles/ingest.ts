@@ -27,7 +27,7 @@ export function ingestRole(context: RoleContext): RoleParts {
     if (settings.kind !== "http") return [];
     const attributes = attributePlans.http(settings);
     const { transform } = settings;
-    const stage = transform === undefined ? undefined : createSourceStage(transform, evaluator, metrics);
+    const stage = transform === undefined ? undefined : createSourceStage(transform, evaluator, metrics, true);
     const receiver = createReceiver({ source, settings, attributes, stage, insert, clock, metrics });
     const perMinute = settings.rateLimit?.requestsPerMinute;
     const rateLimit = perMinute === undefined ? undefined : { requestsPerMinute: perMinute };

@@ -18,12 +18,12 @@ export function pollerRole(context: RoleContext): RoleParts {
   const { outbox } = config;
   const targets = deliveryTargets(context);
   const delivery = createDelivery({
-    routes: config.routes.map((route) => ({
+    routes: config.routes.map((route, i) => ({
       topicPattern: route.topicPattern,
       destination: route.destination,
       routingKey: route.routingKeyTemplate === undefined ? null : parseRoutingKeyTemplate(route.routingKeyTemplate),
       routingKeyMissing: route.routingKeyMissingFieldDefault,
-      transform: route.transform === undefined ? null : createDeliveryStage(route.transform, evaluator),
+      transform: route.transform === undefined ? null : createDeliveryStage(route.transform, evaluator, `routes[${i}]`),
     })),
     targets,
     retryBaseDelayMs: outbox.retryBaseDelayMs,

@@ -73,7 +73,7 @@ function evaluationOf(
   bindings: Evaluation["bindings"],
 ): Evaluation {
   const { expression, maxDepth } = limits;
-  return { expression, input: payload, bindings, timeoutMs: timeoutMs ?? limits.timeoutMs, maxDepth };
+  return { lane: "trial", expression, input: payload, bindings, timeoutMs: timeoutMs ?? limits.timeoutMs, maxDepth };
 }
 
 interface Stage {

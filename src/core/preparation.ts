@@ -85,7 +85,9 @@ export function createPreparation({ source, consumption, attributes, stage, cloc
     if (extraction.kind === "failed") {
       return { kind: "rejected", rejection: "extraction_failed", reason: extraction.reason };
     }
-    const transformed = await runStage(id, document.text, extraction.attributes, headers);
+    // Nothing else of the document is needed: while the transform waits for its turn, its values may be freed.
+    const { text } = document;
+    const transformed = await runStage(id, text, extraction.attributes, headers);
     if (transformed.kind === "unavailable") return transformed;
     if (transformed.kind === "rejected") {
       return { kind: "rejected", rejection: "transform_failed", reason: transformed.reason };
@@ -94,7 +96,7 @@ export function createPreparation({ source, consumption, attributes, stage, cloc
       id,
       source,
       ...extraction.attributes,
-      payload: transformed.kind === "replaced" ? transformed.payload : document.text,
+      payload: transformed.kind === "replaced" ? transformed.payload : text,
       state: "pending",
       consumption,
       correlationId,

@@ -57,7 +57,8 @@ export function createReceiver(options: ReceiverOptions): Receiver {
 
   async function process(message: ReceivedMessage): Promise<ReceiveOutcome> {
     const prepared = await prepare(message, uuidv7() as MessageId);
-    return prepared.kind === "row" ? store(prepared.row) : prepared;
+    if (prepared.kind === "row") return store(prepared.row);
+    return prepared.kind === "unavailable" ? { kind: "busy", reason: prepared.reason } : prepared;
   }
 
   async function store(row: NewInboxRow): Promise<ReceiveOutcome> {
@@ -98,6 +99,9 @@ function count(outcome: ReceiveOutcome, metrics: Metrics): void {
       break;
     case "unavailable":
       metrics.inboxRejection("storage_failed");
+      break;
+    case "busy":
+      metrics.inboxRejection("transform_unavailable");
       break;
     case "rejected":
       metrics.inboxRejection(REJECTION_METRICS[outcome.rejection]);

@@ -116,6 +116,8 @@ type Decision =
   | { readonly kind: "rate_limited"; readonly retryAfterSeconds: number };
 
 const omitsNone = (): boolean => false;
+/** A full queue of transforms empties within seconds. */
+const BUSY_RETRY_AFTER_SECONDS = 1;
 
 /** The answer to each decision (spec, the status table of the route). */
 function answer(res: ServerResponse, decision: Decision, maxBodyBytes: number): void {
@@ -138,6 +140,10 @@ function answer(res: ServerResponse, decision: Decision, maxBodyBytes: number): 
       break;
     case "unavailable":
       sendError(res, 500, "Storage failed");
+      break;
+    case "busy":
+      res.setHeader("Retry-After", BUSY_RETRY_AFTER_SECONDS);
+      sendError(res, 503, "The transform cannot be run now");
       break;
     default:
       answerUnadmitted(res, decision, maxBodyBytes, sendError);

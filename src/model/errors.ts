@@ -86,6 +86,8 @@ export const TRANSFORM_ERROR_CODES = [
   "too_deep",
   /** More memory, or a longer sequence, than an evaluation may have. */
   "too_large",
+  /** It was not run, since too much waits: try again. */
+  "busy",
   /** The evaluator was closed meanwhile. */
   "closed",
 ] as const;

@@ -8,7 +8,9 @@ export type ReceiveOutcome =
   /** The message can never be accepted as it is; `reason` is written for its sender and holds no secret. */
   | { readonly kind: "rejected"; readonly rejection: Rejection; readonly reason: string }
   /** The database did not take it; the sender may send it again. */
-  | { readonly kind: "unavailable"; readonly reason: string };
+  | { readonly kind: "unavailable"; readonly reason: string }
+  /** Its transform could not be run now, so that nothing is stored; the sender may send it again. */
+  | { readonly kind: "busy"; readonly reason: string };
 
 /** `unstorable`: the database refuses the row's data for good. */
 export const REJECTIONS = ["invalid_json", "extraction_failed", "transform_failed", "unstorable"] as const;

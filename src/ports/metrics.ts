@@ -20,7 +20,13 @@ export interface Metrics {
   inboxMessages(status: "new" | "forwarded" | "duplicate", count: number): void;
   inboxRelayError(): void;
   inboxRejection(
-    reason: "extraction_failed" | "transform_failed" | "storage_failed" | "unauthorized" | "rate_limited",
+    reason:
+      | "extraction_failed"
+      | "transform_failed"
+      | "transform_unavailable"
+      | "storage_failed"
+      | "unauthorized"
+      | "rate_limited",
   ): void;
   inboxFiltered(): void;
   inboxOldestPendingAge(seconds: number): void;

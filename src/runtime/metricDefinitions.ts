@@ -164,7 +164,16 @@ export const METRICS = {
     name: "svc_inbox_rejections_total",
     type: "counter",
     help: "Received messages that were not accepted, by reason.",
-    labels: { reason: ["extraction_failed", "transform_failed", "storage_failed", "unauthorized", "rate_limited"] },
+    labels: {
+      reason: [
+        "extraction_failed",
+        "transform_failed",
+        "transform_unavailable",
+        "storage_failed",
+        "unauthorized",
+        "rate_limited",
+      ],
+    },
     roles: ["ingest"],
   },
   inboxFiltered: {

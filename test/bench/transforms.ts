@@ -26,6 +26,7 @@ export async function transforms(): Promise<Figure[]> {
     memoryLimitMb: 128,
   });
   const evaluation = {
+    lane: "benchmark",
     expression: EXPRESSION,
     input: ORDER,
     bindings: { topic: "orders" },

@@ -14,6 +14,7 @@ failOnLeaks();
 
 /** The time limit is generous: a machine that runs other tests beside these may not give a worker its turn for a while. */
 const evaluation = (expression: string, input: unknown = {}, overrides: Partial<Evaluation> = {}): Evaluation => ({
+  lane: "test",
   expression,
   input: JSON.stringify(input),
   bindings: {},
@@ -279,8 +280,128 @@ describe("a hostile evaluation", () => {
     });
     expect(lines.length).toBeGreaterThan(0);
     const isEndOfWorker = ({ message, fields }: LogLine) =>
-      message === "an evaluation worker ended" && Object.keys(fields).sort().join() === "overdue,reason,unanswered";
+      message === "an evaluation worker ended" &&
+      Object.keys(fields).sort().join() === "lane,overdue,reason,unanswered";
     expect(lines.filter((line) => !isEndOfWorker(line))).toEqual([]);
+  });
+});
+
+describe("lanes", () => {
+  const INNOCENT = { ...QUICK, lane: "innocent" };
+  const HOSTILE_LANE = { ...UNINTERRUPTIBLE, lane: "hostile" };
+
+  /** Evaluates for an innocent lane until it is told to stop, four at a time. */
+  function innocents(evaluator: TestEvaluator) {
+    let stopping = false;
+    let done = 0;
+    const ended = Promise.all(
+      [1, 2, 3, 4].map(async () => {
+        while (!stopping) {
+          expect(await evaluator.evaluate(INNOCENT)).toBe("42");
+          done++;
+        }
+      }),
+    );
+    return {
+      get done() {
+        return done;
+      },
+      async stop() {
+        stopping = true;
+        await ended;
+      },
+    };
+  }
+
+  test.each([
+    ["one after another", 1],
+    ["in a burst", 8],
+  ])(
+    "of innocent senders go on while hostile payloads come %s",
+    async (_, atOnce) => {
+      const { log, lines } = recordingLog();
+      await using evaluator = testEvaluator({ log });
+      await evaluator.start();
+      const innocent = innocents(evaluator);
+      const during: number[] = [];
+      let before = 0;
+      for (let round = 0; round < 8 / atOnce; round++) {
+        const burst = Array.from({ length: atOnce }, async () => {
+          expect(await failure(evaluator.evaluate(HOSTILE_LANE))).toMatchObject({ code: "timeout" });
+          during.push(innocent.done - before);
+          before = innocent.done;
+        });
+        await Promise.all(burst);
+      }
+      await innocent.stop();
+      // The first one is met by the shared worker. Each other one runs for 450 ms, and 450 ms pass before it.
+      expect(during).toHaveLength(8);
+      for (const count of during.slice(1)) expect(count).toBeGreaterThan(50);
+      // None is run a second time.
+      expect(lines.filter(({ message }) => message === "an evaluation worker ended")).toHaveLength(8);
+    },
+    60_000,
+  );
+
+  test("are told from each other by what they did: behind the hostile one its own lane waits, and is served", async () => {
+    await using evaluator = testEvaluator();
+    const order: string[] = [];
+    const evaluate = (lane: string, name: string, what: Evaluation) =>
+      evaluator.evaluate({ ...what, lane }).then(
+        () => order.push(name),
+        () => order.push(`${name} failed`),
+      );
+    await Promise.all([
+      evaluate("hostile", "hostile", UNINTERRUPTIBLE),
+      evaluate("hostile", "behind the hostile", QUICK),
+      evaluate("innocent", "innocent", QUICK),
+    ]);
+    expect(order.at(-1)).toBe("behind the hostile");
+    expect([...order].sort()).toEqual(["behind the hostile", "hostile failed", "innocent"]);
+  });
+
+  test("that exceed their time step by step are served apart too", async () => {
+    await using evaluator = testEvaluator();
+    await evaluator.start();
+    const [shared = 0] = workerIds();
+    const endless = evaluation(ENDLESS, {}, { lane: "endless", timeoutMs: 50 });
+    expect(await failure(evaluator.evaluate(endless))).toMatchObject({ code: "timeout" });
+    const ticks = processorTicks(shared);
+    for (let n = 0; n < 5; n++) await failure(evaluator.evaluate({ ...endless, timeoutMs: 300 }));
+    expect(processorTicks(shared) - ticks).toBeLessThan(50);
+    expect(workerIds()).toHaveLength(2);
+  });
+
+  test("are bounded: what floods the queue is refused, and others are not", async () => {
+    await using evaluator = testEvaluator();
+    await evaluator.start();
+    const large = { ...evaluation("$length($)", "x".repeat(1024 * 1024)), lane: "flood", refusable: true };
+    const outcomes = Array.from({ length: 100 }, async () => evaluator.evaluate(large).catch(({ code }) => code));
+    const other = evaluator.evaluate({ ...QUICK, lane: "other", refusable: true });
+    const delivery = evaluator.evaluate({ ...large, lane: "delivery", refusable: false });
+    expect(await other).toBe("42");
+    expect(await delivery).toBe(String(1024 * 1024));
+    const results = await Promise.all(outcomes);
+    const refused = results.filter((result) => result === "busy").length;
+    expect(results.filter((result) => result === String(1024 * 1024))).toHaveLength(100 - refused);
+    // Half of 32 million characters may wait in one lane.
+    expect(refused).toBeGreaterThan(80);
+    expect(refused).toBeLessThan(90);
+  });
+
+  test("do not wait for a worker that starts behind one that was killed", async () => {
+    await using evaluator = testEvaluator({ graceMs: 2000 });
+    await evaluator.start();
+    let hostileEnded = false;
+    const hostile = failure(evaluator.evaluate(HOSTILE_LANE)).finally(() => {
+      hostileEnded = true;
+    });
+    // Posted to the same worker before it is known what the other one does.
+    const innocent = Array.from({ length: 10 }, () => evaluator.evaluate(INNOCENT));
+    await Promise.all(innocent);
+    await evaluator.evaluate(INNOCENT);
+    expect(hostileEnded).toBe(false);
+    expect(await hostile).toMatchObject({ code: "timeout" });
   });
 });
 

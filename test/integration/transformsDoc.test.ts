@@ -46,7 +46,7 @@ describe("docs/transforms.md", () => {
 
   const all = examples(PAGE);
   const evaluate = (expression: string, input: string, bindings = {}) =>
-    evaluator.evaluate({ expression, input, bindings, timeoutMs: 10_000, maxDepth: 100 });
+    evaluator.evaluate({ lane: "docs", expression, input, bindings, timeoutMs: 10_000, maxDepth: 100 });
 
   test("holds examples", () => {
     expect(all.length).toBeGreaterThanOrEqual(12);

@@ -34,6 +34,7 @@ export function transformTest(options: TransformTestOptions) {
     const timestamp = new Date(clock.now()).toISOString();
     const context = { messageId: randomUUID(), topic, attempt: 0, timestamp };
     const result = await evaluator.evaluate({
+      lane: "tests",
       expression,
       input: payload,
       bindings: source === undefined ? context : { ...context, source },

@@ -84,6 +84,7 @@ function answers(source: ServedSource): readonly Answer[] {
     [source.hasFilter, FILTERED],
     [source.auth !== undefined, unauthorized("Error", { error: "missing Authorization header" })],
     [source.hasTransform, TRANSFORM_FAILED],
+    [source.hasTransform, TRANSFORM_UNAVAILABLE],
     [source.requestsPerMinute !== undefined, RATE_LIMITED],
   ];
   return [
@@ -122,6 +123,15 @@ const TRANSFORM_FAILED = withHeaders(
     { error: "Transform failed: the expression gave no result" },
   ),
   CORRELATED,
+);
+
+const TRANSFORM_UNAVAILABLE = withHeaders(
+  fixedError(
+    503,
+    "Too many messages wait for their transform, or no worker can be started; nothing is stored. Send it again.",
+    "The transform cannot be run now",
+  ),
+  RETRY_AFTER,
 );
 
 const RATE_LIMITED: Answer = withHeaders([429, { description: "Too many requests in this minute." }], RETRY_AFTER);

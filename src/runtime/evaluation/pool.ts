@@ -1,27 +1,32 @@
 import { errorText, TransformError } from "../../model/errors.ts";
 import type { Evaluation, Evaluator } from "../../ports/evaluator.ts";
 import type { Log } from "../../ports/runtime.ts";
-import { type EvaluationJob, PooledWorker } from "./pooledWorker.ts";
+import { type EvaluationJob, type LaneBounds, Lanes, UNKNOWN_MS } from "./lanes.ts";
+import { PooledWorker } from "./pooledWorker.ts";
 import type { ProcessEnd } from "./process.ts";
-import { type EvaluationReply, MAX_HELD_REPLIES } from "./protocol.ts";
+import type { EvaluationReply } from "./protocol.ts";
 
 export interface EvaluatorPoolOptions {
   /** Entry of the workers, a built file: `dist/roles/evaluatorWorker.js`. */
   readonly script: URL;
-  /** Processes that evaluate beside each other. */
+  /** Processes that evaluate beside each other. One more is started when lanes have to be served apart. */
   readonly workers: number;
-  /** Largest JavaScript heap of one worker; the process takes about 50 MB beside it. */
+  /** Largest JavaScript heap of one worker; the process takes about 50 MB more. */
   readonly memoryLimitMb: number;
   /** How much longer than its `timeoutMs` an evaluation may take before its worker is ended. Default 250. */
   readonly graceMs?: number;
+  /** How much may wait of what is refusable. */
+  readonly bounds?: LaneBounds;
   /** Told of workers that ended, without expressions and payloads. */
   readonly log?: Pick<Log, "warn">;
 }
 
-/** Evaluations that a worker has at a time: enough that it never waits for the next, few enough not to queue behind a long one. */
+/** Evaluations that a worker has at a time: enough that it never waits for the next. */
 const MAX_POSTED = 64;
 /** Characters of inputs that a worker has at a time, but for one larger input. */
 const MAX_POSTED_LENGTH = 1024 * 1024;
+/** What they may be expected to take together, in ms, but for one that is longer: the longest wait behind what a worker has. */
+const MAX_POSTED_MS = UNKNOWN_MS;
 const DEFAULT_GRACE_MS = 250;
 /** Wait after a worker that did not start; what comes meanwhile fails at once, unless another worker is there. */
 const START_BACKOFF_MS = 1000;
@@ -31,27 +36,31 @@ const START_BACKOFF_MS = 1000;
  * event loop travel together.
  *
  * Whatever an expression does, it ends: by its own limits (`core/evaluation`), or, in a built-in function that asks for no limit,
- * by the end of its worker, which is killed when it is overdue or ends itself when its memory is full. Since replies travel together
- * too, it is then not sure which evaluation it was: those that may have been it run again, one at a time, and only the one that ends
- * a worker alone fails. Evaluations have no effects, so that nothing comes of running one twice.
+ * by the end of its worker, which is killed when it is overdue or ends itself when its memory is full. The evaluation that ran then
+ * fails, and what waited behind it runs elsewhere: its replacement is started before it is killed. The lane that did this, or that
+ * took all of its time, rests for as long, and is served apart for some seconds after: by a worker of its own, one evaluation at a
+ * time. So whoever sends hostile payloads holds up other lanes once in a while and not with each.
  */
 export class EvaluatorPool implements Evaluator {
   readonly #options: EvaluatorPoolOptions;
+  readonly #lanes: Lanes;
   readonly #workers = new Set<PooledWorker>();
-  /** Oldest first. */
-  readonly #waiting: EvaluationJob[] = [];
-  /** One of these ended a worker: each is to run alone. */
-  readonly #suspects: EvaluationJob[] = [];
+  /** For the lanes that are served apart. */
+  #apart: PooledWorker | undefined;
+  /** With an evaluation that is late: they get nothing more. */
+  readonly #leaving = new Set<PooledWorker>();
   readonly #startWaits = new Set<{ readonly resolve: () => void; readonly reject: (error: Error) => void }>();
   #startFailure: { readonly error: Error; readonly until: number } | undefined;
-  #lastId = 0;
   #unsettled = 0;
   #dispatchScheduled = false;
+  /** Set for the end of a lane's rest, or of the last lane that is served apart. */
+  #timer: NodeJS.Timeout | undefined;
   #closed: Promise<void> | undefined;
   readonly #dispatch = (): void => this.#sendWaiting();
 
   constructor(options: EvaluatorPoolOptions) {
     this.#options = options;
+    this.#lanes = new Lanes(options.bounds);
   }
 
   /**
@@ -68,12 +77,21 @@ export class EvaluatorPool implements Evaluator {
     });
   }
 
-  /** Rejects with an Error that is no TransformError when no worker can be started: that is no fault of the expression. */
+  /** Rejects with an Error that is not a TransformError when no worker can be started: the expression is not at fault. */
   evaluate(evaluation: Evaluation): Promise<string> {
     if (this.#closed !== undefined) return Promise.reject(closedError());
     return new Promise((resolve, reject) => {
-      this.#lastId++;
-      this.#waiting.push({ request: { id: this.#lastId, ...evaluation }, resolve, reject });
+      const isTaken = this.#lanes.add(evaluation, (outcome) => {
+        this.#unsettled--;
+        if (this.#unsettled === 0) this.#keepAlive();
+        if (outcome instanceof Error) reject(outcome);
+        else if ("result" in outcome) resolve(outcome.result);
+        else reject(new TransformError(outcome.code, outcome.message));
+      });
+      if (!isTaken) {
+        reject(new TransformError("busy", "too many evaluations wait for their turn"));
+        return;
+      }
       this.#unsettled++;
       if (this.#unsettled === 1) this.#keepAlive();
       this.#scheduleDispatch();
@@ -86,16 +104,21 @@ export class EvaluatorPool implements Evaluator {
   }
 
   async #end(): Promise<void> {
-    const workers = [...this.#workers];
-    const unsettled = [...this.#suspects, ...workers.flatMap(({ unanswered }) => unanswered), ...this.#waiting];
-    for (const worker of workers) worker.kill();
+    clearTimeout(this.#timer);
+    const workers = this.#everyWorker();
+    const posted = workers.flatMap(({ unanswered }) => unanswered);
+    for (const worker of workers) worker.retire();
     for (const { reject } of this.#startWaits) reject(closedError());
-    this.#failAll(unsettled, closedError());
+    for (const job of [...posted, ...this.#lanes.drain("all", 0)]) job.settle(closedError());
     await Promise.all(workers.map((worker) => worker.ended));
   }
 
+  #everyWorker(): readonly PooledWorker[] {
+    return [...this.#workers, ...(this.#apart === undefined ? [] : [this.#apart]), ...this.#leaving];
+  }
+
   #scheduleDispatch(): void {
-    if (this.#dispatchScheduled || this.#waiting.length + this.#suspects.length === 0) return;
+    if (this.#dispatchScheduled) return;
     this.#dispatchScheduled = true;
     setImmediate(this.#dispatch);
   }
@@ -103,46 +126,46 @@ export class EvaluatorPool implements Evaluator {
   #sendWaiting(): void {
     this.#dispatchScheduled = false;
     if (this.#closed !== undefined) return;
-    this.#fillUp();
-    const ready = [...this.#workers].filter((worker) => worker.isReady);
-    for (const worker of ready) {
-      if (worker.count > 0) continue;
-      const suspect = this.#suspects.shift();
-      if (suspect !== undefined) this.#post(worker, [suspect], true);
+    const now = performance.now();
+    if (this.#unsettled > 0) this.#fillUp();
+    const shares = [...this.#workers].filter(({ isReady }) => isReady).map(shareOf);
+    for (let job = this.#lanes.next(false, now); job !== undefined; job = this.#lanes.next(false, now)) {
+      const share = leastBusy(shares);
+      // What is next waits for room, and nothing overtakes it.
+      if (share === undefined || !fits(share, job)) break;
+      this.#lanes.take(job, false, now);
+      addTo(share, job);
     }
-    // Else workers that are never idle would never come to the suspects.
-    if (this.#suspects.length > 0 && !ready.some(({ isAlone }) => isAlone)) return;
-    for (const [worker, jobs] of this.#share(ready.filter(({ isAlone }) => !isAlone))) this.#post(worker, jobs, false);
+    for (const { worker, jobs } of shares) this.#post(worker, jobs);
+    this.#serveApart(now);
   }
 
-  /** Gives each of what waits to the worker that has least to do. */
-  #share(workers: readonly PooledWorker[]): ReadonlyMap<PooledWorker, readonly EvaluationJob[]> {
-    const shares = workers.map((worker) => ({ worker, jobs: [] as EvaluationJob[], length: worker.inputLength }));
-    let taken = 0;
-    for (const job of this.#waiting) {
-      const { length } = job.request.input;
-      let best: (typeof shares)[number] | undefined;
-      let least = MAX_POSTED;
-      for (const share of shares) {
-        const count = share.worker.count + share.jobs.length;
-        const fits = count === 0 || share.length + length <= MAX_POSTED_LENGTH;
-        if (count < least && fits) [best, least] = [share, count];
-      }
-      if (best === undefined) break;
-      best.jobs.push(job);
-      best.length += length;
-      taken++;
+  #serveApart(now: number): void {
+    const job = this.#lanes.next(true, now);
+    if (job !== undefined && this.#apart?.isReady === true && this.#apart.count === 0) {
+      this.#lanes.take(job, true, now);
+      this.#post(this.#apart, [job]);
     }
-    this.#waiting.splice(0, taken);
-    return new Map(shares.map(({ worker, jobs }) => [worker, jobs]));
+    clearTimeout(this.#timer);
+    const apartUntil = this.#lanes.apartUntil(now);
+    if (apartUntil === undefined && this.#apart?.count === 0) {
+      this.#leaving.add(this.#apart);
+      this.#apart.retire();
+      this.#apart = undefined;
+    }
+    const wakeAt = this.#lanes.restsUntil(now) ?? apartUntil;
+    if (wakeAt === undefined) return;
+    this.#timer = setTimeout(() => this.#scheduleDispatch(), Math.max(1, wakeAt - now));
+    this.#timer.unref();
   }
 
-  #post(worker: PooledWorker, jobs: readonly EvaluationJob[], alone: boolean): void {
+  #post(worker: PooledWorker, jobs: readonly EvaluationJob[]): void {
     if (jobs.length === 0) return;
     try {
-      worker.post(jobs, alone);
+      worker.post(jobs);
     } catch (error) {
-      this.#failAll(jobs, new TransformError("failed", `the variables are no JSON: ${errorText(error)}`));
+      const message = `the variables are not JSON: ${errorText(error)}`;
+      for (const job of jobs) job.settle({ code: "failed", message });
     }
   }
 
@@ -150,74 +173,103 @@ export class EvaluatorPool implements Evaluator {
   #fillUp(): void {
     const failure = this.#startFailure;
     if (failure !== undefined && performance.now() < failure.until) {
-      if (this.#workers.size === 0) this.#failStart(failure.error);
+      this.#failStart(failure.error);
       return;
     }
-    while (this.#workers.size < this.#options.workers) {
-      try {
-        this.#startWorker();
-      } catch (error) {
-        this.#startFailed(errorText(error));
-        return;
-      }
+    try {
+      while (this.#workers.size < this.#options.workers) this.#workers.add(this.#startWorker());
+      if (this.#lanes.apartUntil(performance.now()) !== undefined) this.#apart ??= this.#startWorker();
+    } catch (error) {
+      this.#startFailed(errorText(error));
     }
   }
 
-  #startWorker(): void {
+  #startWorker(): PooledWorker {
     const { script, memoryLimitMb, graceMs = DEFAULT_GRACE_MS } = this.#options;
-    const worker = new PooledWorker({
+    const worker: PooledWorker = new PooledWorker({
       script,
       memoryLimitMb,
       graceMs,
       onReady: () => {
         this.#keepAlive();
         this.#settleStart();
+      },
+      onReply: (job, reply) => this.#replied(job, reply),
+      onReturned: (jobs) => this.#lanes.putBack(jobs),
+      onProgress: () => {
+        // It has ended what was late, and there is another one in its place.
+        if (this.#leaving.has(worker) && worker.count === 0) worker.retire();
         this.#scheduleDispatch();
       },
-      onReply: (job, reply) => this.#settle(job, reply),
-      onProgress: () => this.#scheduleDispatch(),
+      onLate: () => this.#late(worker),
       onEnd: (end) => this.#ended(worker, end),
     });
-    this.#workers.add(worker);
+    return worker;
   }
 
-  #settle({ resolve, reject }: EvaluationJob, reply: EvaluationReply): void {
-    this.#settled(1);
-    if ("result" in reply) resolve(reply.result);
-    else reject(new TransformError(reply.code, reply.message));
+  #replied(job: EvaluationJob, reply: EvaluationReply): void {
+    this.#lanes.ended(job, reply.ms);
+    if ("code" in reply && reply.code === "timeout") this.#lanes.offended(job.lane, reply.ms, performance.now());
+    job.settle(reply);
+  }
+
+  #late(worker: PooledWorker): void {
+    const { running } = worker;
+    if (running !== undefined) this.#lanes.offended(running.lane, worker.runningMs, performance.now());
+    this.#lanes.putBack(worker.recall());
+    this.#dismiss(worker);
+    this.#leaving.add(worker);
+    this.#fillUp();
+    this.#scheduleDispatch();
   }
 
   #ended(worker: PooledWorker, end: ProcessEnd): void {
-    this.#workers.delete(worker);
-    if (this.#closed !== undefined) return;
-    const { unanswered, isAlone, isOverdue } = worker;
-    const fields = { reason: end.reason, overdue: isOverdue, unanswered: unanswered.length };
-    this.#options.log?.warn(fields, "an evaluation worker ended");
+    const { unanswered, running, isOverdue, isRetired, runningMs } = worker;
+    this.#dismiss(worker);
+    if (this.#closed !== undefined || isRetired) return;
+    const lane = running?.lane.name;
+    this.#options.log?.warn(
+      { reason: end.reason, overdue: isOverdue, lane, unanswered: unanswered.length },
+      "an evaluation worker ended",
+    );
     if (end.kind === "not_started") {
       this.#startFailed(`it ${end.reason}`);
       return;
     }
-    if (isAlone) {
-      for (const job of unanswered) this.#failAll([job], this.#failureOf(job, end, isOverdue));
-    } else {
-      this.#suspects.push(...unanswered.slice(0, MAX_HELD_REPLIES + 1));
-      this.#waiting.unshift(...unanswered.slice(MAX_HELD_REPLIES + 1));
+    this.#lanes.putBack(unanswered.filter((job) => job !== running));
+    if (running !== undefined) {
+      this.#lost(running, end, isOverdue, runningMs);
+      // Before the next evaluation has to wait for it.
+      this.#fillUp();
     }
     this.#scheduleDispatch();
   }
 
-  #failureOf({ request }: EvaluationJob, end: ProcessEnd, isOverdue: boolean): TransformError {
+  /** What a worker was running when it ended. */
+  #lost(job: EvaluationJob, end: ProcessEnd, isOverdue: boolean, ms: number): void {
+    this.#lanes.ended(job, ms);
+    this.#lanes.offended(job.lane, ms, performance.now());
+    const { timeoutMs } = job.evaluation;
     if (isOverdue) {
-      return new TransformError(
-        "timeout",
-        `the evaluation took longer than ${request.timeoutMs} ms (timeoutMs) and was ended`,
-      );
+      const message = `the evaluation took longer than ${timeoutMs} ms (timeoutMs) and was ended`;
+      job.settle({ code: "timeout", message });
+    } else if (end.kind === "out_of_memory") {
+      const message = `the evaluation needs more than ${this.#options.memoryLimitMb} MB of memory`;
+      job.settle({ code: "too_large", message });
+    } else if (job.wasLost) {
+      job.settle({ code: "failed", message: `the evaluation worker ${end.reason}` });
+    } else {
+      // Somebody else ended the worker, and the evaluation need not be the reason.
+      job.wasLost = true;
+      job.charged = 0;
+      this.#lanes.putBack([job]);
     }
-    if (end.kind === "out_of_memory") {
-      const limit = this.#options.memoryLimitMb;
-      return new TransformError("too_large", `the evaluation needs more than ${limit} MB of memory`);
-    }
-    return new TransformError("failed", `the evaluation worker ${end.reason}`);
+  }
+
+  #dismiss(worker: PooledWorker): void {
+    this.#workers.delete(worker);
+    this.#leaving.delete(worker);
+    if (this.#apart === worker) this.#apart = undefined;
   }
 
   #startFailed(reason: string): void {
@@ -230,7 +282,12 @@ export class EvaluatorPool implements Evaluator {
   #failStart(error: Error): void {
     for (const { reject } of this.#startWaits) reject(error);
     this.#startWaits.clear();
-    if (this.#workers.size === 0) this.#failAll([...this.#suspects.splice(0), ...this.#waiting.splice(0)], error);
+    const now = performance.now();
+    const failed = [
+      ...(this.#workers.size === 0 ? this.#lanes.drain(false, now) : []),
+      ...(this.#apart === undefined ? this.#lanes.drain(true, now) : []),
+    ];
+    for (const job of failed) job.settle(error);
   }
 
   #settleStart(): void {
@@ -239,20 +296,50 @@ export class EvaluatorPool implements Evaluator {
     this.#startWaits.clear();
   }
 
-  #failAll(jobs: readonly EvaluationJob[], error: Error): void {
-    this.#settled(jobs.length);
-    for (const job of jobs) job.reject(error);
-  }
-
-  #settled(count: number): void {
-    this.#unsettled -= count;
-    if (this.#unsettled === 0) this.#keepAlive();
-  }
-
   /** Workers keep this process alive while somebody waits for a result, and no longer. */
   #keepAlive(): void {
-    for (const worker of this.#workers) worker.keepAlive(this.#unsettled > 0);
+    for (const worker of this.#everyWorker()) worker.keepAlive(this.#unsettled > 0);
   }
+}
+
+/** A worker with what it is to get. */
+interface Share {
+  readonly worker: PooledWorker;
+  readonly jobs: EvaluationJob[];
+  /** What it has together with that. */
+  count: number;
+  length: number;
+  expectedMs: number;
+}
+
+function shareOf(worker: PooledWorker): Share {
+  const { count, inputLength, expectedMs } = worker;
+  return { worker, jobs: [], count, length: inputLength, expectedMs };
+}
+
+function leastBusy(shares: readonly Share[]): Share | undefined {
+  let least: Share | undefined;
+  for (const share of shares) {
+    const isLess = least === undefined || share.expectedMs < least.expectedMs;
+    if (isLess || (share.expectedMs === least?.expectedMs && share.count < least.count)) least = share;
+  }
+  return least;
+}
+
+function fits({ count, length, expectedMs }: Share, { evaluation, lane }: EvaluationJob): boolean {
+  if (count === 0) return true;
+  return (
+    count < MAX_POSTED &&
+    length + evaluation.input.length <= MAX_POSTED_LENGTH &&
+    expectedMs + lane.expectedMs <= MAX_POSTED_MS
+  );
+}
+
+function addTo(share: Share, job: EvaluationJob): void {
+  share.jobs.push(job);
+  share.count++;
+  share.length += job.evaluation.input.length;
+  share.expectedMs += job.charged;
 }
 
 function closedError(): TransformError {

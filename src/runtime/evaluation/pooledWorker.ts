@@ -1,12 +1,6 @@
+import type { EvaluationJob } from "./lanes.ts";
 import { EvaluatorProcess, type ProcessEnd } from "./process.ts";
-import type { EvaluationReply, EvaluationRequest } from "./protocol.ts";
-
-/** An evaluation that somebody waits for. */
-export interface EvaluationJob {
-  readonly request: EvaluationRequest;
-  readonly resolve: (result: string) => void;
-  readonly reject: (error: Error) => void;
-}
+import { type EvaluationReply, sharedMonotonicMs, type WorkerReport } from "./protocol.ts";
 
 export interface PooledWorkerOptions {
   readonly script: URL;
@@ -15,9 +9,13 @@ export interface PooledWorkerOptions {
   readonly graceMs: number;
   readonly onReady: () => void;
   readonly onReply: (job: EvaluationJob, reply: EvaluationReply) => void;
+  /** It gives back evaluations that it has not run. */
+  readonly onReturned: (jobs: readonly EvaluationJob[]) => void;
   /** Replies have come, and there may be room for more. */
   readonly onProgress: () => void;
-  /** The worker is gone; what it had stands in `unanswered`. Called once. */
+  /** An evaluation has exceeded its `timeoutMs` by half of `graceMs`: what waits behind it is to run elsewhere. */
+  readonly onLate: () => void;
+  /** The worker is gone; what it had is in `unanswered`. Called once. */
   readonly onEnd: (end: ProcessEnd) => void;
 }
 
@@ -32,14 +30,17 @@ export class PooledWorker {
   readonly ended: Promise<void>;
   readonly #options: PooledWorkerOptions;
   readonly #process: EvaluatorProcess;
-  /** In the order in which they run. */
+  /** By request id, in the order in which they run. */
   readonly #posted = new Map<number, EvaluationJob>();
+  #lastId = 0;
   #postedLength = 0;
-  #isAlone = false;
+  #expectedMs = 0;
+  #isLate = false;
   #isOverdue = false;
+  #isRetired = false;
   /** Monotonic ms of the last post. */
   #postedAt = 0;
-  /** Monotonic ms when the evaluation that runs began, at the latest; undefined while an announced one has not begun. */
+  /** Monotonic ms when the evaluation that runs began, or somewhat before; undefined when the worker has not begun. */
   #runningSince: number | undefined;
   #watch: NodeJS.Timeout | undefined;
   /** Monotonic ms of the next look. */
@@ -52,12 +53,10 @@ export class PooledWorker {
       script: options.script,
       memoryLimitMb: options.memoryLimitMb,
       startTimeoutMs: START_TIMEOUT_MS,
-      onReady: options.onReady,
-      onStarted: () => {
+      onReports: (reports) => this.#receive(reports),
+      onPart: () => {
         this.#runningSince = performance.now();
-        this.#setWatch();
       },
-      onReplies: (replies) => this.#receive(replies),
       onEnd: (end) => {
         clearTimeout(this.#watch);
         options.onEnd(end);
@@ -70,14 +69,14 @@ export class PooledWorker {
     return this.#process.isReady;
   }
 
-  /** Whether its evaluation was posted alone: if the worker ends now, it was that one. */
-  get isAlone(): boolean {
-    return this.#isAlone;
-  }
-
   /** Whether it was killed for an evaluation that took too long. */
   get isOverdue(): boolean {
     return this.#isOverdue;
+  }
+
+  /** Whether it was ended because it is not needed any more. */
+  get isRetired(): boolean {
+    return this.#isRetired;
   }
 
   /** Evaluations it has, the one that runs included. */
@@ -90,27 +89,53 @@ export class PooledWorker {
     return this.#postedLength;
   }
 
+  /** What they are expected to take together, in ms. */
+  get expectedMs(): number {
+    return this.#expectedMs;
+  }
+
+  /** How long the evaluation that runs has taken so far, in ms. */
+  get runningMs(): number {
+    return this.#runningSince === undefined ? 0 : performance.now() - this.#runningSince;
+  }
+
   /** What it has no reply to, in the order in which it runs. */
   get unanswered(): readonly EvaluationJob[] {
     return [...this.#posted.values()];
   }
 
+  /** The one of them that runs; of a worker that has ended: the one that ran. Reads a file. */
+  get running(): EvaluationJob | undefined {
+    const [first] = this.#posted.values();
+    return this.#posted.get(this.#process.note?.id ?? 0) ?? first;
+  }
+
   /**
    * Gives it evaluations.
    *
-   * @param alone with one evaluation for an idle worker: it says when it begins, so that its time is measured exactly
-   * @throws TypeError when a variable is no JSON
+   * @throws TypeError when a variable is not JSON
    */
-  post(jobs: readonly EvaluationJob[], alone: boolean): void {
-    this.#process.send({ requests: jobs.map(({ request }) => request), announced: alone });
+  post(jobs: readonly EvaluationJob[]): void {
+    const requests = jobs.map(({ evaluation }, i) => {
+      const { expression, input, bindings, timeoutMs, maxDepth } = evaluation;
+      return { id: this.#lastId + 1 + i, expression, input, bindings, timeoutMs, maxDepth };
+    });
+    this.#process.send(requests);
+    this.#lastId += jobs.length;
     this.#postedAt = performance.now();
-    if (this.#posted.size === 0) this.#runningSince = alone ? undefined : this.#postedAt;
-    this.#isAlone = alone;
-    for (const job of jobs) {
-      this.#posted.set(job.request.id, job);
-      this.#postedLength += job.request.input.length;
-    }
+    if (this.#posted.size === 0) this.#runningSince = this.#process.hasNote ? this.#postedAt : undefined;
+    requests.forEach(({ id }, i) => {
+      const job = jobs[i];
+      if (job !== undefined) this.#add(id, job);
+    });
     this.#setWatch();
+  }
+
+  /** Takes away all but the evaluation that runs. Should it run or have run all the same, nobody hears of it. */
+  recall(): readonly EvaluationJob[] {
+    const { running } = this;
+    const others = [...this.#posted].filter(([, job]) => job !== running);
+    return others.flatMap(([id]) => this.#remove(id) ?? []);
   }
 
   /** Whether it keeps this process alive. */
@@ -119,27 +144,54 @@ export class PooledWorker {
   }
 
   /** Ends it at once, and forgets what it has. */
-  kill(): void {
+  retire(): void {
     clearTimeout(this.#watch);
+    this.#isRetired = true;
     this.#posted.clear();
     this.#process.kill();
   }
 
-  #receive(replies: readonly EvaluationReply[]): void {
+  #add(id: number, job: EvaluationJob): void {
+    this.#posted.set(id, job);
+    this.#postedLength += job.evaluation.input.length;
+    this.#expectedMs += job.charged;
+  }
+
+  #remove(id: number): EvaluationJob | undefined {
+    const job = this.#posted.get(id);
+    if (job === undefined) return undefined;
+    this.#posted.delete(id);
+    this.#postedLength -= job.evaluation.input.length;
+    this.#expectedMs = this.#posted.size === 0 ? 0 : this.#expectedMs - job.charged;
+    return job;
+  }
+
+  #receive(reports: readonly WorkerReport[]): void {
     this.#runningSince = performance.now();
-    for (const reply of replies) {
-      const job = this.#posted.get(reply.id);
-      if (job === undefined) continue;
-      this.#posted.delete(reply.id);
-      this.#postedLength -= job.request.input.length;
-      this.#options.onReply(job, reply);
+    for (const report of reports) {
+      switch (report.kind) {
+        case "ready":
+          this.#options.onReady();
+          break;
+        case "reply": {
+          const job = this.#remove(report.reply.id);
+          if (job !== undefined) this.#options.onReply(job, report.reply);
+          break;
+        }
+        case "returned": {
+          const ids = [...this.#posted.keys()].filter((id) => id <= report.id);
+          this.#options.onReturned(ids.flatMap((id) => this.#remove(id) ?? []));
+          break;
+        }
+        case "started":
+          break;
+      }
     }
-    if (this.#posted.size === 0) this.#isAlone = false;
     this.#setWatch();
     this.#options.onProgress();
   }
 
-  /** Looks at it when what runs now would be overdue; a look that comes too early sets the next one. */
+  /** Looks at it when what runs now would be late; a look that comes too early sets the next one. */
   #setWatch(): void {
     if (this.#posted.size === 0) {
       clearTimeout(this.#watch);
@@ -147,7 +199,7 @@ export class PooledWorker {
       return;
     }
     const now = performance.now();
-    const lookAt = Math.min(this.#overdueAt(), now + MAX_WATCH_MS);
+    const lookAt = Math.min(this.#isLate ? this.#overdueAt() : this.#lateAt(), now + MAX_WATCH_MS);
     if (this.#watch !== undefined && this.#watchedAt <= lookAt) return;
     clearTimeout(this.#watch);
     this.#watchedAt = lookAt;
@@ -160,18 +212,36 @@ export class PooledWorker {
 
   #look(): void {
     this.#watch = undefined;
-    if (this.#posted.size > 0 && performance.now() >= this.#overdueAt()) {
+    this.#readNote();
+    const now = performance.now();
+    if (this.#posted.size > 0 && now >= this.#overdueAt()) {
       this.#isOverdue = true;
       this.#process.kill();
-    } else {
-      this.#setWatch();
+      return;
     }
+    if (!this.#isLate && this.#posted.size > 0 && now >= this.#lateAt()) {
+      this.#isLate = true;
+      this.#options.onLate();
+    }
+    this.#setWatch();
   }
 
-  /** The first evaluation without a reply runs, or one with the same time limit; see `EvaluationServer`. */
+  /** When the evaluation that runs began is known from here on. */
+  #readNote(): void {
+    const { note } = this.#process;
+    if (!this.#process.hasNote) return;
+    const isRunning = note !== undefined && this.#posted.has(note.id);
+    this.#runningSince = isRunning ? performance.now() - (sharedMonotonicMs() - note.startedAt) : undefined;
+  }
+
+  #lateAt(): number {
+    return this.#overdueAt() - this.#options.graceMs / 2;
+  }
+
   #overdueAt(): number {
     if (this.#runningSince === undefined) return this.#postedAt + START_TIMEOUT_MS;
+    // Replies that are kept back belong to evaluations with the same time limit.
     const [first] = this.#posted.values();
-    return this.#runningSince + (first?.request.timeoutMs ?? 0) + this.#options.graceMs;
+    return this.#runningSince + (first?.evaluation.timeoutMs ?? 0) + this.#options.graceMs;
   }
 }

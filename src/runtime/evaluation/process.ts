@@ -2,7 +2,8 @@ import { type ChildProcess, fork } from "node:child_process";
 import type { Socket } from "node:net";
 import { fileURLToPath } from "node:url";
 import { errorText } from "../../model/errors.ts";
-import type { EvaluationBatch, EvaluationReply, WorkerMessage } from "./protocol.ts";
+import { Note } from "./note.ts";
+import { type EvaluationRequest, parseReport, REPORT_FD, type RunningNote, type WorkerReport } from "./protocol.ts";
 
 export interface EvaluatorProcessOptions {
   /** The worker's entry, a JavaScript file. */
@@ -11,11 +12,11 @@ export interface EvaluatorProcessOptions {
   readonly memoryLimitMb: number;
   /** Longest wait for the worker to load, in ms. */
   readonly startTimeoutMs: number;
-  readonly onReady: () => void;
-  /** An announced evaluation begins. */
-  readonly onStarted: () => void;
-  readonly onReplies: (replies: readonly EvaluationReply[]) => void;
-  /** The process is gone, and every message of it has been heard. Called once. */
+  /** What it reports, in order; all that came together. */
+  readonly onReports: (reports: readonly WorkerReport[]) => void;
+  /** A part of a long report has come. */
+  readonly onPart: () => void;
+  /** The process is gone, and all of its reports have been handed over. Called once. */
   readonly onEnd: (end: ProcessEnd) => void;
 }
 
@@ -28,19 +29,25 @@ export interface ProcessEnd {
 
 /**
  * One evaluation worker: a process of its own, since a thread that runs out of memory in one allocation (a text of 400 MB, say) takes
- * the whole process with it. It gets no variable of the environment, no argument and no file but its channel.
+ * the whole process with it. It gets no variable of the environment, no argument and no file but its channels and its note.
  */
 export class EvaluatorProcess {
   /** Settles when the process is gone. */
   readonly ended: Promise<void>;
   readonly #options: EvaluatorProcessOptions;
   readonly #child: ChildProcess;
+  readonly #note = Note.open();
+  /** What the note said when the process had ended. */
+  #lastNote: RunningNote | undefined;
+  #ended = false;
   readonly #startLimit: NodeJS.Timeout;
   #ready = false;
   #killed = false;
   #spawnError: unknown;
   /** The end of what it wrote to standard error, for a worker that does not start. */
   #lastWords = "";
+  /** The pieces of a line whose end has not come. */
+  #line: string[] = [];
 
   constructor(options: EvaluatorProcessOptions) {
     this.#options = options;
@@ -52,10 +59,10 @@ export class EvaluatorProcess {
         "--disallow-code-generation-from-strings",
         "--disable-proto=delete",
       ],
-      stdio: ["ignore", "ignore", "pipe", "ipc"],
+      stdio: ["ignore", "ignore", "pipe", "ipc", "pipe", this.#note?.fd ?? "ignore"],
       serialization: "json",
     });
-    this.#child.on("message", (message) => this.#receive(message as WorkerMessage));
+    this.#reports?.setEncoding("utf8").on("data", (text: string) => this.#receive(text));
     this.#child.stderr?.setEncoding("utf8").on("data", (text: string) => {
       this.#lastWords = (this.#lastWords + text).slice(-LAST_WORDS_LENGTH);
     });
@@ -67,9 +74,19 @@ export class EvaluatorProcess {
     return this.#ready;
   }
 
+  /** What it noted last, read from its file; undefined before the first note, and for a worker without one. */
+  get note(): RunningNote | undefined {
+    return this.#ended ? this.#lastNote : this.#note?.read();
+  }
+
+  /** Whether it notes what it runs. */
+  get hasNote(): boolean {
+    return this.#note !== null;
+  }
+
   /** Sends evaluations. To a process that is gone it does nothing: `onEnd` comes or has come. */
-  send(batch: EvaluationBatch): void {
-    if (this.#child.connected) this.#child.send(batch, () => {});
+  send(requests: readonly EvaluationRequest[]): void {
+    if (this.#child.connected) this.#child.send([...requests], () => {});
   }
 
   /** Ends the process at once; until it has ended it keeps this process alive. */
@@ -87,26 +104,34 @@ export class EvaluatorProcess {
     }
   }
 
-  #handles(): readonly { ref(): void; unref(): void }[] {
-    const { channel, stderr } = this.#child;
-    // Standard error of a child is a socket; its type says less.
-    return [this.#child, channel, stderr as Socket | null].filter((handle) => handle !== null && handle !== undefined);
+  get #reports(): Socket | null | undefined {
+    // A pipe of a child is a socket; its type says less.
+    return this.#child.stdio[REPORT_FD] as Socket | null | undefined;
   }
 
-  #receive(message: WorkerMessage): void {
-    switch (message.kind) {
-      case "ready":
-        this.#ready = true;
-        clearTimeout(this.#startLimit);
-        this.#options.onReady();
-        break;
-      case "started":
-        this.#options.onStarted();
-        break;
-      case "replies":
-        this.#options.onReplies(message.replies);
-        break;
+  #handles(): readonly { ref(): void; unref(): void }[] {
+    const { channel, stderr } = this.#child;
+    const handles = [this.#child, channel, stderr as Socket | null, this.#reports];
+    return handles.filter((handle) => handle !== null && handle !== undefined);
+  }
+
+  #receive(text: string): void {
+    const pieces = text.split("\n");
+    // Only what follows the last line break is the beginning of a line.
+    const rest = pieces.pop() ?? "";
+    if (pieces.length === 0) {
+      this.#line.push(rest);
+      this.#options.onPart();
+      return;
     }
+    pieces[0] = this.#line.join("") + pieces[0];
+    this.#line = rest === "" ? [] : [rest];
+    const reports = pieces.map(parseReport);
+    if (!this.#ready && reports.some(({ kind }) => kind === "ready")) {
+      this.#ready = true;
+      clearTimeout(this.#startLimit);
+    }
+    this.#options.onReports(reports);
   }
 
   async #end(): Promise<void> {
@@ -127,6 +152,9 @@ export class EvaluatorProcess {
       child.once("disconnect", onGone);
     });
     clearTimeout(this.#startLimit);
+    this.#lastNote = this.#note?.read();
+    this.#note?.close();
+    this.#ended = true;
     this.#options.onEnd(this.#describeEnd());
   }
 

@@ -1,32 +1,93 @@
 import type { TransformErrorCode } from "../../model/errors.ts";
 import type { Evaluation } from "../../ports/evaluator.ts";
 
-/** What the service and its evaluation workers say to each other: JSON, which is faster here than Node's own serialization. */
+/**
+ * What the service and its evaluation workers say to each other. Requests go over the IPC channel, many at a time. Reports come
+ * back as lines of text over a pipe of their own, written synchronously. And a worker notes in a file which request it runs and
+ * since when: that costs a tenth of a report, and is there when the worker is stuck or has ended.
+ */
 
-export interface EvaluationRequest extends Evaluation {
+/** `id` grows from request to request of one worker, which runs them in this order. */
+export interface EvaluationRequest extends Omit<Evaluation, "lane" | "refusable"> {
   readonly id: number;
 }
 
-/** Evaluations for a worker, to be run one after another in this order. */
-export interface EvaluationBatch {
-  readonly requests: readonly EvaluationRequest[];
-  /** Whether the worker says when it begins, since one of its kind has ended a worker before. */
-  readonly announced: boolean;
-}
+export type EvaluationResult =
+  | { readonly result: string }
+  | { readonly code: TransformErrorCode; readonly message: string };
 
-export type EvaluationReply =
-  | { readonly id: number; readonly result: string }
-  | { readonly id: number; readonly code: TransformErrorCode; readonly message: string };
+export type EvaluationReply = EvaluationResult & {
+  readonly id: number;
+  /** How long the evaluation took, in ms. */
+  readonly ms: number;
+};
 
-export type WorkerMessage =
+export type WorkerReport =
   /** The worker has loaded and takes requests. */
   | { readonly kind: "ready" }
-  /** An announced evaluation begins. */
+  /** It begins with what came while it was idle. Only a worker without a note says so. */
   | { readonly kind: "started" }
-  | { readonly kind: "replies"; readonly replies: readonly EvaluationReply[] };
+  | { readonly kind: "reply"; readonly reply: EvaluationReply }
+  /** It gives back all requests up to this id that have no reply: the last one took long, and others may be more urgent. */
+  | { readonly kind: "returned"; readonly id: number };
 
-/**
- * Most replies that a worker keeps back to send them together: one message a reply would cost more than half of a small evaluation.
- * When a worker ends, what it was running is among this many and one of the evaluations without a reply.
- */
-export const MAX_HELD_REPLIES = 16;
+/** File descriptors in the worker: of its reports, and of the file for its note, where there is one. */
+export const REPORT_FD = 4;
+export const NOTE_FD = 5;
+
+/** What a worker runs. */
+export interface RunningNote {
+  readonly id: number;
+  /** When it began, in ms of the system's monotonic clock, which processes share. */
+  readonly startedAt: number;
+}
+
+/** Bytes of a note: two doubles, little-endian. */
+export const NOTE_BYTES = 16;
+
+/** Ms of the monotonic clock that processes share; that of `performance.now` begins with each process. */
+export function sharedMonotonicMs(): number {
+  const [seconds, nanoseconds] = process.hrtime();
+  return seconds * 1000 + nanoseconds / 1e6;
+}
+
+/** A report as a line, its end included. A result is JSON and so without line breaks; it is not encoded again. */
+export function reportLine(report: WorkerReport): string {
+  switch (report.kind) {
+    case "ready":
+      return "R\n";
+    case "started":
+      return "S\n";
+    case "returned":
+      return `B${report.id}\n`;
+    case "reply": {
+      const { reply } = report;
+      const head = `${reply.id} ${reply.ms.toFixed(3)}`;
+      if ("result" in reply) return `=${head} ${reply.result}\n`;
+      return `!${head} ${JSON.stringify({ code: reply.code, message: reply.message })}\n`;
+    }
+  }
+}
+
+/** The report of a line without its end. */
+export function parseReport(line: string): WorkerReport {
+  switch (line[0]) {
+    case "R":
+      return { kind: "ready" };
+    case "S":
+      return { kind: "started" };
+    case "B":
+      return { kind: "returned", id: Number(line.slice(1)) };
+    default:
+      return { kind: "reply", reply: parseReply(line) };
+  }
+}
+
+function parseReply(line: string): EvaluationReply {
+  const afterId = line.indexOf(" ");
+  const afterMs = line.indexOf(" ", afterId + 1);
+  const head = { id: Number(line.slice(1, afterId)), ms: Number(line.slice(afterId + 1, afterMs)) };
+  const text = line.slice(afterMs + 1);
+  if (line[0] === "=") return { ...head, result: text };
+  return { ...head, ...(JSON.parse(text) as { readonly code: TransformErrorCode; readonly message: string }) };
+}

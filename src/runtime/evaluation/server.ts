@@ -1,12 +1,6 @@
 import { errorText, TransformError } from "../../model/errors.ts";
 import type { Evaluation } from "../../ports/evaluator.ts";
-import {
-  type EvaluationBatch,
-  type EvaluationReply,
-  type EvaluationRequest,
-  MAX_HELD_REPLIES,
-  type WorkerMessage,
-} from "./protocol.ts";
+import type { EvaluationReply, EvaluationRequest, EvaluationResult, WorkerReport } from "./protocol.ts";
 
 /** An expression that is ready to run, with the limits it was compiled with. */
 export interface Program {
@@ -16,45 +10,46 @@ export interface Program {
 export interface EvaluationServerOptions {
   /** @throws TransformError when the expression does not compile */
   readonly compile: (expression: string, limits: Pick<Evaluation, "timeoutMs" | "maxDepth">) => Program;
-  /** Resolves when the message has left the process, so that a long evaluation cannot hold it up. */
-  readonly send: (message: WorkerMessage) => Promise<void>;
+  /** They have left the process when it returns, so that a long evaluation cannot hold them up. */
+  readonly send: (reports: readonly WorkerReport[]) => void;
+  /** Notes which request begins, where the service finds it whatever becomes of this process. Without it no reply is kept back. */
+  readonly note?: ((id: number) => void) | undefined;
   /** Monotonic ms. Default: that of the system. */
   readonly now?: () => number;
 }
 
-interface CachedProgram {
-  readonly program: Program;
-  readonly length: number;
-  /** Whether its last evaluation was short enough to keep replies back for another one. */
-  quick: boolean;
-}
-
 /** Characters of expressions that are kept compiled; compiled they take about a hundred times that. */
 const MAX_CACHED_LENGTH = 256 * 1024;
-/** Replies of this many characters together leave at once. */
+/** After an evaluation that took longer, what waits behind it is given back. */
+const LONG_MS = 5;
+/** Most replies that leave together: one write a reply would cost a third of a small evaluation. */
+const MAX_HELD = 16;
+/** Characters of results that leave together. */
 const MAX_HELD_LENGTH = 64 * 1024;
-/** So the oldest reply that is kept back waits for a few milliseconds at most. */
-const QUICK_MS = 0.25;
+/** How old a reply may be when the next evaluation begins. */
+const MAX_HELD_MS = 1;
+/** Before a longer input replies leave in any case: it may take long. */
+const SMALL_INPUT = 16 * 1024;
 
 /**
  * The worker's side: runs evaluations one after another, in the order they came, so that the time limit of one never counts the
- * time of others.
+ * time of others. After a long one it gives back what waits, for the pool to decide anew what runs next.
  *
- * A reply leaves before the next evaluation begins, unless that one is expected to be quick as the last one of its expression was;
- * then up to {@link MAX_HELD_REPLIES} leave together. All that are kept back share one time limit with the one that runs.
+ * Replies to small evaluations are kept back for a moment, to leave together. Should the process end meanwhile, they are lost, but
+ * what ran is known by its note.
  */
 export class EvaluationServer {
   readonly #options: EvaluationServerOptions;
   readonly #now: () => number;
-  readonly #waiting: { readonly request: EvaluationRequest; readonly announced: boolean }[] = [];
+  #waiting: EvaluationRequest[] = [];
   /** By limits and expression, the one used last at the end. */
-  readonly #programs = new Map<string, CachedProgram>();
+  readonly #programs = new Map<string, { readonly program: Program; readonly length: number }>();
   #cachedLength = 0;
-  #held: EvaluationReply[] = [];
+  #held: WorkerReport[] = [];
   #heldLength = 0;
+  #heldSince = 0;
   #heldTimeoutMs = 0;
-  #isRunning = false;
-  #running: Promise<void> = Promise.resolve();
+  #running: Promise<void> | undefined;
 
   constructor(options: EvaluationServerOptions) {
     this.#options = options;
@@ -64,92 +59,89 @@ export class EvaluationServer {
   /**
    * Takes requests.
    *
-   * @returns when nothing waits any more and the replies have left
+   * @returns when none waits any more
    */
-  receive({ requests, announced }: EvaluationBatch): Promise<void> {
-    for (const request of requests) this.#waiting.push({ request, announced });
-    if (!this.#isRunning) {
-      this.#isRunning = true;
-      this.#running = this.#run();
-    }
+  receive(requests: readonly EvaluationRequest[]): Promise<void> {
+    this.#waiting.push(...requests);
+    this.#running ??= this.#run();
     return this.#running;
   }
 
   async #run(): Promise<void> {
-    while (this.#waiting.length > 0 || this.#held.length > 0) {
-      const next = this.#waiting.shift();
-      if (next === undefined) await this.#flush();
-      else await this.#serve(next.request, next.announced);
+    const { note } = this.#options;
+    if (note === undefined) this.#options.send([{ kind: "started" }]);
+    for (let request = this.#waiting.shift(); request !== undefined; request = this.#waiting.shift()) {
+      const startedAt = this.#now();
+      if (!this.#mayHold(request, startedAt)) this.#flush();
+      note?.(request.id);
+      const result = await this.#evaluate(request);
+      const endedAt = this.#now();
+      this.#heldTimeoutMs = request.timeoutMs;
+      this.#hold({ id: request.id, ms: endedAt - startedAt, ...result }, endedAt);
+      if (endedAt - startedAt > LONG_MS) this.#giveBack();
     }
-    this.#isRunning = false;
+    this.#flush();
+    this.#running = undefined;
   }
 
-  async #serve(request: EvaluationRequest, announced: boolean): Promise<void> {
-    const cached = this.#cached(request);
-    if (!this.#mayHold(request, cached)) await this.#flush();
-    if (announced) await this.#options.send({ kind: "started" });
-    const reply = await this.#evaluate(request, cached);
-    this.#held.push(reply);
-    this.#heldLength += "result" in reply ? reply.result.length : 0;
-    this.#heldTimeoutMs = request.timeoutMs;
-  }
-
-  #mayHold(next: EvaluationRequest, cached: CachedProgram | undefined): boolean {
+  #mayHold({ input, timeoutMs }: EvaluationRequest, now: number): boolean {
     return (
-      this.#held.length < MAX_HELD_REPLIES &&
+      this.#options.note !== undefined &&
+      this.#held.length < MAX_HELD &&
       this.#heldLength < MAX_HELD_LENGTH &&
-      next.timeoutMs === this.#heldTimeoutMs &&
-      cached?.quick === true
+      now - this.#heldSince < MAX_HELD_MS &&
+      timeoutMs === this.#heldTimeoutMs &&
+      input.length <= SMALL_INPUT
     );
   }
 
-  async #flush(): Promise<void> {
+  #hold(reply: EvaluationReply, now: number): void {
+    if (this.#held.length === 0) this.#heldSince = now;
+    this.#held.push({ kind: "reply", reply });
+    if ("result" in reply) this.#heldLength += reply.result.length;
+  }
+
+  #flush(): void {
     if (this.#held.length === 0) return;
-    const replies = this.#held;
+    this.#options.send(this.#held);
     this.#held = [];
     this.#heldLength = 0;
-    await this.#options.send({ kind: "replies", replies });
   }
 
-  async #evaluate(request: EvaluationRequest, cached: CachedProgram | undefined): Promise<EvaluationReply> {
-    const { id, input, bindings } = request;
+  #giveBack(): void {
+    const last = this.#waiting.at(-1);
+    if (last === undefined) return;
+    this.#waiting = [];
+    this.#held.push({ kind: "returned", id: last.id });
+    this.#flush();
+  }
+
+  async #evaluate(request: EvaluationRequest): Promise<EvaluationResult> {
     try {
-      const entry = cached ?? this.#compile(request);
-      const startedAt = this.#now();
-      entry.quick = false;
-      const result = await entry.program.evaluate(input, bindings);
-      entry.quick = this.#now() - startedAt < QUICK_MS;
-      return { id, result };
+      const program = this.#program(request);
+      return { result: await program.evaluate(request.input, request.bindings) };
     } catch (error) {
-      const code = error instanceof TransformError ? error.code : "failed";
-      return { id, code, message: error instanceof TransformError ? error.message : errorText(error) };
+      if (error instanceof TransformError) return { code: error.code, message: error.message };
+      return { code: "failed", message: errorText(error) };
     }
   }
 
-  #cached(request: EvaluationRequest): CachedProgram | undefined {
-    const key = keyOf(request);
+  #program({ expression, timeoutMs, maxDepth }: EvaluationRequest): Program {
+    const key = `${timeoutMs} ${maxDepth} ${expression}`;
     const cached = this.#programs.get(key);
-    if (cached === undefined) return undefined;
-    this.#programs.delete(key);
-    this.#programs.set(key, cached);
-    return cached;
-  }
-
-  #compile(request: EvaluationRequest): CachedProgram {
-    const { expression, timeoutMs, maxDepth } = request;
-    const program = this.#options.compile(expression, { timeoutMs, maxDepth });
-    const entry: CachedProgram = { program, length: expression.length, quick: false };
-    this.#programs.set(keyOf(request), entry);
-    this.#cachedLength += entry.length;
-    for (const [key, oldest] of this.#programs) {
-      if (this.#cachedLength <= MAX_CACHED_LENGTH || oldest === entry) break;
+    if (cached !== undefined) {
       this.#programs.delete(key);
+      this.#programs.set(key, cached);
+      return cached.program;
+    }
+    const program = this.#options.compile(expression, { timeoutMs, maxDepth });
+    this.#programs.set(key, { program, length: expression.length });
+    this.#cachedLength += expression.length;
+    for (const [oldestKey, oldest] of this.#programs) {
+      if (this.#cachedLength <= MAX_CACHED_LENGTH || oldestKey === key) break;
+      this.#programs.delete(oldestKey);
       this.#cachedLength -= oldest.length;
     }
-    return entry;
+    return program;
   }
-}
-
-function keyOf({ expression, timeoutMs, maxDepth }: EvaluationRequest): string {
-  return `${timeoutMs} ${maxDepth} ${expression}`;
 }

@@ -184,8 +184,8 @@ describe("the source transform", () => {
 
   test("that cannot be run leaves no row, and the sender may send the message again", async () => {
     const { accept, rows, calls } = setup({ stage: async () => ({ kind: "unavailable", reason: "no worker" }) });
-    expect(await accept('{"id":1}')).toEqual({ kind: "unavailable", reason: "no worker" });
+    expect(await accept('{"id":1}')).toEqual({ kind: "busy", reason: "no worker" });
     expect(rows).toEqual([]);
-    expect(calls).toEqual(["inboxRejection(storage_failed)"]);
+    expect(calls).toEqual(["inboxRejection(transform_unavailable)"]);
   });
 });

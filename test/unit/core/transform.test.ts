@@ -11,6 +11,7 @@ import type { OutboundMessage } from "../../../src/ports/destination.ts";
 import type { Evaluation } from "../../../src/ports/evaluator.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
 
+const OWNER = "destinations.billing";
 const ID = "01980000-0000-7000-8000-000000000001" as MessageId;
 
 const ROW: DeliverableRow = {
@@ -56,11 +57,12 @@ const evaluator = {
 
 const failing = (error: Error) => ({ evaluate: () => Promise.reject(error) });
 const closed = failing(new TransformError("closed", "the evaluator was closed"));
+const busy = failing(new TransformError("busy", "too many evaluations wait"));
 const notStarted = failing(new Error("no evaluation worker can be started"));
 
 describe("the transform of a route or a destination", () => {
   test("binds what the row says, and nothing of the receipt", async () => {
-    const stage = createDeliveryStage(settings({ expression: SHOW_VARIABLES }), evaluator);
+    const stage = createDeliveryStage(settings({ expression: SHOW_VARIABLES }), evaluator, OWNER);
     expect(JSON.parse(await stage.run(ROW.payload, ROW))).toEqual({
       messageId: ID,
       topic: "orders.created",
@@ -70,7 +72,7 @@ describe("the transform of a route or a destination", () => {
   });
 
   test("has the body as its input, which need not be the stored payload", async () => {
-    const stage = createDeliveryStage(settings({ expression: '{"was": $}' }), evaluator);
+    const stage = createDeliveryStage(settings({ expression: '{"was": $}' }), evaluator, OWNER);
     expect(await stage.run('["by the route"]', ROW)).toBe('{"was":["by the route"]}');
   });
 
@@ -82,21 +84,37 @@ describe("the transform of a route or a destination", () => {
         return "1";
       },
     };
-    await createDeliveryStage(settings({ timeoutMs: 7, maxDepth: 9 }), recorder).run("{}", ROW);
+    await createDeliveryStage(settings({ timeoutMs: 7, maxDepth: 9 }), recorder, OWNER).run("{}", ROW);
     expect(seen).toMatchObject([{ expression: "$", input: "{}", timeoutMs: 7, maxDepth: 9 }]);
   });
 
+  test("has a lane of its own for each source, and is never refused", async () => {
+    const seen: Evaluation[] = [];
+    const recorder = {
+      evaluate: async (evaluation: Evaluation) => {
+        seen.push(evaluation);
+        return "1";
+      },
+    };
+    const stage = createDeliveryStage(settings(), recorder, OWNER);
+    await stage.run("{}", ROW);
+    await stage.run("{}", { ...ROW, headers: { "x-source": "orders" } });
+    expect(seen.map(({ lane }) => lane)).toEqual([OWNER, `${OWNER} from orders`]);
+    expect(seen.every(({ refusable }) => refusable !== true)).toBe(true);
+  });
+
   test.each(["Fail", "Skip", "Dead"] as const)("leaves a failure to onError %s", async (onError) => {
-    const stage = createDeliveryStage(settings({ expression: "missing", onError }), evaluator);
+    const stage = createDeliveryStage(settings({ expression: "missing", onError }), evaluator, OWNER);
     expect(stage.onError).toBe(onError);
     await expect(stage.run("{}", ROW)).rejects.toMatchObject({ name: "TransformError", code: "no_result" });
   });
 
   test.each([
     ["was closed", closed],
+    ["is busy", busy],
     ["cannot start", notStarted],
   ])("fails the delivery whatever onError says when the evaluator %s", async (_, evaluatorThatIsNotThere) => {
-    const stage = createDeliveryStage(settings({ onError: "Dead" }), evaluatorThatIsNotThere);
+    const stage = createDeliveryStage(settings({ onError: "Dead" }), evaluatorThatIsNotThere, OWNER);
     const error = await stage.run("{}", ROW).catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(PublishError);
     expect(error).toMatchObject({
@@ -119,7 +137,7 @@ describe.each(["route", "destination"] as const)("the transform of a %s that fai
     ["Skip", { kind: "sent" }, [ROW.payload]],
     ["Dead", { kind: "dead", attempted: false }, []],
   ] as const)("with onError %s ends as the specification says, and is counted", async (onError, settlement, sent) => {
-    const transform = createDeliveryStage(settings({ expression: '$error("no total")', onError }), evaluator);
+    const transform = createDeliveryStage(settings({ expression: '$error("no total")', onError }), evaluator, OWNER);
     const published: string[] = [];
     const publish = async ({ body }: OutboundMessage) => {
       published.push(body);
@@ -205,7 +223,7 @@ describe("the transform of a source", () => {
   test.each(["Fail", "Skip", "Dead"] as const)(
     "with onError %s neither rejects a message nor lets it pass when the evaluator is not there: it may be sent again",
     async (onError) => {
-      for (const evaluatorThatIsNotThere of [closed, notStarted]) {
+      for (const evaluatorThatIsNotThere of [closed, busy, notStarted]) {
         const { stage, calls } = stageOf({ onError }, evaluatorThatIsNotThere);
         expect(await stage("{}", CONTEXT)).toEqual({ kind: "unavailable", reason: expect.any(String) });
         expect(calls).toEqual([]);
@@ -219,7 +237,7 @@ describe("exceeding a limit", () => {
     ["timeoutMs", { expression: "($f := function($x) { $f($x) }; $f(1))", timeoutMs: 10 }],
     ["maxDepth", { expression: "($f := function($x) { 1 + $f($x) }; $f(1))", maxDepth: 10 }],
   ])("%s is a failure of the transform at every stage", async (limit, overrides) => {
-    await expect(createDeliveryStage(settings(overrides), evaluator).run("{}", ROW)).rejects.toThrow(limit);
+    await expect(createDeliveryStage(settings(overrides), evaluator, OWNER).run("{}", ROW)).rejects.toThrow(limit);
     const { metrics, calls } = recordingMetrics();
     const outcome = await createSourceStage(settings(overrides), evaluator, metrics)("{}", CONTEXT);
     expect(outcome).toEqual({ kind: "rejected", reason: expect.stringContaining(limit) });

@@ -141,6 +141,15 @@ describe("POST of a message", () => {
     expect(JSON.stringify(http.lines)).not.toContain("PAYLOAD-TEXT");
   });
 
+  test("answers 503 with Retry-After when the transform cannot be run now, stores nothing and counts it", async () => {
+    await using http = await startHttp({ stage: async () => ({ kind: "unavailable", reason: "too many wait" }) });
+    const response = await http.post('{"id":1}');
+    expect(response.headers.get("Retry-After")).toBe("1");
+    expect(await seen(response)).toEqual({ status: 503, body: '{"error":"The transform cannot be run now"}' });
+    expect(http.store.rows).toEqual([]);
+    expect(http.calls).toEqual(["inboxRejection(transform_unavailable)"]);
+  });
+
   test("answers 400 when the database refuses the data for good", async () => {
     await using http = await startHttp();
     http.store.fault = { refuse: "unsupported Unicode escape" };

@@ -47,7 +47,14 @@ const ofConfigured = (keyPath: string, input: Partial<TrialInput> = {}) =>
 describe("the trial of an expression from the command line", () => {
   test("has the defaults of a transform, and no variable without a value", () => {
     expect(trialOfExpression("e", NOTHING, NOW)).toEqual({
-      evaluation: { expression: "e", input: "null", bindings: WITHOUT_OPTIONS, timeoutMs: 100, maxDepth: 100 },
+      evaluation: {
+        lane: "trial",
+        expression: "e",
+        input: "null",
+        bindings: WITHOUT_OPTIONS,
+        timeoutMs: 100,
+        maxDepth: 100,
+      },
       onError: null,
     });
   });

@@ -61,7 +61,8 @@ describe("a transform test", () => {
   test("binds what it says it has bound, and by default neither source nor headers", async () => {
     await using http = await start();
     const { context } = (await (await http.post({ expression: "e", payload: 1 })).json()) as { context: object };
-    expect(http.asked).toEqual([{ expression: "e", input: "1", bindings: context, timeoutMs: 100, maxDepth: 100 }]);
+    const limits = { timeoutMs: 100, maxDepth: 100 };
+    expect(http.asked).toEqual([{ lane: "tests", expression: "e", input: "1", bindings: context, ...limits }]);
     expect(context).toMatchObject({ topic: "test.topic" });
     expect(Object.keys(context)).toEqual(["messageId", "topic", "attempt", "timestamp"]);
   });

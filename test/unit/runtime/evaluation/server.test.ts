@@ -1,7 +1,17 @@
 import { describe, expect, test } from "@jest/globals";
 import { TransformError } from "../../../../src/model/errors.ts";
-import { type EvaluationRequest, MAX_HELD_REPLIES } from "../../../../src/runtime/evaluation/protocol.ts";
+import {
+  type EvaluationRequest,
+  parseReport,
+  reportLine,
+  type WorkerReport,
+} from "../../../../src/runtime/evaluation/protocol.ts";
 import { EvaluationServer, type EvaluationServerOptions } from "../../../../src/runtime/evaluation/server.ts";
+
+function describeReport(report: WorkerReport): string {
+  if (report.kind === "reply") return `reply ${"result" in report.reply ? report.reply.result : report.reply.code}`;
+  return report.kind === "returned" ? `returned ${report.id}` : report.kind;
+}
 
 /** A server whose expressions are `name` or `name duration`; they take so long by its clock and give `name(input)`. */
 function setup(overrides: Partial<EvaluationServerOptions> = {}) {
@@ -25,13 +35,7 @@ function setup(overrides: Partial<EvaluationServerOptions> = {}) {
         },
       };
     },
-    send: async (message) => {
-      if (message.kind === "replies") {
-        log.push(`reply ${message.replies.map((reply) => ("result" in reply ? reply.result : reply.code)).join(" ")}`);
-      } else {
-        log.push(message.kind);
-      }
-    },
+    send: (reports) => log.push(reports.map(describeReport).join(", ")),
     now: () => clock,
     ...overrides,
   });
@@ -39,7 +43,7 @@ function setup(overrides: Partial<EvaluationServerOptions> = {}) {
     lastId++;
     return { id: lastId, expression, input, bindings: {}, timeoutMs, maxDepth: 100 };
   };
-  const run = (requests: readonly EvaluationRequest[], announced = false) => server.receive({ requests, announced });
+  const run = (requests: readonly EvaluationRequest[]) => server.receive(requests);
   return { server, request, run, log, compiled };
 }
 
@@ -51,20 +55,11 @@ describe("an evaluation server", () => {
     expect(log.filter((line) => line.startsWith("run"))).toEqual(["run a(1)", "run b(2)", "run a(3)"]);
   });
 
-  test("takes requests that come while replies are leaving", async () => {
-    const late: (() => Promise<void>)[] = [];
-    const replies: string[] = [];
-    const { request, run } = setup({
-      send: async (message) => {
-        if (message.kind !== "replies") return;
-        for (const reply of message.replies) replies.push("result" in reply ? reply.result : reply.code);
-        void late.pop()?.();
-        await new Promise(setImmediate);
-      },
-    });
-    late.push(() => run([request("a", "2")]));
-    await run([request("a", "1")]);
-    expect(replies).toEqual(["a(1)", "a(2)"]);
+  test("takes requests that come while it evaluates", async () => {
+    const { request, run, log } = setup();
+    const both = [run([request("a", "1")]), run([request("a", "2")])];
+    await Promise.all(both);
+    expect(log.filter((line) => line.startsWith("reply"))).toEqual(["reply a(1)", "reply a(2)"]);
   });
 
   test("answers failures with their code, and a fault of its own as failed", async () => {
@@ -89,40 +84,89 @@ describe("an evaluation server", () => {
   });
 });
 
-describe("the replies of an evaluation server", () => {
-  test("leave together when the evaluations are quick", async () => {
+describe("the reports of an evaluation server", () => {
+  test("leave before the next evaluation begins, so that the first without a reply is the one that runs", async () => {
     const { request, run, log } = setup();
-    await run([request("a", "0")]);
-    log.length = 0;
-    await run(Array.from({ length: MAX_HELD_REPLIES + 2 }, (_, n) => request("a", `${n + 1}`)));
-    const together = log.filter((line) => line.startsWith("reply")).map((line) => line.split(" ").length - 1);
-    expect(together).toEqual([MAX_HELD_REPLIES, 2]);
+    await run([request("a", "1"), request("a", "2")]);
+    expect(log).toEqual(["started", "run a(1)", "reply a(1)", "run a(2)", "reply a(2)"]);
   });
 
-  test.each([
-    ["whose expression is new", "b", 100],
-    ["whose expression took long the last time", "slow 50", 100],
-    ["whose expression failed the last time", "fail", 100],
-    ["with another time limit", "other", 200],
-  ])("leave before an evaluation begins %s", async (_, expression, timeoutMs) => {
-    const { request, run, log } = setup();
-    await run([request("slow 50", "0"), request("fail", "0"), request("other", "0", 200), request("a", "0")]);
-    log.length = 0;
-    await run([request("a", "1"), request(expression, "2", timeoutMs)]);
-    expect(log.slice(0, 3)).toEqual(["run a(1)", "reply a(1)", `run ${expression.split(" ")[0]}(2)`]);
+  test("tell how long an evaluation took", async () => {
+    const times: number[] = [];
+    const { request, run } = setup({
+      send: (reports) => {
+        for (const report of reports) if (report.kind === "reply") times.push(report.reply.ms);
+      },
+    });
+    await run([request("a", "1"), request("slow 5", "2"), request("fail 3", "3")]);
+    expect(times).toEqual([0, 5, 3]);
   });
 
-  test("leave before the next evaluation when they are long", async () => {
+  test("give back what waits behind an evaluation that took long", async () => {
     const { request, run, log } = setup();
-    await run([request("a", "0")]);
+    const [slow, behind, last] = [request("slow 6", "1"), request("a", "2"), request("a", "3")];
+    await run([slow, behind, last]);
+    expect(log).toEqual(["started", "run slow(1)", `reply slow(1), returned ${last.id}`]);
     log.length = 0;
-    await run([request("a", "x".repeat(70_000)), request("a", "2")]);
-    expect(log.map((line) => line.slice(0, 7))).toEqual(["run a(x", "reply a", "run a(2", "reply a"]);
+    await run([behind]);
+    expect(log).toEqual(["started", "run a(2)", "reply a(2)"]);
+  });
+});
+
+describe("replies that are kept back", () => {
+  /** Notes are lines of the log too. */
+  function noting() {
+    const made = setup({ note: (id) => made.log.push(`note ${id}`) });
+    return made;
+  }
+
+  test("leave together, and what runs meanwhile is noted", async () => {
+    const { request, run, log } = noting();
+    const requests = [request("a", "1"), request("a", "2"), request("a", "3")];
+    await run(requests);
+    const [first, second, third] = requests.map(({ id }) => `note ${id}`);
+    expect(log).toEqual([
+      first,
+      "run a(1)",
+      second,
+      "run a(2)",
+      third,
+      "run a(3)",
+      "reply a(1), reply a(2), reply a(3)",
+    ]);
   });
 
-  test("follow the word that an announced evaluation begins", async () => {
-    const { request, run, log } = setup();
-    await run([request("a", "1")], true);
-    expect(log).toEqual(["started", "run a(1)", "reply a(1)"]);
+  test("are not many", async () => {
+    const { request, run, log } = noting();
+    await run(Array.from({ length: 40 }, (_, n) => request("a", `${n}`)));
+    const together = log.filter((line) => line.startsWith("reply")).map((line) => line.split(", ").length);
+    expect(together).toEqual([16, 16, 8]);
+  });
+
+  test.each<readonly [string, string, string, number]>([
+    ["one is old", "slow 1.5", "2", 100],
+    ["they are long", `a${"x".repeat(70_000)}`, "2", 100],
+    ["the next input is long", "a", "x".repeat(20_000), 100],
+    ["the next one has another time limit", "a", "2", 200],
+  ])("leave before the next evaluation begins when %s", async (_, first, input, timeoutMs) => {
+    const { request, run, log } = noting();
+    const [name] = first.split(" ");
+    await run([request("a", "0"), request(first, "1"), request("b", input, timeoutMs)]);
+    const withoutNotes = log.filter((line) => !line.startsWith("note"));
+    expect(withoutNotes.slice(-3)).toEqual([`reply a(0), reply ${name}(1)`, `run b(${input})`, `reply b(${input})`]);
+  });
+});
+
+describe("a report", () => {
+  test.each<WorkerReport>([
+    { kind: "ready" },
+    { kind: "started" },
+    { kind: "returned", id: 12 },
+    { kind: "reply", reply: { id: 3, ms: 0.25, result: '{"a":"x y\\n"}' } },
+    { kind: "reply", reply: { id: 4, ms: 100, code: "timeout", message: 'two\nlines and a " quote' } },
+  ])("is a line that reads back as it was: %j", (report) => {
+    const line = reportLine(report);
+    expect(line.indexOf("\n")).toBe(line.length - 1);
+    expect(parseReport(line.slice(0, -1))).toEqual(report);
   });
 });
