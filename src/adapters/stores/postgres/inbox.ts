@@ -42,9 +42,10 @@ export class PostgresInbox implements InboxStore {
   }
 
   async relay(request: RelayRequest): Promise<RelayResult> {
-    await this.#lowWater.refreshIfDue(this.#idle ? IDLE_MARK_INTERVAL_MS : undefined);
+    const sources = Object.keys(request.topics);
+    await this.#lowWater.refreshIfDue(this.#idle ? IDLE_MARK_INTERVAL_MS : undefined, [sources]);
     // Looking costs a fraction of planning a relay pass, which an idle relay would do ten times a second.
-    if (this.#idle && !(await this.#looks.ask(this.#sql.waits, [this.#marks.mark, ...Object.keys(request.topics)]))) {
+    if (this.#idle && !(await this.#looks.ask(this.#sql.waits, [this.#marks.mark, ...sources]))) {
       return NOTHING;
     }
     if (this.#leftOut.ids().length > 0) return await this.#relayAroundPoison(request);
@@ -65,7 +66,7 @@ export class PostgresInbox implements InboxStore {
   }
 
   async unrelayed(sources: readonly string[], limit: number): Promise<readonly UnrelayedRows[]> {
-    const rows = await this.#pool.run(this.#sql.unrelayed, [this.#lowWater.bound(), sources, limit]);
+    const rows = await this.#pool.run(this.#sql.unrelayed, [sources, limit]);
     return rows.map(({ source, count }) => ({ source: String(source), count: Number(count) }));
   }
 

@@ -31,7 +31,7 @@ export function inboxStatements(
   const positionOf = (time: string): string =>
     `CASE WHEN isfinite(${time}) THEN (extract(epoch FROM (${time})::timestamptz) * 1000000)::bigint END`;
   const timeOf = (position: string): string => `'epoch'::timestamptz + (${position}) * interval '1 microsecond'`;
-  /** No row before that time waits for the relay. @param bound as in `markBound` */
+  /** No row of a relayed source before that time waits for the relay. @param bound as in `markBound` */
   const settledFrom = (bound: string): string => `${history(bound)},
 settled AS MATERIALIZED (SELECT ${timeOf(markBound(bound))} AS created_at)`;
   const waitsFrom = `${waitsForRelay} AND i.${c.createdAt} >= (SELECT created_at FROM settled)`;
@@ -174,8 +174,9 @@ RETURNING ${c.id} AS id`,
     },
 
     /**
-     * The time before which no row waits. Looks no further back than it has to where it is told a bound. Never up to now: a clock that is set back by
-     * a little gives no receipt a time below it. Parameters as in `markRead`.
+     * The time before which no row of a relayed source waits: rows that nobody relays would be walked over in each pass. Looks no further back than it
+     * has to where it is told a bound. Never up to now: a clock that is set back by a little gives no receipt a time below it. Parameters as in
+     * `markRead`, and $5 source names.
      */
     mark: {
       byIndex: true,
@@ -183,7 +184,7 @@ RETURNING ${c.id} AS id`,
       text: `
 WITH${settledFrom("$1")}
 ${markRead(inbox, {
-  lowest: `(SELECT ${positionOf(`min(i.${c.createdAt})`)} - 1 FROM ${inbox} i WHERE ${waitsFrom})`,
+  lowest: `(SELECT ${positionOf(`min(i.${c.createdAt})`)} - 1 FROM ${inbox} i WHERE ${waitsFrom} AND i.${c.source} = ANY ($5::text[]))`,
   atMost: positionOf("now() - interval '2 seconds'"),
 })}`,
     },
@@ -199,15 +200,14 @@ WHERE ${waitsFrom} AND i.${c.source} = ANY ($2::text[]) AND isfinite(i.${c.creat
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
     },
 
-    /** Waiting rows of other sources. $1 bound of the marks, $2 source names, $3 most rows to look at */
+    /** Waiting rows of other sources, which no mark holds. $1 source names, $2 most rows to look at */
     unrelayed: {
       byIndex: true,
       name: "inbox.unrelayed",
       text: `
-WITH${settledFrom("$1")}
 SELECT w.source, count(*)::int AS count FROM (
-  SELECT i.${c.source} AS source FROM ${inbox} i WHERE ${waitsFrom} ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $3::int) w
-WHERE w.source <> ALL ($2::text[]) GROUP BY w.source ORDER BY w.source`,
+  SELECT i.${c.source} AS source FROM ${inbox} i WHERE ${waitsForRelay} ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $2::int) w
+WHERE w.source <> ALL ($1::text[]) GROUP BY w.source ORDER BY w.source`,
     },
   } as const satisfies Record<string, Statement | Question>;
 }

@@ -146,9 +146,10 @@ export class LowWater {
 
   /**
    * @param intervalMs since the last time; by default about a second
+   * @param more the statement's parameters from $5 on, the same in every call
    * @throws StoreError
    */
-  async refreshIfDue(intervalMs?: number): Promise<void> {
+  async refreshIfDue(intervalMs?: number, more: readonly unknown[] = []): Promise<void> {
     this.#forgetAfterLoss();
     if (!this.#marks.markIsDue(intervalMs)) return;
     const isFull = this.#marks.fullMarkIsDue();
@@ -156,7 +157,7 @@ export class LowWater {
     const { behindMet = null, lastRead = null, awaited } = this.#marks;
     const bound = isFull ? this.#parameter("0", "0", []) : this.bound();
     const [row = {}] = await this.#pool
-      .run(this.#statement, [bound, behindMet, lastRead, awaited])
+      .run(this.#statement, [bound, behindMet, lastRead, awaited, ...more])
       .catch((error: unknown) => {
         // Perhaps there is no such sequence any more, or the service may not read it now: the next read looks for one.
         this.#sequence = "0";
