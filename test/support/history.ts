@@ -38,13 +38,24 @@ export class History {
     this.#now = now;
   }
 
-  /** A message is about to be sent for the first time. The messages of a key are sent one after another. */
-  sent(id: string, key: string): void {
+  /**
+   * A message is about to be sent for the first time.
+   *
+   * @param position in the order of its key; default: after all that were sent before
+   */
+  sent(id: string, key: string, position = this.#messages.size + 1): void {
     const message = this.#message(id);
     message.key = key;
     message.sentAt = this.#now();
-    // Among all that were sent.
-    message.position = this.#messages.size;
+    message.position = position;
+  }
+
+  /**
+   * Where a message lies in the order of its key, for one whose sender learns that only afterwards. A message that was sent with `Number.NaN` for its
+   * position and never gets another one is left out of the order.
+   */
+  ordered(id: string, position: number): void {
+    this.#message(id).position = position;
   }
 
   /** The service has answered that it has the message, as a new one or as a duplicate. */
@@ -82,6 +93,12 @@ export class History {
 
   get acknowledgedCount(): number {
     return this.#acknowledged;
+  }
+
+  get acknowledgedIds(): readonly string[] {
+    return [...this.#messages.values()]
+      .filter(({ acknowledgedAt }) => acknowledgedAt !== undefined)
+      .map(({ id }) => id);
   }
 
   /** How many acknowledged messages have not come. */
@@ -148,7 +165,7 @@ export class History {
     const found: { key: string; late: string; before: string }[] = [];
     for (const message of this.#firstArrivals) {
       const { key, id, position } = message;
-      if (key === undefined) continue;
+      if (key === undefined || Number.isNaN(position)) continue;
       const before = last.get(key);
       if (before !== undefined && before.position > position) found.push({ key, late: id, before: before.id });
       else last.set(key, message);

@@ -3,8 +3,9 @@ import type pg from "pg";
 import type { TcpProxy } from "../tcpProxy.ts";
 import { within } from "../within.ts";
 import type { Fleet } from "./fleet.ts";
-import type { FaultKind, PlannedFault } from "./plan.ts";
+import type { MomentaryFault, PlannedFault } from "./plan.ts";
 import type { Replica } from "./replica.ts";
+import { doToTable, indexBuild, type TableFault, tableLock } from "./tableFaults.ts";
 import type { Timeline } from "./timeline.ts";
 
 /** Requests 5 s, deliveries 10 s, the pool 3 s, and the grace of each phase. */
@@ -13,7 +14,7 @@ const CONNECTIONS_HELD_MS = 2000;
 const SECONDS = 1000;
 
 /** What more than one fault at a time would make senseless: another one is left out while one of these is under way. */
-type Place = Replica | TcpProxy | "database" | "broker";
+type Place = Replica | TcpProxy | "database" | "tables" | "broker";
 
 /** Carries out drawn faults. Each resolves when the fault is lifted. */
 export class Faults {
@@ -47,6 +48,7 @@ export class Faults {
   #placeOf({ kind, role, index }: PlannedFault): Place | undefined {
     if (kind === "broker") return this.#fleet.broker && "broker";
     if (ON_DATABASE.has(kind)) return "database";
+    if (ON_TABLES.has(kind)) return "tables";
     const replica = this.#fleet.replicas[role][index];
     return ON_WAY.has(kind) ? replica?.proxy : replica;
   }
@@ -70,6 +72,10 @@ export class Faults {
         return this.#connections(fault);
       case "broker":
         return this.#broker(fault);
+      case "lock":
+        return this.#table(tableLock(fault.share, fault.lengthMs / 10));
+      case "index":
+        return this.#table(indexBuild(fault.share, fault.lengthMs / 10));
       case "cut":
       case "held":
       case "slowed":
@@ -167,6 +173,14 @@ export class Faults {
     this.#timeline.note("the broker is back");
   }
 
+  /** What waits for a lock this short is late, and excuses nothing. */
+  async #table(fault: TableFault): Promise<void> {
+    const lift = this.#timeline.begin(fault.what, "nothing");
+    // What ends the database's sessions ends this one as well, and with it the lock.
+    await doToTable(this.#fleet.database, fault).catch((error: Error) => this.#timeline.note(`(${error.message})`));
+    lift();
+  }
+
   async #way(replica: Replica, kind: "cut" | "held" | "slowed", { lengthMs, delayMs }: PlannedFault): Promise<void> {
     const how = kind === "slowed" ? `slowed by ${delayMs} ms a chunk` : kind;
     // Whoever is killed meanwhile has the same way to the database as its successor.
@@ -182,8 +196,14 @@ export class Faults {
   }
 }
 
-const ON_DATABASE: ReadonlySet<FaultKind> = new Set(["backends", "postgres fast", "postgres immediate", "connections"]);
-const ON_WAY: ReadonlySet<FaultKind> = new Set(["cut", "held", "slowed"]);
+const ON_DATABASE: ReadonlySet<MomentaryFault> = new Set([
+  "backends",
+  "postgres fast",
+  "postgres immediate",
+  "connections",
+]);
+const ON_TABLES: ReadonlySet<MomentaryFault> = new Set(["lock", "index"]);
+const ON_WAY: ReadonlySet<MomentaryFault> = new Set(["cut", "held", "slowed"]);
 
 /** $1 share of the service's connections, drawn by the server. */
 const TERMINATE = `

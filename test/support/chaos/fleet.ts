@@ -4,19 +4,23 @@ import { howToGet, isAvailable, requiredKinds } from "../brokers/availability.ts
 import { lastingPorts } from "../brokers/ports.ts";
 import { type NatsAddress, type OwnServer, startNats } from "../brokers/servers.ts";
 import type { ConfigTree, Services } from "../service.ts";
+import { APPLICATION_SCHEMA } from "./applications.ts";
 import { REPLICA_HEADER } from "./arrivals.ts";
 import { JOURNAL_SCHEMA } from "./journal.ts";
 import { REPLICAS_PER_ROLE, ROLES, type Role } from "./plan.ts";
 import { Replica } from "./replica.ts";
+import type { FaultName } from "./selection.ts";
 import type { Timeline } from "./timeline.ts";
 
 /** Ceiling and lease of a claim: short, so that outliving it is quick. */
 export const LEASE_MS = 5000;
 /** Deliveries of a poller at a time. */
 export const CONCURRENCY = 8;
+/** The source of the senders' messages, and its path. */
+export const SOURCE = "orders";
 const POOL_SIZE = 4;
 /** What the replicas use at most, and some: few enough to take them all. */
-const MAX_CONNECTIONS = 90;
+const MAX_CONNECTIONS = 160;
 /** The last replica of each role has a clock that is hours ahead, then hours behind, and jumps from one to the other. */
 const WRONG_CLOCK = `${3 * 3600 * 1000},4000`;
 const APPLICATION_NAME = "svc-test";
@@ -101,17 +105,18 @@ export async function startBroker(services: Services): Promise<Fleet["broker"]> 
   return broker;
 }
 
-/**
- * Starts the replicas of each role over a database whose outbox has a journal.
- *
- * @param destinations entries of `destinations`: `http`, and `stream` where there is a broker
- */
-export async function startFleet(
-  services: Services,
-  timeline: Timeline,
-  broker: Fleet["broker"],
-  destinations: Readonly<Record<string, ConfigTree>>,
-): Promise<Fleet> {
+export interface FleetOptions {
+  readonly services: Services;
+  readonly timeline: Timeline;
+  readonly broker: Fleet["broker"];
+  /** Entries of `destinations`: `http`, and `stream` where there is a broker. */
+  readonly destinations: Readonly<Record<string, ConfigTree>>;
+  readonly selected: ReadonlySet<FaultName>;
+}
+
+/** Starts the replicas of each role over a database whose outbox has a journal. */
+export async function startFleet(options: FleetOptions): Promise<Fleet> {
+  const { services, timeline, broker, destinations, selected } = options;
   const database = await Database.start(services);
   const { host, name, user, password } = database.account;
   const configOf = (replica: string, databasePort: number, port: number): ConfigTree => ({
@@ -124,8 +129,8 @@ export async function startFleet(
       connectionTimeoutMs: 5000,
     },
     sources: {
-      orders: {
-        path: "/orders",
+      [SOURCE]: {
+        path: `/${SOURCE}`,
         idempotencyKeyPath: "$.id",
         aggregateIdPath: "$.key",
         eventTypePath: "$.type",
@@ -151,6 +156,7 @@ export async function startFleet(
   const { code } = await migrating.exited;
   if (code !== 0) throw new Error(`svc migrate ended with ${code}:\n${migrating.lines.join("\n")}`);
   await database.query(JOURNAL_SCHEMA);
+  await database.query(APPLICATION_SCHEMA);
 
   const start = async (role: Role, index: number, port: number) => {
     const replica = await Replica.start({
@@ -163,7 +169,7 @@ export async function startFleet(
       configure: (own, databasePort) => services.configFile(configOf(own, databasePort, port)),
       env: {
         LOG_LEVEL: "warn",
-        ...(index === REPLICAS_PER_ROLE - 1
+        ...(selected.has("wrong clocks") && index === REPLICAS_PER_ROLE - 1
           ? { NODE_OPTIONS: `--import ${CLOCK_SHIFT}`, CHAOS_CLOCK: WRONG_CLOCK }
           : {}),
       },

@@ -28,15 +28,20 @@ const WEIGHTS = {
   held: 3,
   /** Each chunk of bytes between a replica and the database waits `delayMs`, for `lengthMs`. */
   slowed: 3,
+  /** A client holds a lock on a whole table for up to 0.8 s. */
+  lock: 3,
+  /** An index is made on a table without CONCURRENTLY, in a transaction that stays open for up to 0.8 s, and dropped again. */
+  index: 2,
 } as const;
 
-export type FaultKind = keyof typeof WEIGHTS;
+export type MomentaryFault = keyof typeof WEIGHTS;
+export const MOMENTARY = Object.keys(WEIGHTS) as readonly MomentaryFault[];
 
 /** A fault as it was drawn; each kind uses some of the parameters. */
 export interface PlannedFault {
   /** ms after the beginning of the run. */
   readonly atMs: number;
-  readonly kind: FaultKind;
+  readonly kind: MomentaryFault;
   readonly role: Role;
   /** Which of the replicas of the role. */
   readonly index: number;
@@ -48,17 +53,26 @@ export interface PlannedFault {
 }
 
 /**
- * Draws the faults of a run, one every 1 to 5 s. The same seed draws the same faults; a longer run has those of a shorter one and more.
+ * Draws the faults of a run, one every 1 to 4 s. The same seed draws the same faults from the same kinds; a longer run has those of a shorter one and
+ * more.
  *
  * @param leaseMs a suspension lasts longer than this
+ * @param isSelected which kinds are drawn
  */
-export function planFaults(seed: number, durationMs: number, leaseMs: number): readonly PlannedFault[] {
+export function planFaults(
+  seed: number,
+  durationMs: number,
+  leaseMs: number,
+  isSelected: (kind: MomentaryFault) => boolean,
+): readonly PlannedFault[] {
+  const kinds = MOMENTARY.filter(isSelected);
+  if (kinds.length === 0) return [];
   const random = seeded(seed);
   const between = (low: number, high: number) => Math.round(low + random() * (high - low));
   const faults: PlannedFault[] = [];
-  for (let atMs = between(1000, 5000); atMs < durationMs; atMs += between(1000, 5000)) {
+  for (let atMs = between(1000, 4000); atMs < durationMs; atMs += between(1000, 4000)) {
     // Every fault draws the same number of times, whatever its kind.
-    const kind = drawKind(random());
+    const kind = drawKind(kinds, random());
     const role = drawRole(random());
     const index = Math.floor(random() * REPLICAS_PER_ROLE);
     const length = random();
@@ -71,14 +85,13 @@ export function planFaults(seed: number, durationMs: number, leaseMs: number): r
   return faults;
 }
 
-function drawKind(drawn: number): FaultKind {
-  const kinds = Object.entries(WEIGHTS) as [FaultKind, number][];
-  let left = drawn * kinds.reduce((sum, [, weight]) => sum + weight, 0);
-  for (const [kind, weight] of kinds) {
-    left -= weight;
-    if (left < 0) return kind;
-  }
-  return "kill";
+function drawKind(kinds: readonly MomentaryFault[], drawn: number): MomentaryFault {
+  let left = drawn * kinds.reduce((sum, kind) => sum + WEIGHTS[kind], 0);
+  const found = kinds.find((kind) => {
+    left -= WEIGHTS[kind];
+    return left < 0;
+  });
+  return found ?? kinds[0] ?? "kill";
 }
 
 /** Half of the faults meet a poller: it is the one that can repeat or reorder. */

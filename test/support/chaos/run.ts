@@ -4,19 +4,22 @@ import { eventually } from "../eventually.ts";
 import { History } from "../history.ts";
 import type { Services } from "../service.ts";
 import { within } from "../within.ts";
+import { runApplications } from "./applications.ts";
 import { readStream, recordRequests } from "./arrivals.ts";
 import { check } from "./checker.ts";
 import { Faults } from "./faults.ts";
-import { CONCURRENCY, type Fleet, LEASE_MS, startBroker, startFleet } from "./fleet.ts";
+import { CONCURRENCY, type Fleet, LEASE_MS, SOURCE, startBroker, startFleet } from "./fleet.ts";
 import { journalByKey } from "./journal.ts";
 import { type PlannedFault, planFaults } from "./plan.ts";
-import { sendAtPace, type Way, wayOf } from "./senders.ts";
+import { type FaultName, selectedFaults } from "./selection.ts";
+import { isPosted, sendAtPace, type Way, wayOf } from "./senders.ts";
 import { tell } from "./story.ts";
 import { Timeline } from "./timeline.ts";
 
 export interface RunOptions {
   readonly seed: number;
   readonly durationMs: number;
+  readonly selected: ReadonlySet<FaultName>;
   /** Told of each line of the timeline as it is written, and of the result. */
   readonly print: (line: string) => void;
 }
@@ -41,7 +44,11 @@ export function longestRunMs(durationMs: number): number {
   return durationMs * 1.2 + 5 * 60_000;
 }
 
-/** `SVC_FAULTS_SEED` and `SVC_FAULTS_MINUTES`; half a minute with a seed of its own where they are not set. @throws Error for what is no number */
+/**
+ * `SVC_FAULTS_SEED` and `SVC_FAULTS_MINUTES`, half a minute with a seed of its own where they are not set; and {@link selectedFaults}.
+ *
+ * @throws Error for what is not a number, or not a fault
+ */
 export function runOptionsOf(env: NodeJS.ProcessEnv): Omit<RunOptions, "print"> {
   const numberOf = (name: string, otherwise: number) => {
     const text = env[name];
@@ -53,6 +60,7 @@ export function runOptionsOf(env: NodeJS.ProcessEnv): Omit<RunOptions, "print"> 
   return {
     seed: numberOf("SVC_FAULTS_SEED", randomInt(1, 1_000_000)),
     durationMs: numberOf("SVC_FAULTS_MINUTES", 0.5) * 60_000,
+    selected: selectedFaults(env),
   };
 }
 
@@ -77,7 +85,11 @@ export async function runFaults(services: Services, options: RunOptions): Promis
   }
 }
 
-async function run(services: Services, { seed, durationMs }: RunOptions, timeline: Timeline): Promise<RunResult> {
+async function run(
+  services: Services,
+  { seed, durationMs, selected }: RunOptions,
+  timeline: Timeline,
+): Promise<RunResult> {
   const history = new History(Date.now);
   const broker = await startBroker(services);
   const receiver = await services.receiver();
@@ -85,10 +97,11 @@ async function run(services: Services, { seed, durationMs }: RunOptions, timelin
   const stream = broker && (await readStream(broker, history));
   if (stream !== undefined) services.defer(() => stream.close());
   const ways: readonly Way[] = stream === undefined ? ["http"] : ["http", "stream"];
-  const fleet = await startFleet(services, timeline, broker, {
+  const destinations = {
     http: { baseUrl: receiver.url, path: "/hook" },
     ...(stream === undefined ? {} : { stream: stream.destination }),
-  });
+  };
+  const fleet = await startFleet({ services, timeline, broker, destinations, selected });
   await allReady(fleet);
 
   timeline.start();
@@ -98,9 +111,16 @@ async function run(services: Services, { seed, durationMs }: RunOptions, timelin
   const mostMessages = MOST_MESSAGES;
   const { signal } = failed;
   const sending = sendAtPace({ history, to, durationMs, mostMessages, ways, signal });
-  const inflicting = inflictAll(faults, planFaults(seed, durationMs, LEASE_MS), signal);
-  // Both have ended when this settles: nothing is started any more that somebody would have to end.
-  await Promise.all([sending, inflicting].map((work) => work.catch((error: unknown) => failed.abort(error))));
+  const { database } = fleet;
+  const applications = selected.has("applications")
+    ? runApplications({ history, database, durationMs, ways, seed, signal })
+    : Promise.resolve();
+  const plan = planFaults(seed, durationMs, LEASE_MS, (kind) => selected.has(kind));
+  const inflicting = inflictAll(faults, plan, signal);
+  // All have ended when this settles: nothing is started any more that somebody would have to end.
+  await Promise.all(
+    [sending, applications, inflicting].map((work) => work.catch((error: unknown) => failed.abort(error))),
+  );
   signal.throwIfAborted();
   timeline.note(`every fault is lifted; ${history.acknowledgedCount} messages were acknowledged`);
 
@@ -172,18 +192,26 @@ async function allReady({ all }: Fleet): Promise<void> {
   );
 }
 
-/** The inbox holds each message that was sent at most once, each acknowledged one, and all of them are relayed. */
+/** The inbox holds what was acknowledged to the senders and nothing else, and all of it is relayed. */
 async function wrongInbox({ database }: Fleet, history: History): Promise<readonly string[]> {
-  const rows = await database.query<{ stored: number; messages: number; unfinished: number }>(
-    `SELECT count(*)::int AS stored, count(DISTINCT idempotency_key)::int AS messages,
-       count(*) FILTER (WHERE state <> 'processed')::int AS unfinished FROM inbox`,
+  const rows = await database.query<{ message: string; state: string }>(
+    `SELECT idempotency_key AS message, state FROM inbox WHERE source = '${SOURCE}'`,
   );
-  const { stored = 0, messages = 0, unfinished = 0 } = rows[0] ?? {};
+  const stored = new Set(rows.map(({ message }) => message));
+  const wrong = (what: string, messages: readonly string[]) =>
+    messages.length === 0 ? [] : [`${messages.length} ${what}, among them ${messages.slice(0, 5).join(", ")}`];
   return [
-    ...(stored === messages ? [] : [`the inbox holds ${stored} rows of ${messages} messages`]),
-    ...(messages === history.acknowledgedCount
-      ? []
-      : [`the inbox holds ${messages} messages, and ${history.acknowledgedCount} were acknowledged`]),
-    ...(unfinished === 0 ? [] : [`${unfinished} rows of the inbox are not processed`]),
+    ...wrong(
+      "messages were acknowledged and are not in the inbox",
+      history.acknowledgedIds.filter((id) => isPosted(id) && !stored.has(id)),
+    ),
+    ...wrong(
+      "messages are in the inbox and were not acknowledged",
+      [...stored].filter((id) => history.of(id)?.acknowledgedAt === undefined),
+    ),
+    ...wrong(
+      "rows of the inbox are not processed",
+      rows.filter(({ state }) => state !== "processed").map(({ message }) => message),
+    ),
   ];
 }

@@ -27,9 +27,14 @@ const BUSY_PER_SECOND = 25;
 const PATIENCE_MS = 60_000;
 const LONGEST_PAUSE_MS = 500;
 
+/** Whether a sender of this file has made a message, and posted it to the service. */
+export function isPosted(id: string): boolean {
+  return id.startsWith("m-");
+}
+
 /** The way of a key's messages. */
 export function wayOf(key: string, ways: readonly Way[]): Way {
-  return ways[Number(key.slice("key-".length)) % ways.length] ?? "http";
+  return ways[Number(key.slice(key.lastIndexOf("-") + 1)) % ways.length] ?? "http";
 }
 
 /**
