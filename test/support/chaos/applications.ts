@@ -25,13 +25,13 @@ export interface ApplicationsOptions {
  */
 const ORDERS = ["changed row", "locked row", "changed row", "advisory lock", "changed row", "one writer"] as const;
 
-const KEYS = 24;
+const KEYS = 12;
 /** Transactions of a key that are under way at a time, most of them waiting for the lock. */
-const WRITERS = 4;
+const WRITERS = 6;
 /** Of each writer between two transactions, on average. */
-const PAUSE_MS = 500;
+const PAUSE_MS = 300;
 /** Between BEGIN and the lock, in half of the transactions: who begins first is often not the first to get the lock. */
-const LONGEST_THOUGHT_MS = 300;
+const LONGEST_THOUGHT_MS = 800;
 const RECONNECT_MS = 200;
 
 /** All transactions of a second, about. */

@@ -7,7 +7,8 @@ export interface TableFault {
   readonly what: string;
   readonly begin: readonly string[];
   readonly heldMs: number;
-  readonly end: readonly string[];
+  /** Afterwards, each by itself. */
+  readonly cleanUp: readonly string[];
 }
 
 const TABLES = ["outbox", "inbox"] as const;
@@ -23,10 +24,10 @@ const INDEXED = { outbox: "topic", inbox: "event_type" } as const;
 export function tableLock(drawn: number, heldMs: number): TableFault {
   const [table, mode] = [drawnFrom(TABLES, drawn), drawnFrom(MODES, (drawn * TABLES.length) % 1)];
   return {
-    what: `${table} locked IN ${mode} MODE for ${heldMs / 1000} s`,
+    what: `${table} locked IN ${mode} MODE for ${Math.round(heldMs)} ms`,
     begin: [`LOCK TABLE ${table} IN ${mode} MODE`],
     heldMs,
-    end: ["COMMIT"],
+    cleanUp: [],
   };
 }
 
@@ -38,12 +39,15 @@ export function tableLock(drawn: number, heldMs: number): TableFault {
 export function indexBuild(drawn: number, heldMs: number): TableFault {
   const table = drawnFrom(TABLES, drawn);
   return {
-    what: `index made on ${table}, committed after ${heldMs / 1000} s`,
+    what: `index made on ${table}, committed after ${Math.round(heldMs)} ms`,
     begin: [`CREATE INDEX made_by_an_operator ON ${table} (${INDEXED[table]})`],
     heldMs,
-    end: ["COMMIT", "DROP INDEX made_by_an_operator"],
+    cleanUp: ["DROP INDEX made_by_an_operator"],
   };
 }
+
+/** What has waited for the lock goes on by then, and does not wait for the next one at once. */
+const CLEANED_UP_AFTER_MS = 500;
 
 /** Does it in a transaction. @throws the database's error, when something else ended the session meanwhile */
 export async function doToTable(database: { connect(): Promise<pg.Client> }, fault: TableFault): Promise<void> {
@@ -52,7 +56,9 @@ export async function doToTable(database: { connect(): Promise<pg.Client> }, fau
     await client.query("BEGIN");
     for (const statement of fault.begin) await client.query(statement);
     await sleep(fault.heldMs);
-    for (const statement of fault.end) await client.query(statement);
+    await client.query("COMMIT");
+    if (fault.cleanUp.length > 0) await sleep(CLEANED_UP_AFTER_MS);
+    for (const statement of fault.cleanUp) await client.query(statement);
   } finally {
     await client.end().catch(() => {});
   }
