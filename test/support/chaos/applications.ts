@@ -1,12 +1,21 @@
+import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import type pg from "pg";
 import type { History } from "../history.ts";
 import { seeded } from "../random.ts";
+import { between } from "./draw.ts";
+import type { FaultName } from "./selection.ts";
 import { type Way, wayOf } from "./senders.ts";
 
-/** What the applications' transactions lock, besides the outbox. */
+/** What the applications' transactions lock, besides the outbox, and an owner's trigger that takes as long over an insert as the row asks for. */
 export const APPLICATION_SCHEMA = `
 CREATE TABLE application_rows (key text PRIMARY KEY, changes int NOT NULL DEFAULT 0);
+CREATE FUNCTION take_time() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM pg_sleep((NEW.headers->>'x-takes-s')::float);
+  RETURN NEW;
+END $$;
+CREATE TRIGGER take_time BEFORE INSERT ON outbox FOR EACH ROW WHEN (NEW.headers ? 'x-takes-s') EXECUTE FUNCTION take_time();
 `;
 
 export interface ApplicationsOptions {
@@ -16,6 +25,7 @@ export interface ApplicationsOptions {
   readonly durationMs: number;
   readonly ways: readonly Way[];
   readonly seed: number;
+  readonly selected: ReadonlySet<FaultName>;
   readonly signal: AbortSignal;
 }
 
@@ -23,9 +33,17 @@ export interface ApplicationsOptions {
  * How the transactions of a key come one after another, as docs/outbox.md says: by a row that they change or lock, by an advisory lock, or because one
  * application writes them one after another, each in a statement of its own.
  */
-const ORDERS = ["changed row", "locked row", "changed row", "advisory lock", "changed row", "one writer"] as const;
+const ORDERS = [
+  "changed row",
+  "locked row",
+  "one writer",
+  "changed row",
+  "advisory lock",
+  "one writer",
+  "changed row",
+] as const;
 
-const KEYS = 12;
+const KEYS = 14;
 /** Transactions of a key that are under way at a time, most of them waiting for the lock. */
 const WRITERS = 6;
 /** Of each writer between two transactions, on average. */
@@ -33,6 +51,12 @@ const PAUSE_MS = 300;
 /** Between BEGIN and the lock, in half of the transactions: who begins first is often not the first to get the lock. */
 const LONGEST_THOUGHT_MS = 800;
 const RECONNECT_MS = 200;
+/** How many of the inserts an owner's trigger makes slow, and how slow, most of them near to the longest. */
+const SLOW_INSERTS = 0.08;
+const SLOW_INSERT_S = [0.1, 4] as const;
+/** How many of one writer's inserts wait for another transaction that has inserted the same id, and how long. */
+const CONFLICTS = 0.06;
+const CONFLICT_MS = [100, 4000] as const;
 
 /** All transactions of a second, about. */
 export const APPLICATION_ROWS_PER_SECOND = (KEYS * WRITERS * 1000) / PAUSE_MS;
@@ -99,10 +123,12 @@ class ApplicationKey {
   }
 
   async #transaction(client: pg.Client, random: () => number): Promise<void> {
+    const { selected } = this.#options;
     const order = orderOf(this.#number);
     if (order === "one writer") {
       const message = this.#next();
-      await client.query(INSERT, this.#row(message));
+      if (selected.has("conflicts") && random() < CONFLICTS) await this.#insertTwice(client, message, random);
+      else await client.query(INSERT, this.#row(message, random));
       this.#options.history.acknowledged(message);
       return;
     }
@@ -115,7 +141,7 @@ class ApplicationKey {
     await client.query(LOCKS[order], [this.#key]);
     // Whoever has the lock is the next one: the one before has committed, and numbered its messages long before that.
     const messages = random() < 0.8 ? [this.#next()] : [this.#next(), this.#next()];
-    for (const message of messages) await client.query(INSERT, this.#row(message));
+    for (const message of messages) await client.query(INSERT, this.#row(message, random));
     await client.query("COMMIT");
     for (const message of messages) this.#options.history.acknowledged(message);
   }
@@ -133,6 +159,26 @@ class ApplicationKey {
     history.acknowledged(message);
   }
 
+  /**
+   * A job that was started again while its first try is still under way: both insert the row with the same id, and the second one waits until the first
+   * has committed, or has not.
+   */
+  async #insertTwice(client: pg.Client, message: string, random: () => number): Promise<void> {
+    const row = this.#row(message);
+    const first = await this.#options.database.connect();
+    try {
+      await first.query("BEGIN");
+      await first.query(INSERT, row);
+      const second = client.query(`${INSERT} ON CONFLICT (id) DO NOTHING`, row);
+      second.catch(() => {}); // Awaited below.
+      await sleep(between(CONFLICT_MS, Math.sqrt(random())));
+      await first.query(random() < 0.5 ? "ROLLBACK" : "COMMIT");
+      await second;
+    } finally {
+      await first.end().catch(() => {});
+    }
+  }
+
   #next(position?: number): string {
     const message = `a-${this.#number}-${this.#messages}`;
     this.#messages += 1;
@@ -140,9 +186,27 @@ class ApplicationKey {
     return message;
   }
 
-  /** The parameters of {@link INSERT}. */
-  #row(message: string): string[] {
-    return [`orders.${wayOf(this.#key, this.#options.ways)}`, this.#key, message];
+  /**
+   * The parameters of {@link INSERT}.
+   *
+   * @param random decides whether it is slow
+   */
+  #row(message: string, random = () => 1): string[] {
+    // Elsewhere the transaction has an id of its own by then, and with that many of them open for seconds the low-water marks would never move.
+    const maySlow = this.#options.selected.has("slow inserts") && orderOf(this.#number) !== "locked row";
+    const slow = maySlow && random() < SLOW_INSERTS;
+    const headers = {
+      "x-idempotency-key": message,
+      ...(slow ? { "x-takes-s": between(SLOW_INSERT_S, Math.sqrt(random())).toFixed(3) } : {}),
+    };
+    const payload = JSON.stringify({ id: message, key: this.#key });
+    return [
+      `orders.${wayOf(this.#key, this.#options.ways)}`,
+      this.#key,
+      randomUUID(),
+      payload,
+      JSON.stringify(headers),
+    ];
   }
 }
 
@@ -151,7 +215,5 @@ const LOCKS = {
   "advisory lock": "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
 };
 
-/** $1 topic, $2 key, $3 id of the message. */
-const INSERT = `
-INSERT INTO outbox (topic, key, payload, headers, max_attempts)
-VALUES ($1, $2, json_build_object('id', $3::text, 'key', $2::text), jsonb_build_object('x-idempotency-key', $3::text), 1000)`;
+/** $1 topic, $2 key, $3 id of the row, $4 payload, $5 headers. */
+const INSERT = "INSERT INTO outbox (topic, key, id, payload, headers, max_attempts) VALUES ($1, $2, $3, $4, $5, 1000)";

@@ -5,6 +5,7 @@ import type { History } from "../history.ts";
 import { seeded } from "../random.ts";
 import type { Receiver } from "../receiver.ts";
 import type { ConfigTree } from "../service.ts";
+import { POISON_PREFIX, UNWANTED } from "./poison.ts";
 
 /** The header in which each process says its name to whom it delivers. */
 export const REPLICA_HEADER = "x-replica";
@@ -23,13 +24,18 @@ export function recordRequests(receiver: Receiver, history: History, seed: numbe
   receiver.answer = ({ body, headers }, response) => {
     // Half an hour of requests would not fit into the memory.
     receiver.requests.length = 0;
+    const id = idOf(body);
+    if (id === undefined || id.startsWith(POISON_PREFIX)) {
+      response.writeHead(id?.startsWith(UNWANTED) === true ? 500 : 200).end();
+      return;
+    }
     const drawn = random();
     if (drawn < REFUSED) {
       response.writeHead(503).end();
       return;
     }
     const answered = drawn >= REFUSED + UNANSWERED;
-    history.received(idOf(body), String(headers[REPLICA_HEADER]), { answered });
+    history.received(id, String(headers[REPLICA_HEADER]), { answered });
     if (!answered) response.socket?.destroy();
     else
       setTimeout(() => response.writeHead(200).end(), random() < SLOW ? SLOW_ANSWER_MS : random() * SLOWEST_ANSWER_MS);
@@ -70,7 +76,8 @@ export async function readStream(server: NatsAddress, history: History): Promise
   const readNext = async (): Promise<"message" | "end" | "no answer"> => {
     try {
       const { header, data, time } = await manager.streams.getMessage(stream, { seq: next });
-      history.received(idOf(data), header.get(REPLICA_HEADER), { at: time.getTime() });
+      const id = idOf(data);
+      if (id !== undefined) history.received(id, header.get(REPLICA_HEADER), { at: time.getTime() });
       next += 1;
       return "message";
     } catch (error) {
@@ -100,6 +107,11 @@ export async function readStream(server: NatsAddress, history: History): Promise
   };
 }
 
-function idOf(body: Uint8Array): string {
-  return (JSON.parse(Buffer.from(body).toString("utf8")) as { id: string }).id;
+/** Of what a sender or an application of this suite has made; undefined for what is not a message at all. */
+function idOf(body: Uint8Array): string | undefined {
+  try {
+    return (JSON.parse(Buffer.from(body).toString("utf8")) as { id?: string }).id;
+  } catch {
+    return undefined;
+  }
 }

@@ -8,6 +8,7 @@ import { APPLICATION_SCHEMA } from "./applications.ts";
 import { REPLICA_HEADER } from "./arrivals.ts";
 import { JOURNAL_SCHEMA } from "./journal.ts";
 import { REPLICAS_PER_ROLE, ROLES, type Role } from "./plan.ts";
+import { POISON_SCHEMA } from "./poison.ts";
 import { Replica } from "./replica.ts";
 import type { FaultName } from "./selection.ts";
 import type { Timeline } from "./timeline.ts";
@@ -157,6 +158,7 @@ export async function startFleet(options: FleetOptions): Promise<Fleet> {
   if (code !== 0) throw new Error(`svc migrate ended with ${code}:\n${migrating.lines.join("\n")}`);
   await database.query(JOURNAL_SCHEMA);
   await database.query(APPLICATION_SCHEMA);
+  await database.query(POISON_SCHEMA);
 
   const start = async (role: Role, index: number, port: number) => {
     const replica = await Replica.start({

@@ -63,10 +63,12 @@ export interface JournalEntry {
 
 type Query = <Row extends object>(sql: string, params?: readonly unknown[]) => Promise<Row[]>;
 
-/** Gives the journal of one key after another, each in the order in which the changes were made. */
+/** Gives the journal of one key of the messages after another, each in the order in which the changes were made. */
 export async function* journalByKey(query: Query): AsyncGenerator<{ key: string; entries: readonly JournalEntry[] }> {
   await query("CREATE INDEX IF NOT EXISTS outbox_journal_key_idx ON outbox_journal (key, n)");
-  const keys = await query<{ key: string }>("SELECT DISTINCT key FROM outbox_journal ORDER BY key");
+  const keys = await query<{ key: string }>(
+    "SELECT DISTINCT key FROM outbox_journal WHERE key ~ '^(key|app)-' ORDER BY key",
+  );
   for (const { key } of keys) {
     const entries = await query<JournalEntry>(
       `SELECT extract(epoch FROM at)::float * 1000 AS at, replica, sequence::int AS sequence, message, row_id AS "rowId", was,

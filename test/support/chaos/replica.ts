@@ -69,6 +69,15 @@ export class Replica {
     return `${this.slot}.${this.#generation}`;
   }
 
+  get port(): number {
+    return this.#options.port;
+  }
+
+  /** Of the process that runs now, or was the last to run. */
+  get pid(): number | undefined {
+    return this.#process?.pid;
+  }
+
   /** The last lines of the log of a process. */
   log(name: string): readonly string[] {
     return (name === this.name ? this.#process?.lines : this.#endedLogs.get(name)) ?? [];
@@ -101,9 +110,9 @@ export class Replica {
     return (await this.#process?.exited) ?? { code: null, signal: null };
   }
 
-  /** Posts a message as a client with a time limit does. @throws the connection's error when there is no answer */
-  async post(body: string): Promise<{ readonly status: number; readonly text: string }> {
-    return this.#request("POST", "/inbox/orders", body);
+  /** Posts a message to a source as a client with a time limit does. @throws the connection's error when there is no answer */
+  async post(source: string, body: string): Promise<{ readonly status: number; readonly text: string }> {
+    return this.#request("POST", `/inbox/${source}`, body);
   }
 
   async isReady(): Promise<boolean> {

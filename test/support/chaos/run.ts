@@ -10,7 +10,9 @@ import { check } from "./checker.ts";
 import { Faults } from "./faults.ts";
 import { CONCURRENCY, type Fleet, LEASE_MS, SOURCE, startBroker, startFleet } from "./fleet.ts";
 import { journalByKey } from "./journal.ts";
+import { MemoryWatch } from "./memory.ts";
 import { type PlannedFault, planFaults } from "./plan.ts";
+import { POISON_PREFIX, poison, UNFINISHED } from "./poison.ts";
 import { type FaultName, selectedFaults } from "./selection.ts";
 import { isPosted, sendAtPace, type Way, wayOf } from "./senders.ts";
 import { tell } from "./story.ts";
@@ -29,6 +31,8 @@ export interface RunResult {
   readonly acknowledged: number;
   readonly repeated: number;
   readonly claims: number;
+  /** Of any process, in MiB. */
+  readonly mostMemory: number;
   /** How often each kind of fault was carried out. */
   readonly faults: ReadonlyMap<string, number>;
 }
@@ -105,6 +109,8 @@ async function run(
   await allReady(fleet);
 
   timeline.start();
+  const memory = new MemoryWatch(fleet.all);
+  services.defer(() => memory.stop());
   const failed = new AbortController();
   const faults = new Faults(fleet, timeline);
   const to = fleet.replicas.ingest;
@@ -113,24 +119,26 @@ async function run(
   const sending = sendAtPace({ history, to, durationMs, mostMessages, ways, signal });
   const { database } = fleet;
   const applications = selected.has("applications")
-    ? runApplications({ history, database, durationMs, ways, seed, signal })
+    ? runApplications({ history, database, durationMs, ways, seed, selected, signal })
     : Promise.resolve();
+  const poisoning = poison({ database, ingest: to, durationMs, seed, selected, signal });
   const plan = planFaults(seed, durationMs, LEASE_MS, (kind) => selected.has(kind));
   const inflicting = inflictAll(faults, plan, signal);
   // All have ended when this settles: nothing is started any more that somebody would have to end.
   await Promise.all(
-    [sending, applications, inflicting].map((work) => work.catch((error: unknown) => failed.abort(error))),
+    [sending, applications, poisoning, inflicting].map((work) => work.catch((error: unknown) => failed.abort(error))),
   );
   signal.throwIfAborted();
   timeline.note(`every fault is lifted; ${history.acknowledgedCount} messages were acknowledged`);
 
   // Whatever has not come by then is told by the checker.
   await eventually(() => history.missingCount === 0, { timeoutMs: ALL_RIGHT_WITHIN_MS }).catch(() => {});
-  const unfinished = "SELECT state, count(*)::int AS rows FROM outbox WHERE state <> 'sent' GROUP BY state";
-  const isFinished = async () => (await fleet.database.query(unfinished)).length === 0;
-  await eventually(isFinished, { timeoutMs: ALL_RIGHT_WITHIN_MS }).catch(() => {});
+  const unfinished = () => database.query<{ state: string; kind: string; rows: number }>(UNFINISHED);
+  await eventually(async () => (await unfinished()).length === 0, { timeoutMs: ALL_RIGHT_WITHIN_MS }).catch(() => {});
   await allReady(fleet);
-  timeline.note("everything is delivered, and every replica is ready");
+  timeline.note("the deliveries have ended, and every replica is ready");
+  memory.stop();
+  const stuck = await unfinished();
   const ends = await within(
     STOPS_WITHIN_MS,
     "the stop of all replicas",
@@ -152,6 +160,8 @@ async function run(
   const wrong = [
     ...(verdict.violations.length > 0 ? [tell(verdict, history, timeline, log)] : []),
     ...(await wrongInbox(fleet, history)),
+    ...stuck.map(({ state, kind, rows }) => `${rows} rows of the outbox are ${state} for good (${kind})`),
+    ...memory.wrong(),
     ...ends.flatMap(({ code, signal }, n) =>
       code === 0 ? [] : [`${fleet.all[n]?.name} ended with ${signal ?? code} when it was stopped at the end`],
     ),
@@ -161,7 +171,7 @@ async function run(
   ];
   if (wrong.length > 0) throw new Error(wrong.join("\n\n"));
   const { repeated, claims } = verdict;
-  return { acknowledged: history.acknowledgedCount, repeated, claims, faults: faults.counts };
+  return { acknowledged: history.acknowledgedCount, repeated, claims, mostMemory: memory.most, faults: faults.counts };
 }
 
 async function inflictAll(faults: Faults, plan: readonly PlannedFault[], signal: AbortSignal): Promise<void> {
@@ -195,7 +205,8 @@ async function allReady({ all }: Fleet): Promise<void> {
 /** The inbox holds what was acknowledged to the senders and nothing else, and all of it is relayed. */
 async function wrongInbox({ database }: Fleet, history: History): Promise<readonly string[]> {
   const rows = await database.query<{ message: string; state: string }>(
-    `SELECT idempotency_key AS message, state FROM inbox WHERE source = '${SOURCE}'`,
+    `SELECT idempotency_key AS message, state FROM inbox
+     WHERE source = '${SOURCE}' AND idempotency_key NOT LIKE '${POISON_PREFIX}%'`,
   );
   const stored = new Set(rows.map(({ message }) => message));
   const wrong = (what: string, messages: readonly string[]) =>

@@ -1,7 +1,15 @@
 import { MOMENTARY, type MomentaryFault } from "./plan.ts";
 
 /** What lasts for the whole run. */
-export const LASTING = ["wrong clocks", "applications"] as const;
+export const LASTING = [
+  "wrong clocks",
+  "applications",
+  "slow inserts",
+  "conflicts",
+  "poisoned rows",
+  "refused rows",
+  "foreign rows",
+] as const;
 export type LastingFault = (typeof LASTING)[number];
 
 export type FaultName = MomentaryFault | LastingFault;

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { History } from "../history.ts";
+import { SOURCE } from "./fleet.ts";
 import type { Replica } from "./replica.ts";
 
 /** Where the messages of a key go, as the event type of each of them says. */
@@ -78,7 +79,7 @@ async function sendUntilAcknowledged(
 ): Promise<void> {
   const deadline = performance.now() + PATIENCE_MS;
   for (let tries = 0; ; tries += 1) {
-    const answer = await to[(firstReplica + tries) % to.length]?.post(body).catch(() => undefined);
+    const answer = await to[(firstReplica + tries) % to.length]?.post(SOURCE, body).catch(() => undefined);
     if (answer?.status === 202 || answer?.status === 200) return;
     if (answer !== undefined && answer.status < 500) {
       throw new Error(`${id} was refused: ${answer.status} ${answer.text}`);
