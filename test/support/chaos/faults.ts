@@ -2,7 +2,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type pg from "pg";
 import type { TcpProxy } from "../tcpProxy.ts";
 import { within } from "../within.ts";
-import type { Fleet } from "./fleet.ts";
+import { type Fleet, SOURCE } from "./fleet.ts";
+import { HOSTILE_TOPIC, INSERT_HOSTILE, itemsOf, sendHostile } from "./hostileTransforms.ts";
+import { garbage, halfClosed, oneByteChunks, pipelined, unfinishedBodies } from "./httpAttacks.ts";
 import type { MomentaryFault, PlannedFault } from "./plan.ts";
 import type { Replica } from "./replica.ts";
 import { doToTable, indexBuild, type TableFault, tableLock } from "./tableFaults.ts";
@@ -14,7 +16,7 @@ const CONNECTIONS_HELD_MS = 2000;
 const SECONDS = 1000;
 
 /** What more than one fault at a time would make senseless: another one is left out while one of these is under way. */
-type Place = Replica | TcpProxy | "database" | "tables" | "broker";
+type Place = Replica | TcpProxy | "database" | "tables" | "broker" | `port ${number}`;
 
 /** Carries out drawn faults. Each resolves when the fault is lifted. */
 export class Faults {
@@ -23,6 +25,8 @@ export class Faults {
   readonly #occupied = new Set<Place>();
   /** How often each kind was carried out. */
   readonly counts = new Map<string, number>();
+  /** What was seen of the service while faults were inflicted, and must not be. */
+  readonly wrong: string[] = [];
 
   constructor(fleet: Fleet, timeline: Timeline) {
     this.#fleet = fleet;
@@ -49,12 +53,15 @@ export class Faults {
     if (kind === "broker") return this.#fleet.broker && "broker";
     if (ON_DATABASE.has(kind)) return "database";
     if (ON_TABLES.has(kind)) return "tables";
+    if (ON_PORT.has(kind)) return `port ${index}`;
     const replica = this.#fleet.replicas[role][index];
     return ON_WAY.has(kind) ? replica?.proxy : replica;
   }
 
   #carryOut(fault: PlannedFault): Promise<void> {
-    const replica = this.#fleet.replicas[fault.role][fault.index] as Replica;
+    // Senders know the ports of the role ingest.
+    const role = ON_PORT.has(fault.kind) ? "ingest" : fault.role;
+    const replica = this.#fleet.replicas[role][fault.index] as Replica;
     switch (fault.kind) {
       case "kill":
         return this.#kill(replica, fault);
@@ -72,6 +79,15 @@ export class Faults {
         return this.#connections(fault);
       case "broker":
         return this.#broker(fault);
+      case "chunks":
+      case "unfinished":
+      case "garbage":
+      case "pipelined":
+        return this.#attack(replica, fault.kind, fault);
+      case "half-closed":
+        return this.#halfClosed(replica, fault);
+      case "transforms":
+        return this.#transforms(replica, fault);
       case "lock":
         return this.#table(tableLock(fault.share, fault.lengthMs / 10));
       case "index":
@@ -181,6 +197,34 @@ export class Faults {
     lift();
   }
 
+  /** Excuses nothing: what other senders have was acknowledged, or they send it again. */
+  async #attack(replica: Replica, kind: keyof typeof ATTACKS, { share, lengthMs }: PlannedFault): Promise<void> {
+    const lift = this.#timeline.begin(
+      `${kind} (${Math.round(share * 100)} %) at the port of ${replica.name}`,
+      "nothing",
+    );
+    await ATTACKS[kind]({ port: replica.port, source: SOURCE, share, lengthMs });
+    lift();
+  }
+
+  async #halfClosed(replica: Replica, { share, lengthMs }: PlannedFault): Promise<void> {
+    const { name } = replica;
+    const from = Date.now();
+    const lift = this.#timeline.begin(`half-closed senders at the port of ${name}`, "nothing");
+    const unanswered = await halfClosed({ port: replica.port, source: SOURCE, share, lengthMs });
+    lift();
+    if (unanswered === 0 || this.#timeline.disturbed(name, from, Date.now(), false)) return;
+    this.wrong.push(`${unanswered} senders that closed their side behind a request got no answer from ${name}`);
+  }
+
+  async #transforms(replica: Replica, { lengthMs, share }: PlannedFault): Promise<void> {
+    const lift = this.#timeline.begin(`hostile payloads for ${replica.name} for ${lengthMs / SECONDS} s`, "nothing");
+    // Applications can write such payloads as well, and then it is a poller that transforms them.
+    await this.#fleet.database.query(INSERT_HOSTILE, [HOSTILE_TOPIC, itemsOf(share)]).catch(() => {});
+    await sendHostile(replica, lengthMs, share);
+    lift();
+  }
+
   async #way(replica: Replica, kind: "cut" | "held" | "slowed", { lengthMs, delayMs }: PlannedFault): Promise<void> {
     const how = kind === "slowed" ? `slowed by ${delayMs} ms a chunk` : kind;
     // Whoever is killed meanwhile has the same way to the database as its successor.
@@ -202,7 +246,16 @@ const ON_DATABASE: ReadonlySet<MomentaryFault> = new Set([
   "postgres immediate",
   "connections",
 ]);
+const ATTACKS = { chunks: oneByteChunks, unfinished: unfinishedBodies, garbage, pipelined };
 const ON_TABLES: ReadonlySet<MomentaryFault> = new Set(["lock", "index"]);
+const ON_PORT: ReadonlySet<MomentaryFault> = new Set([
+  "chunks",
+  "unfinished",
+  "garbage",
+  "pipelined",
+  "half-closed",
+  "transforms",
+]);
 const ON_WAY: ReadonlySet<MomentaryFault> = new Set(["cut", "held", "slowed"]);
 
 /** $1 share of the service's connections, drawn by the server. */

@@ -6,6 +6,7 @@ import { type NatsAddress, type OwnServer, startNats } from "../brokers/servers.
 import type { ConfigTree, Services } from "../service.ts";
 import { APPLICATION_SCHEMA } from "./applications.ts";
 import { REPLICA_HEADER } from "./arrivals.ts";
+import { HOSTILE_SOURCE, HOSTILE_TOPIC, HOSTILE_TRANSFORM, ORDINARY_TRANSFORM } from "./hostileTransforms.ts";
 import { JOURNAL_SCHEMA } from "./journal.ts";
 import { REPLICAS_PER_ROLE, ROLES, type Role } from "./plan.ts";
 import { POISON_SCHEMA } from "./poison.ts";
@@ -19,6 +20,7 @@ export const LEASE_MS = 5000;
 export const CONCURRENCY = 8;
 /** The source of the senders' messages, and its path. */
 export const SOURCE = "orders";
+export const TRANSFORMED_SOURCE = "transformed";
 const POOL_SIZE = 4;
 /** What the replicas use at most, and some: few enough to take them all. */
 const MAX_CONNECTIONS = 160;
@@ -130,18 +132,18 @@ export async function startFleet(options: FleetOptions): Promise<Fleet> {
       connectionTimeoutMs: 5000,
     },
     sources: {
-      [SOURCE]: {
-        path: `/${SOURCE}`,
-        idempotencyKeyPath: "$.id",
-        aggregateIdPath: "$.key",
-        eventTypePath: "$.type",
-        topic: "orders.{{ eventType }}",
-      },
+      [SOURCE]: source(SOURCE),
+      [TRANSFORMED_SOURCE]: { ...source(TRANSFORMED_SOURCE), transform: ORDINARY_TRANSFORM },
+      [HOSTILE_SOURCE]: { ...source(HOSTILE_SOURCE), transform: HOSTILE_TRANSFORM },
     },
     destinations: Object.fromEntries(
       Object.entries(destinations).map(([each, tree]) => [each, { ...tree, headers: { [REPLICA_HEADER]: replica } }]),
     ),
-    routes: Object.keys(destinations).map((each) => ({ topicPattern: `orders.${each}`, destination: each })),
+    routes: [
+      ...Object.keys(destinations).map((each) => ({ topicPattern: `orders.${each}`, destination: each })),
+      { topicPattern: "orders.transformed", destination: "http", transform: ORDINARY_TRANSFORM },
+      { topicPattern: HOSTILE_TOPIC, destination: "http", transform: HOSTILE_TRANSFORM },
+    ],
     // No row dies of a run, and a key whose delivery failed goes on soon.
     outbox: {
       claimTimeoutMs: LEASE_MS,
@@ -188,6 +190,16 @@ export async function startFleet(options: FleetOptions): Promise<Fleet> {
   const [ingest, relay, poller] = await Promise.all(ROLES.map(startAll));
   const replicas = { ingest: ingest ?? [], relay: relay ?? [], poller: poller ?? [] };
   return { database, replicas, all: Object.values(replicas).flat(), broker };
+}
+
+function source(name: string): ConfigTree {
+  return {
+    path: `/${name}`,
+    idempotencyKeyPath: "$.id",
+    aggregateIdPath: "$.key",
+    eventTypePath: "$.type",
+    topic: "orders.{{ eventType }}",
+  };
 }
 
 const CLOCK_SHIFT = new URL("clockShift.mjs", import.meta.url).href;

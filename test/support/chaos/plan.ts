@@ -32,6 +32,18 @@ const WEIGHTS = {
   lock: 3,
   /** An index is made on a table without CONCURRENTLY, in a transaction that stays open for up to 0.8 s, and dropped again. */
   index: 2,
+  /** Bodies in chunks of one byte, to a replica. */
+  chunks: 1,
+  /** Hundreds of bodies of a megabyte that never end, to a replica, for `lengthMs`. */
+  unfinished: 1,
+  /** What is not HTTP, to a replica. */
+  garbage: 1,
+  /** Thousands of requests on one connection to a replica. */
+  pipelined: 1,
+  /** Senders that close their side behind the request. */
+  "half-closed": 1,
+  /** Payloads that burn time and memory in the transforms of a replica, for `lengthMs`. */
+  transforms: 2,
 } as const;
 
 export type MomentaryFault = keyof typeof WEIGHTS;

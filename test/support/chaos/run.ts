@@ -8,7 +8,7 @@ import { runApplications } from "./applications.ts";
 import { readStream, recordRequests } from "./arrivals.ts";
 import { check } from "./checker.ts";
 import { Faults } from "./faults.ts";
-import { CONCURRENCY, type Fleet, LEASE_MS, SOURCE, startBroker, startFleet } from "./fleet.ts";
+import { CONCURRENCY, type Fleet, LEASE_MS, SOURCE, startBroker, startFleet, TRANSFORMED_SOURCE } from "./fleet.ts";
 import { journalByKey } from "./journal.ts";
 import { MemoryWatch } from "./memory.ts";
 import { type PlannedFault, planFaults } from "./plan.ts";
@@ -100,7 +100,7 @@ async function run(
   recordRequests(receiver, history, seed);
   const stream = broker && (await readStream(broker, history));
   if (stream !== undefined) services.defer(() => stream.close());
-  const ways: readonly Way[] = stream === undefined ? ["http"] : ["http", "stream"];
+  const ways: readonly Way[] = stream === undefined ? ["http", "transformed"] : ["http", "stream", "transformed"];
   const destinations = {
     http: { baseUrl: receiver.url, path: "/hook" },
     ...(stream === undefined ? {} : { stream: stream.destination }),
@@ -131,10 +131,10 @@ async function run(
   signal.throwIfAborted();
   timeline.note(`every fault is lifted; ${history.acknowledgedCount} messages were acknowledged`);
 
-  // Whatever has not come by then is told by the checker.
-  await eventually(() => history.missingCount === 0, { timeoutMs: ALL_RIGHT_WITHIN_MS }).catch(() => {});
   const unfinished = () => database.query<{ state: string; kind: string; rows: number }>(UNFINISHED);
-  await eventually(async () => (await unfinished()).length === 0, { timeoutMs: ALL_RIGHT_WITHIN_MS }).catch(() => {});
+  const haveEnded = async () => history.missingCount === 0 && (await unfinished()).length === 0;
+  // Whatever has not come by then is told by the checker.
+  await eventually(haveEnded, { timeoutMs: ALL_RIGHT_WITHIN_MS }).catch(() => {});
   await allReady(fleet);
   timeline.note("the deliveries have ended, and every replica is ready");
   memory.stop();
@@ -162,6 +162,7 @@ async function run(
     ...(await wrongInbox(fleet, history)),
     ...stuck.map(({ state, kind, rows }) => `${rows} rows of the outbox are ${state} for good (${kind})`),
     ...memory.wrong(),
+    ...faults.wrong,
     ...ends.flatMap(({ code, signal }, n) =>
       code === 0 ? [] : [`${fleet.all[n]?.name} ended with ${signal ?? code} when it was stopped at the end`],
     ),
@@ -206,7 +207,7 @@ async function allReady({ all }: Fleet): Promise<void> {
 async function wrongInbox({ database }: Fleet, history: History): Promise<readonly string[]> {
   const rows = await database.query<{ message: string; state: string }>(
     `SELECT idempotency_key AS message, state FROM inbox
-     WHERE source = '${SOURCE}' AND idempotency_key NOT LIKE '${POISON_PREFIX}%'`,
+     WHERE source IN ('${SOURCE}', '${TRANSFORMED_SOURCE}') AND idempotency_key NOT LIKE '${POISON_PREFIX}%'`,
   );
   const stored = new Set(rows.map(({ message }) => message));
   const wrong = (what: string, messages: readonly string[]) =>

@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { History } from "../history.ts";
-import { SOURCE } from "./fleet.ts";
+import { SOURCE, TRANSFORMED_SOURCE } from "./fleet.ts";
 import type { Replica } from "./replica.ts";
 
-/** Where the messages of a key go, as the event type of each of them says. */
-export type Way = "http" | "stream";
+/** Where the messages of a key go, as the event type of each of them says; `transformed` goes over HTTP, through transforms of source and route. */
+export type Way = "http" | "stream" | "transformed";
 
 export interface SendersOptions {
   readonly history: History;
@@ -57,6 +57,7 @@ async function sendKey(options: SendersOptions, keyNumber: number, intervalMs: n
   const { history, durationMs, ways, signal } = options;
   const key = `key-${keyNumber}`;
   const type = wayOf(key, ways);
+  const source = type === "transformed" ? TRANSFORMED_SOURCE : SOURCE;
   const end = performance.now() + durationMs;
   // Not all keys at the same moments.
   let due = performance.now() + (intervalMs * keyNumber) / KEYS;
@@ -66,20 +67,21 @@ async function sendKey(options: SendersOptions, keyNumber: number, intervalMs: n
     due = Math.max(due + intervalMs, performance.now());
     const id = `m-${keyNumber}-${n}`;
     history.sent(id, key);
-    await sendUntilAcknowledged(options, id, JSON.stringify({ id, key, type, n }), keyNumber + n);
+    await sendUntilAcknowledged(options, source, id, JSON.stringify({ id, key, type, n }), keyNumber + n);
     history.acknowledged(id);
   }
 }
 
 async function sendUntilAcknowledged(
   { to, signal }: SendersOptions,
+  source: string,
   id: string,
   body: string,
   firstReplica: number,
 ): Promise<void> {
   const deadline = performance.now() + PATIENCE_MS;
   for (let tries = 0; ; tries += 1) {
-    const answer = await to[(firstReplica + tries) % to.length]?.post(SOURCE, body).catch(() => undefined);
+    const answer = await to[(firstReplica + tries) % to.length]?.post(source, body).catch(() => undefined);
     if (answer?.status === 202 || answer?.status === 200) return;
     if (answer !== undefined && answer.status < 500) {
       throw new Error(`${id} was refused: ${answer.status} ${answer.text}`);
