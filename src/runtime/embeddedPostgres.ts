@@ -34,6 +34,8 @@ export interface EmbeddedPostgresOptions {
   readonly port?: number;
   /** Server settings by name; they win over the defaults of this file. */
   readonly settings?: Readonly<Record<string, string>>;
+  /** Variables of the server's process, in addition to the few that it needs. */
+  readonly environment?: Readonly<Record<string, string>>;
 }
 
 export interface EmbeddedPostgres {
@@ -152,7 +154,11 @@ async function startServer(
   for (let attempt = 1; ; attempt += 1) {
     await endOrphan(place, password);
     const port = options.port ?? (await freePort());
-    const child = spawnServer(place, { ...DEFAULT_SETTINGS, ...options.settings, ...fixedSettings(port) });
+    const child = spawnServer(
+      place,
+      { ...DEFAULT_SETTINGS, ...options.settings, ...fixedSettings(port) },
+      options.environment ?? {},
+    );
     const failure = await untilReady(place, child);
     if (failure === undefined) return { child, port };
     // Somebody else may take a free port before the server binds it, or start a server on our directory at the same moment.
@@ -176,7 +182,11 @@ function fixedSettings(port: number): Record<string, string> {
   };
 }
 
-function spawnServer(place: Place, settings: Readonly<Record<string, string>>): ChildProcess {
+function spawnServer(
+  place: Place,
+  settings: Readonly<Record<string, string>>,
+  environment: Readonly<Record<string, string>>,
+): ChildProcess {
   const logFile = path.join(place.home, "server.log");
   writeFileSync(logFile, "", { mode: 0o600 });
   const log = openSync(logFile, "a");
@@ -185,7 +195,7 @@ function spawnServer(place: Place, settings: Readonly<Record<string, string>>): 
     const child = spawn(place.binaries.postgres, ["-D", place.data, ...args], {
       ...(place.account === undefined ? {} : { uid: place.account.uid, gid: place.account.gid }),
       cwd: place.home,
-      env: serverEnvironment(),
+      env: { ...serverEnvironment(), ...environment },
       stdio: ["ignore", log, log],
       detached: true,
       windowsHide: true,

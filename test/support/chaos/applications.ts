@@ -20,7 +20,7 @@ CREATE TRIGGER take_time BEFORE INSERT ON outbox FOR EACH ROW WHEN (NEW.headers 
 
 export interface ApplicationsOptions {
   readonly history: History;
-  readonly database: { connect(): Promise<pg.Client> };
+  readonly database: { readonly epoch: number; connect(): Promise<pg.Client> };
   /** Nothing new is begun after it. */
   readonly durationMs: number;
   readonly ways: readonly Way[];
@@ -51,6 +51,8 @@ const PAUSE_MS = 300;
 /** Between BEGIN and the lock, in half of the transactions: who begins first is often not the first to get the lock. */
 const LONGEST_THOUGHT_MS = 800;
 const RECONNECT_MS = 200;
+/** More changes of a row than a run makes. */
+const EPOCH = 1e9;
 /** How many of the inserts an owner's trigger makes slow, and how slow, most of them near to the longest. */
 const SLOW_INSERTS = 0.08;
 const SLOW_INSERT_S = [0.1, 4] as const;
@@ -148,14 +150,15 @@ class ApplicationKey {
 
   /** The rest of a transaction in one request, which takes the database a millisecond: the row that it changes says which one in the order it was. */
   async #changeAtOnce(client: pg.Client): Promise<void> {
-    const { history } = this.#options;
+    const { history, database } = this.#options;
     const message = this.#next(Number.NaN);
     const values = this.#row(message).map((value) => client.escapeLiteral(value));
     const insert = INSERT.replace(/\$(\d)/g, (_, n) => values[Number(n) - 1] ?? "");
     const change = `UPDATE application_rows SET changes = changes + 1 WHERE key = '${this.#key}' RETURNING changes`;
     const results: unknown = await client.query(`${change}; ${insert}; COMMIT`);
     const [changed] = results as pg.QueryResult<{ changes: number }>[];
-    history.ordered(message, changed?.rows[0]?.changes ?? Number.NaN);
+    // The counter goes back when the database does.
+    history.ordered(message, database.epoch * EPOCH + (changed?.rows[0]?.changes ?? Number.NaN));
     history.acknowledged(message);
   }
 

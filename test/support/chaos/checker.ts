@@ -1,5 +1,5 @@
 import type { Arrival, History } from "../history.ts";
-import { type Claim, type RowHistory, replayKey, type Violation } from "./claims.ts";
+import { type Claim, lostClaims, type RowHistory, replayKey, type Violation } from "./claims.ts";
 import type { JournalEntry } from "./journal.ts";
 import type { Fault, Timeline } from "./timeline.ts";
 
@@ -39,15 +39,19 @@ export interface Verdict {
  *      acknowledged in the first half of its lease; in the second half a busy machine may be too slow;
  *   3. it came after the end of its claim, and the process was suspended in between: the request was on its way out. Of one suspension that
  *      are no more than one message of a key, and no more than the process delivers at a time. Without a suspension it may be late by a sixth of
- *      the lease: with so much left a delivery may begin, and it takes a machine that stands still for twice as long.
+ *      the lease: with so much left a delivery may begin, and it takes a machine that stands still for twice as long. Where a step of the database's
+ *      clock has ended the claim, its process may deliver for as long as the lease would have lasted;
+ *   4. the claim was lost with everything that the database has forgotten when it was put back to a copy. What was acknowledged and is in no row any more
+ *      may be lost then; the messages that are there still come, in order.
  *
  * A repetition may come after later messages of its key; {@link History} says why. It is no reorder when it is allowed as a repetition.
  */
 export async function check(evidence: Evidence): Promise<Verdict> {
-  const { history, journal } = evidence;
+  const { history, timeline, journal } = evidence;
   const deliveries = new Deliveries(evidence);
   const violations: (Violation & { readonly row: RowHistory | undefined })[] = [];
   const late = new Map(history.outOfOrder.map((each) => [each.late, each.before]));
+  const known = new Set<string>();
   let rowCount = 0;
   let claimCount = 0;
   for await (const { key, entries } of journal) {
@@ -58,14 +62,17 @@ export async function check(evidence: Evidence): Promise<Verdict> {
     rowCount += rows.length;
     for (const row of rows) {
       claimCount += row.claims.length;
+      known.add(row.message);
       for (const what of deliveries.wrong(row)) add({ message: row.message, what });
       if (late.has(row.message)) {
         add({ message: row.message, what: `came for the first time after ${late.get(row.message)}` });
       }
     }
   }
-  for (const id of history.missing)
+  for (const id of history.missing) {
+    if (!known.has(id) && timeline.mayBeLost(history.of(id)?.acknowledgedAt)) continue;
     violations.push({ message: id, what: "was acknowledged and never delivered", row: undefined });
+  }
   for (const id of history.unknown)
     violations.push({ message: id, what: "was delivered and never sent", row: undefined });
   return { violations, rows: rowCount, claims: claimCount, repeated: history.repeated.length };
@@ -76,9 +83,12 @@ class Deliveries {
   readonly #evidence: Evidence;
   /** What each suspended process sent late: the keys. */
   readonly #late = new Map<Fault, string[]>();
+  /** Claims of which the database knows nothing any more, by the message. */
+  readonly #lost: readonly ReadonlyMap<string, readonly Claim[]>[];
 
   constructor(evidence: Evidence) {
     this.#evidence = evidence;
+    this.#lost = evidence.timeline.restores.map(({ lost }) => lostClaims(lost));
   }
 
   /** What is wrong with those of a message. */
@@ -87,7 +97,11 @@ class Deliveries {
     const settled = row.claims.find(({ end }) => end === "sent");
     if (settled === undefined) return [`its row is ${row.state}`];
     const wrong: string[] = [];
-    const delivered = attribute(arrivals, row.claims);
+    const lost = this.#lost.flatMap((claims) => claims.get(row.message) ?? []);
+    const delivered = attribute(
+      arrivals,
+      [...row.claims, ...lost].sort((a, b) => a.from - b.from),
+    );
     if (![...delivered].some(([arrival, claim]) => claim === settled && arrival.at <= settled.until)) {
       wrong.push(`its row was marked sent by ${settled.replica}, which had not delivered it under that claim`);
     }
@@ -103,6 +117,7 @@ class Deliveries {
 
   #wrongRepetition(key: string, { at, from, answered }: Arrival, claim: Claim): readonly string[] {
     const { timeline, goesToBroker, leaseMs } = this.#evidence;
+    if (claim.end === "lost") return [];
     if (at > claim.until) return this.#wrongWhenLate(key, at, claim);
     if (!answered || at > claim.from + leaseMs / 2) return [];
     if (timeline.disturbed(claim.replica, at, claim.until, goesToBroker(key))) return [];
@@ -113,6 +128,7 @@ class Deliveries {
     const { timeline, leaseMs } = this.#evidence;
     const suspension = timeline.suspension(replica, from, at);
     if (suspension === undefined && at <= until + leaseMs / 6) return [];
+    if (at <= from + leaseMs && timeline.clockWasStepped(from, until)) return [];
     if (suspension === undefined) return [`came from ${replica} after a claim that ended ${end}, without a suspension`];
     const keys = this.#late.get(suspension) ?? [];
     this.#late.set(suspension, keys);

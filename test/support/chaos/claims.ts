@@ -9,8 +9,9 @@ export interface Claim {
   until: number;
   /**
    * How it ended: `sent` and `dead` finish the row; `failed` is a counted attempt; `released` was given back; `expired` was taken back after its lease.
+   * A `lost` one is not known to the database any more, which was put back to a time before it.
    */
-  end: "open" | "sent" | "dead" | "failed" | "released" | "expired";
+  end: "open" | "sent" | "dead" | "failed" | "released" | "expired" | "lost";
   /** The earlier message of its key for which it has to be given back; see {@link replayKey}. */
   mustYieldTo: string | undefined;
 }
@@ -98,6 +99,24 @@ export function replayKey(
     if (row.state === "sent" || row.state === "dead") unfinished.delete(row);
   }
   return { rows: [...rows.values()], violations };
+}
+
+/** The claims of which a journal tells that the database has forgotten, by the message, whatever had become of them. */
+export function lostClaims(entries: readonly JournalEntry[]): ReadonlyMap<string, readonly Claim[]> {
+  const claims = new Map<string, Claim[]>();
+  for (const { message, was, state, at, replica, claim } of entries) {
+    if (message === null || was !== "pending" || state !== "processing") continue;
+    const lost: Claim = {
+      replica,
+      token: claim,
+      from: at,
+      until: Number.POSITIVE_INFINITY,
+      end: "lost",
+      mustYieldTo: undefined,
+    };
+    claims.set(message, [...(claims.get(message) ?? []), lost]);
+  }
+  return claims;
 }
 
 function closeClaim(row: RowHistory, entry: JournalEntry, violate: (what: string) => void): void {

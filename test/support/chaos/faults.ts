@@ -5,6 +5,7 @@ import { within } from "../within.ts";
 import { type Fleet, SOURCE } from "./fleet.ts";
 import { HOSTILE_TOPIC, INSERT_HOSTILE, itemsOf, sendHostile } from "./hostileTransforms.ts";
 import { garbage, halfClosed, oneByteChunks, pipelined, unfinishedBodies } from "./httpAttacks.ts";
+import { unmigrate } from "./migrations.ts";
 import type { MomentaryFault, PlannedFault } from "./plan.ts";
 import type { Replica } from "./replica.ts";
 import { doToTable, indexBuild, type TableFault, tableLock } from "./tableFaults.ts";
@@ -16,7 +17,7 @@ const CONNECTIONS_HELD_MS = 2000;
 const SECONDS = 1000;
 
 /** What more than one fault at a time would make senseless: another one is left out while one of these is under way. */
-type Place = Replica | TcpProxy | "database" | "tables" | "broker" | `port ${number}`;
+type Place = Replica | TcpProxy | "database" | "clock" | "tables" | "broker" | `port ${number}`;
 
 /** Carries out drawn faults. Each resolves when the fault is lifted. */
 export class Faults {
@@ -51,6 +52,7 @@ export class Faults {
 
   #placeOf({ kind, role, index }: PlannedFault): Place | undefined {
     if (kind === "broker") return this.#fleet.broker && "broker";
+    if (kind === "clock") return this.#fleet.database.clock && "clock";
     if (ON_DATABASE.has(kind)) return "database";
     if (ON_TABLES.has(kind)) return "tables";
     if (ON_PORT.has(kind)) return `port ${index}`;
@@ -88,6 +90,12 @@ export class Faults {
         return this.#halfClosed(replica, fault);
       case "transforms":
         return this.#transforms(replica, fault);
+      case "migrate":
+        return this.#migrate();
+      case "restore":
+        return this.#restore(fault);
+      case "clock":
+        return this.#clock(fault);
       case "lock":
         return this.#table(tableLock(fault.share, fault.lengthMs / 10));
       case "index":
@@ -157,6 +165,51 @@ export class Faults {
     await database.startAgain();
     lift();
     this.#timeline.note("PostgreSQL is back");
+  }
+
+  /** The indexes of the last migrations are gone, as before an upgrade, and come back beside the traffic. It excuses nothing. */
+  async #migrate(): Promise<void> {
+    const lift = this.#timeline.begin("svc migrate makes the last migrations again", "nothing");
+    const client = await this.#fleet.database.connect();
+    try {
+      for (const statement of ["BEGIN", ...unmigrate(), "COMMIT"]) await client.query(statement);
+    } finally {
+      await client.end();
+    }
+    await this.#fleet.migrate();
+    lift();
+    this.#timeline.note("svc migrate has ended");
+  }
+
+  async #restore({ lengthMs }: PlannedFault): Promise<void> {
+    const { database } = this.#fleet;
+    const from = Date.now();
+    const lift = this.#timeline.begin(
+      `PostgreSQL stopped for a copy, put back to it after ${lengthMs / SECONDS} s`,
+      "database",
+    );
+    const copy = await database.copy();
+    this.#timeline.note("PostgreSQL is back, and copied");
+    await sleep(lengthMs);
+    const lost = await database.restore(copy);
+    const until = Date.now();
+    this.#timeline.restores.push({ from, until, lost });
+    lift();
+    this.#timeline.note("PostgreSQL is put back to the copy");
+  }
+
+  async #clock({ lengthMs, share }: PlannedFault): Promise<void> {
+    const { database } = this.#fleet;
+    const seconds = clockStep(share);
+    const what = `clock of PostgreSQL ${Math.abs(seconds)} s ${seconds > 0 ? "ahead" : "behind"} for ${lengthMs / SECONDS} s`;
+    const lift = this.#timeline.begin(what, "database");
+    this.#timeline.clockSteps.push(Date.now());
+    database.clock?.step(seconds);
+    await sleep(lengthMs);
+    database.clock?.step(0);
+    this.#timeline.clockSteps.push(Date.now());
+    lift();
+    this.#timeline.note("clock of PostgreSQL right again");
   }
 
   async #connections({ share }: PlannedFault): Promise<void> {
@@ -245,7 +298,16 @@ const ON_DATABASE: ReadonlySet<MomentaryFault> = new Set([
   "postgres fast",
   "postgres immediate",
   "connections",
+  "migrate",
+  "restore",
 ]);
+
+/** Seconds. Half of the steps are below 6, the longest is 37: for so long a row may have to wait that was written by a clock ahead. */
+function clockStep(drawn: number): number {
+  const far = 2 * Math.abs(drawn - 0.55);
+  return Math.sign(drawn - 0.55) * Math.round(1 + 49 * far ** 3) || 1;
+}
+
 const ATTACKS = { chunks: oneByteChunks, unfinished: unfinishedBodies, garbage, pipelined };
 const ON_TABLES: ReadonlySet<MomentaryFault> = new Set(["lock", "index"]);
 const ON_PORT: ReadonlySet<MomentaryFault> = new Set([

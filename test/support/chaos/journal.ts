@@ -1,11 +1,11 @@
 /**
  * The journal of the outbox: a trigger writes every change of a row's state into a table of the same database, in the same transaction, with
- * the name of the process that made it. So what the replicas did to the rows is known from the database itself, whatever they say.
+ * the name of the process that made it and the time by the machine's clock (`true_time()`). So what the replicas did to the rows is known from the database itself, whatever they say.
  */
 export const JOURNAL_SCHEMA = `
 CREATE TABLE outbox_journal (
   n bigint GENERATED ALWAYS AS IDENTITY,
-  at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  at timestamptz NOT NULL DEFAULT true_time(),
   replica text NOT NULL DEFAULT current_setting('application_name'),
   sequence bigint NOT NULL,
   key text,
@@ -26,8 +26,8 @@ BEGIN
 END $$;
 CREATE FUNCTION note_outbox_update() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO outbox_journal (sequence, key, was, was_attempt, lease_left_ms, state, attempt, claim)
-  VALUES (NEW.sequence, NEW.key, OLD.state, OLD.attempt,
+  INSERT INTO outbox_journal (sequence, key, message, row_id, was, was_attempt, lease_left_ms, state, attempt, claim)
+  VALUES (NEW.sequence, NEW.key, NEW.headers->>'x-idempotency-key', NEW.id, OLD.state, OLD.attempt,
     extract(epoch FROM OLD.lease_expires_at - now()) * 1000, NEW.state, NEW.attempt, NEW.claim_token);
   RETURN NULL;
 END $$;
@@ -48,7 +48,7 @@ export interface JournalEntry {
   /** The process that made the change. */
   readonly replica: string;
   readonly sequence: number;
-  /** Of an insert: id of the message and of the row. */
+  /** Id of the message and of the row. */
   readonly message: string | null;
   readonly rowId: string | null;
   /** Null for an insert. */
@@ -63,6 +63,17 @@ export interface JournalEntry {
 
 type Query = <Row extends object>(sql: string, params?: readonly unknown[]) => Promise<Row[]>;
 
+const ENTRY = `extract(epoch FROM at)::float * 1000 AS at, replica, sequence::int AS sequence, message, row_id AS "rowId", was,
+  was_attempt AS "wasAttempt", lease_left_ms AS "leaseLeftMs", state, attempt, claim`;
+
+/** Gives what the journal says of the messages' keys since a time, in ms since the epoch. */
+export function journalSince(query: Query, at: number): Promise<JournalEntry[]> {
+  return query(
+    `SELECT ${ENTRY} FROM outbox_journal WHERE at > to_timestamp($1::float / 1000) AND key ~ '^(key|app)-' ORDER BY n`,
+    [at],
+  );
+}
+
 /** Gives the journal of one key of the messages after another, each in the order in which the changes were made. */
 export async function* journalByKey(query: Query): AsyncGenerator<{ key: string; entries: readonly JournalEntry[] }> {
   await query("CREATE INDEX IF NOT EXISTS outbox_journal_key_idx ON outbox_journal (key, n)");
@@ -70,12 +81,7 @@ export async function* journalByKey(query: Query): AsyncGenerator<{ key: string;
     "SELECT DISTINCT key FROM outbox_journal WHERE key ~ '^(key|app)-' ORDER BY key",
   );
   for (const { key } of keys) {
-    const entries = await query<JournalEntry>(
-      `SELECT extract(epoch FROM at)::float * 1000 AS at, replica, sequence::int AS sequence, message, row_id AS "rowId", was,
-         was_attempt AS "wasAttempt", lease_left_ms AS "leaseLeftMs", state, attempt, claim
-       FROM outbox_journal WHERE key = $1 ORDER BY n`,
-      [key],
-    );
+    const entries = await query<JournalEntry>(`SELECT ${ENTRY} FROM outbox_journal WHERE key = $1 ORDER BY n`, [key]);
     yield { key, entries };
   }
 }

@@ -32,6 +32,12 @@ const WEIGHTS = {
   lock: 3,
   /** An index is made on a table without CONCURRENTLY, in a transaction that stays open for up to 0.8 s, and dropped again. */
   index: 2,
+  /** The indexes of the last migrations are dropped, and `svc migrate` makes them again. */
+  migrate: 2,
+  /** PostgreSQL is stopped for a copy of its data, and put back to that copy after `lengthMs`. */
+  restore: 2,
+  /** The clock of PostgreSQL is wrong for `lengthMs`, by up to 37 s. */
+  clock: 3,
   /** Bodies in chunks of one byte, to a replica. */
   chunks: 1,
   /** Hundreds of bodies of a megabyte that never end, to a replica, for `lengthMs`. */

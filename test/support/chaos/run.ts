@@ -132,9 +132,10 @@ async function run(
   timeline.note(`every fault is lifted; ${history.acknowledgedCount} messages were acknowledged`);
 
   const unfinished = () => database.query<{ state: string; kind: string; rows: number }>(UNFINISHED);
-  const haveEnded = async () => history.missingCount === 0 && (await unfinished()).length === 0;
+  const haveCome = () => history.missing.every((id) => timeline.mayBeLost(history.of(id)?.acknowledgedAt));
+  const haveEnded = async () => haveCome() && (await unfinished()).length === 0;
   // Whatever has not come by then is told by the checker.
-  await eventually(haveEnded, { timeoutMs: ALL_RIGHT_WITHIN_MS }).catch(() => {});
+  await eventually(haveEnded, { timeoutMs: ALL_RIGHT_WITHIN_MS, intervalMs: 200 }).catch(() => {});
   await allReady(fleet);
   timeline.note("the deliveries have ended, and every replica is ready");
   memory.stop();
@@ -159,7 +160,7 @@ async function run(
   const log = (name: string) => fleet.all.flatMap((each) => (name.startsWith(`${each.slot}.`) ? each.log(name) : []));
   const wrong = [
     ...(verdict.violations.length > 0 ? [tell(verdict, history, timeline, log)] : []),
-    ...(await wrongInbox(fleet, history)),
+    ...(await wrongInbox(fleet, history, timeline)),
     ...stuck.map(({ state, kind, rows }) => `${rows} rows of the outbox are ${state} for good (${kind})`),
     ...memory.wrong(),
     ...faults.wrong,
@@ -204,7 +205,7 @@ async function allReady({ all }: Fleet): Promise<void> {
 }
 
 /** The inbox holds what was acknowledged to the senders and nothing else, and all of it is relayed. */
-async function wrongInbox({ database }: Fleet, history: History): Promise<readonly string[]> {
+async function wrongInbox({ database }: Fleet, history: History, timeline: Timeline): Promise<readonly string[]> {
   const rows = await database.query<{ message: string; state: string }>(
     `SELECT idempotency_key AS message, state FROM inbox
      WHERE source IN ('${SOURCE}', '${TRANSFORMED_SOURCE}') AND idempotency_key NOT LIKE '${POISON_PREFIX}%'`,
@@ -215,7 +216,9 @@ async function wrongInbox({ database }: Fleet, history: History): Promise<readon
   return [
     ...wrong(
       "messages were acknowledged and are not in the inbox",
-      history.acknowledgedIds.filter((id) => isPosted(id) && !stored.has(id)),
+      history.acknowledgedIds.filter(
+        (id) => isPosted(id) && !stored.has(id) && !timeline.mayBeLost(history.of(id)?.acknowledgedAt),
+      ),
     ),
     ...wrong(
       "messages are in the inbox and were not acknowledged",

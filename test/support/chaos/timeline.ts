@@ -1,3 +1,5 @@
+import type { JournalEntry } from "./journal.ts";
+
 /**
  * Whom a fault touches: one process by its name (`poller-1.3`), the processes that use one way to the database one after another
  * (`poller-1`), everything that works with the database, or everything that goes to the broker.
@@ -21,9 +23,21 @@ export interface Fault {
  */
 const RECOVERY_MS = 4000;
 
+/** The database was put back to what it had been. Times are ms since the epoch. */
+export interface Restore {
+  /** What was committed and acknowledged between these may be gone. */
+  readonly from: number;
+  readonly until: number;
+  /** The journal of what is gone. */
+  readonly lost: readonly JournalEntry[];
+}
+
 /** The faults of a run, in the order in which they began. */
 export class Timeline {
   readonly faults: Fault[] = [];
+  readonly restores: Restore[] = [];
+  /** When the database's clock was stepped. */
+  readonly clockSteps: number[] = [];
   #startedAt = Date.now();
   readonly #onEntry: (line: string) => void;
   readonly #entries: { readonly at: number; readonly text: string }[] = [];
@@ -69,6 +83,16 @@ export class Timeline {
       (fault) =>
         fault.suspends && fault.from <= until && fault.until >= from && isTouched(fault.touches, process, false),
     );
+  }
+
+  /** Whether what was acknowledged at a time may be gone since the database was put back. */
+  mayBeLost(at: number | undefined): boolean {
+    return at !== undefined && this.restores.some(({ from, until }) => from <= at && at <= until);
+  }
+
+  /** Whether the database's clock was stepped in a time span: the leases of that time end earlier, or later, than their holders know. */
+  clockWasStepped(from: number, until: number): boolean {
+    return this.clockSteps.some((at) => from <= at && at <= until);
   }
 
   /** Everything noted in a time span, a line each. */
