@@ -16,6 +16,9 @@ export interface ModelRow {
   state: OutboxState;
   attempt: number;
   dueAt: number;
+  /** What its columns `created_at` and `updated_at` say; both are of a clock that may be set back. */
+  createdAt: number;
+  updatedAt: number;
   token: ClaimToken | null;
   claimedAt: number;
   leaseEndsAt: number | null;
@@ -80,6 +83,8 @@ export class OutboxModel {
       state: "pending",
       attempt: 0,
       dueAt: this.now + dueInMs,
+      createdAt: this.now,
+      updatedAt: this.now,
       token: null,
       claimedAt: 0,
       leaseEndsAt: null,
@@ -89,13 +94,14 @@ export class OutboxModel {
   }
 
   isDue(row: ModelRow): boolean {
-    return row.state === "pending" && row.dueAt <= this.now;
+    return row.state === "pending" && (row.dueAt <= this.now || (row.attempt === 0 && row.dueAt <= row.createdAt));
   }
 
   /** Whether later rows of its key have to wait for it, where the claimant holds these tokens. */
   holdsBack(row: ModelRow, heldTokens: readonly ClaimToken[]): boolean {
     if (row.state === "processing") return row.token === null || !heldTokens.includes(row.token);
-    return row.state === "pending" && (row.attempt > 0 || row.dueAt <= this.now);
+    const latest = Math.max(this.now, row.createdAt, row.updatedAt);
+    return row.state === "pending" && (row.attempt > 0 || row.dueAt <= latest);
   }
 
   /** What a claim finds that looks at every row. */
@@ -136,6 +142,7 @@ export class OutboxModel {
       row.state = "processing";
       row.token = token;
       row.claimedAt = this.now;
+      row.updatedAt = this.now;
       row.leaseEndsAt = this.now + leaseMs;
       this.replica(replica).given.push({ id, claimToken: token });
     }
@@ -174,6 +181,7 @@ export class OutboxModel {
 
   reclaim(row: ModelRow): void {
     row.state = "pending";
+    row.updatedAt = this.now;
     this.#unclaim(row);
   }
 
@@ -182,7 +190,7 @@ export class OutboxModel {
   }
 
   replay(row: ModelRow): void {
-    Object.assign(row, { state: "pending", attempt: 0, dueAt: this.now, lastError: null });
+    Object.assign(row, { state: "pending", attempt: 0, dueAt: this.now, updatedAt: this.now, lastError: null });
   }
 
   #earlierOfKey(row: ModelRow): readonly ModelRow[] {
@@ -192,6 +200,7 @@ export class OutboxModel {
   #close(settlement: Settlement): void {
     const row = this.row(settlement.id);
     this.#unclaim(row);
+    row.updatedAt = this.now;
     row.state = settlement.kind === "sent" || settlement.kind === "dead" ? settlement.kind : "pending";
     if (row.state !== "pending") row.finishedAtStep = this.step;
     if (settlement.kind === "retry") row.dueAt = this.now + settlement.delayMs;

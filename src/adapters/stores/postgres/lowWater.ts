@@ -1,7 +1,8 @@
+import type { StoreError } from "../../../model/errors.ts";
 import type { Clock } from "../../../ports/runtime.ts";
 import type { Marks } from "../sql/marks.ts";
 import type { PostgresPool } from "./pool.ts";
-import type { Statement } from "./statement.ts";
+import type { Row, Statement } from "./statement.ts";
 
 /**
  * Elements of the parameter that {@link LowWater.bound} gives (bigint[], counted from 1); from `running` on they are
@@ -156,13 +157,15 @@ export class LowWater {
     const startedAt = this.#clock.monotonic();
     const { behindMet = null, lastRead = null, awaited } = this.#marks;
     const bound = isFull ? this.#parameter("0", "0", []) : this.bound();
-    const [row = {}] = await this.#pool
-      .run(this.#statement, [bound, behindMet, lastRead, awaited, ...more])
-      .catch((error: unknown) => {
-        // Perhaps there is no such sequence any more, or the service may not read it now: the next read looks for one.
-        this.#sequence = "0";
-        throw error;
-      });
+    let row: Row;
+    try {
+      [row = {}] = await this.#pool.run(this.#statement, [bound, behindMet, lastRead, awaited, ...more]);
+    } catch (error) {
+      if (this.#sequence === "0" || (error as Partial<StoreError>).code === "unavailable") throw error;
+      // The sequence may be gone, or the service may not read it any more: what is read without it tells.
+      this.#sequence = "0";
+      return await this.refreshIfDue(intervalMs, more);
+    }
     if (isFull) this.#marks.fullMarkTook(this.#clock.monotonic() - startedAt);
     // What was read before a loss says nothing of what was found behind it.
     if (this.#forgetAfterLoss()) return;
