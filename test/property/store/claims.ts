@@ -70,6 +70,22 @@ export async function claimDuring(
   model.replica(claiming.replica).mayLookPastFront = true;
 }
 
+/** Claims while rows are inserted that its own transaction may not know of: what it takes must be in order by all that is there afterwards. */
+export function claimOutOfSight(model: OutboxModel, system: System, claiming: Claiming) {
+  const request = requestOf(model, claiming);
+  let ended = false;
+  const result = ask(system, claiming, request).finally(() => {
+    ended = true;
+  });
+  result.catch(() => {});
+  const check = async () => {
+    expect(model.faultsOf(idsOf(await result), request.heldTokens)).toEqual(new Map());
+    take(model, claiming, request, await result);
+    model.replica(claiming.replica).mayLookPastFront = true;
+  };
+  return { hasEnded: () => ended, check };
+}
+
 function requestOf(model: OutboxModel, { replica, limit, maxBytes, namesHeld }: Claiming): ClaimRequest {
   const heldTokens = namesHeld ? model.heldTokens(replica) : [];
   return { limit, maxBytes, token: randomUUID() as ClaimToken, heldTokens, ...LEASE };

@@ -4,7 +4,8 @@ import fc, { type AsyncCommand } from "fast-check";
 import type { Settlement } from "../../../src/model/outcomes.ts";
 import type { ClaimToken, MessageId } from "../../../src/model/rows.ts";
 import type { ReplayPage, ReplayScope, ReplayStore } from "../../../src/ports/finishedRows.ts";
-import { type Claiming, claim, claimDuring, claimTogether } from "./claims.ts";
+import { eventually } from "../../support/eventually.ts";
+import { type Claiming, claim, claimDuring, claimOutOfSight, claimTogether } from "./claims.ts";
 import { LEASE, type OutboxModel } from "./model.ts";
 import { type System, TIME_UNIT_MS } from "./system.ts";
 
@@ -75,6 +76,54 @@ const insert = (rows: readonly { readonly key: string | null; readonly dueInMs: 
     for (const [n, id] of ids.entries()) model.insert(id, rows[n]?.key ?? null, rows[n]?.dueInMs ?? 0);
   });
 
+/**
+ * A claim has begun and waits for a lock when rows of transactions are committed that began after it (`begunLater`) or before it: whatever it takes is
+ * in order.
+ */
+const claimBehindLock = (one: Claiming, rows: readonly { readonly key: string; readonly begunLater: boolean }[]) =>
+  command("claimBehindLock", { one, rows }, async (model, system) => {
+    const insertThem = async () => {
+      await using lock = await system.lockOutbox();
+      const claiming = claimOutOfSight(model, system, one);
+      // One that has nothing to claim waits for nothing.
+      await eventually(async () => claiming.hasEnded() || (await lock.isWaitedFor()));
+      for (const [n, id] of (await lock.insert(rows)).entries()) model.insert(id, rows[n]?.key ?? null, 0);
+      await lock.release();
+      return claiming;
+    };
+    await (await insertThem()).check();
+  });
+
+/** A row of `key` stays in a trigger, with its place in the order and nothing else, while a replica claims other rows and looks for its marks. */
+const insertSlowly = (one: Claiming, key: string, other: string): Command =>
+  command("insertSlowly", { one, key, other }, async (model, system) => {
+    await using slow = await system.insertSlowly(key);
+    const position = model.reserve();
+    const [first, second] = await system.insert([
+      { key: other, dueInMs: 0 },
+      { key: other, dueInMs: 0 },
+    ]);
+    for (const id of [first, second]) if (id !== undefined) model.insert(id, other, 0);
+    for (let look = 0; look < 3; look += 1) {
+      for (const { clock } of system.replicas) clock.advance(MARK_AGE_MS);
+      await claim(model, system, { ...one, limit: 100 });
+      const settlements = model
+        .liveClaims(one.replica)
+        .slice(0, -1)
+        .map((each): Settlement => ({ ...each, kind: "sent" }));
+      await system.replicas[one.replica]?.store.outbox.settle(settlements);
+      model.settle(settlements);
+    }
+    model.insert(await slow.finish(), key, 0, position);
+    const [last] = await system.insert([{ key, dueInMs: 0 }]);
+    if (last !== undefined) model.insert(last, key, 0);
+    // Which of them it sees before it looks for its marks again is its own affair.
+    for (const replica of model.replicas) replica.mayLookPastFront = true;
+    await claim(model, system, { ...one, limit: 100 });
+  });
+
+const MARK_AGE_MS = 1001;
+
 const renew = (replica: number, lost: boolean): Command =>
   command("renew", { replica, lost }, async (model, { replicas }) => {
     const claims = lost ? model.lostClaims(replica) : model.liveClaims(replica);
@@ -123,6 +172,14 @@ const elapse = (ms: number): Command =>
     forgetMoments(model);
   });
 
+/** The database's clock is set back. */
+const setBack = (ms: number): Command =>
+  command("setBack", ms, async (model, system) => {
+    await system.elapse(-ms);
+    model.now -= ms;
+    forgetMoments(model);
+  });
+
 function forgetMoments(model: OutboxModel): void {
   // A scope is a moment of the database's clock, which has been moved.
   model.scope = undefined;
@@ -132,7 +189,7 @@ function forgetMoments(model: OutboxModel): void {
 const beginReplay = (replica: number): Command =>
   command("beginReplay", replica, async (model, { replicas }) => {
     const scope = await replicas[replica]?.store.replay.begin();
-    if (scope !== undefined) model.scope = { scope, step: model.step };
+    if (scope !== undefined) model.scope = { scope, step: model.step, now: model.now };
   });
 
 /** Moves some rows of the replay that has begun, or of one that begins now. */
@@ -142,7 +199,7 @@ const replay = (replica: number, picks: readonly number[]): Command =>
 async function replayNow(model: OutboxModel, { replicas }: System, replica: number, picks: readonly number[]) {
   const store = replicas[replica]?.store.replay;
   if (store === undefined) return;
-  model.scope ??= { scope: await store.begin(), step: model.step };
+  model.scope ??= { scope: await store.begin(), step: model.step, now: model.now };
   const { scope } = model.scope;
   const finished = model.finished(model.scope);
   const ids = [...new Set(picks.flatMap((pick) => model.rows[pick % Math.max(1, model.rows.length)]?.id ?? []))];
@@ -172,6 +229,8 @@ const allRows = Array.from({ length: 100 }, (_, n) => n);
 const picks = fc.oneof(fc.array(fc.nat({ max: 50 }), { minLength: 1, maxLength: 6 }), fc.constant(allRows));
 const limits = fc.constantFrom(1, 2, 3, 100);
 const times = fc.constantFrom(0, 0, TIME_UNIT_MS, 3 * TIME_UNIT_MS);
+const keys = fc.constantFrom("a", "b", "c");
+const lockedRow = fc.record({ key: keys, begunLater: fc.boolean() });
 const newRow = fc.record({ key: fc.constantFrom("a", "a", "b", "c", null), dueInMs: times });
 const claiming: fc.Arbitrary<Claiming> = fc.record({
   replica: replicaIndex,
@@ -205,6 +264,11 @@ export const commands = fc.commands(
     fc.tuple(replicaIndex, fc.boolean()).map(([replica, lost]) => renew(replica, lost)),
     fc.tuple(replicaIndex, limits).map(([replica, limit]) => reclaim(replica, limit)),
     fc.constantFrom(2, 4, 6).map((units) => elapse(units * TIME_UNIT_MS)),
+    fc.constantFrom(2, 4).map((units) => setBack(units * TIME_UNIT_MS)),
+    fc
+      .tuple(claiming, fc.array(lockedRow, { minLength: 1, maxLength: 4 }))
+      .map(([one, rows]) => claimBehindLock(one, rows)),
+    fc.tuple(claiming, keys, keys).map(([one, key, other]) => insertSlowly(one, key, other)),
     replicaIndex.map(work),
     replicaIndex.map(beginReplay),
     fc.tuple(replicaIndex, picks).map(([replica, some]) => replay(replica, some)),

@@ -16,8 +16,10 @@ export interface ModelRow {
   state: OutboxState;
   attempt: number;
   dueAt: number;
-  /** What its columns `created_at` and `updated_at` say; both are of a clock that may be set back. */
-  createdAt: number;
+  /** It was due when it was inserted, and has been neither tried nor replayed since. */
+  wasDueAtInsert: boolean;
+  /** What its columns `created_at` and `updated_at` say, by a clock that may be set back. */
+  readonly createdAt: number;
   updatedAt: number;
   token: ClaimToken | null;
   claimedAt: number;
@@ -38,6 +40,7 @@ export interface ModelReplica {
 export interface ModelScope {
   readonly scope: ReplayScope;
   readonly step: number;
+  readonly now: number;
 }
 
 /** The outbox as plain data: what a claim, a renewal, an outcome, a reclaim and a replay are to make of it. */
@@ -50,6 +53,7 @@ export class OutboxModel {
   readonly rows: ModelRow[] = [];
   readonly replicas: readonly ModelReplica[];
   scope: ModelScope | undefined;
+  #nextPosition = 0;
 
   constructor(replicas: number) {
     this.replicas = Array.from({ length: replicas }, () => ({ given: [], mayLookPastFront: false }));
@@ -75,14 +79,22 @@ export class OutboxModel {
     return row;
   }
 
-  insert(id: MessageId, key: string | null, dueInMs: number): void {
-    this.rows.push({
+  /** @returns the place in the order of `sequence` of a row that will be inserted by it */
+  reserve(): number {
+    this.#nextPosition += 1;
+    return this.#nextPosition;
+  }
+
+  insert(id: MessageId, key: string | null, dueInMs: number, position = this.reserve()): void {
+    const behind = this.rows.findIndex((row) => row.position > position);
+    this.rows.splice(behind === -1 ? this.rows.length : behind, 0, {
       id,
-      position: this.rows.length,
+      position,
       key,
       state: "pending",
       attempt: 0,
       dueAt: this.now + dueInMs,
+      wasDueAtInsert: dueInMs <= 0,
       createdAt: this.now,
       updatedAt: this.now,
       token: null,
@@ -94,7 +106,7 @@ export class OutboxModel {
   }
 
   isDue(row: ModelRow): boolean {
-    return row.state === "pending" && (row.dueAt <= this.now || (row.attempt === 0 && row.dueAt <= row.createdAt));
+    return row.state === "pending" && (row.dueAt <= this.now || this.#isFresh(row));
   }
 
   /** Whether later rows of its key have to wait for it, where the claimant holds these tokens. */
@@ -185,12 +197,21 @@ export class OutboxModel {
     this.#unclaim(row);
   }
 
-  finished({ step }: ModelScope): readonly ModelRow[] {
-    return this.rows.filter((row) => (row.state === "sent" || row.state === "dead") && row.finishedAtStep <= step);
+  /** Behind a clock that was set back, what had finished before is not in the scope of a replay. */
+  finished({ step, now }: ModelScope): readonly ModelRow[] {
+    return this.rows.filter(
+      (row) => (row.state === "sent" || row.state === "dead") && row.finishedAtStep <= step && row.updatedAt <= now,
+    );
   }
 
   replay(row: ModelRow): void {
     Object.assign(row, { state: "pending", attempt: 0, dueAt: this.now, updatedAt: this.now, lastError: null });
+    row.wasDueAtInsert = false;
+  }
+
+  /** Not scheduled ahead, tried or replayed: due whatever the clock says now. */
+  #isFresh(row: ModelRow): boolean {
+    return row.attempt === 0 && (row.wasDueAtInsert || row.dueAt < row.createdAt);
   }
 
   #earlierOfKey(row: ModelRow): readonly ModelRow[] {

@@ -1,6 +1,8 @@
+import pg from "pg";
 import type { ClaimToken, MessageId, OutboxState } from "../../../src/model/rows.ts";
 import type { Store } from "../../../src/ports/store.ts";
-import { createDatabase } from "../../support/databases.ts";
+import { createDatabase, TEST_APPLICATION_NAME } from "../../support/databases.ts";
+import { eventually } from "../../support/eventually.ts";
 import { assertNoConnections } from "../../support/leaks.ts";
 import { DEFAULT_NAMES, postgresStore } from "../../support/postgresHarness.ts";
 import { ManualClock } from "../../support/recorders.ts";
@@ -26,10 +28,27 @@ export interface System extends AsyncDisposable {
   insert(rows: readonly { readonly key: string | null; readonly dueInMs: number }[]): Promise<readonly MessageId[]>;
   /** In the order of `sequence`. */
   rows(): Promise<readonly RowSeen[]>;
-  /** Lets time pass, for the database by moving every time of every row into the past. */
+  /** Locks the outbox against claims; rows are inserted by the transaction that holds the lock. */
+  lockOutbox(): Promise<OutboxLock>;
+  /** Begins an insert of a row that is due and stays in a BEFORE trigger. */
+  insertSlowly(key: string): Promise<SlowInsert>;
+  /** Lets time pass, or sets the clock back: for the database by moving every time of every row. The replicas' own clocks only go on. */
   elapse(ms: number): Promise<void>;
   /** Empties the outbox. */
   clear(): Promise<void>;
+}
+
+export interface OutboxLock extends AsyncDisposable {
+  /** Whether a statement waits for it. */
+  isWaitedFor(): Promise<boolean>;
+  /** @param rows with the times of a transaction that begins now (`begunLater`), or that began with the lock */
+  insert(rows: readonly { readonly key: string; readonly begunLater: boolean }[]): Promise<readonly MessageId[]>;
+  release(): Promise<void>;
+}
+
+export interface SlowInsert extends AsyncDisposable {
+  /** Lets it go on. @returns the id of the row, which is committed */
+  finish(): Promise<MessageId>;
 }
 
 export async function openSystem(replicaCount: number): Promise<System> {
@@ -39,6 +58,21 @@ export async function openSystem(replicaCount: number): Promise<System> {
     return { clock, store: postgresStore(database, DEFAULT_NAMES, clock) };
   });
   await replicas[0]?.store.schema.migrate();
+  await database.query(`
+    CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      IF NEW.topic = 'slow' THEN PERFORM pg_advisory_xact_lock(1); END IF;
+      RETURN NEW;
+    END $$;
+    CREATE TRIGGER slow BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION wait()`);
+  const connect = async () => {
+    const client = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
+    await client.connect();
+    return client;
+  };
+  const isWaiting = (what: string) => async () => {
+    const ours = "database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    return (await database.query(`SELECT FROM pg_locks WHERE NOT granted AND ${ours} AND ${what}`)).length > 0;
+  };
   for (const { store } of replicas) await store.schema.checkColumns();
   const elapse = async (ms: number) => {
     await database.query(
@@ -47,7 +81,7 @@ export async function openSystem(replicaCount: number): Promise<System> {
        FROM (SELECT $1 * interval '1 millisecond' AS d) elapsed`,
       [ms],
     );
-    for (const { clock } of replicas) clock.advance(ms);
+    for (const { clock } of replicas) clock.advance(Math.abs(ms));
   };
   return {
     replicas,
@@ -60,6 +94,50 @@ export async function openSystem(replicaCount: number): Promise<System> {
         [rows.map((row) => row.key), rows.map((row) => row.dueInMs), PAYLOAD],
       );
       return inserted.map((row) => row.id);
+    },
+    async lockOutbox() {
+      const client = await connect();
+      await client.query("BEGIN");
+      await client.query("LOCK TABLE outbox IN EXCLUSIVE MODE");
+      return {
+        isWaitedFor: isWaiting("relation = 'outbox'::regclass"),
+        async insert(rows) {
+          const ids: MessageId[] = [];
+          for (const { key, begunLater } of rows) {
+            const { rows: inserted } = await client.query(
+              `INSERT INTO outbox (topic, payload, key, scheduled_at, created_at, updated_at)
+               SELECT 'orders', $1, $2, t, t, t FROM (SELECT ${begunLater ? "clock_timestamp()" : "now()"} AS t) time RETURNING id`,
+              [PAYLOAD, key],
+            );
+            ids.push((inserted[0] as { id: MessageId }).id);
+          }
+          return ids;
+        },
+        release: async () => void (await client.query("COMMIT")),
+        [Symbol.asyncDispose]: () => client.end(),
+      };
+    },
+    async insertSlowly(key) {
+      const [gate, writer] = [await connect(), await connect()];
+      await gate.query("SELECT pg_advisory_lock(1)");
+      const inserting = writer.query("INSERT INTO outbox (topic, payload, key) VALUES ('slow', $1, $2) RETURNING id", [
+        PAYLOAD,
+        key,
+      ]);
+      inserting.catch(() => {});
+      await eventually(isWaiting("locktype = 'advisory'"));
+      return {
+        async finish() {
+          await gate.query("SELECT pg_advisory_unlock(1)");
+          const { rows } = await inserting;
+          return (rows[0] as { id: MessageId }).id;
+        },
+        async [Symbol.asyncDispose]() {
+          await gate.end();
+          await inserting.catch(() => {});
+          await writer.end();
+        },
+      };
     },
     rows: () =>
       database.query<RowSeen & Record<string, unknown>>(
