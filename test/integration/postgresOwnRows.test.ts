@@ -2,6 +2,7 @@ import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
 import type { ClaimedRow, ClaimToken, MessageId } from "../../src/model/rows.ts";
 import type { RetentionRange } from "../../src/ports/finishedRows.ts";
+import type { PullClaimResult } from "../../src/ports/pullStore.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { claimRequest, died, failed, inboxRow, relayRequest, released, sent } from "../conformance/store/harness.ts";
 import { createDatabase, type TestDatabase } from "../support/databases.ts";
@@ -396,6 +397,31 @@ describe("a row that a trigger refuses", () => {
       expect(await store.outbox.reclaim(100, 60_000)).toBe(8);
       await expect(store.outbox.reclaim(100, 60_000)).rejects.toThrow("not this one");
       expect(await claimed(store)).toHaveLength(8);
+    });
+  });
+
+  test("at a pull claim is left out for a while, and keeps no other from being acknowledged", async () => {
+    await withTables(async (store, database) => {
+      const rows = Array.from({ length: 12 }, (_, n) =>
+        inboxRow({ consumption: "pull", eventType: `t${n}`, aggregateId: n === 0 || n === 11 ? "a" : null }),
+      );
+      await store.inbox.insert(rows);
+      await refuse(
+        database,
+        "UPDATE",
+        "inbox",
+        "NEW.event_type = 't0' OR (NEW.event_type = 't5' AND NEW.state = 'processed')",
+      );
+      const request = { ...claimRequest({ limit: 5 }), source: "orders", maxAttempts: 5 };
+      const types = (claim: PullClaimResult) => claim.rows.map(({ eventType }) => eventType);
+
+      const first = await store.pull.claim(request);
+      expect(types(first)).toEqual(["t1", "t2", "t3", "t4", "t5"]);
+      const { source, token } = request;
+      expect(await store.pull.acknowledge({ source, token, ids: null })).toHaveLength(4);
+
+      const second = await store.pull.claim({ ...request, limit: 100, token: claimRequest().token });
+      expect(types(second)).toEqual(["t6", "t7", "t8", "t9", "t10"]);
     });
   });
 

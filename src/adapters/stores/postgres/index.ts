@@ -53,7 +53,7 @@ class PostgresStore implements Store {
     const facets = (types: ColumnTypes) => ({
       inbox: new PostgresInbox(this.#pool, inboxStatements(quoted, types), looks, clock),
       outbox: new PostgresOutbox(this.#pool, outboxStatements(quoted, types.outboxPayload), looks, clock),
-      pull: new PostgresPull(this.#pool, pullStatements(quoted, types.inboxPayload)),
+      pull: new PostgresPull(this.#pool, pullStatements(quoted, types.inboxPayload), clock),
     });
     ({ inbox: this.inbox, outbox: this.outbox, pull: this.pull } = facets(BUNDLED_TYPES));
     this.replay = new PostgresReplay(this.#pool, replayStatements(quoted));

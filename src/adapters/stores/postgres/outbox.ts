@@ -1,4 +1,3 @@
-import { StoreError } from "../../../model/errors.ts";
 import type { Settlement } from "../../../model/outcomes.ts";
 import type { ClaimToken, MessageId } from "../../../model/rows.ts";
 import type { Clock } from "../../../ports/runtime.ts";
@@ -6,7 +5,7 @@ import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } fro
 import { type ClaimScans, claimFromFront, type Scan } from "../sql/frontClaim.ts";
 import { ClaimHints } from "../sql/hints.ts";
 import { changeAroundRefusal, isRefused } from "../sql/refused.ts";
-import { type ClaimTrials, findRefused, LeftOut } from "../sql/refusedClaims.ts";
+import { type ClaimTrials, findRefused, LeftOut, TRIAL_ROWS } from "../sql/refusedClaims.ts";
 import { backlogOf, claimedRow, idsOf } from "../sql/rows.ts";
 import { attemptsOf, STATE_AFTER, settleAroundRefusal } from "../sql/settlements.ts";
 import { uuidArray } from "./binaryArray.ts";
@@ -38,11 +37,6 @@ export class PostgresOutbox implements OutboxStore {
       return String(row?.end ?? this.#hints.mark);
     },
   };
-  readonly #trials: ClaimTrials = {
-    due: async (after, limit) =>
-      (await this.#pool.run(this.#sql.dueBehind, [after, limit])) as { id: MessageId; sequence: string }[],
-    attempt: (ids) => this.#tryClaim(ids),
-  };
   readonly #leftOut: LeftOut;
   /** The last claim met no due row at all. */
   #idle = false;
@@ -64,7 +58,7 @@ export class PostgresOutbox implements OutboxStore {
       return await claimFromFront(this.#scans, this.#hints, this.#clock, request);
     } catch (error) {
       if (!isRefused(error)) throw error;
-      const refused = await findRefused(this.#trials, this.#leftOut.ids(), error);
+      const refused = await findRefused(this.#trials(), this.#leftOut.ids(), error);
       this.#leftOut.add(refused);
       return { ...NOTHING, more: true, refused };
     }
@@ -111,18 +105,16 @@ export class PostgresOutbox implements OutboxStore {
     return backlogOf(row);
   }
 
-  /** Claims rows and takes it back, with whatever the owner checks at the commit. */
-  async #tryClaim(ids: readonly MessageId[]): Promise<void> {
-    const takenBack = new StoreError("other", "taken back");
-    const { name, text } = this.#sql.trial;
-    const trial = this.#pool.transaction(name, async (client) => {
-      await client.query(text, [ids]);
-      await client.query("SET CONSTRAINTS ALL IMMEDIATE");
-      throw takenBack;
-    });
-    await trial.catch((error: unknown) => {
-      if (error !== takenBack) throw error;
-    });
+  #trials(): ClaimTrials {
+    let after = "0";
+    return {
+      page: async () => {
+        const rows = await this.#pool.run(this.#sql.dueBehind, [after, TRIAL_ROWS]);
+        after = (rows.at(-1)?.sequence as string | undefined) ?? after;
+        return idsOf(rows);
+      },
+      attempt: (ids) => this.#pool.takenBack(this.#sql.trial, [ids]),
+    };
   }
 
   async #scan(choose: (sql: ClaimStatements) => Statement, request: ClaimRequest, from: string): Promise<Scan> {

@@ -167,6 +167,19 @@ export class PostgresPool {
     }
   }
 
+  /** Runs a statement with whatever the owner checks at the commit, and takes it back. */
+  async takenBack({ name, text }: Statement, values: readonly unknown[]): Promise<void> {
+    const takenBack = new StoreError("other", `${name}: taken back`);
+    const trial = this.transaction(name, async (client) => {
+      await client.query(text, [...values]);
+      await client.query("SET CONSTRAINTS ALL IMMEDIATE");
+      throw takenBack;
+    });
+    await trial.catch((error: unknown) => {
+      if (error !== takenBack) throw error;
+    });
+  }
+
   /** A connection of its own outside the pool, for `LISTEN`. The caller ends it. */
   async dedicated(): Promise<pg.Client> {
     const client = this.#client(this.#options.connectionTimeoutMs);

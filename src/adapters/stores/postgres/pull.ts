@@ -7,11 +7,13 @@ import type {
   PullRejectionOptions,
   PullStore,
 } from "../../../ports/pullStore.ts";
-import { isRefused } from "../sql/refused.ts";
+import type { Clock } from "../../../ports/runtime.ts";
+import { changeAroundRefusal, isRefused } from "../sql/refused.ts";
+import { type ClaimTrials, findRefused, LeftOut, TRIAL_ROWS } from "../sql/refusedClaims.ts";
 import { idsOf, pulledRow } from "../sql/rows.ts";
 import type { PostgresPool } from "./pool.ts";
 import type { PullStatements } from "./pullSql.ts";
-import type { Row } from "./statement.ts";
+import type { Row, Statement } from "./statement.ts";
 
 /** Pull clients on PostgreSQL: one statement an operation. */
 export class PostgresPull implements PullStore {
@@ -19,16 +21,18 @@ export class PostgresPull implements PullStore {
   readonly #sql: PullStatements;
   /** Sources whose last claim met no available row. */
   readonly #idle = new Set<string>();
+  readonly #leftOut: LeftOut;
 
-  constructor(pool: PostgresPool, statements: PullStatements) {
+  constructor(pool: PostgresPool, statements: PullStatements, clock: Clock) {
     this.#pool = pool;
     this.#sql = statements;
+    this.#leftOut = new LeftOut(clock);
   }
 
   async claim(request: PullClaimRequest): Promise<PullClaimResult> {
     const { source } = request;
     if (this.#idle.has(source) && (await this.#pool.run(this.#sql.available, [source])).length === 0) return NOTHING;
-    const rows = await this.#claim(request);
+    const rows = await this.#claimAround(request);
     const [first] = rows;
     if (first?.candidates === 0) this.#idle.add(source);
     else this.#idle.delete(source);
@@ -38,8 +42,33 @@ export class PostgresPull implements PullStore {
     };
   }
 
+  /** Leaves out for a while the rows that the database refuses to let be claimed. */
+  async #claimAround(request: PullClaimRequest): Promise<Row[]> {
+    for (;;) {
+      try {
+        return await this.#claim(request);
+      } catch (error) {
+        if (!isRefused(error)) throw error;
+        const leftOut = this.#leftOut.ids();
+        this.#leftOut.add(await findRefused(this.#trials(request, leftOut), leftOut, error));
+      }
+    }
+  }
+
+  #trials({ source, limit, maxAttempts }: PullClaimRequest, leftOut: readonly MessageId[]): ClaimTrials {
+    let looked = false;
+    return {
+      page: async () => {
+        if (looked) return [];
+        looked = true;
+        return idsOf(await this.#pool.run(this.#sql.availableRows, [source, Math.max(limit, TRIAL_ROWS), leftOut]));
+      },
+      attempt: (ids) => this.#pool.takenBack(this.#sql.trial, [ids, maxAttempts]),
+    };
+  }
+
   acknowledge(claim: PullClaim): Promise<readonly MessageId[]> {
-    return this.#ids(this.#sql.acknowledge, valuesOf(claim));
+    return this.#close(this.#sql.acknowledge, claim);
   }
 
   async reject(claim: PullClaim, options: PullRejectionOptions): Promise<PullRejection> {
@@ -56,17 +85,19 @@ export class PostgresPull implements PullStore {
   }
 
   extend(claim: PullClaim, leaseMs: number): Promise<readonly MessageId[]> {
-    return this.#ids(this.#sql.extend, [...valuesOf(claim), leaseMs]);
+    return this.#close(this.#sql.extend, claim, leaseMs);
   }
 
   release(claim: PullClaim): Promise<readonly MessageId[]> {
-    return this.#ids(this.#sql.release, valuesOf(claim));
+    return this.#close(this.#sql.release, claim);
   }
 
   async #claim(request: PullClaimRequest): Promise<Row[]> {
     const { source, limit, maxBytes, token, leaseMs, maxAttempts } = request;
+    const leftOut = this.#leftOut.ids();
+    const [statement, more] = leftOut.length === 0 ? [this.#sql.claim, []] : [this.#sql.claimWithoutSome, [leftOut]];
     const claim = (withReason: boolean) =>
-      this.#pool.run(this.#sql.claim, [source, limit, maxBytes, token, leaseMs, maxAttempts, withReason]);
+      this.#pool.run(statement, [source, limit, maxBytes, token, leaseMs, maxAttempts, withReason, ...more]);
     return await claim(true).catch((error: unknown) => {
       if (!isRefused(error)) throw error;
       // Only why a row died can be refused: a row that cannot say so must not keep all others from being claimed.
@@ -74,8 +105,23 @@ export class PostgresPull implements PullStore {
     });
   }
 
-  async #ids(statement: PullStatements[keyof PullStatements], values: readonly unknown[]): Promise<MessageId[]> {
-    return idsOf(await this.#pool.run(statement, values));
+  /** Closes rows of a claim, each by itself: one that the database refuses stays claimed, and keeps no other from it. */
+  async #close(statement: Statement, claim: PullClaim, ...more: readonly unknown[]): Promise<readonly MessageId[]> {
+    const { source, token } = claim;
+    const run = async (ids: readonly MessageId[] | null) =>
+      idsOf(await this.#pool.run(statement, [source, token, ids, ...more]));
+    try {
+      return await run(claim.ids);
+    } catch (error) {
+      if (!isRefused(error)) throw error;
+      const closed: MessageId[] = [];
+      const ids = claim.ids ?? idsOf(await this.#pool.run(this.#sql.held, [source, token]));
+      await changeAroundRefusal(ids, async (part) => {
+        closed.push(...(await run(part)));
+      });
+      if (closed.length === 0) throw error;
+      return closed;
+    }
   }
 }
 

@@ -47,27 +47,25 @@ export function pullStatements(names: TableNames, payloadType: string) {
   ) s
 `;
 
-  return {
-    /**
-     * One claim. $1 source, $2 row limit, $3 byte limit, $4 token, $5 lease (ms), $6 most claims of a row, $7 whether to store why a row died.
-     *
-     * - busy: aggregates with a row under a running lease or in a delay. Their other rows wait and are not worth looking at: however many there
-     *   are, they do not fill the batch.
-     * - candidates: available rows in order; rows that another claim is looking at are skipped.
-     * - stops: per aggregate the first unfinished row that is no candidate. Whatever lies behind it must wait. A row that was scheduled ahead
-     *   (attempt 0, not yet due) stops nobody.
-     * - open: candidates before the stop of their aggregate, so a run of rows of one aggregate is claimed together. Those whose claims are
-     *   used up die, and the rows behind them go on at once.
-     *
-     * Another client that claims or closes a claim at the same moment either holds its rows locked (they are skipped, and stop their
-     * aggregate) or has committed after this statement's snapshot (its rows then fail the recheck on the lock, and stop their aggregate as
-     * the snapshot shows them): the error is always on the side of waiting. The order does not depend on `busy`, which keeps a second client
-     * off an aggregate and saves work.
-     */
-    claim: {
-      byIndex: true,
-      name: "pull.claim",
-      text: `
+  /**
+   * One claim. $1 source, $2 row limit, $3 byte limit, $4 token, $5 lease (ms), $6 most claims of a row, $7 whether to store why a row died.
+   *
+   * - busy: aggregates with a row under a running lease or in a delay. Their other rows wait and are not worth looking at: however many there
+   *   are, they do not fill the batch.
+   * - candidates: available rows in order; rows that another claim is looking at are skipped.
+   * - stops: per aggregate the first unfinished row that is no candidate. Whatever lies behind it must wait. A row that was scheduled ahead
+   *   (attempt 0, not yet due) stops nobody.
+   * - open: candidates before the stop of their aggregate, so a run of rows of one aggregate is claimed together. Those whose claims are
+   *   used up die, and the rows behind them go on at once.
+   *
+   * Another client that claims or closes a claim at the same moment either holds its rows locked (they are skipped, and stop their
+   * aggregate) or has committed after this statement's snapshot (its rows then fail the recheck on the lock, and stop their aggregate as
+   * the snapshot shows them): the error is always on the side of waiting. The order does not depend on `busy`, which keeps a second client
+   * off an aggregate and saves work.
+   *
+   * @param and a further condition on the candidates
+   */
+  const claim = (and: string): string => `
 WITH busy AS MATERIALIZED (
   SELECT i.${c.aggregateId} AS aggregate_id FROM ${table} i
   WHERE ${waiting("i")} AND i.${c.source} = $1::text AND i.${c.aggregateId} IS NOT NULL AND ${held("i")}
@@ -81,7 +79,7 @@ candidates AS MATERIALIZED (
     CASE WHEN coalesce(i.${c.attempt}, 0) >= $6::int THEN 0 ELSE coalesce(octet_length(${payloadText}), 0) END AS bytes
   FROM ${table} i
   WHERE ${available}
-    AND (i.${c.aggregateId} IS NULL OR i.${c.aggregateId} NOT IN (SELECT aggregate_id FROM busy))
+    AND (i.${c.aggregateId} IS NULL OR i.${c.aggregateId} NOT IN (SELECT aggregate_id FROM busy))${and}
   ORDER BY i.${c.createdAt}, i.${c.id}
   LIMIT $2::int
   FOR NO KEY UPDATE OF i SKIP LOCKED
@@ -117,7 +115,46 @@ FROM (
   SELECT (SELECT count(*) FROM candidates)::int AS candidates, ARRAY(SELECT id::text FROM died) AS dead
 ) n
 LEFT JOIN claimed r ON true
-ORDER BY r.created, r.id`,
+ORDER BY r.created, r.id`;
+
+  return {
+    claim: { byIndex: true, name: "pull.claim", text: claim("") },
+    /** Without some rows, and the others of their aggregates: $8 ids. */
+    claimWithoutSome: {
+      byIndex: true,
+      name: "pull.claim",
+      text: claim(`
+    AND i.${c.id} <> ALL ($8::uuid[]) AND (i.${c.aggregateId} IS NULL OR i.${c.aggregateId} NOT IN (
+      SELECT x.${c.aggregateId} FROM ${table} x WHERE x.${c.id} = ANY ($8::uuid[]) AND x.${c.aggregateId} IS NOT NULL))`),
+    },
+
+    /** Available rows in order: $1 source, $2 limit, $3 ids to leave out. */
+    availableRows: {
+      byIndex: true,
+      name: "pull.available rows",
+      text: `
+SELECT i.${c.id} AS id FROM ${table} i
+WHERE ${available} AND i.${c.id} <> ALL ($3::uuid[])
+ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $2::int`,
+    },
+
+    /** What a claim changes in named rows, to be rolled back: $1 ids, $2 most claims of a row. */
+    trial: {
+      name: "pull.trial claim",
+      text: `
+UPDATE ${table} i
+SET ${c.state} = CASE WHEN coalesce(i.${c.attempt}, 0) >= $2::int THEN 'dead' ELSE i.${c.state} END,
+    ${c.attempt} = coalesce(i.${c.attempt}, 0) + 1, ${c.claimToken} = gen_random_uuid(), ${c.claimedAt} = now(), ${c.leaseExpiresAt} = now()
+WHERE i.${c.id} = ANY (ARRAY(
+  SELECT w.${c.id} FROM ${table} w WHERE w.${c.id} = ANY ($1::uuid[]) AND ${waiting("w")}
+  FOR NO KEY UPDATE OF w SKIP LOCKED))`,
+    },
+
+    /** The rows of a claim. $1 source, $2 token */
+    held: {
+      byIndex: true,
+      name: "pull.held",
+      text: `SELECT i.${c.id} AS id FROM ${table} i WHERE ${ofClaim} ORDER BY i.${c.createdAt}, i.${c.id}`,
     },
 
     /** Is any row available? $1 source. Costs a fraction of a claim, which an idle source would do several times a second. */

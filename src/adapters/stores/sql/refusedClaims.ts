@@ -36,8 +36,8 @@ const LEFT_OUT_MS = 30_000;
 
 /** What the search for refused rows asks of a database. */
 export interface ClaimTrials {
-  /** Due rows behind a sequence, in order. */
-  due(after: string, limit: number): Promise<readonly { readonly id: MessageId; readonly sequence: string }[]>;
+  /** The next due rows in order, page by page; empty behind the last. */
+  page(): Promise<readonly MessageId[]>;
   /** Claims the rows and takes it back. @throws StoreError when one of them is refused */
   attempt(ids: readonly MessageId[]): Promise<void>;
 }
@@ -57,19 +57,22 @@ export async function findRefused(
 ): Promise<readonly RefusedRow[]> {
   const refused: RefusedRow[] = [];
   let looked = 0;
-  let after = "0";
   for (let page = 0; page < MOST_PAGES; page += 1) {
-    const rows = await trials.due(after, PAGE_ROWS);
-    const unknown = rows.map(({ id }) => id).filter((id) => !known.includes(id));
+    const rows = await trials.page();
+    if (rows.length === 0) break;
+    const unknown = rows.filter((id) => !known.includes(id));
     looked += unknown.length;
     const found = await changeAroundRefusal(unknown, (part) => trials.attempt(part));
     for (const [id, { message }] of found) refused.push({ id, reason: message });
-    if (refused.length > 0 && (looked > refused.length || looked === 1)) return refused;
-    if (rows.length < PAGE_ROWS) break;
-    after = rows.at(-1)?.sequence ?? after;
+    if (refused.length > 0 && looked > refused.length) return refused;
+    if (refused.length >= MOST_REFUSED) break;
   }
+  if (refused.length === 1) return refused;
   throw refusal;
 }
 
-const PAGE_ROWS = 200;
+/** Rows of a page. */
+export const TRIAL_ROWS = 200;
 const MOST_PAGES = 50;
+/** Where so many in front are refused and none passes, no row is at fault. */
+const MOST_REFUSED = 1000;

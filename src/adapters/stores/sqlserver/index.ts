@@ -49,7 +49,7 @@ class SqlServerStore implements Store {
     const quoted = quoteNames(options.names, (identifier) => `[${identifier}]`);
     this.inbox = new SqlServerInbox(this.#pool, inboxStatements(quoted), clock);
     this.outbox = new SqlServerOutbox(this.#pool, outboxStatements(quoted), clock);
-    this.pull = new SqlServerPull(this.#pool, pullStatements(quoted));
+    this.pull = new SqlServerPull(this.#pool, pullStatements(quoted), clock);
     this.replay = new SqlServerReplay(this.#pool, replayStatements(quoted));
     this.retention = sqlServerRetention(this.#pool, retentionStatements(quoted));
     this.schema = new SqlServerSchema(this.#pool, options.names, log);

@@ -5,7 +5,7 @@ import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } fro
 import { type ClaimScans, claimFromFront, type Scan } from "../sql/frontClaim.ts";
 import { ClaimHints } from "../sql/hints.ts";
 import { changeAroundRefusal, isRefused } from "../sql/refused.ts";
-import { type ClaimTrials, findRefused, LeftOut } from "../sql/refusedClaims.ts";
+import { type ClaimTrials, findRefused, LeftOut, TRIAL_ROWS } from "../sql/refusedClaims.ts";
 import { backlogOf, claimedRow, idsOf } from "../sql/rows.ts";
 import { attemptsOf, STATE_AFTER, settleAroundRefusal } from "../sql/settlements.ts";
 import { type OutboxStatements, SETTLED_TEXTS } from "./outboxSql.ts";
@@ -31,13 +31,6 @@ export class SqlServerOutbox implements OutboxStore {
       return String(row?.end ?? this.#hints.mark);
     },
   };
-  readonly #trials: ClaimTrials = {
-    due: async (from, limit) =>
-      (await this.#pool.run(this.#sql.dueBehind, { from, limit })) as { id: MessageId; sequence: string }[],
-    attempt: async (ids) => {
-      await this.#pool.run(this.#sql.trial, { ids: JSON.stringify(ids) });
-    },
-  };
   readonly #leftOut: LeftOut;
   /** The last claim met no due row at all. */
   #idle = false;
@@ -56,7 +49,7 @@ export class SqlServerOutbox implements OutboxStore {
       return await claimFromFront(this.#scans, this.#hints, this.#clock, request);
     } catch (error) {
       if (!isRefused(error)) throw error;
-      const refused = await findRefused(this.#trials, this.#leftOut.ids(), error);
+      const refused = await findRefused(this.#trials(), this.#leftOut.ids(), error);
       this.#leftOut.add(refused);
       return { ...NOTHING, more: true, refused };
     }
@@ -109,6 +102,20 @@ export class SqlServerOutbox implements OutboxStore {
   async backlog(): Promise<OutboxBacklog> {
     const [row] = await this.#pool.run(this.#sql.backlog);
     return backlogOf(row);
+  }
+
+  #trials(): ClaimTrials {
+    let from = "0";
+    return {
+      page: async () => {
+        const rows = await this.#pool.run(this.#sql.dueBehind, { from, limit: TRIAL_ROWS });
+        from = (rows.at(-1)?.sequence as string | undefined) ?? from;
+        return idsOf(rows);
+      },
+      attempt: async (ids) => {
+        await this.#pool.run(this.#sql.trial, { ids: JSON.stringify(ids) });
+      },
+    };
   }
 
   async #anyDue(): Promise<boolean> {

@@ -7,7 +7,9 @@ import type {
   PullRejectionOptions,
   PullStore,
 } from "../../../ports/pullStore.ts";
-import { isRefused } from "../sql/refused.ts";
+import type { Clock } from "../../../ports/runtime.ts";
+import { changeAroundRefusal, isRefused } from "../sql/refused.ts";
+import { type ClaimTrials, findRefused, LeftOut, TRIAL_ROWS } from "../sql/refusedClaims.ts";
 import { idsOf, pulledRow } from "../sql/rows.ts";
 import type { SqlServerPool } from "./pool.ts";
 import type { PullStatements } from "./pullSql.ts";
@@ -20,22 +22,25 @@ export class SqlServerPull implements PullStore {
   /** Sources whose last claim met no available row. */
   readonly #idle = new Set<string>();
 
-  constructor(pool: SqlServerPool, statements: PullStatements) {
+  readonly #leftOut: LeftOut;
+
+  constructor(pool: SqlServerPool, statements: PullStatements, clock: Clock) {
     this.#pool = pool;
     this.#sql = statements;
+    this.#leftOut = new LeftOut(clock);
   }
 
   async claim(request: PullClaimRequest): Promise<PullClaimResult> {
     const { source } = request;
     if (this.#idle.has(source) && (await this.#pool.run(this.#sql.available, { source })).length === 0) return NOTHING;
-    const [counts = [], dead = [], rows = []] = await this.#claim(request);
+    const [counts = [], dead = [], rows = []] = await this.#claimAround(request);
     if (counts[0]?.seen === 0) this.#idle.add(source);
     else this.#idle.delete(source);
     return { rows: rows.map(pulledRow), dead: idsOf(dead) };
   }
 
   acknowledge(claim: PullClaim): Promise<readonly MessageId[]> {
-    return this.#ids(this.#sql.acknowledge, valuesOf(claim));
+    return this.#close(this.#sql.acknowledge, claim);
   }
 
   async reject(claim: PullClaim, options: PullRejectionOptions): Promise<PullRejection> {
@@ -52,16 +57,47 @@ export class SqlServerPull implements PullStore {
   }
 
   extend(claim: PullClaim, leaseMs: number): Promise<readonly MessageId[]> {
-    return this.#ids(this.#sql.extend, { ...valuesOf(claim), leaseMs });
+    return this.#close(this.#sql.extend, claim, { leaseMs });
   }
 
   release(claim: PullClaim): Promise<readonly MessageId[]> {
-    return this.#ids(this.#sql.release, valuesOf(claim));
+    return this.#close(this.#sql.release, claim);
+  }
+
+  /** Leaves out for a while the rows that the database refuses to let be claimed. */
+  async #claimAround(request: PullClaimRequest): Promise<readonly Row[][]> {
+    for (;;) {
+      try {
+        return await this.#claim(request);
+      } catch (error) {
+        if (!isRefused(error)) throw error;
+        const leftOut = this.#leftOut.ids();
+        this.#leftOut.add(await findRefused(this.#trials(request, leftOut), leftOut, error));
+      }
+    }
+  }
+
+  #trials({ source, limit, maxAttempts }: PullClaimRequest, leftOut: readonly MessageId[]): ClaimTrials {
+    let looked = false;
+    return {
+      page: async () => {
+        if (looked) return [];
+        looked = true;
+        const values = { source, limit: Math.max(limit, TRIAL_ROWS), leftOut: JSON.stringify(leftOut) };
+        return idsOf(await this.#pool.run(this.#sql.availableRows, values));
+      },
+      attempt: async (ids) => {
+        await this.#pool.run(this.#sql.trial, { ids: JSON.stringify(ids), maxAttempts });
+      },
+    };
   }
 
   /** @returns the number of rows seen, the rows that died, the rows claimed */
   async #claim(request: PullClaimRequest): Promise<readonly Row[][]> {
-    const claim = (withReason: boolean) => this.#pool.runAll(this.#sql.claim, { ...request, withReason });
+    const ids = this.#leftOut.ids();
+    const [statement, more] =
+      ids.length === 0 ? [this.#sql.claim, {}] : [this.#sql.claimWithoutSome, { leftOut: JSON.stringify(ids) }];
+    const claim = (withReason: boolean) => this.#pool.runAll(statement, { ...request, withReason, ...more });
     return await claim(true).catch((error: unknown) => {
       if (!isRefused(error)) throw error;
       // Only why a row died can be refused: a row that cannot say so must not keep all others from being claimed.
@@ -69,8 +105,23 @@ export class SqlServerPull implements PullStore {
     });
   }
 
-  async #ids(statement: Statement, values: Values): Promise<MessageId[]> {
-    return idsOf(await this.#pool.run(statement, values));
+  /** Closes rows of a claim, each by itself: one that the database refuses stays claimed, and keeps no other from it. */
+  async #close(statement: Statement, claim: PullClaim, more: Values = {}): Promise<readonly MessageId[]> {
+    const run = async (ids: readonly MessageId[] | null) =>
+      idsOf(await this.#pool.run(statement, { ...valuesOf({ ...claim, ids }), ...more }));
+    try {
+      return await run(claim.ids);
+    } catch (error) {
+      if (!isRefused(error)) throw error;
+      const closed: MessageId[] = [];
+      const { source, token } = claim;
+      const ids = claim.ids ?? idsOf(await this.#pool.run(this.#sql.held, { source, token }));
+      await changeAroundRefusal(ids, async (part) => {
+        closed.push(...(await run(part)));
+      });
+      if (closed.length === 0) throw error;
+      return closed;
+    }
   }
 }
 

@@ -114,40 +114,30 @@ ${ONE_BY_ONE};`;
 
   const ofAClaim = { source: "text", token: "uuid", ids: "longText" } as const;
 
-  return {
-    /**
-     * One claim of up to `@limit` rows and `@maxBytes` payload characters. `@withReason` tells whether to store why a row died. Answers with the
-     * number of rows seen, the rows that died, and the rows claimed.
-     *
-     * - busy: aggregates with a row under a running lease or in a delay. Their other rows wait, and do not fill the batch, however many.
-     * - seen: available rows in order, read without locks: a row that a scan has locked stays locked until the commit, wanted or not, and
-     *   thousands of rows of busy aggregates would end as a lock on the table.
-     * - candidates: those of them that are still available, locked; rows that another claim has locked are skipped.
-     * - stops: per aggregate the first unfinished row that is no candidate. Whatever lies behind it must wait. A row that was scheduled ahead
-     *   (attempt 0, not yet due) stops nobody.
-     * - open: candidates before the stop of their aggregate, so a run of rows of one aggregate is claimed together. Those whose claims are
-     *   used up die, and the rows behind them go on at once.
-     *
-     * The stops are read after the candidates are locked, in a statement of its own and without skipping anything: another client that
-     * claims or closes a claim at the same moment is waited for, or with READ_COMMITTED_SNAPSHOT the rows are seen as they were before: the
-     * error is always on the side of waiting. The order does not depend on `busy`, which keeps a second client off an aggregate and saves work.
-     *
-     * The updates check once more what the locks already hold still, and a claim with a hole in it is taken back: a server that ignores
-     * locking hints then claims nothing, instead of a row out of order. The payloads are read after the commit: a client
-     * that receives slowly keeps nothing locked.
-     */
-    claim: {
-      name: "pull.claim",
-      parameters: {
-        source: "text",
-        token: "uuid",
-        limit: "int",
-        maxBytes: "bigint",
-        leaseMs: "int",
-        maxAttempts: "int",
-        withReason: "bit",
-      },
-      text: `${BATCH}
+  /**
+   * One claim of up to `@limit` rows and `@maxBytes` payload characters. `@withReason` tells whether to store why a row died. Answers with the
+   * number of rows seen, the rows that died, and the rows claimed.
+   *
+   * - busy: aggregates with a row under a running lease or in a delay. Their other rows wait, and do not fill the batch, however many.
+   * - seen: available rows in order, read without locks: a row that a scan has locked stays locked until the commit, wanted or not, and
+   *   thousands of rows of busy aggregates would end as a lock on the table.
+   * - candidates: those of them that are still available, locked; rows that another claim has locked are skipped.
+   * - stops: per aggregate the first unfinished row that is no candidate. Whatever lies behind it must wait. A row that was scheduled ahead
+   *   (attempt 0, not yet due) stops nobody.
+   * - open: candidates before the stop of their aggregate, so a run of rows of one aggregate is claimed together. Those whose claims are
+   *   used up die, and the rows behind them go on at once.
+   *
+   * The stops are read after the candidates are locked, in a statement of its own and without skipping anything: another client that
+   * claims or closes a claim at the same moment is waited for, or with READ_COMMITTED_SNAPSHOT the rows are seen as they were before: the
+   * error is always on the side of waiting. The order does not depend on `busy`, which keeps a second client off an aggregate and saves work.
+   *
+   * The updates check once more what the locks already hold still, and a claim with a hole in it is taken back: a server that ignores
+   * locking hints then claims nothing, instead of a row out of order. The payloads are read after the commit: a client
+   * that receives slowly keeps nothing locked.
+   *
+   * @param and a further condition on the rows seen
+   */
+  const claim = (and: string): string => `${BATCH}
 ${NOW}
 DECLARE @busy TABLE (aggregate_digest varbinary(32) PRIMARY KEY);
 INSERT INTO @busy (aggregate_digest)
@@ -161,7 +151,7 @@ DECLARE @seen TABLE (created_at datetimeoffset(7), id uniqueidentifier, PRIMARY 
 INSERT INTO @seen (created_at, id)
 SELECT TOP (@limit * ${LOOK_AHEAD}) i.${c.createdAt}, i.${c.id}
 FROM ${table} i ${TO_LOOK}
-WHERE ${available} AND NOT EXISTS (SELECT * FROM @busy b WHERE b.aggregate_digest = ${digest})
+WHERE ${available} AND NOT EXISTS (SELECT * FROM @busy b WHERE b.aggregate_digest = ${digest})${and}
 ORDER BY i.${c.createdAt}, i.${c.id};
 BEGIN TRANSACTION;
 DECLARE @candidates TABLE (id uniqueidentifier PRIMARY KEY, created_at datetimeoffset(7), aggregate int, spent int, length bigint);
@@ -215,7 +205,63 @@ SELECT n.id, i.${c.aggregateId} AS aggregate_id, i.${c.eventType} AS event_type,
 FROM @changed n JOIN ${table} i ${BY_ID.read} ON i.${c.id} = n.id
 WHERE i.${c.claimToken} = @token
 ORDER BY n.created_at, n.id
-${ONE_BY_ONE};`,
+${ONE_BY_ONE};`;
+  const claimParameters = {
+    source: "text",
+    token: "uuid",
+    limit: "int",
+    maxBytes: "bigint",
+    leaseMs: "int",
+    maxAttempts: "int",
+    withReason: "bit",
+  } as const;
+  const leftOut = `
+  AND NOT EXISTS (SELECT 1 FROM OPENJSON(@leftOut) WITH (id uniqueidentifier '$') x WHERE x.id = i.${c.id})
+  AND NOT EXISTS (
+    SELECT 1 FROM OPENJSON(@leftOut) WITH (id uniqueidentifier '$') x JOIN ${table} b ON b.${c.id} = x.id
+    WHERE b.${c.aggregateId} = i.${c.aggregateId})`;
+
+  return {
+    claim: { name: "pull.claim", parameters: claimParameters, text: claim("") },
+    /** Without some rows, and the others of their aggregates: `@leftOut`, JSON array of ids. */
+    claimWithoutSome: {
+      name: "pull.claim",
+      parameters: { ...claimParameters, leftOut: "longText" },
+      text: claim(leftOut),
+    },
+
+    /** Available rows in order, at most `@limit`, without those of `@leftOut`. */
+    availableRows: {
+      name: "pull.available rows",
+      parameters: { source: "text", limit: "int", leftOut: "longText" },
+      text: `${NOW}
+SELECT TOP (@limit) i.${c.id} AS id FROM ${table} i ${TO_LOOK}
+WHERE ${available}${leftOut}
+ORDER BY i.${c.createdAt}, i.${c.id};`,
+    },
+
+    /** What a claim changes in named rows, and takes back. */
+    trial: {
+      name: "pull.trial claim",
+      parameters: { ids: "longText", maxAttempts: "int" },
+      text: `${BATCH}
+${NOW}
+${NAMED_IDS}
+BEGIN TRANSACTION;
+UPDATE i
+SET ${c.state} = CASE WHEN ${spent} THEN N'dead' ELSE i.${c.state} END, ${c.attempt} = COALESCE(i.${c.attempt}, 0) + 1,
+  ${c.claimToken} = NEWID(), ${c.claimedAt} = @now, ${c.leaseExpiresAt} = @now
+FROM @named n JOIN ${table} i ${BY_ID.take} ON i.${c.id} = n.id
+WHERE i.${c.state} = N'pending'
+${ONE_BY_ONE};
+ROLLBACK TRANSACTION;`,
+    },
+
+    /** The rows of a claim. */
+    held: {
+      name: "pull.held",
+      parameters: { source: "text", token: "uuid" },
+      text: `SELECT i.${c.id} AS id FROM ${table} i WHERE ${ofClaim} ORDER BY i.${c.createdAt}, i.${c.id};`,
     },
 
     /** Is any row available? Costs a fraction of a claim, which an idle source would do several times a second. */
