@@ -6,8 +6,8 @@ import type { ClaimToken, MessageId } from "../../../src/model/rows.ts";
 import type { ReplayPage, ReplayScope, ReplayStore } from "../../../src/ports/finishedRows.ts";
 import { eventually } from "../../support/eventually.ts";
 import { type Claiming, claim, claimDuring, claimOutOfSight, claimTogether } from "./claims.ts";
-import { LEASE, type OutboxModel } from "./model.ts";
-import { type System, TIME_UNIT_MS } from "./system.ts";
+import { LEASE, ODDITIES, type OutboxModel } from "./model.ts";
+import { type NewRow, type System, TIME_UNIT_MS } from "./system.ts";
 
 type Command = AsyncCommand<OutboxModel, System>;
 
@@ -37,7 +37,7 @@ export async function expectAgreement(model: OutboxModel, system: System): Promi
     attempt: row.attempt,
     token: row.token,
     lastError: row.lastError,
-    dueIn: inUnits(row.dueAt),
+    dueIn: Number.isFinite(row.dueAt) ? inUnits(row.dueAt) : null,
     leaseEndsIn: row.leaseEndsAt === null ? null : inUnits(row.leaseEndsAt),
   }));
   expect(await system.rows()).toEqual(expected);
@@ -70,10 +70,13 @@ function settlementsOf(model: OutboxModel, replica: number, outcomes: readonly O
 
 const foreignToken = () => randomUUID() as ClaimToken;
 
-const insert = (rows: readonly { readonly key: string | null; readonly dueInMs: number }[]): Command =>
+const insert = (rows: readonly NewRow[]): Command =>
   command("insert", rows, async (model, system) => {
     const ids = await system.insert(rows);
-    for (const [n, id] of ids.entries()) model.insert(id, rows[n]?.key ?? null, rows[n]?.dueInMs ?? 0);
+    for (const [n, id] of ids.entries()) {
+      const { key = null, dueInMs = 0, oddity = null } = rows[n] ?? {};
+      model.insert(id, key, dueInMs, { oddity });
+    }
   });
 
 /**
@@ -100,8 +103,8 @@ const insertSlowly = (one: Claiming, key: string, other: string): Command =>
     await using slow = await system.insertSlowly(key);
     const position = model.reserve();
     const [first, second] = await system.insert([
-      { key: other, dueInMs: 0 },
-      { key: other, dueInMs: 0 },
+      { key: other, dueInMs: 0, oddity: null },
+      { key: other, dueInMs: 0, oddity: null },
     ]);
     for (const id of [first, second]) if (id !== undefined) model.insert(id, other, 0);
     for (let look = 0; look < 3; look += 1) {
@@ -114,8 +117,8 @@ const insertSlowly = (one: Claiming, key: string, other: string): Command =>
       await system.replicas[one.replica]?.store.outbox.settle(settlements);
       model.settle(settlements);
     }
-    model.insert(await slow.finish(), key, 0, position);
-    const [last] = await system.insert([{ key, dueInMs: 0 }]);
+    model.insert(await slow.finish(), key, 0, { position });
+    const [last] = await system.insert([{ key, dueInMs: 0, oddity: null }]);
     if (last !== undefined) model.insert(last, key, 0);
     // Which of them it sees before it looks for its marks again is its own affair.
     for (const replica of model.replicas) replica.mayLookPastFront = true;
@@ -231,7 +234,11 @@ const limits = fc.constantFrom(1, 2, 3, 100);
 const times = fc.constantFrom(0, 0, TIME_UNIT_MS, 3 * TIME_UNIT_MS);
 const keys = fc.constantFrom("a", "b", "c");
 const lockedRow = fc.record({ key: keys, begunLater: fc.boolean() });
-const newRow = fc.record({ key: fc.constantFrom("a", "a", "b", "c", null), dueInMs: times });
+const newRow = fc.record({
+  key: fc.constantFrom("a", "a", "b", "c", null),
+  dueInMs: times,
+  oddity: fc.option(fc.constantFrom(...ODDITIES), { freq: 2 }),
+});
 const claiming: fc.Arbitrary<Claiming> = fc.record({
   replica: replicaIndex,
   limit: limits,

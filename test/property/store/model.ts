@@ -3,8 +3,26 @@ import type { ClaimToken, MessageId, OutboxState } from "../../../src/model/rows
 import type { ReplayScope } from "../../../src/ports/finishedRows.ts";
 import type { ClaimRequest, Lease } from "../../../src/ports/store.ts";
 
-/** Bytes of every payload. */
+/** Every payload that is not NULL. */
 export const PAYLOAD = "{}";
+
+/** What an owner's table or trigger may do to one row. */
+export const ODDITIES = [
+  "payload NULL",
+  "topic NULL",
+  "headers NULL",
+  "created_at NULL",
+  "created_at infinity",
+  "updated_at NULL",
+  "scheduled_at NULL",
+  "attempt NULL",
+  "max_attempts NULL",
+  "sent refused",
+] as const;
+export type Oddity = (typeof ODDITIES)[number];
+/** What a row's `last_error` says whose trigger refuses that it is `sent`. */
+export const SENT_REFUSED =
+  "delivered, but the database refuses to store that: outbox.settle: not this one (SQLSTATE P0001)";
 /** A claim's lease, and the longest time it can be extended to: between two of the moments at which the model looks. */
 export const LEASE = { leaseMs: 150_000, claimTimeoutMs: 350_000 } as const;
 
@@ -13,6 +31,7 @@ export interface ModelRow {
   /** Its place in the order of `sequence`. */
   readonly position: number;
   readonly key: string | null;
+  readonly oddity: Oddity | null;
   state: OutboxState;
   attempt: number;
   dueAt: number;
@@ -85,18 +104,24 @@ export class OutboxModel {
     return this.#nextPosition;
   }
 
-  insert(id: MessageId, key: string | null, dueInMs: number, position = this.reserve()): void {
+  insert(
+    id: MessageId,
+    key: string | null,
+    dueInMs: number,
+    { oddity = null, position = this.reserve() }: { readonly oddity?: Oddity | null; readonly position?: number } = {},
+  ): void {
     const behind = this.rows.findIndex((row) => row.position > position);
     this.rows.splice(behind === -1 ? this.rows.length : behind, 0, {
       id,
       position,
       key,
+      oddity,
       state: "pending",
       attempt: 0,
-      dueAt: this.now + dueInMs,
-      wasDueAtInsert: dueInMs <= 0,
-      createdAt: this.now,
-      updatedAt: this.now,
+      dueAt: oddity === "scheduled_at NULL" ? Number.NEGATIVE_INFINITY : this.now + dueInMs,
+      wasDueAtInsert: dueInMs <= 0 && oddity !== "created_at NULL",
+      createdAt: CREATED_AT[oddity ?? ""] ?? this.now,
+      updatedAt: oddity === "updated_at NULL" ? Number.NEGATIVE_INFINITY : this.now,
       token: null,
       claimedAt: 0,
       leaseEndsAt: null,
@@ -122,8 +147,9 @@ export class OutboxModel {
     const free = candidates.filter(
       (row) => !this.#earlierOfKey(row).some((one) => !candidates.includes(one) && this.holdsBack(one, heldTokens)),
     );
+    const bytesBefore = (n: number) => PAYLOAD.length * free.slice(0, n).filter(hasPayload).length;
     return {
-      rows: free.filter((_, n) => n * PAYLOAD.length < maxBytes).map((row) => row.id),
+      rows: free.filter((_, n) => bytesBefore(n) < maxBytes).map((row) => row.id),
       more: candidates.length >= limit,
       heldBack: candidates.length - free.length,
     };
@@ -227,6 +253,10 @@ export class OutboxModel {
     if (settlement.kind === "retry") row.dueAt = this.now + settlement.delayMs;
     if (settlement.kind === "retry" || (settlement.kind === "dead" && settlement.attempted)) row.attempt += 1;
     if ("reason" in settlement) row.lastError = settlement.reason;
+    if (settlement.kind === "sent" && row.oddity === "sent refused") {
+      row.state = "dead";
+      row.lastError = SENT_REFUSED;
+    }
   }
 
   #unclaim(row: ModelRow): void {
@@ -234,3 +264,11 @@ export class OutboxModel {
     row.leaseEndsAt = null;
   }
 }
+
+/** The times of creation that are none: NULL is earlier than all others. */
+const CREATED_AT: Readonly<Record<string, number>> = {
+  "created_at NULL": Number.NEGATIVE_INFINITY,
+  "created_at infinity": Number.POSITIVE_INFINITY,
+};
+
+const hasPayload = ({ oddity }: ModelRow): boolean => oddity !== "payload NULL";

@@ -6,7 +6,7 @@ import { eventually } from "../../support/eventually.ts";
 import { assertNoConnections } from "../../support/leaks.ts";
 import { DEFAULT_NAMES, postgresStore } from "../../support/postgresHarness.ts";
 import { ManualClock } from "../../support/recorders.ts";
-import { PAYLOAD } from "./model.ts";
+import { type Oddity, PAYLOAD } from "./model.ts";
 
 /** All times of the model are whole multiples of this. */
 export const TIME_UNIT_MS = 50_000;
@@ -16,16 +16,22 @@ export interface RowSeen {
   readonly state: OutboxState;
   readonly attempt: number;
   readonly token: ClaimToken | null;
-  /** In units of {@link TIME_UNIT_MS} from now, rounded up: the time that really went by does not show. */
-  readonly dueIn: number;
+  /** In units of {@link TIME_UNIT_MS} from now, rounded up: the time that really went by does not show. Null for NULL. */
+  readonly dueIn: number | null;
   readonly leaseEndsIn: number | null;
   readonly lastError: string | null;
+}
+
+export interface NewRow {
+  readonly key: string | null;
+  readonly dueInMs: number;
+  readonly oddity: Oddity | null;
 }
 
 /** Several replicas of the service on one database. */
 export interface System extends AsyncDisposable {
   readonly replicas: readonly { readonly store: Store; readonly clock: ManualClock }[];
-  insert(rows: readonly { readonly key: string | null; readonly dueInMs: number }[]): Promise<readonly MessageId[]>;
+  insert(rows: readonly NewRow[]): Promise<readonly MessageId[]>;
   /** In the order of `sequence`. */
   rows(): Promise<readonly RowSeen[]>;
   /** Locks the outbox against claims; rows are inserted by the transaction that holds the lock. */
@@ -58,6 +64,8 @@ export async function openSystem(replicaCount: number): Promise<System> {
     return { clock, store: postgresStore(database, DEFAULT_NAMES, clock) };
   });
   await replicas[0]?.store.schema.migrate();
+  for (const column of NULLABLE) await database.query(`ALTER TABLE outbox ALTER COLUMN ${column} DROP NOT NULL`);
+  await database.query(REFUSE_SENT);
   await database.query(`
     CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
       IF NEW.topic = 'slow' THEN PERFORM pg_advisory_xact_lock(1); END IF;
@@ -88,10 +96,15 @@ export async function openSystem(replicaCount: number): Promise<System> {
     elapse,
     async insert(rows) {
       const inserted = await database.query<{ id: MessageId }>(
-        `INSERT INTO outbox (topic, payload, key, scheduled_at)
-         SELECT 'orders', $3, key, now() + due * interval '1 millisecond'
-         FROM unnest($1::text[], $2::int[]) WITH ORDINALITY AS r(key, due, n) ORDER BY n RETURNING id`,
-        [rows.map((row) => row.key), rows.map((row) => row.dueInMs), PAYLOAD],
+        `INSERT INTO outbox (topic, payload, key, aggregate_type, headers, created_at, updated_at, attempt, max_attempts, scheduled_at)
+         SELECT CASE WHEN odd <> 'topic NULL' THEN 'orders' END, CASE WHEN odd <> 'payload NULL' THEN $3 END, key, odd,
+           CASE WHEN odd <> 'headers NULL' THEN '{}'::jsonb END,
+           CASE odd WHEN 'created_at NULL' THEN NULL WHEN 'created_at infinity' THEN 'infinity' ELSE now() END,
+           CASE WHEN odd <> 'updated_at NULL' THEN now() END, CASE WHEN odd <> 'attempt NULL' THEN 0 END,
+           CASE WHEN odd <> 'max_attempts NULL' THEN 5 END,
+           CASE WHEN odd <> 'scheduled_at NULL' THEN now() + due * interval '1 millisecond' END
+         FROM unnest($1::text[], $2::int[], $4::text[]) WITH ORDINALITY AS r(key, due, odd, n) ORDER BY n RETURNING id`,
+        [rows.map((row) => row.key), rows.map((row) => row.dueInMs), PAYLOAD, rows.map((row) => row.oddity ?? "none")],
       );
       return inserted.map((row) => row.id);
     },
@@ -141,7 +154,7 @@ export async function openSystem(replicaCount: number): Promise<System> {
     },
     rows: () =>
       database.query<RowSeen & Record<string, unknown>>(
-        `SELECT id, state, attempt, claim_token AS token, last_error AS "lastError",
+        `SELECT id, state, coalesce(attempt, 0) AS attempt, claim_token AS token, last_error AS "lastError",
            ceil(extract(epoch FROM scheduled_at - now()) * 1000 / $1)::int AS "dueIn",
            ceil(extract(epoch FROM lease_expires_at - now()) * 1000 / $1)::int AS "leaseEndsIn"
          FROM outbox ORDER BY sequence`,
@@ -162,3 +175,20 @@ export async function openSystem(replicaCount: number): Promise<System> {
     },
   };
 }
+
+/** What an owner's table may allow. */
+const NULLABLE = [
+  "topic",
+  "payload",
+  "headers",
+  "created_at",
+  "updated_at",
+  "scheduled_at",
+  "attempt",
+  "max_attempts",
+] as const;
+
+const REFUSE_SENT = `
+CREATE FUNCTION refuse_sent() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
+CREATE TRIGGER refuse_sent BEFORE UPDATE ON outbox FOR EACH ROW
+  WHEN (NEW.state = 'sent' AND OLD.aggregate_type = 'sent refused') EXECUTE FUNCTION refuse_sent();`;

@@ -24,7 +24,7 @@ export function outboxStatements(names: TableNames, payloadType: string) {
    * time at which this transaction began, and its snapshot, taken behind a wait for a lock, also holds rows of transactions that began later.
    * A clock that has been set back makes no difference either. The attempt keeps a retry from being due for its age.
    */
-  const isDue = `(${scheduledAt} <= now() OR (o.${c.attempt} = 0 AND o.${c.scheduledAt} <= o.${c.createdAt}))`;
+  const isDue = `(${scheduledAt} <= now() OR (coalesce(o.${c.attempt}, 0) = 0 AND o.${c.scheduledAt} <= o.${c.createdAt}))`;
   /**
    * Of a pending row that is no candidate: it is not scheduled ahead, so the later rows of its key wait for it. When it was inserted, or replayed, its
    * time had come; or it has come by now, by a clock that is read after the snapshot was taken.

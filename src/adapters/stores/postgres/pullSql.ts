@@ -20,7 +20,7 @@ export function pullStatements(names: TableNames, payloadType: string) {
   const payloadText = payloadType === "text" ? `i.${c.payload}` : `i.${c.payload}::text`;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
   /** A row that was never claimed is due from its receipt on, whatever the clock says: see the outbox. */
-  const isDue = `(coalesce(i.${c.scheduledAt}, '-infinity') <= now() OR (i.${c.attempt} = 0 AND i.${c.scheduledAt} <= i.${c.createdAt}))`;
+  const isDue = `(coalesce(i.${c.scheduledAt}, '-infinity') <= now() OR (coalesce(i.${c.attempt}, 0) = 0 AND i.${c.scheduledAt} <= i.${c.createdAt}))`;
   const available = `${waiting("i")} AND i.${c.source} = $1::text AND ${isDue} AND ${free("i")}`;
   /** The fence: what a client still holds under its token. $1 source, $2 token */
   const ofClaim = `${waiting("i")} AND i.${c.source} = $1::text AND i.${c.claimToken} = $2::uuid`;

@@ -66,7 +66,8 @@ ORDER BY o.${c.sequence}`,
      * instead of deadlocking; the one that comes second finds the rows pending, or finished after its scope, and leaves them.
      *
      * `scheduled_at` must be later than the moment of any claim whose snapshot is older than this transaction: such a claim may meet the
-     * row when it locks it, and leaves it because it is not due by its own clock.
+     * row when it locks it, and leaves it because it is not due by its own clock. It must also differ from `created_at`, by which claims find what is
+     * back below their mark: NULL, which an owner's table may allow, differs from nothing.
      */
     move: {
       byIndex: true,
@@ -82,7 +83,7 @@ WITH still_finished AS MATERIALIZED (
 moved AS (
   UPDATE ${table} o
   SET ${c.state} = 'pending', ${c.attempt} = 0, ${c.scheduledAt} = now(), ${c.updatedAt} = now(), ${c.lastError} = NULL,
-      ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL
+      ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')
   FROM still_finished f
   WHERE o.${c.id} = f.id
   RETURNING 1
