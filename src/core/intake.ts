@@ -106,7 +106,7 @@ export function createIntake(options: IntakeOptions): Intake {
           return [];
         }
         if (!receipt.isPlain) return [refusedReceipt(receipt, outcome.reason)];
-        // The plainest row there is was refused: the fault is the table's, not the message's, and somebody has to mend it.
+        // The plainest row there is was refused: the fault is the table's, not the message's.
         refused.push(receipt.given);
         reason = outcome.reason;
         return [];

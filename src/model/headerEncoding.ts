@@ -7,9 +7,10 @@ const ENCODED = "UTF-8''";
 const IDENTIFYING: ReadonlySet<string> = new Set(["x-idempotency-key", "x-source"]);
 
 /**
- * A header value as a line of text can carry it. One with a control character (a line break would begin another header) goes as an extended value of
- * RFC 8187: `UTF-8''` and the percent-encoded text. `x-idempotency-key` and `x-source` go so, too, when blanks stand around them or when they begin
- * like an encoded value: whoever compares the encoded texts compares the values. Any other value stays as it is.
+ * A header value as a line of text can carry it. One with a control character (a line break would begin another header)
+ * goes as an extended value of RFC 8187: `UTF-8''` and the percent-encoded text. `x-idempotency-key` and `x-source` go
+ * so, too, when blanks stand around them or when they begin like an encoded value: whoever compares the encoded texts
+ * compares the values. Any other value stays as it is.
  *
  * @param lowerCaseName the header's name
  */

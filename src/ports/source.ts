@@ -8,8 +8,8 @@ export interface BrokerMessage {
   /** Header values as text, names in the letter case in which they came. */
   readonly headers: Headers;
   /**
-   * Where the broker had the message and what it says of it, as headers by name in lower case. They replace headers of these names in any letter case;
-   * null where there is nothing to say, so that no sender can say it instead.
+   * Where the broker had the message and what it says of it, as headers by name in lower case. They replace headers of
+   * these names in any letter case; null where there is nothing to say, so that no sender can say it instead.
    */
   readonly origin?: Readonly<Record<string, string | null>> | undefined;
   /** Why a part of the message cannot be read: it becomes a dead row. `origin` says where the unread bytes are. */
@@ -27,14 +27,14 @@ export interface BrokerMessage {
 /** Takes what a broker source has read. */
 export interface Intake {
   /**
-   * Takes messages in the order of their arrival; resolves after the commit, when each of them is stored, known already, stored as a dead
-   * row, or filtered out, and may be acknowledged, but for those that it returns. While the database does not take them it waits and tries again: whoever
-   * awaits this reads nothing more meanwhile. No message makes it fail. Call it for one batch of a queue or partition after the other, so that their
-   * order is kept.
+   * Takes messages in the order of their arrival; resolves after the commit, when each of them is stored, known
+   * already, stored as a dead row, or filtered out, and may be acknowledged, but for those that it returns. While the
+   * database does not take them it waits and tries again: whoever awaits this reads nothing more meanwhile. No message
+   * makes it fail. Call it for one batch of a queue or partition after the other, so that their order is kept.
    *
    * @param signal ends the waiting; an insert under way still ends
-   * @returns the messages, among those given, that the inbox table refuses in every form, also as a dead row: they must not be acknowledged, and
-   *   are to be given again after a while, without holding up others
+   * @returns the messages, among those given, that the inbox table refuses in every form, also as a dead row: they must
+   *   not be acknowledged, and are to be given again after a while, without holding up others
    * @throws the signal's reason when it aborted before everything was stored: none of the messages may be acknowledged
    */
   take(messages: readonly BrokerMessage[], signal: AbortSignal): Promise<readonly BrokerMessage[]>;

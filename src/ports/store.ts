@@ -20,9 +20,9 @@ export interface InboxStore {
   readonly pipelinesInserts: boolean;
 
   /**
-   * Copies up to `limit` pending push rows, oldest first, into the outbox and marks them `processed`, atomically.
-   * A row whose topic renders empty, or that the outbox table refuses, becomes `dead`. The rows of one outbox key are
-   * copied in the order `(created_at, id)` across all replicas. Rows of other sources stay pending and hold nobody back.
+   * Copies up to `limit` pending push rows, oldest first, into the outbox and marks them `processed`, atomically. A row
+   * whose topic renders empty, or that the outbox table refuses, becomes `dead`. The rows of one outbox key are copied
+   * in the order `(created_at, id)` across all replicas. Rows of other sources stay pending and hold nobody back.
    */
   relay(request: RelayRequest): Promise<RelayResult>;
 
@@ -30,8 +30,8 @@ export interface InboxStore {
   oldestPendingAgeMs(sources: readonly string[]): Promise<number | null>;
 
   /**
-   * Pending push rows of any other source, counted by source, among the oldest `limit` pending push rows: the limit bounds what the
-   * count costs, so a long backlog in front hides them until it is relayed.
+   * Pending push rows of any other source, counted by source, among the oldest `limit` pending push rows: the limit
+   * bounds what the count costs, so a long backlog in front hides them until it is relayed.
    */
   unrelayed(sources: readonly string[], limit: number): Promise<readonly UnrelayedRows[]>;
 }
@@ -48,7 +48,10 @@ export interface RelayRequest {
    * `["orders.", ""]` renders `orders.<event type>`; the result is trimmed.
    */
   readonly topics: Readonly<Record<string, readonly string[]>>;
-  /** Sources whose outbox key is `source:aggregate`, so that their order is their own; the key of any other source is the aggregate id. */
+  /**
+   * Sources whose outbox key is `source:aggregate`, so that their order is their own; the key of any other source is
+   * the aggregate id.
+   */
   readonly ownKeySources?: readonly string[] | undefined;
   /** `max_attempts` of the outbox rows made. */
   readonly maxAttempts: number;

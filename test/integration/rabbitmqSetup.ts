@@ -38,13 +38,13 @@ export function sourceAt(
   connectionUrl: string,
   queueName: string,
   intake: Intake,
-  options: Partial<RabbitmqSourceConfig> & { readonly log?: Log } = {},
+  options: Partial<RabbitmqSourceConfig> & { readonly log?: Log; readonly refusedRetryMs?: number } = {},
 ): Source {
   const { tools } = brokerTools();
-  const { log = tools.log, ...config } = options;
+  const { log = tools.log, refusedRetryMs, ...config } = options;
   return createRabbitmqSource(
     { connectionUrl, queueName, prefetchCount: 10, declareQueue: false, eventTypeFromHeader: false, ...config },
-    { ...tools, name: "orders", intake, log },
+    { ...tools, name: "orders", intake, log, refusedRetryMs },
   );
 }
 

@@ -1,6 +1,7 @@
+import { setTimeout as pause, setImmediate as turn } from "node:timers/promises";
 import { beforeEach, expect, test } from "@jest/globals";
 import { connect } from "amqplib";
-import type { Source } from "../../src/ports/source.ts";
+import type { Intake, Source } from "../../src/ports/source.ts";
 import {
   describeWith,
   type RabbitmqAddress,
@@ -175,6 +176,37 @@ describeWith(["rabbitmq"], "a RabbitMQ source", () => {
     expect(intake.taken[0]?.undecodable).toBeUndefined();
     expect(intake.taken[0]?.headers.n).toMatch(/^(\{"n":)+null\}+$/);
     await source.check();
+  });
+
+  test("acknowledges no refused message with those behind it, neither during a stop nor when it is offered again", async () => {
+    await declare();
+    await send("refused", "2", "3");
+    const offered: string[][] = [];
+    let stopped: Promise<void> | undefined;
+    const slow: Intake = {
+      async take(messages) {
+        const texts = messages.map(({ body }) => String(body));
+        offered.push(texts);
+        // Longer than the wait before the next offer.
+        await pause(20);
+        if (texts.includes("last")) stopped = source.stop(noCutoff());
+        await turn();
+        return messages.filter(({ body }) => String(body) === "refused");
+      },
+    };
+    const source = sourceAt(server().url, queue, slow, { refusedRetryMs: 1 });
+    later(() => source.stop(noCutoff()));
+    await source.start();
+    for (const body of ["4", "5", "6"]) {
+      await eventually(() => offered.length > 1);
+      await send(body);
+    }
+    await eventually(() => expect(offered.flat()).toEqual(expect.arrayContaining(["2", "3", "4", "5", "6"])));
+    await send("last");
+    await eventually(() => stopped !== undefined, { timeoutMs: 10_000 });
+    await stopped;
+    await eventually(async () => expect(await ready()).toBe(1));
+    expect(offered.flat().filter((body) => body !== "refused")).toEqual(["2", "3", "4", "5", "6", "last"]);
   });
 
   test("takes the deletion of its queue for a fault, and consumes the next queue of that name", async () => {

@@ -20,9 +20,10 @@ const FRAME_END = 0xce;
 const HEADER_PREFIX_BYTES = 12;
 
 /**
- * Reads the properties of messages in place of the client library. What the library cannot read (tables in thousands of tables, an unknown type) it takes
- * for a fault of the connection: the broker would deliver the message again on each next one, for ever. Here such a message arrives with
- * {@link UndecodableProperties}. A library that is built differently stays as it is.
+ * Reads the properties of messages in place of the client library. What the library cannot read (tables in thousands of
+ * tables, an unknown type) it takes for a fault of the connection: the broker would deliver the message again on each
+ * next one, for ever. Here such a message arrives with {@link UndecodableProperties}. A library that is built
+ * differently stays as it is.
  *
  * @param connection the library's
  */

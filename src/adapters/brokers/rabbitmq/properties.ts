@@ -3,21 +3,24 @@ import { isUtf8 } from "node:buffer";
 /** What lies deeper in a table or list is left out: a table in thousands of tables must not exhaust the stack. */
 const MAX_DEPTH = 100;
 
-/** The properties of a message, under the names and in the forms of the client library, but for `headers`: see {@link readProperties}. */
+/**
+ * The properties of a message, under the names and in the forms of the client library, but for `headers`: see {@link
+ * readProperties}.
+ */
 export type Properties = Readonly<Record<string, unknown>>;
 
 /** Properties of class `basic` in the order of their flags, from the highest bit down (AMQP 0-9-1, section 1.8.3). */
 const PROPERTIES: readonly (readonly [string, (reader: Reader) => unknown])[] = [
   ["contentType", (reader) => reader.shortText()],
   ["contentEncoding", (reader) => reader.shortText()],
-  ["headers", (reader) => table(reader.part(), 0)],
-  ["deliveryMode", (reader) => reader.take(1).readUInt8()],
-  ["priority", (reader) => reader.take(1).readUInt8()],
+  ["headers", (reader) => table(reader, 0)],
+  ["deliveryMode", (reader) => reader.octet()],
+  ["priority", (reader) => reader.octet()],
   ["correlationId", (reader) => reader.shortText()],
   ["replyTo", (reader) => reader.shortText()],
   ["expiration", (reader) => reader.shortText()],
   ["messageId", (reader) => reader.shortText()],
-  ["timestamp", (reader) => Number(reader.take(8).readBigUInt64BE())],
+  ["timestamp", (reader) => Number(reader.bytes(8).readBigUInt64BE())],
   ["type", (reader) => reader.shortText()],
   ["userId", (reader) => reader.shortText()],
   ["appId", (reader) => reader.shortText()],
@@ -25,72 +28,85 @@ const PROPERTIES: readonly (readonly [string, (reader: Reader) => unknown])[] = 
 ];
 
 /**
- * Reads the property list of a message. Text that is no UTF-8 comes in base64, so that two texts never become one; an integer that no number holds
- * comes as a bigint; what is nested too deeply as null.
+ * Reads the property list of a message. Text that is no UTF-8 comes in base64, so that two texts never become one; an
+ * integer that no number holds comes as a bigint; what is nested too deeply as null.
  *
  * @param bytes flags and properties
  * @throws Error when they break the rules of AMQP
  */
 export function readProperties(bytes: Buffer): Properties {
   const reader = new Reader(bytes);
-  const flags = reader.take(2).readUInt16BE();
+  const flags = (reader.octet() << 8) | reader.octet();
   const properties: Record<string, unknown> = {};
-  PROPERTIES.forEach(([name, read], n) => {
-    if ((flags & (0x8000 >> n)) !== 0) properties[name] = read(reader);
-  });
+  for (let n = 0; n < PROPERTIES.length; n += 1) {
+    const property = PROPERTIES[n];
+    if (property !== undefined && (flags & (0x8000 >> n)) !== 0) properties[property[0]] = property[1](reader);
+  }
   return properties;
 }
 
-function table(reader: Reader, depth: number): object {
-  const entries: [string, unknown][] = [];
-  while (!reader.isAtEnd) entries.push([reader.shortText(), value(reader, depth)]);
-  return Object.fromEntries(entries);
+function table(reader: Reader, depth: number): object | null {
+  const end = reader.partEnd();
+  if (depth > MAX_DEPTH) return reader.skipTo(end);
+  // A field may be called __proto__, which an assignment would take for the prototype.
+  const fields: Record<string, unknown> = {};
+  const outer = reader.narrow(end);
+  while (reader.offset < end) {
+    const name = reader.shortText();
+    const field = value(reader, depth);
+    if (name === "__proto__") Object.defineProperty(fields, name, { value: field, enumerable: true });
+    else fields[name] = field;
+  }
+  reader.narrow(outer);
+  return fields;
 }
 
-function list(reader: Reader, depth: number): unknown[] {
+function list(reader: Reader, depth: number): unknown[] | null {
+  const end = reader.partEnd();
+  if (depth > MAX_DEPTH) return reader.skipTo(end);
   const values: unknown[] = [];
-  while (!reader.isAtEnd) values.push(value(reader, depth));
+  const outer = reader.narrow(end);
+  while (reader.offset < end) values.push(value(reader, depth));
+  reader.narrow(outer);
   return values;
 }
 
 /** A value with its type in front (AMQP 0-9-1, section 4.2.5.5, with the types as RabbitMQ uses them). */
 function value(reader: Reader, depth: number): unknown {
-  const type = String.fromCharCode(reader.take(1).readUInt8());
+  const type = String.fromCharCode(reader.octet());
   switch (type) {
     case "S":
-      return textOf(reader.bytes());
+      return reader.text(reader.length());
     case "x":
-      return reader.bytes();
+      return reader.bytes(reader.length());
     case "F":
-    case "A": {
-      const part = reader.part();
-      if (depth >= MAX_DEPTH) return null;
-      return type === "F" ? table(part, depth + 1) : list(part, depth + 1);
-    }
+      return table(reader, depth + 1);
+    case "A":
+      return list(reader, depth + 1);
     case "t":
-      return reader.take(1).readUInt8() !== 0;
+      return reader.octet() !== 0;
     case "b":
-      return reader.take(1).readInt8();
+      return reader.bytes(1).readInt8();
     case "B":
-      return reader.take(1).readUInt8();
+      return reader.octet();
     case "s":
-      return reader.take(2).readInt16BE();
+      return reader.bytes(2).readInt16BE();
     case "u":
-      return reader.take(2).readUInt16BE();
+      return reader.bytes(2).readUInt16BE();
     case "I":
-      return reader.take(4).readInt32BE();
+      return reader.bytes(4).readInt32BE();
     case "i":
-      return reader.take(4).readUInt32BE();
+      return reader.bytes(4).readUInt32BE();
     case "l":
-      return exact(reader.take(8).readBigInt64BE());
+      return exact(reader.bytes(8).readBigInt64BE());
     case "f":
-      return reader.take(4).readFloatBE();
+      return reader.bytes(4).readFloatBE();
     case "d":
-      return reader.take(8).readDoubleBE();
+      return reader.bytes(8).readDoubleBE();
     case "D":
-      return { "!": "decimal", value: { places: reader.take(1).readUInt8(), digits: reader.take(4).readUInt32BE() } };
+      return { "!": "decimal", value: { places: reader.octet(), digits: reader.length() } };
     case "T":
-      return { "!": "timestamp", value: Number(reader.take(8).readBigUInt64BE()) };
+      return { "!": "timestamp", value: Number(reader.bytes(8).readBigUInt64BE()) };
     case "V":
       return null;
     default:
@@ -105,43 +121,77 @@ function exact(integer: bigint): number | bigint {
 
 const REPLACEMENT = "\ufffd";
 
-function textOf(bytes: Buffer): string {
-  const text = bytes.toString("utf8");
-  return text.includes(REPLACEMENT) && !isUtf8(bytes) ? bytes.toString("base64") : text;
-}
-
-/** Takes bytes from the front of a buffer. */
+/** Takes values from the front of a buffer, or of a part of it. Every method throws an Error where it is too short. */
 class Reader {
   readonly #buffer: Buffer;
   #offset = 0;
+  #end: number;
 
   constructor(buffer: Buffer) {
     this.#buffer = buffer;
+    this.#end = buffer.length;
   }
 
-  get isAtEnd(): boolean {
-    return this.#offset === this.#buffer.length;
+  get offset(): number {
+    return this.#offset;
   }
 
-  /** @throws Error when there are fewer */
-  take(length: number): Buffer {
-    const end = this.#offset + length;
-    if (end > this.#buffer.length) throw new Error("a value is longer than what it is part of");
-    const taken = this.#buffer.subarray(this.#offset, end);
-    this.#offset = end;
-    return taken;
+  octet(): number {
+    return this.#buffer[this.#take(1)] as number;
   }
 
+  /** A length of four bytes. */
+  length(): number {
+    return this.#buffer.readUInt32BE(this.#take(4));
+  }
+
+  bytes(length: number): Buffer {
+    const from = this.#take(length);
+    return this.#buffer.subarray(from, from + length);
+  }
+
+  text(length: number): string {
+    const from = this.#take(length);
+    const text = this.#buffer.toString("utf8", from, from + length);
+    if (!text.includes(REPLACEMENT)) return text;
+    const bytes = this.#buffer.subarray(from, from + length);
+    return isUtf8(bytes) ? text : bytes.toString("base64");
+  }
+
+  /** A text with its length in one byte in front. */
   shortText(): string {
-    return textOf(this.take(this.take(1).readUInt8()));
+    return this.text(this.octet());
   }
 
-  /** Bytes with a length of four bytes in front. */
-  bytes(): Buffer {
-    return this.take(this.take(4).readUInt32BE());
+  /** Reads the length of a part. @returns where it ends */
+  partEnd(): number {
+    const length = this.length();
+    const end = this.#offset + length;
+    if (end > this.#end) throw tooLong();
+    return end;
   }
 
-  part(): Reader {
-    return new Reader(this.bytes());
+  /** Leaves the rest of a part out. */
+  skipTo(end: number): null {
+    this.#offset = end;
+    return null;
   }
+
+  /** Reads no further than `end`. @returns the former end */
+  narrow(end: number): number {
+    const former = this.#end;
+    this.#end = end;
+    return former;
+  }
+
+  #take(length: number): number {
+    const from = this.#offset;
+    this.#offset = from + length;
+    if (this.#offset > this.#end) throw tooLong();
+    return from;
+  }
+}
+
+function tooLong(): Error {
+  return new Error("a value is longer than what it is part of");
 }

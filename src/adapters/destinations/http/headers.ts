@@ -38,8 +38,9 @@ const OF_THE_CONNECTION: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * The headers of one request, as a list of names and values in turn. A name or value that HTTP cannot carry goes encoded: to leave the header out
- * would hide from the receiver what the sender said, to send it would let a row write headers of its own, and to fail would keep the message for ever.
+ * The headers of one request, as a list of names and values in turn. A name or value that HTTP cannot carry goes
+ * encoded: to leave the header out would hide from the receiver what the sender said, to send it would let a row write
+ * headers of its own, and to fail would keep the message for ever.
  *
  * @param headers of the message
  * @param auth set by the destination's `auth`; wins over a header of the message with that name

@@ -12,8 +12,8 @@ const INSTRUCTION = /^nats-/i;
 const NAME = /^[!-9;-~]+$/;
 
 /**
- * The headers of one message: its own, and `Nats-Msg-Id` with its id, by which a stream de-duplicates. Values go as UTF-8. A name or value that the
- * wire cannot carry goes encoded, as over HTTP.
+ * The headers of one message: its own, and `Nats-Msg-Id` with its id, by which a stream de-duplicates. Values go as
+ * UTF-8. A name or value that the wire cannot carry goes encoded, as over HTTP.
  */
 export function natsHeaders({ id, headers }: OutboundMessage): MsgHdrs {
   const sent = emptyHeaders();

@@ -18,8 +18,9 @@ const ROUTING_HEADERS: ReadonlySet<string> = new Set(["CC", "BCC"]);
 const FIXED_BYTES = 27;
 
 /**
- * The AMQP properties of a message: `messageId`, `contentType` and `correlationId` besides the headers that say the same, time in
- * seconds, and every header as text. What an AMQP source has made headers of its properties `type`, `app-id` and `priority` becomes these properties again.
+ * The AMQP properties of a message: `messageId`, `contentType` and `correlationId` besides the headers that say the
+ * same, time in seconds, and every header as text. What an AMQP source has made headers of its properties `type`,
+ * `app-id` and `priority` becomes these properties again.
  *
  * @param message what is published
  * @param persistent whether the broker keeps it on disk
@@ -54,7 +55,10 @@ export function envelopeOf(message: OutboundMessage, persistent: boolean, nowMs:
 
 type SentProperties = Pick<Options.Publish, "type" | "appId" | "priority">;
 
-/** Takes the properties out of the headers, and the headers `type` and `app-id` that an AMQP source makes of them as well. */
+/**
+ * Takes the properties out of the headers, and the headers `type` and `app-id` that an AMQP source makes of them as
+ * well.
+ */
 function withoutProperties(headers: Headers): { readonly headers: Headers; readonly properties?: SentProperties } {
   if (!Object.keys(headers).some((name) => /^x-amqp-(type|app-id|priority)$/i.test(name))) return { headers };
   const properties: SentProperties = {};

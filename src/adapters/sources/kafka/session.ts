@@ -240,8 +240,9 @@ export class GroupSession {
   }
 
   /**
-   * @returns how many records from the first on are taken and may be committed. A partition is read in order, so one that the inbox table refuses holds up
-   *   those behind it, which are read again; none when the source stopped before all of them were taken
+   * @returns how many records from the first on are taken and may be committed. A partition is read in order, so one
+   *   that the inbox table refuses holds up those behind it, which are read again; none when the source stopped before
+   *   all of them were taken
    */
   async #take(records: readonly KafkaMessage[], topic: string, partition: number): Promise<number> {
     const messages = records.map((record) => brokerMessage(record, topic, partition));

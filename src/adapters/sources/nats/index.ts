@@ -166,7 +166,10 @@ class NatsSource implements Source {
     }
   }
 
-  /** @returns what the inbox table refused of the batch; undefined when the source stopped before all of it was taken: nothing of it may be acknowledged */
+  /**
+   * @returns what the inbox table refused of the batch; undefined when the source stopped before all of it was taken:
+   * nothing of it may be acknowledged
+   */
   async #taken(batch: readonly Delivery[]): Promise<readonly Delivery[] | undefined> {
     const { intake, log } = this.#tools;
     const stopping = this.#stopping.signal;

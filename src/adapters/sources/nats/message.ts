@@ -12,8 +12,9 @@ const DELETION_HEADERS = ["KV-Operation", "Nats-Marker-Reason"] as const;
 /**
  * A message of a stream as the intake takes it.
  *
- * The mark of a deletion has no body: like a log broker's tombstone it has none here either, and is known by its place, since all of them look alike. The
- * place has the time in it, as a stream that was deleted and made anew counts from 1 again.
+ * The mark of a deletion has no body: like a log broker's tombstone it has none here either, and is known by its place,
+ * since all of them look alike. The place has the time in it, as a stream that was deleted and made anew counts from 1
+ * again.
  *
  * @param idempotencyFrom of the source
  */

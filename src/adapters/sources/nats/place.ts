@@ -7,8 +7,9 @@ export interface StreamPlace {
 }
 
 /**
- * Reads the subject on which a delivery is acknowledged (NATS ADR-15): `$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer sequence>.<time>.<pending>`,
- * or with domain and account in front of the stream.
+ * Reads the subject on which a delivery is acknowledged (NATS ADR-15):
+ * `$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer sequence>.<time>.<pending>`, or with domain and account
+ * in front of the stream.
  */
 export function streamPlace(acknowledgeTo: string): StreamPlace {
   const tokens = acknowledgeTo.split(".");

@@ -9,9 +9,9 @@ import type { RabbitmqSourceConfig } from "./schema.ts";
 import { isStream } from "./stream.ts";
 
 /**
- * Consumes one queue on one connection. What arrives while a `take` runs is taken together by the next one and acknowledged together;
- * the broker sends no more than `prefetchCount` ahead of the acknowledgements. What the inbox table refuses stays unacknowledged and is offered again, while
- * other messages go on.
+ * Consumes one queue on one connection. What arrives while a `take` runs is taken together by the next one and
+ * acknowledged together; the broker sends no more than `prefetchCount` ahead of the acknowledgements. What the inbox
+ * table refuses stays unacknowledged and is offered again, while other messages go on.
  */
 export class Consumption {
   readonly #connection: AmqpConnection;
@@ -26,7 +26,9 @@ export class Consumption {
   #arrived: ConsumeMessage[] = [];
   /** Messages that the inbox table refused: they stay unacknowledged, and are offered again. */
   #refused: ConsumeMessage[] = [];
+  /** Runs from the first refusal until the refused messages are offered again. */
   #retry: NodeJS.Timeout | undefined;
+  #retryIsDue = false;
   #isRenewing = false;
   #taking: Promise<void> | null = null;
   #isFinishing = false;
@@ -132,9 +134,8 @@ export class Consumption {
   async #takeAll(): Promise<void> {
     // What came in the same packet is taken together.
     await Promise.resolve();
-    while (this.#arrived.length > 0 && !this.#isFinishing && !this.over.aborted) {
-      const batch = this.#arrived;
-      this.#arrived = [];
+    while ((this.#arrived.length > 0 || this.#retryIsDue) && !this.#isFinishing && !this.over.aborted) {
+      const batch = this.#nextBatch();
       const messages = batch.map(brokerMessageOf);
       try {
         const refused = new Set(await this.#intake.take(messages, this.#impatience.signal));
@@ -148,9 +149,19 @@ export class Consumption {
     }
   }
 
+  /** What has arrived, behind the refused messages when it is time for them; in the order of their delivery tags. */
+  #nextBatch(): readonly ConsumeMessage[] {
+    const arrived = this.#arrived;
+    this.#arrived = [];
+    if (!this.#retryIsDue) return arrived;
+    this.#retryIsDue = false;
+    this.#retry = undefined;
+    return [...this.#refused.splice(0), ...arrived];
+  }
+
   /**
-   * Acknowledges messages: together by the last of them, since deliveries of a channel are numbered in their order, unless others that came before it
-   * are to stay unacknowledged.
+   * Acknowledges messages: together by the last of them, since deliveries of a channel are numbered in their order,
+   * unless others that came before it are to stay unacknowledged.
    */
   #acknowledge(messages: readonly ConsumeMessage[]): void {
     const last = messages.at(-1);
@@ -163,11 +174,10 @@ export class Consumption {
 
   /** Keeps messages that the table refused, unacknowledged, to offer them again. */
   #keep(refused: readonly ConsumeMessage[]): void {
-    if (refused.length === 0 || this.over.aborted || this.#isFinishing) return;
     this.#refused.push(...refused);
+    if (refused.length === 0 || this.over.aborted || this.#isFinishing) return;
     this.#retry ??= setTimeout(() => {
-      this.#retry = undefined;
-      this.#arrived.unshift(...this.#refused.splice(0));
+      this.#retryIsDue = true;
       this.#takeSoon();
     }, this.#retryMs);
     const ofConsumer = this.#refused.filter(({ fields }) => fields.consumerTag === this.#consumerTag).length;
@@ -179,7 +189,10 @@ export class Consumption {
     return this.#refused.length < MAX_REFUSED && bytes < MAX_REFUSED_BYTES;
   }
 
-  /** The refused messages take up the consumer's prefetch, and would end the reading: another consumer has all of it again. */
+  /**
+   * The refused messages take up the consumer's prefetch, and would end the reading: another consumer has all of it
+   * again.
+   */
   async #renewConsumer(): Promise<void> {
     const [channel, consumerTag] = [this.#channel, this.#consumerTag];
     if (this.#isRenewing || channel === null || consumerTag === null) return;
@@ -239,7 +252,10 @@ export class Consumption {
   }
 }
 
-/** Bounds of what is kept at a time after the inbox table has refused it: beyond them nothing more is read than the prefetch allows. */
+/**
+ * Bounds of what is kept at a time after the inbox table has refused it: beyond them nothing more is read than the
+ * prefetch allows.
+ */
 const MAX_REFUSED = 1000;
 const MAX_REFUSED_BYTES = 16 * 1024 * 1024;
 

@@ -33,7 +33,9 @@ class RabbitmqSource implements Source {
   #running: Promise<void> | null = null;
   #connection: AmqpConnection | null = null;
   #consumption: Consumption | null = null;
-  /** Until it has consumed the queue: that is asked once, since the broker writes an error into its log for the answer. */
+  /**
+   * Until it has consumed the queue: that is asked once, since the broker writes an error into its log for the answer.
+   */
   #asksForStream = true;
   /** Why it does not consume. */
   #fault = new RabbitmqFault("other", "the source has not been started");

@@ -2,8 +2,9 @@ import { errorText } from "../../../model/errors.ts";
 import type { AmqpConnection } from "../../brokers/rabbitmq/connection.ts";
 
 /**
- * Whether a queue is a RabbitMQ stream, for which AMQP 0-9-1 has no question: a consumer is asked for that no broker grants. A stream refuses one without
- * a prefetch count; any other queue refuses the argument `x-stream-offset`. On a channel of its own, which the refusal closes.
+ * Whether a queue is a RabbitMQ stream, for which AMQP 0-9-1 has no question: a consumer is asked for that no broker
+ * grants. A stream refuses one without a prefetch count; any other queue refuses the argument `x-stream-offset`. On a
+ * channel of its own, which the refusal closes.
  *
  * @returns false also when the broker answers anything else: what is wrong then shows when the queue is consumed
  */

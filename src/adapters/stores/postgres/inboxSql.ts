@@ -37,13 +37,15 @@ settled AS MATERIALIZED (SELECT ${timeOf(markBound(bound))} AS created_at)`;
   const waitsFrom = `${waitsForRelay} AND i.${c.createdAt} >= (SELECT created_at FROM settled)`;
 
   /**
-   * One relay pass. $1 limit, $2 source names, $3 topic template pieces per source and sources with keys of their own (jsonb), $4 max_attempts,
-   * $5 dropped header names, $6 pattern of dropped header name prefixes, $7 bound of the marks, $8 ids to look at (only in the narrowed form).
+   * One relay pass. $1 limit, $2 source names, $3 topic template pieces per source and sources with keys of their own
+   * (jsonb), $4 max_attempts, $5 dropped header names, $6 pattern of dropped header name prefixes, $7 bound of the
+   * marks, $8 ids to look at (only in the narrowed form).
    *
-   * `stops` holds a key's later rows back behind an earlier one that another replica is relaying at this moment: candidates are the
-   * oldest rows of the relayed sources, so whatever lies among them and is none of them is locked by another. See the outbox claim for why
-   * this is safe. Payloads go from table to table and never leave the database. The outbox row takes the inbox row's id: one id
-   * from the receipt to the receiver, and the primary key keeps a message from being relayed twice.
+   * `stops` holds a key's later rows back behind an earlier one that another replica is relaying at this moment:
+   * candidates are the oldest rows of the relayed sources, so whatever lies among them and is none of them is locked by
+   * another. See the outbox claim for why this is safe. Payloads go from table to table and never leave the database.
+   * The outbox row takes the inbox row's id: one id from the receipt to the receiver, and the primary key keeps a
+   * message from being relayed twice.
    */
   const key = `CASE WHEN $3::jsonb -> 'ownKeySources' ? i.${c.source} THEN i.${c.source} || ':' || i.${c.aggregateId} ELSE i.${c.aggregateId} END`;
   const relay = (narrowed: boolean): string => `
@@ -174,9 +176,9 @@ RETURNING ${c.id} AS id`,
     },
 
     /**
-     * The time before which no row of a relayed source waits: rows that nobody relays would be walked over in each pass. Looks no further back than it
-     * has to where it is told a bound. Never up to now: a clock that is set back by a little gives no receipt a time below it. Parameters as in
-     * `markRead`, and $5 source names.
+     * The time before which no row of a relayed source waits: rows that nobody relays would be walked over in each
+     * pass. Looks no further back than it has to where it is told a bound. Never up to now: a clock that is set back by
+     * a little gives no receipt a time below it. Parameters as in `markRead`, and $5 source names.
      */
     mark: {
       byIndex: true,
