@@ -6,7 +6,7 @@ import type { Clock, Log } from "../ports/runtime.ts";
 import type { Lease, OutboxStore } from "../ports/store.ts";
 import { KeyLanes, type LaneRow } from "./keyLanes.ts";
 import { Leases } from "./leases.ts";
-import { type Outcome, Settler } from "./settler.ts";
+import { type Outcome, type Settled, Settler } from "./settler.ts";
 
 export interface PollerOptions {
   readonly store: OutboxStore;
@@ -231,13 +231,13 @@ export class Poller {
     const { key } = entry.row;
     if (settlement.kind === "sent" || settlement.kind === "dead") {
       this.#lanes.done(key);
-      this.#settler.add({ entry, settlement });
+      this.#settle(entry, settlement);
       return;
     }
     // Cut off at shutdown: nobody knows whether it arrived, so the claim stays until its lease ends.
     if (!(this.#cutOff && settlement.kind === "release")) {
       this.#turnBack(key);
-      this.#settler.add({ entry, settlement });
+      this.#settle(entry, settlement);
     }
     for (const behind of this.#lanes.drop(key)) this.#giveUp(behind);
   }
@@ -249,16 +249,20 @@ export class Poller {
 
   #giveBack(entry: LaneRow): void {
     this.#turnBack(entry.row.key);
-    this.#settler.add({ entry, settlement: { ...claimOf(entry.row), kind: "release" } });
+    this.#settle(entry, { ...claimOf(entry.row), kind: "release" });
   }
 
-  #settled({ entry, settlement }: Outcome, closed: boolean): void {
+  #settle(entry: LaneRow, settlement: Settlement): void {
+    this.#settler.add({ entry, settlement, heldUntil: entry.batch.deadline });
+  }
+
+  #settled({ entry, settlement }: Outcome, settled: Settled): void {
     this.#close(entry);
     if (settlement.kind === "retry" || settlement.kind === "release") this.#backInDatabase(entry.row.key);
     if (this.#returned.delete(entry)) this.#tellOfRoom();
-    if (closed) return;
+    if (settled === "written") return;
     this.#options.metrics.claimsLost("poller", 1);
-    this.#options.log.warn({ id: settlement.id, outcome: settlement.kind }, "claim lost: another replica has this row");
+    this.#options.log.warn({ id: settlement.id, outcome: settlement.kind }, LOST[settled]);
   }
 
   /** The row stays in processing until its lease ends, and is delivered again then at the earliest. */
@@ -324,6 +328,12 @@ const LEASE_MS = 30_000;
 const MAX_CLAIM_BYTES = 16 * 1024 * 1024;
 const RECLAIM_LIMIT = 1000;
 const GAUGE_COST_FACTOR = 50;
+
+/** What is known of an outcome that this process could not write. Its row is pending again, or somebody else's, this process being one of them. */
+const LOST = {
+  refused: "claim lost: the row was taken back before its outcome was written",
+  unknown: "claim lost: written by an earlier try whose answer was lost, or taken back when the lease ran out",
+} as const satisfies Record<Exclude<Settled, "written">, string>;
 
 function claimOf(row: ClaimedRow): Pick<Settlement, "id" | "claimToken"> {
   return { id: row.id, claimToken: row.claimToken };

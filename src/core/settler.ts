@@ -9,12 +9,20 @@ import type { LaneRow } from "./keyLanes.ts";
 export interface Outcome {
   readonly entry: LaneRow;
   readonly settlement: Settlement;
+  /** Monotonic ms until which nobody else may take the row, as known when it ended. */
+  readonly heldUntil: number;
 }
+
+/**
+ * What became of an outcome: `written`, by this try or by an earlier one whose answer was lost; `refused` by the fence, since the row is not under this
+ * claim any more; `unknown` where either may be so: the answer of an earlier try was lost, and the lease ran out before the next one.
+ */
+export type Settled = "written" | "refused" | "unknown";
 
 export interface SettlerOptions {
   readonly store: OutboxStore;
-  /** Called for each outcome after the commit; `closed` is false when the fence refused it. */
-  readonly onSettled: (outcome: Outcome, closed: boolean) => void;
+  /** Called for each outcome after the commit. */
+  readonly onSettled: (outcome: Outcome, settled: Settled) => void;
   /** Called instead for an outcome that the database refuses for good: the claim stays, and ends with its lease. */
   readonly onRefused: (outcome: Outcome, reason: string) => void;
   /** Called when the database did not take a batch; it is kept and tried again. */
@@ -35,6 +43,8 @@ export class Settler {
   #gathered: Outcome[] = [];
   #running: Promise<void> | undefined;
   #givenUp = false;
+  /** Outcomes that were sent to the database before, without an answer that says they are not written. */
+  readonly #sentBefore = new WeakSet<Outcome>();
   /** Until then a batch that is not large waits for more; by the monotonic clock, in ms. */
   #restsUntil = Number.NEGATIVE_INFINITY;
 
@@ -75,10 +85,11 @@ export class Settler {
         for (const outcome of batch) {
           const { id } = outcome.settlement;
           const refusal = refused.get(id);
-          if (refusal === undefined) this.#options.onSettled(outcome, closed.has(id));
-          else this.#options.onRefused(outcome, refusal);
+          if (refusal !== undefined) this.#options.onRefused(outcome, refusal);
+          else this.#options.onSettled(outcome, closed.has(id) ? "written" : this.#unclosed(outcome, endedAt));
         }
       } catch (error) {
+        for (const outcome of batch) this.#sentBefore.add(outcome);
         this.#gathered = [...batch, ...this.#gathered];
         this.#options.onError(error);
         if (this.#givenUp) {
@@ -94,6 +105,12 @@ export class Settler {
       }
     }
     this.#running = undefined;
+  }
+
+  /** Why the row was not found under its claim. Where its lease still holds, nobody but an earlier try can have closed it. */
+  #unclosed(outcome: Outcome, now: number): Settled {
+    if (!this.#sentBefore.has(outcome)) return "refused";
+    return now < outcome.heldUntil ? "written" : "unknown";
   }
 
   async #rest(): Promise<void> {

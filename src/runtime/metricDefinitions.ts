@@ -216,7 +216,7 @@ export const METRICS = {
   claimsLost: {
     name: "svc_claims_lost_total",
     type: "counter",
-    help: "Claims that another replica had taken over when they were to be settled.",
+    help: "Claims that were taken back before they were settled.",
     labels: { component: ["poller", "pull"] },
     roles: ["ingest", "relay", "poller"],
   },

@@ -96,7 +96,7 @@ describe("the connection pool", () => {
     await pool.close();
   });
 
-  test("a standby is refused when targetServerType=primary is asked for, and used otherwise", async () => {
+  test("a single standby is refused when targetServerType=primary is asked for, and read otherwise", async () => {
     await using database = await createDatabase();
     // To a client a standby is a server whose transactions are read-only.
     await database.query(`ALTER DATABASE "${database.name}" SET default_transaction_read_only = on`);
@@ -106,7 +106,7 @@ describe("the connection pool", () => {
     expect(await any.run(one)).toEqual([{ n: 1 }]);
     await expect(primary.run(one)).rejects.toMatchObject({
       code: "unavailable",
-      message: expect.stringContaining("this host is a standby"),
+      message: expect.stringContaining("this host takes no writes"),
     });
     await any.close();
     await primary.close();

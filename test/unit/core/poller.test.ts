@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
 import { Poller, type PollerOptions } from "../../../src/core/poller.ts";
+import { StoreError } from "../../../src/model/errors.ts";
 import type { Settlement } from "../../../src/model/outcomes.ts";
 import type { ClaimedRow, ClaimToken } from "../../../src/model/rows.ts";
 import { settle as turns } from "../../support/manualTime.ts";
@@ -378,6 +379,32 @@ describe("the poller", () => {
     await poller.stop(never);
 
     expect(calls).toContain("claimsLost(poller, 1)");
+  });
+
+  test.each([
+    ["finds it written where the lease still holds", 0, []],
+    ["is lost where the lease has run out meanwhile", 60_000, ["claimsLost(poller, 1)"]],
+  ])("a settlement that is tried again after a lost answer %s", async (_what, awayMs, lost) => {
+    const { store, poller, calls, clock } = setup(async (row) => sent(row), { wait: async () => {} });
+    const row = outboxRow();
+    const settle = store.settle.bind(store);
+    store.settle = async (settlements) => {
+      store.settle = settle;
+      await settle(settlements);
+      store.takenOver.add(row.id);
+      clock.advance(awayMs);
+      throw new StoreError("unavailable", "outbox.settle: the answer was lost");
+    };
+    store.batches.push([row]);
+
+    await poller.pass();
+    await poller.stop(never);
+
+    expect(store.outcomes()).toEqual([
+      [row.id, "sent"],
+      [row.id, "sent"],
+    ]);
+    expect(calls.filter((call) => call.startsWith("claimsLost"))).toEqual(lost);
   });
 });
 

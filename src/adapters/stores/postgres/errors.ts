@@ -25,6 +25,11 @@ export function isFull(error: unknown): boolean {
   return sqlState(error) === "53300";
 }
 
+/** Whether a statement was refused, unexecuted, because the server takes no writes: a standby, or `default_transaction_read_only`. */
+export function isReadOnly(error: unknown): boolean {
+  return sqlState(error) === "25006";
+}
+
 /** Fields of a server's error that name no row and are never translated, but for `where`, which is only looked at for being there. */
 interface ServerFields {
   /** The server's function that reported the error. */

@@ -4,19 +4,19 @@ import type { Secret } from "../../../model/secret.ts";
 import { ASK_EVERY_MS, whileServed } from "../sql/serverWatch.ts";
 import { type Backend, backendOf, checkWorking } from "./backend.ts";
 import type { Endpoint } from "./endpoints.ts";
-import { isFull, toStoreError } from "./errors.ts";
+import { isFull, isReadOnly, toStoreError } from "./errors.ts";
 import { type Borrowed, Pipeline } from "./pipeline.ts";
 import { execute, isPlanOutdated, isPreparationLost, type Row, type Statement, socketOf } from "./statement.ts";
 
 /** How to reach the server. */
 export interface PostgresConnection {
-  /** Tried in this order, beginning with the one that worked last. */
+  /** Tried in this order, beginning with the one that worked last. Of several hosts those that cannot be written to are skipped. */
   readonly endpoints: readonly Endpoint[];
   /** Undefined takes the database that is named like the user. */
   readonly database: string | undefined;
   readonly username: string;
   readonly password: Secret;
-  /** True to skip hosts that are standbys (`targetServerType=primary`). */
+  /** True to refuse a single host too while it is a standby (`targetServerType=primary`). */
   readonly primaryOnly: boolean;
   readonly applicationName: string;
 }
@@ -38,6 +38,9 @@ export class PostgresPool {
   #prepares = true;
   readonly #clients = new Set<pg.Client>();
   #lostConnections = 0;
+  /** Connections to a server that has turned out to take no writes. */
+  readonly #readOnly = new WeakSet<pg.ClientBase>();
+  readonly #refusesStandbys: boolean;
   readonly #pipeline = new Pipeline(
     (name) => this.#connect(name),
     () => this.#pool.waitingCount > 0,
@@ -45,6 +48,8 @@ export class PostgresPool {
 
   constructor(options: PoolOptions) {
     this.#options = options;
+    const hosts = new Set(options.endpoints.map(({ host, port }) => `${host}:${port}`));
+    this.#refusesStandbys = options.primaryOnly || hosts.size > 1;
     const endpoint = () => this.#currentEndpoint();
     const clients = this.#clients;
     const lost = () => this.#countLoss();
@@ -64,10 +69,10 @@ export class PostgresPool {
       connectionTimeoutMillis: options.connectionTimeoutMs,
       idleTimeoutMillis: 60_000,
       Client: EndpointClient,
-      ...(options.primaryOnly ? { verify: refuseStandby } : {}),
+      ...(this.#refusesStandbys ? { verify } : {}),
     } as pg.PoolConfig);
     // An idle connection that breaks is replaced at its next use; without a listener it would end the process.
-    this.#pool.on("error", () => this.#nextEndpoint());
+    this.#pool.on("error", () => this.#nextEndpoint(this.#endpoint));
   }
 
   /** Connections that broke, or could not be made, so far: behind any of them the database may be another one, or an earlier state of this one. */
@@ -103,7 +108,10 @@ export class PostgresPool {
         }
         const failure = toStoreError(statement.name, error);
         if (failure.code === "unavailable") this.#countLoss();
+        if (isReadOnly(error)) this.#leaveReadOnly(borrowed.client);
         borrowed.failed(failure.code === "unavailable" ? failure : false);
+        // Nothing was executed, and the next connection may reach the primary: another host, or another server behind the same name.
+        if (isReadOnly(error) && tries === 1 && !this.#closed) continue;
         // Rolled back as a victim: the same statement is expected to pass the next time.
         if (failure.code !== "contention" || tries >= CONTENTION_TRIES || this.#closed) throw failure;
       }
@@ -141,6 +149,11 @@ export class PostgresPool {
       client.release();
       return result;
     } catch (error) {
+      if (isReadOnly(error)) {
+        this.#leaveReadOnly(client);
+        client.release(true);
+        throw toStoreError(name, error);
+      }
       const rollback = { text: "ROLLBACK", query_timeout: ROLLBACK_TIMEOUT_MS } as pg.QueryConfig;
       const rolledBack = await client.query(rollback).then(
         () => true,
@@ -182,12 +195,14 @@ export class PostgresPool {
 
   /** A connection of its own outside the pool, for `LISTEN`. The caller ends it. */
   async dedicated(): Promise<pg.Client> {
+    const at = this.#endpoint;
     const client = this.#client(this.#options.connectionTimeoutMs);
     try {
       await client.connect();
+      if (this.#refusesStandbys) await refuseStandby(client);
     } catch (error) {
       this.#countLoss();
-      this.#nextEndpoint();
+      this.#nextEndpoint(at);
       await client.end().catch(() => {});
       throw toStoreError("connect", error);
     }
@@ -226,11 +241,12 @@ export class PostgresPool {
     const endpoints = this.#options.endpoints.length;
     for (let tried = 1; ; tried += 1) {
       if (this.#closed) throw new StoreError("unavailable", `${name}: the connection pool is closed`);
+      const at = this.#endpoint;
       try {
-        return await this.#pool.connect();
+        return await this.#writable();
       } catch (error) {
         this.#countLoss();
-        this.#nextEndpoint();
+        this.#nextEndpoint(at);
         if (tried >= endpoints) throw toStoreError(name, error);
       }
     }
@@ -240,13 +256,30 @@ export class PostgresPool {
     this.#lostConnections += 1;
   }
 
+  async #writable(): Promise<pg.PoolClient> {
+    for (;;) {
+      const client = await this.#pool.connect();
+      if (!this.#readOnly.has(client)) return client;
+      client.release(true);
+    }
+  }
+
+  /** Whatever is connected is connected to the same server, which takes no writes: a standby, or a primary of before. */
+  #leaveReadOnly(client: pg.ClientBase): void {
+    if (this.#readOnly.has(client)) return;
+    for (const each of this.#clients) this.#readOnly.add(each);
+    this.#nextEndpoint(this.#endpoint);
+  }
+
   #currentEndpoint(): Endpoint {
     const endpoint = this.#options.endpoints[this.#endpoint];
     if (endpoint === undefined) throw new Error("a pool needs at least one endpoint");
     return endpoint;
   }
 
-  #nextEndpoint(): void {
+  /** @param failed the endpoint that failed; of several that fail there at once only the first moves on */
+  #nextEndpoint(failed: number): void {
+    if (this.#endpoint !== failed) return;
     this.#endpoint = (this.#endpoint + 1) % this.#options.endpoints.length;
   }
 }
@@ -271,14 +304,16 @@ function clientConfig(options: PostgresConnection, at: Endpoint): pg.ClientConfi
   };
 }
 
-function refuseStandby(client: pg.PoolClient, done: (error?: Error) => void): void {
-  client.query("SHOW transaction_read_only").then(
-    (result) => {
-      const readOnly = (result.rows[0] as { transaction_read_only?: string } | undefined)?.transaction_read_only;
-      done(
-        readOnly === "on" ? new Error("this host is a standby, and targetServerType=primary is asked for") : undefined,
-      );
-    },
-    (error: Error) => done(error),
+/** For the driver's pool: the same with a callback. */
+function verify(client: pg.PoolClient, done: (error?: Error) => void): void {
+  refuseStandby(client).then(() => done(), done);
+}
+
+async function refuseStandby(client: pg.ClientBase): Promise<void> {
+  const show = { text: "SHOW transaction_read_only", query_timeout: ASK_TIMEOUT_MS } as pg.QueryConfig;
+  const { rows } = await client.query(show);
+  if ((rows[0] as { transaction_read_only?: string } | undefined)?.transaction_read_only !== "on") return;
+  throw new Error(
+    "this host takes no writes: it is a standby, or default_transaction_read_only is on for this user or database",
   );
 }
