@@ -15,12 +15,21 @@ setFlagsFromString("--heap-growing-percent=60");
 /** Exit codes (design, "Exit codes"): 0 clean stop, 2 configuration or usage, 1 anything else. */
 const EXIT_USAGE = 2;
 const EXIT_FAILURE = 1;
+const EXIT_PIPE_CLOSED = 141;
 
 // Each command is imported when it is asked for: `svc --version` should not load a database driver.
 const { env } = process;
 const print = (line: string): void => {
   process.stdout.write(`${line}\n`);
 };
+
+// Who reads our output has gone, as `head` does: the process ends quietly, with the code that the shell shows for SIGPIPE.
+for (const stream of [process.stdout, process.stderr]) {
+  stream.on("error", (error: NodeJS.ErrnoException) => {
+    if (error.code !== "EPIPE") throw error;
+    process.exit(EXIT_PIPE_CLOSED);
+  });
+}
 
 interface Options {
   readonly config?: string;

@@ -55,7 +55,7 @@ type (\`httpPort: \${PORT:-8080}\`). \`$\${NAME}\` gives the literal text \`\${N
 
 \`jdbc:postgresql://host1:5432,host2:5432/name?sslmode=verify-full\`: hosts are tried in order at each new connection, and of several those that
 take no writes (standbys) are skipped; \`targetServerType=primary\` refuses a single one too. An IPv6 address stands in brackets; the port defaults to 5432. Parameters: \`sslmode\`, \`ssl\`, \`sslrootcert\`, \`sslcert\`, \`sslkey\`, \`targetServerType\` (\`any\`, \`primary\`),
-\`ApplicationName\`, \`currentSchema\`. Write special characters percent-encoded.
+\`ApplicationName\`, \`currentSchema\` (one schema). Write special characters percent-encoded.
 
 \`jdbc:sqlserver://host\\instance:1433;databaseName=name;encrypt=true\`: the port defaults to 1433 unless an instance is named. Properties, in any
 letter case: \`databaseName\`, \`serverName\`, \`instanceName\`, \`portNumber\`, \`encrypt\`, \`trustServerCertificate\`, \`hostNameInCertificate\`,

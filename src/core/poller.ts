@@ -262,7 +262,11 @@ export class Poller {
     if (this.#returned.delete(entry)) this.#tellOfRoom();
     if (settled === "written") return;
     this.#options.metrics.claimsLost("poller", 1);
-    this.#options.log.warn({ id: settlement.id, outcome: settlement.kind }, LOST[settled]);
+    const { log } = this.#options;
+    const fields = { id: settlement.id, outcome: settlement.kind };
+    if (settled === "refused") log.warn(fields, "claim lost: the row was taken back before its outcome was written");
+    else
+      log.warn(fields, "claim lost: written by an earlier try without an answer, or taken back when the lease ran out");
   }
 
   /** The row stays in processing until its lease ends, and is delivered again then at the earliest. */
@@ -328,12 +332,6 @@ const LEASE_MS = 30_000;
 const MAX_CLAIM_BYTES = 16 * 1024 * 1024;
 const RECLAIM_LIMIT = 1000;
 const GAUGE_COST_FACTOR = 50;
-
-/** What is known of an outcome that this process could not write. Its row is pending again, or somebody else's, this process being one of them. */
-const LOST = {
-  refused: "claim lost: the row was taken back before its outcome was written",
-  unknown: "claim lost: written by an earlier try whose answer was lost, or taken back when the lease ran out",
-} as const satisfies Record<Exclude<Settled, "written">, string>;
 
 function claimOf(row: ClaimedRow): Pick<Settlement, "id" | "claimToken"> {
   return { id: row.id, claimToken: row.claimToken };

@@ -39,7 +39,7 @@ const files = (top: string) =>
     .map((entry) => path.relative(ROOT, path.join(entry.parentPath, entry.name)));
 
 describe("the package", () => {
-  test("holds the program, the migrations and the documentation, all of them and nothing else", () => {
+  test("holds the program, the migrations, the documentation and the sample files, all of them and nothing else", () => {
     const program = [...files("src"), ...files("roles")]
       .filter((file) => !file.endsWith(".d.ts"))
       .map((file) => `dist/${file.replace(/\.ts$/, ".js")}`);
@@ -47,6 +47,11 @@ describe("the package", () => {
       ...program,
       ...files("migrations"),
       ...files("docs"),
+      // npm takes every README along.
+      "deploy/README.md",
+      "deploy/grafana/svc-dashboard.json",
+      "deploy/prometheus/alerts.yml",
+      "deploy/svc.example.yml",
       "CHANGELOG.md",
       "LICENSE",
       "README.md",
@@ -62,6 +67,13 @@ describe("the package", () => {
       .flatMap((file) => importedPackages(readFileSync(path.join(folder, "package", file), "utf8")));
     expect(new Set(foreign).size).toBeGreaterThan(10);
     expect(foreign.filter((name) => !declared.has(name))).toEqual([]);
+  });
+
+  test("has a command of its own name: npx knows another package by the name svc", () => {
+    const { name, bin } = JSON.parse(read("package.json")) as { name: string; bin: Record<string, string> };
+    expect(bin).toEqual({ svc: "dist/roles/svc.js", [name]: "dist/roles/svc.js" });
+    const documents = [...files("docs").filter((file) => file.endsWith(".md")), "README.md", "deploy/README.md"];
+    expect(documents.filter((file) => /\bnpx svc(?!-relay)\b/.test(read(file)))).toEqual([]);
   });
 
   test("runs", async () => {

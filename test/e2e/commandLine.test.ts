@@ -1,7 +1,9 @@
+import { execFile } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import { createServer } from "node:net";
+import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "@jest/globals";
 import { failOnLeaks } from "../support/leaks.ts";
 import type { RunningProcess } from "../support/processes.ts";
@@ -30,6 +32,18 @@ describe("the command line", () => {
       version: string;
     };
     expect(await ended(svc(["--version"]))).toEqual({ code: 0, stdout: version, stderr: "" });
+  });
+
+  test.each([["config", "schema"], ["--help"]])("%s %s into a reader that has gone ends quietly", async (...args) => {
+    // Closed before anything is written.
+    const script = 'exec 3>&1; { "$@"; echo "code $?" >&3; } | true';
+    const program = [process.execPath, fileURLToPath(new URL("../../dist/roles/svc.js", import.meta.url)), ...args];
+    const [stdout, stderr] = await new Promise<[string, string]>((resolve, reject) =>
+      execFile("sh", ["-c", script, "sh", ...program], (error, out, err) =>
+        error ? reject(error) : resolve([out, err]),
+      ),
+    );
+    expect([stdout.trim(), stderr]).toEqual(["code 141", ""]);
   });
 
   test("--help names the roles, the commands and the exit codes", async () => {

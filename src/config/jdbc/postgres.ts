@@ -45,7 +45,7 @@ const SETTINGS: Readonly<Record<string, Setting>> = {
     set.applicationName = value;
   },
   currentSchema: (value, set) => {
-    set.currentSchema = value;
+    set.currentSchema = schemaName(value);
   },
 };
 
@@ -109,6 +109,15 @@ function serverType(value: string): "any" | "primary" {
   if (value === "any") return "any";
   if (["primary", "master", "preferPrimary"].includes(value)) return "primary";
   throw new JdbcUrlError(`parameter targetServerType: expected any or primary, found ${JSON.stringify(value)}`);
+}
+
+/** One schema, since both tables lie there; by the rule for the names of tables and columns. */
+function schemaName(value: string): string {
+  if (/^[A-Za-z_][A-Za-z0-9_]{0,62}$/.test(value)) return value;
+  throw new JdbcUrlError(
+    "parameter currentSchema: expected the name of one schema (a letter or _ first, then letters, digits and _, at most 63), " +
+      `found ${JSON.stringify(value)}`,
+  );
 }
 
 /** Cuts at the first separator. */

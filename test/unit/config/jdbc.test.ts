@@ -67,6 +67,15 @@ describe("PostgreSQL URLs", () => {
   ])("%s is refused", (rest, message) => {
     expect(() => parse(rest)).toThrow(message);
   });
+
+  test.each(["My-Schema", "a,b", "", "1st", "a b", "x".repeat(64)])(
+    "refuse the schema %j, as the start would",
+    (name) => {
+      expect(() => parse(`h/d?currentSchema=${encodeURIComponent(name)}`)).toThrow(
+        `parameter currentSchema: expected the name of one schema`,
+      );
+    },
+  );
 });
 
 describe("SQL Server URLs", () => {

@@ -56,20 +56,28 @@ describe("a termination signal", () => {
   test("the second time ends the process at once", async () => {
     const { time, fake, stop, events, lines } = setup();
     fake.emit("SIGTERM", "SIGTERM");
-    await time.advance(1000);
-    fake.emit("SIGINT", "SIGINT");
+    await time.advance(200);
+    fake.emit("SIGTERM", "SIGTERM");
     expect(events).toEqual(["flush", "exit 1"]);
     expect(stop.calls).toBe(1);
-    expect(lines.at(-1)).toMatchObject({ level: "warn", fields: { signal: "SIGINT" } });
+    expect(lines.at(-1)).toMatchObject({ level: "warn", fields: { signal: "SIGTERM" } });
   });
 
-  test("that arrives twice in one moment counts once", async () => {
-    const { time, fake, stop, events } = setup();
+  test("that is another one ends the process without any delay", () => {
+    const { fake, events } = setup();
+    fake.emit("SIGTERM", "SIGTERM");
+    fake.emit("SIGINT", "SIGINT");
+    expect(events).toEqual(["flush", "exit 1"]);
+  });
+
+  test("that arrives twice in one moment counts once, and the log says so", async () => {
+    const { time, fake, stop, events, lines } = setup();
     fake.emit("SIGINT", "SIGINT");
     await time.advance(50);
     fake.emit("SIGINT", "SIGINT");
     expect(events).toEqual([]);
     expect(stop.calls).toBe(1);
+    expect(lines.at(-1)).toMatchObject({ level: "info", message: expect.stringContaining("counts as one") });
   });
 });
 
