@@ -33,6 +33,7 @@ function exercise(name: string, jetStream: boolean): void {
       const ends = await destinationEnds(server, LOGIN.password, ({ port, password, timeoutMs }, tools) =>
         createNatsDestination(
           {
+            subject: "{{ topic }}",
             servers: `127.0.0.1:${port}`,
             username: LOGIN.user,
             password: new Secret(password),

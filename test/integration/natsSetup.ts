@@ -35,7 +35,10 @@ export class NatsBench {
     options: Pick<NatsDestinationOptions, "servers"> & Partial<NatsDestinationOptions>,
     random = Math.random,
   ): Destination {
-    const destination = createNatsDestination({ jetStream: true, timeoutMs: 30_000, ...options }, this.#tools(random));
+    const destination = createNatsDestination(
+      { subject: "{{ topic }}", jetStream: true, timeoutMs: 30_000, ...options },
+      this.#tools(random),
+    );
     this.#closers.push(() => destination.close());
     return destination;
   }

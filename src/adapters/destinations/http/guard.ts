@@ -14,8 +14,9 @@ export interface AddressPolicy {
 }
 
 /**
- * Ranges that `blockPrivateAddresses` refuses. Beside those of the spec: 0.0.0.0/8 and ::, which reach this host, and the
- * shared space 100.64.0.0/10 (RFC 6598), which is as internal as 10.0.0.0/8. Documentation ranges are harmless and pass.
+ * Ranges that `blockPrivateAddresses` refuses, besides those of the spec: 0.0.0.0/8 and ::, which reach this host, the shared space
+ * 100.64.0.0/10 (RFC 6598), which is as internal as 10.0.0.0/8, and what no receiver out on the internet has. Documentation ranges
+ * are harmless and pass.
  */
 const PRIVATE_RANGES: Readonly<Record<string, string>> = {
   loopback: "loopback",
@@ -25,7 +26,28 @@ const PRIVATE_RANGES: Readonly<Record<string, string>> = {
   uniqueLocal: "unique-local",
   unspecified: "unspecified",
   carrierGradeNat: "shared address space",
+  multicast: "multicast",
+  broadcast: "broadcast",
+  teredo: "Teredo tunnel",
+  benchmarking: "benchmarking",
+  discard: "discard-only",
 };
+
+/** More of them, in ranges that the address library does not tell from harmless ones. */
+const FURTHER_RANGES: readonly (readonly [cidr: readonly [ipaddr.IPv4 | ipaddr.IPv6, number], name: string])[] = [
+  [ipaddr.parseCIDR("198.18.0.0/15"), "benchmarking"],
+  [ipaddr.parseCIDR("192.0.0.0/24"), "protocol assignments"],
+  [ipaddr.parseCIDR("240.0.0.0/4"), "reserved"],
+  [ipaddr.parseCIDR("64:ff9b:1::/48"), "local translation"],
+];
+
+function privateRange(address: ipaddr.IPv4 | ipaddr.IPv6): string | undefined {
+  const known = PRIVATE_RANGES[address.range()];
+  if (known !== undefined) return known;
+  return FURTHER_RANGES.find(
+    ([[network, bits]]) => network.kind() === address.kind() && address.match(network, bits),
+  )?.[1];
+}
 
 /** Where clouds hand out the credentials of the machine to whoever can make it send a request. */
 const METADATA_ADDRESSES: ReadonlySet<string> = new Set(
@@ -56,7 +78,7 @@ export function refusalOf(address: string, policy: AddressPolicy): string | unde
     if (!policy.allowMetadata && METADATA_ADDRESSES.has(reached.toNormalizedString())) {
       return `${address} is a cloud metadata address; allowMetadataAddress: true on the destination permits it`;
     }
-    const range = PRIVATE_RANGES[reached.range()];
+    const range = privateRange(reached);
     const permittedMetadata = policy.allowMetadata && METADATA_ADDRESSES.has(reached.toNormalizedString());
     if (policy.blockPrivate && range !== undefined && !permittedMetadata) {
       return `${address} is a private address (${range}) and http.blockPrivateAddresses is true`;
@@ -65,19 +87,35 @@ export function refusalOf(address: string, policy: AddressPolicy): string | unde
   return undefined;
 }
 
-/** The address itself and the IPv4 address that an IPv6 one stands for: mapped, translated (RFC 6052) or tunnelled (6to4). */
+/** The address itself and the IPv4 addresses that an IPv6 one stands for: mapped, translated (RFC 6052) or tunnelled. */
 function reachedAddresses(address: ipaddr.IPv4 | ipaddr.IPv6): readonly (ipaddr.IPv4 | ipaddr.IPv6)[] {
   if (!(address instanceof ipaddr.IPv6)) return [address];
   const bytes = address.toByteArray();
-  const embeddedAt: Readonly<Record<string, number>> = { ipv4Mapped: 12, rfc6145: 12, rfc6052: 12, "6to4": 2 };
-  const at = embeddedAt[address.range()];
-  // ::a.b.c.d, deprecated and yet routed by some systems; ::1 and :: are none.
-  const compatible = bytes.slice(0, 12).every((byte) => byte === 0) && address.range() === "unicast" ? 12 : undefined;
-  const from = at ?? compatible;
   // The zone would keep fe80::1%eth0 from comparing equal to fe80::1.
-  const bare = new ipaddr.IPv6(bytes);
-  return from === undefined ? [bare] : [bare, new ipaddr.IPv4(bytes.slice(from, from + 4))];
+  return [new ipaddr.IPv6(bytes), ...embeddedIn(address.range(), bytes).map((embedded) => new ipaddr.IPv4(embedded))];
 }
+
+function embeddedIn(range: string, bytes: number[]): readonly number[][] {
+  const last = bytes.slice(12);
+  switch (range) {
+    case "ipv4Mapped":
+    case "rfc6145":
+    case "rfc6052":
+      return [last];
+    case "6to4":
+      return [bytes.slice(2, 6)];
+    case "teredo":
+      // The server, and the client with each bit inverted (RFC 4380, section 4).
+      return [bytes.slice(4, 8), last.map((byte) => byte ^ 0xff)];
+    default:
+      // ::a.b.c.d, deprecated and yet routed by some systems (::1 and :: are none), and the interface identifier of ISATAP.
+      return range === "unicast" && (isZero(bytes.slice(0, 12)) || isIsatap(bytes)) ? [last] : [];
+  }
+}
+
+const isZero = (bytes: number[]): boolean => bytes.every((byte) => byte === 0);
+const isIsatap = (bytes: number[]): boolean =>
+  ["00005efe", "02005efe"].includes(Buffer.from(bytes.slice(8, 12)).toString("hex"));
 
 /** Resolves a host name; the signature of `dns.lookup`. */
 export type Lookup = (

@@ -7,9 +7,13 @@ import { natsError, noConnection } from "./errors.ts";
 import { JetStreamSession } from "./jetStream.ts";
 import { Publication } from "./publication.ts";
 import { SharedSession } from "./sharedSession.ts";
+import { configuredInternalToken } from "./subject.ts";
 
 /** The keys of a subject-broker destination that the adapter needs; the subject is rendered before it. */
 export interface NatsDestinationOptions extends NatsConnectionConfig {
+  /** The template of the subject, for what it says literally. */
+  readonly subject: string;
+  readonly subjectFrom?: string | undefined;
   /** `true`: the stream acknowledges each message; `false`: the server has read it, and nobody acknowledges it. */
   readonly jetStream: boolean;
   /** ms for the whole publish, connecting included. */
@@ -30,6 +34,7 @@ export function createNatsDestination(options: NatsDestinationOptions, tools: Br
   const shared = new SharedSession(dialer, tools, (link) =>
     jetStream ? new JetStreamSession(link) : new CoreSession(link),
   );
+  const internalToken = configuredInternalToken(options.subject, options.subjectFrom);
   const inFlight = new InFlight();
   let closed: Promise<void> | undefined;
 
@@ -43,7 +48,7 @@ export function createNatsDestination(options: NatsDestinationOptions, tools: Br
     async publish(message, signal) {
       signal.throwIfAborted();
       if (closed !== undefined) throw natsError("closed", "the destination is closed");
-      const publication = new Publication(message, { inFlight, signal, timeoutMs });
+      const publication = new Publication(message, { inFlight, signal, timeoutMs }, internalToken);
       inFlight.add(publication);
       const session = shared.current;
       if (session !== undefined) {

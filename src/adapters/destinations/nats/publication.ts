@@ -13,10 +13,13 @@ export class Publication extends BrokerPublication {
   readonly body: Buffer;
   #phase = "waiting for a connection";
 
-  /** @throws PublishError when the message cannot go over NATS */
-  constructor(message: OutboundMessage, bounds: PublicationBounds) {
+  /**
+   * @param internalToken the internal subject that the configuration names, if any
+   * @throws PublishError when the message cannot go over NATS
+   */
+  constructor(message: OutboundMessage, bounds: PublicationBounds, internalToken: string | undefined) {
     super(bounds);
-    this.subject = publishableSubject(message.address);
+    this.subject = publishableSubject(message.address, internalToken);
     this.headers = natsHeaders(message);
     this.body = Buffer.from(message.body, "utf8");
   }

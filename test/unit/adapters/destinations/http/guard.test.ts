@@ -32,6 +32,24 @@ const PRIVATE = [
   ["::10.0.0.1", "site-local"],
   ["64:ff9b::10.0.0.1", "site-local"],
   ["2002:a00:1::", "site-local"],
+  ["198.18.0.1", "benchmarking"],
+  ["198.19.255.255", "benchmarking"],
+  ["2001:2::1", "benchmarking"],
+  ["192.0.0.8", "protocol assignments"],
+  ["240.0.0.1", "reserved"],
+  ["255.255.255.254", "reserved"],
+  ["255.255.255.255", "broadcast"],
+  ["224.0.0.1", "multicast"],
+  ["239.255.255.250", "multicast"],
+  ["ff02::1", "multicast"],
+  ["100::1", "discard-only"],
+  ["2001::1", "Teredo tunnel"],
+  ["2001:0:4136:e378:8000:63bf:3fff:fdd2", "Teredo tunnel"],
+  ["64:ff9b:1::1", "local translation"],
+  ["64:ff9b::c612:1", "benchmarking"],
+  ["::ffff:240.0.0.1", "reserved"],
+  ["2a00::5efe:10.0.0.1", "site-local"],
+  ["2a00::200:5efe:a00:1", "site-local"],
 ] as const;
 const PUBLIC = [
   "8.8.8.8",
@@ -41,6 +59,14 @@ const PUBLIC = [
   "::ffff:8.8.8.8",
   "64:ff9b::8.8.8.8",
   "100.128.0.1",
+  "198.17.255.255",
+  "198.20.0.1",
+  "192.0.1.1",
+  "192.0.2.1",
+  "223.255.255.255",
+  "2001:4860:4860::8888",
+  "2002:808:808::",
+  "2a00::5efe:8.8.8.8",
 ];
 const METADATA = [
   "169.254.169.254",
@@ -87,6 +113,13 @@ describe("a cloud metadata address", () => {
   });
 });
 
+test.each(["2001:0:a9fe:a9fe::1", "2001::5601:5601"])(
+  "a cloud metadata address in the Teredo tunnel %s is refused",
+  (address) => {
+    expect(refusalOf(address, open)).toContain("is a cloud metadata address");
+  },
+);
+
 describe("the check at start", () => {
   const names: Readonly<Record<string, readonly string[]>> = {
     "public.example": ["203.0.113.1"],
@@ -104,6 +137,19 @@ describe("the check at start", () => {
   };
   const check = (destination: GuardedDestination, blockPrivate = true) =>
     checkDestinationAddresses({ shop: destination }, blockPrivate, lookup);
+
+  test.each([
+    "http://2130706433",
+    "http://0x7f.1",
+    "http://0177.0.0.1",
+    "http://127.1",
+    "http://[::ffff:7f00:1]",
+    "http://127.0.0.1.",
+  ])("refuses loopback written as %s", async (baseUrl) => {
+    expect(await check({ baseUrl })).toEqual([
+      { path: "destinations.shop.baseUrl", message: expect.stringContaining("(loopback)") },
+    ]);
+  });
 
   test.each(["http://public.example/x", "https://203.0.113.1:8443", "http://unknown.example"])(
     "passes %s",
