@@ -2,6 +2,7 @@
 import { setFlagsFromString } from "node:v8";
 import { Command, CommanderError } from "commander";
 import { ConfigError, errorText, StoppingError } from "../src/model/errors.ts";
+import { escapeControls } from "../src/model/unseen.ts";
 import { addConfigCommands } from "./commands/config.ts";
 import { addExplainCommand } from "./commands/explain.ts";
 import { addReplayCommand } from "./commands/replay.ts";
@@ -127,6 +128,6 @@ function exitCodeOf(error: unknown): number {
   // Help and version end this way too, with code 0; commander has printed what there is to say.
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : EXIT_USAGE;
   if (error instanceof StoppingError) return 0;
-  process.stderr.write(`svc: ${errorText(error)}\n`);
+  process.stderr.write(`svc: ${escapeControls(errorText(error))}\n`);
   return error instanceof ConfigError ? EXIT_USAGE : EXIT_FAILURE;
 }

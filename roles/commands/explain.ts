@@ -1,5 +1,6 @@
 import type { Command } from "commander";
 import { loadConfig } from "../../src/config/load.ts";
+import { escapeControls } from "../../src/model/unseen.ts";
 import type { CommandIo } from "./config.ts";
 import { readInput } from "./input.ts";
 
@@ -44,7 +45,7 @@ export function addExplainCommand(program: Command, io: CommandIo): void {
         payload: options.payload === undefined ? null : await readInput(command, "--payload", options.payload, io),
       });
       const width = Math.max(...lines.map(({ label }) => label.length));
-      for (const { label, text } of lines) io.stdout.write(`${label.padEnd(width)}  ${text}\n`);
+      for (const { label, text } of lines) io.stdout.write(`${label.padEnd(width)}  ${escapeControls(text)}\n`);
       if (!delivered) io.setExitCode(EXIT_NOT_DELIVERED);
     });
 }

@@ -1,6 +1,7 @@
 import { type Command, InvalidArgumentError } from "commander";
 import { loadConfig } from "../../src/config/load.ts";
 import { TransformError } from "../../src/model/errors.ts";
+import { escapeControls, escapeUnseen } from "../../src/model/unseen.ts";
 import type { CommandIo } from "./config.ts";
 import { readInput, usageError } from "./input.ts";
 import type { Trial, TrialInput } from "./trial.ts";
@@ -51,10 +52,10 @@ export function addTransformCommand(program: Command, io: CommandIo): void {
       const evaluator = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers: 1, memoryLimitMb: MEMORY_LIMIT_MB });
       try {
         const result = await evaluator.evaluate(evaluation);
-        io.stdout.write(`${JSON.stringify(JSON.parse(result), null, 2)}\n`);
+        io.stdout.write(`${escapeUnseen(JSON.stringify(JSON.parse(result), null, 2))}\n`);
       } catch (error) {
         if (!(error instanceof TransformError)) throw error;
-        io.stderr.write(`svc: the transform failed: ${error.message}\n`);
+        io.stderr.write(`svc: the transform failed: ${escapeControls(error.message)}\n`);
         if (onError !== null) io.stderr.write(`With onError ${onError}, ${CONSEQUENCES[onError]}.\n`);
         io.setExitCode(EXIT_FAILED);
       } finally {

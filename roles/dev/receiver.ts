@@ -1,5 +1,6 @@
 import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
+import { escapeControls } from "../../src/model/unseen.ts";
 
 /** The receiver of `svc dev`. */
 export interface Receiver {
@@ -57,5 +58,5 @@ const LONGEST_BODY = 400;
 
 function deliveryLine({ method, url, headers }: IncomingMessage, body: string): string {
   const shown = body.length > LONGEST_BODY ? `${body.slice(0, LONGEST_BODY)}... (${body.length} characters)` : body;
-  return `delivered  ${method} ${url}  message ${String(headers["x-message-id"])}\n           ${shown}`;
+  return `delivered  ${method} ${url}  message ${String(headers["x-message-id"])}\n           ${escapeControls(shown)}`;
 }

@@ -1,7 +1,8 @@
 import { hostname } from "node:os";
 import { pino } from "pino";
-import pretty from "pino-pretty";
+import { prettyFactory } from "pino-pretty";
 import { ConfigError, errorText } from "../model/errors.ts";
+import { escapeUnseen } from "../model/unseen.ts";
 import type { Log } from "../ports/runtime.ts";
 
 /** The `Log` port over pino: one JSON object a line on standard output, or coloured text when that is a terminal. */
@@ -71,7 +72,8 @@ export function createLog(options: LogOptions): RunningLog {
         ...Object.fromEntries(ERROR_FIELDS.map((field) => [field, (value: unknown) => errorField(value, redact)])),
       },
     },
-    output,
+    // Escapes within JSON: what reads the line gets the text as it was.
+    { write: (line) => output.write(escapeUnseen(line)) },
   );
   return {
     log,
@@ -186,15 +188,21 @@ function ignoringFaults(flush: () => void): void {
 
 /** A terminal, written synchronously and in this thread, so that lines come in order with what else is printed. */
 function terminal(): LogOutput {
-  return pretty({
-    destination: 1,
-    sync: true,
-    colorize: true,
-    singleLine: true,
-    errorLikeObjectKeys: [],
-    translateTime: "SYS:HH:MM:ss.l",
-    ignore: "service,roles,replica,pid,hostname",
-  });
+  const destination = pino.destination({ dest: 1, sync: true });
+  return { write: (line) => destination.write(prettyLine(line)) };
+}
+
+const prettify = prettyFactory({
+  colorize: true,
+  singleLine: true,
+  errorLikeObjectKeys: [],
+  translateTime: "SYS:HH:MM:ss.l",
+  ignore: "service,roles,replica,pid,hostname",
+});
+
+/** A line as a terminal shows it: its JSON is read and written anew, which undoes the escapes. */
+export function prettyLine(line: string): string {
+  return escapeUnseen(prettify(line) ?? "");
 }
 
 let isoTimeAt = 0;

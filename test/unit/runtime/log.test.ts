@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import { ConfigError, StoreError } from "../../../src/model/errors.ts";
-import { createLog, type LogOptions, parseLogLevel } from "../../../src/runtime/log.ts";
+import { createLog, type LogOptions, parseLogLevel, prettyLine } from "../../../src/runtime/log.ts";
 
 /** A log whose lines are kept, parsed. */
 function setup(overrides: Partial<LogOptions> = {}) {
@@ -53,6 +53,23 @@ describe("a log line", () => {
     log.warn({}, "c");
     log.error({}, "d");
     expect(lines().map((line) => line.msg)).toEqual(["c", "d"]);
+  });
+
+  test("holds no character that nobody sees, and is the same JSON", () => {
+    const { log, lines, written } = setup();
+    const topic = "a\u001b[31m\u007f\u0085\u009b\u200b\u202e\u2028\u2066\ufeffz";
+    log.info({ topic, key: { deep: topic } }, "delivery attempted");
+    expect(written[0]).toMatch(/^[\x20-\x7e]*\n$/);
+    expect(lines()[0]).toMatchObject({ topic, key: { deep: topic } });
+  });
+
+  test("shows none on a terminal either", () => {
+    const { log, written } = setup();
+    log.info({ topic: "a\u001b[31m\u007f\u009b\u202ez" }, "delivery attempted");
+    const shown = prettyLine(written[0] ?? "");
+    // The colours are its own.
+    expect(shown.split("delivery attempted")[1]).toContain("a\\u001b[31m\\u007f\\u009b\\u202ez");
+    expect(shown).not.toMatch(/[\u007f-\u009f\u202e]/);
   });
 
   test("shows an error as its text with its causes, and its code", () => {
