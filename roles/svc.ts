@@ -1,12 +1,12 @@
 #!/usr/bin/env node
 import { setFlagsFromString } from "node:v8";
 import { Command, CommanderError } from "commander";
-import { ConfigError, errorText, StoppingError } from "../src/model/errors.ts";
-import { escapeControls } from "../src/model/unseen.ts";
+import { ConfigError, StoppingError } from "../src/model/errors.ts";
 import { addConfigCommands } from "./commands/config.ts";
 import { addExplainCommand } from "./commands/explain.ts";
 import { addReplayCommand } from "./commands/replay.ts";
 import { addTransformCommand } from "./commands/transform.ts";
+import { lastWords } from "./lastWords.ts";
 import { VERSION } from "./version.ts";
 
 // A message lives for as long as two collections of the young generation, so many grow old and are garbage soon after. The engine would let the old
@@ -128,6 +128,6 @@ function exitCodeOf(error: unknown): number {
   // Help and version end this way too, with code 0; commander has printed what there is to say.
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : EXIT_USAGE;
   if (error instanceof StoppingError) return 0;
-  process.stderr.write(`svc: ${escapeControls(errorText(error))}\n`);
+  process.stderr.write(`svc: ${lastWords(error)}\n`);
   return error instanceof ConfigError ? EXIT_USAGE : EXIT_FAILURE;
 }

@@ -9,6 +9,7 @@ import { ConfigError, type ConfigProblem } from "../../src/model/errors.ts";
 import type { Log } from "../../src/ports/runtime.ts";
 import { createLog, parseLogLevel, type RunningLog } from "../../src/runtime/log.ts";
 import { handleSignals } from "../../src/runtime/signals.ts";
+import { maskLastWords } from "../lastWords.ts";
 import { VERSION } from "../version.ts";
 import { startProcess } from "../wire.ts";
 import { retentionOnce } from "./retentionOnce.ts";
@@ -48,6 +49,7 @@ export function prepare({ env, file, roles: named, once }: RunArguments): Prepar
   const problems = checkRoles(config, roles, namedRoles.length > 0);
   if (problems.length > 0) throw new ConfigError(problems);
   const secrets = new KnownSecrets(secretsOf(config));
+  maskLastWords(secrets);
   const running = createLog({ level, roles, redact: createRedactor(secrets, MAX_LOGGED_TEXT) });
   logWarnings(running.log, warnings);
   return { config, source, roles, running, secrets };

@@ -116,6 +116,22 @@ describe("a secret of the configuration", () => {
     }
   });
 
+  test("appears nowhere in the error that ends a start", async () => {
+    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+    const secret = "n0-such-database-x9";
+    const service = await services.launch({
+      database: { ...database, jdbcUrl: database.jdbcUrl.replace(/\/[^/?]*(\?|$)/, `/${secret}$1`) },
+      config: ordersTo(receiver, {
+        database: { startupTimeoutMs: 500 },
+        destinations: { other: { baseUrl: receiver.url, auth: { headerValue: secret } } },
+      }),
+    });
+    expect((await service.process.exited).code).toBe(1);
+    const output = service.process.lines.join("\n");
+    expect(output).toMatch(/svc: .*database \\?"\*\*\*\\?" does not exist/);
+    expect(output).not.toContain(secret);
+  });
+
   test("of the database appears nowhere when the database refuses it", async () => {
     const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
     const password = "wr0ng-p@ssword/of:ours";
