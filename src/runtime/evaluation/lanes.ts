@@ -40,7 +40,7 @@ const DEFAULT_BOUNDS: LaneBounds = { count: 4096, length: 32 * 1024 * 1024 };
 /** Weight of the last evaluation in what the next one is expected to take. */
 const NEWEST = 0.1;
 /** So that what a lane has not shown yet to be quick runs by itself. */
-export const UNKNOWN_MS = 5;
+export const UNKNOWN_MS = 10;
 /** How long after its last offence a lane is served apart. */
 const APART_MS = 10_000;
 /** After an offence a lane rests for as long as that took, but no longer than this: it gets half of the time apart at most. */

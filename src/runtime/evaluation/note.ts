@@ -1,4 +1,4 @@
-import { closeSync, mkdtempSync, openSync, readSync, rmSync } from "node:fs";
+import { closeSync, mkdtempSync, openSync, readSync, rmSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { NOTE_BYTES, type RunningNote } from "./protocol.ts";
@@ -14,20 +14,25 @@ export class Note {
   /** @returns null where no file can be made and unlinked: the worker does without */
   static open(): Note | null {
     let directory: string | undefined;
+    let fd: number | undefined;
     try {
       directory = mkdtempSync(join(tmpdir(), "svc-transform-"));
-      return new Note(openSync(join(directory, "note"), "w+", 0o600));
+      fd = openSync(join(directory, "note"), "w+", 0o600);
+      // So that it has its room also when the disk is full later.
+      writeSync(fd, Buffer.alloc(NOTE_BYTES));
+      rmSync(directory, { recursive: true });
+      return new Note(fd);
     } catch {
-      return null;
-    } finally {
+      if (fd !== undefined) closeSync(fd);
       if (directory !== undefined) rmSync(directory, { recursive: true, force: true });
+      return null;
     }
   }
 
-  /** The last note; undefined when there is none. */
-  read(): RunningNote | undefined {
+  /** The last note; before the first one its id is 0. */
+  read(): RunningNote {
     const bytes = Buffer.alloc(NOTE_BYTES);
-    if (readSync(this.fd, bytes, 0, NOTE_BYTES, 0) !== NOTE_BYTES) return undefined;
+    readSync(this.fd, bytes, 0, NOTE_BYTES, 0);
     return { id: bytes.readDoubleLE(), startedAt: bytes.readDoubleLE(8) };
   }
 

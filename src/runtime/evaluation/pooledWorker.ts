@@ -42,6 +42,8 @@ export class PooledWorker {
   #postedAt = 0;
   /** Monotonic ms when the evaluation that runs began, or somewhat before; undefined when the worker has not begun. */
   #runningSince: number | undefined;
+  /** Monotonic ms when a part of a long reply came last: its evaluation has ended. */
+  #partAt = 0;
   #watch: NodeJS.Timeout | undefined;
   /** Monotonic ms of the next look. */
   #watchedAt = 0;
@@ -55,7 +57,7 @@ export class PooledWorker {
       startTimeoutMs: START_TIMEOUT_MS,
       onReports: (reports) => this.#receive(reports),
       onPart: () => {
-        this.#runningSince = performance.now();
+        this.#partAt = performance.now();
       },
       onEnd: (end) => {
         clearTimeout(this.#watch);
@@ -231,7 +233,8 @@ export class PooledWorker {
     const { note } = this.#process;
     if (!this.#process.hasNote) return;
     const isRunning = note !== undefined && this.#posted.has(note.id);
-    this.#runningSince = isRunning ? performance.now() - (sharedMonotonicMs() - note.startedAt) : undefined;
+    const startedAt = isRunning ? performance.now() - (sharedMonotonicMs() - note.startedAt) : undefined;
+    this.#runningSince = startedAt === undefined ? undefined : Math.max(startedAt, this.#partAt);
   }
 
   #lateAt(): number {

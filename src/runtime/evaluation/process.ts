@@ -74,7 +74,7 @@ export class EvaluatorProcess {
     return this.#ready;
   }
 
-  /** What it noted last, read from its file; undefined before the first note, and for a worker without one. */
+  /** What it noted last, read from its file; undefined for a worker without one. */
   get note(): RunningNote | undefined {
     return this.#ended ? this.#lastNote : this.#note?.read();
   }
