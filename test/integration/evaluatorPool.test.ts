@@ -336,7 +336,7 @@ describe("lanes", () => {
       await innocent.stop();
       // The first one is met by the shared worker. Each other one runs for 450 ms, and 450 ms pass before it.
       expect(during).toHaveLength(8);
-      for (const count of during.slice(1)) expect(count).toBeGreaterThan(50);
+      for (const count of during.slice(1)) expect(count).toBeGreaterThan(20);
       // None is run a second time.
       expect(lines.filter(({ message }) => message === "an evaluation worker ended")).toHaveLength(8);
     },

@@ -39,6 +39,8 @@ export interface LaneBounds {
 const DEFAULT_BOUNDS: LaneBounds = { count: 4096, length: 32 * 1024 * 1024 };
 /** Weight of the last evaluation in what the next one is expected to take. */
 const NEWEST = 0.1;
+/** One evaluation counts for this many times the expected time at most, and 1 ms. */
+const MAX_GROWTH = 4;
 /** So that what a lane has not shown yet to be quick runs by itself. */
 export const UNKNOWN_MS = 10;
 /** How long after its last offence a lane is served apart. */
@@ -120,7 +122,10 @@ export class Lanes {
   /** An evaluation has ended after so many ms: its lane is charged with them, unless it was served apart. */
   ended({ lane, charged }: EvaluationJob, ms: number): void {
     if (charged > 0) lane.served += ms - charged;
-    lane.expectedMs = lane.expectedMs === UNKNOWN_MS ? ms : lane.expectedMs + NEWEST * (ms - lane.expectedMs);
+    const { expectedMs } = lane;
+    // One that a busy machine held up says little about the next.
+    const counted = Math.min(ms, MAX_GROWTH * expectedMs + 1);
+    lane.expectedMs = expectedMs === UNKNOWN_MS ? ms : expectedMs + NEWEST * (counted - expectedMs);
   }
 
   /** One of the lane's evaluations ended a worker or took all of its time: it rests, and is then served apart for a while. */

@@ -20,8 +20,8 @@ export interface EvaluationServerOptions {
 
 /** Characters of expressions that are kept compiled; compiled they take about a hundred times that. */
 const MAX_CACHED_LENGTH = 256 * 1024;
-/** After an evaluation that took longer, what waits behind it is given back. */
-const LONG_MS = 5;
+/** After an evaluation that took longer, what waits behind it is given back. A busy machine makes short ones seem longer too. */
+const LONG_MS = 20;
 /** Most replies that leave together: one write a reply would cost a third of a small evaluation. */
 const MAX_HELD = 16;
 /** Characters of results that leave together. */

@@ -104,7 +104,7 @@ describe("the reports of an evaluation server", () => {
 
   test("give back what waits behind an evaluation that took long", async () => {
     const { request, run, log } = setup();
-    const [slow, behind, last] = [request("slow 6", "1"), request("a", "2"), request("a", "3")];
+    const [slow, behind, last] = [request("slow 21", "1"), request("a", "2"), request("a", "3")];
     await run([slow, behind, last]);
     expect(log).toEqual(["started", "run slow(1)", `reply slow(1), returned ${last.id}`]);
     log.length = 0;
