@@ -55,6 +55,15 @@ const evaluator = {
     compileEvaluation(expression, limits).evaluate(input, bindings),
 };
 
+function recordingEvaluator() {
+  const seen: Evaluation[] = [];
+  const evaluate = async (evaluation: Evaluation) => {
+    seen.push(evaluation);
+    return "1";
+  };
+  return { seen, recorder: { evaluate } };
+}
+
 const failing = (error: Error) => ({ evaluate: () => Promise.reject(error) });
 const closed = failing(new TransformError("closed", "the evaluator was closed"));
 const busy = failing(new TransformError("busy", "too many evaluations wait"));
@@ -77,25 +86,13 @@ describe("the transform of a route or a destination", () => {
   });
 
   test("hands its limits to the evaluator", async () => {
-    const seen: Evaluation[] = [];
-    const recorder = {
-      evaluate: async (evaluation: Evaluation) => {
-        seen.push(evaluation);
-        return "1";
-      },
-    };
+    const { seen, recorder } = recordingEvaluator();
     await createDeliveryStage(settings({ timeoutMs: 7, maxDepth: 9 }), recorder, OWNER).run("{}", ROW);
     expect(seen).toMatchObject([{ expression: "$", input: "{}", timeoutMs: 7, maxDepth: 9 }]);
   });
 
   test("has a lane of its own for each source, and is never refused", async () => {
-    const seen: Evaluation[] = [];
-    const recorder = {
-      evaluate: async (evaluation: Evaluation) => {
-        seen.push(evaluation);
-        return "1";
-      },
-    };
+    const { seen, recorder } = recordingEvaluator();
     const stage = createDeliveryStage(settings(), recorder, OWNER);
     await stage.run("{}", ROW);
     await stage.run("{}", { ...ROW, headers: { "x-source": "orders" } });
