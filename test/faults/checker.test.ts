@@ -248,3 +248,106 @@ describe("a repetition", () => {
     expect(await violations()).toEqual(["m-2 came from A.1 without a claim, or a second time under one"]);
   });
 });
+
+describe("after the database was put back to a copy", () => {
+  /** The copy is of 500; what follows until 2000 is forgotten but for `lost`. */
+  function restore(lost: readonly JournalEntry[] = []): void {
+    timeline.restores.push({ from: 490, until: 2000, copiedAt: 500, lost });
+  }
+
+  /** Sent and acknowledged at a time, by default into a row of its own. */
+  function message(id: string, at: number, sequence?: number): void {
+    now = at;
+    history.sent(id, "k");
+    history.acknowledged(id);
+    if (sequence !== undefined) insert(at, id, sequence);
+  }
+
+  function insert(at: number, id: string, sequence: number): void {
+    const inserted = { at, replica: "relay-0.1", was: null, wasAttempt: null, leaseLeftMs: null, claim: null };
+    entries.push({ ...inserted, sequence, message: id, rowId: `row-${id}`, state: "pending", attempt: 0 });
+  }
+
+  const forgottenClaim = (id: string, sequence: number): JournalEntry => ({
+    at: 1000,
+    replica: "A.1",
+    sequence,
+    message: id,
+    rowId: `row-${id}`,
+    was: "pending",
+    wasAttempt: 0,
+    leaseLeftMs: null,
+    state: "processing",
+    attempt: 0,
+    claim: "forgotten",
+  });
+
+  test("what it has forgotten may be lost, and no more", async () => {
+    restore();
+    goesWell(3000, "A.1");
+    message("m-3", 1500);
+    message("m-4", 2500);
+    expect(await violations()).toEqual(["m-4 was acknowledged and never delivered"]);
+  });
+
+  test("what it still has must come, whenever it was acknowledged", async () => {
+    restore();
+    goesWell(3000, "A.1");
+    message("m-3", 1500, 3);
+    expect(await violations()).toEqual(["m-3 its row is pending", "m-3 was acknowledged and never delivered"]);
+  });
+
+  test("a delivery under a forgotten claim may be repeated, once", async () => {
+    restore([forgottenClaim("m-1", 1)]);
+    deliver(1010, "A.1", 1);
+    goesWell(3000, "B.1");
+    expect(await violations()).toEqual([]);
+    deliver(3200, "A.1", 1);
+    expect(await violations()).toEqual(["m-1 came from A.1 without a claim, or a second time under one"]);
+  });
+
+  test("new messages are claimed in their order, and those of the copy arrive in it for the first time", async () => {
+    restore([forgottenClaim("m-1", 1), forgottenClaim("m-2", 2)]);
+    for (const n of [1, 2]) deliver(1010, "A.1", n);
+    goesWell(3000, "A.1", [2]);
+    goesWell(3100, "A.1", [1]);
+    expect(await violations()).toEqual([]);
+    message("m-3", 3200, 3);
+    message("m-4", 3201, 4);
+    claim(3300, "B.1", 4);
+    deliver(3310, "B.1", 4);
+    settle(3320, "B.1", 4);
+    goesWell(3400, "A.1", [3]);
+    expect(await violations()).toEqual([
+      "m-4 claimed while m-3, an earlier row of its key, was pending (B.1)",
+      "m-3 came for the first time after m-4",
+    ]);
+  });
+});
+
+describe("where a step of the database's clock has ended a claim early, its process", () => {
+  test.each([
+    ["may deliver until the lease would have ended", 12_900, []],
+    ["may not deliver later", 13_600, ["m-1 came from A.1 after a claim that ended expired, without a suspension"]],
+  ] as const)("%s", async (_what, at, expected) => {
+    claim(10_000, "A.1", 1);
+    timeline.clockSteps.push(10_500);
+    reclaim(10_600, "B.1", 1);
+    goesWell(10_700, "B.1");
+    deliver(at, "A.1", 1);
+    expect(await violations()).toEqual(expected);
+  });
+});
+
+test("a message whose sender learns its place only afterwards is in its order, and one that nobody knows the place of is in none", async () => {
+  goesWell(1000, "A.1");
+  history.sent("m-4", "other", Number.NaN);
+  history.sent("m-3", "other", Number.NaN);
+  history.sent("m-5", "other", Number.NaN);
+  history.ordered("m-3", 3);
+  history.ordered("m-4", 4);
+  for (const id of ["m-3", "m-5", "m-4"]) history.received(id, "A.1");
+  expect(history.outOfOrder).toEqual([]);
+  history.ordered("m-4", 2);
+  expect(history.outOfOrder).toEqual([{ key: "other", late: "m-4", before: "m-3" }]);
+});

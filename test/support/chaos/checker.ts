@@ -52,10 +52,11 @@ export async function check(evidence: Evidence): Promise<Verdict> {
   const violations: (Violation & { readonly row: RowHistory | undefined })[] = [];
   const late = new Map(history.outOfOrder.map((each) => [each.late, each.before]));
   const known = new Set<string>();
+  const copiedAt = timeline.restores.map((restore) => restore.copiedAt);
   let rowCount = 0;
   let claimCount = 0;
   for await (const { key, entries } of journal) {
-    const { rows, violations: found } = replayKey(key, entries);
+    const { rows, violations: found } = replayKey(key, entries, copiedAt);
     const byMessage = new Map(rows.map((row) => [row.message, row]));
     const add = (each: Violation) => violations.push({ ...each, row: byMessage.get(each.message) });
     found.forEach(add);

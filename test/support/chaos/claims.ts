@@ -22,6 +22,7 @@ export interface RowHistory {
   readonly rowId: string;
   readonly sequence: number;
   readonly key: string;
+  readonly insertedAt: number;
   readonly claims: Claim[];
   state: RowState;
 }
@@ -40,10 +41,14 @@ export interface Violation {
  * - a row is claimed only when every earlier row of its key is finished, or held by the same process, which delivers one after another. A process may
  *   give back an earlier row while its claim of a later one is on the way: then nothing must be delivered under that claim, which `mustYieldTo` says;
  * - a message has one row.
+ *
+ * @param copiedAt the times of what the database was put back to: rows from before it have been delivered once in what it has forgotten, and only their
+ * first arrivals have an order
  */
 export function replayKey(
   key: string,
   entries: readonly JournalEntry[],
+  copiedAt: readonly number[] = [],
 ): { readonly rows: readonly RowHistory[]; readonly violations: readonly Violation[] } {
   const rows = new Map<number, RowHistory>();
   const unfinished = new Set<RowHistory>();
@@ -63,6 +68,7 @@ export function replayKey(
         rowId: entry.rowId ?? "",
         sequence: entry.sequence,
         key,
+        insertedAt: entry.at,
         claims: [],
         state: entry.state,
       };
@@ -77,7 +83,8 @@ export function replayKey(
     const violate = (what: string) => violations.push({ message: row.message, what: `${what} (${entry.replica})` });
     if (entry.was === "pending" && entry.state === "processing") {
       let mustYieldTo: string | undefined;
-      for (const other of unfinished) {
+      const isOld = copiedAt.some((at) => row.insertedAt <= at && at < entry.at);
+      for (const other of isOld ? [] : unfinished) {
         if (other.sequence >= row.sequence) continue;
         if (entry.claim !== null && claimedTogether.get(entry.claim)?.has(other.sequence) === true) continue;
         const last = other.claims.at(-1);

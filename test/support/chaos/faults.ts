@@ -193,7 +193,7 @@ export class Faults {
     await sleep(lengthMs);
     const lost = await database.restore(copy);
     const until = Date.now();
-    this.#timeline.restores.push({ from, until, lost });
+    this.#timeline.restores.push({ from, until, copiedAt: copy.at, lost });
     lift();
     this.#timeline.note("PostgreSQL is put back to the copy");
   }

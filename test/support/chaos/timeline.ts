@@ -28,6 +28,8 @@ export interface Restore {
   /** What was committed and acknowledged between these may be gone. */
   readonly from: number;
   readonly until: number;
+  /** The copy to which it was put back. */
+  readonly copiedAt: number;
   /** The journal of what is gone. */
   readonly lost: readonly JournalEntry[];
 }
