@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import { expect, test } from "@jest/globals";
 import { MOMENTARY, planFaults } from "../support/chaos/plan.ts";
 import { LASTING, selectedFaults } from "../support/chaos/selection.ts";
@@ -27,4 +28,9 @@ test("the same seed draws the same faults of those that are selected, and a long
   expect(long.slice(0, short.length)).toEqual(short);
   expect(new Set(short.map(({ kind }) => kind))).toEqual(new Set(["kill", "clock"]));
   expect(planFaults(7, 60_000, 5000, () => false)).toEqual([]);
+});
+
+test("each fault is described", () => {
+  const text = readFileSync(new URL("../../docs/faults.md", import.meta.url), "utf8");
+  expect([...LASTING, ...MOMENTARY].filter((name) => !text.includes(`\`${name}\``))).toEqual([]);
 });

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the servers that the tests start: RabbitMQ and PgBouncer from the operating system's packages, NATS built from its source,
+# Installs the servers that the tests start: RabbitMQ, PgBouncer and libfaketime from the operating system's packages, NATS built from its source,
 # Kafka's jars from the Maven repository; and the programs that check the chart and the alerts: Helm built from its source, promtool from the
 # operating system's packages, kubernetes-validate from PyPI. What is no package of the operating system goes to $SVC_TEST_SERVERS (default
 # ~/.cache/svc-test-servers). Starts nothing; what is there stays as it is. On Debian and Ubuntu it also installs the tools it needs itself; elsewhere it says what is missing.
@@ -44,6 +44,8 @@ validate_folder=$servers/kubernetes-validate
 have_kubernetes_validate() {
   [ "$("$validate_folder/bin/pip" show kubernetes-validate 2> /dev/null | sed -n 's/^Version: //p')" = "$kubernetes_validate_version" ]
 }
+
+have_faketime() { compgen -G '/usr/lib/*/faketime/libfaketime.so.1' > /dev/null || [ -e /usr/lib/faketime/libfaketime.so.1 ]; }
 
 have_java() {
   local version
@@ -104,6 +106,7 @@ packages=()
 have_rabbitmq || packages+=(rabbitmq-server)
 have_pgbouncer || packages+=(pgbouncer)
 have promtool || packages+=(prometheus)
+have_faketime || packages+=(faketime) # Steps the clock of a PostgreSQL server.
 have_kubernetes_validate || python3 -c 'import ensurepip, venv' 2> /dev/null || packages+=(python3 python3-venv)
 { have_nats && have_helm; } || have go || packages+=(golang-go ca-certificates)
 have_java || packages+=(default-jre-headless)
@@ -121,6 +124,7 @@ have_pgbouncer || fail "pgbouncer is still missing"
 have_nats || fail "nats-server $nats_version is still missing"
 have_helm || fail "helm $helm_version is still missing"
 have promtool || fail "promtool is still missing"
+have_faketime || fail "libfaketime is still missing"
 have_kubernetes_validate || fail "kubernetes-validate $kubernetes_validate_version is still missing"
 have_java || fail "Java 17 or newer is still missing"
 echo "The servers of the tests are there: RabbitMQ, PgBouncer, NATS $nats_version and Kafka $kafka_version; and Helm $helm_version, promtool and kubernetes-validate."

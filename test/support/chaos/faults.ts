@@ -94,6 +94,8 @@ export class Faults {
         return this.#migrate();
       case "restore":
         return this.#restore(fault);
+      case "settings":
+        return this.#settings(fault);
       case "clock":
         return this.#clock(fault);
       case "lock":
@@ -198,6 +200,27 @@ export class Faults {
     this.#timeline.note("PostgreSQL is put back to the copy");
   }
 
+  /** Sessions have the settings with which they began: so there are some of both kinds, in a process and for longer than the fault lasts. */
+  async #settings({ lengthMs, share }: PlannedFault): Promise<void> {
+    const { database } = this.#fleet;
+    const { name } = database.account;
+    const lift = this.#timeline.begin(
+      `settings of the database's sessions changed for ${lengthMs / SECONDS} s`,
+      "database",
+    );
+    const change = async (how: (setting: string, value: string) => string) => {
+      for (const [setting, value] of Object.entries(ODD_SETTINGS)) {
+        await database.query(`ALTER DATABASE "${name}" ${how(setting, value)}`);
+      }
+      await database.query(TERMINATE, [share]);
+    };
+    await change((setting, value) => `SET ${setting} = '${value}'`);
+    await sleep(lengthMs);
+    await change((setting) => `RESET ${setting}`);
+    lift();
+    this.#timeline.note("settings of the database's sessions changed back");
+  }
+
   async #clock({ lengthMs, share }: PlannedFault): Promise<void> {
     const { database } = this.#fleet;
     const seconds = clockStep(share);
@@ -300,7 +323,15 @@ const ON_DATABASE: ReadonlySet<MomentaryFault> = new Set([
   "connections",
   "migrate",
   "restore",
+  "settings",
 ]);
+/** What an owner may have set for a database or a role, for applications that need it. */
+const ODD_SETTINGS = {
+  DateStyle: "SQL, DMY",
+  IntervalStyle: "sql_standard",
+  bytea_output: "escape",
+  TimeZone: "Asia/Kathmandu",
+};
 
 /** Seconds. Half of the steps are below 6, the longest is 37: for so long a row may have to wait that was written by a clock ahead. */
 function clockStep(drawn: number): number {

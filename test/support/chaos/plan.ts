@@ -36,6 +36,8 @@ const WEIGHTS = {
   migrate: 2,
   /** PostgreSQL is stopped for a copy of its data, and put back to that copy after `lengthMs`. */
   restore: 2,
+  /** Somebody sets how the database writes dates, intervals and bytes, and sets it back after `lengthMs`; a share of the backends is terminated. */
+  settings: 1,
   /** The clock of PostgreSQL is wrong for `lengthMs`, by up to 37 s. */
   clock: 3,
   /** Bodies in chunks of one byte, to a replica. */
