@@ -106,6 +106,15 @@ export class History {
     return this.#missing;
   }
 
+  /** From the acknowledgement of a message to its first arrival, at most, in ms. */
+  get longestMs(): number {
+    return this.#firstArrivals.reduce(
+      (longest, { acknowledgedAt, arrivals }) =>
+        Math.max(longest, (arrivals[0]?.at ?? 0) - (acknowledgedAt ?? Number.POSITIVE_INFINITY)),
+      0,
+    );
+  }
+
   /** What is known of a message. */
   of(id: string): MessageHistory | undefined {
     return this.#messages.get(id);

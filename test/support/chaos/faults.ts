@@ -8,7 +8,7 @@ import { garbage, halfClosed, oneByteChunks, pipelined, unfinishedBodies } from 
 import { unmigrate } from "./migrations.ts";
 import type { MomentaryFault, PlannedFault } from "./plan.ts";
 import type { Replica } from "./replica.ts";
-import { doToTable, indexBuild, type TableFault, tableLock } from "./tableFaults.ts";
+import { beginLocked, doToTable, indexBuild, type TableFault, tableLock } from "./tableFaults.ts";
 import type { Timeline } from "./timeline.ts";
 
 /** Requests 5 s, deliveries 10 s, the pool 3 s, and the grace of each phase. */
@@ -174,7 +174,8 @@ export class Faults {
     const lift = this.#timeline.begin("svc migrate makes the last migrations again", "nothing");
     const client = await this.#fleet.database.connect();
     try {
-      for (const statement of ["BEGIN", ...unmigrate(), "COMMIT"]) await client.query(statement);
+      await beginLocked(client, unmigrate());
+      await client.query("COMMIT");
     } finally {
       await client.end();
     }
@@ -285,11 +286,14 @@ export class Faults {
 
   async #halfClosed(replica: Replica, { share, lengthMs }: PlannedFault): Promise<void> {
     const { name } = replica;
+    if (!(await replica.isReady())) return;
     const from = Date.now();
     const lift = this.#timeline.begin(`half-closed senders at the port of ${name}`, "nothing");
     const unanswered = await halfClosed({ port: replica.port, source: SOURCE, share, lengthMs });
     lift();
-    if (unanswered === 0 || this.#timeline.disturbed(name, from, Date.now(), false)) return;
+    // One that is told to stop answers nobody new.
+    const isTheSame = replica.name === name && !replica.busy;
+    if (unanswered === 0 || !isTheSame || this.#timeline.disturbed(name, from, Date.now(), false)) return;
     this.wrong.push(`${unanswered} senders that closed their side behind a request got no answer from ${name}`);
   }
 

@@ -33,6 +33,8 @@ export interface RunResult {
   readonly claims: number;
   /** Of any process, in MiB. */
   readonly mostMemory: number;
+  /** From the acknowledgement of a message to its first arrival, at most, in ms. */
+  readonly longestMs: number;
   /** How often each kind of fault was carried out. */
   readonly faults: ReadonlyMap<string, number>;
 }
@@ -136,8 +138,11 @@ async function run(
   const haveEnded = async () => haveCome() && (await unfinished()).length === 0;
   // Whatever has not come by then is told by the checker.
   await eventually(haveEnded, { timeoutMs: ALL_RIGHT_WITHIN_MS, intervalMs: 200 }).catch(() => {});
-  await allReady(fleet);
-  timeline.note("the deliveries have ended, and every replica is ready");
+  const notReady = await allReady(fleet).then(
+    () => [],
+    (error: Error) => [error.message],
+  );
+  timeline.note("the deliveries have ended");
   memory.stop();
   const stuck = await unfinished();
   const ends = await within(
@@ -162,6 +167,7 @@ async function run(
     ...(verdict.violations.length > 0 ? [tell(verdict, history, timeline, log)] : []),
     ...(await wrongInbox(fleet, history, timeline)),
     ...stuck.map(({ state, kind, rows }) => `${rows} rows of the outbox are ${state} for good (${kind})`),
+    ...notReady,
     ...memory.wrong(),
     ...faults.wrong,
     ...ends.flatMap(({ code, signal }, n) =>
@@ -173,7 +179,14 @@ async function run(
   ];
   if (wrong.length > 0) throw new Error(wrong.join("\n\n"));
   const { repeated, claims } = verdict;
-  return { acknowledged: history.acknowledgedCount, repeated, claims, mostMemory: memory.most, faults: faults.counts };
+  return {
+    acknowledged: history.acknowledgedCount,
+    repeated,
+    claims,
+    mostMemory: memory.most,
+    longestMs: history.longestMs,
+    faults: faults.counts,
+  };
 }
 
 async function inflictAll(faults: Faults, plan: readonly PlannedFault[], signal: AbortSignal): Promise<void> {

@@ -49,16 +49,43 @@ export function indexBuild(drawn: number, heldMs: number): TableFault {
 /** What has waited for the lock goes on by then, and does not wait for the next one at once. */
 const CLEANED_UP_AFTER_MS = 500;
 
+/** How long a statement may wait for its lock, while everybody else waits behind it, and how often it is tried. */
+const LOCK_TIMEOUT_MS = 300;
+const TRIES = 20;
+const LOCK_NOT_AVAILABLE = "55P03";
+
+/**
+ * Begins a transaction with statements that lock whole tables. One that waited behind an application's long transaction would hold up everybody for as long:
+ * so it gives up soon, as a careful operator makes it, and tries again.
+ *
+ * @throws the database's error
+ */
+export async function beginLocked(client: pg.Client, statements: readonly string[]): Promise<void> {
+  for (let tries = 1; ; tries += 1) {
+    await client.query(`BEGIN; SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`);
+    try {
+      for (const statement of statements) await client.query(statement);
+      return;
+    } catch (error) {
+      await client.query("ROLLBACK");
+      if (tries === TRIES || (error as { readonly code?: string }).code !== LOCK_NOT_AVAILABLE) throw error;
+      await sleep(LOCK_TIMEOUT_MS);
+    }
+  }
+}
+
 /** Does it in a transaction. @throws the database's error, when something else ended the session meanwhile */
 export async function doToTable(database: { connect(): Promise<pg.Client> }, fault: TableFault): Promise<void> {
   const client = await database.connect();
   try {
-    await client.query("BEGIN");
-    for (const statement of fault.begin) await client.query(statement);
+    await beginLocked(client, fault.begin);
     await sleep(fault.heldMs);
     await client.query("COMMIT");
     if (fault.cleanUp.length > 0) await sleep(CLEANED_UP_AFTER_MS);
-    for (const statement of fault.cleanUp) await client.query(statement);
+    if (fault.cleanUp.length > 0) {
+      await beginLocked(client, fault.cleanUp);
+      await client.query("COMMIT");
+    }
   } finally {
     await client.end().catch(() => {});
   }
