@@ -2,15 +2,18 @@ import { readFileSync } from "node:fs";
 import type { Replica } from "./replica.ts";
 
 /** What a pod of the chart may have. */
-export const MOST_MEMORY_MIB = 512;
+const MOST_MEMORY_MIB = 512;
 const LOOK_MS = 500;
 
 /** Watches what the replicas take of memory: of each process with its own children, the evaluation workers. On Linux only; elsewhere it sees nothing. */
 export class MemoryWatch {
   readonly #timer: NodeJS.Timeout;
   readonly #most = new Map<string, number>();
+  readonly #allowed: number;
 
-  constructor(replicas: readonly Pick<Replica, "name" | "pid">[]) {
+  /** @param allowed MiB */
+  constructor(replicas: readonly Pick<Replica, "name" | "pid">[], allowed = MOST_MEMORY_MIB) {
+    this.#allowed = allowed;
     this.#timer = setInterval(() => {
       for (const { name, pid } of replicas) {
         const mebibytes = pid === undefined ? 0 : memoryOf(pid);
@@ -27,8 +30,8 @@ export class MemoryWatch {
   /** Who took more than allowed, a line each. */
   wrong(): readonly string[] {
     return [...this.#most]
-      .filter(([, mebibytes]) => mebibytes > MOST_MEMORY_MIB)
-      .map(([name, mebibytes]) => `${name} took ${mebibytes} MiB of memory, and ${MOST_MEMORY_MIB} MiB are allowed`);
+      .filter(([, mebibytes]) => mebibytes > this.#allowed)
+      .map(([name, mebibytes]) => `${name} took ${mebibytes} MiB of memory, and ${this.#allowed} MiB are allowed`);
   }
 
   stop(): void {
