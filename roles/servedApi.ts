@@ -45,6 +45,7 @@ function servedAdmin(config: Config): ServedAdmin {
   const { admin } = config;
   return {
     auth: admin.insecure ? undefined : admin.auth,
+    destinations: Object.keys(config.destinations),
     maxPayloadBytes: adminBodyBytes(config),
     maxTransformTimeoutMs: admin.maxTransformTimeoutMs,
   };

@@ -253,4 +253,5 @@ function utf8(text: string): Buffer {
   return bytes.subarray(0, end);
 }
 
-const digest = (bytes: Uint8Array): string => `sha256:${createHash("sha256").update(bytes).digest("hex")}`;
+/** The text that stands for bytes which cannot be stored as they are. */
+export const digest = (bytes: Uint8Array): string => `sha256:${createHash("sha256").update(bytes).digest("hex")}`;

@@ -1,4 +1,5 @@
-import { createHash, randomUUID } from "node:crypto";
+import { randomUUID } from "node:crypto";
+import { digest } from "./attributes.ts";
 
 /** Has a column of its own, and so is not stored among the headers. */
 export const CORRELATION_HEADER = "X-Correlation-Id";
@@ -17,5 +18,5 @@ const CORRELATION_ID = /^[\x20-\x7e\x80-\xff]+$/;
 export function correlationId(received: string | readonly string[] | undefined): string {
   if (typeof received !== "string" || received === "") return randomUUID();
   if (received.length <= MAX_CORRELATION_ID_LENGTH && CORRELATION_ID.test(received)) return received;
-  return `sha256:${createHash("sha256").update(received, "utf8").digest("hex")}`;
+  return digest(Buffer.from(received));
 }

@@ -24,7 +24,7 @@ export interface Apps {
   readonly management: RequestListener | null;
 }
 
-/** Puts the routes on their ports (spec, "Endpoints"). A path that its port does not serve answers 404. */
+/** Puts the routes on their ports (spec, "Endpoints"). A path that its port does not serve answers 404, a method that the path does not have 405. */
 export function createApps(options: AppOptions): Apps {
   const { inbox, operatorRoutes, hasManagementPort, maxBodyBytes, log } = options;
   const data = expressApp(hasManagementPort ? [rootRoute()] : [rootRoute(), ...operatorRoutes], log);
@@ -44,8 +44,10 @@ function dataListener(
     // Ahead of the router, which looks at every route in turn and swaps the prototypes of both objects.
     const handle = req.method === "POST" ? inbox.get(pathOf(req)) : undefined;
     if (announcesTooMuch(req, maxBodyBytes)) sendError(res, 413, tooLargeMessage(maxBodyBytes));
-    else if (handle === undefined) app(req, res);
-    else handle(req, res).catch((error: unknown) => answerFault(error, req, res, log));
+    else if (handle === undefined) {
+      if (inbox.has(pathOf(req))) notAllowed(res, "POST");
+      else app(req, res);
+    } else handle(req, res).catch((error: unknown) => answerFault(error, req, res, log));
   };
 }
 
@@ -63,15 +65,38 @@ function expressApp(routers: readonly Router[], log: Log): Express {
   app.set("query parser", false);
   app.enable("case sensitive routing");
   app.enable("strict routing");
-  const notFound: RequestHandler = (_req, res) => sendError(res, 404, "Not found");
+  const methods = methodsByPath(routers);
+  const notServed: RequestHandler = (req, res) => {
+    const allowed = methods.get(pathOf(req));
+    if (allowed === undefined) sendError(res, 404, "Not found");
+    else notAllowed(res, allowed);
+  };
   // Express would answer OPTIONS by itself: here no route serves it.
-  app.use((req, res, next) => (req.method === "OPTIONS" ? notFound(req, res, next) : next()));
+  app.use((req, res, next) => (req.method === "OPTIONS" ? notServed(req, res, next) : next()));
   for (const router of routers) app.use(router);
-  app.use(notFound);
+  app.use(notServed);
   // Express knows an error handler by its four parameters.
   const onError: ErrorRequestHandler = (error, req, res, _next) => answerFault(error, req, res, log);
   app.use(onError);
   return app;
+}
+
+/** The methods of each path, as `Allow` lists them. Every route has one or several exact paths. */
+function methodsByPath(routers: readonly Router[]): ReadonlyMap<string, string> {
+  const methods = new Map<string, string>();
+  for (const { route } of routers.flatMap(({ stack }) => stack)) {
+    const own = new Set(route?.stack.map(({ method }) => method.toUpperCase()));
+    // Express answers HEAD as GET, without the body.
+    if (own.has("GET")) own.add("HEAD");
+    for (const path of [route?.path ?? []].flat()) methods.set(String(path), [...own].join(", "));
+  }
+  return methods;
+}
+
+/** The path is served, but not with this method (RFC 9110, section 15.5.6). */
+function notAllowed(res: ServerResponse, allowed: string): void {
+  res.setHeader("Allow", allowed);
+  sendError(res, 405, "Method not allowed");
 }
 
 /** A fault of ours: the sender learns no more than that, the log everything but the payload. */

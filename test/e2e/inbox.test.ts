@@ -110,10 +110,10 @@ describe("POST to an HTTP source answers", () => {
     expect(Number(answer.headers["retry-after"])).toBeGreaterThanOrEqual(1);
   });
 
-  test("404 for a path that no source has, and for another method", async () => {
+  test("404 for a path that no source has, and 405 for another method", async () => {
     expect((await service.post({ id: "x" }, { path: "/inbox/nowhere" })).status).toBe(404);
     expect((await service.post({ id: "x" }, { path: "/inbox/orders/" })).status).toBe(404);
-    expect((await service.get("/inbox/orders")).status).toBe(404);
+    expect((await service.get("/inbox/orders")).status).toBe(405);
   });
 });
 

@@ -93,6 +93,20 @@ describe("every answer is as the OpenAPI document has it", () => {
     }
   });
 
+  test("of each operation to an encoding that is not read, and to a body that is not what it says", async () => {
+    const posts = api.operations.filter((operation) => operation.startsWith("POST "));
+    for (const operation of posts) {
+      for (const [encoding, status] of [
+        ["zstd", 415],
+        ["gzip", 400],
+      ] as const) {
+        const headers = { ...BEARER, "content-encoding": encoding };
+        const answer = await ask(operation, { body: "not gzip", headers });
+        expect([operation, answer.status]).toEqual([operation, status]);
+      }
+    }
+  });
+
   test("of each operation to what it is for", async () => {
     const message = { id: "m-1", type: "created" };
     const statuses = {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the servers that the tests start: RabbitMQ, PgBouncer and libfaketime from the operating system's packages, NATS built from its source,
 # Kafka's jars from the Maven repository; and the programs that check the chart and the alerts: Helm built from its source, promtool from the
-# operating system's packages, kubernetes-validate from PyPI. What is no package of the operating system goes to $SVC_TEST_SERVERS (default
+# operating system's packages, kubernetes-validate from PyPI; and what checks the OpenAPI document: schemathesis from PyPI, Redocly's linter from npm. What is no package of the operating system goes to $SVC_TEST_SERVERS (default
 # ~/.cache/svc-test-servers). Starts nothing; what is there stays as it is. On Debian and Ubuntu it also installs the tools it needs itself; elsewhere it says what is missing.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -10,6 +10,8 @@ servers=${SVC_TEST_SERVERS:-${HOME:?HOME is not set: set SVC_TEST_SERVERS to a f
 nats_version=v2.12.4
 helm_version=v3.19.4
 kubernetes_validate_version=1.37.0
+schemathesis_version=4.32.5
+openapi_linter_version=2.64.0
 go_version=1.24.12 # For NATS and Helm, where the installed Go is older.
 kafka_version=$(sed -n 's:.*<kafka.version>\(.*\)</kafka.version>.*:\1:p' pom.xml)
 kafka_jars=$servers/kafka-$kafka_version
@@ -46,6 +48,15 @@ have_kubernetes_validate() {
 }
 
 have_faketime() { compgen -G '/usr/lib/*/faketime/libfaketime.so.1' > /dev/null || [ -e /usr/lib/faketime/libfaketime.so.1 ]; }
+schemathesis_folder=$servers/schemathesis
+have_schemathesis() {
+  [ "$("$schemathesis_folder/bin/pip" show schemathesis 2> /dev/null | sed -n 's/^Version: //p')" = "$schemathesis_version" ]
+}
+
+openapi_linter_folder=$servers/openapi-linter
+have_openapi_linter() {
+  [ "$(sed -n 's/^  "version": "\(.*\)",$/\1/p' "$openapi_linter_folder/node_modules/@redocly/openapi-core/package.json" 2> /dev/null)" = "$openapi_linter_version" ]
+}
 
 have_java() {
   local version
@@ -89,10 +100,16 @@ install_from_go() {
   env -u GOROOT GOTOOLCHAIN=auto GOFLAGS= GOBIN="$servers/bin" "$go" install -ldflags "${2:-}" "$1"
 }
 
-install_kubernetes_validate() {
-  rm -rf "$validate_folder"
-  python3 -m venv "$validate_folder"
-  "$validate_folder/bin/pip" install -q --disable-pip-version-check "kubernetes-validate==$kubernetes_validate_version"
+# Installs a program of PyPI into an environment of its own. $1 folder, $2 package and version
+install_from_pypi() {
+  rm -rf "$1"
+  python3 -m venv "$1"
+  "$1/bin/pip" install -q --disable-pip-version-check "$2"
+}
+
+install_openapi_linter() {
+  rm -rf "$openapi_linter_folder"
+  npm install --prefix "$openapi_linter_folder" --silent --no-audit --no-fund "@redocly/openapi-core@$openapi_linter_version"
 }
 
 install_kafka() {
@@ -107,7 +124,7 @@ have_rabbitmq || packages+=(rabbitmq-server)
 have_pgbouncer || packages+=(pgbouncer)
 have promtool || packages+=(prometheus)
 have_faketime || packages+=(faketime) # Steps the clock of a PostgreSQL server.
-have_kubernetes_validate || python3 -c 'import ensurepip, venv' 2> /dev/null || packages+=(python3 python3-venv)
+{ have_kubernetes_validate && have_schemathesis; } || python3 -c 'import ensurepip, venv' 2> /dev/null || packages+=(python3 python3-venv)
 { have_nats && have_helm; } || have go || packages+=(golang-go ca-certificates)
 have_java || packages+=(default-jre-headless)
 [ -d "$kafka_jars" ] || have mvn || packages+=(maven)
@@ -116,7 +133,9 @@ have_java || packages+=(default-jre-headless)
 mkdir -p "$servers/bin"
 have_nats || install_from_go "github.com/nats-io/nats-server/v2@$nats_version"
 have_helm || install_from_go "helm.sh/helm/v3/cmd/helm@$helm_version" "-s -w -X helm.sh/helm/v3/internal/version.version=$helm_version"
-have_kubernetes_validate || install_kubernetes_validate
+have_kubernetes_validate || install_from_pypi "$validate_folder" "kubernetes-validate==$kubernetes_validate_version"
+have_schemathesis || install_from_pypi "$schemathesis_folder" "schemathesis==$schemathesis_version"
+have_openapi_linter || install_openapi_linter
 [ -d "$kafka_jars" ] || install_kafka
 
 have_rabbitmq || fail "rabbitmq-server is still missing"
@@ -126,5 +145,7 @@ have_helm || fail "helm $helm_version is still missing"
 have promtool || fail "promtool is still missing"
 have_faketime || fail "libfaketime is still missing"
 have_kubernetes_validate || fail "kubernetes-validate $kubernetes_validate_version is still missing"
+have_schemathesis || fail "schemathesis $schemathesis_version is still missing"
+have_openapi_linter || fail "@redocly/openapi-core $openapi_linter_version is still missing"
 have_java || fail "Java 17 or newer is still missing"
-echo "The servers of the tests are there: RabbitMQ, PgBouncer, NATS $nats_version and Kafka $kafka_version; and Helm $helm_version, promtool and kubernetes-validate."
+echo "The servers of the tests are there: RabbitMQ, PgBouncer, NATS $nats_version and Kafka $kafka_version; and Helm $helm_version, promtool, kubernetes-validate, schemathesis and the OpenAPI linter."

@@ -23,7 +23,15 @@ export const OPEN_API_SCHEMA = {
   ...exactly(
     {
       openapi: { const: "3.1.0" },
-      info: exactly({ title: text, version: text, description: text }, ["title", "version"]),
+      info: exactly(
+        {
+          title: text,
+          version: text,
+          license: exactly({ name: text, identifier: text }, ["name"]),
+          description: text,
+        },
+        ["title", "version"],
+      ),
       servers: { type: "array", items: use("server") },
       tags: { type: "array", items: exactly({ name: text, description: text }, ["name"]) },
       paths: {
@@ -49,7 +57,7 @@ export const OPEN_API_SCHEMA = {
     ),
     operation: exactly(
       {
-        operationId: text,
+        operationId: { type: "string", pattern: "^[A-Za-z][A-Za-z0-9_]*$" },
         tags: { type: "array", items: text },
         summary: text,
         description: text,

@@ -1,6 +1,10 @@
+import { OVERLOADED, UNDECODABLE, UNSUPPORTED_ENCODING } from "../admission.ts";
+import { object } from "./object.ts";
 import {
   type Answer,
-  fixedError,
+  bodyAnswers,
+  ENCODINGS,
+  errorAnswer,
   json,
   jsonContent,
   RETRY_AFTER,
@@ -10,7 +14,7 @@ import {
   unauthorized,
   withHeaders,
 } from "./responses.ts";
-import { object, ref } from "./schemas.ts";
+import { ref } from "./schemas.ts";
 import type { Security } from "./security.ts";
 import type { ServedAdmin } from "./served.ts";
 import type { Operation } from "./types.ts";
@@ -18,7 +22,7 @@ import type { Operation } from "./types.ts";
 /** `POST /admin/transform/test`. `common`: what every route of its port may answer. */
 export function transformTestOperation(admin: ServedAdmin, access: Security, common: readonly Answer[]): Operation {
   return {
-    operationId: "admin.transformTest",
+    operationId: "admin_transform_test",
     tags: ["admin"],
     summary: "Try a transform expression on a sample payload",
     description:
@@ -62,11 +66,14 @@ function transformTestAnswers(admin: ServedAdmin): readonly Answer[] {
     failure(400, "The expression does not compile.", 'Invalid expression: Expected ")" before end of expression'),
     failure(400, "The evaluation failed or exceeded a limit.", "the evaluation took longer than 100 ms (timeoutMs)"),
     ...(admin.auth === undefined ? [] : [unauthorized("TransformTestFailure", { success: false, error: NO_TOKEN })]),
-    json(413, description, object({ success: { const: false }, error: { const: error } }), { success: false, error }),
+    failure(413, description, error),
     withHeaders(
       failure(503, "Too many tests are unanswered.", "Too many transform tests at once: 16 are unanswered"),
       RETRY_AFTER,
     ),
+    failure(400, "The body is not what its Content-Encoding says.", UNDECODABLE),
+    withHeaders(failure(415, "The Content-Encoding is not supported.", UNSUPPORTED_ENCODING), ENCODINGS),
+    withHeaders(failure(503, "Too many unfinished request bodies are held in memory.", OVERLOADED), RETRY_AFTER),
     failure(503, "The service stopped before the evaluation ended.", SHUTTING_DOWN),
   ];
 }
@@ -76,7 +83,7 @@ const NO_TOKEN = "missing Authorization header";
 /** `POST /admin/replay`. `common`: what every route of its port may answer. */
 export function replayOperation(admin: ServedAdmin, access: Security, common: readonly Answer[]): Operation {
   return {
-    operationId: "admin.replay",
+    operationId: "admin_replay",
     tags: ["admin"],
     summary: "Deliver finished outbox rows again",
     description:
@@ -87,16 +94,19 @@ export function replayOperation(admin: ServedAdmin, access: Security, common: re
     requestBody: {
       required: true,
       description: `At most ${admin.maxPayloadBytes} bytes.`,
-      content: jsonContent(ref("ReplayRequest"), {
-        byDestination: {
-          summary: "What a destination was sent within an hour",
-          value: {
-            destination: "receiver",
-            createdAfter: "2025-01-31T12:00:00Z",
-            createdBefore: "2025-01-31T13:00:00Z",
+      content: jsonContent(
+        { allOf: [ref("ReplayRequest"), { properties: { destination: { enum: [...admin.destinations, null] } } }] },
+        {
+          byTopic: {
+            summary: "What had a topic within an hour",
+            value: {
+              topic: "orders.created",
+              createdAfter: "2025-01-31T12:00:00Z",
+              createdBefore: "2025-01-31T13:00:00Z",
+            },
           },
         },
-      }),
+      ),
     },
     responses: responses([...replayAnswers(admin), ...common]),
     security: access.security,
@@ -107,12 +117,16 @@ function replayAnswers(admin: ServedAdmin): readonly Answer[] {
   const { description, error } = tooLarge(admin.maxPayloadBytes);
   return [
     json(200, "The replay has ended.", ref("ReplayResult"), { moved: 42 }),
-    fixedError(400, "No filter is set.", "A replay needs at least one filter."),
-    json(400, "The body is no valid request.", object({ error: { type: "string", pattern: "^Invalid request: " } }), {
-      error: 'Invalid request: "topic" is a number; a string is expected',
-    }),
+    errorAnswer(400, "No filter is set.", "InvalidRequest", "A replay needs at least one filter."),
+    errorAnswer(
+      400,
+      "The body is not a valid request.",
+      "InvalidRequest",
+      'Invalid request: "topic" is a number; a string is expected',
+    ),
     ...(admin.auth === undefined ? [] : [unauthorized("Error", { error: NO_TOKEN })]),
-    fixedError(413, description, error),
+    ...bodyAnswers,
+    errorAnswer(413, description, "BodyTooLarge", error),
     interrupted(500, "The database failed.", "Storage failed"),
     interrupted(503, "The service stopped before the replay had ended.", SHUTTING_DOWN),
   ];

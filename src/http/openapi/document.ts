@@ -23,22 +23,31 @@ export function openApiDocument(api: ServedApi): OpenApiDocument {
   const routes = [...dataRoutes(api), ...operatorRoutes(api)];
   const paths = new Map<string, PathItem>();
   for (const { path, method, operation } of routes) paths.set(path, { ...paths.get(path), [method]: operation });
+  const allPaths = Object.fromEntries(paths);
   return {
     openapi: "3.1.0",
     info: {
       title: "svc",
       version: api.version,
+      license: { name: "MIT", identifier: "MIT" },
       description:
         "A durable inbox and outbox relay. Here are the routes of the process that gave this document, by its roles and its configuration.",
     },
     servers: [{ url: "/", description: "The port that gave this document." }],
     tags: TAGS.filter(({ name }) => routes.some(({ operation }) => operation.tags.includes(name))),
-    paths: Object.fromEntries(paths),
+    paths: allPaths,
     components: {
-      schemas: SCHEMAS,
+      schemas: usedSchemas(allPaths),
       securitySchemes: Object.assign({}, ...routes.map(({ schemes }) => schemes)),
     },
   };
+}
+
+/** The shared schemas that the routes of this process speak of; none of them speaks of another. */
+function usedSchemas(paths: OpenApiDocument["paths"]): OpenApiDocument["components"]["schemas"] {
+  const text = JSON.stringify(paths);
+  const names = new Set(Array.from(text.matchAll(/"#\/components\/schemas\/(\w+)"/g), ([, name]) => name));
+  return Object.fromEntries(Object.entries(SCHEMAS).filter(([name]) => names.has(name)));
 }
 
 const TAGS = [
@@ -59,10 +68,11 @@ interface ServedRoute {
 function dataRoutes(api: ServedApi): readonly ServedRoute[] {
   const { maxBodyBytes } = api;
   const common = portAnswers(maxBodyBytes);
-  const names = new Set<string>();
+  const ids = new Identifiers();
   const sources = api.sources.map((source): ServedRoute => {
-    const access = securityOf(source.auth, schemeName(source.name, names), `the source ${source.name}`);
-    const operation = receiveOperation(source, access, maxBodyBytes, common);
+    const id = ids.of(source.name);
+    const access = securityOf(source.auth, `source.${id}`, `the source ${source.name}`);
+    const operation = receiveOperation(source, id, access, maxBodyBytes, common);
     return { path: source.path, method: "post", operation, schemes: access.schemes };
   });
   const root: ServedRoute = { path: "/", method: "get", operation: rootOperation(common) };
@@ -74,11 +84,14 @@ function dataRoutes(api: ServedApi): readonly ServedRoute[] {
 function pullRoutes({ pull }: ServedApi, common: readonly Answer[]): readonly ServedRoute[] {
   if (pull === undefined) return [];
   const access = securityOf(pull.auth, "pull", "the pull routes");
+  const ids = new Identifiers();
   return pull.sources.flatMap((source) =>
-    Object.entries(pullOperations(source, pull, access, common)).map(([name, operation]): ServedRoute => {
-      const path = `${pull.basePath}/${encodeURIComponent(source)}/${name}`;
-      return { path, method: "post", operation, schemes: access.schemes };
-    }),
+    Object.entries(pullOperations({ name: source, id: ids.of(source) }, pull, access, common)).map(
+      ([name, operation]): ServedRoute => {
+        const path = `${pull.basePath}/${encodeURIComponent(source)}/${name}`;
+        return { path, method: "post", operation, schemes: access.schemes };
+      },
+    ),
   );
 }
 
@@ -89,7 +102,7 @@ function operatorRoutes(api: ServedApi): readonly ServedRoute[] {
   return [
     ...adminRoutes(api, common),
     get("/health/live", livenessOperation(common)),
-    get("/health/ready", readinessOperation("health.ready", common)),
+    get("/health/ready", readinessOperation("health_ready", common)),
     get("/health", readinessOperation("health", common)),
     get("/metrics", metricsOperation(common)),
     get("/openapi.json", openApiOperation(common)),
@@ -123,10 +136,14 @@ function dataServer({ httpPort }: ServedApi): ServerEntry {
   };
 }
 
-/** The name of a source's security scheme: OpenAPI permits few characters, a source's name may have any. */
-function schemeName(source: string, taken: Set<string>): string {
-  let name = `source.${source.replace(/[^A-Za-z0-9.-]/g, "_")}`;
-  while (taken.has(name)) name += "_";
-  taken.add(name);
-  return name;
+/** Names of sources as parts of identifiers, each its own: generators of clients permit few characters, a source's name may have any. */
+class Identifiers {
+  readonly #taken = new Set<string>();
+
+  of(source: string): string {
+    let name = source.replace(/[^A-Za-z0-9]/g, "_");
+    while (this.#taken.has(name)) name += "_";
+    this.#taken.add(name);
+    return name;
+  }
 }

@@ -17,7 +17,7 @@ export const rootOperation = (common: readonly Answer[]): Operation => ({
 });
 
 export const livenessOperation = (common: readonly Answer[]): Operation => ({
-  operationId: "health.live",
+  operationId: "health_live",
   tags: ["operation"],
   summary: "Say that the process lives",
   description: "For a liveness probe. Touches no dependency, so that a database that is away restarts nothing.",
@@ -60,6 +60,12 @@ export const metricsOperation = (common: readonly Answer[]): Operation => ({
   security: [],
 });
 
+const DOCUMENT = {
+  type: "object",
+  required: ["openapi", "info", "paths"],
+  properties: { openapi: { const: "3.1.0" }, info: { type: "object" }, paths: { type: "object" } },
+};
+
 export const openApiOperation = (common: readonly Answer[]): Operation => ({
   operationId: "openapi",
   tags: ["operation"],
@@ -70,7 +76,7 @@ export const openApiOperation = (common: readonly Answer[]): Operation => ({
       200,
       {
         description: "The document.",
-        content: { "application/json": { schema: { type: "object", required: ["openapi", "info", "paths"] } } },
+        content: { "application/json": { schema: DOCUMENT } },
       },
     ],
     ...common,

@@ -1,15 +1,6 @@
-import {
-  ACK_REQUEST,
-  ACKNOWLEDGED,
-  CLAIMED,
-  claimRequest,
-  EXTENDED,
-  extendRequest,
-  NACK_REQUEST,
-  REJECTED,
-} from "./pullSchemas.ts";
-import { type Answer, fixedError, json, jsonContent, responses, unauthorized } from "./responses.ts";
-import { object } from "./schemas.ts";
+import { claimRequest, extendRequest } from "./pullSchemas.ts";
+import { type Answer, bodyAnswers, json, jsonContent, responses, STORAGE_FAILED, unauthorized } from "./responses.ts";
+import { ref, type SchemaName } from "./schemas.ts";
 import type { Security } from "./security.ts";
 import type { ServedPull } from "./served.ts";
 import type { Operation, Schema } from "./types.ts";
@@ -17,10 +8,11 @@ import type { Operation, Schema } from "./types.ts";
 /**
  * The pull operations of one source by the last segment of their path (design, "Pull rows").
  *
+ * @param source its name, and the name as a part of operation ids
  * @param common what every route of their port may answer
  */
 export function pullOperations(
-  source: string,
+  { name: source, id }: { readonly name: string; readonly id: string },
   pull: ServedPull,
   access: Security,
   common: readonly Answer[],
@@ -31,7 +23,7 @@ export function pullOperations(
     body: { readonly schema: Schema; readonly example: object; readonly required: boolean },
     answers: readonly Answer[],
   ): Operation => ({
-    operationId: `pull.${name}.${source}`,
+    operationId: `pull_${name}_${id}`,
     tags: ["pull"],
     summary: `${summary} of the source ${source}`,
     description: "docs/pull.md tells how to write a client.",
@@ -52,7 +44,7 @@ export function pullOperations(
       "Claim messages",
       { schema: claimRequest(leaseMs), example: { max: 10, waitMs: 20_000 }, required: false },
       [
-        json(200, "The messages, or none when the wait was over.", CLAIMED, {
+        json(200, "The messages, or none when the wait was over.", ref("Claimed"), {
           claimToken: null,
           leaseMs,
           messages: [],
@@ -62,14 +54,17 @@ export function pullOperations(
     ack: operation(
       "ack",
       "Acknowledge claimed messages",
-      { schema: ACK_REQUEST, example: token, required: true },
-      onClaim("The messages are done.", ACKNOWLEDGED, { acknowledged: [MESSAGE_ID], lost: [] }),
+      { schema: ref("AckRequest"), example: token, required: true },
+      onClaim("The messages are done.", "Acknowledged", "NothingAcknowledged", {
+        acknowledged: [MESSAGE_ID],
+        lost: [],
+      }),
     ),
     nack: operation(
       "nack",
       "Give claimed messages back",
-      { schema: NACK_REQUEST, example: { ...token, delayMs: 5000, error: "the shop is closed" }, required: true },
-      onClaim("The messages come again, or are dead.", REJECTED, {
+      { schema: ref("NackRequest"), example: { ...token, delayMs: 5000, error: "the shop is closed" }, required: true },
+      onClaim("The messages come again, or are dead.", "GivenBack", "NothingGivenBack", {
         retried: [MESSAGE_ID],
         dead: [],
         released: [],
@@ -80,7 +75,7 @@ export function pullOperations(
       "extend",
       "Hold claimed messages for longer",
       { schema: extendRequest(leaseMs), example: { ...token, leaseMs: 60_000 }, required: true },
-      onClaim("The leases are extended.", EXTENDED, { extended: [MESSAGE_ID], lost: [] }),
+      onClaim("The leases are extended.", "Extended", "NothingExtended", { extended: [MESSAGE_ID], lost: [] }),
     ),
   };
 }
@@ -89,11 +84,11 @@ const TOKEN = "0d0b9a6e-54b5-4c27-9a3b-7d8f6f0f2b11";
 const MESSAGE_ID = "0198b2f4-7c1e-7000-8000-1c5a9f0d2e43";
 
 /** 200, and 409 with the same lists when nothing is held under the token. */
-function onClaim(description: string, lists: Readonly<Record<string, Schema>>, example: object): readonly Answer[] {
-  const none = Object.fromEntries(Object.keys(lists).map((name) => [name, []]));
+function onClaim(description: string, some: SchemaName, nothing: SchemaName, example: object): readonly Answer[] {
+  const none = Object.fromEntries(Object.keys(example).map((name) => [name, []]));
   return [
-    json(200, description, object(lists), example),
-    json(409, "None of the messages is held under this token.", object({ error: { type: "string" }, ...lists }), {
+    json(200, description, ref(some), example),
+    json(409, "None of the messages is held under this token.", ref(nothing), {
       error: "No message is held under this claim token",
       ...none,
     }),
@@ -102,10 +97,11 @@ function onClaim(description: string, lists: Readonly<Record<string, Schema>>, e
 
 function refusals(pull: ServedPull): readonly Answer[] {
   return [
-    json(400, "The body is no valid request.", object({ error: { type: "string", pattern: "^Invalid request: " } }), {
+    json(400, "The body is not a valid request.", ref("InvalidRequest"), {
       error: "Invalid request: max must be a whole number from 1 to 1000",
     }),
     ...(pull.auth === undefined ? [] : [unauthorized("Error", { error: "missing Authorization header" })]),
-    fixedError(500, "The database failed: send the request again.", "Storage failed"),
+    ...bodyAnswers,
+    STORAGE_FAILED,
   ];
 }

@@ -1,4 +1,4 @@
-import { object } from "./schemas.ts";
+import { object } from "./object.ts";
 import type { Schema } from "./types.ts";
 
 /** The bodies of the pull routes (docs/pull.md). */
@@ -45,9 +45,9 @@ export function claimRequest(defaultLeaseMs: number): Schema {
   });
 }
 
-export const ACK_REQUEST = request(["claimToken"], REFERENCE);
+const ACK_REQUEST = request(["claimToken"], REFERENCE);
 
-export const NACK_REQUEST = request(["claimToken"], {
+const NACK_REQUEST = request(["claimToken"], {
   ...REFERENCE,
   delayMs: optional({
     type: "integer",
@@ -65,7 +65,12 @@ export function extendRequest(defaultLeaseMs: number): Schema {
 }
 
 function request(required: readonly string[], properties: Readonly<Record<string, Schema>>): Schema {
-  return { type: "object", description: "Unknown fields are ignored; null counts as absent.", required, properties };
+  return {
+    type: "object",
+    description: "Unknown fields are ignored; null counts as absent.",
+    ...(required.length === 0 ? {} : { required }),
+    properties,
+  };
 }
 
 const MESSAGE = object({
@@ -80,7 +85,7 @@ const MESSAGE = object({
   payload: { description: "The stored document byte for byte; a string that holds it when it is no JSON." },
 });
 
-export const CLAIMED = object({
+const CLAIMED = object({
   claimToken: { ...ID, type: ["string", "null"], description: "Null when there was no message." },
   leaseMs: { type: "integer" },
   messages: { type: "array", items: MESSAGE, description: "The oldest first." },
@@ -88,6 +93,20 @@ export const CLAIMED = object({
 
 const LOST = { ...IDS, description: "Messages that were named and are not held any more." };
 
-export const ACKNOWLEDGED = { acknowledged: IDS, lost: LOST };
-export const REJECTED = { retried: IDS, dead: IDS, released: IDS, lost: LOST };
-export const EXTENDED = { extended: IDS, lost: LOST };
+const ACKNOWLEDGED = { acknowledged: IDS, lost: LOST };
+const REJECTED = { retried: IDS, dead: IDS, released: IDS, lost: LOST };
+const EXTENDED = { extended: IDS, lost: LOST };
+const NOTHING_HELD = { error: { type: "string" } };
+
+/** The schemas that the pull routes of all sources share. */
+export const PULL_SCHEMAS = {
+  Claimed: CLAIMED,
+  AckRequest: ACK_REQUEST,
+  Acknowledged: object(ACKNOWLEDGED),
+  NothingAcknowledged: object({ ...NOTHING_HELD, ...ACKNOWLEDGED }),
+  NackRequest: NACK_REQUEST,
+  GivenBack: object(REJECTED),
+  NothingGivenBack: object({ ...NOTHING_HELD, ...REJECTED }),
+  Extended: object(EXTENDED),
+  NothingExtended: object({ ...NOTHING_HELD, ...EXTENDED }),
+} as const satisfies Readonly<Record<string, Schema>>;

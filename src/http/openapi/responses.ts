@@ -1,4 +1,6 @@
-import { object, ref, type SchemaName } from "./schemas.ts";
+import { OVERLOADED, UNDECODABLE, UNSUPPORTED_ENCODING } from "../admission.ts";
+import { ACCEPTED_ENCODINGS } from "../contentEncoding.ts";
+import { ref, type SchemaName } from "./schemas.ts";
 import type { ApiResponse, MediaType, ResponseHeader, Schema } from "./types.ts";
 
 /** One answer of a route; a status may stand for several. */
@@ -23,9 +25,9 @@ export function text(status: number, description: string, mediaType: string, sch
   return [status, { description, content: { [mediaType]: { schema } } }];
 }
 
-/** An answer `{"error": ...}` with always the same text. */
-export function fixedError(status: number, description: string, error: string): Answer {
-  return json(status, description, object({ error: { const: error } }), { error });
+/** An answer `{"error": ...}`. */
+export function errorAnswer(status: number, description: string, schema: SchemaName, error: string): Answer {
+  return json(status, description, ref(schema), { error });
 }
 
 /** An answer to which response headers belong. */
@@ -54,6 +56,10 @@ export const RETRY_AFTER: Readonly<Record<string, ResponseHeader>> = {
   },
 };
 
+export const ENCODINGS: Readonly<Record<string, ResponseHeader>> = {
+  "Accept-Encoding": { description: "What may be sent.", required: true, schema: { const: ACCEPTED_ENCODINGS } },
+};
+
 /** The message of a 413 answer, and what it means. */
 export function tooLarge(maxBytes: number): { readonly description: string; readonly error: string } {
   return {
@@ -68,11 +74,36 @@ export const SHUTTING_DOWN = "Service is shutting down";
 export function portAnswers(maxBodyBytes: number | null): readonly Answer[] {
   const { description, error } = tooLarge(maxBodyBytes ?? 0);
   return [
-    ...(maxBodyBytes === null ? [] : [fixedError(413, description, error)]),
-    fixedError(500, "The service has a fault; its log says which.", "Internal error"),
-    fixedError(503, "The service is shutting down: send the request again, another replica takes it.", SHUTTING_DOWN),
+    ...(maxBodyBytes === null ? [] : [errorAnswer(413, description, "BodyTooLarge", error)]),
+    errorAnswer(500, "Internal error; see the log.", "InternalError", "Internal error"),
+    errorAnswer(
+      503,
+      "The service is shutting down: send the request again, another replica takes it.",
+      "ShuttingDown",
+      SHUTTING_DOWN,
+    ),
   ];
 }
+
+export const STORAGE_FAILED = errorAnswer(
+  500,
+  "The database failed: send the request again.",
+  "StorageFailed",
+  "Storage failed",
+);
+
+/** What every route that reads a body may answer; a body that cannot be decoded is one of its 400s. */
+export const bodyAnswers: readonly Answer[] = [
+  errorAnswer(400, "The body is not what its Content-Encoding says.", "InvalidRequest", UNDECODABLE),
+  withHeaders(
+    errorAnswer(415, "The Content-Encoding is not supported.", "UnsupportedEncoding", UNSUPPORTED_ENCODING),
+    ENCODINGS,
+  ),
+  withHeaders(
+    errorAnswer(503, "Too many unfinished request bodies are held in memory.", "TooManyBodies", OVERLOADED),
+    RETRY_AFTER,
+  ),
+];
 
 /** Answers by status; those that share one become one response that says all of them. */
 export function responses(answers: readonly Answer[]): Readonly<Record<string, ApiResponse>> {

@@ -1,8 +1,26 @@
+import { OVERLOADED, UNSUPPORTED_ENCODING } from "../admission.ts";
+import { object } from "./object.ts";
+import { PULL_SCHEMAS } from "./pullSchemas.ts";
 import type { Schema } from "./types.ts";
+
+/** Text that every database can hold. */
+export const STORABLE = "^[^\\u0000]*$";
+const TEXT = { type: ["string", "null"], pattern: STORABLE };
+
+const REPLAY_FILTERS = ["ids", "topic", "topics", "destination", "createdAfter", "createdBefore"];
 
 /** The bodies of the answers, exactly as the specification's tables have them. */
 export const SCHEMAS = {
   Error: object({ error: { type: "string", description: "What is wrong, for the caller." } }),
+  BodyTooLarge: object({ error: { type: "string", pattern: "^Request body exceeds [0-9]+ bytes$" } }),
+  InternalError: object({ error: { const: "Internal error" } }),
+  InvalidRequest: object({
+    error: { type: "string", pattern: "^(Invalid request: |A replay needs at least one filter|The body is not what)" },
+  }),
+  ShuttingDown: object({ error: { const: "Service is shutting down" } }),
+  StorageFailed: object({ error: { const: "Storage failed" } }),
+  TooManyBodies: object({ error: { const: OVERLOADED } }),
+  UnsupportedEncoding: object({ error: { const: UNSUPPORTED_ENCODING } }),
   Stored: object({
     messageId: { type: "string", format: "uuid", description: "The `id` of the new inbox row." },
   }),
@@ -59,20 +77,34 @@ export const SCHEMAS = {
   }),
   ReplayRequest: {
     type: "object",
-    description: "All filters that are given must hold; at least one is required.",
+    description: "All filters that are given must hold; at least one is required. `null` counts as absent.",
+    anyOf: REPLAY_FILTERS.map((name) => ({ required: [name], properties: { [name]: { not: { type: "null" } } } })),
     properties: {
-      ids: { type: "array", items: { type: "string", format: "uuid" }, description: "Only these rows." },
-      topic: { type: "string", description: "Only rows with this topic." },
-      topics: { type: "array", items: { type: "string" }, description: "Only rows with one of these topics." },
+      ids: { type: ["array", "null"], items: { type: "string", format: "uuid" }, description: "Only these rows." },
+      topic: { ...TEXT, description: "Only rows with this topic." },
+      topics: {
+        type: ["array", "null"],
+        items: { type: "string", pattern: STORABLE },
+        description: "Only rows with one of these topics.",
+      },
       destination: {
-        type: "string",
+        type: ["string", "null"],
         description: "Only rows whose topic the routes send to this destination (the first matching route counts).",
       },
-      createdAfter: { type: "string", format: "date-time", description: "Only rows created after this instant." },
-      createdBefore: { type: "string", format: "date-time", description: "Only rows created before this instant." },
+      createdAfter: {
+        type: ["string", "null"],
+        format: "date-time",
+        description: "Only rows created after this instant.",
+      },
+      createdBefore: {
+        type: ["string", "null"],
+        format: "date-time",
+        description: "Only rows created before this instant.",
+      },
     },
   },
   ReplayResult: object({ moved: { type: "integer", minimum: 0, description: "Rows that are `pending` again." } }),
+  ...PULL_SCHEMAS,
 } as const satisfies Readonly<Record<string, Schema>>;
 
 export type SchemaName = keyof typeof SCHEMAS;
@@ -80,9 +112,4 @@ export type SchemaName = keyof typeof SCHEMAS;
 /** A schema by its name. */
 export function ref(name: SchemaName): Schema {
   return { $ref: `#/components/schemas/${name}` };
-}
-
-/** An object with exactly these members. */
-export function object(properties: Readonly<Record<string, Schema>>): Schema {
-  return { type: "object", required: Object.keys(properties), additionalProperties: false, properties };
 }

@@ -34,6 +34,8 @@ export interface ServedSource {
 export interface ServedAdmin {
   /** Undefined when no credentials are asked for. */
   readonly auth: InboundAuth | undefined;
+  /** Names of the configured destinations. */
+  readonly destinations: readonly string[];
   /** Largest body in bytes. */
   readonly maxPayloadBytes: number;
   /** Upper bound of a caller's `timeoutMs`. */

@@ -1,15 +1,18 @@
 import { CORRELATION_HEADER } from "../../core/correlation.ts";
+import { messageSchema } from "./messageSchema.ts";
+import { object } from "./object.ts";
 import {
   type Answer,
-  fixedError,
+  bodyAnswers,
   json,
   jsonContent,
   RETRY_AFTER,
   responses,
+  STORAGE_FAILED,
   unauthorized,
   withHeaders,
 } from "./responses.ts";
-import { object, ref } from "./schemas.ts";
+import { ref } from "./schemas.ts";
 import type { Security } from "./security.ts";
 import type { ServedSource } from "./served.ts";
 import type { Operation, Parameter } from "./types.ts";
@@ -17,24 +20,28 @@ import type { Operation, Parameter } from "./types.ts";
 /**
  * The operation of an HTTP source (spec, "POST <inbox.basePath><path>").
  *
+ * @param id the source's name as a part of operation ids
  * @param common what every route of its port may answer
  */
 export function receiveOperation(
   source: ServedSource,
+  id: string,
   { security, parameters }: Security,
   maxBodyBytes: number,
   common: readonly Answer[],
 ): Operation {
   return {
-    operationId: `receive.${source.name}`,
+    operationId: `receive_${id}`,
     tags: ["inbox"],
     summary: `Hand in a message of the source ${source.name}`,
     description: describe(source),
     parameters: [...parameters, CORRELATION],
     requestBody: {
       required: true,
-      description: `One JSON document of at most ${maxBodyBytes} bytes; it is read as JSON whatever \`Content-Type\` says.`,
-      content: jsonContent({ description: "Any JSON value in which the paths below are found." }, {}),
+      description:
+        `One JSON document of at most ${maxBodyBytes} bytes; it is read as JSON whatever \`Content-Type\` says. ` +
+        "It may be sent with the `Content-Encoding` gzip, deflate or br.",
+      content: jsonContent(messageSchema(source), {}),
     },
     responses: responses([...answers(source), ...common]),
     security,
@@ -66,8 +73,10 @@ const CORRELATION: Parameter = {
   name: CORRELATION_HEADER,
   in: "header",
   required: false,
-  description: "Stored with the message and handed on with it; a UUID is made when it is absent.",
-  schema: { type: "string", maxLength: 255 },
+  description:
+    "Stored with the message and handed on with it; a UUID is made when it is absent. One over 255 characters, or with control characters, " +
+    "is stored as `sha256:` and the hexadecimal digest of its text.",
+  schema: { type: "string" },
 };
 
 const CORRELATED = {
@@ -91,6 +100,7 @@ function answers(source: ServedSource): readonly Answer[] {
     STORED,
     DUPLICATE,
     REFUSED,
+    ...bodyAnswers,
     STORAGE_FAILED,
     ...optional.flatMap(([given, answer]) => (given ? [answer] : [])),
   ];
@@ -135,5 +145,3 @@ const TRANSFORM_UNAVAILABLE = withHeaders(
 );
 
 const RATE_LIMITED: Answer = withHeaders([429, { description: "Too many requests in this minute." }], RETRY_AFTER);
-
-const STORAGE_FAILED = fixedError(500, "The database did not take the message: send it again.", "Storage failed");

@@ -2,7 +2,12 @@
 
 export interface OpenApiDocument {
   readonly openapi: "3.1.0";
-  readonly info: { readonly title: string; readonly version: string; readonly description: string };
+  readonly info: {
+    readonly title: string;
+    readonly version: string;
+    readonly license: { readonly name: string; readonly identifier: string };
+    readonly description: string;
+  };
   readonly servers: readonly ServerEntry[];
   readonly tags: readonly { readonly name: string; readonly description: string }[];
   readonly paths: Readonly<Record<string, PathItem>>;

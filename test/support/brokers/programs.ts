@@ -60,6 +60,12 @@ export const DEPLOY_TOOLS = {
   helm: () => findProgram("helm", [path.join(serversFolder(), "bin"), ...searchPath()]),
   /** The Python of an environment that has `kubernetes_validate`. */
   "kubernetes-validate": () => findProgram("python3", [path.join(serversFolder(), "kubernetes-validate", "bin")]),
+  /** The module of Redocly's linter of OpenAPI documents. */
+  "openapi-linter": () => {
+    const module = path.join(serversFolder(), "openapi-linter/node_modules/@redocly/openapi-core/lib/index.js");
+    return existsSync(module) ? module : undefined;
+  },
+  schemathesis: () => findProgram("schemathesis", [path.join(serversFolder(), "schemathesis", "bin")]),
   promtool: () => findProgram("promtool", searchPath()),
 } as const satisfies Readonly<Record<string, () => string | undefined>>;
 

@@ -45,9 +45,26 @@ describe("the data port", () => {
     for (const path of ["/nowhere", "/Health", "/health/", "/%ZZ", "/metrics/x"]) {
       expect(await seen(await get(http.data.port, path))).toEqual(NOT_FOUND);
     }
-    expect(await seen(await get(http.data.port, "/health", "POST"))).toEqual(NOT_FOUND);
-    expect(await seen(await get(http.data.port, "/", "POST"))).toEqual(NOT_FOUND);
-    expect(await seen(await get(http.data.port, "/health", "OPTIONS"))).toEqual(NOT_FOUND);
+  });
+
+  test.each([
+    ["/health", "POST", "GET, HEAD"],
+    ["/health/ready", "DELETE", "GET, HEAD"],
+    ["/", "POST", "GET, HEAD"],
+    ["/health", "OPTIONS", "GET, HEAD"],
+    ["/inbox/orders", "GET", "POST"],
+    ["/inbox/orders?x=1", "PUT", "POST"],
+    ["/inbox/orders", "OPTIONS", "POST"],
+  ])("answers 405 with the methods of a path to another one: %s %s", async (path, method, allowed) => {
+    await using http = await startHttp({ operatorRoutes: operatorRoutes() });
+    const response = await get(http.data.port, path, method);
+    expect(await seen(response)).toEqual({ status: 405, body: '{"error":"Method not allowed"}' });
+    expect(response.headers.get("allow")).toBe(allowed);
+  });
+
+  test("answers 404 to every method of a path that it does not serve because there is a management port", async () => {
+    await using http = await startHttp({ operatorRoutes: operatorRoutes(), management: true });
+    for (const method of ["GET", "POST"]) expect((await get(http.data.port, "/health", method)).status).toBe(404);
   });
 
   test("answers 500 to a fault of its own, and logs it", async () => {

@@ -261,7 +261,8 @@ describe("the path of a source", () => {
     await using http = await startHttp();
     for (const method of ["GET", "PUT", "DELETE", "OPTIONS"]) {
       const response = await fetch(`http://127.0.0.1:${http.data.port}/inbox/orders`, { method });
-      expect(await seen(response)).toEqual({ status: 404, body: '{"error":"Not found"}' });
+      expect(response.headers.get("allow")).toBe("POST");
+      expect(await seen(response)).toEqual({ status: 405, body: '{"error":"Method not allowed"}' });
     }
   });
 

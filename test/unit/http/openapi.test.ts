@@ -103,6 +103,42 @@ describe("the OpenAPI document", () => {
     expect([...operations].sort()).toEqual((await realRoutes(config, roles)).sort());
   });
 
+  test("says which fields a request needs", () => {
+    const { paths, components } = documentOf(loadWith(EVERYTHING));
+    const bodyOf = (path: string) => paths[path]?.post?.requestBody?.content["application/json"]?.schema;
+    expect(bodyOf("/in/hmac")).toMatchObject({
+      type: "object",
+      required: ["id"],
+      properties: { id: { type: ["string", "number", "boolean"] }, type: {}, customer: {} },
+    });
+    const nested = documentOf(
+      loadWith("sources: { s: { path: /s, idempotencyKeyPath: \"$.a['b c'][1]\", aggregateIdPath: $.a.d, topic: t } }"),
+    );
+    expect(nested.paths["/inbox/s"]?.post?.requestBody?.content["application/json"]?.schema).toMatchObject({
+      required: ["a"],
+      properties: {
+        a: {
+          type: "object",
+          required: ["b c"],
+          properties: { "b c": { type: "array", minItems: 2 }, d: { maxLength: 1024 } },
+        },
+      },
+    });
+    expect(components.schemas.AckRequest?.required).toEqual(["claimToken"]);
+    expect(components.schemas.ReplayRequest).toHaveProperty("anyOf");
+  });
+
+  test("gives every operation an id of its own that is an identifier in any language", () => {
+    const auth = "idempotencyKeyPath: $.id, topic: t, consumption: pull";
+    const yaml = `sources: { "a/b": { path: /1, ${auth} }, "a b": { path: /2, ${auth} } }\ninbox: { pull: { enabled: true } }`;
+    for (const config of [loadWith(EVERYTHING), loadWith(yaml)]) {
+      const items = Object.values(documentOf(config).paths).flatMap(({ get, post }) => [get, post]);
+      const ids = items.flatMap((operation) => operation?.operationId ?? []);
+      expect(new Set(ids).size).toBe(ids.length);
+      for (const id of ids) expect(id).toMatch(/^[a-z][A-Za-z0-9_]*$/);
+    }
+  });
+
   test("holds no secret", () => {
     const text = JSON.stringify(documentOf(loadWith(EVERYTHING)));
     expect(text).not.toMatch(/-secret|s3cret|Secret\(/);
@@ -110,13 +146,22 @@ describe("the OpenAPI document", () => {
 
   test("names for each source only the answers that it can give", () => {
     const { paths } = documentOf(loadWith(EVERYTHING));
-    expect(Object.keys(paths["/in/open"]?.post?.responses ?? {})).toEqual(["200", "202", "400", "413", "500", "503"]);
+    expect(Object.keys(paths["/in/open"]?.post?.responses ?? {})).toEqual([
+      "200",
+      "202",
+      "400",
+      "413",
+      "415",
+      "500",
+      "503",
+    ]);
     expect(Object.keys(paths["/in/hmac"]?.post?.responses ?? {})).toEqual([
       "200",
       "202",
       "400",
       "401",
       "413",
+      "415",
       "422",
       "429",
       "500",
@@ -195,9 +240,11 @@ describe("the OpenAPI document", () => {
       nack: readNack,
       extend: (body: Buffer) => readExtend(body, 4000),
     };
-    const { paths } = documentOf(loadWith(EVERYTHING));
+    const { paths, components } = documentOf(loadWith(EVERYTHING));
     for (const [name, parse] of Object.entries(read)) {
-      const schema = paths[`/out/queue/${name}`]?.post?.requestBody?.content["application/json"]?.schema;
+      const body = paths[`/out/queue/${name}`]?.post?.requestBody?.content["application/json"]?.schema;
+      const [, shared] = /^#\/components\/schemas\/(.*)$/.exec(String(body?.$ref)) ?? [];
+      const schema = shared === undefined ? body : components.schemas[shared];
       const properties = schema?.properties as Record<string, { minimum?: number; maximum?: number; default?: number }>;
       for (const [field, { minimum, maximum, default: fallback }] of Object.entries(properties)) {
         if (minimum === undefined || maximum === undefined) continue;

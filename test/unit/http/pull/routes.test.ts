@@ -333,7 +333,7 @@ describe("a pull request", () => {
     expect(await seen(await http.post("claim"))).toEqual({ status: 500, body: '{"error":"Internal error"}' });
   });
 
-  test("finds a source by its encoded name, and is answered 404 for any other path", async () => {
+  test("finds a source by its encoded name, and answers 404 to any other path, 405 to another method", async () => {
     await using http = await startPull({ sources: ["web shop/é", "orders"] });
 
     expect((await http.post("web%20shop%2F%C3%A9/claim")).status).toBe(200);
@@ -341,6 +341,6 @@ describe("a pull request", () => {
     for (const path of ["payments/claim", "orders/peek", "orders/claim/", "orders/Claim", "orders"]) {
       expect((await http.post(path.includes("/") ? path : "/orders")).status).toBe(404);
     }
-    expect((await fetch(`http://127.0.0.1:${http.data.port}/pull/orders/claim`)).status).toBe(404);
+    expect((await fetch(`http://127.0.0.1:${http.data.port}/pull/orders/claim`)).status).toBe(405);
   });
 });
