@@ -1,5 +1,5 @@
 import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from "node:http";
-import { type AddressInfo, isIPv6, type Socket } from "node:net";
+import type { AddressInfo, Socket } from "node:net";
 import { errorText } from "../model/errors.ts";
 import type { Log, Service } from "../ports/runtime.ts";
 import { Connections } from "./connections.ts";
@@ -129,7 +129,7 @@ export class HttpServer implements Service {
     if (now - this.#refusalLoggedAt < REFUSAL_LOG_MS) return;
     this.#refusalLoggedAt = now;
     const { maxConnections } = this.#server;
-    this.#options.log.warn({ maxConnections }, "connections are refused: too many are open (server.maxConnections)");
+    this.#options.log.warn({ maxConnections }, "connections are refused: too many are open");
   }
 
   #listen(): Promise<void> {
@@ -150,11 +150,9 @@ export class HttpServer implements Service {
   #listenError(error: NodeJS.ErrnoException): Error {
     const { port, host, portKey, hostKey } = this.#options;
     const hint = LISTEN_HINTS[error.code ?? ""] ?? errorText(error);
-    const where =
-      host === undefined || hostKey === undefined
-        ? `port ${port} (${portKey})`
-        : `${isIPv6(host) ? `[${host}]` : host}:${port} (${hostKey}, ${portKey})`;
-    return new Error(`cannot listen on ${where}: ${hint}`, { cause: error });
+    const at = host === undefined ? "" : ` of ${host}`;
+    const keys = host === undefined || hostKey === undefined ? portKey : `${portKey}, ${hostKey}`;
+    return new Error(`cannot listen on port ${port}${at} (${keys}): ${hint}`, { cause: error });
   }
 
   async #drain(cutoff: AbortSignal): Promise<void> {

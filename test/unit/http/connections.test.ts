@@ -180,7 +180,7 @@ describe("the bounds of a server", () => {
     await third.closed;
     expect(http.lines).toContainEqual({
       level: "warn",
-      message: "connections are refused: too many are open (server.maxConnections)",
+      message: "connections are refused: too many are open",
       fields: { maxConnections: 2 },
     });
   });

@@ -1,3 +1,4 @@
+import { connect } from "node:net";
 import { describe, expect, test } from "@jest/globals";
 import { HttpServer } from "../../../src/http/server.ts";
 import { eventually } from "../../support/eventually.ts";
@@ -110,10 +111,33 @@ describe("an HTTP server", () => {
     await first.start();
     const second = server(first.port);
     await expect(second.start()).rejects.toThrow(
-      `cannot listen on port ${first.port} (server.httpPort): another process listens there already`,
+      `cannot listen on port ${first.port} of 127.0.0.1 (server.httpPort): another process listens there already`,
     );
     await second.stop(never);
     await first.stop(never);
+  });
+
+  test.each([["127.0.0.1"], ["::1"], ["[::1]"]])("listens on %s and on no other address", async (host) => {
+    await using http = await startHttp({ server: { host } });
+    const connected = (address: string) =>
+      new Promise((resolve) => {
+        const socket = connect(http.data.port, address);
+        socket.once("connect", () => resolve(true)).once("error", () => resolve(false));
+        socket.once("connect", () => socket.destroy());
+      });
+    const own = host.replace(/[[\]]/g, "");
+    for (const address of ["127.0.0.1", "127.0.0.2", "::1"]) {
+      expect([address, await connected(address)]).toEqual([address, address === own]);
+    }
+  });
+
+  test("names the keys of an address that the machine does not have", async () => {
+    const listener = () => {};
+    const keys = { portKey: "server.httpPort", hostKey: "server.host" };
+    const options = { name: "http", port: 0, host: "192.0.2.1", ...keys, listener, log: recordingLog().log };
+    await expect(new HttpServer(options).start()).rejects.toThrow(
+      "cannot listen on port 0 of 192.0.2.1 (server.httpPort, server.host): this machine does not have the address",
+    );
   });
 
   test("may be stopped before it starts, while it starts, and twice", async () => {
