@@ -127,8 +127,8 @@ describe("POST /admin/transform/test answers", () => {
     });
   });
 
-  test("404 to another method, and writes nothing", async () => {
-    expect((await service.get(TRANSFORM_TEST)).status).toBe(404);
+  test("405 to another method, and writes nothing", async () => {
+    expect((await service.get(TRANSFORM_TEST)).status).toBe(405);
     const rows = await database.query("SELECT 1 FROM inbox UNION ALL SELECT 1 FROM outbox WHERE topic = 'test.topic'");
     expect(rows).toEqual([]);
   });
