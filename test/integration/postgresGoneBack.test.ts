@@ -22,7 +22,10 @@ import { ManualClock, silentLog } from "../support/recorders.ts";
 
 failOnLeaks();
 
-/** What becomes of running replicas when the database goes back in time: a failover that lost commits, a restored backup, a sequence that starts anew. */
+/**
+ * What becomes of running replicas when the database goes back in time: a failover that lost commits, a restored
+ * backup, a sequence that starts anew.
+ */
 
 const MARK_AGE_MS = 1001;
 

@@ -261,8 +261,9 @@ describe("a row that was not scheduled ahead", () => {
     (await database.query("SELECT payload FROM outbox ORDER BY sequence")).map((row) => row.payload);
 
   /**
-   * Runs `look` so that it waits for a lock on `table` after its transaction has begun and before its snapshot is taken, and commits `statements`
-   * meanwhile: the first of them is of a transaction that has begun later than the look, the second of one that has begun before.
+   * Runs `look` so that it waits for a lock on `table` after its transaction has begun and before its snapshot is
+   * taken, and commits `statements` meanwhile: the first of them is of a transaction that has begun later than the
+   * look, the second of one that has begun before.
    */
   async function lookBehindLock<T>(
     database: TestDatabase,

@@ -70,7 +70,10 @@ export async function claimDuring(
   model.replica(claiming.replica).mayLookPastFront = true;
 }
 
-/** Claims while rows are inserted that its own transaction may not know of: what it takes must be in order by all that is there afterwards. */
+/**
+ * Claims while rows are inserted that its own transaction may not know of: what it takes must be in order by all that
+ * is there afterwards.
+ */
 export function claimOutOfSight(model: OutboxModel, system: System, claiming: Claiming) {
   const request = requestOf(model, claiming);
   let ended = false;

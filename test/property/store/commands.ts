@@ -80,8 +80,8 @@ const insert = (rows: readonly NewRow[]): Command =>
   });
 
 /**
- * A claim has begun and waits for a lock when rows of transactions are committed that began after it (`begunLater`) or before it: whatever it takes is
- * in order.
+ * A claim has begun and waits for a lock when rows of transactions are committed that began after it (`begunLater`) or
+ * before it: whatever it takes is in order.
  */
 const claimBehindLock = (one: Claiming, rows: readonly { readonly key: string; readonly begunLater: boolean }[]) =>
   command("claimBehindLock", { one, rows }, async (model, system) => {
@@ -97,7 +97,10 @@ const claimBehindLock = (one: Claiming, rows: readonly { readonly key: string; r
     await (await insertThem()).check();
   });
 
-/** A row of `key` stays in a trigger, with its place in the order and nothing else, while a replica claims other rows and looks for its marks. */
+/**
+ * A row of `key` stays in a trigger, with its place in the order and nothing else, while a replica claims other rows
+ * and looks for its marks.
+ */
 const insertSlowly = (one: Claiming, key: string, other: string): Command =>
   command("insertSlowly", { one, key, other }, async (model, system) => {
     await using slow = await system.insertSlowly(key);

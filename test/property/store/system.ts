@@ -38,7 +38,10 @@ export interface System extends AsyncDisposable {
   lockOutbox(): Promise<OutboxLock>;
   /** Begins an insert of a row that is due and stays in a BEFORE trigger. */
   insertSlowly(key: string): Promise<SlowInsert>;
-  /** Lets time pass, or sets the clock back: for the database by moving every time of every row. The replicas' own clocks only go on. */
+  /**
+   * Lets time pass, or sets the clock back: for the database by moving every time of every row. The replicas' own
+   * clocks only go on.
+   */
   elapse(ms: number): Promise<void>;
   /** Empties the outbox. */
   clear(): Promise<void>;

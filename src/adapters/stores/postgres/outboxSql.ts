@@ -20,14 +20,16 @@ export function outboxStatements(names: TableNames, payloadType: string) {
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
 
   /**
-   * Of a pending row: its time has come. One that was not scheduled ahead is due from its insert on, whatever the clock says: `now()` is the
-   * time at which this transaction began, and its snapshot, taken behind a wait for a lock, also holds rows of transactions that began later.
-   * A clock that has been set back makes no difference either. The attempt keeps a retry from being due for its age.
+   * Of a pending row: its time has come. One that was not scheduled ahead is due from its insert on, whatever the clock
+   * says: `now()` is the time at which this transaction began, and its snapshot, taken behind a wait for a lock, also
+   * holds rows of transactions that began later. A clock that has been set back makes no difference either. The attempt
+   * keeps a retry from being due for its age.
    */
   const isDue = `(${scheduledAt} <= now() OR (coalesce(o.${c.attempt}, 0) = 0 AND o.${c.scheduledAt} <= o.${c.createdAt}))`;
   /**
-   * Of a pending row that is no candidate: it is not scheduled ahead, so the later rows of its key wait for it. When it was inserted, or replayed, its
-   * time had come; or it has come by now, by a clock that is read after the snapshot was taken.
+   * Of a pending row that is no candidate: it is not scheduled ahead, so the later rows of its key wait for it. When it
+   * was inserted, or replayed, its time had come; or it has come by now, by a clock that is read after the snapshot was
+   * taken.
    */
   const holdsBack = `(o.${c.attempt} > 0 OR ${scheduledAt} <= greatest(o.${c.createdAt}, o.${c.updatedAt}, clock_timestamp()))`;
 
@@ -44,7 +46,10 @@ export function outboxStatements(names: TableNames, payloadType: string) {
   SELECT min(o.${c.sequence}) AS sequence FROM ${table} o
   WHERE o.${c.state} IN ('pending', 'processing') AND o.${c.scheduledAt} <> o.${c.createdAt} AND o.${c.sequence} < ${from}::bigint`;
 
-  /** The first sequence at which anything unfinished can be, also what is back below the mark. @param bound as in `markBound` */
+  /**
+   * The first sequence at which anything unfinished can be, also what is back below the mark. @param bound as in
+   * `markBound`
+   */
   const settledFrom = (bound: string): string => `${history(bound)},
 known AS MATERIALIZED (SELECT ${markBound(bound)} AS sequence),
 settled AS MATERIALIZED (
@@ -228,8 +233,9 @@ WHERE ${c.id} = ANY (ARRAY(
     },
 
     /**
-     * Is anything due? Of the bound of the marks: looks from the newest mark on. Costs a fraction of planning a claim, which an idle poller would do
-     * ten times a second. Ordered, so that the planner takes the index. The claim finds out what the marks are worth when the table has gone back.
+     * Is anything due? Of the bound of the marks: looks from the newest mark on. Costs a fraction of planning a claim,
+     * which an idle poller would do ten times a second. Ordered, so that the planner takes the index. The claim finds
+     * out what the marks are worth when the table has gone back.
      */
     due: {
       name: "outbox.due",

@@ -75,7 +75,10 @@ export class PostgresPool {
     this.#pool.on("error", () => this.#nextEndpoint(this.#endpoint));
   }
 
-  /** Connections that broke, or could not be made, so far: behind any of them the database may be another one, or an earlier state of this one. */
+  /**
+   * Connections that broke, or could not be made, so far: behind any of them the database may be another one, or an
+   * earlier state of this one.
+   */
   get lostConnections(): number {
     return this.#lostConnections;
   }

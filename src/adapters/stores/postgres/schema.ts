@@ -48,7 +48,8 @@ function migrationsOf(schema: string, client: pg.ClientBase, run?: (script: stri
     // Qualified, so that a history in another schema of the database is never taken for ours.
     schemaTable: `${schema}.svc_migrations`,
     newline: "LF",
-    // The schema is there. Even so the statement would take the right to create one in the database, which its owner may not want to give.
+    // The schema is there. Even so the statement would take the right to create one in the database, which its owner
+    // may not want to give.
     execQuery: async (query) => (/^\s*CREATE SCHEMA IF NOT EXISTS/.test(query) ? { rows: [] } : client.query(query)),
     ...(run === undefined ? {} : { execSqlScript: run }),
   });

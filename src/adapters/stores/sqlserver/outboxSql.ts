@@ -21,9 +21,10 @@ export function outboxStatements(names: TableNames) {
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
   const isDue = `o.${c.state} = N'pending' AND ${hasCome(`o.${c.scheduledAt}`)}`;
   /**
-   * Of a pending row that is no candidate: it is not scheduled ahead, so the later rows of its key wait for it. Its time has come by a clock that
-   * is read after the candidates, or had come when the row was inserted or replayed: a clock that has been set back changes nothing then. Few
-   * rows are scheduled ahead, and for those alone the row itself is looked at, which the index does not hold whole.
+   * Of a pending row that is no candidate: it is not scheduled ahead, so the later rows of its key wait for it. Its
+   * time has come by a clock that is read after the candidates, or had come when the row was inserted or replayed: a
+   * clock that has been set back changes nothing then. Few rows are scheduled ahead, and for those alone the row itself
+   * is looked at, which the index does not hold whole.
    */
   const holdsBack = `CASE WHEN o.${c.attempt} > 0 OR ${hasCome(`o.${c.scheduledAt}`, "@lookedAt")} THEN 1
       WHEN EXISTS (SELECT 1 FROM ${table} f WHERE f.${c.sequence} = o.${c.sequence}
