@@ -2,10 +2,10 @@
 
 /**
  * A time as whole ms since 1970 (`bigint`): the driver understands times as text in one date style only, and which one it is a database or a user may
- * set. NULL for what no clock shows (NULL, `infinity`).
+ * set. NULL for what no clock shows (NULL, `infinity`). In floating point, a third of the cost of `numeric`; half a microsecond makes up for its rounding.
  *
  * @param time an expression of a time type
  */
 export function msOf(time: string): string {
-  return `CASE WHEN isfinite(${time}) THEN floor(extract(epoch FROM (${time})::timestamptz) * 1000)::bigint END`;
+  return `CASE WHEN isfinite(${time}) THEN floor(date_part('epoch', (${time})::timestamptz) * 1000 + 0.0005)::bigint END`;
 }

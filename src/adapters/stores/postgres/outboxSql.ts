@@ -16,7 +16,7 @@ export function outboxStatements(names: TableNames, payloadType: string) {
   const scheduledAt = `coalesce(o.${c.scheduledAt}, '-infinity')`;
   /** No addition may leave the range of the column: the row could never be settled. */
   const attemptsPlus = (added: string): string =>
-    `least(greatest(coalesce(o.${c.attempt}, 0), 0)::bigint + ${added}, ${MAX_INTEGER})`;
+    `CASE WHEN ${added} > 0 THEN least(greatest(coalesce(o.${c.attempt}, 0), 0)::bigint + ${added}, ${MAX_INTEGER}) ELSE o.${c.attempt} END`;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
 
   /**
@@ -297,7 +297,7 @@ RETURNING o.${c.id} AS id`,
       text: `
 WITH closed AS (
 UPDATE ${table} o
-SET ${c.state} = coalesce(s.state, 'sent'), ${c.attempt} = ${attemptsPlus("coalesce(s.attempts, 0)")}, ${c.updatedAt} = now(), ${unclaimed},
+SET ${c.state} = coalesce(s.state, 'sent'), ${c.attempt} = ${attemptsPlus("s.attempts")}, ${c.updatedAt} = now(), ${unclaimed},
     ${c.scheduledAt} = CASE WHEN s.delay IS NULL THEN o.${c.scheduledAt} ELSE now() + s.delay * interval '1 millisecond' END,
     ${c.lastError} = coalesce(s.reason, o.${c.lastError})
 FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::bigint[], $6::text[]) AS s(id, token, state, attempts, delay, reason)

@@ -9,7 +9,7 @@ import type {
 } from "../../../ports/pullStore.ts";
 import type { Clock } from "../../../ports/runtime.ts";
 import { changeAroundRefusal, isRefused } from "../sql/refused.ts";
-import { type ClaimTrials, findRefused, LeftOut, TRIAL_ROWS } from "../sql/refusedClaims.ts";
+import { type ClaimTrials, LeftOut, TRIAL_ROWS } from "../sql/refusedClaims.ts";
 import { idsOf, pulledRow } from "../sql/rows.ts";
 import type { PostgresPool } from "./pool.ts";
 import type { PullStatements } from "./pullSql.ts";
@@ -48,14 +48,13 @@ export class PostgresPull implements PullStore {
       try {
         return await this.#claim(request);
       } catch (error) {
-        if (!isRefused(error)) throw error;
-        const leftOut = this.#leftOut.ids();
-        this.#leftOut.add(await findRefused(this.#trials(request, leftOut), leftOut, error));
+        await this.#leftOut.learn(this.#trials(request), error);
       }
     }
   }
 
-  #trials({ source, limit, maxAttempts }: PullClaimRequest, leftOut: readonly MessageId[]): ClaimTrials {
+  #trials({ source, limit, maxAttempts }: PullClaimRequest): ClaimTrials {
+    const leftOut = this.#leftOut.ids();
     let looked = false;
     return {
       page: async () => {

@@ -1,6 +1,6 @@
 import type { MessageId } from "../../../model/rows.ts";
 import type { Clock } from "../../../ports/runtime.ts";
-import { changeAroundRefusal } from "./refused.ts";
+import { changeAroundRefusal, isRefused } from "./refused.ts";
 
 /** A row that the database refuses to let be claimed, with what it says. */
 export interface RefusedRow {
@@ -23,6 +23,19 @@ export class LeftOut {
     const now = this.#clock.monotonic();
     for (const [id, until] of this.#until) if (until <= now) this.#until.delete(id);
     return [...this.#until.keys()];
+  }
+
+  /**
+   * After a claim that failed: leaves out the rows that the database refuses.
+   *
+   * @returns those rows
+   * @throws the failure where no single row is at fault
+   */
+  async learn(trials: ClaimTrials, failure: unknown): Promise<readonly RefusedRow[]> {
+    if (!isRefused(failure)) throw failure;
+    const refused = await findRefused(trials, this.ids(), failure);
+    this.add(refused);
+    return refused;
   }
 
   add(rows: readonly RefusedRow[]): void {
@@ -50,7 +63,7 @@ export interface ClaimTrials {
  * @returns the refused rows
  * @throws the refusal when no row passes, or none is found: the fault is the table's then, and no row is to suffer for it
  */
-export async function findRefused(
+async function findRefused(
   trials: ClaimTrials,
   known: readonly MessageId[],
   refusal: Error,

@@ -5,7 +5,7 @@ import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } fro
 import { type ClaimScans, claimFromFront, type Scan } from "../sql/frontClaim.ts";
 import { ClaimHints } from "../sql/hints.ts";
 import { changeAroundRefusal, isRefused } from "../sql/refused.ts";
-import { type ClaimTrials, findRefused, LeftOut, TRIAL_ROWS } from "../sql/refusedClaims.ts";
+import { type ClaimTrials, LeftOut, TRIAL_ROWS } from "../sql/refusedClaims.ts";
 import { backlogOf, claimedRow, idsOf } from "../sql/rows.ts";
 import { attemptsOf, STATE_AFTER, settleAroundRefusal } from "../sql/settlements.ts";
 import { type OutboxStatements, SETTLED_TEXTS } from "./outboxSql.ts";
@@ -48,10 +48,7 @@ export class SqlServerOutbox implements OutboxStore {
     try {
       return await claimFromFront(this.#scans, this.#hints, this.#clock, request);
     } catch (error) {
-      if (!isRefused(error)) throw error;
-      const refused = await findRefused(this.#trials(), this.#leftOut.ids(), error);
-      this.#leftOut.add(refused);
-      return { ...NOTHING, more: true, refused };
+      return { ...NOTHING, more: true, refused: await this.#leftOut.learn(this.#trials(), error) };
     }
   }
 
