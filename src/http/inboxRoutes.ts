@@ -116,6 +116,7 @@ type Decision =
   | { readonly kind: "rate_limited"; readonly retryAfterSeconds: number };
 
 const omitsNone = (): boolean => false;
+export const TRANSFORM_UNAVAILABLE = "The transform cannot be run now";
 /** A full queue of transforms empties within seconds. */
 const BUSY_RETRY_AFTER_SECONDS = 1;
 
@@ -143,7 +144,7 @@ function answer(res: ServerResponse, decision: Decision, maxBodyBytes: number): 
       break;
     case "busy":
       res.setHeader("Retry-After", BUSY_RETRY_AFTER_SECONDS);
-      sendError(res, 503, "The transform cannot be run now");
+      sendError(res, 503, TRANSFORM_UNAVAILABLE);
       break;
     default:
       answerUnadmitted(res, decision, maxBodyBytes, sendError);

@@ -153,6 +153,32 @@ describe("migrations of tables in use", () => {
     expect(await invalid(database)).toEqual([]);
   });
 
+  test("leave a statement to the operator whose lock a long transaction keeps, and hold up no writer for it", async () => {
+    await using database = await createDatabase();
+    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
+    await database.query("ALTER TABLE outbox ALTER COLUMN headers SET NOT NULL");
+    await database.query("DELETE FROM svc_migrations WHERE version > 5");
+    const report = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
+    await report.connect();
+    await report.query("BEGIN; LOCK TABLE outbox IN ACCESS SHARE MODE");
+    const { log, lines } = recordingLog();
+
+    const applied = await withStore(postgresStore(database, DEFAULT_NAMES, undefined, log), (store) =>
+      store.schema.migrate(),
+    );
+    await report.end();
+
+    expect(applied).toEqual(["6 headers"]);
+    const [line] = lines.filter(({ level }) => level === "warn");
+    const statement = 'ALTER TABLE "public".outbox ALTER COLUMN headers DROP NOT NULL';
+    expect(line?.fields).toEqual({ statement });
+    await expect(
+      database.query("INSERT INTO outbox (topic, payload, headers) VALUES ('a', '1', NULL)"),
+    ).rejects.toThrow();
+    await database.query(statement);
+    await database.query("INSERT INTO outbox (topic, payload, headers) VALUES ('a', '1', NULL)");
+  });
+
   test("of replicas that start at once run once", async () => {
     await using database = await createDatabase();
     await oldTables(database);

@@ -1,4 +1,5 @@
 import { OVERLOADED, UNSUPPORTED_ENCODING } from "../admission.ts";
+import { TRANSFORM_UNAVAILABLE } from "../inboxRoutes.ts";
 import { object } from "./object.ts";
 import { PULL_SCHEMAS } from "./pullSchemas.ts";
 import type { Schema } from "./types.ts";
@@ -20,6 +21,7 @@ export const SCHEMAS = {
   ShuttingDown: object({ error: { const: "Service is shutting down" } }),
   StorageFailed: object({ error: { const: "Storage failed" } }),
   TooManyBodies: object({ error: { const: OVERLOADED } }),
+  TransformUnavailable: object({ error: { const: TRANSFORM_UNAVAILABLE } }),
   UnsupportedEncoding: object({ error: { const: UNSUPPORTED_ENCODING } }),
   Stored: object({
     messageId: { type: "string", format: "uuid", description: "The `id` of the new inbox row." },

@@ -1,9 +1,11 @@
 import { CORRELATION_HEADER } from "../../core/correlation.ts";
+import { TRANSFORM_UNAVAILABLE } from "../inboxRoutes.ts";
 import { messageSchema } from "./messageSchema.ts";
 import { object } from "./object.ts";
 import {
   type Answer,
   bodyAnswers,
+  errorAnswer,
   json,
   jsonContent,
   RETRY_AFTER,
@@ -93,7 +95,7 @@ function answers(source: ServedSource): readonly Answer[] {
     [source.hasFilter, FILTERED],
     [source.auth !== undefined, unauthorized("Error", { error: "missing Authorization header" })],
     [source.hasTransform, TRANSFORM_FAILED],
-    [source.hasTransform, TRANSFORM_UNAVAILABLE],
+    [source.hasTransform, TRANSFORM_BUSY],
     [source.requestsPerMinute !== undefined, RATE_LIMITED],
   ];
   return [
@@ -135,11 +137,12 @@ const TRANSFORM_FAILED = withHeaders(
   CORRELATED,
 );
 
-const TRANSFORM_UNAVAILABLE = withHeaders(
-  fixedError(
+const TRANSFORM_BUSY = withHeaders(
+  errorAnswer(
     503,
     "Too many messages wait for their transform, or no worker can be started; nothing is stored. Send it again.",
-    "The transform cannot be run now",
+    "TransformUnavailable",
+    TRANSFORM_UNAVAILABLE,
   ),
   RETRY_AFTER,
 );

@@ -3,10 +3,11 @@ import type pg from "pg";
 
 /** One statement of a migration as it runs on tables in use. */
 export interface OnlineStatement {
-  /** The index, with its schema. */
-  readonly index: string;
-  readonly isNew: boolean;
   readonly text: string;
+  /** The index that it makes, with its schema. */
+  readonly makes?: string;
+  /** It takes no time, but a lock that nobody else may share: it must not wait for it for long. */
+  readonly locksTable?: true;
 }
 
 /**
@@ -16,25 +17,30 @@ export interface OnlineStatement {
  *
  * @param script a migration file behind the first two, which make the tables
  * @param schema of the tables, plain
- * @throws Error for any other statement
+ * @throws Error for a statement that would hold up writers
  */
 export function onlineStatements(script: string, schema: string): readonly OnlineStatement[] {
-  const qualified = (name: string) => `"${schema}".${name}`;
   const statements = script.replace(/--.*$/gm, "").split(";");
   return statements
     .map((statement) => statement.trim())
     .filter((statement) => statement !== "")
-    .map((statement) => {
-      const [, made = "", table = "", rest = ""] =
-        /^CREATE INDEX (?:IF NOT EXISTS )?(\w+) ON (\w+)(\s[\s\S]*)$/.exec(statement) ?? [];
-      const text = `CREATE INDEX CONCURRENTLY IF NOT EXISTS ${made} ON ${qualified(table)}${rest}`;
-      if (made !== "") return { index: qualified(made), isNew: true, text };
-      const [, dropped] = /^DROP INDEX (?:IF EXISTS )?(\w+)$/.exec(statement) ?? [];
-      if (dropped !== undefined) return { index: qualified(dropped), isNew: false, text: drop(qualified(dropped)) };
-      throw new Error(
-        `a migration of tables in use may make and drop indexes and nothing else, which would hold up writers: ${statement}`,
-      );
-    });
+    .map((statement) => onlineStatement(statement, (name) => `"${schema}".${name}`));
+}
+
+function onlineStatement(statement: string, qualified: (name: string) => string): OnlineStatement {
+  const [, made = "", indexed = "", columns = ""] =
+    /^CREATE INDEX (?:IF NOT EXISTS )?(\w+) ON (\w+)(\s[\s\S]*)$/.exec(statement) ?? [];
+  if (made !== "") {
+    const text = `CREATE INDEX CONCURRENTLY IF NOT EXISTS ${made} ON ${qualified(indexed)}${columns}`;
+    return { text, makes: qualified(made) };
+  }
+  const [, dropped = ""] = /^DROP INDEX (?:IF EXISTS )?(\w+)$/.exec(statement) ?? [];
+  if (dropped !== "") return { text: drop(qualified(dropped)) };
+  const [, table = "", change = ""] = /^ALTER TABLE (\w+) (ALTER COLUMN \w+ DROP NOT NULL)$/.exec(statement) ?? [];
+  if (table !== "") return { text: `ALTER TABLE ${qualified(table)} ${change}`, locksTable: true };
+  throw new Error(
+    `a migration of tables in use may make and drop indexes and drop NOT NULL; anything else would hold up writers: ${statement}`,
+  );
 }
 
 /**
@@ -42,14 +48,42 @@ export function onlineStatements(script: string, schema: string): readonly Onlin
  * is made anew, so that a run may end at any point.
  *
  * @param client outside any transaction
+ * @returns the statements that did not get their lock, since a transaction (a backup, a report) has had the table open
+ * all the time: somebody has to run them later
  * @throws what the driver throws
  */
-export async function runOnline(client: pg.ClientBase, script: string, schema: string): Promise<void> {
-  for (const { index, isNew, text } of onlineStatements(script, schema)) {
-    if (isNew && (await isUnfinished(client, index))) await client.query(drop(index));
-    await client.query(text);
+export async function runOnline(client: pg.ClientBase, script: string, schema: string): Promise<readonly string[]> {
+  const postponed: string[] = [];
+  for (const { text, makes, locksTable } of onlineStatements(script, schema)) {
+    if (makes !== undefined && (await isUnfinished(client, makes))) await client.query(drop(makes));
+    if (locksTable !== true) await client.query(text);
+    else if (!(await runBriefly(client, text))) postponed.push(text);
+  }
+  return postponed;
+}
+
+/**
+ * Whoever writes waits behind a statement that waits for the whole table: so that one waits for a moment only, and
+ * tries again.
+ *
+ * @returns false when it never got the lock
+ */
+async function runBriefly(client: pg.ClientBase, text: string): Promise<boolean> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      // As one query both are one transaction, which also works behind a pooler.
+      await client.query(`SET LOCAL lock_timeout = '100ms'; ${text}`);
+      return true;
+    } catch (error) {
+      if ((error as { code?: unknown }).code !== LOCK_NOT_AVAILABLE) throw error;
+      if (tries >= LOCK_TRIES) return false;
+      await sleep(LOCK_INTERVAL_MS);
+    }
   }
 }
+
+const LOCK_NOT_AVAILABLE = "55P03";
+const LOCK_TRIES = 20;
 
 /**
  * Waits for the lock under which migrations run on tables in use. It belongs to a transaction that stays open, so it

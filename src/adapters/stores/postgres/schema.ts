@@ -114,7 +114,15 @@ export class PostgresSchema implements SchemaStore {
     try {
       await takeOnlineLock(await connect());
       const client = await connect();
-      return (await migrationsOf(schema, client, (script) => runOnline(client, script, schema)).migrate()).map(nameOf);
+      const run = async (script: string) => {
+        for (const statement of await runOnline(client, script, schema)) {
+          this.#log.warn(
+            { statement },
+            "a migration could not lock the table, which a transaction has open: run its statement yourself when that has ended",
+          );
+        }
+      };
+      return (await migrationsOf(schema, client, run).migrate()).map(nameOf);
     } catch (error) {
       throw toStoreError("migrate", error);
     } finally {
