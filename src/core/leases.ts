@@ -100,9 +100,11 @@ export class Leases {
       const held = await this.#store.renew(tokens, this.#lease);
       this.#renewDueAt = sentAt + this.#lease.leaseMs / 3;
       for (const batch of batches) {
-        batch.deadline = Math.min(sentAt + this.#lease.leaseMs, batch.ceiling);
         // A row that was settled while the renewal ran is no longer open, so only a row that was taken over is left here.
         for (const id of batch.open) if (!held.has(id)) batch.lost.add(id);
+        // The database may refuse to renew a claim: its lease ends when it was to end.
+        if ([...batch.open].some((id) => held.has(id)))
+          batch.deadline = Math.min(sentAt + this.#lease.leaseMs, batch.ceiling);
       }
     } catch (error) {
       // Tried again at the next tick; the deadline decides when it is too late.

@@ -511,6 +511,26 @@ describe("leases of the poller", () => {
     await poller.stop(never);
   });
 
+  test("a delivery is cut off when its lease ran out, where the database renews other claims but not this one", async () => {
+    const { begun, deliver } = heldDeliveries();
+    const { store, poller, clock } = setup(deliver);
+    const [refused, renewed] = [outboxRow(), outboxRow()];
+    for (const row of [refused, renewed]) {
+      store.batches.push([row]);
+      await poller.pass();
+    }
+    store.takenOver.add(refused.id);
+
+    clock.advance(10_000);
+    await poller.tick();
+    clock.advance(20_000);
+    poller.cutOff();
+
+    expect(begun.map(({ signal }) => signal.aborted)).toEqual([true, false]);
+    for (const delivery of begun) delivery.end(sent(delivery.row));
+    await poller.stop(never);
+  });
+
   test("a delivery is cut off when its lease ran out while its renewal hangs", async () => {
     const { begun, deliver } = heldDeliveries();
     const { store, poller, clock } = setup(deliver);
