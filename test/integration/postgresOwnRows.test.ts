@@ -237,6 +237,20 @@ describe("an outcome that the database refuses", () => {
     });
   });
 
+  test("that gives it back untried never makes it dead: it stays under its lease", async () => {
+    await withTables(async (store, database) => {
+      const rows = await three(store, database);
+      await refuse(database, "UPDATE", "outbox", "NEW.state = 'pending' AND NEW.topic = 'two'");
+      const refused: MessageId[] = [];
+
+      const closed = await store.outbox.settle(rows.map(released), ({ id }) => refused.push(id));
+
+      expect(closed).toEqual(new Set([rows[0].id, rows[2].id]));
+      expect(refused).toEqual([rows[1].id]);
+      expect((await states(database)).map(({ state }) => state)).toEqual(["pending", "processing", "pending"]);
+    });
+  });
+
   test("an attempt at the end of its range is counted no further, in columns of any width", async () => {
     await withTables(async (store, database) => {
       await database.query("ALTER TABLE outbox ALTER COLUMN max_attempts TYPE bigint");

@@ -15,7 +15,8 @@ export function attemptsOf(settlement: Settlement): number {
 
 /**
  * Settles a batch of which the database refuses some row: the others are settled as they are. The refused one is settled with fewer words, else as
- * `dead` (a trigger or a constraint of the owner may not admit its outcome); a row that refuses even that keeps its claim.
+ * `dead` (a trigger or a constraint of the owner may not admit its outcome); a row that refuses even that keeps its claim. So does one that was to be
+ * given back: it was not tried, and does not die of that.
  *
  * @param hints learn when the keys of retries are free again
  * @param settle settles a part of the batch in one transaction; gives the ids of the rows whose claim was closed
@@ -59,6 +60,7 @@ export async function settleAroundRefusal(
 /** What to store of an outcome that is refused, the most telling first. */
 function plainerThan(settlement: Settlement, refusal: string): readonly Settlement[] {
   const { id, claimToken, kind } = settlement;
+  if (kind === "release") return [];
   const dead = (reason: string): Settlement => ({ id, claimToken, kind: "dead", attempted: false, reason });
   return [
     ...("reason" in settlement ? [{ ...settlement, reason: SHORT_REASON }] : []),
@@ -71,4 +73,4 @@ function plainerThan(settlement: Settlement, refusal: string): readonly Settleme
 /** An owner's column may be narrow. */
 const SHORT_REASON = "reason not storable";
 
-const WHAT_HAPPENED = { sent: "delivered", retry: "failed, to be tried again", release: "given back untried" } as const;
+const WHAT_HAPPENED = { sent: "delivered", retry: "failed, to be tried again" } as const;
