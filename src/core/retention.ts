@@ -22,6 +22,8 @@ interface Sweep {
   readonly startedAt: number;
   left: readonly RetentionRange[];
   deleted: number;
+  /** Rows that the database refused to delete. */
+  refused: number;
 }
 
 /** Deletes the finished rows of one table that its policy lets go, in batches with pauses between them (spec, "retention"). */
@@ -44,7 +46,7 @@ export class Retention {
     const sweep = this.#sweep;
     const result = await this.#step(sweep);
     if (result === "idle") this.#sweep = undefined;
-    if (sweep.deleted > 0 && (result === "idle" || this.#options.stopping.aborted)) this.#report(sweep);
+    if (sweep.deleted + sweep.refused > 0 && (result === "idle" || this.#options.stopping.aborted)) this.#report(sweep);
     return result;
   }
 
@@ -65,7 +67,7 @@ export class Retention {
   async #begin(): Promise<Sweep> {
     const { store, policy, clock } = this.#options;
     const startedAt = clock.monotonic();
-    return { startedAt, left: await store.plan(policy), deleted: 0 };
+    return { startedAt, left: await store.plan(policy), deleted: 0, refused: 0 };
   }
 
   /** One batch and the pause after it; at the end of the sweep its figures. */
@@ -75,8 +77,15 @@ export class Retention {
     if (range !== undefined) {
       const startedAt = clock.monotonic();
       const { deleted, rest, refusal } = await store.deleteBatch(range, batchSize);
-      if (refusal !== undefined)
-        log.warn({ table: policy.table, reason: refusal }, "the database refuses to delete a row: it is passed over");
+      if (refusal !== undefined) {
+        // Of any number the first one says it all.
+        if (sweep.refused === 0)
+          log.warn(
+            { table: policy.table, reason: refusal },
+            "the database refuses to delete rows: they are passed over",
+          );
+        sweep.refused += 1;
+      }
       sweep.left = rest === null ? others : [rest, ...others];
       sweep.deleted += deleted;
       metrics.cleanupDeleted(policy.table, deleted);
@@ -100,10 +109,16 @@ export class Retention {
     }
   }
 
-  #report({ left, deleted, startedAt }: Sweep): void {
+  #report({ left, deleted, refused, startedAt }: Sweep): void {
     const { policy, clock, log } = this.#options;
     const durationMs = Math.round(clock.monotonic() - startedAt);
-    const fields = { table: policy.table, policy: policy.kind, deleted, durationMs };
+    const fields = {
+      table: policy.table,
+      policy: policy.kind,
+      deleted,
+      ...(refused > 0 ? { refused } : {}),
+      durationMs,
+    };
     log.info(fields, left.length === 0 ? "retention" : "retention interrupted");
   }
 }

@@ -439,12 +439,17 @@ describe("a row that a trigger refuses", () => {
     });
   });
 
-  test("when it is deleted is passed over, and the others are deleted", async () => {
+  test("when it is deleted is passed over, whatever their number, and the others are deleted", async () => {
     await withTables(async (store, database) => {
       await database.query(
-        "INSERT INTO outbox (topic, payload, state, updated_at) SELECT 't' || n, '1', 'sent', now() - n * interval '1 hour' FROM generate_series(1, 50) n",
+        "INSERT INTO outbox (topic, payload, state, updated_at) SELECT 't' || n, '1', 'sent', now() - n * interval '1 hour' FROM generate_series(1, 250) n",
       );
-      await refuse(database, "DELETE", "outbox", "OLD.topic IN ('t50', 't20', 't19', 't1')");
+      await refuse(
+        database,
+        "DELETE",
+        "outbox",
+        "OLD.topic IN ('t20', 't19', 't1') OR substr(OLD.topic, 2)::int > 100",
+      );
       const [plan] = await store.retention.plan({ table: "outbox", kind: "AGE", maxAgeMs: 0 });
       let rest: RetentionRange | null = plan ?? null;
       let deleted = 0;
@@ -458,8 +463,7 @@ describe("a row that a trigger refuses", () => {
         if (batch.refusal !== undefined) refusals.push(batch.refusal);
         rest = batch.rest;
       }
-      expect(deleted).toBe(46);
-      expect(refusals).toHaveLength(4);
+      expect({ deleted, refused: refusals.length }).toEqual({ deleted: 97, refused: 153 });
     });
   });
 

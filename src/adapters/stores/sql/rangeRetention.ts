@@ -34,8 +34,8 @@ export interface RetentionQueries<S> {
 /** Deletes finished rows batch by batch, along the index that holds them in order. */
 export class RangeRetention<S> implements RetentionStore {
   readonly #queries: RetentionQueries<S>;
-  /** Refused rows since the last batch that was deleted. */
-  #passedOver = 0;
+  /** Most rows of the next batch: one behind a refused row, and with each batch that is deleted twice as many. */
+  #size = Number.POSITIVE_INFINITY;
 
   constructor(queries: RetentionQueries<S>) {
     this.#queries = queries;
@@ -56,7 +56,7 @@ export class RangeRetention<S> implements RetentionStore {
     limit: number,
   ): Promise<{ readonly deleted: number; readonly rest: RetentionRange | null; readonly refusal?: string }> {
     const { start, mostRows } = this.#queries;
-    const rows = Math.min(limit, mostRows);
+    const rows = Math.min(limit, mostRows, this.#size);
     const from = range.from ?? start[range.table];
     let row: Row | undefined;
     try {
@@ -64,17 +64,16 @@ export class RangeRetention<S> implements RetentionStore {
     } catch (error) {
       if (!isRefused(error)) throw error;
       // Half as many, until the refused one is alone: rows in front of it are deleted on the way.
-      return rows > 1 ? await this.deleteBatch(range, Math.ceil(rows / 2)) : await this.#passOver(range, from, error);
+      this.#size = Math.ceil(rows / 2);
+      return rows > 1 ? await this.deleteBatch(range, limit) : await this.#passOver(range, from, error);
     }
-    this.#passedOver = 0;
+    this.#size = rows * 2;
     // A batch that was not filled has come to the end; what others held locked is left to the next sweep.
     if (row === undefined || Number(row.found) < rows) return { deleted: Number(row?.deleted ?? 0), rest: null };
     return { deleted: Number(row.deleted), rest: { ...range, from: [row.time as string, row.tie as string] } };
   }
 
   async #passOver(range: RetentionRange, from: Position, refusal: StoreError) {
-    this.#passedOver += 1;
-    if (this.#passedOver > MOST_PASSED_OVER) throw refusal;
     const next = await this.#queries.next(this.#statements(range).look, from, range.until);
     const rest = next === undefined ? null : { ...range, from: [next.time as string, next.tie as string] };
     return { deleted: 0, rest, refusal: refusal.message };
@@ -94,9 +93,6 @@ export class RangeRetention<S> implements RetentionStore {
     return state === "sent" ? { remove: deleteSent, look: nextSent } : { remove: deleteDead, look: nextDead };
   }
 }
-
-/** So many refused rows in a row mean that nothing may be deleted. */
-const MOST_PASSED_OVER = 100;
 
 /**
  * A thousand years: nothing is that old. Times of SQL Server begin with the year 1, those of PostgreSQL with 4713 BC, and an age that reaches
