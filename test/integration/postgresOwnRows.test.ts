@@ -439,6 +439,32 @@ describe("a row that a trigger refuses", () => {
     });
   });
 
+  test("when a pull client rejects it stays under the claim, and the others go back", async () => {
+    await withTables(async (store, database) => {
+      const rows = ["a", "a", "a", "b", "b", null].map((aggregateId, n) =>
+        inboxRow({ consumption: "pull", eventType: `t${n}`, aggregateId }),
+      );
+      await store.inbox.insert(rows);
+      const request = { ...claimRequest(), source: "orders", maxAttempts: 5 };
+      expect((await store.pull.claim(request)).rows).toHaveLength(6);
+      await refuse(database, "UPDATE", "inbox", "NEW.event_type IN ('t1', 't3')");
+      const { source, token } = request;
+      const options = { delayMs: 0, reason: "no", maxAttempts: 5 };
+      const idsAt = (...places: number[]) => places.map((place) => rows[place]?.id);
+
+      // Of an aggregate whose first row is named, the one behind it that is refused stays where it is too.
+      const named = await store.pull.reject({ source, token, ids: [rows[0]?.id as MessageId] }, options);
+      expect(named).toEqual({ retried: idsAt(0), dead: [], released: [] });
+      const all = await store.pull.reject({ source, token, ids: null }, options);
+      expect({ ...all, retried: all.retried.toSorted() }).toEqual({
+        retried: idsAt(2, 4, 5).toSorted(),
+        dead: [],
+        released: [],
+      });
+      await expect(store.pull.reject({ source, token, ids: null }, options)).rejects.toThrow("not this one");
+    });
+  });
+
   test("when it is deleted is passed over, whatever their number, and the others are deleted", async () => {
     await withTables(async (store, database) => {
       await database.query(

@@ -8,7 +8,7 @@ import type {
   PullStore,
 } from "../../../ports/pullStore.ts";
 import type { Clock } from "../../../ports/runtime.ts";
-import { changeAroundRefusal, isRefused } from "../sql/refused.ts";
+import { changeAroundRefusal, isRefused, rejectAroundRefusal } from "../sql/refused.ts";
 import { type ClaimTrials, LeftOut, TRIAL_ROWS } from "../sql/refusedClaims.ts";
 import { idsOf, pulledRow } from "../sql/rows.ts";
 import type { PostgresPool } from "./pool.ts";
@@ -72,12 +72,21 @@ export class PostgresPull implements PullStore {
 
   async reject(claim: PullClaim, options: PullRejectionOptions): Promise<PullRejection> {
     const { maxAttempts, delayMs, reason } = options;
-    const reject = (text: string | null) =>
-      this.#pool.run(this.#sql.reject, [...valuesOf(claim), maxAttempts, Math.round(delayMs), text]);
-    const rows = await reject(reason).catch((error: unknown) => {
-      if (reason === null || !isRefused(error)) throw error;
-      // An owner's narrow last_error column: the outcome matters more than its words.
-      return reject(null);
+    const { source, token } = claim;
+    const reject = (ids: readonly MessageId[] | null, givesBackOthers: boolean) => {
+      const run = (text: string | null) => {
+        const values = [source, token, ids, maxAttempts, Math.round(delayMs), text, givesBackOthers];
+        return this.#pool.run(this.#sql.reject, values);
+      };
+      return run(reason).catch((error: unknown) => {
+        if (reason === null || !isRefused(error)) throw error;
+        // An owner's narrow last_error column: the outcome matters more than its words.
+        return run(null);
+      });
+    };
+    const rows = await reject(claim.ids, true).catch(async (error: unknown) => {
+      if (!isRefused(error)) throw error;
+      return await rejectAroundRefusal(await this.#heldOf(claim), reject);
     });
     const having = (outcome: string) => idsOf(rows.filter((row) => row.outcome === outcome));
     return { retried: having("retried"), dead: having("dead"), released: having("released") };
@@ -114,18 +123,19 @@ export class PostgresPull implements PullStore {
     } catch (error) {
       if (!isRefused(error)) throw error;
       const closed: MessageId[] = [];
-      const ids = claim.ids ?? idsOf(await this.#pool.run(this.#sql.held, [source, token]));
-      await changeAroundRefusal(ids, async (part) => {
+      await changeAroundRefusal(await this.#heldOf(claim), async (part) => {
         closed.push(...(await run(part)));
       });
       if (closed.length === 0) throw error;
       return closed;
     }
   }
+
+  /** The rows that a claim means, oldest first. */
+  async #heldOf({ source, token, ids }: PullClaim): Promise<readonly MessageId[]> {
+    const held = idsOf(await this.#pool.run(this.#sql.held, [source, token]));
+    return ids === null ? held : held.filter((id) => ids.includes(id));
+  }
 }
 
 const NOTHING: PullClaimResult = { rows: [], dead: [] };
-
-function valuesOf({ source, token, ids }: PullClaim): unknown[] {
-  return [source, token, ids];
-}

@@ -216,7 +216,7 @@ SELECT id FROM changed ORDER BY created_at, id`,
     },
 
     /**
-     * $4 most claims of a row, $5 delay (ms), $6 reason (null leaves the last one). `held` locks the whole claim, so that no row of it is closed
+     * $4 most claims of a row, $5 delay (ms), $6 reason (null leaves the last one), $7 whether to release the rows behind them. `held` locks the whole claim, so that no row of it is closed
      * between the look and the update.
      */
     reject: {
@@ -238,7 +238,7 @@ firsts AS (
 outcomes AS MATERIALIZED (
   SELECT h.id, CASE WHEN NOT h.named THEN 'released' WHEN h.spent THEN 'dead' ELSE 'retried' END AS outcome
   FROM held h LEFT JOIN firsts f ON f.aggregate_id = h.aggregate_id
-  WHERE h.named OR (h.created_at, h.id) > (f.created_at, f.id)
+  WHERE h.named OR ($7::boolean AND (h.created_at, h.id) > (f.created_at, f.id))
 ),
 changed AS (
   UPDATE ${table} i

@@ -32,3 +32,31 @@ export async function changeAroundRefusal<T>(
   });
   return refused;
 }
+
+/**
+ * Rejects rows of a pull client's claim of which the database refuses some: the others are rejected. What it refuses
+ * stays under the claim until its lease ends.
+ *
+ * @param ids oldest first
+ * @param reject rejects a part of them in one transaction; whether it also gives back the rows behind them, which may be
+ * the refused ones
+ * @returns what became of the rows
+ * @throws StoreError of a refused row when all are
+ */
+export async function rejectAroundRefusal<I, R>(
+  ids: readonly I[],
+  reject: (part: readonly I[], givesBackOthers: boolean) => Promise<readonly R[]>,
+): Promise<readonly R[]> {
+  const rows: R[] = [];
+  // The last ones first: the rows behind a part are those that the client did not name, and those that were refused.
+  const refused = await changeAroundRefusal(ids.toReversed(), async (part) => {
+    const rejected = await reject(part, true).catch((error: unknown) => {
+      if (!isRefused(error) || part.length > 1) throw error;
+      return reject(part, false);
+    });
+    rows.push(...rejected);
+  });
+  const [refusal] = refused.values();
+  if (rows.length === 0 && refusal !== undefined) throw refusal;
+  return rows;
+}

@@ -312,10 +312,13 @@ COMMIT TRANSACTION;
 SELECT id FROM @changed ORDER BY created_at, id;`,
     },
 
-    /** `@reason` null leaves the last one. Behind the first rejected row of an aggregate, those that are not rejected are released. */
+    /**
+     * `@reason` null leaves the last one. Behind the first rejected row of an aggregate, those that are not rejected are
+     * released, unless `@givesBackOthers` is 0.
+     */
     reject: {
       name: "pull.reject",
-      parameters: { ...ofAClaim, maxAttempts: "int", delayMs: "int", reason: "longText" },
+      parameters: { ...ofAClaim, maxAttempts: "int", delayMs: "int", reason: "longText", givesBackOthers: "bit" },
       text: `${BATCH}
 ${NOW}
 ${hold({ name: "spent", condition: spent })}
@@ -327,7 +330,7 @@ FROM (
     MAX(named) OVER (PARTITION BY aggregate ORDER BY created_at, id ROWS UNBOUNDED PRECEDING) AS named_so_far
   FROM @held
 ) h
-WHERE h.named = 1 OR (h.aggregate IS NOT NULL AND h.named_so_far = 1);
+WHERE h.named = 1 OR (@givesBackOthers = 1 AND h.aggregate IS NOT NULL AND h.named_so_far = 1);
 ${changed}
 UPDATE i
 SET ${c.state} = CASE o.outcome WHEN N'dead' THEN N'dead' ELSE N'pending' END, ${unclaimed},
