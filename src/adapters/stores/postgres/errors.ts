@@ -30,6 +30,14 @@ export function isReadOnly(error: unknown): boolean {
   return sqlState(error) === "25006";
 }
 
+/** Whether a statement has given up on a lock that somebody else holds. */
+export function isLockTimeout(error: unknown): boolean {
+  if (error instanceof StoreError) return error.message.endsWith(`(SQLSTATE ${LOCK_NOT_AVAILABLE})`);
+  return sqlState(error) === LOCK_NOT_AVAILABLE;
+}
+
+const LOCK_NOT_AVAILABLE = "55P03";
+
 /** Fields of a server's error that name no row and are never translated, but for `where`, which is only looked at for being there. */
 interface ServerFields {
   /** The server's function that reported the error. */

@@ -9,6 +9,7 @@ import { type ClaimTrials, LeftOut, TRIAL_ROWS } from "../sql/refusedClaims.ts";
 import { backlogOf, claimedRow, idsOf } from "../sql/rows.ts";
 import { attemptsOf, STATE_AFTER, settleAroundRefusal } from "../sql/settlements.ts";
 import { uuidArray } from "./binaryArray.ts";
+import { isLockTimeout } from "./errors.ts";
 import type { Looks } from "./looks.ts";
 import { LowWater } from "./lowWater.ts";
 import type { OutboxStatements } from "./outboxSql.ts";
@@ -75,8 +76,9 @@ export class PostgresOutbox implements OutboxStore {
     settlements: readonly Settlement[],
     onRefused: ((settlement: Settlement, reason: string) => void) | undefined,
   ): Promise<ReadonlySet<MessageId>> {
-    const settle = (part: readonly Settlement[]) => this.#settleAll(part);
-    return await settleAroundRefusal(settlements, this.#hints, settle, onRefused ?? (() => {}));
+    const refused = onRefused ?? (() => {});
+    const settle = (part: readonly Settlement[]) => this.#settleAll(part, refused);
+    return await settleAroundRefusal(settlements, this.#hints, settle, refused);
   }
 
   async reclaim(limit: number, claimTimeoutMs: number): Promise<number> {
@@ -143,10 +145,27 @@ export class PostgresOutbox implements OutboxStore {
   }
 
   /** @returns the ids of the rows whose claim was closed */
-  async #settleAll(settlements: readonly Settlement[]): Promise<readonly MessageId[]> {
-    const [row] = await this.#pool.run(this.#sql.settle, [
-      uuidArray(settlements.map((settlement) => settlement.id)),
-      uuidArray(settlements.map((settlement) => settlement.claimToken)),
+  async #settleAll(
+    settlements: readonly Settlement[],
+    onRefused: (settlement: Settlement, reason: string) => void,
+  ): Promise<readonly MessageId[]> {
+    try {
+      return await this.#settleBy(this.#sql.settle, settlements);
+    } catch (error) {
+      if (!isLockTimeout(error)) throw error;
+      const closed = await this.#settleBy(this.#sql.settleFree, settlements);
+      const left = settlements.filter(({ id }) => !closed.includes(id));
+      const held = idsOf(await this.#pool.run(this.#sql.underClaim, namesOf(left)));
+      for (const settlement of left) {
+        if (held.includes(settlement.id)) onRefused(settlement, "another transaction holds the row");
+      }
+      return closed;
+    }
+  }
+
+  async #settleBy(statement: Statement, settlements: readonly Settlement[]): Promise<readonly MessageId[]> {
+    const [row] = await this.#pool.run(statement, [
+      ...namesOf(settlements),
       ...(settlements.every(({ kind }) => kind === "sent") ? ALL_SENT : outcomeColumns(settlements)),
     ]);
     // No list of ids means that all were closed, or none.
@@ -158,6 +177,10 @@ export class PostgresOutbox implements OutboxStore {
 type ClaimStatements = Pick<OutboxStatements, keyof OutboxStatements["withoutSome"]>;
 
 const NOTHING: ClaimResult = { rows: [], more: false, heldBack: 0 };
+
+function namesOf(settlements: readonly Settlement[]): readonly unknown[] {
+  return [uuidArray(settlements.map(({ id }) => id)), uuidArray(settlements.map(({ claimToken }) => claimToken))];
+}
 
 const ALL_SENT: readonly unknown[] = [[], [], [], []];
 

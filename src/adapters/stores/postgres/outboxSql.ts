@@ -204,6 +204,19 @@ some_slow AS MATERIALIZED (
 SET ${c.state} = 'pending', ${c.updatedAt} = now(), ${unclaimed}
 WHERE (${c.state} || '') = 'processing'`;
 
+  /** @param and a further condition on the rows */
+  const settle = (and: string): string => `
+WITH closed AS (
+UPDATE ${table} o
+SET ${c.state} = coalesce(s.state, 'sent'), ${c.attempt} = ${attemptsPlus("s.attempts")}, ${c.updatedAt} = now(), ${unclaimed},
+    ${c.scheduledAt} = CASE WHEN s.delay IS NULL THEN o.${c.scheduledAt} ELSE now() + s.delay * interval '1 millisecond' END,
+    ${c.lastError} = coalesce(s.reason, o.${c.lastError})
+FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::bigint[], $6::text[]) AS s(id, token, state, attempts, delay, reason)
+WHERE o.${c.id} = s.id AND o.${c.claimToken} = s.token
+  AND (o.${c.state} || '') = 'processing'${and}
+RETURNING o.${c.id} AS id)
+SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS closed, count(*) AS count FROM closed`;
+
   return {
     ...claims(""),
     /** Without some rows, and the others of their keys, which would only be held back: $9 ids. */
@@ -270,7 +283,12 @@ ${markRead(table, {
       text: `SELECT coalesce(max(${c.sequence}), 0) + 1 AS "end" FROM ${table} WHERE ${c.state} = 'pending'`,
     },
 
-    /** $1 tokens, $2 lease (ms), $3 claim timeout (ms), $4 bound of the marks */
+    /**
+     * A row that somebody else holds is left out, not waited for: it would keep all claims from being renewed. The rows
+     * are found once, and then by their ids: as in `settle`.
+     *
+     * $1 tokens, $2 lease (ms), $3 claim timeout (ms), $4 bound of the marks
+     */
     renew: {
       byIndex: true,
       // Far below the lease: a renewal that hangs must not keep the next one from being tried in time.
@@ -281,7 +299,10 @@ WITH${settledFrom("$4")}
 UPDATE ${table} o
 SET ${c.leaseExpiresAt} = least(now() + $2::bigint * interval '1 millisecond',
                                 o.${c.claimedAt} + $3::bigint * interval '1 millisecond')
-WHERE o.${c.state} = 'processing' AND ${unfinishedFrom("o")} AND o.${c.claimToken} = ANY ($1::uuid[])
+WHERE (o.${c.state} || '') = 'processing' AND o.${c.claimToken} = ANY ($1::uuid[]) AND o.${c.id} = ANY (ARRAY(
+  SELECT h.${c.id} FROM ${table} h
+  WHERE h.${c.state} = 'processing' AND ${unfinishedFrom("h")} AND h.${c.claimToken} = ANY ($1::uuid[])
+  FOR NO KEY UPDATE OF h SKIP LOCKED))
 RETURNING o.${c.id} AS id`,
     },
 
@@ -291,20 +312,22 @@ RETURNING o.${c.id} AS id`,
      * $1 ids, $2 tokens, $3 new states, $4 attempts to add, $5 delays (ms), $6 reasons (null leaves the last one). $3 to $6 are empty when every
      * row was sent. Answers with one row: null when every claim was closed, else the ids of those that were.
      */
-    settle: {
+    settle: { byIndex: true, lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS, name: "outbox.settle", text: settle("") },
+    /** Those rows that nobody else holds. Parameters as in `settle`. */
+    settleFree: {
       byIndex: true,
-      name: "outbox.settle",
+      lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS,
+      name: "outbox.settle of rows that nobody holds",
+      text: settle(`
+  AND o.${c.id} = ANY (ARRAY(SELECT f.${c.id} FROM ${table} f WHERE f.${c.id} = ANY ($1::uuid[]) FOR NO KEY UPDATE OF f SKIP LOCKED))`),
+    },
+    /** Which rows are under their claims: $1 ids, $2 tokens. */
+    underClaim: {
+      byIndex: true,
+      name: "outbox.rows under claims",
       text: `
-WITH closed AS (
-UPDATE ${table} o
-SET ${c.state} = coalesce(s.state, 'sent'), ${c.attempt} = ${attemptsPlus("s.attempts")}, ${c.updatedAt} = now(), ${unclaimed},
-    ${c.scheduledAt} = CASE WHEN s.delay IS NULL THEN o.${c.scheduledAt} ELSE now() + s.delay * interval '1 millisecond' END,
-    ${c.lastError} = coalesce(s.reason, o.${c.lastError})
-FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::bigint[], $6::text[]) AS s(id, token, state, attempts, delay, reason)
-WHERE o.${c.id} = s.id AND o.${c.claimToken} = s.token
-  AND (o.${c.state} || '') = 'processing'
-RETURNING o.${c.id} AS id)
-SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS closed, count(*) AS count FROM closed`,
+SELECT o.${c.id} AS id FROM ${table} o JOIN unnest($1::uuid[], $2::uuid[]) AS s(id, token) ON o.${c.id} = s.id
+WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing'`,
     },
 
     /** The rows are found once, and then by their ids: as in `settle`. Parameters as in `expired`. */
@@ -350,6 +373,9 @@ interface CandidateFilter {
 }
 
 const ALL: CandidateFilter = { ctes: "", condition: "" };
+
+/** Far below the lease: one row that somebody else holds must not keep the others until theirs have run out. */
+const SETTLE_LOCK_TIMEOUT_MS = 10_000;
 
 /** Of PostgreSQL's `integer`. */
 const MAX_INTEGER = 2 ** 31 - 1;

@@ -4,7 +4,7 @@ import type { Secret } from "../../../model/secret.ts";
 import { ASK_EVERY_MS, whileServed } from "../sql/serverWatch.ts";
 import { type Backend, backendOf, checkWorking } from "./backend.ts";
 import type { Endpoint } from "./endpoints.ts";
-import { isFull, isReadOnly, toStoreError } from "./errors.ts";
+import { isFull, isLockTimeout, isReadOnly, toStoreError } from "./errors.ts";
 import { type Borrowed, Pipeline } from "./pipeline.ts";
 import { execute, isPlanOutdated, isPreparationLost, type Row, type Statement, socketOf } from "./statement.ts";
 
@@ -115,6 +115,8 @@ export class PostgresPool {
         borrowed.failed(failure.code === "unavailable" ? failure : false);
         // Nothing was executed, and the next connection may reach the primary: another host, or another server behind the same name.
         if (isReadOnly(error) && tries === 1 && !this.#closed) continue;
+        // It has waited as long as it may.
+        if (statement.byIndex === true && isLockTimeout(error)) throw failure;
         // Rolled back as a victim: the same statement is expected to pass the next time.
         if (failure.code !== "contention" || tries >= CONTENTION_TRIES || this.#closed) throw failure;
       }

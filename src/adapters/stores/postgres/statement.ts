@@ -8,6 +8,11 @@ export interface Statement {
   readonly text: string;
   /** Longest run in ms; after it the connection is given up. Default 60 s. */
   readonly timeoutMs?: number;
+  /**
+   * Longest wait for a lock in ms, of a statement `byIndex`; by default a little less than it may run. The server gives up
+   * itself then: whoever only stops listening leaves a connection of the server's behind that goes on waiting.
+   */
+  readonly lockTimeoutMs?: number;
   /** True for a statement that must find its rows by the indexes made for it; see {@link BY_INDEX}. */
   readonly byIndex?: boolean;
   /** True for a short statement that may be sent behind another such one on its connection; see `Pipeline`. Not together with `byIndex`. */
@@ -33,6 +38,12 @@ const BY_INDEX = [
 ].join("; ");
 
 const DEFAULT_QUERY_TIMEOUT_MS = 60_000;
+/** In which the server says that it has given up. */
+const LOCK_TIMEOUT_MARGIN_MS = 500;
+
+function beginning({ timeoutMs = DEFAULT_QUERY_TIMEOUT_MS, lockTimeoutMs }: Statement): string {
+  return `${BY_INDEX}; SET LOCAL lock_timeout = ${lockTimeoutMs ?? timeoutMs - LOCK_TIMEOUT_MARGIN_MS}`;
+}
 
 /**
  * Runs one statement. The settings of a `byIndex` statement live in its own transaction, so that they also work behind a transaction pooler
@@ -53,7 +64,7 @@ export async function execute(
   // Together in one write: each of its own wakes the server.
   socket.cork();
   const sent = [
-    client.query(BY_INDEX),
+    client.query(beginning(statement)),
     client.query(query),
     // After a failed statement this is a rollback.
     client.query("COMMIT"),

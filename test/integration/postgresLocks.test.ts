@@ -1,0 +1,85 @@
+import { describe, expect, test } from "@jest/globals";
+import pg from "pg";
+import type { ClaimedRow, ClaimToken } from "../../src/model/rows.ts";
+import { claimRequest, sent } from "../conformance/store/harness.ts";
+import { createDatabase, TEST_APPLICATION_NAME } from "../support/databases.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
+
+failOnLeaks();
+
+/** Locks of an operator's or an application's transaction that nobody ends. */
+
+const LEASE = { leaseMs: 30_000, claimTimeoutMs: 60_000 };
+
+async function setUp() {
+  const database = await createDatabase();
+  const store = postgresStore(database, DEFAULT_NAMES);
+  await store.schema.migrate();
+  const other = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
+  await other.connect();
+  await other.query("BEGIN");
+  return {
+    database,
+    store,
+    other,
+    async [Symbol.asyncDispose]() {
+      await other.end();
+      await store.close();
+      await database.drop();
+    },
+  };
+}
+
+describe("a row that a transaction of somebody else holds", () => {
+  test("keeps no other claim from being renewed", async () => {
+    await using setup = await setUp();
+    const { database, store, other } = setup;
+    await database.query("INSERT INTO outbox (topic, payload) SELECT 't', '1' FROM generate_series(1, 5) n");
+    const { rows } = await store.outbox.claim(claimRequest());
+    const [held, ...free] = rows as [ClaimedRow, ...ClaimedRow[]];
+    await other.query("SELECT FROM outbox WHERE id = $1 FOR UPDATE", [held.id]);
+
+    const renewed = await store.outbox.renew([held.claimToken as ClaimToken], LEASE);
+
+    expect(renewed).toEqual(new Set(free.map(({ id }) => id)));
+  });
+
+  test("keeps no other outcome from being written, and is left to its lease", async () => {
+    await using setup = await setUp();
+    const { database, store, other } = setup;
+    await database.query("INSERT INTO outbox (topic, payload) SELECT 't', '1' FROM generate_series(1, 5) n");
+    const { rows } = await store.outbox.claim(claimRequest());
+    await other.query("SELECT FROM outbox WHERE id = $1 FOR UPDATE", [rows[0]?.id]);
+
+    const refused: unknown[] = [];
+    const closed = await store.outbox.settle(rows.map(sent), ({ id }, reason) => refused.push([id, reason]));
+
+    expect(closed).toEqual(new Set(rows.slice(1).map(({ id }) => id)));
+    expect(refused).toEqual([[rows[0]?.id, "another transaction holds the row"]]);
+    expect(await database.query("SELECT FROM outbox WHERE state = 'sent'")).toHaveLength(4);
+  });
+});
+
+test("what has given up on a locked table waits for it no more on the server either", async () => {
+  await using setup = await setUp();
+  const { database, store, other } = setup;
+  await database.query("INSERT INTO outbox (topic, payload) VALUES ('t', '1')");
+  const { rows } = await store.outbox.claim(claimRequest());
+  await other.query("LOCK TABLE outbox IN SHARE MODE");
+
+  await expect(
+    store.outbox.renew(
+      rows.map(({ claimToken }) => claimToken),
+      LEASE,
+    ),
+  ).rejects.toMatchObject({
+    code: "contention",
+  });
+
+  expect(
+    await database.query(
+      "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    ),
+  ).toEqual([]);
+});
