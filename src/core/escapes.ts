@@ -82,6 +82,10 @@ export class EscapedText {
   #addBackslash(at: number, depth: number, add: (units: string, end: number) => void): void {
     if (at >= this.text.length) return;
     const letter = this.text.charAt(at);
+    if (isPunctuation(letter)) {
+      for (const { units, end } of this.at(at, depth)) if (isPunctuation(units)) add(units, end);
+      return;
+    }
     const control = CONTROL_LETTERS[letter];
     if (control !== undefined) add(control, at + 1);
     const codePoint = this.#match(CODE_POINT, at);
@@ -91,9 +95,6 @@ export class EscapedText {
       if (value <= 0x10ffff) add(String.fromCodePoint(value), at + all.length);
     }
     for (const form of [HEX_BYTE, OCTAL_BYTE]) this.#addBytes(form, "\\", at, depth, add);
-    if (codePoint === undefined && isPunctuation(letter)) {
-      for (const { units, end } of this.at(at, depth)) if (isPunctuation(units)) add(units, end);
-    }
   }
 
   /** `%2B`, `%C3%BC`, `%u00fc`: what follows the percent sign. */
@@ -190,8 +191,11 @@ const CONTROL_LETTERS: Readonly<Record<string, string>> = {
   v: "\v",
 };
 
+/** Whether it is one character of ASCII that is neither a letter, a digit nor a control character. */
 function isPunctuation(units: string): boolean {
-  return /^[!-/:-@[-`{-~ ]$/.test(units);
+  const unit = units.charCodeAt(0);
+  if (units.length !== 1 || unit < 0x20 || unit > 0x7e) return false;
+  return unit < 0x30 || (unit > 0x39 && unit < 0x41) || (unit > 0x5a && unit < 0x61) || unit > 0x7a;
 }
 
 /** Named characters of HTML as escapers write them: ASCII, and Latin-1 in the order of its code points. */

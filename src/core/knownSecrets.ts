@@ -1,5 +1,5 @@
 import type { SecretMasker } from "../ports/secretMasker.ts";
-import { beginsEscape, EscapedText } from "./escapes.ts";
+import { beginsEscape, EscapedText, MAX_ESCAPE_LENGTH } from "./escapes.ts";
 import { BLANK, SKIPPED, Spellings } from "./spellings.ts";
 
 const MASK = "***";
@@ -36,7 +36,7 @@ export function oneLine(text: string): string {
 export class KnownSecrets implements SecretMasker {
   readonly #counts = new Map<string, number>();
   #sets: readonly Spellings[] = [];
-  /** For each pair of ASCII units, whether a spelling can begin with it: most places of a text need no closer look. */
+  /** For each pair of ASCII units, 1 where a spelling can begin with it: most places of a text need no closer look. */
   readonly #beginnings = new Uint8Array(ASCII * ASCII);
 
   /** @param secrets every configured secret value */
@@ -73,9 +73,7 @@ export class KnownSecrets implements SecretMasker {
     const ranges: Range[] = [];
     const effort = { left: MAX_STEPS };
     for (let start = 0; start < text.length; start++) {
-      const first = text.charCodeAt(start);
-      const second = text.charCodeAt(start + 1);
-      if (first < ASCII && second < ASCII && this.#beginnings[first * ASCII + second] === 0) continue;
+      if (!this.#mayBegin(escaped, start)) continue;
       let end: number | undefined;
       for (const spellings of this.#sets) {
         const found = spellings.at(escaped, start, effort);
@@ -89,6 +87,23 @@ export class KnownSecrets implements SecretMasker {
       else last.end = Math.max(last.end, end);
     }
     return { ranges, end: text.length };
+  }
+
+  /** Whether a secret may begin at a position, as it stands there or as what an escape there means. */
+  #mayBegin(escaped: EscapedText, start: number): boolean {
+    const { text } = escaped;
+    const first = text.charCodeAt(start);
+    if (!beginsEscape(first)) return this.#isBeginning(first, text.charCodeAt(start + 1));
+    // What is not whole may mean anything.
+    if (start > text.length - MAX_ESCAPE_LENGTH) return true;
+    return escaped
+      .at(start)
+      .some(({ units, end }) => units.length > 1 || this.#isBeginning(units.charCodeAt(0), text.charCodeAt(end)));
+  }
+
+  #isBeginning(first: number, second: number): boolean {
+    // Beyond ASCII, and at the end of the text, only a closer look can tell.
+    return !(first < ASCII && second < ASCII) || this.#beginnings[first * ASCII + second] === 1;
   }
 
   #count(secret: string, change: 1 | -1): void {
@@ -108,7 +123,7 @@ export class KnownSecrets implements SecretMasker {
     ];
     for (let first = 0; first < ASCII; first++) {
       for (let second = 0; second < ASCII; second++) {
-        const begins = beginsEscape(first) || this.#sets.some((spellings) => spellings.beginsWith(first, second));
+        const begins = this.#sets.some((spellings) => spellings.beginsWith(first, second));
         this.#beginnings[first * ASCII + second] = begins ? 1 : 0;
       }
     }

@@ -46,7 +46,7 @@ export class Spellings {
     for (const word of words) this.#add(word);
   }
 
-  /** Whether a word can begin with these two units, the first of which begins no escape. */
+  /** Whether a word can begin with these two units, the first of which stands for itself. */
   beginsWith(first: number, second: number): boolean {
     const next = this.#next(this.#root, first);
     if (next === undefined) return false;
