@@ -3,12 +3,16 @@ import { randomBytes } from "node:crypto";
 /**
  * JSONata marks its own functions and arrays by properties and asks any object for them, so that a payload with such a property is
  * taken for a function, for a stream of variables, or for an array. Such names are written differently while an expression runs,
- * in payloads as in expressions, and restored in what comes out.
+ * in payloads as in expressions, and restored in what comes out. So are texts that equal one: an expression may make a name of a
+ * text, as `{name: value}` does, or compare them.
  */
 const RESERVED = ["_jsonata_lambda", "_jsonata_function", "tupleStream", "outerWrapper"];
 
-/** Nobody outside can know it, so that no text of a payload is taken for a hidden name. */
-const SUFFIX = `\ue000${randomBytes(8).toString("hex")}`;
+/**
+ * Nobody outside can know it, so that no text of a payload is taken for a hidden name. Its characters, for private use, have one
+ * letter case: what `$uppercase` gives is restored too.
+ */
+const SUFFIX = Array.from(randomBytes(16), (byte) => String.fromCharCode(0xe000 + byte)).join("");
 const HIDDEN: ReadonlyMap<string, string> = new Map(RESERVED.map((name) => [name, name + SUFFIX]));
 
 /** Whether a JSON text may hold a reserved name, also one with escapes: every letter of theirs is between U+0050 and U+007F. */
@@ -28,11 +32,15 @@ export function hiddenName(name: string): string {
  * @throws SyntaxError
  */
 export function parsePlain(json: string): { readonly value: unknown; readonly hides: boolean } {
-  const value: unknown = JSON.parse(json);
-  return { value, hides: mayHoldReserved(json) && hideNames(value) };
+  const document: unknown = JSON.parse(json);
+  if (!mayHoldReserved(json)) return { value: document, hides: false };
+  // A document may be such a text itself.
+  const root = [document];
+  const hides = hideNames(root);
+  return { value: root[0], hides };
 }
 
-/** Hides reserved names of the objects in a value, in place. @returns whether there was one */
+/** Hides reserved names of the objects in a value, and texts that equal one, in place. @returns whether there was one */
 export function hideNames(value: unknown): boolean {
   let found = false;
   const pending: unknown[] = [value];
@@ -44,7 +52,13 @@ export function hideNames(value: unknown): boolean {
       rename(next as Record<string, unknown>);
       found = true;
     }
-    for (const child of Object.values(next)) if (typeof child === "object") pending.push(child);
+    for (const [name, child] of Object.entries(next)) {
+      if (typeof child === "object") pending.push(child);
+      else if (HIDDEN.has(child)) {
+        (next as Record<string, unknown>)[name] = HIDDEN.get(child);
+        found = true;
+      }
+    }
   }
   return found;
 }

@@ -88,6 +88,20 @@ describe("an evaluation", () => {
     ["[a.tupleStream, a.outerWrapper]", { a: { tupleStream: 1, outerWrapper: 2 } }, "[1,2]"],
     ['$lookup($, "tupleStream")', { tupleStream: 1 }, "1"],
     ['{"_jsonata_lambda": true}', {}, '{"_jsonata_lambda":true}'],
+    ["a = 'tupleStream'", { a: "tupleStream" }, "true"],
+    ["$ = 'outerWrapper'", "outerWrapper", "true"],
+    ["$uppercase(a)", { a: "outerWrapper" }, '"OUTERWRAPPER"'],
+    ["$lookup($, a)", { a: "tupleStream", tupleStream: 1 }, "1"],
+    [
+      "($x := $merge(a.{name: value}); $x.b)",
+      {
+        a: [
+          { name: "tupleStream", value: true },
+          { name: "b", value: 2 },
+        ],
+      },
+      "2",
+    ],
     ["[$headers.outerWrapper, $headers]", {}, '["x",{"outerWrapper":"x"}]'],
   ])("takes no property for a mark of JSONata: %s of %j", async (expression, input, result) => {
     const bindings = { topic: "t", headers: { outerWrapper: "x" } };
