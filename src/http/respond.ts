@@ -44,7 +44,11 @@ function sendEarly(res: ServerResponse, text: string): void {
   // A sender that was not told to continue need not send its body, and its next request would be taken for one.
   if (req.headers.expect !== undefined) res.setHeader("Connection", "close");
   res.write(text);
-  const cutOff = setTimeout(() => req.socket.destroy(), LINGER_MS);
+  const cutOff = setTimeout(() => {
+    // Behind the answers to earlier requests of its connection it has not left yet.
+    if (res.socket === null && !req.socket.destroyed) cutOff.refresh();
+    else req.socket.destroy();
+  }, LINGER_MS);
   res.once("close", () => clearTimeout(cutOff));
   req.once("end", () => res.end());
   req.resume();

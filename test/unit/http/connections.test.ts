@@ -1,4 +1,6 @@
+import { setTimeout } from "node:timers/promises";
 import { describe, expect, test } from "@jest/globals";
+import { LINGER_MS } from "../../../src/http/respond.ts";
 import { eventually } from "../../support/eventually.ts";
 import { failOnLeaks } from "../../support/leaks.ts";
 import { postHead, RawClient, startHttp } from "./harness.ts";
@@ -78,6 +80,20 @@ describe("requests that are sent ahead of their answers", () => {
 });
 
 describe("garbage behind good requests", () => {
+  test("takes no answer away from them when it is refused before it has come whole", async () => {
+    await using http = await startHttp();
+    const release = http.store.hold();
+    using client = new RawClient(http.data.port);
+    client.send(`${message(1)}${postHead(["Content-Length: 100", "Content-Encoding: zstd"])}the beginning`);
+    await eventually(() => expect(http.data.inFlight).toBe(2));
+    // As long as a sender that has its answer may go on sending: this one has none yet.
+    await setTimeout(1.5 * LINGER_MS);
+    release();
+    await client.until(" 415 ");
+    expect(client.received).toMatch(/^HTTP\/1\.1 202 /);
+    await client.closed;
+  });
+
   test("takes no answer away from them, gets a 400 of its own and the end of the connection", async () => {
     await using http = await startHttp({ drainMs: 60_000 });
     const release = http.store.hold();
