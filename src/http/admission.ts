@@ -39,15 +39,15 @@ export async function receiveBody(
       ? { kind: "unauthorized", reason: refusal, challenge: verifier.challenge }
       : { kind: size };
   }
-  const decode = decoderOf(req.headers["content-encoding"]);
-  if (decode === undefined) return { kind: "unsupported_encoding" };
+  const decoder = decoderOf(req.headers["content-encoding"]);
+  if (decoder === undefined) return { kind: "unsupported_encoding" };
 
   const read = await readBody(req, res, limits);
   if (read.kind !== "read") return read;
   // A signature is one of the bytes that were sent.
   const reason = verifier?.signsBody ? verifier.refusal(req.headers, read.body) : null;
   if (verifier !== null && reason !== null) return { kind: "unauthorized", reason, challenge: verifier.challenge };
-  return decode === null ? read : decodeBody(read.body, decode, limits);
+  return decoder === null ? read : decodeBody(read.body, decoder, limits);
 }
 
 /**

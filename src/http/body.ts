@@ -118,7 +118,7 @@ const NOTHING = Buffer.alloc(0);
  * The bytes of a body in one buffer, which doubles while they come: a sender decides how small its chunks are, and a buffer for each of a million
  * chunks of one byte would hold hundreds of times the body.
  */
-class GatheredBody implements BodyHolder {
+export class GatheredBody implements BodyHolder {
   readonly giveUp: () => void;
   readonly #budget: BodyBudget;
   readonly #largest: number;

@@ -2,8 +2,8 @@ import type { Clock } from "../ports/runtime.ts";
 
 /** A body that is being read, or decoded. */
 export interface BodyHolder {
-  /** Drops the body and answers its sender; null for one that ends by itself, such as a body that is being decoded. */
-  readonly giveUp: (() => void) | null;
+  /** Drops the body and answers its sender. */
+  readonly giveUp: () => void;
 }
 
 /** Up to this size a body costs no more than its connection, and is always taken: common messages never meet the budget. */
@@ -66,7 +66,7 @@ export class BodyBudget {
     const latest = this.#clock.monotonic() - STALLED_MS;
     for (const [holder, { advancedAt }] of this.#holders) {
       if (advancedAt > latest || !this.#lacks(more, asking)) return;
-      if (holder === asking || holder.giveUp === null) continue;
+      if (holder === asking) continue;
       this.release(holder);
       holder.giveUp();
     }

@@ -1,24 +1,21 @@
-import { promisify } from "node:util";
-import { brotliDecompress, gunzip, inflate, inflateRaw } from "node:zlib";
-import type { BodyLimits, BodyResult } from "./body.ts";
+import type { Transform } from "node:stream";
+import { createBrotliDecompress, createGunzip, createInflate, createInflateRaw } from "node:zlib";
+import { type BodyLimits, type BodyResult, GatheredBody } from "./body.ts";
 
 /** The encodings of request bodies that are read, for the answer to others (RFC 9110, section 15.5.16). */
 export const ACCEPTED_ENCODINGS = "gzip, deflate, br";
 
-export type Decode = (body: Buffer, options: { readonly maxOutputLength: number }) => Promise<Buffer>;
+/** Makes the stream that undoes an encoding of this body. */
+export type Decoder = (body: Buffer) => Transform;
 
-const unzip = promisify(gunzip) as Decode;
-const unzipZlib = promisify(inflate) as Decode;
-const unzipRaw = promisify(inflateRaw) as Decode;
-
-const DECODERS: ReadonlyMap<string, Decode> = new Map(
+const DECODERS: ReadonlyMap<string, Decoder> = new Map(
   Object.entries({
-    gzip: unzip,
-    "x-gzip": unzip,
+    gzip: () => createGunzip(),
+    "x-gzip": () => createGunzip(),
     // The name means zlib; many senders leave out its frame, whose first byte says "deflate" in four bits.
-    deflate: (body, options) => (((body[0] ?? 0) & 0x0f) === 8 ? unzipZlib : unzipRaw)(body, options),
-    br: promisify(brotliDecompress) as Decode,
-  } satisfies Readonly<Record<string, Decode>>),
+    deflate: (body) => (((body[0] ?? 0) & 0x0f) === 8 ? createInflate() : createInflateRaw()),
+    br: () => createBrotliDecompress(),
+  } satisfies Readonly<Record<string, Decoder>>),
 );
 
 /**
@@ -26,30 +23,36 @@ const DECODERS: ReadonlyMap<string, Decode> = new Map(
  *
  * @returns null for a body sent as it is; undefined for an encoding, or several, that are not read here
  */
-export function decoderOf(contentEncoding: string | undefined): Decode | null | undefined {
+export function decoderOf(contentEncoding: string | undefined): Decoder | null | undefined {
   if (contentEncoding === undefined) return null;
   const name = contentEncoding.trim().toLowerCase();
   return name === "" || name === "identity" ? null : DECODERS.get(name);
 }
 
 /**
- * Decodes a body, within the same cap as the bytes that were sent.
+ * Decodes a body, within the same cap and the same budget as the bytes that were sent.
  *
- * @returns `undecodable` when the bytes are not what their encoding says
+ * @returns `undecodable` when the bytes are not what their encoding says; never rejects
  */
-export async function decodeBody(
+export function decodeBody(
   body: Buffer,
-  decode: Decode,
+  decoder: Decoder,
   { maxBytes, budget }: BodyLimits,
 ): Promise<Exclude<BodyResult, { kind: "aborted" }> | { readonly kind: "undecodable" }> {
-  const holder = { giveUp: null };
-  // How much comes out is known when it has.
-  if (!budget.hold(holder, maxBytes)) return { kind: "overloaded" };
-  try {
-    return { kind: "read", body: await decode(body, { maxOutputLength: maxBytes }) };
-  } catch (error) {
-    return { kind: (error as NodeJS.ErrnoException).code === "ERR_BUFFER_TOO_LARGE" ? "too_large" : "undecodable" };
-  } finally {
-    budget.release(holder);
-  }
+  return new Promise((resolve) => {
+    const decoded = new GatheredBody(maxBytes, budget, () => finish({ kind: "overloaded" }));
+    const stream = decoder(body);
+    function finish(result: Awaited<ReturnType<typeof decodeBody>>): void {
+      stream.destroy();
+      decoded.release();
+      resolve(result);
+    }
+    stream.on("data", (chunk: Buffer) => {
+      if (decoded.length + chunk.length > maxBytes) finish({ kind: "too_large" });
+      else if (!decoded.add(chunk)) finish({ kind: "overloaded" });
+    });
+    stream.on("end", () => finish({ kind: "read", body: decoded.bytes() }));
+    stream.on("error", () => finish({ kind: "undecodable" }));
+    stream.end(body);
+  });
 }

@@ -193,6 +193,27 @@ describe("an encoded body", () => {
     expect((await http.post(bomb(19_000), headers)).status).toBe(202);
   });
 
+  test("takes no more of the memory for bodies than comes out of it", async () => {
+    await using http = await startHttp({ maxBodyBytes: 1_000_000, maxBufferedBodyBytes: 1_000_000 });
+    const post = (id: number) =>
+      http.post(gzipSync(JSON.stringify({ id, pad: "x".repeat(20_000) })), { "Content-Encoding": "gzip" });
+    const answers = await Promise.all(Array.from({ length: 20 }, (_, id) => post(id)));
+    expect(answers.map(({ status }) => status)).toEqual(Array.from({ length: 20 }, () => 202));
+    expect(http.bodies.bytes).toBe(0);
+  });
+
+  test("is answered with 503 when what comes out of it has no room", async () => {
+    await using http = await startHttp({ maxBodyBytes: 1_000_000, maxBufferedBodyBytes: 500_000 });
+    using other = new RawClient(http.data.port);
+    other.send(`${postHead(["Content-Length: 400000"])}${"x".repeat(300_000)}`);
+    await eventually(() => expect(http.bodies.bytes).toBeGreaterThan(300_000));
+    const body = gzipSync(JSON.stringify({ id: 1, pad: "x".repeat(400_000) }));
+    expect((await http.post(body, { "Content-Encoding": "gzip" })).status).toBe(503);
+    other.destroy();
+    await eventually(() => expect(http.bodies.bytes).toBe(0));
+    expect((await http.post(body, { "Content-Encoding": "gzip" })).status).toBe(202);
+  });
+
   test("is signed as it is sent", async () => {
     const auth = {
       secret: new Secret("s"),
