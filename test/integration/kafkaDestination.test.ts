@@ -138,15 +138,15 @@ describeWith(["kafka"], "a log-broker destination", () => {
   });
 
   test.each([
-    ["an invalid name", "not a topic", "topic_invalid"],
-    ["no name", "", "no_topic"],
-    ["the name of a folder", "..", "topic_invalid"],
-  ])("fails for %s and publishes the rest", async (_what, address, code) => {
+    ["an invalid name", "not a topic", { code: "topic_invalid", isPermanent: true }],
+    ["no name", "", { code: "no_topic", isPermanent: false }],
+    ["the name of a folder", "..", { code: "topic_invalid", isPermanent: true }],
+  ])("fails for %s and publishes the rest", async (_what, address, expected) => {
     const topic = await makeOwnTopic();
     const { publish } = open(server().bootstrapServers);
     const failed = failureOf(publish({ address }));
     await publish({ address: topic });
-    expect((await failed).code).toBe(code);
+    expect(await failed).toMatchObject(expected);
   });
 
   test("fails only the one message of many that its topic finds too large", async () => {

@@ -33,7 +33,7 @@ const NAME = /^[a-zA-Z0-9._-]{1,249}$/;
 /**
  * Checks a rendered topic.
  *
- * @throws PublishError `no_topic` or `topic_invalid`
+ * @throws PublishError `no_topic` or `topic_invalid`, which is permanent: no broker takes such a name
  */
 export function checkedTopic(address: string | null): string {
   if (address === null || address === "") {
@@ -41,9 +41,10 @@ export function checkedTopic(address: string | null): string {
   }
   if (!NAME.test(address) || address === "." || address === "..") {
     const shown = address.length > 60 ? `${address.slice(0, 60)}…` : address;
-    throw kafkaError(
+    throw new PublishError(
       "topic_invalid",
       `${JSON.stringify(shown)} is no topic name: 1 to 249 letters of a to z, A to Z, 0 to 9, ".", "_" and "-" are expected; correct the destination's topic or topicFrom`,
+      { isPermanent: true },
     );
   }
   return address;
