@@ -65,6 +65,20 @@ describe("a message that comes in over HTTP", () => {
     });
   });
 
+  test("arrives with an idempotency key of control characters, from which its receiver reads the key back", async () => {
+    const { database, receiver, service } = await running();
+    const keys = ["line\r\nx-injected: 1", "\u0001\t\u001f", "del\u007f", "é\n😀", " blank ", "UTF-8''%41", "plain"];
+    for (const id of keys) expect((await service.post({ id, key: "c-1", type: "created" })).status).toBe(202);
+    // The same key is the same message.
+    expect((await service.post({ id: keys[0], key: "c-1", type: "created" })).json()).toEqual({ status: "duplicate" });
+    const requests = await receiver.received(keys.length);
+    const decoded = requests.map(({ headers }) => decodedHeader(String(headers["x-idempotency-key"])));
+    expect(decoded).toEqual(keys);
+    for (const { headers } of requests) expect(headers).not.toHaveProperty("x-injected");
+    const rows = () => database.query("SELECT state, attempt FROM outbox GROUP BY state, attempt");
+    await eventually(async () => expect(await rows()).toEqual([{ state: "sent", attempt: 0 }]));
+  });
+
   test("gets a correlation id when its sender gives none", async () => {
     const { receiver, service } = await running();
     const answer = await service.post({ id: "m-1", type: "created" });
@@ -228,3 +242,9 @@ test("a destination gets the credentials it asks for: basic, a header, or a toke
   expect(form.get("scope")).toBe("hooks");
   expect(form.get("audience")).toBe("tills");
 });
+
+/** A header value as docs/outbox.md has a receiver read it. */
+function decodedHeader(value: string): string {
+  const encoded = /^UTF-8''(.*)$/s.exec(value)?.[1];
+  return encoded === undefined ? value : decodeURIComponent(encoded);
+}
