@@ -69,7 +69,7 @@ class Client {
   }
 
   async send(messages: readonly ProducedMessage[]): Promise<void> {
-    const stream = (await this.#connected()).jetstream({ timeout: 2000 });
+    const stream = (await this.#connected()).jetstream({ timeout: 30_000 });
     for (const { body, headers = {} } of messages) {
       const sent = emptyHeaders();
       for (const [name, value] of Object.entries(headers)) sent.append(name, value);

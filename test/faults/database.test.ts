@@ -142,7 +142,7 @@ describe("when the way to the database breaks", () => {
     const startedAt = performance.now();
     const { status, components } = await service.readiness();
     expect([status, components.database]).toEqual([503, "down"]);
-    expect(performance.now() - startedAt).toBeLessThan(4000);
+    expect(performance.now() - startedAt).toBeLessThan(20_000);
     expect((await service.get("/health/live")).status).toBe(200);
     proxy.setMode("open");
     await ready(service);

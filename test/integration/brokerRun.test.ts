@@ -121,6 +121,6 @@ test("SVC_TEST_REQUIRE names kinds of servers, and nothing else", () => {
   expect([...requiredKinds()]).toEqual(["postgres", "kafka"]);
   process.env.SVC_TEST_REQUIRE = "rabbit";
   expect(requiredKinds).toThrow(
-    "SVC_TEST_REQUIRE names rabbit; expected are names of: postgres, pgbouncer, sqlserver, helm, kubernetes-validate, promtool, rabbitmq, nats, kafka",
+    /^SVC_TEST_REQUIRE names rabbit; expected are names of: postgres, .*\bfaketime\b.*\brabbitmq\b/,
   );
 });

@@ -63,14 +63,13 @@ describeWith(["nats"], "a NATS server that hangs", () => {
 
   describe("while nobody has found out yet", () => {
     test("a publish fails when its time is over, and the destination closes at once", async () => {
-      const destination = bench.destination({ servers, timeoutMs: 300, jetStream: false });
+      const destination = bench.destination({ servers, timeoutMs: 2000, jetStream: false });
       await publish(destination, "orders");
       proxy.setMode("held");
       expect(await failure(publish(destination, "orders"))).toMatchObject({ code: "timeout" });
       const underWay = failure(publish(destination, "orders"));
-      const started = performance.now();
       await destination.close();
-      expect(performance.now() - started).toBeLessThan(1000);
+      // A close that waited for the publish would find its time over.
       expect(await underWay).toMatchObject({ code: "closed" });
     });
 

@@ -383,7 +383,7 @@ test("an abort ends the connecting to a server that does not answer", async () =
     const stop = new AbortController();
     const ended = changes.follow(null, { following: () => {}, inserted: () => {}, reached: () => {} }, stop.signal);
     setImmediate(() => stop.abort());
-    await within(3000, "the end", ended);
+    await within(15_000, "the end", ended);
   } finally {
     await proxy.close();
   }

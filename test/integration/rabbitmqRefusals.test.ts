@@ -131,7 +131,7 @@ describeWith(["rabbitmq"], "a RabbitMQ server that refuses", () => {
       /** Waits until both connections have logged it. */
       const logged = (text: string) =>
         eventually(() => expect(lines.filter(({ message: line }) => line === text)).toHaveLength(2), PATIENCE);
-      const hasty = open(server().url, { timeoutMs: 1000, log });
+      const hasty = open(server().url, { timeoutMs: 3000, log });
       const patient = open(server().url, { log });
       await publish(hasty, exchange, "before");
       await publish(patient, exchange, "before");
@@ -144,7 +144,7 @@ describeWith(["rabbitmq"], "a RabbitMQ server that refuses", () => {
       const errors = await Promise.all(["1", "2"].map((body) => failure(publish(hasty, exchange, body))));
       for (const error of errors) {
         expect(error.code).toBe("blocked");
-        expect(error.message).toMatch(/took longer than 1000 ms: RabbitMQ blocks publishers \(low on memory\); free/);
+        expect(error.message).toMatch(/took longer than 3000 ms: RabbitMQ blocks publishers \(low on memory\); free/);
       }
       const second = publish(patient, exchange, "second");
       await setLimit("2GB");

@@ -20,7 +20,7 @@ export function openResources(): OpenResources {
  * @param before the count to go back to
  * @throws Error that tells what is still open when that takes longer than `timeoutMs`
  */
-export async function assertNothingLeft(before: OpenResources, timeoutMs = 2000): Promise<void> {
+export async function assertNothingLeft(before: OpenResources, timeoutMs = 15_000): Promise<void> {
   await eventually(
     () => {
       const now = openResources();
@@ -38,7 +38,7 @@ export async function assertNothingLeft(before: OpenResources, timeoutMs = 2000)
  *
  * @throws Error that names the connections and their last statements when that takes longer than `timeoutMs`
  */
-export async function assertNoConnections(database: TestDatabase, timeoutMs = 2000): Promise<void> {
+export async function assertNoConnections(database: TestDatabase, timeoutMs = 15_000): Promise<void> {
   await eventually(
     async () => {
       const rows = await onServer<{ application_name: string; state: string | null; query: string }>(

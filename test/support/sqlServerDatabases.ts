@@ -80,7 +80,7 @@ async function assertNoConnections(master: sql.ConnectionPool, name: string): Pr
       const left = rows.map((row) => `${row.program_name || "unnamed"} (${row.status})`);
       if (left.length > 0) throw new Error(`still connected: ${left.join("; ")}`);
     },
-    { timeoutMs: 2000, label: `closing every connection to the test database ${name}` },
+    { label: `closing every connection to the test database ${name}` },
   );
 }
 

@@ -1,5 +1,6 @@
 import { existsSync, readdirSync, renameSync, writeFileSync } from "node:fs";
 import path from "node:path";
+import { requiredKinds } from "../brokers/availability.ts";
 
 /**
  * The clock of a database server, which can be stepped while it runs: by libfaketime, which the server is started with and which reads the offset from a
@@ -16,10 +17,16 @@ export class DatabaseClock {
     this.step(0);
   }
 
-  /** Undefined where libfaketime is not installed (`test/services/install.sh` gets it). */
+  /**
+   * Undefined where libfaketime is not installed (`test/services/install.sh` gets it).
+   *
+   * @throws Error in that case when `SVC_TEST_REQUIRE` names `faketime`
+   */
   static inFolder(folder: string): DatabaseClock | undefined {
     const library = findLibrary();
-    return library === undefined ? undefined : new DatabaseClock(folder, library);
+    if (library !== undefined) return new DatabaseClock(folder, library);
+    if (!requiredKinds().has("faketime")) return undefined;
+    throw new Error("libfaketime is not installed: run test/services/install.sh");
   }
 
   /** Variables of the server's process. */

@@ -25,7 +25,7 @@ beforeEach(() => {
 
 afterEach(async () => {
   controller.abort();
-  await within(1000, "the end of every follower", Promise.allSettled(started));
+  await within(15_000, "the end of every follower", Promise.allSettled(started));
   expect(server.closed).toBe(server.opened);
   expect(JSON.stringify(recorded.lines)).not.toContain(PASSWORD);
 });
@@ -66,7 +66,7 @@ async function followed(
 ): Promise<{ readonly following: Promise<void> }> {
   const begun = pauses.begun();
   const following = follow(from, log);
-  await within(1000, "the first look", Promise.race([begun, following]));
+  await within(15_000, "the first look", Promise.race([begun, following]));
   return { following };
 }
 
@@ -462,7 +462,7 @@ describe("an abort", () => {
       const following = follow();
       await sent;
       controller.abort();
-      await within(1000, "the end", following);
+      await within(15_000, "the end", following);
       expect(server.closed).toBe(1);
     },
   );
@@ -470,7 +470,7 @@ describe("an abort", () => {
   test("ends a pause", async () => {
     const { following } = await followed();
     controller.abort();
-    await within(1000, "the end", following);
+    await within(15_000, "the end", following);
     expect(server.closed).toBe(1);
   });
 
@@ -480,7 +480,7 @@ describe("an abort", () => {
         signal.addEventListener("abort", () => reject(signal.reason), { once: true });
         controller.abort();
       });
-    await within(1000, "the end", follow(null, changeLog({ wait })));
+    await within(15_000, "the end", follow(null, changeLog({ wait })));
     expect(server.closed).toBe(1);
   });
 
@@ -490,7 +490,7 @@ describe("an abort", () => {
       controller.abort();
       return await open(...values);
     };
-    await within(1000, "the end", follow());
+    await within(15_000, "the end", follow());
     expect(server.opened).toBe(0);
   });
 
@@ -501,7 +501,7 @@ describe("an abort", () => {
       controller.abort();
       return session;
     };
-    await within(1000, "the end", follow());
+    await within(15_000, "the end", follow());
     expect(server.sent).toEqual([]);
     expect(server.closed).toBe(1);
   });
