@@ -102,7 +102,7 @@ describe("the role retention", () => {
   test("runs in a process of its own, whose component goes down while batches fail, and comes up again", async () => {
     const database = await migrated();
     await fill(database, 10);
-    await beforeDelete(database, "outbox", "RAISE EXCEPTION 'not allowed'");
+    await beforeDelete(database, "outbox", "RAISE EXCEPTION 'not allowed' USING ERRCODE = 'query_canceled'");
     const service = await services.start({ database, config: configured(), roles: ["retention"] });
     await eventually(async () => {
       const { status, components } = await service.readiness();
@@ -206,7 +206,7 @@ describe("svc retention --once", () => {
   test("ends with code 1 when a batch failed, having swept the other table", async () => {
     const database = await migrated();
     await fill(database, 10);
-    await beforeDelete(database, "outbox", "RAISE EXCEPTION 'not allowed'");
+    await beforeDelete(database, "outbox", "RAISE EXCEPTION 'not allowed' USING ERRCODE = 'query_canceled'");
     const { process } = await services.launch({ database, config: configured(), roles: ONCE });
 
     expect(await process.exited).toEqual({ code: 1, signal: null });
