@@ -318,7 +318,7 @@ describe("the memory for unfinished bodies", () => {
 
   test("lets a single body exceed it, and no second one beside it", () => {
     const budget = new BodyBudget(10, new ManualClock());
-    const [one, two] = [{ giveUp: null }, { giveUp: null }];
+    const [one, two] = [{ giveUp() {} }, { giveUp() {} }];
     expect(budget.hold(one, 100)).toBe(true);
     expect(budget.hold(two, 1)).toBe(false);
     expect(budget.hold(one, 200)).toBe(true);
