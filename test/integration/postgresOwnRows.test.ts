@@ -302,6 +302,20 @@ describe("a row that a trigger refuses", () => {
     });
   });
 
+  test("at the relay is dead also where the reason does not fit in its column", async () => {
+    await withTables(async (store, database) => {
+      await refuse(database, "INSERT", "outbox", "NEW.topic = 'bad'");
+      await database.query("ALTER TABLE inbox ALTER COLUMN last_error TYPE varchar(20)");
+      await store.inbox.insert([inboxRow({ eventType: "bad", aggregateId: "a" }), inboxRow({ aggregateId: "a" })]);
+
+      const result = await store.inbox.relay(relayRequest({ topics: { orders: ["", ""] } }));
+
+      expect(result).toMatchObject({ relayed: 1, dead: [{ reason: expect.stringContaining("not this one") }] });
+      const dead = await database.query("SELECT last_error FROM inbox WHERE state = 'dead'");
+      expect(dead).toEqual([{ last_error: "reason not storable" }]);
+    });
+  });
+
   test("at the relay, also as a dead row, is named and left out for a while; its aggregate waits, the others are relayed", async () => {
     await withTables(async (store, database) => {
       const rows = Array.from({ length: 250 }, (_, n) =>

@@ -2,7 +2,7 @@ import type { InsertOutcome } from "../../../model/outcomes.ts";
 import type { MessageId, NewInboxRow } from "../../../model/rows.ts";
 import type { RelayResult } from "../../../ports/store.ts";
 import { bisect } from "./bisect.ts";
-import { isRefused } from "./refused.ts";
+import { isRefused, SHORT_REASON } from "./refused.ts";
 import type { Row } from "./rows.ts";
 
 /** Why a row whose topic renders empty is dead, on the row and in the log. */
@@ -61,7 +61,10 @@ export async function relayAroundPoison(
       const [id, source] = [only.id as MessageId, only.source as string];
       const reason = `the outbox table refuses this message: ${error.message}`;
       try {
-        const buried = await bury(id, reason);
+        const buried = await bury(id, reason).catch((refusal: unknown) => {
+          if (!isRefused(refusal)) throw refusal;
+          return bury(id, SHORT_REASON);
+        });
         results.push({ relayed: 0, dead: buried ? [{ id, source, reason }] : [] });
       } catch (refusal) {
         if (!isRefused(refusal)) throw refusal;

@@ -1,6 +1,9 @@
 import { StoreError } from "../../../model/errors.ts";
 import { bisect } from "./bisect.ts";
 
+/** What is stored where the database refuses the reason itself: an owner's column may be narrow. */
+export const SHORT_REASON = "reason not storable";
+
 /** Whether the database refuses one row, for its data or by a rule of the owner: the same statement without that row would pass. */
 export function isRefused(error: unknown): error is StoreError {
   return error instanceof StoreError && (error.code === "data" || error.code === "refused");

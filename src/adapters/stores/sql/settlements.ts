@@ -2,7 +2,7 @@ import type { Settlement } from "../../../model/outcomes.ts";
 import type { MessageId } from "../../../model/rows.ts";
 import { bisect } from "./bisect.ts";
 import type { ClaimHints } from "./hints.ts";
-import { isRefused } from "./refused.ts";
+import { isRefused, SHORT_REASON } from "./refused.ts";
 
 /** The state of a row after its settlement. */
 export const STATE_AFTER = { sent: "sent", retry: "pending", dead: "dead", release: "pending" } as const;
@@ -69,8 +69,5 @@ function plainerThan(settlement: Settlement, refusal: string): readonly Settleme
     dead(""),
   ];
 }
-
-/** An owner's column may be narrow. */
-const SHORT_REASON = "reason not storable";
 
 const WHAT_HAPPENED = { sent: "delivered", retry: "failed, to be tried again" } as const;
