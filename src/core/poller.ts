@@ -3,7 +3,7 @@ import type { Settlement } from "../model/outcomes.ts";
 import type { ClaimedRow, ClaimToken } from "../model/rows.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock, Log } from "../ports/runtime.ts";
-import type { Lease, OutboxStore } from "../ports/store.ts";
+import type { ClaimResult, Lease, OutboxStore } from "../ports/store.ts";
 import { KeyLanes, type LaneRow } from "./keyLanes.ts";
 import { Leases } from "./leases.ts";
 import { type Outcome, type Settled, Settler } from "./settler.ts";
@@ -170,13 +170,7 @@ export class Poller {
         metrics.claimDuration("poller", (clock.monotonic() - claimedAt) / 1000);
         this.#accept(token, result.rows, claimedAt, turnedBack);
       }
-      for (const { id, reason } of result.refused ?? []) {
-        metrics.outboxRowRefused(1);
-        this.#options.log.error(
-          { id, reason },
-          "the database refuses to let this row be claimed: it stays pending, and its key waits",
-        );
-      }
+      this.#tellRefused(result.refused ?? []);
       if (!result.more || result.rows.length === 0) return "idle";
       this.#wantsRoom = !this.#hasRoom();
       return this.#wantsRoom ? "idle" : "again";
@@ -186,6 +180,16 @@ export class Poller {
     } finally {
       this.#turnedBackDuringClaim = undefined;
     }
+  }
+
+  #tellRefused(refused: NonNullable<ClaimResult["refused"]>): void {
+    const { metrics, log } = this.#options;
+    for (const { id, reason } of refused.slice(0, REFUSED_NAMED)) {
+      log.error({ id, reason }, "the database refuses to let this row be claimed: it stays pending, and its key waits");
+    }
+    const others = refused.length - REFUSED_NAMED;
+    if (others > 0) log.error({ rows: others }, "the database refuses to let further rows be claimed");
+    if (refused.length > 0) metrics.outboxRowRefused(refused.length);
   }
 
   #accept(token: ClaimToken, rows: readonly ClaimedRow[], claimedAt: number, turnedBack: ReadonlySet<string>): void {
@@ -331,6 +335,8 @@ const LEASE_MS = 30_000;
 /** Bounds the memory of claimed payloads: at most two claims wait at a time. */
 const MAX_CLAIM_BYTES = 16 * 1024 * 1024;
 const RECLAIM_LIMIT = 1000;
+/** Of the rows that one claim found to be refused: the reason is mostly the same. */
+const REFUSED_NAMED = 20;
 const GAUGE_COST_FACTOR = 50;
 
 function claimOf(row: ClaimedRow): Pick<Settlement, "id" | "claimToken"> {

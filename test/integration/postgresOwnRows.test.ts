@@ -381,6 +381,20 @@ describe("a row that a trigger refuses", () => {
     });
   });
 
+  test("at its claim keeps no other from being claimed, however many of them are in front", async () => {
+    await withTables(async (store, database) => {
+      await refuse(database, "UPDATE", "outbox", "NEW.state = 'processing' AND NEW.topic = 'bad'");
+      await database.query("INSERT INTO outbox (topic, payload) SELECT 'bad', '1' FROM generate_series(1, 1500)");
+      await database.query("INSERT INTO outbox (topic, payload) VALUES ('good', '1')");
+
+      const claims = [];
+      for (let n = 0; n < 3; n += 1) claims.push(await store.outbox.claim(claimRequest()));
+
+      expect(claims.map(({ refused = [] }) => refused.length)).toEqual([1000, 500, 0]);
+      expect(claims[2]?.rows.map(({ topic }) => topic)).toEqual(["good"]);
+    });
+  });
+
   test("at the claim of every row is the table's fault: no row suffers for it, and the claim says so", async () => {
     await withTables(async (store, database) => {
       await refuse(database, "UPDATE", "outbox", "NEW.state = 'processing'");

@@ -61,7 +61,8 @@ export interface ClaimTrials {
  * @param known rows that claims leave out already
  * @param refusal of the claim
  * @returns the refused rows
- * @throws the refusal when no row passes, or none is found: the fault is the table's then, and no row is to suffer for it
+ * @throws the refusal when none of a few rows passes, or none is found: the fault is the table's then, and no row is to
+ * suffer for it
  */
 async function findRefused(
   trials: ClaimTrials,
@@ -80,12 +81,12 @@ async function findRefused(
     if (refused.length > 0 && looked > refused.length) return refused;
     if (refused.length >= MOST_REFUSED) break;
   }
-  if (refused.length === 1) return refused;
+  if (refused.length === 1 || refused.length >= MOST_REFUSED) return refused;
   throw refusal;
 }
 
 /** Rows of a page. */
 export const TRIAL_ROWS = 200;
 const MOST_PAGES = 50;
-/** Where so many in front are refused and none passes, no row is at fault. */
+/** As many as a search may take: those behind them are looked at by the next claim, which leaves these out. */
 const MOST_REFUSED = 1000;
