@@ -10,7 +10,7 @@
 const ANYWHERE = /authori[sz]|authentication|secret|passw|passphrase|credential|cookie|jwt|assertion|session/;
 /** ... or at its end: `X-Token-Count`, `X-Api-Key-Id` and `X-Auth-User` hold none, `X-Idempotency-Key` is another kind of key. */
 const AT_THE_END =
-  /(?:token|auth|[-_]otp|[-_]pwd|(?:access|account|admin|api|app|application|auth|client|consumer|developer|functions?|insert|licen[cs]e|master|private|query|root|sas|service|shared|subscription)[-_]?key)$/;
+  /(?:token|auth|bearer|[-_]otp|[-_]pass|[-_]pwd|(?:access|account|admin|api|app|application|auth|client|consumer|customer|developer|encryption|functions?|insert|licen[cs]e|master|private|query|root|sas|service|shared|signing|subscription)[-_]?key)$/;
 /** Credentials whose names do not tell. */
 const OTHERS: ReadonlySet<string> = new Set(["dpop", "x-amzn-oidc-data", "x-gotify-key", "x-honeycomb-team", "x-wsse"]);
 

@@ -14,6 +14,7 @@ const CREDENTIALS = `
   Cf-Access-Jwt-Assertion X-Goog-Iap-Jwt-Assertion CF-Access-Client-Secret X-Forwarded-Access-Token X-JWT X-Jwt-Token
   X-Csrf-Token X-XSRF-Token X-CSRFToken X-Hasura-Admin-Secret X-Webhook-Secret X-Client-Secret X-Rapidapi-Proxy-Secret
   X-Password X-Passwd X-User-Pwd X-Passphrase X-Amz-Credential X-GitHub-OTP X-License-Key X-Insert-Key X-Honeycomb-Team X-WSSE DPoP
+  X-Bearer X-Pass X-Encryption-Key X-MS-Encryption-Key X-Amz-Server-Side-Encryption-Customer-Key X-Signing-Key
 `;
 
 /** Names that look alike, and what messages are sent with every day. */
