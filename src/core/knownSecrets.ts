@@ -118,7 +118,7 @@ export class KnownSecrets implements SecretMasker {
     const secrets = [...this.#counts.keys()];
     this.#sets = [
       new Spellings(secrets.flatMap(plainForms), foldPlain),
-      new Spellings(secrets.flatMap(base64Forms), foldBase64),
+      new Spellings(secrets.flatMap(escapedForms).flatMap(base64Forms), foldBase64),
       new Spellings(secrets.flatMap(byteForms), foldBytes),
     ];
     for (let first = 0; first < ASCII; first++) {
@@ -160,10 +160,18 @@ function base64Forms(secret: string): readonly string[] {
   return [whole, whole.replace(/=+$/, ""), ...fragments].filter((form) => form.length >= MIN_FRAGMENT_LENGTH);
 }
 
-/** The UTF-8 bytes of the secret, in hexadecimal and as a list of decimal numbers. */
+/** The secret as it stands in the bodies that are encoded as a whole: as it is, in JSON, in a form. */
+function escapedForms(secret: string): readonly string[] {
+  const json = JSON.stringify(secret).slice(1, -1);
+  return [...new Set([secret, json, new URLSearchParams([["", secret]]).toString().slice(1)])];
+}
+
+/** The UTF-8 bytes of the secret: in hexadecimal, also as lists (`0x73, 0x76` and `73,76`), and as a list of decimal numbers. */
 function byteForms(secret: string): readonly string[] {
   const bytes = Buffer.from(secret, "utf8");
-  return bytes.length < MIN_BYTES ? [] : [bytes.toString("hex"), bytes.join(",")];
+  if (bytes.length < MIN_BYTES) return [];
+  const digits = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0"));
+  return [digits.join(""), digits.join(","), `0x${digits.join(",0x")}`, `0x${digits.join("0x")}`, bytes.join(",")];
 }
 
 function isInvisible(unit: number): boolean {
@@ -188,8 +196,8 @@ function foldBase64(unit: number): number {
   return isBlank(unit) || isInvisible(unit) ? SKIPPED : unit;
 }
 
-/** Hexadecimal digits in either letter case, with or without a blank or a colon between two bytes. */
+/** Hexadecimal digits and the `x` of `0x` in either letter case, with or without a blank or a colon between two bytes. */
 function foldBytes(unit: number): number {
-  if (unit >= 0x41 && unit <= 0x46) return unit + 0x20;
+  if ((unit >= 0x41 && unit <= 0x46) || unit === 0x58) return unit + 0x20;
   return unit === 0x3a || unit === 0x2d || isBlank(unit) || isInvisible(unit) ? SKIPPED : unit;
 }

@@ -47,6 +47,11 @@ export const SECRET_FORMS: Readonly<Record<string, (secret: string) => string>> 
   "in hexadecimal": (secret) => Buffer.from(secret).toString("hex"),
   "in upper-case hexadecimal": (secret) => Buffer.from(secret).toString("hex").toUpperCase(),
   "in hexadecimal with blanks": (secret) => bytes(secret).map(hex).join(" "),
+  "in hexadecimal with commas": (secret) => bytes(secret).map(hex).join(","),
+  "as a list of hexadecimal numbers": (secret) =>
+    bytes(secret)
+      .map((byte) => `0x${hex(byte).toUpperCase()}`)
+      .join(", "),
   "as a list of bytes": (secret) => JSON.stringify(bytes(secret)),
   "in base64": base64,
   "in base64 for URLs": (secret) => Buffer.from(secret).toString("base64url"),

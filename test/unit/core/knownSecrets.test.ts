@@ -43,6 +43,20 @@ test.each([0, 1, 2])("a secret is masked in a longer base64 text of several line
   );
 });
 
+test.each(Object.values(SECRETS))("%s is masked in a body of JSON, or of a form, that came as base64", (secret) => {
+  const secrets = new KnownSecrets([secret]);
+  for (const body of [JSON.stringify({ a: 1, key: secret }), new URLSearchParams({ a: "1", key: secret }).toString()]) {
+    const encoded = Buffer.from(body).toString("base64");
+    const before = Buffer.from(body.slice(0, body.indexOf("key") + 4))
+      .toString("base64")
+      .replace(/.?=*$/, "");
+    const masked = secrets.mask(encoded, false);
+    expect(masked.startsWith(before)).toBe(true);
+    // What stands around it, and a character at each edge.
+    expect(masked.length).toBeLessThan(Math.ceil(((body.indexOf("key") + 10) * 4) / 3) + "***".length);
+  }
+});
+
 describe("known secrets", () => {
   test("that come up later are masked until they are forgotten", () => {
     const secrets = new KnownSecrets(["configured"]);
