@@ -336,6 +336,24 @@ describe("a row that a trigger refuses", () => {
     });
   });
 
+  test("at the relay holds back no source with keys of its own, whatever aggregate it has", async () => {
+    await withTables(async (store, database) => {
+      const row = (source: string, eventType: string) => inboxRow({ source, eventType, aggregateId: "a" });
+      await refuse(database, "UPDATE", "inbox", "NEW.event_type = 'bad'");
+      await store.inbox.insert([row("open", "bad")]);
+      await store.inbox.insert([row("open", "good"), row("own", "good"), row("orders", "good")]);
+      const topics = { open: ["", ""], own: ["", ""], orders: ["", ""] };
+      const request = relayRequest({ topics, ownKeySources: ["own", "open"] });
+
+      expect((await store.inbox.relay(request)).relayed).toBe(2);
+      await store.inbox.insert([row("open", "good"), row("own", "good"), row("orders", "good")]);
+      expect((await store.inbox.relay(request)).relayed).toBe(2);
+
+      const waiting = await database.query("SELECT source FROM inbox WHERE state = 'pending' AND event_type = 'good'");
+      expect(waiting).toEqual([{ source: "open" }, { source: "open" }]);
+    });
+  });
+
   test("by a row policy is told from a missing right", async () => {
     await withTables(async (_, database) => {
       const role = `svc_${database.name}`;

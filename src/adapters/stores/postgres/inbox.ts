@@ -88,7 +88,14 @@ export class PostgresInbox implements InboxStore {
 
   /** Some row of the batch is refused by the outbox table: relays the others and buries that one, in their order. */
   async #relayAroundPoison(request: RelayRequest): Promise<RelayResult> {
-    const values = [request.limit, Object.keys(request.topics), this.#lowWater.bound(), this.#leftOut.ids()];
+    const { limit, topics, ownKeySources = [] } = request;
+    const values = [
+      limit,
+      Object.keys(topics),
+      this.#lowWater.bound(),
+      this.#leftOut.ids(),
+      JSON.stringify(ownKeySources),
+    ];
     const waiting = await this.#pool.run(this.#sql.waiting, values);
     const result = await relayAroundPoison(
       waiting,

@@ -36,6 +36,10 @@ export function inboxStatements(
 settled AS MATERIALIZED (SELECT ${timeOf(markBound(bound))} AS created_at)`;
   const waitsFrom = `${waitsForRelay} AND i.${c.createdAt} >= (SELECT created_at FROM settled)`;
 
+  /** The outbox key of a row. @param ownKeySources the sources with keys of their own (jsonb) */
+  const keyOf = (row: string, ownKeySources: string): string =>
+    `CASE WHEN ${ownKeySources} ? ${row}.${c.source} THEN ${row}.${c.source} || ':' || ${row}.${c.aggregateId} ELSE ${row}.${c.aggregateId} END`;
+
   /**
    * One relay pass. $1 limit, $2 source names, $3 topic template pieces per source and sources with keys of their own
    * (jsonb), $4 max_attempts, $5 dropped header names, $6 pattern of dropped header name prefixes, $7 bound of the
@@ -47,7 +51,7 @@ settled AS MATERIALIZED (SELECT ${timeOf(markBound(bound))} AS created_at)`;
    * The outbox row takes the inbox row's id: one id from the receipt to the receiver, and the primary key keeps a
    * message from being relayed twice.
    */
-  const key = `CASE WHEN $3::jsonb -> 'ownKeySources' ? i.${c.source} THEN i.${c.source} || ':' || i.${c.aggregateId} ELSE i.${c.aggregateId} END`;
+  const key = keyOf("i", "$3::jsonb -> 'ownKeySources'");
   const relay = (narrowed: boolean): string => `
 WITH${settledFrom("$7")},
 candidates AS MATERIALIZED (
@@ -153,15 +157,18 @@ WHERE ${waitsForRelay} AND ${isDue} AND i.${c.source} = ANY ((${markAndSources}:
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1) IS NOT NULL`,
     },
 
-    /** The rows a relay pass would look at. $1 limit, $2 source names, $3 bound of the marks, $4 ids to leave out, with the others of their aggregates */
+    /**
+     * The rows a relay pass would look at. $1 limit, $2 source names, $3 bound of the marks, $4 ids to leave out, with
+     * the others of their keys, $5 sources with keys of their own (jsonb)
+     */
     waiting: {
       name: "inbox.waiting",
       text: `
 WITH${settledFrom("$3")}
 SELECT i.${c.id} AS id, i.${c.source} AS source FROM ${inbox} i
 WHERE ${waitsFrom} AND ${isDue} AND i.${c.source} = ANY ($2::text[])
-  AND i.${c.id} <> ALL ($4::uuid[]) AND (i.${c.aggregateId} IS NULL OR i.${c.aggregateId} NOT IN (
-    SELECT x.${c.aggregateId} FROM ${inbox} x WHERE x.${c.id} = ANY ($4::uuid[]) AND x.${c.aggregateId} IS NOT NULL))
+  AND i.${c.id} <> ALL ($4::uuid[]) AND (i.${c.aggregateId} IS NULL OR ${keyOf("i", "$5::jsonb")} NOT IN (
+    SELECT ${keyOf("x", "$5::jsonb")} FROM ${inbox} x WHERE x.${c.id} = ANY ($4::uuid[]) AND x.${c.aggregateId} IS NOT NULL))
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $1::int`,
     },
 

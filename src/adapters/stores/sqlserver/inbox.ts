@@ -131,7 +131,7 @@ export class SqlServerInbox implements InboxStore {
     const waiting = await this.#pool.run(this.#sql.waiting(sources.length), {
       limit: request.limit,
       leftOut: JSON.stringify(this.#leftOut.ids()),
-      ...sourceValues(sources),
+      ...relayValues(request),
     });
     const named = this.#sql.namedCandidates(sources.length);
     const result = await relayAroundPoison(

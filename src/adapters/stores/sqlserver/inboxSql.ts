@@ -45,8 +45,11 @@ export function inboxStatements(names: TableNames) {
       .join(", ")})`;
   const inOrder = `i.${c.createdAt}, i.${c.id}`;
   /** The outbox key of a row. */
-  const key = `CASE WHEN EXISTS (SELECT 1 FROM @own_key_sources w WHERE w.source = i.${c.source} COLLATE ${BINARY})
-    THEN i.${c.source} COLLATE ${BINARY} + N':' + i.${c.aggregateId} ELSE i.${c.aggregateId} END COLLATE ${BINARY}`;
+  const keyOf = (
+    row: string,
+  ): string => `CASE WHEN EXISTS (SELECT 1 FROM @own_key_sources w WHERE w.source = ${row}.${c.source} COLLATE ${BINARY})
+    THEN ${row}.${c.source} COLLATE ${BINARY} + N':' + ${row}.${c.aggregateId} ELSE ${row}.${c.aggregateId} END COLLATE ${BINARY}`;
+  const key = keyOf("i");
 
   /**
    * The first half of a relay pass, in its transaction: chooses and locks the rows to relay, at most `@limit`. Answers with two result sets:
@@ -208,18 +211,22 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM ${inbox} i ${TO_LOOK} WHERE ${waitsForRel
   THEN 1 ELSE 0 END AS waits;`,
     })),
 
-    /** The rows a relay pass would look at: `@limit`, `@leftOut` ids to leave out with the others of their aggregates (JSON array), and the source names. */
-    waiting: perSourceCount({ limit: "int", leftOut: "longText" }, (count) => ({
+    /**
+     * The rows a relay pass would look at: `@limit`, `@leftOut` ids to leave out with the others of their keys,
+     * `@ownKeySources` (JSON arrays), and the source names.
+     */
+    waiting: perSourceCount({ limit: "int", leftOut: "longText", ownKeySources: "longText" }, (count) => ({
       name: "inbox.waiting",
       text: `
 ${NOW}
+${OWN_KEY_SOURCES}
 SELECT TOP (@limit) i.${c.id} AS id, i.${c.source} AS source
 FROM ${inbox} i ${TO_LOOK}
 WHERE ${waitsForRelay} AND ${isDue} AND ${ofSources(count)}
   AND NOT EXISTS (SELECT 1 FROM OPENJSON(@leftOut) WITH (id uniqueidentifier '$') x WHERE x.id = i.${c.id})
   AND NOT EXISTS (
     SELECT 1 FROM OPENJSON(@leftOut) WITH (id uniqueidentifier '$') x JOIN ${inbox} b ON b.${c.id} = x.id
-    WHERE b.${c.aggregateId} = i.${c.aggregateId})
+    WHERE ${keyOf("b")} = ${keyOf("i")})
 ORDER BY ${inOrder};`,
     })),
 
