@@ -1,9 +1,10 @@
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterEach, beforeEach, expect, test } from "@jest/globals";
 import { isAlive } from "../../src/runtime/embeddedPostgresDirectory.ts";
 import { requiredKinds } from "../support/brokers/availability.ts";
+import { hasProgram, whyUnusable } from "../support/brokers/programs.ts";
 import { untilReady } from "../support/brokers/ready.ts";
 import { beginBrokerRun, endBrokerRun } from "../support/brokers/run.ts";
 import { runFolder, serverFolder } from "../support/brokers/runFolder.ts";
@@ -124,3 +125,19 @@ test("SVC_TEST_REQUIRE names kinds of servers, and nothing else", () => {
     /^SVC_TEST_REQUIRE names rabbit; expected are names of: postgres, .*\bfaketime\b.*\brabbitmq\b/,
   );
 });
+
+test.each([
+  ["nats", "nats-server", "nats-server: v2.8.4", "2.8, older than 2.9"],
+  ["kafka", "java", 'openjdk version "11.0.21" 2023-10-17', "11.0, older than 17"],
+] as const)(
+  "a server program that is too old is not used for %s, and the reason names it",
+  (kind, name, says, reason) => {
+    process.env = { PATH: folder, HOME: folder, SVC_TEST_SERVERS: folder };
+    mkdirSync(path.join(folder, "kafka-4.1.1"));
+    const program = path.join(folder, name);
+    writeFileSync(program, `#!/bin/sh\necho '${says}' >&2`, { mode: 0o755 });
+    expect([hasProgram(kind), whyUnusable(kind)]).toEqual([false, `${program} is ${reason}`]);
+    writeFileSync(program, `#!/bin/sh\necho '${says.replace(/\d+\.\d+/, "99.0")}'`);
+    expect([hasProgram(kind), whyUnusable(kind)]).toEqual([true, undefined]);
+  },
+);

@@ -1,5 +1,6 @@
 import { describeWhere } from "../describeWhere.ts";
 import { howToGet, isAvailable, requiredKinds } from "./availability.ts";
+import { whyUnusable } from "./programs.ts";
 import type { BrokerKind } from "./types.ts";
 
 /**
@@ -15,7 +16,12 @@ export function describeWith(kinds: readonly BrokerKind[], name: string, block: 
     isRequired: missing.some((kind) => requiredKinds().has(kind)),
     what: missing.join(" and "),
     howToGet: howToGet(missing),
-    whySkipped: `no ${missing.join(", no ")}: run test/services/install.sh`,
+    whySkipped: `no ${missing.map(withReason).join(", no ")}: run test/services/install.sh`,
   };
   describeWhere(need, name, block);
+}
+
+function withReason(kind: BrokerKind): string {
+  const reason = whyUnusable(kind);
+  return reason === undefined ? kind : `${kind} (${reason})`;
 }

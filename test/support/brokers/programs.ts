@@ -1,4 +1,5 @@
-import { accessSync, constants, existsSync, readdirSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import { accessSync, constants, existsSync, readdirSync, realpathSync } from "node:fs";
 import { homedir } from "node:os";
 import path from "node:path";
 import type { BrokerKind } from "./types.ts";
@@ -19,18 +20,15 @@ export interface RabbitmqPrograms {
 }
 
 export function findRabbitmq(): RabbitmqPrograms | undefined {
-  // Debian's programs on the PATH change the user and the environment; those of its own folder do not.
-  const folders = ["/usr/lib/rabbitmq/bin", ...searchPath(), "/opt/homebrew/sbin", "/usr/local/sbin"];
-  const server = findProgram("rabbitmq-server", folders);
+  const folders = FOLDERS.rabbitmq();
+  const server = findPrograms("rabbitmq-server", folders).find((file) => lackOf("rabbitmq", file) === undefined);
   const control = findProgram("rabbitmqctl", folders);
   const epmd = findProgram("epmd", searchPath());
   return server && control && epmd ? { server, control, epmd } : undefined;
 }
 
 export function findNats(): string | undefined {
-  const goPath = process.env.GOPATH || path.join(homedir(), "go");
-  const goFolders = [process.env.GOBIN ?? "", path.join(goPath, "bin")].filter((folder) => folder !== "");
-  return findProgram("nats-server", [path.join(serversFolder(), "bin"), ...goFolders, ...searchPath()]);
+  return findPrograms("nats-server", FOLDERS.nats()).find((file) => lackOf("nats", file) === undefined);
 }
 
 /** A Java program and the jars of a Kafka broker. */
@@ -40,14 +38,61 @@ export interface KafkaPrograms {
 }
 
 export function findKafka(): KafkaPrograms | undefined {
-  const javaHome = process.env.JAVA_HOME;
-  const java = findProgram("java", [...(javaHome ? [path.join(javaHome, "bin")] : []), ...searchPath()]);
+  const java = findPrograms("java", FOLDERS.kafka()).find((file) => lackOf("kafka", file) === undefined);
   const versions = existsSync(serversFolder())
     ? readdirSync(serversFolder()).filter((name) => /^kafka-\d[\d.]*$/.test(name))
     : [];
   const newest = versions.sort((a, b) => a.localeCompare(b, "en", { numeric: true })).at(-1);
   if (java === undefined || newest === undefined) return undefined;
   return { java, classPath: path.join(serversFolder(), newest, "*") };
+}
+
+/** Where to look for the program that decides whether there is a server of a kind. */
+const FOLDERS: Readonly<Record<BrokerKind, () => readonly string[]>> = {
+  // Debian's programs on the PATH change the user and the environment; those of its own folder do not.
+  rabbitmq: () => ["/usr/lib/rabbitmq/bin", ...searchPath(), "/opt/homebrew/sbin", "/usr/local/sbin"],
+  nats: () => {
+    const goPath = process.env.GOPATH || path.join(homedir(), "go");
+    const goFolders = [process.env.GOBIN ?? "", path.join(goPath, "bin")].filter((folder) => folder !== "");
+    return [path.join(serversFolder(), "bin"), ...goFolders, ...searchPath()];
+  },
+  kafka: () => {
+    const javaHome = process.env.JAVA_HOME;
+    return [...(javaHome ? [path.join(javaHome, "bin")] : []), ...searchPath()];
+  },
+};
+
+/** That program, the oldest version of it that has what the tests need, and how it tells its own: undefined where it does not. */
+const VERSIONS: Readonly<
+  Record<BrokerKind, { program: string; oldest: string; version: (file: string) => string | undefined }>
+> = {
+  // Asking it starts an Erlang, which takes a second; its folder has the number.
+  rabbitmq: {
+    program: "rabbitmq-server",
+    oldest: "3.10",
+    version: (file) => /rabbitmq(?:_server-|\/)(\d+\.\d+)/.exec(realpathSync(file))?.[1],
+  },
+  nats: { program: "nats-server", oldest: "2.9", version: (file) => outputOf(file, "-v") },
+  kafka: { program: "java", oldest: "17", version: (file) => /version "([^"]+)/.exec(outputOf(file, "-version"))?.[1] },
+};
+
+/** Why the programs that are installed for a kind of broker do not serve; undefined where there are none, or one does. */
+export function whyUnusable(kind: BrokerKind): string | undefined {
+  if (hasProgram(kind)) return undefined;
+  return findPrograms(VERSIONS[kind].program, FOLDERS[kind]()).flatMap((file) => lackOf(kind, file) ?? [])[0];
+}
+
+function lackOf(kind: BrokerKind, file: string): string | undefined {
+  const { oldest, version } = VERSIONS[kind];
+  const [found] = /\d+(?:\.\d+)?/.exec(version(file) ?? "") ?? [];
+  const isOlder = found !== undefined && found.localeCompare(oldest, "en", { numeric: true }) < 0;
+  return isOlder ? `${file} is ${found}, older than ${oldest}` : undefined;
+}
+
+/** What a program prints. */
+function outputOf(file: string, argument: string): string {
+  const { stdout, stderr } = spawnSync(file, [argument], { encoding: "utf8", timeout: 30_000 });
+  return `${stdout ?? ""}${stderr ?? ""}`;
 }
 
 export function findPgbouncer(): string | undefined {
@@ -82,7 +127,11 @@ function searchPath(): string[] {
 }
 
 function findProgram(name: string, folders: readonly string[]): string | undefined {
-  return folders.map((folder) => path.join(folder, name)).find(isExecutable);
+  return findPrograms(name, folders)[0];
+}
+
+function findPrograms(name: string, folders: readonly string[]): readonly string[] {
+  return folders.map((folder) => path.join(folder, name)).filter(isExecutable);
 }
 
 function isExecutable(file: string): boolean {
