@@ -33,6 +33,8 @@ export class Connections {
   readonly #options: ConnectionsOptions;
   readonly #maxWaiting: number;
   readonly #bySocket = new WeakMap<object, Connection>();
+  /** Node's server has forgotten them. */
+  readonly #tunnels = new Set<Socket>();
   #unanswered = 0;
   #waiting = 0;
 
@@ -76,6 +78,20 @@ export class Connections {
     const connection = this.#bySocket.get(socket);
     if (connection === undefined || !socket.writable || error.code === "ECONNRESET") socket.destroy(error);
     else connection.failed(FAULTS[error.code ?? ""] ?? MALFORMED);
+  }
+
+  /** The connection sends a CONNECT request, and Node's server has given it out of its hands. */
+  asksForTunnel(socket: Socket): void {
+    this.#tunnels.add(socket);
+    socket.once("close", () => this.#tunnels.delete(socket));
+    // An error closes it; without a listener it would end the process.
+    socket.on("error", () => {});
+    this.#bySocket.get(socket)?.failed(NO_TUNNEL);
+  }
+
+  /** Closes at once what Node's server does not close any more. */
+  closeTunnels(): void {
+    for (const socket of this.#tunnels) socket.destroy();
   }
 }
 
@@ -126,6 +142,10 @@ class Connection {
     this.#socket = socket;
     this.#options = options;
     socket.once("close", () => this.#closed());
+    // Of a request that asks for an upgrade Node does not say that it will never be whole.
+    socket.once("end", () => {
+      if (this.#last?.req.complete === false) this.failed(MALFORMED);
+    });
   }
 
   requested(exchange: Exchange): void {
@@ -194,6 +214,7 @@ interface Fault {
 }
 
 const MALFORMED: Fault = { status: "400 Bad Request", error: "Malformed HTTP request" };
+const NO_TUNNEL: Fault = { status: "501 Not Implemented", error: "CONNECT is not supported" };
 const FAULTS: Readonly<Record<string, Fault>> = {
   HPE_HEADER_OVERFLOW: { status: "431 Request Header Fields Too Large", error: "The request headers are too large" },
   HPE_CHUNK_EXTENSIONS_OVERFLOW: { status: "413 Payload Too Large", error: "The chunk extensions are too large" },

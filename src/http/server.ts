@@ -80,6 +80,8 @@ export class HttpServer implements Service {
     this.#server.on("checkContinue", onRequest);
     this.#server.on("connection", (socket) => this.#connections.opened(socket));
     this.#server.on("clientError", (error, socket) => this.#connections.failed(error, socket as Socket));
+    // Without a listener Node closes the connection, and with it the answers to the requests before.
+    this.#server.on("connect", (_req, socket) => this.#connections.asksForTunnel(socket as Socket));
     this.#server.on("drop", () => this.#logRefusal());
   }
 
@@ -166,6 +168,7 @@ export class HttpServer implements Service {
     }
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
     this.#server.closeAllConnections();
+    this.#connections.closeTunnels();
     await closed;
   }
 

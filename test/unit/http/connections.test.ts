@@ -79,6 +79,48 @@ describe("requests that are sent ahead of their answers", () => {
   });
 });
 
+test("a request for an upgrade that ends before it is whole is not waited for", async () => {
+  await using http = await startHttp();
+  using client = new RawClient(http.data.port);
+  client.end(`${message(1)}${postHead(["Content-Length: 10", "Connection: Upgrade", "Upgrade: websocket"])}abc`);
+  await client.closed;
+  expect([answers(client, 202), answers(client, 400)]).toEqual([1, 1]);
+  expect(http.data.inFlight).toBe(0);
+});
+
+describe("a CONNECT request behind good requests", () => {
+  const connect = "CONNECT example.org:443 HTTP/1.1\r\nHost: example.org\r\n\r\nand more";
+
+  test("takes no answer away from them", async () => {
+    await using http = await startHttp();
+    const release = http.store.hold();
+    using client = new RawClient(http.data.port);
+    client.send(messages(20) + connect);
+    await eventually(() => expect(http.data.inFlight).toBe(20));
+    release();
+    await client.closed;
+    expect(answers(client, 202)).toBe(20);
+    expect(client.received).toMatch(/HTTP\/1\.1 501 [^]*"CONNECT is not supported"}$/);
+    expect(http.data.inFlight).toBe(0);
+  });
+
+  test("holds up no stop, nor does its reset end the process", async () => {
+    await using http = await startHttp({ drainMs: 10 });
+    const release = http.store.hold();
+    using reset = new RawClient(http.data.port);
+    reset.send(message(1) + connect);
+    await eventually(() => expect(http.data.inFlight).toBe(1));
+    reset.reset();
+    await eventually(() => expect(http.data.inFlight).toBe(0));
+    using client = new RawClient(http.data.port);
+    client.send(message(2) + connect);
+    await eventually(() => expect(http.data.inFlight).toBe(1));
+    await http.data.stop(never);
+    await client.closed;
+    release();
+  });
+});
+
 describe("garbage behind good requests", () => {
   test("takes no answer away from them when it is refused before it has come whole", async () => {
     await using http = await startHttp();
