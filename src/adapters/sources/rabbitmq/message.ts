@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import type { ConsumeMessage } from "amqplib";
 import type { BrokerMessage } from "../../../ports/source.ts";
 import { headerText } from "../../brokers/headerText.ts";
@@ -50,9 +51,14 @@ export function brokerMessageOf({ content, fields, properties }: ConsumeMessage)
     undecodable:
       undecodable &&
       `the AMQP properties cannot be read: ${undecodable.reason}; x-amqp-properties holds their bytes in base64`,
-    messageId: textOf(properties.messageId),
+    messageId: undecodable === undefined ? textOf(properties.messageId) : digestOf(undecodable.bytes, content),
     correlationId: textOf(properties.correlationId),
   };
+}
+
+/** What tells messages with unread properties apart: two with the same body are two dead rows. */
+function digestOf(...parts: readonly Buffer[]): string {
+  return `sha256:${parts.reduce((hash, part) => hash.update(part), createHash("sha256")).digest("hex")}`;
 }
 
 /** An empty text says nothing: as if the property were not set. */

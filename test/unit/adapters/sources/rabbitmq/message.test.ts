@@ -79,6 +79,15 @@ describe("a delivery", () => {
     expect(text.deep).toMatch(/^(\{"t":)+null\}+$/);
   });
 
+  test("whose properties cannot be read is told from another one with the same body", () => {
+    const unread = (bytes: string) =>
+      brokerMessageOf(delivery({ undecodable: { reason: "no", bytes: Buffer.from(bytes) } }, Buffer.from("{}")));
+    expect(unread("1")).toMatchObject({ origin: { "x-amqp-properties": "MQ==" } });
+    expect(unread("1").messageId).toMatch(/^sha256:[0-9a-f]{64}$/);
+    expect(unread("1").messageId).toBe(unread("1").messageId);
+    expect(unread("1").messageId).not.toBe(unread("2").messageId);
+  });
+
   test("takes a header named __proto__ for what it is", () => {
     const headers = JSON.parse('{"__proto__":"a"}');
     expect(Object.entries(brokerMessageOf(delivery({ headers })).headers)).toEqual([["__proto__", "a"]]);
