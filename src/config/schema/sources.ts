@@ -25,7 +25,7 @@ const commonKeys = {
     enum: ["shared", "source"],
     default: "shared",
     description:
-      "`shared`: the outbox key is the aggregate identifier, and order spans all sources; `source`: it is `source:aggregate`, and no other source can hold it back.",
+      "`shared`: the outbox key is the aggregate identifier, and order spans all sources; `source`: it is `source:aggregate`, apart from other sources; set it at each source whose senders must not hold up others.",
   },
   eventTypePath: { type: "string", syntax: "jsonPath", description: "JSONPath of the event type." },
   transform: { ...transformSchema, description: "Runs before the row is stored." },
