@@ -1,3 +1,4 @@
+import { StoreError } from "../model/errors.ts";
 import type { RetentionPolicy, RetentionRange, RetentionStore } from "../ports/finishedRows.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock, Log } from "../ports/runtime.ts";
@@ -22,8 +23,9 @@ interface Sweep {
   readonly startedAt: number;
   left: readonly RetentionRange[];
   deleted: number;
-  /** Rows that the database refused to delete. */
+  /** Rows that the database refused to delete, and what it said of the first. */
   refused: number;
+  refusal?: string;
 }
 
 /** Deletes the finished rows of one table that its policy lets go, in batches with pauses between them (spec, "retention"). */
@@ -39,7 +41,7 @@ export class Retention {
    * Deletes one batch, and plans a sweep before it when none is under way. A sweep goes on after a failed batch where it was.
    *
    * @returns `again` while the sweep has more, `idle` when it is done
-   * @throws StoreError of the plan or the batch
+   * @throws StoreError of the plan or the batch, or of a row where the sweep could delete none
    */
   async pass(): Promise<"again" | "idle"> {
     this.#sweep ??= await this.#begin();
@@ -47,13 +49,14 @@ export class Retention {
     const result = await this.#step(sweep);
     if (result === "idle") this.#sweep = undefined;
     if (sweep.deleted + sweep.refused > 0 && (result === "idle" || this.#options.stopping.aborted)) this.#report(sweep);
+    if (result === "idle") failWhereAllWereRefused(sweep);
     return result;
   }
 
   /**
    * Sweeps the table once to the end, or until the process stops, and logs what was deleted, also when that is nothing.
    *
-   * @throws StoreError when the plan or a batch failed; what was deleted before it is gone, and logged
+   * @throws StoreError when the plan or a batch failed, or every row was refused; what was deleted before it is gone, and logged
    */
   async runOnce(): Promise<void> {
     const sweep = await this.#begin();
@@ -62,6 +65,7 @@ export class Retention {
     } finally {
       this.#report(sweep);
     }
+    failWhereAllWereRefused(sweep);
   }
 
   async #begin(): Promise<Sweep> {
@@ -79,6 +83,7 @@ export class Retention {
       const { deleted, rest, refusal } = await store.deleteBatch(range, batchSize);
       if (refusal !== undefined) {
         // Of any number the first one says it all.
+        sweep.refusal ??= refusal;
         if (sweep.refused === 0)
           log.warn(
             { table: policy.table, reason: refusal },
@@ -121,6 +126,11 @@ export class Retention {
     };
     log.info(fields, left.length === 0 ? "retention" : "retention interrupted");
   }
+}
+
+/** Where nothing could be deleted, somebody has to be told. */
+function failWhereAllWereRefused({ deleted, refusal }: Sweep): void {
+  if (deleted === 0 && refusal !== undefined) throw new StoreError("refused", refusal);
 }
 
 /**
