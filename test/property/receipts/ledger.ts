@@ -55,7 +55,7 @@ export class Ledger {
       const same =
         row.source === message.source &&
         row.payload === new TextDecoder().decode(message.body) &&
-        row.header === trimmed(message.headers[COMPARED_HEADER]);
+        row.header === textOf(trimmed(message.headers[COMPARED_HEADER]));
       return same ? [] : [`row ${JSON.stringify(row)} is not what was sent: ${describeMessage(message)}`];
     });
     const ids = new Set(rows.map(({ id }) => id));
@@ -114,4 +114,13 @@ function objectOf(text: string): Readonly<Record<string, unknown>> | undefined {
 /** White space around a header's value is none of it (RFC 9110, section 5.5). */
 function trimmed(value = ""): string {
   return value.replace(/^[ \t]+|[ \t]+$/g, "");
+}
+
+/** A header's bytes, a character each, are UTF-8 where they can be, else Latin-1. */
+function textOf(bytes: string): string {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Buffer.from(bytes, "latin1"));
+  } catch {
+    return bytes;
+  }
 }
