@@ -27,6 +27,20 @@ export function settings(runs = PURE_RUNS): Parameters<unknown> {
   return { numRuns: runs * FACTOR, seed: SEED, ...(PATH === undefined ? {} : { path: PATH, endOnFailure: true }) };
 }
 
+/**
+ * Runs a check as long as it begins within a time. What begins later passes unchecked, so that a slow machine checks fewer
+ * values. (fast-check's own `interruptAfterTimeLimit` leaves the run that is under way going behind the end of the test.)
+ *
+ * @param limitMs from the first run on
+ */
+export function beginningWithin<T>(limitMs: number, check: (value: T) => Promise<void>): (value: T) => Promise<void> {
+  let endsAt: number | undefined;
+  return async (value) => {
+    endsAt ??= performance.now() + limitMs;
+    if (performance.now() < endsAt) await check(value);
+  };
+}
+
 function numberFrom(variable: string): number | undefined {
   const text = process.env[variable];
   if (text === undefined || text === "") return undefined;
