@@ -24,8 +24,11 @@ export const DEFAULT_NAMES: TableNames = {
   outbox: OUTBOX_COLUMNS,
 };
 
+/** What of a test's database says how to reach it. */
+export type Reachable = Pick<TestDatabase, "host" | "port" | "name" | "user" | "password">;
+
 /** How the service reaches a test's database; pool size and names are the caller's. */
-export function connectionTo(database: TestDatabase): Omit<PoolOptions, "poolSize"> {
+export function connectionTo(database: Reachable): Omit<PoolOptions, "poolSize"> {
   return {
     endpoints: [{ host: database.host, port: database.port, tls: false }],
     database: database.name,
@@ -39,7 +42,7 @@ export function connectionTo(database: TestDatabase): Omit<PoolOptions, "poolSiz
 
 /** A store of the service on a test's database; the tables are not made. */
 export function postgresStore(
-  database: TestDatabase,
+  database: Reachable,
   names = DEFAULT_NAMES,
   clock: Clock = new ManualClock(),
   log = silentLog,

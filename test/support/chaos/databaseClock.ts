@@ -69,7 +69,8 @@ END $$;
 export const TRUE_TIME_SCHEMA =
   "CREATE FUNCTION true_time() RETURNS timestamptz LANGUAGE sql AS 'SELECT clock_timestamp()';";
 
-function findLibrary(): string | undefined {
+/** The library of the machine; undefined where it is not installed. */
+export function findLibrary(): string | undefined {
   const folders = existsSync("/usr/lib") ? readdirSync("/usr/lib").map((name) => `/usr/lib/${name}/faketime`) : [];
   return ["/usr/lib/faketime", ...folders]
     .map((folder) => `${folder}/libfaketime.so.1`)

@@ -44,10 +44,15 @@ export function isSameHistory(bound: string): string {
       OR coalesce(pg_sequence_last_value(${sequence}::oid::regclass), 0) >= ${element(bound, "given")}))`;
 }
 
-/** The first expression of a WITH clause, `history (is_same)`: see {@link isSameHistory}. */
-export function history(bound: string): string {
+/**
+ * The first expression of a WITH clause, `history (is_same)`: see {@link isSameHistory}.
+ *
+ * @param clock where positions are times: the clock as a position. One that was set back gives positions below the marks
+ */
+export function history(bound: string, clock?: string): string {
+  const isAhead = clock === undefined ? "" : ` AND ${clock} >= ${newestMark(bound)}`;
   return `
-history AS MATERIALIZED (SELECT ${isSameHistory(bound)} AS is_same)`;
+history AS MATERIALIZED (SELECT ${isSameHistory(bound)}${isAhead} AS is_same)`;
 }
 
 /**

@@ -1,0 +1,68 @@
+import { chmod, mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { expect, test } from "@jest/globals";
+import pg from "pg";
+import { startEmbeddedPostgres } from "../../src/runtime/embeddedPostgres.ts";
+import { inboxRow, relayRequest } from "../conformance/store/harness.ts";
+import { requiredKinds } from "../support/brokers/availability.ts";
+import { DatabaseClock, findLibrary } from "../support/chaos/databaseClock.ts";
+import { describeWhere } from "../support/describeWhere.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
+import { ManualClock } from "../support/recorders.ts";
+
+failOnLeaks();
+
+const LIBFAKETIME = {
+  isThere: findLibrary() !== undefined,
+  isRequired: requiredKinds().has("faketime"),
+  what: "libfaketime",
+  howToGet: "libfaketime is not installed: run test/services/install.sh",
+  whySkipped: "no libfaketime: run test/services/install.sh",
+};
+
+describeWhere(LIBFAKETIME, "while the clock of the database is stepped", () => {
+  test("receipts under a clock that was set back are relayed at once, and before what comes later", async () => {
+    const folder = await mkdtemp(path.join(tmpdir(), "svc-test-clock-"));
+    // The server may run as another user.
+    await chmod(folder, 0o755);
+    const clock = DatabaseClock.inFolder(folder);
+    const server = await startEmbeddedPostgres({
+      dataDirectory: path.join(folder, "data"),
+      environment: clock?.environment ?? {},
+    });
+    const client = new pg.Client({ connectionString: server.url() });
+    await client.connect();
+    const processClock = new ManualClock();
+    const { host, port, user = "", database = "", password = "" } = client;
+    const reachable = { host, port, user, name: database, password: password ?? "" };
+    const store = postgresStore(reachable, DEFAULT_NAMES, processClock);
+    try {
+      await store.schema.migrate();
+      const receive = (idempotencyKey: string) => store.inbox.insert([inboxRow({ idempotencyKey, aggregateId: "a" })]);
+      const relay = async () => (await store.inbox.relay(relayRequest())).relayed;
+      // Until the marks are those of this time, and the next look without them is far.
+      for (const key of ["1", "2", "3"]) {
+        await receive(key);
+        processClock.advance(1001);
+        expect(await relay()).toBe(1);
+      }
+
+      clock?.step(-60);
+      await receive("4");
+      expect(await relay()).toBe(1);
+      clock?.step(0);
+      await receive("5");
+      expect(await relay()).toBe(1);
+
+      const { rows } = await client.query("SELECT headers->>'x-idempotency-key' AS key FROM outbox ORDER BY sequence");
+      expect(rows.map(({ key }) => key)).toEqual(["1", "2", "3", "4", "5"]);
+    } finally {
+      await client.end();
+      await store.close();
+      await server.stop();
+      await rm(folder, { recursive: true });
+    }
+  });
+});
