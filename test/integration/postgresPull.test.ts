@@ -164,7 +164,7 @@ test("with old statistics every statement finds its rows by the indexes made for
     [sql.acknowledge.text, ["orders", token, null]],
     [sql.extend.text, ["orders", token, null, 1000]],
     [sql.release.text, ["orders", token, null]],
-    [sql.reject.text, ["orders", token, null, 5, 1000, null]],
+    [sql.reject.text, ["orders", token, null, 5, 1000, null, true]],
   ]);
 
   const own = [

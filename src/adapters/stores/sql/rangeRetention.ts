@@ -56,7 +56,8 @@ export class RangeRetention<S> implements RetentionStore {
     limit: number,
   ): Promise<{ readonly deleted: number; readonly rest: RetentionRange | null; readonly refusal?: string }> {
     const { start, mostRows } = this.#queries;
-    const rows = Math.min(limit, mostRows, this.#size);
+    const most = Math.min(limit, mostRows);
+    const rows = Math.min(most, this.#size);
     const from = range.from ?? start[range.table];
     let row: Row | undefined;
     try {
@@ -67,7 +68,7 @@ export class RangeRetention<S> implements RetentionStore {
       this.#size = Math.ceil(rows / 2);
       return rows > 1 ? await this.deleteBatch(range, limit) : await this.#passOver(range, from, error);
     }
-    this.#size = rows * 2;
+    this.#size = rows < most ? rows * 2 : Number.POSITIVE_INFINITY;
     // A batch that was not filled has come to the end; what others held locked is left to the next sweep.
     if (row === undefined || Number(row.found) < rows) return { deleted: Number(row?.deleted ?? 0), rest: null };
     return { deleted: Number(row.deleted), rest: { ...range, from: [row.time as string, row.tie as string] } };
