@@ -14,7 +14,7 @@ const MAX_STEPS = 2_000_000;
 /** White space of every kind, line and paragraph separators included. */
 const BLANKS = /\s+/g;
 /**
- * Control characters that are no white space, and characters that nobody sees: they turn the direction of text on a terminal or
+ * Control characters that are not white space, and characters that nobody sees: they turn the direction of text on a terminal or
  * hide in the middle of a word.
  */
 const INVISIBLE =

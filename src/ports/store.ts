@@ -86,7 +86,7 @@ export interface OutboxStore {
    * that were closed; any other was taken over by then and is left as it is. One row that the database refuses keeps no other from being settled: where
    * the outcome itself is refused (by a trigger or a constraint of the owner) the row becomes `dead`, and where that is refused too it keeps its claim.
    *
-   * @param onRefused is told of each row that refuses every outcome, with what the database says; it is not among the ids returned
+   * @param onRefused receives each row that refuses every outcome, with what the database says; it is not among the ids returned
    */
   settle(
     settlements: readonly Settlement[],

@@ -35,7 +35,7 @@ export function readContentHeaders(connection: unknown): void {
     const { rest } = reader;
     if (rest.length <= PREFIX_BYTES || rest[0] !== HEADER_FRAME) return recvFrame.call(reader);
     const end = PREFIX_BYTES + rest.readUInt32BE(3);
-    // What has not arrived, or is no frame, is the library's.
+    // What has not arrived, or is not a frame, is the library's.
     if (rest[end] !== FRAME_END || end - PREFIX_BYTES < HEADER_PREFIX_BYTES) return recvFrame.call(reader);
     reader.rest = rest.subarray(end + 1);
     const payload = rest.subarray(PREFIX_BYTES, end);

@@ -28,7 +28,7 @@ const PROPERTIES: readonly (readonly [string, (reader: Reader) => unknown])[] = 
 ];
 
 /**
- * Reads the property list of a message. Text that is no UTF-8 comes in base64, so that two texts never become one; an
+ * Reads the property list of a message. Text that is not UTF-8 comes in base64, so that two texts never become one; an
  * integer that no number holds comes as a bigint; what is nested too deeply as null.
  *
  * @param bytes flags and properties

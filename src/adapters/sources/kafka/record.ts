@@ -5,7 +5,7 @@ import { headerText } from "../../brokers/headerText.ts";
 /**
  * A record as the intake takes it.
  *
- * The key is text, in base64 where it is no UTF-8; an empty key counts as none, since all records with it would count as the same one. Of a header
+ * The key is text, in base64 where it is not UTF-8; an empty key counts as none, since all records with it would count as the same one. Of a header
  * that occurs several times the last value counts, as in Kafka's own `lastHeader`; one without value is left out.
  */
 export function brokerMessage(

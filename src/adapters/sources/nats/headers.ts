@@ -4,7 +4,7 @@ import { headerText } from "../../brokers/headerText.ts";
 
 /**
  * What the client's message holds of the wire. Its own reading of headers gives up on all of them when one name is not ASCII, and puts the same replacement
- * character for every byte that is no UTF-8: two idempotency keys could become one, and the second message be lost as a duplicate.
+ * character for every byte that is not UTF-8: two idempotency keys could become one, and the second message be lost as a duplicate.
  */
 interface WireMessage {
   /** Header block, if any, then body. */

@@ -59,7 +59,7 @@ export class Consumption {
   /**
    * Starts to consume.
    *
-   * @param asksForStream whether it is not known yet that the queue is no stream
+   * @param asksForStream whether it is not known yet that the queue is not a stream
    * @throws RabbitmqFault that says why the queue cannot be consumed
    */
   async open(asksForStream: boolean): Promise<void> {

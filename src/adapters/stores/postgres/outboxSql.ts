@@ -27,7 +27,7 @@ export function outboxStatements(names: TableNames, payloadType: string) {
    */
   const isDue = `(${scheduledAt} <= now() OR (coalesce(o.${c.attempt}, 0) = 0 AND o.${c.scheduledAt} <= o.${c.createdAt}))`;
   /**
-   * Of a pending row that is no candidate: it is not scheduled ahead, so the later rows of its key wait for it. When it
+   * Of a pending row that is not a candidate: it is not scheduled ahead, so the later rows of its key wait for it. When it
    * was inserted, or replayed, its time had come; or it has come by now, by a clock that is read after the snapshot was
    * taken.
    */
@@ -62,7 +62,7 @@ settled AS MATERIALIZED (
    * $7 bound of the marks, $8 tokens of claims that this process holds.
    *
    * - candidates: due rows in order; rows that another claim is looking at are skipped.
-   * - stops: per key the first unfinished row that is no candidate. Whatever lies behind it must wait. A row that was scheduled
+   * - stops: per key the first unfinished row that is not a candidate. Whatever lies behind it must wait. A row that was scheduled
    *   ahead by its application, and is not yet due, stops nobody.
    * - free: candidates before the stop of their key, so a run of rows of one key is claimed together.
    *

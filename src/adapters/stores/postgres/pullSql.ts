@@ -53,7 +53,7 @@ export function pullStatements(names: TableNames, payloadType: string) {
    * - busy: aggregates with a row under a running lease or in a delay. Their other rows wait and are not worth looking at: however many there
    *   are, they do not fill the batch.
    * - candidates: available rows in order; rows that another claim is looking at are skipped.
-   * - stops: per aggregate the first unfinished row that is no candidate. Whatever lies behind it must wait. A row that was scheduled ahead
+   * - stops: per aggregate the first unfinished row that is not a candidate. Whatever lies behind it must wait. A row that was scheduled ahead
    *   (attempt 0, not yet due) stops nobody.
    * - open: candidates before the stop of their aggregate, so a run of rows of one aggregate is claimed together. Those whose claims are
    *   used up die, and the rows behind them go on at once.

@@ -32,7 +32,7 @@ export interface GuardedMark {
  *
  * - The low-water mark is the lowest unfinished position, refreshed about once a second.
  * - The settled mark is a low-water mark below which nothing can appear any more: whoever still ran when it was read
- *   has ended since. A row below the newest mark whose transaction commits late is no candidate until the next refresh,
+ *   has ended since. A row below the newest mark whose transaction commits late is not a candidate until the next refresh,
  *   which is a matter of time; as an earlier row of its key it must count at once, which is a matter of order.
  * - The guarded mark is one of the last. What may still appear below it is of the few transactions that have run since
  *   before it was read: it counts in a statement whose snapshot sees none of them ended. So a transaction that stays

@@ -20,7 +20,7 @@ export function attemptsOf(settlement: Settlement): number {
  *
  * @param hints learn when the keys of retries are free again
  * @param settle settles a part of the batch in one transaction; gives the ids of the rows whose claim was closed
- * @param onRefused is told of each row that refuses every outcome, with what the database says
+ * @param onRefused receives each row that refuses every outcome, with what the database says
  * @returns the ids of all whose claim was closed
  */
 export async function settleAroundRefusal(

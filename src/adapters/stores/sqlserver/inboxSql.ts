@@ -57,7 +57,7 @@ export function inboxStatements(names: TableNames) {
    *
    * - positions: the oldest waiting rows, without those that another relay is looking at.
    * - candidates: those that could be locked as rows, and not only as entries of an index.
-   * - stops: per outbox key the time of the first waiting row among them that is no candidate: candidates are the
+   * - stops: per outbox key the time of the first waiting row among them that is not a candidate: candidates are the
    *   oldest rows of the relayed sources, so it is locked by another relay. The key's rows from that time on wait. They
    *   are read after the candidates and without passing over anything, see the outbox claim. Keys are compared with
    *   each other under one collation, that of the table variables.

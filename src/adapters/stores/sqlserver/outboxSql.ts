@@ -21,7 +21,7 @@ export function outboxStatements(names: TableNames) {
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
   const isDue = `o.${c.state} = N'pending' AND ${hasCome(`o.${c.scheduledAt}`)}`;
   /**
-   * Of a pending row that is no candidate: it is not scheduled ahead, so the later rows of its key wait for it. Its
+   * Of a pending row that is not a candidate: it is not scheduled ahead, so the later rows of its key wait for it. Its
    * time has come by a clock that is read after the candidates, or had come when the row was inserted or replayed: a
    * clock that has been set back changes nothing then. Few rows are scheduled ahead, and for those alone the row itself
    * is looked at, which the index does not hold whole.
@@ -46,7 +46,7 @@ export function outboxStatements(names: TableNames) {
    * - candidates: those that could be locked as rows. A lock that the scan takes may lie on the index entry alone, which keeps no one
    *   from the row. `run` is the first candidate of the row's key: keys are compared with each other in the table only,
    *   whose collation may be any.
-   * - stops: per key the first unfinished row that is no candidate. Whatever lies behind it must wait. A row that was scheduled ahead by its
+   * - stops: per key the first unfinished row that is not a candidate. Whatever lies behind it must wait. A row that was scheduled ahead by its
    *   application (attempt 0, not yet due) stops nobody.
    * - free: candidates before the stop of their key, so a run of rows of one key is claimed together.
    *

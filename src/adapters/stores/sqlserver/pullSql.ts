@@ -122,7 +122,7 @@ ${ONE_BY_ONE};`;
    * - seen: available rows in order, read without locks: a row that a scan has locked stays locked until the commit, wanted or not, and
    *   thousands of rows of busy aggregates would end as a lock on the table.
    * - candidates: those of them that are still available, locked; rows that another claim has locked are skipped.
-   * - stops: per aggregate the first unfinished row that is no candidate. Whatever lies behind it must wait. A row that was scheduled ahead
+   * - stops: per aggregate the first unfinished row that is not a candidate. Whatever lies behind it must wait. A row that was scheduled ahead
    *   (attempt 0, not yet due) stops nobody.
    * - open: candidates before the stop of their aggregate, so a run of rows of one aggregate is claimed together. Those whose claims are
    *   used up die, and the rows behind them go on at once.
