@@ -1,13 +1,14 @@
 import { chmod, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { expect, test } from "@jest/globals";
+import { afterEach, beforeEach, expect, test } from "@jest/globals";
 import pg from "pg";
-import { startEmbeddedPostgres } from "../../src/runtime/embeddedPostgres.ts";
+import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/runtime/embeddedPostgres.ts";
 import { inboxRow, relayRequest } from "../conformance/store/harness.ts";
 import { requiredKinds } from "../support/brokers/availability.ts";
 import { DatabaseClock, findLibrary } from "../support/chaos/databaseClock.ts";
 import { describeWhere } from "../support/describeWhere.ts";
+import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
 import { ManualClock } from "../support/recorders.ts";
@@ -23,46 +24,70 @@ const LIBFAKETIME = {
 };
 
 describeWhere(LIBFAKETIME, "while the clock of the database is stepped", () => {
-  test("receipts under a clock that was set back are relayed at once, and before what comes later", async () => {
-    const folder = await mkdtemp(path.join(tmpdir(), "svc-test-clock-"));
+  let folder: string;
+  let clock: DatabaseClock | undefined;
+  let server: EmbeddedPostgres;
+  let client: pg.Client;
+  let store: ReturnType<typeof postgresStore>;
+  const processClock = new ManualClock();
+
+  beforeEach(async () => {
+    folder = await mkdtemp(path.join(tmpdir(), "svc-test-clock-"));
     // The server may run as another user.
     await chmod(folder, 0o755);
-    const clock = DatabaseClock.inFolder(folder);
-    const server = await startEmbeddedPostgres({
+    clock = DatabaseClock.inFolder(folder);
+    server = await startEmbeddedPostgres({
       dataDirectory: path.join(folder, "data"),
       environment: clock?.environment ?? {},
     });
-    const client = new pg.Client({ connectionString: server.url() });
+    client = new pg.Client({ connectionString: server.url() });
     await client.connect();
-    const processClock = new ManualClock();
     const { host, port, user = "", database = "", password = "" } = client;
     const reachable = { host, port, user, name: database, password: password ?? "" };
-    const store = postgresStore(reachable, DEFAULT_NAMES, processClock);
-    try {
-      await store.schema.migrate();
-      const receive = (idempotencyKey: string) => store.inbox.insert([inboxRow({ idempotencyKey, aggregateId: "a" })]);
-      const relay = async () => (await store.inbox.relay(relayRequest())).relayed;
-      // Until the marks are those of this time, and the next look without them is far.
-      for (const key of ["1", "2", "3"]) {
-        await receive(key);
-        processClock.advance(1001);
-        expect(await relay()).toBe(1);
-      }
+    store = postgresStore(reachable, DEFAULT_NAMES, processClock);
+    await store.schema.migrate();
+  });
 
-      clock?.step(-60);
-      await receive("4");
-      expect(await relay()).toBe(1);
-      clock?.step(0);
-      await receive("5");
-      expect(await relay()).toBe(1);
+  afterEach(async () => {
+    await client.end();
+    await store.close();
+    await server.stop();
+    await rm(folder, { recursive: true });
+  });
 
-      const { rows } = await client.query("SELECT headers->>'x-idempotency-key' AS key FROM outbox ORDER BY sequence");
-      expect(rows.map(({ key }) => key)).toEqual(["1", "2", "3", "4", "5"]);
-    } finally {
-      await client.end();
-      await store.close();
-      await server.stop();
-      await rm(folder, { recursive: true });
+  const receive = (idempotencyKey: string) => store.inbox.insert([inboxRow({ idempotencyKey, aggregateId: "a" })]);
+  const relay = async () => (await store.inbox.relay(relayRequest())).relayed;
+
+  test("receipts under a clock that was set back are relayed at once, and before what comes later", async () => {
+    // Until the marks are those of this time, and the next look without them is far.
+    for (const key of ["1", "2", "3"]) {
+      await receive(key);
+      processClock.advance(1001);
+      expect(await relay()).toBe(1);
     }
+
+    clock?.step(-60);
+    await receive("4");
+    expect(await relay()).toBe(1);
+    clock?.step(0);
+    await receive("5");
+    expect(await relay()).toBe(1);
+
+    const { rows } = await client.query("SELECT headers->>'x-idempotency-key' AS key FROM outbox ORDER BY sequence");
+    expect(rows.map(({ key }) => key)).toEqual(["1", "2", "3", "4", "5"]);
+  });
+
+  test("a receipt that began before the clock was set back is relayed at once", async () => {
+    await client.query("BEGIN");
+    await client.query("LOCK TABLE inbox IN SHARE MODE");
+    const received = receive("1");
+    await eventually(async () => {
+      const { rows } = await client.query("SELECT FROM pg_locks WHERE NOT granted");
+      return rows.length === 1;
+    });
+    clock?.step(-60);
+    await client.query("COMMIT");
+    await received;
+    expect(await relay()).toBe(1);
   });
 });

@@ -115,16 +115,18 @@ SELECT (SELECT count(*) FROM candidates)::int AS candidates,
    * of the statement as an array. The number of rows stored is all that comes back: mostly it is all of them.
    *
    * The rows of a batch have one time, which is read when the insert has its locks: between it and the transaction's id lies next to nothing, on
-   * which `mark` relies. The time at which the statement began may be minutes back then.
+   * which `mark` relies. The time at which the statement began may be minutes back then, or ahead, where the clock has been set back since: it would
+   * put the row off.
    */
   const insert = (shared: boolean): string => {
     const column = (parameter: number, name: string): string => (shared ? `$${parameter}::text` : `r.${name}`);
     return `
+WITH received AS MATERIALIZED (SELECT clock_timestamp() AS at)
 INSERT INTO ${inbox} (${c.id}, ${c.source}, ${c.idempotencyKey}, ${c.aggregateId}, ${c.eventType}, ${c.payload}, ${c.state},
-  ${c.consumption}, ${c.correlationId}, ${c.headers}, ${c.lastError}, ${c.processedAt}, ${c.createdAt})
+  ${c.consumption}, ${c.correlationId}, ${c.headers}, ${c.lastError}, ${c.processedAt}, ${c.createdAt}, ${c.scheduledAt})
 SELECT r.id, ${column(8, "source")}, r.idempotency_key, r.aggregate_id, r.event_type, r.payload::${types.inboxPayload}, ${column(9, "state")},
   ${column(10, "consumption")}, r.correlation_id, r.headers::${types.inboxHeaders}, ${column(11, "last_error")},
-  CASE ${column(9, "state")} WHEN 'dead' THEN now() END, (SELECT clock_timestamp())
+  CASE ${column(9, "state")} WHEN 'dead' THEN now() END, (SELECT at FROM received), (SELECT at FROM received)
 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]${
       shared ? "" : ", $8::text[], $9::text[], $10::text[], $11::text[]"
     }) AS r(id, idempotency_key, aggregate_id, event_type, payload, correlation_id, headers${
