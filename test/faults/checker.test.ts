@@ -9,9 +9,11 @@ let history: History;
 let timeline: Timeline;
 let entries: JournalEntry[];
 let now: number;
+let comesThroughInbox: boolean;
 
 beforeEach(() => {
   now = 0;
+  comesThroughInbox = true;
   history = new History(() => now);
   timeline = new Timeline(() => {});
   entries = [];
@@ -78,6 +80,7 @@ async function violations(): Promise<readonly string[]> {
     history,
     timeline,
     goesToBroker: () => false,
+    comesThroughInbox: () => comesThroughInbox,
     leaseMs: 3000,
     concurrency: 8,
     journal: journal(),
@@ -331,11 +334,70 @@ describe("where a step of the database's clock has ended a claim early, its proc
     ["may not deliver later", 13_600, ["m-1 came from A.1 after a claim that ended expired, without a suspension"]],
   ] as const)("%s", async (_what, at, expected) => {
     claim(10_000, "A.1", 1);
-    timeline.clockSteps.push(10_500);
+    timeline.clockSteps.push({ from: 10_500, until: 10_500, isBack: false });
     reclaim(10_600, "B.1", 1);
     goesWell(10_700, "B.1");
     deliver(at, "A.1", 1);
     expect(await violations()).toEqual(expected);
+  });
+});
+
+describe("where the database's clock is set back, a message that", () => {
+  const PASSED = "m-3 came for the first time after m-4";
+
+  /** The second one of these arrives first. The clock is stepped at 5000. */
+  function passed(sentAt: number, relayedAt: number, nextAcknowledgedAt: number, isBack = true): void {
+    goesWell(1000, "A.1");
+    timeline.clockSteps.push({ from: 5000, until: 5001, isBack });
+    for (const [id, sent, acknowledged] of [
+      ["m-3", sentAt, sentAt],
+      ["m-4", sentAt, nextAcknowledgedAt],
+    ] as const) {
+      now = sent;
+      history.sent(id, "k");
+      now = acknowledged;
+      history.acknowledged(id);
+    }
+    const inserted = {
+      at: relayedAt,
+      replica: "relay-0.1",
+      was: null,
+      wasAttempt: null,
+      leaseLeftMs: null,
+      claim: null,
+    };
+    entries.push({ ...inserted, sequence: 3, message: "m-4", rowId: "row-4", state: "pending", attempt: 0 });
+    entries.push({ ...inserted, sequence: 4, message: "m-3", rowId: "row-3", state: "pending", attempt: 0 });
+    for (const [sequence, message] of [
+      [3, 4],
+      [4, 3],
+    ] as const) {
+      claim(6000 + sequence, "A.1", sequence);
+      deliver(6010 + sequence, "A.1", message);
+      settle(6020 + sequence, "A.1", sequence);
+    }
+  }
+
+  test("waits in the inbox may be passed by one that is received afterwards", async () => {
+    passed(4990, 5500, 5010);
+    expect(await violations()).toEqual([]);
+  });
+
+  test.each([
+    ["was relayed before", () => passed(4900, 4990, 5010)],
+    ["was sent afterwards", () => passed(5010, 5500, 5020)],
+    ["is passed by one that was received before", () => passed(4900, 5500, 4990)],
+    ["waits while the clock is set ahead", () => passed(4990, 5500, 5010, false)],
+    [
+      "an application has written",
+      () => {
+        comesThroughInbox = false;
+        passed(4990, 5500, 5010);
+      },
+    ],
+  ])("%s may not be passed", async (_which, happens) => {
+    happens();
+    expect(await violations()).toEqual([PASSED]);
   });
 });
 

@@ -3,16 +3,13 @@ import { expect, test } from "@jest/globals";
 import { MOMENTARY, planFaults } from "../support/chaos/plan.ts";
 import { LASTING, selectedFaults } from "../support/chaos/selection.ts";
 
-test("every fault is selected unless somebody chooses, but for steps of the clock in a short run", () => {
-  const all = new Set([...LASTING, ...MOMENTARY]);
-  expect(selectedFaults({ SVC_FAULTS_MINUTES: "30" })).toEqual(all);
-  expect(selectedFaults({})).toEqual(new Set([...all].filter((name) => name !== "clock")));
-  expect(selectedFaults({ SVC_FAULTS_ONLY: "clock" })).toEqual(new Set(["clock"]));
+test("every fault is selected unless somebody chooses", () => {
+  expect(selectedFaults({})).toEqual(new Set([...LASTING, ...MOMENTARY]));
 });
 
 test("some faults alone, and all but some", () => {
   expect(selectedFaults({ SVC_FAULTS_ONLY: "applications, kill" })).toEqual(new Set(["applications", "kill"]));
-  const most = selectedFaults({ SVC_FAULTS_MINUTES: "30", SVC_FAULTS_WITHOUT: "restore,postgres fast" });
+  const most = selectedFaults({ SVC_FAULTS_WITHOUT: "restore,postgres fast" });
   expect(most).not.toContain("restore");
   expect(most.size).toBe(LASTING.length + MOMENTARY.length - 2);
   expect(selectedFaults({ SVC_FAULTS_ONLY: "kill,clock", SVC_FAULTS_WITHOUT: "clock" })).toEqual(new Set(["kill"]));

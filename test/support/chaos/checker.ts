@@ -9,6 +9,8 @@ export interface Evidence {
   readonly timeline: Timeline;
   /** Whether the messages of a key go to the broker. */
   readonly goesToBroker: (key: string) => boolean;
+  /** Whether a message comes through the inbox. */
+  readonly comesThroughInbox: (message: string) => boolean;
   /** The lease of a claim, which is not renewed past it here. */
   readonly leaseMs: number;
   /** How many deliveries a process makes at a time. */
@@ -28,7 +30,8 @@ export interface Verdict {
  * Checks what must hold of a run, when all its deliveries have ended:
  *
  * - **Nothing is lost.** Each acknowledged message has come, and its one row is `sent`.
- * - **In order.** The messages of a key come for the first time in the order in which they were sent, and are claimed in that order.
+ * - **In order.** The messages of a key come for the first time in the order in which they were sent, and are claimed in that order. A message that
+ *   waits in the inbox while the database's clock is set back may be passed by those that are received afterwards.
  * - **A lost claim changes nothing.** See {@link replayKey}. And no row is `sent` that no receiver got: the process that marked it had delivered
  *   it under the very claim that it closed.
  * - **Twice only in the documented windows.** One delivery of a message is the one that was settled. Each other one was made by a process under a claim
@@ -65,8 +68,9 @@ export async function check(evidence: Evidence): Promise<Verdict> {
       claimCount += row.claims.length;
       known.add(row.message);
       for (const what of deliveries.wrong(row)) add({ message: row.message, what });
-      if (late.has(row.message)) {
-        add({ message: row.message, what: `came for the first time after ${late.get(row.message)}` });
+      const before = late.get(row.message);
+      if (before !== undefined && !mayBePassed(evidence, row, before)) {
+        add({ message: row.message, what: `came for the first time after ${before}` });
       }
     }
   }
@@ -77,6 +81,13 @@ export async function check(evidence: Evidence): Promise<Verdict> {
   for (const id of history.unknown)
     violations.push({ message: id, what: "was delivered and never sent", row: undefined });
   return { violations, rows: rowCount, claims: claimCount, repeated: history.repeated.length };
+}
+
+/** Whether a message waited in the inbox when the database's clock was set back, and another one was received after that. */
+function mayBePassed({ history, timeline, comesThroughInbox }: Evidence, row: RowHistory, by: string): boolean {
+  const sentAt = history.of(row.message)?.sentAt ?? 0;
+  const receivedBy = history.of(by)?.acknowledgedAt ?? Number.POSITIVE_INFINITY;
+  return comesThroughInbox(row.message) && timeline.clockSetBack(sentAt, row.insertedAt).some((at) => at <= receivedBy);
 }
 
 /** Looks at the deliveries of one message after another. */

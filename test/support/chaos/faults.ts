@@ -227,11 +227,14 @@ export class Faults {
     const seconds = clockStep(share);
     const what = `clock of PostgreSQL ${Math.abs(seconds)} s ${seconds > 0 ? "ahead" : "behind"} for ${lengthMs / SECONDS} s`;
     const lift = this.#timeline.begin(what, "database");
-    this.#timeline.clockSteps.push(Date.now());
-    database.clock?.step(seconds);
+    const step = (offset: number, isBack: boolean) => {
+      const from = Date.now();
+      database.clock?.step(offset);
+      this.#timeline.clockSteps.push({ from, until: Date.now(), isBack });
+    };
+    step(seconds, seconds < 0);
     await sleep(lengthMs);
-    database.clock?.step(0);
-    this.#timeline.clockSteps.push(Date.now());
+    step(0, seconds > 0);
     lift();
     this.#timeline.note("clock of PostgreSQL right again");
   }

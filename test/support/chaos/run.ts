@@ -158,6 +158,7 @@ async function run(
     history,
     timeline,
     goesToBroker,
+    comesThroughInbox: isPosted,
     leaseMs: LEASE_MS,
     concurrency: CONCURRENCY,
     journal,

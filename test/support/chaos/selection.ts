@@ -18,17 +18,14 @@ const ALL: readonly FaultName[] = [...LASTING, ...MOMENTARY];
 
 /**
  * The faults of a run: all of them, unless `SVC_FAULTS_ONLY` lists those that shall be left or `SVC_FAULTS_WITHOUT` those that shall not, separated
- * by commas. A short run, one without `SVC_FAULTS_MINUTES`, leaves out `clock` unless it is listed: what a clock that is set back may do to the order
- * of messages that wait in the inbox (docs/guarantees.md, "Order") is not told from a fault.
+ * by commas.
  *
  * @throws Error for a name that no fault has
  */
 export function selectedFaults(env: NodeJS.ProcessEnv): ReadonlySet<FaultName> {
   const only = namesOf(env, "SVC_FAULTS_ONLY");
   const without = new Set(namesOf(env, "SVC_FAULTS_WITHOUT"));
-  const isShort = (env.SVC_FAULTS_MINUTES ?? "") === "";
-  const usual = isShort ? ALL.filter((name) => name !== "clock") : ALL;
-  return new Set((only ?? usual).filter((name) => !without.has(name)));
+  return new Set((only ?? ALL).filter((name) => !without.has(name)));
 }
 
 function namesOf(env: NodeJS.ProcessEnv, variable: string): readonly FaultName[] | undefined {

@@ -34,12 +34,18 @@ export interface Restore {
   readonly lost: readonly JournalEntry[];
 }
 
+/** A step of the database's clock, somewhen between two times in ms since the epoch. */
+export interface ClockStep {
+  readonly from: number;
+  readonly until: number;
+  readonly isBack: boolean;
+}
+
 /** The faults of a run, in the order in which they began. */
 export class Timeline {
   readonly faults: Fault[] = [];
   readonly restores: Restore[] = [];
-  /** When the database's clock was stepped. */
-  readonly clockSteps: number[] = [];
+  readonly clockSteps: ClockStep[] = [];
   #startedAt = Date.now();
   readonly #onEntry: (line: string) => void;
   readonly #entries: { readonly at: number; readonly text: string }[] = [];
@@ -94,7 +100,16 @@ export class Timeline {
 
   /** Whether the database's clock was stepped in a time span: the leases of that time end earlier, or later, than their holders know. */
   clockWasStepped(from: number, until: number): boolean {
-    return this.clockSteps.some((at) => from <= at && at <= until);
+    return this.#steps(from, until).length > 0;
+  }
+
+  /** The times from which on the database's clock was set back, in a time span. */
+  clockSetBack(from: number, until: number): readonly number[] {
+    return this.#steps(from, until).flatMap((step) => (step.isBack ? [step.from] : []));
+  }
+
+  #steps(from: number, until: number): readonly ClockStep[] {
+    return this.clockSteps.filter((step) => from <= step.until && step.from <= until);
   }
 
   /** Everything noted in a time span, a line each. */
