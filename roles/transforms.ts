@@ -1,9 +1,9 @@
-import { availableParallelism } from "node:os";
 import type { Config } from "../src/config/types.ts";
 import type { Role } from "../src/model/roles.ts";
 import type { Evaluator } from "../src/ports/evaluator.ts";
 import type { Log, Service } from "../src/ports/runtime.ts";
 import { EvaluatorPool } from "../src/runtime/evaluation/pool.ts";
+import { workerSizing } from "../src/runtime/evaluation/sizing.ts";
 
 /** The configured transforms of a process: who evaluates them, as a service that is closed after the roles that use it. */
 export interface Transforms {
@@ -13,7 +13,7 @@ export interface Transforms {
 
 /** Workers are started, at the start of the process, only where one of its roles has a transform. */
 export function openTransforms(config: Config, roles: ReadonlySet<Role>, log: Log): Transforms {
-  const pool = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers: workerCount(), memoryLimitMb: MEMORY_MB, log });
+  const pool = new EvaluatorPool({ script: EVALUATOR_SCRIPT, ...workerSizing(), log });
   return {
     evaluator: pool,
     service: {
@@ -28,16 +28,6 @@ export function openTransforms(config: Config, roles: ReadonlySet<Role>, log: Lo
 
 /** Entry of the evaluation workers. */
 export const EVALUATOR_SCRIPT = new URL("./evaluatorWorker.js", import.meta.url);
-
-/** Largest heap of one worker: a payload of some MiB takes a multiple of its size while it is transformed. */
-const MEMORY_MB = 256;
-/** More would take the processors that deliveries and the database need. */
-const MOST_WORKERS = 4;
-
-/** One processor is left to the process itself. */
-function workerCount(): number {
-  return Math.max(1, Math.min(MOST_WORKERS, availableParallelism() - 1));
-}
 
 function hasTransforms({ sources, destinations, routes }: Config, roles: ReadonlySet<Role>): boolean {
   const used = [

@@ -1,8 +1,9 @@
 import { readFileSync } from "node:fs";
+import { workerSizing } from "../../../src/runtime/evaluation/sizing.ts";
 import type { Replica } from "./replica.ts";
 
-/** What a pod of the chart may have. */
-const MOST_MEMORY_MIB = 512;
+/** What a pod of the chart may have. Its one evaluation worker is among that; on a larger machine each further one takes some more. */
+const MOST_MEMORY_MIB = 512 + 60 * (workerSizing().workers - 1);
 const LOOK_MS = 500;
 
 /** Watches what the replicas take of memory: of each process with its own children, the evaluation workers. On Linux only; elsewhere it sees nothing. */
