@@ -27,7 +27,12 @@ export type InsertOutcome =
   | { readonly kind: "refused"; readonly reason: string; readonly mayPassLater?: boolean };
 
 /** How one claimed outbox row ended (spec, "States and transitions"; design, "Attempts"). */
-export type Settlement = { readonly id: MessageId; readonly claimToken: ClaimToken } & (
+export type Settlement = {
+  readonly id: MessageId;
+  readonly claimToken: ClaimToken;
+  /** Name of the claim scope that looks for the row alone, where there is one. */
+  readonly scope?: string | undefined;
+} & (
   | { readonly kind: "sent" }
   /** Failed with attempts left: `attempt` grows by one, the row is due again in `delayMs` of the database's clock. */
   | { readonly kind: "retry"; readonly delayMs: number; readonly reason: string }

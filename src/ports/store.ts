@@ -119,6 +119,20 @@ export interface ClaimRequest extends Lease {
    * in order, and gives back what it claimed of a key whose earlier row it did not get through.
    */
   readonly heldTokens: readonly ClaimToken[];
+  /** Which rows to choose from; all of them by default. Rows outside of it still hold back the later rows of their keys. */
+  readonly scope?: ClaimScope | undefined;
+}
+
+/** A part of the outbox that is claimed from by itself. */
+export interface ClaimScope {
+  /** The store remembers by this name how far the claims of a scope have come. */
+  readonly name: string;
+  /** Rows `only` of these topics, or those of all others. A row without a topic is among the others. */
+  readonly which: "only" | "except";
+  /** They may change between two claims of one name. */
+  readonly topics: readonly string[];
+  /** Rows of these keys are not claimed either. */
+  readonly exceptKeys: readonly string[];
 }
 
 export interface ClaimResult {

@@ -4,7 +4,7 @@ import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
 import { migrationsDirectory } from "../../src/adapters/stores/sql/migrations.ts";
 import type { ClaimedRow } from "../../src/model/rows.ts";
-import type { Store } from "../../src/ports/store.ts";
+import type { ClaimScope, Store } from "../../src/ports/store.ts";
 import { claimRequest, died, failed, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
 import { createDatabase, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
@@ -365,8 +365,8 @@ describe("types of columns", () => {
     if (column !== "sequence") delete values.sequence;
     const insert = `INSERT INTO outbox (${Object.keys(values).join(", ")}) VALUES (${Object.values(values).join(", ")})`;
     await database.query(insert);
-    const claim = async () => {
-      const { rows } = await store.outbox.claim(claimRequest());
+    const claim = async (scope?: ClaimScope) => {
+      const { rows } = await store.outbox.claim(claimRequest({ scope }));
       expect(rows).toHaveLength(1);
       return rows[0] as ClaimedRow;
     };
@@ -374,17 +374,18 @@ describe("types of columns", () => {
     expect(await store.outbox.renew([first.claimToken], { leaseMs: 1000, claimTimeoutMs: 2000 })).toContain(first.id);
     expect(await store.outbox.settle([failed(first, 0)])).toContain(first.id);
     expect(await store.outbox.reclaim(10, 1000)).toBe(0);
-    const second = await claim();
+    const topics = first.topic === null ? [] : [first.topic];
+    const second = await claim({ name: "", which: "except", topics: ["none of ours"], exceptKeys: ["nor this"] });
     expect(second.attempt).toBe(1);
     expect(await store.outbox.settle([sent(second)])).toContain(first.id);
     await store.outbox.backlog();
     const scope = await store.replay.begin();
-    const topics = second.topic === null ? [] : [second.topic];
     expect((await store.replay.page(scope, { topics }, null, 10)).rows).toHaveLength(1);
     expect(await store.replay.find(scope, { topics }, [first.id])).toHaveLength(1);
     expect(await store.replay.move(scope, [first.id])).toBe(1);
     expect(await store.replay.untried([first.id])).toBe(1);
-    await store.outbox.settle([died(await claim())]);
+    const which = first.topic === null ? "except" : "only";
+    await store.outbox.settle([died(await claim({ name: "", which, topics, exceptKeys: [] }))]);
     const [range] = await store.retention.plan({ table: "outbox", kind: "AGE", maxAgeMs: 0 });
     if (range === undefined) throw new Error("a range expected");
     expect(await store.retention.deleteBatch(range, 10)).toMatchObject({ deleted: 1 });

@@ -6,6 +6,7 @@ import { exercisePull } from "./pull.ts";
 import { exerciseRelay } from "./relay.ts";
 import { exerciseReplay } from "./replay.ts";
 import { exerciseRetention } from "./retention.ts";
+import { exerciseScopes } from "./scopes.ts";
 
 /**
  * The shared suite that every store passes.
@@ -18,6 +19,7 @@ export function exerciseStore(open: () => Promise<StoreHarness>): void {
   exerciseClaims(open);
   exerciseSettling(open);
   exerciseOrder(open);
+  exerciseScopes(open);
   exerciseReplay(open);
   exerciseRetention(open);
   exercisePull(open);

@@ -1,9 +1,9 @@
 import type { Settlement } from "../../../model/outcomes.ts";
 import type { ClaimToken, MessageId } from "../../../model/rows.ts";
 import type { Clock } from "../../../ports/runtime.ts";
-import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } from "../../../ports/store.ts";
-import { type ClaimScans, claimFromFront, type Scan } from "../sql/frontClaim.ts";
-import { ClaimHints } from "../sql/hints.ts";
+import type { ClaimRequest, ClaimResult, ClaimScope, Lease, OutboxBacklog, OutboxStore } from "../../../ports/store.ts";
+import { type ClaimScans, claimByHints, type Scan } from "../sql/frontClaim.ts";
+import { OutboxHints } from "../sql/hints.ts";
 import { changeAroundRefusal, isRefused } from "../sql/refused.ts";
 import { type ClaimTrials, LeftOut, TRIAL_ROWS } from "../sql/refusedClaims.ts";
 import { backlogOf, claimedRow, idsOf } from "../sql/rows.ts";
@@ -22,24 +22,29 @@ export class PostgresOutbox implements OutboxStore {
   readonly #sql: OutboxStatements;
   readonly #looks: Looks;
   readonly #clock: Clock;
-  readonly #hints: ClaimHints;
+  readonly #hints: OutboxHints;
   readonly #lowWater: LowWater;
   readonly #scans: ClaimScans = {
-    inOrder: (request, from) => this.#scan((sql) => sql.claimInOrder(request.limit), request, from),
+    inOrder: (request, from) => this.#scanAll((sql) => sql.claimInOrder(request.limit), request, from),
     pastBlockedKeys: (request, from, isSweep) =>
-      this.#scan(
+      this.#scanAll(
         // What a sweep may still take is another number each time: no statement is made for each.
         (sql) => (isSweep ? sql.sweepPastBlockedKeys : sql.claimPastBlockedKeys(request.limit)),
         request,
         from,
       ),
+    inScope: (request, { which, topics, exceptKeys }, from, isSweep) => {
+      const { sweep, claim } = this.#sql[which];
+      const more = [this.#leftOut.ids(), topics, exceptKeys];
+      return this.#scan(isSweep ? sweep : claim(request.limit), request, from, more);
+    },
     end: async () => {
       const [row] = await this.#pool.run(this.#sql.end);
-      return String(row?.end ?? this.#hints.mark);
+      return String(row?.end ?? this.#hints.marks.mark);
     },
   };
   readonly #leftOut: LeftOut;
-  /** The last claim met no due row at all. */
+  /** The last claim of all rows met no due one. */
   #idle = false;
 
   constructor(pool: PostgresPool, statements: OutboxStatements, looks: Looks, clock: Clock) {
@@ -47,18 +52,19 @@ export class PostgresOutbox implements OutboxStore {
     this.#sql = statements;
     this.#looks = looks;
     this.#clock = clock;
-    this.#hints = new ClaimHints(clock);
+    this.#hints = new OutboxHints(clock);
     this.#leftOut = new LeftOut(clock);
     this.#lowWater = new LowWater(pool, statements.mark, clock, this.#hints.marks);
   }
 
   async claim(request: ClaimRequest): Promise<ClaimResult> {
     await this.#lowWater.refreshIfDue();
-    if (this.#idle && !(await this.#looks.ask(this.#sql.due, this.#lowWater.bound()))) return NOTHING;
+    if (request.scope === undefined && this.#idle && !(await this.#looks.ask(this.#sql.due, this.#lowWater.bound())))
+      return NOTHING;
     try {
-      return await claimFromFront(this.#scans, this.#hints, this.#clock, request);
+      return await claimByHints(this.#scans, this.#hints, this.#clock, request);
     } catch (error) {
-      return { ...NOTHING, more: true, refused: await this.#leftOut.learn(this.#trials(), error) };
+      return { ...NOTHING, more: true, refused: await this.#leftOut.learn(this.#trials(request.scope), error) };
     }
   }
 
@@ -95,7 +101,7 @@ export class PostgresOutbox implements OutboxStore {
       // Where only the refused are left, somebody has to be told.
       if (reclaimed === 0) throw error;
     }
-    if (reclaimed > 0) this.#hints.sweepWithin(0);
+    if (reclaimed > 0) this.#hints.sweepSoon();
     return reclaimed;
   }
 
@@ -104,11 +110,13 @@ export class PostgresOutbox implements OutboxStore {
     return backlogOf(row);
   }
 
-  #trials(): ClaimTrials {
+  #trials(scope: ClaimScope | undefined): ClaimTrials {
+    const { dueBehind } = scope === undefined ? this.#sql : this.#sql[scope.which];
+    const more = scope === undefined ? [] : [scope.topics];
     let after = "0";
     return {
       page: async () => {
-        const rows = await this.#pool.run(this.#sql.dueBehind, [after, TRIAL_ROWS]);
+        const rows = await this.#pool.run(dueBehind, [after, TRIAL_ROWS, ...more]);
         after = (rows.at(-1)?.sequence as string | undefined) ?? after;
         return idsOf(rows);
       },
@@ -116,9 +124,18 @@ export class PostgresOutbox implements OutboxStore {
     };
   }
 
-  async #scan(choose: (sql: ClaimStatements) => Statement, request: ClaimRequest, from: string): Promise<Scan> {
+  async #scanAll(choose: (sql: ClaimStatements) => Statement, request: ClaimRequest, from: string): Promise<Scan> {
     const leftOut = this.#leftOut.ids();
-    const statement = choose(leftOut.length === 0 ? this.#sql : this.#sql.withoutSome);
+    const scan =
+      leftOut.length === 0
+        ? await this.#scan(choose(this.#sql), request, from, [])
+        : await this.#scan(choose(this.#sql.withoutSome), request, from, [leftOut]);
+    this.#idle = scan.firstPosition === undefined;
+    return scan;
+  }
+
+  /** @param more the statement's parameters from $9 on */
+  async #scan(statement: Statement, request: ClaimRequest, from: string, more: readonly unknown[]): Promise<Scan> {
     const [counts, ...rows] = await this.#pool.run(statement, [
       from,
       request.limit,
@@ -128,12 +145,11 @@ export class PostgresOutbox implements OutboxStore {
       request.claimTimeoutMs,
       this.#lowWater.bound(),
       request.heldTokens,
-      ...(leftOut.length === 0 ? [] : [leftOut]),
+      ...more,
     ]);
     if (counts?.has_gone_back === true) this.#hints.marks.forget();
     const candidates = Number(counts?.candidates ?? 0);
     const firstCandidate = counts?.first_candidate;
-    this.#idle = candidates === 0;
     const last = rows.at(-1)?.sequence;
     if (typeof last === "string") this.#hints.marks.meet(last);
     return {

@@ -1,3 +1,4 @@
+import type { ClaimScope } from "../../../ports/store.ts";
 import type { TableNames } from "../sql/names.ts";
 import { msOf } from "./fragments.ts";
 import type { Question } from "./looks.ts";
@@ -13,7 +14,8 @@ export function outboxStatements(names: TableNames, payloadType: string) {
   const c = names.outbox;
   const payloadText = payloadType === "text" ? `o.${c.payload}` : `o.${c.payload}::text`;
   /** An owner's table may let NULL in, which counts as due. */
-  const scheduledAt = `coalesce(o.${c.scheduledAt}, '-infinity')`;
+  const scheduledAtOf = (row: string): string => `coalesce(${row}.${c.scheduledAt}, '-infinity')`;
+  const scheduledAt = scheduledAtOf("o");
   /** No addition may leave the range of the column: the row could never be settled. */
   const attemptsPlus = (added: string): string =>
     `CASE WHEN ${added} > 0 THEN least(greatest(coalesce(o.${c.attempt}, 0), 0)::bigint + ${added}, ${MAX_INTEGER}) ELSE o.${c.attempt} END`;
@@ -31,7 +33,9 @@ export function outboxStatements(names: TableNames, payloadType: string) {
    * was inserted, or replayed, its time had come; or it has come by now, by a clock that is read after the snapshot was
    * taken.
    */
-  const holdsBack = `(o.${c.attempt} > 0 OR ${scheduledAt} <= greatest(o.${c.createdAt}, o.${c.updatedAt}, clock_timestamp()))`;
+  const holdsBackAs = (row: string): string =>
+    `(${row}.${c.attempt} > 0 OR ${scheduledAtOf(row)} <= greatest(${row}.${c.createdAt}, ${row}.${c.updatedAt}, clock_timestamp()))`;
+  const holdsBack = holdsBackAs("o");
 
   /**
    * The lowest unfinished row below the first sequence to look at, null when there is none. The mark is up to a second old, and a replay may have set
@@ -176,7 +180,7 @@ some_slow AS MATERIALIZED (
       claimInOrder: perLimit((limit) => ({
         byIndex: true,
         name: "outbox.claim",
-        text: claim("least($1::bigint, (SELECT sequence FROM again))", filtered(ALL), limit),
+        text: claim(LOWEST_AGAIN, filtered(ALL), limit),
       })),
       /** From the cursor. */
       claimPastBlockedKeys: perLimit((limit) => ({
@@ -192,6 +196,66 @@ some_slow AS MATERIALIZED (
       },
     };
   };
+
+  const withoutLeftOut = `
+    AND o.${c.id} <> ALL ($9::uuid[]) AND (o.${c.key} IS NULL OR o.${c.key} NOT IN (
+      SELECT x.${c.key} FROM ${table} x WHERE x.${c.id} = ANY ($9::uuid[]) AND x.${c.key} IS NOT NULL))`;
+
+  /**
+   * Claims of a scope: $10 its topics, $11 the keys it leaves out. Both are compared letter for letter, as the rows of a claim show them.
+   *
+   * Keys behind whose first row that counts nothing can be claimed are passed over: it is in backoff or slow, not in the scope, or lies in front of where
+   * the claim begins. Else the rows behind it, of which there may be any number, would be looked at in place of free ones. Each row is asked for the first
+   * one of its key that holds it back: in front of that there may be any number that hold nobody back, being scheduled ahead or in a claim of this process.
+   */
+  const inScope = (which: ClaimScope["which"]) => {
+    const inTopics = (row: string, topics = "$10"): string =>
+      which === "only"
+        ? `coalesce(${row}.${c.topic}::text = ANY (${topics}::text[]), false)`
+        : `coalesce(${row}.${c.topic}::text <> ALL (${topics}::text[]), true)`;
+    const filter = (firstCandidate: string): CandidateFilter => ({
+      ctes: "",
+      condition: `
+    AND ${inTopics("o")} AND (o.${c.key} IS NULL OR o.${c.key}::text <> ALL ($11::text[]))${withoutLeftOut}
+    AND (o.${c.key} IS NULL OR NOT coalesce((
+      SELECT CASE WHEN b.${c.state} = 'processing' THEN ${slow}
+        ELSE b.${c.sequence} < ${firstCandidate} OR NOT ${inTopics("b")} OR ${inBackoff} END
+      FROM ${table} b
+      WHERE b.${c.key} = o.${c.key} AND b.${c.key} IS NOT NULL AND b.${c.state} IN ('pending', 'processing')
+        AND ${unfinishedFrom("b")} AND b.${c.sequence} < o.${c.sequence}
+        AND CASE WHEN b.${c.state} = 'processing' THEN NOT coalesce(b.${c.claimToken} = ANY ($8::uuid[]), false) ELSE ${holdsBackAs("b")} END
+      ORDER BY b.${c.sequence}
+      LIMIT 1), false))`,
+    });
+    const claimUpTo = (limit: string): Statement => ({
+      byIndex: true,
+      name: `outbox.claim ${which} some topics`,
+      text: claim("$1::bigint", filter("$1::bigint"), limit),
+    });
+    const claimOfAny = claimUpTo("$2::int");
+    return {
+      /** From the cursor. Of `only` some topics few rows are claimed, and not always as many: no statement is made for each number. */
+      claim: which === "only" ? () => claimOfAny : perLimit((limit) => ({ ...claimUpTo(limit), onePlan: true })),
+      /** From the mark. */
+      sweep: {
+        byIndex: true,
+        name: `outbox.sweep ${which} some topics`,
+        text: claim(LOWEST_AGAIN, filter(LOWEST_AGAIN), "$2::int"),
+      },
+      /** Due rows of the scope behind a sequence: $1 sequence, $2 limit, $3 topics. */
+      dueBehind: dueBehind(` ${which} some topics`, `\n  AND ${inTopics("o", "$3")}`),
+    };
+  };
+
+  /** @param and a further condition on the rows */
+  const dueBehind = (ofWhat: string, and: string): Statement => ({
+    byIndex: true,
+    name: `outbox.due rows${ofWhat}`,
+    text: `
+SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence FROM ${table} o
+WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} > $1::bigint${and}
+ORDER BY o.${c.sequence} LIMIT $2::int`,
+  });
 
   /** $1 limit, $2 claim timeout (ms), $3 bound of the marks */
   const expired = `
@@ -220,19 +284,12 @@ SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS clos
   return {
     ...claims(""),
     /** Without some rows, and the others of their keys, which would only be held back: $9 ids. */
-    withoutSome: claims(`
-    AND o.${c.id} <> ALL ($9::uuid[]) AND (o.${c.key} IS NULL OR o.${c.key} NOT IN (
-      SELECT x.${c.key} FROM ${table} x WHERE x.${c.id} = ANY ($9::uuid[]) AND x.${c.key} IS NOT NULL))`),
+    withoutSome: claims(withoutLeftOut),
+    only: inScope("only"),
+    except: inScope("except"),
 
     /** Due rows behind a sequence: $1 sequence, $2 limit. */
-    dueBehind: {
-      byIndex: true,
-      name: "outbox.due rows",
-      text: `
-SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence FROM ${table} o
-WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} > $1::bigint
-ORDER BY o.${c.sequence} LIMIT $2::int`,
-    },
+    dueBehind: dueBehind("", ""),
 
     /** What a claim changes in named rows, to be rolled back: $1 ids. */
     trial: {
@@ -379,6 +436,9 @@ const SETTLE_LOCK_TIMEOUT_MS = 10_000;
 
 /** Of PostgreSQL's `integer`. */
 const MAX_INTEGER = 2 ** 31 - 1;
+
+/** Where a claim from the mark begins: the mark is up to a second old. */
+const LOWEST_AGAIN = "least($1::bigint, (SELECT sequence FROM again))";
 
 /** Blocked keys that each claim reads: as many as cost nothing beside the claim itself. */
 const BLOCKED_KEYS_READ = 100;

@@ -15,6 +15,11 @@ export interface Statement {
   readonly lockTimeoutMs?: number;
   /** True for a statement that must find its rows by the indexes made for it; see {@link BY_INDEX}. */
   readonly byIndex?: boolean;
+  /**
+   * Of a statement `byIndex`: true keeps one plan for all values. The planner keeps it by itself only where it takes it for cheaper than those it makes for
+   * known values, and it has no idea of unknown arrays.
+   */
+  readonly onePlan?: boolean;
   /** True for a short statement that may be sent behind another such one on its connection; see `Pipeline`. Not together with `byIndex`. */
   readonly pipelined?: boolean;
 }
@@ -41,8 +46,9 @@ const DEFAULT_QUERY_TIMEOUT_MS = 60_000;
 /** In which the server says that it has given up. */
 const LOCK_TIMEOUT_MARGIN_MS = 500;
 
-function beginning({ timeoutMs = DEFAULT_QUERY_TIMEOUT_MS, lockTimeoutMs }: Statement): string {
-  return `${BY_INDEX}; SET LOCAL lock_timeout = ${lockTimeoutMs ?? timeoutMs - LOCK_TIMEOUT_MARGIN_MS}`;
+function beginning({ timeoutMs = DEFAULT_QUERY_TIMEOUT_MS, lockTimeoutMs, onePlan }: Statement): string {
+  const locks = `SET LOCAL lock_timeout = ${lockTimeoutMs ?? timeoutMs - LOCK_TIMEOUT_MARGIN_MS}`;
+  return `${BY_INDEX}; ${locks}${onePlan ? "; SET LOCAL plan_cache_mode = force_generic_plan" : ""}`;
 }
 
 /**

@@ -1,6 +1,8 @@
 import type { Clock } from "../../../ports/runtime.ts";
-import type { ClaimRequest, ClaimResult } from "../../../ports/store.ts";
-import type { ClaimHints } from "./hints.ts";
+import type { ClaimRequest, ClaimResult, ClaimScope } from "../../../ports/store.ts";
+import type { ClaimHints, OutboxHints } from "./hints.ts";
+import type { Marks } from "./marks.ts";
+import { higher } from "./positions.ts";
 
 /** What one run of a claim statement found. */
 export interface Scan extends ClaimResult {
@@ -8,32 +10,50 @@ export interface Scan extends ClaimResult {
   readonly firstPosition: string | undefined;
 }
 
-/** The statements of a claim, each from a sequence on. */
+/**
+ * The statements of a claim, each from a sequence on. It is never below the mark of that moment: of the rows below the mark only those that have been set back
+ * are looked for, and only in front of the sequence, to keep the order of their keys.
+ */
 export interface ClaimScans {
   inOrder(request: ClaimRequest, from: string): Promise<Scan>;
   /** @param isSweep true when the request's limit is what a scan in order has left of it */
   pastBlockedKeys(request: ClaimRequest, from: string, isSweep: boolean): Promise<Scan>;
+  /** Past the blocked keys, too. @param isSweep true when it begins at the mark */
+  inScope(request: ClaimRequest, scope: ClaimScope, from: string, isSweep: boolean): Promise<Scan>;
   /** The sequence behind the last pending row. */
   end(): Promise<string>;
+}
+
+/** Claims from where the hints say. */
+export async function claimByHints(
+  scans: ClaimScans,
+  hints: OutboxHints,
+  clock: Clock,
+  request: ClaimRequest,
+): Promise<ClaimResult> {
+  return request.scope === undefined
+    ? await claimFromFront(scans, hints.unscoped, hints.marks, clock, request)
+    : await claimInScope(scans, hints, clock, request, request.scope);
 }
 
 /**
  * Claims in order from the front; where most of the front is held back, past the blocked keys, and remembers where the free rows begin
  * (design, "Claims and order").
  */
-export async function claimFromFront(
+async function claimFromFront(
   scans: ClaimScans,
   hints: ClaimHints,
+  marks: Marks,
   clock: Clock,
   request: ClaimRequest,
 ): Promise<ClaimResult> {
   const { cursor } = hints;
   if (cursor !== undefined && !hints.startsAtMark()) {
-    const scan = await scans.pastBlockedKeys(request, cursor, false);
+    const scan = await scans.pastBlockedKeys(request, higher(cursor, marks.mark), false);
     if (scan.firstPosition !== undefined) hints.advance(scan.firstPosition);
     return scan;
   }
-  const front = await scans.inOrder(request, hints.mark);
+  const front = await scans.inOrder(request, marks.mark);
   if (!front.more || front.heldBack * 2 <= request.limit) {
     hints.frontIsFree();
     return front;
@@ -42,11 +62,34 @@ export async function claimFromFront(
   // Read before the scan: a row that comes in behind this position while the scan runs is then still in front of the cursor.
   const end = await scans.end();
   const limit = request.limit - front.rows.length;
-  const past = await scans.pastBlockedKeys({ ...request, limit }, hints.mark, true);
+  const past = await scans.pastBlockedKeys({ ...request, limit }, marks.mark, true);
   hints.frontIsBlocked(past.firstPosition ?? end, clock.monotonic() - startedAt);
   return {
     rows: [...front.rows, ...past.rows],
     more: past.more,
     heldBack: front.heldBack + past.heldBack,
   };
+}
+
+/** Claims rows of a scope, past whatever is in front of them. */
+async function claimInScope(
+  scans: ClaimScans,
+  hints: OutboxHints,
+  clock: Clock,
+  request: ClaimRequest,
+  scope: ClaimScope,
+): Promise<ClaimResult> {
+  const { marks } = hints;
+  const scopeHints = hints.of(scope);
+  const { start } = scopeHints;
+  const isSweep = start === undefined;
+  const startedAt = clock.monotonic();
+  // Read before the scan: a row that comes in behind this position while the scan runs is then still in front of the cursor.
+  const position = isSweep || scopeHints.wantsEnd ? higher(await scans.end(), marks.mark) : undefined;
+  const end = position === undefined ? undefined : { position, readAt: clock.monotonic() };
+  const from = higher(start ?? marks.mark, marks.mark);
+  const scan = await scans.inScope(request, scope, from, isSweep);
+  const sweptMs = isSweep ? clock.monotonic() - startedAt : undefined;
+  scopeHints.looked({ from, first: scan.firstPosition, end, sweptMs });
+  return scan;
 }

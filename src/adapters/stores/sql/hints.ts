@@ -1,33 +1,77 @@
 import type { Clock } from "../../../ports/runtime.ts";
+import type { ClaimScope } from "../../../ports/store.ts";
 import { Marks } from "./marks.ts";
+import { ScopeHints } from "./scopeHints.ts";
+import { Sweeps } from "./sweeps.ts";
 
 /**
- * Where a claim starts to look, remembered between claims of one process: low-water marks, and a cursor. All hints only save work: with a fresh
- * instance every claim is right, only slower.
- *
- * The cursor lies past a front of rows that stay behind blocked keys. While it is set, claims leave out keys that are in backoff or slow, and start at
- * the first row of any other key that the last one met. A sweep from the mark meets what has become free or has appeared below the cursor: after a
- * second, and whenever a retry of this process is due.
+ * Where claims start to look, remembered between the claims of one process. All hints only save work: with a fresh instance every claim is right,
+ * only slower.
  */
-export class ClaimHints {
+export class OutboxHints {
   readonly marks: Marks;
+  /** For claims of all rows. */
+  readonly unscoped: ClaimHints;
   readonly #clock: Clock;
-  #cursor: string | undefined;
-  #sweepDueAt = 0;
-  /** No sweep for the sake of a key before. */
-  #restsUntil = 0;
-  /** When keys will be free, in ascending order and rounded up to {@link GRAIN_MS}, so that they are not many. */
-  readonly #freeAt: number[] = [];
+  /** By their names, the one that was used last at the end. Rows of topics that a scope has only now are met by its next sweep. */
+  readonly #scopes = new Map<string, ScopeHints>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
+    this.unscoped = new ClaimHints(clock);
     this.marks = new Marks(clock, () => {
-      this.#cursor = undefined;
+      this.unscoped.frontIsUnknown();
+      // A claim that is under way goes on with hints that nobody asks any more.
+      this.#scopes.clear();
     });
   }
 
-  get mark(): string {
-    return this.marks.mark;
+  /** For a claim of this scope. */
+  of(scope: ClaimScope): ScopeHints {
+    const hints = this.#scopes.get(scope.name) ?? new ScopeHints(this.#clock, scope);
+    this.#scopes.delete(scope.name);
+    this.#scopes.set(scope.name, hints);
+    const [oldest] = this.#scopes.keys();
+    if (this.#scopes.size > MOST_SCOPES && oldest !== undefined) this.#scopes.delete(oldest);
+    return hints;
+  }
+
+  /**
+   * A row that has failed will be due in `delayMs`: who looks for it sweeps then.
+   *
+   * @param scope name of the scope that looks for it alone; where there is none, it is among the rows of every scope that leaves some out
+   */
+  retryIn(delayMs: number, scope?: string): void {
+    this.unscoped.sweepWithin(delayMs);
+    for (const hints of this.#scopes.values()) {
+      if (scope === undefined ? hints.which === "except" : hints.name === scope) hints.sweepWithin(delayMs);
+    }
+  }
+
+  /** Rows of any topic are free now. */
+  sweepSoon(): void {
+    this.unscoped.sweepWithin(0);
+    for (const hints of this.#scopes.values()) hints.sweepWithin(0);
+  }
+}
+
+/** Far more than are in use at a time. */
+const MOST_SCOPES = 1000;
+
+/**
+ * Where a claim of all rows starts: at the mark, or at a cursor.
+ *
+ * The cursor lies past a front of rows that stay behind blocked keys. While it is set, claims leave out keys that are in backoff or slow, and start at
+ * the first row of any other key that the last one met.
+ */
+export class ClaimHints {
+  readonly #clock: Clock;
+  readonly #sweeps: Sweeps;
+  #cursor: string | undefined;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+    this.#sweeps = new Sweeps(clock);
   }
 
   get cursor(): string | undefined {
@@ -36,28 +80,24 @@ export class ClaimHints {
 
   /** True when the next claim has to look from the mark on: no front is known, or it is time to look at it again. */
   startsAtMark(): boolean {
-    const [freeAt = Number.POSITIVE_INFINITY] = this.#freeAt;
-    const dueAt = Math.min(this.#sweepDueAt, Math.max(freeAt, this.#restsUntil));
-    return this.#cursor === undefined || this.#clock.monotonic() >= dueAt;
+    return this.#cursor === undefined || this.#sweeps.isDue();
   }
 
   /** A claim from the mark found enough free rows: there is no blocked front. */
   frontIsFree(): void {
     this.#cursor = undefined;
-    this.#forgetFreeBefore(this.#clock.monotonic());
+    this.#sweeps.forgetFreeBefore(this.#clock.monotonic());
   }
 
-  /**
-   * A sweep past the blocked front took `tookMs` and ended at `position`. A long front is swept less often, so that sweeping never takes more than a
-   * twentieth of the time, or a fifth where keys become free all the time.
-   */
+  /** What was known of it does not count any more. */
+  frontIsUnknown(): void {
+    this.#cursor = undefined;
+  }
+
+  /** A sweep past the blocked front took `tookMs` and ended at `position`. */
   frontIsBlocked(position: string, tookMs: number): void {
-    const endedAt = this.#clock.monotonic();
     this.#cursor = position;
-    this.#sweepDueAt = endedAt + Math.max(SWEEP_INTERVAL_MS, SWEEP_COST_FACTOR * tookMs);
-    this.#restsUntil = endedAt + REST_COST_FACTOR * tookMs;
-    // It has met those that were free when it began.
-    this.#forgetFreeBefore(endedAt - tookMs);
+    this.#sweeps.ended(tookMs);
   }
 
   /** A claim from the cursor met its first row of a key that is not blocked at `sequence`. */
@@ -67,17 +107,6 @@ export class ClaimHints {
 
   /** A row of a key will be free in `delayMs`: look from the mark then. */
   sweepWithin(delayMs: number): void {
-    const time = Math.ceil((this.#clock.monotonic() + delayMs) / GRAIN_MS) * GRAIN_MS;
-    const before = this.#freeAt.findLastIndex((each) => each <= time);
-    if (this.#freeAt[before] !== time) this.#freeAt.splice(before + 1, 0, time);
-  }
-
-  #forgetFreeBefore(time: number): void {
-    this.#freeAt.splice(0, this.#freeAt.findLastIndex((each) => each <= time) + 1);
+    this.#sweeps.sweepWithin(delayMs);
   }
 }
-
-const GRAIN_MS = 20;
-const SWEEP_INTERVAL_MS = 1000;
-const SWEEP_COST_FACTOR = 20;
-const REST_COST_FACTOR = 4;

@@ -1,4 +1,5 @@
 import type { Clock } from "../../../ports/runtime.ts";
+import { higher, lower } from "./positions.ts";
 
 /** What a snapshot of the database cannot see, and who began after it. */
 export interface SnapshotBounds {
@@ -195,14 +196,6 @@ interface ReadMark {
   readonly mark: string;
   readonly next: bigint;
   readonly writers: Set<string>;
-}
-
-function lower(a: string, b: string): string {
-  return BigInt(a) < BigInt(b) ? a : b;
-}
-
-function higher(a: string, b: string): string {
-  return BigInt(a) > BigInt(b) ? a : b;
 }
 
 const NO_GUARD: GuardedMark = { mark: "0", running: [] };

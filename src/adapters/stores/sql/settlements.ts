@@ -1,7 +1,7 @@
 import type { Settlement } from "../../../model/outcomes.ts";
 import type { MessageId } from "../../../model/rows.ts";
 import { bisect } from "./bisect.ts";
-import type { ClaimHints } from "./hints.ts";
+import type { OutboxHints } from "./hints.ts";
 import { isRefused, SHORT_REASON } from "./refused.ts";
 
 /** The state of a row after its settlement. */
@@ -25,7 +25,7 @@ export function attemptsOf(settlement: Settlement): number {
  */
 export async function settleAroundRefusal(
   settlements: readonly Settlement[],
-  hints: ClaimHints,
+  hints: Pick<OutboxHints, "retryIn">,
   settle: (part: readonly Settlement[]) => Promise<readonly MessageId[]>,
   onRefused: (settlement: Settlement, reason: string) => void,
 ): Promise<ReadonlySet<MessageId>> {
@@ -52,7 +52,7 @@ export async function settleAroundRefusal(
     return "done";
   });
   for (const settlement of settlements) {
-    if (settlement.kind === "retry") hints.sweepWithin(settlement.delayMs);
+    if (settlement.kind === "retry") hints.retryIn(settlement.delayMs, settlement.scope);
   }
   return closed;
 }

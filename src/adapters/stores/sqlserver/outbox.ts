@@ -1,9 +1,9 @@
 import type { Settlement } from "../../../model/outcomes.ts";
 import type { ClaimToken, MessageId } from "../../../model/rows.ts";
 import type { Clock } from "../../../ports/runtime.ts";
-import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } from "../../../ports/store.ts";
-import { type ClaimScans, claimFromFront, type Scan } from "../sql/frontClaim.ts";
-import { ClaimHints } from "../sql/hints.ts";
+import type { ClaimRequest, ClaimResult, ClaimScope, Lease, OutboxBacklog, OutboxStore } from "../../../ports/store.ts";
+import { type ClaimScans, claimByHints, type Scan } from "../sql/frontClaim.ts";
+import { OutboxHints } from "../sql/hints.ts";
 import { changeAroundRefusal, isRefused } from "../sql/refused.ts";
 import { type ClaimTrials, LeftOut, TRIAL_ROWS } from "../sql/refusedClaims.ts";
 import { backlogOf, claimedRow, idsOf } from "../sql/rows.ts";
@@ -22,33 +22,39 @@ export class SqlServerOutbox implements OutboxStore {
   readonly #pool: SqlServerPool;
   readonly #sql: OutboxStatements;
   readonly #clock: Clock;
-  readonly #hints: ClaimHints;
+  readonly #hints: OutboxHints;
   readonly #scans: ClaimScans = {
-    inOrder: (request, from) => this.#scan("claimInOrder", request, from),
-    pastBlockedKeys: (request, from) => this.#scan("claimPastBlockedKeys", request, from),
+    inOrder: (request, from) => this.#scanAll("claimInOrder", request, from),
+    pastBlockedKeys: (request, from) => this.#scanAll("claimPastBlockedKeys", request, from),
+    inScope: (request, { which, topics, exceptKeys }, from) =>
+      this.#scan(this.#sql[which].claim, request, from, {
+        leftOut: JSON.stringify(this.#leftOut.ids()),
+        topics: JSON.stringify(topics),
+        exceptKeys: JSON.stringify(exceptKeys),
+      }),
     end: async () => {
       const [row] = await this.#pool.run(this.#sql.end);
-      return String(row?.end ?? this.#hints.mark);
+      return String(row?.end ?? this.#hints.marks.mark);
     },
   };
   readonly #leftOut: LeftOut;
-  /** The last claim met no due row at all. */
+  /** The last claim of all rows met no due one. */
   #idle = false;
 
   constructor(pool: SqlServerPool, statements: OutboxStatements, clock: Clock) {
     this.#pool = pool;
     this.#sql = statements;
     this.#clock = clock;
-    this.#hints = new ClaimHints(clock);
+    this.#hints = new OutboxHints(clock);
     this.#leftOut = new LeftOut(clock);
   }
 
   async claim(request: ClaimRequest): Promise<ClaimResult> {
-    if (this.#idle && !(await this.#anyDue())) return NOTHING;
+    if (request.scope === undefined && this.#idle && !(await this.#anyDue())) return NOTHING;
     try {
-      return await claimFromFront(this.#scans, this.#hints, this.#clock, request);
+      return await claimByHints(this.#scans, this.#hints, this.#clock, request);
     } catch (error) {
-      return { ...NOTHING, more: true, refused: await this.#leftOut.learn(this.#trials(), error) };
+      return { ...NOTHING, more: true, refused: await this.#leftOut.learn(this.#trials(request.scope), error) };
     }
   }
 
@@ -92,7 +98,7 @@ export class SqlServerOutbox implements OutboxStore {
       // Where only the refused are left, somebody has to be told.
       if (reclaimed === 0) throw error;
     }
-    if (reclaimed > 0) this.#hints.sweepWithin(0);
+    if (reclaimed > 0) this.#hints.sweepSoon();
     return reclaimed;
   }
 
@@ -101,11 +107,13 @@ export class SqlServerOutbox implements OutboxStore {
     return backlogOf(row);
   }
 
-  #trials(): ClaimTrials {
+  #trials(scope: ClaimScope | undefined): ClaimTrials {
+    const { dueBehind } = scope === undefined ? this.#sql : this.#sql[scope.which];
+    const more = scope === undefined ? {} : { topics: JSON.stringify(scope.topics) };
     let from = "0";
     return {
       page: async () => {
-        const rows = await this.#pool.run(this.#sql.dueBehind, { from, limit: TRIAL_ROWS });
+        const rows = await this.#pool.run(dueBehind, { from, limit: TRIAL_ROWS, ...more });
         from = (rows.at(-1)?.sequence as string | undefined) ?? from;
         return idsOf(rows);
       },
@@ -120,11 +128,20 @@ export class SqlServerOutbox implements OutboxStore {
     return row?.due === 1;
   }
 
-  async #scan(name: keyof OutboxStatements["withoutSome"], request: ClaimRequest, from: string): Promise<Scan> {
+  async #scanAll(name: keyof OutboxStatements["withoutSome"], request: ClaimRequest, from: string): Promise<Scan> {
     const leftOut = this.#leftOut.ids();
-    const statement = leftOut.length === 0 ? this.#sql[name] : this.#sql.withoutSome[name];
+    const scan =
+      leftOut.length === 0
+        ? await this.#scan(this.#sql[name], request, from, {})
+        : await this.#scan(this.#sql.withoutSome[name], request, from, { leftOut: JSON.stringify(leftOut) });
+    this.#idle = scan.firstPosition === undefined;
+    return scan;
+  }
+
+  /** @param more values of the parameters that not every claim has */
+  async #scan(statement: Statement, request: ClaimRequest, from: string, more: Values): Promise<Scan> {
     const [counts, rows] = await this.#pool.runAll(statement, {
-      ...(leftOut.length === 0 ? {} : { leftOut: JSON.stringify(leftOut) }),
+      ...more,
       from,
       limit: request.limit,
       maxBytes: request.maxBytes,
@@ -135,7 +152,6 @@ export class SqlServerOutbox implements OutboxStore {
     const [count] = counts ?? [];
     const positions = Number(count?.positions ?? 0);
     const firstPosition = count?.first_position;
-    this.#idle = positions === 0;
     return {
       rows: (rows ?? []).map((row) => claimedRow(row, request.token)),
       more: positions >= request.limit || count?.lost === true,

@@ -1,3 +1,4 @@
+import type { ClaimScope } from "../../../ports/store.ts";
 import type { TableNames } from "../sql/names.ts";
 import { BATCH, BY_ID, hasCome, NAMED_IDS, NOW, ONE_BY_ONE, TO_CHANGE, TO_LOOK } from "./fragments.ts";
 import type { Statement } from "./statement.ts";
@@ -63,7 +64,7 @@ export function outboxStatements(names: TableNames) {
    * Payloads are counted in UTF-16 code units, which for JSON mostly is their number of bytes, and are read after the commit: nobody waits
    * for their transfer.
    */
-  const claim = (positions: string): string => `
+  const claim = (positions: string, declarations = ""): string => `
 ${BATCH}
 ${NOW}
 DECLARE @lost bit = 0;
@@ -74,7 +75,7 @@ DECLARE @candidates TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NUL
 DECLARE @stops TABLE (run bigint NOT NULL, sequence bigint NOT NULL);
 DECLARE @free TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, bytes_before bigint NOT NULL);
 DECLARE @claimed TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL);
-INSERT INTO @held (token) SELECT h.token FROM OPENJSON(@heldTokens) WITH (token uniqueidentifier '$') h;
+INSERT INTO @held (token) SELECT h.token FROM OPENJSON(@heldTokens) WITH (token uniqueidentifier '$') h;${declarations}
 BEGIN TRANSACTION;
 INSERT INTO @positions (sequence, id)
 ${positions};
@@ -163,26 +164,85 @@ ORDER BY o.${c.sequence}`),
     },
   });
 
+  const withoutLeftOut = `
+  AND NOT EXISTS (SELECT 1 FROM OPENJSON(@leftOut) WITH (id uniqueidentifier '$') x WHERE x.id = o.${c.id})
+  AND NOT EXISTS (
+    SELECT 1 FROM OPENJSON(@leftOut) WITH (id uniqueidentifier '$') x JOIN ${table} b ON b.${c.id} = x.id WHERE b.${c.key} = o.${c.key})`;
+
+  /** Topics and keys are compared letter for letter, whatever the column's collation; spaces at the end count only before something else. */
+  const isSame = (text: string, column: string): string =>
+    `CONCAT(${text}, N'.') = CONCAT(${column}, N'.') COLLATE Latin1_General_100_BIN2`;
+  const topicsGiven = `
+DECLARE @some TABLE (topic nvarchar(max));
+INSERT INTO @some (topic) SELECT t.topic FROM OPENJSON(@topics) WITH (topic nvarchar(max) '$') t;`;
+  const keysGiven = `
+DECLARE @leftKeys TABLE ([key] nvarchar(max));
+INSERT INTO @leftKeys ([key]) SELECT t.[key] FROM OPENJSON(@exceptKeys) WITH ([key] nvarchar(max) '$') t;`;
+
+  /**
+   * Claims of a scope: `@topics` and `@exceptKeys`, JSON arrays, `@leftOut` as in `withoutSome`.
+   *
+   * Keys behind whose first row that counts nothing can be claimed are passed over: it is in backoff or slow, not in the scope, or lies in front of where
+   * the claim begins. Else the rows behind it, of which there may be any number, would be looked at in place of free ones. Each row is asked for the first
+   * one of its key that holds it back: in front of that there may be any number that hold nobody back, being scheduled ahead or in a claim of this process.
+   */
+  const inScope = (which: ClaimScope["which"]) => {
+    const inTopics = (row: string): string =>
+      `${which === "only" ? "" : "NOT "}EXISTS (SELECT 1 FROM @some t WHERE ${row}.${c.topic} IS NOT NULL AND ${isSame("t.topic", `${row}.${c.topic}`)})`;
+    return {
+      claim: {
+        name: `outbox.claim ${which} some topics`,
+        parameters: { ...claimParameters, leftOut: "longText", topics: "longText", exceptKeys: "longText" },
+        text: claim(
+          `SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
+FROM ${table} o ${TO_LOOK}
+WHERE ${isDue} AND o.${c.sequence} >= @from
+  AND ${inTopics("o")}
+  AND NOT EXISTS (SELECT 1 FROM @leftKeys x WHERE o.${c.key} IS NOT NULL AND ${isSame("x.[key]", `o.${c.key}`)})${withoutLeftOut}
+  AND NOT EXISTS (SELECT 1 FROM (
+    SELECT TOP (1) CASE
+      WHEN b.${c.state} = N'processing' THEN CASE WHEN b.${c.claimedAt} < DATEADD(second, -1, @now) THEN 1 ELSE 0 END
+      WHEN b.${c.sequence} < @from OR b.${c.attempt} > 0 AND b.${c.scheduledAt} > @now THEN 1
+      WHEN ${inTopics("b")} THEN 0 ELSE 1 END AS is_blocked
+    FROM ${table} b ${TO_LOOK}
+    WHERE b.${c.key} = o.${c.key} AND b.${c.key} IS NOT NULL AND b.${c.state} IN (N'pending', N'processing') AND b.${c.sequence} < o.${c.sequence}
+      AND (b.${c.state} = N'processing' AND NOT EXISTS (SELECT 1 FROM @held h WHERE h.token = b.${c.claimToken})
+        OR b.${c.state} = N'pending' AND (b.${c.attempt} > 0 OR ${hasCome(`b.${c.scheduledAt}`)}
+          OR b.${c.scheduledAt} <= b.${c.createdAt} OR b.${c.scheduledAt} <= b.${c.updatedAt}))
+    ORDER BY b.${c.sequence}
+  ) k WHERE k.is_blocked = 1)
+ORDER BY o.${c.sequence}`,
+          `${topicsGiven}${keysGiven}`,
+        ),
+      },
+      /** Due rows of the scope behind the sequence `@from`, at most `@limit`. */
+      dueBehind: {
+        name: `outbox.due rows ${which} some topics`,
+        parameters: { from: "bigint", limit: "int", topics: "longText" },
+        text: dueBehind(`\n  AND ${inTopics("o")}`, topicsGiven),
+      },
+    } as const;
+  };
+
+  /** @param and a further condition on the rows */
+  const dueBehind = (and = "", declarations = ""): string => `
+${NOW}${declarations}
+SELECT TOP (@limit) o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence FROM ${table} o ${TO_LOOK}
+WHERE ${isDue} AND o.${c.sequence} > @from${and}
+ORDER BY o.${c.sequence};`;
+
   return {
     ...claims("", claimParameters),
     /** Without some rows, and the others of their keys, which would only be held back: `@leftOut`, JSON array of ids. */
-    withoutSome: claims(
-      `
-  AND NOT EXISTS (SELECT 1 FROM OPENJSON(@leftOut) WITH (id uniqueidentifier '$') x WHERE x.id = o.${c.id})
-  AND NOT EXISTS (
-    SELECT 1 FROM OPENJSON(@leftOut) WITH (id uniqueidentifier '$') x JOIN ${table} b ON b.${c.id} = x.id WHERE b.${c.key} = o.${c.key})`,
-      { ...claimParameters, leftOut: "longText" },
-    ),
+    withoutSome: claims(withoutLeftOut, { ...claimParameters, leftOut: "longText" }),
+    only: inScope("only"),
+    except: inScope("except"),
 
     /** Due rows behind the sequence `@from`, at most `@limit`. */
     dueBehind: {
       name: "outbox.due rows",
       parameters: { from: "bigint", limit: "int" },
-      text: `
-${NOW}
-SELECT TOP (@limit) o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence FROM ${table} o ${TO_LOOK}
-WHERE ${isDue} AND o.${c.sequence} > @from
-ORDER BY o.${c.sequence};`,
+      text: dueBehind(),
     },
 
     /** What a claim changes in named rows (`@ids`, JSON array), and takes back. */

@@ -65,6 +65,10 @@ async function useEverything({ inbox, outbox, pull, replay, retention }: Store, 
   for (const limit of [variant, variant]) {
     await outbox.claim({ ...lease, limit, maxBytes: 2 ** 33 * variant, token: TOKEN, heldTokens: [TOKEN] });
   }
+  for (const which of ["only", "except"] as const) {
+    const scope = { name: text, which, topics: [text], exceptKeys: variant === 1 ? [] : [text] };
+    await outbox.claim({ ...lease, limit: variant, maxBytes: 2 ** 33, token: TOKEN, heldTokens: [TOKEN], scope });
+  }
   await outbox.renew([TOKEN], lease);
   const settled = { id: ID, claimToken: TOKEN };
   await outbox.settle([

@@ -1,0 +1,56 @@
+import type { Clock } from "../../../ports/runtime.ts";
+
+/**
+ * When a claim that begins at a cursor has to look from the mark again, for what has become free or has appeared below the cursor: after a
+ * second, and whenever a retry of this process is due. A long front is swept less often, so that sweeping never takes more than a
+ * twentieth of the time, or a fifth where keys become free all the time.
+ */
+export class Sweeps {
+  readonly #clock: Clock;
+  #dueAt = 0;
+  /** No sweep for the sake of a key before. */
+  #restsUntil = 0;
+  /** When keys will be free, in ascending order and rounded up to {@link GRAIN_MS}, so that they are not many. */
+  readonly #freeAt: number[] = [];
+
+  readonly #restCostFactor: number;
+
+  /** @param restCostFactor how many times as long as a sweep took there is none for the sake of a key */
+  constructor(clock: Clock, restCostFactor = 4) {
+    this.#clock = clock;
+    this.#restCostFactor = restCostFactor;
+  }
+
+  isDue(): boolean {
+    const [freeAt = Number.POSITIVE_INFINITY] = this.#freeAt;
+    return this.#clock.monotonic() >= Math.min(this.#dueAt, Math.max(freeAt, this.#restsUntil));
+  }
+
+  /** A sweep took `tookMs` and has just ended. */
+  ended(tookMs: number): void {
+    const endedAt = this.#clock.monotonic();
+    this.#dueAt = endedAt + Math.max(INTERVAL_MS, COST_FACTOR * tookMs);
+    this.#restsUntil = endedAt + this.#restCostFactor * tookMs;
+    // It has met those that were free when it began.
+    this.forgetFreeBefore(endedAt - tookMs);
+  }
+
+  /** A row of a key will be free in `delayMs`: a sweep is due then. */
+  sweepWithin(delayMs: number): void {
+    const now = this.#clock.monotonic();
+    // Of the times that have come one is enough, however long nobody claims.
+    const come = this.#freeAt.findLastIndex((each) => each <= now);
+    if (come > 0) this.#freeAt.splice(1, come);
+    const time = Math.ceil((now + delayMs) / GRAIN_MS) * GRAIN_MS;
+    const before = this.#freeAt.findLastIndex((each) => each <= time);
+    if (this.#freeAt[before] !== time) this.#freeAt.splice(before + 1, 0, time);
+  }
+
+  forgetFreeBefore(time: number): void {
+    this.#freeAt.splice(0, this.#freeAt.findLastIndex((each) => each <= time) + 1);
+  }
+}
+
+const GRAIN_MS = 20;
+const INTERVAL_MS = 1000;
+const COST_FACTOR = 20;

@@ -1,0 +1,251 @@
+import { describe, expect, test } from "@jest/globals";
+import { type ClaimScans, claimByHints, type Scan } from "../../../../src/adapters/stores/sql/frontClaim.ts";
+import { OutboxHints } from "../../../../src/adapters/stores/sql/hints.ts";
+import type { ClaimScope } from "../../../../src/ports/store.ts";
+import { claimRequest } from "../../../conformance/store/harness.ts";
+import { ManualClock } from "../../../support/recorders.ts";
+
+const except = (topics: readonly string[]): ClaimScope => ({ name: "others", which: "except", topics, exceptKeys: [] });
+const only = (name: string): ClaimScope => ({ name, which: "only", topics: ["ill"], exceptKeys: [] });
+
+/** A table that tells where it was looked at from; a look costs `sweepMs` where it begins at the mark. */
+function table({ sweepMs = 0 } = {}) {
+  const clock = new ManualClock();
+  const hints = new OutboxHints(clock);
+  const state = {
+    /** The position behind the last row. */
+    end: 1000,
+    /** Of free rows, in ascending order. */
+    free: [] as number[],
+  };
+  const looks: string[] = [];
+  const scan = async (what: string, from: string, tookMs: number): Promise<Scan> => {
+    looks.push(`${what} ${from}`);
+    const first = state.free.find((position) => position >= Number(from));
+    clock.advance(tookMs);
+    return { rows: [], more: false, heldBack: 0, firstPosition: first === undefined ? undefined : String(first) };
+  };
+  const scans: ClaimScans = {
+    inOrder: (_, from) => scan("in order", from, 0),
+    pastBlockedKeys: (_, from) => scan("past blocked keys", from, 0),
+    inScope: (_, __, from, isSweep) => scan(isSweep ? "sweep" : "claim", from, isSweep ? sweepMs : 0),
+    async end() {
+      looks.push("end");
+      return String(state.end);
+    },
+  };
+  return {
+    clock,
+    hints,
+    state,
+    /** Claims. @returns what was asked of the table for it */
+    async claim(scope?: ClaimScope): Promise<readonly string[]> {
+      await claimByHints(scans, hints, clock, claimRequest({ scope }));
+      return looks.splice(0);
+    },
+  };
+}
+
+/** A table whose rows are all passed: a claim begins behind them. */
+async function passed(scope: ClaimScope, options = {}) {
+  const it = table(options);
+  await it.claim(scope);
+  it.clock.advance(1000);
+  await it.claim(scope);
+  return it;
+}
+
+const SCOPE = except(["stuck"]);
+
+describe("where a claim of a scope starts", () => {
+  test("is the mark, then the end of the table, and the mark once more when a second has passed", async () => {
+    const { claim, clock } = table();
+
+    expect(await claim(SCOPE)).toEqual(["end", "sweep 0"]);
+    clock.advance(999);
+    expect(await claim(SCOPE)).toEqual(["claim 1000"]);
+    clock.advance(1);
+    expect(await claim(SCOPE)).toEqual(["end", "sweep 0"]);
+    expect(await claim(SCOPE)).toEqual(["claim 1000"]);
+  });
+
+  test("is the end that a long sweep began with", async () => {
+    const { claim } = table({ sweepMs: 1000 });
+
+    expect(await claim(SCOPE)).toEqual(["end", "sweep 0"]);
+    expect(await claim(SCOPE)).toContain("claim 1000");
+  });
+
+  test("is the first row that was met, where that lies in front of the end of a second ago", async () => {
+    const { claim, state } = await passed(SCOPE);
+    state.free = [400, 1500];
+    const swept = await passed(SCOPE);
+    swept.state.free = [400, 1500];
+    swept.clock.advance(1000);
+
+    expect(await swept.claim(SCOPE)).toEqual(["end", "sweep 0"]);
+    swept.state.free = [700, 1500];
+    expect(await swept.claim(SCOPE)).toEqual(["claim 400"]);
+    swept.state.free = [1500];
+    expect(await swept.claim(SCOPE)).toEqual(["claim 700"]);
+    expect(await swept.claim(SCOPE)).toEqual(["claim 1000"]);
+    expect(await claim(SCOPE)).toEqual(["claim 1000"]);
+  });
+
+  test("follows what is appended a second behind, with a look for the end once a second and only where nothing was met", async () => {
+    const { claim, clock, state } = await passed(SCOPE, { sweepMs: 400 });
+    const starts: string[] = [];
+    for (let ms = 0; ms < 3000; ms += 100) {
+      state.end += 100;
+      starts.push(...(await claim(SCOPE)));
+      clock.advance(100);
+    }
+
+    expect(starts.filter((look) => look === "end")).toHaveLength(3);
+    const froms = starts.filter((look) => look !== "end").map((look) => Number(look.replace("claim ", "")));
+    expect(froms).toHaveLength(30);
+    for (const [n, from] of froms.entries()) {
+      // What was appended in the last second is looked at again, and nothing that was before the last two.
+      expect(from).toBeLessThanOrEqual(Math.max(1000, 1000 + (n - 9) * 100));
+      expect(from).toBeGreaterThanOrEqual(1000 + (n - 21) * 100);
+    }
+
+    state.free = [state.end];
+    await claim(SCOPE);
+    for (let ms = 0; ms < 1500; ms += 100) {
+      expect(await claim(SCOPE)).not.toContain("end");
+      clock.advance(100);
+    }
+  });
+
+  test("follows the rows that are met a second behind", async () => {
+    const { claim, clock, state } = await passed(SCOPE, { sweepMs: 400 });
+    const froms: number[] = [];
+    for (let ms = 0; ms < 3000; ms += 100) {
+      state.free = [2000 + ms];
+      const [look] = await claim(SCOPE);
+      froms.push(Number(look?.replace("claim ", "")));
+      clock.advance(100);
+    }
+
+    expect(froms.slice(0, 10)).toEqual(Array.from({ length: 10 }, () => 1000));
+    for (const [n, from] of froms.entries()) {
+      expect(from).toBeLessThanOrEqual(Math.max(1000, 2000 + (n - 10) * 100));
+      if (n > 22) expect(from).toBeGreaterThanOrEqual(2000 + (n - 22) * 100);
+    }
+  });
+
+  test("is the mark again after a second, and later where sweeps take long", async () => {
+    const sweeps = async (sweepMs: number, forMs: number) => {
+      const { claim, clock } = await passed(SCOPE, { sweepMs });
+      const startedAt = clock.monotonic();
+      const times: number[] = [];
+      while (clock.monotonic() < startedAt + forMs) {
+        const ms = clock.monotonic() - startedAt;
+        if ((await claim(SCOPE)).includes("sweep 0")) times.push(ms);
+        clock.advance(100);
+      }
+      return times;
+    };
+
+    expect(await sweeps(0, 2500)).toEqual([1000, 2000]);
+    expect(await sweeps(400, 20_000)).toEqual([8000, 16_400]);
+  });
+
+  test("never goes back because rows behind it are gone", async () => {
+    const { claim, state } = await passed(SCOPE, { sweepMs: 400 });
+    state.end = 1;
+
+    for (let n = 0; n < 3; n += 1) expect(await claim(SCOPE)).toContain("claim 1000");
+  });
+
+  test("is remembered by the name of the scope, whatever topics it has by now", async () => {
+    const { claim } = await passed(except(["a", "b"]));
+
+    expect(await claim(except(["a", "b", "c"]))).toEqual(["claim 1000"]);
+    expect(await claim({ ...except(["a", "b"]), name: "another" })).toEqual(["end", "sweep 0"]);
+    expect(await claim(except(["a"]))).toEqual(["claim 1000"]);
+  });
+
+  test("is forgotten of the scope that was used longest ago, where there are very many", async () => {
+    const { claim } = await passed(SCOPE);
+    for (let n = 0; n < 998; n += 1) await claim(only(`destination-${n}`));
+    expect(await claim(SCOPE)).toEqual(["claim 1000"]);
+    for (let n = 1000; n < 2000; n += 1) await claim(only(`destination-${n}`));
+    expect(await claim(SCOPE)).toEqual(["end", "sweep 0"]);
+  });
+
+  test("is never below the mark, beside which rows that are set back would not count for the order of their keys", async () => {
+    const { claim, clock, hints, state } = await passed(SCOPE, { sweepMs: 400 });
+    state.free = [900];
+    hints.unscoped.frontIsBlocked("500", 1000);
+    clock.advance(1000);
+    hints.marks.setMark("1500", { running: [], end: 2n, later: undefined, writers: undefined });
+
+    expect(await claim(SCOPE)).toContain("claim 1500");
+    expect(await claim()).toEqual(["past blocked keys 1500"]);
+  });
+
+  test("is forgotten when the table has gone back", async () => {
+    const { claim, hints, state } = await passed(SCOPE);
+    hints.marks.forget();
+    state.end = 10;
+
+    expect(await claim(SCOPE)).toEqual(["end", "sweep 0"]);
+  });
+});
+
+describe("a row that will be due again", () => {
+  /** Tells which claims sweep, after `tell`. */
+  async function sweeping(tell: (hints: OutboxHints) => void): Promise<readonly string[]> {
+    const scopes = [except(["ill"]), { ...except(["ill", "slow"]), name: "further others" }, only("ill"), only("slow")];
+    const { claim, clock, hints } = table();
+    for (const scope of scopes) await claim(scope);
+    clock.advance(1000);
+    for (const scope of scopes) await claim(scope);
+    hints.unscoped.frontIsBlocked("500", 0);
+    tell(hints);
+    clock.advance(100);
+    for (const scope of scopes) expect((await claim(scope)).join()).toMatch(/^claim/);
+    expect(hints.unscoped.startsAtMark()).toBe(false);
+    clock.advance(120);
+    const sweeps: string[] = hints.unscoped.startsAtMark() ? ["all"] : [];
+    for (const scope of scopes) {
+      if ((await claim(scope)).includes("sweep 0")) sweeps.push(`${scope.which} ${scope.name}`);
+    }
+    return sweeps;
+  }
+
+  test("is looked for by the scope that claims it alone, and by claims of all rows", async () => {
+    expect(await sweeping((hints) => hints.retryIn(200, "ill"))).toEqual(["all", "only ill"]);
+  });
+
+  test("is looked for by every scope that leaves some topics out", async () => {
+    expect(await sweeping((hints) => hints.retryIn(200))).toEqual(["all", "except others", "except further others"]);
+  });
+
+  test("is looked for in time, however many others have come due while nobody claimed", async () => {
+    const { claim, clock, hints } = await passed(SCOPE);
+    for (let n = 0; n < 100; n += 1) {
+      hints.retryIn(50);
+      clock.advance(100);
+    }
+    hints.retryIn(200);
+    hints.retryIn(400);
+
+    const sweeps: number[] = [];
+    for (let ms = 0; ms < 900; ms += 20) {
+      if ((await claim(SCOPE)).includes("sweep 0")) sweeps.push(ms);
+      clock.advance(20);
+    }
+    expect(sweeps).toEqual([0, 200, 400]);
+  });
+
+  test("is looked for by all when it was taken back from a replica", async () => {
+    const { claim, clock, hints } = await passed(only("ill"));
+    hints.sweepSoon();
+    clock.advance(20);
+
+    expect(await claim(only("ill"))).toEqual(["end", "sweep 0"]);
+  });
+});
