@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { expect } from "@jest/globals";
 import type { ClaimToken, MessageId } from "../../../src/model/rows.ts";
-import type { ClaimRequest, ClaimResult } from "../../../src/ports/store.ts";
+import type { ClaimRequest, ClaimResult, ClaimScope } from "../../../src/ports/store.ts";
 import { LEASE, type OutboxModel } from "./model.ts";
 import type { System } from "./system.ts";
 
@@ -12,6 +12,8 @@ export interface Claiming {
   readonly maxBytes: number;
   /** Whether the replica says which claims it holds, and so goes on with their keys. */
   readonly namesHeld: boolean;
+  /** Of all rows when there is none. */
+  readonly scope?: ClaimScope | null | undefined;
 }
 
 /** Claims, and checks against everything that the claim had to find. */
@@ -19,10 +21,11 @@ export async function claim(model: OutboxModel, system: System, claiming: Claimi
   const request = requestOf(model, claiming);
   const expected = model.claimable(request);
   const replica = model.replica(claiming.replica);
+  if (request.scope !== undefined) return await claimInScope(model, system, claiming, request);
   replica.mayLookPastFront ||= expected.more && expected.heldBack * 2 > request.limit;
-  const result = await ask(system, claiming, request);
+  const result = await ask(model, system, claiming, request);
   if (replica.mayLookPastFront) {
-    expect(model.faultsOf(idsOf(result), request.heldTokens)).toEqual(new Map());
+    expect(model.faultsOf(idsOf(result), request)).toEqual(new Map());
   } else {
     const { more, heldBack } = result;
     expect({ rows: idsOf(result), more, heldBack }).toEqual(expected);
@@ -30,16 +33,38 @@ export async function claim(model: OutboxModel, system: System, claiming: Claimi
   take(model, claiming, request, result);
 }
 
+/** The first claim of a scope since time passed looks at every row of it. */
+async function claimInScope(
+  model: OutboxModel,
+  system: System,
+  claiming: Claiming,
+  request: ClaimRequest,
+): Promise<void> {
+  const { mayLookPastFront, scopesClaimed } = model.replica(claiming.replica);
+  const { rows: free } = model.claimable({ ...request, limit: Number.POSITIVE_INFINITY });
+  const { more } = model.claimable(request);
+  const mayOverlook = mayLookPastFront || scopesClaimed.has(identityOf(request));
+  const isAnyRunning = model.rows.some(({ state }) => state === "processing");
+  const result = await ask(model, system, claiming, request);
+  expect(model.faultsOf(idsOf(result), request)).toEqual(new Map());
+  if (!mayOverlook && !more) expect(idsOf(result)).toEqual(free);
+  // However many rows wait behind others, a free one is met.
+  if (!mayOverlook && !isAnyRunning && free.length > 0) expect(idsOf(result)).not.toEqual([]);
+  take(model, claiming, request, result);
+}
+
+const identityOf = ({ scope }: ClaimRequest): string => scope?.name ?? "all rows";
+
 /** Several replicas claim at the same moment: each gets what it may have beside the others, and no row comes twice. */
 export async function claimTogether(model: OutboxModel, system: System, claimings: readonly Claiming[]): Promise<void> {
   const requests = claimings.map((claiming) => requestOf(model, claiming));
   const results = await Promise.all(
-    claimings.map((claiming, n) => ask(system, claiming, requests[n] ?? requestOf(model, claiming))),
+    claimings.map((claiming, n) => ask(model, system, claiming, requests[n] ?? requestOf(model, claiming))),
   );
   const ids = results.flatMap(idsOf);
   expect(ids).toHaveLength(new Set(ids).size);
   for (const [n, result] of results.entries()) {
-    expect(model.faultsOf(idsOf(result), requests[n]?.heldTokens ?? [])).toEqual(new Map());
+    expect(model.faultsOf(idsOf(result), requests[n] ?? NOTHING_HELD)).toEqual(new Map());
   }
   for (const [n, claiming] of claimings.entries()) {
     const [request, result] = [requests[n], results[n]];
@@ -61,9 +86,9 @@ export async function claimDuring(
 ): Promise<void> {
   const request = requestOf(model, claiming);
   const before = model.snapshot();
-  const [result] = await Promise.all([ask(system, claiming, request), other()]);
+  const [result] = await Promise.all([ask(model, system, claiming, request), other()]);
   const ids = idsOf(result);
-  const [faultsBefore, faultsAfter] = [before, model].map((state) => state.faultsOf(ids, request.heldTokens));
+  const [faultsBefore, faultsAfter] = [before, model].map((state) => state.faultsOf(ids, request));
   const faults = ids.filter((id) => faultsBefore?.has(id) && faultsAfter?.has(id));
   expect(faults.map((id) => `before: ${faultsBefore?.get(id)}; after: ${faultsAfter?.get(id)}`)).toEqual([]);
   take(model, claiming, request, result);
@@ -77,26 +102,34 @@ export async function claimDuring(
 export function claimOutOfSight(model: OutboxModel, system: System, claiming: Claiming) {
   const request = requestOf(model, claiming);
   let ended = false;
-  const result = ask(system, claiming, request).finally(() => {
+  const result = ask(model, system, claiming, request).finally(() => {
     ended = true;
   });
   result.catch(() => {});
   const check = async () => {
-    expect(model.faultsOf(idsOf(await result), request.heldTokens)).toEqual(new Map());
+    expect(model.faultsOf(idsOf(await result), request)).toEqual(new Map());
     take(model, claiming, request, await result);
     model.replica(claiming.replica).mayLookPastFront = true;
   };
   return { hasEnded: () => ended, check };
 }
 
-function requestOf(model: OutboxModel, { replica, limit, maxBytes, namesHeld }: Claiming): ClaimRequest {
+function requestOf(model: OutboxModel, { replica, limit, maxBytes, namesHeld, scope }: Claiming): ClaimRequest {
   const heldTokens = namesHeld ? model.heldTokens(replica) : [];
-  return { limit, maxBytes, token: randomUUID() as ClaimToken, heldTokens, ...LEASE };
+  return { limit, maxBytes, token: randomUUID() as ClaimToken, heldTokens, scope: scope ?? undefined, ...LEASE };
 }
 
-async function ask({ replicas }: System, { replica }: Claiming, request: ClaimRequest): Promise<ClaimResult> {
+const NOTHING_HELD = { heldTokens: [] };
+
+async function ask(
+  model: OutboxModel,
+  { replicas }: System,
+  { replica }: Claiming,
+  request: ClaimRequest,
+): Promise<ClaimResult> {
   const store = replicas[replica]?.store;
   if (store === undefined) throw new Error(`there is no replica ${replica}`);
+  if (request.scope !== undefined) model.replica(replica).scopesClaimed.add(identityOf(request));
   return await store.outbox.claim(request);
 }
 

@@ -74,8 +74,8 @@ const insert = (rows: readonly NewRow[]): Command =>
   command("insert", rows, async (model, system) => {
     const ids = await system.insert(rows);
     for (const [n, id] of ids.entries()) {
-      const { key = null, dueInMs = 0, oddity = null } = rows[n] ?? {};
-      model.insert(id, key, dueInMs, { oddity });
+      const { key = null, topic = "orders", dueInMs = 0, oddity = null } = rows[n] ?? {};
+      model.insert(id, key, dueInMs, { oddity, topic });
     }
   });
 
@@ -106,8 +106,8 @@ const insertSlowly = (one: Claiming, key: string, other: string): Command =>
     await using slow = await system.insertSlowly(key);
     const position = model.reserve();
     const [first, second] = await system.insert([
-      { key: other, dueInMs: 0, oddity: null },
-      { key: other, dueInMs: 0, oddity: null },
+      { key: other, topic: "orders", dueInMs: 0, oddity: null },
+      { key: other, topic: "orders", dueInMs: 0, oddity: null },
     ]);
     for (const id of [first, second]) if (id !== undefined) model.insert(id, other, 0);
     for (let look = 0; look < 3; look += 1) {
@@ -120,8 +120,8 @@ const insertSlowly = (one: Claiming, key: string, other: string): Command =>
       await system.replicas[one.replica]?.store.outbox.settle(settlements);
       model.settle(settlements);
     }
-    model.insert(await slow.finish(), key, 0, { position });
-    const [last] = await system.insert([{ key, dueInMs: 0, oddity: null }]);
+    model.insert(await slow.finish(), key, 0, { position, topic: "slow" });
+    const [last] = await system.insert([{ key, topic: "orders", dueInMs: 0, oddity: null }]);
     if (last !== undefined) model.insert(last, key, 0);
     // Which of them it sees before it looks for its marks again is its own affair.
     for (const replica of model.replicas) replica.mayLookPastFront = true;
@@ -189,7 +189,10 @@ const setBack = (ms: number): Command =>
 function forgetMoments(model: OutboxModel): void {
   // A scope is a moment of the database's clock, which has been moved.
   model.scope = undefined;
-  for (const replica of model.replicas) replica.mayLookPastFront = false;
+  for (const replica of model.replicas) {
+    replica.mayLookPastFront = false;
+    replica.scopesClaimed.clear();
+  }
 }
 
 const beginReplay = (replica: number): Command =>
@@ -237,8 +240,16 @@ const limits = fc.constantFrom(1, 2, 3, 100);
 const times = fc.constantFrom(0, 0, TIME_UNIT_MS, 3 * TIME_UNIT_MS);
 const keys = fc.constantFrom("a", "b", "c");
 const lockedRow = fc.record({ key: keys, begunLater: fc.boolean() });
+const topics = fc.constantFrom("orders", "orders", "bills");
+const claimScope = fc.record({
+  name: fc.constant("some"),
+  which: fc.constantFrom("only", "except"),
+  topics: fc.uniqueArray(topics, { minLength: 1 }),
+  exceptKeys: fc.oneof(fc.constant([]), fc.uniqueArray(keys)),
+});
 const newRow = fc.record({
   key: fc.constantFrom("a", "a", "b", "c", null),
+  topic: topics,
   dueInMs: times,
   oddity: fc.option(fc.constantFrom(...ODDITIES), { freq: 2 }),
 });
@@ -247,6 +258,7 @@ const claiming: fc.Arbitrary<Claiming> = fc.record({
   limit: limits,
   maxBytes: fc.constantFrom(1, 5, 1_000_000, 1_000_000),
   namesHeld: fc.boolean(),
+  scope: fc.option(claimScope),
 });
 const outcomes: fc.Arbitrary<Outcome[]> = fc.array(
   fc.record({

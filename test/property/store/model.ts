@@ -1,7 +1,7 @@
 import type { Settlement } from "../../../src/model/outcomes.ts";
 import type { ClaimToken, MessageId, OutboxState } from "../../../src/model/rows.ts";
 import type { ReplayScope } from "../../../src/ports/finishedRows.ts";
-import type { ClaimRequest, Lease } from "../../../src/ports/store.ts";
+import type { ClaimRequest, ClaimScope, Lease } from "../../../src/ports/store.ts";
 
 /** Every payload that is not NULL. */
 export const PAYLOAD = "{}";
@@ -31,6 +31,7 @@ export interface ModelRow {
   /** Its place in the order of `sequence`. */
   readonly position: number;
   readonly key: string | null;
+  readonly topic: string | null;
   readonly oddity: Oddity | null;
   state: OutboxState;
   attempt: number;
@@ -54,6 +55,8 @@ export interface ModelReplica {
   readonly given: { readonly id: MessageId; readonly claimToken: ClaimToken }[];
   /** It may have seen a blocked front, and then begins its claims behind it until time passes. */
   mayLookPastFront: boolean;
+  /** The scopes of which it has claimed: they may begin behind the front as well. */
+  readonly scopesClaimed: Set<string>;
 }
 
 export interface ModelScope {
@@ -75,7 +78,11 @@ export class OutboxModel {
   #nextPosition = 0;
 
   constructor(replicas: number) {
-    this.replicas = Array.from({ length: replicas }, () => ({ given: [], mayLookPastFront: false }));
+    this.replicas = Array.from({ length: replicas }, () => ({
+      given: [],
+      mayLookPastFront: false,
+      scopesClaimed: new Set(),
+    }));
   }
 
   replica(index: number): ModelReplica {
@@ -108,13 +115,18 @@ export class OutboxModel {
     id: MessageId,
     key: string | null,
     dueInMs: number,
-    { oddity = null, position = this.reserve() }: { readonly oddity?: Oddity | null; readonly position?: number } = {},
+    {
+      oddity = null,
+      topic = "orders",
+      position = this.reserve(),
+    }: { readonly oddity?: Oddity | null; readonly topic?: string; readonly position?: number } = {},
   ): void {
     const behind = this.rows.findIndex((row) => row.position > position);
     this.rows.splice(behind === -1 ? this.rows.length : behind, 0, {
       id,
       position,
       key,
+      topic: oddity === "topic NULL" ? null : topic,
       oddity,
       state: "pending",
       attempt: 0,
@@ -142,8 +154,13 @@ export class OutboxModel {
   }
 
   /** What a claim finds that looks at every row. */
-  claimable({ limit, maxBytes, heldTokens }: ClaimRequest) {
-    const candidates = this.rows.filter((row) => this.isDue(row)).slice(0, limit);
+  claimable({ limit, maxBytes, heldTokens, scope }: ClaimRequest) {
+    const candidates = this.rows
+      .filter(
+        (row) =>
+          this.isDue(row) && isInScope(row, scope) && (scope === undefined || !this.#isPassed(row, scope, heldTokens)),
+      )
+      .slice(0, limit);
     const free = candidates.filter(
       (row) => !this.#earlierOfKey(row).some((one) => !candidates.includes(one) && this.holdsBack(one, heldTokens)),
     );
@@ -155,13 +172,23 @@ export class OutboxModel {
     };
   }
 
+  /** A claim of a scope passes keys whose first row is outside of it, waits for its retry, or has been in delivery for a second. */
+  #isPassed(row: ModelRow, scope: ClaimScope, heldTokens: readonly ClaimToken[]): boolean {
+    const first = this.#earlierOfKey(row).find((one) => this.holdsBack(one, heldTokens)) ?? row;
+    if (first.state === "processing") return first.claimedAt < this.now - 1000;
+    return !isInScope(first, scope) || (first.attempt > 0 && !this.isDue(first));
+  }
+
   /**
-   * Says what is wrong with a claim, whatever it overlooked: each row was due, and is not ahead of an unfinished one of its key.
+   * Says what is wrong with a claim, whatever it overlooked: each row was due and in the scope, and is not ahead of an unfinished one of its key.
    *
    * @param ids the claimed rows in the order given
    * @returns the first fault of each row that has one
    */
-  faultsOf(ids: readonly MessageId[], heldTokens: readonly ClaimToken[]): ReadonlyMap<MessageId, string> {
+  faultsOf(
+    ids: readonly MessageId[],
+    { heldTokens, scope }: Pick<ClaimRequest, "heldTokens" | "scope">,
+  ): ReadonlyMap<MessageId, string> {
     const claimed = ids.map((id) => this.row(id));
     const faults = new Map<MessageId, string>();
     for (const row of claimed) {
@@ -169,6 +196,7 @@ export class OutboxModel {
         (one) => this.holdsBack(one, heldTokens) && !claimed.slice(0, claimed.indexOf(row)).includes(one),
       );
       if (!this.isDue(row)) faults.set(row.id, `row ${row.position} is ${row.state}, due at ${row.dueAt}`);
+      else if (!isInScope(row, scope)) faults.set(row.id, `row ${row.position} is not in the scope`);
       else if (overtaken !== undefined) faults.set(row.id, `row ${row.position} overtakes row ${overtaken.position}`);
     }
     return faults;
@@ -270,5 +298,11 @@ const CREATED_AT: Readonly<Record<string, number>> = {
   "created_at NULL": Number.NEGATIVE_INFINITY,
   "created_at infinity": Number.POSITIVE_INFINITY,
 };
+
+function isInScope({ topic, key }: ModelRow, scope: ClaimScope | undefined): boolean {
+  if (scope === undefined) return true;
+  const isNamed = topic !== null && scope.topics.includes(topic);
+  return isNamed === (scope.which === "only") && (key === null || !scope.exceptKeys.includes(key));
+}
 
 const hasPayload = ({ oddity }: ModelRow): boolean => oddity !== "payload NULL";

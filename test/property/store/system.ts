@@ -24,6 +24,7 @@ export interface RowSeen {
 
 export interface NewRow {
   readonly key: string | null;
+  readonly topic: string;
   readonly dueInMs: number;
   readonly oddity: Oddity | null;
 }
@@ -100,14 +101,20 @@ export async function openSystem(replicaCount: number): Promise<System> {
     async insert(rows) {
       const inserted = await database.query<{ id: MessageId }>(
         `INSERT INTO outbox (topic, payload, key, aggregate_type, headers, created_at, updated_at, attempt, max_attempts, scheduled_at)
-         SELECT CASE WHEN odd <> 'topic NULL' THEN 'orders' END, CASE WHEN odd <> 'payload NULL' THEN $3 END, key, odd,
+         SELECT CASE WHEN odd <> 'topic NULL' THEN topic END, CASE WHEN odd <> 'payload NULL' THEN $3 END, key, odd,
            CASE WHEN odd <> 'headers NULL' THEN '{}'::jsonb END,
            CASE odd WHEN 'created_at NULL' THEN NULL WHEN 'created_at infinity' THEN 'infinity' ELSE now() END,
            CASE WHEN odd <> 'updated_at NULL' THEN now() END, CASE WHEN odd <> 'attempt NULL' THEN 0 END,
            CASE WHEN odd <> 'max_attempts NULL' THEN 5 END,
            CASE WHEN odd <> 'scheduled_at NULL' THEN now() + due * interval '1 millisecond' END
-         FROM unnest($1::text[], $2::int[], $4::text[]) WITH ORDINALITY AS r(key, due, odd, n) ORDER BY n RETURNING id`,
-        [rows.map((row) => row.key), rows.map((row) => row.dueInMs), PAYLOAD, rows.map((row) => row.oddity ?? "none")],
+         FROM unnest($1::text[], $2::int[], $4::text[], $5::text[]) WITH ORDINALITY AS r(key, due, odd, topic, n) ORDER BY n RETURNING id`,
+        [
+          rows.map((row) => row.key),
+          rows.map((row) => row.dueInMs),
+          PAYLOAD,
+          rows.map((row) => row.oddity ?? "none"),
+          rows.map((row) => row.topic),
+        ],
       );
       return inserted.map((row) => row.id);
     },
