@@ -6,26 +6,46 @@ export interface InFlightMember {
   expire(): void;
   /** Its signal was aborted with this reason; it is still a member. */
   interrupt(reason: unknown): void;
+  /** Called every {@link SWEEP_MS} or {@link CROWDED_SWEEP_MS}; may end the member. */
+  sweep(): void;
 }
 
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /**
- * The publishes under way of one destination, with one timer and one listener per signal for all of them.
+ * The rest of an answer has at least this long to arrive, and at most twice as long. A body that is sent apart from its head comes
+ * up to a round trip and a delayed acknowledgement (40 ms) later: nearly every connection is kept.
+ */
+const SWEEP_MS = 250;
+/** The same while a publish waits for a connection. */
+const CROWDED_SWEEP_MS = 50;
+
+/**
+ * The publishes under way of one destination, with one timer for their deadlines, one for sweeps, and one listener per signal for
+ * all of them.
  *
  * All have the same timeout, so the order in which they were added is the order of their deadlines, and a timer for the oldest
  * serves. A listener each on a signal that many share would make Node warn of a leak.
  */
 export class InFlight {
+  readonly #connections: number;
   readonly #members = new Set<InFlightMember>();
   readonly #bySignal = new Map<AbortSignal, Group>();
   #timer: NodeJS.Timeout | undefined;
+  #sweepTimer: NodeJS.Timeout | undefined;
+  #sweepsSoon = false;
+
+  /** @param connections how many members have a connection; further ones wait for one */
+  constructor(connections: number) {
+    this.#connections = connections;
+  }
 
   add(member: InFlightMember, signal: AbortSignal): void {
     this.#members.add(member);
     const group = this.#bySignal.get(signal) ?? this.#listen(signal);
     group.members.add(member);
     if (this.#timer === undefined) this.#arm(member.deadline);
+    if (this.#sweepTimer === undefined || (this.#isCrowded() && !this.#sweepsSoon)) this.#armSweep();
   }
 
   delete(member: InFlightMember, signal: AbortSignal): void {
@@ -37,10 +57,12 @@ export class InFlight {
     this.#bySignal.delete(signal);
   }
 
-  /** All members, for the end; stops the timer. */
+  /** All members, for the end; stops the timers. */
   close(): readonly InFlightMember[] {
     clearTimeout(this.#timer);
+    clearTimeout(this.#sweepTimer);
     this.#timer = undefined;
+    this.#sweepTimer = undefined;
     return [...this.#members];
   }
 
@@ -73,6 +95,22 @@ export class InFlight {
       this.#members.delete(member);
       member.expire();
     }
+  }
+
+  #isCrowded(): boolean {
+    return this.#members.size > this.#connections;
+  }
+
+  #armSweep(): void {
+    clearTimeout(this.#sweepTimer);
+    this.#sweepsSoon = this.#isCrowded();
+    this.#sweepTimer = setTimeout(() => this.#sweep(), this.#sweepsSoon ? CROWDED_SWEEP_MS : SWEEP_MS).unref();
+  }
+
+  #sweep(): void {
+    this.#sweepTimer = undefined;
+    for (const member of [...this.#members]) member.sweep();
+    if (this.#members.size > 0) this.#armSweep();
   }
 }
 

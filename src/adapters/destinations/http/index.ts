@@ -61,15 +61,16 @@ export function createHttpDestination(
   const tokenTimeoutMs = Math.min(timeoutMs || MAX_TOKEN_REQUEST_MS, MAX_TOKEN_REQUEST_MS);
   const credentials =
     auth === undefined ? null : createCredentials(auth, { clock, connect, timeoutMs: tokenTimeoutMs, secrets });
+  const connections = environment.connections ?? DEFAULT_CONNECTIONS;
   const pool = new Pool(url.origin, {
-    connections: environment.connections ?? DEFAULT_CONNECTIONS,
+    connections,
     pipelining: 1,
     connect,
     // The deadline of the publish bounds both; a timer of the client for each would only cost.
     headersTimeout: 0,
     bodyTimeout: 0,
   });
-  const inFlight = new InFlight();
+  const inFlight = new InFlight(connections);
   const name = `POST ${url.origin}${url.pathname}`;
   const channel: Channel = {
     pool,

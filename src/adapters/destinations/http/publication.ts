@@ -38,8 +38,8 @@ const CUT_OFF = new Error("the exchange was cut off");
  * request, called by the HTTP client.
  *
  * The publish ends with the status line of a 2xx answer, or when enough of an error's body is there; the exchange ends later,
- * with the last byte. Both have ended before it leaves the set of those in flight, so that the deadline, an abort and the
- * close of the destination also end a body that never does.
+ * with the last byte, which nearly always comes with the first. Both have ended before it leaves the set of those in flight, so
+ * that a sweep, the deadline, an abort and the close of the destination also end a body that never does.
  */
 export class Publication implements Dispatcher.DispatchHandler, InFlightMember {
   readonly deadline: number;
@@ -85,6 +85,17 @@ export class Publication implements Dispatcher.DispatchHandler, InFlightMember {
 
   interrupt(reason: unknown): void {
     this.end(reason);
+  }
+
+  /**
+   * Cuts off an exchange of which only the end of the body is missing, also since the sweep before: nobody needs it, while its
+   * connection is one of few.
+   */
+  sweep(): void {
+    const exchange = this.#exchange;
+    if (exchange === null || !(this.#settled || exchange.tokenRefused)) return;
+    if (exchange.swept) exchange.controller.abort(CUT_OFF);
+    else exchange.swept = true;
   }
 
   /** Ends the publish with an error, unless it has ended, and in any case its exchange. */
@@ -145,6 +156,7 @@ export class Publication implements Dispatcher.DispatchHandler, InFlightMember {
       body: [],
       bodyBytes: 0,
       complete: false,
+      swept: false,
     };
   }
 
@@ -272,6 +284,8 @@ interface Exchange {
   bodyBytes: number;
   /** The body has ended as it should. */
   complete: boolean;
+  /** A sweep has found the body to be all that is missing. */
+  swept: boolean;
 }
 
 /** Text without the character that the end of the bytes goes through, which a streaming decoder leaves out. */

@@ -225,6 +225,15 @@ describe("the token", () => {
     await create().publish();
     expect(sentTokens()).toEqual(["Bearer t1", "Bearer t2"]);
   });
+
+  test("is repeated after a refusal whose body stalls", async () => {
+    issuer.answerNext(token("t1"), token("t2"));
+    receiver.answerNext((_request, response) => {
+      response.writeHead(401).write("half");
+    });
+    await create().publish();
+    expect(sentTokens()).toEqual(["Bearer t1", "Bearer t2"]);
+  });
 });
 
 describe("a token that cannot be had", () => {

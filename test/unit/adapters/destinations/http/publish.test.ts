@@ -1,4 +1,5 @@
 import { once } from "node:events";
+import type { ServerResponse } from "node:http";
 import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
 import { requestUrl } from "../../../../../src/adapters/destinations/http/index.ts";
 import { errorText, PublishError, StoppingError } from "../../../../../src/model/errors.ts";
@@ -227,6 +228,75 @@ describe("an answer", () => {
     });
     const { publish } = destinations.create({ baseUrl: receiver.url, timeoutMs: 100 });
     await publish();
+    await ended;
+  });
+
+  test.each([
+    [200, 10_000],
+    [200, 0],
+    [500, 10_000],
+    [500, 0],
+  ])(
+    "%d whose body drips long after the publish has ended gives its connection to the next one, with timeoutMs %d",
+    async (status, timeoutMs) => {
+      receiver.answer = (_request, response) => drip(response.writeHead(status), "x".repeat(200));
+      const { publish } = destinations.create(
+        { baseUrl: receiver.url, timeoutMs },
+        { connections: 1, maxErrorBodyBytes: 100 },
+      );
+      const outcomes = await Promise.allSettled([publish(), publish(), publish()]);
+      const codes = outcomes.map((outcome) => (outcome.status === "rejected" ? outcome.reason.code : "none"));
+      // Waiting for the one connection would come to "timeout".
+      expect(new Set(codes)).toEqual(new Set([status === 200 ? "none" : "status_5xx"]));
+      expect(receiver.connections).toBe(3);
+    },
+  );
+
+  test.each(["content-length", "chunked"])(
+    "whose body comes a moment after its head leaves its connection (%s)",
+    async (framing) => {
+      receiver.answer = (_request, response) => {
+        response.writeHead(200, framing === "chunked" ? {} : { "content-length": "4" });
+        response.flushHeaders();
+        setTimeout(() => response.end("late"), 30);
+      };
+      const { publish } = destinations.create({ baseUrl: receiver.url }, { connections: 1 });
+      for (let n = 0; n < 12; n++) await publish();
+      expect(receiver.connections).toBe(1);
+    },
+  );
+});
+
+describe.each([102, 103])("informational answers (%d) without an end", (status) => {
+  const informational = `HTTP/1.1 ${status} Wait\r\nlink: </style.css>; rel=preload\r\n\r\n`;
+  let ended: Promise<unknown>;
+  beforeEach(() => {
+    ended = new Promise((resolve) => {
+      receiver.answer = (_request, { socket }) => {
+        const timer = setInterval(() => socket?.write(informational), 10);
+        socket?.on("close", () => resolve(clearInterval(timer)));
+      };
+    });
+  });
+
+  test("are no answer: the time limit ends the publish and its connection", async () => {
+    const { failure, calls } = destinations.create({ baseUrl: receiver.url, timeoutMs: 600 }, { connections: 1 });
+    expect(await failure()).toMatchObject({
+      code: "timeout",
+      message: expect.stringContaining("took longer than 600 ms, waiting for the answer"),
+    });
+    expect(calls).toEqual(["httpPublishResponse(error)"]);
+    await ended;
+  });
+
+  test("without a time limit last until the publish is aborted", async () => {
+    const { publish } = destinations.create({ baseUrl: receiver.url, timeoutMs: 0 });
+    const controller = new AbortController();
+    const published = publish({}, controller.signal);
+    const reason = new StoppingError();
+    await receiver.received(1);
+    controller.abort(reason);
+    await expect(published).rejects.toBe(reason);
     await ended;
   });
 });
@@ -492,6 +562,13 @@ test("a receiver that closes idle connections costs no publish", async () => {
   }
   expect(receiver.connections).toBe(5);
 });
+
+/** Sends a beginning at once, and the rest a byte at a time, without an end. */
+function drip(response: ServerResponse, beginning: string): void {
+  response.write(beginning);
+  const timer = setInterval(() => response.write("."), 20);
+  response.once("close", () => clearInterval(timer));
+}
 
 describe("the URL of the request", () => {
   test.each([
