@@ -43,6 +43,8 @@ export function pollerRole(context: RoleContext): RoleParts {
     },
     newToken: () => uuidv4() as ClaimToken,
     onRoom: () => claims.wake(),
+    destinationOf: (topic) => delivery.destinationOf(topic),
+    destinations: new Set(config.routes.map(({ destination }) => destination)).size,
     onQueueChange(row, delta) {
       const destination = delivery.destinationOf(row.topic);
       if (destination !== undefined) metrics.outboxQueueDepth(destination, delta);
@@ -62,7 +64,11 @@ export function pollerRole(context: RoleContext): RoleParts {
     pass: () => poller.pass(),
     // No wake comes when a retry falls due.
     intervalMs: () =>
-      retries.any() ? Math.min(outbox.pollIntervalMs, wakes.pollerIntervalMs()) : wakes.pollerIntervalMs(),
+      Math.min(
+        retries.any() ? outbox.pollIntervalMs : Number.POSITIVE_INFINITY,
+        poller.nextPassWithinMs,
+        wakes.pollerIntervalMs(),
+      ),
     staleAfterMs: Math.max(outbox.pollIntervalMs, outbox.capture.reconciliationIntervalMs) + STALE_AFTER_MS,
     onError: onError("claim failed"),
     clock,

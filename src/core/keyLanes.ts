@@ -5,18 +5,20 @@ import type { ClaimedBatch } from "./leases.ts";
 export interface LaneRow {
   readonly row: ClaimedRow;
   readonly batch: ClaimedBatch;
+  /** Where it goes. */
+  readonly destination: string;
 }
 
 /**
  * Claimed rows that wait for their delivery. The rows of one key leave one at a time, in the order in which they were added: the next
  * one is ready when `done` was called for the one before. Rows without a key are ready at once.
+ *
+ * A row behind another one of its key waits at the destination of the first of them, whatever its own: that one decides when it may go on.
  */
 export class KeyLanes {
-  /** Rows that may be delivered now. A lane has at most one row here or in delivery. */
-  #ready: LaneRow[] = [];
-  #readyHead = 0;
-  /** Per key with a row ready or in delivery: the rows behind it. */
-  readonly #behind = new Map<string, LaneRow[]>();
+  readonly #queues = new Map<string, Queue>();
+  /** Per key with a row ready or in delivery. */
+  readonly #lanes = new Map<string, Lane>();
   #waiting = 0;
 
   /** Rows that were added and have not been taken. */
@@ -24,63 +26,124 @@ export class KeyLanes {
     return this.#waiting;
   }
 
-  add(entry: LaneRow): void {
-    this.#waiting += 1;
-    const { key } = entry.row;
-    if (key === null) {
-      this.#ready.push(entry);
-      return;
-    }
-    const behind = this.#behind.get(key);
-    if (behind !== undefined) {
-      behind.push(entry);
-      return;
-    }
-    this.#behind.set(key, []);
-    this.#ready.push(entry);
+  /** Those that wait at a destination. */
+  waitingAt(destination: string): number {
+    return this.#queues.get(destination)?.waiting ?? 0;
   }
 
-  /** The next row that may be delivered now; undefined when there is none. */
-  take(): LaneRow | undefined {
-    const entry = this.#ready[this.#readyHead];
-    if (entry === undefined) return undefined;
-    this.#readyHead += 1;
-    if (this.#readyHead * 2 > this.#ready.length) {
-      this.#ready = this.#ready.slice(this.#readyHead);
-      this.#readyHead = 0;
+  /** Destinations that a row may be delivered to now. */
+  *readyDestinations(): Iterable<string> {
+    for (const [destination, queue] of this.#queues) if (queue.head < queue.ready.length) yield destination;
+  }
+
+  /** Keys whose first row goes to a destination: it waits, or is in delivery. */
+  *keysAt(destination: string): Iterable<string> {
+    for (const [key, lane] of this.#lanes) if (lane.destination === destination) yield key;
+  }
+
+  add(entry: LaneRow): void {
+    const { key } = entry.row;
+    const lane = key === null ? undefined : this.#lanes.get(key);
+    if (lane !== undefined) {
+      lane.behind.push(entry);
+      this.#count(lane.destination, 1);
+      return;
     }
-    this.#waiting -= 1;
+    if (key !== null) this.#lanes.set(key, { destination: entry.destination, behind: [] });
+    this.#makeReady(entry);
+    this.#count(entry.destination, 1);
+  }
+
+  /** The next row that may be delivered to a destination now; undefined when there is none. */
+  take(destination: string): LaneRow | undefined {
+    const queue = this.#queues.get(destination);
+    const entry = queue?.ready[queue.head];
+    if (queue === undefined || entry === undefined) return undefined;
+    queue.head += 1;
+    if (queue.head * 2 > queue.ready.length) {
+      queue.ready = queue.ready.slice(queue.head);
+      queue.head = 0;
+    }
+    this.#count(destination, -1);
     return entry;
   }
 
   /** The row of this key that was taken is finished: the next one of the key is ready. */
   done(key: string | null): void {
-    if (key === null) return;
-    const behind = this.#behind.get(key);
-    const next = behind?.shift();
-    if (next === undefined) this.#behind.delete(key);
-    else this.#ready.push(next);
+    const lane = key === null ? undefined : this.#lanes.get(key);
+    if (key === null || lane === undefined) return;
+    const next = lane.behind.shift();
+    if (next === undefined) {
+      this.#lanes.delete(key);
+      return;
+    }
+    const rows = 1 + lane.behind.length;
+    this.#count(lane.destination, -rows);
+    lane.destination = next.destination;
+    this.#count(lane.destination, rows);
+    this.#makeReady(next);
   }
 
   /** The row of this key that was taken did not get through: gives up and returns those behind it, which must not overtake it. */
   drop(key: string | null): readonly LaneRow[] {
-    if (key === null) return [];
-    const behind = this.#behind.get(key) ?? [];
-    this.#behind.delete(key);
-    this.#waiting -= behind.length;
-    return behind;
+    const lane = key === null ? undefined : this.#lanes.get(key);
+    if (key === null || lane === undefined) return [];
+    this.#lanes.delete(key);
+    this.#count(lane.destination, -lane.behind.length);
+    return lane.behind;
   }
 
-  /** Gives up every waiting row. Rows in delivery stay; `done` and `drop` may still be called for them. */
-  dropAll(): readonly LaneRow[] {
-    const dropped = this.#ready.slice(this.#readyHead);
-    for (const [key, behind] of this.#behind) {
-      dropped.push(...behind);
-      this.#behind.set(key, []);
+  /** Gives up every row that waits at a destination, in their order per key. Rows in delivery stay; `done` and `drop` may still be called for them. */
+  dropAt(destination: string): readonly LaneRow[] {
+    const queue = this.#queues.get(destination);
+    if (queue === undefined) return [];
+    const dropped = queue.ready.slice(queue.head);
+    const wereReady = new Set(dropped.map(({ row }) => row.key));
+    for (const [key, lane] of this.#lanes) {
+      if (lane.destination !== destination) continue;
+      dropped.push(...lane.behind.splice(0));
+      if (wereReady.has(key)) this.#lanes.delete(key);
     }
-    this.#ready = [];
-    this.#readyHead = 0;
-    this.#waiting = 0;
+    this.#waiting -= queue.waiting;
+    this.#queues.delete(destination);
     return dropped;
   }
+
+  /** Gives up every waiting row; see `dropAt`. */
+  dropAll(): readonly LaneRow[] {
+    return [...this.#queues.keys()].flatMap((destination) => this.dropAt(destination));
+  }
+
+  #makeReady(entry: LaneRow): void {
+    this.#queueOf(entry.destination).ready.push(entry);
+  }
+
+  #count(destination: string, rows: number): void {
+    this.#waiting += rows;
+    this.#queueOf(destination).waiting += rows;
+  }
+
+  #queueOf(destination: string): Queue {
+    let queue = this.#queues.get(destination);
+    if (queue === undefined) {
+      queue = { ready: [], head: 0, waiting: 0 };
+      this.#queues.set(destination, queue);
+    }
+    return queue;
+  }
+}
+
+/** What waits at one destination. */
+interface Queue {
+  /** Rows that may be delivered now, from `head` on. A lane has at most one row here or in delivery. */
+  ready: LaneRow[];
+  head: number;
+  /** Those, and the rows behind them and behind what is in delivery. */
+  waiting: number;
+}
+
+interface Lane {
+  /** Of its first row, which is ready or in delivery. */
+  destination: string;
+  readonly behind: LaneRow[];
 }

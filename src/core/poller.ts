@@ -3,7 +3,9 @@ import type { Settlement } from "../model/outcomes.ts";
 import type { ClaimedRow, ClaimToken } from "../model/rows.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock, Log } from "../ports/runtime.ts";
-import type { ClaimResult, Lease, OutboxStore } from "../ports/store.ts";
+import type { ClaimResult, ClaimScope, Lease, OutboxStore } from "../ports/store.ts";
+import { ClaimScopes } from "./claimScopes.ts";
+import { FairShare, type Verdict } from "./fairShare.ts";
 import { KeyLanes, type LaneRow } from "./keyLanes.ts";
 import { Leases } from "./leases.ts";
 import { type Outcome, type Settled, Settler } from "./settler.ts";
@@ -15,6 +17,10 @@ export interface PollerOptions {
   readonly newToken: () => ClaimToken;
   /** Called when a claim may be made again after a pass that might not make one: time for the next pass. */
   readonly onRoom: () => void;
+  /** Name of the destination to which a topic goes; undefined when no route matches. */
+  readonly destinationOf: (topic: string | null) => string | undefined;
+  /** How many destinations there are. */
+  readonly destinations: number;
   /** Told of each row that comes to wait for its delivery (+1) or is through with it (-1). */
   readonly onQueueChange: (row: ClaimedRow, delta: 1 | -1) => void;
   /** Most rows of one claim (`outbox.batchSize`). */
@@ -31,13 +37,16 @@ export interface PollerOptions {
 
 /**
  * Claims outbox rows and delivers them: rows of one key one after another, different keys beside each other up to `concurrency`.
- * The next claim is made while the last one is still being delivered, and outcomes are settled in batches beside both.
+ * The next claim is made while the last one is still being delivered, and outcomes are settled in batches beside both. Destinations share the slots and
+ * the claims, so that one that fails or hangs keeps the others from nothing.
  */
 export class Poller {
   readonly #options: PollerOptions;
   readonly #lease: Lease;
   readonly #leases: Leases;
   readonly #lanes = new KeyLanes();
+  readonly #share: FairShare;
+  readonly #scopes: ClaimScopes;
   readonly #settler: Settler;
   /**
    * Keys whose row went back to waiting while the database does not know it yet. A claim that runs meanwhile may return later
@@ -61,12 +70,16 @@ export class Poller {
   #gaugeDueAt = Number.NEGATIVE_INFINITY;
   /** The last pass left off because no claim may be made. */
   #wantsRoom = false;
+  /** A destination can take more than its rows that wait, and nobody was told since the last pass. */
+  #wantsMore = false;
   #onDeliveriesEnded: (() => void)[] = [];
 
   constructor(options: PollerOptions) {
     const { store, clock, log, metrics } = options;
     this.#options = options;
-    const { claimTimeoutMs } = options;
+    const { claimTimeoutMs, concurrency, destinations, batchSize } = options;
+    this.#share = new FairShare({ concurrency, isShared: destinations > 1, clock });
+    this.#scopes = new ClaimScopes({ lanes: this.#lanes, share: this.#share, destinations, batchSize, clock });
     this.#lease = { leaseMs: Math.min(claimTimeoutMs, LEASE_MS), claimTimeoutMs };
     this.#leases = new Leases(store, this.#lease, clock, log);
     this.#settler = new Settler({
@@ -83,11 +96,16 @@ export class Poller {
     });
   }
 
-  /** Makes one claim when there is room for it. @returns `again` when more rows are due and the next claim may be made */
+  /** Makes the claims for which there is room. @returns `again` when more rows are due and the next claim may be made */
   pass(): Promise<"again" | "idle"> {
     const pass = this.#pass();
     this.#passing = pass;
     return pass;
+  }
+
+  /** Longest wait for the next pass, in ms: an ill destination may have its turn without an event. */
+  get nextPassWithinMs(): number {
+    return this.#scopes.nextClaimWithinMs;
   }
 
   /** Renews leases and takes back what dead replicas left. Call it about every second, until `stop` has returned. */
@@ -149,21 +167,46 @@ export class Poller {
   }
 
   async #pass(): Promise<"again" | "idle"> {
-    const { store, batchSize, clock, metrics, newToken } = this.#options;
+    // A destination's turn may have come, without an event.
+    this.#pump();
+    for (const destination of this.#scopes.overfull()) {
+      for (const entry of this.#lanes.dropAt(destination)) this.#giveUp(entry);
+    }
+    this.#wantsMore = false;
     this.#wantsRoom = !this.#hasRoom();
-    if (this.#stopping || this.#wantsRoom) return "idle";
+    let again = false;
+    if (!this.#stopping && !this.#wantsRoom) {
+      const { rows, more } = await this.#claim(this.#options.batchSize, this.#scopes.usual());
+      again = more && rows.length > 0;
+    }
+    for (const { scope, limit, returned } of this.#scopes.further()) {
+      if (this.#stopping || this.#returned.size > 0) break;
+      const { rows } = await this.#claim(limit, scope);
+      returned(rows.length);
+    }
+    this.#wantsMore = true;
+    if (this.#stopping || this.#returned.size > 0) return "idle";
+    // Rows that were found may be delivered by now, and nobody would tell of it any more.
+    if (this.#scopes.wantsFurther()) return "again";
+    if (!again) return "idle";
+    this.#wantsRoom = !this.#hasRoom();
+    return this.#wantsRoom ? "idle" : "again";
+  }
 
+  async #claim(limit: number, scope: ClaimScope | undefined): Promise<ClaimResult> {
+    const { store, clock, metrics, newToken } = this.#options;
     const token = newToken();
     const turnedBack = new Set(this.#turnedBack.keys());
     this.#turnedBackDuringClaim = turnedBack;
     const claimedAt = clock.monotonic();
     try {
       const result = await store.claim({
-        limit: batchSize,
+        limit,
         maxBytes: MAX_CLAIM_BYTES,
         token,
         heldTokens: this.#leases.tokens(),
         ...this.#lease,
+        ...(scope === undefined ? {} : { scope }),
       });
       if (result.rows.length > 0) {
         metrics.claimRows("poller", result.rows.length);
@@ -171,9 +214,7 @@ export class Poller {
         this.#accept(token, result.rows, claimedAt, turnedBack);
       }
       this.#tellRefused(result.refused ?? []);
-      if (!result.more || result.rows.length === 0) return "idle";
-      this.#wantsRoom = !this.#hasRoom();
-      return this.#wantsRoom ? "idle" : "again";
+      return result;
     } catch (error) {
       metrics.outboxProcessError();
       throw error;
@@ -195,7 +236,9 @@ export class Poller {
   #accept(token: ClaimToken, rows: readonly ClaimedRow[], claimedAt: number, turnedBack: ReadonlySet<string>): void {
     const batch = this.#leases.open(token, rows, claimedAt);
     for (const row of rows) {
-      const entry = { row, batch };
+      const destination = this.#options.destinationOf(row.topic) ?? NOWHERE;
+      const entry = { row, batch, destination };
+      this.#scopes.learn(destination, row.topic);
       if (this.#stopping || (row.key !== null && turnedBack.has(row.key))) {
         this.#returned.add(entry);
         this.#giveBack(entry);
@@ -208,8 +251,9 @@ export class Poller {
   }
 
   #pump(): void {
-    while (this.#inDelivery < this.#options.concurrency) {
-      const entry = this.#lanes.take();
+    for (;;) {
+      const destination = this.#share.next(this.#lanes.readyDestinations());
+      const entry = destination === undefined ? undefined : this.#lanes.take(destination);
       if (entry === undefined) break;
       this.#inDelivery += 1;
       void this.#deliver(entry);
@@ -220,15 +264,20 @@ export class Poller {
 
   async #deliver(entry: LaneRow): Promise<void> {
     const { row, batch } = entry;
-    const startedAt = this.#options.clock.monotonic();
+    const slot = this.#share.begin(entry.destination);
     const settlement: Settlement = this.#leases.mayBegin(batch, row.id)
       ? await this.#options.deliver(row, batch.cutoff.signal)
       : { ...claimOf(row), kind: "release" };
-    this.#options.metrics.outboxProcessingDuration((this.#options.clock.monotonic() - startedAt) / 1000);
+    this.#options.metrics.outboxProcessingDuration((this.#options.clock.monotonic() - slot.beganAt) / 1000);
+    this.#share.end(slot, verdictOf(settlement));
     this.#inDelivery -= 1;
     this.#options.onQueueChange(row, -1);
     this.#afterDelivery(entry, settlement);
     this.#pump();
+    if (this.#wantsMore && this.#scopes.wantsMore(entry.destination)) {
+      this.#wantsMore = false;
+      this.#options.onRoom();
+    }
   }
 
   #afterDelivery(entry: LaneRow, settlement: Settlement): void {
@@ -257,7 +306,9 @@ export class Poller {
   }
 
   #settle(entry: LaneRow, settlement: Settlement): void {
-    this.#settler.add({ entry, settlement, heldUntil: entry.batch.deadline });
+    const scope = settlement.kind === "retry" ? this.#scopes.scopeOf(entry.destination) : undefined;
+    const scoped = scope === undefined ? settlement : { ...settlement, scope };
+    this.#settler.add({ entry, settlement: scoped, heldUntil: entry.batch.deadline });
   }
 
   #settled({ entry, settlement }: Outcome, settled: Settled): void {
@@ -314,9 +365,8 @@ export class Poller {
     else this.#turnedBack.delete(key);
   }
 
-  /** The next claim is made while half of the last one still waits, so that its round trip costs no delivery time. */
   #hasRoom(): boolean {
-    return this.#lanes.waiting <= this.#options.batchSize / 2 && this.#returned.size === 0;
+    return this.#scopes.hasRoom() && this.#returned.size === 0;
   }
 
   #tellOfRoom(): void {
@@ -338,6 +388,14 @@ const RECLAIM_LIMIT = 1000;
 /** Of the rows that one claim found to be refused: the reason is mostly the same. */
 const REFUSED_NAMED = 20;
 const GAUGE_COST_FACTOR = 50;
+
+/** The destination of rows that no route matches: nobody is asked there. */
+const NOWHERE = "";
+
+function verdictOf(settlement: Settlement): Verdict {
+  if (settlement.kind === "sent") return "well";
+  return settlement.kind === "retry" || (settlement.kind === "dead" && settlement.attempted) ? "failed" : "unknown";
+}
 
 function claimOf(row: ClaimedRow): Pick<Settlement, "id" | "claimToken"> {
   return { id: row.id, claimToken: row.claimToken };

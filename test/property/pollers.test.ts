@@ -1,7 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { failOnLeaks } from "../support/leaks.ts";
-import { type FaultKind, plans } from "./poller/plan.ts";
+import { type FaultKind, plans, plansOfIllness } from "./poller/plan.ts";
 import { World } from "./poller/world.ts";
 import { beginningWithin, settings } from "./settings.ts";
 
@@ -26,6 +26,18 @@ async function breakNoRule(...faults: readonly FaultKind[]): Promise<void> {
 describe("pollers", () => {
   test("deliver each row once and in the order of its key, and claim few in vain, however often the receiver refuses and replicas stop", async () => {
     await breakNoRule("terminate");
+  }, 120_000);
+
+  test("deliver to the others while a destination hangs, crawls or refuses", async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        plansOfIllness(),
+        beginningWithin(LIMIT_MS, async (plan) => {
+          expect(await new World(plan).runBesideIllness()).toEqual([]);
+        }),
+      ),
+      settings(RUNS),
+    );
   }, 120_000);
 
   test("deliver each row and keep the order of each key while replicas are killed, stopped, suspended and cut off", async () => {

@@ -46,8 +46,8 @@ export class SimulatedOutbox implements OutboxStore {
       model.claim(this.#slot, ids, request.token, request);
       world.claimedRows += ids.length;
       const rows = ids.map((id) => {
-        const { key, attempt, position } = model.row(id);
-        const unused = { topic: "orders", aggregateType: null, headers: {}, createdAt: new Date(0), maxAttempts: 1000 };
+        const { key, topic, attempt, position } = model.row(id);
+        const unused = { topic, aggregateType: null, headers: {}, createdAt: new Date(0), maxAttempts: 1000 };
         return { id, key, attempt, sequence: String(position), payload: PAYLOAD, claimToken: request.token, ...unused };
       });
       return { rows, more, heldBack };

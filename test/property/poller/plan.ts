@@ -6,6 +6,8 @@ export interface Plan {
   readonly seed: number;
   readonly replicas: number;
   readonly rows: number;
+  /** How many destinations the rows go to. */
+  readonly destinations: number;
   /** How many keys the rows have; one in eight has none. */
   readonly keys: number;
   readonly batchSize: number;
@@ -22,7 +24,16 @@ export interface Plan {
   readonly retryMs: number;
   /** The receiver refuses everything from when, and for how long. */
   readonly outage: { readonly fromMs: number; readonly lengthMs: number };
+  /** What becomes of one of the destinations, when and for how long; undefined where all are well. */
+  readonly illness: Illness | undefined;
   readonly faults: readonly Fault[];
+}
+
+export interface Illness {
+  /** `hangs`: no answer in ten seconds; `crawls`: an answer after five; `refuses`: a refusal at once. */
+  readonly kind: "hangs" | "crawls" | "refuses";
+  readonly fromMs: number;
+  readonly lengthMs: number;
 }
 
 export type FaultKind =
@@ -55,12 +66,36 @@ const fault = (kinds: readonly FaultKind[]): fc.Arbitrary<Fault> =>
     lengthMs: fc.oneof(times(5000), times(70_000)),
   });
 
+const illness: fc.Arbitrary<Illness> = fc.record({
+  kind: fc.constantFrom("hangs", "crawls", "refuses"),
+  fromMs: fc.nat({ max: 2000 }),
+  lengthMs: times(60_000),
+});
+
+/**
+ * One destination is ill all the time and the others are well; nothing else goes wrong.
+ */
+export function plansOfIllness(): fc.Arbitrary<Plan> {
+  return fc
+    .tuple(plans(["kill"]), illness, fc.integer({ min: 2, max: 4 }), fc.integer({ min: 2, max: 20 }))
+    .map(([plan, { kind }, destinations, concurrency]) => ({
+      ...plan,
+      destinations,
+      concurrency,
+      refused: 0,
+      outage: { fromMs: 0, lengthMs: 0 },
+      faults: [],
+      illness: { kind, fromMs: 0, lengthMs: Number.POSITIVE_INFINITY },
+    }));
+}
+
 /** @param kinds of the faults that may happen */
 export function plans(kinds: readonly FaultKind[]): fc.Arbitrary<Plan> {
   return fc.record({
     seed: fc.integer(),
     replicas: fc.integer({ min: 1, max: 3 }),
     rows: fc.integer({ min: 1, max: 160 }),
+    destinations: fc.integer({ min: 1, max: 4 }),
     keys: fc.integer({ min: 1, max: 12 }),
     batchSize: fc.integer({ min: 1, max: 40 }),
     concurrency: fc.integer({ min: 1, max: 20 }),
@@ -70,6 +105,7 @@ export function plans(kinds: readonly FaultKind[]): fc.Arbitrary<Plan> {
     refused: fc.oneof(fc.constant(0), fc.constant(0.05), fc.constant(0.4)),
     retryMs: fc.oneof(times(20), times(2000)),
     outage: fc.record({ fromMs: fc.nat({ max: 2000 }), lengthMs: fc.oneof(fc.constant(0), times(2000)) }),
+    illness: fc.option(illness, { nil: undefined }),
     faults: fc.array(fault(kinds), { maxLength: 4 }),
   });
 }

@@ -35,6 +35,8 @@ export class SimulatedReplica {
       newToken: () => `claim-${world.draw(2 ** 48)}` as ClaimToken,
       onRoom: () => this.#claims.wake(),
       onQueueChange: () => {},
+      destinationOf: (topic) => topic ?? undefined,
+      destinations: plan.destinations,
       batchSize: plan.batchSize,
       concurrency: plan.concurrency,
       claimTimeoutMs: CLAIM_TIMEOUT_MS,
@@ -43,7 +45,7 @@ export class SimulatedReplica {
       log: silentLog,
       wait: (ms) => this.wait(ms),
     });
-    const loop = (name: string, intervalMs: number, pass: () => Promise<"again" | "idle">) =>
+    const loop = (name: string, intervalMs: number | (() => number), pass: () => Promise<"again" | "idle">) =>
       new Loop({
         name,
         pass,
@@ -55,7 +57,11 @@ export class SimulatedReplica {
         timer: this.#timer,
         random: () => world.random(),
       });
-    this.#claims = loop("claims", POLL_INTERVAL_MS, () => this.#poller.pass());
+    this.#claims = loop(
+      "claims",
+      () => Math.min(POLL_INTERVAL_MS, this.#poller.nextPassWithinMs),
+      () => this.#poller.pass(),
+    );
     this.#upkeep = loop("upkeep", UPKEEP_INTERVAL_MS, () => this.#poller.tick().then(() => "idle"));
     this.#cutOffs = loop("cut-offs", UPKEEP_INTERVAL_MS, async () => {
       this.#poller.cutOff();

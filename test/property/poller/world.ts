@@ -9,6 +9,8 @@ import { POLL_INTERVAL_MS, SimulatedReplica } from "./replica.ts";
 
 /** A killed replica's leases, and the time until a live one looks. */
 const BACK_WITHIN_MS = 35_000;
+/** Until an ill destination is known as one, and what was claimed for it is given back. */
+const BESIDE_ILLNESS_MS = 3000;
 
 /**
  * Several pollers, one database and one receiver in virtual time: a run of minutes takes milliseconds, and the same plan makes the same run.
@@ -26,6 +28,8 @@ export class World {
   /** Rows that were given to replicas, each as often as it was. */
   claimedRows = 0;
   #refusals = 0;
+  /** Deliveries to a destination while it was ill. */
+  #metIllness = 0;
 
   constructor(plan: Plan) {
     this.plan = plan;
@@ -72,9 +76,11 @@ export class World {
    * @returns whether the receiver takes it
    */
   arrives(id: MessageId, ms: number): Promise<boolean> {
+    const ill = this.#isIll(id) ? this.plan.illness?.kind : undefined;
+    if (ill !== undefined) this.#metIllness += 1;
     return new Promise((resolve) => {
-      this.timer(ms, () => {
-        const accepted = !this.#refuses();
+      this.timer(ill === "hangs" ? TIMEOUT_MS : ill === "crawls" ? CRAWL_MS : ms, () => {
+        const accepted = ill === undefined ? !this.#refuses() : ill === "crawls";
         if (accepted) this.#history.received(id);
         else this.#refusals += 1;
         resolve(accepted);
@@ -97,6 +103,30 @@ export class World {
     }
     if (this.#isDone()) await this.#stopAll();
     return this.#verdict();
+  }
+
+  /**
+   * Runs a plan of an illness that does not end.
+   *
+   * @returns what was wrong; the rows that the illness does not touch have to be delivered as if it were not there
+   */
+  async runBesideIllness(): Promise<readonly string[]> {
+    this.#scheduleRows();
+    await Promise.all(this.#replicas.map((replica) => replica.start()));
+    const { rows, arrivingMs } = this.plan;
+    const endsBy = arrivingMs + BESIDE_ILLNESS_MS + rows * this.#oneRowMs();
+    const untouched = () => {
+      const ill = this.database.rows.filter(({ topic }) => topic === ILL_TOPIC);
+      const keys = new Set(ill.map(({ key }) => key).filter((key) => key !== null));
+      return this.database.rows.filter(({ topic, key }) => topic !== ILL_TOPIC && (key === null || !keys.has(key)));
+    };
+    const left = () => untouched().filter(({ state }) => state !== "sent").length;
+    const hasCome = () => this.database.rows.length === rows;
+    while ((!hasCome() || left() > 0) && this.clock.monotonic() < endsBy) await this.#advance();
+    const unfinished = left();
+    for (const replica of this.#replicas) replica.kill();
+    const held = unfinished === 0 ? [] : [`${unfinished} of ${untouched().length} rows wait for an ill destination`];
+    return [...this.#brokenRules, ...held, ...this.#history.violations().filter((each) => !each.includes("never"))];
   }
 
   async #advance(): Promise<void> {
@@ -139,7 +169,7 @@ export class World {
   }
 
   #insert(id: MessageId, key: string | null): void {
-    this.database.insert(id, key, 0);
+    this.database.insert(id, key, 0, { topic: topicOf(this.draw(this.plan.destinations)) });
     // Rows without a key have no order: each is a key of its own to the history.
     this.#history.sent(id, key ?? id);
     this.#history.acknowledged(id);
@@ -165,6 +195,14 @@ export class World {
     void replica.start();
   }
 
+  /** Whether a row goes to the destination that is ill now. */
+  #isIll(id: MessageId): boolean {
+    const { illness } = this.plan;
+    if (illness === undefined || this.database.row(id).topic !== ILL_TOPIC) return false;
+    const since = this.clock.monotonic() - illness.fromMs;
+    return since >= 0 && since < illness.lengthMs;
+  }
+
   #refuses(): boolean {
     const { outage, refused } = this.plan;
     const since = this.clock.monotonic() - outage.fromMs;
@@ -177,18 +215,26 @@ export class World {
   }
 
   /**
-   * A row is claimed again for a reason: it was refused, or a row before it was, while two claims at most waited behind that; or a fault took what
-   * a replica held.
+   * A row is claimed again for a reason: it was refused, or a row before it was, while two claims at most waited behind that; its destination was ill,
+   * and it was given back; or a fault took what a replica held.
    */
   #mostClaimedRows(): number {
     const { rows, batchSize, concurrency, faults } = this.plan;
-    return rows + this.#refusals * 3 * batchSize + faults.length * (3 * batchSize + concurrency) * 20;
+    return (
+      rows + (this.#refusals + this.#metIllness) * 3 * batchSize + faults.length * (3 * batchSize + concurrency) * 20
+    );
   }
 
   #longestMs(): number {
-    const { rows, databaseMs, deliveryMs, retryMs, arrivingMs, outage } = this.plan;
-    const oneRowMs = 6 * databaseMs + 2 * deliveryMs + retryMs + 2 * POLL_INTERVAL_MS;
-    return this.#faultsEnd() + outage.fromMs + outage.lengthMs + arrivingMs + BACK_WITHIN_MS + 5 * rows * oneRowMs;
+    const { rows, arrivingMs, outage, illness } = this.plan;
+    const illMs = illness === undefined ? 0 : illness.fromMs + illness.lengthMs;
+    const ended = this.#faultsEnd() + outage.fromMs + outage.lengthMs + illMs;
+    return ended + arrivingMs + BACK_WITHIN_MS + 5 * rows * this.#oneRowMs();
+  }
+
+  #oneRowMs(): number {
+    const { databaseMs, deliveryMs, retryMs } = this.plan;
+    return 6 * databaseMs + 2 * deliveryMs + retryMs + 2 * POLL_INTERVAL_MS;
   }
 
   #faultsEnd(): number {
@@ -197,3 +243,11 @@ export class World {
 }
 
 const STEP_MS = 50;
+/** Of the first destination. */
+const ILL_TOPIC = topicOf(0);
+const TIMEOUT_MS = 10_000;
+const CRAWL_MS = 5000;
+
+function topicOf(destination: number): string {
+  return `topic-${destination}`;
+}

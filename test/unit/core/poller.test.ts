@@ -35,6 +35,8 @@ function setup(deliver: Deliver, overrides: Partial<PollerOptions> = {}) {
     claimTimeoutMs: 300_000,
     onRoom: () => {},
     onQueueChange: () => {},
+    destinationOf: () => "receiver",
+    destinations: 1,
     clock,
     metrics,
     log,

@@ -1,0 +1,108 @@
+import { randomUUID } from "node:crypto";
+import { describe, expect, test } from "@jest/globals";
+import { Poller } from "../../../src/core/poller.ts";
+import type { Settlement } from "../../../src/model/outcomes.ts";
+import type { ClaimedRow, ClaimToken } from "../../../src/model/rows.ts";
+import { settle as turns } from "../../support/manualTime.ts";
+import { ManualClock, silentLog, silentMetrics } from "../../support/recorders.ts";
+import { outboxRow, ScriptedOutbox } from "../../support/scriptedOutbox.ts";
+
+/** A poller of rows whose topic is the name of their destination; each delivery is ended by hand. */
+function setup() {
+  const store = new ScriptedOutbox();
+  const clock = new ManualClock();
+  const begun: { row: ClaimedRow; end: (kind: "sent" | "retry") => Promise<void> }[] = [];
+  let wakes = 0;
+  const poller = new Poller({
+    store,
+    deliver: (row) =>
+      new Promise<Settlement>((resolve) => {
+        const end = async (kind: "sent" | "retry") => {
+          const claim = { id: row.id, claimToken: row.claimToken };
+          resolve(kind === "sent" ? { ...claim, kind } : { ...claim, kind, delayMs: 1000, reason: "status 500" });
+          await turns(10);
+        };
+        begun.push({ row, end });
+      }),
+    newToken: () => randomUUID() as ClaimToken,
+    destinationOf: (topic) => topic ?? undefined,
+    destinations: 2,
+    batchSize: 20,
+    concurrency: 8,
+    claimTimeoutMs: 300_000,
+    onRoom: () => {
+      wakes += 1;
+    },
+    onQueueChange: () => {},
+    clock,
+    metrics: silentMetrics,
+    log: silentLog,
+    wait: async () => {},
+  });
+  const rows = (topic: string, count: number) =>
+    Array.from({ length: count }, (_, n) => outboxRow({ topic, key: `${topic}-${n}` }));
+  const scopes = () => store.claims.map(({ scope }) => scope?.name ?? "all");
+  return { store, clock, begun, poller, rows, scopes, wakes: () => wakes };
+}
+
+describe("a poller of two destinations", () => {
+  test("looks past the rows of one that wait, for those of the other", async () => {
+    const { store, begun, poller, rows, scopes } = setup();
+    store.batches.push(rows("a", 20), rows("b", 5));
+    await poller.pass();
+
+    expect(scopes()).toEqual(["all", "all but a"]);
+    expect(store.claims[1]).toMatchObject({
+      limit: 10,
+      scope: { which: "except", topics: ["a"], exceptKeys: rows("a", 20).map(({ key }) => key) },
+    });
+    expect(begun.map(({ row }) => row.topic)).toEqual(["a", "b"]);
+  });
+
+  test("looks again a moment after it found nothing, and asks for a pass by then", async () => {
+    const { store, clock, poller, rows, scopes } = setup();
+    expect(poller.nextPassWithinMs).toBe(Number.POSITIVE_INFINITY);
+    store.batches.push(rows("a", 20));
+    await poller.pass();
+    expect(poller.nextPassWithinMs).toBe(20);
+    await poller.pass();
+    clock.advance(20);
+    await poller.pass();
+
+    expect(scopes()).toEqual(["all", "all but a", "all but a"]);
+  });
+
+  test("gives the rows of one that hangs back, and claims a few of them in a scope of their own", async () => {
+    const { store, clock, begun, poller, rows, scopes } = setup();
+    const [first, ...others] = rows("a", 20);
+    store.batches.push(first === undefined ? [] : [first, ...others]);
+    await poller.pass();
+    clock.advance(1001);
+    await poller.pass();
+    await turns(10);
+
+    expect(store.settled.map(({ id, kind }) => [id, kind])).toEqual(others.map(({ id }) => [id, "release"]));
+    store.claims.length = 0;
+    await poller.pass();
+    expect(scopes()).toEqual(["all but a"]);
+    expect(store.claims[0]).toMatchObject({ limit: 20, scope: { topics: ["a"], exceptKeys: ["a-0"] } });
+
+    store.claims.length = 0;
+    await begun[0]?.end("retry");
+    await poller.pass();
+    expect(scopes()).toEqual(["all but a", "only a"]);
+    expect(store.claims[1]).toMatchObject({ limit: 2, scope: { which: "only", topics: ["a"] } });
+    expect(store.settled.at(-1)).toMatchObject({ kind: "retry", scope: "only a" });
+  });
+
+  test("is woken when one whose rows it found beyond the others has few left", async () => {
+    const { store, begun, poller, rows, wakes } = setup();
+    store.batches.push(rows("a", 20), rows("b", 3));
+    await poller.pass();
+    const [, ofB] = begun;
+    expect(ofB?.row.topic).toBe("b");
+    const before = wakes();
+    await ofB?.end("sent");
+    expect(wakes()).toBe(before + 1);
+  });
+});
