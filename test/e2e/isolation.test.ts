@@ -1,0 +1,169 @@
+import { describe, expect, test } from "@jest/globals";
+import { startBlackHole } from "../support/blackHole.ts";
+import type { TestDatabase } from "../support/databases.ts";
+import { eventually } from "../support/eventually.ts";
+import { startFaultyReceiver } from "../support/faultyReceiver.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { freePort } from "../support/ports.ts";
+import type { Receiver } from "../support/receiver.ts";
+import { type ConfigTree, useServices } from "../support/service.ts";
+
+/**
+ * A destination at its worst, beside a healthy one. All settings are the defaults: a publish that hangs holds its place for 30 s, and a
+ * handful of them would be all that is under way. What is measured is none of the speed, but whether there is any: each
+ * bound is shorter than what the rows of the bad destination need until their places are free.
+ */
+const services = useServices();
+failOnLeaks();
+
+/** How much there is to deliver. */
+interface Load {
+  readonly healthyRows: number;
+  /** Of all bad destinations together. */
+  readonly badRows: number;
+  readonly where: "in front" | "in between";
+  /** Until all healthy rows have arrived. */
+  readonly boundMs: number;
+}
+
+const BACKLOG: Load = { healthyRows: 1000, badRows: 5000, where: "in front", boundMs: 20_000 };
+const LONG_BACKLOG: Load = { ...BACKLOG, badRows: 50_000 };
+const ONE_PER_CENT: Load = { ...BACKLOG, badRows: 10, where: "in between" };
+const ONE_PER_MILLE: Load = { healthyRows: 19_980, badRows: 20, where: "in between", boundMs: 28_000 };
+
+interface Case {
+  readonly what: string;
+  readonly load: Load;
+  /** Begins to be bad, until the end of the test. */
+  readonly start: () => Promise<BadDestination>;
+}
+
+/** What the configuration says of it. */
+type BadDestination = ConfigTree;
+
+const CASES: readonly Case[] = [
+  { what: "never answers, with 5,000 rows in front", load: BACKLOG, start: () => http("never answers") },
+  { what: "never answers, with 1 % of the rows", load: ONE_PER_CENT, start: () => http("never answers") },
+  { what: "never answers, with 0.1 % of the rows", load: ONE_PER_MILLE, start: () => http("never answers") },
+  { what: "answers 200 and drips its body", load: BACKLOG, start: () => http("answers 200 and drips its body") },
+  { what: "answers after 5 s", load: BACKLOG, start: () => http("answers after 5 s") },
+  { what: "sends 103 for ever", load: BACKLOG, start: () => http("sends 103 for ever") },
+  { what: "answers 500 at once, 50,000 times", load: LONG_BACKLOG, start: () => http("answers 500 at once") },
+  { what: "refuses the connection, 50,000 times", load: LONG_BACKLOG, start: async () => httpAt(await freePort()) },
+  {
+    what: "is a RabbitMQ that is away, 50,000 times",
+    load: LONG_BACKLOG,
+    start: async () => rabbitmqAt(await freePort()),
+  },
+  { what: "is a RabbitMQ that says nothing", load: BACKLOG, start: async () => rabbitmqAt(await silentPort()) },
+  { what: "is a Kafka that is away, 50,000 times", load: LONG_BACKLOG, start: async () => kafkaAt(await freePort()) },
+  { what: "is a Kafka that says nothing", load: BACKLOG, start: async () => kafkaAt(await silentPort()) },
+  { what: "is a NATS that is away, 50,000 times", load: LONG_BACKLOG, start: async () => natsAt(await freePort()) },
+  { what: "is a NATS that says nothing", load: BACKLOG, start: async () => natsAt(await silentPort()) },
+];
+
+describe.each(CASES)("a destination that $what", ({ load, start }) => {
+  test.each([1, 3])("leaves its neighbour alone: %i of its kind", async (count) => {
+    const [database, healthy] = await Promise.all([services.database(), services.receiver()]);
+    const bad: [string, BadDestination][] = [];
+    for (let n = 1; n <= count; n += 1) bad.push([`bad${n}`, await start()]);
+    const destinations: ConfigTree = { healthy: { baseUrl: healthy.url }, ...Object.fromEntries(bad) };
+    const names = Object.keys(destinations);
+    await services.start({
+      database,
+      config: { destinations, routes: names.map((name) => ({ topicPattern: `${name}.*`, destination: name })) },
+    });
+
+    await insertRows(database, load, names.slice(1));
+    await eventually(() => expect(healthy.requests.length).toBeGreaterThanOrEqual(load.healthyRows), {
+      timeoutMs: load.boundMs,
+      label: "the arrival of all rows of the healthy destination",
+    });
+
+    expect(sequencesByKey(healthy)).toEqual(expectedByKey(load.healthyRows));
+    await eventually(async () => {
+      expect(await statesOfHealthy(database)).toEqual([{ state: "sent", attempt: 0, rows: load.healthyRows }]);
+    });
+    // Each of the others had its turn: they were as bad as they are said to be.
+    await eventually(async () => expect(await triedDestinations(database)).toEqual(names.toSorted()));
+  });
+});
+
+const KEYS = 50;
+
+/** All rows with one commit. Each row of a bad destination has a key of its own, so that none waits behind another. */
+async function insertRows(database: TestDatabase, load: Load, bad: readonly string[]): Promise<void> {
+  const { healthyRows, badRows, where } = load;
+  await database.query(
+    `INSERT INTO outbox (topic, key, payload)
+     SELECT topic, key, payload FROM (
+       SELECT 'healthy.' || n % 3 AS topic, 'healthy-' || n % $2::int AS key, n::text AS payload, n::float8 / $1::int AS place
+         FROM generate_series(0, $1::int - 1) n
+       UNION ALL
+       SELECT ($4::text[])[1 + n % cardinality($4::text[])] || '.' || n % 2, 'bad-' || n, n::text,
+           CASE WHEN $5::boolean THEN -1 ELSE (n + 0.5) / $3::int END
+         FROM generate_series(0, $3::int - 1) n
+     ) AS mixed ORDER BY place`,
+    [healthyRows, KEYS, badRows, bad, where === "in front"],
+  );
+}
+
+/** What has arrived, in the order in which it did. */
+function sequencesByKey(receiver: Receiver): ReadonlyMap<number, readonly number[]> {
+  return grouped(receiver.requests.map(({ body }) => Number(body.toString())));
+}
+
+function expectedByKey(rows: number): ReadonlyMap<number, readonly number[]> {
+  return grouped(Array.from({ length: rows }, (_, n) => n));
+}
+
+function grouped(numbers: readonly number[]): ReadonlyMap<number, readonly number[]> {
+  const groups = new Map<number, number[]>(Array.from({ length: KEYS }, (_, key) => [key, []]));
+  for (const n of numbers) groups.get(n % KEYS)?.push(n);
+  return groups;
+}
+
+function statesOfHealthy(database: TestDatabase) {
+  return database.query(
+    "SELECT state, attempt, count(*)::int AS rows FROM outbox WHERE topic LIKE 'healthy.%' GROUP BY state, attempt",
+  );
+}
+
+/** The destinations of rows that a poller has had, which the first part of their topic names. */
+async function triedDestinations(database: TestDatabase): Promise<readonly string[]> {
+  const rows = await database.query<{ destination: string }>(
+    `SELECT DISTINCT split_part(topic, '.', 1) AS destination FROM outbox WHERE state <> 'pending' OR attempt > 0
+     ORDER BY 1`,
+  );
+  return rows.map(({ destination }) => destination);
+}
+
+async function http(answer: Parameters<typeof startFaultyReceiver>[0]): Promise<BadDestination> {
+  const receiver = await startFaultyReceiver(answer);
+  services.defer(() => receiver.close());
+  return httpAt(receiver.port);
+}
+
+/** A port that takes connections and everything that comes over them. */
+async function silentPort(): Promise<number> {
+  const blackHole = await startBlackHole();
+  services.defer(() => blackHole.close());
+  return blackHole.port;
+}
+
+const httpAt = (port: number): BadDestination => ({ baseUrl: `http://127.0.0.1:${port}` });
+const rabbitmqAt = (port: number): BadDestination => ({
+  type: "rabbitmq",
+  url: `amqp://guest:guest@127.0.0.1:${port}`,
+  exchange: "orders",
+});
+const kafkaAt = (port: number): BadDestination => ({
+  type: "kafka",
+  bootstrapServers: `127.0.0.1:${port}`,
+  topic: "orders",
+});
+const natsAt = (port: number): BadDestination => ({
+  type: "nats",
+  servers: `nats://127.0.0.1:${port}`,
+  subject: "orders",
+});
