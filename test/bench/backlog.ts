@@ -1,9 +1,10 @@
+import type { ClaimScope } from "../../src/ports/store.ts";
 import { BODY } from "./body.ts";
 import type { Environment } from "./environment.ts";
 import { fillOutbox, rawLoop, steadyMean, vacuum } from "./outbox.ts";
 import { type Figure, median } from "./report.ts";
 
-/** What a claim and its settlement cost with much in the table: blocked keys, and finished rows. */
+/** What a claim and its settlement cost with much in the table: blocked keys, finished rows, and rows that others are to claim. */
 
 const BATCH = 100;
 const ROUNDS = 3;
@@ -31,6 +32,54 @@ export async function finishedMillions(environment: Environment): Promise<readon
   return [await compare(environment, "(r) claim and settle beside 2,000,000 finished rows", front)];
 }
 
+/**
+ * (v) A million rows of a topic that claims leave out in front of free rows, once they are passed; against as many finished rows there, which make the table
+ * and its indexes as large, and against free rows alone. And what a sweep over the front takes.
+ */
+export async function excludedFront(environment: Environment): Promise<readonly Figure[]> {
+  const scope: ClaimScope = { name: "bench", which: "except", topics: ["excluded"], exceptKeys: [] };
+  const million = (state: string) => () =>
+    environment.sql.query(
+      `INSERT INTO outbox (topic, key, payload, state) SELECT 'excluded', 'excluded-' || n % 500, $1, $2 FROM generate_series(1, 1000000) n`,
+      [BODY, state],
+    );
+  const fill = async (options: { readonly front?: () => Promise<unknown> }): Promise<void> => {
+    await fillOutbox(environment, FREE_ROWS, 500, options);
+    await vacuum(environment);
+  };
+  const unscoped = async (options: { readonly front?: () => Promise<unknown> }): Promise<number> => {
+    await fill(options);
+    return steadyMean((await rawLoop(environment, FREE_ROWS, BATCH)).claimMs);
+  };
+  const behindFront = async () => {
+    await fill({ front: million("pending") });
+    const sweepMs: number[] = [];
+    // As long as it takes until a cursor is known.
+    for (const startedAt = performance.now(); performance.now() < startedAt + 2000; ) {
+      sweepMs.push(...(await rawLoop(environment, 1, 1, scope)).claimMs);
+    }
+    const { claimMs } = await rawLoop(environment, FREE_ROWS - sweepMs.length - BATCH, BATCH, scope);
+    return { ms: steadyMean(claimMs), sweepMs: Math.max(...sweepMs) };
+  };
+  await unscoped({});
+  const rounds: { ms: number; sweepMs: number; alone: number; finished: number }[] = [];
+  for (let round = 0; round < ROUNDS; round += 1) {
+    const alone = await unscoped({});
+    const measured = await behindFront();
+    rounds.push({ ...measured, alone, finished: await unscoped({ front: million("sent") }) });
+  }
+  const sweepMs = median(rounds.map((round) => round.sweepMs)).toFixed(0);
+  const against = (base: "alone" | "finished", baseline: string) =>
+    figure(
+      "(v) claim of 100 past 1,000,000 rows of an excluded topic",
+      rounds.map((round) => ({ ms: round.ms, base: round[base] })),
+      base === "finished" ? 1.1 : 1.3,
+      baseline,
+      `a claim; ${sweepMs} ms a sweep`,
+    );
+  return [against("finished", "beside 1,000,000 finished rows"), against("alone", "free rows alone")];
+}
+
 const FREE_ROWS = 10_000;
 
 /** @param front puts rows in front of the free ones */
@@ -55,11 +104,12 @@ function figure(
   pairs: readonly { readonly ms: number; readonly base: number }[],
   target: number,
   baseline: string,
+  of = `a batch of ${BATCH}`,
 ): Figure {
   const ratio = median(pairs.map(({ ms, base }) => ms / base));
   return {
     name,
-    value: `${median(pairs.map(({ ms }) => ms)).toFixed(2)} ms a batch of ${BATCH}`,
+    value: `${median(pairs.map(({ ms }) => ms)).toFixed(2)} ms ${of}`,
     baseline: `${median(pairs.map(({ base }) => base)).toFixed(2)} ms ${baseline}`,
     ratio,
     target: `<= ${target}`,

@@ -21,8 +21,16 @@ export interface Environment {
   /** `postgres://` URL of the database, with the password. */
   readonly url: string;
   readonly store: Store;
-  /** Starts `svc` with these roles and settings (SVC_ variables without the prefix), waits until it is ready. */
-  svc(roles: readonly string[], settings: Readonly<Record<string, string | number>>): Promise<Program>;
+  /**
+   * Starts `svc` with these roles and settings (SVC_ variables without the prefix), waits until it is ready.
+   *
+   * @param sections of the configuration, instead of those that all benchmarks have
+   */
+  svc(
+    roles: readonly string[],
+    settings: Readonly<Record<string, string | number>>,
+    sections?: Readonly<Record<string, object>>,
+  ): Promise<Program>;
   /** Starts another program of this folder, or one by its full path, and waits for its first line: a port, or 0. */
   program(file: string, args: readonly (string | number)[]): Promise<Program>;
   close(): Promise<void>;
@@ -59,10 +67,10 @@ export async function openEnvironment(settings: Readonly<Record<string, string>>
     url: server.url(),
     sql,
     store,
-    async svc(roles, overrides) {
+    async svc(roles, overrides, sections = {}) {
       const port = await freePort();
       const config = path.join(directory, `svc-${port}.yml`);
-      await writeFile(config, svcConfig(server, port));
+      await writeFile(config, JSON.stringify({ ...svcConfig(server, port), ...sections }));
       const variables = Object.entries(overrides).map(([name, value]) => [`SVC_${name}`, String(value)]);
       const env = { ...process.env, LOG_LEVEL: process.env.LOG_LEVEL ?? "info", ...Object.fromEntries(variables) };
       // For example BENCH_NODE_OPTIONS="--cpu-prof --cpu-prof-dir=/tmp/profiles".
@@ -110,8 +118,8 @@ function openStore(server: EmbeddedPostgres): Store {
   return createPostgresStore(options, systemClock, silentLog);
 }
 
-function svcConfig(server: EmbeddedPostgres, port: number): string {
-  return JSON.stringify({
+function svcConfig(server: EmbeddedPostgres, port: number): object {
+  return {
     server: { httpPort: port },
     database: {
       url: `jdbc:postgresql://${server.host}:${server.port}/${server.database}?sslmode=disable`,
@@ -124,7 +132,7 @@ function svcConfig(server: EmbeddedPostgres, port: number): string {
     },
     destinations: { receiver: { baseUrl: "http://127.0.0.1:1" } },
     routes: [{ topicPattern: "**", destination: "receiver" }],
-  });
+  };
 }
 
 function startProgram(args: readonly string[], env: NodeJS.ProcessEnv, port: number): Program {

@@ -1,9 +1,10 @@
-import { blockedKeys, finishedMillions } from "./backlog.ts";
+import { blockedKeys, excludedFront, finishedMillions } from "./backlog.ts";
 import { drainToBrokers, idle, receiptFromBrokers } from "./brokers.ts";
 import { captureLatency, captureSlotLag } from "./capture.ts";
 import { endToEnd } from "./endToEnd.ts";
 import { openEnvironment } from "./environment.ts";
 import { replayBesideTraffic, retentionBesideDrain } from "./finishedRows.ts";
+import { isolation } from "./isolation.ts";
 import { latency } from "./latency.ts";
 import { peers } from "./peers.ts";
 import { pinnedSnapshot } from "./pinnedSnapshot.ts";
@@ -37,9 +38,11 @@ const SCENARIOS = {
   captureSlotLag,
   replicas,
   hotKey,
+  isolation,
   peers,
   blockedKeys,
   finishedMillions,
+  excludedFront,
   pinnedSnapshot,
   soak,
 } as const;

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { ClaimToken } from "../../src/model/rows.ts";
+import type { ClaimScope } from "../../src/ports/store.ts";
 import { BODY } from "./body.ts";
 import { type Environment, type Program, until } from "./environment.ts";
 
@@ -75,8 +76,13 @@ export interface RawLoopTimes {
   readonly totalMs: number;
 }
 
-/** The raw loop: claims and completes batch after batch on one connection, delivering nothing. */
-export async function rawLoop({ store }: Environment, rows: number, batch: number): Promise<RawLoopTimes> {
+/** The raw loop: claims and completes batch after batch on one connection, delivering nothing. @param scope of all rows by default */
+export async function rawLoop(
+  { store }: Environment,
+  rows: number,
+  batch: number,
+  scope?: ClaimScope,
+): Promise<RawLoopTimes> {
   const claimMs: number[] = [];
   const batchMs: number[] = [];
   const startedAt = performance.now();
@@ -89,6 +95,7 @@ export async function rawLoop({ store }: Environment, rows: number, batch: numbe
       heldTokens: [],
       leaseMs: 30_000,
       claimTimeoutMs: 300_000,
+      scope,
     });
     claimMs.push(performance.now() - claimedAt);
     if (claim.rows.length === 0) throw new Error("the raw loop found no rows");
