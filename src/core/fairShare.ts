@@ -25,8 +25,9 @@ export interface FairShareOptions {
  * - A destination begins with one slot, and gets one more with each delivery that succeeds, as long as they end within a second (TCP's slow start).
  *   So one that never answers holds a single slot.
  * - None gets all slots: an eighth is left for whoever comes next.
- * - One that crawls (deliveries take longer than a second, and none has ended sooner lately) or fails (half of its last deliveries) is ill. As long as others want slots, all ill ones
- *   together get no more than an eighth of them, and those that fail begin one delivery for sixteen of the others.
+ * - One that crawls (deliveries take longer than a second, and none has ended sooner lately) or fails (half of its last deliveries) is ill. As long as
+ *   others want slots, all ill ones together get an eighth of them, and one more where some hang; those that fail begin one delivery for sixteen of the
+ *   others.
  */
 export class FairShare {
   readonly #concurrency: number;
