@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import type { ClaimedRow } from "../../../src/model/rows.ts";
-import type { Store } from "../../../src/ports/store.ts";
+import type { ClaimRequest, Store } from "../../../src/ports/store.ts";
 import { systemClock } from "../../../src/runtime/clock.ts";
 import { seeded } from "../../support/random.ts";
 import { claimRequest, died, failed, released, type StoreHarness, sent } from "./harness.ts";
@@ -179,10 +179,20 @@ async function block(harness: StoreHarness): Promise<void> {
   await harness.store.outbox.settle(rows.map((row) => failed(row)));
 }
 
-/** One replica: claims, "delivers" run by run with one failure in twenty, settles. */
-async function drain(store: Store, delivered: number[], total: number, random: () => number): Promise<void> {
-  while (delivered.length < total) {
-    const { rows } = await store.outbox.claim(claimRequest({ limit: 30 }));
+/**
+ * One replica: claims, "delivers" run by run with one failure in twenty, settles, until all replicas together have delivered `total`.
+ *
+ * @param requestOf makes the request of each claim, by its number
+ */
+export async function drain(
+  store: Store,
+  delivered: number[],
+  total: number,
+  random: () => number,
+  requestOf: (turn: number) => ClaimRequest = () => claimRequest({ limit: 30 }),
+): Promise<void> {
+  for (let turn = 0; delivered.length < total; turn += 1) {
+    const { rows } = await store.outbox.claim(requestOf(turn));
     const failedKeys = new Set<string>();
     const outcomes = rows.map((row) => {
       const key = row.key ?? "";

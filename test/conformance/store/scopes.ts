@@ -1,9 +1,10 @@
 import { describe, expect, test } from "@jest/globals";
 import type { MessageId } from "../../../src/model/rows.ts";
-import type { ClaimScope, Store } from "../../../src/ports/store.ts";
+import type { ClaimScope } from "../../../src/ports/store.ts";
 import { systemClock } from "../../../src/runtime/clock.ts";
 import { seeded } from "../../support/random.ts";
 import { claimRequest, failed, type StoreHarness, sent } from "./harness.ts";
+import { drain } from "./order.ts";
 
 const except = (topics: readonly string[], exceptKeys: readonly string[] = []): ClaimScope => ({
   name: `others than ${topics}`,
@@ -17,6 +18,9 @@ const only = (topics: readonly string[], exceptKeys: readonly string[] = []): Cl
   topics,
   exceptKeys,
 });
+
+/** Claims of one topic, and of the others. */
+const inTurns = (turn: number) => claimRequest({ limit: 20, scope: turn % 2 === 0 ? except(["a"]) : only(["a"]) });
 
 /** Longer than the cursor of a scope keeps behind, and than a sweep of a short front waits. */
 const SWEEP_MS = 1001;
@@ -279,7 +283,7 @@ export function exerciseScopes(open: () => Promise<StoreHarness>): void {
       const delivered: number[] = [];
       const random = seeded(7);
 
-      await Promise.all(replicas.map((store) => drain(store, delivered, total, random)));
+      await Promise.all(replicas.map((store) => drain(store, delivered, total, random, inTurns)));
 
       expect(delivered.toSorted((a, b) => a - b)).toEqual(Array.from({ length: total }, (_, n) => n));
       for (let key = 0; key < keys; key += 1) {
@@ -288,24 +292,4 @@ export function exerciseScopes(open: () => Promise<StoreHarness>): void {
       }
     }, 60_000);
   });
-}
-
-/** One replica: claims by turns of one topic and of the two others, "delivers" with one failure in twenty, settles. */
-async function drain(store: Store, delivered: number[], total: number, random: () => number): Promise<void> {
-  for (let turn = 0; delivered.length < total; turn += 1) {
-    const scope = [except(["a"]), only(["a"])][turn % 2];
-    const { rows } = await store.outbox.claim(claimRequest({ limit: 20, scope }));
-    const failedKeys = new Set<string>();
-    const outcomes = rows.map((row) => {
-      const key = row.key ?? "";
-      if (failedKeys.has(key)) return { id: row.id, claimToken: row.claimToken, kind: "release" } as const;
-      if (random() < 0.05) {
-        failedKeys.add(key);
-        return failed(row, 1);
-      }
-      delivered.push(Number(row.payload));
-      return sent(row);
-    });
-    await store.outbox.settle(outcomes);
-  }
 }
