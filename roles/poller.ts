@@ -45,10 +45,7 @@ export function pollerRole(context: RoleContext): RoleParts {
     onRoom: () => claims.wake(),
     destinationOf: (topic) => delivery.destinationOf(topic),
     destinations: new Set(config.routes.map(({ destination }) => destination)).size,
-    onQueueChange(row, delta) {
-      const destination = delivery.destinationOf(row.topic);
-      if (destination !== undefined) metrics.outboxQueueDepth(destination, delta);
-    },
+    onQueueChange: (destination, delta) => metrics.outboxQueueDepth(destination, delta),
     batchSize: outbox.batchSize,
     concurrency: outbox.concurrency,
     claimTimeoutMs: outbox.claimTimeoutMs,

@@ -55,9 +55,9 @@ export class ClaimScopes {
       this.#topics.set(destination, topics);
     }
     this.#metAt.set(destination, this.#options.clock.monotonic());
-    if (topics.has(topic)) return;
     topics.add(topic);
-    if (topics.size > MOST_TOPICS) for (const oldest of topics) return void topics.delete(oldest);
+    const [oldest] = topics;
+    if (topics.size > MOST_TOPICS && oldest !== undefined) topics.delete(oldest);
   }
 
   /** Name of the scope in which the rows of a destination are claimed; undefined for the usual one. */
@@ -87,22 +87,27 @@ export class ClaimScopes {
 
   /** What is to be claimed now beside the usual claim: whoever has waited longest comes first, and no pass takes long. */
   *further(): Iterable<FurtherClaim> {
-    const { destinations, batchSize, share } = this.#options;
-    if (destinations < 2) return;
+    const { batchSize, share } = this.#options;
     const limit = Math.ceil(batchSize / 2);
-    const active = [...this.#topics.keys()].filter((each) => share.isIll(each) || this.#isActive(each));
     const claimedAt = (destination: string) => this.#claimedAt.get(destination) ?? Number.NEGATIVE_INFINITY;
-    const hungry = active.filter((each) => this.#isHungry(each)).toSorted((a, b) => claimedAt(a) - claimedAt(b));
+    const hungry = this.#hungry().toSorted((a, b) => claimedAt(a) - claimedAt(b));
     for (const each of hungry.slice(0, MOST_OWN_CLAIMS)) {
       yield this.#furtherClaim(each, this.#only(each), share.isIll(each) ? this.#budget(each) : limit);
     }
-    if (!this.hasRoom() && this.#isRested(OTHERS)) yield this.#furtherClaim(OTHERS, this.#allBut(active), limit);
+    if (this.#looksForOthers()) yield this.#furtherClaim(OTHERS, this.#allBut(this.#active()), limit);
   }
 
   /** Whether {@link further} claims anything now. */
   wantsFurther(): boolean {
-    for (const _ of this.further()) return true;
-    return false;
+    return this.#hungry().length > 0 || this.#looksForOthers();
+  }
+
+  #hungry(): readonly string[] {
+    return this.#active().filter((each) => this.#isHungry(each));
+  }
+
+  #looksForOthers(): boolean {
+    return this.#options.destinations > 1 && !this.hasRoom() && this.#isRested(OTHERS);
   }
 
   #furtherClaim(of: string, scope: ClaimScope, limit: number): FurtherClaim {
@@ -142,10 +147,11 @@ export class ClaimScopes {
     return this.#isRested(destination);
   }
 
-  /** Whether a claim has returned rows of a destination lately. */
-  #isActive(destination: string): boolean {
-    const at = this.#metAt.get(destination) ?? Number.NEGATIVE_INFINITY;
-    return this.#options.clock.monotonic() - at <= ACTIVE_MS;
+  /** Ill destinations, and those of which a claim has returned rows lately. */
+  #active(): readonly string[] {
+    const { share, clock } = this.#options;
+    const since = clock.monotonic() - ACTIVE_MS;
+    return [...this.#metAt].flatMap(([each, at]) => (at >= since || share.isIll(each) ? [each] : []));
   }
 
   #isRested(destination: string): boolean {

@@ -21,8 +21,8 @@ export interface PollerOptions {
   readonly destinationOf: (topic: string | null) => string | undefined;
   /** How many destinations there are. */
   readonly destinations: number;
-  /** Told of each row that comes to wait for its delivery (+1) or is through with it (-1). */
-  readonly onQueueChange: (row: ClaimedRow, delta: 1 | -1) => void;
+  /** Told, by its destination, of each row that comes to wait for its delivery (+1) or is through with it (-1); not of one without a route. */
+  readonly onQueueChange: (destination: string, delta: 1 | -1) => void;
   /** Most rows of one claim (`outbox.batchSize`). */
   readonly batchSize: number;
   /** Most rows in delivery at a time (`outbox.concurrency`). */
@@ -244,7 +244,7 @@ export class Poller {
         this.#giveBack(entry);
       } else {
         this.#lanes.add(entry);
-        this.#options.onQueueChange(row, 1);
+        this.#queueChanges(entry, 1);
       }
     }
     this.#pump();
@@ -271,7 +271,7 @@ export class Poller {
     this.#options.metrics.outboxProcessingDuration((this.#options.clock.monotonic() - slot.beganAt) / 1000);
     this.#share.end(slot, verdictOf(settlement));
     this.#inDelivery -= 1;
-    this.#options.onQueueChange(row, -1);
+    this.#queueChanges(entry, -1);
     this.#afterDelivery(entry, settlement);
     this.#pump();
     if (this.#wantsMore && this.#scopes.wantsMore(entry.destination)) {
@@ -295,8 +295,12 @@ export class Poller {
     for (const behind of this.#lanes.drop(key)) this.#giveUp(behind);
   }
 
+  #queueChanges({ destination }: LaneRow, delta: 1 | -1): void {
+    if (destination !== NOWHERE) this.#options.onQueueChange(destination, delta);
+  }
+
   #giveUp(entry: LaneRow): void {
-    this.#options.onQueueChange(entry.row, -1);
+    this.#queueChanges(entry, -1);
     this.#giveBack(entry);
   }
 

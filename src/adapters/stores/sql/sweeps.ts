@@ -8,14 +8,14 @@ import type { Clock } from "../../../ports/runtime.ts";
 export class Sweeps {
   readonly #clock: Clock;
   #dueAt = 0;
-  /** No sweep for the sake of a key before. */
+  /** Until then no sweep is due because a key becomes free. */
   #restsUntil = 0;
   /** When keys will be free, in ascending order and rounded up to {@link GRAIN_MS}, so that they are not many. */
   readonly #freeAt: number[] = [];
 
   readonly #restCostFactor: number;
 
-  /** @param restCostFactor how many times as long as a sweep took there is none for the sake of a key */
+  /** @param restCostFactor how many times as long as a sweep took none is due because a key becomes free */
   constructor(clock: Clock, restCostFactor = 4) {
     this.#clock = clock;
     this.#restCostFactor = restCostFactor;
