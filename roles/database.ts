@@ -10,7 +10,7 @@ import { systemClock } from "../src/runtime/clock.ts";
 export const APPLICATION_NAME = "svc";
 
 /** The store that the configuration names; not connected yet. Only its own driver is loaded. */
-export async function createStore({ database }: Config, clock: Clock, log: Log): Promise<Store> {
+export async function createStore({ database, routes }: Config, clock: Clock, log: Log): Promise<Store> {
   const { target, username, password, poolSize, connectionTimeoutMs } = database;
   const common = {
     username,
@@ -18,6 +18,7 @@ export async function createStore({ database }: Config, clock: Clock, log: Log):
     poolSize,
     connectionTimeoutMs,
     applicationName: target.applicationName ?? APPLICATION_NAME,
+    routes,
   };
   const names: Omit<TableNames, "schema"> = {
     inboxTable: database.inboxTableName,

@@ -44,7 +44,7 @@ export function pollerRole(context: RoleContext): RoleParts {
     newToken: () => uuidv4() as ClaimToken,
     onRoom: () => claims.wake(),
     destinationOf: (topic) => delivery.destinationOf(topic),
-    destinations: new Set(config.routes.map(({ destination }) => destination)).size,
+    destinations: [...new Set(config.routes.map(({ destination }) => destination))],
     onQueueChange: (destination, delta) => metrics.outboxQueueDepth(destination, delta),
     batchSize: outbox.batchSize,
     concurrency: outbox.concurrency,

@@ -15,86 +15,91 @@ export interface FurtherClaim {
 export interface ClaimScopesOptions {
   readonly lanes: KeyLanes;
   readonly share: FairShare;
-  /** How many destinations there are. */
-  readonly destinations: number;
+  /** The names of all. */
+  readonly destinations: readonly string[];
   /** `outbox.batchSize`. */
   readonly batchSize: number;
+  /** Whether no row of a destination may be claimed now. By default none is closed. */
+  readonly isClosed?: ((destination: string) => boolean) | undefined;
+  /** Rows of a destination that this process should hold at most; undefined, the default, for any number. */
+  readonly mostWaiting?: ((destination: string) => number | undefined) | undefined;
   readonly clock: Clock;
 }
 
 /**
  * Which rows to claim, so that those of a destination without room stay in the database and keep nobody from the rows behind them:
  *
- * - The usual claim takes the next rows in order, but those of ill destinations.
- * - An ill destination has claims of its own, for as many rows as it gets through in a quarter of a second.
- * - While enough rows wait, and hardly any of them are those of some destination, it has claims of its own as well; and a claim looks past the topics
- *   of all destinations that had rows lately, for any others.
+ * - The usual claim takes the next rows in order, but those of destinations that are closed or apart: ill, or with as many rows waiting as there may be.
+ * - A destination apart has claims of its own: an ill one for as many rows as it gets through in a quarter of a second, any for no more than may wait.
+ * - While enough rows wait, and hardly any of them are those of some destination, it has claims of its own as well; and a claim looks past the rows
+ *   of all destinations that had some lately, for any others.
+ * - A closed one takes part in no claim.
  *
- * Topics tell the database where a row goes. They are learned from the rows that claims return.
+ * Rows that no route matches are among the others of every claim.
  */
 export class ClaimScopes {
   readonly #options: ClaimScopesOptions;
-  readonly #topics = new Map<string, Set<string>>();
   /** When a claim last returned a row of a destination. */
   readonly #metAt = new Map<string, number>();
   /** When the last claim for the rows of a destination alone ended. */
   readonly #claimedAt = new Map<string, number>();
   /** When one that found nothing is made again. */
   readonly #restsUntil = new Map<string, number>();
+  /** Destinations at which as many rows waited as may; with true where the last claim of their own since then was full. */
+  readonly #full = new Map<string, boolean>();
 
   constructor(options: ClaimScopesOptions) {
     this.#options = options;
   }
 
-  /** A claim returned a row. */
-  learn(destination: string, topic: string | null): void {
-    if (this.#options.destinations < 2 || topic === null) return;
-    let topics = this.#topics.get(destination);
-    if (topics === undefined) {
-      topics = new Set();
-      this.#topics.set(destination, topics);
-    }
+  /** A claim returned a row of this destination. */
+  met(destination: string): void {
     this.#metAt.set(destination, this.#options.clock.monotonic());
-    topics.add(topic);
-    const [oldest] = topics;
-    if (topics.size > MOST_TOPICS && oldest !== undefined) topics.delete(oldest);
+  }
+
+  /** Whether a destination takes part in no claim. */
+  isClosed(destination: string): boolean {
+    return this.#options.isClosed?.(destination) ?? false;
   }
 
   /** Name of the scope in which the rows of a destination are claimed; undefined for the usual one. */
   scopeOf(destination: string): string | undefined {
-    return this.#options.share.isIll(destination) ? ownScope(destination) : undefined;
+    return this.#isApart(destination) ? ownScope(destination) : undefined;
   }
 
   /** The usual claim is made while half of the last one still waits, so that its round trip costs no delivery time. */
   hasRoom(): boolean {
     const { lanes, batchSize } = this.#options;
-    const ofIll = this.#ill().reduce((rows, destination) => rows + lanes.waitingAt(destination), 0);
-    return lanes.waiting - ofIll <= batchSize / 2;
+    const ofExcepted = this.#excepted().reduce((rows, destination) => rows + lanes.waitingAt(destination), 0);
+    return lanes.waiting - ofExcepted <= batchSize / 2;
   }
 
   /** Of the usual claim; undefined for all rows. */
   usual(): ClaimScope | undefined {
-    const ill = this.#ill();
-    return ill.length === 0 ? undefined : this.#allBut(ill);
+    const excepted = this.#excepted();
+    return excepted.length === 0 ? undefined : this.#allBut(excepted);
   }
 
-  /** Ill destinations at which more rows wait than they will get through soon. */
+  /** Destinations whose waiting rows are to be given back: closed ones, and those apart at which more wait than they will get through soon. */
   overfull(): readonly string[] {
-    return this.#ill().filter(
-      (destination) => this.#options.lanes.waitingAt(destination) > 2 * this.#budget(destination),
-    );
+    const { lanes } = this.#options;
+    return this.#excepted().filter((destination) => {
+      const waiting = lanes.waitingAt(destination);
+      return waiting > 0 && (this.isClosed(destination) || waiting > 2 * this.#budget(destination));
+    });
   }
 
   /** What is to be claimed now beside the usual claim: whoever has waited longest comes first, and no pass takes long. */
   *further(): Iterable<FurtherClaim> {
-    const { batchSize, share } = this.#options;
+    const { batchSize } = this.#options;
     const limit = Math.ceil(batchSize / 2);
     const claimedAt = (destination: string) => this.#claimedAt.get(destination) ?? Number.NEGATIVE_INFINITY;
     const hungry = this.#hungry().toSorted((a, b) => claimedAt(a) - claimedAt(b));
     for (const each of hungry.slice(0, MOST_OWN_CLAIMS)) {
-      yield this.#furtherClaim(each, this.#only(each), share.isIll(each) ? this.#budget(each) : limit);
+      yield this.#furtherClaim(each, this.#only(each), this.#isApart(each) ? this.#ownLimit(each) : limit);
     }
-    if (this.#looksForOthers()) yield this.#furtherClaim(OTHERS, this.#allBut(this.#active()), limit);
+    if (this.#looksForOthers())
+      yield this.#furtherClaim(OTHERS, this.#allBut([...this.#active(), ...this.#closed()]), limit);
   }
 
   /** Whether {@link further} claims anything now. */
@@ -107,7 +112,10 @@ export class ClaimScopes {
   }
 
   #looksForOthers(): boolean {
-    return this.#options.destinations > 1 && !this.hasRoom() && this.#isRested(OTHERS);
+    const { destinations, lanes, batchSize } = this.#options;
+    // Nothing says how many more rows without a destination there are.
+    const isFullOfThose = lanes.waitingAt(NO_DESTINATION) > batchSize / 2;
+    return destinations.length > 1 && !isFullOfThose && !this.hasRoom() && this.#isRested(OTHERS);
   }
 
   #furtherClaim(of: string, scope: ClaimScope, limit: number): FurtherClaim {
@@ -116,6 +124,7 @@ export class ClaimScopes {
     const returned = (rows: number) => {
       const now = clock.monotonic();
       this.#claimedAt.set(of, now);
+      if (this.#full.has(of)) this.#full.set(of, rows >= limit);
       if (rows > 0) this.#restsUntil.delete(of);
       else
         this.#restsUntil.set(of, now + Math.min(Math.max(LEAST_REST_MS, REST_FACTOR * (now - beganAt)), MOST_REST_MS));
@@ -125,47 +134,93 @@ export class ClaimScopes {
 
   /** Longest wait, in ms, until {@link further} is asked again. */
   get nextClaimWithinMs(): number {
-    if (this.#options.destinations < 2) return Number.POSITIVE_INFINITY;
-    if (!this.hasRoom()) return LEAST_REST_MS;
-    return this.#ill().length > 0 ? MOST_REST_MS : Number.POSITIVE_INFINITY;
+    if (this.#options.destinations.length > 1 && !this.hasRoom()) return LEAST_REST_MS;
+    return this.#apart().length > 0 ? MOST_REST_MS : Number.POSITIVE_INFINITY;
   }
 
   /** Whether a destination, a row of which has just left, is one for whose rows {@link further} claims now. */
   wantsMore(destination: string): boolean {
-    return this.#options.destinations > 1 && this.#isHungry(destination);
+    return (
+      this.#options.destinations.includes(destination) && !this.isClosed(destination) && this.#isHungry(destination)
+    );
   }
 
   /** Whether few rows of a destination wait, and the usual claim does not get more. */
   #isHungry(destination: string): boolean {
-    const { lanes, share, batchSize } = this.#options;
+    const { lanes, share, batchSize, destinations } = this.#options;
     const waiting = lanes.waitingAt(destination);
-    if (!share.isIll(destination)) {
-      const enough = batchSize / (8 * Math.max(1, this.#topics.size - 1));
-      return waiting <= enough && !this.hasRoom() && this.#isRested(destination);
+    if (!this.#isApart(destination)) {
+      const enough = batchSize / (8 * Math.max(1, this.#metAt.size - 1));
+      return destinations.length > 1 && waiting <= enough && !this.hasRoom() && this.#isRested(destination);
     }
-    if (waiting > this.#budget(destination) / 2 || (waiting === 0 && !share.mayBegin(destination))) return false;
+    if (waiting > this.#budget(destination) / 2) return false;
+    if (waiting === 0 && share.isIll(destination) && !share.mayBegin(destination)) return false;
     return this.#isRested(destination);
   }
 
-  /** Ill destinations, and those of which a claim has returned rows lately. */
+  /** Destinations apart, and those of which a claim has returned rows lately. */
   #active(): readonly string[] {
-    const { share, clock } = this.#options;
-    const since = clock.monotonic() - ACTIVE_MS;
-    return [...this.#metAt].flatMap(([each, at]) => (at >= since || share.isIll(each) ? [each] : []));
+    const since = this.#options.clock.monotonic() - ACTIVE_MS;
+    return this.#options.destinations.filter((each) => {
+      if (this.isClosed(each)) return false;
+      return (this.#metAt.get(each) ?? Number.NEGATIVE_INFINITY) >= since || this.#isApart(each);
+    });
   }
 
   #isRested(destination: string): boolean {
     return this.#options.clock.monotonic() >= (this.#restsUntil.get(destination) ?? Number.NEGATIVE_INFINITY);
   }
 
-  /** Rows of an ill destination that this process holds. */
-  #budget(ill: string): number {
+  /** Rows of a destination apart that this process holds. */
+  #budget(apart: string): number {
     const { share, batchSize } = this.#options;
-    return Math.max(LEAST_BUDGET, Math.min(Math.ceil(share.perSecond(ill) / 4), Math.ceil(batchSize / 2)));
+    const most = this.#mostWaiting(apart);
+    if (!share.isIll(apart)) return most;
+    const soon = Math.min(Math.ceil(share.perSecond(apart) / 4), Math.ceil(batchSize / 2));
+    return Math.min(most, Math.max(LEAST_BUDGET, soon));
   }
 
-  #ill(): readonly string[] {
-    return [...this.#topics.keys()].filter((destination) => this.#options.share.isIll(destination));
+  /** Rows of a claim for a destination apart. */
+  #ownLimit(apart: string): number {
+    const { lanes, batchSize } = this.#options;
+    const free = this.#mostWaiting(apart) - lanes.waitingAt(apart);
+    return Math.max(1, Math.min(this.#budget(apart), free, batchSize));
+  }
+
+  #mostWaiting(destination: string): number {
+    return Math.max(1, this.#options.mostWaiting?.(destination) ?? Number.POSITIVE_INFINITY);
+  }
+
+  #closed(): readonly string[] {
+    return this.#options.destinations.filter((each) => this.isClosed(each));
+  }
+
+  #apart(): readonly string[] {
+    return this.#options.destinations.filter((each) => !this.isClosed(each) && this.#isApart(each));
+  }
+
+  /** From the usual claim. */
+  #excepted(): readonly string[] {
+    return this.#options.destinations.filter((each) => this.isClosed(each) || this.#isApart(each));
+  }
+
+  #isApart(destination: string): boolean {
+    return this.#options.share.isIll(destination) || this.#isFull(destination);
+  }
+
+  /**
+   * From when as many rows wait as may, until less than half as many do and a claim of its own has met the last ones that are due: else the next usual
+   * claim would return many more than may wait, only for them to be given back.
+   */
+  #isFull(destination: string): boolean {
+    const most = this.#mostWaiting(destination);
+    const waiting = this.#options.lanes.waitingAt(destination);
+    if (waiting >= most) {
+      if (!this.#full.has(destination)) this.#full.set(destination, true);
+    } else if (waiting < most / 2 && this.#full.get(destination) !== true) {
+      this.#full.delete(destination);
+    }
+    return this.#full.has(destination);
   }
 
   #only(destination: string): ClaimScope {
@@ -173,7 +228,7 @@ export class ClaimScopes {
     return {
       name: ownScope(destination),
       which: "only",
-      topics: [...(this.#topics.get(destination) ?? [])],
+      destinations: [destination],
       exceptKeys: [...lanes.keysAt(destination)],
     };
   }
@@ -183,7 +238,7 @@ export class ClaimScopes {
     return {
       name: `all but ${[...destinations].sort().join(", ")}`,
       which: "except",
-      topics: destinations.flatMap((destination) => [...(this.#topics.get(destination) ?? [])]),
+      destinations,
       // Rows behind those of a key that waits for such a destination would only wait with it.
       exceptKeys: destinations.flatMap((destination) => [...lanes.keysAt(destination)]),
     };
@@ -194,13 +249,13 @@ function ownScope(destination: string): string {
   return `only ${destination}`;
 }
 
-/** Stands for the topics that no claim has returned lately. */
+/** Stands for the destinations of which no claim has returned rows lately, and for rows without one. */
 const OTHERS = "?";
+/** Of rows that no route matches. */
+export const NO_DESTINATION = "";
 const ACTIVE_MS = 5000;
 /** Claims of single destinations in one pass. */
 const MOST_OWN_CLAIMS = 2;
-/** Topics that are remembered per destination: what is forgotten is claimed, given back, and learned again. */
-const MOST_TOPICS = 1000;
 const LEAST_BUDGET = 2;
 /** After a claim that found nothing: ten times as long as it took, within these bounds. */
 const REST_FACTOR = 10;

@@ -4,7 +4,7 @@ import type { ClaimedRow, ClaimToken } from "../model/rows.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock, Log } from "../ports/runtime.ts";
 import type { ClaimResult, ClaimScope, Lease, OutboxStore } from "../ports/store.ts";
-import { ClaimScopes } from "./claimScopes.ts";
+import { ClaimScopes, NO_DESTINATION } from "./claimScopes.ts";
 import { FairShare, type Verdict } from "./fairShare.ts";
 import { KeyLanes, type LaneRow } from "./keyLanes.ts";
 import { Leases } from "./leases.ts";
@@ -19,8 +19,12 @@ export interface PollerOptions {
   readonly onRoom: () => void;
   /** Name of the destination to which a topic goes; undefined when no route matches. */
   readonly destinationOf: (topic: string | null) => string | undefined;
-  /** How many destinations there are. */
-  readonly destinations: number;
+  /** The names of all destinations. */
+  readonly destinations: readonly string[];
+  /** Whether no row may go to a destination now: its rows stay in the database. Where that changes, `pass` is to be called. By default none is closed. */
+  readonly isClosed?: ((destination: string) => boolean) | undefined;
+  /** Rows of a destination that may wait here for their delivery, about; undefined, the default, for any number. */
+  readonly mostWaiting?: ((destination: string) => number | undefined) | undefined;
   /** Told, by its destination, of each row that comes to wait for its delivery (+1) or is through with it (-1); not of one without a route. */
   readonly onQueueChange: (destination: string, delta: 1 | -1) => void;
   /** Most rows of one claim (`outbox.batchSize`). */
@@ -77,9 +81,17 @@ export class Poller {
   constructor(options: PollerOptions) {
     const { store, clock, log, metrics } = options;
     this.#options = options;
-    const { claimTimeoutMs, concurrency, destinations, batchSize } = options;
-    this.#share = new FairShare({ concurrency, isShared: destinations > 1, clock });
-    this.#scopes = new ClaimScopes({ lanes: this.#lanes, share: this.#share, destinations, batchSize, clock });
+    const { claimTimeoutMs, concurrency, destinations, batchSize, isClosed, mostWaiting } = options;
+    this.#share = new FairShare({ concurrency, isShared: destinations.length > 1, clock });
+    const gates = { isClosed, mostWaiting };
+    this.#scopes = new ClaimScopes({
+      lanes: this.#lanes,
+      share: this.#share,
+      destinations,
+      batchSize,
+      clock,
+      ...gates,
+    });
     this.#lease = { leaseMs: Math.min(claimTimeoutMs, LEASE_MS), claimTimeoutMs };
     this.#leases = new Leases(store, this.#lease, clock, log);
     this.#settler = new Settler({
@@ -236,10 +248,10 @@ export class Poller {
   #accept(token: ClaimToken, rows: readonly ClaimedRow[], claimedAt: number, turnedBack: ReadonlySet<string>): void {
     const batch = this.#leases.open(token, rows, claimedAt);
     for (const row of rows) {
-      const destination = this.#options.destinationOf(row.topic) ?? NOWHERE;
+      const destination = this.#options.destinationOf(row.topic) ?? NO_DESTINATION;
       const entry = { row, batch, destination };
-      this.#scopes.learn(destination, row.topic);
-      if (this.#stopping || (row.key !== null && turnedBack.has(row.key))) {
+      this.#scopes.met(destination);
+      if (this.#stopping || this.#scopes.isClosed(destination) || (row.key !== null && turnedBack.has(row.key))) {
         this.#returned.add(entry);
         this.#giveBack(entry);
       } else {
@@ -252,7 +264,8 @@ export class Poller {
 
   #pump(): void {
     for (;;) {
-      const destination = this.#share.next(this.#lanes.readyDestinations());
+      const open = [...this.#lanes.readyDestinations()].filter((each) => !this.#scopes.isClosed(each));
+      const destination = this.#share.next(open);
       const entry = destination === undefined ? undefined : this.#lanes.take(destination);
       if (entry === undefined) break;
       this.#inDelivery += 1;
@@ -296,7 +309,7 @@ export class Poller {
   }
 
   #queueChanges({ destination }: LaneRow, delta: 1 | -1): void {
-    if (destination !== NOWHERE) this.#options.onQueueChange(destination, delta);
+    if (destination !== NO_DESTINATION) this.#options.onQueueChange(destination, delta);
   }
 
   #giveUp(entry: LaneRow): void {
@@ -392,9 +405,6 @@ const RECLAIM_LIMIT = 1000;
 /** Of the rows that one claim found to be refused: the reason is mostly the same. */
 const REFUSED_NAMED = 20;
 const GAUGE_COST_FACTOR = 50;
-
-/** The destination of rows that no route matches: nobody is asked there. */
-const NOWHERE = "";
 
 function verdictOf(settlement: Settlement): Verdict {
   if (settlement.kind === "sent") return "well";

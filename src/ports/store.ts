@@ -127,10 +127,13 @@ export interface ClaimRequest extends Lease {
 export interface ClaimScope {
   /** The store remembers by this name how far the claims of a scope have come. */
   readonly name: string;
-  /** Rows `only` of these topics, or those of all others. A row without a topic is among the others. */
+  /**
+   * Rows `only` of these destinations, or those of all others. The store tells a row's destination from its topic, by the routes it was made with. A row
+   * that no route matches is among the others, and so is one of which the database cannot tell.
+   */
   readonly which: "only" | "except";
-  /** They may change between two claims of one name. */
-  readonly topics: readonly string[];
+  /** Names. They may change between two claims of one name. */
+  readonly destinations: readonly string[];
   /** Rows of these keys are not claimed either. */
   readonly exceptKeys: readonly string[];
 }
@@ -151,6 +154,16 @@ export interface OutboxBacklog {
   readonly oldestPendingAgeMs: number | null;
   /** Keys whose first unfinished row waits for its retry. */
   readonly blockedKeys: number;
+  /** Of those that have pending rows, or rows in processing. Rows without a destination, or of which the database cannot tell, are under "". */
+  readonly byDestination: ReadonlyMap<string, DestinationBacklog>;
+}
+
+export interface DestinationBacklog {
+  /** Also those that wait for a retry, are scheduled ahead or parked. */
+  readonly pending: number;
+  /** Age of the oldest due pending row in ms; null when there is none. */
+  readonly oldestPendingAgeMs: number | null;
+  readonly processing: number;
 }
 
 export type CheckedTables = readonly ("inbox" | "outbox")[];

@@ -33,14 +33,14 @@ export async function finishedMillions(environment: Environment): Promise<readon
 }
 
 /**
- * (v) A million rows of a topic that claims leave out in front of free rows, once they are passed; against as many finished rows there, which make the table
+ * (v) A million rows of a destination that claims leave out, each with a topic of its own, in front of free rows, once they are passed; against as many finished rows there, which make the table
  * and its indexes as large, and against free rows alone. And what a sweep over the front takes.
  */
 export async function excludedFront(environment: Environment): Promise<readonly Figure[]> {
-  const scope: ClaimScope = { name: "bench", which: "except", topics: ["excluded"], exceptKeys: [] };
+  const scope: ClaimScope = { name: "bench", which: "except", destinations: ["excluded"], exceptKeys: [] };
   const million = (state: string) => () =>
     environment.sql.query(
-      `INSERT INTO outbox (topic, key, payload, state) SELECT 'excluded', 'excluded-' || n % 500, $1, $2 FROM generate_series(1, 1000000) n`,
+      `INSERT INTO outbox (topic, key, payload, state) SELECT 'excluded.' || n, 'excluded-' || n % 500, $1, $2 FROM generate_series(1, 1000000) n`,
       [BODY, state],
     );
   const fill = async (options: { readonly front?: () => Promise<unknown> }): Promise<void> => {
@@ -71,7 +71,7 @@ export async function excludedFront(environment: Environment): Promise<readonly 
   const sweepMs = median(rounds.map((round) => round.sweepMs)).toFixed(0);
   const against = (base: "alone" | "finished", baseline: string) =>
     figure(
-      "(v) claim of 100 past 1,000,000 rows of an excluded topic",
+      "(v) claim of 100 past 1,000,000 rows of an excluded destination",
       rounds.map((round) => ({ ms: round.ms, base: round[base] })),
       base === "finished" ? 1.1 : 1.3,
       baseline,

@@ -114,6 +114,10 @@ function openStore(server: EmbeddedPostgres): Store {
     poolSize: 4,
     connectionTimeoutMs: 10_000,
     names,
+    routes: [
+      { topicPattern: "excluded.**", destination: "excluded" },
+      { topicPattern: "**", destination: "receiver" },
+    ],
   };
   return createPostgresStore(options, systemClock, silentLog);
 }

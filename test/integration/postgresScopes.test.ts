@@ -9,7 +9,7 @@ import { ManualClock } from "../support/recorders.ts";
 
 failOnLeaks();
 
-const SCOPE: ClaimScope = { name: "others", which: "except", topics: ["stuck"], exceptKeys: [] };
+const SCOPE: ClaimScope = { name: "others", which: "except", destinations: ["stuck"], exceptKeys: [] };
 const INSERT = "INSERT INTO outbox (topic, payload) VALUES ($1, $2)";
 
 describe("claims of a scope", () => {
@@ -42,7 +42,7 @@ describe("claims of a scope", () => {
     }
   }
 
-  /** A row of a transaction that is not committed, and rows of the excluded topic behind it, which claims meet first. */
+  /** A row of a transaction that is not committed, and rows of the excluded destination behind it, which claims meet first. */
   async function insertLate(): Promise<pg.Client> {
     const application = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
     await application.connect();
@@ -105,13 +105,15 @@ describe("claims of a scope", () => {
     expect(await payloads({ ...SCOPE, name: "stuck", which: "only" })).toEqual(["first"]);
   });
 
-  test("take rows without a topic with those of all other topics, and with none that are named", async () => {
+  test("take rows without a topic with those of all other destinations, and with none that are named", async () => {
     await database.query("ALTER TABLE outbox ALTER COLUMN topic DROP NOT NULL");
     await database.query(INSERT, [null, "none"]);
     await database.query(INSERT, ["", "empty"]);
 
-    expect(await payloads({ ...SCOPE, name: "some", which: "only", topics: ["", "stuck"] })).toEqual(["empty"]);
-    expect(await payloads({ ...SCOPE, name: "neither", topics: ["", "stuck"] })).toEqual(["none"]);
+    expect(await payloads({ ...SCOPE, name: "some", which: "only", destinations: ["empty", "stuck"] })).toEqual([
+      "empty",
+    ]);
+    expect(await payloads({ ...SCOPE, name: "neither", destinations: ["empty", "stuck"] })).toEqual(["none"]);
   });
 
   test("take the rows behind one's own slow delivery, and pass those behind another one's", async () => {
@@ -150,7 +152,7 @@ describe("claims of a scope", () => {
     const { rows, refused } = await claim();
     expect(rows.map(({ payload }) => payload)).toEqual(["good"]);
     expect(refused).toBeUndefined();
-    expect(await payloads({ ...SCOPE, name: "orders", which: "only", topics: ["orders"] })).toEqual([]);
+    expect(await payloads({ ...SCOPE, name: "orders", which: "only", destinations: ["orders"] })).toEqual([]);
 
     await database.query("DROP TRIGGER refuse ON outbox");
     clock.advance(30_001);

@@ -104,20 +104,20 @@ describeWithSqlServer("tables of an owner on SQL Server", () => {
     expect(await store.retention.deleteBatch(range as RetentionRange, 10)).toEqual({ deleted: 2, rest: null });
   });
 
-  test("claims of a scope compare topics letter for letter, and take a row without a topic with all others", async () => {
+  test("claims of a scope tell destinations by topics letter for letter, and take a row without a topic with all others", async () => {
     const caseless = "ALTER TABLE outbox ALTER COLUMN topic nvarchar(400) COLLATE Latin1_General_CI_AS NULL";
     await using own = await open([
       caseless,
       "INSERT INTO outbox (topic, payload) VALUES (N'a', N'1'), (N'A', N'2'), (NULL, N'3'), (N'', N'4')",
     ]);
-    const payloads = async (which: "only" | "except", topics: readonly string[]) => {
-      const scope = { name: "some", which, topics, exceptKeys: ["nobody's"] };
+    const payloads = async (which: "only" | "except", destinations: readonly string[]) => {
+      const scope = { name: "some", which, destinations, exceptKeys: ["nobody's"] };
       const { rows } = await own.store.outbox.claim(claimRequest({ scope }));
       return rows.map(({ payload }) => payload);
     };
 
     expect(await payloads("only", ["A"])).toEqual(["2"]);
-    expect(await payloads("only", [""])).toEqual(["4"]);
+    expect(await payloads("only", ["empty"])).toEqual(["4"]);
     expect(await payloads("except", ["a"])).toEqual(["3"]);
     expect(await payloads("except", ["A"])).toEqual(["1"]);
   });

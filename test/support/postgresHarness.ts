@@ -10,6 +10,7 @@ import {
   type InboxRecord,
   ODD_HEADERS,
   type OutboxRecord,
+  ROUTES,
   type StoreHarness,
 } from "../conformance/store/harness.ts";
 import { createDatabase, type TestDatabase } from "./databases.ts";
@@ -47,7 +48,7 @@ export function postgresStore(
   clock: Clock = new ManualClock(),
   log = silentLog,
 ): Store {
-  return createPostgresStore({ ...connectionTo(database), poolSize: 4, names }, clock, log);
+  return createPostgresStore({ ...connectionTo(database), poolSize: 4, names, routes: ROUTES }, clock, log);
 }
 
 /** The shared suite's harness on a database of its own; fails at its end when a connection was left. */

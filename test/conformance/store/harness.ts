@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import type { TopicRoute } from "../../../src/adapters/stores/sql/routing.ts";
 import type { Settlement } from "../../../src/model/outcomes.ts";
 import type { ClaimedRow, ClaimToken, MessageId, NewInboxRow } from "../../../src/model/rows.ts";
 import type { Clock } from "../../../src/ports/runtime.ts";
@@ -37,6 +38,11 @@ export interface StoreHarness extends AsyncDisposable {
   /** Makes every pending inbox row due. */
   makeInboxDue(): Promise<void>;
 }
+
+/** Of the stores of the suite: these topics go to the destination of their name, the empty one to `empty`. */
+export const ROUTES: readonly TopicRoute[] = ["orders", "bills", "stuck", "excluded", "a", "A", "a ", "b", "c", ""].map(
+  (topic) => ({ topicPattern: topic, destination: topic === "" ? "empty" : topic }),
+);
 
 export interface ApplicationRow {
   readonly topic?: string;

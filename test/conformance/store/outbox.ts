@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
 import type { ClaimToken } from "../../../src/model/rows.ts";
+import type { ClaimScope } from "../../../src/ports/store.ts";
 import { claimRequest, died, failed, released, type StoreHarness, sent } from "./harness.ts";
 
 export function exerciseClaims(open: () => Promise<StoreHarness>): void {
@@ -255,7 +256,12 @@ export function exerciseSettling(open: () => Promise<StoreHarness>): void {
 
     test("the backlog counts what waits, its age, and the keys that wait for a retry", async () => {
       await using harness = await open();
-      expect(await harness.store.outbox.backlog()).toEqual({ pending: 0, oldestPendingAgeMs: null, blockedKeys: 0 });
+      expect(await harness.store.outbox.backlog()).toEqual({
+        pending: 0,
+        oldestPendingAgeMs: null,
+        blockedKeys: 0,
+        byDestination: new Map(),
+      });
       await harness.insertOutbox([{ key: "a" }, { key: "a" }, { key: "b" }]);
       const { rows } = await harness.store.outbox.claim(claimRequest({ limit: 1 }));
       await harness.store.outbox.settle(rows.map((row) => failed(row)));
@@ -264,6 +270,27 @@ export function exerciseSettling(open: () => Promise<StoreHarness>): void {
 
       expect(backlog).toMatchObject({ pending: 3, blockedKeys: 1 });
       expect(backlog.oldestPendingAgeMs).toBeGreaterThanOrEqual(0);
+    });
+
+    test("the backlog is told by destination: what waits, also for a retry, what is in processing, and the age of what is due", async () => {
+      await using harness = await open();
+      const [early] = await harness.insertOutbox([{ topic: "a" }, { topic: "a" }, { topic: "A", dueInMs: 600_000 }]);
+      const scope: ClaimScope = { name: "a", which: "only", destinations: ["a"], exceptKeys: [] };
+      const { rows } = await harness.store.outbox.claim(claimRequest({ scope }));
+      const first = rows.filter(({ id }) => id === early);
+      await harness.store.outbox.settle(first.map((row) => failed(row, 600_000)));
+      await harness.insertOutbox([{ topic: "b" }, { topic: "b" }, { topic: "nobody's" }]);
+
+      const { pending, byDestination } = await harness.store.outbox.backlog();
+
+      expect(pending).toBe(5);
+      const age = expect.any(Number);
+      expect(Object.fromEntries(byDestination)).toEqual({
+        a: { pending: 1, processing: 1, oldestPendingAgeMs: null },
+        A: { pending: 1, processing: 0, oldestPendingAgeMs: null },
+        b: { pending: 2, processing: 0, oldestPendingAgeMs: age },
+        "": { pending: 1, processing: 0, oldestPendingAgeMs: age },
+      });
     });
   });
 }

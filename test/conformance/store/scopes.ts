@@ -6,20 +6,20 @@ import { seeded } from "../../support/random.ts";
 import { claimRequest, failed, type StoreHarness, sent } from "./harness.ts";
 import { drain } from "./order.ts";
 
-const except = (topics: readonly string[], exceptKeys: readonly string[] = []): ClaimScope => ({
-  name: `others than ${topics}`,
+const except = (destinations: readonly string[], exceptKeys: readonly string[] = []): ClaimScope => ({
+  name: `others than ${destinations}`,
   which: "except",
-  topics,
+  destinations,
   exceptKeys,
 });
-const only = (topics: readonly string[], exceptKeys: readonly string[] = []): ClaimScope => ({
-  name: `only ${topics}`,
+const only = (destinations: readonly string[], exceptKeys: readonly string[] = []): ClaimScope => ({
+  name: `only ${destinations}`,
   which: "only",
-  topics,
+  destinations,
   exceptKeys,
 });
 
-/** Claims of one topic, and of the others. */
+/** Claims of one destination, and of the others. */
 const inTurns = (turn: number) => claimRequest({ limit: 20, scope: turn % 2 === 0 ? except(["a"]) : only(["a"]) });
 
 /** Longer than the cursor of a scope keeps behind, and than a sweep of a short front waits. */
@@ -51,7 +51,7 @@ export function exerciseScopes(open: () => Promise<StoreHarness>): void {
       return rows.map(({ id }) => id);
     };
 
-    test("take rows of some topics, or of all others, in order", async () => {
+    test("take rows of some destinations, or of all others, in order", async () => {
       await using harness = await open();
       const topics = ["a", "b", "c", "a", "b", "c"];
       const ids = await harness.insertOutbox(topics.map((topic) => ({ topic })));
@@ -97,8 +97,8 @@ export function exerciseScopes(open: () => Promise<StoreHarness>): void {
     });
 
     test.each<[string, ClaimScope]>([
-      ["of excluded topics", except(["stuck"])],
-      ["of other topics", only(["orders"])],
+      ["of excluded destinations", except(["stuck"])],
+      ["of other destinations", only(["orders"])],
     ])("keep a key behind its row %s", async (_, scope) => {
       await using harness = await open();
       const [head, , behind, alone] = await harness.insertOutbox([
@@ -118,7 +118,7 @@ export function exerciseScopes(open: () => Promise<StoreHarness>): void {
       expect(await claimed(harness, scope)).toEqual([behind]);
     });
 
-    test("keep the order of a key across its topics", async () => {
+    test("keep the order of a key across its destinations", async () => {
       await using harness = await open();
       const topics = ["orders", "stuck", "orders", "orders", "stuck"];
       const ids = await harness.insertOutbox(topics.map((topic) => ({ topic, key: "k" })));
@@ -132,9 +132,9 @@ export function exerciseScopes(open: () => Promise<StoreHarness>): void {
     });
 
     test.each<[string, readonly Parameters<StoreHarness["insertOutbox"]>[0][number][]]>([
-      ["a row of an excluded topic", [{ topic: "stuck", key: "k" }]],
+      ["a row of an excluded destination", [{ topic: "stuck", key: "k" }]],
       [
-        "a row scheduled ahead and one of an excluded topic",
+        "a row scheduled ahead and one of an excluded destination",
         [
           { key: "k", dueInMs: 600_000 },
           { topic: "stuck", key: "k" },
@@ -165,7 +165,7 @@ export function exerciseScopes(open: () => Promise<StoreHarness>): void {
       expect(await sendAll(harness, scope)).toEqual([head, ...behind]);
     });
 
-    test("take the rows of a key whose row of an excluded topic is scheduled ahead", async () => {
+    test("take the rows of a key whose row of an excluded destination is scheduled ahead", async () => {
       await using harness = await open();
       const [, behind] = await harness.insertOutbox([{ topic: "stuck", key: "k", dueInMs: 600_000 }, { key: "k" }]);
 
@@ -227,7 +227,7 @@ export function exerciseScopes(open: () => Promise<StoreHarness>): void {
 
     test.each<[string, ClaimScope, string | undefined]>([
       ["a scope alone", only(["orders"]), "only orders"],
-      ["a scope that leaves other topics out", except(["stuck"]), undefined],
+      ["a scope that leaves other destinations out", except(["stuck"]), undefined],
     ])("sweep for the retries of %s", async (_, scope, name) => {
       await using harness = await open();
       const [row] = await harness.insertOutbox([{}, { topic: "stuck" }]);

@@ -5,7 +5,7 @@ import type { Timer } from "../../../src/ports/runtime.ts";
 import { Loop } from "../../../src/runtime/loop.ts";
 import { silentLog, silentMetrics } from "../../support/recorders.ts";
 import { SimulatedOutbox } from "./outbox.ts";
-import type { World } from "./world.ts";
+import { topicOf, type World } from "./world.ts";
 
 const CLAIM_TIMEOUT_MS = 300_000;
 /** Of the claims. */
@@ -36,7 +36,7 @@ export class SimulatedReplica {
       onRoom: () => this.#claims.wake(),
       onQueueChange: () => {},
       destinationOf: (topic) => topic ?? undefined,
-      destinations: plan.destinations,
+      destinations: Array.from({ length: plan.destinations }, (_, n) => topicOf(n)),
       batchSize: plan.batchSize,
       concurrency: plan.concurrency,
       claimTimeoutMs: CLAIM_TIMEOUT_MS,

@@ -248,6 +248,6 @@ const ILL_TOPIC = topicOf(0);
 const TIMEOUT_MS = 10_000;
 const CRAWL_MS = 5000;
 
-function topicOf(destination: number): string {
+export function topicOf(destination: number): string {
   return `topic-${destination}`;
 }

@@ -244,7 +244,7 @@ const topics = fc.constantFrom("orders", "orders", "bills");
 const claimScope = fc.record({
   name: fc.constant("some"),
   which: fc.constantFrom("only", "except"),
-  topics: fc.uniqueArray(topics, { minLength: 1 }),
+  destinations: fc.uniqueArray(topics, { minLength: 1 }),
   exceptKeys: fc.oneof(fc.constant([]), fc.uniqueArray(keys)),
 });
 const newRow = fc.record({

@@ -299,9 +299,10 @@ const CREATED_AT: Readonly<Record<string, number>> = {
   "created_at infinity": Number.POSITIVE_INFINITY,
 };
 
+/** Topics are called as the destinations they go to. */
 function isInScope({ topic, key }: ModelRow, scope: ClaimScope | undefined): boolean {
   if (scope === undefined) return true;
-  const isNamed = topic !== null && scope.topics.includes(topic);
+  const isNamed = topic !== null && scope.destinations.includes(topic);
   return isNamed === (scope.which === "only") && (key === null || !scope.exceptKeys.includes(key));
 }
 

@@ -36,7 +36,7 @@ function setup(deliver: Deliver, overrides: Partial<PollerOptions> = {}) {
     onRoom: () => {},
     onQueueChange: () => {},
     destinationOf: () => "receiver",
-    destinations: 1,
+    destinations: ["receiver"],
     clock,
     metrics,
     log,
@@ -415,7 +415,7 @@ describe("the backlog gauges", () => {
     const { store, poller, clock, calls } = setup(async (row) => sent(row));
     store.backlog = async () => {
       clock.advance(100);
-      return { pending: 7, oldestPendingAgeMs: 2000, blockedKeys: 1 };
+      return { pending: 7, oldestPendingAgeMs: 2000, blockedKeys: 1, byDestination: new Map() };
     };
     const readings = () => calls.filter((call) => call === "outboxPending(7)").length;
 

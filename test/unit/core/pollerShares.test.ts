@@ -8,7 +8,7 @@ import { ManualClock, silentLog, silentMetrics } from "../../support/recorders.t
 import { outboxRow, ScriptedOutbox } from "../../support/scriptedOutbox.ts";
 
 /** A poller of rows whose topic is the name of their destination; each delivery is ended by hand. */
-function setup() {
+function setup(closed: ReadonlySet<string> = new Set()) {
   const store = new ScriptedOutbox();
   const clock = new ManualClock();
   const begun: { row: ClaimedRow; end: (kind: "sent" | "retry") => Promise<void> }[] = [];
@@ -26,7 +26,8 @@ function setup() {
       }),
     newToken: () => randomUUID() as ClaimToken,
     destinationOf: (topic) => topic ?? undefined,
-    destinations: 2,
+    destinations: ["a", "b"],
+    isClosed: (destination) => closed.has(destination),
     batchSize: 20,
     concurrency: 8,
     claimTimeoutMs: 300_000,
@@ -54,7 +55,7 @@ describe("a poller of two destinations", () => {
     expect(scopes()).toEqual(["all", "all but a"]);
     expect(store.claims[1]).toMatchObject({
       limit: 10,
-      scope: { which: "except", topics: ["a"], exceptKeys: rows("a", 20).map(({ key }) => key) },
+      scope: { which: "except", destinations: ["a"], exceptKeys: rows("a", 20).map(({ key }) => key) },
     });
     expect(begun.map(({ row }) => row.topic)).toEqual(["a", "b"]);
   });
@@ -85,13 +86,13 @@ describe("a poller of two destinations", () => {
     store.claims.length = 0;
     await poller.pass();
     expect(scopes()).toEqual(["all but a"]);
-    expect(store.claims[0]).toMatchObject({ limit: 20, scope: { topics: ["a"], exceptKeys: ["a-0"] } });
+    expect(store.claims[0]).toMatchObject({ limit: 20, scope: { destinations: ["a"], exceptKeys: ["a-0"] } });
 
     store.claims.length = 0;
     await begun[0]?.end("retry");
     await poller.pass();
     expect(scopes()).toEqual(["all but a", "only a"]);
-    expect(store.claims[1]).toMatchObject({ limit: 2, scope: { which: "only", topics: ["a"] } });
+    expect(store.claims[1]).toMatchObject({ limit: 2, scope: { which: "only", destinations: ["a"] } });
     expect(store.settled.at(-1)).toMatchObject({ kind: "retry", scope: "only a" });
   });
 
@@ -104,5 +105,41 @@ describe("a poller of two destinations", () => {
     const before = wakes();
     await ofB?.end("sent");
     expect(wakes()).toBe(before + 1);
+  });
+
+  test("gives the rows of one that closes back, begins none of them, and claims past it", async () => {
+    const closed = new Set<string>();
+    const { store, begun, poller, rows, scopes } = setup(closed);
+    const ofA = rows("a", 5);
+    store.batches.push(ofA, rows("b", 1));
+    await poller.pass();
+    expect(begun.map(({ row }) => row.topic)).toEqual(["a"]);
+    closed.add("a");
+    await begun[0]?.end("sent");
+    expect(begun).toHaveLength(1);
+    await poller.pass();
+    await turns(10);
+
+    expect(store.outcomes()).toEqual(ofA.map(({ id }, n) => [id, n === 0 ? "sent" : "release"]));
+    expect(scopes()).toEqual(["all", "all but a"]);
+    expect(begun.map(({ row }) => row.topic)).toEqual(["a", "b"]);
+  });
+
+  test("gives rows of a closed one back that a claim returns all the same, with those behind them", async () => {
+    const { store, begun, poller } = setup(new Set(["a"]));
+    const [first, behind, other] = [
+      outboxRow({ topic: "a", key: "k" }),
+      outboxRow({ topic: "b", key: "k" }),
+      outboxRow({ topic: "b", key: "other" }),
+    ] as const;
+    store.batches.push([first, behind, other]);
+    await poller.pass();
+    await turns(10);
+
+    expect(begun.map(({ row }) => row.id)).toEqual([other.id]);
+    expect(store.outcomes()).toEqual([
+      [first.id, "release"],
+      [behind.id, "release"],
+    ]);
   });
 });

@@ -3,6 +3,7 @@ import type { Clock, Log } from "../../../ports/runtime.ts";
 import type { InboxStore, OutboxStore, Store } from "../../../ports/store.ts";
 import { quoteNames, type TableNames } from "../sql/names.ts";
 import { untilAnswered } from "../sql/readiness.ts";
+import type { TopicRoute } from "../sql/routing.ts";
 import { PostgresInbox } from "./inbox.ts";
 import { inboxStatements } from "./inboxSql.ts";
 import { Looks } from "./looks.ts";
@@ -20,6 +21,8 @@ import { PostgresWake } from "./wake.ts";
 
 export interface PostgresStoreOptions extends PoolOptions {
   readonly names: TableNames;
+  /** In order of precedence; they tell where a row goes. None by default. */
+  readonly routes?: readonly TopicRoute[] | undefined;
 }
 
 /**
@@ -52,7 +55,12 @@ class PostgresStore implements Store {
     const looks = new Looks(this.#pool, clock);
     const facets = (types: ColumnTypes) => ({
       inbox: new PostgresInbox(this.#pool, inboxStatements(quoted, types), looks, clock),
-      outbox: new PostgresOutbox(this.#pool, outboxStatements(quoted, types.outboxPayload), looks, clock),
+      outbox: new PostgresOutbox(
+        this.#pool,
+        outboxStatements(quoted, types.outboxPayload, options.routes),
+        looks,
+        clock,
+      ),
       pull: new PostgresPull(this.#pool, pullStatements(quoted, types.inboxPayload), clock),
     });
     ({ inbox: this.inbox, outbox: this.outbox, pull: this.pull } = facets(BUNDLED_TYPES));

@@ -33,9 +33,9 @@ export class PostgresOutbox implements OutboxStore {
         request,
         from,
       ),
-    inScope: (request, { which, topics, exceptKeys }, from, isSweep) => {
+    inScope: (request, { which, destinations, exceptKeys }, from, isSweep) => {
       const { sweep, claim } = this.#sql[which];
-      const more = [this.#leftOut.ids(), topics, exceptKeys];
+      const more = [this.#leftOut.ids(), destinations, exceptKeys];
       return this.#scan(isSweep ? sweep : claim(request.limit), request, from, more);
     },
     end: async () => {
@@ -106,13 +106,12 @@ export class PostgresOutbox implements OutboxStore {
   }
 
   async backlog(): Promise<OutboxBacklog> {
-    const [row] = await this.#pool.run(this.#sql.backlog, [this.#lowWater.bound()]);
-    return backlogOf(row);
+    return backlogOf(await this.#pool.run(this.#sql.backlog, [this.#lowWater.bound()]));
   }
 
   #trials(scope: ClaimScope | undefined): ClaimTrials {
     const { dueBehind } = scope === undefined ? this.#sql : this.#sql[scope.which];
-    const more = scope === undefined ? [] : [scope.topics];
+    const more = scope === undefined ? [] : [scope.destinations];
     let after = "0";
     return {
       page: async () => {

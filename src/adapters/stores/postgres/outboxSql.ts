@@ -1,15 +1,17 @@
 import type { ClaimScope } from "../../../ports/store.ts";
 import type { TableNames } from "../sql/names.ts";
+import type { TopicRoute } from "../sql/routing.ts";
 import { msOf } from "./fragments.ts";
 import type { Question } from "./looks.ts";
 import { history, isSameHistory, markBound, markRead, newestMark } from "./lowWater.ts";
+import { destinationOf } from "./routing.ts";
 import type { Statement } from "./statement.ts";
 
 /**
  * Every statement on the outbox, with the configured names woven in once. States stand as literals: a parameter in their
  * place would keep the planner from the partial indexes.
  */
-export function outboxStatements(names: TableNames, payloadType: string) {
+export function outboxStatements(names: TableNames, payloadType: string, routes: readonly TopicRoute[] = []) {
   const table = names.outboxTable;
   const c = names.outbox;
   const payloadText = payloadType === "text" ? `o.${c.payload}` : `o.${c.payload}::text`;
@@ -19,6 +21,7 @@ export function outboxStatements(names: TableNames, payloadType: string) {
   /** No addition may leave the range of the column: the row could never be settled. */
   const attemptsPlus = (added: string): string =>
     `CASE WHEN ${added} > 0 THEN least(greatest(coalesce(o.${c.attempt}, 0), 0)::bigint + ${added}, ${MAX_INTEGER}) ELSE o.${c.attempt} END`;
+  const destinationIn = (row: string): string => destinationOf(routes, `${row}.${c.topic}`);
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
 
   /**
@@ -202,24 +205,22 @@ some_slow AS MATERIALIZED (
       SELECT x.${c.key} FROM ${table} x WHERE x.${c.id} = ANY ($9::uuid[]) AND x.${c.key} IS NOT NULL))`;
 
   /**
-   * Claims of a scope: $10 its topics, $11 the keys it leaves out. Both are compared letter for letter, as the rows of a claim show them.
+   * Claims of a scope: $10 its destinations, $11 the keys it leaves out. Topics and keys are compared letter for letter, as the rows of a claim show them.
    *
    * Keys behind whose first row that counts nothing can be claimed are passed over: it is in backoff or slow, not in the scope, or lies in front of where
    * the claim begins. Else the rows behind it, of which there may be any number, would be looked at in place of free ones. Each row is asked for the first
    * one of its key that holds it back: in front of that there may be any number that hold nobody back, being scheduled ahead or in a claim of this process.
    */
   const inScope = (which: ClaimScope["which"]) => {
-    const inTopics = (row: string, topics = "$10"): string =>
-      which === "only"
-        ? `coalesce(${row}.${c.topic}::text = ANY (${topics}::text[]), false)`
-        : `coalesce(${row}.${c.topic}::text <> ALL (${topics}::text[]), true)`;
+    const goesThere = (row: string, destinations = "$10"): string =>
+      `${destinationIn(row)} ${which === "only" ? "= ANY" : "<> ALL"} (${destinations}::text[])`;
     const filter = (firstCandidate: string): CandidateFilter => ({
       ctes: "",
       condition: `
-    AND ${inTopics("o")} AND (o.${c.key} IS NULL OR o.${c.key}::text <> ALL ($11::text[]))${withoutLeftOut}
+    AND ${goesThere("o")} AND (o.${c.key} IS NULL OR o.${c.key}::text <> ALL ($11::text[]))${withoutLeftOut}
     AND (o.${c.key} IS NULL OR NOT coalesce((
       SELECT CASE WHEN b.${c.state} = 'processing' THEN ${slow}
-        ELSE b.${c.sequence} < ${firstCandidate} OR NOT ${inTopics("b")} OR ${inBackoff} END
+        ELSE b.${c.sequence} < ${firstCandidate} OR NOT ${goesThere("b")} OR ${inBackoff} END
       FROM ${table} b
       WHERE b.${c.key} = o.${c.key} AND b.${c.key} IS NOT NULL AND b.${c.state} IN ('pending', 'processing')
         AND ${unfinishedFrom("b")} AND b.${c.sequence} < o.${c.sequence}
@@ -229,21 +230,21 @@ some_slow AS MATERIALIZED (
     });
     const claimUpTo = (limit: string): Statement => ({
       byIndex: true,
-      name: `outbox.claim ${which} some topics`,
+      name: `outbox.claim ${which} some destinations`,
       text: claim("$1::bigint", filter("$1::bigint"), limit),
     });
     const claimOfAny = claimUpTo("$2::int");
     return {
-      /** From the cursor. Of `only` some topics few rows are claimed, and not always as many: no statement is made for each number. */
+      /** From the cursor. Of `only` some destinations few rows are claimed, and not always as many: no statement is made for each number. */
       claim: which === "only" ? () => claimOfAny : perLimit((limit) => ({ ...claimUpTo(limit), onePlan: true })),
       /** From the mark. */
       sweep: {
         byIndex: true,
-        name: `outbox.sweep ${which} some topics`,
+        name: `outbox.sweep ${which} some destinations`,
         text: claim(LOWEST_AGAIN, filter(LOWEST_AGAIN), "$2::int"),
       },
-      /** Due rows of the scope behind a sequence: $1 sequence, $2 limit, $3 topics. */
-      dueBehind: dueBehind(` ${which} some topics`, `\n  AND ${inTopics("o", "$3")}`),
+      /** Due rows of the scope behind a sequence: $1 sequence, $2 limit, $3 destinations. */
+      dueBehind: dueBehind(` ${which} some destinations`, `\n  AND ${goesThere("o", "$3")}`),
     };
   };
 
@@ -407,16 +408,32 @@ RETURNING ${c.id} AS id`,
       text: `${toPending} AND ${c.id} = ANY ($1::uuid[]) AND coalesce(${c.leaseExpiresAt} < now(), true) RETURNING ${c.id} AS id`,
     },
 
-    /** $1 bound of the marks */
+    /**
+     * A row for each destination with unfinished rows, one at least; each with the figures of all. Every pending row is read once, for its topic.
+     *
+     * $1 bound of the marks
+     */
     backlog: {
       name: "outbox.backlog",
       text: `
-WITH${settledFrom("$1")}
-SELECT (SELECT count(*) FROM ${table} o WHERE o.${c.state} = 'pending' AND ${unfinishedFrom("o")}) AS pending,
+WITH${settledFrom("$1")},
+unfinished AS MATERIALIZED (
+  SELECT ${destinationIn("o")} AS destination, count(*) AS pending, 0 AS processing,
+    extract(epoch FROM now() - min(o.${c.createdAt}) FILTER (WHERE ${isDue} AND isfinite(o.${c.createdAt}))) * 1000 AS oldest_ms
+  FROM ${table} o WHERE o.${c.state} = 'pending' AND ${unfinishedFrom("o")} GROUP BY 1
+  UNION ALL
+  SELECT ${destinationIn("o")}, 0, count(*), NULL
+  FROM ${table} o WHERE o.${c.state} = 'processing' AND ${unfinishedFrom("o")} GROUP BY 1
+),
+destinations AS (
+  SELECT destination, sum(pending) AS pending, max(oldest_ms) AS oldest_ms, sum(processing) AS processing FROM unfinished GROUP BY destination
+)
+SELECT d.*, a.* FROM (SELECT (SELECT sum(pending) FROM unfinished) AS all_pending,
   (SELECT extract(epoch FROM now() - o.${c.createdAt}) * 1000 FROM ${table} o
-   WHERE o.${c.state} = 'pending' AND ${isDue} AND isfinite(o.${c.createdAt}) AND ${unfinishedFrom("o")} ORDER BY o.${c.sequence} LIMIT 1) AS oldest_ms,
+   WHERE o.${c.state} = 'pending' AND ${isDue} AND isfinite(o.${c.createdAt}) AND ${unfinishedFrom("o")} ORDER BY o.${c.sequence} LIMIT 1) AS all_oldest_ms,
   (SELECT count(DISTINCT ${c.key}) FROM ${table}
-   WHERE ${c.state} = 'pending' AND ${c.attempt} > 0 AND ${c.scheduledAt} > now() AND ${c.key} IS NOT NULL) AS blocked_keys`,
+   WHERE ${c.state} = 'pending' AND ${c.attempt} > 0 AND ${c.scheduledAt} > now() AND ${c.key} IS NOT NULL) AS blocked_keys
+) a LEFT JOIN destinations d ON true`,
     },
   } as const satisfies Record<string, OutboxStatement | Readonly<Record<string, OutboxStatement>>>;
 }

@@ -13,7 +13,7 @@ export class OutboxHints {
   /** For claims of all rows. */
   readonly unscoped: ClaimHints;
   readonly #clock: Clock;
-  /** By their names, the one that was used last at the end. Rows of topics that a scope has only now are met by its next sweep. */
+  /** By their names, the one that was used last at the end. Rows of destinations that a scope has only now are met by its next sweep. */
   readonly #scopes = new Map<string, ScopeHints>();
 
   constructor(clock: Clock) {
@@ -48,7 +48,7 @@ export class OutboxHints {
     }
   }
 
-  /** Rows of any topic are free now. */
+  /** Rows of any destination are free now. */
   sweepSoon(): void {
     this.unscoped.sweepWithin(0);
     for (const hints of this.#scopes.values()) hints.sweepWithin(0);

@@ -1,7 +1,7 @@
 import type { ClaimedRow, ClaimToken, MessageId } from "../../../model/rows.ts";
 import type { FinishedRow } from "../../../ports/finishedRows.ts";
 import type { PulledRow } from "../../../ports/pullStore.ts";
-import type { OutboxBacklog } from "../../../ports/store.ts";
+import type { DestinationBacklog, OutboxBacklog } from "../../../ports/store.ts";
 import { headersOf } from "./headers.ts";
 
 /** A row as a driver gives it. The statements of every database name their columns alike; identities come as decimal text. */
@@ -18,11 +18,23 @@ export function oldestAgeMs(row: Row | undefined): number | null {
   return oldest === undefined || oldest === null ? null : Math.max(0, Number(oldest));
 }
 
-export function backlogOf(row: Row | undefined): OutboxBacklog {
+/** @param rows one for each destination, or one without any; each has the figures of all */
+export function backlogOf(rows: readonly Row[]): OutboxBacklog {
+  const [first] = rows;
+  const byDestination = new Map<string, DestinationBacklog>();
+  for (const row of rows) {
+    if (typeof row.destination !== "string") continue;
+    byDestination.set(row.destination, {
+      pending: Number(row.pending),
+      oldestPendingAgeMs: oldestAgeMs(row),
+      processing: Number(row.processing),
+    });
+  }
   return {
-    pending: Number(row?.pending ?? 0),
-    oldestPendingAgeMs: oldestAgeMs(row),
-    blockedKeys: Number(row?.blocked_keys ?? 0),
+    pending: Number(first?.all_pending ?? 0),
+    oldestPendingAgeMs: oldestAgeMs({ oldest_ms: first?.all_oldest_ms }),
+    blockedKeys: Number(first?.blocked_keys ?? 0),
+    byDestination,
   };
 }
 

@@ -3,6 +3,7 @@ import type { Clock, Log } from "../../../ports/runtime.ts";
 import type { InboxStore, OutboxStore, Store } from "../../../ports/store.ts";
 import { quoteNames, type TableNames } from "../sql/names.ts";
 import { untilAnswered } from "../sql/readiness.ts";
+import type { TopicRoute } from "../sql/routing.ts";
 import type { PoolOptions } from "./endpoints.ts";
 import { SqlServerInbox } from "./inbox.ts";
 import { inboxStatements } from "./inboxSql.ts";
@@ -20,6 +21,8 @@ import type { Statement } from "./statement.ts";
 
 export interface SqlServerStoreOptions extends PoolOptions {
   readonly names: TableNames;
+  /** In order of precedence; they tell where a row goes. None by default. */
+  readonly routes?: readonly TopicRoute[] | undefined;
 }
 
 /**
@@ -48,7 +51,7 @@ class SqlServerStore implements Store {
     this.#pool = new SqlServerPool(options);
     const quoted = quoteNames(options.names, (identifier) => `[${identifier}]`);
     this.inbox = new SqlServerInbox(this.#pool, inboxStatements(quoted), clock);
-    this.outbox = new SqlServerOutbox(this.#pool, outboxStatements(quoted), clock);
+    this.outbox = new SqlServerOutbox(this.#pool, outboxStatements(quoted, options.routes), clock);
     this.pull = new SqlServerPull(this.#pool, pullStatements(quoted), clock);
     this.replay = new SqlServerReplay(this.#pool, replayStatements(quoted));
     this.retention = sqlServerRetention(this.#pool, retentionStatements(quoted));

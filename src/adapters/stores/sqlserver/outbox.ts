@@ -26,10 +26,10 @@ export class SqlServerOutbox implements OutboxStore {
   readonly #scans: ClaimScans = {
     inOrder: (request, from) => this.#scanAll("claimInOrder", request, from),
     pastBlockedKeys: (request, from) => this.#scanAll("claimPastBlockedKeys", request, from),
-    inScope: (request, { which, topics, exceptKeys }, from) =>
+    inScope: (request, { which, destinations, exceptKeys }, from) =>
       this.#scan(this.#sql[which].claim, request, from, {
         leftOut: JSON.stringify(this.#leftOut.ids()),
-        topics: JSON.stringify(topics),
+        destinations: JSON.stringify(destinations),
         exceptKeys: JSON.stringify(exceptKeys),
       }),
     end: async () => {
@@ -103,13 +103,12 @@ export class SqlServerOutbox implements OutboxStore {
   }
 
   async backlog(): Promise<OutboxBacklog> {
-    const [row] = await this.#pool.run(this.#sql.backlog);
-    return backlogOf(row);
+    return backlogOf(await this.#pool.run(this.#sql.backlog));
   }
 
   #trials(scope: ClaimScope | undefined): ClaimTrials {
     const { dueBehind } = scope === undefined ? this.#sql : this.#sql[scope.which];
-    const more = scope === undefined ? {} : { topics: JSON.stringify(scope.topics) };
+    const more = scope === undefined ? {} : { destinations: JSON.stringify(scope.destinations) };
     let from = "0";
     return {
       page: async () => {

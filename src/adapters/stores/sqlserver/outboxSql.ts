@@ -1,6 +1,8 @@
 import type { ClaimScope } from "../../../ports/store.ts";
 import type { TableNames } from "../sql/names.ts";
+import type { TopicRoute } from "../sql/routing.ts";
 import { BATCH, BY_ID, hasCome, NAMED_IDS, NOW, ONE_BY_ONE, TO_CHANGE, TO_LOOK } from "./fragments.ts";
+import { destinationOf, LETTER_FOR_LETTER } from "./routing.ts";
 import type { Statement } from "./statement.ts";
 import { PAIRED, placeFrom, placeNames, placeTypes, textOf } from "./texts.ts";
 
@@ -15,10 +17,12 @@ export const SETTLED_TEXTS = ["reason"] as const;
  * entries in other indexes, so that no two statements wait for each other.
  *
  * @param names already quoted
+ * @param routes tell where rows go
  */
-export function outboxStatements(names: TableNames) {
+export function outboxStatements(names: TableNames, routes: readonly TopicRoute[] = []) {
   const table = names.outboxTable;
   const c = names.outbox;
+  const destinationIn = (row: string): string => destinationOf(routes, `${row}.${c.topic}`);
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
   const isDue = `o.${c.state} = N'pending' AND ${hasCome(`o.${c.scheduledAt}`)}`;
   /**
@@ -169,41 +173,41 @@ ORDER BY o.${c.sequence}`),
   AND NOT EXISTS (
     SELECT 1 FROM OPENJSON(@leftOut) WITH (id uniqueidentifier '$') x JOIN ${table} b ON b.${c.id} = x.id WHERE b.${c.key} = o.${c.key})`;
 
-  /** Topics and keys are compared letter for letter, whatever the column's collation; spaces at the end count only before something else. */
+  /** Keys and destinations are compared letter for letter, whatever the column's collation; spaces at the end count only before something else. */
   const isSame = (text: string, column: string): string =>
-    `CONCAT(${text}, N'.') = CONCAT(${column}, N'.') COLLATE Latin1_General_100_BIN2`;
-  const topicsGiven = `
-DECLARE @some TABLE (topic nvarchar(max));
-INSERT INTO @some (topic) SELECT t.topic FROM OPENJSON(@topics) WITH (topic nvarchar(max) '$') t;`;
+    `CONCAT(${text}, N'.') = CONCAT(${column}, N'.') COLLATE ${LETTER_FOR_LETTER}`;
+  const destinationsGiven = `
+DECLARE @some TABLE (destination nvarchar(max));
+INSERT INTO @some (destination) SELECT t.destination FROM OPENJSON(@destinations) WITH (destination nvarchar(max) '$') t;`;
   const keysGiven = `
 DECLARE @leftKeys TABLE ([key] nvarchar(max));
 INSERT INTO @leftKeys ([key]) SELECT t.[key] FROM OPENJSON(@exceptKeys) WITH ([key] nvarchar(max) '$') t;`;
 
   /**
-   * Claims of a scope: `@topics` and `@exceptKeys`, JSON arrays, `@leftOut` as in `withoutSome`.
+   * Claims of a scope: `@destinations` and `@exceptKeys`, JSON arrays, `@leftOut` as in `withoutSome`.
    *
    * Keys behind whose first row that counts nothing can be claimed are passed over: it is in backoff or slow, not in the scope, or lies in front of where
    * the claim begins. Else the rows behind it, of which there may be any number, would be looked at in place of free ones. Each row is asked for the first
    * one of its key that holds it back: in front of that there may be any number that hold nobody back, being scheduled ahead or in a claim of this process.
    */
   const inScope = (which: ClaimScope["which"]) => {
-    const inTopics = (row: string): string =>
-      `${which === "only" ? "" : "NOT "}EXISTS (SELECT 1 FROM @some t WHERE ${row}.${c.topic} IS NOT NULL AND ${isSame("t.topic", `${row}.${c.topic}`)})`;
+    const goesThere = (row: string): string =>
+      `${which === "only" ? "" : "NOT "}EXISTS (SELECT 1 FROM @some t WHERE ${isSame("t.destination", destinationIn(row))})`;
     return {
       claim: {
-        name: `outbox.claim ${which} some topics`,
-        parameters: { ...claimParameters, leftOut: "longText", topics: "longText", exceptKeys: "longText" },
+        name: `outbox.claim ${which} some destinations`,
+        parameters: { ...claimParameters, leftOut: "longText", destinations: "longText", exceptKeys: "longText" },
         text: claim(
           `SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
 FROM ${table} o ${TO_LOOK}
 WHERE ${isDue} AND o.${c.sequence} >= @from
-  AND ${inTopics("o")}
+  AND ${goesThere("o")}
   AND NOT EXISTS (SELECT 1 FROM @leftKeys x WHERE o.${c.key} IS NOT NULL AND ${isSame("x.[key]", `o.${c.key}`)})${withoutLeftOut}
   AND NOT EXISTS (SELECT 1 FROM (
     SELECT TOP (1) CASE
       WHEN b.${c.state} = N'processing' THEN CASE WHEN b.${c.claimedAt} < DATEADD(second, -1, @now) THEN 1 ELSE 0 END
       WHEN b.${c.sequence} < @from OR b.${c.attempt} > 0 AND b.${c.scheduledAt} > @now THEN 1
-      WHEN ${inTopics("b")} THEN 0 ELSE 1 END AS is_blocked
+      WHEN ${goesThere("b")} THEN 0 ELSE 1 END AS is_blocked
     FROM ${table} b ${TO_LOOK}
     WHERE b.${c.key} = o.${c.key} AND b.${c.key} IS NOT NULL AND b.${c.state} IN (N'pending', N'processing') AND b.${c.sequence} < o.${c.sequence}
       AND (b.${c.state} = N'processing' AND NOT EXISTS (SELECT 1 FROM @held h WHERE h.token = b.${c.claimToken})
@@ -212,14 +216,14 @@ WHERE ${isDue} AND o.${c.sequence} >= @from
     ORDER BY b.${c.sequence}
   ) k WHERE k.is_blocked = 1)
 ORDER BY o.${c.sequence}`,
-          `${topicsGiven}${keysGiven}`,
+          `${destinationsGiven}${keysGiven}`,
         ),
       },
       /** Due rows of the scope behind the sequence `@from`, at most `@limit`. */
       dueBehind: {
-        name: `outbox.due rows ${which} some topics`,
-        parameters: { from: "bigint", limit: "int", topics: "longText" },
-        text: dueBehind(`\n  AND ${inTopics("o")}`, topicsGiven),
+        name: `outbox.due rows ${which} some destinations`,
+        parameters: { from: "bigint", limit: "int", destinations: "longText" },
+        text: dueBehind(`\n  AND ${goesThere("o")}`, destinationsGiven),
       },
     } as const;
   };
@@ -384,16 +388,30 @@ ${ONE_BY_ONE};
 SELECT @@ROWCOUNT AS reclaimed;`,
     },
 
+    /** A row for each destination with unfinished rows, one at least; each with the figures of all. Rows that others change just now are passed over. */
     backlog: {
       name: "outbox.backlog",
       parameters: {},
       text: `
 ${NOW}
-SELECT (SELECT COUNT_BIG(*) FROM ${table} o ${TO_LOOK} WHERE o.${c.state} = N'pending') AS pending,
+DECLARE @unfinished TABLE (destination nvarchar(max) COLLATE ${LETTER_FOR_LETTER}, pending bigint NOT NULL, processing bigint NOT NULL, oldest_ms bigint NULL);
+INSERT INTO @unfinished (destination, pending, processing, oldest_ms)
+SELECT u.destination, SUM(u.pending), SUM(u.processing), MAX(u.oldest_ms)
+FROM (
+  SELECT ${destinationIn("o")} AS destination, CONVERT(bigint, 1) AS pending, CONVERT(bigint, 0) AS processing,
+    CASE WHEN ${hasCome(`o.${c.scheduledAt}`)} THEN DATEDIFF_BIG(millisecond, o.${c.createdAt}, @now) END AS oldest_ms
+  FROM ${table} o ${TO_LOOK} WHERE o.${c.state} = N'pending'
+  UNION ALL
+  SELECT ${destinationIn("o")}, CONVERT(bigint, 0), CONVERT(bigint, 1), NULL
+  FROM ${table} o ${TO_LOOK} WHERE o.${c.state} = N'processing'
+) u GROUP BY u.destination;
+SELECT d.destination, d.pending, d.processing, d.oldest_ms, a.all_pending, a.all_oldest_ms, a.blocked_keys
+FROM (SELECT (SELECT SUM(u.pending) FROM @unfinished u) AS all_pending,
   (SELECT TOP (1) DATEDIFF_BIG(millisecond, o.${c.createdAt}, @now) FROM ${table} o ${TO_LOOK} WHERE ${isDue}
-   ORDER BY o.${c.sequence}) AS oldest_ms,
+   ORDER BY o.${c.sequence}) AS all_oldest_ms,
   (SELECT COUNT_BIG(DISTINCT o.${c.key}) FROM ${table} o ${TO_LOOK}
-   WHERE o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} > @now AND o.${c.key} IS NOT NULL) AS blocked_keys;`,
+   WHERE o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} > @now AND o.${c.key} IS NOT NULL) AS blocked_keys
+) a LEFT JOIN @unfinished d ON 1 = 1;`,
     },
   } as const satisfies Record<string, Statement | Readonly<Record<string, Statement>>>;
 }

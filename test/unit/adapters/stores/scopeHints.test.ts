@@ -5,8 +5,13 @@ import type { ClaimScope } from "../../../../src/ports/store.ts";
 import { claimRequest } from "../../../conformance/store/harness.ts";
 import { ManualClock } from "../../../support/recorders.ts";
 
-const except = (topics: readonly string[]): ClaimScope => ({ name: "others", which: "except", topics, exceptKeys: [] });
-const only = (name: string): ClaimScope => ({ name, which: "only", topics: ["ill"], exceptKeys: [] });
+const except = (destinations: readonly string[]): ClaimScope => ({
+  name: "others",
+  which: "except",
+  destinations,
+  exceptKeys: [],
+});
+const only = (name: string): ClaimScope => ({ name, which: "only", destinations: ["ill"], exceptKeys: [] });
 
 /** A table that tells where it was looked at from; a look costs `sweepMs` where it begins at the mark. */
 function table({ sweepMs = 0 } = {}) {
@@ -159,7 +164,7 @@ describe("where a claim of a scope starts", () => {
     for (let n = 0; n < 3; n += 1) expect(await claim(SCOPE)).toContain("claim 1000");
   });
 
-  test("is remembered by the name of the scope, whatever topics it has by now", async () => {
+  test("is remembered by the name of the scope, whatever destinations it has by now", async () => {
     const { claim } = await passed(except(["a", "b"]));
 
     expect(await claim(except(["a", "b", "c"]))).toEqual(["claim 1000"]);
@@ -220,7 +225,7 @@ describe("a row that will be due again", () => {
     expect(await sweeping((hints) => hints.retryIn(200, "ill"))).toEqual(["all", "only ill"]);
   });
 
-  test("is looked for by every scope that leaves some topics out", async () => {
+  test("is looked for by every scope that leaves some destinations out", async () => {
     expect(await sweeping((hints) => hints.retryIn(200))).toEqual(["all", "except others", "except further others"]);
   });
 

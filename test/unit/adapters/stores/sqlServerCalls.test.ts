@@ -66,7 +66,7 @@ async function useEverything({ inbox, outbox, pull, replay, retention }: Store, 
     await outbox.claim({ ...lease, limit, maxBytes: 2 ** 33 * variant, token: TOKEN, heldTokens: [TOKEN] });
   }
   for (const which of ["only", "except"] as const) {
-    const scope = { name: text, which, topics: [text], exceptKeys: variant === 1 ? [] : [text] };
+    const scope = { name: text, which, destinations: [text], exceptKeys: variant === 1 ? [] : [text] };
     await outbox.claim({ ...lease, limit: variant, maxBytes: 2 ** 33, token: TOKEN, heldTokens: [TOKEN], scope });
   }
   await outbox.renew([TOKEN], lease);

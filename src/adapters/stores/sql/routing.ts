@@ -1,0 +1,82 @@
+/**
+ * Where rows go, in SQL: an expression that gives the destination of a row's topic, made from the routes. The first route that matches wins; a topic that
+ * no route matches, and no topic at all, give {@link NO_DESTINATION}. Patterns: `core/topicPattern.ts`.
+ */
+
+/** What a store has to know of a route. */
+export interface TopicRoute {
+  readonly topicPattern: string;
+  readonly destination: string;
+}
+
+/** Of rows that no route matches, and of those of which SQL cannot tell. */
+export const NO_DESTINATION = "";
+
+export type PatternPart =
+  | { readonly kind: "text"; readonly text: string }
+  /** `*`: one or more characters other than a dot. */
+  | { readonly kind: "segment" }
+  /** `**`: any text, also none. */
+  | { readonly kind: "any" };
+
+/** How a database tests a topic. */
+export interface RoutingDialect {
+  /** @returns a text literal that says the same under any setting of the session */
+  literal(text: string): string;
+  /**
+   * @param topic an expression, never NULL where the test counts
+   * @returns a condition, and whether it holds for the topics of the pattern alone; if not, it holds for them and some others
+   */
+  test(topic: string, parts: readonly PatternPart[]): { readonly condition: string; readonly isExact: boolean };
+}
+
+/**
+ * @param routes in order of precedence
+ * @param topic an expression that compares letter for letter
+ * @returns an expression for the name of the destination. Where a test is not exact, neither its own route nor a later one gets the row:
+ *   it counts as one without a destination.
+ */
+export function destinationExpression(routes: readonly TopicRoute[], topic: string, dialect: RoutingDialect): string {
+  const cases = routes.map(({ topicPattern, destination }) => {
+    const parts = partsOf(topicPattern);
+    const { condition, isExact } = dialect.test(topic, parts);
+    const isKnown = isExact && parts.every((part) => part.kind !== "text" || isStorable(part.text));
+    return `WHEN ${condition} THEN ${dialect.literal(isKnown ? destination : NO_DESTINATION)}`;
+  });
+  const none = dialect.literal(NO_DESTINATION);
+  return cases.length === 0 ? none : `CASE ${cases.join(" ")} ELSE ${none} END`;
+}
+
+function partsOf(pattern: string): readonly PatternPart[] {
+  return (pattern.match(/\*\*|\*|[^*]+/gs) ?? []).map((part): PatternPart => {
+    if (part === "**") return { kind: "any" };
+    return part === "*" ? { kind: "segment" } : { kind: "text", text: part };
+  });
+}
+
+/** Half of a surrogate pair, and NUL, are in no text that a database could compare with. */
+export function isStorable(text: string): boolean {
+  return !/\0|\p{Surrogate}/u.test(text);
+}
+
+/**
+ * A pattern for LIKE, which holds for the topics of the pattern; exact as long as there is no `*`.
+ *
+ * @param escaped escapes the characters that mean something to LIKE
+ */
+export function likePattern(parts: readonly PatternPart[], escaped: (text: string) => string): string {
+  return parts
+    .map((part) => {
+      if (part.kind === "text") return isStorable(part.text) ? escaped(part.text) : "%";
+      return part.kind === "any" ? "%" : "_%";
+    })
+    .join("");
+}
+
+/** Dots that stand in a pattern. Where there is no `**`, a topic that fits its {@link likePattern} and has as many dots fits the pattern. */
+export function dotsIn(parts: readonly PatternPart[]): number {
+  return parts.reduce((dots, part) => dots + (part.kind === "text" ? part.text.split(".").length - 1 : 0), 0);
+}
+
+export const hasAny = (parts: readonly PatternPart[]): boolean => parts.some(({ kind }) => kind === "any");
+export const hasSegment = (parts: readonly PatternPart[]): boolean => parts.some(({ kind }) => kind === "segment");
