@@ -113,9 +113,9 @@ export class ClaimScopes {
 
   #looksForOthers(): boolean {
     const { destinations, lanes, batchSize } = this.#options;
-    // Nothing says how many more rows without a destination there are.
-    const isFullOfThose = lanes.waitingAt(NO_DESTINATION) > batchSize / 2;
-    return destinations.length > 1 && !isFullOfThose && !this.hasRoom() && this.#isRested(OTHERS);
+    // Such a claim may return any number of rows one after another, of which the database cannot tell where they go.
+    const hasRoomForAny = lanes.waiting <= batchSize * (2 + destinations.length / 2);
+    return destinations.length > 1 && hasRoomForAny && !this.hasRoom() && this.#isRested(OTHERS);
   }
 
   #furtherClaim(of: string, scope: ClaimScope, limit: number): FurtherClaim {
