@@ -251,8 +251,6 @@ function ownScope(destination: string): string {
 
 /** Stands for the destinations of which no claim has returned rows lately, and for rows without one. */
 const OTHERS = "?";
-/** Of rows that no route matches. */
-export const NO_DESTINATION = "";
 const ACTIVE_MS = 5000;
 /** Claims of single destinations in one pass. */
 const MOST_OWN_CLAIMS = 2;

@@ -138,6 +138,9 @@ export interface ClaimScope {
   readonly exceptKeys: readonly string[];
 }
 
+/** Stands for the destination of rows that no route matches, and of those of which the database cannot tell. No destination is called so. */
+export const NO_DESTINATION = "";
+
 export interface ClaimResult {
   readonly rows: readonly ClaimedRow[];
   /** True when the claim was full, so that more rows are probably due now. */
@@ -154,7 +157,7 @@ export interface OutboxBacklog {
   readonly oldestPendingAgeMs: number | null;
   /** Keys whose first unfinished row waits for its retry. */
   readonly blockedKeys: number;
-  /** Of those that have pending rows, or rows in processing. Rows without a destination, or of which the database cannot tell, are under "". */
+  /** Of those that have pending rows, or rows in processing. Rows without a destination, or of which the database cannot tell, are under {@link NO_DESTINATION}. */
   readonly byDestination: ReadonlyMap<string, DestinationBacklog>;
 }
 

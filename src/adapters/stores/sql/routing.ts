@@ -1,3 +1,5 @@
+import { NO_DESTINATION } from "../../../ports/store.ts";
+
 /**
  * Where rows go, in SQL: an expression that gives the destination of a row's topic, made from the routes. The first route that matches wins; a topic that
  * no route matches, and no topic at all, give {@link NO_DESTINATION}. Patterns: `core/topicPattern.ts`.
@@ -8,9 +10,6 @@ export interface TopicRoute {
   readonly topicPattern: string;
   readonly destination: string;
 }
-
-/** Of rows that no route matches, and of those of which SQL cannot tell. */
-export const NO_DESTINATION = "";
 
 export type PatternPart =
   | { readonly kind: "text"; readonly text: string }
