@@ -145,7 +145,7 @@ export class Poller {
     const { store, metrics, clock } = this.#options;
     const startedAt = clock.monotonic();
     if (startedAt < this.#gaugeDueAt) return;
-    const backlog = await store.backlog();
+    const backlog = await store.backlog({ totalsOnly: true });
     metrics.outboxPending(backlog.pending);
     metrics.outboxOldestPendingAge((backlog.oldestPendingAgeMs ?? 0) / 1000);
     metrics.blockedKeys(backlog.blockedKeys);

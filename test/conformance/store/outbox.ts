@@ -281,9 +281,11 @@ export function exerciseSettling(open: () => Promise<StoreHarness>): void {
       await harness.store.outbox.settle(first.map((row) => failed(row, 600_000)));
       await harness.insertOutbox([{ topic: "b" }, { topic: "b" }, { topic: "nobody's" }]);
 
-      const { pending, byDestination } = await harness.store.outbox.backlog();
+      const { byDestination, ...totals } = await harness.store.outbox.backlog();
 
-      expect(pending).toBe(5);
+      expect(totals).toEqual({ pending: 5, oldestPendingAgeMs: expect.any(Number), blockedKeys: 0 });
+      const totalsOnly = await harness.store.outbox.backlog({ totalsOnly: true });
+      expect(totalsOnly).toEqual({ ...totals, oldestPendingAgeMs: expect.any(Number), byDestination: new Map() });
       const age = expect.any(Number);
       expect(Object.fromEntries(byDestination)).toEqual({
         a: { pending: 1, processing: 1, oldestPendingAgeMs: null },

@@ -105,8 +105,9 @@ export class PostgresOutbox implements OutboxStore {
     return reclaimed;
   }
 
-  async backlog(): Promise<OutboxBacklog> {
-    return backlogOf(await this.#pool.run(this.#sql.backlog, [this.#lowWater.bound()]));
+  async backlog(request: { readonly totalsOnly: boolean } | undefined): Promise<OutboxBacklog> {
+    const { backlog, backlogTotals } = this.#sql;
+    return backlogOf(await this.#pool.run(request?.totalsOnly ? backlogTotals : backlog, [this.#lowWater.bound()]));
   }
 
   #trials(scope: ClaimScope | undefined): ClaimTrials {

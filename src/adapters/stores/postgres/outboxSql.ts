@@ -282,6 +282,13 @@ WHERE o.${c.id} = s.id AND o.${c.claimToken} = s.token
 RETURNING o.${c.id} AS id)
 SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS closed, count(*) AS count FROM closed`;
 
+  /** The backlog of all. @param pending a query for the number of pending rows */
+  const totals = (pending: string): string => `SELECT (${pending}) AS all_pending,
+  (SELECT extract(epoch FROM now() - o.${c.createdAt}) * 1000 FROM ${table} o
+   WHERE o.${c.state} = 'pending' AND ${isDue} AND isfinite(o.${c.createdAt}) AND ${unfinishedFrom("o")} ORDER BY o.${c.sequence} LIMIT 1) AS all_oldest_ms,
+  (SELECT count(DISTINCT ${c.key}) FROM ${table}
+   WHERE ${c.state} = 'pending' AND ${c.attempt} > 0 AND ${c.scheduledAt} > now() AND ${c.key} IS NOT NULL) AS blocked_keys`;
+
   return {
     ...claims(""),
     /** Without some rows, and the others of their keys, which would only be held back: $9 ids. */
@@ -408,13 +415,21 @@ RETURNING ${c.id} AS id`,
       text: `${toPending} AND ${c.id} = ANY ($1::uuid[]) AND coalesce(${c.leaseExpiresAt} < now(), true) RETURNING ${c.id} AS id`,
     },
 
+    /** $1 bound of the marks */
+    backlogTotals: {
+      name: "outbox.backlog",
+      text: `
+WITH${settledFrom("$1")}
+${totals(`SELECT count(*) FROM ${table} o WHERE o.${c.state} = 'pending' AND ${unfinishedFrom("o")}`)}`,
+    },
+
     /**
      * A row for each destination with unfinished rows, one at least; each with the figures of all. Every pending row is read once, for its topic.
      *
      * $1 bound of the marks
      */
     backlog: {
-      name: "outbox.backlog",
+      name: "outbox.backlog by destination",
       text: `
 WITH${settledFrom("$1")},
 unfinished AS MATERIALIZED (
@@ -428,11 +443,7 @@ unfinished AS MATERIALIZED (
 destinations AS (
   SELECT destination, sum(pending) AS pending, max(oldest_ms) AS oldest_ms, sum(processing) AS processing FROM unfinished GROUP BY destination
 )
-SELECT d.*, a.* FROM (SELECT (SELECT sum(pending) FROM unfinished) AS all_pending,
-  (SELECT extract(epoch FROM now() - o.${c.createdAt}) * 1000 FROM ${table} o
-   WHERE o.${c.state} = 'pending' AND ${isDue} AND isfinite(o.${c.createdAt}) AND ${unfinishedFrom("o")} ORDER BY o.${c.sequence} LIMIT 1) AS all_oldest_ms,
-  (SELECT count(DISTINCT ${c.key}) FROM ${table}
-   WHERE ${c.state} = 'pending' AND ${c.attempt} > 0 AND ${c.scheduledAt} > now() AND ${c.key} IS NOT NULL) AS blocked_keys
+SELECT d.*, a.* FROM (${totals("SELECT sum(pending) FROM unfinished")}
 ) a LEFT JOIN destinations d ON true`,
     },
   } as const satisfies Record<string, OutboxStatement | Readonly<Record<string, OutboxStatement>>>;

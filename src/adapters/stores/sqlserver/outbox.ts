@@ -102,8 +102,9 @@ export class SqlServerOutbox implements OutboxStore {
     return reclaimed;
   }
 
-  async backlog(): Promise<OutboxBacklog> {
-    return backlogOf(await this.#pool.run(this.#sql.backlog));
+  async backlog(request: { readonly totalsOnly: boolean } | undefined): Promise<OutboxBacklog> {
+    const { backlog, backlogTotals } = this.#sql;
+    return backlogOf(await this.#pool.run(request?.totalsOnly ? backlogTotals : backlog));
   }
 
   #trials(scope: ClaimScope | undefined): ClaimTrials {

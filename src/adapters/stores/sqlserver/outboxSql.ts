@@ -235,6 +235,13 @@ SELECT TOP (@limit) o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS s
 WHERE ${isDue} AND o.${c.sequence} > @from${and}
 ORDER BY o.${c.sequence};`;
 
+  /** The backlog of all. @param pending a query for the number of pending rows */
+  const totals = (pending: string): string => `SELECT (${pending}) AS all_pending,
+  (SELECT TOP (1) DATEDIFF_BIG(millisecond, o.${c.createdAt}, @now) FROM ${table} o ${TO_LOOK} WHERE ${isDue}
+   ORDER BY o.${c.sequence}) AS all_oldest_ms,
+  (SELECT COUNT_BIG(DISTINCT o.${c.key}) FROM ${table} o ${TO_LOOK}
+   WHERE o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} > @now AND o.${c.key} IS NOT NULL) AS blocked_keys`;
+
   return {
     ...claims("", claimParameters),
     /** Without some rows, and the others of their keys, which would only be held back: `@leftOut`, JSON array of ids. */
@@ -388,9 +395,17 @@ ${ONE_BY_ONE};
 SELECT @@ROWCOUNT AS reclaimed;`,
     },
 
+    backlogTotals: {
+      name: "outbox.backlog",
+      parameters: {},
+      text: `
+${NOW}
+${totals(`SELECT COUNT_BIG(*) FROM ${table} o ${TO_LOOK} WHERE o.${c.state} = N'pending'`)};`,
+    },
+
     /** A row for each destination with unfinished rows, one at least; each with the figures of all. Rows that others change just now are passed over. */
     backlog: {
-      name: "outbox.backlog",
+      name: "outbox.backlog by destination",
       parameters: {},
       text: `
 ${NOW}
@@ -406,11 +421,7 @@ FROM (
   FROM ${table} o ${TO_LOOK} WHERE o.${c.state} = N'processing'
 ) u GROUP BY u.destination;
 SELECT d.destination, d.pending, d.processing, d.oldest_ms, a.all_pending, a.all_oldest_ms, a.blocked_keys
-FROM (SELECT (SELECT SUM(u.pending) FROM @unfinished u) AS all_pending,
-  (SELECT TOP (1) DATEDIFF_BIG(millisecond, o.${c.createdAt}, @now) FROM ${table} o ${TO_LOOK} WHERE ${isDue}
-   ORDER BY o.${c.sequence}) AS all_oldest_ms,
-  (SELECT COUNT_BIG(DISTINCT o.${c.key}) FROM ${table} o ${TO_LOOK}
-   WHERE o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} > @now AND o.${c.key} IS NOT NULL) AS blocked_keys
+FROM (${totals("SELECT SUM(u.pending) FROM @unfinished u")}
 ) a LEFT JOIN @unfinished d ON 1 = 1;`,
     },
   } as const satisfies Record<string, Statement | Readonly<Record<string, Statement>>>;

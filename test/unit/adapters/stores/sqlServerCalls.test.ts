@@ -78,6 +78,7 @@ async function useEverything({ inbox, outbox, pull, replay, retention }: Store, 
   ]);
   await outbox.reclaim(variant, lease.claimTimeoutMs);
   await outbox.backlog();
+  await outbox.backlog({ totalsOnly: true });
 
   const request = {
     source: text,
