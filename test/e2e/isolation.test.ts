@@ -91,7 +91,7 @@ describe.each(CASES)("a destination that $what", ({ load, start }) => {
 
 const KEYS = 50;
 
-/** All rows with one commit. Each row of a bad destination has a key of its own, so that none waits behind another. */
+/** All rows with one commit. Each row of a bad destination has a topic and a key of its own: none waits behind another, nor can be known by its topic. */
 async function insertRows(database: TestDatabase, load: Load, bad: readonly string[]): Promise<void> {
   const { healthyRows, badRows, where } = load;
   await database.query(
@@ -100,7 +100,7 @@ async function insertRows(database: TestDatabase, load: Load, bad: readonly stri
        SELECT 'healthy.' || n % 3 AS topic, 'healthy-' || n % $2::int AS key, n::text AS payload, n::float8 / $1::int AS place
          FROM generate_series(0, $1::int - 1) n
        UNION ALL
-       SELECT ($4::text[])[1 + n % cardinality($4::text[])] || '.' || n % 2, 'bad-' || n, n::text,
+       SELECT ($4::text[])[1 + n % cardinality($4::text[])] || '.' || n, 'bad-' || n, n::text,
            CASE WHEN $5::boolean THEN -1 ELSE (n + 0.5) / $3::int END
          FROM generate_series(0, $3::int - 1) n
      ) AS mixed ORDER BY place`,
