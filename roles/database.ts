@@ -2,6 +2,7 @@ import type { TableNames } from "../src/adapters/stores/sql/names.ts";
 import type { Config } from "../src/config/types.ts";
 import { errorText, StoreError } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
+import { DESTINATION_COLUMNS } from "../src/model/rows.ts";
 import type { Clock, Log } from "../src/ports/runtime.ts";
 import type { CheckedTables, Store } from "../src/ports/store.ts";
 import { sleep, withTimeout } from "../src/runtime/abort.ts";
@@ -23,8 +24,10 @@ export async function createStore({ database, routes }: Config, clock: Clock, lo
   const names: Omit<TableNames, "schema"> = {
     inboxTable: database.inboxTableName,
     outboxTable: database.outboxTableName,
+    destinationTable: database.destinationTableName,
     inbox: database.columnMapping.inbox,
     outbox: database.columnMapping.outbox,
+    destination: DESTINATION_COLUMNS,
   };
   switch (target.type) {
     case "postgresql": {
@@ -115,7 +118,12 @@ export function tablesOf({ retention }: Config, roles: ReadonlySet<Role>): Check
   const usesInbox = roles.has("ingest") || roles.has("relay") || sweeps("inbox");
   const usesOutbox =
     ["relay", "poller", "capture", "admin"].some((role) => roles.has(role as Role)) || sweeps("outbox");
-  return [...(usesInbox ? ["inbox" as const] : []), ...(usesOutbox ? ["outbox" as const] : [])];
+  const usesDestinations = roles.has("poller") || roles.has("admin");
+  return [
+    ...(usesInbox ? ["inbox" as const] : []),
+    ...(usesOutbox ? ["outbox" as const] : []),
+    ...(usesDestinations ? ["destinations" as const] : []),
+  ];
 }
 
 const RETRY_PAUSE_MS = 100;

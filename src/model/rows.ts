@@ -73,9 +73,37 @@ export const OUTBOX_COLUMNS = {
 } as const;
 export type OutboxColumn = keyof typeof OUTBOX_COLUMNS;
 
+/** What the table of the destinations holds: see `DestinationStore`. Only the table can have another name. */
+export const DESTINATION_COLUMNS = {
+  name: "name",
+  pausedAt: "paused_at",
+  pausedUntil: "paused_until",
+  pausedBy: "paused_by",
+  pauseReason: "pause_reason",
+  breakerState: "breaker_state",
+  openings: "openings",
+  openedAt: "opened_at",
+  openUntil: "open_until",
+  breakerReason: "breaker_reason",
+  closedAt: "closed_at",
+  probeToken: "probe_token",
+  probeAt: "probe_at",
+  probeUntil: "probe_until",
+  rateNextAt: "rate_next_at",
+  rateSecond: "rate_second",
+  rateTaken: "rate_taken",
+  rateTakenBefore: "rate_taken_before",
+  lastSuccessAt: "last_success_at",
+  lastFailureAt: "last_failure_at",
+  lastError: "last_error",
+  slowAt: "slow_at",
+} as const;
+export type DestinationColumn = keyof typeof DESTINATION_COLUMNS;
+
 /** Column names as the tables really have them. */
 export type InboxColumnNames = Readonly<Record<InboxColumn, string>>;
 export type OutboxColumnNames = Readonly<Record<OutboxColumn, string>>;
+export type DestinationColumnNames = Readonly<Record<DestinationColumn, string>>;
 
 /** A received message on its way into the inbox. The database sets the times. */
 export interface NewInboxRow {

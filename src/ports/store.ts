@@ -1,5 +1,6 @@
 import type { InsertOutcome, Settlement } from "../model/outcomes.ts";
 import type { ClaimedRow, ClaimToken, MessageId, NewInboxRow } from "../model/rows.ts";
+import type { DestinationStore } from "./destinationStore.ts";
 import type { ReplayStore, RetentionStore } from "./finishedRows.ts";
 import type { PullStore } from "./pullStore.ts";
 
@@ -174,7 +175,7 @@ export interface DestinationBacklog {
   readonly processing: number;
 }
 
-export type CheckedTables = readonly ("inbox" | "outbox")[];
+export type CheckedTables = readonly ("inbox" | "outbox" | "destinations")[];
 
 export interface SchemaStore {
   /** Applies the bundled migrations under a database lock; any number of replicas may call it at once. Returns the files applied. */
@@ -183,10 +184,13 @@ export interface SchemaStore {
   /**
    * Checks that the tables have the columns the service needs, of types that its statements work with, and the keys. Logs what makes it only slow.
    *
-   * @param tables those that this process uses; both by default
+   * The table of the destinations may be missing, or closed to this user: a warning has the statement that mends it, and `DestinationStore.isAvailable` is false.
+   *
+   * @param tables those that this process uses; all by default
+   * @param requireDestinations true where that table must be there and open to this user, if it is among `tables`
    * @throws ConfigError with everything that is wrong, and the `ALTER TABLE` statement that mends each of it
    */
-  checkColumns(tables?: CheckedTables): Promise<void>;
+  checkColumns(tables?: CheckedTables, requireDestinations?: boolean): Promise<void>;
 }
 
 export interface Store {
@@ -195,6 +199,7 @@ export interface Store {
   readonly replay: ReplayStore;
   readonly retention: RetentionStore;
   readonly pull: PullStore;
+  readonly destinations: DestinationStore;
   readonly schema: SchemaStore;
   /** Waits until the database answers. Rejects with the last error after `timeoutMs`, or at once when `signal` aborts. */
   waitUntilReady(timeoutMs: number, signal: AbortSignal): Promise<void>;

@@ -6,7 +6,7 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 import pg from "pg";
 import { createPostgresStore } from "../../src/adapters/stores/postgres/index.ts";
-import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../src/model/rows.ts";
+import { DESTINATION_COLUMNS, INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../src/model/rows.ts";
 import { Secret } from "../../src/model/secret.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { systemClock } from "../../src/runtime/clock.ts";
@@ -101,8 +101,10 @@ function openStore(server: EmbeddedPostgres): Store {
     schema: undefined,
     inboxTable: "inbox",
     outboxTable: "outbox",
+    destinationTable: "outbox_destination",
     inbox: INBOX_COLUMNS,
     outbox: OUTBOX_COLUMNS,
+    destination: DESTINATION_COLUMNS,
   };
   const options = {
     endpoints: [{ host: server.host, port: server.port, tls: false as const }],

@@ -11,7 +11,7 @@ import { claimRequest } from "../conformance/store/harness.ts";
 import { createDatabase, onServer, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { blocksOf } from "../support/markdown.ts";
-import { postgresStore } from "../support/postgresHarness.ts";
+import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
 import type { ReceivedRequest, Receiver } from "../support/receiver.ts";
 import { type ConfigTree, databaseConfig, merged, ordersTo, useServices } from "../support/service.ts";
 import { nodesOf } from "../support/transactSql/grammar.ts";
@@ -211,7 +211,7 @@ describe("for PostgreSQL", () => {
     const { config, warnings } = load(JSON.stringify(merged({ database: databaseConfig(own) }, yaml)));
     const { inboxTableName, outboxTableName, columnMapping } = config.database;
     const store = postgresStore(own, {
-      schema: undefined,
+      ...DEFAULT_NAMES,
       inboxTable: inboxTableName,
       outboxTable: outboxTableName,
       ...columnMapping,

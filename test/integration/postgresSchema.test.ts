@@ -168,7 +168,7 @@ describe("migrations of tables in use", () => {
     );
     await report.end();
 
-    expect(applied).toEqual(["6 headers"]);
+    expect(applied).toEqual(["6 headers", "7 destinations"]);
     const [line] = lines.filter(({ level }) => level === "warn");
     const statement = 'ALTER TABLE "public".outbox ALTER COLUMN headers DROP NOT NULL';
     expect(line?.fields).toEqual({ statement });

@@ -1,7 +1,7 @@
 import { createPostgresStore } from "../../src/adapters/stores/postgres/index.ts";
 import type { PoolOptions } from "../../src/adapters/stores/postgres/pool.ts";
 import type { TableNames } from "../../src/adapters/stores/sql/names.ts";
-import { INBOX_COLUMNS, type MessageId, OUTBOX_COLUMNS } from "../../src/model/rows.ts";
+import { DESTINATION_COLUMNS, INBOX_COLUMNS, type MessageId, OUTBOX_COLUMNS } from "../../src/model/rows.ts";
 import { Secret } from "../../src/model/secret.ts";
 import type { Clock } from "../../src/ports/runtime.ts";
 import type { Store } from "../../src/ports/store.ts";
@@ -21,9 +21,16 @@ export const DEFAULT_NAMES: TableNames = {
   schema: undefined,
   inboxTable: "inbox",
   outboxTable: "outbox",
+  destinationTable: "outbox_destination",
   inbox: INBOX_COLUMNS,
   outbox: OUTBOX_COLUMNS,
+  destination: DESTINATION_COLUMNS,
 };
+
+/** Columns of the destinations' table that hold a time. */
+export const DESTINATION_TIMES = Object.values(DESTINATION_COLUMNS).filter((column) =>
+  /_(at|until|second)$/.test(column),
+);
 
 /** What of a test's database says how to reach it. */
 export type Reachable = Pick<TestDatabase, "host" | "port" | "name" | "user" | "password">;
@@ -106,6 +113,10 @@ export async function openPostgres(): Promise<StoreHarness> {
     },
     async makeInboxDue() {
       await database.query("UPDATE inbox SET scheduled_at = now() - interval '1 second' WHERE state = 'pending'");
+    },
+    async ageDestinations(ms) {
+      const aged = DESTINATION_TIMES.map((column) => `${column} = ${column} - $1 * interval '1 millisecond'`);
+      await database.query(`UPDATE outbox_destination SET ${aged.join(", ")}`, [ms]);
     },
     async [Symbol.asyncDispose]() {
       for (const each of stores) await each.close();

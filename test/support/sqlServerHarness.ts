@@ -14,7 +14,7 @@ import {
   type StoreHarness,
 } from "../conformance/store/harness.ts";
 import { serverForBlock } from "./brokers/hooks.ts";
-import { DEFAULT_NAMES } from "./postgresHarness.ts";
+import { DEFAULT_NAMES, DESTINATION_TIMES } from "./postgresHarness.ts";
 import { ManualClock, silentLog } from "./recorders.ts";
 import {
   createSqlServerDatabase,
@@ -95,7 +95,7 @@ export async function migratedDatabase(options: DatabaseOptions = {}): Promise<S
 
 /** @param left called when a test has left the database as it should */
 async function open(database: SqlServerDatabase, left: () => void): Promise<StoreHarness> {
-  await database.query("TRUNCATE TABLE inbox; TRUNCATE TABLE outbox;");
+  await database.query("TRUNCATE TABLE inbox; TRUNCATE TABLE outbox; TRUNCATE TABLE outbox_destination;");
   const clock = new ManualClock();
   const stores = [sqlServerStore(database, DEFAULT_NAMES, clock)];
   const [store] = stores as [Store];
@@ -148,6 +148,10 @@ async function open(database: SqlServerDatabase, left: () => void): Promise<Stor
     },
     async makeInboxDue() {
       await database.query(`UPDATE inbox SET scheduled_at = ${A_SECOND_AGO} WHERE state = N'pending'`);
+    },
+    async ageDestinations(ms) {
+      const aged = DESTINATION_TIMES.map((column) => `${column} = DATEADD(millisecond, -@ms, ${column})`);
+      await database.query(`UPDATE outbox_destination SET ${aged.join(", ")}`, { ms });
     },
     async [Symbol.asyncDispose]() {
       for (const each of stores) await each.close();

@@ -15,15 +15,21 @@ export function checkDatabase(config: DeclaredConfig, rules: Rules): void {
     report.error("managementPort", `must differ from server.httpPort; both are ${server.httpPort}`);
   });
   rules.when(["database"], ["type", "url"], (report) => checkUrl(database, report));
-  rules.when(["database"], ["outboxTableName", "inboxTableName", "columnMapping", "type"], (report) =>
-    checkNames(database, report),
+  rules.when(
+    ["database"],
+    ["outboxTableName", "inboxTableName", "destinationTableName", "columnMapping", "type"],
+    (report) => checkNames(database, report),
   );
-  rules.when(["database"], ["migrate", "outboxTableName", "inboxTableName", "columnMapping"], (report) => {
-    const renamed = renamedKeys(database);
-    if (!database.migrate || renamed.length === 0) return;
-    const message = `must be false with a renamed table or column (${renamed.join(", ")}): the bundled migrations make the default names only`;
-    report.error("migrate", message);
-  });
+  rules.when(
+    ["database"],
+    ["migrate", "outboxTableName", "inboxTableName", "destinationTableName", "columnMapping"],
+    (report) => {
+      const renamed = renamedKeys(database);
+      if (!database.migrate || renamed.length === 0) return;
+      const message = `must be false with a renamed table or column (${renamed.join(", ")}): the bundled migrations make the default names only`;
+      report.error("migrate", message);
+    },
+  );
   rules.when([], ["database.poolSize", "outbox.concurrency"], (report) => {
     if (database.poolSize > outbox.concurrency) return;
     const message = `is ${database.poolSize} and should be larger than outbox.concurrency (${outbox.concurrency}): the poller shares the pool with relay, retention and HTTP routes`;
@@ -49,7 +55,8 @@ function checkUrl(database: DeclaredConfig["database"], report: Report): void {
 
 function checkNames(database: DeclaredConfig["database"], report: Report): void {
   const longest = LONGEST_NAME[database.type];
-  const tables = { outboxTableName: database.outboxTableName, inboxTableName: database.inboxTableName };
+  const { outboxTableName, inboxTableName, destinationTableName } = database;
+  const tables = { outboxTableName, inboxTableName, destinationTableName };
   const names: [string, string][] = Object.entries(tables);
   for (const table of ["outbox", "inbox"] as const) {
     const columns = Object.entries(database.columnMapping[table]);
@@ -69,14 +76,21 @@ function checkNames(database: DeclaredConfig["database"], report: Report): void 
     if (name.length > longest)
       report.error(key, `is ${name.length} characters long; ${database.type} takes ${longest}`);
   }
-  if (tables.inboxTableName === tables.outboxTableName) {
-    report.error("inboxTableName", `must differ from database.outboxTableName; both are "${tables.inboxTableName}"`);
+  if (inboxTableName === outboxTableName) {
+    report.error("inboxTableName", `must differ from database.outboxTableName; both are "${inboxTableName}"`);
+  }
+  for (const [key, name] of Object.entries({ outboxTableName, inboxTableName })) {
+    if (destinationTableName !== name) continue;
+    report.error("destinationTableName", `must differ from database.${key}; both are "${name}"`);
   }
 }
 
 /** Keys below `database` that give a table or a column another name than the bundled migrations do. */
 export function renamedKeys(
-  database: Pick<DeclaredConfig["database"], "inboxTableName" | "outboxTableName" | "columnMapping">,
+  database: Pick<
+    DeclaredConfig["database"],
+    "inboxTableName" | "outboxTableName" | "destinationTableName" | "columnMapping"
+  >,
 ): string[] {
   const columns = (table: "inbox" | "outbox", defaults: Readonly<Record<string, string>>) =>
     Object.entries(database.columnMapping[table])
@@ -85,6 +99,7 @@ export function renamedKeys(
   return [
     ...(database.outboxTableName === "outbox" ? [] : ["outboxTableName"]),
     ...(database.inboxTableName === "inbox" ? [] : ["inboxTableName"]),
+    ...(database.destinationTableName === "outbox_destination" ? [] : ["destinationTableName"]),
     ...columns("outbox", OUTBOX_COLUMNS),
     ...columns("inbox", INBOX_COLUMNS),
   ];

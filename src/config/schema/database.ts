@@ -74,6 +74,12 @@ export const databaseSchema = {
       default: "inbox",
       description: "Name of the inbox table.",
     },
+    destinationTableName: {
+      type: "string",
+      syntax: "identifier",
+      default: "outbox_destination",
+      description: "Name of the table with what replicas share about destinations: pauses, circuit breakers, rates.",
+    },
     columnMapping: {
       type: "object",
       default: {},

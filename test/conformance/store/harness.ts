@@ -37,6 +37,8 @@ export interface StoreHarness extends AsyncDisposable {
   expirePullLeases(): Promise<void>;
   /** Makes every pending inbox row due. */
   makeInboxDue(): Promise<void>;
+  /** Lets `ms` pass for all that is noted of destinations; less than 0 is what they see of a clock that has been put back. */
+  ageDestinations(ms: number): Promise<void>;
 }
 
 /** Of the stores of the suite: these topics go to the destination of their name, the empty one to `empty`. */

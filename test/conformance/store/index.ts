@@ -1,3 +1,4 @@
+import { exerciseDestinations } from "./destinations.ts";
 import type { StoreHarness } from "./harness.ts";
 import { exerciseInbox } from "./inbox.ts";
 import { exerciseOrder } from "./order.ts";
@@ -23,4 +24,5 @@ export function exerciseStore(open: () => Promise<StoreHarness>): void {
   exerciseReplay(open);
   exerciseRetention(open);
   exercisePull(open);
+  exerciseDestinations(open);
 }

@@ -13,7 +13,7 @@ import {
   Update_statementContext,
 } from "antlr4ts-sql/dist/src/grammar-output/tsql/TSqlParser.js";
 import type { TableNames } from "../../../src/adapters/stores/sql/names.ts";
-import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../src/model/rows.ts";
+import { DESTINATION_COLUMNS, INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../src/model/rows.ts";
 import { type Batch, nodesOf, placeOf } from "./grammar.ts";
 
 const MARK = "configured_";
@@ -39,6 +39,8 @@ const RESERVED_WORDS = [
   "order",
   "select",
   "desc",
+  "having",
+  "percent",
 ];
 
 /** Names that appear nowhere else: wherever one stands, and wherever one is missing, can be told. */
@@ -46,8 +48,10 @@ export const MARKED_NAMES: TableNames = {
   schema: `${MARK}schema`,
   inboxTable: `${MARK}inbox`,
   outboxTable: `${MARK}outbox`,
+  destinationTable: `${MARK}destination`,
   inbox: named(INBOX_COLUMNS, (key) => `${MARK}inbox_${key}`),
   outbox: named(OUTBOX_COLUMNS, (key) => `${MARK}outbox_${key}`),
+  destination: named(DESTINATION_COLUMNS, (key) => `${MARK}destination_${key}`),
 };
 
 /** Names that mean something else wherever they stand without brackets. */
@@ -55,8 +59,10 @@ export const RESERVED_NAMES: TableNames = {
   schema: "user",
   inboxTable: "select",
   outboxTable: "Order",
+  destinationTable: "Drop",
   inbox: named(INBOX_COLUMNS, (_, index) => RESERVED_WORDS[index] as string),
   outbox: named(OUTBOX_COLUMNS, (_, index) => RESERVED_WORDS[index] as string),
+  destination: named(DESTINATION_COLUMNS, (_, index) => RESERVED_WORDS[index] as string),
 };
 
 /**

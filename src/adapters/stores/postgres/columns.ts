@@ -1,4 +1,4 @@
-import type { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../model/rows.ts";
+import type { DESTINATION_COLUMNS, INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../model/rows.ts";
 import type { ColumnRule } from "../sql/columnCheck.ts";
 
 /** What the statements of this store accept per column, and how the bundled tables have it. A test tries each type. */
@@ -86,3 +86,43 @@ export const OUTBOX_RULES = {
     notNull: true,
   },
 } as const satisfies Record<keyof typeof OUTBOX_COLUMNS, ColumnRule>;
+
+/** Times of the destinations are computed with, to the microsecond: they have a zone. */
+const moment: ColumnRule = { ...time, accepted: ["timestamptz"] };
+const name: ColumnRule = { ...text, type: 'text COLLATE "C"', definition: 'text COLLATE "C" NOT NULL PRIMARY KEY' };
+const total: ColumnRule = {
+  ...count("0"),
+  accepted: ["int8"],
+  type: "bigint",
+  definition: "bigint NOT NULL DEFAULT 0",
+};
+
+export const DESTINATION_RULES = {
+  name,
+  pausedAt: moment,
+  pausedUntil: moment,
+  pausedBy: text,
+  pauseReason: text,
+  breakerState: {
+    ...text,
+    fallback: "'closed'",
+    definition: "text NOT NULL DEFAULT 'closed'",
+    leastLength: "half-open".length,
+  },
+  openings: { ...count("0"), accepted: ["int4", "int8"] },
+  openedAt: moment,
+  openUntil: moment,
+  breakerReason: text,
+  closedAt: moment,
+  probeToken: uuid,
+  probeAt: moment,
+  probeUntil: moment,
+  rateNextAt: moment,
+  rateSecond: moment,
+  rateTaken: total,
+  rateTakenBefore: total,
+  lastSuccessAt: moment,
+  lastFailureAt: moment,
+  lastError: text,
+  slowAt: moment,
+} as const satisfies Record<keyof typeof DESTINATION_COLUMNS, ColumnRule>;

@@ -1,9 +1,12 @@
+import type { DestinationStore } from "../../../ports/destinationStore.ts";
 import type { PullStore } from "../../../ports/pullStore.ts";
 import type { Clock, Log } from "../../../ports/runtime.ts";
 import type { InboxStore, OutboxStore, Store } from "../../../ports/store.ts";
 import { quoteNames, type TableNames } from "../sql/names.ts";
 import { untilAnswered } from "../sql/readiness.ts";
 import type { TopicRoute } from "../sql/routing.ts";
+import { PostgresDestinations } from "./destinations.ts";
+import { destinationStatements } from "./destinationsSql.ts";
 import { PostgresInbox } from "./inbox.ts";
 import { inboxStatements } from "./inboxSql.ts";
 import { Looks } from "./looks.ts";
@@ -38,6 +41,7 @@ class PostgresStore implements Store {
   inbox: InboxStore;
   outbox: OutboxStore;
   pull: PullStore;
+  readonly destinations: DestinationStore;
   readonly replay: Store["replay"];
   readonly retention: Store["retention"];
   readonly #pool: PostgresPool;
@@ -64,12 +68,14 @@ class PostgresStore implements Store {
       pull: new PostgresPull(this.#pool, pullStatements(quoted, types.inboxPayload), clock),
     });
     ({ inbox: this.inbox, outbox: this.outbox, pull: this.pull } = facets(BUNDLED_TYPES));
+    const destinations = new PostgresDestinations(this.#pool, destinationStatements(quoted));
+    this.destinations = destinations;
     this.replay = new PostgresReplay(this.#pool, replayStatements(quoted));
     this.retention = postgresRetention(this.#pool, retentionStatements(quoted));
     this.schema = {
       migrate: () => schema.migrate(),
-      checkColumns: async (tables) => {
-        await schema.checkColumns(tables);
+      checkColumns: async (tables, requireDestinations) => {
+        destinations.isAvailable = await schema.checkTables(tables, requireDestinations);
         ({ inbox: this.inbox, outbox: this.outbox, pull: this.pull } = facets(await schema.columnTypes()));
       },
     };

@@ -3,7 +3,7 @@ import type pg from "pg";
 import Postgrator from "postgrator";
 import { ConfigError, type ConfigProblem } from "../../../model/errors.ts";
 import type { Log } from "../../../ports/runtime.ts";
-import type { CheckedTables, SchemaStore } from "../../../ports/store.ts";
+import type { CheckedTables } from "../../../ports/store.ts";
 import {
   type CheckedTable,
   type ColumnRule,
@@ -15,9 +15,10 @@ import {
   missingTable,
   type Remedies,
 } from "../sql/columnCheck.ts";
-import { migrationsDirectory } from "../sql/migrations.ts";
+import { DESTINATION_RIGHTS, destinationsAvailable, type FoundDestinationTable } from "../sql/destinationCheck.ts";
+import { destinationTableStatement, migrationsDirectory } from "../sql/migrations.ts";
 import type { TableNames } from "../sql/names.ts";
-import { INBOX_RULES, OUTBOX_RULES } from "./columns.ts";
+import { DESTINATION_RULES, INBOX_RULES, OUTBOX_RULES } from "./columns.ts";
 import { toStoreError } from "./errors.ts";
 import { runOnline, takeOnlineLock } from "./onlineMigration.ts";
 import type { PostgresPool } from "./pool.ts";
@@ -58,7 +59,7 @@ function migrationsOf(schema: string, client: pg.ClientBase, run?: (script: stri
 const nameOf = ({ version, name }: Postgrator.Migration): string => `${version} ${name}`;
 
 /** Migrations and the start-up check of the tables. */
-export class PostgresSchema implements SchemaStore {
+export class PostgresSchema {
   readonly #pool: PostgresPool;
   readonly #names: TableNames;
   readonly #log: Log;
@@ -130,12 +131,20 @@ export class PostgresSchema implements SchemaStore {
     }
   }
 
-  async checkColumns(tables: CheckedTables | undefined): Promise<void> {
-    const checks = (tables ?? ["inbox", "outbox"]).map((which) =>
-      which === "inbox" ? this.#inboxProblems() : this.#outboxProblems(),
-    );
-    const problems = (await Promise.all(checks)).flat();
-    if (problems.length > 0) throw new ConfigError(problems);
+  /**
+   * The check of `SchemaStore.checkColumns`.
+   *
+   * @returns whether the table of the destinations can be used; false too when it is not among `tables`
+   */
+  async checkTables(tables: CheckedTables | undefined, requireDestinations: boolean | undefined): Promise<boolean> {
+    const checked = tables ?? ["inbox", "outbox", "destinations"];
+    const problems = await Promise.all([
+      checked.includes("inbox") ? this.#inboxProblems() : [],
+      checked.includes("outbox") ? this.#outboxProblems() : [],
+    ]);
+    if (problems.flat().length > 0) throw new ConfigError(problems.flat());
+    if (!checked.includes("destinations")) return false;
+    return destinationsAvailable(await this.#destinationTable(), requireDestinations ?? false, this.#log);
   }
 
   async columnTypes(): Promise<ColumnTypes> {
@@ -192,6 +201,34 @@ export class PostgresSchema implements SchemaStore {
       `("${outbox.key}", "${outbox.sequence}") ${unfinished}`,
     ]);
     return [];
+  }
+
+  async #destinationTable(): Promise<FoundDestinationTable> {
+    const { destinationTable, destination } = this.#names;
+    const table: CheckedTable = { which: "destination", name: this.#qualified(destinationTable) };
+    const create = destinationTableStatement("postgresql", table.name);
+    const found = await this.#columns(destinationTable);
+    if (found.size === 0) return { name: table.name, isThere: false, missingRights: [], problems: [], create };
+    const problems = columnProblems(table, destination, found, DESTINATION_RULES, remedies(table, DESTINATION_RULES));
+    const indexes = await this.#indexes(destinationTable);
+    const [rights] = await this.#pool.run(RIGHTS, [table.name]);
+    return {
+      name: table.name,
+      isThere: true,
+      missingRights: DESTINATION_RIGHTS.filter((right) => rights?.[right.toLowerCase()] !== true),
+      problems:
+        problems.length > 0 || indexes === undefined || hasUniqueKey(indexes, destination.name)
+          ? problems
+          : [
+              {
+                path: "database.destinationTableName",
+                message:
+                  `the table ${table.name} has no unique key on the name of the destination, without which nothing can be noted there: add it with\n` +
+                  `      ALTER TABLE ${table.name} ADD UNIQUE ("${destination.name}");`,
+              },
+            ],
+      create,
+    };
   }
 
   async #columnProblems<K extends string>(
@@ -305,6 +342,13 @@ SELECT d.attname::text AS name, CASE t.typtype WHEN 'e' THEN 'enum' ELSE t.typna
   CASE WHEN t.typname IN ('varchar', 'bpchar') AND d.modifier > 4 THEN d.modifier - 4 END AS length
 FROM types d JOIN pg_type t ON t.oid = d.type
 WHERE t.typtype <> 'd'`,
+};
+
+const RIGHTS: Statement = {
+  name: "schema.rights",
+  text: `
+SELECT has_table_privilege(to_regclass($1), 'SELECT') AS select, has_table_privilege(to_regclass($1), 'INSERT') AS insert,
+  has_table_privilege(to_regclass($1), 'UPDATE') AS update`,
 };
 
 /** At least one row for a relation that is there. */

@@ -2,7 +2,7 @@ import type { ConfigProblem } from "../../../model/errors.ts";
 
 /** A table as the check speaks of it. */
 export interface CheckedTable {
-  readonly which: "inbox" | "outbox";
+  readonly which: "inbox" | "outbox" | "destination";
   /** Quoted, and qualified where the configuration names a schema. */
   readonly name: string;
 }
@@ -61,7 +61,9 @@ export function columnProblems<K extends string>(
   remedies: Remedies<K>,
 ): readonly ConfigProblem[] {
   return (Object.entries(names) as [K, string][]).flatMap(([key, column]) => {
-    const path = `database.columnMapping.${table.which}.${key}`;
+    // The columns of the destinations' table have one name only.
+    const isMapped = table.which !== "destination";
+    const path = isMapped ? `database.columnMapping.${table.which}.${key}` : "database.destinationTableName";
     const problem = (what: string, remedy: string) => ({
       path,
       message: `the table ${table.name} ${what}\n      ${remedy}`,
@@ -69,7 +71,8 @@ export function columnProblems<K extends string>(
     const is = found.get(column);
     const rule = rules[key];
     if (is === undefined) {
-      const what = `has no column "${column}": map the key to the column you have, or add it with`;
+      const map = isMapped ? "map the key to the column you have, or " : "";
+      const what = `has no column "${column}": ${map}add it with`;
       return [problem(what, remedies.add(key, column))];
     }
     if (!rule.accepted.includes(is.type)) {

@@ -1,4 +1,4 @@
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -14,4 +14,15 @@ export function migrationsDirectory(database: "postgresql" | "sqlserver"): strin
     if (dirname(folder) === folder)
       throw new Error("the bundled migrations are missing: the installation is incomplete");
   }
+}
+
+/**
+ * The statement that makes the table of the destinations, as the bundled migration has it.
+ *
+ * @param name quoted, and qualified where the configuration names a schema
+ */
+export function destinationTableStatement(database: "postgresql" | "sqlserver", name: string): string {
+  const script = readFileSync(join(migrationsDirectory(database), "007.do.destinations.sql"), "utf8");
+  const statement = script.replace(/--.*$/gm, "").replace(/\s+/g, " ").trim();
+  return statement.replace(/^CREATE TABLE (?:IF NOT EXISTS )?outbox_destination/, `CREATE TABLE ${name}`);
 }

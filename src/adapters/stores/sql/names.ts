@@ -1,13 +1,15 @@
-import type { InboxColumnNames, OutboxColumnNames } from "../../../model/rows.ts";
+import type { DestinationColumnNames, InboxColumnNames, OutboxColumnNames } from "../../../model/rows.ts";
 
 /** How the tables are really called (`database.inboxTableName`, `database.columnMapping` and so on). */
 export interface TableNames {
-  /** Schema of both tables; undefined leaves it to the connection's search path. */
+  /** Schema of all tables; undefined leaves it to the connection's search path. */
   readonly schema: string | undefined;
   readonly inboxTable: string;
   readonly outboxTable: string;
+  readonly destinationTable: string;
   readonly inbox: InboxColumnNames;
   readonly outbox: OutboxColumnNames;
+  readonly destination: DestinationColumnNames;
 }
 
 /**
@@ -32,7 +34,9 @@ export function quoteNames(names: TableNames, quote: (identifier: string) => str
     schema,
     inboxTable: table(names.inboxTable),
     outboxTable: table(names.outboxTable),
+    destinationTable: table(names.destinationTable),
     inbox: mapped(names.inbox),
     outbox: mapped(names.outbox),
+    destination: mapped(names.destination),
   };
 }

@@ -47,7 +47,7 @@ function textOf(value: unknown): string | null {
 }
 
 /** A whole number as a driver gives it: wide types come as text. @param absent stands in for NULL */
-function numberOf(value: unknown, absent: number): number {
+export function numberOf(value: unknown, absent: number): number {
   return value === null || value === undefined ? absent : Number(value);
 }
 
@@ -55,7 +55,7 @@ function numberOf(value: unknown, absent: number): number {
  * @param value a driver's `Date`, or whole ms since 1970 as text or number
  * @returns null for NULL and for what no `Date` can hold: times of PostgreSQL reach further, up to `infinity`
  */
-function dateOf(value: unknown): Date | null {
+export function dateOf(value: unknown): Date | null {
   if (value === null || value === undefined) return null;
   const date = value instanceof Date ? value : new Date(Number(value));
   return Number.isNaN(date.getTime()) ? null : date;

@@ -1,4 +1,4 @@
-import type { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../model/rows.ts";
+import type { DESTINATION_COLUMNS, INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../model/rows.ts";
 import type { ColumnRule } from "../sql/columnCheck.ts";
 
 /** What the statements of this store accept per column, and how the bundled tables have it. */
@@ -89,3 +89,41 @@ export const OUTBOX_RULES = {
     notNull: true,
   },
 } as const satisfies Record<keyof typeof OUTBOX_COLUMNS, ColumnRule>;
+
+/** Times of the destinations are computed with, in UTC. */
+const moment: ColumnRule = { ...time, accepted: ["datetimeoffset"] };
+const words = text("nvarchar(2000)", "NULL");
+const total: ColumnRule = {
+  ...count("0"),
+  accepted: ["bigint"],
+  type: "bigint",
+  definition: "bigint NOT NULL DEFAULT 0",
+};
+
+export const DESTINATION_RULES = {
+  name: text("nvarchar(400)", `${BINARY} NOT NULL PRIMARY KEY`),
+  pausedAt: moment,
+  pausedUntil: moment,
+  pausedBy: text("nvarchar(400)", "NULL"),
+  pauseReason: words,
+  breakerState: {
+    ...text("nvarchar(20)", `${BINARY} NOT NULL DEFAULT N'closed'`),
+    leastLength: "half-open".length,
+  },
+  openings: { ...count("0"), accepted: ["int", "bigint"] },
+  openedAt: moment,
+  openUntil: moment,
+  breakerReason: words,
+  closedAt: moment,
+  probeToken: uuid,
+  probeAt: moment,
+  probeUntil: moment,
+  rateNextAt: moment,
+  rateSecond: moment,
+  rateTaken: total,
+  rateTakenBefore: total,
+  lastSuccessAt: moment,
+  lastFailureAt: moment,
+  lastError: words,
+  slowAt: moment,
+} as const satisfies Record<keyof typeof DESTINATION_COLUMNS, ColumnRule>;

@@ -1,9 +1,12 @@
+import type { DestinationStore } from "../../../ports/destinationStore.ts";
 import type { PullStore } from "../../../ports/pullStore.ts";
 import type { Clock, Log } from "../../../ports/runtime.ts";
 import type { InboxStore, OutboxStore, Store } from "../../../ports/store.ts";
 import { quoteNames, type TableNames } from "../sql/names.ts";
 import { untilAnswered } from "../sql/readiness.ts";
 import type { TopicRoute } from "../sql/routing.ts";
+import { SqlServerDestinations } from "./destinations.ts";
+import { destinationStatements } from "./destinationsSql.ts";
 import type { PoolOptions } from "./endpoints.ts";
 import { SqlServerInbox } from "./inbox.ts";
 import { inboxStatements } from "./inboxSql.ts";
@@ -39,6 +42,7 @@ class SqlServerStore implements Store {
   readonly inbox: InboxStore;
   readonly outbox: OutboxStore;
   readonly pull: PullStore;
+  readonly destinations: DestinationStore;
   readonly replay: Store["replay"];
   readonly retention: Store["retention"];
   readonly #pool: SqlServerPool;
@@ -53,9 +57,17 @@ class SqlServerStore implements Store {
     this.inbox = new SqlServerInbox(this.#pool, inboxStatements(quoted), clock);
     this.outbox = new SqlServerOutbox(this.#pool, outboxStatements(quoted, options.routes), clock);
     this.pull = new SqlServerPull(this.#pool, pullStatements(quoted), clock);
+    const destinations = new SqlServerDestinations(this.#pool, destinationStatements(quoted));
+    this.destinations = destinations;
     this.replay = new SqlServerReplay(this.#pool, replayStatements(quoted));
     this.retention = sqlServerRetention(this.#pool, retentionStatements(quoted));
-    this.schema = new SqlServerSchema(this.#pool, options.names, log);
+    const schema = new SqlServerSchema(this.#pool, options.names, log);
+    this.schema = {
+      migrate: () => schema.migrate(),
+      checkColumns: async (tables, requireDestinations) => {
+        destinations.isAvailable = await schema.checkTables(tables, requireDestinations);
+      },
+    };
   }
 
   async waitUntilReady(timeoutMs: number, signal: AbortSignal): Promise<void> {

@@ -2,20 +2,22 @@ import { join } from "node:path";
 import Postgrator from "postgrator";
 import { ConfigError, type ConfigProblem, StoreError } from "../../../model/errors.ts";
 import type { Log } from "../../../ports/runtime.ts";
-import type { CheckedTables, SchemaStore } from "../../../ports/store.ts";
+import type { CheckedTables } from "../../../ports/store.ts";
 import {
   type CheckedTable,
   type ColumnRule,
   columnProblems,
+  type FoundColumn,
   type FoundIndex,
   hasIndexOn,
   hasUniqueKey,
   missingTable,
   type Remedies,
 } from "../sql/columnCheck.ts";
-import { migrationsDirectory } from "../sql/migrations.ts";
+import { DESTINATION_RIGHTS, destinationsAvailable, type FoundDestinationTable } from "../sql/destinationCheck.ts";
+import { destinationTableStatement, migrationsDirectory } from "../sql/migrations.ts";
 import type { TableNames } from "../sql/names.ts";
-import { INBOX_RULES, OUTBOX_RULES } from "./columns.ts";
+import { DESTINATION_RULES, INBOX_RULES, OUTBOX_RULES } from "./columns.ts";
 import type { Executor, SqlServerPool } from "./pool.ts";
 import type { Statement } from "./statement.ts";
 
@@ -23,7 +25,7 @@ import type { Statement } from "./statement.ts";
 const MIGRATION_TIMEOUT_MS = 3_600_000;
 
 /** Migrations and the start-up check of the tables. */
-export class SqlServerSchema implements SchemaStore {
+export class SqlServerSchema {
   readonly #pool: SqlServerPool;
   readonly #names: TableNames;
   readonly #log: Log;
@@ -56,11 +58,16 @@ export class SqlServerSchema implements SchemaStore {
     });
   }
 
-  async checkColumns(tables: CheckedTables | undefined): Promise<void> {
+  /**
+   * The check of `SchemaStore.checkColumns`.
+   *
+   * @returns whether the table of the destinations can be used; false too when it is not among `tables`
+   */
+  async checkTables(tables: CheckedTables | undefined, requireDestinations: boolean | undefined): Promise<boolean> {
     const { inbox, inboxTable, outbox, outboxTable } = this.#names;
     const received: CheckedTable = { which: "inbox", name: this.#quoted(inboxTable) };
     const sending: CheckedTable = { which: "outbox", name: this.#quoted(outboxTable) };
-    const checked = tables ?? ["inbox", "outbox"];
+    const checked = tables ?? ["inbox", "outbox", "destinations"];
     const problems = [
       ...(checked.includes("inbox") ? await this.#problems(received, inbox, INBOX_RULES) : []),
       ...(checked.includes("outbox") ? await this.#problems(sending, outbox, OUTBOX_RULES) : []),
@@ -68,6 +75,24 @@ export class SqlServerSchema implements SchemaStore {
     if (problems.length > 0) throw new ConfigError(problems);
     if (checked.includes("inbox")) await this.#checkInboxKeys(received);
     if (checked.includes("outbox")) await this.#checkOutboxKeys(sending);
+    if (!checked.includes("destinations")) return false;
+    return destinationsAvailable(await this.#destinationTable(), requireDestinations ?? false, this.#log);
+  }
+
+  async #destinationTable(): Promise<FoundDestinationTable> {
+    const { destinationTable, destination } = this.#names;
+    const table: CheckedTable = { which: "destination", name: this.#quoted(destinationTable) };
+    const create = destinationTableStatement("sqlserver", table.name);
+    const found = await this.#columns(table, destination);
+    if (found === undefined) return { name: table.name, isThere: false, missingRights: [], problems: [], create };
+    const [rights] = await this.#pool.run(RIGHTS, { table: table.name });
+    return {
+      name: table.name,
+      isThere: true,
+      missingRights: DESTINATION_RIGHTS.filter((right) => Number(rights?.[right.toLowerCase()]) !== 1),
+      problems: columnProblems(table, destination, found, DESTINATION_RULES, remedies(table, DESTINATION_RULES)),
+      create,
+    };
   }
 
   async #problems<K extends string>(
@@ -75,11 +100,22 @@ export class SqlServerSchema implements SchemaStore {
     names: Readonly<Record<K, string>>,
     rules: Readonly<Record<K, ColumnRule>>,
   ): Promise<readonly ConfigProblem[]> {
+    const found = await this.#columns(table, names);
+    return found === undefined
+      ? [missingTable(table)]
+      : columnProblems(table, names, found, rules, remedies(table, rules));
+  }
+
+  /** The columns that are there, by name; undefined where there is no table. */
+  async #columns(
+    table: CheckedTable,
+    names: Readonly<Record<string, string>>,
+  ): Promise<ReadonlyMap<string, FoundColumn> | undefined> {
     const columns = Object.values<string>(names).map((name) => ({ name }));
     const rows = await this.#pool.run(COLUMNS, { table: table.name, columns: JSON.stringify(columns) });
-    if (rows.some((row) => row.table_id === null)) return [missingTable(table)];
+    if (rows.some((row) => row.table_id === null)) return undefined;
     const there = rows.filter((row) => typeof row.type === "string");
-    const found = new Map(
+    return new Map(
       there.map((row) => {
         const type = row.type as string;
         const bytes = Number(row.bytes);
@@ -87,7 +123,6 @@ export class SqlServerSchema implements SchemaStore {
         return [row.name as string, { type, nullable: row.nullable === true, length }] as const;
       }),
     );
-    return columnProblems(table, names, found, rules, remedies(table, rules));
   }
 
   /** Without these keys nothing fails, but a message that is received twice at the same moment is stored twice, and the relay reads the whole table. */
@@ -236,6 +271,14 @@ SELECT OBJECT_ID(@table) AS table_id, c.name, TYPE_NAME(k.system_type_id) AS typ
 FROM OPENJSON(@columns) WITH (name nvarchar(128) '$.name') c
 LEFT JOIN sys.columns k ON k.object_id = OBJECT_ID(@table) AND k.column_id = COLUMNPROPERTY(OBJECT_ID(@table), c.name, 'ColumnId');`,
   parameters: { table: "text", columns: "longText" },
+};
+
+const RIGHTS: Statement = {
+  name: "schema.rights",
+  text: `
+SELECT HAS_PERMS_BY_NAME(@table, N'OBJECT', N'SELECT') AS [select], HAS_PERMS_BY_NAME(@table, N'OBJECT', N'INSERT') AS [insert],
+  HAS_PERMS_BY_NAME(@table, N'OBJECT', N'UPDATE') AS [update];`,
+  parameters: { table: "text" },
 };
 
 /** A row for each column of an index's key, in order; the name is null for a column that is not among `@columns`. */

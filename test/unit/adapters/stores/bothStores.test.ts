@@ -43,6 +43,7 @@ const FACETS: readonly (readonly [port: string, file: string, of: (store: Store)
   ["OutboxStore", "store.ts", (store) => store.outbox],
   ["SchemaStore", "store.ts", (store) => store.schema],
   ["PullStore", "pullStore.ts", (store) => store.pull],
+  ["DestinationStore", "destinationStore.ts", (store) => store.destinations],
   ["ReplayStore", "finishedRows.ts", (store) => store.replay],
   ["RetentionStore", "finishedRows.ts", (store) => store.retention],
   ["Store", "store.ts", (store) => store],

@@ -38,7 +38,10 @@ afterAll(() => {
 });
 
 /** Every method, with values that differ from one `variant` to the other. */
-async function useEverything({ inbox, outbox, pull, replay, retention }: Store, variant: number): Promise<void> {
+async function useEverything(
+  { inbox, outbox, pull, replay, retention, destinations }: Store,
+  variant: number,
+): Promise<void> {
   const text = `it's [${variant}] "${"x".repeat(variant)}"`;
   const row: NewInboxRow = {
     id: ID,
@@ -110,6 +113,26 @@ async function useEverything({ inbox, outbox, pull, replay, retention }: Store, 
   await retention.deleteBatch({ table: "outbox", state: "sent", from: null, until }, variant);
   await retention.deleteBatch({ table: "outbox", state: "dead", from: until, until }, variant);
   await retention.deleteBatch({ table: "inbox", state: null, from: null, until: [until[0] as string, ID] }, variant);
+
+  await destinations.states();
+  await destinations.pause(text, { by: text, reason: text, forMs: variant === 1 ? undefined : 0.5 * variant });
+  await destinations.resume(text);
+  await destinations.takeFromRate(text, { tokens: variant, perSecond: 0.1 * variant, capacity: 1.5 * variant });
+  await destinations.open(text, {
+    probe: variant === 1 ? null : TOKEN,
+    openMs: 1000 * variant,
+    maxOpenMs: Number.MAX_VALUE,
+    factor: 1.1,
+    atLeastMs: 0,
+    stableAfterMs: 1000.5 * variant,
+    reason: text,
+  });
+  await destinations.takeProbe(text, TOKEN, 1000.5 * variant);
+  await destinations.renewProbe(text, TOKEN, 1000.5 * variant);
+  await destinations.close(text, TOKEN);
+  await destinations.returnProbe(text, TOKEN);
+  const failure = variant === 1 ? undefined : { agoMs: 1.5, reason: text };
+  await destinations.report([{ name: text, succeededAgoMs: 1.5, failure, isSlow: true }]);
 }
 
 const FITS: Readonly<Record<ParameterType, (value: unknown) => boolean>> = {

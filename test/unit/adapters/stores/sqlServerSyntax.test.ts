@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, jest, test } from "@jest/globals";
 import { quoteNames, type TableNames } from "../../../../src/adapters/stores/sql/names.ts";
+import { destinationStatements } from "../../../../src/adapters/stores/sqlserver/destinationsSql.ts";
 import { inboxStatements } from "../../../../src/adapters/stores/sqlserver/inboxSql.ts";
 import { outboxStatements } from "../../../../src/adapters/stores/sqlserver/outboxSql.ts";
 import { type Executor, SqlServerPool } from "../../../../src/adapters/stores/sqlserver/pool.ts";
@@ -33,7 +34,14 @@ jest.setTimeout(180_000);
 
 function statementsWith(names: TableNames): readonly Statement[] {
   const quoted = quoteNames(names, (identifier) => `[${identifier}]`);
-  const builders = [inboxStatements, outboxStatements, pullStatements, replayStatements, retentionStatements];
+  const builders = [
+    destinationStatements,
+    inboxStatements,
+    outboxStatements,
+    pullStatements,
+    replayStatements,
+    retentionStatements,
+  ];
   return builders.flatMap((build) => statementsIn(build(quoted)));
 }
 
@@ -152,10 +160,10 @@ describe("statements", () => {
 /** What the server says of the named columns, JSON as the check asks for them. */
 function bundledColumns(asked: string) {
   const typeOf = (name: string) => {
-    if (name === "id" || name === "claim_token") return "uniqueidentifier";
-    if (name === "sequence") return "bigint";
-    if (name.endsWith("attempts") || name === "attempt") return "int";
-    return name.endsWith("_at") ? "datetimeoffset" : "nvarchar";
+    if (name === "id" || name.endsWith("_token")) return "uniqueidentifier";
+    if (name === "sequence" || name.startsWith("rate_taken")) return "bigint";
+    if (name.endsWith("attempts") || name === "attempt" || name === "openings") return "int";
+    return /_(at|until|second)$/.test(name) ? "datetimeoffset" : "nvarchar";
   };
   const columns = JSON.parse(asked) as { name: string }[];
   return columns.map(({ name }) => ({ table_id: 1, name, type: typeOf(name), nullable: false, bytes: -1 }));

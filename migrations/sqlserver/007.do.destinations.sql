@@ -1,0 +1,25 @@
+-- What replicas share about destinations: a row for each destination about which there is something to say. Names compare letter for letter.
+CREATE TABLE outbox_destination (
+  name              nvarchar(400)     COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY,
+  paused_at         datetimeoffset(7) NULL,
+  paused_until      datetimeoffset(7) NULL,
+  paused_by         nvarchar(400)     NULL,
+  pause_reason      nvarchar(2000)    NULL,
+  breaker_state     nvarchar(20)      COLLATE Latin1_General_100_BIN2 NOT NULL DEFAULT N'closed',
+  openings          int               NOT NULL DEFAULT 0,
+  opened_at         datetimeoffset(7) NULL,
+  open_until        datetimeoffset(7) NULL,
+  breaker_reason    nvarchar(2000)    NULL,
+  closed_at         datetimeoffset(7) NULL,
+  probe_token       uniqueidentifier  NULL,
+  probe_at          datetimeoffset(7) NULL,
+  probe_until       datetimeoffset(7) NULL,
+  rate_next_at      datetimeoffset(7) NULL,
+  rate_second       datetimeoffset(7) NULL,
+  rate_taken        bigint            NOT NULL DEFAULT 0,
+  rate_taken_before bigint            NOT NULL DEFAULT 0,
+  last_success_at   datetimeoffset(7) NULL,
+  last_failure_at   datetimeoffset(7) NULL,
+  last_error        nvarchar(2000)    NULL,
+  slow_at           datetimeoffset(7) NULL
+);

@@ -1,0 +1,183 @@
+import { MOST_DOUBLINGS, SLOW_FOR_MS } from "../sql/destinations.ts";
+import type { TableNames } from "../sql/names.ts";
+import { msOf } from "./fragments.ts";
+import type { Statement } from "./statement.ts";
+
+/** A few rows: whoever waits longer than this waits for somebody who holds a row without need. */
+const TIMEOUT_MS = 10_000;
+
+/**
+ * Every statement about destinations, with the configured names woven in once.
+ *
+ * Each statement reads the clock behind the lock of the row. `now()` is the beginning of the transaction, and an `UPDATE` computes what it writes before
+ * it waits for somebody who has the row locked, and keeps it when that one changes nothing. `ON CONFLICT DO UPDATE` locks the row first, and
+ * only then computes its condition and what it writes, from the row as it is then. So changes of a row that must be there are written as an insert, too.
+ */
+export function destinationStatements(names: TableNames) {
+  const table = names.destinationTable;
+  const c = names.destination;
+  const clock = "(SELECT clock_timestamp() AS now OFFSET 0) AS t";
+  const milliseconds = (count: string): string => `${count}::bigint * interval '1 millisecond'`;
+  const microseconds = (count: string): string => `${count}::bigint * interval '1 microsecond'`;
+  /** Of a row that is there; nothing is done without one. */
+  const changeExisting = (assignments: string, condition: string): string => `
+INSERT INTO ${table} AS d (${c.name}) SELECT e.${c.name} FROM ${table} e WHERE e.${c.name} = $1
+ON CONFLICT (${c.name}) DO UPDATE SET ${assignments}
+WHERE ${condition}
+RETURNING d.${c.name} AS name`;
+
+  const isPaused = (now: string): string =>
+    `(d.${c.pausedAt} IS NOT NULL AND (d.${c.pausedUntil} IS NULL OR d.${c.pausedUntil} > ${now}))`;
+  const isProbed = `d.${c.breakerState} = 'half-open' AND d.${c.probeToken} = $2::uuid`;
+  /** A time is over when it has passed, or when it began later than now: the clock has been put back, who knows how far. */
+  const isOver = (from: string, until: string, now: string): string =>
+    `(d.${until} IS NULL OR d.${until} <= ${now} OR d.${from} > ${now})`;
+  const remaining = (from: string, until: string): string =>
+    `CASE WHEN ${isOver(from, until, "t.now")} THEN 0 ELSE date_part('epoch', d.${until} - t.now) * 1000 END`;
+  const noProbe = `${c.probeToken} = NULL, ${c.probeAt} = NULL, ${c.probeUntil} = NULL`;
+
+  const second = "date_trunc('second', t.now)";
+  const justBefore = `${second} - interval '1 second'`;
+  /** The first deliveries of a destination find the bucket full. */
+  const fullBucket = `t.now - ${microseconds("$4")}`;
+
+  /** $4 the first opening, $5 the longest (ms), $6 the shortest. @param openings an expression */
+  const openUntil = (openings: string): string =>
+    `t.now + ${milliseconds(`greatest(least($4::bigint * (1::bigint << least(${openings} - 1, ${MOST_DOUBLINGS})), $5::bigint), $6::bigint)`)}`;
+  const wasStable = `(d.${c.closedAt} IS NULL OR d.${c.closedAt} > t.now OR d.${c.closedAt} < t.now - ${milliseconds("$7")})`;
+  const openings = `CASE WHEN d.${c.breakerState} = 'closed' AND ${wasStable} THEN 1 ELSE least(d.${c.openings}, 1000000) + 1 END`;
+
+  return {
+    states: {
+      name: "destinations.states",
+      timeoutMs: TIMEOUT_MS,
+      text: `
+SELECT d.${c.name} AS name, CASE WHEN ${isPaused("t.now")} THEN ${msOf(`d.${c.pausedAt}`)} END AS paused_at,
+  ${msOf(`d.${c.pausedUntil}`)} AS paused_until, d.${c.pausedBy} AS paused_by, d.${c.pauseReason} AS pause_reason,
+  d.${c.breakerState} AS breaker_state, d.${c.openings} AS openings, d.${c.breakerReason} AS breaker_reason,
+  CASE d.${c.breakerState} WHEN 'open' THEN ${remaining(c.openedAt, c.openUntil)}
+    WHEN 'half-open' THEN ${remaining(c.probeAt, c.probeUntil)} END AS remaining_ms,
+  ${msOf(`d.${c.lastSuccessAt}`)} AS last_success_at, ${msOf(`d.${c.lastFailureAt}`)} AS last_failure_at, d.${c.lastError} AS last_error,
+  CASE WHEN d.${c.slowAt} > t.now - ${milliseconds(String(SLOW_FOR_MS))} AND d.${c.slowAt} <= t.now THEN 1 ELSE 0 END AS is_slow,
+  CASE d.${c.rateSecond} WHEN ${second} THEN d.${c.rateTakenBefore} WHEN ${justBefore} THEN d.${c.rateTaken} ELSE 0 END AS taken_per_second
+FROM ${table} d, ${clock} ORDER BY d.${c.name}`,
+    },
+
+    /** $1 name, $2 by, $3 reason, $4 for how long (ms) or NULL */
+    pause: {
+      name: "destinations.pause",
+      timeoutMs: TIMEOUT_MS,
+      text: `
+INSERT INTO ${table} (${c.name}, ${c.pausedAt}, ${c.pausedUntil}, ${c.pausedBy}, ${c.pauseReason})
+SELECT $1, t.now, t.now + ${milliseconds("$4")}, $2, $3 FROM ${clock}
+ON CONFLICT (${c.name}) DO UPDATE
+SET ${c.pausedAt} = clock_timestamp(), ${c.pausedUntil} = clock_timestamp() + ${milliseconds("$4")},
+  ${c.pausedBy} = EXCLUDED.${c.pausedBy}, ${c.pauseReason} = EXCLUDED.${c.pauseReason}`,
+    },
+
+    /** $1 name */
+    resume: {
+      name: "destinations.resume",
+      timeoutMs: TIMEOUT_MS,
+      text: changeExisting(
+        `${c.pausedAt} = NULL, ${c.pausedUntil} = NULL, ${c.pausedBy} = NULL, ${c.pauseReason} = NULL`,
+        isPaused("clock_timestamp()"),
+      ),
+    },
+
+    /** $1 name, $2 tokens, $3 what they take, $4 what may be saved up, $5 furthest ahead of the clock (µs). Answers with the wait. */
+    takeFromRate: {
+      name: "destinations.take from rate",
+      timeoutMs: TIMEOUT_MS,
+      text: `
+INSERT INTO ${table} AS d (${c.name}, ${c.rateNextAt}, ${c.rateSecond}, ${c.rateTaken})
+SELECT $1, ${fullBucket} + ${microseconds("$3")}, ${second}, $2::bigint FROM ${clock}
+ON CONFLICT (${c.name}) DO UPDATE
+SET (${c.rateNextAt}, ${c.rateSecond}, ${c.rateTaken}, ${c.rateTakenBefore}) = (
+  SELECT CASE WHEN d.${c.rateNextAt} > t.now + ${microseconds("$5")} THEN t.now ELSE greatest(d.${c.rateNextAt}, ${fullBucket}) END
+      + ${microseconds("$3")},
+    ${second}, CASE WHEN d.${c.rateSecond} = ${second} THEN d.${c.rateTaken} ELSE 0 END + $2::bigint,
+    CASE d.${c.rateSecond} WHEN ${second} THEN d.${c.rateTakenBefore} WHEN ${justBefore} THEN d.${c.rateTaken} ELSE 0 END
+  FROM ${clock})
+RETURNING greatest(date_part('epoch', d.${c.rateNextAt} - clock_timestamp()) * 1000, 0) AS wait_ms`,
+    },
+
+    /** $1 name, $2 probe or NULL, $3 reason, $4 the first opening, $5 the longest, $6 the shortest, $7 stable after (ms) */
+    open: {
+      name: "destinations.open",
+      timeoutMs: TIMEOUT_MS,
+      text: `
+INSERT INTO ${table} AS d (${c.name}, ${c.breakerState}, ${c.openings}, ${c.breakerReason}, ${c.openedAt}, ${c.openUntil})
+SELECT $1, 'open', 1, $3, t.now, ${openUntil("1")} FROM ${clock}
+WHERE $2::uuid IS NULL OR EXISTS (SELECT FROM ${table} e WHERE e.${c.name} = $1)
+ON CONFLICT (${c.name}) DO UPDATE
+SET ${c.breakerState} = 'open', ${c.breakerReason} = $3, ${noProbe}, (${c.openings}, ${c.openedAt}, ${c.openUntil}) = (
+  SELECT n.openings, t.now, ${openUntil("n.openings")} FROM ${clock}, LATERAL (SELECT ${openings} AS openings) AS n)
+WHERE ($2::uuid IS NULL AND d.${c.breakerState} = 'closed') OR (${isProbed})
+RETURNING d.${c.name} AS name`,
+    },
+
+    /** $1 name, $2 probe, $3 lease (ms) */
+    takeProbe: {
+      name: "destinations.take probe",
+      timeoutMs: TIMEOUT_MS,
+      text: changeExisting(
+        `${c.breakerState} = 'half-open', ${c.probeToken} = $2::uuid, ${c.probeAt} = clock_timestamp(),
+  ${c.probeUntil} = clock_timestamp() + ${milliseconds("$3")}`,
+        `(d.${c.breakerState} = 'open' AND ${isOver(c.openedAt, c.openUntil, "clock_timestamp()")})
+  OR (d.${c.breakerState} = 'half-open' AND ${isOver(c.probeAt, c.probeUntil, "clock_timestamp()")})`,
+      ),
+    },
+
+    /** $1 name, $2 probe, $3 lease (ms) */
+    renewProbe: {
+      name: "destinations.renew probe",
+      timeoutMs: TIMEOUT_MS,
+      text: changeExisting(
+        `${c.probeAt} = clock_timestamp(), ${c.probeUntil} = clock_timestamp() + ${milliseconds("$3")}`,
+        isProbed,
+      ),
+    },
+
+    /** $1 name, $2 probe. How often it has opened is kept: it may open again soon. */
+    close: {
+      name: "destinations.close",
+      timeoutMs: TIMEOUT_MS,
+      text: changeExisting(
+        `${c.breakerState} = 'closed', ${c.closedAt} = clock_timestamp(), ${c.openedAt} = NULL, ${c.openUntil} = NULL,
+  ${c.breakerReason} = NULL, ${noProbe}`,
+        isProbed,
+      ),
+    },
+
+    /** $1 name, $2 probe */
+    returnProbe: {
+      name: "destinations.return probe",
+      timeoutMs: TIMEOUT_MS,
+      text: changeExisting(noProbe, isProbed),
+    },
+
+    /** $1 names, $2 succeeded, $3 failed so many ms ago or NULL, $4 errors, $5 slow */
+    report: {
+      name: "destinations.report",
+      timeoutMs: TIMEOUT_MS,
+      text: `
+INSERT INTO ${table} AS d (${c.name}, ${c.lastSuccessAt}, ${c.lastFailureAt}, ${c.lastError}, ${c.slowAt})
+SELECT r.name, t.now - ${milliseconds("r.succeeded")}, t.now - ${milliseconds("r.failed")}, r.error, CASE WHEN r.slow THEN t.now END
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::boolean[]) AS r(name, succeeded, failed, error, slow), ${clock}
+ORDER BY r.name COLLATE "C"
+ON CONFLICT (${c.name}) DO UPDATE
+SET ${c.lastSuccessAt} = ${latest(c.lastSuccessAt)}, ${c.lastFailureAt} = ${latest(c.lastFailureAt)}, ${c.slowAt} = ${latest(c.slowAt)},
+  ${c.lastError} = CASE WHEN EXCLUDED.${c.lastFailureAt} IS NOT NULL AND ${latest(c.lastFailureAt)} = EXCLUDED.${c.lastFailureAt}
+    THEN EXCLUDED.${c.lastError} ELSE d.${c.lastError} END`,
+    },
+  } as const satisfies Record<string, Statement>;
+}
+
+export type DestinationStatements = ReturnType<typeof destinationStatements>;
+
+/** Of what is there and what was reported. What is later than now comes from a clock that has been put back: it stays while nothing else is known. */
+function latest(column: string): string {
+  const past = `CASE WHEN d.${column} <= clock_timestamp() THEN d.${column} END`;
+  return `coalesce(greatest(${past}, EXCLUDED.${column}), d.${column})`;
+}

@@ -1,0 +1,131 @@
+import type {
+  BreakerState,
+  DestinationReport,
+  NewPause,
+  Opening,
+  RateRequest,
+  SharedDestination,
+} from "../../../ports/destinationStore.ts";
+import { dateOf, numberOf, type Row } from "./rows.ts";
+
+/** What the statements about destinations of both databases are given, in whole numbers, and what they answer. */
+
+/** Ten years: longer times count as so long, which every database can add to now. */
+const LONGEST_MS = 10 * 365 * 86_400_000;
+/** Characters of `last_error` and of other texts that people read. */
+const LONGEST_TEXT = 2000;
+const LONGEST_NAME = 400;
+/** A theoretical arrival time further ahead than so many takes says that the clock has been put back. */
+const MOST_TAKES_AHEAD = 100;
+const LEAST_AHEAD_US = 10_000_000;
+
+/** How long a destination counts as slow after a replica has said so. */
+export const SLOW_FOR_MS = 10_000;
+/** Openings behind which an opening lasts no longer than the one before: 2^20 seconds are twelve days. */
+export const MOST_DOUBLINGS = 20;
+
+export function wholeMs(ms: number): number {
+  return Math.round(Math.min(Math.max(ms, 0), LONGEST_MS));
+}
+
+/** @returns what a database can store: without NUL and halves of characters, no longer than `length` UTF-16 units */
+function storable(text: string, length = LONGEST_TEXT): string {
+  return text.slice(0, length).replace(/\0|\p{Surrogate}/gu, "");
+}
+
+export function pauseValues({ by, reason, forMs }: NewPause) {
+  return {
+    by: storable(by, LONGEST_NAME),
+    reason: storable(reason),
+    forMs: forMs === undefined ? null : wholeMs(forMs),
+  };
+}
+
+/** Times of a take in µs: a rate of thousands a second takes less than a millisecond for each. */
+export function rateValues({ tokens, perSecond, capacity }: RateRequest) {
+  const microseconds = (count: number) => Math.round(Math.min((count / perSecond) * 1_000_000, LONGEST_MS * 1000));
+  const costUs = microseconds(tokens);
+  return {
+    tokens: Math.round(tokens),
+    costUs,
+    savedUs: microseconds(capacity),
+    mostAheadUs: Math.max(MOST_TAKES_AHEAD * costUs, LEAST_AHEAD_US),
+  };
+}
+
+export function openingValues(opening: Opening) {
+  return {
+    probe: opening.probe,
+    firstMs: wholeMs(opening.openMs * opening.factor),
+    mostMs: wholeMs(opening.maxOpenMs * opening.factor),
+    atLeastMs: wholeMs(opening.atLeastMs),
+    stableAfterMs: wholeMs(opening.stableAfterMs),
+    reason: storable(opening.reason),
+  };
+}
+
+export interface ReportValues {
+  readonly name: string;
+  readonly succeededAgoMs: number | null;
+  readonly failedAgoMs: number | null;
+  readonly error: string | null;
+  readonly isSlow: boolean;
+}
+
+/** One for each name, in one order for all replicas, so that no two of them wait for each other. */
+export function reportValues(reports: readonly DestinationReport[]): readonly ReportValues[] {
+  const byName = new Map<string, DestinationReport>();
+  for (const report of reports) {
+    const before = byName.get(report.name);
+    byName.set(report.name, before === undefined ? report : merged(before, report));
+  }
+  const sorted = [...byName.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
+  return sorted.map(({ name, succeededAgoMs, failure, isSlow }) => ({
+    name,
+    succeededAgoMs: succeededAgoMs === undefined ? null : wholeMs(succeededAgoMs),
+    failedAgoMs: failure === undefined ? null : wholeMs(failure.agoMs),
+    error: failure === undefined ? null : storable(failure.reason),
+    isSlow,
+  }));
+}
+
+function merged(one: DestinationReport, other: DestinationReport): DestinationReport {
+  const ages = [one.succeededAgoMs, other.succeededAgoMs].filter((age) => age !== undefined);
+  const isOtherLater = (other.failure?.agoMs ?? Number.POSITIVE_INFINITY) < (one.failure?.agoMs ?? 0);
+  return {
+    name: one.name,
+    succeededAgoMs: ages.length === 0 ? undefined : Math.min(...ages),
+    failure: one.failure === undefined || isOtherLater ? (other.failure ?? one.failure) : one.failure,
+    isSlow: one.isSlow || other.isSlow,
+  };
+}
+
+/** @param row as the statement `states` of either database gives it */
+export function sharedDestination(row: Row): SharedDestination {
+  const state = row.breaker_state as BreakerState;
+  const isClosed = state === "closed";
+  const pausedAt = dateOf(row.paused_at);
+  return {
+    name: row.name as string,
+    pause:
+      pausedAt === null
+        ? null
+        : {
+            by: (row.paused_by as string | null) ?? "",
+            reason: (row.pause_reason as string | null) ?? "",
+            at: pausedAt,
+            until: dateOf(row.paused_until),
+          },
+    breaker: {
+      state,
+      openings: isClosed ? 0 : numberOf(row.openings, 0),
+      remainingMs: isClosed ? 0 : Math.max(0, numberOf(row.remaining_ms, 0)),
+      reason: isClosed ? null : (row.breaker_reason as string | null),
+    },
+    lastSuccessAt: dateOf(row.last_success_at),
+    lastFailureAt: dateOf(row.last_failure_at),
+    lastError: row.last_error as string | null,
+    isSlow: Boolean(Number(row.is_slow)),
+    takenPerSecond: numberOf(row.taken_per_second, 0),
+  };
+}
