@@ -1,3 +1,4 @@
+import { DestinationControl } from "../src/core/destinationControl.ts";
 import type { Replay } from "../src/core/replay.ts";
 import type { ReplayRequest } from "../src/core/replayRequest.ts";
 import { adminRoutes } from "../src/http/admin/routes.ts";
@@ -10,7 +11,7 @@ import { createReplay } from "./replay.ts";
 import { adminBodyBytes } from "./servedApi.ts";
 import { EVALUATOR_SCRIPT } from "./transforms.ts";
 
-/** Role `admin`: lets operators try transforms and deliver rows again. */
+/** Role `admin`: lets operators try transforms, deliver rows again, and pause destinations. */
 export function adminRole({ config, store, clock, log, bodies, wakes }: RoleContext): RoleParts {
   // Apart from the workers of the configured transforms, so that what callers try holds up no message.
   const evaluator = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers: 1, memoryLimitMb: MEMORY_LIMIT_MB, log });
@@ -20,6 +21,7 @@ export function adminRole({ config, store, clock, log, bodies, wakes }: RoleCont
     limits: { maxBytes: adminBodyBytes(config), budget: bodies },
     evaluator,
     replay: { run: (request) => replays.run(request), destinations: Object.keys(config.destinations) },
+    destinations: new DestinationControl({ destinations: config.destinations, store, log }),
     clock,
     log,
   });

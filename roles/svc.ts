@@ -3,6 +3,7 @@ import { setFlagsFromString } from "node:v8";
 import { Command, CommanderError } from "commander";
 import { ConfigError, StoppingError } from "../src/model/errors.ts";
 import { addConfigCommands } from "./commands/config.ts";
+import { addDestinationCommands } from "./commands/destinations.ts";
 import { addExplainCommand } from "./commands/explain.ts";
 import { addReplayCommand } from "./commands/replay.ts";
 import { addTransformCommand } from "./commands/transform.ts";
@@ -60,6 +61,7 @@ Examples:
   svc capture poller                    deliver as soon as the database's log shows an insert: docs/capture.md
   svc retention --once                  one cleaning pass, for a scheduler
   svc replay --topic orders --dry-run   which finished rows would be delivered again
+  svc destinations list                 which are paused, what waits for them
   svc migrate                           apply the schema migrations and exit
   svc config check --strict             is this configuration right? every problem at once
   svc config print                      what is in effect, and where each value came from
@@ -117,6 +119,7 @@ addConfigCommands(program, io);
 addTransformCommand(program, io);
 addExplainCommand(program, io);
 addReplayCommand(program, io);
+addDestinationCommands(program, io);
 
 try {
   await program.parseAsync();

@@ -9,6 +9,7 @@ import { createStore } from "../database.ts";
 import { createReplay } from "../replay.ts";
 import type { CommandIo } from "./config.ts";
 import { type Prepared, prepare } from "./run.ts";
+import { plainText, textTable } from "./textTable.ts";
 
 export interface ReplayRowsArguments {
   /** `--config` */
@@ -60,7 +61,7 @@ async function work(
     if (dryRun) {
       const { count, sample } = await replay.preview(request, SAMPLE_SIZE, signal);
       const shown = sample.length < count ? `; the first ${sample.length} of them:` : "";
-      stdout.write(`${rowsOf(count)} would be moved to pending${shown}\n${table(sample)}`);
+      stdout.write(`${rowsOf(count)} would be moved to pending${shown}\n${textTable(sample, COLUMNS)}`);
     } else {
       const { moved } = await replay.run(request, signal);
       // The line for people comes last.
@@ -88,24 +89,10 @@ function rowsOf(count: number): string {
 
 const COLUMNS: readonly (readonly [title: string, cell: (row: FinishedRow) => string])[] = [
   ["id", (row) => row.id],
-  ["topic", (row) => plain(row.topic ?? "", 40)],
-  ["key", (row) => plain(row.key ?? "", 40)],
+  ["topic", (row) => plainText(row.topic ?? "", 40)],
+  ["key", (row) => plainText(row.key ?? "", 40)],
   ["state", (row) => row.state],
   ["attempt", (row) => String(row.attempt)],
   ["created", (row) => row.createdAt?.toISOString() ?? ""],
-  ["last error", (row) => plain(row.lastError ?? "", 80)],
+  ["last error", (row) => plainText(row.lastError ?? "", 80)],
 ];
-
-function table(rows: readonly FinishedRow[]): string {
-  if (rows.length === 0) return "";
-  const lines = [COLUMNS.map(([title]) => title), ...rows.map((row) => COLUMNS.map(([, cell]) => cell(row)))];
-  const widths = COLUMNS.map((_, column) => Math.max(...lines.map((line) => line[column]?.length ?? 0)));
-  const aligned = lines.map((line) => line.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  "));
-  return aligned.map((line) => `${line.trimEnd()}\n`).join("");
-}
-
-/** On one line and without control characters, which would reach the terminal: the texts are whatever applications and receivers wrote. */
-function plain(text: string, width: number): string {
-  const characters = [...text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, " ")];
-  return characters.length > width ? `${characters.slice(0, width - 1).join("")}…` : characters.join("");
-}

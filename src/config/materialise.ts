@@ -1,6 +1,6 @@
+import { parseDuration } from "../model/duration.ts";
 import { Secret } from "../model/secret.ts";
 import type { SchemaNode } from "./schema/node.ts";
-import { parseDuration } from "./validate.ts";
 
 /**
  * Turns validated JSON into the values that the types promise: secrets become `Secret`, durations ms. A value that the validation

@@ -1,5 +1,6 @@
 import { Ajv, type ErrorObject } from "ajv";
 import type { DataValidateFunction, DataValidationCxt } from "ajv/dist/types/index.js";
+import { parseDuration } from "../model/duration.ts";
 import { formatKeyPath, type KeyPath } from "./keyPath.ts";
 import { found } from "./mask.ts";
 import { didYouMean, nearestName } from "./nearest.ts";
@@ -10,21 +11,6 @@ import { syntaxError } from "./syntax.ts";
 
 /** Timers of Node.js count in 32 bits: a longer wait would end at once. */
 export const MAX_MS = 2 ** 31 - 1;
-
-const DURATION = /^(\d{1,9})([smhd])$/;
-const DURATION_UNITS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
-
-/**
- * Reads a retention duration (spec, "Value formats").
- *
- * @param text a whole number and one of the suffixes `s`, `m`, `h`, `d`
- * @returns ms, or undefined when the text is none
- */
-export function parseDuration(text: string): number | undefined {
-  const match = DURATION.exec(text);
-  const unit = match?.[2] as keyof typeof DURATION_UNITS | undefined;
-  return unit === undefined ? undefined : Number(match?.[1]) * DURATION_UNITS[unit];
-}
 
 const ajv = new Ajv({ strict: true, strictRequired: false, allErrors: true, useDefaults: true, verbose: true });
 ajv.addVocabulary(["secret", "url", "defaultText"]);

@@ -89,6 +89,7 @@ const OWN_PATHS = [
   "/openapi.json",
   "/admin/transform/test",
   "/admin/replay",
+  "/admin/destinations",
 ];
 
 /** Every HTTP source has a path of its own, which is none of the service's. */
@@ -107,7 +108,7 @@ function checkPaths(config: DeclaredConfig, rules: Rules): void {
       else report.error("path", `is the path of sources.${owner} too: ${JSON.stringify(source.path)}`);
       rules.when(["inbox"], ["basePath", "pull.basePath", "pull.enabled"], () => {
         const full = withoutTrailingSlash(basePath(config.inbox.basePath) + own);
-        if (!OWN_PATHS.includes(full) && !isPullPath(full, config.inbox.pull)) return;
+        if (!OWN_PATHS.includes(full) && !isDestinationPath(full) && !isPullPath(full, config.inbox.pull)) return;
         report.error("path", `gives ${full || "/"} with inbox.basePath, which is a path of the service itself`);
       });
     });
@@ -117,6 +118,10 @@ function checkPaths(config: DeclaredConfig, rules: Rules): void {
 function checkRoutable(key: string, path: string, report: Report): void {
   if (/[?#]/.test(path))
     report.error(key, `must hold no ? and no #, which are no part of a path; found ${JSON.stringify(path)}`);
+}
+
+function isDestinationPath(full: string): boolean {
+  return /^\/admin\/destinations\/[^/]+\/(pause|resume)$/.test(full);
 }
 
 function isPullPath(full: string, pull: DeclaredConfig["inbox"]["pull"]): boolean {

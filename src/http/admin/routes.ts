@@ -2,6 +2,12 @@ import { Router } from "express";
 import type { Evaluator } from "../../ports/evaluator.ts";
 import type { Clock, Log } from "../../ports/runtime.ts";
 import { ROUTER_OPTIONS } from "../rootRoute.ts";
+import {
+  type DestinationRouteOptions,
+  listDestinationsRoute,
+  pauseDestinationRoute,
+  resumeDestinationRoute,
+} from "./destinations.ts";
 import { transformTest } from "./evaluate.ts";
 import { createGate, type GateOptions } from "./gate.ts";
 import { type ReplayRouteOptions, replayRoute } from "./replay.ts";
@@ -12,20 +18,25 @@ export interface AdminRouteOptions {
   readonly limits: GateOptions["limits"];
   readonly evaluator: Pick<Evaluator, "evaluate">;
   readonly replay: Omit<ReplayRouteOptions, "gate">;
+  readonly destinations: DestinationRouteOptions["control"];
   readonly clock: Pick<Clock, "now">;
   readonly log: Log;
 }
 
 /**
- * `POST /admin/transform/test` and `POST /admin/replay`.
+ * `POST /admin/transform/test`, `POST /admin/replay` and the routes below `/admin/destinations`.
  *
  * @throws ConfigError when `admin.auth` is missing and not waived by `admin.insecure`, or unusable
  */
-export function adminRoutes({ admin, limits, evaluator, replay, clock, log }: AdminRouteOptions): Router {
+export function adminRoutes({ admin, limits, evaluator, replay, destinations, clock, log }: AdminRouteOptions): Router {
   const gate = createGate({ admin, limits, clock, log });
   const router = Router(ROUTER_OPTIONS);
   const testTransform = transformTest({ gate, evaluator, maxTimeoutMs: admin.maxTransformTimeoutMs, clock });
   router.post("/admin/transform/test", testTransform);
   router.post("/admin/replay", replayRoute({ gate, ...replay }));
+  const control = { gate, control: destinations };
+  router.get("/admin/destinations", listDestinationsRoute(control));
+  router.post("/admin/destinations/:name/pause", pauseDestinationRoute(control));
+  router.post("/admin/destinations/:name/resume", resumeDestinationRoute(control));
   return router;
 }

@@ -1,5 +1,10 @@
 import { replayOperation, transformTestOperation } from "./adminPaths.ts";
 import {
+  listDestinationsOperation,
+  pauseDestinationOperation,
+  resumeDestinationOperation,
+} from "./destinationPaths.ts";
+import {
   livenessOperation,
   metricsOperation,
   openApiOperation,
@@ -53,7 +58,7 @@ function usedSchemas(paths: OpenApiDocument["paths"]): OpenApiDocument["componen
 const TAGS = [
   { name: "inbox", description: "Messages come in here, a path for each HTTP source." },
   { name: "pull", description: "Messages go out here to clients that fetch them." },
-  { name: "admin", description: "For operators: try transforms, deliver again." },
+  { name: "admin", description: "For operators: try transforms, deliver again, pause destinations." },
   { name: "operation", description: "Health, metrics and this document." },
 ] as const;
 
@@ -121,6 +126,14 @@ function adminRoutes({ admin }: ServedApi, common: readonly Answer[]): readonly 
   return [
     post("/admin/transform/test", transformTestOperation(admin, access, common)),
     post("/admin/replay", replayOperation(admin, access, common)),
+    {
+      path: "/admin/destinations",
+      method: "get",
+      operation: listDestinationsOperation(admin, access, common),
+      schemes: access.schemes,
+    },
+    post("/admin/destinations/{name}/pause", pauseDestinationOperation(admin, access, common)),
+    post("/admin/destinations/{name}/resume", resumeDestinationOperation(admin, access, common)),
   ];
 }
 

@@ -81,7 +81,7 @@ function routesOf(router: Router): string[] {
     if (route === undefined) throw new Error("a router holds something that is no route: the document cannot know it");
     const paths = ([] as string[]).concat(route.path as string | string[]);
     const methods = new Set(route.stack.map(({ method }) => method.toUpperCase()));
-    return paths.flatMap((path) => [...methods].map((method) => `${method} ${path}`));
+    return paths.flatMap((path) => [...methods].map((method) => `${method} ${path.replace(/:(\w+)/g, "{$1}")}`));
   });
 }
 

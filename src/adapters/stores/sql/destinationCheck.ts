@@ -27,7 +27,7 @@ export function destinationsAvailable(found: FoundDestinationTable, isRequired: 
   const lack = lackOf(found);
   if (lack === undefined) return true;
   if (isRequired) {
-    const message = `${lack.what}, and rate limits and circuit breakers need it: ${lack.advice}\n      ${lack.remedy}`;
+    const message = `${lack.what}, and pauses, rate limits and circuit breakers need it: ${lack.advice}\n      ${lack.remedy}`;
     throw new ConfigError([{ path: "database.destinationTableName", message }]);
   }
   log.warn(

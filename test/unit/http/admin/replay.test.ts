@@ -1,4 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
+import type { DestinationControl } from "../../../../src/core/destinationControl.ts";
 import { ReplayInterruptedError } from "../../../../src/core/replay.ts";
 import type { ReplayRequest } from "../../../../src/core/replayRequest.ts";
 import { adminRoutes } from "../../../../src/http/admin/routes.ts";
@@ -27,6 +28,7 @@ async function start(
       },
       destinations: ["shop", "audit"],
     },
+    destinations: {} as DestinationControl,
     clock: new ManualClock(),
     log: recordingLog().log,
   });

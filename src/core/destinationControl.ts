@@ -1,0 +1,103 @@
+import { parseDuration } from "../model/duration.ts";
+import type { DestinationStore } from "../ports/destinationStore.ts";
+import type { Log } from "../ports/runtime.ts";
+import type { OutboxStore } from "../ports/store.ts";
+import { type ConfiguredDestination, type DestinationOverview, destinationOverview } from "./destinationOverview.ts";
+
+export interface DestinationControlOptions {
+  /** Section `destinations`. */
+  readonly destinations: Readonly<Record<string, ConfiguredDestination>>;
+  readonly store: { readonly destinations: DestinationStore; readonly outbox: Pick<OutboxStore, "backlog"> };
+  readonly log: Log;
+}
+
+/** What an operator asks for. */
+export interface PauseRequest {
+  readonly reason: string;
+  /** Ends by itself after so many ms; undefined for never. */
+  readonly forMs: number | undefined;
+}
+
+/** Characters of a reason. */
+export const LONGEST_REASON = 1000;
+/** A pause that is to last longer is one until it is resumed. */
+const LONGEST_PAUSE_MS = 365 * 86_400_000;
+
+/** Lists, pauses and resumes destinations, for the command and the admin routes; each change is logged by the process that makes it. */
+export class DestinationControl {
+  readonly #options: DestinationControlOptions;
+
+  constructor(options: DestinationControlOptions) {
+    this.#options = options;
+  }
+
+  get names(): readonly string[] {
+    return Object.keys(this.#options.destinations);
+  }
+
+  isKnown(name: string): boolean {
+    return Object.hasOwn(this.#options.destinations, name);
+  }
+
+  /** False where the table of the destinations is missing: then destinations can be listed only. */
+  get canPause(): boolean {
+    return this.#options.store.destinations.isAvailable;
+  }
+
+  /** @throws StoreError */
+  async list(): Promise<readonly DestinationOverview[]> {
+    const { destinations, store } = this.#options;
+    const [shared, { byDestination }] = await Promise.all([
+      this.canPause ? store.destinations.states() : [],
+      store.outbox.backlog(),
+    ]);
+    return destinationOverview(destinations, shared, byDestination);
+  }
+
+  /** @param name one that is known. @throws StoreError */
+  async pause(name: string, { reason, forMs }: PauseRequest, by: string): Promise<void> {
+    const { store, log } = this.#options;
+    await store.destinations.pause(name, { by, reason, forMs });
+    log.info({ destination: name, by, reason, forMs }, "destination paused");
+  }
+
+  /** @param name one that is known. @returns false when it was not paused. @throws StoreError */
+  async resume(name: string, by: string): Promise<boolean> {
+    const { store, log } = this.#options;
+    const resumed = await store.destinations.resume(name);
+    log.info({ destination: name, by, resumed }, resumed ? "destination resumed" : "destination was not paused");
+    return resumed;
+  }
+}
+
+/**
+ * Checks the reason of a pause.
+ *
+ * @returns it without blanks around it
+ * @throws Error that says what is expected
+ */
+export function parseReason(text: string): string {
+  const reason = text.trim();
+  if (reason === "") throw new Error("a reason that is not blank is expected: it is all that others see");
+  if (reason.length > LONGEST_REASON) {
+    throw new Error(`a reason of at most ${LONGEST_REASON} characters is expected; this one has ${reason.length}`);
+  }
+  if (/\0|\p{Surrogate}/u.test(reason)) throw new Error("text without NUL and lone surrogates is expected");
+  return reason;
+}
+
+/**
+ * Reads how long a pause is to last.
+ *
+ * @returns ms
+ * @throws Error that says what is expected
+ */
+export function parsePauseDuration(text: string): number {
+  const ms = parseDuration(text);
+  if (ms === undefined || ms === 0 || ms > LONGEST_PAUSE_MS) {
+    throw new Error(
+      "a whole number above 0 and one of the suffixes s, m, h, d, such as 2h, is expected, up to 365d; leave it out for a pause without end",
+    );
+  }
+  return ms;
+}
