@@ -67,7 +67,7 @@ function expressApp(routers: readonly Router[], log: Log): Express {
   app.enable("strict routing");
   const methods = methodsByPath(routers);
   const notServed: RequestHandler = (req, res) => {
-    const allowed = methods.get(pathOf(req));
+    const allowed = methods(pathOf(req));
     if (allowed === undefined) sendError(res, 404, "Not found");
     else notAllowed(res, allowed);
   };
@@ -76,13 +76,17 @@ function expressApp(routers: readonly Router[], log: Log): Express {
   for (const router of routers) app.use(router);
   app.use(notServed);
   // Express knows an error handler by its four parameters.
-  const onError: ErrorRequestHandler = (error, req, res, _next) => answerFault(error, req, res, log);
+  const onError: ErrorRequestHandler = (error, req, res, _next) => {
+    // A name in the path that is not percent-encoded as it should be names nothing.
+    if (error instanceof URIError && !res.headersSent) sendError(res, 404, "Not found");
+    else answerFault(error, req, res, log);
+  };
   app.use(onError);
   return app;
 }
 
-/** The methods of each path, as `Allow` lists them. Every route has one or several exact paths. */
-function methodsByPath(routers: readonly Router[]): ReadonlyMap<string, string> {
+/** The methods of a path, as `Allow` lists them; undefined for a path that is not served. Every route has one or several paths, exact but for `:name`. */
+function methodsByPath(routers: readonly Router[]): (path: string) => string | undefined {
   const methods = new Map<string, string>();
   for (const { route } of routers.flatMap(({ stack }) => stack)) {
     const own = new Set(route?.stack.map(({ method }) => method.toUpperCase()));
@@ -90,7 +94,10 @@ function methodsByPath(routers: readonly Router[]): ReadonlyMap<string, string> 
     if (own.has("GET")) own.add("HEAD");
     for (const path of [route?.path ?? []].flat()) methods.set(String(path), [...own].join(", "));
   }
-  return methods;
+  const withNames = [...methods].flatMap(([path, own]) =>
+    /\/:\w/.test(path) ? [{ pattern: new RegExp(`^${path.replace(/:\w+/g, "[^/]+")}$`), own }] : [],
+  );
+  return (path) => methods.get(path) ?? withNames.find(({ pattern }) => pattern.test(path))?.own;
 }
 
 /** The path is served, but not with this method (RFC 9110, section 15.5.6). */

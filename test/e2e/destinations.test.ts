@@ -184,6 +184,10 @@ describe("the admin routes of destinations", () => {
     );
     expect((await pause("billing", { reason: "r" }, { authorization: "Bearer wrong" })).status).toBe(401);
     expect((await service.get("/admin/destinations")).status).toBe(401);
+    const otherMethod = await service.get(pathOf("billing", "pause"));
+    expect([otherMethod.status, otherMethod.headers.allow]).toEqual([405, "POST"]);
+    const malformed = await service.post({ reason: "r" }, { path: "/admin/destinations/%zz/pause", headers: ADMIN });
+    expect(malformed.status).toBe(404);
     expect(await database.query("SELECT name FROM outbox_destination")).toEqual([]);
   });
 
