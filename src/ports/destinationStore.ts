@@ -25,7 +25,7 @@ export interface DestinationStore {
    */
   takeFromRate(name: string, rate: RateRequest): Promise<number>;
 
-  /** Opens the breaker if it is closed, or half-open under `probe`. @returns false when it is neither, and nothing was changed */
+  /** Opens the breaker if it is closed and there is no `probe`, or half-open under `probe`. @returns false when it is neither, and nothing was changed */
   open(name: string, opening: Opening): Promise<boolean>;
 
   /** Takes the probe of an open breaker whose time is over, or of a half-open one whose probe's lease has run out. At most one caller gets it. */

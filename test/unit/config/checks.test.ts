@@ -215,6 +215,11 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
     "a path of the service itself",
   ],
   [
+    `inbox: { basePath: /admin/destinations }\n${source("").replace("/p", "/billing/pause")}`,
+    "sources.s.path",
+    "a path of the service itself",
+  ],
+  [
     `inbox: { basePath: '', pull: { enabled: true, auth: { token: t } } }\n${source("").replace("/p", "/pull/x/ack")}`,
     "sources.s.path",
     "a path of the service itself",

@@ -9,6 +9,12 @@ const REFUSED_DATABASES: readonly (readonly [string, string, string])[] = [
     "must be false with a renamed table or column (outboxTableName)",
   ],
   [database("columnMapping: { inbox: { headers: hdr } }"), "database.migrate", "(columnMapping.inbox.headers)"],
+  [database("destinationTableName: targets"), "database.migrate", "(destinationTableName)"],
+  [
+    `${database("migrate: false")}\n  destinationTableName: inbox`,
+    "database.destinationTableName",
+    'must differ from database.inboxTableName; both are "inbox"',
+  ],
   [
     database("inboxTableName: my-inbox"),
     "database.inboxTableName",
