@@ -40,6 +40,8 @@ function constraints(node: SchemaNode): Json {
     }
     case "integer":
       return orPlaceholder({ type: "integer", ...limits(node) });
+    case "number":
+      return orPlaceholder({ type: "number", ...limits(node) });
     case "boolean":
       return orPlaceholder({ type: "boolean" });
     default:

@@ -95,7 +95,11 @@ function keyRows(prefix: string, node: SchemaNode): string[][] {
       );
       return [row, ...kinds];
     }
-    if (property.properties !== undefined) return keyRows(`${prefix}${key}.`, property);
+    if (property.properties !== undefined) {
+      const inside = keyRows(`${prefix}${key}.`, property);
+      // A block that may be left out has a meaning of its own: its presence.
+      return property.default === undefined ? [row, ...inside] : inside;
+    }
     if (property.items?.properties !== undefined) return [row, ...keyRows(`${prefix}${key}[].`, property.items)];
     return [row];
   });
@@ -113,8 +117,10 @@ function typeText(node: SchemaNode): string {
   if (node.enum !== undefined) return node.enum.map(code).join(", ");
   if (node.unit === "ms") return `ms${range(node)}`;
   if (node.type === "integer") return `integer${range(node)}`;
+  if (node.type === "number") return `number${numberRange(node)}`;
+  if (node.type === "array" && node.items?.duration === true) return "list of durations";
   if (node.type === "array") return node.items?.type === "string" ? "list of text" : "list of blocks";
-  if (node.type === "object") return "map of text to text";
+  if (node.type === "object") return node.properties === undefined ? "map of text to text" : "block";
   if (node.type === "boolean") return "boolean";
   return (node.syntax && SYNTAX_TYPES[node.syntax]) ?? "text";
 }
@@ -124,6 +130,12 @@ function range(node: SchemaNode): string {
   if (node.exclusiveMinimum !== undefined) return ` > ${node.exclusiveMinimum}`;
   if (node.minimum === undefined || node.minimum === 0) return "";
   return node.minimum === 1 ? " > 0" : ` >= ${node.minimum}`;
+}
+
+function numberRange(node: SchemaNode): string {
+  const above = node.exclusiveMinimum === undefined ? "" : ` > ${node.exclusiveMinimum}`;
+  const from = node.minimum === undefined ? "" : ` >= ${node.minimum}`;
+  return `${above}${from}${node.maximum === undefined ? "" : `, <= ${node.maximum}`}`;
 }
 
 function defaultText(node: SchemaNode, required: boolean): string {

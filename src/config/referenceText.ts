@@ -39,6 +39,7 @@ The name is \`SVC_\`, then the key path in upper case with one underscore betwee
 | Format | Rule |
 | --- | --- |
 | ms | Whole number of milliseconds, at most 2147483647 (24.8 days). |
+| number | Decimal number such as \`0.25\`, without an exponent. |
 | duration | Whole number and one suffix \`s\`, \`m\`, \`h\` or \`d\`, such as \`30d\`. |
 | secret | Text, or \`file:<path>\`: the file is read once at start and one line break at its end is removed. Shown as \`Secret(***)\`, or \`Secret(empty)\`. |
 | text | Taken as it is written: \`0123\` keeps its zero. Passwords inside URLs are masked wherever a URL is shown. |

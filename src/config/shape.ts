@@ -180,6 +180,7 @@ function strangerMessage(key: string, known: readonly string[], elsewhere: Stran
 function typed(node: SchemaNode, text: string): unknown {
   if (text === "" && (node.type !== "string" || node.enum !== undefined || node.duration === true)) return undefined;
   if (node.type === "integer" && /^[+-]?\d+$/.test(text) && Number.isSafeInteger(Number(text))) return Number(text);
+  if (node.type === "number" && /^[+-]?(\d+\.?\d*|\.\d+)$/.test(text)) return Number(text);
   if (node.type === "boolean" && /^(true|True|TRUE)$/.test(text)) return true;
   if (node.type === "boolean" && /^(false|False|FALSE)$/.test(text)) return false;
   if (node.type === "array") return text.split(",").map((item) => item.trim());

@@ -99,6 +99,8 @@ export function expectation(schema: SchemaNode): string {
   switch (schema.type) {
     case "integer":
       return `a whole number${schema.unit === "ms" ? " of milliseconds" : ""}${limits(schema)}`;
+    case "number":
+      return `a number${numberLimits(schema)}`;
     case "boolean":
       return "true or false";
     case "array":
@@ -115,6 +117,12 @@ function limits(schema: SchemaNode): string {
   const most = schema.maximum ?? (schema.unit === "ms" ? MAX_MS : undefined);
   if (least === undefined) return most === undefined ? "" : ` up to ${most}`;
   return most === undefined ? ` from ${least}` : ` from ${least} to ${most}`;
+}
+
+function numberLimits({ minimum, exclusiveMinimum, maximum }: SchemaNode): string {
+  const above = exclusiveMinimum === undefined ? "" : ` above ${exclusiveMinimum}`;
+  const from = minimum === undefined ? "" : ` from ${minimum}`;
+  return `${above}${from}${maximum === undefined ? "" : ` up to ${maximum}`}`;
 }
 
 /** A JSON pointer as a key path; the data tells list indexes from names. */

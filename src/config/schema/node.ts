@@ -20,7 +20,7 @@ export type Syntax = (typeof SYNTAXES)[number];
 
 /** One node of the schema, as loosely as a walker needs it. The literal types behind it give `Infer` the exact ones. */
 export interface SchemaNode {
-  readonly type?: "object" | "array" | "string" | "integer" | "boolean";
+  readonly type?: "object" | "array" | "string" | "integer" | "number" | "boolean";
   readonly description?: string;
   readonly properties?: Readonly<Record<string, SchemaNode>>;
   readonly required?: readonly string[];
@@ -42,7 +42,7 @@ export interface SchemaNode {
   readonly secret?: true;
   /** A URL that may hold a password, which is masked wherever the value is shown. */
   readonly url?: true;
-  /** A retention duration such as `30d`, loaded as ms. */
+  /** A duration such as `30d`, loaded as ms. */
   readonly duration?: true;
   readonly unit?: "ms";
   readonly syntax?: Syntax;
