@@ -4,6 +4,7 @@ import { createNatsDestination } from "../src/adapters/destinations/nats/index.t
 import { createRabbitmqDestination } from "../src/adapters/destinations/rabbitmq/index.ts";
 import type { DestinationConfig } from "../src/config/types.ts";
 import type { DeliveryTarget } from "../src/core/deliver.ts";
+import { createRetryPolicy } from "../src/core/retry.ts";
 import { createDeliveryStage } from "../src/core/transform.ts";
 import type { Destination } from "../src/ports/destination.ts";
 import { addressingOf } from "./addressing.ts";
@@ -14,11 +15,13 @@ export function deliveryTargets(context: RoleContext): ReadonlyMap<string, Deliv
   const entries = Object.entries(context.config.destinations);
   return new Map(
     entries.map(([name, config]) => {
-      const { headers, transform } = config;
+      const { headers, transform, retry, maxAttempts } = config;
       const stage =
         transform === undefined ? null : createDeliveryStage(transform, context.evaluator, `destinations.${name}`);
       const destination = createDestination(name, config, context);
-      return [name, { destination, ...addressingOf(config), headers, transform: stage }];
+      const retryPolicy = createRetryPolicy(retry, context.config.outbox.retryBaseDelayMs);
+      const addressing = addressingOf(config);
+      return [name, { destination, ...addressing, headers, transform: stage, retryPolicy, maxAttempts }];
     }),
   );
 }

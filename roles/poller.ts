@@ -26,7 +26,6 @@ export function pollerRole(context: RoleContext): RoleParts {
       transform: route.transform === undefined ? null : createDeliveryStage(route.transform, evaluator, `routes[${i}]`),
     })),
     targets,
-    retryBaseDelayMs: outbox.retryBaseDelayMs,
     redact,
     metrics,
     log,
@@ -37,7 +36,7 @@ export function pollerRole(context: RoleContext): RoleParts {
   const poller = new Poller({
     store: store.outbox,
     async deliver(row, signal) {
-      const settlement = await delivery.deliver(row, signal);
+      const { settlement } = await delivery.deliver(row, signal);
       if (settlement.kind === "retry") retries.add(settlement.delayMs);
       return settlement;
     },

@@ -6,8 +6,9 @@ import type { Metrics } from "../ports/metrics.ts";
 import type { Clock, Log, Random } from "../ports/runtime.ts";
 import { type Address, type RouteRoutingKey, type RoutingKey, renderRoutingKey } from "./address.ts";
 import { compileOutboundHeaders, type OutboundHeaders } from "./outboundHeaders.ts";
+import { type ReceiverVerdict, receiverVerdictOf } from "./receiver.ts";
 import type { Redact } from "./redact.ts";
-import { hasAttemptsLeft, retryDelayMs } from "./retry.ts";
+import { hasAttemptsLeft, maxAttemptsInEffect, type RetryPolicy } from "./retry.ts";
 import { compileRoutes } from "./routes.ts";
 import { messageFields } from "./template.ts";
 
@@ -41,13 +42,14 @@ export interface DeliveryTarget {
   /** Null for a kind without routing keys (HTTP, subject broker). */
   readonly routingKey: RoutingKey | null;
   readonly transform: TransformStage | null;
+  readonly retryPolicy: RetryPolicy;
+  /** `maxAttempts` of the destination; undefined leaves it to the rows. */
+  readonly maxAttempts: number | undefined;
 }
 
 export interface DeliverySetup {
   readonly routes: readonly DeliveryRoute[];
   readonly targets: ReadonlyMap<string, DeliveryTarget>;
-  /** `outbox.retryBaseDelayMs`. */
-  readonly retryBaseDelayMs: number;
   /** Cleans every reason before it is logged or stored. */
   readonly redact: Redact;
   readonly metrics: Pick<
@@ -59,6 +61,16 @@ export interface DeliverySetup {
   readonly random: Random;
 }
 
+/** What became of a row, and what that says about its receiver. */
+export interface Delivered {
+  readonly settlement: Settlement;
+  readonly receiver: ReceiverVerdict;
+  /** How long a receiver that failed asked us to wait, in ms, if it did. */
+  readonly retryAfterMs: number | undefined;
+  /** Why the receiver failed, redacted; undefined unless `receiver` is `failed`. */
+  readonly reason: string | undefined;
+}
+
 export interface Delivery {
   /** Name of the destination to which the routes send a topic; undefined when no route matches, or the row has none. */
   destinationOf(topic: string | null): string | undefined;
@@ -67,7 +79,7 @@ export interface Delivery {
    *
    * @param signal abort it with `StoppingError` or `ClaimLostError` to interrupt: the row is then released, not failed
    */
-  deliver(row: ClaimedRow, signal: AbortSignal): Promise<Settlement>;
+  deliver(row: ClaimedRow, signal: AbortSignal): Promise<Delivered>;
 }
 
 /** What became of one delivery. `error` is what was thrown. */
@@ -130,16 +142,18 @@ export function createDelivery(setup: DeliverySetup): Delivery {
     return { kind: "refused", error: new Error(`no route matches the topic ${JSON.stringify(row.topic)}`) };
   };
 
-  const settlementOf = (row: ClaimedRow, outcome: Outcome): Settlement => {
+  const settlementOf = (row: ClaimedRow, target: DeliveryTarget | undefined, outcome: Outcome): Settlement => {
     const claim = { id: row.id, claimToken: row.claimToken };
     if (outcome.kind === "sent") return { ...claim, kind: "sent" };
     if (outcome.kind === "interrupted") return { ...claim, kind: "release" };
     const reason = redact(reasonOf(outcome.error));
-    if (outcome.kind === "refused") return { ...claim, kind: "dead", attempted: false, reason };
+    if (outcome.kind === "refused" || target === undefined) return { ...claim, kind: "dead", attempted: false, reason };
     const isPermanent = outcome.error instanceof PublishError && outcome.error.isPermanent;
-    if (isPermanent || !hasAttemptsLeft(row)) return { ...claim, kind: "dead", attempted: true, reason };
+    const maxAttempts = maxAttemptsInEffect(row.maxAttempts, target.maxAttempts);
+    if (isPermanent || !hasAttemptsLeft({ attempt: row.attempt, maxAttempts }))
+      return { ...claim, kind: "dead", attempted: true, reason };
     const retryAfterMs = outcome.error instanceof PublishError ? outcome.error.retryAfterMs : undefined;
-    const delayMs = retryDelayMs({ attempt: row.attempt, retryAfterMs }, setup.retryBaseDelayMs, setup.random);
+    const delayMs = target.retryPolicy({ attempt: row.attempt, retryAfterMs }, setup.random);
     return { ...claim, kind: "retry", delayMs, reason };
   };
 
@@ -159,12 +173,23 @@ export function createDelivery(setup: DeliverySetup): Delivery {
       const started = clock.monotonic();
       const route = row.topic === null ? undefined : routes.match(row.topic);
       const outcome = await outcomeOf(row, route, signal);
-      const settlement = settlementOf(row, outcome);
+      const settlement = settlementOf(row, route?.target, outcome);
       count(row, route, settlement);
       logAttempt(log, row, route, outcome, settlement, clock.monotonic() - started);
-      return settlement;
+      return { settlement, ...receiverOf(outcome, redact) };
     },
   };
+}
+
+/** Only failures of a delivery that was made say anything; a refused row was kept from its receiver. */
+function receiverOf(outcome: Outcome, redact: Redact): Omit<Delivered, "settlement"> {
+  const nothing = { retryAfterMs: undefined, reason: undefined };
+  if (outcome.kind === "sent") return { receiver: "well", ...nothing };
+  if (outcome.kind !== "failed") return { receiver: "unknown", ...nothing };
+  const receiver = receiverVerdictOf(outcome.error);
+  if (receiver !== "failed") return { receiver, ...nothing };
+  const retryAfterMs = outcome.error instanceof PublishError ? outcome.error.retryAfterMs : undefined;
+  return { receiver, retryAfterMs, reason: redact(reasonOf(outcome.error)) };
 }
 
 function isDeliverable(row: ClaimedRow): row is DeliverableRow {
@@ -250,7 +275,7 @@ function logAttempt(
     destination: route?.destination,
     destinationKind: route?.target.destination.kind,
     attempt: row.attempt,
-    maxAttempts: row.maxAttempts,
+    maxAttempts: maxAttemptsInEffect(row.maxAttempts, route?.target.maxAttempts),
     outcome: settlement.kind,
     durationMs: Math.round(durationMs * 10) / 10,
   };

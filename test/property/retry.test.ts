@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { hasAttemptsLeft, retryDelayMs } from "../../src/core/retry.ts";
+import { createRetryPolicy, hasAttemptsLeft } from "../../src/core/retry.ts";
 import { settings } from "./settings.ts";
 
 const LONGEST_MS = 60_000;
@@ -13,7 +13,7 @@ describe("the delay before a retry", () => {
   test("lies between the backoff and a quarter more, or is what the receiver asks for, and never above a minute", () => {
     fc.assert(
       fc.property(attempts, bases, chances, requests, (attempt, base, chance, retryAfterMs) => {
-        const delay = retryDelayMs({ attempt, retryAfterMs }, base, () => chance);
+        const delay = createRetryPolicy(undefined, base)({ attempt, retryAfterMs }, () => chance);
         const backoff = Math.min(LONGEST_MS, base === 0 ? 0 : base * 2 ** attempt);
         const asked = Math.min(LONGEST_MS, Math.floor(retryAfterMs ?? 0));
         expect(Number.isInteger(delay)).toBe(true);
@@ -28,7 +28,7 @@ describe("the delay before a retry", () => {
     fc.assert(
       fc.property(attempts, bases, chances, (attempt, base, chance) => {
         const [now, next] = [attempt, attempt + 1].map((each) =>
-          retryDelayMs({ attempt: each, retryAfterMs: undefined }, base, () => chance),
+          createRetryPolicy(undefined, base)({ attempt: each, retryAfterMs: undefined }, () => chance),
         );
         expect(next).toBeGreaterThanOrEqual(now ?? 0);
       }),

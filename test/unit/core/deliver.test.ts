@@ -8,6 +8,7 @@ import {
 } from "../../../src/core/deliver.ts";
 import { KnownSecrets } from "../../../src/core/knownSecrets.ts";
 import { createRedactor } from "../../../src/core/redact.ts";
+import { createRetryPolicy } from "../../../src/core/retry.ts";
 import { parseRoutingKeyTemplate } from "../../../src/core/template.ts";
 import { ClaimLostError, PublishError, StoppingError } from "../../../src/model/errors.ts";
 import type { ClaimedRow, ClaimToken, MessageId } from "../../../src/model/rows.ts";
@@ -70,11 +71,12 @@ function setup(
           address: null,
           routingKey: null,
           transform: null,
+          retryPolicy: createRetryPolicy(undefined, 1000),
+          maxAttempts: undefined,
           ...options.target,
         },
       ],
     ]),
-    retryBaseDelayMs: 1000,
     redact: createRedactor(new KnownSecrets([SECRET]), 200),
     metrics,
     log,
@@ -94,7 +96,7 @@ const failing =
 describe("a delivery that succeeds", () => {
   test("publishes the payload as it is stored, with merged headers, and settles the row as sent", async () => {
     const { delivery, published } = setup();
-    expect(await delivery.deliver(row(), never)).toEqual({ ...CLAIM, kind: "sent" });
+    expect((await delivery.deliver(row(), never)).settlement).toEqual({ ...CLAIM, kind: "sent" });
     expect(published).toEqual([
       {
         id: CLAIM.id,
@@ -167,7 +169,7 @@ describe("a delivery that succeeds", () => {
 describe("a delivery that fails", () => {
   test("is retried after the backoff while attempts are left", async () => {
     const { delivery, calls, lines } = setup({ publish: failing(new PublishError("status_5xx", "answered 500")) });
-    expect(await delivery.deliver(row({ attempt: 1 }), never)).toEqual({
+    expect((await delivery.deliver(row({ attempt: 1 }), never)).settlement).toEqual({
       ...CLAIM,
       kind: "retry",
       delayMs: 2000,
@@ -188,7 +190,7 @@ describe("a delivery that fails", () => {
   test("that can never succeed makes the row dead at once, with its attempt counted", async () => {
     const error = new PublishError("message_invalid", "the routing key has 300 bytes", { isPermanent: true });
     const { delivery, calls } = setup({ publish: failing(error) });
-    expect(await delivery.deliver(row(), never)).toEqual({
+    expect((await delivery.deliver(row(), never)).settlement).toEqual({
       ...CLAIM,
       kind: "dead",
       attempted: true,
@@ -199,12 +201,12 @@ describe("a delivery that fails", () => {
 
   test("waits as long as the receiver asks", async () => {
     const { delivery } = setup({ publish: failing(new PublishError("status_4xx", "slow", { retryAfterMs: 7000 })) });
-    expect(await delivery.deliver(row(), never)).toMatchObject({ kind: "retry", delayMs: 7000 });
+    expect((await delivery.deliver(row(), never)).settlement).toMatchObject({ kind: "retry", delayMs: 7000 });
   });
 
   test("is dead when the attempts are used up", async () => {
     const { delivery, calls, lines } = setup({ publish: failing(new PublishError("timeout", "too slow")) });
-    expect(await delivery.deliver(row({ attempt: 4 }), never)).toEqual({
+    expect((await delivery.deliver(row({ attempt: 4 }), never)).settlement).toEqual({
       ...CLAIM,
       kind: "dead",
       attempted: true,
@@ -222,14 +224,14 @@ describe("a delivery that fails", () => {
     [Object.create(null), "an error without a text was thrown"],
   ])("for any other reason is a failed attempt with its text: %p", async (thrown, reason) => {
     const { delivery } = setup({ publish: failing(thrown) });
-    expect(await delivery.deliver(row(), never)).toMatchObject({ kind: "retry", reason });
+    expect((await delivery.deliver(row(), never)).settlement).toMatchObject({ kind: "retry", reason });
   });
 
   test("tells its reason without secrets, on one line, cut to its limit, in the row and in the log", async () => {
     const { delivery, lines } = setup({
       publish: failing(new PublishError("status_4xx", `bad\u0000 ${SECRET}\n${"x".repeat(500)}`)),
     });
-    const settlement = await delivery.deliver(row(), never);
+    const { settlement } = await delivery.deliver(row(), never);
     expect(settlement).toMatchObject({ reason: `bad *** ${"x".repeat(191)}…` });
     expect(JSON.stringify([settlement, lines])).not.toContain(SECRET);
   });
@@ -238,7 +240,7 @@ describe("a delivery that fails", () => {
     const { delivery, published, calls } = setup({
       target: { address: compileAddress({ name: "subject", template: "{{ aggregateType }}", from: undefined }) },
     });
-    const settlement = await delivery.deliver(row(), never);
+    const { settlement } = await delivery.deliver(row(), never);
     expect(settlement).toMatchObject({ kind: "retry", reason: expect.stringContaining("the subject is empty") });
     expect(published).toEqual([]);
     expect(calls).not.toContainEqual(expect.stringContaining("outboxPublishDuration"));
@@ -248,7 +250,7 @@ describe("a delivery that fails", () => {
 describe("a topic that no route matches", () => {
   test("makes the row dead with a reason that names it, without an attempt", async () => {
     const { delivery, published, calls, lines } = setup();
-    expect(await delivery.deliver(row({ topic: "invoices" }), never)).toEqual({
+    expect((await delivery.deliver(row({ topic: "invoices" }), never)).settlement).toEqual({
       ...CLAIM,
       kind: "dead",
       attempted: false,
@@ -274,7 +276,7 @@ describe("what only an owner's table lets in", () => {
     "a NULL %s makes the row dead with a reason that says so, without an attempt or a publish",
     async (name, nulls) => {
       const { delivery, published, calls } = setup();
-      expect(await delivery.deliver(row(nulls), never)).toEqual({
+      expect((await delivery.deliver(row(nulls), never)).settlement).toEqual({
         ...CLAIM,
         kind: "dead",
         attempted: false,
@@ -287,7 +289,7 @@ describe("what only an owner's table lets in", () => {
 
   test("a row without a time of creation is delivered, and its latency is not measured", async () => {
     const { delivery, calls } = setup();
-    expect(await delivery.deliver(row({ createdAt: null }), never)).toEqual({ ...CLAIM, kind: "sent" });
+    expect((await delivery.deliver(row({ createdAt: null }), never)).settlement).toEqual({ ...CLAIM, kind: "sent" });
     expect(calls.filter((call) => call.startsWith("deliveryLatency"))).toEqual([]);
   });
 
@@ -308,7 +310,7 @@ describe("an interruption", () => {
             controller.abort(reason);
           }),
       });
-      expect(await delivery.deliver(row(), controller.signal)).toEqual({ ...CLAIM, kind: "release" });
+      expect((await delivery.deliver(row(), controller.signal)).settlement).toEqual({ ...CLAIM, kind: "release" });
       expect(calls.filter((call) => call.startsWith("outboxMessages"))).toEqual([]);
       expect(lines).toMatchObject([{ level: "info", fields: { outcome: "release", reason: reason.message } }]);
     },
@@ -316,7 +318,7 @@ describe("an interruption", () => {
 
   test("before the publish publishes nothing", async () => {
     const { delivery, published } = setup();
-    const settlement = await delivery.deliver(row(), AbortSignal.abort(new StoppingError()));
+    const { settlement } = await delivery.deliver(row(), AbortSignal.abort(new StoppingError()));
     expect(settlement).toEqual({ ...CLAIM, kind: "release" });
     expect(published).toEqual([]);
   });
@@ -334,7 +336,7 @@ describe("an interruption", () => {
         },
       },
     });
-    expect(await delivery.deliver(row(), controller.signal)).toEqual({ ...CLAIM, kind: "release" });
+    expect((await delivery.deliver(row(), controller.signal)).settlement).toEqual({ ...CLAIM, kind: "release" });
     expect(published).toEqual([]);
   });
 
@@ -346,12 +348,15 @@ describe("an interruption", () => {
         throw new PublishError("status_4xx", "refused");
       },
     });
-    expect(await delivery.deliver(row(), controller.signal)).toMatchObject({ kind: "retry", reason: "refused" });
+    expect((await delivery.deliver(row(), controller.signal)).settlement).toMatchObject({
+      kind: "retry",
+      reason: "refused",
+    });
   });
 
   test("for another reason is a failed attempt", async () => {
     const { delivery } = setup();
-    const settlement = await delivery.deliver(row(), AbortSignal.abort(new Error("out of time")));
+    const { settlement } = await delivery.deliver(row(), AbortSignal.abort(new Error("out of time")));
     expect(settlement).toMatchObject({ kind: "retry", reason: "out of time" });
   });
 });
@@ -376,7 +381,7 @@ describe("transforms", () => {
 
   test("with onError Fail fail the delivery, which is retried and counted", async () => {
     const { delivery, published, calls, lines } = setup({ target: { transform: broken("Fail") } });
-    expect(await delivery.deliver(row(), never)).toEqual({
+    expect((await delivery.deliver(row(), never)).settlement).toEqual({
       ...CLAIM,
       kind: "retry",
       delayMs: 1000,
@@ -392,7 +397,7 @@ describe("transforms", () => {
       route: { transform: broken("Skip") },
       target: { transform: append("+destination") },
     });
-    expect(await delivery.deliver(row({ payload: "p" }), never)).toMatchObject({ kind: "sent" });
+    expect((await delivery.deliver(row({ payload: "p" }), never)).settlement).toMatchObject({ kind: "sent" });
     expect(published[0]?.body).toBe("p+destination");
     expect(calls[0]).toBe("transformFailure(Skip)");
   });
@@ -404,7 +409,7 @@ describe("transforms", () => {
         new PublishError("transform_unavailable", "no transform could be run"),
       ) as () => Promise<never>;
       const { delivery, published, calls } = setup({ target: { transform: { onError, run } } });
-      expect(await delivery.deliver(row(), never)).toMatchObject({
+      expect((await delivery.deliver(row(), never)).settlement).toMatchObject({
         kind: "retry",
         reason: "no transform could be run",
       });
@@ -422,7 +427,7 @@ describe("transforms", () => {
         throw new Error("the evaluator was closed");
       };
       const { delivery, published, calls } = setup({ route: { transform: { onError, run } } });
-      expect(await delivery.deliver(row(), controller.signal)).toEqual({ ...CLAIM, kind: "release" });
+      expect((await delivery.deliver(row(), controller.signal)).settlement).toEqual({ ...CLAIM, kind: "release" });
       expect(published).toEqual([]);
       expect(calls).toEqual([]);
     },
@@ -430,7 +435,7 @@ describe("transforms", () => {
 
   test("with onError Dead make the row dead at once, without a counted attempt", async () => {
     const { delivery, published, calls } = setup({ route: { transform: broken("Dead") } });
-    expect(await delivery.deliver(row(), never)).toEqual({
+    expect((await delivery.deliver(row(), never)).settlement).toEqual({
       ...CLAIM,
       kind: "dead",
       attempted: false,
@@ -449,4 +454,44 @@ test("a route to an unknown destination is refused, with the known ones", () => 
   expect(() => setup({ route: { destination: "shpo" } })).toThrow(
     "the route orders.* names the unknown destination shpo; known: shop",
   );
+});
+
+describe("what a delivery tells about its receiver", () => {
+  test.each([
+    [
+      "status_503",
+      new PublishError("status_5xx", "answered 503", { retryAfterMs: 4000 }),
+      "failed",
+      4000,
+      "answered 503",
+    ],
+    ["a refusal", new PublishError("status_4xx", "answered 400", { retryAfterMs: 4000 }), "well", undefined, undefined],
+    ["an unforeseen error", new Error("bug"), "unknown", undefined, undefined],
+  ])("%s", async (_what, error, receiver, retryAfterMs, reason) => {
+    const { delivery } = setup({ publish: failing(error) });
+    expect(await delivery.deliver(row(), never)).toMatchObject({ receiver, retryAfterMs, reason });
+  });
+
+  test("a success says that it is well, and a row that no route takes says nothing", async () => {
+    const { delivery } = setup();
+    expect(await delivery.deliver(row(), never)).toMatchObject({ receiver: "well" });
+    expect(await delivery.deliver(row({ topic: "nobody" }), never)).toMatchObject({ receiver: "unknown" });
+  });
+});
+
+describe("the attempts of a destination", () => {
+  const publish = failing(new PublishError("status_5xx", "answered 500"));
+
+  test("win over the column's default, in the log too", async () => {
+    const { delivery, lines } = setup({ publish, target: { maxAttempts: 7 } });
+    expect((await delivery.deliver(row({ attempt: 5, maxAttempts: 5 }), never)).settlement.kind).toBe("retry");
+    expect((await delivery.deliver(row({ attempt: 6, maxAttempts: 5 }), never)).settlement.kind).toBe("dead");
+    expect(lines[0]).toMatchObject({ fields: { maxAttempts: 7 } });
+  });
+
+  test("leave a row alone for which another number was chosen", async () => {
+    const { delivery } = setup({ publish, target: { maxAttempts: 7 } });
+    expect((await delivery.deliver(row({ attempt: 3, maxAttempts: 4 }), never)).settlement.kind).toBe("dead");
+    expect((await delivery.deliver(row({ attempt: 7, maxAttempts: 9 }), never)).settlement.kind).toBe("retry");
+  });
 });

@@ -4,6 +4,7 @@ import { compileEvaluation } from "../../../src/core/evaluation.ts";
 import { KnownSecrets } from "../../../src/core/knownSecrets.ts";
 import type { SourceStageContext } from "../../../src/core/preparation.ts";
 import { createRedactor } from "../../../src/core/redact.ts";
+import { createRetryPolicy } from "../../../src/core/retry.ts";
 import { createDeliveryStage, createSourceStage, type TransformSettings } from "../../../src/core/transform.ts";
 import { PublishError, TransformError } from "../../../src/model/errors.ts";
 import type { ClaimToken, DeliverableRow, MessageId } from "../../../src/model/rows.ts";
@@ -146,12 +147,13 @@ describe.each(["route", "destination"] as const)("the transform of a %s that fai
       address: null,
       routingKey: null,
       transform: stage === "destination" ? transform : null,
+      retryPolicy: createRetryPolicy(undefined, 1000),
+      maxAttempts: undefined,
     };
     const route = { topicPattern: "**", destination: "shop", routingKey: null, routingKeyMissing: "" };
     const delivery = createDelivery({
       routes: [{ ...route, transform: stage === "route" ? transform : null }],
       targets: new Map([["shop", target]]),
-      retryBaseDelayMs: 1000,
       redact: createRedactor(new KnownSecrets([]), 200),
       metrics,
       log: recordingLog().log,
@@ -159,7 +161,7 @@ describe.each(["route", "destination"] as const)("the transform of a %s that fai
       random: () => 0,
     });
 
-    expect(await delivery.deliver(ROW, new AbortController().signal)).toMatchObject(settlement);
+    expect((await delivery.deliver(ROW, new AbortController().signal)).settlement).toMatchObject(settlement);
     expect(published).toEqual(sent);
     expect(calls).toContain(`transformFailure(${onError})`);
   });

@@ -18,6 +18,11 @@ export const HTTP_ERROR_CODES = [
   "bad_response",
   /** A redirect; it is never followed. */
   "status_3xx",
+  /** The receiver waited too long for the request. */
+  "status_408",
+  /** The receiver has had too many requests. */
+  "status_429",
+  /** Any other of these. */
   "status_4xx",
   "status_5xx",
   /** The address is private or serves cloud metadata, and is not permitted. */
@@ -44,6 +49,8 @@ export function httpError(
 /** The code of a final status outside 2xx. */
 export function statusCode(status: number): HttpErrorCode {
   if (status < 400) return "status_3xx";
+  if (status === 408) return "status_408";
+  if (status === 429) return "status_429";
   return status < 500 ? "status_4xx" : "status_5xx";
 }
 
