@@ -29,8 +29,8 @@ describe("the HTTP sources", () => {
     services.defer(() => sender.close());
     const dice = new Dice(SEED);
     const ledger = new Ledger();
-    const sendAll = async (messages: readonly Message[], chunked: number) => {
-      const sent = messages.map((message, n) => sender.send(message, n < chunked));
+    const sendAll = async (messages: readonly Message[]) => {
+      const sent = messages.map((message) => sender.send(message));
       const answers = await within(ANSWER_TIMEOUT_MS, `answering ${messages.length} messages`, Promise.all(sent));
       for (const [n, message] of messages.entries()) {
         const answer = answers[n] ?? { status: 0, contentType: undefined, text: "" };
@@ -40,15 +40,15 @@ describe("the HTTP sources", () => {
       return answers;
     };
     const sendBatch = async (messages: readonly Message[], batch: number) => {
-      await sendAll(messages, CHUNKED);
+      await sendAll(messages);
       const good = SOURCES.map((source) => goodOne(source, batch));
-      expect((await sendAll(good, 0)).map(({ status }) => status)).toEqual(good.map(() => 202));
+      expect((await sendAll(good)).map(({ status }) => status)).toEqual(good.map(() => 202));
     };
 
     let sending: Promise<unknown> = Promise.resolve();
     for (let batch = 0; batch < BATCHES; batch += 1) {
       // Made while the one before is under way.
-      const messages = Array.from({ length: BATCH_SIZE }, (_, n) => anyMessage(dice, `${batch}-${n}`));
+      const messages = Array.from({ length: BATCH_SIZE }, (_, n) => anyMessage(dice, `${batch}-${n}`, n < CHUNKED));
       await sending;
       sending = sendBatch(messages, batch);
     }
@@ -68,15 +68,15 @@ describe("the HTTP sources", () => {
   }, 300_000);
 });
 
-function anyMessage(dice: Dice, unique: string): Message {
-  return { source: dice.pick(SOURCES), headers: anyHeaders(dice), body: anyBody(dice, unique) };
+function anyMessage(dice: Dice, unique: string, isChunked: boolean): Message {
+  return { source: dice.pick(SOURCES), headers: anyHeaders(dice), body: anyBody(dice, unique), isChunked };
 }
 
 /** `whole` takes a message that is nothing but its key. */
 function goodOne(source: Message["source"], batch: number): Message {
   const id = `good-${batch}`;
   const document = source === "whole" ? id : { id, key: "k", type: "created" };
-  return { source, headers: { [COMPARED_HEADER]: id }, body: Buffer.from(JSON.stringify(document)) };
+  return { source, headers: { [COMPARED_HEADER]: id }, body: Buffer.from(JSON.stringify(document)), isChunked: false };
 }
 
 function replay(message: Message): string {

@@ -9,6 +9,8 @@ export interface Message {
   readonly source: SourceName;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: Buffer;
+  /** It does not say how long it is. */
+  readonly isChunked: boolean;
 }
 
 /** What the documentation says of a message, by the simplest reading of it. */
@@ -40,12 +42,15 @@ const TOO_LARGE = new RegExp(`^Request body exceeds ${MAX_BODY_BYTES} bytes$`);
 const ENCODINGS: ReadonlySet<string> = new Set(["gzip", "x-gzip", "deflate", "br"]);
 const MAX_ATTRIBUTE_LENGTH = 1024;
 
-export function expectedOf({ source, headers, body }: Message): Expected {
-  if (body.length > MAX_BODY_BYTES) return { kind: "refused", status: 413, error: TOO_LARGE };
+export function expectedOf({ source, headers, body, isChunked }: Message): Expected {
+  // The head tells the encoding, and the length only where it says one.
+  const isTooLarge = body.length > MAX_BODY_BYTES;
+  if (isTooLarge && !isChunked) return { kind: "refused", status: 413, error: TOO_LARGE };
   const encoding = headers["content-encoding"]?.trim().toLowerCase() ?? "";
   if (ENCODINGS.has(encoding)) return { kind: "refused", status: 400, error: /^The body is not what/ };
   if (encoding !== "" && encoding !== "identity")
     return { kind: "refused", status: 415, error: /^The Content-Encoding/ };
+  if (isTooLarge) return { kind: "refused", status: 413, error: TOO_LARGE };
   if (source === "filtered" && headers[COMPARED_HEADER]?.includes("!")) return { kind: "filtered" };
   const parsed = parse(body);
   if (parsed === undefined) return { kind: "refused", status: 400, error: /^Invalid JSON$/ };

@@ -17,16 +17,17 @@ export class Sender {
   }
 
   /**
-   * @param chunked leaves the length of the body open
    * @returns the answer
    * @throws the connection's error when there is none
    */
-  async send({ source, headers, body }: Message, chunked = false): Promise<Answer> {
+  async send({ source, headers, body, isChunked }: Message): Promise<Answer> {
     const answer = await this.#pool.request({
       method: "POST",
       path: `/inbox/${source}`,
       headers,
-      body: chunked ? Readable.from([body.subarray(0, 7), body.subarray(7)].filter(({ length }) => length > 0)) : body,
+      body: isChunked
+        ? Readable.from([body.subarray(0, 7), body.subarray(7)].filter(({ length }) => length > 0))
+        : body,
       // Only what may be repeated is sent before the answers to what went ahead of it; the client repeats nothing by itself.
       idempotent: true,
     });
