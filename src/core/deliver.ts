@@ -6,7 +6,7 @@ import type { Metrics } from "../ports/metrics.ts";
 import type { Clock, Log, Random } from "../ports/runtime.ts";
 import { type Address, type RouteRoutingKey, type RoutingKey, renderRoutingKey } from "./address.ts";
 import { compileOutboundHeaders, type OutboundHeaders } from "./outboundHeaders.ts";
-import { type ReceiverVerdict, receiverVerdictOf } from "./receiver.ts";
+import { type ReceiverReport, receiverVerdictOf } from "./receiver.ts";
 import type { Redact } from "./redact.ts";
 import { hasAttemptsLeft, maxAttemptsInEffect, type RetryPolicy } from "./retry.ts";
 import { compileRoutes } from "./routes.ts";
@@ -62,13 +62,8 @@ export interface DeliverySetup {
 }
 
 /** What became of a row, and what that says about its receiver. */
-export interface Delivered {
+export interface Delivered extends ReceiverReport {
   readonly settlement: Settlement;
-  readonly receiver: ReceiverVerdict;
-  /** How long a receiver that failed asked us to wait, in ms, if it did. */
-  readonly retryAfterMs: number | undefined;
-  /** Why the receiver failed, redacted; undefined unless `receiver` is `failed`. */
-  readonly reason: string | undefined;
 }
 
 export interface Delivery {
@@ -182,14 +177,14 @@ export function createDelivery(setup: DeliverySetup): Delivery {
 }
 
 /** Only failures of a delivery that was made say anything; a refused row was kept from its receiver. */
-function receiverOf(outcome: Outcome, redact: Redact): Omit<Delivered, "settlement"> {
-  const nothing = { retryAfterMs: undefined, reason: undefined };
-  if (outcome.kind === "sent") return { receiver: "well", ...nothing };
-  if (outcome.kind !== "failed") return { receiver: "unknown", ...nothing };
-  const receiver = receiverVerdictOf(outcome.error);
-  if (receiver !== "failed") return { receiver, ...nothing };
-  const retryAfterMs = outcome.error instanceof PublishError ? outcome.error.retryAfterMs : undefined;
-  return { receiver, retryAfterMs, reason: redact(reasonOf(outcome.error)) };
+function receiverOf(outcome: Outcome, redact: Redact): ReceiverReport {
+  if (outcome.kind === "sent") return { receiver: "well" };
+  if (outcome.kind !== "failed") return { receiver: "unknown" };
+  const { error } = outcome;
+  const receiver = receiverVerdictOf(error);
+  if (receiver !== "failed") return { receiver };
+  const retryAfterMs = error instanceof PublishError ? error.retryAfterMs : undefined;
+  return { receiver, retryAfterMs, reason: redact(reasonOf(error)) };
 }
 
 function isDeliverable(row: ClaimedRow): row is DeliverableRow {

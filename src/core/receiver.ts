@@ -6,6 +6,15 @@ import { PublishError } from "../model/errors.ts";
  */
 export type ReceiverVerdict = "well" | "failed" | "unknown";
 
+/** What one delivery told. */
+export interface ReceiverReport {
+  readonly receiver: ReceiverVerdict;
+  /** How long a receiver that failed asked us to wait, in ms, if it did. */
+  readonly retryAfterMs?: number | undefined;
+  /** Why the receiver failed, redacted. */
+  readonly reason?: string | undefined;
+}
+
 /** Every code of a `PublishError`. A code that stands here may come from several adapters, and means the same in all of them. */
 const VERDICTS: Readonly<Record<string, ReceiverVerdict>> = {
   // The network, and whoever is behind it.
