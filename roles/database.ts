@@ -100,7 +100,7 @@ export async function prepareStore(
       return await withTimeout(
         limitMs,
         "the check of the tables",
-        () => store.schema.checkColumns(tablesOf(config, roles)),
+        () => store.schema.checkColumns(tablesOf(config, roles), roles.has("poller") && needsSharedState(config)),
         signal,
       );
     } catch (error) {
@@ -110,6 +110,13 @@ export async function prepareStore(
       await sleep(RETRY_PAUSE_MS, signal);
     }
   }
+}
+
+/** Whether a destination has a limit that replicas share. */
+function needsSharedState({ destinations }: Config): boolean {
+  return Object.values(destinations).some(
+    ({ rateLimit, circuitBreaker }) => rateLimit !== undefined || circuitBreaker !== undefined,
+  );
 }
 
 /** The tables that roles read or write. */

@@ -1,5 +1,7 @@
 import { v4 as uuidv4 } from "uuid";
+import { BacklogGauges } from "../src/core/backlogGauges.ts";
 import { createDelivery } from "../src/core/deliver.ts";
+import { DestinationGates } from "../src/core/destinationGates.ts";
 import { PendingRetries } from "../src/core/pendingRetries.ts";
 import { Poller } from "../src/core/poller.ts";
 import { parseRoutingKeyTemplate } from "../src/core/template.ts";
@@ -8,6 +10,7 @@ import type { ClaimToken } from "../src/model/rows.ts";
 import type { Service } from "../src/ports/runtime.ts";
 import type { Store } from "../src/ports/store.ts";
 import { sleep, TimeoutError, withTimeout } from "../src/runtime/abort.ts";
+import { systemTimer } from "../src/runtime/clock.ts";
 import { Loop } from "../src/runtime/loop.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
 import { deliveryTargets } from "./destinations.ts";
@@ -33,14 +36,27 @@ export function pollerRole(context: RoleContext): RoleParts {
     random: Math.random,
   });
   const retries = new PendingRetries(clock);
+  const newToken = () => uuidv4() as ClaimToken;
+  const gates = new DestinationGates({
+    limits: config.destinations,
+    concurrency: outbox.concurrency,
+    store: store.destinations,
+    newToken,
+    clock,
+    timer: systemTimer,
+    random: Math.random,
+    metrics,
+    log,
+  });
   const poller = new Poller({
     store: store.outbox,
     async deliver(row, signal) {
-      const { settlement } = await delivery.deliver(row, signal);
-      if (settlement.kind === "retry") retries.add(settlement.delayMs);
-      return settlement;
+      const delivered = await delivery.deliver(row, signal);
+      if (delivered.settlement.kind === "retry") retries.add(delivered.settlement.delayMs);
+      return delivered;
     },
-    newToken: () => uuidv4() as ClaimToken,
+    newToken,
+    gates,
     onRoom: () => claims.wake(),
     destinationOf: (topic) => delivery.destinationOf(topic),
     destinations: [...new Set(config.routes.map(({ destination }) => destination))],
@@ -89,25 +105,51 @@ export function pollerRole(context: RoleContext): RoleParts {
     onError: onError("leases not looked at"),
     clock,
   });
+  const backlog = new BacklogGauges({
+    store: store.outbox,
+    destinations: Object.keys(config.destinations),
+    metrics,
+    clock,
+  });
   const gauges = new Loop({
     name: "outbox-gauges",
-    pass: () => poller.gauge().then(() => "idle" as const),
+    pass: () => backlog.totals().then(() => "idle" as const),
     intervalMs: outbox.pendingGaugeIntervalMs,
     staleAfterMs: outbox.pendingGaugeIntervalMs + STALE_AFTER_MS,
     onError: onError("backlog not read"),
     clock,
   });
+  const destinationGauges = new Loop({
+    name: "destination-gauges",
+    pass: () => backlog.byDestination().then(() => "idle" as const),
+    intervalMs: outbox.pendingGaugeIntervalMs,
+    staleAfterMs: outbox.pendingGaugeIntervalMs + STALE_AFTER_MS,
+    onError: onError("backlog of the destinations not read"),
+    clock,
+  });
+  const refreshes = new Loop({
+    name: "destinations",
+    pass: () => gates.refresh((destination) => poller.isSlow(destination)).then(() => "idle" as const),
+    intervalMs: REFRESH_INTERVAL_MS,
+    backoffMaxMs: REFRESH_INTERVAL_MS,
+    staleAfterMs: STALE_AFTER_MS,
+    onError: onError("pauses and circuit breakers not read: the last known ones hold"),
+    clock,
+  });
   wakes.poller = () => claims.wake();
   return {
-    workers: [pollerService(poller, { claims, upkeep, cutOffs, gauges }, store)],
+    workers: [pollerService(poller, gates, { claims, upkeep, cutOffs, gauges, destinationGauges, refreshes }, store)],
     closers: [...targets].map(([name, { destination }]) => closer(`destination ${name}`, () => destination.close())),
     health: [{ name: "outbox-poller", decidesReadiness: true, check: () => claims.check() }],
   };
 }
 
+type LoopName = "claims" | "upkeep" | "cutOffs" | "gauges" | "destinationGauges" | "refreshes";
+
 function pollerService(
   poller: Poller,
-  { claims, upkeep, cutOffs, gauges }: Readonly<Record<"claims" | "upkeep" | "cutOffs" | "gauges", Loop>>,
+  gates: DestinationGates,
+  { claims, upkeep, cutOffs, gauges, destinationGauges, refreshes }: Readonly<Record<LoopName, Loop>>,
   store: Store,
 ): Service {
   return {
@@ -115,8 +157,10 @@ function pollerService(
     async start() {
       await upkeep.start();
       await cutOffs.start();
+      await refreshes.start();
       await claims.start();
       await gauges.start();
+      await destinationGauges.start();
       const subscribe = () => store.onOutboxWake(() => claims.wake());
       await withTimeout(WAKE_SETUP_MS, "the subscription to outbox wakes", subscribe).catch((error: unknown) => {
         if (!(error instanceof TimeoutError)) throw error;
@@ -124,8 +168,9 @@ function pollerService(
     },
     async stop(cutoff) {
       // Leases are kept until the last delivery has ended.
-      await Promise.all([claims.stop(cutoff), poller.stop(cutoff), gauges.stop(cutoff)]);
-      await Promise.all([upkeep.stop(cutoff), cutOffs.stop(cutoff)]);
+      await Promise.all([claims, poller, gauges, destinationGauges].map((each) => each.stop(cutoff)));
+      gates.stop();
+      await Promise.all([upkeep, cutOffs, refreshes].map((each) => each.stop(cutoff)));
     },
   };
 }
@@ -135,3 +180,5 @@ const WAKE_SETUP_MS = 3000;
 /** A claim that takes this long is stuck. */
 const STALE_AFTER_MS = 30_000;
 const UPKEEP_INTERVAL_MS = 1000;
+/** A pause is in force in every replica within a second. */
+const REFRESH_INTERVAL_MS = 500;

@@ -19,10 +19,8 @@ export interface ClaimScopesOptions {
   readonly destinations: readonly string[];
   /** `outbox.batchSize`. */
   readonly batchSize: number;
-  /** Whether no row of a destination may be claimed now. By default none is closed. */
-  readonly isClosed?: ((destination: string) => boolean) | undefined;
-  /** Rows of a destination that this process should hold at most; undefined, the default, for any number. */
-  readonly mostWaiting?: ((destination: string) => number | undefined) | undefined;
+  /** Rows of a destination that this process should hold at most: 0 where it is closed, undefined for any number. */
+  readonly rowsWanted: (destination: string) => number | undefined;
   readonly clock: Clock;
 }
 
@@ -59,7 +57,7 @@ export class ClaimScopes {
 
   /** Whether a destination takes part in no claim. */
   isClosed(destination: string): boolean {
-    return this.#options.isClosed?.(destination) ?? false;
+    return this.#options.rowsWanted(destination) === 0;
   }
 
   /** Name of the scope in which the rows of a destination are claimed; undefined for the usual one. */
@@ -188,7 +186,7 @@ export class ClaimScopes {
   }
 
   #mostWaiting(destination: string): number {
-    return Math.max(1, this.#options.mostWaiting?.(destination) ?? Number.POSITIVE_INFINITY);
+    return Math.max(1, this.#options.rowsWanted(destination) ?? Number.POSITIVE_INFINITY);
   }
 
   #closed(): readonly string[] {
@@ -210,11 +208,12 @@ export class ClaimScopes {
 
   /**
    * From when as many rows wait as may, until less than half as many do and a claim of its own has met the last ones that are due: else the next usual
-   * claim would return many more than may wait, only for them to be given back.
+   * claim would return many more than may wait, only for them to be given back. Always where a single one may wait: a probe.
    */
   #isFull(destination: string): boolean {
     const most = this.#mostWaiting(destination);
     const waiting = this.#options.lanes.waitingAt(destination);
+    if (most === 1) return true;
     if (waiting >= most) {
       if (!this.#full.has(destination)) this.#full.set(destination, true);
     } else if (waiting < most / 2 && this.#full.get(destination) !== true) {
@@ -224,12 +223,13 @@ export class ClaimScopes {
   }
 
   #only(destination: string): ClaimScope {
-    const { lanes } = this.#options;
+    const { lanes, share } = this.#options;
     return {
       name: ownScope(destination),
       which: "only",
       destinations: [destination],
-      exceptKeys: [...lanes.keysAt(destination)],
+      // Rows of other keys tell more of one that is ill. Where there are limits the next rows are as good as any.
+      exceptKeys: share.isIll(destination) ? [...lanes.keysAt(destination)] : [],
     };
   }
 

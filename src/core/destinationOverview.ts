@@ -38,6 +38,7 @@ export interface DestinationOverview {
 export interface ConfiguredDestination {
   readonly kind: string;
   readonly rateLimit?: { readonly perSecond: number } | undefined;
+  readonly circuitBreaker?: object | undefined;
 }
 
 /**
@@ -51,14 +52,16 @@ export function destinationOverview(
   backlog: OutboxBacklog["byDestination"],
 ): readonly DestinationOverview[] {
   const byName = new Map(shared.map((each) => [each.name, each]));
-  return Object.entries(configured).map(([name, { rateLimit }]) => {
+  return Object.entries(configured).map(([name, { rateLimit, circuitBreaker }]) => {
     const known = byName.get(name);
     const waiting = backlog.get(name);
+    // Nobody heeds what is left of a breaker that the configuration has no more.
+    const breaker = circuitBreaker === undefined || known?.breaker.state === "closed" ? undefined : known?.breaker;
     return {
       name,
-      state: stateOf(known),
+      state: stateOf(known, breaker),
       pause: known === undefined || known.pause === null ? null : pauseOf(known.pause),
-      breaker: known === undefined || known.breaker.state === "closed" ? null : breakerOf(known.breaker),
+      breaker: breaker === undefined ? null : breakerOf(breaker),
       backlog: waiting?.pending ?? 0,
       oldestAgeMs: waiting?.oldestPendingAgeMs ?? null,
       inFlight: waiting?.processing ?? 0,
@@ -70,10 +73,14 @@ export function destinationOverview(
   });
 }
 
-function stateOf(known: SharedDestination | undefined): DestinationState {
+/** @param breaker one that is open or half-open */
+function stateOf(
+  known: SharedDestination | undefined,
+  breaker: SharedDestination["breaker"] | undefined,
+): DestinationState {
   if (known === undefined) return "ok";
   if (known.pause !== null) return "paused";
-  if (known.breaker.state !== "closed") return known.breaker.state;
+  if (breaker !== undefined && breaker.state !== "closed") return breaker.state;
   return known.isSlow ? "slow" : "ok";
 }
 

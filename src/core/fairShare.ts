@@ -103,6 +103,16 @@ export class FairShare {
     else if (verdict === "well") state.window = Math.min(state.window + 1, this.#concurrency);
   }
 
+  /** What has become of a destination is known to be over: it counts as well, and begins anew with one slot. */
+  forget(destination: string): void {
+    const state = this.#states.get(destination);
+    if (state === undefined) return;
+    state.window = 1;
+    state.failures = 0;
+    state.lastWasSlow = false;
+    state.lastQuickAt = this.#clock.monotonic();
+  }
+
   /** Whether a destination crawls or fails. Never where there is only one. */
   isIll(destination: string): boolean {
     if (!this.#isShared || !this.#states.has(destination)) return false;

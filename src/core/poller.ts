@@ -5,6 +5,8 @@ import type { Metrics } from "../ports/metrics.ts";
 import type { Clock, Log } from "../ports/runtime.ts";
 import { type ClaimResult, type ClaimScope, type Lease, NO_DESTINATION, type OutboxStore } from "../ports/store.ts";
 import { ClaimScopes } from "./claimScopes.ts";
+import type { Delivered } from "./deliver.ts";
+import type { DestinationGates } from "./destinationGates.ts";
 import { FairShare, type Verdict } from "./fairShare.ts";
 import { KeyLanes, type LaneRow } from "./keyLanes.ts";
 import { Leases } from "./leases.ts";
@@ -13,7 +15,7 @@ import { type Outcome, type Settled, Settler } from "./settler.ts";
 export interface PollerOptions {
   readonly store: OutboxStore;
   /** Delivers one row; never rejects. */
-  readonly deliver: (row: ClaimedRow, signal: AbortSignal) => Promise<Settlement>;
+  readonly deliver: (row: ClaimedRow, signal: AbortSignal) => Promise<Delivered>;
   readonly newToken: () => ClaimToken;
   /** Called when a claim may be made again after a pass that might not make one: time for the next pass. */
   readonly onRoom: () => void;
@@ -21,10 +23,8 @@ export interface PollerOptions {
   readonly destinationOf: (topic: string | null) => string | undefined;
   /** The names of all destinations. */
   readonly destinations: readonly string[];
-  /** Whether no row may go to a destination now: its rows stay in the database. Where that changes, `pass` is to be called. By default none is closed. */
-  readonly isClosed?: ((destination: string) => boolean) | undefined;
-  /** Rows of a destination that may wait here for their delivery, about; undefined, the default, for any number. */
-  readonly mostWaiting?: ((destination: string) => number | undefined) | undefined;
+  /** What may be delivered to them now. */
+  readonly gates: DestinationGates;
   /** Told, by its destination, of each row that comes to wait for its delivery (+1) or is through with it (-1); not of one without a route. */
   readonly onQueueChange: (destination: string, delta: 1 | -1) => void;
   /** Most rows of one claim (`outbox.batchSize`). */
@@ -71,7 +71,6 @@ export class Poller {
   #inDelivery = 0;
   #stopping = false;
   #cutOff = false;
-  #gaugeDueAt = Number.NEGATIVE_INFINITY;
   /** The last pass left off because no claim may be made. */
   #wantsRoom = false;
   /** A destination can take more than its rows that wait, and nobody was told since the last pass. */
@@ -81,16 +80,22 @@ export class Poller {
   constructor(options: PollerOptions) {
     const { store, clock, log, metrics } = options;
     this.#options = options;
-    const { claimTimeoutMs, concurrency, destinations, batchSize, isClosed, mostWaiting } = options;
+    const { claimTimeoutMs, concurrency, destinations, batchSize, gates } = options;
     this.#share = new FairShare({ concurrency, isShared: destinations.length > 1, clock });
-    const gates = { isClosed, mostWaiting };
     this.#scopes = new ClaimScopes({
       lanes: this.#lanes,
       share: this.#share,
       destinations,
       batchSize,
+      rowsWanted: (destination) => gates.rowsWanted(destination, this.#share.perSecond(destination)),
       clock,
-      ...gates,
+    });
+    gates.listen({
+      onChange: () => {
+        this.#pump();
+        options.onRoom();
+      },
+      onClose: (destination) => this.#share.forget(destination),
     });
     this.#lease = { leaseMs: Math.min(claimTimeoutMs, LEASE_MS), claimTimeoutMs };
     this.#leases = new Leases(store, this.#lease, clock, log);
@@ -115,9 +120,14 @@ export class Poller {
     return pass;
   }
 
-  /** Longest wait for the next pass, in ms: an ill destination may have its turn without an event. */
+  /** Longest wait for the next pass, in ms: an ill destination may have its turn without an event, or a breaker let a probe through. */
   get nextPassWithinMs(): number {
-    return this.#scopes.nextClaimWithinMs;
+    return Math.min(this.#scopes.nextClaimWithinMs, this.#options.gates.changesWithinMs);
+  }
+
+  /** Whether deliveries to a destination hang, crawl or fail just now. */
+  isSlow(destination: string): boolean {
+    return this.#share.isIll(destination);
   }
 
   /** Renews leases and takes back what dead replicas left. Call it about every second, until `stop` has returned. */
@@ -138,20 +148,6 @@ export class Poller {
    */
   cutOff(): void {
     this.#leases.cutOff();
-  }
-
-  /** Reads the backlog into the gauges when that is due again. Apart from `tick`: a long count must not hold up a renewal. */
-  async gauge(): Promise<void> {
-    const { store, metrics, clock } = this.#options;
-    const startedAt = clock.monotonic();
-    if (startedAt < this.#gaugeDueAt) return;
-    const backlog = await store.backlog({ totalsOnly: true });
-    metrics.outboxPending(backlog.pending);
-    metrics.outboxOldestPendingAge((backlog.oldestPendingAgeMs ?? 0) / 1000);
-    metrics.blockedKeys(backlog.blockedKeys);
-    // Counting a long backlog takes a while: never spend more than a fiftieth of the time on it.
-    const now = clock.monotonic();
-    this.#gaugeDueAt = now + GAUGE_COST_FACTOR * (now - startedAt);
   }
 
   /**
@@ -264,8 +260,7 @@ export class Poller {
 
   #pump(): void {
     for (;;) {
-      const open = [...this.#lanes.readyDestinations()].filter((each) => !this.#scopes.isClosed(each));
-      const destination = this.#share.next(open);
+      const destination = this.#share.next(this.#openDestinations());
       const entry = destination === undefined ? undefined : this.#lanes.take(destination);
       if (entry === undefined) break;
       this.#inDelivery += 1;
@@ -275,12 +270,16 @@ export class Poller {
     if (this.#inDelivery === 0) for (const ended of this.#onDeliveriesEnded.splice(0)) ended();
   }
 
+  /** Destinations with a row that may be delivered, as far as their gates are concerned. */
+  *#openDestinations(): Iterable<string> {
+    for (const destination of this.#lanes.readyDestinations()) {
+      if (this.#options.gates.mayBegin(destination, this.#lanes.waitingAt(destination))) yield destination;
+    }
+  }
+
   async #deliver(entry: LaneRow): Promise<void> {
-    const { row, batch } = entry;
     const slot = this.#share.begin(entry.destination);
-    const settlement: Settlement = this.#leases.mayBegin(batch, row.id)
-      ? await this.#options.deliver(row, batch.cutoff.signal)
-      : { ...claimOf(row), kind: "release" };
+    const settlement = await this.#throughGate(entry);
     this.#options.metrics.outboxProcessingDuration((this.#options.clock.monotonic() - slot.beganAt) / 1000);
     this.#share.end(slot, verdictOf(settlement));
     this.#inDelivery -= 1;
@@ -291,6 +290,20 @@ export class Poller {
       this.#wantsMore = false;
       this.#options.onRoom();
     }
+  }
+
+  async #throughGate({ row, batch, destination }: LaneRow): Promise<Settlement> {
+    const { gates, deliver } = this.#options;
+    const released: Settlement = { ...claimOf(row), kind: "release" };
+    const entered = gates.enter(destination);
+    const pass = entered instanceof Promise ? await entered : entered;
+    if (pass === undefined) return released;
+    const { settlement, ...report } = this.#leases.mayBegin(batch, row.id)
+      ? await deliver(row, batch.cutoff.signal)
+      : { settlement: released, receiver: "unknown" as const };
+    gates.leave(destination, pass, report);
+    // Whoever is asked whether the receiver is back does not pay for it: no attempt is counted.
+    return pass.isProbe && report.receiver === "failed" ? released : settlement;
   }
 
   #afterDelivery(entry: LaneRow, settlement: Settlement): void {
@@ -404,7 +417,6 @@ const MAX_CLAIM_BYTES = 16 * 1024 * 1024;
 const RECLAIM_LIMIT = 1000;
 /** Of the rows that one claim found to be refused: the reason is mostly the same. */
 const REFUSED_NAMED = 20;
-const GAUGE_COST_FACTOR = 50;
 
 function verdictOf(settlement: Settlement): Verdict {
   if (settlement.kind === "sent") return "well";

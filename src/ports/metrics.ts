@@ -1,4 +1,5 @@
 import type { SlotStatus } from "../model/capture.ts";
+import type { DestinationState } from "../model/destinations.ts";
 
 /** A method a metric (names and labels: design, "Metrics"), so that no metric name stands at a call site. Durations in seconds. */
 export interface Metrics {
@@ -14,6 +15,13 @@ export interface Metrics {
   outboxDestinationMessage(destination: string, outcome: "sent" | "failed" | "dead"): void;
   /** Claimed rows of this destination that wait for or are in delivery, changed by `delta`. */
   outboxQueueDepth(destination: string, delta: number): void;
+  destinationState(destination: string, state: DestinationState): void;
+  /** Deliveries of this process that are under way. */
+  destinationInFlight(destination: string, count: number): void;
+  /** Pending rows, and the age of the oldest due one. */
+  destinationBacklog(destination: string, rows: number, oldestSeconds: number): void;
+  destinationRateLimited(destination: string, seconds: number): void;
+  breakerTransition(destination: string, to: "open" | "closed"): void;
   deliveryLatency(seconds: number): void;
   httpPublishResponse(statusClass: "2xx" | "3xx" | "4xx" | "5xx" | "error"): void;
   transformFailure(strategy: "Fail" | "Skip" | "Dead"): void;

@@ -1,4 +1,5 @@
 import { SLOT_STATUSES } from "../model/capture.ts";
+import { DESTINATION_STATES } from "../model/destinations.ts";
 import { ROLES, type Role } from "../model/roles.ts";
 import type { MetricDefinition } from "./series.ts";
 
@@ -115,6 +116,48 @@ export const METRICS = {
     type: "gauge",
     help: "Claimed rows of this replica that wait for or are in delivery.",
     labels: { destination: [] },
+    roles: ["poller"],
+  },
+  destinationState: {
+    name: "svc_destination_state",
+    type: "gauge",
+    help: "1 for the present state of the destination, 0 for the others.",
+    labels: { destination: [], state: DESTINATION_STATES },
+    roles: ["poller"],
+  },
+  destinationInFlight: {
+    name: "svc_destination_in_flight",
+    type: "gauge",
+    help: "Deliveries of this replica to the destination that are under way.",
+    labels: { destination: [] },
+    roles: ["poller"],
+  },
+  destinationBacklog: {
+    name: "svc_destination_backlog",
+    type: "gauge",
+    help: "Outbox rows in state pending that go to the destination.",
+    labels: { destination: [] },
+    roles: ["poller"],
+  },
+  destinationOldestAge: {
+    name: "svc_destination_oldest_age_seconds",
+    type: "gauge",
+    help: "Age of the oldest due pending outbox row of the destination; 0 when there is none.",
+    labels: { destination: [] },
+    roles: ["poller"],
+  },
+  destinationRateLimited: {
+    name: "svc_destination_rate_limited_seconds_total",
+    type: "counter",
+    help: "Time for which claimed rows of this replica waited for the rate limit of the destination.",
+    labels: { destination: [] },
+    roles: ["poller"],
+  },
+  breakerTransitions: {
+    name: "svc_destination_breaker_transitions_total",
+    type: "counter",
+    help: "Times that this replica opened or closed the circuit breaker of the destination for all replicas.",
+    labels: { destination: [], to: ["open", "closed"] },
     roles: ["poller"],
   },
   blockedKeys: {

@@ -1,5 +1,6 @@
 import { collectDefaultMetrics, Registry } from "prom-client";
 import { SLOT_STATUSES } from "../model/capture.ts";
+import { DESTINATION_STATES } from "../model/destinations.ts";
 import { ROLES, type Role } from "../model/roles.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock } from "../ports/runtime.ts";
@@ -90,6 +91,12 @@ function makeMetrics(numbers: Numbers, histogram: Histograms): Metrics {
   const outboxPublishDuration = histogram(METRICS.outboxPublishDuration);
   const outboxDestinationMessages = numbers(METRICS.outboxDestinationMessages);
   const outboxQueueDepth = numbers(METRICS.outboxQueueDepth);
+  const destinationState = numbers(METRICS.destinationState);
+  const destinationInFlight = numbers(METRICS.destinationInFlight);
+  const destinationBacklog = numbers(METRICS.destinationBacklog);
+  const destinationOldestAge = numbers(METRICS.destinationOldestAge);
+  const destinationRateLimited = numbers(METRICS.destinationRateLimited);
+  const breakerTransitions = numbers(METRICS.breakerTransitions);
   const blockedKeys = numbers(METRICS.blockedKeys);
   const deliveryLatency = histogram(METRICS.deliveryLatency);
   const httpPublishResponses = numbers(METRICS.httpPublishResponses);
@@ -125,6 +132,16 @@ function makeMetrics(numbers: Numbers, histogram: Histograms): Metrics {
       const series = outboxQueueDepth.with(destination);
       set(series, series.value + delta);
     },
+    destinationState: (destination, state) => {
+      for (const each of DESTINATION_STATES) set(destinationState.with(destination, each), each === state ? 1 : 0);
+    },
+    destinationInFlight: (destination, count) => set(destinationInFlight.with(destination), count),
+    destinationBacklog: (destination, rows, oldestSeconds) => {
+      set(destinationBacklog.with(destination), rows);
+      set(destinationOldestAge.with(destination), oldestSeconds);
+    },
+    destinationRateLimited: (destination, seconds) => add(destinationRateLimited.with(destination), seconds),
+    breakerTransition: (destination, to) => add(breakerTransitions.with(destination, to), 1),
     deliveryLatency: (seconds) => deliveryLatency.with().observe(seconds),
     httpPublishResponse: (statusClass) => add(httpPublishResponses.with(statusClass), 1),
     transformFailure: (strategy) => add(transformFailures.with(strategy), 1),

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { failOnLeaks } from "../support/leaks.ts";
-import { type FaultKind, plans, plansOfIllness } from "./poller/plan.ts";
+import { type FaultKind, plans, plansOfBreaker, plansOfIllness } from "./poller/plan.ts";
 import { World } from "./poller/world.ts";
 import { beginningWithin, settings } from "./settings.ts";
 
@@ -34,6 +34,18 @@ describe("pollers", () => {
         plansOfIllness(),
         beginningWithin(LIMIT_MS, async (plan) => {
           expect(await new World(plan).runBesideIllness()).toEqual([]);
+        }),
+      ),
+      settings(RUNS),
+    );
+  }, 120_000);
+
+  test("send one probe at a time to a destination that is ill behind its breaker, and deliver everything once it is well", async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        plansOfBreaker(),
+        beginningWithin(LIMIT_MS, async (plan) => {
+          expect(await new World(plan).run()).toEqual([]);
         }),
       ),
       settings(RUNS),

@@ -1,6 +1,7 @@
 import { StoreError } from "../../../src/model/errors.ts";
 import type { Settlement } from "../../../src/model/outcomes.ts";
 import type { ClaimToken, MessageId } from "../../../src/model/rows.ts";
+import type { DestinationStore } from "../../../src/ports/destinationStore.ts";
 import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } from "../../../src/ports/store.ts";
 import { PAYLOAD } from "../store/model.ts";
 import type { World } from "./world.ts";
@@ -74,12 +75,23 @@ export class SimulatedOutbox implements OutboxStore {
     throw new Error("no gauge is read here");
   }
 
-  async #run<T>(statement: (world: World) => T): Promise<T> {
+  /** What replicas share about destinations, over the same way. */
+  get destinations(): DestinationStore {
+    return new Proxy(this.#world.destinations, {
+      get: (shared, name) => {
+        const value: unknown = Reflect.get(shared, name);
+        if (typeof value !== "function") return value;
+        return (...parameters: unknown[]) => this.#run(() => value.apply(shared, parameters) as unknown);
+      },
+    });
+  }
+
+  async #run<T>(statement: (world: World) => T | Promise<T>): Promise<T> {
     const world = this.#world;
     if (this.#closed) world.breaks("a replica that has stopped asks the database");
     await this.#wait(world.draw(world.plan.databaseMs));
     const fate = this.#fate();
-    const result = fate === "not executed" ? undefined : statement(world);
+    const result = fate === "not executed" ? undefined : await statement(world);
     await this.#wait(this.#isHeld && fate !== "answered" ? HELD_MS : world.draw(world.plan.databaseMs));
     // An answer that is on its way when that breaks is lost too.
     if (fate !== "answered" || this.#isBroken()) throw new StoreError("unavailable", "the connection broke");

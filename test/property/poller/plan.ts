@@ -1,4 +1,5 @@
 import fc from "fast-check";
+import type { DestinationLimits } from "../../../src/core/destinationGates.ts";
 
 /** What a run is made of. Times are ms. */
 export interface Plan {
@@ -26,6 +27,10 @@ export interface Plan {
   readonly outage: { readonly fromMs: number; readonly lengthMs: number };
   /** What becomes of one of the destinations, when and for how long; undefined where all are well. */
   readonly illness: Illness | undefined;
+  /** Of the destination that may be ill. */
+  readonly limits: DestinationLimits;
+  /** When an operator pauses it, and for how long. */
+  readonly pause: { readonly fromMs: number; readonly lengthMs: number };
   readonly faults: readonly Fault[];
 }
 
@@ -72,6 +77,34 @@ const illness: fc.Arbitrary<Illness> = fc.record({
   lengthMs: times(60_000),
 });
 
+const breaker = fc.record({
+  failureRatio: fc.constantFrom(0.1, 0.5, 1),
+  minimumAttempts: fc.integer({ min: 1, max: 10 }),
+  windowMs: fc.constantFrom(1000, 10_000),
+  openMs: fc.constantFrom(200, 1000, 3000),
+  maxOpenMs: fc.constantFrom(3000, 8000),
+});
+const optional = <T>(arbitrary: fc.Arbitrary<T>) => fc.option(arbitrary, { nil: undefined });
+
+const limits: fc.Arbitrary<DestinationLimits> = fc.record({
+  concurrency: optional(times(4)),
+  rateLimit: optional(fc.record({ perSecond: fc.constantFrom(5, 50), burst: fc.constantFrom(50, 80) })),
+  circuitBreaker: optional(breaker),
+});
+
+/** One destination is ill for a while behind a breaker, and replicas only stop in order. */
+export function plansOfBreaker(): fc.Arbitrary<Plan> {
+  return fc.tuple(plans(["terminate"]), illness, breaker).map(([plan, { kind, fromMs, lengthMs }, circuitBreaker]) => ({
+    ...plan,
+    refused: 0,
+    outage: { fromMs: 0, lengthMs: 0 },
+    pause: { fromMs: 0, lengthMs: 0 },
+    faults: [],
+    illness: { kind, fromMs, lengthMs },
+    limits: { circuitBreaker },
+  }));
+}
+
 /**
  * One destination is ill all the time and the others are well; nothing else goes wrong.
  */
@@ -84,6 +117,8 @@ export function plansOfIllness(): fc.Arbitrary<Plan> {
       concurrency,
       refused: 0,
       outage: { fromMs: 0, lengthMs: 0 },
+      limits: {},
+      pause: { fromMs: 0, lengthMs: 0 },
       faults: [],
       illness: { kind, fromMs: 0, lengthMs: Number.POSITIVE_INFINITY },
     }));
@@ -106,6 +141,16 @@ export function plans(kinds: readonly FaultKind[]): fc.Arbitrary<Plan> {
     retryMs: fc.oneof(times(20), times(2000)),
     outage: fc.record({ fromMs: fc.nat({ max: 2000 }), lengthMs: fc.oneof(fc.constant(0), times(2000)) }),
     illness: fc.option(illness, { nil: undefined }),
+    limits: fc.oneof(fc.constant({}), limits),
+    pause: fc.record({ fromMs: fc.nat({ max: 2000 }), lengthMs: fc.oneof(fc.constant(0), times(20_000)) }),
     faults: fc.array(fault(kinds), { maxLength: 4 }),
   });
 }
+
+/** The topic of all rows of a destination, which is its name as well. */
+export function topicOf(destination: number): string {
+  return `topic-${destination}`;
+}
+
+/** Of the destination that may be ill, limited or paused. */
+export const ILL_TOPIC = topicOf(0);

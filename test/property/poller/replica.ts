@@ -1,16 +1,21 @@
+import type { Delivered } from "../../../src/core/deliver.ts";
+import { DestinationGates } from "../../../src/core/destinationGates.ts";
 import { Poller } from "../../../src/core/poller.ts";
 import type { Settlement } from "../../../src/model/outcomes.ts";
 import type { ClaimedRow, ClaimToken } from "../../../src/model/rows.ts";
 import type { Timer } from "../../../src/ports/runtime.ts";
 import { Loop } from "../../../src/runtime/loop.ts";
+import { delivered } from "../../support/gates.ts";
 import { silentLog, silentMetrics } from "../../support/recorders.ts";
 import { SimulatedOutbox } from "./outbox.ts";
-import { topicOf, type World } from "./world.ts";
+import { ILL_TOPIC } from "./plan.ts";
+import type { World } from "./world.ts";
 
 const CLAIM_TIMEOUT_MS = 300_000;
 /** Of the claims. */
 export const POLL_INTERVAL_MS = 100;
 const UPKEEP_INTERVAL_MS = 1000;
+const REFRESH_INTERVAL_MS = 500;
 /** Longest time for a stop in order. */
 const SHUTDOWN_MS = 30_000;
 
@@ -22,6 +27,8 @@ export class SimulatedReplica {
   readonly #claims: Loop;
   readonly #upkeep: Loop;
   readonly #cutOffs: Loop;
+  readonly #gates: DestinationGates;
+  readonly #refreshes: Loop;
   #dead = false;
   #pausedUntil = 0;
 
@@ -29,14 +36,27 @@ export class SimulatedReplica {
     this.#world = world;
     this.outbox = new SimulatedOutbox(world, slot, (ms) => this.wait(ms));
     const { clock, plan } = world;
+    const newToken = () => `claim-${world.draw(2 ** 48)}` as ClaimToken;
+    this.#gates = new DestinationGates({
+      limits: Object.fromEntries(world.topics.map((topic) => [topic, topic === ILL_TOPIC ? plan.limits : {}])),
+      concurrency: plan.concurrency,
+      store: this.outbox.destinations,
+      newToken,
+      clock,
+      timer: this.#timer,
+      random: () => world.random(),
+      metrics: silentMetrics,
+      log: silentLog,
+    });
     this.#poller = new Poller({
       store: this.outbox,
       deliver: (row, signal) => this.#deliver(row, signal),
-      newToken: () => `claim-${world.draw(2 ** 48)}` as ClaimToken,
+      newToken,
+      gates: this.#gates,
       onRoom: () => this.#claims.wake(),
       onQueueChange: () => {},
       destinationOf: (topic) => topic ?? undefined,
-      destinations: Array.from({ length: plan.destinations }, (_, n) => topicOf(n)),
+      destinations: world.topics,
       batchSize: plan.batchSize,
       concurrency: plan.concurrency,
       claimTimeoutMs: CLAIM_TIMEOUT_MS,
@@ -63,6 +83,9 @@ export class SimulatedReplica {
       () => this.#poller.pass(),
     );
     this.#upkeep = loop("upkeep", UPKEEP_INTERVAL_MS, () => this.#poller.tick().then(() => "idle"));
+    this.#refreshes = loop("refreshes", REFRESH_INTERVAL_MS, () =>
+      this.#gates.refresh((destination) => this.#poller.isSlow(destination)).then(() => "idle"),
+    );
     this.#cutOffs = loop("cut-offs", UPKEEP_INTERVAL_MS, async () => {
       this.#poller.cutOff();
       return "idle";
@@ -70,7 +93,7 @@ export class SimulatedReplica {
   }
 
   async start(): Promise<void> {
-    await Promise.all([this.#upkeep.start(), this.#cutOffs.start(), this.#claims.start()]);
+    await Promise.all([this.#upkeep.start(), this.#cutOffs.start(), this.#claims.start(), this.#refreshes.start()]);
   }
 
   /** Whatever it waits for never comes. */
@@ -88,7 +111,8 @@ export class SimulatedReplica {
     const cutoff = new AbortController();
     const cancel = this.#timer(SHUTDOWN_MS, () => cutoff.abort());
     await Promise.all([this.#claims.stop(cutoff.signal), this.#poller.stop(cutoff.signal)]);
-    await Promise.all([this.#upkeep.stop(cutoff.signal), this.#cutOffs.stop(cutoff.signal)]);
+    this.#gates.stop();
+    await Promise.all([this.#upkeep, this.#cutOffs, this.#refreshes].map((each) => each.stop(cutoff.signal)));
     cancel();
     this.outbox.close();
   }
@@ -111,13 +135,13 @@ export class SimulatedReplica {
     return () => cancel();
   };
 
-  async #deliver({ id, claimToken }: ClaimedRow, signal: AbortSignal): Promise<Settlement> {
+  async #deliver({ id, claimToken }: ClaimedRow, signal: AbortSignal): Promise<Delivered> {
     const claim = { id, claimToken };
     this.#world.begins(claim);
     const aborted = new Promise<Settlement>((resolve) => {
       signal.addEventListener("abort", () => resolve({ ...claim, kind: "release" }), { once: true });
     });
-    return await Promise.race([aborted, this.#publish(claim)]);
+    return delivered(await Promise.race([aborted, this.#publish(claim)]));
   }
 
   async #publish(claim: Pick<ClaimedRow, "id" | "claimToken">): Promise<Settlement> {

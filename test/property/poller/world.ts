@@ -2,9 +2,10 @@ import type { ClaimedRow, MessageId } from "../../../src/model/rows.ts";
 import type { Clock, Timer } from "../../../src/ports/runtime.ts";
 import { History } from "../../support/history.ts";
 import { manualTime } from "../../support/manualTime.ts";
+import { MemoryDestinations } from "../../support/memoryDestinations.ts";
 import { seeded } from "../../support/random.ts";
 import { OutboxModel } from "../store/model.ts";
-import type { Fault, Plan } from "./plan.ts";
+import { type Fault, ILL_TOPIC, type Plan, topicOf } from "./plan.ts";
 import { POLL_INTERVAL_MS, SimulatedReplica } from "./replica.ts";
 
 /** A killed replica's leases, and the time until a live one looks. */
@@ -21,6 +22,8 @@ export class World {
   readonly plan: Plan;
   readonly random: () => number;
   readonly #time = manualTime(0);
+  /** What replicas share about destinations. */
+  readonly destinations: MemoryDestinations;
   readonly #model: OutboxModel;
   readonly #history: History;
   readonly #replicas: SimulatedReplica[];
@@ -28,6 +31,8 @@ export class World {
   /** Rows that were given to replicas, each as often as it was. */
   claimedRows = 0;
   #refusals = 0;
+  /** When the last probe of a breaker began. */
+  #probedAt = Number.NEGATIVE_INFINITY;
   /** Deliveries to a destination while it was ill. */
   #metIllness = 0;
 
@@ -35,8 +40,14 @@ export class World {
     this.plan = plan;
     this.random = seeded(plan.seed);
     this.#model = new OutboxModel(plan.replicas);
+    this.destinations = new MemoryDestinations(() => this.clock.monotonic());
     this.#history = new History(() => this.clock.monotonic());
     this.#replicas = Array.from({ length: plan.replicas }, (_, slot) => new SimulatedReplica(this, slot));
+  }
+
+  /** One for each destination. */
+  get topics(): readonly string[] {
+    return Array.from({ length: this.plan.destinations }, (_, n) => topicOf(n));
   }
 
   get clock(): Clock {
@@ -67,6 +78,17 @@ export class World {
   begins({ id, claimToken }: Pick<ClaimedRow, "id" | "claimToken">): void {
     const row = this.database.row(id);
     if (row.token !== claimToken) this.breaks(`row ${row.position} is delivered without a claim (${row.state})`);
+    if (row.topic === ILL_TOPIC) void this.#beginsAtIll();
+  }
+
+  async #beginsAtIll(): Promise<void> {
+    const { limits, faults } = this.plan;
+    const now = this.clock.monotonic();
+    const [state] = (await this.destinations.states()).filter(({ name }) => name === ILL_TOPIC);
+    if (limits.circuitBreaker === undefined || state?.breaker.state !== "half-open" || faults.length > 0) return;
+    const gapMs = now - this.#probedAt;
+    if (gapMs < limits.circuitBreaker.openMs) this.breaks(`two probes within ${gapMs} ms`);
+    this.#probedAt = now;
   }
 
   /**
@@ -95,6 +117,7 @@ export class World {
    */
   async run(): Promise<readonly string[]> {
     this.#scheduleRows();
+    this.#schedulePause();
     for (const fault of this.plan.faults) this.timer(fault.atMs, () => this.#inflict(fault));
     await Promise.all(this.#replicas.map((replica) => replica.start()));
     const endsBy = this.#longestMs();
@@ -168,6 +191,12 @@ export class World {
     }
   }
 
+  #schedulePause(): void {
+    const { fromMs, lengthMs } = this.plan.pause;
+    if (lengthMs === 0) return;
+    this.timer(fromMs, () => void this.destinations.pause(ILL_TOPIC, { by: "ops", reason: "test", forMs: lengthMs }));
+  }
+
   #insert(id: MessageId, key: string | null): void {
     this.database.insert(id, key, 0, { topic: topicOf(this.draw(this.plan.destinations)) });
     // Rows without a key have no order: each is a key of its own to the history.
@@ -216,20 +245,26 @@ export class World {
 
   /**
    * A row is claimed again for a reason: it was refused, or a row before it was, while two claims at most waited behind that; its destination was ill,
-   * and it was given back; or a fault took what a replica held.
+   * and it was given back; or a fault took what a replica held. What a limit does not let through is given back once, and by each replica.
    */
   #mostClaimedRows(): number {
-    const { rows, batchSize, concurrency, faults } = this.plan;
+    const { rows, batchSize, concurrency, faults, replicas } = this.plan;
     return (
-      rows + (this.#refusals + this.#metIllness) * 3 * batchSize + faults.length * (3 * batchSize + concurrency) * 20
+      rows +
+      3 * batchSize * replicas +
+      (this.#refusals + this.#metIllness) * 3 * batchSize +
+      faults.length * (3 * batchSize + concurrency) * 20
     );
   }
 
   #longestMs(): number {
     const { rows, arrivingMs, outage, illness } = this.plan;
     const illMs = illness === undefined ? 0 : illness.fromMs + illness.lengthMs;
-    const ended = this.#faultsEnd() + outage.fromMs + outage.lengthMs + illMs;
-    return ended + arrivingMs + BACK_WITHIN_MS + 5 * rows * this.#oneRowMs();
+    const { pause, limits } = this.plan;
+    const ended = this.#faultsEnd() + outage.fromMs + outage.lengthMs + illMs + pause.fromMs + pause.lengthMs;
+    const rateMs = limits.rateLimit === undefined ? 0 : (2 * rows * 1000) / limits.rateLimit.perSecond;
+    const openMs = limits.circuitBreaker === undefined ? 0 : OPENINGS * 1.2 * limits.circuitBreaker.maxOpenMs;
+    return ended + arrivingMs + BACK_WITHIN_MS + rateMs + openMs + 5 * rows * this.#oneRowMs();
   }
 
   #oneRowMs(): number {
@@ -243,11 +278,7 @@ export class World {
 }
 
 const STEP_MS = 50;
-/** Of the first destination. */
-const ILL_TOPIC = topicOf(0);
+/** After everything that was scheduled has ended, a breaker may open for refusals that chance brings. */
+const OPENINGS = 20;
 const TIMEOUT_MS = 10_000;
 const CRAWL_MS = 5000;
-
-export function topicOf(destination: number): string {
-  return `topic-${destination}`;
-}

@@ -17,8 +17,10 @@ beforeEach(() => {
   share = new FairShare({ concurrency: 8, isShared: true, clock });
 });
 
-const scopesWith = (options: Partial<ClaimScopesOptions> = {}) =>
-  new ClaimScopes({ lanes, share, destinations: ["a", "b"], batchSize: BATCH, clock, ...options });
+const scopesWith = (options: Partial<ClaimScopesOptions> = {}) => {
+  const rowsWanted = () => undefined;
+  return new ClaimScopes({ lanes, share, destinations: ["a", "b"], batchSize: BATCH, rowsWanted, clock, ...options });
+};
 
 /** A claim returned so many rows of a destination, without a key. */
 function claimed(scopes: ClaimScopes, destination: string, count: number): void {
@@ -69,14 +71,14 @@ describe("claims", () => {
 
 describe("a closed destination", () => {
   const closed = new Set<string>();
-  const isClosed = (destination: string) => closed.has(destination);
+  const rowsWanted = (destination: string) => (closed.has(destination) ? 0 : undefined);
 
   beforeEach(() => {
     closed.clear();
   });
 
   test("takes part in no claim, and its waiting rows are given back", () => {
-    const scopes = scopesWith({ isClosed });
+    const scopes = scopesWith({ rowsWanted });
     claimed(scopes, "a", 20);
     claimed(scopes, "b", 2);
     expect(scopes.hasRoom()).toBe(false);
@@ -94,7 +96,7 @@ describe("a closed destination", () => {
   });
 
   test("is left out of claims also where it fails, or is the only one", () => {
-    const alone = scopesWith({ isClosed, destinations: ["a"] });
+    const alone = scopesWith({ rowsWanted, destinations: ["a"] });
     closed.add("a");
     for (let n = 0; n < 8; n += 1) share.end(share.begin("a"), "failed");
     expect(share.isIll("a")).toBe(true);
@@ -106,10 +108,10 @@ describe("a closed destination", () => {
 });
 
 describe("a destination of which only some rows may wait", () => {
-  const mostWaiting = (destination: string) => (destination === "a" ? 8 : undefined);
+  const rowsWanted = (destination: string) => (destination === "a" ? 8 : undefined);
 
   test("has claims of its own, for what is free, from when as many wait", () => {
-    const scopes = scopesWith({ mostWaiting });
+    const scopes = scopesWith({ rowsWanted });
     claimed(scopes, "a", 7);
     expect(scopes.usual()).toBeUndefined();
     claimed(scopes, "a", 1);
@@ -125,7 +127,7 @@ describe("a destination of which only some rows may wait", () => {
   });
 
   test("is among all others again when less than half as many wait, and its own claims find no more", () => {
-    const scopes = scopesWith({ mostWaiting });
+    const scopes = scopesWith({ rowsWanted });
     claimed(scopes, "a", 8);
     expect(scopes.usual()).toBeDefined();
     delivered("a", 5);
@@ -140,7 +142,7 @@ describe("a destination of which only some rows may wait", () => {
   });
 
   test("gets rows back to the database of which more than twice as many wait", () => {
-    const scopes = scopesWith({ mostWaiting });
+    const scopes = scopesWith({ rowsWanted });
     claimed(scopes, "a", 16);
     expect(scopes.overfull()).toEqual([]);
     claimed(scopes, "a", 1);
@@ -148,7 +150,7 @@ describe("a destination of which only some rows may wait", () => {
   });
 
   test("has such claims where it is the only one, too, and they rest after one that found nothing", () => {
-    const scopes = scopesWith({ mostWaiting, destinations: ["a"] });
+    const scopes = scopesWith({ rowsWanted, destinations: ["a"] });
     claimed(scopes, "a", 8);
     expect(scopes.nextClaimWithinMs).toBe(100);
     delivered("a", 4);

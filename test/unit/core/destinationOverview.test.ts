@@ -20,7 +20,7 @@ const shared = (overrides: Partial<SharedDestination>): SharedDestination => ({
   ...overrides,
 });
 
-const CONFIGURED = { billing: { kind: "http" } };
+const CONFIGURED = { billing: { kind: "http", circuitBreaker: {} } };
 
 describe("the overview of the destinations", () => {
   test("has every configured destination in order, also one of which nothing is known, and no other", () => {
@@ -63,6 +63,11 @@ describe("the overview of the destinations", () => {
     const [row] = destinationOverview(CONFIGURED, [shared({ pause: PAUSE, breaker: OPEN })], new Map());
     expect(row?.pause).toEqual({ by: "ada@ops-1", reason: "they migrate", since: AT, until: null });
     expect(row?.breaker).toEqual({ openings: 2, reason: "status 503", nextProbeMs: 1200 });
+  });
+
+  test("leaves out what is left of a breaker that the configuration has no more", () => {
+    const overview = destinationOverview({ billing: { kind: "http" } }, [shared({ breaker: OPEN })], new Map());
+    expect(overview).toMatchObject([{ state: "ok", breaker: null }]);
   });
 
   test("takes backlog, age and what is in flight from the store, and counts 0 where it names a destination not", () => {

@@ -4,11 +4,12 @@ import { Poller, type PollerOptions } from "../../../src/core/poller.ts";
 import { StoreError } from "../../../src/model/errors.ts";
 import type { Settlement } from "../../../src/model/outcomes.ts";
 import type { ClaimedRow, ClaimToken } from "../../../src/model/rows.ts";
+import { delivered, gatesOf } from "../../support/gates.ts";
 import { settle as turns } from "../../support/manualTime.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
 import { outboxRow, ScriptedOutbox } from "../../support/scriptedOutbox.ts";
 
-type Deliver = PollerOptions["deliver"];
+type Deliver = (...parameters: Parameters<PollerOptions["deliver"]>) => Promise<Settlement>;
 
 const sent = (row: ClaimedRow): Settlement => ({ id: row.id, claimToken: row.claimToken, kind: "sent" });
 const retry = (row: ClaimedRow): Settlement => ({
@@ -28,7 +29,8 @@ function setup(deliver: Deliver, overrides: Partial<PollerOptions> = {}) {
   const waits: (() => void)[] = [];
   const poller = new Poller({
     store,
-    deliver,
+    deliver: async (row, signal) => delivered(await deliver(row, signal)),
+    gates: gatesOf({ clock }),
     newToken: () => randomUUID() as ClaimToken,
     batchSize: 100,
     concurrency: 8,
@@ -180,6 +182,7 @@ describe("the poller", () => {
     store.batches.push([outboxRow({ key: "a", topic: "a1" }), outboxRow({ key: "a", topic: "a2" })]);
 
     await poller.pass();
+    await settleDown();
     await poller.stop(never);
 
     expect(store.outcomes().map(([, kind]) => kind)).toEqual(["dead", "sent"]);
@@ -407,26 +410,6 @@ describe("the poller", () => {
       [row.id, "sent"],
     ]);
     expect(calls.filter((call) => call.startsWith("claimsLost"))).toEqual(lost);
-  });
-});
-
-describe("the backlog gauges", () => {
-  test("are read again only after fifty times as long as the last reading took", async () => {
-    const { store, poller, clock, calls } = setup(async (row) => sent(row));
-    store.backlog = async () => {
-      clock.advance(100);
-      return { pending: 7, oldestPendingAgeMs: 2000, blockedKeys: 1, byDestination: new Map() };
-    };
-    const readings = () => calls.filter((call) => call === "outboxPending(7)").length;
-
-    await poller.gauge();
-    expect(calls).toEqual(["outboxPending(7)", "outboxOldestPendingAge(2)", "blockedKeys(1)"]);
-    clock.advance(4900);
-    await poller.gauge();
-    expect(readings()).toBe(1);
-    clock.advance(200);
-    await poller.gauge();
-    expect(readings()).toBe(2);
   });
 });
 

@@ -1,8 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
+import type { Delivered } from "../../../src/core/deliver.ts";
 import { Poller } from "../../../src/core/poller.ts";
-import type { Settlement } from "../../../src/model/outcomes.ts";
 import type { ClaimedRow, ClaimToken } from "../../../src/model/rows.ts";
+import { delivered, gatesOf } from "../../support/gates.ts";
 import { settle as turns } from "../../support/manualTime.ts";
 import { ManualClock, silentLog, silentMetrics } from "../../support/recorders.ts";
 import { outboxRow, ScriptedOutbox } from "../../support/scriptedOutbox.ts";
@@ -16,18 +17,23 @@ function setup(closed: ReadonlySet<string> = new Set()) {
   const poller = new Poller({
     store,
     deliver: (row) =>
-      new Promise<Settlement>((resolve) => {
+      new Promise<Delivered>((resolve) => {
         const end = async (kind: "sent" | "retry") => {
           const claim = { id: row.id, claimToken: row.claimToken };
-          resolve(kind === "sent" ? { ...claim, kind } : { ...claim, kind, delayMs: 1000, reason: "status 500" });
+          resolve(
+            delivered(kind === "sent" ? { ...claim, kind } : { ...claim, kind, delayMs: 1000, reason: "status 500" }),
+          );
           await turns(10);
         };
         begun.push({ row, end });
       }),
+    gates: Object.assign(gatesOf({ clock }), {
+      mayBegin: (destination: string) => !closed.has(destination),
+      rowsWanted: (destination: string) => (closed.has(destination) ? 0 : undefined),
+    }),
     newToken: () => randomUUID() as ClaimToken,
     destinationOf: (topic) => topic ?? undefined,
     destinations: ["a", "b"],
-    isClosed: (destination) => closed.has(destination),
     batchSize: 20,
     concurrency: 8,
     claimTimeoutMs: 300_000,

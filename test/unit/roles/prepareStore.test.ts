@@ -18,7 +18,7 @@ function preparing(failures: readonly Error[], startupTimeoutMs = 10_000) {
   });
   const checkColumns = jest.fn(async () => {});
   const store = { waitUntilReady, schema: { migrate, checkColumns } } as unknown as Store;
-  const config = { database: { startupTimeoutMs, migrate: true } } as unknown as Config;
+  const config = { database: { startupTimeoutMs, migrate: true }, destinations: {} } as unknown as Config;
   const stopping = new AbortController();
   const prepared = prepareStore(store, config, new Set(["poller"]), silentLog, stopping.signal);
   return { prepared, waitUntilReady, migrate, checkColumns, stopping };

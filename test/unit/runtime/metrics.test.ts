@@ -43,6 +43,11 @@ function touchEverything(metrics: Metrics): void {
   metrics.claimRows("outbox-poller", 100);
   metrics.claimsLost("other", 1);
   metrics.blockedKeys(6);
+  metrics.destinationState("orders", "paused");
+  metrics.destinationInFlight("orders", 4);
+  metrics.destinationBacklog("orders", 11, 12);
+  metrics.destinationRateLimited("orders", 0.5);
+  metrics.breakerTransition("orders", "open");
   metrics.componentUp("database", true);
   metrics.cleanupDeleted("outbox", 1000);
   metrics.cleanupDuration("outbox", 3);
@@ -85,6 +90,12 @@ cleanup_duration_seconds histogram table
 cleanup_last_run_timestamp_seconds gauge table
 db_pool_connections gauge state
 capture_lag_seconds gauge
+destination_state gauge destination,state
+destination_in_flight gauge destination
+destination_backlog gauge destination
+destination_oldest_age_seconds gauge destination
+destination_rate_limited_seconds_total counter destination
+destination_breaker_transitions_total counter destination,to
 replication_slot_lag_bytes gauge
 replication_slot_unconfirmed_bytes gauge
 replication_slot_wal_status gauge status
