@@ -6,6 +6,7 @@ import { openEnvironment } from "./environment.ts";
 import { replayBesideTraffic, retentionBesideDrain } from "./finishedRows.ts";
 import { isolation } from "./isolation.ts";
 import { latency } from "./latency.ts";
+import { limits } from "./limits.ts";
 import { peers } from "./peers.ts";
 import { pinnedSnapshot } from "./pinnedSnapshot.ts";
 import { receipt, receiptSlowCommits } from "./receipts.ts";
@@ -39,6 +40,7 @@ const SCENARIOS = {
   replicas,
   hotKey,
   isolation,
+  limits,
   peers,
   blockedKeys,
   finishedMillions,
