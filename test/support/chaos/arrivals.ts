@@ -19,7 +19,7 @@ const SLOW = 0.03;
 const SLOW_ANSWER_MS = 400;
 
 /** Makes an HTTP receiver write down what it takes. */
-export function recordRequests(receiver: Receiver, history: History, seed: number): void {
+export function recordRequests(receiver: Receiver, history: History, seed: number, outage: { isOn: boolean }): void {
   const random = seeded(seed);
   receiver.answer = ({ body, headers }, response) => {
     // Half an hour of requests would not fit into the memory.
@@ -30,7 +30,7 @@ export function recordRequests(receiver: Receiver, history: History, seed: numbe
       return;
     }
     const drawn = random();
-    if (drawn < REFUSED) {
+    if (drawn < REFUSED || outage.isOn) {
       response.writeHead(503).end();
       return;
     }

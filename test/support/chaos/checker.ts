@@ -20,10 +20,15 @@ export interface Evidence {
 
 export interface Verdict {
   /** In the order of the keys; the first ones with the rows of their messages, to tell the story. */
-  readonly violations: readonly (Violation & { readonly row: RowHistory | undefined })[];
+  readonly violations: readonly ToldViolation[];
   readonly rows: number;
   readonly claims: number;
   readonly repeated: number;
+}
+
+export interface ToldViolation extends Violation {
+  readonly row: RowHistory | undefined;
+  readonly otherRow: RowHistory | undefined;
 }
 
 /**
@@ -52,7 +57,7 @@ export interface Verdict {
 export async function check(evidence: Evidence): Promise<Verdict> {
   const { history, timeline, journal } = evidence;
   const deliveries = new Deliveries(evidence);
-  const violations: (Violation & { readonly row: RowHistory | undefined })[] = [];
+  const violations: ToldViolation[] = [];
   const late = new Map(history.outOfOrder.map((each) => [each.late, each.before]));
   const known = new Set<string>();
   const copiedAt = timeline.restores.map((restore) => restore.copiedAt);
@@ -61,8 +66,9 @@ export async function check(evidence: Evidence): Promise<Verdict> {
   for await (const { key, entries } of journal) {
     const { rows, violations: found } = replayKey(key, entries, copiedAt);
     const byMessage = new Map(rows.map((row) => [row.message, row]));
-    const add = (each: Violation) => violations.push({ ...each, row: byMessage.get(each.message) });
-    found.forEach(add);
+    const add = (each: Violation) =>
+      violations.push({ ...each, row: byMessage.get(each.message), otherRow: byMessage.get(each.other ?? "") });
+    for (const each of found) add(each);
     rowCount += rows.length;
     for (const row of rows) {
       claimCount += row.claims.length;
@@ -70,16 +76,16 @@ export async function check(evidence: Evidence): Promise<Verdict> {
       for (const what of deliveries.wrong(row)) add({ message: row.message, what });
       const before = late.get(row.message);
       if (before !== undefined && !mayBePassed(evidence, row, before)) {
-        add({ message: row.message, what: `came for the first time after ${before}` });
+        add({ message: row.message, what: `came for the first time after ${before}`, other: before });
       }
     }
   }
   for (const id of history.missing) {
     if (!known.has(id) && timeline.mayBeLost(history.of(id)?.acknowledgedAt)) continue;
-    violations.push({ message: id, what: "was acknowledged and never delivered", row: undefined });
+    violations.push({ message: id, what: "was acknowledged and never delivered", row: undefined, otherRow: undefined });
   }
   for (const id of history.unknown)
-    violations.push({ message: id, what: "was delivered and never sent", row: undefined });
+    violations.push({ message: id, what: "was delivered and never sent", row: undefined, otherRow: undefined });
   return { violations, rows: rowCount, claims: claimCount, repeated: history.repeated.length };
 }
 

@@ -31,6 +31,8 @@ export interface RowHistory {
 export interface Violation {
   readonly message: string;
   readonly what: string;
+  /** Another message of the key that it is about. */
+  readonly other?: string;
 }
 
 /**
@@ -80,7 +82,12 @@ export function replayKey(
     }
     const row = rows.get(entry.sequence);
     if (row === undefined) continue; // Without a row no message: the insert was rolled back, and the journal with it.
-    const violate = (what: string) => violations.push({ message: row.message, what: `${what} (${entry.replica})` });
+    const violate = (what: string, other?: string) =>
+      violations.push({
+        message: row.message,
+        what: `${what} (${entry.replica})`,
+        ...(other === undefined ? {} : { other }),
+      });
     if (entry.was === "pending" && entry.state === "processing") {
       let mustYieldTo: string | undefined;
       const isOld = copiedAt.some((at) => row.insertedAt <= at && at < entry.at);
@@ -90,7 +97,7 @@ export function replayKey(
         const last = other.claims.at(-1);
         if (last?.replica === entry.replica) {
           if (last.end === "released" || last.end === "failed") mustYieldTo ??= other.message;
-        } else violate(`claimed while ${other.message}, an earlier row of its key, was ${other.state}`);
+        } else violate(`claimed while ${other.message}, an earlier row of its key, was ${other.state}`, other.message);
       }
       row.claims.push({
         replica: entry.replica,

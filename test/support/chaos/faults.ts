@@ -8,7 +8,7 @@ import { garbage, halfClosed, oneByteChunks, pipelined, unfinishedBodies } from 
 import { unmigrate } from "./migrations.ts";
 import type { MomentaryFault, PlannedFault } from "./plan.ts";
 import type { Replica } from "./replica.ts";
-import { beginLocked, doToTable, indexBuild, type TableFault, tableLock } from "./tableFaults.ts";
+import { beginLocked, doToTable, indexBuild, LOCK_NOT_AVAILABLE, type TableFault, tableLock } from "./tableFaults.ts";
 import type { Timeline } from "./timeline.ts";
 
 /** Requests 5 s, deliveries 10 s, the pool 3 s, and the grace of each phase. */
@@ -17,7 +17,16 @@ const CONNECTIONS_HELD_MS = 2000;
 const SECONDS = 1000;
 
 /** What more than one fault at a time would make senseless: another one is left out while one of these is under way. */
-type Place = Replica | TcpProxy | "database" | "clock" | "tables" | "broker" | `port ${number}`;
+type Place =
+  | Replica
+  | TcpProxy
+  | "database"
+  | "clock"
+  | "tables"
+  | "broker"
+  | "operator"
+  | "receiver"
+  | `port ${number}`;
 
 /** Carries out drawn faults. Each resolves when the fault is lifted. */
 export class Faults {
@@ -52,6 +61,8 @@ export class Faults {
 
   #placeOf({ kind, role, index }: PlannedFault): Place | undefined {
     if (kind === "broker") return this.#fleet.broker && "broker";
+    if (kind === "pause") return "operator";
+    if (kind === "outage") return "receiver";
     if (kind === "clock") return this.#fleet.database.clock && "clock";
     if (ON_DATABASE.has(kind)) return "database";
     if (ON_TABLES.has(kind)) return "tables";
@@ -81,6 +92,10 @@ export class Faults {
         return this.#connections(fault);
       case "broker":
         return this.#broker(fault);
+      case "pause":
+        return this.#pause(fault);
+      case "outage":
+        return this.#outage(fault);
       case "chunks":
       case "unfinished":
       case "garbage":
@@ -176,12 +191,16 @@ export class Faults {
     try {
       await beginLocked(client, unmigrate());
       await client.query("COMMIT");
+      await this.#fleet.migrate();
+      this.#timeline.note("svc migrate has ended");
+    } catch (error) {
+      // Somebody holds the tables all the time.
+      if ((error as { readonly code?: string }).code !== LOCK_NOT_AVAILABLE) throw error;
+      this.#timeline.note("(nothing is taken back: the tables are in use)");
     } finally {
       await client.end();
     }
-    await this.#fleet.migrate();
     lift();
-    this.#timeline.note("svc migrate has ended");
   }
 
   async #restore({ lengthMs }: PlannedFault): Promise<void> {
@@ -267,6 +286,40 @@ export class Faults {
     await broker?.start();
     lift();
     this.#timeline.note("the broker is back");
+  }
+
+  /** What is late for it comes in order. */
+  async #pause({ lengthMs, share }: PlannedFault): Promise<void> {
+    const { database } = this.#fleet;
+    const name = share < 0.5 ? "http" : "stream";
+    const lift = this.#timeline.begin(`${name} paused for ${lengthMs / SECONDS} s`, "nothing");
+    await database.query(PAUSE, [name]).catch((error: Error) => this.#timeline.note(`(${error.message})`));
+    await sleep(lengthMs);
+    await this.#resume(name);
+    lift();
+  }
+
+  /** Tries until the database takes it. */
+  async #resume(name: string): Promise<void> {
+    const until = performance.now() + STOPS_WITHIN_MS;
+    for (;;) {
+      try {
+        await this.#fleet.database.query(RESUME, [name]);
+        return;
+      } catch (error) {
+        if (performance.now() > until) throw error;
+        await sleep(200);
+      }
+    }
+  }
+
+  async #outage({ lengthMs }: PlannedFault): Promise<void> {
+    const { outage } = this.#fleet;
+    const lift = this.#timeline.begin(`the HTTP receiver refuses everything for ${lengthMs / SECONDS} s`, "nothing");
+    outage.isOn = true;
+    await sleep(lengthMs);
+    outage.isOn = false;
+    lift();
   }
 
   /** What waits for a lock this short is late, and excuses nothing. */
@@ -362,3 +415,8 @@ const ON_WAY: ReadonlySet<MomentaryFault> = new Set(["cut", "held", "slowed"]);
 const TERMINATE = `
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE application_name ~ '^(ingest|relay|poller)-' AND random() < $1`;
+
+const PAUSE = `
+INSERT INTO outbox_destination (name, paused_at, paused_by, pause_reason) VALUES ($1, now(), 'the suite', 'a fault')
+ON CONFLICT (name) DO UPDATE SET paused_at = now(), paused_until = NULL`;
+const RESUME = "UPDATE outbox_destination SET paused_at = NULL WHERE name = $1";

@@ -32,6 +32,7 @@ export interface Fleet {
   readonly replicas: Readonly<Record<Role, readonly Replica[]>>;
   readonly all: readonly Replica[];
   readonly broker: (OwnServer & NatsAddress) | undefined;
+  readonly outage: Outage;
 }
 
 /** A NATS server of the run's own, where there can be one. @throws Error when `SVC_TEST_REQUIRE` asks for one that cannot be had */
@@ -45,18 +46,24 @@ export async function startBroker(services: Services): Promise<Fleet["broker"]> 
   return broker;
 }
 
+/** Whether the HTTP receiver refuses everything just now. */
+export interface Outage {
+  isOn: boolean;
+}
+
 export interface FleetOptions {
   readonly services: Services;
   readonly timeline: Timeline;
   readonly broker: Fleet["broker"];
   /** Entries of `destinations`: `http`, and `stream` where there is a broker. */
   readonly destinations: Readonly<Record<string, ConfigTree>>;
+  readonly outage: Outage;
   readonly selected: ReadonlySet<FaultName>;
 }
 
 /** Starts the replicas of each role over a database whose outbox has a journal. */
 export async function startFleet(options: FleetOptions): Promise<Fleet> {
-  const { services, timeline, broker, destinations, selected } = options;
+  const { services, timeline, broker, destinations, outage, selected } = options;
   const database = await Database.start(services, selected.has("clock"));
   const { host, name, user, password } = database.account;
   const configOf = (replica: string, databasePort: number, port: number): ConfigTree => ({
@@ -130,7 +137,7 @@ export async function startFleet(options: FleetOptions): Promise<Fleet> {
     );
   const [ingest, relay, poller] = await Promise.all(ROLES.map(startAll));
   const replicas = { ingest: ingest ?? [], relay: relay ?? [], poller: poller ?? [] };
-  return { database, migrate, replicas, all: Object.values(replicas).flat(), broker };
+  return { database, migrate, replicas, all: Object.values(replicas).flat(), broker, outage };
 }
 
 function source(name: string): ConfigTree {

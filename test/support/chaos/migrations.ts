@@ -4,9 +4,13 @@ import { fileURLToPath } from "node:url";
 
 const FOLDER = fileURLToPath(new URL("../../../migrations/postgresql", import.meta.url));
 
+/** What `svc migrate` may do once more: indexes are dropped beforehand, the others find their work done. */
+const REPEATABLE =
+  /^\s*((CREATE|DROP)\s+INDEX\b|CREATE\s+TABLE\s+IF\s+NOT\s+EXISTS\b|ALTER\s+TABLE\s+\w+\s+ALTER\s+COLUMN\s+\w+\s+DROP\s+NOT\s+NULL\b)/i;
+
 /**
- * Statements that take back the last migrations, as long as they make and drop nothing but indexes: `svc migrate` has to make them again, beside the traffic
- * of replicas that do without.
+ * Statements that take back the last migrations, as far as they can be done once more: `svc migrate` has to make them again, beside the traffic
+ * of replicas that do without their indexes.
  */
 export function unmigrate(): readonly string[] {
   const files = readdirSync(FOLDER).filter((name) => name.endsWith(".sql"));
@@ -14,7 +18,7 @@ export function unmigrate(): readonly string[] {
   for (const file of files.sort().reverse()) {
     const text = readFileSync(path.join(FOLDER, file), "utf8").replace(/--.*$/gm, "");
     const parts = text.split(";").filter((part) => part.trim() !== "");
-    if (!parts.every((part) => /^\s*(CREATE|DROP)\s+INDEX\b/i.test(part))) break;
+    if (!parts.every((part) => REPEATABLE.test(part))) break;
     const made = [...text.matchAll(/CREATE\s+INDEX\s+(?:CONCURRENTLY\s+)?(?:IF\s+NOT\s+EXISTS\s+)?(\w+)/gi)];
     statements.push(
       ...made.map(([, name]) => `DROP INDEX IF EXISTS ${name}`),

@@ -40,6 +40,10 @@ const WEIGHTS = {
   settings: 1,
   /** The clock of PostgreSQL is wrong for `lengthMs`, by up to 37 s. */
   clock: 3,
+  /** An operator pauses a destination for `lengthMs`. */
+  pause: 2,
+  /** The HTTP receiver refuses everything for `lengthMs`: its breaker opens. */
+  outage: 2,
   /** Bodies in chunks of one byte, to a replica. */
   chunks: 1,
   /** Hundreds of bodies of a megabyte that never end, to a replica, for `lengthMs`. */

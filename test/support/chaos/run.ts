@@ -99,15 +99,16 @@ async function run(
   const history = new History(Date.now);
   const broker = await startBroker(services);
   const receiver = await services.receiver();
-  recordRequests(receiver, history, seed);
+  const outage = { isOn: false };
+  recordRequests(receiver, history, seed, outage);
   const stream = broker && (await readStream(broker, history));
   if (stream !== undefined) services.defer(() => stream.close());
   const ways: readonly Way[] = stream === undefined ? ["http", "transformed"] : ["http", "stream", "transformed"];
   const destinations = {
-    http: { baseUrl: receiver.url, path: "/hook" },
-    ...(stream === undefined ? {} : { stream: stream.destination }),
+    http: { baseUrl: receiver.url, path: "/hook", circuitBreaker: BREAKER },
+    ...(stream === undefined ? {} : { stream: { ...stream.destination, rateLimit: RATE_LIMIT } }),
   };
-  const fleet = await startFleet({ services, timeline, broker, destinations, selected });
+  const fleet = await startFleet({ services, timeline, broker, destinations, outage, selected });
   await allReady(fleet);
 
   timeline.start();
@@ -131,6 +132,8 @@ async function run(
     [sending, applications, poisoning, inflicting].map((work) => work.catch((error: unknown) => failed.abort(error))),
   );
   signal.throwIfAborted();
+  // A database that was put back to a copy may have a pause from then.
+  await database.query("UPDATE outbox_destination SET paused_at = NULL");
   timeline.note(`every fault is lifted; ${history.acknowledgedCount} messages were acknowledged`);
 
   const unfinished = () => database.query<{ state: string; kind: string; rows: number }>(UNFINISHED);
@@ -244,3 +247,8 @@ async function wrongInbox({ database }: Fleet, history: History, timeline: Timel
     ),
   ];
 }
+
+/** Opens for an outage, and now and then for the few rows that the receiver refuses. */
+const BREAKER = { minimumAttempts: 5, windowMs: 5000, openMs: 500, maxOpenMs: 2000 };
+/** Above the pace of the senders: it shapes what an outage has gathered. */
+const RATE_LIMIT = { perSecond: 1000, burst: 2000 };

@@ -1,5 +1,6 @@
 import type { History } from "../history.ts";
 import type { Verdict } from "./checker.ts";
+import type { RowHistory } from "./claims.ts";
 import type { Timeline } from "./timeline.ts";
 
 /** How long before and after its own events a violation is told. */
@@ -20,21 +21,11 @@ export function tell(
   log: (process: string) => readonly string[],
 ): string {
   const told = violations.slice(0, TOLD).map((violation) => {
-    const { message, what, row } = violation;
-    const known = history.of(message);
-    const events: [number, string][] = [];
-    const add = (at: number | undefined, text: string) => {
-      if (at !== undefined && Number.isFinite(at)) events.push([at, text]);
-    };
-    add(known?.sentAt, "sent");
-    add(known?.acknowledgedAt, "acknowledged");
-    for (const { at, from, answered } of known?.arrivals ?? []) {
-      add(at, `delivered by ${from}${answered ? "" : ", not answered"}`);
-    }
-    for (const { replica, from, until, end } of row?.claims ?? []) {
-      add(from, `claimed by ${replica}`);
-      add(until, `claim of ${replica} ended: ${end}`);
-    }
+    const { message, what, row, other, otherRow } = violation;
+    const events = [
+      ...eventsOf(history, message, row, ""),
+      ...(other === undefined ? [] : eventsOf(history, other, otherRow, `${other} `)),
+    ];
     events.sort(([a], [b]) => a - b);
     const [first = 0, last = 0] = [events[0]?.[0], events.at(-1)?.[0]];
     const processes = [...new Set(row?.claims.map(({ replica }) => replica))];
@@ -54,4 +45,29 @@ export function tell(
   });
   const rest = violations.length - told.length;
   return [`${violations.length} violations`, ...told, ...(rest > 0 ? [`and ${rest} more`] : [])].join("\n\n");
+}
+
+/** @param of whose events they are, in front of each */
+function eventsOf(
+  history: History,
+  message: string,
+  row: RowHistory | undefined,
+  of: string,
+): readonly (readonly [number, string])[] {
+  const known = history.of(message);
+  const events: [number, string][] = [];
+  const add = (at: number | undefined, text: string) => {
+    if (at !== undefined && Number.isFinite(at)) events.push([at, `${of}${text}`]);
+  };
+  add(known?.sentAt, "sent");
+  add(known?.acknowledgedAt, "acknowledged");
+  add(row?.insertedAt, "inserted into the outbox");
+  for (const { at, from, answered } of known?.arrivals ?? []) {
+    add(at, `delivered by ${from}${answered ? "" : ", not answered"}`);
+  }
+  for (const { replica, from, until, end } of row?.claims ?? []) {
+    add(from, `claimed by ${replica}`);
+    add(until, `claim of ${replica} ended: ${end}`);
+  }
+  return events;
 }

@@ -52,7 +52,7 @@ const CLEANED_UP_AFTER_MS = 500;
 /** How long a statement may wait for its lock, while everybody else waits behind it, and how often it is tried. */
 const LOCK_TIMEOUT_MS = 300;
 const TRIES = 20;
-const LOCK_NOT_AVAILABLE = "55P03";
+export const LOCK_NOT_AVAILABLE = "55P03";
 
 /**
  * Begins a transaction with statements that lock whole tables. One that waited behind an application's long transaction would hold up everybody for as long:
