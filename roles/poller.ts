@@ -26,6 +26,7 @@ export function pollerRole(context: RoleContext): RoleParts {
       destination: route.destination,
       routingKey: route.routingKeyTemplate === undefined ? null : parseRoutingKeyTemplate(route.routingKeyTemplate),
       routingKeyMissing: route.routingKeyMissingFieldDefault,
+      onExhausted: route.onExhausted,
       transform: route.transform === undefined ? null : createDeliveryStage(route.transform, evaluator, `routes[${i}]`),
     })),
     targets,

@@ -30,6 +30,8 @@ export interface DeliveryRoute extends RouteRoutingKey {
   /** A name among the targets. */
   readonly destination: string;
   readonly transform: TransformStage | null;
+  /** What becomes of a row whose delivery was tried and failed for good. */
+  readonly onExhausted: "dead" | "park";
 }
 
 /** One entry of `destinations`, compiled, with the destination it describes. */
@@ -54,7 +56,12 @@ export interface DeliverySetup {
   readonly redact: Redact;
   readonly metrics: Pick<
     Metrics,
-    "outboxMessages" | "outboxDestinationMessage" | "outboxPublishDuration" | "deliveryLatency" | "transformFailure"
+    | "outboxMessages"
+    | "outboxDestinationMessage"
+    | "outboxParked"
+    | "outboxPublishDuration"
+    | "deliveryLatency"
+    | "transformFailure"
   >;
   readonly log: Log;
   readonly clock: Clock;
@@ -137,26 +144,29 @@ export function createDelivery(setup: DeliverySetup): Delivery {
     return { kind: "refused", error: new Error(`no route matches the topic ${JSON.stringify(row.topic)}`) };
   };
 
-  const settlementOf = (row: ClaimedRow, target: DeliveryTarget | undefined, outcome: Outcome): Settlement => {
+  const settlementOf = (row: ClaimedRow, route: PreparedRoute | undefined, outcome: Outcome): Settlement => {
     const claim = { id: row.id, claimToken: row.claimToken };
     if (outcome.kind === "sent") return { ...claim, kind: "sent" };
     if (outcome.kind === "interrupted") return { ...claim, kind: "release" };
     const reason = redact(reasonOf(outcome.error));
-    if (outcome.kind === "refused" || target === undefined) return { ...claim, kind: "dead", attempted: false, reason };
+    if (outcome.kind === "refused" || route === undefined) return { ...claim, kind: "dead", attempted: false, reason };
     const isPermanent = outcome.error instanceof PublishError && outcome.error.isPermanent;
-    const maxAttempts = maxAttemptsInEffect(row.maxAttempts, target.maxAttempts);
-    if (isPermanent || !hasAttemptsLeft({ attempt: row.attempt, maxAttempts }))
+    const maxAttempts = maxAttemptsInEffect(row.maxAttempts, route.target.maxAttempts);
+    if (isPermanent || !hasAttemptsLeft({ attempt: row.attempt, maxAttempts })) {
+      if (route.onExhausted === "park") return { ...claim, kind: "park", reason };
       return { ...claim, kind: "dead", attempted: true, reason };
+    }
     const retryAfterMs = outcome.error instanceof PublishError ? outcome.error.retryAfterMs : undefined;
-    const delayMs = target.retryPolicy({ attempt: row.attempt, retryAfterMs }, setup.random);
+    const delayMs = route.target.retryPolicy({ attempt: row.attempt, retryAfterMs }, setup.random);
     return { ...claim, kind: "retry", delayMs, reason };
   };
 
   const count = (row: ClaimedRow, route: PreparedRoute | undefined, settlement: Settlement): void => {
     if (settlement.kind === "release") return;
-    const status = settlement.kind === "retry" ? "failed" : settlement.kind;
+    const status = settlement.kind === "retry" || settlement.kind === "park" ? "failed" : settlement.kind;
     metrics.outboxMessages(status, 1);
     if (route !== undefined) metrics.outboxDestinationMessage(route.destination, status);
+    if (settlement.kind === "park" && route !== undefined) metrics.outboxParked(route.destination);
     if (status === "sent" && row.createdAt !== null) {
       metrics.deliveryLatency(Math.max(0, clock.now() - row.createdAt.getTime()) / 1000);
     }
@@ -168,7 +178,7 @@ export function createDelivery(setup: DeliverySetup): Delivery {
       const started = clock.monotonic();
       const route = row.topic === null ? undefined : routes.match(row.topic);
       const outcome = await outcomeOf(row, route, signal);
-      const settlement = settlementOf(row, route?.target, outcome);
+      const settlement = settlementOf(row, route, outcome);
       count(row, route, settlement);
       logAttempt(log, row, route, outcome, settlement, clock.monotonic() - started);
       return { settlement, ...receiverOf(outcome, redact) };
@@ -253,6 +263,8 @@ function isInterruption(error: unknown, signal: AbortSignal): boolean {
 }
 
 const LINE = "delivery attempted";
+const PARKED_LINE =
+  "parked: the row stays first of its key, whose later rows wait until it is retried (svc parked retry) or discarded (svc parked discard)";
 
 /** One line per attempt with every decision as a field; the payload and the headers stay out of it. */
 function logAttempt(
@@ -284,6 +296,9 @@ function logAttempt(
       break;
     case "retry":
       log.warn({ ...fields, code: codeOf(outcome), reason: settlement.reason, retryDelayMs: settlement.delayMs }, LINE);
+      break;
+    case "park":
+      log.error({ ...fields, code: codeOf(outcome), reason: settlement.reason }, PARKED_LINE);
       break;
     case "dead":
       log.error({ ...fields, code: codeOf(outcome), reason: settlement.reason }, LINE);

@@ -343,7 +343,7 @@ export class Poller {
 
   #settled({ entry, settlement }: Outcome, settled: Settled): void {
     this.#close(entry);
-    if (settlement.kind === "retry" || settlement.kind === "release") this.#backInDatabase(entry.row.key);
+    if (goesBack(settlement)) this.#backInDatabase(entry.row.key);
     if (this.#returned.delete(entry)) this.#tellOfRoom();
     if (settled === "written") return;
     this.#options.metrics.claimsLost("poller", 1);
@@ -358,7 +358,7 @@ export class Poller {
   #refused({ entry, settlement }: Outcome, reason: string): void {
     const { id, key } = entry.row;
     const { kind } = settlement;
-    if (kind === "retry" || kind === "release") this.#heldByRefusal.set(entry, key);
+    if (goesBack(settlement)) this.#heldByRefusal.set(entry, key);
     this.#close(entry);
     if (this.#returned.delete(entry)) this.#tellOfRoom();
     this.#options.metrics.outboxRowRefused(1);
@@ -420,7 +420,13 @@ const REFUSED_NAMED = 20;
 
 function verdictOf(settlement: Settlement): Verdict {
   if (settlement.kind === "sent") return "well";
-  return settlement.kind === "retry" || (settlement.kind === "dead" && settlement.attempted) ? "failed" : "unknown";
+  if (settlement.kind === "retry" || settlement.kind === "park") return "failed";
+  return settlement.kind === "dead" && settlement.attempted ? "failed" : "unknown";
+}
+
+/** The row is unfinished, and the later ones of its key stay behind it. */
+function goesBack({ kind }: Settlement): boolean {
+  return kind === "retry" || kind === "park" || kind === "release";
 }
 
 function claimOf(row: ClaimedRow): Pick<Settlement, "id" | "claimToken"> {

@@ -36,6 +36,8 @@ export type Settlement = {
   | { readonly kind: "sent" }
   /** Failed with attempts left: `attempt` grows by one, the row is due again in `delayMs` of the database's clock. */
   | { readonly kind: "retry"; readonly delayMs: number; readonly reason: string }
+  /** Failed for good, and counted: the row stays first of its key until an operator retries or discards it. */
+  | { readonly kind: "park"; readonly reason: string }
   /** Failed for good. `attempted` tells whether a delivery was tried, and so counted. */
   | { readonly kind: "dead"; readonly attempted: boolean; readonly reason: string }
   /** Given back untouched: not tried, not counted. */

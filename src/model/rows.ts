@@ -11,6 +11,13 @@
 export const OUTBOX_STATES = ["pending", "processing", "sent", "dead"] as const;
 export type OutboxState = (typeof OUTBOX_STATES)[number];
 
+/**
+ * `scheduled_at` of a parked row. A row is parked iff it is `pending`, has failed (`attempt` > 0) and is scheduled at exactly this instant, which every
+ * type of a time column can hold: to a claim, also one of an older version, it is a retry that is not due. A row that an application schedules there
+ * has not failed, and is not parked.
+ */
+export const PARKED_UNTIL = "9999-12-31T00:00:00Z";
+
 export const INBOX_STATES = ["pending", "processed", "dead"] as const;
 export type InboxState = (typeof INBOX_STATES)[number];
 

@@ -13,6 +13,7 @@ export interface Metrics {
   outboxProcessingDuration(seconds: number): void;
   outboxPublishDuration(destinationType: string, seconds: number): void;
   outboxDestinationMessage(destination: string, outcome: "sent" | "failed" | "dead"): void;
+  outboxParked(destination: string): void;
   /** Claimed rows of this destination that wait for or are in delivery, changed by `delta`. */
   outboxQueueDepth(destination: string, delta: number): void;
   destinationState(destination: string, state: DestinationState): void;
@@ -43,6 +44,7 @@ export interface Metrics {
   claimRows(component: string, rows: number): void;
   claimsLost(component: string, count: number): void;
   blockedKeys(count: number): void;
+  parkedRows(count: number): void;
   componentUp(component: string, up: boolean): void;
   cleanupDeleted(table: string, count: number): void;
   cleanupDuration(table: string, seconds: number): void;

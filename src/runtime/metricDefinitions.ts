@@ -111,6 +111,13 @@ export const METRICS = {
     labels: { destination: [], outcome: ["sent", "failed", "dead"] },
     roles: ["poller"],
   },
+  outboxParked: {
+    name: "svc_outbox_parked_total",
+    type: "counter",
+    help: "Deliveries that failed for good and parked their row (onExhausted: park of the route); counted as failed too.",
+    labels: { destination: [] },
+    roles: ["poller"],
+  },
   outboxQueueDepth: {
     name: "svc_outbox_queue_depth",
     type: "gauge",
@@ -164,6 +171,13 @@ export const METRICS = {
     name: "svc_blocked_keys",
     type: "gauge",
     help: "Keys whose first unfinished row waits for its retry and holds back the rows behind it.",
+    labels: {},
+    roles: ["poller"],
+  },
+  parkedRows: {
+    name: "svc_parked_rows",
+    type: "gauge",
+    help: "Parked outbox rows, which wait for svc parked retry or discard, at most outbox.pendingGaugeIntervalMs old.",
     labels: {},
     roles: ["poller"],
   },

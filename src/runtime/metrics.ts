@@ -90,6 +90,7 @@ function makeMetrics(numbers: Numbers, histogram: Histograms): Metrics {
   const outboxProcessingDuration = histogram(METRICS.outboxProcessingDuration);
   const outboxPublishDuration = histogram(METRICS.outboxPublishDuration);
   const outboxDestinationMessages = numbers(METRICS.outboxDestinationMessages);
+  const outboxParked = numbers(METRICS.outboxParked);
   const outboxQueueDepth = numbers(METRICS.outboxQueueDepth);
   const destinationState = numbers(METRICS.destinationState);
   const destinationInFlight = numbers(METRICS.destinationInFlight);
@@ -98,6 +99,7 @@ function makeMetrics(numbers: Numbers, histogram: Histograms): Metrics {
   const destinationRateLimited = numbers(METRICS.destinationRateLimited);
   const breakerTransitions = numbers(METRICS.breakerTransitions);
   const blockedKeys = numbers(METRICS.blockedKeys);
+  const parkedRows = numbers(METRICS.parkedRows);
   const deliveryLatency = histogram(METRICS.deliveryLatency);
   const httpPublishResponses = numbers(METRICS.httpPublishResponses);
   const transformFailures = numbers(METRICS.transformFailures);
@@ -128,6 +130,7 @@ function makeMetrics(numbers: Numbers, histogram: Histograms): Metrics {
     outboxProcessingDuration: (seconds) => outboxProcessingDuration.with().observe(seconds),
     outboxPublishDuration: (type, seconds) => outboxPublishDuration.with(type).observe(seconds),
     outboxDestinationMessage: (destination, outcome) => add(outboxDestinationMessages.with(destination, outcome), 1),
+    outboxParked: (destination) => add(outboxParked.with(destination), 1),
     outboxQueueDepth: (destination, delta) => {
       const series = outboxQueueDepth.with(destination);
       set(series, series.value + delta);
@@ -155,6 +158,7 @@ function makeMetrics(numbers: Numbers, histogram: Histograms): Metrics {
     claimRows: (component, rows) => claimRows.with(component).observe(rows),
     claimsLost: (component, count) => add(claimsLost.with(component), count),
     blockedKeys: (count) => set(blockedKeys.with(), count),
+    parkedRows: (count) => set(parkedRows.with(), count),
     componentUp: (component, up) => set(componentUp.with(component), up ? 1 : 0),
     cleanupDeleted: (table, count) => add(cleanupDeleted.with(table), count),
     cleanupDuration: (table, seconds) => cleanupDuration.with(table).observe(seconds),

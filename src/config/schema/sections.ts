@@ -132,6 +132,13 @@ export const routesSchema = {
         description: "Value of a placeholder that finds none.",
       },
       transform: { ...transformSchema, description: "Runs before the destination's transform." },
+      onExhausted: {
+        type: "string",
+        enum: ["dead", "park"],
+        default: "dead",
+        description:
+          "What becomes of a row whose attempts are used up, or which the receiver refuses for good: `dead`, and the next row of its key is delivered; `park`: the row stays first of its key, whose later rows wait until somebody retries or discards it (`svc parked`).",
+      },
     },
   },
 } as const;

@@ -157,6 +157,12 @@ export const failed = (row: ClaimedRow, delayMs = 60_000): Settlement => ({
   delayMs,
   reason: "status 500",
 });
+export const parked = (row: ClaimedRow): Settlement => ({
+  id: row.id,
+  claimToken: row.claimToken,
+  kind: "park",
+  reason: "status 500",
+});
 export const died = (row: ClaimedRow, attempted = true): Settlement => ({
   id: row.id,
   claimToken: row.claimToken,

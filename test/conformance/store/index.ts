@@ -3,6 +3,7 @@ import type { StoreHarness } from "./harness.ts";
 import { exerciseInbox } from "./inbox.ts";
 import { exerciseOrder } from "./order.ts";
 import { exerciseClaims, exerciseSettling } from "./outbox.ts";
+import { exerciseParking } from "./parking.ts";
 import { exercisePull } from "./pull.ts";
 import { exerciseRelay } from "./relay.ts";
 import { exerciseReplay } from "./replay.ts";
@@ -21,6 +22,7 @@ export function exerciseStore(open: () => Promise<StoreHarness>): void {
   exerciseSettling(open);
   exerciseOrder(open);
   exerciseScopes(open);
+  exerciseParking(open);
   exerciseReplay(open);
   exerciseRetention(open);
   exercisePull(open);

@@ -62,6 +62,7 @@ function settlementsOf(model: OutboxModel, replica: number, outcomes: readonly O
     const claimToken = of === "foreign" ? foreignToken() : (claims[pick % claims.length]?.claimToken ?? foreignToken());
     const reason = `${kind} ${pick}`;
     if (kind === "retry") return [{ id, claimToken, kind, delayMs, reason }];
+    if (kind === "park") return [{ id, claimToken, kind, reason }];
     return kind === "dead" ? [{ id, claimToken, kind, attempted, reason }] : [{ id, claimToken, kind }];
   });
   const first = new Map(settlements.map((each) => [`${each.id} ${each.claimToken}`, each]));
@@ -264,7 +265,7 @@ const outcomes: fc.Arbitrary<Outcome[]> = fc.array(
   fc.record({
     pick: fc.nat({ max: 50 }),
     of: fc.constantFrom("live", "live", "live", "lost", "foreign"),
-    kind: fc.constantFrom("sent", "retry", "dead", "release"),
+    kind: fc.constantFrom("sent", "retry", "park", "dead", "release"),
     delayMs: times,
     attempted: fc.boolean(),
   }),

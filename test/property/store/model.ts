@@ -146,6 +146,10 @@ export class OutboxModel {
     return row.state === "pending" && (row.dueAt <= this.now || this.#isFresh(row));
   }
 
+  isParkedOrBehind(row: ModelRow): boolean {
+    return [row, ...this.#earlierOfKey(row)].some(({ state, dueAt }) => state === "pending" && dueAt === PARKED);
+  }
+
   /** Whether later rows of its key have to wait for it, where the claimant holds these tokens. */
   holdsBack(row: ModelRow, heldTokens: readonly ClaimToken[]): boolean {
     if (row.state === "processing") return row.token === null || !heldTokens.includes(row.token);
@@ -279,7 +283,10 @@ export class OutboxModel {
     row.state = settlement.kind === "sent" || settlement.kind === "dead" ? settlement.kind : "pending";
     if (row.state !== "pending") row.finishedAtStep = this.step;
     if (settlement.kind === "retry") row.dueAt = this.now + settlement.delayMs;
-    if (settlement.kind === "retry" || (settlement.kind === "dead" && settlement.attempted)) row.attempt += 1;
+    if (settlement.kind === "park") row.dueAt = PARKED;
+    const isCounted =
+      settlement.kind === "retry" || settlement.kind === "park" || (settlement.kind === "dead" && settlement.attempted);
+    if (isCounted) row.attempt += 1;
     if ("reason" in settlement) row.lastError = settlement.reason;
     if (settlement.kind === "sent" && row.oddity === "sent refused") {
       row.state = "dead";
@@ -292,6 +299,8 @@ export class OutboxModel {
     row.leaseEndsAt = null;
   }
 }
+
+const PARKED = Number.POSITIVE_INFINITY;
 
 /** The times of creation that are none: NULL is earlier than all others. */
 const CREATED_AT: Readonly<Record<string, number>> = {

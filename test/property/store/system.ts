@@ -1,5 +1,5 @@
 import pg from "pg";
-import type { ClaimToken, MessageId, OutboxState } from "../../../src/model/rows.ts";
+import { type ClaimToken, type MessageId, type OutboxState, PARKED_UNTIL } from "../../../src/model/rows.ts";
 import type { Store } from "../../../src/ports/store.ts";
 import { createDatabase, TEST_APPLICATION_NAME } from "../../support/databases.ts";
 import { eventually } from "../../support/eventually.ts";
@@ -88,10 +88,10 @@ export async function openSystem(replicaCount: number): Promise<System> {
   for (const { store } of replicas) await store.schema.checkColumns();
   const elapse = async (ms: number) => {
     await database.query(
-      `UPDATE outbox SET created_at = created_at - d, updated_at = updated_at - d, scheduled_at = scheduled_at - d,
+      `UPDATE outbox SET created_at = created_at - d, updated_at = updated_at - d, scheduled_at = CASE WHEN scheduled_at = $2 THEN $2 ELSE scheduled_at - d END,
          claimed_at = claimed_at - d, lease_expires_at = lease_expires_at - d
        FROM (SELECT $1 * interval '1 millisecond' AS d) elapsed`,
-      [ms],
+      [ms, PARKED_UNTIL],
     );
     for (const { clock } of replicas) clock.advance(Math.abs(ms));
   };
@@ -165,10 +165,10 @@ export async function openSystem(replicaCount: number): Promise<System> {
     rows: () =>
       database.query<RowSeen & Record<string, unknown>>(
         `SELECT id, state, coalesce(attempt, 0) AS attempt, claim_token AS token, last_error AS "lastError",
-           ceil(extract(epoch FROM scheduled_at - now()) * 1000 / $1)::int AS "dueIn",
+           ceil(extract(epoch FROM nullif(scheduled_at, $2) - now()) * 1000 / $1)::int AS "dueIn",
            ceil(extract(epoch FROM lease_expires_at - now()) * 1000 / $1)::int AS "leaseEndsIn"
          FROM outbox ORDER BY sequence`,
-        [TIME_UNIT_MS],
+        [TIME_UNIT_MS, PARKED_UNTIL],
       ),
     async clear() {
       await database.query("DELETE FROM outbox");

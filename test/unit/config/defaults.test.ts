@@ -237,11 +237,16 @@ describe("defaults", () => {
     }
   });
 
-  test("a route sends an empty text for a placeholder without value", () => {
+  test("a route sends an empty text for a placeholder without value, and lets rows go dead", () => {
     const config = loadWith(
       "destinations: { d: { baseUrl: http://h } }\nroutes: [{ topicPattern: '**', destination: d }]\n",
     );
-    expect(config.routes[0]).toEqual({ topicPattern: "**", destination: "d", routingKeyMissingFieldDefault: "" });
+    expect(config.routes[0]).toEqual({
+      topicPattern: "**",
+      destination: "d",
+      routingKeyMissingFieldDefault: "",
+      onExhausted: "dead",
+    });
   });
 
   test("inbox.relay.maxAttempts follows outbox.maxAttempts", () => {

@@ -59,6 +59,7 @@ function setup(
         routingKey: null,
         routingKeyMissing: "",
         transform: null,
+        onExhausted: "dead",
         ...options.route,
       },
     ],
@@ -215,6 +216,48 @@ describe("a delivery that fails", () => {
     expect(calls).toContain("outboxMessages(dead, 1)");
     expect(calls).toContain("outboxDestinationMessage(shop, dead)");
     expect(lines[0]).toMatchObject({ level: "error", fields: { outcome: "dead", code: "timeout" } });
+  });
+
+  test.each([
+    ["whose attempts are used up", new PublishError("timeout", "too slow"), 4],
+    ["that can never succeed", new PublishError("message_invalid", "too slow", { isPermanent: true }), 0],
+  ])("%s parks the row where its route says so, and counts as failed", async (_, error, attempt) => {
+    const { delivery, calls, lines } = setup({ publish: failing(error), route: { onExhausted: "park" } });
+    expect(await delivery.deliver(row({ attempt }), never)).toEqual({ ...CLAIM, kind: "park", reason: "too slow" });
+    expect(calls).toEqual([
+      "outboxPublishDuration(http, 0.5)",
+      "outboxMessages(failed, 1)",
+      "outboxDestinationMessage(shop, failed)",
+      "outboxParked(shop)",
+    ]);
+    expect(lines).toMatchObject([
+      {
+        level: "error",
+        message: expect.stringMatching(/^parked: .*svc parked retry.*svc parked discard/),
+        fields: { outcome: "park", code: error.code, reason: "too slow" },
+      },
+    ]);
+  });
+
+  test("with attempts left is retried also where its route parks", async () => {
+    const { delivery, calls } = setup({
+      publish: failing(new PublishError("timeout", "too slow")),
+      route: { onExhausted: "park" },
+    });
+    expect(await delivery.deliver(row({ attempt: 3 }), never)).toMatchObject({ kind: "retry" });
+    expect(calls).not.toContain("outboxParked(shop)");
+  });
+
+  test("without an attempt makes the row dead also where its route parks", async () => {
+    const transform: TransformStage = {
+      onError: "Dead",
+      run: async () => {
+        throw new Error("no such field");
+      },
+    };
+    const { delivery } = setup({ route: { onExhausted: "park", transform } });
+    expect(await delivery.deliver(row(), never)).toMatchObject({ kind: "dead", attempted: false });
+    expect(await delivery.deliver(row({ payload: null }), never)).toMatchObject({ kind: "dead", attempted: false });
   });
 
   test.each([

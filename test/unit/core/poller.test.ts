@@ -19,6 +19,11 @@ const retry = (row: ClaimedRow): Settlement => ({
   delayMs: 1000,
   reason: "status 500",
 });
+const park = (row: ClaimedRow): Settlement => ({ id: row.id, claimToken: row.claimToken, kind: "park", reason: "no" });
+const GOING_BACK = [
+  ["retried", retry, "retry"],
+  ["parked", park, "park"],
+] as const;
 const release = (row: ClaimedRow): Settlement => ({ id: row.id, claimToken: row.claimToken, kind: "release" });
 
 function setup(deliver: Deliver, overrides: Partial<PollerOptions> = {}) {
@@ -134,46 +139,52 @@ describe("the poller", () => {
     expect(calls.filter((call) => /Refused|claimsLost/.test(call))).toEqual(["outboxRowRefused(1)"]);
   });
 
-  test("a failed row that cannot be given back keeps its key waiting while its claim is named as held", async () => {
-    const { begun, deliver } = heldDeliveries();
-    const { store, poller } = setup(deliver);
-    const [failing, beside, later] = [outboxRow({ key: "a" }), outboxRow({ key: "b" }), outboxRow({ key: "a" })];
-    store.refusing.add(failing.id);
-    store.batches.push([failing, beside], [later]);
-    await poller.pass();
-    const [first, second] = begun;
-    if (first === undefined || second === undefined) throw new Error("two deliveries expected");
-    first.end(retry(first.row));
-    await settleDown();
-    await poller.pass();
-    await settleDown();
-    expect(store.outcomes()).toEqual([[later.id, "release"]]);
+  test.each(GOING_BACK)(
+    "a row that cannot be %s keeps its key waiting while its claim is named as held",
+    async (_, back, _kind) => {
+      const { begun, deliver } = heldDeliveries();
+      const { store, poller } = setup(deliver);
+      const [failing, beside, later] = [outboxRow({ key: "a" }), outboxRow({ key: "b" }), outboxRow({ key: "a" })];
+      store.refusing.add(failing.id);
+      store.batches.push([failing, beside], [later]);
+      await poller.pass();
+      const [first, second] = begun;
+      if (first === undefined || second === undefined) throw new Error("two deliveries expected");
+      first.end(back(first.row));
+      await settleDown();
+      await poller.pass();
+      await settleDown();
+      expect(store.outcomes()).toEqual([[later.id, "release"]]);
 
-    second.end(sent(second.row));
-    await settleDown();
-    store.batches.push([later]);
-    await poller.pass();
-    expect(begun.map(({ row }) => row.id)).toEqual([failing.id, beside.id, later.id]);
-    for (const { row, end } of begun) end(sent(row));
-    await poller.stop(never);
-  });
+      second.end(sent(second.row));
+      await settleDown();
+      store.batches.push([later]);
+      await poller.pass();
+      expect(begun.map(({ row }) => row.id)).toEqual([failing.id, beside.id, later.id]);
+      for (const { row, end } of begun) end(sent(row));
+      await poller.stop(never);
+    },
+  );
 
-  test("a row that fails takes the later rows of its key back with it, and nothing else", async () => {
-    const { store, poller } = setup(async (row) => (row.topic === "a1" ? retry(row) : sent(row)));
-    const rows = [
-      outboxRow({ key: "a", topic: "a1" }),
-      outboxRow({ key: "a", topic: "a2" }),
-      outboxRow({ key: "b", topic: "b1" }),
-      outboxRow({ key: "a", topic: "a3" }),
-    ];
-    store.batches.push(rows);
+  test.each(GOING_BACK)(
+    "a row that is %s takes the later rows of its key back with it, and nothing else",
+    async (_, back, kind) => {
+      const { store, poller } = setup(async (row) => (row.topic === "a1" ? back(row) : sent(row)));
+      const rows = [
+        outboxRow({ key: "a", topic: "a1" }),
+        outboxRow({ key: "a", topic: "a2" }),
+        outboxRow({ key: "b", topic: "b1" }),
+        outboxRow({ key: "a", topic: "a3" }),
+      ];
+      store.batches.push(rows);
 
-    await poller.pass();
-    await poller.stop(never);
+      await poller.pass();
+      await poller.stop(never);
 
-    const outcomes = new Map(store.outcomes());
-    expect(rows.map((row) => outcomes.get(row.id))).toEqual(["retry", "release", "sent", "release"]);
-  });
+      const outcomes = new Map(store.outcomes());
+      expect(rows.map((row) => outcomes.get(row.id))).toEqual([kind, "release", "sent", "release"]);
+    },
+  );
 
   test("a dead row lets the later rows of its key go on", async () => {
     const { store, poller } = setup(async (row) =>
@@ -188,63 +199,69 @@ describe("the poller", () => {
     expect(store.outcomes().map(([, kind]) => kind)).toEqual(["dead", "sent"]);
   });
 
-  test("a claim that was made while a row of the key failed gives the key's later rows back", async () => {
-    // The claim begins while a1 counts as held by this process; a1 then fails; the claim returns a2, which must not overtake it.
-    const { begun, deliver } = heldDeliveries();
-    const { store, poller } = setup(deliver);
-    const [a1, a2, b1] = [outboxRow({ key: "a" }), outboxRow({ key: "a" }), outboxRow({ key: "b" })];
-    store.batches.push([a1]);
-    await poller.pass();
+  test.each(GOING_BACK)(
+    "a claim that was made while a row of the key was %s gives the key's later rows back",
+    async (_, back, kind) => {
+      // The claim begins while a1 counts as held by this process; a1 then fails; the claim returns a2, which must not overtake it.
+      const { begun, deliver } = heldDeliveries();
+      const { store, poller } = setup(deliver);
+      const [a1, a2, b1] = [outboxRow({ key: "a" }), outboxRow({ key: "a" }), outboxRow({ key: "b" })];
+      store.batches.push([a1]);
+      await poller.pass();
 
-    let answer = (): void => {};
-    const claim = store.claim.bind(store);
-    store.claim = async (request) => {
-      await new Promise<void>((resolve) => {
-        answer = resolve;
-      });
-      return await claim(request);
-    };
-    store.batches.push([a2, b1]);
-    const pass = poller.pass();
-    await settleDown();
-    const [first] = begun;
-    first?.end(retry(first.row));
-    await settleDown();
-    expect(store.outcomes()).toEqual([[a1.id, "retry"]]);
-    answer();
-    await pass;
-    await settleDown();
+      let answer = (): void => {};
+      const claim = store.claim.bind(store);
+      store.claim = async (request) => {
+        await new Promise<void>((resolve) => {
+          answer = resolve;
+        });
+        return await claim(request);
+      };
+      store.batches.push([a2, b1]);
+      const pass = poller.pass();
+      await settleDown();
+      const [first] = begun;
+      first?.end(back(first.row));
+      await settleDown();
+      expect(store.outcomes()).toEqual([[a1.id, kind]]);
+      answer();
+      await pass;
+      await settleDown();
 
-    expect(store.outcomes()).toEqual([
-      [a1.id, "retry"],
-      [a2.id, "release"],
-    ]);
-    expect(begun.map(({ row }) => row.id)).toEqual([a1.id, b1.id]);
-    begun[1]?.end(sent(begun[1].row));
-    await poller.stop(never);
-  });
+      expect(store.outcomes()).toEqual([
+        [a1.id, kind],
+        [a2.id, "release"],
+      ]);
+      expect(begun.map(({ row }) => row.id)).toEqual([a1.id, b1.id]);
+      begun[1]?.end(sent(begun[1].row));
+      await poller.stop(never);
+    },
+  );
 
-  test("later rows of a key stay back until the failure is committed, and go on after it", async () => {
-    const { store, poller, waits } = setup(async (row) => (row.topic === "fails" ? retry(row) : sent(row)));
-    const settle = store.settle.bind(store);
-    store.settle = async () => {
-      throw new Error("connection lost");
-    };
-    const { head, early, late } = await failHead(store, poller);
-    await poller.pass();
-    store.settle = settle;
-    waits.shift()?.();
-    await settleDown();
+  test.each(GOING_BACK)(
+    "later rows of a key stay back until it is committed that the row is %s",
+    async (_, back, kind) => {
+      const { store, poller, waits } = setup(async (row) => (row.topic === "fails" ? back(row) : sent(row)));
+      const settle = store.settle.bind(store);
+      store.settle = async () => {
+        throw new Error("connection lost");
+      };
+      const { head, early, late } = await failHead(store, poller);
+      await poller.pass();
+      store.settle = settle;
+      waits.shift()?.();
+      await settleDown();
 
-    await poller.pass();
-    await poller.stop(never);
+      await poller.pass();
+      await poller.stop(never);
 
-    expect(store.outcomes()).toEqual([
-      [head.id, "retry"],
-      [early.id, "release"],
-      [late.id, "sent"],
-    ]);
-  });
+      expect(store.outcomes()).toEqual([
+        [head.id, kind],
+        [early.id, "release"],
+        [late.id, "sent"],
+      ]);
+    },
+  );
 
   test("makes no claim while rows that it gave back as soon as it had them are not back in the database", async () => {
     // The claim would return rows behind them, to be given back for their sake, and the next one these again for the sake of those: for ever.

@@ -150,7 +150,13 @@ describe.each(["route", "destination"] as const)("the transform of a %s that fai
       retryPolicy: createRetryPolicy(undefined, 1000),
       maxAttempts: undefined,
     };
-    const route = { topicPattern: "**", destination: "shop", routingKey: null, routingKeyMissing: "" };
+    const route = {
+      topicPattern: "**",
+      destination: "shop",
+      routingKey: null,
+      routingKeyMissing: "",
+      onExhausted: "dead",
+    } as const;
     const delivery = createDelivery({
       routes: [{ ...route, transform: stage === "route" ? transform : null }],
       targets: new Map([["shop", target]]),

@@ -29,6 +29,7 @@ function touchEverything(metrics: Metrics): void {
   metrics.outboxProcessingDuration(0.02);
   metrics.outboxPublishDuration("http", 0.2);
   metrics.outboxDestinationMessage("orders", "dead");
+  metrics.outboxParked("orders");
   metrics.outboxQueueDepth("orders", 3);
   metrics.deliveryLatency(1.5);
   metrics.httpPublishResponse("5xx");
@@ -48,6 +49,7 @@ function touchEverything(metrics: Metrics): void {
   metrics.destinationBacklog("orders", 11, 12);
   metrics.destinationRateLimited("orders", 0.5);
   metrics.breakerTransition("orders", "open");
+  metrics.parkedRows(8);
   metrics.componentUp("database", true);
   metrics.cleanupDeleted("outbox", 1000);
   metrics.cleanupDuration("outbox", 3);
@@ -66,6 +68,7 @@ outbox_messages_total counter status
 outbox_messages_pending gauge
 outbox_oldest_pending_age_seconds gauge
 outbox_messages_reclaimed_total counter
+outbox_parked_total counter destination
 outbox_process_errors_total counter
 outbox_rows_refused_total counter
 outbox_processing_duration_seconds histogram
@@ -96,6 +99,7 @@ destination_backlog gauge destination
 destination_oldest_age_seconds gauge destination
 destination_rate_limited_seconds_total counter destination
 destination_breaker_transitions_total counter destination,to
+parked_rows gauge
 replication_slot_lag_bytes gauge
 replication_slot_unconfirmed_bytes gauge
 replication_slot_wal_status gauge status
@@ -130,6 +134,7 @@ describe("the metrics", () => {
       svc_outbox_processing_duration_seconds_sum: 0.02,
       'svc_outbox_publish_duration_seconds_count{destination_type="http"}': 1,
       'svc_outbox_destination_messages_total{destination="orders",outcome="dead"}': 1,
+      'svc_outbox_parked_total{destination="orders"}': 1,
       'svc_outbox_queue_depth{destination="orders"}': 3,
       svc_delivery_latency_seconds_sum: 1.5,
       'svc_http_publish_responses_total{status_class="5xx"}': 1,
@@ -144,6 +149,7 @@ describe("the metrics", () => {
       'svc_claim_rows_sum{component="outbox-poller"}': 100,
       'svc_claims_lost_total{component="other"}': 1,
       svc_blocked_keys: 6,
+      svc_parked_rows: 8,
       'svc_component_up{component="database"}': 1,
       'svc_cleanup_messages_deleted_total{table="outbox"}': 1000,
       'svc_cleanup_duration_seconds_sum{table="outbox"}': 3,

@@ -1,3 +1,5 @@
+import { PARKED_UNTIL } from "../../../model/rows.ts";
+
 /** How statements read what a session's settings (`DateStyle`, `TimeZone`, `extra_float_digits`) would write in many ways. */
 
 /**
@@ -9,3 +11,6 @@
 export function msOf(time: string): string {
   return `CASE WHEN isfinite(${time}) THEN floor(date_part('epoch', (${time})::timestamptz) * 1000 + 0.0005)::bigint END`;
 }
+
+/** `scheduled_at` of a parked row. A column without a time zone holds it in the session's, as it does every other time. */
+export const PARKED_AT = `timestamptz '${PARKED_UNTIL}'`;

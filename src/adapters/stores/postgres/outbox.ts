@@ -7,7 +7,7 @@ import { OutboxHints } from "../sql/hints.ts";
 import { changeAroundRefusal, isRefused } from "../sql/refused.ts";
 import { type ClaimTrials, LeftOut, TRIAL_ROWS } from "../sql/refusedClaims.ts";
 import { backlogOf, claimedRow, idsOf } from "../sql/rows.ts";
-import { attemptsOf, STATE_AFTER, settleAroundRefusal } from "../sql/settlements.ts";
+import { attemptsOf, delayOf, STATE_AFTER, settleAroundRefusal } from "../sql/settlements.ts";
 import { uuidArray } from "./binaryArray.ts";
 import { isLockTimeout } from "./errors.ts";
 import type { Looks } from "./looks.ts";
@@ -204,7 +204,7 @@ function outcomeColumns(settlements: readonly Settlement[]): readonly unknown[] 
   return [
     settlements.map((settlement) => STATE_AFTER[settlement.kind]),
     settlements.map(attemptsOf),
-    settlements.map((settlement) => (settlement.kind === "retry" ? Math.round(settlement.delayMs) : null)),
+    settlements.map(delayOf),
     settlements.map((settlement) => ("reason" in settlement ? settlement.reason : null)),
   ];
 }

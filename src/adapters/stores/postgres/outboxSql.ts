@@ -1,7 +1,7 @@
 import type { ClaimScope } from "../../../ports/store.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { TopicRoute } from "../sql/routing.ts";
-import { msOf } from "./fragments.ts";
+import { msOf, PARKED_AT } from "./fragments.ts";
 import type { Question } from "./looks.ts";
 import { history, isSameHistory, markBound, markRead, newestMark } from "./lowWater.ts";
 import { destinationOf } from "./routing.ts";
@@ -274,7 +274,7 @@ WHERE (${c.state} || '') = 'processing'`;
 WITH closed AS (
 UPDATE ${table} o
 SET ${c.state} = coalesce(s.state, 'sent'), ${c.attempt} = ${attemptsPlus("s.attempts")}, ${c.updatedAt} = now(), ${unclaimed},
-    ${c.scheduledAt} = CASE WHEN s.delay IS NULL THEN o.${c.scheduledAt} ELSE now() + s.delay * interval '1 millisecond' END,
+    ${c.scheduledAt} = CASE WHEN s.delay IS NULL THEN o.${c.scheduledAt} WHEN s.delay < 0 THEN ${PARKED_AT} ELSE now() + s.delay * interval '1 millisecond' END,
     ${c.lastError} = coalesce(s.reason, o.${c.lastError})
 FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::bigint[], $6::text[]) AS s(id, token, state, attempts, delay, reason)
 WHERE o.${c.id} = s.id AND o.${c.claimToken} = s.token
@@ -374,7 +374,7 @@ RETURNING o.${c.id} AS id`,
     /**
      * The state is compared as an expression, so that the rows are found by their ids and not by walking the index of everything in flight.
      *
-     * $1 ids, $2 tokens, $3 new states, $4 attempts to add, $5 delays (ms), $6 reasons (null leaves the last one). $3 to $6 are empty when every
+     * $1 ids, $2 tokens, $3 new states, $4 attempts to add, $5 delays (ms; below 0 parks the row), $6 reasons (null leaves the last one). $3 to $6 are empty when every
      * row was sent. Answers with one row: null when every claim was closed, else the ids of those that were.
      */
     settle: { byIndex: true, lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS, name: "outbox.settle", text: settle("") },

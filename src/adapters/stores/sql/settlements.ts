@@ -5,12 +5,27 @@ import type { OutboxHints } from "./hints.ts";
 import { isRefused, SHORT_REASON } from "./refused.ts";
 
 /** The state of a row after its settlement. */
-export const STATE_AFTER = { sent: "sent", retry: "pending", dead: "dead", release: "pending" } as const;
+export const STATE_AFTER = {
+  sent: "sent",
+  retry: "pending",
+  park: "pending",
+  dead: "dead",
+  release: "pending",
+} as const;
 
 /** @returns the failed attempts that a settlement adds */
 export function attemptsOf(settlement: Settlement): number {
-  if (settlement.kind === "retry") return 1;
+  if (settlement.kind === "retry" || settlement.kind === "park") return 1;
   return settlement.kind === "dead" && settlement.attempted ? 1 : 0;
+}
+
+/** Stands for the delay of a row that is parked. */
+export const PARKED_DELAY = -1;
+
+/** @returns after how many ms the row is due again, {@link PARKED_DELAY}, or null where its time stays as it is */
+export function delayOf(settlement: Settlement): number | null {
+  if (settlement.kind === "park") return PARKED_DELAY;
+  return settlement.kind === "retry" ? Math.round(settlement.delayMs) : null;
 }
 
 /**
@@ -70,4 +85,8 @@ function plainerThan(settlement: Settlement, refusal: string): readonly Settleme
   ];
 }
 
-const WHAT_HAPPENED = { sent: "delivered", retry: "failed, to be tried again" } as const;
+const WHAT_HAPPENED = {
+  sent: "delivered",
+  retry: "failed, to be tried again",
+  park: "failed for good, to be parked",
+} as const;

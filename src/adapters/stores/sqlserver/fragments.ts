@@ -1,3 +1,5 @@
+import { PARKED_UNTIL } from "../../../model/rows.ts";
+
 /** Pieces of T-SQL that several statements of this store share. */
 
 /**
@@ -59,3 +61,6 @@ export const ONE_BY_ONE = "OPTION (FORCE ORDER, LOOP JOIN)";
 /** A time as text and back, with its seven digits, which a JavaScript `Date` would lose. */
 export const timeText = (time: string): string => `CONVERT(nvarchar(40), ${time}, 127)`;
 export const timeOf = (text: string): string => `CONVERT(datetimeoffset(7), ${text}, 127)`;
+
+/** `scheduled_at` of a parked row: also `datetime`, of the narrowest range, holds it. */
+export const PARKED_AT = timeOf(`N'${PARKED_UNTIL}'`);

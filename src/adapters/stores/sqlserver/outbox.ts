@@ -7,7 +7,7 @@ import { OutboxHints } from "../sql/hints.ts";
 import { changeAroundRefusal, isRefused } from "../sql/refused.ts";
 import { type ClaimTrials, LeftOut, TRIAL_ROWS } from "../sql/refusedClaims.ts";
 import { backlogOf, claimedRow, idsOf } from "../sql/rows.ts";
-import { attemptsOf, STATE_AFTER, settleAroundRefusal } from "../sql/settlements.ts";
+import { attemptsOf, delayOf, STATE_AFTER, settleAroundRefusal } from "../sql/settlements.ts";
 import { type OutboxStatements, SETTLED_TEXTS } from "./outboxSql.ts";
 import type { SqlServerPool } from "./pool.ts";
 import type { Statement, Values } from "./statement.ts";
@@ -174,12 +174,12 @@ function outcomeOf(settlement: Settlement) {
     token: settlement.claimToken,
     state: STATE_AFTER[settlement.kind],
     attempts: attemptsOf(settlement),
-    delay: settlement.kind === "retry" ? wholeMs(settlement.delayMs) : null,
+    delay: wholeMs(delayOf(settlement)),
     reason: "reason" in settlement ? settlement.reason : null,
   };
 }
 
 /** DATEADD takes an `int`: the longest time is 24.8 days. */
-function wholeMs(ms: number): number {
-  return Math.min(Math.round(ms), 2 ** 31 - 1);
+function wholeMs(ms: number | null): number | null {
+  return ms === null ? null : Math.min(Math.round(ms), 2 ** 31 - 1);
 }

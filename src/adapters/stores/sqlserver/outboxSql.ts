@@ -1,7 +1,7 @@
 import type { ClaimScope } from "../../../ports/store.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { TopicRoute } from "../sql/routing.ts";
-import { BATCH, BY_ID, hasCome, NAMED_IDS, NOW, ONE_BY_ONE, TO_CHANGE, TO_LOOK } from "./fragments.ts";
+import { BATCH, BY_ID, hasCome, NAMED_IDS, NOW, ONE_BY_ONE, PARKED_AT, TO_CHANGE, TO_LOOK } from "./fragments.ts";
 import { destinationOf, LETTER_FOR_LETTER } from "./routing.ts";
 import type { Statement } from "./statement.ts";
 import { PAIRED, placeFrom, placeNames, placeTypes, textOf } from "./texts.ts";
@@ -322,7 +322,7 @@ SELECT id FROM @renewed;`,
 
     /**
      * The state is compared with a variable, which matches no filtered index: rows are found by their ids, and not by walking over everything
-     * in flight. `@rows` and `@texts` see `texts.ts`; a reason that is null leaves the last one.
+     * in flight. `@rows` and `@texts` see `texts.ts`; a delay below 0 parks the row, a reason that is null leaves the last one.
      * The tables are joined by a comma, since not every server that speaks T-SQL knows a table behind JOIN in SET.
      */
     settle: {
@@ -342,7 +342,7 @@ FROM OPENJSON(@rows) WITH (id uniqueidentifier '$.id', token uniqueidentifier '$
   attempts int '$.attempts', delay int '$.delay', ${SETTLED_TEXTS.map(placeFrom).join(", ")}) j;
 UPDATE o
 SET ${c.state} = r.state, ${c.attempt} = ${attemptsPlus("r.attempts")}, ${c.updatedAt} = @now, ${unclaimed},
-  ${c.scheduledAt} = CASE WHEN r.delay IS NULL THEN o.${c.scheduledAt} ELSE DATEADD(millisecond, r.delay, @now) END,
+  ${c.scheduledAt} = CASE WHEN r.delay IS NULL THEN o.${c.scheduledAt} WHEN r.delay < 0 THEN ${PARKED_AT} ELSE DATEADD(millisecond, r.delay, @now) END,
   ${c.lastError} = COALESCE(${textOf("reason")}, o.${c.lastError})
 OUTPUT inserted.${c.id} INTO @closed (id)
 FROM ${table} o ${BY_ID.change}, @settled r

@@ -1,0 +1,121 @@
+import { describe, expect, test } from "@jest/globals";
+import { type MessageId, PARKED_UNTIL } from "../../../src/model/rows.ts";
+import type { ClaimScope, Store } from "../../../src/ports/store.ts";
+import { claimRequest, failed, parked, type StoreHarness, sent } from "./harness.ts";
+
+/** Longer than any cursor or mark is trusted. */
+const LOOK_AGAIN_MS = 5000;
+const SCOPES: readonly (ClaimScope | undefined)[] = [
+  undefined,
+  { name: "only", which: "only", destinations: ["orders"], exceptKeys: [] },
+  { name: "except", which: "except", destinations: ["bills"], exceptKeys: [] },
+];
+
+/** Parks the first row that is free. */
+async function parkFirst({ store }: Pick<StoreHarness, "store">): Promise<MessageId> {
+  const { rows } = await store.outbox.claim(claimRequest({ limit: 1 }));
+  expect(await store.outbox.settle(rows.map(parked))).toEqual(new Set(rows.map(({ id }) => id)));
+  const [row] = rows;
+  if (row === undefined) throw new Error("a row to park was expected");
+  return row.id;
+}
+
+async function claimed(store: Store, scope?: ClaimScope): Promise<readonly MessageId[]> {
+  const { rows } = await store.outbox.claim(claimRequest(scope === undefined ? {} : { scope }));
+  return rows.map(({ id }) => id);
+}
+
+export function exerciseParking(open: () => Promise<StoreHarness>): void {
+  describe("a parked row", () => {
+    test("stays pending until the end of time, with its attempt counted, its reason and no claim", async () => {
+      await using harness = await open();
+      await harness.insertOutbox([{ key: "k" }]);
+      await harness.store.outbox.settle(
+        (await harness.store.outbox.claim(claimRequest())).rows.map((row) => failed(row, 0)),
+      );
+      const id = await parkFirst(harness);
+
+      const [row] = await harness.outboxRows();
+      expect(row).toMatchObject({ id, state: "pending", attempt: 2, lastError: "status 500" });
+      expect(row).toMatchObject({ claimToken: null, leaseInMs: null });
+      expect(Math.abs((row?.dueInMs ?? 0) - (Date.parse(PARKED_UNTIL) - Date.now()))).toBeLessThan(60_000);
+      expect(row?.updatedMsAgo).toBeLessThan(5000);
+    });
+
+    test.each(SCOPES.map((scope) => [scope?.name ?? "no", scope] as const))(
+      "holds back its key, and no other, in every replica: claims of %s scope",
+      async (_, scope) => {
+        await using harness = await open();
+        const clock = harness.clock;
+        await harness.insertOutbox([{ key: "k" }, { key: "k" }, { key: "free" }, {}]);
+        const head = await parkFirst(harness);
+        const [, , free, keyless] = (await harness.outboxRows()).map(({ id }) => id);
+        const replica = await harness.replica(clock);
+
+        expect(await claimed(harness.store, scope)).toEqual([free, keyless]);
+        for (let look = 0; look < 3; look += 1) {
+          clock.advance(LOOK_AGAIN_MS);
+          await harness.insertOutbox([{ key: "k" }]);
+          for (const store of [harness.store, replica, await harness.replica()]) {
+            expect(await claimed(store, scope)).toEqual([]);
+          }
+        }
+        expect((await harness.outboxRows())[0]).toMatchObject({ id: head, state: "pending", attempt: 1 });
+      },
+    );
+
+    test("is out of the way of a claim past it, whose own key it holds back behind a long front", async () => {
+      await using harness = await open();
+      await harness.insertOutbox([{ key: "k" }, ...Array.from({ length: 100 }, () => ({ key: "k" })), { key: "free" }]);
+      await parkFirst(harness);
+      const { rows } = await harness.store.outbox.claim(claimRequest({ limit: 20 }));
+      expect(rows.map(({ key }) => key)).toEqual(["free"]);
+      harness.clock.advance(LOOK_AGAIN_MS);
+      expect(await claimed(harness.store)).toEqual([]);
+    });
+
+    test("is left alone by reclaim, replay and retention", async () => {
+      await using harness = await open();
+      const { outbox, replay, retention } = harness.store;
+      await harness.insertOutbox([{ key: "k" }]);
+      const id = await parkFirst(harness);
+      const before = await harness.outboxRows();
+      await harness.expireLeases();
+
+      expect(await outbox.reclaim(10, 0)).toBe(0);
+      const scope = await replay.begin();
+      expect(await replay.find(scope, {}, [id])).toEqual([]);
+      expect(await replay.move(scope, [id])).toBe(0);
+      expect(await retention.plan({ table: "outbox", kind: "COUNT", maxCount: 0 })).toEqual([]);
+      expect(await retention.plan({ table: "outbox", kind: "AGE", maxAgeMs: 0 })).toEqual([]);
+
+      const kept = ({ state, attempt, lastError }: (typeof before)[number]) => ({ state, attempt, lastError });
+      expect((await harness.outboxRows()).map(kept)).toEqual(before.map(kept));
+    });
+
+    test("is one that its claim still holds: a claim taken over parks nothing", async () => {
+      await using harness = await open();
+      await harness.insertOutbox([{ key: "k" }]);
+      const { rows } = await harness.store.outbox.claim(claimRequest());
+      await harness.expireLeases();
+      await harness.store.outbox.reclaim(10, 300_000);
+
+      expect(await harness.store.outbox.settle(rows.map(parked))).toEqual(new Set());
+      const [again] = (await harness.store.outbox.claim(claimRequest())).rows;
+      expect(again).toMatchObject({ attempt: 0 });
+    });
+
+    test("is settled beside others in one batch", async () => {
+      await using harness = await open();
+      const ids = await harness.insertOutbox([{ key: "a" }, { key: "b" }, { key: "c" }]);
+      const { rows } = await harness.store.outbox.claim(claimRequest());
+      const outcomes = rows.map((row, n) => [sent(row), parked(row), failed(row)][n] ?? sent(row));
+      expect(await harness.store.outbox.settle(outcomes)).toEqual(new Set(ids));
+      expect((await harness.outboxRows()).map(({ state, attempt }) => [state, attempt])).toEqual([
+        ["sent", 0],
+        ["pending", 1],
+        ["pending", 1],
+      ]);
+    });
+  });
+}
