@@ -1,33 +1,42 @@
 import { DestinationControl } from "../src/core/destinationControl.ts";
-import type { Replay } from "../src/core/replay.ts";
-import type { ReplayRequest } from "../src/core/replayRequest.ts";
 import { adminRoutes } from "../src/http/admin/routes.ts";
 import { StoppingError } from "../src/model/errors.ts";
 import type { Service } from "../src/ports/runtime.ts";
 import { sharedController, waitOrAbort } from "../src/runtime/abort.ts";
 import { EvaluatorPool } from "../src/runtime/evaluation/pool.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
+import { createParked } from "./parked.ts";
 import { createReplay } from "./replay.ts";
 import { adminBodyBytes } from "./servedApi.ts";
 import { EVALUATOR_SCRIPT } from "./transforms.ts";
 
-/** Role `admin`: lets operators try transforms, deliver rows again, and pause destinations. */
-export function adminRole({ config, store, clock, log, bodies, wakes }: RoleContext): RoleParts {
+/** Role `admin`: lets operators try transforms, deliver rows again, decide what becomes of parked ones, and pause destinations. */
+export function adminRole({ config, store, clock, redact, log, bodies, wakes }: RoleContext): RoleParts {
   // Apart from the workers of the configured transforms, so that what callers try holds up no message.
   const evaluator = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers: 1, memoryLimitMb: MEMORY_LIMIT_MB, log });
-  const replays = new RunningReplays(createReplay({ config, store, log }, () => wakes.poller()));
+  const changes = new RunningChanges();
+  const replay = createReplay({ config, store, log }, () => wakes.poller());
+  const parked = createParked({ store, redact, log }, () => wakes.poller());
   const router = adminRoutes({
     admin: config.admin,
     limits: { maxBytes: adminBodyBytes(config), budget: bodies },
     evaluator,
-    replay: { run: (request) => replays.run(request), destinations: Object.keys(config.destinations) },
+    replay: {
+      run: (request) => changes.run((signal) => replay.run(request, signal)),
+      destinations: Object.keys(config.destinations),
+    },
+    parked: {
+      list: (selection, limit) => parked.list(selection, limit),
+      retry: (selection) => changes.run((signal) => parked.retry(selection, signal)),
+      discard: (selection, reason) => changes.run((signal) => parked.discard(selection, reason, signal)),
+    },
     destinations: new DestinationControl({ destinations: config.destinations, store, log }),
     clock,
     log,
   });
   return {
     operatorRoutes: [router],
-    waiters: [replays],
+    waiters: [changes],
     closers: [closer("transform tests", () => evaluator.close())],
   };
 }
@@ -35,19 +44,14 @@ export function adminRole({ config, store, clock, log, bodies, wakes }: RoleCont
 /** A payload of `admin.maxPayloadBytes` needs a small part of it. */
 const MEMORY_LIMIT_MB = 64;
 
-/** The replays that are under way: when the service stops they end after the batch that runs. */
-class RunningReplays implements Service {
+/** The replays, retries and discards that are under way: when the service stops they end after the batch that runs. */
+class RunningChanges implements Service {
   readonly name = "admin";
-  readonly #replay: Pick<Replay, "run">;
   readonly #stopping = sharedController();
   readonly #running = new Set<Promise<unknown>>();
 
-  constructor(replay: Pick<Replay, "run">) {
-    this.#replay = replay;
-  }
-
-  async run(request: ReplayRequest): Promise<{ readonly moved: number }> {
-    const running = this.#replay.run(request, this.#stopping.signal);
+  async run<T>(change: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    const running = change(this.#stopping.signal);
     this.#running.add(running);
     try {
       return await running;
@@ -61,6 +65,10 @@ class RunningReplays implements Service {
   async stop(cutoff: AbortSignal): Promise<void> {
     this.#stopping.abort(new StoppingError());
     // Also those whose callers have gone, for which no HTTP server waits. One that a hung database holds ends with the database's pool.
-    await waitOrAbort(Promise.allSettled(this.#running), cutoff, "the end of the replays").catch(() => {});
+    await waitOrAbort(
+      Promise.allSettled(this.#running),
+      cutoff,
+      "the end of the replays and the changes of parked rows",
+    ).catch(() => {});
   }
 }

@@ -5,6 +5,7 @@ import { ConfigError, StoppingError } from "../src/model/errors.ts";
 import { addConfigCommands } from "./commands/config.ts";
 import { addDestinationCommands } from "./commands/destinations.ts";
 import { addExplainCommand } from "./commands/explain.ts";
+import { addParkedCommands } from "./commands/parked.ts";
 import { addReplayCommand } from "./commands/replay.ts";
 import { addTransformCommand } from "./commands/transform.ts";
 import { lastWords } from "./lastWords.ts";
@@ -62,6 +63,7 @@ Examples:
   svc retention --once                  one cleaning pass, for a scheduler
   svc replay --topic orders --dry-run   which finished rows would be delivered again
   svc destinations list                 which are paused, what waits for them
+  svc parked list                       which rows failed for good and wait for somebody to decide
   svc migrate                           apply the schema migrations and exit
   svc config check --strict             is this configuration right? every problem at once
   svc config print                      what is in effect, and where each value came from
@@ -120,6 +122,7 @@ addTransformCommand(program, io);
 addExplainCommand(program, io);
 addReplayCommand(program, io);
 addDestinationCommands(program, io);
+addParkedCommands(program, io);
 
 try {
   await program.parseAsync();

@@ -9,7 +9,7 @@ import { createStore } from "../database.ts";
 import { createReplay } from "../replay.ts";
 import type { CommandIo } from "./config.ts";
 import { type Prepared, prepare } from "./run.ts";
-import { plainText, textTable } from "./textTable.ts";
+import { type Columns, plainText, textTable } from "./textTable.ts";
 
 export interface ReplayRowsArguments {
   /** `--config` */
@@ -87,7 +87,7 @@ function rowsOf(count: number): string {
   return count === 1 ? "1 row" : `${count} rows`;
 }
 
-const COLUMNS: readonly (readonly [title: string, cell: (row: FinishedRow) => string])[] = [
+const COLUMNS: Columns<FinishedRow> = [
   ["id", (row) => row.id],
   ["topic", (row) => plainText(row.topic ?? "", 40)],
   ["key", (row) => plainText(row.key ?? "", 40)],

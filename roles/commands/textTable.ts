@@ -1,13 +1,8 @@
-/**
- * Aligns cells in columns, for a terminal.
- *
- * @param columns title and cell of each, in order
- * @returns a line for the titles and one for each row; nothing without rows
- */
-export function textTable<T>(
-  rows: readonly T[],
-  columns: readonly (readonly [title: string, cell: (row: T) => string])[],
-): string {
+/** The columns of a table for people: title and cell of each, in order. */
+export type Columns<T> = readonly (readonly [title: string, cell: (row: T) => string])[];
+
+/** Aligns cells in columns, for a terminal. @returns a line for the titles and one for each row; nothing without rows */
+export function textTable<T>(rows: readonly T[], columns: Columns<T>): string {
   if (rows.length === 0) return "";
   const lines = [columns.map(([title]) => title), ...rows.map((row) => columns.map(([, cell]) => cell(row)))];
   const widths = columns.map((_, column) => Math.max(...lines.map((line) => line[column]?.length ?? 0)));

@@ -6,7 +6,10 @@ export interface BacklogGaugesOptions {
   readonly store: Pick<OutboxStore, "backlog">;
   /** The names of all. */
   readonly destinations: readonly string[];
-  readonly metrics: Pick<Metrics, "outboxPending" | "outboxOldestPendingAge" | "blockedKeys" | "destinationBacklog">;
+  readonly metrics: Pick<
+    Metrics,
+    "outboxPending" | "outboxOldestPendingAge" | "blockedKeys" | "parkedRows" | "destinationBacklog"
+  >;
   readonly clock: Clock;
 }
 
@@ -33,6 +36,7 @@ export class BacklogGauges {
       metrics.outboxPending(backlog.pending);
       metrics.outboxOldestPendingAge((backlog.oldestPendingAgeMs ?? 0) / 1000);
       metrics.blockedKeys(backlog.blockedKeys);
+      metrics.parkedRows(backlog.parked);
     });
   }
 

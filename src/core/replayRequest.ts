@@ -30,10 +30,7 @@ export function hasFilter(request: ReplayRequest): boolean {
  * @throws Error whose message is the reason, to stand behind `Invalid request: `
  */
 export function parseReplayRequest(value: unknown): ReplayRequest {
-  if (typeof value !== "object" || value === null || Array.isArray(value)) {
-    throw new Error(`the body is ${kindOf(value)}; a JSON object is expected`);
-  }
-  const fields = value as Readonly<Record<string, unknown>>;
+  const fields = requireObject(value);
   return {
     ids: list(fields, "ids", parseMessageId),
     topic: single(fields, "topic", parseText),
@@ -109,14 +106,22 @@ export function parseInstant(text: string, bound: "after" | "before"): string {
 const INSTANT =
   /^(?<year>\d{4})-(?<month>\d\d)-(?<day>\d\d)[Tt](?<hour>\d\d):(?<minute>\d\d)(?::(?<second>\d\d)(?:[.,](?<fraction>\d+))?)?(?:[Zz]|(?<sign>[+-])(?<offsetHour>\d\d)(?::?(?<offsetMinute>\d\d))?)$/;
 
-type Fields = Readonly<Record<string, unknown>>;
+/** @throws Error, as {@link parseReplayRequest}, where a body is no JSON object */
+export function requireObject(value: unknown): Fields {
+  if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as Fields;
+  throw new Error(`the body is ${kindOf(value)}; a JSON object is expected`);
+}
 
-function single<T>(fields: Fields, name: string, parse: (text: string) => T): T | undefined {
+export type Fields = Readonly<Record<string, unknown>>;
+
+/** A field that is a text, parsed; undefined where it is absent or null. @throws Error that names it */
+export function single<T>(fields: Fields, name: string, parse: (text: string) => T): T | undefined {
   const value = fields[name];
   return value === undefined || value === null ? undefined : textAt(name, value, parse);
 }
 
-function list<T>(fields: Fields, name: string, parse: (text: string) => T): readonly T[] | undefined {
+/** The same for a list of texts. */
+export function list<T>(fields: Fields, name: string, parse: (text: string) => T): readonly T[] | undefined {
   const value = fields[name];
   if (value === undefined || value === null) return undefined;
   if (!Array.isArray(value)) throw new Error(`"${name}" is ${kindOf(value)}; an array of strings is expected`);

@@ -2,6 +2,7 @@ import type { InsertOutcome, Settlement } from "../model/outcomes.ts";
 import type { ClaimedRow, ClaimToken, MessageId, NewInboxRow } from "../model/rows.ts";
 import type { DestinationStore } from "./destinationStore.ts";
 import type { ReplayStore, RetentionStore } from "./finishedRows.ts";
+import type { ParkedStore } from "./parkedStore.ts";
 import type { PullStore } from "./pullStore.ts";
 
 /**
@@ -161,10 +162,12 @@ export interface OutboxBacklog {
   readonly pending: number;
   /** Age of the oldest due pending row in ms; null when there is none. */
   readonly oldestPendingAgeMs: number | null;
-  /** Keys whose first unfinished row waits for its retry. */
+  /** Keys whose first unfinished row waits for its retry, or is parked. */
   readonly blockedKeys: number;
   /** Of those that have pending rows, or rows in processing. Rows without a destination, or of which the database cannot tell, are under {@link NO_DESTINATION}. */
   readonly byDestination: ReadonlyMap<string, DestinationBacklog>;
+  /** Rows that are parked. */
+  readonly parked: number;
 }
 
 export interface DestinationBacklog {
@@ -196,6 +199,7 @@ export interface SchemaStore {
 export interface Store {
   readonly inbox: InboxStore;
   readonly outbox: OutboxStore;
+  readonly parked: ParkedStore;
   readonly replay: ReplayStore;
   readonly retention: RetentionStore;
   readonly pull: PullStore;

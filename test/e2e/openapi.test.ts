@@ -52,7 +52,7 @@ async function ask(operation: string, { body = "", headers = {}, name = "{name}"
     method === "GET" && text === "" && Object.keys(headers).length === 0
       ? await service.get(path)
       : await exchange(service.port, method, path.replace("{name}", encodeURIComponent(name)), headers, text);
-  api.check(method, path, answer);
+  api.check(method, path.split("?", 1)[0] ?? "", answer);
   return answer;
 }
 
@@ -144,6 +144,10 @@ describe("every answer is as the OpenAPI document has it", () => {
     expect((await ask("POST /admin/destinations/{name}/pause", pause)).status).toBe(404);
     expect((await ask("POST /admin/destinations/{name}/resume", { headers: BEARER })).status).toBe(404);
     expect((await ask("GET /admin/destinations")).status).toBe(401);
+    expect((await ask("GET /admin/parked", { headers: BEARER })).status).toBe(200);
+    expect((await ask("POST /admin/parked/retry", { body: { all: true }, headers: BEARER })).status).toBe(200);
+    const discard = { topic: "no.**", reason: "nobody wants it" };
+    expect((await ask("POST /admin/parked/discard", { body: discard, headers: BEARER })).status).toBe(200);
   });
 
   test("of the sources to what they turn away", async () => {
@@ -159,7 +163,7 @@ describe("every answer is as the OpenAPI document has it", () => {
 
   test("of the pull and admin routes to what they refuse", async () => {
     const guarded = api.operations.filter((operation) => /^POST \/(pull|admin)\//.test(operation));
-    expect(guarded).toHaveLength(8);
+    expect(guarded).toHaveLength(10);
     for (const operation of guarded) {
       expect([operation, (await ask(operation, { body: {} })).status]).toEqual([operation, 401]);
       expect([operation, (await ask(operation, { body: "[]", headers: BEARER })).status]).toEqual([operation, 400]);
@@ -169,6 +173,8 @@ describe("every answer is as the OpenAPI document has it", () => {
     expect((await transform("((")).status).toBe(400);
     expect((await transform("nowhere")).status).toBe(400);
     expect((await ask("POST /admin/replay", { body: {}, headers: BEARER })).status).toBe(400);
+    expect((await ask("GET /admin/parked")).status).toBe(401);
+    expect((await ask("GET /admin/parked?limit=0", { headers: BEARER })).status).toBe(400);
   });
 
   test("of the pull routes to a client", async () => {
@@ -198,6 +204,11 @@ describe("every answer is as the OpenAPI document has it", () => {
       expect([name, answer.status]).toEqual([name, 500]);
     }
     expect((await ask("POST /admin/replay", { body: { topic: "x" }, headers: BEARER })).status).toBe(500);
+    expect((await ask("GET /admin/parked", { headers: BEARER })).status).toBe(500);
+    for (const change of ["retry", "discard"]) {
+      const body = { all: true, reason: "x" };
+      expect((await ask(`POST /admin/parked/${change}`, { body, headers: BEARER })).status).toBe(500);
+    }
     for (const path of ["/health", "/health/ready"]) {
       await eventually(async () => expect((await ask(`GET ${path}`)).status).toBe(503));
     }

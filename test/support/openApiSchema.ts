@@ -80,7 +80,7 @@ export const OPEN_API_SCHEMA = {
       ...exactly(
         {
           name: text,
-          in: { enum: ["header", "path"] },
+          in: { enum: ["header", "path", "query"] },
           required: { type: "boolean" },
           description: text,
           schema: JSON_SCHEMA,

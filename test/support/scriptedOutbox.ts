@@ -66,7 +66,7 @@ export class ScriptedOutbox implements OutboxStore {
   }
 
   async backlog(): Promise<OutboxBacklog> {
-    return { pending: 0, oldestPendingAgeMs: null, blockedKeys: 0, byDestination: new Map() };
+    return { pending: 0, oldestPendingAgeMs: null, blockedKeys: 0, parked: 0, byDestination: new Map() };
   }
 
   /** `[id, kind]` of everything settled so far, in order. */

@@ -10,6 +10,7 @@ import {
 } from "./destinations.ts";
 import { transformTest } from "./evaluate.ts";
 import { createGate, type GateOptions } from "./gate.ts";
+import { type ParkedRouteOptions, parkedRoutes } from "./parked.ts";
 import { type ReplayRouteOptions, replayRoute } from "./replay.ts";
 
 export interface AdminRouteOptions {
@@ -19,16 +20,19 @@ export interface AdminRouteOptions {
   readonly evaluator: Pick<Evaluator, "evaluate">;
   readonly replay: Omit<ReplayRouteOptions, "gate">;
   readonly destinations: DestinationRouteOptions["control"];
+  readonly parked: ParkedRouteOptions;
   readonly clock: Pick<Clock, "now">;
   readonly log: Log;
 }
 
 /**
- * `POST /admin/transform/test`, `POST /admin/replay` and the routes below `/admin/destinations`.
+/**
+ * `POST /admin/transform/test`, `POST /admin/replay`, and the routes of parked rows and of destinations.
  *
  * @throws ConfigError when `admin.auth` is missing and not waived by `admin.insecure`, or unusable
  */
-export function adminRoutes({ admin, limits, evaluator, replay, destinations, clock, log }: AdminRouteOptions): Router {
+export function adminRoutes(options: AdminRouteOptions): Router {
+  const { admin, limits, evaluator, replay, parked, destinations, clock, log } = options;
   const gate = createGate({ admin, limits, clock, log });
   const router = Router(ROUTER_OPTIONS);
   const testTransform = transformTest({ gate, evaluator, maxTimeoutMs: admin.maxTransformTimeoutMs, clock });
@@ -38,5 +42,9 @@ export function adminRoutes({ admin, limits, evaluator, replay, destinations, cl
   router.get("/admin/destinations", listDestinationsRoute(control));
   router.post("/admin/destinations/:name/pause", pauseDestinationRoute(control));
   router.post("/admin/destinations/:name/resume", resumeDestinationRoute(control));
+  const { list, retry, discard } = parkedRoutes(gate, parked);
+  router.get("/admin/parked", list);
+  router.post("/admin/parked/retry", retry);
+  router.post("/admin/parked/discard", discard);
   return router;
 }

@@ -11,6 +11,7 @@ import {
   readinessOperation,
   rootOperation,
 } from "./operatorPaths.ts";
+import { parkedChangeOperation, parkedListOperation } from "./parkedPaths.ts";
 import { pullOperations } from "./pullPaths.ts";
 import { type Answer, portAnswers } from "./responses.ts";
 import { SCHEMAS } from "./schemas.ts";
@@ -134,6 +135,9 @@ function adminRoutes({ admin }: ServedApi, common: readonly Answer[]): readonly 
     },
     post("/admin/destinations/{name}/pause", pauseDestinationOperation(admin, access, common)),
     post("/admin/destinations/{name}/resume", resumeDestinationOperation(admin, access, common)),
+    { ...post("/admin/parked", parkedListOperation(admin, access, common)), method: "get" },
+    post("/admin/parked/retry", parkedChangeOperation("retry", admin, access, common)),
+    post("/admin/parked/discard", parkedChangeOperation("discard", admin, access, common)),
   ];
 }
 

@@ -45,7 +45,7 @@ export interface Operation {
 
 export interface Parameter {
   readonly name: string;
-  readonly in: "header" | "path";
+  readonly in: "header" | "path" | "query";
   readonly required: boolean;
   readonly description: string;
   readonly schema: Schema;

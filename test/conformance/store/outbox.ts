@@ -261,6 +261,7 @@ export function exerciseSettling(open: () => Promise<StoreHarness>): void {
         oldestPendingAgeMs: null,
         blockedKeys: 0,
         byDestination: new Map(),
+        parked: 0,
       });
       await harness.insertOutbox([{ key: "a" }, { key: "a" }, { key: "b" }]);
       const { rows } = await harness.store.outbox.claim(claimRequest({ limit: 1 }));
@@ -268,7 +269,7 @@ export function exerciseSettling(open: () => Promise<StoreHarness>): void {
 
       const backlog = await harness.store.outbox.backlog();
 
-      expect(backlog).toMatchObject({ pending: 3, blockedKeys: 1 });
+      expect(backlog).toMatchObject({ pending: 3, blockedKeys: 1, parked: 0 });
       expect(backlog.oldestPendingAgeMs).toBeGreaterThanOrEqual(0);
     });
 
@@ -283,7 +284,7 @@ export function exerciseSettling(open: () => Promise<StoreHarness>): void {
 
       const { byDestination, ...totals } = await harness.store.outbox.backlog();
 
-      expect(totals).toEqual({ pending: 5, oldestPendingAgeMs: expect.any(Number), blockedKeys: 0 });
+      expect(totals).toEqual({ pending: 5, oldestPendingAgeMs: expect.any(Number), blockedKeys: 0, parked: 0 });
       const totalsOnly = await harness.store.outbox.backlog({ totalsOnly: true });
       expect(totalsOnly).toEqual({ ...totals, oldestPendingAgeMs: expect.any(Number), byDestination: new Map() });
       const age = expect.any(Number);

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import { type MessageId, PARKED_UNTIL } from "../../../src/model/rows.ts";
+import type { ParkedFilter } from "../../../src/ports/parkedStore.ts";
 import type { ClaimScope, Store } from "../../../src/ports/store.ts";
 import { claimRequest, failed, parked, type StoreHarness, sent } from "./harness.ts";
 
@@ -116,6 +117,110 @@ export function exerciseParking(open: () => Promise<StoreHarness>): void {
         ["pending", 1],
         ["pending", 1],
       ]);
+    });
+  });
+
+  describe("parked rows", () => {
+    test("are listed in pages, in the order of their sequence, by id and key letter for letter; those scheduled there by others are not", async () => {
+      await using harness = await open();
+      const { parked: store, outbox } = harness.store;
+      const ids = await harness.insertOutbox(["a", "A", "b", "a "].map((key) => ({ topic: `t-${key}`, key })));
+      await outbox.settle((await outbox.claim(claimRequest())).rows.map(parked));
+      const [ahead] = await harness.insertOutbox([{ key: "ahead", dueInMs: Date.parse(PARKED_UNTIL) - Date.now() }]);
+
+      const listed = async (filter: ParkedFilter) => (await store.list(filter, null, 100)).map(({ id }) => id);
+      expect(await listed({})).toEqual(ids);
+      expect(await listed({ key: "a" })).toEqual([ids[0]]);
+      expect(await listed({ key: "none" })).toEqual([]);
+      expect(await listed({ ids: [ids[2] as MessageId, ids[1] as MessageId, ahead as MessageId] })).toEqual([
+        ids[1],
+        ids[2],
+      ]);
+      expect(await listed({ ids: [] })).toEqual([]);
+      const page = await store.list({}, null, 3);
+      expect((await store.list({}, page.at(-1)?.sequence ?? "", 3)).map(({ id }) => id)).toEqual(ids.slice(3));
+      const [first] = page;
+      expect(first).toMatchObject({ topic: "t-a", key: "a", attempt: 1, lastError: "status 500" });
+      expect(Math.abs((first?.parkedAt?.getTime() ?? 0) - Date.now())).toBeLessThan(60_000);
+      expect(await outbox.backlog()).toMatchObject({ pending: 5, parked: 4 });
+    });
+
+    test("that are retried are due now, as if never tried, before the later rows of their key, in every replica", async () => {
+      await using harness = await open();
+      await harness.insertOutbox([{ key: "k" }, { key: "k" }]);
+      const head = await parkFirst(harness);
+      const [, behind] = (await harness.outboxRows()).map(({ id }) => id);
+      const replica = await harness.replica();
+      for (const store of [harness.store, replica]) expect(await claimed(store)).toEqual([]);
+
+      expect(await harness.store.parked.retry([head, behind as MessageId])).toBe(1);
+
+      expect(await harness.store.parked.list({}, null, 10)).toEqual([]);
+      const [row] = await harness.outboxRows();
+      expect(row).toMatchObject({ state: "pending", attempt: 0, claimToken: null });
+      expect(row?.dueInMs).toBeLessThanOrEqual(0);
+      expect(await claimed(replica)).toEqual([head, behind]);
+      expect(await claimed(harness.store)).toEqual([]);
+    });
+
+    test("that are retried behind a mark are claimed before what was delivered meanwhile is asked for again", async () => {
+      await using harness = await open();
+      await harness.insertOutbox([{ key: "k" }, ...Array.from({ length: 50 }, () => ({})), { key: "k" }]);
+      const head = await parkFirst(harness);
+      const { rows } = await harness.store.outbox.claim(claimRequest());
+      await harness.store.outbox.settle(rows.map(sent));
+      const replica = await harness.replica();
+      for (const store of [harness.store, replica]) {
+        harness.clock.advance(LOOK_AGAIN_MS);
+        expect(await claimed(store)).toEqual([]);
+      }
+      await harness.store.parked.retry([head]);
+
+      const again = await harness.store.outbox.claim(claimRequest({ limit: 1 }));
+      expect(again.rows.map(({ id }) => id)).toEqual([head]);
+      expect(await claimed(replica)).toEqual([]);
+      await harness.store.outbox.settle(again.rows.map(sent));
+      expect((await replica.outbox.claim(claimRequest())).rows).toMatchObject([{ key: "k" }]);
+    });
+
+    test("that are discarded are dead with the note before the reason, and the next row of the key goes on", async () => {
+      await using harness = await open();
+      await harness.insertOutbox([{ key: "k" }, { key: "k" }]);
+      const head = await parkFirst(harness);
+      const [, behind] = (await harness.outboxRows()).map(({ id }) => id);
+
+      expect(await harness.store.parked.discard([head, behind as MessageId], "discarded: sold out")).toBe(1);
+
+      expect((await harness.outboxRows())[0]).toMatchObject({
+        state: "dead",
+        attempt: 1,
+        lastError: "discarded: sold out: status 500",
+      });
+      harness.clock.advance(LOOK_AGAIN_MS);
+      expect(await claimed(harness.store)).toEqual([behind]);
+      expect(await harness.store.replay.move(await harness.store.replay.begin(), [head])).toBe(1);
+    });
+
+    test("are changed once when several operators want them at the same time, and nobody deadlocks", async () => {
+      await using harness = await open();
+      const other = await harness.replica();
+      const ids = await harness.insertOutbox(Array.from({ length: 200 }, (_, n) => ({ key: `k-${n}` })));
+      await harness.store.outbox.settle(
+        (await harness.store.outbox.claim(claimRequest({ limit: 200 }))).rows.map(parked),
+      );
+
+      const changed = await Promise.all(
+        Array.from({ length: 12 }, (_, n) => {
+          const store = n % 2 === 0 ? harness.store : other;
+          const some = n % 3 === 0 ? ids.toReversed() : ids;
+          return n % 4 === 0 ? store.parked.discard(some, "given up") : store.parked.retry(some);
+        }),
+      );
+
+      expect(changed.reduce((sum, count) => sum + count, 0)).toBe(200);
+      const states = (await harness.outboxRows()).map(({ state }) => state);
+      expect(states.filter((state) => state === "pending" || state === "dead")).toHaveLength(200);
+      expect(await harness.store.parked.list({}, null, 1)).toEqual([]);
     });
   });
 }

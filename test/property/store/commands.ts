@@ -220,6 +220,18 @@ async function replayNow(model: OutboxModel, { replicas }: System, replica: numb
   for (const row of moved) model.replay(row);
 }
 
+/** An operator retries or discards some of the parked rows. */
+const unpark = (replica: number, picks: readonly number[], isRetry: boolean): Command =>
+  command("unpark", { replica, picks, isRetry }, async (model, { replicas }) => {
+    const store = replicas[replica]?.store.parked;
+    if (store === undefined) return;
+    expect((await store.list({}, null, 1000)).map(({ id }) => id)).toEqual(model.parked().map(({ id }) => id));
+    const ids = [...new Set(picks.flatMap((pick) => model.rows[pick % Math.max(1, model.rows.length)]?.id ?? []))];
+    const changed = model.parked().filter(({ id }) => ids.includes(id));
+    expect(await (isRetry ? store.retry(ids) : store.discard(ids, "given up"))).toBe(changed.length);
+    for (const row of changed) isRetry ? model.retryParked(row) : model.discardParked(row, "given up");
+  });
+
 async function pagesOf(store: ReplayStore, scope: ReplayScope): Promise<readonly MessageId[]> {
   const ids: MessageId[] = [];
   let after: string | null = null;
@@ -295,6 +307,7 @@ export const commands = fc.commands(
     replicaIndex.map(work),
     replicaIndex.map(beginReplay),
     fc.tuple(replicaIndex, picks).map(([replica, some]) => replay(replica, some)),
+    fc.tuple(replicaIndex, picks, fc.boolean()).map(([replica, some, isRetry]) => unpark(replica, some, isRetry)),
     fc
       .tuple(claiming, replicaIndex, outcomes)
       .map(([one, replica, list]) =>

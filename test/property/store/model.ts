@@ -267,6 +267,20 @@ export class OutboxModel {
     row.wasDueAtInsert = false;
   }
 
+  /** In the order of `sequence`. */
+  parked(): readonly ModelRow[] {
+    return this.rows.filter(({ state, dueAt }) => state === "pending" && dueAt === PARKED);
+  }
+
+  retryParked(row: ModelRow): void {
+    Object.assign(row, { attempt: 0, dueAt: this.now, updatedAt: this.now, wasDueAtInsert: false });
+  }
+
+  discardParked(row: ModelRow, note: string): void {
+    const lastError = `${note}: ${row.lastError}`;
+    Object.assign(row, { state: "dead", updatedAt: this.now, finishedAtStep: this.step, lastError });
+  }
+
   /** Not scheduled ahead, tried or replayed: due whatever the clock says now. */
   #isFresh(row: ModelRow): boolean {
     return row.attempt === 0 && (row.wasDueAtInsert || row.dueAt < row.createdAt);

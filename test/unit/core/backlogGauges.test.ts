@@ -6,6 +6,7 @@ const BACKLOG = {
   pending: 7,
   oldestPendingAgeMs: 2000,
   blockedKeys: 1,
+  parked: 3,
   byDestination: new Map([["billing", { pending: 5, oldestPendingAgeMs: 2000, processing: 1 }]]),
 };
 
@@ -33,7 +34,7 @@ describe("the backlog gauges", () => {
   test("tell the totals, without asking for what takes longer", async () => {
     const { gauges, calls, asked } = setup();
     await gauges.totals();
-    expect(calls).toEqual(["outboxPending(7)", "outboxOldestPendingAge(2)", "blockedKeys(1)"]);
+    expect(calls).toEqual(["outboxPending(7)", "outboxOldestPendingAge(2)", "blockedKeys(1)", "parkedRows(3)"]);
     expect(asked).toEqual([true]);
   });
 

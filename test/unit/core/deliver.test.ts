@@ -223,7 +223,8 @@ describe("a delivery that fails", () => {
     ["that can never succeed", new PublishError("message_invalid", "too slow", { isPermanent: true }), 0],
   ])("%s parks the row where its route says so, and counts as failed", async (_, error, attempt) => {
     const { delivery, calls, lines } = setup({ publish: failing(error), route: { onExhausted: "park" } });
-    expect(await delivery.deliver(row({ attempt }), never)).toEqual({ ...CLAIM, kind: "park", reason: "too slow" });
+    const { settlement } = await delivery.deliver(row({ attempt }), never);
+    expect(settlement).toEqual({ ...CLAIM, kind: "park", reason: "too slow" });
     expect(calls).toEqual([
       "outboxPublishDuration(http, 0.5)",
       "outboxMessages(failed, 1)",
@@ -244,7 +245,7 @@ describe("a delivery that fails", () => {
       publish: failing(new PublishError("timeout", "too slow")),
       route: { onExhausted: "park" },
     });
-    expect(await delivery.deliver(row({ attempt: 3 }), never)).toMatchObject({ kind: "retry" });
+    expect((await delivery.deliver(row({ attempt: 3 }), never)).settlement).toMatchObject({ kind: "retry" });
     expect(calls).not.toContain("outboxParked(shop)");
   });
 
@@ -256,8 +257,10 @@ describe("a delivery that fails", () => {
       },
     };
     const { delivery } = setup({ route: { onExhausted: "park", transform } });
-    expect(await delivery.deliver(row(), never)).toMatchObject({ kind: "dead", attempted: false });
-    expect(await delivery.deliver(row({ payload: null }), never)).toMatchObject({ kind: "dead", attempted: false });
+    for (const each of [row(), row({ payload: null })]) {
+      const { settlement } = await delivery.deliver(each, never);
+      expect(settlement).toMatchObject({ kind: "dead", attempted: false });
+    }
   });
 
   test.each([

@@ -44,12 +44,12 @@ function touchEverything(metrics: Metrics): void {
   metrics.claimRows("outbox-poller", 100);
   metrics.claimsLost("other", 1);
   metrics.blockedKeys(6);
+  metrics.parkedRows(8);
   metrics.destinationState("orders", "paused");
   metrics.destinationInFlight("orders", 4);
   metrics.destinationBacklog("orders", 11, 12);
   metrics.destinationRateLimited("orders", 0.5);
   metrics.breakerTransition("orders", "open");
-  metrics.parkedRows(8);
   metrics.componentUp("database", true);
   metrics.cleanupDeleted("outbox", 1000);
   metrics.cleanupDuration("outbox", 3);
@@ -93,13 +93,13 @@ cleanup_duration_seconds histogram table
 cleanup_last_run_timestamp_seconds gauge table
 db_pool_connections gauge state
 capture_lag_seconds gauge
+parked_rows gauge
 destination_state gauge destination,state
 destination_in_flight gauge destination
 destination_backlog gauge destination
 destination_oldest_age_seconds gauge destination
 destination_rate_limited_seconds_total counter destination
 destination_breaker_transitions_total counter destination,to
-parked_rows gauge
 replication_slot_lag_bytes gauge
 replication_slot_unconfirmed_bytes gauge
 replication_slot_wal_status gauge status
@@ -150,6 +150,13 @@ describe("the metrics", () => {
       'svc_claims_lost_total{component="other"}': 1,
       svc_blocked_keys: 6,
       svc_parked_rows: 8,
+      'svc_destination_state{destination="orders",state="paused"}': 1,
+      'svc_destination_state{destination="orders",state="ok"}': 0,
+      'svc_destination_in_flight{destination="orders"}': 4,
+      'svc_destination_backlog{destination="orders"}': 11,
+      'svc_destination_oldest_age_seconds{destination="orders"}': 12,
+      'svc_destination_rate_limited_seconds_total{destination="orders"}': 0.5,
+      'svc_destination_breaker_transitions_total{destination="orders",to="open"}': 1,
       'svc_component_up{component="database"}': 1,
       'svc_cleanup_messages_deleted_total{table="outbox"}': 1000,
       'svc_cleanup_duration_seconds_sum{table="outbox"}': 3,

@@ -12,6 +12,8 @@ import { inboxStatements } from "./inboxSql.ts";
 import { Looks } from "./looks.ts";
 import { PostgresOutbox } from "./outbox.ts";
 import { outboxStatements } from "./outboxSql.ts";
+import { PostgresParked } from "./parked.ts";
+import { parkedStatements } from "./parkedSql.ts";
 import { type PoolOptions, PostgresPool } from "./pool.ts";
 import { PostgresPull } from "./pull.ts";
 import { pullStatements } from "./pullSql.ts";
@@ -42,6 +44,7 @@ class PostgresStore implements Store {
   outbox: OutboxStore;
   pull: PullStore;
   readonly destinations: DestinationStore;
+  readonly parked: Store["parked"];
   readonly replay: Store["replay"];
   readonly retention: Store["retention"];
   readonly #pool: PostgresPool;
@@ -70,6 +73,7 @@ class PostgresStore implements Store {
     ({ inbox: this.inbox, outbox: this.outbox, pull: this.pull } = facets(BUNDLED_TYPES));
     const destinations = new PostgresDestinations(this.#pool, destinationStatements(quoted));
     this.destinations = destinations;
+    this.parked = new PostgresParked(this.#pool, parkedStatements(quoted));
     this.replay = new PostgresReplay(this.#pool, replayStatements(quoted));
     this.retention = postgresRetention(this.#pool, retentionStatements(quoted));
     this.schema = {

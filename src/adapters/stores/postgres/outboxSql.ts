@@ -287,7 +287,8 @@ SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS clos
   (SELECT extract(epoch FROM now() - o.${c.createdAt}) * 1000 FROM ${table} o
    WHERE o.${c.state} = 'pending' AND ${isDue} AND isfinite(o.${c.createdAt}) AND ${unfinishedFrom("o")} ORDER BY o.${c.sequence} LIMIT 1) AS all_oldest_ms,
   (SELECT count(DISTINCT ${c.key}) FROM ${table}
-   WHERE ${c.state} = 'pending' AND ${c.attempt} > 0 AND ${c.scheduledAt} > now() AND ${c.key} IS NOT NULL) AS blocked_keys`;
+   WHERE ${c.state} = 'pending' AND ${c.attempt} > 0 AND ${c.scheduledAt} > now() AND ${c.key} IS NOT NULL) AS blocked_keys,
+  (SELECT count(*) FROM ${table} WHERE ${c.state} = 'pending' AND ${c.attempt} > 0 AND ${c.scheduledAt} = ${PARKED_AT}) AS parked`;
 
   return {
     ...claims(""),

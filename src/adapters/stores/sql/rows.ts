@@ -1,5 +1,6 @@
 import type { ClaimedRow, ClaimToken, MessageId } from "../../../model/rows.ts";
 import type { FinishedRow } from "../../../ports/finishedRows.ts";
+import type { ParkedRow } from "../../../ports/parkedStore.ts";
 import type { PulledRow } from "../../../ports/pullStore.ts";
 import type { DestinationBacklog, OutboxBacklog } from "../../../ports/store.ts";
 import { headersOf } from "./headers.ts";
@@ -34,6 +35,7 @@ export function backlogOf(rows: readonly Row[]): OutboxBacklog {
     pending: Number(first?.all_pending ?? 0),
     oldestPendingAgeMs: oldestAgeMs({ oldest_ms: first?.all_oldest_ms }),
     blockedKeys: Number(first?.blocked_keys ?? 0),
+    parked: Number(first?.parked ?? 0),
     byDestination,
   };
 }
@@ -89,6 +91,18 @@ export function pulledRow(row: Row): PulledRow {
     createdAt: dateOf(row.created_at),
     headers: headersOf(row.headers),
     payload: (row.payload as string | null) ?? "null",
+  };
+}
+
+export function parkedRow(row: Row): ParkedRow {
+  return {
+    id: row.id as MessageId,
+    sequence: row.sequence as string,
+    topic: textOf(row.topic),
+    key: textOf(row.key),
+    attempt: numberOf(row.attempt, 0),
+    parkedAt: dateOf(row.updated_at),
+    lastError: row.last_error as string | null,
   };
 }
 

@@ -12,6 +12,8 @@ import { SqlServerInbox } from "./inbox.ts";
 import { inboxStatements } from "./inboxSql.ts";
 import { SqlServerOutbox } from "./outbox.ts";
 import { outboxStatements } from "./outboxSql.ts";
+import { SqlServerParked } from "./parked.ts";
+import { parkedStatements } from "./parkedSql.ts";
 import { SqlServerPool } from "./pool.ts";
 import { SqlServerPull } from "./pull.ts";
 import { pullStatements } from "./pullSql.ts";
@@ -43,6 +45,7 @@ class SqlServerStore implements Store {
   readonly outbox: OutboxStore;
   readonly pull: PullStore;
   readonly destinations: DestinationStore;
+  readonly parked: Store["parked"];
   readonly replay: Store["replay"];
   readonly retention: Store["retention"];
   readonly #pool: SqlServerPool;
@@ -59,6 +62,7 @@ class SqlServerStore implements Store {
     this.pull = new SqlServerPull(this.#pool, pullStatements(quoted), clock);
     const destinations = new SqlServerDestinations(this.#pool, destinationStatements(quoted));
     this.destinations = destinations;
+    this.parked = new SqlServerParked(this.#pool, parkedStatements(quoted));
     this.replay = new SqlServerReplay(this.#pool, replayStatements(quoted));
     this.retention = sqlServerRetention(this.#pool, retentionStatements(quoted));
     const schema = new SqlServerSchema(this.#pool, options.names, log);

@@ -240,7 +240,9 @@ ORDER BY o.${c.sequence};`;
   (SELECT TOP (1) DATEDIFF_BIG(millisecond, o.${c.createdAt}, @now) FROM ${table} o ${TO_LOOK} WHERE ${isDue}
    ORDER BY o.${c.sequence}) AS all_oldest_ms,
   (SELECT COUNT_BIG(DISTINCT o.${c.key}) FROM ${table} o ${TO_LOOK}
-   WHERE o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} > @now AND o.${c.key} IS NOT NULL) AS blocked_keys`;
+   WHERE o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} > @now AND o.${c.key} IS NOT NULL) AS blocked_keys,
+  (SELECT COUNT_BIG(*) FROM ${table} o ${TO_LOOK}
+   WHERE o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}) AS parked`;
 
   return {
     ...claims("", claimParameters),
@@ -420,7 +422,7 @@ FROM (
   SELECT ${destinationIn("o")}, CONVERT(bigint, 0), CONVERT(bigint, 1), NULL
   FROM ${table} o ${TO_LOOK} WHERE o.${c.state} = N'processing'
 ) u GROUP BY u.destination;
-SELECT d.destination, d.pending, d.processing, d.oldest_ms, a.all_pending, a.all_oldest_ms, a.blocked_keys
+SELECT d.destination, d.pending, d.processing, d.oldest_ms, a.all_pending, a.all_oldest_ms, a.blocked_keys, a.parked
 FROM (${totals("SELECT SUM(u.pending) FROM @unfinished u")}
 ) a LEFT JOIN @unfinished d ON 1 = 1;`,
     },

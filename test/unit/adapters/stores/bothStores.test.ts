@@ -44,6 +44,7 @@ const FACETS: readonly (readonly [port: string, file: string, of: (store: Store)
   ["SchemaStore", "store.ts", (store) => store.schema],
   ["PullStore", "pullStore.ts", (store) => store.pull],
   ["DestinationStore", "destinationStore.ts", (store) => store.destinations],
+  ["ParkedStore", "parkedStore.ts", (store) => store.parked],
   ["ReplayStore", "finishedRows.ts", (store) => store.replay],
   ["RetentionStore", "finishedRows.ts", (store) => store.retention],
   ["Store", "store.ts", (store) => store],

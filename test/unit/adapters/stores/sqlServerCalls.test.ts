@@ -39,7 +39,7 @@ afterAll(() => {
 
 /** Every method, with values that differ from one `variant` to the other. */
 async function useEverything(
-  { inbox, outbox, pull, replay, retention, destinations }: Store,
+  { inbox, outbox, parked, pull, replay, retention, destinations }: Store,
   variant: number,
 ): Promise<void> {
   const text = `it's [${variant}] "${"x".repeat(variant)}"`;
@@ -77,6 +77,7 @@ async function useEverything(
   await outbox.settle([
     { ...settled, kind: "sent" },
     { ...settled, kind: "retry", delayMs: 1.5 * variant, reason: text },
+    { ...settled, kind: "park", reason: text },
     { ...settled, kind: "dead", attempted: true, reason: text },
   ]);
   await outbox.reclaim(variant, lease.claimTimeoutMs);
@@ -105,6 +106,10 @@ async function useEverything(
   await replay.find(scope, filter, [ID]);
   await replay.move(scope, [ID]);
   await replay.untried([ID]);
+
+  await parked.list(variant === 1 ? {} : { ids: [ID], key: text }, variant === 1 ? null : "7", variant);
+  await parked.retry([ID]);
+  await parked.discard([ID], text);
 
   await retention.plan({ table: "outbox", kind: "AGE", maxAgeMs: 86_400_000 * variant });
   await retention.plan({ table: "outbox", kind: "COUNT", maxCount: variant });

@@ -4,6 +4,7 @@ import { quoteNames, type TableNames } from "../../../../src/adapters/stores/sql
 import { destinationStatements } from "../../../../src/adapters/stores/sqlserver/destinationsSql.ts";
 import { inboxStatements } from "../../../../src/adapters/stores/sqlserver/inboxSql.ts";
 import { outboxStatements } from "../../../../src/adapters/stores/sqlserver/outboxSql.ts";
+import { parkedStatements } from "../../../../src/adapters/stores/sqlserver/parkedSql.ts";
 import { type Executor, SqlServerPool } from "../../../../src/adapters/stores/sqlserver/pool.ts";
 import { pullStatements } from "../../../../src/adapters/stores/sqlserver/pullSql.ts";
 import { replayStatements } from "../../../../src/adapters/stores/sqlserver/replaySql.ts";
@@ -38,6 +39,7 @@ function statementsWith(names: TableNames): readonly Statement[] {
     destinationStatements,
     inboxStatements,
     outboxStatements,
+    parkedStatements,
     pullStatements,
     replayStatements,
     retentionStatements,

@@ -29,6 +29,7 @@ async function start(
       destinations: ["shop", "audit"],
     },
     destinations: {} as DestinationControl,
+    parked: { list: async () => [], retry: async () => 0, discard: async () => 0 },
     clock: new ManualClock(),
     log: recordingLog().log,
   });

@@ -1,0 +1,166 @@
+import { describe, expect, test } from "@jest/globals";
+import type { TestDatabase } from "../support/databases.ts";
+import { eventually } from "../support/eventually.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import type { Receiver } from "../support/receiver.ts";
+import { type ConfigTree, databaseConfig, merged, ordersTo, useServices } from "../support/service.ts";
+
+const services = useServices();
+const { svc } = services.processes;
+failOnLeaks();
+
+/** A service whose receiver refuses the key `ill` for as long as `refuses.ill` is true. */
+async function parking() {
+  const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+  const refuses = { ill: true };
+  receiver.answer = ({ body }, response) => {
+    const isRefused = refuses.ill && JSON.parse(body.toString()).key === "ill";
+    response.writeHead(isRefused ? 503 : 200).end(isRefused ? "not today" : "");
+  };
+  const config = ordersTo(receiver, {
+    outbox: { retryBaseDelayMs: 20, maxAttempts: 2, pollIntervalMs: 100, pendingGaugeIntervalMs: 1000 },
+    routes: [{ topicPattern: "orders.**", destination: "receiver", onExhausted: "park" }],
+  });
+  return { database, receiver, refuses, config, service: await services.start({ database, config }) };
+}
+
+type Parking = Awaited<ReturnType<typeof parking>>;
+
+/** What has arrived and was taken, as `key/id`, in order. */
+const taken = (receiver: Receiver, from = 0) =>
+  receiver.requests.slice(from).map(({ body }) => {
+    const { key, id } = JSON.parse(body.toString()) as { key: string; id: string };
+    return `${key}/${id}`;
+  });
+
+const states = async (database: TestDatabase) =>
+  (await database.query("SELECT payload, state, attempt FROM outbox ORDER BY sequence")).map(
+    ({ payload, state, attempt }) => [JSON.parse(payload as string).id, state, attempt],
+  );
+
+/** Three messages of a key that is refused, with others between them. @returns when the first one is parked and the others have arrived */
+async function parkFirst({ service, database, receiver }: Parking): Promise<void> {
+  const messages = ["ill/1", "well/1", "ill/2", "well/2", "ill/3"];
+  for (const message of messages) {
+    const [key, id] = message.split("/");
+    expect((await service.post({ id: `${key}-${id}`, key, type: "created" })).status).toBe(202);
+  }
+  await eventually(async () =>
+    expect(await states(database)).toEqual([
+      ["ill-1", "pending", 2],
+      ["well-1", "sent", 0],
+      ["ill-2", "pending", 0],
+      ["well-2", "sent", 0],
+      ["ill-3", "pending", 0],
+    ]),
+  );
+  expect(taken(receiver).filter((message) => message.startsWith("ill"))).toEqual(["ill/ill-1", "ill/ill-1"]);
+}
+
+async function parked(
+  { database, config }: { database: TestDatabase; config: ConfigTree },
+  ...args: readonly string[]
+) {
+  const file = services.configFile(merged(config, { database: databaseConfig(database) }));
+  const child = svc(["parked", ...args, "--config", file], { env: { LOG_LEVEL: "warn" } });
+  const { code } = await child.exited;
+  return { code, stdout: child.stdout, stderr: child.stderr.join("\n") };
+}
+
+describe("a row of a route with onExhausted: park", () => {
+  test("waits with its key, is shown without its payload, and is delivered in order once it is retried", async () => {
+    const world = await parking();
+    await parkFirst(world);
+    const { service, receiver, refuses } = world;
+    const line = JSON.parse((await service.process.waitForLine(/.*"msg":"parked: .*/))[0]);
+    expect(line).toMatchObject({ level: "error", key: "ill", destination: "receiver", outcome: "park" });
+    await eventually(async () => expect(await service.metric("svc_parked_rows")).toBe(1));
+    expect(await service.metric('svc_outbox_parked_total{destination="receiver"}')).toBe(1);
+    expect(await service.metric('svc_outbox_messages_total{status="failed"}')).toBe(2);
+    expect(await service.metric('svc_outbox_messages_total{status="dead"}')).toBe(0);
+
+    const { code, stdout } = await parked(world, "list", "--topic", "orders.*", "--json");
+    expect([code, stdout.length]).toEqual([0, 1]);
+    expect(JSON.parse(stdout[0] ?? "")).toEqual({
+      id: expect.any(String),
+      sequence: "1",
+      topic: "orders.created",
+      key: "ill",
+      attempts: 2,
+      parkedAt: expect.any(String),
+      lastError: expect.stringMatching(/503.*not today/),
+    });
+    expect((await parked(world, "list", "--topic", "bills.*")).stdout).toEqual(["no row is parked that matches"]);
+
+    const before = receiver.requests.length;
+    refuses.ill = false;
+    expect((await parked(world, "retry", "--key", "ill")).stdout).toEqual(["1 row is due again"]);
+    await eventually(() => expect(taken(receiver, before)).toEqual(["ill/ill-1", "ill/ill-2", "ill/ill-3"]));
+    await eventually(async () => expect(await service.metric("svc_parked_rows")).toBe(0));
+    expect((await service.stop()).code).toBe(0);
+  });
+
+  test("is dead once it is discarded, with the reason, and the next of its key flows", async () => {
+    const world = await parking();
+    await parkFirst(world);
+    const { service, receiver, refuses, database } = world;
+    const before = receiver.requests.length;
+    refuses.ill = false;
+
+    const { code, stdout } = await parked(world, "discard", "--topic", "orders.**", "--reason", "order was cancelled");
+
+    expect([code, stdout]).toEqual([0, ["1 row is dead"]]);
+    await eventually(() => expect(taken(receiver, before)).toEqual(["ill/ill-2", "ill/ill-3"]));
+    const dead = await database.query("SELECT attempt, last_error FROM outbox WHERE state = 'dead'");
+    expect(dead).toEqual([
+      { attempt: 2, last_error: expect.stringMatching(/^discarded: order was cancelled: .*503.*not today/) },
+    ]);
+    expect((await service.stop()).code).toBe(0);
+  });
+
+  test("stays parked when the service is killed and another one takes over, and parks again while it is refused", async () => {
+    const world = await parking();
+    await parkFirst(world);
+    const { service, receiver, refuses, database, config } = world;
+    await service.kill();
+    const before = receiver.requests.length;
+    const next = await services.start({ database, config });
+    expect((await next.post({ id: "well-3", key: "well", type: "created" })).status).toBe(202);
+    await eventually(() => expect(taken(receiver, before)).toEqual(["well/well-3"]));
+
+    expect((await parked(world, "retry", "--all")).stdout).toEqual(["1 row is due again"]);
+    await eventually(async () => expect((await parked(world, "list", "--json")).stdout).toHaveLength(1));
+    expect(taken(receiver, before)).toEqual(["well/well-3", "ill/ill-1", "ill/ill-1"]);
+
+    refuses.ill = false;
+    await parked(world, "retry", "--all");
+    await next.kill();
+    const last = await services.start({ database, config });
+    await eventually(
+      async () => expect((await states(database)).map(([, state]) => state)).toEqual(Array(6).fill("sent")),
+      {
+        timeoutMs: 60_000,
+      },
+    );
+    const ids = taken(receiver, before + 3);
+    // A delivery that the kill cut off comes once more.
+    expect([...new Set(ids)]).toEqual(["ill/ill-1", "ill/ill-2", "ill/ill-3"]);
+    expect((await last.stop()).code).toBe(0);
+  }, 120_000);
+});
+
+describe("svc parked", () => {
+  test.each([
+    [["retry"], /say which rows: --id, --topic or --key, or --all/],
+    [["retry", "--all", "--key", "k"], /say which rows/],
+    [["discard", "--all"], /--reason/],
+    [["discard", "--all", "--reason", " "], /1 to 500 characters/],
+    [["list", "--topic", "a.***"], /has \*\*\*/],
+    [["list", "--limit", "0"], /from 1 to 10000/],
+    [["retry", "--id", "7"], /a UUID such as/i],
+  ])("%j is a usage error that says what is expected", async (args, message) => {
+    const child = svc(["parked", ...args]);
+    expect((await child.exited).code).toBe(2);
+    expect(child.stderr.join("\n")).toMatch(message);
+  });
+});
