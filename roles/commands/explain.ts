@@ -23,7 +23,9 @@ export function addExplainCommand(program: Command, io: CommandIo): void {
   explain.addHelpText("after", EXAMPLES);
   explain
     .command("topic")
-    .description("say where a row with this topic goes: route, destination, transforms, address and key")
+    .description(
+      "say where a row with this topic goes: route, destination with its limits, transforms, address and key",
+    )
     .argument("<name>", "topic of the outbox row")
     .option("-c, --config <file>", "configuration file (default: SVC_CONFIG_FILE, else /etc/svc/svc.yml)")
     .option("--key <key>", "the row's key (default: none)")
@@ -51,7 +53,7 @@ export function addExplainCommand(program: Command, io: CommandIo): void {
 }
 
 const EXAMPLES = `
-No database is asked. Exit code 1 when no route matches: such a row goes dead.
+No database is asked: whether the destination is paused or its breaker is open, svc destinations list tells. Exit code 1 when no route matches: such a row goes dead.
 
 Examples:
   svc explain topic order.created --config svc.yml

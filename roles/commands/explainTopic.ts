@@ -5,6 +5,7 @@ import { type RoutingKey, renderRoutingKey } from "../../src/core/address.ts";
 import { type MessageFields, messageFields, parseRoutingKeyTemplate } from "../../src/core/template.ts";
 import { compileTopicPattern } from "../../src/core/topicPattern.ts";
 import { addressingOf } from "../addressing.ts";
+import { limitLines } from "./explainLimits.ts";
 
 /** The outbox row to explain; it need not exist. */
 export interface ExplainedRow {
@@ -26,8 +27,14 @@ export interface ExplainedLine {
   readonly text: string;
 }
 
-/** Says what the poller would do with a row: route, destination, transforms, address and key, in the order in which it comes to them. */
-export function explainTopic(config: Pick<Config, "routes" | "destinations">, row: ExplainedRow): TopicExplanation {
+/**
+ * Says what the poller would do with a row: route, destination with its limits, transforms, address and key, in the order in which it comes
+ * to them.
+ */
+export function explainTopic(
+  config: Pick<Config, "routes" | "destinations" | "outbox">,
+  row: ExplainedRow,
+): TopicExplanation {
   const topic = line("topic", row.topic);
   const matching = config.routes.flatMap((route, index) =>
     compileTopicPattern(route.topicPattern)(row.topic) ? [{ route, index, path: `routes[${index}]` }] : [],
@@ -47,6 +54,7 @@ export function explainTopic(config: Pick<Config, "routes" | "destinations">, ro
       line("route", named(first)),
       ...shadowed.map((other) => line("shadowed", `${named(other)} matches too, but ${first.path} comes first`)),
       line("destination", `${name} (${destination.kind})`),
+      ...limitLines(destination, config.outbox),
       ...transformLines(first.route.transform, `${first.path}.transform`),
       ...transformLines(destination.transform, `destinations.${name}.transform`),
       ...targetLines(destination, first, row),

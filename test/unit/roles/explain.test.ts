@@ -20,9 +20,17 @@ destinations:
   audit:
     bootstrapServers: one:9092,two:9092
     topic: audit-{{ aggregateType }}
+    concurrency: 4
+    rateLimit: { perSecond: 2.5 }
+    retry: { schedule: [5s, 1m], jitter: 0.1 }
+    maxAttempts: 12
+    circuitBreaker: { openMs: 2000 }
   alerts:
     servers: nats://svc:nats-password@one:4222,nats://nats-token@two:4222
     subject: alerts.{{ topic }}
+    concurrency: 100
+    rateLimit: { perSecond: 5, burst: 20 }
+    retry: { factor: 3, maxDelayMs: 600000 }
 routes:
   - { topicPattern: orders.created, destination: shop, transform: { expression: $.order } }
   - { topicPattern: orders.**, destination: billing, routingKeyTemplate: "{{payload.id}}-{{ key }}", routingKeyMissingFieldDefault: none }
@@ -76,6 +84,11 @@ describe("svc explain topic", () => {
       'shadowed     routes[1] "orders.**" to billing matches too, but routes[0] comes first',
       'shadowed     routes[5] "orders.**" to audit matches too, but routes[0] comes first',
       "destination  shop (http)",
+      "concurrency  8 in flight in one process  (outbox.concurrency)",
+      "rate limit   none",
+      "retry        after 1000 ms, each further wait 2 times as long, at most 60000 ms, jitter 0.25  (outbox.retryBaseDelayMs)",
+      "attempts     the row's max_attempts",
+      "breaker      none",
       "transform    routes[0].transform (timeoutMs 100, maxDepth 100, onError Fail)",
       "transform    destinations.shop.transform (timeoutMs 50, maxDepth 20, onError Dead)",
       "url          POST https://shop.example.com/api/orders",
@@ -115,8 +128,7 @@ describe("svc explain topic", () => {
 
   test("renders topic and record key of a log broker, and an empty record key as none", async () => {
     const { stdout } = await explain(["audit.login", "--aggregate-type", "user"]);
-    expect(lines(stdout).slice(-4)).toEqual([
-      "destination  audit (kafka)",
+    expect(lines(stdout).slice(-3)).toEqual([
       "broker       one:9092,two:9092",
       'topic        audit-user  (template "audit-{{ aggregateType }}")',
       'record key   none  (destinations.audit.keyTemplate "{{ key }}")',
@@ -130,6 +142,24 @@ describe("svc explain topic", () => {
       'subject      alerts.alerts.disk  (template "alerts.{{ topic }}")',
     ]);
     expect(stdout).not.toMatch(/nats-password|nats-token/);
+  });
+
+  test("prints the limits of the destination, with what it leaves to defaults and to the process", async () => {
+    const audit = await explain(["audit.login"]);
+    expect(lines(audit.stdout).slice(2, 8)).toEqual([
+      "destination  audit (kafka)",
+      "concurrency  4 in flight in one process",
+      "rate limit   2.5 per second, burst 3, for all replicas together",
+      "retry        after 5000 ms, 60000 ms, then the last of them again, jitter 0.1",
+      "attempts     12 where the row's max_attempts is 5, else the row's",
+      "breaker      opens at 0.5 failed of at least 10 in 30000 ms; probes after 2000 to 60000 ms",
+    ]);
+    const alerts = await explain(["alerts.disk"]);
+    expect(lines(alerts.stdout).slice(3, 6)).toEqual([
+      "concurrency  8 in flight in one process  (outbox.concurrency)",
+      "rate limit   5 per second, burst 20, for all replicas together",
+      "retry        after 1000 ms, each further wait 3 times as long, at most 600000 ms, jitter 0.25  (outbox.retryBaseDelayMs)",
+    ]);
   });
 
   test("ends with code 1 when no route matches, and says that the row goes dead", async () => {
