@@ -51,8 +51,8 @@ export function pollerRole(context: RoleContext): RoleParts {
   });
   const poller = new Poller({
     store: store.outbox,
-    async deliver(row, signal) {
-      const delivered = await delivery.deliver(row, signal);
+    async deliver(row, signal, isProbe) {
+      const delivered = await delivery.deliver(row, signal, isProbe);
       if (delivered.settlement.kind === "retry") retries.add(delivered.settlement.delayMs);
       return delivered;
     },

@@ -80,8 +80,9 @@ export interface Delivery {
    * Delivers one claimed row. Never rejects: whatever happens becomes the row's settlement.
    *
    * @param signal abort it with `StoppingError` or `ClaimLostError` to interrupt: the row is then released, not failed
+   * @param isProbe whether it is to find out if the receiver is back: where it is not, the row is released, and pays nothing for being asked
    */
-  deliver(row: ClaimedRow, signal: AbortSignal): Promise<Delivered>;
+  deliver(row: ClaimedRow, signal: AbortSignal, isProbe?: boolean): Promise<Delivered>;
 }
 
 /** What became of one delivery. `error` is what was thrown. */
@@ -145,7 +146,7 @@ export function createDelivery(setup: DeliverySetup): Delivery {
   };
 
   const settlementOf = (row: ClaimedRow, route: PreparedRoute | undefined, outcome: Outcome): Settlement => {
-    const claim = { id: row.id, claimToken: row.claimToken };
+    const claim = claimOf(row);
     if (outcome.kind === "sent") return { ...claim, kind: "sent" };
     if (outcome.kind === "interrupted") return { ...claim, kind: "release" };
     const reason = redact(reasonOf(outcome.error));
@@ -174,16 +175,24 @@ export function createDelivery(setup: DeliverySetup): Delivery {
 
   return {
     destinationOf: (topic) => (topic === null ? undefined : routes.match(topic)?.destination),
-    async deliver(row, signal) {
+    async deliver(row, signal, isProbe = false) {
       const started = clock.monotonic();
       const route = row.topic === null ? undefined : routes.match(row.topic);
       const outcome = await outcomeOf(row, route, signal);
-      const settlement = settlementOf(row, route, outcome);
+      const report = receiverOf(outcome, redact);
+      const isSpared = isProbe && report.receiver === "failed";
+      const settlement: Settlement = isSpared
+        ? { ...claimOf(row), kind: "release" }
+        : settlementOf(row, route, outcome);
       count(row, route, settlement);
       logAttempt(log, row, route, outcome, settlement, clock.monotonic() - started);
-      return { settlement, ...receiverOf(outcome, redact) };
+      return { settlement, ...report };
     },
   };
+}
+
+function claimOf(row: ClaimedRow): Pick<Settlement, "id" | "claimToken"> {
+  return { id: row.id, claimToken: row.claimToken };
 }
 
 /** Only failures of a delivery that was made say anything; a refused row was kept from its receiver. */

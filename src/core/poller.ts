@@ -14,8 +14,8 @@ import { type Outcome, type Settled, Settler } from "./settler.ts";
 
 export interface PollerOptions {
   readonly store: OutboxStore;
-  /** Delivers one row; never rejects. */
-  readonly deliver: (row: ClaimedRow, signal: AbortSignal) => Promise<Delivered>;
+  /** Delivers one row, as a breaker's probe where it is told so; never rejects. */
+  readonly deliver: (row: ClaimedRow, signal: AbortSignal, isProbe: boolean) => Promise<Delivered>;
   readonly newToken: () => ClaimToken;
   /** Called when a claim may be made again after a pass that might not make one: time for the next pass. */
   readonly onRoom: () => void;
@@ -299,11 +299,10 @@ export class Poller {
     const pass = entered instanceof Promise ? await entered : entered;
     if (pass === undefined) return released;
     const { settlement, ...report } = this.#leases.mayBegin(batch, row.id)
-      ? await deliver(row, batch.cutoff.signal)
+      ? await deliver(row, batch.cutoff.signal, pass.isProbe)
       : { settlement: released, receiver: "unknown" as const };
     gates.leave(destination, pass, report);
-    // Whoever is asked whether the receiver is back does not pay for it: no attempt is counted.
-    return pass.isProbe && report.receiver === "failed" ? released : settlement;
+    return settlement;
   }
 
   #afterDelivery(entry: LaneRow, settlement: Settlement): void {

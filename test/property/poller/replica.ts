@@ -50,7 +50,7 @@ export class SimulatedReplica {
     });
     this.#poller = new Poller({
       store: this.outbox,
-      deliver: (row, signal) => this.#deliver(row, signal),
+      deliver: (row, signal, isProbe) => this.#deliver(row, signal, isProbe),
       newToken,
       gates: this.#gates,
       onRoom: () => this.#claims.wake(),
@@ -135,13 +135,15 @@ export class SimulatedReplica {
     return () => cancel();
   };
 
-  async #deliver({ id, claimToken }: ClaimedRow, signal: AbortSignal): Promise<Delivered> {
+  async #deliver({ id, claimToken }: ClaimedRow, signal: AbortSignal, isProbe: boolean): Promise<Delivered> {
     const claim = { id, claimToken };
     this.#world.begins(claim);
     const aborted = new Promise<Settlement>((resolve) => {
       signal.addEventListener("abort", () => resolve({ ...claim, kind: "release" }), { once: true });
     });
-    return delivered(await Promise.race([aborted, this.#publish(claim)]));
+    const { settlement, ...report } = delivered(await Promise.race([aborted, this.#publish(claim)]));
+    const isSpared = isProbe && report.receiver === "failed";
+    return { settlement: isSpared ? { ...claim, kind: "release" } : settlement, ...report };
   }
 
   async #publish(claim: Pick<ClaimedRow, "id" | "claimToken">): Promise<Settlement> {

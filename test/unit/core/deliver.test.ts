@@ -240,6 +240,16 @@ describe("a delivery that fails", () => {
     ]);
   });
 
+  test("costs a probe neither an attempt nor a count where the receiver is still away, and only there", async () => {
+    const probe = async (error: PublishError) => {
+      const { delivery, calls } = setup({ publish: failing(error) });
+      const { settlement, receiver } = await delivery.deliver(row({ attempt: 4 }), never, true);
+      return [settlement.kind, receiver, calls.filter((call) => call.startsWith("outboxMessages"))];
+    };
+    expect(await probe(new PublishError("status_5xx", "503"))).toEqual(["release", "failed", []]);
+    expect(await probe(new PublishError("status_4xx", "400"))).toEqual(["dead", "well", ["outboxMessages(dead, 1)"]]);
+  });
+
   test("with attempts left is retried also where its route parks", async () => {
     const { delivery, calls } = setup({
       publish: failing(new PublishError("timeout", "too slow")),

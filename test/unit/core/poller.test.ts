@@ -9,7 +9,7 @@ import { settle as turns } from "../../support/manualTime.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
 import { outboxRow, ScriptedOutbox } from "../../support/scriptedOutbox.ts";
 
-type Deliver = (...parameters: Parameters<PollerOptions["deliver"]>) => Promise<Settlement>;
+type Deliver = (row: ClaimedRow, signal: AbortSignal) => Promise<Settlement>;
 
 const sent = (row: ClaimedRow): Settlement => ({ id: row.id, claimToken: row.claimToken, kind: "sent" });
 const retry = (row: ClaimedRow): Settlement => ({
