@@ -245,12 +245,14 @@ export class World {
 
   /**
    * A row is claimed again for a reason: it was refused, or a row before it was, while two claims at most waited behind that; its destination was ill,
-   * and it was given back; or a fault took what a replica held. What a limit does not let through is given back once, and by each replica.
+   * and it was given back; or a fault took what a replica held. What a limit does not let through is given back once by each
+   * replica, and now and then a claim returns more than may wait.
    */
   #mostClaimedRows(): number {
-    const { rows, batchSize, concurrency, faults, replicas } = this.plan;
+    const { rows, batchSize, concurrency, faults, replicas, limits } = this.plan;
+    const isLimited = limits.rateLimit !== undefined || limits.concurrency !== undefined;
     return (
-      rows +
+      (isLimited ? 3 : 1) * rows +
       3 * batchSize * replicas +
       (this.#refusals + this.#metIllness) * 3 * batchSize +
       faults.length * (3 * batchSize + concurrency) * 20
