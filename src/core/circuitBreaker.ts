@@ -23,8 +23,10 @@ export interface OpeningReason {
 /**
  * Counts what the deliveries of this process tell of one receiver, and says when its breaker should open:
  *
- * - `failureRatio` of the deliveries in the window failed, and there were `minimumAttempts`; or
- * - nothing but failures came for a whole window: one that hangs is tried seldom, and would never get to `minimumAttempts`; or
+ * - `failureRatio` of the deliveries in the window failed, and there were `minimumAttempts`;
+ * - nothing but failures came for a second, and there were `minimumAttempts`: what went well before an outage would hide it for half a window, and rows use
+ *   their attempts up meanwhile;
+ * - nothing but failures came for a whole window, of three rows or more: a receiver that hangs is tried seldom, and would never get to `minimumAttempts`; or
  * - three answers in the window asked to be left alone for a while (`Retry-After`).
  */
 export class CircuitBreaker {
@@ -34,6 +36,8 @@ export class CircuitBreaker {
   #slices: Slice[] = [];
   /** Since the last success. */
   #inARow = 0;
+  /** Of these rows; no more than it takes. */
+  readonly #rowsInARow = new Set<string>();
   /** From when the first of them began to when the last one ended. */
   #failingSince = 0;
   #failedAt = 0;
@@ -45,19 +49,20 @@ export class CircuitBreaker {
     this.#clock = clock;
   }
 
-  /** A delivery has ended. One that began before the last reset does not count. @param beganAt monotonic ms */
-  add({ receiver, retryAfterMs }: ReceiverReport, beganAt: number): void {
+  /** A delivery of a row has ended. One that began before the last reset does not count. @param beganAt monotonic ms */
+  add({ receiver, retryAfterMs }: ReceiverReport, beganAt: number, row: string): void {
     if (receiver === "unknown" || beganAt < this.#resetAt) return;
     const now = this.#clock.monotonic();
     const slice = this.#sliceAt(now);
     slice.attempts += 1;
     if (receiver === "well") {
-      this.#inARow = 0;
+      this.#endStreak();
       return;
     }
     slice.failures += 1;
     if (this.#inARow === 0) this.#failingSince = beganAt;
     this.#inARow += 1;
+    if (this.#rowsInARow.size < LEAST_ROWS_IN_A_ROW) this.#rowsInARow.add(row);
     this.#failedAt = now;
     if (retryAfterMs !== undefined && retryAfterMs > 0) {
       this.#askedToWait = [...this.#askedToWait.slice(1 - WAITS_ASKED), { at: now, until: now + retryAfterMs }];
@@ -80,7 +85,8 @@ export class CircuitBreaker {
       return { reason: `${failures} of ${attempts} deliveries failed within ${windowMs} ms`, atLeastMs: 0 };
     }
     const failingMs = this.#failedAt - this.#failingSince;
-    if (this.#inARow >= LEAST_IN_A_ROW && failingMs >= windowMs) {
+    const isSudden = this.#inARow >= minimumAttempts && failingMs >= Math.min(SUDDEN_MS, windowMs);
+    if (isSudden || (this.#rowsInARow.size >= LEAST_ROWS_IN_A_ROW && failingMs >= windowMs)) {
       return { reason: `all ${this.#inARow} deliveries within ${Math.round(failingMs)} ms failed`, atLeastMs: 0 };
     }
     return undefined;
@@ -89,9 +95,14 @@ export class CircuitBreaker {
   /** Begins to count anew. */
   reset(): void {
     this.#slices = [];
-    this.#inARow = 0;
+    this.#endStreak();
     this.#askedToWait = [];
     this.#resetAt = this.#clock.monotonic();
+  }
+
+  #endStreak(): void {
+    this.#inARow = 0;
+    this.#rowsInARow.clear();
   }
 
   #sliceAt(now: number): Slice {
@@ -117,6 +128,7 @@ interface Slice {
 }
 
 const SLICES = 10;
+const SUDDEN_MS = 1000;
 /** One or two rows that fail through a night are no outage. */
-const LEAST_IN_A_ROW = 3;
+const LEAST_ROWS_IN_A_ROW = 3;
 const WAITS_ASKED = 3;

@@ -1,3 +1,4 @@
+import type { MessageId } from "../model/rows.ts";
 import type { Clock } from "../ports/runtime.ts";
 import type { ClaimScope } from "../ports/store.ts";
 import type { FairShare } from "./fairShare.ts";
@@ -21,6 +22,10 @@ export interface ClaimScopesOptions {
   readonly batchSize: number;
   /** Rows of a destination that this process should hold at most: 0 where it is closed, undefined for any number. */
   readonly rowsWanted: (destination: string) => number | undefined;
+  /** Rows of a destination that are not to be claimed while there are others. */
+  readonly probed: (destination: string) => readonly MessageId[];
+  /** There are no others. */
+  readonly forgetProbed: (destination: string) => void;
   readonly clock: Clock;
 }
 
@@ -123,6 +128,7 @@ export class ClaimScopes {
       const now = clock.monotonic();
       this.#claimedAt.set(of, now);
       if (this.#full.has(of)) this.#full.set(of, rows >= limit);
+      if (rows === 0 && scope.exceptIds !== undefined) this.#options.forgetProbed(of);
       if (rows > 0) this.#restsUntil.delete(of);
       else
         this.#restsUntil.set(of, now + Math.min(Math.max(LEAST_REST_MS, REST_FACTOR * (now - beganAt)), MOST_REST_MS));
@@ -223,11 +229,13 @@ export class ClaimScopes {
   }
 
   #only(destination: string): ClaimScope {
-    const { lanes, share } = this.#options;
+    const { lanes, share, probed } = this.#options;
+    const exceptIds = probed(destination);
     return {
       name: ownScope(destination),
       which: "only",
       destinations: [destination],
+      ...(exceptIds.length === 0 ? {} : { exceptIds }),
       // Rows of other keys tell more of one that is ill. Where there are limits the next rows are as good as any.
       exceptKeys: share.isIll(destination) ? [...lanes.keysAt(destination)] : [],
     };

@@ -1,3 +1,4 @@
+import type { MessageId } from "../model/rows.ts";
 import type { SharedDestination } from "../ports/destinationStore.ts";
 import type { Clock } from "../ports/runtime.ts";
 import type { Ramp } from "./ramp.ts";
@@ -33,6 +34,8 @@ export class DestinationGate {
   /** What replicas share has been read. */
   #isKnown = false;
   #isPaused = false;
+  /** Rows whose probe failed since the breaker opened: the next one is of another row, since it may be these that fail, and not the receiver. */
+  readonly #probed = new Set<MessageId>();
   /** When a row last had to wait for a token or for one of the destination's own slots. */
   #heldBackAt = Number.NEGATIVE_INFINITY;
 
@@ -104,14 +107,22 @@ export class DestinationGate {
     return this.#begin(false);
   }
 
-  leave(pass: Pass, report: ReceiverReport): void {
+  leave(pass: Pass, row: MessageId, report: ReceiverReport): void {
     const { breaker, ramp } = this.#options;
     this.#inFlight.delete(pass);
     this.#sinceClose.delete(pass);
     if (report.receiver === "well") ramp.succeeded();
     else if (report.receiver === "failed") ramp.failed();
-    if (pass.isProbe) breaker?.probeEnded(report);
-    else breaker?.ended(report, pass.beganAt);
+    if (!pass.isProbe) {
+      breaker?.ended(report, pass.beganAt, row);
+      return;
+    }
+    if (report.receiver === "failed") {
+      const [oldest] = this.#probed;
+      if (this.#probed.size >= MOST_PROBED && oldest !== undefined) this.#probed.delete(oldest);
+      this.#probed.add(row);
+    }
+    breaker?.probeEnded(report);
   }
 
   /** The shared state was read. @param askedAt monotonic ms at which the read began @returns whether a pause has begun or ended */
@@ -124,9 +135,20 @@ export class DestinationGate {
     return hasChanged;
   }
 
+  /** Rows that are not to be claimed for the next probe. */
+  get probed(): readonly MessageId[] {
+    return this.#options.breaker?.position === "probe" ? [...this.#probed] : [];
+  }
+
+  /** There are no other rows: each may be tried again. */
+  forgetProbed(): void {
+    this.#probed.clear();
+  }
+
   /** The breaker has closed: the rows that gathered meanwhile come one by one at first. */
   rampUp(): void {
     this.#sinceClose.clear();
+    this.#probed.clear();
     this.#options.ramp.restart();
   }
 
@@ -150,5 +172,6 @@ export class DestinationGate {
 /** For so long after a row had to wait, few rows are claimed. */
 const HELD_BACK_MS = 1000;
 const LEAST_ROWS = 2;
+const MOST_PROBED = 100;
 /** So that no slot waits for a claim. */
 const ROWS_PER_SLOT = 4;

@@ -1,6 +1,6 @@
 import type { DestinationState } from "../model/destinations.ts";
 import { errorText } from "../model/errors.ts";
-import type { ClaimToken } from "../model/rows.ts";
+import type { ClaimToken, MessageId } from "../model/rows.ts";
 import type { BreakerState, DestinationReport, DestinationStore } from "../ports/destinationStore.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock, Log, Random, Timer } from "../ports/runtime.ts";
@@ -78,11 +78,21 @@ export class DestinationGates {
     return this.#gates.get(destination)?.enter() ?? { beganAt: this.#options.clock.monotonic(), isProbe: false };
   }
 
-  leave(destination: string, pass: Pass, report: ReceiverReport): void {
+  leave(destination: string, pass: Pass, row: MessageId, report: ReceiverReport): void {
     const gate = this.#gates.get(destination);
     if (gate === undefined) return;
-    gate.leave(pass, report);
+    gate.leave(pass, row, report);
     this.#note(destination, report);
+  }
+
+  /** As {@link DestinationGate.probed}. */
+  probed(destination: string): readonly MessageId[] {
+    return this.#gates.get(destination)?.probed ?? [];
+  }
+
+  /** As {@link DestinationGate.forgetProbed}. */
+  forgetProbed(destination: string): void {
+    this.#gates.get(destination)?.forgetProbed();
   }
 
   /** Ms until a breaker lets a probe through; infinite where nothing changes by itself. */

@@ -78,6 +78,11 @@ export class FairShare {
     return best?.destination;
   }
 
+  /** Whether any slot is free. */
+  get hasSlot(): boolean {
+    return this.#inUse < this.#concurrency;
+  }
+
   begin(destination: string): Slot {
     const now = this.#clock.monotonic();
     const state = this.#stateOf(destination, now);

@@ -31,6 +31,12 @@ export class KeyLanes {
     return this.#queues.get(destination)?.waiting ?? 0;
   }
 
+  /** Those of them that may be delivered now. */
+  readyAt(destination: string): number {
+    const queue = this.#queues.get(destination);
+    return queue === undefined ? 0 : queue.ready.length - queue.head;
+  }
+
   /** Destinations that a row may be delivered to now. */
   *readyDestinations(): Iterable<string> {
     for (const [destination, queue] of this.#queues) if (queue.head < queue.ready.length) yield destination;

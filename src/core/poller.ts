@@ -88,6 +88,8 @@ export class Poller {
       destinations,
       batchSize,
       rowsWanted: (destination) => gates.rowsWanted(destination, this.#share.perSecond(destination)),
+      probed: (destination) => gates.probed(destination),
+      forgetProbed: (destination) => gates.forgetProbed(destination),
       clock,
     });
     gates.listen({
@@ -272,8 +274,11 @@ export class Poller {
 
   /** Destinations with a row that may be delivered, as far as their gates are concerned. */
   *#openDestinations(): Iterable<string> {
+    const { gates } = this.#options;
+    const hasSlot = this.#share.hasSlot;
     for (const destination of this.#lanes.readyDestinations()) {
-      if (this.#options.gates.mayBegin(destination, this.#lanes.waitingAt(destination))) yield destination;
+      // Without a slot nothing is taken from its rate.
+      if (gates.mayBegin(destination, hasSlot ? this.#lanes.readyAt(destination) : 0)) yield destination;
     }
   }
 
@@ -301,7 +306,7 @@ export class Poller {
     const { settlement, ...report } = this.#leases.mayBegin(batch, row.id)
       ? await deliver(row, batch.cutoff.signal, pass.isProbe)
       : { settlement: released, receiver: "unknown" as const };
-    gates.leave(destination, pass, report);
+    gates.leave(destination, pass, row.id, report);
     return settlement;
   }
 

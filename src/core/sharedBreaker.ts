@@ -102,9 +102,9 @@ export class SharedBreaker {
     void this.#conclude(probe);
   }
 
-  /** A delivery that is no probe has ended. @param beganAt monotonic ms */
-  ended(report: ReceiverReport, beganAt: number): void {
-    this.#counts.add(report, beganAt);
+  /** A delivery of a row that is no probe has ended. @param beganAt monotonic ms */
+  ended(report: ReceiverReport, beganAt: number, row: string): void {
+    this.#counts.add(report, beganAt, row);
     if (this.#shared.state !== "closed" || this.#opening !== undefined) return;
     const opening = this.#counts.shouldOpen();
     if (opening === undefined) return;

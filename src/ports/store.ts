@@ -143,6 +143,8 @@ export interface ClaimScope {
   readonly destinations: readonly string[];
   /** Rows of these keys are not claimed either. */
   readonly exceptKeys: readonly string[];
+  /** Nor are these rows, and the others of their keys. */
+  readonly exceptIds?: readonly MessageId[] | undefined;
 }
 
 /** Stands for the destination of rows that no route matches, and of those of which the database cannot tell. No destination is called so. */

@@ -27,6 +27,20 @@ const SWEEP_MS = 1001;
 
 export function exerciseScopes(open: () => Promise<StoreHarness>): void {
   describe("claims of a scope", () => {
+    test("leave named rows out, with the later ones of their keys", async () => {
+      await using harness = await open();
+      const inserted = await harness.insertOutbox([
+        { topic: "a", key: "k" },
+        { topic: "a", key: "k" },
+        { topic: "a", key: null },
+        { topic: "a", key: "other" },
+        { topic: "a", key: null },
+      ]);
+      const exceptIds = [inserted[0] as MessageId, inserted[2] as MessageId];
+      const { rows } = await harness.store.outbox.claim(claimRequest({ scope: { ...only(["a"]), exceptIds } }));
+      expect(rows.map(({ id }) => id)).toEqual(inserted.slice(3));
+    });
+
     /** Claims and sends everything of the scope that is free now, `limit` rows at a time. */
     async function sendAll({ store }: StoreHarness, scope: ClaimScope, limit = 10): Promise<readonly MessageId[]> {
       const ids: MessageId[] = [];

@@ -162,7 +162,9 @@ export class OutboxModel {
     const candidates = this.rows
       .filter(
         (row) =>
-          this.isDue(row) && isInScope(row, scope) && (scope === undefined || !this.#isPassed(row, scope, heldTokens)),
+          this.isDue(row) &&
+          isInScope(row, scope, this.rows) &&
+          (scope === undefined || !this.#isPassed(row, scope, heldTokens)),
       )
       .slice(0, limit);
     const free = candidates.filter(
@@ -180,7 +182,7 @@ export class OutboxModel {
   #isPassed(row: ModelRow, scope: ClaimScope, heldTokens: readonly ClaimToken[]): boolean {
     const first = this.#earlierOfKey(row).find((one) => this.holdsBack(one, heldTokens)) ?? row;
     if (first.state === "processing") return first.claimedAt < this.now - 1000;
-    return !isInScope(first, scope) || (first.attempt > 0 && !this.isDue(first));
+    return !isInScope(first, scope, this.rows) || (first.attempt > 0 && !this.isDue(first));
   }
 
   /**
@@ -200,7 +202,7 @@ export class OutboxModel {
         (one) => this.holdsBack(one, heldTokens) && !claimed.slice(0, claimed.indexOf(row)).includes(one),
       );
       if (!this.isDue(row)) faults.set(row.id, `row ${row.position} is ${row.state}, due at ${row.dueAt}`);
-      else if (!isInScope(row, scope)) faults.set(row.id, `row ${row.position} is not in the scope`);
+      else if (!isInScope(row, scope, this.rows)) faults.set(row.id, `row ${row.position} is not in the scope`);
       else if (overtaken !== undefined) faults.set(row.id, `row ${row.position} overtakes row ${overtaken.position}`);
     }
     return faults;
@@ -323,8 +325,10 @@ const CREATED_AT: Readonly<Record<string, number>> = {
 };
 
 /** Topics are called as the destinations they go to. */
-function isInScope({ topic, key }: ModelRow, scope: ClaimScope | undefined): boolean {
+function isInScope({ id, topic, key }: ModelRow, scope: ClaimScope | undefined, rows: readonly ModelRow[]): boolean {
   if (scope === undefined) return true;
+  const leftOut = rows.filter((row) => scope.exceptIds?.includes(row.id) === true);
+  if (leftOut.some((row) => row.id === id || (key !== null && row.key === key))) return false;
   const isNamed = topic !== null && scope.destinations.includes(topic);
   return isNamed === (scope.which === "only") && (key === null || !scope.exceptKeys.includes(key));
 }

@@ -10,8 +10,13 @@ const FAILED: ReceiverReport = { receiver: "failed", reason: "status 500" };
 function setup() {
   const clock = new ManualClock(0);
   const breaker = new CircuitBreaker(LIMITS, clock);
-  const add = (report: ReceiverReport, times = 1, tookMs = 0) => {
-    for (let n = 0; n < times; n += 1) breaker.add(report, clock.monotonic() - tookMs);
+  let rows = 0;
+  /** @param row the one that was delivered; another one each time unless it is named */
+  const add = (report: ReceiverReport, times = 1, tookMs = 0, row?: string) => {
+    for (let n = 0; n < times; n += 1) {
+      rows += 1;
+      breaker.add(report, clock.monotonic() - tookMs, row ?? `row-${rows}`);
+    }
   };
   return { clock, breaker, add };
 }
@@ -59,6 +64,38 @@ describe("a circuit breaker's counts", () => {
     clock.ms = 40_000;
     add(FAILED, 1, 10_000);
     expect(breaker.shouldOpen()).toEqual({ reason: "all 4 deliveries within 40000 ms failed", atLeastMs: 0 });
+  });
+
+  test("open within a second of an outage, whatever went well before", () => {
+    const { clock, breaker, add } = setup();
+    add(WELL, 10_000);
+    add(FAILED, 50);
+    clock.ms += 999;
+    add(FAILED);
+    expect(breaker.shouldOpen()).toBeUndefined();
+    clock.ms += 1;
+    add(FAILED);
+    expect(breaker.shouldOpen()).toEqual({ reason: "all 52 deliveries within 1000 ms failed", atLeastMs: 0 });
+  });
+
+  test("stay closed for a streak that a success breaks", () => {
+    const { clock, breaker, add } = setup();
+    add(WELL, 10_000);
+    for (let n = 0; n < 20; n += 1) {
+      clock.ms += 100;
+      add(FAILED, 9);
+      add(WELL);
+    }
+    expect(breaker.shouldOpen()).toBeUndefined();
+  });
+
+  test("stay closed for one row, however often it fails", () => {
+    const { clock, breaker, add } = setup();
+    for (let n = 0; n < 9; n += 1) {
+      clock.ms += 60_000;
+      add(FAILED, 1, 0, "the only one");
+    }
+    expect(breaker.shouldOpen()).toBeUndefined();
   });
 
   test("stay closed for two failures, however far apart, and begin anew with a success", () => {

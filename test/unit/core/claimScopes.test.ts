@@ -18,8 +18,8 @@ beforeEach(() => {
 });
 
 const scopesWith = (options: Partial<ClaimScopesOptions> = {}) => {
-  const rowsWanted = () => undefined;
-  return new ClaimScopes({ lanes, share, destinations: ["a", "b"], batchSize: BATCH, rowsWanted, clock, ...options });
+  const none = { rowsWanted: () => undefined, probed: () => [], forgetProbed: () => {} };
+  return new ClaimScopes({ lanes, share, destinations: ["a", "b"], batchSize: BATCH, clock, ...none, ...options });
 };
 
 /** A claim returned so many rows of a destination, without a key. */
@@ -160,5 +160,26 @@ describe("a destination of which only some rows may wait", () => {
     expect(furtherOf(scopes)).toEqual([]);
     clock.advance(20);
     expect(furtherOf(scopes)).toEqual([["only a", 4]]);
+  });
+});
+
+describe("the next probe", () => {
+  test("is of another row than those that failed, until there is none", () => {
+    let probed = [outboxRow().id];
+    const rowsWanted = (destination: string) => (destination === "a" ? 1 : undefined);
+    const scopes = scopesWith({
+      rowsWanted,
+      probed: (destination) => (destination === "a" ? probed : []),
+      forgetProbed: () => {
+        probed = [];
+      },
+    });
+    const [first] = [...scopes.further()];
+    expect(first).toMatchObject({ limit: 1, scope: { name: "only a", exceptIds: probed } });
+
+    first?.returned(0);
+    clock.ms += 1000;
+    const [second] = [...scopes.further()];
+    expect(second?.scope).toEqual({ name: "only a", which: "only", destinations: ["a"], exceptKeys: [] });
   });
 });

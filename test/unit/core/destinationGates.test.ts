@@ -1,7 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import { DestinationGates, type DestinationLimits } from "../../../src/core/destinationGates.ts";
 import type { ReceiverReport } from "../../../src/core/receiver.ts";
-import type { ClaimToken } from "../../../src/model/rows.ts";
+import type { ClaimToken, MessageId } from "../../../src/model/rows.ts";
 import { manualTime } from "../../support/manualTime.ts";
 import { MemoryDestinations } from "../../support/memoryDestinations.ts";
 import { recordingLog, recordingMetrics } from "../../support/recorders.ts";
@@ -9,6 +9,7 @@ import { recordingLog, recordingMetrics } from "../../support/recorders.ts";
 const BREAKER = { failureRatio: 0.5, minimumAttempts: 4, windowMs: 30_000, openMs: 5000, maxOpenMs: 20_000 };
 const WELL: ReceiverReport = { receiver: "well" };
 const FAILED: ReceiverReport = { receiver: "failed", reason: "status 500" };
+const ROW = "row" as MessageId;
 const never = () => false;
 
 /** Replicas with one destination, `billing`, whose state they share in memory. */
@@ -16,6 +17,7 @@ function setup(limits: DestinationLimits, replicas = 1) {
   const time = manualTime(0);
   const store = new MemoryDestinations(time.clock.monotonic);
   let tokens = 0;
+  let rows = 0;
   const fleet = Array.from({ length: replicas }, () => {
     const { metrics, calls } = recordingMetrics();
     const { log, lines } = recordingLog();
@@ -39,7 +41,8 @@ function setup(limits: DestinationLimits, replicas = 1) {
     const deliver = async (report: ReceiverReport) => {
       const pass = await gates.enter("billing");
       if (pass === undefined) return "not begun";
-      gates.leave("billing", pass, report);
+      rows += 1;
+      gates.leave("billing", pass, `row-${rows}` as MessageId, report);
       await time.advance(0);
       return pass.isProbe ? "probe" : "begun";
     };
@@ -95,7 +98,7 @@ describe("the gates of destinations", () => {
     await one.gates.enter("billing");
     expect(one.may()).toBe(false);
     expect(one.gates.rowsWanted("billing", 0)).toBe(8);
-    if (first !== undefined) one.gates.leave("billing", first, WELL);
+    if (first !== undefined) one.gates.leave("billing", first, ROW, WELL);
     expect(one.may()).toBe(true);
   });
 
@@ -134,7 +137,7 @@ describe("the gates of destinations", () => {
     expect(passes.map((pass) => pass?.isProbe)).toEqual([true, undefined, undefined]);
 
     const [probe] = passes;
-    if (probe !== undefined) one.gates.leave("billing", probe, FAILED);
+    if (probe !== undefined) one.gates.leave("billing", probe, ROW, FAILED);
     await refreshAll();
     await time.advance(9999);
     await refreshAll();
@@ -142,6 +145,23 @@ describe("the gates of destinations", () => {
     await time.advance(1);
     await refreshAll();
     expect(fleet.map(({ may }) => may())).toEqual([true, true, true]);
+  });
+
+  test("name the rows whose probe failed, until the breaker closes", async () => {
+    const { one, refreshAll, time } = setup({ circuitBreaker: BREAKER });
+    await refreshAll();
+    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
+    await refreshAll();
+    await time.advance(5000);
+    await refreshAll();
+    expect(one.gates.probed("billing")).toEqual([]);
+    await one.deliver(FAILED);
+    await refreshAll();
+    await time.advance(10_000);
+    await refreshAll();
+    expect(one.gates.probed("billing")).toEqual(["row-5"]);
+    await one.deliver(WELL);
+    expect(one.gates.probed("billing")).toEqual([]);
   });
 
   test("close after a probe that succeeds, and let the backlog through little by little", async () => {
@@ -158,7 +178,7 @@ describe("the gates of destinations", () => {
     const inFlight = async () => {
       const passes = [];
       while (passes.length < 8 && one.may()) passes.push(await one.gates.enter("billing"));
-      for (const pass of passes) if (pass !== undefined) one.gates.leave("billing", pass, WELL);
+      for (const pass of passes) if (pass !== undefined) one.gates.leave("billing", pass, ROW, WELL);
       return passes.length;
     };
     expect([await inFlight(), await inFlight(), await inFlight(), await inFlight()]).toEqual([1, 2, 4, 8]);

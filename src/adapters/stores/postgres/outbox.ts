@@ -33,9 +33,9 @@ export class PostgresOutbox implements OutboxStore {
         request,
         from,
       ),
-    inScope: (request, { which, destinations, exceptKeys }, from, isSweep) => {
+    inScope: (request, { which, destinations, exceptKeys, exceptIds = [] }, from, isSweep) => {
       const { sweep, claim } = this.#sql[which];
-      const more = [this.#leftOut.ids(), destinations, exceptKeys];
+      const more = [[...this.#leftOut.ids(), ...exceptIds], destinations, exceptKeys];
       return this.#scan(isSweep ? sweep : claim(request.limit), request, from, more);
     },
     end: async () => {

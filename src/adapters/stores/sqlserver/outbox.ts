@@ -26,9 +26,9 @@ export class SqlServerOutbox implements OutboxStore {
   readonly #scans: ClaimScans = {
     inOrder: (request, from) => this.#scanAll("claimInOrder", request, from),
     pastBlockedKeys: (request, from) => this.#scanAll("claimPastBlockedKeys", request, from),
-    inScope: (request, { which, destinations, exceptKeys }, from) =>
+    inScope: (request, { which, destinations, exceptKeys, exceptIds = [] }, from) =>
       this.#scan(this.#sql[which].claim, request, from, {
-        leftOut: JSON.stringify(this.#leftOut.ids()),
+        leftOut: JSON.stringify([...this.#leftOut.ids(), ...exceptIds]),
         destinations: JSON.stringify(destinations),
         exceptKeys: JSON.stringify(exceptKeys),
       }),
