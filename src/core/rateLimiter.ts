@@ -18,19 +18,20 @@ export interface RateLimiterOptions {
 
 /**
  * This process' part of the rate that all replicas share. It takes tokens in slices of a fifth of a second's worth, only for rows that wait, and the next
- * slice while it waits for the last one: the statements are about five a second for the whole fleet, however many messages there are, and no gap between two
- * slices goes unused.
+ * slice while it waits for the last one: for a backlog that is about five statements a second for the whole fleet, for a thin stream at most one a row; and
+ * no gap between two slices goes unused.
  *
  * In any second there are at most `burst` and one slice: `burst - perSecond` can be saved up, and a slice may be used as soon as all of it is due.
  */
 export class RateLimiter {
   readonly #options: RateLimiterOptions;
-  /** Tokens of one request. */
+  /** Tokens of one request at most. */
   readonly #slice: number;
+  /** For how long a token may be used once it is due: what is used later would come on top of what is due then. */
+  readonly #usableMs: number;
   /** Tokens that are taken and not used at most. */
   readonly #most: number;
-  #usable = 0;
-  #usableSince = 0;
+  #due: { readonly at: number; tokens: number }[] = [];
   /** Taken, and due later. */
   #coming = 0;
   #isAsking = false;
@@ -45,24 +46,28 @@ export class RateLimiter {
     this.#options = options;
     this.#slice = Math.max(1, Math.round(options.perSecond * SLICE_S));
     this.#most = this.#slice <= options.perSecond ? 2 * this.#slice : this.#slice;
+    this.#usableMs = (this.#slice / options.perSecond) * USABLE_SHARE * 1000;
   }
 
   /** Deliveries that may begin now. */
   available(): number {
-    if (this.#usable > 0 && this.#options.clock.monotonic() - this.#usableSince > UNUSED_MS) this.#usable = 0;
-    return this.#usable;
+    const since = this.#options.clock.monotonic() - this.#usableMs;
+    this.#due = this.#due.filter(({ at, tokens }) => at > since && tokens > 0);
+    return this.#due.reduce((sum, { tokens }) => sum + tokens, 0);
   }
 
   /** A delivery begins. */
   use(): void {
-    this.#usable = Math.max(0, this.#usable - 1);
+    const oldest = this.#due.find(({ tokens }) => tokens > 0);
+    if (oldest !== undefined) oldest.tokens -= 1;
   }
 
-  /** So many rows wait, and could begin now but for the rate. */
+  /** So many rows could begin now but for the rate. */
   want(rows: number): void {
     const now = this.#options.clock.monotonic();
-    if (this.available() === 0) this.#waitingSince ??= now;
-    const missing = Math.min(rows, this.#most) - this.#usable - this.#coming;
+    const usable = this.available();
+    if (usable === 0) this.#waitingSince ??= now;
+    const missing = Math.min(rows, this.#most) - usable - this.#coming;
     if (missing <= 0 || this.#isAsking || this.#isStopped || now < this.#asksAgainAt) return;
     void this.#ask(Math.min(missing, this.#slice), rows);
   }
@@ -100,14 +105,15 @@ export class RateLimiter {
     this.#isAsking = false;
     this.#backoffMs = 0;
     this.#coming += tokens;
-    this.#after(waitMs, () => this.#become(tokens));
+    const dueAt = this.#options.clock.monotonic() + waitMs;
+    this.#after(waitMs, () => this.#become(tokens, dueAt));
     if (waitMs > 0) this.want(rows);
   }
 
-  #become(tokens: number): void {
+  /** @param dueAt monotonic ms; a process that was suspended comes to this late */
+  #become(tokens: number, dueAt: number): void {
     this.#coming -= tokens;
-    this.#usable = this.available() + tokens;
-    this.#usableSince = this.#options.clock.monotonic();
+    this.#due.push({ at: dueAt, tokens });
     this.#endWait(false);
     this.#options.onTokens();
   }
@@ -142,7 +148,7 @@ export class RateLimiter {
 }
 
 const SLICE_S = 0.2;
-/** A token that nobody has used by then is gone: it would come on top of those of its later second. */
-const UNUSED_MS = 1000;
+/** Of the time until the next slice is due: answers of the database take more or less time on their way. */
+const USABLE_SHARE = 0.9;
 const LEAST_BACKOFF_MS = 100;
 const MOST_BACKOFF_MS = 1000;

@@ -23,7 +23,8 @@ const rateLimitSchema = {
       minimum: 1,
       maximum: 1000000,
       defaultText: "`perSecond`, rounded up",
-      description: "Most attempts in any one second, after a quiet time; not less than `perSecond`, rounded up.",
+      description:
+        "Most attempts in any one second, and a fifth of `perSecond` more; not less than `perSecond`, rounded up.",
     },
   },
 } as const;
