@@ -193,4 +193,54 @@ describe("a destination with limits", () => {
     );
     expect(attempt).toBeLessThanOrEqual(2);
   });
+
+  test("is not kept behind its breaker by a row that it never takes", async () => {
+    const [database, limited, other] = await Promise.all([
+      services.database(),
+      services.receiver(),
+      services.receiver(),
+    ]);
+    let isWell = false;
+    limited.answer = ({ body }, response) => {
+      response.writeHead(isWell && body.toString() !== "0" ? 200 : 503).end();
+    };
+    const circuitBreaker = { minimumAttempts: 5, openMs: 500, maxOpenMs: 1000 };
+    await startFleet(database, toTwo(limited, other, { circuitBreaker }), 2);
+    await insertRows(database, "limited.a", 300, 300);
+    // Longer than any retry waits: the row that is never taken comes first again.
+    await eventually(() => expect(openings(database)).resolves.toBeGreaterThanOrEqual(5), { timeoutMs: 20_000 });
+    isWell = true;
+    await eventually(
+      async () => {
+        const unsent = "SELECT payload::text AS payload FROM outbox WHERE state <> 'sent'";
+        expect(await database.query(unsent)).toEqual([{ payload: "0" }]);
+      },
+      { timeoutMs: 30_000 },
+    );
+  });
+
+  test("opens its breaker soon after an outage begins, however much went well before, and no row dies of it", async () => {
+    const [database, limited, other] = await Promise.all([
+      services.database(),
+      services.receiver(),
+      services.receiver(),
+    ]);
+    let isWell = true;
+    const times = arrivals(limited, () => (isWell ? 200 : 503));
+    await startFleet(database, toTwo(limited, other, { circuitBreaker: {} }), 1);
+    await insertRows(database, "limited.a", 20_000);
+    await insertRows(database, "other.a", 20_000);
+    await eventually(() => expect(times.length).toBeGreaterThan(3000), { timeoutMs: 20_000 });
+    isWell = false;
+    await eventually(() => expect(openings(database)).resolves.toBeGreaterThanOrEqual(1), { timeoutMs: 10_000 });
+    const [{ attempt } = { attempt: -1 }] = await database.query<{ attempt: number }>(
+      "SELECT max(attempt) AS attempt FROM outbox",
+    );
+    expect(attempt).toBeLessThanOrEqual(3);
+  });
 });
+
+async function openings(database: TestDatabase): Promise<number> {
+  const rows = await database.query<{ openings: number }>("SELECT openings FROM outbox_destination");
+  return rows[0]?.openings ?? 0;
+}
