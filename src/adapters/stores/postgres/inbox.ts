@@ -45,7 +45,10 @@ export class PostgresInbox implements InboxStore {
     const sources = Object.keys(request.topics);
     await this.#lowWater.refreshIfDue(this.#idle ? IDLE_MARK_INTERVAL_MS : undefined, [sources]);
     // Looking costs a fraction of planning a relay pass, which an idle relay would do ten times a second.
-    if (this.#idle && !(await this.#looks.ask(this.#sql.waits, [this.#marks.mark, ...sources]))) {
+    if (
+      this.#idle &&
+      !(await this.#looks.ask(this.#sql.waits, [this.#marks.mark, this.#lowWater.clock(), ...sources]))
+    ) {
       return NOTHING;
     }
     if (this.#leftOut.ids().length > 0) return await this.#relayAroundPoison(request);

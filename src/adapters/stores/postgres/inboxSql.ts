@@ -32,7 +32,7 @@ export function inboxStatements(
     `CASE WHEN isfinite(${time}) THEN (extract(epoch FROM (${time})::timestamptz) * 1000000)::bigint END`;
   const timeOf = (position: string): string => `'epoch'::timestamptz + (${position}) * interval '1 microsecond'`;
   /** No row of a relayed source before that time waits for the relay. @param bound as in `markBound` */
-  const settledFrom = (bound: string): string => `${history(bound, positionOf("now()"))},
+  const settledFrom = (bound: string): string => `${history(bound, "times")},
 settled AS MATERIALIZED (SELECT ${timeOf(markBound(bound))} AS created_at)`;
   const waitsFrom = `${waitsForRelay} AND i.${c.createdAt} >= (SELECT created_at FROM settled)`;
 
@@ -150,16 +150,17 @@ ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING`;
     relayOnly: { byIndex: true, name: "inbox.relay of named rows", text: relay(true) },
 
     /**
-     * Does any row wait for the relay? From the mark on, which is the first element, of the source names behind it; or
-     * perhaps below it, where the clock has been set back. Ordered, so that the planner takes the index.
+     * Does any row wait for the relay? From the mark on, which is the first element, of the source names behind the
+     * second; or perhaps below it, where the clock is behind the second, having been set back. Ordered, so that the
+     * planner takes the index.
      */
     waits: {
       name: "inbox.waits",
-      sql: (markAndSources: string) => `
+      sql: (markClockAndSources: string) => `
 (SELECT i.${c.id} FROM ${inbox} i
-WHERE ${waitsForRelay} AND ${isDue} AND i.${c.source} = ANY ((${markAndSources}::text[])[2:])
-  AND i.${c.createdAt} >= ${timeOf(`(${markAndSources}::text[])[1]::bigint`)}
-ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1) IS NOT NULL OR now() < ${timeOf(`(${markAndSources}::text[])[1]::bigint`)}`,
+WHERE ${waitsForRelay} AND ${isDue} AND i.${c.source} = ANY ((${markClockAndSources}::text[])[3:])
+  AND i.${c.createdAt} >= ${timeOf(`(${markClockAndSources}::text[])[1]::bigint`)}
+ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1) IS NOT NULL OR now() < ${timeOf(`(${markClockAndSources}::text[])[2]::bigint`)}`,
     },
 
     /**

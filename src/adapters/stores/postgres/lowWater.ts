@@ -21,8 +21,10 @@ const ELEMENT = {
   given: 6,
   /** The newest mark. */
   mark: 7,
+  /** Where positions are times: what the server's clock shows at least by now, as a position; 0 when it is not known. */
+  clock: 8,
   /** The transactions that guard the mark. */
-  running: 8,
+  running: 9,
 } as const;
 
 const XMAX = "pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
@@ -45,14 +47,27 @@ export function isSameHistory(bound: string): string {
 }
 
 /**
+ * An expression (boolean), of positions that are times: the server's clock is where it must be by now, and has not been
+ * set while this statement waited for its locks, as far as can be told. One that was set back gives positions below the marks, also when it
+ * has reached them again since.
+ */
+function isSameClock(bound: string): string {
+  return `(${positionOf("now()")} >= ${element(bound, "clock")}
+    AND clock_timestamp() BETWEEN now() AND now() + interval '${LONGEST_WAIT_MS} milliseconds')`;
+}
+
+/** A time, which is finite, as a position: microseconds since 1970. */
+const positionOf = (time: string): string => `(extract(epoch FROM ${time}) * 1000000)::bigint`;
+
+/**
  * The first expression of a WITH clause, `history (is_same)`: see {@link isSameHistory}.
  *
- * @param clock where positions are times: the clock as a position. One that was set back gives positions below the marks
+ * @param positions `times` where a clock gives them
  */
-export function history(bound: string, clock?: string): string {
-  const isAhead = clock === undefined ? "" : ` AND ${clock} >= ${newestMark(bound)}`;
+export function history(bound: string, positions: "sequence" | "times" = "sequence"): string {
+  const isSame = positions === "times" ? ` AND ${isSameClock(bound)}` : "";
   return `
-history AS MATERIALIZED (SELECT ${isSameHistory(bound)}${isAhead} AS is_same)`;
+history AS MATERIALIZED (SELECT ${isSameHistory(bound)}${isSame} AS is_same)`;
 }
 
 /**
@@ -78,7 +93,7 @@ export function markBound(bound: string): string {
  * lock on the table, which is looked at before the transaction is begun.
  *
  * @param table already quoted
- * @param position its column of positions, where a sequence gives them
+ * @param position its column of positions, where a sequence gives them; else they are times
  * @param lowest a scalar (bigint) over the parameters: the lowest unfinished position, null for none
  * @param atMost an expression (bigint) that a mark never exceeds
  */
@@ -95,7 +110,8 @@ export function markRead(
   return `
 SELECT l.mark, array(SELECT pg_snapshot_xip(pg_current_snapshot())::text) AS running, ${XMAX}::text AS "end", w.writers,
   CASE WHEN l.is_new AND w.writers IS NOT NULL THEN pg_current_xact_id()::text END AS later,
-  ${SERVER}::text AS server, ${sequence}::text AS sequence, (SELECT is_same FROM history) AS same_history
+  ${SERVER}::text AS server, ${sequence}::text AS sequence, (SELECT is_same FROM history) AS same_history,
+  ${position === undefined ? positionOf("now()") : "NULL"}::text AS clock
 FROM (SELECT m.mark, m.mark IS NOT NULL AND m.mark IS DISTINCT FROM $3::bigint AS is_new FROM (SELECT ${
     atMost === undefined
       ? mark
@@ -134,6 +150,9 @@ export class LowWater {
   /** As the last read told: when the server started, and the sequence of the positions. */
   #server = "0";
   #sequence = "0";
+  /** How far the server's clock is ahead of this process' monotonic one, at least: see {@link clock}. In ms. */
+  #clockAhead: number | undefined;
+  #clockReadAt = 0;
 
   /** @param statement made with {@link markRead} */
   constructor(pool: Pick<PostgresPool, "run" | "lostConnections">, statement: Statement, clock: Clock, marks: Marks) {
@@ -146,8 +165,18 @@ export class LowWater {
   /** A parameter of a statement with {@link markBound}: below what it says nothing is unfinished. */
   bound(): readonly string[] {
     this.#forgetAfterLoss();
+    this.#forgetUnseenClock();
     const { settledMark, guardedMark } = this.#marks;
     return this.#parameter(settledMark, guardedMark.mark, guardedMark.running);
+  }
+
+  /**
+   * What the server's clock shows at least by now, as a position, unless it has been set back; 0 when it is not known. A
+   * mark lies two seconds below the clock that it was read at: less than that may be missing without harm.
+   */
+  clock(): string {
+    if (this.#clockAhead === undefined) return "0";
+    return String(Math.round((this.#clockAhead + this.#clock.monotonic() - CLOCK_TOLERANCE_MS) * 1000));
   }
 
   /**
@@ -157,6 +186,7 @@ export class LowWater {
    */
   async refreshIfDue(intervalMs?: number, more: readonly unknown[] = []): Promise<void> {
     this.#forgetAfterLoss();
+    this.#forgetUnseenClock();
     if (!this.#marks.markIsDue(intervalMs)) return;
     const isFull = this.#marks.fullMarkIsDue();
     const startedAt = this.#clock.monotonic();
@@ -174,8 +204,9 @@ export class LowWater {
     if (isFull) this.#marks.fullMarkTook(this.#clock.monotonic() - startedAt);
     // What was read before a loss says nothing of what was found behind it.
     if (this.#forgetAfterLoss()) return;
-    if (row.same_history !== true) this.#marks.forget();
-    const { mark, running, end, later, writers, server, sequence } = row;
+    if (row.same_history !== true) this.#forget();
+    const { mark, running, end, later, writers, server, sequence, clock } = row;
+    if (typeof clock === "string") this.#seeClock(Number(clock) / 1000);
     this.#server = String(server);
     this.#sequence = typeof sequence === "string" ? sequence : "0";
     this.#marks.setMark(typeof mark === "string" ? mark : undefined, {
@@ -197,8 +228,20 @@ export class LowWater {
       this.#sequence,
       given,
       mark,
+      this.clock(),
       ...running.map(String),
     ];
+  }
+
+  /**
+   * It was read when the answer came or before: since then it has gone on for as long as this process' clock at least. The
+   * bound that tells most is kept.
+   *
+   * @param ms since 1970, as the server's clock showed
+   */
+  #seeClock(ms: number): void {
+    this.#clockReadAt = this.#clock.monotonic();
+    this.#clockAhead = Math.max(ms - this.#clockReadAt, this.#clockAhead ?? Number.NEGATIVE_INFINITY);
   }
 
   /**
@@ -209,7 +252,25 @@ export class LowWater {
     const { lostConnections } = this.#pool;
     if (lostConnections === this.#lostConnections) return false;
     this.#lostConnections = lostConnections;
-    this.#marks.forget();
+    this.#forget();
     return true;
   }
+
+  /** A clock that nobody has looked at for long may have been set back, and right again. */
+  #forgetUnseenClock(): void {
+    if (this.#clockAhead === undefined) return;
+    if (this.#clock.monotonic() - this.#clockReadAt > LONGEST_UNSEEN_CLOCK_MS) this.#forget();
+  }
+
+  #forget(): void {
+    this.#clockAhead = undefined;
+    this.#marks.forget();
+  }
 }
+
+/** For what the clocks of two machines differ in speed. */
+const CLOCK_TOLERANCE_MS = 250;
+/** Longer than it takes to plan a statement on a busy machine, shorter than a mark lies behind the clock. */
+const LONGEST_WAIT_MS = 1000;
+/** An idle process reads its mark every five seconds. */
+const LONGEST_UNSEEN_CLOCK_MS = 10_000;
