@@ -141,6 +141,31 @@ describe("a violation is", () => {
     ]);
   });
 
+  test("a delivery under a claim that had to be given back, although another process has the row before by then", async () => {
+    claim(1000, "A.1", 1);
+    reclaim(1005, "A.1", 1, 2995);
+    claim(1006, "B.1", 1);
+    claim(1010, "A.1", 2);
+    deliver(1020, "B.1", 1);
+    settle(1030, "B.1", 1);
+    deliver(1040, "A.1", 2);
+    settle(1050, "A.1", 2);
+    expect(await violations()).toEqual(["m-2 came from A.1 under a claim that it had to give back, because of m-1"]);
+  });
+
+  test("a claim past an earlier row of the key that another process has had for long", async () => {
+    claim(1000, "A.1", 1);
+    deliver(1010, "A.1", 1, false);
+    reclaim(1020, "B.1", 1);
+    claim(1030, "B.1", 1);
+    claim(3021, "A.1", 2);
+    deliver(3030, "A.1", 2);
+    settle(3040, "A.1", 2);
+    deliver(3050, "B.1", 1);
+    settle(3060, "B.1", 1);
+    expect(await violations()).toEqual(["m-2 claimed while m-1, an earlier row of its key, was processing (A.1)"]);
+  });
+
   test.each([
     ["marked sent", () => settle(1020, "B.1", 1)],
     ["taken back before its lease has ended", () => reclaim(1020, "B.1", 1, 5)],
@@ -339,6 +364,20 @@ describe("where a step of the database's clock has ended a claim early, its proc
     goesWell(10_700, "B.1");
     deliver(at, "A.1", 1);
     expect(await violations()).toEqual(expected);
+  });
+
+  test("may have a claim of the next row of the key on the way, which has not seen that another one took the row over", async () => {
+    claim(10_000, "A.1", 1);
+    deliver(10_010, "A.1", 1);
+    fault(10_500, 10_510, "A.1");
+    reclaim(10_600, "B.1", 1);
+    claim(10_603, "B.1", 1);
+    claim(10_604, "A.1", 2);
+    deliver(10_610, "B.1", 1);
+    settle(10_620, "B.1", 1);
+    deliver(10_630, "A.1", 2);
+    settle(10_640, "A.1", 2);
+    expect(await violations()).toEqual([]);
   });
 });
 

@@ -41,7 +41,8 @@ export interface Violation {
  * - a row goes from `pending` to `processing`, from there to `sent`, `dead` or back, and from a finished state nowhere;
  * - only the process that holds a claim moves the row, but for one that takes it back: that happens after the end of the lease, and counts no attempt;
  * - a row is claimed only when every earlier row of its key is finished, or held by the same process, which delivers one after another. A process may
- *   give back an earlier row while its claim of a later one is on the way: then nothing must be delivered under that claim, which `mustYieldTo` says;
+ *   give back an earlier row while its claim of a later one is on the way: then nothing must be delivered under that claim, which `mustYieldTo` says.
+ *   Or its claim of the earlier row may end then, and another process take that row over at once: the claim has seen neither;
  * - a message has one row.
  *
  * @param copiedAt the times of what the database was put back to: rows from before it have been delivered once in what it has forgotten, and only their
@@ -94,9 +95,10 @@ export function replayKey(
       for (const other of isOld ? [] : unfinished) {
         if (other.sequence >= row.sequence) continue;
         if (entry.claim !== null && claimedTogether.get(entry.claim)?.has(other.sequence) === true) continue;
-        const last = other.claims.at(-1);
-        if (last?.replica === entry.replica) {
-          if (last.end === "released" || last.end === "failed") mustYieldTo ??= other.message;
+        const own = other.claims.findLast(({ replica }) => replica === entry.replica);
+        const isTakenOver = own !== other.claims.at(-1);
+        if (own !== undefined && (!isTakenOver || entry.at - own.until <= CLAIM_TAKES_AT_MOST_MS)) {
+          if (own.end === "released" || own.end === "failed") mustYieldTo ??= other.message;
         } else violate(`claimed while ${other.message}, an earlier row of its key, was ${other.state}`, other.message);
       }
       row.claims.push({
@@ -114,6 +116,9 @@ export function replayKey(
   }
   return { rows: [...rows.values()], violations };
 }
+
+/** From the snapshot of a claim to its entries in the journal, on a busy machine. */
+const CLAIM_TAKES_AT_MOST_MS = 2000;
 
 /** The claims of which a journal tells that the database has forgotten, by the message, whatever had become of them. */
 export function lostClaims(entries: readonly JournalEntry[]): ReadonlyMap<string, readonly Claim[]> {
