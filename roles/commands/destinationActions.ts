@@ -36,6 +36,23 @@ export async function listDestinations(
 }
 
 /**
+ * How a destination is doing, on one line: its state, and what waits for it.
+ *
+ * @param name of a configured destination
+ * @throws as {@link listDestinations}
+ */
+export async function destinationState(file: string | undefined, name: string, io: CommandIo): Promise<string> {
+  let text = "";
+  await withControl(file, io, { isChange: false }, async (control) => {
+    const row = (await control.list()).find((each) => each.name === name);
+    if (row === undefined) return;
+    const oldest = row.oldestAgeMs === null ? "" : `, the oldest due for ${ageOf(row.oldestAgeMs)}`;
+    text = `${stateText(row)}; ${row.backlog} rows wait${oldest}, ${row.inFlight} are in flight`;
+  });
+  return text;
+}
+
+/**
  * `svc destinations pause`.
  *
  * @param args `forMs`: undefined for until it is resumed

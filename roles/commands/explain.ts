@@ -9,6 +9,7 @@ interface ExplainOptions {
   readonly key?: string;
   readonly aggregateType?: string;
   readonly payload?: string;
+  readonly state?: boolean;
 }
 
 const EXIT_NOT_DELIVERED = 1;
@@ -34,27 +35,37 @@ export function addExplainCommand(program: Command, io: CommandIo): void {
       "--payload <file>",
       "file with the row's payload, for templates that take a field of it; - is standard input",
     )
+    .option("--state", "ask the database how the destination is doing")
     .addHelpText("after", EXAMPLES)
     .action(async (name: string, _options: ExplainOptions, command: Command) => {
       const options = command.optsWithGlobals<ExplainOptions>();
       const readFile = io.readFile === undefined ? {} : { readFile: io.readFile };
       const { config } = loadConfig({ env: io.env, file: options.config, ...readFile });
       const { explainTopic } = await import("./explainTopic.ts");
-      const { delivered, lines } = explainTopic(config, {
+      const { delivered, destination, lines } = explainTopic(config, {
         topic: name,
         key: options.key ?? null,
         aggregateType: options.aggregateType ?? null,
         payload: options.payload === undefined ? null : await readInput(command, "--payload", options.payload, io),
       });
+      const state =
+        options.state === true && destination !== undefined ? [await stateLine(options, destination, io)] : [];
       const width = Math.max(...lines.map(({ label }) => label.length));
-      for (const { label, text } of lines) io.stdout.write(`${label.padEnd(width)}  ${escapeControls(text)}\n`);
+      for (const { label, text } of [...lines, ...state])
+        io.stdout.write(`${label.padEnd(width)}  ${escapeControls(text)}\n`);
       if (!delivered) io.setExitCode(EXIT_NOT_DELIVERED);
     });
 }
 
+async function stateLine(options: ExplainOptions, destination: string, io: CommandIo) {
+  const { destinationState } = await import("./destinationActions.ts");
+  return { label: "state", text: await destinationState(options.config, destination, io) };
+}
+
 const EXAMPLES = `
-No database is asked: whether the destination is paused or its breaker is open, svc destinations list tells. Exit code 1 when no route matches: such a row goes dead.
+Without --state no database is asked. Exit code 1 when no route matches: such a row goes dead.
 
 Examples:
   svc explain topic order.created --config svc.yml
-  svc explain topic order.created --key c-1 --payload order.json    with what the address templates take`;
+  svc explain topic order.created --key c-1 --payload order.json    with what the address templates take
+  svc explain topic order.created --state                           whether it is paused, what waits`;

@@ -19,6 +19,8 @@ export interface ExplainedRow {
 export interface TopicExplanation {
   /** False when no route matches: such a row goes dead. */
   readonly delivered: boolean;
+  /** Where it goes; undefined when no route matches. */
+  readonly destination: string | undefined;
   readonly lines: readonly ExplainedLine[];
 }
 
@@ -44,11 +46,16 @@ export function explainTopic(
   if (first === undefined || destination === undefined) {
     const patterns = config.routes.map((route) => JSON.stringify(route.topicPattern)).join(", ");
     const tried = patterns === "" ? "there are no routes" : `none matches, of ${patterns}`;
-    return { delivered: false, lines: [topic, line("route", `${tried}: a row with this topic goes dead`)] };
+    return {
+      delivered: false,
+      destination: undefined,
+      lines: [topic, line("route", `${tried}: a row with this topic goes dead`)],
+    };
   }
   const name = first.route.destination;
   return {
     delivered: true,
+    destination: name,
     lines: [
       topic,
       line("route", named(first)),

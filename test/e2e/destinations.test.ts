@@ -57,6 +57,25 @@ async function listed(file: string): Promise<readonly Listed[]> {
 const ME = `${userInfo().username}@${hostname()}`;
 
 describe("svc destinations", () => {
+  test("is told by explain topic: limits always, the state on request", async () => {
+    const file = configOf(await migrated(), {
+      destinations: { billing: { rateLimit: { perSecond: 5 } } },
+      routes: [{ topicPattern: "bills.**", destination: "billing" }],
+    });
+    await destinations(file, "pause", "billing", "--reason", "they migrate");
+    const explained = async (...args: readonly string[]) => {
+      const child = svc(["explain", "topic", "bills.paid", "--config", file, ...args]);
+      return { code: (await child.exited).code, text: child.stdout.join("\n") };
+    };
+    const offline = await explained();
+    expect(offline.code).toBe(0);
+    expect(offline.text).toMatch(/5.*second/);
+    expect(offline.text).not.toMatch(/paused/);
+    expect((await explained("--state")).text).toMatch(
+      /^state +paused since \S+ by .*: they migrate; 0 rows wait, 0 are in flight$/m,
+    );
+  });
+
   test("pauses a destination, lists who did it and why, and resumes it once", async () => {
     const file = configOf(await migrated());
 
