@@ -1,6 +1,6 @@
 import type { Config, DestinationConfig } from "../../src/config/types.ts";
 import { COLUMN_MAX_ATTEMPTS, MAX_RETRY_DELAY_MS } from "../../src/core/retry.ts";
-import type { ExplainedLine } from "./explainTopic.ts";
+import type { ExplainedLine } from "./explainedLine.ts";
 
 /** The limits of a destination as they are in effect, with the key that a value comes from where that is not the destination's own. */
 export function limitLines(destination: DestinationConfig, outbox: Config["outbox"]): readonly ExplainedLine[] {

@@ -5,6 +5,7 @@ import { type RoutingKey, renderRoutingKey } from "../../src/core/address.ts";
 import { type MessageFields, messageFields, parseRoutingKeyTemplate } from "../../src/core/template.ts";
 import { compileTopicPattern } from "../../src/core/topicPattern.ts";
 import { addressingOf } from "../addressing.ts";
+import { type ExplainedLine, line } from "./explainedLine.ts";
 import { limitLines } from "./explainLimits.ts";
 
 /** The outbox row to explain; it need not exist. */
@@ -22,11 +23,6 @@ export interface TopicExplanation {
   /** Where it goes; undefined when no route matches. */
   readonly destination: string | undefined;
   readonly lines: readonly ExplainedLine[];
-}
-
-export interface ExplainedLine {
-  readonly label: string;
-  readonly text: string;
 }
 
 /**
@@ -75,8 +71,6 @@ interface MatchingRoute {
   /** Its key path. */
   readonly path: string;
 }
-
-const line = (label: string, text: string): ExplainedLine => ({ label, text });
 
 function named({ route, path }: MatchingRoute): string {
   return `${path} ${JSON.stringify(route.topicPattern)} to ${route.destination}`;
