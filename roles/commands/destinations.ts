@@ -1,8 +1,8 @@
 import { hostname, userInfo } from "node:os";
-import { type Command, InvalidArgumentError } from "commander";
+import type { Command } from "commander";
 import { parsePauseDuration, parseReason } from "../../src/core/destinationControl.ts";
-import { errorText } from "../../src/model/errors.ts";
 import type { CommandIo } from "./config.ts";
+import { optionParser } from "./option.ts";
 
 interface DestinationOptions {
   readonly config?: string;
@@ -41,8 +41,12 @@ export function addDestinationCommands(program: Command, io: CommandIo): void {
   destinations
     .command("pause <name>")
     .description("deliver nothing more to a destination, in every replica, until it is resumed")
-    .requiredOption("--reason <text>", "why, for whoever lists the destinations", option(parseReason))
-    .option("--for <duration>", "end by itself after this time, such as 30s, 15m, 2h or 1d", option(parsePauseDuration))
+    .requiredOption("--reason <text>", "why, for whoever lists the destinations", optionParser(parseReason))
+    .option(
+      "--for <duration>",
+      "end by itself after this time, such as 30s, 15m, 2h or 1d",
+      optionParser(parsePauseDuration),
+    )
     .option(...FILE_OPTION)
     .action(async (name: string, _options: unknown, command: Command) => {
       const { config: file, reason, for: forMs } = command.optsWithGlobals<DestinationOptions>();
@@ -81,15 +85,4 @@ function operator(): string {
     user = `uid ${process.getuid?.() ?? "unknown"}`;
   }
   return `${user}@${hostname()}`;
-}
-
-function option<T>(parse: (text: string) => T): (text: string) => T {
-  return (text) => {
-    try {
-      return parse(text);
-    } catch (error) {
-      const expected = errorText(error);
-      throw new InvalidArgumentError(`${expected.charAt(0).toUpperCase()}${expected.slice(1)}.`);
-    }
-  };
 }

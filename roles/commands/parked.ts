@@ -1,11 +1,11 @@
-import { type Command, InvalidArgumentError } from "commander";
+import type { Command } from "commander";
 import type { ParkedSelection } from "../../src/core/parked.ts";
 import { parseLimit, parsePattern, parseReason, saysWhichRows } from "../../src/core/parkedRequest.ts";
 import { parseMessageId, parseText } from "../../src/core/replayRequest.ts";
-import { errorText } from "../../src/model/errors.ts";
 import type { MessageId } from "../../src/model/rows.ts";
 import type { CommandIo } from "./config.ts";
 import { usageError } from "./input.ts";
+import { optionParser } from "./option.ts";
 
 interface ParkedCommandOptions extends ParkedSelection {
   readonly config?: string;
@@ -28,7 +28,7 @@ export function addParkedCommands(program: Command, io: CommandIo): void {
     .addHelpText("after", EXAMPLES);
 
   selecting(parked.command("list").description("show parked rows, in the order of delivery; never their payload"))
-    .option("--limit <n>", "most rows to show", checked(parseLimit), 50)
+    .option("--limit <n>", "most rows to show", optionParser(parseLimit), 50)
     .option("--json", "one JSON object a line, for programs")
     .action(async (_options: ParkedCommandOptions, command: Command) => {
       const options = command.optsWithGlobals<ParkedCommandOptions>();
@@ -51,7 +51,7 @@ export function addParkedCommands(program: Command, io: CommandIo): void {
       .command("discard")
       .description("give the rows up: they are dead, and the next rows of their keys are delivered"),
   )
-    .requiredOption("--reason <text>", "why; kept in the row's last_error", checked(parseReason))
+    .requiredOption("--reason <text>", "why; kept in the row's last_error", optionParser(parseReason))
     .action(async (_options: ParkedCommandOptions, command: Command) => {
       const options = command.optsWithGlobals<ParkedCommandOptions>();
       requireSelection(command, options);
@@ -76,9 +76,9 @@ function selecting(command: Command): Command {
     .option(
       "--topic <pattern>",
       "only rows whose topic matches, as in routes: 'orders.*', 'orders.**'",
-      checked(parsePattern),
+      optionParser(parsePattern),
     )
-    .option("--key <key>", "only the row of this key", checked(parseText));
+    .option("--key <key>", "only the row of this key", optionParser(parseText));
 }
 
 function changing(command: Command): Command {
@@ -86,7 +86,7 @@ function changing(command: Command): Command {
     .option(
       "--id <uuid>",
       "only this row; for several rows say it several times",
-      (text, before?: readonly MessageId[]) => [...(before ?? []), checked(parseMessageId)(text)],
+      (text, before?: readonly MessageId[]) => [...(before ?? []), optionParser(parseMessageId)(text)],
     )
     .option("--all", "every parked row");
 }
@@ -102,15 +102,4 @@ function requireSelection(command: Command, options: ParkedCommandOptions): void
       "say which rows: --id, --topic or --key, or --all for every parked row, which goes with none of them",
     );
   }
-}
-
-function checked<T>(parse: (text: string) => T): (text: string) => T {
-  return (text) => {
-    try {
-      return parse(text);
-    } catch (error) {
-      const expected = errorText(error);
-      throw new InvalidArgumentError(`${expected.charAt(0).toUpperCase()}${expected.slice(1)}.`);
-    }
-  };
 }

@@ -1,15 +1,14 @@
 import type { Parked, ParkedSelection } from "../../src/core/parked.ts";
 import { createRedactor } from "../../src/core/redact.ts";
 import { parkedRowShown } from "../../src/http/admin/parked.ts";
-import { errorText } from "../../src/model/errors.ts";
 import type { ParkedRow } from "../../src/ports/parkedStore.ts";
 import { systemClock } from "../../src/runtime/clock.ts";
-import { handleSignals } from "../../src/runtime/signals.ts";
 import { createStore } from "../database.ts";
 import { createParked } from "../parked.ts";
 import type { CommandIo } from "./config.ts";
 import { type Prepared, prepare } from "./run.ts";
 import { type Columns, plainText, textTable } from "./textTable.ts";
+import { untilSignalled } from "./untilSignalled.ts";
 
 export interface ParkedArguments {
   /** `--config` */
@@ -17,7 +16,6 @@ export interface ParkedArguments {
   readonly selection: ParkedSelection;
 }
 
-const EXIT_FAILURE = 1;
 /** Characters; far above what the options admit. */
 const LONGEST_NOTE = 2000;
 
@@ -58,20 +56,7 @@ async function withParked(
   use: (parked: Parked, signal: AbortSignal) => Promise<string>,
 ): Promise<void> {
   const prepared = prepare({ env: io.env, file, roles: [], once: false });
-  const { log, flush } = prepared.running;
-  let ended: Promise<void> = Promise.resolve();
-  const signals = handleSignals({ log, flush, stop: () => ended });
-  ended = work(prepared, io, signals.stopping, use);
-  try {
-    await ended;
-  } catch (error) {
-    if (!signals.stopping.aborted) throw error;
-    io.stderr.write(`svc: ${errorText(error)}\n`);
-    io.setExitCode(EXIT_FAILURE);
-  } finally {
-    signals.dispose();
-    flush();
-  }
+  await untilSignalled(prepared, io, (signal) => work(prepared, io, signal, use));
 }
 
 async function work(

@@ -1,4 +1,4 @@
-import { type Command, InvalidArgumentError } from "commander";
+import type { Command } from "commander";
 import {
   hasFilter,
   NO_FILTER,
@@ -7,10 +7,10 @@ import {
   parseText,
   type ReplayRequest,
 } from "../../src/core/replayRequest.ts";
-import { errorText } from "../../src/model/errors.ts";
 import type { MessageId } from "../../src/model/rows.ts";
 import type { CommandIo } from "./config.ts";
 import { usageError } from "./input.ts";
+import { optionParser } from "./option.ts";
 
 interface ReplayOptions {
   readonly config?: string;
@@ -34,9 +34,17 @@ export function addReplayCommand(program: Command, io: CommandIo): void {
     .option("-c, --config <file>", "configuration file (default: SVC_CONFIG_FILE, else /etc/svc/svc.yml)")
     .option("--id <uuid>", "only this row; for several rows say it several times", each(parseMessageId))
     .option("--topic <topic>", "only rows with this topic; several topics likewise", each(parseText))
-    .option("--destination <name>", "only rows whose topic the routes send to this destination", one(parseText))
-    .option("--created-after <instant>", "only rows created after, such as 2026-01-05T08:30:00Z", one(instant("after")))
-    .option("--created-before <instant>", "only rows created before", one(instant("before")))
+    .option(
+      "--destination <name>",
+      "only rows whose topic the routes send to this destination",
+      optionParser(parseText),
+    )
+    .option(
+      "--created-after <instant>",
+      "only rows created after, such as 2026-01-05T08:30:00Z",
+      optionParser(instant("after")),
+    )
+    .option("--created-before <instant>", "only rows created before", optionParser(instant("before")))
     .option("--dry-run", "count the rows and show some of them; change nothing")
     .addHelpText("after", EXAMPLES)
     .action(async (_options: ReplayOptions, command: Command) => {
@@ -67,19 +75,7 @@ function instant(bound: "after" | "before"): (text: string) => string {
   return (text) => parseInstant(text, bound);
 }
 
-/** An option that is given once. */
-function one<T>(parse: (text: string) => T): (text: string) => T {
-  return (text) => {
-    try {
-      return parse(text);
-    } catch (error) {
-      const expected = errorText(error);
-      throw new InvalidArgumentError(`${expected.charAt(0).toUpperCase()}${expected.slice(1)}.`);
-    }
-  };
-}
-
 /** An option that may be given several times. */
 function each<T>(parse: (text: string) => T): (text: string, before: readonly T[] | undefined) => readonly T[] {
-  return (text, before = []) => [...before, one(parse)(text)];
+  return (text, before = []) => [...before, optionParser(parse)(text)];
 }

@@ -1,15 +1,15 @@
 import { didYouMean } from "../../src/config/nearest.ts";
 import type { Config } from "../../src/config/types.ts";
 import type { ReplayRequest } from "../../src/core/replayRequest.ts";
-import { ConfigError, errorText } from "../../src/model/errors.ts";
+import { ConfigError } from "../../src/model/errors.ts";
 import type { FinishedRow } from "../../src/ports/finishedRows.ts";
 import { systemClock } from "../../src/runtime/clock.ts";
-import { handleSignals } from "../../src/runtime/signals.ts";
 import { createStore } from "../database.ts";
 import { createReplay } from "../replay.ts";
 import type { CommandIo } from "./config.ts";
 import { type Prepared, prepare } from "./run.ts";
 import { type Columns, plainText, textTable } from "./textTable.ts";
+import { untilSignalled } from "./untilSignalled.ts";
 
 export interface ReplayRowsArguments {
   /** `--config` */
@@ -19,8 +19,6 @@ export interface ReplayRowsArguments {
   readonly dryRun: boolean;
 }
 
-const EXIT_FAILURE = 1;
-
 /**
  * `svc replay`: waits for the database, checks the tables, and moves the rows or, in a dry run, shows them. A signal ends it between two
  * batches, with exit code 1.
@@ -29,21 +27,8 @@ const EXIT_FAILURE = 1;
  */
 export async function replayRows(args: ReplayRowsArguments, io: CommandIo): Promise<void> {
   const prepared = prepare({ env: io.env, file: args.file, roles: [], once: false });
-  const { log, flush } = prepared.running;
   checkDestination(prepared.config, args.request);
-  let ended: Promise<void> = Promise.resolve();
-  const signals = handleSignals({ log, flush, stop: () => ended });
-  ended = work(prepared, args, io, signals.stopping);
-  try {
-    await ended;
-  } catch (error) {
-    if (!signals.stopping.aborted) throw error;
-    io.stderr.write(`svc: ${errorText(error)}\n`);
-    io.setExitCode(EXIT_FAILURE);
-  } finally {
-    signals.dispose();
-    flush();
-  }
+  await untilSignalled(prepared, io, (signal) => work(prepared, args, io, signal));
 }
 
 async function work(
