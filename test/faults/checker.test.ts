@@ -10,10 +10,12 @@ let timeline: Timeline;
 let entries: JournalEntry[];
 let now: number;
 let comesThroughInbox: boolean;
+let goesToBroker: boolean;
 
 beforeEach(() => {
   now = 0;
   comesThroughInbox = true;
+  goesToBroker = false;
   history = new History(() => now);
   timeline = new Timeline(() => {});
   entries = [];
@@ -79,7 +81,7 @@ async function violations(): Promise<readonly string[]> {
   const verdict = await check({
     history,
     timeline,
-    goesToBroker: () => false,
+    goesToBroker: () => goesToBroker,
     comesThroughInbox: () => comesThroughInbox,
     leaseMs: 3000,
     concurrency: 8,
@@ -192,6 +194,27 @@ describe("a violation is", () => {
       "m-2 its row was marked sent by A.1, which had not delivered it under that claim",
       "m-2 came from B.1 without a claim, or a second time under one",
     ]);
+  });
+});
+
+describe("a row that is sent by a process whose delivery a stream has passed over is", () => {
+  const NOT_DELIVERED = "m-1 its row was marked sent by B.1, which had not delivered it under that claim";
+
+  test.each([
+    ["allowed within the stream's own window", 10_950, true, []],
+    ["a violation later", 10_899, true, [NOT_DELIVERED]],
+    ["a violation where there is no stream", 10_950, false, [NOT_DELIVERED]],
+  ] as const)("%s", async (_how, at, stream, expected) => {
+    goesToBroker = stream;
+    claim(10_000, "A.1", 1);
+    fault(10_500, 10_510, "A.1");
+    reclaim(10_600, "B.1", 1);
+    deliver(at, "A.1", 1);
+    claim(11_000, "B.1", 1);
+    settle(11_010, "B.1", 1);
+    goesWell(11_100, "B.1", [2]);
+    timeline.clockSteps.push({ from: 10_500, until: 10_500, isBack: false });
+    expect(await violations()).toEqual(expected);
   });
 });
 

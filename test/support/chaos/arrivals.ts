@@ -53,7 +53,7 @@ export interface StreamReader {
 }
 
 /** De-duplication by the stream itself would hide from us what comes twice: this is the shortest it can be. */
-const DUPLICATE_WINDOW_NS = 100_000_000;
+export const DUPLICATE_WINDOW_MS = 100;
 const STREAM_BYTES = 256 * 1024 * 1024;
 const NO_MESSAGE = 10037;
 const LOOK_MS = 20;
@@ -66,7 +66,7 @@ export async function readStream(server: NatsAddress, history: History): Promise
   await manager.streams.add({
     name: stream,
     subjects: [`${stream}.>`],
-    duplicate_window: DUPLICATE_WINDOW_NS,
+    duplicate_window: DUPLICATE_WINDOW_MS * 1_000_000,
     max_bytes: STREAM_BYTES,
   });
 
