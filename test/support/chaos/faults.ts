@@ -15,6 +15,8 @@ import type { Timeline } from "./timeline.ts";
 const STOPS_WITHIN_MS = 30_000;
 const CONNECTIONS_HELD_MS = 2000;
 const SECONDS = 1000;
+/** What the server says to whom it ends; the driver's own errors have no SQLSTATE. */
+const SESSION_ENDED = /^57P0/;
 
 /** What more than one fault at a time would make senseless: another one is left out while one of these is under way. */
 type Place =
@@ -187,20 +189,28 @@ export class Faults {
   /** The indexes of the last migrations are gone, as before an upgrade, and come back beside the traffic. It excuses nothing. */
   async #migrate(): Promise<void> {
     const lift = this.#timeline.begin("svc migrate makes the last migrations again", "nothing");
+    if (await this.#unmigrate()) {
+      await this.#fleet.migrate();
+      this.#timeline.note("svc migrate has ended");
+    }
+    lift();
+  }
+
+  /** @returns whether it is done: not while somebody holds the tables all the time, nor where another fault ends the session */
+  async #unmigrate(): Promise<boolean> {
     const client = await this.#fleet.database.connect();
     try {
       await beginLocked(client, unmigrate());
       await client.query("COMMIT");
-      await this.#fleet.migrate();
-      this.#timeline.note("svc migrate has ended");
+      return true;
     } catch (error) {
-      // Somebody holds the tables all the time.
-      if ((error as { readonly code?: string }).code !== LOCK_NOT_AVAILABLE) throw error;
-      this.#timeline.note("(nothing is taken back: the tables are in use)");
+      const { code, message } = error as Error & { readonly code?: string };
+      if (code !== undefined && code !== LOCK_NOT_AVAILABLE && !SESSION_ENDED.test(code)) throw error;
+      this.#timeline.note(`(nothing is taken back: ${message})`);
+      return false;
     } finally {
       await client.end();
     }
-    lift();
   }
 
   async #restore({ lengthMs }: PlannedFault): Promise<void> {
