@@ -21,7 +21,8 @@ export interface PauseRequest {
 /** Characters of a reason. */
 export const LONGEST_REASON = 1000;
 /** A pause that is to last longer is one until it is resumed. */
-const LONGEST_PAUSE_MS = 365 * 86_400_000;
+/** So that a pattern says all of it, also in the OpenAPI document. */
+export const PAUSE_DURATION = /^[1-9][0-9]{0,3}[smhd]$/;
 
 /** Lists, pauses and resumes destinations, for the command and the admin routes; each change is logged by the process that makes it. */
 export class DestinationControl {
@@ -77,13 +78,13 @@ export class DestinationControl {
  * @throws Error that says what is expected
  */
 export function parseReason(text: string): string {
-  const reason = text.trim();
-  if (reason === "") throw new Error("a reason that is not blank is expected: it is all that others see");
-  if (reason.length > LONGEST_REASON) {
-    throw new Error(`a reason of at most ${LONGEST_REASON} characters is expected; this one has ${reason.length}`);
+  if (!/[^\0- ]/.test(text)) throw new Error("a reason that is not blank is expected: it is all that others see");
+  const { length } = [...text];
+  if (length > LONGEST_REASON) {
+    throw new Error(`a reason of at most ${LONGEST_REASON} characters is expected; this one has ${length}`);
   }
-  if (/\0|\p{Surrogate}/u.test(reason)) throw new Error("text without NUL and lone surrogates is expected");
-  return reason;
+  if (/\0|\p{Surrogate}/u.test(text)) throw new Error("text without NUL and lone surrogates is expected");
+  return text.trim();
 }
 
 /**
@@ -93,10 +94,10 @@ export function parseReason(text: string): string {
  * @throws Error that says what is expected
  */
 export function parsePauseDuration(text: string): number {
-  const ms = parseDuration(text);
-  if (ms === undefined || ms === 0 || ms > LONGEST_PAUSE_MS) {
+  const ms = PAUSE_DURATION.test(text) ? parseDuration(text) : undefined;
+  if (ms === undefined) {
     throw new Error(
-      "a whole number above 0 and one of the suffixes s, m, h, d, such as 2h, is expected, up to 365d; leave it out for a pause without end",
+      "a whole number from 1 to 9999 and one of the suffixes s, m, h, d, such as 2h, is expected; leave it out for a pause without end",
     );
   }
   return ms;

@@ -112,7 +112,7 @@ describe("svc destinations", () => {
       [["pause", "billing"], "required option '--reason <text>'"],
       [["pause", "billing", "--reason", "  "], "A reason that is not blank is expected"],
       [["pause", "billing", "--reason", "x".repeat(1001)], "at most 1000 characters"],
-      [["pause", "billing", "--reason", "r", "--for", "0h"], "A whole number above 0"],
+      [["pause", "billing", "--reason", "r", "--for", "0h"], "A whole number from 1"],
     ] as const;
     for (const [args, message] of cases) {
       const { code, stderr } = await destinations(file, ...args);
@@ -184,7 +184,7 @@ describe("the admin routes of destinations", () => {
     const pause = (name: string, body: object | string, headers = ADMIN) =>
       service.post(body, { path: pathOf(name, "pause"), headers });
     const cases = [
-      [{ reason: "r", for: "2w" }, '"for": a whole number above 0'],
+      [{ reason: "r", for: "2w" }, '"for": a whole number from 1'],
       [{ reason: "r", for: 7 }, '"for" is a number; a string is expected'],
       [{ reason: " " }, '"reason": a reason that is not blank'],
       [{}, '"reason" is missing'],

@@ -1,6 +1,8 @@
+import { PAUSE_DURATION } from "../../core/destinationControl.ts";
 import { DESTINATION_STATES } from "../../model/destinations.ts";
 import { NO_DESTINATION_TABLE } from "../admin/destinations.ts";
 import { object } from "./object.ts";
+import { WORDS } from "./parkedPaths.ts";
 import {
   type Answer,
   bodyAnswers,
@@ -141,13 +143,13 @@ export function pauseDestinationOperation(admin: ServedAdmin, access: Security, 
               type: "string",
               minLength: 1,
               maxLength: 1000,
+              pattern: WORDS,
               description: "Why, for whoever lists the destinations.",
             },
             for: {
               type: ["string", "null"],
-              pattern: "^[0-9]{1,9}[smhd]$",
-              description:
-                "How long, such as `30s`, `15m`, `2h` or `1d`, up to `365d`; absent for until it is resumed.",
+              pattern: PAUSE_DURATION.source,
+              description: "How long, such as `30s`, `15m`, `2h` or `1d`; absent for until it is resumed.",
             },
           },
         },

@@ -86,7 +86,7 @@ export function parkedChangeOperation(
 /** At most two asterisks together. */
 const TOPIC_PATTERN = "^(\\*{0,2}[^\\u0000*])*\\*{0,2}$";
 /** Something to read in it. */
-const WORDS = "^[^\\u0000]*[^\\u0000- ][^\\u0000]*$";
+export const WORDS = "^[^\\u0000]*[^\\u0000- ][^\\u0000]*$";
 
 const FILTERS = ["ids", "topic", "key"];
 /** A filter, or all rows, and not both. */

@@ -109,12 +109,17 @@ describe("the time of a pause", () => {
     ["30s", 30_000],
     ["15m", 900_000],
     ["2h", 7_200_000],
-    ["365d", 31_536_000_000],
+    ["9999d", 863_913_600_000],
   ])("%s", (text, ms) => {
     expect(parsePauseDuration(text)).toBe(ms);
   });
 
-  test.each(["0s", "", "2", "h", "1.5h", "-1h", "2 h", "366d", "2w", "999999999d"])("is refused: %j", (text) => {
-    expect(() => parsePauseDuration(text)).toThrow("a whole number above 0 and one of the suffixes s, m, h, d");
-  });
+  test.each(["0s", "", "2", "h", "1.5h", "-1h", "2 h", "02h", "10000s", "2w", "999999999d"])(
+    "is refused: %j",
+    (text) => {
+      expect(() => parsePauseDuration(text)).toThrow(
+        "a whole number from 1 to 9999 and one of the suffixes s, m, h, d",
+      );
+    },
+  );
 });
