@@ -183,8 +183,9 @@ describe("a destination with limits", () => {
     await first?.kill();
 
     isWell = true;
+    // The replica that was killed may have held a row: its key goes on when the lease has ended.
     await eventually(async () => expect(await states(database, "limited.a")).toEqual([{ state: "sent", rows: 2000 }]), {
-      timeoutMs: 30_000,
+      timeoutMs: 60_000,
     });
     const accepted = numbers(limited);
     expect(reordered(accepted.slice(accepted.length - 2000))).toEqual([]);
@@ -192,7 +193,7 @@ describe("a destination with limits", () => {
       "SELECT max(attempt) AS attempt FROM outbox",
     );
     expect(attempt).toBeLessThanOrEqual(2);
-  });
+  }, 120_000);
 
   test("is not kept behind its breaker by a row that it never takes", async () => {
     const [database, limited, other] = await Promise.all([
