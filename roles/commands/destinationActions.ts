@@ -7,7 +7,7 @@ import { systemClock } from "../../src/runtime/clock.ts";
 import { createStore } from "../database.ts";
 import type { CommandIo } from "./config.ts";
 import { prepare } from "./run.ts";
-import { plainText, textTable } from "./textTable.ts";
+import { type Columns, plainText, textTable } from "./textTable.ts";
 
 interface DestinationArguments {
   /** `--config` */
@@ -108,7 +108,7 @@ function checkName({ destinations }: Config, name: string): void {
   throw new ConfigError([{ path: "destinations", message }]);
 }
 
-const COLUMNS: readonly (readonly [title: string, cell: (row: DestinationOverview) => string])[] = [
+const COLUMNS: Columns<DestinationOverview> = [
   ["name", ({ name }) => plainText(name, 40)],
   ["state", stateText],
   ["backlog", ({ backlog }) => String(backlog)],

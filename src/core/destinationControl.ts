@@ -20,8 +20,7 @@ export interface PauseRequest {
 
 /** Characters of a reason. */
 export const LONGEST_REASON = 1000;
-/** A pause that is to last longer is one until it is resumed. */
-/** So that a pattern says all of it, also in the OpenAPI document. */
+/** How long a pause is to last. Its number has few digits, so that a pattern says all of it, also in the OpenAPI document. */
 export const PAUSE_DURATION = /^[1-9][0-9]{0,3}[smhd]$/;
 
 /** Lists, pauses and resumes destinations, for the command and the admin routes; each change is logged by the process that makes it. */

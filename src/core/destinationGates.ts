@@ -126,40 +126,26 @@ export class DestinationGates {
 
   #gateOf(name: string, limits: DestinationLimits): DestinationGate {
     const { store, newToken, clock, timer, random, metrics, log, concurrency } = this.#options;
-    const onChange = () => this.#listener.onChange();
-    const tellClosed = (destination: string) => this.#listener.onClose(destination);
     const { circuitBreaker, rateLimit } = limits;
     const slots = limits.concurrency ?? Number.POSITIVE_INFINITY;
-    const gate = new DestinationGate({
+    const onChange = () => this.#listener.onChange();
+    const onError = (error: unknown) =>
+      log.warn({ destination: name, reason: errorText(error) }, "no answer from the rate limit: its rows wait");
+    const onClose = () => {
+      gate.rampUp();
+      this.#listener.onClose(name);
+    };
+    const breaker = { name, store, newToken, onChange, onClose, clock, random, metrics, log };
+    const gate: DestinationGate = new DestinationGate({
       concurrency: slots < concurrency ? slots : Number.POSITIVE_INFINITY,
       ramp: new Ramp(Math.min(slots, concurrency)),
       perSecond: rateLimit?.perSecond,
       isShared: () => store.isAvailable,
       clock,
       rate: rateLimit && new RateLimiter({ name, ...rateLimit, store, clock, timer, onTokens: onChange, onError }),
-      breaker:
-        circuitBreaker &&
-        new SharedBreaker({
-          name,
-          limits: circuitBreaker,
-          store,
-          newToken,
-          onChange,
-          onClose,
-          clock,
-          random,
-          metrics,
-          log,
-        }),
+      breaker: circuitBreaker && new SharedBreaker({ ...breaker, limits: circuitBreaker }),
     });
     return gate;
-    function onError(error: unknown): void {
-      log.warn({ destination: name, reason: errorText(error) }, "no answer from the rate limit: its rows wait");
-    }
-    function onClose(): void {
-      gate.rampUp();
-      tellClosed(name);
-    }
   }
 
   #note(destination: string, { receiver, reason }: ReceiverReport): void {

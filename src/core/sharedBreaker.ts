@@ -33,7 +33,7 @@ export type BreakerPosition = "closed" | "open" | "probe";
 export class SharedBreaker {
   readonly #options: SharedBreakerOptions;
   readonly #counts: CircuitBreaker;
-  #shared: { readonly state: BreakerState; readonly openings: number; readonly endsAt: number } = CLOSED;
+  #shared: { readonly state: BreakerState; readonly endsAt: number } = { state: "closed", endsAt: 0 };
   /** When this process last changed the shared state, or found it changed: what was read before is outdated. */
   #changedAt = Number.NEGATIVE_INFINITY;
   /** To be opened, for this reason; the database does not know it yet. */
@@ -70,8 +70,7 @@ export class SharedBreaker {
    */
   learn(breaker: SharedDestination["breaker"] | undefined, askedAt: number): void {
     if (askedAt < this.#changedAt) return;
-    const { state, openings, remainingMs } = breaker ?? { state: "closed", openings: 0, remainingMs: 0 };
-    this.#become(state, openings, remainingMs);
+    this.#become(breaker?.state ?? "closed", breaker?.remainingMs ?? 0);
   }
 
   /** Whether this process may send the probe now. The caller sends one row then, and reports it under {@link probeEnded}. */
@@ -90,7 +89,7 @@ export class SharedBreaker {
     else {
       this.#probe = undefined;
       // Somebody else was quicker. The next read tells more.
-      this.#become("half-open", this.#shared.openings, UNTIL_NEXT_READ_MS);
+      this.#become("half-open", UNTIL_NEXT_READ_MS);
     }
     return isTaken;
   }
@@ -199,12 +198,12 @@ export class SharedBreaker {
   /** This process has acted on the shared state. For how long it holds the next read tells. */
   #changed(state: BreakerState): void {
     this.#changedAt = this.#options.clock.monotonic();
-    this.#become(state, this.#shared.openings, UNTIL_NEXT_READ_MS);
+    this.#become(state, UNTIL_NEXT_READ_MS);
   }
 
-  #become(state: BreakerState, openings: number, remainingMs: number): void {
+  #become(state: BreakerState, remainingMs: number): void {
     const was = this.#shared.state;
-    this.#shared = { state, openings, endsAt: this.#options.clock.monotonic() + remainingMs };
+    this.#shared = { state, endsAt: this.#options.clock.monotonic() + remainingMs };
     if (was === state) return;
     // What was counted before says nothing of the receiver as it is now.
     if (was === "closed" || state === "closed") this.#counts.reset();
@@ -235,7 +234,6 @@ interface Probe {
   isConcluding: boolean;
 }
 
-const CLOSED = { state: "closed", openings: 0, endsAt: 0 } as const;
 /** Share of the time that chance adds at most. */
 const JITTER = 0.2;
 /** A probe whose process was killed is over after this, or `openMs` where that is longer: no receiver gets probes closer to each other. */
