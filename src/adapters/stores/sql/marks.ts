@@ -94,9 +94,12 @@ export class Marks {
     return this.#clock.monotonic() >= this.#fullMarkDueAt;
   }
 
-  /** Reading a mark without a bound took `tookMs`: never more than a fiftieth of the time is spent on it. */
+  /**
+   * Reading a mark without a bound took `tookMs`: no more than a fiftieth of the time is spent on it, but the next one is due within a minute. A read
+   * that takes longer than a second has mostly waited for a lock, which costs the database nothing.
+   */
   fullMarkTook(tookMs: number): void {
-    this.#fullMarkDueAt = this.#clock.monotonic() + FULL_MARK_COST_FACTOR * tookMs;
+    this.#fullMarkDueAt = this.#clock.monotonic() + Math.min(FULL_MARK_COST_FACTOR * tookMs, LONGEST_FULL_MARK_WAIT_MS);
   }
 
   /** The newest mark that is remembered; undefined before the first. */
@@ -201,3 +204,4 @@ interface ReadMark {
 const NO_GUARD: GuardedMark = { mark: "0", running: [] };
 const MARK_INTERVAL_MS = 1000;
 const FULL_MARK_COST_FACTOR = 50;
+const LONGEST_FULL_MARK_WAIT_MS = 60_000;

@@ -56,6 +56,16 @@ test("reading a mark without a bound takes no more than a fiftieth of the time",
   expect(marks.fullMarkIsDue()).toBe(true);
 });
 
+test("a read without a bound that waited ten seconds for a lock puts the next one off by a minute at most", () => {
+  const clock = new ManualClock();
+  const marks = new Marks(clock);
+  marks.fullMarkTook(10_000);
+  clock.advance(59_999);
+  expect(marks.fullMarkIsDue()).toBe(false);
+  clock.advance(1);
+  expect(marks.fullMarkIsDue()).toBe(true);
+});
+
 test("where nothing is unfinished the last mark stays", () => {
   expect(marksAfter(["10", [], 100n], [undefined, [], 105n], [undefined, [], 110n])).toEqual({
     newest: "10",
