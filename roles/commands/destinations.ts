@@ -1,6 +1,7 @@
 import { hostname, userInfo } from "node:os";
 import type { Command } from "commander";
-import { parsePauseDuration, parseReason } from "../../src/core/destinationControl.ts";
+import { parsePauseDuration } from "../../src/core/destinationControl.ts";
+import { parseReason } from "../../src/core/operatorText.ts";
 import type { CommandIo } from "./config.ts";
 import { optionParser } from "./option.ts";
 

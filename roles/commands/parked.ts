@@ -1,6 +1,7 @@
 import type { Command } from "commander";
+import { parseReason } from "../../src/core/operatorText.ts";
 import type { ParkedSelection } from "../../src/core/parked.ts";
-import { parseLimit, parsePattern, parseReason, saysWhichRows } from "../../src/core/parkedRequest.ts";
+import { parseLimit, parsePattern, saysWhichRows } from "../../src/core/parkedRequest.ts";
 import { parseMessageId, parseText } from "../../src/core/replayRequest.ts";
 import type { MessageId } from "../../src/model/rows.ts";
 import type { CommandIo } from "./config.ts";

@@ -18,8 +18,6 @@ export interface PauseRequest {
   readonly forMs: number | undefined;
 }
 
-/** Characters of a reason. */
-export const LONGEST_REASON = 1000;
 /** How long a pause is to last. Its number has few digits, so that a pattern says all of it, also in the OpenAPI document. */
 export const PAUSE_DURATION = /^[1-9][0-9]{0,3}[smhd]$/;
 
@@ -68,22 +66,6 @@ export class DestinationControl {
     log.info({ destination: name, by, resumed }, resumed ? "destination resumed" : "destination was not paused");
     return resumed;
   }
-}
-
-/**
- * Checks the reason of a pause.
- *
- * @returns it without blanks around it
- * @throws Error that says what is expected
- */
-export function parseReason(text: string): string {
-  if (!/[^\0- ]/.test(text)) throw new Error("a reason that is not blank is expected: it is all that others see");
-  const { length } = [...text];
-  if (length > LONGEST_REASON) {
-    throw new Error(`a reason of at most ${LONGEST_REASON} characters is expected; this one has ${length}`);
-  }
-  if (/\0|\p{Surrogate}/u.test(text)) throw new Error("text without NUL and lone surrogates is expected");
-  return text.trim();
 }
 
 /**

@@ -1,7 +1,7 @@
-import type { DestinationState } from "../model/destinations.ts";
+import { destinationState } from "../model/destinations.ts";
 import { errorText } from "../model/errors.ts";
 import type { ClaimToken, MessageId } from "../model/rows.ts";
-import type { BreakerState, DestinationReport, DestinationStore } from "../ports/destinationStore.ts";
+import type { DestinationReport, DestinationStore } from "../ports/destinationStore.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock, Log, Random, Timer } from "../ports/runtime.ts";
 import type { BreakerLimits } from "./circuitBreaker.ts";
@@ -161,7 +161,16 @@ export class DestinationGates {
     for (const [name, gate] of this.#gates) {
       metrics.destinationInFlight(name, gate.inFlight);
       metrics.destinationRateLimited(name, gate.takeRateLimitedMs() / 1000);
-      metrics.destinationState(name, gate.isPaused ? "paused" : stateOf(gate.breaker?.state, isSlow(name)));
+      const breaker = gate.breaker?.state;
+      metrics.destinationState(
+        name,
+        destinationState({
+          paused: gate.isPaused,
+          open: breaker === "open",
+          "half-open": breaker === "half-open",
+          slow: isSlow(name),
+        }),
+      );
     }
   }
 
@@ -194,11 +203,6 @@ export class DestinationGates {
 interface News {
   readonly succeededAt?: number;
   readonly failure?: { readonly at: number; readonly reason: string };
-}
-
-function stateOf(breaker: BreakerState | undefined, isSlow: boolean): DestinationState {
-  if (breaker !== undefined && breaker !== "closed") return breaker;
-  return isSlow ? "slow" : "ok";
 }
 
 const REPORT_MS = 2000;

@@ -1,4 +1,4 @@
-import type { DestinationState } from "../model/destinations.ts";
+import { type DestinationState, destinationState } from "../model/destinations.ts";
 import type { SharedDestination } from "../ports/destinationStore.ts";
 import type { OutboxBacklog } from "../ports/store.ts";
 
@@ -59,7 +59,12 @@ export function destinationOverview(
     const breaker = circuitBreaker === undefined || known?.breaker.state === "closed" ? undefined : known?.breaker;
     return {
       name,
-      state: stateOf(known, breaker),
+      state: destinationState({
+        paused: known?.pause != null,
+        open: breaker?.state === "open",
+        "half-open": breaker?.state === "half-open",
+        slow: known?.isSlow ?? false,
+      }),
       pause: known === undefined || known.pause === null ? null : pauseOf(known.pause),
       breaker: breaker === undefined ? null : breakerOf(breaker),
       backlog: waiting?.pending ?? 0,
@@ -71,17 +76,6 @@ export function destinationOverview(
       lastError: known?.lastError ?? null,
     };
   });
-}
-
-/** @param breaker one that is open or half-open */
-function stateOf(
-  known: SharedDestination | undefined,
-  breaker: SharedDestination["breaker"] | undefined,
-): DestinationState {
-  if (known === undefined) return "ok";
-  if (known.pause !== null) return "paused";
-  if (breaker !== undefined && breaker.state !== "closed") return breaker.state;
-  return known.isSlow ? "slow" : "ok";
 }
 
 function pauseOf({ by, reason, at, until }: NonNullable<SharedDestination["pause"]>) {

@@ -1,11 +1,10 @@
+import { LONGEST_REASON, parseReason } from "./operatorText.ts";
 import type { ParkedSelection } from "./parked.ts";
 import { list, parseMessageId, parseText, requireObject, single } from "./replayRequest.ts";
 import { compileTopicPattern } from "./topicPattern.ts";
 
 /** Most rows that one list shows. */
 export const MOST_LISTED = 10_000;
-/** In characters. */
-export const LONGEST_REASON = 500;
 
 /** @throws Error that says what is expected */
 export function parsePattern(text: string): string {
@@ -18,13 +17,6 @@ export function parseLimit(text: string): number {
   const limit = /^\d{1,5}$/.test(text) ? Number(text) : 0;
   if (limit >= 1 && limit <= MOST_LISTED) return limit;
   throw new Error(`a whole number from 1 to ${MOST_LISTED} is expected`);
-}
-
-/** @throws Error that says what is expected */
-export function parseReason(text: string): string {
-  const isWords = /[^\0- ]/.test(parseText(text));
-  if (isWords && [...text].length <= LONGEST_REASON) return text.trim();
-  throw new Error(`a text of 1 to ${LONGEST_REASON} characters is expected`);
 }
 
 /**

@@ -1,10 +1,6 @@
 import type { Request, Response } from "express";
-import {
-  type DestinationControl,
-  type PauseRequest,
-  parsePauseDuration,
-  parseReason,
-} from "../../core/destinationControl.ts";
+import { type DestinationControl, type PauseRequest, parsePauseDuration } from "../../core/destinationControl.ts";
+import { parseReason } from "../../core/operatorText.ts";
 import { errorText, StoreError } from "../../model/errors.ts";
 import { sendError, sendJson } from "../respond.ts";
 import type { Gate } from "./gate.ts";

@@ -1,4 +1,5 @@
 import { PAUSE_DURATION } from "../../core/destinationControl.ts";
+import { LONGEST_REASON } from "../../core/operatorText.ts";
 import { DESTINATION_STATES } from "../../model/destinations.ts";
 import { NO_DESTINATION_TABLE } from "../admin/destinations.ts";
 import { object } from "./object.ts";
@@ -142,7 +143,7 @@ export function pauseDestinationOperation(admin: ServedAdmin, access: Security, 
             reason: {
               type: "string",
               minLength: 1,
-              maxLength: 1000,
+              maxLength: LONGEST_REASON,
               pattern: WORDS,
               description: "Why, for whoever lists the destinations.",
             },

@@ -1,4 +1,5 @@
-import { LONGEST_REASON, MOST_LISTED } from "../../core/parkedRequest.ts";
+import { LONGEST_REASON } from "../../core/operatorText.ts";
+import { MOST_LISTED } from "../../core/parkedRequest.ts";
 import { object } from "./object.ts";
 import {
   type Answer,

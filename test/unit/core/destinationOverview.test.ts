@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { parsePauseDuration, parseReason } from "../../../src/core/destinationControl.ts";
+import { parsePauseDuration } from "../../../src/core/destinationControl.ts";
 import { destinationOverview } from "../../../src/core/destinationOverview.ts";
 import type { SharedDestination } from "../../../src/ports/destinationStore.ts";
 
@@ -84,23 +84,6 @@ describe("the overview of the destinations", () => {
     const rateOf = (known: readonly SharedDestination[]) => destinationOverview(configured, known, new Map())[0]?.rate;
     expect(rateOf([shared({ takenPerSecond: 41 })])).toEqual({ perSecond: 50, taken: 41 });
     expect(rateOf([])).toEqual({ perSecond: 50, taken: 0 });
-  });
-});
-
-describe("the reason of a pause", () => {
-  test("comes without blanks around it", () => {
-    expect(parseReason("  they migrate\n")).toBe("they migrate");
-    expect(parseReason("x".repeat(1000))).toHaveLength(1000);
-  });
-
-  test.each([
-    ["", "not blank"],
-    [" \n\t", "not blank"],
-    ["x".repeat(1001), "at most 1000 characters is expected; this one has 1001"],
-    ["a\0b", "without NUL"],
-    ["a\ud800b", "lone surrogates"],
-  ])("is refused: %j", (text, expected) => {
-    expect(() => parseReason(text)).toThrow(expected);
   });
 });
 
