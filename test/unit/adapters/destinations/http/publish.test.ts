@@ -193,6 +193,17 @@ describe("an answer", () => {
     expect(receiver.connections).toBe(2);
   });
 
+  test("2xx completes the publish although its body breaks off", async () => {
+    receiver.answerNext((_request, response) => {
+      response.writeHead(200, { "content-length": "100" });
+      response.write("half", () => response.destroy());
+    });
+    const { publish } = destinations.create({ baseUrl: receiver.url });
+    await publish();
+    await publish();
+    expect(receiver.connections).toBe(2);
+  });
+
   test("that fails and never ends is cut off at the kept bytes, and the connection is given up", async () => {
     const ended = new Promise<void>((resolve) => {
       receiver.answerNext((_request, response) => {
