@@ -113,7 +113,7 @@ export async function prepareStore(
 }
 
 /** Whether a destination has a limit that replicas share. */
-function needsSharedState({ destinations }: Config): boolean {
+export function needsSharedState({ destinations }: Config): boolean {
   return Object.values(destinations).some(
     ({ rateLimit, circuitBreaker }) => rateLimit !== undefined || circuitBreaker !== undefined,
   );

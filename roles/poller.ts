@@ -2,6 +2,7 @@ import { v4 as uuidv4 } from "uuid";
 import { BacklogGauges } from "../src/core/backlogGauges.ts";
 import { createDelivery } from "../src/core/deliver.ts";
 import { DestinationGates } from "../src/core/destinationGates.ts";
+import { DestinationTrouble } from "../src/core/destinationTrouble.ts";
 import { PendingRetries } from "../src/core/pendingRetries.ts";
 import { Poller } from "../src/core/poller.ts";
 import { parseRoutingKeyTemplate } from "../src/core/template.ts";
@@ -13,6 +14,7 @@ import { sleep, TimeoutError, withTimeout } from "../src/runtime/abort.ts";
 import { systemTimer } from "../src/runtime/clock.ts";
 import { Loop } from "../src/runtime/loop.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
+import { needsSharedState } from "./database.ts";
 import { deliveryTargets } from "./destinations.ts";
 
 /** Role `poller`: claims outbox rows and delivers them. */
@@ -128,20 +130,31 @@ export function pollerRole(context: RoleContext): RoleParts {
     onError: onError("backlog of the destinations not read"),
     clock,
   });
+  const trouble = new DestinationTrouble({ schema: store.schema, clock, log });
   const refreshes = new Loop({
     name: "destinations",
     pass: () => gates.refresh((destination) => poller.isSlow(destination)).then(() => "idle" as const),
     intervalMs: REFRESH_INTERVAL_MS,
     backoffMaxMs: REFRESH_INTERVAL_MS,
     staleAfterMs: STALE_AFTER_MS,
-    onError: onError("pauses and circuit breakers not read: the last known ones hold"),
+    onError: (error, failures) => void trouble.failed(error, failures),
     clock,
   });
   wakes.poller = () => claims.wake();
   return {
     workers: [pollerService(poller, gates, { claims, upkeep, cutOffs, gauges, destinationGauges, refreshes }, store)],
     closers: [...targets].map(([name, { destination }]) => closer(`destination ${name}`, () => destination.close())),
-    health: [{ name: "outbox-poller", decidesReadiness: true, check: () => claims.check() }],
+    health: [
+      {
+        name: "outbox-poller",
+        decidesReadiness: true,
+        async check() {
+          await claims.check();
+          // Without the table rows with a rate limit would wait for ever, and nobody would hear of an open breaker.
+          if (needsSharedState(config)) await refreshes.check();
+        },
+      },
+    ],
   };
 }
 

@@ -129,8 +129,12 @@ export class DestinationGates {
     const { circuitBreaker, rateLimit } = limits;
     const slots = limits.concurrency ?? Number.POSITIVE_INFINITY;
     const onChange = () => this.#listener.onChange();
-    const onError = (error: unknown) =>
+    let toldAt = Number.NEGATIVE_INFINITY;
+    const onError = (error: unknown) => {
+      if (clock.monotonic() - toldAt < TOLD_EVERY_MS) return;
+      toldAt = clock.monotonic();
       log.warn({ destination: name, reason: errorText(error) }, "no answer from the rate limit: its rows wait");
+    };
     const onClose = () => {
       gate.rampUp();
       this.#listener.onClose(name);
@@ -206,3 +210,5 @@ interface News {
 }
 
 const REPORT_MS = 2000;
+/** That a rate limit does not answer. */
+const TOLD_EVERY_MS = 60_000;

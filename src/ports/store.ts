@@ -196,6 +196,14 @@ export interface SchemaStore {
    * @throws ConfigError with everything that is wrong, and the `ALTER TABLE` statement that mends each of it
    */
   checkColumns(tables?: CheckedTables, requireDestinations?: boolean): Promise<void>;
+
+  /**
+   * Looks again at the table of the destinations, while the process runs.
+   *
+   * @returns what keeps it from being used, and the statements that mend it; undefined for nothing
+   * @throws StoreError
+   */
+  destinationFault(): Promise<{ readonly what: string; readonly remedy: string } | undefined>;
 }
 
 export interface Store {

@@ -118,6 +118,40 @@ describe("a destination with limits", () => {
     expect(reordered(numbers(limited))).toEqual([]);
   });
 
+  test("is not ready without the table that its rate needs, and goes on with the statement that the log has", async () => {
+    const [database, limited, other] = await Promise.all([
+      services.database(),
+      services.receiver(),
+      services.receiver(),
+    ]);
+    const config = toTwo(limited, other, { rateLimit: { perSecond: 100 } });
+    const service = await services.start({ database, config, roles: ["poller"] });
+    await insertRows(database, "limited.a", 1);
+    await eventually(() => expect(limited.requests).toHaveLength(1));
+
+    await database.query("DROP TABLE outbox_destination");
+    await eventually(async () =>
+      expect((await service.readiness()).components).toMatchObject({ "outbox-poller": "down" }),
+    );
+    await insertRows(database, "limited.b", 1);
+    await insertRows(database, "other.b", 1);
+    await eventually(() => expect(other.requests).toHaveLength(1));
+    const told = () =>
+      service.process.stdout
+        .map((line) => JSON.parse(line) as Record<string, unknown>)
+        .filter(({ msg }) => String(msg).startsWith("pauses and circuit breakers not read"));
+    await eventually(() => {
+      expect(told()).toMatchObject([{ level: "error", problem: expect.stringContaining("does not exist") }]);
+    });
+    expect(limited.requests).toHaveLength(1);
+
+    await database.query(String(told()[0]?.remedy));
+    await eventually(() => expect(limited.requests).toHaveLength(2));
+    await eventually(async () =>
+      expect((await service.readiness()).components).toMatchObject({ "outbox-poller": "up" }),
+    );
+  });
+
   test("stays paused across a restart, and is drained in order once it is resumed", async () => {
     const [database, limited, other] = await Promise.all([
       services.database(),

@@ -167,13 +167,53 @@ describe("the check of the table of the destinations", () => {
       await withStore(store, async () => {
         expect(await check(store, false)).toEqual({ isAvailable: false, failure: undefined });
         const remedy = 'GRANT INSERT, UPDATE ON "outbox_destination" TO <user>;';
-        expect(lines).toMatchObject([{ level: "warn", fields: { remedy } }]);
+        const message =
+          'the database user has no right to INSERT, UPDATE on the table "outbox_destination": destinations cannot be paused, ' +
+          "and have no rate limit or circuit breaker, until that is mended and the process is started again";
+        expect(lines).toMatchObject([{ level: "warn", fields: { remedy }, message }]);
         expect(problemsOf((await check(store, true)).failure)).toContain(remedy);
 
         await database.query(remedy.replace("<user>", user));
         expect(await check(store, true)).toEqual({ isAvailable: true, failure: undefined });
         await store.destinations.pause("billing", { by: "a", reason: "r", forMs: undefined });
         expect(await store.destinations.resume("billing")).toBe(true);
+      });
+    } finally {
+      await database.query(`DROP OWNED BY ${user}; DROP ROLE ${user}`);
+    }
+  });
+
+  test("what happens to it while the process runs is told with the statement that mends it", async () => {
+    await using database = await migrated();
+    const user = `u_${randomUUID().replaceAll("-", "").slice(0, 12)}`;
+    await database.query(`CREATE ROLE ${user} LOGIN PASSWORD 'p'`);
+    try {
+      await database.query(`GRANT SELECT, INSERT, UPDATE ON outbox_destination TO ${user}`);
+      const options = { ...connectionTo(database), username: user, password: new Secret("p"), poolSize: 2 };
+      const store = createPostgresStore({ ...options, names: DEFAULT_NAMES }, new ManualClock(), recordingLog().log);
+      await withStore(store, async ({ schema, destinations }) => {
+        const mend = async (what: string) => {
+          const fault = await schema.destinationFault();
+          expect(fault?.what).toContain(what);
+          await database.query(String(fault?.remedy).replace("<user>", user));
+        };
+        expect(await schema.destinationFault()).toBeUndefined();
+
+        await database.query("ALTER TABLE outbox_destination DROP COLUMN paused_by");
+        await expect(destinations.states()).rejects.toMatchObject({ code: "schema" });
+        await mend('the table "outbox_destination" has no column "paused_by"');
+
+        await database.query(`REVOKE SELECT, UPDATE ON outbox_destination FROM ${user}`);
+        await expect(destinations.states()).rejects.toMatchObject({ code: "schema" });
+        await mend("the database user has no right to SELECT, UPDATE on the table");
+
+        await database.query("DROP TABLE outbox_destination");
+        await expect(destinations.states()).rejects.toMatchObject({ code: "schema" });
+        await mend('the table "outbox_destination" does not exist');
+        await mend("has no right to SELECT, INSERT, UPDATE");
+
+        expect(await schema.destinationFault()).toBeUndefined();
+        expect(await destinations.states()).toEqual([]);
       });
     } finally {
       await database.query(`DROP OWNED BY ${user}; DROP ROLE ${user}`);

@@ -78,6 +78,7 @@ class PostgresStore implements Store {
     this.retention = postgresRetention(this.#pool, retentionStatements(quoted));
     this.schema = {
       migrate: () => schema.migrate(),
+      destinationFault: () => schema.destinationFault(),
       checkColumns: async (tables, requireDestinations) => {
         destinations.isAvailable = await schema.checkTables(tables, requireDestinations);
         ({ inbox: this.inbox, outbox: this.outbox, pull: this.pull } = facets(await schema.columnTypes()));

@@ -15,7 +15,12 @@ import {
   missingTable,
   type Remedies,
 } from "../sql/columnCheck.ts";
-import { DESTINATION_RIGHTS, destinationsAvailable, type FoundDestinationTable } from "../sql/destinationCheck.ts";
+import {
+  DESTINATION_RIGHTS,
+  destinationsAvailable,
+  destinationTableFault,
+  type FoundDestinationTable,
+} from "../sql/destinationCheck.ts";
 import { destinationTableStatement, migrationsDirectory } from "../sql/migrations.ts";
 import type { TableNames } from "../sql/names.ts";
 import { DESTINATION_RULES, INBOX_RULES, OUTBOX_RULES } from "./columns.ts";
@@ -145,6 +150,11 @@ export class PostgresSchema {
     if (problems.flat().length > 0) throw new ConfigError(problems.flat());
     if (!checked.includes("destinations")) return false;
     return destinationsAvailable(await this.#destinationTable(), requireDestinations ?? false, this.#log);
+  }
+
+  /** As `SchemaStore.destinationFault`. */
+  async destinationFault() {
+    return destinationTableFault(await this.#destinationTable());
   }
 
   async columnTypes(): Promise<ColumnTypes> {

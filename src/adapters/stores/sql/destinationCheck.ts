@@ -24,32 +24,45 @@ export const DESTINATION_RIGHTS = ["SELECT", "INSERT", "UPDATE"] as const;
  */
 export function destinationsAvailable(found: FoundDestinationTable, isRequired: boolean, log: Log): boolean {
   if (found.isThere && found.problems.length > 0) throw new ConfigError(found.problems);
-  const lack = lackOf(found);
-  if (lack === undefined) return true;
+  const fault = destinationTableFault(found);
+  if (fault === undefined) return true;
   if (isRequired) {
-    const message = `${lack.what}, and pauses, rate limits and circuit breakers need it: ${lack.advice}\n      ${lack.remedy}`;
+    const message = `${fault.what}, and pauses, rate limits and circuit breakers need it: ${fault.advice}\n      ${fault.remedy}`;
     throw new ConfigError([{ path: "database.destinationTableName", message }]);
   }
   log.warn(
-    { remedy: lack.remedy },
-    `${lack.what}: destinations cannot be paused, and have no rate limit or circuit breaker, until it is there and the process is started again`,
+    { remedy: fault.remedy },
+    `${fault.what}: destinations cannot be paused, and have no rate limit or circuit breaker, until that is mended and the process is started again`,
   );
   return false;
 }
 
-function lackOf({ name, isThere, missingRights, create }: FoundDestinationTable) {
+/** What keeps the table from being used, and the statements that mend it; undefined for nothing. */
+export function destinationTableFault({ name, isThere, missingRights, problems, create }: FoundDestinationTable) {
   if (!isThere) {
     return {
-      what: `the table ${name} does not exist, or this user may not see it`,
+      what: `the table ${name} does not exist, or this user has no right on it at all (${grant(DESTINATION_RIGHTS, name)} mends that)`,
       advice: "run `svc migrate`, set database.migrate: true, or make it with",
       remedy: create,
     };
   }
+  if (problems.length > 0) {
+    // Each message ends with the statement, on lines of its own.
+    const parts = problems.map(({ message }) => message.split(/\n\s*/));
+    return {
+      what: parts.map(([what = ""]) => what.replace(/: [^:]*$/, "")).join("; "),
+      advice: "let the owner of the table run",
+      remedy: parts.flatMap(([, ...statement]) => statement).join("\n"),
+    };
+  }
   if (missingRights.length === 0) return undefined;
-  const rights = missingRights.join(", ");
   return {
-    what: `the database user has no right to ${rights} on the table ${name}`,
+    what: `the database user has no right to ${missingRights.join(", ")} on the table ${name}`,
     advice: "let the owner of the table run",
-    remedy: `GRANT ${rights} ON ${name} TO <user>;`,
+    remedy: grant(missingRights, name),
   };
+}
+
+function grant(rights: readonly string[], table: string): string {
+  return `GRANT ${rights.join(", ")} ON ${table} TO <user>;`;
 }

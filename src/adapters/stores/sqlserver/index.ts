@@ -68,6 +68,7 @@ class SqlServerStore implements Store {
     const schema = new SqlServerSchema(this.#pool, options.names, log);
     this.schema = {
       migrate: () => schema.migrate(),
+      destinationFault: () => schema.destinationFault(),
       checkColumns: async (tables, requireDestinations) => {
         destinations.isAvailable = await schema.checkTables(tables, requireDestinations);
       },
