@@ -27,8 +27,8 @@ export function adminRole({ config, store, clock, redact, log, bodies, wakes }: 
     },
     parked: {
       list: (selection, limit) => parked.list(selection, limit),
-      retry: (selection) => changes.run((signal) => parked.retry(selection, signal)),
-      discard: (selection, reason) => changes.run((signal) => parked.discard(selection, reason, signal)),
+      retry: (selection, by) => changes.run((signal) => parked.retry(selection, by, signal)),
+      discard: (selection, by, reason) => changes.run((signal) => parked.discard(selection, by, reason, signal)),
     },
     destinations: new DestinationControl({ destinations: config.destinations, store, log }),
     clock,

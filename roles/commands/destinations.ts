@@ -1,8 +1,8 @@
-import { hostname, userInfo } from "node:os";
 import type { Command } from "commander";
 import { parsePauseDuration } from "../../src/core/destinationControl.ts";
 import { parseReason } from "../../src/core/operatorText.ts";
 import type { CommandIo } from "./config.ts";
+import { operator } from "./operator.ts";
 import { optionParser } from "./option.ts";
 
 interface DestinationOptions {
@@ -76,14 +76,3 @@ Examples:
   svc destinations list
   svc destinations pause billing --reason "they migrate until noon" --for 2h
   svc destinations resume billing`;
-
-/** Who runs the command, such as `ada@ops-1`. A container's user may have no name. */
-function operator(): string {
-  let user: string;
-  try {
-    user = userInfo().username;
-  } catch {
-    user = `uid ${process.getuid?.() ?? "unknown"}`;
-  }
-  return `${user}@${hostname()}`;
-}

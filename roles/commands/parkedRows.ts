@@ -6,6 +6,7 @@ import { systemClock } from "../../src/runtime/clock.ts";
 import { createStore } from "../database.ts";
 import { createParked } from "../parked.ts";
 import type { CommandIo } from "./config.ts";
+import { operator } from "./operator.ts";
 import { type Prepared, prepare } from "./run.ts";
 import { type Columns, plainText, textTable } from "./textTable.ts";
 import { untilSignalled } from "./untilSignalled.ts";
@@ -38,14 +39,14 @@ export async function listParked(
 /** `svc parked retry`. @throws as {@link listParked}, and ParkedInterruptedError */
 export async function retryParked(args: ParkedArguments, io: CommandIo): Promise<void> {
   await withParked(args, io, async (parked, signal) => {
-    return `${rowsOf(await parked.retry(args.selection, signal))} due again\n`;
+    return `${rowsOf(await parked.retry(args.selection, operator(), signal))} due again\n`;
   });
 }
 
 /** `svc parked discard`. @throws as {@link retryParked} */
 export async function discardParked(args: ParkedArguments & { readonly reason: string }, io: CommandIo): Promise<void> {
   await withParked(args, io, async (parked, signal) => {
-    return `${rowsOf(await parked.discard(args.selection, args.reason, signal))} dead\n`;
+    return `${rowsOf(await parked.discard(args.selection, operator(), args.reason, signal))} dead\n`;
   });
 }
 

@@ -67,14 +67,15 @@ export class Parked {
   /**
    * Lets the rows be tried again at once, as if they never had been. It goes no faster than the pollers deliver, so that fresh rows are not kept waiting.
    *
+   * @param by who asks for it, here and below
    * @param signal aborts it between two batches
    * @returns how many rows are due again
    * @throws ParkedInterruptedError; its cause is the abort reason or the database's error
    */
-  async retry(selection: ParkedSelection, signal: AbortSignal): Promise<number> {
+  async retry(selection: ParkedSelection, by: string, signal: AbortSignal): Promise<number> {
     const { store, replay, wait } = this.#options;
     const pace = new ReplayPace({ untried: (ids) => replay.untried(ids), batchSize: this.#batchSize, wait });
-    return await this.#change("parked rows are retried", selection, {}, signal, async (ids) => {
+    return await this.#change("parked rows are retried", selection, { by }, signal, async (ids) => {
       await pace.room(signal);
       const count = await store.retry(ids);
       pace.moved(ids);
@@ -85,14 +86,14 @@ export class Parked {
   /**
    * Gives the rows up: they are dead, and the next rows of their keys are delivered.
    *
-   * @param reason the operator's; stored in `last_error` in front of why the row was parked
+   * @param reason the operator's; stored in `last_error`, with `by`, in front of why the row was parked
    * @param signal aborts it between two batches
    * @returns how many rows are dead
    * @throws ParkedInterruptedError; its cause is the abort reason or the database's error
    */
-  async discard(selection: ParkedSelection, reason: string, signal: AbortSignal): Promise<number> {
-    const note = `discarded: ${this.#options.redact(reason)}`;
-    return await this.#change("parked rows are discarded", selection, { note }, signal, (ids) =>
+  async discard(selection: ParkedSelection, by: string, reason: string, signal: AbortSignal): Promise<number> {
+    const note = this.#options.redact(`discarded by ${by}: ${reason}`);
+    return await this.#change("parked rows are discarded", selection, { by, note }, signal, (ids) =>
       this.#options.store.discard(ids, note),
     );
   }

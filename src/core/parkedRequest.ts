@@ -1,4 +1,4 @@
-import { LONGEST_REASON, parseReason } from "./operatorText.ts";
+import { callerOf, LONGEST_REASON, parseBy, parseReason } from "./operatorText.ts";
 import type { ParkedSelection } from "./parked.ts";
 import { list, parseMessageId, parseText, requireObject, single } from "./replayRequest.ts";
 import { compileTopicPattern } from "./topicPattern.ts";
@@ -33,9 +33,13 @@ export function saysWhichRows(selection: ParkedSelection, all: unknown): boolean
  *
  * @param value the parsed body
  * @param asksReason whether `reason` is required
+ * @returns `by`: as {@link callerOf} has it
  * @throws Error whose message is the reason, to stand behind `Invalid request: `
  */
-export function parseParkedChange(value: unknown, asksReason: boolean): { selection: ParkedSelection; reason: string } {
+export function parseParkedChange(
+  value: unknown,
+  asksReason: boolean,
+): { selection: ParkedSelection; reason: string; by: string } {
   const fields = requireObject(value);
   const { all } = fields;
   if (all !== undefined && all !== null && typeof all !== "boolean") throw new Error('"all" is neither true nor false');
@@ -52,5 +56,5 @@ export function parseParkedChange(value: unknown, asksReason: boolean): { select
   const reason = asksReason ? single(fields, "reason", parseReason) : "";
   if (reason === undefined)
     throw new Error(`"reason" is missing; a text of 1 to ${LONGEST_REASON} characters is expected`);
-  return { selection, reason };
+  return { selection, reason, by: callerOf(single(fields, "by", parseBy)) };
 }

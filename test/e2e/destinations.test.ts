@@ -166,15 +166,20 @@ describe("the admin routes of destinations", () => {
       state: "paused",
       pause: { by: "admin route", reason: "disk full" },
     });
+    await post("audit/old", "pause", { reason: "disk full", by: "Zoë" });
+    expect((await list(service)).destinations.find(({ name }) => name === "audit/old")).toMatchObject({
+      pause: { by: "Zoë (admin route)" },
+    });
     expect((await post("audit/old", "resume", "")).json()).toEqual({ resumed: true });
-    expect((await post("audit/old", "resume", {})).json()).toEqual({ resumed: false });
+    expect((await post("audit/old", "resume", { by: "alice" })).json()).toEqual({ resumed: false });
 
     expect((await service.stop()).code).toBe(0);
     const lines = service.process.stdout.map((line) => JSON.parse(line) as { msg: string });
     expect(lines.filter(({ msg }) => msg.startsWith("destination "))).toMatchObject([
       { level: "info", msg: "destination paused", destination: "audit/old", by: "admin route", reason: "disk full" },
-      { level: "info", msg: "destination resumed", destination: "audit/old" },
-      { level: "info", msg: "destination was not paused", destination: "audit/old" },
+      { level: "info", msg: "destination paused", destination: "audit/old", by: "Zoë (admin route)" },
+      { level: "info", msg: "destination resumed", destination: "audit/old", by: "admin route" },
+      { level: "info", msg: "destination was not paused", destination: "audit/old", by: "alice (admin route)" },
     ]);
   });
 
@@ -188,6 +193,7 @@ describe("the admin routes of destinations", () => {
       [{ reason: "r", for: 7 }, '"for" is a number; a string is expected'],
       [{ reason: " " }, '"reason": a reason that is not blank'],
       [{}, '"reason" is missing'],
+      [{ reason: "r", by: "a\nb" }, '"by": 1 to 100 printable characters'],
       ["{", "the body is not a JSON document"],
       ["[]", "the body is an array"],
     ] as const;

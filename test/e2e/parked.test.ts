@@ -113,7 +113,7 @@ describe("a row of a route with onExhausted: park", () => {
     await eventually(() => expect(taken(receiver, before)).toEqual(["ill/ill-2", "ill/ill-3"]));
     const dead = await database.query("SELECT attempt, last_error FROM outbox WHERE state = 'dead'");
     expect(dead).toEqual([
-      { attempt: 2, last_error: expect.stringMatching(/^discarded: order was cancelled: .*503.*not today/) },
+      { attempt: 2, last_error: expect.stringMatching(/^discarded by [^:]+: order was cancelled: .*503.*not today/) },
     ]);
     expect((await service.stop()).code).toBe(0);
   });

@@ -1,6 +1,6 @@
 import type { Request, Response } from "express";
 import { type DestinationControl, type PauseRequest, parsePauseDuration } from "../../core/destinationControl.ts";
-import { parseReason } from "../../core/operatorText.ts";
+import { callerOf, parseBy, parseReason } from "../../core/operatorText.ts";
 import { errorText, StoreError } from "../../model/errors.ts";
 import { sendError, sendJson } from "../respond.ts";
 import type { Gate } from "./gate.ts";
@@ -10,9 +10,6 @@ export interface DestinationRouteOptions {
   readonly gate: Gate;
   readonly control: DestinationControl;
 }
-
-/** Credentials of the admin routes name nobody. */
-const BY = "admin route";
 
 /** What pausing and resuming answer where there is nothing to keep a pause in. */
 export const NO_DESTINATION_TABLE =
@@ -26,7 +23,7 @@ export function listDestinationsRoute({ gate, control }: DestinationRouteOptions
   };
 }
 
-/** `POST /admin/destinations/{name}/pause`: body `{"reason": "...", "for": "2h"}`, without `for` until it is resumed. */
+/** `POST /admin/destinations/{name}/pause`: body `{"reason": "...", "for": "2h", "by": "alice"}`, without `for` until it is resumed. */
 export function pauseDestinationRoute({ gate, control }: DestinationRouteOptions) {
   return async function handle(req: Request<{ name: string }>, res: Response): Promise<void> {
     const body = await gate(req, res, sendError);
@@ -34,20 +31,20 @@ export function pauseDestinationRoute({ gate, control }: DestinationRouteOptions
     const request = parsed(res, () => parsePauseRequest(parseJsonBody(body)));
     if (request === undefined || !canChange(req.params.name, res, control)) return;
     await answer(res, async () => {
-      await control.pause(req.params.name, request, BY);
+      await control.pause(req.params.name, request, request.by);
       return { paused: true };
     });
   };
 }
 
-/** `POST /admin/destinations/{name}/resume`: needs no body. */
+/** `POST /admin/destinations/{name}/resume`: body `{"by": "alice"}`, or none. */
 export function resumeDestinationRoute({ gate, control }: DestinationRouteOptions) {
   return async function handle(req: Request<{ name: string }>, res: Response): Promise<void> {
     const body = await gate(req, res, sendError);
     if (body === null) return;
-    const fields = parsed(res, () => (body.length === 0 ? {} : fieldsOf(parseJsonBody(body))));
-    if (fields === undefined || !canChange(req.params.name, res, control)) return;
-    await answer(res, async () => ({ resumed: await control.resume(req.params.name, BY) }));
+    const by = parsed(res, () => callerIn(body.length === 0 ? {} : fieldsOf(parseJsonBody(body))));
+    if (by === undefined || !canChange(req.params.name, res, control)) return;
+    await answer(res, async () => ({ resumed: await control.resume(req.params.name, by) }));
   };
 }
 
@@ -56,11 +53,15 @@ export function resumeDestinationRoute({ gate, control }: DestinationRouteOption
  *
  * @throws Error whose message is the reason, to stand behind `Invalid request: `
  */
-export function parsePauseRequest(value: unknown): PauseRequest {
+export function parsePauseRequest(value: unknown): PauseRequest & { readonly by: string } {
   const fields = fieldsOf(value);
   const reason = textField(fields, "reason", parseReason);
   if (reason === undefined) throw new Error('"reason" is missing; a text that says why is expected');
-  return { reason, forMs: textField(fields, "for", parsePauseDuration) };
+  return { reason, forMs: textField(fields, "for", parsePauseDuration), by: callerIn(fields) };
+}
+
+function callerIn(fields: Readonly<Record<string, unknown>>): string {
+  return callerOf(textField(fields, "by", parseBy));
 }
 
 function fieldsOf(value: unknown): Readonly<Record<string, unknown>> {

@@ -11,8 +11,8 @@ import { parseJsonBody } from "./jsonBody.ts";
 export interface ParkedRouteOptions {
   readonly list: (selection: ParkedSelection, limit: number) => Promise<readonly ParkedRow[]>;
   /** Run to their end, whoever still waits for it. @throws ParkedInterruptedError; its cause is a StoreError, or a StoppingError when the service stops */
-  readonly retry: (selection: ParkedSelection) => Promise<number>;
-  readonly discard: (selection: ParkedSelection, reason: string) => Promise<number>;
+  readonly retry: (selection: ParkedSelection, by: string) => Promise<number>;
+  readonly discard: (selection: ParkedSelection, by: string, reason: string) => Promise<number>;
 }
 
 type Handler = (req: IncomingMessage, res: ServerResponse) => Promise<void>;
@@ -25,14 +25,14 @@ export function parkedRoutes(
   options: ParkedRouteOptions,
 ): Readonly<Record<"list" | "retry" | "discard", Handler>> {
   const changing =
-    (asksReason: boolean, change: (selection: ParkedSelection, reason: string) => Promise<number>): Handler =>
+    (asksReason: boolean, change: ParkedRouteOptions["discard"]): Handler =>
     async (req, res) => {
       const body = await gate(req, res, sendError);
       if (body === null) return;
       const request = read(res, () => parseParkedChange(body.length === 0 ? {} : parseJsonBody(body), asksReason));
       if (request === undefined) return;
       try {
-        sendJson(res, 200, { changed: await change(request.selection, request.reason) });
+        sendJson(res, 200, { changed: await change(request.selection, request.by, request.reason) });
       } catch (error) {
         answerInterruption(res, error);
       }

@@ -3,7 +3,7 @@ import { LONGEST_REASON } from "../../core/operatorText.ts";
 import { DESTINATION_STATES } from "../../model/destinations.ts";
 import { NO_DESTINATION_TABLE } from "../admin/destinations.ts";
 import { object } from "./object.ts";
-import { WORDS } from "./parkedPaths.ts";
+import { BY, WORDS } from "./parkedPaths.ts";
 import {
   type Answer,
   bodyAnswers,
@@ -152,9 +152,10 @@ export function pauseDestinationOperation(admin: ServedAdmin, access: Security, 
               pattern: PAUSE_DURATION.source,
               description: "How long, such as `30s`, `15m`, `2h` or `1d`; absent for until it is resumed.",
             },
+            by: BY,
           },
         },
-        { twoHours: { summary: "For two hours", value: { reason: "they migrate", for: "2h" } } },
+        { twoHours: { summary: "For two hours", value: { reason: "they migrate", for: "2h", by: "alice" } } },
       ),
     },
     responses: responses([
@@ -176,6 +177,14 @@ export function resumeDestinationOperation(admin: ServedAdmin, access: Security,
     summary: "Resume a destination",
     description: "Ends a pause. A body is not needed.",
     parameters: [...(access.parameters ?? []), NAME],
+    requestBody: {
+      required: false,
+      description: `At most ${admin.maxPayloadBytes} bytes.`,
+      content: jsonContent(
+        { type: "object", properties: { by: BY } },
+        { byAlice: { summary: "With who does it", value: { by: "alice" } } },
+      ),
+    },
     responses: responses([
       json(
         200,

@@ -1,4 +1,4 @@
-import { LONGEST_REASON } from "../../core/operatorText.ts";
+import { BY_PATTERN, LONGEST_BY, LONGEST_REASON } from "../../core/operatorText.ts";
 import { MOST_LISTED } from "../../core/parkedRequest.ts";
 import { object } from "./object.ts";
 import {
@@ -61,7 +61,7 @@ export function parkedChangeOperation(
     description:
       kind === "retry"
         ? "The rows are due at once, with `attempt` 0, and the later rows of their keys go on behind them. A row that fails for good is parked again."
-        : "The rows are `dead`, with the reason in front of their `last_error`, and the next rows of their keys are delivered.",
+        : "The rows are `dead`, with who gave them up and the reason in front of their `last_error`, and the next rows of their keys are delivered.",
     parameters: access.parameters,
     requestBody: {
       required: true,
@@ -88,6 +88,15 @@ export function parkedChangeOperation(
 const TOPIC_PATTERN = "^(\\*{0,2}[^\\u0000*])*\\*{0,2}$";
 /** Something to read in it. */
 export const WORDS = "^[^\\u0000]*[^\\u0000- ][^\\u0000]*$";
+
+/** Who makes a change. */
+export const BY: Schema = {
+  type: ["string", "null"],
+  minLength: 1,
+  maxLength: LONGEST_BY,
+  pattern: BY_PATTERN,
+  description: "Who makes the change, for whoever looks into it later; kept with ` (admin route)` behind it.",
+};
 
 const FILTERS = ["ids", "topic", "key"];
 /** A filter, or all rows, and not both. */
@@ -177,6 +186,7 @@ function changeRequest(kind: "retry" | "discard"): Schema {
       },
       key: { type: ["string", "null"], pattern: STORABLE, description: "Only the row of this key." },
       all: { type: ["boolean", "null"], description: "Every parked row." },
+      by: BY,
       ...(kind === "discard" ? { reason } : {}),
     },
   };
