@@ -118,6 +118,25 @@ describe("a destination with limits", () => {
     expect(reordered(numbers(limited))).toEqual([]);
   });
 
+  test.each([100, 1])("gets its rate where all rows have one key: outbox.batchSize %i", async (batchSize) => {
+    const [database, limited, other] = await Promise.all([
+      services.database(),
+      services.receiver(),
+      services.receiver(),
+    ]);
+    const times = arrivals(limited, () => 200);
+    const perSecond = 50;
+    const config = { ...toTwo(limited, other, { rateLimit: { perSecond } }), outbox: { batchSize } };
+    await startFleet(database, config, 2);
+    await insertRows(database, "limited.a", 2000, 1);
+    await eventually(() => expect(times.length).toBeGreaterThan(8 * perSecond), { timeoutMs: 30_000 });
+
+    const [first = 0] = times;
+    const within = times.filter((at) => at >= first + 1000 && at < first + 7000).length / 6;
+    expect(within).toBeGreaterThanOrEqual(0.9 * perSecond);
+    expect(numbers(limited)).toEqual(numbers(limited).toSorted((a, b) => a - b));
+  });
+
   test("is not ready without the table that its rate needs, and goes on with the statement that the log has", async () => {
     const [database, limited, other] = await Promise.all([
       services.database(),
