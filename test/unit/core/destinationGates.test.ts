@@ -110,6 +110,17 @@ describe("the gates of destinations", () => {
     expect(one.gates.rowsWanted("billing", 0)).toBeUndefined();
   });
 
+  test("close when the row of an open breaker is deleted", async () => {
+    const { one, refreshAll, store } = setup({ circuitBreaker: BREAKER });
+    await refreshAll();
+    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
+    await refreshAll();
+    expect(one.may()).toBe(false);
+    store.states = async () => [];
+    await refreshAll();
+    expect(one.may()).toBe(true);
+  });
+
   test("open in every replica when one of them sees the receiver fail", async () => {
     const { fleet, one, refreshAll } = setup({ circuitBreaker: BREAKER }, 2);
     await refreshAll();
