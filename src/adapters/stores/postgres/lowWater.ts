@@ -27,7 +27,7 @@ const ELEMENT = {
   running: 9,
 } as const;
 
-const XMAX = "pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+export const XMAX = "pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
 const SERVER = "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
 
 /** @param bound the text of the parameter that {@link LowWater.bound} gives, here and below */
@@ -57,7 +57,7 @@ function isSameClock(bound: string): string {
 }
 
 /** A time, which is finite, as a position: microseconds since 1970. */
-const positionOf = (time: string): string => `(extract(epoch FROM ${time}) * 1000000)::bigint`;
+export const positionOf = (time: string): string => `(extract(epoch FROM ${time}) * 1000000)::bigint`;
 
 /**
  * The first expression of a WITH clause, `history (is_same)`: see {@link isSameHistory}.
@@ -137,8 +137,8 @@ function writers(table: string): string {
     AND (k.virtualtransaction = ANY ($4::text[]) OR NOT bool_or(k.locktype = 'transactionid'))`;
 }
 
-const literal = (text: string): string => text.replaceAll("'", "''");
-const unquoted = (identifier: string): string => identifier.replace(/^"(.*)"$/, "$1");
+export const literal = (text: string): string => text.replaceAll("'", "''");
+export const unquoted = (identifier: string): string => identifier.replace(/^"(.*)"$/, "$1");
 
 /** Keeps the low-water marks of a table. */
 export class LowWater {
@@ -162,12 +162,16 @@ export class LowWater {
     this.#marks = marks;
   }
 
-  /** A parameter of a statement with {@link markBound}: below what it says nothing is unfinished. */
-  bound(): readonly string[] {
+  /**
+   * A parameter of a statement with {@link markBound}: below what it says nothing is unfinished.
+   *
+   * @param from stands for the newest mark, of a statement that begins elsewhere
+   */
+  bound(from?: string): readonly string[] {
     this.#forgetAfterLoss();
     this.#forgetUnseenClock();
     const { settledMark, guardedMark } = this.#marks;
-    return this.#parameter(settledMark, guardedMark.mark, guardedMark.running);
+    return this.#parameter(settledMark, guardedMark.mark, guardedMark.running, from);
   }
 
   /**
@@ -217,7 +221,7 @@ export class LowWater {
     });
   }
 
-  #parameter(settled: string, guarded: string, running: readonly bigint[]): readonly string[] {
+  #parameter(settled: string, guarded: string, running: readonly bigint[], from?: string): readonly string[] {
     const { newestTransaction, behindMet = "1", mark } = this.#marks;
     const given = String(BigInt(behindMet) - 1n);
     return [
@@ -227,7 +231,7 @@ export class LowWater {
       this.#server,
       this.#sequence,
       given,
-      mark,
+      from ?? mark,
       this.clock(),
       ...running.map(String),
     ];

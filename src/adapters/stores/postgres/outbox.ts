@@ -33,15 +33,20 @@ export class PostgresOutbox implements OutboxStore {
         request,
         from,
       ),
-    inScope: (request, { which, destinations, exceptKeys, exceptIds = [] }, from, isSweep) => {
+    inScope: async (request, { which, destinations, exceptKeys, exceptIds = [] }, from, isSweep) => {
       const { sweep, claim } = this.#sql[which];
-      const more = [[...this.#leftOut.ids(), ...exceptIds], destinations, exceptKeys];
-      return this.#scan(isSweep ? sweep : claim(request.limit), request, from, more);
+      const leftOut = this.#leftOut.ids();
+      const more = [[...leftOut, ...exceptIds], destinations, exceptKeys];
+      const scan = await this.#scan(isSweep ? sweep : claim(request.limit), request, from, more);
+      // A row that the database refused is tried again after a while, though nothing has changed.
+      return leftOut.length === 0 ? scan : { ...scan, seen: undefined };
     },
     end: async () => {
       const [row] = await this.#pool.run(this.#sql.end);
       return String(row?.end ?? this.#hints.marks.mark);
     },
+    anyDue: (from) => this.#looks.ask(this.#sql.dueFrom, this.#lowWater.bound(from)),
+    mayHaveChanged: (seen) => this.#looks.ask(this.#sql.mayHaveChanged, seen),
   };
   readonly #leftOut: LeftOut;
   /** The last claim of all rows met no due one. */
@@ -157,6 +162,7 @@ export class PostgresOutbox implements OutboxStore {
       more: counts?.more === true,
       heldBack: candidates - Number(counts?.free ?? 0),
       firstPosition: typeof firstCandidate === "string" ? firstCandidate : undefined,
+      seen: typeof counts?.seen === "string" ? counts.seen : undefined,
     };
   }
 

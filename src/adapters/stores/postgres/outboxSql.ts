@@ -5,6 +5,7 @@ import { msOf, PARKED_AT } from "./fragments.ts";
 import type { Question } from "./looks.ts";
 import { history, isSameHistory, markBound, markRead, newestMark } from "./lowWater.ts";
 import { destinationOf } from "./routing.ts";
+import { mayHaveChanged, SEEN } from "./seenTable.ts";
 import type { Statement } from "./statement.ts";
 
 /**
@@ -132,9 +133,9 @@ claimed AS (
 SELECT (SELECT count(*) FROM candidates)::int AS candidates, (SELECT count(*) FROM free)::int AS free,
   (SELECT count(*) FROM candidates) >= $2::int AS more, (SELECT min(sequence) FROM candidates) AS first_candidate, NULL AS id, NULL AS sequence, NULL AS topic, NULL AS key,
   NULL AS aggregate_type, NULL AS payload, NULL AS headers, NULL AS attempt, NULL AS max_attempts, NULL AS created_at,
-  NOT (SELECT is_same FROM history) AS has_gone_back
+  NOT (SELECT is_same FROM history) AS has_gone_back, ${SEEN} AS seen
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, r.*, NULL FROM claimed r
+SELECT NULL, NULL, NULL, NULL, r.*, NULL, NULL FROM claimed r
 ORDER BY sequence NULLS FIRST`;
 
   const inBackoff = `b.${c.state} = 'pending' AND b.${c.attempt} > 0 AND b.${c.scheduledAt} > now()`;
@@ -323,6 +324,18 @@ WHERE ${c.id} = ANY (ARRAY(
 WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= least(${newestMark(bound)}, (${againBelow(newestMark(bound))}))
 ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL OR NOT ${isSameHistory(bound)}`,
     },
+
+    /** The same from a cursor on, which stands in the bound for the newest mark: not of what is set back below it. */
+    dueFrom: {
+      name: "outbox.due from a cursor",
+      sql: (bound: string) => `
+(SELECT o.${c.sequence} FROM ${table} o
+WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= ${newestMark(bound)}
+ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL OR NOT ${isSameHistory(bound)}`,
+    },
+
+    /** Can a sweep meet more than the one that saw this? */
+    mayHaveChanged: { name: "outbox.changed", sql: (seen: string) => mayHaveChanged(names, seen) },
 
     /**
      * The lowest unfinished sequence (the low-water mark). Looks no further back than it has to where it is told a bound.

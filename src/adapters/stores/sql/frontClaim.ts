@@ -8,6 +8,8 @@ import { higher } from "./positions.ts";
 export interface Scan extends ClaimResult {
   /** Sequence of the first row that was looked at. */
   readonly firstPosition: string | undefined;
+  /** What it saw of the table, for {@link ClaimScans.mayHaveChanged}; undefined where that cannot be told. */
+  readonly seen?: string | undefined;
 }
 
 /**
@@ -22,6 +24,10 @@ export interface ClaimScans {
   inScope(request: ClaimRequest, scope: ClaimScope, from: string, isSweep: boolean): Promise<Scan>;
   /** The sequence behind the last pending row. */
   end(): Promise<string>;
+  /** Whether any row is due from a sequence on, of whatever scope: a fraction of a claim. */
+  anyDue(from: string): Promise<boolean>;
+  /** Whether rows can be free that a sweep did not meet which has seen the table so. */
+  mayHaveChanged(seen: string): Promise<boolean>;
 }
 
 /** Claims from where the hints say. */
@@ -71,7 +77,7 @@ async function claimFromFront(
   };
 }
 
-/** Claims rows of a scope, past whatever is in front of them. */
+/** Claims rows of a scope, past whatever is in front of them. Where nothing was met lately it looks first whether that can be different by now. */
 async function claimInScope(
   scans: ClaimScans,
   hints: OutboxHints,
@@ -81,8 +87,14 @@ async function claimInScope(
 ): Promise<ClaimResult> {
   const { marks } = hints;
   const scopeHints = hints.of(scope);
+  const { seen } = scopeHints;
+  if (scopeHints.start === undefined && seen !== undefined && areSame(seen.destinations, scope.destinations)) {
+    const askedAt = clock.monotonic();
+    if (!(await scans.mayHaveChanged(seen.table))) scopeHints.sweepIsNeedless(clock.monotonic() - askedAt);
+  }
   const { start } = scopeHints;
   const isSweep = start === undefined;
+  if (!isSweep && scopeHints.foundNothing && !(await scans.anyDue(higher(start, marks.mark)))) return NOTHING;
   const startedAt = clock.monotonic();
   // Read before the scan: a row that comes in behind this position while the scan runs is then still in front of the cursor.
   const position = isSweep || scopeHints.wantsEnd ? higher(await scans.end(), marks.mark) : undefined;
@@ -90,6 +102,17 @@ async function claimInScope(
   const from = higher(start ?? marks.mark, marks.mark);
   const scan = await scans.inScope(request, scope, from, isSweep);
   const sweptMs = isSweep ? clock.monotonic() - startedAt : undefined;
-  scopeHints.looked({ from, first: scan.firstPosition, end, sweptMs });
+  // A key or a row that this claim left out may be free for the next one.
+  const leftOut = scope.exceptKeys.length + (scope.exceptIds?.length ?? 0);
+  const table = leftOut === 0 ? scan.seen : undefined;
+  const { destinations } = scope;
+  const nowSeen = table === undefined ? undefined : { table, destinations };
+  scopeHints.looked({ from, first: scan.firstPosition, end, sweptMs, seen: nowSeen });
   return scan;
 }
+
+function areSame(some: readonly string[], others: readonly string[]): boolean {
+  return some.length === others.length && some.every((each, n) => each === others[n]);
+}
+
+const NOTHING: ClaimResult = { rows: [], more: false, heldBack: 0 };

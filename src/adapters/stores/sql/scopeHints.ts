@@ -3,6 +3,12 @@ import type { ClaimScope } from "../../../ports/store.ts";
 import { higher, lower } from "./positions.ts";
 import { Sweeps } from "./sweeps.ts";
 
+/** The table, as a sweep saw it that met no row of these destinations, or of all others. */
+export interface SeenTable {
+  readonly table: string;
+  readonly destinations: readonly string[];
+}
+
 /** What a claim of a scope has found. */
 export interface ScopeLook {
   /** Where it began. */
@@ -13,6 +19,8 @@ export interface ScopeLook {
   readonly end?: { readonly position: string; readonly readAt: number } | undefined;
   /** How long the look took, where it began at the mark. */
   readonly sweptMs?: number | undefined;
+  /** Where the database can tell whether another look can find more. */
+  readonly seen?: SeenTable | undefined;
 }
 
 /**
@@ -35,6 +43,7 @@ export class ScopeHints {
   /** One that will be. Others are not looked at until then, or none would ever be. */
   #seen: { readonly position: string; readonly at: number } | undefined;
   #foundNothing = false;
+  #seenTable: SeenTable | undefined;
 
   constructor(clock: Clock, { name, which }: Pick<ClaimScope, "name" | "which">) {
     this.#clock = clock;
@@ -54,8 +63,23 @@ export class ScopeHints {
     return this.#foundNothing && !this.#isSettling();
   }
 
+  /** Whether the last claim met no row. */
+  get foundNothing(): boolean {
+    return this.#foundNothing;
+  }
+
+  /** What the last sweep saw, if it met nothing and the next one would only be made for what has changed since: not for the sake of the cursor. */
+  get seen(): SeenTable | undefined {
+    return this.#settled === undefined ? undefined : this.#seenTable;
+  }
+
+  /** Nothing has changed since the last sweep, as it took `tookMs` to find out. */
+  sweepIsNeedless(tookMs: number): void {
+    this.#sweeps.ended(tookMs);
+  }
+
   /** Remembers what a claim has found. */
-  looked({ from, first, end, sweptMs }: ScopeLook): void {
+  looked({ from, first, end, sweptMs, seen }: ScopeLook): void {
     const front = first ?? higher(from, end?.position ?? this.#seen?.position ?? from);
     this.#settle();
     if (end !== undefined) this.#seen ??= { position: end.position, at: end.readAt };
@@ -64,7 +88,9 @@ export class ScopeHints {
     this.#settle();
     this.#cursor = this.#settled === undefined ? front : lower(front, this.#settled);
     this.#foundNothing = first === undefined;
-    if (sweptMs !== undefined) this.#sweeps.ended(sweptMs);
+    if (sweptMs === undefined) return;
+    this.#seenTable = first === undefined ? seen : undefined;
+    this.#sweeps.ended(sweptMs);
   }
 
   /** A row of a key will be free in `delayMs`: look from the mark then. */

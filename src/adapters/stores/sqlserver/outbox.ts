@@ -36,6 +36,9 @@ export class SqlServerOutbox implements OutboxStore {
       const [row] = await this.#pool.run(this.#sql.end);
       return String(row?.end ?? this.#hints.marks.mark);
     },
+    anyDue: (from) => this.#anyDue(this.#sql.dueFrom, { from }),
+    // Who has changed rows since is told to nobody who may not look at the whole server.
+    mayHaveChanged: async () => true,
   };
   readonly #leftOut: LeftOut;
   /** The last claim of all rows met no due one. */
@@ -50,7 +53,7 @@ export class SqlServerOutbox implements OutboxStore {
   }
 
   async claim(request: ClaimRequest): Promise<ClaimResult> {
-    if (request.scope === undefined && this.#idle && !(await this.#anyDue())) return NOTHING;
+    if (request.scope === undefined && this.#idle && !(await this.#anyDue(this.#sql.due))) return NOTHING;
     try {
       return await claimByHints(this.#scans, this.#hints, this.#clock, request);
     } catch (error) {
@@ -123,8 +126,8 @@ export class SqlServerOutbox implements OutboxStore {
     };
   }
 
-  async #anyDue(): Promise<boolean> {
-    const [row] = await this.#pool.run(this.#sql.due);
+  async #anyDue(statement: Statement, values?: Values): Promise<boolean> {
+    const [row] = await this.#pool.run(statement, values);
     return row?.due === 1;
   }
 

@@ -284,6 +284,15 @@ ${NOW}
 SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_LOOK} WHERE ${isDue}) THEN 1 ELSE 0 END AS due;`,
     },
 
+    /** Is anything due from the sequence `@from` on? */
+    dueFrom: {
+      name: "outbox.due from a cursor",
+      parameters: { from: "bigint" },
+      text: `
+${NOW}
+SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_LOOK} WHERE ${isDue} AND o.${c.sequence} >= @from) THEN 1 ELSE 0 END AS due;`,
+    },
+
     /** The sequence behind the last pending row: where a claim may begin when everything before is blocked. */
     end: {
       name: "outbox.end",

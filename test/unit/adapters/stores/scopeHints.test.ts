@@ -1,6 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import { type ClaimScans, claimByHints, type Scan } from "../../../../src/adapters/stores/sql/frontClaim.ts";
 import { OutboxHints } from "../../../../src/adapters/stores/sql/hints.ts";
+import type { MessageId } from "../../../../src/model/rows.ts";
 import type { ClaimScope } from "../../../../src/ports/store.ts";
 import { claimRequest } from "../../../conformance/store/harness.ts";
 import { ManualClock } from "../../../support/recorders.ts";
@@ -14,7 +15,7 @@ const except = (destinations: readonly string[]): ClaimScope => ({
 const only = (name: string): ClaimScope => ({ name, which: "only", destinations: ["ill"], exceptKeys: [] });
 
 /** A table that tells where it was looked at from; a look costs `sweepMs` where it begins at the mark. */
-function table({ sweepMs = 0 } = {}) {
+function table({ sweepMs = 0, changedMs = 0 } = {}) {
   const clock = new ManualClock();
   const hints = new OutboxHints(clock);
   const state = {
@@ -22,13 +23,18 @@ function table({ sweepMs = 0 } = {}) {
     end: 1000,
     /** Of free rows, in ascending order. */
     free: [] as number[],
+    /** Of the last row that is due, whoever may have it. */
+    lastDue: Number.POSITIVE_INFINITY,
+    /** How many times something has changed; undefined where nobody can tell. */
+    changes: undefined as number | undefined,
   };
   const looks: string[] = [];
   const scan = async (what: string, from: string, tookMs: number): Promise<Scan> => {
     looks.push(`${what} ${from}`);
     const first = state.free.find((position) => position >= Number(from));
     clock.advance(tookMs);
-    return { rows: [], more: false, heldBack: 0, firstPosition: first === undefined ? undefined : String(first) };
+    const seen = state.changes === undefined ? undefined : String(state.changes);
+    return { rows: [], more: false, heldBack: 0, firstPosition: first === undefined ? undefined : String(first), seen };
   };
   const scans: ClaimScans = {
     inOrder: (_, from) => scan("in order", from, 0),
@@ -37,6 +43,12 @@ function table({ sweepMs = 0 } = {}) {
     async end() {
       looks.push("end");
       return String(state.end);
+    },
+    anyDue: async (from) => state.lastDue >= Number(from),
+    async mayHaveChanged(seen) {
+      looks.push("changed?");
+      clock.advance(changedMs);
+      return seen !== String(state.changes);
     },
   };
   return {
@@ -197,6 +209,109 @@ describe("where a claim of a scope starts", () => {
     state.end = 10;
 
     expect(await claim(SCOPE)).toEqual(["end", "sweep 0"]);
+  });
+});
+
+describe("where a claim of a scope has met nothing", () => {
+  /** Claims ten times a second. @returns what was asked of the table, by the ms at which it was */
+  async function looksOf({ claim, clock }: ReturnType<typeof table>, forMs: number, scope = SCOPE) {
+    const startedAt = clock.monotonic();
+    const looks: (readonly [ms: number, look: string])[] = [];
+    while (clock.monotonic() < startedAt + forMs) {
+      const ms = clock.monotonic() - startedAt;
+      looks.push(...(await claim(scope)).map((look) => [ms, look] as const));
+      clock.advance(100);
+    }
+    return looks;
+  }
+
+  async function idle(options = {}, scope = SCOPE) {
+    const it = table(options);
+    it.state.lastDue = it.state.end - 1;
+    it.state.changes = 1;
+    await it.claim(scope);
+    it.clock.advance(1000);
+    await it.claim(scope);
+    return it;
+  }
+
+  test("the next one is made where something is due behind it, of whatever scope", async () => {
+    const it = await idle();
+
+    expect(await it.claim(SCOPE)).toEqual([]);
+    it.state.lastDue = 1000;
+    expect(await it.claim(SCOPE)).toEqual(["claim 1000"]);
+  });
+
+  test("it sweeps when something has changed, and as seldom as ever", async () => {
+    const it = await idle({ sweepMs: 400 });
+    expect(await looksOf(it, 20_000)).toEqual(
+      // The first answer comes when the first sweep would.
+      Array.from({ length: 13 }, (_, n) => [8000 + 1000 * n, "changed?"] as const).filter(([ms]) => ms < 20_000),
+    );
+
+    const looks: (readonly [number, string])[] = [];
+    for (let ms = 0; ms < 20_000; ms += 100) {
+      it.state.changes = 2 + ms;
+      looks.push(...(await looksOf(it, 100)).map(([, look]) => [ms, look] as const));
+    }
+    // A sweep lasts longer than the pass in which it is made.
+    const sweeps = looks.filter(([, look]) => look === "sweep 0");
+    expect(sweeps).toHaveLength(3);
+    expect(looks.filter(([, look]) => look === "changed?")).toHaveLength(3);
+  });
+
+  test("asking what has changed takes a twentieth of the time at most", async () => {
+    const it = await idle({ changedMs: 200 });
+    const asked = (await looksOf(it, 13_000)).map(([ms]) => ms);
+
+    expect(asked).toEqual([1000, 5200, 9400]);
+  });
+
+  test("a retry that falls due is a change, as the database sees it", async () => {
+    const it = await idle({ sweepMs: 400 });
+    it.hints.retryIn(9000);
+    it.clock.advance(9000);
+    it.state.changes = 2;
+
+    expect(await it.claim(SCOPE)).toEqual(["changed?", "end", "sweep 0"]);
+  });
+
+  test.each<[string, ClaimScope]>([
+    ["other destinations", { ...SCOPE, destinations: ["another"] }],
+    ["more destinations", { ...SCOPE, destinations: ["stuck", "another"] }],
+  ])("it sweeps for %s under the same name", async (_, changed) => {
+    const it = await idle();
+    it.clock.advance(1000);
+
+    expect(await it.claim(changed)).toEqual(["end", "sweep 0"]);
+  });
+
+  test.each<[string, ClaimScope]>([
+    ["keys", { ...SCOPE, exceptKeys: ["k"] }],
+    ["rows", { ...SCOPE, exceptIds: [claimRequest().token as unknown as MessageId] }],
+  ])("it sweeps where it left out %s", async (_, scope) => {
+    const it = await idle({}, scope);
+    it.clock.advance(1000);
+
+    expect(await it.claim(SCOPE)).toEqual(["end", "sweep 0"]);
+  });
+
+  test("it sweeps when the sweep before met a row, and where nobody can tell what has changed", async () => {
+    const it = await idle();
+    it.state.changes = 2;
+    it.state.free = [400];
+    it.clock.advance(1000);
+    expect(await it.claim(SCOPE)).toEqual(["changed?", "end", "sweep 0"]);
+    it.clock.advance(1000);
+    expect(await it.claim(SCOPE)).toEqual(["end", "sweep 0"]);
+
+    it.state.free = [];
+    it.state.changes = undefined;
+    for (let n = 0; n < 2; n += 1) {
+      it.clock.advance(1000);
+      expect(await it.claim(SCOPE)).toContain("sweep 0");
+    }
   });
 });
 

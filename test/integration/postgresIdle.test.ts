@@ -1,0 +1,162 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
+import pg from "pg";
+import type { ClaimScope, Store } from "../../src/ports/store.ts";
+import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/runtime/embeddedPostgres.ts";
+import { claimRequest } from "../conformance/store/harness.ts";
+import { eventually } from "../support/eventually.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
+import { ManualClock } from "../support/recorders.ts";
+
+// A server of its own: on that of the run, other tests change something all the time.
+const QUIET = { fsync: "off", shared_buffers: "8MB", max_connections: "20", autovacuum: "off" };
+const SCOPE: ClaimScope = { name: "others", which: "except", destinations: ["stuck"], exceptKeys: [] };
+const INSERT = "INSERT INTO outbox (topic, payload) VALUES ($1, $2)";
+/** Longer than a sweep of a short front waits. */
+const SWEEP_MS = 1001;
+
+describe("a claim of a scope that has met nothing", () => {
+  let directory: string;
+  let server: EmbeddedPostgres;
+  let clock: ManualClock;
+  let store: Store;
+  let owner: pg.Client;
+  let application: pg.Client;
+
+  beforeEach(async () => {
+    directory = mkdtempSync(path.join(tmpdir(), `svc-test-postgres-${process.pid}-`));
+    server = await startEmbeddedPostgres({ dataDirectory: directory, settings: QUIET });
+    clock = new ManualClock();
+    const { host, port, database, user, password } = server;
+    store = postgresStore({ host, port, name: database, user, password: password.reveal() }, DEFAULT_NAMES, clock);
+    owner = new pg.Client({ connectionString: server.url() });
+    application = new pg.Client({ connectionString: server.url() });
+    await owner.connect();
+    await application.connect();
+    await store.schema.migrate();
+    await application.query(
+      "INSERT INTO outbox (topic, key, payload) SELECT 'stuck', 'k' || n, 'stuck' FROM generate_series(1, 100) n",
+    );
+    // Until the cursor lies behind all rows, and a sweep has seen what the marks have changed.
+    for (let look = 0; look < 4; look += 1) {
+      clock.advance(SWEEP_MS);
+      expect(await payloads()).toEqual([]);
+    }
+  });
+
+  afterEach(async () => {
+    await owner.end();
+    await application.end();
+    await store.close();
+    await server.stop("immediate");
+    rmSync(directory, { recursive: true, force: true });
+  });
+
+  failOnLeaks();
+
+  async function payloads(scope = SCOPE): Promise<readonly (string | null)[]> {
+    const { rows } = await store.outbox.claim(claimRequest({ scope }));
+    return rows.map((row) => row.payload);
+  }
+
+  /** Whether the next claim reads the table only, and locks nothing in it: neither a claim nor a sweep could then be made. */
+  async function onlyLooks(): Promise<boolean> {
+    await owner.query("BEGIN; LOCK TABLE outbox IN EXCLUSIVE MODE");
+    const claiming = payloads().then(() => true);
+    const blocked = async () => {
+      for (;;) {
+        const { rows } = await application.query(
+          "SELECT FROM pg_locks WHERE relation = 'outbox'::regclass AND NOT granted",
+        );
+        if (rows.length > 0) return false;
+      }
+    };
+    const looked = await Promise.race([claiming, blocked()]);
+    await owner.query("ROLLBACK");
+    await claiming;
+    return looked;
+  }
+
+  test("looks, and neither claims nor sweeps, while nothing has changed", async () => {
+    expect(await onlyLooks()).toBe(true);
+    clock.advance(SWEEP_MS);
+    expect(await onlyLooks()).toBe(true);
+  });
+
+  test("meets a new row at once", async () => {
+    await application.query(INSERT, ["orders", "new"]);
+
+    expect(await payloads()).toEqual(["new"]);
+  });
+
+  test("sweeps when a row was committed that had its place long before", async () => {
+    await application.query("BEGIN");
+    await application.query(INSERT, ["orders", "late"]);
+    for (let n = 0; n < 3; n += 1) await owner.query(INSERT, ["stuck", "stuck"]);
+    for (let look = 0; look < 5; look += 1) {
+      clock.advance(SWEEP_MS);
+      expect(await payloads()).toEqual([]);
+    }
+    await application.query("COMMIT");
+
+    clock.advance(SWEEP_MS);
+    expect(await payloads()).toEqual(["late"]);
+  });
+
+  test("sweeps when a savepoint gives back a row that a sweep has passed over", async () => {
+    const { rows } = await application.query(
+      "INSERT INTO outbox (topic, payload) VALUES ('orders', 'locked') RETURNING id",
+    );
+    await application.query("BEGIN; SELECT pg_current_xact_id(); SAVEPOINT s");
+    await application.query("SELECT FROM outbox WHERE id = $1 FOR UPDATE", [rows[0].id]);
+    // Others have ended since, so that no snapshot tells of what the savepoint gives back.
+    await owner.query(INSERT, ["stuck", "stuck"]);
+    for (let look = 0; look < 4; look += 1) {
+      clock.advance(SWEEP_MS);
+      expect(await payloads()).toEqual([]);
+    }
+    await application.query("ROLLBACK TO SAVEPOINT s");
+
+    clock.advance(SWEEP_MS);
+    expect(await payloads()).toEqual(["locked"]);
+    await application.query("ROLLBACK");
+  });
+
+  test("sweeps when a row falls due, a retry of another replica or one that was scheduled ahead", async () => {
+    await application.query(
+      `INSERT INTO outbox (topic, payload, attempt, scheduled_at) SELECT 'orders', payload, attempt, now() + interval '1 second'
+       FROM (VALUES ('ahead', 0), ('retry', 1)) AS r(payload, attempt)`,
+    );
+
+    const claimed: (string | null)[] = [];
+    await eventually(async () => {
+      clock.advance(SWEEP_MS);
+      claimed.push(...(await payloads()));
+      expect(claimed).toEqual(["ahead", "retry"]);
+    });
+  });
+
+  test("sweeps on and on where rows need not say when they were made, or more are back than can be looked at", async () => {
+    await application.query("ALTER TABLE outbox ALTER COLUMN created_at DROP NOT NULL");
+    const claims = async () => {
+      for (let look = 0; look < 3; look += 1) {
+        clock.advance(SWEEP_MS);
+        await payloads();
+      }
+      clock.advance(SWEEP_MS);
+      return !(await onlyLooks());
+    };
+    expect(await claims()).toBe(true);
+
+    await application.query("ALTER TABLE outbox ALTER COLUMN created_at SET NOT NULL");
+    expect(await claims()).toBe(false);
+
+    await application.query(
+      "INSERT INTO outbox (topic, payload, scheduled_at) SELECT 'orders', 'ahead', now() + interval '1 hour' FROM generate_series(1, 1001)",
+    );
+    expect(await claims()).toBe(true);
+  });
+});
