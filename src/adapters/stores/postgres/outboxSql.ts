@@ -231,13 +231,14 @@ some_slow AS MATERIALIZED (
     });
     const claimUpTo = (limit: string): Statement => ({
       byIndex: true,
+      onePlan: true,
       name: `outbox.claim ${which} some destinations`,
       text: claim("$1::bigint", filter("$1::bigint"), limit),
     });
     const claimOfAny = claimUpTo("$2::int");
     return {
       /** From the cursor. Of `only` some destinations few rows are claimed, and not always as many: no statement is made for each number. */
-      claim: which === "only" ? () => claimOfAny : perLimit((limit) => ({ ...claimUpTo(limit), onePlan: true })),
+      claim: which === "only" ? () => claimOfAny : perLimit(claimUpTo),
       /** From the mark. */
       sweep: {
         byIndex: true,
