@@ -1,7 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
 import pg from "pg";
-import type { ClaimToken } from "../../src/model/rows.ts";
+import { outboxStatements } from "../../src/adapters/stores/postgres/outboxSql.ts";
+import { quoteNames } from "../../src/adapters/stores/sql/names.ts";
+import type { ClaimToken, MessageId } from "../../src/model/rows.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { claimRequest, failed, relayRequest, sent } from "../conformance/store/harness.ts";
 import { createDatabase, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
@@ -83,6 +85,77 @@ describe("low-water marks", () => {
     expect(await payloads()).toEqual([]);
     clock.advance(MARK_AGE_MS);
     expect(await payloads()).toEqual(["1", "3"]);
+  });
+
+  describe("of parked rows", () => {
+    const park = (payload: string) =>
+      database.query(
+        "UPDATE outbox SET state = 'pending', attempt = 1, scheduled_at = timestamptz '9999-12-31 00:00:00Z', claim_token = NULL WHERE payload = $1",
+        [payload],
+      );
+    const sendAll = async () => {
+      const rows = await claimed();
+      await store.outbox.settle(rows.map(sent));
+      return rows.map((row) => row.payload);
+    };
+
+    test.each<[string, string]>([
+      ["", "SELECT"],
+      [
+        " without created_at",
+        "ALTER TABLE outbox ALTER COLUMN created_at DROP NOT NULL; UPDATE outbox SET created_at = NULL",
+      ],
+    ])(
+      "keep the later ones of their keys waiting%s, though others have been sent behind them, until they are retried",
+      async (_, change) => {
+        await database.query(INSERT, ["k", "parked"]);
+        await database.query(change);
+        await park("parked");
+        await database.query(INSERT, ["x", "other"]);
+        expect(await sendAll()).toEqual(["other"]);
+        await letMarksSettle();
+        await database.query(INSERT, ["k", "behind"]);
+        await database.query(INSERT, ["x", "another"]);
+        expect(await sendAll()).toEqual(["another"]);
+        await letMarksSettle();
+
+        const [parked] = await store.parked.list({}, null, 10);
+        await store.parked.retry([parked?.id as MessageId]);
+        expect(await payloads()).toEqual(["parked", "behind"]);
+      },
+    );
+
+    test("lie below the mark, so that claims need not begin at them", async () => {
+      const readMark = async () => {
+        const { text } = outboxStatements(
+          quoteNames(DEFAULT_NAMES, (name) => `"${name}"`),
+          "text",
+        ).mark;
+        const [row] = await database.query(text, [Array.from({ length: 8 }, () => "0"), null, null, []]);
+        return row?.mark;
+      };
+      for (const payload of ["parked", "free", "behind"]) await database.query(INSERT, ["k", payload]);
+      await park("parked");
+      expect(await readMark()).toBe("2");
+
+      await database.query("UPDATE outbox SET scheduled_at = now() + interval '1 hour' WHERE payload = 'parked'");
+      expect(await readMark()).toBe("1");
+    });
+
+    test("are not passed where they are very many: a claim then begins at some of them", async () => {
+      await database.query(
+        "INSERT INTO outbox (topic, key, payload) SELECT 't', 'k' || n, 'parked' FROM generate_series(1, 1500) n",
+      );
+      await park("parked");
+      await database.query(INSERT, ["free", "free"]);
+      expect(await sendAll()).toEqual(["free"]);
+      await letMarksSettle();
+      await database.query("UPDATE outbox SET attempt = 0, scheduled_at = now() WHERE key = 'k1400'");
+      await database.query(INSERT, ["k1400", "behind"]);
+      await database.query(INSERT, ["k1401", "not yet"]);
+
+      expect(await payloads()).toEqual(["parked", "behind"]);
+    });
   });
 
   test("a row of the newest transaction that runs is not overtaken, although its sequence lies below one that is committed", async () => {

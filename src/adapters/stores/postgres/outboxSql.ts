@@ -41,6 +41,13 @@ export function outboxStatements(names: TableNames, payloadType: string, routes:
     `(${row}.${c.attempt} > 0 OR ${scheduledAtOf(row)} <= greatest(${row}.${c.createdAt}, ${row}.${c.updatedAt}, clock_timestamp()))`;
   const holdsBack = holdsBackAs("o");
 
+  /** Whether a row is among those that are looked for below a mark. */
+  const isAgain = (row: string): string =>
+    `${row}.${c.state} IN ('pending', 'processing') AND ${row}.${c.scheduledAt} <> ${row}.${c.createdAt}`;
+  /** Whether a pending row is parked, and found below a mark: one without `created_at` would not be. */
+  const isParkedAgain = (row: string): string =>
+    `coalesce(${row}.${c.state} = 'pending' AND ${row}.${c.attempt} > 0 AND ${row}.${c.scheduledAt} = ${PARKED_AT} AND ${row}.${c.createdAt} <> ${PARKED_AT}, false)`;
+
   /**
    * The lowest unfinished row below the first sequence to look at, null when there is none. The mark is up to a second old, and a replay may have set
    * rows below it back to pending since. Such a row has `scheduled_at <> created_at`, which a fresh one has not, so this is one probe of a
@@ -52,17 +59,27 @@ export function outboxStatements(names: TableNames, payloadType: string, routes:
    */
   const againBelow = (from: string): string => `
   SELECT min(o.${c.sequence}) AS sequence FROM ${table} o
-  WHERE o.${c.state} IN ('pending', 'processing') AND o.${c.scheduledAt} <> o.${c.createdAt} AND o.${c.sequence} < ${from}::bigint`;
+  WHERE ${isAgain("o")} AND o.${c.sequence} < ${from}::bigint`;
+  /**
+   * The same without parked rows. They stay unfinished for days: a mark passes them, so that only looks for the order of their keys begin at them, which walk over
+   * no more than the rows of one key. Of very many parked rows some are not passed: finding out what they are takes as long as walking over them.
+   */
+  const unparkedBelow = (from: string): string => `
+  SELECT coalesce(min(a.sequence) FILTER (WHERE NOT a.is_parked), CASE WHEN count(*) = ${PARKED_PASSED} THEN max(a.sequence) END) AS sequence
+  FROM (SELECT o.${c.sequence} AS sequence, ${isParkedAgain("o")} AS is_parked FROM ${table} o
+    WHERE ${isAgain("o")} AND o.${c.sequence} < ${from}::bigint ORDER BY o.${c.sequence} LIMIT ${PARKED_PASSED}) a`;
 
   /**
    * The first sequence at which anything unfinished can be, also what is back below the mark. @param bound as in
    * `markBound`
    */
-  const settledFrom = (bound: string): string => `${history(bound)},
+  const settledFrom = (bound: string, below = againBelow): string => `${history(bound)},
 known AS MATERIALIZED (SELECT ${markBound(bound)} AS sequence),
 settled AS MATERIALIZED (
-  SELECT least((SELECT sequence FROM known), (${againBelow("(SELECT sequence FROM known)")})) AS sequence
+  SELECT least((SELECT sequence FROM known), (${below("(SELECT sequence FROM known)")})) AS sequence
 )`;
+  /** The same of rows that are not parked. */
+  const unparkedFrom = (bound: string): string => settledFrom(bound, unparkedBelow);
   const unfinishedFrom = (alias: string): string => `${alias}.${c.sequence} >= (SELECT sequence FROM settled)`;
 
   /**
@@ -87,10 +104,10 @@ settled AS MATERIALIZED (
    */
   const claim = (firstCandidate: string, { ctes, condition }: CandidateFilter, limit: string): string => `
 WITH ${history("$7")},
-again AS MATERIALIZED (${againBelow("$1")}
+again AS MATERIALIZED (${unparkedBelow("$1")}
 ),
 settled AS MATERIALIZED (
-  SELECT least(b.sequence, (SELECT sequence FROM again)) AS sequence FROM (SELECT ${markBound("$7")} AS sequence) b
+  SELECT least(b.sequence, (${againBelow("$1")})) AS sequence FROM (SELECT ${markBound("$7")} AS sequence) b
 ),${ctes}
 candidates AS MATERIALIZED (
   SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.key} AS key, coalesce(octet_length(${payloadText}), 0) AS bytes
@@ -322,7 +339,7 @@ WHERE ${c.id} = ANY (ARRAY(
       name: "outbox.due",
       sql: (bound: string) => `
 (SELECT o.${c.sequence} FROM ${table} o
-WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= least(${newestMark(bound)}, (${againBelow(newestMark(bound))}))
+WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= least(${newestMark(bound)}, (${unparkedBelow(newestMark(bound))}))
 ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL OR NOT ${isSameHistory(bound)}`,
     },
 
@@ -339,7 +356,7 @@ ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL OR NOT ${isSameHistory(bound)}`,
     mayHaveChanged: { name: "outbox.changed", sql: (seen: string) => mayHaveChanged(names, seen) },
 
     /**
-     * The lowest unfinished sequence (the low-water mark). Looks no further back than it has to where it is told a bound.
+     * The lowest sequence that is unfinished and not parked (the low-water mark). Looks no further back than it has to where it is told a bound.
      *
      * Parameters as in `markRead`.
      */
@@ -347,11 +364,11 @@ ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL OR NOT ${isSameHistory(bound)}`,
       byIndex: true,
       name: "outbox.mark",
       text: `
-WITH${settledFrom("$1")}
+WITH${unparkedFrom("$1")}
 ${markRead(table, {
   position: c.sequence,
   lowest: `least(
-  (SELECT min(o.${c.sequence}) FROM ${table} o WHERE o.${c.state} = 'pending' AND ${unfinishedFrom("o")}),
+  (SELECT min(o.${c.sequence}) FROM ${table} o WHERE o.${c.state} = 'pending' AND NOT ${isParkedAgain("o")} AND ${unfinishedFrom("o")}),
   (SELECT min(o.${c.sequence}) FROM ${table} o WHERE o.${c.state} = 'processing' AND ${unfinishedFrom("o")}))`,
 })}`,
     },
@@ -375,7 +392,7 @@ ${markRead(table, {
       timeoutMs: 4000,
       name: "outbox.renew",
       text: `
-WITH${settledFrom("$4")}
+WITH${unparkedFrom("$4")}
 UPDATE ${table} o
 SET ${c.leaseExpiresAt} = least(now() + $2::bigint * interval '1 millisecond',
                                 o.${c.claimedAt} + $3::bigint * interval '1 millisecond')
@@ -416,12 +433,12 @@ WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing'`,
       timeoutMs: 4000,
       name: "outbox.reclaim",
       text: `
-WITH${settledFrom("$3")}
+WITH${unparkedFrom("$3")}
 ${toPending} AND ${c.id} = ANY (ARRAY(${expired}
   FOR NO KEY UPDATE OF o SKIP LOCKED))
 RETURNING ${c.id} AS id`,
     },
-    expired: { byIndex: true, timeoutMs: 4000, name: "outbox.expired", text: `WITH${settledFrom("$3")}${expired}` },
+    expired: { byIndex: true, timeoutMs: 4000, name: "outbox.expired", text: `WITH${unparkedFrom("$3")}${expired}` },
     /** Of named rows whose claim has expired: $1 ids. */
     reclaimNamed: {
       byIndex: true,
@@ -479,6 +496,9 @@ const SETTLE_LOCK_TIMEOUT_MS = 10_000;
 
 /** Of PostgreSQL's `integer`. */
 const MAX_INTEGER = 2 ** 31 - 1;
+
+/** Parked rows that a mark passes: finding them takes half a millisecond. */
+const PARKED_PASSED = 1000;
 
 /** Where a claim from the mark begins: the mark is up to a second old. */
 const LOWEST_AGAIN = "least($1::bigint, (SELECT sequence FROM again))";
