@@ -6,7 +6,7 @@ import type { Question } from "./looks.ts";
 import { history, isSameHistory, markBound, markRead, newestMark } from "./lowWater.ts";
 import { destinationOf } from "./routing.ts";
 import { mayHaveChanged, SEEN } from "./seenTable.ts";
-import type { Statement } from "./statement.ts";
+import { perLimit, type Statement } from "./statement.ts";
 
 /**
  * Every statement on the outbox, with the configured names woven in once. States stand as literals: a parameter in their
@@ -277,6 +277,10 @@ WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} > $1::bigint${an
 ORDER BY o.${c.sequence} LIMIT $2::int`,
   });
 
+  const anyDue = (bound: string, from: string): string => `
+(SELECT o.${c.sequence} FROM ${table} o WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= ${from}
+ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL OR NOT ${isSameHistory(bound)}`;
+
   /** $1 limit, $2 claim timeout (ms), $3 bound of the marks */
   const expired = `
   SELECT o.${c.id} AS id FROM ${table} o
@@ -337,19 +341,13 @@ WHERE ${c.id} = ANY (ARRAY(
      */
     due: {
       name: "outbox.due",
-      sql: (bound: string) => `
-(SELECT o.${c.sequence} FROM ${table} o
-WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= least(${newestMark(bound)}, (${unparkedBelow(newestMark(bound))}))
-ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL OR NOT ${isSameHistory(bound)}`,
+      sql: (bound: string) => anyDue(bound, `least(${newestMark(bound)}, (${unparkedBelow(newestMark(bound))}))`),
     },
 
     /** The same from a cursor on, which stands in the bound for the newest mark: not of what is set back below it. */
     dueFrom: {
       name: "outbox.due from a cursor",
-      sql: (bound: string) => `
-(SELECT o.${c.sequence} FROM ${table} o
-WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= ${newestMark(bound)}
-ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL OR NOT ${isSameHistory(bound)}`,
+      sql: (bound: string) => anyDue(bound, newestMark(bound)),
     },
 
     /** Can a sweep meet more than the one that saw this? */
@@ -505,21 +503,5 @@ const LOWEST_AGAIN = "least($1::bigint, (SELECT sequence FROM again))";
 
 /** Blocked keys that each claim reads: as many as cost nothing beside the claim itself. */
 const BLOCKED_KEYS_READ = 100;
-
-/**
- * A statement for each row limit in use. The planner takes a parameter for a tenth of the table, finds every plan that it has made for known
- * values cheaper than the general one, and so plans each claim anew: 2 of the 14 ms of a claim of 200.
- */
-function perLimit(make: (limit: string) => Statement): (limit: number) => Statement {
-  const made = new Map<number, Statement>();
-  return (limit) => {
-    let statement = made.get(limit);
-    if (statement === undefined) {
-      statement = make(String(limit));
-      made.set(limit, statement);
-    }
-    return statement;
-  };
-}
 
 export type OutboxStatements = ReturnType<typeof outboxStatements>;

@@ -24,6 +24,22 @@ export interface Statement {
   readonly pipelined?: boolean;
 }
 
+/**
+ * A statement for each row limit in use. The planner takes a parameter for a tenth of the table, finds every plan that it has made for known
+ * values cheaper than the general one, and so plans each claim anew: 2 of the 14 ms of a claim of 200.
+ */
+export function perLimit(make: (limit: string) => Statement): (limit: number) => Statement {
+  const made = new Map<number, Statement>();
+  return (limit) => {
+    let statement = made.get(limit);
+    if (statement === undefined) {
+      statement = make(String(limit));
+      made.set(limit, statement);
+    }
+    return statement;
+  };
+}
+
 export type Row = Record<string, unknown>;
 
 /**

@@ -31,7 +31,7 @@ export interface GuardedMark {
  * a mark does not walk over index entries of finished rows that an old transaction keeps alive. Positions are decimal
  * numbers, and whoever begins to write later has a higher one.
  *
- * - The low-water mark is the lowest unfinished position, refreshed about once a second.
+ * - The low-water mark is the lowest unfinished position, refreshed about once a second. That of the outbox passes parked rows, which are looked for below it.
  * - The settled mark is a low-water mark below which nothing can appear any more: whoever still ran when it was read
  *   has ended since. A row below the newest mark whose transaction commits late is not a candidate until the next refresh,
  *   which is a matter of time; as an earlier row of its key it must count at once, which is a matter of order.
