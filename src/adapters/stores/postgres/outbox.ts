@@ -33,13 +33,20 @@ export class PostgresOutbox implements OutboxStore {
         request,
         from,
       ),
-    inScope: async (request, { which, destinations, exceptKeys, exceptIds = [] }, from, isSweep) => {
-      const { sweep, claim } = this.#sql[which];
+    inScope: async (request, { which, destinations, exceptKeys, exceptIds = [] }, from, part) => {
+      const { sweep, sweepOn, claim } = this.#sql[which];
       const leftOut = this.#leftOut.ids();
       const more = [[...leftOut, ...exceptIds], destinations, exceptKeys];
-      const scan = await this.#scan(isSweep ? sweep : claim(request.limit), request, from, more);
+      const scan =
+        part === undefined
+          ? await this.#scan(claim(request.limit), request, from, more)
+          : await this.#scan(part.isFirst ? sweep : sweepOn, request, from, [...more, part.to]);
       // A row that the database refused is tried again after a while, though nothing has changed.
       return leftOut.length === 0 ? scan : { ...scan, seen: undefined };
+    },
+    pendingBehind: async (from, rows) => {
+      const [row] = await this.#pool.run(this.#sql.pendingBehind, [from, rows]);
+      return row?.sequence as string | undefined;
     },
     end: async () => {
       const [row] = await this.#pool.run(this.#sql.end);
@@ -161,6 +168,7 @@ export class PostgresOutbox implements OutboxStore {
       rows: rows.map((row) => claimedRow(row, request.token)),
       more: counts?.more === true,
       heldBack: candidates - Number(counts?.free ?? 0),
+      lookedAt: candidates,
       firstPosition: typeof firstCandidate === "string" ? firstCandidate : undefined,
       seen: typeof counts?.seen === "string" ? counts.seen : undefined,
     };

@@ -235,7 +235,7 @@ some_slow AS MATERIALIZED (
     const filter = (firstCandidate: string): CandidateFilter => ({
       ctes: "",
       condition: `
-    AND ${goesThere("o")} AND (o.${c.key} IS NULL OR o.${c.key}::text <> ALL ($11::text[]))${withoutLeftOut}
+    AND ${goesThere("o")} AND (o.${c.key} IS NULL OR o.${c.key}::text NOT IN (SELECT unnest($11::text[])))${withoutLeftOut}
     AND (o.${c.key} IS NULL OR NOT coalesce((
       SELECT CASE WHEN b.${c.state} = 'processing' THEN ${slow}
         ELSE b.${c.sequence} < ${firstCandidate} OR NOT ${goesThere("b")} OR ${inBackoff} END
@@ -246,6 +246,16 @@ some_slow AS MATERIALIZED (
       ORDER BY b.${c.sequence}
       LIMIT 1), false))`,
     });
+    const sweepFrom = (firstCandidate: string): Statement => {
+      const { ctes, condition } = filter(firstCandidate);
+      const inPart = { ctes, condition: `\n    AND o.${c.sequence} < $12::bigint${condition}` };
+      return {
+        byIndex: true,
+        onePlan: true,
+        name: `outbox.sweep ${which} some destinations`,
+        text: claim(firstCandidate, inPart, "$2::int"),
+      };
+    };
     const claimUpTo = (limit: string): Statement => ({
       byIndex: true,
       onePlan: true,
@@ -256,12 +266,10 @@ some_slow AS MATERIALIZED (
     return {
       /** From the cursor. Of `only` some destinations few rows are claimed, and not always as many: no statement is made for each number. */
       claim: which === "only" ? () => claimOfAny : perLimit(claimUpTo),
-      /** From the mark. */
-      sweep: {
-        byIndex: true,
-        name: `outbox.sweep ${which} some destinations`,
-        text: claim(LOWEST_AGAIN, filter(LOWEST_AGAIN), "$2::int"),
-      },
+      /** From the mark: $12 the first sequence that is not looked at. */
+      sweep: sweepFrom(LOWEST_AGAIN),
+      /** The same further on. */
+      sweepOn: sweepFrom("$1::bigint"),
       /** Due rows of the scope behind a sequence: $1 sequence, $2 limit, $3 destinations. */
       dueBehind: dueBehind(` ${which} some destinations`, `\n  AND ${goesThere("o", "$3")}`),
     };
@@ -376,6 +384,15 @@ ${markRead(table, {
       byIndex: true,
       name: "outbox.end",
       text: `SELECT coalesce(max(${c.sequence}), 0) + 1 AS "end" FROM ${table} WHERE ${c.state} = 'pending'`,
+    },
+
+    /** The sequence of a pending row behind others: $1 where they begin, $2 how many. */
+    pendingBehind: {
+      byIndex: true,
+      name: "outbox.pending row behind others",
+      text: `
+SELECT o.${c.sequence}::bigint AS sequence FROM ${table} o
+WHERE o.${c.state} = 'pending' AND o.${c.sequence} >= $1::bigint ORDER BY o.${c.sequence} OFFSET $2::int LIMIT 1`,
     },
 
     /**

@@ -2,11 +2,14 @@ import type { Clock } from "../../../ports/runtime.ts";
 import type { ClaimRequest, ClaimResult, ClaimScope } from "../../../ports/store.ts";
 import type { ClaimHints, OutboxHints } from "./hints.ts";
 import type { Marks } from "./marks.ts";
-import { higher } from "./positions.ts";
+import { higher, lower } from "./positions.ts";
+import type { SeenTable } from "./scopeHints.ts";
 
 /** What one run of a claim statement found. */
 export interface Scan extends ClaimResult {
-  /** Sequence of the first row that was looked at. */
+  /** How many rows were looked at; those that are not returned were held back, somebody else's, or too large for this claim. */
+  readonly lookedAt: number;
+  /** Sequence of the first of them. */
   readonly firstPosition: string | undefined;
   /** What it saw of the table, for {@link ClaimScans.mayHaveChanged}; undefined where that cannot be told. */
   readonly seen?: string | undefined;
@@ -20,14 +23,24 @@ export interface ClaimScans {
   inOrder(request: ClaimRequest, from: string): Promise<Scan>;
   /** @param isSweep true when the request's limit is what a scan in order has left of it */
   pastBlockedKeys(request: ClaimRequest, from: string, isSweep: boolean): Promise<Scan>;
-  /** Past the blocked keys, too. @param isSweep true when it begins at the mark */
-  inScope(request: ClaimRequest, scope: ClaimScope, from: string, isSweep: boolean): Promise<Scan>;
+  /** Past the blocked keys, too. @param sweep undefined for a claim from the scope's cursor on */
+  inScope(request: ClaimRequest, scope: ClaimScope, from: string, sweep: SweepPart | undefined): Promise<Scan>;
+  /** The sequence of the pending row so many rows behind the first one from `from` on; undefined when there are fewer. */
+  pendingBehind(from: string, rows: number): Promise<string | undefined>;
   /** The sequence behind the last pending row. */
   end(): Promise<string>;
   /** Whether any row is due from a sequence on, of whatever scope: a fraction of a claim. */
   anyDue(from: string): Promise<boolean>;
   /** Whether rows can be free that a sweep did not meet which has seen the table so. */
   mayHaveChanged(seen: string): Promise<boolean>;
+}
+
+/** A claim that does not begin at a cursor. */
+export interface SweepPart {
+  /** The first sequence that is not looked at. */
+  readonly to: string;
+  /** Whether it begins at the mark, and so with what has been set back below that. */
+  readonly isFirst: boolean;
 }
 
 /** Claims from where the hints say. */
@@ -77,7 +90,10 @@ async function claimFromFront(
   };
 }
 
-/** Claims rows of a scope, past whatever is in front of them. Where nothing was met lately it looks first whether that can be different by now. */
+/**
+ * Claims rows of a scope, past whatever is in front of them, and looks through a part of that where it is time. Where nothing was met lately it looks first
+ * whether that can be different by now.
+ */
 async function claimInScope(
   scans: ClaimScans,
   hints: OutboxHints,
@@ -85,30 +101,66 @@ async function claimInScope(
   request: ClaimRequest,
   scope: ClaimScope,
 ): Promise<ClaimResult> {
-  const { marks } = hints;
   const scopeHints = hints.of(scope);
-  const { seen } = scopeHints;
-  if (scopeHints.start === undefined && seen !== undefined && areSame(seen.destinations, scope.destinations)) {
-    const askedAt = clock.monotonic();
-    if (!(await scans.mayHaveChanged(seen.table))) scopeHints.sweepIsNeedless(clock.monotonic() - askedAt);
-  }
-  const { start } = scopeHints;
-  const isSweep = start === undefined;
-  if (!isSweep && scopeHints.foundNothing && !(await scans.anyDue(higher(start, marks.mark)))) return NOTHING;
+  const swept = await sweepStretch(scans, hints, clock, request, scope);
+  // One statement claims: were a second one to fail, these rows would wait for their lease to end.
+  if (swept.rows.length > 0) return { ...swept, more: true };
+  const { cursor } = scopeHints;
+  const { mark } = hints.marks;
+  if (cursor !== undefined && scopeHints.foundNothing && !(await scans.anyDue(higher(cursor, mark)))) return NOTHING;
   const startedAt = clock.monotonic();
   // Read before the scan: a row that comes in behind this position while the scan runs is then still in front of the cursor.
-  const position = isSweep || scopeHints.wantsEnd ? higher(await scans.end(), marks.mark) : undefined;
+  const position = cursor === undefined || scopeHints.wantsEnd ? higher(await scans.end(), mark) : undefined;
   const end = position === undefined ? undefined : { position, readAt: clock.monotonic() };
-  const from = higher(start ?? marks.mark, marks.mark);
-  const scan = await scans.inScope(request, scope, from, isSweep);
-  const sweptMs = isSweep ? clock.monotonic() - startedAt : undefined;
-  // A key or a row that this claim left out may be free for the next one.
-  const leftOut = scope.exceptKeys.length + (scope.exceptIds?.length ?? 0);
-  const table = leftOut === 0 ? scan.seen : undefined;
-  const { destinations } = scope;
-  const nowSeen = table === undefined ? undefined : { table, destinations };
-  scopeHints.looked({ from, first: scan.firstPosition, end, sweptMs, seen: nowSeen });
+  const from = higher(cursor ?? mark, mark);
+  const sweep = cursor === undefined ? { to: LAST_POSITION, isFirst: true } : undefined;
+  const scan = await scans.inScope(request, scope, from, sweep);
+  scopeHints.looked({
+    from,
+    first: scan.firstPosition,
+    end,
+    tookMs: clock.monotonic() - startedAt,
+    seen: seenBy(scan, scope),
+  });
   return scan;
+}
+
+/** Claims what is free in the next stretch of a scope's front, if that is to be swept now. */
+async function sweepStretch(
+  scans: ClaimScans,
+  hints: OutboxHints,
+  clock: Clock,
+  request: ClaimRequest,
+  scope: ClaimScope,
+): Promise<ClaimResult> {
+  const scopeHints = hints.of(scope);
+  const due = scopeHints.dueSweep(hints.marks.mark);
+  if (due === undefined) return NOTHING;
+  const startedAt = clock.monotonic();
+  const { seen } = scopeHints;
+  if (due.isFresh && seen !== undefined && areSame(seen.destinations, scope.destinations)) {
+    if (!(await scans.mayHaveChanged(seen.table))) {
+      scopeHints.sweepIsNeedless(clock.monotonic() - startedAt);
+      return NOTHING;
+    }
+  }
+  const { from } = due;
+  const to = lower((await scans.pendingBehind(from, SWEPT_ROWS)) ?? due.to, due.to);
+  const scan = await scans.inScope(request, scope, from, { to, isFirst: due.isFresh });
+  scopeHints.swept({
+    to,
+    first: scan.firstPosition,
+    hasTakenAll: !scan.more && scan.rows.length + scan.heldBack >= scan.lookedAt,
+    tookMs: clock.monotonic() - startedAt,
+    seen: seenBy(scan, scope),
+  });
+  return scan;
+}
+
+/** Undefined also where a key or a row was left out, which the next claim may not leave out. */
+function seenBy({ seen }: Scan, { destinations, exceptKeys, exceptIds = [] }: ClaimScope): SeenTable | undefined {
+  if (seen === undefined || exceptKeys.length + exceptIds.length > 0) return undefined;
+  return { table: seen, destinations };
 }
 
 function areSame(some: readonly string[], others: readonly string[]): boolean {
@@ -116,3 +168,8 @@ function areSame(some: readonly string[], others: readonly string[]): boolean {
 }
 
 const NOTHING: ClaimResult = { rows: [], more: false, heldBack: 0 };
+
+/** Rows of a front that are looked at in one claim: it takes some 10 ms. */
+const SWEPT_ROWS = 5000;
+/** The highest that a sequence can have. */
+export const LAST_POSITION = "9223372036854775807";

@@ -1,6 +1,7 @@
 import type { Clock } from "../../../ports/runtime.ts";
 import type { ClaimScope } from "../../../ports/store.ts";
 import { Marks } from "./marks.ts";
+import { higher } from "./positions.ts";
 import { ScopeHints } from "./scopeHints.ts";
 import { Sweeps } from "./sweeps.ts";
 
@@ -28,7 +29,7 @@ export class OutboxHints {
 
   /** For a claim of this scope. */
   of(scope: ClaimScope): ScopeHints {
-    const hints = this.#scopes.get(scope.name) ?? new ScopeHints(this.#clock, scope);
+    const hints = this.#scopes.get(scope.name) ?? new ScopeHints(this.#clock, scope, this.#widerThan(scope));
     this.#scopes.delete(scope.name);
     this.#scopes.set(scope.name, hints);
     const [oldest] = this.#scopes.keys();
@@ -44,8 +45,22 @@ export class OutboxHints {
   retryIn(delayMs: number, scope?: string): void {
     this.unscoped.sweepWithin(delayMs);
     for (const hints of this.#scopes.values()) {
-      if (scope === undefined ? hints.which === "except" : hints.name === scope) hints.sweepWithin(delayMs);
+      if (scope === undefined ? hints.scope.which === "except" : hints.scope.name === scope) hints.sweepWithin(delayMs);
     }
+  }
+
+  /** Of those that leave out some of the same destinations and no other: the one that has come furthest. */
+  #widerThan({ which, destinations }: ClaimScope): ScopeHints | undefined {
+    if (which === "only") return undefined;
+    return [...this.#scopes.values()]
+      .filter(({ scope, cursor }) => cursor !== undefined && isWithin(scope, destinations))
+      .reduce<ScopeHints | undefined>(
+        (furthest, each) =>
+          furthest === undefined || higher(each.cursor ?? "0", furthest.cursor ?? "0") === each.cursor
+            ? each
+            : furthest,
+        undefined,
+      );
   }
 
   /** Rows of any destination are free now. */
@@ -53,6 +68,13 @@ export class OutboxHints {
     this.unscoped.sweepWithin(0);
     for (const hints of this.#scopes.values()) hints.sweepWithin(0);
   }
+}
+
+function isWithin(
+  { which, destinations }: Pick<ClaimScope, "which" | "destinations">,
+  others: readonly string[],
+): boolean {
+  return which === "except" && destinations.every((each) => others.includes(each));
 }
 
 /** Far more than are in use at a time. */

@@ -3,13 +3,13 @@ import type { ClaimScope } from "../../../ports/store.ts";
 import { higher, lower } from "./positions.ts";
 import { Sweeps } from "./sweeps.ts";
 
-/** The table, as a sweep saw it that met no row of these destinations, or of all others. */
+/** The table, as a look saw it that met no row of these destinations, or of all others. */
 export interface SeenTable {
   readonly table: string;
   readonly destinations: readonly string[];
 }
 
-/** What a claim of a scope has found. */
+/** What a claim of a scope has found from the cursor on, or from the mark where it was the first one. */
 export interface ScopeLook {
   /** Where it began. */
   readonly from: string;
@@ -17,15 +17,40 @@ export interface ScopeLook {
   readonly first: string | undefined;
   /** The end of the table, and when it was read: before the claim looked. */
   readonly end?: { readonly position: string; readonly readAt: number } | undefined;
-  /** How long the look took, where it began at the mark. */
-  readonly sweptMs?: number | undefined;
+  /** How long it took, in ms. */
+  readonly tookMs: number;
   /** Where the database can tell whether another look can find more. */
-  readonly seen?: SeenTable | undefined;
+  readonly seen: SeenTable | undefined;
+}
+
+/** Positions in front of a scope's cursor, without the last. */
+export interface Stretch {
+  readonly from: string;
+  readonly to: string;
+}
+
+/** What is left of a sweep. */
+export interface DueSweep extends Stretch {
+  /** Nothing of it has been swept yet. */
+  readonly isFresh: boolean;
+}
+
+/** What a claim of a scope has found in front of the cursor. */
+export interface StretchSwept extends Pick<Stretch, "to"> {
+  /** The first row of the scope that it met, which is not behind a blocked key. */
+  readonly first: string | undefined;
+  /** No such row that is free is left. */
+  readonly hasTakenAll: boolean;
+  /** How long it took, in ms. */
+  readonly tookMs: number;
+  /** As in {@link ScopeLook}. */
+  readonly seen: SeenTable | undefined;
 }
 
 /**
  * Where the claims of one scope start. In front of its rows there may be any number of others, so a scope always has a front to pass: its claims begin at
- * a cursor below which none of its rows was free, and sweep from the mark now and then.
+ * a cursor below which none of its rows was free. Now and then the front is swept for what has become free or has appeared there: stretch by stretch, each
+ * beside a claim from the cursor, so that no claim takes long because the front is.
  *
  * The cursor keeps a second behind the rows that were met and the end of the table: positions are taken before they are committed, and a row that appears
  * below the cursor would wait for the next sweep, which is seldom where the front is long. In the first second of a scope nothing is known to be that old,
@@ -33,8 +58,7 @@ export interface ScopeLook {
  * time.
  */
 export class ScopeHints {
-  readonly name: string;
-  readonly which: ClaimScope["which"];
+  readonly scope: Pick<ClaimScope, "name" | "which" | "destinations">;
   readonly #clock: Clock;
   readonly #sweeps: Sweeps;
   #cursor: string | undefined;
@@ -43,27 +67,37 @@ export class ScopeHints {
   /** One that will be. Others are not looked at until then, or none would ever be. */
   #seen: { readonly position: string; readonly at: number } | undefined;
   #foundNothing = false;
+  /** What the last sweep saw, if it met nothing. */
   #seenTable: SeenTable | undefined;
+  /** The end of the first second, until it has been swept for. */
+  #firstSecondEndsAt: number | undefined;
+  /** What is left of the sweep under way. */
+  #left: (DueSweep & { readonly beganAt: number; readonly seen: SeenTable | undefined }) | undefined;
+  /** Until then no further stretch is swept. */
+  #restsUntil = Number.NEGATIVE_INFINITY;
 
-  constructor(clock: Clock, { name, which }: Pick<ClaimScope, "name" | "which">) {
+  /** @param wider hints of a scope that holds all rows of this one */
+  constructor(clock: Clock, scope: Pick<ClaimScope, "name" | "which" | "destinations">, wider?: ScopeHints) {
     this.#clock = clock;
-    this.name = name;
-    this.which = which;
+    this.scope = scope;
     this.#sweeps = new Sweeps(clock, REST_COST_FACTOR);
+    if (wider === undefined) return;
+    this.#cursor = wider.#cursor;
+    this.#settled = wider.#settled;
+    this.#seen = wider.#seen;
   }
 
-  /** Where the next claim starts; undefined for a sweep from the mark. */
-  get start(): string | undefined {
-    const firstSecondIsOver = this.#settled === undefined && !this.#isSettling();
-    return firstSecondIsOver || this.#sweeps.isDue() ? undefined : this.#cursor;
+  /** Where the next claim starts; undefined before the first one. */
+  get cursor(): string | undefined {
+    return this.#cursor;
   }
 
-  /** Whether the next claim has to read the end of the table, though it is not a sweep: only then can the cursor go on. */
+  /** Whether the next claim has to read the end of the table, though it is not the first: only then can the cursor go on. */
   get wantsEnd(): boolean {
     return this.#foundNothing && !this.#isSettling();
   }
 
-  /** Whether the last claim met no row. */
+  /** Whether the last claim from the cursor on met no row. */
   get foundNothing(): boolean {
     return this.#foundNothing;
   }
@@ -75,27 +109,68 @@ export class ScopeHints {
 
   /** Nothing has changed since the last sweep, as it took `tookMs` to find out. */
   sweepIsNeedless(tookMs: number): void {
-    this.#sweeps.ended(tookMs);
+    this.#sweepEnded(this.#clock.monotonic() - tookMs, tookMs, this.#seenTable);
   }
 
-  /** Remembers what a claim has found. */
-  looked({ from, first, end, sweptMs, seen }: ScopeLook): void {
+  /** What is left of a sweep that is due now. @param mark below which nothing is unfinished */
+  dueSweep(mark: string): DueSweep | undefined {
+    const now = this.#clock.monotonic();
+    if (this.#cursor === undefined || now < this.#restsUntil) return undefined;
+    if (this.#left === undefined) {
+      const firstSecondIsOver = this.#firstSecondEndsAt !== undefined && now >= this.#firstSecondEndsAt;
+      if (!firstSecondIsOver && !this.#sweeps.isDue()) return undefined;
+      this.#firstSecondEndsAt = undefined;
+      this.#left = { from: mark, to: this.#cursor, isFresh: true, beganAt: now, seen: undefined };
+    }
+    this.#left = { ...this.#left, from: higher(this.#left.from, mark) };
+    if (lower(this.#left.from, this.#left.to) !== this.#left.to) return this.#left;
+    this.#sweepEnded(this.#left.beganAt, 0, this.#left.seen);
+    return undefined;
+  }
+
+  /** Remembers what a claim has found in a stretch of the sweep. */
+  swept({ to, first, hasTakenAll, tookMs, seen }: StretchSwept): void {
+    this.#restsUntil = this.#clock.monotonic() + REST_COST_FACTOR * tookMs;
+    this.#settle();
+    // After the first second; it stays where it is later on.
+    if (this.#cursor !== undefined && this.#settled !== undefined) this.#cursor = lower(this.#cursor, this.#settled);
+    if (this.#left === undefined) return;
+    const { to: end, beganAt, isFresh, seen: seenFirst } = this.#left;
+    // Where nothing has changed since the first part, the others have seen the same.
+    const table = first === undefined && seen !== undefined ? (isFresh ? seen : seenFirst) : undefined;
+    const leavesSome = first !== undefined && !hasTakenAll;
+    // Claims go on from there: so many are soon taken one claim after another.
+    if (leavesSome) this.#cursor = lower(first, this.#cursor ?? first);
+    if (leavesSome || to === end) this.#sweepEnded(beganAt, tookMs, table);
+    else this.#left = { from: to, to: end, isFresh: false, beganAt, seen: table };
+  }
+
+  /** Remembers what a claim has found from the cursor on. */
+  looked({ from, first, end, tookMs, seen }: ScopeLook): void {
     const front = first ?? higher(from, end?.position ?? this.#seen?.position ?? from);
+    const now = this.#clock.monotonic();
     this.#settle();
     if (end !== undefined) this.#seen ??= { position: end.position, at: end.readAt };
-    if (first !== undefined) this.#seen ??= { position: first, at: this.#clock.monotonic() };
-    // After a sweep of more than a second its own end counts.
+    if (first !== undefined) this.#seen ??= { position: first, at: now };
+    if (this.#cursor === undefined) {
+      this.#firstSecondEndsAt = (this.#seen?.at ?? now) + LAG_MS;
+      this.#sweepEnded(now - tookMs, tookMs, first === undefined ? seen : undefined);
+    }
+    // After a claim of more than a second its own end counts.
     this.#settle();
     this.#cursor = this.#settled === undefined ? front : lower(front, this.#settled);
     this.#foundNothing = first === undefined;
-    if (sweptMs === undefined) return;
-    this.#seenTable = first === undefined ? seen : undefined;
-    this.#sweeps.ended(sweptMs);
   }
 
-  /** A row of a key will be free in `delayMs`: look from the mark then. */
+  /** A row of a key will be free in `delayMs`: sweep then. */
   sweepWithin(delayMs: number): void {
     this.#sweeps.sweepWithin(delayMs);
+  }
+
+  #sweepEnded(beganAt: number, tookMs: number, seen: SeenTable | undefined): void {
+    this.#left = undefined;
+    this.#seenTable = seen;
+    this.#sweeps.ended(tookMs, beganAt);
   }
 
   #settle(): void {

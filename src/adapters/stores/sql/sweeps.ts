@@ -26,13 +26,13 @@ export class Sweeps {
     return this.#clock.monotonic() >= Math.min(this.#dueAt, Math.max(freeAt, this.#restsUntil));
   }
 
-  /** A sweep took `tookMs` and has just ended. */
-  ended(tookMs: number): void {
+  /** A sweep has just ended. @param tookMs its time, or that of its last part @param beganAt monotonic ms */
+  ended(tookMs: number, beganAt = this.#clock.monotonic() - tookMs): void {
     const endedAt = this.#clock.monotonic();
     this.#dueAt = endedAt + Math.max(INTERVAL_MS, COST_FACTOR * tookMs);
     this.#restsUntil = endedAt + this.#restCostFactor * tookMs;
     // It has met those that were free when it began.
-    this.forgetFreeBefore(endedAt - tookMs);
+    this.forgetFreeBefore(beganAt);
   }
 
   /** A row of a key will be free in `delayMs`: a sweep is due then. */

@@ -2,7 +2,7 @@ import type { Settlement } from "../../../model/outcomes.ts";
 import type { ClaimToken, MessageId } from "../../../model/rows.ts";
 import type { Clock } from "../../../ports/runtime.ts";
 import type { ClaimRequest, ClaimResult, ClaimScope, Lease, OutboxBacklog, OutboxStore } from "../../../ports/store.ts";
-import { type ClaimScans, claimByHints, type Scan } from "../sql/frontClaim.ts";
+import { type ClaimScans, claimByHints, LAST_POSITION, type Scan } from "../sql/frontClaim.ts";
 import { OutboxHints } from "../sql/hints.ts";
 import { changeAroundRefusal, isRefused } from "../sql/refused.ts";
 import { type ClaimTrials, LeftOut, TRIAL_ROWS } from "../sql/refusedClaims.ts";
@@ -26,12 +26,17 @@ export class SqlServerOutbox implements OutboxStore {
   readonly #scans: ClaimScans = {
     inOrder: (request, from) => this.#scanAll("claimInOrder", request, from),
     pastBlockedKeys: (request, from) => this.#scanAll("claimPastBlockedKeys", request, from),
-    inScope: (request, { which, destinations, exceptKeys, exceptIds = [] }, from) =>
+    inScope: (request, { which, destinations, exceptKeys, exceptIds = [] }, from, part) =>
       this.#scan(this.#sql[which].claim, request, from, {
+        to: part?.to ?? LAST_POSITION,
         leftOut: JSON.stringify([...this.#leftOut.ids(), ...exceptIds]),
         destinations: JSON.stringify(destinations),
         exceptKeys: JSON.stringify(exceptKeys),
       }),
+    pendingBehind: async (from, rows) => {
+      const [row] = await this.#pool.run(this.#sql.pendingBehind, { from, rows });
+      return row === undefined ? undefined : String(row.sequence);
+    },
     end: async () => {
       const [row] = await this.#pool.run(this.#sql.end);
       return String(row?.end ?? this.#hints.marks.mark);
@@ -159,6 +164,7 @@ export class SqlServerOutbox implements OutboxStore {
       rows: (rows ?? []).map((row) => claimedRow(row, request.token)),
       more: positions >= request.limit || count?.lost === true,
       heldBack: Number(count?.held_back ?? 0),
+      lookedAt: Number(count?.positions ?? 0),
       firstPosition: firstPosition === null || firstPosition === undefined ? undefined : String(firstPosition),
     };
   }

@@ -184,7 +184,7 @@ DECLARE @leftKeys TABLE ([key] nvarchar(max));
 INSERT INTO @leftKeys ([key]) SELECT t.[key] FROM OPENJSON(@exceptKeys) WITH ([key] nvarchar(max) '$') t;`;
 
   /**
-   * Claims of a scope: `@destinations` and `@exceptKeys`, JSON arrays, `@leftOut` as in `withoutSome`.
+   * Claims of a scope: `@to`, the first sequence that is not looked at, `@destinations` and `@exceptKeys`, JSON arrays, `@leftOut` as in `withoutSome`.
    *
    * Keys behind whose first row that counts nothing can be claimed are passed over: it is in backoff or slow, not in the scope, or lies in front of where
    * the claim begins. Else the rows behind it, of which there may be any number, would be looked at in place of free ones. Each row is asked for the first
@@ -196,11 +196,17 @@ INSERT INTO @leftKeys ([key]) SELECT t.[key] FROM OPENJSON(@exceptKeys) WITH ([k
     return {
       claim: {
         name: `outbox.claim ${which} some destinations`,
-        parameters: { ...claimParameters, leftOut: "longText", destinations: "longText", exceptKeys: "longText" },
+        parameters: {
+          ...claimParameters,
+          to: "bigint",
+          leftOut: "longText",
+          destinations: "longText",
+          exceptKeys: "longText",
+        },
         text: claim(
           `SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
 FROM ${table} o ${TO_LOOK}
-WHERE ${isDue} AND o.${c.sequence} >= @from
+WHERE ${isDue} AND o.${c.sequence} >= @from AND o.${c.sequence} < @to
   AND ${goesThere("o")}
   AND NOT EXISTS (SELECT 1 FROM @leftKeys x WHERE o.${c.key} IS NOT NULL AND ${isSame("x.[key]", `o.${c.key}`)})${withoutLeftOut}
   AND NOT EXISTS (SELECT 1 FROM (
@@ -299,6 +305,15 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_LOOK} WHERE ${isDue} AND 
       parameters: {},
       text: `
 SELECT COALESCE(MAX(o.${c.sequence}), 0) + 1 AS [end] FROM ${table} o ${TO_LOOK} WHERE o.${c.state} = N'pending';`,
+    },
+
+    /** The sequence of a pending row behind others: `@from` where they begin, `@rows` how many. */
+    pendingBehind: {
+      name: "outbox.pending row behind others",
+      parameters: { from: "bigint", rows: "int" },
+      text: `
+SELECT CONVERT(nvarchar(20), o.${c.sequence}) AS sequence FROM ${table} o ${TO_LOOK}
+WHERE o.${c.state} = N'pending' AND o.${c.sequence} >= @from ORDER BY o.${c.sequence} OFFSET @rows ROWS FETCH NEXT 1 ROWS ONLY;`,
     },
 
     /**

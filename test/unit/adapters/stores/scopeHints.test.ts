@@ -14,8 +14,8 @@ const except = (destinations: readonly string[]): ClaimScope => ({
 });
 const only = (name: string): ClaimScope => ({ name, which: "only", destinations: ["ill"], exceptKeys: [] });
 
-/** A table that tells where it was looked at from; a look costs `sweepMs` where it begins at the mark. */
-function table({ sweepMs = 0, changedMs = 0 } = {}) {
+/** A table that tells where it was looked at; a look costs `sweepMs` where it does not begin at the cursor. */
+function table({ sweepMs = 0, changedMs = 0, pending = 0 } = {}) {
   const clock = new ManualClock();
   const hints = new OutboxHints(clock);
   const state = {
@@ -27,19 +27,32 @@ function table({ sweepMs = 0, changedMs = 0 } = {}) {
     lastDue: Number.POSITIVE_INFINITY,
     /** How many times something has changed; undefined where nobody can tell. */
     changes: undefined as number | undefined,
+    /** Rows of which one has the position of its number. */
+    pending,
+    /** Most rows of a claim, which takes those that are free. */
+    limit: Number.POSITIVE_INFINITY,
+    /** Free rows that are too large for a claim. */
+    tooLarge: 0,
   };
   const looks: string[] = [];
-  const scan = async (what: string, from: string, tookMs: number): Promise<Scan> => {
-    looks.push(`${what} ${from}`);
-    const first = state.free.find((position) => position >= Number(from));
+  const scan = async (what: string, from: string, tookMs: number, to = Number.POSITIVE_INFINITY): Promise<Scan> => {
+    looks.push(to > state.end ? `${what} ${from}` : `${what} ${from} to ${to}`);
+    const found = state.free.filter((position) => position >= Number(from) && position < to);
     clock.advance(tookMs);
+    const firstPosition = found[0] === undefined ? undefined : String(found[0]);
     const seen = state.changes === undefined ? undefined : String(state.changes);
-    return { rows: [], more: false, heldBack: 0, firstPosition: first === undefined ? undefined : String(first), seen };
+    const more = found.length > state.limit;
+    return { rows: [], more, heldBack: 0, lookedAt: state.tooLarge, firstPosition, seen };
   };
   const scans: ClaimScans = {
     inOrder: (_, from) => scan("in order", from, 0),
     pastBlockedKeys: (_, from) => scan("past blocked keys", from, 0),
-    inScope: (_, __, from, isSweep) => scan(isSweep ? "sweep" : "claim", from, isSweep ? sweepMs : 0),
+    inScope: (_, __, from, sweep) =>
+      sweep === undefined ? scan("claim", from, 0) : scan("sweep", from, sweepMs, Number(sweep.to)),
+    async pendingBehind(from, rows) {
+      const position = Number(from) + rows;
+      return position < state.pending ? String(position) : undefined;
+    },
     async end() {
       looks.push("end");
       return String(state.end);
@@ -75,14 +88,14 @@ async function passed(scope: ClaimScope, options = {}) {
 const SCOPE = except(["stuck"]);
 
 describe("where a claim of a scope starts", () => {
-  test("is the mark, then the end of the table, and the mark once more when a second has passed", async () => {
+  test("is the mark, then the end of the table, and what is in front is swept when a second has passed", async () => {
     const { claim, clock } = table();
 
     expect(await claim(SCOPE)).toEqual(["end", "sweep 0"]);
     clock.advance(999);
     expect(await claim(SCOPE)).toEqual(["claim 1000"]);
     clock.advance(1);
-    expect(await claim(SCOPE)).toEqual(["end", "sweep 0"]);
+    expect(await claim(SCOPE)).toEqual(["sweep 0 to 1000", "end", "claim 1000"]);
     expect(await claim(SCOPE)).toEqual(["claim 1000"]);
   });
 
@@ -95,18 +108,30 @@ describe("where a claim of a scope starts", () => {
 
   test("is the first row that was met, where that lies in front of the end of a second ago", async () => {
     const { claim, state } = await passed(SCOPE);
-    state.free = [400, 1500];
+    state.free = [1500];
+    expect(await claim(SCOPE)).toEqual(["claim 1000"]);
+    state.limit = 1;
+    state.free = [400, 700, 1500];
     const swept = await passed(SCOPE);
-    swept.state.free = [400, 1500];
+    Object.assign(swept.state, state);
     swept.clock.advance(1000);
 
-    expect(await swept.claim(SCOPE)).toEqual(["end", "sweep 0"]);
+    expect(await swept.claim(SCOPE)).toContain("sweep 0 to 1000");
     swept.state.free = [700, 1500];
-    expect(await swept.claim(SCOPE)).toEqual(["claim 400"]);
+    expect(await swept.claim(SCOPE)).toContain("claim 400");
     swept.state.free = [1500];
-    expect(await swept.claim(SCOPE)).toEqual(["claim 700"]);
-    expect(await swept.claim(SCOPE)).toEqual(["claim 1000"]);
-    expect(await claim(SCOPE)).toEqual(["claim 1000"]);
+    expect(await swept.claim(SCOPE)).toContain("claim 700");
+    expect(await swept.claim(SCOPE)).toContain("claim 1000");
+  });
+
+  test("is the first row that a sweep left for its size", async () => {
+    const { claim, clock, state } = await passed(SCOPE);
+    state.free = [400];
+    state.tooLarge = 1;
+    clock.advance(1000);
+
+    expect(await claim(SCOPE)).toContain("sweep 0 to 1000");
+    expect(await claim(SCOPE)).toContain("claim 400");
   });
 
   test("follows what is appended a second behind, with a look for the end once a second and only where nothing was met", async () => {
@@ -118,7 +143,7 @@ describe("where a claim of a scope starts", () => {
       clock.advance(100);
     }
 
-    expect(starts.filter((look) => look === "end")).toHaveLength(3);
+    expect(starts.filter((look) => look === "end")).toHaveLength(2);
     const froms = starts.filter((look) => look !== "end").map((look) => Number(look.replace("claim ", "")));
     expect(froms).toHaveLength(30);
     for (const [n, from] of froms.entries()) {
@@ -152,14 +177,16 @@ describe("where a claim of a scope starts", () => {
     }
   });
 
-  test("is the mark again after a second, and later where sweeps take long", async () => {
+  test("stays while the front is swept: after a second, and later where that takes long", async () => {
     const sweeps = async (sweepMs: number, forMs: number) => {
       const { claim, clock } = await passed(SCOPE, { sweepMs });
       const startedAt = clock.monotonic();
       const times: number[] = [];
       while (clock.monotonic() < startedAt + forMs) {
         const ms = clock.monotonic() - startedAt;
-        if ((await claim(SCOPE)).includes("sweep 0")) times.push(ms);
+        const looks = await claim(SCOPE);
+        expect(looks).toContain("claim 1000");
+        if (looks.includes("sweep 0 to 1000")) times.push(ms);
         clock.advance(100);
       }
       return times;
@@ -167,6 +194,37 @@ describe("where a claim of a scope starts", () => {
 
     expect(await sweeps(0, 2500)).toEqual([1000, 2000]);
     expect(await sweeps(400, 20_000)).toEqual([8000, 16_400]);
+  });
+
+  test("stays while a long front is swept part by part, for a twentieth of the time", async () => {
+    const { claim, clock, state } = await passed(SCOPE, { sweepMs: 20 });
+    Object.assign(state, { end: 12_000, pending: 12_000 });
+    await claim(SCOPE);
+    for (let n = 0; n < 30; n += 1) {
+      clock.advance(100);
+      await claim(SCOPE);
+    }
+    const sweeps: string[] = [];
+    const startedAt = clock.monotonic();
+    for (; clock.monotonic() < startedAt + 2000; clock.advance(20)) {
+      const [first] = await claim(SCOPE);
+      if (first?.startsWith("sweep")) sweeps.push(`${first} at ${clock.monotonic() - startedAt}`);
+    }
+    expect(sweeps).toHaveLength(3);
+    expect(sweeps.map((sweep) => sweep.replace(/ at .*/, ""))).toEqual([
+      "sweep 5000 to 10000",
+      "sweep 10000 to 12000",
+      "sweep 0 to 5000",
+    ]);
+  });
+
+  test("is where another scope has come that leaves out fewer destinations, and the front is swept again", async () => {
+    const { claim } = await passed({ ...except(["a"]), name: "all but a" });
+    await claim({ ...except(["b", "c"]), name: "all but b, c" });
+
+    expect(await claim({ ...except(["a", "b"]), name: "all but a, b" })).toEqual(["sweep 0 to 1000", "claim 1000"]);
+    expect(await claim({ ...except(["c"]), name: "all but c" })).toEqual(["end", "sweep 0"]);
+    expect(await claim({ ...only("a"), destinations: ["a"] })).toEqual(["end", "sweep 0"]);
   });
 
   test("never goes back because rows behind it are gone", async () => {
@@ -180,7 +238,7 @@ describe("where a claim of a scope starts", () => {
     const { claim } = await passed(except(["a", "b"]));
 
     expect(await claim(except(["a", "b", "c"]))).toEqual(["claim 1000"]);
-    expect(await claim({ ...except(["a", "b"]), name: "another" })).toEqual(["end", "sweep 0"]);
+    expect(await claim({ ...except(["d"]), name: "another" })).toEqual(["end", "sweep 0"]);
     expect(await claim(except(["a"]))).toEqual(["claim 1000"]);
   });
 
@@ -240,7 +298,7 @@ describe("where a claim of a scope has met nothing", () => {
 
     expect(await it.claim(SCOPE)).toEqual([]);
     it.state.lastDue = 1000;
-    expect(await it.claim(SCOPE)).toEqual(["claim 1000"]);
+    expect(await it.claim(SCOPE)).toContain("claim 1000");
   });
 
   test("it sweeps when something has changed, and as seldom as ever", async () => {
@@ -256,7 +314,7 @@ describe("where a claim of a scope has met nothing", () => {
       looks.push(...(await looksOf(it, 100)).map(([, look]) => [ms, look] as const));
     }
     // A sweep lasts longer than the pass in which it is made.
-    const sweeps = looks.filter(([, look]) => look === "sweep 0");
+    const sweeps = looks.filter(([, look]) => look === "sweep 0 to 1000");
     expect(sweeps).toHaveLength(3);
     expect(looks.filter(([, look]) => look === "changed?")).toHaveLength(3);
   });
@@ -274,7 +332,7 @@ describe("where a claim of a scope has met nothing", () => {
     it.clock.advance(9000);
     it.state.changes = 2;
 
-    expect(await it.claim(SCOPE)).toEqual(["changed?", "end", "sweep 0"]);
+    expect(await it.claim(SCOPE)).toEqual(["changed?", "sweep 0 to 1000"]);
   });
 
   test.each<[string, ClaimScope]>([
@@ -284,7 +342,7 @@ describe("where a claim of a scope has met nothing", () => {
     const it = await idle();
     it.clock.advance(1000);
 
-    expect(await it.claim(changed)).toEqual(["end", "sweep 0"]);
+    expect(await it.claim(changed)).toContain("sweep 0 to 1000");
   });
 
   test.each<[string, ClaimScope]>([
@@ -294,7 +352,7 @@ describe("where a claim of a scope has met nothing", () => {
     const it = await idle({}, scope);
     it.clock.advance(1000);
 
-    expect(await it.claim(SCOPE)).toEqual(["end", "sweep 0"]);
+    expect(await it.claim(SCOPE)).toContain("sweep 0 to 1000");
   });
 
   test("it sweeps when the sweep before met a row, and where nobody can tell what has changed", async () => {
@@ -302,15 +360,15 @@ describe("where a claim of a scope has met nothing", () => {
     it.state.changes = 2;
     it.state.free = [400];
     it.clock.advance(1000);
-    expect(await it.claim(SCOPE)).toEqual(["changed?", "end", "sweep 0"]);
+    expect(await it.claim(SCOPE)).toEqual(expect.arrayContaining(["changed?", "sweep 0 to 1000"]));
     it.clock.advance(1000);
-    expect(await it.claim(SCOPE)).toEqual(["end", "sweep 0"]);
+    expect(await it.claim(SCOPE)).toContain("sweep 0 to 1000");
 
     it.state.free = [];
     it.state.changes = undefined;
     for (let n = 0; n < 2; n += 1) {
       it.clock.advance(1000);
-      expect(await it.claim(SCOPE)).toContain("sweep 0");
+      expect(await it.claim(SCOPE)).toContain("sweep 0 to 1000");
     }
   });
 });
@@ -331,7 +389,7 @@ describe("a row that will be due again", () => {
     clock.advance(120);
     const sweeps: string[] = hints.unscoped.startsAtMark() ? ["all"] : [];
     for (const scope of scopes) {
-      if ((await claim(scope)).includes("sweep 0")) sweeps.push(`${scope.which} ${scope.name}`);
+      if ((await claim(scope)).includes("sweep 0 to 1000")) sweeps.push(`${scope.which} ${scope.name}`);
     }
     return sweeps;
   }
@@ -355,7 +413,7 @@ describe("a row that will be due again", () => {
 
     const sweeps: number[] = [];
     for (let ms = 0; ms < 900; ms += 20) {
-      if ((await claim(SCOPE)).includes("sweep 0")) sweeps.push(ms);
+      if ((await claim(SCOPE)).includes("sweep 0 to 1000")) sweeps.push(ms);
       clock.advance(20);
     }
     expect(sweeps).toEqual([0, 200, 400]);
@@ -366,6 +424,6 @@ describe("a row that will be due again", () => {
     hints.sweepSoon();
     clock.advance(20);
 
-    expect(await claim(only("ill"))).toEqual(["end", "sweep 0"]);
+    expect(await claim(only("ill"))).toEqual(["sweep 0 to 1000", "claim 1000"]);
   });
 });
