@@ -51,7 +51,7 @@ export function pollerRole(context: RoleContext): RoleParts {
     metrics,
     log,
   });
-  const poller = new Poller({
+  const poller: Poller = new Poller({
     store: store.outbox,
     async deliver(row, signal, isProbe) {
       const delivered = await delivery.deliver(row, signal, isProbe);
@@ -140,7 +140,10 @@ export function pollerRole(context: RoleContext): RoleParts {
     onError: (error, failures) => void trouble.failed(error, failures),
     clock,
   });
-  wakes.poller = () => claims.wake();
+  wakes.poller = () => {
+    poller.wake();
+    claims.wake();
+  };
   return {
     workers: [pollerService(poller, gates, { claims, upkeep, cutOffs, gauges, destinationGauges, refreshes }, store)],
     closers: [...targets].map(([name, { destination }]) => closer(`destination ${name}`, () => destination.close())),

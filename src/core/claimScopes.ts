@@ -9,8 +9,8 @@ export interface FurtherClaim {
   readonly scope: ClaimScope;
   /** Most rows. */
   readonly limit: number;
-  /** To be told how many rows it returned. */
-  readonly returned: (rows: number) => void;
+  /** To be told when it has ended, and how many rows it returned; undefined when it failed. */
+  readonly ended: (rows: number | undefined) => void;
 }
 
 export interface ClaimScopesOptions {
@@ -24,6 +24,8 @@ export interface ClaimScopesOptions {
   readonly rowsWanted: (destination: string) => number | undefined;
   /** Rows of a destination that are not to be claimed while there are others. */
   readonly probed: (destination: string) => readonly MessageId[];
+  /** Whether rows of an overfull destination are on their way back to the database: a claim of its own would see nothing of them. */
+  readonly isGivingBack: (destination: string) => boolean;
   /** There are no others. */
   readonly forgetProbed: (destination: string) => void;
   readonly clock: Clock;
@@ -32,8 +34,9 @@ export interface ClaimScopesOptions {
 /**
  * Which rows to claim, so that those of a destination without room stay in the database and keep nobody from the rows behind them:
  *
- * - The usual claim takes the next rows in order, but those of destinations that are closed or apart: ill, or with as many rows waiting as there may be.
+ * - The usual claim takes the next rows in order, but those of destinations that are closed or apart: ill, stalled, or with as many rows waiting as there may be.
  * - A destination apart has claims of its own: an ill one for as many rows as it gets through in a quarter of a second, any for no more than may wait.
+ *   Beside deliveries that stall, more rows are claimed when one of them has ended.
  * - While enough rows wait, and hardly any of them are those of some destination, it has claims of its own as well; and a claim looks past the rows
  *   of all destinations that had some lately, for any others.
  * - A closed one takes part in no claim.
@@ -46,8 +49,10 @@ export class ClaimScopes {
   readonly #metAt = new Map<string, number>();
   /** When the last claim for the rows of a destination alone ended. */
   readonly #claimedAt = new Map<string, number>();
-  /** When one that found nothing is made again. */
-  readonly #restsUntil = new Map<string, number>();
+  /** Claims beside the usual one that have not ended, by whose they are. */
+  readonly #underWay = new Map<string, UnderWay>();
+  /** Those that found nothing. */
+  readonly #inVain = new Map<string, InVain>();
   /** Destinations at which as many rows waited as may; with true where the last claim of their own since then was full. */
   readonly #full = new Map<string, boolean>();
 
@@ -60,6 +65,11 @@ export class ClaimScopes {
     this.#metAt.set(destination, this.#options.clock.monotonic());
   }
 
+  /** Rows have come: claims that found none are made again soon. */
+  wake(): void {
+    for (const inVain of this.#inVain.values()) inVain.isWoken = true;
+  }
+
   /** Whether a destination takes part in no claim. */
   isClosed(destination: string): boolean {
     return this.#options.rowsWanted(destination) === 0;
@@ -67,7 +77,7 @@ export class ClaimScopes {
 
   /** Name of the scope in which the rows of a destination are claimed; undefined for the usual one. */
   scopeOf(destination: string): string | undefined {
-    return this.#isApart(destination) ? ownScope(destination) : undefined;
+    return this.#claimsAlone(destination) ? ownScope(destination) : undefined;
   }
 
   /** The usual claim is made while half of the last one still waits, so that its round trip costs no delivery time. */
@@ -86,28 +96,30 @@ export class ClaimScopes {
   /** Destinations whose waiting rows are to be given back: closed ones, and those apart at which more wait than they will get through soon. */
   overfull(): readonly string[] {
     const { lanes } = this.#options;
-    return this.#excepted().filter((destination) => {
+    const overfull = this.#excepted().filter((destination) => {
       const waiting = lanes.waitingAt(destination);
       return waiting > 0 && (this.isClosed(destination) || waiting > 2 * this.#budget(destination));
     });
+    for (const destination of overfull) {
+      if (this.#full.has(destination)) this.#full.set(destination, true);
+      const underWay = this.#underWay.get(destination);
+      if (underWay !== undefined) underWay.missesRows = true;
+    }
+    return overfull;
   }
 
-  /** What is to be claimed now beside the usual claim: whoever has waited longest comes first, and no pass takes long. */
+  /** What is to be claimed now beside the usual claim, and what is under way: whoever has waited longest comes first, and never are there many. */
   *further(): Iterable<FurtherClaim> {
     const { batchSize } = this.#options;
     const limit = Math.ceil(batchSize / 2);
     const claimedAt = (destination: string) => this.#claimedAt.get(destination) ?? Number.NEGATIVE_INFINITY;
     const hungry = this.#hungry().toSorted((a, b) => claimedAt(a) - claimedAt(b));
-    for (const each of hungry.slice(0, MOST_OWN_CLAIMS)) {
+    const ownUnderWay = this.#underWay.size - (this.#underWay.has(OTHERS) ? 1 : 0);
+    for (const each of hungry.slice(0, MOST_OWN_CLAIMS - ownUnderWay)) {
       yield this.#furtherClaim(each, this.#only(each), this.#isApart(each) ? this.#ownLimit(each) : limit);
     }
     if (this.#looksForOthers())
       yield this.#furtherClaim(OTHERS, this.#allBut([...this.#active(), ...this.#closed()]), limit);
-  }
-
-  /** Whether {@link further} claims anything now. */
-  wantsFurther(): boolean {
-    return this.#hungry().length > 0 || this.#looksForOthers();
   }
 
   #hungry(): readonly string[] {
@@ -124,16 +136,19 @@ export class ClaimScopes {
   #furtherClaim(of: string, scope: ClaimScope, limit: number): FurtherClaim {
     const { clock } = this.#options;
     const beganAt = clock.monotonic();
-    const returned = (rows: number) => {
+    const underWay = { missesRows: false };
+    this.#underWay.set(of, underWay);
+    const ended = (rows: number | undefined) => {
+      this.#underWay.delete(of);
+      if (rows === undefined) return;
       const now = clock.monotonic();
       this.#claimedAt.set(of, now);
-      if (this.#full.has(of)) this.#full.set(of, rows >= limit);
+      if (this.#full.has(of)) this.#full.set(of, rows >= limit || underWay.missesRows);
       if (rows === 0 && scope.exceptIds !== undefined) this.#options.forgetProbed(of);
-      if (rows > 0) this.#restsUntil.delete(of);
-      else
-        this.#restsUntil.set(of, now + Math.min(Math.max(LEAST_REST_MS, REST_FACTOR * (now - beganAt)), MOST_REST_MS));
+      if (rows > 0) this.#inVain.delete(of);
+      else this.#inVain.set(of, { endedAt: now, tookMs: now - beganAt, isWoken: false });
     };
-    return { scope, limit, returned };
+    return { scope, limit, ended };
   }
 
   /** Longest wait, in ms, until {@link further} is asked again. */
@@ -153,11 +168,11 @@ export class ClaimScopes {
   #isHungry(destination: string): boolean {
     const { lanes, share, batchSize, destinations } = this.#options;
     const waiting = lanes.waitingAt(destination);
-    if (!this.#isApart(destination)) {
+    if (!this.#claimsAlone(destination)) {
       const enough = batchSize / (8 * Math.max(1, this.#metAt.size - 1));
       return destinations.length > 1 && waiting <= enough && !this.hasRoom() && this.#isRested(destination);
     }
-    if (waiting > this.#budget(destination) / 2) return false;
+    if (waiting > this.#budget(destination) / 2 || this.#options.isGivingBack(destination)) return false;
     if (waiting === 0 && share.isIll(destination) && !share.mayBegin(destination)) return false;
     return this.#isRested(destination);
   }
@@ -171,8 +186,11 @@ export class ClaimScopes {
     });
   }
 
+  /** Whether a claim of its own may be made: none is under way, nor was in vain just now. */
   #isRested(destination: string): boolean {
-    return this.#options.clock.monotonic() >= (this.#restsUntil.get(destination) ?? Number.NEGATIVE_INFINITY);
+    if (this.#underWay.has(destination)) return false;
+    const inVain = this.#inVain.get(destination);
+    return inVain === undefined || this.#options.clock.monotonic() >= inVain.endedAt + restMs(inVain);
   }
 
   /** Rows of a destination apart that this process holds. */
@@ -209,6 +227,16 @@ export class ClaimScopes {
   }
 
   #isApart(destination: string): boolean {
+    return this.#claimsAlone(destination) || this.#isStalled(destination);
+  }
+
+  /** Whether rows wait for deliveries that take long: more of them would only wait with them. */
+  #isStalled(destination: string): boolean {
+    const { lanes, share } = this.#options;
+    return lanes.waitingAt(destination) > 0 && share.isStalled(destination) && !share.mayBegin(destination);
+  }
+
+  #claimsAlone(destination: string): boolean {
     return this.#options.share.isIll(destination) || this.#isFull(destination);
   }
 
@@ -260,10 +288,28 @@ function ownScope(destination: string): string {
 /** Stands for the destinations of which no claim has returned rows lately, and for rows without one. */
 const OTHERS = "?";
 const ACTIVE_MS = 5000;
-/** Claims of single destinations in one pass. */
+/** Claims of single destinations at a time. */
 const MOST_OWN_CLAIMS = 2;
 const LEAST_BUDGET = 2;
-/** After a claim that found nothing: ten times as long as it took, within these bounds. */
-const REST_FACTOR = 10;
 const LEAST_REST_MS = 20;
 const MOST_REST_MS = 100;
+
+interface UnderWay {
+  /** Rows were given back that it does not see. */
+  missesRows: boolean;
+}
+
+/** A claim that found nothing. */
+interface InVain {
+  /** Monotonic ms. */
+  readonly endedAt: number;
+  readonly tookMs: number;
+  /** Rows have come since. */
+  isWoken: boolean;
+}
+
+/** From the end of a claim that found nothing to the next one, in ms. Such claims take a third of the time at most, or half of it where rows come. */
+function restMs({ tookMs, isWoken }: InVain): number {
+  if (isWoken) return tookMs;
+  return Math.max(LEAST_REST_MS, Math.min(10 * tookMs, MOST_REST_MS), 2 * tookMs);
+}

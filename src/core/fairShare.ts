@@ -24,16 +24,17 @@ export interface FairShareOptions {
  * - Whoever has the fewest slots gets the next free one.
  * - A destination begins with one slot, and gets one more with each delivery that succeeds, as long as they end within a second (TCP's slow start).
  *   So one that never answers holds a single slot.
- * - None gets all slots: an eighth is left for whoever comes next.
- * - One that crawls (deliveries take longer than a second, and none has ended sooner lately) or fails (half of its last deliveries) is ill. As long as
- *   others want slots, all ill ones together get an eighth of them, and one more where some hang; those that fail begin one delivery for sixteen of the
- *   others.
+ * - None gets all slots: a sixteenth, one at least, is left for whoever comes next.
+ * - One that crawls (deliveries take longer than a second, and none has ended sooner lately) or fails (half of its last deliveries) is ill. As long as others want slots, all ill ones together get an eighth of them, and one more
+ *   where some hang; those that fail begin one delivery for sixty-four of the others.
  */
 export class FairShare {
   readonly #concurrency: number;
   readonly #isShared: boolean;
   readonly #clock: Clock;
-  /** An eighth of the slots. */
+  /** Most slots of one destination. */
+  readonly #most: number;
+  /** Most slots of all ill ones together while others want slots: an eighth. */
   readonly #eighth: number;
   readonly #states = new Map<string, State>();
   #inUse = 0;
@@ -48,6 +49,7 @@ export class FairShare {
     this.#concurrency = concurrency;
     this.#isShared = isShared && concurrency > 1;
     this.#clock = clock;
+    this.#most = concurrency - Math.max(1, Math.floor(concurrency / 16));
     this.#eighth = Math.max(1, Math.floor(concurrency / 8));
   }
 
@@ -101,7 +103,7 @@ export class FairShare {
     if (state.slots.delete(slot)) this.#inUse -= 1;
     countEnd(state, now);
     if (verdict === "unknown") return;
-    state.failures += ((verdict === "failed" ? 1 : 0) - state.failures) / FAILURES_REMEMBERED;
+    state.failures += ((verdict === "failed" ? 1 : 0) - state.failures) / ENDS_REMEMBERED;
     state.lastWasSlow = now - slot.beganAt > SLOW_MS && now - state.lastQuickAt > SLOW_MS;
     if (now - slot.beganAt <= SLOW_MS) state.lastQuickAt = now;
     if (state.lastWasSlow && this.#isContended(now)) state.window = 1;
@@ -125,6 +127,16 @@ export class FairShare {
     return this.#isIll(this.#stateOf(destination, now), now);
   }
 
+  /** Whether a delivery takes longer than most, and no other one has ended meanwhile: nobody knows when the rows behind it will go. */
+  isStalled(destination: string): boolean {
+    const state = this.#states.get(destination);
+    if (!this.#isShared || state === undefined) return false;
+    const since = this.#clock.monotonic() - STALLED_MS;
+    if (state.lastEndedAt >= since) return false;
+    for (const { beganAt } of state.slots) return beganAt < since;
+    return false;
+  }
+
   /** Deliveries of a destination that ended in the last whole second. */
   perSecond(destination: string): number {
     const state = this.#states.get(destination);
@@ -141,11 +153,10 @@ export class FairShare {
   }
 
   #mayBegin(state: State, now: number, isContended: boolean): boolean {
-    const most = this.#concurrency - this.#eighth;
-    if (state.slots.size >= Math.min(state.window, most)) return false;
+    if (state.slots.size >= Math.min(state.window, this.#most)) return false;
     if (!this.#isIll(state, now)) return true;
     const { all, young } = this.#slotsOfIll(now);
-    if (isContended ? young >= this.#eighth || all > this.#eighth : all >= most) return false;
+    if (isContended ? young >= this.#eighth || all > this.#eighth : all >= this.#most) return false;
     if (!isContended || !isFailing(state)) return true;
     const { begun, at } = this.#lastOfFailing;
     return this.#begun - begun >= TURNS_OF_OTHERS || now - at >= LONGEST_TURN_MS;
@@ -239,12 +250,13 @@ function isBefore(a: State, b: State): boolean {
   return a.slots.size === b.slots.size ? a.lastBegin < b.lastBegin : a.slots.size < b.slots.size;
 }
 
+const STALLED_MS = 50;
 /** A receiver that takes longer crawls. */
 const SLOW_MS = 1000;
-/** Deliveries over which failures are averaged. */
-const FAILURES_REMEMBERED = 8;
+/** Deliveries over which failures and cut off answers are averaged. */
+const ENDS_REMEMBERED = 8;
 const CONTENDED_MS = 1000;
 /** For one of those that fail, while others want slots. */
-const TURNS_OF_OTHERS = 16;
+const TURNS_OF_OTHERS = 64;
 const LONGEST_TURN_MS = 100;
 const FORGOTTEN_AFTER_MS = 10_000;

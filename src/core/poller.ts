@@ -57,24 +57,27 @@ export class Poller {
    * rows of such a key, because the row still counts as held by this process: they are given back too.
    */
   readonly #turnedBack = new Map<string, number>();
-  /** While a claim runs: the keys that were turned back when it began or have been since, also if the database knows by now. */
-  #turnedBackDuringClaim: Set<string> | undefined;
+  /** For each claim that runs: the keys that were turned back when it began or have been since, also if the database knows by now. */
+  readonly #turnedBackDuringClaims = new Set<Set<string>>();
   /**
    * Rows that were given back as soon as their claim returned them, while the database does not know it yet. No claim is made meanwhile: it would return
    * still later rows of the same keys, which then had to be given back for the sake of these, the claim after it would return these for the
    * sake of those, and so on without one delivery.
    */
   readonly #returned = new Set<LaneRow>();
+  /** Rows that were given back because too many waited, while the database does not know it yet, with the destination at which they did. */
+  readonly #goingBack = new Map<LaneRow, string>();
   /** Rows whose outcome the database refuses, of claims with other open rows, by their key. */
   readonly #heldByRefusal = new Map<LaneRow, string | null>();
   #passing: Promise<unknown> = Promise.resolve();
+  readonly #furtherClaims = new Set<Promise<void>>();
+  /** Why one of them failed: the next pass fails with it. */
+  #furtherError: unknown;
   #inDelivery = 0;
   #stopping = false;
   #cutOff = false;
   /** The last pass left off because no claim may be made. */
   #wantsRoom = false;
-  /** A destination can take more than its rows that wait, and nobody was told since the last pass. */
-  #wantsMore = false;
   #onDeliveriesEnded: (() => void)[] = [];
 
   constructor(options: PollerOptions) {
@@ -89,6 +92,7 @@ export class Poller {
       batchSize,
       rowsWanted: (destination) => gates.rowsWanted(destination, this.#share.perSecond(destination)),
       probed: (destination) => gates.probed(destination),
+      isGivingBack: (destination) => [...this.#goingBack.values()].includes(destination),
       forgetProbed: (destination) => gates.forgetProbed(destination),
       clock,
     });
@@ -120,6 +124,11 @@ export class Poller {
     const pass = this.#pass();
     this.#passing = pass;
     return pass;
+  }
+
+  /** Rows have come to the outbox: the next pass looks for them. */
+  wake(): void {
+    this.#scopes.wake();
   }
 
   /** Longest wait for the next pass, in ms: an ill destination may have its turn without an event, or a breaker let a probe through. */
@@ -169,6 +178,7 @@ export class Poller {
     try {
       // A claim that is under way ends first; its rows are given back.
       await this.#passing.catch(() => {});
+      await Promise.all(this.#furtherClaims);
       await this.#deliveriesEnded();
       await this.#settler.flushed();
     } finally {
@@ -180,34 +190,53 @@ export class Poller {
     // A destination's turn may have come, without an event.
     this.#pump();
     for (const destination of this.#scopes.overfull()) {
-      for (const entry of this.#lanes.dropAt(destination)) this.#giveUp(entry);
+      for (const entry of this.#lanes.dropAt(destination)) {
+        this.#goingBack.set(entry, destination);
+        this.#giveUp(entry);
+      }
     }
-    this.#wantsMore = false;
+    const failure = this.#furtherError;
+    this.#furtherError = undefined;
+    if (failure !== undefined) throw failure;
+    this.#claimFurther();
     this.#wantsRoom = !this.#hasRoom();
-    let again = false;
-    if (!this.#stopping && !this.#wantsRoom) {
-      const { rows, more } = await this.#claim(this.#options.batchSize, this.#scopes.usual());
-      again = more && rows.length > 0;
-    }
-    for (const { scope, limit, returned } of this.#scopes.further()) {
-      if (this.#stopping || this.#returned.size > 0) break;
-      const { rows } = await this.#claim(limit, scope);
-      returned(rows.length);
-    }
-    this.#wantsMore = true;
-    if (this.#stopping || this.#returned.size > 0) return "idle";
-    // Rows that were found may be delivered by now, and nobody would tell of it any more.
-    if (this.#scopes.wantsFurther()) return "again";
-    if (!again) return "idle";
+    if (this.#stopping || this.#wantsRoom) return "idle";
+    const { rows, more } = await this.#claim(this.#options.batchSize, this.#scopes.usual());
+    this.#claimFurther();
+    if (!more || rows.length === 0 || this.#stopping) return "idle";
     this.#wantsRoom = !this.#hasRoom();
     return this.#wantsRoom ? "idle" : "again";
+  }
+
+  /**
+   * Begins the claims that are due beside the usual one. None waits for another, since a look past a million rows takes its time. Of the rows of a key each
+   * claim sees those that another one takes as not its own, and leaves out what is behind them.
+   */
+  #claimFurther(): void {
+    if (this.#stopping || this.#returned.size > 0 || this.#furtherError !== undefined) return;
+    for (const { scope, limit, ended } of this.#scopes.further()) {
+      const claim = this.#claim(limit, scope)
+        .then(
+          ({ rows }) => ended(rows.length),
+          (error) => {
+            ended(undefined);
+            this.#furtherError = error;
+            this.#options.onRoom();
+          },
+        )
+        .then(() => {
+          this.#furtherClaims.delete(claim);
+          this.#claimFurther();
+        });
+      this.#furtherClaims.add(claim);
+    }
   }
 
   async #claim(limit: number, scope: ClaimScope | undefined): Promise<ClaimResult> {
     const { store, clock, metrics, newToken } = this.#options;
     const token = newToken();
     const turnedBack = new Set(this.#turnedBack.keys());
-    this.#turnedBackDuringClaim = turnedBack;
+    this.#turnedBackDuringClaims.add(turnedBack);
     const claimedAt = clock.monotonic();
     try {
       const result = await store.claim({
@@ -229,7 +258,7 @@ export class Poller {
       metrics.outboxProcessError();
       throw error;
     } finally {
-      this.#turnedBackDuringClaim = undefined;
+      this.#turnedBackDuringClaims.delete(turnedBack);
     }
   }
 
@@ -291,10 +320,7 @@ export class Poller {
     this.#queueChanges(entry, -1);
     this.#afterDelivery(entry, settlement);
     this.#pump();
-    if (this.#wantsMore && this.#scopes.wantsMore(entry.destination)) {
-      this.#wantsMore = false;
-      this.#options.onRoom();
-    }
+    if (this.#scopes.wantsMore(entry.destination)) this.#claimFurther();
   }
 
   async #throughGate({ row, batch, destination }: LaneRow): Promise<Settlement> {
@@ -348,7 +374,7 @@ export class Poller {
   #settled({ entry, settlement }: Outcome, settled: Settled): void {
     this.#close(entry);
     if (goesBack(settlement)) this.#backInDatabase(entry.row.key);
-    if (this.#returned.delete(entry)) this.#tellOfRoom();
+    this.#isBack(entry);
     if (settled === "written") return;
     this.#options.metrics.claimsLost("poller", 1);
     const { log } = this.#options;
@@ -364,7 +390,7 @@ export class Poller {
     const { kind } = settlement;
     if (goesBack(settlement)) this.#heldByRefusal.set(entry, key);
     this.#close(entry);
-    if (this.#returned.delete(entry)) this.#tellOfRoom();
+    this.#isBack(entry);
     this.#options.metrics.outboxRowRefused(1);
     this.#options.log.error(
       { id, outcome: kind, reason },
@@ -389,7 +415,7 @@ export class Poller {
   #turnBack(key: string | null): void {
     if (key === null) return;
     this.#turnedBack.set(key, (this.#turnedBack.get(key) ?? 0) + 1);
-    this.#turnedBackDuringClaim?.add(key);
+    for (const keys of this.#turnedBackDuringClaims) keys.add(key);
   }
 
   #backInDatabase(key: string | null): void {
@@ -401,6 +427,14 @@ export class Poller {
 
   #hasRoom(): boolean {
     return this.#scopes.hasRoom() && this.#returned.size === 0;
+  }
+
+  /** A row that was given back is in the database again. */
+  #isBack(entry: LaneRow): void {
+    const wasLast = this.#goingBack.delete(entry) && this.#goingBack.size === 0;
+    if (!this.#returned.delete(entry) && !wasLast) return;
+    this.#tellOfRoom();
+    this.#claimFurther();
   }
 
   #tellOfRoom(): void {
@@ -416,7 +450,7 @@ export class Poller {
 
 /** A killed replica's rows are back within this time; a live one renews at a third of it. */
 const LEASE_MS = 30_000;
-/** Bounds the memory of claimed payloads: at most two claims wait at a time. */
+/** Bounds the memory of claimed payloads: only a few claims wait at a time. */
 const MAX_CLAIM_BYTES = 16 * 1024 * 1024;
 const RECLAIM_LIMIT = 1000;
 /** Of the rows that one claim found to be refused: the reason is mostly the same. */

@@ -260,12 +260,14 @@ export class World {
   }
 
   #longestMs(): number {
-    const { rows, arrivingMs, outage, illness } = this.plan;
+    const { rows, arrivingMs, outage, illness, refused } = this.plan;
     const illMs = illness === undefined ? 0 : illness.fromMs + illness.lengthMs;
     const { pause, limits } = this.plan;
     const ended = this.#faultsEnd() + outage.fromMs + outage.lengthMs + illMs + pause.fromMs + pause.lengthMs;
     const rateMs = limits.rateLimit === undefined ? 0 : (2 * rows * 1000) / limits.rateLimit.perSecond;
-    const openMs = limits.circuitBreaker === undefined ? 0 : OPENINGS * 1.2 * limits.circuitBreaker.maxOpenMs;
+    // After everything that was scheduled has ended, a breaker may open for refusals that chance brings.
+    const openings = OPENINGS + 2 * refused * rows;
+    const openMs = limits.circuitBreaker === undefined ? 0 : openings * 1.2 * limits.circuitBreaker.maxOpenMs;
     return ended + arrivingMs + BACK_WITHIN_MS + rateMs + openMs + 5 * rows * this.#oneRowMs();
   }
 
@@ -280,7 +282,6 @@ export class World {
 }
 
 const STEP_MS = 50;
-/** After everything that was scheduled has ended, a breaker may open for refusals that chance brings. */
 const OPENINGS = 20;
 const TIMEOUT_MS = 10_000;
 const CRAWL_MS = 5000;

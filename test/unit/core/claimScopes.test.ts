@@ -18,7 +18,7 @@ beforeEach(() => {
 });
 
 const scopesWith = (options: Partial<ClaimScopesOptions> = {}) => {
-  const none = { rowsWanted: () => undefined, probed: () => [], forgetProbed: () => {} };
+  const none = { rowsWanted: () => undefined, probed: () => [], forgetProbed: () => {}, isGivingBack: () => false };
   return new ClaimScopes({ lanes, share, destinations: ["a", "b"], batchSize: BATCH, clock, ...none, ...options });
 };
 
@@ -35,7 +35,12 @@ function delivered(destination: string, count: number): void {
   for (let n = 0; n < count; n += 1) lanes.take(destination);
 }
 
-const furtherOf = (scopes: ClaimScopes) => [...scopes.further()].map(({ scope, limit }) => [scope.name, limit]);
+/** The claims that would be made; none of them is. */
+const furtherOf = (scopes: ClaimScopes) =>
+  [...scopes.further()].map(({ scope, limit, ended }) => {
+    ended(undefined);
+    return [scope.name, limit];
+  });
 
 describe("claims", () => {
   test("are of all rows as long as every destination is well", () => {
@@ -49,11 +54,13 @@ describe("claims", () => {
     const scopes = scopesWith({ destinations: ["a", "b", "c"] });
     claimed(scopes, "a", 20);
     claimed(scopes, "b", 1);
-    expect([...scopes.further()].map(({ scope }) => scope)).toEqual([
+    const claims = [...scopes.further()];
+    expect(claims.map(({ scope }) => scope)).toEqual([
       { name: "only b", which: "only", destinations: ["b"], exceptKeys: [] },
       { name: "all but a, b", which: "except", destinations: ["a", "b"], exceptKeys: [] },
     ]);
 
+    for (const { ended } of claims) ended(1);
     clock.advance(5001);
     expect(furtherOf(scopes)).toEqual([["all but ", 10]]);
   });
@@ -66,6 +73,80 @@ describe("claims", () => {
     expect(scopes.wantsMore("")).toBe(false);
     claimed(scopes, "", 31);
     expect(furtherOf(scopes)).toEqual([]);
+  });
+});
+
+describe("claims beside the usual one", () => {
+  test("are under way once for each destination, and for no more than two of them", () => {
+    const scopes = scopesWith({ destinations: ["a", "b", "c", "d"] });
+    for (const destination of ["b", "c", "d"]) claimed(scopes, destination, 1);
+    claimed(scopes, "a", 20);
+    for (const destination of ["b", "c", "d"]) delivered(destination, 1);
+    const claims = [...scopes.further()];
+    expect(claims.map(({ scope }) => scope.name)).toEqual(["only b", "only c", "all but a, b, c, d"]);
+    expect([...scopes.further()]).toEqual([]);
+
+    claims[0]?.ended(0);
+    expect(furtherOf(scopes)).toEqual([["only d", 10]]);
+    claims[1]?.ended(undefined);
+    expect(furtherOf(scopes)).toEqual([
+      ["only c", 10],
+      ["only d", 10],
+    ]);
+  });
+
+  test("rest when they found nothing, ten times as long as they took, but no longer than 100 ms, or twice as long", () => {
+    claimed(scopesWith(), "a", 20);
+    const rests = [1, 5, 30, 200].map((tookMs) => {
+      const scopes = scopesWith();
+      const [claim] = scopes.further();
+      clock.advance(tookMs);
+      claim?.ended(0);
+      let ms = 0;
+      for (; ms < 1000 && furtherOf(scopes).length === 0; ms += 10) clock.advance(10);
+      return ms;
+    });
+    expect(rests).toEqual([20, 50, 100, 400]);
+  });
+
+  test("rest only as long as they took where rows have come since", () => {
+    const scopes = scopesWith();
+    claimed(scopes, "a", 20);
+    const [claim] = scopes.further();
+    clock.advance(5);
+    claim?.ended(0);
+    scopes.wake();
+    expect(furtherOf(scopes)).toEqual([]);
+    clock.advance(5);
+    expect(furtherOf(scopes)).toEqual([["all but a", 10]]);
+  });
+});
+
+describe("a destination whose deliveries stall", () => {
+  test("gets no more rows as long as some wait that cannot go, and is asked for none", () => {
+    const scopes = scopesWith();
+    claimed(scopes, "a", 20);
+    lanes.take("a");
+    const slot = share.begin("a");
+    clock.advance(50);
+    expect(scopes.usual()).toBeUndefined();
+    clock.advance(1);
+    expect(scopes.usual()).toMatchObject({ which: "except", destinations: ["a"] });
+    expect([scopes.hasRoom(), scopes.overfull(), scopes.scopeOf("a")]).toEqual([true, [], undefined]);
+    expect(furtherOf(scopes)).toEqual([]);
+
+    share.end(slot, "well");
+    expect(scopes.usual()).toBeUndefined();
+  });
+
+  test("gets more rows where one could go at once", () => {
+    const scopes = scopesWith();
+    for (let n = 0; n < 4; n += 1) share.end(share.begin("a"), "well");
+    claimed(scopes, "a", 20);
+    lanes.take("a");
+    share.begin("a");
+    clock.advance(51);
+    expect(scopes.usual()).toBeUndefined();
   });
 });
 
@@ -102,7 +183,7 @@ describe("a closed destination", () => {
     expect(share.isIll("a")).toBe(true);
 
     expect(alone.usual()).toMatchObject({ which: "except", destinations: ["a"] });
-    expect([furtherOf(alone), alone.wantsFurther()]).toEqual([[], false]);
+    expect(furtherOf(alone)).toEqual([]);
     expect(alone.nextClaimWithinMs).toBe(Number.POSITIVE_INFINITY);
   });
 });
@@ -132,12 +213,28 @@ describe("a destination of which only some rows may wait", () => {
     expect(scopes.usual()).toBeDefined();
     delivered("a", 5);
     const claim = (rows: number) => {
-      for (const { returned } of scopes.further()) returned(rows);
+      for (const { ended } of scopes.further()) ended(rows);
     };
     expect(scopes.usual()).toBeDefined();
     claim(5);
     expect(scopes.usual()).toBeDefined();
     claim(4);
+    expect(scopes.usual()).toBeUndefined();
+  });
+
+  test("is not among all others while a claim of its own saw nothing of rows that were given back meanwhile", () => {
+    const scopes = scopesWith({ rowsWanted });
+    claimed(scopes, "a", 8);
+    expect(scopes.usual()).toBeDefined();
+    delivered("a", 5);
+    const [claim] = scopes.further();
+    claimed(scopes, "a", 14);
+    expect(scopes.overfull()).toEqual(["a"]);
+    lanes.dropAt("a");
+    claim?.ended(0);
+    expect(scopes.usual()).toBeDefined();
+    clock.advance(20);
+    for (const { ended } of scopes.further()) ended(0);
     expect(scopes.usual()).toBeUndefined();
   });
 
@@ -156,7 +253,7 @@ describe("a destination of which only some rows may wait", () => {
     delivered("a", 4);
     const [claim] = scopes.further();
     expect(claim?.limit).toBe(4);
-    claim?.returned(0);
+    claim?.ended(0);
     expect(furtherOf(scopes)).toEqual([]);
     clock.advance(20);
     expect(furtherOf(scopes)).toEqual([["only a", 4]]);
@@ -177,7 +274,7 @@ describe("the next probe", () => {
     const [first] = [...scopes.further()];
     expect(first).toMatchObject({ limit: 1, scope: { name: "only a", exceptIds: probed } });
 
-    first?.returned(0);
+    first?.ended(0);
     clock.ms += 1000;
     const [second] = [...scopes.further()];
     expect(second?.scope).toEqual({ name: "only a", which: "only", destinations: ["a"], exceptKeys: [] });

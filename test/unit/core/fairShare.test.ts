@@ -49,6 +49,12 @@ describe("slots", () => {
     expect(counts(fill("a", "b"))).toEqual({ a: 0, b: 1 });
   });
 
+  test("a sixteenth of many is left for whoever comes", () => {
+    share = new FairShare({ concurrency: 64, isShared: true, clock });
+    deliver("a", 64);
+    expect(counts(fill("a"))).toEqual({ a: 60 });
+  });
+
   test("a destination that has not answered yet gets one, and one more with each success", () => {
     const [first] = fill("a").get("a") ?? [];
     expect(share.next(["a"])).toBeUndefined();
@@ -133,14 +139,14 @@ describe("while others want slots", () => {
     expect(counts(fill("b", "c"))).toEqual({ b: 1, c: 6 });
   });
 
-  test("one that fails begins one delivery for sixteen of the others, or each tenth of a second", () => {
+  test("one that fails begins one delivery for sixty-four of the others, or each tenth of a second", () => {
     prove("a", "b");
     deliver("a", 8, "failed");
     const [one, ...others] = fill("a", "b").get("b") ?? [];
     expect(others).toHaveLength(6);
     let begun = 0; // By the one that fails.
     let slot = one;
-    for (let n = 0; n < 64 && slot !== undefined; n += 1) {
+    for (let n = 0; n < 256 && slot !== undefined; n += 1) {
       share.end(slot, "well");
       for (let next = share.next(["a", "b"]); next !== undefined; next = share.next(["a", "b"])) {
         const began = share.begin(next);
@@ -163,6 +169,22 @@ test("a destination that is ill and alone may use nearly all slots", () => {
   prove("a");
   deliver("a", 8, "failed");
   expect(counts(fill("a"))).toEqual({ a: 7 });
+});
+
+test("a destination stalls while a delivery takes longer than 50 ms and no other one ends", () => {
+  prove("a");
+  const slot = share.begin("a");
+  clock.advance(50);
+  expect(share.isStalled("a")).toBe(false);
+  clock.advance(1);
+  expect(share.isStalled("a")).toBe(true);
+  deliver("a", 1);
+  expect(share.isStalled("a")).toBe(false);
+  clock.advance(51);
+  expect(share.isStalled("a")).toBe(true);
+  share.end(slot, "well");
+  clock.advance(51);
+  expect([share.isStalled("a"), share.isStalled("b")]).toEqual([false, false]);
 });
 
 test("deliveries of the last whole second are counted", () => {

@@ -3,6 +3,7 @@ import { describe, expect, test } from "@jest/globals";
 import type { Delivered } from "../../../src/core/deliver.ts";
 import { Poller } from "../../../src/core/poller.ts";
 import type { ClaimedRow, ClaimToken } from "../../../src/model/rows.ts";
+import type { ClaimResult } from "../../../src/ports/store.ts";
 import { delivered, gatesOf } from "../../support/gates.ts";
 import { settle as turns } from "../../support/manualTime.ts";
 import { ManualClock, silentLog, silentMetrics } from "../../support/recorders.ts";
@@ -52,6 +53,18 @@ function setup(closed: ReadonlySet<string> = new Set()) {
   return { store, clock, begun, poller, rows, scopes, wakes: () => wakes };
 }
 
+/** What the second claim from now on gets instead of the next batch. */
+function answerSecondClaim(store: ScriptedOutbox, answer: () => Promise<ClaimResult>): void {
+  const claim = store.claim.bind(store);
+  let claims = 0;
+  store.claim = (request) => {
+    claims += 1;
+    if (claims !== 2) return claim(request);
+    store.claims.push(request);
+    return answer();
+  };
+}
+
 describe("a poller of two destinations", () => {
   test("looks past the rows of one that wait, for those of the other", async () => {
     const { store, begun, poller, rows, scopes } = setup();
@@ -97,20 +110,46 @@ describe("a poller of two destinations", () => {
     store.claims.length = 0;
     await begun[0]?.end("retry");
     await poller.pass();
-    expect(scopes()).toEqual(["all but a", "only a"]);
-    expect(store.claims[1]).toMatchObject({ limit: 2, scope: { which: "only", destinations: ["a"] } });
+    expect(scopes()).toEqual(["only a", "all but a"]);
+    expect(store.claims[0]).toMatchObject({ limit: 2, scope: { which: "only", destinations: ["a"] } });
     expect(store.settled.at(-1)).toMatchObject({ kind: "retry", scope: "only a" });
   });
 
-  test("is woken when one whose rows it found beyond the others has few left", async () => {
-    const { store, begun, poller, rows, wakes } = setup();
+  test("claims more for one whose rows it found beyond the others when few are left", async () => {
+    const { store, begun, poller, rows, scopes } = setup();
     store.batches.push(rows("a", 20), rows("b", 3));
     await poller.pass();
     const [, ofB] = begun;
     expect(ofB?.row.topic).toBe("b");
-    const before = wakes();
+    store.claims.length = 0;
     await ofB?.end("sent");
-    expect(wakes()).toBe(before + 1);
+    expect(scopes()).toEqual(["only b", "all but a, b"]);
+  });
+
+  test("makes the usual claim while one beside it hangs", async () => {
+    const { store, begun, poller, rows, scopes } = setup();
+    store.batches.push(rows("a", 20), rows("b", 1));
+    answerSecondClaim(store, () => new Promise(() => {}));
+    await poller.pass();
+    expect(scopes()).toEqual(["all", "all but a"]);
+    for (let n = 0; n < 11; n += 1) await begun[n]?.end("sent");
+    await poller.pass();
+    expect(scopes()).toEqual(["all", "all but a", "all"]);
+    expect(begun.at(-1)?.row.topic).toBe("b");
+  });
+
+  test("makes no further claims after one beside the usual one has failed, until a pass has told of it", async () => {
+    const { store, clock, poller, rows, scopes, wakes } = setup();
+    store.batches.push(rows("a", 20));
+    answerSecondClaim(store, () => Promise.reject(new Error("the connection is lost")));
+    await poller.pass();
+    await turns(10);
+    expect([scopes(), wakes()]).toEqual([["all", "all but a"], 1]);
+    await expect(poller.pass()).rejects.toThrow("the connection is lost");
+    expect(scopes()).toHaveLength(2);
+    clock.advance(20);
+    await poller.pass();
+    expect(scopes()).toEqual(["all", "all but a", "all but a"]);
   });
 
   test("gives the rows of one that closes back, begins none of them, and claims past it", async () => {
