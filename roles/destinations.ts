@@ -10,15 +10,21 @@ import type { Destination } from "../src/ports/destination.ts";
 import { addressingOf } from "./addressing.ts";
 import type { RoleContext } from "./context.ts";
 
-/** Every configured destination, compiled, by name. */
-export function deliveryTargets(context: RoleContext): ReadonlyMap<string, DeliveryTarget> {
+type OnAnswerEnd = (destination: string, isWhole: boolean) => void;
+
+/**
+ * Every configured destination, compiled, by name.
+ *
+ * @param onAnswerEnd told of answers to deliveries that succeeded, as `HttpDestinationEnvironment.onAnswerEnd`
+ */
+export function deliveryTargets(context: RoleContext, onAnswerEnd: OnAnswerEnd): ReadonlyMap<string, DeliveryTarget> {
   const entries = Object.entries(context.config.destinations);
   return new Map(
     entries.map(([name, config]) => {
       const { headers, transform, retry, maxAttempts } = config;
       const stage =
         transform === undefined ? null : createDeliveryStage(transform, context.evaluator, `destinations.${name}`);
-      const destination = createDestination(name, config, context);
+      const destination = createDestination(name, config, context, onAnswerEnd);
       const retryPolicy = createRetryPolicy(retry, context.config.outbox.retryBaseDelayMs);
       const addressing = addressingOf(config);
       return [name, { destination, ...addressing, headers, transform: stage, retryPolicy, maxAttempts }];
@@ -26,13 +32,25 @@ export function deliveryTargets(context: RoleContext): ReadonlyMap<string, Deliv
   );
 }
 
-function createDestination(name: string, config: DestinationConfig, context: RoleContext): Destination {
+function createDestination(
+  name: string,
+  config: DestinationConfig,
+  context: RoleContext,
+  onAnswerEnd: OnAnswerEnd,
+): Destination {
   const { clock, metrics, secrets } = context;
   const tools = { log: context.log.child({ destination: name }), clock, random: Math.random };
   switch (config.kind) {
     case "http": {
       const { http, outbox } = context.config;
-      return createHttpDestination(config, { ...http, connections: outbox.concurrency, clock, metrics, secrets });
+      return createHttpDestination(config, {
+        ...http,
+        connections: outbox.concurrency,
+        onAnswerEnd: (isWhole) => onAnswerEnd(name, isWhole),
+        clock,
+        metrics,
+        secrets,
+      });
     }
     case "rabbitmq":
       return createRabbitmqDestination(config, tools);

@@ -21,7 +21,7 @@ import { deliveryTargets } from "./destinations.ts";
 export function pollerRole(context: RoleContext): RoleParts {
   const { config, store, clock, log, metrics, redact, evaluator, wakes } = context;
   const { outbox } = config;
-  const targets = deliveryTargets(context);
+  const targets = deliveryTargets(context, (destination, isWhole) => poller.answerEnded(destination, isWhole));
   const delivery = createDelivery({
     routes: config.routes.map((route, i) => ({
       topicPattern: route.topicPattern,

@@ -25,7 +25,8 @@ export interface FairShareOptions {
  * - A destination begins with one slot, and gets one more with each delivery that succeeds, as long as they end within a second (TCP's slow start).
  *   So one that never answers holds a single slot.
  * - None gets all slots: a sixteenth, one at least, is left for whoever comes next.
- * - One that crawls (deliveries take longer than a second, and none has ended sooner lately) or fails (half of its last deliveries) is ill. As long as others want slots, all ill ones together get an eighth of them, and one more
+ * - One that crawls (deliveries take longer than a second, and none has ended sooner lately; or of half of its last answers the body did not end and had
+ *   to be cut off) or fails (half of its last deliveries) is ill. As long as others want slots, all ill ones together get an eighth of them, and one more
  *   where some hang; those that fail begin one delivery for sixty-four of the others.
  */
 export class FairShare {
@@ -110,12 +111,19 @@ export class FairShare {
     else if (verdict === "well") state.window = Math.min(state.window + 1, this.#concurrency);
   }
 
+  /** The answer to a delivery that succeeded is there. @param isWhole false where it had to be cut off, which costs its connection */
+  answerEnded(destination: string, isWhole: boolean): void {
+    const state = this.#states.get(destination);
+    if (state !== undefined) state.cutOff += ((isWhole ? 0 : 1) - state.cutOff) / ENDS_REMEMBERED;
+  }
+
   /** What has become of a destination is known to be over: it counts as well, and begins anew with one slot. */
   forget(destination: string): void {
     const state = this.#states.get(destination);
     if (state === undefined) return;
     state.window = 1;
     state.failures = 0;
+    state.cutOff = 0;
     state.lastWasSlow = false;
     state.lastQuickAt = this.#clock.monotonic();
   }
@@ -163,7 +171,7 @@ export class FairShare {
   }
 
   #isIll(state: State, now: number): boolean {
-    if (isFailing(state) || state.lastWasSlow) return true;
+    if (isFailing(state) || state.lastWasSlow || state.cutOff >= 0.5) return true;
     // One that hangs says little about a receiver that has taken others meanwhile. The first one of a set is the oldest.
     if (now - state.lastQuickAt <= SLOW_MS) return false;
     for (const { beganAt } of state.slots) return now - beganAt > SLOW_MS;
@@ -193,6 +201,7 @@ export class FairShare {
         slots: new Set(),
         window: 1,
         failures: 0,
+        cutOff: 0,
         lastWasSlow: false,
         lastQuickAt: Number.NEGATIVE_INFINITY,
         lastBegin: Number.NEGATIVE_INFINITY,
@@ -206,6 +215,7 @@ export class FairShare {
       // Who knows what has become of it meanwhile.
       state.window = 1;
       state.failures = 0;
+      state.cutOff = 0;
       state.lastWasSlow = false;
     }
     return state;
@@ -219,6 +229,8 @@ interface State {
   window: number;
   /** Share of the last deliveries that failed. */
   failures: number;
+  /** Share of the last answers that had to be cut off. */
+  cutOff: number;
   lastWasSlow: boolean;
   /** When a delivery last ended that did not take long. */
   lastQuickAt: number;

@@ -141,6 +141,11 @@ export class Poller {
     return this.#share.isIll(destination);
   }
 
+  /** As {@link FairShare.answerEnded}. */
+  answerEnded(destination: string, isWhole: boolean): void {
+    this.#share.answerEnded(destination, isWhole);
+  }
+
   /** Renews leases and takes back what dead replicas left. Call it about every second, until `stop` has returned. */
   async tick(): Promise<void> {
     await this.#leases.tick();

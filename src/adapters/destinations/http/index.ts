@@ -30,6 +30,8 @@ export interface HttpDestinationEnvironment {
   readonly secrets: SecretMasker;
   /** Most connections to the receiver; further publishes wait for one. */
   readonly connections?: number;
+  /** Told of each answer with a 2xx status: whether all of it came, or it had to be cut off because it did not end. */
+  readonly onAnswerEnd?: (isWhole: boolean) => void;
   /** Resolves host names; the system's resolver when absent. */
   readonly lookup?: Lookup;
 }
@@ -78,6 +80,7 @@ export function createHttpDestination(
     name,
     timeoutMs,
     maxErrorBodyBytes,
+    onAnswerEnd: environment.onAnswerEnd ?? (() => {}),
     credentials,
     inFlight,
     clock,

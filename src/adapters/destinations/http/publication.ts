@@ -20,6 +20,8 @@ export interface Channel {
   readonly timeoutMs: number;
   /** `http.maxErrorBodyBytes`. */
   readonly maxErrorBodyBytes: number;
+  /** As in `HttpDestinationEnvironment`. */
+  readonly onAnswerEnd: (isWhole: boolean) => void;
   readonly credentials: Credentials | null;
   readonly inFlight: InFlight;
   readonly clock: Clock;
@@ -80,6 +82,7 @@ export class Publication implements Dispatcher.DispatchHandler, InFlightMember {
 
   expire(): void {
     const { name, timeoutMs } = this.#channel;
+    this.#tellOfCut();
     this.end(httpError("timeout", `${name} took longer than ${timeoutMs} ms, ${this.#phase}`));
   }
 
@@ -94,8 +97,16 @@ export class Publication implements Dispatcher.DispatchHandler, InFlightMember {
   sweep(): void {
     const exchange = this.#exchange;
     if (exchange === null || !(this.#settled || exchange.tokenRefused)) return;
-    if (exchange.swept) exchange.controller.abort(CUT_OFF);
-    else exchange.swept = true;
+    if (!exchange.swept) {
+      exchange.swept = true;
+      return;
+    }
+    this.#tellOfCut();
+    exchange.controller.abort(CUT_OFF);
+  }
+
+  #tellOfCut(): void {
+    if (this.#exchange !== null && isSuccess(this.#exchange)) this.#channel.onAnswerEnd(false);
   }
 
   /** Ends the publish with an error, unless it has ended, and in any case its exchange. */
@@ -192,7 +203,10 @@ export class Publication implements Dispatcher.DispatchHandler, InFlightMember {
   }
 
   onResponseEnd(): void {
-    if (this.#exchange !== null) this.#exchange.complete = true;
+    if (this.#exchange !== null) {
+      this.#exchange.complete = true;
+      if (isSuccess(this.#exchange)) this.#channel.onAnswerEnd(true);
+    }
     this.#exchangeEnded(undefined);
   }
 
@@ -286,6 +300,10 @@ interface Exchange {
   complete: boolean;
   /** A sweep has found the body to be all that is missing. */
   swept: boolean;
+}
+
+function isSuccess({ status }: Exchange): boolean {
+  return status >= 200 && status < 300;
 }
 
 /** Text without the character that the end of the bytes goes through, which a streaming decoder leaves out. */

@@ -263,6 +263,20 @@ describe("an answer", () => {
     },
   );
 
+  test.each([10_000, 100])("2xx is told of, whole or cut off, with timeoutMs %d", async (timeoutMs) => {
+    const told: boolean[] = [];
+    const { publish } = destinations.create(
+      { baseUrl: receiver.url, timeoutMs },
+      { onAnswerEnd: (isWhole) => told.push(isWhole) },
+    );
+    receiver.answerNext((_request, response) => drip(response.writeHead(200), "x"));
+    await publish();
+    await eventually(() => told.length === 1);
+    await publish();
+    await eventually(() => told.length === 2);
+    expect(told).toEqual([false, true]);
+  });
+
   test.each(["content-length", "chunked"])(
     "whose body comes a moment after its head leaves its connection (%s)",
     async (framing) => {
