@@ -27,7 +27,7 @@ export interface FairShareOptions {
  * - None gets all slots: a sixteenth, one at least, is left for whoever comes next.
  * - One that crawls (deliveries take longer than a second, and none has ended sooner lately; or of half of its last answers the body did not end and had
  *   to be cut off) or fails (half of its last deliveries) is ill. As long as others want slots, all ill ones together get an eighth of them, and one more
- *   where some hang; those that fail begin one delivery for sixty-four of the others.
+ *   where some hang; those that fail begin one delivery for 256 of the others.
  */
 export class FairShare {
   readonly #concurrency: number;
@@ -66,17 +66,26 @@ export class FairShare {
       return undefined;
     }
     const now = this.#clock.monotonic();
-    const states = [...ready].map((destination) => ({ destination, state: this.#stateOf(destination, now) }));
-    const someWellWaits = states.some(({ state }) => !this.#isIll(state, now));
+    const ill: State[] = [];
+    let someWellWaits = false;
+    let best: State | undefined;
+    for (const destination of ready) {
+      const state = this.#stateOf(destination, now);
+      if (this.#isIll(state, now)) {
+        ill.push(state);
+        continue;
+      }
+      someWellWaits = true;
+      if (isFull) break;
+      if (this.#hasWindow(state) && (best === undefined || isBefore(state, best))) best = state;
+    }
     if (isFull) {
       if (someWellWaits) this.#waitedAt = now;
       return undefined;
     }
     const isContended = someWellWaits || this.#isContended(now);
-    let best: (typeof states)[number] | undefined;
-    for (const each of states) {
-      if (!this.#mayBegin(each.state, now, isContended)) continue;
-      if (best === undefined || isBefore(each.state, best.state)) best = each;
+    for (const state of ill) {
+      if (this.#mayBeginIll(state, now, isContended) && (best === undefined || isBefore(state, best))) best = state;
     }
     return best?.destination;
   }
@@ -157,12 +166,18 @@ export class FairShare {
   /** Whether a destination may begin a delivery now, if it had a row. */
   mayBegin(destination: string): boolean {
     const now = this.#clock.monotonic();
-    return !this.#isShared || this.#mayBegin(this.#stateOf(destination, now), now, this.#isContended(now));
+    if (!this.#isShared) return true;
+    const state = this.#stateOf(destination, now);
+    return this.#isIll(state, now) ? this.#mayBeginIll(state, now, this.#isContended(now)) : this.#hasWindow(state);
   }
 
-  #mayBegin(state: State, now: number, isContended: boolean): boolean {
-    if (state.slots.size >= Math.min(state.window, this.#most)) return false;
-    if (!this.#isIll(state, now)) return true;
+  /** Whether a destination has fewer deliveries in flight than it has shown to need, and may have. */
+  #hasWindow(state: State): boolean {
+    return state.slots.size < Math.min(state.window, this.#most);
+  }
+
+  #mayBeginIll(state: State, now: number, isContended: boolean): boolean {
+    if (!this.#hasWindow(state)) return false;
     const { all, young } = this.#slotsOfIll(now);
     if (isContended ? young >= this.#eighth || all > this.#eighth : all >= this.#most) return false;
     if (!isContended || !isFailing(state)) return true;
@@ -198,6 +213,7 @@ export class FairShare {
     let state = this.#states.get(destination);
     if (state === undefined) {
       state = {
+        destination,
         slots: new Set(),
         window: 1,
         failures: 0,
@@ -223,6 +239,7 @@ export class FairShare {
 }
 
 interface State {
+  readonly destination: string;
   /** In the order in which they began. */
   readonly slots: Set<Slot>;
   /** Most slots that it has shown to need. */
@@ -269,6 +286,6 @@ const SLOW_MS = 1000;
 const ENDS_REMEMBERED = 8;
 const CONTENDED_MS = 1000;
 /** For one of those that fail, while others want slots. */
-const TURNS_OF_OTHERS = 64;
+const TURNS_OF_OTHERS = 256;
 const LONGEST_TURN_MS = 100;
 const FORGOTTEN_AFTER_MS = 10_000;

@@ -55,14 +55,22 @@ const KINDS: readonly Kind[] = [
 
 /**
  * (u) The rate of a healthy destination beside one bad one, and beside three, that have a backlog in front of it, and the latency of
- * single messages to it; against what it has alone. At default settings; that of hanging neighbours with 64 places too.
+ * single messages to it; against what it has alone, before and after. At default settings; that of hanging neighbours with 64 places too.
  */
 export async function isolation(environment: Environment): Promise<readonly Figure[]> {
   const figures: Figure[] = [];
-  for (const kind of KINDS) {
-    const alone = await healthyRates(environment, none, {});
+  const wanted = process.env.BENCH_ISOLATION?.split(",");
+  const kinds = KINDS.filter(({ name }) => wanted === undefined || wanted.includes(name));
+  let before = await healthyRates(environment, none, {});
+  for (const kind of kinds) {
+    const measured: (readonly [count: number, rates: Rates])[] = [];
     for (const count of [1, 3]) {
-      const rates = await beside(environment, kind, count, (bad) => healthyRates(environment, bad, {}));
+      measured.push([count, await beside(environment, kind, count, (bad) => healthyRates(environment, bad, {}))]);
+    }
+    const after = await healthyRates(environment, none, {});
+    const alone = { first: (before.first + after.first) / 2, later: (before.later + after.later) / 2 };
+    before = after;
+    for (const [count, rates] of measured) {
       figures.push(
         rateFigure(kind, count, "first second", rates.first, alone.first, count === 1 ? 0.45 : 0.2),
         rateFigure(kind, count, "from the fifth second on", rates.later, alone.later, 0.85),
@@ -76,7 +84,7 @@ export async function isolation(environment: Environment): Promise<readonly Figu
     figures.push(rateFigure(HANGING, count, "64 places, first second", first, aloneWide.first, 0.9));
   }
   const latencyAlone = await healthyLatency(environment, none);
-  for (const kind of KINDS) {
+  for (const kind of kinds) {
     const latency = await beside(environment, kind, 1, (bad) => healthyLatency(environment, bad));
     figures.push(latencyFigure(kind, latency, latencyAlone));
   }
