@@ -53,11 +53,8 @@ export function pollerRole(context: RoleContext): RoleParts {
   });
   const poller: Poller = new Poller({
     store: store.outbox,
-    async deliver(row, signal, isProbe) {
-      const delivered = await delivery.deliver(row, signal, isProbe);
-      if (delivered.settlement.kind === "retry") retries.add(delivered.settlement.delayMs);
-      return delivered;
-    },
+    deliver: (row, signal, isProbe) => delivery.deliver(row, signal, isProbe),
+    onRetry: (delayMs) => retries.add(delayMs),
     newToken,
     gates,
     onRoom: () => claims.wake(),

@@ -6,7 +6,7 @@ import type { Metrics } from "../ports/metrics.ts";
 import type { Clock, Log, Random } from "../ports/runtime.ts";
 import { type Address, type RouteRoutingKey, type RoutingKey, renderRoutingKey } from "./address.ts";
 import { compileOutboundHeaders, type OutboundHeaders } from "./outboundHeaders.ts";
-import { type ReceiverReport, receiverVerdictOf } from "./receiver.ts";
+import { NOT_ASKED, type ReceiverReport, receiverVerdictOf, WELL } from "./receiver.ts";
 import type { Redact } from "./redact.ts";
 import { hasAttemptsLeft, maxAttemptsInEffect, type RetryPolicy } from "./retry.ts";
 import { compileRoutes } from "./routes.ts";
@@ -69,8 +69,9 @@ export interface DeliverySetup {
 }
 
 /** What became of a row, and what that says about its receiver. */
-export interface Delivered extends ReceiverReport {
+export interface Delivered {
   readonly settlement: Settlement;
+  readonly report: ReceiverReport;
 }
 
 export interface Delivery {
@@ -186,7 +187,7 @@ export function createDelivery(setup: DeliverySetup): Delivery {
         : settlementOf(row, route, outcome);
       count(row, route, settlement);
       logAttempt(log, row, route, outcome, settlement, clock.monotonic() - started);
-      return { settlement, ...report };
+      return { settlement, report };
     },
   };
 }
@@ -197,8 +198,8 @@ function claimOf(row: ClaimedRow): Pick<Settlement, "id" | "claimToken"> {
 
 /** Only failures of a delivery that was made say anything; a refused row was kept from its receiver. */
 function receiverOf(outcome: Outcome, redact: Redact): ReceiverReport {
-  if (outcome.kind === "sent") return { receiver: "well" };
-  if (outcome.kind !== "failed") return { receiver: "unknown" };
+  if (outcome.kind === "sent") return WELL;
+  if (outcome.kind !== "failed") return NOT_ASKED;
   const { error } = outcome;
   const receiver = receiverVerdictOf(error);
   if (receiver !== "failed") return { receiver };

@@ -11,6 +11,8 @@ export interface Pass {
   /** Monotonic ms. */
   readonly beganAt: number;
   readonly isProbe: boolean;
+  /** How often the breaker had closed before. */
+  readonly closes: number;
 }
 
 export interface GateOptions {
@@ -28,9 +30,11 @@ export interface GateOptions {
 /** What keeps deliveries to one destination from beginning in this process: a pause, its breaker, its rate limit, its own concurrency. */
 export class DestinationGate {
   readonly #options: GateOptions;
-  readonly #inFlight = new Set<Pass>();
+  #inFlight = 0;
   /** Those that began since the breaker last closed: the ones before may hang for long, and tell nothing of the receiver as it is now. */
-  readonly #sinceClose = new Set<Pass>();
+  #sinceClose = 0;
+  /** How often the breaker has closed. */
+  #closes = 0;
   /** What replicas share has been read. */
   #isKnown = false;
   #isPaused = false;
@@ -44,7 +48,7 @@ export class DestinationGate {
   }
 
   get inFlight(): number {
-    return this.#inFlight.size;
+    return this.#inFlight;
   }
 
   get isPaused(): boolean {
@@ -67,15 +71,15 @@ export class DestinationGate {
   /**
    * How many rows this process should hold: none while the destination is closed, few while it lets few through. Undefined for as many as are claimed.
    *
-   * @param endedPerSecond deliveries in the last second
+   * @param endedPerSecond tells the deliveries in the last second
    */
-  rowsWanted(endedPerSecond: number): number | undefined {
+  rowsWanted(endedPerSecond: () => number): number | undefined {
     const { breaker, perSecond, concurrency, ramp, clock } = this.#options;
     if (this.#isClosed) return 0;
     if (breaker?.position === "probe") return 1;
     if (clock.monotonic() - this.#heldBackAt > HELD_BACK_MS) return undefined;
     const slots = Math.min(concurrency, ramp.limit);
-    const forSlots = slots === Number.POSITIVE_INFINITY ? slots : Math.max(ROWS_PER_SLOT * slots, endedPerSecond / 4);
+    const forSlots = slots === Number.POSITIVE_INFINITY ? slots : Math.max(ROWS_PER_SLOT * slots, endedPerSecond() / 4);
     const forRate = perSecond === undefined ? Number.POSITIVE_INFINITY : perSecond / 2;
     return Math.max(LEAST_ROWS, Math.ceil(Math.min(forSlots, forRate)));
   }
@@ -109,8 +113,8 @@ export class DestinationGate {
 
   leave(pass: Pass, row: MessageId, report: ReceiverReport): void {
     const { breaker, ramp } = this.#options;
-    this.#inFlight.delete(pass);
-    this.#sinceClose.delete(pass);
+    this.#inFlight -= 1;
+    if (pass.closes === this.#closes) this.#sinceClose -= 1;
     if (report.receiver === "well") ramp.succeeded();
     else if (report.receiver === "failed") ramp.failed();
     if (!pass.isProbe) {
@@ -147,7 +151,8 @@ export class DestinationGate {
 
   /** The breaker has closed: the rows that gathered meanwhile come one by one at first. */
   rampUp(): void {
-    this.#sinceClose.clear();
+    this.#sinceClose = 0;
+    this.#closes += 1;
     this.#probed.clear();
     this.#options.ramp.restart();
   }
@@ -158,14 +163,13 @@ export class DestinationGate {
 
   get #hasFreeSlot(): boolean {
     const { concurrency, ramp } = this.#options;
-    return this.#inFlight.size < concurrency && this.#sinceClose.size < ramp.limit;
+    return this.#inFlight < concurrency && this.#sinceClose < ramp.limit;
   }
 
   #begin(isProbe: boolean): Pass {
-    const pass = { beganAt: this.#options.clock.monotonic(), isProbe };
-    this.#inFlight.add(pass);
-    this.#sinceClose.add(pass);
-    return pass;
+    this.#inFlight += 1;
+    this.#sinceClose += 1;
+    return { beganAt: this.#options.clock.monotonic(), isProbe, closes: this.#closes };
   }
 }
 

@@ -49,7 +49,7 @@ export interface GateListener {
 export class DestinationGates {
   readonly #options: DestinationGatesOptions;
   readonly #gates: ReadonlyMap<string, DestinationGate>;
-  readonly #news = new Map<string, News>();
+  #news = new Map<string, News>();
   #listener: GateListener = { onChange: () => {}, onClose: () => {} };
   #reportedAt = Number.NEGATIVE_INFINITY;
 
@@ -69,13 +69,13 @@ export class DestinationGates {
   }
 
   /** As {@link DestinationGate.rowsWanted}. */
-  rowsWanted(destination: string, endedPerSecond: number): number | undefined {
+  rowsWanted(destination: string, endedPerSecond: () => number): number | undefined {
     return this.#gates.get(destination)?.rowsWanted(endedPerSecond);
   }
 
   /** As {@link DestinationGate.enter}. */
   enter(destination: string): Pass | Promise<Pass | undefined> {
-    return this.#gates.get(destination)?.enter() ?? { beganAt: this.#options.clock.monotonic(), isProbe: false };
+    return this.#gates.get(destination)?.enter() ?? UNGUARDED;
   }
 
   leave(destination: string, pass: Pass, row: MessageId, report: ReceiverReport): void {
@@ -155,9 +155,13 @@ export class DestinationGates {
   #note(destination: string, { receiver, reason }: ReceiverReport): void {
     if (receiver === "unknown") return;
     const at = this.#options.clock.monotonic();
-    const news = this.#news.get(destination);
-    if (receiver === "well") this.#news.set(destination, { ...news, succeededAt: at });
-    else this.#news.set(destination, { ...news, failure: { at, reason: reason ?? "" } });
+    let news = this.#news.get(destination);
+    if (news === undefined) {
+      news = {};
+      this.#news.set(destination, news);
+    }
+    if (receiver === "well") news.succeededAt = at;
+    else news.failure = { at, reason: reason ?? "" };
   }
 
   #showStates(isSlow: (destination: string) => boolean): void {
@@ -197,18 +201,25 @@ export class DestinationGates {
     });
     if (reports.length === 0) return;
     this.#reportedAt = now;
-    const told = new Map(this.#news);
-    await store.report(reports);
-    for (const [name, news] of told) if (this.#news.get(name) === news) this.#news.delete(name);
+    const told = this.#news;
+    this.#news = new Map();
+    try {
+      await store.report(reports);
+    } catch (error) {
+      for (const [name, news] of told) this.#news.set(name, { ...news, ...this.#news.get(name) });
+      throw error;
+    }
   }
 }
 
 /** What has happened at a destination since the last report; monotonic ms. */
 interface News {
-  readonly succeededAt?: number;
-  readonly failure?: { readonly at: number; readonly reason: string };
+  succeededAt?: number;
+  failure?: { readonly at: number; readonly reason: string };
 }
 
+/** Of rows without a destination. */
+const UNGUARDED: Pass = { beganAt: 0, isProbe: false, closes: 0 };
 const REPORT_MS = 2000;
 /** That a rate limit does not answer. */
 const TOLD_EVERY_MS = 60_000;

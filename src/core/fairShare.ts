@@ -97,9 +97,10 @@ export class FairShare {
 
   begin(destination: string): Slot {
     const now = this.#clock.monotonic();
-    const state = this.#stateOf(destination, now);
     const slot = { destination, beganAt: now };
     this.#inUse += 1;
+    if (!this.#isShared) return slot;
+    const state = this.#stateOf(destination, now);
     this.#begun += 1;
     state.lastBegin = this.#begun;
     if (isFailing(state)) this.#lastOfFailing = { begun: this.#begun, at: now };
@@ -110,9 +111,10 @@ export class FairShare {
   end(slot: Slot, verdict: Verdict): void {
     const now = this.#clock.monotonic();
     const state = this.#stateOf(slot.destination, now);
-    if (state.slots.delete(slot)) this.#inUse -= 1;
+    this.#inUse -= 1;
+    state.slots.delete(slot);
     countEnd(state, now);
-    if (verdict === "unknown") return;
+    if (!this.#isShared || verdict === "unknown") return;
     state.failures += ((verdict === "failed" ? 1 : 0) - state.failures) / ENDS_REMEMBERED;
     state.lastWasSlow = now - slot.beganAt > SLOW_MS && now - state.lastQuickAt > SLOW_MS;
     if (now - slot.beganAt <= SLOW_MS) state.lastQuickAt = now;

@@ -10,6 +10,7 @@ import type { DestinationGates } from "./destinationGates.ts";
 import { FairShare, type Verdict } from "./fairShare.ts";
 import { KeyLanes, type LaneRow } from "./keyLanes.ts";
 import { Leases } from "./leases.ts";
+import { NOT_ASKED } from "./receiver.ts";
 import { type Outcome, type Settled, Settler } from "./settler.ts";
 
 export interface PollerOptions {
@@ -25,6 +26,8 @@ export interface PollerOptions {
   readonly destinations: readonly string[];
   /** What may be delivered to them now. */
   readonly gates: DestinationGates;
+  /** Told of each failure after which a row waits: when its outcome has been written, in ms. */
+  readonly onRetry: (delayMs: number) => void;
   /** Told, by its destination, of each row that comes to wait for its delivery (+1) or is through with it (-1); not of one without a route. */
   readonly onQueueChange: (destination: string, delta: 1 | -1) => void;
   /** Most rows of one claim (`outbox.batchSize`). */
@@ -90,7 +93,7 @@ export class Poller {
       share: this.#share,
       destinations,
       batchSize,
-      rowsWanted: (destination) => gates.rowsWanted(destination, this.#share.perSecond(destination)),
+      rowsWanted: (destination) => gates.rowsWanted(destination, () => this.#share.perSecond(destination)),
       probed: (destination) => gates.probed(destination),
       isGivingBack: (destination) => [...this.#goingBack.values()].includes(destination),
       forgetProbed: (destination) => gates.forgetProbed(destination),
@@ -317,28 +320,23 @@ export class Poller {
   }
 
   async #deliver(entry: LaneRow): Promise<void> {
-    const slot = this.#share.begin(entry.destination);
-    const settlement = await this.#throughGate(entry);
-    this.#options.metrics.outboxProcessingDuration((this.#options.clock.monotonic() - slot.beganAt) / 1000);
+    const { row, batch, destination } = entry;
+    const { gates, deliver, metrics, clock } = this.#options;
+    const slot = this.#share.begin(destination);
+    const entered = gates.enter(destination);
+    const pass = entered instanceof Promise ? await entered : entered;
+    const { settlement, report } =
+      pass !== undefined && this.#leases.mayBegin(batch, row.id)
+        ? await deliver(row, batch.cutoff.signal, pass.isProbe)
+        : { settlement: { ...claimOf(row), kind: "release" as const }, report: NOT_ASKED };
+    if (pass !== undefined) gates.leave(destination, pass, row.id, report);
+    metrics.outboxProcessingDuration((clock.monotonic() - slot.beganAt) / 1000);
     this.#share.end(slot, verdictOf(settlement));
     this.#inDelivery -= 1;
     this.#queueChanges(entry, -1);
     this.#afterDelivery(entry, settlement);
     this.#pump();
-    if (this.#scopes.wantsMore(entry.destination)) this.#claimFurther();
-  }
-
-  async #throughGate({ row, batch, destination }: LaneRow): Promise<Settlement> {
-    const { gates, deliver } = this.#options;
-    const released: Settlement = { ...claimOf(row), kind: "release" };
-    const entered = gates.enter(destination);
-    const pass = entered instanceof Promise ? await entered : entered;
-    if (pass === undefined) return released;
-    const { settlement, ...report } = this.#leases.mayBegin(batch, row.id)
-      ? await deliver(row, batch.cutoff.signal, pass.isProbe)
-      : { settlement: released, receiver: "unknown" as const };
-    gates.leave(destination, pass, row.id, report);
-    return settlement;
+    if (this.#scopes.wantsMore(destination)) this.#claimFurther();
   }
 
   #afterDelivery(entry: LaneRow, settlement: Settlement): void {
@@ -350,6 +348,7 @@ export class Poller {
     }
     // Cut off at shutdown: nobody knows whether it arrived, so the claim stays until its lease ends.
     if (!(this.#cutOff && settlement.kind === "release")) {
+      if (settlement.kind === "retry") this.#options.onRetry(settlement.delayMs);
       this.#turnBack(key);
       this.#settle(entry, settlement);
     }

@@ -15,6 +15,9 @@ export interface ReceiverReport {
   readonly reason?: string | undefined;
 }
 
+export const WELL: ReceiverReport = { receiver: "well" };
+export const NOT_ASKED: ReceiverReport = { receiver: "unknown" };
+
 /** Every code of a `PublishError`. A code that stands here may come from several adapters, and means the same in all of them. */
 const VERDICTS: Readonly<Record<string, ReceiverVerdict>> = {
   // The network, and whoever is behind it.

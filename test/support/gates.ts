@@ -1,5 +1,6 @@
 import type { Delivered } from "../../src/core/deliver.ts";
 import { DestinationGates, type DestinationGatesOptions } from "../../src/core/destinationGates.ts";
+import { NOT_ASKED, WELL } from "../../src/core/receiver.ts";
 import type { Settlement } from "../../src/model/outcomes.ts";
 import type { ClaimToken } from "../../src/model/rows.ts";
 import type { DestinationStore } from "../../src/ports/destinationStore.ts";
@@ -31,6 +32,6 @@ export function gatesOf(options: Partial<DestinationGatesOptions> = {}): Destina
 
 /** A delivery that ended so, and told of its receiver what such an end tells. */
 export function delivered(settlement: Settlement): Delivered {
-  if (settlement.kind === "sent") return { settlement, receiver: "well" };
-  return { settlement, receiver: settlement.kind === "retry" ? "failed" : "unknown" };
+  if (settlement.kind === "sent") return { settlement, report: WELL };
+  return { settlement, report: settlement.kind === "retry" ? { receiver: "failed" } : NOT_ASKED };
 }

@@ -53,6 +53,7 @@ export class SimulatedReplica {
       deliver: (row, signal, isProbe) => this.#deliver(row, signal, isProbe),
       newToken,
       gates: this.#gates,
+      onRetry: () => {},
       onRoom: () => this.#claims.wake(),
       onQueueChange: () => {},
       destinationOf: (topic) => topic ?? undefined,
@@ -141,9 +142,9 @@ export class SimulatedReplica {
     const aborted = new Promise<Settlement>((resolve) => {
       signal.addEventListener("abort", () => resolve({ ...claim, kind: "release" }), { once: true });
     });
-    const { settlement, ...report } = delivered(await Promise.race([aborted, this.#publish(claim)]));
+    const { settlement, report } = delivered(await Promise.race([aborted, this.#publish(claim)]));
     const isSpared = isProbe && report.receiver === "failed";
-    return { settlement: isSpared ? { ...claim, kind: "release" } : settlement, ...report };
+    return { settlement: isSpared ? { ...claim, kind: "release" } : settlement, report };
   }
 
   async #publish(claim: Pick<ClaimedRow, "id" | "claimToken">): Promise<Settlement> {

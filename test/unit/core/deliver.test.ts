@@ -243,8 +243,8 @@ describe("a delivery that fails", () => {
   test("costs a probe neither an attempt nor a count where the receiver is still away, and only there", async () => {
     const probe = async (error: PublishError) => {
       const { delivery, calls } = setup({ publish: failing(error) });
-      const { settlement, receiver } = await delivery.deliver(row({ attempt: 4 }), never, true);
-      return [settlement.kind, receiver, calls.filter((call) => call.startsWith("outboxMessages"))];
+      const { settlement, report } = await delivery.deliver(row({ attempt: 4 }), never, true);
+      return [settlement.kind, report.receiver, calls.filter((call) => call.startsWith("outboxMessages"))];
     };
     expect(await probe(new PublishError("status_5xx", "503"))).toEqual(["release", "failed", []]);
     expect(await probe(new PublishError("status_4xx", "400"))).toEqual(["dead", "well", ["outboxMessages(dead, 1)"]]);
@@ -525,14 +525,14 @@ describe("what a delivery tells about its receiver", () => {
     ["an unforeseen error", new Error("bug"), "unknown", undefined, undefined],
   ])("%s", async (_what, error, receiver, retryAfterMs, reason) => {
     const { delivery } = setup({ publish: failing(error) });
-    const { settlement, ...report } = await delivery.deliver(row(), never);
+    const { report } = await delivery.deliver(row(), never);
     expect(report).toEqual({ receiver, retryAfterMs, reason });
   });
 
   test("a success says that it is well, and a row that no route takes says nothing", async () => {
     const { delivery } = setup();
-    expect(await delivery.deliver(row(), never)).toMatchObject({ receiver: "well" });
-    expect(await delivery.deliver(row({ topic: "nobody" }), never)).toMatchObject({ receiver: "unknown" });
+    expect(await delivery.deliver(row(), never)).toMatchObject({ report: { receiver: "well" } });
+    expect(await delivery.deliver(row({ topic: "nobody" }), never)).toMatchObject({ report: { receiver: "unknown" } });
   });
 });
 

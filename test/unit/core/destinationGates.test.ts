@@ -59,10 +59,10 @@ describe("the gates of destinations", () => {
   test("let nothing through before the shared state is known", async () => {
     const { one, refreshAll } = setup({});
     expect(one.may()).toBe(false);
-    expect(one.gates.rowsWanted("billing", 0)).toBe(0);
+    expect(one.gates.rowsWanted("billing", () => 0)).toBe(0);
     await refreshAll();
     expect(one.may()).toBe(true);
-    expect(one.gates.rowsWanted("billing", 0)).toBeUndefined();
+    expect(one.gates.rowsWanted("billing", () => 0)).toBeUndefined();
     expect(one.told).toEqual(["change"]);
   });
 
@@ -97,7 +97,7 @@ describe("the gates of destinations", () => {
     expect(one.may()).toBe(true);
     await one.gates.enter("billing");
     expect(one.may()).toBe(false);
-    expect(one.gates.rowsWanted("billing", 0)).toBe(8);
+    expect(one.gates.rowsWanted("billing", () => 0)).toBe(8);
     if (first !== undefined) one.gates.leave("billing", first, ROW, WELL);
     expect(one.may()).toBe(true);
   });
@@ -107,7 +107,7 @@ describe("the gates of destinations", () => {
     await refreshAll();
     for (let n = 0; n < 8; n += 1) await one.gates.enter("billing");
     expect(one.may(100)).toBe(true);
-    expect(one.gates.rowsWanted("billing", 0)).toBeUndefined();
+    expect(one.gates.rowsWanted("billing", () => 0)).toBeUndefined();
   });
 
   test("close when the row of an open breaker is deleted", async () => {
@@ -128,7 +128,7 @@ describe("the gates of destinations", () => {
     expect(one.may()).toBe(false);
     await refreshAll();
     expect(fleet.map(({ may }) => may())).toEqual([false, false]);
-    expect(fleet.map(({ gates }) => gates.rowsWanted("billing", 0))).toEqual([0, 0]);
+    expect(fleet.map(({ gates }) => gates.rowsWanted("billing", () => 0))).toEqual([0, 0]);
     expect(fleet.map(({ calls }) => calls.includes("breakerTransition(billing, open)"))).toEqual([true, false]);
     expect(one.lines.map(({ message }) => message)).toEqual([
       "circuit breaker open: no delivery is tried until a probe succeeds",
@@ -143,7 +143,7 @@ describe("the gates of destinations", () => {
     await time.advance(5000);
     await refreshAll();
     expect(fleet.map(({ may }) => may())).toEqual([true, true, true]);
-    expect(fleet.map(({ gates }) => gates.rowsWanted("billing", 0))).toEqual([1, 1, 1]);
+    expect(fleet.map(({ gates }) => gates.rowsWanted("billing", () => 0))).toEqual([1, 1, 1]);
     const passes = await Promise.all(fleet.map(({ gates }) => gates.enter("billing")));
     expect(passes.map((pass) => pass?.isProbe)).toEqual([true, undefined, undefined]);
 
@@ -250,7 +250,7 @@ describe("the gates of destinations", () => {
     const { one, refreshAll, time } = setup({ rateLimit: { perSecond: 10, burst: 10 } });
     await refreshAll();
     expect(one.may()).toBe(false);
-    expect(one.gates.rowsWanted("billing", 0)).toBe(5);
+    expect(one.gates.rowsWanted("billing", () => 0)).toBe(5);
     await time.advance(100);
     expect(await one.deliver(WELL)).toBe("begun");
     expect(one.may()).toBe(false);

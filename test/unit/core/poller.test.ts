@@ -40,6 +40,7 @@ function setup(deliver: Deliver, overrides: Partial<PollerOptions> = {}) {
     batchSize: 100,
     concurrency: 8,
     claimTimeoutMs: 300_000,
+    onRetry: () => {},
     onRoom: () => {},
     onQueueChange: () => {},
     destinationOf: () => "receiver",

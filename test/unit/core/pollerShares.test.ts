@@ -38,6 +38,7 @@ function setup(closed: ReadonlySet<string> = new Set()) {
     batchSize: 20,
     concurrency: 8,
     claimTimeoutMs: 300_000,
+    onRetry: () => {},
     onRoom: () => {
       wakes += 1;
     },
