@@ -172,7 +172,7 @@ export class ClaimScopes {
       const enough = batchSize / (8 * Math.max(1, this.#metAt.size - 1));
       return destinations.length > 1 && waiting <= enough && !this.hasRoom() && this.#isRested(destination);
     }
-    if (waiting > this.#budget(destination) / 2 || this.#options.isGivingBack(destination)) return false;
+    if (waiting > this.#sought(destination) / 2 || this.#options.isGivingBack(destination)) return false;
     if (waiting === 0 && share.isIll(destination) && !share.mayBegin(destination)) return false;
     return this.#isRested(destination);
   }
@@ -200,6 +200,12 @@ export class ClaimScopes {
     if (!share.isIll(apart)) return most;
     const soon = Math.min(Math.ceil(share.perSecond(apart) / 4), Math.ceil(batchSize / 2));
     return Math.min(most, Math.max(LEAST_BUDGET, soon));
+  }
+
+  /** More rows are claimed when half of these wait. Where its limit lets everything through by now, any number may wait: then as many as for the usual claim. */
+  #sought(apart: string): number {
+    const budget = this.#budget(apart);
+    return budget === Number.POSITIVE_INFINITY ? this.#options.batchSize : budget;
   }
 
   /** Rows of a claim for a destination apart. */

@@ -246,6 +246,24 @@ describe("a destination of which only some rows may wait", () => {
     expect(scopes.overfull()).toEqual(["a"]);
   });
 
+  test("gets no more than the usual claim would when any number may wait by now", () => {
+    let most: number | undefined = 8;
+    const scopes = scopesWith({ rowsWanted: (destination) => (destination === "a" ? most : undefined) });
+    claimed(scopes, "a", 8);
+    expect(scopes.usual()).toBeDefined();
+    most = undefined;
+    expect(scopes.scopeOf("a")).toBe("only a");
+    for (let claims = 0; claims < 10; claims += 1) {
+      for (const { limit, ended } of scopes.further()) {
+        claimed(scopes, "a", limit);
+        ended(limit);
+      }
+    }
+    expect(lanes.waitingAt("a")).toBe(8 + BATCH);
+    delivered("a", 8 + BATCH / 2);
+    expect(furtherOf(scopes)).toEqual([["only a", BATCH]]);
+  });
+
   test("has such claims where it is the only one, too, and they rest after one that found nothing", () => {
     const scopes = scopesWith({ rowsWanted, destinations: ["a"] });
     claimed(scopes, "a", 8);
