@@ -20,6 +20,8 @@ export interface ClaimScopesOptions {
   readonly destinations: readonly string[];
   /** `outbox.batchSize`. */
   readonly batchSize: number;
+  /** Most bytes of the payloads of one claim, but for its last row. */
+  readonly claimBytes: number;
   /** Rows of a destination that this process should hold at most: 0 where it is closed, undefined for any number. */
   readonly rowsWanted: (destination: string) => number | undefined;
   /** Rows of a destination that are not to be claimed while there are others. */
@@ -82,9 +84,14 @@ export class ClaimScopes {
 
   /** The usual claim is made while half of the last one still waits, so that its round trip costs no delivery time. */
   hasRoom(): boolean {
-    const { lanes, batchSize } = this.#options;
-    const ofExcepted = this.#excepted().reduce((rows, destination) => rows + lanes.waitingAt(destination), 0);
-    return lanes.waiting - ofExcepted <= batchSize / 2;
+    const { lanes, batchSize, claimBytes } = this.#options;
+    let rows = lanes.waiting;
+    let bytes = lanes.bytesWaiting;
+    for (const destination of this.#excepted()) {
+      rows -= lanes.waitingAt(destination);
+      bytes -= lanes.bytesWaitingAt(destination);
+    }
+    return rows <= batchSize / 2 && bytes <= claimBytes / 2;
   }
 
   /** Of the usual claim; undefined for all rows. */
@@ -127,9 +134,10 @@ export class ClaimScopes {
   }
 
   #looksForOthers(): boolean {
-    const { destinations, lanes, batchSize } = this.#options;
+    const { destinations, lanes, batchSize, claimBytes } = this.#options;
     // Such a claim may return any number of rows one after another, of which the database cannot tell where they go.
-    const hasRoomForAny = lanes.waiting <= batchSize * (2 + destinations.length / 2);
+    const claims = 2 + destinations.length / 2;
+    const hasRoomForAny = lanes.waiting <= batchSize * claims && lanes.bytesWaiting <= claimBytes * claims;
     return destinations.length > 1 && hasRoomForAny && !this.hasRoom() && this.#isRested(OTHERS);
   }
 

@@ -20,15 +20,26 @@ export class KeyLanes {
   /** Per key with a row ready or in delivery. */
   readonly #lanes = new Map<string, Lane>();
   #waiting = 0;
+  #bytesWaiting = 0;
 
   /** Rows that were added and have not been taken. */
   get waiting(): number {
     return this.#waiting;
   }
 
+  /** What their payloads take, about: a character counts as one. */
+  get bytesWaiting(): number {
+    return this.#bytesWaiting;
+  }
+
   /** Those that wait at a destination. */
   waitingAt(destination: string): number {
     return this.#queues.get(destination)?.waiting ?? 0;
+  }
+
+  /** What the payloads of those take. */
+  bytesWaitingAt(destination: string): number {
+    return this.#queues.get(destination)?.bytes ?? 0;
   }
 
   /** Those of them that may be delivered now. */
@@ -52,12 +63,13 @@ export class KeyLanes {
     const lane = key === null ? undefined : this.#lanes.get(key);
     if (lane !== undefined) {
       lane.behind.push(entry);
-      this.#count(lane.destination, 1);
+      lane.bytes += bytesOf(entry);
+      this.#count(lane.destination, 1, bytesOf(entry));
       return;
     }
-    if (key !== null) this.#lanes.set(key, { destination: entry.destination, behind: [] });
+    if (key !== null) this.#lanes.set(key, { destination: entry.destination, behind: [], bytes: 0 });
     this.#makeReady(entry);
-    this.#count(entry.destination, 1);
+    this.#count(entry.destination, 1, bytesOf(entry));
   }
 
   /** The next row that may be delivered to a destination now; undefined when there is none. */
@@ -70,7 +82,7 @@ export class KeyLanes {
       queue.ready = queue.ready.slice(queue.head);
       queue.head = 0;
     }
-    this.#count(destination, -1);
+    this.#count(destination, -1, -bytesOf(entry));
     return entry;
   }
 
@@ -84,9 +96,10 @@ export class KeyLanes {
       return;
     }
     const rows = 1 + lane.behind.length;
-    this.#count(lane.destination, -rows);
+    this.#count(lane.destination, -rows, -lane.bytes);
     lane.destination = next.destination;
-    this.#count(lane.destination, rows);
+    this.#count(lane.destination, rows, lane.bytes);
+    lane.bytes -= bytesOf(next);
     this.#makeReady(next);
   }
 
@@ -95,7 +108,7 @@ export class KeyLanes {
     const lane = key === null ? undefined : this.#lanes.get(key);
     if (key === null || lane === undefined) return [];
     this.#lanes.delete(key);
-    this.#count(lane.destination, -lane.behind.length);
+    this.#count(lane.destination, -lane.behind.length, -lane.bytes);
     return lane.behind;
   }
 
@@ -108,9 +121,11 @@ export class KeyLanes {
     for (const [key, lane] of this.#lanes) {
       if (lane.destination !== destination) continue;
       dropped.push(...lane.behind.splice(0));
+      lane.bytes = 0;
       if (wereReady.has(key)) this.#lanes.delete(key);
     }
     this.#waiting -= queue.waiting;
+    this.#bytesWaiting -= queue.bytes;
     this.#queues.delete(destination);
     return dropped;
   }
@@ -124,15 +139,18 @@ export class KeyLanes {
     this.#queueOf(entry.destination).ready.push(entry);
   }
 
-  #count(destination: string, rows: number): void {
+  #count(destination: string, rows: number, bytes: number): void {
     this.#waiting += rows;
-    this.#queueOf(destination).waiting += rows;
+    this.#bytesWaiting += bytes;
+    const queue = this.#queueOf(destination);
+    queue.waiting += rows;
+    queue.bytes += bytes;
   }
 
   #queueOf(destination: string): Queue {
     let queue = this.#queues.get(destination);
     if (queue === undefined) {
-      queue = { ready: [], head: 0, waiting: 0 };
+      queue = { ready: [], head: 0, waiting: 0, bytes: 0 };
       this.#queues.set(destination, queue);
     }
     return queue;
@@ -146,10 +164,18 @@ interface Queue {
   head: number;
   /** Those, and the rows behind them and behind what is in delivery. */
   waiting: number;
+  /** Of their payloads. */
+  bytes: number;
 }
 
 interface Lane {
   /** Of its first row, which is ready or in delivery. */
   destination: string;
   readonly behind: LaneRow[];
+  /** Of the payloads of those behind. */
+  bytes: number;
+}
+
+function bytesOf({ row }: LaneRow): number {
+  return row.payload?.length ?? 0;
 }

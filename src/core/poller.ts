@@ -93,6 +93,7 @@ export class Poller {
       share: this.#share,
       destinations,
       batchSize,
+      claimBytes: MAX_CLAIM_BYTES,
       rowsWanted: (destination) => gates.rowsWanted(destination, () => this.#share.perSecond(destination)),
       probed: (destination) => gates.probed(destination),
       isGivingBack: (destination) => [...this.#goingBack.values()].includes(destination),

@@ -7,6 +7,7 @@ import { ManualClock } from "../../support/recorders.ts";
 import { outboxRow } from "../../support/scriptedOutbox.ts";
 
 const BATCH = 20;
+const CLAIM_BYTES = 1000;
 let clock: ManualClock;
 let lanes: KeyLanes;
 let share: FairShare;
@@ -19,15 +20,24 @@ beforeEach(() => {
 
 const scopesWith = (options: Partial<ClaimScopesOptions> = {}) => {
   const none = { rowsWanted: () => undefined, probed: () => [], forgetProbed: () => {}, isGivingBack: () => false };
-  return new ClaimScopes({ lanes, share, destinations: ["a", "b"], batchSize: BATCH, clock, ...none, ...options });
+  return new ClaimScopes({
+    lanes,
+    share,
+    destinations: ["a", "b"],
+    batchSize: BATCH,
+    claimBytes: CLAIM_BYTES,
+    clock,
+    ...none,
+    ...options,
+  });
 };
 
 /** A claim returned so many rows of a destination, without a key. */
-function claimed(scopes: ClaimScopes, destination: string, count: number): void {
+function claimed(scopes: ClaimScopes, destination: string, count: number, payload = "{}"): void {
   const batch = {} as Parameters<KeyLanes["add"]>[0]["batch"];
   for (let n = 0; n < count; n += 1) {
     scopes.met(destination);
-    lanes.add({ row: outboxRow() as ClaimedRow, batch, destination });
+    lanes.add({ row: outboxRow({ payload }) as ClaimedRow, batch, destination });
   }
 }
 
@@ -72,6 +82,34 @@ describe("claims", () => {
     expect(furtherOf(scopes)).toEqual([["all but a", 10]]);
     expect(scopes.wantsMore("")).toBe(false);
     claimed(scopes, "", 31);
+    expect(furtherOf(scopes)).toEqual([]);
+  });
+});
+
+describe("large payloads", () => {
+  const large = "x".repeat(CLAIM_BYTES / 4);
+
+  test("leave no room for the usual claim while more than half of what one returns waits", () => {
+    const scopes = scopesWith();
+    claimed(scopes, "a", 2, large);
+    expect(scopes.hasRoom()).toBe(true);
+    claimed(scopes, "a", 1, large);
+    expect(scopes.hasRoom()).toBe(false);
+    delivered("a", 1);
+    expect(scopes.hasRoom()).toBe(true);
+  });
+
+  test("of destinations apart leave room", () => {
+    const scopes = scopesWith({ rowsWanted: (destination) => (destination === "a" ? 4 : undefined) });
+    claimed(scopes, "a", 4, large);
+    expect(scopes.hasRoom()).toBe(true);
+  });
+
+  test("end the look past the rows of all destinations sooner", () => {
+    const scopes = scopesWith();
+    claimed(scopes, "a", 12, large);
+    expect(furtherOf(scopes)).toEqual([["all but a", 10]]);
+    claimed(scopes, "a", 1, large);
     expect(furtherOf(scopes)).toEqual([]);
   });
 });
