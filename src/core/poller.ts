@@ -81,6 +81,8 @@ export class Poller {
   #cutOff = false;
   /** The last pass left off because no claim may be made. */
   #wantsRoom = false;
+  /** When the usual claim is to be made though nothing has come. By the monotonic clock, in ms. */
+  #looksOnAt = Number.POSITIVE_INFINITY;
   #onDeliveriesEnded: (() => void)[] = [];
 
   constructor(options: PollerOptions) {
@@ -135,9 +137,13 @@ export class Poller {
     this.#scopes.wake();
   }
 
-  /** Longest wait for the next pass, in ms: an ill destination may have its turn without an event, or a breaker let a probe through. */
+  /**
+   * Longest wait for the next pass, in ms: an ill destination may have its turn without an event, a breaker let a probe through, or the database have more to
+   * look through for the usual claim.
+   */
   get nextPassWithinMs(): number {
-    return Math.min(this.#scopes.nextClaimWithinMs, this.#options.gates.changesWithinMs);
+    const lookMs = Math.max(0, this.#looksOnAt - this.#options.clock.monotonic());
+    return Math.min(this.#scopes.nextClaimWithinMs, this.#options.gates.changesWithinMs, lookMs);
   }
 
   /** Whether deliveries to a destination hang, crawl or fail just now. */
@@ -196,6 +202,7 @@ export class Poller {
   }
 
   async #pass(): Promise<"again" | "idle"> {
+    this.#looksOnAt = Number.POSITIVE_INFINITY;
     // A destination's turn may have come, without an event.
     this.#pump();
     for (const destination of this.#scopes.overfull()) {
@@ -210,7 +217,9 @@ export class Poller {
     this.#claimFurther();
     this.#wantsRoom = !this.#hasRoom();
     if (this.#stopping || this.#wantsRoom) return "idle";
-    const { rows, more } = await this.#claim(this.#options.batchSize, this.#scopes.usual());
+    const { batchSize, clock } = this.#options;
+    const { rows, more, goesOnInMs } = await this.#claim(batchSize, this.#scopes.usual());
+    if (goesOnInMs !== undefined) this.#looksOnAt = clock.monotonic() + goesOnInMs;
     this.#claimFurther();
     if (!more || rows.length === 0 || this.#stopping) return "idle";
     this.#wantsRoom = !this.#hasRoom();

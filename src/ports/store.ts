@@ -156,6 +156,8 @@ export interface ClaimResult {
   readonly more: boolean;
   /** Rows that were looked at but stay behind an earlier row of their key. */
   readonly heldBack: number;
+  /** A look through what is in front of the rows of a scope goes on with its next claim, which is due in so many ms; undefined where none is under way. */
+  readonly goesOnInMs?: number | undefined;
   /** Rows that the database refuses to let be claimed, with what it says. Further claims of this store leave them out for a while. */
   readonly refused?: readonly { readonly id: MessageId; readonly reason: string }[];
 }

@@ -93,6 +93,21 @@ describe("a poller of two destinations", () => {
     expect(scopes()).toEqual(["all", "all but a", "all but a"]);
   });
 
+  test("asks for a pass when the database has more to look through for the usual claim, and no sooner", async () => {
+    const { store, clock, poller } = setup();
+    const claim = store.claim.bind(store);
+    store.claim = async (request) => ({
+      ...(await claim(request)),
+      goesOnInMs: store.claims.length === 1 ? 300 : undefined,
+    });
+    await poller.pass();
+    expect(poller.nextPassWithinMs).toBe(300);
+    clock.advance(100);
+    expect(poller.nextPassWithinMs).toBe(200);
+    await poller.pass();
+    expect(poller.nextPassWithinMs).toBe(Number.POSITIVE_INFINITY);
+  });
+
   test("gives the rows of one that hangs back, and claims a few of them in a scope of their own", async () => {
     const { store, clock, begun, poller, rows, scopes } = setup();
     const [first, ...others] = rows("a", 20);

@@ -90,11 +90,24 @@ async function claimFromFront(
   };
 }
 
+/** Claims rows of a scope, and tells when a sweep of its front goes on. */
+async function claimInScope(
+  scans: ClaimScans,
+  hints: OutboxHints,
+  clock: Clock,
+  request: ClaimRequest,
+  scope: ClaimScope,
+): Promise<ClaimResult> {
+  const result = await claimPastFront(scans, hints, clock, request, scope);
+  const { goesOnInMs } = hints.of(scope);
+  return goesOnInMs === undefined ? result : { ...result, goesOnInMs };
+}
+
 /**
  * Claims rows of a scope, past whatever is in front of them, and looks through a part of that where it is time. Where nothing was met lately it looks first
  * whether that can be different by now.
  */
-async function claimInScope(
+async function claimPastFront(
   scans: ClaimScans,
   hints: OutboxHints,
   clock: Clock,

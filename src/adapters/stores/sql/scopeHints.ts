@@ -112,6 +112,11 @@ export class ScopeHints {
     this.#sweepEnded(this.#clock.monotonic() - tookMs, tookMs, this.#seenTable);
   }
 
+  /** When the sweep under way goes on, in ms; undefined where there is none. */
+  get goesOnInMs(): number | undefined {
+    return this.#left === undefined ? undefined : Math.max(0, this.#restsUntil - this.#clock.monotonic());
+  }
+
   /** What is left of a sweep that is due now. @param mark below which nothing is unfinished */
   dueSweep(mark: string): DueSweep | undefined {
     const now = this.#clock.monotonic();

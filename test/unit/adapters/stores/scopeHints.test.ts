@@ -33,6 +33,8 @@ function table({ sweepMs = 0, changedMs = 0, pending = 0 } = {}) {
     limit: Number.POSITIVE_INFINITY,
     /** Free rows that are too large for a claim. */
     tooLarge: 0,
+    /** As the last claim told. */
+    goesOnInMs: undefined as number | undefined,
   };
   const looks: string[] = [];
   const scan = async (what: string, from: string, tookMs: number, to = Number.POSITIVE_INFINITY): Promise<Scan> => {
@@ -70,7 +72,7 @@ function table({ sweepMs = 0, changedMs = 0, pending = 0 } = {}) {
     state,
     /** Claims. @returns what was asked of the table for it */
     async claim(scope?: ClaimScope): Promise<readonly string[]> {
-      await claimByHints(scans, hints, clock, claimRequest({ scope }));
+      state.goesOnInMs = (await claimByHints(scans, hints, clock, claimRequest({ scope }))).goesOnInMs;
       return looks.splice(0);
     },
   };
@@ -216,6 +218,27 @@ describe("where a claim of a scope starts", () => {
       "sweep 10000 to 12000",
       "sweep 0 to 5000",
     ]);
+  });
+
+  test("tells when a sweep goes on, until it has come to the cursor", async () => {
+    const { claim, clock, state } = await passed(SCOPE, { sweepMs: 20 });
+    expect(state.goesOnInMs).toBeUndefined();
+    Object.assign(state, { end: 12_000, pending: 12_000 });
+    await claim(SCOPE);
+    for (let n = 0; n < 30; n += 1) {
+      clock.advance(100);
+      await claim(SCOPE);
+    }
+    while ((await claim(SCOPE))[0] !== "sweep 0 to 5000") clock.advance(100);
+    expect(state.goesOnInMs).toBe(400);
+    clock.advance(300);
+    await claim(SCOPE);
+    expect(state.goesOnInMs).toBe(100);
+    clock.advance(100);
+    expect(await claim(SCOPE)).toContain("sweep 5000 to 10000");
+    clock.advance(400);
+    expect(await claim(SCOPE)).toContain("sweep 10000 to 12000");
+    expect(state.goesOnInMs).toBeUndefined();
   });
 
   test("is where another scope has come that leaves out fewer destinations, and the front is swept again", async () => {
