@@ -271,15 +271,18 @@ export class ClaimScopes {
   }
 
   #only(destination: string): ClaimScope {
-    const { lanes, share, probed } = this.#options;
+    const { lanes, share, probed, destinations } = this.#options;
     const exceptIds = probed(destination);
+    // Rows of other keys tell more of one that is ill. Where there are limits the next rows are as good as any; but those behind a row that waits elsewhere
+    // would only wait with it, until they were given back and claimed again.
+    const isWaitedFor = (each: string) =>
+      each === destination ? share.isIll(each) : this.isClosed(each) || this.#claimsAlone(each);
     return {
       name: ownScope(destination),
       which: "only",
       destinations: [destination],
       ...(exceptIds.length === 0 ? {} : { exceptIds }),
-      // Rows of other keys tell more of one that is ill. Where there are limits the next rows are as good as any.
-      exceptKeys: share.isIll(destination) ? [...lanes.keysAt(destination)] : [],
+      exceptKeys: destinations.filter(isWaitedFor).flatMap((each) => [...lanes.keysAt(each)]),
     };
   }
 

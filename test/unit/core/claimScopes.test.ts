@@ -245,6 +245,26 @@ describe("a destination of which only some rows may wait", () => {
     expect(furtherOf(scopes)).toEqual([["only a", 5]]);
   });
 
+  test("is asked for no rows behind those of a key that waits for another one apart", () => {
+    const scopes = scopesWith({ rowsWanted: () => 8 });
+    const rowOf = (key: string, destination: string) =>
+      lanes.add({ row: outboxRow({ key }) as ClaimedRow, batch: {} as never, destination });
+    for (let n = 0; n < 8; n += 1) {
+      rowOf(`a${n}`, "a");
+      rowOf(`b${n}`, "b");
+    }
+    expect(scopes.usual()).toMatchObject({ destinations: ["a", "b"] });
+    for (let n = 0; n < 4; n += 1) {
+      lanes.take("a");
+      lanes.done(`a${n}`);
+      lanes.take("b");
+    }
+    expect([...scopes.further()].map(({ scope }) => [scope.name, scope.exceptKeys])).toEqual([
+      ["only a", Array.from({ length: 8 }, (_, n) => `b${n}`)],
+      ["only b", ["a4", "a5", "a6", "a7"]],
+    ]);
+  });
+
   test("is among all others again when less than half as many wait, and its own claims find no more", () => {
     const scopes = scopesWith({ rowsWanted });
     claimed(scopes, "a", 8);
