@@ -58,6 +58,9 @@ export class ClaimScopes {
   /** Destinations at which as many rows waited as may; with true where the last claim of their own since then was full. */
   readonly #full = new Map<string, boolean>();
 
+  /** When rows of a destination last had to be given back. */
+  readonly #overfullAt = new Map<string, number>();
+
   constructor(options: ClaimScopesOptions) {
     this.#options = options;
   }
@@ -108,6 +111,7 @@ export class ClaimScopes {
       return waiting > 0 && (this.isClosed(destination) || waiting > 2 * this.#budget(destination));
     });
     for (const destination of overfull) {
+      if (!this.isClosed(destination)) this.#overfullAt.set(destination, this.#options.clock.monotonic());
       if (this.#full.has(destination)) this.#full.set(destination, true);
       const underWay = this.#underWay.get(destination);
       if (underWay !== undefined) underWay.missesRows = true;
@@ -256,18 +260,27 @@ export class ClaimScopes {
 
   /**
    * From when as many rows wait as may, until less than half as many do and a claim of its own has met the last ones that are due: else the next usual
-   * claim would return many more than may wait, only for them to be given back. Always where a single one may wait: a probe.
+   * claim would return many more than may wait, only for them to be given back. Always where a single one may wait: a probe. And for a while after rows
+   * were given back: those of a key come to wait at another destination than their own, whatever the claims of that one find.
    */
   #isFull(destination: string): boolean {
     const most = this.#mostWaiting(destination);
     const waiting = this.#options.lanes.waitingAt(destination);
-    if (most === 1) return true;
+    if (most === 1 || this.#wasOverfull(destination)) return true;
     if (waiting >= most) {
       if (!this.#full.has(destination)) this.#full.set(destination, true);
     } else if (waiting < most / 2 && this.#full.get(destination) !== true) {
       this.#full.delete(destination);
     }
     return this.#full.has(destination);
+  }
+
+  #wasOverfull(destination: string): boolean {
+    const at = this.#overfullAt.get(destination);
+    if (at === undefined) return false;
+    if (this.#options.clock.monotonic() - at < OVERFULL_MS) return true;
+    this.#overfullAt.delete(destination);
+    return false;
   }
 
   #only(destination: string): ClaimScope {
@@ -308,6 +321,7 @@ const ACTIVE_MS = 5000;
 /** Claims of single destinations at a time. */
 const MOST_OWN_CLAIMS = 2;
 const LEAST_BUDGET = 2;
+const OVERFULL_MS = 1000;
 const LEAST_REST_MS = 20;
 const MOST_REST_MS = 100;
 

@@ -76,6 +76,8 @@ export class Poller {
   readonly #furtherClaims = new Set<Promise<void>>();
   /** Why one of them failed: the next pass fails with it. */
   #furtherError: unknown;
+  /** No claim is made beside the usual one. */
+  #claimsAlone = false;
   #inDelivery = 0;
   #stopping = false;
   #cutOff = false;
@@ -217,13 +219,27 @@ export class Poller {
     this.#claimFurther();
     this.#wantsRoom = !this.#hasRoom();
     if (this.#stopping || this.#wantsRoom) return "idle";
-    const { batchSize, clock } = this.#options;
-    const { rows, more, goesOnInMs } = await this.#claim(batchSize, this.#scopes.usual());
-    if (goesOnInMs !== undefined) this.#looksOnAt = clock.monotonic() + goesOnInMs;
+    const { rows, more, goesOnInMs } = await this.#claimUsual();
+    if (goesOnInMs !== undefined) this.#looksOnAt = this.#options.clock.monotonic() + goesOnInMs;
     this.#claimFurther();
     if (!more || rows.length === 0 || this.#stopping) return "idle";
     this.#wantsRoom = !this.#hasRoom();
     return this.#wantsRoom ? "idle" : "again";
+  }
+
+  /** Rows behind those that a claim beside it was taking are held back, and may fill it up: then it is made again, alone. */
+  async #claimUsual(): Promise<ClaimResult> {
+    const { batchSize } = this.#options;
+    const result = await this.#claim(batchSize, this.#scopes.usual());
+    const mayHaveMissed = this.#scopes.usual() !== undefined && result.more && result.rows.length === 0;
+    if (!mayHaveMissed || this.#stopping) return result;
+    this.#claimsAlone = true;
+    try {
+      await Promise.all(this.#furtherClaims);
+      return this.#stopping || !this.#hasRoom() ? result : await this.#claim(batchSize, this.#scopes.usual());
+    } finally {
+      this.#claimsAlone = false;
+    }
   }
 
   /**
@@ -231,7 +247,7 @@ export class Poller {
    * claim sees those that another one takes as not its own, and leaves out what is behind them.
    */
   #claimFurther(): void {
-    if (this.#stopping || this.#returned.size > 0 || this.#furtherError !== undefined) return;
+    if (this.#stopping || this.#claimsAlone || this.#returned.size > 0 || this.#furtherError !== undefined) return;
     for (const { scope, limit, ended } of this.#scopes.further()) {
       const claim = this.#claim(limit, scope)
         .then(

@@ -21,6 +21,27 @@ const ROWS_BEHIND_A_KEY_THAT_HANGS: Plan = {
   },
 };
 
+const CALM = {
+  ...{ seed: 0, replicas: 1, databaseMs: 1, deliveryMs: 1, refused: 0, retryMs: 1, faults: [] },
+  ...{ outage: { fromMs: 0, lengthMs: 0 }, pause: { fromMs: 0, lengthMs: 0 } },
+};
+
+/** Rows of one key came by a usual claim for another destination, moved on to one of which few may wait, were given back, and came by the next usual claim. */
+const ROWS_THAT_MOVE_ON: Plan = {
+  ...CALM,
+  ...{ rows: 47, destinations: 2, keys: 1, batchSize: 14, concurrency: 2, databaseMs: 3, arrivingMs: 1, refused: 0.05 },
+  illness: undefined,
+  limits: { concurrency: 1, rateLimit: { perSecond: 50, burst: 50 }, circuitBreaker: undefined },
+};
+
+/** Rows behind those that a claim beside it was taking filled up the usual claim, each time. */
+const CLAIM_FULL_OF_HELD_BACK_ROWS: Plan = {
+  ...CALM,
+  ...{ rows: 130, destinations: 3, keys: 9, batchSize: 3, concurrency: 4, arrivingMs: 0 },
+  illness: { kind: "refuses", fromMs: 0, lengthMs: Number.POSITIVE_INFINITY },
+  limits: {},
+};
+
 /** Whatever happens to replicas of the poller in virtual time (`poller/world.ts`) breaks no rule. A failure prints the plan, which makes the same run again. */
 async function breakNoRule(...faults: readonly FaultKind[]): Promise<void> {
   await fc.assert(
@@ -30,7 +51,7 @@ async function breakNoRule(...faults: readonly FaultKind[]): Promise<void> {
         expect(await new World(plan).run()).toEqual([]);
       }),
     ),
-    settings(RUNS),
+    { ...settings(RUNS), examples: [[ROWS_THAT_MOVE_ON]] },
   );
 }
 
@@ -47,7 +68,7 @@ describe("pollers", () => {
           expect(await new World(plan).runBesideIllness()).toEqual([]);
         }),
       ),
-      settings(RUNS),
+      { ...settings(RUNS), examples: [[CLAIM_FULL_OF_HELD_BACK_ROWS]] },
     );
   }, 120_000);
 

@@ -138,7 +138,7 @@ export class SimulatedReplica {
 
   async #deliver({ id, claimToken }: ClaimedRow, signal: AbortSignal, isProbe: boolean): Promise<Delivered> {
     const claim = { id, claimToken };
-    this.#world.begins(claim);
+    this.#world.begins(claim, isProbe);
     const aborted = new Promise<Settlement>((resolve) => {
       signal.addEventListener("abort", () => resolve({ ...claim, kind: "release" }), { once: true });
     });

@@ -75,13 +75,14 @@ export class World {
   }
 
   /** A replica begins to deliver a row. */
-  begins({ id, claimToken }: Pick<ClaimedRow, "id" | "claimToken">): void {
+  begins({ id, claimToken }: Pick<ClaimedRow, "id" | "claimToken">, isProbe: boolean): void {
     const row = this.database.row(id);
     if (row.token !== claimToken) this.breaks(`row ${row.position} is delivered without a claim (${row.state})`);
-    if (row.topic === ILL_TOPIC) void this.#beginsAtIll();
+    // A replica that has not heard of the opening yet may begin others.
+    if (row.topic === ILL_TOPIC && isProbe) void this.#probes();
   }
 
-  async #beginsAtIll(): Promise<void> {
+  async #probes(): Promise<void> {
     const { limits, faults } = this.plan;
     const now = this.clock.monotonic();
     const [state] = (await this.destinations.states()).filter(({ name }) => name === ILL_TOPIC);

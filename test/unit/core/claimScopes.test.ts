@@ -291,7 +291,7 @@ describe("a destination of which only some rows may wait", () => {
     lanes.dropAt("a");
     claim?.ended(0);
     expect(scopes.usual()).toBeDefined();
-    clock.advance(20);
+    clock.advance(1000);
     for (const { ended } of scopes.further()) ended(0);
     expect(scopes.usual()).toBeUndefined();
   });
