@@ -32,6 +32,13 @@ export const METRICS = {
     labels: { version: [] },
     roles: EVERY,
   },
+  roleInfo: {
+    name: "svc_role_info",
+    type: "gauge",
+    help: "Always 1, once for each role of the process.",
+    labels: { role: ROLES },
+    roles: EVERY,
+  },
   uptime: {
     name: "svc_uptime_seconds",
     type: "gauge",

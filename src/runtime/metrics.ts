@@ -18,7 +18,7 @@ export interface PoolUsage {
 export interface MetricsOptions {
   /** Version of the service, for `svc_info`. */
   readonly version: string;
-  /** Roles of this process; the metrics of others are not shown. Default: all. */
+  /** Roles of this process, for `svc_role_info`; the metrics of others are not shown. Default: all. */
   readonly roles?: readonly Role[];
   readonly clock?: Clock;
   /** Whether prom-client's process and event-loop metrics stand beside ours. Default: true. */
@@ -52,6 +52,8 @@ export function createMetrics(options: MetricsOptions): MetricsRegistry {
 
   const info = numbers(METRICS.info);
   info.with(options.version).value = 1;
+  const roleInfo = numbers(METRICS.roleInfo);
+  for (const role of roles) roleInfo.with(role).value = 1;
   const uptime = numbers(METRICS.uptime);
   const pool = numbers(METRICS.dbPoolConnections);
   let readPool: (() => PoolUsage) | undefined;

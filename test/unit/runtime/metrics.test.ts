@@ -62,6 +62,7 @@ function touchEverything(metrics: Metrics): void {
 /** Names, types and labels of design.md, "Metrics". */
 const DESIGNED = `
 info gauge version
+role_info gauge role
 uptime_seconds gauge
 component_up gauge component
 outbox_messages_total counter status
@@ -187,6 +188,9 @@ describe("the metrics", () => {
     const names = (await lines()).filter((line) => line.startsWith("# TYPE ")).map((line) => line.split(" ")[2]);
     expect(names).toContain("svc_cleanup_messages_deleted_total");
     expect(names).toContain("svc_uptime_seconds");
+    expect((await lines()).filter((line) => line.startsWith("svc_role_info"))).toEqual([
+      'svc_role_info{role="retention"} 1',
+    ]);
     expect(names).not.toContain("svc_outbox_messages_total");
   });
 
