@@ -1,4 +1,5 @@
 import { execFile } from "node:child_process";
+import { readdirSync } from "node:fs";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -8,29 +9,46 @@ import { load } from "js-yaml";
 import { describeWithTools, toolPath } from "../support/describeWithTools.ts";
 import { anchors, headings } from "../support/markdown.ts";
 import { pathOf, read } from "../support/repository.ts";
-import { alertRules, dashboard, dashboardQueries, type Panel } from "./deployFiles.ts";
+import { alertRules, dashboard, dashboardQueries, type Panel, RULE_FILES } from "./deployFiles.ts";
 
 const RULES = alertRules();
 const RUNBOOK = "docs/operations.md";
 
+const TEST_FILES = readdirSync(pathOf("deploy/prometheus"))
+  .filter((name) => name.endsWith(".test.yml"))
+  .map((name) => `deploy/prometheus/${name}`);
+
 interface RuleTest {
   readonly alertname: string;
+  readonly eval_time: string;
   readonly exp_alerts: readonly unknown[];
 }
 
-/** Every expectation of deploy/prometheus/alerts.test.yml. */
-const RULE_TESTS = (
-  load(read("deploy/prometheus/alerts.test.yml")) as { readonly tests: readonly { alert_rule_test: RuleTest[] }[] }
-).tests.flatMap(({ alert_rule_test }) => alert_rule_test);
+/** The expectations of every scenario in the test files. */
+const SCENARIOS = TEST_FILES.flatMap(
+  (file) => (load(read(file)) as { readonly tests: readonly { alert_rule_test: readonly RuleTest[] }[] }).tests,
+).map(({ alert_rule_test }) => alert_rule_test);
+
+/** Whether the alert is quiet before it fires in one scenario, and after it. */
+function firesAndEnds(name: string, scenario: readonly RuleTest[]): boolean {
+  const minute = ({ eval_time }: RuleTest) => Number.parseInt(eval_time, 10);
+  const own = scenario.filter(({ alertname }) => alertname === name);
+  const firing = own.filter(({ exp_alerts }) => exp_alerts.length > 0).map(minute);
+  const quiet = own.filter(({ exp_alerts }) => exp_alerts.length === 0).map(minute);
+  return (
+    firing.length > 0 && quiet.some((at) => at < Math.min(...firing)) && quiet.some((at) => at > Math.max(...firing))
+  );
+}
 
 /** @throws Error with what promtool says when it finds a fault */
 const promtool = (...args: string[]) => promisify(execFile)(toolPath("promtool"), args);
 
 describeWithTools(["promtool"], "promtool", () => {
   test("takes the rules", async () => {
-    const { stdout } = await promtool("check", "rules", pathOf("deploy/prometheus/alerts.yml"));
+    const { stdout } = await promtool("check", "rules", ...RULE_FILES.map(pathOf));
+    const counts = [...stdout.matchAll(/SUCCESS: (\d+) rules found/g)].map(([, count]) => Number(count));
 
-    expect(stdout).toContain(`SUCCESS: ${RULES.length} rules found`);
+    expect(counts).toEqual(RULE_FILES.map((file) => alertRules([file]).length));
   });
 
   test("takes the configuration, which names the rules", async () => {
@@ -39,8 +57,8 @@ describeWithTools(["promtool"], "promtool", () => {
     expect(stdout).toContain("SUCCESS: 1 rule files found");
   });
 
-  test("sees each alert fire and stay quiet as it should", async () => {
-    await expect(promtool("test", "rules", pathOf("deploy/prometheus/alerts.test.yml"))).resolves.toBeDefined();
+  test.each(TEST_FILES)("sees each alert of %s fire and stay quiet as it should", async (file) => {
+    await expect(promtool("test", "rules", pathOf(file))).resolves.toBeDefined();
   });
 
   test("takes the queries of the dashboard", async () => {
@@ -63,14 +81,12 @@ describeWithTools(["promtool"], "promtool", () => {
 });
 
 describe.each(RULES.map((rule) => [rule.alert, rule] as const))("%s", (name, { annotations, labels, ...rule }) => {
-  const tests = RULE_TESTS.filter(({ alertname }) => alertname === name);
-
   test("says how bad it is, what is wrong, how much, and where to read on", () => {
     expect(labels).toEqual({ severity: expect.stringMatching(/^(critical|warning)$/) });
     expect(rule.for).toMatch(/^\d+m$/);
     expect(Object.keys(annotations)).toEqual(["summary", "description", "runbook_url"]);
     // What is absent has no value.
-    if (!rule.expr.startsWith("absent(")) expect(annotations.description).toContain("{{ $value ");
+    if (name !== "SvcAbsent") expect(annotations.description).toContain("{{ $value ");
   });
 
   test("leads to its section of the runbook", () => {
@@ -81,9 +97,8 @@ describe.each(RULES.map((rule) => [rule.alert, rule] as const))("%s", (name, { a
     expect(anchor).toBe(name.toLowerCase());
   });
 
-  test("is tested to fire and to be quiet", () => {
-    expect(tests.some(({ exp_alerts }) => exp_alerts.length > 0)).toBe(true);
-    expect(tests.some(({ exp_alerts }) => exp_alerts.length === 0)).toBe(true);
+  test("is tested to fire with its cause and to end with it", () => {
+    expect(SCENARIOS.some((scenario) => firesAndEnds(name, scenario))).toBe(true);
   });
 });
 

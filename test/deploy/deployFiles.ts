@@ -9,10 +9,15 @@ export interface AlertRule {
   readonly annotations: Readonly<Record<string, string>>;
 }
 
-/** Every rule of deploy/prometheus/alerts.yml, in its order. */
-export function alertRules(): readonly AlertRule[] {
-  const { groups } = load(read("deploy/prometheus/alerts.yml")) as { groups: { rules: AlertRule[] }[] };
-  return groups.flatMap(({ rules }) => rules);
+/** The rules for every installation, and those that the chart adds. */
+export const RULE_FILES = ["deploy/prometheus/alerts.yml", "helm/svc/files/alerts-kubernetes.yml"] as const;
+
+/** Every rule of the files, in their order. */
+export function alertRules(files: readonly (typeof RULE_FILES)[number][] = RULE_FILES): readonly AlertRule[] {
+  return files.flatMap((file) => {
+    const { groups } = load(read(file)) as { groups: { rules: AlertRule[] }[] };
+    return groups.flatMap(({ rules }) => rules);
+  });
 }
 
 export interface Panel {

@@ -12,6 +12,17 @@ type Labels = Readonly<Record<string, readonly string[]>>;
 const TARGET_LABELS: Labels = { job: [], instance: [], namespace: [] };
 /** `svc_outbox` alone is the default name of publication and slot. */
 const NO_METRICS = ["svc_outbox", "svc_migrations"];
+/** What kube-state-metrics has of pods and Jobs, as far as rules read it. */
+const KUBERNETES: ReadonlyMap<string, Labels> = new Map([
+  [
+    "kube_pod_status_phase",
+    { namespace: [], pod: [], phase: ["Pending", "Running", "Succeeded", "Failed", "Unknown"] },
+  ],
+  ["kube_pod_container_status_waiting_reason", { namespace: [], pod: [], container: [], reason: [] }],
+  ["kube_job_failed", { namespace: [], job_name: [], condition: ["true", "false", "unknown"] }],
+  ["kube_job_status_start_time", { namespace: [], job_name: [] }],
+  ["kube_job_status_completion_time", { namespace: [], job_name: [] }],
+]);
 
 /** What a process with every role shows, and `up`, which Prometheus makes. */
 const text = await createMetrics({ version: "1.2.3" }).text();
@@ -19,7 +30,7 @@ const types = new Map([...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name 
 const series = seriesOf(types);
 
 function seriesOf(registered: ReadonlyMap<string, string>): ReadonlyMap<string, Labels> {
-  const known = new Map<string, Labels>([["up", TARGET_LABELS]]);
+  const known = new Map<string, Labels>([["up", TARGET_LABELS], ...KUBERNETES]);
   for (const [name, type] of registered) {
     const labels = { ...labelsOf(name), ...TARGET_LABELS };
     if (type !== "histogram") known.set(name, labels);
@@ -52,7 +63,7 @@ function healthComponents(): readonly string[] {
 }
 
 /** What in an expression no process shows. */
-function unknownIn({ selectors, grouping }: PromqlUsage): string[] {
+function unknownIn({ selectors, grouping, made }: PromqlUsage): string[] {
   const wrong = selectors.flatMap(({ metric, matchers }) => {
     const labels = series.get(metric);
     if (labels === undefined) return [metric];
@@ -60,7 +71,7 @@ function unknownIn({ selectors, grouping }: PromqlUsage): string[] {
       .filter((matcher) => !canMatch(matcher, labels))
       .map(({ label, operator, value }) => `${metric}{${label}${operator}"${value}"}`);
   });
-  const labels = new Set(selectors.flatMap(({ metric }) => Object.keys(series.get(metric) ?? {})));
+  const labels = new Set([...made, ...selectors.flatMap(({ metric }) => Object.keys(series.get(metric) ?? {}))]);
   return [...wrong, ...grouping.filter((label) => !labels.has(label)).map((label) => `by (${label})`)];
 }
 
@@ -140,10 +151,25 @@ describe("the dashboard", () => {
       const [, selector = "", label = ""] = /^label_values\((.+), (\w+)\)$/.exec(query) ?? [];
       const { selectors } = usageOf(selector);
       expect(selectors).toHaveLength(1);
-      expect(unknownIn({ selectors, grouping: [label] })).toEqual([]);
+      expect(unknownIn({ selectors, grouping: [label], made: [] })).toEqual([]);
     }
 
-    expect(templating.list.map(({ name }) => name)).toEqual(["datasource", "job", "instance", "destination"]);
+    expect(templating.list.map(({ name }) => name)).toEqual([
+      "datasource",
+      "namespace",
+      "job",
+      "instance",
+      "destination",
+    ]);
+  });
+
+  test("each of its queries is bounded by namespace, job and instance", () => {
+    const selectors = dashboardQueries(dashboard()).flatMap((expr) => expr.match(/\w+\{[^}]*\}/g) ?? []);
+    const own = dashboardQueries(dashboard()).flatMap((expr) => usageOf(expr).selectors);
+    const bounds = 'namespace=~"$namespace", job=~"$job", instance=~"$instance"';
+
+    expect(selectors).toHaveLength(own.length);
+    expect(selectors.filter((selector) => !selector.includes(bounds))).toEqual([]);
   });
 
   test("its queries use variables that are there", () => {

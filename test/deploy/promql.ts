@@ -3,6 +3,8 @@ export interface PromqlUsage {
   readonly selectors: readonly Selector[];
   /** Labels of `by`, `without`, `on`, `ignoring`, `group_left` and `group_right`. */
   readonly grouping: readonly string[];
+  /** Labels that `label_replace` makes. */
+  readonly made: readonly string[];
 }
 
 export interface Selector {
@@ -50,7 +52,8 @@ export function usageOf(expression: string): PromqlUsage {
       selectors.push({ metric: token, matchers: [] });
     }
   }
-  return { selectors, grouping };
+  const made = [...expression.matchAll(/"(\w+)",\s*"[^"]*",\s*"\w+",\s*"[^"]*"\s*\)/g)].map(([, label = ""]) => label);
+  return { selectors, grouping, made };
 }
 
 /** @param tokens what stands between the braces */

@@ -39,6 +39,10 @@ describe("the chart's files", () => {
     expectFile(file, isCurrent ? present : `${JSON.stringify(schema, null, 2)}\n`);
   });
 
+  test("files/svc-dashboard.json is deploy/grafana/svc-dashboard.json", () => {
+    expectFile("helm/svc/files/svc-dashboard.json", read("deploy/grafana/svc-dashboard.json"));
+  });
+
   test("files/alerts.yml is deploy/prometheus/alerts.yml, which a chart cannot read", () => {
     expectFile("helm/svc/files/alerts.yml", read("deploy/prometheus/alerts.yml"));
   });

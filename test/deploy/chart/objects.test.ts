@@ -2,12 +2,13 @@ import { readFileSync } from "node:fs";
 import path from "node:path";
 import { expect, test } from "@jest/globals";
 import { load } from "js-yaml";
-import type { Role } from "../../../src/model/roles.ts";
+import { ROLES, type Role } from "../../../src/model/roles.ts";
 import { METRICS } from "../../../src/runtime/metricDefinitions.ts";
 import { inventory, named, podsOf } from "../../support/chart/manifests.ts";
 import { CHART, RELEASE, renderNotes } from "../../support/chart/render.ts";
 import { useRenderedSets } from "../../support/chart/renderedSets.ts";
 import { describeWithTools } from "../../support/describeWithTools.ts";
+import { read } from "../../support/repository.ts";
 
 /** What single value sets make of the chart. */
 
@@ -206,10 +207,32 @@ describeWithTools(["helm"], "the chart renders", () => {
     expect(service.spec.ports.map(({ name }: { name: string }) => name)).toEqual([monitor.spec.endpoints[0].port]);
     expect(monitor.metadata.labels?.release).toBe("prometheus");
 
-    const alerts = load(readFileSync(path.join(CHART, "files", "alerts.yml"), "utf8"));
-    const linked = JSON.stringify(alerts).replaceAll("docs/operations.md#", "https://wiki.example.com/svc/operations#");
+    const groups = ["alerts.yml", "alerts-kubernetes.yml"].flatMap((file) => {
+      const rules = readFileSync(path.join(CHART, "files", file), "utf8");
+      return (load(rules) as { readonly groups: readonly unknown[] }).groups;
+    });
+    const linked = JSON.stringify({ groups })
+      .replaceAll("docs/operations.md#", "https://wiki.example.com/svc/operations#")
+      .replaceAll("NAMESPACE", monitor.metadata.namespace ?? "")
+      .replaceAll("FULLNAME", fullname);
     expect(named(sets.of("production"), "PrometheusRule", fullname).spec).toEqual(JSON.parse(linked));
     expect(linked).toContain("https://wiki.example.com/svc/operations#");
+    expect(linked).toContain(`namespace=\\"${monitor.metadata.namespace}\\", job_name=~\\"${fullname}-retention-.+`);
+  });
+
+  test("the dashboard as a ConfigMap that Grafana's sidecar finds", () => {
+    const { metadata, data = {} } = named(sets.of("production"), "ConfigMap", `${fullname}-dashboard`);
+    expect(metadata.labels).toMatchObject({ grafana_dashboard: "1" });
+    expect(metadata.annotations).toEqual({ grafana_folder: "Messaging" });
+    expect(data).toEqual({ "svc-dashboard.json": read("deploy/grafana/svc-dashboard.json") });
+    expect(sets.of("minimal").filter(({ metadata: { name } }) => name === `${fullname}-dashboard`)).toEqual([]);
+  });
+
+  test("the rules for Kubernetes name every component that has pods, and the CronJob of retention", () => {
+    const rules = readFileSync(path.join(CHART, "files", "alerts-kubernetes.yml"), "utf8");
+    const [, components = ""] = /FULLNAME-\(([a-z|]+)\)-/.exec(rules) ?? [];
+    expect(components.split("|").sort()).toEqual(["all", ...ROLES].sort());
+    expect(named(sets.of("retention-cronjob"), "CronJob", `${fullname}-retention`)).toBeDefined();
   });
 
   test("names, image and account of the platform's", () => {
