@@ -26,7 +26,7 @@ export interface Panel {
   readonly title: string;
   readonly description?: string;
   readonly gridPos: Readonly<Record<"x" | "y" | "w" | "h", number>>;
-  readonly targets?: readonly { readonly expr: string }[];
+  readonly targets?: readonly { readonly expr: string; readonly refId: string }[];
   readonly fieldConfig?: { readonly defaults: { readonly unit?: string } };
 }
 

@@ -111,6 +111,7 @@ export const DEPLOY_TOOLS = {
     return existsSync(module) ? module : undefined;
   },
   schemathesis: () => findProgram("schemathesis", [path.join(serversFolder(), "schemathesis", "bin")]),
+  prometheus: () => findProgram("prometheus", searchPath()),
   promtool: () => findProgram("promtool", searchPath()),
 } as const satisfies Readonly<Record<string, () => string | undefined>>;
 
