@@ -228,6 +228,27 @@ describeWithTools(["helm"], "the chart renders", () => {
     expect(sets.of("minimal").filter(({ metadata: { name } }) => name === `${fullname}-dashboard`)).toEqual([]);
   });
 
+  test("pods and objects by the selectors and names of the runbook", () => {
+    const manifests = ["all-roles", "retention-cronjob"].flatMap((set) => sets.of(set));
+    const runbook = read("docs/operations.md").replaceAll("FULLNAME", fullname).replaceAll("RELEASE", RELEASE.name);
+    const selectors = [...runbook.matchAll(/kubectl [^`\n]* -l (\S+?)[`\s]/g)].map(([, selector = ""]) => selector);
+    const objects = [...runbook.matchAll(new RegExp(`(deployment|cronjob)[ /](${fullname}-\\w+)`, "g"))];
+
+    expect(selectors.length).toBeGreaterThan(3);
+    for (const selector of new Set(selectors)) {
+      const labels = Object.fromEntries(selector.split(",").map((each) => each.split("=")));
+      expect([selector, podsOf(manifests).map(({ metadata }) => metadata.labels)]).toEqual([
+        selector,
+        expect.arrayContaining([expect.objectContaining(labels)]),
+      ]);
+    }
+    expect(objects.length).toBeGreaterThan(3);
+    for (const [, kind = "", name = ""] of objects) {
+      const found = manifests.filter(({ metadata }) => metadata.name === name).map((each) => each.kind.toLowerCase());
+      expect([name, found]).toEqual([name, expect.arrayContaining([kind])]);
+    }
+  });
+
   test("the rules for Kubernetes name every component that has pods, and the CronJob of retention", () => {
     const rules = readFileSync(path.join(CHART, "files", "alerts-kubernetes.yml"), "utf8");
     const [, components = ""] = /FULLNAME-\(([a-z|]+)\)-/.exec(rules) ?? [];
