@@ -79,19 +79,21 @@ describeWithTools(["prometheus"], "Prometheus over real processes", () => {
       label: `${alert} ends`,
     });
 
-  /** Does something again and again until it is told to stop. */
-  const keepDoing = (action: () => Promise<unknown>) => {
-    let isStopped = false;
-    const done = (async () => {
-      while (!isStopped) {
+  /** Does something again and again, every 25 ms, until `body` has ended. */
+  const whileDoing = async (action: () => Promise<unknown>, body: () => Promise<unknown>): Promise<void> => {
+    let isOver = false;
+    const doing = (async () => {
+      while (!isOver) {
         await action();
         await new Promise((resolve) => setTimeout(resolve, 25));
       }
     })();
-    return async () => {
-      isStopped = true;
-      await done;
-    };
+    try {
+      await body();
+    } finally {
+      isOver = true;
+      await doing;
+    }
   };
 
   describe("one process of every role", () => {
@@ -191,28 +193,36 @@ describeWithTools(["prometheus"], "Prometheus over real processes", () => {
 
     test("SvcReceiptsNotStored: the inbox table is away", async () => {
       await database.query("ALTER TABLE inbox RENAME TO inbox_away");
-      const stop = keepDoing(() => service.post({ id: "a" }));
-      await fires("SvcReceiptsNotStored");
-      await stop();
+      await whileDoing(
+        () => service.post({ id: "a" }),
+        () => fires("SvcReceiptsNotStored"),
+      );
       await database.query("ALTER TABLE inbox_away RENAME TO inbox");
       await ends("SvcReceiptsNotStored");
     });
 
     test("SvcReceiptsRefused: a sender with a wrong token", async () => {
-      const stop = keepDoing(() => service.post({ id: "a" }, { path: "/inbox/guarded" }));
-      const { annotations } = await fires("SvcReceiptsRefused", { reason: "unauthorized" });
-      await stop();
+      await whileDoing(
+        () => service.post({ id: "a" }, { path: "/inbox/guarded" }),
+        async () => {
+          const { annotations } = await fires("SvcReceiptsRefused", { reason: "unauthorized" });
+          expect(annotations.summary).toBe("Received messages are refused: unauthorized");
+        },
+      );
       await ends("SvcReceiptsRefused");
-      expect(annotations.summary).toBe("Received messages are refused: unauthorized");
     });
 
     test("SvcDestinationFailing and SvcBlockedKeys: the receiver answers 500", async () => {
       receiver.answer = { status: 500 };
       await insert("blocking");
-      const stop = keepDoing(() => insert("billing"));
-      const { annotations } = await fires("SvcDestinationFailing", { destination: "billing" });
-      await fires("SvcBlockedKeys");
-      await stop();
+      await whileDoing(
+        () => insert("billing"),
+        async () => {
+          const { annotations } = await fires("SvcDestinationFailing", { destination: "billing" });
+          expect(annotations.description).toBe("100% of the deliveries to billing fail.");
+          await fires("SvcBlockedKeys");
+        },
+      );
       const [failed] = await database.query(
         "SELECT last_error FROM outbox WHERE topic = 'billing' AND attempt > 0 LIMIT 1",
       );
@@ -220,7 +230,6 @@ describeWithTools(["prometheus"], "Prometheus over real processes", () => {
       await empty();
       await ends("SvcDestinationFailing");
       await ends("SvcBlockedKeys");
-      expect(annotations.description).toBe("100% of the deliveries to billing fail.");
       // As the runbook quotes it.
       expect(failed?.last_error).toBe(`POST ${receiver.url}/ was answered 500`);
     });
@@ -283,9 +292,10 @@ describeWithTools(["prometheus"], "Prometheus over real processes", () => {
     });
 
     test("SvcDestinationRateLimited: more comes than the rate limit lets through", async () => {
-      const stop = keepDoing(() => insert("slow", 3));
-      await fires("SvcDestinationRateLimited", { destination: "slow" });
-      await stop();
+      await whileDoing(
+        () => insert("slow", 3),
+        () => fires("SvcDestinationRateLimited", { destination: "slow" }),
+      );
       await empty();
       await ends("SvcDestinationRateLimited");
     });
@@ -424,6 +434,17 @@ describeWithTools(["prometheus"], "Prometheus over real processes", () => {
       await ends("SvcNoPoller");
       await ends("SvcNoRelay");
       await ends("SvcRoleGone");
+    });
+
+    test("last_error of a receiver that is away reads as in the runbook", async () => {
+      await own.query("INSERT INTO outbox (topic, payload) VALUES ('ok', '{}')");
+      await eventually(async () =>
+        expect(await own.query("SELECT last_error FROM outbox WHERE last_error IS NOT NULL")).toEqual([
+          {
+            last_error: "POST http://127.0.0.1:9/, waiting for a connection, failed (connect ECONNREFUSED 127.0.0.1:9)",
+          },
+        ]),
+      );
     });
 
     test("SvcDown: every process is killed, and SvcAbsent: their targets are gone, too", async () => {
