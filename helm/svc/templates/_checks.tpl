@@ -3,6 +3,7 @@
 {{- include "svc.checkConfig" . -}}
 {{- include "svc.checkCredentials" . -}}
 {{- include "svc.checkRoles" . -}}
+{{- include "svc.checkOnePort" . -}}
 {{- range fromJsonArray (include "svc.workloads" .) -}}
 {{- include "svc.checkWorkload" (list $ .) -}}
 {{- end -}}
@@ -11,6 +12,18 @@
 {{- end -}}
 {{- if and .Values.ingress.enabled (not (include "svc.componentOf" (list . "ingest"))) -}}
 {{- fail "ingress.enabled is true, but no pod has the role ingest" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "svc.checkOnePort" -}}
+{{- $hasIngest := include "svc.componentOf" (list . "ingest") -}}
+{{- if and $hasIngest (not (include "svc.managementPort" .)) -}}
+{{- if ne .Values.service.type "ClusterIP" -}}
+{{- fail (printf "service.type is %s, but the data port also serves metrics, health and admin routes: set config.server.managementPort, or keep ClusterIP and use ingress, which leads to the inbox and pull routes alone" .Values.service.type) -}}
+{{- end -}}
+{{- if and .Values.networkPolicy.enabled .Values.networkPolicy.dataFrom -}}
+{{- fail "networkPolicy.dataFrom has no effect: the data port also serves metrics, health and admin routes, so managementFrom opens it too. Set config.server.managementPort" -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

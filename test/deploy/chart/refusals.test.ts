@@ -217,6 +217,24 @@ const REFUSED: readonly Refused[] = [
     set: { "roles.ingest.autoscaling": KEDA },
     message: /ingest has no backlog that KEDA could ask for/,
   },
+  {
+    why: "a load balancer in front of metrics and admin routes",
+    from: "one-port",
+    set: { "service.type": "LoadBalancer" },
+    message: /service\.type is LoadBalancer, but the data port also serves metrics.*set config\.server\.managementPort/,
+  },
+  {
+    why: "a port of each node in front of metrics and admin routes",
+    from: "one-port",
+    set: { "service.type": "NodePort" },
+    message: /service\.type is NodePort, but the data port also serves metrics/,
+  },
+  {
+    why: "peers of the data port where every peer of the management port reaches it",
+    from: "one-port",
+    set: { "networkPolicy.dataFrom": [{ namespaceSelector: {} }] },
+    message: /networkPolicy\.dataFrom has no effect.*Set config\.server\.managementPort/,
+  },
   { why: "an Ingress without a host", set: { "ingress.enabled": true }, message: /ingress\.hosts is empty/ },
   {
     why: "an Ingress without ingest",
