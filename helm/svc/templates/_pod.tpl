@@ -168,3 +168,14 @@ lifecycle:
       seconds: {{ .Values.preStopSleepSeconds }}
 {{- end }}
 {{- end -}}
+
+{{/* Of Jobs: exit code 2 is a configuration or a schema that svc refuses, and that a repeat would refuse as well. */}}
+{{- define "svc.podFailurePolicy" -}}
+podFailurePolicy:
+  rules:
+    - action: FailJob
+      onExitCodes:
+        containerName: svc
+        operator: In
+        values: [2]
+{{- end -}}

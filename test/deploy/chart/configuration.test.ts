@@ -103,8 +103,15 @@ describeWithTools(["helm"], "the chart brings into the pods", () => {
     expect(job.metadata.annotations).toEqual({
       "helm.sh/hook": "pre-install,pre-upgrade",
       "helm.sh/hook-weight": "0",
-      "helm.sh/hook-delete-policy": "before-hook-creation,hook-succeeded",
+      "helm.sh/hook-delete-policy": "before-hook-creation",
     });
+    const helpers = sets
+      .of("migration-account")
+      .filter(({ metadata }) => metadata.annotations?.["helm.sh/hook-weight"] === "-5");
+    expect(helpers.map(({ kind, metadata }) => [kind, metadata.annotations?.["helm.sh/hook-delete-policy"]])).toEqual([
+      ["ServiceAccount", "before-hook-creation"],
+      ["ConfigMap", "before-hook-creation"],
+    ]);
     const { container, metadata, spec } = sets.pod("migration-account", "migrate", "Job");
     const from = (key: string) => ({ valueFrom: { secretKeyRef: { name: "svc-database-owner", key } } });
     expect(container.env?.slice(1)).toEqual([

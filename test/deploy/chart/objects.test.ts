@@ -101,6 +101,16 @@ describeWithTools(["helm"], "the chart renders", () => {
     expect(sets.pod("retention-cronjob", "retention", "CronJob").container.resources.limits?.memory).toBe("256Mi");
   });
 
+  test("Jobs that a refused configuration ends at once", () => {
+    const refused = [{ action: "FailJob", onExitCodes: { containerName: "svc", operator: "In", values: [2] } }];
+    const migrate = named(sets.of("minimal"), "Job", `${fullname}-migrate`).spec;
+    const retention = named(sets.of("retention-cronjob"), "CronJob", `${fullname}-retention`).spec.jobTemplate.spec;
+    for (const job of [migrate, retention]) {
+      expect(job.podFailurePolicy).toEqual({ rules: refused });
+      expect(job.template.spec.restartPolicy).toBe("Never");
+    }
+  });
+
   test("what a role says over what all roles have", () => {
     const ingest = sets.pod("production", "ingest");
     const poller = sets.pod("production", "poller");

@@ -185,6 +185,20 @@ describeWithTools(["helm"], "the pods of the chart run", () => {
     await stopAll(started);
   });
 
+  test("a configuration that svc refuses, which ends the Jobs with the exit code that their failure policy names", async () => {
+    const manifests = await renderWith("retention-cronjob", {
+      "config.destinations.billing": { baseUrl: "http://billing.example.com" },
+      // A variable that the chart does not look at.
+      extraEnv: [{ name: "SVC_DATABASE_POOLSIZE", value: "none" }],
+    });
+    for (const kind of ["Job", "CronJob"]) {
+      const pod = only(ofKind(manifests, kind));
+      const job = kind === "Job" ? pod.owner.spec : pod.owner.spec.jobTemplate.spec;
+      const { code } = await runToEnd(pod, manifests);
+      expect([kind, job.podFailurePolicy.rules[0].onExitCodes.values]).toEqual([kind, [code]]);
+    }
+  });
+
   test("every role in one process on one port, with retention on schedule", async () => {
     const manifests = await renderWith("all-in-one", { "config.database.username": database.user });
     const all = await start(only(ofKind(manifests, "Deployment")), manifests);
