@@ -65,7 +65,7 @@ true
 {{- toYaml $config -}}
 {{- end -}}
 
-{{/* The object that holds the configuration. Arguments: dict of root, name, labels, annotations. */}}
+{{/* The object that holds the configuration. Arguments: dict of root, name, labels, annotations, immutable. */}}
 {{- define "svc.configObject" -}}
 {{- $isSecret := eq .root.Values.configKind "Secret" -}}
 apiVersion: v1
@@ -79,6 +79,9 @@ metadata:
   annotations:
     {{- toYaml . | nindent 4 }}
   {{- end }}
+{{- if .immutable }}
+immutable: true
+{{- end }}
 {{- if $isSecret }}
 type: Opaque
 stringData:

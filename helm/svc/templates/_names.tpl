@@ -67,6 +67,11 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 {{- end -}}
 
+{{/* By its content: pods of an upgrade that fails keep the configuration that they began with, and a change of it makes new pods. */}}
+{{- define "svc.configName" -}}
+{{- printf "%s-config-%s" (include "svc.fullname" .) (include "svc.config" . | sha256sum | trunc 10) -}}
+{{- end -}}
+
 {{- define "svc.claimName" -}}
 {{- default (printf "%s-capture" (include "svc.fullname" .)) .Values.roles.capture.persistence.existingClaim -}}
 {{- end -}}

@@ -6,16 +6,18 @@ serves (whether it has ports and probes); configName; serviceAccountName; env (f
 {{- $root := .root -}}
 {{- $settings := .settings -}}
 metadata:
+  {{- with $settings.podAnnotations }}
   annotations:
-    checksum/config: {{ include "svc.config" $root | sha256sum }}
-    {{- with $settings.podAnnotations }}
     {{- toYaml . | nindent 4 }}
-    {{- end }}
+  {{- end }}
   labels:
     {{- /* Not the chart's version: it would restart the pods for nothing. */ -}}
     {{- $labels := merge (fromYaml (include "svc.selectorLabels" (list $root .component))) $root.Values.commonLabels -}}
     {{- if .serves -}}
     {{- $_ := set $labels "svc-relay/serves" "true" -}}
+    {{- if has "ingest" .args -}}
+    {{- $_ := set $labels "svc-relay/ingest" "true" -}}
+    {{- end -}}
     {{- end -}}
     {{- toYaml (merge $labels (default dict $settings.podLabels)) | nindent 4 }}
 spec:
@@ -33,6 +35,9 @@ spec:
   restartPolicy: {{ . }}
   {{- end }}
   terminationGracePeriodSeconds: {{ default (include "svc.stopSeconds" $root) $settings.terminationGracePeriodSeconds }}
+  {{- with include "svc.podNetwork" $settings | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
   {{- with $settings.priorityClassName }}
   priorityClassName: {{ . }}
   {{- end }}
@@ -54,6 +59,10 @@ spec:
     {{- range $settings.topologySpreadConstraints }}
     - {{- toYaml (ternary . (merge (deepCopy .) $same) (hasKey . "labelSelector")) | nindent 6 }}
     {{- end }}
+  {{- end }}
+  {{- with $settings.initContainers }}
+  initContainers:
+    {{- toYaml . | nindent 4 }}
   {{- end }}
   containers:
     - name: svc
@@ -104,6 +113,10 @@ spec:
         {{- with $root.Values.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
+    {{- /* A Job would not end while they run. */}}
+    {{- if and .serves $settings.extraContainers }}
+    {{- toYaml $settings.extraContainers | nindent 4 }}
+    {{- end }}
   volumes:
     - name: config
       {{- if eq $root.Values.configKind "Secret" }}
@@ -131,6 +144,21 @@ spec:
     {{- with $root.Values.extraVolumes }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
+{{- end -}}
+
+{{/* How names are resolved in a pod. Argument: settings, as roleDefaults. */}}
+{{- define "svc.podNetwork" -}}
+{{- with .hostAliases }}
+hostAliases:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .dnsPolicy }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- with .dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{- define "svc.portsAndProbes" -}}

@@ -4,8 +4,8 @@ import { expect, test } from "@jest/globals";
 import { load } from "js-yaml";
 import { ROLES, type Role } from "../../../src/model/roles.ts";
 import { METRICS } from "../../../src/runtime/metricDefinitions.ts";
-import { inventory, named, podsOf } from "../../support/chart/manifests.ts";
-import { CHART, RELEASE, renderNotes } from "../../support/chart/render.ts";
+import { inventory, named, type Pod, podsOf } from "../../support/chart/manifests.ts";
+import { CHART, RELEASE, renderNotes, renderUmbrella } from "../../support/chart/render.ts";
 import { useRenderedSets } from "../../support/chart/renderedSets.ts";
 import { describeWithTools } from "../../support/describeWithTools.ts";
 import { read } from "../../support/repository.ts";
@@ -20,7 +20,7 @@ describeWithTools(["helm"], "the chart renders", () => {
     Object.fromEntries(podsOf(sets.of(set)).map(({ of, container }) => [of, container.args.join(" ")]));
   test("no more than is asked for", () => {
     expect(inventory(sets.of("minimal"))).toEqual([
-      `ConfigMap ${fullname}`,
+      expect.stringMatching(`^ConfigMap ${fullname}-config-[0-9a-f]{10}$`),
       `ConfigMap ${fullname}-migrate`,
       `Deployment ${fullname}-ingest`,
       `Deployment ${fullname}-poller`,
@@ -277,9 +277,54 @@ describeWithTools(["helm"], "the chart renders", () => {
       if (kind !== "Pod") expect(spec.serviceAccountName).toBe("messaging");
     }
     expect(sets.pod("minimal", "ingest").container.image).toBe("svc-relay:0.1.0");
-    expect(named(sets.of("production"), "ConfigMap", fullname).metadata.labels?.["app.kubernetes.io/part-of"]).toBe(
+    expect(named(sets.of("production"), "Service", fullname).metadata.labels?.["app.kubernetes.io/part-of"]).toBe(
       "shop",
     );
+  });
+
+  test("containers of the platform's beside svc, in Jobs those that end", () => {
+    const containersOf = ({ spec }: Pod) => [spec.initContainers ?? [], spec.containers].map(namesOf);
+    const namesOf = (containers: unknown) => (containers as { name: string }[]).map(({ name }) => name);
+    const ingest = sets.pod("sidecars", "ingest");
+    expect(containersOf(ingest)).toEqual([["database-proxy"], ["svc", "log-shipper"]]);
+    for (const job of [sets.pod("sidecars", "migrate", "Job"), sets.pod("sidecars", "retention", "CronJob")]) {
+      expect(containersOf(job)).toEqual([["database-proxy"], ["svc"]]);
+    }
+    expect(ingest.spec.initContainers).toMatchObject([{ restartPolicy: "Always" }]);
+    expect(ingest.owner.spec).toMatchObject({ minReadySeconds: 15, revisionHistoryLimit: 2 });
+    const plain = sets.pod("minimal", "ingest");
+    expect(Object.keys(plain.spec)).not.toContain("initContainers");
+    expect(["minReadySeconds", "revisionHistoryLimit"].filter((key) => key in plain.owner.spec)).toEqual([]);
+  });
+
+  test("how pods resolve names, that of the test too, with its labels and annotations", () => {
+    const pods = podsOf(sets.of("sidecars"));
+    expect(pods.length).toBeGreaterThan(4);
+    for (const { of, spec } of pods) {
+      expect([of, spec]).toEqual([
+        of,
+        expect.objectContaining({
+          hostAliases: [{ ip: "192.0.2.7", hostnames: ["receiver.legacy.example.com"] }],
+          dnsPolicy: "None",
+          dnsConfig: { nameservers: ["192.0.2.53"], options: [{ name: "ndots", value: "2" }] },
+        }),
+      ]);
+    }
+    const { metadata } = sets.pod("sidecars", "test", "Pod");
+    expect(metadata.labels).toMatchObject({ team: "orders", "app.kubernetes.io/component": "test" });
+    expect(metadata.annotations).toMatchObject({ "sidecar.istio.io/inject": "false", "helm.sh/hook": "test" });
+  });
+
+  test("further objects, maps as they stand and strings as templates", () => {
+    expect(named(sets.of("sidecars"), "ConfigMap", "as-it-stands").data).toEqual({ template: "{{ .username }}" });
+    const extra = named(sets.of("sidecars"), "ConfigMap", `${fullname}-extra`);
+    expect([extra.metadata.namespace, extra.data]).toEqual([RELEASE.namespace, { release: RELEASE.name }]);
+  });
+
+  test("as a part of another chart, when that one's condition says so", async () => {
+    const ofUmbrella = async (enabled: boolean) => inventory(await renderUmbrella(enabled, ["minimal"]));
+    expect(await ofUmbrella(true)).toEqual(inventory(sets.of("minimal")));
+    expect(await ofUmbrella(false)).toEqual([]);
   });
 
   test("notes that name what is there", async () => {

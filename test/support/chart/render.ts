@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { loadAll } from "js-yaml";
+import { load, loadAll } from "js-yaml";
 import { toolPath } from "../describeWithTools.ts";
 import type { Manifest } from "./manifests.ts";
 
@@ -28,6 +28,8 @@ export interface RenderOptions {
   readonly values: readonly string[];
   /** Values over those, by their path; a map replaces the whole map below it. */
   readonly set?: Readonly<Record<string, unknown>>;
+  /** URL of an API server: renders what an upgrade of a release there would, with its objects for `lookup`. */
+  readonly upgradeOf?: string;
 }
 
 const run = promisify(execFile);
@@ -43,7 +45,10 @@ export async function helm(args: readonly string[]): Promise<string> {
 
 /** The objects that the chart makes of values. @throws Error with helm's message when it refuses them */
 export async function render(options: RenderOptions): Promise<readonly Manifest[]> {
-  const text = await template(CHART, options);
+  return objectsOf(await template(CHART, options));
+}
+
+function objectsOf(text: string): Manifest[] {
   return loadAll(text).filter((document) => document !== null && document !== undefined) as Manifest[];
 }
 
@@ -102,7 +107,31 @@ export async function renderNotes(options: RenderOptions): Promise<string> {
   }
 }
 
+/** The objects of a chart that has this one as a dependency with the condition `svc.enabled`, and names the values below `svc`. */
+export async function renderUmbrella(enabled: boolean, sets: readonly string[]): Promise<readonly Manifest[]> {
+  const folder = mkdtempSync(path.join(tmpdir(), "svc-test-umbrella-"));
+  try {
+    const { version } = load(readFileSync(path.join(CHART, "Chart.yaml"), "utf8")) as { readonly version: string };
+    cpSync(CHART, path.join(folder, "charts", "svc"), { recursive: true });
+    const dependencies = [{ name: "svc", version, repository: "", condition: "svc.enabled" }];
+    const chart = { apiVersion: "v2", name: "umbrella", version: "1.0.0", dependencies };
+    writeFileSync(path.join(folder, "Chart.yaml"), JSON.stringify(chart));
+    const values = sets.map((set, index) => {
+      const file = path.join(folder, `${index}.json`);
+      const svc = load(readFileSync(path.join(CHART, "ci", `${set}-values.yaml`), "utf8")) as object;
+      writeFileSync(file, JSON.stringify({ global: { region: "north" }, svc: { ...svc, enabled } }));
+      return file;
+    });
+    return objectsOf(await template(folder, { values }));
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
 async function template(chart: string, options: RenderOptions, more: readonly string[] = []): Promise<string> {
   const to = ["--namespace", RELEASE.namespace];
+  if (options.upgradeOf !== undefined) {
+    to.push("--is-upgrade", "--dry-run=server", "--kube-apiserver", options.upgradeOf);
+  }
   return await helm(["template", RELEASE.name, chart, ...KUBERNETES, ...to, ...valueArguments(options), ...more]);
 }
