@@ -7,11 +7,22 @@
 {{- range fromJsonArray (include "svc.workloads" .) -}}
 {{- include "svc.checkWorkload" (list $ .) -}}
 {{- end -}}
+{{- include "svc.checkConnections" . -}}
 {{- if and .Values.ingress.enabled (not .Values.ingress.hosts) -}}
 {{- fail "ingress.enabled is true, but ingress.hosts is empty: name at least one host" -}}
 {{- end -}}
 {{- if and .Values.ingress.enabled (not (include "svc.componentOf" (list . "ingest"))) -}}
 {{- fail "ingress.enabled is true, but no pod has the role ingest" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "svc.checkConnections" -}}
+{{- with .Values.database.maxConnections -}}
+{{- $poolSize := include "svc.configNumber" (list $ "database.poolSize" 10) -}}
+{{- $sum := int (include "svc.connections" $) -}}
+{{- if gt $sum (int .) -}}
+{{- fail (printf "the pods would open up to %d connections, but database.maxConnections is %d: lower config.database.poolSize (%s), replicas or autoscaling.maxReplicas, or put a pooler in front. Counted are the most replicas of each Deployment and one more while it is replaced" $sum (int .) $poolSize) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -76,3 +76,27 @@ role itself says), values (where those settings stand, for messages).
 {{- $workersMs := int (include "svc.configNumber" (list . "outbox.shutdownTimeoutMs" 30000)) -}}
 {{- add .Values.preStopSleepSeconds 5 (div (add $workersMs 999) 1000) 5 5 5 -}}
 {{- end -}}
+
+{{/*
+The most connections to the database that the release opens, or nothing where config.database.poolSize is no plain number: for each pod its pool, and one
+for LISTEN where a poller runs over PostgreSQL. While a Deployment is replaced it has one pod more.
+*/}}
+{{- define "svc.connections" -}}
+{{- $poolSize := include "svc.configValue" (list . "database.poolSize" 10) -}}
+{{- if regexMatch "^[0-9]+$" $poolSize -}}
+{{- $listens := eq (include "svc.configValue" (list . "database.type" "postgresql")) `"postgresql"` -}}
+{{- $sum := 0 -}}
+{{- range $workload := fromJsonArray (include "svc.workloads" .) -}}
+{{- with $workload.settings -}}
+{{- $pods := ternary (int .autoscaling.maxReplicas) (int .replicas) .autoscaling.enabled -}}
+{{- $isReplaced := or (has "capture" $workload.roles) (eq (toString .strategy.type) "Recreate") (eq $pods 0) -}}
+{{- $each := add (int $poolSize) (ternary 1 0 (and $listens (has "poller" $workload.roles))) -}}
+{{- $sum = add $sum (mul (add $pods (ternary 0 1 $isReplaced)) $each) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq .Values.roles.retention.kind "CronJob") (has "retention" (fromJsonArray (include "svc.runningRoles" .))) -}}
+{{- $sum = add $sum (int $poolSize) -}}
+{{- end -}}
+{{- $sum -}}
+{{- end -}}
+{{- end -}}

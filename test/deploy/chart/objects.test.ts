@@ -5,7 +5,7 @@ import { load } from "js-yaml";
 import { ROLES, type Role } from "../../../src/model/roles.ts";
 import { METRICS } from "../../../src/runtime/metricDefinitions.ts";
 import { inventory, named, type Pod, podsOf } from "../../support/chart/manifests.ts";
-import { CHART, RELEASE, renderNotes, renderUmbrella } from "../../support/chart/render.ts";
+import { CHART, RELEASE, type RenderOptions, renderNotes, renderUmbrella } from "../../support/chart/render.ts";
 import { useRenderedSets } from "../../support/chart/renderedSets.ts";
 import { describeWithTools } from "../../support/describeWithTools.ts";
 import { read } from "../../support/repository.ts";
@@ -114,8 +114,12 @@ describeWithTools(["helm"], "the chart renders", () => {
   test("what a role says over what all roles have", () => {
     const ingest = sets.pod("production", "ingest");
     const poller = sets.pod("production", "poller");
-    expect(poller.container.resources).toEqual({ requests: { cpu: "1", memory: "256Mi" }, limits: { memory: "2Gi" } });
-    expect(ingest.container.resources.requests?.cpu).toBe("100m");
+    expect(poller.container.resources).toEqual({
+      requests: { cpu: "1", memory: "256Mi", "ephemeral-storage": "128Mi" },
+      limits: { memory: "2Gi" },
+    });
+    expect(ingest.container.resources.requests?.cpu).toBe("500m");
+    expect(sets.pod("production", "retention").container.resources.requests?.cpu).toBe("100m");
     expect(ingest.owner.spec.replicas).toBeUndefined();
     const replicas = ["relay", "poller", "retention"].map((role) => sets.pod("production", role).owner.spec.replicas);
     expect(replicas).toEqual([2, 3, 1]);
@@ -325,6 +329,24 @@ describeWithTools(["helm"], "the chart renders", () => {
     const ofUmbrella = async (enabled: boolean) => inventory(await renderUmbrella(enabled, ["minimal"]));
     expect(await ofUmbrella(true)).toEqual(inventory(sets.of("minimal")));
     expect(await ofUmbrella(false)).toEqual([]);
+  });
+
+  test("the connections that a release may open, as notes tell them", async () => {
+    const connections = async (options: RenderOptions) =>
+      /up to (\d+) connections to the database(.*)/.exec(await renderNotes(options))?.slice(1);
+    expect(await connections({ values: ["production"], set: { "database.maxConnections": 444 } })).toEqual([
+      "444",
+      " of the 444 of database.maxConnections.",
+    ]);
+    // Ingest and relay one pod, the CronJob another, two of the first while they are replaced; pollers with LISTEN. The pool has 10.
+    const [retention] = (await connections({ values: ["retention-cronjob"] })) ?? [];
+    expect(Number(retention)).toBe(2 * 10 + 2 * 10 + 2 * 11 + 10);
+    // Nothing listens on SQL Server, and capture is never there twice.
+    expect((await connections({ values: ["sqlserver"] }))?.[0]).toBe("60");
+    expect((await connections({ values: ["all-in-one"] }))?.[0]).toBe(String(11 + 10));
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: a placeholder of the configuration
+    const unknown = { "config.database.poolSize": "${POOL_SIZE:-10}" };
+    expect(await connections({ values: ["minimal"], set: unknown })).toBeUndefined();
   });
 
   test("notes that name what is there", async () => {

@@ -204,7 +204,11 @@ const REFUSED: readonly Refused[] = [
   },
   {
     why: "a percentage of no request",
-    set: { "roles.poller.autoscaling.enabled": true, "roleDefaults.resources.requests.cpu": null },
+    set: {
+      "roles.poller.autoscaling.enabled": true,
+      "roles.poller.resources.requests.cpu": null,
+      "roleDefaults.resources.requests.cpu": null,
+    },
     message: /measures in percent of the request: set resources\.requests\.cpu/,
   },
   {
@@ -234,6 +238,19 @@ const REFUSED: readonly Refused[] = [
     from: "one-port",
     set: { "networkPolicy.dataFrom": [{ namespaceSelector: {} }] },
     message: /networkPolicy\.dataFrom has no effect.*Set config\.server\.managementPort/,
+  },
+  {
+    why: "more connections than the database has",
+    from: "production",
+    // Ingest 12 pods, relay 2, poller 3, retention 1, each one more while it is replaced, of 20; and one for LISTEN in each of 4 pollers.
+    set: { "database.maxConnections": 443 },
+    message: /up to 444 connections, but database\.maxConnections is 443: lower config\.database\.poolSize \(20\)/,
+  },
+  {
+    why: "a sum of connections that it cannot compute",
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: a placeholder of the configuration
+    set: { "database.maxConnections": 100, "config.database.poolSize": "${POOL_SIZE:-10}" },
+    message: /config\.database\.poolSize is .*: write a number/,
   },
   { why: "an Ingress without a host", set: { "ingress.enabled": true }, message: /ingress\.hosts is empty/ },
   {

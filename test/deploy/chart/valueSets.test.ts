@@ -107,6 +107,7 @@ describeWithTools(["helm", "kubernetes-validate"], "the chart with every value s
           "has no /tmp",
         ),
         ...unless(container.resources.limits?.memory !== undefined, "has no memory limit"),
+        ...unless(container.resources.requests?.["ephemeral-storage"] !== undefined, "asks for no disk"),
       ];
     });
     expect(faults).toEqual([]);
