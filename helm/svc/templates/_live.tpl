@@ -1,7 +1,7 @@
-{{/* What an upgrade finds in the cluster. `lookup` gives nothing in `helm template` and in Argo CD: everything works without it. */}}
+{{/* What an upgrade finds in the cluster. `lookup` finds nothing in `helm template` and Argo CD; the chart renders without it. */}}
 
 {{/*
-The ReplicaSets of the release that have pods, as a JSON list of dicts: component; config (the name of the object that its pods read the configuration
+The ReplicaSets of the release that have pods, as a JSON list of dicts: component; config (kind/name of the object that its pods read the configuration
 from); ingest (whether its pods have the label of the Service).
 */}}
 {{- define "svc.replicaSets" -}}
@@ -13,8 +13,8 @@ from); ingest (whether its pods have the label of the Service).
 {{- if and $isOurs (gt (int .spec.replicas) 0) -}}
 {{- $config := "" -}}
 {{- range .spec.template.spec.volumes -}}
-{{- if and (eq .name "config") .configMap -}}{{- $config = .configMap.name -}}{{- end -}}
-{{- if and (eq .name "config") .secret -}}{{- $config = .secret.secretName -}}{{- end -}}
+{{- if and (eq .name "config") .configMap -}}{{- $config = printf "ConfigMap/%s" .configMap.name -}}{{- end -}}
+{{- if and (eq .name "config") .secret -}}{{- $config = printf "Secret/%s" .secret.secretName -}}{{- end -}}
 {{- end -}}
 {{- $found = append $found (dict "component" (get $labels "app.kubernetes.io/component") "config" $config "ingest" (hasKey $labels "svc-relay/ingest")) -}}
 {{- end -}}
@@ -43,22 +43,32 @@ svc-relay/ingest: "true"
 
 {{/*
 The number of replicas of a scaled Deployment: the present one, which the autoscaler goes on from. Without it the Deployment would shrink to one pod when
-autoscaling is switched on. Nothing where there is none yet. Arguments: list of root, name and autoscaling.
+autoscaling is switched on. Nothing where there is none yet, and where helm 4 applies on the server and the autoscaler owns the field: a rollback would
+conflict with it. Arguments: list of root, name and autoscaling.
 */}}
 {{- define "svc.liveReplicas" -}}
 {{- $root := index . 0 -}}
 {{- if $root.Release.IsUpgrade -}}
-{{- with (lookup "apps/v1" "Deployment" $root.Release.Namespace (index . 1)).spec -}}
+{{- $live := lookup "apps/v1" "Deployment" $root.Release.Namespace (index . 1) -}}
+{{- $isApplied := false -}}
+{{- $isScaled := false -}}
+{{- range (default dict $live.metadata).managedFields -}}
+{{- $isApplied = or $isApplied (eq .operation "Apply") -}}
+{{- $isScaled = or $isScaled (and (eq (toString .subresource) "scale") (hasKey (default dict (get (default dict .fieldsV1) "f:spec")) "f:replicas")) -}}
+{{- end -}}
+{{- with $live.spec -}}
+{{- if not (and $isApplied $isScaled (gt (int .replicas) 0)) -}}
 {{- max (int .replicas) (int (index $ 2).minReplicas) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
 
-{{/* Names of the objects that present pods read their configuration from, other than the new one, as a JSON list. */}}
+{{/* The objects that present pods read their configuration from, other than the new one, as a JSON list of kind/name. */}}
 {{- define "svc.configsInUse" -}}
 {{- $names := list -}}
 {{- range fromJsonArray (include "svc.replicaSets" .) -}}
 {{- $names = append $names .config -}}
 {{- end -}}
-{{- toJson (without (compact $names | uniq) (include "svc.configName" .)) -}}
+{{- toJson (without (compact $names | uniq) (printf "%s/%s" .Values.configKind (include "svc.configName" .))) -}}
 {{- end -}}

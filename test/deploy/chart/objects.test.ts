@@ -287,8 +287,8 @@ describeWithTools(["helm"], "the chart renders", () => {
   });
 
   test("containers of the platform's beside svc, in Jobs those that end", () => {
-    const containersOf = ({ spec }: Pod) => [spec.initContainers ?? [], spec.containers].map(namesOf);
-    const namesOf = (containers: unknown) => (containers as { name: string }[]).map(({ name }) => name);
+    const containersOf = ({ spec }: Pod) =>
+      [spec.initContainers ?? [], spec.containers].map((containers) => containers.map(({ name }) => name));
     const ingest = sets.pod("sidecars", "ingest");
     expect(containersOf(ingest)).toEqual([["database-proxy"], ["svc", "log-shipper"]]);
     for (const job of [sets.pod("sidecars", "migrate", "Job"), sets.pod("sidecars", "retention", "CronJob")]) {

@@ -80,6 +80,16 @@ describeWithTools(["helm"], "an upgrade of the chart", () => {
     });
   });
 
+  test("keeps a configuration of the other kind", async () => {
+    const before = await render({ values: ["minimal"] });
+    const after = await upgrade([...replicaSetsOf(before), ...configsOf(before)], {
+      values: ["minimal"],
+      set: { configKind: "Secret" },
+    });
+    expect(namesOf(configsOf(after))).toEqual(namesOf(configsOf(before)));
+    expect(configsOf(after, "Secret")).toHaveLength(1);
+  });
+
   test("drops the configuration of ReplicaSets without pods, and of other releases", async () => {
     const before = await render({ values: ["minimal"] });
     const others = replicaSetsOf(before).map((each) => ({
@@ -108,6 +118,35 @@ describeWithTools(["helm"], "an upgrade of the chart", () => {
     expect(await replicasFrom(0)).toBe(2);
     const first = await render({ values: ["minimal"], set: SCALED });
     expect(named(first, "Deployment", `${fullname}-ingest`).spec).not.toHaveProperty("replicas");
+  });
+
+  test("leaves the number of replicas to an autoscaler whose field it is", async () => {
+    const before = await render({ values: ["minimal"] });
+    const replicasWith = async (managedFields: readonly object[], live = 6) => {
+      const there = before.map((each) =>
+        each.kind === "Deployment"
+          ? { ...each, metadata: { ...each.metadata, managedFields }, spec: { ...each.spec, replicas: live } }
+          : each,
+      );
+      const after = await upgrade([...there, ...replicaSetsOf(before)], { values: ["minimal"], set: SCALED });
+      await cluster?.close();
+      return named(after, "Deployment", `${fullname}-ingest`).spec.replicas;
+    };
+    const applied = { manager: "helm", operation: "Apply", fieldsV1: { "f:spec": { "f:replicas": {} } } };
+    const updated = { manager: "helm", operation: "Update", fieldsV1: { "f:spec": { "f:replicas": {} } } };
+    const scaled = {
+      manager: "kube-controller-manager",
+      operation: "Update",
+      subresource: "scale",
+      fieldsV1: { "f:spec": { "f:replicas": {} } },
+    };
+    const status = { ...scaled, subresource: "status", fieldsV1: { "f:status": {} } };
+    expect(await replicasWith([applied, scaled])).toBeUndefined();
+    // Nobody else has set it: without it the Deployment would have one.
+    expect(await replicasWith([applied, status])).toBe(6);
+    // helm 3 takes away what it leaves out.
+    expect(await replicasWith([updated, scaled])).toBe(6);
+    expect(await replicasWith([applied, scaled], 0)).toBe(2);
   });
 
   test("leads the Service and its policy to the ingest pods of both modes", async () => {

@@ -83,7 +83,7 @@ describeWithTools(["helm", "kubernetes-validate"], "the chart with every value s
       ...unless(spec.securityContext.runAsNonRoot === true, "may run as root"),
       ...unless(seccompOf(spec.securityContext) === "RuntimeDefault", "has no seccomp profile"),
       ...unless(spec.hostNetwork === undefined && spec.hostPID === undefined, "uses the host"),
-      ...spec.containers.flatMap(({ securityContext }) => [
+      ...[...(spec.initContainers ?? []), ...spec.containers].flatMap(({ securityContext }) => [
         ...unless(securityContext.allowPrivilegeEscalation === false, "may gain privileges"),
         ...unless(securityContext.readOnlyRootFilesystem === true, "may write to its root file system"),
         ...unless(JSON.stringify(securityContext.capabilities) === '{"drop":["ALL"]}', "keeps capabilities"),

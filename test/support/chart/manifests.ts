@@ -62,6 +62,7 @@ export interface PodSpec {
   readonly restartPolicy?: string;
   readonly securityContext: Readonly<Record<string, unknown>>;
   readonly terminationGracePeriodSeconds?: number;
+  readonly initContainers?: readonly Container[];
   readonly containers: readonly Container[];
   readonly volumes: readonly Volume[];
   readonly [key: string]: unknown;
