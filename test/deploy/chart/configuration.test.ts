@@ -10,7 +10,7 @@ import { inventory, type Manifest, named, podsOf } from "../../support/chart/man
 import { CHART, forEach, RELEASE, render, VALUE_SETS } from "../../support/chart/render.ts";
 import { useRenderedSets } from "../../support/chart/renderedSets.ts";
 import { describeWithTools } from "../../support/describeWithTools.ts";
-import { codeBlocks } from "../../support/markdown.ts";
+import { blocksOf } from "../../support/markdown.ts";
 import { read } from "../../support/repository.ts";
 import { type ConfigTree, merged } from "../../support/service.ts";
 
@@ -129,10 +129,12 @@ describeWithTools(["helm"], "the chart brings into the pods", () => {
     expect(sets.of("sqlserver").filter(({ kind }) => kind === "Job")).toEqual([]);
   });
 
-  test("the values that README.md shows, on top of a database", async () => {
-    const blocks = codeBlocks(read("helm/svc/README.md")).filter(({ language }) => language === "yaml");
-    const parts = blocks.map(({ text }) => text).filter((text) => !text.startsWith("# trial.yaml"));
-    expect(parts.length).toBeGreaterThan(4);
+  test("the values that README.md and docs/kubernetes.md show, on top of a database", async () => {
+    const ofPlatforms = blocksOf(read("docs/kubernetes.md"), "yaml").filter((text) => text.startsWith("# values\n"));
+    expect(ofPlatforms.length).toBeGreaterThan(4);
+    const ofChart = blocksOf(read("helm/svc/README.md"), "yaml").filter((text) => !text.startsWith("# trial.yaml"));
+    expect(ofChart.length).toBeGreaterThan(4);
+    const parts = [...ofChart, ...ofPlatforms];
     const folder = mkdtempSync(path.join(tmpdir(), "svc-test-values-"));
     try {
       await forEach(parts, async (text) => {
