@@ -96,6 +96,7 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
   const database: HealthComponent = { name: "database", decidesReadiness: true, check: () => store.ping() };
   const health = new Health([database, ...parts.flatMap((part) => part.health ?? [])], {
     log,
+    clock: systemClock,
     metrics: registry.metrics,
   });
   const served = servedApi(config, roles, options.version);

@@ -1,6 +1,6 @@
 import { errorText } from "../model/errors.ts";
 import type { Metrics } from "../ports/metrics.ts";
-import type { HealthComponent, Log } from "../ports/runtime.ts";
+import type { Clock, HealthComponent, Log } from "../ports/runtime.ts";
 
 /** The body of a health answer (spec, "GET /health/ready"). */
 export interface HealthBody {
@@ -18,20 +18,29 @@ export interface HealthReport {
 export const LIVENESS: HealthBody = { status: "healthy", components: { process: { status: "up" } } };
 
 const CHECK_TIMEOUT_MS = 3000;
+/** Shortest time between two lines about one component that stays down: its reason may change with every probe. */
+const RENEWAL_MS = 30_000;
 
 export interface HealthDependencies {
   readonly log: Log;
+  readonly clock: Pick<Clock, "monotonic">;
   readonly metrics: Pick<Metrics, "componentUp">;
   /** Longest wait for one check in ms; a check that has not answered by then counts as down. */
   readonly timeoutMs?: number | undefined;
 }
 
-/** Checks the components of this process when asked, and tells the log when one goes down or comes up. */
+/** What the log was last told of a component that is down. */
+interface Logged {
+  readonly reason: string;
+  readonly atMs: number;
+}
+
+/** Checks the components of this process when asked, and tells the log when one goes down, has another reason to be down, or comes up. */
 export class Health {
   readonly #components: readonly HealthComponent[];
   readonly #dependencies: HealthDependencies;
   readonly #timeoutMs: number;
-  readonly #down = new Set<string>();
+  readonly #down = new Map<string, Logged>();
   #running: Promise<HealthReport> | undefined;
 
   constructor(components: readonly HealthComponent[], dependencies: HealthDependencies) {
@@ -85,13 +94,16 @@ export class Health {
   }
 
   #note(component: string, fault: string | null): void {
-    const { log, metrics } = this.#dependencies;
+    const { log, metrics, clock } = this.#dependencies;
     metrics.componentUp(component, fault === null);
-    if (fault !== null && !this.#down.has(component)) {
-      this.#down.add(component);
-      log.warn({ component, reason: fault }, "component is down");
-    } else if (fault === null && this.#down.delete(component)) {
-      log.info({ component }, "component is up again");
+    if (fault === null) {
+      if (this.#down.delete(component)) log.info({ component }, "component is up again");
+      return;
     }
+    const logged = this.#down.get(component);
+    const now = clock.monotonic();
+    if (logged !== undefined && (logged.reason === fault || now - logged.atMs < RENEWAL_MS)) return;
+    this.#down.set(component, { reason: fault, atMs: now });
+    log.warn({ component, reason: fault }, "component is down");
   }
 }

@@ -1,12 +1,13 @@
 import { describe, expect, test } from "@jest/globals";
 import { Health, LIVENESS } from "../../../src/core/health.ts";
 import type { HealthComponent } from "../../../src/ports/runtime.ts";
-import { recordingLog, recordingMetrics } from "../../support/recorders.ts";
+import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
 
 function setup(components: readonly HealthComponent[], timeoutMs?: number) {
   const { log, lines } = recordingLog();
   const { metrics, calls } = recordingMetrics();
-  return { lines, calls, health: new Health(components, { log, metrics, timeoutMs }) };
+  const clock = new ManualClock();
+  return { lines, calls, clock, health: new Health(components, { log, metrics, clock, timeoutMs }) };
 }
 
 const component = (name: string, check: HealthComponent["check"], decidesReadiness = true): HealthComponent => ({
@@ -89,6 +90,52 @@ describe("readiness", () => {
     expect(lines).toEqual([
       { level: "warn", message: "component is down", fields: { component: "database", reason: "connection refused" } },
       { level: "info", message: "component is up again", fields: { component: "database" } },
+    ]);
+  });
+
+  test("logs another reason for the same outage, at most every 30 seconds", async () => {
+    let reason = "the server does not support SSL connections";
+    const { health, lines, clock } = setup([
+      component("database", async () => {
+        throw new Error(reason);
+      }),
+    ]);
+    const reasons = () => lines.map(({ message, fields }) => `${message}: ${fields.reason}`);
+    await health.readiness();
+    reason = "connection refused";
+    clock.ms += 29_999;
+    await health.readiness();
+    expect(reasons()).toEqual(["component is down: the server does not support SSL connections"]);
+    clock.ms += 1;
+    await health.readiness();
+    expect(reasons().slice(1)).toEqual(["component is down: connection refused"]);
+
+    clock.ms += 60_000;
+    await health.readiness();
+    for (let probe = 0; probe < 29; probe++) {
+      reason = `port ${probe}: connection refused`;
+      clock.ms += 1000;
+      await health.readiness();
+    }
+    expect(reasons().slice(2)).toEqual(["component is down: port 0: connection refused"]);
+  });
+
+  test("logs a new outage at once, however soon it follows", async () => {
+    let fault: Error | undefined = new Error("connection refused");
+    const { health, lines } = setup([
+      component("database", async () => {
+        if (fault !== undefined) throw fault;
+      }),
+    ]);
+    await health.readiness();
+    fault = undefined;
+    await health.readiness();
+    fault = new Error("too many connections");
+    await health.readiness();
+    expect(lines.map(({ message }) => message)).toEqual([
+      "component is down",
+      "component is up again",
+      "component is down",
     ]);
   });
 
