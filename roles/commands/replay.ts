@@ -2,18 +2,21 @@ import type { Command } from "commander";
 import {
   hasFilter,
   NO_FILTER,
+  parseFinishedState,
   parseInstant,
   parseMessageId,
   parseText,
   type ReplayRequest,
 } from "../../src/core/replayRequest.ts";
 import type { MessageId } from "../../src/model/rows.ts";
+import type { FinishedState } from "../../src/ports/finishedRows.ts";
 import type { CommandIo } from "./config.ts";
 import { usageError } from "./input.ts";
 import { optionParser } from "./option.ts";
 
 interface ReplayOptions {
   readonly config?: string;
+  readonly state?: FinishedState;
   readonly id?: readonly MessageId[];
   readonly topic?: readonly string[];
   readonly destination?: string;
@@ -32,6 +35,7 @@ export function addReplayCommand(program: Command, io: CommandIo): void {
     .command("replay")
     .description("deliver finished rows again: moves sent and dead outbox rows that match every filter back to pending")
     .option("-c, --config <file>", "configuration file (default: SVC_CONFIG_FILE, else /etc/svc/svc.yml)")
+    .option("--state <state>", "only rows in this state: sent or dead", optionParser(parseFinishedState))
     .option("--id <uuid>", "only this row; for several rows say it several times", each(parseMessageId))
     .option("--topic <topic>", "only rows with this topic; several topics likewise", each(parseText))
     .option(
@@ -49,25 +53,25 @@ export function addReplayCommand(program: Command, io: CommandIo): void {
     .addHelpText("after", EXAMPLES)
     .action(async (_options: ReplayOptions, command: Command) => {
       const options = command.optsWithGlobals<ReplayOptions>();
-      const { id: ids, topic: topics, destination, createdAfter, createdBefore } = options;
-      const request: ReplayRequest = { ids, topics, destination, createdAfter, createdBefore };
+      const { state, id: ids, topic: topics, destination, createdAfter, createdBefore } = options;
+      const request: ReplayRequest = { state, ids, topics, destination, createdAfter, createdBefore };
       if (!hasFilter(request)) usageError(command, `${NO_FILTER} ${FILTERS}`);
       const { replayRows } = await import("./replayRows.ts");
       await replayRows({ file: options.config, request, dryRun: options.dryRun ?? false }, io);
     });
 }
 
-const FILTERS = "The filters are --id, --topic, --destination, --created-after and --created-before.";
+const FILTERS = "The filters are --state, --id, --topic, --destination, --created-after and --created-before.";
 
 const EXAMPLES = `
 The rows keep their id, and come again before everything that was created later; those of one key in their order. Make the dry run first:
-rows that were sent match as well as dead ones. A long replay goes no faster than the pollers deliver. Ctrl-C stops it between two batches: what was
+without --state dead, rows that were sent match as well. A long replay goes no faster than the pollers deliver. Ctrl-C stops it between two batches: what was
 moved stays moved. The same command made again moves the rest, and once more what has been delivered since.
 
 Exit codes: 0 done, 2 configuration or usage error, 1 anything else.
 
 Examples:
-  svc replay --topic orders.created --dry-run                        what would go again?
+  svc replay --state dead --destination billing --dry-run            what would go again?
   svc replay --destination billing --created-after 2026-01-05T08:00:00Z --created-before 2026-01-05T09:30:00Z
   svc replay --id 01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f               this one row`;
 

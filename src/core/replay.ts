@@ -127,13 +127,13 @@ export class Replay {
   }
 
   /** `topic` and `topics` become one list; a destination narrows it, and decides row by row where there is none. */
-  #select({ ids, topic, topics, destination, createdAfter, createdBefore }: ReplayRequest): Selection {
+  #select({ state, ids, topic, topics, destination, createdAfter, createdBefore }: ReplayRequest): Selection {
     const { destinationOf } = this.#options;
     const routed = (of: string) => destination === undefined || destinationOf(of) === destination;
     const single = topic === undefined ? undefined : [topic];
     const wanted = topics === undefined ? single : topics.filter((each) => topic === undefined || each === topic);
     return {
-      filter: { topics: wanted?.filter(routed), createdAfter, createdBefore },
+      filter: { state, topics: wanted?.filter(routed), createdAfter, createdBefore },
       ids: ids === undefined ? undefined : [...new Set(ids)],
       matches: (row) => (row.topic === null ? destination === undefined : routed(row.topic)),
     };

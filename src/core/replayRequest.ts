@@ -1,9 +1,12 @@
 import { errorText } from "../model/errors.ts";
 import type { MessageId } from "../model/rows.ts";
+import type { FinishedState } from "../ports/finishedRows.ts";
 import { isUuid } from "./uuid.ts";
 
 /** Which finished rows go again; the fields given are combined with AND (spec, "POST /admin/replay"). */
 export interface ReplayRequest {
+  /** Only rows that were delivered, or only those that were given up. */
+  readonly state?: FinishedState | undefined;
   readonly ids?: readonly MessageId[] | undefined;
   readonly topic?: string | undefined;
   readonly topics?: readonly string[] | undefined;
@@ -32,6 +35,7 @@ export function hasFilter(request: ReplayRequest): boolean {
 export function parseReplayRequest(value: unknown): ReplayRequest {
   const fields = requireObject(value);
   return {
+    state: single(fields, "state", parseFinishedState),
     ids: list(fields, "ids", parseMessageId),
     topic: single(fields, "topic", parseText),
     topics: list(fields, "topics", parseText),
@@ -39,6 +43,16 @@ export function parseReplayRequest(value: unknown): ReplayRequest {
     createdAfter: single(fields, "createdAfter", (text) => parseInstant(text, "after")),
     createdBefore: single(fields, "createdBefore", (text) => parseInstant(text, "before")),
   };
+}
+
+/**
+ * Reads the state of a finished row.
+ *
+ * @throws Error that says what is expected
+ */
+export function parseFinishedState(text: string): FinishedState {
+  if (text !== "sent" && text !== "dead") throw new Error('"sent" or "dead" is expected');
+  return text;
 }
 
 /**

@@ -33,8 +33,11 @@ export interface ReplayScope {
   readonly lastSequence: string;
 }
 
+export type FinishedState = "sent" | "dead";
+
 /** All that is given must hold; nothing given matches every row. Instants are ISO-8601 text in UTC; both bounds are exclusive. */
 export interface ReplayFilter {
+  readonly state?: FinishedState | undefined;
   readonly topics?: readonly string[] | undefined;
   readonly createdAfter?: string | undefined;
   readonly createdBefore?: string | undefined;
@@ -53,7 +56,7 @@ export interface FinishedRow {
   /** Null where an owner's table lets that in; such a row is dead. */
   readonly topic: string | null;
   readonly key: string | null;
-  readonly state: "sent" | "dead";
+  readonly state: FinishedState;
   readonly attempt: number;
   /** Null where an owner's table has no time that a `Date` can hold. */
   readonly createdAt: Date | null;

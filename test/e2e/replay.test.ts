@@ -74,6 +74,26 @@ describe("svc replay", () => {
     expect((await poller.stop()).code).toBe(0);
   });
 
+  test("takes dead rows alone, and leaves what was delivered", async () => {
+    const database = await migrated();
+    const at = "2026-01-05T08:00:00Z";
+    await insertDead(database, [FIRST, "orders.a", at], [SECOND, "orders.b", at], [THIRD, "orders.c", at]);
+    await database.query("UPDATE outbox SET state = 'sent' WHERE id = $1", [SECOND]);
+    const file = configOf(database);
+    const filters = ["--state", "dead", "--destination", "receiver"];
+
+    const preview = await replay(file, ...filters, "--dry-run");
+    expect([preview.code, preview.stdout[0]]).toEqual([0, "2 rows would be moved to pending"]);
+    expect(preview.stdout.join()).not.toContain(SECOND);
+    expect(await replay(file, ...filters)).toMatchObject({ code: 0, stdout: ["2 rows moved to pending"] });
+
+    expect(await pendingIds(database)).toEqual([FIRST, THIRD]);
+    expect(await replay(file, "--state", "pending")).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('"sent" or "dead" is expected'),
+    });
+  });
+
   test("logs count and filter", async () => {
     const database = await migrated();
     await insertDead(database, [FIRST, "a", "2026-01-05T08:00:00Z"], [SECOND, "b", "2026-01-05T08:00:00Z"]);

@@ -97,6 +97,10 @@ export function replayOperation(admin: ServedAdmin, access: Security, common: re
       content: jsonContent(
         { allOf: [ref("ReplayRequest"), { properties: { destination: { enum: [...admin.destinations, null] } } }] },
         {
+          dead: {
+            summary: "What died since an instant",
+            value: { state: "dead", createdAfter: "2025-01-31T12:00:00Z" },
+          },
           byTopic: {
             summary: "What had a topic within an hour",
             value: {

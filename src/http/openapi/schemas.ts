@@ -8,7 +8,7 @@ import type { Schema } from "./types.ts";
 export const STORABLE = "^[^\\u0000]*$";
 const TEXT = { type: ["string", "null"], pattern: STORABLE };
 
-const REPLAY_FILTERS = ["ids", "topic", "topics", "destination", "createdAfter", "createdBefore"];
+const REPLAY_FILTERS = ["state", "ids", "topic", "topics", "destination", "createdAfter", "createdBefore"];
 
 /** The bodies of the answers, exactly as the specification's tables have them. */
 export const SCHEMAS = {
@@ -82,6 +82,11 @@ export const SCHEMAS = {
     description: "All filters that are given must hold; at least one is required. `null` counts as absent.",
     anyOf: REPLAY_FILTERS.map((name) => ({ required: [name], properties: { [name]: { not: { type: "null" } } } })),
     properties: {
+      state: {
+        type: ["string", "null"],
+        enum: ["sent", "dead", null],
+        description: "Only rows that were delivered (`sent`), or only those that were given up (`dead`). Absent: both.",
+      },
       ids: { type: ["array", "null"], items: { type: "string", format: "uuid" }, description: "Only these rows." },
       topic: { ...TEXT, description: "Only rows with this topic." },
       topics: {

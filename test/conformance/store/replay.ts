@@ -191,6 +191,27 @@ export function exerciseReplay(open: () => Promise<StoreHarness>): void {
         expect(await matching(harness, { topics: [] })).toEqual([]);
       });
 
+      test("by state, in pages as without", async () => {
+        await using harness = await open();
+        const { replay } = harness.store;
+        const ids = await harness.insertOutbox(Array.from({ length: 12 }, () => ({ topic: "orders" })));
+        const dead = ids.filter((_, n) => n === 1 || n === 10);
+        const delivered = ids.filter((id) => !dead.includes(id));
+        await harness.finishOutbox(dead, { state: "dead" });
+        await harness.finishOutbox(delivered, { state: "sent" });
+        const scope = await replay.begin();
+
+        expect(await matching(harness, { state: "dead" })).toEqual(dead);
+        expect(await matching(harness, { state: "sent" })).toEqual(delivered);
+        expect(await matching(harness, { state: "dead", topics: ["payments"] })).toEqual([]);
+        const named = await replay.find(scope, { state: "dead" }, ids.slice(0, 5));
+        expect(named.map((row) => row.id)).toEqual(dead.slice(0, 1));
+        // The limit bounds the rows looked at: a page of delivered rows has no dead one, and is not the last.
+        const page = await replay.page(scope, { state: "dead" }, (await replay.page(scope, {}, null, 2)).next, 3);
+        expect(page.rows).toEqual([]);
+        expect(page.next).not.toBeNull();
+      });
+
       test("by the time of creation, both bounds exclusive to the microsecond", async () => {
         await using harness = await open();
         const [id] = await finishedRows(harness, 1);

@@ -3,7 +3,7 @@ import { expect } from "@jest/globals";
 import fc, { type AsyncCommand } from "fast-check";
 import type { Settlement } from "../../../src/model/outcomes.ts";
 import type { ClaimToken, MessageId } from "../../../src/model/rows.ts";
-import type { ReplayPage, ReplayScope, ReplayStore } from "../../../src/ports/finishedRows.ts";
+import type { ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../../src/ports/finishedRows.ts";
 import { eventually } from "../../support/eventually.ts";
 import { type Claiming, claim, claimDuring, claimOutOfSight, claimTogether } from "./claims.ts";
 import { LEASE, ODDITIES, type OutboxModel } from "./model.ts";
@@ -215,6 +215,8 @@ async function replayNow(model: OutboxModel, { replicas }: System, replica: numb
   const ids = [...new Set(picks.flatMap((pick) => model.rows[pick % Math.max(1, model.rows.length)]?.id ?? []))];
   const moved = finished.filter(({ id }) => ids.includes(id));
   expect(await pagesOf(store, scope)).toEqual(finished.map(({ id }) => id));
+  const dead = finished.filter(({ state }) => state === "dead");
+  expect(await pagesOf(store, scope, { state: "dead" })).toEqual(dead.map(({ id }) => id));
   expect((await store.find(scope, {}, ids)).map(({ id }) => id)).toEqual(moved.map(({ id }) => id));
   expect(await store.move(scope, ids)).toBe(moved.length);
   for (const row of moved) model.replay(row);
@@ -232,11 +234,15 @@ const unpark = (replica: number, picks: readonly number[], isRetry: boolean): Co
     for (const row of changed) isRetry ? model.retryParked(row) : model.discardParked(row, "given up");
   });
 
-async function pagesOf(store: ReplayStore, scope: ReplayScope): Promise<readonly MessageId[]> {
+async function pagesOf(
+  store: ReplayStore,
+  scope: ReplayScope,
+  filter: ReplayFilter = {},
+): Promise<readonly MessageId[]> {
   const ids: MessageId[] = [];
   let after: string | null = null;
   do {
-    const page: ReplayPage = await store.page(scope, {}, after, PAGE_SIZE);
+    const page: ReplayPage = await store.page(scope, filter, after, PAGE_SIZE);
     ids.push(...page.rows.map(({ id }) => id));
     after = page.next;
   } while (after !== null);

@@ -141,20 +141,24 @@ describe("a replay", () => {
     expect(store.calls).toEqual([]);
   });
 
-  test("hands on topics and times to the store", async () => {
+  test("hands on state, topics and times to the store", async () => {
     const { store, replay } = setup([]);
-    const times = { createdAfter: "2026-01-05T08:30:00.000000Z", createdBefore: "2026-01-05T09:30:00.000000Z" };
+    const narrow = {
+      state: "dead" as const,
+      createdAfter: "2026-01-05T08:30:00.000000Z",
+      createdBefore: "2026-01-05T09:30:00.000000Z",
+    };
 
-    await replay.run({ topics: ["a", "b"], ...times }, never);
+    await replay.run({ topics: ["a", "b"], ...narrow }, never);
     await replay.run({ topic: "a" }, never);
     await replay.run({ topic: "b", topics: ["a", "b", "c"] }, never);
-    await replay.run(times, never);
+    await replay.run(narrow, never);
 
     expect(store.filters).toEqual([
-      { topics: ["a", "b"], ...times },
+      { topics: ["a", "b"], ...narrow },
       { topics: ["a"] },
       { topics: ["b"] },
-      { topics: undefined, ...times },
+      { topics: undefined, ...narrow },
     ]);
   });
 

@@ -7,8 +7,9 @@ const ID = "01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f";
 const parsed = (value: unknown): object => JSON.parse(JSON.stringify(parseReplayRequest(value)));
 
 describe("a replay request", () => {
-  test("takes every field of the specification", () => {
+  test("takes every field", () => {
     const request = {
+      state: "dead",
       ids: [ID],
       topic: "orders.created",
       topics: ["orders.created", ""],
@@ -29,7 +30,13 @@ describe("a replay request", () => {
   });
 
   test("has a filter when any field is set, also one that matches nothing", () => {
-    for (const request of [{ ids: [] }, { topics: [] }, { topic: "" }, { createdBefore: "2026-01-05T08:30:00Z" }]) {
+    for (const request of [
+      { state: "dead" },
+      { ids: [] },
+      { topics: [] },
+      { topic: "" },
+      { createdBefore: "2026-01-05T08:30:00Z" },
+    ]) {
       expect(hasFilter(parseReplayRequest(request))).toBe(true);
     }
     for (const request of [{}, { topic: null }, { topik: "a" }]) {
@@ -53,6 +60,8 @@ describe("a replay request", () => {
     [{ ids: [`${ID}0`] }, `"ids[0]" is "${ID}0"; a UUID such as ${ID} is expected`],
     [{ ids: [`{${ID}}`] }, `"ids[0]" is "{${ID}}"; a UUID such as ${ID} is expected`],
     [{ ids: ["x".repeat(100_000)] }, `"ids[0]" is "${"x".repeat(60)}…"; a UUID such as ${ID} is expected`],
+    [{ state: "pending" }, '"state" is "pending"; "sent" or "dead" is expected'],
+    [{ state: ["dead"] }, '"state" is an array; a string is expected'],
     [{ topic: ["a"] }, '"topic" is an array; a string is expected'],
     [{ topics: "a" }, '"topics" is a string; an array of strings is expected'],
     [{ destination: false }, '"destination" is a boolean; a string is expected'],

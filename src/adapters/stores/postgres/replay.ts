@@ -53,6 +53,6 @@ export class PostgresReplay implements ReplayStore {
   }
 }
 
-function filterValues(scope: ReplayScope, { topics, createdAfter, createdBefore }: ReplayFilter): unknown[] {
-  return [scope.finishedUntil, topics ?? null, createdAfter ?? null, createdBefore ?? null];
+function filterValues(scope: ReplayScope, { state, topics, createdAfter, createdBefore }: ReplayFilter): unknown[] {
+  return [scope.finishedUntil, topics ?? null, createdAfter ?? null, createdBefore ?? null, state ?? null];
 }

@@ -12,12 +12,13 @@ export function replayStatements(names: TableNames) {
   const columns = `o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.topic}::text AS topic, o.${c.key}::text AS key, o.${c.state}::text AS state,
     o.${c.attempt} AS attempt, left(o.${c.lastError}, 200) AS last_error`;
 
-  /** $1 end of the scope, $2 topics, $3 created after, $4 created before; null for what is not asked. */
-  const matches = (topic: string, createdAt: string, updatedAt: string): string => `
+  /** $1 end of the scope, $2 topics, $3 created after, $4 created before, $5 state; null for what is not asked. */
+  const matches = (topic: string, createdAt: string, updatedAt: string, state: string): string => `
   ${updatedAt} <= $1::timestamptz
   AND ($2::text[] IS NULL OR ${topic} = ANY ($2::text[]))
   AND ($3::timestamptz IS NULL OR ${createdAt} > $3::timestamptz)
-  AND ($4::timestamptz IS NULL OR ${createdAt} < $4::timestamptz)`;
+  AND ($4::timestamptz IS NULL OR ${createdAt} < $4::timestamptz)
+  AND ($5::text IS NULL OR ${state} = $5::text)`;
 
   return {
     begin: {
@@ -29,7 +30,7 @@ SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US
     },
 
     /**
-     * $1 to $4 the filter, $5 sequence to begin after, $6 last sequence, $7 limit. The limit bounds the rows looked at, not those that match.
+     * $1 to $5 the filter, $6 sequence to begin after, $7 last sequence, $8 limit. The limit bounds the rows looked at, not those that match.
      * Answers with at least one row, which is all null beside `looked_at` and `last` when nothing matches.
      */
     page: {
@@ -39,25 +40,25 @@ SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US
 WITH walked AS MATERIALIZED (
   SELECT ${columns}, o.${c.createdAt} AS created, o.${c.updatedAt} AS updated
   FROM ${table} o
-  WHERE ${finished} AND o.${c.sequence} > $5::bigint AND o.${c.sequence} <= $6::bigint
+  WHERE ${finished} AND o.${c.sequence} > $6::bigint AND o.${c.sequence} <= $7::bigint
   ORDER BY o.${c.sequence}
-  LIMIT $7::int
+  LIMIT $8::int
 )
 SELECT n.looked_at, n.last, w.*, ${msOf("w.created")} AS created_at
 FROM (SELECT count(*)::int AS looked_at, max(sequence) AS last FROM walked) n
-LEFT JOIN walked w ON ${matches("w.topic", "w.created", "w.updated")}
+LEFT JOIN walked w ON ${matches("w.topic", "w.created", "w.updated", "w.state")}
 ORDER BY w.sequence`,
     },
 
-    /** $1 to $4 the filter, $5 ids */
+    /** $1 to $5 the filter, $6 ids */
     find: {
       byIndex: true,
       name: "replay.find",
       text: `
 SELECT ${columns}, ${msOf(`o.${c.createdAt}`)} AS created_at
 FROM ${table} o
-WHERE o.${c.id} = ANY ($5::uuid[]) AND ${finishedById}
-  AND ${matches(`o.${c.topic}::text`, `o.${c.createdAt}`, `o.${c.updatedAt}`)}
+WHERE o.${c.id} = ANY ($6::uuid[]) AND ${finishedById}
+  AND ${matches(`o.${c.topic}::text`, `o.${c.createdAt}`, `o.${c.updatedAt}`, `o.${c.state}::text`)}
 ORDER BY o.${c.sequence}`,
     },
 

@@ -53,12 +53,13 @@ export class SqlServerReplay implements ReplayStore {
   }
 }
 
-function filterValues(scope: ReplayScope, { topics, createdAfter, createdBefore }: ReplayFilter): Values {
+function filterValues(scope: ReplayScope, { state, topics, createdAfter, createdBefore }: ReplayFilter): Values {
   const wanted = topics?.map((topic) => ({ topic }));
   return {
     finishedUntil: scope.finishedUntil,
     ...(wanted === undefined ? { rows: null, texts: null } : textBatch(wanted, ["topic"])),
     createdAfter: createdAfter ?? null,
     createdBefore: createdBefore ?? null,
+    state: state ?? null,
   };
 }

@@ -17,6 +17,7 @@ export function replayStatements(names: TableNames) {
     texts: "longText",
     createdAfter: "text",
     createdBefore: "text",
+    state: "text",
   } as const;
 
   /** `@rows` and `@texts` hold the topics; what is not asked is null. */
@@ -32,7 +33,8 @@ INSERT INTO @wanted (topic) SELECT ${textOf("topic")} FROM OPENJSON(@rows) WITH 
   AND (@rows IS NULL OR EXISTS (
     SELECT * FROM @wanted w WHERE CONCAT(w.topic, N'.') = CONCAT(o.${c.topic}, N'.') COLLATE Latin1_General_100_BIN2))
   AND (@after IS NULL OR o.${c.createdAt} > @after)
-  AND (@before IS NULL OR o.${c.createdAt} < @before)`;
+  AND (@before IS NULL OR o.${c.createdAt} < @before)
+  AND (@state IS NULL OR o.${c.state} = @state)`;
 
   return {
     begin: {

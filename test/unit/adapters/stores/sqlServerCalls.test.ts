@@ -100,7 +100,7 @@ async function useEverything(
   await pull.release(claim);
 
   const scope = { finishedUntil: "2026-01-05T09:30:00.1234567Z", lastSequence: String(variant) };
-  const filter = variant === 1 ? {} : { topics: [text], createdAfter: "2026-01-05T09:30:00Z" };
+  const filter = variant === 1 ? {} : { state: "dead" as const, topics: [text], createdAfter: "2026-01-05T09:30:00Z" };
   await replay.begin();
   await replay.page(scope, filter, variant === 1 ? null : "7", variant);
   await replay.find(scope, filter, [ID]);
