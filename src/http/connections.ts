@@ -14,7 +14,7 @@ const MAX_WAITING = 10_000;
 export interface ConnectionsOptions {
   /** Answers a request, now or later. */
   readonly handle: (req: IncomingMessage, res: ServerResponse) => void;
-  /** The last unanswered request has its answer, or its connection is gone. */
+  /** No request is unanswered any more, or no connection open. */
   readonly onIdle: () => void;
   readonly maxWaiting?: number | undefined;
 }
@@ -32,7 +32,8 @@ interface Exchange {
 export class Connections {
   readonly #options: ConnectionsOptions;
   readonly #maxWaiting: number;
-  readonly #bySocket = new WeakMap<object, Connection>();
+  /** The open ones. */
+  readonly #bySocket = new Map<object, Connection>();
   /** Node's server has forgotten them. */
   readonly #tunnels = new Set<Socket>();
   #unanswered = 0;
@@ -48,8 +49,17 @@ export class Connections {
     return this.#unanswered;
   }
 
+  /** Connections that are open. */
+  get open(): number {
+    return this.#bySocket.size;
+  }
+
   /** A connection was accepted. */
   opened(socket: Socket): void {
+    socket.once("close", () => {
+      this.#bySocket.delete(socket);
+      if (this.#bySocket.size === 0) this.#options.onIdle();
+    });
     this.#bySocket.set(
       socket,
       new Connection(socket, {
@@ -87,6 +97,11 @@ export class Connections {
     // An error closes it; without a listener it would end the process.
     socket.on("error", () => {});
     this.#bySocket.get(socket)?.failed(NO_TUNNEL);
+  }
+
+  /** Announces with the last answer that each connection has coming that it is the last: a client sends nothing behind it. */
+  announceEnd(): void {
+    for (const connection of this.#bySocket.values()) connection.announceEnd();
   }
 
   /** Closes at once what Node's server does not close any more. */
@@ -161,6 +176,11 @@ class Connection {
     } else {
       this.#refuse(exchange);
     }
+  }
+
+  announceEnd(): void {
+    const res = this.#last?.res;
+    if (res !== undefined && !res.headersSent) res.setHeader("Connection", "close");
   }
 
   failed(fault: Fault): void {

@@ -19,6 +19,8 @@ export interface HttpServerOptions {
   readonly log: Log;
   /** Longest wait for requests in flight at shutdown, in ms. */
   readonly drainMs?: number | undefined;
+  /** How long connections without a request stay open at shutdown, in ms. */
+  readonly idleGraceMs?: number | undefined;
   /** Longest time from the first byte of a request to its last, in ms. */
   readonly requestTimeoutMs?: number | undefined;
   /** Most open connections; further ones are closed as soon as they come. */
@@ -29,6 +31,11 @@ export interface HttpServerOptions {
 
 /** Shutdown waits (spec, "Limits"). */
 const DRAIN_MS = 5000;
+/**
+ * A request that crosses the end of its connection is lost to its sender, who cannot know whether it was received. For so long every kept connection has its
+ * next request answered, by a 503 that announces the end; what sends less often is rarely met by it.
+ */
+const IDLE_GRACE_MS = 1000;
 /** Longer than the 60 s of common load balancers, so that they close idle connections first and never meet a closed one. */
 const KEEP_ALIVE_TIMEOUT_MS = 65_000;
 /** For a sender that drips its headers, and for a connection that never sends any. */
@@ -40,8 +47,8 @@ const MAX_CONNECTIONS = 4096;
 const REFUSAL_LOG_MS = 10_000;
 
 /**
- * A plain HTTP server on one port that stops in order: from `stop` on it answers new requests with 503, waits for those in
- * flight, and then ends every connection.
+ * A plain HTTP server on one port that stops in order: from `stop` on it answers new requests with 503, each as the last one of its connection, waits
+ * for those in flight, and then ends every connection.
  */
 export class HttpServer implements Service {
   readonly name: string;
@@ -161,8 +168,11 @@ export class HttpServer implements Service {
     await this.#starting?.catch(() => {});
     if (!this.#server.listening) return;
     // It goes on listening meanwhile: who comes now gets the 503, not a refused connection.
-    this.#server.closeIdleConnections();
-    const idle = await this.#idle(cutoff);
+    this.#connections.announceEnd();
+    const { drainMs = DRAIN_MS, idleGraceMs = IDLE_GRACE_MS } = this.#options;
+    const startedAt = performance.now();
+    await this.#until(() => this.#connections.open === 0, Math.min(idleGraceMs, drainMs), cutoff);
+    const idle = await this.#until(() => this.inFlight === 0, drainMs - (performance.now() - startedAt), cutoff);
     if (!idle) {
       this.#options.log.warn({ requests: this.inFlight }, "requests in flight are cut off");
     }
@@ -172,21 +182,23 @@ export class HttpServer implements Service {
     await closed;
   }
 
-  /** @returns whether every request in flight was answered before the time was over */
-  #idle(cutoff: AbortSignal): Promise<boolean> {
-    if (this.inFlight === 0) return Promise.resolve(true);
-    if (cutoff.aborted) return Promise.resolve(false);
+  /** Waits until a condition holds that only answers and closed connections bring about. @returns false when it did not within `ms` */
+  #until(condition: () => boolean, ms: number, cutoff: AbortSignal): Promise<boolean> {
+    if (condition()) return Promise.resolve(true);
+    if (cutoff.aborted || ms <= 0) return Promise.resolve(false);
     return new Promise((resolve) => {
       const giveUp = (): void => settle(false);
-      const timer = setTimeout(giveUp, this.#options.drainMs ?? DRAIN_MS);
-      const settle = (idle: boolean): void => {
+      const timer = setTimeout(giveUp, ms);
+      const settle = (holds: boolean): void => {
         clearTimeout(timer);
         cutoff.removeEventListener("abort", giveUp);
         this.#onIdle = undefined;
-        resolve(idle);
+        resolve(holds);
       };
       cutoff.addEventListener("abort", giveUp, { once: true });
-      this.#onIdle = () => settle(true);
+      this.#onIdle = () => {
+        if (condition()) settle(true);
+      };
     });
   }
 }

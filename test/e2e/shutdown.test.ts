@@ -1,14 +1,27 @@
 import { once } from "node:events";
 import { request as httpRequest, type IncomingMessage } from "node:http";
+import { setTimeout as delay } from "node:timers/promises";
 import { describe, expect, test } from "@jest/globals";
 import { eventually } from "../support/eventually.ts";
+import { useUntilClosed } from "../support/keptConnection.ts";
 import { failOnLeaks } from "../support/leaks.ts";
+import { freePort } from "../support/ports.ts";
 import { ordersTo, useServices } from "../support/service.ts";
 
 const services = useServices();
 failOnLeaks();
 
 const CLEAN = { code: 0, signal: null };
+
+const ROUNDS = 8;
+/** From back to back to most of a second, so that a stop meets connections in every moment. */
+const PAUSES_MS = Array.from({ length: 32 }, (_, n) => (n % 2 === 0 ? 0 : n * 20));
+
+/** The same message with each repetition: the first is stored and delivered. */
+function message(id: string): string {
+  const body = JSON.stringify({ id, type: "created" });
+  return `POST /inbox/orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+}
 
 describe("SIGTERM", () => {
   test("lets deliveries in flight finish and gives the waiting rows back", async () => {
@@ -84,6 +97,34 @@ describe("SIGTERM", () => {
     expect(await service.process.exited).toEqual(CLEAN);
     expect(await database.query("SELECT idempotency_key FROM inbox")).toEqual([{ idempotency_key: "in-flight" }]);
     await expect(service.post({ id: "too-late" })).rejects.toThrow(/ECONNREFUSED/);
+  });
+
+  test("resets no kept connection: each is told by an answer that it ends, on both ports", async () => {
+    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+    for (let round = 0; round < ROUNDS; round++) {
+      const managementPort = await freePort();
+      const config = ordersTo(receiver, { server: { managementPort } });
+      const service = await services.start({ database, config });
+      const requests = [
+        { port: service.port, text: message(`m-${round}`) },
+        { port: managementPort, text: "GET /health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n" },
+      ];
+      const connections = requests.flatMap(({ port, text }) =>
+        PAUSES_MS.map((pauseMs) => useUntilClosed(port, text, pauseMs)),
+      );
+      // Every pace has sent by then, and is somewhere between two requests.
+      await receiver.received(1 + round);
+      await delay(Math.max(...PAUSES_MS) + round);
+      service.process.kill("SIGTERM");
+
+      const ends = await Promise.all(connections);
+      expect(await service.process.exited).toEqual(CLEAN);
+      expect(ends.filter(({ lost, announced }) => lost || !announced)).toEqual([]);
+      for (const { statuses } of ends) {
+        // What was in flight is answered as usual, and everything behind it is refused, once.
+        expect(statuses.slice(0, -1).filter((status) => status >= 300)).toEqual([]);
+      }
+    }
   });
 
   test("ends an idle service at once, and one that still waits for its database", async () => {

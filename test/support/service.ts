@@ -215,6 +215,8 @@ function serviceAt(port: number, child: RunningProcess, agent: Agent): Service {
       await child.waitForLine(/"msg":"ready"/, 40_000);
     },
     stop() {
+      // The service would wait for a request through these before it closes them. Those with a request on them have its answer coming.
+      for (const sockets of Object.values(agent.freeSockets)) for (const socket of sockets ?? []) socket.destroy();
       child.kill("SIGTERM");
       return child.exited;
     },

@@ -15,6 +15,8 @@ export interface HarnessOptions {
   readonly maxBodyBytes?: number;
   readonly credentialHeaders?: readonly string[];
   readonly drainMs?: number;
+  /** Default 0: kept connections hold up no test's end. */
+  readonly idleGraceMs?: number;
   readonly route?: Partial<InboxRoute["settings"]>;
   readonly filter?: ReceiverOptions["settings"]["filter"];
   readonly stage?: ReceiverOptions["stage"];
@@ -74,6 +76,7 @@ export async function startHttp(options: HarnessOptions = {}) {
       listener,
       log,
       drainMs: options.drainMs,
+      idleGraceMs: options.idleGraceMs ?? 0,
       ...options.server,
     });
   const data = server(apps.data);

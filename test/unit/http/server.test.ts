@@ -7,6 +7,7 @@ import { recordingLog } from "../../support/recorders.ts";
 import { postHead, RawClient, startHttp } from "./harness.ts";
 
 const SHUTTING_DOWN = '{"error":"Service is shutting down"}';
+const GET = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const never = new AbortController().signal;
 
 failOnLeaks();
@@ -81,18 +82,49 @@ describe("shutdown", () => {
     await client.closed;
   });
 
-  test("ends idle connections at once", async () => {
-    await using http = await startHttp({ drainMs: 60_000 });
+  test("answers the next request of a kept connection as its last, and waits no longer than for that", async () => {
+    await using http = await startHttp({ idleGraceMs: 60_000 });
+    using kept = new RawClient(http.data.port);
+    kept.send(GET);
+    await kept.until("Service is running!");
+    const stopped = http.data.stop(never);
+    kept.send(GET);
+    const answer = await kept.until(SHUTTING_DOWN);
+    expect(answer.slice(answer.indexOf("503"))).toContain("Connection: close");
+    await kept.closed;
+    await stopped;
+  });
+
+  test("closes kept connections without a request after the grace, and at once when the cutoff comes", async () => {
+    await using http = await startHttp({ idleGraceMs: 50, drainMs: 60_000 });
+    await using other = await startHttp({ idleGraceMs: 60_000, drainMs: 60_000 });
     using idle = new RawClient(http.data.port);
-    idle.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    using silent = new RawClient(other.data.port);
+    await Promise.all([http.post('{"id":1}'), other.post('{"id":1}')]);
+    idle.send(GET);
     await idle.until("Service is running!");
+    const since = performance.now();
+    await http.data.stop(never);
+    expect(performance.now() - since).toBeGreaterThanOrEqual(49);
+    await idle.closed;
+
+    const cutoff = new AbortController();
+    const stopped = other.data.stop(cutoff.signal);
+    cutoff.abort();
+    await stopped;
+    await silent.closed;
+  });
+
+  test("announces with the answer to a request in flight that its connection ends", async () => {
+    await using http = await startHttp({ idleGraceMs: 60_000 });
     const release = http.store.hold();
-    const inFlight = http.post('{"id":1}');
+    using client = new RawClient(http.data.port);
+    client.send(`${postHead(["Content-Length: 8"])}{"id":1}`);
     await eventually(() => expect(http.store.calls).toHaveLength(1));
     const stopped = http.data.stop(never);
-    await idle.closed;
     release();
-    await inFlight;
+    expect(await client.until("messageId")).toContain("Connection: close");
+    await client.closed;
     await stopped;
   });
 
