@@ -1,8 +1,9 @@
 import { execFile } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import { createServer } from "node:net";
+import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "@jest/globals";
 import { failOnLeaks } from "../support/leaks.ts";
@@ -80,6 +81,29 @@ describe("the command line", () => {
     expect(code).toBe(2);
     expect(stderr).toContain("/does/not/exist.yml");
   });
+
+  // The chart's Jobs end at once on code 2, and try again on any other.
+  test.each([["migrate"], ["retention --once"], ["poller"], ["replay --topic a"]])(
+    "%s ends with code 2 for what only another configuration mends, and with 1 while no database answers",
+    async (command) => {
+      const run = (file: string, env = {}) => ended(svc([...command.split(" "), "--config", file], { env }));
+      const unreachable = { database: { ...UNUSED, startupTimeoutMs: 100 }, retention: { enabled: true } };
+      const right = configFile(unreachable);
+      const noYaml = path.join(services.folder(), "svc.yml");
+      writeFileSync(noYaml, "database: [");
+      const wrong = [
+        run("/does/not/exist.yml"),
+        run(noYaml),
+        run(configFile({ ...unreachable, outbox: { batchSize: 0 } })),
+        run(configFile({ ...unreachable, database: { ...UNUSED, password: { file: "/does/not/exist" } } })),
+        run(right, { LOG_LEVEL: "loud" }),
+      ];
+      expect((await Promise.all(wrong)).map(({ code }) => code)).toEqual([2, 2, 2, 2, 2]);
+
+      const { code, stderr } = await run(right);
+      expect([code, stderr]).toEqual([1, expect.stringContaining("no database answered within 100 ms")]);
+    },
+  );
 
   test("ends with code 1 when no database answers in time, and says so without the password", async () => {
     const file = configFile({ database: { ...UNUSED, startupTimeoutMs: 300 } });
