@@ -36,6 +36,8 @@ const DRAIN_MS = 5000;
  * next request answered, by a 503 that announces the end; what sends less often is rarely met by it.
  */
 const IDLE_GRACE_MS = 1000;
+/** A connection that was accepted last has its first request on the way. */
+const FIRST_REQUEST_MS = 250;
 /** Longer than the 60 s of common load balancers, so that they close idle connections first and never meet a closed one. */
 const KEEP_ALIVE_TIMEOUT_MS = 65_000;
 /** For a sender that drips its headers, and for a connection that never sends any. */
@@ -176,7 +178,9 @@ export class HttpServer implements Service {
     if (!idle) {
       this.#options.log.warn({ requests: this.inFlight }, "requests in flight are cut off");
     }
+    // Node closes idle connections with it, but none that has not sent a request yet.
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    await this.#until(() => this.#connections.open === 0, FIRST_REQUEST_MS, cutoff);
     this.#server.closeAllConnections();
     this.#connections.closeTunnels();
     await closed;

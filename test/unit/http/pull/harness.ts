@@ -140,6 +140,7 @@ export async function startPull(options: PullHarnessOptions = {}) {
       });
       apps.data(req, res);
     },
+    idleGraceMs: 0,
     log,
   });
   let ended = 0;
