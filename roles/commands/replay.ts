@@ -66,7 +66,7 @@ const FILTERS = "The filters are --state, --id, --topic, --destination, --create
 const EXAMPLES = `
 The rows keep their id, and come again before everything that was created later; those of one key in their order. Make the dry run first:
 without --state dead, rows that were sent match as well. A long replay goes no faster than the pollers deliver. Ctrl-C stops it between two batches: what was
-moved stays moved. The same command made again moves the rest, and once more what has been delivered since.
+moved stays moved. The same command made again moves the rest, and without --state dead once more what has been delivered since.
 
 Exit codes: 0 done, 2 configuration or usage error, 1 anything else.
 
