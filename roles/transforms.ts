@@ -13,13 +13,16 @@ export interface Transforms {
 
 /** Workers are started, at the start of the process, only where one of its roles has a transform. */
 export function openTransforms(config: Config, roles: ReadonlySet<Role>, log: Log): Transforms {
-  const pool = new EvaluatorPool({ script: EVALUATOR_SCRIPT, ...workerSizing(), log });
+  const { workers, memoryLimitMb, limitedBy } = workerSizing();
+  const pool = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers, memoryLimitMb, log });
   return {
     evaluator: pool,
     service: {
       name: "transforms",
       async start() {
-        if (hasTransforms(config, roles)) await pool.start();
+        if (!hasTransforms(config, roles)) return;
+        await pool.start();
+        log.info({ workers, memoryLimitMb, limitedBy }, "evaluation workers are up");
       },
       stop: () => pool.close(),
     },

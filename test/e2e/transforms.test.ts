@@ -1,4 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
+import { workerSizing } from "../../src/runtime/evaluation/sizing.ts";
 import type { TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
@@ -236,6 +237,18 @@ describe("a hostile payload", () => {
       { n: number },
     ];
     expect(n).toBe(served + 1);
+  });
+});
+
+describe("the workers", () => {
+  const announced = ({ process }: Service) =>
+    process.stdout.filter((line) => line.includes('"msg":"evaluation workers are up"'));
+
+  test("are as many as the log says at the start, and none without a transform", async () => {
+    const { workers, memoryLimitMb } = workerSizing();
+    const { service } = await running({ route: { expression: "$" } });
+    expect(announced(service).map((line) => JSON.parse(line))).toMatchObject([{ workers, memoryLimitMb }]);
+    expect(announced((await running({})).service)).toEqual([]);
   });
 });
 

@@ -5,34 +5,41 @@ export interface WorkerSizing {
   readonly workers: number;
   /** Largest heap of one worker, in MiB. */
   readonly memoryLimitMb: number;
+  /** What keeps the workers from being more; absent when there are as many as there ever are. */
+  readonly limitedBy?: "processors" | "memory";
 }
 
 /** A payload of some MiB takes a multiple of its size while it is transformed. */
 const MEMORY_MB = 256;
 /** Enough for small payloads, whatever there is. */
 const LEAST_MEMORY_MB = 64;
-/** What a worker takes beside its heap. */
-const OVERHEAD_MB = 60;
+/** What a worker takes beside its heap: with heaps of 64, 144 and 256 MiB filled to the limit, 135, 209 and 316 MiB were resident. */
+const OVERHEAD_MB = 70;
 /** More would take the processors that deliveries and the database need. */
 const MOST_WORKERS = 4;
-/** Of the memory; the rest is the process' own. */
-const SHARE_OF_WORKERS = 0.4;
+/** For the lanes that are served apart: one more worker, as large as the others. */
+const WORKERS_APART = 1;
+/** The process itself under load (150 to 250 MiB), and a worker that starts while the one it replaces is still there (55 MiB). */
+const OWN_MB = 300;
 const MEBIBYTE = 1024 * 1024;
 
 /**
- * As many workers as the machine or the container has room for: one processor is left to the process itself, and most of the memory. A node of many
- * processors says nothing about the container on it.
+ * As many workers as the machine or the container has room for, each with its heap full: one processor is left to the process itself, and the memory that
+ * it needs. A node of many processors says nothing about the container on it. Below 568 MiB they may take more than there is.
  *
  * @param machine default: what this process has; `memory` in bytes
  */
 export function workerSizing(
   machine: { readonly processors: number; readonly memory: number } = thisMachine(),
 ): WorkerSizing {
-  const memoryMb = (machine.memory * SHARE_OF_WORKERS) / MEBIBYTE;
-  const fitting = Math.floor(memoryMb / (MEMORY_MB + OVERHEAD_MB));
-  const workers = Math.max(1, Math.min(MOST_WORKERS, machine.processors - 1, fitting));
-  const ofOne = Math.floor(memoryMb / workers) - OVERHEAD_MB;
-  return { workers, memoryLimitMb: Math.max(LEAST_MEMORY_MB, Math.min(MEMORY_MB, ofOne)) };
+  const room = machine.memory / MEBIBYTE - OWN_MB;
+  const fitting = Math.max(1, Math.floor(room / (MEMORY_MB + OVERHEAD_MB)) - WORKERS_APART);
+  const spare = Math.max(1, machine.processors - 1);
+  const workers = Math.min(MOST_WORKERS, spare, fitting);
+  const ofOne = Math.floor(room / (workers + WORKERS_APART)) - OVERHEAD_MB;
+  const memoryLimitMb = Math.max(LEAST_MEMORY_MB, Math.min(MEMORY_MB, ofOne));
+  if (workers === MOST_WORKERS) return { workers, memoryLimitMb };
+  return { workers, memoryLimitMb, limitedBy: fitting < spare ? "memory" : "processors" };
 }
 
 function thisMachine(): { readonly processors: number; readonly memory: number } {
