@@ -48,11 +48,15 @@ class Slowness extends Transform {
 }
 
 /**
- * Starts a proxy on 127.0.0.1.
+ * Starts a proxy.
  *
  * @param target where the connections lead to
+ * @param address of this machine at which it listens
  */
-export async function startTcpProxy(target: { readonly host: string; readonly port: number }): Promise<TcpProxy> {
+export async function startTcpProxy(
+  target: { readonly host: string; readonly port: number },
+  address = "127.0.0.1",
+): Promise<TcpProxy> {
   const pairs = new Set<Pair>();
   let mode: ProxyMode = "open";
   let delayMs = 0;
@@ -96,7 +100,7 @@ export async function startTcpProxy(target: { readonly host: string; readonly po
     pairs.add(pair);
     apply(pair);
   });
-  server.listen(0, "127.0.0.1");
+  server.listen(0, address);
   await once(server, "listening");
   return {
     port: (server.address() as AddressInfo).port,
