@@ -1,5 +1,5 @@
 import path from "node:path";
-import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { beforeAll, expect, test } from "@jest/globals";
 import { CHART } from "../support/chart/render.ts";
 import type { TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
@@ -17,14 +17,11 @@ describeCluster("a release of the chart", () => {
 
   beforeAll(async () => {
     cluster = await startCluster(services.folder(), { "postgres.data": HOST_ADDRESS });
+    services.defer(() => cluster.stop());
     database = await services.database();
     proxy = await startTcpProxy(database, HOST_ADDRESS);
+    services.defer(() => proxy.close());
   }, 300_000);
-
-  afterAll(async () => {
-    await cluster.stop();
-    await proxy.close();
-  }, 60_000);
 
   const SETS = ["minimal", "production"] as const;
   const VERSIONS: readonly HelmVersion[] = ["3", "4"];
@@ -72,7 +69,7 @@ describeCluster("a release of the chart", () => {
           async () => {
             const now = (await running()).map(({ metadata }) => metadata.name);
             expect(now.filter((name) => before.includes(name))).toEqual([]);
-            expect(now).toHaveLength(before.length);
+            expect(now.length).toBeGreaterThanOrEqual(before.length);
           },
           { timeoutMs: 90_000, label: "the old pods are gone" },
         );
