@@ -1,7 +1,9 @@
 import { execFile } from "node:child_process";
+import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { promisify } from "node:util";
 import { serversFolder } from "../support/brokers/programs.ts";
+import { CHART } from "../support/chart/render.ts";
 import { describeWhere } from "../support/describeWhere.ts";
 import { type Api, isStatus, type KubeObject } from "./api.ts";
 import { HOST_ADDRESS, makeBridge, removeBridge } from "./container.ts";
@@ -14,13 +16,24 @@ export interface Cluster {
   readonly kubelet: Kubelet;
   /** Makes a namespace under the Pod Security Standard `restricted`. */
   namespace(name: string): Promise<void>;
-  /** @returns what it wrote, warnings included @throws Error with that when it fails */
-  helm(version: HelmVersion, ...args: readonly string[]): Promise<string>;
-  kubectl(...args: readonly string[]): Promise<string>;
+  /**
+   * Runs a script in a folder with the chart at `helm/svc`, with `helm` and `kubectl` for a namespace.
+   *
+   * @param files of that folder, by name
+   * @returns what it wrote, warnings included
+   * @throws Error with that when it fails
+   */
+  shell(namespace: string, script: string, options?: ShellOptions): Promise<string>;
   stop(): Promise<void>;
 }
 
 export type HelmVersion = "3" | "4";
+
+export interface ShellOptions {
+  /** Default 3. */
+  readonly helm?: HelmVersion;
+  readonly files?: Readonly<Record<string, string>>;
+}
 
 const HELM: Readonly<Record<HelmVersion, string>> = { "3": "helm", "4": "helm4" };
 const run = promisify(execFile);
@@ -57,16 +70,7 @@ export async function startCluster(folder: string, hosts: Readonly<Record<string
   for (const definition of CUSTOM_RESOURCES)
     await api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition);
 
-  const env = { PATH: process.env.PATH, HOME: path.join(folder, "home"), KUBECONFIG: kubeconfig };
-  const command = async (program: string, args: readonly string[]) => {
-    try {
-      const { stdout, stderr } = await run(program, [...args], { env, maxBuffer: 64 * 1024 * 1024 });
-      return stdout + stderr;
-    } catch (error) {
-      const { stdout, stderr } = error as { readonly stdout?: string; readonly stderr?: string };
-      throw new Error(`${path.basename(program)} ${args.join(" ")} failed: ${stderr}${stdout}`, { cause: error });
-    }
-  };
+  let shells = 0;
   return {
     api,
     kubelet,
@@ -78,8 +82,25 @@ export async function startCluster(folder: string, hosts: Readonly<Record<string
         if (!isStatus(error, 409)) throw error;
       });
     },
-    helm: (version, ...args) => command(path.join(serversFolder(), "bin", HELM[version]), args),
-    kubectl: (...args) => command(kube, ["kubectl", ...args]),
+    async shell(namespace, script, { helm = "3", files = {} } = {}) {
+      shells += 1;
+      const at = path.join(folder, `shell-${shells}`);
+      mkdirSync(path.join(at, "bin"), { recursive: true });
+      mkdirSync(path.join(at, "helm"));
+      symlinkSync(CHART, path.join(at, "helm/svc"));
+      symlinkSync(path.join(serversFolder(), "bin", HELM[helm]), path.join(at, "bin/helm"));
+      writeFileSync(path.join(at, "bin/kubectl"), `#!/bin/sh\nexec ${kube} kubectl "$@"\n`, { mode: 0o755 });
+      for (const [name, text] of Object.entries(files)) writeFileSync(path.join(at, name), text);
+      const env = { PATH: `${at}/bin:${process.env.PATH}`, HOME: at, KUBECONFIG: kubeconfig(namespace) };
+      const options = { env, cwd: at, maxBuffer: 64 * 1024 * 1024 };
+      try {
+        const { stdout, stderr } = await run("bash", ["-euo", "pipefail", "-c", script], options);
+        return stdout + stderr;
+      } catch (error) {
+        const { stdout, stderr } = error as { readonly stdout?: string; readonly stderr?: string };
+        throw new Error(`${script.trim()} failed: ${stderr}${stdout}`, { cause: error });
+      }
+    },
     async stop() {
       await kubelet.stop();
       await stop();

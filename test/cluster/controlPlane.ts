@@ -10,8 +10,8 @@ import { HOST_ADDRESS } from "./container.ts";
 /** etcd, the API server with its admission, and the controllers: everything of a cluster but machines. */
 export interface ControlPlane {
   readonly api: Api;
-  /** For kubectl and Helm. */
-  readonly kubeconfig: string;
+  /** Writes a file for kubectl and Helm. @param namespace that they work in */
+  kubeconfig(namespace: string): string;
   stop(): Promise<void>;
 }
 
@@ -74,11 +74,14 @@ export async function startControlPlane(kube: string, folder: string): Promise<C
     await untilPart(apiServer, "the API server makes its certificate", async () => readFileSync(certificate));
     const api = new Api({ url, token: TOKEN, certificate });
     await untilPart(apiServer, "the API server answers", async () => await api.get("/api/v1/namespaces/default"));
-    const kubeconfig = at("kubeconfig");
-    writeFileSync(kubeconfig, kubeconfigOf(url, certificate));
+    const kubeconfig = (namespace: string) => {
+      const file = at(`kubeconfig-${namespace}`);
+      writeFileSync(file, kubeconfigOf(url, certificate, namespace));
+      return file;
+    };
     const controllers = start("controllers", kube, [
       "controllers",
-      `--kubeconfig=${kubeconfig}`,
+      `--kubeconfig=${kubeconfig("default")}`,
       // Nodes have no heartbeat here: a node is well as long as the test says so.
       "--controllers=*,-node-lifecycle-controller,-taint-eviction-controller,-cloud-node-lifecycle-controller,-node-ipam-controller,-node-route-controller",
       "--leader-elect=false",
@@ -146,13 +149,13 @@ async function endOf(child: ChildProcess): Promise<void> {
   await once(child, "exit");
 }
 
-function kubeconfigOf(server: string, certificate: string): string {
+function kubeconfigOf(server: string, certificate: string, namespace: string): string {
   return JSON.stringify({
     apiVersion: "v1",
     kind: "Config",
     "current-context": "test",
     clusters: [{ name: "test", cluster: { server, "certificate-authority": certificate } }],
     users: [{ name: "operator", user: { token: TOKEN } }],
-    contexts: [{ name: "test", context: { cluster: "test", user: "operator" } }],
+    contexts: [{ name: "test", context: { cluster: "test", user: "operator", namespace } }],
   });
 }

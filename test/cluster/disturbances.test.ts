@@ -1,13 +1,10 @@
-import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { beforeAll, expect, test } from "@jest/globals";
-import { CHART } from "../support/chart/render.ts";
-import type { TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { useServices } from "../support/service.ts";
-import { startTcpProxy, type TcpProxy } from "../support/tcpProxy.ts";
-import { type Cluster, describeCluster, startCluster } from "./cluster.ts";
-import { HOST_ADDRESS } from "./container.ts";
+import type { TcpProxy } from "../support/tcpProxy.ts";
+import { type Cluster, describeCluster } from "./cluster.ts";
+import { openSite } from "./installation.ts";
 import { type Destination, type Senders, startDestination, startSenders } from "./traffic.ts";
 
 const NAMESPACE = "messaging";
@@ -19,40 +16,25 @@ const IN_FLIGHT = 16;
 describeCluster("a release under traffic", () => {
   const services = useServices("block");
   let cluster: Cluster;
-  let database: TestDatabase;
   let proxy: TcpProxy;
   let destination: Destination;
   let senders: Senders;
 
   beforeAll(async () => {
-    cluster = await startCluster(services.folder(), { "postgres.data": HOST_ADDRESS });
-    services.defer(() => cluster.stop());
-    database = await services.database();
-    proxy = await startTcpProxy(database, HOST_ADDRESS);
-    services.defer(() => proxy.close());
+    const site = await openSite(services);
+    ({ cluster, proxy } = site);
     destination = await startDestination();
     services.defer(() => destination.close());
-    await cluster.namespace(NAMESPACE);
-    await cluster.api.create(`/api/v1/namespaces/${NAMESPACE}/secrets`, {
-      metadata: { name: "svc-database" },
-      stringData: { username: database.user, password: database.password },
+    await site.namespace(NAMESPACE);
+    const values = site.values("minimal", {
+      config: {
+        destinations: { billing: { baseUrl: `http://host.test:${destination.port}` } },
+        sources: { orders: { aggregateIdPath: "$.key" } },
+      },
+      roleDefaults: { replicas: 2, podDisruptionBudget: { enabled: true } },
     });
-    const settings = {
-      "config.database.url": `jdbc:postgresql://postgres.data:${proxy.port}/${database.name}?sslmode=disable`,
-      "config.database.username": database.user,
-      "config.destinations.billing.baseUrl": `http://host.test:${destination.port}`,
-      "config.sources.orders.aggregateIdPath": "$.key",
-    };
-    await cluster.helm(
-      "3",
-      ...["install", "shop", CHART, "--namespace", NAMESPACE, "--wait", "--timeout", "3m"],
-      ...["--values", path.join(CHART, "ci/minimal-values.yaml")],
-      ...Object.entries(settings).flatMap(([key, value]) => ["--set-string", `${key}=${value}`]),
-      ...[
-        "--set",
-        "roleDefaults.replicas=2,roleDefaults.podDisruptionBudget.enabled=true,probes.readiness.periodSeconds=1",
-      ],
-    );
+    const files = { "values.yaml": values };
+    await cluster.shell(NAMESPACE, "helm install shop helm/svc --values values.yaml --wait --timeout 3m", { files });
   }, 300_000);
 
   const podsOf = async (component: string) => {
@@ -100,16 +82,9 @@ describeCluster("a release under traffic", () => {
 
   test("a rolling restart loses, repeats and resets nothing", async () => {
     const restarted = await under("restart", async () => {
-      await cluster.kubectl("rollout", "restart", "deployment", "--namespace", NAMESPACE);
+      await cluster.shell(NAMESPACE, "kubectl rollout restart deployment");
       for (const role of ["ingest", "relay", "poller"]) {
-        await cluster.kubectl(
-          "rollout",
-          "status",
-          `deployment/shop-svc-${role}`,
-          "--namespace",
-          NAMESPACE,
-          "--timeout=3m",
-        );
+        await cluster.shell(NAMESPACE, `kubectl rollout status deployment/shop-svc-${role} --timeout=3m`);
       }
       await eventually(
         async () => {
@@ -124,8 +99,10 @@ describeCluster("a release under traffic", () => {
 
   test("a drain of a node loses, repeats and resets nothing", async () => {
     const drained = await under("drain", async () => {
-      await cluster.kubectl("drain", "node-1", "--delete-emptydir-data", "--timeout=3m");
-      await cluster.kubectl("uncordon", "node-1");
+      await cluster.shell(
+        NAMESPACE,
+        "kubectl drain node-1 --delete-emptydir-data --timeout=3m; kubectl uncordon node-1",
+      );
       await allReady();
     });
     expect(drained).toEqual({ resets: [], repeated: 0 });
