@@ -44,6 +44,11 @@ export class PostgresOutbox implements OutboxStore {
       // A row that the database refused is tried again after a while, though nothing has changed.
       return leftOut.length === 0 ? scan : { ...scan, seen: undefined };
     },
+    retriesInScope: (request, { which, destinations, exceptKeys, exceptIds = [] }, { from, to, withinMs }) => {
+      const leftOut = [...this.#leftOut.ids(), ...exceptIds];
+      const more = [leftOut, destinations, exceptKeys, to, Math.ceil(withinMs)];
+      return this.#scan(this.#sql[which].claimRetries, request, from, more);
+    },
     pendingBehind: async (from, rows) => {
       const [row] = await this.#pool.run(this.#sql.pendingBehind, [from, rows]);
       return row?.sequence as string | undefined;

@@ -91,7 +91,8 @@ settled AS MATERIALIZED (
    *   ahead by its application, and is not yet due, stops nobody.
    * - free: candidates before the stop of their key, so a run of rows of one key is claimed together.
    *
-   * The first row of the answer holds the counts, the others the claimed rows.
+   * The first row of the answer holds the counts, the others the claimed rows. Candidates may be chosen in another order than by sequence: those that are left out
+   * are stops.
    *
    * Another replica that claims or settles at the same moment either holds its rows locked (they are skipped, and stop their key)
    * or has committed after this statement's snapshot (its rows then fail the recheck on the lock, and stop their key in the
@@ -102,7 +103,12 @@ settled AS MATERIALIZED (
    * replayed rows of a key a claim sees neither, the earlier one, or both, and never the later one alone. What appears below the
    * cursor is claimed at the next sweep.
    */
-  const claim = (firstCandidate: string, { ctes, condition }: CandidateFilter, limit: string): string => `
+  const claim = (
+    firstCandidate: string,
+    { ctes, condition }: CandidateFilter,
+    limit: string,
+    order: string = c.sequence,
+  ): string => `
 WITH ${history("$7")},
 again AS MATERIALIZED (${unparkedBelow("$1")}
 ),
@@ -113,7 +119,7 @@ candidates AS MATERIALIZED (
   SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.key} AS key, coalesce(octet_length(${payloadText}), 0) AS bytes
   FROM ${table} o
   WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= ${firstCandidate}${condition}
-  ORDER BY o.${c.sequence}
+  ORDER BY o.${order}
   LIMIT ${limit}
   FOR NO KEY UPDATE OF o SKIP LOCKED
 ),
@@ -256,6 +262,18 @@ some_slow AS MATERIALIZED (
         text: claim(firstCandidate, inPart, "$2::int"),
       };
     };
+    const retries = (): Statement => {
+      const { ctes, condition } = filter(LOWEST_AGAIN);
+      const ofLate = `
+    AND o.${c.sequence} < $12::bigint AND o.${c.attempt} > 0
+    AND o.${c.scheduledAt} <= now() AND o.${c.scheduledAt} > now() - $13::bigint * interval '1 millisecond'`;
+      return {
+        byIndex: true,
+        onePlan: true,
+        name: `outbox.claim retries ${which} some destinations`,
+        text: claim(LOWEST_AGAIN, { ctes, condition: `${ofLate}${condition}` }, "$2::int", c.scheduledAt),
+      };
+    };
     const claimUpTo = (limit: string): Statement => ({
       byIndex: true,
       onePlan: true,
@@ -270,6 +288,11 @@ some_slow AS MATERIALIZED (
       sweep: sweepFrom(LOWEST_AGAIN),
       /** The same further on. */
       sweepOn: sweepFrom("$1::bigint"),
+      /**
+       * Rows in front of the cursor ($12) that have failed and have fallen due in the last so many ms ($13): a range of the index of rows in backoff, whatever else is
+       * in front, in backoff or parked.
+       */
+      claimRetries: retries(),
       /** Due rows of the scope behind a sequence: $1 sequence, $2 limit, $3 destinations. */
       dueBehind: dueBehind(` ${which} some destinations`, `\n  AND ${goesThere("o", "$3")}`),
     };

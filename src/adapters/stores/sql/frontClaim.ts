@@ -3,7 +3,7 @@ import type { ClaimRequest, ClaimResult, ClaimScope } from "../../../ports/store
 import type { ClaimHints, OutboxHints } from "./hints.ts";
 import type { Marks } from "./marks.ts";
 import { higher, lower } from "./positions.ts";
-import type { SeenTable } from "./scopeHints.ts";
+import type { DueRetries, SeenTable } from "./scopeHints.ts";
 
 /** What one run of a claim statement found. */
 export interface Scan extends ClaimResult {
@@ -25,6 +25,8 @@ export interface ClaimScans {
   pastBlockedKeys(request: ClaimRequest, from: string, isSweep: boolean): Promise<Scan>;
   /** Past the blocked keys, too. @param sweep undefined for a claim from the scope's cursor on */
   inScope(request: ClaimRequest, scope: ClaimScope, from: string, sweep: SweepPart | undefined): Promise<Scan>;
+  /** Of the same rows those whose retry has fallen due of late, past the blocked keys; found by that time, so that rows in backoff and parked ones cost nothing. */
+  retriesInScope(request: ClaimRequest, scope: ClaimScope, retries: DueRetries): Promise<Scan>;
   /** The sequence of the pending row so many rows behind the first one from `from` on; undefined when there are fewer. */
   pendingBehind(from: string, rows: number): Promise<string | undefined>;
   /** The sequence behind the last pending row. */
@@ -115,8 +117,10 @@ async function claimPastFront(
   scope: ClaimScope,
 ): Promise<ClaimResult> {
   const scopeHints = hints.of(scope);
-  const swept = await sweepStretch(scans, hints, clock, request, scope);
   // One statement claims: were a second one to fail, these rows would wait for their lease to end.
+  const retries = await claimRetries(scans, hints, clock, request, scope);
+  if (retries.rows.length > 0) return { ...retries, more: true };
+  const swept = await sweepStretch(scans, hints, clock, request, scope);
   if (swept.rows.length > 0) return { ...swept, more: true };
   const { cursor } = scopeHints;
   const { mark } = hints.marks;
@@ -135,6 +139,23 @@ async function claimPastFront(
     tookMs: clock.monotonic() - startedAt,
     seen: seenBy(scan, scope),
   });
+  return scan;
+}
+
+/** Claims rows in front of a scope's cursor whose retry has fallen due, if it is time to look for them. What it met says nothing of other rows. */
+async function claimRetries(
+  scans: ClaimScans,
+  hints: OutboxHints,
+  clock: Clock,
+  request: ClaimRequest,
+  scope: ClaimScope,
+): Promise<ClaimResult> {
+  const scopeHints = hints.of(scope);
+  const due = scopeHints.dueRetries(hints.marks.mark);
+  if (due === undefined) return NOTHING;
+  const beganAt = clock.monotonic();
+  const scan = await scans.retriesInScope(request, scope, due);
+  scopeHints.retriesLookedFor(beganAt, scan.more && scan.rows.length > 0);
   return scan;
 }
 

@@ -1,5 +1,6 @@
 import type { Clock } from "../../../ports/runtime.ts";
 import type { ClaimScope } from "../../../ports/store.ts";
+import { DueTimes } from "./dueTimes.ts";
 import { Marks } from "./marks.ts";
 import { higher } from "./positions.ts";
 import { ScopeHints } from "./scopeHints.ts";
@@ -16,10 +17,13 @@ export class OutboxHints {
   readonly #clock: Clock;
   /** By their names, the one that was used last at the end. Rows of destinations that a scope has only now are met by its next sweep. */
   readonly #scopes = new Map<string, ScopeHints>();
+  /** Of retries that are looked for by every scope that leaves some destinations out: also by one that is made until then. */
+  readonly #retriesOfOthers: DueTimes;
 
   constructor(clock: Clock) {
     this.#clock = clock;
     this.unscoped = new ClaimHints(clock);
+    this.#retriesOfOthers = new DueTimes(clock);
     this.marks = new Marks(clock, () => {
       this.unscoped.frontIsUnknown();
       // A claim that is under way goes on with hints that nobody asks any more.
@@ -29,7 +33,7 @@ export class OutboxHints {
 
   /** For a claim of this scope. */
   of(scope: ClaimScope): ScopeHints {
-    const hints = this.#scopes.get(scope.name) ?? new ScopeHints(this.#clock, scope, this.#widerThan(scope));
+    const hints = this.#scopes.get(scope.name) ?? this.#make(scope);
     this.#scopes.delete(scope.name);
     this.#scopes.set(scope.name, hints);
     const [oldest] = this.#scopes.keys();
@@ -38,15 +42,21 @@ export class OutboxHints {
   }
 
   /**
-   * A row that has failed will be due in `delayMs`: who looks for it sweeps then.
+   * A row that has failed will be due in `delayMs`: who looks for it looks for retries then, and sweeps for what waits behind them.
    *
    * @param scope name of the scope that looks for it alone; where there is none, it is among the rows of every scope that leaves some out
    */
   retryIn(delayMs: number, scope?: string): void {
     this.unscoped.sweepWithin(delayMs);
+    if (scope === undefined) this.#retriesOfOthers.add(delayMs);
     for (const hints of this.#scopes.values()) {
-      if (scope === undefined ? hints.scope.which === "except" : hints.scope.name === scope) hints.sweepWithin(delayMs);
+      if (scope === undefined ? hints.scope.which === "except" : hints.scope.name === scope) hints.retryIn(delayMs);
     }
+  }
+
+  #make(scope: ClaimScope): ScopeHints {
+    const retries = scope.which === "except" ? this.#retriesOfOthers : undefined;
+    return new ScopeHints(this.#clock, scope, this.#widerThan(scope), retries);
   }
 
   /** Of those that leave out some of the same destinations and no other: the one that has come furthest. */

@@ -1,6 +1,8 @@
 import type { Clock } from "../../../ports/runtime.ts";
 import type { ClaimScope } from "../../../ports/store.ts";
+import type { DueTimes } from "./dueTimes.ts";
 import { higher, lower } from "./positions.ts";
+import { RetryLooks } from "./retryLooks.ts";
 import { Sweeps } from "./sweeps.ts";
 
 /** The table, as a look saw it that met no row of these destinations, or of all others. */
@@ -29,6 +31,12 @@ export interface Stretch {
   readonly to: string;
 }
 
+/** Retries to look for. */
+export interface DueRetries extends Stretch {
+  /** How long ago they have fallen due at most, in ms. */
+  readonly withinMs: number;
+}
+
 /** What is left of a sweep. */
 export interface DueSweep extends Stretch {
   /** Nothing of it has been swept yet. */
@@ -55,12 +63,14 @@ export interface StretchSwept extends Pick<Stretch, "to"> {
  * The cursor keeps a second behind the rows that were met and the end of the table: positions are taken before they are committed, and a row that appears
  * below the cursor would wait for the next sweep, which is seldom where the front is long. In the first second of a scope nothing is known to be that old,
  * and the cursor keeps at the rows that were met; a sweep at its end finds what has appeared below. Rows of a key that was blocked or left out, and is not any more, wait for a sweep: to look for them at once would mean to sweep all the
- * time.
+ * time. Retries alone are looked for at their time, past whatever else is in front: such a look tells nothing of the front, and changes neither the cursor
+ * nor the sweep under way.
  */
 export class ScopeHints {
   readonly scope: Pick<ClaimScope, "name" | "which" | "destinations">;
   readonly #clock: Clock;
   readonly #sweeps: Sweeps;
+  readonly #retries: RetryLooks;
   #cursor: string | undefined;
   /** The highest position that is known to have been there {@link LAG_MS} ago. */
   #settled: string | undefined;
@@ -76,11 +86,20 @@ export class ScopeHints {
   /** Until then no further stretch is swept. */
   #restsUntil = Number.NEGATIVE_INFINITY;
 
-  /** @param wider hints of a scope that holds all rows of this one */
-  constructor(clock: Clock, scope: Pick<ClaimScope, "name" | "which" | "destinations">, wider?: ScopeHints) {
+  /**
+   * @param wider hints of a scope that holds all rows of this one
+   * @param retries when rows of this scope will be due that have failed before
+   */
+  constructor(
+    clock: Clock,
+    scope: Pick<ClaimScope, "name" | "which" | "destinations">,
+    wider?: ScopeHints,
+    retries?: DueTimes,
+  ) {
     this.#clock = clock;
     this.scope = scope;
     this.#sweeps = new Sweeps(clock, REST_COST_FACTOR);
+    this.#retries = new RetryLooks(clock, retries);
     if (wider === undefined) return;
     this.#cursor = wider.#cursor;
     this.#settled = wider.#settled;
@@ -115,6 +134,20 @@ export class ScopeHints {
   /** When the sweep under way goes on, in ms; undefined where there is none. */
   get goesOnInMs(): number | undefined {
     return this.#left === undefined ? undefined : Math.max(0, this.#restsUntil - this.#clock.monotonic());
+  }
+
+  /** Retries that are to be looked for in front of the cursor now. @param mark below which nothing is unfinished */
+  dueRetries(mark: string): DueRetries | undefined {
+    const withinMs = this.#retries.dueWithinMs();
+    if (this.#cursor === undefined || withinMs === undefined) return undefined;
+    if (lower(mark, this.#cursor) !== this.#cursor) return { from: mark, to: this.#cursor, withinMs };
+    this.#retries.areNeedless();
+    return undefined;
+  }
+
+  /** A look for retries has ended. Parameters as of {@link RetryLooks.ended}. */
+  retriesLookedFor(beganAt: number, leavesSome: boolean): void {
+    this.#retries.ended(beganAt, leavesSome);
   }
 
   /** What is left of a sweep that is due now. @param mark below which nothing is unfinished */
@@ -165,6 +198,12 @@ export class ScopeHints {
     this.#settle();
     this.#cursor = this.#settled === undefined ? front : lower(front, this.#settled);
     this.#foundNothing = first === undefined;
+  }
+
+  /** A row that has failed will be due in `delayMs`: look for it then, and sweep for what waits behind it. */
+  retryIn(delayMs: number): void {
+    this.#retries.retryIn(delayMs);
+    this.#sweeps.sweepWithin(delayMs);
   }
 
   /** A row of a key will be free in `delayMs`: sweep then. */

@@ -1,4 +1,5 @@
 import type { Clock } from "../../../ports/runtime.ts";
+import { DueTimes } from "./dueTimes.ts";
 
 /**
  * When a claim that begins at a cursor has to look from the mark again, for what has become free or has appeared below the cursor: after a
@@ -10,19 +11,19 @@ export class Sweeps {
   #dueAt = 0;
   /** Until then no sweep is due because a key becomes free. */
   #restsUntil = 0;
-  /** When keys will be free, in ascending order and rounded up to {@link GRAIN_MS}, so that they are not many. */
-  readonly #freeAt: number[] = [];
-
+  /** When keys will be free. */
+  readonly #freeAt: DueTimes;
   readonly #restCostFactor: number;
 
   /** @param restCostFactor how many times as long as a sweep took none is due because a key becomes free */
   constructor(clock: Clock, restCostFactor = 4) {
     this.#clock = clock;
+    this.#freeAt = new DueTimes(clock);
     this.#restCostFactor = restCostFactor;
   }
 
   isDue(): boolean {
-    const [freeAt = Number.POSITIVE_INFINITY] = this.#freeAt;
+    const { first: freeAt = Number.POSITIVE_INFINITY } = this.#freeAt;
     return this.#clock.monotonic() >= Math.min(this.#dueAt, Math.max(freeAt, this.#restsUntil));
   }
 
@@ -37,20 +38,13 @@ export class Sweeps {
 
   /** A row of a key will be free in `delayMs`: a sweep is due then. */
   sweepWithin(delayMs: number): void {
-    const now = this.#clock.monotonic();
-    // Of the times that have come one is enough, however long nobody claims.
-    const come = this.#freeAt.findLastIndex((each) => each <= now);
-    if (come > 0) this.#freeAt.splice(1, come);
-    const time = Math.ceil((now + delayMs) / GRAIN_MS) * GRAIN_MS;
-    const before = this.#freeAt.findLastIndex((each) => each <= time);
-    if (this.#freeAt[before] !== time) this.#freeAt.splice(before + 1, 0, time);
+    this.#freeAt.add(delayMs);
   }
 
   forgetFreeBefore(time: number): void {
-    this.#freeAt.splice(0, this.#freeAt.findLastIndex((each) => each <= time) + 1);
+    this.#freeAt.forgetUntil(time);
   }
 }
 
-const GRAIN_MS = 20;
 const INTERVAL_MS = 1000;
 const COST_FACTOR = 20;

@@ -26,12 +26,16 @@ export class SqlServerOutbox implements OutboxStore {
   readonly #scans: ClaimScans = {
     inOrder: (request, from) => this.#scanAll("claimInOrder", request, from),
     pastBlockedKeys: (request, from) => this.#scanAll("claimPastBlockedKeys", request, from),
-    inScope: (request, { which, destinations, exceptKeys, exceptIds = [] }, from, part) =>
-      this.#scan(this.#sql[which].claim, request, from, {
+    inScope: (request, scope, from, part) =>
+      this.#scan(this.#sql[scope.which].claim, request, from, {
+        ...this.#scopeValues(scope),
         to: part?.to ?? LAST_POSITION,
-        leftOut: JSON.stringify([...this.#leftOut.ids(), ...exceptIds]),
-        destinations: JSON.stringify(destinations),
-        exceptKeys: JSON.stringify(exceptKeys),
+      }),
+    retriesInScope: (request, scope, { from, to, withinMs }) =>
+      this.#scan(this.#sql[scope.which].claimRetries, request, from, {
+        ...this.#scopeValues(scope),
+        to,
+        withinMs: wholeMs(withinMs),
       }),
     pendingBehind: async (from, rows) => {
       const [row] = await this.#pool.run(this.#sql.pendingBehind, { from, rows });
@@ -128,6 +132,14 @@ export class SqlServerOutbox implements OutboxStore {
       attempt: async (ids) => {
         await this.#pool.run(this.#sql.trial, { ids: JSON.stringify(ids) });
       },
+    };
+  }
+
+  #scopeValues({ destinations, exceptKeys, exceptIds = [] }: ClaimScope): Values {
+    return {
+      leftOut: JSON.stringify([...this.#leftOut.ids(), ...exceptIds]),
+      destinations: JSON.stringify(destinations),
+      exceptKeys: JSON.stringify(exceptKeys),
     };
   }
 

@@ -193,20 +193,9 @@ INSERT INTO @leftKeys ([key]) SELECT t.[key] FROM OPENJSON(@exceptKeys) WITH ([k
   const inScope = (which: ClaimScope["which"]) => {
     const goesThere = (row: string): string =>
       `${which === "only" ? "" : "NOT "}EXISTS (SELECT 1 FROM @some t WHERE ${isSame("t.destination", destinationIn(row))})`;
-    return {
-      claim: {
-        name: `outbox.claim ${which} some destinations`,
-        parameters: {
-          ...claimParameters,
-          to: "bigint",
-          leftOut: "longText",
-          destinations: "longText",
-          exceptKeys: "longText",
-        },
-        text: claim(
-          `SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
+    const positions = (and: string, order: string): string => `SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
 FROM ${table} o ${TO_LOOK}
-WHERE ${isDue} AND o.${c.sequence} >= @from AND o.${c.sequence} < @to
+WHERE ${isDue} AND o.${c.sequence} >= @from AND o.${c.sequence} < @to${and}
   AND ${goesThere("o")}
   AND NOT EXISTS (SELECT 1 FROM @leftKeys x WHERE o.${c.key} IS NOT NULL AND ${isSame("x.[key]", `o.${c.key}`)})${withoutLeftOut}
   AND NOT EXISTS (SELECT 1 FROM (
@@ -221,7 +210,30 @@ WHERE ${isDue} AND o.${c.sequence} >= @from AND o.${c.sequence} < @to
           OR b.${c.scheduledAt} <= b.${c.createdAt} OR b.${c.scheduledAt} <= b.${c.updatedAt}))
     ORDER BY b.${c.sequence}
   ) k WHERE k.is_blocked = 1)
-ORDER BY o.${c.sequence}`,
+ORDER BY o.${order}`;
+    const parameters = {
+      ...claimParameters,
+      to: "bigint",
+      leftOut: "longText",
+      destinations: "longText",
+      exceptKeys: "longText",
+    } as const;
+    return {
+      claim: {
+        name: `outbox.claim ${which} some destinations`,
+        parameters,
+        text: claim(positions("", c.sequence), `${destinationsGiven}${keysGiven}`),
+      },
+      /** Rows that have failed and have fallen due in the last `@withinMs`: a range of the index of rows in backoff, whatever else is in front, in backoff or parked. */
+      claimRetries: {
+        name: `outbox.claim retries ${which} some destinations`,
+        parameters: { ...parameters, withinMs: "int" },
+        text: claim(
+          positions(
+            `
+  AND o.${c.attempt} > 0 AND o.${c.scheduledAt} <= @now AND o.${c.scheduledAt} > DATEADD(millisecond, -@withinMs, @now)`,
+            c.scheduledAt,
+          ),
           `${destinationsGiven}${keysGiven}`,
         ),
       },

@@ -15,7 +15,7 @@ const except = (destinations: readonly string[]): ClaimScope => ({
 const only = (name: string): ClaimScope => ({ name, which: "only", destinations: ["ill"], exceptKeys: [] });
 
 /** A table that tells where it was looked at; a look costs `sweepMs` where it does not begin at the cursor. */
-function table({ sweepMs = 0, changedMs = 0, pending = 0 } = {}) {
+function table({ sweepMs = 0, retriesMs = 0, changedMs = 0, pending = 0 } = {}) {
   const clock = new ManualClock();
   const hints = new OutboxHints(clock);
   const state = {
@@ -33,8 +33,11 @@ function table({ sweepMs = 0, changedMs = 0, pending = 0 } = {}) {
     limit: Number.POSITIVE_INFINITY,
     /** Free rows that are too large for a claim. */
     tooLarge: 0,
+    /** What looks for retries find, one after another. */
+    retries: [] as Pick<Scan, "rows" | "more">[],
     /** As the last claim told. */
     goesOnInMs: undefined as number | undefined,
+    more: false,
   };
   const looks: string[] = [];
   const scan = async (what: string, from: string, tookMs: number, to = Number.POSITIVE_INFINITY): Promise<Scan> => {
@@ -51,6 +54,12 @@ function table({ sweepMs = 0, changedMs = 0, pending = 0 } = {}) {
     pastBlockedKeys: (_, from) => scan("past blocked keys", from, 0),
     inScope: (_, __, from, sweep) =>
       sweep === undefined ? scan("claim", from, 0) : scan("sweep", from, sweepMs, Number(sweep.to)),
+    async retriesInScope(_, __, { from, to, withinMs }) {
+      looks.push(`retries ${from} to ${to} within ${withinMs}`);
+      clock.advance(retriesMs);
+      const { rows, more } = state.retries.shift() ?? { rows: [], more: false };
+      return { rows, more, heldBack: 0, lookedAt: rows.length, firstPosition: undefined, seen: String(state.changes) };
+    },
     async pendingBehind(from, rows) {
       const position = Number(from) + rows;
       return position < state.pending ? String(position) : undefined;
@@ -72,7 +81,8 @@ function table({ sweepMs = 0, changedMs = 0, pending = 0 } = {}) {
     state,
     /** Claims. @returns what was asked of the table for it */
     async claim(scope?: ClaimScope): Promise<readonly string[]> {
-      state.goesOnInMs = (await claimByHints(scans, hints, clock, claimRequest({ scope }))).goesOnInMs;
+      const { goesOnInMs, more } = await claimByHints(scans, hints, clock, claimRequest({ scope }));
+      Object.assign(state, { goesOnInMs, more });
       return looks.splice(0);
     },
   };
@@ -355,7 +365,7 @@ describe("where a claim of a scope has met nothing", () => {
     it.clock.advance(9000);
     it.state.changes = 2;
 
-    expect(await it.claim(SCOPE)).toEqual(["changed?", "sweep 0 to 1000"]);
+    expect(await it.claim(SCOPE)).toEqual(["retries 0 to 1000 within 5000", "changed?", "sweep 0 to 1000"]);
   });
 
   test.each<[string, ClaimScope]>([
@@ -393,6 +403,131 @@ describe("where a claim of a scope has met nothing", () => {
       it.clock.advance(1000);
       expect(await it.claim(SCOPE)).toContain("sweep 0 to 1000");
     }
+  });
+});
+
+describe("a retry in front of the cursor", () => {
+  const FOUND = { rows: [{} as Scan["rows"][number]], more: false };
+
+  /** Claims every 20 ms. @returns the looks for retries, by the ms at which they began */
+  async function retryLooks({ claim, clock }: ReturnType<typeof table>, forMs: number, scope = SCOPE) {
+    const startedAt = clock.monotonic();
+    const times: number[] = [];
+    while (clock.monotonic() < startedAt + forMs) {
+      const ms = clock.monotonic() - startedAt;
+      if ((await claim(scope)).some((look) => look.startsWith("retries"))) times.push(ms);
+      clock.advance(20);
+    }
+    return times;
+  }
+
+  test("is looked for at its time, and once more for a clock that is behind", async () => {
+    const it = await passed(SCOPE, { sweepMs: 400 });
+    it.hints.retryIn(4000);
+
+    expect(await retryLooks(it, 8000)).toEqual([4000, 4100]);
+  });
+
+  test("is looked for while a sweep of a long front goes on, which it leaves as it is, like the cursor", async () => {
+    const { claim, clock, hints, state } = await passed(SCOPE, { sweepMs: 20 });
+    Object.assign(state, { end: 12_000, pending: 12_000 });
+    await claim(SCOPE);
+    for (let n = 0; n < 30; n += 1) {
+      clock.advance(100);
+      await claim(SCOPE);
+    }
+    while ((await claim(SCOPE))[0] !== "sweep 0 to 5000") clock.advance(100);
+    hints.retryIn(200);
+    clock.advance(200);
+    state.retries.push(FOUND);
+
+    expect(await claim(SCOPE)).toEqual(["retries 0 to 12000 within 5000"]);
+    expect([state.more, state.goesOnInMs]).toEqual([true, 200]);
+    expect(await claim(SCOPE)).toEqual(["end", "claim 12000"]);
+    clock.advance(200);
+    expect(await claim(SCOPE)).toContain("sweep 5000 to 10000");
+  });
+
+  test("is no reason to leave out the sweep that is due, though nothing was met and nothing has changed", async () => {
+    const { claim, clock, hints, state } = await passed(SCOPE);
+    state.free = [400];
+    clock.advance(1000);
+    expect(await claim(SCOPE)).toContain("sweep 0 to 1000");
+    state.changes = 1;
+    hints.retryIn(500);
+    clock.advance(500);
+    expect(await claim(SCOPE)).toContain("retries 0 to 1000 within 5000");
+    clock.advance(1000);
+
+    expect(await claim(SCOPE)).toContain("sweep 0 to 1000");
+  });
+
+  test("is looked for again at once where there were more than a claim takes", async () => {
+    const { claim, clock, hints, state } = await passed(SCOPE, { sweepMs: 400, retriesMs: 10 });
+    hints.retryIn(40);
+    clock.advance(40);
+    state.retries.push({ ...FOUND, more: true }, FOUND);
+
+    expect(await claim(SCOPE)).toEqual(["retries 0 to 1000 within 5000"]);
+    expect(await claim(SCOPE)).toEqual(["retries 0 to 1000 within 5010"]);
+    expect(await claim(SCOPE)).toEqual(["claim 1000"]);
+  });
+
+  test("is not looked for again at once where a full look claimed nothing: its rows wait for others", async () => {
+    const { claim, clock, hints, state } = await passed(SCOPE, { sweepMs: 400 });
+    hints.retryIn(40);
+    clock.advance(40);
+    state.retries.push({ rows: [], more: true });
+
+    expect(await claim(SCOPE)).toContain("retries 0 to 1000 within 5000");
+    expect(await claim(SCOPE)).toEqual(["claim 1000"]);
+  });
+
+  test("is looked for a twentieth of the time at most, and ten times a second, where retries fall due all the time", async () => {
+    const looks = async (retriesMs: number) => {
+      const it = await passed(SCOPE, { sweepMs: 400, retriesMs });
+      for (let delayMs = 0; delayMs < 30_000; delayMs += 10) it.hints.retryIn(delayMs);
+      return await retryLooks(it, 10_000);
+    };
+
+    expect((await looks(0)).length).toBeLessThanOrEqual(100);
+    expect((await looks(0)).length).toBeGreaterThan(70);
+    expect((await looks(200)).length).toBe(3);
+  });
+
+  test("is looked for as far back as no claim has been made", async () => {
+    const { claim, clock, hints } = await passed(SCOPE, { sweepMs: 400 });
+    hints.retryIn(1000);
+    clock.advance(60_000);
+    hints.retryIn(1000);
+
+    expect((await claim(SCOPE))[0]).toBe("retries 0 to 1000 within 64000");
+  });
+
+  test("is looked for by the scope whose it is, and by one of others that is made after it", async () => {
+    const it = await passed(only("ill"), { sweepMs: 400 });
+    await it.claim(only("another"));
+    it.hints.retryIn(200, "ill");
+    expect(await retryLooks(it, 180, only("another"))).toEqual([]);
+    it.clock.advance(40);
+    expect(await retryLooks(it, 20, only("another"))).toEqual([]);
+    expect(await retryLooks(it, 20, only("ill"))).toEqual([0]);
+
+    it.hints.retryIn(800);
+    // Takes 400 ms.
+    await it.claim(SCOPE);
+    expect((await it.claim(SCOPE)).join()).not.toContain("retries");
+    it.clock.advance(420);
+    expect((await it.claim(SCOPE)).join()).toContain("retries");
+    expect((await it.claim(only("late"))).join()).not.toContain("retries");
+  });
+
+  test("is met by the claim itself where nothing is in front of the cursor", async () => {
+    const it = await passed(SCOPE, { sweepMs: 400 });
+    it.hints.marks.setMark("1000", { running: [], end: 2n, later: undefined, writers: undefined });
+    it.hints.retryIn(40);
+
+    expect(await retryLooks(it, 400)).toEqual([]);
   });
 });
 
