@@ -396,9 +396,12 @@ export class Poller {
   }
 
   #settle(entry: LaneRow, settlement: Settlement): void {
-    const scope = settlement.kind === "retry" ? this.#scopes.scopeOf(entry.destination) : undefined;
-    const scoped = scope === undefined ? settlement : { ...settlement, scope };
-    this.#settler.add({ entry, settlement: scoped, heldUntil: entry.batch.deadline });
+    const { destination } = entry;
+    const placed =
+      settlement.kind === "retry"
+        ? { ...settlement, scope: this.#scopes.scopeOf(destination), destination }
+        : settlement;
+    this.#settler.add({ entry, settlement: placed, heldUntil: entry.batch.deadline });
   }
 
   #settled({ entry, settlement }: Outcome, settled: Settled): void {

@@ -32,6 +32,8 @@ export type Settlement = {
   readonly claimToken: ClaimToken;
   /** Name of the claim scope that looks for the row alone, where there is one. */
   readonly scope?: string | undefined;
+  /** Where the row goes, of a retry: scopes may change until it is due. */
+  readonly destination?: string | undefined;
 } & (
   | { readonly kind: "sent" }
   /** Failed with attempts left: `attempt` grows by one, the row is due again in `delayMs` of the database's clock. */

@@ -5,11 +5,12 @@ export class DueTimes {
   readonly #clock: Clock;
   readonly #times: number[];
 
-  /** @param times those that have yet to come are taken over */
-  constructor(clock: Clock, times?: DueTimes) {
+  /** @param others of them those that have yet to come are taken over */
+  constructor(clock: Clock, others: readonly DueTimes[] = []) {
     this.#clock = clock;
     const now = clock.monotonic();
-    this.#times = times === undefined ? [] : times.#times.filter((each) => each > now);
+    const times = others.flatMap((each) => each.#times.filter((time) => time > now));
+    this.#times = [...new Set(times)].sort((a, b) => a - b);
   }
 
   /** Monotonic ms. */

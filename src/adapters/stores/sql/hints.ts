@@ -1,3 +1,4 @@
+import type { Settlement } from "../../../model/outcomes.ts";
 import type { Clock } from "../../../ports/runtime.ts";
 import type { ClaimScope } from "../../../ports/store.ts";
 import { DueTimes } from "./dueTimes.ts";
@@ -17,13 +18,12 @@ export class OutboxHints {
   readonly #clock: Clock;
   /** By their names, the one that was used last at the end. Rows of destinations that a scope has only now are met by its next sweep. */
   readonly #scopes = new Map<string, ScopeHints>();
-  /** Of retries that are looked for by every scope that leaves some destinations out: also by one that is made until then. */
-  readonly #retriesOfOthers: DueTimes;
+  /** When retries fall due, by their destinations: a scope that is made until then looks for them, too. */
+  readonly #retries = new Map<string, DueTimes>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
     this.unscoped = new ClaimHints(clock);
-    this.#retriesOfOthers = new DueTimes(clock);
     this.marks = new Marks(clock, () => {
       this.unscoped.frontIsUnknown();
       // A claim that is under way goes on with hints that nobody asks any more.
@@ -42,21 +42,28 @@ export class OutboxHints {
   }
 
   /**
-   * A row that has failed will be due in `delayMs`: who looks for it looks for retries then, and sweeps for what waits behind them.
+   * A row that has failed will be due in `delayMs`. Every scope that holds it looks for it then; and who claims it by now sweeps, for what waits behind it.
    *
-   * @param scope name of the scope that looks for it alone; where there is none, it is among the rows of every scope that leaves some out
+   * @param settlement of the row. Where no scope looks for it alone, it is among the rows of every scope that leaves some out
    */
-  retryIn(delayMs: number, scope?: string): void {
+  retryIn(delayMs: number, { scope, destination }: Pick<Settlement, "scope" | "destination">): void {
     this.unscoped.sweepWithin(delayMs);
-    if (scope === undefined) this.#retriesOfOthers.add(delayMs);
+    if (destination !== undefined) this.#retriesTo(destination).add(delayMs);
     for (const hints of this.#scopes.values()) {
-      if (scope === undefined ? hints.scope.which === "except" : hints.scope.name === scope) hints.retryIn(delayMs);
+      if (scope === undefined ? hints.scope.which === "except" : hints.scope.name === scope) hints.sweepWithin(delayMs);
+      if (destination === undefined || isOf(hints.scope, destination)) hints.lookForRetryIn(delayMs);
     }
   }
 
   #make(scope: ClaimScope): ScopeHints {
-    const retries = scope.which === "except" ? this.#retriesOfOthers : undefined;
+    const retries = [...this.#retries].filter(([destination]) => isOf(scope, destination)).map(([, times]) => times);
     return new ScopeHints(this.#clock, scope, this.#widerThan(scope), retries);
+  }
+
+  #retriesTo(destination: string): DueTimes {
+    const times = this.#retries.get(destination) ?? new DueTimes(this.#clock);
+    this.#retries.set(destination, times);
+    return times;
   }
 
   /** Of those that leave out some of the same destinations and no other: the one that has come furthest. */
@@ -78,6 +85,10 @@ export class OutboxHints {
     this.unscoped.sweepWithin(0);
     for (const hints of this.#scopes.values()) hints.sweepWithin(0);
   }
+}
+
+function isOf({ which, destinations }: Pick<ClaimScope, "which" | "destinations">, destination: string): boolean {
+  return destinations.includes(destination) === (which === "only");
 }
 
 function isWithin(

@@ -14,7 +14,7 @@ export class RetryLooks {
   #restsUntil = Number.NEGATIVE_INFINITY;
 
   /** @param dueTimes of retries that have been made before */
-  constructor(clock: Clock, dueTimes?: DueTimes) {
+  constructor(clock: Clock, dueTimes: readonly DueTimes[]) {
     this.#clock = clock;
     this.#dueTimes = new DueTimes(clock, dueTimes);
   }

@@ -93,8 +93,8 @@ export class ScopeHints {
   constructor(
     clock: Clock,
     scope: Pick<ClaimScope, "name" | "which" | "destinations">,
-    wider?: ScopeHints,
-    retries?: DueTimes,
+    wider: ScopeHints | undefined,
+    retries: readonly DueTimes[],
   ) {
     this.#clock = clock;
     this.scope = scope;
@@ -200,10 +200,9 @@ export class ScopeHints {
     this.#foundNothing = first === undefined;
   }
 
-  /** A row that has failed will be due in `delayMs`: look for it then, and sweep for what waits behind it. */
-  retryIn(delayMs: number): void {
+  /** A row of the scope that has failed will be due in `delayMs`: look for it then. */
+  lookForRetryIn(delayMs: number): void {
     this.#retries.retryIn(delayMs);
-    this.#sweeps.sweepWithin(delayMs);
   }
 
   /** A row of a key will be free in `delayMs`: sweep then. */

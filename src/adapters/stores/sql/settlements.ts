@@ -67,7 +67,7 @@ export async function settleAroundRefusal(
     return "done";
   });
   for (const settlement of settlements) {
-    if (settlement.kind === "retry") hints.retryIn(settlement.delayMs, settlement.scope);
+    if (settlement.kind === "retry") hints.retryIn(settlement.delayMs, settlement);
   }
   return closed;
 }

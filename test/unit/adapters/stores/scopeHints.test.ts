@@ -361,7 +361,7 @@ describe("where a claim of a scope has met nothing", () => {
 
   test("a retry that falls due is a change, as the database sees it", async () => {
     const it = await idle({ sweepMs: 400 });
-    it.hints.retryIn(9000);
+    it.hints.retryIn(9000, { destination: "well" });
     it.clock.advance(9000);
     it.state.changes = 2;
 
@@ -423,7 +423,7 @@ describe("a retry in front of the cursor", () => {
 
   test("is looked for at its time, and once more for a clock that is behind", async () => {
     const it = await passed(SCOPE, { sweepMs: 400 });
-    it.hints.retryIn(4000);
+    it.hints.retryIn(4000, { destination: "well" });
 
     expect(await retryLooks(it, 8000)).toEqual([4000, 4100]);
   });
@@ -437,7 +437,7 @@ describe("a retry in front of the cursor", () => {
       await claim(SCOPE);
     }
     while ((await claim(SCOPE))[0] !== "sweep 0 to 5000") clock.advance(100);
-    hints.retryIn(200);
+    hints.retryIn(200, { destination: "well" });
     clock.advance(200);
     state.retries.push(FOUND);
 
@@ -454,7 +454,7 @@ describe("a retry in front of the cursor", () => {
     clock.advance(1000);
     expect(await claim(SCOPE)).toContain("sweep 0 to 1000");
     state.changes = 1;
-    hints.retryIn(500);
+    hints.retryIn(500, { destination: "well" });
     clock.advance(500);
     expect(await claim(SCOPE)).toContain("retries 0 to 1000 within 5000");
     clock.advance(1000);
@@ -464,7 +464,7 @@ describe("a retry in front of the cursor", () => {
 
   test("is looked for again at once where there were more than a claim takes", async () => {
     const { claim, clock, hints, state } = await passed(SCOPE, { sweepMs: 400, retriesMs: 10 });
-    hints.retryIn(40);
+    hints.retryIn(40, { destination: "well" });
     clock.advance(40);
     state.retries.push({ ...FOUND, more: true }, FOUND);
 
@@ -475,7 +475,7 @@ describe("a retry in front of the cursor", () => {
 
   test("is not looked for again at once where a full look claimed nothing: its rows wait for others", async () => {
     const { claim, clock, hints, state } = await passed(SCOPE, { sweepMs: 400 });
-    hints.retryIn(40);
+    hints.retryIn(40, { destination: "well" });
     clock.advance(40);
     state.retries.push({ rows: [], more: true });
 
@@ -486,7 +486,7 @@ describe("a retry in front of the cursor", () => {
   test("is looked for a twentieth of the time at most, and ten times a second, where retries fall due all the time", async () => {
     const looks = async (retriesMs: number) => {
       const it = await passed(SCOPE, { sweepMs: 400, retriesMs });
-      for (let delayMs = 0; delayMs < 30_000; delayMs += 10) it.hints.retryIn(delayMs);
+      for (let delayMs = 0; delayMs < 30_000; delayMs += 10) it.hints.retryIn(delayMs, { destination: "well" });
       return await retryLooks(it, 10_000);
     };
 
@@ -497,35 +497,42 @@ describe("a retry in front of the cursor", () => {
 
   test("is looked for as far back as no claim has been made", async () => {
     const { claim, clock, hints } = await passed(SCOPE, { sweepMs: 400 });
-    hints.retryIn(1000);
+    hints.retryIn(1000, { destination: "well" });
     clock.advance(60_000);
-    hints.retryIn(1000);
+    hints.retryIn(1000, { destination: "well" });
 
     expect((await claim(SCOPE))[0]).toBe("retries 0 to 1000 within 64000");
   });
 
-  test("is looked for by the scope whose it is, and by one of others that is made after it", async () => {
+  test("is looked for by the scopes that hold its row when it is due, whatever they were when it failed", async () => {
     const it = await passed(only("ill"), { sweepMs: 400 });
-    await it.claim(only("another"));
-    it.hints.retryIn(200, "ill");
-    expect(await retryLooks(it, 180, only("another"))).toEqual([]);
+    const another = { ...only("another"), destinations: ["another"] };
+    await it.claim(another);
+    it.hints.retryIn(200, { scope: "ill", destination: "ill" });
+    expect(await retryLooks(it, 180, another)).toEqual([]);
     it.clock.advance(40);
-    expect(await retryLooks(it, 20, only("another"))).toEqual([]);
+    expect(await retryLooks(it, 20, another)).toEqual([]);
     expect(await retryLooks(it, 20, only("ill"))).toEqual([0]);
 
-    it.hints.retryIn(800);
+    it.hints.retryIn(800, { destination: "well" });
     // Takes 400 ms.
     await it.claim(SCOPE);
     expect((await it.claim(SCOPE)).join()).not.toContain("retries");
     it.clock.advance(420);
     expect((await it.claim(SCOPE)).join()).toContain("retries");
-    expect((await it.claim(only("late"))).join()).not.toContain("retries");
+
+    // Claimed among others when it failed, and alone when it is due.
+    it.hints.retryIn(800, { destination: "ill" });
+    await it.claim(only("late"));
+    it.clock.advance(420);
+    expect((await it.claim(only("late"))).join()).toContain("retries");
+    expect((await it.claim({ ...except(["ill"]), name: "all but ill" })).join()).not.toContain("retries");
   });
 
   test("is met by the claim itself where nothing is in front of the cursor", async () => {
     const it = await passed(SCOPE, { sweepMs: 400 });
     it.hints.marks.setMark("1000", { running: [], end: 2n, later: undefined, writers: undefined });
-    it.hints.retryIn(40);
+    it.hints.retryIn(40, { destination: "well" });
 
     expect(await retryLooks(it, 400)).toEqual([]);
   });
@@ -553,21 +560,28 @@ describe("a row that will be due again", () => {
   }
 
   test("is looked for by the scope that claims it alone, and by claims of all rows", async () => {
-    expect(await sweeping((hints) => hints.retryIn(200, "ill"))).toEqual(["all", "only ill"]);
+    expect(await sweeping((hints) => hints.retryIn(200, { scope: "ill", destination: "ill" }))).toEqual([
+      "all",
+      "only ill",
+    ]);
   });
 
   test("is looked for by every scope that leaves some destinations out", async () => {
-    expect(await sweeping((hints) => hints.retryIn(200))).toEqual(["all", "except others", "except further others"]);
+    expect(await sweeping((hints) => hints.retryIn(200, { destination: "well" }))).toEqual([
+      "all",
+      "except others",
+      "except further others",
+    ]);
   });
 
   test("is looked for in time, however many others have come due while nobody claimed", async () => {
     const { claim, clock, hints } = await passed(SCOPE);
     for (let n = 0; n < 100; n += 1) {
-      hints.retryIn(50);
+      hints.retryIn(50, { destination: "well" });
       clock.advance(100);
     }
-    hints.retryIn(200);
-    hints.retryIn(400);
+    hints.retryIn(200, { destination: "well" });
+    hints.retryIn(400, { destination: "well" });
 
     const sweeps: number[] = [];
     for (let ms = 0; ms < 900; ms += 20) {
