@@ -97,14 +97,24 @@ describe.each([EXCEPT, ONLY])("retries in front of where claims $which some dest
     expect(await payloads()).toEqual(["free"]);
   });
 
-  test("are not met before their time, nor while the scope leaves out their key", async () => {
-    const [row] = await claimInTheMiddle("INSERT INTO outbox (topic, key, payload) VALUES ('orders', 'k', 'retry')");
-    await retryNow(row === undefined ? [] : [row]);
-    await database.query("UPDATE outbox SET scheduled_at = now() + interval '1 hour' WHERE key = 'k'");
+  test("are looked for once more where the database did not take them for due yet", async () => {
+    const rows = await claimInTheMiddle("INSERT INTO outbox (topic, payload) VALUES ('orders', 'retry')");
+    await retryNow(rows);
+    await database.query("UPDATE outbox SET scheduled_at = now() + interval '1 hour' WHERE topic = 'orders'");
     expect(await payloads()).toEqual([]);
-    await database.query("UPDATE outbox SET scheduled_at = now() WHERE key = 'k'");
+    await database.query("UPDATE outbox SET scheduled_at = now() WHERE topic = 'orders'");
     clock.advance(100);
-    const without = { ...scope, exceptKeys: ["k"] };
-    expect((await store.outbox.claim(claimRequest({ scope: without }))).rows).toEqual([]);
+
+    expect(await payloads()).toEqual(["retry"]);
+  });
+
+  test("are left out with the keys that the scope leaves out", async () => {
+    const rows = await claimInTheMiddle("INSERT INTO outbox (topic, key, payload) VALUES ('orders', 'k', 'retry')");
+    await retryNow(rows);
+    const withoutKey = { ...scope, exceptKeys: ["k"] };
+    expect((await store.outbox.claim(claimRequest({ scope: withoutKey }))).rows).toEqual([]);
+    clock.advance(100);
+
+    expect(await payloads()).toEqual(["retry"]);
   });
 });
