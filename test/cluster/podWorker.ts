@@ -35,6 +35,7 @@ export class PodWorker {
   readonly #ended = new AbortController();
   #network: PodNetwork | undefined;
   #isStopping = false;
+  #isDestroyed = false;
   #isStatusDue = true;
   readonly #work: Promise<void>;
   #stop: Promise<void> | undefined;
@@ -85,8 +86,10 @@ export class PodWorker {
   /** Ends it at once and for good. */
   async destroy(): Promise<void> {
     this.#isStopping = true;
+    this.#isDestroyed = true;
     this.#ended.abort();
     this.kill();
+    await this.#stop;
     await this.#work;
     this.#network?.remove();
     this.#network = undefined;
@@ -191,7 +194,9 @@ export class PodWorker {
     const containers = this.#states.filter(({ running }) => running !== undefined);
     this.#isStopping = true;
     const sleeps = containers.map(({ spec }) => spec.lifecycle?.preStop?.sleep?.seconds ?? 0);
-    await sleep(Math.min(Math.max(0, ...sleeps), graceSeconds) * 1000);
+    await sleep(Math.min(Math.max(0, ...sleeps), graceSeconds) * 1000, undefined, { signal: this.#ended.signal }).catch(
+      () => {},
+    );
     for (const { running } of containers) running?.kill("SIGTERM");
     const killing = new AbortController();
     const killed = sleep(Math.max(0, deadline - performance.now()), undefined, { signal: killing.signal }).then(
@@ -203,6 +208,7 @@ export class PodWorker {
     await killed;
     this.#ended.abort();
     await this.#work;
+    if (this.#isDestroyed) return;
     const { name, namespace, uid } = pod.metadata;
     await api
       .delete(`/api/v1/namespaces/${namespace}/pods/${name}`, { gracePeriodSeconds: 0, preconditions: { uid } })
