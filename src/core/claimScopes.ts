@@ -198,7 +198,7 @@ export class ClaimScopes {
     });
   }
 
-  /** Whether a claim of its own may be made: none is under way, nor was in vain just now. */
+  /** Whether a claim of its own may be made: none is running, and none has just found nothing. */
   #isRested(destination: string): boolean {
     if (this.#underWay.has(destination)) return false;
     const inVain = this.#inVain.get(destination);

@@ -385,7 +385,7 @@ WHERE ${c.id} = ANY (ARRAY(
     mayHaveChanged: { name: "outbox.changed", sql: (seen: string) => mayHaveChanged(names, seen) },
 
     /**
-     * The lowest sequence that is unfinished and not parked (the low-water mark). Looks no further back than it has to where it is told a bound.
+     * The lowest sequence that is unfinished and not parked (the low-water mark). With a bound it looks no further back than that asks for.
      *
      * Parameters as in `markRead`.
      */

@@ -3,7 +3,7 @@ import type { ClaimRequest, ClaimResult, ClaimScope } from "../../../ports/store
 import type { ClaimHints, OutboxHints } from "./hints.ts";
 import type { Marks } from "./marks.ts";
 import { higher, lower } from "./positions.ts";
-import type { DueRetries, SeenTable } from "./scopeHints.ts";
+import type { DueRetries, ScopeHints, SeenTable } from "./scopeHints.ts";
 
 /** What one run of a claim statement found. */
 export interface Scan extends ClaimResult {
@@ -92,6 +92,16 @@ async function claimFromFront(
   };
 }
 
+/** A claim of a scope, and what it works with. */
+interface ScopedClaim {
+  readonly scans: ClaimScans;
+  readonly marks: Marks;
+  readonly scopeHints: ScopeHints;
+  readonly clock: Clock;
+  readonly request: ClaimRequest;
+  readonly scope: ClaimScope;
+}
+
 /** Claims rows of a scope, and tells when a sweep of its front goes on. */
 async function claimInScope(
   scans: ClaimScans,
@@ -100,8 +110,9 @@ async function claimInScope(
   request: ClaimRequest,
   scope: ClaimScope,
 ): Promise<ClaimResult> {
-  const result = await claimPastFront(scans, hints, clock, request, scope);
-  const { goesOnInMs } = hints.of(scope);
+  const scopeHints = hints.of(scope);
+  const result = await claimPastFront({ scans, marks: hints.marks, scopeHints, clock, request, scope });
+  const { goesOnInMs } = scopeHints;
   return goesOnInMs === undefined ? result : { ...result, goesOnInMs };
 }
 
@@ -109,21 +120,15 @@ async function claimInScope(
  * Claims rows of a scope, past whatever is in front of them, and looks through a part of that where it is time. Where nothing was met lately it looks first
  * whether that can be different by now.
  */
-async function claimPastFront(
-  scans: ClaimScans,
-  hints: OutboxHints,
-  clock: Clock,
-  request: ClaimRequest,
-  scope: ClaimScope,
-): Promise<ClaimResult> {
-  const scopeHints = hints.of(scope);
+async function claimPastFront(claim: ScopedClaim): Promise<ClaimResult> {
+  const { scans, marks, scopeHints, clock, request, scope } = claim;
   // One statement claims: were a second one to fail, these rows would wait for their lease to end.
-  const retries = await claimRetries(scans, hints, clock, request, scope);
+  const retries = await claimRetries(claim);
   if (retries.rows.length > 0) return { ...retries, more: true };
-  const swept = await sweepStretch(scans, hints, clock, request, scope);
+  const swept = await sweepStretch(claim);
   if (swept.rows.length > 0) return { ...swept, more: true };
   const { cursor } = scopeHints;
-  const { mark } = hints.marks;
+  const { mark } = marks;
   if (cursor !== undefined && scopeHints.foundNothing && !(await scans.anyDue(higher(cursor, mark)))) return NOTHING;
   const startedAt = clock.monotonic();
   // Read before the scan: a row that comes in behind this position while the scan runs is then still in front of the cursor.
@@ -143,15 +148,8 @@ async function claimPastFront(
 }
 
 /** Claims rows in front of a scope's cursor whose retry has fallen due, if it is time to look for them. What it met says nothing of other rows. */
-async function claimRetries(
-  scans: ClaimScans,
-  hints: OutboxHints,
-  clock: Clock,
-  request: ClaimRequest,
-  scope: ClaimScope,
-): Promise<ClaimResult> {
-  const scopeHints = hints.of(scope);
-  const due = scopeHints.dueRetries(hints.marks.mark);
+async function claimRetries({ scans, marks, scopeHints, clock, request, scope }: ScopedClaim): Promise<ClaimResult> {
+  const due = scopeHints.dueRetries(marks.mark);
   if (due === undefined) return NOTHING;
   const beganAt = clock.monotonic();
   const scan = await scans.retriesInScope(request, scope, due);
@@ -160,15 +158,8 @@ async function claimRetries(
 }
 
 /** Claims what is free in the next stretch of a scope's front, if that is to be swept now. */
-async function sweepStretch(
-  scans: ClaimScans,
-  hints: OutboxHints,
-  clock: Clock,
-  request: ClaimRequest,
-  scope: ClaimScope,
-): Promise<ClaimResult> {
-  const scopeHints = hints.of(scope);
-  const due = scopeHints.dueSweep(hints.marks.mark);
+async function sweepStretch({ scans, marks, scopeHints, clock, request, scope }: ScopedClaim): Promise<ClaimResult> {
+  const due = scopeHints.dueSweep(marks.mark);
   if (due === undefined) return NOTHING;
   const startedAt = clock.monotonic();
   const { seen } = scopeHints;

@@ -121,7 +121,7 @@ export class ScopeHints {
     return this.#foundNothing;
   }
 
-  /** What the last sweep saw, if it met nothing and the next one would only be made for what has changed since: not for the sake of the cursor. */
+  /** What the last sweep saw, if it found no row and the next one is only for what has changed since, not for the cursor. */
   get seen(): SeenTable | undefined {
     return this.#settled === undefined ? undefined : this.#seenTable;
   }

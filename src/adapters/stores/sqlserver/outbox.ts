@@ -46,7 +46,7 @@ export class SqlServerOutbox implements OutboxStore {
       return String(row?.end ?? this.#hints.marks.mark);
     },
     anyDue: (from) => this.#anyDue(this.#sql.dueFrom, { from }),
-    // Who has changed rows since is told to nobody who may not look at the whole server.
+    // Only a user with rights on the whole server can see who has changed rows since.
     mayHaveChanged: async () => true,
   };
   readonly #leftOut: LeftOut;
