@@ -1,7 +1,7 @@
 import type { DestinationConfig } from "../src/config/types.ts";
-import { compileAddress } from "../src/core/address.ts";
-import type { DeliveryTarget } from "../src/core/deliver.ts";
-import { parseRecordKeyTemplate, parseRoutingKeyTemplate } from "../src/core/template.ts";
+import { compileAddress } from "../src/core/delivery/address.ts";
+import type { DeliveryTarget } from "../src/core/delivery/deliver.ts";
+import { parseRecordKeyTemplate, parseRoutingKeyTemplate } from "../src/core/delivery/template.ts";
 
 /**
  * Where the messages of a destination go within its broker (spec, "Templates"); nothing of it for HTTP.

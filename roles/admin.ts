@@ -1,9 +1,9 @@
-import { DestinationControl } from "../src/core/destinationControl.ts";
+import { DestinationControl } from "../src/core/destinations/control.ts";
 import { adminRoutes } from "../src/http/admin/routes.ts";
 import { StoppingError } from "../src/model/errors.ts";
 import type { Service } from "../src/ports/runtime.ts";
-import { sharedController, waitOrAbort } from "../src/runtime/abort.ts";
 import { EvaluatorPool } from "../src/runtime/evaluation/pool.ts";
+import { sharedController, waitOrAbort } from "../src/time/abort.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
 import { createParked } from "./parked.ts";
 import { createReplay } from "./replay.ts";

@@ -1,5 +1,5 @@
 import type { SourceConfig } from "../src/config/types.ts";
-import { type AttributePlan, attributePlans } from "../src/core/attributes.ts";
+import { type AttributePlan, attributePlans } from "../src/core/receipt/attributes.ts";
 
 /** The places of the attributes of a source's messages, in the order of its kind. */
 export function attributePlanOf(settings: SourceConfig): AttributePlan {

@@ -1,9 +1,9 @@
-import { Capture } from "../src/core/capture.ts";
+import { Capture } from "../src/core/capture/capture.ts";
 import type { ChangeLog } from "../src/ports/capture.ts";
-import { sleep } from "../src/runtime/abort.ts";
 import { captureState } from "../src/runtime/captureState.ts";
-import { systemTimer } from "../src/runtime/clock.ts";
 import { backoffMs } from "../src/runtime/loop.ts";
+import { sleep } from "../src/time/abort.ts";
+import { systemTimer } from "../src/time/clock.ts";
 import type { RoleContext, RoleParts } from "./context.ts";
 import { APPLICATION_NAME } from "./database.ts";
 

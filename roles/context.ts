@@ -1,13 +1,14 @@
 import type { Router } from "express";
 import type { Config } from "../src/config/types.ts";
-import type { Redact } from "../src/core/redact.ts";
+import type { Redact } from "../src/core/redaction/redact.ts";
 import type { BodyBudget } from "../src/http/bodyBudget.ts";
 import type { RouteHandler } from "../src/http/inboxRoutes.ts";
 import type { Evaluator } from "../src/ports/evaluator.ts";
 import type { Metrics } from "../src/ports/metrics.ts";
-import type { Clock, HealthComponent, Log, Service } from "../src/ports/runtime.ts";
+import type { HealthComponent, Log, Service } from "../src/ports/runtime.ts";
 import type { SecretMasker } from "../src/ports/secretMasker.ts";
 import type { Store } from "../src/ports/store.ts";
+import type { Clock } from "../src/time/clock.ts";
 
 /** What every role is built from. */
 export interface RoleContext {

@@ -3,10 +3,11 @@ import type { Config } from "../src/config/types.ts";
 import { errorText, StoreError } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
 import { DESTINATION_COLUMNS } from "../src/model/rows.ts";
-import type { Clock, Log } from "../src/ports/runtime.ts";
+import type { Log } from "../src/ports/runtime.ts";
 import type { CheckedTables, Store } from "../src/ports/store.ts";
-import { sleep, withTimeout } from "../src/runtime/abort.ts";
-import { systemClock } from "../src/runtime/clock.ts";
+import { sleep, withTimeout } from "../src/time/abort.ts";
+import type { Clock } from "../src/time/clock.ts";
+import { systemClock } from "../src/time/clock.ts";
 
 export const APPLICATION_NAME = "svc";
 

@@ -3,9 +3,9 @@ import { createKafkaDestination } from "../src/adapters/destinations/kafka/index
 import { createNatsDestination } from "../src/adapters/destinations/nats/index.ts";
 import { createRabbitmqDestination } from "../src/adapters/destinations/rabbitmq/index.ts";
 import type { DestinationConfig } from "../src/config/types.ts";
-import type { DeliveryTarget } from "../src/core/deliver.ts";
-import { createRetryPolicy } from "../src/core/retry.ts";
-import { createDeliveryStage } from "../src/core/transform.ts";
+import type { DeliveryTarget } from "../src/core/delivery/deliver.ts";
+import { createRetryPolicy } from "../src/core/delivery/retry.ts";
+import { createDeliveryStage } from "../src/core/transform/transform.ts";
 import type { Destination } from "../src/ports/destination.ts";
 import { addressingOf } from "./addressing.ts";
 import type { RoleContext } from "./context.ts";

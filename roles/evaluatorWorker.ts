@@ -1,5 +1,5 @@
 import { fstatSync, writeFileSync, writeSync } from "node:fs";
-import { compileEvaluation } from "../src/core/evaluation.ts";
+import { compileEvaluation } from "../src/core/transform/evaluation.ts";
 import {
   type EvaluationRequest,
   NOTE_BYTES,

@@ -1,7 +1,7 @@
-import { attributePlans } from "../src/core/attributes.ts";
-import { ReceiptBatcher } from "../src/core/receiptBatcher.ts";
-import { createReceiver } from "../src/core/receive.ts";
-import { createSourceStage } from "../src/core/transform.ts";
+import { attributePlans } from "../src/core/receipt/attributes.ts";
+import { ReceiptBatcher } from "../src/core/receipt/receiptBatcher.ts";
+import { createReceiver } from "../src/core/receipt/receive.ts";
+import { createSourceStage } from "../src/core/transform/transform.ts";
 import { inboxRoutes } from "../src/http/inboxRoutes.ts";
 import type { NewInboxRow } from "../src/model/rows.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";

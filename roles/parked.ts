@@ -1,5 +1,5 @@
-import { Parked } from "../src/core/parked.ts";
-import { sleep } from "../src/runtime/abort.ts";
+import { Parked } from "../src/core/finished/parked.ts";
+import { sleep } from "../src/time/abort.ts";
 import type { RoleContext } from "./context.ts";
 
 /**

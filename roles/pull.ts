@@ -1,5 +1,5 @@
 import { v4 as uuidv4 } from "uuid";
-import { Pull } from "../src/core/pull.ts";
+import { Pull } from "../src/core/delivery/pull.ts";
 import type { RouteHandler } from "../src/http/inboxRoutes.ts";
 import { pullRoutes } from "../src/http/pull/routes.ts";
 import { PullWaiters } from "../src/http/pull/waiters.ts";

@@ -1,5 +1,5 @@
-import { Relay } from "../src/core/relay.ts";
-import { parseTopicTemplate } from "../src/core/template.ts";
+import { Relay } from "../src/core/delivery/relay.ts";
+import { parseTopicTemplate } from "../src/core/delivery/template.ts";
 import { Loop } from "../src/runtime/loop.ts";
 import type { RoleContext, RoleParts } from "./context.ts";
 

@@ -1,6 +1,6 @@
-import { Replay } from "../src/core/replay.ts";
-import { compileRoutes } from "../src/core/routes.ts";
-import { sleep } from "../src/runtime/abort.ts";
+import { compileRoutes } from "../src/core/delivery/routes.ts";
+import { Replay } from "../src/core/finished/replay.ts";
+import { sleep } from "../src/time/abort.ts";
 import type { RoleContext } from "./context.ts";
 
 /**

@@ -1,10 +1,10 @@
 import type { Config } from "../src/config/types.ts";
-import { Retention } from "../src/core/retention.ts";
+import { Retention } from "../src/core/finished/retention.ts";
 import { StoppingError } from "../src/model/errors.ts";
 import type { RetentionPolicy } from "../src/ports/finishedRows.ts";
 import type { Service } from "../src/ports/runtime.ts";
-import { sharedController, sleep } from "../src/runtime/abort.ts";
 import { Loop } from "../src/runtime/loop.ts";
+import { sharedController, sleep } from "../src/time/abort.ts";
 import type { RoleContext, RoleParts } from "./context.ts";
 
 /** Role `retention`: deletes old finished rows, each table at its own interval. */

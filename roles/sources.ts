@@ -2,13 +2,13 @@ import { createKafkaSource } from "../src/adapters/sources/kafka/index.ts";
 import { createNatsSource } from "../src/adapters/sources/nats/index.ts";
 import { createRabbitmqSource } from "../src/adapters/sources/rabbitmq/index.ts";
 import type { SourceConfig } from "../src/config/types.ts";
-import { createIntake } from "../src/core/intake.ts";
-import { createSourceStage } from "../src/core/transform.ts";
+import { createIntake } from "../src/core/receipt/intake.ts";
+import { createSourceStage } from "../src/core/transform/transform.ts";
 import type { InsertOutcome } from "../src/model/outcomes.ts";
 import type { NewInboxRow } from "../src/model/rows.ts";
 import type { HealthComponent } from "../src/ports/runtime.ts";
 import type { Intake, Source } from "../src/ports/source.ts";
-import { sleep } from "../src/runtime/abort.ts";
+import { sleep } from "../src/time/abort.ts";
 import { attributePlanOf } from "./attributePlan.ts";
 import type { RoleContext } from "./context.ts";
 

@@ -1,4 +1,4 @@
-import { isCredentialHeader } from "../core/credentialHeaders.ts";
+import { isCredentialHeader } from "../core/receipt/credentialHeaders.ts";
 import { Secret } from "../model/secret.ts";
 import type { SchemaNode } from "./schema/node.ts";
 

@@ -1,8 +1,8 @@
 import { isIP } from "node:net";
-import { compileExpression } from "../core/expression.ts";
-import { parseJsonPath } from "../core/jsonPath.ts";
-import { parseAddressTemplate, parseRoutingKeyTemplate, parseTopicTemplate } from "../core/template.ts";
-import { compileTopicPattern } from "../core/topicPattern.ts";
+import { parseAddressTemplate, parseRoutingKeyTemplate, parseTopicTemplate } from "../core/delivery/template.ts";
+import { compileTopicPattern } from "../core/delivery/topicPattern.ts";
+import { parseJsonPath } from "../core/receipt/jsonPath.ts";
+import { compileExpression } from "../core/transform/expression.ts";
 import type { Syntax } from "./schema/node.ts";
 
 /** Gives what is wrong with a text, for the end of a sentence; undefined when nothing is. */

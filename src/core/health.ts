@@ -1,6 +1,7 @@
 import { errorText } from "../model/errors.ts";
 import type { Metrics } from "../ports/metrics.ts";
-import type { Clock, HealthComponent, Log } from "../ports/runtime.ts";
+import type { HealthComponent, Log } from "../ports/runtime.ts";
+import type { Clock } from "../time/clock.ts";
 
 /** The body of a health answer (spec, "GET /health/ready"). */
 export interface HealthBody {

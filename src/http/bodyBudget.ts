@@ -1,4 +1,4 @@
-import type { Clock } from "../ports/runtime.ts";
+import type { Clock } from "../time/clock.ts";
 
 /** A body that is being read, or decoded. */
 export interface BodyHolder {

@@ -2,7 +2,7 @@ import { createHash, createHmac, timingSafeEqual } from "node:crypto";
 import type { IncomingHttpHeaders } from "node:http";
 import { ConfigError } from "../model/errors.ts";
 import type { Secret } from "../model/secret.ts";
-import type { Clock } from "../ports/runtime.ts";
+import type { Clock } from "../time/clock.ts";
 
 /** The `auth` block of an HTTP source or of the admin routes (spec, "Source auth kinds"); its keys tell the kind. */
 export type InboundAuth = BearerAuth | ApiKeyAuth | HmacAuth;

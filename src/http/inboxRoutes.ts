@@ -1,11 +1,11 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { CORRELATION_HEADER, correlationId } from "../core/correlation.ts";
-import { credentialHeaders } from "../core/credentialHeaders.ts";
-import type { Receiver } from "../core/receive.ts";
+import { CORRELATION_HEADER, correlationId } from "../core/receipt/correlation.ts";
+import { credentialHeaders } from "../core/receipt/credentialHeaders.ts";
+import type { Receiver } from "../core/receipt/receive.ts";
 import { ConfigError } from "../model/errors.ts";
 import type { ReceiveOutcome } from "../model/outcomes.ts";
 import type { Metrics } from "../ports/metrics.ts";
-import type { Clock } from "../ports/runtime.ts";
+import type { Clock } from "../time/clock.ts";
 import { type Admitted, answerUnadmitted, receiveBody } from "./admission.ts";
 import type { BodyBudget } from "./bodyBudget.ts";
 import { createVerifier, credentialHeaderNames, type InboundAuth } from "./credentials.ts";

@@ -1,4 +1,4 @@
-import type { Clock } from "../ports/runtime.ts";
+import type { Clock } from "../time/clock.ts";
 
 /**
  * A token bucket: a full minute's requests may come at once, after that they refill evenly. One bucket per source; callers

@@ -1,18 +1,5 @@
 /** What the core asks of the process it runs in, so that a test can stand in for it. */
 
-export interface Clock {
-  /** Wall clock, ms since the Unix epoch. May jump: use it for stamps, never for durations. */
-  now(): number;
-  /** Monotonic ms from an arbitrary start: for every duration, deadline and lease. */
-  monotonic(): number;
-}
-
-/** Calls back after `ms` milliseconds, unless the returned function is called first. */
-export type Timer = (ms: number, callback: () => void) => () => void;
-
-/** A uniformly distributed number in [0, 1). */
-export type Random = () => number;
-
 /** Structured log. `fields` must hold no secret and no payload; `message` is a constant text. */
 export interface Log {
   debug(fields: object, message: string): void;

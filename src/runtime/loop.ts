@@ -1,7 +1,8 @@
 import { errorText, StoppingError } from "../model/errors.ts";
-import type { Clock, Random, Service, Timer } from "../ports/runtime.ts";
-import { sharedController } from "./abort.ts";
-import { systemClock, systemTimer } from "./clock.ts";
+import type { Service } from "../ports/runtime.ts";
+import { sharedController } from "../time/abort.ts";
+import type { Clock, Random, Timer } from "../time/clock.ts";
+import { systemClock, systemTimer } from "../time/clock.ts";
 
 /** What a pass found: `again` when more work probably waits, `idle` when there is none for now. */
 export type PassResult = "again" | "idle";

@@ -3,8 +3,8 @@ import { SLOT_STATUSES } from "../model/capture.ts";
 import { DESTINATION_STATES } from "../model/destinations.ts";
 import { ROLES, type Role } from "../model/roles.ts";
 import type { Metrics } from "../ports/metrics.ts";
-import type { Clock } from "../ports/runtime.ts";
-import { systemClock } from "./clock.ts";
+import type { Clock } from "../time/clock.ts";
+import { systemClock } from "../time/clock.ts";
 import { METRICS, type ServiceMetric } from "./metricDefinitions.ts";
 import { histogramFamily, type NumberSeries, numberFamily } from "./series.ts";
 

@@ -6,11 +6,11 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 import pg from "pg";
 import { createPostgresStore } from "../../src/adapters/stores/postgres/index.ts";
+import { type EmbeddedPostgres, freePort, startEmbeddedPostgres } from "../../src/dev/embeddedPostgres.ts";
 import { DESTINATION_COLUMNS, INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../src/model/rows.ts";
 import { Secret } from "../../src/model/secret.ts";
 import type { Store } from "../../src/ports/store.ts";
-import { systemClock } from "../../src/runtime/clock.ts";
-import { type EmbeddedPostgres, freePort, startEmbeddedPostgres } from "../../src/runtime/embeddedPostgres.ts";
+import { systemClock } from "../../src/time/clock.ts";
 import { silentLog } from "../support/recorders.ts";
 
 /** A database, and programs of this repository, for the benchmarks. Everything that was started is ended by `close`. */

@@ -1,7 +1,7 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import { Replay } from "../../src/core/replay.ts";
-import { sleep } from "../../src/runtime/abort.ts";
+import { Replay } from "../../src/core/finished/replay.ts";
+import { sleep } from "../../src/time/abort.ts";
 import { silentLog } from "../support/recorders.ts";
 import { BODY } from "./body.ts";
 import { type Environment, until } from "./environment.ts";

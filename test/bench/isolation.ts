@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { freePort } from "../../src/runtime/embeddedPostgres.ts";
+import { freePort } from "../../src/dev/embeddedPostgres.ts";
 import { startBlackHole } from "../support/blackHole.ts";
 import { FAULTY_ANSWERS, type FaultyAnswer } from "../support/faultyReceiver.ts";
 import { milliseconds, p99, startArrivals } from "./arrivals.ts";

@@ -1,12 +1,12 @@
-import { attributePlans } from "../../src/core/attributes.ts";
-import { createReceiver } from "../../src/core/receive.ts";
+import { attributePlans } from "../../src/core/receipt/attributes.ts";
+import { createReceiver } from "../../src/core/receipt/receive.ts";
 import { createApps } from "../../src/http/apps.ts";
 import { BodyBudget } from "../../src/http/bodyBudget.ts";
 import { inboxRoutes } from "../../src/http/inboxRoutes.ts";
 import { HttpServer } from "../../src/http/server.ts";
 import type { Log } from "../../src/ports/runtime.ts";
-import { systemClock } from "../../src/runtime/clock.ts";
 import { createMetrics } from "../../src/runtime/metrics.ts";
+import { systemClock } from "../../src/time/clock.ts";
 
 /** The ingest role with its store taken out, as a process of its own: what the database costs is the difference. Prints its port. */
 const log: Log = { debug() {}, info() {}, warn() {}, error() {}, child: () => log };

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { expect, test } from "@jest/globals";
-import { migrate } from "../../roles/commands/migrate.ts";
+import { migrate } from "../../src/cli/migrate.ts";
 import type { TestDatabase } from "../support/databases.ts";
 import { databaseConfig, useServices } from "../support/service.ts";
 

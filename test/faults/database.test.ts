@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { beforeEach, describe, expect, test } from "@jest/globals";
-import { startEmbeddedPostgres } from "../../src/runtime/embeddedPostgres.ts";
+import { startEmbeddedPostgres } from "../../src/dev/embeddedPostgres.ts";
 import { eventually } from "../support/eventually.ts";
 import { History } from "../support/history.ts";
 import { failOnLeaks } from "../support/leaks.ts";

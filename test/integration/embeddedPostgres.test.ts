@@ -15,9 +15,9 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
 import pg from "pg";
-import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/runtime/embeddedPostgres.ts";
-import { findBinaries, serverAccount } from "../../src/runtime/embeddedPostgresBinaries.ts";
-import { isAlive } from "../../src/runtime/embeddedPostgresDirectory.ts";
+import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/dev/embeddedPostgres.ts";
+import { findBinaries, serverAccount } from "../../src/dev/embeddedPostgresBinaries.ts";
+import { isAlive } from "../../src/dev/embeddedPostgresDirectory.ts";
 import { createDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { assertNoConnections, failOnLeaks } from "../support/leaks.ts";
@@ -172,7 +172,7 @@ describe("the process that started an embedded server", () => {
   /** Runs a process that starts a server and then ignores SIGINT; gives it and the id of its server. */
   async function owner(): Promise<{ process: RunningProcess; server: number }> {
     const script = `
-      import { startEmbeddedPostgres } from ${JSON.stringify(builtModule("src/runtime/embeddedPostgres.ts"))};
+      import { startEmbeddedPostgres } from ${JSON.stringify(builtModule("src/dev/embeddedPostgres.ts"))};
       process.on("SIGINT", () => console.log("interrupted"));
       const server = await startEmbeddedPostgres(${JSON.stringify({ dataDirectory: directory, settings: QUICK })});
       console.log("server", server.pid);

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterEach, beforeEach, expect, test } from "@jest/globals";
 import pg from "pg";
-import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/runtime/embeddedPostgres.ts";
+import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/dev/embeddedPostgres.ts";
 import { inboxRow, relayRequest } from "../conformance/store/harness.ts";
 import { requiredKinds } from "../support/brokers/availability.ts";
 import { DatabaseClock, findLibrary } from "../support/chaos/databaseClock.ts";

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import pg from "pg";
 import { createPostgresStore } from "../../src/adapters/stores/postgres/index.ts";
 import { PostgresPool } from "../../src/adapters/stores/postgres/pool.ts";
-import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/runtime/embeddedPostgres.ts";
+import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/dev/embeddedPostgres.ts";
 import { createDatabase, type TestDatabase } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { connectionTo, DEFAULT_NAMES } from "../support/postgresHarness.ts";

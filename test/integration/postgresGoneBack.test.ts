@@ -9,9 +9,9 @@ import { history, LowWater, markBound } from "../../src/adapters/stores/postgres
 import { outboxStatements } from "../../src/adapters/stores/postgres/outboxSql.ts";
 import type { Statement } from "../../src/adapters/stores/postgres/statement.ts";
 import { Marks } from "../../src/adapters/stores/sql/marks.ts";
+import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/dev/embeddedPostgres.ts";
 import { Secret } from "../../src/model/secret.ts";
 import type { Store } from "../../src/ports/store.ts";
-import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/runtime/embeddedPostgres.ts";
 import { claimRequest, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
 import { createDatabase, type TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";

@@ -3,7 +3,7 @@ import pg from "pg";
 import { type PostgresLogicalOptions, postgresLogical } from "../../src/adapters/capture/postgres-logical/index.ts";
 import { Secret } from "../../src/model/secret.ts";
 import type { LogPosition } from "../../src/ports/capture.ts";
-import { systemClock } from "../../src/runtime/clock.ts";
+import { systemClock } from "../../src/time/clock.ts";
 import { createDatabase, onServer, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";

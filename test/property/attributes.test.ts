@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { attributePlans, type Extraction, extractAttributes } from "../../src/core/attributes.ts";
-import { JsonDocument } from "../../src/core/jsonDocument.ts";
+import { attributePlans, type Extraction, extractAttributes } from "../../src/core/receipt/attributes.ts";
+import { JsonDocument } from "../../src/core/receipt/jsonDocument.ts";
 import { settings } from "./settings.ts";
 
 const plan = attributePlans.http({ idempotencyKeyPath: "$.id", eventTypePath: "$.type", aggregateIdPath: "$.key" });

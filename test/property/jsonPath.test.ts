@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { evaluateJsonPath, parseJsonPath } from "../../src/core/jsonPath.ts";
+import { evaluateJsonPath, parseJsonPath } from "../../src/core/receipt/jsonPath.ts";
 import { settings } from "./settings.ts";
 
 type Segment = string | number;

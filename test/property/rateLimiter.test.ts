@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { RateLimiter } from "../../src/core/rateLimiter.ts";
+import { RateLimiter } from "../../src/core/destinations/rateLimiter.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { manualTime } from "../support/manualTime.ts";
 import { MemoryDestinations } from "../support/memoryDestinations.ts";

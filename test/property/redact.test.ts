@@ -1,7 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { KnownSecrets } from "../../src/core/knownSecrets.ts";
-import { createRedactor } from "../../src/core/redact.ts";
+import { KnownSecrets } from "../../src/core/redaction/knownSecrets.ts";
+import { createRedactor } from "../../src/core/redaction/redact.ts";
 import { settings } from "./settings.ts";
 
 const MAX_LENGTH = 300;

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { destinationOf } from "../../src/adapters/stores/postgres/routing.ts";
 import type { TopicRoute } from "../../src/adapters/stores/sql/routing.ts";
-import { compileRoutes } from "../../src/core/routes.ts";
+import { compileRoutes } from "../../src/core/delivery/routes.ts";
 import { createDatabase, onServer, type TestDatabase } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { settings } from "./settings.ts";

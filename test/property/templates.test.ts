@@ -6,7 +6,7 @@ import {
   parseRecordKeyTemplate,
   parseRoutingKeyTemplate,
   parseTopicTemplate,
-} from "../../src/core/template.ts";
+} from "../../src/core/delivery/template.ts";
 import { settings } from "./settings.ts";
 
 /** Text with braces everywhere, in and out of placeholders. */

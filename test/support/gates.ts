@@ -1,6 +1,6 @@
-import type { Delivered } from "../../src/core/deliver.ts";
-import { DestinationGates, type DestinationGatesOptions } from "../../src/core/destinationGates.ts";
-import { NOT_ASKED, WELL } from "../../src/core/receiver.ts";
+import type { Delivered } from "../../src/core/delivery/deliver.ts";
+import { DestinationGates, type DestinationGatesOptions } from "../../src/core/destinations/gates.ts";
+import { NOT_ASKED, WELL } from "../../src/core/destinations/receiver.ts";
 import type { Settlement } from "../../src/model/outcomes.ts";
 import type { ClaimToken } from "../../src/model/rows.ts";
 import type { DestinationStore } from "../../src/ports/destinationStore.ts";

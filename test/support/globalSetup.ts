@@ -1,8 +1,8 @@
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/runtime/embeddedPostgres.ts";
-import { isAlive } from "../../src/runtime/embeddedPostgresDirectory.ts";
+import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/dev/embeddedPostgres.ts";
+import { isAlive } from "../../src/dev/embeddedPostgresDirectory.ts";
 import { beginBrokerRun } from "./brokers/run.ts";
 import { throughPooler } from "./pgbouncer.ts";
 

@@ -1,4 +1,4 @@
-import type { Clock, Timer } from "../../src/ports/runtime.ts";
+import type { Clock, Timer } from "../../src/time/clock.ts";
 
 /** A clock and timers that move only when told to. */
 export interface ManualTime {

@@ -3,8 +3,8 @@ import type { PoolOptions } from "../../src/adapters/stores/postgres/pool.ts";
 import type { TableNames } from "../../src/adapters/stores/sql/names.ts";
 import { DESTINATION_COLUMNS, INBOX_COLUMNS, type MessageId, OUTBOX_COLUMNS } from "../../src/model/rows.ts";
 import { Secret } from "../../src/model/secret.ts";
-import type { Clock } from "../../src/ports/runtime.ts";
 import type { Store } from "../../src/ports/store.ts";
+import type { Clock } from "../../src/time/clock.ts";
 import {
   type ApplicationRow,
   type InboxRecord,

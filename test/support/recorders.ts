@@ -1,5 +1,6 @@
 import type { Metrics } from "../../src/ports/metrics.ts";
-import type { Clock, Log } from "../../src/ports/runtime.ts";
+import type { Log } from "../../src/ports/runtime.ts";
+import type { Clock } from "../../src/time/clock.ts";
 
 /** Metrics that write down each call as `name(arguments)`. */
 export function recordingMetrics(): { readonly metrics: Metrics; readonly calls: string[] } {

@@ -3,8 +3,8 @@ import type { PoolOptions } from "../../src/adapters/stores/sqlserver/endpoints.
 import { createSqlServerStore } from "../../src/adapters/stores/sqlserver/index.ts";
 import type { MessageId } from "../../src/model/rows.ts";
 import { Secret } from "../../src/model/secret.ts";
-import type { Clock } from "../../src/ports/runtime.ts";
 import type { Store } from "../../src/ports/store.ts";
+import type { Clock } from "../../src/time/clock.ts";
 import {
   type ApplicationRow,
   type InboxRecord,

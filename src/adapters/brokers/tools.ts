@@ -1,5 +1,6 @@
-import type { Clock, Log, Random } from "../../ports/runtime.ts";
+import type { Log } from "../../ports/runtime.ts";
 import type { Intake } from "../../ports/source.ts";
+import type { Clock, Random } from "../../time/clock.ts";
 
 /** What a broker adapter asks of its process. */
 export interface BrokerTools {

@@ -1,4 +1,4 @@
-import { parseTopicTemplate } from "../../core/template.ts";
+import { parseTopicTemplate } from "../../core/delivery/template.ts";
 import { basePath, withLeadingSlash } from "../derive.ts";
 import type { KeyPath } from "../keyPath.ts";
 import type { DeclaredConfig } from "../types.ts";

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { TransformError } from "../../model/errors.ts";
 import type { Evaluator } from "../../ports/evaluator.ts";
-import type { Clock } from "../../ports/runtime.ts";
+import type { Clock } from "../../time/clock.ts";
 import { JSON_TYPE, send, sendJson } from "../respond.ts";
 import type { Gate } from "./gate.ts";
 import { parseTransformTest, type TransformTestRequest } from "./transformRequest.ts";

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { ConfigError } from "../../model/errors.ts";
-import type { Clock, Log } from "../../ports/runtime.ts";
+import type { Log } from "../../ports/runtime.ts";
+import type { Clock } from "../../time/clock.ts";
 import { type AnswerError, admit } from "../admission.ts";
 import type { BodyLimits } from "../body.ts";
 import { createVerifier, type InboundAuth } from "../credentials.ts";

@@ -1,4 +1,4 @@
-import { jsonText } from "../../core/jsonText.ts";
+import { jsonText } from "../../core/receipt/jsonText.ts";
 
 /**
  * Reads a request body.

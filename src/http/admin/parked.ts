@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { ParkedInterruptedError, type ParkedSelection } from "../../core/parked.ts";
-import { parseLimit, parseParkedChange, parsePattern } from "../../core/parkedRequest.ts";
-import { parseText } from "../../core/replayRequest.ts";
+import { ParkedInterruptedError, type ParkedSelection } from "../../core/finished/parked.ts";
+import { parseLimit, parseParkedChange, parsePattern } from "../../core/finished/parkedRequest.ts";
+import { parseText } from "../../core/finished/replayRequest.ts";
 import { errorText, StoppingError, StoreError } from "../../model/errors.ts";
 import type { ParkedRow } from "../../ports/parkedStore.ts";
 import { sendError, sendJson } from "../respond.ts";

@@ -1,6 +1,7 @@
 import { Router } from "express";
 import type { Evaluator } from "../../ports/evaluator.ts";
-import type { Clock, Log } from "../../ports/runtime.ts";
+import type { Log } from "../../ports/runtime.ts";
+import type { Clock } from "../../time/clock.ts";
 import { ROUTER_OPTIONS } from "../rootRoute.ts";
 import {
   type DestinationRouteOptions,

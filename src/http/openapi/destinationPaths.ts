@@ -1,5 +1,5 @@
-import { PAUSE_DURATION } from "../../core/destinationControl.ts";
-import { LONGEST_REASON } from "../../core/operatorText.ts";
+import { PAUSE_DURATION } from "../../core/destinations/control.ts";
+import { LONGEST_REASON } from "../../core/finished/operatorText.ts";
 import { DESTINATION_STATES } from "../../model/destinations.ts";
 import { NO_DESTINATION_TABLE } from "../admin/destinations.ts";
 import { object } from "./object.ts";

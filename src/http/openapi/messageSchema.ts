@@ -1,4 +1,4 @@
-import { parseJsonPath } from "../../core/jsonPath.ts";
+import { parseJsonPath } from "../../core/receipt/jsonPath.ts";
 import { STORABLE } from "./schemas.ts";
 import type { ServedSource } from "./served.ts";
 import type { Schema } from "./types.ts";

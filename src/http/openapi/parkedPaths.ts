@@ -1,5 +1,5 @@
-import { BY_PATTERN, LONGEST_BY, LONGEST_REASON } from "../../core/operatorText.ts";
-import { MOST_LISTED } from "../../core/parkedRequest.ts";
+import { BY_PATTERN, LONGEST_BY, LONGEST_REASON } from "../../core/finished/operatorText.ts";
+import { MOST_LISTED } from "../../core/finished/parkedRequest.ts";
 import { object } from "./object.ts";
 import {
   type Answer,

@@ -1,4 +1,4 @@
-import type { ClaimedRows } from "../../core/pull.ts";
+import type { ClaimedRows } from "../../core/delivery/pull.ts";
 import type { PulledRow } from "../../ports/pullStore.ts";
 
 /**

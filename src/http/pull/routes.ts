@@ -1,8 +1,9 @@
 import type { ServerResponse } from "node:http";
-import type { ClaimOutcome, Pull } from "../../core/pull.ts";
+import type { ClaimOutcome, Pull } from "../../core/delivery/pull.ts";
 import { StoreError } from "../../model/errors.ts";
 import type { PullClaim } from "../../ports/pullStore.ts";
-import type { Clock, Log } from "../../ports/runtime.ts";
+import type { Log } from "../../ports/runtime.ts";
+import type { Clock } from "../../time/clock.ts";
 import { admit } from "../admission.ts";
 import type { BodyLimits } from "../body.ts";
 import { createVerifier, type InboundAuth } from "../credentials.ts";

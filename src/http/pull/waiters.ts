@@ -1,7 +1,8 @@
-import type { ClaimedRows, ClaimSettings, Pull } from "../../core/pull.ts";
+import type { ClaimedRows, ClaimSettings, Pull } from "../../core/delivery/pull.ts";
 import { errorText, StoreError } from "../../model/errors.ts";
 import type { ClaimToken } from "../../model/rows.ts";
-import type { Clock, Log, Service } from "../../ports/runtime.ts";
+import type { Log, Service } from "../../ports/runtime.ts";
+import type { Clock } from "../../time/clock.ts";
 
 export interface PullWaitersOptions {
   /** Names of the sources whose rows are pulled. */

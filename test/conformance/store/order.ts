@@ -1,7 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import type { ClaimedRow } from "../../../src/model/rows.ts";
 import type { ClaimRequest, Store } from "../../../src/ports/store.ts";
-import { systemClock } from "../../../src/runtime/clock.ts";
+import { systemClock } from "../../../src/time/clock.ts";
 import { seeded } from "../../support/random.ts";
 import { claimRequest, died, failed, released, type StoreHarness, sent } from "./harness.ts";
 

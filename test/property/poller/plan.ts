@@ -1,5 +1,5 @@
 import fc from "fast-check";
-import type { DestinationLimits } from "../../../src/core/destinationGates.ts";
+import type { DestinationLimits } from "../../../src/core/destinations/gates.ts";
 
 /** What a run is made of. Times are ms. */
 export interface Plan {

@@ -1,10 +1,10 @@
-import type { Delivered } from "../../../src/core/deliver.ts";
-import { DestinationGates } from "../../../src/core/destinationGates.ts";
-import { Poller } from "../../../src/core/poller.ts";
+import type { Delivered } from "../../../src/core/delivery/deliver.ts";
+import { Poller } from "../../../src/core/delivery/poller.ts";
+import { DestinationGates } from "../../../src/core/destinations/gates.ts";
 import type { Settlement } from "../../../src/model/outcomes.ts";
 import type { ClaimedRow, ClaimToken } from "../../../src/model/rows.ts";
-import type { Timer } from "../../../src/ports/runtime.ts";
 import { Loop } from "../../../src/runtime/loop.ts";
+import type { Timer } from "../../../src/time/clock.ts";
 import { delivered } from "../../support/gates.ts";
 import { silentLog, silentMetrics } from "../../support/recorders.ts";
 import { SimulatedOutbox } from "./outbox.ts";

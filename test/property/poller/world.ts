@@ -1,5 +1,5 @@
 import type { ClaimedRow, MessageId } from "../../../src/model/rows.ts";
-import type { Clock, Timer } from "../../../src/ports/runtime.ts";
+import type { Clock, Timer } from "../../../src/time/clock.ts";
 import { History } from "../../support/history.ts";
 import { manualTime } from "../../support/manualTime.ts";
 import { MemoryDestinations } from "../../support/memoryDestinations.ts";

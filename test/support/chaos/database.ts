@@ -2,7 +2,7 @@ import { execFile } from "node:child_process";
 import path from "node:path";
 import { promisify } from "node:util";
 import pg from "pg";
-import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../../src/runtime/embeddedPostgres.ts";
+import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../../src/dev/embeddedPostgres.ts";
 import { lastingPorts } from "../brokers/ports.ts";
 import type { Services } from "../service.ts";
 import { DatabaseClock, TRUE_TIME_SCHEMA } from "./databaseClock.ts";

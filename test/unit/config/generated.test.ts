@@ -6,12 +6,12 @@ import path from "node:path";
 import { describe, expect, test } from "@jest/globals";
 import { Ajv } from "ajv";
 import { CORE_SCHEMA, load as parse } from "js-yaml";
-import { ARTEFACTS, generate, staleArtefacts } from "../../../roles/generate.ts";
 import { jsonSchema } from "../../../src/config/jsonSchema.ts";
 import { inspectConfig } from "../../../src/config/load.ts";
 import { PACKAGED_DEFAULT } from "../../../src/config/packagedDefault.ts";
 import { rootSchema } from "../../../src/config/schema/index.ts";
 import type { SchemaNode } from "../../../src/config/schema/node.ts";
+import { ARTEFACTS, generate, staleArtefacts } from "../../../src/dev/generate.ts";
 
 const ROOT = path.resolve(import.meta.dirname, "../../..");
 const EXAMPLE = readFileSync(path.join(ROOT, "deploy/svc.example.yml"), "utf8");

@@ -1,8 +1,8 @@
 import { connect, type Socket } from "node:net";
 import type { Router } from "express";
-import { attributePlans } from "../../../src/core/attributes.ts";
-import { ReceiptBatcher } from "../../../src/core/receiptBatcher.ts";
-import { createReceiver, type ReceiverOptions } from "../../../src/core/receive.ts";
+import { attributePlans } from "../../../src/core/receipt/attributes.ts";
+import { ReceiptBatcher } from "../../../src/core/receipt/receiptBatcher.ts";
+import { createReceiver, type ReceiverOptions } from "../../../src/core/receipt/receive.ts";
 import { createApps } from "../../../src/http/apps.ts";
 import type { BodyLimits } from "../../../src/http/body.ts";
 import { BodyBudget } from "../../../src/http/bodyBudget.ts";

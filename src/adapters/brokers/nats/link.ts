@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { connect, DebugEvents, Events, type NatsConnection } from "nats";
 import type { Secret } from "../../../model/secret.ts";
-import type { Random } from "../../../ports/runtime.ts";
+import type { Random } from "../../../time/clock.ts";
 import { connectFault, lossText, NatsFault } from "./faults.ts";
 import { type NatsLogin, type NatsServer, NatsServers } from "./servers.ts";
 import { withSockets } from "./sockets.ts";

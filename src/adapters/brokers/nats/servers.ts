@@ -1,4 +1,4 @@
-import type { Random } from "../../../ports/runtime.ts";
+import type { Random } from "../../../time/clock.ts";
 import { NATS_SERVER } from "./schema.ts";
 
 /** What a client shows to be let in. */

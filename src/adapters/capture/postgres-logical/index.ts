@@ -1,7 +1,8 @@
 import type pg from "pg";
 import type { ChangeLog, LogPosition } from "../../../ports/capture.ts";
 import type { Metrics } from "../../../ports/metrics.ts";
-import type { Clock, Log } from "../../../ports/runtime.ts";
+import type { Log } from "../../../ports/runtime.ts";
+import type { Clock } from "../../../time/clock.ts";
 import { connect, disconnect, type ServerAddress } from "./connection.ts";
 import type { Names } from "./faults.ts";
 import { formatLsn, parseLsn } from "./lsn.ts";

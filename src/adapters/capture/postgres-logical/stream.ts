@@ -1,6 +1,6 @@
 import pg from "pg";
 import type { LogEvents } from "../../../ports/capture.ts";
-import type { Clock } from "../../../ports/runtime.ts";
+import type { Clock } from "../../../time/clock.ts";
 import { wireOf } from "./connection.ts";
 import { type Names, slotFault } from "./faults.ts";
 import { formatLsn } from "./lsn.ts";

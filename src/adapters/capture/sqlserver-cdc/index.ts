@@ -1,5 +1,6 @@
 import type { ChangeLog, LogEvents, LogPosition } from "../../../ports/capture.ts";
-import type { Clock, Log } from "../../../ports/runtime.ts";
+import type { Log } from "../../../ports/runtime.ts";
+import type { Clock } from "../../../time/clock.ts";
 import { CaptureFault, driverFault, notReadable } from "./faults.ts";
 import { type CaptureInstance, findInstance, type Query } from "./instance.ts";
 import { captureJobNotice, write } from "./job.ts";

@@ -1,6 +1,6 @@
 import type { buildConnector } from "undici";
-import type { Clock } from "../../../ports/runtime.ts";
 import type { SecretMasker } from "../../../ports/secretMasker.ts";
+import type { Clock } from "../../../time/clock.ts";
 import type { AuthHeader } from "./headers.ts";
 
 /** What a request shows to be let in. */

@@ -1,8 +1,8 @@
 import { Pool } from "undici";
 import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
 import type { Metrics } from "../../../ports/metrics.ts";
-import type { Clock } from "../../../ports/runtime.ts";
 import type { SecretMasker } from "../../../ports/secretMasker.ts";
+import type { Clock } from "../../../time/clock.ts";
 import { createCredentials, type HttpAuth } from "./auth.ts";
 import { httpError } from "./errors.ts";
 import { guardedConnector, type Lookup } from "./guard.ts";

@@ -1,7 +1,7 @@
 import { Pool } from "undici";
 import { PublishError } from "../../../model/errors.ts";
 import type { Secret } from "../../../model/secret.ts";
-import type { Clock } from "../../../ports/runtime.ts";
+import type { Clock } from "../../../time/clock.ts";
 import type { Credential, Credentials, CredentialsEnvironment } from "./credentials.ts";
 import { httpError, publishErrorOf } from "./errors.ts";
 import { parseRetryAfter } from "./retryAfter.ts";

@@ -1,10 +1,10 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { PublishError } from "../../../model/errors.ts";
-import { Backoff } from "../../brokers/backoff.ts";
+import { Backoff } from "../../../time/backoff.ts";
+import { pause } from "../../../time/pause.ts";
 import type { KafkaConnection } from "../../brokers/kafka/client.ts";
 import { kafkaFault } from "../../brokers/kafka/faults.ts";
 import { NETWORK_FAULT_CODES } from "../../brokers/networkFaults.ts";
-import { pause } from "../../brokers/pause.ts";
 import type { BrokerTools } from "../../brokers/tools.ts";
 import { publishErrorOf } from "./errors.ts";
 import { createKafkaProducer, type KafkaProducer } from "./producer.ts";

@@ -1,5 +1,5 @@
 import { errorText } from "../../../model/errors.ts";
-import { Backoff } from "../../brokers/backoff.ts";
+import { Backoff } from "../../../time/backoff.ts";
 import { NatsFault } from "../../brokers/nats/faults.ts";
 import type { NatsDialer, NatsLink } from "../../brokers/nats/link.ts";
 import type { BrokerTools } from "../../brokers/tools.ts";

@@ -1,5 +1,5 @@
 import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
-import type { Clock } from "../../../ports/runtime.ts";
+import type { Clock } from "../../../time/clock.ts";
 import { InFlight } from "../../brokers/inFlight.ts";
 import { RabbitmqFault } from "../../brokers/rabbitmq/fault.ts";
 import { type AmqpTarget, parseAmqpUri } from "../../brokers/rabbitmq/uri.ts";

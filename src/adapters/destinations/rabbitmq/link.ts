@@ -1,5 +1,6 @@
-import type { Clock, Log } from "../../../ports/runtime.ts";
-import { Backoff } from "../../brokers/backoff.ts";
+import type { Log } from "../../../ports/runtime.ts";
+import { Backoff } from "../../../time/backoff.ts";
+import type { Clock } from "../../../time/clock.ts";
 import { type AmqpConnection, openConnection } from "../../brokers/rabbitmq/connection.ts";
 import { faultOf, RabbitmqFault } from "../../brokers/rabbitmq/fault.ts";
 import type { AmqpTarget } from "../../brokers/rabbitmq/uri.ts";

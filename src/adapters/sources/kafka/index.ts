@@ -1,7 +1,7 @@
 import type { Source } from "../../../ports/source.ts";
-import { Backoff } from "../../brokers/backoff.ts";
+import { Backoff } from "../../../time/backoff.ts";
+import { pause } from "../../../time/pause.ts";
 import { kafkaFault } from "../../brokers/kafka/faults.ts";
-import { pause } from "../../brokers/pause.ts";
 import type { SourceTools } from "../../brokers/tools.ts";
 import type { KafkaSourceConfig } from "./schema.ts";
 import { GROUP_TIMES, GroupSession, type GroupTimes } from "./session.ts";

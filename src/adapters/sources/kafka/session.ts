@@ -1,9 +1,9 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Consumer, EachBatchPayload, KafkaMessage } from "kafkajs";
 import { StoppingError } from "../../../model/errors.ts";
+import { pause } from "../../../time/pause.ts";
 import { createKafkaClient, type KafkaClient, retryOptions } from "../../brokers/kafka/client.ts";
 import { kafkaFault } from "../../brokers/kafka/faults.ts";
-import { pause } from "../../brokers/pause.ts";
 import { REFUSED_RETRY_MS, type SourceTools } from "../../brokers/tools.ts";
 import { type Assignment, commitEnds } from "./latest.ts";
 import { brokerMessage } from "./record.ts";

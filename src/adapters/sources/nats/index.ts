@@ -1,10 +1,10 @@
 import { errorText, StoppingError } from "../../../model/errors.ts";
 import type { Source } from "../../../ports/source.ts";
-import { atMost } from "../../brokers/atMost.ts";
-import { Backoff } from "../../brokers/backoff.ts";
+import { atMost } from "../../../time/atMost.ts";
+import { Backoff } from "../../../time/backoff.ts";
+import { pause } from "../../../time/pause.ts";
 import { NatsFault } from "../../brokers/nats/faults.ts";
 import { type NatsConnectionConfig, NatsDialer, type NatsLink } from "../../brokers/nats/link.ts";
-import { pause } from "../../brokers/pause.ts";
 import { REFUSED_RETRY_MS, type SourceTools } from "../../brokers/tools.ts";
 import { type BoundConsumer, bindConsumer, type ConsumerOptions } from "./consumer.ts";
 import { type Delivery, Hand } from "./hand.ts";

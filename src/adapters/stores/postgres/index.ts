@@ -1,7 +1,8 @@
 import type { DestinationStore } from "../../../ports/destinationStore.ts";
 import type { PullStore } from "../../../ports/pullStore.ts";
-import type { Clock, Log } from "../../../ports/runtime.ts";
+import type { Log } from "../../../ports/runtime.ts";
 import type { InboxStore, OutboxStore, Store } from "../../../ports/store.ts";
+import type { Clock } from "../../../time/clock.ts";
 import { quoteNames, type TableNames } from "../sql/names.ts";
 import { untilAnswered } from "../sql/readiness.ts";
 import type { TopicRoute } from "../sql/routing.ts";

@@ -1,4 +1,4 @@
-import type { Clock } from "../../../ports/runtime.ts";
+import type { Clock } from "../../../time/clock.ts";
 import type { PostgresPool } from "./pool.ts";
 import type { Statement } from "./statement.ts";
 

@@ -1,5 +1,5 @@
 import type { StoreError } from "../../../model/errors.ts";
-import type { Clock } from "../../../ports/runtime.ts";
+import type { Clock } from "../../../time/clock.ts";
 import type { Marks } from "../sql/marks.ts";
 import type { PostgresPool } from "./pool.ts";
 import type { Row, Statement } from "./statement.ts";

@@ -1,7 +1,7 @@
 import type { Settlement } from "../../../model/outcomes.ts";
 import type { ClaimToken, MessageId } from "../../../model/rows.ts";
-import type { Clock } from "../../../ports/runtime.ts";
 import type { ClaimRequest, ClaimResult, ClaimScope, Lease, OutboxBacklog, OutboxStore } from "../../../ports/store.ts";
+import type { Clock } from "../../../time/clock.ts";
 import { type ClaimScans, claimByHints, type Scan } from "../sql/frontClaim.ts";
 import { OutboxHints } from "../sql/hints.ts";
 import { changeAroundRefusal, isRefused } from "../sql/refused.ts";

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type pg from "pg";
-import type { Clock, Log } from "../../../ports/runtime.ts";
+import type { Log } from "../../../ports/runtime.ts";
+import type { Clock } from "../../../time/clock.ts";
 import type { PostgresPool } from "./pool.ts";
 
 /**

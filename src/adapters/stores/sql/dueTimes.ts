@@ -1,4 +1,4 @@
-import type { Clock } from "../../../ports/runtime.ts";
+import type { Clock } from "../../../time/clock.ts";
 
 /** When something will be due, in ascending order and rounded up to {@link GRAIN_MS}, so that the times are not many. */
 export class DueTimes {

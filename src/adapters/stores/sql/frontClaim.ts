@@ -1,5 +1,5 @@
-import type { Clock } from "../../../ports/runtime.ts";
 import type { ClaimRequest, ClaimResult, ClaimScope } from "../../../ports/store.ts";
+import type { Clock } from "../../../time/clock.ts";
 import type { ClaimHints, OutboxHints } from "./hints.ts";
 import type { Marks } from "./marks.ts";
 import { higher, lower } from "./positions.ts";

@@ -1,6 +1,6 @@
 import type { Settlement } from "../../../model/outcomes.ts";
-import type { Clock } from "../../../ports/runtime.ts";
 import type { ClaimScope } from "../../../ports/store.ts";
+import type { Clock } from "../../../time/clock.ts";
 import { DueTimes } from "./dueTimes.ts";
 import { Marks } from "./marks.ts";
 import { higher } from "./positions.ts";

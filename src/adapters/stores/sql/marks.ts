@@ -1,4 +1,4 @@
-import type { Clock } from "../../../ports/runtime.ts";
+import type { Clock } from "../../../time/clock.ts";
 import { higher, lower } from "./positions.ts";
 
 /** What a snapshot of the database cannot see, and who began after it. */

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { errorText, StoreError } from "../../../model/errors.ts";
-import type { Clock, Log } from "../../../ports/runtime.ts";
+import type { Log } from "../../../ports/runtime.ts";
+import type { Clock } from "../../../time/clock.ts";
 
 /**
  * Asks again and again until the database answers, and says every ten seconds what it waits for.

@@ -1,5 +1,5 @@
 import type { MessageId } from "../../../model/rows.ts";
-import type { Clock } from "../../../ports/runtime.ts";
+import type { Clock } from "../../../time/clock.ts";
 import { changeAroundRefusal, isRefused } from "./refused.ts";
 
 /** A row that the database refuses to let be claimed, with what it says. */

@@ -1,5 +1,5 @@
-import type { Clock } from "../../../ports/runtime.ts";
 import type { ClaimScope } from "../../../ports/store.ts";
+import type { Clock } from "../../../time/clock.ts";
 import type { DueTimes } from "./dueTimes.ts";
 import { higher, lower } from "./positions.ts";
 import { RetryLooks } from "./retryLooks.ts";

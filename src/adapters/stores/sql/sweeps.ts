@@ -1,4 +1,4 @@
-import type { Clock } from "../../../ports/runtime.ts";
+import type { Clock } from "../../../time/clock.ts";
 import { DueTimes } from "./dueTimes.ts";
 
 /**

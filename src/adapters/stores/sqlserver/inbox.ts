@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
 import type { InsertOutcome } from "../../../model/outcomes.ts";
 import type { MessageId, NewInboxRow } from "../../../model/rows.ts";
-import type { Clock } from "../../../ports/runtime.ts";
 import type { InboxStore, RelayRequest, RelayResult, UnrelayedRows } from "../../../ports/store.ts";
+import type { Clock } from "../../../time/clock.ts";
 import { headersOf } from "../sql/headers.ts";
 import { inKeyOrder } from "../sql/keyOrder.ts";
 import { EMPTY_TOPIC, insertAroundPoison, relayAroundPoison } from "../sql/poison.ts";

@@ -7,7 +7,7 @@ import type {
   PullRejectionOptions,
   PullStore,
 } from "../../../ports/pullStore.ts";
-import type { Clock } from "../../../ports/runtime.ts";
+import type { Clock } from "../../../time/clock.ts";
 import { changeAroundRefusal, isRefused, rejectAroundRefusal } from "../sql/refused.ts";
 import { type ClaimTrials, LeftOut, TRIAL_ROWS } from "../sql/refusedClaims.ts";
 import { idsOf, pulledRow } from "../sql/rows.ts";

@@ -1,6 +1,6 @@
-import { KnownSecrets } from "../../../../src/core/knownSecrets.ts";
-import { Pull } from "../../../../src/core/pull.ts";
-import { createRedactor } from "../../../../src/core/redact.ts";
+import { Pull } from "../../../../src/core/delivery/pull.ts";
+import { KnownSecrets } from "../../../../src/core/redaction/knownSecrets.ts";
+import { createRedactor } from "../../../../src/core/redaction/redact.ts";
 import { createApps } from "../../../../src/http/apps.ts";
 import { type PullRouteOptions, pullRoutes } from "../../../../src/http/pull/routes.ts";
 import { PullWaiters } from "../../../../src/http/pull/waiters.ts";

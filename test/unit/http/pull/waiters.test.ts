@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import type { ClaimedRows } from "../../../../src/core/pull.ts";
+import type { ClaimedRows } from "../../../../src/core/delivery/pull.ts";
 import { PullWaiters } from "../../../../src/http/pull/waiters.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
 import type { ClaimToken } from "../../../../src/model/rows.ts";

@@ -1,0 +1,163 @@
+import { addressingOf } from "../../roles/addressing.ts";
+import { requestUrl } from "../adapters/destinations/http/index.ts";
+import { maskUrls } from "../config/mask.ts";
+import type { Config, DestinationConfig, RouteConfig, TransformConfig } from "../config/types.ts";
+import { type RoutingKey, renderRoutingKey } from "../core/delivery/address.ts";
+import { type MessageFields, messageFields, parseRoutingKeyTemplate } from "../core/delivery/template.ts";
+import { compileTopicPattern } from "../core/delivery/topicPattern.ts";
+import { type ExplainedLine, line } from "./explainedLine.ts";
+import { limitLines } from "./explainLimits.ts";
+
+/** The outbox row to explain; it need not exist. */
+export interface ExplainedRow {
+  readonly topic: string;
+  readonly key: string | null;
+  readonly aggregateType: string | null;
+  /** The stored payload; null when it is not known. */
+  readonly payload: string | null;
+}
+
+export interface TopicExplanation {
+  /** False when no route matches: such a row goes dead. */
+  readonly delivered: boolean;
+  /** Where it goes; undefined when no route matches. */
+  readonly destination: string | undefined;
+  readonly lines: readonly ExplainedLine[];
+}
+
+/**
+ * Says what the poller would do with a row: route, destination with its limits, transforms, address and key, in the order in which it comes
+ * to them.
+ */
+export function explainTopic(
+  config: Pick<Config, "routes" | "destinations" | "outbox">,
+  row: ExplainedRow,
+): TopicExplanation {
+  const topic = line("topic", row.topic);
+  const matching = config.routes.flatMap((route, index) =>
+    compileTopicPattern(route.topicPattern)(row.topic) ? [{ route, index, path: `routes[${index}]` }] : [],
+  );
+  const [first, ...shadowed] = matching;
+  const destination = first && config.destinations[first.route.destination];
+  if (first === undefined || destination === undefined) {
+    const patterns = config.routes.map((route) => JSON.stringify(route.topicPattern)).join(", ");
+    const tried = patterns === "" ? "there are no routes" : `none matches, of ${patterns}`;
+    return {
+      delivered: false,
+      destination: undefined,
+      lines: [topic, line("route", `${tried}: a row with this topic goes dead`)],
+    };
+  }
+  const name = first.route.destination;
+  return {
+    delivered: true,
+    destination: name,
+    lines: [
+      topic,
+      line("route", named(first)),
+      ...shadowed.map((other) => line("shadowed", `${named(other)} matches too, but ${first.path} comes first`)),
+      line("destination", `${name} (${destination.kind})`),
+      ...limitLines(destination, config.outbox),
+      ...transformLines(first.route.transform, `${first.path}.transform`),
+      ...transformLines(destination.transform, `destinations.${name}.transform`),
+      ...targetLines(destination, first, row),
+    ],
+  };
+}
+
+interface MatchingRoute {
+  readonly route: RouteConfig;
+  readonly index: number;
+  /** Its key path. */
+  readonly path: string;
+}
+
+function named({ route, path }: MatchingRoute): string {
+  return `${path} ${JSON.stringify(route.topicPattern)} to ${route.destination}`;
+}
+
+function transformLines(transform: TransformConfig | undefined, path: string): ExplainedLine[] {
+  if (transform === undefined) return [];
+  const { timeoutMs, maxDepth, onError } = transform;
+  return [line("transform", `${path} (timeoutMs ${timeoutMs}, maxDepth ${maxDepth}, onError ${onError})`)];
+}
+
+/** Where the message goes, as far as the configuration and the row tell. */
+function targetLines(destination: DestinationConfig, route: MatchingRoute, row: ExplainedRow): ExplainedLine[] {
+  const base = `destinations.${route.route.destination}`;
+  const { address, routingKey } = addressingOf(destination);
+  const addressLine = (name: string, template: string, from: string | undefined) => {
+    const origin = from === undefined ? `template ${JSON.stringify(template)}` : `column ${from}`;
+    return line(name, `${rendered((fields) => address?.render(fields) ?? null, row)}  (${origin})`);
+  };
+  switch (destination.kind) {
+    case "http":
+      return [line("url", `POST ${maskUrls(requestUrl(destination.baseUrl, destination.path).href)}`)];
+    case "rabbitmq":
+      return [
+        line("broker", maskUrls(destination.url)),
+        addressLine("exchange", destination.exchange, destination.exchangeFrom),
+        keyLine("routing key", routingKey, `${base}.routingKeyTemplate`, route, row),
+      ];
+    case "kafka":
+      return [
+        line("broker", destination.bootstrapServers),
+        addressLine("topic", destination.topic, destination.topicFrom),
+        keyLine("record key", routingKey, `${base}.keyTemplate`, route, row),
+      ];
+    case "nats":
+      return [
+        line("broker", maskUrls(destination.servers)),
+        addressLine("subject", destination.subject, destination.subjectFrom),
+      ];
+    default:
+      return destination satisfies never;
+  }
+}
+
+function keyLine(
+  label: string,
+  own: RoutingKey | null,
+  ownPath: string,
+  { route, path }: MatchingRoute,
+  row: ExplainedRow,
+): ExplainedLine {
+  const template = route.routingKeyTemplate;
+  const rule = {
+    routingKey: template === undefined ? null : parseRoutingKeyTemplate(template),
+    routingKeyMissing: route.routingKeyMissingFieldDefault,
+  };
+  const origin =
+    template === undefined
+      ? `${ownPath} ${JSON.stringify(own?.template.text)}`
+      : `${path}.routingKeyTemplate ${JSON.stringify(template)}`;
+  return line(label, `${rendered((fields) => renderRoutingKey(own, rule, fields), row)}  (${origin})`);
+}
+
+/** What a template gives for the row, or why it gives nothing. */
+function rendered(render: (fields: MessageFields) => string | null, row: ExplainedRow): string {
+  let needsPayload = false;
+  let needsHeaders = false;
+  const { payload, ...columns } = row;
+  const known = messageFields({ ...columns, payload: payload ?? "" });
+  const fields: MessageFields = {
+    ...columns,
+    payloadText(names) {
+      needsPayload ||= payload === null;
+      return known.payloadText(names);
+    },
+    header() {
+      needsHeaders = true;
+      return undefined;
+    },
+  };
+  let text: string;
+  try {
+    const value = render(fields);
+    text = value === null ? "none" : value === "" ? "(empty)" : value;
+  } catch (error) {
+    text = `the publish fails: ${(error as Error).message}`;
+  }
+  if (needsHeaders) return "needs the headers of the row, which this command does not know";
+  return needsPayload ? "needs the payload: give one with --payload" : text;
+}

@@ -1,0 +1,129 @@
+import { type Command, InvalidArgumentError } from "commander";
+import { loadConfig } from "../config/load.ts";
+import { TransformError } from "../model/errors.ts";
+import { escapeControls, escapeUnseen } from "../model/unseen.ts";
+import type { CommandIo } from "./config.ts";
+import { readInput, usageError } from "./input.ts";
+import type { Trial, TrialInput } from "./trial.ts";
+
+interface TestOptions {
+  readonly expression?: string;
+  readonly expressionFile?: string;
+  readonly of?: string;
+  readonly payload?: string;
+  readonly topic?: string;
+  readonly source?: string;
+  readonly header?: readonly string[];
+  readonly attempt?: number;
+  readonly timeoutMs?: number;
+  readonly config?: string;
+}
+
+const EXIT_FAILED = 1;
+/** As in the service: what runs here runs there. */
+const MEMORY_LIMIT_MB = 256;
+
+/**
+ * Adds `transform test`.
+ *
+ * @param program the command to add it to; a `--config` option of its own counts too
+ */
+export function addTransformCommand(program: Command, io: CommandIo): void {
+  const transform = program.command("transform").description("try transforms");
+  transform.addHelpText("after", EXAMPLES);
+  transform
+    .command("test")
+    .description("evaluate a transform on a payload as the service would, and print the result; no database is asked")
+    .option("--expression <text>", "JSONata expression")
+    .option("--expression-file <file>", "file with the expression; - is standard input")
+    .option("--of <key path>", "a configured transform: destinations.orders, routes[0], sources.github")
+    .option("--payload <file>", "file with the payload, which is JSON; - is standard input (default: the payload null)")
+    .option("--topic <topic>", "value of $topic (default: test.topic; of a source: its event type)")
+    .option("--source <name>", "value of $source")
+    .option("--header <header>", 'a received header, such as "X-Tenant: blue"; may be repeated', addHeader)
+    .option("--attempt <n>", "value of $attempt (default: 0)", wholeNumberFrom(0))
+    .option("--timeout-ms <ms>", "longest evaluation (default: that of the transform, else 100)", wholeNumberFrom(1))
+    .option("-c, --config <file>", "configuration file for --of (default: SVC_CONFIG_FILE, else /etc/svc/svc.yml)")
+    .addHelpText("after", EXAMPLES)
+    .action(async (_options: TestOptions, command: Command) => {
+      const { evaluation, onError } = await trialOf(command, io);
+      const { EvaluatorPool } = await import("../runtime/evaluation/pool.ts");
+      const { EVALUATOR_SCRIPT } = await import("../../roles/transforms.ts");
+      const evaluator = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers: 1, memoryLimitMb: MEMORY_LIMIT_MB });
+      try {
+        const result = await evaluator.evaluate(evaluation);
+        io.stdout.write(`${escapeUnseen(JSON.stringify(JSON.parse(result), null, 2))}\n`);
+      } catch (error) {
+        if (!(error instanceof TransformError)) throw error;
+        io.stderr.write(`svc: the transform failed: ${escapeControls(error.message)}\n`);
+        if (onError !== null) io.stderr.write(`With onError ${onError}, ${CONSEQUENCES[onError]}.\n`);
+        io.setExitCode(EXIT_FAILED);
+      } finally {
+        await evaluator.close();
+      }
+    });
+}
+
+const CONSEQUENCES = {
+  Fail: "a delivery fails and is tried again; a receipt is refused",
+  Skip: "the input goes on unchanged",
+  Dead: "the row is dead at once; a receipt is refused",
+} as const;
+
+/** @throws CommanderError when the options do not fit together, ConfigError when `--of` is given and the configuration is not valid */
+async function trialOf(command: Command, io: CommandIo): Promise<Trial> {
+  const options = command.optsWithGlobals<TestOptions>();
+  const { expression, expressionFile, of: keyPath, payload } = options;
+  if ([expression, expressionFile, keyPath].filter((given) => given !== undefined).length !== 1) {
+    usageError(command, "give exactly one of --expression, --expression-file and --of");
+  }
+  if (expressionFile === "-" && payload === "-") {
+    usageError(command, "only one of --expression-file and --payload can be standard input");
+  }
+  const input: TrialInput = {
+    payload: payload === undefined ? "null" : await readInput(command, "--payload", payload, io),
+    topic: options.topic,
+    source: options.source,
+    headers: options.header ?? [],
+    attempt: options.attempt,
+    timeoutMs: options.timeoutMs,
+  };
+  const { TrialError, trialOfConfigured, trialOfExpression } = await import("./trial.ts");
+  const now = new Date();
+  if (keyPath === undefined) {
+    const text = expression ?? (await readInput(command, "--expression-file", expressionFile ?? "-", io));
+    return trialOfExpression(text, input, now);
+  }
+  const readFile = io.readFile === undefined ? {} : { readFile: io.readFile };
+  const { config } = loadConfig({ env: io.env, file: options.config, ...readFile });
+  try {
+    return trialOfConfigured(keyPath, config, input, now);
+  } catch (error) {
+    if (error instanceof TrialError) usageError(command, error.message);
+    throw error;
+  }
+}
+
+/** Collects names and values in turn. */
+function addHeader(header: string, headers: readonly string[] = []): readonly string[] {
+  const [, name, value] = /^([^\s:]+):(.*)$/s.exec(header) ?? [];
+  if (name === undefined || value === undefined) throw new InvalidArgumentError('Expected "Name: value".');
+  return [...headers, name, value.trim()];
+}
+
+function wholeNumberFrom(least: number): (text: string) => number {
+  return (text) => {
+    const value = Number(text);
+    if (/^\d+$/.test(text) && Number.isSafeInteger(value) && value >= least) return value;
+    throw new InvalidArgumentError(`Expected a whole number of at least ${least}.`);
+  };
+}
+
+const EXAMPLES = `
+Exit codes: 0 the expression ran, 1 it failed, 2 wrong usage or configuration.
+
+Examples:
+  svc transform test --expression '{"id": id, "total": $sum(lines.price)}' --payload order.json
+  svc transform test --expression-file order.jsonata --payload order.json --topic order.created
+  svc transform test --of destinations.billing --payload order.json --config svc.yml
+  svc transform test --of sources.orders --payload order.json --header "X-Tenant: blue"`;

@@ -1,0 +1,159 @@
+import { randomUUID } from "node:crypto";
+import { attributePlanOf } from "../../roles/attributePlan.ts";
+import type { Config, SourceConfig, TransformConfig } from "../config/types.ts";
+import { extractAttributes } from "../core/receipt/attributes.ts";
+import { JsonDocument } from "../core/receipt/jsonDocument.ts";
+import { receivedHeaders } from "../http/headers.ts";
+import { headersNotStored } from "../http/inboxRoutes.ts";
+import type { Evaluation } from "../ports/evaluator.ts";
+
+/** What `svc transform test` gives an expression to work on. */
+export interface TrialInput {
+  /** JSON text. */
+  readonly payload: string;
+  readonly topic: string | undefined;
+  readonly source: string | undefined;
+  /** Names and values in turn. */
+  readonly headers: readonly string[];
+  readonly attempt: number | undefined;
+  /** In place of the transform's own limit. */
+  readonly timeoutMs: number | undefined;
+}
+
+export interface Trial {
+  readonly evaluation: Evaluation;
+  /** What the configured transform does when its expression fails; null for an expression that is not configured. */
+  readonly onError: TransformConfig["onError"] | null;
+}
+
+/** What was asked for does not fit the configuration; the message names the option. */
+export class TrialError extends Error {
+  override readonly name = "TrialError";
+}
+
+/** The source would refuse the payload before it comes to its transform. */
+export class RefusedPayloadError extends Error {
+  override readonly name = "RefusedPayloadError";
+}
+
+/** The defaults of a transform block and of `POST /admin/transform/test`. */
+const DEFAULT_LIMITS = { timeoutMs: 100, maxDepth: 100 };
+const DEFAULT_TOPIC = "test.topic";
+
+/** An expression that is not configured, with every variable for which there is a value. */
+export function trialOfExpression(expression: string, input: TrialInput, now: Date): Trial {
+  const { source, headers } = input;
+  const bindings = {
+    ...rowBindings(input, now),
+    ...(source === undefined ? {} : { source }),
+    ...(headers.length === 0 ? {} : { headers: receivedHeaders(headers, () => false) }),
+  };
+  return { evaluation: evaluationOf({ expression, ...DEFAULT_LIMITS }, input, bindings), onError: null };
+}
+
+/**
+ * A configured transform, with its limits and the variables of its stage (spec, "Transform stages and variables").
+ *
+ * @param keyPath such as `destinations.orders`, `routes[0]` or `sources.github`
+ * @throws TrialError when there is no such transform, or when an option gives a variable that the stage takes from elsewhere or does not have;
+ *   RefusedPayloadError
+ */
+export function trialOfConfigured(keyPath: string, config: Config, input: TrialInput, now: Date): Trial {
+  const { path, transform, source } = findTransform(keyPath, config);
+  const bindings =
+    source === undefined
+      ? deliveryBindings(path, input, now)
+      : sourceBindings(source.name, { ...source, ...config.inbox }, input, now);
+  return { evaluation: evaluationOf(transform, input, bindings), onError: transform.onError };
+}
+
+function evaluationOf(
+  limits: Pick<TransformConfig, "expression" | "timeoutMs" | "maxDepth">,
+  { payload, timeoutMs }: TrialInput,
+  bindings: Evaluation["bindings"],
+): Evaluation {
+  const { expression, maxDepth } = limits;
+  return { lane: "trial", expression, input: payload, bindings, timeoutMs: timeoutMs ?? limits.timeoutMs, maxDepth };
+}
+
+interface Stage {
+  readonly path: string;
+  readonly transform: TransformConfig | undefined;
+  /** Only of the transform of a source. */
+  readonly source?: { readonly name: string; readonly settings: SourceConfig };
+}
+
+function findTransform(keyPath: string, { sources, destinations, routes }: Config) {
+  const stages: readonly Stage[] = [
+    ...Object.entries(sources).map(([name, settings]) => ({
+      path: `sources.${name}`,
+      transform: settings.transform,
+      source: { name, settings },
+    })),
+    ...routes.map(({ transform }, n) => ({ path: `routes[${n}]`, transform })),
+    ...Object.entries(destinations).map(([name, { transform }]) => ({ path: `destinations.${name}`, transform })),
+  ];
+  const stage = stages.find(({ path }) => keyPath === path || keyPath === `${path}.transform`);
+  if (stage?.transform !== undefined) return { ...stage, transform: stage.transform };
+  const known = stages.flatMap(({ path, transform }) => (transform === undefined ? [] : [path])).join(", ");
+  const what = stage === undefined ? `there is no ${keyPath}` : `${stage.path} has no transform`;
+  throw new TrialError(`--of: ${what}; ${known === "" ? "no transform is configured" : `transforms have ${known}`}`);
+}
+
+/** What is bound at every stage. */
+function rowBindings({ topic, attempt }: TrialInput, now: Date) {
+  return {
+    messageId: randomUUID(),
+    topic: topic ?? DEFAULT_TOPIC,
+    attempt: attempt ?? 0,
+    timestamp: now.toISOString(),
+  };
+}
+
+function deliveryBindings(path: string, input: TrialInput, now: Date): Evaluation["bindings"] {
+  const unbound = (option: string, variable: string) =>
+    new TrialError(`${option}: ${variable} is not bound in ${path}; only the transform of a source has it`);
+  if (input.source !== undefined) throw unbound("--source", "$source");
+  if (input.headers.length > 0) throw unbound("--header", "$headers");
+  return rowBindings(input, now);
+}
+
+function sourceBindings(
+  name: string,
+  { settings, credentialHeaders }: { readonly settings: SourceConfig; readonly credentialHeaders: readonly string[] },
+  input: TrialInput,
+  now: Date,
+): Evaluation["bindings"] {
+  const given = (option: string, where: string) => new TrialError(`${option}: sources.${name} takes it from ${where}`);
+  if (input.topic !== undefined) throw given("--topic", "the event type in the payload or a header");
+  if (input.source !== undefined) throw given("--source", "its own name");
+  if (input.attempt !== undefined) throw given("--attempt", "nowhere: it is always 0 at receipt");
+  const omits = settings.kind === "http" ? headersNotStored(settings.auth, credentialHeaders) : () => false;
+  const headers = receivedHeaders(input.headers, omits);
+  const extraction = extractAttributes(attributePlanOf(settings), {
+    body: Buffer.from(input.payload, "utf8"),
+    document: documentOf(name, input.payload),
+    headers,
+  });
+  if (extraction.kind === "failed") throw refused(name, extraction.reason);
+  const { idempotencyKey, eventType } = extraction.attributes;
+  return {
+    ...rowBindings({ ...input, topic: eventType ?? "" }, now),
+    source: name,
+    headers,
+    idempotencyKey,
+    eventType,
+  };
+}
+
+function documentOf(source: string, payload: string): JsonDocument {
+  try {
+    return new JsonDocument(payload);
+  } catch {
+    throw refused(source, "it is not JSON");
+  }
+}
+
+function refused(source: string, reason: string): RefusedPayloadError {
+  return new RefusedPayloadError(`sources.${source} refuses the payload before its transform: ${reason}`);
+}

@@ -1,0 +1,293 @@
+import type { Clock } from "../../time/clock.ts";
+
+/** A delivery that holds a slot. */
+export interface Slot {
+  readonly destination: string;
+  /** Monotonic ms. */
+  readonly beganAt: number;
+}
+
+/** What a delivery tells of its receiver; `unknown` where it was cut off, or never tried. */
+export type Verdict = "well" | "failed" | "unknown";
+
+export interface FairShareOptions {
+  /** Slots: most deliveries at a time. */
+  readonly concurrency: number;
+  /** False where all rows go to one destination, which may then use every slot. */
+  readonly isShared: boolean;
+  readonly clock: Clock;
+}
+
+/**
+ * Shares the slots of a process among its destinations, so that none takes what another one needs:
+ *
+ * - Whoever has the fewest slots gets the next free one.
+ * - A destination begins with one slot, and gets one more with each delivery that succeeds, as long as they end within a second (TCP's slow start).
+ *   So one that never answers holds a single slot.
+ * - None gets all slots: a sixteenth, one at least, is left for whoever comes next.
+ * - One that crawls (deliveries take longer than a second, and none has ended sooner lately; or of half of its last answers the body did not end and had
+ *   to be cut off) or fails (half of its last deliveries) is ill. As long as others want slots, all ill ones together get an eighth of them, and one more
+ *   where some hang; those that fail begin one delivery for 256 of the others.
+ */
+export class FairShare {
+  readonly #concurrency: number;
+  readonly #isShared: boolean;
+  readonly #clock: Clock;
+  /** Most slots of one destination. */
+  readonly #most: number;
+  /** Most slots of all ill ones together while others want slots: an eighth. */
+  readonly #eighth: number;
+  readonly #states = new Map<string, State>();
+  #inUse = 0;
+  /** Deliveries so far. */
+  #begun = 0;
+  /** The last delivery to a destination that fails: which one of all it was, and when. */
+  #lastOfFailing = { begun: Number.NEGATIVE_INFINITY, at: Number.NEGATIVE_INFINITY };
+  /** When a row of a destination that is well had to wait for a slot. */
+  #waitedAt = Number.NEGATIVE_INFINITY;
+
+  constructor({ concurrency, isShared, clock }: FairShareOptions) {
+    this.#concurrency = concurrency;
+    this.#isShared = isShared && concurrency > 1;
+    this.#clock = clock;
+    this.#most = concurrency - Math.max(1, Math.floor(concurrency / 16));
+    this.#eighth = Math.max(1, Math.floor(concurrency / 8));
+  }
+
+  /**
+   * Who may begin a delivery now. Undefined when nobody may, or there is no free slot.
+   *
+   * @param ready destinations with a row to deliver
+   */
+  next(ready: Iterable<string>): string | undefined {
+    const isFull = this.#inUse >= this.#concurrency;
+    if (!this.#isShared) {
+      if (!isFull) for (const destination of ready) return destination;
+      return undefined;
+    }
+    const now = this.#clock.monotonic();
+    const ill: State[] = [];
+    let someWellWaits = false;
+    let best: State | undefined;
+    for (const destination of ready) {
+      const state = this.#stateOf(destination, now);
+      if (this.#isIll(state, now)) {
+        ill.push(state);
+        continue;
+      }
+      someWellWaits = true;
+      if (isFull) break;
+      if (this.#hasWindow(state) && (best === undefined || isBefore(state, best))) best = state;
+    }
+    if (isFull) {
+      if (someWellWaits) this.#waitedAt = now;
+      return undefined;
+    }
+    const isContended = someWellWaits || this.#isContended(now);
+    for (const state of ill) {
+      if (this.#mayBeginIll(state, now, isContended) && (best === undefined || isBefore(state, best))) best = state;
+    }
+    return best?.destination;
+  }
+
+  /** Whether any slot is free. */
+  get hasSlot(): boolean {
+    return this.#inUse < this.#concurrency;
+  }
+
+  begin(destination: string): Slot {
+    const now = this.#clock.monotonic();
+    const slot = { destination, beganAt: now };
+    this.#inUse += 1;
+    if (!this.#isShared) return slot;
+    const state = this.#stateOf(destination, now);
+    this.#begun += 1;
+    state.lastBegin = this.#begun;
+    if (isFailing(state)) this.#lastOfFailing = { begun: this.#begun, at: now };
+    state.slots.add(slot);
+    return slot;
+  }
+
+  end(slot: Slot, verdict: Verdict): void {
+    const now = this.#clock.monotonic();
+    const state = this.#stateOf(slot.destination, now);
+    this.#inUse -= 1;
+    state.slots.delete(slot);
+    countEnd(state, now);
+    if (!this.#isShared || verdict === "unknown") return;
+    state.failures += ((verdict === "failed" ? 1 : 0) - state.failures) / ENDS_REMEMBERED;
+    state.lastWasSlow = now - slot.beganAt > SLOW_MS && now - state.lastQuickAt > SLOW_MS;
+    if (now - slot.beganAt <= SLOW_MS) state.lastQuickAt = now;
+    if (state.lastWasSlow && this.#isContended(now)) state.window = 1;
+    else if (verdict === "well") state.window = Math.min(state.window + 1, this.#concurrency);
+  }
+
+  /** The answer to a delivery that succeeded is there. @param isWhole false where it had to be cut off, which costs its connection */
+  answerEnded(destination: string, isWhole: boolean): void {
+    const state = this.#states.get(destination);
+    if (state !== undefined) state.cutOff += ((isWhole ? 0 : 1) - state.cutOff) / ENDS_REMEMBERED;
+  }
+
+  /** What has become of a destination is known to be over: it counts as well, and begins anew with one slot. */
+  forget(destination: string): void {
+    const state = this.#states.get(destination);
+    if (state === undefined) return;
+    state.window = 1;
+    state.failures = 0;
+    state.cutOff = 0;
+    state.lastWasSlow = false;
+    state.lastQuickAt = this.#clock.monotonic();
+  }
+
+  /** Whether a destination crawls or fails. Never where there is only one. */
+  isIll(destination: string): boolean {
+    if (!this.#isShared || !this.#states.has(destination)) return false;
+    const now = this.#clock.monotonic();
+    return this.#isIll(this.#stateOf(destination, now), now);
+  }
+
+  /** Whether a delivery takes longer than most, and no other one has ended meanwhile: nobody knows when the rows behind it will go. */
+  isStalled(destination: string): boolean {
+    const state = this.#states.get(destination);
+    if (!this.#isShared || state === undefined) return false;
+    const since = this.#clock.monotonic() - STALLED_MS;
+    if (state.lastEndedAt >= since) return false;
+    for (const { beganAt } of state.slots) return beganAt < since;
+    return false;
+  }
+
+  /** Deliveries of a destination that ended in the last whole second. */
+  perSecond(destination: string): number {
+    const state = this.#states.get(destination);
+    if (state === undefined) return 0;
+    const second = Math.floor(this.#clock.monotonic() / 1000);
+    if (second === state.second) return state.endedBefore;
+    return second === state.second + 1 ? state.ended : 0;
+  }
+
+  /** Whether a destination may begin a delivery now, if it had a row. */
+  mayBegin(destination: string): boolean {
+    const now = this.#clock.monotonic();
+    if (!this.#isShared) return true;
+    const state = this.#stateOf(destination, now);
+    return this.#isIll(state, now) ? this.#mayBeginIll(state, now, this.#isContended(now)) : this.#hasWindow(state);
+  }
+
+  /** Whether a destination has fewer deliveries in flight than it has shown to need, and may have. */
+  #hasWindow(state: State): boolean {
+    return state.slots.size < Math.min(state.window, this.#most);
+  }
+
+  #mayBeginIll(state: State, now: number, isContended: boolean): boolean {
+    if (!this.#hasWindow(state)) return false;
+    const { all, young } = this.#slotsOfIll(now);
+    if (isContended ? young >= this.#eighth || all > this.#eighth : all >= this.#most) return false;
+    if (!isContended || !isFailing(state)) return true;
+    const { begun, at } = this.#lastOfFailing;
+    return this.#begun - begun >= TURNS_OF_OTHERS || now - at >= LONGEST_TURN_MS;
+  }
+
+  #isIll(state: State, now: number): boolean {
+    if (isFailing(state) || state.lastWasSlow || state.cutOff >= 0.5) return true;
+    // One that hangs says little about a receiver that has taken others meanwhile. The first one of a set is the oldest.
+    if (now - state.lastQuickAt <= SLOW_MS) return false;
+    for (const { beganAt } of state.slots) return now - beganAt > SLOW_MS;
+    return false;
+  }
+
+  #isContended(now: number): boolean {
+    return now - this.#waitedAt <= CONTENDED_MS;
+  }
+
+  /** Slots of ill destinations, and those that have not been held for long: whoever hangs keeps no other ill one from its turn. */
+  #slotsOfIll(now: number): { readonly all: number; readonly young: number } {
+    let all = 0;
+    let young = 0;
+    for (const state of this.#states.values()) {
+      if (!this.#isIll(state, now)) continue;
+      all += state.slots.size;
+      for (const { beganAt } of state.slots) if (now - beganAt <= SLOW_MS) young += 1;
+    }
+    return { all, young };
+  }
+
+  #stateOf(destination: string, now: number): State {
+    let state = this.#states.get(destination);
+    if (state === undefined) {
+      state = {
+        destination,
+        slots: new Set(),
+        window: 1,
+        failures: 0,
+        cutOff: 0,
+        lastWasSlow: false,
+        lastQuickAt: Number.NEGATIVE_INFINITY,
+        lastBegin: Number.NEGATIVE_INFINITY,
+        lastEndedAt: now,
+        second: 0,
+        ended: 0,
+        endedBefore: 0,
+      };
+      this.#states.set(destination, state);
+    } else if (state.slots.size === 0 && now - state.lastEndedAt > FORGOTTEN_AFTER_MS) {
+      // Who knows what has become of it meanwhile.
+      state.window = 1;
+      state.failures = 0;
+      state.cutOff = 0;
+      state.lastWasSlow = false;
+    }
+    return state;
+  }
+}
+
+interface State {
+  readonly destination: string;
+  /** In the order in which they began. */
+  readonly slots: Set<Slot>;
+  /** Most slots that it has shown to need. */
+  window: number;
+  /** Share of the last deliveries that failed. */
+  failures: number;
+  /** Share of the last answers that had to be cut off. */
+  cutOff: number;
+  lastWasSlow: boolean;
+  /** When a delivery last ended that did not take long. */
+  lastQuickAt: number;
+  /** Which of all deliveries was its last to begin. */
+  lastBegin: number;
+  lastEndedAt: number;
+  /** The second, by the monotonic clock, in which the last delivery ended; how many ended in it, and in the one before. */
+  second: number;
+  ended: number;
+  endedBefore: number;
+}
+
+function countEnd(state: State, now: number): void {
+  state.lastEndedAt = now;
+  const second = Math.floor(now / 1000);
+  if (second !== state.second) {
+    state.endedBefore = second === state.second + 1 ? state.ended : 0;
+    state.ended = 0;
+    state.second = second;
+  }
+  state.ended += 1;
+}
+
+function isFailing(state: State): boolean {
+  return state.failures >= 0.5;
+}
+
+function isBefore(a: State, b: State): boolean {
+  return a.slots.size === b.slots.size ? a.lastBegin < b.lastBegin : a.slots.size < b.slots.size;
+}
+
+const STALLED_MS = 50;
+/** A receiver that takes longer crawls. */
+const SLOW_MS = 1000;
+/** Deliveries over which failures and cut off answers are averaged. */
+const ENDS_REMEMBERED = 8;
+const CONTENDED_MS = 1000;
+/** For one of those that fail, while others want slots. */
+const TURNS_OF_OTHERS = 256;
+const LONGEST_TURN_MS = 100;
+const FORGOTTEN_AFTER_MS = 10_000;

@@ -1,0 +1,117 @@
+import type { ClaimToken, MessageId } from "../../model/rows.ts";
+import type { Metrics } from "../../ports/metrics.ts";
+import type { PullClaim, PulledRow, PullRejection, PullStore } from "../../ports/pullStore.ts";
+import type { Log } from "../../ports/runtime.ts";
+import type { Clock } from "../../time/clock.ts";
+import type { Redact } from "../redaction/redact.ts";
+
+export interface PullOptions {
+  readonly store: PullStore;
+  /** Claims of a row after which it is dead (`inbox.pull.maxAttempts`). */
+  readonly maxAttempts: number;
+  readonly newToken: () => ClaimToken;
+  readonly redact: Redact;
+  readonly metrics: Pick<Metrics, "claimRows" | "claimDuration" | "claimsLost">;
+  readonly clock: Pick<Clock, "monotonic">;
+  readonly log: Log;
+}
+
+export interface ClaimSettings {
+  /** Most rows. */
+  readonly max: number;
+  readonly leaseMs: number;
+}
+
+/** Rows under a client's claim, oldest first. */
+export interface ClaimedRows {
+  readonly token: ClaimToken;
+  readonly leaseMs: number;
+  readonly rows: readonly PulledRow[];
+}
+
+/** What an operation on a claim came to. */
+export interface ClaimOutcome<T> {
+  readonly result: T;
+  /** Ids that were asked for and are no longer held under the token; empty when all of the claim was meant. */
+  readonly lost: readonly MessageId[];
+  /** Whether the operation met any row at all. */
+  readonly held: boolean;
+}
+
+/** What a pull client does with the rows of a source (design, "Pull rows"). All methods reject with `StoreError`. */
+export class Pull {
+  readonly #options: PullOptions;
+
+  constructor(options: PullOptions) {
+    this.#options = options;
+  }
+
+  /** Claims rows of a source; null when none is available now. */
+  async claim(source: string, { max, leaseMs }: ClaimSettings): Promise<ClaimedRows | null> {
+    const { store, maxAttempts, newToken, metrics, clock } = this.#options;
+    for (;;) {
+      const startedAt = clock.monotonic();
+      const token = newToken();
+      const request = { source, token, limit: max, maxBytes: MAX_CLAIM_BYTES, leaseMs, maxAttempts };
+      const { rows, dead } = await store.claim(request);
+      this.#logDead(source, dead, "its claims are used up without an acknowledgement");
+      if (rows.length > 0) {
+        metrics.claimRows("pull", rows.length);
+        metrics.claimDuration("pull", (clock.monotonic() - startedAt) / 1000);
+        return { token, leaseMs, rows };
+      }
+      // Dead rows may have filled the claim: what lies behind them is not seen yet.
+      if (dead.length === 0) return null;
+    }
+  }
+
+  /** Gives a whole claim back that its client has not seen: nothing is counted. */
+  async release(source: string, token: ClaimToken): Promise<void> {
+    await this.#options.store.release({ source, token, ids: null });
+  }
+
+  /** The rows are done. */
+  async acknowledge(claim: PullClaim): Promise<ClaimOutcome<readonly MessageId[]>> {
+    return this.#outcome(claim, await this.#options.store.acknowledge(claim), (ids) => ids);
+  }
+
+  /**
+   * The client could not process the rows.
+   *
+   * @param delayMs wait until they are available again
+   * @param error what the client says about it; null when it says nothing
+   */
+  async reject(claim: PullClaim, delayMs: number, error: string | null): Promise<ClaimOutcome<PullRejection>> {
+    const { store, maxAttempts, redact } = this.#options;
+    const redacted = error === null ? "" : redact(error);
+    const reason = redacted === "" ? null : redacted;
+    const rejection = await store.reject(claim, { delayMs, reason, maxAttempts });
+    this.#logDead(claim.source, rejection.dead, reason ?? "its client gave it back, and its claims are used up");
+    return this.#outcome(claim, rejection, ({ retried, dead }) => [...retried, ...dead]);
+  }
+
+  /** @param leaseMs from now on */
+  async extend(claim: PullClaim, leaseMs: number): Promise<ClaimOutcome<readonly MessageId[]>> {
+    return this.#outcome(claim, await this.#options.store.extend(claim, leaseMs), (ids) => ids);
+  }
+
+  #outcome<T>(claim: PullClaim, result: T, idsOf: (result: T) => readonly MessageId[]): ClaimOutcome<T> {
+    const met = new Set(idsOf(result));
+    const lost = (claim.ids ?? []).filter((id) => !met.has(id));
+    if (lost.length > 0) {
+      this.#options.metrics.claimsLost("pull", lost.length);
+      this.#options.log.info(
+        { source: claim.source, lost: lost.length },
+        "a pull client no longer holds what it names",
+      );
+    }
+    return { result, lost, held: met.size > 0 };
+  }
+
+  #logDead(source: string, dead: readonly MessageId[], reason: string): void {
+    for (const id of dead) this.#options.log.warn({ id, source, reason }, "inbox row is dead");
+  }
+}
+
+/** Payload bytes of one claim: an answer is built in memory. */
+const MAX_CLAIM_BYTES = 4 * 1024 * 1024;

@@ -1,0 +1,137 @@
+import { errorText } from "../../model/errors.ts";
+import type { Metrics } from "../../ports/metrics.ts";
+import type { Log } from "../../ports/runtime.ts";
+import type { InboxStore, RelayRequest, UnrelayedRows } from "../../ports/store.ts";
+import type { Clock } from "../../time/clock.ts";
+
+/**
+ * Received headers that do not travel on to a destination: they describe the old connection or the old body's framing
+ * (RFC 9110, sections 7.6 and 12), or the relay writes them itself. A `content-type` travels only when it names JSON.
+ */
+export const CONNECTION_HEADERS: RelayRequest["droppedHeaders"] = {
+  names: [
+    "connection",
+    "content-encoding",
+    "content-length",
+    "date",
+    "expect",
+    "forwarded",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "max-forwards",
+    "origin",
+    "priority",
+    "proxy-connection",
+    "range",
+    "referer",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "upgrade-insecure-requests",
+    "user-agent",
+    "via",
+    "x-real-ip",
+    "x-correlation-id",
+    "x-inbox-id",
+    "x-source",
+    "x-idempotency-key",
+    "x-message-id",
+  ],
+  prefixes: ["accept", "if-", "sec-", "x-forwarded-"],
+};
+
+export interface RelayOptions {
+  readonly store: InboxStore;
+  /** Per push source the pieces of its topic template around `{{ eventType }}`. */
+  readonly topics: RelayRequest["topics"];
+  /** Push sources with `keyScope: source`. */
+  readonly ownKeySources: RelayRequest["ownKeySources"];
+  /** Most rows of one pass (`inbox.relay.batchSize`). */
+  readonly batchSize: number;
+  /** `inbox.relay.maxAttempts` */
+  readonly maxAttempts: number;
+  /** Shortest time in ms between two looks at the age of the oldest pending row (`inbox.relay.pendingGaugeIntervalMs`). */
+  readonly gaugeIntervalMs: number;
+  /** Called after rows were added to the outbox. */
+  readonly onRelayed: () => void;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  readonly log: Log;
+}
+
+/** Copies pending push rows of the inbox into the outbox, pass by pass (spec, "What the service does", 3). */
+export class Relay {
+  readonly #options: RelayOptions;
+  #gaugeDueAt = Number.NEGATIVE_INFINITY;
+  /** Sources of the last warning about unrelayed rows, and when it may be repeated, in ms of the monotonic clock. */
+  #warnedOf = "";
+  #warnAgainAt = 0;
+
+  constructor(options: RelayOptions) {
+    this.#options = options;
+  }
+
+  /** Relays one batch. @returns `again` when more rows wait */
+  async pass(): Promise<"again" | "idle"> {
+    const { store, topics, ownKeySources, batchSize, maxAttempts, metrics, log, clock } = this.#options;
+    const startedAt = clock.monotonic();
+    const result = await store
+      .relay({ limit: batchSize, topics, ownKeySources, maxAttempts, droppedHeaders: CONNECTION_HEADERS })
+      .catch((error: unknown) => {
+        metrics.inboxRelayError();
+        throw error;
+      });
+    if (result.relayed > 0) {
+      metrics.inboxMessages("forwarded", result.relayed);
+      metrics.claimRows("relay", result.relayed);
+      metrics.claimDuration("relay", (clock.monotonic() - startedAt) / 1000);
+      this.#options.onRelayed();
+    }
+    for (const { id, source, reason } of result.refused ?? []) {
+      metrics.inboxRelayError();
+      log.error(
+        { id, source, reason },
+        "the database refuses to change this inbox row: it stays pending, and its aggregate waits",
+      );
+    }
+    for (const { id, source, reason } of result.dead) log.warn({ id, source, reason }, "inbox row is dead");
+    await this.#gauge();
+    // A pass that moved nothing although rows wait (another replica holds them) must not spin.
+    return result.more && result.relayed + result.dead.length > 0 ? "again" : "idle";
+  }
+
+  async #gauge(): Promise<void> {
+    const { store, topics, metrics, clock, gaugeIntervalMs, log } = this.#options;
+    if (clock.monotonic() < this.#gaugeDueAt) return;
+    this.#gaugeDueAt = clock.monotonic() + gaugeIntervalMs;
+    try {
+      const sources = Object.keys(topics);
+      metrics.inboxOldestPendingAge(((await store.oldestPendingAgeMs(sources)) ?? 0) / 1000);
+      const unrelayed = await store.unrelayed(sources, UNRELAYED_LOOK);
+      metrics.inboxUnrelayed(unrelayed.reduce((sum, { count }) => sum + count, 0));
+      this.#warnOf(unrelayed);
+    } catch (error) {
+      log.debug({ reason: errorText(error) }, "inbox gauge not read");
+    }
+  }
+
+  /** Once when the sources change, and each hour while rows are left. */
+  #warnOf(unrelayed: readonly UnrelayedRows[]): void {
+    const { clock, log } = this.#options;
+    const sources = JSON.stringify(unrelayed.map(({ source }) => source));
+    if (sources === this.#warnedOf && clock.monotonic() < this.#warnAgainAt) return;
+    this.#warnedOf = sources;
+    this.#warnAgainAt = clock.monotonic() + WARN_INTERVAL_MS;
+    if (unrelayed.length === 0) return;
+    log.warn(
+      { rows: Object.fromEntries(unrelayed.map(({ source, count }) => [source, count])) },
+      "pending push rows of sources that this configuration does not relay: configure each source with consumption push, or set its rows to dead",
+    );
+  }
+}
+
+/** Most pending rows that one count looks at. */
+const UNRELAYED_LOOK = 10_000;
+const WARN_INTERVAL_MS = 3_600_000;

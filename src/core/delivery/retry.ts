@@ -1,0 +1,94 @@
+import type { Random } from "../../time/clock.ts";
+
+/** The longest wait where the destination says nothing, and what a `Retry-After` may always ask for. */
+export const MAX_RETRY_DELAY_MS = 60_000;
+/** What the column `max_attempts` has where its row's author chose nothing. */
+export const COLUMN_MAX_ATTEMPTS = 5;
+/** Share of the delay that chance adds at most, so that rows which failed together do not come back together. */
+const JITTER = 0.25;
+const FACTOR = 2;
+
+/** Block `retry` of a destination; times in ms. Either `schedule`, or any of the three behind it. */
+export interface RetrySettings {
+  readonly schedule?: readonly number[];
+  readonly baseDelayMs?: number;
+  readonly factor?: number;
+  readonly maxDelayMs?: number;
+  /** Share of the delay that chance adds at most. */
+  readonly jitter: number;
+}
+
+/**
+ * How long a row waits after a failed delivery.
+ *
+ * @param failure `attempt`: failed deliveries before this one; `retryAfterMs`: what the receiver asked for
+ * @returns whole ms
+ */
+export type RetryPolicy = (
+  failure: { readonly attempt: number; readonly retryAfterMs: number | undefined },
+  random: Random,
+) => number;
+
+/**
+ * The policy of a destination. Without settings it is that of the spec ("outbox"; design, "Attempts"):
+ * `min(60 s, base * 2^attempt * (1 + 0..0.25))`, lengthened by the receiver's `Retry-After` up to the same 60 s.
+ *
+ * With the default base of 1000 ms:
+ *
+ * | failed at `attempt` | wait                |
+ * | ------------------- | ------------------- |
+ * | 0                   | 1 to 1.25 s         |
+ * | 1                   | 2 to 2.5 s          |
+ * | 2                   | 4 to 5 s            |
+ * | 3                   | 8 to 10 s           |
+ * | 4                   | 16 to 20 s          |
+ * | 5                   | 32 to 40 s          |
+ * | 6 and later         | 60 s                |
+ *
+ * With a schedule, jitter may exceed its longest entry. `Retry-After` lengthens a wait up to the longest entry of the schedule or `maxDelayMs`, and up to
+ * 60 s in any case.
+ *
+ * @param settings of the destination, if it has any
+ * @param baseDelayMs `outbox.retryBaseDelayMs`, for a destination that has none of its own
+ */
+export function createRetryPolicy(settings: RetrySettings | undefined, baseDelayMs: number): RetryPolicy {
+  const jitter = settings?.jitter ?? JITTER;
+  if (settings?.schedule !== undefined) return scheduled(settings.schedule, jitter);
+  const base = settings?.baseDelayMs ?? baseDelayMs;
+  const factor = settings?.factor ?? FACTOR;
+  const longest = settings?.maxDelayMs ?? MAX_RETRY_DELAY_MS;
+  const longestAsked = Math.max(longest, MAX_RETRY_DELAY_MS);
+  return ({ attempt, retryAfterMs }, random) => {
+    // The power may be Infinity, and 0 * Infinity is no delay.
+    const backoff = base === 0 ? 0 : base * factor ** Math.max(attempt, 0) * (1 + random() * jitter);
+    return Math.floor(Math.max(Math.min(longest, backoff), Math.min(longestAsked, retryAfterMs ?? 0)));
+  };
+}
+
+function scheduled(schedule: readonly number[], jitter: number): RetryPolicy {
+  const longestAsked = Math.max(MAX_RETRY_DELAY_MS, ...schedule);
+  return ({ attempt, retryAfterMs }, random) => {
+    const wait = schedule[Math.min(Math.max(attempt, 0), schedule.length - 1)] ?? 0;
+    return Math.floor(Math.max(wait * (1 + random() * jitter), Math.min(longestAsked, retryAfterMs ?? 0)));
+  };
+}
+
+/**
+ * The attempts that a row has: the destination's own number wins where the row's is the column's default. Any other value was chosen for the row.
+ *
+ * @param ofRow the row's `max_attempts`
+ * @param ofDestination `maxAttempts` of its destination, if it has one
+ */
+export function maxAttemptsInEffect(ofRow: number, ofDestination: number | undefined): number {
+  return ofRow === COLUMN_MAX_ATTEMPTS ? (ofDestination ?? ofRow) : ofRow;
+}
+
+/**
+ * Whether a failure of this row leaves it an attempt: it makes `attempt` grow by one, and the row is dead when that
+ * reaches `maxAttempts`.
+ *
+ * @param row with its {@link maxAttemptsInEffect}
+ */
+export function hasAttemptsLeft(row: { readonly attempt: number; readonly maxAttempts: number }): boolean {
+  return row.attempt + 1 < row.maxAttempts;
+}

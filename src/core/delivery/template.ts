@@ -1,0 +1,198 @@
+import { parse as parseLossless, stringify as stringifyLossless } from "lossless-json";
+import type { DeliverableRow, Headers } from "../../model/rows.ts";
+import { findHeader } from "../receipt/attributes.ts";
+import { member } from "../receipt/jsonPath.ts";
+
+/**
+ * Templates (spec, "Templates"): text with placeholders such as `{{ topic }}`, spaces inside the braces optional. Braces that do
+ * not form a placeholder stand for themselves. A rendered value is text: braces in it are never read as a placeholder.
+ */
+type Piece = { readonly literal: string } | { readonly placeholder: string };
+
+function parsePieces(text: string): readonly Piece[] {
+  const pieces: Piece[] = [];
+  let literalFrom = 0;
+  for (let close = text.indexOf("}}"); close >= 0; close = text.indexOf("}}", close + 1)) {
+    // The nearest opening braces: in `{{ {{ topic }}` the first two stand for themselves.
+    const open = text.lastIndexOf("{{", close - 2);
+    if (open < literalFrom) continue;
+    if (open > literalFrom) pieces.push({ literal: text.slice(literalFrom, open) });
+    pieces.push({ placeholder: text.slice(open + 2, close).trim() });
+    literalFrom = close + 2;
+    close++;
+  }
+  if (literalFrom < text.length) pieces.push({ literal: text.slice(literalFrom) });
+  return pieces;
+}
+
+function unknownPlaceholder(text: string, name: string, permitted: string): Error {
+  return new Error(`unknown placeholder {{ ${name} }} in ${JSON.stringify(text)}; permitted are ${permitted}`);
+}
+
+/** The topic template of a source (`sources.<name>.topic`). */
+export interface TopicTemplate {
+  readonly text: string;
+  readonly usesEventType: boolean;
+  /** The outbox topic, trimmed; empty when nothing is left. */
+  render(source: string, eventType: string | null): string;
+  /**
+   * The template with the source's name filled in, cut at each `{{ eventType }}`: n placeholders give n + 1 pieces, and
+   * `pieces.join(eventType)`, trimmed, is the topic (`RelayRequest.topics`).
+   */
+  piecesFor(source: string): readonly string[];
+}
+
+/**
+ * Compiles a topic template with the placeholders `source` and `eventType`.
+ *
+ * @throws Error that names an unknown placeholder and the permitted ones
+ */
+export function parseTopicTemplate(text: string): TopicTemplate {
+  const pieces = parsePieces(text);
+  for (const piece of pieces) {
+    if ("placeholder" in piece && piece.placeholder !== "source" && piece.placeholder !== "eventType") {
+      throw unknownPlaceholder(text, piece.placeholder, "{{ source }} and {{ eventType }}");
+    }
+  }
+  const piecesFor = (source: string): readonly string[] => {
+    const done: string[] = [];
+    let current = "";
+    for (const piece of pieces) {
+      if ("literal" in piece) {
+        current += piece.literal;
+      } else if (piece.placeholder === "source") {
+        current += source;
+      } else {
+        done.push(current);
+        current = "";
+      }
+    }
+    return [...done, current];
+  };
+  return {
+    text,
+    usesEventType: pieces.some((piece) => "placeholder" in piece && piece.placeholder === "eventType"),
+    render: (source, eventType) =>
+      piecesFor(source)
+        .join(eventType ?? "")
+        .trim(),
+    piecesFor,
+  };
+}
+
+/** What the placeholders of one message are taken from; the payload is parsed when the first placeholder asks for it. */
+export interface MessageFields {
+  readonly topic: string;
+  readonly key: string | null;
+  readonly aggregateType: string | null;
+  /** The text of a field of the payload; undefined when the payload has none there, is null there, or is no JSON. */
+  payloadText(names: readonly string[]): string | undefined;
+  /** The value of a header of the row; undefined when it has none of that name. */
+  header(lowerCaseName: string): string | undefined;
+}
+
+/** What `messageFields` reads of a row; one without `headers` has none. */
+type FieldSource = Pick<DeliverableRow, "topic" | "key" | "aggregateType" | "payload"> & { readonly headers?: Headers };
+
+/** The fields of one outbox row: its columns, `payload` as it is stored (transforms change only the delivered body). */
+export function messageFields(row: FieldSource): MessageFields {
+  let parsed: { readonly document: unknown } | undefined;
+  return {
+    topic: row.topic,
+    key: row.key,
+    aggregateType: row.aggregateType,
+    payloadText(names) {
+      parsed ??= { document: parseOr(row.payload, JSON.parse) };
+      const value = names.reduce(member, parsed.document);
+      if (value === undefined || value === null) return undefined;
+      if (typeof value === "string") return value;
+      if (typeof value === "boolean") return String(value);
+      // Numbers keep the digits of the payload (12345678901234567890, 1.0), for which it is parsed once more: this is rare.
+      const exact = names.reduce(member, parseOr(row.payload, parseExact));
+      return stringifyLossless(exact) ?? JSON.stringify(value);
+    },
+    header: (lowerCaseName) => findHeader(row.headers ?? {}, lowerCaseName),
+  };
+}
+
+function parseOr(text: string, parse: (text: string) => unknown): unknown {
+  try {
+    return parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function parseExact(text: string): unknown {
+  // As JSON.parse does it, the last of two members with one name counts.
+  return parseLossless(text, null, { onDuplicateKey: ({ newValue }) => newValue });
+}
+
+/** A template over the fields of a message. */
+export interface MessageTemplate {
+  readonly text: string;
+  /**
+   * @param fields of the message
+   * @param missing stands in for a placeholder that finds no value
+   */
+  render(fields: MessageFields, missing?: string): string;
+}
+
+type Lookup = (fields: MessageFields) => string | null | undefined;
+
+const COLUMNS: Readonly<Record<string, Lookup>> = {
+  topic: (fields) => fields.topic,
+  key: (fields) => fields.key,
+  aggregateType: (fields) => fields.aggregateType,
+};
+const RECORD_KEY_COLUMNS: readonly string[] = ["topic", "key"];
+const ADDRESS_PLACEHOLDERS =
+  "{{ topic }}, {{ key }}, {{ aggregateType }}, {{ headers.<name> }}, {{ payload.<field> }} and {{ data.<field> }} (a dot for each nested field)";
+const HEADERS_ROOT = "headers.";
+
+/** How to find a placeholder's value; undefined for a name that is no placeholder. */
+function lookupOf(name: string): Lookup | undefined {
+  if (Object.hasOwn(COLUMNS, name)) return COLUMNS[name];
+  if (name.startsWith(HEADERS_ROOT) && name.length > HEADERS_ROOT.length) {
+    const lowerCaseName = name.slice(HEADERS_ROOT.length).toLowerCase();
+    return (fields) => fields.header(lowerCaseName);
+  }
+  const [root, ...names] = name.split(".");
+  if ((root !== "payload" && root !== "data") || names.length === 0 || names.includes("")) return undefined;
+  return (fields) => fields.payloadText(names);
+}
+
+function compile(text: string, lookupFor: (name: string) => Lookup): MessageTemplate {
+  const parts = parsePieces(text).map((piece) => ("literal" in piece ? piece.literal : lookupFor(piece.placeholder)));
+  return {
+    text,
+    render(fields, missing = "") {
+      let rendered = "";
+      for (const part of parts) rendered += typeof part === "string" ? part : (part(fields) ?? missing);
+      return rendered;
+    },
+  };
+}
+
+/**
+ * Compiles an address template (AMQP exchange, log-broker topic, subject).
+ *
+ * @throws Error that names an unknown placeholder and the permitted ones
+ */
+export function parseAddressTemplate(text: string): MessageTemplate {
+  return compile(text, (name) => {
+    const lookup = lookupOf(name);
+    if (lookup === undefined) throw unknownPlaceholder(text, name, ADDRESS_PLACEHOLDERS);
+    return lookup;
+  });
+}
+
+/** Compiles a routing key template: an unknown placeholder is one that never finds a value. */
+export function parseRoutingKeyTemplate(text: string): MessageTemplate {
+  return compile(text, (name) => lookupOf(name) ?? (() => undefined));
+}
+
+/** Compiles the record key template of a log-broker destination: only `{{ key }}` and `{{ topic }}` find a value. */
+export function parseRecordKeyTemplate(text: string): MessageTemplate {
+  return compile(text, (name) => (RECORD_KEY_COLUMNS.includes(name) ? lookupOf(name) : undefined) ?? (() => undefined));
+}

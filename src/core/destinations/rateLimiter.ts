@@ -1,0 +1,196 @@
+import type { DestinationStore } from "../../ports/destinationStore.ts";
+import type { Clock, Timer } from "../../time/clock.ts";
+import { RateGrant } from "./rateGrant.ts";
+
+export interface RateLimiterOptions {
+  /** Of the destination. */
+  readonly name: string;
+  readonly perSecond: number;
+  /** Most deliveries in any second; by default `perSecond`, rounded up. */
+  readonly burst?: number | undefined;
+  readonly store: Pick<DestinationStore, "takeFromRate">;
+  /** Told when deliveries may begin. */
+  readonly onTokens: () => void;
+  /** Told when the database did not answer; the next request is made a little later. */
+  readonly onError: (error: unknown) => void;
+  readonly clock: Clock;
+  readonly timer: Timer;
+}
+
+/**
+ * This process' part of the rate that all replicas share. It takes tokens in grants of at most a slice, a fifth of a second's worth, and the next grant
+ * while it waits for the last one: for a backlog that is about five statements a second for the whole fleet, for a thin stream at most one a row.
+ *
+ * It takes what is used soon, as TCP does: a grant is one token at first, and grows while tokens run out before rows do. A single key has one row ready
+ * at a time, however many wait behind it, so what is ready tells too little. A grant of which tokens went unused makes the next ones smaller.
+ *
+ * In any second there are at most `burst` and one slice: `burst - perSecond` can be saved up, and each token may be used for almost a slice from its own
+ * time on.
+ */
+export class RateLimiter {
+  readonly #options: RateLimiterOptions;
+  /** Tokens of one grant at most. */
+  readonly #slice: number;
+  readonly #usableMs: number;
+  /** Tokens of the next grant. */
+  #window = 1;
+  #grants: RateGrant[] = [];
+  /** The last grant was used to its end, and nothing has waited for more since. */
+  #isUsedUp = false;
+  #usedAt = Number.NEGATIVE_INFINITY;
+  #unusedAt = Number.NEGATIVE_INFINITY;
+  #isAsking = false;
+  #asksAgainAt = Number.NEGATIVE_INFINITY;
+  #backoffMs = 0;
+  #waitingSince: number | undefined;
+  #waitedMs = 0;
+  #isStopped = false;
+  /** Cancels the timer of the next token, or of the end of a backoff. */
+  #cancelTimer: (() => void) | undefined;
+
+  constructor(options: RateLimiterOptions) {
+    this.#options = options;
+    this.#slice = Math.max(1, Math.round(options.perSecond * SLICE_S));
+    this.#usableMs = (this.#slice / options.perSecond) * USABLE_SHARE * 1000;
+  }
+
+  /** Deliveries that may begin now. */
+  available(): number {
+    const now = this.#options.clock.monotonic();
+    let usable = 0;
+    for (const grant of this.#grants) {
+      if (grant.expire(now)) this.#shrink(now, grant.used);
+      usable += grant.usable(now);
+    }
+    this.#grants = this.#grants.filter(({ left }) => left > 0);
+    return usable;
+  }
+
+  /** A delivery begins. */
+  use(): void {
+    const now = this.#options.clock.monotonic();
+    const grant = this.#grants.find((each) => each.usable(now) > 0);
+    if (grant === undefined) return;
+    grant.use();
+    this.#endWait(false);
+    this.#usedAt = now;
+    if (grant.isUsedUp) this.#isUsedUp = true;
+  }
+
+  /** So many rows could begin now but for the rate. */
+  want(rows: number): void {
+    const now = this.#options.clock.monotonic();
+    if (this.available() === 0 && this.#waitingSince === undefined) {
+      this.#waitingSince = now;
+      this.#grow(now, rows);
+    }
+    const taken = this.#grants.reduce((sum, { left }) => sum + left, 0);
+    // Only a grant that has grown says that more rows follow those that are ready.
+    const most = this.#window > 1 ? 2 * this.#window : Math.min(rows, 2);
+    const mayAsk = !this.#isAsking && !this.#isStopped && now >= this.#asksAgainAt;
+    if (mayAsk && taken + this.#window <= most) void this.#ask(this.#window, rows);
+    this.#wakeForNext(now);
+  }
+
+  /** Ms for which rows have waited for tokens since this was last asked. */
+  takeWaitedMs(): number {
+    if (this.#waitingSince !== undefined) this.#endWait(true);
+    const ms = this.#waitedMs;
+    this.#waitedMs = 0;
+    return ms;
+  }
+
+  /** Takes nothing more. */
+  stop(): void {
+    this.#isStopped = true;
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
+  }
+
+  #shrink(now: number, used: number): void {
+    this.#window = Math.max(1, Math.min(this.#window, Math.max(used, Math.floor(this.#window / 2))));
+    this.#unusedAt = now;
+  }
+
+  /** Rows begin to wait for tokens. */
+  #grow(now: number, rows: number): void {
+    if (now - this.#usedAt > this.#usableMs) this.#window = 1;
+    else if (this.#isUsedUp && now - this.#unusedAt > CAUTIOUS_MS) {
+      const more = rows > this.#window ? this.#window : Math.ceil(this.#window / 4);
+      this.#window = Math.min(this.#window + more, this.#slice);
+    }
+    this.#isUsedUp = false;
+  }
+
+  async #ask(tokens: number, rows: number): Promise<void> {
+    const { store, name, perSecond, burst, clock } = this.#options;
+    const askedAt = clock.monotonic();
+    this.#isAsking = true;
+    let waitMs: number;
+    try {
+      waitMs = await store.takeFromRate(name, {
+        tokens,
+        perSecond,
+        capacity: Math.max(0, (burst ?? Math.ceil(perSecond)) - perSecond),
+      });
+    } catch (error) {
+      this.#isAsking = false;
+      this.#backOff(error);
+      return;
+    }
+    this.#isAsking = false;
+    this.#backoffMs = 0;
+    if (this.#isStopped) return;
+    const answeredAt = clock.monotonic();
+    // The database granted them somewhere in between: they begin when that is over for certain, and end when it may be. Half of the time is left in any
+    // case, so that a slow database lets rows through.
+    const usableMs = Math.max(this.#usableMs - (answeredAt - askedAt), this.#usableMs / 2);
+    this.#grants.push(new RateGrant({ tokens, answeredAt, waitMs, intervalMs: 1000 / perSecond, usableMs }));
+    if (this.available() > 0) this.#tell();
+    else this.want(rows);
+  }
+
+  #backOff(error: unknown): void {
+    this.#backoffMs = Math.min(Math.max(LEAST_BACKOFF_MS, 2 * this.#backoffMs), MOST_BACKOFF_MS);
+    this.#asksAgainAt = this.#options.clock.monotonic() + this.#backoffMs;
+    this.#options.onError(error);
+    this.#wakeForNext(this.#options.clock.monotonic());
+  }
+
+  /** When the next token is due, or the database may be asked again. @param now monotonic ms */
+  #wakeForNext(now: number): void {
+    const times = [this.#asksAgainAt, ...this.#grants.map((grant) => grant.nextAt(now))];
+    const next = Math.min(...times.filter((time) => time > now));
+    if (next !== Number.POSITIVE_INFINITY) this.#wakeAfter(Math.max(Math.ceil(next - now), LEAST_WAKE_MS));
+  }
+
+  #wakeAfter(ms: number): void {
+    if (this.#isStopped || this.#cancelTimer !== undefined) return;
+    this.#cancelTimer = this.#options.timer(ms, () => {
+      this.#cancelTimer = undefined;
+      this.#tell();
+    });
+  }
+
+  #tell(): void {
+    if (this.available() > 0) this.#endWait(false);
+    this.#options.onTokens();
+  }
+
+  #endWait(goesOn: boolean): void {
+    if (this.#waitingSince === undefined) return;
+    const now = this.#options.clock.monotonic();
+    this.#waitedMs += now - this.#waitingSince;
+    this.#waitingSince = goesOn ? now : undefined;
+  }
+}
+
+const SLICE_S = 0.2;
+/** Of a slice: with the token that is due at the end of a second, the ones of a whole slice before it may be used in it. */
+const USABLE_SHARE = 0.9;
+/** For so long after tokens went unused, grants do not grow. */
+const CAUTIOUS_MS = 1000;
+const LEAST_BACKOFF_MS = 100;
+const MOST_BACKOFF_MS = 1000;
+/** At thousands a second several tokens are due at a time. */
+const LEAST_WAKE_MS = 5;

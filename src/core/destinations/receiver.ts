@@ -1,0 +1,98 @@
+import { PublishError } from "../../model/errors.ts";
+
+/**
+ * What a delivery tells about its receiver: it works (`well`), also where it refuses this one message; it has failed, as it would have for any message
+ * (`failed`); or nothing, for it was not asked (`unknown`).
+ */
+export type ReceiverVerdict = "well" | "failed" | "unknown";
+
+/** What one delivery told. */
+export interface ReceiverReport {
+  readonly receiver: ReceiverVerdict;
+  /** How long a receiver that failed asked us to wait, in ms, if it did. */
+  readonly retryAfterMs?: number | undefined;
+  /** Why the receiver failed, redacted. */
+  readonly reason?: string | undefined;
+}
+
+export const WELL: ReceiverReport = { receiver: "well" };
+export const NOT_ASKED: ReceiverReport = { receiver: "unknown" };
+
+/** Every code of a `PublishError`. A code that stands here may come from several adapters, and means the same in all of them. */
+const VERDICTS: Readonly<Record<string, ReceiverVerdict>> = {
+  // The network, and whoever is behind it.
+  timeout: "failed",
+  connection_refused: "failed",
+  connection_lost: "failed",
+  unreachable: "failed",
+  dns: "failed",
+  tls: "failed",
+  protocol: "failed",
+
+  // Nobody gets in: no message would be taken. Often the outage of a directory or of an authorization server.
+  token: "failed",
+  credentials: "failed",
+  authentication: "failed",
+  vhost: "failed",
+
+  // HTTP.
+  bad_response: "failed",
+  status_3xx: "well",
+  status_408: "failed",
+  status_429: "failed",
+  status_4xx: "well",
+  status_5xx: "failed",
+
+  // The broker answers, and can take nothing now. A full queue or stream cannot either.
+  not_available: "failed",
+  nacked: "failed",
+  blocked: "failed",
+  rejected: "failed",
+
+  // The broker answers: the address or the message of this row is wrong, and those of others may be right.
+  unroutable: "well",
+  not_found: "well",
+  access_refused: "well",
+  precondition_failed: "well",
+  locked: "well",
+  authorization: "well",
+  permission: "well",
+  topic_missing: "well",
+  message_refused: "well",
+  message_too_large: "well",
+  too_large: "well",
+
+  // Also what a broker says that restarts, so it is no proof of good health; nor of an outage, since a mistake in an address looks the same.
+  no_stream: "unknown",
+  bad_acknowledgement: "unknown",
+  producer_state: "unknown",
+
+  // The receiver was never asked.
+  transform_failed: "unknown",
+  transform_unavailable: "unknown",
+  address_empty: "unknown",
+  no_topic: "unknown",
+  topic_invalid: "unknown",
+  subject_invalid: "unknown",
+  message_invalid: "unknown",
+  header_invalid: "unknown",
+  private_address: "unknown",
+  url_invalid: "unknown",
+  closed: "unknown",
+
+  // Unforeseen: nobody knows whose fault it is.
+  other: "unknown",
+};
+
+/** The codes for which there is a verdict. */
+export const VERDICT_CODES: readonly string[] = Object.keys(VERDICTS);
+
+/**
+ * Whose failure it is.
+ *
+ * @param error what a delivery threw
+ */
+export function receiverVerdictOf(error: unknown): ReceiverVerdict {
+  if (!(error instanceof PublishError)) return "unknown";
+  return Object.hasOwn(VERDICTS, error.code) ? (VERDICTS[error.code] ?? "unknown") : "unknown";
+}

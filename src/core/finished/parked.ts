@@ -1,0 +1,147 @@
+import type { MessageId } from "../../model/rows.ts";
+import type { ReplayStore } from "../../ports/finishedRows.ts";
+import type { ParkedFilter, ParkedRow, ParkedStore } from "../../ports/parkedStore.ts";
+import type { Log } from "../../ports/runtime.ts";
+import { compileTopicPattern } from "../delivery/topicPattern.ts";
+import type { Redact } from "../redaction/redact.ts";
+import { ReplayPace } from "./replayPace.ts";
+
+/** Which parked rows; the fields given are combined with AND. */
+export interface ParkedSelection {
+  readonly ids?: readonly MessageId[] | undefined;
+  /** A pattern, as in `routes`. */
+  readonly topic?: string | undefined;
+  readonly key?: string | undefined;
+}
+
+export interface ParkedOptions {
+  readonly store: ParkedStore;
+  readonly replay: Pick<ReplayStore, "untried">;
+  /** Called after each batch that freed keys: time to wake the pollers. */
+  readonly onFreed: () => void;
+  readonly redact: Redact;
+  readonly log: Log;
+  /** Most rows that one statement reads or changes. Default 1000. */
+  readonly batchSize?: number;
+  /** Waits `ms` milliseconds, or until the signal aborts: it may then reject with the signal's reason. */
+  readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
+}
+
+/** A retry or a discard ended before it was through: its cause says why. What was changed stays changed, and the same may be asked for again. */
+export class ParkedInterruptedError extends Error {
+  override readonly name = "ParkedInterruptedError";
+  /** Rows known to be changed. */
+  readonly changed: number;
+
+  constructor(changed: number, cause: unknown) {
+    super(`ended early, after ${changed} parked ${changed === 1 ? "row was" : "rows were"} changed`, { cause });
+    this.changed = changed;
+  }
+}
+
+/** What an operator does with parked rows: batch by batch in the order of their sequence, each batch in a short transaction of its own. */
+export class Parked {
+  readonly #options: ParkedOptions;
+  readonly #batchSize: number;
+
+  constructor(options: ParkedOptions) {
+    this.#options = options;
+    this.#batchSize = options.batchSize ?? DEFAULT_BATCH_SIZE;
+  }
+
+  /**
+   * Parked rows in the order of their sequence.
+   *
+   * @param limit most rows
+   * @throws StoreError, or an Error for a bad topic pattern
+   */
+  async list(selection: ParkedSelection, limit: number): Promise<readonly ParkedRow[]> {
+    const found: ParkedRow[] = [];
+    for await (const rows of this.#batches(selection)) {
+      found.push(...rows.slice(0, limit - found.length));
+      if (found.length >= limit) break;
+    }
+    return found;
+  }
+
+  /**
+   * Lets the rows be tried again at once, as if they never had been. It goes no faster than the pollers deliver, so that fresh rows are not kept waiting.
+   *
+   * @param by who asks for it, here and below
+   * @param signal aborts it between two batches
+   * @returns how many rows are due again
+   * @throws ParkedInterruptedError; its cause is the abort reason or the database's error
+   */
+  async retry(selection: ParkedSelection, by: string, signal: AbortSignal): Promise<number> {
+    const { store, replay, wait } = this.#options;
+    const pace = new ReplayPace({ untried: (ids) => replay.untried(ids), batchSize: this.#batchSize, wait });
+    return await this.#change("parked rows are retried", selection, { by }, signal, async (ids) => {
+      await pace.room(signal);
+      const count = await store.retry(ids);
+      pace.moved(ids);
+      return count;
+    });
+  }
+
+  /**
+   * Gives the rows up: they are dead, and the next rows of their keys are delivered.
+   *
+   * @param reason the operator's; stored in `last_error`, with `by`, in front of why the row was parked
+   * @param signal aborts it between two batches
+   * @returns how many rows are dead
+   * @throws ParkedInterruptedError; its cause is the abort reason or the database's error
+   */
+  async discard(selection: ParkedSelection, by: string, reason: string, signal: AbortSignal): Promise<number> {
+    const note = this.#options.redact(`discarded by ${by}: ${reason}`);
+    return await this.#change("parked rows are discarded", selection, { by, note }, signal, (ids) =>
+      this.#options.store.discard(ids, note),
+    );
+  }
+
+  async #change(
+    what: string,
+    selection: ParkedSelection,
+    fields: object,
+    signal: AbortSignal,
+    change: (ids: readonly MessageId[]) => Promise<number>,
+  ): Promise<number> {
+    const { log, onFreed } = this.#options;
+    const about = { ...fields, filter: describe(selection) };
+    let changed = 0;
+    try {
+      for await (const rows of this.#batches(selection)) {
+        signal.throwIfAborted();
+        const count = await change(rows.map(({ id }) => id));
+        changed += count;
+        if (count > 0) onFreed();
+      }
+    } catch (error) {
+      log.warn({ ...about, rows: changed, err: error }, `${what}: ended early`);
+      throw new ParkedInterruptedError(changed, error);
+    }
+    log.info({ ...about, rows: changed }, what);
+    return changed;
+  }
+
+  /** Batches that are not empty. A row that is parked again meanwhile does not come a second time: its place is behind. */
+  async *#batches({ ids, topic, key }: ParkedSelection): AsyncGenerator<readonly ParkedRow[]> {
+    const matches = topic === undefined ? () => true : compileTopicPattern(topic);
+    const filter: ParkedFilter = { ids, key };
+    let after: string | null = null;
+    for (;;) {
+      const rows: readonly ParkedRow[] = await this.#options.store.list(filter, after, this.#batchSize);
+      const matching = topic === undefined ? rows : rows.filter((row) => row.topic !== null && matches(row.topic));
+      if (matching.length > 0) yield matching;
+      if (rows.length < this.#batchSize) return;
+      after = rows.at(-1)?.sequence ?? null;
+    }
+  }
+}
+
+const DEFAULT_BATCH_SIZE = 1000;
+
+/** For the log: ids as their number, for there may be thousands. */
+function describe({ ids, topic, key }: ParkedSelection): object {
+  const set = Object.fromEntries(Object.entries({ topic, key }).filter(([, value]) => value !== undefined));
+  return ids === undefined ? set : { ids: ids.length, ...set };
+}

@@ -1,0 +1,206 @@
+import { errorText, StoreError } from "../../model/errors.ts";
+import type { MessageId } from "../../model/rows.ts";
+import type { FinishedRow, ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../ports/finishedRows.ts";
+import type { Log } from "../../ports/runtime.ts";
+import { ReplayPace } from "./replayPace.ts";
+import { hasFilter, NO_FILTER, type ReplayRequest } from "./replayRequest.ts";
+
+export interface ReplayOptions {
+  readonly store: ReplayStore;
+  /** The destination to which the routes send a topic (the first that matches); undefined when none does. */
+  readonly destinationOf: (topic: string) => string | undefined;
+  /** Called after each batch that moved rows: time to wake the pollers. */
+  readonly onMoved: () => void;
+  readonly log: Log;
+  /** Most rows looked at, and moved, by one statement. Default 1000. */
+  readonly batchSize?: number;
+  /** Waits `ms` milliseconds, or until the signal aborts: it may then reject with the signal's reason. */
+  readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
+}
+
+/**
+ * A replay ended before it was through: its cause says why. What was moved stays moved; the same request made again moves the rest, and once
+ * more what has been delivered since.
+ */
+export class ReplayInterruptedError extends Error {
+  override readonly name = "ReplayInterruptedError";
+  /** Rows known to be moved: a batch whose commit was not answered may have been moved besides. */
+  readonly moved: number;
+
+  constructor(moved: number, cause: unknown) {
+    super(`the replay ended early, after ${moved} ${moved === 1 ? "row was" : "rows were"} moved`, { cause });
+    this.moved = moved;
+  }
+}
+
+/** A request in terms of the store. */
+interface Selection {
+  readonly filter: ReplayFilter;
+  readonly ids: readonly MessageId[] | undefined;
+  readonly matches: (row: FinishedRow) => boolean;
+}
+
+/**
+ * Moves finished outbox rows back to `pending` (spec, "POST /admin/replay"): batch by batch in the order of their sequence, each batch in
+ * a short transaction of its own. It goes no faster than the pollers deliver, so that a replay of any size keeps no fresh row waiting.
+ */
+export class Replay {
+  readonly #options: ReplayOptions;
+  readonly #batchSize: number;
+  readonly #wait: ReplayOptions["wait"];
+
+  constructor(options: ReplayOptions) {
+    this.#options = options;
+    this.#batchSize = options.batchSize ?? DEFAULT_BATCH_SIZE;
+    this.#wait = options.wait;
+  }
+
+  /**
+   * Moves every row that is finished now and matches. Count and filter are logged.
+   *
+   * @param signal aborts it between two batches
+   * @returns the number of rows moved
+   * @throws ReplayInterruptedError that tells what was moved by then; its cause is the abort reason or the database's error
+   */
+  async run(request: ReplayRequest, signal: AbortSignal): Promise<{ readonly moved: number }> {
+    requireFilter(request);
+    const { store, log, onMoved } = this.#options;
+    const filter = describe(request);
+    const pace = new ReplayPace({
+      untried: (ids) => this.#persistently(() => store.untried(ids), signal),
+      batchSize: this.#batchSize,
+      wait: this.#wait,
+    });
+    let moved = 0;
+    try {
+      for await (const { scope, rows } of this.#batches(request, signal)) {
+        const ids = rows.map((row) => row.id);
+        await pace.room(signal);
+        const count = await this.#persistently(() => store.move(scope, ids), signal);
+        pace.moved(ids);
+        moved += count;
+        if (count > 0) onMoved();
+      }
+    } catch (error) {
+      log.warn({ moved, filter, reason: errorText(error) }, "replay ended early");
+      throw new ReplayInterruptedError(moved, error);
+    }
+    log.info({ moved, filter }, "replay");
+    return { moved };
+  }
+
+  /**
+   * Tells what {@link run} would move now, and changes nothing.
+   *
+   * @param sampleSize most rows to show: the first in the order of sequence
+   * @throws StoreError, or the signal's reason
+   */
+  async preview(
+    request: ReplayRequest,
+    sampleSize: number,
+    signal: AbortSignal,
+  ): Promise<{ readonly count: number; readonly sample: readonly FinishedRow[] }> {
+    requireFilter(request);
+    const sample: FinishedRow[] = [];
+    let count = 0;
+    for await (const { rows } of this.#batches(request, signal)) {
+      count += rows.length;
+      sample.push(...rows.slice(0, sampleSize - sample.length));
+    }
+    return { count, sample };
+  }
+
+  /** The rows of a request in the order of sequence, in batches that are not empty. */
+  async *#batches(
+    request: ReplayRequest,
+    signal: AbortSignal,
+  ): AsyncGenerator<{ readonly scope: ReplayScope; readonly rows: readonly FinishedRow[] }> {
+    const selection = this.#select(request);
+    if (selection.filter.topics?.length === 0 || selection.ids?.length === 0) return;
+    const scope = await this.#persistently(() => this.#options.store.begin(), signal);
+    const pages =
+      selection.ids === undefined ? this.#walk(scope, selection, signal) : this.#named(scope, selection, signal);
+    for await (const page of pages) {
+      const rows = page.filter(selection.matches);
+      if (rows.length > 0) yield { scope, rows };
+    }
+  }
+
+  /** `topic` and `topics` become one list; a destination narrows it, and decides row by row where there is none. */
+  #select({ state, ids, topic, topics, destination, createdAfter, createdBefore }: ReplayRequest): Selection {
+    const { destinationOf } = this.#options;
+    const routed = (of: string) => destination === undefined || destinationOf(of) === destination;
+    const single = topic === undefined ? undefined : [topic];
+    const wanted = topics === undefined ? single : topics.filter((each) => topic === undefined || each === topic);
+    return {
+      filter: { state, topics: wanted?.filter(routed), createdAfter, createdBefore },
+      ids: ids === undefined ? undefined : [...new Set(ids)],
+      matches: (row) => (row.topic === null ? destination === undefined : routed(row.topic)),
+    };
+  }
+
+  async *#walk(scope: ReplayScope, { filter }: Selection, signal: AbortSignal): AsyncGenerator<readonly FinishedRow[]> {
+    const { store } = this.#options;
+    let after: string | null = null;
+    do {
+      const from: string | null = after;
+      const read = () => store.page(scope, filter, from, this.#batchSize);
+      const page: ReplayPage = await this.#persistently(read, signal);
+      yield page.rows;
+      after = page.next;
+    } while (after !== null);
+  }
+
+  /** Looks all of them up before the first is moved: their order is known only then. */
+  async *#named(
+    scope: ReplayScope,
+    { filter, ids = [] }: Selection,
+    signal: AbortSignal,
+  ): AsyncGenerator<readonly FinishedRow[]> {
+    const { store } = this.#options;
+    const found: FinishedRow[] = [];
+    for (const slice of slices(ids, this.#batchSize)) {
+      found.push(...(await this.#persistently(() => store.find(scope, filter, slice), signal)));
+    }
+    yield* slices(found.toSorted(bySequence), this.#batchSize);
+  }
+
+  /** Runs one statement, again after growing waits while the database is out of reach or busy. Every statement may run twice. */
+  async #persistently<T>(statement: () => Promise<T>, signal: AbortSignal): Promise<T> {
+    for (const waitMs of RETRY_WAITS_MS) {
+      signal.throwIfAborted();
+      try {
+        return await statement();
+      } catch (error) {
+        if (!(error instanceof StoreError && (error.code === "unavailable" || error.code === "contention")))
+          throw error;
+        await this.#wait(waitMs, signal);
+      }
+    }
+    signal.throwIfAborted();
+    return await statement();
+  }
+}
+
+const DEFAULT_BATCH_SIZE = 1000;
+/** A restart of the database takes a few seconds. */
+const RETRY_WAITS_MS = [200, 400, 800, 1600, 3200] as const;
+
+function requireFilter(request: ReplayRequest): void {
+  if (!hasFilter(request)) throw new Error(NO_FILTER);
+}
+
+/** For the log: ids as their number, for there may be thousands. */
+function describe({ ids, ...rest }: ReplayRequest): object {
+  const set = Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== undefined));
+  return ids === undefined ? set : { ids: ids.length, ...set };
+}
+
+function bySequence(a: FinishedRow, b: FinishedRow): number {
+  const difference = BigInt(a.sequence) - BigInt(b.sequence);
+  return difference < 0n ? -1 : Number(difference > 0n);
+}
+
+function slices<T>(items: readonly T[], size: number): readonly (readonly T[])[] {
+  return Array.from({ length: Math.ceil(items.length / size) }, (_, n) => items.slice(n * size, (n + 1) * size));
+}

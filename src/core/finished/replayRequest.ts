@@ -1,0 +1,165 @@
+import { errorText } from "../../model/errors.ts";
+import type { MessageId } from "../../model/rows.ts";
+import type { FinishedState } from "../../ports/finishedRows.ts";
+import { isUuid } from "./uuid.ts";
+
+/** Which finished rows go again; the fields given are combined with AND (spec, "POST /admin/replay"). */
+export interface ReplayRequest {
+  /** Only rows that were delivered, or only those that were given up. */
+  readonly state?: FinishedState | undefined;
+  readonly ids?: readonly MessageId[] | undefined;
+  readonly topic?: string | undefined;
+  readonly topics?: readonly string[] | undefined;
+  /** Only rows whose topic the routes send to this destination. */
+  readonly destination?: string | undefined;
+  /** ISO-8601 in UTC with microseconds, as {@link parseInstant} gives it; exclusive, as is `createdBefore`. */
+  readonly createdAfter?: string | undefined;
+  readonly createdBefore?: string | undefined;
+}
+
+/** The answer to a request that {@link hasFilter} denies, as the specification words it. */
+export const NO_FILTER = "A replay needs at least one filter.";
+
+/** False when no field is set: such a request would replay everything. An empty list is set, and matches nothing. */
+export function hasFilter(request: ReplayRequest): boolean {
+  return Object.values(request).some((field) => field !== undefined);
+}
+
+/**
+ * Reads a request from JSON. Unknown fields are ignored, as on every admin route; null counts as absent, since many serializers write absent
+ * fields that way. Whether any field is set is asked of {@link hasFilter}, whose answer has words of its own.
+ *
+ * @param value the parsed body
+ * @throws Error whose message is the reason, to stand behind `Invalid request: `
+ */
+export function parseReplayRequest(value: unknown): ReplayRequest {
+  const fields = requireObject(value);
+  return {
+    state: single(fields, "state", parseFinishedState),
+    ids: list(fields, "ids", parseMessageId),
+    topic: single(fields, "topic", parseText),
+    topics: list(fields, "topics", parseText),
+    destination: single(fields, "destination", parseText),
+    createdAfter: single(fields, "createdAfter", (text) => parseInstant(text, "after")),
+    createdBefore: single(fields, "createdBefore", (text) => parseInstant(text, "before")),
+  };
+}
+
+/**
+ * Reads the state of a finished row.
+ *
+ * @throws Error that says what is expected
+ */
+export function parseFinishedState(text: string): FinishedState {
+  if (text !== "sent" && text !== "dead") throw new Error('"sent" or "dead" is expected');
+  return text;
+}
+
+/**
+ * Reads the id of a row.
+ *
+ * @returns the UUID in lower case, so that two spellings are one id
+ * @throws Error that says what is expected
+ */
+export function parseMessageId(text: string): MessageId {
+  if (!isUuid(text)) {
+    throw new Error("a UUID such as 01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f is expected");
+  }
+  return text.toLowerCase() as MessageId;
+}
+
+/**
+ * Checks a text that is to be compared with stored ones.
+ *
+ * @throws Error that says what is expected
+ */
+export function parseText(text: string): string {
+  if (/\0|\p{Surrogate}/u.test(text)) {
+    throw new Error("text without NUL and lone surrogates is expected, for no database stores those");
+  }
+  return text;
+}
+
+/**
+ * Reads an instant in ISO 8601: a date, a time, and `Z` or an offset. Databases keep microseconds: what is finer is rounded outwards, which
+ * changes nothing for any stored time.
+ *
+ * @param bound whether rows are to be created after the instant or before it
+ * @returns the instant as `2026-01-05T08:30:00.000000Z`
+ * @throws Error that says what is expected: for another format, no offset, a day or hour that does not exist, a year before 1 or after 9999
+ */
+export function parseInstant(text: string, bound: "after" | "before"): string {
+  const parts = INSTANT.exec(text)?.groups;
+  if (parts === undefined) {
+    throw new Error("an ISO-8601 instant with Z or an offset, such as 2026-01-05T08:30:00Z, is expected");
+  }
+  const part = (name: string): number => Number(parts[name] ?? 0);
+  const local = new Date(0);
+  local.setUTCFullYear(part("year"), part("month") - 1, part("day"));
+  local.setUTCHours(part("hour"), part("minute"), part("second"));
+  const asWritten = ["year", "month", "day", "hour", "minute", "second"].map(part);
+  const asMeant = [local.getUTCFullYear(), local.getUTCMonth() + 1, local.getUTCDate()];
+  asMeant.push(local.getUTCHours(), local.getUTCMinutes(), local.getUTCSeconds());
+  if (asWritten.join() !== asMeant.join() || part("offsetHour") > 23 || part("offsetMinute") > 59) {
+    throw new Error("a date, a time and an offset that exist are expected");
+  }
+
+  const offsetMinutes = (part("offsetHour") * 60 + part("offsetMinute")) * (parts.sign === "-" ? -1 : 1);
+  const fraction = parts.fraction ?? "";
+  const roundedUp = bound === "before" && /[1-9]/.test(fraction.slice(6));
+  const microseconds = Number(fraction.slice(0, 6).padEnd(6, "0")) + (roundedUp ? 1 : 0);
+  const carried = microseconds === 1_000_000 ? 1000 : 0;
+  const instant = new Date(local.getTime() - offsetMinutes * 60_000 + carried);
+  if (instant.getUTCFullYear() < 1 || instant.getUTCFullYear() > 9999) {
+    throw new Error("a year from 0001 to 9999 in UTC is expected");
+  }
+  const digits = String(microseconds % 1_000_000).padStart(6, "0");
+  return `${instant.toISOString().slice(0, "2026-01-05T08:30:00".length)}.${digits}Z`;
+}
+
+const INSTANT =
+  /^(?<year>\d{4})-(?<month>\d\d)-(?<day>\d\d)[Tt](?<hour>\d\d):(?<minute>\d\d)(?::(?<second>\d\d)(?:[.,](?<fraction>\d+))?)?(?:[Zz]|(?<sign>[+-])(?<offsetHour>\d\d)(?::?(?<offsetMinute>\d\d))?)$/;
+
+/** @throws Error, as {@link parseReplayRequest}, where a body is no JSON object */
+export function requireObject(value: unknown): Fields {
+  if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as Fields;
+  throw new Error(`the body is ${kindOf(value)}; a JSON object is expected`);
+}
+
+export type Fields = Readonly<Record<string, unknown>>;
+
+/** A field that is a text, parsed; undefined where it is absent or null. @throws Error that names it */
+export function single<T>(fields: Fields, name: string, parse: (text: string) => T): T | undefined {
+  const value = fields[name];
+  return value === undefined || value === null ? undefined : textAt(name, value, parse);
+}
+
+/** The same for a list of texts. */
+export function list<T>(fields: Fields, name: string, parse: (text: string) => T): readonly T[] | undefined {
+  const value = fields[name];
+  if (value === undefined || value === null) return undefined;
+  if (!Array.isArray(value)) throw new Error(`"${name}" is ${kindOf(value)}; an array of strings is expected`);
+  return value.map((item: unknown, n) => textAt(`${name}[${n}]`, item, parse));
+}
+
+function textAt<T>(place: string, value: unknown, parse: (text: string) => T): T {
+  if (typeof value !== "string") throw new Error(`"${place}" is ${kindOf(value)}; a string is expected`);
+  try {
+    return parse(value);
+  } catch (error) {
+    throw new Error(`"${place}" is ${shown(value)}; ${errorText(error)}`);
+  }
+}
+
+function kindOf(value: unknown): string {
+  if (value === null) return "null";
+  if (value === undefined) return "missing";
+  if (Array.isArray(value)) return "an array";
+  return typeof value === "object" ? "an object" : `a ${typeof value}`;
+}
+
+const SHOWN_CHARACTERS = 60;
+
+function shown(text: string): string {
+  return JSON.stringify(text.length > SHOWN_CHARACTERS ? `${text.slice(0, SHOWN_CHARACTERS)}…` : text);
+}

@@ -1,0 +1,145 @@
+import { StoreError } from "../../model/errors.ts";
+import type { RetentionPolicy, RetentionRange, RetentionStore } from "../../ports/finishedRows.ts";
+import type { Metrics } from "../../ports/metrics.ts";
+import type { Log } from "../../ports/runtime.ts";
+import type { Clock } from "../../time/clock.ts";
+
+export interface RetentionOptions {
+  readonly store: RetentionStore;
+  readonly policy: RetentionPolicy;
+  /** Most rows of one delete statement (`retention.<table>.batchSize`). */
+  readonly batchSize: number;
+  /** Aborts when the process is told to stop: a pause ends at once, and no batch follows the running one. */
+  readonly stopping: AbortSignal;
+  /** Waits so many ms; rejects when the signal aborts first. */
+  readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
+  readonly clock: Clock;
+  readonly metrics: Pick<Metrics, "cleanupDeleted" | "cleanupDuration" | "cleanupLastRun">;
+  readonly log: Log;
+}
+
+/** One way through what the policy lets go, from its plan to its last batch. */
+interface Sweep {
+  /** Monotonic ms. */
+  readonly startedAt: number;
+  left: readonly RetentionRange[];
+  deleted: number;
+  /** Rows that the database refused to delete, and what it said of the first. */
+  refused: number;
+  refusal?: string;
+}
+
+/** Deletes the finished rows of one table that its policy lets go, in batches with pauses between them (spec, "retention"). */
+export class Retention {
+  readonly #options: RetentionOptions;
+  #sweep: Sweep | undefined;
+
+  constructor(options: RetentionOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Deletes one batch, and plans a sweep before it when none is under way. A sweep goes on after a failed batch where it was.
+   *
+   * @returns `again` while the sweep has more, `idle` when it is done
+   * @throws StoreError of the plan or the batch, or of a row where the sweep could delete none
+   */
+  async pass(): Promise<"again" | "idle"> {
+    this.#sweep ??= await this.#begin();
+    const sweep = this.#sweep;
+    const result = await this.#step(sweep);
+    if (result === "idle") this.#sweep = undefined;
+    if (sweep.deleted + sweep.refused > 0 && (result === "idle" || this.#options.stopping.aborted)) this.#report(sweep);
+    if (result === "idle") failWhereAllWereRefused(sweep);
+    return result;
+  }
+
+  /**
+   * Sweeps the table once to the end, or until the process stops, and logs what was deleted, also when that is nothing.
+   *
+   * @throws StoreError when the plan or a batch failed, or every row was refused; what was deleted before it is gone, and logged
+   */
+  async runOnce(): Promise<void> {
+    const sweep = await this.#begin();
+    try {
+      while (!this.#options.stopping.aborted && (await this.#step(sweep)) === "again");
+    } finally {
+      this.#report(sweep);
+    }
+    failWhereAllWereRefused(sweep);
+  }
+
+  async #begin(): Promise<Sweep> {
+    const { store, policy, clock } = this.#options;
+    const startedAt = clock.monotonic();
+    return { startedAt, left: await store.plan(policy), deleted: 0, refused: 0 };
+  }
+
+  /** One batch and the pause after it; at the end of the sweep its figures. */
+  async #step(sweep: Sweep): Promise<"again" | "idle"> {
+    const { store, policy, batchSize, clock, metrics, log } = this.#options;
+    const [range, ...others] = sweep.left;
+    if (range !== undefined) {
+      const startedAt = clock.monotonic();
+      const { deleted, rest, refusal } = await store.deleteBatch(range, batchSize);
+      if (refusal !== undefined) {
+        // Of any number the first one says it all.
+        sweep.refusal ??= refusal;
+        if (sweep.refused === 0)
+          log.warn(
+            { table: policy.table, reason: refusal },
+            "the database refuses to delete rows: they are passed over",
+          );
+        sweep.refused += 1;
+      }
+      sweep.left = rest === null ? others : [rest, ...others];
+      sweep.deleted += deleted;
+      metrics.cleanupDeleted(policy.table, deleted);
+      if (sweep.left.length > 0) {
+        await this.#pause(clock.monotonic() - startedAt);
+        return "again";
+      }
+    }
+    metrics.cleanupDuration(policy.table, (clock.monotonic() - sweep.startedAt) / 1000);
+    metrics.cleanupLastRun(policy.table, clock.now() / 1000);
+    return "idle";
+  }
+
+  async #pause(batchMs: number): Promise<void> {
+    const { wait, stopping } = this.#options;
+    const ms = Math.min(MAX_PAUSE_MS, Math.max(MIN_PAUSE_MS, Math.round(batchMs * PAUSE_PER_BATCH_TIME)));
+    try {
+      await wait(ms, stopping);
+    } catch (error) {
+      if (!stopping.aborted) throw error;
+    }
+  }
+
+  #report({ left, deleted, refused, startedAt }: Sweep): void {
+    const { policy, clock, log } = this.#options;
+    const durationMs = Math.round(clock.monotonic() - startedAt);
+    const fields = {
+      table: policy.table,
+      policy: policy.kind,
+      deleted,
+      ...(refused > 0 ? { refused } : {}),
+      durationMs,
+    };
+    log.info(fields, left.length === 0 ? "retention" : "retention interrupted");
+  }
+}
+
+/** Where nothing could be deleted, somebody has to be told. */
+function failWhereAllWereRefused({ deleted, refusal }: Sweep): void {
+  if (deleted === 0 && refusal !== undefined) throw new StoreError("refused", refusal);
+}
+
+/**
+ * A batch takes what the database can give; this much idle time after it leaves three quarters of that to the poller and the relay.
+ * Taken from the time of the batch, so that a database under load is asked for less.
+ */
+const PAUSE_PER_BATCH_TIME = 3;
+/** A batch of a few rows is over in no time: even then the connection of the pool goes to the others first. */
+const MIN_PAUSE_MS = 10;
+/** A batch that has waited long (for its connection, say) must not make a sweep endless. */
+const MAX_PAUSE_MS = 1000;

@@ -1,0 +1,257 @@
+import { createHash } from "node:crypto";
+import type { Headers } from "../../model/rows.ts";
+import type { JsonDocument } from "./jsonDocument.ts";
+import { evaluateJsonPath, parseJsonPath } from "./jsonPath.ts";
+
+/** What the service reads out of a message: the key that de-duplicates it, what it is, and what it is about. */
+export interface Attributes {
+  readonly idempotencyKey: string;
+  readonly eventType: string | null;
+  readonly aggregateId: string | null;
+}
+
+export type Extraction =
+  | { readonly kind: "extracted"; readonly attributes: Attributes }
+  /** `reason` is written for the message's sender. */
+  | { readonly kind: "failed"; readonly reason: string };
+
+/** A message as the providers see it. */
+export interface AttributeInput {
+  /** The body as it came. */
+  readonly body: Uint8Array;
+  readonly document: JsonDocument;
+  readonly headers: Headers;
+  /** What a broker says about the message beside its headers. */
+  readonly properties?: BrokerProperties | undefined;
+}
+
+export interface BrokerProperties {
+  /** The AMQP `messageId` property. */
+  readonly messageId?: string | undefined;
+  /** The record key of a log-broker message. */
+  readonly recordKey?: string | undefined;
+  /** The place of a subject-broker message in its stream, where that is its key. */
+  readonly streamPlace?: string | undefined;
+}
+
+/** One place in which an attribute may stand. */
+export interface AttributeProvider {
+  /** The place, as a reason names it: `at $.id`. */
+  readonly place: string;
+  /** @returns the value, or null when the place holds no usable one */
+  find(input: AttributeInput): string | null;
+  /** @returns what the place holds instead of a value, for a reason */
+  found(input: AttributeInput): string;
+}
+
+/** Per attribute the places to look, in order; the first value found counts. */
+export interface AttributePlan {
+  readonly idempotencyKey: readonly AttributeProvider[];
+  readonly eventType: readonly AttributeProvider[];
+  readonly aggregateId: readonly AttributeProvider[];
+}
+
+export interface AttributeSettings {
+  readonly idempotencyKeyPath: string;
+  readonly eventTypePath?: string | undefined;
+  readonly aggregateIdPath?: string | undefined;
+}
+
+export interface BrokerAttributeSettings extends AttributeSettings {
+  readonly attributeHeaders: {
+    readonly idempotencyKey: string;
+    readonly eventType: string;
+    readonly aggregateId: string;
+  };
+}
+
+/** Longer idempotency keys are stored as a digest: index keys are limited (2.7 kB in PostgreSQL, 1.7 kB in SQL Server). */
+const MAX_KEY_LENGTH = 255;
+const MAX_ATTRIBUTE_LENGTH = 1024;
+
+/**
+ * The places of each attribute per source kind, in the order of the spec ("sources.<name>").
+ *
+ * @throws Error when a path is not a definite JSONPath
+ */
+export const attributePlans = {
+  http: (settings: AttributeSettings): AttributePlan => ({
+    idempotencyKey: [atPath(settings.idempotencyKeyPath)],
+    eventType: [...atOptionalPath(settings.eventTypePath)],
+    aggregateId: [...atOptionalPath(settings.aggregateIdPath)],
+  }),
+  rabbitmq: (settings: BrokerAttributeSettings): AttributePlan =>
+    brokerPlan(settings, inProperty("AMQP property messageId", "messageId")),
+  kafka: (settings: BrokerAttributeSettings): AttributePlan => {
+    const recordKey = inProperty("record key", "recordKey");
+    const plan = brokerPlan(settings, recordKey);
+    return { ...plan, aggregateId: [...plan.aggregateId, recordKey] };
+  },
+  nats: (settings: BrokerAttributeSettings): AttributePlan =>
+    brokerPlan(settings, inHeader("Nats-Msg-Id"), inProperty("place in the stream", "streamPlace")),
+} as const;
+
+function brokerPlan(settings: BrokerAttributeSettings, ...ownIds: readonly AttributeProvider[]): AttributePlan {
+  const headers = settings.attributeHeaders;
+  return {
+    idempotencyKey: [inHeader(headers.idempotencyKey), atPath(settings.idempotencyKeyPath), ...ownIds, bodyDigest],
+    eventType: [...atOptionalPath(settings.eventTypePath), inHeader(headers.eventType)],
+    aggregateId: [...atOptionalPath(settings.aggregateIdPath), inHeader(headers.aggregateId)],
+  };
+}
+
+/**
+ * Reads the attributes of a message.
+ *
+ * @param plan where to look
+ * @param input the message
+ * @returns the attributes as they are stored, or why the message cannot be accepted
+ */
+export function extractAttributes(plan: AttributePlan, input: AttributeInput): Extraction {
+  const key = firstValue(plan.idempotencyKey, input);
+  if (key === null) {
+    return { kind: "failed", reason: noKeyReason(plan.idempotencyKey, input) };
+  }
+  const eventType = firstValue(plan.eventType, input);
+  const aggregateId = firstValue(plan.aggregateId, input);
+  const reason = unusable("event type", eventType) ?? unusable("aggregate id", aggregateId);
+  if (reason !== null) return { kind: "failed", reason };
+  return { kind: "extracted", attributes: { idempotencyKey: storedKey(key), eventType, aggregateId } };
+}
+
+/**
+ * Reads what can be read of a message that is kept as evidence only, because its body is no JSON or was refused.
+ *
+ * @param plan where to look; a place in the body counts where there is a document
+ * @returns the attributes as they can be stored; the key is a digest of the body where no place holds one
+ */
+export function evidenceAttributes(plan: AttributePlan, input: AttributeInput): Attributes {
+  const attribute = (providers: readonly AttributeProvider[]) => {
+    const value = firstValue(providers, input);
+    return unusable("attribute", value) === null ? value : null;
+  };
+  return {
+    idempotencyKey: storedKey(firstValue(plan.idempotencyKey, input) ?? digest(input.body)),
+    eventType: attribute(plan.eventType),
+    aggregateId: attribute(plan.aggregateId),
+  };
+}
+
+function firstValue(providers: readonly AttributeProvider[], input: AttributeInput): string | null {
+  for (const provider of providers) {
+    const value = provider.find(input);
+    if (value !== null) return value;
+  }
+  return null;
+}
+
+function noKeyReason(providers: readonly AttributeProvider[], input: AttributeInput): string {
+  const places = providers.map((provider) => `no idempotency key ${provider.place}: found ${provider.found(input)}`);
+  return `${places.join("; ")}; expected a non-empty string, a number or a boolean`;
+}
+
+function unusable(attribute: string, value: string | null): string | null {
+  if (value === null) return null;
+  if (value.length > MAX_ATTRIBUTE_LENGTH) {
+    return `the ${attribute} has ${value.length} characters; at most ${MAX_ATTRIBUTE_LENGTH} can be stored`;
+  }
+  return isStorable(value) ? null : `the ${attribute} holds a NUL character or half of a surrogate pair`;
+}
+
+/**
+ * The form in which an idempotency key is stored.
+ *
+ * @param key the key as found
+ * @returns the key itself, or `sha256:<hex>` of its UTF-8 bytes when a database could not index or hold it
+ */
+export function storedKey(key: string): string {
+  return key.length <= MAX_KEY_LENGTH && isStorable(key) ? key : digest(utf8(key));
+}
+
+/** A value in a header, whatever the letter case of its name. */
+function inHeader(name: string): AttributeProvider {
+  const lowerCaseName = name.toLowerCase();
+  return {
+    place: `in header ${name}`,
+    find: ({ headers }) => findHeader(headers, lowerCaseName) || null,
+    found: ({ headers }) => (findHeader(headers, lowerCaseName) === undefined ? "nothing" : "an empty text"),
+  };
+}
+
+function inProperty(place: string, name: keyof BrokerProperties): AttributeProvider {
+  return {
+    place: `in ${place}`,
+    find: ({ properties }) => properties?.[name] || null,
+    found: ({ properties }) => (properties?.[name] === undefined ? "nothing" : "an empty text"),
+  };
+}
+
+/** A scalar in the body. */
+function atPath(text: string): AttributeProvider {
+  const path = parseJsonPath(text);
+  return {
+    place: `at ${text}`,
+    find: ({ document }) => document.scalarAt(path),
+    found: ({ document }) => describe(evaluateJsonPath(path, document.value)),
+  };
+}
+
+const atOptionalPath = (path: string | undefined): readonly AttributeProvider[] =>
+  path === undefined ? [] : [atPath(path)];
+
+/** The last resort of a broker source: identical bodies are one message. */
+const bodyDigest: AttributeProvider = {
+  place: "as digest of the body",
+  find: ({ body }) => digest(body),
+  found: () => "nothing",
+};
+
+function describe(value: unknown): string {
+  if (value === undefined) return "nothing";
+  if (value === null) return "null";
+  if (value === "") return "an empty string";
+  return Array.isArray(value) ? "an array" : "an object";
+}
+
+/**
+ * A header's value.
+ *
+ * @param headers names in the letter case in which they came
+ * @param lowerCaseName the name to find, in lower case
+ * @returns the value of the first header of that name in any letter case
+ */
+export function findHeader(headers: Headers, lowerCaseName: string): string | undefined {
+  for (const name in headers) {
+    if (name.length === lowerCaseName.length && name.toLowerCase() === lowerCaseName) return headers[name];
+  }
+  return undefined;
+}
+
+/** Whether every database can hold the text: none takes a NUL, and half of a surrogate pair has no UTF-8. */
+function isStorable(text: string): boolean {
+  return !text.includes("\0") && !LONE_SURROGATE.test(text);
+}
+
+const LONE_SURROGATE = /\p{Surrogate}/u;
+const LONE_SURROGATES_AND_RUNS = /\p{Surrogate}|\P{Surrogate}+/gu;
+
+/** UTF-8, with half surrogate pairs in the three bytes that UTF-8 would give them (WTF-8), so that no two texts are the same. */
+function utf8(text: string): Buffer {
+  if (!LONE_SURROGATE.test(text)) return Buffer.from(text);
+  const bytes = Buffer.alloc(text.length * 3);
+  let end = 0;
+  for (const [piece] of text.matchAll(LONE_SURROGATES_AND_RUNS)) {
+    const code = piece.charCodeAt(0);
+    if (piece.length === 1 && code >= 0xd800 && code <= 0xdfff) {
+      bytes[end++] = 0xe0 | (code >> 12);
+      bytes[end++] = 0x80 | ((code >> 6) & 0x3f);
+      bytes[end++] = 0x80 | (code & 0x3f);
+    } else {
+      end += bytes.write(piece, end);
+    }
+  }
+  return bytes.subarray(0, end);
+}
+
+/** The text that stands for bytes which cannot be stored as they are. */
+export const digest = (bytes: Uint8Array): string => `sha256:${createHash("sha256").update(bytes).digest("hex")}`;

@@ -1,0 +1,279 @@
+import { v7 as uuidv7 } from "uuid";
+import { errorText, StoreError } from "../../model/errors.ts";
+import type { InsertOutcome, Rejection } from "../../model/outcomes.ts";
+import type { Consumption, Headers, MessageId, NewInboxRow } from "../../model/rows.ts";
+import type { Metrics } from "../../ports/metrics.ts";
+import type { Log } from "../../ports/runtime.ts";
+import type { BrokerMessage, Intake } from "../../ports/source.ts";
+import type { Clock, Random } from "../../time/clock.ts";
+import type { Redact } from "../redaction/redact.ts";
+import type { AttributePlan } from "./attributes.ts";
+import { CORRELATION_HEADER, correlationId } from "./correlation.ts";
+import { Evidence } from "./deadMessages.ts";
+import { compileHeaderFilter, type HeaderFilterSettings } from "./headerFilter.ts";
+import {
+  createPreparation,
+  type Prepared,
+  REJECTION_METRICS,
+  type ReceivedMessage,
+  type SourceStage,
+} from "./preparation.ts";
+
+export interface IntakeOptions {
+  /** The source's name. */
+  readonly source: string;
+  readonly settings: { readonly consumption: Consumption; readonly filter?: HeaderFilterSettings | undefined };
+  readonly attributes: AttributePlan;
+  readonly stage?: SourceStage | undefined;
+  /** Stores rows in one commit (`InboxStore.insert`). */
+  readonly insert: (rows: readonly NewInboxRow[]) => Promise<readonly InsertOutcome[]>;
+  /** Waits; rejects with the signal's reason when that aborts first. */
+  readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
+  /** Cleans every reason before it is stored. */
+  readonly redact: Redact;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly metrics: Metrics;
+  readonly log: Log;
+}
+
+/**
+ * Receives the messages of one broker source: header filter, attributes, transform, and one insert for all that came together. A message that can
+ * never be accepted is stored as a dead row (spec, "States and transitions"), so that no input wedges a queue.
+ *
+ * @throws Error when the source's filter is wrong
+ */
+export function createIntake(options: IntakeOptions): Intake {
+  const { source, settings, attributes, stage, clock, metrics, log, redact } = options;
+  const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
+  const prepare = createPreparation({ source, consumption: settings.consumption, attributes, stage, clock });
+  const evidence = new Evidence({ source, consumption: settings.consumption, attributes, redact });
+  const patience = new Patience(options);
+
+  const admit = (message: BrokerMessage): Arrival | null => {
+    const headers = storableHeaders(withOrigin(message));
+    if (filter !== null && !filter(headers)) {
+      metrics.inboxFiltered();
+      return null;
+    }
+    return { id: uuidv7() as MessageId, given: message, message: receivedMessage(message, headers) };
+  };
+
+  /** A row for each message, in their order. */
+  async function receiptsOf(part: readonly BrokerMessage[], signal: AbortSignal): Promise<readonly Receipt[]> {
+    const arrivals = part.map(admit).filter((arrival) => arrival !== null);
+    const receipts = new Map<Arrival, Receipt>();
+    for (let left = arrivals; left.length > 0; ) {
+      const prepared = await Promise.all(
+        left.map(({ given, message, id }) => unreadable(given) ?? prepare(message, id)),
+      );
+      let unavailable: string | undefined;
+      left.forEach((arrival, i) => {
+        const each = prepared[i];
+        if (each === undefined || each.kind === "unavailable") unavailable = each?.reason;
+        else receipts.set(arrival, receiptOf(arrival, each));
+      });
+      left = left.filter((arrival) => !receipts.has(arrival));
+      if (left.length > 0) await patience.pause(signal, "received messages wait for their transform", unavailable);
+    }
+    return arrivals.flatMap((arrival) => receipts.get(arrival) ?? []);
+  }
+
+  function receiptOf(arrival: Arrival, prepared: Decided): Receipt {
+    if (prepared.kind === "row") return { ...arrival, row: prepared.row, refusal: null, isPlain: false };
+    const { rejection, reason } = prepared;
+    return {
+      ...arrival,
+      row: evidence.rowOf(arrival.message, arrival.id, reason),
+      refusal: { rejection, reason },
+      isPlain: false,
+    };
+  }
+
+  /** @returns the messages that the table refuses in every form */
+  async function store(receipts: readonly Receipt[], signal: AbortSignal): Promise<readonly BrokerMessage[]> {
+    let left = receipts;
+    const refused: BrokerMessage[] = [];
+    let reason = "";
+    while (left.length > 0) {
+      const rows = left.map(({ row }) => row);
+      const outcomes = await patience.until(signal, "received messages wait for the database", () =>
+        options.insert(rows),
+      );
+      left = left.flatMap((receipt, i) => {
+        const outcome = outcomes[i];
+        if (outcome?.kind !== "refused") {
+          count(receipt, outcome?.kind === "duplicate");
+          return [];
+        }
+        if (!receipt.isPlain) return [refusedReceipt(receipt, outcome.reason)];
+        // The plainest row there is was refused: the fault is the table's, not the message's.
+        refused.push(receipt.given);
+        reason = outcome.reason;
+        return [];
+      });
+    }
+    if (refused.length === 0) return refused;
+    for (const _ of refused) metrics.inboxRejection("storage_failed");
+    log.error(
+      { source, messages: refused.length, reason: redact(reason) },
+      "the inbox table refuses messages, also as dead rows: correct its constraints or triggers; the messages stay with the broker and are tried again",
+    );
+    return refused;
+  }
+
+  /** Refused as it was: as a dead row next; refused as that too: as one that any table can hold. */
+  function refusedReceipt(receipt: Receipt, why: string): Receipt {
+    const { id, message, refusal } = receipt;
+    if (refusal !== null) return { ...receipt, row: evidence.plainRowOf(message, id, refusal.reason), isPlain: true };
+    const reason = `the database cannot hold this message: ${why}`;
+    return { ...receipt, row: evidence.rowOf(message, id, reason), refusal: { rejection: "unstorable", reason } };
+  }
+
+  function count({ row, refusal }: Receipt, isDuplicate: boolean): void {
+    if (isDuplicate) metrics.inboxMessages("duplicate", 1);
+    else if (refusal === null) metrics.inboxMessages("new", 1);
+    else {
+      metrics.inboxRejection(REJECTION_METRICS[refusal.rejection]);
+      // The reason may quote the body; it stands in `last_error` of the row.
+      log.warn({ source, id: row.id, rejection: refusal.rejection }, "a message was stored as a dead row");
+    }
+  }
+
+  return {
+    async take(messages, signal) {
+      const refused: BrokerMessage[] = [];
+      for (const part of inParts(messages)) {
+        signal.throwIfAborted();
+        refused.push(...(await store(await receiptsOf(part, signal), signal)));
+      }
+      return refused;
+    },
+  };
+}
+
+/** A message with the id that its row will have. */
+interface Arrival {
+  readonly id: MessageId;
+  /** As the broker source gave it. */
+  readonly given: BrokerMessage;
+  readonly message: ReceivedMessage;
+}
+
+/** A message with the row that stands for it now. */
+interface Receipt extends Arrival {
+  readonly row: NewInboxRow;
+  /** Why the row is dead; null for one that goes its way. */
+  readonly refusal: { readonly rejection: Rejection; readonly reason: string } | null;
+  /** The row is the plainest that there can be. */
+  readonly isPlain: boolean;
+}
+
+type Decided = Exclude<Prepared, { readonly kind: "unavailable" }>;
+
+/** Tries again for as long as it takes: what a broker sent must not be lost because the database is away. */
+class Patience {
+  readonly #options: Pick<IntakeOptions, "source" | "wait" | "random" | "log">;
+  #failures = 0;
+
+  constructor(options: Pick<IntakeOptions, "source" | "wait" | "random" | "log">) {
+    this.#options = options;
+  }
+
+  async until<T>(signal: AbortSignal, what: string, attempt: () => Promise<T>): Promise<T> {
+    for (;;) {
+      try {
+        const result = await attempt();
+        this.#failures = 0;
+        return result;
+      } catch (error) {
+        await this.pause(signal, what, error instanceof StoreError ? error.message : errorText(error));
+      }
+    }
+  }
+
+  /** @throws the signal's reason when it aborts meanwhile */
+  async pause(signal: AbortSignal, what: string, reason: string | null | undefined): Promise<void> {
+    const { source, wait, random, log } = this.#options;
+    const longest = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** Math.min(this.#failures, 10));
+    const delayMs = Math.round(longest * (1 - random() / 2));
+    this.#failures += 1;
+    log.warn({ source, reason, failures: this.#failures, delayMs }, what);
+    await wait(delayMs, signal);
+  }
+}
+
+const FIRST_WAIT_MS = 100;
+const LONGEST_WAIT_MS = 5000;
+
+/** A tombstone is stored as the JSON document that says the same. */
+const NULL_DOCUMENT = Buffer.from("null");
+const CORRELATION_NAME = CORRELATION_HEADER.toLowerCase();
+
+function receivedMessage(message: BrokerMessage, headers: Headers): ReceivedMessage {
+  const stored: Record<string, string> = Object.create(null);
+  let correlation = message.correlationId;
+  for (const [name, value] of Object.entries(headers)) {
+    if (name.toLowerCase() === CORRELATION_NAME) correlation = value;
+    else stored[name] = value;
+  }
+  return {
+    body: message.body ?? NULL_DOCUMENT,
+    headers: stored,
+    correlationId: correlationId(correlation),
+    properties: {
+      messageId: message.messageId,
+      recordKey: message.recordKey,
+      streamPlace: message.streamPlace,
+    },
+  };
+}
+
+function unreadable({ undecodable }: BrokerMessage): Decided | undefined {
+  return undecodable === undefined
+    ? undefined
+    : { kind: "rejected", rejection: "extraction_failed", reason: undecodable };
+}
+
+/** The headers of a message with those that its broker adds, which no sender can forge. */
+function withOrigin({ headers, origin }: BrokerMessage): Headers {
+  if (origin === undefined) return headers;
+  const own = Object.entries(headers).filter(([name]) => !Object.hasOwn(origin, name.toLowerCase()));
+  const added = Object.entries(origin).filter((entry): entry is [string, string] => entry[1] !== null);
+  return Object.fromEntries([...own, ...added]);
+}
+
+/** No database holds a NUL or half of a surrogate pair: a header is not worth losing its message, so those become U+FFFD. */
+function storableHeaders(headers: Headers): Headers {
+  for (const [name, value] of Object.entries(headers)) {
+    if (UNSTORABLE.test(name) || UNSTORABLE.test(value)) return Object.fromEntries(Object.entries(headers).map(mended));
+  }
+  return headers;
+}
+
+function mended([name, value]: [string, string]): [string, string] {
+  return [name.replace(EVERY_UNSTORABLE, "\ufffd"), value.replace(EVERY_UNSTORABLE, "\ufffd")];
+}
+
+const UNSTORABLE = /\0|\p{Surrogate}/u;
+const EVERY_UNSTORABLE = /\0|\p{Surrogate}/gu;
+
+const MAX_PART_ROWS = 500;
+const MAX_PART_BYTES = 8 * 1024 * 1024;
+
+/** Cuts a batch into inserts of bounded size. */
+function* inParts(messages: readonly BrokerMessage[]): Generator<readonly BrokerMessage[]> {
+  let part: BrokerMessage[] = [];
+  let bytes = 0;
+  for (const message of messages) {
+    const size = message.body?.length ?? 0;
+    if (part.length > 0 && (part.length >= MAX_PART_ROWS || bytes + size > MAX_PART_BYTES)) {
+      yield part;
+      part = [];
+      bytes = 0;
+    }
+    part.push(message);
+    bytes += size;
+  }
+  if (part.length > 0) yield part;
+}

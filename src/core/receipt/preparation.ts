@@ -1,0 +1,118 @@
+import type { Rejection } from "../../model/outcomes.ts";
+import type { Consumption, Headers, MessageId, NewInboxRow } from "../../model/rows.ts";
+import type { Clock } from "../../time/clock.ts";
+import { type AttributePlan, type Attributes, type BrokerProperties, extractAttributes } from "./attributes.ts";
+import { JsonDocument } from "./jsonDocument.ts";
+
+/** One message as a source hands it over. */
+export interface ReceivedMessage {
+  /** The body's bytes as they came. */
+  readonly body: Buffer;
+  /** The headers to store and to show to the transform: those of an HTTP source without its credential headers. */
+  readonly headers: Headers;
+  readonly correlationId: string | null;
+  readonly properties?: BrokerProperties | undefined;
+}
+
+/** What a source transform sees beside the document (spec, "Transform stages and variables"). */
+export interface SourceStageContext {
+  readonly messageId: MessageId;
+  readonly source: string;
+  readonly eventType: string | null;
+  readonly idempotencyKey: string;
+  /** Receipt time, ISO-8601. */
+  readonly timestamp: string;
+  readonly headers: Headers;
+}
+
+export type SourceStageOutcome =
+  /** Store the body as it came: `onError: Skip` swallowed a failure. */
+  | { readonly kind: "unchanged" }
+  /** Store this JSON text instead. */
+  | { readonly kind: "replaced"; readonly payload: string }
+  | { readonly kind: "rejected"; readonly reason: string }
+  /** It could not be run, which is no fault of the message: its sender may send it again. */
+  | { readonly kind: "unavailable"; readonly reason: string };
+
+/**
+ * The source's transform with its limits and `onError`; it never rejects.
+ *
+ * @param body JSON text, as it was received
+ */
+export type SourceStage = (body: string, context: SourceStageContext) => Promise<SourceStageOutcome>;
+
+export interface PreparationOptions {
+  /** The source's name. */
+  readonly source: string;
+  readonly consumption: Consumption;
+  readonly attributes: AttributePlan;
+  readonly stage?: SourceStage | undefined;
+  readonly clock: Clock;
+}
+
+/** What a received message has become. */
+export type Prepared =
+  | { readonly kind: "row"; readonly row: NewInboxRow }
+  | { readonly kind: "rejected"; readonly rejection: Rejection; readonly reason: string }
+  | { readonly kind: "unavailable"; readonly reason: string };
+
+/**
+ * Makes the inbox row of a message, which is not stored by that: JSON, attributes, transform. It does not reject.
+ *
+ * @param id the row's id. Ids decide the order of rows that are stored together: draw them in the order of receipt
+ */
+export type Prepare = (message: ReceivedMessage, id: MessageId) => Promise<Prepared>;
+
+/** Compiles what one source does with each message before it is stored (spec, "POST <inbox.basePath><path>", steps 5 to 7). */
+export function createPreparation({ source, consumption, attributes, stage, clock }: PreparationOptions): Prepare {
+  async function runStage(
+    messageId: MessageId,
+    body: string,
+    { eventType, idempotencyKey }: Attributes,
+    headers: Headers,
+  ): Promise<SourceStageOutcome> {
+    if (stage === undefined) return UNCHANGED;
+    const timestamp = new Date(clock.now()).toISOString();
+    return stage(body, { messageId, source, eventType, idempotencyKey, timestamp, headers });
+  }
+
+  return async ({ body, headers, correlationId, properties }, id) => {
+    const document = JsonDocument.parse(body);
+    if (document === null) {
+      return { kind: "rejected", rejection: "invalid_json", reason: "the body is not a JSON document in UTF-8" };
+    }
+    const extraction = extractAttributes(attributes, { body, document, headers, properties });
+    if (extraction.kind === "failed") {
+      return { kind: "rejected", rejection: "extraction_failed", reason: extraction.reason };
+    }
+    // Nothing else of the document is needed: while the transform waits for its turn, its values may be freed.
+    const { text } = document;
+    const transformed = await runStage(id, text, extraction.attributes, headers);
+    if (transformed.kind === "unavailable") return transformed;
+    if (transformed.kind === "rejected") {
+      return { kind: "rejected", rejection: "transform_failed", reason: transformed.reason };
+    }
+    const row: NewInboxRow = {
+      id,
+      source,
+      ...extraction.attributes,
+      payload: transformed.kind === "replaced" ? transformed.payload : text,
+      state: "pending",
+      consumption,
+      correlationId,
+      headers,
+      lastError: null,
+    };
+    return { kind: "row", row };
+  };
+}
+
+/** The `svc_inbox_rejections_total` reason of each rejection. */
+export const REJECTION_METRICS = {
+  invalid_json: "extraction_failed",
+  extraction_failed: "extraction_failed",
+  transform_failed: "transform_failed",
+  unstorable: "storage_failed",
+} as const;
+
+const UNCHANGED: SourceStageOutcome = { kind: "unchanged" };

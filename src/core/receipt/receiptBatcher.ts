@@ -1,0 +1,242 @@
+import { errorText, StoreError } from "../../model/errors.ts";
+import type { InsertOutcome } from "../../model/outcomes.ts";
+import type { NewInboxRow } from "../../model/rows.ts";
+import type { Log } from "../../ports/runtime.ts";
+import type { InboxStore } from "../../ports/store.ts";
+
+export interface ReceiptBatcherLimits {
+  /** Most inserts that run at the same time, as long as they end in time. */
+  readonly maxInFlight: number;
+  /** Most inserts that run at the same time while the oldest of them takes longer than `stuckAfterMs`. */
+  readonly maxInFlightWhenStuck: number;
+  /** Most rows of one insert. */
+  readonly maxRows: number;
+  /** Most bytes of one insert; a single larger row goes alone. */
+  readonly maxBytes: number;
+  /** Rows from which an insert starts before the running one has ended; fewer wait until then, and gather. */
+  readonly besideRows: number;
+  /** The same in bytes. */
+  readonly besideBytes: number;
+  /** Age of an insert in ms from which others no longer wait for it: it may hang. */
+  readonly stuckAfterMs: number;
+  /** Most bytes that may wait for their insert; beyond that a receipt is refused at once. */
+  readonly maxWaitingBytes: number;
+}
+
+const MIB = 1024 * 1024;
+const DEFAULT_LIMITS: ReceiptBatcherLimits = {
+  maxInFlight: 2,
+  maxInFlightWhenStuck: 4,
+  maxRows: 500,
+  maxBytes: 8 * MIB,
+  besideRows: 64,
+  besideBytes: MIB / 2,
+  stuckAfterMs: 50,
+  maxWaitingBytes: 64 * MIB,
+};
+
+/**
+ * Where inserts are sent behind one another a small one is worth it: the database goes from one to the next without waiting for us to
+ * read its answer, which in a busy process is a third of an insert's time.
+ */
+const PIPELINED_LIMITS: ReceiptBatcherLimits = { ...DEFAULT_LIMITS, besideRows: 8, besideBytes: MIB / 16 };
+
+/** What a row holds beside its payload (headers, attributes, object and promise), by and large. */
+const ROW_OVERHEAD_BYTES = 1024;
+
+interface Batch {
+  readonly rows: NewInboxRow[];
+  readonly callers: Caller[];
+  bytes: number;
+}
+
+interface Caller {
+  readonly resolve: (outcome: InsertOutcome) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/**
+ * Group commit: receipts that come while an insert is running share the next one, and so one commit. A receipt that finds none
+ * running leaves at the end of the event loop's turn, with those read in the same turn. The busier the database, the larger the
+ * batches: a second insert leaves before the first has ended only where it is worth its commit, or where the first is stuck.
+ */
+export class ReceiptBatcher {
+  readonly #store: Pick<InboxStore, "insert">;
+  readonly #log: Log;
+  readonly #limits: ReceiptBatcherLimits;
+  /** Batches that wait, oldest first; only the last one still grows. */
+  readonly #waiting: Batch[] = [];
+  #waitingBytes = 0;
+  /** When each insert that runs began, in ms of the process, oldest first. */
+  readonly #running: number[] = [];
+  /** Rows that were taken and have no answer yet. */
+  #unanswered = 0;
+  #flushScheduled = false;
+  #closed: { readonly whenDrained: Promise<void>; readonly drained: () => void } | undefined;
+  /** Runs out when the oldest running insert counts as stuck. */
+  #patience: NodeJS.Timeout | undefined;
+  readonly #flush = (): void => this.#sendWaiting();
+
+  constructor(
+    store: Pick<InboxStore, "insert" | "pipelinesInserts">,
+    log: Log,
+    limits: Partial<ReceiptBatcherLimits> = {},
+  ) {
+    this.#store = store;
+    this.#log = log;
+    this.#limits = { ...(store.pipelinesInserts ? PIPELINED_LIMITS : DEFAULT_LIMITS), ...limits };
+  }
+
+  /**
+   * Stores one row.
+   *
+   * @param row the row; it must not change any more
+   * @returns what the store made of it, after the commit
+   * @throws StoreError when the insert of its batch failed; `unavailable` when too much waits already, or after `close`
+   */
+  add(row: NewInboxRow): Promise<InsertOutcome> {
+    if (this.#closed !== undefined) {
+      return Promise.reject(new StoreError("unavailable", "no receipts are taken any more: the service is stopping"));
+    }
+    const bytes = Buffer.byteLength(row.payload) + ROW_OVERHEAD_BYTES;
+    // A row that waits alone is taken whatever its size: refused here, it would be refused for ever.
+    if (this.#waitingBytes > 0 && this.#waitingBytes + bytes > this.#limits.maxWaitingBytes) {
+      return Promise.reject(
+        new StoreError("unavailable", `${this.#waitingBytes} bytes of receipts wait for the database already`),
+      );
+    }
+    this.#waitingBytes += bytes;
+    this.#unanswered++;
+    const batch = this.#batchFor(bytes);
+    batch.bytes += bytes;
+    batch.rows.push(row);
+    return new Promise((resolve, reject) => {
+      batch.callers.push({ resolve, reject });
+      this.#scheduleFlush();
+    });
+  }
+
+  /** Takes no more rows and resolves when every row taken has its answer. Safe to call twice. */
+  close(): Promise<void> {
+    if (this.#closed === undefined) {
+      let drained = (): void => {};
+      const whenDrained = new Promise<void>((resolve) => {
+        drained = resolve;
+      });
+      this.#closed = { whenDrained, drained };
+      if (this.#unanswered === 0) drained();
+    }
+    return this.#closed.whenDrained;
+  }
+
+  #batchFor(bytes: number): Batch {
+    const last = this.#waiting.at(-1);
+    if (last !== undefined && last.rows.length < this.#limits.maxRows && last.bytes + bytes <= this.#limits.maxBytes) {
+      return last;
+    }
+    const batch: Batch = { rows: [], callers: [], bytes: 0 };
+    this.#waiting.push(batch);
+    return batch;
+  }
+
+  #scheduleFlush(): void {
+    if (this.#flushScheduled) return;
+    const [batch] = this.#waiting;
+    // Asked before, with the same answer: the timer runs. In a busy process an immediate for each such receipt could be measured.
+    if (this.#patience !== undefined && batch !== undefined && !this.#isWorthIt(batch)) return;
+    if (this.#running.length >= this.#limits.maxInFlightWhenStuck) return;
+    this.#flushScheduled = true;
+    setImmediate(this.#flush);
+  }
+
+  #sendWaiting(): void {
+    this.#flushScheduled = false;
+    for (;;) {
+      const [batch] = this.#waiting;
+      if (batch === undefined || !this.#mayLeave(batch)) return;
+      this.#send(batch);
+    }
+  }
+
+  /** Whether the batch, the oldest that waits, leaves now. If not, it leaves when an insert has ended, or when the oldest is stuck. */
+  #mayLeave(batch: Batch): boolean {
+    const { maxInFlightWhenStuck, stuckAfterMs } = this.#limits;
+    const inFlight = this.#running.length;
+    if (inFlight === 0 || this.#isWorthIt(batch)) return true;
+    if (inFlight >= maxInFlightWhenStuck) return false;
+    const [startedAt = 0] = this.#running;
+    const leftMs = startedAt + stuckAfterMs - performance.now();
+    if (leftMs <= 0) return true;
+    this.#patience ??= setTimeout(() => {
+      this.#patience = undefined;
+      this.#sendWaiting();
+    }, leftMs);
+    return false;
+  }
+
+  /** Whether the batch is worth an insert beside those that run; one with another behind it grows no more. */
+  #isWorthIt({ rows, bytes }: Batch): boolean {
+    const { maxInFlight, besideRows, besideBytes } = this.#limits;
+    if (this.#running.length >= maxInFlight) return false;
+    return this.#waiting.length > 1 || rows.length >= besideRows || bytes >= besideBytes;
+  }
+
+  #send(batch: Batch): void {
+    clearTimeout(this.#patience);
+    this.#patience = undefined;
+    this.#waiting.shift();
+    this.#waitingBytes -= batch.bytes;
+    const startedAt = performance.now();
+    this.#running.push(startedAt);
+    void this.#insert(batch, startedAt);
+  }
+
+  /** Never rejects: whatever happens is the callers' answer. */
+  async #insert(batch: Batch, startedAt: number): Promise<void> {
+    const answer = await this.#answerOf(batch);
+    this.#running.splice(this.#running.indexOf(startedAt), 1);
+    if (this.#waiting.length > 0) {
+      // The next insert leaves before the answers of this one are written: the database works meanwhile.
+      this.#sendWaiting();
+      setImmediate(answer);
+    } else {
+      answer();
+    }
+  }
+
+  /** Inserts the batch. @returns what tells its callers what became of their rows */
+  async #answerOf(batch: Batch): Promise<() => void> {
+    let tell: (caller: Caller, i: number) => void;
+    try {
+      const outcomes = await this.#store.insert(batch.rows);
+      if (outcomes.length !== batch.rows.length) {
+        throw new StoreError("other", `insert of ${batch.rows.length} rows answered for ${outcomes.length}`);
+      }
+      this.#logRefusals(outcomes);
+      tell = ({ resolve }, i) => resolve(outcomes[i] as InsertOutcome);
+    } catch (error) {
+      this.#logFailure(batch, error);
+      tell = ({ reject }) => reject(error);
+    }
+    return () => {
+      batch.callers.forEach(tell);
+      this.#unanswered -= batch.callers.length;
+      if (this.#unanswered === 0) this.#closed?.drained();
+    };
+  }
+
+  /** What can never be held is the sender's to mend, and is answered so; what a rule of the table turned away is not. */
+  #logRefusals(outcomes: readonly InsertOutcome[]): void {
+    for (const outcome of outcomes) {
+      if (outcome.kind !== "refused" || outcome.mayPassLater !== true) continue;
+      this.#log.error({ reason: outcome.reason }, "the inbox table refuses a received message");
+    }
+  }
+
+  #logFailure(batch: Batch, error: unknown): void {
+    // The causes stay out: a driver's error may quote the row. What is no StoreError is a fault of ours and needs all there is.
+    const reason = error instanceof StoreError ? error.message : errorText(error);
+    const code = error instanceof StoreError ? error.code : "unexpected";
+    this.#log.error({ rows: batch.rows.length, code, reason }, "received messages could not be stored");
+  }
+}

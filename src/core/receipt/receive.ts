@@ -1,0 +1,110 @@
+import { v7 as uuidv7 } from "uuid";
+import { errorText, StoreError } from "../../model/errors.ts";
+import type { InsertOutcome, ReceiveOutcome } from "../../model/outcomes.ts";
+import type { Consumption, Headers, MessageId, NewInboxRow } from "../../model/rows.ts";
+import type { Metrics } from "../../ports/metrics.ts";
+import type { Clock } from "../../time/clock.ts";
+import type { AttributePlan } from "./attributes.ts";
+import { compileHeaderFilter, type HeaderFilterSettings } from "./headerFilter.ts";
+import { createPreparation, REJECTION_METRICS, type ReceivedMessage, type SourceStage } from "./preparation.ts";
+
+export interface ReceiverOptions {
+  /** The source's name. */
+  readonly source: string;
+  readonly settings: { readonly consumption: Consumption; readonly filter?: HeaderFilterSettings | undefined };
+  readonly attributes: AttributePlan;
+  readonly stage?: SourceStage | undefined;
+  /** Stores a row; resolves after the commit. */
+  readonly insert: (row: NewInboxRow) => Promise<InsertOutcome>;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+}
+
+/** Receives the messages of one source, in two steps because an HTTP source answers a header between them. */
+export interface Receiver {
+  readonly source: string;
+  /**
+   * The header filter. A message that does not pass is counted and leaves no row.
+   *
+   * @param headers gives all received headers; called only when there is a rule to test
+   */
+  passes(headers: () => Headers): boolean;
+  /** Everything after the filter: JSON, attributes, transform, insert. Counts the outcome; does not reject. */
+  accept(message: ReceivedMessage): Promise<ReceiveOutcome>;
+}
+
+/**
+ * Makes the receiver of one source.
+ *
+ * @throws Error when the source's filter is wrong
+ */
+export function createReceiver(options: ReceiverOptions): Receiver {
+  const { source, settings, attributes, stage, insert, clock, metrics } = options;
+  const prepare = createPreparation({ source, consumption: settings.consumption, attributes, stage, clock });
+  const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
+
+  function passes(headers: () => Headers): boolean {
+    if (filter === null || filter(headers())) return true;
+    count({ kind: "filtered" }, metrics);
+    return false;
+  }
+
+  async function accept(message: ReceivedMessage): Promise<ReceiveOutcome> {
+    const outcome = await process(message);
+    count(outcome, metrics);
+    return outcome;
+  }
+
+  async function process(message: ReceivedMessage): Promise<ReceiveOutcome> {
+    const prepared = await prepare(message, uuidv7() as MessageId);
+    if (prepared.kind === "row") return store(prepared.row);
+    return prepared.kind === "unavailable" ? { kind: "busy", reason: prepared.reason } : prepared;
+  }
+
+  async function store(row: NewInboxRow): Promise<ReceiveOutcome> {
+    let outcome: InsertOutcome;
+    try {
+      outcome = await insert(row);
+    } catch (error) {
+      return { kind: "unavailable", reason: error instanceof StoreError ? error.message : errorText(error) };
+    }
+    switch (outcome.kind) {
+      case "stored":
+        return { kind: "stored", id: row.id };
+      case "duplicate":
+        return outcome;
+      case "refused":
+        if (outcome.mayPassLater === true) return { kind: "unavailable", reason: outcome.reason };
+        return {
+          kind: "rejected",
+          rejection: "unstorable",
+          reason: `the database cannot hold this message: ${outcome.reason}`,
+        };
+    }
+  }
+
+  return { source, passes, accept };
+}
+
+function count(outcome: ReceiveOutcome, metrics: Metrics): void {
+  switch (outcome.kind) {
+    case "stored":
+      metrics.inboxMessages("new", 1);
+      break;
+    case "duplicate":
+      metrics.inboxMessages("duplicate", 1);
+      break;
+    case "filtered":
+      metrics.inboxFiltered();
+      break;
+    case "unavailable":
+      metrics.inboxRejection("storage_failed");
+      break;
+    case "busy":
+      metrics.inboxRejection("transform_unavailable");
+      break;
+    case "rejected":
+      metrics.inboxRejection(REJECTION_METRICS[outcome.rejection]);
+      break;
+  }
+}

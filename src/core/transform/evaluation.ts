@@ -1,0 +1,233 @@
+import type jsonata from "jsonata";
+import { TransformError } from "../../model/errors.ts";
+import type { Evaluation } from "../../ports/evaluator.ts";
+import { compileExpression, reasonAt, syntaxNodes } from "./expression.ts";
+import { LinearRegExp } from "./linearRegExp.ts";
+import { countsMembersAsDepth, MemberTurns } from "./memberTurns.ts";
+import { hiddenName, hideNames, parsePlain, restoreNames } from "./plainData.ts";
+
+/** An expression that is ready to run. */
+export interface CompiledEvaluation {
+  /**
+   * Evaluates one input. Call it for one input after another: evaluations at the same time would share their limits. What an
+   * evaluation did, also a failed one, does not reach the next.
+   *
+   * @param input JSON text
+   * @param bindings variables by name without `$`
+   * @returns the result as JSON text, never `undefined`
+   * @throws TransformError
+   */
+  evaluate(input: string, bindings: Evaluation["bindings"]): Promise<string>;
+}
+
+/** Spec, "Transform block": the limits of one evaluation. */
+export type EvaluationLimits = Pick<Evaluation, "timeoutMs" | "maxDepth">;
+
+/** Items of one array that an expression makes. A payload of the largest default size, 1 MiB, holds half as many at most. */
+const MAX_SEQUENCE_LENGTH = 1_000_000;
+
+/** A result is stored or sent as one message: 16 times the largest body a source takes by default. */
+const MAX_RESULT_LENGTH = 16 * 1024 * 1024;
+
+/** Reasons are logged and stored; JSONata quotes values of any length. */
+const MAX_MESSAGE_LENGTH = 300;
+
+/**
+ * Compiles an expression together with the limits of its evaluations. They bound what an expression does step by step; a single
+ * built-in function that runs long or takes much memory they cannot interrupt, so that expressions on foreign payloads belong into
+ * an evaluation worker.
+ *
+ * @throws TransformError `invalid_expression`
+ */
+export function compileEvaluation(expression: string, limits: EvaluationLimits): CompiledEvaluation {
+  const guard = new Guard(limits);
+  const compiled = compile(expression, guard);
+  const namesReserved = hideLiterals(compiled);
+  const turns = countsMembersAsDepth(compiled, limits.maxDepth) ? new MemberTurns(compiled) : undefined;
+  guard.turns = turns;
+
+  async function run(document: unknown, bindings: Evaluation["bindings"]): Promise<string> {
+    turns?.reset();
+    guard.start();
+    try {
+      const result: unknown = await compiled.evaluate(document, bindings);
+      // A built-in function that overran the time without a step in between has not been asked yet.
+      guard.check();
+      return toJson(result);
+    } catch (error) {
+      // Members of a constructor that run beside the failed one end at their next step, before anything else is evaluated.
+      guard.stop();
+      await new Promise(setImmediate);
+      throw transformError(error, expression, limits);
+    }
+  }
+
+  return {
+    async evaluate(input, bindings) {
+      const { value, hides } = parse(input);
+      const hidesAny = hideNames(bindings) || hides || namesReserved;
+      if (!hidesAny) return run(value, bindings);
+      return restoreNames(await run(value, bindings));
+    },
+  };
+}
+
+/** What an expression calls by a reserved name is called by its hidden one, as in the payload. @returns whether there is any */
+function hideLiterals(compiled: jsonata.Expression): boolean {
+  let found = false;
+  for (const node of syntaxNodes(compiled)) {
+    if ((node.type !== "name" && node.type !== "string") || typeof node.value !== "string") continue;
+    const hidden = hiddenName(node.value);
+    if (hidden === node.value) continue;
+    Object.assign(node, { value: hidden });
+    found = true;
+  }
+  return found;
+}
+
+function compile(expression: string, guard: Guard): jsonata.Expression {
+  try {
+    return compileExpression(expression, guard);
+  } catch (error) {
+    throw new TransformError("invalid_expression", shortened((error as Error).message));
+  }
+}
+
+function parse(input: string): ReturnType<typeof parsePlain> {
+  try {
+    return parsePlain(input);
+  } catch {
+    throw new TransformError("invalid_input", "the input is not a JSON document");
+  }
+}
+
+/** A look at the clock costs a tenth of a step; this many steps take some microseconds. */
+const STEPS_PER_CHECK = 16;
+
+/** The time of an evaluation is over. */
+class DeadlineError extends Error {
+  override readonly name = "DeadlineError";
+}
+
+/**
+ * The options of an expression, which JSONata reads again at every step. Its own `timeout` measures by the wall clock, and a clock
+ * that is set forward would fail evaluations: reading `timeout` checks the time by the monotonic clock instead, and gives 0, which
+ * JSONata takes for no limit.
+ */
+class Guard implements jsonata.JsonataOptions {
+  readonly sequence = MAX_SEQUENCE_LENGTH;
+  readonly RegexEngine = LinearRegExp as unknown as RegExpConstructor;
+  turns: MemberTurns | undefined;
+  readonly #limits: EvaluationLimits;
+  #deadline = 0;
+  #stepsToCheck = 0;
+
+  constructor(limits: EvaluationLimits) {
+    this.#limits = limits;
+  }
+
+  get stack(): number {
+    return this.#limits.maxDepth + (this.turns?.waiting ?? 0);
+  }
+
+  get timeout(): number {
+    this.#stepsToCheck--;
+    if (this.#stepsToCheck <= 0) {
+      this.check();
+      this.#stepsToCheck = STEPS_PER_CHECK;
+    }
+    return 0;
+  }
+
+  start(): void {
+    this.#stepsToCheck = STEPS_PER_CHECK;
+    this.#deadline = performance.now() + this.#limits.timeoutMs;
+  }
+
+  /** Makes every further step fail. */
+  stop(): void {
+    this.#stepsToCheck = 0;
+    this.#deadline = 0;
+  }
+
+  check(): void {
+    if (performance.now() > this.#deadline) throw new DeadlineError();
+  }
+}
+
+/** @throws TransformError `no_result` or `too_large`; RangeError when the result is nested too deeply */
+function toJson(result: unknown): string {
+  if (result === undefined) {
+    throw new TransformError("no_result", "the expression gave nothing for this input: no path of it found a value");
+  }
+  new ResultCheck().visit(result);
+  const json = JSON.stringify(result);
+  if (json.length > MAX_RESULT_LENGTH) throw resultTooLong();
+  return json;
+}
+
+/** Refuses what `JSON.stringify` would leave out, turn into null, or write until memory is full. */
+class ResultCheck {
+  /** Characters that the result may still have; every value has one at least. */
+  #left = MAX_RESULT_LENGTH;
+
+  visit(value: unknown): void {
+    this.#left -= typeof value === "string" ? value.length : 1;
+    if (this.#left < 0) throw resultTooLong();
+    if (typeof value === "number" && !Number.isFinite(value)) throw noJson(`the number ${value}`);
+    // JSONata's own functions are objects with functions in them, so that an object of a payload cannot pass for one.
+    if (typeof value === "function") throw noJson("a function");
+    if (typeof value !== "object" || value === null) return;
+    if (Array.isArray(value)) {
+      // Not by its keys: a sequence of JSONata has more than its items.
+      for (let i = 0; i < value.length; i++) this.visit(value[i]);
+    } else {
+      for (const key in value) this.visit((value as Record<string, unknown>)[key]);
+    }
+  }
+}
+
+function noJson(what: string): TransformError {
+  return new TransformError("no_result", `the result holds ${what}, which JSON cannot`);
+}
+
+function resultTooLong(): TransformError {
+  return new TransformError("too_large", `the result is longer than ${MAX_RESULT_LENGTH} characters`);
+}
+
+/** Without the cause: it would stand in a log line twice, and may hold the payload. */
+function transformError(thrown: unknown, expression: string, limits: EvaluationLimits): TransformError {
+  if (thrown instanceof TransformError) return thrown;
+  const inner = failureInside(thrown);
+  if (inner instanceof DeadlineError) {
+    return new TransformError("timeout", `the evaluation took longer than ${limits.timeoutMs} ms (timeoutMs)`);
+  }
+  const { code } = Object(inner) as { readonly code?: unknown };
+  if (code === "D1011") {
+    return new TransformError("too_deep", `the recursion is deeper than ${limits.maxDepth} (maxDepth)`);
+  }
+  if (code === "D2014" || code === "D2015") {
+    return new TransformError("too_large", `an array would have more than ${MAX_SEQUENCE_LENGTH} items`);
+  }
+  if (inner instanceof RangeError && /call stack/i.test(inner.message)) {
+    return new TransformError("too_deep", "the input or the result is nested too deeply, or an array is too long");
+  }
+  if (inner instanceof RangeError && /invalid (string|array)|allocation/i.test(inner.message)) {
+    return new TransformError("too_large", "a text or an array would be longer than can be held");
+  }
+  return new TransformError("failed", shortened(restoreNames(reasonAt(expression, inner))));
+}
+
+/** `$eval` wraps what its expression threw. */
+function failureInside(thrown: unknown): unknown {
+  let inner = thrown;
+  for (;;) {
+    const { code, error } = Object(inner) as { readonly code?: unknown; readonly error?: unknown };
+    if (code !== "D3121" || error === undefined) return inner;
+    inner = error;
+  }
+}
+
+function shortened(message: string): string {
+  return message.length <= MAX_MESSAGE_LENGTH ? message : `${message.slice(0, MAX_MESSAGE_LENGTH - 1)}…`;
+}

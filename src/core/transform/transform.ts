@@ -1,0 +1,79 @@
+import { errorText, PublishError, TransformError } from "../../model/errors.ts";
+import type { Evaluator } from "../../ports/evaluator.ts";
+import type { Metrics } from "../../ports/metrics.ts";
+import type { TransformStage } from "../delivery/deliver.ts";
+import type { SourceStage } from "../receipt/preparation.ts";
+
+/** A transform block of the configuration (spec, "Transform block"). */
+export interface TransformSettings {
+  readonly expression: string;
+  /** Longest evaluation in ms. */
+  readonly timeoutMs: number;
+  /** Deepest recursion. */
+  readonly maxDepth: number;
+  readonly onError: "Fail" | "Skip" | "Dead";
+}
+
+type Evaluates = Pick<Evaluator, "evaluate">;
+
+/**
+ * The transform of a route or a destination with its variables (spec, "Transform stages and variables").
+ *
+ * @param owner its key path without `.transform`, such as `destinations.billing`
+ * @returns a stage whose `run` throws a TransformError for `onError` to decide on, and a PublishError when the evaluator is not there:
+ *   that fails the delivery, whatever `onError` says, since the expression is not at fault
+ */
+export function createDeliveryStage(settings: TransformSettings, evaluator: Evaluates, owner: string): TransformStage {
+  const { expression, timeoutMs, maxDepth, onError } = settings;
+  return {
+    onError,
+    async run(body, row) {
+      const { id, topic, attempt, createdAt } = row;
+      const bindings = { messageId: id, topic, attempt, timestamp: createdAt?.toISOString() ?? null };
+      const source = row.headers["x-source"];
+      // What one source sends is not to hold up the messages of others to the same destination.
+      const lane = source === undefined ? owner : `${owner} from ${source}`;
+      try {
+        return await evaluator.evaluate({ lane, expression, input: body, bindings, timeoutMs, maxDepth });
+      } catch (error) {
+        if (isTransformFailure(error)) throw error;
+        throw new PublishError("transform_unavailable", `no transform could be run: ${errorText(error)}`);
+      }
+    },
+  };
+}
+
+/**
+ * The transform of a source with its variables (spec, "Transform stages and variables"). A failure is counted, and handled as
+ * `onError` says: `Fail` and `Dead` both reject the message.
+ *
+ * @param refusable whether messages are refused when too many wait: for a source that does not bound how many it has at a time
+ */
+export function createSourceStage(
+  settings: TransformSettings,
+  evaluator: Evaluates,
+  metrics: Pick<Metrics, "transformFailure">,
+  refusable = false,
+): SourceStage {
+  const { expression, timeoutMs, maxDepth, onError } = settings;
+  return async (body, context) => {
+    const { messageId, source, eventType, idempotencyKey, timestamp, headers } = context;
+    const topic = eventType ?? "";
+    const bindings = { messageId, topic, attempt: 0, timestamp, source, headers, idempotencyKey, eventType };
+    try {
+      const lane = `sources.${source}`;
+      const limits = { timeoutMs, maxDepth, refusable };
+      const payload = await evaluator.evaluate({ lane, expression, input: body, bindings, ...limits });
+      return { kind: "replaced", payload };
+    } catch (error) {
+      if (!isTransformFailure(error)) return { kind: "unavailable", reason: errorText(error) };
+      metrics.transformFailure(onError);
+      return onError === "Skip" ? { kind: "unchanged" } : { kind: "rejected", reason: error.message };
+    }
+  };
+}
+
+/** Whether the expression or its input is at fault, and not an evaluator that is busy, was closed or cannot start. */
+function isTransformFailure(error: unknown): error is TransformError {
+  return error instanceof TransformError && error.code !== "closed" && error.code !== "busy";
+}

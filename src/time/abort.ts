@@ -1,0 +1,112 @@
+import { setMaxListeners } from "node:events";
+import type { Timer } from "./clock.ts";
+import { systemTimer } from "./clock.ts";
+
+/** Bounded waiting: every wait ends by its result, by a signal, or by a timeout that says what was waited for. */
+
+/** A controller whose signal any number of operations may listen to; Node takes more than ten for a leak and warns. */
+export function sharedController(): AbortController {
+  const controller = new AbortController();
+  setMaxListeners(0, controller.signal);
+  return controller;
+}
+
+/** An operation took longer than it may. */
+export class TimeoutError extends Error {
+  override readonly name = "TimeoutError";
+}
+
+/**
+ * Waits for a promise, but no longer than until a signal aborts. The promise itself is not ended by that: hand it the signal too.
+ *
+ * @param name what is waited for, for an abort reason that does not say so itself
+ * @returns the promise's value
+ * @throws the promise's error; when the signal aborts first, its reason as it is, so that callers can tell stopping from failing
+ */
+export async function waitOrAbort<T>(promise: Promise<T>, signal: AbortSignal, name: string): Promise<T> {
+  let onAbort: (() => void) | undefined;
+  const aborted = new Promise<never>((_resolve, reject) => {
+    onAbort = () => reject(abortReason(signal, name));
+    if (signal.aborted) onAbort();
+    else signal.addEventListener("abort", onAbort, { once: true });
+  });
+  try {
+    // `race` also takes charge of a later rejection of the loser.
+    return await Promise.race([aborted, promise]);
+  } finally {
+    if (onAbort !== undefined) signal.removeEventListener("abort", onAbort);
+  }
+}
+
+/** A reason that says nothing (`controller.abort()` without one) is put in words. */
+function abortReason(signal: AbortSignal, name: string): unknown {
+  const { reason } = signal;
+  const bare = !(reason instanceof Error) || (reason instanceof DOMException && reason.name === "AbortError");
+  return bare ? new Error(`${name} was aborted`, { cause: reason }) : reason;
+}
+
+export interface Timeout extends Disposable {
+  /** Aborts with a {@link TimeoutError} when the time is over, or with the parent's reason when that aborts first. */
+  readonly signal: AbortSignal;
+  /** Ends the timer and lets go of the parent. */
+  clear(): void;
+}
+
+/**
+ * A signal with a time limit: `using limit = timeout(30_000, "outbox.claim", signal)`.
+ *
+ * @param ms limit in milliseconds
+ * @param name the operation, as it stands in the error: "outbox.claim timed out after 30000 ms"
+ * @param parent a signal that ends the operation as well
+ */
+export function timeout(ms: number, name: string, parent?: AbortSignal, timer: Timer = systemTimer): Timeout {
+  const controller = sharedController();
+  // Not `AbortSignal.any`: it keeps every signal it made reachable from a long-lived parent for longer than the operation.
+  const onParentAbort = () => controller.abort(parent?.reason);
+  const cancel = timer(ms, () => controller.abort(new TimeoutError(`${name} timed out after ${ms} ms`)));
+  const clear = () => {
+    cancel();
+    parent?.removeEventListener("abort", onParentAbort);
+  };
+  if (parent?.aborted) onParentAbort();
+  else parent?.addEventListener("abort", onParentAbort, { once: true });
+  return { signal: controller.signal, clear, [Symbol.dispose]: clear };
+}
+
+/**
+ * Runs an operation within a time limit.
+ *
+ * @param operation gets a signal that aborts when the limit is reached; the wait for it ends then, whether it obeys or not
+ * @throws TimeoutError that names the operation, the parent's abort reason, or the operation's own error
+ */
+export async function withTimeout<T>(
+  ms: number,
+  name: string,
+  operation: (signal: AbortSignal) => Promise<T>,
+  parent?: AbortSignal,
+  timer: Timer = systemTimer,
+): Promise<T> {
+  const limit = timeout(ms, name, parent, timer);
+  try {
+    return await waitOrAbort(operation(limit.signal), limit.signal, name);
+  } finally {
+    limit.clear();
+  }
+}
+
+/**
+ * Waits `ms` milliseconds.
+ *
+ * @throws the signal's reason when it aborts first
+ */
+export async function sleep(ms: number, signal?: AbortSignal, timer: Timer = systemTimer): Promise<void> {
+  let cancel: (() => void) | undefined;
+  const elapsed = new Promise<void>((resolve) => {
+    if (!signal?.aborted) cancel = timer(ms, resolve);
+  });
+  try {
+    await (signal === undefined ? elapsed : waitOrAbort(elapsed, signal, "sleep"));
+  } finally {
+    cancel?.();
+  }
+}

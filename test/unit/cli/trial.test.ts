@@ -1,0 +1,148 @@
+import { describe, expect, test } from "@jest/globals";
+import {
+  RefusedPayloadError,
+  TrialError,
+  type TrialInput,
+  trialOfConfigured,
+  trialOfExpression,
+} from "../../../src/cli/trial.ts";
+import { loadWith } from "../config/support.ts";
+
+const NOW = new Date("2025-01-31T12:00:00.000Z");
+const UUID = expect.stringMatching(/^[0-9a-f-]{36}$/);
+const NOTHING: TrialInput = {
+  payload: "null",
+  topic: undefined,
+  source: undefined,
+  headers: [],
+  attempt: undefined,
+  timeoutMs: undefined,
+};
+const WITHOUT_OPTIONS = { messageId: UUID, topic: "test.topic", attempt: 0, timestamp: "2025-01-31T12:00:00.000Z" };
+
+const config = loadWith(`
+sources:
+  shop:
+    path: /shop
+    idempotencyKeyPath: $.id
+    eventTypePath: $.type
+    auth: { key: k, headerName: X-Shop-Key }
+    transform: { expression: e-shop, timeoutMs: 7, maxDepth: 8, onError: Skip }
+  queue:
+    connectionUrl: amqp://h
+    queueName: q
+    transform: { expression: e-queue }
+  plain: { path: /plain, idempotencyKeyPath: $.id, topic: t }
+destinations:
+  a.b: { baseUrl: http://h, transform: { expression: e-destination, timeoutMs: 5, onError: Dead } }
+  bare: { baseUrl: http://h }
+routes:
+  - { topicPattern: a, destination: bare }
+  - { topicPattern: b, destination: bare, transform: { expression: e-route, maxDepth: 9 } }
+`);
+
+const ofConfigured = (keyPath: string, input: Partial<TrialInput> = {}) =>
+  trialOfConfigured(keyPath, config, { ...NOTHING, ...input }, NOW);
+
+describe("the trial of an expression from the command line", () => {
+  test("has the defaults of a transform, and no variable without a value", () => {
+    expect(trialOfExpression("e", NOTHING, NOW)).toEqual({
+      evaluation: {
+        lane: "trial",
+        expression: "e",
+        input: "null",
+        bindings: WITHOUT_OPTIONS,
+        timeoutMs: 100,
+        maxDepth: 100,
+      },
+      onError: null,
+    });
+  });
+
+  test("binds what is given", () => {
+    const input = {
+      topic: "t",
+      source: "s",
+      headers: ["X-A", "1", "x-a", "2"],
+      attempt: 3,
+      timeoutMs: 9,
+      payload: "[]",
+    };
+    const { evaluation } = trialOfExpression("e", { ...NOTHING, ...input }, NOW);
+    expect(evaluation).toMatchObject({ input: "[]", timeoutMs: 9 });
+    expect(evaluation.bindings).toEqual({
+      ...WITHOUT_OPTIONS,
+      topic: "t",
+      source: "s",
+      headers: { "X-A": "1, 2" },
+      attempt: 3,
+    });
+  });
+});
+
+describe("the trial of a configured transform", () => {
+  test.each([
+    ["routes[1]", { expression: "e-route", timeoutMs: 100, maxDepth: 9 }, "Fail"],
+    ["routes[1].transform", { expression: "e-route" }, "Fail"],
+    ["destinations.a.b", { expression: "e-destination", timeoutMs: 5, maxDepth: 100 }, "Dead"],
+  ])("%s has its limits, and the variables of its stage", (keyPath, limits, onError) => {
+    const trial = ofConfigured(keyPath, { topic: "t", attempt: 2 });
+    expect(trial).toMatchObject({ evaluation: limits, onError });
+    expect(trial.evaluation.bindings).toEqual({ ...WITHOUT_OPTIONS, topic: "t", attempt: 2 });
+  });
+
+  test("takes a time from the command line in place of its own", () => {
+    expect(ofConfigured("destinations.a.b", { timeoutMs: 300 }).evaluation.timeoutMs).toBe(300);
+  });
+
+  test("of an HTTP source sees the attributes of the payload and the headers that would be stored", () => {
+    const headers = ["X-Tenant", "blue", "Authorization", "Bearer x", "x-shop-key", "k", "X-Correlation-Id", "c"];
+    const { evaluation, onError } = ofConfigured("sources.shop", { payload: '{"id":7,"type":"created"}', headers });
+    expect(evaluation).toMatchObject({ expression: "e-shop", timeoutMs: 7, maxDepth: 8 });
+    expect(evaluation.bindings).toEqual({
+      ...WITHOUT_OPTIONS,
+      topic: "created",
+      source: "shop",
+      headers: { "X-Tenant": "blue" },
+      idempotencyKey: "7",
+      eventType: "created",
+    });
+    expect(onError).toBe("Skip");
+  });
+
+  test("of a broker source takes the event type from its header; without one the topic is empty", () => {
+    const headers = ["X-Event-Type", "paid"];
+    expect(ofConfigured("sources.queue", { payload: '{"id":1}', headers }).evaluation.bindings).toMatchObject({
+      topic: "paid",
+      eventType: "paid",
+      headers: { "X-Event-Type": "paid" },
+    });
+    expect(ofConfigured("sources.queue", { payload: '{"id":1}' }).evaluation.bindings).toMatchObject({
+      topic: "",
+      eventType: null,
+    });
+  });
+
+  test("of a source is refused for a payload that would not come to it", () => {
+    expect(() => ofConfigured("sources.shop", { payload: '{"type":"created"}' })).toThrow(RefusedPayloadError);
+    expect(() => ofConfigured("sources.shop", { payload: "{" })).toThrow(
+      "sources.shop refuses the payload before its transform: it is not JSON",
+    );
+  });
+
+  test.each([
+    ["destinations.nobody", {}, /--of: there is no destinations.nobody; transforms have sources.shop, sources.queue, /],
+    ["destinations.bare", {}, /--of: destinations.bare has no transform; /],
+    ["routes[0]", {}, /--of: routes\[0\] has no transform; /],
+    ["routes[9]", {}, /--of: there is no routes\[9\]/],
+    ["routes[1]", { source: "s" }, /--source: \$source is not bound in routes\[1\]/],
+    ["destinations.a.b", { headers: ["X-A", "1"] }, /--header: \$headers is not bound/],
+    ["sources.shop", { topic: "t" }, /--topic: sources.shop takes it from the event type/],
+    ["sources.shop", { source: "s" }, /--source: /],
+    ["sources.shop", { attempt: 1 }, /--attempt: /],
+  ])("refuses %s with %j", (keyPath, input, message) => {
+    const attempt = () => ofConfigured(keyPath, { payload: '{"id":1}', ...input });
+    expect(attempt).toThrow(TrialError);
+    expect(attempt).toThrow(message);
+  });
+});

@@ -1,0 +1,211 @@
+import { beforeEach, describe, expect, test } from "@jest/globals";
+import { FairShare, type Slot, type Verdict } from "../../../../src/core/delivery/fairShare.ts";
+import { ManualClock } from "../../../support/recorders.ts";
+
+const CONCURRENCY = 8;
+let clock: ManualClock;
+let share: FairShare;
+
+beforeEach(() => {
+  clock = new ManualClock();
+  share = new FairShare({ concurrency: CONCURRENCY, isShared: true, clock });
+});
+
+/** Begins deliveries to these until nobody may any more. @returns their slots, by destination */
+function fill(...ready: readonly string[]): ReadonlyMap<string, readonly Slot[]> {
+  const slots = new Map<string, Slot[]>(ready.map((each) => [each, []]));
+  for (let next = share.next(ready); next !== undefined; next = share.next(ready)) {
+    slots.get(next)?.push(share.begin(next));
+  }
+  return slots;
+}
+
+const counts = (slots: ReadonlyMap<string, readonly Slot[]>) =>
+  Object.fromEntries([...slots].map(([destination, { length }]) => [destination, length]));
+
+/** Deliveries one after another. */
+function deliver(destination: string, times: number, verdict: Verdict = "well", tookMs = 1): void {
+  for (let n = 0; n < times; n += 1) {
+    const slot = share.begin(destination);
+    clock.advance(tookMs);
+    share.end(slot, verdict);
+  }
+}
+
+/** It has shown that it is well. */
+const prove = (...destinations: readonly string[]) => {
+  for (const destination of destinations) deliver(destination, CONCURRENCY);
+};
+
+describe("slots", () => {
+  test("all go to the only destination", () => {
+    share = new FairShare({ concurrency: CONCURRENCY, isShared: false, clock });
+    expect(counts(fill("a"))).toEqual({ a: 8 });
+  });
+
+  test("all but one go to a destination that is alone with due work, and the last one to whoever comes", () => {
+    prove("a");
+    expect(counts(fill("a"))).toEqual({ a: 7 });
+    expect(counts(fill("a", "b"))).toEqual({ a: 0, b: 1 });
+  });
+
+  test("a sixteenth of many is left for whoever comes", () => {
+    share = new FairShare({ concurrency: 64, isShared: true, clock });
+    deliver("a", 64);
+    expect(counts(fill("a"))).toEqual({ a: 60 });
+  });
+
+  test("a destination that has not answered yet gets one, and one more with each success", () => {
+    const [first] = fill("a").get("a") ?? [];
+    expect(share.next(["a"])).toBeUndefined();
+    if (first !== undefined) share.end(first, "well");
+    expect(counts(fill("a"))).toEqual({ a: 2 });
+  });
+
+  test("are shared evenly, and a slot that becomes free goes to whoever has fewer", () => {
+    prove("a", "b", "c");
+    const slots = fill("a", "b");
+    expect(counts(slots)).toEqual({ a: 4, b: 4 });
+    for (const slot of (slots.get("a") ?? []).slice(0, 2)) share.end(slot, "well");
+    expect(counts(fill("a", "c"))).toEqual({ a: 0, c: 2 });
+  });
+
+  test("a destination that was not used for long has to show anew that it is well", () => {
+    prove("a");
+    clock.advance(10_001);
+    expect(counts(fill("a"))).toEqual({ a: 1 });
+  });
+});
+
+describe("a destination is ill", () => {
+  test.each([
+    ["while a delivery has taken longer than a second", () => void [share.begin("a"), clock.advance(1001)]],
+    ["when the last one took longer than a second", () => deliver("a", 1, "well", 1001)],
+    ["when half of its last deliveries failed", () => deliver("a", 6, "failed")],
+  ])("%s", (_when, happens) => {
+    prove("a");
+    expect(share.isIll("a")).toBe(false);
+    happens();
+    expect(share.isIll("a")).toBe(true);
+  });
+
+  test("until its deliveries succeed again, or it has not been tried for long", () => {
+    deliver("a", 8, "failed");
+    deliver("b", 8, "failed");
+    deliver("a", 4, "well");
+    expect(share.isIll("a")).toBe(false);
+    clock.advance(10_001);
+    expect(share.isIll("b")).toBe(false);
+  });
+
+  test("but not for one delivery that hangs while others succeed", () => {
+    prove("a");
+    share.begin("a");
+    for (let n = 0; n < 30; n += 1) {
+      clock.advance(100);
+      deliver("a", 1);
+      expect(share.isIll("a")).toBe(false);
+    }
+    clock.advance(1001);
+    expect(share.isIll("a")).toBe(true);
+  });
+
+  test("where half of the last answers had to be cut off, until most are whole again", () => {
+    deliver("a", 1, "well");
+    const ended = (isWhole: boolean) => {
+      let answers = 0;
+      for (const before = share.isIll("a"); share.isIll("a") === before; answers += 1) share.answerEnded("a", isWhole);
+      return answers;
+    };
+    expect([ended(false), ended(true)]).toEqual([6, 1]);
+    for (let n = 0; n < 20; n += 1) share.answerEnded("a", false);
+    expect(ended(true)).toBe(5);
+    expect(share.isIll("b")).toBe(false);
+  });
+
+  test("but not for what was cut off, or failed now and then", () => {
+    deliver("a", 20, "unknown", 2000);
+    for (let n = 0; n < 10; n += 1) {
+      deliver("a", 2, "well");
+      deliver("a", 1, "failed");
+    }
+    expect(share.isIll("a")).toBe(false);
+  });
+});
+
+describe("while others want slots", () => {
+  test("all ill destinations together have one of eight", () => {
+    prove("a", "b", "c");
+    const hanging = ["a", "b"].map((destination) => share.begin(destination));
+    clock.advance(1001);
+    expect(counts(fill("a", "b", "c"))).toEqual({ a: 0, b: 0, c: 6 });
+    for (const slot of hanging) share.end(slot, "failed");
+    expect(counts(fill("a", "b", "c"))).toEqual({ a: 1, b: 0, c: 1 });
+  });
+
+  test("one that hangs keeps no other one from its turn", () => {
+    prove("b", "c");
+    share.begin("a");
+    clock.advance(1001);
+    deliver("b", 8, "failed");
+    clock.advance(100);
+    expect(counts(fill("b", "c"))).toEqual({ b: 1, c: 6 });
+  });
+
+  test("one that fails begins one delivery for 256 of the others, or each tenth of a second", () => {
+    prove("a", "b");
+    deliver("a", 8, "failed");
+    const [one, ...others] = fill("a", "b").get("b") ?? [];
+    expect(others).toHaveLength(6);
+    let begun = 0; // By the one that fails.
+    let slot = one;
+    for (let n = 0; n < 1024 && slot !== undefined; n += 1) {
+      share.end(slot, "well");
+      for (let next = share.next(["a", "b"]); next !== undefined; next = share.next(["a", "b"])) {
+        const began = share.begin(next);
+        if (next === "b") slot = began;
+        else {
+          begun += 1;
+          share.end(began, "failed");
+        }
+      }
+    }
+    expect(begun).toBeGreaterThanOrEqual(3);
+    expect(begun).toBeLessThanOrEqual(4);
+    clock.advance(100);
+    if (slot !== undefined) share.end(slot, "well");
+    expect(share.next(["a", "b"])).toBe("a");
+  });
+});
+
+test("a destination that is ill and alone may use nearly all slots", () => {
+  prove("a");
+  deliver("a", 8, "failed");
+  expect(counts(fill("a"))).toEqual({ a: 7 });
+});
+
+test("a destination stalls while a delivery takes longer than 50 ms and no other one ends", () => {
+  prove("a");
+  const slot = share.begin("a");
+  clock.advance(50);
+  expect(share.isStalled("a")).toBe(false);
+  clock.advance(1);
+  expect(share.isStalled("a")).toBe(true);
+  deliver("a", 1);
+  expect(share.isStalled("a")).toBe(false);
+  clock.advance(51);
+  expect(share.isStalled("a")).toBe(true);
+  share.end(slot, "well");
+  clock.advance(51);
+  expect([share.isStalled("a"), share.isStalled("b")]).toEqual([false, false]);
+});
+
+test("deliveries of the last whole second are counted", () => {
+  clock.advance(1000 - (clock.monotonic() % 1000));
+  deliver("a", 10, "well", 1);
+  expect(share.perSecond("a")).toBe(0);
+  clock.advance(1000);
+  expect(share.perSecond("a")).toBe(10);
+  clock.advance(1000);
+  expect(share.perSecond("a")).toBe(0);
+});

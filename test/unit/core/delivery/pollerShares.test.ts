@@ -1,0 +1,206 @@
+import { randomUUID } from "node:crypto";
+import { describe, expect, test } from "@jest/globals";
+import type { Delivered } from "../../../../src/core/delivery/deliver.ts";
+import { Poller } from "../../../../src/core/delivery/poller.ts";
+import type { ClaimedRow, ClaimToken } from "../../../../src/model/rows.ts";
+import type { ClaimResult } from "../../../../src/ports/store.ts";
+import { delivered, gatesOf } from "../../../support/gates.ts";
+import { settle as turns } from "../../../support/manualTime.ts";
+import { ManualClock, silentLog, silentMetrics } from "../../../support/recorders.ts";
+import { outboxRow, ScriptedOutbox } from "../../../support/scriptedOutbox.ts";
+
+/** A poller of rows whose topic is the name of their destination; each delivery is ended by hand. */
+function setup(closed: ReadonlySet<string> = new Set()) {
+  const store = new ScriptedOutbox();
+  const clock = new ManualClock();
+  const begun: { row: ClaimedRow; end: (kind: "sent" | "retry") => Promise<void> }[] = [];
+  let wakes = 0;
+  const poller = new Poller({
+    store,
+    deliver: (row) =>
+      new Promise<Delivered>((resolve) => {
+        const end = async (kind: "sent" | "retry") => {
+          const claim = { id: row.id, claimToken: row.claimToken };
+          resolve(
+            delivered(kind === "sent" ? { ...claim, kind } : { ...claim, kind, delayMs: 1000, reason: "status 500" }),
+          );
+          await turns(10);
+        };
+        begun.push({ row, end });
+      }),
+    gates: Object.assign(gatesOf({ clock }), {
+      mayBegin: (destination: string) => !closed.has(destination),
+      rowsWanted: (destination: string) => (closed.has(destination) ? 0 : undefined),
+    }),
+    newToken: () => randomUUID() as ClaimToken,
+    destinationOf: (topic) => topic ?? undefined,
+    destinations: ["a", "b"],
+    batchSize: 20,
+    concurrency: 8,
+    claimTimeoutMs: 300_000,
+    onRetry: () => {},
+    onRoom: () => {
+      wakes += 1;
+    },
+    onQueueChange: () => {},
+    clock,
+    metrics: silentMetrics,
+    log: silentLog,
+    wait: async () => {},
+  });
+  const rows = (topic: string, count: number) =>
+    Array.from({ length: count }, (_, n) => outboxRow({ topic, key: `${topic}-${n}` }));
+  const scopes = () => store.claims.map(({ scope }) => scope?.name ?? "all");
+  return { store, clock, begun, poller, rows, scopes, wakes: () => wakes };
+}
+
+/** What the second claim from now on gets instead of the next batch. */
+function answerSecondClaim(store: ScriptedOutbox, answer: () => Promise<ClaimResult>): void {
+  const claim = store.claim.bind(store);
+  let claims = 0;
+  store.claim = (request) => {
+    claims += 1;
+    if (claims !== 2) return claim(request);
+    store.claims.push(request);
+    return answer();
+  };
+}
+
+describe("a poller of two destinations", () => {
+  test("looks past the rows of one that wait, for those of the other", async () => {
+    const { store, begun, poller, rows, scopes } = setup();
+    store.batches.push(rows("a", 20), rows("b", 5));
+    await poller.pass();
+
+    expect(scopes()).toEqual(["all", "all but a"]);
+    expect(store.claims[1]).toMatchObject({
+      limit: 10,
+      scope: { which: "except", destinations: ["a"], exceptKeys: rows("a", 20).map(({ key }) => key) },
+    });
+    expect(begun.map(({ row }) => row.topic)).toEqual(["a", "b"]);
+  });
+
+  test("looks again a moment after it found nothing, and asks for a pass by then", async () => {
+    const { store, clock, poller, rows, scopes } = setup();
+    expect(poller.nextPassWithinMs).toBe(Number.POSITIVE_INFINITY);
+    store.batches.push(rows("a", 20));
+    await poller.pass();
+    expect(poller.nextPassWithinMs).toBe(20);
+    await poller.pass();
+    clock.advance(20);
+    await poller.pass();
+
+    expect(scopes()).toEqual(["all", "all but a", "all but a"]);
+  });
+
+  test("asks for a pass when the database has more to look through for the usual claim, and no sooner", async () => {
+    const { store, clock, poller } = setup();
+    const claim = store.claim.bind(store);
+    store.claim = async (request) => ({
+      ...(await claim(request)),
+      goesOnInMs: store.claims.length === 1 ? 300 : undefined,
+    });
+    await poller.pass();
+    expect(poller.nextPassWithinMs).toBe(300);
+    clock.advance(100);
+    expect(poller.nextPassWithinMs).toBe(200);
+    await poller.pass();
+    expect(poller.nextPassWithinMs).toBe(Number.POSITIVE_INFINITY);
+  });
+
+  test("gives the rows of one that hangs back, and claims a few of them in a scope of their own", async () => {
+    const { store, clock, begun, poller, rows, scopes } = setup();
+    const [first, ...others] = rows("a", 20);
+    store.batches.push(first === undefined ? [] : [first, ...others]);
+    await poller.pass();
+    clock.advance(1001);
+    await poller.pass();
+    await turns(10);
+
+    expect(store.settled.map(({ id, kind }) => [id, kind])).toEqual(others.map(({ id }) => [id, "release"]));
+    store.claims.length = 0;
+    await poller.pass();
+    expect(scopes()).toEqual(["all but a"]);
+    expect(store.claims[0]).toMatchObject({ limit: 20, scope: { destinations: ["a"], exceptKeys: ["a-0"] } });
+
+    store.claims.length = 0;
+    await begun[0]?.end("retry");
+    await poller.pass();
+    expect(scopes()).toEqual(["only a", "all but a"]);
+    expect(store.claims[0]).toMatchObject({ limit: 2, scope: { which: "only", destinations: ["a"] } });
+    expect(store.settled.at(-1)).toMatchObject({ kind: "retry", scope: "only a" });
+  });
+
+  test("claims more for one whose rows it found beyond the others when few are left", async () => {
+    const { store, begun, poller, rows, scopes } = setup();
+    store.batches.push(rows("a", 20), rows("b", 3));
+    await poller.pass();
+    const [, ofB] = begun;
+    expect(ofB?.row.topic).toBe("b");
+    store.claims.length = 0;
+    await ofB?.end("sent");
+    expect(scopes()).toEqual(["only b", "all but a, b"]);
+  });
+
+  test("makes the usual claim while one beside it hangs", async () => {
+    const { store, begun, poller, rows, scopes } = setup();
+    store.batches.push(rows("a", 20), rows("b", 1));
+    answerSecondClaim(store, () => new Promise(() => {}));
+    await poller.pass();
+    expect(scopes()).toEqual(["all", "all but a"]);
+    for (let n = 0; n < 11; n += 1) await begun[n]?.end("sent");
+    await poller.pass();
+    expect(scopes()).toEqual(["all", "all but a", "all"]);
+    expect(begun.at(-1)?.row.topic).toBe("b");
+  });
+
+  test("makes no further claims after one beside the usual one has failed, until a pass has told of it", async () => {
+    const { store, clock, poller, rows, scopes, wakes } = setup();
+    store.batches.push(rows("a", 20));
+    answerSecondClaim(store, () => Promise.reject(new Error("the connection is lost")));
+    await poller.pass();
+    await turns(10);
+    expect([scopes(), wakes()]).toEqual([["all", "all but a"], 1]);
+    await expect(poller.pass()).rejects.toThrow("the connection is lost");
+    expect(scopes()).toHaveLength(2);
+    clock.advance(20);
+    await poller.pass();
+    expect(scopes()).toEqual(["all", "all but a", "all but a"]);
+  });
+
+  test("gives the rows of one that closes back, begins none of them, and claims past it", async () => {
+    const closed = new Set<string>();
+    const { store, begun, poller, rows, scopes } = setup(closed);
+    const ofA = rows("a", 5);
+    store.batches.push(ofA, rows("b", 1));
+    await poller.pass();
+    expect(begun.map(({ row }) => row.topic)).toEqual(["a"]);
+    closed.add("a");
+    await begun[0]?.end("sent");
+    expect(begun).toHaveLength(1);
+    await poller.pass();
+    await turns(10);
+
+    expect(store.outcomes()).toEqual(ofA.map(({ id }, n) => [id, n === 0 ? "sent" : "release"]));
+    expect(scopes()).toEqual(["all", "all but a"]);
+    expect(begun.map(({ row }) => row.topic)).toEqual(["a", "b"]);
+  });
+
+  test("gives rows of a closed one back that a claim returns all the same, with those behind them", async () => {
+    const { store, begun, poller } = setup(new Set(["a"]));
+    const [first, behind, other] = [
+      outboxRow({ topic: "a", key: "k" }),
+      outboxRow({ topic: "b", key: "k" }),
+      outboxRow({ topic: "b", key: "other" }),
+    ] as const;
+    store.batches.push([first, behind, other]);
+    await poller.pass();
+    await turns(10);
+
+    expect(begun.map(({ row }) => row.id)).toEqual([other.id]);
+    expect(store.outcomes()).toEqual([
+      [first.id, "release"],
+      [behind.id, "release"],
+    ]);
+  });
+});

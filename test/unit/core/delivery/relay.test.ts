@@ -1,0 +1,89 @@
+import { describe, expect, test } from "@jest/globals";
+import { Relay } from "../../../../src/core/delivery/relay.ts";
+import type { InboxStore, RelayRequest, UnrelayedRows } from "../../../../src/ports/store.ts";
+import { ManualClock, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
+
+const GAUGE_MS = 5000;
+
+/** A relay with nothing to relay. */
+function setup() {
+  const { log, lines } = recordingLog();
+  const { metrics, calls } = recordingMetrics();
+  const clock = new ManualClock();
+  const requests: RelayRequest[] = [];
+  const asked: unknown[] = [];
+  const state: { unrelayed: readonly UnrelayedRows[] } = { unrelayed: [] };
+  const store: Pick<InboxStore, "relay" | "oldestPendingAgeMs" | "unrelayed"> = {
+    async relay(request) {
+      requests.push(request);
+      return { relayed: 0, dead: [], more: false };
+    },
+    async oldestPendingAgeMs(sources) {
+      asked.push(sources);
+      return 3000;
+    },
+    async unrelayed(sources, limit) {
+      asked.push([sources, limit]);
+      return state.unrelayed;
+    },
+  };
+  const relay = new Relay({
+    store: store as InboxStore,
+    topics: { orders: ["t"], shop: ["t"] },
+    ownKeySources: ["shop"],
+    batchSize: 10,
+    maxAttempts: 5,
+    gaugeIntervalMs: GAUGE_MS,
+    onRelayed() {},
+    clock,
+    metrics,
+    log,
+  });
+  const pass = async (afterMs = GAUGE_MS) => {
+    clock.advance(afterMs);
+    await relay.pass();
+  };
+  return { pass, lines, calls, requests, asked, state };
+}
+
+describe("rows that the configuration does not relay", () => {
+  test("are counted at the interval of the gauge", async () => {
+    const { pass, calls, asked, requests, state } = setup();
+    state.unrelayed = [
+      { source: "gone", count: 2 },
+      { source: "went", count: 3 },
+    ];
+    await pass();
+    await pass(GAUGE_MS - 1);
+    expect(calls).toEqual(["inboxOldestPendingAge(3)", "inboxUnrelayed(5)"]);
+    expect(asked).toEqual([
+      ["orders", "shop"],
+      [["orders", "shop"], 10_000],
+    ]);
+    expect(requests[0]).toMatchObject({ ownKeySources: ["shop"] });
+  });
+
+  test("are warned about once, again when the sources change, and each hour", async () => {
+    const { pass, lines, state } = setup();
+    state.unrelayed = [{ source: "gone", count: 2 }];
+    await pass();
+    state.unrelayed = [{ source: "gone", count: 4 }];
+    await pass();
+    expect(lines).toMatchObject([{ level: "warn", fields: { rows: { gone: 2 } } }]);
+    state.unrelayed = [
+      { source: "gone", count: 4 },
+      { source: "went", count: 1 },
+    ];
+    await pass();
+    expect(lines).toHaveLength(2);
+    await pass(3_600_000);
+    expect(lines).toHaveLength(3);
+    state.unrelayed = [];
+    await pass();
+    await pass(3_600_000);
+    expect(lines).toHaveLength(3);
+    state.unrelayed = [{ source: "gone", count: 1 }];
+    await pass();
+    expect(lines).toHaveLength(4);
+  });
+});

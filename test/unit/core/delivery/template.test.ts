@@ -1,0 +1,176 @@
+import { describe, expect, jest, test } from "@jest/globals";
+import {
+  messageFields,
+  parseAddressTemplate,
+  parseRecordKeyTemplate,
+  parseRoutingKeyTemplate,
+  parseTopicTemplate,
+} from "../../../../src/core/delivery/template.ts";
+
+const fields = (overrides: Partial<Parameters<typeof messageFields>[0]> = {}) =>
+  messageFields({ topic: "orders.created", key: "k1", aggregateType: "order", payload: "{}", ...overrides });
+
+describe("a topic template", () => {
+  test.each([
+    ["{{ eventType }}", "created"],
+    ["{{eventType}}", "created"],
+    ["{{   source }}.{{eventType   }}", "shop.created"],
+    ["  {{ source }} ", "shop"],
+    ["orders", "orders"],
+    ["{{ eventType }}-{{ eventType }}", "created-created"],
+    ["{ {{ source }} }", "{ shop }"],
+    ["{{ {{ source }}", "{{ shop"],
+    ["{{{source}}}", "{shop}"],
+    ["{{ source", "{{ source"],
+    ["source }}", "source }}"],
+    ["}}{{", "}}{{"],
+  ])("%j renders %j", (text, topic) => {
+    expect(parseTopicTemplate(text).render("shop", "created")).toBe(topic);
+  });
+
+  test("renders an absent event type as nothing and trims the result", () => {
+    expect(parseTopicTemplate(" {{ eventType }} ").render("shop", null)).toBe("");
+    expect(parseTopicTemplate("{{ source }} {{ eventType }}").render("shop", null)).toBe("shop");
+  });
+
+  test.each([
+    ["{{ eventType }}", ["", ""]],
+    ["a.{{ source }}.{{ eventType }}.b.{{eventType}}", ["a.shop.", ".b.", ""]],
+    ["{{ source }}", ["shop"]],
+    ["", [""]],
+  ])("%j is cut into %j around the event types", (text, pieces) => {
+    expect(parseTopicTemplate(text).piecesFor("shop")).toEqual(pieces);
+  });
+
+  test("never renders the braces of a value", () => {
+    const template = parseTopicTemplate("{{ source }}.{{ eventType }}");
+    expect(template.render("{{ eventType }}", "{{ source }}")).toBe("{{ eventType }}.{{ source }}");
+    expect(template.piecesFor("{{ eventType }}")).toEqual(["{{ eventType }}.", ""]);
+  });
+
+  test("tells whether it uses the event type", () => {
+    expect(parseTopicTemplate("{{ eventType }}").usesEventType).toBe(true);
+    expect(parseTopicTemplate("{{ source }}.eventType").usesEventType).toBe(false);
+  });
+
+  test.each(["{{ event }}", "{{ topic }}", "{{ }}", "{{EventType}}", "{{ payload.id }}"])("%s is refused", (text) => {
+    expect(() => parseTopicTemplate(text)).toThrow(
+      `unknown placeholder {{ ${text.slice(2, -2).trim()} }} in "${text}"; permitted are {{ source }} and {{ eventType }}`,
+    );
+  });
+});
+
+describe("an address template", () => {
+  test.each([
+    ["{{ topic }}/{{key}}/{{ aggregateType }}", "orders.created/k1/order"],
+    ["x.{{ payload.id }}", "x.a"],
+    ["x.{{ data.id }}", "x.a"],
+    ["{{ payload.customer.name }}", "Ada"],
+    ["{{ payload.flag }}", "true"],
+    ["{{ payload.big }}", "12345678901234567890"],
+    ["{{ payload.exact }}", "1.0"],
+    ["{{ payload.customer }}", '{"name":"Ada","n":1.50}'],
+    ["{{ payload.list }}", "[1,10000000000000000001]"],
+    ["{{ payload.none }}", ""],
+    ["{{ payload.missing }}", ""],
+    ["{{ payload.id.length }}", ""],
+    ["{{ payload.list.length }}", ""],
+    ["{{ payload.list.0 }}", ""],
+    ["{{ payload.constructor }}", ""],
+    ["{{ payload.empty }}", ""],
+  ])("%s renders %j", (text, address) => {
+    const payload =
+      '{"id":"a","customer":{"name":"Ada","n":1.50},"flag":true,"big":12345678901234567890,"exact":1.0,' +
+      '"list":[1,10000000000000000001],"none":null,"empty":""}';
+    expect(parseAddressTemplate(text).render(fields({ payload }))).toBe(address);
+  });
+
+  test("renders headers of the row, in any letter case, and an absent one as nothing", () => {
+    const template = parseAddressTemplate("a.{{ headers.X-Nats-Subject }}.{{ headers.x.y }}.{{ headers.none }}");
+    const headers = { "x-nats-subject": "lamps.1", "X.Y": "b" };
+    expect(template.render(fields({ headers }))).toBe("a.lamps.1.b.");
+    expect(template.render(fields())).toBe("a...");
+  });
+
+  test("renders an absent key and aggregate type as nothing", () => {
+    const template = parseAddressTemplate("a{{ key }}{{ aggregateType }}b");
+    expect(template.render(fields({ key: null, aggregateType: null }))).toBe("ab");
+  });
+
+  test("never renders the braces of a value", () => {
+    expect(parseAddressTemplate("{{ topic }}").render(fields({ topic: "{{ key }}" }))).toBe("{{ key }}");
+  });
+
+  test.each([
+    "{{ id }}",
+    "{{ payload }}",
+    "{{ payload. }}",
+    "{{ payload..a }}",
+    "{{ data }}",
+    "{{ toString }}",
+    "{{ headers }}",
+    "{{ headers. }}",
+    "{{}}",
+  ])("%s is refused, with the permitted placeholders", (text) => {
+    expect(() => parseAddressTemplate(text)).toThrow(
+      /unknown placeholder .* permitted are \{\{ topic \}\}, \{\{ key \}\}, \{\{ aggregateType \}\}, \{\{ headers\.<name> \}\}, \{\{ payload\.<field> \}\} and \{\{ data\.<field> \}\}/,
+    );
+  });
+
+  test("finds nothing in a payload that is no JSON object", () => {
+    for (const payload of ["not json", "", "5", "null", '"text"', "[1]"]) {
+      expect(parseAddressTemplate("[{{ payload.id }}]").render(fields({ payload }))).toBe("[]");
+    }
+  });
+
+  test("takes the last of two members with one name", () => {
+    expect(parseAddressTemplate("{{ payload.a }}").render(fields({ payload: '{"a":1,"a":2}' }))).toBe("2");
+  });
+
+  test("renders a number of a payload that is nested deeper than a recursive parser can go", () => {
+    const payload = `{"id":5,"deep":${"[".repeat(100_000)}${"]".repeat(100_000)}}`;
+    expect(parseAddressTemplate("{{ payload.id }}").render(fields({ payload }))).toBe("5");
+  });
+});
+
+describe("the payload of a message", () => {
+  test("is parsed once, and only when a placeholder asks for it", () => {
+    const parse = jest.spyOn(JSON, "parse");
+    try {
+      const message = fields({ payload: '{"a":"x","b":"y"}' });
+      parseAddressTemplate("{{ topic }}{{ key }}").render(message);
+      expect(parse).not.toHaveBeenCalled();
+      parseAddressTemplate("{{ payload.a }}{{ data.b }}").render(message);
+      parseRoutingKeyTemplate("{{ payload.b }}").render(message);
+      expect(parse).toHaveBeenCalledTimes(1);
+    } finally {
+      parse.mockRestore();
+    }
+  });
+});
+
+describe("a routing key template", () => {
+  test.each([
+    ["{{ topic }}", "orders.created"],
+    ["{{topic}}.{{ payload.id }}", "orders.created.a"],
+    ["{{ unknown }}", "none"],
+    ["{{ payload }}", "none"],
+    ["{{ payload.missing }}", "none"],
+    ["{{ payload.none }}", "none"],
+    ["{{ payload.empty }}", ""],
+    ["x{{ aggregateType }}", "xnone"],
+    ["{{}}", "none"],
+  ])("%s renders %j", (text, key) => {
+    const message = fields({ aggregateType: null, payload: '{"id":"a","none":null,"empty":""}' });
+    expect(parseRoutingKeyTemplate(text).render(message, "none")).toBe(key);
+  });
+
+  test("renders nothing for what is missing unless a default is given", () => {
+    expect(parseRoutingKeyTemplate("a{{ unknown }}b").render(fields())).toBe("ab");
+  });
+});
+
+test("a record key template renders only the key and the topic", () => {
+  const template = parseRecordKeyTemplate("{{ key }}|{{ topic }}|{{ aggregateType }}|{{ payload.id }}");
+  expect(template.render(fields({ payload: '{"id":1}' }))).toBe("k1|orders.created||");
+});

@@ -1,0 +1,263 @@
+import { describe, expect, test } from "@jest/globals";
+import { DestinationGates, type DestinationLimits } from "../../../../src/core/destinations/gates.ts";
+import type { ReceiverReport } from "../../../../src/core/destinations/receiver.ts";
+import type { ClaimToken, MessageId } from "../../../../src/model/rows.ts";
+import { manualTime } from "../../../support/manualTime.ts";
+import { MemoryDestinations } from "../../../support/memoryDestinations.ts";
+import { recordingLog, recordingMetrics } from "../../../support/recorders.ts";
+
+const BREAKER = { failureRatio: 0.5, minimumAttempts: 4, windowMs: 30_000, openMs: 5000, maxOpenMs: 20_000 };
+const WELL: ReceiverReport = { receiver: "well" };
+const FAILED: ReceiverReport = { receiver: "failed", reason: "status 500" };
+const ROW = "row" as MessageId;
+const never = () => false;
+
+/** Replicas with one destination, `billing`, whose state they share in memory. */
+function setup(limits: DestinationLimits, replicas = 1) {
+  const time = manualTime(0);
+  const store = new MemoryDestinations(time.clock.monotonic);
+  let tokens = 0;
+  let rows = 0;
+  const fleet = Array.from({ length: replicas }, () => {
+    const { metrics, calls } = recordingMetrics();
+    const { log, lines } = recordingLog();
+    const told: string[] = [];
+    const gates = new DestinationGates({
+      limits: { billing: limits },
+      concurrency: 8,
+      store,
+      newToken: () => {
+        tokens += 1;
+        return `probe-${tokens}` as ClaimToken;
+      },
+      random: () => 0,
+      metrics,
+      log,
+      ...time,
+    });
+    gates.listen({ onChange: () => told.push("change"), onClose: (name) => told.push(`${name} closed`) });
+    const refresh = () => gates.refresh(never);
+    const may = (waiting = 1) => gates.mayBegin("billing", waiting);
+    const deliver = async (report: ReceiverReport) => {
+      const pass = await gates.enter("billing");
+      if (pass === undefined) return "not begun";
+      rows += 1;
+      gates.leave("billing", pass, `row-${rows}` as MessageId, report);
+      await time.advance(0);
+      return pass.isProbe ? "probe" : "begun";
+    };
+    return { gates, calls, lines, told, refresh, may, deliver };
+  });
+  const refreshAll = async () => {
+    for (const { refresh } of fleet) await refresh();
+    await time.advance(0);
+  };
+  return { time, store, fleet, refreshAll, one: fleet[0] as (typeof fleet)[number] };
+}
+
+describe("the gates of destinations", () => {
+  test("let nothing through before the shared state is known", async () => {
+    const { one, refreshAll } = setup({});
+    expect(one.may()).toBe(false);
+    expect(one.gates.rowsWanted("billing", () => 0)).toBe(0);
+    await refreshAll();
+    expect(one.may()).toBe(true);
+    expect(one.gates.rowsWanted("billing", () => 0)).toBeUndefined();
+    expect(one.told).toEqual(["change"]);
+  });
+
+  test("let rows of a destination that is not configured through", () => {
+    const { one } = setup({});
+    expect(one.gates.mayBegin("", 1)).toBe(true);
+    expect(one.gates.enter("")).toMatchObject({ isProbe: false });
+  });
+
+  test("hold a paused destination back until it is resumed, or its time is over", async () => {
+    const { one, refreshAll, store, time } = setup({});
+    await store.pause("billing", { by: "ops", reason: "migration", forMs: undefined });
+    await refreshAll();
+    expect(one.may()).toBe(false);
+    expect(one.calls).toContain("destinationState(billing, paused)");
+    await store.resume("billing");
+    await refreshAll();
+    expect(one.may()).toBe(true);
+
+    await store.pause("billing", { by: "ops", reason: "migration", forMs: 2000 });
+    await refreshAll();
+    expect(one.may()).toBe(false);
+    await time.advance(2000);
+    await refreshAll();
+    expect(one.may()).toBe(true);
+  });
+
+  test("keep to the destination's own concurrency, and few rows of it in the process then", async () => {
+    const { one, refreshAll } = setup({ concurrency: 2 });
+    await refreshAll();
+    const first = await one.gates.enter("billing");
+    expect(one.may()).toBe(true);
+    await one.gates.enter("billing");
+    expect(one.may()).toBe(false);
+    expect(one.gates.rowsWanted("billing", () => 0)).toBe(8);
+    if (first !== undefined) one.gates.leave("billing", first, ROW, WELL);
+    expect(one.may()).toBe(true);
+  });
+
+  test("leave a destination without limits to the process' own concurrency", async () => {
+    const { one, refreshAll } = setup({ concurrency: 8 });
+    await refreshAll();
+    for (let n = 0; n < 8; n += 1) await one.gates.enter("billing");
+    expect(one.may(100)).toBe(true);
+    expect(one.gates.rowsWanted("billing", () => 0)).toBeUndefined();
+  });
+
+  test("close when the row of an open breaker is deleted", async () => {
+    const { one, refreshAll, store } = setup({ circuitBreaker: BREAKER });
+    await refreshAll();
+    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
+    await refreshAll();
+    expect(one.may()).toBe(false);
+    store.states = async () => [];
+    await refreshAll();
+    expect(one.may()).toBe(true);
+  });
+
+  test("open in every replica when one of them sees the receiver fail", async () => {
+    const { fleet, one, refreshAll } = setup({ circuitBreaker: BREAKER }, 2);
+    await refreshAll();
+    for (let n = 0; n < 4; n += 1) expect(await one.deliver(FAILED)).toBe("begun");
+    expect(one.may()).toBe(false);
+    await refreshAll();
+    expect(fleet.map(({ may }) => may())).toEqual([false, false]);
+    expect(fleet.map(({ gates }) => gates.rowsWanted("billing", () => 0))).toEqual([0, 0]);
+    expect(fleet.map(({ calls }) => calls.includes("breakerTransition(billing, open)"))).toEqual([true, false]);
+    expect(one.lines.map(({ message }) => message)).toEqual([
+      "circuit breaker open: no delivery is tried until a probe succeeds",
+    ]);
+  });
+
+  test("let one probe through in the fleet, and twice as long nothing after it failed", async () => {
+    const { fleet, one, refreshAll, time } = setup({ circuitBreaker: BREAKER }, 3);
+    await refreshAll();
+    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
+    await refreshAll();
+    await time.advance(5000);
+    await refreshAll();
+    expect(fleet.map(({ may }) => may())).toEqual([true, true, true]);
+    expect(fleet.map(({ gates }) => gates.rowsWanted("billing", () => 0))).toEqual([1, 1, 1]);
+    const passes = await Promise.all(fleet.map(({ gates }) => gates.enter("billing")));
+    expect(passes.map((pass) => pass?.isProbe)).toEqual([true, undefined, undefined]);
+
+    const [probe] = passes;
+    if (probe !== undefined) one.gates.leave("billing", probe, ROW, FAILED);
+    await refreshAll();
+    await time.advance(9999);
+    await refreshAll();
+    expect(fleet.map(({ may }) => may())).toEqual([false, false, false]);
+    await time.advance(1);
+    await refreshAll();
+    expect(fleet.map(({ may }) => may())).toEqual([true, true, true]);
+  });
+
+  test("name the rows whose probe failed, until the breaker closes", async () => {
+    const { one, refreshAll, time } = setup({ circuitBreaker: BREAKER });
+    await refreshAll();
+    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
+    await refreshAll();
+    await time.advance(5000);
+    await refreshAll();
+    expect(one.gates.probed("billing")).toEqual([]);
+    await one.deliver(FAILED);
+    await refreshAll();
+    await time.advance(10_000);
+    await refreshAll();
+    expect(one.gates.probed("billing")).toEqual(["row-5"]);
+    await one.deliver(WELL);
+    expect(one.gates.probed("billing")).toEqual([]);
+  });
+
+  test("close after a probe that succeeds, and let the backlog through little by little", async () => {
+    const { fleet, one, refreshAll, time } = setup({ circuitBreaker: BREAKER }, 2);
+    await refreshAll();
+    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
+    await refreshAll();
+    await time.advance(5000);
+    await refreshAll();
+    expect(await one.deliver(WELL)).toBe("probe");
+    await refreshAll();
+    expect(fleet.map(({ told }) => told.includes("billing closed"))).toEqual([true, true]);
+
+    const inFlight = async () => {
+      const passes = [];
+      while (passes.length < 8 && one.may()) passes.push(await one.gates.enter("billing"));
+      for (const pass of passes) if (pass !== undefined) one.gates.leave("billing", pass, ROW, WELL);
+      return passes.length;
+    };
+    expect([await inFlight(), await inFlight(), await inFlight(), await inFlight()]).toEqual([1, 2, 4, 8]);
+  });
+
+  test("give the probe of a replica that has ended to another one", async () => {
+    const { fleet, one, refreshAll, time } = setup({ circuitBreaker: BREAKER }, 2);
+    await refreshAll();
+    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
+    await refreshAll();
+    await time.advance(5000);
+    await refreshAll();
+    await one.gates.enter("billing");
+    const [, other] = fleet;
+    await other?.refresh();
+    expect(other?.may()).toBe(false);
+    await time.advance(5000);
+    await other?.refresh();
+    expect(await other?.deliver(WELL)).toBe("probe");
+  });
+
+  test("keep a probe that takes long for themselves", async () => {
+    const { fleet, one, refreshAll, time } = setup({ circuitBreaker: BREAKER }, 2);
+    await refreshAll();
+    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
+    await refreshAll();
+    await time.advance(5000);
+    await refreshAll();
+    await one.gates.enter("billing");
+    for (let n = 0; n < 60; n += 1) {
+      await time.advance(500);
+      await refreshAll();
+    }
+    expect(fleet[1]?.may()).toBe(false);
+  });
+
+  test("tell the database what they saw, at most every two seconds", async () => {
+    const { one, refreshAll, store, time } = setup({});
+    await time.advance(10_000);
+    await refreshAll();
+    await one.deliver(WELL);
+    await time.advance(1000);
+    await one.deliver(FAILED);
+    await refreshAll();
+    expect(await store.states()).toMatchObject([
+      { lastSuccessAt: new Date(10_000), lastFailureAt: new Date(11_000), lastError: "status 500" },
+    ]);
+    await time.advance(1000);
+    await one.deliver(WELL);
+    await refreshAll();
+    expect(await store.states()).toMatchObject([{ lastSuccessAt: new Date(10_000) }]);
+    await time.advance(1000);
+    await refreshAll();
+    expect(await store.states()).toMatchObject([{ lastSuccessAt: new Date(12_000) }]);
+  });
+
+  test("hold rows back for the rate, and count how long", async () => {
+    const { one, refreshAll, time } = setup({ rateLimit: { perSecond: 10, burst: 10 } });
+    await refreshAll();
+    expect(one.may()).toBe(false);
+    expect(one.gates.rowsWanted("billing", () => 0)).toBe(5);
+    await time.advance(100);
+    expect(await one.deliver(WELL)).toBe("begun");
+    expect(one.may()).toBe(false);
+    await refreshAll();
+    expect(one.calls.filter((call) => call.startsWith("destinationRateLimited")).at(-1)).toBe(
+      "destinationRateLimited(billing, 0.1)",
+    );
+    one.gates.stop();
+  });
+});

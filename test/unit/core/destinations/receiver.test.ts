@@ -1,0 +1,48 @@
+import { expect, test } from "@jest/globals";
+import { HTTP_ERROR_CODES, statusCode } from "../../../../src/adapters/destinations/http/errors.ts";
+import { KAFKA_ERROR_CODES } from "../../../../src/adapters/destinations/kafka/errors.ts";
+import { NATS_ERROR_CODES } from "../../../../src/adapters/destinations/nats/errors.ts";
+import { RABBITMQ_ERROR_CODES } from "../../../../src/adapters/destinations/rabbitmq/errors.ts";
+import { receiverVerdictOf, VERDICT_CODES } from "../../../../src/core/destinations/receiver.ts";
+import { PublishError } from "../../../../src/model/errors.ts";
+
+const CORE_CODES = ["transform_failed", "transform_unavailable", "address_empty"];
+const verdict = (code: string) => receiverVerdictOf(new PublishError(code, "failed"));
+
+test("every code of every adapter has a verdict, and there is none for a code that nobody has", () => {
+  const codes = [
+    ...HTTP_ERROR_CODES,
+    ...RABBITMQ_ERROR_CODES,
+    ...KAFKA_ERROR_CODES,
+    ...NATS_ERROR_CODES,
+    ...CORE_CODES,
+  ];
+  expect([...VERDICT_CODES].sort()).toEqual([...new Set(codes)].sort());
+});
+
+test.each([
+  [301, "well"],
+  [400, "well"],
+  [408, "failed"],
+  [422, "well"],
+  [429, "failed"],
+  [500, "failed"],
+  [503, "failed"],
+])("an answer %d says that the receiver is %s", (status, expected) => {
+  expect(verdict(statusCode(status))).toBe(expected);
+});
+
+test.each([
+  ["timeout", "failed"],
+  ["nacked", "failed"],
+  ["unroutable", "well"],
+  ["topic_missing", "well"],
+  ["transform_failed", "unknown"],
+  ["constructor", "unknown"],
+])("%s says that it is %s", (code, expected) => {
+  expect(verdict(code)).toBe(expected);
+});
+
+test("what is no PublishError says nothing", () => {
+  expect(receiverVerdictOf(new Error("timeout"))).toBe("unknown");
+});

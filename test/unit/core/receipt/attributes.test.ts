@@ -1,0 +1,213 @@
+import { createHash } from "node:crypto";
+import { describe, expect, test } from "@jest/globals";
+import {
+  type AttributeInput,
+  attributePlans,
+  type BrokerAttributeSettings,
+  extractAttributes,
+  findHeader,
+  storedKey,
+} from "../../../../src/core/receipt/attributes.ts";
+import { JsonDocument } from "../../../../src/core/receipt/jsonDocument.ts";
+import { parseJsonPath } from "../../../../src/core/receipt/jsonPath.ts";
+
+const sha256 = (bytes: string | Buffer) => `sha256:${createHash("sha256").update(bytes).digest("hex")}`;
+
+function input(text: string, extra: Partial<AttributeInput> = {}): AttributeInput {
+  return { body: Buffer.from(text), document: new JsonDocument(text), headers: {}, ...extra };
+}
+
+const httpPlan = attributePlans.http({
+  idempotencyKeyPath: "$.id",
+  eventTypePath: "$.type",
+  aggregateIdPath: "$.order",
+});
+
+function keyOf(text: string): string {
+  const extraction = extractAttributes(httpPlan, input(text));
+  if (extraction.kind === "failed") throw new Error(extraction.reason);
+  return extraction.attributes.idempotencyKey;
+}
+
+function reasonOf(text: string): string {
+  const extraction = extractAttributes(httpPlan, input(text));
+  return extraction.kind === "failed" ? extraction.reason : "";
+}
+
+describe("attributes of an HTTP message", () => {
+  test("are read at their paths", () => {
+    expect(extractAttributes(httpPlan, input('{"id":"a-1","type":"order.created","order":17}'))).toEqual({
+      kind: "extracted",
+      attributes: { idempotencyKey: "a-1", eventType: "order.created", aggregateId: "17" },
+    });
+  });
+
+  test("are null where an optional path finds no scalar", () => {
+    expect(extractAttributes(httpPlan, input('{"id":true,"type":{"a":1},"order":""}'))).toEqual({
+      kind: "extracted",
+      attributes: { idempotencyKey: "true", eventType: null, aggregateId: null },
+    });
+  });
+
+  test.each([
+    ["{}", "nothing"],
+    ['{"id":null}', "null"],
+    ['{"id":""}', "an empty string"],
+    ['{"id":{"a":1}}', "an object"],
+    ['{"id":["a"]}', "an array"],
+    ["[]", "nothing"],
+    ['"text"', "nothing"],
+  ])("have no idempotency key in %s, and the reason says what stands there", (text, found) => {
+    expect(reasonOf(text)).toBe(
+      `no idempotency key at $.id: found ${found}; expected a non-empty string, a number or a boolean`,
+    );
+  });
+
+  test("are not looked for in the prototype of the document", () => {
+    const plan = attributePlans.http({ idempotencyKeyPath: "$.__proto__.id", eventTypePath: "$.constructor.name" });
+    expect(extractAttributes(plan, input('{"__proto__":{"id":"own"}}'))).toMatchObject({
+      attributes: { idempotencyKey: "own", eventType: null },
+    });
+  });
+
+  test("are refused when an aggregate id or event type is longer than 1024 characters", () => {
+    const longest = "x".repeat(1024);
+    expect(reasonOf(`{"id":1,"order":"${longest}"}`)).toBe("");
+    expect(reasonOf(`{"id":1,"order":"${longest}x"}`)).toBe(
+      "the aggregate id has 1025 characters; at most 1024 can be stored",
+    );
+    expect(reasonOf(`{"id":1,"type":"${longest}x"}`)).toContain("the event type has 1025 characters");
+  });
+
+  test.each(["\\u0000", "\\ud800", "\\udc00x"])("are refused when an aggregate id holds %s", (text) => {
+    expect(reasonOf(`{"id":1,"order":"a${text}"}`)).toBe(
+      "the aggregate id holds a NUL character or half of a surrogate pair",
+    );
+  });
+});
+
+describe("a number as idempotency key", () => {
+  test.each([
+    ["12345678901234567890", "12345678901234567891"],
+    ["9007199254740992", "9007199254740993"],
+    ["0.1", "0.1000000000000000055511151231257827"],
+    ["5", "5.00000000000000000001"],
+    ["0", "1e-400"],
+    ["1e400", "1e401"],
+    ["-12345678901234567890", "12345678901234567890"],
+  ])("%s is another key than %s", (one, other) => {
+    expect(keyOf(`{"id":${one}}`)).not.toBe(keyOf(`{"id":${other}}`));
+  });
+
+  test("keeps its source text where a double cannot hold it", () => {
+    expect(keyOf('{"id":12345678901234567890}')).toBe("12345678901234567890");
+    expect(keyOf('{"id": -0.12345678901234567890123 }')).toBe("-0.12345678901234567890123");
+  });
+
+  test.each([
+    ["17", "17"],
+    ["17.0", "17"],
+    ["1.7e1", "17"],
+    ["-0", "0"],
+    ["0.000001", "0.000001"],
+    ["9007199254740991", "9007199254740991"],
+  ])("%s is %s, whatever else stands in the document", (text, key) => {
+    expect(keyOf(`{"id":${text}}`)).toBe(key);
+    expect(keyOf(`{"trace":"0af7651916cd43dd8448eb211c80319c","n":[1e5,12345678901234567890],"id":${text}}`)).toBe(key);
+  });
+
+  test("is found behind strings that look like numbers, quotes and backslashes", () => {
+    const text = String.raw`{"a\"1":"\\","b":"\"id\":1,2e5 ","c":[-1.5e+3,{"d":"\\\""}],"id":12345678901234567891}`;
+    expect(keyOf(text)).toBe("12345678901234567891");
+  });
+
+  test("is the last one of a repeated key, as JSON.parse has it", () => {
+    expect(keyOf('{"id":12345678901234567890,"id":12345678901234567891}')).toBe("12345678901234567891");
+  });
+
+  test("is exact beside a value that is nested 100,000 deep", () => {
+    const deep = `${"[".repeat(100_000)}1e5${"]".repeat(100_000)}`;
+    expect(keyOf(`{"deep":${deep},"id":12345678901234567891}`)).toBe("12345678901234567891");
+  });
+
+  test("is exact as the whole document", () => {
+    expect(new JsonDocument(" 12345678901234567891 ").scalarAt(parseJsonPath("$"))).toBe("12345678901234567891");
+  });
+});
+
+describe("the stored form of an idempotency key", () => {
+  test("is the key itself up to 255 characters", () => {
+    expect(storedKey("é".repeat(255))).toBe("é".repeat(255));
+  });
+
+  test("is a digest of the UTF-8 bytes beyond that, or with a NUL", () => {
+    expect(storedKey("é".repeat(256))).toBe(sha256("é".repeat(256)));
+    expect(storedKey("a\0b")).toBe(sha256("a\0b"));
+  });
+
+  test("keeps keys with different half surrogate pairs apart", () => {
+    const keys = ["\ud800", "\ud801", "\udc00", "\ufffd", "\ud800\ud800", "a\ud800", "\ud800a"].map(storedKey);
+    expect(new Set(keys).size).toBe(keys.length);
+    expect(storedKey("\ud800")).toBe(sha256(Buffer.from([0xed, 0xa0, 0x80])));
+  });
+
+  test("keeps whole surrogate pairs as they are", () => {
+    expect(storedKey("😀")).toBe("😀");
+  });
+});
+
+describe("attributes of a broker message", () => {
+  const settings: BrokerAttributeSettings = {
+    idempotencyKeyPath: "$.id",
+    eventTypePath: "$.type",
+    aggregateIdPath: "$.order",
+    attributeHeaders: {
+      idempotencyKey: "x-idempotency-key",
+      eventType: "x-event-type",
+      aggregateId: "x-aggregate-id",
+    },
+  };
+  const headers = { "X-Idempotency-Key": "h1", "X-Event-Type": "h2", "X-Aggregate-Id": "h3", "nats-msg-id": "n1" };
+  const properties = { messageId: "m1", recordKey: "r1" };
+  const keyFrom = (kind: "rabbitmq" | "kafka" | "nats", text: string, extra: Partial<AttributeInput>) => {
+    const extraction = extractAttributes(attributePlans[kind](settings), input(text, extra));
+    return extraction.kind === "extracted" ? extraction.attributes : extraction.reason;
+  };
+
+  test.each(["rabbitmq", "kafka", "nats"] as const)(
+    "of %s take the key header before the body, the rest after",
+    (kind) => {
+      expect(keyFrom(kind, '{"id":"b1","type":"b2","order":"b3"}', { headers, properties })).toEqual({
+        idempotencyKey: "h1",
+        eventType: "b2",
+        aggregateId: "b3",
+      });
+      expect(keyFrom(kind, '{"id":"b1"}', { headers, properties })).toEqual({
+        idempotencyKey: "h1",
+        eventType: "h2",
+        aggregateId: "h3",
+      });
+    },
+  );
+
+  test.each([
+    ["rabbitmq", "m1"],
+    ["kafka", "r1"],
+    ["nats", "n1"],
+  ] as const)("of %s fall back to the broker's own id, then to a digest of the body", (kind, ownId) => {
+    const extra = { headers: { "nats-msg-id": "n1", "x-idempotency-key": "" }, properties };
+    expect(keyFrom(kind, '{"id":"b1"}', extra)).toMatchObject({ idempotencyKey: "b1" });
+    expect(keyFrom(kind, "{}", extra)).toMatchObject({ idempotencyKey: ownId });
+    expect(keyFrom(kind, "{}", {})).toMatchObject({ idempotencyKey: sha256("{}") });
+  });
+
+  test("of kafka take the record key as aggregate id last", () => {
+    expect(keyFrom("kafka", "{}", { properties })).toMatchObject({ aggregateId: "r1" });
+    expect(keyFrom("rabbitmq", "{}", { properties })).toMatchObject({ aggregateId: null });
+  });
+});
+
+test("a header is found in any letter case", () => {
+  expect(findHeader({ "X-Other": "1", "X-KEY": "2" }, "x-key")).toBe("2");
+  expect(findHeader({ "X-Other": "1" }, "x-key")).toBeUndefined();
+});

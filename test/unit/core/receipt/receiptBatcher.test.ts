@@ -1,0 +1,233 @@
+import { describe, expect, test } from "@jest/globals";
+import { ReceiptBatcher, type ReceiptBatcherLimits } from "../../../../src/core/receipt/receiptBatcher.ts";
+import { StoreError } from "../../../../src/model/errors.ts";
+import type { MessageId, NewInboxRow } from "../../../../src/model/rows.ts";
+import { eventually } from "../../../support/eventually.ts";
+import { settle } from "../../../support/manualTime.ts";
+import { MemoryInbox } from "../../../support/memoryInbox.ts";
+import { recordingLog } from "../../../support/recorders.ts";
+
+function row(key: string, payload = "{}"): NewInboxRow {
+  return {
+    id: key as MessageId,
+    source: "orders",
+    idempotencyKey: key,
+    aggregateId: null,
+    eventType: null,
+    payload,
+    state: "pending",
+    consumption: "push",
+    correlationId: null,
+    headers: {},
+    lastError: null,
+  };
+}
+
+function setup(limits: Partial<ReceiptBatcherLimits> = {}, pipelinesInserts = false) {
+  const store = new MemoryInbox(pipelinesInserts);
+  const { log, lines } = recordingLog();
+  return { store, lines, batcher: new ReceiptBatcher(store, log, limits) };
+}
+
+const sizes = (store: MemoryInbox) => store.calls.map((rows) => rows.length);
+const keys = (count: number) => Array.from({ length: count }, (_, i) => `k${i}`);
+
+describe("the receipt batcher", () => {
+  test("stores the rows of one turn of the event loop in one insert and answers each", async () => {
+    const { store, batcher } = setup();
+    const outcomes = await Promise.all([batcher.add(row("a")), batcher.add(row("b")), batcher.add(row("a"))]);
+    expect(outcomes).toEqual([{ kind: "stored" }, { kind: "stored" }, { kind: "duplicate" }]);
+    expect(sizes(store)).toEqual([3]);
+  });
+
+  test("gathers what comes while all inserts run, and sends it when one is done", async () => {
+    const { store, batcher } = setup({ maxInFlight: 1, stuckAfterMs: 60_000 });
+    const release = store.hold();
+    const first = batcher.add(row("first"));
+    await eventually(() => expect(sizes(store)).toEqual([1]));
+    const rest = Promise.all(keys(10).map((key) => batcher.add(row(key))));
+    release();
+    await Promise.all([first, rest]);
+    expect(sizes(store)).toEqual([1, 10]);
+  });
+
+  test("sends the next insert before it answers for the last one", async () => {
+    const { store, batcher } = setup({ maxInFlight: 1, stuckAfterMs: 60_000 });
+    const release = store.hold();
+    const sizesAtAnswer: number[][] = [];
+    const first = batcher.add(row("first")).then(() => sizesAtAnswer.push(sizes(store)));
+    await eventually(() => expect(sizes(store)).toEqual([1]));
+    const rest = batcher.add(row("second"));
+    release();
+    await Promise.all([first, rest]);
+    expect(sizesAtAnswer).toEqual([[1, 1]]);
+  });
+
+  test.each([
+    ["many rows", 3, "{}"],
+    ["many bytes", 1, "x".repeat(5000)],
+  ])("starts an insert of %s beside one that runs", async (_, count, payload) => {
+    const { store, batcher } = setup({ besideRows: 3, besideBytes: 5000, stuckAfterMs: 60_000 });
+    const release = store.hold();
+    const first = batcher.add(row("first"));
+    await eventually(() => expect(sizes(store)).toEqual([1]));
+    const rest = Promise.all(keys(count).map((key) => batcher.add(row(key, payload))));
+    await eventually(() => expect(sizes(store)).toEqual([1, count]));
+    release();
+    await Promise.all([first, rest]);
+  });
+
+  test.each([
+    ["a store that pipelines inserts", true, [1, 8]],
+    ["another", false, [1]],
+  ])("eight rows are worth an insert beside another to %s", async (_, pipelinesInserts, expected) => {
+    const { store, batcher } = setup({ stuckAfterMs: 60_000 }, pipelinesInserts);
+    const release = store.hold();
+    const first = batcher.add(row("first"));
+    await eventually(() => expect(sizes(store)).toEqual([1]));
+    const rest = Promise.all(keys(8).map((key) => batcher.add(row(key))));
+    await settle();
+    expect(sizes(store)).toEqual(expected);
+    release();
+    await Promise.all([first, rest]);
+    expect(sizes(store)).toEqual([1, 8]);
+  });
+
+  test("few rows do not wait for ever for inserts that hang, and no more than the given number hang", async () => {
+    const { store, batcher } = setup({ maxInFlight: 1, maxInFlightWhenStuck: 3, stuckAfterMs: 20 });
+    const release = store.hold();
+    const all: Promise<unknown>[] = [];
+    for (const expected of [[1], [1, 1], [1, 1, 1]]) {
+      all.push(batcher.add(row(`k${expected.length}`)));
+      await eventually(() => expect(sizes(store)).toEqual(expected));
+    }
+    all.push(batcher.add(row("late")), batcher.add(row("later")));
+    await settle();
+    expect(sizes(store)).toEqual([1, 1, 1]);
+    release();
+    await Promise.all(all);
+    expect(sizes(store)).toEqual([1, 1, 1, 2]);
+  });
+
+  test("what waits for inserts that end in time leaves with the end of one, not with the time", async () => {
+    const { store, batcher } = setup({ maxInFlight: 1, stuckAfterMs: 60_000 });
+    const release = store.hold();
+    const first = batcher.add(row("first"));
+    await eventually(() => expect(sizes(store)).toEqual([1]));
+    const second = batcher.add(row("second"));
+    await settle();
+    expect(sizes(store)).toEqual([1]);
+    release();
+    await Promise.all([first, second]);
+  });
+
+  test("runs no more than the given number of inserts at a time", async () => {
+    const { store, batcher } = setup({ maxInFlight: 2, maxRows: 2, stuckAfterMs: 60_000 });
+    const release = store.hold();
+    const all = Promise.all(keys(7).map((key) => batcher.add(row(key))));
+    await eventually(() => expect(store.calls.length).toBeGreaterThan(0));
+    expect(sizes(store)).toEqual([2, 2]);
+    release();
+    await all;
+    expect(sizes(store)).toEqual([2, 2, 2, 1]);
+  });
+
+  test("keeps to the byte limit of an insert, and lets a single larger row go alone", async () => {
+    const { store, batcher } = setup({ maxBytes: 5000 });
+    const lengths = [1500, 1400, 9000, 100, 2000];
+    await Promise.all(lengths.map((length, i) => batcher.add(row(`k${i}`, "x".repeat(length)))));
+    expect(store.calls.map((rows) => rows.map(({ payload }) => payload.length))).toEqual([
+      [1500, 1400],
+      [9000],
+      [100, 2000],
+    ]);
+  });
+
+  test("keeps the order of arrival", async () => {
+    const { store, batcher } = setup({ maxInFlight: 1, maxRows: 3 });
+    await Promise.all(keys(10).map((key) => batcher.add(row(key))));
+    expect(store.rows.map(({ idempotencyKey }) => idempotencyKey)).toEqual(keys(10));
+  });
+
+  test("refuses at once what would wait beyond the byte budget, and takes rows again when the queue is sent", async () => {
+    const { store, batcher } = setup({ maxInFlight: 1, maxWaitingBytes: 10_000, stuckAfterMs: 60_000 });
+    const release = store.hold();
+    const running = batcher.add(row("running"));
+    await eventually(() => expect(store.calls).toHaveLength(1));
+    const payload = "x".repeat(5000);
+    const waiting = batcher.add(row("waiting", payload));
+    await expect(batcher.add(row("too much", payload))).rejects.toMatchObject({
+      name: "StoreError",
+      code: "unavailable",
+    });
+    release();
+    await Promise.all([running, waiting]);
+    await expect(batcher.add(row("again", payload))).resolves.toEqual({ kind: "stored" });
+  });
+
+  test("takes a row that is larger than the budget when nothing waits", async () => {
+    const { batcher } = setup({ maxWaitingBytes: 100 });
+    await expect(batcher.add(row("a", "x".repeat(1000)))).resolves.toEqual({ kind: "stored" });
+  });
+
+  test("gives a failed insert's error to every caller of the batch, logs it once, and goes on", async () => {
+    const { store, batcher, lines } = setup();
+    const driverError = new Error('invalid input: "PAYLOAD-TEXT"');
+    store.fault = { reject: new StoreError("unavailable", "inbox.insert: connection lost", { cause: driverError }) };
+    const results = await Promise.allSettled(keys(3).map((key) => batcher.add(row(key))));
+    expect(results.map(({ status }) => status)).toEqual(["rejected", "rejected", "rejected"]);
+    expect(lines).toEqual([
+      {
+        level: "error",
+        message: "received messages could not be stored",
+        fields: { rows: 3, code: "unavailable", reason: "inbox.insert: connection lost" },
+      },
+    ]);
+    store.fault = undefined;
+    await expect(batcher.add(row("later"))).resolves.toEqual({ kind: "stored" });
+  });
+
+  test("refuses a store's answer that does not fit the batch", async () => {
+    const { log } = recordingLog();
+    const batcher = new ReceiptBatcher({ insert: () => Promise.resolve([]), pipelinesInserts: false }, log);
+    await expect(batcher.add(row("a"))).rejects.toThrow("insert of 1 rows answered for 0");
+  });
+
+  test("passes on the outcome of a refused row", async () => {
+    const { store, batcher } = setup();
+    store.fault = { refuse: "no NUL in jsonb" };
+    await expect(batcher.add(row("a"))).resolves.toEqual({ kind: "refused", reason: "no NUL in jsonb" });
+  });
+});
+
+describe("closing the receipt batcher", () => {
+  test("logs what a rule of the table refuses, which is answered with a failure of the storage", async () => {
+    const { log, lines } = recordingLog();
+    const insert = async () => [{ kind: "refused", reason: "not this one", mayPassLater: true }] as const;
+    const batcher = new ReceiptBatcher({ insert, pipelinesInserts: false }, log);
+    await batcher.add(row("a"));
+    expect(lines).toMatchObject([{ level: "error", fields: { reason: "not this one" } }]);
+  });
+
+  test("waits for everything that was taken and refuses the rest", async () => {
+    const { store, batcher } = setup({ maxInFlight: 1, maxRows: 1, stuckAfterMs: 60_000 });
+    const release = store.hold();
+    const taken = Promise.all(keys(3).map((key) => batcher.add(row(key))));
+    let closed = false;
+    const closing = batcher.close().then(() => {
+      closed = true;
+    });
+    await expect(batcher.add(row("late"))).rejects.toMatchObject({ code: "unavailable" });
+    await eventually(() => expect(store.calls).toHaveLength(1));
+    expect(closed).toBe(false);
+    release();
+    await closing;
+    expect(store.rows).toHaveLength(3);
+    await taken;
+    await batcher.close();
+  });
+
+  test("is done at once when nothing is under way", async () => {
+    await setup().batcher.close();
+  });
+});

@@ -1,0 +1,191 @@
+import { describe, expect, test } from "@jest/globals";
+import { attributePlans } from "../../../../src/core/receipt/attributes.ts";
+import type { SourceStage } from "../../../../src/core/receipt/preparation.ts";
+import { createReceiver, type ReceiverOptions } from "../../../../src/core/receipt/receive.ts";
+import { StoreError } from "../../../../src/model/errors.ts";
+import type { InsertOutcome } from "../../../../src/model/outcomes.ts";
+import type { NewInboxRow } from "../../../../src/model/rows.ts";
+import { ManualClock, recordingMetrics } from "../../../support/recorders.ts";
+
+const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
+
+function setup(overrides: Partial<ReceiverOptions> = {}) {
+  const rows: NewInboxRow[] = [];
+  const { metrics, calls } = recordingMetrics();
+  const receiver = createReceiver({
+    source: "orders",
+    settings: { consumption: "push" },
+    attributes: attributePlans.http({
+      idempotencyKeyPath: "$.id",
+      eventTypePath: "$.type",
+      aggregateIdPath: "$.order",
+    }),
+    insert: async (row) => {
+      rows.push(row);
+      return { kind: "stored" };
+    },
+    clock: new ManualClock(),
+    metrics,
+    ...overrides,
+  });
+  const accept = (body: string | Buffer) =>
+    receiver.accept({ body: Buffer.from(body), headers: { "X-Trace": "1" }, correlationId: "c-1" });
+  return { receiver, rows, calls, accept };
+}
+
+describe("a received message", () => {
+  test("is stored byte for byte with its attributes", async () => {
+    const { accept, rows, calls } = setup();
+    const body =
+      ' {"id":"a", "n":12345678901234567890,"f":1.0,"u":"\\u0000\\ud800é","type":"order.created","order":7}\n';
+    const outcome = await accept(body);
+    expect(outcome).toEqual({ kind: "stored", id: expect.stringMatching(UUID_V7) });
+    expect(rows).toEqual([
+      {
+        id: outcome.kind === "stored" && outcome.id,
+        source: "orders",
+        idempotencyKey: "a",
+        aggregateId: "7",
+        eventType: "order.created",
+        payload: body,
+        state: "pending",
+        consumption: "push",
+        correlationId: "c-1",
+        headers: { "X-Trace": "1" },
+        lastError: null,
+      },
+    ]);
+    expect(calls).toEqual(["inboxMessages(new, 1)"]);
+  });
+
+  test("keeps the consumption of its source", async () => {
+    const { accept, rows } = setup({ settings: { consumption: "pull" } });
+    await accept('{"id":1}');
+    expect(rows[0]?.consumption).toBe("pull");
+  });
+
+  test("gets ids that ascend in the order of receipt", async () => {
+    const { accept, rows } = setup();
+    for (let i = 0; i < 200; i++) await accept(`{"id":${i}}`);
+    const ids = rows.map(({ id }) => id);
+    expect(ids).toEqual([...ids].sort());
+    expect(new Set(ids).size).toBe(200);
+  });
+
+  test("is a duplicate when the store says so", async () => {
+    const { accept, calls } = setup({ insert: async () => ({ kind: "duplicate" }) });
+    expect(await accept('{"id":1}')).toEqual({ kind: "duplicate" });
+    expect(calls).toEqual(["inboxMessages(duplicate, 1)"]);
+  });
+
+  test("is unavailable when the insert fails, and the reason holds no driver's text", async () => {
+    const failure = new StoreError("unavailable", "inbox.insert failed", { cause: new Error("payload text") });
+    const { accept, calls } = setup({ insert: () => Promise.reject(failure) });
+    expect(await accept('{"id":1}')).toEqual({ kind: "unavailable", reason: "inbox.insert failed" });
+    expect(calls).toEqual(["inboxRejection(storage_failed)"]);
+  });
+
+  test("is rejected for good when the database refuses its data", async () => {
+    const refused: InsertOutcome = { kind: "refused", reason: "jsonb cannot hold \\u0000" };
+    const { accept, calls } = setup({ insert: async () => refused });
+    expect(await accept('{"id":1}')).toEqual({
+      kind: "rejected",
+      rejection: "unstorable",
+      reason: "the database cannot hold this message: jsonb cannot hold \\u0000",
+    });
+    expect(calls).toEqual(["inboxRejection(storage_failed)"]);
+  });
+
+  test.each([
+    ["no JSON", Buffer.from("{")],
+    ["empty", Buffer.from("")],
+    ["a byte order mark in the middle", Buffer.from('{"id":\ufeff1}')],
+    ["a raw NUL", Buffer.from('{"id":"a\0"}')],
+    ["bytes that are not UTF-8", Buffer.from([0x7b, 0x22, 0x69, 0x64, 0x22, 0x3a, 0x22, 0xff, 0x22, 0x7d])],
+    ["a surrogate pair in six bytes", Buffer.from([0x22, 0xed, 0xa0, 0x80, 0xed, 0xb0, 0x80, 0x22])],
+  ])("is rejected when its body has %s", async (_, body) => {
+    const { accept, rows, calls } = setup();
+    expect(await accept(body)).toMatchObject({ kind: "rejected", rejection: "invalid_json" });
+    expect(rows).toEqual([]);
+    expect(calls).toEqual(["inboxRejection(extraction_failed)"]);
+  });
+
+  test("a row that a rule of the table turns away is a failed storage: its sender may send it again", async () => {
+    const refused: InsertOutcome = { kind: "refused", reason: "not this one", mayPassLater: true };
+    const { accept, calls } = setup({ insert: async () => refused });
+    expect(await accept('{"id":1}')).toEqual({ kind: "unavailable", reason: "not this one" });
+    expect(calls).toEqual(["inboxRejection(storage_failed)"]);
+  });
+
+  test("is rejected without an idempotency key", async () => {
+    const { accept, calls } = setup();
+    expect(await accept("{}")).toMatchObject({ kind: "rejected", rejection: "extraction_failed" });
+    expect(calls).toEqual(["inboxRejection(extraction_failed)"]);
+  });
+});
+
+describe("the header filter of a source", () => {
+  test("counts what it drops", () => {
+    const { receiver, calls } = setup({
+      settings: { consumption: "push", filter: { require: [{ header: "x-kind", equals: "order" }] } },
+    });
+    expect(receiver.passes(() => ({ "X-Kind": "order" }))).toBe(true);
+    expect(receiver.passes(() => ({}))).toBe(false);
+    expect(calls).toEqual(["inboxFiltered()"]);
+  });
+
+  test("does not have the headers assembled when there is none", () => {
+    const headers = (): never => {
+      throw new Error("not needed");
+    };
+    expect(setup().receiver.passes(headers)).toBe(true);
+  });
+});
+
+describe("the source transform", () => {
+  test("sees the message and replaces what is stored", async () => {
+    const seen: unknown[] = [];
+    const stage: SourceStage = async (body, context) => {
+      seen.push(body, context);
+      return { kind: "replaced", payload: '{"b":2}' };
+    };
+    const { accept, rows } = setup({ stage });
+    await accept('{"id":"a","type":"t"}');
+    expect(rows[0]).toMatchObject({ payload: '{"b":2}', idempotencyKey: "a", eventType: "t" });
+    expect(seen).toEqual([
+      '{"id":"a","type":"t"}',
+      {
+        messageId: rows[0]?.id,
+        source: "orders",
+        eventType: "t",
+        idempotencyKey: "a",
+        timestamp: "2024-01-01T00:00:00.000Z",
+        headers: { "X-Trace": "1" },
+      },
+    ]);
+  });
+
+  test("may leave the body as it came", async () => {
+    const { accept, rows } = setup({ stage: async () => ({ kind: "unchanged" }) });
+    await accept('{ "id":"a" }');
+    expect(rows[0]?.payload).toBe('{ "id":"a" }');
+  });
+
+  test("may reject the message, which then leaves no row", async () => {
+    const { accept, rows, calls } = setup({ stage: async () => ({ kind: "rejected", reason: "no such field" }) });
+    expect(await accept('{"id":1}')).toEqual({
+      kind: "rejected",
+      rejection: "transform_failed",
+      reason: "no such field",
+    });
+    expect(rows).toEqual([]);
+    expect(calls).toEqual(["inboxRejection(transform_failed)"]);
+  });
+
+  test("that cannot be run leaves no row, and the sender may send the message again", async () => {
+    const { accept, rows, calls } = setup({ stage: async () => ({ kind: "unavailable", reason: "no worker" }) });
+    expect(await accept('{"id":1}')).toEqual({ kind: "busy", reason: "no worker" });
+    expect(rows).toEqual([]);
+    expect(calls).toEqual(["inboxRejection(transform_unavailable)"]);
+  });
+});

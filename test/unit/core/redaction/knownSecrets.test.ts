@@ -1,0 +1,90 @@
+import { describe, expect, test } from "@jest/globals";
+import { KnownSecrets } from "../../../../src/core/redaction/knownSecrets.ts";
+import { createRedactor } from "../../../../src/core/redaction/redact.ts";
+import { SECRET_FORMS } from "../../../support/secretForms.ts";
+
+/** With every character that some encoding escapes, one outside ASCII and one outside the basic plane. */
+const SECRETS = {
+  password: `p@ss w/ö&"<rd>\\+='ü😀x`,
+  token: "tok+en/42==",
+  "an escape-like password": "a%41&amp;\\u0041+b\\\\n",
+} as const;
+
+describe.each(Object.entries(SECRETS))("%s", (_name, secret) => {
+  const redact = createRedactor(new KnownSecrets([secret]), 10_000);
+
+  test.each(Object.entries(SECRET_FORMS))("is masked %s", (_form, write) => {
+    // A list of bytes has its brackets.
+    expect(redact(`before <${write(secret)}> after`)).toMatch(/^before <\[?\*\*\*\]?> after$/);
+  });
+
+  test.each(Object.entries(SECRET_FORMS))("leaves nothing where a text is cut in it: %s", (_form, write) => {
+    const secrets = new KnownSecrets([secret]);
+    const written = `~~~~ ${write(secret)}`;
+    for (let length = 5; length < written.length; length++) {
+      const masked = secrets.mask(written.slice(0, length), true);
+      // A part of the escape of one character may be left.
+      expect(masked).toMatch(/^~~~~ \[?(?:\*\*\*)?(?:[\\&%][\\&%\w#;{]{0,9})?$/);
+    }
+  });
+});
+
+test.each([0, 1, 2])("a secret is masked in a longer base64 text of several lines, %s bytes further on", (shift) => {
+  const secret = SECRETS.password;
+  const encoded = Buffer.from(`${"x".repeat(60 + shift)}${secret}${"y".repeat(50)}`).toString("base64");
+  const lines = encoded.match(/.{1,76}/g) ?? [];
+  const masked = new KnownSecrets([secret]).mask(lines.join("\r\n"), false);
+  const [before = "", after = "", ...others] = masked.replace(/\s/g, "").split("***");
+  // What is left are whole characters of the neighbours, and at both edges one that tells of some bits of the secret.
+  expect(others).toEqual([]);
+  expect(before).toBe(encoded.slice(0, Math.ceil(((60 + shift) * 8) / 6)));
+  expect(after.length).toBeLessThanOrEqual(
+    encoded.length - before.length - Math.floor((Buffer.byteLength(secret) * 8) / 6) + 1,
+  );
+});
+
+test.each(Object.values(SECRETS))("%s is masked in a body of JSON, or of a form, that came as base64", (secret) => {
+  const secrets = new KnownSecrets([secret]);
+  for (const body of [JSON.stringify({ a: 1, key: secret }), new URLSearchParams({ a: "1", key: secret }).toString()]) {
+    const encoded = Buffer.from(body).toString("base64");
+    const before = Buffer.from(body.slice(0, body.indexOf("key") + 4))
+      .toString("base64")
+      .replace(/.?=*$/, "");
+    const masked = secrets.mask(encoded, false);
+    expect(masked.startsWith(before)).toBe(true);
+    // What stands around it, and a character at each edge.
+    expect(masked.length).toBeLessThan(Math.ceil(((body.indexOf("key") + 10) * 4) / 3) + "***".length);
+  }
+});
+
+describe("known secrets", () => {
+  test("that come up later are masked until they are forgotten", () => {
+    const secrets = new KnownSecrets(["configured"]);
+    const forget = secrets.add("later-token");
+    const forgetTwin = secrets.add("later-token");
+    expect(secrets.mask("configured later\\u002Dtoken", false)).toBe("*** ***");
+    forget();
+    forget();
+    expect(secrets.mask("later-token", false)).toBe("***");
+    forgetTwin();
+    expect(secrets.mask("configured later-token", false)).toBe("*** later-token");
+  });
+
+  test("that overlap leave nothing of each other", () => {
+    expect(new KnownSecrets(["abcdefgh", "fghijklm"]).mask("-abcdefghijklm-", false)).toBe("-***-");
+  });
+
+  test("leave a text alone that holds none of them", () => {
+    const text = 'C:\\new\\temp 100%25 &amp; &#x; \\u12 %zz "a+b" \\x4 \\777 &unknown; \ud83d';
+    expect(new KnownSecrets(["some-secret"]).mask(text, false)).toBe(text);
+  });
+
+  test("are found in characters that nobody sees", () => {
+    expect(new KnownSecrets(["topsecret"]).mask("<top\u200bsec\\u200bre\u0000t>", false)).toBe("<***>");
+  });
+
+  test("mask all that is left of a text that takes too long", () => {
+    const secrets = new KnownSecrets(["first-one", `${"\\".repeat(100)}c`]);
+    expect(secrets.mask(`first-one ${"\\".repeat(60_000)}`, false)).toMatch(/^\*\*\* \\*\*\*\*$/);
+  });
+});
