@@ -1,37 +1,23 @@
-import { fstatSync, writeFileSync, writeSync } from "node:fs";
+import { writeFileSync, writeSync } from "node:fs";
 import { compileEvaluation } from "../src/core/transform/evaluation.ts";
 import {
   type EvaluationRequest,
-  NOTE_BYTES,
-  NOTE_FD,
   REPORT_FD,
   reportLine,
-  sharedMonotonicMs,
   type WorkerReport,
 } from "../src/runtime/evaluation/protocol.ts";
 import { EvaluationServer } from "../src/runtime/evaluation/server.ts";
 
 /** Entry of an evaluation worker, a process that `EvaluatorPool` starts; it has no other use. */
 
-function send(reports: readonly WorkerReport[]): void {
-  const bytes = Buffer.from(reports.map(reportLine).join(""));
+function send(report: WorkerReport): void {
+  const bytes = Buffer.from(reportLine(report));
   try {
     for (let written = 0; written < bytes.length; ) written += writeSync(REPORT_FD, bytes, written);
   } catch {
     // The service is gone.
     process.exit();
   }
-}
-
-function noteWriter(): ((id: number) => void) | undefined {
-  // The service could not make a file.
-  if (!fstatSync(NOTE_FD).isFile()) return undefined;
-  const bytes = Buffer.alloc(NOTE_BYTES);
-  return (id) => {
-    bytes.writeDoubleLE(id);
-    bytes.writeDoubleLE(sharedMonotonicMs(), 8);
-    writeSync(NOTE_FD, bytes, 0, NOTE_BYTES, 0);
-  };
 }
 
 function offerToOutOfMemoryKiller(): void {
@@ -44,9 +30,9 @@ function offerToOutOfMemoryKiller(): void {
 
 // A machine or container that runs out of memory is to take this process and not the service.
 offerToOutOfMemoryKiller();
-const server = new EvaluationServer({ compile: compileEvaluation, send, note: noteWriter() });
+const server = new EvaluationServer({ compile: compileEvaluation, send });
 process.on("message", (requests) => void server.receive(requests as readonly EvaluationRequest[]));
 process.on("disconnect", () => process.exit());
 // A terminal sends its signals to every process: the service stops in its own order and ends this one last.
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => {});
-send([{ kind: "ready" }]);
+send({ kind: "ready" });

@@ -2,9 +2,8 @@ import { errorText, TransformError } from "../../model/errors.ts";
 import type { Evaluation, Evaluator } from "../../ports/evaluator.ts";
 import type { Log } from "../../ports/runtime.ts";
 import { type EvaluationJob, type LaneBounds, Lanes, UNKNOWN_MS } from "./lanes.ts";
-import { PooledWorker } from "./pooledWorker.ts";
-import type { ProcessEnd } from "./process.ts";
 import type { EvaluationReply } from "./protocol.ts";
+import { EvaluationWorker, type WorkerEnd } from "./worker.ts";
 
 export interface EvaluatorPoolOptions {
   /** Entry of the workers, a built file: `dist/roles/evaluatorWorker.js`. */
@@ -44,11 +43,11 @@ const START_BACKOFF_MS = 1000;
 export class EvaluatorPool implements Evaluator {
   readonly #options: EvaluatorPoolOptions;
   readonly #lanes: Lanes;
-  readonly #workers = new Set<PooledWorker>();
+  readonly #workers = new Set<EvaluationWorker>();
   /** For the lanes that are served apart. */
-  #apart: PooledWorker | undefined;
+  #apart: EvaluationWorker | undefined;
   /** With an evaluation that is late: they get nothing more. */
-  readonly #leaving = new Set<PooledWorker>();
+  readonly #leaving = new Set<EvaluationWorker>();
   readonly #startWaits = new Set<{ readonly resolve: () => void; readonly reject: (error: Error) => void }>();
   #startFailure: { readonly error: Error; readonly until: number } | undefined;
   #unsettled = 0;
@@ -113,7 +112,7 @@ export class EvaluatorPool implements Evaluator {
     await Promise.all(workers.map((worker) => worker.ended));
   }
 
-  #everyWorker(): readonly PooledWorker[] {
+  #everyWorker(): readonly EvaluationWorker[] {
     return [...this.#workers, ...(this.#apart === undefined ? [] : [this.#apart]), ...this.#leaving];
   }
 
@@ -159,7 +158,7 @@ export class EvaluatorPool implements Evaluator {
     this.#timer.unref();
   }
 
-  #post(worker: PooledWorker, jobs: readonly EvaluationJob[]): void {
+  #post(worker: EvaluationWorker, jobs: readonly EvaluationJob[]): void {
     if (jobs.length === 0) return;
     try {
       worker.post(jobs);
@@ -184,9 +183,9 @@ export class EvaluatorPool implements Evaluator {
     }
   }
 
-  #startWorker(): PooledWorker {
+  #startWorker(): EvaluationWorker {
     const { script, memoryLimitMb, graceMs = DEFAULT_GRACE_MS } = this.#options;
-    const worker: PooledWorker = new PooledWorker({
+    const worker: EvaluationWorker = new EvaluationWorker({
       script,
       memoryLimitMb,
       graceMs,
@@ -213,7 +212,7 @@ export class EvaluatorPool implements Evaluator {
     job.settle(reply);
   }
 
-  #late(worker: PooledWorker): void {
+  #late(worker: EvaluationWorker): void {
     const { running } = worker;
     if (running !== undefined) this.#lanes.offended(running.lane, worker.runningMs, performance.now());
     this.#lanes.putBack(worker.recall());
@@ -223,7 +222,7 @@ export class EvaluatorPool implements Evaluator {
     this.#scheduleDispatch();
   }
 
-  #ended(worker: PooledWorker, end: ProcessEnd): void {
+  #ended(worker: EvaluationWorker, end: WorkerEnd): void {
     const { unanswered, running, isOverdue, isRetired, runningMs } = worker;
     this.#dismiss(worker);
     if (this.#closed !== undefined || isRetired) return;
@@ -246,7 +245,7 @@ export class EvaluatorPool implements Evaluator {
   }
 
   /** What a worker was running when it ended. */
-  #lost(job: EvaluationJob, end: ProcessEnd, isOverdue: boolean, ms: number): void {
+  #lost(job: EvaluationJob, end: WorkerEnd, isOverdue: boolean, ms: number): void {
     this.#lanes.ended(job, ms);
     this.#lanes.offended(job.lane, ms, performance.now());
     const { timeoutMs } = job.evaluation;
@@ -266,7 +265,7 @@ export class EvaluatorPool implements Evaluator {
     }
   }
 
-  #dismiss(worker: PooledWorker): void {
+  #dismiss(worker: EvaluationWorker): void {
     this.#workers.delete(worker);
     this.#leaving.delete(worker);
     if (this.#apart === worker) this.#apart = undefined;
@@ -304,7 +303,7 @@ export class EvaluatorPool implements Evaluator {
 
 /** A worker with what it is to get. */
 interface Share {
-  readonly worker: PooledWorker;
+  readonly worker: EvaluationWorker;
   readonly jobs: EvaluationJob[];
   /** What it has together with that. */
   count: number;
@@ -312,7 +311,7 @@ interface Share {
   expectedMs: number;
 }
 
-function shareOf(worker: PooledWorker): Share {
+function shareOf(worker: EvaluationWorker): Share {
   const { count, inputLength, expectedMs } = worker;
   return { worker, jobs: [], count, length: inputLength, expectedMs };
 }

@@ -2,9 +2,8 @@ import type { TransformErrorCode } from "../../model/errors.ts";
 import type { Evaluation } from "../../ports/evaluator.ts";
 
 /**
- * What the service and its evaluation workers say to each other. Requests go over the IPC channel, many at a time. Reports come
- * back as lines of text over a pipe of their own, written synchronously. And a worker notes in a file which request it runs and
- * since when: that costs a tenth of a report, and is there when the worker is stuck or has ended.
+ * What the service and its evaluation workers send each other: requests over the IPC channel, many at a time; reports as lines of text
+ * over a pipe of their own, each written synchronously, so that it is read even when the worker is stuck or killed right after.
  */
 
 /** `id` grows from request to request of one worker, which runs them in this order. */
@@ -25,31 +24,14 @@ export type EvaluationReply = EvaluationResult & {
 export type WorkerReport =
   /** The worker has loaded and takes requests. */
   | { readonly kind: "ready" }
-  /** It begins with what came while it was idle. Only a worker without a note says so. */
+  /** It begins with what came while it was idle. */
   | { readonly kind: "started" }
   | { readonly kind: "reply"; readonly reply: EvaluationReply }
   /** It gives back all requests up to this id that have no reply: the last one took long, and others may be more urgent. */
   | { readonly kind: "returned"; readonly id: number };
 
-/** File descriptors in the worker: of its reports, and of the file for its note, where there is one. */
+/** File descriptor of the reports in the worker. */
 export const REPORT_FD = 4;
-export const NOTE_FD = 5;
-
-/** What a worker runs. */
-export interface RunningNote {
-  readonly id: number;
-  /** When it began, in ms of the system's monotonic clock, which processes share. */
-  readonly startedAt: number;
-}
-
-/** Bytes of a note: two doubles, little-endian. */
-export const NOTE_BYTES = 16;
-
-/** Ms of the monotonic clock that processes share; that of `performance.now` begins with each process. */
-export function sharedMonotonicMs(): number {
-  const [seconds, nanoseconds] = process.hrtime();
-  return seconds * 1000 + nanoseconds / 1e6;
-}
 
 /** A report as a line, its end included. A result is JSON and so without line breaks; it is not encoded again. */
 export function reportLine(report: WorkerReport): string {

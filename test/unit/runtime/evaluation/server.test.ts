@@ -35,7 +35,7 @@ function setup(overrides: Partial<EvaluationServerOptions> = {}) {
         },
       };
     },
-    send: (reports) => log.push(reports.map(describeReport).join(", ")),
+    send: (report) => log.push(describeReport(report)),
     now: () => clock,
     ...overrides,
   });
@@ -94,8 +94,8 @@ describe("the reports of an evaluation server", () => {
   test("tell how long an evaluation took", async () => {
     const times: number[] = [];
     const { request, run } = setup({
-      send: (reports) => {
-        for (const report of reports) if (report.kind === "reply") times.push(report.reply.ms);
+      send: (report) => {
+        if (report.kind === "reply") times.push(report.reply.ms);
       },
     });
     await run([request("a", "1"), request("slow 5", "2"), request("fail 3", "3")]);
@@ -106,54 +106,10 @@ describe("the reports of an evaluation server", () => {
     const { request, run, log } = setup();
     const [slow, behind, last] = [request("slow 21", "1"), request("a", "2"), request("a", "3")];
     await run([slow, behind, last]);
-    expect(log).toEqual(["started", "run slow(1)", `reply slow(1), returned ${last.id}`]);
+    expect(log).toEqual(["started", "run slow(1)", "reply slow(1)", `returned ${last.id}`]);
     log.length = 0;
     await run([behind]);
     expect(log).toEqual(["started", "run a(2)", "reply a(2)"]);
-  });
-});
-
-describe("replies that are kept back", () => {
-  /** Notes are lines of the log too. */
-  function noting() {
-    const made = setup({ note: (id) => made.log.push(`note ${id}`) });
-    return made;
-  }
-
-  test("leave together, and what runs meanwhile is noted", async () => {
-    const { request, run, log } = noting();
-    const requests = [request("a", "1"), request("a", "2"), request("a", "3")];
-    await run(requests);
-    const [first, second, third] = requests.map(({ id }) => `note ${id}`);
-    expect(log).toEqual([
-      first,
-      "run a(1)",
-      second,
-      "run a(2)",
-      third,
-      "run a(3)",
-      "reply a(1), reply a(2), reply a(3)",
-    ]);
-  });
-
-  test("are not many", async () => {
-    const { request, run, log } = noting();
-    await run(Array.from({ length: 40 }, (_, n) => request("a", `${n}`)));
-    const together = log.filter((line) => line.startsWith("reply")).map((line) => line.split(", ").length);
-    expect(together).toEqual([16, 16, 8]);
-  });
-
-  test.each<readonly [string, string, string, number]>([
-    ["one is old", "slow 1.5", "2", 100],
-    ["they are long", `a${"x".repeat(70_000)}`, "2", 100],
-    ["the next input is long", "a", "x".repeat(20_000), 100],
-    ["the next one has another time limit", "a", "2", 200],
-  ])("leave before the next evaluation begins when %s", async (_, first, input, timeoutMs) => {
-    const { request, run, log } = noting();
-    const [name] = first.split(" ");
-    await run([request("a", "0"), request(first, "1"), request("b", input, timeoutMs)]);
-    const withoutNotes = log.filter((line) => !line.startsWith("note"));
-    expect(withoutNotes.slice(-3)).toEqual([`reply a(0), reply ${name}(1)`, `run b(${input})`, `reply b(${input})`]);
   });
 });
 

@@ -1,0 +1,320 @@
+import { type ChildProcess, fork } from "node:child_process";
+import type { Socket } from "node:net";
+import { fileURLToPath } from "node:url";
+import { errorText } from "../../model/errors.ts";
+import type { EvaluationJob } from "./lanes.ts";
+import { type EvaluationReply, parseReport, REPORT_FD, type WorkerReport } from "./protocol.ts";
+
+export interface EvaluationWorkerOptions {
+  /** The worker's entry, a JavaScript file. */
+  readonly script: URL;
+  /** Largest JavaScript heap of the worker, in MiB. */
+  readonly memoryLimitMb: number;
+  /** How much longer than its `timeoutMs` an evaluation may take before the worker is killed, in ms. */
+  readonly graceMs: number;
+  readonly onReady: () => void;
+  readonly onReply: (job: EvaluationJob, reply: EvaluationReply) => void;
+  /** It returns evaluations that it has not run. */
+  readonly onReturned: (jobs: readonly EvaluationJob[]) => void;
+  /** Replies have come, and there may be room for more. */
+  readonly onProgress: () => void;
+  /** An evaluation has exceeded its `timeoutMs` by half of `graceMs`: what waits behind it should run elsewhere. */
+  readonly onLate: () => void;
+  /** The process is gone, and every report of it is handled; what it had is in `unanswered`. Called once. */
+  readonly onEnd: (end: WorkerEnd) => void;
+}
+
+export interface WorkerEnd {
+  /** `not_started`: it never got ready. `out_of_memory`: its heap was full. */
+  readonly kind: "not_started" | "out_of_memory" | "other";
+  /** How it ended, for a sentence: "the evaluation worker ...". */
+  readonly reason: string;
+}
+
+/** A worker loads in 0.1 s; an overloaded machine takes many times that. */
+const START_TIMEOUT_MS = 30_000;
+/** Longest time between two checks of a worker: a timer cannot hold a `timeoutMs` of any length. */
+const MAX_CHECK_MS = 60_000;
+const LAST_WORDS_LENGTH = 1000;
+/** How V8 ends a process whose heap is full, by its version and the kind of allocation. */
+const OUT_OF_MEMORY_SIGNALS: ReadonlySet<NodeJS.Signals> = new Set(["SIGABRT", "SIGTRAP", "SIGILL"]);
+
+/**
+ * A worker process and the evaluations it was given. It is killed when one of them is overdue.
+ *
+ * A process, since a thread that runs out of memory in one allocation (a text of 400 MB, say) takes the whole service with it. It gets no
+ * environment variable, no argument and no file but its channels.
+ */
+export class EvaluationWorker {
+  /** Settles when the process is gone. */
+  readonly ended: Promise<void>;
+  readonly #options: EvaluationWorkerOptions;
+  readonly #child: ChildProcess;
+  readonly #startLimit: NodeJS.Timeout;
+  #isReady = false;
+  #isKilled = false;
+  #isOverdue = false;
+  #isRetired = false;
+  #isLate = false;
+  #spawnError: unknown;
+  /** The end of what it wrote to standard error, for a worker that does not start. */
+  #lastWords = "";
+  /** The pieces of a line whose end has not come. */
+  #line: string[] = [];
+  /** By request id, in the order in which they run. */
+  readonly #posted = new Map<number, EvaluationJob>();
+  #lastId = 0;
+  #inputLength = 0;
+  #expectedMs = 0;
+  /** Monotonic ms of the last post. */
+  #postedAt = 0;
+  /** Monotonic ms when the running evaluation began, or somewhat later; undefined until an idle worker has begun. */
+  #runningSince: number | undefined;
+  #check: NodeJS.Timeout | undefined;
+  /** Monotonic ms of the next check. */
+  #checkAt = 0;
+
+  /** @throws Error when the system cannot start a process */
+  constructor(options: EvaluationWorkerOptions) {
+    this.#options = options;
+    this.#child = fork(fileURLToPath(options.script), [], {
+      env: {},
+      // Nothing here makes code from text, and no object of a payload may reach a prototype.
+      execArgv: [
+        `--max-old-space-size=${options.memoryLimitMb}`,
+        "--disallow-code-generation-from-strings",
+        "--disable-proto=delete",
+      ],
+      stdio: ["ignore", "ignore", "pipe", "ipc", "pipe"],
+      serialization: "json",
+    });
+    this.#reports?.setEncoding("utf8").on("data", (text: string) => this.#receive(text));
+    this.#child.stderr?.setEncoding("utf8").on("data", (text: string) => {
+      this.#lastWords = (this.#lastWords + text).slice(-LAST_WORDS_LENGTH);
+    });
+    this.#startLimit = setTimeout(() => this.#kill(), START_TIMEOUT_MS);
+    this.ended = this.#end();
+  }
+
+  get isReady(): boolean {
+    return this.#isReady;
+  }
+
+  /** Whether it was killed for an evaluation that took too long. */
+  get isOverdue(): boolean {
+    return this.#isOverdue;
+  }
+
+  /** Whether it was ended because it is not needed any more. */
+  get isRetired(): boolean {
+    return this.#isRetired;
+  }
+
+  /** Evaluations it has, the running one included. */
+  get count(): number {
+    return this.#posted.size;
+  }
+
+  /** Characters of their inputs. */
+  get inputLength(): number {
+    return this.#inputLength;
+  }
+
+  /** What they are expected to take together, in ms. */
+  get expectedMs(): number {
+    return this.#expectedMs;
+  }
+
+  /** How long the running evaluation has taken so far, in ms. */
+  get runningMs(): number {
+    return this.#runningSince === undefined ? 0 : performance.now() - this.#runningSince;
+  }
+
+  /** What it has no reply to, in the order in which it runs. */
+  get unanswered(): readonly EvaluationJob[] {
+    return [...this.#posted.values()];
+  }
+
+  /** The one that runs, or ran when the worker ended: each reply leaves the worker before the next evaluation begins. */
+  get running(): EvaluationJob | undefined {
+    const [first] = this.#posted.values();
+    return first;
+  }
+
+  /**
+   * Gives it evaluations. A process that is gone gets none: `onEnd` comes or has come.
+   *
+   * @throws TypeError when a variable is not JSON
+   */
+  post(jobs: readonly EvaluationJob[]): void {
+    const requests = jobs.map(({ evaluation }, i) => {
+      const { expression, input, bindings, timeoutMs, maxDepth } = evaluation;
+      return { id: this.#lastId + 1 + i, expression, input, bindings, timeoutMs, maxDepth };
+    });
+    if (this.#child.connected) this.#child.send(requests, () => {});
+    this.#postedAt = performance.now();
+    if (this.#posted.size === 0) this.#runningSince = undefined;
+    for (const job of jobs) {
+      this.#lastId += 1;
+      this.#posted.set(this.#lastId, job);
+      this.#inputLength += job.evaluation.input.length;
+      this.#expectedMs += job.charged;
+    }
+    this.#scheduleCheck();
+  }
+
+  /** Takes away all but the running evaluation. The result of one that runs or has run all the same is dropped. */
+  recall(): readonly EvaluationJob[] {
+    const [, ...others] = this.#posted.keys();
+    return this.#remove(others);
+  }
+
+  /** Whether it keeps this process alive; while it starts, and from its kill on, it does. */
+  keepAlive(wanted: boolean): void {
+    const { channel, stderr } = this.#child;
+    for (const handle of [this.#child, channel, stderr as Socket | null, this.#reports]) {
+      if (wanted || !this.#isReady || this.#isKilled) handle?.ref();
+      else handle?.unref();
+    }
+  }
+
+  /** Ends it at once, and forgets what it has. */
+  retire(): void {
+    clearTimeout(this.#check);
+    this.#isRetired = true;
+    this.#posted.clear();
+    this.#kill();
+  }
+
+  get #reports(): Socket | null | undefined {
+    // A child's pipe is a socket; its type says less.
+    return this.#child.stdio[REPORT_FD] as Socket | null | undefined;
+  }
+
+  /** Until the process has ended it keeps this one alive. */
+  #kill(): void {
+    this.#isKilled = true;
+    this.keepAlive(true);
+    this.#child.kill("SIGKILL");
+  }
+
+  #remove(ids: readonly number[]): EvaluationJob[] {
+    return ids.flatMap((id) => {
+      const job = this.#posted.get(id);
+      if (job === undefined) return [];
+      this.#posted.delete(id);
+      this.#inputLength -= job.evaluation.input.length;
+      this.#expectedMs = this.#posted.size === 0 ? 0 : this.#expectedMs - job.charged;
+      return [job];
+    });
+  }
+
+  #receive(text: string): void {
+    // Any part of a report shows that the evaluation before it has ended: a long result takes its time to travel.
+    this.#runningSince = performance.now();
+    const pieces = text.split("\n");
+    // What follows the last line break is the beginning of a line.
+    const rest = pieces.pop() ?? "";
+    if (pieces.length === 0) {
+      this.#line.push(rest);
+      return;
+    }
+    pieces[0] = this.#line.join("") + pieces[0];
+    this.#line = rest === "" ? [] : [rest];
+    for (const piece of pieces) this.#handle(parseReport(piece));
+    this.#scheduleCheck();
+    this.#options.onProgress();
+  }
+
+  #handle(report: WorkerReport): void {
+    switch (report.kind) {
+      case "ready":
+        this.#isReady = true;
+        clearTimeout(this.#startLimit);
+        this.#options.onReady();
+        return;
+      case "started":
+        return;
+      case "reply":
+        for (const job of this.#remove([report.reply.id])) this.#options.onReply(job, report.reply);
+        return;
+      case "returned":
+        this.#options.onReturned(this.#remove([...this.#posted.keys()].filter((id) => id <= report.id)));
+        return;
+    }
+  }
+
+  /** Checks it when the running evaluation would be late; a check that comes too early schedules the next one. */
+  #scheduleCheck(): void {
+    if (this.#posted.size === 0) {
+      clearTimeout(this.#check);
+      this.#check = undefined;
+      return;
+    }
+    const now = performance.now();
+    const checkAt = Math.min(this.#isLate ? this.#overdueAt() : this.#lateAt(), now + MAX_CHECK_MS);
+    if (this.#check !== undefined && this.#checkAt <= checkAt) return;
+    clearTimeout(this.#check);
+    this.#checkAt = checkAt;
+    // Reports that came while this process was busy are read before the next turn.
+    this.#check = setTimeout(() => setImmediate(() => this.#checkTime()), checkAt - now);
+    this.#check.unref();
+  }
+
+  #checkTime(): void {
+    this.#check = undefined;
+    const now = performance.now();
+    if (this.#posted.size > 0 && now >= this.#overdueAt()) {
+      this.#isOverdue = true;
+      this.#kill();
+      return;
+    }
+    if (!this.#isLate && this.#posted.size > 0 && now >= this.#lateAt()) {
+      this.#isLate = true;
+      this.#options.onLate();
+    }
+    this.#scheduleCheck();
+  }
+
+  #lateAt(): number {
+    return this.#overdueAt() - this.#options.graceMs / 2;
+  }
+
+  #overdueAt(): number {
+    if (this.#runningSince === undefined) return this.#postedAt + START_TIMEOUT_MS;
+    return this.#runningSince + (this.running?.evaluation.timeoutMs ?? 0) + this.#options.graceMs;
+  }
+
+  async #end(): Promise<void> {
+    const child = this.#child;
+    await new Promise<void>((resolve) => {
+      child.on("error", (error) => {
+        this.#spawnError = error;
+        // A process that was started ends by "close"; an error of its channel may come before.
+        if (child.pid === undefined) resolve();
+      });
+      // Its last reports may come after its end.
+      let left = 2;
+      const onGone = () => {
+        left--;
+        if (left === 0) resolve();
+      };
+      child.once("close", onGone);
+      child.once("disconnect", onGone);
+    });
+    clearTimeout(this.#startLimit);
+    clearTimeout(this.#check);
+    this.#options.onEnd(this.#describeEnd());
+  }
+
+  #describeEnd(): WorkerEnd {
+    const { exitCode, signalCode } = this.#child;
+    const how = signalCode === null ? `ended with code ${exitCode}` : `was ended by ${signalCode}`;
+    if (!this.#isReady) {
+      const why = this.#spawnError === undefined ? this.#lastWords.trim() : errorText(this.#spawnError);
+      return { kind: "not_started", reason: why === "" ? `${how} before it was ready` : `${how}: ${why}` };
+    }
+    const outOfMemory = signalCode !== null && OUT_OF_MEMORY_SIGNALS.has(signalCode);
+    return { kind: outOfMemory ? "out_of_memory" : "other", reason: how };
+  }
+}
