@@ -3,7 +3,7 @@ import { adminRoutes } from "../src/http/admin/routes.ts";
 import { StoppingError } from "../src/model/errors.ts";
 import type { Service } from "../src/ports/runtime.ts";
 import { EvaluatorPool } from "../src/runtime/evaluation/pool.ts";
-import { sharedController, waitOrAbort } from "../src/time/abort.ts";
+import { sharedController, waitOrAbort } from "../src/time/wait.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
 import { createParked } from "./parked.ts";
 import { createReplay } from "./replay.ts";

@@ -1,9 +1,9 @@
 import { Capture } from "../src/core/capture/capture.ts";
 import type { ChangeLog } from "../src/ports/capture.ts";
 import { captureState } from "../src/runtime/captureState.ts";
-import { backoffMs } from "../src/runtime/loop.ts";
-import { sleep } from "../src/time/abort.ts";
+import { Backoff, type BackoffRange } from "../src/time/backoff.ts";
 import { systemTimer } from "../src/time/clock.ts";
+import { sleep } from "../src/time/wait.ts";
 import type { RoleContext, RoleParts } from "./context.ts";
 import { APPLICATION_NAME } from "./database.ts";
 
@@ -17,7 +17,7 @@ export async function captureRole(context: RoleContext): Promise<RoleParts> {
     onInsert: () => wakes.poller(),
     // The poller may be in the middle of a wait that is right no more.
     onChange: () => wakes.poller(),
-    backoffMs: (failures) => backoffMs(failures, BACKOFF, Math.random),
+    backoff: new Backoff(Math.random, BACKOFF),
     wait: sleep,
     timer: systemTimer,
     clock,
@@ -30,7 +30,7 @@ export async function captureRole(context: RoleContext): Promise<RoleParts> {
 }
 
 /** Delivery does not depend on it: no hurry. */
-const BACKOFF = { backoffBaseMs: 500, backoffMaxMs: 30_000 };
+const BACKOFF: BackoffRange = { firstMs: 500, longestMs: 30_000 };
 
 /** The log that the configuration names. Only its own driver is loaded. */
 async function changeLog({ config, clock, metrics, log }: RoleContext): Promise<ChangeLog> {

@@ -5,9 +5,9 @@ import type { Role } from "../src/model/roles.ts";
 import { DESTINATION_COLUMNS } from "../src/model/rows.ts";
 import type { Log } from "../src/ports/runtime.ts";
 import type { CheckedTables, Store } from "../src/ports/store.ts";
-import { sleep, withTimeout } from "../src/time/abort.ts";
 import type { Clock } from "../src/time/clock.ts";
 import { systemClock } from "../src/time/clock.ts";
+import { sleep, withTimeout } from "../src/time/wait.ts";
 
 export const APPLICATION_NAME = "svc";
 

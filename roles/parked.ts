@@ -1,5 +1,5 @@
 import { Parked } from "../src/core/finished/parked.ts";
-import { sleep } from "../src/time/abort.ts";
+import { sleep } from "../src/time/wait.ts";
 import type { RoleContext } from "./context.ts";
 
 /**

@@ -11,8 +11,8 @@ import type { ClaimToken } from "../src/model/rows.ts";
 import type { Service } from "../src/ports/runtime.ts";
 import type { Store } from "../src/ports/store.ts";
 import { Loop } from "../src/runtime/loop.ts";
-import { sleep, TimeoutError, withTimeout } from "../src/time/abort.ts";
 import { systemTimer } from "../src/time/clock.ts";
+import { sleep, TimeoutError, withTimeout } from "../src/time/wait.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
 import { needsSharedState } from "./database.ts";
 import { deliveryTargets } from "./destinations.ts";
@@ -89,7 +89,7 @@ export function pollerRole(context: RoleContext): RoleParts {
     name: "outbox-upkeep",
     pass: () => poller.tick().then(() => "idle" as const),
     intervalMs: UPKEEP_INTERVAL_MS,
-    backoffMaxMs: UPKEEP_INTERVAL_MS,
+    backoff: { firstMs: 100, longestMs: UPKEEP_INTERVAL_MS },
     staleAfterMs: STALE_AFTER_MS,
     onError: onError("lease upkeep failed"),
     clock,
@@ -132,7 +132,7 @@ export function pollerRole(context: RoleContext): RoleParts {
     name: "destinations",
     pass: () => gates.refresh((destination) => poller.isSlow(destination)).then(() => "idle" as const),
     intervalMs: REFRESH_INTERVAL_MS,
-    backoffMaxMs: REFRESH_INTERVAL_MS,
+    backoff: { firstMs: 100, longestMs: REFRESH_INTERVAL_MS },
     staleAfterMs: STALE_AFTER_MS,
     onError: (error, failures) => void trouble.failed(error, failures),
     clock,

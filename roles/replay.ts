@@ -1,6 +1,6 @@
 import { compileRoutes } from "../src/core/delivery/routes.ts";
 import { Replay } from "../src/core/finished/replay.ts";
-import { sleep } from "../src/time/abort.ts";
+import { sleep } from "../src/time/wait.ts";
 import type { RoleContext } from "./context.ts";
 
 /**

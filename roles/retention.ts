@@ -4,7 +4,7 @@ import { StoppingError } from "../src/model/errors.ts";
 import type { RetentionPolicy } from "../src/ports/finishedRows.ts";
 import type { Service } from "../src/ports/runtime.ts";
 import { Loop } from "../src/runtime/loop.ts";
-import { sharedController, sleep } from "../src/time/abort.ts";
+import { sharedController, sleep } from "../src/time/wait.ts";
 import type { RoleContext, RoleParts } from "./context.ts";
 
 /** Role `retention`: deletes old finished rows, each table at its own interval. */

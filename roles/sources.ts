@@ -8,7 +8,7 @@ import type { InsertOutcome } from "../src/model/outcomes.ts";
 import type { NewInboxRow } from "../src/model/rows.ts";
 import type { HealthComponent } from "../src/ports/runtime.ts";
 import type { Intake, Source } from "../src/ports/source.ts";
-import { sleep } from "../src/time/abort.ts";
+import { sleep } from "../src/time/wait.ts";
 import { attributePlanOf } from "./attributePlan.ts";
 import type { RoleContext } from "./context.ts";
 

@@ -6,8 +6,8 @@ import type { Log } from "../ports/runtime.ts";
 import type { RunningLog } from "../runtime/log.ts";
 import { createMetrics } from "../runtime/metrics.ts";
 import { handleSignals } from "../runtime/signals.ts";
-import { withTimeout } from "../time/abort.ts";
 import { systemClock } from "../time/clock.ts";
+import { withTimeout } from "../time/wait.ts";
 import { VERSION } from "./version.ts";
 
 /**

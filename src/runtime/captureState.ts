@@ -3,8 +3,7 @@ import { mkdir, open, readdir, readFile, rename, rm } from "node:fs/promises";
 import path from "node:path";
 import type { CaptureState, ChangeLog, LogPosition, OwnedState } from "../ports/capture.ts";
 import type { Log } from "../ports/runtime.ts";
-import { takeOwnership } from "./captureOwnership.ts";
-import { captureStateFault } from "./captureStateFault.ts";
+import { captureStateFault, takeOwnership } from "./captureOwnership.ts";
 
 /**
  * The state directory of change capture (`outbox.capture.stateDirectory`). Per identity: `<identity>.json` with the position, and what

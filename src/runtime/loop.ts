@@ -1,8 +1,8 @@
 import { errorText, StoppingError } from "../model/errors.ts";
 import type { Service } from "../ports/runtime.ts";
-import { sharedController } from "../time/abort.ts";
-import type { Clock, Random, Timer } from "../time/clock.ts";
-import { systemClock, systemTimer } from "../time/clock.ts";
+import { type BackoffRange, backoffMs } from "../time/backoff.ts";
+import { type Clock, type Random, systemClock, systemTimer, type Timer } from "../time/clock.ts";
+import { sharedController } from "../time/wait.ts";
 
 /** What a pass found: `again` when more work probably waits, `idle` when there is none for now. */
 export type PassResult = "again" | "idle";
@@ -20,10 +20,8 @@ export interface LoopOptions {
    * find little take at most half of the time. Default 0: none.
    */
   readonly maxRestMs?: number;
-  /** Wait after the first failed pass; it doubles with each further one. Default 100. */
-  readonly backoffBaseMs?: number;
-  /** Longest wait after a failed pass. Default 10,000. */
-  readonly backoffMaxMs?: number;
+  /** Waits after failed passes. Default: 100 ms to 10 s. */
+  readonly backoff?: BackoffRange;
   /** The loop counts as down when no pass has succeeded for this long; above the slowest pass and the interval together. */
   readonly staleAfterMs: number;
   readonly clock?: Clock;
@@ -40,6 +38,8 @@ export interface LoopHealth {
   /** The error of the last pass; undefined when it succeeded. */
   readonly lastError: unknown;
 }
+
+const BACKOFF: BackoffRange = { firstMs: 100, longestMs: 10_000 };
 
 /** `created` until start; `running`; `stopping` from the first stop on; `stopped` when nothing runs any more. Never backwards. */
 type Phase = "created" | "running" | "stopping" | "stopped";
@@ -189,7 +189,7 @@ export class Loop implements Service {
   }
 
   async #waitForRetry(): Promise<void> {
-    const delayMs = backoffMs(this.#failures, this.#options, this.#random);
+    const delayMs = backoffMs(this.#failures, this.#options.backoff ?? BACKOFF, this.#random);
     this.#options.onError(this.#lastError, this.#failures, delayMs);
     await this.#waitThroughWakes(delayMs);
   }
@@ -213,18 +213,4 @@ export class Loop implements Service {
       };
     });
   }
-}
-
-/**
- * The wait after the n-th failure in a row: `base * 2^(n-1)`, at most `max`, of which a random half is left out, so that replicas
- * that lost their database together do not return to it together. With the defaults: up to 100, 200, 400 ... 6400, 10000 ms.
- */
-export function backoffMs(
-  failures: number,
-  options: Pick<LoopOptions, "backoffBaseMs" | "backoffMaxMs">,
-  random: Random,
-): number {
-  const { backoffBaseMs = 100, backoffMaxMs = 10_000 } = options;
-  const full = Math.min(backoffMaxMs, backoffBaseMs * 2 ** (failures - 1));
-  return Math.round(full * (0.5 + random() / 2));
 }

@@ -1,8 +1,8 @@
 import { errorText, StoppingError } from "../model/errors.ts";
 import type { Log, Service } from "../ports/runtime.ts";
-import { sharedController, waitOrAbort } from "../time/abort.ts";
 import type { Clock, Timer } from "../time/clock.ts";
 import { systemClock, systemTimer } from "../time/clock.ts";
+import { sharedController, waitOrAbort } from "../time/wait.ts";
 
 /**
  * Start in order, stop in phases (spec, "Runtime behaviours", Shutdown). A stop has two stages: each service is asked to finish, and

@@ -1,8 +1,8 @@
 import { errorText, StoppingError } from "../model/errors.ts";
 import type { Log } from "../ports/runtime.ts";
-import { sharedController } from "../time/abort.ts";
 import type { Clock } from "../time/clock.ts";
 import { systemClock } from "../time/clock.ts";
+import { sharedController } from "../time/wait.ts";
 
 /** How the process ends: on a signal after an orderly stop, on a second one at once, on a fault nobody caught with a log line. */
 

@@ -1,34 +1,50 @@
 import type { Random } from "./clock.ts";
 
+/** The shortest wait, after the first failure, and the longest, in ms. */
+export interface BackoffRange {
+  readonly firstMs: number;
+  readonly longestMs: number;
+}
+
 /**
- * The waits between tries to reach a broker: doubling from 100 ms up to 5 s, each with up to half of it taken off at random, so that replicas do
- * not come back in step after a broker's restart.
+ * The wait after the n-th failure in a row: `firstMs * 2^(n-1)`, at most `longestMs`, less a random part of up to half, so that replicas that
+ * lost their server together do not return to it together.
+ *
+ * @param failures 1 for the first one
+ * @returns ms
  */
+export function backoffMs(failures: number, { firstMs, longestMs }: BackoffRange, random: Random): number {
+  return Math.round(Math.min(longestMs, firstMs * 2 ** (failures - 1)) * (1 - random() / 2));
+}
+
+/** The waits between tries to reach a broker. */
+const BROKER: BackoffRange = { firstMs: 100, longestMs: 5000 };
+
+/** Counts failures in a row, and says how long to wait after each. */
 export class Backoff {
   readonly #random: Random;
+  readonly #range: BackoffRange;
   #failures = 0;
 
-  constructor(random: Random) {
+  /** @param range default: 100 ms to 5 s */
+  constructor(random: Random, range: BackoffRange = BROKER) {
     this.#random = random;
+    this.#range = range;
   }
 
-  /** Tries that failed since the last `reset`. */
+  /** Failures since the last `reset`. */
   get failures(): number {
     return this.#failures;
   }
 
   /** @returns how long to wait after one more failure, in ms */
   next(): number {
-    const longest = Math.min(LONGEST_MS, FIRST_MS * 2 ** this.#failures);
     this.#failures += 1;
-    return Math.round(longest * (1 - this.#random() / 2));
+    return backoffMs(this.#failures, this.#range, this.#random);
   }
 
-  /** The broker was reached: the next failure starts with the shortest wait. */
+  /** The next failure starts with the shortest wait. */
   reset(): void {
     this.#failures = 0;
   }
 }
-
-const FIRST_MS = 100;
-const LONGEST_MS = 5000;

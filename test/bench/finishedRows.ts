@@ -1,7 +1,7 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { Replay } from "../../src/core/finished/replay.ts";
-import { sleep } from "../../src/time/abort.ts";
+import { sleep } from "../../src/time/wait.ts";
 import { silentLog } from "../support/recorders.ts";
 import { BODY } from "./body.ts";
 import { type Environment, until } from "./environment.ts";

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { withTimeout } from "../../src/time/abort.ts";
+import { withTimeout } from "../../src/time/wait.ts";
 import type { KubeObject } from "./api.ts";
 
 export type ProbeResult = "passed" | "failed";

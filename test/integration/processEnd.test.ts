@@ -52,7 +52,7 @@ describe("a process of the service", () => {
 
 test("a shared signal may have any number of listeners without a warning", async () => {
   const script = `
-    import { sharedController } from ${JSON.stringify(builtModule("src/time/abort.ts"))};
+    import { sharedController } from ${JSON.stringify(builtModule("src/time/wait.ts"))};
     const { signal } = sharedController();
     for (let n = 0; n < 50; n += 1) signal.addEventListener("abort", () => {});
     console.log("done");`;

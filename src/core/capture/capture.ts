@@ -1,11 +1,10 @@
 import { errorText, StoppingError } from "../../model/errors.ts";
-import type { CaptureState, ChangeLog, LogEvents, OwnedState } from "../../ports/capture.ts";
+import type { CaptureState, ChangeLog, LogEvents, LogPosition, OwnedState } from "../../ports/capture.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { HealthComponent, Log, Service } from "../../ports/runtime.ts";
+import type { Backoff } from "../../time/backoff.ts";
 import type { Clock, Timer } from "../../time/clock.ts";
-import { FaultLog } from "./faults.ts";
-import { SavedPosition } from "./position.ts";
-import { CaptureWakes } from "./wakes.ts";
+import { aborted } from "../../time/wait.ts";
 
 export interface CaptureOptions {
   readonly changes: ChangeLog;
@@ -14,8 +13,7 @@ export interface CaptureOptions {
   readonly onInsert: () => void;
   /** Told of each change of {@link Capture.capturing}. */
   readonly onChange: (capturing: boolean) => void;
-  /** @param failures in a row, 1 at first; @returns how long to wait then, in ms */
-  readonly backoffMs: (failures: number) => number;
+  readonly backoff: Pick<Backoff, "failures" | "next" | "reset">;
   /** Waits so many ms; rejects when the signal aborts first. */
   readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
   readonly timer: Timer;
@@ -58,7 +56,6 @@ export class Capture implements Service, HealthComponent {
   #fault: string | undefined = "change capture has not been started";
   /** Why the position is not saved; undefined when it is. */
   #saveFault: string | undefined;
-  #failures = 0;
   #followingSince = 0;
   #running: Promise<void> | undefined;
   #end: Promise<void> | undefined;
@@ -119,15 +116,14 @@ export class Capture implements Service, HealthComponent {
   }
 
   async #run(): Promise<void> {
-    const { wait, backoffMs } = this.#options;
+    const { wait, backoff } = this.#options;
     const stopping = this.#stopping.signal;
     for (;;) {
       const error = await this.#untilFailure();
       if (stopping.aborted) return;
-      this.#failures += 1;
-      const retryMs = backoffMs(this.#failures);
+      const retryMs = backoff.next();
       this.#fault = errorText(error);
-      this.#followFaults.failed(error, { failures: this.#failures, retryMs });
+      this.#followFaults.failed(error, { failures: backoff.failures, retryMs });
       if (this.#session?.lost.aborted) await this.#giveUpState();
       try {
         await wait(retryMs, stopping);
@@ -230,8 +226,9 @@ export class Capture implements Service, HealthComponent {
   #ended(): void {
     if (!this.capturing) return;
     this.#fault = "the connection to the database's log has just ended";
-    if (this.#options.clock.monotonic() - this.#followingSince >= STEADY_MS) this.#failures = 0;
-    this.#options.onChange(false);
+    const { clock, backoff, onChange } = this.#options;
+    if (clock.monotonic() - this.#followingSince >= STEADY_MS) backoff.reset();
+    onChange(false);
   }
 
   async #giveUpState(): Promise<void> {
@@ -244,7 +241,206 @@ export class Capture implements Service, HealthComponent {
   }
 }
 
-function aborted(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve();
-  return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+export interface SavedPositionOptions {
+  readonly state: OwnedState;
+  /** Shortest time between two saves, in ms. */
+  readonly intervalMs: number;
+  readonly timer: Timer;
+  readonly onSaved: () => void;
+  readonly onFailed: (error: unknown) => void;
+}
+
+/** The position a capture has reached, saved every now and then while it moves. Saves never overlap. */
+export class SavedPosition {
+  readonly #options: SavedPositionOptions;
+  #latest: LogPosition | null;
+  #saved: LogPosition | null;
+  #cancel: (() => void) | undefined;
+  #saving: Promise<void> | undefined;
+  #closed = false;
+
+  constructor(options: SavedPositionOptions) {
+    this.#options = options;
+    this.#latest = options.state.position;
+    this.#saved = options.state.position;
+  }
+
+  /** Where a follower begins; saved or not. */
+  get latest(): LogPosition | null {
+    return this.#latest;
+  }
+
+  /** Remembers a position, to be saved when the interval is over. */
+  reached(position: LogPosition): void {
+    this.#latest = position;
+    this.#arm();
+  }
+
+  /**
+   * Saves what is not saved yet, after a save that is under way, and nothing from then on. A failure is told to `onFailed`.
+   *
+   * @param save false where the state belongs to another process by now
+   */
+  async close(save: boolean): Promise<void> {
+    this.#closed = true;
+    this.#cancel?.();
+    await this.#saving;
+    if (save && this.#latest !== this.#saved) await this.#save();
+  }
+
+  #arm(): void {
+    if (this.#closed || this.#latest === this.#saved) return;
+    if (this.#cancel !== undefined || this.#saving !== undefined) return;
+    const { timer, intervalMs } = this.#options;
+    this.#cancel = timer(intervalMs, () => {
+      this.#cancel = undefined;
+      this.#saving = this.#save().finally(() => {
+        this.#saving = undefined;
+        this.#arm();
+      });
+    });
+  }
+
+  async #save(): Promise<void> {
+    const { state, onSaved, onFailed } = this.#options;
+    const position = this.#latest;
+    if (position === null) return;
+    try {
+      await state.save(position);
+      this.#saved = position;
+      onSaved();
+    } catch (error) {
+      onFailed(error);
+    }
+  }
+}
+
+/**
+ * The log shows a commit a moment before other transactions see its rows: the server writes it, then ends the transaction. A wake at
+ * once may thus find nothing, so two more follow the last event of a burst. The first covers that moment, the second a server that
+ * waits for a synchronous standby in between.
+ */
+const FIRST_REPEAT_MS = 20;
+const LAST_REPEAT_MS = 250;
+
+/** Turns events of the log into wakes: one for all events of a turn of the event loop, repeated after the last one. */
+export class CaptureWakes {
+  readonly #wake: () => void;
+  readonly #repeats: readonly RepeatedWake[];
+  #turn: NodeJS.Immediate | undefined;
+  #closed = false;
+
+  constructor(wake: () => void, clock: Clock, timer: Timer) {
+    this.#wake = wake;
+    this.#repeats = [
+      new RepeatedWake(FIRST_REPEAT_MS, true, wake, clock, timer),
+      new RepeatedWake(LAST_REPEAT_MS, false, wake, clock, timer),
+    ];
+  }
+
+  /** Rows are committed, or may have been. */
+  event(): void {
+    if (this.#closed) return;
+    // At the end of the turn: a batch that came in one piece is one wake, and none is asked for before the last of it was read.
+    this.#turn ??= setImmediate(() => {
+      this.#turn = undefined;
+      this.#wake();
+    });
+    for (const repeat of this.#repeats) repeat.event();
+  }
+
+  /** No wake comes after this. */
+  close(): void {
+    this.#closed = true;
+    clearImmediate(this.#turn);
+    for (const repeat of this.#repeats) repeat.cancel();
+  }
+}
+
+/** One wake a fixed time after the last event, by a single timer that is not set anew for each event. */
+class RepeatedWake {
+  readonly #delayMs: number;
+  /** Wakes each time the delay is over, also while events go on; otherwise only when they have ended. */
+  readonly #duringStream: boolean;
+  readonly #wake: () => void;
+  readonly #clock: Clock;
+  readonly #timer: Timer;
+  #lastEventAt = 0;
+  #cancel: (() => void) | undefined;
+
+  constructor(delayMs: number, duringStream: boolean, wake: () => void, clock: Clock, timer: Timer) {
+    this.#delayMs = delayMs;
+    this.#duringStream = duringStream;
+    this.#wake = wake;
+    this.#clock = clock;
+    this.#timer = timer;
+  }
+
+  event(): void {
+    this.#lastEventAt = this.#clock.monotonic();
+    if (this.#cancel === undefined) this.#arm(this.#delayMs);
+  }
+
+  cancel(): void {
+    this.#cancel?.();
+  }
+
+  #arm(ms: number): void {
+    this.#cancel = this.#timer(ms, () => {
+      this.#cancel = undefined;
+      const leftMs = this.#lastEventAt + this.#delayMs - this.#clock.monotonic();
+      // Timers may fire a fraction of a millisecond early.
+      const isOver = leftMs < 1;
+      if (!isOver) this.#arm(Math.ceil(leftMs));
+      if (isOver || this.#duringStream) this.#wake();
+    });
+  }
+}
+
+interface FaultLogOptions {
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Message of a failure. */
+  readonly failed: string;
+  /** Message when it works again. */
+  readonly again: string;
+}
+
+/** A fault that stays is logged again after this time. */
+const REPEAT_MS = 5 * 60_000;
+
+/**
+ * Logs something that fails again and again: one `warn` for a reason until it changes or five minutes are over, `debug` in
+ * between, and one `info` when it works again.
+ */
+class FaultLog {
+  readonly #options: FaultLogOptions;
+  #row: { readonly since: number; reason: string; loggedAt: number } | undefined;
+
+  constructor(options: FaultLogOptions) {
+    this.#options = options;
+  }
+
+  /** @param fields of the line, beside the reason */
+  failed(error: unknown, fields: object): void {
+    const { clock, log, failed } = this.#options;
+    const reason = errorText(error);
+    const now = clock.monotonic();
+    if (reason === this.#row?.reason && now - this.#row.loggedAt < REPEAT_MS) {
+      log.debug({ ...fields, reason }, failed);
+      return;
+    }
+    this.#row = { since: this.#row?.since ?? now, reason, loggedAt: now };
+    log.warn({ ...fields, reason }, failed);
+  }
+
+  /** @returns whether anything had failed; the log then has how long it did not work */
+  recovered(): boolean {
+    const row = this.#row;
+    if (row === undefined) return false;
+    this.#row = undefined;
+    const { clock, log, again } = this.#options;
+    log.info({ awayMs: Math.round(clock.monotonic() - row.since) }, again);
+    return true;
+  }
 }

@@ -5,6 +5,7 @@ import type { Consumption, Headers, MessageId, NewInboxRow } from "../../model/r
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { BrokerMessage, Intake } from "../../ports/source.ts";
+import { Backoff } from "../../time/backoff.ts";
 import type { Clock, Random } from "../../time/clock.ts";
 import type { Redact } from "../redaction/redact.ts";
 import type { AttributePlan } from "./attributes.ts";
@@ -48,7 +49,7 @@ export function createIntake(options: IntakeOptions): Intake {
   const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
   const prepare = createPreparation({ source, consumption: settings.consumption, attributes, stage, clock });
   const evidence = new Evidence({ source, consumption: settings.consumption, attributes, redact });
-  const patience = new Patience(options);
+  const retries = new Retries(options);
 
   const admit = (message: BrokerMessage): Arrival | null => {
     const headers = storableHeaders(withOrigin(message));
@@ -74,7 +75,7 @@ export function createIntake(options: IntakeOptions): Intake {
         else receipts.set(arrival, receiptOf(arrival, each));
       });
       left = left.filter((arrival) => !receipts.has(arrival));
-      if (left.length > 0) await patience.pause(signal, "received messages wait for their transform", unavailable);
+      if (left.length > 0) await retries.pause(signal, "received messages wait for their transform", unavailable);
     }
     return arrivals.flatMap((arrival) => receipts.get(arrival) ?? []);
   }
@@ -97,7 +98,7 @@ export function createIntake(options: IntakeOptions): Intake {
     let reason = "";
     while (left.length > 0) {
       const rows = left.map(({ row }) => row);
-      const outcomes = await patience.until(signal, "received messages wait for the database", () =>
+      const outcomes = await retries.until(signal, "received messages wait for the database", () =>
         options.insert(rows),
       );
       left = left.flatMap((receipt, i) => {
@@ -172,19 +173,20 @@ interface Receipt extends Arrival {
 type Decided = Exclude<Prepared, { readonly kind: "unavailable" }>;
 
 /** Tries again for as long as it takes: what a broker sent must not be lost because the database is away. */
-class Patience {
+class Retries {
   readonly #options: Pick<IntakeOptions, "source" | "wait" | "random" | "log">;
-  #failures = 0;
+  readonly #backoff: Backoff;
 
   constructor(options: Pick<IntakeOptions, "source" | "wait" | "random" | "log">) {
     this.#options = options;
+    this.#backoff = new Backoff(options.random);
   }
 
   async until<T>(signal: AbortSignal, what: string, attempt: () => Promise<T>): Promise<T> {
     for (;;) {
       try {
         const result = await attempt();
-        this.#failures = 0;
+        this.#backoff.reset();
         return result;
       } catch (error) {
         await this.pause(signal, what, error instanceof StoreError ? error.message : errorText(error));
@@ -194,17 +196,12 @@ class Patience {
 
   /** @throws the signal's reason when it aborts meanwhile */
   async pause(signal: AbortSignal, what: string, reason: string | null | undefined): Promise<void> {
-    const { source, wait, random, log } = this.#options;
-    const longest = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** Math.min(this.#failures, 10));
-    const delayMs = Math.round(longest * (1 - random() / 2));
-    this.#failures += 1;
-    log.warn({ source, reason, failures: this.#failures, delayMs }, what);
+    const { source, wait, log } = this.#options;
+    const delayMs = this.#backoff.next();
+    log.warn({ source, reason, failures: this.#backoff.failures, delayMs }, what);
     await wait(delayMs, signal);
   }
 }
-
-const FIRST_WAIT_MS = 100;
-const LONGEST_WAIT_MS = 5000;
 
 /** A tombstone is stored as the JSON document that says the same. */
 const NULL_DOCUMENT = Buffer.from("null");

@@ -71,7 +71,7 @@ export class SimulatedReplica {
         name,
         pass,
         intervalMs,
-        backoffMaxMs: UPKEEP_INTERVAL_MS,
+        backoff: { firstMs: 100, longestMs: UPKEEP_INTERVAL_MS },
         staleAfterMs: Number.POSITIVE_INFINITY,
         onError: () => {},
         clock,

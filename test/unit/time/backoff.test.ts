@@ -3,7 +3,7 @@ import { Backoff } from "../../../src/time/backoff.ts";
 
 const waits = (backoff: Backoff, count: number) => Array.from({ length: count }, () => backoff.next());
 
-describe("the backoff of a broker connection", () => {
+describe("a backoff", () => {
   test("doubles from 100 ms to 5 s", () => {
     expect(waits(new Backoff(() => 0), 8)).toEqual([100, 200, 400, 800, 1600, 3200, 5000, 5000]);
   });
@@ -11,6 +11,10 @@ describe("the backoff of a broker connection", () => {
   test("takes up to half of each wait off at random", () => {
     expect(waits(new Backoff(() => 0.5), 3)).toEqual([75, 150, 300]);
     expect(waits(new Backoff(() => 0.9999999), 3)).toEqual([50, 100, 200]);
+  });
+
+  test("has the range it is given", () => {
+    expect(waits(new Backoff(() => 0, { firstMs: 500, longestMs: 1500 }), 4)).toEqual([500, 1000, 1500, 1500]);
   });
 
   test("begins again when the broker was reached", () => {

@@ -1,5 +1,5 @@
 import { type Channel, type ChannelModel, type ConfirmChannel, connect, type SocketOptions } from "amqplib";
-import { atMost } from "../../../time/atMost.ts";
+import { atMost } from "../../../time/wait.ts";
 import { readContentHeaders } from "./contentHeaders.ts";
 import { faultOf, RabbitmqFault, type RabbitmqFaultCode } from "./fault.ts";
 import type { AmqpTarget } from "./uri.ts";

@@ -1,6 +1,6 @@
 import kafkajs, { type Admin, type PartitionerArgs, type Producer, type RecordMetadata } from "kafkajs";
 import type { Log } from "../../../ports/runtime.ts";
-import { atMost } from "../../../time/atMost.ts";
+import { atMost } from "../../../time/wait.ts";
 import { createKafkaClient, type KafkaConnection, retryOptions } from "../../brokers/kafka/client.ts";
 import type { Sockets } from "../../brokers/kafka/sockets.ts";
 import { kafkaError } from "./errors.ts";

@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { PublishError } from "../../../model/errors.ts";
 import { Backoff } from "../../../time/backoff.ts";
-import { pause } from "../../../time/pause.ts";
+import { pause } from "../../../time/wait.ts";
 import type { KafkaConnection } from "../../brokers/kafka/client.ts";
 import { kafkaFault } from "../../brokers/kafka/faults.ts";
 import { NETWORK_FAULT_CODES } from "../../brokers/networkFaults.ts";

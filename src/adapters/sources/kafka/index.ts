@@ -1,6 +1,6 @@
 import type { Source } from "../../../ports/source.ts";
 import { Backoff } from "../../../time/backoff.ts";
-import { pause } from "../../../time/pause.ts";
+import { pause } from "../../../time/wait.ts";
 import { kafkaFault } from "../../brokers/kafka/faults.ts";
 import type { SourceTools } from "../../brokers/tools.ts";
 import type { KafkaSourceConfig } from "./schema.ts";

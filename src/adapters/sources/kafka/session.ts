@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Consumer, EachBatchPayload, KafkaMessage } from "kafkajs";
 import { StoppingError } from "../../../model/errors.ts";
-import { pause } from "../../../time/pause.ts";
+import { pause } from "../../../time/wait.ts";
 import { createKafkaClient, type KafkaClient, retryOptions } from "../../brokers/kafka/client.ts";
 import { kafkaFault } from "../../brokers/kafka/faults.ts";
 import { REFUSED_RETRY_MS, type SourceTools } from "../../brokers/tools.ts";

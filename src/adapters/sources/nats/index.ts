@@ -1,8 +1,7 @@
 import { errorText, StoppingError } from "../../../model/errors.ts";
 import type { Source } from "../../../ports/source.ts";
-import { atMost } from "../../../time/atMost.ts";
 import { Backoff } from "../../../time/backoff.ts";
-import { pause } from "../../../time/pause.ts";
+import { atMost, pause } from "../../../time/wait.ts";
 import { NatsFault } from "../../brokers/nats/faults.ts";
 import { type NatsConnectionConfig, NatsDialer, type NatsLink } from "../../brokers/nats/link.ts";
 import { REFUSED_RETRY_MS, type SourceTools } from "../../brokers/tools.ts";

@@ -1,7 +1,7 @@
 import type { Channel, ConsumeMessage } from "amqplib";
 import { errorText, StoppingError } from "../../../model/errors.ts";
 import type { BrokerMessage, Intake } from "../../../ports/source.ts";
-import { pause } from "../../../time/pause.ts";
+import { pause } from "../../../time/wait.ts";
 import { type AmqpConnection, CLOSE_TIMEOUT_MS } from "../../brokers/rabbitmq/connection.ts";
 import { faultCode, faultOf, RabbitmqFault, reasonOf } from "../../brokers/rabbitmq/fault.ts";
 import { brokerMessageOf } from "./message.ts";

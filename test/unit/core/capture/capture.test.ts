@@ -1,4 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
+import { Backoff } from "../../../../src/time/backoff.ts";
 import { never, setUpCapture } from "./captureSetup.ts";
 
 const aborted = AbortSignal.abort(new Error("the time to stop is over"));
@@ -134,7 +135,9 @@ describe("failures in a row", () => {
   });
 
   test("are one warning until the reason changes or five minutes are over", async () => {
-    const { capture, changes, time, lines, connect, fail } = setUpCapture({ backoffMs: () => 60_000 });
+    const { capture, changes, time, lines, connect, fail } = setUpCapture({
+      backoff: new Backoff(() => 0, { firstMs: 60_000, longestMs: 60_000 }),
+    });
     await connect();
     lines.length = 0;
     const message = "change capture does not follow the database's log; delivery goes on by polling";

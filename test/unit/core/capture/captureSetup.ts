@@ -89,6 +89,7 @@ export function setUpCapture(overrides: Partial<CaptureOptions> = {}) {
   const { metrics, calls } = recordingMetrics();
   const { log, lines } = recordingLog();
   const seen = { wakes: 0, changes: [] as boolean[], backoffs: [] as number[] };
+  let failures = 0;
   const capture = new Capture({
     changes,
     state,
@@ -96,9 +97,18 @@ export function setUpCapture(overrides: Partial<CaptureOptions> = {}) {
       seen.wakes += 1;
     },
     onChange: (capturing) => seen.changes.push(capturing),
-    backoffMs: (failures) => {
-      seen.backoffs.push(failures);
-      return 100 * failures;
+    backoff: {
+      get failures() {
+        return failures;
+      },
+      next: () => {
+        failures += 1;
+        seen.backoffs.push(failures);
+        return 100 * failures;
+      },
+      reset: () => {
+        failures = 0;
+      },
     },
     wait: (ms, signal) =>
       new Promise((resolve, reject) => {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { CaptureWakes } from "../../../../src/core/capture/wakes.ts";
+import { CaptureWakes } from "../../../../src/core/capture/capture.ts";
 import type { Timer } from "../../../../src/time/clock.ts";
 import { manualTime } from "../../../support/manualTime.ts";
 

@@ -4,7 +4,7 @@ import { NO_FILTER } from "../../../../src/core/finished/replayRequest.ts";
 import { StoppingError, StoreError } from "../../../../src/model/errors.ts";
 import type { MessageId } from "../../../../src/model/rows.ts";
 import type { FinishedRow, ReplayFilter, ReplayScope, ReplayStore } from "../../../../src/ports/finishedRows.ts";
-import { sleep } from "../../../../src/time/abort.ts";
+import { sleep } from "../../../../src/time/wait.ts";
 import { recordingLog } from "../../../support/recorders.ts";
 
 const SCOPE: ReplayScope = { finishedUntil: "2026-01-05T08:30:00.000000Z", lastSequence: "0" };

@@ -1,7 +1,8 @@
 import { getEventListeners } from "node:events";
 import { describe, expect, test } from "@jest/globals";
 import { StoppingError } from "../../../src/model/errors.ts";
-import { sleep, TimeoutError, timeout, waitOrAbort, withTimeout } from "../../../src/time/abort.ts";
+import { atMost, pause, sleep, TimeoutError, timeout, waitOrAbort, withTimeout } from "../../../src/time/wait.ts";
+import { failOnLeaks } from "../../support/leaks.ts";
 import { manualTime } from "../../support/manualTime.ts";
 
 const listeners = (signal: AbortSignal) => getEventListeners(signal, "abort").length;
@@ -123,5 +124,38 @@ describe("sleeping", () => {
     const time = manualTime();
     await expect(sleep(50, AbortSignal.abort(new StoppingError()), time.timer)).rejects.toThrow(StoppingError);
     expect(time.pending()).toEqual([]);
+  });
+});
+
+describe("a step of a broker's client", () => {
+  failOnLeaks();
+
+  test.each<[string, () => Promise<unknown> | undefined]>([
+    ["has ended", async () => "done"],
+    ["has failed", () => Promise.reject(new Error("the connection is gone"))],
+    ["was never begun", () => undefined],
+  ])("is waited for no longer when it %s", async (_, step) => {
+    expect(await atMost(2 ** 30, step())).toBeUndefined();
+  });
+
+  test("is waited for no longer than its time", async () => {
+    expect(await atMost(1, new Promise(() => {}))).toBeUndefined();
+  });
+});
+
+describe("a pause", () => {
+  test("is over after its time", async () => {
+    expect(await pause(1, new AbortController().signal)).toBe(true);
+  });
+
+  test("ends at once when its signal aborts", async () => {
+    const controller = new AbortController();
+    const paused = pause(2 ** 30, controller.signal);
+    controller.abort();
+    expect(await paused).toBe(false);
+  });
+
+  test("does not begin when its signal has aborted", async () => {
+    expect(await pause(2 ** 30, AbortSignal.abort())).toBe(false);
   });
 });

@@ -110,3 +110,32 @@ export async function sleep(ms: number, signal?: AbortSignal, timer: Timer = sys
     cancel?.();
   }
 }
+
+/**
+ * Waits `ms` milliseconds.
+ *
+ * @returns true when the time is over, false when the signal aborted first
+ */
+export function pause(ms: number, signal: AbortSignal): Promise<boolean> {
+  return sleep(ms, signal).then(
+    () => true,
+    () => false,
+  );
+}
+
+/**
+ * Waits for a step that may never end, such as one of a client whose server hangs. A step that fails has ended too.
+ *
+ * @param ms longest wait
+ * @param step goes on in the background when the time is over
+ */
+export async function atMost(ms: number, step: Promise<unknown> | undefined): Promise<void> {
+  if (step === undefined) return;
+  await withTimeout(ms, "the step", () => step).catch(() => {});
+}
+
+/** Resolves when the signal aborts, at once when it has; never where it does not. */
+export function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve();
+  return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+}
