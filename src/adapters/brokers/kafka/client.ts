@@ -4,7 +4,6 @@ import { Secret } from "../../../model/secret.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import { brokerAddresses } from "./addresses.ts";
 import { registerCodecs } from "./codecs.ts";
-import { thriftyEncoder } from "./encoder.ts";
 import { quietRequestQueue } from "./requestQueue.ts";
 import type { kafkaConnectionKeys } from "./schema.ts";
 import { Sockets } from "./sockets.ts";
@@ -41,7 +40,6 @@ export function createKafkaClient(connection: KafkaConnection, options: KafkaCli
   if (!prepared) {
     registerCodecs();
     quietRequestQueue();
-    thriftyEncoder();
     prepared = true;
   }
   const sockets = new Sockets();
