@@ -1,12 +1,15 @@
-import kafkajs, { type Kafka, type KafkaConfig, type LogEntry, type RetryOptions, type SASLOptions } from "kafkajs";
+import { createRequire } from "node:module";
+import { isIP, connect as netConnect, type Socket } from "node:net";
+import { TLSSocket, connect as tlsConnect } from "node:tls";
+import { decompress as decompressZstd } from "fzstd";
+import type { ISocketFactory, Kafka, KafkaConfig, LogEntry, RetryOptions, SASLOptions } from "kafkajs";
+import kafkajs from "kafkajs";
+import snappy from "kafkajs-snappy";
+import { decompressFrame } from "lz4-napi";
 import type { Infer } from "../../../model/infer.ts";
 import { Secret } from "../../../model/secret.ts";
 import type { Log } from "../../../ports/runtime.ts";
-import { brokerAddresses } from "./addresses.ts";
-import { registerCodecs } from "./codecs.ts";
-import { quietRequestQueue } from "./requestQueue.ts";
 import type { kafkaConnectionKeys } from "./schema.ts";
-import { Sockets } from "./sockets.ts";
 
 /** The keys that say how to reach a log broker. */
 export type KafkaConnection = Infer<{
@@ -15,7 +18,7 @@ export type KafkaConnection = Infer<{
   readonly required: readonly ["bootstrapServers"];
 }>;
 
-export interface KafkaClientOptions {
+interface KafkaClientOptions {
   /** Longest wait for a connection, TLS included, in ms. */
   readonly connectTimeoutMs: number;
   /** Longest wait for an answer, in ms. */
@@ -94,4 +97,130 @@ function forward({ namespace, level, log: { message, broker } }: LogEntry, log: 
   const matters = namespace === "ConsumerGroup" && level <= kafkajs.logLevel.WARN;
   if (matters) log.warn(fields, "the log broker's client reports a problem");
   else log.debug(fields, "the log broker's client reports");
+}
+
+const DEFAULT_PORT = 9092;
+/** Stands for the colons of an IPv6 address, at which the client would cut host and port apart. */
+const COLON = "_";
+
+/**
+ * Splits `bootstrapServers`.
+ *
+ * @param bootstrapServers comma-separated `host:port`; the port is 9092 where it is missing, an IPv6 address stands in brackets
+ * @returns addresses as the client takes them, for {@link hostOf} to undo
+ */
+export function brokerAddresses(bootstrapServers: string): readonly string[] {
+  return bootstrapServers
+    .split(",")
+    .map((address) => address.trim())
+    .filter((address) => address !== "")
+    .map((address) => {
+      const [, host = address, port = String(DEFAULT_PORT)] = /^(\[[^\]]*\]|[^:]*)(?::(.*))?$/.exec(address) ?? [];
+      return `${host.replaceAll(":", COLON)}:${port}`;
+    });
+}
+
+/** The host to connect to, of an address of {@link brokerAddresses} or as a broker has announced it. */
+export function hostOf(host: string): string {
+  const literal = /^\[(.*)\]$/.exec(host)?.[1];
+  return literal === undefined ? host : literal.replaceAll(COLON, ":");
+}
+
+/** Makes the client read every compression of the protocol; gzip it knows itself. Nothing is sent compressed. */
+function registerCodecs(): void {
+  const { CompressionCodecs, CompressionTypes } = kafkajs;
+  CompressionCodecs[CompressionTypes.Snappy] = snappy;
+  CompressionCodecs[CompressionTypes.LZ4] = () => readingOnly("lz4", (bytes) => decompressFrame(bytes));
+  CompressionCodecs[CompressionTypes.ZSTD] = () =>
+    readingOnly("zstd", async (bytes) => {
+      const plain = decompressZstd(bytes);
+      return Buffer.from(plain.buffer, plain.byteOffset, plain.byteLength);
+    });
+}
+
+function readingOnly(name: string, decompress: (bytes: Buffer) => Promise<Buffer>) {
+  return {
+    decompress,
+    async compress(): Promise<Buffer> {
+      throw new Error(`records are not compressed with ${name}: only reading is supported`);
+    },
+  };
+}
+
+const KEEP_ALIVE_MS = 60_000;
+
+/**
+ * The connections of one client, so that they can be ended whatever the client is doing: its own `disconnect` waits for answers that may never
+ * come, and leaves behind connections that a broker does not close.
+ */
+export class Sockets {
+  readonly #open = new Set<Socket>();
+  #closed = false;
+
+  /** Makes a connection; the client calls it. After `cut` it throws, which ends the client's own tries. */
+  readonly create: ISocketFactory = ({ host, port, ssl, onConnect }) => {
+    if (this.#closed) throw new Error("the client was closed");
+    const target = { host: hostOf(host), port };
+    const servername = isIP(target.host) === 0 ? { servername: target.host } : {};
+    const socket = ssl ? tlsConnect({ ...target, ...servername, ...ssl }, onConnect) : netConnect(target, onConnect);
+    this.#open.add(socket);
+    return (
+      socket
+        .setKeepAlive(true, KEEP_ALIVE_MS)
+        .setNoDelay(true)
+        // An error after the client has let go of the socket must not end the process.
+        .on("error", () => {})
+        .on("close", () => this.#open.delete(socket))
+    );
+  };
+
+  /**
+   * Ends every connection now, with what is not sent yet: a record in it must not reach the broker after its repetition on another
+   * connection. Requests under way fail. No connection can be made afterwards.
+   */
+  cut(): void {
+    this.#closed = true;
+    const reason = new Error("the connection was cut");
+    for (const socket of [...this.#open]) {
+      // A reset takes neither TLS nor what is connecting, nor what has begun to end: libuv then never lets go of the handle.
+      if (socket.connecting || socket.writableEnded || socket instanceof TLSSocket) socket.destroy(reason);
+      else {
+        // The client looks for "error" and "end" and not for "close", and a reset emits only that.
+        socket.emit("error", reason);
+        socket.resetAndDestroy();
+      }
+    }
+  }
+}
+
+/**
+ * A module inside kafkajs that its package does not export.
+ *
+ * @param name path below its `src`
+ * @returns undefined in a version that is built differently
+ */
+function kafkajsModule<T>(name: string): T | undefined {
+  try {
+    return createRequire(import.meta.url)(`kafkajs/src/${name}`);
+  } catch {
+    return undefined;
+  }
+}
+
+interface RequestQueue {
+  readonly pending: readonly unknown[];
+  scheduleCheckPendingRequests(): void;
+}
+
+/**
+ * Keeps kafkajs 2.2.4 from setting a timer with a negative delay after each answer when nothing waits, which newer versions of Node
+ * report on stderr (TimeoutNegativeWarning) and which does nothing anyway. A version that is built differently stays as it is.
+ */
+function quietRequestQueue(): void {
+  const queue = kafkajsModule<{ readonly prototype?: Partial<RequestQueue> }>("network/requestQueue")?.prototype;
+  if (typeof queue?.scheduleCheckPendingRequests !== "function") return;
+  const schedule = queue.scheduleCheckPendingRequests;
+  queue.scheduleCheckPendingRequests = function (this: RequestQueue) {
+    if (this.pending.length > 0) schedule.call(this);
+  };
 }

@@ -1,7 +1,7 @@
 import { type Channel, type ChannelModel, type ConfirmChannel, connect, type SocketOptions } from "amqplib";
 import { atMost } from "../../../time/wait.ts";
-import { readContentHeaders } from "./contentHeaders.ts";
 import { faultOf, RabbitmqFault, type RabbitmqFaultCode } from "./fault.ts";
+import { readContentHeaders } from "./properties.ts";
 import type { AmqpTarget } from "./uri.ts";
 
 /** One open connection. It is used until `ended` aborts, and never comes back after that. */

@@ -5,10 +5,8 @@ import type { Log } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { connect, disconnect, type ServerAddress } from "./connection.ts";
 import type { Names } from "./faults.ts";
-import { formatLsn, parseLsn } from "./lsn.ts";
-import { checkKept, checkServer, prepareSlot } from "./slot.ts";
-import { SlotWatch } from "./slotWatch.ts";
-import { streamChanges } from "./stream.ts";
+import { checkKept, checkServer, prepareSlot, SlotWatch } from "./slot.ts";
+import { formatLsn, parseLsn, streamChanges } from "./stream.ts";
 
 export interface PostgresLogicalOptions {
   readonly server: ServerAddress;

@@ -2,9 +2,16 @@ import type { ChangeLog, LogEvents, LogPosition } from "../../../ports/capture.t
 import type { Log } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { CaptureFault, driverFault, notReadable } from "./faults.ts";
-import { type CaptureInstance, findInstance, type Query } from "./instance.ts";
-import { captureJobNotice, write } from "./job.ts";
-import { beginning, lsnOf, RESTORED } from "./position.ts";
+import {
+  beginning,
+  type CaptureInstance,
+  captureJobNotice,
+  findInstance,
+  lsnOf,
+  type Query,
+  RESTORED,
+  write,
+} from "./instance.ts";
 import { type Endpoint, type OpenSession, openSession, type Row, type Session } from "./session.ts";
 import { look, NO_LSN, type SourceTable } from "./statements.ts";
 

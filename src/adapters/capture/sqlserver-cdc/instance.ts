@@ -1,6 +1,22 @@
+import type { LogPosition } from "../../../ports/capture.ts";
+import type { Log } from "../../../ports/runtime.ts";
 import { CaptureFault, databaseNotEnabled, notReadable, tableNotEnabled, tableNotVisible } from "./faults.ts";
 import type { Row } from "./session.ts";
-import { DATABASE, INSTANCES, type SourceTable, type Statement, tableName } from "./statements.ts";
+import {
+  ADD_JOB,
+  DATABASE,
+  INSTANCES,
+  JOB,
+  JOB_ACTIVITY,
+  NO_LSN,
+  RANGE,
+  SCAN_WITHOUT_PAUSE,
+  SHOW_JOBS,
+  type SourceTable,
+  START_JOB,
+  type Statement,
+  tableName,
+} from "./statements.ts";
 
 /** Runs a statement; throws a `CaptureFault`. */
 export type Query = (statement: Statement, values: Readonly<Record<string, string>>) => Promise<readonly Row[]>;
@@ -59,3 +75,161 @@ async function instances(query: Query, table: SourceTable): Promise<readonly Row
 function createdAt(row: Row): number {
   return row.create_date instanceof Date ? row.create_date.getTime() : 0;
 }
+
+/** One line of the log. */
+interface Notice {
+  readonly level: "info" | "warn";
+  readonly message: string;
+  readonly fields: Readonly<Record<string, string | number>>;
+}
+
+/** Microsoft Learn, "Change data capture (CDC) with Azure SQL Database": the frequency cannot be changed. */
+const AZURE_SCAN_INTERVAL_SECONDS = 20;
+
+/**
+ * How often the log is scanned for changes, in words: no insert is seen before the next scan.
+ *
+ * @throws CaptureFault when the connection breaks; a right that is missing is only told
+ */
+export async function captureJobNotice(query: Query, { isAzureDatabase }: CaptureInstance): Promise<Notice> {
+  if (isAzureDatabase) {
+    return {
+      level: "warn",
+      message:
+        "Azure SQL Database scans its log for changes at a fixed interval: inserts are seen later than by polling at the default outbox.pollIntervalMs, so capture is not worth it here",
+      fields: { scanIntervalSeconds: AZURE_SCAN_INTERVAL_SECONDS },
+    };
+  }
+  try {
+    const [job] = await query(JOB, {});
+    if (job === undefined) {
+      return {
+        level: "warn",
+        message:
+          "the database has no capture job: no insert is seen, unless the log reader of a transactional publication captures the changes",
+        fields: { remedy: ADD_JOB },
+      };
+    }
+    if (!(await isRunning(query))) {
+      return {
+        level: "warn",
+        message:
+          "the capture job is not running: no insert is seen, and the database's log is not truncated, until SQL Server Agent runs it again",
+        fields: { remedy: START_JOB },
+      };
+    }
+    return scanNotice(Boolean(job.continuous), Number(job.pollinginterval));
+  } catch (error) {
+    if (!isRefusal(error)) throw error;
+    return {
+      level: "info",
+      message:
+        "how often the capture job scans the log could not be read: inserts are seen no sooner than that, which is 5 s unless it was changed",
+      fields: { reason: error.message, check: SHOW_JOBS, remedy: SCAN_WITHOUT_PAUSE },
+    };
+  }
+}
+
+/** Writes a notice. */
+export function write(log: Log, { level, message, fields }: Notice): void {
+  log[level](fields, message);
+}
+
+function scanNotice(isContinuous: boolean, intervalSeconds: number): Notice {
+  if (!isContinuous) {
+    return {
+      level: "warn",
+      message: "the capture job scans the log only when its schedule starts it: inserts are seen no sooner",
+      fields: { remedy: SCAN_WITHOUT_PAUSE },
+    };
+  }
+  if (intervalSeconds > 0) {
+    return {
+      level: "warn",
+      message:
+        "the capture job pauses between two scans of the log: inserts are seen up to that much later, which is slower than polling at the default outbox.pollIntervalMs",
+      fields: { scanIntervalSeconds: intervalSeconds, remedy: SCAN_WITHOUT_PAUSE },
+    };
+  }
+  return {
+    level: "info",
+    message: "the capture job scans the log without a pause",
+    fields: { scanIntervalSeconds: 0 },
+  };
+}
+
+/** True also when the user may not see it: the rights on `cdc_jobs` alone do not show it. */
+async function isRunning(query: Query): Promise<boolean> {
+  try {
+    const [activity] = await query(JOB_ACTIVITY, {});
+    return Number(activity?.running) > 0;
+  } catch (error) {
+    if (!isRefusal(error)) throw error;
+    return true;
+  }
+}
+
+/** The server answers, and refuses. */
+function isRefusal(error: unknown): error is CaptureFault {
+  return error instanceof CaptureFault && error.number !== undefined;
+}
+
+/** As `CONVERT(nvarchar(22), ..., 1)` writes a `binary(10)`; so the order of the texts is the order of the LSNs. */
+const LSN = /^0x[0-9A-F]{20}$/;
+
+/**
+ * An LSN of the server.
+ *
+ * @param value of a column; null when the server has none, as before the first scan of the capture job
+ */
+export function lsnOf(value: unknown): LogPosition | null {
+  return typeof value === "string" && LSN.test(value) ? value : null;
+}
+
+/**
+ * Where to begin: at the saved position when all that came after it is still there, else at what the capture job has reached by now.
+ *
+ * @param from the saved position; null when there is none
+ * @throws CaptureFault when the instance may not be read
+ */
+export async function beginning(
+  query: Query,
+  table: SourceTable,
+  instance: CaptureInstance,
+  from: LogPosition | null,
+  log: Log,
+): Promise<LogPosition> {
+  const [range] = await query(RANGE, { instance: instance.name });
+  const lowest = lsnOf(range?.lowest);
+  if (lowest === NO_LSN) throw notReadable(table, instance.user, instance.role);
+  const highest = lsnOf(range?.highest);
+  const present = highest ?? NO_LSN;
+  if (lowest === null || highest === null) {
+    log.warn(
+      { captureInstance: instance.name },
+      "the capture job has not yet scanned the log for this table: no insert is seen before it does",
+    );
+  }
+  if (from === null) return present;
+  const problem = problemOf(from, lowest, present);
+  if (problem === undefined) return from;
+  log.warn(
+    { captureInstance: instance.name, position: from, lowest: lowest ?? "none", highest: highest ?? "none" },
+    problem,
+  );
+  return present;
+}
+
+/** Why a saved position is not used; undefined when it is. */
+function problemOf(from: LogPosition, lowest: LogPosition | null, present: LogPosition): string | undefined {
+  if (lsnOf(from) === null)
+    return "the saved position is no LSN: capture begins at the present, the poller finds what came before";
+  if (from > present) return RESTORED;
+  if (lowest !== null && from < lowest) {
+    return "the saved position is older than the first change that is still kept, by a cleanup or a new capture instance: capture begins at the present, the poller finds what came before";
+  }
+  return undefined;
+}
+
+export const RESTORED =
+  "the position lies beyond the end of the captured changes, as after a restore or a failover: capture begins at the present, the poller finds what came before";

@@ -1,7 +1,10 @@
+import { type buildConnector, Pool } from "undici";
+import { PublishError } from "../../../model/errors.ts";
 import type { Secret } from "../../../model/secret.ts";
-import type { Credential, Credentials, CredentialsEnvironment } from "./credentials.ts";
-import { headerName, headerValue } from "./headers.ts";
-import { type OAuth2Auth, TokenCredentials } from "./oauth2.ts";
+import type { SecretMasker } from "../../../ports/secretMasker.ts";
+import type { Clock } from "../../../time/clock.ts";
+import { httpError, parseRetryAfter, publishErrorOf } from "./errors.ts";
+import { type AuthHeader, headerName, headerValue } from "./headers.ts";
 
 /** `destinations.<name>.auth` (spec, "HTTP destination auth"). */
 export type HttpAuth =
@@ -44,4 +47,243 @@ function fixed(sent: Credential): Credentials {
     refused: () => false,
     close: async () => {},
   };
+}
+
+/** What a request shows to be let in. */
+export type Credential = AuthHeader;
+
+/** Where the credentials of a destination come from. */
+export interface Credentials {
+  /** The credential to send now; undefined when one has to be fetched first. */
+  current(): Credential | undefined;
+  /** Fetches a credential; callers share one request. Rejects with PublishError `token`. */
+  fetch(): Promise<Credential>;
+  /** The receiver answered 401 to this credential. Tells whether another one can be had. */
+  refused(credential: Credential): boolean;
+  close(): Promise<void>;
+}
+
+/** What credentials are made with. */
+interface CredentialsEnvironment {
+  readonly clock: Clock;
+  readonly connect: buildConnector.connector;
+  /** ms, longest time for a token request. */
+  readonly timeoutMs: number;
+  /** Learns what must not come back out in an error. */
+  readonly secrets: Pick<SecretMasker, "add">;
+}
+
+/** `auth` of kind `oauth2`. */
+interface OAuth2Auth {
+  readonly kind: "oauth2";
+  readonly clientId: string;
+  readonly clientSecret: Secret;
+  readonly tokenUrl: string;
+  readonly scope?: string | undefined;
+  readonly extraParams: Readonly<Record<string, string>>;
+}
+
+/** A token is renewed this long before it ends, or after three quarters of a short life. */
+const RENEWAL_MARGIN_MS = 30_000;
+const RENEWAL_SHARE = 0.75;
+/** After a failed renewal in the background, the next one waits this long: the old token still works. */
+const RENEWAL_PAUSE_MS = 1_000;
+/** Life of a token whose answer names none; a receiver that ends it earlier answers 401, and it is renewed. */
+const DEFAULT_LIFETIME_S = 300;
+const MAX_ANSWER_BYTES = 65_536;
+/** Tokens that are masked: the one in use, and some before it, since a late answer may echo what its request was sent with. */
+const MASKED_TOKENS = 4;
+
+interface Token {
+  readonly credential: Credential;
+  /** Clock.monotonic(): renew in the background from here on. */
+  renewAt: number;
+  readonly expiresAt: number;
+}
+
+/**
+ * OAuth 2.0 client credentials grant (RFC 6749, section 4.4). The client authenticates with `client_id` and `client_secret` in
+ * the form (section 2.3.1): the specification describes the request by its form parameters, and the servers in use take them.
+ *
+ * The token is renewed in the background while it is still good, so that no row waits for it and a short fault of the
+ * token endpoint goes unnoticed. One token request is in flight at a time, whatever number of rows waits for it.
+ */
+class TokenCredentials implements Credentials {
+  readonly #auth: OAuth2Auth;
+  readonly #clock: Clock;
+  readonly #secrets: CredentialsEnvironment["secrets"];
+  readonly #timeoutMs: number;
+  readonly #url: URL;
+  readonly #pool: Pool;
+  readonly #closing = new AbortController();
+  #token: Token | undefined;
+  #request: Promise<Credential> | undefined;
+  /** Makes the masker forget a token, for the last {@link MASKED_TOKENS} of them. */
+  readonly #forget: (() => void)[] = [];
+
+  constructor(auth: OAuth2Auth, environment: CredentialsEnvironment) {
+    this.#auth = auth;
+    this.#secrets = environment.secrets;
+    this.#secrets.add(auth.clientSecret.reveal());
+    this.#clock = environment.clock;
+    this.#timeoutMs = environment.timeoutMs;
+    this.#url = new URL(auth.tokenUrl);
+    this.#pool = new Pool(this.#url.origin, { connections: 1, connect: environment.connect });
+  }
+
+  current(): Credential | undefined {
+    const now = this.#clock.monotonic();
+    const token = this.#token;
+    if (token === undefined || now >= token.expiresAt) return undefined;
+    if (now >= token.renewAt) {
+      token.renewAt = now + RENEWAL_PAUSE_MS;
+      // The failure shows when the old token has ended and rows have to wait for a new one.
+      this.fetch().catch(() => {});
+    }
+    return token.credential;
+  }
+
+  fetch(): Promise<Credential> {
+    this.#request ??= this.#renew().finally(() => {
+      this.#request = undefined;
+    });
+    return this.#request;
+  }
+
+  refused(sent: Credential): boolean {
+    // Rows that were refused with an older token must not throw away the one that came since.
+    if (this.#token?.credential === sent) this.#token = undefined;
+    return true;
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort(httpError("closed", "the destination was closed"));
+    await this.#pool.destroy();
+  }
+
+  async #renew(): Promise<Credential> {
+    const token = await this.#requestToken();
+    this.#token = token;
+    return token.credential;
+  }
+
+  async #requestToken(): Promise<Token> {
+    const asked = this.#clock.monotonic();
+    const end = new AbortController();
+    const timer = setTimeout(
+      () => end.abort(httpError("token", `${this.#name()} was not answered within ${this.#timeoutMs} ms`)),
+      this.#timeoutMs,
+    );
+    const { signal } = end;
+    const closing = this.#closing.signal;
+    const onClose = () => end.abort(closing.reason);
+    closing.addEventListener("abort", onClose, { once: true });
+    if (closing.aborted) onClose();
+    try {
+      const answer = await Promise.race([this.#exchange(signal), rejection(signal)]);
+      return this.#read(answer, asked);
+    } catch (error) {
+      throw error instanceof PublishError ? error : this.#failure(error);
+    } finally {
+      clearTimeout(timer);
+      closing.removeEventListener("abort", onClose);
+      // Ends what may be left of the exchange.
+      end.abort();
+    }
+  }
+
+  async #exchange(signal: AbortSignal): Promise<TokenAnswer> {
+    const { statusCode, headers, body } = await this.#pool.request({
+      method: "POST",
+      path: this.#url.pathname + this.#url.search,
+      headers: { "content-type": "application/x-www-form-urlencoded", accept: "application/json" },
+      body: this.#form(),
+      signal,
+    });
+    const chunks: Buffer[] = [];
+    let bytes = 0;
+    for await (const chunk of body as AsyncIterable<Buffer>) {
+      bytes += chunk.length;
+      if (bytes > MAX_ANSWER_BYTES) throw httpError("token", `${this.#name()} was answered with more than 64 KiB`);
+      chunks.push(chunk);
+    }
+    const retryAfter = headers["retry-after"];
+    return {
+      status: statusCode,
+      retryAfter: Array.isArray(retryAfter) ? retryAfter[0] : retryAfter,
+      body: parseObject(Buffer.concat(chunks).toString("utf8")),
+    };
+  }
+
+  #form(): string {
+    const form = new URLSearchParams(this.#auth.extraParams);
+    form.set("grant_type", "client_credentials");
+    form.set("client_id", this.#auth.clientId);
+    form.set("client_secret", this.#auth.clientSecret.reveal());
+    if (this.#auth.scope !== undefined) form.set("scope", this.#auth.scope);
+    return form.toString();
+  }
+
+  /** Never quotes the answer as a whole: it may hold a token. */
+  #read({ status, retryAfter, body }: TokenAnswer, asked: number): Token {
+    if (status !== 200) {
+      const why = [body.error, body.error_description].filter((part) => typeof part === "string").join(": ");
+      throw httpError("token", `${this.#name()} was answered ${status}${why === "" ? "" : ` (${why})`}`, {
+        retryAfterMs: status === 429 || status === 503 ? parseRetryAfter(retryAfter, this.#clock.now()) : undefined,
+      });
+    }
+    const { access_token: token, token_type: type, expires_in: expiresIn } = body;
+    if (typeof token !== "string" || !/^[\x21-\x7e]+$/.test(token)) {
+      throw httpError("token", `${this.#name()} was answered 200, but without a usable access_token`);
+    }
+    if (typeof type === "string" && type.toLowerCase() !== "bearer") {
+      throw httpError("token", `${this.#name()} gave a token of type ${JSON.stringify(type)}; only Bearer can be sent`);
+    }
+    const lifetimeMs = lifetimeSeconds(expiresIn) * 1000;
+    this.#forget.push(this.#secrets.add(token));
+    if (this.#forget.length > MASKED_TOKENS) this.#forget.shift()?.();
+    return {
+      credential: { name: "authorization", value: `Bearer ${token}` },
+      renewAt: asked + Math.max(lifetimeMs * RENEWAL_SHARE, lifetimeMs - RENEWAL_MARGIN_MS),
+      expiresAt: asked + lifetimeMs,
+    };
+  }
+
+  #failure(error: unknown): PublishError {
+    const { code, message, cause } = publishErrorOf(this.#name(), error);
+    return httpError("token", `${message}: ${code}`, { cause });
+  }
+
+  #name(): string {
+    return `the token request to ${this.#url.origin}${this.#url.pathname}`;
+  }
+}
+
+interface TokenAnswer {
+  readonly status: number;
+  readonly retryAfter: string | undefined;
+  readonly body: Readonly<Record<string, unknown>>;
+}
+
+/** Seconds as a number or, from some servers, as text. */
+function lifetimeSeconds(expiresIn: unknown): number {
+  const seconds = typeof expiresIn === "string" && expiresIn.trim() !== "" ? Number(expiresIn) : expiresIn;
+  return typeof seconds === "number" && Number.isFinite(seconds) ? Math.max(0, seconds) : DEFAULT_LIFETIME_S;
+}
+
+function parseObject(text: string): Readonly<Record<string, unknown>> {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
+  } catch {
+    return {};
+  }
+}
+
+/** A promise that rejects with the signal's reason when it aborts: the client acts on a signal only once it is connected. */
+function rejection(signal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => {
+    if (signal.aborted) reject(signal.reason);
+    else signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+  });
 }

@@ -4,10 +4,10 @@ import type { Metrics } from "../../../ports/metrics.ts";
 import type { SecretMasker } from "../../../ports/secretMasker.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { createCredentials, type HttpAuth } from "./auth.ts";
+import { type Channel, Delivery } from "./delivery.ts";
 import { httpError } from "./errors.ts";
 import { guardedConnector, type Lookup } from "./guard.ts";
-import { InFlight } from "./inFlight.ts";
-import { type Channel, Publication } from "./publication.ts";
+import { SweptInFlight } from "./inFlight.ts";
 
 /** The keys of an HTTP destination that the adapter needs; static headers and transforms are applied before it. */
 export interface HttpDestinationOptions {
@@ -72,7 +72,7 @@ export function createHttpDestination(
     headersTimeout: 0,
     bodyTimeout: 0,
   });
-  const inFlight = new InFlight(connections);
+  const inFlight = new SweptInFlight(connections);
   const name = `POST ${url.origin}${url.pathname}`;
   const channel: Channel = {
     pool,
@@ -90,8 +90,7 @@ export function createHttpDestination(
   let closed: Promise<void> | undefined;
 
   const close = async (): Promise<void> => {
-    for (const publication of inFlight.close())
-      publication.interrupt(httpError("closed", `${name}: the destination was closed`));
+    inFlight.failAll(httpError("closed", `${name}: the destination was closed`));
     await Promise.all([pool.destroy(), credentials?.close()]);
   };
 
@@ -100,7 +99,7 @@ export function createHttpDestination(
     async publish(message: OutboundMessage, signal: AbortSignal) {
       signal.throwIfAborted();
       if (closed !== undefined) throw httpError("closed", `${name}: the destination is closed`);
-      return Publication.publish(channel, message, signal);
+      return Delivery.publish(channel, message, signal);
     },
     close() {
       closed ??= close();

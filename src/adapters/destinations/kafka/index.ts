@@ -1,10 +1,17 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { PublishError } from "../../../model/errors.ts";
 import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
-import { InFlight } from "../../brokers/inFlight.ts";
+import { Backoff } from "../../../time/backoff.ts";
+import { pause } from "../../../time/wait.ts";
+import type { KafkaConnection } from "../../brokers/kafka/client.ts";
+import { kafkaFault } from "../../brokers/kafka/faults.ts";
+import { NETWORK_FAULT_CODES } from "../../brokers/networkFaults.ts";
+import { InFlight } from "../../brokers/pendingPublish.ts";
 import type { BrokerTools } from "../../brokers/tools.ts";
-import { checkedTopic, kafkaError } from "./errors.ts";
-import { Publication } from "./publication.ts";
+import { checkedTopic, kafkaError, publishErrorOf } from "./errors.ts";
+import { createKafkaProducer, type KafkaProducer } from "./producer.ts";
+import { type Group, groupByTopic, PendingRecord, PublishQueue } from "./queue.ts";
 import type { KafkaDestinationConfig } from "./schema.ts";
-import { Sender } from "./sender.ts";
 
 /**
  * A log-broker destination (spec, "Log-broker destination"): acks=all, idempotent producer, no topic is ever created.
@@ -29,14 +36,214 @@ export function createKafkaDestination(config: KafkaDestinationConfig, tools: Br
       signal.throwIfAborted();
       if (closed !== undefined) throw kafkaError("closed", `the destination on ${bootstrapServers} is closed`);
       const topic = checkedTopic(message.address);
-      const publication = new Publication(topic, message, { inFlight, signal, timeoutMs }, bootstrapServers);
-      inFlight.add(publication);
-      sender.add(publication);
-      return publication.outcome;
+      const pending = new PendingRecord(topic, message, { inFlight, signal, timeoutMs }, bootstrapServers);
+      inFlight.add(pending);
+      sender.add(pending);
+      return pending.outcome;
     },
     close() {
       closed ??= close();
       return closed;
     },
   };
+}
+
+/**
+ * Sends records, one request at a time: what comes in one turn of the event loop, or while a request is under way, shares the next
+ * one. That keeps the order of publishes that follow one another, also over the client's own retries.
+ *
+ * A producer is thrown away with the first failed request: its numbering of records and the broker's may have come apart, and the broker would take
+ * new records for old ones. A request that failed for something in it is taken apart, until those who are to blame stand alone.
+ */
+class Sender {
+  readonly #connection: KafkaConnection;
+  readonly #timeoutMs: number;
+  readonly #tools: BrokerTools;
+  readonly #queue = new PublishQueue();
+  readonly #closing = new AbortController();
+  readonly #backoff: Backoff;
+  readonly #learning = new Set<string>();
+  #producer: KafkaProducer | undefined;
+  /** Connections made so far, so that each begins with another bootstrap server. */
+  #connections = 0;
+  /** When the next connection may be made, in ms of the monotonic clock. */
+  #nextConnectionAt = 0;
+  #sending = false;
+  /** The present producer is to be replaced once its request has ended. */
+  #worn = false;
+  #running = false;
+  #loop: Promise<void> | undefined;
+
+  constructor(connection: KafkaConnection, timeoutMs: number, tools: BrokerTools) {
+    this.#connection = connection;
+    this.#timeoutMs = timeoutMs;
+    this.#tools = tools;
+    this.#backoff = new Backoff(tools.random);
+  }
+
+  add(pending: PendingRecord): void {
+    this.#queue.add(pending);
+    this.#wake();
+  }
+
+  /** Ends every connection. The records must have been settled. */
+  async close(): Promise<void> {
+    this.#closing.abort();
+    if (this.#sending) this.#producer?.cut();
+    await this.#loop;
+    await this.#producer?.close();
+  }
+
+  #wake(): void {
+    if (this.#running) return;
+    this.#running = true;
+    this.#loop = this.#run();
+  }
+
+  async #run(): Promise<void> {
+    try {
+      for (;;) {
+        // What those do who were just told of their success belongs to the next request.
+        await nextTurn();
+        const topics = this.#queue.topics();
+        if (topics.size === 0 || this.#closing.signal.aborted) return;
+        const producer = await this.#connected();
+        if (producer === undefined) continue;
+        for (const topic of topics) this.#learn(producer, topic);
+        const group = this.#queue.take((topic) => producer.knows(topic));
+        if (group.records.length > 0) await this.#send(producer, group);
+        // What waits for its topic to become known is woken then.
+        else if ([...topics].every((topic) => !producer.knows(topic))) return;
+      }
+    } finally {
+      this.#running = false;
+    }
+  }
+
+  async #connected(): Promise<KafkaProducer | undefined> {
+    if (this.#producer !== undefined) return this.#producer;
+    const { clock, log } = this.#tools;
+    const waitMs = this.#nextConnectionAt - clock.monotonic();
+    if (waitMs > 0 && !(await pause(waitMs, this.#closing.signal))) return undefined;
+    const firstServer = this.#connections++;
+    const producer = createKafkaProducer(this.#connection, { timeoutMs: this.#timeoutMs, firstServer, log });
+    const onClose = () => producer.cut();
+    this.#closing.signal.addEventListener("abort", onClose, { once: true });
+    try {
+      await producer.connect();
+    } catch (error) {
+      producer.cut();
+      const failure = publishErrorOf(`the connection to ${this.#connection.bootstrapServers}`, error);
+      const retryMs = this.#backoff.next();
+      this.#nextConnectionAt = clock.monotonic() + retryMs;
+      if (!this.#closing.signal.aborted) {
+        log.warn({ code: failure.code, reason: failure.message, retryMs }, "no connection to the log broker");
+      }
+      this.#queue.fail(failure);
+      return undefined;
+    } finally {
+      this.#closing.signal.removeEventListener("abort", onClose);
+    }
+    if (this.#backoff.failures > 0) log.info({}, "connected to the log broker again");
+    this.#backoff.reset();
+    this.#producer = producer;
+    this.#worn = false;
+    return producer;
+  }
+
+  #learn(producer: KafkaProducer, topic: string): void {
+    if (producer.knows(topic) || this.#learning.has(topic)) return;
+    this.#learning.add(topic);
+    producer
+      .learn(topic)
+      .catch((error) => {
+        // A producer that is gone has failed for other reasons: the next one looks again.
+        if (producer !== this.#producer) return;
+        this.#queue.fail(this.#topicError(topic, error), topic);
+        if (!CONNECTION_CODES.has(codeOf(error))) return;
+        if (this.#sending) this.#worn = true;
+        else this.#discard(producer);
+      })
+      .finally(() => {
+        this.#learning.delete(topic);
+        this.#wake();
+      });
+  }
+
+  async #send(producer: KafkaProducer, group: Group): Promise<void> {
+    const live = group.records.filter(({ settled }) => !settled);
+    if (live.length === 0) return;
+    this.#sending = true;
+    try {
+      const sent = producer.send(live);
+      if (!(await endsInTime(sent, Math.max(...live.map(({ deadline }) => deadline))))) {
+        // Each publish has failed for itself. The next ones must not wait for a broker that hangs.
+        this.#discard(producer);
+        return;
+      }
+      for (const pending of live) pending.succeed();
+      if (this.#worn) this.#discard(producer);
+    } catch (error) {
+      this.#discard(producer);
+      if (!this.#closing.signal.aborted) this.#takeApart(live, group.repeated, error);
+    } finally {
+      this.#sending = false;
+    }
+  }
+
+  #takeApart(records: readonly PendingRecord[], repeated: boolean, error: unknown): void {
+    const byTopic = groupByTopic(records);
+    const code = codeOf(error);
+    const divides = code === "message_too_large" || code === "message_refused" || code === "other";
+    if (!CONNECTION_CODES.has(code) && byTopic.size > 1) {
+      for (const part of byTopic.values()) this.#queue.addGroup({ records: part, repeated: false });
+    } else if (divides && records.length > 1) {
+      const middle = Math.ceil(records.length / 2);
+      const [topic = ""] = byTopic.keys();
+      const bytes = records.reduce((sum, pending) => sum + pending.bytes, 0);
+      if (code === "message_too_large") this.#queue.shrink(topic, bytes);
+      this.#queue.addGroup({ records: records.slice(0, middle), repeated: false });
+      this.#queue.addGroup({ records: records.slice(middle), repeated: false });
+    } else if (code === "producer_state" && !repeated) {
+      this.#queue.addGroup({ records, repeated: true });
+    } else {
+      for (const pending of records) pending.fail(this.#topicError(pending.topic, error));
+    }
+  }
+
+  #topicError(topic: string, error: unknown): PublishError {
+    const failure = publishErrorOf(`publish to topic "${topic}" on ${this.#connection.bootstrapServers}`, error);
+    const advice = ADVICE[failure.code];
+    return advice === undefined ? failure : new PublishError(failure.code, `${failure.message}; ${advice}`);
+  }
+
+  #discard(producer: KafkaProducer): void {
+    if (this.#producer === producer) this.#producer = undefined;
+    producer.cut();
+  }
+}
+
+const ADVICE: Readonly<Record<string, string>> = {
+  topic_missing: "create the topic, or correct the destination's topic or topicFrom: the service creates none",
+  message_too_large: "raise max.message.bytes of the topic, or make the payload smaller",
+};
+
+/** Failures that say nothing of the records and their topics. */
+const CONNECTION_CODES: ReadonlySet<string> = new Set([...NETWORK_FAULT_CODES, "authentication"]);
+
+function codeOf(error: unknown): string {
+  return error instanceof PublishError ? error.code : kafkaFault(error).code;
+}
+
+/** @returns whether the promise settled before the deadline (of `performance.now()`); rejects with its reason when it did */
+async function endsInTime(promise: Promise<void>, deadline: number): Promise<boolean> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<boolean>((resolve) => {
+    timer = setTimeout(() => resolve(false), Math.max(0, deadline - performance.now()));
+  });
+  try {
+    return await Promise.race([promise.then(() => true), late]);
+  } finally {
+    clearTimeout(timer);
+  }
 }

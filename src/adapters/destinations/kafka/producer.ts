@@ -1,10 +1,9 @@
 import kafkajs, { type Admin, type PartitionerArgs, type Producer, type RecordMetadata } from "kafkajs";
 import type { Log } from "../../../ports/runtime.ts";
 import { atMost } from "../../../time/wait.ts";
-import { createKafkaClient, type KafkaConnection, retryOptions } from "../../brokers/kafka/client.ts";
-import type { Sockets } from "../../brokers/kafka/sockets.ts";
+import { createKafkaClient, type KafkaConnection, retryOptions, type Sockets } from "../../brokers/kafka/client.ts";
 import { kafkaError } from "./errors.ts";
-import { groupByTopic, type Publication } from "./publication.ts";
+import { groupByTopic, type PendingRecord } from "./queue.ts";
 
 /** Tries of the client after a failed one; the broker drops what has come twice. */
 const RETRIES = 2;
@@ -31,7 +30,7 @@ export interface KafkaProducer {
    *
    * @throws what the client throws
    */
-  send(publications: readonly Publication[]): Promise<void>;
+  send(records: readonly PendingRecord[]): Promise<void>;
   /** Ends its connections at once; what is under way fails. */
   cut(): void;
   /** Ends its connections in good order where that is quick. */
@@ -76,17 +75,17 @@ export function createKafkaProducer(connection: KafkaConnection, options: KafkaP
       asked = learnt.catch(() => {});
       return learnt;
     },
-    async send(publications) {
+    async send(records) {
       const answers = await producer.sendBatch({
         acks: -1,
         timeout: timeoutMs,
-        topicMessages: [...groupByTopic(publications)].map(([topic, parts]) => ({
+        topicMessages: [...groupByTopic(records)].map(([topic, parts]) => ({
           topic,
           messages: parts.map(({ record }) => record),
         })),
       });
       const confirmed = confirmedPartitions(answers);
-      for (const { topic, record } of publications) {
+      for (const { topic, record } of records) {
         if (record.partition !== undefined && confirmed.get(topic)?.has(record.partition)) continue;
         // On a retry the client leaves out a partition that has moved to a broker which has answered already, and reports success.
         throw kafkaError("producer_state", `the broker did not confirm every record for topic "${topic}"`);

@@ -1,4 +1,8 @@
-import type { Publication } from "./publication.ts";
+import type { Message } from "kafkajs";
+import type { PublishError } from "../../../model/errors.ts";
+import type { OutboundMessage } from "../../../ports/destination.ts";
+import { PendingPublish, type PublishBounds } from "../../brokers/pendingPublish.ts";
+import { kafkaError } from "./errors.ts";
 
 /** Most records of a request: past it, the client's own work for a record grows with their number. */
 const MAX_RECORDS = 500;
@@ -7,24 +11,24 @@ const MAX_BYTES = 4 * 1024 * 1024;
 /** Most bytes of a request for one topic: they may all go to one partition, in one batch, and a broker takes 1 MiB of that by default. */
 const MAX_TOPIC_BYTES = 900 * 1024;
 
-/** Publications of one topic that have failed together and are tried again, apart from all others. */
+/** Records of one topic that have failed together and are tried again, apart from all others. */
 export interface Group {
-  readonly publications: readonly Publication[];
-  /** Whether the same publications were tried again before. */
+  readonly records: readonly PendingRecord[];
+  /** Whether the same records were tried again before. */
   readonly repeated: boolean;
 }
 
 /** What waits to be sent, and how it is put together for a request. */
-export class PublicationQueue {
-  readonly #byTopic = new Map<string, Publication[]>();
+export class PublishQueue {
+  readonly #byTopic = new Map<string, PendingRecord[]>();
   readonly #groups: Group[] = [];
   /** Topics whose brokers take less than {@link MAX_TOPIC_BYTES} at a time. */
   readonly #smallTopics = new Map<string, number>();
 
-  add(publication: Publication): void {
-    const waiting = this.#byTopic.get(publication.topic);
-    if (waiting === undefined) this.#byTopic.set(publication.topic, [publication]);
-    else waiting.push(publication);
+  add(pending: PendingRecord): void {
+    const waiting = this.#byTopic.get(pending.topic);
+    if (waiting === undefined) this.#byTopic.set(pending.topic, [pending]);
+    else waiting.push(pending);
   }
 
   addGroup(group: Group): void {
@@ -42,13 +46,13 @@ export class PublicationQueue {
       if (waiting.every(({ settled }) => settled)) this.#byTopic.delete(topic);
     }
     for (let i = this.#groups.length - 1; i >= 0; i--) {
-      if (this.#groups[i]?.publications.every(({ settled }) => settled)) this.#groups.splice(i, 1);
+      if (this.#groups[i]?.records.every(({ settled }) => settled)) this.#groups.splice(i, 1);
     }
     return new Set([...this.#byTopic.keys(), ...this.#groups.flatMap((group) => topicOf(group))]);
   }
 
   /**
-   * Takes what the next request carries: a group that is tried again, or the first waiting publications of each topic.
+   * Takes what the next request carries: a group that is tried again, or the first waiting records of each topic.
    *
    * @param isReady whether a topic can be published to now
    * @returns none when nothing waits for a topic that is ready
@@ -57,7 +61,7 @@ export class PublicationQueue {
     const retried = this.#groups.findIndex((group) => topicOf(group).every(isReady));
     const [group] = retried < 0 ? [] : this.#groups.splice(retried, 1);
     if (group !== undefined) return group;
-    const taken: Publication[] = [];
+    const taken: PendingRecord[] = [];
     let bytes = 0;
     for (const [topic, waiting] of [...this.#byTopic]) {
       if (!isReady(topic)) continue;
@@ -65,31 +69,31 @@ export class PublicationQueue {
       if (count === 0) continue;
       const part = waiting.splice(0, count);
       taken.push(...part.filter(({ settled }) => !settled));
-      bytes += part.reduce((sum, publication) => sum + publication.bytes, 0);
+      bytes += part.reduce((sum, pending) => sum + pending.bytes, 0);
       // To the end, so that a busy topic does not keep the others waiting.
       this.#byTopic.delete(topic);
       if (waiting.length > 0) this.#byTopic.set(topic, waiting);
       if (taken.length >= MAX_RECORDS || bytes >= MAX_BYTES || part.some((each) => each.bytes > MAX_TOPIC_BYTES)) break;
     }
-    return { publications: taken, repeated: false };
+    return { records: taken, repeated: false };
   }
 
   /** Fails everything that waits for a topic, or for any. */
   fail(reason: unknown, topic?: string): void {
     for (const [name, waiting] of this.#byTopic) {
-      if (topic === undefined || name === topic) for (const publication of waiting) publication.fail(reason);
+      if (topic === undefined || name === topic) for (const pending of waiting) pending.fail(reason);
     }
     for (const group of this.#groups) {
       if (topic === undefined || topicOf(group).includes(topic))
-        for (const publication of group.publications) publication.fail(reason);
+        for (const pending of group.records) pending.fail(reason);
     }
     this.topics();
   }
 
-  /** How many of the first publications of a topic go into a request; one that is larger than all bounds goes alone. */
+  /** How many of the first records of a topic go into a request; one that is larger than all bounds goes alone. */
   #fitting(
     topic: string,
-    waiting: readonly Publication[],
+    waiting: readonly PendingRecord[],
     records: number,
     requestBytes: number,
     isFirst: boolean,
@@ -97,9 +101,9 @@ export class PublicationQueue {
     const bound = Math.min(this.#topicBytes(topic), requestBytes);
     let count = 0;
     let bytes = 0;
-    for (const publication of waiting) {
-      if (count >= records || bytes + publication.bytes > bound) break;
-      bytes += publication.bytes;
+    for (const pending of waiting) {
+      if (count >= records || bytes + pending.bytes > bound) break;
+      bytes += pending.bytes;
       count += 1;
     }
     if (count > 0) return count;
@@ -112,7 +116,48 @@ export class PublicationQueue {
   }
 }
 
-function topicOf({ publications }: Group): readonly string[] {
-  const [first] = publications;
+function topicOf({ records }: Group): readonly string[] {
+  const [first] = records;
   return first === undefined ? [] : [first.topic];
+}
+
+/** What a record takes beside its key, value and headers, at most. */
+const RECORD_OVERHEAD_BYTES = 40;
+
+/** One publish and its record. */
+export class PendingRecord extends PendingPublish {
+  readonly topic: string;
+  readonly record: Message;
+  /** Size of the record on the wire, to a few bytes. */
+  readonly bytes: number;
+  readonly #bootstrapServers: string;
+
+  /** @param bootstrapServers for the message of a timeout */
+  constructor(topic: string, message: OutboundMessage, bounds: PublishBounds, bootstrapServers: string) {
+    super(bounds);
+    const key = message.routingKey === "" ? null : message.routingKey;
+    this.topic = topic;
+    this.#bootstrapServers = bootstrapServers;
+    this.record = { key, value: message.body, headers: { ...message.headers } };
+    this.bytes = RECORD_OVERHEAD_BYTES + Buffer.byteLength(key ?? "") + Buffer.byteLength(message.body);
+    for (const [name, value] of Object.entries(message.headers)) {
+      this.bytes += 4 + Buffer.byteLength(name) + Buffer.byteLength(value);
+    }
+  }
+
+  protected override expiryError(): PublishError {
+    const what = `publish to topic "${this.topic}" on ${this.#bootstrapServers}`;
+    return kafkaError("timeout", `${what} was not acknowledged within ${this.timeoutMs} ms`);
+  }
+}
+
+/** The records of each topic, in their order. */
+export function groupByTopic(records: readonly PendingRecord[]): ReadonlyMap<string, readonly PendingRecord[]> {
+  const byTopic = new Map<string, PendingRecord[]>();
+  for (const pending of records) {
+    const part = byTopic.get(pending.topic);
+    if (part === undefined) byTopic.set(pending.topic, [pending]);
+    else part.push(pending);
+  }
+  return byTopic;
 }

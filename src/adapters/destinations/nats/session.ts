@@ -1,24 +1,24 @@
-import { ErrorCode, type NatsError } from "nats";
-import type { PublishError } from "../../../model/errors.ts";
-import { errorText } from "../../../model/errors.ts";
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { createInbox, ErrorCode, type Msg, type NatsError } from "nats";
+import { errorText, type PublishError } from "../../../model/errors.ts";
 import type { NatsLink } from "../../brokers/nats/link.ts";
 import { natsError } from "./errors.ts";
-import type { Publication } from "./publication.ts";
+import type { PendingMessage } from "./message.ts";
 
 /** Publishes over one connection. */
 export interface Session {
   readonly link: NatsLink;
   /** Sends a publish and settles it once the receiver has it, or cannot have it. Does not throw. */
-  send(publication: Publication): void;
+  send(pending: PendingMessage): void;
 }
 
 /** The connection ended before it was known whether the message arrived. */
-export function lostBefore(what: string, reason: string): PublishError {
+function lostBefore(what: string, reason: string): PublishError {
   return natsError("connection_lost", `${reason}, before ${what}; the message may have arrived`);
 }
 
 /** The server does not permit a publish. */
-export function notPermitted(subject: string): PublishError {
+function notPermitted(subject: string): PublishError {
   return natsError("permission", `the user may not publish to ${subject}: grant it in the server's permissions`);
 }
 
@@ -28,19 +28,19 @@ export function notPermitted(subject: string): PublishError {
  * @param reply subject of the acknowledgement
  * @returns whether it was written
  */
-export function write(link: NatsLink, publication: Publication, reply?: string): boolean {
+function write(link: NatsLink, pending: PendingMessage, reply?: string): boolean {
   const { connection } = link;
-  const { subject, body, headers } = publication;
+  const { subject, body, headers } = pending;
   try {
     connection.publish(subject, body, reply === undefined ? { headers } : { headers, reply });
     return true;
   } catch (error) {
-    publication.fail(writeError(link, publication, error));
+    pending.fail(writeError(link, pending, error));
     return false;
   }
 }
 
-function writeError({ connection, lost }: NatsLink, { subject, body, headers }: Publication, error: unknown) {
+function writeError({ connection, lost }: NatsLink, { subject, body, headers }: PendingMessage, error: unknown) {
   switch ((error as NatsError).code) {
     case ErrorCode.MaxPayloadExceeded: {
       // The client measures body and headers, as the server would, which cuts the connection of a client that sends more.
@@ -58,5 +58,174 @@ function writeError({ connection, lost }: NatsLink, { subject, body, headers }: 
       return lost === undefined
         ? natsError("other", `the message for ${subject} could not be sent: ${errorText(error)}`)
         : natsError("connection_lost", lost);
+  }
+}
+
+/**
+ * Publishes without acknowledgement: a publish succeeds when the server has read it, which a flush tells. Whether anybody receives it is not known. One
+ * flush serves all publishes of the same turn, and all that come while another is under way.
+ */
+export class CoreSession implements Session {
+  readonly link: NatsLink;
+  /** Written, and not yet flushed by a flush that began after. */
+  #written = new Set<PendingMessage>();
+  /** Those that the flush under way speaks for. */
+  #flushed: ReadonlySet<PendingMessage> = new Set();
+  #flushing = false;
+
+  constructor(link: NatsLink) {
+    this.link = link;
+    link.onViolation(({ operation, subject }) => {
+      if (operation !== "publish") return;
+      for (const pending of [...this.#flushed, ...this.#written])
+        if (pending.subject === subject) pending.fail(notPermitted(subject));
+    });
+  }
+
+  send(pending: PendingMessage): void {
+    if (!write(this.link, pending)) return;
+    pending.sent("waiting for the server to read it");
+    this.#written.add(pending);
+    if (this.#flushing) return;
+    this.#flushing = true;
+    void this.#flush();
+  }
+
+  async #flush(): Promise<void> {
+    await nextTurn();
+    while (this.#written.size > 0) {
+      this.#flushed = this.#written;
+      this.#written = new Set();
+      try {
+        await this.link.flush();
+        // What the server does not permit it tells before it answers the flush, and the client hands on a moment later.
+        await nextTurn();
+        for (const pending of this.#flushed) pending.succeed();
+      } catch (error) {
+        const lost = lostBefore("the server had confirmed to have read it", errorText(error));
+        for (const pending of this.#flushed) pending.fail(lost);
+      }
+    }
+    this.#flushed = new Set();
+    this.#flushing = false;
+  }
+}
+
+const NO_RESPONDERS = 503;
+
+/**
+ * Publishes to streams: each message is answered by its stream once it is stored there (NATS ADR-22). A stream that has the message already, by its
+ * `Nats-Msg-Id`, answers as if it had stored it.
+ *
+ * One subscription receives all answers, each on a subject of its own. The client's own request function would make a timer and an error object for
+ * each message, and an answer with headers it cannot read would end its reader.
+ */
+export class JetStreamSession implements Session {
+  readonly link: NatsLink;
+  readonly #waiting = new Map<string, PendingMessage>();
+  readonly #inbox = `${createInbox()}.`;
+  #sent = 0;
+
+  constructor(link: NatsLink) {
+    this.link = link;
+    link.connection.subscribe(`${this.#inbox}*`, {
+      callback: (error, message) => {
+        if (error === null) this.#answered(message);
+        else this.#unanswerable(errorText(error));
+      },
+    });
+    link.onViolation(({ operation, subject }) => {
+      if (operation === "publish") this.#failAll(notPermitted(subject), (each) => each.subject === subject);
+    });
+    void link.ended.then((reason) => this.#failAll(lostBefore("the stream's acknowledgement", reason)));
+  }
+
+  send(pending: PendingMessage): void {
+    this.#sent += 1;
+    const token = this.#sent.toString(36);
+    if (!write(this.link, pending, this.#inbox + token)) return;
+    this.#waiting.set(token, pending);
+    pending.sent("waiting for the stream's acknowledgement", () => this.#waiting.delete(token));
+  }
+
+  #answered(message: Msg): void {
+    const pending = this.#waiting.get(message.subject.slice(this.#inbox.length));
+    if (pending === undefined) return;
+    const error = refusal(message, pending.subject);
+    if (error === undefined) pending.succeed();
+    else pending.fail(error);
+  }
+
+  /** Without permission to receive the answers, no publish on this connection can succeed. */
+  #unanswerable(reason: string): void {
+    this.#failAll(
+      natsError("permission", `the acknowledgement cannot be received (${reason}): permit subscriptions to _INBOX.>`),
+    );
+    void this.link.close("the user may not subscribe to _INBOX.>, where acknowledgements arrive");
+  }
+
+  #failAll(error: PublishError, which: (pending: PendingMessage) => boolean = () => true): void {
+    for (const pending of [...this.#waiting.values()]) if (which(pending)) pending.fail(error);
+  }
+}
+
+/** What an answer to a publish may hold (NATS ADR-22, "PubAck"); whoever answers may have put anything there. */
+interface Answer {
+  readonly stream?: unknown;
+  readonly error?: unknown;
+}
+
+/**
+ * Reads an answer. Does not throw: that would end the client's reader.
+ *
+ * @returns why the message was not stored; undefined when it was
+ */
+function refusal(message: Msg, subject: string): PublishError | undefined {
+  if (message.data.length === 0) {
+    if (statusOf(message) !== NO_RESPONDERS) return noAcknowledgement(subject);
+    return natsError(
+      "no_stream",
+      `no stream takes the subject ${subject}: create a stream whose subjects match it, enable JetStream at the server if it is off, or set jetStream: false`,
+    );
+  }
+  const { stream, error } = answerOf(message);
+  const named = typeof stream === "string" && stream !== "";
+  if (error !== undefined) {
+    const by = named ? `the stream ${stream}` : "JetStream";
+    return natsError("rejected", `${by} refused the message for ${subject}: ${reasonOf(error)}`);
+  }
+  return named ? undefined : noAcknowledgement(subject);
+}
+
+function noAcknowledgement(subject: string): PublishError {
+  return natsError(
+    "bad_acknowledgement",
+    `something answered on ${subject} that is no stream: create a stream whose subjects match it, or set jetStream: false`,
+  );
+}
+
+function reasonOf(error: unknown): string {
+  const { description, err_code: code } = Object(error) as {
+    readonly description?: unknown;
+    readonly err_code?: unknown;
+  };
+  const text = typeof description === "string" ? description : "no reason given";
+  return typeof code === "number" ? `${text} (error ${code})` : text;
+}
+
+function answerOf(message: Msg): Answer {
+  try {
+    return Object(message.json()) as Answer;
+  } catch {
+    return {};
+  }
+}
+
+/** Headers of whoever answers may be unreadable for the client. */
+function statusOf(message: Msg): number | undefined {
+  try {
+    return message.headers?.code;
+  } catch {
+    return undefined;
   }
 }

@@ -1,14 +1,12 @@
 import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { InFlight } from "../../brokers/inFlight.ts";
+import { InFlight } from "../../brokers/pendingPublish.ts";
 import { RabbitmqFault } from "../../brokers/rabbitmq/fault.ts";
 import { type AmqpTarget, parseAmqpUri } from "../../brokers/rabbitmq/uri.ts";
 import type { BrokerTools } from "../../brokers/tools.ts";
+import { ExchangeChannel, type ExchangeChannelTools, SharedConnection } from "./channel.ts";
 import { publishErrorOf, rabbitmqError } from "./errors.ts";
-import { Lane, type LaneTools } from "./lane.ts";
-import { Link } from "./link.ts";
-import { checkShortString, envelopeOf } from "./properties.ts";
-import { Publication } from "./publication.ts";
+import { checkShortString, envelopeOf, PendingMessage } from "./message.ts";
 import type { RabbitmqDestinationConfig } from "./schema.ts";
 
 export interface RabbitmqDestinationTools extends BrokerTools {
@@ -18,7 +16,7 @@ export interface RabbitmqDestinationTools extends BrokerTools {
 
 const DEFAULT_TIMEOUT_MS = 30_000;
 /** Exchanges whose channels are kept while nothing is published to them: names that come from rows have no end. */
-const MAX_IDLE_LANES = 64;
+const MAX_IDLE_CHANNELS = 64;
 
 /**
  * An AMQP destination (spec, "AMQP destination"): declares the exchange (durable, `exchangeType`) once per connection, publishes with the
@@ -49,9 +47,9 @@ class RabbitmqDestination implements Destination {
   readonly #isPersistent: boolean;
   readonly #timeoutMs: number;
   readonly #clock: Clock;
-  readonly #link: Link;
-  readonly #laneTools: LaneTools;
-  readonly #lanes = new Map<string, Lane>();
+  readonly #connection: SharedConnection;
+  readonly #channelTools: ExchangeChannelTools;
+  readonly #channels = new Map<string, ExchangeChannel>();
   readonly #inFlight = new InFlight();
   #closed: Promise<void> | undefined;
 
@@ -60,12 +58,12 @@ class RabbitmqDestination implements Destination {
     this.#isPersistent = config.deliveryMode === "persistent";
     this.#timeoutMs = tools.timeoutMs ?? DEFAULT_TIMEOUT_MS;
     this.#clock = tools.clock;
-    this.#link = new Link(target, tools, () => this.#flush());
-    this.#laneTools = {
-      link: this.#link,
+    this.#connection = new SharedConnection(target, tools, () => this.#flush());
+    this.#channelTools = {
+      connection: this.#connection,
       exchangeType: config.exchangeType,
       timeoutMs: this.#timeoutMs,
-      onEnd: (lane, left) => this.#ended(lane, left),
+      onEnd: (channel, left) => this.#ended(channel, left),
     };
   }
 
@@ -76,14 +74,14 @@ class RabbitmqDestination implements Destination {
     checkShortString("the name of the exchange", exchange);
     checkShortString("the routing key", message.routingKey ?? "");
     const envelope = envelopeOf(message, this.#isPersistent, this.#clock.now());
-    const publication = new Publication(message, envelope, {
+    const pending = new PendingMessage(message, envelope, {
       inFlight: this.#inFlight,
       signal,
       timeoutMs: this.#timeoutMs,
     });
-    this.#inFlight.add(publication);
-    this.#lane(exchange).send(publication);
-    return publication.outcome;
+    this.#inFlight.add(pending);
+    this.#channel(exchange).send(pending);
+    return pending.outcome;
   }
 
   close(): Promise<void> {
@@ -93,34 +91,34 @@ class RabbitmqDestination implements Destination {
 
   async #close(): Promise<void> {
     this.#inFlight.failAll(this.#closedError());
-    for (const lane of [...this.#lanes.values()]) lane.close();
-    await this.#link.close();
+    for (const channel of [...this.#channels.values()]) channel.close();
+    await this.#connection.close();
   }
 
-  #lane(exchange: string): Lane {
-    const known = this.#lanes.get(exchange);
+  #channel(exchange: string): ExchangeChannel {
+    const known = this.#channels.get(exchange);
     if (known !== undefined) return known;
-    const lane = new Lane(exchange, this.#laneTools);
-    this.#lanes.set(exchange, lane);
-    if (this.#lanes.size > MAX_IDLE_LANES) this.#closeIdleLane();
-    return lane;
+    const channel = new ExchangeChannel(exchange, this.#channelTools);
+    this.#channels.set(exchange, channel);
+    if (this.#channels.size > MAX_IDLE_CHANNELS) this.#closeIdleChannel();
+    return channel;
   }
 
-  #closeIdleLane(): void {
-    for (const lane of this.#lanes.values()) {
-      if (!lane.isIdle) continue;
-      lane.close();
+  #closeIdleChannel(): void {
+    for (const channel of this.#channels.values()) {
+      if (!channel.isIdle) continue;
+      channel.close();
       return;
     }
   }
 
-  #ended(lane: Lane, left: readonly Publication[]): void {
-    if (this.#lanes.get(lane.exchange) === lane) this.#lanes.delete(lane.exchange);
-    for (const publication of left) this.#lane(lane.exchange).send(publication);
+  #ended(channel: ExchangeChannel, left: readonly PendingMessage[]): void {
+    if (this.#channels.get(channel.exchange) === channel) this.#channels.delete(channel.exchange);
+    for (const pending of left) this.#channel(channel.exchange).send(pending);
   }
 
   #flush(): void {
-    for (const lane of this.#lanes.values()) lane.flush();
+    for (const channel of this.#channels.values()) channel.flush();
   }
 
   #closedError() {

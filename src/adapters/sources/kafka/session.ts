@@ -1,12 +1,12 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Consumer, EachBatchPayload, KafkaMessage } from "kafkajs";
 import { StoppingError } from "../../../model/errors.ts";
+import type { BrokerMessage } from "../../../ports/source.ts";
 import { pause } from "../../../time/wait.ts";
+import { headerText } from "../../brokers/headerText.ts";
 import { createKafkaClient, type KafkaClient, retryOptions } from "../../brokers/kafka/client.ts";
 import { kafkaFault } from "../../brokers/kafka/faults.ts";
 import { REFUSED_RETRY_MS, type SourceTools } from "../../brokers/tools.ts";
-import { type Assignment, commitEnds } from "./latest.ts";
-import { brokerMessage } from "./record.ts";
 import type { KafkaSourceConfig } from "./schema.ts";
 
 /** Times of a member of a consumer group, in ms. */
@@ -308,4 +308,71 @@ function topicFault(topic: string, error: unknown): unknown {
   }
   if (code === "topic_invalid" || code === "authorization") return new Error(`the topic "${topic}": ${text}`);
   return error;
+}
+
+/** Partitions by topic. */
+type Assignment = Readonly<Record<string, readonly number[]>>;
+
+/**
+ * Commits the present end of each partition for which a group has no offset yet, so that `latest` is decided once: a group that is only kept in
+ * memory would begin at the end again after the next fault, past what came meanwhile.
+ *
+ * @param client ended afterwards
+ */
+async function commitEnds(
+  client: KafkaClient,
+  consumer: Consumer,
+  groupId: string,
+  assignment: Assignment,
+): Promise<void> {
+  const admin = client.kafka.admin();
+  try {
+    await admin.connect();
+    const committed = await admin.fetchOffsets({ groupId, topics: Object.keys(assignment) });
+    for (const { topic, partitions } of committed) {
+      const isNew = (partition: number) =>
+        assignment[topic]?.includes(partition) === true &&
+        partitions.some((each) => each.partition === partition && Number(each.offset) < 0);
+      if (!partitions.some(({ partition }) => isNew(partition))) continue;
+      const ends = (await admin.fetchTopicOffsets(topic)).filter(({ partition }) => isNew(partition));
+      await consumer.commitOffsets(ends.map(({ partition, high }) => ({ topic, partition, offset: high })));
+    }
+    await admin.disconnect();
+  } finally {
+    client.sockets.cut();
+  }
+}
+
+/**
+ * A record as the intake takes it.
+ *
+ * The key is text, in base64 where it is not UTF-8; an empty key counts as none, since all records with it would count as the same one. Of a header
+ * that occurs several times the last value counts, as in Kafka's own `lastHeader`; one without value is left out.
+ */
+function brokerMessage(
+  { key, value, headers = {}, offset, timestamp }: KafkaMessage,
+  topic: string,
+  partition: number,
+): BrokerMessage {
+  const texts = Object.entries(headers).flatMap(([name, values]) => {
+    const text = headerText(Array.isArray(values) ? values.at(-1) : values);
+    return text === null ? [] : [[name, text] as const];
+  });
+  return {
+    body: value,
+    headers: Object.fromEntries(texts),
+    origin: {
+      "x-kafka-topic": topic,
+      "x-kafka-partition": String(partition),
+      "x-kafka-offset": offset,
+      "x-kafka-timestamp": timeOf(timestamp),
+    },
+    recordKey: headerText(key) || undefined,
+  };
+}
+
+/** @param timestamp ms since the Unix epoch; below 0 when the record has none */
+function timeOf(timestamp: string): string | null {
+  const time = new Date(Number(timestamp));
+  return Number(timestamp) < 0 || Number.isNaN(time.getTime()) ? null : time.toISOString();
 }

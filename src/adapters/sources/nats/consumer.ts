@@ -1,7 +1,7 @@
 import { AckPolicy, type ConsumerInfo, DeliverPolicy, ErrorCode, type NatsError, nanos, ReplayPolicy } from "nats";
 import { errorText } from "../../../model/errors.ts";
 import type { NatsLink } from "../../brokers/nats/link.ts";
-import type { ConsumerProgress } from "./recall.ts";
+import type { ConsumerProgress } from "./acknowledgement.ts";
 
 /** The keys of a subject-broker source that describe its durable consumer. */
 export interface ConsumerOptions {

@@ -5,10 +5,9 @@ import { atMost, pause } from "../../../time/wait.ts";
 import { NatsFault } from "../../brokers/nats/faults.ts";
 import { type NatsConnectionConfig, NatsDialer, type NatsLink } from "../../brokers/nats/link.ts";
 import { REFUSED_RETRY_MS, type SourceTools } from "../../brokers/tools.ts";
+import { type Delivery, Hand, recall } from "./acknowledgement.ts";
 import { type BoundConsumer, bindConsumer, type ConsumerOptions } from "./consumer.ts";
-import { type Delivery, Hand } from "./hand.ts";
 import type { IdempotencyFrom } from "./message.ts";
-import { recall } from "./recall.ts";
 import { Session } from "./session.ts";
 
 /** The keys of a subject-broker source that the adapter needs. */

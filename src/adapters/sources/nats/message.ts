@@ -1,7 +1,8 @@
 import type { Msg } from "nats";
+import type { Headers } from "../../../model/rows.ts";
 import type { BrokerMessage } from "../../../ports/source.ts";
-import { messageHeaders } from "./headers.ts";
-import { type StreamPlace, streamPlace } from "./place.ts";
+import { headerText } from "../../brokers/headerText.ts";
+import { type StreamPlace, streamPlace } from "./acknowledgement.ts";
 
 /** What identifies a message that has no other key. */
 export type IdempotencyFrom = "body" | "sequence";
@@ -40,4 +41,45 @@ export function brokerMessageOf(message: Msg, idempotencyFrom: IdempotencyFrom):
 function timeOf({ storedAtNs }: StreamPlace): string | null {
   const time = new Date(Number(storedAtNs) / 1_000_000);
   return Number.isNaN(time.getTime()) ? null : time.toISOString();
+}
+
+/**
+ * What the client's message holds of the wire. Its own reading of headers gives up on all of them when one name is not ASCII, and puts the same replacement
+ * character for every byte that is not UTF-8: two idempotency keys could become one, and the second message be lost as a duplicate.
+ */
+interface WireMessage {
+  /** Header block, if any, then body. */
+  readonly _rdata: Uint8Array;
+  /** `hdr`: length of the header block in bytes, -1 when there is none. */
+  readonly _msg: { readonly hdr: number };
+}
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are the ASCII characters
+const ASCII = /^[\x00-\x7f]*$/;
+/** Only these: a byte of a UTF-8 character may look like another blank. */
+const BLANKS_AROUND = /^[ \t]+|[ \t]+$/g;
+
+/**
+ * The headers of a message (NATS ADR-4), names in their letter case. Several values of one name are joined with a comma and a blank; bytes that are no
+ * UTF-8 come in base64.
+ */
+function messageHeaders(message: Msg): Headers {
+  const { _rdata: bytes, _msg } = message as unknown as WireMessage;
+  if (_msg.hdr <= 0) return {};
+  const headers = new Map<string, string>();
+  const block = Buffer.from(bytes.buffer, bytes.byteOffset, _msg.hdr).toString("latin1");
+  for (const line of block.split("\r\n").slice(1)) {
+    const colon = line.indexOf(":");
+    if (colon < 1) continue;
+    const name = textOf(line.slice(0, colon));
+    const value = textOf(line.slice(colon + 1).replace(BLANKS_AROUND, ""));
+    const former = headers.get(name);
+    headers.set(name, former === undefined ? value : `${former}, ${value}`);
+  }
+  return Object.fromEntries(headers);
+}
+
+/** @param latin1 one character a byte */
+function textOf(latin1: string): string {
+  return ASCII.test(latin1) ? latin1 : (headerText(Buffer.from(latin1, "latin1")) ?? "");
 }

@@ -1,8 +1,9 @@
+import { createInbox, type Msg, type Subscription } from "nats";
+import { errorText } from "../../../model/errors.ts";
 import type { NatsLink } from "../../brokers/nats/link.ts";
+import type { Delivery, Hand } from "./acknowledgement.ts";
 import type { BoundConsumer, ConsumerOptions } from "./consumer.ts";
-import type { Delivery, Hand } from "./hand.ts";
 import { brokerMessageOf, type IdempotencyFrom } from "./message.ts";
-import { Pull } from "./pull.ts";
 
 /** Answers to a delivery (NATS ADR-15). */
 const ACKNOWLEDGED = "+ACK";
@@ -113,5 +114,149 @@ export class Session {
         return true;
       }
     });
+  }
+}
+
+interface PullOptions {
+  readonly stream: string;
+  readonly durable: string;
+  /** Most messages per request. */
+  readonly batch: number;
+  /** How long the server keeps a request open, in ms. */
+  readonly expiresMs: number;
+  /** A message arrived. Must not throw. */
+  readonly onMessage: (message: Msg) => void;
+  /** The server answered a request: it serves. */
+  readonly onServed: () => void;
+  /** Whether there is room for another batch now. */
+  readonly hasRoom: () => boolean;
+}
+
+const HEARTBEAT_MS = 10_000;
+/** How many heartbeats long the server may be silent. */
+const MAX_SILENT_HEARTBEATS = 2.5;
+
+/** Statuses of the server in place of a message (NATS ADR-37). */
+const HEARTBEAT = 100;
+const NO_MESSAGES = 404;
+const REQUEST_EXPIRED = 408;
+const NO_RESPONDERS = 503;
+
+/**
+ * Requests the messages of a pull consumer, one request after the other. A request stays open until its batch is full or its time is over, and the server
+ * sends each message as soon as there is one: an idle source costs a heartbeat every ten seconds.
+ */
+class Pull {
+  /** Resolves with the reason when no more messages can be had this way. */
+  readonly failed: Promise<string>;
+  readonly #link: NatsLink;
+  readonly #options: PullOptions;
+  readonly #inbox = createInbox();
+  readonly #subscription: Subscription;
+  readonly #subject: string;
+  readonly #request: string;
+  readonly #watch: NodeJS.Timeout;
+  readonly #heartbeatMs: number;
+  #fail: (reason: string) => void = () => {};
+  /** Messages requested that have not arrived. */
+  #outstanding = 0;
+  #heardAt = performance.now();
+  #ended = false;
+
+  constructor(link: NatsLink, options: PullOptions) {
+    const { stream, durable, batch, expiresMs } = options;
+    this.#link = link;
+    this.#options = options;
+    this.#heartbeatMs = Math.min(HEARTBEAT_MS, Math.floor(expiresMs / 2));
+    this.#subject = `$JS.API.CONSUMER.MSG.NEXT.${stream}.${durable}`;
+    this.#request = JSON.stringify({
+      batch,
+      expires: expiresMs * 1_000_000,
+      idle_heartbeat: this.#heartbeatMs * 1_000_000,
+    });
+    this.failed = new Promise((resolve) => {
+      this.#fail = resolve;
+    });
+    this.#subscription = link.connection.subscribe(this.#inbox, {
+      callback: (error, message) => {
+        if (error === null) this.#received(message);
+        else this.#fail(`the user may not receive messages: permit subscriptions to _INBOX.> (${errorText(error)})`);
+      },
+    });
+    link.onViolation(({ operation, subject }) => {
+      if (operation === "publish") this.#fail(`the user may not publish to ${subject}: grant it in the permissions`);
+    });
+    this.#watch = setInterval(() => this.#listen(), this.#heartbeatMs);
+    this.more();
+  }
+
+  /** Requests the next batch when the former has arrived and there is room. To be called when room has come. */
+  more(): void {
+    if (this.#ended || this.#outstanding > 0 || !this.#options.hasRoom()) return;
+    try {
+      this.#link.connection.publish(this.#subject, this.#request, { reply: this.#inbox });
+      this.#outstanding = this.#options.batch;
+      this.#heardAt = performance.now();
+    } catch (error) {
+      this.#fail(this.#link.lost ?? `messages could not be requested: ${errorText(error)}`);
+    }
+  }
+
+  /** Requests nothing more; resolves when what was on its way has arrived, or never when the server hangs. */
+  async drain(): Promise<void> {
+    this.end();
+    await this.#subscription.drain();
+  }
+
+  /** Requests nothing more, at once. */
+  end(): void {
+    this.#ended = true;
+    clearInterval(this.#watch);
+  }
+
+  #received(message: Msg): void {
+    this.#heardAt = performance.now();
+    if (message.subject === this.#inbox) {
+      this.#status(statusOf(message));
+      return;
+    }
+    this.#outstanding = Math.max(0, this.#outstanding - 1);
+    this.#options.onServed();
+    this.#options.onMessage(message);
+    this.more();
+  }
+
+  #status({ code, description }: { readonly code: number; readonly description: string }): void {
+    switch (code) {
+      case HEARTBEAT:
+        this.#options.onServed();
+        return;
+      case NO_MESSAGES:
+      case REQUEST_EXPIRED:
+        this.#options.onServed();
+        this.#outstanding = 0;
+        this.more();
+        return;
+      case NO_RESPONDERS:
+        this.#fail("the consumer, the stream or JetStream is gone");
+        return;
+      default:
+        this.#fail(`the server ended the request for messages: ${description} (status ${code})`);
+    }
+  }
+
+  #listen(): void {
+    const silentMs = performance.now() - this.#heardAt;
+    if (this.#outstanding > 0 && silentMs > MAX_SILENT_HEARTBEATS * this.#heartbeatMs) {
+      this.#fail(`the consumer has sent neither a message nor a heartbeat for ${Math.round(silentMs)} ms`);
+    }
+  }
+}
+
+function statusOf(message: Msg): { readonly code: number; readonly description: string } {
+  try {
+    return { code: message.headers?.code ?? 0, description: message.headers?.description || "no reason given" };
+  } catch {
+    return { code: 0, description: "an answer that cannot be read" };
   }
 }

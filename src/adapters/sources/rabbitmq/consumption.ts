@@ -6,7 +6,6 @@ import { type AmqpConnection, CLOSE_TIMEOUT_MS } from "../../brokers/rabbitmq/co
 import { faultCode, faultOf, RabbitmqFault, reasonOf } from "../../brokers/rabbitmq/fault.ts";
 import { brokerMessageOf } from "./message.ts";
 import type { RabbitmqSourceConfig } from "./schema.ts";
-import { isStream } from "./stream.ts";
 
 /**
  * Consumes one queue on one connection. What arrives while a `take` runs is taken together by the next one and
@@ -261,3 +260,24 @@ const MAX_REFUSED_BYTES = 16 * 1024 * 1024;
 
 /** What is done with the queue at the moment, for errors. */
 type Step = "prepared" | "declared" | "consumed";
+
+/**
+ * Whether a queue is a RabbitMQ stream, for which AMQP 0-9-1 has no question: a consumer is asked for that no broker
+ * grants. A stream refuses one without a prefetch count; any other queue refuses the argument `x-stream-offset`. On a
+ * channel of its own, which the refusal closes.
+ *
+ * @returns false also when the broker answers anything else: what is wrong then shows when the queue is consumed
+ */
+async function isStream(connection: AmqpConnection, queueName: string): Promise<boolean> {
+  try {
+    const channel = await connection.createChannel();
+    channel.on("error", () => {});
+    await channel.prefetch(0);
+    await channel.consume(queueName, () => {}, { arguments: { "x-stream-offset": "next" } });
+    // A broker that grants it knows no streams. What it has delivered goes back with the channel.
+    await channel.close();
+    return false;
+  } catch (error) {
+    return /prefetch count is not set/i.test(errorText(error));
+  }
+}

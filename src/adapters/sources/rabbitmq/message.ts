@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import type { ConsumeMessage } from "amqplib";
 import type { BrokerMessage } from "../../../ports/source.ts";
 import { headerText } from "../../brokers/headerText.ts";
-import type { UndecodableProperties } from "../../brokers/rabbitmq/contentHeaders.ts";
+import type { UndecodableProperties } from "../../brokers/rabbitmq/properties.ts";
 
 /** AMQP properties that say what a header would: they travel under these names, unless the message has such a header. */
 const PROPERTY_HEADERS = {

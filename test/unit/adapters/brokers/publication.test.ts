@@ -1,9 +1,8 @@
 import { describe, expect, test } from "@jest/globals";
-import { InFlight } from "../../../../src/adapters/brokers/inFlight.ts";
-import { BrokerPublication } from "../../../../src/adapters/brokers/publication.ts";
+import { InFlight, PendingPublish } from "../../../../src/adapters/brokers/pendingPublish.ts";
 import { PublishError } from "../../../../src/model/errors.ts";
 
-class Example extends BrokerPublication {
+class Example extends PendingPublish {
   ends = 0;
   override onEnd = () => {
     this.ends += 1;

@@ -1,7 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
-import { formatLsn, parseLsn } from "../../../../src/adapters/capture/postgres-logical/lsn.ts";
-import { TransactionReader } from "../../../../src/adapters/capture/postgres-logical/pgoutput.ts";
-import { parseServerMessage, statusUpdate } from "../../../../src/adapters/capture/postgres-logical/replication.ts";
+import { parseServerMessage, statusUpdate } from "../../../../src/adapters/capture/postgres-logical/connection.ts";
+import { formatLsn, parseLsn, TransactionReader } from "../../../../src/adapters/capture/postgres-logical/stream.ts";
 
 /** Bytes as PostgreSQL's documentation describes them: numbers are big-endian, texts end in a zero. */
 function bytes(...parts: readonly (string | Buffer)[]): Buffer {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { brokerAddresses, hostOf } from "../../../../../src/adapters/brokers/kafka/addresses.ts";
+import { brokerAddresses, hostOf } from "../../../../../src/adapters/brokers/kafka/client.ts";
 
 describe("bootstrap servers", () => {
   test.each([

@@ -1,6 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { readContentHeaders } from "../../../../../src/adapters/brokers/rabbitmq/contentHeaders.ts";
-import { readProperties } from "../../../../../src/adapters/brokers/rabbitmq/properties.ts";
+import { readContentHeaders, readProperties } from "../../../../../src/adapters/brokers/rabbitmq/properties.ts";
 
 const bytes = (...parts: readonly (string | number | Buffer)[]): Buffer =>
   Buffer.concat(parts.map((part) => (typeof part === "number" ? Buffer.from([part]) : Buffer.from(part))));

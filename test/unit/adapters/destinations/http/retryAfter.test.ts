@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { parseRetryAfter } from "../../../../../src/adapters/destinations/http/retryAfter.ts";
+import { parseRetryAfter } from "../../../../../src/adapters/destinations/http/errors.ts";
 
 const NOW = Date.UTC(1994, 10, 6, 8, 49, 7);
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { checkShortString, envelopeOf } from "../../../../../src/adapters/destinations/rabbitmq/properties.ts";
+import { checkShortString, envelopeOf } from "../../../../../src/adapters/destinations/rabbitmq/message.ts";
 import { message } from "../../../../conformance/destination/bench.ts";
 
 const NOW = Date.UTC(2024, 0, 1, 0, 0, 0, 999);

@@ -1,31 +1,35 @@
 import type { ConfirmChannel } from "amqplib";
 import { PublishError } from "../../../model/errors.ts";
-import type { AmqpConnection } from "../../brokers/rabbitmq/connection.ts";
+import type { Log } from "../../../ports/runtime.ts";
+import { Backoff } from "../../../time/backoff.ts";
+import type { Clock } from "../../../time/clock.ts";
+import { type AmqpConnection, openConnection } from "../../brokers/rabbitmq/connection.ts";
 import { faultCode, faultOf, RabbitmqFault, reasonOf } from "../../brokers/rabbitmq/fault.ts";
+import type { AmqpTarget } from "../../brokers/rabbitmq/uri.ts";
+import type { BrokerTools } from "../../brokers/tools.ts";
 import { publishErrorOf, rabbitmqError } from "./errors.ts";
-import type { Link } from "./link.ts";
-import type { Publication } from "./publication.ts";
+import type { PendingMessage } from "./message.ts";
 
 /** A message that was sent and is not confirmed. */
 interface Sent {
   readonly id: string;
   readonly routingKey: string;
   /** Null when nobody waits for it any more. */
-  publication: Publication | null;
+  pending: PendingMessage | null;
   /** Why the broker gave it back; null when it did not. */
   returned: string | null;
 }
 
-/** What all lanes of a destination share. */
-export interface LaneTools {
-  readonly link: Link;
+/** What all channels of a destination share. */
+export interface ExchangeChannelTools {
+  readonly connection: SharedConnection;
   readonly exchangeType: "topic" | "direct" | "fanout";
   readonly timeoutMs: number;
   /**
-   * Called when the lane has come to its end: the next publish to the exchange needs another one, and so do `left`, which another message has
+   * Called when the channel has come to its end: the next publish to the exchange needs another one, and so do `left`, which another message has
    * taken the channel from; in the order of their sending.
    */
-  readonly onEnd: (lane: Lane, left: readonly Publication[]) => void;
+  readonly onEnd: (channel: ExchangeChannel, left: readonly PendingMessage[]) => void;
 }
 
 /** The library's buffer for the header table, in bytes. */
@@ -41,10 +45,10 @@ const FRAME_OVERHEAD = 8;
  * Messages leave in the order in which they came, many at a time; each has its own confirm. They wait while the channel's buffer is full and while
  * the broker blocks publishers, so that one whose time is over meanwhile is not sent.
  */
-export class Lane {
+export class ExchangeChannel {
   readonly exchange: string;
-  readonly #tools: LaneTools;
-  readonly #waiting = new Set<Publication>();
+  readonly #tools: ExchangeChannelTools;
+  readonly #waiting = new Set<PendingMessage>();
   /** In the order of sending. */
   readonly #sent = new Set<Sent>();
   #phase: "connecting" | "declaring" | "open" | "ended" = "connecting";
@@ -52,7 +56,7 @@ export class Lane {
   #channel: ConfirmChannel | null = null;
   #full = false;
 
-  constructor(exchange: string, tools: LaneTools) {
+  constructor(exchange: string, tools: ExchangeChannelTools) {
     this.exchange = exchange;
     this.#tools = tools;
     this.#open().catch((error) => this.#end(error));
@@ -63,11 +67,11 @@ export class Lane {
     return this.#phase === "open" && this.#waiting.size === 0 && this.#sent.size === 0;
   }
 
-  /** Sends a message as soon as it can be sent; the publication ends when the broker has confirmed it. */
-  send(publication: Publication): void {
-    this.#waiting.add(publication);
-    publication.onExpire = () => this.#expired(publication);
-    publication.onEnd = () => this.#waiting.delete(publication);
+  /** Sends a message as soon as it can be sent; the pending ends when the broker has confirmed it. */
+  send(pending: PendingMessage): void {
+    this.#waiting.add(pending);
+    pending.onExpire = () => this.#expired(pending);
+    pending.onEnd = () => this.#waiting.delete(pending);
     this.flush();
   }
 
@@ -76,14 +80,14 @@ export class Lane {
     const connection = this.#connection;
     const channel = this.#channel;
     if (connection === null || channel === null || this.#phase !== "open") return;
-    for (const publication of this.#waiting) {
+    for (const pending of this.#waiting) {
       if (this.#full || connection.blocked !== null) return;
-      this.#waiting.delete(publication);
-      this.#write(channel, connection, publication);
+      this.#waiting.delete(pending);
+      this.#write(channel, connection, pending);
     }
   }
 
-  /** Ends the lane, and its channel with a word to the broker. */
+  /** Ends it, and closes the channel at the broker. */
   close(): void {
     const channel = this.#channel;
     this.#end(new RabbitmqFault("closed", `publishing to ${this.#where()} was ended`));
@@ -92,7 +96,7 @@ export class Lane {
   }
 
   async #open(): Promise<void> {
-    const connection = await this.#tools.link.connection();
+    const connection = await this.#tools.connection.get();
     if (this.#hasEnded()) return;
     this.#connection = connection;
     this.#phase = "declaring";
@@ -132,15 +136,15 @@ export class Lane {
     return this.#phase === "ended";
   }
 
-  #write(channel: ConfirmChannel, connection: AmqpConnection, publication: Publication): void {
-    const { envelope, body, routingKey } = publication;
-    const sent: Sent = { id: publication.id, routingKey, publication, returned: null };
-    publication.onEnd = () => {
-      sent.publication = null;
+  #write(channel: ConfirmChannel, connection: AmqpConnection, pending: PendingMessage): void {
+    const { envelope, body, routingKey } = pending;
+    const sent: Sent = { id: pending.id, routingKey, pending, returned: null };
+    pending.onEnd = () => {
+      sent.pending = null;
     };
-    const tooLarge = tooLargeFor(connection, publication);
+    const tooLarge = tooLargeFor(connection, pending);
     if (tooLarge !== null) {
-      publication.fail(tooLarge);
+      pending.fail(tooLarge);
       return;
     }
     try {
@@ -150,7 +154,7 @@ export class Lane {
       this.#full = !hasRoom;
       this.#sent.add(sent);
     } catch (error) {
-      publication.fail(rabbitmqError("other", `publishing to ${this.#where()} failed: ${reasonOf(error)}`));
+      pending.fail(rabbitmqError("other", `publishing to ${this.#where()} failed: ${reasonOf(error)}`));
     }
   }
 
@@ -171,18 +175,18 @@ export class Lane {
     // The library confirms everything with an error when the channel has closed; `#end` says why.
     if (this.#channel === null) return;
     this.#sent.delete(sent);
-    this.#tools.link.proven();
-    const { publication } = sent;
-    if (publication === null) return;
-    if (sent.returned !== null) publication.fail(this.#unroutable(publication, sent.returned));
-    else if (error !== null && error !== undefined) publication.fail(this.#nacked());
-    else publication.succeed();
+    this.#tools.connection.confirmed();
+    const { pending } = sent;
+    if (pending === null) return;
+    if (sent.returned !== null) pending.fail(this.#unroutable(pending, sent.returned));
+    else if (error !== null && error !== undefined) pending.fail(this.#nacked());
+    else pending.succeed();
   }
 
-  #unroutable(publication: Publication, replyText: string): PublishError {
+  #unroutable(pending: PendingMessage, replyText: string): PublishError {
     return rabbitmqError(
       "unroutable",
-      `${this.#where()} has no queue for the routing key ${JSON.stringify(publication.routingKey)} (${replyText}): check the exchange's ` +
+      `${this.#where()} has no queue for the routing key ${JSON.stringify(pending.routingKey)} (${replyText}): check the exchange's ` +
         `bindings and the routing key template`,
     );
   }
@@ -199,17 +203,17 @@ export class Lane {
     if (this.#hasEnded()) return;
     const reason = this.#reason(error);
     const limit = bodyLimit(error);
-    const left = [...[...this.#sent].flatMap(({ publication }) => publication ?? []), ...this.#waiting];
+    const left = [...[...this.#sent].flatMap(({ pending }) => pending ?? []), ...this.#waiting];
     this.#phase = "ended";
     this.#channel = null;
     this.#sent.clear();
     this.#waiting.clear();
     const again = limit === null ? [] : left.filter(({ isRepeated }) => !isRepeated);
     // They are sent again, but for the one that is too large. Once: a broker may count otherwise than by the body.
-    for (const publication of again) publication.isRepeated = true;
+    for (const pending of again) pending.isRepeated = true;
     if (limit !== null && this.#connection !== null) this.#connection.maxBodyBytes = limit;
     this.#tools.onEnd(this, again);
-    for (const publication of left) if (!again.includes(publication)) publication.fail(reason);
+    for (const pending of left) if (!again.includes(pending)) pending.fail(reason);
   }
 
   #reason(error: unknown): PublishError {
@@ -245,7 +249,7 @@ export class Lane {
     }
   }
 
-  #expired(publication: Publication): PublishError {
+  #expired(pending: PendingMessage): PublishError {
     const { timeoutMs } = this.#tools;
     const late = `publishing to ${this.#where()} took longer than ${timeoutMs} ms`;
     const blocked = this.#connection?.blocked ?? null;
@@ -257,7 +261,7 @@ export class Lane {
     if (this.#phase === "connecting") return rabbitmqError("timeout", `${late}, waiting for the connection`);
     if (this.#phase === "declaring")
       return rabbitmqError("timeout", `${late}, waiting for the exchange to be declared`);
-    if (this.#waiting.has(publication))
+    if (this.#waiting.has(pending))
       return rabbitmqError("timeout", `${late}: RabbitMQ takes messages more slowly than they come`);
     return rabbitmqError("timeout", `${late}, waiting for RabbitMQ's confirm; it may have taken the message`);
   }
@@ -270,7 +274,7 @@ export class Lane {
 }
 
 /** Why a message cannot be sent on a connection; null when it can. */
-function tooLargeFor(connection: AmqpConnection, { envelope, body }: Publication): PublishError | null {
+function tooLargeFor(connection: AmqpConnection, { envelope, body }: PendingMessage): PublishError | null {
   const { target, frameMax, maxBodyBytes } = connection;
   if (body.length > maxBodyBytes)
     return rabbitmqError(
@@ -292,4 +296,102 @@ function bodyLimit(error: unknown): number | null {
   if (error === null) return null;
   const found = /message size \d+ is larger than (?:configured )?max size (\d+)/.exec(reasonOf(error));
   return found === null ? null : Number(found[1]);
+}
+
+/**
+ * The one connection of a destination: made when it is first asked for, and made again when it is asked for after a fault.
+ *
+ * Whoever asks while a try runs waits for it. After a failed try there is a wait with backoff, and whoever asks meanwhile gets the fault
+ * of that try at once: a poller slot that waits for a broker that is away would hold up the messages to all other destinations.
+ * A connection that was of use and is lost may be made again at once.
+ */
+export class SharedConnection {
+  readonly #target: AmqpTarget;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #backoff: Backoff;
+  readonly #onUnblocked: () => void;
+  readonly #closing = new AbortController();
+  #connection: AmqpConnection | null = null;
+  #connecting: Promise<AmqpConnection> | null = null;
+  /** What ended the last try or connection. */
+  #fault: RabbitmqFault | null = null;
+  /** Whether the broker has confirmed a message on the present connection, or on the last one. */
+  #wasOfUse = false;
+  #notBefore = 0;
+
+  /** @param onUnblocked called when the broker takes messages again */
+  constructor(target: AmqpTarget, tools: BrokerTools, onUnblocked: () => void) {
+    this.#target = target;
+    this.#clock = tools.clock;
+    this.#log = tools.log;
+    this.#backoff = new Backoff(tools.random);
+    this.#onUnblocked = onUnblocked;
+  }
+
+  /**
+   * The connection.
+   *
+   * @throws RabbitmqFault when there is none
+   */
+  async get(): Promise<AmqpConnection> {
+    if (this.#connection !== null) return this.#connection;
+    if (this.#connecting !== null) return this.#connecting;
+    const wait = Math.ceil(this.#notBefore - this.#clock.monotonic());
+    if (this.#fault !== null && wait > 0)
+      throw new RabbitmqFault(this.#fault.code, `${this.#fault.message}; the next try is due in ${wait} ms`);
+    this.#connecting = this.#connect();
+    return this.#connecting;
+  }
+
+  /** The connection was of use: the next fault starts with the shortest wait. */
+  confirmed(): void {
+    if (this.#wasOfUse) return;
+    this.#wasOfUse = true;
+    this.#backoff.reset();
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort(new RabbitmqFault("closed", `the connection to ${this.#target.name} was closed`));
+    await this.#connecting?.catch(() => null);
+    await this.#connection?.close();
+  }
+
+  async #connect(): Promise<AmqpConnection> {
+    const { name } = this.#target;
+    try {
+      const connection = await openConnection(this.#target, this.#closing.signal);
+      this.#connection = connection;
+      this.#wasOfUse = false;
+      connection.ended.addEventListener("abort", () => this.#lost(connection), { once: true });
+      connection.onBlockedChange = () => this.#blockedChanged(connection);
+      this.#log.info({ broker: name }, "connected to RabbitMQ");
+      return connection;
+    } catch (error) {
+      this.#fault = faultOf(`cannot connect to ${name}`, error);
+      this.#notBefore = this.#clock.monotonic() + this.#backoff.next();
+      throw this.#fault;
+    } finally {
+      this.#connecting = null;
+    }
+  }
+
+  #blockedChanged(connection: AmqpConnection): void {
+    const fields = { broker: this.#target.name, reason: connection.blocked };
+    if (connection.blocked !== null) this.#log.warn(fields, "RabbitMQ blocks publishers");
+    else {
+      this.#log.info(fields, "RabbitMQ takes messages again");
+      this.#onUnblocked();
+    }
+  }
+
+  #lost(connection: AmqpConnection): void {
+    this.#connection = null;
+    if (this.#closing.signal.aborted) return;
+    const fault = faultOf("the connection ended", connection.ended.reason);
+    this.#log.warn({ broker: this.#target.name, reason: fault.message }, "lost the connection to RabbitMQ");
+    this.#fault = fault;
+    // A broker that was restarted is tried again at once; one that takes a connection and drops it has to wait.
+    this.#notBefore = this.#clock.monotonic() + (this.#wasOfUse ? 0 : this.#backoff.next());
+  }
 }

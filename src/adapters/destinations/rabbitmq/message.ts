@@ -1,10 +1,36 @@
 import type { Options } from "amqplib";
+import type { PublishError } from "../../../model/errors.ts";
 import type { Headers } from "../../../model/rows.ts";
 import type { OutboundMessage } from "../../../ports/destination.ts";
+import { PendingPublish, type PublishBounds } from "../../brokers/pendingPublish.ts";
 import { rabbitmqError } from "./errors.ts";
 
+/** One publish and what goes over AMQP for it. */
+export class PendingMessage extends PendingPublish {
+  readonly id: string;
+  readonly routingKey: string;
+  readonly body: Buffer;
+  readonly envelope: Envelope;
+  /** Whether it was sent on a channel that another message took from it. */
+  isRepeated = false;
+  /** Makes the error for the end of its time: whoever has it knows what it waits for. */
+  onExpire: () => PublishError = () => rabbitmqError("timeout", "the publish took too long");
+
+  constructor(message: OutboundMessage, envelope: Envelope, bounds: PublishBounds) {
+    super(bounds);
+    this.id = message.id;
+    this.routingKey = message.routingKey ?? "";
+    this.body = Buffer.from(message.body, "utf8");
+    this.envelope = envelope;
+  }
+
+  protected override expiryError(): PublishError {
+    return this.onExpire();
+  }
+}
+
 /** What AMQP carries beside the body. */
-export interface Envelope {
+interface Envelope {
   readonly options: Options.Publish;
   /** Size of the properties on the wire, in bytes. */
   readonly bytes: number;

@@ -1,4 +1,67 @@
+import { headers as emptyHeaders, type MsgHdrs } from "nats";
+import type { PublishError } from "../../../model/errors.ts";
+import { encodedHeaderName, encodedHeaderValue } from "../../../model/headerEncoding.ts";
+import type { OutboundMessage } from "../../../ports/destination.ts";
+import { PendingPublish, type PublishBounds } from "../../brokers/pendingPublish.ts";
 import { natsError } from "./errors.ts";
+
+/** One publish and what goes over NATS for it. */
+export class PendingMessage extends PendingPublish {
+  readonly subject: string;
+  readonly headers: MsgHdrs;
+  readonly body: Buffer;
+  #phase = "waiting for a connection";
+
+  /**
+   * @param internalToken the internal subject that the configuration names, if any
+   * @throws PublishError when the message cannot go over NATS
+   */
+  constructor(message: OutboundMessage, bounds: PublishBounds, internalToken: string | undefined) {
+    super(bounds);
+    this.subject = publishableSubject(message.address, internalToken);
+    this.headers = natsHeaders(message);
+    this.body = Buffer.from(message.body, "utf8");
+  }
+
+  /**
+   * It is on its way.
+   *
+   * @param phase what it waits for, for the message of a timeout
+   * @param onEnd called when it ends for whatever reason
+   */
+  sent(phase: string, onEnd?: () => void): void {
+    this.#phase = phase;
+    if (onEnd !== undefined) this.onEnd = onEnd;
+  }
+
+  protected override expiryError(): PublishError {
+    return natsError("timeout", `the publish to ${this.subject} took longer than ${this.timeoutMs} ms, ${this.#phase}`);
+  }
+}
+
+const MESSAGE_ID_HEADER = "Nats-Msg-Id";
+/**
+ * Headers with this prefix are instructions to the stream: `Nats-Rollup` empties it, `Nats-Expected-Stream` and its like refuse the message. A row may
+ * have them from whoever sent the message in, and those of a message read from a stream spoke of that stream; so they stay behind.
+ */
+const INSTRUCTION = /^nats-/i;
+/** Printable ASCII without the colon (NATS client protocol, "HPUB"). */
+const NAME = /^[!-9;-~]+$/;
+
+/**
+ * The headers of one message: its own, and `Nats-Msg-Id` with its id, by which a stream de-duplicates. Values go as
+ * UTF-8. A name or value that the wire cannot carry goes encoded, as over HTTP.
+ */
+function natsHeaders({ id, headers }: OutboundMessage): MsgHdrs {
+  const sent = emptyHeaders();
+  for (const name of Object.keys(headers)) {
+    if (INSTRUCTION.test(name)) continue;
+    const sentName = NAME.test(name) ? name : encodedHeaderName(name, NAME);
+    if (sentName !== null) sent.append(sentName, encodedHeaderValue(name.toLowerCase(), headers[name] ?? ""));
+  }
+  sent.append(MESSAGE_ID_HEADER, id);
+  return sent;
+}
 
 /**
  * The server closes a connection whose control line (subject, reply subject, sizes) is longer than 4,096 bytes (`max_control_line`), and with it fails

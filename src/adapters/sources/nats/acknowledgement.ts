@@ -1,7 +1,73 @@
 import { errorText } from "../../../model/errors.ts";
+import type { BrokerMessage } from "../../../ports/source.ts";
 import type { NatsLink } from "../../brokers/nats/link.ts";
-import type { Delivery } from "./hand.ts";
-import { streamPlace } from "./place.ts";
+
+/** A message of the stream, and the subject on which it is acknowledged. */
+export interface Delivery {
+  readonly acknowledgeTo: string;
+  readonly message: BrokerMessage;
+}
+
+/** The messages at hand: those that are being taken, and behind them those that wait. */
+export class Hand {
+  readonly #batchSize: number;
+  #taking: readonly Delivery[] = [];
+  #waiting: Delivery[] = [];
+  #wake: () => void = () => {};
+  #closed = false;
+
+  constructor(batchSize: number) {
+    this.#batchSize = batchSize;
+  }
+
+  /** No more than one batch is at hand: another one fits. */
+  get hasRoom(): boolean {
+    return this.#taking.length + this.#waiting.length <= this.#batchSize;
+  }
+
+  get all(): readonly Delivery[] {
+    return [...this.#taking, ...this.#waiting];
+  }
+
+  add(delivery: Delivery): void {
+    this.#waiting.push(delivery);
+    this.#wake();
+  }
+
+  /** Waits for messages and returns the next batch, in the order of arrival; empty after `close`. The batch counts as being taken until `done`. */
+  async next(): Promise<readonly Delivery[]> {
+    if (this.#waiting.length === 0 && !this.#closed) {
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+    if (this.#closed) return [];
+    this.#taking = this.#waiting.splice(0, this.#batchSize);
+    return this.#taking;
+  }
+
+  /** The batch that `next` returned is taken. */
+  done(): void {
+    this.#taking = [];
+  }
+
+  /** The batch that `next` returned was not taken: it waits again, in front. */
+  putBack(): void {
+    this.#waiting = [...this.#taking, ...this.#waiting];
+    this.#taking = [];
+  }
+
+  /** `next` returns no batch any more. */
+  close(): void {
+    this.#closed = true;
+    this.#wake();
+  }
+
+  /** Lets go of the messages that wait, and returns them. */
+  release(): readonly Delivery[] {
+    return this.#waiting.splice(0);
+  }
+}
 
 /** How far a durable consumer has come when a session with it begins. */
 export interface ConsumerProgress {
@@ -58,4 +124,27 @@ export async function recall(
     throw new Error(`the consumer ${durable} of the stream ${stream} does not answer: ${errorText(error)}`);
   }
   return lost.length;
+}
+
+/** Where a message lies in its stream. */
+export interface StreamPlace {
+  readonly stream: string;
+  readonly sequence: string;
+  /** When the stream stored it, in ns since the Unix epoch. */
+  readonly storedAtNs: string;
+}
+
+/**
+ * Reads the subject on which a delivery is acknowledged (NATS ADR-15):
+ * `$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer sequence>.<time>.<pending>`, or with domain and account
+ * in front of the stream.
+ */
+export function streamPlace(acknowledgeTo: string): StreamPlace {
+  const tokens = acknowledgeTo.split(".");
+  const first = tokens.length >= 11 ? 4 : 2;
+  return {
+    stream: tokens[first] ?? "",
+    sequence: tokens[first + 3] ?? "",
+    storedAtNs: tokens[first + 5] ?? "",
+  };
 }

@@ -4,11 +4,10 @@ import type { OutboundMessage } from "../../../ports/destination.ts";
 import type { Metrics } from "../../../ports/metrics.ts";
 import type { SecretMasker } from "../../../ports/secretMasker.ts";
 import type { Clock } from "../../../time/clock.ts";
-import type { Credential, Credentials } from "./credentials.ts";
-import { httpError, publishErrorOf, statusCode } from "./errors.ts";
+import type { Credential, Credentials } from "./auth.ts";
+import { httpError, parseRetryAfter, publishErrorOf, statusCode } from "./errors.ts";
 import { requestHeaders } from "./headers.ts";
-import type { InFlight, InFlightMember } from "./inFlight.ts";
-import { parseRetryAfter } from "./retryAfter.ts";
+import type { SweptInFlight, SweptMember } from "./inFlight.ts";
 
 /** What all publishes of one destination share. */
 export interface Channel {
@@ -23,7 +22,7 @@ export interface Channel {
   /** As in `HttpDestinationEnvironment`. */
   readonly onAnswerEnd: (isWhole: boolean) => void;
   readonly credentials: Credentials | null;
-  readonly inFlight: InFlight;
+  readonly inFlight: SweptInFlight;
   readonly clock: Clock;
   readonly metrics: Pick<Metrics, "httpPublishResponse">;
   readonly secrets: Pick<SecretMasker, "mask">;
@@ -43,11 +42,11 @@ const CUT_OFF = new Error("the exchange was cut off");
  * with the last byte, which nearly always comes with the first. Both have ended before it leaves the set of those in flight, so
  * that a sweep, the deadline, an abort and the close of the destination also end a body that never does.
  */
-export class Publication implements Dispatcher.DispatchHandler, InFlightMember {
+export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
   readonly deadline: number;
+  readonly signal: AbortSignal;
   readonly #channel: Channel;
   readonly #message: OutboundMessage;
-  readonly #signal: AbortSignal;
   readonly #resolve: () => void;
   readonly #reject: (error: unknown) => void;
   #settled = false;
@@ -65,7 +64,7 @@ export class Publication implements Dispatcher.DispatchHandler, InFlightMember {
   ) {
     this.#channel = channel;
     this.#message = message;
-    this.#signal = signal;
+    this.signal = signal;
     this.#resolve = resolve;
     this.#reject = reject;
     this.deadline = performance.now() + (channel.timeoutMs || Number.POSITIVE_INFINITY);
@@ -74,20 +73,16 @@ export class Publication implements Dispatcher.DispatchHandler, InFlightMember {
   /** Publishes a message; see `Destination.publish`. */
   static publish(channel: Channel, message: OutboundMessage, signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
-      const publication = new Publication(channel, message, signal, resolve, reject);
-      channel.inFlight.add(publication, signal);
-      publication.#start();
+      const delivery = new Delivery(channel, message, signal, resolve, reject);
+      channel.inFlight.add(delivery);
+      delivery.#start();
     });
   }
 
   expire(): void {
     const { name, timeoutMs } = this.#channel;
     this.#tellOfCut();
-    this.end(httpError("timeout", `${name} took longer than ${timeoutMs} ms, ${this.#phase}`));
-  }
-
-  interrupt(reason: unknown): void {
-    this.end(reason);
+    this.fail(httpError("timeout", `${name} took longer than ${timeoutMs} ms, ${this.#phase}`));
   }
 
   /**
@@ -110,10 +105,10 @@ export class Publication implements Dispatcher.DispatchHandler, InFlightMember {
   }
 
   /** Ends the publish with an error, unless it has ended, and in any case its exchange. */
-  end(error: unknown): void {
+  fail(error: unknown): void {
     const status = this.#exchange?.status ?? 0;
     // A status that came in time says more than the timeout of its body.
-    this.#fail(status >= 300 && !this.#signal.aborted ? this.#statusError() : error);
+    this.#rejectOnce(status >= 300 && !this.signal.aborted ? this.#statusError() : error);
     this.#exchange?.controller.abort(CUT_OFF);
     this.#leave();
   }
@@ -129,7 +124,7 @@ export class Publication implements Dispatcher.DispatchHandler, InFlightMember {
     credentials?.fetch().then(
       (fetched) => this.#send(fetched),
       (error) => {
-        this.#fail(error);
+        this.#rejectOnce(error);
         this.#leave();
       },
     );
@@ -147,7 +142,7 @@ export class Publication implements Dispatcher.DispatchHandler, InFlightMember {
         this,
       );
     } catch (error) {
-      this.#fail(error);
+      this.#rejectOnce(error);
       this.#leave();
     }
   }
@@ -182,7 +177,7 @@ export class Publication implements Dispatcher.DispatchHandler, InFlightMember {
     exchange.status = status;
     this.#channel.metrics.httpPublishResponse(statusClass(status));
     if (status < 300) {
-      this.#succeed();
+      this.#resolveOnce();
       return;
     }
     const retryAfter = headers["retry-after"];
@@ -197,7 +192,7 @@ export class Publication implements Dispatcher.DispatchHandler, InFlightMember {
     exchange.bodyBytes += chunk.length;
     if (!this.#settled && !exchange.tokenRefused) {
       if (missing > 0) exchange.body.push(chunk.subarray(0, missing));
-      if (chunk.length >= missing) this.#fail(this.#statusError());
+      if (chunk.length >= missing) this.#rejectOnce(this.#statusError());
     }
     if (exchange.bodyBytes > MAX_DRAINED_BYTES) controller.abort(CUT_OFF);
   }
@@ -225,7 +220,9 @@ export class Publication implements Dispatcher.DispatchHandler, InFlightMember {
         return;
       }
       const answered = (this.#exchange?.status ?? 0) > 0;
-      this.#fail(answered ? this.#statusError() : publishErrorOf(`${this.#channel.name}, ${this.#phase},`, error));
+      this.#rejectOnce(
+        answered ? this.#statusError() : publishErrorOf(`${this.#channel.name}, ${this.#phase},`, error),
+      );
     }
     this.#exchange = null;
     this.#leave();
@@ -267,13 +264,13 @@ export class Publication implements Dispatcher.DispatchHandler, InFlightMember {
     return `${decoded(bytes.subarray(0, maxErrorBodyBytes))}…`;
   }
 
-  #succeed(): void {
+  #resolveOnce(): void {
     if (this.#settled) return;
     this.#settled = true;
     this.#resolve();
   }
 
-  #fail(error: unknown): void {
+  #rejectOnce(error: unknown): void {
     if (this.#settled) return;
     this.#settled = true;
     const answered = (this.#exchange?.status ?? 0) > 0;
@@ -282,7 +279,7 @@ export class Publication implements Dispatcher.DispatchHandler, InFlightMember {
   }
 
   #leave(): void {
-    this.#channel.inFlight.delete(this, this.#signal);
+    this.#channel.inFlight.delete(this);
   }
 }
 
