@@ -11,7 +11,7 @@ export interface OutboundMessage {
   readonly headers: Headers;
   /** Rendered exchange, topic or subject; null for a kind without address templates. */
   readonly address: string | null;
-  /** Rendered AMQP routing key or log-broker record key; null when there is none. */
+  /** Rendered AMQP routing key or Kafka record key; null when there is none. */
   readonly routingKey: string | null;
 }
 

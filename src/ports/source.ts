@@ -3,7 +3,7 @@ import type { Service } from "./runtime.ts";
 
 /** One message as a broker handed it over. */
 export interface BrokerMessage {
-  /** The body's bytes; null for a message that has none (a log broker's tombstone). */
+  /** The body's bytes; null for a message that has none (Kafka's tombstone). */
   readonly body: Buffer | null;
   /** Header values as text, names in the letter case in which they came. */
   readonly headers: Headers;
@@ -18,7 +18,7 @@ export interface BrokerMessage {
   readonly messageId?: string | undefined;
   /** The AMQP `correlationId` property. */
   readonly correlationId?: string | undefined;
-  /** The record key of a log-broker message. */
+  /** The record key of a Kafka message. */
   readonly recordKey?: string | undefined;
   /** The place in a stream that identifies a message without any other key, where the source is to take it for one. */
   readonly streamPlace?: string | undefined;

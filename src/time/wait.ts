@@ -134,8 +134,42 @@ export async function atMost(ms: number, step: Promise<unknown> | undefined): Pr
   await withTimeout(ms, "the step", () => step).catch(() => {});
 }
 
-/** Resolves when the signal aborts, at once when it has; never where it does not. */
-export function aborted(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve();
-  return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+/**
+ * Waits for a promise or until a signal aborts, whichever comes first.
+ *
+ * @returns the promise's value; undefined when the signal aborted first
+ * @throws the promise's error
+ */
+export async function untilAborted<T>(promise: Promise<T> | undefined, signal: AbortSignal): Promise<T | undefined> {
+  if (signal.aborted) return undefined;
+  let onAbort = () => {};
+  const aborted = new Promise<undefined>((resolve) => {
+    onAbort = () => resolve(undefined);
+    signal.addEventListener("abort", onAbort, { once: true });
+  });
+  try {
+    return await Promise.race([promise, aborted]);
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+  }
+}
+
+/**
+ * Waits for a promise, but no longer than `ms` milliseconds.
+ *
+ * @returns whether it resolved in time
+ * @throws the promise's error
+ */
+export async function resolvesWithin(ms: number, promise: Promise<unknown>): Promise<boolean> {
+  const controller = new AbortController();
+  const cancel = systemTimer(ms, () => controller.abort());
+  try {
+    const done = await untilAborted(
+      promise.then(() => true),
+      controller.signal,
+    );
+    return done ?? false;
+  } finally {
+    cancel();
+  }
 }

@@ -21,7 +21,7 @@ exerciseDestination({
     const destinations: Destination[] = [];
     const open = (baseUrl: string, timeoutMs: number): Destination => {
       const destination = createHttpDestination(
-        { baseUrl, path: "/", timeoutMs },
+        { baseUrl, path: "/", timeoutMs, allowMetadataAddress: false },
         {
           maxErrorBodyBytes: 2048,
           blockPrivateAddresses: false,

@@ -7,7 +7,7 @@ import { destinationEnds, WRONG_PASSWORD } from "./ends.ts";
 
 failOnLeaks();
 
-describeWith(["kafka"], "a log broker", () => {
+describeWith(["kafka"], "Kafka", () => {
   const { server, kafka } = ownSaslKafkaForBlock();
 
   exerciseDestination({

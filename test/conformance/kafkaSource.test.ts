@@ -10,7 +10,7 @@ const TIMES = { sessionMs: 6000, heartbeatMs: 500, rebalanceMs: 10_000, fetchWai
 
 failOnLeaks();
 
-describeWith(["kafka"], "a log broker", () => {
+describeWith(["kafka"], "Kafka", () => {
   const { server, kafka } = ownSaslKafkaForBlock();
 
   exerciseSource({

@@ -31,6 +31,7 @@ describeWith(["nats"], "NATS", () => {
             stream: STREAM,
             durable: DURABLE,
             idempotencyFrom: "body",
+            eventTypeFromHeader: false,
             ackWaitMs: ACK_WAIT_MS,
             batchSize: batchSize ?? 100,
           },

@@ -49,7 +49,7 @@ async function failureOf(published: Promise<void>): Promise<PublishError> {
 const connections = (lines: readonly LogLine[]) =>
   lines.filter(({ fields }) => String(fields.detail).startsWith("Limiting retries")).length;
 
-describeWith(["kafka"], "a log-broker destination", () => {
+describeWith(["kafka"], "a Kafka destination", () => {
   const { server, kafka } = sharedKafkaForBlock();
   const makeOwnTopic = async (partitions = 1, configuration = {}) => {
     const topic = unique("topic");
@@ -216,7 +216,7 @@ describeWith(["kafka"], "a log-broker destination", () => {
   });
 });
 
-describeWith(["kafka"], "a log-broker destination that logs in", () => {
+describeWith(["kafka"], "a Kafka destination that logs in", () => {
   const { server, kafka } = ownSaslKafkaForBlock();
   const topic = unique("topic");
   beforeAll(() => makeTopic(kafka(), topic));

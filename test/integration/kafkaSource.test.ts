@@ -89,7 +89,7 @@ async function allTaken(intakes: readonly RecordingIntake[], last: number): Prom
   }, PATIENCE);
 }
 
-describeWith(["kafka"], "a log-broker source", () => {
+describeWith(["kafka"], "a Kafka source", () => {
   const { server, kafka } = sharedKafkaForBlock();
   const own = async (partitions = 1, configuration = {}) => {
     const topic = unique("topic");
@@ -290,7 +290,7 @@ describeWith(["kafka"], "a log-broker source", () => {
   }, 60_000);
 });
 
-describeWith(["kafka"], "a log-broker source at a broker of its own", () => {
+describeWith(["kafka"], "a Kafka source at a broker of its own", () => {
   const { server, kafka } = ownSaslKafkaForBlock();
   const own = async (mechanism: SaslMechanism) => {
     const topic = unique("topic");

@@ -1,6 +1,8 @@
 import { type ConnectionOptions, connect, type JetStreamManager, type NatsConnection } from "nats";
-import { createNatsDestination, type NatsDestinationOptions } from "../../src/adapters/destinations/nats/index.ts";
-import { createNatsSource, type NatsSourceOptions } from "../../src/adapters/sources/nats/index.ts";
+import { createNatsDestination } from "../../src/adapters/destinations/nats/index.ts";
+import type { NatsDestinationConfig } from "../../src/adapters/destinations/nats/schema.ts";
+import { createNatsSource } from "../../src/adapters/sources/nats/index.ts";
+import type { NatsSourceConfig } from "../../src/adapters/sources/nats/schema.ts";
 import type { PublishError } from "../../src/model/errors.ts";
 import type { Destination, OutboundMessage } from "../../src/ports/destination.ts";
 import type { Intake, Source } from "../../src/ports/source.ts";
@@ -32,7 +34,7 @@ export class NatsBench {
   }
 
   destination(
-    options: Pick<NatsDestinationOptions, "servers"> & Partial<NatsDestinationOptions>,
+    options: Pick<NatsDestinationConfig, "servers"> & Partial<NatsDestinationConfig>,
     random = Math.random,
   ): Destination {
     const destination = createNatsDestination(
@@ -43,9 +45,16 @@ export class NatsBench {
     return destination;
   }
 
-  source(options: Pick<NatsSourceOptions, "servers" | "stream"> & Partial<NatsSourceOptions>, intake: Intake): Source {
+  source(options: Pick<NatsSourceConfig, "servers" | "stream"> & Partial<NatsSourceConfig>, intake: Intake): Source {
     const source = createNatsSource(
-      { durable: "svc", idempotencyFrom: "body", ackWaitMs: 30_000, batchSize: 100, ...options },
+      {
+        durable: "svc",
+        idempotencyFrom: "body",
+        eventTypeFromHeader: false,
+        ackWaitMs: 30_000,
+        batchSize: 100,
+        ...options,
+      },
       { ...this.#tools(Math.random), name: "orders", intake },
     );
     this.#closers.push(() => source.stop(noSignal()));

@@ -4,7 +4,7 @@ import type { Metrics } from "../../ports/metrics.ts";
 import type { HealthComponent, Log, Service } from "../../ports/runtime.ts";
 import type { Backoff } from "../../time/backoff.ts";
 import type { Clock, Timer } from "../../time/clock.ts";
-import { aborted } from "../../time/wait.ts";
+import { untilAborted } from "../../time/wait.ts";
 
 export interface CaptureOptions {
   readonly changes: ChangeLog;
@@ -109,7 +109,7 @@ export class Capture implements Service, HealthComponent {
   async #stop(): Promise<void> {
     this.#stopping.abort(new StoppingError());
     this.#wakes.close();
-    await Promise.race([this.#running, aborted(this.#cut.signal)]);
+    await untilAborted(this.#running, this.#cut.signal);
     this.#detach?.();
     this.#fault = "change capture was stopped";
     await this.#giveUpState();

@@ -28,9 +28,9 @@ export interface AttributeInput {
 export interface BrokerProperties {
   /** The AMQP `messageId` property. */
   readonly messageId?: string | undefined;
-  /** The record key of a log-broker message. */
+  /** The record key of a Kafka message. */
   readonly recordKey?: string | undefined;
-  /** The place of a subject-broker message in its stream, where that is its key. */
+  /** The place of a NATS message in its stream, where that is its key. */
   readonly streamPlace?: string | undefined;
 }
 

@@ -11,7 +11,7 @@ import { Secret } from "../../../model/secret.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type { kafkaConnectionKeys } from "./schema.ts";
 
-/** The keys that say how to reach a log broker. */
+/** The keys that say how to reach Kafka. */
 export type KafkaConnection = Infer<{
   readonly type: "object";
   readonly properties: typeof kafkaConnectionKeys;
@@ -95,8 +95,8 @@ function saslOptions(connection: KafkaConnection): SASLOptions {
 function forward({ namespace, level, log: { message, broker } }: LogEntry, log: Log): void {
   const fields = { namespace, detail: message, ...(typeof broker === "string" && { broker }) };
   const matters = namespace === "ConsumerGroup" && level <= kafkajs.logLevel.WARN;
-  if (matters) log.warn(fields, "the log broker's client reports a problem");
-  else log.debug(fields, "the log broker's client reports");
+  if (matters) log.warn(fields, "Kafka's client reports a problem");
+  else log.debug(fields, "Kafka's client reports");
 }
 
 const DEFAULT_PORT = 9092;

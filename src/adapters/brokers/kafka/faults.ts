@@ -1,7 +1,7 @@
 import { errorText } from "../../../model/errors.ts";
 import { NETWORK_FAULT_CODES, networkFaultCode } from "../networkFaults.ts";
 
-/** What went wrong between the service and a log broker. */
+/** What went wrong between the service and Kafka. */
 export const KAFKA_FAULT_CODES = [
   ...NETWORK_FAULT_CODES,
   /** The broker refuses the credentials, or the mechanism. */

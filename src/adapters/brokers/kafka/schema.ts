@@ -1,4 +1,4 @@
-/** How to reach a log broker, for its sources and destinations (spec, "Log-broker destination" and "Log-broker source"). */
+/** How to reach Kafka, for its sources and destinations (spec, "Log-broker destination" and "Log-broker source"). */
 export const kafkaConnectionKeys = {
   bootstrapServers: {
     type: "string",

@@ -3,18 +3,18 @@ import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import type { Socket } from "node:net";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { connect, DebugEvents, Events, type NatsConnection } from "nats";
-import type { Secret } from "../../../model/secret.ts";
+import type { Infer } from "../../../model/infer.ts";
 import type { Random } from "../../../time/clock.ts";
 import { connectFault, lossText, NatsFault } from "./faults.ts";
+import type { natsConnectionKeys } from "./schema.ts";
 import { type NatsLogin, type NatsServer, NatsServers } from "./servers.ts";
 
 /** The keys of a source or destination that say how to reach its servers. */
-export interface NatsConnectionConfig {
-  readonly servers: string;
-  readonly username?: string | undefined;
-  readonly password?: Secret | undefined;
-  readonly token?: Secret | undefined;
-}
+export type NatsConnectionConfig = Infer<{
+  readonly type: "object";
+  readonly properties: typeof natsConnectionKeys;
+  readonly required: readonly ["servers"];
+}>;
 
 /** Something the server does not permit this user; told some time after it was tried. */
 interface Violation {

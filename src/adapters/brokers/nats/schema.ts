@@ -1,4 +1,4 @@
-/** How to reach a subject broker, for its sources and destinations (spec, "Subject-broker destination" and "Subject-broker source"). */
+/** How to reach NATS, for its sources and destinations (spec, "Subject-broker destination" and "Subject-broker source"). */
 export const natsConnectionKeys = {
   servers: { type: "string", url: true, syntax: "notBlank", description: "Server URLs, comma-separated." },
   username: { type: "string", description: "User name; needs `password`." },

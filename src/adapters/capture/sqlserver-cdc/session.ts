@@ -1,6 +1,7 @@
 import { isIP, type Socket } from "node:net";
 import sql from "mssql";
 import type { Secret } from "../../../model/secret.ts";
+import { atMost } from "../../../time/wait.ts";
 import type { Statement } from "./statements.ts";
 
 /** How to reach the server. */
@@ -156,13 +157,4 @@ function endAtOnce(connection: Connection): void {
   };
   connection.on("debug", end);
   end();
-}
-
-async function atMost(ms: number, work: Promise<void>): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const over = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, ms);
-  });
-  await Promise.race([work, over]);
-  clearTimeout(timer);
 }

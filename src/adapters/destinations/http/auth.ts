@@ -1,23 +1,18 @@
 import { type buildConnector, Pool } from "undici";
 import { PublishError } from "../../../model/errors.ts";
-import type { Secret } from "../../../model/secret.ts";
 import type { SecretMasker } from "../../../ports/secretMasker.ts";
 import type { Clock } from "../../../time/clock.ts";
+import { TimeoutError, withTimeout } from "../../../time/wait.ts";
 import { httpError, parseRetryAfter, publishErrorOf } from "./errors.ts";
 import { type AuthHeader, headerName, headerValue } from "./headers.ts";
-
-/** `destinations.<name>.auth` (spec, "HTTP destination auth"). */
-export type HttpAuth =
-  | { readonly kind: "basic"; readonly username: string; readonly password: Secret }
-  | { readonly kind: "header"; readonly headerName: string; readonly headerValue: Secret }
-  | OAuth2Auth;
+import type { HttpDestinationAuth } from "./schema.ts";
 
 /**
  * Makes the credentials of a destination.
  *
  * @throws PublishError `header_invalid` when a configured value cannot be sent in a header
  */
-export function createCredentials(auth: HttpAuth, environment: CredentialsEnvironment): Credentials {
+export function createCredentials(auth: HttpDestinationAuth, environment: CredentialsEnvironment): Credentials {
   const { secrets } = environment;
   switch (auth.kind) {
     case "basic": {
@@ -74,14 +69,7 @@ interface CredentialsEnvironment {
 }
 
 /** `auth` of kind `oauth2`. */
-interface OAuth2Auth {
-  readonly kind: "oauth2";
-  readonly clientId: string;
-  readonly clientSecret: Secret;
-  readonly tokenUrl: string;
-  readonly scope?: string | undefined;
-  readonly extraParams: Readonly<Record<string, string>>;
-}
+type OAuth2Auth = Extract<HttpDestinationAuth, { readonly kind: "oauth2" }>;
 
 /** A token is renewed this long before it ends, or after three quarters of a short life. */
 const RENEWAL_MARGIN_MS = 30_000;
@@ -169,26 +157,15 @@ class TokenCredentials implements Credentials {
 
   async #requestToken(): Promise<Token> {
     const asked = this.#clock.monotonic();
-    const end = new AbortController();
-    const timer = setTimeout(
-      () => end.abort(httpError("token", `${this.#name()} was not answered within ${this.#timeoutMs} ms`)),
-      this.#timeoutMs,
-    );
-    const { signal } = end;
-    const closing = this.#closing.signal;
-    const onClose = () => end.abort(closing.reason);
-    closing.addEventListener("abort", onClose, { once: true });
-    if (closing.aborted) onClose();
     try {
-      const answer = await Promise.race([this.#exchange(signal), rejection(signal)]);
+      const closing = this.#closing.signal;
+      // The client obeys a signal only once it is connected.
+      const answer = await withTimeout(this.#timeoutMs, "token", (signal) => this.#exchange(signal), closing);
       return this.#read(answer, asked);
     } catch (error) {
+      if (error instanceof TimeoutError)
+        throw httpError("token", `${this.#name()} was not answered within ${this.#timeoutMs} ms`);
       throw error instanceof PublishError ? error : this.#failure(error);
-    } finally {
-      clearTimeout(timer);
-      closing.removeEventListener("abort", onClose);
-      // Ends what may be left of the exchange.
-      end.abort();
     }
   }
 
@@ -278,12 +255,4 @@ function parseObject(text: string): Readonly<Record<string, unknown>> {
   } catch {
     return {};
   }
-}
-
-/** A promise that rejects with the signal's reason when it aborts: the client acts on a signal only once it is connected. */
-function rejection(signal: AbortSignal): Promise<never> {
-  return new Promise((_, reject) => {
-    if (signal.aborted) reject(signal.reason);
-    else signal.addEventListener("abort", () => reject(signal.reason), { once: true });
-  });
 }

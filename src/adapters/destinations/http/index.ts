@@ -3,21 +3,12 @@ import type { Destination, OutboundMessage } from "../../../ports/destination.ts
 import type { Metrics } from "../../../ports/metrics.ts";
 import type { SecretMasker } from "../../../ports/secretMasker.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { createCredentials, type HttpAuth } from "./auth.ts";
+import { createCredentials } from "./auth.ts";
 import { type Channel, Delivery } from "./delivery.ts";
 import { httpError } from "./errors.ts";
 import { guardedConnector, type Lookup } from "./guard.ts";
 import { SweptInFlight } from "./inFlight.ts";
-
-/** The keys of an HTTP destination that the adapter needs; static headers and transforms are applied before it. */
-export interface HttpDestinationOptions {
-  readonly baseUrl: string;
-  readonly path: string;
-  /** ms for the whole request: token, connect, headers and body. 0 sets no bound. */
-  readonly timeoutMs: number;
-  readonly auth?: HttpAuth | undefined;
-  readonly allowMetadataAddress?: boolean | undefined;
-}
+import type { HttpDestinationConfig } from "./schema.ts";
 
 export interface HttpDestinationEnvironment {
   /** `http.maxErrorBodyBytes`. */
@@ -46,18 +37,19 @@ const MAX_TOKEN_REQUEST_MS = 10_000;
  * Requests are not pipelined: an answer that never comes would hold up the messages behind it. A publish that fails after
  * its request was sent is not repeated here (but for a refused token): the row's own retry does that, with its backoff.
  *
+ * @param config static headers and transforms are applied before it
  * @throws Error when `auth` holds a value that cannot go over HTTP
  */
 export function createHttpDestination(
-  options: HttpDestinationOptions,
+  config: HttpDestinationConfig,
   environment: HttpDestinationEnvironment,
 ): Destination {
-  const { timeoutMs, auth } = options;
+  const { timeoutMs, auth, allowMetadataAddress } = config;
   const { clock, metrics, maxErrorBodyBytes, secrets } = environment;
-  const url = requestUrl(options.baseUrl, options.path);
+  const url = requestUrl(config.baseUrl, config.path);
   const policy = {
     blockPrivate: environment.blockPrivateAddresses,
-    allowMetadata: options.allowMetadataAddress ?? false,
+    allowMetadata: allowMetadataAddress,
   };
   const connect = guardedConnector(policy, timeoutMs, environment.lookup);
   const tokenTimeoutMs = Math.min(timeoutMs || MAX_TOKEN_REQUEST_MS, MAX_TOKEN_REQUEST_MS);

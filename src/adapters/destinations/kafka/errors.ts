@@ -1,7 +1,7 @@
 import { PublishError } from "../../../model/errors.ts";
 import { KAFKA_FAULT_CODES, kafkaFault } from "../../brokers/kafka/faults.ts";
 
-/** Why a publish to a log broker failed: the codes of its `PublishError`. */
+/** Why a publish to Kafka failed: the codes of its `PublishError`. */
 export const KAFKA_ERROR_CODES = [
   ...KAFKA_FAULT_CODES,
   /** The message came without topic. */

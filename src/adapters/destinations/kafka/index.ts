@@ -2,7 +2,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { PublishError } from "../../../model/errors.ts";
 import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
 import { Backoff } from "../../../time/backoff.ts";
-import { pause } from "../../../time/wait.ts";
+import { pause, resolvesWithin } from "../../../time/wait.ts";
 import type { KafkaConnection } from "../../brokers/kafka/client.ts";
 import { kafkaFault } from "../../brokers/kafka/faults.ts";
 import { NETWORK_FAULT_CODES } from "../../brokers/networkFaults.ts";
@@ -14,7 +14,7 @@ import { type Group, groupByTopic, PendingRecord, PublishQueue } from "./queue.t
 import type { KafkaDestinationConfig } from "./schema.ts";
 
 /**
- * A log-broker destination (spec, "Log-broker destination"): acks=all, idempotent producer, no topic is ever created.
+ * A Kafka destination (spec, "Log-broker destination"): acks=all, idempotent producer, no topic is ever created.
  *
  * Publishes that are ready together are sent together. A publish that ends by its timeout or its signal while its record is under way may still
  * be stored: the row's retry then stores it a second time.
@@ -137,14 +137,14 @@ class Sender {
       const retryMs = this.#backoff.next();
       this.#nextConnectionAt = clock.monotonic() + retryMs;
       if (!this.#closing.signal.aborted) {
-        log.warn({ code: failure.code, reason: failure.message, retryMs }, "no connection to the log broker");
+        log.warn({ code: failure.code, reason: failure.message, retryMs }, "cannot connect to Kafka");
       }
       this.#queue.fail(failure);
       return undefined;
     } finally {
       this.#closing.signal.removeEventListener("abort", onClose);
     }
-    if (this.#backoff.failures > 0) log.info({}, "connected to the log broker again");
+    if (this.#backoff.failures > 0) log.info({}, "connected to Kafka again");
     this.#backoff.reset();
     this.#producer = producer;
     this.#worn = false;
@@ -176,7 +176,8 @@ class Sender {
     this.#sending = true;
     try {
       const sent = producer.send(live);
-      if (!(await endsInTime(sent, Math.max(...live.map(({ deadline }) => deadline))))) {
+      const deadline = Math.max(...live.map((pending) => pending.deadline));
+      if (!(await resolvesWithin(Math.max(0, deadline - performance.now()), sent))) {
         // Each publish has failed for itself. The next ones must not wait for a broker that hangs.
         this.#discard(producer);
         return;
@@ -233,17 +234,4 @@ const CONNECTION_CODES: ReadonlySet<string> = new Set([...NETWORK_FAULT_CODES, "
 
 function codeOf(error: unknown): string {
   return error instanceof PublishError ? error.code : kafkaFault(error).code;
-}
-
-/** @returns whether the promise settled before the deadline (of `performance.now()`); rejects with its reason when it did */
-async function endsInTime(promise: Promise<void>, deadline: number): Promise<boolean> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<boolean>((resolve) => {
-    timer = setTimeout(() => resolve(false), Math.max(0, deadline - performance.now()));
-  });
-  try {
-    return await Promise.race([promise.then(() => true), late]);
-  } finally {
-    clearTimeout(timer);
-  }
 }

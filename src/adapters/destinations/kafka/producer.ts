@@ -1,6 +1,6 @@
 import kafkajs, { type Admin, type PartitionerArgs, type Producer, type RecordMetadata } from "kafkajs";
 import type { Log } from "../../../ports/runtime.ts";
-import { atMost } from "../../../time/wait.ts";
+import { atMost, resolvesWithin } from "../../../time/wait.ts";
 import { createKafkaClient, type KafkaConnection, retryOptions, type Sockets } from "../../brokers/kafka/client.ts";
 import { kafkaError } from "./errors.ts";
 import { groupByTopic, type PendingRecord } from "./queue.ts";
@@ -63,7 +63,10 @@ export function createKafkaProducer(connection: KafkaConnection, options: KafkaP
   let asked: Promise<unknown> = Promise.resolve();
 
   return {
-    connect: () => withinTime(producer.connect(), connectTimeoutMs, connection.bootstrapServers),
+    connect: async () => {
+      if (await resolvesWithin(connectTimeoutMs, producer.connect())) return;
+      throw kafkaError("timeout", `${connection.bootstrapServers} did not answer within ${connectTimeoutMs} ms`);
+    },
     knows: (topic) => known.has(topic),
     learn(topic) {
       // One after the other: the client makes connections twice when it is asked twice at a time.
@@ -118,18 +121,6 @@ function confirmedPartitions(answers: readonly RecordMetadata[]): ReadonlyMap<st
     else partitions.add(partition);
   }
   return byTopic;
-}
-
-async function withinTime(connecting: Promise<void>, ms: number, servers: string): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(kafkaError("timeout", `${servers} did not answer within ${ms} ms`)), ms);
-  });
-  try {
-    await Promise.race([connecting, timeout]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 function cut(allSockets: readonly Sockets[]): void {

@@ -1,7 +1,7 @@
 import type { Infer } from "../../../model/infer.ts";
 import { kafkaConnectionKeys } from "../../brokers/kafka/schema.ts";
 
-/** Keys of a log-broker destination (spec, "Log-broker destination"). */
+/** Keys of a Kafka destination (spec, "Log-broker destination"). */
 export const kafkaDestinationSchema = {
   type: "object",
   description: "Publishes records with acks=all and an idempotent producer.",

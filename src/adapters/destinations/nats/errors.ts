@@ -1,7 +1,7 @@
 import { PublishError } from "../../../model/errors.ts";
 import { NATS_FAULT_CODES, NatsFault } from "../../brokers/nats/faults.ts";
 
-/** Why a publish to a subject broker failed: the codes of its `PublishError`. */
+/** Why a publish to NATS failed: the codes of its `PublishError`. */
 export const NATS_ERROR_CODES = [
   ...NATS_FAULT_CODES,
   /** The user may not publish to the subject, or not receive the acknowledgement. */

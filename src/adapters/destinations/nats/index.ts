@@ -2,39 +2,29 @@ import { errorText } from "../../../model/errors.ts";
 import type { Destination } from "../../../ports/destination.ts";
 import { Backoff } from "../../../time/backoff.ts";
 import { NatsFault } from "../../brokers/nats/faults.ts";
-import { type NatsConnectionConfig, NatsDialer, type NatsLink } from "../../brokers/nats/link.ts";
+import { NatsDialer, type NatsLink } from "../../brokers/nats/link.ts";
 import { InFlight } from "../../brokers/pendingPublish.ts";
 import type { BrokerTools } from "../../brokers/tools.ts";
 import { natsError, noConnection } from "./errors.ts";
 import { configuredInternalToken, PendingMessage } from "./message.ts";
+import type { NatsDestinationConfig } from "./schema.ts";
 import { CoreSession, JetStreamSession, type Session } from "./session.ts";
-
-/** The keys of a subject-broker destination that the adapter needs; the subject is rendered before it. */
-export interface NatsDestinationOptions extends NatsConnectionConfig {
-  /** The template of the subject, for what it says literally. */
-  readonly subject: string;
-  readonly subjectFrom?: string | undefined;
-  /** `true`: the stream acknowledges each message; `false`: the server has read it, and nobody acknowledges it. */
-  readonly jetStream: boolean;
-  /** ms for the whole publish, connecting included. */
-  readonly timeoutMs: number;
-}
 
 /** A server that takes longer than this to let a client in is passed over for the next one. */
 const MAX_CONNECT_MS = 5000;
 
 /**
- * A subject-broker destination (spec, "Subject-broker destination"). All publishes share one connection, and many may be under way on it.
+ * A NATS destination (spec, "Subject-broker destination"). All publishes share one connection, and many may be under way on it.
  *
  * @throws Error when `servers` cannot be read
  */
-export function createNatsDestination(options: NatsDestinationOptions, tools: BrokerTools): Destination {
-  const { jetStream, timeoutMs } = options;
-  const dialer = new NatsDialer(options, "svc destination", Math.min(timeoutMs, MAX_CONNECT_MS), tools.random);
+export function createNatsDestination(config: NatsDestinationConfig, tools: BrokerTools): Destination {
+  const { jetStream, timeoutMs } = config;
+  const dialer = new NatsDialer(config, "svc destination", Math.min(timeoutMs, MAX_CONNECT_MS), tools.random);
   const shared = new SharedSession(dialer, tools, (link) =>
     jetStream ? new JetStreamSession(link) : new CoreSession(link),
   );
-  const internalToken = configuredInternalToken(options.subject, options.subjectFrom);
+  const internalToken = configuredInternalToken(config.subject, config.subjectFrom);
   const inFlight = new InFlight();
   let closed: Promise<void> | undefined;
 

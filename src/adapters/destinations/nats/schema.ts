@@ -1,7 +1,7 @@
 import type { Infer } from "../../../model/infer.ts";
 import { natsConnectionKeys } from "../../brokers/nats/schema.ts";
 
-/** Keys of a subject-broker destination (spec, "Subject-broker destination"). */
+/** Keys of a NATS destination (spec, "Subject-broker destination"). */
 export const natsDestinationSchema = {
   type: "object",
   description: "Publishes to a subject, by default through JetStream with an acknowledgement.",

@@ -10,7 +10,7 @@ import { GROUP_TIMES, GroupSession, type GroupTimes } from "./session.ts";
 const STABLE_MS = 10_000;
 
 /**
- * A log-broker source (spec, "Log-broker source"): consumes topics as a member of a consumer group, and commits an offset only after the intake
+ * A Kafka source (spec, "Log-broker source"): consumes topics as a member of a consumer group, and commits an offset only after the intake
  * has everything before it. The records of a partition are taken one batch after the other; several partitions are consumed beside each other.
  *
  * @param times times of the membership, for tests
@@ -85,7 +85,7 @@ class KafkaSource implements Source {
         this.#fault = text;
         if (joinedAt !== undefined && clock.monotonic() - joinedAt > STABLE_MS) this.#backoff.reset();
         const retryMs = this.#backoff.next();
-        log.warn({ code, reason: text, retryMs }, "the log-broker source does not consume");
+        log.warn({ code, reason: text, retryMs }, "the Kafka source does not consume");
         await pause(retryMs, this.#stopping.signal);
       }
     }

@@ -1,7 +1,7 @@
 import type { Infer } from "../../../model/infer.ts";
 import { kafkaConnectionKeys } from "../../brokers/kafka/schema.ts";
 
-/** Keys of a log-broker source (spec, "Log-broker source"). */
+/** Keys of a Kafka source (spec, "Log-broker source"). */
 export const kafkaSourceSchema = {
   type: "object",
   description:

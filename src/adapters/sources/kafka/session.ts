@@ -2,7 +2,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Consumer, EachBatchPayload, KafkaMessage } from "kafkajs";
 import { StoppingError } from "../../../model/errors.ts";
 import type { BrokerMessage } from "../../../ports/source.ts";
-import { pause } from "../../../time/wait.ts";
+import { pause, untilAborted } from "../../../time/wait.ts";
 import { headerText } from "../../brokers/headerText.ts";
 import { createKafkaClient, type KafkaClient, retryOptions } from "../../brokers/kafka/client.ts";
 import { kafkaFault } from "../../brokers/kafka/faults.ts";
@@ -278,10 +278,7 @@ export class GroupSession {
   /** Until no take runs any more; when they were abandoned, until they have had the time to notice: an insert may go on behind. */
   async #takesEnded(): Promise<void> {
     const { signal } = this.#abandon;
-    const abandoned = new Promise<void>((resolve) => {
-      signal.addEventListener("abort", () => resolve(), { once: true });
-    });
-    while (this.#takes.size > 0 && !signal.aborted) await Promise.race([Promise.allSettled(this.#takes), abandoned]);
+    while (this.#takes.size > 0 && !signal.aborted) await untilAborted(Promise.allSettled(this.#takes), signal);
     if (signal.aborted) await nextTurn();
   }
 

@@ -1,16 +1,8 @@
 import { AckPolicy, type ConsumerInfo, DeliverPolicy, ErrorCode, type NatsError, nanos, ReplayPolicy } from "nats";
 import { errorText } from "../../../model/errors.ts";
 import type { NatsLink } from "../../brokers/nats/link.ts";
-import type { ConsumerProgress } from "./acknowledgement.ts";
-
-/** The keys of a subject-broker source that describe its durable consumer. */
-export interface ConsumerOptions {
-  readonly stream: string;
-  readonly durable: string;
-  readonly filterSubject?: string | undefined;
-  readonly ackWaitMs: number;
-  readonly batchSize: number;
-}
+import type { ConsumerProgress } from "./buffer.ts";
+import type { NatsSourceConfig } from "./schema.ts";
 
 /** A durable consumer as the server has it. */
 export interface BoundConsumer {
@@ -33,7 +25,7 @@ const CONSUMER_NOT_FOUND = 10014;
 /** The server's own. */
 const DEFAULT_ACK_WAIT = nanos(30_000);
 const DEFAULT_MAX_ACK_PENDING = 1000;
-/** Replicas that read side by side, each with two batches at hand, before the server holds messages back. */
+/** Replicas that read side by side, each with two batches in its buffer, before the server holds messages back. */
 const REPLICAS = 8;
 const UNLIMITED = -1;
 
@@ -44,7 +36,7 @@ const UNLIMITED = -1;
  * @throws Error that says what is wrong and what to do: the stream does not exist, JetStream is off, a permission is missing, or the consumer that exists
  *   would lose messages
  */
-export async function bindConsumer(link: NatsLink, options: ConsumerOptions): Promise<BoundConsumer> {
+export async function bindConsumer(link: NatsLink, options: NatsSourceConfig): Promise<BoundConsumer> {
   const { stream, durable } = options;
   try {
     const manager = await link.connection.jetstreamManager({ checkAPI: false, timeout: API_TIMEOUT_MS });
@@ -60,7 +52,7 @@ export async function bindConsumer(link: NatsLink, options: ConsumerOptions): Pr
   }
 }
 
-function newConsumer({ durable, filterSubject, ackWaitMs, batchSize }: ConsumerOptions) {
+function newConsumer({ durable, filterSubject, ackWaitMs, batchSize }: NatsSourceConfig) {
   return {
     durable_name: durable,
     ack_policy: AckPolicy.Explicit,
@@ -76,7 +68,7 @@ function newConsumer({ durable, filterSubject, ackWaitMs, batchSize }: ConsumerO
 /** A consumer that cannot serve: the message says all there is to say. */
 class UnfitConsumer extends Error {}
 
-function bound(info: ConsumerInfo, options: ConsumerOptions, created: boolean): BoundConsumer {
+function bound(info: ConsumerInfo, options: NatsSourceConfig, created: boolean): BoundConsumer {
   const { config } = info;
   const { stream, durable, ackWaitMs, batchSize } = options;
   const filters = config.filter_subjects ?? (config.filter_subject ? [config.filter_subject] : []);
@@ -129,7 +121,7 @@ function apiCode(error: unknown): number | undefined {
   return (error as NatsError).api_error?.err_code;
 }
 
-function problemText(error: unknown, { stream, durable }: ConsumerOptions): string {
+function problemText(error: unknown, { stream, durable }: NatsSourceConfig): string {
   if (error instanceof UnfitConsumer) return error.message;
   if (apiCode(error) === STREAM_NOT_FOUND) {
     return `the stream ${stream} does not exist: create it; the service never creates a stream`;

@@ -1,19 +1,14 @@
 import { errorText, StoppingError } from "../../../model/errors.ts";
 import type { Source } from "../../../ports/source.ts";
 import { Backoff } from "../../../time/backoff.ts";
-import { atMost, pause } from "../../../time/wait.ts";
+import { atMost, pause, untilAborted } from "../../../time/wait.ts";
 import { NatsFault } from "../../brokers/nats/faults.ts";
-import { type NatsConnectionConfig, NatsDialer, type NatsLink } from "../../brokers/nats/link.ts";
+import { NatsDialer, type NatsLink } from "../../brokers/nats/link.ts";
 import { REFUSED_RETRY_MS, type SourceTools } from "../../brokers/tools.ts";
-import { type Delivery, Hand, recall } from "./acknowledgement.ts";
-import { type BoundConsumer, bindConsumer, type ConsumerOptions } from "./consumer.ts";
-import type { IdempotencyFrom } from "./message.ts";
+import { type Delivery, FetchBuffer, redeliverLost } from "./buffer.ts";
+import { type BoundConsumer, bindConsumer } from "./consumer.ts";
+import type { NatsSourceConfig } from "./schema.ts";
 import { Session } from "./session.ts";
-
-/** The keys of a subject-broker source that the adapter needs. */
-export interface NatsSourceOptions extends NatsConnectionConfig, ConsumerOptions {
-  readonly idempotencyFrom: IdempotencyFrom;
-}
 
 const CONNECT_TIMEOUT_MS = 5000;
 /** Longest wait for the server at each step of a graceful stop. */
@@ -21,30 +16,30 @@ const STOP_STEP_MS = 2000;
 const TAKE_AGAIN_MS = 1000;
 
 /**
- * A subject-broker source (spec, "Subject-broker source"): reads a stream through a durable pull consumer, which replicas share.
+ * A NATS source (spec, "Subject-broker source"): reads a stream through a durable pull consumer, which replicas share.
  *
  * @throws Error when `servers` cannot be read
  */
-export function createNatsSource(options: NatsSourceOptions, tools: SourceTools): Source {
+export function createNatsSource(options: NatsSourceConfig, tools: SourceTools): Source {
   return new NatsSource(options, tools);
 }
 
 /**
- * Two loops: one keeps a session with the server and fills the hand, the other takes from the hand, batch after batch. What is at hand outlives a session:
+ * Two loops: one keeps a session with the server and fills the buffer, the other takes from it, batch after batch. What is in the buffer outlives a session:
  * after a broken connection it is still taken first, in its order, and acknowledged over the next one.
  */
 class NatsSource implements Source {
   readonly kind = "nats";
   readonly name: string;
-  readonly #options: NatsSourceOptions;
+  readonly #options: NatsSourceConfig;
   readonly #tools: SourceTools;
   readonly #dialer: NatsDialer;
-  readonly #hand: Hand;
+  readonly #buffer: FetchBuffer;
   readonly #backoff: Backoff;
   readonly #stopping = new AbortController();
   readonly #cut = new AbortController();
   /** Taken while there was no connection to acknowledge them. */
-  #owed: readonly Delivery[] = [];
+  #unacknowledged: readonly Delivery[] = [];
   #session: Session | undefined;
   /** Why it does not consume; undefined while it does. */
   #fault: string | undefined = "the source has not been started";
@@ -53,12 +48,12 @@ class NatsSource implements Source {
   #taking: Promise<void> | undefined;
   #end: Promise<void> | undefined;
 
-  constructor(options: NatsSourceOptions, tools: SourceTools) {
+  constructor(options: NatsSourceConfig, tools: SourceTools) {
     this.name = `nats.${tools.name}`;
     this.#options = options;
     this.#tools = tools;
     this.#dialer = new NatsDialer(options, `svc source ${tools.name}`, CONNECT_TIMEOUT_MS, tools.random);
-    this.#hand = new Hand(options.batchSize);
+    this.#buffer = new FetchBuffer(options.batchSize);
     this.#backoff = new Backoff(tools.random);
   }
 
@@ -85,25 +80,18 @@ class NatsSource implements Source {
 
   async #stop(): Promise<void> {
     this.#stopping.abort(new StoppingError());
-    this.#hand.close();
+    this.#buffer.close();
     // A batch that is taken meanwhile makes room, and must not have the next one requested.
     this.#session?.end();
     await this.#reading;
     const session = this.#session;
-    await this.#unlessCut(async () => {
+    const steps = async () => {
       await atMost(STOP_STEP_MS, session?.drain());
       await this.#taking;
       await atMost(STOP_STEP_MS, session?.giveBack());
-    });
+    };
+    if (!this.#cut.signal.aborted) await untilAborted(steps(), this.#cut.signal);
     await session?.close();
-  }
-
-  /** Runs steps of a graceful stop; returns at once when the time for it is over. */
-  async #unlessCut(steps: () => Promise<void>): Promise<void> {
-    const { signal } = this.#cut;
-    if (signal.aborted) return;
-    const cut = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
-    await Promise.race([steps(), cut]);
   }
 
   /** Keeps a session until the stop; the one that serves then is left open. */
@@ -130,11 +118,11 @@ class NatsSource implements Source {
       link = await this.#dialer.dial(stopping);
       const consumer = await untilAborted(bindConsumer(link, this.#options), stopping);
       if (consumer === undefined) throw stopping.reason;
-      const held = [...this.#owed, ...this.#hand.all];
-      const recalled = await untilAborted(recall(link, this.#options, consumer.progress, held), stopping);
+      const held = [...this.#unacknowledged, ...this.#buffer.all];
+      const recalled = await untilAborted(redeliverLost(link, this.#options, consumer.progress, held), stopping);
       if (recalled === undefined) throw stopping.reason;
       this.#report(consumer, recalled, link.server);
-      const session = new Session(link, this.#options, consumer, this.#hand, () => this.#backoff.reset());
+      const session = new Session(link, this.#options, consumer, this.#buffer, () => this.#backoff.reset());
       this.#session = session;
       this.#fault = undefined;
       this.#acknowledge([]);
@@ -150,14 +138,14 @@ class NatsSource implements Source {
 
   async #take(): Promise<void> {
     for (;;) {
-      const batch = await this.#hand.next();
+      const batch = await this.#buffer.next();
       if (batch.length === 0) return;
       const refused = await this.#taken(batch);
       if (refused === undefined) {
-        this.#hand.putBack();
+        this.#buffer.putBack();
         return;
       }
-      this.#hand.done();
+      this.#buffer.done();
       if (refused.length > 0) this.#session?.postpone(refused, this.#tools.refusedRetryMs ?? REFUSED_RETRY_MS);
       this.#acknowledge(batch.filter((delivery) => !refused.includes(delivery)));
       this.#session?.more();
@@ -187,8 +175,8 @@ class NatsSource implements Source {
 
   /** Acknowledges what was taken, and what could not be acknowledged before. */
   #acknowledge(taken: readonly Delivery[]): void {
-    const all = [...this.#owed, ...taken];
-    this.#owed = this.#session?.acknowledge(all) ?? all;
+    const all = [...this.#unacknowledged, ...taken];
+    this.#unacknowledged = this.#session?.acknowledge(all) ?? all;
   }
 
   #report({ created, differences }: BoundConsumer, recalled: number, server: string): void {
@@ -205,20 +193,5 @@ class NatsSource implements Source {
     }
     this.#loggedDifferences = text;
     log.info({ ...place, server, recalled }, "the NATS source consumes");
-  }
-}
-
-/** @returns undefined when the signal aborted first */
-async function untilAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T | undefined> {
-  if (signal.aborted) return undefined;
-  let onAbort = () => {};
-  const aborted = new Promise<undefined>((resolve) => {
-    onAbort = () => resolve(undefined);
-    signal.addEventListener("abort", onAbort, { once: true });
-  });
-  try {
-    return await Promise.race([promise, aborted]);
-  } finally {
-    signal.removeEventListener("abort", onAbort);
   }
 }

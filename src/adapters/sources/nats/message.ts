@@ -2,7 +2,7 @@ import type { Msg } from "nats";
 import type { Headers } from "../../../model/rows.ts";
 import type { BrokerMessage } from "../../../ports/source.ts";
 import { headerText } from "../../brokers/headerText.ts";
-import { type StreamPlace, streamPlace } from "./acknowledgement.ts";
+import { type StreamPlace, streamPlace } from "./buffer.ts";
 
 /** What identifies a message that has no other key. */
 export type IdempotencyFrom = "body" | "sequence";
@@ -13,7 +13,7 @@ const DELETION_HEADERS = ["KV-Operation", "Nats-Marker-Reason"] as const;
 /**
  * A message of a stream as the intake takes it.
  *
- * The mark of a deletion has no body: like a log broker's tombstone it has none here either, and is known by its place,
+ * The mark of a deletion has no body: like Kafka's tombstone it has none here either, and is known by its place,
  * since all of them look alike. The place has the time in it, as a stream that was deleted and made anew counts from 1
  * again.
  *

@@ -1,7 +1,7 @@
 import type { Infer } from "../../../model/infer.ts";
 import { natsConnectionKeys } from "../../brokers/nats/schema.ts";
 
-/** Keys of a subject-broker source (spec, "Subject-broker source"). */
+/** Keys of a NATS source (spec, "Subject-broker source"). */
 export const natsSourceSchema = {
   type: "object",
   description: "Reads a stream through a durable consumer. The service never creates the stream.",

@@ -1,9 +1,10 @@
 import { createInbox, type Msg, type Subscription } from "nats";
 import { errorText } from "../../../model/errors.ts";
 import type { NatsLink } from "../../brokers/nats/link.ts";
-import type { Delivery, Hand } from "./acknowledgement.ts";
-import type { BoundConsumer, ConsumerOptions } from "./consumer.ts";
-import { brokerMessageOf, type IdempotencyFrom } from "./message.ts";
+import type { Delivery, FetchBuffer } from "./buffer.ts";
+import type { BoundConsumer } from "./consumer.ts";
+import { brokerMessageOf } from "./message.ts";
+import type { NatsSourceConfig } from "./schema.ts";
 
 /** Answers to a delivery (NATS ADR-15). */
 const ACKNOWLEDGED = "+ACK";
@@ -17,39 +18,39 @@ const MIN_RENEWAL_MS = 10;
 /** Less than a stop waits for messages to be given back. */
 const FORGET_TIMEOUT_MS = 1000;
 
-/** Reads from one connection to the bound consumer into the hand, and answers for what is there. */
+/** Reads from one connection to the bound consumer into the buffer, and acknowledges what is there. */
 export class Session {
   /** Resolves with the reason when nothing more can be read here. */
   readonly failed: Promise<string>;
   readonly #link: NatsLink;
-  readonly #consumer: Pick<ConsumerOptions, "stream" | "durable">;
-  readonly #hand: Hand;
+  readonly #consumer: Pick<NatsSourceConfig, "stream" | "durable">;
+  readonly #buffer: FetchBuffer;
   readonly #pull: Pull;
   readonly #renewal: NodeJS.Timeout;
 
   /** @param onServed called whenever the server shows that it serves */
   constructor(
     link: NatsLink,
-    { stream, durable, idempotencyFrom }: ConsumerOptions & { readonly idempotencyFrom: IdempotencyFrom },
+    { stream, durable, idempotencyFrom }: NatsSourceConfig,
     consumer: BoundConsumer,
-    hand: Hand,
+    buffer: FetchBuffer,
     onServed: () => void,
   ) {
     this.#link = link;
     this.#consumer = { stream, durable };
-    this.#hand = hand;
+    this.#buffer = buffer;
     this.#pull = new Pull(link, {
       stream,
       durable,
       batch: consumer.maxBatch,
       expiresMs: Math.min(MAX_EXPIRES_MS, consumer.maxExpiresMs),
       onMessage: (message) =>
-        hand.add({ acknowledgeTo: message.reply ?? "", message: brokerMessageOf(message, idempotencyFrom) }),
+        buffer.add({ acknowledgeTo: message.reply ?? "", message: brokerMessageOf(message, idempotencyFrom) }),
       onServed,
-      hasRoom: () => hand.hasRoom,
+      hasRoom: () => buffer.hasRoom,
     });
     const renewalMs = Math.max(MIN_RENEWAL_MS, Math.floor(consumer.ackWaitMs / RENEWALS_PER_WAIT));
-    this.#renewal = setInterval(() => this.#answer(hand.all, IN_PROGRESS), renewalMs);
+    this.#renewal = setInterval(() => this.#answer(buffer.all, IN_PROGRESS), renewalMs);
     this.failed = Promise.race([this.#pull.failed, link.ended]);
   }
 
@@ -80,7 +81,7 @@ export class Session {
 
   /** Gives what waits back, so that another replica gets it at once, and resolves when the server has every answer. */
   async giveBack(): Promise<void> {
-    const waiting = this.#hand.release();
+    const waiting = this.#buffer.release();
     if (waiting.length > 0) await this.#forgetRequest();
     this.#answer(waiting, NOT_TAKEN);
     await this.#link.flush();

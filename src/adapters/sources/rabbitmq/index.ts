@@ -1,7 +1,7 @@
 import { StoppingError } from "../../../model/errors.ts";
 import type { Source } from "../../../ports/source.ts";
 import { Backoff } from "../../../time/backoff.ts";
-import { pause } from "../../../time/wait.ts";
+import { pause, untilAborted } from "../../../time/wait.ts";
 import { type AmqpConnection, openConnection } from "../../brokers/rabbitmq/connection.ts";
 import { faultOf, RabbitmqFault } from "../../brokers/rabbitmq/fault.ts";
 import { type AmqpTarget, parseAmqpUri } from "../../brokers/rabbitmq/uri.ts";
@@ -30,7 +30,7 @@ class RabbitmqSource implements Source {
   readonly #tools: SourceTools;
   readonly #backoff: Backoff;
   readonly #stopping = new AbortController();
-  #running: Promise<void> | null = null;
+  #running: Promise<void> | undefined;
   #connection: AmqpConnection | null = null;
   #consumption: Consumption | null = null;
   /**
@@ -54,12 +54,9 @@ class RabbitmqSource implements Source {
 
   async stop(cutoff: AbortSignal): Promise<void> {
     this.#stopping.abort(new StoppingError());
-    const stopped = new AbortController();
-    const isCutOff = untilAborted([cutoff], stopped.signal);
-    await Promise.race([this.#running, isCutOff]);
+    await untilAborted(this.#running, cutoff);
     // Its insert still ends, and nobody waits for it; on the connection nothing moves any more.
     if (cutoff.aborted) this.#cutOff(cutoff.reason);
-    stopped.abort();
     this.#fault = new RabbitmqFault("closed", "the source is stopped");
   }
 
@@ -122,7 +119,7 @@ class RabbitmqSource implements Source {
     const consumption = new Consumption(connection, this.#config, intake, refusedRetryMs);
     this.#connection = connection;
     this.#consumption = consumption;
-    const end = untilAborted([stopping, consumption.over]);
+    const end = eitherAborts(stopping, consumption.over);
     const since = clock.monotonic();
     try {
       await Promise.race([consumption.open(this.#asksForStream), end]);
@@ -144,19 +141,15 @@ class RabbitmqSource implements Source {
   }
 }
 
-/**
- * Resolves when one of the signals has aborted.
- *
- * @param forget aborts when nobody waits any more
- */
-function untilAborted(signals: readonly AbortSignal[], forget?: AbortSignal): Promise<void> {
+/** Resolves when one of two signals has aborted. */
+function eitherAborts(one: AbortSignal, other: AbortSignal): Promise<void> {
   const heard = new AbortController();
   return new Promise((resolve) => {
     const end = () => {
       heard.abort();
       resolve();
     };
-    for (const signal of forget === undefined ? signals : [...signals, forget]) {
+    for (const signal of [one, other]) {
       if (signal.aborted) end();
       else signal.addEventListener("abort", end, { once: true, signal: heard.signal });
     }

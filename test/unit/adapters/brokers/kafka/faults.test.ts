@@ -2,7 +2,7 @@ import { describe, expect, test } from "@jest/globals";
 import { KafkaJSConnectionError, KafkaJSNumberOfRetriesExceeded } from "kafkajs";
 import { kafkaFault } from "../../../../../src/adapters/brokers/kafka/faults.ts";
 
-describe("a fault of the log broker's client", () => {
+describe("a fault of Kafka's client", () => {
   test("is the cause at the end, not the retries around it", () => {
     const refused = new KafkaJSConnectionError("Connection error: connect ECONNREFUSED", { code: "ECONNREFUSED" });
     const wrapped = new KafkaJSNumberOfRetriesExceeded(refused, { retryCount: 2, retryTime: 100 });

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
-import type { HttpAuth } from "../../../../../src/adapters/destinations/http/auth.ts";
 import type { HttpDestinationEnvironment } from "../../../../../src/adapters/destinations/http/index.ts";
+import type { HttpDestinationAuth } from "../../../../../src/adapters/destinations/http/schema.ts";
 import { errorText, StoppingError } from "../../../../../src/model/errors.ts";
 import { Secret } from "../../../../../src/model/secret.ts";
 import { startBlackHole } from "../../../../support/blackHole.ts";
@@ -30,7 +30,7 @@ const token = (name: string, fields: object = { expires_in: 3600 }): Answer => (
 });
 
 function create(
-  auth: Partial<Extract<HttpAuth, { kind: "oauth2" }>> = {},
+  auth: Partial<Extract<HttpDestinationAuth, { kind: "oauth2" }>> = {},
   environment: Partial<HttpDestinationEnvironment> = {},
   timeoutMs = 10_000,
 ) {

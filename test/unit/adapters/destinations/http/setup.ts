@@ -1,8 +1,8 @@
 import {
   createHttpDestination,
   type HttpDestinationEnvironment,
-  type HttpDestinationOptions,
 } from "../../../../../src/adapters/destinations/http/index.ts";
+import type { HttpDestinationConfig } from "../../../../../src/adapters/destinations/http/schema.ts";
 import { KnownSecrets } from "../../../../../src/core/redaction/knownSecrets.ts";
 import type { PublishError } from "../../../../../src/model/errors.ts";
 import type { Destination, OutboundMessage } from "../../../../../src/ports/destination.ts";
@@ -16,13 +16,13 @@ export class Destinations {
   readonly #open: Destination[] = [];
 
   create(
-    options: Partial<HttpDestinationOptions> & { readonly baseUrl: string },
+    options: Partial<HttpDestinationConfig> & { readonly baseUrl: string },
     environment: Partial<HttpDestinationEnvironment> = {},
   ) {
     const { metrics, calls } = recordingMetrics();
     const clock = new ManualClock();
     const destination = createHttpDestination(
-      { path: "/", timeoutMs: 10_000, ...options },
+      { path: "/", timeoutMs: 10_000, allowMetadataAddress: false, ...options },
       {
         maxErrorBodyBytes: 2048,
         blockPrivateAddresses: false,

@@ -8,8 +8,8 @@ export interface Delivery {
   readonly message: BrokerMessage;
 }
 
-/** The messages at hand: those that are being taken, and behind them those that wait. */
-export class Hand {
+/** The messages fetched and not acknowledged: those that are being taken, and behind them those that wait. */
+export class FetchBuffer {
   readonly #batchSize: number;
   #taking: readonly Delivery[] = [];
   #waiting: Delivery[] = [];
@@ -20,7 +20,7 @@ export class Hand {
     this.#batchSize = batchSize;
   }
 
-  /** No more than one batch is at hand: another one fits. */
+  /** No more than one batch is in the buffer: another one fits. */
   get hasRoom(): boolean {
     return this.#taking.length + this.#waiting.length <= this.#batchSize;
   }
@@ -95,11 +95,11 @@ const NOT_TAKEN = "-NAK";
  *
  * Where other replicas read at the moment nothing is recalled: what is on its way may be theirs, and there is no order between replicas.
  *
- * @param held what is at hand, or taken and still to be acknowledged
+ * @param held what is in the buffer, or taken and still to be acknowledged
  * @returns how many were recalled
  * @throws Error when the server does not answer
  */
-export async function recall(
+export async function redeliverLost(
   { connection }: NatsLink,
   { stream, durable }: { readonly stream: string; readonly durable: string },
   progress: ConsumerProgress,
