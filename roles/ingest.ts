@@ -1,9 +1,9 @@
-import { attributePlans } from "../src/core/receipt/attributes.ts";
 import { ReceiptBatcher } from "../src/core/receipt/receiptBatcher.ts";
 import { createReceiver } from "../src/core/receipt/receive.ts";
 import { createSourceStage } from "../src/core/transform/transform.ts";
 import { inboxRoutes } from "../src/http/inboxRoutes.ts";
 import type { NewInboxRow } from "../src/model/rows.ts";
+import { attributePlanOf } from "./attributePlan.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
 import { pullParts } from "./pull.ts";
 import { brokerSources } from "./sources.ts";
@@ -11,7 +11,7 @@ import { brokerSources } from "./sources.ts";
 /**
  * Role `ingest`: takes messages in over HTTP and from brokers and stores them, several in one commit; pull clients take theirs out here.
  */
-export function ingestRole(context: RoleContext): RoleParts {
+export async function ingestRole(context: RoleContext): Promise<RoleParts> {
   const { config, store, clock, log, metrics, evaluator, bodies, wakes } = context;
   const pull = pullParts(context);
   const insertRows = async (rows: readonly NewInboxRow[]) => {
@@ -25,7 +25,7 @@ export function ingestRole(context: RoleContext): RoleParts {
   const insert = (row: NewInboxRow) => batcher.add(row);
   const routes = Object.entries(config.sources).flatMap(([source, settings]) => {
     if (settings.kind !== "http") return [];
-    const attributes = attributePlans.http(settings);
+    const attributes = attributePlanOf(settings);
     const { transform } = settings;
     const stage = transform === undefined ? undefined : createSourceStage(transform, evaluator, metrics, true);
     const receiver = createReceiver({ source, settings, attributes, stage, insert, clock, metrics });
@@ -33,7 +33,7 @@ export function ingestRole(context: RoleContext): RoleParts {
     const rateLimit = perMinute === undefined ? undefined : { requestsPerMinute: perMinute };
     return [{ settings: { path: settings.path, auth: settings.auth, rateLimit }, receiver }];
   });
-  const { workers, health } = brokerSources(context, insertRows);
+  const { workers, health } = await brokerSources(context, insertRows);
   return {
     inbox: new Map([...inboxRoutes({ inbox: config.inbox, routes, budget: bodies, clock, metrics }), ...pull.routes]),
     waiters: pull.waiters,

@@ -18,10 +18,10 @@ import { needsSharedState } from "./database.ts";
 import { deliveryTargets } from "./destinations.ts";
 
 /** Role `poller`: claims outbox rows and delivers them. */
-export function pollerRole(context: RoleContext): RoleParts {
+export async function pollerRole(context: RoleContext): Promise<RoleParts> {
   const { config, store, clock, log, metrics, redact, evaluator, wakes } = context;
   const { outbox } = config;
-  const targets = deliveryTargets(context, (destination, isWhole) => poller.answerEnded(destination, isWhole));
+  const targets = await deliveryTargets(context, (destination, isWhole) => poller.answerEnded(destination, isWhole));
   const delivery = createDelivery({
     routes: config.routes.map((route, i) => ({
       topicPattern: route.topicPattern,

@@ -1,6 +1,4 @@
-import { createKafkaSource } from "../src/adapters/sources/kafka/index.ts";
-import { createNatsSource } from "../src/adapters/sources/nats/index.ts";
-import { createRabbitmqSource } from "../src/adapters/sources/rabbitmq/index.ts";
+import { sourceKindOf } from "../src/adapters/kinds.ts";
 import type { SourceConfig } from "../src/config/types.ts";
 import { createIntake } from "../src/core/receipt/intake.ts";
 import { createSourceStage } from "../src/core/transform/transform.ts";
@@ -15,36 +13,26 @@ import type { RoleContext } from "./context.ts";
 type BrokerSourceConfig = Exclude<SourceConfig, { readonly kind: "http" }>;
 
 /**
- * Makes the configured broker sources with their health components.
+ * Makes the configured broker sources with their health components. Only the client libraries of the configured kinds are loaded.
  *
  * @param insert stores rows in one commit
  */
-export function brokerSources(
+export async function brokerSources(
   context: RoleContext,
   insert: (rows: readonly NewInboxRow[]) => Promise<readonly InsertOutcome[]>,
-): { readonly workers: readonly Source[]; readonly health: readonly HealthComponent[] } {
+): Promise<{ readonly workers: readonly Source[]; readonly health: readonly HealthComponent[] }> {
+  const { clock, log } = context;
   const workers: Source[] = [];
   const health: HealthComponent[] = [];
   for (const [name, config] of Object.entries(context.config.sources)) {
     if (config.kind === "http") continue;
-    const source = createSource(name, config, brokerIntake(name, config, context, insert), context);
+    const intake = brokerIntake(name, config, context, insert);
+    const tools = { name, intake, log: log.child({ source: name }), clock, random: Math.random };
+    const source = await sourceKindOf(config).create(config, tools);
     workers.push(source);
     health.push({ name: `${config.kind}.${name}`, decidesReadiness: config.required, check: () => source.check() });
   }
   return { workers, health };
-}
-
-function createSource(name: string, config: BrokerSourceConfig, intake: Intake, context: RoleContext): Source {
-  const { clock } = context;
-  const tools = { name, intake, log: context.log.child({ source: name }), clock, random: Math.random };
-  switch (config.kind) {
-    case "rabbitmq":
-      return createRabbitmqSource(config, tools);
-    case "kafka":
-      return createKafkaSource(config, tools);
-    case "nats":
-      return createNatsSource(config, tools);
-  }
 }
 
 function brokerIntake(

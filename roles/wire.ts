@@ -1,4 +1,4 @@
-import { checkDestinationAddresses } from "../src/adapters/destinations/http/guard.ts";
+import { DESTINATION_KINDS, destinationKindOf } from "../src/adapters/kinds.ts";
 import type { Config } from "../src/config/types.ts";
 import { Health } from "../src/core/health.ts";
 import { createRedactor } from "../src/core/redaction/redact.ts";
@@ -60,7 +60,11 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
     await store.close();
     throw error;
   }
-  const registry = createMetrics({ version: options.version, roles: options.roles });
+  const registry = createMetrics({
+    version: options.version,
+    roles: options.roles,
+    destinationKinds: Object.keys(DESTINATION_KINDS),
+  });
   registry.observePool(() => store.poolUsage());
 
   const transforms = openTransforms(config, roles, log);
@@ -82,7 +86,7 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
     wakes,
   };
   const parts: RoleParts[] = [];
-  if (roles.has("poller")) parts.push(pollerRole(context));
+  if (roles.has("poller")) parts.push(await pollerRole(context));
   if (roles.has("capture")) {
     // Its libraries patch the file system module: for those who need them only.
     const { captureRole } = await import("./capture.ts");
@@ -90,7 +94,7 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
   }
   if (roles.has("relay")) parts.push(relayRole(context));
   if (roles.has("retention")) parts.push(retentionRole(context));
-  if (roles.has("ingest")) parts.push(ingestRole(context));
+  if (roles.has("ingest")) parts.push(await ingestRole(context));
   if (roles.has("admin")) parts.push(adminRole(context));
 
   const database: HealthComponent = { name: "database", decidesReadiness: true, check: () => store.ping() };
@@ -134,13 +138,10 @@ const START_UNDO_MS = 5000;
 
 async function refuseWhatCannotRun(config: Config, roles: ReadonlySet<Role>): Promise<void> {
   if (!roles.has("poller")) return;
-  const http = Object.entries(config.destinations).flatMap(([name, entry]) => {
-    if (entry.kind !== "http") return [];
-    const { baseUrl, allowMetadataAddress, auth } = entry;
-    const tokenUrl = auth?.kind === "oauth2" ? { tokenUrl: auth.tokenUrl } : undefined;
-    return [[name, { baseUrl, allowMetadataAddress, auth: tokenUrl }] as const];
-  });
-  const problems = await checkDestinationAddresses(Object.fromEntries(http), config.http.blockPrivateAddresses);
+  const checks = Object.entries(config.destinations).map(([name, entry]) =>
+    destinationKindOf(entry).checkAtStart?.(`destinations.${name}`, entry, config.http),
+  );
+  const problems = (await Promise.all(checks)).flatMap((found) => found ?? []);
   if (problems.length > 0) throw new ConfigError(problems);
 }
 

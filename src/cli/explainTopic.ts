@@ -1,10 +1,10 @@
 import { addressingOf } from "../../roles/addressing.ts";
-import { requestUrl } from "../adapters/destinations/http/index.ts";
-import { maskUrls } from "../config/mask.ts";
+import { destinationKindOf } from "../adapters/kinds.ts";
 import type { Config, DestinationConfig, RouteConfig, TransformConfig } from "../config/types.ts";
 import { type RoutingKey, renderRoutingKey } from "../core/delivery/address.ts";
 import { type MessageFields, messageFields, parseRoutingKeyTemplate } from "../core/delivery/template.ts";
 import { compileTopicPattern } from "../core/delivery/topicPattern.ts";
+import { maskUrls } from "../model/maskUrl.ts";
 import { type ExplainedLine, line } from "./explainedLine.ts";
 import { limitLines } from "./explainLimits.ts";
 
@@ -84,35 +84,21 @@ function transformLines(transform: TransformConfig | undefined, path: string): E
 
 /** Where the message goes, as far as the configuration and the row tell. */
 function targetLines(destination: DestinationConfig, route: MatchingRoute, row: ExplainedRow): ExplainedLine[] {
-  const base = `destinations.${route.route.destination}`;
+  const kind = destinationKindOf(destination);
+  const keys = destination as unknown as Readonly<Record<string, string>>;
   const { address, routingKey } = addressingOf(destination);
-  const addressLine = (name: string, template: string, from: string | undefined) => {
-    const origin = from === undefined ? `template ${JSON.stringify(template)}` : `column ${from}`;
-    return line(name, `${rendered((fields) => address?.render(fields) ?? null, row)}  (${origin})`);
-  };
-  switch (destination.kind) {
-    case "http":
-      return [line("url", `POST ${maskUrls(requestUrl(destination.baseUrl, destination.path).href)}`)];
-    case "rabbitmq":
-      return [
-        line("broker", maskUrls(destination.url)),
-        addressLine("exchange", destination.exchange, destination.exchangeFrom),
-        keyLine("routing key", routingKey, `${base}.routingKeyTemplate`, route, row),
-      ];
-    case "kafka":
-      return [
-        line("broker", destination.bootstrapServers),
-        addressLine("topic", destination.topic, destination.topicFrom),
-        keyLine("record key", routingKey, `${base}.keyTemplate`, route, row),
-      ];
-    case "nats":
-      return [
-        line("broker", maskUrls(destination.servers)),
-        addressLine("subject", destination.subject, destination.subjectFrom),
-      ];
-    default:
-      return destination satisfies never;
+  const { name, text } = kind.explain(destination);
+  const lines = [line(name, maskUrls(text))];
+  if (kind.address !== null) {
+    const from = keys[kind.address.from];
+    const origin = from === undefined ? `template ${JSON.stringify(keys[kind.address.template])}` : `column ${from}`;
+    lines.push(line(kind.address.name, `${rendered((fields) => address?.render(fields) ?? null, row)}  (${origin})`));
   }
+  if (kind.routingKey !== null) {
+    const path = `destinations.${route.route.destination}.${kind.routingKey.template}`;
+    lines.push(keyLine(kind.routingKey.name, routingKey, path, route, row));
+  }
+  return lines;
 }
 
 function keyLine(

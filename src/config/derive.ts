@@ -1,5 +1,5 @@
 import type { inboundAuthSchema } from "../adapters/sources/http/schema.ts";
-import type { Infer } from "../model/infer.ts";
+import type { Infer } from "../model/schema.ts";
 import type { DatabaseTarget } from "./jdbc/target.ts";
 import { formatKeyPath, type KeyPath } from "./keyPath.ts";
 import type {

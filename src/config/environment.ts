@@ -1,8 +1,8 @@
 import type { ConfigProblem } from "../model/errors.ts";
+import type { SchemaNode } from "../model/schema.ts";
 import { formatKeyPath, type KeyPath } from "./keyPath.ts";
 import { didYouMean } from "./nearest.ts";
 import type { Origin } from "./origins.ts";
-import type { SchemaNode } from "./schema/node.ts";
 import type { Raw, RawMap } from "./yamlFile.ts";
 
 /** The process's variables; `process.env` fits. */

@@ -1,5 +1,5 @@
+import type { SchemaNode } from "../model/schema.ts";
 import { rootSchema } from "./schema/index.ts";
-import type { SchemaNode } from "./schema/node.ts";
 import { MAX_MS } from "./validate.ts";
 
 type Json = Readonly<Record<string, unknown>>;

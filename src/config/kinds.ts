@@ -1,5 +1,5 @@
+import type { SchemaNode } from "../model/schema.ts";
 import { nearestName } from "./nearest.ts";
-import type { SchemaNode } from "./schema/node.ts";
 
 export type Kinds = Readonly<Record<string, SchemaNode>>;
 

@@ -1,6 +1,6 @@
 import { parseDuration } from "../model/duration.ts";
+import type { SchemaNode } from "../model/schema.ts";
 import { Secret } from "../model/secret.ts";
-import type { SchemaNode } from "./schema/node.ts";
 
 /**
  * Turns validated JSON into the values that the types promise: secrets become `Secret`, durations ms. A value that the validation

@@ -1,9 +1,9 @@
+import type { SchemaNode } from "../model/schema.ts";
 import { formatKeyPath, type KeyPath } from "./keyPath.ts";
 import type { LoadedConfig } from "./load.ts";
 import { masked } from "./mask.ts";
 import { describeOrigin, type Origins, originAt } from "./origins.ts";
 import { rootSchema } from "./schema/index.ts";
-import type { SchemaNode } from "./schema/node.ts";
 
 /** Plain data as it may be shown. */
 export type Printable = string | number | boolean | Printable[] | { readonly [key: string]: Printable };

@@ -1,8 +1,8 @@
 import { inboundAuthSchema } from "../adapters/sources/http/schema.ts";
+import type { SchemaNode, Syntax } from "../model/schema.ts";
 import { REFERENCE_INTRODUCTION } from "./referenceText.ts";
 import { attributeHeadersSchema, filterSchema, transformSchema } from "./schema/blocks.ts";
 import { rootSchema } from "./schema/index.ts";
-import type { SchemaNode, Syntax } from "./schema/node.ts";
 
 /** Blocks that stand in several places and are described once, with their heading. */
 const SHARED: readonly { readonly title: string; readonly node: SchemaNode }[] = [

@@ -1,7 +1,8 @@
+import { passwordsInUrl, passwordsInUrls } from "../model/maskUrl.ts";
+import type { SchemaNode } from "../model/schema.ts";
 import { Secret } from "../model/secret.ts";
-import { isCredentialName, passwordsInUrl, passwordsInUrls } from "./mask.ts";
+import { isCredentialName } from "./mask.ts";
 import { rootSchema } from "./schema/index.ts";
-import type { SchemaNode } from "./schema/node.ts";
 
 /** Maps whose names the user chooses, so that only a name can tell that a value is a credential. */
 const NAMED_MAPS = new Set(["headers", "extraParams"]);

@@ -3,7 +3,7 @@ import { parseAddressTemplate, parseRoutingKeyTemplate, parseTopicTemplate } fro
 import { compileTopicPattern } from "../core/delivery/topicPattern.ts";
 import { parseJsonPath } from "../core/receipt/jsonPath.ts";
 import { compileExpression } from "../core/transform/expression.ts";
-import type { Syntax } from "./schema/node.ts";
+import type { Syntax } from "../model/schema.ts";
 
 /** Gives what is wrong with a text, for the end of a sentence; undefined when nothing is. */
 type SyntaxCheck = (text: string) => string | undefined;

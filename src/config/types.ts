@@ -1,5 +1,5 @@
 import type { inboundAuthSchema } from "../adapters/sources/http/schema.ts";
-import type { Infer } from "../model/infer.ts";
+import type { Infer } from "../model/schema.ts";
 import type { Secret } from "../model/secret.ts";
 import type { DatabaseTarget } from "./jdbc/target.ts";
 import type { transformSchema } from "./schema/blocks.ts";
@@ -24,14 +24,12 @@ type Authenticated<T> = Omit<T, "auth"> & { readonly auth?: InboundAuth };
 export type TransformConfig = Infer<typeof transformSchema>;
 
 export type DestinationConfig = DeclaredConfig["destinations"][string];
-export type DestinationKind = DestinationConfig["kind"];
 export type RouteConfig = DeclaredConfig["routes"][number];
 
 type DeclaredSource = DeclaredConfig["sources"][string];
 type DeclaredHttpSource = Extract<DeclaredSource, { readonly kind: "http" }>;
 export type HttpSourceEntry = Authenticated<DeclaredHttpSource>;
 export type SourceConfig = Exclude<DeclaredSource, DeclaredHttpSource> | HttpSourceEntry;
-export type SourceKind = SourceConfig["kind"];
 
 export type DatabaseConfig = DeclaredConfig["database"] & {
   /** What `url` says. */

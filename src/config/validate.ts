@@ -1,11 +1,11 @@
 import { Ajv, type ErrorObject } from "ajv";
 import type { DataValidateFunction, DataValidationCxt } from "ajv/dist/types/index.js";
 import { parseDuration } from "../model/duration.ts";
+import type { SchemaNode, Syntax } from "../model/schema.ts";
 import { formatKeyPath, type KeyPath } from "./keyPath.ts";
 import { found } from "./mask.ts";
 import { didYouMean, nearestName } from "./nearest.ts";
 import { configSchema } from "./schema/index.ts";
-import type { SchemaNode, Syntax } from "./schema/node.ts";
 import type { Finding } from "./shape.ts";
 import { syntaxError } from "./syntax.ts";
 

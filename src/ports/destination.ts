@@ -21,7 +21,6 @@ export interface OutboundMessage {
  * rejecting with the signal's reason. Connections are made on first use and re-made after a fault.
  */
 export interface Destination {
-  readonly kind: "http" | "rabbitmq" | "kafka" | "nats";
   publish(message: OutboundMessage, signal: AbortSignal): Promise<void>;
   /** Ends all connections. A publish that is still running rejects. Safe to call twice. */
   close(): Promise<void>;

@@ -48,7 +48,6 @@ export interface Intake {
  * end, acknowledges what it took, and disconnects; when `cutoff` aborts it disconnects at once. What was not acknowledged comes again.
  */
 export interface Source extends Service {
-  readonly kind: "rabbitmq" | "kafka" | "nats";
   /**
    * Resolves while the source consumes.
    *

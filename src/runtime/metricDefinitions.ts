@@ -107,7 +107,7 @@ export const METRICS = {
     name: "svc_outbox_publish_duration_seconds",
     type: "histogram",
     help: "Time of one publish, acknowledgement included.",
-    labels: { destination_type: ["http", "rabbitmq", "kafka", "nats"] },
+    labels: { destination_type: [] },
     roles: ["poller"],
     buckets: CALL_SECONDS,
   },

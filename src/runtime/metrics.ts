@@ -20,6 +20,8 @@ export interface MetricsOptions {
   readonly version: string;
   /** Roles of this process, for `svc_role_info`; the metrics of others are not shown. Default: all. */
   readonly roles?: readonly Role[];
+  /** Kinds of destinations: values of the label `destination_type`. */
+  readonly destinationKinds?: readonly string[];
   readonly clock?: Clock;
   /** Whether prom-client's process and event-loop metrics stand beside ours. Default: true. */
   readonly processMetrics?: boolean;
@@ -62,7 +64,7 @@ export function createMetrics(options: MetricsOptions): MetricsRegistry {
     for (const [state, count] of Object.entries(readPool?.() ?? {})) set(pool.with(state), count);
   };
 
-  const metrics = makeMetrics(numbers, histogram);
+  const metrics = makeMetrics(numbers, histogram, options.destinationKinds ?? []);
   if (options.processMetrics ?? true)
     collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: EVENT_LOOP_RESOLUTION_MS });
   return {
@@ -81,7 +83,7 @@ export function createMetrics(options: MetricsOptions): MetricsRegistry {
 type Numbers = (metric: ServiceMetric) => ReturnType<typeof numberFamily>;
 type Histograms = (metric: ServiceMetric) => ReturnType<typeof histogramFamily>;
 
-function makeMetrics(numbers: Numbers, histogram: Histograms): Metrics {
+function makeMetrics(numbers: Numbers, histogram: Histograms, destinationKinds: readonly string[]): Metrics {
   const componentUp = numbers(METRICS.componentUp);
   const outboxMessages = numbers(METRICS.outboxMessages);
   const outboxPending = numbers(METRICS.outboxPending);
@@ -90,7 +92,10 @@ function makeMetrics(numbers: Numbers, histogram: Histograms): Metrics {
   const outboxProcessErrors = numbers(METRICS.outboxProcessErrors);
   const outboxRowsRefused = numbers(METRICS.outboxRowsRefused);
   const outboxProcessingDuration = histogram(METRICS.outboxProcessingDuration);
-  const outboxPublishDuration = histogram(METRICS.outboxPublishDuration);
+  const outboxPublishDuration = histogram({
+    ...METRICS.outboxPublishDuration,
+    labels: { destination_type: destinationKinds },
+  });
   const outboxDestinationMessages = numbers(METRICS.outboxDestinationMessages);
   const outboxParked = numbers(METRICS.outboxParked);
   const outboxQueueDepth = numbers(METRICS.outboxQueueDepth);

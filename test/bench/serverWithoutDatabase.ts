@@ -1,4 +1,4 @@
-import { attributePlans } from "../../src/core/receipt/attributes.ts";
+import { httpPlan } from "../../src/core/receipt/attributes.ts";
 import { createReceiver } from "../../src/core/receipt/receive.ts";
 import { createApps } from "../../src/http/apps.ts";
 import { BodyBudget } from "../../src/http/bodyBudget.ts";
@@ -14,7 +14,7 @@ const { metrics } = createMetrics({ version: "bench" });
 const receiver = createReceiver({
   source: "bench",
   settings: { consumption: "push" },
-  attributes: attributePlans.http({ idempotencyKeyPath: "$.id", aggregateIdPath: "$.key" }),
+  attributes: httpPlan({ idempotencyKeyPath: "$.id", aggregateIdPath: "$.key" }),
   insert: async () => ({ kind: "stored" }),
   clock: systemClock,
   metrics,

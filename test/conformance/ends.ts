@@ -1,5 +1,5 @@
-import type { BrokerTools, SourceTools } from "../../src/adapters/brokers/tools.ts";
 import type { Destination } from "../../src/ports/destination.ts";
+import type { AdapterTools, SourceTools } from "../../src/ports/kinds.ts";
 import type { Source } from "../../src/ports/source.ts";
 import { startBlackHole } from "../support/blackHole.ts";
 import type { OwnServer } from "../support/brokers/index.ts";
@@ -42,7 +42,7 @@ export type DestinationEnds = Pick<
 export async function destinationEnds(
   broker: Broker,
   password: string,
-  make: (target: Target & { readonly timeoutMs: number }, tools: BrokerTools) => Destination,
+  make: (target: Target & { readonly timeoutMs: number }, tools: AdapterTools) => Destination,
 ): Promise<DestinationEnds> {
   const blackHole = await startBlackHole();
   const nobody = await freePort();

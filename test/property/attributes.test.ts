@@ -1,11 +1,11 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { attributePlans, type Extraction, extractAttributes } from "../../src/core/receipt/attributes.ts";
+import { type Extraction, extractAttributes, httpPlan } from "../../src/core/receipt/attributes.ts";
 import { JsonDocument } from "../../src/core/receipt/jsonDocument.ts";
 import { settings } from "./settings.ts";
 
-const plan = attributePlans.http({ idempotencyKeyPath: "$.id", eventTypePath: "$.type", aggregateIdPath: "$.key" });
+const plan = httpPlan({ idempotencyKeyPath: "$.id", eventTypePath: "$.type", aggregateIdPath: "$.key" });
 
 const texts = fc.oneof(
   fc.string({ unit: "binary" }),

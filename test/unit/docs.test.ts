@@ -1,5 +1,6 @@
 import { readdirSync } from "node:fs";
 import { describe, expect, test } from "@jest/globals";
+import { DESTINATION_KINDS } from "../../src/adapters/kinds.ts";
 import { METRICS } from "../../src/runtime/metricDefinitions.ts";
 import { pathOf, read } from "../support/repository.ts";
 
@@ -13,9 +14,10 @@ const OTHER_NAMES = new Set(["svc_outbox", "svc_migrations", "svc__outbox"]);
 test("docs/operations.md lists every metric with its type, labels and meaning, and no other", () => {
   const table = /<!-- metrics:.*?-->\n(.*)<!-- \/metrics -->/s.exec(read("docs/operations.md"))?.[1] ?? "";
   const expected = Object.values(METRICS).map(({ name, type, labels, help }) => {
-    const described = Object.entries(labels).map(([label, values]) =>
-      values.length === 0 ? label : `${label}=${values.join("\\|")}`,
-    );
+    const described = Object.entries(labels).map(([label, named]) => {
+      const values = label === "destination_type" ? Object.keys(DESTINATION_KINDS) : named;
+      return values.length === 0 ? label : `${label}=${values.join("\\|")}`;
+    });
     return `| \`${name}\` | ${type} | ${described.join(", ")} | ${help} |`;
   });
 

@@ -13,13 +13,18 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   dev: ["runtime", "config", "ports", "model", "time"],
   http: ["core", "ports", "model", "time"],
   runtime: ["ports", "model", "time"],
-  config: ["core", "adapters", "model"],
+  config: ["core", "adapters", "ports", "model"],
   core: ["ports", "model", "time"],
   adapters: ["ports", "model", "time"],
-  ports: ["model"],
+  ports: ["model", "time"],
   model: [],
   time: [],
 };
+
+/** The table of the kinds. */
+const KINDS = "src/adapters/kinds.ts";
+/** What an adapter tells of itself without loading its client library. */
+const DATA = ["kind.ts", "schema.ts"];
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 
@@ -76,6 +81,7 @@ function violation(file: string, target: string): string | undefined {
   const allowed = ALLOWED[from];
   if (allowed === undefined) return `${from} is no known part: add it to the rules`;
   if (from === "adapters" && to === "adapters") {
+    if (file === KINDS) return path.posix.basename(target) === "kind.ts" ? undefined : `${KINDS} imports only kind.ts`;
     const [own, other] = [adapterOf(file), adapterOf(target)];
     if (own === other || (other === "stores/sql" && own.startsWith("stores/"))) return undefined;
     if (sharesBroker(own, target)) return undefined;
@@ -83,8 +89,8 @@ function violation(file: string, target: string): string | undefined {
   }
   if (from === to) return undefined;
   if (!allowed.includes(to)) return `${from} may import only ${allowed.length === 0 ? "itself" : allowed.join(", ")}`;
-  if (from === "config" && to === "adapters" && path.posix.basename(target) !== "schema.ts") {
-    return "config imports only schema.ts of an adapter, which is data";
+  if (from === "config" && to === "adapters" && target !== KINDS && !DATA.includes(path.posix.basename(target))) {
+    return `config imports only ${KINDS}, and kind.ts and schema.ts of an adapter, which load no client library`;
   }
   return undefined;
 }
@@ -144,6 +150,7 @@ describe("the rules", () => {
     ["src/adapters/brokers/kafka/a.ts", "../nats/connection.ts"],
     ["src/adapters/brokers/kafka/a.ts", "../../sources/kafka/index.ts"],
     ["src/config/a.ts", "../adapters/destinations/http/index.ts"],
+    ["src/adapters/kinds.ts", "./destinations/http/index.ts"],
     ["roles/relay.ts", "../src/cli/run.ts"],
     ["src/time/a.ts", "../model/rows.ts"],
     ["src/surprise/a.ts", "../model/rows.ts"],
@@ -157,6 +164,8 @@ describe("the rules", () => {
     ["src/core/a.ts", "./b.ts"],
     ["src/core/a.ts", "node:crypto"],
     ["src/config/a.ts", "../adapters/destinations/http/schema.ts"],
+    ["src/config/a.ts", "../adapters/kinds.ts"],
+    ["src/adapters/kinds.ts", "./destinations/http/kind.ts"],
     ["src/adapters/stores/postgres/a.ts", "../sql/names.ts"],
     ["src/adapters/stores/postgres/a.ts", "./b.ts"],
     ["src/adapters/sources/kafka/a.ts", "../../brokers/kafka/connection.ts"],

@@ -1,4 +1,4 @@
-import type { Infer } from "../../model/infer.ts";
+import type { Infer } from "../../model/schema.ts";
 
 /** Keys of `outbox.capture` (spec, "outbox.capture"): what wakes the poller when the database log shows an insert. */
 export const captureSchema = {

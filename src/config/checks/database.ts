@@ -1,9 +1,10 @@
+import { maskUrl } from "../../model/maskUrl.ts";
 import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../model/rows.ts";
+import type { Report } from "../../ports/kinds.ts";
 import { parseJdbcUrl } from "../jdbc/index.ts";
 import { JdbcUrlError, type ParsedJdbcUrl } from "../jdbc/target.ts";
-import { maskUrl } from "../mask.ts";
 import type { DeclaredConfig } from "../types.ts";
-import type { Report, Rules } from "./rules.ts";
+import type { Rules } from "./rules.ts";
 
 const LONGEST_NAME = { postgresql: 63, sqlserver: 128 } as const;
 

@@ -1,11 +1,6 @@
+import type { Report } from "../../ports/kinds.ts";
 import { formatKeyPath, type KeyPath } from "../keyPath.ts";
 import type { Finding } from "../shape.ts";
-
-/** How a rule reports; keys are relative to the block that it looks at, `""` is the block itself. */
-export interface Report {
-  error(key: string, message: string): void;
-  warning(key: string, message: string): void;
-}
 
 /**
  * Runs rules that look at several keys at once, over a configuration whose single values may have problems: a rule runs only when

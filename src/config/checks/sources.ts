@@ -1,10 +1,11 @@
+import { sourceKindOf } from "../../adapters/kinds.ts";
+import { checkInboundAuth } from "../../adapters/sources/http/kind.ts";
 import { parseTopicTemplate } from "../../core/delivery/template.ts";
+import type { Report, When } from "../../ports/kinds.ts";
 import { basePath, withLeadingSlash } from "../derive.ts";
 import type { KeyPath } from "../keyPath.ts";
 import type { DeclaredConfig } from "../types.ts";
-import { checkAmqpUri, checkNatsCredentials, checkSasl, checkServers } from "./brokers.ts";
-import type { Report, Rules } from "./rules.ts";
-import { checkSignature } from "./switches.ts";
+import type { Rules } from "./rules.ts";
 
 type Source = DeclaredConfig["sources"][string];
 type HttpSource = Extract<Source, { readonly kind: "http" }>;
@@ -21,26 +22,9 @@ export function checkSources(config: DeclaredConfig, rules: Rules): void {
 }
 
 function checkKind(base: KeyPath, source: Source, rules: Rules): void {
-  switch (source.kind) {
-    case "http":
-      checkSignature([...base, "auth"], source.auth, rules);
-      break;
-    case "rabbitmq":
-      rules.when(base, ["connectionUrl"], (report) => checkAmqpUri("connectionUrl", source.connectionUrl, report));
-      break;
-    case "kafka":
-      checkSasl(base, source, rules);
-      rules.when(base, ["bootstrapServers"], (report) =>
-        checkServers("bootstrapServers", source.bootstrapServers, report),
-      );
-      break;
-    case "nats":
-      checkNatsCredentials(base, source, rules);
-      rules.when(base, ["servers"], (report) => checkServers("servers", source.servers, report));
-      break;
-    default:
-      source satisfies never;
-  }
+  const when: When = (keys, rule) => rules.when(base, keys, rule);
+  if (source.kind === "http") checkInboundAuth("auth.", source.auth, when);
+  else sourceKindOf(source).check(source, when);
 }
 
 /** A push source must be able to render a topic. */

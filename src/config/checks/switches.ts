@@ -1,6 +1,8 @@
+import { checkInboundAuth } from "../../adapters/sources/http/kind.ts";
+import type { Report } from "../../ports/kinds.ts";
 import type { DeclaredConfig } from "../types.ts";
 import { readJdbcUrl } from "./database.ts";
-import type { Report, Rules } from "./rules.ts";
+import type { Rules } from "./rules.ts";
 
 const CAPTURE_DATABASE = { "postgres-logical": "postgresql", "sqlserver-cdc": "sqlserver" } as const;
 
@@ -22,8 +24,8 @@ export function checkSwitches(config: DeclaredConfig, rules: Rules): void {
       "has no effect: admin.insecure is true, so anybody can use the admin routes; remove one of the two",
     );
   });
-  checkSignature(["admin", "auth"], admin.auth, rules);
-  checkSignature(["inbox", "pull", "auth"], inbox.pull.auth, rules);
+  checkInboundAuth("auth.", admin.auth, (keys, rule) => rules.when(["admin"], keys, rule));
+  checkInboundAuth("auth.", inbox.pull.auth, (keys, rule) => rules.when(["inbox", "pull"], keys, rule));
   rules.when(["inbox", "pull"], ["enabled", "auth"], (report) => {
     if (!inbox.pull.enabled || inbox.pull.auth !== undefined) return;
     report.warning("auth", "is not set: anybody who reaches the data port can take messages out of the inbox");
@@ -45,23 +47,6 @@ function checkRetention(block: DeclaredConfig["retention"]["outbox" | "inbox"], 
     report.error("maxCount", "is required by the policy COUNT: the rows to keep of each state");
   }
   if (block.cleanupInterval === 0) report.error("cleanupInterval", "must be longer than 0");
-}
-
-/** Spec, "Source auth kinds": what is signed cannot begin with a timestamp that no header brings. */
-export function checkSignature(
-  base: readonly (string | number)[],
-  auth: DeclaredConfig["admin"]["auth"],
-  rules: Rules,
-): void {
-  if (auth?.kind !== "hmac") return;
-  rules.when(base, ["timestampHeader", "signaturePayloadFormat"], (report) => {
-    const format = auth.signaturePayloadFormat;
-    if (auth.timestampHeader !== undefined || format === undefined || format.toUpperCase() === "BODY") return;
-    report.error(
-      "signaturePayloadFormat",
-      `is ${format}, which needs timestampHeader: name the header that brings the time`,
-    );
-  });
 }
 
 function checkCapture(config: DeclaredConfig, rules: Rules): void {

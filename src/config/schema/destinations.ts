@@ -1,8 +1,6 @@
-import { httpDestinationSchema } from "../../adapters/destinations/http/schema.ts";
-import { kafkaDestinationSchema } from "../../adapters/destinations/kafka/schema.ts";
-import { natsDestinationSchema } from "../../adapters/destinations/nats/schema.ts";
-import { rabbitmqDestinationSchema } from "../../adapters/destinations/rabbitmq/schema.ts";
+import { DESTINATION_KINDS } from "../../adapters/kinds.ts";
 import { transformSchema } from "./blocks.ts";
+import { withCommonKeys } from "./entryKinds.ts";
 
 /** A row waits no longer for its next attempt: anything above would be a slip, and timers stay far from their limit. */
 export const MAX_RETRY_WAIT_MS = 7 * 24 * 3_600_000;
@@ -144,30 +142,13 @@ export const commonDestinationKeys = {
   circuitBreaker: circuitBreakerSchema,
 } as const;
 
-/** Section `destinations`. A new kind is its adapter's schema and a line here. */
+/** Section `destinations`. */
 export const destinationsSchema = {
   type: "object",
   default: {},
   description: "Where messages go, by name.",
   additionalProperties: {
     description: "A destination.",
-    kinds: {
-      http: {
-        ...httpDestinationSchema,
-        properties: { ...httpDestinationSchema.properties, ...commonDestinationKeys },
-      },
-      rabbitmq: {
-        ...rabbitmqDestinationSchema,
-        properties: { ...rabbitmqDestinationSchema.properties, ...commonDestinationKeys },
-      },
-      kafka: {
-        ...kafkaDestinationSchema,
-        properties: { ...kafkaDestinationSchema.properties, ...commonDestinationKeys },
-      },
-      nats: {
-        ...natsDestinationSchema,
-        properties: { ...natsDestinationSchema.properties, ...commonDestinationKeys },
-      },
-    },
+    kinds: withCommonKeys(DESTINATION_KINDS, commonDestinationKeys),
   },
 } as const;

@@ -1,7 +1,7 @@
+import type { SchemaNode } from "../../model/schema.ts";
 import { databaseSchema } from "./database.ts";
 import { destinationsSchema } from "./destinations.ts";
 import { inboxSchema } from "./inbox.ts";
-import type { SchemaNode } from "./node.ts";
 import { outboxSchema } from "./outbox.ts";
 import { adminSchema, httpSchema, retentionSchema, routesSchema, serverSchema } from "./sections.ts";
 import { sourcesSchema } from "./sources.ts";

@@ -1,9 +1,8 @@
-import { httpSourceSchema } from "../../adapters/sources/http/schema.ts";
-import { kafkaSourceSchema } from "../../adapters/sources/kafka/schema.ts";
-import { natsSourceSchema } from "../../adapters/sources/nats/schema.ts";
-import { rabbitmqSourceSchema } from "../../adapters/sources/rabbitmq/schema.ts";
+import { BROKER_SOURCE_KINDS } from "../../adapters/kinds.ts";
+import { httpSource } from "../../adapters/sources/http/kind.ts";
 import { CONSUMPTIONS } from "../../model/rows.ts";
 import { attributeHeadersSchema, filterSchema, transformSchema } from "./blocks.ts";
+import { withCommonKeys } from "./entryKinds.ts";
 
 const TOPIC = "Outbox topic that the relay writes; `{{ source }}` and `{{ eventType }}` render.";
 
@@ -66,7 +65,7 @@ export const brokerSourceKeys = {
   },
 } as const;
 
-/** Section `sources`. A new kind is its adapter's schema and a line here. */
+/** Section `sources`. */
 export const sourcesSchema = {
   type: "object",
   default: {},
@@ -74,10 +73,8 @@ export const sourcesSchema = {
   additionalProperties: {
     description: "A source.",
     kinds: {
-      http: { ...httpSourceSchema, properties: { ...httpSourceSchema.properties, ...httpSourceKeys } },
-      rabbitmq: { ...rabbitmqSourceSchema, properties: { ...rabbitmqSourceSchema.properties, ...brokerSourceKeys } },
-      kafka: { ...kafkaSourceSchema, properties: { ...kafkaSourceSchema.properties, ...brokerSourceKeys } },
-      nats: { ...natsSourceSchema, properties: { ...natsSourceSchema.properties, ...brokerSourceKeys } },
+      ...withCommonKeys({ http: httpSource }, httpSourceKeys),
+      ...withCommonKeys(BROKER_SOURCE_KINDS, brokerSourceKeys),
     },
   },
 } as const;

@@ -37,6 +37,8 @@ export interface DeliveryRoute extends RouteRoutingKey {
 
 /** One entry of `destinations`, compiled, with the destination it describes. */
 export interface DeliveryTarget {
+  /** Name of the destination kind, for metrics and the log. */
+  readonly kind: string;
   readonly destination: Destination;
   /** Static headers. */
   readonly headers: Headers;
@@ -129,7 +131,7 @@ export function createDelivery(setup: DeliverySetup): Delivery {
       return { kind: error instanceof RefusedError ? "refused" : "failed", error };
     } finally {
       if (publishing !== undefined) {
-        metrics.outboxPublishDuration(route.target.destination.kind, (clock.monotonic() - publishing) / 1000);
+        metrics.outboxPublishDuration(route.target.kind, (clock.monotonic() - publishing) / 1000);
       }
     }
   };
@@ -291,7 +293,7 @@ function logAttempt(
     topic: row.topic ?? undefined,
     key: row.key ?? undefined,
     destination: route?.destination,
-    destinationKind: route?.target.destination.kind,
+    destinationKind: route?.target.kind,
     attempt: row.attempt,
     maxAttempts: maxAttemptsInEffect(row.maxAttempts, route?.target.maxAttempts),
     outcome: settlement.kind,

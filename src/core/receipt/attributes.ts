@@ -1,5 +1,7 @@
 import { createHash } from "node:crypto";
 import type { Headers } from "../../model/rows.ts";
+import type { AttributePlace, AttributePlaces } from "../../ports/kinds.ts";
+import type { BrokerMessage } from "../../ports/source.ts";
 import type { JsonDocument } from "./jsonDocument.ts";
 import { evaluateJsonPath, parseJsonPath } from "./jsonPath.ts";
 
@@ -25,14 +27,8 @@ export interface AttributeInput {
   readonly properties?: BrokerProperties | undefined;
 }
 
-export interface BrokerProperties {
-  /** The AMQP `messageId` property. */
-  readonly messageId?: string | undefined;
-  /** The record key of a Kafka message. */
-  readonly recordKey?: string | undefined;
-  /** The place of a NATS message in its stream, where that is its key. */
-  readonly streamPlace?: string | undefined;
-}
+/** What a broker says about a message besides its headers. */
+export type BrokerProperties = Pick<BrokerMessage, "messageId" | "recordKey" | "streamPlace">;
 
 /** One place in which an attribute may stand. */
 export interface AttributeProvider {
@@ -70,33 +66,35 @@ const MAX_KEY_LENGTH = 255;
 const MAX_ATTRIBUTE_LENGTH = 1024;
 
 /**
- * The places of each attribute per source kind, in the order of the spec ("sources.<name>").
+ * The places of the attributes of an HTTP source's messages (spec, "sources.<name>").
  *
  * @throws Error when a path is not a definite JSONPath
  */
-export const attributePlans = {
-  http: (settings: AttributeSettings): AttributePlan => ({
+export function httpPlan(settings: AttributeSettings): AttributePlan {
+  return {
     idempotencyKey: [atPath(settings.idempotencyKeyPath)],
     eventType: [...atOptionalPath(settings.eventTypePath)],
     aggregateId: [...atOptionalPath(settings.aggregateIdPath)],
-  }),
-  rabbitmq: (settings: BrokerAttributeSettings): AttributePlan =>
-    brokerPlan(settings, inProperty("AMQP property messageId", "messageId")),
-  kafka: (settings: BrokerAttributeSettings): AttributePlan => {
-    const recordKey = inProperty("record key", "recordKey");
-    const plan = brokerPlan(settings, recordKey);
-    return { ...plan, aggregateId: [...plan.aggregateId, recordKey] };
-  },
-  nats: (settings: BrokerAttributeSettings): AttributePlan =>
-    brokerPlan(settings, inHeader("Nats-Msg-Id"), inProperty("place in the stream", "streamPlace")),
-} as const;
+  };
+}
 
-function brokerPlan(settings: BrokerAttributeSettings, ...ownIds: readonly AttributeProvider[]): AttributePlan {
+/**
+ * The places of the attributes of a broker source's messages, in the order of the spec ("sources.<name>").
+ *
+ * @param own where the kind of broker has them besides
+ * @throws Error when a path is not a definite JSONPath
+ */
+export function brokerPlan(settings: BrokerAttributeSettings, own: AttributePlaces): AttributePlan {
   const headers = settings.attributeHeaders;
+  const key = [inHeader(headers.idempotencyKey), atPath(settings.idempotencyKeyPath)];
   return {
-    idempotencyKey: [inHeader(headers.idempotencyKey), atPath(settings.idempotencyKeyPath), ...ownIds, bodyDigest],
+    idempotencyKey: [...key, ...own.idempotencyKey.map(inPlace), bodyDigest],
     eventType: [...atOptionalPath(settings.eventTypePath), inHeader(headers.eventType)],
-    aggregateId: [...atOptionalPath(settings.aggregateIdPath), inHeader(headers.aggregateId)],
+    aggregateId: [
+      ...atOptionalPath(settings.aggregateIdPath),
+      inHeader(headers.aggregateId),
+      ...own.aggregateId.map(inPlace),
+    ],
   };
 }
 
@@ -178,11 +176,13 @@ function inHeader(name: string): AttributeProvider {
   };
 }
 
-function inProperty(place: string, name: keyof BrokerProperties): AttributeProvider {
+function inPlace(place: AttributePlace): AttributeProvider {
+  if ("header" in place) return inHeader(place.header);
+  const { property, text } = place;
   return {
-    place: `in ${place}`,
-    find: ({ properties }) => properties?.[name] || null,
-    found: ({ properties }) => (properties?.[name] === undefined ? "nothing" : "an empty text"),
+    place: `in ${text}`,
+    find: ({ properties }) => properties?.[property] || null,
+    found: ({ properties }) => (properties?.[property] === undefined ? "nothing" : "an empty text"),
   };
 }
 

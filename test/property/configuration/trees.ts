@@ -1,6 +1,6 @@
 import fc, { type Arbitrary } from "fast-check";
 import { rootSchema } from "../../../src/config/schema/index.ts";
-import type { SchemaNode, Syntax } from "../../../src/config/schema/node.ts";
+import type { SchemaNode, Syntax } from "../../../src/model/schema.ts";
 
 /** Part of every secret that is generated: nothing that is printed may hold it. */
 export const MARKER = "Z5MARKER";

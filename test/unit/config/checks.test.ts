@@ -98,7 +98,7 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
   [http("path: ./b"), "destinations.d.path", 'must hold no "." or ".." segment'],
   [http("path: /a/%2E%2e"), "destinations.d.path", 'must hold no "." or ".." segment'],
   [http("path: '/a\\..\\b'"), "destinations.d.path", 'must hold no "." or ".." segment'],
-  [http("headers: { 'a b': c }"), "destinations.d.headers", '"a b" is no header name'],
+  [http("headers: { 'a b': c }"), "destinations.d.headers", '"a b" is not a header name'],
   [
     http('headers: { a: "b\\nc" }'),
     "destinations.d.headers",

@@ -10,8 +10,8 @@ import { jsonSchema } from "../../../src/config/jsonSchema.ts";
 import { inspectConfig } from "../../../src/config/load.ts";
 import { PACKAGED_DEFAULT } from "../../../src/config/packagedDefault.ts";
 import { rootSchema } from "../../../src/config/schema/index.ts";
-import type { SchemaNode } from "../../../src/config/schema/node.ts";
 import { ARTEFACTS, generate, staleArtefacts } from "../../../src/dev/generate.ts";
+import type { SchemaNode } from "../../../src/model/schema.ts";
 
 const ROOT = path.resolve(import.meta.dirname, "../../..");
 const EXAMPLE = readFileSync(path.join(ROOT, "deploy/svc.example.yml"), "utf8");

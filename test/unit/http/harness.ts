@@ -1,6 +1,6 @@
 import { connect, type Socket } from "node:net";
 import type { Router } from "express";
-import { attributePlans } from "../../../src/core/receipt/attributes.ts";
+import { httpPlan } from "../../../src/core/receipt/attributes.ts";
 import { ReceiptBatcher } from "../../../src/core/receipt/receiptBatcher.ts";
 import { createReceiver, type ReceiverOptions } from "../../../src/core/receipt/receive.ts";
 import { createApps } from "../../../src/http/apps.ts";
@@ -41,7 +41,7 @@ export async function startHttp(options: HarnessOptions = {}) {
   const receiver = createReceiver({
     source: "orders",
     settings: { consumption: "push", filter: options.filter },
-    attributes: attributePlans.http({
+    attributes: httpPlan({
       idempotencyKeyPath: "$.id",
       eventTypePath: "$.type",
       aggregateIdPath: "$.order",

@@ -66,7 +66,7 @@ async function realRoutes(config: Config, roles: readonly Role[]): Promise<strin
     wakes: { relay: () => {}, poller: () => {}, pollerIntervalMs: () => 100 },
   };
   const parts: RoleParts[] = [];
-  if (roles.includes("ingest")) parts.push(ingestRole(context));
+  if (roles.includes("ingest")) parts.push(await ingestRole(context));
   if (roles.includes("admin")) parts.push(adminRole(context));
   const served = servedApi(config, new Set(roles), "1.2.3");
   const health = { readiness: async () => ({ ready: true, body: { status: "healthy" as const, components: {} } }) };

@@ -4,7 +4,7 @@ import { brokerSources } from "../../../roles/sources.ts";
 import { loadConfig } from "../../../src/config/load.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
 
-test("a broker source decides readiness unless it says that it is not required", () => {
+test("a broker source decides readiness unless it says that it is not required", async () => {
   const yaml = `
 database: { url: "jdbc:postgresql://h/d", username: u, password: p }
 sources:
@@ -20,7 +20,7 @@ sources:
     redact: (text: string) => text,
     evaluator: { evaluate: async () => "null" },
   } as unknown as RoleContext;
-  const { health } = brokerSources(context, async () => []);
+  const { health } = await brokerSources(context, async () => []);
   expect(health.map(({ name, decidesReadiness }) => [name, decidesReadiness])).toEqual([
     ["rabbitmq.orders", true],
     ["nats.events", false],

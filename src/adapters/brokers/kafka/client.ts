@@ -6,7 +6,7 @@ import type { ISocketFactory, Kafka, KafkaConfig, LogEntry, RetryOptions, SASLOp
 import kafkajs from "kafkajs";
 import snappy from "kafkajs-snappy";
 import { decompressFrame } from "lz4-napi";
-import type { Infer } from "../../../model/infer.ts";
+import type { Infer } from "../../../model/schema.ts";
 import { Secret } from "../../../model/secret.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type { kafkaConnectionKeys } from "./schema.ts";

@@ -3,7 +3,7 @@ import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import type { Socket } from "node:net";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { connect, DebugEvents, Events, type NatsConnection } from "nats";
-import type { Infer } from "../../../model/infer.ts";
+import type { Infer } from "../../../model/schema.ts";
 import type { Random } from "../../../time/clock.ts";
 import { connectFault, lossText, NatsFault } from "./faults.ts";
 import type { natsConnectionKeys } from "./schema.ts";

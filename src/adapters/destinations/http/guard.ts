@@ -163,34 +163,21 @@ function firstRefusal(addresses: readonly LookupAddress[], policy: AddressPolicy
   return addresses.map(({ address }) => refusalOf(address, policy)).find((refusal) => refusal !== undefined);
 }
 
-/** What the check at start needs to know of an HTTP destination. */
-export interface GuardedDestination {
-  readonly baseUrl: string;
-  readonly auth?: { readonly kind?: string; readonly tokenUrl?: string } | undefined;
-  readonly allowMetadataAddress?: boolean | undefined;
-}
-
 /**
- * Checks at start where the URLs of HTTP destinations lead. A host that cannot be resolved now passes: it is checked again
+ * Checks at start where the URLs of an HTTP destination lead. A host that cannot be resolved now passes: it is checked again
  * when it is connected to.
  *
- * @param destinations HTTP destinations by name
- * @param blockPrivate `http.blockPrivateAddresses`
- * @returns a problem for each `baseUrl` or `tokenUrl` that leads to a refused address
+ * @param path key path of the destination
+ * @param urls by their keys within it
+ * @returns a problem for each URL that leads to a refused address
  */
-export async function checkDestinationAddresses(
-  destinations: Readonly<Record<string, GuardedDestination>>,
-  blockPrivate: boolean,
+export async function checkAddresses(
+  path: string,
+  urls: Readonly<Record<string, string>>,
+  policy: AddressPolicy,
   lookup: Lookup = systemLookup,
 ): Promise<readonly ConfigProblem[]> {
-  const checks = Object.entries(destinations).flatMap(([name, { baseUrl, auth, allowMetadataAddress }]) => {
-    const policy = { blockPrivate, allowMetadata: allowMetadataAddress ?? false };
-    const tokenUrl = auth?.tokenUrl;
-    return [
-      checkUrl(`destinations.${name}.baseUrl`, baseUrl, policy, lookup),
-      ...(tokenUrl === undefined ? [] : [checkUrl(`destinations.${name}.auth.tokenUrl`, tokenUrl, policy, lookup)]),
-    ];
-  });
+  const checks = Object.entries(urls).map(([key, url]) => checkUrl(`${path}.${key}`, url, policy, lookup));
   return (await Promise.all(checks)).filter((problem) => problem !== undefined);
 }
 

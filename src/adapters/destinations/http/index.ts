@@ -8,6 +8,7 @@ import { type Channel, Delivery } from "./delivery.ts";
 import { httpError } from "./errors.ts";
 import { guardedConnector, type Lookup } from "./guard.ts";
 import { SweptInFlight } from "./inFlight.ts";
+import { requestUrl } from "./requestUrl.ts";
 import type { HttpDestinationConfig } from "./schema.ts";
 
 export interface HttpDestinationEnvironment {
@@ -87,7 +88,6 @@ export function createHttpDestination(
   };
 
   return {
-    kind: "http",
     async publish(message: OutboundMessage, signal: AbortSignal) {
       signal.throwIfAborted();
       if (closed !== undefined) throw httpError("closed", `${name}: the destination is closed`);
@@ -98,19 +98,4 @@ export function createHttpDestination(
       return closed;
     },
   };
-}
-
-/**
- * The URL of the request: `path` behind `baseUrl`, with one slash between them. The default path `/` adds nothing to a base
- * URL that has a path of its own (`https://example.com/hook` stays as it is); a query of either is kept.
- */
-export function requestUrl(baseUrl: string, path: string): URL {
-  const url = new URL(baseUrl);
-  const [pathname = "", ...query] = path.split("?");
-  const search = [url.search.slice(1), query.join("?")].filter((part) => part !== "").join("&");
-  if (pathname !== "/" && pathname !== "")
-    url.pathname = `${url.pathname.replace(/\/$/, "")}/${pathname.replace(/^\//, "")}`;
-  url.search = search;
-  url.hash = "";
-  return url;
 }

@@ -1,4 +1,4 @@
-import type { Infer } from "../../../model/infer.ts";
+import type { Infer } from "../../../model/schema.ts";
 
 /** Credentials that an HTTP destination sends (spec, "HTTP destination auth"). */
 export const httpDestinationAuthSchema = {

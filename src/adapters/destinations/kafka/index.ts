@@ -1,13 +1,13 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { PublishError } from "../../../model/errors.ts";
 import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
+import type { AdapterTools } from "../../../ports/kinds.ts";
 import { Backoff } from "../../../time/backoff.ts";
 import { pause, resolvesWithin } from "../../../time/wait.ts";
 import type { KafkaConnection } from "../../brokers/kafka/client.ts";
 import { kafkaFault } from "../../brokers/kafka/faults.ts";
 import { NETWORK_FAULT_CODES } from "../../brokers/networkFaults.ts";
 import { InFlight } from "../../brokers/pendingPublish.ts";
-import type { BrokerTools } from "../../brokers/tools.ts";
 import { checkedTopic, kafkaError, publishErrorOf } from "./errors.ts";
 import { createKafkaProducer, type KafkaProducer } from "./producer.ts";
 import { type Group, groupByTopic, PendingRecord, PublishQueue } from "./queue.ts";
@@ -19,7 +19,7 @@ import type { KafkaDestinationConfig } from "./schema.ts";
  * Publishes that are ready together are sent together. A publish that ends by its timeout or its signal while its record is under way may still
  * be stored: the row's retry then stores it a second time.
  */
-export function createKafkaDestination(config: KafkaDestinationConfig, tools: BrokerTools): Destination {
+export function createKafkaDestination(config: KafkaDestinationConfig, tools: AdapterTools): Destination {
   const { timeoutMs, bootstrapServers } = config;
   const sender = new Sender(config, timeoutMs, tools);
   const inFlight = new InFlight();
@@ -31,7 +31,6 @@ export function createKafkaDestination(config: KafkaDestinationConfig, tools: Br
   };
 
   return {
-    kind: "kafka",
     async publish(message: OutboundMessage, signal: AbortSignal) {
       signal.throwIfAborted();
       if (closed !== undefined) throw kafkaError("closed", `the destination on ${bootstrapServers} is closed`);
@@ -58,7 +57,7 @@ export function createKafkaDestination(config: KafkaDestinationConfig, tools: Br
 class Sender {
   readonly #connection: KafkaConnection;
   readonly #timeoutMs: number;
-  readonly #tools: BrokerTools;
+  readonly #tools: AdapterTools;
   readonly #queue = new PublishQueue();
   readonly #closing = new AbortController();
   readonly #backoff: Backoff;
@@ -74,7 +73,7 @@ class Sender {
   #running = false;
   #loop: Promise<void> | undefined;
 
-  constructor(connection: KafkaConnection, timeoutMs: number, tools: BrokerTools) {
+  constructor(connection: KafkaConnection, timeoutMs: number, tools: AdapterTools) {
     this.#connection = connection;
     this.#timeoutMs = timeoutMs;
     this.#tools = tools;

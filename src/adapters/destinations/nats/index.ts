@@ -1,10 +1,10 @@
 import { errorText } from "../../../model/errors.ts";
 import type { Destination } from "../../../ports/destination.ts";
+import type { AdapterTools } from "../../../ports/kinds.ts";
 import { Backoff } from "../../../time/backoff.ts";
 import { NatsFault } from "../../brokers/nats/faults.ts";
 import { NatsDialer, type NatsLink } from "../../brokers/nats/link.ts";
 import { InFlight } from "../../brokers/pendingPublish.ts";
-import type { BrokerTools } from "../../brokers/tools.ts";
 import { natsError, noConnection } from "./errors.ts";
 import { configuredInternalToken, PendingMessage } from "./message.ts";
 import type { NatsDestinationConfig } from "./schema.ts";
@@ -18,7 +18,7 @@ const MAX_CONNECT_MS = 5000;
  *
  * @throws Error when `servers` cannot be read
  */
-export function createNatsDestination(config: NatsDestinationConfig, tools: BrokerTools): Destination {
+export function createNatsDestination(config: NatsDestinationConfig, tools: AdapterTools): Destination {
   const { jetStream, timeoutMs } = config;
   const dialer = new NatsDialer(config, "svc destination", Math.min(timeoutMs, MAX_CONNECT_MS), tools.random);
   const shared = new SharedSession(dialer, tools, (link) =>
@@ -34,7 +34,6 @@ export function createNatsDestination(config: NatsDestinationConfig, tools: Brok
   };
 
   return {
-    kind: "nats",
     async publish(message, signal) {
       signal.throwIfAborted();
       if (closed !== undefined) throw natsError("closed", "the destination is closed");
@@ -64,7 +63,7 @@ export function createNatsDestination(config: NatsDestinationConfig, tools: Brok
 /** The one connection of a destination: made when a publish needs it, and again when one needs it after it broke. */
 class SharedSession {
   readonly #dialer: NatsDialer;
-  readonly #tools: BrokerTools;
+  readonly #tools: AdapterTools;
   readonly #open: (link: NatsLink) => Session;
   readonly #backoff: Backoff;
   readonly #closing = new AbortController();
@@ -74,7 +73,7 @@ class SharedSession {
   #nextTryAt = 0;
 
   /** @param open makes the session on a new connection */
-  constructor(dialer: NatsDialer, tools: BrokerTools, open: (link: NatsLink) => Session) {
+  constructor(dialer: NatsDialer, tools: AdapterTools, open: (link: NatsLink) => Session) {
     this.#dialer = dialer;
     this.#tools = tools;
     this.#open = open;

@@ -1,12 +1,12 @@
 import type { ConfirmChannel } from "amqplib";
 import { PublishError } from "../../../model/errors.ts";
+import type { AdapterTools } from "../../../ports/kinds.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import { Backoff } from "../../../time/backoff.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { type AmqpConnection, openConnection } from "../../brokers/rabbitmq/connection.ts";
 import { faultCode, faultOf, RabbitmqFault, reasonOf } from "../../brokers/rabbitmq/fault.ts";
 import type { AmqpTarget } from "../../brokers/rabbitmq/uri.ts";
-import type { BrokerTools } from "../../brokers/tools.ts";
 import { publishErrorOf, rabbitmqError } from "./errors.ts";
 import type { PendingMessage } from "./message.ts";
 
@@ -321,7 +321,7 @@ export class SharedConnection {
   #notBefore = 0;
 
   /** @param onUnblocked called when the broker takes messages again */
-  constructor(target: AmqpTarget, tools: BrokerTools, onUnblocked: () => void) {
+  constructor(target: AmqpTarget, tools: AdapterTools, onUnblocked: () => void) {
     this.#target = target;
     this.#clock = tools.clock;
     this.#log = tools.log;

@@ -1,15 +1,15 @@
 import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
+import type { AdapterTools } from "../../../ports/kinds.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { InFlight } from "../../brokers/pendingPublish.ts";
 import { RabbitmqFault } from "../../brokers/rabbitmq/fault.ts";
 import { type AmqpTarget, parseAmqpUri } from "../../brokers/rabbitmq/uri.ts";
-import type { BrokerTools } from "../../brokers/tools.ts";
 import { ExchangeChannel, type ExchangeChannelTools, SharedConnection } from "./channel.ts";
 import { publishErrorOf, rabbitmqError } from "./errors.ts";
 import { checkShortString, envelopeOf, PendingMessage } from "./message.ts";
 import type { RabbitmqDestinationConfig } from "./schema.ts";
 
-export interface RabbitmqDestinationTools extends BrokerTools {
+export interface RabbitmqDestinationTools extends AdapterTools {
   /** Longest time for one publish, connection included, in ms. Default 30,000: this kind has no key for it. */
   readonly timeoutMs?: number;
 }
@@ -42,7 +42,6 @@ export function createRabbitmqDestination(
 }
 
 class RabbitmqDestination implements Destination {
-  readonly kind = "rabbitmq";
   readonly #name: string;
   readonly #isPersistent: boolean;
   readonly #timeoutMs: number;
@@ -128,7 +127,6 @@ class RabbitmqDestination implements Destination {
 
 function unusable(fault: RabbitmqFault): Destination {
   return {
-    kind: "rabbitmq",
     async publish(_message, signal) {
       signal.throwIfAborted();
       throw publishErrorOf(fault);

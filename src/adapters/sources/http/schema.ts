@@ -1,4 +1,4 @@
-import type { Infer } from "../../../model/infer.ts";
+import type { Infer } from "../../../model/schema.ts";
 
 /** Credentials that callers must show: HTTP sources, the admin routes and the pull routes (spec, "Source auth kinds"). */
 export const inboundAuthSchema = {

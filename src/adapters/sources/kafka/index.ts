@@ -1,8 +1,8 @@
+import type { SourceTools } from "../../../ports/kinds.ts";
 import type { Source } from "../../../ports/source.ts";
 import { Backoff } from "../../../time/backoff.ts";
 import { pause } from "../../../time/wait.ts";
 import { kafkaFault } from "../../brokers/kafka/faults.ts";
-import type { SourceTools } from "../../brokers/tools.ts";
 import type { KafkaSourceConfig } from "./schema.ts";
 import { GROUP_TIMES, GroupSession, type GroupTimes } from "./session.ts";
 
@@ -24,7 +24,6 @@ export function createKafkaSource(
 }
 
 class KafkaSource implements Source {
-  readonly kind = "kafka";
   readonly name: string;
   readonly #config: KafkaSourceConfig;
   readonly #tools: SourceTools;

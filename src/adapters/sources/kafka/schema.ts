@@ -1,4 +1,4 @@
-import type { Infer } from "../../../model/infer.ts";
+import type { Infer } from "../../../model/schema.ts";
 import { kafkaConnectionKeys } from "../../brokers/kafka/schema.ts";
 
 /** Keys of a Kafka source (spec, "Log-broker source"). */

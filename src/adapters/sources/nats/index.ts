@@ -1,10 +1,11 @@
 import { errorText, StoppingError } from "../../../model/errors.ts";
+import type { SourceTools } from "../../../ports/kinds.ts";
 import type { Source } from "../../../ports/source.ts";
 import { Backoff } from "../../../time/backoff.ts";
 import { atMost, pause, untilAborted } from "../../../time/wait.ts";
 import { NatsFault } from "../../brokers/nats/faults.ts";
 import { NatsDialer, type NatsLink } from "../../brokers/nats/link.ts";
-import { REFUSED_RETRY_MS, type SourceTools } from "../../brokers/tools.ts";
+import { REFUSED_RETRY_MS } from "../../brokers/refusedRetry.ts";
 import { type Delivery, FetchBuffer, redeliverLost } from "./buffer.ts";
 import { type BoundConsumer, bindConsumer } from "./consumer.ts";
 import type { NatsSourceConfig } from "./schema.ts";
@@ -29,7 +30,6 @@ export function createNatsSource(options: NatsSourceConfig, tools: SourceTools):
  * after a broken connection it is still taken first, in its order, and acknowledged over the next one.
  */
 class NatsSource implements Source {
-  readonly kind = "nats";
   readonly name: string;
   readonly #options: NatsSourceConfig;
   readonly #tools: SourceTools;

@@ -1,4 +1,4 @@
-import type { Infer } from "../../../model/infer.ts";
+import type { Infer } from "../../../model/schema.ts";
 import { natsConnectionKeys } from "../../brokers/nats/schema.ts";
 
 /** Keys of a NATS source (spec, "Subject-broker source"). */

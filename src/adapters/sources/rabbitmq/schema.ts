@@ -1,4 +1,4 @@
-import type { Infer } from "../../../model/infer.ts";
+import type { Infer } from "../../../model/schema.ts";
 
 /** Keys of an AMQP source (spec, "AMQP source"). */
 export const rabbitmqSourceSchema = {

@@ -67,7 +67,8 @@ function setup(
       [
         "shop",
         {
-          destination: { kind: "http", publish, close: async () => {} },
+          kind: "http",
+          destination: { publish, close: async () => {} },
           headers: { "x-tenant": "static", "x-fixed": "1" },
           address: null,
           routingKey: null,

@@ -1,11 +1,13 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
+import { BROKER_SOURCE_KINDS } from "../../../../src/adapters/kinds.ts";
 import {
   type AttributeInput,
-  attributePlans,
   type BrokerAttributeSettings,
+  brokerPlan,
   extractAttributes,
   findHeader,
+  httpPlan,
   storedKey,
 } from "../../../../src/core/receipt/attributes.ts";
 import { JsonDocument } from "../../../../src/core/receipt/jsonDocument.ts";
@@ -17,33 +19,33 @@ function input(text: string, extra: Partial<AttributeInput> = {}): AttributeInpu
   return { body: Buffer.from(text), document: new JsonDocument(text), headers: {}, ...extra };
 }
 
-const httpPlan = attributePlans.http({
+const orderPlan = httpPlan({
   idempotencyKeyPath: "$.id",
   eventTypePath: "$.type",
   aggregateIdPath: "$.order",
 });
 
 function keyOf(text: string): string {
-  const extraction = extractAttributes(httpPlan, input(text));
+  const extraction = extractAttributes(orderPlan, input(text));
   if (extraction.kind === "failed") throw new Error(extraction.reason);
   return extraction.attributes.idempotencyKey;
 }
 
 function reasonOf(text: string): string {
-  const extraction = extractAttributes(httpPlan, input(text));
+  const extraction = extractAttributes(orderPlan, input(text));
   return extraction.kind === "failed" ? extraction.reason : "";
 }
 
 describe("attributes of an HTTP message", () => {
   test("are read at their paths", () => {
-    expect(extractAttributes(httpPlan, input('{"id":"a-1","type":"order.created","order":17}'))).toEqual({
+    expect(extractAttributes(orderPlan, input('{"id":"a-1","type":"order.created","order":17}'))).toEqual({
       kind: "extracted",
       attributes: { idempotencyKey: "a-1", eventType: "order.created", aggregateId: "17" },
     });
   });
 
   test("are null where an optional path finds no scalar", () => {
-    expect(extractAttributes(httpPlan, input('{"id":true,"type":{"a":1},"order":""}'))).toEqual({
+    expect(extractAttributes(orderPlan, input('{"id":true,"type":{"a":1},"order":""}'))).toEqual({
       kind: "extracted",
       attributes: { idempotencyKey: "true", eventType: null, aggregateId: null },
     });
@@ -64,7 +66,7 @@ describe("attributes of an HTTP message", () => {
   });
 
   test("are not looked for in the prototype of the document", () => {
-    const plan = attributePlans.http({ idempotencyKeyPath: "$.__proto__.id", eventTypePath: "$.constructor.name" });
+    const plan = httpPlan({ idempotencyKeyPath: "$.__proto__.id", eventTypePath: "$.constructor.name" });
     expect(extractAttributes(plan, input('{"__proto__":{"id":"own"}}'))).toMatchObject({
       attributes: { idempotencyKey: "own", eventType: null },
     });
@@ -170,7 +172,10 @@ describe("attributes of a broker message", () => {
   const headers = { "X-Idempotency-Key": "h1", "X-Event-Type": "h2", "X-Aggregate-Id": "h3", "nats-msg-id": "n1" };
   const properties = { messageId: "m1", recordKey: "r1" };
   const keyFrom = (kind: "rabbitmq" | "kafka" | "nats", text: string, extra: Partial<AttributeInput>) => {
-    const extraction = extractAttributes(attributePlans[kind](settings), input(text, extra));
+    const extraction = extractAttributes(
+      brokerPlan(settings, BROKER_SOURCE_KINDS[kind].attributes),
+      input(text, extra),
+    );
     return extraction.kind === "extracted" ? extraction.attributes : extraction.reason;
   };
 

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
-import { attributePlans } from "../../../../src/core/receipt/attributes.ts";
+import { BROKER_SOURCE_KINDS } from "../../../../src/adapters/kinds.ts";
+import { brokerPlan } from "../../../../src/core/receipt/attributes.ts";
 import { createIntake, type IntakeOptions } from "../../../../src/core/receipt/intake.ts";
 import { StoppingError, StoreError } from "../../../../src/model/errors.ts";
 import type { InsertOutcome } from "../../../../src/model/outcomes.ts";
@@ -24,7 +25,7 @@ function setup(overrides: Partial<IntakeOptions> = {}) {
   const intake = createIntake({
     source: "events",
     settings: { consumption: "push" },
-    attributes: attributePlans.kafka(SETTINGS),
+    attributes: brokerPlan(SETTINGS, BROKER_SOURCE_KINDS.kafka.attributes),
     insert: (rows) => store.insert(rows),
     async wait(ms, signal) {
       waits.push(ms);
@@ -67,14 +68,14 @@ describe("what a broker tells of a message", () => {
     const attributeHeaders = { ...SETTINGS.attributeHeaders, aggregateId: "x-kafka-topic" };
     const { take, store } = setup({
       settings: { consumption: "push", filter },
-      attributes: attributePlans.kafka({ ...SETTINGS, attributeHeaders }),
+      attributes: brokerPlan({ ...SETTINGS, attributeHeaders }, BROKER_SOURCE_KINDS.kafka.attributes),
     });
     await take(message('{"id":1}', { origin: { "x-kafka-topic": "noise" } }), message('{"id":2}', { origin }));
     expect(store.rows).toMatchObject([{ idempotencyKey: "2", aggregateId: "orders" }]);
   });
 
   test("identifies a message without another key by its place in a stream", async () => {
-    const { take, store } = setup({ attributes: attributePlans.nats(SETTINGS) });
+    const { take, store } = setup({ attributes: brokerPlan(SETTINGS, BROKER_SOURCE_KINDS.nats.attributes) });
     await take(
       message("{}", { streamPlace: "S:1:9" }),
       message(null, { streamPlace: "S:2:9" }),

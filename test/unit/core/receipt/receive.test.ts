@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { attributePlans } from "../../../../src/core/receipt/attributes.ts";
+import { httpPlan } from "../../../../src/core/receipt/attributes.ts";
 import type { SourceStage } from "../../../../src/core/receipt/preparation.ts";
 import { createReceiver, type ReceiverOptions } from "../../../../src/core/receipt/receive.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
@@ -15,7 +15,7 @@ function setup(overrides: Partial<ReceiverOptions> = {}) {
   const receiver = createReceiver({
     source: "orders",
     settings: { consumption: "push" },
-    attributes: attributePlans.http({
+    attributes: httpPlan({
       idempotencyKeyPath: "$.id",
       eventTypePath: "$.type",
       aggregateIdPath: "$.order",

@@ -146,7 +146,8 @@ describe.each(["route", "destination"] as const)("the transform of a %s that fai
     };
     const { metrics, calls } = recordingMetrics();
     const target: DeliveryTarget = {
-      destination: { kind: "http", publish, close: async () => {} },
+      kind: "http",
+      destination: { publish, close: async () => {} },
       headers: {},
       address: null,
       routingKey: null,

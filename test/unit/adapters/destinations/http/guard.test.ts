@@ -1,10 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import {
-  checkDestinationAddresses,
-  type GuardedDestination,
-  type Lookup,
-  refusalOf,
-} from "../../../../../src/adapters/destinations/http/guard.ts";
+import { checkAddresses, type Lookup, refusalOf } from "../../../../../src/adapters/destinations/http/guard.ts";
 
 const strict = { blockPrivate: true, allowMetadata: false };
 const open = { blockPrivate: false, allowMetadata: false };
@@ -135,8 +130,13 @@ describe("the check at start", () => {
         addresses.map((address) => ({ address, family: 4 })),
       );
   };
-  const check = (destination: GuardedDestination, blockPrivate = true) =>
-    checkDestinationAddresses({ shop: destination }, blockPrivate, lookup);
+  const check = (
+    {
+      allowMetadataAddress: allowMetadata = false,
+      ...urls
+    }: { baseUrl: string; "auth.tokenUrl"?: string; allowMetadataAddress?: boolean },
+    blockPrivate = true,
+  ) => checkAddresses("destinations.shop", urls, { blockPrivate, allowMetadata }, lookup);
 
   test.each([
     "http://2130706433",
@@ -173,10 +173,8 @@ describe("the check at start", () => {
   });
 
   test("looks at the token URL too", async () => {
-    const auth = { kind: "oauth2", tokenUrl: "http://10.0.0.1/token" };
-    expect(await check({ baseUrl: "http://public.example", auth })).toMatchObject([
-      { path: "destinations.shop.auth.tokenUrl" },
-    ]);
+    const urls = { baseUrl: "http://public.example", "auth.tokenUrl": "http://10.0.0.1/token" };
+    expect(await check(urls)).toMatchObject([{ path: "destinations.shop.auth.tokenUrl" }]);
   });
 
   test("passes private addresses, and refuses metadata, when the block is off", async () => {

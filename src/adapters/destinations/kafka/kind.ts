@@ -1,0 +1,16 @@
+import { destinationKind } from "../../../ports/kinds.ts";
+import { checkKafka } from "../../brokers/kafka/checks.ts";
+import { kafkaDestinationSchema } from "./schema.ts";
+
+/** A Kafka destination (spec, "Log-broker destination"). */
+export const kafkaDestination = destinationKind({
+  schema: kafkaDestinationSchema,
+  check: checkKafka,
+  address: { name: "topic", template: "topic", from: "topicFrom" },
+  routingKey: { name: "record key", template: "keyTemplate", fields: "columns", emptyMeansNone: true },
+  explain: ({ bootstrapServers }) => ({ name: "broker", text: bootstrapServers }),
+  async create(config, tools) {
+    const { createKafkaDestination } = await import("./index.ts");
+    return createKafkaDestination(config, tools);
+  },
+});

@@ -1,0 +1,16 @@
+import { destinationKind } from "../../../ports/kinds.ts";
+import { checkNats } from "../../brokers/nats/checks.ts";
+import { natsDestinationSchema } from "./schema.ts";
+
+/** A NATS destination (spec, "Subject-broker destination"). */
+export const natsDestination = destinationKind({
+  schema: natsDestinationSchema,
+  check: checkNats,
+  address: { name: "subject", template: "subject", from: "subjectFrom" },
+  routingKey: null,
+  explain: ({ servers }) => ({ name: "broker", text: servers }),
+  async create(config, tools) {
+    const { createNatsDestination } = await import("./index.ts");
+    return createNatsDestination(config, tools);
+  },
+});

@@ -1,0 +1,16 @@
+import { destinationKind } from "../../../ports/kinds.ts";
+import { checkAmqpUri } from "../../brokers/rabbitmq/checks.ts";
+import { rabbitmqDestinationSchema } from "./schema.ts";
+
+/** A RabbitMQ destination (spec, "AMQP destination"). */
+export const rabbitmqDestination = destinationKind({
+  schema: rabbitmqDestinationSchema,
+  check: ({ url }, when) => when(["url"], (report) => checkAmqpUri("url", url, report)),
+  address: { name: "exchange", template: "exchange", from: "exchangeFrom" },
+  routingKey: { name: "routing key", template: "routingKeyTemplate", fields: "all", emptyMeansNone: false },
+  explain: ({ url }) => ({ name: "broker", text: url }),
+  async create(config, tools) {
+    const { createRabbitmqDestination } = await import("./index.ts");
+    return createRabbitmqDestination(config, tools);
+  },
+});

@@ -1,0 +1,16 @@
+import { sourceKind } from "../../../ports/kinds.ts";
+import { checkKafka } from "../../brokers/kafka/checks.ts";
+import { kafkaSourceSchema } from "./schema.ts";
+
+const RECORD_KEY = { property: "recordKey", text: "record key" } as const;
+
+/** A Kafka source (spec, "Log-broker source"). */
+export const kafkaSource = sourceKind({
+  schema: kafkaSourceSchema,
+  check: checkKafka,
+  attributes: { idempotencyKey: [RECORD_KEY], aggregateId: [RECORD_KEY] },
+  async create(config, tools) {
+    const { createKafkaSource } = await import("./index.ts");
+    return createKafkaSource(config, tools);
+  },
+});

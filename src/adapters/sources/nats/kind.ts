@@ -1,0 +1,17 @@
+import { sourceKind } from "../../../ports/kinds.ts";
+import { checkNats } from "../../brokers/nats/checks.ts";
+import { natsSourceSchema } from "./schema.ts";
+
+/** A NATS source (spec, "Subject-broker source"). */
+export const natsSource = sourceKind({
+  schema: natsSourceSchema,
+  check: checkNats,
+  attributes: {
+    idempotencyKey: [{ header: "Nats-Msg-Id" }, { property: "streamPlace", text: "place in the stream" }],
+    aggregateId: [],
+  },
+  async create(config, tools) {
+    const { createNatsSource } = await import("./index.ts");
+    return createNatsSource(config, tools);
+  },
+});
