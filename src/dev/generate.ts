@@ -8,28 +8,42 @@ import { referencePage } from "../config/reference.ts";
 export interface Artefact {
   /** Path below the repository's root. */
   readonly path: string;
-  render(): string;
+  /** @param present what the file holds; undefined when there is none */
+  render(present: string | undefined): string;
 }
 
 /** Every generated file. */
 export const ARTEFACTS: readonly Artefact[] = [
   { path: "docs/configuration.md", render: referencePage },
-  { path: "docs/config.schema.json", render: () => `${JSON.stringify(jsonSchema(), null, 2)}\n` },
+  { path: "docs/config.schema.json", render: () => json(jsonSchema()) },
+  { path: "helm/svc/values.schema.json", render: chartSchema },
 ];
+
+/** The schema of the chart's values, with that of the configuration in it. */
+function chartSchema(present = "{}"): string {
+  const { $schema: _, ...config } = jsonSchema();
+  const schema = JSON.parse(present) as { readonly definitions?: object };
+  return json({ ...schema, definitions: { ...schema.definitions, config } });
+}
+
+const json = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
 
 /** Writes all generated files below a directory. */
 export function generate(root: string, artefacts: readonly Artefact[] = ARTEFACTS): void {
   for (const artefact of artefacts) {
     const file = path.join(root, artefact.path);
     mkdirSync(path.dirname(file), { recursive: true });
-    writeFileSync(file, artefact.render());
+    writeFileSync(file, artefact.render(read(file)));
   }
 }
 
 /** The paths of generated files below a directory that are missing or differ from what the code makes. */
 export function staleArtefacts(root: string, artefacts: readonly Artefact[] = ARTEFACTS): string[] {
   return artefacts
-    .filter((artefact) => read(path.join(root, artefact.path)) !== artefact.render())
+    .filter((artefact) => {
+      const present = read(path.join(root, artefact.path));
+      return present !== artefact.render(present);
+    })
     .map(({ path }) => path);
 }
 

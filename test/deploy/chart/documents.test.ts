@@ -1,5 +1,4 @@
 import { writeFileSync } from "node:fs";
-import { isDeepStrictEqual } from "node:util";
 import { describe, expect, test } from "@jest/globals";
 import { load } from "js-yaml";
 import { documentedValues, leavesOf, withValuesTable } from "../../support/chart/valuesTable.ts";
@@ -26,17 +25,6 @@ describe("the chart's files", () => {
     const isDocumented = (leaf: string) => documented.some((key) => leaf === key || leaf.startsWith(`${key}.`));
     expect(documented.length).toBeGreaterThan(80);
     expect(leavesOf(load(VALUES)).filter((leaf) => !isDocumented(leaf))).toEqual([]);
-  });
-
-  test("values.schema.json holds the schema of the configuration", () => {
-    const file = "helm/svc/values.schema.json";
-    const present = read(file);
-    const { $schema: _, ...config } = JSON.parse(read("docs/config.schema.json"));
-    const schema = JSON.parse(present);
-    const isCurrent = isDeepStrictEqual(schema.definitions.config, config);
-    schema.definitions.config = config;
-    // The layout of an up-to-date file is the formatter's.
-    expectFile(file, isCurrent ? present : `${JSON.stringify(schema, null, 2)}\n`);
   });
 
   test("files/svc-dashboard.json is deploy/grafana/svc-dashboard.json", () => {
