@@ -3,10 +3,9 @@ import { createReceiver } from "../src/core/receipt/receive.ts";
 import { createSourceStage } from "../src/core/transform/transform.ts";
 import { inboxRoutes } from "../src/http/inboxRoutes.ts";
 import type { NewInboxRow } from "../src/model/rows.ts";
-import { attributePlanOf } from "./attributePlan.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
 import { pullParts } from "./pull.ts";
-import { brokerSources } from "./sources.ts";
+import { attributePlanOf, brokerSources } from "./sources.ts";
 
 /**
  * Role `ingest`: takes messages in over HTTP and from brokers and stores them, several in one commit; pull clients take theirs out here.

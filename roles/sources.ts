@@ -1,5 +1,6 @@
 import { sourceKindOf } from "../src/adapters/kinds.ts";
 import type { SourceConfig } from "../src/config/types.ts";
+import { type AttributePlan, brokerPlan, httpPlan } from "../src/core/receipt/attributes.ts";
 import { createIntake } from "../src/core/receipt/intake.ts";
 import { createSourceStage } from "../src/core/transform/transform.ts";
 import type { InsertOutcome } from "../src/model/outcomes.ts";
@@ -7,7 +8,6 @@ import type { NewInboxRow } from "../src/model/rows.ts";
 import type { HealthComponent } from "../src/ports/runtime.ts";
 import type { Intake, Source } from "../src/ports/source.ts";
 import { sleep } from "../src/time/wait.ts";
-import { attributePlanOf } from "./attributePlan.ts";
 import type { RoleContext } from "./context.ts";
 
 type BrokerSourceConfig = Exclude<SourceConfig, { readonly kind: "http" }>;
@@ -56,4 +56,9 @@ function brokerIntake(
     metrics,
     log,
   });
+}
+
+/** The places of the attributes of a source's messages, in the order of its kind. */
+export function attributePlanOf(settings: SourceConfig): AttributePlan {
+  return settings.kind === "http" ? httpPlan(settings) : brokerPlan(settings, sourceKindOf(settings).attributes);
 }

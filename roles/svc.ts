@@ -4,11 +4,10 @@ import { Command, CommanderError } from "commander";
 import { addConfigCommands } from "../src/cli/config.ts";
 import { addDestinationCommands } from "../src/cli/destinations.ts";
 import { addExplainCommand } from "../src/cli/explain.ts";
-import { lastWords } from "../src/cli/lastWords.ts";
 import { addParkedCommands } from "../src/cli/parked.ts";
+import { lastWords, VERSION } from "../src/cli/process.ts";
 import { addReplayCommand } from "../src/cli/replay.ts";
 import { addTransformCommand } from "../src/cli/transform.ts";
-import { VERSION } from "../src/cli/version.ts";
 import { ConfigError, StoppingError } from "../src/model/errors.ts";
 
 // A message lives for as long as two collections of the young generation, so many grow old and are garbage soon after. The engine would let the old

@@ -10,7 +10,7 @@ import type { Role } from "../src/model/roles.ts";
 import type { HealthComponent, Log } from "../src/ports/runtime.ts";
 import type { SecretMasker } from "../src/ports/secretMasker.ts";
 import { createMetrics } from "../src/runtime/metrics.ts";
-import { startInOrder, stopPhases } from "../src/runtime/phases.ts";
+import { startInOrder, stopPhases } from "../src/runtime/shutdown.ts";
 import { systemClock } from "../src/time/clock.ts";
 import { adminRole } from "./admin.ts";
 import { closer, type RoleContext, type RoleParts, type Wakes } from "./context.ts";

@@ -1,13 +1,13 @@
 import { createStore } from "../../roles/database.ts";
-import { didYouMean } from "../config/nearest.ts";
+import { didYouMean } from "../config/kinds.ts";
 import type { Config } from "../config/types.ts";
 import { DestinationControl } from "../core/destinations/control.ts";
 import type { DestinationOverview } from "../core/destinations/overview.ts";
 import { ConfigError } from "../model/errors.ts";
 import { systemClock } from "../time/clock.ts";
 import type { CommandIo } from "./config.ts";
+import { type Columns, plainText, textTable } from "./io.ts";
 import { prepare } from "./run.ts";
-import { type Columns, plainText, textTable } from "./textTable.ts";
 
 interface DestinationArguments {
   /** `--config` */

@@ -2,8 +2,7 @@ import type { Command } from "commander";
 import { parsePauseDuration } from "../core/destinations/control.ts";
 import { parseReason } from "../core/finished/operatorText.ts";
 import type { CommandIo } from "./config.ts";
-import { operator } from "./operator.ts";
-import { optionParser } from "./option.ts";
+import { operator, optionParser } from "./io.ts";
 
 interface DestinationOptions {
   readonly config?: string;

@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import { loadConfig } from "../config/load.ts";
 import { escapeControls } from "../model/unseen.ts";
 import type { CommandIo } from "./config.ts";
-import { readInput } from "./input.ts";
+import { readInput } from "./io.ts";
 
 interface ExplainOptions {
   readonly config?: string;

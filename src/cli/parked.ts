@@ -5,8 +5,7 @@ import { parseLimit, parsePattern, saysWhichRows } from "../core/finished/parked
 import { parseMessageId, parseText } from "../core/finished/replayRequest.ts";
 import type { MessageId } from "../model/rows.ts";
 import type { CommandIo } from "./config.ts";
-import { usageError } from "./input.ts";
-import { optionParser } from "./option.ts";
+import { optionParser, usageError } from "./io.ts";
 
 interface ParkedCommandOptions extends ParkedSelection {
   readonly config?: string;

@@ -6,10 +6,8 @@ import { parkedRowShown } from "../http/admin/parked.ts";
 import type { ParkedRow } from "../ports/parkedStore.ts";
 import { systemClock } from "../time/clock.ts";
 import type { CommandIo } from "./config.ts";
-import { operator } from "./operator.ts";
-import { type Prepared, prepare } from "./run.ts";
-import { type Columns, plainText, textTable } from "./textTable.ts";
-import { untilSignalled } from "./untilSignalled.ts";
+import { type Columns, operator, plainText, textTable } from "./io.ts";
+import { type Prepared, prepare, untilSignalled } from "./run.ts";
 
 export interface ParkedArguments {
   /** `--config` */

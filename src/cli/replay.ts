@@ -11,8 +11,7 @@ import {
 import type { MessageId } from "../model/rows.ts";
 import type { FinishedState } from "../ports/finishedRows.ts";
 import type { CommandIo } from "./config.ts";
-import { usageError } from "./input.ts";
-import { optionParser } from "./option.ts";
+import { optionParser, usageError } from "./io.ts";
 
 interface ReplayOptions {
   readonly config?: string;

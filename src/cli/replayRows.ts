@@ -1,15 +1,14 @@
 import { createStore } from "../../roles/database.ts";
 import { createReplay } from "../../roles/replay.ts";
-import { didYouMean } from "../config/nearest.ts";
+import { didYouMean } from "../config/kinds.ts";
 import type { Config } from "../config/types.ts";
 import type { ReplayRequest } from "../core/finished/replayRequest.ts";
 import { ConfigError } from "../model/errors.ts";
 import type { FinishedRow } from "../ports/finishedRows.ts";
 import { systemClock } from "../time/clock.ts";
 import type { CommandIo } from "./config.ts";
-import { type Prepared, prepare } from "./run.ts";
-import { type Columns, plainText, textTable } from "./textTable.ts";
-import { untilSignalled } from "./untilSignalled.ts";
+import { type Columns, plainText, textTable } from "./io.ts";
+import { type Prepared, prepare, untilSignalled } from "./run.ts";
 
 export interface ReplayRowsArguments {
   /** `--config` */

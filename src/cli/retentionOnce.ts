@@ -5,10 +5,10 @@ import { StoppingError } from "../model/errors.ts";
 import type { Log } from "../ports/runtime.ts";
 import type { RunningLog } from "../runtime/log.ts";
 import { createMetrics } from "../runtime/metrics.ts";
-import { handleSignals } from "../runtime/signals.ts";
+import { handleSignals } from "../runtime/shutdown.ts";
 import { systemClock } from "../time/clock.ts";
 import { withTimeout } from "../time/wait.ts";
-import { VERSION } from "./version.ts";
+import { VERSION } from "./process.ts";
 
 /**
  * `svc retention --once`: one sweep of each table, without HTTP servers, for a scheduler. A signal ends it after the running batch, as

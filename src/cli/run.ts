@@ -1,18 +1,17 @@
 import { startProcess } from "../../roles/wire.ts";
 import { loadConfig } from "../config/load.ts";
+import { secretsOf } from "../config/mask.ts";
 import { openSourcesNotice } from "../config/openSources.ts";
 import { checkRoles, parseRole, rolesEnabled } from "../config/roles.ts";
-import { secretsOf } from "../config/secrets.ts";
 import type { Config } from "../config/types.ts";
-import { KnownSecrets } from "../core/redaction/knownSecrets.ts";
-import { createRedactor } from "../core/redaction/redact.ts";
-import { ConfigError, type ConfigProblem } from "../model/errors.ts";
+import { createRedactor, KnownSecrets } from "../core/redaction/redact.ts";
+import { ConfigError, type ConfigProblem, errorText } from "../model/errors.ts";
 import type { Log } from "../ports/runtime.ts";
 import { createLog, parseLogLevel, type RunningLog } from "../runtime/log.ts";
-import { handleSignals } from "../runtime/signals.ts";
-import { maskLastWords } from "./lastWords.ts";
+import { handleSignals } from "../runtime/shutdown.ts";
+import type { CommandIo } from "./config.ts";
+import { maskLastWords, VERSION } from "./process.ts";
 import { retentionOnce } from "./retentionOnce.ts";
-import { VERSION } from "./version.ts";
 
 /** A configuration loaded for a process, with the log and the redaction that belong to it. */
 export interface Prepared {
@@ -143,3 +142,32 @@ function summary(config: Config, source: string): object {
     routes: config.routes.length,
   };
 }
+
+/**
+ * Runs the work of a command that changes rows, until it is done or a signal ends it: then what the work throws is told as how far it came, and the command
+ * fails.
+ *
+ * @param work is to end soon when its signal aborts
+ * @throws what the work threw where no signal came
+ */
+export async function untilSignalled(
+  { running: { log, flush } }: Pick<Prepared, "running">,
+  io: CommandIo,
+  work: (signal: AbortSignal) => Promise<void>,
+): Promise<void> {
+  let ended: Promise<void> = Promise.resolve();
+  const signals = handleSignals({ log, flush, stop: () => ended });
+  ended = work(signals.stopping);
+  try {
+    await ended;
+  } catch (error) {
+    if (!signals.stopping.aborted) throw error;
+    io.stderr.write(`svc: ${errorText(error)}\n`);
+    io.setExitCode(EXIT_FAILURE);
+  } finally {
+    signals.dispose();
+    flush();
+  }
+}
+
+const EXIT_FAILURE = 1;

@@ -3,7 +3,7 @@ import { loadConfig } from "../config/load.ts";
 import { TransformError } from "../model/errors.ts";
 import { escapeControls, escapeUnseen } from "../model/unseen.ts";
 import type { CommandIo } from "./config.ts";
-import { readInput, usageError } from "./input.ts";
+import { readInput, usageError } from "./io.ts";
 import type { Trial, TrialInput } from "./trial.ts";
 
 interface TestOptions {

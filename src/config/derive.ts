@@ -1,5 +1,7 @@
 import type { inboundAuthSchema } from "../adapters/sources/http/schema.ts";
-import type { Infer } from "../model/schema.ts";
+import { parseDuration } from "../model/duration.ts";
+import type { Infer, SchemaNode } from "../model/schema.ts";
+import { Secret } from "../model/secret.ts";
 import type { DatabaseTarget } from "./jdbc/target.ts";
 import { formatKeyPath, type KeyPath } from "./keyPath.ts";
 import type {
@@ -11,7 +13,7 @@ import type {
   SourceConfig,
 } from "./types.ts";
 
-export interface Derived {
+interface Derived {
   readonly config: Config;
   /** Keys that were absent, with what their value was taken from. */
   readonly derivedFrom: ReadonlyMap<string, string>;
@@ -125,4 +127,30 @@ export function withLeadingSlash(path: string): string {
 export function basePath(path: string): string {
   const trimmed = path.replace(/\/+$/, "");
   return trimmed === "" ? "" : withLeadingSlash(trimmed);
+}
+
+/**
+ * Turns validated JSON into the values that the types promise: secrets become `Secret`, durations ms. A value that the validation
+ * refused stays what it is.
+ */
+export function materialise(node: SchemaNode, value: unknown): unknown {
+  if (node.secret === true) return typeof value === "string" ? new Secret(value) : value;
+  if (node.duration === true) return typeof value === "string" ? (parseDuration(value) ?? value) : value;
+  if (Array.isArray(value)) return value.map((item) => materialise(node.items ?? {}, item));
+  if (typeof value !== "object" || value === null) return value;
+  const schema = node.kinds === undefined ? node : (node.kinds[(value as { kind: string }).kind] ?? {});
+  const entries = Object.entries(value).map(([key, item]): [string, unknown] => [
+    key,
+    materialise(schema.properties?.[key] ?? schema.additionalProperties ?? {}, item),
+  ]);
+  return Object.fromEntries(entries);
+}
+
+/** Freezes a tree of plain objects, arrays and secrets, and gives it back. */
+export function deepFreeze<T>(value: T): T {
+  if (typeof value === "object" && value !== null && !Object.isFrozen(value)) {
+    Object.freeze(value);
+    for (const item of Object.values(value)) deepFreeze(item);
+  }
+  return value;
 }

@@ -1,8 +1,7 @@
 import type { ConfigProblem } from "../model/errors.ts";
 import type { SchemaNode } from "../model/schema.ts";
-import { formatKeyPath, type KeyPath } from "./keyPath.ts";
-import { didYouMean } from "./nearest.ts";
-import type { Origin } from "./origins.ts";
+import { formatKeyPath, type KeyPath, type Origin } from "./keyPath.ts";
+import { didYouMean } from "./kinds.ts";
 import type { Raw, RawMap } from "./yamlFile.ts";
 
 /** The process's variables; `process.env` fits. */

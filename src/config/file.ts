@@ -1,16 +1,15 @@
 import { readFileSync } from "node:fs";
 import { errorText } from "../model/errors.ts";
 import { CONFIG_FILE_VARIABLE, configVariables, type Environment } from "./environment.ts";
-import { PACKAGED_DEFAULT } from "./packagedDefault.ts";
 import { parseYaml, type YamlFile } from "./yamlFile.ts";
 
-export const DEFAULT_CONFIG_FILE = "/etc/svc/svc.yml";
+const DEFAULT_CONFIG_FILE = "/etc/svc/svc.yml";
 
 /** Reads a file as UTF-8; throws what `fs.readFileSync` throws. */
 export type ReadFile = (path: string) => string;
 export const readFileFromDisk: ReadFile = (path) => readFileSync(path, "utf8");
 
-export type ConfigSource = "file" | "packaged" | "none";
+type ConfigSource = "file" | "packaged" | "none";
 
 /** The file that counts, read. */
 export interface ChosenFile {
@@ -70,3 +69,17 @@ function parse(name: string, text: string): YamlFile {
     throw new ConfigFileError(name, errorText(error));
   }
 }
+
+/**
+ * The packaged default file: read only when there is neither an external file nor an `SVC_` variable (spec, "Configuration
+ * resource"). It is a module and not a file, so that it is wherever the program is.
+ */
+export const PACKAGED_DEFAULT = `# Packaged default of svc: used when no configuration file exists and no SVC_ variable is set.
+server:
+  httpPort: 8080
+database:
+  type: postgresql
+  url: jdbc:postgresql://localhost:5432/svc
+  username: svc
+  password: svc
+`;

@@ -1,13 +1,14 @@
-import { isCredentialHeader } from "../core/receipt/credentialHeaders.ts";
-import { maskUrl, maskUrls } from "../model/maskUrl.ts";
+import { isCredentialHeader } from "../core/receipt/headers.ts";
+import { maskUrl, maskUrls, passwordsInUrl, passwordsInUrls } from "../model/maskUrl.ts";
 import type { SchemaNode } from "../model/schema.ts";
 import { Secret } from "../model/secret.ts";
+import { rootSchema } from "./schema/index.ts";
 
 const CREDENTIAL_NAME =
   /authori[sz]|authent|(?:^|[-_])auth(?:[-_]|$)|cookie|token|secret|passw|pwd|api[-_]?key|assertion|signature|credential/i;
 
 /** Whether a name in a map of headers or form parameters is one that carries a credential, such as `Authorization`. */
-export function isCredentialName(name: string): boolean {
+function isCredentialName(name: string): boolean {
   return CREDENTIAL_NAME.test(name) || isCredentialHeader(name.toLowerCase());
 }
 
@@ -44,4 +45,58 @@ export function found(node: SchemaNode, name: string | number | undefined, value
     return value === shown || node.secret !== true ? JSON.stringify(text) : text;
   }
   return typeof shown === "object" ? "a mapping" : String(shown);
+}
+
+/** Maps whose names the user chooses, so that only a name can tell that a value is a credential. */
+const NAMED_MAPS = new Set(["headers", "extraParams"]);
+/** Names of the keys that take a URL. */
+const URL_KEYS: ReadonlySet<string> = new Set(urlKeys(rootSchema));
+
+function urlKeys(node: SchemaNode): string[] {
+  const children = [...Object.values(node.kinds ?? {}), node.additionalProperties, node.items];
+  const own = Object.entries(node.properties ?? {});
+  return [
+    ...own.flatMap(([key, property]) => [...(property.url === true ? [key] : []), ...urlKeys(property)]),
+    ...children.flatMap((child) => (child === undefined ? [] : urlKeys(child))),
+  ];
+}
+
+/**
+ * Every secret value of a configuration, for redaction: secrets, passwords inside URLs (as written and percent-decoded), static
+ * headers and form parameters with the name of a credential, and what Basic authentication makes of them.
+ *
+ * @param config the loaded configuration, or a part of it
+ * @returns the values without repetition, the longest first, so that no part of one is left over when they are replaced in turn
+ */
+export function secretsOf(config: unknown): string[] {
+  const values = new Set(collect(config, false));
+  values.delete("");
+  return [...values].sort((a, b) => b.length - a.length);
+}
+
+function collect(value: unknown, credential: boolean): string[] {
+  if (value instanceof Secret) return variants(value.reveal());
+  if (typeof value === "string") return credential ? variants(value) : passwordsInUrls(value);
+  if (Array.isArray(value)) return value.flatMap((item) => collect(item, false));
+  if (typeof value !== "object" || value === null) return [];
+  const entries = Object.entries(value).flatMap(([key, item]) =>
+    NAMED_MAPS.has(key) && typeof item === "object" && item !== null
+      ? Object.entries(item).flatMap(([name, text]) => collect(text, isCredentialName(name)))
+      : URL_KEYS.has(key) && typeof item === "string"
+        ? passwordsInUrl(item)
+        : collect(item, false),
+  );
+  return [...entries, ...basicCredentials(value)];
+}
+
+/** A header such as `Bearer abc` is a secret as a whole, and so is the part behind the scheme. */
+function variants(secret: string): string[] {
+  const afterScheme = /^[A-Za-z][\w-]* +(\S.*)$/.exec(secret)?.[1];
+  return afterScheme === undefined ? [secret] : [secret, afterScheme];
+}
+
+function basicCredentials(block: object): string[] {
+  const { kind, username, password } = block as { kind?: unknown; username?: unknown; password?: unknown };
+  if (kind !== "basic" || typeof username !== "string" || !(password instanceof Secret)) return [];
+  return [Buffer.from(`${username}:${password.reveal()}`, "utf8").toString("base64")];
 }

@@ -1,8 +1,7 @@
 import type { SchemaNode } from "../model/schema.ts";
-import { formatKeyPath, type KeyPath } from "./keyPath.ts";
+import { describeOrigin, formatKeyPath, type KeyPath, type Origins, originAt } from "./keyPath.ts";
 import type { LoadedConfig } from "./load.ts";
 import { masked } from "./mask.ts";
-import { describeOrigin, type Origins, originAt } from "./origins.ts";
 import { rootSchema } from "./schema/index.ts";
 
 /** Plain data as it may be shown. */

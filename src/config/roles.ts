@@ -1,6 +1,6 @@
 import type { ConfigProblem } from "../model/errors.ts";
 import { ROLES, type Role } from "../model/roles.ts";
-import { didYouMean } from "./nearest.ts";
+import { didYouMean } from "./kinds.ts";
 import type { Config } from "./types.ts";
 
 /** The switch of each role that has one: its key path and its value. */

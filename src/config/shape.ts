@@ -2,8 +2,7 @@ import type { ConfigProblem } from "../model/errors.ts";
 import { errorText } from "../model/errors.ts";
 import type { SchemaNode } from "../model/schema.ts";
 import { formatKeyPath, type KeyPath } from "./keyPath.ts";
-import { explainNoKind, fittingKinds, type Kinds } from "./kinds.ts";
-import { didYouMean } from "./nearest.ts";
+import { didYouMean, explainNoKind, fittingKinds, type Kinds } from "./kinds.ts";
 import { type Lookup, substitute } from "./placeholders.ts";
 import type { Raw, RawMap } from "./yamlFile.ts";
 

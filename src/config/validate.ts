@@ -3,8 +3,8 @@ import type { DataValidateFunction, DataValidationCxt } from "ajv/dist/types/ind
 import { parseDuration } from "../model/duration.ts";
 import type { SchemaNode, Syntax } from "../model/schema.ts";
 import { formatKeyPath, type KeyPath } from "./keyPath.ts";
+import { didYouMean, nearestName } from "./kinds.ts";
 import { found } from "./mask.ts";
-import { didYouMean, nearestName } from "./nearest.ts";
 import { configSchema } from "./schema/index.ts";
 import type { Finding } from "./shape.ts";
 import { syntaxError } from "./syntax.ts";

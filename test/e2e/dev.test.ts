@@ -1,7 +1,7 @@
 import { existsSync, readFileSync, statSync } from "node:fs";
 import path from "node:path";
 import { expect, test } from "@jest/globals";
-import { isAlive } from "../../src/dev/embeddedPostgresDirectory.ts";
+import { isAlive } from "../../src/dev/embeddedPostgresFiles.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { freePort } from "../support/ports.ts";
 import type { RunningProcess } from "../support/processes.ts";

@@ -2,7 +2,7 @@ import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterEach, beforeEach, expect, test } from "@jest/globals";
-import { isAlive } from "../../src/dev/embeddedPostgresDirectory.ts";
+import { isAlive } from "../../src/dev/embeddedPostgresFiles.ts";
 import { requiredKinds } from "../support/brokers/availability.ts";
 import { hasProgram, whyUnusable } from "../support/brokers/programs.ts";
 import { untilReady } from "../support/brokers/ready.ts";

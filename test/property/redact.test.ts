@@ -1,7 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { KnownSecrets } from "../../src/core/redaction/knownSecrets.ts";
-import { createRedactor } from "../../src/core/redaction/redact.ts";
+import { createRedactor, KnownSecrets } from "../../src/core/redaction/redact.ts";
 import { settings } from "./settings.ts";
 
 const MAX_LENGTH = 300;

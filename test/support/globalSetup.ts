@@ -2,7 +2,7 @@ import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/dev/embeddedPostgres.ts";
-import { isAlive } from "../../src/dev/embeddedPostgresDirectory.ts";
+import { isAlive } from "../../src/dev/embeddedPostgresFiles.ts";
 import { beginBrokerRun } from "./brokers/run.ts";
 import { throughPooler } from "./pgbouncer.ts";
 

@@ -1,7 +1,7 @@
 import { destinationKindOf } from "../../adapters/kinds.ts";
 import type { Report } from "../../ports/kinds.ts";
 import type { KeyPath } from "../keyPath.ts";
-import { didYouMean } from "../nearest.ts";
+import { didYouMean } from "../kinds.ts";
 import { MAX_RETRY_WAIT_MS } from "../schema/destinations.ts";
 import type { DeclaredConfig, DestinationConfig } from "../types.ts";
 import type { Rules } from "./rules.ts";

@@ -1,4 +1,4 @@
-import { didYouMean } from "../nearest.ts";
+import { didYouMean } from "../kinds.ts";
 import {
   CREDENTIALS_ELSEWHERE,
   JdbcUrlError,

@@ -5,7 +5,7 @@ import type { Consumption, Headers, MessageId, NewInboxRow } from "../../model/r
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Clock } from "../../time/clock.ts";
 import type { AttributePlan } from "./attributes.ts";
-import { compileHeaderFilter, type HeaderFilterSettings } from "./headerFilter.ts";
+import { compileHeaderFilter, type HeaderFilterSettings } from "./headers.ts";
 import { createPreparation, REJECTION_METRICS, type ReceivedMessage, type SourceStage } from "./preparation.ts";
 
 export interface ReceiverOptions {

@@ -1,5 +1,6 @@
 import type { SecretMasker } from "../../ports/secretMasker.ts";
-import { oneLine } from "./knownSecrets.ts";
+import { beginsEscape, EscapedText, MAX_ESCAPE_LENGTH } from "./escapes.ts";
+import { BLANK, SKIPPED, Spellings } from "./spellings.ts";
 
 /**
  * Cleans texts that come from outside (an error body, a client library) before they are logged or stored in `last_error`:
@@ -46,4 +47,203 @@ function truncate(text: string, maxLength: number): string {
   const end = Math.max(0, maxLength - ELLIPSIS.length);
   const splitsPair = /[\ud800-\udbff]/.test(text.charAt(end - 1));
   return text.slice(0, splitsPair ? end - 1 : end) + ELLIPSIS;
+}
+
+/** A shorter piece of a base64 text is not telling, and could be part of any word. */
+const MIN_FRAGMENT_LENGTH = 6;
+/** The bytes of a shorter secret are found in any list of numbers. */
+const MIN_BYTES = 4;
+
+/** Work for one text; what is left of a text that takes more is masked as a whole. Ordinary texts of 64 kB take a hundredth. */
+const MAX_STEPS = 2_000_000;
+
+/** White space of every kind, line and paragraph separators included. */
+const BLANKS = /\s+/g;
+/**
+ * Control characters that are not white space, and characters that nobody sees: they turn the direction of text on a terminal or
+ * hide in the middle of a word.
+ */
+const INVISIBLE =
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what has to go
+  /[\u0000-\u0008\u000e-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufff9-\ufffb]/g;
+
+const LONE_SURROGATES = /\p{Surrogate}/gu;
+
+/** Puts a text on one line, without characters that nobody sees. */
+function oneLine(text: string): string {
+  return text.replace(LONE_SURROGATES, "\ufffd").replace(INVISIBLE, "").replace(BLANKS, " ").trim();
+}
+
+/**
+ * The secrets of a process, and what finds them in texts from outside: as they are, in base64 (inside a longer text and over several
+ * lines too), as bytes in hexadecimal or decimal, and in all of these with any of their characters escaped for JSON, HTML, a URL or
+ * source code, up to three times over. A secret under 4 characters is masked only where it stands alone.
+ */
+export class KnownSecrets implements SecretMasker {
+  readonly #counts = new Map<string, number>();
+  #sets: readonly Spellings[] = [];
+  /** For each pair of ASCII units, 1 where a spelling can begin with it: most places of a text need no closer look. */
+  readonly #beginnings = new Uint8Array(ASCII * ASCII);
+
+  /** @param secrets every configured secret value */
+  constructor(secrets: Iterable<string> = []) {
+    for (const secret of secrets) this.#counts.set(secret, 1);
+    this.#compile();
+  }
+
+  add(secret: string): () => void {
+    this.#count(secret, 1);
+    let known = true;
+    return () => {
+      if (known) this.#count(secret, -1);
+      known = false;
+    };
+  }
+
+  mask(text: string, cut: boolean): string {
+    if (this.#counts.size === 0) return text;
+    const { ranges, end } = this.#find(text, cut);
+    if (ranges.length === 0) return end === text.length ? text : text.slice(0, end);
+    let masked = "";
+    let position = 0;
+    for (const range of ranges) {
+      masked += text.slice(position, range.start) + MASK;
+      position = range.end;
+    }
+    return masked + text.slice(position, Math.max(position, end));
+  }
+
+  /** Where secrets stand, those that overlap as one; and where the text ends that holds no beginning of a secret at its end. */
+  #find(text: string, cut: boolean): { readonly ranges: readonly Range[]; readonly end: number } {
+    const escaped = new EscapedText(text);
+    const ranges: Range[] = [];
+    const effort = { left: MAX_STEPS };
+    for (let start = 0; start < text.length; start++) {
+      if (!this.#mayBegin(escaped, start)) continue;
+      let end: number | undefined;
+      for (const spellings of this.#sets) {
+        const found = spellings.at(escaped, start, effort);
+        if (effort.left < 0) return { ranges: [...ranges, { start, end: text.length }], end: text.length };
+        if (cut && found.open) return { ranges, end: start };
+        if (found.end !== undefined) end = Math.max(end ?? 0, found.end);
+      }
+      if (end === undefined) continue;
+      const last = ranges.at(-1);
+      if (last === undefined || start >= last.end) ranges.push({ start, end });
+      else last.end = Math.max(last.end, end);
+    }
+    return { ranges, end: text.length };
+  }
+
+  /** Whether a secret may begin at a position, as it stands there or as what an escape there means. */
+  #mayBegin(escaped: EscapedText, start: number): boolean {
+    const { text } = escaped;
+    const first = text.charCodeAt(start);
+    if (!beginsEscape(first)) return this.#isBeginning(first, text.charCodeAt(start + 1));
+    // What is not whole may mean anything.
+    if (start > text.length - MAX_ESCAPE_LENGTH) return true;
+    return escaped
+      .at(start)
+      .some(({ units, end }) => units.length > 1 || this.#isBeginning(units.charCodeAt(0), text.charCodeAt(end)));
+  }
+
+  #isBeginning(first: number, second: number): boolean {
+    // Beyond ASCII, and at the end of the text, only a closer look can tell.
+    return !(first < ASCII && second < ASCII) || this.#beginnings[first * ASCII + second] === 1;
+  }
+
+  #count(secret: string, change: 1 | -1): void {
+    const before = this.#counts.get(secret) ?? 0;
+    const after = before + change;
+    if (after === 0) this.#counts.delete(secret);
+    else this.#counts.set(secret, after);
+    if (before === 0 || after === 0) this.#compile();
+  }
+
+  #compile(): void {
+    const secrets = [...this.#counts.keys()];
+    this.#sets = [
+      new Spellings(secrets.flatMap(plainForms), foldPlain),
+      new Spellings(secrets.flatMap(escapedForms).flatMap(base64Forms), foldBase64),
+      new Spellings(secrets.flatMap(byteForms), foldBytes),
+    ];
+    for (let first = 0; first < ASCII; first++) {
+      for (let second = 0; second < ASCII; second++) {
+        const begins = this.#sets.some((spellings) => spellings.beginsWith(first, second));
+        this.#beginnings[first * ASCII + second] = begins ? 1 : 0;
+      }
+    }
+  }
+}
+
+const ASCII = 128;
+
+interface Range {
+  readonly start: number;
+  end: number;
+}
+
+/** The secret itself, without the scheme of a header value (`ApiKey abc`), and its UTF-8 bytes read as Latin-1. */
+function plainForms(secret: string): readonly string[] {
+  const withoutScheme = /^[\w-]+ +(\S{6,})$/.exec(secret)?.[1];
+  const values = withoutScheme === undefined ? [secret] : [secret, withoutScheme];
+  return values.flatMap((value) => [value, Buffer.from(value, "utf8").toString("latin1")]).map(oneLine);
+}
+
+/**
+ * The base64 text of the secret, and what of it is the same wherever it stands in a longer text: base64 writes three bytes as
+ * four characters, so there are three alignments, and the characters at both edges depend on the neighbours.
+ */
+function base64Forms(secret: string): readonly string[] {
+  const bytes = Buffer.from(secret, "utf8");
+  const fragments = [0, 1, 2].map((offset) => {
+    const encoded = Buffer.concat([Buffer.alloc(offset), bytes]).toString("base64");
+    const first = Math.ceil((offset * 8) / 6);
+    const last = Math.floor(((offset + bytes.length) * 8) / 6);
+    return encoded.slice(first, last);
+  });
+  const whole = bytes.toString("base64");
+  return [whole, whole.replace(/=+$/, ""), ...fragments].filter((form) => form.length >= MIN_FRAGMENT_LENGTH);
+}
+
+/** The secret as it stands in the bodies that are encoded as a whole: as it is, in JSON, in a form. */
+function escapedForms(secret: string): readonly string[] {
+  const json = JSON.stringify(secret).slice(1, -1);
+  return [...new Set([secret, json, new URLSearchParams([["", secret]]).toString().slice(1)])];
+}
+
+/** The UTF-8 bytes of the secret: in hexadecimal, also as lists (`0x73, 0x76` and `73,76`), and as a list of decimal numbers. */
+function byteForms(secret: string): readonly string[] {
+  const bytes = Buffer.from(secret, "utf8");
+  if (bytes.length < MIN_BYTES) return [];
+  const digits = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0"));
+  return [digits.join(""), digits.join(","), `0x${digits.join(",0x")}`, `0x${digits.join("0x")}`, bytes.join(",")];
+}
+
+function isInvisible(unit: number): boolean {
+  if (unit >= 0x20 && unit < 0x7f) return false;
+  INVISIBLE.lastIndex = 0;
+  return INVISIBLE.test(String.fromCharCode(unit));
+}
+
+function isBlank(unit: number): boolean {
+  return unit === BLANK || (unit >= 0x09 && unit <= 0x0d) || (unit > 0x7f && String.fromCharCode(unit).trim() === "");
+}
+
+function foldPlain(unit: number): number {
+  if (isBlank(unit)) return BLANK;
+  return isInvisible(unit) ? SKIPPED : unit;
+}
+
+/** Base64 is wrapped at 64 or 76 characters by many programs, and has other characters for URLs. */
+function foldBase64(unit: number): number {
+  if (unit === 0x2d) return 0x2b;
+  if (unit === 0x5f) return 0x2f;
+  return isBlank(unit) || isInvisible(unit) ? SKIPPED : unit;
+}
+
+/** Hexadecimal digits and the `x` of `0x` in either letter case, with or without a blank or a colon between two bytes. */
+function foldBytes(unit: number): number {
+  if ((unit >= 0x41 && unit <= 0x46) || unit === 0x58) return unit + 0x20;
+  return unit === 0x3a || unit === 0x2d || isBlank(unit) || isInvisible(unit) ? SKIPPED : unit;
 }

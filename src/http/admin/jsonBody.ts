@@ -1,4 +1,4 @@
-import { jsonText } from "../../core/receipt/jsonText.ts";
+import { jsonText } from "../../core/receipt/jsonDocument.ts";
 
 /**
  * Reads a request body.

@@ -1,4 +1,4 @@
-import { CORRELATION_HEADER } from "../../core/receipt/correlation.ts";
+import { CORRELATION_HEADER } from "../../core/receipt/headers.ts";
 import { TRANSFORM_UNAVAILABLE } from "../inboxRoutes.ts";
 import { messageSchema } from "./messageSchema.ts";
 import { object } from "./object.ts";

@@ -1,5 +1,5 @@
 import { isUuid } from "../../core/finished/uuid.ts";
-import { jsonText } from "../../core/receipt/jsonText.ts";
+import { jsonText } from "../../core/receipt/jsonDocument.ts";
 import type { ClaimToken, MessageId } from "../../model/rows.ts";
 
 /** The bodies that pull clients send (docs/pull.md). Unknown fields are ignored; null counts as left out. */

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import { inspectConfig, loadConfig } from "../../../src/config/load.ts";
+import { secretsOf } from "../../../src/config/mask.ts";
 import { effectiveConfig, printConfig } from "../../../src/config/print.ts";
-import { secretsOf } from "../../../src/config/secrets.ts";
 import { maskUrl, maskUrls, passwordsInUrl } from "../../../src/model/maskUrl.ts";
 import { DATABASE, disk, loadWith } from "./support.ts";
 

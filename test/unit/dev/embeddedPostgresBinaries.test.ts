@@ -9,7 +9,7 @@ import {
   findBinaries,
   platformPackage,
   serverEnvironment,
-} from "../../../src/dev/embeddedPostgresBinaries.ts";
+} from "../../../src/dev/embeddedPostgresFiles.ts";
 
 let directory = "";
 beforeEach(() => {

@@ -61,7 +61,7 @@ async function saveOnce(position: string): Promise<void> {
 function holder(body: string) {
   const script = `
     import { captureState } from ${JSON.stringify(builtModule("src/runtime/captureState.ts"))};
-    import { handleSignals } from ${JSON.stringify(builtModule("src/runtime/signals.ts"))};
+    import { handleSignals } from ${JSON.stringify(builtModule("src/runtime/shutdown.ts"))};
     const log = { debug() {}, info() {}, error() {}, warn: (fields) => console.log(JSON.stringify(fields)), child: () => log };
     const alive = setInterval(() => {}, 1000);
     const stop = async () => { clearInterval(alive); console.log("stopped in order"); };

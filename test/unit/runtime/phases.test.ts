@@ -1,7 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import { errorText, StoppingError } from "../../../src/model/errors.ts";
 import type { Service } from "../../../src/ports/runtime.ts";
-import { startInOrder, stopPhases } from "../../../src/runtime/phases.ts";
+import { startInOrder, stopPhases } from "../../../src/runtime/shutdown.ts";
 import { manualTime, settle } from "../../support/manualTime.ts";
 import { recordedLog } from "./recordedLog.ts";
 

@@ -1,7 +1,7 @@
 import { EventEmitter } from "node:events";
 import { describe, expect, test } from "@jest/globals";
 import { StoppingError } from "../../../src/model/errors.ts";
-import { handleSignals } from "../../../src/runtime/signals.ts";
+import { handleSignals } from "../../../src/runtime/shutdown.ts";
 import { manualTime, settle } from "../../support/manualTime.ts";
 import { recordedLog } from "./recordedLog.ts";
 

@@ -8,8 +8,7 @@ import {
 } from "../../../../src/core/delivery/deliver.ts";
 import { createRetryPolicy } from "../../../../src/core/delivery/retry.ts";
 import { parseRoutingKeyTemplate } from "../../../../src/core/delivery/template.ts";
-import { KnownSecrets } from "../../../../src/core/redaction/knownSecrets.ts";
-import { createRedactor } from "../../../../src/core/redaction/redact.ts";
+import { createRedactor, KnownSecrets } from "../../../../src/core/redaction/redact.ts";
 import { ClaimLostError, PublishError, StoppingError } from "../../../../src/model/errors.ts";
 import type { ClaimedRow, ClaimToken, MessageId } from "../../../../src/model/rows.ts";
 import type { OutboundMessage } from "../../../../src/ports/destination.ts";

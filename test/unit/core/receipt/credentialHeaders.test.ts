@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { credentialHeaders } from "../../../../src/core/receipt/credentialHeaders.ts";
+import { credentialHeaders } from "../../../../src/core/receipt/headers.ts";
 
 /** Names under which products send credentials. */
 const CREDENTIALS = `

@@ -1,6 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { KnownSecrets } from "../../../../src/core/redaction/knownSecrets.ts";
-import { createRedactor } from "../../../../src/core/redaction/redact.ts";
+import { createRedactor, KnownSecrets } from "../../../../src/core/redaction/redact.ts";
 import { SECRET_FORMS } from "../../../support/secretForms.ts";
 
 /** With every character that some encoding escapes, one outside ASCII and one outside the basic plane. */

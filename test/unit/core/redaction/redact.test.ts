@@ -1,6 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { KnownSecrets } from "../../../../src/core/redaction/knownSecrets.ts";
-import { createRedactor } from "../../../../src/core/redaction/redact.ts";
+import { createRedactor, KnownSecrets } from "../../../../src/core/redaction/redact.ts";
 
 const SECRET = 'p@ss w/ö&"<rd>\\+';
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import jsonata from "jsonata";
-import { LinearRegExp } from "../../../../src/core/transform/linearRegExp.ts";
+import { LinearRegExp } from "../../../../src/core/transform/expression.ts";
 
 interface Found {
   readonly match: readonly (string | undefined)[];

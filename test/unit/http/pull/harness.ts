@@ -1,6 +1,5 @@
 import { Pull } from "../../../../src/core/delivery/pull.ts";
-import { KnownSecrets } from "../../../../src/core/redaction/knownSecrets.ts";
-import { createRedactor } from "../../../../src/core/redaction/redact.ts";
+import { createRedactor, KnownSecrets } from "../../../../src/core/redaction/redact.ts";
 import { createApps } from "../../../../src/http/apps.ts";
 import { type PullRouteOptions, pullRoutes } from "../../../../src/http/pull/routes.ts";
 import { PullWaiters } from "../../../../src/http/pull/waiters.ts";

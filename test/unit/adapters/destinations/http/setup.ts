@@ -3,7 +3,7 @@ import {
   type HttpDestinationEnvironment,
 } from "../../../../../src/adapters/destinations/http/index.ts";
 import type { HttpDestinationConfig } from "../../../../../src/adapters/destinations/http/schema.ts";
-import { KnownSecrets } from "../../../../../src/core/redaction/knownSecrets.ts";
+import { KnownSecrets } from "../../../../../src/core/redaction/redact.ts";
 import type { PublishError } from "../../../../../src/model/errors.ts";
 import type { Destination, OutboundMessage } from "../../../../../src/ports/destination.ts";
 import { message } from "../../../../conformance/destination.ts";
