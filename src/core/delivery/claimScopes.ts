@@ -37,8 +37,8 @@ export interface ClaimScopesOptions {
  * Which rows to claim, so that those of a destination without room stay in the database and keep nobody from the rows behind them:
  *
  * - The usual claim takes the next rows in order, but those of destinations that are closed or apart: ill, stalled, or with as many rows waiting as there may be.
- * - A destination apart has claims of its own: an ill one for as many rows as it gets through in a quarter of a second, any for no more than may wait.
- *   Beside deliveries that stall, more rows are claimed when one of them has ended.
+ * - A destination apart has claims of its own: an ill one for as many rows as it gets through in a quarter of a second, with a rest between them, any for
+ *   no more than may wait. Beside deliveries that stall, more rows are claimed when one of them has ended.
  * - While enough rows wait, and hardly any of them are those of some destination, it has claims of its own as well; and a claim looks past the rows
  *   of all destinations that had some lately, for any others.
  * - A closed one takes part in no claim.
@@ -185,7 +185,11 @@ export class ClaimScopes {
       return destinations.length > 1 && waiting <= enough && !this.hasRoom() && this.#isRested(destination);
     }
     if (waiting > this.#sought(destination) / 2 || this.#options.isGivingBack(destination)) return false;
-    if (waiting === 0 && share.isIll(destination) && !share.mayBegin(destination)) return false;
+    if (share.isIll(destination)) {
+      const claimedAt = this.#claimedAt.get(destination) ?? Number.NEGATIVE_INFINITY;
+      if (this.#options.clock.monotonic() < claimedAt + ILL_REST_MS) return false;
+      if (waiting === 0 && !share.mayBegin(destination)) return false;
+    }
     return this.#isRested(destination);
   }
 
@@ -322,6 +326,11 @@ const ACTIVE_MS = 5000;
 const MOST_OWN_CLAIMS = 2;
 const LEAST_BUDGET = 2;
 const OVERFULL_MS = 1000;
+/**
+ * From the end of a claim for an ill destination to the next one. Deliveries that fail at once, as while there is no connection to a broker, would go
+ * through its backlog as fast as the processor lets them, thousands a second, and single messages of the others would wait for the processor.
+ */
+const ILL_REST_MS = 50;
 const LEAST_REST_MS = 20;
 const MOST_REST_MS = 100;
 

@@ -188,6 +188,23 @@ describe("a destination whose deliveries stall", () => {
   });
 });
 
+describe("an ill destination", () => {
+  test("has claims of its own, each 50 ms after the end of the one before at the earliest", () => {
+    const scopes = scopesWith();
+    for (let n = 0; n < 8; n += 1) share.end(share.begin("a"), "failed");
+    const [claim] = scopes.further();
+    expect(claim?.scope).toMatchObject({ which: "only", destinations: ["a"] });
+    clock.advance(10);
+    claim?.ended(2);
+    expect([furtherOf(scopes), scopes.wantsMore("a")]).toEqual([[], false]);
+    clock.advance(49);
+    expect([furtherOf(scopes), scopes.wantsMore("a")]).toEqual([[], false]);
+    clock.advance(1);
+    expect(scopes.wantsMore("a")).toBe(true);
+    expect(furtherOf(scopes)).toEqual([["only a", 2]]);
+  });
+});
+
 describe("a closed destination", () => {
   const closed = new Set<string>();
   const rowsWanted = (destination: string) => (closed.has(destination) ? 0 : undefined);
