@@ -25,8 +25,8 @@ export interface FairShareOptions {
  * - A destination begins with one slot, and gets one more with each delivery that succeeds, as long as they end within a second (TCP's slow start).
  *   So one that never answers holds a single slot.
  * - None gets all slots: a sixteenth, one at least, is left for whoever comes next.
- * - One that crawls (deliveries take longer than a second, and none has ended sooner lately; or of half of its last answers the body did not end and had
- *   to be cut off) or fails (half of its last deliveries) is ill. As long as others want slots, all ill ones together get an eighth of them, and one more
+ * - One that crawls (deliveries take longer than a second, and none has ended sooner lately; then until one succeeds sooner. Or of half of its last answers
+ *   the body did not end and had to be cut off) or fails (half of its last deliveries) is ill. As long as others want slots, all ill ones together get an eighth of them, and one more
  *   where some hang; those that fail begin one delivery for 256 of the others.
  */
 export class FairShare {
@@ -116,8 +116,11 @@ export class FairShare {
     countEnd(state, now);
     if (!this.#isShared || verdict === "unknown") return;
     state.failures += ((verdict === "failed" ? 1 : 0) - state.failures) / ENDS_REMEMBERED;
-    state.lastWasSlow = now - slot.beganAt > SLOW_MS && now - state.lastQuickAt > SLOW_MS;
-    if (now - slot.beganAt <= SLOW_MS) state.lastQuickAt = now;
+    const wasSlow = now - slot.beganAt > SLOW_MS;
+    if (wasSlow) state.lastWasSlow = now - state.lastQuickAt > SLOW_MS;
+    // One that fails at once after it was slow is not back: a broker that does not answer is not asked again for a while.
+    else if (verdict === "well") state.lastWasSlow = false;
+    if (!wasSlow && !state.lastWasSlow) state.lastQuickAt = now;
     if (state.lastWasSlow && this.#isContended(now)) state.window = 1;
     else if (verdict === "well") state.window = Math.min(state.window + 1, this.#concurrency);
   }
@@ -251,7 +254,7 @@ interface State {
   /** Share of the last answers that had to be cut off. */
   cutOff: number;
   lastWasSlow: boolean;
-  /** When a delivery last ended that did not take long. */
+  /** When a delivery last ended that did not take long; while the last one took long, only those that succeed count. */
   lastQuickAt: number;
   /** Which of all deliveries was its last to begin. */
   lastBegin: number;

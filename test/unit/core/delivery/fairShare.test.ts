@@ -98,6 +98,14 @@ describe("a destination is ill", () => {
     expect(share.isIll("b")).toBe(false);
   });
 
+  test("also where it fails at once after it was slow, until a delivery succeeds", () => {
+    deliver("a", 1, "failed", 5000);
+    deliver("a", 2, "failed");
+    expect(share.isIll("a")).toBe(true);
+    deliver("a", 1, "well");
+    expect(share.isIll("a")).toBe(false);
+  });
+
   test("but not for one delivery that hangs while others succeed", () => {
     prove("a");
     share.begin("a");
