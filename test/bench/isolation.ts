@@ -11,14 +11,14 @@ import { type Figure, perSecond, rate } from "./report.ts";
 /** The backlog of all bad destinations together. */
 const BAD_ROWS = 50_000;
 /** More than the healthy destination takes in the time of a case. */
-const HEALTHY_ROWS = 120_000;
+const HEALTHY_ROWS = 100_000;
 const FIRST_MS = 1000;
 /** By then the share of slots has been found. */
 const SETTLED_MS = 5000;
-const CASE_MS = 7500;
+const CASE_MS = 7000;
 /** Of a whole run of 12 minutes. */
 const ROUNDS = 2;
-const LATENCY_MESSAGES = 100;
+const LATENCY_MESSAGES = 80;
 /** Name of what is measured without a bad destination. */
 const ALONE = "alone";
 /** A message that takes longer counts as never delivered. */
