@@ -73,7 +73,7 @@ export async function isolation(environment: Environment): Promise<readonly Figu
   const latencies = new Lines<readonly number[]>();
   for (const round of rounds) {
     await rateRound(environment, kinds, rates);
-    if (kinds.includes(HANGING)) await wideRound(environment, rates);
+    if (kinds.some(({ name }) => name === HANGING.name)) await wideRound(environment, rates);
     await latencyRound(environment, kinds, round, latencies);
   }
   const alone = p99(latencies.of(ALONE).flat());
