@@ -79,6 +79,8 @@ export class Poller {
   #furtherError: unknown;
   /** No claim is made beside the usual one. */
   #claimsAlone = false;
+  /** The last usual claim found only rows behind those that claims beside it had taken: the next one is made before them. */
+  #usualFirst = false;
   #inDelivery = 0;
   #stopping = false;
   #cutOff = false;
@@ -217,7 +219,7 @@ export class Poller {
     const failure = this.#furtherError;
     this.#furtherError = undefined;
     if (failure !== undefined) throw failure;
-    this.#claimFurther();
+    if (!this.#usualFirst) this.#claimFurther();
     this.#wantsRoom = !this.#hasRoom();
     if (this.#stopping || this.#wantsRoom) return "idle";
     const { rows, more, goesOnInMs } = await this.#claimUsual();
@@ -232,12 +234,16 @@ export class Poller {
   async #claimUsual(): Promise<ClaimResult> {
     const { batchSize } = this.#options;
     const result = await this.#claim(batchSize, this.#scopes.usual());
-    const mayHaveMissed = this.#scopes.usual() !== undefined && result.more && result.rows.length === 0;
-    if (!mayHaveMissed || this.#stopping) return result;
+    const isMissing = ({ rows, more }: ClaimResult) => this.#scopes.usual() !== undefined && more && rows.length === 0;
+    this.#usualFirst = false;
+    if (!isMissing(result) || this.#stopping) return result;
     this.#claimsAlone = true;
     try {
       await Promise.all(this.#furtherClaims);
-      return this.#stopping || !this.#hasRoom() ? result : await this.#claim(batchSize, this.#scopes.usual());
+      if (this.#stopping || !this.#hasRoom()) return result;
+      const alone = await this.#claim(batchSize, this.#scopes.usual());
+      this.#usualFirst = isMissing(alone);
+      return alone;
     } finally {
       this.#claimsAlone = false;
     }
