@@ -8,7 +8,7 @@ export const transformSchema = {
     expression: {
       type: "string",
       syntax: "expression",
-      description: "JSONata expression over the message; compiled at start.",
+      description: "JSONata expression, compiled at startup.",
     },
     timeoutMs: {
       type: "integer",
@@ -36,15 +36,15 @@ const filterRulesSchema = {
     description: "A rule: `header` and exactly one of `equals`, `in`, `matches`, `exists`.",
     properties: {
       header: { type: "string", syntax: "notBlank", description: "Header name, in any letter case." },
-      equals: { type: "string", description: "The value is this." },
+      equals: { type: "string", description: "Exact value." },
       in: {
         type: "array",
         items: { type: "string" },
         minItems: 1,
-        description: "The value is one of these.",
+        description: "One of these values.",
       },
-      matches: { type: "string", syntax: "topicPattern", description: "The value matches this topic glob." },
-      exists: { type: "boolean", description: "`true`: the header is there. `false` is refused." },
+      matches: { type: "string", syntax: "topicPattern", description: "Topic glob that the value matches." },
+      exists: { type: "boolean", description: "`true`: the header is present. `false` is refused." },
     },
   },
 } as const;
@@ -53,8 +53,8 @@ export const filterSchema = {
   type: "object",
   description: "Header filter: a message that does not pass leaves no row.",
   properties: {
-    require: { ...filterRulesSchema, description: "The message must match every rule." },
-    exclude: { ...filterRulesSchema, description: "The message must match none of these rules." },
+    require: { ...filterRulesSchema, description: "Every rule must match." },
+    exclude: { ...filterRulesSchema, description: "No rule may match." },
   },
 } as const;
 

@@ -32,7 +32,7 @@ export const databaseSchema = {
       type: "string",
       url: true,
       description:
-        "JDBC URL: `jdbc:postgresql://host:5432/name` or `jdbc:sqlserver://host:1433;databaseName=name`. A `file:` string is taken literally here.",
+        "JDBC URL: `jdbc:postgresql://host:5432/name` or `jdbc:sqlserver://host:1433;databaseName=name`. Takes no `file:`.",
     },
     username: { type: "string", description: "User name." },
     password: { type: "string", secret: true, description: "Password." },
@@ -40,8 +40,7 @@ export const databaseSchema = {
       type: "integer",
       minimum: 1,
       default: 10,
-      description:
-        "Connections per replica, shared by poller, relay, retention and HTTP routes. Keep it larger than `outbox.concurrency`.",
+      description: "Connections per replica, shared by all its roles. Keep it above `outbox.concurrency`.",
     },
     connectionTimeoutMs: {
       type: "integer",
@@ -55,35 +54,35 @@ export const databaseSchema = {
       unit: "ms",
       minimum: 0,
       default: 60000,
-      description: "Longest wait for the database at start, without the time that migrations take.",
+      description: "Longest wait for the database at startup, without migrations.",
     },
     migrate: {
       type: "boolean",
       default: true,
-      description: "Apply the bundled migrations at start. Must be `false` with renamed tables or columns.",
+      description: "Apply the bundled migrations at startup. Must be `false` with renamed tables or columns.",
     },
     outboxTableName: {
       type: "string",
       syntax: "identifier",
       default: "outbox",
-      description: "Name of the outbox table.",
+      description: "Outbox table.",
     },
     inboxTableName: {
       type: "string",
       syntax: "identifier",
       default: "inbox",
-      description: "Name of the inbox table.",
+      description: "Inbox table.",
     },
     destinationTableName: {
       type: "string",
       syntax: "identifier",
       default: "outbox_destination",
-      description: "Name of the table with what replicas share about destinations: pauses, circuit breakers, rates.",
+      description: "Name of the table of pauses, circuit breakers and rates.",
     },
     columnMapping: {
       type: "object",
       default: {},
-      description: "Column names, where they differ from the default ones.",
+      description: "Column names that differ from the defaults.",
       properties: {
         outbox: {
           type: "object",

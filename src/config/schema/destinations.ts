@@ -8,21 +8,20 @@ export const MAX_RETRY_WAIT_MS = 7 * 24 * 3_600_000;
 const rateLimitSchema = {
   type: "object",
   required: ["perSecond"],
-  description: "Most deliveries per second, of all replicas together. Waiting rows hold no slot.",
+  description: "Most deliveries per second of all replicas together. Waiting rows hold no slot.",
   properties: {
     perSecond: {
       type: "number",
       exclusiveMinimum: 0,
       maximum: 100000,
-      description: "Attempts per second in the long run; `0.5` is one every two seconds.",
+      description: "Average attempts per second; `0.5` is one every two seconds.",
     },
     burst: {
       type: "integer",
       minimum: 1,
       maximum: 1000000,
       defaultText: "`perSecond`, rounded up",
-      description:
-        "Most attempts in any one second, and a fifth of `perSecond` more; not less than `perSecond`, rounded up.",
+      description: "Most attempts in any second, plus a fifth of `perSecond`; at least `perSecond`, rounded up.",
     },
   },
 } as const;
@@ -30,21 +29,21 @@ const rateLimitSchema = {
 const retrySchema = {
   type: "object",
   description:
-    "How long rows wait after a failure. Either `schedule`, or a backoff of `baseDelayMs * factor^attempt` up to `maxDelayMs`. Wins over `outbox.retryBaseDelayMs` and its ceiling of 60 seconds.",
+    "Waits after failures: either `schedule`, or a backoff of `baseDelayMs * factor^attempt` up to `maxDelayMs`. Wins over `outbox.retryBaseDelayMs`.",
   properties: {
     schedule: {
       type: "array",
       items: { type: "string", duration: true },
       minItems: 1,
       description:
-        "Waits after the first failure, the second, and so on; the last one repeats. Each up to `7d`. It says nothing about how many attempts there are: see `maxAttempts`.",
+        "Waits after the first failure, the second, and so on, each up to `7d`; the last repeats. `maxAttempts` limits the attempts.",
     },
     jitter: {
       type: "number",
       minimum: 0,
       maximum: 1,
       default: 0.25,
-      description: "A random share of the wait, up to this, is added to it.",
+      description: "Largest random share added to a wait.",
     },
     baseDelayMs: {
       type: "integer",
@@ -59,7 +58,7 @@ const retrySchema = {
       minimum: 1,
       maximum: 1000,
       defaultText: "`2`",
-      description: "Each further wait is so many times as long.",
+      description: "Growth of each further wait.",
     },
     maxDelayMs: {
       type: "integer",
@@ -75,41 +74,41 @@ const retrySchema = {
 const circuitBreakerSchema = {
   type: "object",
   description:
-    "Holds all rows of a destination back while its receiver is down: no attempt is made or counted, until a single probe succeeds. An empty block (`{}`) switches it on.",
+    "Holds back all rows of a destination while its receiver is down: no attempt is made or counted until a probe succeeds. `{}` switches it on.",
   properties: {
     failureRatio: {
       type: "number",
       exclusiveMinimum: 0,
       maximum: 1,
       default: 0.5,
-      description: "Opens when this share of the attempts in `windowMs` failed by the receiver's fault.",
+      description: "Share of attempts in `windowMs` failed by the receiver's fault at which it opens.",
     },
     minimumAttempts: {
       type: "integer",
       minimum: 1,
       default: 10,
-      description: "Attempts in `windowMs` below which the share says nothing.",
+      description: "Fewest attempts in `windowMs` to judge.",
     },
     windowMs: {
       type: "integer",
       unit: "ms",
       exclusiveMinimum: 0,
       default: 30000,
-      description: "Time over which attempts count.",
+      description: "Window of counted attempts.",
     },
     openMs: {
       type: "integer",
       unit: "ms",
       exclusiveMinimum: 0,
       default: 5000,
-      description: "Wait before the first probe; doubles with each probe that fails.",
+      description: "Wait before the first probe; doubles after each failed probe.",
     },
     maxOpenMs: {
       type: "integer",
       unit: "ms",
       exclusiveMinimum: 0,
       default: 60000,
-      description: "Longest wait between probes; not less than `openMs`.",
+      description: "Longest wait between probes; at least `openMs`.",
     },
   },
 } as const;
@@ -120,14 +119,14 @@ export const commonDestinationKeys = {
     type: "object",
     additionalProperties: { type: "string" },
     default: {},
-    description: "Static headers on every message; a header of the row wins over one of the same name.",
+    description: "Static headers; a row's header of the same name wins.",
   },
-  transform: { ...transformSchema, description: "Runs after the route's transform, at each delivery attempt." },
+  transform: { ...transformSchema, description: "Runs after the route's transform, at each attempt." },
   concurrency: {
     type: "integer",
     minimum: 1,
     defaultText: "`outbox.concurrency`",
-    description: "Most deliveries in flight in one process; above `outbox.concurrency` it has no effect.",
+    description: "Most deliveries in flight per process, within `outbox.concurrency`.",
   },
   rateLimit: rateLimitSchema,
   retry: retrySchema,
@@ -137,7 +136,7 @@ export const commonDestinationKeys = {
     maximum: 2147483647,
     defaultText: "the row's `max_attempts`",
     description:
-      "Attempts until a row is dead. Wins over the row's `max_attempts` where that is 5, the column's default; any other value was chosen for the row and stays in force.",
+      "Attempts until a row is dead. Applies to rows whose `max_attempts` is 5, the column's default; others keep theirs.",
   },
   circuitBreaker: circuitBreakerSchema,
 } as const;

@@ -6,53 +6,53 @@ import { transformSchema } from "./blocks.ts";
 export const serverSchema = {
   type: "object",
   default: {},
-  description: "Ports and bounds of the HTTP servers. The service listens on plain HTTP.",
+  description: "Ports and limits of the HTTP servers (plain HTTP).",
   properties: {
     httpPort: {
       type: "integer",
       minimum: 1,
       maximum: 65535,
       default: 8080,
-      description: "Data port (inbox routes).",
+      description: "Data port.",
     },
     managementPort: {
       type: "integer",
       minimum: 1,
       maximum: 65535,
       description:
-        "Port for health, metrics and admin; must differ from `httpPort`. When set, the data port answers 404 on those paths.",
+        "Port for health, metrics and admin, which the data port then answers with 404; must differ from `httpPort`.",
     },
     host: {
       type: "string",
       syntax: "bindAddress",
       defaultText: "every address of the machine",
-      description: "Address the data port listens on, such as `127.0.0.1` or `::1`.",
+      description: "Address of the data port, such as `127.0.0.1` or `::1`.",
     },
     managementHost: {
       type: "string",
       syntax: "bindAddress",
       defaultText: "`server.host`",
-      description: "Address the management port listens on.",
+      description: "Address of the management port.",
     },
     requestTimeoutMs: {
       type: "integer",
       unit: "ms",
       minimum: 1000,
       default: 60000,
-      description: "Longest time from the first byte of a request to its last; then it is answered with 408.",
+      description: "Longest time from a request's first byte to its last; then 408.",
     },
     maxConnections: {
       type: "integer",
       minimum: 1,
       default: 4096,
-      description: "Most open connections of each port; further ones are closed at once.",
+      description: "Most connections per port; further ones are closed at once.",
     },
     maxBufferedBodyBytes: {
       type: "integer",
       minimum: 1,
       default: 67108864,
       description:
-        "Most memory for request bodies that have not come whole yet, of all connections together. Bodies up to 16 KiB do not count. When it is used up, stalled bodies are given up, and further ones answered with 503.",
+        "Memory for all unfinished request bodies above 16 KiB together. When it is used up, stalled bodies, then new ones, get 503.",
     },
   },
 } as const;
@@ -66,14 +66,13 @@ export const httpSchema = {
       type: "integer",
       minimum: 0,
       default: 2048,
-      description:
-        "Most bytes of a failed response's body kept; secret values are removed before it is logged or stored.",
+      description: "Most bytes kept of a failed response's body.",
     },
     blockPrivateAddresses: {
       type: "boolean",
       default: false,
       description:
-        "Refuse a `baseUrl` or `tokenUrl` whose host resolves to a loopback, link-local, site-local or unique-local address.",
+        "Refuse a `baseUrl` or `tokenUrl` that resolves to a loopback, link-local, private or reserved address.",
     },
   },
 } as const;
@@ -81,24 +80,24 @@ export const httpSchema = {
 export const adminSchema = {
   type: "object",
   default: {},
-  description: "The admin routes: transform test and replay.",
+  description: "The admin routes.",
   properties: {
     enabled: { type: "boolean", default: false, description: "With `false` the admin routes do not exist (404)." },
     auth: {
       ...inboundAuthSchema,
-      description: "Credentials that a caller must show; required when `enabled`, unless `insecure`.",
+      description: "Credentials of callers; required when `enabled`, unless `insecure`.",
     },
     insecure: {
       type: "boolean",
       default: false,
-      description: "Allow admin routes without `auth` (local test only).",
+      description: "Allow admin routes without `auth` (local tests only).",
     },
     maxTransformTimeoutMs: {
       type: "integer",
       unit: "ms",
       minimum: 0,
       default: 1000,
-      description: "Upper bound for a caller's `timeoutMs`.",
+      description: "Upper limit of a caller's `timeoutMs`.",
     },
     maxPayloadBytes: { type: "integer", minimum: 1, default: 65536, description: "Largest admin request body." },
   },
@@ -107,8 +106,7 @@ export const adminSchema = {
 export const routesSchema = {
   type: "array",
   default: [],
-  description:
-    "Which topic goes to which destination: tested in this order, the first match wins. A row that matches no route goes dead.",
+  description: "Which topic goes to which destination. The first match wins; a row without a match goes dead.",
   items: {
     type: "object",
     required: ["topicPattern", "destination"],
@@ -117,19 +115,18 @@ export const routesSchema = {
       topicPattern: {
         type: "string",
         syntax: "topicPattern",
-        description:
-          "Glob on the whole topic: `*` matches one segment without a dot, `**` any text, everything else itself.",
+        description: "Glob on the whole topic: `*` matches text without a dot, `**` any text.",
       },
       destination: { type: "string", description: "Name of a destination." },
       routingKeyTemplate: {
         type: "string",
         syntax: "routingKey",
-        description: "AMQP routing key or log-broker record key for this route; wins over the destination's template.",
+        description: "RabbitMQ routing key or Kafka record key; wins over the destination's template.",
       },
       routingKeyMissingFieldDefault: {
         type: "string",
         default: "",
-        description: "Value of a placeholder that finds none.",
+        description: "Value of a placeholder without one.",
       },
       transform: { ...transformSchema, description: "Runs before the destination's transform." },
       onExhausted: {
@@ -137,7 +134,7 @@ export const routesSchema = {
         enum: ["dead", "park"],
         default: "dead",
         description:
-          "What becomes of a row whose attempts are used up, or which the receiver refuses for good: `dead`, and the next row of its key is delivered; `park`: the row stays first of its key, whose later rows wait until somebody retries or discards it (`svc parked`).",
+          "What becomes of a row out of attempts or refused for good: `dead`, and the next row of its key is delivered; `park`: later rows of its key wait until it is retried or discarded (`svc parked`).",
       },
     },
   },
@@ -152,7 +149,7 @@ const retentionKeys = {
 export const retentionSchema = {
   type: "object",
   default: {},
-  description: "Deletes old finished rows in batches; never a row that waits or runs.",
+  description: "Deletes old finished rows, never pending or processing ones.",
   properties: {
     enabled: { type: "boolean", default: false, description: "The blocks below apply only when `true`." },
     outbox: {

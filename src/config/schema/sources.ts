@@ -4,7 +4,7 @@ import { CONSUMPTIONS } from "../../model/rows.ts";
 import { attributeHeadersSchema, filterSchema, transformSchema } from "./blocks.ts";
 import { withCommonKeys } from "./entryKinds.ts";
 
-const TOPIC = "Outbox topic that the relay writes; `{{ source }}` and `{{ eventType }}` render.";
+const TOPIC = "Outbox topic; may contain `{{ source }}` and `{{ eventType }}`.";
 
 /** Keys of every source (spec, "sources.<name> (common keys)"). */
 const commonKeys = {
@@ -12,31 +12,31 @@ const commonKeys = {
     type: "string",
     enum: CONSUMPTIONS,
     default: "push",
-    description: "`push`: the relay copies the rows into the outbox; `pull`: they wait in the inbox for a pull client.",
+    description: "`push`: the relay copies rows into the outbox; `pull`: they wait for a pull client.",
   },
   aggregateIdPath: {
     type: "string",
     syntax: "jsonPath",
-    description: "JSONPath of the aggregate identifier; the relay writes it into the outbox `key`.",
+    description: "JSONPath of the aggregate id, the outbox `key`.",
   },
   keyScope: {
     type: "string",
     enum: ["shared", "source"],
     default: "shared",
     description:
-      "`shared`: the outbox key is the aggregate identifier, and order spans all sources; `source`: it is `source:aggregate`, apart from other sources; set it at each source whose senders must not hold up others.",
+      "Outbox key: `shared`: the aggregate id, ordered across all sources; `source`: `source:aggregate`, which no other source holds up.",
   },
   eventTypePath: { type: "string", syntax: "jsonPath", description: "JSONPath of the event type." },
   transform: { ...transformSchema, description: "Runs before the row is stored." },
   filter: filterSchema,
   rateLimit: {
     type: "object",
-    description: "Rate limit; HTTP sources only, ignored on other kinds.",
+    description: "Rate limit; ignored on other kinds than HTTP.",
     properties: {
       requestsPerMinute: {
         type: "integer",
         minimum: 1,
-        description: "Requests per minute for the whole source; more are answered 429.",
+        description: "Requests per minute of the whole source; then 429.",
       },
     },
   },
@@ -61,7 +61,7 @@ export const brokerSourceKeys = {
   required: {
     type: "boolean",
     default: true,
-    description: "`false`: the source's health component is shown and does not decide readiness.",
+    description: "`false`: the source does not decide readiness.",
   },
 } as const;
 
