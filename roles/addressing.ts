@@ -1,8 +1,7 @@
 import { destinationKindOf } from "../src/adapters/kinds.ts";
 import type { DestinationConfig } from "../src/config/types.ts";
-import { compileAddress } from "../src/core/delivery/address.ts";
 import type { DeliveryTarget } from "../src/core/delivery/deliver.ts";
-import { parseRecordKeyTemplate, parseRoutingKeyTemplate } from "../src/core/delivery/template.ts";
+import { compileAddress, parseRecordKeyTemplate, parseRoutingKeyTemplate } from "../src/core/delivery/template.ts";
 
 /**
  * Where the messages of a destination go within its broker (spec, "Templates"), as its kind says; nothing of it for HTTP.

@@ -5,8 +5,7 @@ import type { Service } from "../src/ports/runtime.ts";
 import { EvaluatorPool } from "../src/runtime/evaluation/pool.ts";
 import { sharedController, waitOrAbort } from "../src/time/wait.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
-import { createParked } from "./parked.ts";
-import { createReplay } from "./replay.ts";
+import { createParked, createReplay } from "./finishedRows.ts";
 import { adminBodyBytes } from "./servedApi.ts";
 import { EVALUATOR_SCRIPT } from "./transforms.ts";
 

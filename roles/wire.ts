@@ -15,11 +15,11 @@ import { systemClock } from "../src/time/clock.ts";
 import { adminRole } from "./admin.ts";
 import { closer, type RoleContext, type RoleParts, type Wakes } from "./context.ts";
 import { createStore, prepareStore } from "./database.ts";
+import { retentionRole } from "./finishedRows.ts";
 import { ingestRole } from "./ingest.ts";
 import { operatorRoutes } from "./operatorRoutes.ts";
 import { pollerRole } from "./poller.ts";
 import { relayRole } from "./relay.ts";
-import { retentionRole } from "./retention.ts";
 import { servedApi } from "./servedApi.ts";
 import { openTransforms } from "./transforms.ts";
 

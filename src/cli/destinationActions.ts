@@ -1,8 +1,7 @@
 import { createStore } from "../../roles/database.ts";
 import { didYouMean } from "../config/kinds.ts";
 import type { Config } from "../config/types.ts";
-import { DestinationControl } from "../core/destinations/control.ts";
-import type { DestinationOverview } from "../core/destinations/overview.ts";
+import { DestinationControl, type DestinationOverview } from "../core/destinations/control.ts";
 import { ConfigError } from "../model/errors.ts";
 import { systemClock } from "../time/clock.ts";
 import type { CommandIo } from "./config.ts";

@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { parsePauseDuration } from "../core/destinations/control.ts";
-import { parseReason } from "../core/finished/operatorText.ts";
+import { parseReason } from "../core/finished/requests.ts";
 import type { CommandIo } from "./config.ts";
 import { operator, optionParser } from "./io.ts";
 

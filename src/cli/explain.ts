@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { loadConfig } from "../config/load.ts";
-import { escapeControls } from "../model/unseen.ts";
+import { escapeControls } from "../model/text.ts";
 import type { CommandIo } from "./config.ts";
 import { readInput } from "./io.ts";
 

@@ -1,10 +1,15 @@
 import { addressingOf } from "../../roles/addressing.ts";
 import { destinationKindOf } from "../adapters/kinds.ts";
 import type { Config, DestinationConfig, RouteConfig, TransformConfig } from "../config/types.ts";
-import { type RoutingKey, renderRoutingKey } from "../core/delivery/address.ts";
 import { COLUMN_MAX_ATTEMPTS, MAX_RETRY_DELAY_MS } from "../core/delivery/retry.ts";
-import { type MessageFields, messageFields, parseRoutingKeyTemplate } from "../core/delivery/template.ts";
-import { compileTopicPattern } from "../core/delivery/topicPattern.ts";
+import { compileTopicPattern } from "../core/delivery/routes.ts";
+import {
+  type MessageFields,
+  messageFields,
+  parseRoutingKeyTemplate,
+  type RoutingKey,
+  renderRoutingKey,
+} from "../core/delivery/template.ts";
 import { maskUrls } from "../model/maskUrl.ts";
 
 /** The outbox row to explain; it need not exist. */

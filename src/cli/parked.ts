@@ -1,8 +1,13 @@
 import type { Command } from "commander";
-import { parseReason } from "../core/finished/operatorText.ts";
-import type { ParkedSelection } from "../core/finished/parked.ts";
-import { parseLimit, parsePattern, saysWhichRows } from "../core/finished/parkedRequest.ts";
-import { parseMessageId, parseText } from "../core/finished/replayRequest.ts";
+import {
+  type ParkedSelection,
+  parseLimit,
+  parseMessageId,
+  parsePattern,
+  parseReason,
+  parseText,
+  saysWhichRows,
+} from "../core/finished/requests.ts";
 import type { MessageId } from "../model/rows.ts";
 import type { CommandIo } from "./config.ts";
 import { optionParser, usageError } from "./io.ts";

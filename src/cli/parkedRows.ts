@@ -1,6 +1,7 @@
 import { createStore } from "../../roles/database.ts";
-import { createParked } from "../../roles/parked.ts";
-import type { Parked, ParkedSelection } from "../core/finished/parked.ts";
+import { createParked } from "../../roles/finishedRows.ts";
+import type { Parked } from "../core/finished/parked.ts";
+import type { ParkedSelection } from "../core/finished/requests.ts";
 import { createRedactor } from "../core/redaction/redact.ts";
 import { parkedRowShown } from "../http/admin/parked.ts";
 import type { ParkedRow } from "../ports/parkedStore.ts";

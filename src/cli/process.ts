@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { errorText } from "../model/errors.ts";
-import { escapeControls } from "../model/unseen.ts";
+import { escapeControls } from "../model/text.ts";
 import type { SecretMasker } from "../ports/secretMasker.ts";
 
 let secrets: Pick<SecretMasker, "mask"> | undefined;

@@ -7,7 +7,7 @@ import {
   parseMessageId,
   parseText,
   type ReplayRequest,
-} from "../core/finished/replayRequest.ts";
+} from "../core/finished/requests.ts";
 import type { MessageId } from "../model/rows.ts";
 import type { FinishedState } from "../ports/finishedRows.ts";
 import type { CommandIo } from "./config.ts";

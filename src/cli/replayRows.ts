@@ -1,8 +1,8 @@
 import { createStore } from "../../roles/database.ts";
-import { createReplay } from "../../roles/replay.ts";
+import { createReplay } from "../../roles/finishedRows.ts";
 import { didYouMean } from "../config/kinds.ts";
 import type { Config } from "../config/types.ts";
-import type { ReplayRequest } from "../core/finished/replayRequest.ts";
+import type { ReplayRequest } from "../core/finished/requests.ts";
 import { ConfigError } from "../model/errors.ts";
 import type { FinishedRow } from "../ports/finishedRows.ts";
 import { systemClock } from "../time/clock.ts";

@@ -1,5 +1,5 @@
 import { createStore, prepareStore } from "../../roles/database.ts";
-import { retentions } from "../../roles/retention.ts";
+import { retentions } from "../../roles/finishedRows.ts";
 import type { Config } from "../config/types.ts";
 import { StoppingError } from "../model/errors.ts";
 import type { Log } from "../ports/runtime.ts";

@@ -1,7 +1,7 @@
 import { type Command, InvalidArgumentError } from "commander";
 import { loadConfig } from "../config/load.ts";
 import { TransformError } from "../model/errors.ts";
-import { escapeControls, escapeUnseen } from "../model/unseen.ts";
+import { escapeControls, escapeUnseen } from "../model/text.ts";
 import type { CommandIo } from "./config.ts";
 import { readInput, usageError } from "./io.ts";
 import type { Trial, TrialInput } from "./trial.ts";

@@ -1,7 +1,7 @@
 import type { inboundAuthSchema } from "../adapters/sources/http/schema.ts";
-import { parseDuration } from "../model/duration.ts";
 import type { Infer, SchemaNode } from "../model/schema.ts";
 import { Secret } from "../model/secret.ts";
+import { parseDuration } from "../model/text.ts";
 import type { DatabaseTarget } from "./jdbc/target.ts";
 import { formatKeyPath, type KeyPath } from "./keyPath.ts";
 import type {

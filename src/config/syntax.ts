@@ -1,6 +1,6 @@
 import { isIP } from "node:net";
+import { compileTopicPattern } from "../core/delivery/routes.ts";
 import { parseAddressTemplate, parseRoutingKeyTemplate, parseTopicTemplate } from "../core/delivery/template.ts";
-import { compileTopicPattern } from "../core/delivery/topicPattern.ts";
 import { parseJsonPath } from "../core/receipt/jsonPath.ts";
 import { compileExpression } from "../core/transform/expression.ts";
 import type { Syntax } from "../model/schema.ts";

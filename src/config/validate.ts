@@ -1,7 +1,7 @@
 import { Ajv, type ErrorObject } from "ajv";
 import type { DataValidateFunction, DataValidationCxt } from "ajv/dist/types/index.js";
-import { parseDuration } from "../model/duration.ts";
 import type { SchemaNode, Syntax } from "../model/schema.ts";
+import { parseDuration } from "../model/text.ts";
 import { formatKeyPath, type KeyPath } from "./keyPath.ts";
 import { didYouMean, nearestName } from "./kinds.ts";
 import { found } from "./mask.ts";

@@ -1,6 +1,6 @@
 import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
-import { escapeControls } from "../model/unseen.ts";
+import { escapeControls } from "../model/text.ts";
 
 /** The receiver of `svc dev`. */
 export interface Receiver {

@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { CORRELATION_HEADER, correlationId, credentialHeaders } from "../core/receipt/headers.ts";
 import type { Receiver } from "../core/receipt/receive.ts";
 import { ConfigError } from "../model/errors.ts";
-import type { ReceiveOutcome } from "../model/outcomes.ts";
+import type { ReceiveOutcome } from "../model/rows.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock } from "../time/clock.ts";
 import { type Admitted, answerUnadmitted, receiveBody } from "./admission.ts";

@@ -1,5 +1,5 @@
-import type { SlotStatus } from "../model/capture.ts";
-import type { DestinationState } from "../model/destinations.ts";
+import type { SlotStatus } from "./capture.ts";
+import type { DestinationState } from "./destinationStore.ts";
 
 /** A method a metric (names and labels: design, "Metrics"), so that no metric name stands at a call site. Durations in seconds. */
 export interface Metrics {

@@ -1,5 +1,4 @@
-import type { InsertOutcome, Settlement } from "../model/outcomes.ts";
-import type { ClaimedRow, ClaimToken, MessageId, NewInboxRow } from "../model/rows.ts";
+import type { ClaimedRow, ClaimToken, InsertOutcome, MessageId, NewInboxRow, Settlement } from "../model/rows.ts";
 import type { DestinationStore } from "./destinationStore.ts";
 import type { ReplayStore, RetentionStore } from "./finishedRows.ts";
 import type { ParkedStore } from "./parkedStore.ts";

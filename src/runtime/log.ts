@@ -2,7 +2,7 @@ import { hostname } from "node:os";
 import { pino } from "pino";
 import { prettyFactory } from "pino-pretty";
 import { ConfigError, errorText } from "../model/errors.ts";
-import { escapeUnseen } from "../model/unseen.ts";
+import { escapeUnseen } from "../model/text.ts";
 import type { Log } from "../ports/runtime.ts";
 
 /** The `Log` port over pino: one JSON object a line on standard output, or coloured text when that is a terminal. */

@@ -1,6 +1,6 @@
-import { SLOT_STATUSES } from "../model/capture.ts";
-import { DESTINATION_STATES } from "../model/destinations.ts";
 import { ROLES, type Role } from "../model/roles.ts";
+import { SLOT_STATUSES } from "../ports/capture.ts";
+import { DESTINATION_STATES } from "../ports/destinationStore.ts";
 import type { MetricDefinition } from "./series.ts";
 
 /** A metric of the service, as the code makes it and the documentation lists it. */

@@ -1,10 +1,9 @@
 import { collectDefaultMetrics, Registry } from "prom-client";
-import { SLOT_STATUSES } from "../model/capture.ts";
-import { DESTINATION_STATES } from "../model/destinations.ts";
 import { ROLES, type Role } from "../model/roles.ts";
+import { SLOT_STATUSES } from "../ports/capture.ts";
+import { DESTINATION_STATES } from "../ports/destinationStore.ts";
 import type { Metrics } from "../ports/metrics.ts";
-import type { Clock } from "../time/clock.ts";
-import { systemClock } from "../time/clock.ts";
+import { type Clock, systemClock } from "../time/clock.ts";
 import { METRICS, type ServiceMetric } from "./metricDefinitions.ts";
 import { histogramFamily, type NumberSeries, numberFamily } from "./series.ts";
 

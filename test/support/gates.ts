@@ -1,8 +1,7 @@
 import type { Delivered } from "../../src/core/delivery/deliver.ts";
 import { DestinationGates, type DestinationGatesOptions } from "../../src/core/destinations/gates.ts";
 import { NOT_ASKED, WELL } from "../../src/core/destinations/receiver.ts";
-import type { Settlement } from "../../src/model/outcomes.ts";
-import type { ClaimToken } from "../../src/model/rows.ts";
+import type { ClaimToken, Settlement } from "../../src/model/rows.ts";
 import type { DestinationStore } from "../../src/ports/destinationStore.ts";
 import { ManualClock, silentLog, silentMetrics } from "./recorders.ts";
 

@@ -1,5 +1,4 @@
-import type { InsertOutcome } from "../../src/model/outcomes.ts";
-import type { NewInboxRow } from "../../src/model/rows.ts";
+import type { InsertOutcome, NewInboxRow } from "../../src/model/rows.ts";
 import type { InboxStore } from "../../src/ports/store.ts";
 
 /** What an `insert` of {@link MemoryInbox} does instead of storing. */

@@ -1,6 +1,5 @@
 import { randomUUID } from "node:crypto";
-import type { Settlement } from "../../src/model/outcomes.ts";
-import type { ClaimedRow, MessageId } from "../../src/model/rows.ts";
+import type { ClaimedRow, MessageId, Settlement } from "../../src/model/rows.ts";
 import type { ClaimRequest, ClaimResult, OutboxBacklog, OutboxStore } from "../../src/ports/store.ts";
 
 /** A row of the scripted outbox. */

@@ -1,17 +1,14 @@
 import { ClaimLostError, errorText, PublishError, StoppingError, TransformError } from "../../model/errors.ts";
-import type { Settlement } from "../../model/outcomes.ts";
-import type { ClaimedRow, DeliverableRow, Headers } from "../../model/rows.ts";
+import type { ClaimedRow, DeliverableRow, Headers, MessageId, Settlement } from "../../model/rows.ts";
 import type { Destination, OutboundMessage } from "../../ports/destination.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Clock, Random } from "../../time/clock.ts";
 import { NOT_ASKED, type ReceiverReport, receiverVerdictOf, WELL } from "../destinations/receiver.ts";
 import type { Redact } from "../redaction/redact.ts";
-import { type Address, type RouteRoutingKey, type RoutingKey, renderRoutingKey } from "./address.ts";
-import { compileOutboundHeaders, type OutboundHeaders } from "./outboundHeaders.ts";
 import { hasAttemptsLeft, maxAttemptsInEffect, type RetryPolicy } from "./retry.ts";
 import { compileRoutes } from "./routes.ts";
-import { messageFields } from "./template.ts";
+import { type Address, messageFields, type RouteRoutingKey, type RoutingKey, renderRoutingKey } from "./template.ts";
 
 /** One transform of the delivered body (spec, "Transform stages and variables"). */
 export interface TransformStage {
@@ -334,4 +331,41 @@ function reasonOf(error: unknown): string {
   } catch {
     return "an error without a text was thrown";
   }
+}
+
+const MESSAGE_ID_HEADER = "x-message-id";
+const CONTENT_TYPE_HEADER = "content-type";
+const JSON_CONTENT_TYPE = "application/json";
+
+/** Makes the headers of one delivery from those of the row. */
+export type OutboundHeaders = (row: Headers, id: MessageId) => Headers;
+
+/**
+ * Compiles the header rules of one destination: the row's headers win over the destination's static ones of the same name in
+ * any letter case, `content-type` is `application/json` unless one of them says otherwise, and `x-message-id` is always the id
+ * of the outbox row, also when the row carries the one of an upstream sender.
+ *
+ * What cannot travel over a certain wire (a line break, `content-length`) is the adapter's to refuse or drop, since each wire
+ * has its own rules.
+ *
+ * @param statics `destinations.<name>.headers`
+ */
+export function compileOutboundHeaders(statics: Headers): OutboundHeaders {
+  const hasContentType = Object.keys(statics).some((name) => name.toLowerCase() === CONTENT_TYPE_HEADER);
+  const all = hasContentType ? statics : { [CONTENT_TYPE_HEADER]: JSON_CONTENT_TYPE, ...statics };
+  const defaults = Object.entries(all)
+    .map(([name, value]) => ({ name, value, lowerCase: name.toLowerCase() }))
+    .filter(({ lowerCase }) => lowerCase !== MESSAGE_ID_HEADER);
+
+  return (row, id) => {
+    const rowNames = new Map<string, string>();
+    for (const name of Object.keys(row)) rowNames.set(name.toLowerCase(), name);
+    rowNames.delete(MESSAGE_ID_HEADER);
+
+    const headers: Record<string, string> = {};
+    for (const { name, value, lowerCase } of defaults) if (!rowNames.has(lowerCase)) headers[name] = value;
+    for (const name of rowNames.values()) headers[name] = row[name] ?? "";
+    headers[MESSAGE_ID_HEADER] = id;
+    return headers;
+  };
 }

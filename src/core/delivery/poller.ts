@@ -1,6 +1,5 @@
 import { errorText, StoppingError } from "../../model/errors.ts";
-import type { Settlement } from "../../model/outcomes.ts";
-import type { ClaimedRow, ClaimToken } from "../../model/rows.ts";
+import type { ClaimedRow, ClaimToken, Settlement } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import { type ClaimResult, type ClaimScope, type Lease, NO_DESTINATION, type OutboxStore } from "../../ports/store.ts";

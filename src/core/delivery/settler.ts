@@ -1,6 +1,5 @@
 import { errorText } from "../../model/errors.ts";
-import type { Settlement } from "../../model/outcomes.ts";
-import type { MessageId } from "../../model/rows.ts";
+import type { MessageId, Settlement } from "../../model/rows.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { OutboxStore } from "../../ports/store.ts";
 import type { Clock } from "../../time/clock.ts";

@@ -2,17 +2,10 @@ import type { MessageId } from "../../model/rows.ts";
 import type { ReplayStore } from "../../ports/finishedRows.ts";
 import type { ParkedFilter, ParkedRow, ParkedStore } from "../../ports/parkedStore.ts";
 import type { Log } from "../../ports/runtime.ts";
-import { compileTopicPattern } from "../delivery/topicPattern.ts";
+import { compileTopicPattern } from "../delivery/routes.ts";
 import type { Redact } from "../redaction/redact.ts";
-import { ReplayPace } from "./replayPace.ts";
-
-/** Which parked rows; the fields given are combined with AND. */
-export interface ParkedSelection {
-  readonly ids?: readonly MessageId[] | undefined;
-  /** A pattern, as in `routes`. */
-  readonly topic?: string | undefined;
-  readonly key?: string | undefined;
-}
+import { ReplayPace } from "./replay.ts";
+import type { ParkedSelection } from "./requests.ts";
 
 export interface ParkedOptions {
   readonly store: ParkedStore;

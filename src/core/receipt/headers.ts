@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { Headers } from "../../model/rows.ts";
-import { compileTopicPattern } from "../delivery/topicPattern.ts";
+import { compileTopicPattern } from "../delivery/routes.ts";
 import { digest, findHeader } from "./attributes.ts";
 
 /** One rule: a header name in any letter case and exactly one test (spec, "Header filter"). */

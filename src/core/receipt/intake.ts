@@ -1,8 +1,7 @@
 import { isUtf8 } from "node:buffer";
 import { v7 as uuidv7 } from "uuid";
 import { errorText, StoreError } from "../../model/errors.ts";
-import type { InsertOutcome, Rejection } from "../../model/outcomes.ts";
-import type { Consumption, Headers, MessageId, NewInboxRow } from "../../model/rows.ts";
+import type { Consumption, Headers, InsertOutcome, MessageId, NewInboxRow, Rejection } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { BrokerMessage, Intake } from "../../ports/source.ts";

@@ -1,5 +1,4 @@
-import type { Rejection } from "../../model/outcomes.ts";
-import type { Consumption, Headers, MessageId, NewInboxRow } from "../../model/rows.ts";
+import type { Consumption, Headers, MessageId, NewInboxRow, Rejection } from "../../model/rows.ts";
 import type { Clock } from "../../time/clock.ts";
 import { type AttributePlan, type Attributes, type BrokerProperties, extractAttributes } from "./attributes.ts";
 import { JsonDocument } from "./jsonDocument.ts";

@@ -1,6 +1,5 @@
 import { errorText, StoreError } from "../../model/errors.ts";
-import type { InsertOutcome } from "../../model/outcomes.ts";
-import type { NewInboxRow } from "../../model/rows.ts";
+import type { InsertOutcome, NewInboxRow } from "../../model/rows.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { InboxStore } from "../../ports/store.ts";
 

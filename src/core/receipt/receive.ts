@@ -1,7 +1,6 @@
 import { v7 as uuidv7 } from "uuid";
 import { errorText, StoreError } from "../../model/errors.ts";
-import type { InsertOutcome, ReceiveOutcome } from "../../model/outcomes.ts";
-import type { Consumption, Headers, MessageId, NewInboxRow } from "../../model/rows.ts";
+import type { Consumption, Headers, InsertOutcome, MessageId, NewInboxRow, ReceiveOutcome } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Clock } from "../../time/clock.ts";
 import type { AttributePlan } from "./attributes.ts";

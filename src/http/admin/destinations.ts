@@ -1,6 +1,6 @@
 import type { Request, Response } from "express";
 import { type DestinationControl, type PauseRequest, parsePauseDuration } from "../../core/destinations/control.ts";
-import { callerOf, parseBy, parseReason } from "../../core/finished/operatorText.ts";
+import { callerOf, parseBy, parseReason } from "../../core/finished/requests.ts";
 import { errorText, StoreError } from "../../model/errors.ts";
 import { sendError, sendJson } from "../respond.ts";
 import type { Gate } from "./gate.ts";

@@ -1,7 +1,12 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { ParkedInterruptedError, type ParkedSelection } from "../../core/finished/parked.ts";
-import { parseLimit, parseParkedChange, parsePattern } from "../../core/finished/parkedRequest.ts";
-import { parseText } from "../../core/finished/replayRequest.ts";
+import { ParkedInterruptedError } from "../../core/finished/parked.ts";
+import {
+  type ParkedSelection,
+  parseLimit,
+  parseParkedChange,
+  parsePattern,
+  parseText,
+} from "../../core/finished/requests.ts";
 import { errorText, StoppingError, StoreError } from "../../model/errors.ts";
 import type { ParkedRow } from "../../ports/parkedStore.ts";
 import { sendError, sendJson } from "../respond.ts";

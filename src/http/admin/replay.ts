@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { ReplayInterruptedError } from "../../core/finished/replay.ts";
-import { hasFilter, NO_FILTER, parseReplayRequest, type ReplayRequest } from "../../core/finished/replayRequest.ts";
+import { hasFilter, NO_FILTER, parseReplayRequest, type ReplayRequest } from "../../core/finished/requests.ts";
 import { StoppingError, StoreError } from "../../model/errors.ts";
 import { sendError, sendJson } from "../respond.ts";
 import type { Gate } from "./gate.ts";

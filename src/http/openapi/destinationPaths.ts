@@ -1,6 +1,6 @@
 import { PAUSE_DURATION } from "../../core/destinations/control.ts";
-import { LONGEST_REASON } from "../../core/finished/operatorText.ts";
-import { DESTINATION_STATES } from "../../model/destinations.ts";
+import { LONGEST_REASON } from "../../core/finished/requests.ts";
+import { DESTINATION_STATES } from "../../ports/destinationStore.ts";
 import { NO_DESTINATION_TABLE } from "../admin/destinations.ts";
 import { object } from "./object.ts";
 import { BY, WORDS } from "./parkedPaths.ts";

@@ -1,5 +1,4 @@
-import { BY_PATTERN, LONGEST_BY, LONGEST_REASON } from "../../core/finished/operatorText.ts";
-import { MOST_LISTED } from "../../core/finished/parkedRequest.ts";
+import { BY_PATTERN, LONGEST_BY, LONGEST_REASON, MOST_LISTED } from "../../core/finished/requests.ts";
 import { object } from "./object.ts";
 import {
   type Answer,

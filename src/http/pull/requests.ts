@@ -1,4 +1,4 @@
-import { isUuid } from "../../core/finished/uuid.ts";
+import { isUuid } from "../../core/finished/requests.ts";
 import { jsonText } from "../../core/receipt/jsonDocument.ts";
 import type { ClaimToken, MessageId } from "../../model/rows.ts";
 

@@ -1,7 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { TopicRoute } from "../../../src/adapters/stores/sql/routing.ts";
-import type { Settlement } from "../../../src/model/outcomes.ts";
-import type { ClaimedRow, ClaimToken, MessageId, NewInboxRow } from "../../../src/model/rows.ts";
+import type { ClaimedRow, ClaimToken, MessageId, NewInboxRow, Settlement } from "../../../src/model/rows.ts";
 import type { ClaimRequest, RelayRequest, Store } from "../../../src/ports/store.ts";
 import type { Clock } from "../../../src/time/clock.ts";
 import type { ManualClock } from "../../support/recorders.ts";

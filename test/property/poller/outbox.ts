@@ -1,6 +1,5 @@
 import { StoreError } from "../../../src/model/errors.ts";
-import type { Settlement } from "../../../src/model/outcomes.ts";
-import type { ClaimToken, MessageId } from "../../../src/model/rows.ts";
+import type { ClaimToken, MessageId, Settlement } from "../../../src/model/rows.ts";
 import type { DestinationStore } from "../../../src/ports/destinationStore.ts";
 import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } from "../../../src/ports/store.ts";
 import { PAYLOAD } from "../store/model.ts";

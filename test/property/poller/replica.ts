@@ -1,8 +1,7 @@
 import type { Delivered } from "../../../src/core/delivery/deliver.ts";
 import { Poller } from "../../../src/core/delivery/poller.ts";
 import { DestinationGates } from "../../../src/core/destinations/gates.ts";
-import type { Settlement } from "../../../src/model/outcomes.ts";
-import type { ClaimedRow, ClaimToken } from "../../../src/model/rows.ts";
+import type { ClaimedRow, ClaimToken, Settlement } from "../../../src/model/rows.ts";
 import { Loop } from "../../../src/runtime/loop.ts";
 import type { Timer } from "../../../src/time/clock.ts";
 import { delivered } from "../../support/gates.ts";

@@ -1,8 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { expect } from "@jest/globals";
 import fc, { type AsyncCommand } from "fast-check";
-import type { Settlement } from "../../../src/model/outcomes.ts";
-import type { ClaimToken, MessageId } from "../../../src/model/rows.ts";
+import type { ClaimToken, MessageId, Settlement } from "../../../src/model/rows.ts";
 import type { ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../../src/ports/finishedRows.ts";
 import { eventually } from "../../support/eventually.ts";
 import { type Claiming, claim, claimDuring, claimOutOfSight, claimTogether } from "./claims.ts";

@@ -1,5 +1,4 @@
-import type { Settlement } from "../../../src/model/outcomes.ts";
-import type { ClaimToken, MessageId, OutboxState } from "../../../src/model/rows.ts";
+import type { ClaimToken, MessageId, OutboxState, Settlement } from "../../../src/model/rows.ts";
 import type { ReplayScope } from "../../../src/ports/finishedRows.ts";
 import type { ClaimRequest, ClaimScope, Lease } from "../../../src/ports/store.ts";
 

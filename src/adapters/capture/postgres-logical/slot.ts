@@ -1,6 +1,6 @@
 import type pg from "pg";
-import { SLOT_STATUSES, type SlotStatus } from "../../../model/capture.ts";
 import { errorText } from "../../../model/errors.ts";
+import { SLOT_STATUSES, type SlotStatus } from "../../../ports/capture.ts";
 import type { Metrics } from "../../../ports/metrics.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import { connect, disconnect, type ServerAddress } from "./connection.ts";

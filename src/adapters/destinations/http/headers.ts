@@ -1,6 +1,6 @@
 import { PublishError } from "../../../model/errors.ts";
-import { encodedHeaderName, encodedHeaderValue } from "../../../model/headerEncoding.ts";
 import type { Headers } from "../../../model/rows.ts";
+import { encodedHeaderName, encodedHeaderValue } from "../../../model/text.ts";
 import { httpError } from "./errors.ts";
 
 /** A header that the destination's `auth` sets. */

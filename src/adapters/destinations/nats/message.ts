@@ -1,6 +1,6 @@
 import { headers as emptyHeaders, type MsgHdrs } from "nats";
 import type { PublishError } from "../../../model/errors.ts";
-import { encodedHeaderName, encodedHeaderValue } from "../../../model/headerEncoding.ts";
+import { encodedHeaderName, encodedHeaderValue } from "../../../model/text.ts";
 import type { OutboundMessage } from "../../../ports/destination.ts";
 import { PendingPublish, type PublishBounds } from "../../brokers/pendingPublish.ts";
 import { natsError } from "./errors.ts";

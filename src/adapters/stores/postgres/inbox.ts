@@ -1,5 +1,4 @@
-import type { InsertOutcome } from "../../../model/outcomes.ts";
-import type { MessageId, NewInboxRow } from "../../../model/rows.ts";
+import type { InsertOutcome, MessageId, NewInboxRow } from "../../../model/rows.ts";
 import type { InboxStore, RelayRequest, RelayResult, UnrelayedRows } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { inKeyOrder } from "../sql/keyOrder.ts";

@@ -1,4 +1,4 @@
-import type { Settlement } from "../../../model/outcomes.ts";
+import type { Settlement } from "../../../model/rows.ts";
 import type { ClaimScope } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { DueTimes } from "./dueTimes.ts";

@@ -1,5 +1,4 @@
-import type { InsertOutcome } from "../../../model/outcomes.ts";
-import type { MessageId, NewInboxRow } from "../../../model/rows.ts";
+import type { InsertOutcome, MessageId, NewInboxRow } from "../../../model/rows.ts";
 import type { RelayResult } from "../../../ports/store.ts";
 import { bisect } from "./bisect.ts";
 import { isRefused, SHORT_REASON } from "./refused.ts";

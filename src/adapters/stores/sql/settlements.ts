@@ -1,5 +1,4 @@
-import type { Settlement } from "../../../model/outcomes.ts";
-import type { MessageId } from "../../../model/rows.ts";
+import type { MessageId, Settlement } from "../../../model/rows.ts";
 import { bisect } from "./bisect.ts";
 import type { OutboxHints } from "./hints.ts";
 import { isRefused, SHORT_REASON } from "./refused.ts";

@@ -1,5 +1,4 @@
-import type { Settlement } from "../../../model/outcomes.ts";
-import type { ClaimToken, MessageId } from "../../../model/rows.ts";
+import type { ClaimToken, MessageId, Settlement } from "../../../model/rows.ts";
 import type { ClaimRequest, ClaimResult, ClaimScope, Lease, OutboxBacklog, OutboxStore } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { type ClaimScans, claimByHints, LAST_POSITION, type Scan } from "../sql/frontClaim.ts";

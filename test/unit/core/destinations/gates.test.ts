@@ -1,10 +1,16 @@
 import { describe, expect, test } from "@jest/globals";
-import { DestinationGates, type DestinationLimits } from "../../../../src/core/destinations/gates.ts";
+import {
+  DestinationGates,
+  type DestinationLimits,
+  DestinationTrouble,
+  Ramp,
+} from "../../../../src/core/destinations/gates.ts";
 import type { ReceiverReport } from "../../../../src/core/destinations/receiver.ts";
+import { StoreError } from "../../../../src/model/errors.ts";
 import type { ClaimToken, MessageId } from "../../../../src/model/rows.ts";
 import { manualTime } from "../../../support/manualTime.ts";
 import { MemoryDestinations } from "../../../support/memoryDestinations.ts";
-import { recordingLog, recordingMetrics } from "../../../support/recorders.ts";
+import { ManualClock, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
 
 const BREAKER = { failureRatio: 0.5, minimumAttempts: 4, windowMs: 30_000, openMs: 5000, maxOpenMs: 20_000 };
 const WELL: ReceiverReport = { receiver: "well" };
@@ -260,4 +266,66 @@ describe("the gates of destinations", () => {
     );
     one.gates.stop();
   });
+});
+
+describe("a ramp", () => {
+  test("begins with everything, and after a restart with one and one more per success", () => {
+    const ramp = new Ramp(4);
+    expect(ramp.limit).toBe(Infinity);
+    ramp.restart();
+    const limits = Array.from({ length: 5 }, () => {
+      const { limit } = ramp;
+      ramp.succeeded();
+      return limit;
+    });
+    expect(limits).toEqual([1, 2, 3, Infinity, Infinity]);
+  });
+
+  test("is halved by a failure on the way up, and not at the top", () => {
+    const ramp = new Ramp(8);
+    ramp.failed();
+    expect(ramp.limit).toBe(Infinity);
+    ramp.restart();
+    for (let n = 0; n < 4; n += 1) ramp.succeeded();
+    ramp.failed();
+    expect(ramp.limit).toBe(2);
+    ramp.failed();
+    ramp.failed();
+    expect(ramp.limit).toBe(1);
+  });
+});
+
+const DROPPED = new StoreError("schema", 'destinations.states: relation "outbox_destination" does not exist');
+const FAULT = { what: "the table does not exist", remedy: "CREATE TABLE outbox_destination (...);" };
+
+function setupTrouble(destinationFault = async (): Promise<typeof FAULT | undefined> => FAULT) {
+  const clock = new ManualClock();
+  const { log, lines } = recordingLog();
+  return { clock, lines, trouble: new DestinationTrouble({ schema: { destinationFault }, clock, log }) };
+}
+
+test("a table that cannot be used is told once a minute, with the statement that mends it", async () => {
+  const { clock, lines, trouble } = setupTrouble();
+  for (let second = 0; second <= 120; second += 1) {
+    await trouble.failed(DROPPED, second + 1);
+    clock.advance(1000);
+  }
+  expect(lines.map(({ level, fields }) => [level, fields.failures, fields.problem, fields.remedy])).toEqual(
+    [1, 61, 121].map((failures) => ["error", failures, FAULT.what, FAULT.remedy]),
+  );
+});
+
+test("a database that is away is told without looking at the table", async () => {
+  const { lines, trouble } = setupTrouble(() => {
+    throw new Error("nobody is to ask");
+  });
+  await trouble.failed(new StoreError("unavailable", "the connection broke"), 1);
+  expect(lines).toHaveLength(1);
+  expect(lines[0]?.fields).not.toHaveProperty("remedy");
+});
+
+test("where the table cannot be looked at either, the error itself is told", async () => {
+  const { lines, trouble } = setupTrouble(() => Promise.reject(new StoreError("unavailable", "the connection broke")));
+  await trouble.failed(DROPPED, 1);
+  expect(lines).toMatchObject([{ level: "error", fields: { err: DROPPED } }]);
 });

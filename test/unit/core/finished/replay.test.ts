@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import { Replay, ReplayInterruptedError, type ReplayOptions } from "../../../../src/core/finished/replay.ts";
-import { NO_FILTER } from "../../../../src/core/finished/replayRequest.ts";
+import { NO_FILTER } from "../../../../src/core/finished/requests.ts";
 import { StoppingError, StoreError } from "../../../../src/model/errors.ts";
 import type { MessageId } from "../../../../src/model/rows.ts";
 import type { FinishedRow, ReplayFilter, ReplayScope, ReplayStore } from "../../../../src/ports/finishedRows.ts";

@@ -3,8 +3,7 @@ import { httpPlan } from "../../../../src/core/receipt/attributes.ts";
 import type { SourceStage } from "../../../../src/core/receipt/preparation.ts";
 import { createReceiver, type ReceiverOptions } from "../../../../src/core/receipt/receive.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
-import type { InsertOutcome } from "../../../../src/model/outcomes.ts";
-import type { NewInboxRow } from "../../../../src/model/rows.ts";
+import type { InsertOutcome, NewInboxRow } from "../../../../src/model/rows.ts";
 import { ManualClock, recordingMetrics } from "../../../support/recorders.ts";
 
 const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;

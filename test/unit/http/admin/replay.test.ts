@@ -1,7 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import type { DestinationControl } from "../../../../src/core/destinations/control.ts";
 import { ReplayInterruptedError } from "../../../../src/core/finished/replay.ts";
-import type { ReplayRequest } from "../../../../src/core/finished/replayRequest.ts";
+import type { ReplayRequest } from "../../../../src/core/finished/requests.ts";
 import { adminRoutes } from "../../../../src/http/admin/routes.ts";
 import { StoppingError, StoreError } from "../../../../src/model/errors.ts";
 import { failOnLeaks } from "../../../support/leaks.ts";

@@ -1,7 +1,7 @@
 import { errorText } from "../../model/errors.ts";
 import type { MessageId } from "../../model/rows.ts";
 import type { FinishedState } from "../../ports/finishedRows.ts";
-import { isUuid } from "./uuid.ts";
+import { compileTopicPattern } from "../delivery/routes.ts";
 
 /** Which finished rows go again; the fields given are combined with AND (spec, "POST /admin/replay"). */
 export interface ReplayRequest {
@@ -162,4 +162,120 @@ const SHOWN_CHARACTERS = 60;
 
 function shown(text: string): string {
   return JSON.stringify(text.length > SHOWN_CHARACTERS ? `${text.slice(0, SHOWN_CHARACTERS)}…` : text);
+}
+
+/** Which parked rows; the fields given are combined with AND. */
+export interface ParkedSelection {
+  readonly ids?: readonly MessageId[] | undefined;
+  /** A pattern, as in `routes`. */
+  readonly topic?: string | undefined;
+  readonly key?: string | undefined;
+}
+
+/** Most rows that one list shows. */
+export const MOST_LISTED = 10_000;
+
+/** @throws Error that says what is expected */
+export function parsePattern(text: string): string {
+  compileTopicPattern(parseText(text));
+  return text;
+}
+
+/** @throws Error that says what is expected */
+export function parseLimit(text: string): number {
+  const limit = /^\d{1,5}$/.test(text) ? Number(text) : 0;
+  if (limit >= 1 && limit <= MOST_LISTED) return limit;
+  throw new Error(`a whole number from 1 to ${MOST_LISTED} is expected`);
+}
+
+/**
+ * Whether a change says which rows it means: a filter, or all of them, and not both.
+ *
+ * @param all null and false count as absent
+ */
+export function saysWhichRows(selection: ParkedSelection, all: unknown): boolean {
+  return Object.values(selection).some((field) => field !== undefined) !== (all === true);
+}
+
+/**
+ * Reads which rows to change from JSON. Unknown fields are ignored, and null counts as absent, as on every admin route.
+ *
+ * @param value the parsed body
+ * @param asksReason whether `reason` is required
+ * @returns `by`: as {@link callerOf} has it
+ * @throws Error whose message is the reason, to stand behind `Invalid request: `
+ */
+export function parseParkedChange(
+  value: unknown,
+  asksReason: boolean,
+): { selection: ParkedSelection; reason: string; by: string } {
+  const fields = requireObject(value);
+  const { all } = fields;
+  if (all !== undefined && all !== null && typeof all !== "boolean") throw new Error('"all" is neither true nor false');
+  const selection: ParkedSelection = {
+    ids: list(fields, "ids", parseMessageId),
+    topic: single(fields, "topic", parsePattern),
+    key: single(fields, "key", parseText),
+  };
+  if (!saysWhichRows(selection, all)) {
+    throw new Error(
+      'say which rows: "ids", "topic" or "key", or "all": true for every parked row, which goes with none of them',
+    );
+  }
+  const reason = asksReason ? single(fields, "reason", parseReason) : "";
+  if (reason === undefined)
+    throw new Error(`"reason" is missing; a text of 1 to ${LONGEST_REASON} characters is expected`);
+  return { selection, reason, by: callerOf(single(fields, "by", parseBy)) };
+}
+
+/** Texts that operators give with what they change, by the command or over HTTP; others read them later. */
+
+/** Characters of a reason. */
+export const LONGEST_REASON = 1000;
+
+/**
+ * Checks the reason of a pause, or of giving parked rows up.
+ *
+ * @returns it without blanks around it
+ * @throws Error that says what is expected
+ */
+export function parseReason(text: string): string {
+  if (!/[^\0- ]/.test(text)) throw new Error("a reason that is not blank is expected: it is all that others see");
+  const { length } = [...text];
+  if (length > LONGEST_REASON) {
+    throw new Error(`a reason of at most ${LONGEST_REASON} characters is expected; this one has ${length}`);
+  }
+  if (/\0|\p{Surrogate}/u.test(text)) throw new Error("text without NUL and lone surrogates is expected");
+  return text.replace(/^[\0- ]+|[\0- ]+$/g, "");
+}
+
+/** Characters of who makes a change. */
+export const LONGEST_BY = 100;
+/** Control characters, line separators, direction marks and what has no width. */
+const UNSEEN = "\\u0000-\\u001f\\u007f-\\u009f\\u00ad\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff";
+/** Something to read, without blanks around it. Without flags, so that the OpenAPI document says the same. */
+export const BY_PATTERN = `^[^ ${UNSEEN}]([^${UNSEEN}]*[^ ${UNSEEN}])?$`;
+
+/**
+ * Checks who makes a change, as the caller of an admin route says.
+ *
+ * @returns the text as it is
+ * @throws Error that says what is expected
+ */
+export function parseBy(text: string): string {
+  const isSeen = new RegExp(BY_PATTERN).test(text) && !/\p{Surrogate}/u.test(text);
+  if (isSeen && [...text].length <= LONGEST_BY) return text;
+  throw new Error(`1 to ${LONGEST_BY} printable characters without blanks around them are expected, such as alice`);
+}
+
+/** Who makes a change over HTTP, as it is kept: the credentials name nobody, so that the name is the caller's word. */
+export function callerOf(by: string | undefined): string {
+  return by === undefined ? "admin route" : `${by} (admin route)`;
+}
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+
+/** Whether a value is the text of a UUID in any letter case and of any version: ids of rows that applications insert are theirs to choose. */
+export function isUuid(value: unknown): value is string {
+  return typeof value === "string" && UUID.test(value);
 }

@@ -1,4 +1,7 @@
 import type { Config } from "../src/config/types.ts";
+import { compileRoutes } from "../src/core/delivery/routes.ts";
+import { Parked } from "../src/core/finished/parked.ts";
+import { Replay } from "../src/core/finished/replay.ts";
 import { Retention } from "../src/core/finished/retention.ts";
 import { StoppingError } from "../src/model/errors.ts";
 import type { RetentionPolicy } from "../src/ports/finishedRows.ts";
@@ -76,3 +79,48 @@ function policyOf({ retention }: Config, table: RetentionPolicy["table"]): Reten
 
 /** Above the longest statement (the plan of a very large `maxCount`) and the wait for a connection. */
 const STALE_AFTER_MS = 600_000;
+
+/**
+ * The replay of finished rows, with the routes of the configuration for its filter by destination. Moved rows are announced to the pollers of
+ * other processes.
+ *
+ * @param wakePoller wakes the poller of this process
+ */
+export function createReplay(
+  { config, store, log }: Pick<RoleContext, "config" | "store" | "log">,
+  wakePoller: () => void = () => {},
+): Replay {
+  const routes = compileRoutes(config.routes);
+  return new Replay({
+    store: store.replay,
+    destinationOf: (topic) => routes.match(topic)?.destination,
+    onMoved() {
+      wakePoller();
+      store.announceOutbox();
+    },
+    log,
+    wait: sleep,
+  });
+}
+
+/**
+ * What operators do with parked rows. Keys that are free again are announced to the pollers of other processes.
+ *
+ * @param wakePoller wakes the poller of this process
+ */
+export function createParked(
+  { store, redact, log }: Pick<RoleContext, "store" | "redact" | "log">,
+  wakePoller: () => void = () => {},
+): Parked {
+  return new Parked({
+    store: store.parked,
+    replay: store.replay,
+    onFreed() {
+      wakePoller();
+      store.announceOutbox();
+    },
+    redact,
+    log,
+    wait: sleep,
+  });
+}

@@ -41,3 +41,45 @@ function extended(value: string): string {
 function percentEncoded(text: string): string {
   return Array.from(Buffer.from(text), (byte) => `%${byte.toString(16).toUpperCase().padStart(2, "0")}`).join("");
 }
+
+/**
+ * Characters that nobody sees, and that change what is seen: controls beyond ASCII, marks that turn the direction of text, characters
+ * without width, separators of lines. A topic or key that holds them can make a line say something else.
+ */
+const UNSEEN = /[\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
+/** Controls of ASCII except tabulator and line feed. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is looked for
+const CONTROLS = /[\u0000-\u0008\u000b-\u001f]/g;
+
+/**
+ * Writes characters that nobody sees as escapes.
+ *
+ * @param text a line of JSON, which stays the same JSON, or a text with the colours of a terminal, which stay
+ */
+export function escapeUnseen(text: string): string {
+  return text.replace(UNSEEN, escaped);
+}
+
+/** Writes characters that nobody sees, and controls of ASCII except tabulator and line feed, as escapes: for a terminal. */
+export function escapeControls(text: string): string {
+  return escapeUnseen(text.replace(CONTROLS, escaped));
+}
+
+function escaped(character: string): string {
+  return `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
+}
+
+const DURATION = /^(\d{1,9})([smhd])$/;
+const UNITS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
+
+/**
+ * Reads a duration (spec, "Value formats").
+ *
+ * @param text a whole number and one of the suffixes s, m, h, d, such as `30d`
+ * @returns ms; undefined for any other text
+ */
+export function parseDuration(text: string): number | undefined {
+  const match = DURATION.exec(text);
+  const unit = match?.[2] as keyof typeof UNITS | undefined;
+  return unit === undefined ? undefined : Number(match?.[1]) * UNITS[unit];
+}

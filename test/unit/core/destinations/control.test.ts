@@ -1,6 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { parsePauseDuration } from "../../../../src/core/destinations/control.ts";
-import { destinationOverview } from "../../../../src/core/destinations/overview.ts";
+import { destinationOverview, parsePauseDuration } from "../../../../src/core/destinations/control.ts";
 import type { SharedDestination } from "../../../../src/ports/destinationStore.ts";
 
 const CLOSED = { state: "closed", openings: 0, remainingMs: 0, reason: null } as const;

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { CircuitBreaker } from "../../../../src/core/destinations/circuitBreaker.ts";
+import { CircuitBreaker } from "../../../../src/core/destinations/breaker.ts";
 import type { ReceiverReport } from "../../../../src/core/destinations/receiver.ts";
 import { ManualClock } from "../../../support/recorders.ts";
 
