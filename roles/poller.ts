@@ -1,7 +1,6 @@
 import { v4 as uuidv4 } from "uuid";
 import { BacklogGauges } from "../src/core/delivery/backlogGauges.ts";
 import { createDelivery } from "../src/core/delivery/deliver.ts";
-import { PendingRetries } from "../src/core/delivery/pendingRetries.ts";
 import { Poller } from "../src/core/delivery/poller.ts";
 import { parseRoutingKeyTemplate } from "../src/core/delivery/template.ts";
 import { DestinationGates, DestinationTrouble } from "../src/core/destinations/gates.ts";
@@ -37,7 +36,6 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     clock,
     random: Math.random,
   });
-  const retries = new PendingRetries(clock);
   const newToken = () => uuidv4() as ClaimToken;
   const gates = new DestinationGates({
     limits: config.destinations,
@@ -52,18 +50,17 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
   });
   const poller: Poller = new Poller({
     store: store.outbox,
-    deliver: (row, signal, isProbe) => delivery.deliver(row, signal, isProbe),
-    onRetry: (delayMs) => retries.add(delayMs),
+    delivery,
     newToken,
     gates,
-    onRoom: () => claims.wake(),
-    destinationOf: (topic) => delivery.destinationOf(topic),
+    onMayClaim: () => claims.wake(),
     destinations: [...new Set(config.routes.map(({ destination }) => destination))],
-    onQueueChange: (destination, delta) => metrics.outboxQueueDepth(destination, delta),
     batchSize: outbox.batchSize,
     concurrency: outbox.concurrency,
+    pollIntervalMs: outbox.pollIntervalMs,
     claimTimeoutMs: outbox.claimTimeoutMs,
     clock,
+    random: Math.random,
     metrics,
     log,
     wait: (ms) => sleep(ms),
@@ -73,13 +70,7 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
   const claims = new Loop({
     name: "outbox-poller",
     pass: () => poller.pass(),
-    // No wake comes when a retry falls due.
-    intervalMs: () =>
-      Math.min(
-        retries.any() ? outbox.pollIntervalMs : Number.POSITIVE_INFINITY,
-        poller.nextPassWithinMs,
-        wakes.pollerIntervalMs(),
-      ),
+    intervalMs: () => Math.min(poller.nextPassWithinMs, wakes.pollerIntervalMs()),
     staleAfterMs: Math.max(outbox.pollIntervalMs, outbox.capture.reconciliationIntervalMs) + STALE_AFTER_MS,
     onError: onError("claim failed"),
     clock,

@@ -3,7 +3,7 @@ import type { SourceConfig } from "../src/config/types.ts";
 import { type AttributePlan, brokerPlan, httpPlan } from "../src/core/receipt/attributes.ts";
 import { createIntake } from "../src/core/receipt/intake.ts";
 import { createSourceStage } from "../src/core/transform/transform.ts";
-import type { InsertOutcome, NewInboxRow } from "../src/model/rows.ts";
+import type { InsertResult, NewInboxRow } from "../src/model/rows.ts";
 import type { HealthComponent } from "../src/ports/runtime.ts";
 import type { Intake, Source } from "../src/ports/source.ts";
 import { sleep } from "../src/time/wait.ts";
@@ -18,7 +18,7 @@ type BrokerSourceConfig = Exclude<SourceConfig, { readonly kind: "http" }>;
  */
 export async function brokerSources(
   context: RoleContext,
-  insert: (rows: readonly NewInboxRow[]) => Promise<readonly InsertOutcome[]>,
+  insert: (rows: readonly NewInboxRow[]) => Promise<readonly InsertResult[]>,
 ): Promise<{ readonly workers: readonly Source[]; readonly health: readonly HealthComponent[] }> {
   const { clock, log } = context;
   const workers: Source[] = [];
@@ -38,7 +38,7 @@ function brokerIntake(
   source: string,
   config: BrokerSourceConfig,
   context: RoleContext,
-  insert: (rows: readonly NewInboxRow[]) => Promise<readonly InsertOutcome[]>,
+  insert: (rows: readonly NewInboxRow[]) => Promise<readonly InsertResult[]>,
 ): Intake {
   const { clock, metrics, log, redact, evaluator } = context;
   const { transform } = config;

@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { CORRELATION_HEADER, correlationId, credentialHeaders } from "../core/receipt/headers.ts";
 import type { Receiver } from "../core/receipt/receive.ts";
 import { ConfigError } from "../model/errors.ts";
-import type { ReceiveOutcome } from "../model/rows.ts";
+import type { Receipt } from "../model/rows.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock } from "../time/clock.ts";
 import { type Admitted, answerUnadmitted, receiveBody } from "./admission.ts";
@@ -110,7 +110,7 @@ export function headersNotStored(auth: InboundAuth | undefined, further: readonl
 
 /** What becomes of one request: it is turned away at the door, or its message is received. */
 type Decision =
-  | ReceiveOutcome
+  | Receipt
   | Exclude<Admitted, { kind: "read" }>
   | { readonly kind: "rate_limited"; readonly retryAfterSeconds: number };
 

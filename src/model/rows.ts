@@ -155,7 +155,7 @@ export interface DeliverableRow extends ClaimedRow {
 }
 
 /** What became of one received message; each kind maps to one HTTP answer, and to "acknowledge" for a broker. */
-export type ReceiveOutcome =
+export type Receipt =
   | { readonly kind: "stored"; readonly id: MessageId }
   | { readonly kind: "duplicate" }
   | { readonly kind: "filtered" }
@@ -171,7 +171,7 @@ export const REJECTIONS = ["invalid_json", "extraction_failed", "transform_faile
 export type Rejection = (typeof REJECTIONS)[number];
 
 /** What the store made of one row of an insert. */
-export type InsertOutcome =
+export type InsertResult =
   | { readonly kind: "stored" }
   | { readonly kind: "duplicate" }
   /**
@@ -181,7 +181,7 @@ export type InsertOutcome =
   | { readonly kind: "refused"; readonly reason: string; readonly mayPassLater?: boolean };
 
 /** How one claimed outbox row ended (spec, "States and transitions"; design, "Attempts"). */
-export type Settlement = {
+export type Outcome = {
   readonly id: MessageId;
   readonly claimToken: ClaimToken;
   /** Name of the claim scope that looks for the row alone, where there is one. */

@@ -1,4 +1,4 @@
-import type { ClaimedRow, ClaimToken, InsertOutcome, MessageId, NewInboxRow, Settlement } from "../model/rows.ts";
+import type { ClaimedRow, ClaimToken, InsertResult, MessageId, NewInboxRow, Outcome } from "../model/rows.ts";
 import type { DestinationStore } from "./destinationStore.ts";
 import type { ReplayStore, RetentionStore } from "./finishedRows.ts";
 import type { ParkedStore } from "./parkedStore.ts";
@@ -15,7 +15,7 @@ export interface InboxStore {
    * Two rows with the same `(source, idempotencyKey)` in one call: the first is stored, the second a duplicate.
    * When the data of some rows is refused, the others are stored all the same.
    */
-  insert(rows: readonly NewInboxRow[]): Promise<readonly InsertOutcome[]>;
+  insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]>;
 
   /** True when an insert that is called while another runs starts the moment that one ends, without a connection of its own. */
   readonly pipelinesInserts: boolean;
@@ -90,8 +90,8 @@ export interface OutboxStore {
    * @param onRefused receives each row that refuses every outcome, with what the database says; it is not among the ids returned
    */
   settle(
-    settlements: readonly Settlement[],
-    onRefused?: (settlement: Settlement, reason: string) => void,
+    outcomes: readonly Outcome[],
+    onRefused?: (outcome: Outcome, reason: string) => void,
   ): Promise<ReadonlySet<MessageId>>;
 
   /**

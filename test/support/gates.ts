@@ -1,7 +1,7 @@
-import type { Delivered } from "../../src/core/delivery/deliver.ts";
+import type { DeliveryResult } from "../../src/core/delivery/deliver.ts";
 import { DestinationGates, type DestinationGatesOptions } from "../../src/core/destinations/gates.ts";
 import { NOT_ASKED, WELL } from "../../src/core/destinations/receiver.ts";
-import type { ClaimToken, Settlement } from "../../src/model/rows.ts";
+import type { ClaimToken, Outcome } from "../../src/model/rows.ts";
 import type { DestinationStore } from "../../src/ports/destinationStore.ts";
 import { ManualClock, silentLog, silentMetrics } from "./recorders.ts";
 
@@ -30,7 +30,7 @@ export function gatesOf(options: Partial<DestinationGatesOptions> = {}): Destina
 }
 
 /** A delivery that ended so, and told of its receiver what such an end tells. */
-export function delivered(settlement: Settlement): Delivered {
-  if (settlement.kind === "sent") return { settlement, report: WELL };
-  return { settlement, report: settlement.kind === "retry" ? { receiver: "failed" } : NOT_ASKED };
+export function delivered(outcome: Outcome): DeliveryResult {
+  if (outcome.kind === "sent") return { outcome, report: WELL };
+  return { outcome, report: outcome.kind === "retry" ? { receiver: "failed" } : NOT_ASKED };
 }

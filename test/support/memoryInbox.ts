@@ -1,4 +1,4 @@
-import type { InsertOutcome, NewInboxRow } from "../../src/model/rows.ts";
+import type { InsertResult, NewInboxRow } from "../../src/model/rows.ts";
 import type { InboxStore } from "../../src/ports/store.ts";
 
 /** What an `insert` of {@link MemoryInbox} does instead of storing. */
@@ -34,7 +34,7 @@ export class MemoryInbox implements Pick<InboxStore, "insert" | "pipelinesInsert
     };
   }
 
-  async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertOutcome[]> {
+  async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
     this.calls.push(rows);
     await this.#held;
     const { fault } = this;
@@ -42,7 +42,7 @@ export class MemoryInbox implements Pick<InboxStore, "insert" | "pipelinesInsert
     return rows.map((row) => (fault === undefined ? this.#store(row) : { kind: "refused", reason: fault.refuse }));
   }
 
-  #store(row: NewInboxRow): InsertOutcome {
+  #store(row: NewInboxRow): InsertResult {
     const key = JSON.stringify([row.source, row.idempotencyKey]);
     if (this.#rows.has(key)) return { kind: "duplicate" };
     this.#rows.set(key, row);

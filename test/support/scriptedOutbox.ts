@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import type { ClaimedRow, MessageId, Settlement } from "../../src/model/rows.ts";
+import type { ClaimedRow, MessageId, Outcome } from "../../src/model/rows.ts";
 import type { ClaimRequest, ClaimResult, OutboxBacklog, OutboxStore } from "../../src/ports/store.ts";
 
 /** A row of the scripted outbox. */
@@ -24,7 +24,7 @@ export function outboxRow(overrides: Partial<Omit<ClaimedRow, "claimToken">> = {
  * replace any method by one that hangs or fails.
  */
 export class ScriptedOutbox implements OutboxStore {
-  readonly settled: Settlement[] = [];
+  readonly settled: Outcome[] = [];
   readonly claims: ClaimRequest[] = [];
   readonly batches: Omit<ClaimedRow, "claimToken">[][] = [];
   /** Ids that a renewal no longer finds, and that the fence refuses. */
@@ -47,17 +47,17 @@ export class ScriptedOutbox implements OutboxStore {
   }
 
   async settle(
-    settlements: readonly Settlement[],
-    onRefused?: (settlement: Settlement, reason: string) => void,
+    outcomes: readonly Outcome[],
+    onRefused?: (outcome: Outcome, reason: string) => void,
   ): Promise<ReadonlySet<MessageId>> {
-    for (const each of settlements) if (this.refusing.has(each.id)) onRefused?.(each, "the row is refused");
-    return this.#settleTaken(settlements.filter(({ id }) => !this.refusing.has(id)));
+    for (const each of outcomes) if (this.refusing.has(each.id)) onRefused?.(each, "the row is refused");
+    return this.#settleTaken(outcomes.filter(({ id }) => !this.refusing.has(id)));
   }
 
-  #settleTaken(settlements: readonly Settlement[]): ReadonlySet<MessageId> {
-    this.settled.push(...settlements);
-    for (const { id } of settlements) this.#held.delete(id);
-    return new Set(settlements.map(({ id }) => id).filter((id) => !this.takenOver.has(id)));
+  #settleTaken(outcomes: readonly Outcome[]): ReadonlySet<MessageId> {
+    this.settled.push(...outcomes);
+    for (const { id } of outcomes) this.#held.delete(id);
+    return new Set(outcomes.map(({ id }) => id).filter((id) => !this.takenOver.has(id)));
   }
 
   async reclaim(): Promise<number> {
@@ -69,7 +69,7 @@ export class ScriptedOutbox implements OutboxStore {
   }
 
   /** `[id, kind]` of everything settled so far, in order. */
-  outcomes(): readonly (readonly [MessageId, Settlement["kind"]])[] {
-    return this.settled.map((settlement) => [settlement.id, settlement.kind]);
+  outcomes(): readonly (readonly [MessageId, Outcome["kind"]])[] {
+    return this.settled.map((outcome) => [outcome.id, outcome.kind]);
   }
 }

@@ -1,46 +1,45 @@
-import type { MessageId } from "../../model/rows.ts";
 import type { ClaimScope } from "../../ports/store.ts";
 import type { Clock } from "../../time/clock.ts";
+import type { DestinationGates } from "../destinations/gates.ts";
 import type { FairShare } from "./fairShare.ts";
-import type { KeyLanes } from "./keyQueues.ts";
+import type { KeyQueues } from "./keyQueues.ts";
+import type { Releases } from "./releases.ts";
 
-/** A claim beside the usual one. */
+/** A claim beside the usual one; its end is reported by {@link ClaimScopes.furtherEnded}. */
 export interface FurtherClaim {
+  /** A destination, or those of which no claim has returned rows lately. */
+  readonly of: string;
   readonly scope: ClaimScope;
   /** Most rows. */
   readonly limit: number;
-  /** To be told when it has ended, and how many rows it returned; undefined when it failed. */
-  readonly ended: (rows: number | undefined) => void;
+  /** Monotonic ms. */
+  readonly beganAt: number;
 }
 
 export interface ClaimScopesOptions {
-  readonly lanes: KeyLanes;
+  readonly queues: KeyQueues;
   readonly share: FairShare;
+  readonly gates: Pick<DestinationGates, "rowsWanted" | "probed" | "forgetProbed">;
+  readonly releases: Pick<Releases, "overflowAt">;
   /** The names of all. */
   readonly destinations: readonly string[];
   /** `outbox.batchSize`. */
   readonly batchSize: number;
-  /** Most bytes of the payloads of one claim, but for its last row. */
+  /** Most bytes of the payloads of one claim, except its last row. */
   readonly claimBytes: number;
-  /** Rows of a destination that this process should hold at most: 0 where it is closed, undefined for any number. */
-  readonly rowsWanted: (destination: string) => number | undefined;
-  /** Rows of a destination that are not to be claimed while there are others. */
-  readonly probed: (destination: string) => readonly MessageId[];
-  /** Whether rows of an overfull destination are on their way back to the database: a claim of its own would see nothing of them. */
-  readonly isGivingBack: (destination: string) => boolean;
-  /** There are no others. */
-  readonly forgetProbed: (destination: string) => void;
   readonly clock: Clock;
 }
 
 /**
- * Which rows to claim, so that those of a destination without room stay in the database and keep nobody from the rows behind them:
+ * Which rows to claim, so that those of a destination without room stay in the database and do not block the rows behind
+ * them:
  *
- * - The usual claim takes the next rows in order, but those of destinations that are closed or apart: ill, stalled, or with as many rows waiting as there may be.
- * - A destination apart has claims of its own: an ill one for as many rows as it gets through in a quarter of a second, with a rest between them, any for
- *   no more than may wait. Beside deliveries that stall, more rows are claimed when one of them has ended.
- * - While enough rows wait, and hardly any of them are those of some destination, it has claims of its own as well; and a claim looks past the rows
- *   of all destinations that had some lately, for any others.
+ * - The usual claim takes the next rows in order, except those of destinations that are closed or apart: ill, stalled, or
+ *   with as many rows waiting as it may have.
+ * - A destination apart has claims of its own: an ill one for as many rows as it gets through in a quarter of a second,
+ *   with a rest between them, any for no more than may wait. Beside deliveries that stall, more rows are claimed when one of them has ended.
+ * - While enough rows wait but hardly any of some destination, it has claims of its own as well; and one claim looks past
+ *   the rows of all destinations that had some lately, for any others.
  * - A closed one takes part in no claim.
  *
  * Rows that no route matches are among the others of every claim.
@@ -48,17 +47,16 @@ export interface ClaimScopesOptions {
 export class ClaimScopes {
   readonly #options: ClaimScopesOptions;
   /** When a claim last returned a row of a destination. */
-  readonly #metAt = new Map<string, number>();
+  readonly #returnedAt = new Map<string, number>();
   /** When the last claim for the rows of a destination alone ended. */
   readonly #claimedAt = new Map<string, number>();
-  /** Claims beside the usual one that have not ended, by whose they are. */
-  readonly #underWay = new Map<string, UnderWay>();
-  /** Those that found nothing. */
-  readonly #inVain = new Map<string, InVain>();
-  /** Destinations at which as many rows waited as may; with true where the last claim of their own since then was full. */
+  /** Further claims that run, by {@link FurtherClaim.of}; true where rows were released meanwhile that it does not see. */
+  readonly #running = new Map<string, boolean>();
+  /** Further claims that found nothing. */
+  readonly #empty = new Map<string, EmptyClaim>();
+  /** Destinations at which as many rows waited as may; true where the last claim of their own since then was full. */
   readonly #full = new Map<string, boolean>();
-
-  /** When rows of a destination last had to be given back. */
+  /** When rows of a destination last had to be released. */
   readonly #overfullAt = new Map<string, number>();
 
   constructor(options: ClaimScopesOptions) {
@@ -66,18 +64,18 @@ export class ClaimScopes {
   }
 
   /** A claim returned a row of this destination. */
-  met(destination: string): void {
-    this.#metAt.set(destination, this.#options.clock.monotonic());
+  returned(destination: string): void {
+    this.#returnedAt.set(destination, this.#options.clock.monotonic());
   }
 
-  /** Rows have come: claims that found none are made again soon. */
+  /** Rows were added: claims that found none are made again soon. */
   wake(): void {
-    for (const inVain of this.#inVain.values()) inVain.isWoken = true;
+    for (const empty of this.#empty.values()) empty.isWoken = true;
   }
 
   /** Whether a destination takes part in no claim. */
   isClosed(destination: string): boolean {
-    return this.#options.rowsWanted(destination) === 0;
+    return this.#rowsWanted(destination) === 0;
   }
 
   /** Name of the scope in which the rows of a destination are claimed; undefined for the usual one. */
@@ -87,12 +85,12 @@ export class ClaimScopes {
 
   /** The usual claim is made while half of the last one still waits, so that its round trip costs no delivery time. */
   hasRoom(): boolean {
-    const { lanes, batchSize, claimBytes } = this.#options;
-    let rows = lanes.waiting;
-    let bytes = lanes.bytesWaiting;
+    const { queues, batchSize, claimBytes } = this.#options;
+    let rows = queues.waiting;
+    let bytes = queues.bytesWaiting;
     for (const destination of this.#excepted()) {
-      rows -= lanes.waitingAt(destination);
-      bytes -= lanes.bytesWaitingAt(destination);
+      rows -= queues.waitingAt(destination);
+      bytes -= queues.bytesWaitingAt(destination);
     }
     return rows <= batchSize / 2 && bytes <= claimBytes / 2;
   }
@@ -103,64 +101,61 @@ export class ClaimScopes {
     return excepted.length === 0 ? undefined : this.#allBut(excepted);
   }
 
-  /** Destinations whose waiting rows are to be given back: closed ones, and those apart at which more wait than they will get through soon. */
+  /** Destinations whose waiting rows have to be released: closed ones, and those apart with more than they get through soon. */
   overfull(): readonly string[] {
-    const { lanes } = this.#options;
+    const { queues } = this.#options;
     const overfull = this.#excepted().filter((destination) => {
-      const waiting = lanes.waitingAt(destination);
+      const waiting = queues.waitingAt(destination);
       return waiting > 0 && (this.isClosed(destination) || waiting > 2 * this.#budget(destination));
     });
     for (const destination of overfull) {
       if (!this.isClosed(destination)) this.#overfullAt.set(destination, this.#options.clock.monotonic());
       if (this.#full.has(destination)) this.#full.set(destination, true);
-      const underWay = this.#underWay.get(destination);
-      if (underWay !== undefined) underWay.missesRows = true;
+      if (this.#running.has(destination)) this.#running.set(destination, true);
     }
     return overfull;
   }
 
-  /** What is to be claimed now beside the usual claim, and what is under way: whoever has waited longest comes first, and never are there many. */
+  /** The claims to begin now beside the usual one, few at a time: the destination that has waited longest comes first. */
   *further(): Iterable<FurtherClaim> {
     const { batchSize } = this.#options;
     const limit = Math.ceil(batchSize / 2);
     const claimedAt = (destination: string) => this.#claimedAt.get(destination) ?? Number.NEGATIVE_INFINITY;
-    const hungry = this.#hungry().toSorted((a, b) => claimedAt(a) - claimedAt(b));
-    const ownUnderWay = this.#underWay.size - (this.#underWay.has(OTHERS) ? 1 : 0);
-    for (const each of hungry.slice(0, MOST_OWN_CLAIMS - ownUnderWay)) {
+    const wanting = this.#active()
+      .filter((each) => this.#needsRows(each))
+      .toSorted((a, b) => claimedAt(a) - claimedAt(b));
+    const ownRunning = this.#running.size - (this.#running.has(OTHERS) ? 1 : 0);
+    for (const each of wanting.slice(0, MOST_OWN_CLAIMS - ownRunning)) {
       yield this.#furtherClaim(each, this.#only(each), this.#isApart(each) ? this.#ownLimit(each) : limit);
     }
     if (this.#looksForOthers())
       yield this.#furtherClaim(OTHERS, this.#allBut([...this.#active(), ...this.#closed()]), limit);
   }
 
-  #hungry(): readonly string[] {
-    return this.#active().filter((each) => this.#isHungry(each));
-  }
-
   #looksForOthers(): boolean {
-    const { destinations, lanes, batchSize, claimBytes } = this.#options;
-    // Such a claim may return any number of rows one after another, of which the database cannot tell where they go.
+    const { destinations, queues, batchSize, claimBytes } = this.#options;
+    // Each such claim may return rows whose destination the database cannot tell.
     const claims = 2 + destinations.length / 2;
-    const hasRoomForAny = lanes.waiting <= batchSize * claims && lanes.bytesWaiting <= claimBytes * claims;
+    const hasRoomForAny = queues.waiting <= batchSize * claims && queues.bytesWaiting <= claimBytes * claims;
     return destinations.length > 1 && hasRoomForAny && !this.hasRoom() && this.#isRested(OTHERS);
   }
 
   #furtherClaim(of: string, scope: ClaimScope, limit: number): FurtherClaim {
-    const { clock } = this.#options;
-    const beganAt = clock.monotonic();
-    const underWay = { missesRows: false };
-    this.#underWay.set(of, underWay);
-    const ended = (rows: number | undefined) => {
-      this.#underWay.delete(of);
-      if (rows === undefined) return;
-      const now = clock.monotonic();
-      this.#claimedAt.set(of, now);
-      if (this.#full.has(of)) this.#full.set(of, rows >= limit || underWay.missesRows);
-      if (rows === 0 && scope.exceptIds !== undefined) this.#options.forgetProbed(of);
-      if (rows > 0) this.#inVain.delete(of);
-      else this.#inVain.set(of, { endedAt: now, tookMs: now - beganAt, isWoken: false });
-    };
-    return { scope, limit, ended };
+    this.#running.set(of, false);
+    return { of, scope, limit, beganAt: this.#options.clock.monotonic() };
+  }
+
+  /** A claim of {@link further} has ended. @param rows how many it returned; undefined when it failed */
+  furtherEnded({ of, scope, limit, beganAt }: FurtherClaim, rows: number | undefined): void {
+    const missedRows = this.#running.get(of) === true;
+    this.#running.delete(of);
+    if (rows === undefined) return;
+    const now = this.#options.clock.monotonic();
+    this.#claimedAt.set(of, now);
+    if (this.#full.has(of)) this.#full.set(of, rows >= limit || missedRows);
+    if (rows === 0 && scope.exceptIds !== undefined) this.#options.gates.forgetProbed(of);
+    if (rows > 0) this.#empty.delete(of);
+    else this.#empty.set(of, { endedAt: now, tookMs: now - beganAt, isWoken: false });
   }
 
   /** Longest wait, in ms, until {@link further} is asked again. */
@@ -169,22 +164,22 @@ export class ClaimScopes {
     return this.#apart().length > 0 ? MOST_REST_MS : Number.POSITIVE_INFINITY;
   }
 
-  /** Whether a destination, a row of which has just left, is one for whose rows {@link further} claims now. */
+  /** Whether {@link further} claims for this destination now, after one of its rows has left. */
   wantsMore(destination: string): boolean {
     return (
-      this.#options.destinations.includes(destination) && !this.isClosed(destination) && this.#isHungry(destination)
+      this.#options.destinations.includes(destination) && !this.isClosed(destination) && this.#needsRows(destination)
     );
   }
 
   /** Whether few rows of a destination wait, and the usual claim does not get more. */
-  #isHungry(destination: string): boolean {
-    const { lanes, share, batchSize, destinations } = this.#options;
-    const waiting = lanes.waitingAt(destination);
+  #needsRows(destination: string): boolean {
+    const { queues, share, batchSize, destinations } = this.#options;
+    const waiting = queues.waitingAt(destination);
     if (!this.#claimsAlone(destination)) {
-      const enough = batchSize / (8 * Math.max(1, this.#metAt.size - 1));
+      const enough = batchSize / (8 * Math.max(1, this.#returnedAt.size - 1));
       return destinations.length > 1 && waiting <= enough && !this.hasRoom() && this.#isRested(destination);
     }
-    if (waiting > this.#sought(destination) / 2 || this.#options.isGivingBack(destination)) return false;
+    if (waiting > this.#sought(destination) / 2 || this.#options.releases.overflowAt(destination)) return false;
     if (share.isIll(destination)) {
       const claimedAt = this.#claimedAt.get(destination) ?? Number.NEGATIVE_INFINITY;
       if (this.#options.clock.monotonic() < claimedAt + ILL_REST_MS) return false;
@@ -198,15 +193,15 @@ export class ClaimScopes {
     const since = this.#options.clock.monotonic() - ACTIVE_MS;
     return this.#options.destinations.filter((each) => {
       if (this.isClosed(each)) return false;
-      return (this.#metAt.get(each) ?? Number.NEGATIVE_INFINITY) >= since || this.#isApart(each);
+      return (this.#returnedAt.get(each) ?? Number.NEGATIVE_INFINITY) >= since || this.#isApart(each);
     });
   }
 
   /** Whether a claim of its own may be made: none is running, and none has just found nothing. */
   #isRested(destination: string): boolean {
-    if (this.#underWay.has(destination)) return false;
-    const inVain = this.#inVain.get(destination);
-    return inVain === undefined || this.#options.clock.monotonic() >= inVain.endedAt + restMs(inVain);
+    if (this.#running.has(destination)) return false;
+    const empty = this.#empty.get(destination);
+    return empty === undefined || this.#options.clock.monotonic() >= empty.endedAt + restMs(empty);
   }
 
   /** Rows of a destination apart that this process holds. */
@@ -218,7 +213,7 @@ export class ClaimScopes {
     return Math.min(most, Math.max(LEAST_BUDGET, soon));
   }
 
-  /** More rows are claimed when half of these wait. Where its limit lets everything through by now, any number may wait: then as many as for the usual claim. */
+  /** More rows are claimed when half of these wait: as many as for the usual claim where its limits hold nothing up by now. */
   #sought(apart: string): number {
     const budget = this.#budget(apart);
     return budget === Number.POSITIVE_INFINITY ? this.#options.batchSize : budget;
@@ -226,13 +221,18 @@ export class ClaimScopes {
 
   /** Rows of a claim for a destination apart. */
   #ownLimit(apart: string): number {
-    const { lanes, batchSize } = this.#options;
-    const free = this.#mostWaiting(apart) - lanes.waitingAt(apart);
+    const { queues, batchSize } = this.#options;
+    const free = this.#mostWaiting(apart) - queues.waitingAt(apart);
     return Math.max(1, Math.min(this.#budget(apart), free, batchSize));
   }
 
   #mostWaiting(destination: string): number {
-    return Math.max(1, this.#options.rowsWanted(destination) ?? Number.POSITIVE_INFINITY);
+    return Math.max(1, this.#rowsWanted(destination) ?? Number.POSITIVE_INFINITY);
+  }
+
+  #rowsWanted(destination: string): number | undefined {
+    const { gates, share } = this.#options;
+    return gates.rowsWanted(destination, () => share.perSecond(destination));
   }
 
   #closed(): readonly string[] {
@@ -243,7 +243,7 @@ export class ClaimScopes {
     return this.#options.destinations.filter((each) => !this.isClosed(each) && this.#isApart(each));
   }
 
-  /** From the usual claim. */
+  /** Left out of the usual claim. */
   #excepted(): readonly string[] {
     return this.#options.destinations.filter((each) => this.isClosed(each) || this.#isApart(each));
   }
@@ -252,10 +252,10 @@ export class ClaimScopes {
     return this.#claimsAlone(destination) || this.#isStalled(destination);
   }
 
-  /** Whether rows wait for deliveries that take long: more of them would only wait with them. */
+  /** Whether rows wait for slow deliveries: more rows would only wait with them. */
   #isStalled(destination: string): boolean {
-    const { lanes, share } = this.#options;
-    return lanes.waitingAt(destination) > 0 && share.isStalled(destination) && !share.mayBegin(destination);
+    const { queues, share } = this.#options;
+    return queues.waitingAt(destination) > 0 && share.isStalled(destination) && !share.mayBegin(destination);
   }
 
   #claimsAlone(destination: string): boolean {
@@ -263,13 +263,14 @@ export class ClaimScopes {
   }
 
   /**
-   * From when as many rows wait as may, until less than half as many do and a claim of its own has met the last ones that are due: else the next usual
-   * claim would return many more than may wait, only for them to be given back. Always where a single one may wait: a probe. And for a while after rows
-   * were given back: those of a key come to wait at another destination than their own, whatever the claims of that one find.
+   * From when as many rows wait as may, until less than half as many do and a claim of its own has returned the last due
+   * ones: else the next usual claim would return many more than may wait, only for them to be released. Always where a
+   * single one may wait, a probe. And for a while after rows were released: rows behind one of their key wait at that row's
+   * destination, whatever the claims of their own return.
    */
   #isFull(destination: string): boolean {
     const most = this.#mostWaiting(destination);
-    const waiting = this.#options.lanes.waitingAt(destination);
+    const waiting = this.#options.queues.waitingAt(destination);
     if (most === 1 || this.#wasOverfull(destination)) return true;
     if (waiting >= most) {
       if (!this.#full.has(destination)) this.#full.set(destination, true);
@@ -288,10 +289,10 @@ export class ClaimScopes {
   }
 
   #only(destination: string): ClaimScope {
-    const { lanes, share, probed, destinations } = this.#options;
-    const exceptIds = probed(destination);
-    // Rows of other keys tell more of one that is ill. Where there are limits the next rows are as good as any; but those behind a row that waits elsewhere
-    // would only wait with it, until they were given back and claimed again.
+    const { queues, share, gates, destinations } = this.#options;
+    const exceptIds = gates.probed(destination);
+    // Rows of other keys show more about an ill one. Where there are limits, the next rows are as good as any; but those
+    // behind a row that waits elsewhere would only wait with it, until they were released and claimed again.
     const isWaitedFor = (each: string) =>
       each === destination ? share.isIll(each) : this.isClosed(each) || this.#claimsAlone(each);
     return {
@@ -299,18 +300,18 @@ export class ClaimScopes {
       which: "only",
       destinations: [destination],
       ...(exceptIds.length === 0 ? {} : { exceptIds }),
-      exceptKeys: destinations.filter(isWaitedFor).flatMap((each) => [...lanes.keysAt(each)]),
+      exceptKeys: destinations.filter(isWaitedFor).flatMap((each) => [...queues.keysAt(each)]),
     };
   }
 
   #allBut(destinations: readonly string[]): ClaimScope {
-    const { lanes } = this.#options;
+    const { queues } = this.#options;
     return {
       name: `all but ${[...destinations].sort().join(", ")}`,
       which: "except",
       destinations,
-      // Rows behind those of a key that waits for such a destination would only wait with it.
-      exceptKeys: destinations.flatMap((destination) => [...lanes.keysAt(destination)]),
+      // Rows behind one of their key that waits for such a destination would only wait with it.
+      exceptKeys: destinations.flatMap((destination) => [...queues.keysAt(destination)]),
     };
   }
 }
@@ -334,22 +335,17 @@ const ILL_REST_MS = 50;
 const LEAST_REST_MS = 20;
 const MOST_REST_MS = 100;
 
-interface UnderWay {
-  /** Rows were given back that it does not see. */
-  missesRows: boolean;
-}
-
 /** A claim that found nothing. */
-interface InVain {
+interface EmptyClaim {
   /** Monotonic ms. */
   readonly endedAt: number;
   readonly tookMs: number;
-  /** Rows have come since. */
+  /** Rows were added since. */
   isWoken: boolean;
 }
 
-/** From the end of a claim that found nothing to the next one, in ms. Such claims take a third of the time at most, or half of it where rows come. */
-function restMs({ tookMs, isWoken }: InVain): number {
+/** Ms from an empty claim to the next one, so that such claims take a third of the time at most, half of it where rows come. */
+function restMs({ tookMs, isWoken }: EmptyClaim): number {
   if (isWoken) return tookMs;
   return Math.max(LEAST_REST_MS, Math.min(10 * tookMs, MOST_REST_MS), 2 * tookMs);
 }

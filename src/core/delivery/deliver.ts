@@ -1,10 +1,10 @@
 import { ClaimLostError, errorText, PublishError, StoppingError, TransformError } from "../../model/errors.ts";
-import type { ClaimedRow, DeliverableRow, Headers, MessageId, Settlement } from "../../model/rows.ts";
+import type { ClaimedRow, DeliverableRow, Headers, MessageId, Outcome } from "../../model/rows.ts";
 import type { Destination, OutboundMessage } from "../../ports/destination.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Clock, Random } from "../../time/clock.ts";
-import { NOT_ASKED, type ReceiverReport, receiverVerdictOf, WELL } from "../destinations/receiver.ts";
+import { NOT_ASKED, type ReceiverReport, verdictOf, WELL } from "../destinations/receiver.ts";
 import type { Redact } from "../redaction/redact.ts";
 import { hasAttemptsLeft, maxAttemptsInEffect, type RetryPolicy } from "./retry.ts";
 import { compileRoutes } from "./routes.ts";
@@ -68,9 +68,9 @@ export interface DeliverySetup {
   readonly random: Random;
 }
 
-/** What became of a row, and what that says about its receiver. */
-export interface Delivered {
-  readonly settlement: Settlement;
+/** How a row ended, and what that shows about its receiver. */
+export interface DeliveryResult {
+  readonly outcome: Outcome;
   readonly report: ReceiverReport;
 }
 
@@ -78,16 +78,16 @@ export interface Delivery {
   /** Name of the destination to which the routes send a topic; undefined when no route matches, or the row has none. */
   destinationOf(topic: string | null): string | undefined;
   /**
-   * Delivers one claimed row. Never rejects: whatever happens becomes the row's settlement.
+   * Delivers one claimed row. Never rejects: whatever happens becomes the row's outcome.
    *
    * @param signal abort it with `StoppingError` or `ClaimLostError` to interrupt: the row is then released, not failed
-   * @param isProbe whether it is to find out if the receiver is back: where it is not, the row is released, and pays nothing for being asked
+   * @param isProbe whether it tests if the receiver is back: where it is not, the row is released and its attempt not counted
    */
-  deliver(row: ClaimedRow, signal: AbortSignal, isProbe?: boolean): Promise<Delivered>;
+  deliver(row: ClaimedRow, signal: AbortSignal, isProbe?: boolean): Promise<DeliveryResult>;
 }
 
-/** What became of one delivery. `error` is what was thrown. */
-type Outcome =
+/** How one attempt ended. `error` is what was thrown. */
+type Attempt =
   | { readonly kind: "sent" }
   | { readonly kind: "interrupted"; readonly error: unknown }
   | { readonly kind: "failed"; readonly error: unknown }
@@ -105,103 +105,110 @@ class RefusedError extends Error {
 }
 
 /**
- * Builds the delivery of claimed rows: route, transforms, address, headers, publish, settlement, with its metrics and one log
+ * Builds the delivery of claimed rows: route, transforms, address, headers, publish, outcome, with its metrics and one log
  * line per attempt.
  *
  * @throws Error when a route names a destination that is not among the targets, or holds a bad pattern
  */
 export function createDelivery(setup: DeliverySetup): Delivery {
-  const { metrics, clock, redact, log } = setup;
+  const { clock, redact, log } = setup;
   const routes = compileRoutes(setup.routes.map((route) => prepareRoute(route, setup.targets)));
-
-  const attempt = async (route: PreparedRoute, row: DeliverableRow, signal: AbortSignal): Promise<Outcome> => {
-    let publishing: number | undefined;
-    try {
-      signal.throwIfAborted();
-      const message = await prepareMessage(route, row, signal, metrics);
-      signal.throwIfAborted();
-      publishing = clock.monotonic();
-      await route.target.destination.publish(message, signal);
-      return { kind: "sent" };
-    } catch (error) {
-      if (isInterruption(error, signal)) return { kind: "interrupted", error };
-      return { kind: error instanceof RefusedError ? "refused" : "failed", error };
-    } finally {
-      if (publishing !== undefined) {
-        metrics.outboxPublishDuration(route.target.kind, (clock.monotonic() - publishing) / 1000);
-      }
-    }
-  };
-
-  const outcomeOf = async (
-    row: ClaimedRow,
-    route: PreparedRoute | undefined,
-    signal: AbortSignal,
-  ): Promise<Outcome> => {
-    if (!isDeliverable(row)) {
-      const column = row.topic === null ? "topic" : "payload";
-      return { kind: "refused", error: new Error(`the column of the ${column} is NULL: there is nothing to deliver`) };
-    }
-    if (route !== undefined) return await attempt(route, row, signal);
-    return { kind: "refused", error: new Error(`no route matches the topic ${JSON.stringify(row.topic)}`) };
-  };
-
-  const settlementOf = (row: ClaimedRow, route: PreparedRoute | undefined, outcome: Outcome): Settlement => {
-    const claim = claimOf(row);
-    if (outcome.kind === "sent") return { ...claim, kind: "sent" };
-    if (outcome.kind === "interrupted") return { ...claim, kind: "release" };
-    const reason = redact(reasonOf(outcome.error));
-    if (outcome.kind === "refused" || route === undefined) return { ...claim, kind: "dead", attempted: false, reason };
-    const isPermanent = outcome.error instanceof PublishError && outcome.error.isPermanent;
-    const maxAttempts = maxAttemptsInEffect(row.maxAttempts, route.target.maxAttempts);
-    if (isPermanent || !hasAttemptsLeft({ attempt: row.attempt, maxAttempts })) {
-      if (route.onExhausted === "park") return { ...claim, kind: "park", reason };
-      return { ...claim, kind: "dead", attempted: true, reason };
-    }
-    const retryAfterMs = outcome.error instanceof PublishError ? outcome.error.retryAfterMs : undefined;
-    const delayMs = route.target.retryPolicy({ attempt: row.attempt, retryAfterMs }, setup.random);
-    return { ...claim, kind: "retry", delayMs, reason };
-  };
-
-  const count = (row: ClaimedRow, route: PreparedRoute | undefined, settlement: Settlement): void => {
-    if (settlement.kind === "release") return;
-    const status = settlement.kind === "retry" || settlement.kind === "park" ? "failed" : settlement.kind;
-    metrics.outboxMessages(status, 1);
-    if (route !== undefined) metrics.outboxDestinationMessage(route.destination, status);
-    if (settlement.kind === "park" && route !== undefined) metrics.outboxParked(route.destination);
-    if (status === "sent" && row.createdAt !== null) {
-      metrics.deliveryLatency(Math.max(0, clock.now() - row.createdAt.getTime()) / 1000);
-    }
-  };
-
   return {
     destinationOf: (topic) => (topic === null ? undefined : routes.match(topic)?.destination),
     async deliver(row, signal, isProbe = false) {
-      const started = clock.monotonic();
+      const startedAt = clock.monotonic();
       const route = row.topic === null ? undefined : routes.match(row.topic);
-      const outcome = await outcomeOf(row, route, signal);
-      const report = receiverOf(outcome, redact);
+      const attempt = await attemptOf(setup, row, route, signal);
+      const report = reportOf(attempt, redact);
       const isSpared = isProbe && report.receiver === "failed";
-      const settlement: Settlement = isSpared
-        ? { ...claimOf(row), kind: "release" }
-        : settlementOf(row, route, outcome);
-      count(row, route, settlement);
-      logAttempt(log, row, route, outcome, settlement, clock.monotonic() - started);
-      return { settlement, report };
+      const outcome: Outcome = isSpared ? { ...claimOf(row), kind: "release" } : outcomeOf(setup, row, route, attempt);
+      count(setup, row, route, outcome);
+      logAttempt(log, row, route, attempt, outcome, clock.monotonic() - startedAt);
+      return { outcome, report };
     },
   };
 }
 
-function claimOf(row: ClaimedRow): Pick<Settlement, "id" | "claimToken"> {
+async function attemptOf(
+  { metrics, clock }: DeliverySetup,
+  row: ClaimedRow,
+  route: PreparedRoute | undefined,
+  signal: AbortSignal,
+): Promise<Attempt> {
+  if (!isDeliverable(row)) {
+    const column = row.topic === null ? "topic" : "payload";
+    return { kind: "refused", error: new Error(`the column of the ${column} is NULL: there is nothing to deliver`) };
+  }
+  if (route === undefined) {
+    return { kind: "refused", error: new Error(`no route matches the topic ${JSON.stringify(row.topic)}`) };
+  }
+  const { destination } = route.target;
+  let publishedAt: number | undefined;
+  try {
+    signal.throwIfAborted();
+    const message = await prepareMessage(route, row, signal, metrics);
+    signal.throwIfAborted();
+    publishedAt = clock.monotonic();
+    await destination.publish(message, signal);
+    return { kind: "sent" };
+  } catch (error) {
+    if (isInterruption(error, signal)) return { kind: "interrupted", error };
+    return { kind: error instanceof RefusedError ? "refused" : "failed", error };
+  } finally {
+    if (publishedAt !== undefined) {
+      metrics.outboxPublishDuration(route.target.kind, (clock.monotonic() - publishedAt) / 1000);
+    }
+  }
+}
+
+function outcomeOf(
+  { redact, random }: DeliverySetup,
+  row: ClaimedRow,
+  route: PreparedRoute | undefined,
+  attempt: Attempt,
+): Outcome {
+  const claim = claimOf(row);
+  if (attempt.kind === "sent") return { ...claim, kind: "sent" };
+  if (attempt.kind === "interrupted") return { ...claim, kind: "release" };
+  const reason = redact(reasonOf(attempt.error));
+  if (attempt.kind === "refused" || route === undefined) return { ...claim, kind: "dead", attempted: false, reason };
+  const isPermanent = attempt.error instanceof PublishError && attempt.error.isPermanent;
+  const maxAttempts = maxAttemptsInEffect(row.maxAttempts, route.target.maxAttempts);
+  if (isPermanent || !hasAttemptsLeft({ attempt: row.attempt, maxAttempts })) {
+    if (route.onExhausted === "park") return { ...claim, kind: "park", reason };
+    return { ...claim, kind: "dead", attempted: true, reason };
+  }
+  const retryAfterMs = attempt.error instanceof PublishError ? attempt.error.retryAfterMs : undefined;
+  const delayMs = route.target.retryPolicy({ attempt: row.attempt, retryAfterMs }, random);
+  return { ...claim, kind: "retry", delayMs, reason };
+}
+
+function claimOf(row: ClaimedRow): Pick<Outcome, "id" | "claimToken"> {
   return { id: row.id, claimToken: row.claimToken };
 }
 
-/** Only failures of a delivery that was made say anything; a refused row was kept from its receiver. */
-function receiverOf(outcome: Outcome, redact: Redact): ReceiverReport {
-  if (outcome.kind === "sent") return WELL;
-  if (outcome.kind !== "failed") return NOT_ASKED;
-  const { error } = outcome;
-  const receiver = receiverVerdictOf(error);
+function count(
+  { metrics, clock }: DeliverySetup,
+  row: ClaimedRow,
+  route: PreparedRoute | undefined,
+  outcome: Outcome,
+): void {
+  if (outcome.kind === "release") return;
+  const status = outcome.kind === "retry" || outcome.kind === "park" ? "failed" : outcome.kind;
+  metrics.outboxMessages(status, 1);
+  if (route !== undefined) metrics.outboxDestinationMessage(route.destination, status);
+  if (outcome.kind === "park" && route !== undefined) metrics.outboxParked(route.destination);
+  if (status === "sent" && row.createdAt !== null) {
+    metrics.deliveryLatency(Math.max(0, clock.now() - row.createdAt.getTime()) / 1000);
+  }
+}
+
+/** Only failures of an attempt that was made show anything; a refused row never reached its receiver. */
+function reportOf(attempt: Attempt, redact: Redact): ReceiverReport {
+  if (attempt.kind === "sent") return WELL;
+  if (attempt.kind !== "failed") return NOT_ASKED;
+  const { error } = attempt;
+  const receiver = verdictOf(error);
   if (receiver !== "failed") return { receiver };
   const retryAfterMs = error instanceof PublishError ? error.retryAfterMs : undefined;
   return { receiver, retryAfterMs, reason: redact(reasonOf(error)) };
@@ -281,8 +288,8 @@ function logAttempt(
   log: Log,
   row: ClaimedRow,
   route: PreparedRoute | undefined,
+  attempt: Attempt,
   outcome: Outcome,
-  settlement: Settlement,
   durationMs: number,
 ): void {
   const fields = {
@@ -293,33 +300,33 @@ function logAttempt(
     destinationKind: route?.target.kind,
     attempt: row.attempt,
     maxAttempts: maxAttemptsInEffect(row.maxAttempts, route?.target.maxAttempts),
-    outcome: settlement.kind,
+    outcome: outcome.kind,
     durationMs: Math.round(durationMs * 10) / 10,
   };
-  switch (settlement.kind) {
+  switch (outcome.kind) {
     case "sent":
       // A line a message costs a quarter as much as an HTTP publish itself (8 of 33 µs): for those who ask for it.
       log.info(fields, LINE);
       break;
     case "release":
-      log.info({ ...fields, reason: "error" in outcome ? reasonOf(outcome.error) : undefined }, LINE);
+      log.info({ ...fields, reason: "error" in attempt ? reasonOf(attempt.error) : undefined }, LINE);
       break;
     case "retry":
-      log.warn({ ...fields, code: codeOf(outcome), reason: settlement.reason, retryDelayMs: settlement.delayMs }, LINE);
+      log.warn({ ...fields, code: codeOf(attempt), reason: outcome.reason, retryDelayMs: outcome.delayMs }, LINE);
       break;
     case "park":
-      log.error({ ...fields, code: codeOf(outcome), reason: settlement.reason }, PARKED_LINE);
+      log.error({ ...fields, code: codeOf(attempt), reason: outcome.reason }, PARKED_LINE);
       break;
     case "dead":
-      log.error({ ...fields, code: codeOf(outcome), reason: settlement.reason }, LINE);
+      log.error({ ...fields, code: codeOf(attempt), reason: outcome.reason }, LINE);
       break;
     default:
-      settlement satisfies never;
+      outcome satisfies never;
   }
 }
 
-function codeOf(outcome: Outcome): string | undefined {
-  return "error" in outcome && outcome.error instanceof PublishError ? outcome.error.code : undefined;
+function codeOf(attempt: Attempt): string | undefined {
+  return "error" in attempt && attempt.error instanceof PublishError ? attempt.error.code : undefined;
 }
 
 /** The text of anything thrown, also of what refuses to become text (an object without a prototype). */

@@ -1,24 +1,24 @@
 import type { ClaimedRow } from "../../model/rows.ts";
-import type { ClaimedBatch } from "./leases.ts";
+import type { HeldClaim } from "./claims.ts";
 
 /** A claimed row with the claim it came in. */
-export interface LaneRow {
+export interface QueuedRow {
   readonly row: ClaimedRow;
-  readonly batch: ClaimedBatch;
+  readonly claim: HeldClaim;
   /** Where it goes. */
   readonly destination: string;
 }
 
 /**
- * Claimed rows that wait for their delivery. The rows of one key leave one at a time, in the order in which they were added: the next
- * one is ready when `done` was called for the one before. Rows without a key are ready at once.
+ * Claimed rows that wait for delivery, in a queue per key. The rows of one key leave one at a time, in the order in which
+ * they were added: the next one is ready when `done` was called for the one before. Rows without a key are ready at once.
  *
- * A row behind another one of its key waits at the destination of the first of them, whatever its own: that one decides when it may go on.
+ * A row behind another one of its key counts at the destination of the first of them: that one decides when it may go on.
  */
-export class KeyLanes {
-  readonly #queues = new Map<string, Queue>();
-  /** Per key with a row ready or in delivery. */
-  readonly #lanes = new Map<string, Lane>();
+export class KeyQueues {
+  readonly #destinations = new Map<string, DestinationQueue>();
+  /** Of each key with a row ready or in delivery. */
+  readonly #keys = new Map<string, KeyQueue>();
   #waiting = 0;
   #bytesWaiting = 0;
 
@@ -27,54 +27,51 @@ export class KeyLanes {
     return this.#waiting;
   }
 
-  /** What their payloads take, about: a character counts as one. */
+  /** Size of their payloads, counting a character as a byte. */
   get bytesWaiting(): number {
     return this.#bytesWaiting;
   }
 
-  /** Those that wait at a destination. */
   waitingAt(destination: string): number {
-    return this.#queues.get(destination)?.waiting ?? 0;
+    return this.#destinations.get(destination)?.waiting ?? 0;
   }
 
-  /** What the payloads of those take. */
   bytesWaitingAt(destination: string): number {
-    return this.#queues.get(destination)?.bytes ?? 0;
+    return this.#destinations.get(destination)?.bytes ?? 0;
   }
 
-  /** Those of them that may be delivered now. */
+  /** Rows that may be delivered to a destination now. */
   readyAt(destination: string): number {
-    const queue = this.#queues.get(destination);
+    const queue = this.#destinations.get(destination);
     return queue === undefined ? 0 : queue.ready.length - queue.head;
   }
 
-  /** Destinations that a row may be delivered to now. */
   *readyDestinations(): Iterable<string> {
-    for (const [destination, queue] of this.#queues) if (queue.head < queue.ready.length) yield destination;
+    for (const [destination, queue] of this.#destinations) if (queue.head < queue.ready.length) yield destination;
   }
 
-  /** Keys whose first row goes to a destination: it waits, or is in delivery. */
+  /** Keys whose first row, waiting or in delivery, goes to a destination. */
   *keysAt(destination: string): Iterable<string> {
-    for (const [key, lane] of this.#lanes) if (lane.destination === destination) yield key;
+    for (const [key, queue] of this.#keys) if (queue.destination === destination) yield key;
   }
 
-  add(entry: LaneRow): void {
+  add(entry: QueuedRow): void {
     const { key } = entry.row;
-    const lane = key === null ? undefined : this.#lanes.get(key);
-    if (lane !== undefined) {
-      lane.behind.push(entry);
-      lane.bytes += bytesOf(entry);
-      this.#count(lane.destination, 1, bytesOf(entry));
+    const queue = this.#queueOf(key);
+    if (queue !== undefined) {
+      queue.behind.push(entry);
+      queue.bytes += bytesOf(entry);
+      this.#count(queue.destination, 1, bytesOf(entry));
       return;
     }
-    if (key !== null) this.#lanes.set(key, { destination: entry.destination, behind: [], bytes: 0 });
-    this.#makeReady(entry);
+    if (key !== null) this.#keys.set(key, { destination: entry.destination, behind: [], bytes: 0 });
+    this.#at(entry.destination).ready.push(entry);
     this.#count(entry.destination, 1, bytesOf(entry));
   }
 
-  /** The next row that may be delivered to a destination now; undefined when there is none. */
-  take(destination: string): LaneRow | undefined {
-    const queue = this.#queues.get(destination);
+  /** The next row to deliver to a destination; undefined when none is ready. */
+  take(destination: string): QueuedRow | undefined {
+    const queue = this.#destinations.get(destination);
     const entry = queue?.ready[queue.head];
     if (queue === undefined || entry === undefined) return undefined;
     queue.head += 1;
@@ -86,96 +83,99 @@ export class KeyLanes {
     return entry;
   }
 
-  /** The row of this key that was taken is finished: the next one of the key is ready. */
+  /** The row of this key that was taken is finished: the next one is ready. */
   done(key: string | null): void {
-    const lane = key === null ? undefined : this.#lanes.get(key);
-    if (key === null || lane === undefined) return;
-    const next = lane.behind.shift();
+    const queue = this.#queueOf(key);
+    if (key === null || queue === undefined) return;
+    const next = queue.behind.shift();
     if (next === undefined) {
-      this.#lanes.delete(key);
+      this.#keys.delete(key);
       return;
     }
-    const rows = 1 + lane.behind.length;
-    this.#count(lane.destination, -rows, -lane.bytes);
-    lane.destination = next.destination;
-    this.#count(lane.destination, rows, lane.bytes);
-    lane.bytes -= bytesOf(next);
-    this.#makeReady(next);
+    const rows = 1 + queue.behind.length;
+    this.#count(queue.destination, -rows, -queue.bytes);
+    queue.destination = next.destination;
+    this.#count(queue.destination, rows, queue.bytes);
+    queue.bytes -= bytesOf(next);
+    this.#at(next.destination).ready.push(next);
   }
 
-  /** The row of this key that was taken did not get through: gives up and returns those behind it, which must not overtake it. */
-  drop(key: string | null): readonly LaneRow[] {
-    const lane = key === null ? undefined : this.#lanes.get(key);
-    if (key === null || lane === undefined) return [];
-    this.#lanes.delete(key);
-    this.#count(lane.destination, -lane.behind.length, -lane.bytes);
-    return lane.behind;
+  /** The row of this key that was taken failed: removes and returns those behind it, which must not overtake it. */
+  drop(key: string | null): readonly QueuedRow[] {
+    const queue = this.#queueOf(key);
+    if (key === null || queue === undefined) return [];
+    this.#keys.delete(key);
+    this.#count(queue.destination, -queue.behind.length, -queue.bytes);
+    return queue.behind;
   }
 
-  /** Gives up every row that waits at a destination, in their order per key. Rows in delivery stay; `done` and `drop` may still be called for them. */
-  dropAt(destination: string): readonly LaneRow[] {
-    const queue = this.#queues.get(destination);
-    if (queue === undefined) return [];
-    const dropped = queue.ready.slice(queue.head);
+  /**
+   * Removes every row that waits at a destination. Rows in delivery stay; `done` and `drop` may still be called for them.
+   *
+   * @returns the rows, in their order per key
+   */
+  dropAt(destination: string): readonly QueuedRow[] {
+    const at = this.#destinations.get(destination);
+    if (at === undefined) return [];
+    const dropped = at.ready.slice(at.head);
     const wereReady = new Set(dropped.map(({ row }) => row.key));
-    for (const [key, lane] of this.#lanes) {
-      if (lane.destination !== destination) continue;
-      dropped.push(...lane.behind.splice(0));
-      lane.bytes = 0;
-      if (wereReady.has(key)) this.#lanes.delete(key);
+    for (const [key, queue] of this.#keys) {
+      if (queue.destination !== destination) continue;
+      dropped.push(...queue.behind.splice(0));
+      queue.bytes = 0;
+      if (wereReady.has(key)) this.#keys.delete(key);
     }
-    this.#waiting -= queue.waiting;
-    this.#bytesWaiting -= queue.bytes;
-    this.#queues.delete(destination);
+    this.#waiting -= at.waiting;
+    this.#bytesWaiting -= at.bytes;
+    this.#destinations.delete(destination);
     return dropped;
   }
 
-  /** Gives up every waiting row; see `dropAt`. */
-  dropAll(): readonly LaneRow[] {
-    return [...this.#queues.keys()].flatMap((destination) => this.dropAt(destination));
+  /** Removes every waiting row, as `dropAt`. */
+  dropAll(): readonly QueuedRow[] {
+    return [...this.#destinations.keys()].flatMap((destination) => this.dropAt(destination));
   }
 
-  #makeReady(entry: LaneRow): void {
-    this.#queueOf(entry.destination).ready.push(entry);
+  #queueOf(key: string | null): KeyQueue | undefined {
+    return key === null ? undefined : this.#keys.get(key);
   }
 
   #count(destination: string, rows: number, bytes: number): void {
     this.#waiting += rows;
     this.#bytesWaiting += bytes;
-    const queue = this.#queueOf(destination);
+    const queue = this.#at(destination);
     queue.waiting += rows;
     queue.bytes += bytes;
   }
 
-  #queueOf(destination: string): Queue {
-    let queue = this.#queues.get(destination);
+  #at(destination: string): DestinationQueue {
+    let queue = this.#destinations.get(destination);
     if (queue === undefined) {
       queue = { ready: [], head: 0, waiting: 0, bytes: 0 };
-      this.#queues.set(destination, queue);
+      this.#destinations.set(destination, queue);
     }
     return queue;
   }
 }
 
-/** What waits at one destination. */
-interface Queue {
-  /** Rows that may be delivered now, from `head` on. A lane has at most one row here or in delivery. */
-  ready: LaneRow[];
+interface DestinationQueue {
+  /** Rows that may be delivered now, from `head` on. Of one key at most one row is here or in delivery. */
+  ready: QueuedRow[];
   head: number;
   /** Those, and the rows behind them and behind what is in delivery. */
   waiting: number;
-  /** Of their payloads. */
+  /** Of the payloads of all that wait. */
   bytes: number;
 }
 
-interface Lane {
+interface KeyQueue {
   /** Of its first row, which is ready or in delivery. */
   destination: string;
-  readonly behind: LaneRow[];
+  readonly behind: QueuedRow[];
   /** Of the payloads of those behind. */
   bytes: number;
 }
 
-function bytesOf({ row }: LaneRow): number {
+function bytesOf({ row }: QueuedRow): number {
   return row.payload?.length ?? 0;
 }

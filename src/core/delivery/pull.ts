@@ -30,7 +30,7 @@ export interface ClaimedRows {
 }
 
 /** What an operation on a claim came to. */
-export interface ClaimOutcome<T> {
+export interface PullResult<T> {
   readonly result: T;
   /** Ids that were asked for and are no longer held under the token; empty when all of the claim was meant. */
   readonly lost: readonly MessageId[];
@@ -71,7 +71,7 @@ export class Pull {
   }
 
   /** The rows are done. */
-  async acknowledge(claim: PullClaim): Promise<ClaimOutcome<readonly MessageId[]>> {
+  async acknowledge(claim: PullClaim): Promise<PullResult<readonly MessageId[]>> {
     return this.#outcome(claim, await this.#options.store.acknowledge(claim), (ids) => ids);
   }
 
@@ -81,7 +81,7 @@ export class Pull {
    * @param delayMs wait until they are available again
    * @param error what the client says about it; null when it says nothing
    */
-  async reject(claim: PullClaim, delayMs: number, error: string | null): Promise<ClaimOutcome<PullRejection>> {
+  async reject(claim: PullClaim, delayMs: number, error: string | null): Promise<PullResult<PullRejection>> {
     const { store, maxAttempts, redact } = this.#options;
     const redacted = error === null ? "" : redact(error);
     const reason = redacted === "" ? null : redacted;
@@ -91,11 +91,11 @@ export class Pull {
   }
 
   /** @param leaseMs from now on */
-  async extend(claim: PullClaim, leaseMs: number): Promise<ClaimOutcome<readonly MessageId[]>> {
+  async extend(claim: PullClaim, leaseMs: number): Promise<PullResult<readonly MessageId[]>> {
     return this.#outcome(claim, await this.#options.store.extend(claim, leaseMs), (ids) => ids);
   }
 
-  #outcome<T>(claim: PullClaim, result: T, idsOf: (result: T) => readonly MessageId[]): ClaimOutcome<T> {
+  #outcome<T>(claim: PullClaim, result: T, idsOf: (result: T) => readonly MessageId[]): PullResult<T> {
     const met = new Set(idsOf(result));
     const lost = (claim.ids ?? []).filter((id) => !met.has(id));
     if (lost.length > 0) {

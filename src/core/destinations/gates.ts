@@ -77,11 +77,11 @@ export class DestinationGates {
   }
 
   /** As {@link DestinationGate.enter}. */
-  enter(destination: string): Pass | Promise<Pass | undefined> {
+  enter(destination: string): Permit | Promise<Permit | undefined> {
     return this.#gates.get(destination)?.enter() ?? UNGUARDED;
   }
 
-  leave(destination: string, pass: Pass, row: MessageId, report: ReceiverReport): void {
+  leave(destination: string, pass: Permit, row: MessageId, report: ReceiverReport): void {
     const gate = this.#gates.get(destination);
     if (gate === undefined) return;
     gate.leave(pass, row, report);
@@ -222,13 +222,13 @@ interface News {
 }
 
 /** Of rows without a destination. */
-const UNGUARDED: Pass = { beganAt: 0, isProbe: false, closes: 0 };
+const UNGUARDED: Permit = { beganAt: 0, isProbe: false, closes: 0 };
 const REPORT_MS = 2000;
 /** That a rate limit does not answer. */
 const TOLD_EVERY_MS = 60_000;
 
 /** A delivery that was let through. */
-export interface Pass {
+export interface Permit {
   /** Monotonic ms. */
   readonly beganAt: number;
   readonly isProbe: boolean;
@@ -323,7 +323,7 @@ export class DestinationGate {
   }
 
   /** Lets a delivery through. @returns undefined when it must not begin after all: another replica sends the probe */
-  enter(): Pass | Promise<Pass | undefined> {
+  enter(): Permit | Promise<Permit | undefined> {
     const { breaker, rate } = this.#options;
     if (breaker?.position === "probe") {
       return breaker.takeProbe().then((isTaken) => (isTaken ? this.#begin(true) : undefined));
@@ -332,7 +332,7 @@ export class DestinationGate {
     return this.#begin(false);
   }
 
-  leave(pass: Pass, row: MessageId, report: ReceiverReport): void {
+  leave(pass: Permit, row: MessageId, report: ReceiverReport): void {
     const { breaker, ramp } = this.#options;
     this.#inFlight -= 1;
     if (pass.closes === this.#closes) this.#sinceClose -= 1;
@@ -387,7 +387,7 @@ export class DestinationGate {
     return this.#inFlight < concurrency && this.#sinceClose < ramp.limit;
   }
 
-  #begin(isProbe: boolean): Pass {
+  #begin(isProbe: boolean): Permit {
     this.#inFlight += 1;
     this.#sinceClose += 1;
     return { beganAt: this.#options.clock.monotonic(), isProbe, closes: this.#closes };

@@ -4,11 +4,11 @@ import { PublishError } from "../../model/errors.ts";
  * What a delivery tells about its receiver: it works (`well`), also where it refuses this one message; it has failed, as it would have for any message
  * (`failed`); or nothing, for it was not asked (`unknown`).
  */
-export type ReceiverVerdict = "well" | "failed" | "unknown";
+export type Verdict = "well" | "failed" | "unknown";
 
 /** What one delivery told. */
 export interface ReceiverReport {
-  readonly receiver: ReceiverVerdict;
+  readonly receiver: Verdict;
   /** How long a receiver that failed asked us to wait, in ms, if it did. */
   readonly retryAfterMs?: number | undefined;
   /** Why the receiver failed, redacted. */
@@ -19,7 +19,7 @@ export const WELL: ReceiverReport = { receiver: "well" };
 export const NOT_ASKED: ReceiverReport = { receiver: "unknown" };
 
 /** Every code of a `PublishError`. A code that stands here may come from several adapters, and means the same in all of them. */
-const VERDICTS: Readonly<Record<string, ReceiverVerdict>> = {
+const VERDICTS: Readonly<Record<string, Verdict>> = {
   // The network, and whoever is behind it.
   timeout: "failed",
   connection_refused: "failed",
@@ -92,7 +92,7 @@ export const VERDICT_CODES: readonly string[] = Object.keys(VERDICTS);
  *
  * @param error what a delivery threw
  */
-export function receiverVerdictOf(error: unknown): ReceiverVerdict {
+export function verdictOf(error: unknown): Verdict {
   if (!(error instanceof PublishError)) return "unknown";
   return Object.hasOwn(VERDICTS, error.code) ? (VERDICTS[error.code] ?? "unknown") : "unknown";
 }

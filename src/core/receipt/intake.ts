@@ -1,7 +1,7 @@
 import { isUtf8 } from "node:buffer";
 import { v7 as uuidv7 } from "uuid";
 import { errorText, StoreError } from "../../model/errors.ts";
-import type { Consumption, Headers, InsertOutcome, MessageId, NewInboxRow, Rejection } from "../../model/rows.ts";
+import type { Consumption, Headers, InsertResult, MessageId, NewInboxRow, Rejection } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { BrokerMessage, Intake } from "../../ports/source.ts";
@@ -26,7 +26,7 @@ export interface IntakeOptions {
   readonly attributes: AttributePlan;
   readonly stage?: SourceStage | undefined;
   /** Stores rows in one commit (`InboxStore.insert`). */
-  readonly insert: (rows: readonly NewInboxRow[]) => Promise<readonly InsertOutcome[]>;
+  readonly insert: (rows: readonly NewInboxRow[]) => Promise<readonly InsertResult[]>;
   /** Waits; rejects with the signal's reason when that aborts first. */
   readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
   /** Cleans every reason before it is stored. */

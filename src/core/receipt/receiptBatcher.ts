@@ -1,5 +1,5 @@
 import { errorText, StoreError } from "../../model/errors.ts";
-import type { InsertOutcome, NewInboxRow } from "../../model/rows.ts";
+import type { InsertResult, NewInboxRow } from "../../model/rows.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { InboxStore } from "../../ports/store.ts";
 
@@ -50,7 +50,7 @@ interface Batch {
 }
 
 interface Caller {
-  readonly resolve: (outcome: InsertOutcome) => void;
+  readonly resolve: (outcome: InsertResult) => void;
   readonly reject: (error: unknown) => void;
 }
 
@@ -93,7 +93,7 @@ export class ReceiptBatcher {
    * @returns what the store made of it, after the commit
    * @throws StoreError when the insert of its batch failed; `unavailable` when too much waits already, or after `close`
    */
-  add(row: NewInboxRow): Promise<InsertOutcome> {
+  add(row: NewInboxRow): Promise<InsertResult> {
     if (this.#closed !== undefined) {
       return Promise.reject(new StoreError("unavailable", "no receipts are taken any more: the service is stopping"));
     }
@@ -212,7 +212,7 @@ export class ReceiptBatcher {
         throw new StoreError("other", `insert of ${batch.rows.length} rows answered for ${outcomes.length}`);
       }
       this.#logRefusals(outcomes);
-      tell = ({ resolve }, i) => resolve(outcomes[i] as InsertOutcome);
+      tell = ({ resolve }, i) => resolve(outcomes[i] as InsertResult);
     } catch (error) {
       this.#logFailure(batch, error);
       tell = ({ reject }) => reject(error);
@@ -225,7 +225,7 @@ export class ReceiptBatcher {
   }
 
   /** What can never be held is the sender's to mend, and is answered so; what a rule of the table turned away is not. */
-  #logRefusals(outcomes: readonly InsertOutcome[]): void {
+  #logRefusals(outcomes: readonly InsertResult[]): void {
     for (const outcome of outcomes) {
       if (outcome.kind !== "refused" || outcome.mayPassLater !== true) continue;
       this.#log.error({ reason: outcome.reason }, "the inbox table refuses a received message");

@@ -1,6 +1,6 @@
 import { v7 as uuidv7 } from "uuid";
 import { errorText, StoreError } from "../../model/errors.ts";
-import type { Consumption, Headers, InsertOutcome, MessageId, NewInboxRow, ReceiveOutcome } from "../../model/rows.ts";
+import type { Consumption, Headers, InsertResult, MessageId, NewInboxRow, Receipt } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Clock } from "../../time/clock.ts";
 import type { AttributePlan } from "./attributes.ts";
@@ -14,7 +14,7 @@ export interface ReceiverOptions {
   readonly attributes: AttributePlan;
   readonly stage?: SourceStage | undefined;
   /** Stores a row; resolves after the commit. */
-  readonly insert: (row: NewInboxRow) => Promise<InsertOutcome>;
+  readonly insert: (row: NewInboxRow) => Promise<InsertResult>;
   readonly clock: Clock;
   readonly metrics: Metrics;
 }
@@ -29,7 +29,7 @@ export interface Receiver {
    */
   passes(headers: () => Headers): boolean;
   /** Everything after the filter: JSON, attributes, transform, insert. Counts the outcome; does not reject. */
-  accept(message: ReceivedMessage): Promise<ReceiveOutcome>;
+  accept(message: ReceivedMessage): Promise<Receipt>;
 }
 
 /**
@@ -48,20 +48,20 @@ export function createReceiver(options: ReceiverOptions): Receiver {
     return false;
   }
 
-  async function accept(message: ReceivedMessage): Promise<ReceiveOutcome> {
+  async function accept(message: ReceivedMessage): Promise<Receipt> {
     const outcome = await process(message);
     count(outcome, metrics);
     return outcome;
   }
 
-  async function process(message: ReceivedMessage): Promise<ReceiveOutcome> {
+  async function process(message: ReceivedMessage): Promise<Receipt> {
     const prepared = await prepare(message, uuidv7() as MessageId);
     if (prepared.kind === "row") return store(prepared.row);
     return prepared.kind === "unavailable" ? { kind: "busy", reason: prepared.reason } : prepared;
   }
 
-  async function store(row: NewInboxRow): Promise<ReceiveOutcome> {
-    let outcome: InsertOutcome;
+  async function store(row: NewInboxRow): Promise<Receipt> {
+    let outcome: InsertResult;
     try {
       outcome = await insert(row);
     } catch (error) {
@@ -85,7 +85,7 @@ export function createReceiver(options: ReceiverOptions): Receiver {
   return { source, passes, accept };
 }
 
-function count(outcome: ReceiveOutcome, metrics: Metrics): void {
+function count(outcome: Receipt, metrics: Metrics): void {
   switch (outcome.kind) {
     case "stored":
       metrics.inboxMessages("new", 1);

@@ -1,5 +1,5 @@
 import type { ServerResponse } from "node:http";
-import type { ClaimOutcome, Pull } from "../../core/delivery/pull.ts";
+import type { Pull, PullResult } from "../../core/delivery/pull.ts";
 import { StoreError } from "../../model/errors.ts";
 import type { PullClaim } from "../../ports/pullStore.ts";
 import type { Log } from "../../ports/runtime.ts";
@@ -112,7 +112,7 @@ function operations(
 function answer(
   res: ServerResponse,
   ids: PullClaim["ids"],
-  { lost, held }: Pick<ClaimOutcome<unknown>, "lost" | "held">,
+  { lost, held }: Pick<PullResult<unknown>, "lost" | "held">,
   lists: object,
 ): void {
   if (held) sendJson(res, 200, { ...lists, lost });

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { TopicRoute } from "../../../src/adapters/stores/sql/routing.ts";
-import type { ClaimedRow, ClaimToken, MessageId, NewInboxRow, Settlement } from "../../../src/model/rows.ts";
+import type { ClaimedRow, ClaimToken, MessageId, NewInboxRow, Outcome } from "../../../src/model/rows.ts";
 import type { ClaimRequest, RelayRequest, Store } from "../../../src/ports/store.ts";
 import type { Clock } from "../../../src/time/clock.ts";
 import type { ManualClock } from "../../support/recorders.ts";
@@ -147,22 +147,22 @@ export function relayRequest(overrides: Partial<RelayRequest> = {}): RelayReques
   };
 }
 
-export const sent = (row: ClaimedRow): Settlement => ({ id: row.id, claimToken: row.claimToken, kind: "sent" });
-export const released = (row: ClaimedRow): Settlement => ({ id: row.id, claimToken: row.claimToken, kind: "release" });
-export const failed = (row: ClaimedRow, delayMs = 60_000): Settlement => ({
+export const sent = (row: ClaimedRow): Outcome => ({ id: row.id, claimToken: row.claimToken, kind: "sent" });
+export const released = (row: ClaimedRow): Outcome => ({ id: row.id, claimToken: row.claimToken, kind: "release" });
+export const failed = (row: ClaimedRow, delayMs = 60_000): Outcome => ({
   id: row.id,
   claimToken: row.claimToken,
   kind: "retry",
   delayMs,
   reason: "status 500",
 });
-export const parked = (row: ClaimedRow): Settlement => ({
+export const parked = (row: ClaimedRow): Outcome => ({
   id: row.id,
   claimToken: row.claimToken,
   kind: "park",
   reason: "status 500",
 });
-export const died = (row: ClaimedRow, attempted = true): Settlement => ({
+export const died = (row: ClaimedRow, attempted = true): Outcome => ({
   id: row.id,
   claimToken: row.claimToken,
   kind: "dead",

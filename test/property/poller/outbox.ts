@@ -1,5 +1,5 @@
 import { StoreError } from "../../../src/model/errors.ts";
-import type { ClaimToken, MessageId, Settlement } from "../../../src/model/rows.ts";
+import type { ClaimToken, MessageId, Outcome } from "../../../src/model/rows.ts";
 import type { DestinationStore } from "../../../src/ports/destinationStore.ts";
 import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } from "../../../src/ports/store.ts";
 import { PAYLOAD } from "../store/model.ts";
@@ -58,8 +58,8 @@ export class SimulatedOutbox implements OutboxStore {
     return this.#run(({ database }) => database.renew(tokens, lease));
   }
 
-  settle(settlements: readonly Settlement[]): Promise<ReadonlySet<MessageId>> {
-    return this.#run(({ database }) => database.settle(settlements));
+  settle(outcomes: readonly Outcome[]): Promise<ReadonlySet<MessageId>> {
+    return this.#run(({ database }) => database.settle(outcomes));
   }
 
   reclaim(limit: number): Promise<number> {

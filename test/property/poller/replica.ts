@@ -1,7 +1,7 @@
-import type { Delivered } from "../../../src/core/delivery/deliver.ts";
+import type { DeliveryResult } from "../../../src/core/delivery/deliver.ts";
 import { Poller } from "../../../src/core/delivery/poller.ts";
 import { DestinationGates } from "../../../src/core/destinations/gates.ts";
-import type { ClaimedRow, ClaimToken, Settlement } from "../../../src/model/rows.ts";
+import type { ClaimedRow, ClaimToken, Outcome } from "../../../src/model/rows.ts";
 import { Loop } from "../../../src/runtime/loop.ts";
 import type { Timer } from "../../../src/time/clock.ts";
 import { delivered } from "../../support/gates.ts";
@@ -49,18 +49,20 @@ export class SimulatedReplica {
     });
     this.#poller = new Poller({
       store: this.outbox,
-      deliver: (row, signal, isProbe) => this.#deliver(row, signal, isProbe),
+      delivery: {
+        destinationOf: (topic) => topic ?? undefined,
+        deliver: (row, signal, isProbe = false) => this.#deliver(row, signal, isProbe),
+      },
       newToken,
       gates: this.#gates,
-      onRetry: () => {},
-      onRoom: () => this.#claims.wake(),
-      onQueueChange: () => {},
-      destinationOf: (topic) => topic ?? undefined,
+      pollIntervalMs: POLL_INTERVAL_MS,
+      onMayClaim: () => this.#claims.wake(),
       destinations: world.topics,
       batchSize: plan.batchSize,
       concurrency: plan.concurrency,
       claimTimeoutMs: CLAIM_TIMEOUT_MS,
       clock,
+      random: () => world.random(),
       metrics: silentMetrics,
       log: silentLog,
       wait: (ms) => this.wait(ms),
@@ -135,18 +137,18 @@ export class SimulatedReplica {
     return () => cancel();
   };
 
-  async #deliver({ id, claimToken }: ClaimedRow, signal: AbortSignal, isProbe: boolean): Promise<Delivered> {
+  async #deliver({ id, claimToken }: ClaimedRow, signal: AbortSignal, isProbe: boolean): Promise<DeliveryResult> {
     const claim = { id, claimToken };
     this.#world.begins(claim, isProbe);
-    const aborted = new Promise<Settlement>((resolve) => {
+    const aborted = new Promise<Outcome>((resolve) => {
       signal.addEventListener("abort", () => resolve({ ...claim, kind: "release" }), { once: true });
     });
-    const { settlement, report } = delivered(await Promise.race([aborted, this.#publish(claim)]));
+    const { outcome, report } = delivered(await Promise.race([aborted, this.#publish(claim)]));
     const isSpared = isProbe && report.receiver === "failed";
-    return { settlement: isSpared ? { ...claim, kind: "release" } : settlement, report };
+    return { outcome: isSpared ? { ...claim, kind: "release" } : outcome, report };
   }
 
-  async #publish(claim: Pick<ClaimedRow, "id" | "claimToken">): Promise<Settlement> {
+  async #publish(claim: Pick<ClaimedRow, "id" | "claimToken">): Promise<Outcome> {
     const { plan } = this.#world;
     // On the wire it is in nobody's hands: it arrives also when its sender has ended meanwhile.
     const accepted = await this.#world.arrives(claim.id, this.#world.draw(plan.deliveryMs));

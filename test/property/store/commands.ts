@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { expect } from "@jest/globals";
 import fc, { type AsyncCommand } from "fast-check";
-import type { ClaimToken, MessageId, Settlement } from "../../../src/model/rows.ts";
+import type { ClaimToken, MessageId, Outcome } from "../../../src/model/rows.ts";
 import type { ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../../src/ports/finishedRows.ts";
 import { eventually } from "../../support/eventually.ts";
 import { type Claiming, claim, claimDuring, claimOutOfSight, claimTogether } from "./claims.ts";
@@ -43,17 +43,17 @@ export async function expectAgreement(model: OutboxModel, system: System): Promi
 }
 
 /** One outcome, for a claim that the replica has, or for one that it has lost or never had. */
-interface Outcome {
+interface DrawnOutcome {
   readonly pick: number;
   readonly of: "live" | "lost" | "foreign";
-  readonly kind: Settlement["kind"];
+  readonly kind: Outcome["kind"];
   readonly delayMs: number;
   readonly attempted: boolean;
 }
 
 /** The outcomes in terms of the store; those for which the replica has no claim are left out, and so is a second one for a row. */
-function settlementsOf(model: OutboxModel, replica: number, outcomes: readonly Outcome[]): readonly Settlement[] {
-  const settlements = outcomes.flatMap(({ pick, of, kind, delayMs, attempted }): Settlement[] => {
+function settlementsOf(model: OutboxModel, replica: number, outcomes: readonly DrawnOutcome[]): readonly Outcome[] {
+  const settlements = outcomes.flatMap(({ pick, of, kind, delayMs, attempted }): Outcome[] => {
     const claims = of === "lost" ? model.lostClaims(replica) : model.liveClaims(replica);
     const rows = of === "foreign" ? model.rows : claims;
     const id = rows[pick % Math.max(1, rows.length)]?.id;
@@ -116,7 +116,7 @@ const insertSlowly = (one: Claiming, key: string, other: string): Command =>
       const settlements = model
         .liveClaims(one.replica)
         .slice(0, -1)
-        .map((each): Settlement => ({ ...each, kind: "sent" }));
+        .map((each): Outcome => ({ ...each, kind: "sent" }));
       await system.replicas[one.replica]?.store.outbox.settle(settlements);
       model.settle(settlements);
     }
@@ -137,10 +137,10 @@ const renew = (replica: number, lost: boolean): Command =>
     expect(await replicas[replica]?.store.outbox.renew(tokens, LEASE)).toEqual(model.renew(tokens));
   });
 
-const settle = (replica: number, outcomes: readonly Outcome[]): Command =>
+const settle = (replica: number, outcomes: readonly DrawnOutcome[]): Command =>
   command("settle", { replica, outcomes }, (model, system) => settleNow(model, system, replica, outcomes));
 
-async function settleNow(model: OutboxModel, { replicas }: System, replica: number, outcomes: readonly Outcome[]) {
+async function settleNow(model: OutboxModel, { replicas }: System, replica: number, outcomes: readonly DrawnOutcome[]) {
   const settlements = settlementsOf(model, replica, outcomes);
   const closed = await replicas[replica]?.store.outbox.settle(settlements);
   expect(closed).toEqual(model.settle(settlements));
@@ -157,7 +157,7 @@ const work = (replica: number): Command =>
     forgetMoments(model);
     await reclaimNow(model, system, replica, 100);
     await claim(model, system, { replica, limit: 100, maxBytes: 1_000_000, namesHeld: false });
-    const settlements = model.liveClaims(replica).map((each): Settlement => ({ ...each, kind: "sent" }));
+    const settlements = model.liveClaims(replica).map((each): Outcome => ({ ...each, kind: "sent" }));
     expect(await system.replicas[replica]?.store.outbox.settle(settlements)).toEqual(model.settle(settlements));
   });
 
@@ -278,7 +278,7 @@ const claiming: fc.Arbitrary<Claiming> = fc.record({
   namesHeld: fc.boolean(),
   scope: fc.option(claimScope),
 });
-const outcomes: fc.Arbitrary<Outcome[]> = fc.array(
+const outcomes: fc.Arbitrary<DrawnOutcome[]> = fc.array(
   fc.record({
     pick: fc.nat({ max: 50 }),
     of: fc.constantFrom("live", "live", "live", "lost", "foreign"),

@@ -1,4 +1,4 @@
-import type { ClaimToken, MessageId, OutboxState, Settlement } from "../../../src/model/rows.ts";
+import type { ClaimToken, MessageId, OutboxState, Outcome } from "../../../src/model/rows.ts";
 import type { ReplayScope } from "../../../src/ports/finishedRows.ts";
 import type { ClaimRequest, ClaimScope, Lease } from "../../../src/ports/store.ts";
 
@@ -240,7 +240,7 @@ export class OutboxModel {
     return new Set(held.map((row) => row.id));
   }
 
-  settle(settlements: readonly Settlement[]): ReadonlySet<MessageId> {
+  settle(settlements: readonly Outcome[]): ReadonlySet<MessageId> {
     const closed = settlements.filter(({ id, claimToken }) => this.row(id).token === claimToken);
     for (const settlement of closed) this.#close(settlement);
     return new Set(closed.map(({ id }) => id));
@@ -291,7 +291,7 @@ export class OutboxModel {
     return row.key === null ? [] : this.rows.filter((one) => one.key === row.key && one.position < row.position);
   }
 
-  #close(settlement: Settlement): void {
+  #close(settlement: Outcome): void {
     const row = this.row(settlement.id);
     this.#unclaim(row);
     row.updatedAt = this.now;

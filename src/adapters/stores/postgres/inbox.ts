@@ -1,4 +1,4 @@
-import type { InsertOutcome, MessageId, NewInboxRow } from "../../../model/rows.ts";
+import type { InsertResult, MessageId, NewInboxRow } from "../../../model/rows.ts";
 import type { InboxStore, RelayRequest, RelayResult, UnrelayedRows } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { inKeyOrder } from "../sql/keyOrder.ts";
@@ -36,7 +36,7 @@ export class PostgresInbox implements InboxStore {
     this.#lowWater = new LowWater(pool, statements.mark, clock, this.#marks);
   }
 
-  async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertOutcome[]> {
+  async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
     return await insertAroundPoison(rows, (part) => this.#insertAll(part));
   }
 
@@ -72,7 +72,7 @@ export class PostgresInbox implements InboxStore {
     return rows.map(({ source, count }) => ({ source: String(source), count: Number(count) }));
   }
 
-  async #insertAll(rows: readonly NewInboxRow[]): Promise<InsertOutcome[]> {
+  async #insertAll(rows: readonly NewInboxRow[]): Promise<InsertResult[]> {
     const [first] = rows;
     if (first === undefined) return [];
     const isAlike = rows.every((row) => SHARED.every((name) => row[name] === first[name]));
@@ -129,8 +129,8 @@ export class PostgresInbox implements InboxStore {
 /** Receipts lie behind the mark: only what takes longer than its slack, or is set back by hand, waits for the next one. */
 const IDLE_MARK_INTERVAL_MS = 5000;
 
-const STORED: InsertOutcome = { kind: "stored" };
-const DUPLICATE: InsertOutcome = { kind: "duplicate" };
+const STORED: InsertResult = { kind: "stored" };
+const DUPLICATE: InsertResult = { kind: "duplicate" };
 
 const NOTHING: RelayResult = { relayed: 0, dead: [], more: false };
 

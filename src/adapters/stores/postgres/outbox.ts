@@ -1,4 +1,4 @@
-import type { ClaimToken, MessageId, Settlement } from "../../../model/rows.ts";
+import type { ClaimToken, MessageId, Outcome } from "../../../model/rows.ts";
 import type { ClaimRequest, ClaimResult, ClaimScope, Lease, OutboxBacklog, OutboxStore } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { type ClaimScans, claimByHints, type Scan } from "../sql/frontClaim.ts";
@@ -95,11 +95,11 @@ export class PostgresOutbox implements OutboxStore {
   }
 
   async settle(
-    settlements: readonly Settlement[],
-    onRefused: ((settlement: Settlement, reason: string) => void) | undefined,
+    settlements: readonly Outcome[],
+    onRefused: ((settlement: Outcome, reason: string) => void) | undefined,
   ): Promise<ReadonlySet<MessageId>> {
     const refused = onRefused ?? (() => {});
-    const settle = (part: readonly Settlement[]) => this.#settleAll(part, refused);
+    const settle = (part: readonly Outcome[]) => this.#settleAll(part, refused);
     return await settleAroundRefusal(settlements, this.#hints, settle, refused);
   }
 
@@ -180,8 +180,8 @@ export class PostgresOutbox implements OutboxStore {
 
   /** @returns the ids of the rows whose claim was closed */
   async #settleAll(
-    settlements: readonly Settlement[],
-    onRefused: (settlement: Settlement, reason: string) => void,
+    settlements: readonly Outcome[],
+    onRefused: (settlement: Outcome, reason: string) => void,
   ): Promise<readonly MessageId[]> {
     try {
       return await this.#settleBy(this.#sql.settle, settlements);
@@ -197,7 +197,7 @@ export class PostgresOutbox implements OutboxStore {
     }
   }
 
-  async #settleBy(statement: Statement, settlements: readonly Settlement[]): Promise<readonly MessageId[]> {
+  async #settleBy(statement: Statement, settlements: readonly Outcome[]): Promise<readonly MessageId[]> {
     const [row] = await this.#pool.run(statement, [
       ...namesOf(settlements),
       ...(settlements.every(({ kind }) => kind === "sent") ? ALL_SENT : outcomeColumns(settlements)),
@@ -212,13 +212,13 @@ type ClaimStatements = Pick<OutboxStatements, keyof OutboxStatements["withoutSom
 
 const NOTHING: ClaimResult = { rows: [], more: false, heldBack: 0 };
 
-function namesOf(settlements: readonly Settlement[]): readonly unknown[] {
+function namesOf(settlements: readonly Outcome[]): readonly unknown[] {
   return [uuidArray(settlements.map(({ id }) => id)), uuidArray(settlements.map(({ claimToken }) => claimToken))];
 }
 
 const ALL_SENT: readonly unknown[] = [[], [], [], []];
 
-function outcomeColumns(settlements: readonly Settlement[]): readonly unknown[] {
+function outcomeColumns(settlements: readonly Outcome[]): readonly unknown[] {
   return [
     settlements.map((settlement) => STATE_AFTER[settlement.kind]),
     settlements.map(attemptsOf),

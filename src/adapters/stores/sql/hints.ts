@@ -1,4 +1,4 @@
-import type { Settlement } from "../../../model/rows.ts";
+import type { Outcome } from "../../../model/rows.ts";
 import type { ClaimScope } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { DueTimes } from "./dueTimes.ts";
@@ -46,7 +46,7 @@ export class OutboxHints {
    *
    * @param settlement of the row. Where no scope looks for it alone, it is among the rows of every scope that leaves some out
    */
-  retryIn(delayMs: number, { scope, destination }: Pick<Settlement, "scope" | "destination">): void {
+  retryIn(delayMs: number, { scope, destination }: Pick<Outcome, "scope" | "destination">): void {
     this.unscoped.sweepWithin(delayMs);
     if (destination !== undefined) this.#retriesTo(destination).add(delayMs);
     for (const hints of this.#scopes.values()) {

@@ -1,4 +1,4 @@
-import type { InsertOutcome, MessageId, NewInboxRow } from "../../../model/rows.ts";
+import type { InsertResult, MessageId, NewInboxRow } from "../../../model/rows.ts";
 import type { RelayResult } from "../../../ports/store.ts";
 import { bisect } from "./bisect.ts";
 import { isRefused, SHORT_REASON } from "./refused.ts";
@@ -15,9 +15,9 @@ export const EMPTY_TOPIC = "the topic template renders empty";
  */
 export async function insertAroundPoison(
   rows: readonly NewInboxRow[],
-  insert: (part: readonly NewInboxRow[]) => Promise<readonly InsertOutcome[]>,
-): Promise<InsertOutcome[]> {
-  const outcomes: InsertOutcome[] = [];
+  insert: (part: readonly NewInboxRow[]) => Promise<readonly InsertResult[]>,
+): Promise<InsertResult[]> {
+  const outcomes: InsertResult[] = [];
   await bisect(rows, async (part) => {
     try {
       outcomes.push(...(await insert(part)));

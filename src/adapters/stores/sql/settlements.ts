@@ -1,4 +1,4 @@
-import type { MessageId, Settlement } from "../../../model/rows.ts";
+import type { MessageId, Outcome } from "../../../model/rows.ts";
 import { bisect } from "./bisect.ts";
 import type { OutboxHints } from "./hints.ts";
 import { isRefused, SHORT_REASON } from "./refused.ts";
@@ -13,7 +13,7 @@ export const STATE_AFTER = {
 } as const;
 
 /** @returns the failed attempts that a settlement adds */
-export function attemptsOf(settlement: Settlement): number {
+export function attemptsOf(settlement: Outcome): number {
   if (settlement.kind === "retry" || settlement.kind === "park") return 1;
   return settlement.kind === "dead" && settlement.attempted ? 1 : 0;
 }
@@ -22,7 +22,7 @@ export function attemptsOf(settlement: Settlement): number {
 export const PARKED_DELAY = -1;
 
 /** @returns after how many ms the row is due again, {@link PARKED_DELAY}, or null where its time stays as it is */
-export function delayOf(settlement: Settlement): number | null {
+export function delayOf(settlement: Outcome): number | null {
   if (settlement.kind === "park") return PARKED_DELAY;
   return settlement.kind === "retry" ? Math.round(settlement.delayMs) : null;
 }
@@ -38,14 +38,14 @@ export function delayOf(settlement: Settlement): number | null {
  * @returns the ids of all whose claim was closed
  */
 export async function settleAroundRefusal(
-  settlements: readonly Settlement[],
+  settlements: readonly Outcome[],
   hints: Pick<OutboxHints, "retryIn">,
-  settle: (part: readonly Settlement[]) => Promise<readonly MessageId[]>,
-  onRefused: (settlement: Settlement, reason: string) => void,
+  settle: (part: readonly Outcome[]) => Promise<readonly MessageId[]>,
+  onRefused: (settlement: Outcome, reason: string) => void,
 ): Promise<ReadonlySet<MessageId>> {
   const closed = new Set<MessageId>();
   /** @returns why the database refuses the part; undefined when it was settled */
-  const refusalOf = async (part: readonly Settlement[]): Promise<string | undefined> => {
+  const refusalOf = async (part: readonly Outcome[]): Promise<string | undefined> => {
     try {
       for (const id of await settle(part)) closed.add(id);
       return undefined;
@@ -72,10 +72,10 @@ export async function settleAroundRefusal(
 }
 
 /** What to store of an outcome that is refused, the most telling first. */
-function plainerThan(settlement: Settlement, refusal: string): readonly Settlement[] {
+function plainerThan(settlement: Outcome, refusal: string): readonly Outcome[] {
   const { id, claimToken, kind } = settlement;
   if (kind === "release") return [];
-  const dead = (reason: string): Settlement => ({ id, claimToken, kind: "dead", attempted: false, reason });
+  const dead = (reason: string): Outcome => ({ id, claimToken, kind: "dead", attempted: false, reason });
   return [
     ...("reason" in settlement ? [{ ...settlement, reason: SHORT_REASON }] : []),
     ...(kind === "dead" ? [] : [dead(`${WHAT_HAPPENED[kind]}, but the database refuses to store that: ${refusal}`)]),

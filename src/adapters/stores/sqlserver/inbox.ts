@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import type { InsertOutcome, MessageId, NewInboxRow } from "../../../model/rows.ts";
+import type { InsertResult, MessageId, NewInboxRow } from "../../../model/rows.ts";
 import type { InboxStore, RelayRequest, RelayResult, UnrelayedRows } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { headersOf } from "../sql/headers.ts";
@@ -33,7 +33,7 @@ export class SqlServerInbox implements InboxStore {
     this.#sql = statements;
   }
 
-  async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertOutcome[]> {
+  async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
     return await insertAroundPoison(rows, (part) => this.#insertAll(part));
   }
 
@@ -66,7 +66,7 @@ export class SqlServerInbox implements InboxStore {
   }
 
   /** Tries again when another batch has stored a key of this one meanwhile: the next look finds it. */
-  async #insertAll(rows: readonly NewInboxRow[]): Promise<InsertOutcome[]> {
+  async #insertAll(rows: readonly NewInboxRow[]): Promise<InsertResult[]> {
     for (let tries = 1; ; tries += 1) {
       try {
         return await this.#tryInsert(rows);
@@ -76,7 +76,7 @@ export class SqlServerInbox implements InboxStore {
     }
   }
 
-  async #tryInsert(rows: readonly NewInboxRow[]): Promise<InsertOutcome[]> {
+  async #tryInsert(rows: readonly NewInboxRow[]): Promise<InsertResult[]> {
     if (rows.length === 0) return [];
     const firsts = inKeyOrder(firstOfEachKey(rows.map(insertedRow)));
     const [latest, ids] = await this.#pool.runAll(this.#sql.insert, {
@@ -148,8 +148,8 @@ interface Relayed extends Pick<RelayResult, "relayed" | "dead"> {
   readonly positions: number;
 }
 
-const STORED: InsertOutcome = { kind: "stored" };
-const DUPLICATE: InsertOutcome = { kind: "duplicate" };
+const STORED: InsertResult = { kind: "stored" };
+const DUPLICATE: InsertResult = { kind: "duplicate" };
 const NOTHING: RelayResult = { relayed: 0, dead: [], more: false };
 
 /** Each further try needs one more batch that stores a key in the moment between the look and the insert. */

@@ -1,4 +1,4 @@
-import type { ClaimToken, MessageId, Settlement } from "../../../model/rows.ts";
+import type { ClaimToken, MessageId, Outcome } from "../../../model/rows.ts";
 import type { ClaimRequest, ClaimResult, ClaimScope, Lease, OutboxBacklog, OutboxStore } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { type ClaimScans, claimByHints, LAST_POSITION, type Scan } from "../sql/frontClaim.ts";
@@ -84,10 +84,10 @@ export class SqlServerOutbox implements OutboxStore {
   }
 
   async settle(
-    settlements: readonly Settlement[],
-    onRefused: ((settlement: Settlement, reason: string) => void) | undefined,
+    settlements: readonly Outcome[],
+    onRefused: ((settlement: Outcome, reason: string) => void) | undefined,
   ): Promise<ReadonlySet<MessageId>> {
-    const settle = (part: readonly Settlement[]) => this.#settleAll(part);
+    const settle = (part: readonly Outcome[]) => this.#settleAll(part);
     return await settleAroundRefusal(settlements, this.#hints, settle, onRefused ?? (() => {}));
   }
 
@@ -181,14 +181,14 @@ export class SqlServerOutbox implements OutboxStore {
   }
 
   /** @returns the ids of the rows whose claim was closed */
-  async #settleAll(settlements: readonly Settlement[]): Promise<readonly MessageId[]> {
+  async #settleAll(settlements: readonly Outcome[]): Promise<readonly MessageId[]> {
     return idsOf(await this.#pool.run(this.#sql.settle, textBatch(settlements.map(outcomeOf), SETTLED_TEXTS)));
   }
 }
 
 const NOTHING: ClaimResult = { rows: [], more: false, heldBack: 0 };
 
-function outcomeOf(settlement: Settlement) {
+function outcomeOf(settlement: Outcome) {
   return {
     id: settlement.id,
     token: settlement.claimToken,

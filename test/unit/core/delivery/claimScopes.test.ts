@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from "@jest/globals";
-import { ClaimScopes, type ClaimScopesOptions } from "../../../../src/core/delivery/claimScopes.ts";
+import { ClaimScopes, type ClaimScopesOptions, type FurtherClaim } from "../../../../src/core/delivery/claimScopes.ts";
 import { FairShare } from "../../../../src/core/delivery/fairShare.ts";
-import { KeyLanes } from "../../../../src/core/delivery/keyQueues.ts";
+import { KeyQueues } from "../../../../src/core/delivery/keyQueues.ts";
 import type { ClaimedRow } from "../../../../src/model/rows.ts";
 import { ManualClock } from "../../../support/recorders.ts";
 import { outboxRow } from "../../../support/scriptedOutbox.ts";
@@ -9,47 +9,56 @@ import { outboxRow } from "../../../support/scriptedOutbox.ts";
 const BATCH = 20;
 const CLAIM_BYTES = 1000;
 let clock: ManualClock;
-let lanes: KeyLanes;
+let queues: KeyQueues;
 let share: FairShare;
 
 beforeEach(() => {
   clock = new ManualClock();
-  lanes = new KeyLanes();
+  queues = new KeyQueues();
   share = new FairShare({ concurrency: 8, isShared: true, clock });
 });
 
-const scopesWith = (options: Partial<ClaimScopesOptions> = {}) => {
-  const none = { rowsWanted: () => undefined, probed: () => [], forgetProbed: () => {}, isGivingBack: () => false };
-  return new ClaimScopes({
-    lanes,
+type Gates = ClaimScopesOptions["gates"];
+
+const scopesWith = ({
+  destinations = ["a", "b"],
+  ...gates
+}: { destinations?: readonly string[] } & Partial<Gates> = {}) =>
+  new ClaimScopes({
+    queues,
     share,
-    destinations: ["a", "b"],
+    gates: { rowsWanted: () => undefined, probed: () => [], forgetProbed: () => {}, ...gates },
+    releases: { overflowAt: () => false },
+    destinations,
     batchSize: BATCH,
     claimBytes: CLAIM_BYTES,
     clock,
-    ...none,
-    ...options,
   });
-};
+
+/** A further claim ends. */
+function end(scopes: ClaimScopes, claim: FurtherClaim | undefined, rows: number | undefined): void {
+  if (claim === undefined) throw new Error("no further claim was due");
+  scopes.furtherEnded(claim, rows);
+}
 
 /** A claim returned so many rows of a destination, without a key. */
 function claimed(scopes: ClaimScopes, destination: string, count: number, payload = "{}"): void {
-  const batch = {} as Parameters<KeyLanes["add"]>[0]["batch"];
+  const claim = {} as Parameters<KeyQueues["add"]>[0]["claim"];
   for (let n = 0; n < count; n += 1) {
-    scopes.met(destination);
-    lanes.add({ row: outboxRow({ payload }) as ClaimedRow, batch, destination });
+    scopes.returned(destination);
+    queues.add({ row: outboxRow({ payload }) as ClaimedRow, claim, destination });
   }
 }
 
 function delivered(destination: string, count: number): void {
-  for (let n = 0; n < count; n += 1) lanes.take(destination);
+  for (let n = 0; n < count; n += 1) queues.take(destination);
 }
 
 /** The claims that would be made; none of them is. */
 const furtherOf = (scopes: ClaimScopes) =>
-  [...scopes.further()].map(({ scope, limit, ended }) => {
-    ended(undefined);
-    return [scope.name, limit];
+  [...scopes.further()].map((claim) => {
+    end(scopes, claim, undefined);
+    return [claim.scope.name, claim.limit];
   });
 
 describe("claims", () => {
@@ -70,7 +79,7 @@ describe("claims", () => {
       { name: "all but a, b", which: "except", destinations: ["a", "b"], exceptKeys: [] },
     ]);
 
-    for (const { ended } of claims) ended(1);
+    for (const claim of claims) end(scopes, claim, 1);
     clock.advance(5001);
     expect(furtherOf(scopes)).toEqual([["all but ", 10]]);
   });
@@ -124,9 +133,9 @@ describe("claims beside the usual one", () => {
     expect(claims.map(({ scope }) => scope.name)).toEqual(["only b", "only c", "all but a, b, c, d"]);
     expect([...scopes.further()]).toEqual([]);
 
-    claims[0]?.ended(0);
+    end(scopes, claims[0], 0);
     expect(furtherOf(scopes)).toEqual([["only d", 10]]);
-    claims[1]?.ended(undefined);
+    end(scopes, claims[1], undefined);
     expect(furtherOf(scopes)).toEqual([
       ["only c", 10],
       ["only d", 10],
@@ -139,7 +148,7 @@ describe("claims beside the usual one", () => {
       const scopes = scopesWith();
       const [claim] = scopes.further();
       clock.advance(tookMs);
-      claim?.ended(0);
+      end(scopes, claim, 0);
       let ms = 0;
       for (; ms < 1000 && furtherOf(scopes).length === 0; ms += 10) clock.advance(10);
       return ms;
@@ -152,7 +161,7 @@ describe("claims beside the usual one", () => {
     claimed(scopes, "a", 20);
     const [claim] = scopes.further();
     clock.advance(5);
-    claim?.ended(0);
+    end(scopes, claim, 0);
     scopes.wake();
     expect(furtherOf(scopes)).toEqual([]);
     clock.advance(5);
@@ -164,7 +173,7 @@ describe("a destination whose deliveries stall", () => {
   test("gets no more rows as long as some wait that cannot go, and is asked for none", () => {
     const scopes = scopesWith();
     claimed(scopes, "a", 20);
-    lanes.take("a");
+    queues.take("a");
     const slot = share.begin("a");
     clock.advance(50);
     expect(scopes.usual()).toBeUndefined();
@@ -181,7 +190,7 @@ describe("a destination whose deliveries stall", () => {
     const scopes = scopesWith();
     for (let n = 0; n < 4; n += 1) share.end(share.begin("a"), "well");
     claimed(scopes, "a", 20);
-    lanes.take("a");
+    queues.take("a");
     share.begin("a");
     clock.advance(51);
     expect(scopes.usual()).toBeUndefined();
@@ -195,7 +204,7 @@ describe("an ill destination", () => {
     const [claim] = scopes.further();
     expect(claim?.scope).toMatchObject({ which: "only", destinations: ["a"] });
     clock.advance(10);
-    claim?.ended(2);
+    end(scopes, claim, 2);
     expect([furtherOf(scopes), scopes.wantsMore("a")]).toEqual([[], false]);
     clock.advance(49);
     expect([furtherOf(scopes), scopes.wantsMore("a")]).toEqual([[], false]);
@@ -265,16 +274,16 @@ describe("a destination of which only some rows may wait", () => {
   test("is asked for no rows behind those of a key that waits for another one apart", () => {
     const scopes = scopesWith({ rowsWanted: () => 8 });
     const rowOf = (key: string, destination: string) =>
-      lanes.add({ row: outboxRow({ key }) as ClaimedRow, batch: {} as never, destination });
+      queues.add({ row: outboxRow({ key }) as ClaimedRow, claim: {} as never, destination });
     for (let n = 0; n < 8; n += 1) {
       rowOf(`a${n}`, "a");
       rowOf(`b${n}`, "b");
     }
     expect(scopes.usual()).toMatchObject({ destinations: ["a", "b"] });
     for (let n = 0; n < 4; n += 1) {
-      lanes.take("a");
-      lanes.done(`a${n}`);
-      lanes.take("b");
+      queues.take("a");
+      queues.done(`a${n}`);
+      queues.take("b");
     }
     expect([...scopes.further()].map(({ scope }) => [scope.name, scope.exceptKeys])).toEqual([
       ["only a", Array.from({ length: 8 }, (_, n) => `b${n}`)],
@@ -288,7 +297,7 @@ describe("a destination of which only some rows may wait", () => {
     expect(scopes.usual()).toBeDefined();
     delivered("a", 5);
     const claim = (rows: number) => {
-      for (const { ended } of scopes.further()) ended(rows);
+      for (const claim of scopes.further()) end(scopes, claim, rows);
     };
     expect(scopes.usual()).toBeDefined();
     claim(5);
@@ -305,11 +314,11 @@ describe("a destination of which only some rows may wait", () => {
     const [claim] = scopes.further();
     claimed(scopes, "a", 14);
     expect(scopes.overfull()).toEqual(["a"]);
-    lanes.dropAt("a");
-    claim?.ended(0);
+    queues.dropAt("a");
+    end(scopes, claim, 0);
     expect(scopes.usual()).toBeDefined();
     clock.advance(1000);
-    for (const { ended } of scopes.further()) ended(0);
+    for (const claim of scopes.further()) end(scopes, claim, 0);
     expect(scopes.usual()).toBeUndefined();
   });
 
@@ -329,12 +338,12 @@ describe("a destination of which only some rows may wait", () => {
     most = undefined;
     expect(scopes.scopeOf("a")).toBe("only a");
     for (let claims = 0; claims < 10; claims += 1) {
-      for (const { limit, ended } of scopes.further()) {
-        claimed(scopes, "a", limit);
-        ended(limit);
+      for (const claim of scopes.further()) {
+        claimed(scopes, "a", claim.limit);
+        end(scopes, claim, claim.limit);
       }
     }
-    expect(lanes.waitingAt("a")).toBe(8 + BATCH);
+    expect(queues.waitingAt("a")).toBe(8 + BATCH);
     delivered("a", 8 + BATCH / 2);
     expect(furtherOf(scopes)).toEqual([["only a", BATCH]]);
   });
@@ -346,7 +355,7 @@ describe("a destination of which only some rows may wait", () => {
     delivered("a", 4);
     const [claim] = scopes.further();
     expect(claim?.limit).toBe(4);
-    claim?.ended(0);
+    end(scopes, claim, 0);
     expect(furtherOf(scopes)).toEqual([]);
     clock.advance(20);
     expect(furtherOf(scopes)).toEqual([["only a", 4]]);
@@ -367,7 +376,7 @@ describe("the next probe", () => {
     const [first] = [...scopes.further()];
     expect(first).toMatchObject({ limit: 1, scope: { name: "only a", exceptIds: probed } });
 
-    first?.ended(0);
+    end(scopes, first, 0);
     clock.ms += 1000;
     const [second] = [...scopes.further()];
     expect(second?.scope).toEqual({ name: "only a", which: "only", destinations: ["a"], exceptKeys: [] });

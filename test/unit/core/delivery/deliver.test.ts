@@ -97,7 +97,7 @@ const failing =
 describe("a delivery that succeeds", () => {
   test("publishes the payload as it is stored, with merged headers, and settles the row as sent", async () => {
     const { delivery, published } = setup();
-    expect((await delivery.deliver(row(), never)).settlement).toEqual({ ...CLAIM, kind: "sent" });
+    expect((await delivery.deliver(row(), never)).outcome).toEqual({ ...CLAIM, kind: "sent" });
     expect(published).toEqual([
       {
         id: CLAIM.id,
@@ -170,7 +170,7 @@ describe("a delivery that succeeds", () => {
 describe("a delivery that fails", () => {
   test("is retried after the backoff while attempts are left", async () => {
     const { delivery, calls, lines } = setup({ publish: failing(new PublishError("status_5xx", "answered 500")) });
-    expect((await delivery.deliver(row({ attempt: 1 }), never)).settlement).toEqual({
+    expect((await delivery.deliver(row({ attempt: 1 }), never)).outcome).toEqual({
       ...CLAIM,
       kind: "retry",
       delayMs: 2000,
@@ -191,7 +191,7 @@ describe("a delivery that fails", () => {
   test("that can never succeed makes the row dead at once, with its attempt counted", async () => {
     const error = new PublishError("message_invalid", "the routing key has 300 bytes", { isPermanent: true });
     const { delivery, calls } = setup({ publish: failing(error) });
-    expect((await delivery.deliver(row(), never)).settlement).toEqual({
+    expect((await delivery.deliver(row(), never)).outcome).toEqual({
       ...CLAIM,
       kind: "dead",
       attempted: true,
@@ -202,12 +202,12 @@ describe("a delivery that fails", () => {
 
   test("waits as long as the receiver asks", async () => {
     const { delivery } = setup({ publish: failing(new PublishError("status_4xx", "slow", { retryAfterMs: 7000 })) });
-    expect((await delivery.deliver(row(), never)).settlement).toMatchObject({ kind: "retry", delayMs: 7000 });
+    expect((await delivery.deliver(row(), never)).outcome).toMatchObject({ kind: "retry", delayMs: 7000 });
   });
 
   test("is dead when the attempts are used up", async () => {
     const { delivery, calls, lines } = setup({ publish: failing(new PublishError("timeout", "too slow")) });
-    expect((await delivery.deliver(row({ attempt: 4 }), never)).settlement).toEqual({
+    expect((await delivery.deliver(row({ attempt: 4 }), never)).outcome).toEqual({
       ...CLAIM,
       kind: "dead",
       attempted: true,
@@ -223,8 +223,8 @@ describe("a delivery that fails", () => {
     ["that can never succeed", new PublishError("message_invalid", "too slow", { isPermanent: true }), 0],
   ])("%s parks the row where its route says so, and counts as failed", async (_, error, attempt) => {
     const { delivery, calls, lines } = setup({ publish: failing(error), route: { onExhausted: "park" } });
-    const { settlement } = await delivery.deliver(row({ attempt }), never);
-    expect(settlement).toEqual({ ...CLAIM, kind: "park", reason: "too slow" });
+    const { outcome } = await delivery.deliver(row({ attempt }), never);
+    expect(outcome).toEqual({ ...CLAIM, kind: "park", reason: "too slow" });
     expect(calls).toEqual([
       "outboxPublishDuration(http, 0.5)",
       "outboxMessages(failed, 1)",
@@ -243,8 +243,8 @@ describe("a delivery that fails", () => {
   test("costs a probe neither an attempt nor a count where the receiver is still away, and only there", async () => {
     const probe = async (error: PublishError) => {
       const { delivery, calls } = setup({ publish: failing(error) });
-      const { settlement, report } = await delivery.deliver(row({ attempt: 4 }), never, true);
-      return [settlement.kind, report.receiver, calls.filter((call) => call.startsWith("outboxMessages"))];
+      const { outcome, report } = await delivery.deliver(row({ attempt: 4 }), never, true);
+      return [outcome.kind, report.receiver, calls.filter((call) => call.startsWith("outboxMessages"))];
     };
     expect(await probe(new PublishError("status_5xx", "503"))).toEqual(["release", "failed", []]);
     expect(await probe(new PublishError("status_4xx", "400"))).toEqual(["dead", "well", ["outboxMessages(dead, 1)"]]);
@@ -255,7 +255,7 @@ describe("a delivery that fails", () => {
       publish: failing(new PublishError("timeout", "too slow")),
       route: { onExhausted: "park" },
     });
-    expect((await delivery.deliver(row({ attempt: 3 }), never)).settlement).toMatchObject({ kind: "retry" });
+    expect((await delivery.deliver(row({ attempt: 3 }), never)).outcome).toMatchObject({ kind: "retry" });
     expect(calls).not.toContain("outboxParked(shop)");
   });
 
@@ -268,8 +268,8 @@ describe("a delivery that fails", () => {
     };
     const { delivery } = setup({ route: { onExhausted: "park", transform } });
     for (const each of [row(), row({ payload: null })]) {
-      const { settlement } = await delivery.deliver(each, never);
-      expect(settlement).toMatchObject({ kind: "dead", attempted: false });
+      const { outcome } = await delivery.deliver(each, never);
+      expect(outcome).toMatchObject({ kind: "dead", attempted: false });
     }
   });
 
@@ -280,24 +280,24 @@ describe("a delivery that fails", () => {
     [Object.create(null), "an error without a text was thrown"],
   ])("for any other reason is a failed attempt with its text: %p", async (thrown, reason) => {
     const { delivery } = setup({ publish: failing(thrown) });
-    expect((await delivery.deliver(row(), never)).settlement).toMatchObject({ kind: "retry", reason });
+    expect((await delivery.deliver(row(), never)).outcome).toMatchObject({ kind: "retry", reason });
   });
 
   test("tells its reason without secrets, on one line, cut to its limit, in the row and in the log", async () => {
     const { delivery, lines } = setup({
       publish: failing(new PublishError("status_4xx", `bad\u0000 ${SECRET}\n${"x".repeat(500)}`)),
     });
-    const { settlement } = await delivery.deliver(row(), never);
-    expect(settlement).toMatchObject({ reason: `bad *** ${"x".repeat(191)}…` });
-    expect(JSON.stringify([settlement, lines])).not.toContain(SECRET);
+    const { outcome } = await delivery.deliver(row(), never);
+    expect(outcome).toMatchObject({ reason: `bad *** ${"x".repeat(191)}…` });
+    expect(JSON.stringify([outcome, lines])).not.toContain(SECRET);
   });
 
   test("fails when its address is empty, without a publish", async () => {
     const { delivery, published, calls } = setup({
       target: { address: compileAddress({ name: "subject", template: "{{ aggregateType }}", from: undefined }) },
     });
-    const { settlement } = await delivery.deliver(row(), never);
-    expect(settlement).toMatchObject({ kind: "retry", reason: expect.stringContaining("the subject is empty") });
+    const { outcome } = await delivery.deliver(row(), never);
+    expect(outcome).toMatchObject({ kind: "retry", reason: expect.stringContaining("the subject is empty") });
     expect(published).toEqual([]);
     expect(calls).not.toContainEqual(expect.stringContaining("outboxPublishDuration"));
   });
@@ -306,7 +306,7 @@ describe("a delivery that fails", () => {
 describe("a topic that no route matches", () => {
   test("makes the row dead with a reason that names it, without an attempt", async () => {
     const { delivery, published, calls, lines } = setup();
-    expect((await delivery.deliver(row({ topic: "invoices" }), never)).settlement).toEqual({
+    expect((await delivery.deliver(row({ topic: "invoices" }), never)).outcome).toEqual({
       ...CLAIM,
       kind: "dead",
       attempted: false,
@@ -332,7 +332,7 @@ describe("what only an owner's table lets in", () => {
     "a NULL %s makes the row dead with a reason that says so, without an attempt or a publish",
     async (name, nulls) => {
       const { delivery, published, calls } = setup();
-      expect((await delivery.deliver(row(nulls), never)).settlement).toEqual({
+      expect((await delivery.deliver(row(nulls), never)).outcome).toEqual({
         ...CLAIM,
         kind: "dead",
         attempted: false,
@@ -345,7 +345,7 @@ describe("what only an owner's table lets in", () => {
 
   test("a row without a time of creation is delivered, and its latency is not measured", async () => {
     const { delivery, calls } = setup();
-    expect((await delivery.deliver(row({ createdAt: null }), never)).settlement).toEqual({ ...CLAIM, kind: "sent" });
+    expect((await delivery.deliver(row({ createdAt: null }), never)).outcome).toEqual({ ...CLAIM, kind: "sent" });
     expect(calls.filter((call) => call.startsWith("deliveryLatency"))).toEqual([]);
   });
 
@@ -366,7 +366,7 @@ describe("an interruption", () => {
             controller.abort(reason);
           }),
       });
-      expect((await delivery.deliver(row(), controller.signal)).settlement).toEqual({ ...CLAIM, kind: "release" });
+      expect((await delivery.deliver(row(), controller.signal)).outcome).toEqual({ ...CLAIM, kind: "release" });
       expect(calls.filter((call) => call.startsWith("outboxMessages"))).toEqual([]);
       expect(lines).toMatchObject([{ level: "info", fields: { outcome: "release", reason: reason.message } }]);
     },
@@ -374,8 +374,8 @@ describe("an interruption", () => {
 
   test("before the publish publishes nothing", async () => {
     const { delivery, published } = setup();
-    const { settlement } = await delivery.deliver(row(), AbortSignal.abort(new StoppingError()));
-    expect(settlement).toEqual({ ...CLAIM, kind: "release" });
+    const { outcome } = await delivery.deliver(row(), AbortSignal.abort(new StoppingError()));
+    expect(outcome).toEqual({ ...CLAIM, kind: "release" });
     expect(published).toEqual([]);
   });
 
@@ -392,7 +392,7 @@ describe("an interruption", () => {
         },
       },
     });
-    expect((await delivery.deliver(row(), controller.signal)).settlement).toEqual({ ...CLAIM, kind: "release" });
+    expect((await delivery.deliver(row(), controller.signal)).outcome).toEqual({ ...CLAIM, kind: "release" });
     expect(published).toEqual([]);
   });
 
@@ -404,7 +404,7 @@ describe("an interruption", () => {
         throw new PublishError("status_4xx", "refused");
       },
     });
-    expect((await delivery.deliver(row(), controller.signal)).settlement).toMatchObject({
+    expect((await delivery.deliver(row(), controller.signal)).outcome).toMatchObject({
       kind: "retry",
       reason: "refused",
     });
@@ -412,8 +412,8 @@ describe("an interruption", () => {
 
   test("for another reason is a failed attempt", async () => {
     const { delivery } = setup();
-    const { settlement } = await delivery.deliver(row(), AbortSignal.abort(new Error("out of time")));
-    expect(settlement).toMatchObject({ kind: "retry", reason: "out of time" });
+    const { outcome } = await delivery.deliver(row(), AbortSignal.abort(new Error("out of time")));
+    expect(outcome).toMatchObject({ kind: "retry", reason: "out of time" });
   });
 });
 
@@ -437,7 +437,7 @@ describe("transforms", () => {
 
   test("with onError Fail fail the delivery, which is retried and counted", async () => {
     const { delivery, published, calls, lines } = setup({ target: { transform: broken("Fail") } });
-    expect((await delivery.deliver(row(), never)).settlement).toEqual({
+    expect((await delivery.deliver(row(), never)).outcome).toEqual({
       ...CLAIM,
       kind: "retry",
       delayMs: 1000,
@@ -453,7 +453,7 @@ describe("transforms", () => {
       route: { transform: broken("Skip") },
       target: { transform: append("+destination") },
     });
-    expect((await delivery.deliver(row({ payload: "p" }), never)).settlement).toMatchObject({ kind: "sent" });
+    expect((await delivery.deliver(row({ payload: "p" }), never)).outcome).toMatchObject({ kind: "sent" });
     expect(published[0]?.body).toBe("p+destination");
     expect(calls[0]).toBe("transformFailure(Skip)");
   });
@@ -465,7 +465,7 @@ describe("transforms", () => {
         new PublishError("transform_unavailable", "no transform could be run"),
       ) as () => Promise<never>;
       const { delivery, published, calls } = setup({ target: { transform: { onError, run } } });
-      expect((await delivery.deliver(row(), never)).settlement).toMatchObject({
+      expect((await delivery.deliver(row(), never)).outcome).toMatchObject({
         kind: "retry",
         reason: "no transform could be run",
       });
@@ -483,7 +483,7 @@ describe("transforms", () => {
         throw new Error("the evaluator was closed");
       };
       const { delivery, published, calls } = setup({ route: { transform: { onError, run } } });
-      expect((await delivery.deliver(row(), controller.signal)).settlement).toEqual({ ...CLAIM, kind: "release" });
+      expect((await delivery.deliver(row(), controller.signal)).outcome).toEqual({ ...CLAIM, kind: "release" });
       expect(published).toEqual([]);
       expect(calls).toEqual([]);
     },
@@ -491,7 +491,7 @@ describe("transforms", () => {
 
   test("with onError Dead make the row dead at once, without a counted attempt", async () => {
     const { delivery, published, calls } = setup({ route: { transform: broken("Dead") } });
-    expect((await delivery.deliver(row(), never)).settlement).toEqual({
+    expect((await delivery.deliver(row(), never)).outcome).toEqual({
       ...CLAIM,
       kind: "dead",
       attempted: false,
@@ -541,15 +541,15 @@ describe("the attempts of a destination", () => {
 
   test("win over the column's default, in the log too", async () => {
     const { delivery, lines } = setup({ publish, target: { maxAttempts: 7 } });
-    expect((await delivery.deliver(row({ attempt: 5, maxAttempts: 5 }), never)).settlement.kind).toBe("retry");
-    expect((await delivery.deliver(row({ attempt: 6, maxAttempts: 5 }), never)).settlement.kind).toBe("dead");
+    expect((await delivery.deliver(row({ attempt: 5, maxAttempts: 5 }), never)).outcome.kind).toBe("retry");
+    expect((await delivery.deliver(row({ attempt: 6, maxAttempts: 5 }), never)).outcome.kind).toBe("dead");
     expect(lines[0]).toMatchObject({ fields: { maxAttempts: 7 } });
   });
 
   test("leave a row alone for which another number was chosen", async () => {
     const { delivery } = setup({ publish, target: { maxAttempts: 7 } });
-    expect((await delivery.deliver(row({ attempt: 3, maxAttempts: 4 }), never)).settlement.kind).toBe("dead");
-    expect((await delivery.deliver(row({ attempt: 7, maxAttempts: 9 }), never)).settlement.kind).toBe("retry");
+    expect((await delivery.deliver(row({ attempt: 3, maxAttempts: 4 }), never)).outcome.kind).toBe("dead");
+    expect((await delivery.deliver(row({ attempt: 7, maxAttempts: 9 }), never)).outcome.kind).toBe("retry");
   });
 });
 

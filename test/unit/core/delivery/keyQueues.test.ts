@@ -1,15 +1,15 @@
 import { expect, test } from "@jest/globals";
-import { KeyLanes, type LaneRow } from "../../../../src/core/delivery/keyQueues.ts";
+import { KeyQueues, type QueuedRow } from "../../../../src/core/delivery/keyQueues.ts";
 import { outboxRow } from "../../../support/scriptedOutbox.ts";
 
-function entry(key: string | null, destination: string, bytes: number): LaneRow {
-  const row = outboxRow({ key, payload: "x".repeat(bytes) }) as LaneRow["row"];
-  return { row, batch: {} as LaneRow["batch"], destination };
+function entry(key: string | null, destination: string, bytes: number): QueuedRow {
+  const row = outboxRow({ key, payload: "x".repeat(bytes) }) as QueuedRow["row"];
+  return { row, claim: {} as QueuedRow["claim"], destination };
 }
 
 test("the bytes that wait follow the rows, also those behind another one of their key", () => {
-  const lanes = new KeyLanes();
-  const waiting = () => [lanes.bytesWaitingAt("a"), lanes.bytesWaitingAt("b"), lanes.bytesWaiting];
+  const queues = new KeyQueues();
+  const waiting = () => [queues.bytesWaitingAt("a"), queues.bytesWaitingAt("b"), queues.bytesWaiting];
   for (const [key, destination, bytes] of [
     ["k", "a", 1],
     ["k", "b", 10],
@@ -18,20 +18,20 @@ test("the bytes that wait follow the rows, also those behind another one of thei
     ["l", "b", 10_000],
     ["l", "b", 100_000],
   ] as const) {
-    lanes.add(entry(key, destination, bytes));
+    queues.add(entry(key, destination, bytes));
   }
   expect(waiting()).toEqual([111, 111_000, 111_111]);
 
-  lanes.take("a");
+  queues.take("a");
   expect(waiting()).toEqual([110, 111_000, 111_110]);
-  lanes.done("k");
+  queues.done("k");
   expect(waiting()).toEqual([0, 111_110, 111_110]);
-  lanes.take("b");
-  lanes.take("b");
+  queues.take("b");
+  queues.take("b");
   expect(waiting()).toEqual([0, 100_110, 100_110]);
-  lanes.drop("l");
+  queues.drop("l");
   expect(waiting()).toEqual([0, 110, 110]);
-  lanes.dropAt("b");
+  queues.dropAt("b");
   expect(waiting()).toEqual([0, 0, 0]);
-  expect(lanes.waiting).toBe(0);
+  expect(queues.waiting).toBe(0);
 });

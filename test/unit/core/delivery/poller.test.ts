@@ -2,28 +2,28 @@ import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
 import { Poller, type PollerOptions } from "../../../../src/core/delivery/poller.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
-import type { ClaimedRow, ClaimToken, Settlement } from "../../../../src/model/rows.ts";
+import type { ClaimedRow, ClaimToken, Outcome } from "../../../../src/model/rows.ts";
 import { delivered, gatesOf } from "../../../support/gates.ts";
 import { settle as turns } from "../../../support/manualTime.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
 import { outboxRow, ScriptedOutbox } from "../../../support/scriptedOutbox.ts";
 
-type Deliver = (row: ClaimedRow, signal: AbortSignal) => Promise<Settlement>;
+type Deliver = (row: ClaimedRow, signal: AbortSignal) => Promise<Outcome>;
 
-const sent = (row: ClaimedRow): Settlement => ({ id: row.id, claimToken: row.claimToken, kind: "sent" });
-const retry = (row: ClaimedRow): Settlement => ({
+const sent = (row: ClaimedRow): Outcome => ({ id: row.id, claimToken: row.claimToken, kind: "sent" });
+const retry = (row: ClaimedRow): Outcome => ({
   id: row.id,
   claimToken: row.claimToken,
   kind: "retry",
   delayMs: 1000,
   reason: "status 500",
 });
-const park = (row: ClaimedRow): Settlement => ({ id: row.id, claimToken: row.claimToken, kind: "park", reason: "no" });
+const park = (row: ClaimedRow): Outcome => ({ id: row.id, claimToken: row.claimToken, kind: "park", reason: "no" });
 const GOING_BACK = [
   ["retried", retry, "retry"],
   ["parked", park, "park"],
 ] as const;
-const release = (row: ClaimedRow): Settlement => ({ id: row.id, claimToken: row.claimToken, kind: "release" });
+const release = (row: ClaimedRow): Outcome => ({ id: row.id, claimToken: row.claimToken, kind: "release" });
 
 function setup(deliver: Deliver, overrides: Partial<PollerOptions> = {}) {
   const store = new ScriptedOutbox();
@@ -33,18 +33,20 @@ function setup(deliver: Deliver, overrides: Partial<PollerOptions> = {}) {
   const waits: (() => void)[] = [];
   const poller = new Poller({
     store,
-    deliver: async (row, signal) => delivered(await deliver(row, signal)),
+    delivery: {
+      destinationOf: () => "receiver",
+      deliver: async (row, signal) => delivered(await deliver(row, signal)),
+    },
     gates: gatesOf({ clock }),
     newToken: () => randomUUID() as ClaimToken,
     batchSize: 100,
     concurrency: 8,
     claimTimeoutMs: 300_000,
-    onRetry: () => {},
-    onRoom: () => {},
-    onQueueChange: () => {},
-    destinationOf: () => "receiver",
+    pollIntervalMs: 100,
+    onMayClaim: () => {},
     destinations: ["receiver"],
     clock,
+    random: () => 0,
     metrics,
     log,
     wait: () => new Promise((resolve) => waits.push(resolve)),
@@ -70,7 +72,7 @@ async function failHead(store: ScriptedOutbox, poller: Poller) {
 
 /** A delivery that each test ends by hand. */
 function heldDeliveries() {
-  const begun: { row: ClaimedRow; signal: AbortSignal; end: (settlement: Settlement) => void }[] = [];
+  const begun: { row: ClaimedRow; signal: AbortSignal; end: (outcome: Outcome) => void }[] = [];
   const deliver: Deliver = (row, signal) => new Promise((end) => begun.push({ row, signal, end }));
   return { begun, deliver };
 }
@@ -266,15 +268,15 @@ describe("the poller", () => {
   test("makes no claim while rows that it gave back as soon as it had them are not back in the database", async () => {
     // The claim would return rows behind them, to be given back for their sake, and the next one these again for the sake of those: for ever.
     let rooms = 0;
-    const onRoom = () => {
+    const onMayClaim = () => {
       rooms += 1;
     };
-    const { store, poller } = setup(async (row) => (row.topic === "fails" ? retry(row) : sent(row)), { onRoom });
+    const { store, poller } = setup(async (row) => (row.topic === "fails" ? retry(row) : sent(row)), { onMayClaim });
     const settle = store.settle.bind(store);
     const commits: (() => void)[] = [];
-    store.settle = async (settlements) => {
+    store.settle = async (outcomes) => {
       await new Promise<void>((resolve) => commits.push(resolve));
-      return await settle(settlements);
+      return await settle(outcomes);
     };
     const commit = async () => {
       commits.shift()?.();
@@ -304,10 +306,10 @@ describe("the poller", () => {
   test("claims ahead only while few rows wait, and tells the store which claims it holds", async () => {
     const { begun, deliver } = heldDeliveries();
     let rooms = 0;
-    const onRoom = () => {
+    const onMayClaim = () => {
       rooms += 1;
     };
-    const { store, poller } = setup(deliver, { batchSize: 4, concurrency: 1, onRoom });
+    const { store, poller } = setup(deliver, { batchSize: 4, concurrency: 1, onMayClaim });
     store.batches.push([outboxRow(), outboxRow(), outboxRow(), outboxRow()], [outboxRow()]);
     expect(await poller.pass()).toBe("idle");
     await poller.pass();
@@ -359,10 +361,10 @@ describe("the poller", () => {
     });
     const batches: number[] = [];
     const settle = store.settle.bind(store);
-    store.settle = async (settlements) => {
-      batches.push(settlements.length);
+    store.settle = async (outcomes) => {
+      batches.push(outcomes.length);
       clock.advance(8);
-      return await settle(settlements);
+      return await settle(outcomes);
     };
     store.batches.push(Array.from({ length: 600 }, () => outboxRow()));
     await poller.pass();
@@ -391,7 +393,7 @@ describe("the poller", () => {
     await poller.stop(never);
   });
 
-  test("a settlement that the fence refuses is counted and otherwise forgotten", async () => {
+  test("a outcome that the fence refuses is counted and otherwise forgotten", async () => {
     const { store, poller, calls } = setup(async (row) => sent(row));
     const row = outboxRow();
     store.takenOver.add(row.id);
@@ -406,13 +408,13 @@ describe("the poller", () => {
   test.each([
     ["finds it written where the lease still holds", 0, []],
     ["is lost where the lease has run out meanwhile", 60_000, ["claimsLost(poller, 1)"]],
-  ])("a settlement that is tried again after a lost answer %s", async (_what, awayMs, lost) => {
+  ])("a outcome that is tried again after a lost answer %s", async (_what, awayMs, lost) => {
     const { store, poller, calls, clock } = setup(async (row) => sent(row), { wait: async () => {} });
     const row = outboxRow();
     const settle = store.settle.bind(store);
-    store.settle = async (settlements) => {
+    store.settle = async (outcomes) => {
       store.settle = settle;
-      await settle(settlements);
+      await settle(outcomes);
       store.takenOver.add(row.id);
       clock.advance(awayMs);
       throw new StoreError("unavailable", "outbox.settle: the answer was lost");
@@ -430,22 +432,39 @@ describe("the poller", () => {
   });
 });
 
+describe("the next pass", () => {
+  test("comes within the poll interval while a failed row waits for its retry, and a little longer", async () => {
+    const { store, poller, clock } = setup(async (row) => retry(row));
+    expect(poller.nextPassWithinMs).toBe(Infinity);
+    store.batches.push([outboxRow()]);
+    await poller.pass();
+    await settleDown();
+
+    clock.advance(1999);
+    expect(poller.nextPassWithinMs).toBe(100);
+    clock.advance(1);
+    expect(poller.nextPassWithinMs).toBe(Infinity);
+    await poller.stop(never);
+  });
+});
+
 describe("the queue depth", () => {
   test("goes back to nothing, however the rows end", async () => {
-    let depth = 0;
-    let highest = 0;
-    const { store, poller } = setup(async (row) => (row.topic === "fails" ? retry(row) : sent(row)), {
+    const { store, poller, calls } = setup(async (row) => (row.topic === "fails" ? retry(row) : sent(row)), {
       concurrency: 1,
-      onQueueChange: (_, delta) => {
-        depth += delta;
-        highest = Math.max(highest, depth);
-      },
     });
     store.batches.push([outboxRow({ key: "a", topic: "fails" }), outboxRow({ key: "a" }), outboxRow(), outboxRow()]);
     await poller.pass();
 
     await poller.stop(never);
 
+    let depth = 0;
+    let highest = 0;
+    for (const call of calls) {
+      const delta = /^outboxQueueDepth\(receiver, (-?1)\)$/.exec(call)?.[1];
+      depth += Number(delta ?? 0);
+      highest = Math.max(highest, depth);
+    }
     expect(highest).toBe(4);
     expect(depth).toBe(0);
   });

@@ -3,11 +3,11 @@ import { HTTP_ERROR_CODES, statusCode } from "../../../../src/adapters/destinati
 import { KAFKA_ERROR_CODES } from "../../../../src/adapters/destinations/kafka/errors.ts";
 import { NATS_ERROR_CODES } from "../../../../src/adapters/destinations/nats/errors.ts";
 import { RABBITMQ_ERROR_CODES } from "../../../../src/adapters/destinations/rabbitmq/errors.ts";
-import { receiverVerdictOf, VERDICT_CODES } from "../../../../src/core/destinations/receiver.ts";
+import { VERDICT_CODES, verdictOf } from "../../../../src/core/destinations/receiver.ts";
 import { PublishError } from "../../../../src/model/errors.ts";
 
 const CORE_CODES = ["transform_failed", "transform_unavailable", "address_empty"];
-const verdict = (code: string) => receiverVerdictOf(new PublishError(code, "failed"));
+const verdict = (code: string) => verdictOf(new PublishError(code, "failed"));
 
 test("every code of every adapter has a verdict, and there is none for a code that nobody has", () => {
   const codes = [
@@ -44,5 +44,5 @@ test.each([
 });
 
 test("what is no PublishError says nothing", () => {
-  expect(receiverVerdictOf(new Error("timeout"))).toBe("unknown");
+  expect(verdictOf(new Error("timeout"))).toBe("unknown");
 });

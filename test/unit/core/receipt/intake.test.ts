@@ -4,7 +4,7 @@ import { BROKER_SOURCE_KINDS } from "../../../../src/adapters/kinds.ts";
 import { brokerPlan } from "../../../../src/core/receipt/attributes.ts";
 import { createIntake, type IntakeOptions } from "../../../../src/core/receipt/intake.ts";
 import { StoppingError, StoreError } from "../../../../src/model/errors.ts";
-import type { InsertOutcome, NewInboxRow } from "../../../../src/model/rows.ts";
+import type { InsertResult, NewInboxRow } from "../../../../src/model/rows.ts";
 import type { BrokerMessage } from "../../../../src/ports/source.ts";
 import { MemoryInbox } from "../../../support/memoryInbox.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
@@ -251,7 +251,7 @@ describe("a message that the database refuses", () => {
       const taken = await store.insert(rows.filter((row) => !refuses(row)));
       let next = 0;
       return rows.map(
-        (row): InsertOutcome =>
+        (row): InsertResult =>
           refuses(row) ? { kind: "refused", reason: "value too long" } : (taken[next++] ?? { kind: "duplicate" }),
       );
     };
@@ -291,7 +291,7 @@ describe("a message that the database refuses", () => {
         refused.push(rows.filter(isPoison).length);
         const stored = await store.insert(rows.filter((row) => !isPoison(row)));
         return rows.map((row) =>
-          isPoison(row) ? { kind: "refused", reason: "P0001 hunter2" } : (stored[0] as InsertOutcome),
+          isPoison(row) ? { kind: "refused", reason: "P0001 hunter2" } : (stored[0] as InsertResult),
         );
       },
     });

@@ -3,7 +3,7 @@ import { httpPlan } from "../../../../src/core/receipt/attributes.ts";
 import type { SourceStage } from "../../../../src/core/receipt/preparation.ts";
 import { createReceiver, type ReceiverOptions } from "../../../../src/core/receipt/receive.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
-import type { InsertOutcome, NewInboxRow } from "../../../../src/model/rows.ts";
+import type { InsertResult, NewInboxRow } from "../../../../src/model/rows.ts";
 import { ManualClock, recordingMetrics } from "../../../support/recorders.ts";
 
 const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
@@ -85,7 +85,7 @@ describe("a received message", () => {
   });
 
   test("is rejected for good when the database refuses its data", async () => {
-    const refused: InsertOutcome = { kind: "refused", reason: "jsonb cannot hold \\u0000" };
+    const refused: InsertResult = { kind: "refused", reason: "jsonb cannot hold \\u0000" };
     const { accept, calls } = setup({ insert: async () => refused });
     expect(await accept('{"id":1}')).toEqual({
       kind: "rejected",
@@ -110,7 +110,7 @@ describe("a received message", () => {
   });
 
   test("a row that a rule of the table turns away is a failed storage: its sender may send it again", async () => {
-    const refused: InsertOutcome = { kind: "refused", reason: "not this one", mayPassLater: true };
+    const refused: InsertResult = { kind: "refused", reason: "not this one", mayPassLater: true };
     const { accept, calls } = setup({ insert: async () => refused });
     expect(await accept('{"id":1}')).toEqual({ kind: "unavailable", reason: "not this one" });
     expect(calls).toEqual(["inboxRejection(storage_failed)"]);

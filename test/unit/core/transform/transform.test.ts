@@ -137,7 +137,7 @@ describe.each(["route", "destination"] as const)("the transform of a %s that fai
     ],
     ["Skip", { kind: "sent" }, [ROW.payload]],
     ["Dead", { kind: "dead", attempted: false }, []],
-  ] as const)("with onError %s ends as the specification says, and is counted", async (onError, settlement, sent) => {
+  ] as const)("with onError %s ends as the specification says, and is counted", async (onError, outcome, sent) => {
     const transform = createDeliveryStage(settings({ expression: '$error("no total")', onError }), evaluator, OWNER);
     const published: string[] = [];
     const publish = async ({ body }: OutboundMessage) => {
@@ -171,7 +171,7 @@ describe.each(["route", "destination"] as const)("the transform of a %s that fai
       random: () => 0,
     });
 
-    expect((await delivery.deliver(ROW, new AbortController().signal)).settlement).toMatchObject(settlement);
+    expect((await delivery.deliver(ROW, new AbortController().signal)).outcome).toMatchObject(outcome);
     expect(published).toEqual(sent);
     expect(calls).toContain(`transformFailure(${onError})`);
   });
