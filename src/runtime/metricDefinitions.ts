@@ -266,7 +266,7 @@ export const METRICS = {
     type: "histogram",
     help: "Time of one claim statement.",
     labels: { component: [] },
-    roles: ["relay", "poller"],
+    roles: ["ingest", "relay", "poller"],
     buckets: CALL_SECONDS,
   },
   claimRows: {
@@ -274,7 +274,7 @@ export const METRICS = {
     type: "histogram",
     help: "Rows of one claim.",
     labels: { component: [] },
-    roles: ["relay", "poller"],
+    roles: ["ingest", "relay", "poller"],
     buckets: ROWS,
   },
   claimsLost: {

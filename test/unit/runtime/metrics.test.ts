@@ -194,6 +194,16 @@ describe("the metrics", () => {
     expect(names).not.toContain("svc_outbox_messages_total");
   });
 
+  test("of a process that only ingests hold those of its pull clients", async () => {
+    const { metrics, value } = setup(["ingest"]);
+    metrics.claimDuration("pull", 0.004);
+    metrics.claimRows("pull", 20);
+    metrics.claimsLost("pull", 2);
+    expect(await value('svc_claim_duration_seconds_count{component="pull"}')).toBe(1);
+    expect(await value('svc_claim_rows_sum{component="pull"}')).toBe(20);
+    expect(await value('svc_claims_lost_total{component="pull"}')).toBe(2);
+  });
+
   test("of two instances in a process do not mix", async () => {
     const first = setup();
     const second = setup();
