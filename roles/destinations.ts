@@ -1,8 +1,9 @@
 import { destinationKindOf } from "../src/adapters/kinds.ts";
+import type { DestinationConfig } from "../src/config/types.ts";
 import type { DeliveryTarget } from "../src/core/delivery/deliver.ts";
 import { createRetryPolicy } from "../src/core/delivery/retry.ts";
+import { compileAddress, parseRecordKeyTemplate, parseRoutingKeyTemplate } from "../src/core/delivery/template.ts";
 import { createDeliveryStage } from "../src/core/transform/transform.ts";
-import { addressingOf } from "./addressing.ts";
 import type { RoleContext } from "./context.ts";
 
 /**
@@ -41,3 +42,24 @@ export async function deliveryTargets(
   });
   return new Map(await Promise.all(targets));
 }
+
+/**
+ * Where the messages of a destination go within its broker (spec, "Templates"), as its kind says; nothing of it for HTTP.
+ *
+ * @throws Error that names an unknown placeholder or column; the configuration's own check has refused it before
+ */
+export function addressingOf(config: DestinationConfig): Pick<DeliveryTarget, "address" | "routingKey"> {
+  const { address, routingKey } = destinationKindOf(config);
+  const keys = config as unknown as Readonly<Record<string, string>>;
+  return {
+    address:
+      address &&
+      compileAddress({ name: address.name, template: keys[address.template] ?? "", from: keys[address.from] }),
+    routingKey: routingKey && {
+      template: TEMPLATES[routingKey.fields](keys[routingKey.template] ?? ""),
+      emptyMeansNone: routingKey.emptyMeansNone,
+    },
+  };
+}
+
+const TEMPLATES = { all: parseRoutingKeyTemplate, columns: parseRecordKeyTemplate } as const;

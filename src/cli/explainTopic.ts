@@ -1,4 +1,4 @@
-import { addressingOf } from "../../roles/addressing.ts";
+import { addressingOf } from "../../roles/destinations.ts";
 import { destinationKindOf } from "../adapters/kinds.ts";
 import type { Config, DestinationConfig, RouteConfig, TransformConfig } from "../config/types.ts";
 import { COLUMN_MAX_ATTEMPTS, MAX_RETRY_DELAY_MS } from "../core/delivery/retry.ts";

@@ -31,15 +31,16 @@ export interface ClaimScopesOptions {
 }
 
 /**
- * Which rows to claim, so that those of a destination without room stay in the database and do not block the rows behind
- * them:
+ * Which rows to claim, so that those of a destination without room stay in the database and do not block the rows
+ * behind them:
  *
- * - The usual claim takes the next rows in order, except those of destinations that are closed or apart: ill, stalled, or
- *   with as many rows waiting as it may have.
+ * - The usual claim takes the next rows in order, except those of destinations that are closed or apart: ill, stalled,
+ *   or with as many rows waiting as it may have.
  * - A destination apart has claims of its own: an ill one for as many rows as it gets through in a quarter of a second,
- *   with a rest between them, any for no more than may wait. Beside deliveries that stall, more rows are claimed when one of them has ended.
- * - While enough rows wait but hardly any of some destination, it has claims of its own as well; and one claim looks past
- *   the rows of all destinations that had some lately, for any others.
+ *   with a rest between them, any for no more than may wait. Beside deliveries that stall, more rows are claimed when
+ *   one of them has ended.
+ * - While enough rows wait but hardly any of some destination, it has claims of its own as well; and one claim looks
+ *   past the rows of all destinations that had some lately, for any others.
  * - A closed one takes part in no claim.
  *
  * Rows that no route matches are among the others of every claim.
@@ -50,7 +51,9 @@ export class ClaimScopes {
   readonly #returnedAt = new Map<string, number>();
   /** When the last claim for the rows of a destination alone ended. */
   readonly #claimedAt = new Map<string, number>();
-  /** Further claims that run, by {@link FurtherClaim.of}; true where rows were released meanwhile that it does not see. */
+  /**
+   * Further claims that run, by {@link FurtherClaim.of}; true where rows were released meanwhile that it does not see.
+   */
   readonly #running = new Map<string, boolean>();
   /** Further claims that found nothing. */
   readonly #empty = new Map<string, EmptyClaim>();
@@ -101,7 +104,10 @@ export class ClaimScopes {
     return excepted.length === 0 ? undefined : this.#allBut(excepted);
   }
 
-  /** Destinations whose waiting rows have to be released: closed ones, and those apart with more than they get through soon. */
+  /**
+   * Destinations whose waiting rows have to be released: closed ones, and those apart with more than they get through
+   * soon.
+   */
   overfull(): readonly string[] {
     const { queues } = this.#options;
     const overfull = this.#excepted().filter((destination) => {
@@ -116,7 +122,9 @@ export class ClaimScopes {
     return overfull;
   }
 
-  /** The claims to begin now beside the usual one, few at a time: the destination that has waited longest comes first. */
+  /**
+   * The claims to begin now beside the usual one, few at a time: the destination that has waited longest comes first.
+   */
   *further(): Iterable<FurtherClaim> {
     const { batchSize } = this.#options;
     const limit = Math.ceil(batchSize / 2);
@@ -213,7 +221,10 @@ export class ClaimScopes {
     return Math.min(most, Math.max(LEAST_BUDGET, soon));
   }
 
-  /** More rows are claimed when half of these wait: as many as for the usual claim where its limits hold nothing up by now. */
+  /**
+   * More rows are claimed when half of these wait: as many as for the usual claim where its limits hold nothing up by
+   * now.
+   */
   #sought(apart: string): number {
     const budget = this.#budget(apart);
     return budget === Number.POSITIVE_INFINITY ? this.#options.batchSize : budget;
@@ -263,10 +274,10 @@ export class ClaimScopes {
   }
 
   /**
-   * From when as many rows wait as may, until less than half as many do and a claim of its own has returned the last due
-   * ones: else the next usual claim would return many more than may wait, only for them to be released. Always where a
-   * single one may wait, a probe. And for a while after rows were released: rows behind one of their key wait at that row's
-   * destination, whatever the claims of their own return.
+   * From when as many rows wait as may, until less than half as many do and a claim of its own has returned the last
+   * due ones: else the next usual claim would return many more than may wait, only for them to be released. Always
+   * where a single one may wait, a probe. And for a while after rows were released: rows behind one of their key wait
+   * at that row's destination, whatever the claims of their own return.
    */
   #isFull(destination: string): boolean {
     const most = this.#mostWaiting(destination);
@@ -291,8 +302,8 @@ export class ClaimScopes {
   #only(destination: string): ClaimScope {
     const { queues, share, gates, destinations } = this.#options;
     const exceptIds = gates.probed(destination);
-    // Rows of other keys show more about an ill one. Where there are limits, the next rows are as good as any; but those
-    // behind a row that waits elsewhere would only wait with it, until they were released and claimed again.
+    // Rows of other keys show more about an ill one. Where there are limits, the next rows are as good as any; but
+    // those behind a row that waits elsewhere would only wait with it, until they were released and claimed again.
     const isWaitedFor = (each: string) =>
       each === destination ? share.isIll(each) : this.isClosed(each) || this.#claimsAlone(each);
     return {
@@ -328,8 +339,9 @@ const MOST_OWN_CLAIMS = 2;
 const LEAST_BUDGET = 2;
 const OVERFULL_MS = 1000;
 /**
- * From the end of a claim for an ill destination to the next one. Deliveries that fail at once, as while there is no connection to a broker, would go
- * through its backlog as fast as the processor lets them, thousands a second, and single messages of the others would wait for the processor.
+ * From the end of a claim for an ill destination to the next one. Deliveries that fail at once, as while there is no
+ * connection to a broker, would go through its backlog as fast as the processor lets them, thousands a second, and
+ * single messages of the others would wait for the processor.
  */
 const ILL_REST_MS = 50;
 const LEAST_REST_MS = 20;
@@ -344,7 +356,10 @@ interface EmptyClaim {
   isWoken: boolean;
 }
 
-/** Ms from an empty claim to the next one, so that such claims take a third of the time at most, half of it where rows come. */
+/**
+ * Ms from an empty claim to the next one, so that such claims take a third of the time at most, half of it where rows
+ * come.
+ */
 function restMs({ tookMs, isWoken }: EmptyClaim): number {
   if (isWoken) return tookMs;
   return Math.max(LEAST_REST_MS, Math.min(10 * tookMs, MOST_REST_MS), 2 * tookMs);

@@ -35,9 +35,9 @@ export interface ClaimsOptions {
 }
 
 /**
- * The claims of this process: makes them, and keeps them alive with one renewal for all every third of the lease. Deadlines
- * use the monotonic clock, so neither a clock that jumps nor a process that was stopped for a minute can act on a claim that
- * is over.
+ * The claims of this process: makes them, and keeps them alive with one renewal for all every third of the lease.
+ * Deadlines use the monotonic clock, so neither a clock that jumps nor a process that was stopped for a minute can act
+ * on a claim that is over.
  */
 export class Claims {
   readonly #options: ClaimsOptions;
@@ -85,8 +85,8 @@ export class Claims {
   }
 
   /**
-   * Whether a delivery may begin: the row is still ours, and the lease has more than a sixth left. One with less has missed
-   * its renewals or reached its ceiling, and the delivery might not end in time.
+   * Whether a delivery may begin: the row is still ours, and the lease has more than a sixth left. One with less has
+   * missed its renewals or reached its ceiling, and the delivery might not end in time.
    */
   mayBegin(claim: HeldClaim, id: MessageId): boolean {
     return claim.deadline - this.#options.clock.monotonic() > this.#lease.leaseMs / 6 && !claim.lost.has(id);

@@ -16,8 +16,8 @@ export interface TransformStage {
   /**
    * @param body JSON text: the row's payload, or what the stage before made of it
    * @returns the new body
-   * @throws whatever went wrong, exceeding a limit included; `onError` decides what becomes of the row. A PublishError when the
-   *   transform could not be run at all: that fails the delivery whatever `onError` says
+   * @throws whatever went wrong, exceeding a limit included; `onError` decides what becomes of the row. A PublishError
+   *   when the transform could not be run at all: that fails the delivery whatever `onError` says
    */
   run(body: string, row: DeliverableRow): Promise<string>;
 }
@@ -81,7 +81,8 @@ export interface Delivery {
    * Delivers one claimed row. Never rejects: whatever happens becomes the row's outcome.
    *
    * @param signal abort it with `StoppingError` or `ClaimLostError` to interrupt: the row is then released, not failed
-   * @param isProbe whether it tests if the receiver is back: where it is not, the row is released and its attempt not counted
+   * @param isProbe whether it tests if the receiver is back: where it is not, the row is released and its attempt not
+   *   counted
    */
   deliver(row: ClaimedRow, signal: AbortSignal, isProbe?: boolean): Promise<DeliveryResult>;
 }
@@ -105,8 +106,8 @@ class RefusedError extends Error {
 }
 
 /**
- * Builds the delivery of claimed rows: route, transforms, address, headers, publish, outcome, with its metrics and one log
- * line per attempt.
+ * Builds the delivery of claimed rows: route, transforms, address, headers, publish, outcome, with its metrics and one
+ * log line per attempt.
  *
  * @throws Error when a route names a destination that is not among the targets, or holds a bad pattern
  */
@@ -272,7 +273,9 @@ async function transform(
   }
 }
 
-/** Only what the signal itself threw counts: a receiver's refusal that came just before the abort is a failed attempt. */
+/**
+ * Only what the signal itself threw counts: a receiver's refusal that came just before the abort is a failed attempt.
+ */
 function isInterruption(error: unknown, signal: AbortSignal): boolean {
   return (
     signal.aborted && error === signal.reason && (error instanceof StoppingError || error instanceof ClaimLostError)
@@ -348,12 +351,12 @@ const JSON_CONTENT_TYPE = "application/json";
 export type OutboundHeaders = (row: Headers, id: MessageId) => Headers;
 
 /**
- * Compiles the header rules of one destination: the row's headers win over the destination's static ones of the same name in
- * any letter case, `content-type` is `application/json` unless one of them says otherwise, and `x-message-id` is always the id
- * of the outbox row, also when the row carries the one of an upstream sender.
+ * Compiles the header rules of one destination: the row's headers win over the destination's static ones of the same
+ * name in any letter case, `content-type` is `application/json` unless one of them says otherwise, and `x-message-id`
+ * is always the id of the outbox row, also when the row carries the one of an upstream sender.
  *
- * What cannot travel over a certain wire (a line break, `content-length`) is the adapter's to refuse or drop, since each wire
- * has its own rules.
+ * What cannot travel over a certain wire (a line break, `content-length`) is the adapter's to refuse or drop, since
+ * each wire has its own rules.
  *
  * @param statics `destinations.<name>.headers`
  */

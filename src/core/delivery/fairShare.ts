@@ -22,12 +22,13 @@ export interface FairShareOptions {
  * Shares the slots of a process among its destinations, so that none takes what another one needs:
  *
  * - Whoever has the fewest slots gets the next free one.
- * - A destination begins with one slot, and gets one more with each delivery that succeeds, as long as they end within a second (TCP's slow start).
- *   So one that never answers holds a single slot.
+ * - A destination begins with one slot, and gets one more with each delivery that succeeds, as long as they end within
+ *   a second (TCP's slow start). So one that never answers holds a single slot.
  * - None gets all slots: a sixteenth, one at least, is left for whoever comes next.
- * - One that crawls (deliveries take longer than a second, and none has ended sooner lately; then until one succeeds sooner. Or of half of its last answers
- *   the body did not end and had to be cut off) or fails (half of its last deliveries) is ill. As long as others want slots, all ill ones together get an eighth of them, and one more
- *   where some hang; those that fail begin one delivery for 256 of the others.
+ * - One that crawls (deliveries take longer than a second, and none has ended sooner lately; then until one succeeds
+ *   sooner. Or of half of its last answers the body did not end and had to be cut off) or fails (half of its last
+ *   deliveries) is ill. As long as others want slots, all ill ones together get an eighth of them, and one more where
+ *   some hang; those that fail begin one delivery for 256 of the others.
  */
 export class FairShare {
   readonly #concurrency: number;
@@ -118,14 +119,19 @@ export class FairShare {
     state.failures += ((verdict === "failed" ? 1 : 0) - state.failures) / ENDS_REMEMBERED;
     const wasSlow = now - slot.beganAt > SLOW_MS;
     if (wasSlow) state.lastWasSlow = now - state.lastQuickAt > SLOW_MS;
-    // One that fails at once after it was slow is not back: a broker that does not answer is not asked again for a while.
+    // One that fails at once after it was slow is not back: a broker that does not answer is not asked again for a
+    // while.
     else if (verdict === "well") state.lastWasSlow = false;
     if (!wasSlow && !state.lastWasSlow) state.lastQuickAt = now;
     if (state.lastWasSlow && this.#isContended(now)) state.window = 1;
     else if (verdict === "well") state.window = Math.min(state.window + 1, this.#concurrency);
   }
 
-  /** The answer to a delivery that succeeded is there. @param isWhole false where it had to be cut off, which costs its connection */
+  /**
+   * The answer to a delivery that succeeded is there.
+   *
+   * @param isWhole false where it had to be cut off, which costs its connection
+   */
   answerEnded(destination: string, isWhole: boolean): void {
     const state = this.#states.get(destination);
     if (state !== undefined) state.cutOff += ((isWhole ? 0 : 1) - state.cutOff) / ENDS_REMEMBERED;
@@ -149,7 +155,10 @@ export class FairShare {
     return this.#isIll(this.#stateOf(destination, now), now);
   }
 
-  /** Whether a delivery takes longer than most, and no other one has ended meanwhile: nobody knows when the rows behind it will go. */
+  /**
+   * Whether a delivery takes longer than most, and no other one has ended meanwhile: nobody knows when the rows behind
+   * it will go.
+   */
   isStalled(destination: string): boolean {
     const state = this.#states.get(destination);
     if (!this.#isShared || state === undefined) return false;
@@ -192,7 +201,8 @@ export class FairShare {
 
   #isIll(state: State, now: number): boolean {
     if (isFailing(state) || state.lastWasSlow || state.cutOff >= 0.5) return true;
-    // One that hangs says little about a receiver that has taken others meanwhile. The first one of a set is the oldest.
+    // One that hangs says little about a receiver that has taken others meanwhile. The first one of a set is the
+    // oldest.
     if (now - state.lastQuickAt <= SLOW_MS) return false;
     for (const { beganAt } of state.slots) return now - beganAt > SLOW_MS;
     return false;
@@ -202,7 +212,10 @@ export class FairShare {
     return now - this.#waitedAt <= CONTENDED_MS;
   }
 
-  /** Slots of ill destinations, and those that have not been held for long: whoever hangs keeps no other ill one from its turn. */
+  /**
+   * Slots of ill destinations, and those that have not been held for long: whoever hangs keeps no other ill one from
+   * its turn.
+   */
   #slotsOfIll(now: number): { readonly all: number; readonly young: number } {
     let all = 0;
     let young = 0;
@@ -259,7 +272,9 @@ interface State {
   /** Which of all deliveries was its last to begin. */
   lastBegin: number;
   lastEndedAt: number;
-  /** The second, by the monotonic clock, in which the last delivery ended; how many ended in it, and in the one before. */
+  /**
+   * The second, by the monotonic clock, in which the last delivery ended; how many ended in it, and in the one before.
+   */
   second: number;
   ended: number;
   endedBefore: number;

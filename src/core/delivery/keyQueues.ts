@@ -10,10 +10,12 @@ export interface QueuedRow {
 }
 
 /**
- * Claimed rows that wait for delivery, in a queue per key. The rows of one key leave one at a time, in the order in which
- * they were added: the next one is ready when `done` was called for the one before. Rows without a key are ready at once.
+ * Claimed rows that wait for delivery, in a queue per key. The rows of one key leave one at a time, in the order in
+ * which they were added: the next one is ready when `done` was called for the one before. Rows without a key are ready
+ * at once.
  *
- * A row behind another one of its key counts at the destination of the first of them: that one decides when it may go on.
+ * A row behind another one of its key counts at the destination of the first of them: that one decides when it may go
+ * on.
  */
 export class KeyQueues {
   readonly #destinations = new Map<string, DestinationQueue>();
@@ -110,7 +112,8 @@ export class KeyQueues {
   }
 
   /**
-   * Removes every row that waits at a destination. Rows in delivery stay; `done` and `drop` may still be called for them.
+   * Removes every row that waits at a destination. Rows in delivery stay; `done` and `drop` may still be called for
+   * them.
    *
    * @returns the rows, in their order per key
    */

@@ -40,9 +40,9 @@ export interface PollerOptions {
 }
 
 /**
- * Claims outbox rows, delivers them and settles their outcomes: the rows of a key in order, different keys in parallel up to
- * `concurrency`. Claims, deliveries and settling overlap. Destinations share slots and claims, so that one that fails or
- * hangs does not hold up the others.
+ * Claims outbox rows, delivers them and settles their outcomes: the rows of a key in order, different keys in parallel
+ * up to `concurrency`. Claims, deliveries and settling overlap. Destinations share slots and claims, so that one that
+ * fails or hangs does not hold up the others.
  */
 export class Poller {
   readonly #options: PollerOptions;
@@ -96,7 +96,11 @@ export class Poller {
     });
   }
 
-  /** Makes the claims that may be made. @returns `again` when more rows are due and the next claim may follow at once */
+  /**
+   * Makes the claims that may be made.
+   *
+   * @returns `again` when more rows are due and the next claim may follow at once
+   */
   pass(): Promise<"again" | "idle"> {
     const pass = this.#pass();
     this.#passing = pass;
@@ -108,7 +112,10 @@ export class Poller {
     this.#scopes.wake();
   }
 
-  /** Longest wait for the next pass in ms: no wake comes when a retry falls due, a breaker's time ends, or a claim goes on. */
+  /**
+   * Longest wait for the next pass in ms: no wake comes when a retry falls due, a breaker's time ends, or a claim goes
+   * on.
+   */
   get nextPassWithinMs(): number {
     const { gates, clock, pollIntervalMs } = this.#options;
     const now = clock.monotonic();
@@ -134,16 +141,16 @@ export class Poller {
   }
 
   /**
-   * Cuts off deliveries whose lease has run out. Call it about every second, until `stop` has returned, and apart from `tick`,
-   * whose statements may hang as long as the database does.
+   * Cuts off deliveries whose lease has run out. Call it about every second, until `stop` has returned, and apart from
+   * `tick`, whose statements may hang as long as the database does.
    */
   cutOff(): void {
     this.#claims.cutOff();
   }
 
   /**
-   * Stops claiming, releases what waits, and lets deliveries end. When `cutoff` aborts, those that remain are cut off and keep
-   * their claims: their outcome is unknown, so they come back when the lease ends (spec, "Shutdown").
+   * Stops claiming, releases what waits, and lets deliveries end. When `cutoff` aborts, those that remain are cut off
+   * and keep their claims: their outcome is unknown, so they come back when the lease ends (spec, "Shutdown").
    */
   async stop(cutoff: AbortSignal): Promise<void> {
     this.#stopping = true;
@@ -197,7 +204,10 @@ export class Poller {
     }
   }
 
-  /** A further claim that runs holds back the rows behind its own, which may fill this one: then it is made again, alone. */
+  /**
+   * A further claim that runs holds back the rows behind its own, which may fill this one: then it is made again,
+   * alone.
+   */
   async #claimUsual(): Promise<ClaimResult> {
     const { batchSize } = this.#options;
     const result = await this.#claim(batchSize, this.#scopes.usual());
@@ -216,7 +226,10 @@ export class Poller {
     }
   }
 
-  /** Begins the claims that are due beside the usual one. They run in parallel: one that looks past a million rows takes long. */
+  /**
+   * Begins the claims that are due beside the usual one. They run in parallel: one that looks past a million rows takes
+   * long.
+   */
   #claimFurther(): void {
     if (this.#stopping || this.#claimsAlone || this.#releases.holdUpClaims || this.#furtherError !== undefined) return;
     for (const further of this.#scopes.further()) {

@@ -52,7 +52,9 @@ export interface RelayOptions {
   readonly batchSize: number;
   /** `inbox.relay.maxAttempts` */
   readonly maxAttempts: number;
-  /** Shortest time in ms between two looks at the age of the oldest pending row (`inbox.relay.pendingGaugeIntervalMs`). */
+  /**
+   * Shortest time in ms between two looks at the age of the oldest pending row (`inbox.relay.pendingGaugeIntervalMs`).
+   */
   readonly gaugeIntervalMs: number;
   /** Called after rows were added to the outbox. */
   readonly onRelayed: () => void;

@@ -1,8 +1,8 @@
 import type { QueuedRow } from "./keyQueues.ts";
 
 /**
- * Rows that go back to the database unfinished. Until that is written they count as held by this process, so a claim may
- * return later rows of their keys: those have to be released too.
+ * Rows that go back to the database unfinished. Until that is written they count as held by this process, so a claim
+ * may return later rows of their keys: those have to be released too.
  */
 export class Releases {
   /** Per key, its rows that go back. */
@@ -10,19 +10,24 @@ export class Releases {
   /** Of each claim that runs: the keys of rows that have been going back at any time since it began. */
   readonly #keysOfClaims = new Set<Set<string>>();
   /**
-   * Rows released as soon as a claim returned them. No claim runs until these rows are pending again: it would return later
-   * rows of the same keys, which must be released too, and two claims could alternate for ever without a delivery.
+   * Rows released as soon as a claim returned them. No claim runs until these rows are pending again: it would return
+   * later rows of the same keys, which must be released too, and two claims could alternate for ever without a
+   * delivery.
    */
   readonly #onArrival = new Set<QueuedRow>();
   /** Rows released because too many waited, with the destination at which they did. */
   readonly #overflow = new Map<QueuedRow, string>();
   /**
-   * Rows whose outcome the database refuses. Each still counts as held by this process while other rows of its claim are open,
-   * and would hold up no later row: its key stays here until the claim is closed.
+   * Rows whose outcome the database refuses. Each still counts as held by this process while other rows of its claim
+   * are open, and would hold up no later row: its key stays here until the claim is closed.
    */
   readonly #refused = new Set<QueuedRow>();
 
-  /** A claim begins. @returns the keys whose rows it must not deliver, growing until `claimEnded` is called with them */
+  /**
+   * A claim begins.
+   *
+   * @returns the keys whose rows it must not deliver, growing until `claimEnded` is called with them
+   */
   claimBegan(): ReadonlySet<string> {
     const keys = new Set(this.#keys.keys());
     this.#keysOfClaims.add(keys);

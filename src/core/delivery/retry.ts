@@ -30,8 +30,8 @@ export type RetryPolicy = (
 ) => number;
 
 /**
- * The policy of a destination. Without settings it is that of the spec ("outbox"; design, "Attempts"):
- * `min(60 s, base * 2^attempt * (1 + 0..0.25))`, lengthened by the receiver's `Retry-After` up to the same 60 s.
+ * The policy of a destination. Without settings it is that of the spec ("outbox"; design, "Attempts"): `min(60 s, base
+ * * 2^attempt * (1 + 0..0.25))`, lengthened by the receiver's `Retry-After` up to the same 60 s.
  *
  * With the default base of 1000 ms:
  *
@@ -45,8 +45,8 @@ export type RetryPolicy = (
  * | 5                   | 32 to 40 s          |
  * | 6 and later         | 60 s                |
  *
- * With a schedule, jitter may exceed its longest entry. `Retry-After` lengthens a wait up to the longest entry of the schedule or `maxDelayMs`, and up to
- * 60 s in any case.
+ * With a schedule, jitter may exceed its longest entry. `Retry-After` lengthens a wait up to the longest entry of the
+ * schedule or `maxDelayMs`, and up to 60 s in any case.
  *
  * @param settings of the destination, if it has any
  * @param baseDelayMs `outbox.retryBaseDelayMs`, for a destination that has none of its own
@@ -74,7 +74,8 @@ function scheduled(schedule: readonly number[], jitter: number): RetryPolicy {
 }
 
 /**
- * The attempts that a row has: the destination's own number wins where the row's is the column's default. Any other value was chosen for the row.
+ * The attempts that a row has: the destination's own number wins where the row's is the column's default. Any other
+ * value was chosen for the row.
  *
  * @param ofRow the row's `max_attempts`
  * @param ofDestination `maxAttempts` of its destination, if it has one

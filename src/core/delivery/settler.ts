@@ -30,9 +30,9 @@ export interface SettlerOptions {
 }
 
 /**
- * Settles in batches: outcomes accumulate while a statement runs (and equally long after a small one), so batches grow with
- * load and a lone outcome is not delayed. Failed batches are retried: the fence makes a late outcome harmless, while a lost
- * one would mean a second delivery.
+ * Settles in batches: outcomes accumulate while a statement runs (and equally long after a small one), so batches grow
+ * with load and a lone outcome is not delayed. Failed batches are retried: the fence makes a late outcome harmless,
+ * while a lost one would mean a second delivery.
  */
 export class Settler {
   readonly #options: SettlerOptions;

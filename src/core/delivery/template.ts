@@ -5,8 +5,9 @@ import { findHeader } from "../receipt/attributes.ts";
 import { member } from "../receipt/jsonPath.ts";
 
 /**
- * Templates (spec, "Templates"): text with placeholders such as `{{ topic }}`, spaces inside the braces optional. Braces that do
- * not form a placeholder stand for themselves. A rendered value is text: braces in it are never read as a placeholder.
+ * Templates (spec, "Templates"): text with placeholders such as `{{ topic }}`, spaces inside the braces optional.
+ * Braces that do not form a placeholder stand for themselves. A rendered value is text: braces in it are never read as
+ * a placeholder.
  */
 type Piece = { readonly literal: string } | { readonly placeholder: string };
 
@@ -81,7 +82,9 @@ export function parseTopicTemplate(text: string): TopicTemplate {
   };
 }
 
-/** What the placeholders of one message are taken from; the payload is parsed when the first placeholder asks for it. */
+/**
+ * What the placeholders of one message are taken from; the payload is parsed when the first placeholder asks for it.
+ */
 export interface MessageFields {
   readonly topic: string;
   readonly key: string | null;
@@ -108,7 +111,8 @@ export function messageFields(row: FieldSource): MessageFields {
       if (value === undefined || value === null) return undefined;
       if (typeof value === "string") return value;
       if (typeof value === "boolean") return String(value);
-      // Numbers keep the digits of the payload (12345678901234567890, 1.0), for which it is parsed once more: this is rare.
+      // Numbers keep the digits of the payload (12345678901234567890, 1.0), for which it is parsed once more: this is
+      // rare.
       const exact = names.reduce(member, parseOr(row.payload, parseExact));
       return stringifyLossless(exact) ?? JSON.stringify(value);
     },
@@ -214,8 +218,8 @@ export interface Address {
 /**
  * Compiles the address of a broker destination.
  *
- * @param config `name`: what is addressed, for messages (`exchange`, `topic`, `subject`); `template`: its value; `from`: the column
- *   that holds it instead, taken as it is, without rendering
+ * @param config `name`: what is addressed, for messages (`exchange`, `topic`, `subject`); `template`: its value;
+ *   `from`: the column that holds it instead, taken as it is, without rendering
  * @throws Error that names an unknown placeholder or column and the permitted ones
  */
 export function compileAddress(config: {
