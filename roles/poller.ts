@@ -3,7 +3,7 @@ import { BacklogGauges } from "../src/core/delivery/backlogGauges.ts";
 import { createDelivery } from "../src/core/delivery/deliver.ts";
 import { Poller } from "../src/core/delivery/poller.ts";
 import { parseRoutingKeyTemplate } from "../src/core/delivery/template.ts";
-import { DestinationGates, DestinationTrouble } from "../src/core/destinations/gates.ts";
+import { DestinationGates } from "../src/core/destinations/gates.ts";
 import { createDeliveryStage } from "../src/core/transform/transform.ts";
 import type { ClaimToken } from "../src/model/rows.ts";
 import type { Service } from "../src/ports/runtime.ts";
@@ -41,6 +41,7 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     limits: config.destinations,
     concurrency: outbox.concurrency,
     store: store.destinations,
+    schema: store.schema,
     newToken,
     clock,
     timer: systemTimer,
@@ -117,14 +118,13 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     onError: onError("backlog of the destinations not read"),
     clock,
   });
-  const trouble = new DestinationTrouble({ schema: store.schema, clock, log });
   const refreshes = new Loop({
     name: "destinations",
     pass: () => gates.refresh((destination) => poller.isSlow(destination)).then(() => "idle" as const),
     intervalMs: REFRESH_INTERVAL_MS,
     backoff: { firstMs: 100, longestMs: REFRESH_INTERVAL_MS },
     staleAfterMs: STALE_AFTER_MS,
-    onError: (error, failures) => void trouble.failed(error, failures),
+    onError: (error, failures) => void gates.refreshFailed(error, failures),
     clock,
   });
   wakes.poller = () => {

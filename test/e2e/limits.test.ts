@@ -158,7 +158,7 @@ describe("a destination with limits", () => {
     const told = () =>
       service.process.stdout
         .map((line) => JSON.parse(line) as Record<string, unknown>)
-        .filter(({ msg }) => String(msg).startsWith("pauses and circuit breakers not read"));
+        .filter(({ msg }) => String(msg).startsWith("reading pauses and circuit breakers failed"));
     await eventually(() => {
       expect(told()).toMatchObject([{ level: "error", problem: expect.stringContaining("does not exist") }]);
     });

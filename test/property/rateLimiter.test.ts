@@ -57,6 +57,7 @@ async function run(fleet: Fleet, seconds: number): Promise<{ begun: number[]; st
       },
       onTokens: () => pump(),
       onError: () => {},
+      random,
       ...time,
     });
     const pump = (): void => {

@@ -12,9 +12,9 @@ export interface SharedBreakerOptions {
   readonly limits: BreakerLimits;
   readonly store: DestinationStore;
   readonly newToken: () => ClaimToken;
-  /** Told of each change after which more or fewer deliveries may begin. */
+  /** Called when more or fewer deliveries may begin than before. */
   readonly onChange: () => void;
-  /** Told when the breaker closes, here or in another replica. */
+  /** Called when the breaker closes, here or in another replica. */
   readonly onClose: () => void;
   readonly clock: Clock;
   readonly random: Random;
@@ -22,21 +22,24 @@ export interface SharedBreakerOptions {
   readonly log: Log;
 }
 
-/** `closed`: deliveries may begin; `open`: none may; `probe`: one may, once {@link SharedBreaker.takeProbe} says so. */
+/**
+ * `closed`: deliveries may begin; `open`: none may; `probe`: one may, once {@link SharedBreaker.takeProbe} returns
+ * true.
+ */
 export type BreakerPosition = "closed" | "open" | "probe";
 
 /**
- * The breaker of one destination as all replicas share it: what this one sees of the receiver opens it, and when its time is over, the replica that gets
- * the probe sends one row. Every step is a statement that changes the shared state only from where it is expected to be, so of several replicas
- * with the same opinion one acts. Until a statement has succeeded it is tried again by {@link upkeep}.
+ * The circuit breaker of one destination, shared by all replicas: failures seen by this one open it, and when its time
+ * is over, the replica that takes the probe sends one row. Every step is a statement that changes the shared state only
+ * from the expected one, so that of several replicas one acts. A statement that failed is retried by {@link maintain}.
  */
 export class SharedBreaker {
   readonly #options: SharedBreakerOptions;
   readonly #counts: CircuitBreaker;
   #shared: { readonly state: BreakerState; readonly endsAt: number } = { state: "closed", endsAt: 0 };
-  /** When this process last changed the shared state, or found it changed: what was read before is outdated. */
+  /** When this process last changed the shared state, or found it changed: reads that began before are outdated. */
   #changedAt = Number.NEGATIVE_INFINITY;
-  /** To be opened, for this reason; the database does not know it yet. */
+  /** To be opened for this reason; not written yet. */
   #opening: { readonly reason: string; readonly atLeastMs: number; isRunning: boolean } | undefined;
   #probe: Probe | undefined;
 
@@ -63,35 +66,28 @@ export class SharedBreaker {
     return Math.max(0, this.#shared.endsAt - this.#options.clock.monotonic());
   }
 
-  /**
-   * The shared state was read.
-   *
-   * @param askedAt monotonic ms at which the read began; answered at this moment
-   */
-  learn(breaker: SharedDestination["breaker"] | undefined, askedAt: number): void {
-    if (askedAt < this.#changedAt) return;
+  /** The shared state was read just now. @param readAt monotonic ms at which the read began */
+  update(breaker: SharedDestination["breaker"] | undefined, readAt: number): void {
+    if (readAt < this.#changedAt) return;
     this.#become(breaker?.state ?? "closed", breaker?.remainingMs ?? 0);
   }
 
-  /** Whether this process may send the probe now. The caller sends one row then, and reports it under {@link probeEnded}. */
+  /** Whether this process may send the probe now: one row, whose end goes to {@link probeEnded}. */
   async takeProbe(): Promise<boolean> {
     if (this.position !== "probe") return false;
-    const { store, name, newToken, log } = this.#options;
+    const { store, name, newToken } = this.#options;
     const probe: Probe = { token: newToken(), report: undefined, isConcluding: false };
     this.#probe = probe;
-    let isTaken = false;
-    try {
-      isTaken = await store.takeProbe(name, probe.token, this.#leaseMs);
-    } catch (error) {
-      log.warn({ destination: name, reason: errorText(error) }, "probe not taken");
-    }
-    if (isTaken) this.#changed("half-open");
+    const isTaken = await this.#tried("taking the probe failed", () =>
+      store.takeProbe(name, probe.token, this.#leaseMs),
+    );
+    if (isTaken === true) this.#changed("half-open");
     else {
       this.#probe = undefined;
-      // Somebody else was quicker. The next read tells more.
+      // Another replica was faster. The next read shows more.
       this.#become("half-open", UNTIL_NEXT_READ_MS);
     }
-    return isTaken;
+    return isTaken === true;
   }
 
   probeEnded(report: ReceiverReport): void {
@@ -112,66 +108,73 @@ export class SharedBreaker {
     void this.#open();
   }
 
-  /** Renews the lease of a probe, and tries again what the database did not take. Call it about every half second. Never rejects. */
-  async upkeep(): Promise<void> {
+  /** Renews the lease of a probe and retries failed statements. Call it about every half second. Never rejects. */
+  async maintain(): Promise<void> {
     if (this.#opening !== undefined) await this.#open();
     const probe = this.#probe;
     if (probe === undefined) return;
     if (probe.report !== undefined) return await this.#conclude(probe);
-    const { store, name, log } = this.#options;
-    try {
-      const isOurs = await store.renewProbe(name, probe.token, this.#leaseMs);
-      if (!isOurs && this.#probe === probe && probe.report === undefined) this.#probe = undefined;
-    } catch (error) {
-      log.warn({ destination: name, reason: errorText(error) }, "lease of the probe not renewed");
-    }
+    const { store, name } = this.#options;
+    const isOurs = await this.#tried("renewing the lease of the probe failed, retrying", () =>
+      store.renewProbe(name, probe.token, this.#leaseMs),
+    );
+    if (isOurs === false && this.#probe === probe && probe.report === undefined) this.#probe = undefined;
   }
 
   async #open(): Promise<void> {
     const opening = this.#opening;
     if (opening === undefined || opening.isRunning) return;
     opening.isRunning = true;
-    const { store, name, log } = this.#options;
-    try {
-      const isOurs = await store.open(name, this.#openingOf(null, opening.reason, opening.atLeastMs));
-      this.#opening = undefined;
-      if (isOurs) this.#tellOpen(opening.reason);
-      this.#changed("open");
-    } catch (error) {
-      opening.isRunning = false;
-      log.warn({ destination: name, reason: errorText(error) }, "circuit breaker not opened in the database yet");
-    }
+    const { store, name } = this.#options;
+    const isOurs = await this.#tried("opening the circuit breaker failed, retrying", () =>
+      store.open(name, this.#openingOf(null, opening.reason, opening.atLeastMs)),
+    );
+    opening.isRunning = false;
+    if (isOurs === undefined) return;
+    this.#opening = undefined;
+    if (isOurs) this.#reportOpen(opening.reason);
+    this.#changed("open");
   }
 
   async #conclude(probe: Probe): Promise<void> {
     const { report } = probe;
     if (report === undefined || probe.isConcluding) return;
     probe.isConcluding = true;
-    const { name, log } = this.#options;
-    let state: BreakerState;
-    try {
-      state = await this.#stateAfter(report, probe.token);
-    } catch (error) {
-      probe.isConcluding = false;
-      log.warn({ destination: name, reason: errorText(error) }, "outcome of the probe not in the database yet");
-      return;
-    }
+    const state = await this.#tried("storing the outcome of the probe failed, retrying", () =>
+      this.#stateAfter(report, probe.token),
+    );
+    probe.isConcluding = false;
+    if (state === undefined) return;
     if (this.#probe === probe) this.#probe = undefined;
     this.#changed(state);
   }
 
-  /** Stores what a probe told. @returns the shared state after it; half-open where the probe is somebody else's by now */
+  /** Runs a statement. @returns undefined when it failed, which is logged */
+  async #tried<T>(failure: string, statement: () => Promise<T>): Promise<T | undefined> {
+    try {
+      return await statement();
+    } catch (error) {
+      this.#options.log.warn({ destination: this.#options.name, reason: errorText(error) }, failure);
+      return undefined;
+    }
+  }
+
+  /**
+   * Stores how a probe ended.
+   *
+   * @returns the shared state after it; half-open where another replica holds the probe by now
+   */
   async #stateAfter(report: ReceiverReport, token: ClaimToken): Promise<BreakerState> {
     const { store, name } = this.#options;
     switch (report.receiver) {
       case "well":
         if (!(await store.close(name, token))) return "half-open";
-        this.#tellClosed();
+        this.#reportClosed();
         return "closed";
       case "failed": {
         const reason = `the probe failed: ${report.reason ?? "no reason is known"}`;
         if (!(await store.open(name, this.#openingOf(token, reason, report.retryAfterMs ?? 0)))) return "half-open";
-        this.#tellOpen(reason);
+        this.#reportOpen(reason);
         return "open";
       }
       case "unknown":
@@ -195,7 +198,7 @@ export class SharedBreaker {
     };
   }
 
-  /** This process has acted on the shared state. For how long it holds the next read tells. */
+  /** This process has changed the shared state; the next read shows for how long it holds. */
   #changed(state: BreakerState): void {
     this.#changedAt = this.#options.clock.monotonic();
     this.#become(state, UNTIL_NEXT_READ_MS);
@@ -205,19 +208,19 @@ export class SharedBreaker {
     const was = this.#shared.state;
     this.#shared = { state, endsAt: this.#options.clock.monotonic() + remainingMs };
     if (was === state) return;
-    // What was counted before says nothing of the receiver as it is now.
+    // What was counted before shows nothing of the receiver as it is now.
     if (was === "closed" || state === "closed") this.#counts.reset();
     if (state === "closed") this.#options.onClose();
     this.#options.onChange();
   }
 
-  #tellOpen(reason: string): void {
+  #reportOpen(reason: string): void {
     const { log, metrics, name } = this.#options;
     metrics.breakerTransition(name, "open");
-    log.warn({ destination: name, reason }, "circuit breaker open: no delivery is tried until a probe succeeds");
+    log.warn({ destination: name, reason }, "circuit breaker open: no deliveries until a probe succeeds");
   }
 
-  #tellClosed(): void {
+  #reportClosed(): void {
     const { log, metrics, name } = this.#options;
     metrics.breakerTransition(name, "closed");
     log.info({ destination: name }, "circuit breaker closed: the probe succeeded");
@@ -234,9 +237,11 @@ interface Probe {
   isConcluding: boolean;
 }
 
-/** Share of the time that chance adds at most. */
+/** Most that chance adds, as a share. */
 const JITTER = 0.2;
-/** A probe whose process was killed is over after this, or `openMs` where that is longer: no receiver gets probes closer to each other. */
+/**
+ * A probe of a killed process ends after this, or `openMs` where that is longer: no receiver gets probes more often.
+ */
 const LEAST_LEASE_MS = 5000;
 const UNTIL_NEXT_READ_MS = 1000;
 
@@ -252,7 +257,7 @@ export interface BreakerLimits {
   readonly maxOpenMs: number;
 }
 
-/** That a breaker should open. */
+/** Why a breaker should open. */
 export interface OpeningReason {
   readonly reason: string;
   /** No shorter than this. */
@@ -260,13 +265,14 @@ export interface OpeningReason {
 }
 
 /**
- * Counts what the deliveries of this process tell of one receiver, and says when its breaker should open:
+ * Counts the deliveries of this process to one receiver, and decides when its breaker should open:
  *
- * - `failureRatio` of the deliveries in the window failed, and there were `minimumAttempts`;
- * - nothing but failures came for a second, and there were `minimumAttempts`: what went well before an outage would hide it for half a window, and rows use
- *   their attempts up meanwhile;
- * - nothing but failures came for a whole window, of three rows or more: a receiver that hangs is tried seldom, and would never get to `minimumAttempts`; or
- * - three answers in the window asked to be left alone for a while (`Retry-After`).
+ * - `failureRatio` of the deliveries in the window failed, of at least `minimumAttempts`;
+ * - only failures for a second, at least `minimumAttempts`: successes before an outage would hide it for half a window,
+ *   while rows use up their attempts;
+ * - only failures for a whole window, of three rows or more: a receiver that hangs is tried seldom, and would never
+ *   reach `minimumAttempts`; or
+ * - three answers in the window asked to wait (`Retry-After`).
  */
 export class CircuitBreaker {
   readonly #limits: BreakerLimits;
@@ -275,9 +281,9 @@ export class CircuitBreaker {
   #slices: Slice[] = [];
   /** Since the last success. */
   #inARow = 0;
-  /** Of these rows; no more than it takes. */
+  /** The rows of these, as many as matter. */
   readonly #rowsInARow = new Set<string>();
-  /** From when the first of them began to when the last one ended. */
+  /** When the first of these began, and the last one ended. */
   #failingSince = 0;
   #failedAt = 0;
   #askedToWait: { readonly at: number; readonly until: number }[] = [];
@@ -331,7 +337,7 @@ export class CircuitBreaker {
     return undefined;
   }
 
-  /** Begins to count anew. */
+  /** Starts counting anew. */
   reset(): void {
     this.#slices = [];
     this.#endStreak();
@@ -368,6 +374,6 @@ interface Slice {
 
 const SLICES = 10;
 const SUDDEN_MS = 1000;
-/** One or two rows that fail through a night are no outage. */
+/** One or two rows that fail all night are not an outage. */
 const LEAST_ROWS_IN_A_ROW = 3;
 const WAITS_ASKED = 3;

@@ -22,10 +22,16 @@ export interface PauseRequest {
   readonly forMs: number | undefined;
 }
 
-/** How long a pause is to last. Its number has few digits, so that a pattern says all of it, also in the OpenAPI document. */
+/**
+ * How long a pause is to last. Its number has few digits, so that a pattern says all of it, also in the OpenAPI
+ * document.
+ */
 export const PAUSE_DURATION = /^[1-9][0-9]{0,3}[smhd]$/;
 
-/** Lists, pauses and resumes destinations, for the command and the admin routes; each change is logged by the process that makes it. */
+/**
+ * Lists, pauses and resumes destinations, for the command and the admin routes; each change is logged by the process
+ * that makes it.
+ */
 export class DestinationControl {
   readonly #options: DestinationControlOptions;
 

@@ -28,6 +28,7 @@ export interface DestinationGatesOptions {
   /** `outbox.concurrency`. */
   readonly concurrency: number;
   readonly store: DestinationStore;
+  readonly schema: Pick<SchemaStore, "destinationFault">;
   readonly newToken: () => ClaimToken;
   readonly clock: Clock;
   readonly timer: Timer;
@@ -42,26 +43,27 @@ export interface DestinationGatesOptions {
 export interface GateListener {
   /** More or fewer deliveries may begin than before. */
   readonly onChange: () => void;
-  /** The receiver is well again. */
+  /** The breaker of a destination has closed: its receiver is well again. */
   readonly onClose: (destination: string) => void;
 }
 
 /**
- * The gates of all destinations in this process, kept up to date with what replicas share. Rows without a destination pass: nobody is asked there.
+ * The gates of all destinations in this process, in step with what replicas share. Rows without a destination pass
+ * freely.
  */
 export class DestinationGates {
   readonly #options: DestinationGatesOptions;
   readonly #gates: ReadonlyMap<string, DestinationGate>;
-  #news = new Map<string, News>();
+  #activity = new Map<string, Activity>();
   #listener: GateListener = { onChange: () => {}, onClose: () => {} };
   #reportedAt = Number.NEGATIVE_INFINITY;
+  #faultLoggedAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: DestinationGatesOptions) {
     this.#options = options;
     this.#gates = new Map(Object.entries(options.limits).map(([name, limits]) => [name, this.#gateOf(name, limits)]));
   }
 
-  /** Whom to tell of changes. */
   listen(listener: GateListener): void {
     this.#listener = listener;
   }
@@ -81,11 +83,12 @@ export class DestinationGates {
     return this.#gates.get(destination)?.enter() ?? UNGUARDED;
   }
 
-  leave(destination: string, pass: Permit, row: MessageId, report: ReceiverReport): void {
+  /** A delivery that was let through has ended. */
+  leave(destination: string, permit: Permit, row: MessageId, report: ReceiverReport): void {
     const gate = this.#gates.get(destination);
     if (gate === undefined) return;
-    gate.leave(pass, row, report);
-    this.#note(destination, report);
+    gate.leave(permit, row, report);
+    if (report.receiver !== "unknown") this.#record(destination, report);
   }
 
   /** As {@link DestinationGate.probed}. */
@@ -104,67 +107,84 @@ export class DestinationGates {
   }
 
   /**
-   * Reads what replicas share, and tells them what this one has seen. Call it about every half second, and once before the first delivery.
+   * Reads the shared state, and reports what this process has seen. Call it about every half second, and once before
+   * the first delivery.
    *
-   * @param isSlow whether deliveries to a destination take long just now
+   * @param isSlow whether deliveries to a destination are slow now
    * @throws StoreError when the database did not answer: everything stays as it was
    */
   async refresh(isSlow: (destination: string) => boolean): Promise<void> {
     const { store, clock } = this.#options;
     if (store.isAvailable) {
-      const askedAt = clock.monotonic();
+      const readAt = clock.monotonic();
       const states = new Map((await store.states()).map((state) => [state.name, state]));
       let hasChanged = false;
-      for (const [name, gate] of this.#gates) hasChanged = gate.learn(states.get(name), askedAt) || hasChanged;
+      for (const [name, gate] of this.#gates) hasChanged = gate.update(states.get(name), readAt) || hasChanged;
       if (hasChanged) this.#listener.onChange();
-      await Promise.all([...this.#gates.values()].map(({ breaker }) => breaker?.upkeep()));
+      await Promise.all([...this.#gates.values()].map(({ breaker }) => breaker?.maintain()));
     }
     this.#showStates(isSlow);
     if (store.isAvailable) await this.#report(isSlow);
+  }
+
+  /**
+   * Logs that a refresh failed, once a minute at most, and how to repair that. Never rejects.
+   *
+   * @param failures how many in a row
+   */
+  async refreshFailed(error: unknown, failures: number): Promise<void> {
+    const { schema, clock, log } = this.#options;
+    if (clock.monotonic() - this.#faultLoggedAt < LOG_INTERVAL_MS) return;
+    this.#faultLoggedAt = clock.monotonic();
+    const isOfSchema = error instanceof StoreError && error.code === "schema";
+    // Without the right to read the table this check fails too: then the error itself says enough.
+    const fault = isOfSchema ? await schema.destinationFault().catch(() => undefined) : undefined;
+    const fields = fault === undefined ? {} : { problem: fault.what, remedy: fault.remedy };
+    log.error(
+      { err: error, failures, ...fields },
+      "reading pauses and circuit breakers failed: the last known ones apply, and rows with a rate limit wait",
+    );
   }
 
   stop(): void {
     for (const gate of this.#gates.values()) gate.stop();
   }
 
-  #gateOf(name: string, limits: DestinationLimits): DestinationGate {
-    const { store, newToken, clock, timer, random, metrics, log, concurrency } = this.#options;
-    const { circuitBreaker, rateLimit } = limits;
-    const slots = limits.concurrency ?? Number.POSITIVE_INFINITY;
+  #gateOf(name: string, { concurrency = Infinity, rateLimit, circuitBreaker }: DestinationLimits): DestinationGate {
+    const { store, clock, log } = this.#options;
     const onChange = () => this.#listener.onChange();
-    let toldAt = Number.NEGATIVE_INFINITY;
+    let loggedAt = Number.NEGATIVE_INFINITY;
     const onError = (error: unknown) => {
-      if (clock.monotonic() - toldAt < TOLD_EVERY_MS) return;
-      toldAt = clock.monotonic();
-      log.warn({ destination: name, reason: errorText(error) }, "no answer from the rate limit: its rows wait");
+      if (clock.monotonic() - loggedAt < LOG_INTERVAL_MS) return;
+      loggedAt = clock.monotonic();
+      log.warn({ destination: name, reason: errorText(error) }, "taking from the rate limit failed: its rows wait");
     };
     const onClose = () => {
       gate.rampUp();
       this.#listener.onClose(name);
     };
-    const breaker = { name, store, newToken, onChange, onClose, clock, random, metrics, log };
     const gate: DestinationGate = new DestinationGate({
-      concurrency: slots < concurrency ? slots : Number.POSITIVE_INFINITY,
-      ramp: new Ramp(Math.min(slots, concurrency)),
+      concurrency: concurrency < this.#options.concurrency ? concurrency : Infinity,
+      ramp: new Ramp(Math.min(concurrency, this.#options.concurrency)),
       perSecond: rateLimit?.perSecond,
-      isShared: () => store.isAvailable,
+      store,
       clock,
-      rate: rateLimit && new RateLimiter({ name, ...rateLimit, store, clock, timer, onTokens: onChange, onError }),
-      breaker: circuitBreaker && new SharedBreaker({ ...breaker, limits: circuitBreaker }),
+      rate: rateLimit && new RateLimiter({ ...this.#options, name, ...rateLimit, onTokens: onChange, onError }),
+      breaker:
+        circuitBreaker && new SharedBreaker({ ...this.#options, name, limits: circuitBreaker, onChange, onClose }),
     });
     return gate;
   }
 
-  #note(destination: string, { receiver, reason }: ReceiverReport): void {
-    if (receiver === "unknown") return;
+  #record(destination: string, { receiver, reason = "" }: ReceiverReport): void {
     const at = this.#options.clock.monotonic();
-    let news = this.#news.get(destination);
-    if (news === undefined) {
-      news = {};
-      this.#news.set(destination, news);
+    let activity = this.#activity.get(destination);
+    if (activity === undefined) {
+      activity = {};
+      this.#activity.set(destination, activity);
     }
-    if (receiver === "well") news.succeededAt = at;
-    else news.failure = { at, reason: reason ?? "" };
+    if (receiver === "well") activity.succeededAt = at;
+    else activity.failure = { at, reason };
   }
 
   #showStates(isSlow: (destination: string) => boolean): void {
@@ -173,59 +193,42 @@ export class DestinationGates {
       metrics.destinationInFlight(name, gate.inFlight);
       metrics.destinationRateLimited(name, gate.takeRateLimitedMs() / 1000);
       const breaker = gate.breaker?.state;
-      metrics.destinationState(
-        name,
-        destinationState({
-          paused: gate.isPaused,
-          open: breaker === "open",
-          "half-open": breaker === "half-open",
-          slow: isSlow(name),
-        }),
-      );
+      const [open, halfOpen] = [breaker === "open", breaker === "half-open"];
+      const state = destinationState({ paused: gate.isPaused, open, "half-open": halfOpen, slow: isSlow(name) });
+      metrics.destinationState(name, state);
     }
   }
 
   async #report(isSlow: (destination: string) => boolean): Promise<void> {
     const { store, clock } = this.#options;
     const now = clock.monotonic();
-    if (now - this.#reportedAt < REPORT_MS) return;
+    if (now - this.#reportedAt < REPORT_INTERVAL_MS) return;
     const reports = [...this.#gates.keys()].flatMap((name): DestinationReport[] => {
-      const news = this.#news.get(name);
-      if (news === undefined && !isSlow(name)) return [];
-      const { succeededAt, failure } = news ?? {};
-      return [
-        {
-          name,
-          succeededAgoMs: succeededAt === undefined ? undefined : now - succeededAt,
-          failure: failure && { agoMs: now - failure.at, reason: failure.reason },
-          isSlow: isSlow(name),
-        },
-      ];
+      const activity = this.#activity.get(name);
+      if (activity === undefined && !isSlow(name)) return [];
+      const { succeededAt, failure } = activity ?? {};
+      const succeededAgoMs = succeededAt === undefined ? undefined : now - succeededAt;
+      const lastFailure = failure && { agoMs: now - failure.at, reason: failure.reason };
+      return [{ name, succeededAgoMs, failure: lastFailure, isSlow: isSlow(name) }];
     });
     if (reports.length === 0) return;
     this.#reportedAt = now;
-    const told = this.#news;
-    this.#news = new Map();
+    const reported = this.#activity;
+    this.#activity = new Map();
     try {
       await store.report(reports);
     } catch (error) {
-      for (const [name, news] of told) this.#news.set(name, { ...news, ...this.#news.get(name) });
+      for (const [name, activity] of reported) this.#activity.set(name, { ...activity, ...this.#activity.get(name) });
       throw error;
     }
   }
 }
 
 /** What has happened at a destination since the last report; monotonic ms. */
-interface News {
+interface Activity {
   succeededAt?: number;
   failure?: { readonly at: number; readonly reason: string };
 }
-
-/** Of rows without a destination. */
-const UNGUARDED: Permit = { beganAt: 0, isProbe: false, closes: 0 };
-const REPORT_MS = 2000;
-/** That a rate limit does not answer. */
-const TOLD_EVERY_MS = 60_000;
 
 /** A delivery that was let through. */
 export interface Permit {
@@ -236,30 +239,44 @@ export interface Permit {
   readonly closes: number;
 }
 
-export interface GateOptions {
+/** Of rows without a destination. */
+const UNGUARDED: Permit = { beganAt: 0, isProbe: false, closes: 0 };
+const REPORT_INTERVAL_MS = 2000;
+/** Shortest time between two lines about the same failure. */
+const LOG_INTERVAL_MS = 60_000;
+
+interface GateOptions {
   /** Most deliveries in flight in this process; infinite where the destination has no limit of its own. */
   readonly concurrency: number;
   readonly rate: RateLimiter | undefined;
   readonly perSecond: number | undefined;
   readonly breaker: SharedBreaker | undefined;
   readonly ramp: Ramp;
-  /** Whether there is a state that replicas share: it has to be known before anything begins. */
-  readonly isShared: () => boolean;
+  /** While it is available, deliveries wait until the shared state was read. */
+  readonly store: Pick<DestinationStore, "isAvailable">;
   readonly clock: Clock;
 }
 
-/** What keeps deliveries to one destination from beginning in this process: a pause, its breaker, its rate limit, its own concurrency. */
-export class DestinationGate {
+/**
+ * What holds back deliveries to one destination in this process: a pause, its breaker, its rate limit, its concurrency.
+ */
+class DestinationGate {
   readonly #options: GateOptions;
   #inFlight = 0;
-  /** Those that began since the breaker last closed: the ones before may hang for long, and tell nothing of the receiver as it is now. */
+  /**
+   * Those begun since the breaker last closed; older ones may hang for long, and show nothing of the receiver as it is
+   * now.
+   */
   #sinceClose = 0;
   /** How often the breaker has closed. */
   #closes = 0;
-  /** What replicas share has been read. */
+  /** The shared state was read. */
   #isKnown = false;
   #isPaused = false;
-  /** Rows whose probe failed since the breaker opened: the next one is of another row, since it may be these that fail, and not the receiver. */
+  /**
+   * Rows whose probe failed since the breaker opened. The next probe takes another row: these may be at fault
+   * themselves.
+   */
   readonly #probed = new Set<MessageId>();
   /** When a row last had to wait for a token or for one of the destination's own slots. */
   #heldBackAt = Number.NEGATIVE_INFINITY;
@@ -280,7 +297,7 @@ export class DestinationGate {
     return this.#options.breaker;
   }
 
-  /** Ms for which rows have waited for the rate limit since this was last asked. */
+  /** Ms for which rows have waited for the rate limit since the last call. */
   takeRateLimitedMs(): number {
     return this.#options.rate?.takeWaitedMs() ?? 0;
   }
@@ -290,25 +307,25 @@ export class DestinationGate {
   }
 
   /**
-   * How many rows this process should hold: none while the destination is closed, few while it lets few through. Undefined for as many as are claimed.
+   * How many rows this process should hold: none while the destination is closed, few while it lets few through.
+   * Undefined for as many as are claimed.
    *
-   * @param endedPerSecond tells the deliveries in the last second
+   * @param endedPerSecond gives the deliveries of the last second
    */
   rowsWanted(endedPerSecond: () => number): number | undefined {
-    const { breaker, perSecond, concurrency, ramp, clock } = this.#options;
+    const { breaker, perSecond = Infinity, concurrency, ramp, clock } = this.#options;
     if (this.#isClosed) return 0;
     if (breaker?.position === "probe") return 1;
     if (clock.monotonic() - this.#heldBackAt > HELD_BACK_MS) return undefined;
     const slots = Math.min(concurrency, ramp.limit);
-    const forSlots = slots === Number.POSITIVE_INFINITY ? slots : Math.max(ROWS_PER_SLOT * slots, endedPerSecond() / 4);
-    const forRate = perSecond === undefined ? Number.POSITIVE_INFINITY : perSecond / 2;
-    return Math.max(LEAST_ROWS, Math.ceil(Math.min(forSlots, forRate)));
+    const forSlots = slots === Infinity ? slots : Math.max(ROWS_PER_SLOT * slots, endedPerSecond() / 4);
+    return Math.max(LEAST_ROWS, Math.ceil(Math.min(forSlots, perSecond / 2)));
   }
 
   /**
    * Whether a delivery may begin.
    *
-   * @param waiting rows that wait for one; tokens are asked for as many
+   * @param waiting rows that wait for one; as many tokens are asked for
    */
   mayBegin(waiting: number): boolean {
     const { breaker, rate, clock } = this.#options;
@@ -332,14 +349,14 @@ export class DestinationGate {
     return this.#begin(false);
   }
 
-  leave(pass: Permit, row: MessageId, report: ReceiverReport): void {
+  leave(permit: Permit, row: MessageId, report: ReceiverReport): void {
     const { breaker, ramp } = this.#options;
     this.#inFlight -= 1;
-    if (pass.closes === this.#closes) this.#sinceClose -= 1;
+    if (permit.closes === this.#closes) this.#sinceClose -= 1;
     if (report.receiver === "well") ramp.succeeded();
     else if (report.receiver === "failed") ramp.failed();
-    if (!pass.isProbe) {
-      breaker?.ended(report, pass.beganAt, row);
+    if (!permit.isProbe) {
+      breaker?.ended(report, permit.beganAt, row);
       return;
     }
     if (report.receiver === "failed") {
@@ -350,13 +367,18 @@ export class DestinationGate {
     breaker?.probeEnded(report);
   }
 
-  /** The shared state was read. @param askedAt monotonic ms at which the read began @returns whether a pause has begun or ended */
-  learn(shared: SharedDestination | undefined, askedAt: number): boolean {
+  /**
+   * The shared state was read.
+   *
+   * @param readAt monotonic ms at which the read began
+   * @returns whether a pause has begun or ended
+   */
+  update(shared: SharedDestination | undefined, readAt: number): boolean {
     const isPaused = shared?.pause != null;
     const hasChanged = !this.#isKnown || isPaused !== this.#isPaused;
     this.#isKnown = true;
     this.#isPaused = isPaused;
-    this.#options.breaker?.learn(shared?.breaker, askedAt);
+    this.#options.breaker?.update(shared?.breaker, readAt);
     return hasChanged;
   }
 
@@ -365,12 +387,12 @@ export class DestinationGate {
     return this.#options.breaker?.position === "probe" ? [...this.#probed] : [];
   }
 
-  /** There are no other rows: each may be tried again. */
+  /** There are no other rows: each of them may be tried again. */
   forgetProbed(): void {
     this.#probed.clear();
   }
 
-  /** The breaker has closed: the rows that gathered meanwhile come one by one at first. */
+  /** The breaker has closed: the backlog goes out one by one at first. */
   rampUp(): void {
     this.#sinceClose = 0;
     this.#closes += 1;
@@ -379,7 +401,8 @@ export class DestinationGate {
   }
 
   get #isClosed(): boolean {
-    return (!this.#isKnown && this.#options.isShared()) || this.#isPaused || this.#options.breaker?.position === "open";
+    const { store, breaker } = this.#options;
+    return (!this.#isKnown && store.isAvailable) || this.#isPaused || breaker?.position === "open";
   }
 
   get #hasFreeSlot(): boolean {
@@ -402,14 +425,14 @@ const MOST_PROBED = 100;
 const ROWS_PER_SLOT = 4;
 
 /**
- * How many deliveries may be in flight to a receiver that has just come back: one, and one more with each that succeeds, up to all there may be. A
- * failure halves it.
+ * How many deliveries may be in flight to a receiver that has just come back: one at first, one more with each success,
+ * half as many after a failure.
  */
 export class Ramp {
   readonly #most: number;
   #limit: number;
 
-  /** @param most deliveries in flight; that is also where it begins, until the first {@link restart} */
+  /** @param most deliveries in flight, also until the first {@link restart} */
   constructor(most: number) {
     this.#most = most;
     this.#limit = most;
@@ -430,39 +453,5 @@ export class Ramp {
 
   failed(): void {
     if (this.#limit < this.#most) this.#limit = Math.max(1, Math.floor(this.#limit / 2));
-  }
-}
-
-export interface DestinationTroubleOptions {
-  readonly schema: Pick<SchemaStore, "destinationFault">;
-  readonly clock: Clock;
-  readonly log: Log;
-}
-
-/** Tells the log, once a minute at most, that what replicas share about destinations cannot be read, and how to mend that. */
-export class DestinationTrouble {
-  readonly #options: DestinationTroubleOptions;
-  #toldAt = Number.NEGATIVE_INFINITY;
-
-  constructor(options: DestinationTroubleOptions) {
-    this.#options = options;
-  }
-
-  /** A read has failed. Never rejects. @param failures how many in a row */
-  async failed(error: unknown, failures: number): Promise<void> {
-    const { clock, log } = this.#options;
-    if (clock.monotonic() - this.#toldAt < TOLD_EVERY_MS) return;
-    this.#toldAt = clock.monotonic();
-    const fault = error instanceof StoreError && error.code === "schema" ? await this.#fault() : undefined;
-    const fields = fault === undefined ? {} : { problem: fault.what, remedy: fault.remedy };
-    log.error(
-      { err: error, failures, ...fields },
-      "pauses and circuit breakers not read: the last known ones hold, and rows with a rate limit wait",
-    );
-  }
-
-  async #fault() {
-    // Who may not read the table may not look at it either, or the database has gone meanwhile: the error itself tells.
-    return await this.#options.schema.destinationFault().catch(() => undefined);
   }
 }

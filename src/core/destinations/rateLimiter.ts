@@ -1,5 +1,6 @@
 import type { DestinationStore } from "../../ports/destinationStore.ts";
-import type { Clock, Timer } from "../../time/clock.ts";
+import { Backoff } from "../../time/backoff.ts";
+import type { Clock, Random, Timer } from "../../time/clock.ts";
 
 export interface RateLimiterOptions {
   /** Of the destination. */
@@ -8,23 +9,26 @@ export interface RateLimiterOptions {
   /** Most deliveries in any second; by default `perSecond`, rounded up. */
   readonly burst?: number | undefined;
   readonly store: Pick<DestinationStore, "takeFromRate">;
-  /** Told when deliveries may begin. */
+  /** Called when deliveries may begin. */
   readonly onTokens: () => void;
-  /** Told when the database did not answer; the next request is made a little later. */
+  /** Called when the database did not answer; the next request follows a little later. */
   readonly onError: (error: unknown) => void;
   readonly clock: Clock;
   readonly timer: Timer;
+  readonly random: Random;
 }
 
 /**
- * This process' part of the rate that all replicas share. It takes tokens in grants of at most a slice, a fifth of a second's worth, and the next grant
- * while it waits for the last one: for a backlog that is about five statements a second for the whole fleet, for a thin stream at most one a row.
+ * This process' part of the rate that all replicas share. It takes tokens in grants of at most a slice, a fifth of a
+ * second's worth, and asks for the next grant while it waits for the last one: about five statements a second for the
+ * whole fleet under a backlog, at most one a row for a thin stream.
  *
- * It takes what is used soon, as TCP does: a grant is one token at first, and grows while tokens run out before rows do. A single key has one row ready
- * at a time, however many wait behind it, so what is ready tells too little. A grant of which tokens went unused makes the next ones smaller.
+ * The size of a grant follows demand, as in TCP: one token at first, more while tokens run out before rows do, fewer
+ * after tokens went unused. Counting ready rows is not enough: a single key has one row ready, however many wait behind
+ * it.
  *
- * In any second there are at most `burst` and one slice: `burst - perSecond` can be saved up, and each token may be used for almost a slice from its own
- * time on.
+ * In any second there are at most `burst` and one slice: `burst - perSecond` can be saved up, and each token may be
+ * used for almost a slice from its own time on.
  */
 export class RateLimiter {
   readonly #options: RateLimiterOptions;
@@ -40,7 +44,7 @@ export class RateLimiter {
   #unusedAt = Number.NEGATIVE_INFINITY;
   #isAsking = false;
   #asksAgainAt = Number.NEGATIVE_INFINITY;
-  #backoffMs = 0;
+  readonly #backoff: Backoff;
   #waitingSince: number | undefined;
   #waitedMs = 0;
   #isStopped = false;
@@ -49,6 +53,7 @@ export class RateLimiter {
 
   constructor(options: RateLimiterOptions) {
     this.#options = options;
+    this.#backoff = new Backoff(options.random, RETRY_WAITS);
     this.#slice = Math.max(1, Math.round(options.perSecond * SLICE_S));
     this.#usableMs = (this.#slice / options.perSecond) * USABLE_SHARE * 1000;
   }
@@ -76,7 +81,7 @@ export class RateLimiter {
     if (grant.isUsedUp) this.#isUsedUp = true;
   }
 
-  /** So many rows could begin now but for the rate. */
+  /** So many rows could begin now if the rate allowed it. */
   want(rows: number): void {
     const now = this.#options.clock.monotonic();
     if (this.available() === 0 && this.#waitingSince === undefined) {
@@ -84,14 +89,14 @@ export class RateLimiter {
       this.#grow(now, rows);
     }
     const taken = this.#grants.reduce((sum, { left }) => sum + left, 0);
-    // Only a grant that has grown says that more rows follow those that are ready.
+    // Only a grown grant means that more rows follow those that are ready.
     const most = this.#window > 1 ? 2 * this.#window : Math.min(rows, 2);
     const mayAsk = !this.#isAsking && !this.#isStopped && now >= this.#asksAgainAt;
     if (mayAsk && taken + this.#window <= most) void this.#ask(this.#window, rows);
     this.#wakeForNext(now);
   }
 
-  /** Ms for which rows have waited for tokens since this was last asked. */
+  /** Ms for which rows have waited for tokens since the last call. */
   takeWaitedMs(): number {
     if (this.#waitingSince !== undefined) this.#endWait(true);
     const ms = this.#waitedMs;
@@ -138,20 +143,19 @@ export class RateLimiter {
       return;
     }
     this.#isAsking = false;
-    this.#backoffMs = 0;
+    this.#backoff.reset();
     if (this.#isStopped) return;
     const answeredAt = clock.monotonic();
-    // The database granted them somewhere in between: they begin when that is over for certain, and end when it may be. Half of the time is left in any
-    // case, so that a slow database lets rows through.
+    // The database granted them somewhere in between: they begin at the latest such time and end at the earliest. Half
+    // of the time is left in any case, so that a slow database lets rows through.
     const usableMs = Math.max(this.#usableMs - (answeredAt - askedAt), this.#usableMs / 2);
     this.#grants.push(new RateGrant({ tokens, answeredAt, waitMs, intervalMs: 1000 / perSecond, usableMs }));
-    if (this.available() > 0) this.#tell();
+    if (this.available() > 0) this.#notify();
     else this.want(rows);
   }
 
   #backOff(error: unknown): void {
-    this.#backoffMs = Math.min(Math.max(LEAST_BACKOFF_MS, 2 * this.#backoffMs), MOST_BACKOFF_MS);
-    this.#asksAgainAt = this.#options.clock.monotonic() + this.#backoffMs;
+    this.#asksAgainAt = this.#options.clock.monotonic() + this.#backoff.next();
     this.#options.onError(error);
     this.#wakeForNext(this.#options.clock.monotonic());
   }
@@ -167,11 +171,11 @@ export class RateLimiter {
     if (this.#isStopped || this.#cancelTimer !== undefined) return;
     this.#cancelTimer = this.#options.timer(ms, () => {
       this.#cancelTimer = undefined;
-      this.#tell();
+      this.#notify();
     });
   }
 
-  #tell(): void {
+  #notify(): void {
     if (this.available() > 0) this.#endWait(false);
     this.#options.onTokens();
   }
@@ -185,16 +189,15 @@ export class RateLimiter {
 }
 
 const SLICE_S = 0.2;
-/** Of a slice: with the token that is due at the end of a second, the ones of a whole slice before it may be used in it. */
+/** Of a slice: in one second the token due at its end may be used, and those of a whole slice before it. */
 const USABLE_SHARE = 0.9;
 /** For so long after tokens went unused, grants do not grow. */
 const CAUTIOUS_MS = 1000;
-const LEAST_BACKOFF_MS = 100;
-const MOST_BACKOFF_MS = 1000;
+const RETRY_WAITS = { firstMs: 100, longestMs: 1000 };
 /** At thousands a second several tokens are due at a time. */
 const LEAST_WAKE_MS = 5;
 
-export interface RateGrantOptions {
+interface RateGrantOptions {
   readonly tokens: number;
   /** Monotonic ms. */
   readonly answeredAt: number;
@@ -202,15 +205,15 @@ export interface RateGrantOptions {
   readonly waitMs: number;
   /** Between two tokens. */
   readonly intervalMs: number;
-  /** For how long a token may be used once it is due: what is used later would come on top of what is due then. */
+  /** For how long a token may be used once it is due; used later it would add to those due then. */
   readonly usableMs: number;
 }
 
 /**
- * Tokens that were taken from a rate together. Each has a time of its own, one interval after the one before: in any stretch of time no more of them are
- * due than the rate allows, whatever the sizes of the grants.
+ * Tokens that were taken from a rate together. Each has its own time, one interval after the one before, so that at any
+ * time no more of them are due than the rate allows, whatever the sizes of the grants.
  */
-export class RateGrant {
+class RateGrant {
   readonly #options: RateGrantOptions;
   #used = 0;
   #expired = 0;

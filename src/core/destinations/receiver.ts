@@ -1,8 +1,8 @@
 import { PublishError } from "../../model/errors.ts";
 
 /**
- * What a delivery tells about its receiver: it works (`well`), also where it refuses this one message; it has failed, as it would have for any message
- * (`failed`); or nothing, for it was not asked (`unknown`).
+ * What a delivery tells about its receiver: it works (`well`), also where it refuses this one message; it has failed,
+ * as it would have for any message (`failed`); or nothing, for it was not asked (`unknown`).
  */
 export type Verdict = "well" | "failed" | "unknown";
 
@@ -18,7 +18,10 @@ export interface ReceiverReport {
 export const WELL: ReceiverReport = { receiver: "well" };
 export const NOT_ASKED: ReceiverReport = { receiver: "unknown" };
 
-/** Every code of a `PublishError`. A code that stands here may come from several adapters, and means the same in all of them. */
+/**
+ * Every code of a `PublishError`. A code that stands here may come from several adapters, and means the same in all of
+ * them.
+ */
 const VERDICTS: Readonly<Record<string, Verdict>> = {
   // The network, and whoever is behind it.
   timeout: "failed",
@@ -62,7 +65,8 @@ const VERDICTS: Readonly<Record<string, Verdict>> = {
   message_too_large: "well",
   too_large: "well",
 
-  // Also what a broker says that restarts, so it is no proof of good health; nor of an outage, since a mistake in an address looks the same.
+  // Also what a broker says that restarts, so it is no proof of good health; nor of an outage, since a mistake in an
+  // address looks the same.
   no_stream: "unknown",
   bad_acknowledgement: "unknown",
   producer_state: "unknown",

@@ -40,6 +40,7 @@ export class SimulatedReplica {
       limits: Object.fromEntries(world.topics.map((topic) => [topic, topic === ILL_TOPIC ? plan.limits : {}])),
       concurrency: plan.concurrency,
       store: this.outbox.destinations,
+      schema: { destinationFault: async () => undefined },
       newToken,
       clock,
       timer: this.#timer,

@@ -1,13 +1,9 @@
 import { describe, expect, test } from "@jest/globals";
-import {
-  DestinationGates,
-  type DestinationLimits,
-  DestinationTrouble,
-  Ramp,
-} from "../../../../src/core/destinations/gates.ts";
+import { DestinationGates, type DestinationLimits, Ramp } from "../../../../src/core/destinations/gates.ts";
 import type { ReceiverReport } from "../../../../src/core/destinations/receiver.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
 import type { ClaimToken, MessageId } from "../../../../src/model/rows.ts";
+import { gatesOf } from "../../../support/gates.ts";
 import { manualTime } from "../../../support/manualTime.ts";
 import { MemoryDestinations } from "../../../support/memoryDestinations.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
@@ -32,6 +28,7 @@ function setup(limits: DestinationLimits, replicas = 1) {
       limits: { billing: limits },
       concurrency: 8,
       store,
+      schema: { destinationFault: async () => undefined },
       newToken: () => {
         tokens += 1;
         return `probe-${tokens}` as ClaimToken;
@@ -137,7 +134,7 @@ describe("the gates of destinations", () => {
     expect(fleet.map(({ gates }) => gates.rowsWanted("billing", () => 0))).toEqual([0, 0]);
     expect(fleet.map(({ calls }) => calls.includes("breakerTransition(billing, open)"))).toEqual([true, false]);
     expect(one.lines.map(({ message }) => message)).toEqual([
-      "circuit breaker open: no delivery is tried until a probe succeeds",
+      "circuit breaker open: no deliveries until a probe succeeds",
     ]);
   });
 
@@ -298,16 +295,16 @@ describe("a ramp", () => {
 const DROPPED = new StoreError("schema", 'destinations.states: relation "outbox_destination" does not exist');
 const FAULT = { what: "the table does not exist", remedy: "CREATE TABLE outbox_destination (...);" };
 
-function setupTrouble(destinationFault = async (): Promise<typeof FAULT | undefined> => FAULT) {
+function setupFaults(destinationFault = async (): Promise<typeof FAULT | undefined> => FAULT) {
   const clock = new ManualClock();
   const { log, lines } = recordingLog();
-  return { clock, lines, trouble: new DestinationTrouble({ schema: { destinationFault }, clock, log }) };
+  return { clock, lines, gates: gatesOf({ schema: { destinationFault }, clock, log }) };
 }
 
 test("a table that cannot be used is told once a minute, with the statement that mends it", async () => {
-  const { clock, lines, trouble } = setupTrouble();
+  const { clock, lines, gates } = setupFaults();
   for (let second = 0; second <= 120; second += 1) {
-    await trouble.failed(DROPPED, second + 1);
+    await gates.refreshFailed(DROPPED, second + 1);
     clock.advance(1000);
   }
   expect(lines.map(({ level, fields }) => [level, fields.failures, fields.problem, fields.remedy])).toEqual(
@@ -316,16 +313,16 @@ test("a table that cannot be used is told once a minute, with the statement that
 });
 
 test("a database that is away is told without looking at the table", async () => {
-  const { lines, trouble } = setupTrouble(() => {
+  const { lines, gates } = setupFaults(() => {
     throw new Error("nobody is to ask");
   });
-  await trouble.failed(new StoreError("unavailable", "the connection broke"), 1);
+  await gates.refreshFailed(new StoreError("unavailable", "the connection broke"), 1);
   expect(lines).toHaveLength(1);
   expect(lines[0]?.fields).not.toHaveProperty("remedy");
 });
 
 test("where the table cannot be looked at either, the error itself is told", async () => {
-  const { lines, trouble } = setupTrouble(() => Promise.reject(new StoreError("unavailable", "the connection broke")));
-  await trouble.failed(DROPPED, 1);
+  const { lines, gates } = setupFaults(() => Promise.reject(new StoreError("unavailable", "the connection broke")));
+  await gates.refreshFailed(DROPPED, 1);
   expect(lines).toMatchObject([{ level: "error", fields: { err: DROPPED } }]);
 });
