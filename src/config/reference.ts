@@ -62,16 +62,42 @@ function section(name: string, node: SchemaNode): string {
   return `${heading}\n\n${body}`;
 }
 
-/** One table of a block's keys; or a heading and a table for each of its kinds. */
+/** One table of a block's keys; or a heading and a table for each of its kinds, with the keys that several have on top. */
 function blockTables(prefix: string, node: SchemaNode, heading: string): string {
-  if (node.kinds === undefined) return table(["Key", "Type", "Default", "Meaning"], keyRows(prefix, node));
-  return Object.entries(node.kinds)
-    .map(
-      ([kind, schema]) =>
-        `${heading} ${kind}\n\n${schema.description ?? ""}\n\n${blockTables(prefix, schema, `${heading}#`)}`,
-    )
-    .join("\n\n");
+  const keysTable = (block: SchemaNode) => table(["Key", "Type", "Default", "Meaning"], keyRows(prefix, block));
+  if (node.kinds === undefined) return keysTable(node);
+  const kinds = Object.entries(node.kinds);
+  const shared = sharedKeys(node.kinds);
+  const tables = [...shared].map(([names, properties]) => {
+    const title = names.length === kinds.length ? "Every kind" : names.join(", ");
+    return `${heading} ${title}\n\n${keysTable({ properties })}`;
+  });
+  for (const [kind, schema] of kinds) {
+    const isShared = (key: string) => [...shared].some(([names, keys]) => names.includes(kind) && key in keys);
+    const own = Object.entries(schema.properties ?? {}).filter(([key]) => !isShared(key));
+    const text = keysTable({ ...schema, properties: Object.fromEntries(own) });
+    tables.push(`${heading} ${kind}\n\n${schema.description ?? ""}\n\n${text}`);
+  }
+  return tables.join("\n\n");
 }
+
+/** The optional keys that two or more kinds have with the same meaning, by the names of those kinds; those of most kinds first. */
+function sharedKeys(kinds: Readonly<Record<string, SchemaNode>>): ReadonlyMap<readonly string[], Properties> {
+  const byKinds = new Map<string, [names: readonly string[], keys: Record<string, SchemaNode>]>();
+  const keyOf = new Map<SchemaNode, string>();
+  for (const { properties } of Object.values(kinds))
+    for (const [key, node] of Object.entries(properties ?? {})) keyOf.set(node, key);
+  for (const [node, key] of keyOf) {
+    const names = Object.keys(kinds).filter((name) => kinds[name]?.properties?.[key] === node);
+    if (names.length < 2) continue;
+    const entry = byKinds.get(names.join()) ?? [names, {}];
+    entry[1][key] = node;
+    byKinds.set(names.join(), entry);
+  }
+  return new Map([...byKinds.values()].sort(([one], [other]) => other.length - one.length));
+}
+
+type Properties = NonNullable<SchemaNode["properties"]>;
 
 function keyRows(prefix: string, node: SchemaNode): string[][] {
   return Object.entries(node.properties ?? {}).flatMap(([key, property]) => {
