@@ -121,7 +121,7 @@ export function needsSharedState({ destinations }: Config): boolean {
 }
 
 /** The tables that roles read or write. */
-export function tablesOf({ retention }: Config, roles: ReadonlySet<Role>): CheckedTables {
+function tablesOf({ retention }: Config, roles: ReadonlySet<Role>): CheckedTables {
   const sweeps = (table: "inbox" | "outbox") => roles.has("retention") && retention[table].policy !== "DISABLED";
   const usesInbox = roles.has("ingest") || roles.has("relay") || sweeps("inbox");
   const usesOutbox =

@@ -48,7 +48,7 @@ export function retentionRole(context: RoleContext): RoleParts {
 }
 
 /** The retention of one table. */
-export interface TableRetention {
+interface TableRetention {
   readonly table: RetentionPolicy["table"];
   readonly retention: Retention;
   readonly cleanupIntervalMs: number;

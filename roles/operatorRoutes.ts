@@ -7,7 +7,7 @@ import { openApiDocument } from "../src/http/openapi/document.ts";
 import type { ServedApi } from "../src/http/openapi/served.ts";
 import type { RoleParts } from "./context.ts";
 
-export interface OperatorRouteOptions {
+interface OperatorRouteOptions {
   readonly health: Pick<Health, "readiness">;
   /** Gives all metrics in the Prometheus text format. */
   readonly metrics: () => Promise<string>;

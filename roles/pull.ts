@@ -8,7 +8,7 @@ import type { Service } from "../src/ports/runtime.ts";
 import type { RoleContext } from "./context.ts";
 
 /** What pull clients need of the role `ingest`. */
-export interface PullParts {
+interface PullParts {
   /** POST handlers of the data port by exact path. */
   readonly routes: ReadonlyMap<string, RouteHandler>;
   /** Clients that wait for messages: stopped together with the HTTP servers. */

@@ -6,7 +6,7 @@ import { EvaluatorPool } from "../src/runtime/evaluation/pool.ts";
 import { workerSizing } from "../src/runtime/evaluation/sizing.ts";
 
 /** The configured transforms of a process: who evaluates them, as a service that is closed after the roles that use it. */
-export interface Transforms {
+interface Transforms {
   readonly evaluator: Pick<Evaluator, "evaluate">;
   readonly service: Service;
 }

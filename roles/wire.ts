@@ -25,7 +25,7 @@ import { openTransforms } from "./transforms.ts";
 
 /** The composition root: everything that a process is made of is put together here and nowhere else. */
 
-export interface RunOptions {
+interface RunOptions {
   readonly config: Config;
   readonly roles: readonly Role[];
   readonly version: string;
@@ -35,7 +35,7 @@ export interface RunOptions {
   readonly stopping: AbortSignal;
 }
 
-export interface RunningProcess {
+interface RunningProcess {
   /** The data port; 0 in the configuration lets the system choose one. */
   readonly port: number;
   /** Stops everything in the order of the spec. Rejects with an AggregateError when a part failed to stop. */

@@ -6,7 +6,7 @@ import { startReceiver } from "../dev/receiver.ts";
 import { SAMPLE_PATH, sampleConfig } from "../dev/sampleConfig.ts";
 import { prepare, serve } from "./run.ts";
 
-export interface DevArguments {
+interface DevArguments {
   readonly env: NodeJS.ProcessEnv;
   /** `--config`; made when it is not there. Default `svc.yml`. */
   readonly file: string | undefined;

@@ -10,7 +10,7 @@ import type { CommandIo } from "./config.ts";
 import { type Columns, operator, plainText, textTable } from "./io.ts";
 import { type Prepared, prepare, untilSignalled } from "./run.ts";
 
-export interface ParkedArguments {
+interface ParkedArguments {
   /** `--config` */
   readonly file: string | undefined;
   readonly selection: ParkedSelection;

@@ -10,7 +10,7 @@ import type { CommandIo } from "./config.ts";
 import { type Columns, plainText, textTable } from "./io.ts";
 import { type Prepared, prepare, untilSignalled } from "./run.ts";
 
-export interface ReplayRowsArguments {
+interface ReplayRowsArguments {
   /** `--config` */
   readonly file: string | undefined;
   /** At least one field is set. */

@@ -7,7 +7,7 @@ import type { Raw, RawMap } from "./yamlFile.ts";
 /** The process's variables; `process.env` fits. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-export const ENV_PREFIX = "SVC_";
+const ENV_PREFIX = "SVC_";
 /** Names the configuration file; it is not a key of the configuration. */
 export const CONFIG_FILE_VARIABLE = "SVC_CONFIG_FILE";
 /** Variables of the project's own test suite. */
@@ -21,7 +21,7 @@ export function configVariables(env: Environment): [string, string][] {
     .sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }));
 }
 
-export interface Overlay {
+interface Overlay {
   readonly problems: readonly ConfigProblem[];
   /** Variables that set nothing. */
   readonly unknown: readonly ConfigProblem[];

@@ -1,7 +1,7 @@
 /** Looks up a variable; undefined when it is not set. */
 export type Lookup = (name: string) => string | undefined;
 
-export interface Substitution {
+interface Substitution {
   readonly text: string;
   /** Names without value and without fallback. */
   readonly missing: readonly string[];

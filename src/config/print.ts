@@ -5,7 +5,7 @@ import { masked } from "./mask.ts";
 import { rootSchema } from "./schema/index.ts";
 
 /** Plain data as it may be shown. */
-export type Printable = string | number | boolean | Printable[] | { readonly [key: string]: Printable };
+type Printable = string | number | boolean | Printable[] | { readonly [key: string]: Printable };
 
 /**
  * The configuration in effect, in the form of a configuration file: secrets masked, durations and kinds as they are written.
@@ -40,7 +40,7 @@ function keysOf(schema: SchemaNode, value: object): string[] {
 }
 
 /** Writes ms as a retention duration in the largest unit that is exact. */
-export function formatDuration(ms: number): string {
+function formatDuration(ms: number): string {
   for (const [suffix, unit] of [
     ["d", 86_400_000],
     ["h", 3_600_000],

@@ -12,7 +12,7 @@ export interface Finding {
   readonly message: string;
 }
 
-export interface ShapeOptions {
+interface ShapeOptions {
   readonly lookup: Lookup;
   /** Reads a file as UTF-8. */
   readonly readFile: (path: string) => string;
@@ -20,7 +20,7 @@ export interface ShapeOptions {
   readonly fromEnvironment: (path: KeyPath) => boolean;
 }
 
-export interface Shaped {
+interface Shaped {
   /** Plain JSON by the schema's types, with `kind` in each entry that has kinds, and without unknown keys. */
   readonly data: Readonly<Record<string, unknown>>;
   readonly problems: readonly Finding[];

@@ -28,17 +28,17 @@ export type RouteConfig = DeclaredConfig["routes"][number];
 
 type DeclaredSource = DeclaredConfig["sources"][string];
 type DeclaredHttpSource = Extract<DeclaredSource, { readonly kind: "http" }>;
-export type HttpSourceEntry = Authenticated<DeclaredHttpSource>;
+type HttpSourceEntry = Authenticated<DeclaredHttpSource>;
 export type SourceConfig = Exclude<DeclaredSource, DeclaredHttpSource> | HttpSourceEntry;
 
-export type DatabaseConfig = DeclaredConfig["database"] & {
+type DatabaseConfig = DeclaredConfig["database"] & {
   /** What `url` says. */
   readonly target: DatabaseTarget;
 };
 
 type DeclaredCapture = DeclaredConfig["outbox"]["capture"];
 /** Where the capture connects, complete. */
-export type CaptureConnection = Omit<DeclaredCapture["connection"], "port"> & {
+type CaptureConnection = Omit<DeclaredCapture["connection"], "port"> & {
   readonly hostname: string;
   /** Undefined for a SQL Server instance whose port only the browser service knows. */
   readonly port: number | undefined;
@@ -51,15 +51,14 @@ export type CaptureConfig = Omit<DeclaredCapture, "connection" | "schema"> & {
   readonly schema: string;
 };
 
-export type OutboxConfig = Omit<DeclaredConfig["outbox"], "capture"> & { readonly capture: CaptureConfig };
-export type RelayConfig = DeclaredConfig["inbox"]["relay"] & { readonly maxAttempts: number };
-export type PullConfig = Authenticated<DeclaredConfig["inbox"]["pull"]>;
-export type InboxConfig = Omit<DeclaredConfig["inbox"], "relay" | "pull"> & {
+type OutboxConfig = Omit<DeclaredConfig["outbox"], "capture"> & { readonly capture: CaptureConfig };
+type RelayConfig = DeclaredConfig["inbox"]["relay"] & { readonly maxAttempts: number };
+type PullConfig = Authenticated<DeclaredConfig["inbox"]["pull"]>;
+type InboxConfig = Omit<DeclaredConfig["inbox"], "relay" | "pull"> & {
   readonly relay: RelayConfig;
   readonly pull: PullConfig;
 };
-export type AdminConfig = Authenticated<DeclaredConfig["admin"]>;
-export type RetentionConfig = DeclaredConfig["retention"];
+type AdminConfig = Authenticated<DeclaredConfig["admin"]>;
 
 /** The loaded configuration: checked, complete, deeply frozen. Keys are those of the specification; times are ms. */
 export type Config = Omit<DeclaredConfig, "database" | "outbox" | "inbox" | "admin" | "sources"> & {

@@ -93,7 +93,7 @@ function explain(error: ErrorObject, root: object, unknownKeys: readonly KeyPath
 }
 
 /** What a value of a schema is, in words: `a whole number from 1 to 65535`, `one of push, pull`. */
-export function expectation(schema: SchemaNode): string {
+function expectation(schema: SchemaNode): string {
   if (schema.enum !== undefined) return `one of ${schema.enum.join(", ")} (in this letter case)`;
   if (schema.duration === true) return "a whole number and one of the suffixes s, m, h, d, such as 30d";
   switch (schema.type) {

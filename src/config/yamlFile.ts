@@ -18,7 +18,7 @@ import { formatKeyPath, type KeyPath } from "./keyPath.ts";
  * zero, `onError: no` stays `no`); only a missing value, `~` and `null` are null.
  */
 export type Raw = string | null | RawList | RawMap;
-export type RawList = Raw[];
+type RawList = Raw[];
 export type RawMap = Map<string, Raw>;
 
 export interface YamlFile {
@@ -30,7 +30,7 @@ export interface YamlFile {
 const SCHEMA = FAILSAFE_SCHEMA.withTags(nullCoreTag, mergeTag, realMapTag);
 
 /** A YAML file that cannot be read as a configuration; the message holds the place, but nothing of the file's content. */
-export class YamlError extends Error {
+class YamlError extends Error {
   override readonly name = "YamlError";
 }
 

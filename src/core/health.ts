@@ -4,12 +4,12 @@ import type { HealthComponent, Log } from "../ports/runtime.ts";
 import type { Clock } from "../time/clock.ts";
 
 /** The body of a health answer (spec, "GET /health/ready"). */
-export interface HealthBody {
+interface HealthBody {
   readonly status: "healthy" | "unhealthy";
   readonly components: Readonly<Record<string, { readonly status: "up" | "down" }>>;
 }
 
-export interface HealthReport {
+interface HealthReport {
   /** False when a component that decides readiness is down. */
   readonly ready: boolean;
   readonly body: HealthBody;
@@ -22,7 +22,7 @@ const CHECK_TIMEOUT_MS = 3000;
 /** Shortest time between two lines about one component that stays down: its reason may change with every probe. */
 const RENEWAL_MS = 30_000;
 
-export interface HealthDependencies {
+interface HealthDependencies {
   readonly log: Log;
   readonly clock: Pick<Clock, "monotonic">;
   readonly metrics: Pick<Metrics, "componentUp">;

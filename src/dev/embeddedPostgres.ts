@@ -25,7 +25,7 @@ import {
  * own class is not used: its server shares our process group, so Ctrl-C would end it before the service has drained.
  */
 
-export interface EmbeddedPostgresOptions {
+interface EmbeddedPostgresOptions {
   /** Made when it does not exist; nothing else should live in it. */
   readonly dataDirectory: string;
   /** A free one when absent. */

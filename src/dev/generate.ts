@@ -5,7 +5,7 @@ import { jsonSchema } from "../config/jsonSchema.ts";
 import { referencePage } from "../config/reference.ts";
 
 /** A file of the repository that is made from the code. */
-export interface Artefact {
+interface Artefact {
   /** Path below the repository's root. */
   readonly path: string;
   /** @param present what the file holds; undefined when there is none */

@@ -21,7 +21,7 @@ export class ConfigError extends Error {
   }
 }
 
-export const STORE_ERROR_CODES = [
+const STORE_ERROR_CODES = [
   /** No connection, or it broke: the statement may or may not have run. Try again. */
   "unavailable",
   /** Serialization failure, deadlock, lock or statement timeout: rolled back. Try again. */
@@ -48,7 +48,7 @@ export class StoreError extends Error {
   }
 }
 
-export interface PublishErrorOptions extends ErrorOptions {
+interface PublishErrorOptions extends ErrorOptions {
   readonly retryAfterMs?: number | undefined;
   readonly isPermanent?: boolean | undefined;
 }
@@ -71,7 +71,7 @@ export class PublishError extends Error {
   }
 }
 
-export const TRANSFORM_ERROR_CODES = [
+const TRANSFORM_ERROR_CODES = [
   /** The expression does not compile. */
   "invalid_expression",
   /** The input is no JSON. */

@@ -8,7 +8,7 @@
  * - key / aggregate: rows that share one are delivered one after another; rows without one are free.
  */
 
-export const OUTBOX_STATES = ["pending", "processing", "sent", "dead"] as const;
+const OUTBOX_STATES = ["pending", "processing", "sent", "dead"] as const;
 export type OutboxState = (typeof OUTBOX_STATES)[number];
 
 /**
@@ -17,9 +17,6 @@ export type OutboxState = (typeof OUTBOX_STATES)[number];
  * has not failed, and is not parked.
  */
 export const PARKED_UNTIL = "9999-12-31T00:00:00Z";
-
-export const INBOX_STATES = ["pending", "processed", "dead"] as const;
-export type InboxState = (typeof INBOX_STATES)[number];
 
 export const CONSUMPTIONS = ["push", "pull"] as const;
 export type Consumption = (typeof CONSUMPTIONS)[number];
@@ -56,7 +53,7 @@ export const INBOX_COLUMNS = {
   lastError: "last_error",
   headers: "headers",
 } as const;
-export type InboxColumn = keyof typeof INBOX_COLUMNS;
+type InboxColumn = keyof typeof INBOX_COLUMNS;
 
 /** Keys of `database.columnMapping.outbox` with their default column names (spec, "Outbox row"). */
 export const OUTBOX_COLUMNS = {
@@ -78,7 +75,7 @@ export const OUTBOX_COLUMNS = {
   lastError: "last_error",
   sequence: "sequence",
 } as const;
-export type OutboxColumn = keyof typeof OUTBOX_COLUMNS;
+type OutboxColumn = keyof typeof OUTBOX_COLUMNS;
 
 /** What the table of the destinations holds: see `DestinationStore`. Only the table can have another name. */
 export const DESTINATION_COLUMNS = {
@@ -105,7 +102,7 @@ export const DESTINATION_COLUMNS = {
   lastError: "last_error",
   slowAt: "slow_at",
 } as const;
-export type DestinationColumn = keyof typeof DESTINATION_COLUMNS;
+type DestinationColumn = keyof typeof DESTINATION_COLUMNS;
 
 /** Column names as the tables really have them. */
 export type InboxColumnNames = Readonly<Record<InboxColumn, string>>;
@@ -167,7 +164,7 @@ export type Receipt =
   | { readonly kind: "busy"; readonly reason: string };
 
 /** `unstorable`: the database refuses the row's data for good. */
-export const REJECTIONS = ["invalid_json", "extraction_failed", "transform_failed", "unstorable"] as const;
+const REJECTIONS = ["invalid_json", "extraction_failed", "transform_failed", "unstorable"] as const;
 export type Rejection = (typeof REJECTIONS)[number];
 
 /** What the store made of one row of an insert. */

@@ -3,7 +3,7 @@ import type { Secret } from "./secret.ts";
 /** The words in which the configuration schema is written: a part of JSON Schema, plus markers of our own. */
 
 /** How the text of a value is checked; each has a function in `config/syntax.ts`. */
-export const SYNTAXES = [
+const SYNTAXES = [
   "notBlank",
   "identifier",
   "bindAddress",

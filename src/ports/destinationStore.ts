@@ -81,7 +81,7 @@ export interface DestinationReport {
   readonly isSlow: boolean;
 }
 
-export const BREAKER_STATES = ["closed", "open", "half-open"] as const;
+const BREAKER_STATES = ["closed", "open", "half-open"] as const;
 export type BreakerState = (typeof BREAKER_STATES)[number];
 
 export interface SharedDestination {

@@ -7,11 +7,11 @@ import type { Log } from "../ports/runtime.ts";
 
 /** The `Log` port over pino: one JSON object a line on standard output, or coloured text when that is a terminal. */
 
-export const LOG_LEVELS = ["trace", "debug", "info", "warn", "error", "fatal"] as const;
-export type LogLevel = (typeof LOG_LEVELS)[number];
+const LOG_LEVELS = ["trace", "debug", "info", "warn", "error", "fatal"] as const;
+type LogLevel = (typeof LOG_LEVELS)[number];
 
 /** Takes secrets out of a text. */
-export type Redactor = (text: string) => string;
+type Redactor = (text: string) => string;
 
 export interface LogOptions {
   readonly level: LogLevel;
@@ -25,7 +25,7 @@ export interface LogOptions {
 }
 
 /** Where the lines go. */
-export type LogOutput = { readonly write: (line: string) => void; readonly flush?: () => void };
+type LogOutput = { readonly write: (line: string) => void; readonly flush?: () => void };
 
 export interface RunningLog {
   readonly log: Log;

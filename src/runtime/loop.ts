@@ -29,7 +29,7 @@ export interface LoopOptions {
   readonly timer?: Timer;
 }
 
-export interface LoopHealth {
+interface LoopHealth {
   readonly up: boolean;
   /** Why it is down; undefined when it is up. Not redacted. */
   readonly reason: string | undefined;

@@ -342,5 +342,3 @@ export const METRICS = {
     roles: ["capture"],
   },
 } as const satisfies Readonly<Record<string, ServiceMetric>>;
-
-export type MetricName = keyof typeof METRICS;

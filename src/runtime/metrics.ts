@@ -8,13 +8,13 @@ import { METRICS, type ServiceMetric } from "./metricDefinitions.ts";
 import { histogramFamily, type NumberSeries, numberFamily } from "./series.ts";
 
 /** Pool figures; `waiting` counts callers that have no connection yet. */
-export interface PoolUsage {
+interface PoolUsage {
   readonly used: number;
   readonly idle: number;
   readonly waiting: number;
 }
 
-export interface MetricsOptions {
+interface MetricsOptions {
   /** Version of the service, for `svc_info`. */
   readonly version: string;
   /** Roles of this process, for `svc_role_info`; the metrics of others are not shown. Default: all. */
@@ -27,7 +27,7 @@ export interface MetricsOptions {
 }
 
 /** The `Metrics` port, and what the metrics route asks of it. */
-export interface MetricsRegistry {
+interface MetricsRegistry {
   readonly metrics: Metrics;
   /** `text/plain; version=0.0.4; charset=utf-8` */
   readonly contentType: string;

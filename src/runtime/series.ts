@@ -22,12 +22,12 @@ export interface NumberSeries {
 }
 
 /** One series of a histogram. */
-export interface HistogramSeries {
+interface HistogramSeries {
   observe(value: number): void;
 }
 
 /** All series of one metric by their label values. */
-export class Family<S> {
+class Family<S> {
   readonly #series = new Map<string, { readonly labels: Record<string, string>; readonly series: S }>();
   readonly #labelNames: readonly string[];
   readonly #make: () => S;

@@ -13,7 +13,7 @@ export const NETWORK_FAULT_CODES = [
   /** The TLS handshake failed: certificate, protocol, or only one of the two sides wants TLS. */
   "tls",
 ] as const;
-export type NetworkFaultCode = (typeof NETWORK_FAULT_CODES)[number];
+type NetworkFaultCode = (typeof NETWORK_FAULT_CODES)[number];
 
 const SYSTEM_CODES: ReadonlyMap<string, NetworkFaultCode> = new Map([
   ["ECONNREFUSED", "connection_refused"],

@@ -1,5 +1,3 @@
-import type { Infer } from "../../model/schema.ts";
-
 /** Keys of `outbox.capture` (spec, "outbox.capture"): what wakes the poller when the database log shows an insert. */
 export const captureSchema = {
   type: "object",
@@ -84,5 +82,3 @@ export const captureSchema = {
     },
   },
 } as const;
-
-export type DeclaredCaptureConfig = Infer<typeof captureSchema>;

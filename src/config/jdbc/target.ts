@@ -4,7 +4,7 @@ export type DatabaseTarget = PostgresTarget | SqlServerTarget;
 export const SSL_MODES = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"] as const;
 export type SslMode = (typeof SSL_MODES)[number];
 
-export interface HostAndPort {
+interface HostAndPort {
   /** Name or address; an IPv6 address without brackets. */
   readonly host: string;
   readonly port: number;

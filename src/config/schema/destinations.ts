@@ -114,7 +114,7 @@ const circuitBreakerSchema = {
 } as const;
 
 /** Keys of every destination (spec, "destinations.<name> (common keys)"). */
-export const commonDestinationKeys = {
+const commonDestinationKeys = {
   headers: {
     type: "object",
     additionalProperties: { type: "string" },

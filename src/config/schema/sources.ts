@@ -42,13 +42,13 @@ const commonKeys = {
   },
 } as const;
 
-export const httpSourceKeys = {
+const httpSourceKeys = {
   ...commonKeys,
   topic: { type: "string", syntax: "topicTemplate", default: "{{ eventType }}", description: TOPIC },
   idempotencyKeyPath: { type: "string", syntax: "jsonPath", description: "JSONPath of the idempotency key." },
 } as const;
 
-export const brokerSourceKeys = {
+const brokerSourceKeys = {
   ...commonKeys,
   topic: { type: "string", syntax: "topicTemplate", default: "{{ source }}", description: TOPIC },
   idempotencyKeyPath: {

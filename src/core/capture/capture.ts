@@ -241,7 +241,7 @@ export class Capture implements Service, HealthComponent {
   }
 }
 
-export interface SavedPositionOptions {
+interface SavedPositionOptions {
   readonly state: OwnedState;
   /** Shortest time between two saves, in ms. */
   readonly intervalMs: number;
@@ -251,7 +251,7 @@ export interface SavedPositionOptions {
 }
 
 /** The position a capture has reached, saved every now and then while it moves. Saves never overlap. */
-export class SavedPosition {
+class SavedPosition {
   readonly #options: SavedPositionOptions;
   #latest: LogPosition | null;
   #saved: LogPosition | null;

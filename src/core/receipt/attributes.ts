@@ -31,7 +31,7 @@ export interface AttributeInput {
 export type BrokerProperties = Pick<BrokerMessage, "messageId" | "recordKey" | "streamPlace">;
 
 /** One place in which an attribute may stand. */
-export interface AttributeProvider {
+interface AttributeProvider {
   /** The place, as a reason names it: `at $.id`. */
   readonly place: string;
   /** @returns the value, or null when the place holds no usable one */
@@ -47,7 +47,7 @@ export interface AttributePlan {
   readonly aggregateId: readonly AttributeProvider[];
 }
 
-export interface AttributeSettings {
+interface AttributeSettings {
   readonly idempotencyKeyPath: string;
   readonly eventTypePath?: string | undefined;
   readonly aggregateIdPath?: string | undefined;

@@ -24,7 +24,7 @@ export interface SourceStageContext {
   readonly headers: Headers;
 }
 
-export type SourceStageOutcome =
+type SourceStageOutcome =
   /** Store the body as it came: `onError: Skip` swallowed a failure. */
   | { readonly kind: "unchanged" }
   /** Store this JSON text instead. */
@@ -40,7 +40,7 @@ export type SourceStageOutcome =
  */
 export type SourceStage = (body: string, context: SourceStageContext) => Promise<SourceStageOutcome>;
 
-export interface PreparationOptions {
+interface PreparationOptions {
   /** The source's name. */
   readonly source: string;
   readonly consumption: Consumption;
@@ -60,7 +60,7 @@ export type Prepared =
  *
  * @param id the row's id. Ids decide the order of rows that are stored together: draw them in the order of receipt
  */
-export type Prepare = (message: ReceivedMessage, id: MessageId) => Promise<Prepared>;
+type Prepare = (message: ReceivedMessage, id: MessageId) => Promise<Prepared>;
 
 /** Compiles what one source does with each message before it is stored (spec, "POST <inbox.basePath><path>", steps 5 to 7). */
 export function createPreparation({ source, consumption, attributes, stage, clock }: PreparationOptions): Prepare {

@@ -4,7 +4,7 @@
  */
 
 /** What stands at one place of a text. */
-export interface Reading {
+interface Reading {
   /** One UTF-16 unit, or the two of a character outside the basic plane. */
   readonly units: string;
   /** Where the text goes on. */

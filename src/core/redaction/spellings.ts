@@ -1,7 +1,7 @@
 import { beginsEscape, type EscapedText, MAX_ESCAPE_LENGTH } from "./escapes.ts";
 
 /** Gives the unit to compare in the place of another; {@link SKIPPED} for one that may stand anywhere within a word. */
-export type Fold = (unit: number) => number;
+type Fold = (unit: number) => number;
 
 /** Stands for a unit that is left out of the comparison. */
 export const SKIPPED = -1;
@@ -18,7 +18,7 @@ interface Node {
 }
 
 /** Where a word was found that begins at a certain position. */
-export interface Found {
+interface Found {
   /** End of the longest word; undefined when there is none. */
   readonly end: number | undefined;
   /** The text ends before a longer word could. */
@@ -28,7 +28,7 @@ export interface Found {
 const NOTHING: Found = { end: undefined, open: false };
 
 /** Bounds the work that one text may take: some are made to have as many readings as they can. */
-export interface Effort {
+interface Effort {
   /** Steps; below 0 the search has given up, and what it found is not all there is. */
   left: number;
 }

@@ -13,7 +13,7 @@ export interface EvaluationJob {
 }
 
 /** The evaluations of one `Evaluation.lane`. */
-export interface Lane {
+interface Lane {
   readonly name: string;
   /** Oldest first. */
   readonly waiting: EvaluationJob[];

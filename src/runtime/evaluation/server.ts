@@ -3,7 +3,7 @@ import type { Evaluation } from "../../ports/evaluator.ts";
 import type { EvaluationRequest, EvaluationResult, WorkerReport } from "./protocol.ts";
 
 /** An expression that is ready to run, with the limits it was compiled with. */
-export interface Program {
+interface Program {
   evaluate(input: string, bindings: Evaluation["bindings"]): Promise<string>;
 }
 

@@ -1,7 +1,7 @@
 import { availableParallelism, totalmem } from "node:os";
 
 /** The evaluation workers of a process. */
-export interface WorkerSizing {
+interface WorkerSizing {
   readonly workers: number;
   /** Largest heap of one worker, in MiB. */
   readonly memoryLimitMb: number;

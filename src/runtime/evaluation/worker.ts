@@ -5,7 +5,7 @@ import { errorText } from "../../model/errors.ts";
 import type { EvaluationJob } from "./lanes.ts";
 import { type EvaluationReply, parseReport, REPORT_FD, type WorkerReport } from "./protocol.ts";
 
-export interface EvaluationWorkerOptions {
+interface EvaluationWorkerOptions {
   /** The worker's entry, a JavaScript file. */
   readonly script: URL;
   /** Largest JavaScript heap of the worker, in MiB. */

@@ -20,9 +20,9 @@ export const KAFKA_FAULT_CODES = [
   "producer_state",
   "other",
 ] as const;
-export type KafkaFaultCode = (typeof KAFKA_FAULT_CODES)[number];
+type KafkaFaultCode = (typeof KAFKA_FAULT_CODES)[number];
 
-export interface KafkaFault {
+interface KafkaFault {
   readonly code: KafkaFaultCode;
   /** For an operator: what happened and, where that helps, what to do. Holds no credential. */
   readonly text: string;

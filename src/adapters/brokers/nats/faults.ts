@@ -9,7 +9,7 @@ export const NATS_FAULT_CODES = [
   "authentication",
   "other",
 ] as const;
-export type NatsFaultCode = (typeof NATS_FAULT_CODES)[number];
+type NatsFaultCode = (typeof NATS_FAULT_CODES)[number];
 
 /** No connection. The message is written for an operator and holds no credential. */
 export class NatsFault extends Error {

@@ -8,7 +8,7 @@ import { type NatsLogin, type NatsServer, NatsServers } from "./servers.ts";
 import { connectTracked } from "./sockets.ts";
 
 /** The keys of a source or destination that say how to reach its servers. */
-export type NatsConnectionConfig = Infer<{
+type NatsConnectionConfig = Infer<{
   readonly type: "object";
   readonly properties: typeof natsConnectionKeys;
   readonly required: readonly ["servers"];

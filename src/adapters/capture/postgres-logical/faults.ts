@@ -146,7 +146,7 @@ function grantReplication(username: string): string {
   return `The user needs the right to replicate: ALTER ROLE ${pg.escapeIdentifier(username)} REPLICATION (managed servers have a role for it, such as rds_replication)`;
 }
 
-export function qualified({ schema, table }: Pick<Names, "schema" | "table">): string {
+function qualified({ schema, table }: Pick<Names, "schema" | "table">): string {
   return `${pg.escapeIdentifier(schema)}.${pg.escapeIdentifier(table)}`;
 }
 

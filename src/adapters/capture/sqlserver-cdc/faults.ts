@@ -23,7 +23,7 @@ export class CaptureFault extends Error {
 }
 
 /** `host:port`, or `host\instance`. */
-export function serverName({ host, port, instance }: Endpoint): string {
+function serverName({ host, port, instance }: Endpoint): string {
   if (port !== undefined) return `${host}:${port}`;
   return instance === undefined ? host : `${host}\\${instance}`;
 }

@@ -6,7 +6,7 @@ import type { ConfigProblem } from "../../../model/errors.ts";
 import { httpError } from "./errors.ts";
 
 /** Which addresses a destination must not reach (spec, `http.blockPrivateAddresses`; design, "Private addresses"). */
-export interface AddressPolicy {
+interface AddressPolicy {
   /** `http.blockPrivateAddresses`. */
   readonly blockPrivate: boolean;
   /** `destinations.<name>.allowMetadataAddress`. */

@@ -1,7 +1,7 @@
 import type { Infer } from "../../../model/schema.ts";
 
 /** Credentials that an HTTP destination sends (spec, "HTTP destination auth"). */
-export const httpDestinationAuthSchema = {
+const httpDestinationAuthSchema = {
   kinds: {
     oauth2: {
       type: "object",

@@ -9,7 +9,7 @@ export const KAFKA_ERROR_CODES = [
   /** The destination was closed. */
   "closed",
 ] as const;
-export type KafkaErrorCode = (typeof KAFKA_ERROR_CODES)[number];
+type KafkaErrorCode = (typeof KAFKA_ERROR_CODES)[number];
 
 /** A {@link PublishError} whose code is one of {@link KAFKA_ERROR_CODES}. */
 export function kafkaError(code: KafkaErrorCode, message: string): PublishError {

@@ -37,7 +37,7 @@ export interface KafkaProducer {
   close(): Promise<void>;
 }
 
-export interface KafkaProducerOptions {
+interface KafkaProducerOptions {
   readonly timeoutMs: number;
   /** Which of the bootstrap servers is asked first. */
   readonly firstServer: number;

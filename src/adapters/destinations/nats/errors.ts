@@ -19,7 +19,7 @@ export const NATS_ERROR_CODES = [
   /** The destination was closed. */
   "closed",
 ] as const;
-export type NatsErrorCode = (typeof NATS_ERROR_CODES)[number];
+type NatsErrorCode = (typeof NATS_ERROR_CODES)[number];
 
 /** A {@link PublishError} whose code is one of {@link NATS_ERROR_CODES}. */
 export function natsError(code: NatsErrorCode, message: string): PublishError {

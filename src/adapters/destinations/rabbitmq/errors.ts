@@ -15,7 +15,7 @@ export const RABBITMQ_ERROR_CODES = [
   /** A header, the routing key or the exchange's name cannot go over AMQP. */
   "message_invalid",
 ] as const;
-export type RabbitmqErrorCode = (typeof RABBITMQ_ERROR_CODES)[number];
+type RabbitmqErrorCode = (typeof RABBITMQ_ERROR_CODES)[number];
 
 /** A {@link PublishError} whose code is one of {@link RABBITMQ_ERROR_CODES}. */
 export function rabbitmqError(code: RabbitmqErrorCode, message: string): PublishError {

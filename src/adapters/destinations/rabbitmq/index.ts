@@ -9,7 +9,7 @@ import { publishErrorOf, rabbitmqError } from "./errors.ts";
 import { checkShortString, envelopeOf, PendingMessage } from "./message.ts";
 import type { RabbitmqDestinationConfig } from "./schema.ts";
 
-export interface RabbitmqDestinationTools extends AdapterTools {
+interface RabbitmqDestinationTools extends AdapterTools {
   /** Longest time for one publish, connection included, in ms. Default 30,000: this kind has no key for it. */
   readonly timeoutMs?: number;
 }

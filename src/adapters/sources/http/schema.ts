@@ -1,5 +1,3 @@
-import type { Infer } from "../../../model/schema.ts";
-
 /** Credentials that callers must show: HTTP sources, the admin routes and the pull routes (spec, "Source auth kinds"). */
 export const inboundAuthSchema = {
   kinds: {
@@ -85,5 +83,3 @@ export const httpSourceSchema = {
     },
   },
 } as const;
-
-export type HttpSourceConfig = Infer<typeof httpSourceSchema>;

@@ -5,7 +5,7 @@ import { headerText } from "../../brokers/headerText.ts";
 import { type StreamPlace, streamPlace } from "./buffer.ts";
 
 /** What identifies a message that has no other key. */
-export type IdempotencyFrom = "body" | "sequence";
+type IdempotencyFrom = "body" | "sequence";
 
 /** Headers by which a stream marks that a subject's message was deleted (NATS ADR-8, ADR-43). */
 const DELETION_HEADERS = ["KV-Operation", "Nats-Marker-Reason"] as const;
