@@ -2,6 +2,7 @@ import type { inboundAuthSchema } from "../adapters/sources/http/schema.ts";
 import type { Infer, SchemaNode } from "../model/schema.ts";
 import { Secret } from "../model/secret.ts";
 import { parseDuration } from "../model/text.ts";
+import { DATABASES } from "./databases.ts";
 import type { DatabaseTarget } from "./jdbc/target.ts";
 import { formatKeyPath, type KeyPath } from "./keyPath.ts";
 import type {
@@ -54,7 +55,7 @@ export function derive(declared: DeclaredConfig, target: DatabaseTarget): Derive
     const here = addressOf(target);
     return {
       ...rest,
-      schema: derived(at("schema"), schema, "database.type", target.type === "postgresql" ? "public" : "dbo"),
+      schema: derived(at("schema"), schema, "database.type", DATABASES[target.type].defaultSchema),
       connection: {
         ...connection,
         hostname: derived(at("connection", "hostname"), connection.hostname, "database.url", here.host),

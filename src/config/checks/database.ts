@@ -1,12 +1,10 @@
 import { maskUrl } from "../../model/maskUrl.ts";
 import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../model/rows.ts";
 import type { Report } from "../../ports/kinds.ts";
-import { parseJdbcUrl } from "../jdbc/index.ts";
+import { DATABASES, parseJdbcUrl } from "../databases.ts";
 import { JdbcUrlError, type ParsedJdbcUrl } from "../jdbc/target.ts";
 import type { DeclaredConfig } from "../types.ts";
 import type { Rules } from "./rules.ts";
-
-const LONGEST_NAME = { postgresql: 63, sqlserver: 128 } as const;
 
 /** Rules of the sections `server` and `database`. */
 export function checkDatabase(config: DeclaredConfig, rules: Rules): void {
@@ -55,7 +53,7 @@ function checkUrl(database: DeclaredConfig["database"], report: Report): void {
 }
 
 function checkNames(database: DeclaredConfig["database"], report: Report): void {
-  const longest = LONGEST_NAME[database.type];
+  const longest = DATABASES[database.type].longestName;
   const { outboxTableName, inboxTableName, destinationTableName } = database;
   const tables = { outboxTableName, inboxTableName, destinationTableName };
   const names: [string, string][] = Object.entries(tables);

@@ -1,10 +1,9 @@
 import { checkInboundAuth } from "../../adapters/sources/http/kind.ts";
 import type { Report } from "../../ports/kinds.ts";
+import { DATABASES } from "../databases.ts";
 import type { DeclaredConfig } from "../types.ts";
 import { readJdbcUrl } from "./database.ts";
 import type { Rules } from "./rules.ts";
-
-const CAPTURE_DATABASE = { "postgres-logical": "postgresql", "sqlserver-cdc": "sqlserver" } as const;
 
 /** Rules of `outbox.capture`, `admin`, `inbox.pull` and `retention`: what must be there when they are switched on. */
 export function checkSwitches(config: DeclaredConfig, rules: Rules): void {
@@ -53,8 +52,10 @@ function checkCapture(config: DeclaredConfig, rules: Rules): void {
   const { capture } = config.outbox;
   const base = ["outbox", "capture"];
   rules.when([], ["database.type", "outbox.capture.mode"], (report) => {
-    if (capture.mode === "polling" || CAPTURE_DATABASE[capture.mode] === config.database.type) return;
-    const message = `${capture.mode} works with ${CAPTURE_DATABASE[capture.mode]} only, and database.type is ${config.database.type}`;
+    const { type } = config.database;
+    if (capture.mode === "polling" || capture.mode === DATABASES[type].captureMode) return;
+    const fitting = Object.entries(DATABASES).find(([, { captureMode }]) => captureMode === capture.mode)?.[0];
+    const message = `${capture.mode} works with ${fitting} only, and database.type is ${type}`;
     report.error("outbox.capture.mode", message);
   });
   rules.when(base, ["enabled", "mode"], (report) => {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { parseJdbcUrl } from "../../../src/config/jdbc/index.ts";
+import { parseJdbcUrl } from "../../../src/config/databases.ts";
 
 describe("PostgreSQL URLs", () => {
   const parse = (rest: string) => parseJdbcUrl("postgresql", `jdbc:postgresql://${rest}`);
