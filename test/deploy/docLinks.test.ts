@@ -4,7 +4,7 @@ import { describe, expect, test } from "@jest/globals";
 import { anchors, links } from "../support/markdown.ts";
 import { ROOT, read } from "../support/repository.ts";
 
-const PAGES = ["README.md", ...["docs", "deploy", "helm"].flatMap(pagesBelow)];
+const PAGES = ["README.md", "CONTRIBUTING.md", "test/guarantees.md", ...["docs", "deploy", "helm"].flatMap(pagesBelow)];
 
 function pagesBelow(folder: string): string[] {
   const below = path.join(ROOT, folder);
