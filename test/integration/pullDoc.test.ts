@@ -11,11 +11,12 @@ import { seeded } from "../support/random.ts";
 import { read } from "../support/repository.ts";
 import { DATABASE, load } from "../unit/config/support.ts";
 
-/** docs/pull.md: its statements, run as they stand there. */
+/** docs/pull.md: its configuration, and the statements in docs/examples/pull that it links to, run as they are. */
 
 const PAGE = read("docs/pull.md");
 const blocks = (language: string): readonly string[] => blocksOf(PAGE, language);
-const STATEMENTS = new Map(blocks("sql").map((text) => [/^-- (\w+):/.exec(text)?.[1] ?? "unnamed", text]));
+const LINKED = [...PAGE.matchAll(/\]\((examples\/pull\/[^)]+)\)/g)].map(([, file = ""]) => read(`docs/${file}`));
+const STATEMENTS = new Map(LINKED.map((text) => [/^-- (\w+):/.exec(text)?.[1] ?? "unnamed", text]));
 
 failOnLeaks();
 
@@ -28,7 +29,7 @@ async function open() {
   await store.schema.migrate();
   const run = async (name: string, values: readonly unknown[], query: Query = database.query) => {
     const text = STATEMENTS.get(name);
-    if (text === undefined) throw new Error(`docs/pull.md has no statement "${name}"`);
+    if (text === undefined) throw new Error(`docs/pull.md links to no statement "${name}"`);
     return await query(text, values);
   };
   return {
@@ -64,7 +65,7 @@ type Inbox = Awaited<ReturnType<typeof open>>;
 
 const FREE = { claim_token: null, processed: false, state: "pending" };
 
-test("the page has the six statements, and its configuration is without a fault", () => {
+test("the page links to the six statements, and its configuration is without a fault", () => {
   expect([...STATEMENTS.keys()]).toEqual(["claim", "renew", "complete", "retry", "dead", "release"]);
   const { config, warnings } = load(`${DATABASE}${blocks("yaml").join("")}`, { env: { PULL_TOKEN: "t0ken" } });
 
