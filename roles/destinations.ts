@@ -9,7 +9,7 @@ import type { RoleContext } from "./context.ts";
 /**
  * Every configured destination, compiled, by name. Only the client libraries of the configured kinds are loaded.
  *
- * @param onAnswerEnd told of answers to deliveries that succeeded, as `DestinationTools.onAnswerEnd`
+ * @param onAnswerEnd receives the end of answers to successful deliveries, as `DestinationTools.onAnswerEnd`
  */
 export async function deliveryTargets(
   context: RoleContext,
@@ -44,7 +44,7 @@ export async function deliveryTargets(
 }
 
 /**
- * Where the messages of a destination go within its broker (spec, "Templates"), as its kind says; nothing of it for HTTP.
+ * Where the messages of a destination go within its broker (spec, "Templates"), as its kind defines it; null for HTTP.
  *
  * @throws Error that names an unknown placeholder or column; the configuration's own check has refused it before
  */

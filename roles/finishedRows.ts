@@ -81,8 +81,8 @@ function policyOf({ retention }: Config, table: RetentionPolicy["table"]): Reten
 const STALE_AFTER_MS = 600_000;
 
 /**
- * The replay of finished rows, with the routes of the configuration for its filter by destination. Moved rows are announced to the pollers of
- * other processes.
+ * The replay of finished rows, with the routes of the configuration for its filter by destination. Moved rows are
+ * announced to the pollers of other processes.
  *
  * @param wakePoller wakes the poller of this process
  */

@@ -12,7 +12,7 @@ interface OperatorRouteOptions {
   /** Gives all metrics in the Prometheus text format. */
   readonly metrics: () => Promise<string>;
   readonly parts: readonly RoleParts[];
-  /** What the document says of this process. */
+  /** What the document describes of this process. */
   readonly served: ServedApi;
 }
 
@@ -21,7 +21,7 @@ export function operatorRoutes({ health, metrics, parts, served }: OperatorRoute
   return [
     healthRoutes(health),
     metricsRoute(async () => {
-      // Each look renews `svc_component_up`, so that alerts need no probe beside the scrape.
+      // A scrape renews `svc_component_up`, so that alerts need no probes.
       await health.readiness();
       return await metrics();
     }),

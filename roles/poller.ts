@@ -8,7 +8,7 @@ import { createDeliveryStage } from "../src/core/transform/transform.ts";
 import type { ClaimToken } from "../src/model/rows.ts";
 import type { Service } from "../src/ports/runtime.ts";
 import type { Store } from "../src/ports/store.ts";
-import { Loop } from "../src/runtime/loop.ts";
+import { Loop, type LoopOptions } from "../src/runtime/loop.ts";
 import { systemTimer } from "../src/time/clock.ts";
 import { sleep, TimeoutError, withTimeout } from "../src/time/wait.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
@@ -66,8 +66,10 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     log,
     wait: (ms) => sleep(ms),
   });
-  const onError = (what: string) => (error: unknown, failures: number, delayMs: number) =>
-    log.error({ err: error, failures, delayMs }, what);
+  const onError =
+    (what: string): OnError =>
+    (error, failures, delayMs) =>
+      log.error({ err: error, failures, delayMs }, what);
   const claims = new Loop({
     name: "outbox-poller",
     pass: () => poller.pass(),
@@ -76,57 +78,42 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     onError: onError("claim failed"),
     clock,
   });
-  const upkeep = new Loop({
-    name: "outbox-upkeep",
-    pass: () => poller.tick().then(() => "idle" as const),
-    intervalMs: UPKEEP_INTERVAL_MS,
-    backoff: { firstMs: 100, longestMs: UPKEEP_INTERVAL_MS },
-    staleAfterMs: STALE_AFTER_MS,
-    onError: onError("lease upkeep failed"),
-    clock,
-  });
-  const cutOffs = new Loop({
-    name: "outbox-cut-offs",
-    pass: async () => {
-      poller.cutOff();
-      return "idle";
-    },
-    intervalMs: UPKEEP_INTERVAL_MS,
-    staleAfterMs: STALE_AFTER_MS,
-    onError: onError("leases not looked at"),
-    clock,
-  });
+  /** A loop of passes at an interval. @param retryMs longest wait after a failed pass @param failure its log message */
+  const every = (
+    name: string,
+    [intervalMs, retryMs]: readonly [number, number],
+    failure: string | OnError,
+    pass: () => Promise<void> | void,
+  ) =>
+    new Loop({
+      name,
+      pass: async () => {
+        await pass();
+        return "idle";
+      },
+      intervalMs,
+      backoff: { firstMs: 100, longestMs: retryMs },
+      staleAfterMs: intervalMs + STALE_AFTER_MS,
+      onError: typeof failure === "string" ? onError(failure) : failure,
+      clock,
+    });
   const backlog = new BacklogGauges({
     store: store.outbox,
     destinations: Object.keys(config.destinations),
     metrics,
     clock,
   });
-  const gauges = new Loop({
-    name: "outbox-gauges",
-    pass: () => backlog.totals().then(() => "idle" as const),
-    intervalMs: outbox.pendingGaugeIntervalMs,
-    staleAfterMs: outbox.pendingGaugeIntervalMs + STALE_AFTER_MS,
-    onError: onError("backlog not read"),
-    clock,
-  });
-  const destinationGauges = new Loop({
-    name: "destination-gauges",
-    pass: () => backlog.byDestination().then(() => "idle" as const),
-    intervalMs: outbox.pendingGaugeIntervalMs,
-    staleAfterMs: outbox.pendingGaugeIntervalMs + STALE_AFTER_MS,
-    onError: onError("backlog of the destinations not read"),
-    clock,
-  });
-  const refreshes = new Loop({
-    name: "destinations",
-    pass: () => gates.refresh((destination) => poller.isSlow(destination)).then(() => "idle" as const),
-    intervalMs: REFRESH_INTERVAL_MS,
-    backoff: { firstMs: 100, longestMs: REFRESH_INTERVAL_MS },
-    staleAfterMs: STALE_AFTER_MS,
-    onError: (error, failures) => void gates.refreshFailed(error, failures),
-    clock,
-  });
+  const gaugeTimes = [outbox.pendingGaugeIntervalMs, GAUGES_RETRY_MS] as const;
+  const upkeep = every("outbox-upkeep", UPKEEP_TIMES, "lease upkeep failed", () => poller.tick());
+  const cutOffs = every("outbox-cut-offs", UPKEEP_TIMES, "cutting off expired leases failed", () => poller.cutOff());
+  const gauges = every("outbox-gauges", gaugeTimes, "reading the backlog failed", () => backlog.totals());
+  const destinationGauges = every("destination-gauges", gaugeTimes, "reading the backlog by destination failed", () =>
+    backlog.byDestination(),
+  );
+  const onRefreshError: OnError = (error, failures) => void gates.refreshFailed(error, failures);
+  const refreshes = every("destinations", REFRESH_TIMES, onRefreshError, () =>
+    gates.refresh((destination) => poller.isSlow(destination)),
+  );
   wakes.poller = () => {
     poller.wake();
     claims.wake();
@@ -140,7 +127,7 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
         decidesReadiness: true,
         async check() {
           await claims.check();
-          // Without the table rows with a rate limit would wait for ever, and nobody would hear of an open breaker.
+          // Without the table, rows with a rate limit wait for ever, and open breakers are not shared.
           if (needsSharedState(config)) await refreshes.check();
         },
       },
@@ -148,6 +135,7 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
   };
 }
 
+type OnError = LoopOptions["onError"];
 type LoopName = "claims" | "upkeep" | "cutOffs" | "gauges" | "destinationGauges" | "refreshes";
 
 function pollerService(
@@ -179,10 +167,12 @@ function pollerService(
   };
 }
 
-/** A database that hangs must not hold up the start for a wake that polling does without. */
+/** A database that hangs must not delay the start: polling works without wakes. */
 const WAKE_SETUP_MS = 3000;
 /** A claim that takes this long is stuck. */
 const STALE_AFTER_MS = 30_000;
-const UPKEEP_INTERVAL_MS = 1000;
+/** Interval and longest retry wait, in ms, here and below. */
+const UPKEEP_TIMES = [1000, 1000] as const;
 /** A pause is in force in every replica within a second. */
-const REFRESH_INTERVAL_MS = 500;
+const REFRESH_TIMES = [500, 500] as const;
+const GAUGES_RETRY_MS = 10_000;

@@ -3,7 +3,7 @@ import { parseTopicTemplate } from "../src/core/delivery/template.ts";
 import { Loop } from "../src/runtime/loop.ts";
 import type { RoleContext, RoleParts } from "./context.ts";
 
-/** Role `relay`: copies what has come in for push sources into the outbox. */
+/** Role `relay`: copies pending push rows into the outbox. */
 export function relayRole({ config, store, clock, log, metrics, wakes }: RoleContext): RoleParts {
   const { relay: settings } = config.inbox;
   if (!settings.enabled) return {};
@@ -39,7 +39,7 @@ export function relayRole({ config, store, clock, log, metrics, wakes }: RoleCon
   };
 }
 
-/** A pass over 300 rows costs hardly twice as much as one over 30. */
+/** A pass over 300 rows costs hardly twice as much as one over 30, so passes rest in between. */
 const MAX_REST_MS = 50;
 /** A pass that takes this long is stuck. */
 const STALE_AFTER_MS = 30_000;

@@ -2,6 +2,7 @@ import { errorText } from "../model/errors.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { HealthComponent, Log } from "../ports/runtime.ts";
 import type { Clock } from "../time/clock.ts";
+import { withTimeout } from "../time/wait.ts";
 
 /** The body of a health answer (spec, "GET /health/ready"). */
 interface HealthBody {
@@ -15,28 +16,31 @@ interface HealthReport {
   readonly body: HealthBody;
 }
 
-/** The answer of the liveness route: that the process can answer is all it says. */
+/** The answer of the liveness route: the process answers. */
 export const LIVENESS: HealthBody = { status: "healthy", components: { process: { status: "up" } } };
 
 const CHECK_TIMEOUT_MS = 3000;
-/** Shortest time between two lines about one component that stays down: its reason may change with every probe. */
+/** Shortest time between two lines about a component that stays down: its reason may change with every probe. */
 const RENEWAL_MS = 30_000;
 
 interface HealthDependencies {
   readonly log: Log;
   readonly clock: Pick<Clock, "monotonic">;
   readonly metrics: Pick<Metrics, "componentUp">;
-  /** Longest wait for one check in ms; a check that has not answered by then counts as down. */
+  /** Longest wait for one check in ms; later the component counts as down. */
   readonly timeoutMs?: number | undefined;
 }
 
-/** What the log was last told of a component that is down. */
+/** The last log line about a component that is down. */
 interface Logged {
   readonly reason: string;
   readonly atMs: number;
 }
 
-/** Checks the components of this process when asked, and tells the log when one goes down, has another reason to be down, or comes up. */
+/**
+ * Checks the components of this process on request, and logs when one goes down, is down for another reason, or comes
+ * up.
+ */
 export class Health {
   readonly #components: readonly HealthComponent[];
   readonly #dependencies: HealthDependencies;
@@ -51,8 +55,8 @@ export class Health {
   }
 
   /**
-   * Checks all components beside each other. Probes that come meanwhile share the run, so that a storm of probes costs
-   * the database no more than one.
+   * Checks all components in parallel. Probes that come meanwhile share the run, so that a storm of them costs the
+   * database no more than one.
    *
    * @returns the report; never rejects
    */
@@ -77,20 +81,11 @@ export class Health {
 
   /** @returns what is wrong, or null */
   async #faultOf(component: HealthComponent): Promise<string | null> {
-    const timeout = new AbortController();
-    const expired = new Promise<never>((_, reject) => {
-      timeout.signal.addEventListener("abort", () => reject(timeout.signal.reason), { once: true });
-    });
-    const timer = setTimeout(() => {
-      timeout.abort(new Error(`no answer within ${this.#timeoutMs} ms`));
-    }, this.#timeoutMs);
     try {
-      await Promise.race([component.check(timeout.signal), expired]);
+      await withTimeout(this.#timeoutMs, "the check", (signal) => component.check(signal));
       return null;
     } catch (error) {
       return errorText(error);
-    } finally {
-      clearTimeout(timer);
     }
   }
 

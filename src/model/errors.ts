@@ -1,6 +1,6 @@
 /** Errors with a closed `code`, so that callers decide by code and people read the message. */
 
-/** One thing that is wrong with the configuration. */
+/** One problem of the configuration. */
 export interface ConfigProblem {
   /** Key path such as `destinations.orders.baseUrl`, or an environment variable's name. */
   readonly path: string;
@@ -8,7 +8,7 @@ export interface ConfigProblem {
   readonly message: string;
 }
 
-/** The configuration cannot be used; lists everything that is wrong with it. Exit code 2. */
+/** The configuration cannot be used; lists every problem. Exit code 2. */
 export class ConfigError extends Error {
   override readonly name = "ConfigError";
   readonly problems: readonly ConfigProblem[];
@@ -28,7 +28,7 @@ const STORE_ERROR_CODES = [
   "contention",
   /** The data of some row is refused (wrong type, too long, a constraint). The same batch fails again. */
   "data",
-  /** A trigger, a policy or a view's check of the owner turns this row away; another row may pass. */
+  /** A trigger, a policy or a view's check of the owner refuses this row; another row may pass. */
   "refused",
   /** The schema does not fit: a table or column is missing, or rights are. */
   "schema",
@@ -74,11 +74,11 @@ export class PublishError extends Error {
 const TRANSFORM_ERROR_CODES = [
   /** The expression does not compile. */
   "invalid_expression",
-  /** The input is no JSON. */
+  /** The input is not JSON. */
   "invalid_input",
   /** The expression failed on this input. */
   "failed",
-  /** The result is nothing, or is no JSON value (a function, a number that is not finite). */
+  /** The result is nothing, or is not a JSON value (a function, a number that is not finite). */
   "no_result",
   /** `timeoutMs` was exceeded. */
   "timeout",
@@ -133,7 +133,7 @@ export function errorText(error: unknown, depth = 5): string {
   if (!(error instanceof Error)) return textOfValue(error);
   const code = (error as { code?: unknown }).code;
   const own = typeof code === "string" && !error.message.includes(code) ? `${code} ${error.message}` : error.message;
-  // An AggregateError of a dual-stack connect has an empty message: its parts say what happened.
+  // An AggregateError of a dual-stack connect has an empty message; its parts have the causes.
   const parts =
     error instanceof AggregateError && depth > 0
       ? error.errors.map((part) => errorText(part, depth - 1)).join("; ")

@@ -1,20 +1,32 @@
 /**
- * The stored records and their words (spec, "Resources and their fields").
+ * The stored records, and the words for what happens to them. Each thing has one word, in code, log and documents.
  *
+ * - message: what a source receives and a destination gets.
  * - inbox row: a message as it was received, unique by `(source, idempotencyKey)`.
  * - outbox row: a message to deliver; `sequence` orders the rows of one `key`.
- * - claim: a replica's temporary right to deliver an outbox row, named by a claim token and ended by a lease.
- * - settle: to close a claim with an outcome, only while the claim token still stands on the row (the fence).
- * - key / aggregate: rows that share one are delivered one after another; rows without one are free.
+ * - key, aggregate: rows that share one are delivered in order; rows without one are independent.
+ * - source, route, destination: where a message comes from; which topics go where; where a message goes.
+ * - relay: to copy pending push rows of the inbox into the outbox.
+ * - claim: a replica's temporary right to deliver rows, named by a claim token and ended by its lease.
+ * - claim scope: a part of the outbox from which claims choose their rows.
+ * - delivery: one claimed row on its way to its destination; attempt: one try of it.
+ * - slot: one of the `outbox.concurrency` deliveries at a time. permit: what a destination's limits grant a delivery.
+ * - outcome: how a claimed row ended: sent, retry, park, dead or release. Every outcome closes the claim on its row.
+ * - settle: to write outcomes, each only while the row still carries its claim token (the fence).
+ * - release: an unattempted row becomes pending again. reclaim: the same for rows of an expired claim.
+ * - parked row: failed for good, but still first of its key until an operator retries or discards it.
+ * - receipt: what a sender learns of its message.
+ * - result: what a call returns (`InsertResult`, `RelayResult`, `ClaimResult`, `DeliveryResult`, `SettleResult`).
+ * - verdict: whether a delivery shows its receiver to be well, failed or neither.
  */
 
 const OUTBOX_STATES = ["pending", "processing", "sent", "dead"] as const;
 export type OutboxState = (typeof OUTBOX_STATES)[number];
 
 /**
- * `scheduled_at` of a parked row. A row is parked iff it is `pending`, has failed (`attempt` > 0) and is scheduled at exactly this instant, which every
- * type of a time column can hold: to a claim, also one of an older version, it is a retry that is not due. A row that an application schedules there
- * has not failed, and is not parked.
+ * `scheduled_at` of a parked row. A row is parked iff it is `pending`, has failed (`attempt` > 0) and is scheduled at
+ * exactly this instant, which every type of a time column can hold: to a claim, also one of an older version, it is a
+ * retry that is not due. A row that an application schedules there has not failed, and is not parked.
  */
 export const PARKED_UNTIL = "9999-12-31T00:00:00Z";
 
@@ -126,7 +138,10 @@ export interface NewInboxRow {
   readonly lastError: string | null;
 }
 
-/** An outbox row under a claim of this process. What is null here only an owner's table lets in, but for `key` and `aggregateType`. */
+/**
+ * An outbox row under a claim of this process. What is null here only an owner's table lets in, but for `key` and
+ * `aggregateType`.
+ */
 export interface ClaimedRow {
   readonly id: MessageId;
   readonly claimToken: ClaimToken;
@@ -151,7 +166,7 @@ export interface DeliverableRow extends ClaimedRow {
   readonly payload: string;
 }
 
-/** What became of one received message; each kind maps to one HTTP answer, and to "acknowledge" for a broker. */
+/** What a sender learns of its message; each kind maps to one HTTP answer, and to "acknowledge" for a broker. */
 export type Receipt =
   | { readonly kind: "stored"; readonly id: MessageId }
   | { readonly kind: "duplicate" }
@@ -167,13 +182,14 @@ export type Receipt =
 const REJECTIONS = ["invalid_json", "extraction_failed", "transform_failed", "unstorable"] as const;
 export type Rejection = (typeof REJECTIONS)[number];
 
-/** What the store made of one row of an insert. */
+/** What became of one row of an insert. */
 export type InsertResult =
   | { readonly kind: "stored" }
   | { readonly kind: "duplicate" }
   /**
-   * The database refuses this row alone: its data can never be held (for example text that a `jsonb` payload column cannot hold), or, where
-   * `mayPassLater`, a trigger or a policy of the owner turned it away, which may decide otherwise another time.
+   * The database refuses this row alone: its data can never be held (for example text that a `jsonb` payload column
+   * cannot hold), or, where `mayPassLater`, a trigger or a policy of the owner turned it away, which may decide
+   * otherwise another time.
    */
   | { readonly kind: "refused"; readonly reason: string; readonly mayPassLater?: boolean };
 
@@ -191,8 +207,8 @@ export type Outcome = {
   | { readonly kind: "retry"; readonly delayMs: number; readonly reason: string }
   /** Failed for good, and counted: the row stays first of its key until an operator retries or discards it. */
   | { readonly kind: "park"; readonly reason: string }
-  /** Failed for good. `attempted` tells whether a delivery was tried, and so counted. */
+  /** Failed for good. `attempted`: a delivery was tried, and so counted. */
   | { readonly kind: "dead"; readonly attempted: boolean; readonly reason: string }
-  /** Given back untouched: not tried, not counted. */
+  /** Not attempted, not counted: pending again. */
   | { readonly kind: "release" }
 );

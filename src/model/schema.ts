@@ -53,8 +53,8 @@ export interface SchemaNode {
 /**
  * The TypeScript type of a value that a configuration schema (written `as const`) describes: one declaration gives the
  * type, the validation, the JSON Schema and the reference page. A property with a `default` or listed in `required` is
- * always there; any other is optional. `secret: true` gives a {@link Secret}; `ms` and `duration` values are numbers of ms.
- * `kinds` gives a union of its members, told apart by `kind`.
+ * always there; any other is optional. `secret: true` gives a {@link Secret}; `ms` and `duration` values are numbers of
+ * ms. `kinds` gives a union of its members, told apart by `kind`.
  */
 export type Infer<S> = S extends { readonly kinds: infer K }
   ? { [N in keyof K & string]: { readonly kind: N } & Infer<K[N]> }[keyof K & string]

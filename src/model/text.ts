@@ -1,15 +1,15 @@
-// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what a header cannot carry
+// biome-ignore lint/suspicious/noControlCharactersInRegex: a header cannot carry these
 const CONTROL = /[\u0000-\u0008\u000a-\u001f\u007f]/;
-/** Receivers take blanks around a value off, and could take one text for the other. */
+/** Receivers trim values, and could confuse two of them. */
 const BLANK_AROUND = /^[\t ]|[\t ]$/;
 const ENCODED = "UTF-8''";
-/** Headers that tell messages apart: two values must never become one. */
+/** Headers that identify messages: two values must never become one. */
 const IDENTIFYING: ReadonlySet<string> = new Set(["x-idempotency-key", "x-source"]);
 
 /**
  * A header value as a line of text can carry it. One with a control character (a line break would begin another header)
  * goes as an extended value of RFC 8187: `UTF-8''` and the percent-encoded text. `x-idempotency-key` and `x-source` go
- * so, too, when blanks stand around them or when they begin like an encoded value: whoever compares the encoded texts
+ * so, too, when they have blanks around them or begin like an encoded value, so that comparing the encoded texts
  * compares the values. Any other value stays as it is.
  *
  * @param lowerCaseName the header's name
@@ -43,16 +43,16 @@ function percentEncoded(text: string): string {
 }
 
 /**
- * Characters that nobody sees, and that change what is seen: controls beyond ASCII, marks that turn the direction of text, characters
- * without width, separators of lines. A topic or key that holds them can make a line say something else.
+ * Invisible characters that change what is shown: controls beyond ASCII, direction marks, zero-width characters, line
+ * separators. A topic or key that holds them can forge a line.
  */
 const UNSEEN = /[\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
-/** Controls of ASCII except tabulator and line feed. */
-// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is looked for
+/** ASCII controls except tab and line feed. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are searched for
 const CONTROLS = /[\u0000-\u0008\u000b-\u001f]/g;
 
 /**
- * Writes characters that nobody sees as escapes.
+ * Writes invisible characters as escapes.
  *
  * @param text a line of JSON, which stays the same JSON, or a text with the colours of a terminal, which stay
  */
@@ -60,7 +60,7 @@ export function escapeUnseen(text: string): string {
   return text.replace(UNSEEN, escaped);
 }
 
-/** Writes characters that nobody sees, and controls of ASCII except tabulator and line feed, as escapes: for a terminal. */
+/** Writes invisible characters, and ASCII controls except tab and line feed, as escapes: for a terminal. */
 export function escapeControls(text: string): string {
   return escapeUnseen(text.replace(CONTROLS, escaped));
 }

@@ -1,7 +1,10 @@
 import type { SlotStatus } from "./capture.ts";
 import type { DestinationState } from "./destinationStore.ts";
 
-/** A method a metric (names and labels: design, "Metrics"), so that no metric name stands at a call site. Durations in seconds. */
+/**
+ * A method a metric (names and labels: design, "Metrics"), so that call sites have no metric names. Durations in
+ * seconds.
+ */
 export interface Metrics {
   outboxMessages(status: "sent" | "failed" | "dead", count: number): void;
   outboxPending(count: number): void;
@@ -50,7 +53,10 @@ export interface Metrics {
   cleanupDuration(table: string, seconds: number): void;
   cleanupLastRun(table: string, unixSeconds: number): void;
   captureLag(seconds: number): void;
-  /** @param retained log that the server keeps for the slot; @param unconfirmed log that the capture has not seen yet */
+  /**
+   * @param retained log that the server keeps for the slot;
+   * @param unconfirmed log that the capture has not seen yet
+   */
   replicationSlotLag(retained: number, unconfirmed: number): void;
   /** Whether the server still has the log that the slot needs (`wal_status` of `pg_replication_slots`). */
   replicationSlotStatus(status: SlotStatus): void;

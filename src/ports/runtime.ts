@@ -27,7 +27,7 @@ export interface HealthComponent {
   /**
    * Resolves when the component is up.
    *
-   * @throws Error whose message says what is wrong; it is logged, never sent to the caller
+   * @throws Error with the problem as its message; it is logged, never sent to the caller
    */
   check(signal: AbortSignal): Promise<void>;
 }

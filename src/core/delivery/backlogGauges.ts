@@ -14,8 +14,8 @@ export interface BacklogGaugesOptions {
 }
 
 /**
- * Reads the backlog into the gauges. Counting a long one takes a while, by destination twenty times as long: each of
- * the two is read at most a fiftieth of the time, and is skipped until it is due again.
+ * Reads the backlog into the gauges. Counting a long one takes a while, by destination twenty times as long: each takes
+ * at most a fiftieth of the time, and is skipped until it is due again.
  */
 export class BacklogGauges {
   readonly #options: BacklogGaugesOptions;

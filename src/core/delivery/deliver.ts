@@ -16,8 +16,8 @@ export interface TransformStage {
   /**
    * @param body JSON text: the row's payload, or what the stage before made of it
    * @returns the new body
-   * @throws whatever went wrong, exceeding a limit included; `onError` decides what becomes of the row. A PublishError
-   *   when the transform could not be run at all: that fails the delivery whatever `onError` says
+   * @throws any error, exceeding a limit included; `onError` decides what becomes of the row. A PublishError when the
+   *   transform could not run at all: then the delivery fails whatever `onError` is
    */
   run(body: string, row: DeliverableRow): Promise<string>;
 }
@@ -41,7 +41,7 @@ export interface DeliveryTarget {
   readonly headers: Headers;
   /** Null for a kind without addresses (HTTP). */
   readonly address: Address | null;
-  /** Null for a kind without routing keys (HTTP, subject broker). */
+  /** Null for a kind without routing keys (HTTP, NATS). */
   readonly routingKey: RoutingKey | null;
   readonly transform: TransformStage | null;
   readonly retryPolicy: RetryPolicy;
@@ -52,7 +52,7 @@ export interface DeliveryTarget {
 export interface DeliverySetup {
   readonly routes: readonly DeliveryRoute[];
   readonly targets: ReadonlyMap<string, DeliveryTarget>;
-  /** Cleans every reason before it is logged or stored. */
+  /** Masks secrets in every reason before it is logged or stored. */
   readonly redact: Redact;
   readonly metrics: Pick<
     Metrics,
@@ -263,7 +263,7 @@ async function transform(
   try {
     return await stage.run(body, row);
   } catch (error) {
-    // A stop that takes the evaluator away is no failure: with `Dead` the row would be lost to it.
+    // A stop that ends the evaluator is not a failure: with `Dead` the row would be lost.
     signal.throwIfAborted();
     if (error instanceof PublishError) throw error;
     metrics.transformFailure(stage.onError);
@@ -274,7 +274,7 @@ async function transform(
 }
 
 /**
- * Only what the signal itself threw counts: a receiver's refusal that came just before the abort is a failed attempt.
+ * Only the signal's own reason counts: a refusal that came just before the abort is a failed attempt.
  */
 function isInterruption(error: unknown, signal: AbortSignal): boolean {
   return (
@@ -286,7 +286,7 @@ const LINE = "delivery attempted";
 const PARKED_LINE =
   "parked: the row stays first of its key, whose later rows wait until it is retried (svc parked retry) or discarded (svc parked discard)";
 
-/** One line per attempt with every decision as a field; the payload and the headers stay out of it. */
+/** One line per attempt with every decision as a field, without payload and headers. */
 function logAttempt(
   log: Log,
   row: ClaimedRow,
@@ -308,7 +308,7 @@ function logAttempt(
   };
   switch (outcome.kind) {
     case "sent":
-      // A line a message costs a quarter as much as an HTTP publish itself (8 of 33 µs): for those who ask for it.
+      // A line per message costs a quarter of an HTTP publish (8 of 33 µs), so only at level info.
       log.info(fields, LINE);
       break;
     case "release":
@@ -332,10 +332,10 @@ function codeOf(attempt: Attempt): string | undefined {
   return "error" in attempt && attempt.error instanceof PublishError ? attempt.error.code : undefined;
 }
 
-/** The text of anything thrown, also of what refuses to become text (an object without a prototype). */
+/** The text of anything thrown, also of what has none (an object without a prototype). */
 function reasonOf(error: unknown): string {
   try {
-    // Their codes are for programs; the message says the same in words.
+    // Their codes are for programs; the message has the same in words.
     if (!(error instanceof PublishError || error instanceof TransformError)) return errorText(error);
     return error.cause === undefined ? error.message : `${error.message} (${errorText(error.cause)})`;
   } catch {
@@ -352,11 +352,10 @@ export type OutboundHeaders = (row: Headers, id: MessageId) => Headers;
 
 /**
  * Compiles the header rules of one destination: the row's headers win over the destination's static ones of the same
- * name in any letter case, `content-type` is `application/json` unless one of them says otherwise, and `x-message-id`
- * is always the id of the outbox row, also when the row carries the one of an upstream sender.
+ * name in any letter case, `content-type` is `application/json` unless one of them has it, and `x-message-id` is always
+ * the id of the outbox row, even when the row carries that of an upstream sender.
  *
- * What cannot travel over a certain wire (a line break, `content-length`) is the adapter's to refuse or drop, since
- * each wire has its own rules.
+ * What a protocol cannot carry (a line break, `content-length`) the adapter refuses or drops.
  *
  * @param statics `destinations.<name>.headers`
  */

@@ -7,7 +7,7 @@ export interface Slot {
   readonly beganAt: number;
 }
 
-/** What a delivery tells of its receiver; `unknown` where it was cut off, or never tried. */
+/** What a delivery shows of its receiver; `unknown` where it was cut off, or never tried. */
 export type Verdict = "well" | "failed" | "unknown";
 
 export interface FairShareOptions {
@@ -19,12 +19,12 @@ export interface FairShareOptions {
 }
 
 /**
- * Shares the slots of a process among its destinations, so that none takes what another one needs:
+ * Shares the slots of a process among its destinations, so that none starves another:
  *
- * - Whoever has the fewest slots gets the next free one.
+ * - The one with the fewest slots gets the next free one.
  * - A destination begins with one slot, and gets one more with each delivery that succeeds, as long as they end within
  *   a second (TCP's slow start). So one that never answers holds a single slot.
- * - None gets all slots: a sixteenth, one at least, is left for whoever comes next.
+ * - None gets all slots: a sixteenth, one at least, stays free for the others.
  * - One that crawls (deliveries take longer than a second, and none has ended sooner lately; then until one succeeds
  *   sooner. Or of half of its last answers the body did not end and had to be cut off) or fails (half of its last
  *   deliveries) is ill. As long as others want slots, all ill ones together get an eighth of them, and one more where
@@ -42,7 +42,7 @@ export class FairShare {
   #inUse = 0;
   /** Deliveries so far. */
   #begun = 0;
-  /** The last delivery to a destination that fails: which one of all it was, and when. */
+  /** The last delivery to a failing destination: its number among all deliveries, and when it began. */
   #lastOfFailing = { begun: Number.NEGATIVE_INFINITY, at: Number.NEGATIVE_INFINITY };
   /** When a row of a destination that is well had to wait for a slot. */
   #waitedAt = Number.NEGATIVE_INFINITY;
@@ -56,7 +56,7 @@ export class FairShare {
   }
 
   /**
-   * Who may begin a delivery now. Undefined when nobody may, or there is no free slot.
+   * The destination that may begin a delivery now; undefined when none may, or no slot is free.
    *
    * @param ready destinations with a row to deliver
    */
@@ -128,7 +128,7 @@ export class FairShare {
   }
 
   /**
-   * The answer to a delivery that succeeded is there.
+   * The answer to a successful delivery has ended.
    *
    * @param isWhole false where it had to be cut off, which costs its connection
    */
@@ -137,7 +137,7 @@ export class FairShare {
     if (state !== undefined) state.cutOff += ((isWhole ? 0 : 1) - state.cutOff) / ENDS_REMEMBERED;
   }
 
-  /** What has become of a destination is known to be over: it counts as well, and begins anew with one slot. */
+  /** A destination has recovered: it counts as well, and begins anew with one slot. */
   forget(destination: string): void {
     const state = this.#states.get(destination);
     if (state === undefined) return;
@@ -156,8 +156,7 @@ export class FairShare {
   }
 
   /**
-   * Whether a delivery takes longer than most, and no other one has ended meanwhile: nobody knows when the rows behind
-   * it will go.
+   * Whether a delivery takes longer than most, and no other one has ended meanwhile, so that rows behind it would wait.
    */
   isStalled(destination: string): boolean {
     const state = this.#states.get(destination);
@@ -201,8 +200,7 @@ export class FairShare {
 
   #isIll(state: State, now: number): boolean {
     if (isFailing(state) || state.lastWasSlow || state.cutOff >= 0.5) return true;
-    // One that hangs says little about a receiver that has taken others meanwhile. The first one of a set is the
-    // oldest.
+    // A hanging delivery means little while others succeed. The first one of a set is the oldest.
     if (now - state.lastQuickAt <= SLOW_MS) return false;
     for (const { beganAt } of state.slots) return now - beganAt > SLOW_MS;
     return false;
@@ -213,8 +211,7 @@ export class FairShare {
   }
 
   /**
-   * Slots of ill destinations, and those that have not been held for long: whoever hangs keeps no other ill one from
-   * its turn.
+   * Slots of ill destinations, and those held for a short time: one that hangs takes no turn from the other ill ones.
    */
   #slotsOfIll(now: number): { readonly all: number; readonly young: number } {
     let all = 0;
@@ -246,7 +243,7 @@ export class FairShare {
       };
       this.#states.set(destination, state);
     } else if (state.slots.size === 0 && now - state.lastEndedAt > FORGOTTEN_AFTER_MS) {
-      // Who knows what has become of it meanwhile.
+      // What was known of it is outdated.
       state.window = 1;
       state.failures = 0;
       state.cutOff = 0;
@@ -269,7 +266,7 @@ interface State {
   lastWasSlow: boolean;
   /** When a delivery last ended that did not take long; while the last one took long, only those that succeed count. */
   lastQuickAt: number;
-  /** Which of all deliveries was its last to begin. */
+  /** The number of its last delivery among all that began. */
   lastBegin: number;
   lastEndedAt: number;
   /**
@@ -300,7 +297,7 @@ function isBefore(a: State, b: State): boolean {
 }
 
 const STALLED_MS = 50;
-/** A receiver that takes longer crawls. */
+/** A delivery that takes longer is slow. */
 const SLOW_MS = 1000;
 /** Deliveries over which failures and cut off answers are averaged. */
 const ENDS_REMEMBERED = 8;

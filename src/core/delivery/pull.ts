@@ -29,12 +29,12 @@ export interface ClaimedRows {
   readonly rows: readonly PulledRow[];
 }
 
-/** What an operation on a claim came to. */
+/** The result of an operation on a claim. */
 export interface PullResult<T> {
   readonly result: T;
-  /** Ids that were asked for and are no longer held under the token; empty when all of the claim was meant. */
+  /** Ids of the request that are no longer held under the token; empty for a request about all of the claim. */
   readonly lost: readonly MessageId[];
-  /** Whether the operation met any row at all. */
+  /** Whether the operation changed any row. */
   readonly held: boolean;
 }
 
@@ -54,23 +54,23 @@ export class Pull {
       const token = newToken();
       const request = { source, token, limit: max, maxBytes: MAX_CLAIM_BYTES, leaseMs, maxAttempts };
       const { rows, dead } = await store.claim(request);
-      this.#logDead(source, dead, "its claims are used up without an acknowledgement");
+      this.#logDead(source, dead, "maxAttempts claims without an acknowledgement");
       if (rows.length > 0) {
         metrics.claimRows("pull", rows.length);
         metrics.claimDuration("pull", (clock.monotonic() - startedAt) / 1000);
         return { token, leaseMs, rows };
       }
-      // Dead rows may have filled the claim: what lies behind them is not seen yet.
+      // Dead rows may have filled the claim and hidden the rows behind them.
       if (dead.length === 0) return null;
     }
   }
 
-  /** Gives a whole claim back that its client has not seen: nothing is counted. */
+  /** Releases a whole claim that its client has not seen: no attempt is counted. */
   async release(source: string, token: ClaimToken): Promise<void> {
     await this.#options.store.release({ source, token, ids: null });
   }
 
-  /** The rows are done. */
+  /** The client has processed the rows. */
   async acknowledge(claim: PullClaim): Promise<PullResult<readonly MessageId[]>> {
     return this.#outcome(claim, await this.#options.store.acknowledge(claim), (ids) => ids);
   }
@@ -79,14 +79,14 @@ export class Pull {
    * The client could not process the rows.
    *
    * @param delayMs wait until they are available again
-   * @param error what the client says about it; null when it says nothing
+   * @param error why, in the words of the client; null without a reason
    */
   async reject(claim: PullClaim, delayMs: number, error: string | null): Promise<PullResult<PullRejection>> {
     const { store, maxAttempts, redact } = this.#options;
     const redacted = error === null ? "" : redact(error);
     const reason = redacted === "" ? null : redacted;
     const rejection = await store.reject(claim, { delayMs, reason, maxAttempts });
-    this.#logDead(claim.source, rejection.dead, reason ?? "its client gave it back, and its claims are used up");
+    this.#logDead(claim.source, rejection.dead, reason ?? "rejected by its client on the last of maxAttempts claims");
     return this.#outcome(claim, rejection, ({ retried, dead }) => [...retried, ...dead]);
   }
 
@@ -96,16 +96,13 @@ export class Pull {
   }
 
   #outcome<T>(claim: PullClaim, result: T, idsOf: (result: T) => readonly MessageId[]): PullResult<T> {
-    const met = new Set(idsOf(result));
-    const lost = (claim.ids ?? []).filter((id) => !met.has(id));
+    const changed = new Set(idsOf(result));
+    const lost = (claim.ids ?? []).filter((id) => !changed.has(id));
     if (lost.length > 0) {
       this.#options.metrics.claimsLost("pull", lost.length);
-      this.#options.log.info(
-        { source: claim.source, lost: lost.length },
-        "a pull client no longer holds what it names",
-      );
+      this.#options.log.info({ source: claim.source, lost: lost.length }, "pull claim expired or superseded");
     }
-    return { result, lost, held: met.size > 0 };
+    return { result, lost, held: changed.size > 0 };
   }
 
   #logDead(source: string, dead: readonly MessageId[], reason: string): void {

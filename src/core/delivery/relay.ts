@@ -5,8 +5,8 @@ import type { InboxStore, RelayRequest, UnrelayedRows } from "../../ports/store.
 import type { Clock } from "../../time/clock.ts";
 
 /**
- * Received headers that do not travel on to a destination: they describe the old connection or the old body's framing
- * (RFC 9110, sections 7.6 and 12), or the relay writes them itself. A `content-type` travels only when it names JSON.
+ * Received headers that are not forwarded: they describe the old connection or the framing of the old body (RFC 9110,
+ * sections 7.6 and 12), or the relay writes them itself. A `content-type` is forwarded only when it names JSON.
  */
 export const CONNECTION_HEADERS: RelayRequest["droppedHeaders"] = {
   names: [
@@ -53,7 +53,8 @@ export interface RelayOptions {
   /** `inbox.relay.maxAttempts` */
   readonly maxAttempts: number;
   /**
-   * Shortest time in ms between two looks at the age of the oldest pending row (`inbox.relay.pendingGaugeIntervalMs`).
+   * Shortest time in ms between two readings of the age of the oldest pending row
+   * (`inbox.relay.pendingGaugeIntervalMs`).
    */
   readonly gaugeIntervalMs: number;
   /** Called after rows were added to the outbox. */
@@ -95,12 +96,12 @@ export class Relay {
       metrics.inboxRelayError();
       log.error(
         { id, source, reason },
-        "the database refuses to change this inbox row: it stays pending, and its aggregate waits",
+        "the database refuses to update this inbox row: it stays pending and blocks its aggregate",
       );
     }
     for (const { id, source, reason } of result.dead) log.warn({ id, source, reason }, "inbox row is dead");
     await this.#gauge();
-    // A pass that moved nothing although rows wait (another replica holds them) must not spin.
+    // Rows that another replica holds are no reason for a next pass at once.
     return result.more && result.relayed + result.dead.length > 0 ? "again" : "idle";
   }
 
@@ -111,15 +112,15 @@ export class Relay {
     try {
       const sources = Object.keys(topics);
       metrics.inboxOldestPendingAge(((await store.oldestPendingAgeMs(sources)) ?? 0) / 1000);
-      const unrelayed = await store.unrelayed(sources, UNRELAYED_LOOK);
+      const unrelayed = await store.unrelayed(sources, UNRELAYED_LIMIT);
       metrics.inboxUnrelayed(unrelayed.reduce((sum, { count }) => sum + count, 0));
       this.#warnOf(unrelayed);
     } catch (error) {
-      log.debug({ reason: errorText(error) }, "inbox gauge not read");
+      log.debug({ reason: errorText(error) }, "reading the inbox gauges failed");
     }
   }
 
-  /** Once when the sources change, and each hour while rows are left. */
+  /** Logs when the sources change, and each hour while rows remain. */
   #warnOf(unrelayed: readonly UnrelayedRows[]): void {
     const { clock, log } = this.#options;
     const sources = JSON.stringify(unrelayed.map(({ source }) => source));
@@ -134,6 +135,6 @@ export class Relay {
   }
 }
 
-/** Most pending rows that one count looks at. */
-const UNRELAYED_LOOK = 10_000;
+/** Most pending rows read for one count. */
+const UNRELAYED_LIMIT = 10_000;
 const WARN_INTERVAL_MS = 3_600_000;

@@ -1,10 +1,10 @@
 import type { Random } from "../../time/clock.ts";
 
-/** The longest wait where the destination says nothing, and what a `Retry-After` may always ask for. */
+/** The longest wait by default, and the longest that a `Retry-After` may always ask for. */
 export const MAX_RETRY_DELAY_MS = 60_000;
-/** What the column `max_attempts` has where its row's author chose nothing. */
+/** Default of the column `max_attempts`. */
 export const COLUMN_MAX_ATTEMPTS = 5;
-/** Share of the delay that chance adds at most, so that rows which failed together do not come back together. */
+/** Most that chance adds, as a share of the delay, so that rows that failed together do not return together. */
 const JITTER = 0.25;
 const FACTOR = 2;
 
@@ -14,7 +14,7 @@ export interface RetrySettings {
   readonly baseDelayMs?: number;
   readonly factor?: number;
   readonly maxDelayMs?: number;
-  /** Share of the delay that chance adds at most. */
+  /** Most that chance adds, as a share of the delay. */
   readonly jitter: number;
 }
 
@@ -59,7 +59,7 @@ export function createRetryPolicy(settings: RetrySettings | undefined, baseDelay
   const longest = settings?.maxDelayMs ?? MAX_RETRY_DELAY_MS;
   const longestAsked = Math.max(longest, MAX_RETRY_DELAY_MS);
   return ({ attempt, retryAfterMs }, random) => {
-    // The power may be Infinity, and 0 * Infinity is no delay.
+    // The power may be Infinity, and 0 * Infinity is NaN.
     const backoff = base === 0 ? 0 : base * factor ** Math.max(attempt, 0) * (1 + random() * jitter);
     return Math.floor(Math.max(Math.min(longest, backoff), Math.min(longestAsked, retryAfterMs ?? 0)));
   };

@@ -5,8 +5,7 @@ export interface Routes<R> {
 }
 
 /**
- * Topics remembered per set of routes. Past it the memory starts again from nothing, so that ids in topics cannot fill
- * it.
+ * Topics remembered per set of routes; then the memory is cleared, so that ids in topics cannot fill it.
  */
 const REMEMBERED_TOPICS = 1024;
 
@@ -35,7 +34,7 @@ export function compileRoutes<R extends { readonly topicPattern: string }>(route
 /**
  * Topic patterns (spec, "routes"): a glob on the whole topic. `*` matches one segment, that is one or more characters
  * other than a dot (`orders.*` matches `orders.created`, but neither `orders.` nor `orders.created.v1`; in `order-*` it
- * is the rest of a segment); `**` matches any text, also none; everything else stands for itself.
+ * is the rest of a segment); `**` matches any text, also none; everything else is literal.
  */
 
 type Token =
@@ -50,7 +49,7 @@ const DOT = ".".charCodeAt(0);
  *
  * @param pattern such as `orders.*` or `**.audit`
  * @returns a function that tells whether a topic matches. Its time is at most proportional to the topic's length times
- *   the pattern's, whatever they hold: nothing is ever tried again.
+ *   the pattern's, since nothing is matched twice.
  * @throws Error when three asterisks stand together
  */
 export function compileTopicPattern(pattern: string): (topic: string) => boolean {
@@ -83,7 +82,7 @@ function tokenize(text: string): readonly Token[] {
 }
 
 /**
- * Runs the pattern as an automaton: `live[i]` says that the characters so far can be matched by the first i tokens. A
+ * Runs the pattern as an automaton: `live[i]` is 1 when the first i tokens can match the characters so far. A
  * regular expression would backtrack, `*a*a*a*b` against a long run of `a` for minutes.
  */
 function matches(tokens: readonly Token[], topic: string, from: number): boolean {

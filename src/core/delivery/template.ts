@@ -6,7 +6,7 @@ import { member } from "../receipt/jsonPath.ts";
 
 /**
  * Templates (spec, "Templates"): text with placeholders such as `{{ topic }}`, spaces inside the braces optional.
- * Braces that do not form a placeholder stand for themselves. A rendered value is text: braces in it are never read as
+ * Braces that do not form a placeholder are literal. A rendered value is text: braces in it are never read as
  * a placeholder.
  */
 type Piece = { readonly literal: string } | { readonly placeholder: string };
@@ -15,7 +15,7 @@ function parsePieces(text: string): readonly Piece[] {
   const pieces: Piece[] = [];
   let literalFrom = 0;
   for (let close = text.indexOf("}}"); close >= 0; close = text.indexOf("}}", close + 1)) {
-    // The nearest opening braces: in `{{ {{ topic }}` the first two stand for themselves.
+    // The nearest opening braces: in `{{ {{ topic }}` the first two are literal.
     const open = text.lastIndexOf("{{", close - 2);
     if (open < literalFrom) continue;
     if (open > literalFrom) pieces.push({ literal: text.slice(literalFrom, open) });
@@ -89,7 +89,7 @@ export interface MessageFields {
   readonly topic: string;
   readonly key: string | null;
   readonly aggregateType: string | null;
-  /** The text of a field of the payload; undefined when the payload has none there, is null there, or is no JSON. */
+  /** The text of a field of the payload; undefined when the payload has none there, is null there, or is not JSON. */
   payloadText(names: readonly string[]): string | undefined;
   /** The value of a header of the row; undefined when it has none of that name. */
   header(lowerCaseName: string): string | undefined;
@@ -138,7 +138,7 @@ export interface MessageTemplate {
   readonly text: string;
   /**
    * @param fields of the message
-   * @param missing stands in for a placeholder that finds no value
+   * @param missing replaces a placeholder without a value
    */
   render(fields: MessageFields, missing?: string): string;
 }
@@ -155,7 +155,7 @@ const ADDRESS_PLACEHOLDERS =
   "{{ topic }}, {{ key }}, {{ aggregateType }}, {{ headers.<name> }}, {{ payload.<field> }} and {{ data.<field> }} (a dot for each nested field)";
 const HEADERS_ROOT = "headers.";
 
-/** How to find a placeholder's value; undefined for a name that is no placeholder. */
+/** How to find a placeholder's value; undefined for an unknown name. */
 function lookupOf(name: string): Lookup | undefined {
   if (Object.hasOwn(COLUMNS, name)) return COLUMNS[name];
   if (name.startsWith(HEADERS_ROOT) && name.length > HEADERS_ROOT.length) {
@@ -180,7 +180,7 @@ function compile(text: string, lookupFor: (name: string) => Lookup): MessageTemp
 }
 
 /**
- * Compiles an address template (AMQP exchange, log-broker topic, subject).
+ * Compiles an address template (AMQP exchange, Kafka topic, NATS subject).
  *
  * @throws Error that names an unknown placeholder and the permitted ones
  */
@@ -197,7 +197,7 @@ export function parseRoutingKeyTemplate(text: string): MessageTemplate {
   return compile(text, (name) => lookupOf(name) ?? (() => undefined));
 }
 
-/** Compiles the record key template of a log-broker destination: only `{{ key }}` and `{{ topic }}` find a value. */
+/** Compiles the record key template of a Kafka destination: only `{{ key }}` and `{{ topic }}` find a value. */
 export function parseRecordKeyTemplate(text: string): MessageTemplate {
   return compile(text, (name) => (RECORD_KEY_COLUMNS.includes(name) ? lookupOf(name) : undefined) ?? (() => undefined));
 }
@@ -256,15 +256,15 @@ function isAddressColumn(name: string): name is keyof typeof ADDRESS_COLUMNS {
   return Object.hasOwn(ADDRESS_COLUMNS, name);
 }
 
-/** How a destination kind makes the routing key (AMQP) or record key (log broker) of a message. */
+/** How a destination kind makes the routing key (AMQP) or record key (Kafka) of a message. */
 export interface RoutingKey {
   /** The destination's own template; a route's template wins over it. */
   readonly template: MessageTemplate;
-  /** Log broker: an empty result sends no key. AMQP: an empty routing key is a key. */
+  /** Kafka: an empty result sends no key. AMQP: an empty routing key is a key. */
   readonly emptyMeansNone: boolean;
 }
 
-/** What a matched route says about the routing key. */
+/** The settings of a matched route for the routing key. */
 export interface RouteRoutingKey {
   readonly routingKey: MessageTemplate | null;
   /** `routingKeyMissingFieldDefault`. */

@@ -97,7 +97,7 @@ export class SharedBreaker {
     void this.#conclude(probe);
   }
 
-  /** A delivery of a row that is no probe has ended. @param beganAt monotonic ms */
+  /** A delivery other than a probe has ended. @param beganAt monotonic ms */
   ended(report: ReceiverReport, beganAt: number, row: string): void {
     this.#counts.add(report, beganAt, row);
     if (this.#shared.state !== "closed" || this.#opening !== undefined) return;

@@ -23,14 +23,12 @@ export interface PauseRequest {
 }
 
 /**
- * How long a pause is to last. Its number has few digits, so that a pattern says all of it, also in the OpenAPI
- * document.
+ * The duration of a pause. Its number has few digits, so that the pattern is complete, also in the OpenAPI document.
  */
 export const PAUSE_DURATION = /^[1-9][0-9]{0,3}[smhd]$/;
 
 /**
- * Lists, pauses and resumes destinations, for the command and the admin routes; each change is logged by the process
- * that makes it.
+ * Lists, pauses and resumes destinations, for the command and the admin routes; logs each change.
  */
 export class DestinationControl {
   readonly #options: DestinationControlOptions;
@@ -79,7 +77,7 @@ export class DestinationControl {
 }
 
 /**
- * Reads how long a pause is to last.
+ * Reads the duration of a pause.
  *
  * @returns ms
  * @throws Error that says what is expected
@@ -134,7 +132,7 @@ export interface ConfiguredDestination {
 }
 
 /**
- * Puts together what is known of the configured destinations, in the order of the configuration.
+ * Combines what is known of the configured destinations, in the order of the configuration.
  *
  * @param shared what replicas share; empty where the table is missing
  */
@@ -147,7 +145,7 @@ export function destinationOverview(
   return Object.entries(configured).map(([name, { rateLimit, circuitBreaker }]) => {
     const known = byName.get(name);
     const waiting = backlog.get(name);
-    // Nobody heeds what is left of a breaker that the configuration has no more.
+    // A breaker that is no longer configured has no effect.
     const breaker = circuitBreaker === undefined || known?.breaker.state === "closed" ? undefined : known?.breaker;
     return {
       name,

@@ -14,7 +14,7 @@ import { type BreakerLimits, SharedBreaker } from "./breaker.ts";
 import { RateLimiter } from "./rateLimiter.ts";
 import type { ReceiverReport } from "./receiver.ts";
 
-/** What the configuration says of one destination. */
+/** The limits of one destination in the configuration. */
 export interface DestinationLimits {
   readonly concurrency?: number | undefined;
   /** `burst`: most deliveries in any second; by default `perSecond`, rounded up. */
@@ -137,7 +137,7 @@ export class DestinationGates {
     if (clock.monotonic() - this.#faultLoggedAt < LOG_INTERVAL_MS) return;
     this.#faultLoggedAt = clock.monotonic();
     const isOfSchema = error instanceof StoreError && error.code === "schema";
-    // Without the right to read the table this check fails too: then the error itself says enough.
+    // Without the right to read the table this check fails too: then the error itself is enough.
     const fault = isOfSchema ? await schema.destinationFault().catch(() => undefined) : undefined;
     const fields = fault === undefined ? {} : { problem: fault.what, remedy: fault.remedy };
     log.error(
@@ -387,7 +387,7 @@ class DestinationGate {
     return this.#options.breaker?.position === "probe" ? [...this.#probed] : [];
   }
 
-  /** There are no other rows: each of them may be tried again. */
+  /** No other rows are due: each of them may be tried again. */
   forgetProbed(): void {
     this.#probed.clear();
   }

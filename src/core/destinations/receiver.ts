@@ -1,12 +1,12 @@
 import { PublishError } from "../../model/errors.ts";
 
 /**
- * What a delivery tells about its receiver: it works (`well`), also where it refuses this one message; it has failed,
- * as it would have for any message (`failed`); or nothing, for it was not asked (`unknown`).
+ * What a delivery shows of its receiver: it works (`well`), also where it refuses this one message; it failed as it
+ * would for any message (`failed`); or nothing, since it was not reached (`unknown`).
  */
 export type Verdict = "well" | "failed" | "unknown";
 
-/** What one delivery told. */
+/** What one delivery showed. */
 export interface ReceiverReport {
   readonly receiver: Verdict;
   /** How long a receiver that failed asked us to wait, in ms, if it did. */
@@ -19,11 +19,10 @@ export const WELL: ReceiverReport = { receiver: "well" };
 export const NOT_ASKED: ReceiverReport = { receiver: "unknown" };
 
 /**
- * Every code of a `PublishError`. A code that stands here may come from several adapters, and means the same in all of
- * them.
+ * Every code of a `PublishError`. A code may come from several adapters, and means the same in all of them.
  */
 const VERDICTS: Readonly<Record<string, Verdict>> = {
-  // The network, and whoever is behind it.
+  // The network, and the server behind it.
   timeout: "failed",
   connection_refused: "failed",
   connection_lost: "failed",
@@ -32,7 +31,7 @@ const VERDICTS: Readonly<Record<string, Verdict>> = {
   tls: "failed",
   protocol: "failed",
 
-  // Nobody gets in: no message would be taken. Often the outage of a directory or of an authorization server.
+  // No access: no message would be accepted. Often a directory or an authorization server is down.
   token: "failed",
   credentials: "failed",
   authentication: "failed",
@@ -65,13 +64,13 @@ const VERDICTS: Readonly<Record<string, Verdict>> = {
   message_too_large: "well",
   too_large: "well",
 
-  // Also what a broker says that restarts, so it is no proof of good health; nor of an outage, since a mistake in an
-  // address looks the same.
+  // A restarting broker answers so too, so it does not prove health; nor an outage, since a wrong address looks the
+  // same.
   no_stream: "unknown",
   bad_acknowledgement: "unknown",
   producer_state: "unknown",
 
-  // The receiver was never asked.
+  // The receiver was never reached.
   transform_failed: "unknown",
   transform_unavailable: "unknown",
   address_empty: "unknown",
@@ -84,7 +83,7 @@ const VERDICTS: Readonly<Record<string, Verdict>> = {
   url_invalid: "unknown",
   closed: "unknown",
 
-  // Unforeseen: nobody knows whose fault it is.
+  // Unforeseen: the fault may be anywhere.
   other: "unknown",
 };
 

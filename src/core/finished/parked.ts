@@ -20,7 +20,10 @@ export interface ParkedOptions {
   readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
 }
 
-/** A retry or a discard ended before it was through: its cause says why. What was changed stays changed, and the same may be asked for again. */
+/**
+ * A retry or a discard ended early; `cause` has the reason. What was changed stays changed, and the request may be
+ * repeated.
+ */
 export class ParkedInterruptedError extends Error {
   override readonly name = "ParkedInterruptedError";
   /** Rows known to be changed. */
@@ -32,7 +35,10 @@ export class ParkedInterruptedError extends Error {
   }
 }
 
-/** What an operator does with parked rows: batch by batch in the order of their sequence, each batch in a short transaction of its own. */
+/**
+ * Lists, retries and discards parked rows: in batches in the order of their sequence, each in its own short
+ * transaction.
+ */
 export class Parked {
   readonly #options: ParkedOptions;
   readonly #batchSize: number;
@@ -58,9 +64,9 @@ export class Parked {
   }
 
   /**
-   * Lets the rows be tried again at once, as if they never had been. It goes no faster than the pollers deliver, so that fresh rows are not kept waiting.
+   * Makes the rows due at once, as if never tried; no faster than the pollers deliver, so that fresh rows do not wait.
    *
-   * @param by who asks for it, here and below
+   * @param by who requests it
    * @param signal aborts it between two batches
    * @returns how many rows are due again
    * @throws ParkedInterruptedError; its cause is the abort reason or the database's error
@@ -77,7 +83,7 @@ export class Parked {
   }
 
   /**
-   * Gives the rows up: they are dead, and the next rows of their keys are delivered.
+   * Makes the rows dead; the next rows of their keys are delivered.
    *
    * @param reason the operator's; stored in `last_error`, with `by`, in front of why the row was parked
    * @param signal aborts it between two batches
@@ -116,7 +122,7 @@ export class Parked {
     return changed;
   }
 
-  /** Batches that are not empty. A row that is parked again meanwhile does not come a second time: its place is behind. */
+  /** Batches that are not empty. A row that is parked again meanwhile does not come twice: its sequence is behind. */
   async *#batches({ ids, topic, key }: ParkedSelection): AsyncGenerator<readonly ParkedRow[]> {
     const matches = topic === undefined ? () => true : compileTopicPattern(topic);
     const filter: ParkedFilter = { ids, key };
@@ -133,7 +139,7 @@ export class Parked {
 
 const DEFAULT_BATCH_SIZE = 1000;
 
-/** For the log: ids as their number, for there may be thousands. */
+/** For the log: only the number of ids, since there may be thousands. */
 function describe({ ids, topic, key }: ParkedSelection): object {
   const set = Object.fromEntries(Object.entries({ topic, key }).filter(([, value]) => value !== undefined));
   return ids === undefined ? set : { ids: ids.length, ...set };

@@ -11,19 +11,19 @@ export interface ReplayOptions {
   /** Called after each batch that moved rows: time to wake the pollers. */
   readonly onMoved: () => void;
   readonly log: Log;
-  /** Most rows looked at, and moved, by one statement. Default 1000. */
+  /** Most rows read, and moved, by one statement. Default 1000. */
   readonly batchSize?: number;
   /** Waits `ms` milliseconds, or until the signal aborts: it may then reject with the signal's reason. */
   readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
 }
 
 /**
- * A replay ended before it was through: its cause says why. What was moved stays moved; the same request made again moves the rest, and once
- * more what has been delivered since.
+ * A replay ended early; `cause` has the reason. What was moved stays moved; repeating the request moves the rest, and
+ * once more what has been delivered since.
  */
 export class ReplayInterruptedError extends Error {
   override readonly name = "ReplayInterruptedError";
-  /** Rows known to be moved: a batch whose commit was not answered may have been moved besides. */
+  /** Rows known to be moved; a batch whose commit was not answered may have been moved too. */
   readonly moved: number;
 
   constructor(moved: number, cause: unknown) {
@@ -40,8 +40,9 @@ interface Selection {
 }
 
 /**
- * Moves finished outbox rows back to `pending` (spec, "POST /admin/replay"): batch by batch in the order of their sequence, each batch in
- * a short transaction of its own. It goes no faster than the pollers deliver, so that a replay of any size keeps no fresh row waiting.
+ * Moves finished outbox rows back to `pending` (spec, "POST /admin/replay"): in batches in the order of their sequence,
+ * each in its own short transaction; no faster than the pollers deliver, so that fresh rows do not wait behind a replay
+ * of any size.
  */
 export class Replay {
   readonly #options: ReplayOptions;
@@ -59,7 +60,7 @@ export class Replay {
    *
    * @param signal aborts it between two batches
    * @returns the number of rows moved
-   * @throws ReplayInterruptedError that tells what was moved by then; its cause is the abort reason or the database's error
+   * @throws ReplayInterruptedError with the rows moved by then; its cause is the abort reason or the database's error
    */
   async run(request: ReplayRequest, signal: AbortSignal): Promise<{ readonly moved: number }> {
     requireFilter(request);
@@ -89,7 +90,7 @@ export class Replay {
   }
 
   /**
-   * Tells what {@link run} would move now, and changes nothing.
+   * What {@link run} would move now; changes nothing.
    *
    * @param sampleSize most rows to show: the first in the order of sequence
    * @throws StoreError, or the signal's reason
@@ -150,7 +151,7 @@ export class Replay {
     } while (after !== null);
   }
 
-  /** Looks all of them up before the first is moved: their order is known only then. */
+  /** Finds all of them before the first is moved: only then their order is known. */
   async *#named(
     scope: ReplayScope,
     { filter, ids = [] }: Selection,
@@ -164,7 +165,7 @@ export class Replay {
     yield* slices(found.toSorted(bySequence), this.#batchSize);
   }
 
-  /** Runs one statement, again after growing waits while the database is out of reach or busy. Every statement may run twice. */
+  /** Runs one statement, and retries it while the database is unavailable or busy. Every statement may run twice. */
   async #persistently<T>(statement: () => Promise<T>, signal: AbortSignal): Promise<T> {
     for (const waitMs of RETRY_WAITS_MS) {
       signal.throwIfAborted();
@@ -189,7 +190,7 @@ function requireFilter(request: ReplayRequest): void {
   if (!hasFilter(request)) throw new Error(NO_FILTER);
 }
 
-/** For the log: ids as their number, for there may be thousands. */
+/** For the log: only the number of ids, since there may be thousands. */
 function describe({ ids, ...rest }: ReplayRequest): object {
   const set = Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== undefined));
   return ids === undefined ? set : { ids: ids.length, ...set };
@@ -207,14 +208,15 @@ function slices<T>(items: readonly T[], size: number): readonly (readonly T[])[]
 export interface ReplayPaceOptions {
   /** How many of these rows wait for their first try. */
   readonly untried: (ids: readonly MessageId[]) => Promise<number>;
-  /** Rows after which it is time to look. */
+  /** Rows moved before it waits. */
   readonly batchSize: number;
   readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
 }
 
 /**
- * Keeps a replay from running ahead of the pollers. Rows are claimed in the order of their sequence, so replayed rows go before every fresh
- * one: 100,000 moved at once held fresh rows up for 19 s in a system that delivers 5,000 a second, at this pace for half a second.
+ * Keeps a replay from running ahead of the pollers. Claims follow the sequence, so replayed rows go before all fresh
+ * ones: 100,000 moved at once held fresh rows up for 19 s in a system that delivers 5,000 a second, at this pace for
+ * half a second.
  */
 export class ReplayPace {
   readonly #options: ReplayPaceOptions;
@@ -231,9 +233,9 @@ export class ReplayPace {
   }
 
   /**
-   * Waits until every row that was moved has been tried, so that the pollers have come to the fresh rows behind them. Goes on when the rest
-   * makes no progress: it waits behind rows in backoff, which hold up their own keys alone. When nothing at all was tried there is no
-   * poller, and then nothing to wait for, now and later.
+   * Waits until every moved row has been tried, so that the pollers have reached the fresh rows behind them. Stops
+   * waiting when the rest makes no progress: those rows wait behind others in backoff, which block only their own keys.
+   * When no row at all was tried, no poller runs, and it never waits again.
    *
    * @throws the signal's reason when it aborts first
    */
@@ -263,5 +265,5 @@ export class ReplayPace {
 const FIRST_WAIT_MS = 50;
 const LAST_WAIT_MS = 500;
 const NO_PROGRESS_MS = 1000;
-/** Longer than pollers need to notice the rows, and than most deliveries take that are before them. */
+/** Longer than pollers need to find the rows and to deliver what is before them. */
 const NO_POLLER_MS = 5000;

@@ -3,9 +3,9 @@ import type { MessageId } from "../../model/rows.ts";
 import type { FinishedState } from "../../ports/finishedRows.ts";
 import { compileTopicPattern } from "../delivery/routes.ts";
 
-/** Which finished rows go again; the fields given are combined with AND (spec, "POST /admin/replay"). */
+/** Which finished rows to replay; the fields given are combined with AND (spec, "POST /admin/replay"). */
 export interface ReplayRequest {
-  /** Only rows that were delivered, or only those that were given up. */
+  /** Only sent rows, or only dead ones. */
   readonly state?: FinishedState | undefined;
   readonly ids?: readonly MessageId[] | undefined;
   readonly topic?: string | undefined;
@@ -17,7 +17,7 @@ export interface ReplayRequest {
   readonly createdBefore?: string | undefined;
 }
 
-/** The answer to a request that {@link hasFilter} denies, as the specification words it. */
+/** The answer to a request without a filter, as the specification words it. */
 export const NO_FILTER = "A replay needs at least one filter.";
 
 /** False when no field is set: such a request would replay everything. An empty list is set, and matches nothing. */
@@ -26,8 +26,8 @@ export function hasFilter(request: ReplayRequest): boolean {
 }
 
 /**
- * Reads a request from JSON. Unknown fields are ignored, as on every admin route; null counts as absent, since many serializers write absent
- * fields that way. Whether any field is set is asked of {@link hasFilter}, whose answer has words of its own.
+ * Reads a request from JSON. Unknown fields are ignored, as on every admin route; null counts as absent, since many
+ * serializers write absent fields that way. {@link hasFilter} checks whether any field is set.
  *
  * @param value the parsed body
  * @throws Error whose message is the reason, to stand behind `Invalid request: `
@@ -81,12 +81,13 @@ export function parseText(text: string): string {
 }
 
 /**
- * Reads an instant in ISO 8601: a date, a time, and `Z` or an offset. Databases keep microseconds: what is finer is rounded outwards, which
- * changes nothing for any stored time.
+ * Reads an instant in ISO 8601: a date, a time, and `Z` or an offset. Databases keep microseconds: what is finer is
+ * rounded outwards, so that every stored time compares the same.
  *
  * @param bound whether rows are to be created after the instant or before it
  * @returns the instant as `2026-01-05T08:30:00.000000Z`
- * @throws Error that says what is expected: for another format, no offset, a day or hour that does not exist, a year before 1 or after 9999
+ * @throws Error that says what is expected: for another format, no offset, a day or hour that does not exist, a year
+ *   before 1 or after 9999
  */
 export function parseInstant(text: string, bound: "after" | "before"): string {
   const parts = INSTANT.exec(text)?.groups;
@@ -189,7 +190,7 @@ export function parseLimit(text: string): number {
 }
 
 /**
- * Whether a change says which rows it means: a filter, or all of them, and not both.
+ * Whether a change selects rows: by a filter or by `all`, not both.
  *
  * @param all null and false count as absent
  */
@@ -228,13 +229,13 @@ export function parseParkedChange(
   return { selection, reason, by: callerOf(single(fields, "by", parseBy)) };
 }
 
-/** Texts that operators give with what they change, by the command or over HTTP; others read them later. */
+/** Texts that operators give with a change, by the command or over HTTP, for others to read. */
 
 /** Characters of a reason. */
 export const LONGEST_REASON = 1000;
 
 /**
- * Checks the reason of a pause, or of giving parked rows up.
+ * Checks the reason of a pause, or of discarding parked rows.
  *
  * @returns it without blanks around it
  * @throws Error that says what is expected
@@ -253,11 +254,11 @@ export function parseReason(text: string): string {
 export const LONGEST_BY = 100;
 /** Control characters, line separators, direction marks and what has no width. */
 const UNSEEN = "\\u0000-\\u001f\\u007f-\\u009f\\u00ad\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff";
-/** Something to read, without blanks around it. Without flags, so that the OpenAPI document says the same. */
+/** Visible text without blanks around it. Without flags, so that the OpenAPI document can have the same. */
 export const BY_PATTERN = `^[^ ${UNSEEN}]([^${UNSEEN}]*[^ ${UNSEEN}])?$`;
 
 /**
- * Checks who makes a change, as the caller of an admin route says.
+ * Checks the name that the caller of an admin route gives.
  *
  * @returns the text as it is
  * @throws Error that says what is expected
@@ -268,14 +269,17 @@ export function parseBy(text: string): string {
   throw new Error(`1 to ${LONGEST_BY} printable characters without blanks around them are expected, such as alice`);
 }
 
-/** Who makes a change over HTTP, as it is kept: the credentials name nobody, so that the name is the caller's word. */
+/** Who makes a change over HTTP, as stored: the credentials name no person, so the caller does. */
 export function callerOf(by: string | undefined): string {
   return by === undefined ? "admin route" : `${by} (admin route)`;
 }
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 
-/** Whether a value is the text of a UUID in any letter case and of any version: ids of rows that applications insert are theirs to choose. */
+/**
+ * Whether a value is the text of a UUID in any letter case and of any version: ids of rows that applications insert are
+ * theirs to choose.
+ */
 export function isUuid(value: unknown): value is string {
   return typeof value === "string" && UUID.test(value);
 }

@@ -9,7 +9,7 @@ export interface RetentionOptions {
   readonly policy: RetentionPolicy;
   /** Most rows of one delete statement (`retention.<table>.batchSize`). */
   readonly batchSize: number;
-  /** Aborts when the process is told to stop: a pause ends at once, and no batch follows the running one. */
+  /** Aborts when the process stops: a pause ends at once, and no batch follows the running one. */
   readonly stopping: AbortSignal;
   /** Waits so many ms; rejects when the signal aborts first. */
   readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
@@ -18,7 +18,7 @@ export interface RetentionOptions {
   readonly log: Log;
 }
 
-/** One way through what the policy lets go, from its plan to its last batch. */
+/** One run over what the policy lets go, from its plan to its last batch. */
 interface Sweep {
   /** Monotonic ms. */
   readonly startedAt: number;
@@ -29,7 +29,10 @@ interface Sweep {
   refusal?: string;
 }
 
-/** Deletes the finished rows of one table that its policy lets go, in batches with pauses between them (spec, "retention"). */
+/**
+ * Deletes the finished rows of one table that its policy lets go, in batches with pauses between them (spec,
+ * "retention").
+ */
 export class Retention {
   readonly #options: RetentionOptions;
   #sweep: Sweep | undefined;
@@ -39,7 +42,8 @@ export class Retention {
   }
 
   /**
-   * Deletes one batch, and plans a sweep before it when none is under way. A sweep goes on after a failed batch where it was.
+   * Deletes one batch, and plans a sweep before it when none is under way. A sweep goes on after a failed batch where
+   * it was.
    *
    * @returns `again` while the sweep has more, `idle` when it is done
    * @throws StoreError of the plan or the batch, or of a row where the sweep could delete none
@@ -57,7 +61,8 @@ export class Retention {
   /**
    * Sweeps the table once to the end, or until the process stops, and logs what was deleted, also when that is nothing.
    *
-   * @throws StoreError when the plan or a batch failed, or every row was refused; what was deleted before it is gone, and logged
+   * @throws StoreError when the plan or a batch failed, or every row was refused; what was deleted before it is gone,
+   *   and logged
    */
   async runOnce(): Promise<void> {
     const sweep = await this.#begin();
@@ -83,13 +88,10 @@ export class Retention {
       const startedAt = clock.monotonic();
       const { deleted, rest, refusal } = await store.deleteBatch(range, batchSize);
       if (refusal !== undefined) {
-        // Of any number the first one says it all.
+        // The first one is enough.
         sweep.refusal ??= refusal;
         if (sweep.refused === 0)
-          log.warn(
-            { table: policy.table, reason: refusal },
-            "the database refuses to delete rows: they are passed over",
-          );
+          log.warn({ table: policy.table, reason: refusal }, "the database refuses to delete some rows: skipping them");
         sweep.refused += 1;
       }
       sweep.left = rest === null ? others : [rest, ...others];
@@ -129,17 +131,17 @@ export class Retention {
   }
 }
 
-/** Where nothing could be deleted, somebody has to be told. */
+/** A sweep that could delete nothing is an error. */
 function failWhereAllWereRefused({ deleted, refusal }: Sweep): void {
   if (deleted === 0 && refusal !== undefined) throw new StoreError("refused", refusal);
 }
 
 /**
- * A batch takes what the database can give; this much idle time after it leaves three quarters of that to the poller and the relay.
- * Taken from the time of the batch, so that a database under load is asked for less.
+ * A batch takes what the database can give; this much idle time after it leaves three quarters of that to the poller
+ * and the relay, more under load.
  */
 const PAUSE_PER_BATCH_TIME = 3;
-/** A batch of a few rows is over in no time: even then the connection of the pool goes to the others first. */
+/** After a short batch too, others get the connection of the pool first. */
 const MIN_PAUSE_MS = 10;
-/** A batch that has waited long (for its connection, say) must not make a sweep endless. */
+/** A batch that waited long (for its connection, say) must not delay the sweep for ever. */
 const MAX_PAUSE_MS = 1000;

@@ -63,7 +63,7 @@ describe("readiness", () => {
       {
         level: "warn",
         message: "component is down",
-        fields: { component: "database", reason: "no answer within 20 ms" },
+        fields: { component: "database", reason: "the check timed out after 20 ms" },
       },
     ]);
   });

@@ -67,7 +67,7 @@ describe("a claim", () => {
     expect((await pull.claim("orders", { max: 2, leaseMs: 1000 }))?.rows).toEqual([row]);
 
     expect(requests.map(({ token }) => token)).toEqual(["token-1", "token-2"]);
-    const reason = "its claims are used up without an acknowledgement";
+    const reason = "maxAttempts claims without an acknowledgement";
     expect(lines).toEqual(
       dead.map((id) => ({ level: "warn", message: "inbox row is dead", fields: { id, source: "orders", reason } })),
     );
@@ -86,7 +86,7 @@ describe("what a claim has lost", () => {
 
     expect(await pull.acknowledge(ids("a", "x"))).toEqual({ result: ["a"], lost: ["x"], held: true });
     expect(lines).toEqual([
-      { level: "info", message: "a pull client no longer holds what it names", fields: { source: "orders", lost: 1 } },
+      { level: "info", message: "pull claim expired or superseded", fields: { source: "orders", lost: 1 } },
     ]);
     expect(await pull.extend(ids("x", "y"), 1000)).toMatchObject({ lost: ["x", "y"] });
     expect(calls).toEqual(["claimsLost(pull, 1)", "claimsLost(pull, 2)"]);
