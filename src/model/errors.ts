@@ -21,21 +21,19 @@ export class ConfigError extends Error {
   }
 }
 
-const STORE_ERROR_CODES = [
+export type StoreErrorCode =
   /** No connection, or it broke: the statement may or may not have run. Try again. */
-  "unavailable",
+  | "unavailable"
   /** Serialization failure, deadlock, lock or statement timeout: rolled back. Try again. */
-  "contention",
+  | "contention"
   /** The data of some row is refused (wrong type, too long, a constraint). The same batch fails again. */
-  "data",
+  | "data"
   /** A trigger, a policy or a view's check of the owner refuses this row; another row may pass. */
-  "refused",
+  | "refused"
   /** The schema does not fit: a table or column is missing, or rights are. */
-  "schema",
+  | "schema"
   /** Anything else. */
-  "other",
-] as const;
-export type StoreErrorCode = (typeof STORE_ERROR_CODES)[number];
+  | "other";
 
 /** A statement of the store failed. `message` names the statement and holds no row data. */
 export class StoreError extends Error {
@@ -71,27 +69,25 @@ export class PublishError extends Error {
   }
 }
 
-const TRANSFORM_ERROR_CODES = [
+export type TransformErrorCode =
   /** The expression does not compile. */
-  "invalid_expression",
+  | "invalid_expression"
   /** The input is not JSON. */
-  "invalid_input",
+  | "invalid_input"
   /** The expression failed on this input. */
-  "failed",
+  | "failed"
   /** The result is nothing, or is not a JSON value (a function, a number that is not finite). */
-  "no_result",
+  | "no_result"
   /** `timeoutMs` was exceeded. */
-  "timeout",
+  | "timeout"
   /** `maxDepth` was exceeded. */
-  "too_deep",
+  | "too_deep"
   /** More memory, or a longer sequence, than an evaluation may have. */
-  "too_large",
+  | "too_large"
   /** It was not run, since too much waits: try again. */
-  "busy",
+  | "busy"
   /** The evaluator was closed meanwhile. */
-  "closed",
-] as const;
-export type TransformErrorCode = (typeof TRANSFORM_ERROR_CODES)[number];
+  | "closed";
 
 /** A transform gave no result. The message is written for the expression's author; it may quote the payload. */
 export class TransformError extends Error {

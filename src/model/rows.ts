@@ -20,8 +20,7 @@
  * - verdict: whether a delivery shows its receiver to be well, failed or neither.
  */
 
-const OUTBOX_STATES = ["pending", "processing", "sent", "dead"] as const;
-export type OutboxState = (typeof OUTBOX_STATES)[number];
+export type OutboxState = "pending" | "processing" | "sent" | "dead";
 
 /**
  * `scheduled_at` of a parked row. A row is parked iff it is `pending`, has failed (`attempt` > 0) and is scheduled at
@@ -179,8 +178,7 @@ export type Receipt =
   | { readonly kind: "busy"; readonly reason: string };
 
 /** `unstorable`: the database refuses the row's data for good. */
-const REJECTIONS = ["invalid_json", "extraction_failed", "transform_failed", "unstorable"] as const;
-export type Rejection = (typeof REJECTIONS)[number];
+export type Rejection = "invalid_json" | "extraction_failed" | "transform_failed" | "unstorable";
 
 /** What became of one row of an insert. */
 export type InsertResult =

@@ -2,7 +2,7 @@ import type { Metrics } from "../../ports/metrics.ts";
 import type { OutboxStore } from "../../ports/store.ts";
 import type { Clock } from "../../time/clock.ts";
 
-export interface BacklogGaugesOptions {
+interface BacklogGaugesOptions {
   readonly store: Pick<OutboxStore, "backlog">;
   /** The names of all. */
   readonly destinations: readonly string[];

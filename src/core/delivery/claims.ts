@@ -21,7 +21,7 @@ export interface HeldClaim {
   readonly cutoff: AbortController;
 }
 
-export interface ClaimsOptions {
+interface ClaimsOptions {
   readonly store: OutboxStore;
   readonly newToken: () => ClaimToken;
   /** Ceiling of a claim in ms, however often renewed (`outbox.claimTimeoutMs`). */

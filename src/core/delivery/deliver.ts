@@ -49,7 +49,7 @@ export interface DeliveryTarget {
   readonly maxAttempts: number | undefined;
 }
 
-export interface DeliverySetup {
+interface DeliverySetup {
   readonly routes: readonly DeliveryRoute[];
   readonly targets: ReadonlyMap<string, DeliveryTarget>;
   /** Masks secrets in every reason before it is logged or stored. */
@@ -348,7 +348,7 @@ const CONTENT_TYPE_HEADER = "content-type";
 const JSON_CONTENT_TYPE = "application/json";
 
 /** Makes the headers of one delivery from those of the row. */
-export type OutboundHeaders = (row: Headers, id: MessageId) => Headers;
+type OutboundHeaders = (row: Headers, id: MessageId) => Headers;
 
 /**
  * Compiles the header rules of one destination: the row's headers win over the destination's static ones of the same

@@ -10,7 +10,7 @@ export interface Slot {
 /** What a delivery shows of its receiver; `unknown` where it was cut off, or never tried. */
 export type Verdict = "well" | "failed" | "unknown";
 
-export interface FairShareOptions {
+interface FairShareOptions {
   /** Slots: most deliveries at a time. */
   readonly concurrency: number;
   /** False where all rows go to one destination, which may then use every slot. */

@@ -8,7 +8,7 @@ import type { Clock } from "../../time/clock.ts";
  * Received headers that are not forwarded: they describe the old connection or the framing of the old body (RFC 9110,
  * sections 7.6 and 12), or the relay writes them itself. A `content-type` is forwarded only when it names JSON.
  */
-export const CONNECTION_HEADERS: RelayRequest["droppedHeaders"] = {
+const CONNECTION_HEADERS: RelayRequest["droppedHeaders"] = {
   names: [
     "connection",
     "content-encoding",
@@ -42,7 +42,7 @@ export const CONNECTION_HEADERS: RelayRequest["droppedHeaders"] = {
   prefixes: ["accept", "if-", "sec-", "x-forwarded-"],
 };
 
-export interface RelayOptions {
+interface RelayOptions {
   readonly store: InboxStore;
   /** Per push source the pieces of its topic template around `{{ eventType }}`. */
   readonly topics: RelayRequest["topics"];

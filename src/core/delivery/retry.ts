@@ -9,7 +9,7 @@ const JITTER = 0.25;
 const FACTOR = 2;
 
 /** Block `retry` of a destination; times in ms. Either `schedule`, or any of the three behind it. */
-export interface RetrySettings {
+interface RetrySettings {
   readonly schedule?: readonly number[];
   readonly baseDelayMs?: number;
   readonly factor?: number;

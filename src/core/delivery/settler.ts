@@ -19,7 +19,7 @@ export type SettleResult =
   | { readonly kind: "written" | "lost" | "unknown" | "abandoned" }
   | { readonly kind: "refused"; readonly reason: string };
 
-export interface SettlerOptions {
+interface SettlerOptions {
   readonly store: Pick<OutboxStore, "settle">;
   readonly clock: Clock;
   readonly random: Random;

@@ -32,7 +32,7 @@ function unknownPlaceholder(text: string, name: string, permitted: string): Erro
 }
 
 /** The topic template of a source (`sources.<name>.topic`). */
-export interface TopicTemplate {
+interface TopicTemplate {
   readonly text: string;
   readonly usesEventType: boolean;
   /** The outbox topic, trimmed; empty when nothing is left. */
@@ -134,7 +134,7 @@ function parseExact(text: string): unknown {
 }
 
 /** A template over the fields of a message. */
-export interface MessageTemplate {
+interface MessageTemplate {
   readonly text: string;
   /**
    * @param fields of the message

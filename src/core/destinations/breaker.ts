@@ -6,7 +6,7 @@ import type { Log } from "../../ports/runtime.ts";
 import type { Clock, Random } from "../../time/clock.ts";
 import type { ReceiverReport } from "./receiver.ts";
 
-export interface SharedBreakerOptions {
+interface SharedBreakerOptions {
   /** Of the destination. */
   readonly name: string;
   readonly limits: BreakerLimits;
@@ -26,7 +26,7 @@ export interface SharedBreakerOptions {
  * `closed`: deliveries may begin; `open`: none may; `probe`: one may, once {@link SharedBreaker.takeProbe} returns
  * true.
  */
-export type BreakerPosition = "closed" | "open" | "probe";
+type BreakerPosition = "closed" | "open" | "probe";
 
 /**
  * The circuit breaker of one destination, shared by all replicas: failures seen by this one open it, and when its time
@@ -258,7 +258,7 @@ export interface BreakerLimits {
 }
 
 /** Why a breaker should open. */
-export interface OpeningReason {
+interface OpeningReason {
   readonly reason: string;
   /** No shorter than this. */
   readonly atLeastMs: number;

@@ -8,7 +8,7 @@ import {
 import type { Log } from "../../ports/runtime.ts";
 import type { OutboxBacklog, OutboxStore } from "../../ports/store.ts";
 
-export interface DestinationControlOptions {
+interface DestinationControlOptions {
   /** Section `destinations`. */
   readonly destinations: Readonly<Record<string, ConfiguredDestination>>;
   readonly store: { readonly destinations: DestinationStore; readonly outbox: Pick<OutboxStore, "backlog"> };
@@ -125,7 +125,7 @@ export interface DestinationOverview {
 }
 
 /** A destination as far as the overview needs its configuration. */
-export interface ConfiguredDestination {
+interface ConfiguredDestination {
   readonly kind: string;
   readonly rateLimit?: { readonly perSecond: number } | undefined;
   readonly circuitBreaker?: object | undefined;

@@ -40,7 +40,7 @@ export interface DestinationGatesOptions {
   readonly log: Log;
 }
 
-export interface GateListener {
+interface GateListener {
   /** More or fewer deliveries may begin than before. */
   readonly onChange: () => void;
   /** The breaker of a destination has closed: its receiver is well again. */
@@ -231,7 +231,7 @@ interface Activity {
 }
 
 /** A delivery that was let through. */
-export interface Permit {
+interface Permit {
   /** Monotonic ms. */
   readonly beganAt: number;
   readonly isProbe: boolean;

@@ -2,7 +2,7 @@ import type { DestinationStore } from "../../ports/destinationStore.ts";
 import { Backoff } from "../../time/backoff.ts";
 import type { Clock, Random, Timer } from "../../time/clock.ts";
 
-export interface RateLimiterOptions {
+interface RateLimiterOptions {
   /** Of the destination. */
   readonly name: string;
   readonly perSecond: number;

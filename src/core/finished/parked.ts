@@ -7,7 +7,7 @@ import type { Redact } from "../redaction/redact.ts";
 import { ReplayPace } from "./replay.ts";
 import type { ParkedSelection } from "./requests.ts";
 
-export interface ParkedOptions {
+interface ParkedOptions {
   readonly store: ParkedStore;
   readonly replay: Pick<ReplayStore, "untried">;
   /** Called after each batch that freed keys: time to wake the pollers. */

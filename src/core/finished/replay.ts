@@ -205,7 +205,7 @@ function slices<T>(items: readonly T[], size: number): readonly (readonly T[])[]
   return Array.from({ length: Math.ceil(items.length / size) }, (_, n) => items.slice(n * size, (n + 1) * size));
 }
 
-export interface ReplayPaceOptions {
+interface ReplayPaceOptions {
   /** How many of these rows wait for their first try. */
   readonly untried: (ids: readonly MessageId[]) => Promise<number>;
   /** Rows moved before it waits. */
