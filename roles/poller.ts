@@ -6,8 +6,7 @@ import { parseRoutingKeyTemplate } from "../src/core/delivery/template.ts";
 import { DestinationGates } from "../src/core/destinations/gates.ts";
 import { createDeliveryStage } from "../src/core/transform/transform.ts";
 import type { ClaimToken } from "../src/model/rows.ts";
-import type { Service } from "../src/ports/runtime.ts";
-import type { Store } from "../src/ports/store.ts";
+import type { HealthComponent, Service } from "../src/ports/runtime.ts";
 import { Loop, type LoopOptions } from "../src/runtime/loop.ts";
 import { systemTimer } from "../src/time/clock.ts";
 import { sleep, TimeoutError, withTimeout } from "../src/time/wait.ts";
@@ -118,41 +117,10 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     poller.wake();
     claims.wake();
   };
-  return {
-    workers: [pollerService(poller, gates, { claims, upkeep, cutOffs, gauges, destinationGauges, refreshes }, store)],
-    closers: [...targets].map(([name, { destination }]) => closer(`destination ${name}`, () => destination.close())),
-    health: [
-      {
-        name: "outbox-poller",
-        decidesReadiness: true,
-        async check() {
-          await claims.check();
-          // Without the table, rows with a rate limit wait for ever, and open breakers are not shared.
-          if (needsSharedState(config)) await refreshes.check();
-        },
-      },
-    ],
-  };
-}
-
-type OnError = LoopOptions["onError"];
-type LoopName = "claims" | "upkeep" | "cutOffs" | "gauges" | "destinationGauges" | "refreshes";
-
-function pollerService(
-  poller: Poller,
-  gates: DestinationGates,
-  { claims, upkeep, cutOffs, gauges, destinationGauges, refreshes }: Readonly<Record<LoopName, Loop>>,
-  store: Store,
-): Service {
-  return {
+  const service: Service = {
     name: "outbox-poller",
     async start() {
-      await upkeep.start();
-      await cutOffs.start();
-      await refreshes.start();
-      await claims.start();
-      await gauges.start();
-      await destinationGauges.start();
+      for (const loop of [upkeep, cutOffs, refreshes, claims, gauges, destinationGauges]) await loop.start();
       const subscribe = () => store.onOutboxWake(() => claims.wake());
       await withTimeout(WAKE_SETUP_MS, "the subscription to outbox wakes", subscribe).catch((error: unknown) => {
         if (!(error instanceof TimeoutError)) throw error;
@@ -165,7 +133,23 @@ function pollerService(
       await Promise.all([upkeep, cutOffs, refreshes].map((each) => each.stop(cutoff)));
     },
   };
+  const health: HealthComponent = {
+    name: "outbox-poller",
+    decidesReadiness: true,
+    async check() {
+      await claims.check();
+      // Without the table, rows with a rate limit wait for ever, and open breakers are not shared.
+      if (needsSharedState(config)) await refreshes.check();
+    },
+  };
+  return {
+    workers: [service],
+    closers: [...targets].map(([name, { destination }]) => closer(`destination ${name}`, () => destination.close())),
+    health: [health],
+  };
 }
+
+type OnError = LoopOptions["onError"];
 
 /** A database that hangs must not delay the start: polling works without wakes. */
 const WAKE_SETUP_MS = 3000;

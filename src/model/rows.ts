@@ -35,7 +35,7 @@ export type Consumption = (typeof CONSUMPTIONS)[number];
 declare const messageIdBrand: unique symbol;
 declare const claimTokenBrand: unique symbol;
 
-/** The id of an inbox or outbox row. Branded because it travels beside {@link ClaimToken} into the fenced update. */
+/** The id of an inbox or outbox row. Branded because the fenced update takes it together with a {@link ClaimToken}. */
 export type MessageId = string & { readonly [messageIdBrand]: true };
 /** The UUID that names one claim. */
 export type ClaimToken = string & { readonly [claimTokenBrand]: true };
@@ -88,7 +88,7 @@ export const OUTBOX_COLUMNS = {
 } as const;
 type OutboxColumn = keyof typeof OUTBOX_COLUMNS;
 
-/** What the table of the destinations holds: see `DestinationStore`. Only the table can have another name. */
+/** Columns of the table of the destinations, see `DestinationStore`. Only the table can have another name. */
 export const DESTINATION_COLUMNS = {
   name: "name",
   pausedAt: "paused_at",
@@ -115,7 +115,7 @@ export const DESTINATION_COLUMNS = {
 } as const;
 type DestinationColumn = keyof typeof DESTINATION_COLUMNS;
 
-/** Column names as the tables really have them. */
+/** Column names in the actual tables. */
 export type InboxColumnNames = Readonly<Record<InboxColumn, string>>;
 export type OutboxColumnNames = Readonly<Record<OutboxColumn, string>>;
 export type DestinationColumnNames = Readonly<Record<DestinationColumn, string>>;
@@ -129,7 +129,7 @@ export interface NewInboxRow {
   readonly eventType: string | null;
   /** The received text, byte for byte, unless a source transform replaced it. */
   readonly payload: string;
-  /** `dead` for a message that is kept as evidence only (a broker body that is no JSON, a refused transform). */
+  /** `dead` for a message that is only kept for inspection (a broker body that is not JSON, a refused transform). */
   readonly state: "pending" | "dead";
   readonly consumption: Consumption;
   readonly correlationId: string | null;
@@ -138,8 +138,8 @@ export interface NewInboxRow {
 }
 
 /**
- * An outbox row under a claim of this process. What is null here only an owner's table lets in, but for `key` and
- * `aggregateType`.
+ * An outbox row under a claim of this process. Apart from `key` and `aggregateType`, only an owner's own table allows
+ * null.
  */
 export interface ClaimedRow {
   readonly id: MessageId;
@@ -195,7 +195,7 @@ export type InsertResult =
 export type Outcome = {
   readonly id: MessageId;
   readonly claimToken: ClaimToken;
-  /** Name of the claim scope that looks for the row alone, where there is one. */
+  /** Name of the claim scope of its destination alone, where there is one. */
   readonly scope?: string | undefined;
   /** Where the row goes, of a retry: scopes may change until it is due. */
   readonly destination?: string | undefined;

@@ -1,4 +1,4 @@
-/** What the core asks of the process it runs in, so that a test can stand in for it. */
+/** What the core needs of its process, so that tests can replace it. */
 
 /** Structured log. `fields` must hold no secret and no payload; `message` is a constant text. */
 export interface Log {
@@ -12,7 +12,7 @@ export interface Log {
 
 /**
  * Something that runs until it is stopped. `stop` may be called before `start`, twice, and during `start`; it returns
- * only when nothing of the service is running any more. `cutoff` aborts when the time for a graceful stop is over.
+ * only when nothing of the service runs. `cutoff` aborts when the time for a graceful stop has passed.
  */
 export interface Service {
   readonly name: string;

@@ -65,7 +65,7 @@ export class Poller {
   #cutOff = false;
   /** The last pass ended early because no claim may be made. */
   #isHeldUp = false;
-  /** When a claim that has more to look through is due; monotonic ms. */
+  /** When a claim that has not read all of its scope goes on; monotonic ms. */
   #claimGoesOnAt = Number.POSITIVE_INFINITY;
   /** Until when a row that this process failed to deliver waits for its retry; monotonic ms. */
   #retriesUntil = Number.NEGATIVE_INFINITY;
@@ -158,7 +158,7 @@ export class Poller {
     const cut = () => {
       this.#cutOff = true;
       this.#settler.giveUp();
-      this.#claims.abortAll(new StoppingError("the time for a graceful stop is over"));
+      this.#claims.abortAll(new StoppingError("the graceful stop timed out"));
     };
     if (cutoff.aborted) cut();
     else cutoff.addEventListener("abort", cut, { once: true });
@@ -227,8 +227,8 @@ export class Poller {
   }
 
   /**
-   * Begins the claims that are due beside the usual one. They run in parallel: one that looks past a million rows takes
-   * long.
+   * Begins the claims that are due beside the usual one. They run in parallel, since one that reads past a million rows
+   * takes long.
    */
   #claimFurther(): void {
     if (this.#stopping || this.#claimsAlone || this.#releases.holdUpClaims || this.#furtherError !== undefined) return;

@@ -48,7 +48,7 @@ const DOT = ".".charCodeAt(0);
  * Compiles a topic pattern.
  *
  * @param pattern such as `orders.*` or `**.audit`
- * @returns a function that tells whether a topic matches. Its time is at most proportional to the topic's length times
+ * @returns whether a topic matches, as a function. Its time is at most proportional to the topic's length times
  *   the pattern's, since nothing is matched twice.
  * @throws Error when three asterisks stand together
  */

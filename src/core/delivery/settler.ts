@@ -51,7 +51,7 @@ export class Settler {
   /**
    * Writes an outcome.
    *
-   * @param heldUntil monotonic ms until which nobody else may take the row
+   * @param heldUntil monotonic ms until which no other replica may take the row
    * @returns once it is committed, or known never to be; never rejects
    */
   settle(outcome: Outcome, heldUntil: number): Promise<SettleResult> {
@@ -103,7 +103,7 @@ export class Settler {
       if (reason !== undefined) resolve({ kind: "refused", reason });
       else if (closed.has(outcome.id)) resolve(WRITTEN);
       else if (!mayBeWritten) resolve(LOST);
-      // While the lease holds, nobody but an earlier statement can have closed the row.
+      // While the lease holds, only an earlier statement can have closed the row.
       else resolve(endedAt < heldUntil ? WRITTEN : UNKNOWN);
     }
   }

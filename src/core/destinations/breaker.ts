@@ -30,8 +30,9 @@ type BreakerPosition = "closed" | "open" | "probe";
 
 /**
  * The circuit breaker of one destination, shared by all replicas: failures seen by this one open it, and when its time
- * is over, the replica that takes the probe sends one row. Every step is a statement that changes the shared state only
- * from the expected one, so that of several replicas one acts. A statement that failed is retried by {@link maintain}.
+ * has passed, the replica that takes the probe sends one row. Every step is a statement that changes the shared state
+ * only from the expected one, so that of several replicas one acts. A statement that failed is retried by {@link
+ * maintain}.
  */
 export class SharedBreaker {
   readonly #options: SharedBreakerOptions;

@@ -245,7 +245,7 @@ class RateGrant {
     this.#used += 1;
   }
 
-  /** Drops the tokens whose time is over. @returns whether there were any */
+  /** Drops the tokens whose time has passed. @returns whether there were any */
   expire(now: number): boolean {
     const expired = this.#due(now - this.#options.usableMs) - this.#used - this.#expired;
     if (expired <= 0) return false;

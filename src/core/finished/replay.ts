@@ -119,7 +119,7 @@ export class Replay {
     if (selection.filter.topics?.length === 0 || selection.ids?.length === 0) return;
     const scope = await this.#persistently(() => this.#options.store.begin(), signal);
     const pages =
-      selection.ids === undefined ? this.#walk(scope, selection, signal) : this.#named(scope, selection, signal);
+      selection.ids === undefined ? this.#scan(scope, selection, signal) : this.#named(scope, selection, signal);
     for await (const page of pages) {
       const rows = page.filter(selection.matches);
       if (rows.length > 0) yield { scope, rows };
@@ -139,7 +139,7 @@ export class Replay {
     };
   }
 
-  async *#walk(scope: ReplayScope, { filter }: Selection, signal: AbortSignal): AsyncGenerator<readonly FinishedRow[]> {
+  async *#scan(scope: ReplayScope, { filter }: Selection, signal: AbortSignal): AsyncGenerator<readonly FinishedRow[]> {
     const { store } = this.#options;
     let after: string | null = null;
     do {
