@@ -1,8 +1,9 @@
 import type { ClaimToken } from "../model/rows.ts";
 
 /**
- * What replicas share about destinations: one small table with a row for each destination about which there is something to say. The database's clock
- * decides all times; methods reject with `StoreError`. Where the table is missing, `isAvailable` is false and no other method may be called.
+ * What replicas share about destinations: one small table with a row for each destination about which there is
+ * something to say. The database's clock decides all times; methods reject with `StoreError`. Where the table is
+ * missing, `isAvailable` is false and no other method may be called.
  */
 export interface DestinationStore {
   /** False where the table is missing, which {@link SchemaStore.checkColumns} finds out. */
@@ -18,17 +19,24 @@ export interface DestinationStore {
   resume(name: string): Promise<boolean>;
 
   /**
-   * Takes `tokens` deliveries from the rate that all replicas share. They are granted in any case, one after the other: the answer tells when. What was
-   * not taken in the past is there to be taken at once, up to `capacity`.
+   * Takes `tokens` deliveries from the rate that all replicas share. They are granted in any case, one after the other:
+   * the answer tells when. What was not taken in the past is there to be taken at once, up to `capacity`.
    *
    * @returns ms until the deliveries may begin; 0 for at once
    */
   takeFromRate(name: string, rate: RateRequest): Promise<number>;
 
-  /** Opens the breaker if it is closed and there is no `probe`, or half-open under `probe`. @returns false when it is neither, and nothing was changed */
+  /**
+   * Opens the breaker if it is closed and there is no `probe`, or half-open under `probe`.
+   *
+   * @returns false when it is neither, and nothing was changed
+   */
   open(name: string, opening: Opening): Promise<boolean>;
 
-  /** Takes the probe of an open breaker whose time is over, or of a half-open one whose probe's lease has run out. At most one caller gets it. */
+  /**
+   * Takes the probe of an open breaker whose time is over, or of a half-open one whose probe's lease has run out. At
+   * most one caller gets it.
+   */
   takeProbe(name: string, probe: ClaimToken, leaseMs: number): Promise<boolean>;
 
   /** Extends the lease of a probe under way. @returns false when it is somebody else's by now */
@@ -61,7 +69,10 @@ export interface RateRequest {
 export interface Opening {
   /** Null when the breaker was closed. */
   readonly probe: ClaimToken | null;
-  /** The first opening lasts this long, each further one twice as long as the last, up to `maxOpenMs`; times `factor`, for jitter. */
+  /**
+   * The first opening lasts this long, each further one twice as long as the last, up to `maxOpenMs`; times `factor`,
+   * for jitter.
+   */
   readonly openMs: number;
   readonly maxOpenMs: number;
   readonly factor: number;
@@ -97,7 +108,10 @@ export interface SharedDestination {
     readonly state: BreakerState;
     /** Openings one after another; 0 when closed. */
     readonly openings: number;
-    /** Of an open one: ms until a probe may be sent. Of a half-open one: ms until the lease of the probe ends. 0 when that is over, or closed. */
+    /**
+     * Of an open one: ms until a probe may be sent. Of a half-open one: ms until the lease of the probe ends. 0 when
+     * that is over, or closed.
+     */
     readonly remainingMs: number;
     readonly reason: string | null;
   };
@@ -110,11 +124,14 @@ export interface SharedDestination {
   readonly takenPerSecond: number;
 }
 
-/** How a destination is doing, the first that holds: an operator paused it; its breaker is open, or has a probe under way; deliveries hang, crawl or fail. */
+/**
+ * State of a destination, the first that applies: paused by an operator; breaker open, or half-open while a probe runs;
+ * deliveries slow or failing.
+ */
 export const DESTINATION_STATES = ["paused", "open", "half-open", "slow", "ok"] as const;
 export type DestinationState = (typeof DESTINATION_STATES)[number];
 
-/** @param is what holds of a destination */
+/** @param is which of them apply */
 export function destinationState(is: Readonly<Record<Exclude<DestinationState, "ok">, boolean>>): DestinationState {
   return DESTINATION_STATES.find((state) => state !== "ok" && is[state]) ?? "ok";
 }

@@ -1,4 +1,5 @@
 import type { Clock } from "../../time/clock.ts";
+import type { Verdict } from "../destinations/receiver.ts";
 
 /** A delivery that holds a slot. */
 export interface Slot {
@@ -6,9 +7,6 @@ export interface Slot {
   /** Monotonic ms. */
   readonly beganAt: number;
 }
-
-/** What a delivery shows of its receiver; `unknown` where it was cut off, or never tried. */
-export type Verdict = "well" | "failed" | "unknown";
 
 interface FairShareOptions {
   /** Slots: most deliveries at a time. */
@@ -25,10 +23,11 @@ interface FairShareOptions {
  * - A destination begins with one slot, and gets one more with each delivery that succeeds, as long as they end within
  *   a second (TCP's slow start). So one that never answers holds a single slot.
  * - None gets all slots: a sixteenth, one at least, stays free for the others.
- * - One that crawls (deliveries take longer than a second, and none has ended sooner lately; then until one succeeds
- *   sooner. Or of half of its last answers the body did not end and had to be cut off) or fails (half of its last
- *   deliveries) is ill. As long as others want slots, all ill ones together get an eighth of them, and one more where
- *   some hang; those that fail begin one delivery for 256 of the others.
+ * - A destination that is slow or fails is ill. Slow: its deliveries take longer than a second and none has ended
+ *   sooner lately, from then on until one succeeds sooner; or half of its last answers had to be cut off, since their
+ *   body did not end. Failing: half of its last deliveries failed.
+ * - As long as others want slots, all ill ones together get an eighth of them, and one more where some hang; those that
+ *   fail begin one delivery for 256 of the others.
  */
 export class FairShare {
   readonly #concurrency: number;
@@ -119,8 +118,8 @@ export class FairShare {
     state.failures += ((verdict === "failed" ? 1 : 0) - state.failures) / ENDS_REMEMBERED;
     const wasSlow = now - slot.beganAt > SLOW_MS;
     if (wasSlow) state.lastWasSlow = now - state.lastQuickAt > SLOW_MS;
-    // One that fails at once after it was slow is not back: a broker that does not answer is not asked again for a
-    // while.
+    // A fast failure after slow deliveries is no recovery: the client of a broker that does not answer fails at once
+    // for a while.
     else if (verdict === "well") state.lastWasSlow = false;
     if (!wasSlow && !state.lastWasSlow) state.lastQuickAt = now;
     if (state.lastWasSlow && this.#isContended(now)) state.window = 1;
@@ -148,7 +147,7 @@ export class FairShare {
     state.lastQuickAt = this.#clock.monotonic();
   }
 
-  /** Whether a destination crawls or fails. Never where there is only one. */
+  /** Whether a destination is slow or fails. Never where there is only one. */
   isIll(destination: string): boolean {
     if (!this.#isShared || !this.#states.has(destination)) return false;
     const now = this.#clock.monotonic();

@@ -146,17 +146,23 @@ export function destinationOverview(
     const known = byName.get(name);
     const waiting = backlog.get(name);
     // A breaker that is no longer configured has no effect.
-    const breaker = circuitBreaker === undefined || known?.breaker.state === "closed" ? undefined : known?.breaker;
+    const isClosed = circuitBreaker === undefined || known?.breaker.state === "closed";
+    const breaker = (isClosed ? undefined : known?.breaker) ?? null;
+    const pause = known?.pause ?? null;
     return {
       name,
       state: destinationState({
-        paused: known?.pause != null,
+        paused: pause !== null,
         open: breaker?.state === "open",
         "half-open": breaker?.state === "half-open",
         slow: known?.isSlow ?? false,
       }),
-      pause: known === undefined || known.pause === null ? null : pauseOf(known.pause),
-      breaker: breaker === undefined ? null : breakerOf(breaker),
+      pause: pause && { by: pause.by, reason: pause.reason, since: pause.at, until: pause.until },
+      breaker: breaker && {
+        openings: breaker.openings,
+        reason: breaker.reason,
+        nextProbeMs: Math.round(breaker.remainingMs),
+      },
       backlog: waiting?.pending ?? 0,
       oldestAgeMs: waiting?.oldestPendingAgeMs ?? null,
       inFlight: waiting?.processing ?? 0,
@@ -166,12 +172,4 @@ export function destinationOverview(
       lastError: known?.lastError ?? null,
     };
   });
-}
-
-function pauseOf({ by, reason, at, until }: NonNullable<SharedDestination["pause"]>) {
-  return { by, reason, since: at, until };
-}
-
-function breakerOf({ openings, reason, remainingMs }: SharedDestination["breaker"]) {
-  return { openings, reason, nextProbeMs: Math.round(remainingMs) };
 }

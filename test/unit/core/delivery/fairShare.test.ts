@@ -1,5 +1,6 @@
 import { beforeEach, describe, expect, test } from "@jest/globals";
-import { FairShare, type Slot, type Verdict } from "../../../../src/core/delivery/fairShare.ts";
+import { FairShare, type Slot } from "../../../../src/core/delivery/fairShare.ts";
+import type { Verdict } from "../../../../src/core/destinations/receiver.ts";
 import { ManualClock } from "../../../support/recorders.ts";
 
 const CONCURRENCY = 8;
