@@ -9,36 +9,13 @@ import type { Clock } from "../../time/clock.ts";
  * sections 7.6 and 12), or the relay writes them itself. A `content-type` is forwarded only when it names JSON.
  */
 const CONNECTION_HEADERS: RelayRequest["droppedHeaders"] = {
-  names: [
-    "connection",
-    "content-encoding",
-    "content-length",
-    "date",
-    "expect",
-    "forwarded",
-    "host",
-    "http2-settings",
-    "keep-alive",
-    "max-forwards",
-    "origin",
-    "priority",
-    "proxy-connection",
-    "range",
-    "referer",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "upgrade-insecure-requests",
-    "user-agent",
-    "via",
-    "x-real-ip",
-    "x-correlation-id",
-    "x-inbox-id",
-    "x-source",
-    "x-idempotency-key",
-    "x-message-id",
-  ],
+  names: `
+    connection content-encoding content-length date expect forwarded host http2-settings keep-alive max-forwards
+    origin priority proxy-connection range referer te trailer transfer-encoding upgrade upgrade-insecure-requests
+    user-agent via x-real-ip x-correlation-id x-inbox-id x-source x-idempotency-key x-message-id
+  `
+    .trim()
+    .split(/\s+/),
   prefixes: ["accept", "if-", "sec-", "x-forwarded-"],
 };
 

@@ -4,7 +4,7 @@ import type { ParkedFilter, ParkedRow, ParkedStore } from "../../ports/parkedSto
 import type { Log } from "../../ports/runtime.ts";
 import { compileTopicPattern } from "../delivery/routes.ts";
 import type { Redact } from "../redaction/redact.ts";
-import { ReplayPace } from "./replay.ts";
+import { loggedFilter, ReplayPace } from "./replay.ts";
 import type { ParkedSelection } from "./requests.ts";
 
 interface ParkedOptions {
@@ -105,7 +105,7 @@ export class Parked {
     change: (ids: readonly MessageId[]) => Promise<number>,
   ): Promise<number> {
     const { log, onFreed } = this.#options;
-    const about = { ...fields, filter: describe(selection) };
+    const about = { ...fields, filter: loggedFilter(selection) };
     let changed = 0;
     try {
       for await (const rows of this.#batches(selection)) {
@@ -138,9 +138,3 @@ export class Parked {
 }
 
 const DEFAULT_BATCH_SIZE = 1000;
-
-/** For the log: only the number of ids, since there may be thousands. */
-function describe({ ids, topic, key }: ParkedSelection): object {
-  const set = Object.fromEntries(Object.entries({ topic, key }).filter(([, value]) => value !== undefined));
-  return ids === undefined ? set : { ids: ids.length, ...set };
-}

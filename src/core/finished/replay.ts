@@ -65,7 +65,7 @@ export class Replay {
   async run(request: ReplayRequest, signal: AbortSignal): Promise<{ readonly moved: number }> {
     requireFilter(request);
     const { store, log, onMoved } = this.#options;
-    const filter = describe(request);
+    const filter = loggedFilter(request);
     const pace = new ReplayPace({
       untried: (ids) => this.#persistently(() => store.untried(ids), signal),
       batchSize: this.#batchSize,
@@ -191,7 +191,7 @@ function requireFilter(request: ReplayRequest): void {
 }
 
 /** For the log: only the number of ids, since there may be thousands. */
-function describe({ ids, ...rest }: ReplayRequest): object {
+export function loggedFilter({ ids, ...rest }: { readonly ids?: readonly MessageId[] | undefined }): object {
   const set = Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== undefined));
   return ids === undefined ? set : { ids: ids.length, ...set };
 }
