@@ -37,10 +37,7 @@ interface Logged {
   readonly atMs: number;
 }
 
-/**
- * Checks the components of this process on request, and logs when one goes down, is down for another reason, or comes
- * up.
- */
+/** Checks the components on request; logs when one goes down, is down for another reason, or comes up. */
 export class Health {
   readonly #components: readonly HealthComponent[];
   readonly #dependencies: HealthDependencies;

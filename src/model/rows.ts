@@ -137,10 +137,7 @@ export interface NewInboxRow {
   readonly lastError: string | null;
 }
 
-/**
- * An outbox row under a claim of this process. Apart from `key` and `aggregateType`, only an owner's own table allows
- * null.
- */
+/** An outbox row under a claim. Except `key` and `aggregateType`, only an owner's own table allows null. */
 export interface ClaimedRow {
   readonly id: MessageId;
   readonly claimToken: ClaimToken;

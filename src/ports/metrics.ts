@@ -1,10 +1,7 @@
 import type { SlotStatus } from "./capture.ts";
 import type { DestinationState } from "./destinationStore.ts";
 
-/**
- * A method a metric (names and labels: design, "Metrics"), so that call sites have no metric names. Durations in
- * seconds.
- */
+/** A method per metric (names and labels: design, "Metrics"). Durations in seconds. */
 export interface Metrics {
   outboxMessages(status: "sent" | "failed" | "dead", count: number): void;
   outboxPending(count: number): void;

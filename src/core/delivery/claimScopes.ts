@@ -51,9 +51,7 @@ export class ClaimScopes {
   readonly #returnedAt = new Map<string, number>();
   /** When the last claim for the rows of a destination alone ended. */
   readonly #claimedAt = new Map<string, number>();
-  /**
-   * Further claims that run, by {@link FurtherClaim.of}; true where rows were released meanwhile that it does not see.
-   */
+  /** Further claims that run, by {@link FurtherClaim.of}; true where it misses rows that were released meanwhile. */
   readonly #running = new Map<string, boolean>();
   /** Further claims that found nothing. */
   readonly #empty = new Map<string, EmptyClaim>();
@@ -104,10 +102,7 @@ export class ClaimScopes {
     return excepted.length === 0 ? undefined : this.#allBut(excepted);
   }
 
-  /**
-   * Destinations whose waiting rows have to be released: closed ones, and those apart with more than they get through
-   * soon.
-   */
+  /** Destinations whose waiting rows must be released: closed ones, and those apart with too many. */
   overfull(): readonly string[] {
     const { queues } = this.#options;
     const overfull = this.#excepted().filter((destination) => {
@@ -122,9 +117,7 @@ export class ClaimScopes {
     return overfull;
   }
 
-  /**
-   * The claims to begin now beside the usual one, few at a time: the destination that has waited longest comes first.
-   */
+  /** The claims to begin beside the usual one, few at a time; the destination that waited longest comes first. */
   *further(): Iterable<FurtherClaim> {
     const { batchSize } = this.#options;
     const limit = Math.ceil(batchSize / 2);
@@ -221,10 +214,7 @@ export class ClaimScopes {
     return Math.min(most, Math.max(LEAST_BUDGET, soon));
   }
 
-  /**
-   * More rows are claimed when half of these wait: as many as for the usual claim where its limits hold nothing up by
-   * now.
-   */
+  /** More are claimed when half of these wait: as many as usual where its limits hold nothing up by now. */
   #sought(apart: string): number {
     const budget = this.#budget(apart);
     return budget === Number.POSITIVE_INFINITY ? this.#options.batchSize : budget;
@@ -356,10 +346,7 @@ interface EmptyClaim {
   isWoken: boolean;
 }
 
-/**
- * Ms from an empty claim to the next one, so that such claims take a third of the time at most, half of it where rows
- * come.
- */
+/** Ms from an empty claim to the next: they take a third of the time at most, half of it where rows come. */
 function restMs({ tookMs, isWoken }: EmptyClaim): number {
   if (isWoken) return tookMs;
   return Math.max(LEAST_REST_MS, Math.min(10 * tookMs, MOST_REST_MS), 2 * tookMs);

@@ -273,9 +273,7 @@ async function transform(
   }
 }
 
-/**
- * Only the signal's own reason counts: a refusal that came just before the abort is a failed attempt.
- */
+/** Only the signal's own reason counts: a refusal that came just before the abort is a failed attempt. */
 function isInterruption(error: unknown, signal: AbortSignal): boolean {
   return (
     signal.aborted && error === signal.reason && (error instanceof StoppingError || error instanceof ClaimLostError)

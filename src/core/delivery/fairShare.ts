@@ -154,9 +154,7 @@ export class FairShare {
     return this.#isIll(this.#stateOf(destination, now), now);
   }
 
-  /**
-   * Whether a delivery takes longer than most, and no other one has ended meanwhile, so that rows behind it would wait.
-   */
+  /** Whether a delivery takes long, and no other has ended meanwhile, so that rows behind it would wait. */
   isStalled(destination: string): boolean {
     const state = this.#states.get(destination);
     if (!this.#isShared || state === undefined) return false;
@@ -209,9 +207,7 @@ export class FairShare {
     return now - this.#waitedAt <= CONTENDED_MS;
   }
 
-  /**
-   * Slots of ill destinations, and those held for a short time: one that hangs takes no turn from the other ill ones.
-   */
+  /** Slots of ill destinations, and those held briefly: one that hangs takes no turn from other ill ones. */
   #slotsOfIll(now: number): { readonly all: number; readonly young: number } {
     let all = 0;
     let young = 0;
@@ -268,9 +264,7 @@ interface State {
   /** The number of its last delivery among all that began. */
   lastBegin: number;
   lastEndedAt: number;
-  /**
-   * The second, by the monotonic clock, in which the last delivery ended; how many ended in it, and in the one before.
-   */
+  /** Monotonic second of the last end of a delivery; how many ended in it, and in the one before. */
   second: number;
   ended: number;
   endedBefore: number;

@@ -112,10 +112,7 @@ export class Poller {
     this.#scopes.wake();
   }
 
-  /**
-   * Longest wait for the next pass in ms: no wake comes when a retry falls due, a breaker's time ends, or a claim goes
-   * on.
-   */
+  /** Longest wait for the next pass in ms: due retries, breakers and unfinished claims send no wake. */
   get nextPassWithinMs(): number {
     const { gates, clock, pollIntervalMs } = this.#options;
     const now = clock.monotonic();
@@ -204,10 +201,7 @@ export class Poller {
     }
   }
 
-  /**
-   * A further claim that runs holds back the rows behind its own, which may fill this one: then it is made again,
-   * alone.
-   */
+  /** A further claim that runs holds back the rows behind its own: if only those are left, claims again alone. */
   async #claimUsual(): Promise<ClaimResult> {
     const { batchSize } = this.#options;
     const result = await this.#claim(batchSize, this.#scopes.usual());
@@ -226,10 +220,7 @@ export class Poller {
     }
   }
 
-  /**
-   * Begins the claims that are due beside the usual one. They run in parallel, since one that reads past a million rows
-   * takes long.
-   */
+  /** Begins the further claims that are due, in parallel: one that reads past a million rows takes long. */
   #claimFurther(): void {
     if (this.#stopping || this.#claimsAlone || this.#releases.holdUpClaims || this.#furtherError !== undefined) return;
     for (const further of this.#scopes.further()) {

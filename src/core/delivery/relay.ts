@@ -29,10 +29,7 @@ interface RelayOptions {
   readonly batchSize: number;
   /** `inbox.relay.maxAttempts` */
   readonly maxAttempts: number;
-  /**
-   * Shortest time in ms between two readings of the age of the oldest pending row
-   * (`inbox.relay.pendingGaugeIntervalMs`).
-   */
+  /** Least ms between readings of the oldest pending row's age (`inbox.relay.pendingGaugeIntervalMs`). */
   readonly gaugeIntervalMs: number;
   /** Called after rows were added to the outbox. */
   readonly onRelayed: () => void;

@@ -4,9 +4,7 @@ export interface Routes<R> {
   match(topic: string): R | undefined;
 }
 
-/**
- * Topics remembered per set of routes; then the memory is cleared, so that ids in topics cannot fill it.
- */
+/** Topics remembered per set of routes; then the memory is cleared, so that ids in topics cannot fill it. */
 const REMEMBERED_TOPICS = 1024;
 
 /**

@@ -82,9 +82,7 @@ export function parseTopicTemplate(text: string): TopicTemplate {
   };
 }
 
-/**
- * What the placeholders of one message are taken from; the payload is parsed when the first placeholder asks for it.
- */
+/** What placeholders are taken from; the payload is parsed when the first placeholder needs it. */
 export interface MessageFields {
   readonly topic: string;
   readonly key: string | null;

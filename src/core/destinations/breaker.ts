@@ -22,10 +22,7 @@ interface SharedBreakerOptions {
   readonly log: Log;
 }
 
-/**
- * `closed`: deliveries may begin; `open`: none may; `probe`: one may, once {@link SharedBreaker.takeProbe} returns
- * true.
- */
+/** `closed`: deliveries may begin; `open`: none may; `probe`: one may, after {@link SharedBreaker.takeProbe}. */
 type BreakerPosition = "closed" | "open" | "probe";
 
 /**
@@ -240,9 +237,7 @@ interface Probe {
 
 /** Most that chance adds, as a share. */
 const JITTER = 0.2;
-/**
- * A probe of a killed process ends after this, or `openMs` where that is longer: no receiver gets probes more often.
- */
+/** A killed process' probe ends after this, or `openMs` if longer: no receiver gets probes more often. */
 const LEAST_LEASE_MS = 5000;
 const UNTIL_NEXT_READ_MS = 1000;
 

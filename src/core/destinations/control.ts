@@ -22,14 +22,10 @@ export interface PauseRequest {
   readonly forMs: number | undefined;
 }
 
-/**
- * The duration of a pause. Its number has few digits, so that the pattern is complete, also in the OpenAPI document.
- */
+/** The duration of a pause, in few digits, so that the OpenAPI document can have the whole pattern. */
 export const PAUSE_DURATION = /^[1-9][0-9]{0,3}[smhd]$/;
 
-/**
- * Lists, pauses and resumes destinations, for the command and the admin routes; logs each change.
- */
+/** Lists, pauses and resumes destinations, for the command and the admin routes; logs each change. */
 export class DestinationControl {
   readonly #options: DestinationControlOptions;
 

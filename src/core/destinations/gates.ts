@@ -47,10 +47,7 @@ interface GateListener {
   readonly onClose: (destination: string) => void;
 }
 
-/**
- * The gates of all destinations in this process, in step with what replicas share. Rows without a destination pass
- * freely.
- */
+/** The gates of all destinations, in step with what replicas share. Rows without a destination pass freely. */
 export class DestinationGates {
   readonly #options: DestinationGatesOptions;
   readonly #gates: ReadonlyMap<string, DestinationGate>;
@@ -257,26 +254,18 @@ interface GateOptions {
   readonly clock: Clock;
 }
 
-/**
- * What holds back deliveries to one destination in this process: a pause, its breaker, its rate limit, its concurrency.
- */
+/** What holds back deliveries to one destination: a pause, its breaker, its rate limit, its concurrency. */
 class DestinationGate {
   readonly #options: GateOptions;
   #inFlight = 0;
-  /**
-   * Those begun since the breaker last closed; older ones may hang for long, and show nothing of the receiver as it is
-   * now.
-   */
+  /** Those begun since the breaker closed; older ones may hang, and show nothing of the receiver as it is now. */
   #sinceClose = 0;
   /** How often the breaker has closed. */
   #closes = 0;
   /** The shared state was read. */
   #isKnown = false;
   #isPaused = false;
-  /**
-   * Rows whose probe failed since the breaker opened. The next probe takes another row: these may be at fault
-   * themselves.
-   */
+  /** Rows whose probe failed since the breaker opened; the next probe takes another, as these may be at fault. */
   readonly #probed = new Set<MessageId>();
   /** When a row last had to wait for a token or for one of the destination's own slots. */
   #heldBackAt = Number.NEGATIVE_INFINITY;

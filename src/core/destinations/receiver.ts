@@ -18,9 +18,7 @@ export interface ReceiverReport {
 export const WELL: ReceiverReport = { receiver: "well" };
 export const NOT_ASKED: ReceiverReport = { receiver: "unknown" };
 
-/**
- * Every code of a `PublishError`. A code may come from several adapters, and means the same in all of them.
- */
+/** Every code of a `PublishError`. A code may come from several adapters, and means the same in all of them. */
 const VERDICTS: Readonly<Record<string, Verdict>> = {
   // The network, and the server behind it.
   timeout: "failed",

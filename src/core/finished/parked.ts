@@ -20,10 +20,7 @@ interface ParkedOptions {
   readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
 }
 
-/**
- * A retry or a discard ended early; `cause` has the reason. What was changed stays changed, and the request may be
- * repeated.
- */
+/** A retry or discard ended early; `cause` has the reason. It may be repeated for the rest. */
 export class ParkedInterruptedError extends Error {
   override readonly name = "ParkedInterruptedError";
   /** Rows known to be changed. */
@@ -35,10 +32,7 @@ export class ParkedInterruptedError extends Error {
   }
 }
 
-/**
- * Lists, retries and discards parked rows: in batches in the order of their sequence, each in its own short
- * transaction.
- */
+/** Lists, retries and discards parked rows in batches by sequence, each in its own short transaction. */
 export class Parked {
   readonly #options: ParkedOptions;
   readonly #batchSize: number;

@@ -29,10 +29,7 @@ interface Sweep {
   refusal?: string;
 }
 
-/**
- * Deletes the finished rows of one table that its policy lets go, in batches with pauses between them (spec,
- * "retention").
- */
+/** Deletes finished rows of one table by its policy, in batches with pauses between them (spec, "retention"). */
 export class Retention {
   readonly #options: RetentionOptions;
   #sweep: Sweep | undefined;
