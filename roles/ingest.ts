@@ -19,8 +19,7 @@ export async function ingestRole(context: RoleContext): Promise<RoleParts> {
     pull.onStored(rows);
     return outcomes;
   };
-  const { pipelinesInserts } = store.inbox;
-  const batcher = new ReceiptBatcher({ insert: insertRows, pipelinesInserts }, log);
+  const batcher = new ReceiptBatcher({ insert: insertRows }, log);
   const insert = (row: NewInboxRow) => batcher.add(row);
   const routes = Object.entries(config.sources).flatMap(([source, settings]) => {
     if (settings.kind !== "http") return [];

@@ -12,7 +12,7 @@ export interface DestinationStore {
   /** Every destination that has a row, in one read. */
   states(): Promise<readonly SharedDestination[]>;
 
-  /** Pauses a destination, also one that is paused already: the last one says why. */
+  /** Pauses a destination, also one that is paused already: the last reason counts. */
   pause(name: string, pause: NewPause): Promise<void>;
 
   /** Ends the pause. @returns false when the destination was not paused */
@@ -45,10 +45,10 @@ export interface DestinationStore {
   /** Closes a half-open breaker whose probe succeeded. @returns false when the probe is somebody else's by now */
   close(name: string, probe: ClaimToken): Promise<boolean>;
 
-  /** Gives a probe back that told nothing: anybody may take the next one at once. */
+  /** Releases a probe that decided nothing: anybody may take the next one at once. */
   returnProbe(name: string, probe: ClaimToken): Promise<void>;
 
-  /** Notes what deliveries told, the latest of it winning. In one statement for all of them. */
+  /** Notes the outcome of deliveries; the latest wins. One statement for all of them. */
   report(reports: readonly DestinationReport[]): Promise<void>;
 }
 
@@ -92,8 +92,7 @@ export interface DestinationReport {
   readonly isSlow: boolean;
 }
 
-const BREAKER_STATES = ["closed", "open", "half-open"] as const;
-export type BreakerState = (typeof BREAKER_STATES)[number];
+export type BreakerState = "closed" | "open" | "half-open";
 
 export interface SharedDestination {
   readonly name: string;
@@ -118,7 +117,7 @@ export interface SharedDestination {
   readonly lastSuccessAt: Date | null;
   readonly lastFailureAt: Date | null;
   readonly lastError: string | null;
-  /** Some replica said so in the last ten seconds. */
+  /** Some replica reported so in the last ten seconds. */
   readonly isSlow: boolean;
   /** Tokens taken from the shared rate in the last whole second. */
   readonly takenPerSecond: number;

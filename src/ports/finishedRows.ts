@@ -6,7 +6,7 @@ export interface ReplayStore {
   begin(): Promise<ReplayScope>;
 
   /**
-   * Finished rows (`sent` or `dead`) that match, in the order of `sequence`: looks at no more than `limit` rows per call, so that
+   * Finished rows (`sent` or `dead`) that match, in the order of `sequence`: reads no more than `limit` rows per call, so that
    * no call runs long, however few match.
    *
    * @param after `next` of the page before; null for the first page
@@ -17,9 +17,9 @@ export interface ReplayStore {
   find(scope: ReplayScope, filter: ReplayFilter, ids: readonly MessageId[]): Promise<readonly FinishedRow[]>;
 
   /**
-   * Moves the rows that are still `sent` or `dead`, and have been since before the scope, to `pending` in one transaction: attempt 0, due now,
-   * error and claim cleared; id, sequence and all else stay. Returns their number. A row that the database refuses to move stays as it is. The caller moves rows in the order of their
-   * sequence over all its calls: a claim then never takes a row before an earlier one of its key.
+   * Moves the rows that are still `sent` or `dead`, and have been since before the scope, to `pending` in one transaction: attempt 0, due now, error and
+   * claim cleared; id, sequence and all else stay. Returns their number. A row that the database refuses to move stays as it is. The caller moves rows in
+   * the order of their sequence over all its calls: a claim then never takes a row before an earlier one of its key.
    */
   move(scope: ReplayScope, ids: readonly MessageId[]): Promise<number>;
 
@@ -74,7 +74,7 @@ export interface RetentionStore {
 
   /**
    * Deletes up to `limit` rows of a range, the oldest first. `rest` is what may be left of it, null when nothing is. A row that the database refuses to
-   * delete (a trigger or a foreign key of the owner) is passed over, and `refusal` has what the database says.
+   * delete (a trigger or a foreign key of the owner) is passed over, and `refusal` has the error of the database.
    */
   deleteBatch(
     range: RetentionRange,

@@ -19,7 +19,7 @@ export interface ParkedStore {
   /**
    * Those of the rows that are still parked become `dead` in one transaction, and the next rows of their keys are free. Returns their number.
    *
-   * @param note why; it stands in `last_error` in front of the reason why the row was parked
+   * @param note why; it is put in `last_error` in front of the reason why the row was parked
    * @throws StoreError when the database refuses all of them
    */
   discard(ids: readonly MessageId[], note: string): Promise<number>;

@@ -6,7 +6,7 @@ import type { PullStore } from "./pullStore.ts";
 
 /**
  * What the roles ask of a database. Every method is safe to call from any number of replicas at once. Methods reject with
- * `StoreError`; its code says whether trying again can help. The database's clock decides leases and due times.
+ * `StoreError`; its code tells whether trying again can help. The database's clock decides leases and due times.
  */
 
 export interface InboxStore {
@@ -16,9 +16,6 @@ export interface InboxStore {
    * When the data of some rows is refused, the others are stored all the same.
    */
   insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]>;
-
-  /** True when an insert that is called while another runs starts the moment that one ends, without a connection of its own. */
-  readonly pipelinesInserts: boolean;
 
   /**
    * Copies up to `limit` pending push rows, oldest first, into the outbox and marks them `processed`, atomically. A row
@@ -87,7 +84,7 @@ export interface OutboxStore {
    * that were closed; any other was taken over by then and is left as it is. One row that the database refuses keeps no other from being settled: where
    * the outcome itself is refused (by a trigger or a constraint of the owner) the row becomes `dead`, and where that is refused too it keeps its claim.
    *
-   * @param onRefused receives each row that refuses every outcome, with what the database says; it is not among the ids returned
+   * @param onRefused receives each row that refuses every outcome, with the error of the database; it is not among the ids returned
    */
   settle(
     outcomes: readonly Outcome[],
@@ -101,8 +98,8 @@ export interface OutboxStore {
   reclaim(limit: number, claimTimeoutMs: number): Promise<number>;
 
   /**
-   * Figures for the gauges. May count every pending row: ask seldom. By destination it reads each of them for its topic, which takes some twenty times as
-   * long: ask for that by itself, and more seldom.
+   * Figures for the gauges. May count every pending row: call it seldom. By destination it reads each of them for its topic, which takes some twenty times as
+   * long: call it for that alone, and more seldom.
    *
    * @param request `totalsOnly` leaves `byDestination` empty
    */
@@ -146,18 +143,18 @@ export interface ClaimScope {
   readonly exceptIds?: readonly MessageId[] | undefined;
 }
 
-/** Stands for the destination of rows that no route matches, and of those of which the database cannot tell. No destination is called so. */
+/** The destination of rows that no route matches, and of those of which the database cannot tell. No destination has this name. */
 export const NO_DESTINATION = "";
 
 export interface ClaimResult {
   readonly rows: readonly ClaimedRow[];
   /** True when the claim was full, so that more rows are probably due now. */
   readonly more: boolean;
-  /** Rows that were looked at but stay behind an earlier row of their key. */
+  /** Rows that the claim read but that stay behind an earlier row of their key. */
   readonly heldBack: number;
-  /** A look through what is in front of the rows of a scope goes on with its next claim, which is due in so many ms; undefined where none is under way. */
+  /** A sweep of what is in front of the scope's rows goes on with its next claim, which is due in so many ms; undefined where none is under way. */
   readonly goesOnInMs?: number | undefined;
-  /** Rows that the database refuses to let be claimed, with what it says. Further claims of this store leave them out for a while. */
+  /** Rows that the database refuses to let be claimed, with its error. Further claims of this store leave them out for a while. */
   readonly refused?: readonly { readonly id: MessageId; readonly reason: string }[];
 }
 
@@ -167,7 +164,10 @@ export interface OutboxBacklog {
   readonly oldestPendingAgeMs: number | null;
   /** Keys whose first unfinished row waits for its retry, or is parked. */
   readonly blockedKeys: number;
-  /** Of those that have pending rows, or rows in processing. Rows without a destination, or of which the database cannot tell, are under {@link NO_DESTINATION}. */
+  /**
+   * Of those that have pending rows, or rows in processing. Rows without a destination, or of which the database cannot tell, are under {@link
+   * NO_DESTINATION}.
+   */
   readonly byDestination: ReadonlyMap<string, DestinationBacklog>;
   /** Rows that are parked. */
   readonly parked: number;
@@ -190,7 +190,8 @@ export interface SchemaStore {
   /**
    * Checks that the tables have the columns the service needs, of types that its statements work with, and the keys. Logs what makes it only slow.
    *
-   * The table of the destinations may be missing, or closed to this user: a warning has the statement that mends it, and `DestinationStore.isAvailable` is false.
+   * The table of the destinations may be missing, or closed to this user: a warning has the statement that mends it, and `DestinationStore.isAvailable` is
+   * false.
    *
    * @param tables those that this process uses; all by default
    * @param requireDestinations true where that table must be there and open to this user, if it is among `tables`
@@ -199,7 +200,7 @@ export interface SchemaStore {
   checkColumns(tables?: CheckedTables, requireDestinations?: boolean): Promise<void>;
 
   /**
-   * Looks again at the table of the destinations, while the process runs.
+   * Checks the table of the destinations again, while the process runs.
    *
    * @returns what keeps it from being used, and the statements that mend it; undefined for nothing
    * @throws StoreError

@@ -13,7 +13,7 @@ import { ManualClock, silentLog } from "../support/recorders.ts";
 import { startTcpProxy } from "../support/tcpProxy.ts";
 
 const QUICK = { fsync: "off", shared_buffers: "8MB", max_connections: "20" };
-const insert = { name: "insert", text: "INSERT INTO things VALUES ($1)" };
+const insert = { name: "insert", parameters: ["n"], text: "INSERT INTO things VALUES ($1)" };
 const demote = {
   name: "demote",
   text: "SELECT set_config('default_transaction_read_only', 'on', false), pg_sleep(0.2)",
@@ -87,7 +87,7 @@ describe("several hosts without targetServerType", () => {
     await database.query("DELETE FROM things");
     // Sessions that a demoted server keeps.
     await Promise.all([pool.run(demote), pool.run(demote)]);
-    await Promise.all([pool.run(insert, [1]), pool.run(insert, [2])]);
+    await Promise.all([pool.run(insert, { n: 1 }), pool.run(insert, { n: 2 })]);
     expect(await database.query("SELECT n FROM things ORDER BY n")).toEqual([{ n: 1 }, { n: 2 }]);
     await pool.close();
   });
@@ -111,9 +111,9 @@ describe("one name that leads to another server after a failover", () => {
     await Promise.all([pool.run(one), pool.run(one)]);
     await database.query("DELETE FROM things");
 
-    await expect(pool.run(insert, [1])).rejects.toMatchObject({ code: "unavailable" });
+    await expect(pool.run(insert, { n: 1 })).rejects.toMatchObject({ code: "unavailable" });
     target.port = database.port;
-    await pool.run(insert, [2]);
+    await pool.run(insert, { n: 2 });
 
     expect(await database.query("SELECT n FROM things")).toEqual([{ n: 2 }]);
     await pool.close();
@@ -128,7 +128,7 @@ describe("one name that leads to another server after a failover", () => {
     await database.query("DELETE FROM things");
 
     target.port = database.port;
-    await pool.run(insert, [1]);
+    await pool.run(insert, { n: 1 });
     await pool.transaction("insert", (client) => client.query("INSERT INTO things VALUES (2)"));
 
     expect(await database.query("SELECT n FROM things ORDER BY n")).toEqual([{ n: 1 }, { n: 2 }]);

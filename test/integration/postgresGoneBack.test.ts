@@ -5,10 +5,10 @@ import path from "node:path";
 import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
 import { createPostgresStore } from "../../src/adapters/stores/postgres/index.ts";
-import { history, LowWater, markBound } from "../../src/adapters/stores/postgres/lowWater.ts";
+import { history, markBound, PostgresLowWater } from "../../src/adapters/stores/postgres/lowWater.ts";
 import { outboxStatements } from "../../src/adapters/stores/postgres/outboxSql.ts";
-import type { Statement } from "../../src/adapters/stores/postgres/statement.ts";
-import { Marks } from "../../src/adapters/stores/sql/marks.ts";
+import { type Statement, valuesInOrder } from "../../src/adapters/stores/postgres/statement.ts";
+import type { Values } from "../../src/adapters/stores/sql/rows.ts";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/dev/embeddedPostgres.ts";
 import { Secret } from "../../src/model/secret.ts";
 import type { Store } from "../../src/ports/store.ts";
@@ -149,31 +149,29 @@ describe("a server that comes back in an earlier state, at the same address", ()
   }, 120_000);
 
   test("is known by its start and its transactions where a pooler hides that connections were lost", async () => {
-    const marks = new Marks(new ManualClock());
     const statements = outboxStatements(DEFAULT_NAMES, "text");
-    let lowWater: LowWater | undefined;
+    let lowWater: PostgresLowWater | undefined;
     const bound = async (server: Server) => {
       const rows = await server.query(`WITH ${history("$1")} SELECT ${markBound("$1")} AS bound`, [lowWater?.bound()]);
       return Number(rows[0]?.bound);
     };
     await goBack(
       async (server) => {
-        const run = async ({ text }: Statement, values: readonly unknown[] = []) => [
-          ...(await server.query(text, values)),
-        ];
-        lowWater = new LowWater({ run, lostConnections: 0 }, statements.mark, new ManualClock(), marks);
+        const run = (statement: Statement, values: Values = {}) =>
+          server.query(statement.text, valuesInOrder(statement, values));
+        lowWater = new PostgresLowWater({ run, lostConnections: 0 }, statements.mark, new ManualClock());
       },
       async (server) => {
         await server.query(INSERT, [1, 20]);
         await server.query("UPDATE outbox SET state = 'sent' WHERE sequence <= 15");
         for (let read = 0; read < 3; read += 1) await lowWater?.refreshIfDue(0);
         expect(await bound(server)).toBe(16);
-        expect(marks.newestTransaction).toBeGreaterThan(0n);
+        expect(lowWater?.marks.newestTransaction).toBeGreaterThan(0n);
       },
       async (server) => {
         expect(await bound(server)).toBe(0);
         await lowWater?.refreshIfDue(0);
-        expect([marks.mark, marks.settledMark, marks.behindMet]).toEqual(["0", "0", undefined]);
+        expect(lowWater?.marks).toMatchObject({ newest: "0", stable: "0", afterHighest: undefined });
       },
     );
   }, 120_000);

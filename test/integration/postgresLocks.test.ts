@@ -1,7 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
 import type { ClaimedRow, ClaimToken } from "../../src/model/rows.ts";
-import { claimRequest, sent } from "../conformance/store/harness.ts";
+import { claimRequest, relayRequest, sent } from "../conformance/store/harness.ts";
 import { createDatabase, TEST_APPLICATION_NAME } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
@@ -82,4 +82,22 @@ test("what has given up on a locked table waits for it no more on the server eit
       "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
     ),
   ).toEqual([]);
+});
+
+test("an inbox that is locked holds up no claim of an idle process, and is checked again when it is free", async () => {
+  await using it = await setUp();
+  const check = () => [it.store.inbox.relay(relayRequest()), it.store.outbox.claim(claimRequest())] as const;
+  // Twice: from the second time on there are idle checks only.
+  for (let n = 0; n < 2; n += 1) await Promise.all(check());
+
+  await it.other.query("LOCK TABLE inbox IN ACCESS EXCLUSIVE MODE");
+  await it.database.query("INSERT INTO outbox (topic, payload) VALUES ('t', '1')");
+  const [relayed, claimed] = check();
+  expect((await claimed).rows.map((row) => row.payload)).toEqual(["1"]);
+
+  await it.other.query(
+    "INSERT INTO inbox (id, source, idempotency_key, payload) VALUES (gen_random_uuid(), 'orders', 'k', '2')",
+  );
+  await it.other.query("COMMIT");
+  expect((await relayed).relayed).toBe(1);
 });

@@ -11,14 +11,16 @@ failOnLeaks();
 
 /** Answers with the process that ran it, after `$1` seconds. A division by `$2` lets it fail. */
 const slow: Statement = {
-  pipelined: true,
+  isPipelined: true,
   name: "slow",
+  parameters: ["seconds", "divisor"],
   text: "SELECT pg_backend_pid() AS pid, pg_sleep($1::float8), 1 / $2::int",
 };
 /** As slow as a lock makes it that somebody else holds. */
 const locked: Statement = {
-  pipelined: true,
+  isPipelined: true,
   name: "locked",
+  parameters: ["key"],
   text: "SELECT pg_backend_pid() AS pid, pg_advisory_xact_lock($1::int)",
 };
 
@@ -36,7 +38,7 @@ describe("statements that are sent behind one another", () => {
     const database = await createDatabase();
     const pool = new PostgresPool({ ...connectionTo(database), poolSize });
     open.push({ database, pool });
-    const pid = async (seconds = 0, divisor = 1) => (await pool.run(slow, [seconds, divisor]))[0]?.pid as number;
+    const pid = async (seconds = 0, divisor = 1) => (await pool.run(slow, { seconds, divisor }))[0]?.pid as number;
     /** The process of each of several short statements, each sent while those before it run, as far as they still do. */
     const pids = async (count: number) => {
       const running: Promise<number>[] = [];
@@ -84,7 +86,7 @@ describe("statements that are sent behind one another", () => {
 
   test("none goes behind the first one of a connection, whose preparation may fail", async () => {
     const { pool } = await start();
-    const missing = { pipelined: true, name: "missing", text: "SELECT * FROM not_there" };
+    const missing = { isPipelined: true, name: "missing", text: "SELECT * FROM not_there" };
     for (let round = 0; round < 2; round += 1) {
       const results = await Promise.allSettled([pool.run(missing), pool.run(missing)]);
       expect(results.map((result) => String((result as PromiseRejectedResult).reason))).toEqual([
@@ -112,14 +114,14 @@ describe("statements that are sent behind one another", () => {
 
   test("none goes behind one that takes long", async () => {
     const { database, pool } = await start();
-    const [proven] = await pool.run(locked, [2]);
+    const [first] = await pool.run(locked, { key: 2 });
     const lock = await holdLock(database, pool, 1);
-    const stuck = pool.run(locked, [1]);
+    const stuck = pool.run(locked, { key: 1 });
     await lock.waiting();
-    const [beside] = await pool.run(locked, [2]);
-    expect(beside?.pid).not.toBe(proven?.pid);
+    const [beside] = await pool.run(locked, { key: 2 });
+    expect(beside?.pid).not.toBe(first?.pid);
     await lock.release();
-    expect((await stuck)[0]?.pid).toBe(proven?.pid);
+    expect((await stuck)[0]?.pid).toBe(first?.pid);
   });
 
   test("where all take long each has its own connection, until they are short again", async () => {
@@ -148,16 +150,16 @@ describe("statements that are sent behind one another", () => {
     const { database, pool } = await start();
     const lock = await holdLock(database, pool, 1);
     await eventually(async () => {
-      await pool.run(locked, [2]);
-      const stuck = pool.run(locked, [1]);
+      await pool.run(locked, { key: 2 });
+      const stuck = pool.run(locked, { key: 1 });
       await oneTurn();
-      const both = Promise.allSettled([stuck, pool.run(locked, [2])]);
+      const both = Promise.allSettled([stuck, pool.run(locked, { key: 2 })]);
       await lock.waiting();
       await database.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'advisory'");
       const unavailable = { status: "rejected", reason: { code: "unavailable" } };
       expect(await both).toMatchObject([unavailable, unavailable]);
     });
-    expect(await pool.run(locked, [2])).toHaveLength(1);
+    expect(await pool.run(locked, { key: 2 })).toHaveLength(1);
     expect(pool.usage()).toMatchObject({ used: 0, waiting: 0 });
     await lock.release();
   });

@@ -13,20 +13,25 @@ function open(database: TestDatabase, overrides: Partial<PoolOptions> = {}): Pos
   return new PostgresPool({ ...connectionTo(database), poolSize: 1, ...overrides });
 }
 
-const count = { name: "count", text: "SELECT count(*)::int AS n FROM things WHERE n > $1", byIndex: true };
+const count = {
+  name: "count",
+  parameters: ["n"],
+  text: "SELECT count(*)::int AS n FROM things WHERE n > $1",
+  byIndex: true,
+};
 
 describe("the connection pool", () => {
   test("goes on without preparation when a pooler loses the prepared statements", async () => {
     await using database = await createDatabase();
     await database.query("CREATE TABLE things (n int)");
     const pool = open(database);
-    expect(await pool.run(count, [0])).toEqual([{ n: 0 }]);
+    expect(await pool.run(count, { n: 0 })).toEqual([{ n: 0 }]);
 
     // What a transaction pooler without support for them does between two transactions, as far as we can tell.
     await pool.run({ name: "lose", text: "DEALLOCATE ALL" });
 
-    expect(await pool.run(count, [0])).toEqual([{ n: 0 }]);
-    expect(await pool.run(count, [0])).toEqual([{ n: 0 }]);
+    expect(await pool.run(count, { n: 0 })).toEqual([{ n: 0 }]);
+    expect(await pool.run(count, { n: 0 })).toEqual([{ n: 0 }]);
     expect(await pool.run({ name: "left", text: "SELECT count(*)::int AS n FROM pg_prepared_statements" })).toEqual([
       { n: 0 },
     ]);
@@ -51,7 +56,7 @@ describe("the connection pool", () => {
     await using database = await createDatabase();
     await database.query("CREATE TABLE things (n int)");
     const pool = open(database);
-    await pool.run(count, [0]);
+    await pool.run(count, { n: 0 });
 
     expect(await pool.run({ name: "show", text: "SELECT current_setting('enable_seqscan') AS value" })).toEqual([
       { value: "on" },
@@ -63,12 +68,12 @@ describe("the connection pool", () => {
     await using database = await createDatabase();
     await database.query("CREATE TABLE things (n int CHECK (n > 0))");
     const pool = open(database);
-    const insert = { name: "insert", text: "INSERT INTO things VALUES ($1)", byIndex: true };
+    const insert = { name: "insert", parameters: ["n"], text: "INSERT INTO things VALUES ($1)", byIndex: true };
 
-    await expect(pool.run(insert, [-1])).rejects.toMatchObject({ name: "StoreError", code: "data" });
-    await pool.run(insert, [1]);
+    await expect(pool.run(insert, { n: -1 })).rejects.toMatchObject({ name: "StoreError", code: "data" });
+    await pool.run(insert, { n: 1 });
 
-    expect(await pool.run(count, [0])).toEqual([{ n: 1 }]);
+    expect(await pool.run(count, { n: 0 })).toEqual([{ n: 1 }]);
     await pool.close();
   });
 
@@ -119,7 +124,7 @@ describe("the connection pool", () => {
       password: new Secret("very-secret"),
     });
 
-    const failure = await pool.run(count, [0]).catch((error: unknown) => String(error));
+    const failure = await pool.run(count, { n: 0 }).catch((error: unknown) => String(error));
 
     expect(failure).toMatch(/count: .*ECONNREFUSED/);
     expect(failure).not.toContain("very-secret");

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
-import { retentionStatements } from "../../src/adapters/stores/postgres/retentionSql.ts";
+import { retentionStatements } from "../../src/adapters/stores/postgres/finishedSql.ts";
 import { quoteNames } from "../../src/adapters/stores/sql/names.ts";
 import type { RetentionPolicy, RetentionRange } from "../../src/ports/finishedRows.ts";
 import type { Store } from "../../src/ports/store.ts";

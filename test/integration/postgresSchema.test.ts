@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import path from "node:path";
 import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
-import { migrationsDirectory } from "../../src/adapters/stores/sql/migrations.ts";
+import { migrationsDirectory } from "../../src/adapters/stores/sql/schema.ts";
 import type { ClaimedRow } from "../../src/model/rows.ts";
 import type { ClaimScope, Store } from "../../src/ports/store.ts";
 import { claimRequest, died, failed, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";

@@ -1,11 +1,10 @@
-import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
+import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
-import type { ClaimScope, Store } from "../../src/ports/store.ts";
+import type { ClaimScope } from "../../src/ports/store.ts";
 import { claimRequest, sent } from "../conformance/store/harness.ts";
-import { createDatabase, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
+import { TEST_APPLICATION_NAME } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
-import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
-import { ManualClock } from "../support/recorders.ts";
+import { scopedClaims } from "../support/scopedClaims.ts";
 
 failOnLeaks();
 
@@ -13,42 +12,19 @@ const SCOPE: ClaimScope = { name: "others", which: "except", destinations: ["stu
 const INSERT = "INSERT INTO outbox (topic, payload) VALUES ($1, $2)";
 
 describe("claims of a scope", () => {
-  let database: TestDatabase;
-  let clock: ManualClock;
-  let store: Store;
-
-  beforeEach(async () => {
-    database = await createDatabase();
-    clock = new ManualClock();
-    store = postgresStore(database, DEFAULT_NAMES, clock);
-    await store.schema.migrate();
-  });
-
-  afterEach(async () => {
-    await store.close();
-    await database.drop();
-  });
-
-  const payloads = async (scope = SCOPE) => {
-    const { rows } = await store.outbox.claim(claimRequest({ scope }));
-    return rows.map((row) => row.payload);
-  };
-
-  /** Nothing is free: the claims that follow begin behind everything that is there now. */
-  async function passFront(): Promise<void> {
-    for (let look = 0; look < 2; look += 1) {
-      clock.advance(1001);
-      expect(await payloads()).toEqual([]);
-    }
-  }
+  const table = scopedClaims(SCOPE);
+  const { claim, payloads, passFront } = table;
 
   /** A row of a transaction that is not committed, and rows of the excluded destination behind it, which claims meet first. */
   async function insertLate(): Promise<pg.Client> {
-    const application = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
+    const application = new pg.Client({
+      connectionString: table.database.url,
+      application_name: TEST_APPLICATION_NAME,
+    });
     await application.connect();
     await application.query("BEGIN");
     await application.query(INSERT, ["orders", "late"]);
-    for (let n = 0; n < 3; n += 1) await database.query(INSERT, ["stuck", "stuck"]);
+    for (let n = 0; n < 3; n += 1) await table.database.query(INSERT, ["stuck", "stuck"]);
     return application;
   }
 
@@ -58,12 +34,12 @@ describe("claims of a scope", () => {
   }
 
   test("meet a row that is committed less than a second after its insert at once, although rows behind it were passed", async () => {
-    await database.query(INSERT, ["stuck", "stuck"]);
+    await table.database.query(INSERT, ["stuck", "stuck"]);
     await passFront();
     const application = await insertLate();
     for (let look = 0; look < 3; look += 1) {
       expect(await payloads()).toEqual([]);
-      clock.advance(300);
+      table.clock.advance(300);
     }
     await commit(application);
 
@@ -76,63 +52,67 @@ describe("claims of a scope", () => {
     await commit(application);
 
     expect(await payloads()).toEqual([]);
-    clock.advance(1000);
+    table.clock.advance(1000);
     expect(await payloads()).toEqual(["late"]);
   });
 
   test("keep a key in order that is replayed between the place where they would begin and the lowest unfinished row", async () => {
     const sendAll = async () => {
-      clock.advance(1001);
-      const { rows } = await store.outbox.claim(claimRequest());
-      await store.outbox.settle(rows.map(sent));
+      table.clock.advance(1001);
+      const { rows } = await table.store.outbox.claim(claimRequest());
+      await table.store.outbox.settle(rows.map(sent));
     };
-    await database.query(INSERT, ["stuck", "stuck"]);
+    await table.database.query(INSERT, ["stuck", "stuck"]);
     await passFront();
-    await database.query(
+    await table.database.query(
       "INSERT INTO outbox (topic, key, payload) VALUES ('stuck', 'k', 'first'), ('orders', 'k', 'second')",
     );
-    await database.query(
+    await table.database.query(
       "INSERT INTO outbox (topic, payload, scheduled_at) VALUES ('orders', 'ahead', now() + interval '1 hour')",
     );
     // Until the marks lie behind all that is sent.
     for (let look = 0; look < 5; look += 1) await sendAll();
     expect(await payloads()).toEqual([]);
-    await database.query("UPDATE outbox SET state = 'pending', scheduled_at = now() WHERE key = 'k'");
+    await table.database.query("UPDATE outbox SET state = 'pending', scheduled_at = now() WHERE key = 'k'");
 
     expect(await payloads()).toEqual([]);
-    clock.advance(1001);
+    table.clock.advance(1001);
     expect(await payloads()).toEqual([]);
-    expect(await payloads({ ...SCOPE, name: "stuck", which: "only" })).toEqual(["first"]);
+    expect(await payloads({ scope: { ...SCOPE, name: "stuck", which: "only" } })).toEqual(["first"]);
   });
 
   test("take rows without a topic with those of all other destinations, and with none that are named", async () => {
-    await database.query("ALTER TABLE outbox ALTER COLUMN topic DROP NOT NULL");
-    await database.query(INSERT, [null, "none"]);
-    await database.query(INSERT, ["", "empty"]);
+    await table.database.query("ALTER TABLE outbox ALTER COLUMN topic DROP NOT NULL");
+    await table.database.query(INSERT, [null, "none"]);
+    await table.database.query(INSERT, ["", "empty"]);
 
-    expect(await payloads({ ...SCOPE, name: "some", which: "only", destinations: ["empty", "stuck"] })).toEqual([
-      "empty",
+    expect(
+      await payloads({ scope: { ...SCOPE, name: "some", which: "only", destinations: ["empty", "stuck"] } }),
+    ).toEqual(["empty"]);
+    expect(await payloads({ scope: { ...SCOPE, name: "neither", destinations: ["empty", "stuck"] } })).toEqual([
+      "none",
     ]);
-    expect(await payloads({ ...SCOPE, name: "neither", destinations: ["empty", "stuck"] })).toEqual(["none"]);
   });
 
   test("take the rows behind one's own slow delivery, and pass those behind another one's", async () => {
-    await database.query(
+    await table.database.query(
       `INSERT INTO outbox (topic, key, payload) SELECT 'orders', key, key FROM unnest('{own,other}'::text[]) AS k(key), generate_series(1, 20)`,
     );
-    await database.query(INSERT, ["orders", "free"]);
+    await table.database.query(INSERT, ["orders", "free"]);
     const claimOne = async (exceptKeys: readonly string[]) => {
       const request = claimRequest({ limit: 1, scope: { ...SCOPE, exceptKeys } });
-      expect((await store.outbox.claim(request)).rows).toHaveLength(1);
+      expect(await payloads(request)).toHaveLength(1);
       return request.token;
     };
     const token = await claimOne(["other"]);
     await claimOne(["own"]);
-    await database.query("UPDATE outbox SET claimed_at = claimed_at - interval '2 seconds' WHERE state = 'processing'");
+    await table.database.query(
+      "UPDATE outbox SET claimed_at = claimed_at - interval '2 seconds' WHERE state = 'processing'",
+    );
 
     // A key that was left out is met by the next sweep.
-    clock.advance(1001);
-    const claimAll = () => store.outbox.claim(claimRequest({ limit: 20, heldTokens: [token], scope: SCOPE }));
+    table.clock.advance(1001);
+    const claimAll = () => claim({ limit: 20, heldTokens: [token] });
     // The sweep, and what is behind it.
     const claims = [await claimAll(), await claimAll()];
     const rows = claims.flatMap((claim) => claim.rows);
@@ -141,13 +121,12 @@ describe("claims of a scope", () => {
   });
 
   test("find the row that a trigger refuses behind any number of excluded ones, and leave it out with the rest of its key", async () => {
-    await database.query(
+    await table.database.query(
       `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
        CREATE TRIGGER refuse BEFORE UPDATE ON outbox FOR EACH ROW WHEN (NEW.payload = 'bad') EXECUTE FUNCTION refuse();
        INSERT INTO outbox (topic, payload) SELECT 'stuck', 'stuck' FROM generate_series(1, 11000);
        INSERT INTO outbox (topic, key, payload) VALUES ('orders', 'a', 'good'), ('orders', 'b', 'bad'), ('orders', 'b', 'behind')`,
     );
-    const claim = (scope = SCOPE) => store.outbox.claim(claimRequest({ scope }));
 
     const failed = await claim();
     expect(failed).toMatchObject({ rows: [], more: true });
@@ -155,10 +134,12 @@ describe("claims of a scope", () => {
     const { rows, refused } = await claim();
     expect(rows.map(({ payload }) => payload)).toEqual(["good"]);
     expect(refused).toBeUndefined();
-    expect(await payloads({ ...SCOPE, name: "orders", which: "only", destinations: ["orders"] })).toEqual([]);
+    expect(await payloads({ scope: { ...SCOPE, name: "orders", which: "only", destinations: ["orders"] } })).toEqual(
+      [],
+    );
 
-    await database.query("DROP TRIGGER refuse ON outbox");
-    clock.advance(30_001);
+    await table.database.query("DROP TRIGGER refuse ON outbox");
+    table.clock.advance(30_001);
     expect(await payloads()).toEqual(["bad", "behind"]);
   });
 });

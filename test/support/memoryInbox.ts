@@ -5,17 +5,12 @@ import type { InboxStore } from "../../src/ports/store.ts";
 export type InsertFault = { readonly reject: Error } | { readonly refuse: string };
 
 /** The insert of an inbox, in memory: unique by `(source, idempotencyKey)`, with the faults and delays a test asks for. */
-export class MemoryInbox implements Pick<InboxStore, "insert" | "pipelinesInserts"> {
-  readonly pipelinesInserts: boolean;
+export class MemoryInbox implements Pick<InboxStore, "insert"> {
   readonly #rows = new Map<string, NewInboxRow>();
   /** The rows of each call, in the order of the calls. */
   readonly calls: (readonly NewInboxRow[])[] = [];
   fault: InsertFault | undefined;
   #held: Promise<void> | undefined;
-
-  constructor(pipelinesInserts = false) {
-    this.pipelinesInserts = pipelinesInserts;
-  }
 
   /** The stored rows in the order in which they came. */
   get rows(): readonly NewInboxRow[] {

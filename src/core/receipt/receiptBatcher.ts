@@ -28,17 +28,11 @@ const DEFAULT_LIMITS: ReceiptBatcherLimits = {
   maxInFlightWhenStuck: 4,
   maxRows: 500,
   maxBytes: 8 * MIB,
-  besideRows: 64,
-  besideBytes: MIB / 2,
+  besideRows: 8,
+  besideBytes: MIB / 16,
   stuckAfterMs: 50,
   maxWaitingBytes: 64 * MIB,
 };
-
-/**
- * Where inserts are sent behind one another a small one is worth it: the database goes from one to the next without waiting for us to
- * read its answer, which in a busy process is a third of an insert's time.
- */
-const PIPELINED_LIMITS: ReceiptBatcherLimits = { ...DEFAULT_LIMITS, besideRows: 8, besideBytes: MIB / 16 };
 
 /** What a row holds beside its payload (headers, attributes, object and promise), by and large. */
 const ROW_OVERHEAD_BYTES = 1024;
@@ -76,14 +70,10 @@ export class ReceiptBatcher {
   #patience: NodeJS.Timeout | undefined;
   readonly #flush = (): void => this.#sendWaiting();
 
-  constructor(
-    store: Pick<InboxStore, "insert" | "pipelinesInserts">,
-    log: Log,
-    limits: Partial<ReceiptBatcherLimits> = {},
-  ) {
+  constructor(store: Pick<InboxStore, "insert">, log: Log, limits: Partial<ReceiptBatcherLimits> = {}) {
     this.#store = store;
     this.#log = log;
-    this.#limits = { ...(store.pipelinesInserts ? PIPELINED_LIMITS : DEFAULT_LIMITS), ...limits };
+    this.#limits = { ...DEFAULT_LIMITS, ...limits };
   }
 
   /**

@@ -1,5 +1,5 @@
-import type { DESTINATION_COLUMNS, INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../model/rows.ts";
-import type { ColumnRule } from "../sql/columnCheck.ts";
+import type { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../model/rows.ts";
+import { type ColumnRule, destinationRules } from "../sql/schema.ts";
 
 /** What the statements of this store accept per column, and how the bundled tables have it. A test tries each type. */
 
@@ -97,12 +97,11 @@ const total: ColumnRule = {
   definition: "bigint NOT NULL DEFAULT 0",
 };
 
-export const DESTINATION_RULES = {
+export const DESTINATION_RULES = destinationRules({
   name,
-  pausedAt: moment,
-  pausedUntil: moment,
-  pausedBy: text,
-  pauseReason: text,
+  moment,
+  author: text,
+  words: text,
   breakerState: {
     ...text,
     fallback: "'closed'",
@@ -110,19 +109,25 @@ export const DESTINATION_RULES = {
     leastLength: "half-open".length,
   },
   openings: { ...count("0"), accepted: ["int4", "int8"] },
-  openedAt: moment,
-  openUntil: moment,
-  breakerReason: text,
-  closedAt: moment,
-  probeToken: uuid,
-  probeAt: moment,
-  probeUntil: moment,
-  rateNextAt: moment,
-  rateSecond: moment,
-  rateTaken: total,
-  rateTakenBefore: total,
-  lastSuccessAt: moment,
-  lastFailureAt: moment,
-  lastError: text,
-  slowAt: moment,
-} as const satisfies Record<keyof typeof DESTINATION_COLUMNS, ColumnRule>;
+  token: uuid,
+  total,
+});
+
+/** Types, as a cast names them, of the columns that are written with one: an owner may have chosen them. */
+export interface ColumnTypes {
+  readonly inboxPayload: string;
+  readonly inboxHeaders: string;
+  readonly outboxTopic: string;
+  readonly outboxKey: string;
+  readonly outboxPayload: string;
+  readonly outboxHeaders: string;
+}
+
+export const BUNDLED_TYPES: ColumnTypes = {
+  inboxPayload: "text",
+  inboxHeaders: "jsonb",
+  outboxTopic: "text",
+  outboxKey: "text",
+  outboxPayload: "text",
+  outboxHeaders: "jsonb",
+};

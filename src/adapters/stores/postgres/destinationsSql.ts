@@ -1,7 +1,7 @@
-import { MOST_DOUBLINGS, SLOW_FOR_MS } from "../sql/destinations.ts";
+import { type DestinationStatements, MOST_DOUBLINGS, SLOW_FOR_MS } from "../sql/destinations.ts";
 import type { TableNames } from "../sql/names.ts";
-import { msOf } from "./fragments.ts";
 import type { Statement } from "./statement.ts";
+import { msOf } from "./values.ts";
 
 /** A few rows: whoever waits longer than this waits for somebody who holds a row without need. */
 const TIMEOUT_MS = 10_000;
@@ -13,7 +13,7 @@ const TIMEOUT_MS = 10_000;
  * it waits for somebody who has the row locked, and keeps it when that one changes nothing. `ON CONFLICT DO UPDATE` locks the row first, and
  * only then computes its condition and what it writes, from the row as it is then. So changes of a row that must be there are written as an insert, too.
  */
-export function destinationStatements(names: TableNames) {
+export function destinationStatements(names: TableNames): DestinationStatements<Statement> {
   const table = names.destinationTable;
   const c = names.destination;
   const clock = "(SELECT clock_timestamp() AS now OFFSET 0) AS t";
@@ -24,7 +24,7 @@ export function destinationStatements(names: TableNames) {
 INSERT INTO ${table} AS d (${c.name}) SELECT e.${c.name} FROM ${table} e WHERE e.${c.name} = $1
 ON CONFLICT (${c.name}) DO UPDATE SET ${assignments}
 WHERE ${condition}
-RETURNING d.${c.name} AS name`;
+RETURNING 1 AS changed`;
 
   const isPaused = (now: string): string =>
     `(d.${c.pausedAt} IS NOT NULL AND (d.${c.pausedUntil} IS NULL OR d.${c.pausedUntil} > ${now}))`;
@@ -63,9 +63,9 @@ SELECT d.${c.name} AS name, CASE WHEN ${isPaused("t.now")} THEN ${msOf(`d.${c.pa
 FROM ${table} d, ${clock} ORDER BY d.${c.name}`,
     },
 
-    /** $1 name, $2 by, $3 reason, $4 for how long (ms) or NULL */
     pause: {
       name: "destinations.pause",
+      parameters: ["name", "by", "reason", "forMs"],
       timeoutMs: TIMEOUT_MS,
       text: `
 INSERT INTO ${table} (${c.name}, ${c.pausedAt}, ${c.pausedUntil}, ${c.pausedBy}, ${c.pauseReason})
@@ -75,9 +75,9 @@ SET ${c.pausedAt} = clock_timestamp(), ${c.pausedUntil} = clock_timestamp() + ${
   ${c.pausedBy} = EXCLUDED.${c.pausedBy}, ${c.pauseReason} = EXCLUDED.${c.pauseReason}`,
     },
 
-    /** $1 name */
     resume: {
       name: "destinations.resume",
+      parameters: ["name"],
       timeoutMs: TIMEOUT_MS,
       text: changeExisting(
         `${c.pausedAt} = NULL, ${c.pausedUntil} = NULL, ${c.pausedBy} = NULL, ${c.pauseReason} = NULL`,
@@ -85,9 +85,10 @@ SET ${c.pausedAt} = clock_timestamp(), ${c.pausedUntil} = clock_timestamp() + ${
       ),
     },
 
-    /** $1 name, $2 tokens, $3 what they take, $4 what may be saved up, $5 furthest ahead of the clock (µs). Answers with the wait. */
+    /** `savedUs`: what may be saved up; `mostAheadUs`: furthest ahead of the clock. */
     takeFromRate: {
       name: "destinations.take from rate",
+      parameters: ["name", "tokens", "costUs", "savedUs", "mostAheadUs"],
       timeoutMs: TIMEOUT_MS,
       text: `
 INSERT INTO ${table} AS d (${c.name}, ${c.rateNextAt}, ${c.rateSecond}, ${c.rateTaken})
@@ -102,9 +103,9 @@ SET (${c.rateNextAt}, ${c.rateSecond}, ${c.rateTaken}, ${c.rateTakenBefore}) = (
 RETURNING greatest(date_part('epoch', d.${c.rateNextAt} - clock_timestamp()) * 1000, 0) AS wait_ms`,
     },
 
-    /** $1 name, $2 probe or NULL, $3 reason, $4 the first opening, $5 the longest, $6 the shortest, $7 stable after (ms) */
     open: {
       name: "destinations.open",
+      parameters: ["name", "probe", "reason", "firstMs", "mostMs", "atLeastMs", "stableAfterMs"],
       timeoutMs: TIMEOUT_MS,
       text: `
 INSERT INTO ${table} AS d (${c.name}, ${c.breakerState}, ${c.openings}, ${c.breakerReason}, ${c.openedAt}, ${c.openUntil})
@@ -114,12 +115,12 @@ ON CONFLICT (${c.name}) DO UPDATE
 SET ${c.breakerState} = 'open', ${c.breakerReason} = $3, ${noProbe}, (${c.openings}, ${c.openedAt}, ${c.openUntil}) = (
   SELECT n.openings, t.now, ${openUntil("n.openings")} FROM ${clock}, LATERAL (SELECT ${openings} AS openings) AS n)
 WHERE ($2::uuid IS NULL AND d.${c.breakerState} = 'closed') OR (${isProbed})
-RETURNING d.${c.name} AS name`,
+RETURNING 1 AS changed`,
     },
 
-    /** $1 name, $2 probe, $3 lease (ms) */
     takeProbe: {
       name: "destinations.take probe",
+      parameters: ["name", "probe", "leaseMs"],
       timeoutMs: TIMEOUT_MS,
       text: changeExisting(
         `${c.breakerState} = 'half-open', ${c.probeToken} = $2::uuid, ${c.probeAt} = clock_timestamp(),
@@ -129,9 +130,9 @@ RETURNING d.${c.name} AS name`,
       ),
     },
 
-    /** $1 name, $2 probe, $3 lease (ms) */
     renewProbe: {
       name: "destinations.renew probe",
+      parameters: ["name", "probe", "leaseMs"],
       timeoutMs: TIMEOUT_MS,
       text: changeExisting(
         `${c.probeAt} = clock_timestamp(), ${c.probeUntil} = clock_timestamp() + ${milliseconds("$3")}`,
@@ -139,9 +140,10 @@ RETURNING d.${c.name} AS name`,
       ),
     },
 
-    /** $1 name, $2 probe. How often it has opened is kept: it may open again soon. */
+    /** How often it has opened is kept: it may open again soon. */
     close: {
       name: "destinations.close",
+      parameters: ["name", "probe"],
       timeoutMs: TIMEOUT_MS,
       text: changeExisting(
         `${c.breakerState} = 'closed', ${c.closedAt} = clock_timestamp(), ${c.openedAt} = NULL, ${c.openUntil} = NULL,
@@ -150,16 +152,16 @@ RETURNING d.${c.name} AS name`,
       ),
     },
 
-    /** $1 name, $2 probe */
     returnProbe: {
       name: "destinations.return probe",
+      parameters: ["name", "probe"],
       timeoutMs: TIMEOUT_MS,
       text: changeExisting(noProbe, isProbed),
     },
 
-    /** $1 names, $2 succeeded, $3 failed so many ms ago or NULL, $4 errors, $5 slow */
     report: {
       name: "destinations.report",
+      parameters: ["names", "succeeded", "failed", "errors", "slow"],
       timeoutMs: TIMEOUT_MS,
       text: `
 INSERT INTO ${table} AS d (${c.name}, ${c.lastSuccessAt}, ${c.lastFailureAt}, ${c.lastError}, ${c.slowAt})
@@ -171,10 +173,18 @@ SET ${c.lastSuccessAt} = ${latest(c.lastSuccessAt)}, ${c.lastFailureAt} = ${late
   ${c.lastError} = CASE WHEN EXCLUDED.${c.lastFailureAt} IS NOT NULL AND ${latest(c.lastFailureAt)} = EXCLUDED.${c.lastFailureAt}
     THEN EXCLUDED.${c.lastError} ELSE d.${c.lastError} END`,
     },
-  } as const satisfies Record<string, Statement>;
-}
 
-export type DestinationStatements = ReturnType<typeof destinationStatements>;
+    dialect: {
+      reportValues: (reports) => ({
+        names: reports.map(({ name }) => name),
+        succeeded: reports.map(({ succeededAgoMs }) => succeededAgoMs),
+        failed: reports.map(({ failedAgoMs }) => failedAgoMs),
+        errors: reports.map(({ error }) => error),
+        slow: reports.map(({ isSlow }) => isSlow),
+      }),
+    },
+  };
+}
 
 /** Of what is there and what was reported. What is later than now comes from a clock that has been put back: it stays while nothing else is known. */
 function latest(column: string): string {

@@ -38,7 +38,7 @@ export function isLockTimeout(error: unknown): boolean {
 
 const LOCK_NOT_AVAILABLE = "55P03";
 
-/** Fields of a server's error that name no row and are never translated, but for `where`, which is only looked at for being there. */
+/** Fields of a server's error that name no row and are never translated, but for `where`, of which only the presence counts. */
 interface ServerFields {
   /** The server's function that reported the error. */
   readonly routine?: unknown;
@@ -72,7 +72,7 @@ const STANDARD_CLASSES = new Set(
 
 const isText = (value: unknown): boolean => typeof value === "string" && value !== "";
 
-/** Messages of class 22 quote the offending value, which may be anything a sender wrote: keep only what stands before it. */
+/** Messages of class 22 quote the offending value, which may be anything a sender wrote: keep only what comes before it. */
 function safeText(error: unknown, state: string | undefined): string {
   if (state === undefined) return errorText(error);
   const message = error instanceof Error ? error.message : String(error);

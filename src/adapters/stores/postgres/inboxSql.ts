@@ -1,21 +1,11 @@
+import { EMPTY_TOPIC } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
-import { EMPTY_TOPIC } from "../sql/poison.ts";
-import type { Question } from "./looks.ts";
+import type { ColumnTypes } from "./columns.ts";
 import { history, markBound, markRead } from "./lowWater.ts";
 import type { Statement } from "./statement.ts";
 
 /** Every statement on the inbox, with the configured names and the column types of the tables woven in once. */
-export function inboxStatements(
-  names: TableNames,
-  types: {
-    readonly inboxPayload: string;
-    readonly inboxHeaders: string;
-    readonly outboxTopic: string;
-    readonly outboxKey: string;
-    readonly outboxPayload: string;
-    readonly outboxHeaders: string;
-  },
-) {
+export function inboxStatements(names: TableNames, types: ColumnTypes) {
   const inbox = names.inboxTable;
   const outbox = names.outboxTable;
   const c = names.inbox;
@@ -23,7 +13,7 @@ export function inboxStatements(
   const waitsForRelay = `i.${c.state} = 'pending' AND i.${c.consumption} = 'push'`;
   /** An owner's table may let NULL in, which counts as due. */
   const scheduledAt = `coalesce(i.${c.scheduledAt}, '-infinity')`;
-  /** A row is due from its receipt on, whatever the clock says, unless it has been put off: see the outbox. */
+  /** A row is due from its receipt on, whatever the clock shows, unless it has been put off: see the outbox. */
   const isDue = `(${scheduledAt} <= now() OR i.${c.scheduledAt} <= i.${c.createdAt})`;
   const holdsBack = `${scheduledAt} <= greatest(i.${c.createdAt}, clock_timestamp())`;
 
@@ -31,19 +21,18 @@ export function inboxStatements(
   const positionOf = (time: string): string =>
     `CASE WHEN isfinite(${time}) THEN (extract(epoch FROM (${time})::timestamptz) * 1000000)::bigint END`;
   const timeOf = (position: string): string => `'epoch'::timestamptz + (${position}) * interval '1 microsecond'`;
-  /** No row of a relayed source before that time waits for the relay. @param bound as in `markBound` */
-  const settledFrom = (bound: string): string => `${history(bound, "times")},
-settled AS MATERIALIZED (SELECT ${timeOf(markBound(bound))} AS created_at)`;
-  const waitsFrom = `${waitsForRelay} AND i.${c.createdAt} >= (SELECT created_at FROM settled)`;
+  /** No row of a relayed source before that time waits for the relay. */
+  const lowWaterOf = (lowWater: string): string => `${history(lowWater, "times")},
+low_water AS MATERIALIZED (SELECT ${timeOf(markBound(lowWater))} AS created_at)`;
+  const waitsFrom = `${waitsForRelay} AND i.${c.createdAt} >= (SELECT created_at FROM low_water)`;
 
   /** The outbox key of a row. @param ownKeySources the sources with keys of their own (jsonb) */
   const keyOf = (row: string, ownKeySources: string): string =>
     `CASE WHEN ${ownKeySources} ? ${row}.${c.source} THEN ${row}.${c.source} || ':' || ${row}.${c.aggregateId} ELSE ${row}.${c.aggregateId} END`;
 
   /**
-   * One relay pass. $1 limit, $2 source names, $3 topic template pieces per source and sources with keys of their own
-   * (jsonb), $4 max_attempts, $5 dropped header names, $6 pattern of dropped header name prefixes, $7 bound of the
-   * marks, $8 ids to look at (only in the narrowed form).
+   * One relay pass. `rules` ($3, jsonb) has the pieces of the topic template per source and the sources with keys of their own, `droppedPattern` ($6) matches
+   * the prefixes of dropped headers.
    *
    * `stops` holds a key's later rows back behind an earlier one that another replica is relaying at this moment:
    * candidates are the oldest rows of the relayed sources, so whatever lies among them and is none of them is locked by
@@ -53,7 +42,7 @@ settled AS MATERIALIZED (SELECT ${timeOf(markBound(bound))} AS created_at)`;
    */
   const key = keyOf("i", "$3::jsonb -> 'ownKeySources'");
   const relay = (narrowed: boolean): string => `
-WITH${settledFrom("$7")},
+WITH${lowWaterOf("$7")},
 candidates AS MATERIALIZED (
   SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, ${key} AS key
   FROM ${inbox} i
@@ -110,8 +99,7 @@ SELECT (SELECT count(*) FROM candidates)::int AS candidates,
   coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source)) FROM rendered WHERE topic = ''), '[]') AS dead`;
 
   /**
-   * $1 ids, $2 idempotency keys, $3 aggregate ids, $4 event types, $5 payloads, $6 correlation ids, $7 headers; then $8 source, $9 state,
-   * $10 consumption and $11 last error, each one for all rows or an array too. What all rows share is mostly the same, and costs an eighth
+   * From the source ($8) on, each parameter is one value for all rows or an array too. What all rows share is mostly the same, and costs an eighth
    * of the statement as an array. The number of rows stored is all that comes back: mostly it is all of them.
    *
    * The rows of a batch have one time, which is read when the insert has its locks: between it and the transaction's id lies next to nothing, on
@@ -136,41 +124,58 @@ ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING`;
   };
 
   return {
-    insert: { name: "inbox.insert", text: insert(true) },
-    insertMixed: { name: "inbox.insert of several kinds", text: insert(false) },
+    insert: {
+      name: "inbox.insert",
+      parameters: INSERT_PARAMETERS,
+      text: insert(true),
+    },
+    insertMixed: {
+      name: "inbox.insert of several kinds",
+      parameters: INSERT_PARAMETERS,
+      text: insert(false),
+    },
 
-    /** Which rows of $1 ids are there. */
+    /** Which of the rows are there. */
     present: {
       byIndex: true,
       name: "inbox.present",
+      parameters: ["ids"],
       text: `SELECT ${c.id}::text AS id FROM ${inbox} WHERE ${c.id} = ANY ($1::uuid[])`,
     },
 
-    relay: { byIndex: true, name: "inbox.relay", text: relay(false) },
-    relayOnly: { byIndex: true, name: "inbox.relay of named rows", text: relay(true) },
-
-    /**
-     * Does any row wait for the relay? From the mark on, which is the first element, of the source names behind the
-     * second; or perhaps below it, where the clock is behind the second, having been set back. Ordered, so that the
-     * planner takes the index.
-     */
-    waits: {
-      name: "inbox.waits",
-      sql: (markClockAndSources: string) => `
-(SELECT i.${c.id} FROM ${inbox} i
-WHERE ${waitsForRelay} AND ${isDue} AND i.${c.source} = ANY ((${markClockAndSources}::text[])[3:])
-  AND i.${c.createdAt} >= ${timeOf(`(${markClockAndSources}::text[])[1]::bigint`)}
-ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1) IS NOT NULL OR now() < ${timeOf(`(${markClockAndSources}::text[])[2]::bigint`)}`,
+    relay: {
+      byIndex: true,
+      name: "inbox.relay",
+      parameters: ["limit", "sources", "rules", "maxAttempts", "droppedNames", "droppedPattern", "lowWater"],
+      text: relay(false),
+    },
+    relayNamed: {
+      byIndex: true,
+      name: "inbox.relay of named rows",
+      parameters: ["limit", "sources", "rules", "maxAttempts", "droppedNames", "droppedPattern", "lowWater", "ids"],
+      text: relay(true),
     },
 
     /**
-     * The rows a relay pass would look at. $1 limit, $2 source names, $3 bound of the marks, $4 ids to leave out, with
-     * the others of their keys, $5 sources with keys of their own (jsonb)
+     * From the newest mark on; or perhaps below it, where the clock is behind `clock`, having been set back. Ordered, so that the planner takes the index.
+     */
+    waits: {
+      name: "inbox.waits",
+      parameters: ["newest", "clock", "sources"],
+      text: `
+SELECT (SELECT i.${c.id} FROM ${inbox} i
+WHERE ${waitsForRelay} AND ${isDue} AND i.${c.source} = ANY ($3::text[]) AND i.${c.createdAt} >= ${timeOf("$1::bigint")}
+ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1) IS NOT NULL OR now() < ${timeOf("$2::bigint")} AS answer`,
+    },
+
+    /**
+     * The rows that a relay pass would move, without some rows and the others of their keys.
      */
     waiting: {
       name: "inbox.waiting",
+      parameters: ["limit", "sources", "lowWater", "without", "ownKeySources"],
       text: `
-WITH${settledFrom("$3")}
+WITH${lowWaterOf("$3")}
 SELECT i.${c.id} AS id, i.${c.source} AS source FROM ${inbox} i
 WHERE ${waitsFrom} AND ${isDue} AND i.${c.source} = ANY ($2::text[])
   AND i.${c.id} <> ALL ($4::uuid[]) AND (i.${c.aggregateId} IS NULL OR ${keyOf("i", "$5::jsonb")} NOT IN (
@@ -178,10 +183,11 @@ WHERE ${waitsFrom} AND ${isDue} AND i.${c.source} = ANY ($2::text[])
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $1::int`,
     },
 
-    /** $1 id, $2 reason: a row that the outbox table refuses. */
-    bury: {
+    /** A row that the outbox table refuses. */
+    markDead: {
       byIndex: true,
-      name: "inbox.bury",
+      name: "inbox.mark dead",
+      parameters: ["id", "reason"],
       text: `
 UPDATE ${inbox} SET ${c.state} = 'dead', ${c.processedAt} = now(), ${c.lastError} = $2
 WHERE ${c.id} = $1::uuid AND ${c.state} = 'pending'
@@ -189,42 +195,58 @@ RETURNING ${c.id} AS id`,
     },
 
     /**
-     * The time before which no row of a relayed source waits: rows that nobody relays would be walked over in each
-     * pass. Looks no further back than it has to where it is told a bound. Never up to now: a clock that is set back by
-     * a little gives no receipt a time below it. Parameters as in `markRead`, and $5 source names.
+     * The time before which no row of a relayed source waits: rows that nobody relays would be read in each
+     * pass. It reads no further back than `lowWater` demands. Never up to now: a clock that is set back by
+     * a little gives no receipt a time below it. See `markRead`.
      */
     mark: {
       byIndex: true,
       name: "inbox.mark",
+      parameters: ["lowWater", "afterHighest", "lastRead", "awaited", "sources"],
       text: `
-WITH${settledFrom("$1")}
+WITH${lowWaterOf("$1")}
 ${markRead(inbox, {
   lowest: `(SELECT ${positionOf(`min(i.${c.createdAt})`)} - 1 FROM ${inbox} i WHERE ${waitsFrom} AND i.${c.source} = ANY ($5::text[]))`,
   atMost: positionOf("now() - interval '2 seconds'"),
 })}`,
     },
 
-    /** $1 bound of the marks, $2 source names */
     oldestPending: {
       byIndex: true,
       name: "inbox.oldest pending",
+      parameters: ["lowWater", "sources"],
       text: `
-WITH${settledFrom("$1")}
+WITH${lowWaterOf("$1")}
 SELECT extract(epoch FROM now() - i.${c.createdAt}) * 1000 AS oldest_ms FROM ${inbox} i
 WHERE ${waitsFrom} AND i.${c.source} = ANY ($2::text[]) AND isfinite(i.${c.createdAt})
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
     },
 
-    /** Waiting rows of other sources, which no mark holds. $1 source names, $2 most rows to look at */
+    /** Waiting rows of other sources, which no mark holds, among the first `limit` waiting rows */
     unrelayed: {
       byIndex: true,
       name: "inbox.unrelayed",
+      parameters: ["sources", "limit"],
       text: `
 SELECT w.source, count(*)::int AS count FROM (
   SELECT i.${c.source} AS source FROM ${inbox} i WHERE ${waitsForRelay} ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $2::int) w
 WHERE w.source <> ALL ($1::text[]) GROUP BY w.source ORDER BY w.source`,
     },
-  } as const satisfies Record<string, Statement | Question>;
+  } as const satisfies Record<string, Statement>;
 }
 
 export type InboxStatements = ReturnType<typeof inboxStatements>;
+
+const INSERT_PARAMETERS = [
+  "ids",
+  "idempotencyKeys",
+  "aggregateIds",
+  "eventTypes",
+  "payloads",
+  "correlationIds",
+  "headers",
+  "source",
+  "state",
+  "consumption",
+  "lastError",
+];

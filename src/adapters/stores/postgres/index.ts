@@ -3,26 +3,24 @@ import type { PullStore } from "../../../ports/pullStore.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type { InboxStore, OutboxStore, Store } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
+import { SqlDestinations } from "../sql/destinations.ts";
+import { SqlReplay, SqlRetention } from "../sql/finishedRows.ts";
+import { SqlInbox } from "../sql/inbox.ts";
 import { quoteNames, type TableNames } from "../sql/names.ts";
+import { SqlOutbox, SqlParked } from "../sql/outbox.ts";
+import { SqlPull } from "../sql/pull.ts";
 import { untilAnswered } from "../sql/readiness.ts";
 import type { TopicRoute } from "../sql/routing.ts";
-import { PostgresDestinations } from "./destinations.ts";
+import { BUNDLED_TYPES, type ColumnTypes } from "./columns.ts";
 import { destinationStatements } from "./destinationsSql.ts";
+import { replayStatements, retentionStatements } from "./finishedSql.ts";
 import { PostgresInbox } from "./inbox.ts";
 import { inboxStatements } from "./inboxSql.ts";
-import { Looks } from "./looks.ts";
-import { PostgresOutbox } from "./outbox.ts";
-import { outboxStatements } from "./outboxSql.ts";
-import { PostgresParked } from "./parked.ts";
-import { parkedStatements } from "./parkedSql.ts";
+import { PostgresLowWater } from "./lowWater.ts";
+import { outboxStatements, parkedStatements } from "./outboxSql.ts";
 import { type PoolOptions, PostgresPool } from "./pool.ts";
-import { PostgresPull } from "./pull.ts";
 import { pullStatements } from "./pullSql.ts";
-import { PostgresReplay } from "./replay.ts";
-import { replayStatements } from "./replaySql.ts";
-import { postgresRetention } from "./retention.ts";
-import { retentionStatements } from "./retentionSql.ts";
-import { type ColumnTypes, PostgresSchema } from "./schema.ts";
+import { PostgresSchema } from "./schema.ts";
 import { PostgresWake } from "./wake.ts";
 
 export interface PostgresStoreOptions extends PoolOptions {
@@ -56,27 +54,27 @@ class PostgresStore implements Store {
   constructor(options: PostgresStoreOptions, clock: Clock, log: Log) {
     this.#clock = clock;
     this.#log = log;
-    this.#pool = new PostgresPool(options);
-    this.#wake = new PostgresWake(this.#pool, channelName(options.names), clock, log);
-    const schema = new PostgresSchema(this.#pool, options.names, log);
-    const quoted = quoteNames(options.names, (identifier) => `"${identifier}"`);
-    const looks = new Looks(this.#pool, clock);
-    const facets = (types: ColumnTypes) => ({
-      inbox: new PostgresInbox(this.#pool, inboxStatements(quoted, types), looks, clock),
-      outbox: new PostgresOutbox(
-        this.#pool,
-        outboxStatements(quoted, types.outboxPayload, options.routes),
-        looks,
-        clock,
-      ),
-      pull: new PostgresPull(this.#pool, pullStatements(quoted, types.inboxPayload), clock),
-    });
+    const pool = new PostgresPool(options);
+    this.#pool = pool;
+    this.#wake = new PostgresWake(pool, channelName(options.names), clock, log);
+    const names = quoteNames(options.names, (identifier) => `"${identifier}"`);
+    const facets = (types: ColumnTypes) => {
+      const inboxSql = inboxStatements(names, types);
+      const outboxSql = outboxStatements(names, types.outboxPayload, options.routes);
+      const inbox = new PostgresInbox(pool, inboxSql, new PostgresLowWater(pool, inboxSql.mark, clock));
+      return {
+        inbox: new SqlInbox(inbox, clock),
+        outbox: new SqlOutbox(pool, outboxSql, new PostgresLowWater(pool, outboxSql.mark, clock), clock),
+        pull: new SqlPull(pool, pullStatements(names, types.inboxPayload), clock),
+      };
+    };
     ({ inbox: this.inbox, outbox: this.outbox, pull: this.pull } = facets(BUNDLED_TYPES));
-    const destinations = new PostgresDestinations(this.#pool, destinationStatements(quoted));
+    const destinations = new SqlDestinations(pool, destinationStatements(names));
     this.destinations = destinations;
-    this.parked = new PostgresParked(this.#pool, parkedStatements(quoted));
-    this.replay = new PostgresReplay(this.#pool, replayStatements(quoted));
-    this.retention = postgresRetention(this.#pool, retentionStatements(quoted));
+    this.parked = new SqlParked(pool, parkedStatements(names));
+    this.replay = new SqlReplay(pool, replayStatements(names));
+    this.retention = new SqlRetention(pool, retentionStatements(names));
+    const schema = new PostgresSchema(pool, options.names, log);
     this.schema = {
       migrate: () => schema.migrate(),
       destinationFault: () => schema.destinationFault(),
@@ -112,15 +110,6 @@ class PostgresStore implements Store {
     await this.#pool.close();
   }
 }
-
-const BUNDLED_TYPES: ColumnTypes = {
-  inboxPayload: "text",
-  inboxHeaders: "jsonb",
-  outboxTopic: "text",
-  outboxKey: "text",
-  outboxPayload: "text",
-  outboxHeaders: "jsonb",
-};
 
 /** Channels belong to a database: the tables' name keeps two services in one database apart. At most 63 bytes. */
 function channelName(names: TableNames): string {

@@ -1,16 +1,20 @@
 import type { StoreError } from "../../../model/errors.ts";
 import type { Clock } from "../../../time/clock.ts";
-import type { Marks } from "../sql/marks.ts";
+import { type LowWater, LowWaterMarks } from "../sql/lowWaterMarks.ts";
+import type { TableNames } from "../sql/names.ts";
+import type { Row, Values } from "../sql/rows.ts";
 import type { PostgresPool } from "./pool.ts";
-import type { Row, Statement } from "./statement.ts";
+import type { Statement } from "./statement.ts";
+
+/** The low-water marks: how a statement starts at one, and when and how the next one is read. `docs/low-water-mark.md` explains them. */
 
 /**
- * Elements of the parameter that {@link LowWater.bound} gives (bigint[], counted from 1); from `running` on they are
+ * Elements of the parameter `lowWater`, which `PostgresLowWater.bound` gives (bigint[], counted from 1); from `running` on they are
  * transactions.
  */
 const ELEMENT = {
-  settled: 1,
-  guarded: 2,
+  stable: 1,
+  conditional: 2,
   /** A transaction that has ended. */
   ended: 3,
   /** When the server started. */
@@ -23,27 +27,27 @@ const ELEMENT = {
   mark: 7,
   /** Where positions are times: what the server's clock shows at least by now, as a position; 0 when it is not known. */
   clock: 8,
-  /** The transactions that guard the mark. */
+  /** The transactions on which the conditional mark depends. */
   running: 9,
 } as const;
 
-export const XMAX = "pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+const XMAX = "pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
 const SERVER = "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
 
-/** @param bound the text of the parameter that {@link LowWater.bound} gives, here and below */
-const element = (bound: string, name: keyof typeof ELEMENT): string => `(${bound}::bigint[])[${ELEMENT[name]}]`;
-export const newestMark = (bound: string): string => element(bound, "mark");
+/** @param lowWater the text of the parameter `lowWater`, here and below */
+const element = (lowWater: string, name: keyof typeof ELEMENT): string => `(${lowWater}::bigint[])[${ELEMENT[name]}]`;
+export const newestMark = (lowWater: string): string => element(lowWater, "mark");
 
 /**
  * An expression (boolean): this is the table of which the marks were read, and it has not gone back in time since. A
  * restored backup, a clone and a standby that became primary are other servers; where they are not, their transactions
  * or their sequence may be further back.
  */
-export function isSameHistory(bound: string): string {
-  const sequence = element(bound, "sequence");
-  return `(${SERVER} = ${element(bound, "server")} AND ${XMAX} > ${element(bound, "ended")}
+export function isSameHistory(lowWater: string): string {
+  const sequence = element(lowWater, "sequence");
+  return `(${SERVER} = ${element(lowWater, "server")} AND ${XMAX} > ${element(lowWater, "ended")}
     AND (${sequence} = 0
-      OR coalesce(pg_sequence_last_value(${sequence}::oid::regclass), 0) >= ${element(bound, "given")}))`;
+      OR coalesce(pg_sequence_last_value(${sequence}::oid::regclass), 0) >= ${element(lowWater, "given")}))`;
 }
 
 /**
@@ -51,46 +55,46 @@ export function isSameHistory(bound: string): string {
  * set while this statement waited for its locks, as far as can be told. One that was set back gives positions below the marks, also when it
  * has reached them again since.
  */
-function isSameClock(bound: string): string {
-  return `(${positionOf("now()")} >= ${element(bound, "clock")}
+function isSameClock(lowWater: string): string {
+  return `(${positionOf("now()")} >= ${element(lowWater, "clock")}
     AND clock_timestamp() BETWEEN now() AND now() + interval '${LONGEST_WAIT_MS} milliseconds')`;
 }
 
 /** A time, which is finite, as a position: microseconds since 1970. */
-export const positionOf = (time: string): string => `(extract(epoch FROM ${time}) * 1000000)::bigint`;
+const positionOf = (time: string): string => `(extract(epoch FROM ${time}) * 1000000)::bigint`;
 
 /**
  * The first expression of a WITH clause, `history (is_same)`: see {@link isSameHistory}.
  *
  * @param positions `times` where a clock gives them
  */
-export function history(bound: string, positions: "sequence" | "times" = "sequence"): string {
-  const isSame = positions === "times" ? ` AND ${isSameClock(bound)}` : "";
+export function history(lowWater: string, positions: "sequence" | "times" = "sequence"): string {
+  const isSame = positions === "times" ? ` AND ${isSameClock(lowWater)}` : "";
   return `
-history AS MATERIALIZED (SELECT ${isSameHistory(bound)}${isSame} AS is_same)`;
+history AS MATERIALIZED (SELECT ${isSameHistory(lowWater)}${isSame} AS is_same)`;
 }
 
 /**
- * An expression (bigint): the position below which nothing is unfinished. The guarded mark where this snapshot sees
- * none of its transactions ended, else the settled mark; 0 where the table is not the one that they were read of. It
- * stands behind {@link history}.
+ * An expression (bigint): the position below which nothing is unfinished. The conditional mark where this snapshot sees
+ * none of its transactions ended, else the stable mark; 0 where the table is not the one that they were read of. It
+ * comes after {@link history}.
  */
-export function markBound(bound: string): string {
+export function markBound(lowWater: string): string {
   return `CASE
     WHEN NOT (SELECT is_same FROM history) THEN 0
-    WHEN (${bound}::bigint[])[${ELEMENT.running}:] <@ array(SELECT t.id::text::bigint FROM pg_snapshot_xip(pg_current_snapshot()) AS t(id))
-      THEN greatest(${element(bound, "settled")}, ${element(bound, "guarded")})
-    ELSE ${element(bound, "settled")} END`;
+    WHEN (${lowWater}::bigint[])[${ELEMENT.running}:] <@ array(SELECT t.id::text::bigint FROM pg_snapshot_xip(pg_current_snapshot()) AS t(id))
+      THEN greatest(${element(lowWater, "stable")}, ${element(lowWater, "conditional")})
+    ELSE ${element(lowWater, "stable")} END`;
 }
 
 /**
- * The rest of a statement that reads a mark and tells its snapshot, behind {@link history}. Its parameters are $1 the
- * bound, $2 the mark where nothing is unfinished, $3 the mark that was read last, $4 the writers that are awaited.
+ * The rest of a statement that reads a mark and tells its snapshot, behind {@link history}. Its parameters are `lowWater`,
+ * `afterHighest` (the mark where nothing is unfinished), `lastRead` (the mark that was read last) and `awaited` (writers that the marks wait for).
  *
  * A snapshot names the transactions that ran up to the newest one that had ended; what had begun behind that one it
  * does not tell. So a transaction is begun, which shows how many there can be: but only for another mark than the last
  * one, so that an idle process writes nothing. Whoever had written nothing by then has no number: it is known by its
- * lock on the table, which is looked at before the transaction is begun.
+ * lock on the table, which is read before the transaction is begun.
  *
  * @param table already quoted
  * @param position its column of positions, where a sequence gives them; else they are times
@@ -137,15 +141,52 @@ function writers(table: string): string {
     AND (k.virtualtransaction = ANY ($4::text[]) OR NOT bool_or(k.locktype = 'transactionid'))`;
 }
 
-export const literal = (text: string): string => text.replaceAll("'", "''");
-export const unquoted = (identifier: string): string => identifier.replace(/^"(.*)"$/, "$1");
+const literal = (text: string): string => text.replaceAll("'", "''");
+const unquoted = (identifier: string): string => identifier.replace(/^"(.*)"$/, "$1");
 
-/** Keeps the low-water marks of a table. */
-export class LowWater {
+/** Longer than it takes to plan a statement on a busy machine, shorter than a mark lies behind the clock. */
+const LONGEST_WAIT_MS = 1000;
+
+/**
+ * An expression (`bigint[]` as text): what the snapshot of a statement sees, to be told from what a later one sees. It is the transaction before which all
+ * have ended that ever wrote anything on this server, and the time. Null while one runs that began before another which has ended: of its end a snapshot
+ * would tell, but not when it gives back a savepoint, and with it the locks on rows that a claim has passed over.
+ */
+export const SEEN = `(SELECT CASE WHEN pg_snapshot_xmin(s.now) = pg_snapshot_xmax(s.now)
+  THEN ARRAY[${XMAX}, ${positionOf("now()")}]::text END FROM (SELECT pg_current_snapshot() AS now) s)`;
+
+/**
+ * An expression (boolean): rows of the outbox may be due, or keys free, that were not when a statement saw what {@link SEEN} told.
+ *
+ * As long as no transaction that wrote has ended since, here or in another database of the server, every row is as it was, none has appeared and none is
+ * locked that was free. Only time has gone on: rows that had yet to fall due are among those with `scheduled_at <> created_at`, which have an index. Where
+ * they are many, or where that index leaves rows without `created_at` out, the answer is true.
+ *
+ * @param names already quoted
+ * @param seen the text of a parameter that holds what `SEEN` gave
+ */
+export function mayHaveChanged({ outboxTable: table, outbox: c }: TableNames, seen: string): string {
+  const transaction = `(${seen}::bigint[])[1]`;
+  const time = `(timestamptz 'epoch' + (${seen}::bigint[])[2] * interval '1 microsecond')`;
+  return `
+CASE WHEN ${XMAX} <> ${transaction} THEN true
+  WHEN NOT (SELECT a.attnotnull FROM pg_attribute a
+    WHERE a.attrelid = '${literal(table)}'::regclass AND a.attname = '${literal(unquoted(c.createdAt))}') THEN true
+  ELSE (SELECT count(*) > ${MOST_LOOKED_AT} OR coalesce(bool_or(a.scheduled_at > ${time} AND a.scheduled_at <= now()), false)
+    FROM (SELECT o.${c.scheduledAt} AS scheduled_at FROM ${table} o
+      WHERE o.${c.state} IN ('pending', 'processing') AND o.${c.scheduledAt} <> o.${c.createdAt}
+      ORDER BY o.${c.sequence} LIMIT ${MOST_LOOKED_AT + 1}) a) END`;
+}
+
+/** Of rows that were retried, replayed or scheduled ahead: takes a millisecond. */
+const MOST_LOOKED_AT = 1000;
+
+/** Reads the low-water marks of a table. */
+export class PostgresLowWater implements LowWater {
+  readonly marks: LowWaterMarks;
   readonly #pool: Pick<PostgresPool, "run" | "lostConnections">;
   readonly #statement: Statement;
   readonly #clock: Clock;
-  readonly #marks: Marks;
   #lostConnections = 0;
   /** As the last read told: when the server started, and the sequence of the positions. */
   #server = "0";
@@ -155,23 +196,18 @@ export class LowWater {
   #clockReadAt = 0;
 
   /** @param statement made with {@link markRead} */
-  constructor(pool: Pick<PostgresPool, "run" | "lostConnections">, statement: Statement, clock: Clock, marks: Marks) {
+  constructor(pool: Pick<PostgresPool, "run" | "lostConnections">, statement: Statement, clock: Clock) {
     this.#pool = pool;
     this.#statement = statement;
     this.#clock = clock;
-    this.#marks = marks;
+    this.marks = new LowWaterMarks(clock);
   }
 
-  /**
-   * A parameter of a statement with {@link markBound}: below what it says nothing is unfinished.
-   *
-   * @param from stands for the newest mark, of a statement that begins elsewhere
-   */
   bound(from?: string): readonly string[] {
     this.#forgetAfterLoss();
     this.#forgetUnseenClock();
-    const { settledMark, guardedMark } = this.#marks;
-    return this.#parameter(settledMark, guardedMark.mark, guardedMark.running, from);
+    const { stable, conditional } = this.marks;
+    return this.#parameter(stable, conditional.mark, conditional.running, from);
   }
 
   /**
@@ -185,35 +221,35 @@ export class LowWater {
 
   /**
    * @param intervalMs since the last time; by default about a second
-   * @param more the statement's parameters from $5 on, the same in every call
+   * @param more further values of the statement, the same in every call
    * @throws StoreError
    */
-  async refreshIfDue(intervalMs?: number, more: readonly unknown[] = []): Promise<void> {
+  async refreshIfDue(intervalMs?: number, more: Values = {}): Promise<void> {
     this.#forgetAfterLoss();
     this.#forgetUnseenClock();
-    if (!this.#marks.markIsDue(intervalMs)) return;
-    const isFull = this.#marks.fullMarkIsDue();
+    if (!this.marks.isDue(intervalMs)) return;
+    const isFull = this.marks.fullReadIsDue();
     const startedAt = this.#clock.monotonic();
-    const { behindMet = null, lastRead = null, awaited } = this.#marks;
-    const bound = isFull ? this.#parameter("0", "0", []) : this.bound();
+    const { afterHighest = null, lastRead = null, awaited } = this.marks;
+    const lowWater = isFull ? this.#parameter("0", "0", []) : this.bound();
     let row: Row;
     try {
-      [row = {}] = await this.#pool.run(this.#statement, [bound, behindMet, lastRead, awaited, ...more]);
+      [row = {}] = await this.#pool.run(this.#statement, { ...more, lowWater, afterHighest, lastRead, awaited });
     } catch (error) {
       if (this.#sequence === "0" || (error as Partial<StoreError>).code === "unavailable") throw error;
       // The sequence may be gone, or the service may not read it any more: what is read without it tells.
       this.#sequence = "0";
       return await this.refreshIfDue(intervalMs, more);
     }
-    if (isFull) this.#marks.fullMarkTook(this.#clock.monotonic() - startedAt);
-    // What was read before a loss says nothing of what was found behind it.
+    if (isFull) this.marks.fullReadTook(this.#clock.monotonic() - startedAt);
+    // What was read before a loss tells nothing of the database behind it.
     if (this.#forgetAfterLoss()) return;
     if (row.same_history !== true) this.#forget();
     const { mark, running, end, later, writers, server, sequence, clock } = row;
     if (typeof clock === "string") this.#seeClock(Number(clock) / 1000);
     this.#server = String(server);
     this.#sequence = typeof sequence === "string" ? sequence : "0";
-    this.#marks.setMark(typeof mark === "string" ? mark : undefined, {
+    this.marks.setNewest(typeof mark === "string" ? mark : undefined, {
       running: (running as readonly string[]).map(BigInt),
       end: BigInt(String(end)),
       later: typeof later === "string" ? BigInt(later) : undefined,
@@ -221,17 +257,17 @@ export class LowWater {
     });
   }
 
-  #parameter(settled: string, guarded: string, running: readonly bigint[], from?: string): readonly string[] {
-    const { newestTransaction, behindMet = "1", mark } = this.#marks;
-    const given = String(BigInt(behindMet) - 1n);
+  #parameter(stable: string, conditional: string, running: readonly bigint[], from?: string): readonly string[] {
+    const { newestTransaction, afterHighest = "1", newest } = this.marks;
+    const given = String(BigInt(afterHighest) - 1n);
     return [
-      settled,
-      guarded,
+      stable,
+      conditional,
       String(newestTransaction),
       this.#server,
       this.#sequence,
       given,
-      from ?? mark,
+      from ?? newest,
       this.clock(),
       ...running.map(String),
     ];
@@ -260,7 +296,7 @@ export class LowWater {
     return true;
   }
 
-  /** A clock that nobody has looked at for long may have been set back, and right again. */
+  /** A clock that was not read for long may have been set back, and right again. */
   #forgetUnseenClock(): void {
     if (this.#clockAhead === undefined) return;
     if (this.#clock.monotonic() - this.#clockReadAt > LONGEST_UNSEEN_CLOCK_MS) this.#forget();
@@ -268,13 +304,11 @@ export class LowWater {
 
   #forget(): void {
     this.#clockAhead = undefined;
-    this.#marks.forget();
+    this.marks.forget();
   }
 }
 
 /** For what the clocks of two machines differ in speed. */
 const CLOCK_TOLERANCE_MS = 250;
-/** Longer than it takes to plan a statement on a busy machine, shorter than a mark lies behind the clock. */
-const LONGEST_WAIT_MS = 1000;
 /** An idle process reads its mark every five seconds. */
 const LONGEST_UNSEEN_CLOCK_MS = 10_000;

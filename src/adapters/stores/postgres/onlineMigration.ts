@@ -1,8 +1,8 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import type pg from "pg";
+import { sleep } from "../../../time/wait.ts";
 
 /** One statement of a migration as it runs on tables in use. */
-export interface OnlineStatement {
+interface OnlineStatement {
   readonly text: string;
   /** The index that it makes, with its schema. */
   readonly makes?: string;
@@ -12,7 +12,7 @@ export interface OnlineStatement {
 
 /**
  * The statements of a migration, for tables that applications write to: indexes are made and dropped `CONCURRENTLY`,
- * which holds up nobody. As it stands `CREATE INDEX` stops all writers while it runs, and before that while it waits
+ * which holds up nobody. Plain `CREATE INDEX` stops all writers while it runs, and before that while it waits
  * for the oldest of them.
  *
  * @param script a migration file behind the first two, which make the tables

@@ -32,7 +32,7 @@ export class Pipeline {
   readonly #othersWait: () => boolean;
   #current: Shared | undefined;
   /** The names of statements that have succeeded on a connection. Behind a first one that fails, the next would miss its preparation. */
-  readonly #proven = new WeakMap<pg.PoolClient, Set<string>>();
+  readonly #succeeded = new WeakMap<pg.PoolClient, Set<string>>();
   /** How long statements have taken of late, in ms, without the time behind another. */
   #meanMs = 0;
 
@@ -59,14 +59,14 @@ export class Pipeline {
 
   #mayJoin(shared: Shared, name: string): boolean {
     if (this.#meanMs >= SHORT_MS || !shared.hasRoom() || this.#othersWait()) return false;
-    return this.#provenOn(shared.client).has(name);
+    return this.#namesOn(shared.client).has(name);
   }
 
-  #provenOn(client: pg.PoolClient): Set<string> {
-    let names = this.#proven.get(client);
+  #namesOn(client: pg.PoolClient): Set<string> {
+    let names = this.#succeeded.get(client);
     if (names === undefined) {
       names = new Set();
-      this.#proven.set(client, names);
+      this.#succeeded.set(client, names);
     }
     return names;
   }
@@ -77,7 +77,7 @@ export class Pipeline {
     return {
       client,
       done: () => {
-        this.#provenOn(client).add(name);
+        this.#namesOn(client).add(name);
         this.#meanMs += (leave(false) - this.#meanMs) * WEIGHT;
       },
       failed: leave,

@@ -1,15 +1,16 @@
 import pg from "pg";
 import { StoreError } from "../../../model/errors.ts";
 import type { Secret } from "../../../model/secret.ts";
-import { ASK_EVERY_MS, whileServed } from "../sql/serverWatch.ts";
-import { type Backend, backendOf, checkWorking } from "./backend.ts";
+import { atMost } from "../../../time/wait.ts";
+import { ASK_EVERY_MS, whileServed } from "../sql/readiness.ts";
+import type { Row, StatementRunner, Values } from "../sql/rows.ts";
 import type { Endpoint } from "./endpoints.ts";
 import { isFull, isLockTimeout, isReadOnly, toStoreError } from "./errors.ts";
 import { type Borrowed, Pipeline } from "./pipeline.ts";
-import { execute, isPlanOutdated, isPreparationLost, type Row, type Statement, socketOf } from "./statement.ts";
+import { execute, isPlanOutdated, isPreparationLost, type Statement, socketOf, valuesInOrder } from "./statement.ts";
 
 /** How to reach the server. */
-export interface PostgresConnection {
+interface PostgresConnection {
   /** Tried in this order, beginning with the one that worked last. Of several hosts those that cannot be written to are skipped. */
   readonly endpoints: readonly Endpoint[];
   /** Undefined takes the database that is named like the user. */
@@ -29,7 +30,7 @@ export interface PoolOptions extends PostgresConnection {
 }
 
 /** A pool over one or several endpoints, whose errors are `StoreError`s that name the statement. */
-export class PostgresPool {
+export class PostgresPool implements StatementRunner<Statement> {
   readonly #options: PoolOptions;
   readonly #pool: pg.Pool;
   #endpoint = 0;
@@ -83,21 +84,25 @@ export class PostgresPool {
     return this.#lostConnections;
   }
 
-  /** Runs one statement in a transaction of its own. */
-  async run(statement: Statement, values: readonly unknown[] = []): Promise<Row[]> {
+  async run(statement: Statement, values: Values = {}): Promise<readonly Row[]> {
     return (await this.#run(statement, values)).rows as Row[];
   }
 
-  /** The same. @returns the number of rows that the statement changed */
-  async change(statement: Statement, values: readonly unknown[] = []): Promise<number> {
+  async runAll(statement: Statement, values: Values = {}): Promise<readonly (readonly Row[])[]> {
+    return [await this.run(statement, values)];
+  }
+
+  /** Runs one statement. @returns the number of rows that it changed */
+  async change(statement: Statement, values: Values = {}): Promise<number> {
     return (await this.#run(statement, values)).rowCount ?? 0;
   }
 
-  async #run(statement: Statement, values: readonly unknown[]): Promise<pg.QueryResult> {
+  async #run(statement: Statement, values: Values): Promise<pg.QueryResult> {
+    const ordered = valuesInOrder(statement, values);
     for (let tries = 1; ; tries += 1) {
       const borrowed = await this.#borrow(statement);
       try {
-        const result = await execute(borrowed.client, statement, values, this.#prepares);
+        const result = await execute(borrowed.client, statement, ordered, this.#prepares);
         borrowed.done();
         return result;
       } catch (error) {
@@ -124,7 +129,7 @@ export class PostgresPool {
   }
 
   async #borrow(statement: Statement): Promise<Borrowed> {
-    if (statement.pipelined === true) return await this.#pipeline.borrow(statement.name);
+    if (statement.isPipelined === true) return await this.#pipeline.borrow(statement.name);
     const client = await this.#connect(statement.name);
     return { client, done: () => client.release(), failed: (broken) => client.release(broken) };
   }
@@ -179,22 +184,22 @@ export class PostgresPool {
       // A server that is full has answered.
       if (!isFull(error)) throw error;
     } finally {
-      const impatience = setTimeout(() => socketOf(observer).destroy(), CLOSE_TIMEOUT_MS);
-      await observer.end().catch(() => {});
-      clearTimeout(impatience);
+      await atMost(CLOSE_TIMEOUT_MS, observer.end());
+      socketOf(observer).destroy();
     }
   }
 
-  /** Runs a statement with whatever the owner checks at the commit, and takes it back. */
-  async takenBack({ name, text }: Statement, values: readonly unknown[]): Promise<void> {
-    const takenBack = new StoreError("other", `${name}: taken back`);
+  /** With whatever the owner checks at the commit. */
+  async runAndRollBack(statement: Statement, values: Values): Promise<void> {
+    const { name, text } = statement;
+    const rolledBack = new StoreError("other", `${name}: rolled back`);
     const trial = this.transaction(name, async (client) => {
-      await client.query(text, [...values]);
+      await client.query(text, [...valuesInOrder(statement, values)]);
       await client.query("SET CONSTRAINTS ALL IMMEDIATE");
-      throw takenBack;
+      throw rolledBack;
     });
     await trial.catch((error: unknown) => {
-      if (error !== takenBack) throw error;
+      if (error !== rolledBack) throw error;
     });
   }
 
@@ -231,15 +236,11 @@ export class PostgresPool {
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
+    const ended = this.#pool.end();
     // A server that hangs answers no goodbye either, and borrowed connections wait for their statements.
-    const impatience = setTimeout(() => {
-      for (const client of this.#clients) socketOf(client).destroy();
-    }, CLOSE_TIMEOUT_MS);
-    try {
-      await this.#pool.end();
-    } finally {
-      clearTimeout(impatience);
-    }
+    await atMost(CLOSE_TIMEOUT_MS, ended);
+    for (const client of this.#clients) socketOf(client).destroy();
+    await ended;
   }
 
   async #connect(name: string): Promise<pg.PoolClient> {
@@ -322,3 +323,43 @@ async function refuseStandby(client: pg.ClientBase): Promise<void> {
     "this host takes no writes: it is a standby, or default_transaction_read_only is on for this user or database",
   );
 }
+
+/** The server process behind a connection. */
+interface Backend {
+  /** Undefined until the server has told. */
+  pid: number | undefined;
+}
+
+/** Asks the server which process of its own serves a connection; behind a pooler that holds until the end of the transaction. */
+async function backendOf(client: pg.ClientBase): Promise<number> {
+  const { rows } = await client.query("SELECT pg_backend_pid() AS pid");
+  return (rows[0] as { pid: number }).pid;
+}
+
+/**
+ * Asks over another connection whether a server process still works for its client.
+ *
+ * @throws StoreError `unavailable` when it is gone, or has been waiting for its client for seconds while that waits for it; what the driver throws
+ *   when the server does not answer
+ */
+async function checkWorking(observer: pg.Client, { pid }: Backend): Promise<void> {
+  if (pid === undefined) throw lost("the server has not answered on this connection");
+  const { rows } = await observer.query({
+    text: BACKEND_STATE,
+    values: [pid],
+    query_timeout: ASK_TIMEOUT_MS,
+  } as pg.QueryConfig);
+  const [row] = rows as { gone: boolean; idle: boolean | null }[];
+  if (row?.gone) throw lost("its server process is gone");
+  if (row?.idle) throw lost("the server waits for the next statement: an answer was lost on the way");
+}
+
+function lost(reason: string): StoreError {
+  return new StoreError("unavailable", `the connection is given up: ${reason}`);
+}
+
+/** A standby, to which a pooler may send the query, knows nothing of the process. */
+const BACKEND_STATE = `
+SELECT a.pid IS NULL AND NOT pg_is_in_recovery() AS gone,
+  a.state LIKE 'idle%' AND a.state_change < clock_timestamp() - interval '3 seconds' AS idle
+FROM (SELECT $1::int AS pid) asked LEFT JOIN pg_stat_activity a USING (pid)`;

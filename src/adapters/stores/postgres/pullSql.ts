@@ -1,14 +1,16 @@
+import type { MessageId } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
-import { msOf } from "./fragments.ts";
+import type { PullStatements } from "../sql/pull.ts";
 import type { Statement } from "./statement.ts";
+import { msOf } from "./values.ts";
 
 /**
- * Every statement for pull clients, with the configured names woven in once. States and consumption stand as literals: a parameter in
+ * Every statement for pull clients, with the configured names woven in once. States and consumption are literals: a parameter in
  * their place would keep the planner from the partial indexes.
  *
  * @param payloadType the type of the inbox's payload column
  */
-export function pullStatements(names: TableNames, payloadType: string) {
+export function pullStatements(names: TableNames, payloadType: string): PullStatements<Statement> {
   const table = names.inboxTable;
   const c = names.inbox;
   const waiting = (row: string): string => `${row}.${c.state} = 'pending' AND ${row}.${c.consumption} = 'pull'`;
@@ -19,15 +21,14 @@ export function pullStatements(names: TableNames, payloadType: string) {
     `(${row}.${c.claimToken} IS NULL OR ${row}.${c.leaseExpiresAt} IS NULL OR ${row}.${c.leaseExpiresAt} <= now())`;
   const payloadText = payloadType === "text" ? `i.${c.payload}` : `i.${c.payload}::text`;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
-  /** A row that was never claimed is due from its receipt on, whatever the clock says: see the outbox. */
+  /** A row that was never claimed is due from its receipt on, whatever the clock shows: see the outbox. */
   const isDue = `(coalesce(i.${c.scheduledAt}, '-infinity') <= now() OR (coalesce(i.${c.attempt}, 0) = 0 AND i.${c.scheduledAt} <= i.${c.createdAt}))`;
   const available = `${waiting("i")} AND i.${c.source} = $1::text AND ${isDue} AND ${free("i")}`;
-  /** The fence: what a client still holds under its token. $1 source, $2 token */
+  /** The fence: what a client still holds under its token. */
   const ofClaim = `${waiting("i")} AND i.${c.source} = $1::text AND i.${c.claimToken} = $2::uuid`;
-  /** $3 ids, null for all of the claim */
   const named = `($3::uuid[] IS NULL OR i.${c.id} = ANY ($3::uuid[]))`;
 
-  /** Per aggregate of the rows in `own`, the first unfinished row before the last of them that is not among them. $1 source */
+  /** Per aggregate of the rows in `own`, the first unfinished row before the last of them that is not among them. */
   const stopsAmong = (own: string, which: string): string => `
   SELECT a.aggregate_id, s.created_at, s.id
   FROM (
@@ -48,7 +49,7 @@ export function pullStatements(names: TableNames, payloadType: string) {
 `;
 
   /**
-   * One claim. $1 source, $2 row limit, $3 byte limit, $4 token, $5 lease (ms), $6 most claims of a row, $7 whether to store why a row died.
+   * One claim; see {@link CLAIM_PARAMETERS}. `withReason` tells whether to store why a row died.
    *
    * - busy: aggregates with a row under a running lease or in a delay. Their other rows wait and are not worth looking at: however many there
    *   are, they do not fill the batch.
@@ -118,29 +119,35 @@ LEFT JOIN claimed r ON true
 ORDER BY r.created, r.id`;
 
   return {
-    claim: { byIndex: true, name: "pull.claim", text: claim("") },
-    /** Without some rows, and the others of their aggregates: $8 ids. */
+    claim: {
+      byIndex: true,
+      name: "pull.claim",
+      parameters: CLAIM_PARAMETERS,
+      text: claim(""),
+    },
     claimWithoutSome: {
       byIndex: true,
       name: "pull.claim",
+      parameters: [...CLAIM_PARAMETERS, "quarantined"],
       text: claim(`
     AND i.${c.id} <> ALL ($8::uuid[]) AND (i.${c.aggregateId} IS NULL OR i.${c.aggregateId} NOT IN (
       SELECT x.${c.aggregateId} FROM ${table} x WHERE x.${c.id} = ANY ($8::uuid[]) AND x.${c.aggregateId} IS NOT NULL))`),
     },
 
-    /** Available rows in order: $1 source, $2 limit, $3 ids to leave out. */
+    /** Available rows in order. */
     availableRows: {
       byIndex: true,
       name: "pull.available rows",
+      parameters: ["source", "limit", "quarantined"],
       text: `
 SELECT i.${c.id} AS id FROM ${table} i
 WHERE ${available} AND i.${c.id} <> ALL ($3::uuid[])
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $2::int`,
     },
 
-    /** What a claim changes in named rows, to be rolled back: $1 ids, $2 most claims of a row. */
     trial: {
       name: "pull.trial claim",
+      parameters: ["ids", "maxAttempts"],
       text: `
 UPDATE ${table} i
 SET ${c.state} = CASE WHEN coalesce(i.${c.attempt}, 0) >= $2::int THEN 'dead' ELSE i.${c.state} END,
@@ -150,27 +157,27 @@ WHERE i.${c.id} = ANY (ARRAY(
   FOR NO KEY UPDATE OF w SKIP LOCKED))`,
     },
 
-    /** The rows of a claim. $1 source, $2 token */
     held: {
       byIndex: true,
       name: "pull.held",
+      parameters: ["source", "token"],
       text: `SELECT i.${c.id} AS id FROM ${table} i WHERE ${ofClaim} ORDER BY i.${c.createdAt}, i.${c.id}`,
     },
 
-    /** Is any row available? $1 source. Costs a fraction of a claim, which an idle source would do several times a second. */
     available: {
       byIndex: true,
       name: "pull.available",
+      parameters: ["source"],
       text: `
 SELECT i.${c.id} AS id FROM ${table} i
 WHERE ${available}
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
     },
 
-    /** $1 source, $2 token, $3 ids; so do the statements below */
     acknowledge: {
       byIndex: true,
       name: "pull.acknowledge",
+      parameters: ["source", "token", "ids"],
       text: inOrder(`
   UPDATE ${table} i
   SET ${c.state} = 'processed', ${c.processedAt} = now(), ${unclaimed}
@@ -179,12 +186,13 @@ ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
     },
 
     /**
-     * $4 lease (ms). A lease that has lapsed is extended when the client may go on where it was: of an aggregate whose earlier row another
+     * A lease that has lapsed is extended when the client may go on where it was: of an aggregate whose earlier row another
      * client has taken over meanwhile, it may not.
      */
     extend: {
       byIndex: true,
       name: "pull.extend",
+      parameters: ["source", "token", "ids", "leaseMs"],
       text: `
 WITH held AS MATERIALIZED (
   SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, ${free("i")} AS lapsed
@@ -208,6 +216,7 @@ SELECT id FROM changed ORDER BY created_at, id`,
     release: {
       byIndex: true,
       name: "pull.release",
+      parameters: ["source", "token", "ids"],
       text: inOrder(`
   UPDATE ${table} i
   SET ${c.attempt} = greatest(i.${c.attempt} - 1, 0), ${unclaimed}
@@ -216,12 +225,13 @@ SELECT id FROM changed ORDER BY created_at, id`,
     },
 
     /**
-     * $4 most claims of a row, $5 delay (ms), $6 reason (null leaves the last one), $7 whether to release the rows behind them. `held` locks the whole claim, so that no row of it is closed
-     * between the look and the update.
+     * A reason that is null leaves the last one; `releaseOthers` releases the rows behind them, too. `held` locks the whole claim, so that no row of it is
+     * closed between the read and the update.
      */
     reject: {
       byIndex: true,
       name: "pull.reject",
+      parameters: ["source", "token", "ids", "maxAttempts", "delayMs", "reason", "releaseOthers"],
       text: `
 WITH held AS MATERIALIZED (
   SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, coalesce(i.${c.attempt}, 0) >= $4::int AS spent,
@@ -253,7 +263,18 @@ changed AS (
 )
 SELECT id, outcome FROM changed ORDER BY created_at, id`,
     },
-  } as const satisfies Record<string, Statement>;
+
+    dialect: {
+      claimOf([rows = []]) {
+        const [first] = rows;
+        return {
+          rows: first === undefined || first.id === null ? [] : rows,
+          dead: (first?.dead ?? []) as MessageId[],
+          isEmpty: first?.candidates === 0,
+        };
+      },
+    },
+  };
 }
 
 /** The ids that an update changed, oldest row first. */
@@ -261,4 +282,4 @@ function inOrder(update: string): string {
   return `WITH changed AS (${update}\n)\nSELECT id FROM changed ORDER BY created_at, id`;
 }
 
-export type PullStatements = ReturnType<typeof pullStatements>;
+const CLAIM_PARAMETERS = ["source", "limit", "maxBytes", "token", "leaseMs", "maxAttempts", "withReason"];

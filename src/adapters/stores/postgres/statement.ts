@@ -1,11 +1,14 @@
 import { createHash } from "node:crypto";
 import type { Socket } from "node:net";
 import type pg from "pg";
+import type { Values } from "../sql/rows.ts";
 
 /** A statement with its name for errors and logs. */
 export interface Statement {
   readonly name: string;
   readonly text: string;
+  /** The names of the values of `$1`, `$2` and so on. */
+  readonly parameters?: readonly string[];
   /** Longest run in ms; after it the connection is given up. Default 60 s. */
   readonly timeoutMs?: number;
   /**
@@ -21,7 +24,7 @@ export interface Statement {
    */
   readonly onePlan?: boolean;
   /** True for a short statement that may be sent behind another such one on its connection; see `Pipeline`. Not together with `byIndex`. */
-  readonly pipelined?: boolean;
+  readonly isPipelined?: boolean;
 }
 
 /**
@@ -40,8 +43,6 @@ export function perLimit(make: (limit: string) => Statement): (limit: number) =>
   };
 }
 
-export type Row = Record<string, unknown>;
-
 /**
  * The planner goes by statistics, and those of a queue are always old: a table that was analysed when it was empty is thought to have few
  * pending rows, and is then read whole, or by a bitmap of every pending row, for each batch of a hundred. Measured with a
@@ -59,7 +60,7 @@ const BY_INDEX = [
 ].join("; ");
 
 const DEFAULT_QUERY_TIMEOUT_MS = 60_000;
-/** In which the server says that it has given up. */
+/** In which the server reports that it has given up. */
 const LOCK_TIMEOUT_MARGIN_MS = 500;
 
 function beginning({ timeoutMs = DEFAULT_QUERY_TIMEOUT_MS, lockTimeoutMs, onePlan }: Statement): string {
@@ -72,6 +73,7 @@ function beginning({ timeoutMs = DEFAULT_QUERY_TIMEOUT_MS, lockTimeoutMs, onePla
  * and leak to nobody; the three messages go out together (pipeline mode) and cost one round trip.
  *
  * @param prepare whether the connection keeps the statement under its name from now on
+ * @param values in the order of the parameters
  * @throws what the driver throws
  */
 export async function execute(
@@ -97,6 +99,20 @@ export async function execute(
   if (result.status === "rejected") throw result.reason;
   if (committed.status === "rejected") throw committed.reason;
   return result.value;
+}
+
+/**
+ * The values of `$1`, `$2` and so on.
+ *
+ * @param values by name, more than the statement declares do no harm
+ * @throws Error when a parameter has no value
+ */
+export function valuesInOrder({ name, parameters = [] }: Statement, values: Values): readonly unknown[] {
+  return parameters.map((parameter) => {
+    const value = values[parameter];
+    if (value === undefined) throw new Error(`${name}: no value for the parameter ${parameter}`);
+    return value;
+  });
 }
 
 /** Whether a statement failed without being executed because of what its connection has prepared. 26000: nothing of that name; 42P05: it exists already. */

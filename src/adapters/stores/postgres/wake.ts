@@ -1,8 +1,11 @@
 import { randomUUID } from "node:crypto";
 import type pg from "pg";
 import type { Log } from "../../../ports/runtime.ts";
+import { Backoff } from "../../../time/backoff.ts";
 import type { Clock } from "../../../time/clock.ts";
+import { atMost } from "../../../time/wait.ts";
 import type { PostgresPool } from "./pool.ts";
+import type { Statement } from "./statement.ts";
 
 /**
  * Wakes between processes by `LISTEN` and `NOTIFY`. A wake is a hint: everything works without it at the poll intervals, so
@@ -20,6 +23,7 @@ export class PostgresWake {
   #announceTimer: NodeJS.Timeout | undefined;
   #lastAnnounced = Number.NEGATIVE_INFINITY;
   #announcing: Promise<void> = Promise.resolve();
+  readonly #backoff = new Backoff(Math.random);
   #warned = false;
   #closed = false;
 
@@ -30,11 +34,12 @@ export class PostgresWake {
     this.#log = log;
   }
 
-  async listen(listener: () => void, backoffMs = FIRST_BACKOFF_MS): Promise<void> {
+  /** Subscribes, and again whenever the connection ends. Returns after the first try. */
+  async listen(listener: () => void): Promise<void> {
     if (this.#closed) return;
     try {
       const client = await this.#pool.dedicated();
-      const again = () => this.#listenLater(listener, FIRST_BACKOFF_MS);
+      const again = () => this.#listenLater(listener);
       client.once("end", again);
       this.#listening = { end: () => client.removeListener("end", again).end() };
       if (this.#closed) return await this.#listening.end();
@@ -43,6 +48,7 @@ export class PostgresWake {
       }
       client.on("notification", listener);
       await client.query(`LISTEN "${this.#channel}"`);
+      this.#backoff.reset();
       // A notification may have been missed while there was no connection.
       listener();
     } catch (error) {
@@ -56,7 +62,7 @@ export class PostgresWake {
         );
       }
       this.#warned = true;
-      this.#listenLater(listener, Math.min(backoffMs * 2, LAST_BACKOFF_MS));
+      this.#listenLater(listener);
     }
   }
 
@@ -83,41 +89,38 @@ export class PostgresWake {
   }
 
   /**
-   * Whether a connection gets what is notified. Behind a pooler in transaction mode `LISTEN` succeeds, but it is then a server connection of
-   * the pooler's that listens: each notification would go to whoever uses that at the moment, or into the pooler's log. So it is tried out
-   * with a channel that nobody else notifies.
+   * Whether a connection gets notifications. Behind a pooler in transaction mode `LISTEN` succeeds, but one of the pooler's server connections listens
+   * then: each notification would go to whoever uses that at the moment, or into the pooler's log. So this tries it with a channel of its own.
    */
   async #hears(client: pg.Client): Promise<boolean> {
-    let timer: NodeJS.Timeout | undefined;
-    const heard = new Promise<boolean>((resolve) => {
-      client.once("notification", () => resolve(true));
-      timer = setTimeout(() => resolve(false), HEARING_TIMEOUT_MS);
+    let isHeard = false;
+    const heard = new Promise<void>((resolve) => {
+      client.once("notification", () => {
+        isHeard = true;
+        resolve();
+      });
     });
-    try {
-      await client.query(`LISTEN "${this.#trialChannel}"`);
-      await this.#pool.run(NOTIFY, [this.#trialChannel]);
-      const result = await heard;
-      await client.query(`UNLISTEN "${this.#trialChannel}"`);
-      return result;
-    } finally {
-      clearTimeout(timer);
-    }
+    await client.query(`LISTEN "${this.#trialChannel}"`);
+    await this.#pool.run(NOTIFY, { channel: this.#trialChannel });
+    await atMost(HEARING_TIMEOUT_MS, heard);
+    await client.query(`UNLISTEN "${this.#trialChannel}"`);
+    return isHeard;
   }
 
   #notify(): void {
     this.#announceTimer = undefined;
     this.#lastAnnounced = this.#clock.monotonic();
-    this.#announcing = this.#pool.run(NOTIFY, [this.#channel]).then(
+    this.#announcing = this.#pool.run(NOTIFY, { channel: this.#channel }).then(
       () => undefined,
       (error: unknown) => this.#log.debug({ err: error }, "outbox wake not sent"),
     );
   }
 
-  #listenLater(listener: () => void, backoffMs: number): void {
+  #listenLater(listener: () => void): void {
     if (this.#closed) return;
     this.#listening = undefined;
     clearTimeout(this.#retry);
-    this.#retry = setTimeout(() => void this.listen(listener, backoffMs), backoffMs);
+    this.#retry = setTimeout(() => void this.listen(listener), this.#backoff.next());
     this.#retry.unref();
   }
 }
@@ -126,8 +129,11 @@ export class PostgresWake {
 const ANNOUNCE_INTERVAL_MS = 50;
 /** A database that hangs must not hold up the stop for a hint. */
 const NOTIFY_TIMEOUT_MS = 3000;
-const NOTIFY = { name: "outbox.wake", text: "SELECT pg_notify($1, '')", timeoutMs: NOTIFY_TIMEOUT_MS };
+const NOTIFY: Statement = {
+  name: "outbox.wake",
+  parameters: ["channel"],
+  text: "SELECT pg_notify($1, '')",
+  timeoutMs: NOTIFY_TIMEOUT_MS,
+};
 /** A database slower than this is tried again; until then polling finds everything. */
 const HEARING_TIMEOUT_MS = 1000;
-const FIRST_BACKOFF_MS = 500;
-const LAST_BACKOFF_MS = 30_000;

@@ -1,21 +1,97 @@
+import type { ClaimToken } from "../../../model/rows.ts";
 import type {
   BreakerState,
   DestinationReport,
+  DestinationStore,
   NewPause,
   Opening,
   RateRequest,
   SharedDestination,
 } from "../../../ports/destinationStore.ts";
-import { dateOf, numberOf, type Row } from "./rows.ts";
+import { dateOf, numberOf, type Row, type StatementRunner, type Values } from "./rows.ts";
 
-/** What the statements about destinations of both databases are given, in whole numbers, and what they answer. */
+/** The statements about destinations. Those that change a row answer `changed`, the number of rows that were as they expect them. */
+export interface DestinationStatements<S> {
+  readonly states: S;
+  readonly pause: S;
+  readonly resume: S;
+  /** Answers `wait_ms`. */
+  readonly takeFromRate: S;
+  readonly open: S;
+  readonly takeProbe: S;
+  readonly renewProbe: S;
+  readonly close: S;
+  readonly returnProbe: S;
+  readonly report: S;
+  readonly dialect: { reportValues(reports: readonly ReportValues[]): Values };
+}
+
+/** What replicas share about destinations, in a SQL database: one short statement an operation. */
+export class SqlDestinations<S> implements DestinationStore {
+  /** Set by the check of the tables. */
+  isAvailable = false;
+  readonly #runner: StatementRunner<S>;
+  readonly #sql: DestinationStatements<S>;
+
+  constructor(runner: StatementRunner<S>, sql: DestinationStatements<S>) {
+    this.#runner = runner;
+    this.#sql = sql;
+  }
+
+  async states(): Promise<readonly SharedDestination[]> {
+    return (await this.#runner.run(this.#sql.states)).map(sharedDestination);
+  }
+
+  async pause(name: string, pause: NewPause): Promise<void> {
+    await this.#runner.run(this.#sql.pause, { name, ...pauseValues(pause) });
+  }
+
+  async resume(name: string): Promise<boolean> {
+    return await this.#changes(this.#sql.resume, { name });
+  }
+
+  async takeFromRate(name: string, rate: RateRequest): Promise<number> {
+    const [row] = await this.#runner.run(this.#sql.takeFromRate, { name, ...rateValues(rate) });
+    return Number(row?.wait_ms ?? 0);
+  }
+
+  async open(name: string, opening: Opening): Promise<boolean> {
+    return await this.#changes(this.#sql.open, { name, ...openingValues(opening) });
+  }
+
+  async takeProbe(name: string, probe: ClaimToken, leaseMs: number): Promise<boolean> {
+    return await this.#changes(this.#sql.takeProbe, { name, probe, leaseMs: wholeMs(leaseMs) });
+  }
+
+  async renewProbe(name: string, probe: ClaimToken, leaseMs: number): Promise<boolean> {
+    return await this.#changes(this.#sql.renewProbe, { name, probe, leaseMs: wholeMs(leaseMs) });
+  }
+
+  async close(name: string, probe: ClaimToken): Promise<boolean> {
+    return await this.#changes(this.#sql.close, { name, probe });
+  }
+
+  async returnProbe(name: string, probe: ClaimToken): Promise<void> {
+    await this.#runner.run(this.#sql.returnProbe, { name, probe });
+  }
+
+  async report(reports: readonly DestinationReport[]): Promise<void> {
+    if (reports.length === 0) return;
+    await this.#runner.run(this.#sql.report, this.#sql.dialect.reportValues(valuesOf(reports)));
+  }
+
+  async #changes(statement: S, values: Values): Promise<boolean> {
+    const [row] = await this.#runner.run(statement, values);
+    return Number(row?.changed ?? 0) > 0;
+  }
+}
 
 /** Ten years: longer times count as so long, which every database can add to now. */
 const LONGEST_MS = 10 * 365 * 86_400_000;
 /** Characters of `last_error` and of other texts that people read. */
 const LONGEST_TEXT = 2000;
 const LONGEST_NAME = 400;
-/** A theoretical arrival time further ahead than so many takes says that the clock has been put back. */
+/** A theoretical arrival time further ahead than so many takes shows that the clock has been put back. */
 const MOST_TAKES_AHEAD = 100;
 const LEAST_AHEAD_US = 10_000_000;
 
@@ -24,7 +100,7 @@ export const SLOW_FOR_MS = 10_000;
 /** Openings behind which an opening lasts no longer than the one before: 2^20 seconds are twelve days. */
 export const MOST_DOUBLINGS = 20;
 
-export function wholeMs(ms: number): number {
+function wholeMs(ms: number): number {
   return Math.round(Math.min(Math.max(ms, 0), LONGEST_MS));
 }
 
@@ -33,7 +109,7 @@ function storable(text: string, length = LONGEST_TEXT): string {
   return text.slice(0, length).replace(/\0|\p{Surrogate}/gu, "");
 }
 
-export function pauseValues({ by, reason, forMs }: NewPause) {
+function pauseValues({ by, reason, forMs }: NewPause) {
   return {
     by: storable(by, LONGEST_NAME),
     reason: storable(reason),
@@ -42,7 +118,7 @@ export function pauseValues({ by, reason, forMs }: NewPause) {
 }
 
 /** Times of a take in µs: a rate of thousands a second takes less than a millisecond for each. */
-export function rateValues({ tokens, perSecond, capacity }: RateRequest) {
+function rateValues({ tokens, perSecond, capacity }: RateRequest) {
   const microseconds = (count: number) => Math.round(Math.min((count / perSecond) * 1_000_000, LONGEST_MS * 1000));
   const costUs = microseconds(tokens);
   return {
@@ -53,7 +129,7 @@ export function rateValues({ tokens, perSecond, capacity }: RateRequest) {
   };
 }
 
-export function openingValues(opening: Opening) {
+function openingValues(opening: Opening) {
   return {
     probe: opening.probe,
     firstMs: wholeMs(opening.openMs * opening.factor),
@@ -73,7 +149,7 @@ export interface ReportValues {
 }
 
 /** One for each name, in one order for all replicas, so that no two of them wait for each other. */
-export function reportValues(reports: readonly DestinationReport[]): readonly ReportValues[] {
+function valuesOf(reports: readonly DestinationReport[]): readonly ReportValues[] {
   const byName = new Map<string, DestinationReport>();
   for (const report of reports) {
     const before = byName.get(report.name);
@@ -101,7 +177,7 @@ function merged(one: DestinationReport, other: DestinationReport): DestinationRe
 }
 
 /** @param row as the statement `states` of either database gives it */
-export function sharedDestination(row: Row): SharedDestination {
+function sharedDestination(row: Row): SharedDestination {
   const state = row.breaker_state as BreakerState;
   const isClosed = state === "closed";
   const pausedAt = dateOf(row.paused_at);

@@ -1,34 +1,32 @@
 import type { Outcome } from "../../../model/rows.ts";
 import type { ClaimScope } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { DueTimes } from "./dueTimes.ts";
-import { Marks } from "./marks.ts";
-import { higher } from "./positions.ts";
+import { higher } from "./lowWaterMarks.ts";
 import { ScopeHints } from "./scopeHints.ts";
-import { Sweeps } from "./sweeps.ts";
+import { DueTimes, Sweeps } from "./sweeps.ts";
 
 /**
- * Where claims start to look, remembered between the claims of one process. All hints only save work: with a fresh instance every claim is right,
- * only slower.
+ * Where claims start, remembered between the claims of one process. All hints only save work: with a fresh instance every claim is right, only slower.
  */
 export class OutboxHints {
-  readonly marks: Marks;
   /** For claims of all rows. */
   readonly unscoped: ClaimHints;
   readonly #clock: Clock;
-  /** By their names, the one that was used last at the end. Rows of destinations that a scope has only now are met by its next sweep. */
+  /** By their names, the one that was used last at the end. A sweep finds rows of destinations that a scope has only now. */
   readonly #scopes = new Map<string, ScopeHints>();
-  /** When retries fall due, by their destinations: a scope that is made until then looks for them, too. */
+  /** When retries fall due, by their destinations: a scope that is made until then claims them, too. */
   readonly #retries = new Map<string, DueTimes>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
     this.unscoped = new ClaimHints(clock);
-    this.marks = new Marks(clock, () => {
-      this.unscoped.frontIsUnknown();
-      // A claim that is under way goes on with hints that nobody asks any more.
-      this.#scopes.clear();
-    });
+  }
+
+  /** Nothing that was known of the table's positions counts any more. */
+  forget(): void {
+    this.unscoped.frontIsUnknown();
+    // A claim that is under way goes on with hints that nobody asks any more.
+    this.#scopes.clear();
   }
 
   /** For a claim of this scope. */
@@ -42,16 +40,17 @@ export class OutboxHints {
   }
 
   /**
-   * A row that has failed will be due in `delayMs`. Every scope that holds it looks for it then; and who claims it by now sweeps, for what waits behind it.
+   * A row that has failed will be due in `delayMs`. Every scope that holds it claims due retries then; and who claims it by now sweeps, for what waits
+   * behind it.
    *
-   * @param settlement of the row. Where no scope looks for it alone, it is among the rows of every scope that leaves some out
+   * @param settlement of the row. Where no scope claims it alone, it is among the rows of every scope that leaves some out
    */
   retryIn(delayMs: number, { scope, destination }: Pick<Outcome, "scope" | "destination">): void {
     this.unscoped.sweepWithin(delayMs);
     if (destination !== undefined) this.#retriesTo(destination).add(delayMs);
     for (const hints of this.#scopes.values()) {
       if (scope === undefined ? hints.scope.which === "except" : hints.scope.name === scope) hints.sweepWithin(delayMs);
-      if (destination === undefined || isOf(hints.scope, destination)) hints.lookForRetryIn(delayMs);
+      if (destination === undefined || isOf(hints.scope, destination)) hints.retryIn(delayMs);
     }
   }
 
@@ -102,10 +101,10 @@ function isWithin(
 const MOST_SCOPES = 1000;
 
 /**
- * Where a claim of all rows starts: at the mark, or at a cursor.
+ * Where a claim of all rows starts: at the low-water mark, or at a cursor.
  *
  * The cursor lies past a front of rows that stay behind blocked keys. While it is set, claims leave out keys that are in backoff or slow, and start at
- * the first row of any other key that the last one met.
+ * the first row of any other key that the last one found.
  */
 export class ClaimHints {
   readonly #clock: Clock;
@@ -121,7 +120,7 @@ export class ClaimHints {
     return this.#cursor;
   }
 
-  /** True when the next claim has to look from the mark on: no front is known, or it is time to look at it again. */
+  /** True when the next claim starts from the mark: no front is known, or it is time to sweep it again. */
   startsAtMark(): boolean {
     return this.#cursor === undefined || this.#sweeps.isDue();
   }
@@ -143,12 +142,12 @@ export class ClaimHints {
     this.#sweeps.ended(tookMs);
   }
 
-  /** A claim from the cursor met its first row of a key that is not blocked at `sequence`. */
+  /** A claim from the cursor found its first row of a key that is not blocked at `sequence`. */
   advance(sequence: string): void {
     if (this.#cursor !== undefined) this.#cursor = sequence;
   }
 
-  /** A row of a key will be free in `delayMs`: look from the mark then. */
+  /** A row of a key will be free in `delayMs`: sweep then. */
   sweepWithin(delayMs: number): void {
     this.#sweeps.sweepWithin(delayMs);
   }

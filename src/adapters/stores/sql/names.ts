@@ -17,12 +17,12 @@ export interface TableNames {
  *
  * @param names the names; identifiers by the spec's rule (a letter or `_`, then letters, digits and `_`)
  * @param quote the database's quoting of one identifier
- * @throws Error for a name that is no identifier, whatever quoting would make of it
+ * @throws Error for a name that is not an identifier, whatever quoting would make of it
  */
 export function quoteNames(names: TableNames, quote: (identifier: string) => string): TableNames {
   const checked = (identifier: string): string => {
     if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(identifier)) {
-      throw new Error(`"${identifier}" is no SQL identifier: a letter or _ first, then letters, digits and _`);
+      throw new Error(`"${identifier}" is not an SQL identifier: a letter or _ first, then letters, digits and _`);
     }
     return quote(identifier);
   };

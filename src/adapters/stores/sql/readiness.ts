@@ -1,15 +1,15 @@
-import { setTimeout as delay } from "node:timers/promises";
 import { errorText, StoreError } from "../../../model/errors.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
+import { pause, timeout, waitOrAbort } from "../../../time/wait.ts";
 
 /**
- * Asks again and again until the database answers, and says every ten seconds what it waits for.
+ * Asks until the database answers, and logs every ten seconds what it waits for.
  *
  * @param ping one round trip; rejects while the database does not answer
  * @param timeoutMs for all tries together
  * @param signal ends the wait with its reason
- * @throws StoreError with the last failure when the time is over
+ * @throws StoreError with the last failure after `timeoutMs`
  */
 export async function untilAnswered(
   ping: () => Promise<void>,
@@ -18,64 +18,68 @@ export async function untilAnswered(
   clock: Clock,
   log: Log,
 ): Promise<void> {
-  const ending = new AbortController();
-  const deadline = ending.signal;
-  const onAbort = () => ending.abort(signal.reason);
-  signal.addEventListener("abort", onAbort, { once: true });
-  if (signal.aborted) onAbort();
-  const timer = setTimeout(() => ending.abort(), Math.min(timeoutMs, MAX_TIMEOUT_MS));
-  try {
-    await asked(ping, timeoutMs, signal, deadline, clock, log);
-  } finally {
-    clearTimeout(timer);
-    signal.removeEventListener("abort", onAbort);
-  }
-}
-
-async function asked(
-  ping: () => Promise<void>,
-  timeoutMs: number,
-  signal: AbortSignal,
-  deadline: AbortSignal,
-  clock: Clock,
-  log: Log,
-): Promise<void> {
+  using limit = timeout(timeoutMs, "waiting for the database", signal);
   let last: unknown = "it never answered a connection attempt";
   let warnAt = clock.monotonic();
-  for (let waitMs = 50; ; waitMs = Math.min(waitMs * 2, 1000)) {
+  for (let waitMs = FIRST_WAIT_MS; ; waitMs = Math.min(waitMs * 2, LAST_WAIT_MS)) {
     try {
-      return await untilAborted(ping(), deadline);
+      return await waitOrAbort(ping(), limit.signal, "waiting for the database");
     } catch (error) {
       signal.throwIfAborted();
-      if (!deadline.aborted) last = error;
-      if (clock.monotonic() >= warnAt) {
-        log.warn({ reason: errorText(last), timeoutMs }, "waiting for the database");
-        warnAt = clock.monotonic() + 10_000;
+      if (!limit.signal.aborted) last = error;
+    }
+    if (clock.monotonic() >= warnAt) {
+      log.warn({ reason: errorText(last), timeoutMs }, "waiting for the database");
+      warnAt = clock.monotonic() + WARN_EVERY_MS;
+    }
+    if (await pause(waitMs, limit.signal)) continue;
+    signal.throwIfAborted();
+    throw new StoreError("unavailable", `no database answered within ${timeoutMs} ms: ${errorText(last)}`);
+  }
+}
+
+/** Shorter than those of `Backoff`: the start waits for this. */
+const FIRST_WAIT_MS = 50;
+const LAST_WAIT_MS = 1000;
+const WARN_EVERY_MS = 10_000;
+
+/**
+ * Waits for work that may take as long as it needs, such as the migration of a large table, while the server does it: a connection whose answers get lost
+ * cannot be told apart from here.
+ *
+ * @param work what is waited for
+ * @param ask asks the server over another connection; rejects when it does not answer or no longer does the work
+ * @param hangUp ends the connection of the work, which nobody waits for any more
+ * @param everyMs time between two questions, in ms
+ * @throws what `work` throws; after a hang-up the error of `ask`
+ */
+export async function whileServed<T>(
+  work: Promise<T>,
+  ask: () => Promise<void>,
+  hangUp: () => void,
+  everyMs: number,
+): Promise<T> {
+  const ended = new AbortController();
+  const lost = new AbortController();
+  const watch = async (): Promise<void> => {
+    while (await pause(everyMs, ended.signal)) {
+      try {
+        await ask();
+      } catch (error) {
+        if (ended.signal.aborted) return;
+        lost.abort(error);
+        hangUp();
+        return;
       }
     }
-    // Ends early by a rejection when the time is over or the process stops: both are looked at below.
-    await delay(waitMs, undefined, { signal: deadline }).catch(() => {});
-    signal.throwIfAborted();
-    if (deadline.aborted) {
-      throw new StoreError("unavailable", `no database answered within ${timeoutMs} ms: ${errorText(last)}`);
-    }
-  }
-}
-
-/** Settles with `promise`, or rejects with the signal's reason when it aborts first. */
-async function untilAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
-  let aborted = (): void => {};
-  const abort = new Promise<never>((_, reject) => {
-    aborted = () => reject(signal.reason);
-    if (signal.aborted) aborted();
-    else signal.addEventListener("abort", aborted);
-  });
+  };
+  void watch();
   try {
-    return await Promise.race([promise, abort]);
+    return await waitOrAbort(work, lost.signal, "the work of the server");
   } finally {
-    signal.removeEventListener("abort", aborted);
+    ended.abort();
   }
 }
 
-/** `setTimeout` fires at once on anything longer. */
-const MAX_TIMEOUT_MS = 2 ** 31 - 1;
+/** How often a database is asked while it migrates, in ms. */
+export const ASK_EVERY_MS = 5000;

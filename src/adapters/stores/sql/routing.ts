@@ -20,7 +20,7 @@ export type PatternPart =
 
 /** How a database tests a topic. */
 export interface RoutingDialect {
-  /** @returns a text literal that says the same under any setting of the session */
+  /** @returns a text literal that means the same under any setting of the session */
   literal(text: string): string;
   /**
    * @param topic an expression, never NULL where the test counts
@@ -72,7 +72,7 @@ export function likePattern(parts: readonly PatternPart[], escaped: (text: strin
     .join("");
 }
 
-/** Dots that stand in a pattern. Where there is no `**`, a topic that fits its {@link likePattern} and has as many dots fits the pattern. */
+/** Dots of a pattern. Where there is no `**`, a topic that fits its {@link likePattern} and has as many dots fits the pattern. */
 export function dotsIn(parts: readonly PatternPart[]): number {
   return parts.reduce((dots, part) => dots + (part.kind === "text" ? part.text.split(".").length - 1 : 0), 0);
 }

@@ -1,12 +1,28 @@
-import type { ClaimedRow, ClaimToken, MessageId } from "../../../model/rows.ts";
+import type { ClaimedRow, ClaimToken, Headers, MessageId } from "../../../model/rows.ts";
 import type { FinishedRow } from "../../../ports/finishedRows.ts";
 import type { ParkedRow } from "../../../ports/parkedStore.ts";
 import type { PulledRow } from "../../../ports/pullStore.ts";
 import type { DestinationBacklog, OutboxBacklog } from "../../../ports/store.ts";
-import { headersOf } from "./headers.ts";
 
 /** A row as a driver gives it. The statements of every database name their columns alike; identities come as decimal text. */
 export type Row = Readonly<Record<string, unknown>>;
+
+/** Values of a statement by the names of its parameters; null is NULL. A statement takes those that it declares. */
+export type Values = Readonly<Record<string, unknown>>;
+
+/** What the statements of a store run on: `S` is the database's type of a statement. Errors are `StoreError`s that name the statement. */
+export interface StatementRunner<S> {
+  /**
+   * Runs one statement in a transaction of its own.
+   *
+   * @returns the rows of its last result set
+   */
+  run(statement: S, values?: Values): Promise<readonly Row[]>;
+  /** The same. @returns the rows of every result set, in order */
+  runAll(statement: S, values?: Values): Promise<readonly (readonly Row[])[]>;
+  /** Runs a change and rolls it back, to see whether the database refuses it. */
+  runAndRollBack(statement: S, values: Values): Promise<void>;
+}
 
 /** @returns the ids of rows with a column `id` */
 export function idsOf(rows: readonly Row[]): MessageId[] {
@@ -48,7 +64,7 @@ function textOf(value: unknown): string | null {
   return value === null || value === undefined ? null : String(value);
 }
 
-/** A whole number as a driver gives it: wide types come as text. @param absent stands in for NULL */
+/** A whole number as a driver gives it: wide types come as text. @param absent the value for NULL */
 export function numberOf(value: unknown, absent: number): number {
   return value === null || value === undefined ? absent : Number(value);
 }
@@ -117,4 +133,34 @@ export function finishedRow(row: Row): FinishedRow {
     createdAt: dateOf(row.created_at),
     lastError: row.last_error as string | null,
   };
+}
+
+const NO_HEADERS: Headers = Object.freeze({});
+
+/**
+ * Headers as somebody wrote them into the column: it may hold anything, and none of it may wedge the row.
+ *
+ * @param value the column as text
+ * @returns the headers; none when the text is not a JSON object. A value that is not a text comes as JSON text, null is left out.
+ */
+export function headersOf(value: unknown): Headers {
+  if (typeof value !== "string" || value === "{}" || value === "") return NO_HEADERS;
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(value);
+  } catch {
+    return NO_HEADERS;
+  }
+  if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) return NO_HEADERS;
+  for (const header of Object.values(parsed)) {
+    if (typeof header !== "string") return textHeaders(parsed);
+  }
+  return parsed as Headers;
+}
+
+function textHeaders(parsed: object): Headers {
+  const entries = Object.entries(parsed).filter(([, header]) => header !== null);
+  return Object.fromEntries(
+    entries.map(([name, header]) => [name, typeof header === "string" ? header : JSON.stringify(header)]),
+  );
 }

@@ -1,83 +1,81 @@
 import type { ClaimScope } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
-import type { DueTimes } from "./dueTimes.ts";
-import { higher, lower } from "./positions.ts";
-import { RetryLooks } from "./retryLooks.ts";
-import { Sweeps } from "./sweeps.ts";
+import { higher, lower } from "./lowWaterMarks.ts";
+import { type DueTimes, RetryTimes, Sweeps } from "./sweeps.ts";
 
-/** The table, as a look saw it that met no row of these destinations, or of all others. */
+/** The table as a claim saw it that found no row of these destinations, or of all others. */
 export interface SeenTable {
   readonly table: string;
   readonly destinations: readonly string[];
 }
 
 /** What a claim of a scope has found from the cursor on, or from the mark where it was the first one. */
-export interface ScopeLook {
+interface ScopeClaimFound {
   /** Where it began. */
   readonly from: string;
-  /** The first row of the scope that it met, which is not behind a blocked key. */
+  /** The first row of the scope that it found, which is not behind a blocked key. */
   readonly first: string | undefined;
-  /** The end of the table, and when it was read: before the claim looked. */
+  /** The end of the table, and when it was read: before the claim. */
   readonly end?: { readonly position: string; readonly readAt: number } | undefined;
   /** How long it took, in ms. */
   readonly tookMs: number;
-  /** Where the database can tell whether another look can find more. */
+  /** Where the database can tell whether another claim can find more. */
   readonly seen: SeenTable | undefined;
 }
 
 /** Positions in front of a scope's cursor, without the last. */
-export interface Stretch {
+interface Stretch {
   readonly from: string;
   readonly to: string;
 }
 
-/** Retries to look for. */
-export interface DueRetries extends Stretch {
+/** Where to claim due retries. */
+interface DueRetries extends Stretch {
   /** How long ago they have fallen due at most, in ms. */
   readonly withinMs: number;
 }
 
 /** What is left of a sweep. */
-export interface DueSweep extends Stretch {
+interface DueSweep extends Stretch {
   /** Nothing of it has been swept yet. */
   readonly isFresh: boolean;
 }
 
 /** What a claim of a scope has found in front of the cursor. */
-export interface StretchSwept extends Pick<Stretch, "to"> {
-  /** The first row of the scope that it met, which is not behind a blocked key. */
+interface StretchSwept extends Pick<Stretch, "to"> {
+  /** The first row of the scope that it found, which is not behind a blocked key. */
   readonly first: string | undefined;
   /** No such row that is free is left. */
   readonly hasTakenAll: boolean;
   /** How long it took, in ms. */
   readonly tookMs: number;
-  /** As in {@link ScopeLook}. */
+  /** As in {@link ScopeClaimFound}. */
   readonly seen: SeenTable | undefined;
 }
 
 /**
  * Where the claims of one scope start. In front of its rows there may be any number of others, so a scope always has a front to pass: its claims begin at
  * a cursor below which none of its rows was free. Now and then the front is swept for what has become free or has appeared there: stretch by stretch, each
- * beside a claim from the cursor, so that no claim takes long because the front is.
+ * along with a claim from the cursor, so that no claim takes long because the front is.
  *
- * The cursor keeps a second behind the rows that were met and the end of the table: positions are taken before they are committed, and a row that appears
+ * The cursor keeps a second behind the rows that were found and the end of the table: positions are taken before they are committed, and a row that appears
  * below the cursor would wait for the next sweep, which is seldom where the front is long. In the first second of a scope nothing is known to be that old,
- * and the cursor keeps at the rows that were met; a sweep at its end finds what has appeared below. Rows of a key that was blocked or left out, and is not any more, wait for a sweep: to look for them at once would mean to sweep all the
- * time. Retries alone are looked for at their time, past whatever else is in front: such a look tells nothing of the front, and changes neither the cursor
- * nor the sweep under way.
+ * and the cursor keeps at the rows that were found; a sweep at its end finds what has appeared below. Rows of a key that was blocked or left
+ * out, and is not any more, wait for a sweep: finding them at once would mean to sweep all the time. Retries alone are claimed at their time, past whatever
+ * else is in front: such a claim tells nothing of the front, and changes neither the cursor nor the sweep under way.
  */
 export class ScopeHints {
   readonly scope: Pick<ClaimScope, "name" | "which" | "destinations">;
   readonly #clock: Clock;
   readonly #sweeps: Sweeps;
-  readonly #retries: RetryLooks;
+  readonly #retries: RetryTimes;
   #cursor: string | undefined;
   /** The highest position that is known to have been there {@link LAG_MS} ago. */
-  #settled: string | undefined;
-  /** One that will be. Others are not looked at until then, or none would ever be. */
+  #lagged: string | undefined;
+  /** One that will be. Others do not count until then, or none would ever be. */
   #seen: { readonly position: string; readonly at: number } | undefined;
   #foundNothing = false;
-  /** What the last sweep saw, if it met nothing. */
+  /** What the last sweep saw, if it found nothing. */
   #seenTable: SeenTable | undefined;
   /** The end of the first second, until it has been swept for. */
   #firstSecondEndsAt: number | undefined;
@@ -99,10 +97,10 @@ export class ScopeHints {
     this.#clock = clock;
     this.scope = scope;
     this.#sweeps = new Sweeps(clock, REST_COST_FACTOR);
-    this.#retries = new RetryLooks(clock, retries);
+    this.#retries = new RetryTimes(clock, retries);
     if (wider === undefined) return;
     this.#cursor = wider.#cursor;
-    this.#settled = wider.#settled;
+    this.#lagged = wider.#lagged;
     this.#seen = wider.#seen;
   }
 
@@ -112,18 +110,18 @@ export class ScopeHints {
   }
 
   /** Whether the next claim has to read the end of the table, though it is not the first: only then can the cursor go on. */
-  get wantsEnd(): boolean {
-    return this.#foundNothing && !this.#isSettling();
+  get needsEnd(): boolean {
+    return this.#foundNothing && !this.#isLagging();
   }
 
-  /** Whether the last claim from the cursor on met no row. */
+  /** Whether the last claim from the cursor on found no row. */
   get foundNothing(): boolean {
     return this.#foundNothing;
   }
 
   /** What the last sweep saw, if it found no row and the next one is only for what has changed since, not for the cursor. */
   get seen(): SeenTable | undefined {
-    return this.#settled === undefined ? undefined : this.#seenTable;
+    return this.#lagged === undefined ? undefined : this.#seenTable;
   }
 
   /** Nothing has changed since the last sweep, as it took `tookMs` to find out. */
@@ -136,7 +134,7 @@ export class ScopeHints {
     return this.#left === undefined ? undefined : Math.max(0, this.#restsUntil - this.#clock.monotonic());
   }
 
-  /** Retries that are to be looked for in front of the cursor now. @param mark below which nothing is unfinished */
+  /** Retries that are to be claimed in front of the cursor now. @param mark below which nothing is unfinished */
   dueRetries(mark: string): DueRetries | undefined {
     const withinMs = this.#retries.dueWithinMs();
     if (this.#cursor === undefined || withinMs === undefined) return undefined;
@@ -145,8 +143,8 @@ export class ScopeHints {
     return undefined;
   }
 
-  /** A look for retries has ended. Parameters as of {@link RetryLooks.ended}. */
-  retriesLookedFor(beganAt: number, leavesSome: boolean): void {
+  /** A claim of due retries has ended. Parameters as of {@link RetryTimes.ended}. */
+  retriesClaimed(beganAt: number, leavesSome: boolean): void {
     this.#retries.ended(beganAt, leavesSome);
   }
 
@@ -169,9 +167,9 @@ export class ScopeHints {
   /** Remembers what a claim has found in a stretch of the sweep. */
   swept({ to, first, hasTakenAll, tookMs, seen }: StretchSwept): void {
     this.#restsUntil = this.#clock.monotonic() + REST_COST_FACTOR * tookMs;
-    this.#settle();
+    this.#updateLagged();
     // After the first second; it stays where it is later on.
-    if (this.#cursor !== undefined && this.#settled !== undefined) this.#cursor = lower(this.#cursor, this.#settled);
+    if (this.#cursor !== undefined && this.#lagged !== undefined) this.#cursor = lower(this.#cursor, this.#lagged);
     if (this.#left === undefined) return;
     const { to: end, beganAt, isFresh, seen: seenFirst } = this.#left;
     // Where nothing has changed since the first part, the others have seen the same.
@@ -184,10 +182,10 @@ export class ScopeHints {
   }
 
   /** Remembers what a claim has found from the cursor on. */
-  looked({ from, first, end, tookMs, seen }: ScopeLook): void {
+  claimed({ from, first, end, tookMs, seen }: ScopeClaimFound): void {
     const front = first ?? higher(from, end?.position ?? this.#seen?.position ?? from);
     const now = this.#clock.monotonic();
-    this.#settle();
+    this.#updateLagged();
     if (end !== undefined) this.#seen ??= { position: end.position, at: end.readAt };
     if (first !== undefined) this.#seen ??= { position: first, at: now };
     if (this.#cursor === undefined) {
@@ -195,13 +193,13 @@ export class ScopeHints {
       this.#sweepEnded(now - tookMs, tookMs, first === undefined ? seen : undefined);
     }
     // After a claim of more than a second its own end counts.
-    this.#settle();
-    this.#cursor = this.#settled === undefined ? front : lower(front, this.#settled);
+    this.#updateLagged();
+    this.#cursor = this.#lagged === undefined ? front : lower(front, this.#lagged);
     this.#foundNothing = first === undefined;
   }
 
-  /** A row of the scope that has failed will be due in `delayMs`: look for it then. */
-  lookForRetryIn(delayMs: number): void {
+  /** A row of the scope that has failed will be due in `delayMs`: claim it then. */
+  retryIn(delayMs: number): void {
     this.#retries.retryIn(delayMs);
   }
 
@@ -216,18 +214,18 @@ export class ScopeHints {
     this.#sweeps.ended(tookMs, beganAt);
   }
 
-  #settle(): void {
-    if (this.#seen === undefined || this.#isSettling()) return;
-    this.#settled = higher(this.#seen.position, this.#settled ?? this.#seen.position);
+  #updateLagged(): void {
+    if (this.#seen === undefined || this.#isLagging()) return;
+    this.#lagged = higher(this.#seen.position, this.#lagged ?? this.#seen.position);
     this.#seen = undefined;
   }
 
-  #isSettling(): boolean {
+  #isLagging(): boolean {
     return this.#seen !== undefined && this.#clock.monotonic() < this.#seen.at + LAG_MS;
   }
 }
 
 /** Longer than it takes from the insert of a row to its commit, mostly. */
 const LAG_MS = 1000;
-/** Beside a long front a retry may be late, rather than the rows of others. */
+/** With a long front a retry may be late, rather than the rows of others. */
 const REST_COST_FACTOR = 20;

@@ -1,5 +1,5 @@
-import type { DESTINATION_COLUMNS, INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../model/rows.ts";
-import type { ColumnRule } from "../sql/columnCheck.ts";
+import type { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../model/rows.ts";
+import { type ColumnRule, destinationRules } from "../sql/schema.ts";
 
 /** What the statements of this store accept per column, and how the bundled tables have it. */
 
@@ -92,7 +92,6 @@ export const OUTBOX_RULES = {
 
 /** Times of the destinations are computed with, in UTC. */
 const moment: ColumnRule = { ...time, accepted: ["datetimeoffset"] };
-const words = text("nvarchar(2000)", "NULL");
 const total: ColumnRule = {
   ...count("0"),
   accepted: ["bigint"],
@@ -100,30 +99,16 @@ const total: ColumnRule = {
   definition: "bigint NOT NULL DEFAULT 0",
 };
 
-export const DESTINATION_RULES = {
+export const DESTINATION_RULES = destinationRules({
   name: text("nvarchar(400)", `${BINARY} NOT NULL PRIMARY KEY`),
-  pausedAt: moment,
-  pausedUntil: moment,
-  pausedBy: text("nvarchar(400)", "NULL"),
-  pauseReason: words,
+  moment,
+  author: text("nvarchar(400)", "NULL"),
+  words: text("nvarchar(2000)", "NULL"),
   breakerState: {
     ...text("nvarchar(20)", `${BINARY} NOT NULL DEFAULT N'closed'`),
     leastLength: "half-open".length,
   },
   openings: { ...count("0"), accepted: ["int", "bigint"] },
-  openedAt: moment,
-  openUntil: moment,
-  breakerReason: words,
-  closedAt: moment,
-  probeToken: uuid,
-  probeAt: moment,
-  probeUntil: moment,
-  rateNextAt: moment,
-  rateSecond: moment,
-  rateTaken: total,
-  rateTakenBefore: total,
-  lastSuccessAt: moment,
-  lastFailureAt: moment,
-  lastError: words,
-  slowAt: moment,
-} as const satisfies Record<keyof typeof DESTINATION_COLUMNS, ColumnRule>;
+  token: uuid,
+  total,
+});

@@ -1,4 +1,4 @@
-import { MOST_DOUBLINGS, SLOW_FOR_MS } from "../sql/destinations.ts";
+import { type DestinationStatements, MOST_DOUBLINGS, SLOW_FOR_MS } from "../sql/destinations.ts";
 import type { TableNames } from "../sql/names.ts";
 import { BATCH, NOW } from "./fragments.ts";
 import type { Statement } from "./statement.ts";
@@ -9,10 +9,10 @@ const TIMEOUT_MS = 10_000;
 /**
  * Every statement about destinations, with the configured names woven in once.
  *
- * A change locks its row first, with the gap beside it where there is none yet, and reads the clock behind that: whoever waited for the lock
+ * A change locks its row first, or the gap where it belongs while there is none, and reads the clock after that: whoever waited for the lock
  * computes with the time after the wait, and from the row as it is then.
  */
-export function destinationStatements(names: TableNames) {
+export function destinationStatements(names: TableNames): DestinationStatements<Statement> {
   const table = names.destinationTable;
   const c = names.destination;
   const locked = `${table} d WITH (UPDLOCK, HOLDLOCK, ROWLOCK) WHERE d.${c.name} = @name`;
@@ -24,7 +24,7 @@ ${NOW}
 ${work}
 COMMIT TRANSACTION;`;
   const makeRow = `INSERT INTO ${table} (${c.name}) VALUES (@name);`;
-  /** `@changed` tells whether the row was as the condition says. */
+  /** `@changed` tells whether the row met the condition. */
   const change = (assignments: string, condition: string): string => `DECLARE @changed int;
 UPDATE d SET ${assignments} FROM ${table} d WHERE d.${c.name} = @name AND (${condition});
 SET @changed = @@ROWCOUNT;`;
@@ -180,7 +180,7 @@ SELECT @changed AS changed;`,
     report: {
       name: "destinations.report",
       timeoutMs: TIMEOUT_MS,
-      parameters: { rows: "longText" },
+      parameters: { rows: "list" },
       text: `${BATCH}
 DECLARE @reports TABLE (name nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY, succeeded bigint NULL, failed bigint NULL,
   error nvarchar(2000) NULL, slow bit NOT NULL);
@@ -204,10 +204,10 @@ FROM @reports r JOIN ${table} d WITH (ROWLOCK) ON d.${c.name} = r.name
 OPTION (FORCE ORDER, LOOP JOIN);
 COMMIT TRANSACTION;`,
     },
-  } as const satisfies Record<string, Statement>;
-}
 
-export type DestinationStatements = ReturnType<typeof destinationStatements>;
+    dialect: { reportValues: (rows) => ({ rows }) },
+  };
+}
 
 /** Of what is there and what was reported; what is later than now comes from a clock that has been put back. */
 function latest(column: string, reported: string, isReported: string): string {

@@ -3,7 +3,7 @@ import type sql from "mssql";
 import type { Secret } from "../../../model/secret.ts";
 
 /** How to reach the server. */
-export interface SqlServerConnection {
+interface SqlServerConnection {
   /** Name or address; of an availability group its listener. */
   readonly host: string;
   /** Undefined when only an instance is named: the server's browser service then tells the port. */

@@ -2,7 +2,7 @@ import { errorText, StoreError, type StoreErrorCode } from "../../../model/error
 
 /**
  * Error numbers of SQL Server and Azure SQL (Microsoft Learn, "Database Engine events and errors" and "Troubleshoot transient
- * connection errors"). Whatever has a number and stands nowhere is `other`; whatever has none is a fault of the connection.
+ * connection errors"). Whatever has a number that is not listed is `other`; whatever has none is a fault of the connection.
  */
 const CODES: Readonly<Record<Exclude<StoreErrorCode, "other">, readonly number[]>> = {
   unavailable: [
@@ -60,7 +60,7 @@ export function isDuplicateKey(error: unknown): boolean {
   return number === 2627 || number === 2601;
 }
 
-/** The server's number; undefined for what the driver says by itself. */
+/** The server's number; undefined for errors of the driver itself. */
 function errorNumber(error: unknown): number | undefined {
   const { number } = (error ?? {}) as { number?: unknown };
   return typeof number === "number" ? number : undefined;
@@ -75,7 +75,7 @@ function isOfConnection(error: unknown): boolean {
 
 /** Messages quote values in apostrophes and parentheses, which may be anything a sender wrote: keep only names the server gives. */
 function safeText(error: unknown, number: number): string {
-  // What a trigger of the application says may be anything.
+  // The message of a trigger of the application may be anything.
   if (number >= RAISED_BY_APPLICATION) return `a trigger refuses the row (error ${number})`;
   const message = error instanceof Error ? error.message : String(error);
   const cut = QUOTES_VALUES.has(number)

@@ -16,7 +16,7 @@ export const NOW = "DECLARE @now datetimeoffset(7) = SYSUTCDATETIME();";
  * Whether a time has come; an owner's table may let NULL in, which counts as due.
  *
  * @param time a column
- * @param clock the variable that holds the time of the look
+ * @param clock the variable that holds the time of the read
  */
 export const hasCome = (time: string, clock = "@now"): string => `(${time} IS NULL OR ${time} <= ${clock})`;
 
@@ -50,12 +50,12 @@ export const BY_ID = {
 export const TO_CHANGE = "WITH (UPDLOCK, READPAST, ROWLOCK)";
 
 /**
- * Looks only. Where READ_COMMITTED_SNAPSHOT is on, passing over locked rows asks for a read that locks; such a read may not name a
+ * Reads only. Where READ_COMMITTED_SNAPSHOT is on, passing over locked rows asks for a read that locks; such a read may not name a
  * granularity as well.
  */
 export const TO_LOOK = "WITH (READPAST, READCOMMITTEDLOCK)";
 
-/** The few ids of a table variable, which stands first, are looked up one after another, whatever the statistics say of the table. */
+/** The few ids of a table variable, which comes first, are looked up one by one, whatever the statistics of the table are. */
 export const ONE_BY_ONE = "OPTION (FORCE ORDER, LOOP JOIN)";
 
 /** A time as text and back, with its seven digits, which a JavaScript `Date` would lose. */
@@ -64,3 +64,64 @@ export const timeOf = (text: string): string => `CONVERT(datetimeoffset(7), ${te
 
 /** `scheduled_at` of a parked row: also `datetime`, of the narrowest range, holds it. */
 export const PARKED_AT = timeOf(`N'${PARKED_UNTIL}'`);
+
+/**
+ * Texts of many rows in one binary parameter, `@texts`, one after the other in UTF-16, with a JSON array of the rows that tells where each of them is.
+ *
+ * A text in the JSON would be escaped by the service and parsed again by the server: for a JSON body that is every quote of it. A text that is converted from
+ * bytes also has no collation of its own (Microsoft Learn, "Collation precedence", coercible-default): it takes that of the column it is compared
+ * with, so that the column's index serves, whatever an owner has chosen.
+ */
+
+/** Values of the parameters `@rows` and `@texts`. */
+export interface TextBatch {
+  readonly rows: string;
+  readonly texts: Buffer;
+}
+
+/**
+ * @param rows what the statement reads from `@rows`, in order
+ * @param columns the properties that are texts, or null
+ */
+export function textBatch<T extends object>(rows: readonly T[], columns: readonly (keyof T)[]): TextBatch {
+  const texts: string[] = [];
+  let length = 0;
+  const placed = (text: string | null): readonly [at: number, bytes: number] | null => {
+    if (text === null) return null;
+    const place = [length * 2 + 1, text.length * 2] as const;
+    texts.push(text);
+    length += text.length;
+    return place;
+  };
+  const placedRows = rows.map((row) => ({
+    ...row,
+    ...Object.fromEntries(columns.map((column) => [column, placed(row[column] as string | null)])),
+  }));
+  return { rows: JSON.stringify(placedRows), texts: Buffer.from(texts.join(""), "utf16le") };
+}
+
+const PLACE = ["at", "bytes"] as const;
+
+/** The columns that hold the place of a text, as `OPENJSON(@rows) WITH (...)` reads them. */
+export function placeFrom(column: string): string {
+  return PLACE.map((part, n) => `${column}_${part} int '$.${column}[${n}]'`).join(", ");
+}
+
+/** The same as a table variable declares them. */
+export function placeTypes(column: string): string {
+  return PLACE.map((part) => `${column}_${part} int NULL`).join(", ");
+}
+
+/** The same as a list of names. */
+export function placeNames(column: string): string {
+  return PLACE.map((part) => `${column}_${part}`).join(", ");
+}
+
+/**
+ * The text of a row `r`.
+ *
+ * @param type bounded where the text is compared: a column is not looked up by a `max` type in its index
+ */
+export function textOf(column: string, type: "nvarchar(max)" | "nvarchar(4000)" = "nvarchar(max)"): string {
+  return `CONVERT(${type}, SUBSTRING(@texts, r.${column}_at, r.${column}_bytes))`;
+}

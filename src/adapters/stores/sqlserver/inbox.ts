@@ -1,72 +1,28 @@
 import { createHash } from "node:crypto";
-import type { InsertResult, MessageId, NewInboxRow } from "../../../model/rows.ts";
-import type { InboxStore, RelayRequest, RelayResult, UnrelayedRows } from "../../../ports/store.ts";
-import type { Clock } from "../../../time/clock.ts";
-import { headersOf } from "../sql/headers.ts";
-import { inKeyOrder } from "../sql/keyOrder.ts";
-import { EMPTY_TOPIC, insertAroundPoison, relayAroundPoison } from "../sql/poison.ts";
-import { isRefused } from "../sql/refused.ts";
-import { LeftOut } from "../sql/refusedClaims.ts";
-import { oldestAgeMs } from "../sql/rows.ts";
+import type { Headers, InsertResult, MessageId, NewInboxRow } from "../../../model/rows.ts";
+import type { RelayRequest } from "../../../ports/store.ts";
+import { EMPTY_TOPIC, type InboxCommands, inKeyOrder, type Relayed } from "../sql/inbox.ts";
+import { headersOf, type Row, type Values } from "../sql/rows.ts";
 import { isDuplicateKey } from "./errors.ts";
+import { textBatch } from "./fragments.ts";
 import { INSERTED_TEXTS, type InboxStatements, RELAYED_TEXTS, sourceNames } from "./inboxSql.ts";
 import type { SqlServerPool } from "./pool.ts";
-import { type ReceivedRow, renderHeaders, renderTopic } from "./rendering.ts";
-import type { Row, Statement, Values } from "./statement.ts";
-import { textBatch } from "./texts.ts";
+import type { Statement } from "./statement.ts";
 
 /** The inbox on SQL Server: receipt in one statement per batch, relay in two statements of one transaction per pass. */
-export class SqlServerInbox implements InboxStore {
-  /** Neither the protocol nor the driver sends a request behind another. */
-  readonly pipelinesInserts = false;
+export class SqlServerInbox implements InboxCommands {
   readonly #pool: SqlServerPool;
   readonly #sql: InboxStatements;
-  readonly #leftOut: LeftOut;
-  /** The last relay pass met no waiting row. */
-  #idle = false;
   /** The latest `created_at` that this process gave, in microseconds since 1970. */
   #latest: number | null = null;
 
-  constructor(pool: SqlServerPool, statements: InboxStatements, clock: Clock) {
+  constructor(pool: SqlServerPool, statements: InboxStatements) {
     this.#pool = pool;
-    this.#leftOut = new LeftOut(clock);
     this.#sql = statements;
   }
 
+  /** Tries again when another batch has stored a key of this one meanwhile: the next try finds it. */
   async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
-    return await insertAroundPoison(rows, (part) => this.#insertAll(part));
-  }
-
-  async relay(request: RelayRequest): Promise<RelayResult> {
-    const sources = Object.keys(request.topics);
-    if (sources.length === 0) return NOTHING;
-    // Looking costs a fraction of a relay pass, which an idle relay would make ten times a second.
-    if (this.#idle && !(await this.#anyWaits(sources))) return NOTHING;
-    if (this.#leftOut.ids().length > 0) return await this.#relayAroundPoison(request, sources);
-    try {
-      const candidates = this.#sql.candidates(sources.length);
-      const result = await this.#relay(request, candidates, { limit: request.limit, ...relayValues(request) });
-      this.#idle = result.positions === 0;
-      return { relayed: result.relayed, dead: result.dead, more: result.positions >= request.limit };
-    } catch (error) {
-      if (!isRefused(error)) throw error;
-      return await this.#relayAroundPoison(request, sources);
-    }
-  }
-
-  async oldestPendingAgeMs(sources: readonly string[]): Promise<number | null> {
-    if (sources.length === 0) return null;
-    const [row] = await this.#pool.run(this.#sql.oldestPending(sources.length), sourceValues(sources));
-    return oldestAgeMs(row);
-  }
-
-  async unrelayed(sources: readonly string[], limit: number): Promise<readonly UnrelayedRows[]> {
-    const rows = await this.#pool.run(this.#sql.unrelayed, { sources: JSON.stringify(sources), limit });
-    return rows.map(({ source, count }) => ({ source: String(source), count: Number(count) }));
-  }
-
-  /** Tries again when another batch has stored a key of this one meanwhile: the next look finds it. */
-  async #insertAll(rows: readonly NewInboxRow[]): Promise<InsertResult[]> {
     for (let tries = 1; ; tries += 1) {
       try {
         return await this.#tryInsert(rows);
@@ -97,62 +53,70 @@ export class SqlServerInbox implements InboxStore {
     this.#latest = Math.max(this.#latest ?? 0, Number(latest));
   }
 
-  async #anyWaits(sources: readonly string[]): Promise<boolean> {
+  /** Nothing to prepare: there are no low-water marks. */
+  async prepareRelay(): Promise<void> {}
+
+  async anyWaits(sources: readonly string[]): Promise<boolean> {
     const [row] = await this.#pool.run(this.#sql.waits(sources.length), sourceValues(sources));
-    return row?.waits === 1;
+    return row?.answer === 1;
+  }
+
+  async relay(request: RelayRequest): Promise<Relayed> {
+    const values = { limit: request.limit, ...relayValues(request) };
+    return await this.#relayChosen(request, this.#sql.candidates(sourcesOf(request).length), values);
+  }
+
+  async relayNamed(request: RelayRequest, ids: readonly MessageId[]): Promise<Relayed> {
+    const values = { ids, ...relayValues(request) };
+    return await this.#relayChosen(request, this.#sql.namedCandidates(sourcesOf(request).length), values);
+  }
+
+  async waiting(request: RelayRequest, without: readonly MessageId[]): Promise<readonly Row[]> {
+    const values = { limit: request.limit, without, ...relayValues(request) };
+    return await this.#pool.run(this.#sql.waiting(sourcesOf(request).length), values);
+  }
+
+  async markDead(id: MessageId, reason: string): Promise<boolean> {
+    return (await this.#pool.run(this.#sql.markDead, { id, reason })).length > 0;
+  }
+
+  async oldestPending(sources: readonly string[]): Promise<Row | undefined> {
+    const [row] = await this.#pool.run(this.#sql.oldestPending(sources.length), sourceValues(sources));
+    return row;
+  }
+
+  async unrelayed(sources: readonly string[], limit: number): Promise<readonly Row[]> {
+    return await this.#pool.run(this.#sql.unrelayed, { sources, limit });
   }
 
   /** @param choose one of the statements that choose and lock candidates */
-  async #relay(request: RelayRequest, choose: Statement, values: Values): Promise<Relayed> {
+  async #relayChosen(request: RelayRequest, choose: Statement, values: Values): Promise<Relayed> {
     return await this.#pool.transaction(this.#sql.relay.name, async (transaction) => {
       const [counts, chosen] = await transaction.runAll(choose, values);
       const positions = Number(counts?.[0]?.positions ?? 0);
       const rows = (chosen ?? []).map(receivedRow).map((row, position) => renderedRow(row, position, request));
-      if (rows.length === 0) return { positions, relayed: 0, dead: [] };
+      if (rows.length === 0) return { candidates: positions, relayed: 0, dead: [] };
       const marked = await transaction.run(this.#sql.relay, {
         ...textBatch(rows, RELAYED_TEXTS),
         maxAttempts: request.maxAttempts,
-        ownKeySources: ownKeySourcesOf(request),
+        ownKeySources: request.ownKeySources ?? [],
       });
       const ids = new Set(marked.map((row) => row.id));
       const done = rows.filter((row) => ids.has(row.id));
       const dead = done.filter((row) => row.dead === 1);
       return {
-        positions,
+        candidates: positions,
         relayed: done.length - dead.length,
         dead: dead.map(({ id, source }) => ({ id, source, reason: EMPTY_TOPIC })),
       };
     });
   }
-
-  /** Some row of the batch is refused by the outbox table: relays the others and buries that one, in their order. */
-  async #relayAroundPoison(request: RelayRequest, sources: readonly string[]): Promise<RelayResult> {
-    const waiting = await this.#pool.run(this.#sql.waiting(sources.length), {
-      limit: request.limit,
-      leftOut: JSON.stringify(this.#leftOut.ids()),
-      ...relayValues(request),
-    });
-    const named = this.#sql.namedCandidates(sources.length);
-    const result = await relayAroundPoison(
-      waiting,
-      (ids) => this.#relay(request, named, { ids: JSON.stringify(ids), ...relayValues(request) }),
-      async (id, reason) => (await this.#pool.run(this.#sql.bury, { id, reason })).length > 0,
-    );
-    this.#leftOut.add(result.refused ?? []);
-    return { ...result, more: waiting.length >= request.limit };
-  }
-}
-
-interface Relayed extends Pick<RelayResult, "relayed" | "dead"> {
-  /** Waiting rows that were looked at. */
-  readonly positions: number;
 }
 
 const STORED: InsertResult = { kind: "stored" };
 const DUPLICATE: InsertResult = { kind: "duplicate" };
-const NOTHING: RelayResult = { relayed: 0, dead: [], more: false };
 
-/** Each further try needs one more batch that stores a key in the moment between the look and the insert. */
+/** Each further try needs one more batch that stores a key in the moment between the check and the insert. */
 const DUPLICATE_TRIES = 5;
 
 function insertedRow(row: NewInboxRow, position: number) {
@@ -180,13 +144,11 @@ function sourceValues(sources: readonly string[]): Values {
   return Object.fromEntries(sourceNames(sources.length).map((name, n) => [name, sources[n]]));
 }
 
+const sourcesOf = ({ topics }: RelayRequest): readonly string[] => Object.keys(topics);
+
 /** What choosing candidates needs to know of the sources. */
 function relayValues(request: RelayRequest): Values {
-  return { ...sourceValues(Object.keys(request.topics)), ownKeySources: ownKeySourcesOf(request) };
-}
-
-function ownKeySourcesOf({ ownKeySources = [] }: RelayRequest): string {
-  return JSON.stringify(ownKeySources);
+  return { ...sourceValues(Object.keys(request.topics)), ownKeySources: request.ownKeySources ?? [] };
 }
 
 function receivedRow(row: Row): ReceivedRow {
@@ -210,4 +172,48 @@ function renderedRow(row: ReceivedRow, position: number, { topics, droppedHeader
     topic,
     headers: JSON.stringify(renderHeaders(row, droppedHeaders)),
   };
+}
+
+/** What the relay reads of an inbox row to make its outbox row; the payload goes from table to table. */
+export interface ReceivedRow {
+  readonly id: MessageId;
+  readonly source: string;
+  readonly eventType: string | null;
+  readonly idempotencyKey: string;
+  readonly correlationId: string | null;
+  readonly headers: Headers;
+}
+
+/**
+ * The topic of a received message.
+ *
+ * @param pieces the source's topic template around each `{{ eventType }}`
+ * @param eventType null counts as an empty text
+ * @returns the rendered template without white space around it; empty when nothing else is left
+ */
+export function renderTopic(pieces: readonly string[], eventType: string | null): string {
+  return pieces.join(eventType ?? "").trim();
+}
+
+/**
+ * The headers that a received message takes into the outbox: its own without the dropped ones and without a `content-type` that
+ * does not name JSON, and those that identify it, which win over received ones of the same name.
+ *
+ * @param dropped names and prefixes in lower case; received names match in any letter case
+ */
+export function renderHeaders(row: ReceivedRow, dropped: RelayRequest["droppedHeaders"]): Headers {
+  const kept = Object.entries(row.headers).filter(([name, value]) => travels(name.toLowerCase(), value, dropped));
+  const added = [
+    ["x-correlation-id", row.correlationId],
+    ["x-inbox-id", row.id],
+    ["x-source", row.source],
+    ["x-idempotency-key", row.idempotencyKey],
+  ].filter(([, value]) => value !== null);
+  // From entries, and not by assignment: a header may be called `__proto__`.
+  return Object.fromEntries([...kept, ...added]);
+}
+
+function travels(lowerCaseName: string, value: string, dropped: RelayRequest["droppedHeaders"]): boolean {
+  if (lowerCaseName === "content-type" && !/[/+]json/i.test(value)) return false;
+  return !dropped.names.includes(lowerCaseName) && !dropped.prefixes.some((prefix) => lowerCaseName.startsWith(prefix));
 }

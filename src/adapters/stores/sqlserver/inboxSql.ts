@@ -1,8 +1,19 @@
+import { EMPTY_TOPIC } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
-import { EMPTY_TOPIC } from "../sql/poison.ts";
-import { BATCH, BY_ID, hasCome, NAMED_IDS, NOW, TO_CHANGE, TO_LOOK } from "./fragments.ts";
+import {
+  BATCH,
+  BY_ID,
+  hasCome,
+  NAMED_IDS,
+  NOW,
+  placeFrom,
+  placeNames,
+  placeTypes,
+  TO_CHANGE,
+  TO_LOOK,
+  textOf,
+} from "./fragments.ts";
 import type { ParameterType, Statement } from "./statement.ts";
-import { PAIRED, placeFrom, placeNames, placeTypes, textOf } from "./texts.ts";
 
 /** Properties of a row to insert, and of a row to relay, that are texts. */
 export const INSERTED_TEXTS = [
@@ -25,7 +36,7 @@ const OWN_KEY_SOURCES = `DECLARE @own_key_sources TABLE (source nvarchar(4000) C
 INSERT INTO @own_key_sources (source) SELECT n.source FROM OPENJSON(@ownKeySources) WITH (source nvarchar(4000) '$') n;`;
 
 /**
- * Every statement on the inbox, with the configured names woven in once. States and consumptions stand as literals: a parameter in their
+ * Every statement on the inbox, with the configured names woven in once. States and consumptions are literals: a parameter in their
  * place would keep the optimizer from the filtered indexes. `OUTPUT` always goes into a table variable, as tables with triggers demand.
  *
  * @param names already quoted
@@ -36,7 +47,7 @@ export function inboxStatements(names: TableNames) {
   const c = names.inbox;
   const o = names.outbox;
   const waitsForRelay = `i.${c.state} = N'pending' AND i.${c.consumption} = N'push'`;
-  /** A row is due from its receipt on, whatever the clock says, unless it has been put off. */
+  /** A row is due from its receipt on, whatever the clock shows, unless it has been put off. */
   const isDue = `(${hasCome(`i.${c.scheduledAt}`)} OR i.${c.scheduledAt} <= i.${c.createdAt})`;
   /** Compared exactly, whatever the column's collation: the templates are looked up by the name as it is stored. */
   const ofSources = (count: number): string =>
@@ -101,26 +112,25 @@ ORDER BY n.created_at, n.id;`;
 
   return {
     /**
-     * `@rows` and `@texts` (see `texts.ts`): rows in the order of their keys, with `position` in the order of arrival, from 0; `@latest` the
+     * `@rows` and `@texts` (see {@link textBatch}): rows in the order of their keys, with `position` in the order of arrival, from 0; `@latest` the
      * latest `created_at` that this process gave, in microseconds since 1970, null before the first. Answers with two result sets: the new
      * `latest`, then the ids that were stored.
      *
      * Each row is a microsecond younger than the one before it, which is less than it takes to store a row: the order of arrival is that of
-     * the times, and ids break no tie, since a `uniqueidentifier` does not sort as its text does. The server's clock may stand still
+     * the times, and ids break no tie, since a `uniqueidentifier` does not sort as its text does. The server's clock may stop
      * for milliseconds, so a batch is also younger than the last one of its process, unless the clock has been put back.
      *
-     * All batches insert their keys in one order, so that two of them never wait for each other, and look for them under the locks of other
-     * batches: a key that one of them is just storing is waited for. One that is stored between the look and the insert is a unique
+     * All batches insert their keys in one order, so that two of them never wait for each other, and check them under the locks of other
+     * batches: a key that one of them is just storing is waited for. One that is stored between the check and the insert is a unique
      * violation.
      */
     insert: {
       name: "inbox.insert",
-      parameters: { rows: "longText", texts: "longText", latest: "bigint" },
+      parameters: { rows: "longText", texts: "bytes", latest: "bigint" },
       text: `
 ${BATCH}
 ${NOW}
 DECLARE @ahead bigint = @latest - ${microsecondsOf("@now")};
-${PAIRED}
 DECLARE @stored TABLE (id uniqueidentifier NOT NULL, created_at datetimeoffset(7) NOT NULL);
 IF @ahead BETWEEN 0 AND 1000000 SET @now = DATEADD(microsecond, @ahead + 1, @now);
 INSERT INTO ${inbox} (${c.id}, ${c.source}, ${c.idempotencyKey}, ${c.aggregateId}, ${c.eventType}, ${c.payload}, ${c.state},
@@ -141,8 +151,7 @@ SELECT ${microsecondsOf("MAX(s.created_at)")} AS latest FROM @stored s;
 SELECT s.id FROM @stored s;`,
     },
 
-    /** `@limit`, `@ownKeySources` (JSON array), and the source names. */
-    candidates: perSourceCount({ limit: "int", ownKeySources: "longText" }, (count) => ({
+    candidates: perSourceCount({ limit: "int", ownKeySources: "list" }, (count) => ({
       name: "inbox.relay candidates",
       text: candidates(
         `SELECT TOP (@limit) i.${c.id}
@@ -153,8 +162,7 @@ ORDER BY ${inOrder}`,
       ),
     })),
 
-    /** The same among named rows: `@ids`, JSON array. */
-    namedCandidates: perSourceCount({ ids: "longText", ownKeySources: "longText" }, (count) => ({
+    namedCandidates: perSourceCount({ ids: "list", ownKeySources: "list" }, (count) => ({
       name: "inbox.relay candidates of named rows",
       text: candidates(
         `SELECT i.${c.id}
@@ -166,20 +174,18 @@ WHERE ${waitsForRelay} AND ${isDue}`,
     })),
 
     /**
-     * The second half of a relay pass: `@rows` and `@texts` (see `texts.ts`), the rendered rows in their order, with `position`, and `dead` 1
+     * The second half of a relay pass: `@rows` and `@texts` (see {@link textBatch}), the rendered rows in their order, with `position`, and `dead` 1
      * for an empty topic; `@maxAttempts`; `@ownKeySources`, JSON array. Answers with the ids that were marked.
      *
      * The outbox row takes the inbox row's id: one id from the receipt to the receiver, and the primary key keeps a message from being
-     * relayed twice. Identities follow the order of the insert. Rows are marked first: where a server ignores locking hints, another relay
-     * may have had a row meanwhile, which is then committed before those behind it are inserted. For the comma see the outbox's settlement.
+     * relayed twice. Identities follow the order of the insert. Rows are marked first: only marked ones are inserted.
      */
     relay: {
       name: "inbox.relay",
-      parameters: { rows: "longText", texts: "longText", maxAttempts: "int", ownKeySources: "longText" },
+      parameters: { rows: "longText", texts: "bytes", maxAttempts: "int", ownKeySources: "list" },
       text: `
 ${BATCH}
 ${NOW}
-${PAIRED}
 ${OWN_KEY_SOURCES}
 DECLARE @rendered TABLE (position int NOT NULL PRIMARY KEY, id uniqueidentifier NOT NULL, dead bit NOT NULL,
   ${RELAYED_TEXTS.map(placeTypes).join(", ")});
@@ -192,8 +198,8 @@ UPDATE i
 SET ${c.state} = CASE WHEN r.dead = 1 THEN N'dead' ELSE N'processed' END, ${c.processedAt} = @now,
   ${c.lastError} = CASE WHEN r.dead = 1 THEN N'${EMPTY_TOPIC}' ELSE i.${c.lastError} END
 OUTPUT inserted.${c.id} INTO @marked (id)
-FROM ${inbox} i ${BY_ID.change}, @rendered r
-WHERE i.${c.id} = r.id AND i.${c.state} = N'pending';
+FROM ${inbox} i ${BY_ID.change} JOIN @rendered r ON i.${c.id} = r.id
+WHERE i.${c.state} = N'pending';
 INSERT INTO ${outbox} (${o.id}, ${o.topic}, ${o.key}, ${o.payload}, ${o.headers}, ${o.maxAttempts})
 SELECT r.id, ${textOf("topic")}, ${key}, i.${c.payload}, ${textOf("headers")}, @maxAttempts
 FROM @rendered r JOIN @marked m ON m.id = r.id JOIN ${inbox} i ${BY_ID.read} ON i.${c.id} = r.id
@@ -208,14 +214,14 @@ SELECT m.id FROM @marked m;`,
       text: `
 ${NOW}
 SELECT CASE WHEN EXISTS (SELECT 1 FROM ${inbox} i ${TO_LOOK} WHERE ${waitsForRelay} AND ${isDue} AND ${ofSources(count)})
-  THEN 1 ELSE 0 END AS waits;`,
+  THEN 1 ELSE 0 END AS answer;`,
     })),
 
     /**
-     * The rows a relay pass would look at: `@limit`, `@leftOut` ids to leave out with the others of their keys,
+     * The rows that a relay pass would move: `@limit`, `@without` ids to leave out with the others of their keys,
      * `@ownKeySources` (JSON arrays), and the source names.
      */
-    waiting: perSourceCount({ limit: "int", leftOut: "longText", ownKeySources: "longText" }, (count) => ({
+    waiting: perSourceCount({ limit: "int", without: "list", ownKeySources: "list" }, (count) => ({
       name: "inbox.waiting",
       text: `
 ${NOW}
@@ -223,26 +229,26 @@ ${OWN_KEY_SOURCES}
 SELECT TOP (@limit) i.${c.id} AS id, i.${c.source} AS source
 FROM ${inbox} i ${TO_LOOK}
 WHERE ${waitsForRelay} AND ${isDue} AND ${ofSources(count)}
-  AND NOT EXISTS (SELECT 1 FROM OPENJSON(@leftOut) WITH (id uniqueidentifier '$') x WHERE x.id = i.${c.id})
+  AND NOT EXISTS (SELECT 1 FROM OPENJSON(@without) WITH (id uniqueidentifier '$') x WHERE x.id = i.${c.id})
   AND NOT EXISTS (
-    SELECT 1 FROM OPENJSON(@leftOut) WITH (id uniqueidentifier '$') x JOIN ${inbox} b ON b.${c.id} = x.id
+    SELECT 1 FROM OPENJSON(@without) WITH (id uniqueidentifier '$') x JOIN ${inbox} b ON b.${c.id} = x.id
     WHERE ${keyOf("b")} = ${keyOf("i")})
 ORDER BY ${inOrder};`,
     })),
 
     /** A row that the outbox table refuses. */
-    bury: {
-      name: "inbox.bury",
+    markDead: {
+      name: "inbox.mark dead",
       parameters: { id: "uuid", reason: "longText" },
       text: `
 ${BATCH}
-DECLARE @buried TABLE (id uniqueidentifier NOT NULL);
+DECLARE @marked TABLE (id uniqueidentifier NOT NULL);
 UPDATE i
 SET ${c.state} = N'dead', ${c.processedAt} = SYSUTCDATETIME(), ${c.lastError} = @reason
-OUTPUT inserted.${c.id} INTO @buried (id)
+OUTPUT inserted.${c.id} INTO @marked (id)
 FROM ${inbox} i ${BY_ID.change}
 WHERE i.${c.id} = @id AND i.${c.state} = N'pending';
-SELECT b.id FROM @buried b;`,
+SELECT b.id FROM @marked b;`,
     },
 
     /** Of the source names. */
@@ -255,10 +261,10 @@ WHERE i.${c.state} = N'pending' AND i.${c.consumption} = N'push' AND ${ofSources
 ORDER BY ${inOrder};`,
     })),
 
-    /** Waiting rows of other sources: `@sources`, JSON array; `@limit`, most rows to look at. */
+    /** Waiting rows of other sources: `@sources`, JSON array; `@limit`, most rows to read. */
     unrelayed: {
       name: "inbox.unrelayed",
-      parameters: { sources: "longText", limit: "int" },
+      parameters: { sources: "list", limit: "int" },
       text: `
 DECLARE @relayed TABLE (source nvarchar(4000) COLLATE ${BINARY} NOT NULL);
 INSERT INTO @relayed (source) SELECT n.source FROM OPENJSON(@sources) WITH (source nvarchar(4000) '$') n;

@@ -3,25 +3,23 @@ import type { PullStore } from "../../../ports/pullStore.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type { InboxStore, OutboxStore, Store } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
+import { SqlDestinations } from "../sql/destinations.ts";
+import { SqlReplay, SqlRetention } from "../sql/finishedRows.ts";
+import { SqlInbox } from "../sql/inbox.ts";
+import { noLowWater } from "../sql/lowWaterMarks.ts";
 import { quoteNames, type TableNames } from "../sql/names.ts";
+import { SqlOutbox, SqlParked } from "../sql/outbox.ts";
+import { SqlPull } from "../sql/pull.ts";
 import { untilAnswered } from "../sql/readiness.ts";
 import type { TopicRoute } from "../sql/routing.ts";
-import { SqlServerDestinations } from "./destinations.ts";
 import { destinationStatements } from "./destinationsSql.ts";
 import type { PoolOptions } from "./endpoints.ts";
+import { replayStatements, retentionStatements } from "./finishedSql.ts";
 import { SqlServerInbox } from "./inbox.ts";
 import { inboxStatements } from "./inboxSql.ts";
-import { SqlServerOutbox } from "./outbox.ts";
-import { outboxStatements } from "./outboxSql.ts";
-import { SqlServerParked } from "./parked.ts";
-import { parkedStatements } from "./parkedSql.ts";
+import { outboxStatements, parkedStatements } from "./outboxSql.ts";
 import { SqlServerPool } from "./pool.ts";
-import { SqlServerPull } from "./pull.ts";
 import { pullStatements } from "./pullSql.ts";
-import { SqlServerReplay } from "./replay.ts";
-import { replayStatements } from "./replaySql.ts";
-import { sqlServerRetention } from "./retention.ts";
-import { retentionStatements } from "./retentionSql.ts";
 import { SqlServerSchema } from "./schema.ts";
 import type { Statement } from "./statement.ts";
 
@@ -57,15 +55,18 @@ class SqlServerStore implements Store {
     this.#clock = clock;
     this.#log = log;
     this.#pool = new SqlServerPool(options);
-    const quoted = quoteNames(options.names, (identifier) => `[${identifier}]`);
-    this.inbox = new SqlServerInbox(this.#pool, inboxStatements(quoted), clock);
-    this.outbox = new SqlServerOutbox(this.#pool, outboxStatements(quoted, options.routes), clock);
-    this.pull = new SqlServerPull(this.#pool, pullStatements(quoted), clock);
-    const destinations = new SqlServerDestinations(this.#pool, destinationStatements(quoted));
+    const pool = this.#pool;
+    const names = quoteNames(options.names, (identifier) => `[${identifier}]`);
+    this.inbox = new SqlInbox(new SqlServerInbox(pool, inboxStatements(names)), clock);
+    // Finished rows leave the filtered indexes with their commit. Only while row versions are kept for a transaction that stays open do claims walk over the
+    // entries of rows that have finished since.
+    this.outbox = new SqlOutbox(pool, outboxStatements(names, options.routes), noLowWater(clock), clock);
+    this.pull = new SqlPull(pool, pullStatements(names), clock);
+    const destinations = new SqlDestinations(pool, destinationStatements(names));
     this.destinations = destinations;
-    this.parked = new SqlServerParked(this.#pool, parkedStatements(quoted));
-    this.replay = new SqlServerReplay(this.#pool, replayStatements(quoted));
-    this.retention = sqlServerRetention(this.#pool, retentionStatements(quoted));
+    this.parked = new SqlParked(pool, parkedStatements(names));
+    this.replay = new SqlReplay(pool, replayStatements(names));
+    this.retention = new SqlRetention(pool, retentionStatements(names));
     const schema = new SqlServerSchema(this.#pool, options.names, log);
     this.schema = {
       migrate: () => schema.migrate(),

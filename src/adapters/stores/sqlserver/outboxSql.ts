@@ -1,16 +1,32 @@
-import type { ClaimScope } from "../../../ports/store.ts";
+import type { Outcome } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
+import { attemptsOf, delayOf, type OutboxStatements, type ParkedStatements, STATE_AFTER } from "../sql/outbox.ts";
 import type { TopicRoute } from "../sql/routing.ts";
-import { BATCH, BY_ID, hasCome, NAMED_IDS, NOW, ONE_BY_ONE, PARKED_AT, TO_CHANGE, TO_LOOK } from "./fragments.ts";
+import { idsOf } from "../sql/rows.ts";
+import { claimStatements } from "./claimSql.ts";
+import {
+  BATCH,
+  BY_ID,
+  hasCome,
+  NAMED_IDS,
+  NOW,
+  ONE_BY_ONE,
+  PARKED_AT,
+  placeFrom,
+  placeNames,
+  placeTypes,
+  TO_LOOK,
+  textBatch,
+  textOf,
+} from "./fragments.ts";
 import { destinationOf, LETTER_FOR_LETTER } from "./routing.ts";
 import type { Statement } from "./statement.ts";
-import { PAIRED, placeFrom, placeNames, placeTypes, textOf } from "./texts.ts";
 
 /** Properties of a settlement that are texts. */
-export const SETTLED_TEXTS = ["reason"] as const;
+const SETTLED_TEXTS = ["reason"] as const;
 
 /**
- * Every statement on the outbox, with the configured names woven in once. States stand as literals: a parameter in their place would keep
+ * Every statement on the outbox, with the configured names woven in once. States are literals: a parameter in their place would keep
  * the optimizer from the filtered indexes. `OUTPUT` always goes into a table variable, as tables with triggers demand.
  *
  * Rows are changed by their `sequence` and `id`, the keys of the bundled table: whoever changes a row locks the row itself before its
@@ -19,239 +35,19 @@ export const SETTLED_TEXTS = ["reason"] as const;
  * @param names already quoted
  * @param routes tell where rows go
  */
-export function outboxStatements(names: TableNames, routes: readonly TopicRoute[] = []) {
+export function outboxStatements(names: TableNames, routes: readonly TopicRoute[] = []): OutboxStatements<Statement> {
   const table = names.outboxTable;
   const c = names.outbox;
   const destinationIn = (row: string): string => destinationOf(routes, `${row}.${c.topic}`);
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
   const isDue = `o.${c.state} = N'pending' AND ${hasCome(`o.${c.scheduledAt}`)}`;
-  /**
-   * Of a pending row that is not a candidate: it is not scheduled ahead, so the later rows of its key wait for it. Its
-   * time has come by a clock that is read after the candidates, or had come when the row was inserted or replayed: a
-   * clock that has been set back changes nothing then. Few rows are scheduled ahead, and for those alone the row itself
-   * is looked at, which the index does not hold whole.
-   */
-  const holdsBack = `CASE WHEN o.${c.attempt} > 0 OR ${hasCome(`o.${c.scheduledAt}`, "@lookedAt")} THEN 1
-      WHEN EXISTS (SELECT 1 FROM ${table} f WHERE f.${c.sequence} = o.${c.sequence}
-        AND (f.${c.scheduledAt} <= f.${c.createdAt} OR f.${c.scheduledAt} <= f.${c.updatedAt})) THEN 1
-      ELSE 0 END = 1`;
   /** No addition may leave the range of the column: the row could never be settled. */
   const attemptsPlus = (added: string): string => `CASE WHEN o.${c.attempt} > ${MAX_INT} - ${added} THEN ${MAX_INT}
     WHEN o.${c.attempt} > 0 THEN o.${c.attempt} + ${added} ELSE ${added} END`;
-  /** Split so that each half is a range of the index on leases: a row without a lease is looked at further, the others are not. */
+  /** Split so that each half is a range of the index on leases: only rows without a lease are read further. */
   const hasExpired = `o.${c.state} = N'processing' AND (o.${c.leaseExpiresAt} < @now OR o.${c.leaseExpiresAt} IS NULL)
   AND (o.${c.leaseExpiresAt} IS NOT NULL
     OR COALESCE(o.${c.claimedAt}, o.${c.updatedAt}, CONVERT(datetimeoffset(7), N'1970-01-01')) < DATEADD(millisecond, -@claimTimeoutMs, @now))`;
-
-  /**
-   * One claim. `@from` first sequence to look at, `@limit` rows, `@maxBytes` bytes, `@token`, `@leaseMs`, `@heldTokens` tokens of claims that
-   * this process holds (JSON array).
-   *
-   * - positions: due rows in order, without those that another claim is looking at.
-   * - candidates: those that could be locked as rows. A lock that the scan takes may lie on the index entry alone, which keeps no one
-   *   from the row. `run` is the first candidate of the row's key: keys are compared with each other in the table only,
-   *   whose collation may be any.
-   * - stops: per key the first unfinished row that is not a candidate. Whatever lies behind it must wait. A row that was scheduled ahead by its
-   *   application (attempt 0, not yet due) stops nobody.
-   * - free: candidates before the stop of their key, so a run of rows of one key is claimed together.
-   *
-   * Answers with two result sets: the counts, then the claimed rows in order.
-   *
-   * The stops are read after the candidates, and without passing over anything: a row that another replica claims or settles at the same
-   * moment is waited for, or read as it was before (READ_COMMITTED_SNAPSHOT), and is then still unfinished. Whatever the scan saw has been
-   * committed before, and so has every earlier row of a replay, which moves rows in the order of their sequence. The error is always on
-   * the side of waiting.
-   *
-   * A server that ignores locking hints lets two claims choose the same rows. Then the second one finds fewer rows to change than it has
-   * chosen, and gives all of them back: a later row of a key must not go out beside an earlier one that somebody else has.
-   *
-   * Payloads are counted in UTF-16 code units, which for JSON mostly is their number of bytes, and are read after the commit: nobody waits
-   * for their transfer.
-   */
-  const claim = (positions: string, declarations = ""): string => `
-${BATCH}
-${NOW}
-DECLARE @lost bit = 0;
-DECLARE @held TABLE (token uniqueidentifier NOT NULL);
-DECLARE @positions TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL);
-DECLARE @candidates TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, bytes bigint NOT NULL, run bigint NULL,
-  PRIMARY KEY (sequence, id));
-DECLARE @stops TABLE (run bigint NOT NULL, sequence bigint NOT NULL);
-DECLARE @free TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, bytes_before bigint NOT NULL);
-DECLARE @claimed TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL);
-INSERT INTO @held (token) SELECT h.token FROM OPENJSON(@heldTokens) WITH (token uniqueidentifier '$') h;${declarations}
-BEGIN TRANSACTION;
-INSERT INTO @positions (sequence, id)
-${positions};
-INSERT INTO @candidates (sequence, id, bytes, run)
-SELECT o.${c.sequence}, o.${c.id}, COALESCE(DATALENGTH(o.${c.payload}) / DATALENGTH(N'x'), 0),
-  CASE WHEN o.${c.key} IS NOT NULL THEN MIN(o.${c.sequence}) OVER (PARTITION BY o.${c.key}) END
-FROM @positions p JOIN ${table} o ${BY_ID.take} ON o.${c.sequence} = p.sequence AND o.${c.id} = p.id
-WHERE ${isDue};
-DECLARE @lookedAt datetimeoffset(7) = SYSUTCDATETIME();
-INSERT INTO @stops (run, sequence)
-SELECT k.run, s.sequence
-FROM (SELECT run, MAX(sequence) AS last FROM @candidates WHERE run IS NOT NULL GROUP BY run) k
-JOIN ${table} r ON r.${c.sequence} = k.run
-CROSS APPLY (
-  SELECT TOP (1) o.${c.sequence} AS sequence
-  FROM ${table} o
-  WHERE o.${c.key} = r.${c.key} AND o.${c.key} IS NOT NULL AND o.${c.state} IN (N'pending', N'processing')
-    AND o.${c.sequence} < k.last
-    AND (o.${c.state} = N'processing' OR ${holdsBack})
-    AND NOT (o.${c.state} = N'processing' AND EXISTS (SELECT 1 FROM @held h WHERE h.token = o.${c.claimToken}))
-    AND NOT EXISTS (SELECT 1 FROM @candidates n WHERE n.sequence = o.${c.sequence})
-  ORDER BY o.${c.sequence}
-) s;
-INSERT INTO @free (sequence, id, bytes_before)
-SELECT n.sequence, n.id, SUM(n.bytes) OVER (ORDER BY n.sequence, n.id ROWS UNBOUNDED PRECEDING) - n.bytes
-FROM @candidates n LEFT JOIN @stops s ON s.run = n.run
-WHERE s.sequence IS NULL OR n.sequence < s.sequence;
-UPDATE o
-SET ${c.state} = N'processing', ${c.claimToken} = @token, ${c.claimedAt} = @now, ${c.updatedAt} = @now,
-  ${c.leaseExpiresAt} = DATEADD(millisecond, @leaseMs, @now)
-OUTPUT inserted.${c.sequence}, inserted.${c.id} INTO @claimed (sequence, id)
-FROM ${table} o ${BY_ID.change} JOIN @free f ON o.${c.sequence} = f.sequence AND o.${c.id} = f.id
-WHERE f.bytes_before < @maxBytes AND ${isDue};
-IF (SELECT COUNT(*) FROM @claimed) < (SELECT COUNT(*) FROM @free WHERE bytes_before < @maxBytes) SET @lost = 1;
-SELECT (SELECT COUNT(*) FROM @positions) AS positions, (SELECT MIN(sequence) FROM @positions) AS first_position,
-  (SELECT COUNT(*) FROM @candidates) - (SELECT COUNT(*) FROM @free) AS held_back, @lost AS lost;
-IF @lost = 1 ROLLBACK TRANSACTION; ELSE COMMIT TRANSACTION;
-SELECT o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.topic} AS topic, o.${c.key} AS [key],
-  o.${c.aggregateType} AS aggregate_type, o.${c.payload} AS payload, o.${c.headers} AS headers, o.${c.attempt} AS attempt,
-  o.${c.maxAttempts} AS max_attempts, o.${c.createdAt} AS created_at
-FROM @claimed n JOIN ${table} o ${BY_ID.read} ON o.${c.sequence} = n.sequence AND o.${c.id} = n.id
-WHERE o.${c.claimToken} = @token
-ORDER BY o.${c.sequence};`;
-
-  const claimParameters = {
-    from: "bigint",
-    limit: "int",
-    maxBytes: "bigint",
-    token: "uuid",
-    leaseMs: "int",
-    heldTokens: "longText",
-  } as const;
-
-  /** @param and a further condition on the positions */
-  const claims = (
-    and: string,
-    parameters: typeof claimParameters | (typeof claimParameters & { readonly leftOut: "longText" }),
-  ) => ({
-    claimInOrder: {
-      name: "outbox.claim",
-      parameters,
-      text: claim(`SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
-FROM ${table} o ${TO_CHANGE}
-WHERE ${isDue} AND o.${c.sequence} >= @from${and}
-ORDER BY o.${c.sequence}`),
-    },
-
-    /**
-     * Leaves out keys in backoff, and keys whose row has been in delivery for a second: rows behind them are not worth looking at. The scan
-     * only looks, since each row that it met behind a blocked key would stay locked.
-     */
-    claimPastBlockedKeys: {
-      name: "outbox.claim past blocked keys",
-      parameters,
-      text: claim(`SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
-FROM ${table} o ${TO_LOOK}
-WHERE ${isDue} AND o.${c.sequence} >= @from${and}
-  AND NOT EXISTS (SELECT 1 FROM (
-    SELECT b.${c.key} AS blocked FROM ${table} b ${TO_LOOK}
-    WHERE b.${c.state} = N'pending' AND b.${c.attempt} > 0 AND b.${c.scheduledAt} > @now AND b.${c.key} IS NOT NULL
-    UNION ALL
-    SELECT b.${c.key} FROM ${table} b ${TO_LOOK}
-    WHERE b.${c.state} = N'processing' AND b.${c.claimedAt} < DATEADD(second, -1, @now) AND b.${c.key} IS NOT NULL
-  ) k WHERE k.blocked = o.${c.key})
-ORDER BY o.${c.sequence}`),
-    },
-  });
-
-  const withoutLeftOut = `
-  AND NOT EXISTS (SELECT 1 FROM OPENJSON(@leftOut) WITH (id uniqueidentifier '$') x WHERE x.id = o.${c.id})
-  AND NOT EXISTS (
-    SELECT 1 FROM OPENJSON(@leftOut) WITH (id uniqueidentifier '$') x JOIN ${table} b ON b.${c.id} = x.id WHERE b.${c.key} = o.${c.key})`;
-
-  /** Keys and destinations are compared letter for letter, whatever the column's collation; spaces at the end count only before something else. */
-  const isSame = (text: string, column: string): string =>
-    `CONCAT(${text}, N'.') = CONCAT(${column}, N'.') COLLATE ${LETTER_FOR_LETTER}`;
-  const destinationsGiven = `
-DECLARE @some TABLE (destination nvarchar(max));
-INSERT INTO @some (destination) SELECT t.destination FROM OPENJSON(@destinations) WITH (destination nvarchar(max) '$') t;`;
-  const keysGiven = `
-DECLARE @leftKeys TABLE ([key] nvarchar(max));
-INSERT INTO @leftKeys ([key]) SELECT t.[key] FROM OPENJSON(@exceptKeys) WITH ([key] nvarchar(max) '$') t;`;
-
-  /**
-   * Claims of a scope: `@to`, the first sequence that is not looked at, `@destinations` and `@exceptKeys`, JSON arrays, `@leftOut` as in `withoutSome`.
-   *
-   * Keys behind whose first row that counts nothing can be claimed are passed over: it is in backoff or slow, not in the scope, or lies in front of where
-   * the claim begins. Else the rows behind it, of which there may be any number, would be looked at in place of free ones. Each row is asked for the first
-   * one of its key that holds it back: in front of that there may be any number that hold nobody back, being scheduled ahead or in a claim of this process.
-   */
-  const inScope = (which: ClaimScope["which"]) => {
-    const goesThere = (row: string): string =>
-      `${which === "only" ? "" : "NOT "}EXISTS (SELECT 1 FROM @some t WHERE ${isSame("t.destination", destinationIn(row))})`;
-    const positions = (and: string, order: string): string => `SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
-FROM ${table} o ${TO_LOOK}
-WHERE ${isDue} AND o.${c.sequence} >= @from AND o.${c.sequence} < @to${and}
-  AND ${goesThere("o")}
-  AND NOT EXISTS (SELECT 1 FROM @leftKeys x WHERE o.${c.key} IS NOT NULL AND ${isSame("x.[key]", `o.${c.key}`)})${withoutLeftOut}
-  AND NOT EXISTS (SELECT 1 FROM (
-    SELECT TOP (1) CASE
-      WHEN b.${c.state} = N'processing' THEN CASE WHEN b.${c.claimedAt} < DATEADD(second, -1, @now) THEN 1 ELSE 0 END
-      WHEN b.${c.sequence} < @from OR b.${c.attempt} > 0 AND b.${c.scheduledAt} > @now THEN 1
-      WHEN ${goesThere("b")} THEN 0 ELSE 1 END AS is_blocked
-    FROM ${table} b ${TO_LOOK}
-    WHERE b.${c.key} = o.${c.key} AND b.${c.key} IS NOT NULL AND b.${c.state} IN (N'pending', N'processing') AND b.${c.sequence} < o.${c.sequence}
-      AND (b.${c.state} = N'processing' AND NOT EXISTS (SELECT 1 FROM @held h WHERE h.token = b.${c.claimToken})
-        OR b.${c.state} = N'pending' AND (b.${c.attempt} > 0 OR ${hasCome(`b.${c.scheduledAt}`)}
-          OR b.${c.scheduledAt} <= b.${c.createdAt} OR b.${c.scheduledAt} <= b.${c.updatedAt}))
-    ORDER BY b.${c.sequence}
-  ) k WHERE k.is_blocked = 1)
-ORDER BY o.${order}`;
-    const parameters = {
-      ...claimParameters,
-      to: "bigint",
-      leftOut: "longText",
-      destinations: "longText",
-      exceptKeys: "longText",
-    } as const;
-    return {
-      claim: {
-        name: `outbox.claim ${which} some destinations`,
-        parameters,
-        text: claim(positions("", c.sequence), `${destinationsGiven}${keysGiven}`),
-      },
-      /** Rows that have failed and have fallen due in the last `@withinMs`: a range of the index of rows in backoff, whatever else is in front, in backoff or parked. */
-      claimRetries: {
-        name: `outbox.claim retries ${which} some destinations`,
-        parameters: { ...parameters, withinMs: "int" },
-        text: claim(
-          positions(
-            `
-  AND o.${c.attempt} > 0 AND o.${c.scheduledAt} <= @now AND o.${c.scheduledAt} > DATEADD(millisecond, -@withinMs, @now)`,
-            c.scheduledAt,
-          ),
-          `${destinationsGiven}${keysGiven}`,
-        ),
-      },
-      /** Due rows of the scope behind the sequence `@from`, at most `@limit`. */
-      dueBehind: {
-        name: `outbox.due rows ${which} some destinations`,
-        parameters: { from: "bigint", limit: "int", destinations: "longText" },
-        text: dueBehind(`\n  AND ${goesThere("o")}`, destinationsGiven),
-      },
-    } as const;
-  };
-
-  /** @param and a further condition on the rows */
-  const dueBehind = (and = "", declarations = ""): string => `
-${NOW}${declarations}
-SELECT TOP (@limit) o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence FROM ${table} o ${TO_LOOK}
-WHERE ${isDue} AND o.${c.sequence} > @from${and}
-ORDER BY o.${c.sequence};`;
 
   /** The backlog of all. @param pending a query for the number of pending rows */
   const totals = (pending: string): string => `SELECT (${pending}) AS all_pending,
@@ -262,81 +58,19 @@ ORDER BY o.${c.sequence};`;
   (SELECT COUNT_BIG(*) FROM ${table} o ${TO_LOOK}
    WHERE o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}) AS parked`;
 
+  const claims = claimStatements(names, routes);
   return {
-    ...claims("", claimParameters),
-    /** Without some rows, and the others of their keys, which would only be held back: `@leftOut`, JSON array of ids. */
-    withoutSome: claims(withoutLeftOut, { ...claimParameters, leftOut: "longText" }),
-    only: inScope("only"),
-    except: inScope("except"),
-
-    /** Due rows behind the sequence `@from`, at most `@limit`. */
-    dueBehind: {
-      name: "outbox.due rows",
-      parameters: { from: "bigint", limit: "int" },
-      text: dueBehind(),
-    },
-
-    /** What a claim changes in named rows (`@ids`, JSON array), and takes back. */
-    trial: {
-      name: "outbox.trial claim",
-      parameters: { ids: "longText" },
-      text: `
-${BATCH}
-${NOW}
-${NAMED_IDS}
-BEGIN TRANSACTION;
-UPDATE o
-SET ${c.state} = N'processing', ${c.claimToken} = NEWID(), ${c.claimedAt} = @now, ${c.updatedAt} = @now, ${c.leaseExpiresAt} = @now
-FROM @named n JOIN ${table} o ${BY_ID.take} ON o.${c.id} = n.id
-WHERE o.${c.state} = N'pending'
-${ONE_BY_ONE};
-ROLLBACK TRANSACTION;`,
-    },
-
-    /** Is anything due? Costs a fraction of a claim, which an idle poller would run ten times a second. */
-    due: {
-      name: "outbox.due",
-      parameters: {},
-      text: `
-${NOW}
-SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_LOOK} WHERE ${isDue}) THEN 1 ELSE 0 END AS due;`,
-    },
-
-    /** Is anything due from the sequence `@from` on? */
-    dueFrom: {
-      name: "outbox.due from a cursor",
-      parameters: { from: "bigint" },
-      text: `
-${NOW}
-SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_LOOK} WHERE ${isDue} AND o.${c.sequence} >= @from) THEN 1 ELSE 0 END AS due;`,
-    },
-
-    /** The sequence behind the last pending row: where a claim may begin when everything before is blocked. */
-    end: {
-      name: "outbox.end",
-      parameters: {},
-      text: `
-SELECT COALESCE(MAX(o.${c.sequence}), 0) + 1 AS [end] FROM ${table} o ${TO_LOOK} WHERE o.${c.state} = N'pending';`,
-    },
-
-    /** The sequence of a pending row behind others: `@from` where they begin, `@rows` how many. */
-    pendingBehind: {
-      name: "outbox.pending row behind others",
-      parameters: { from: "bigint", rows: "int" },
-      text: `
-SELECT CONVERT(nvarchar(20), o.${c.sequence}) AS sequence FROM ${table} o ${TO_LOOK}
-WHERE o.${c.state} = N'pending' AND o.${c.sequence} >= @from ORDER BY o.${c.sequence} OFFSET @rows ROWS FETCH NEXT 1 ROWS ONLY;`,
-    },
+    ...claims,
 
     /**
-     * The rows are found first and changed after, by their keys: a change that walked the index on leases would lock its entries before
+     * The rows are found first and changed after, by their keys: a change that read the index on leases would lock its entries before
      * the rows, against the order in which they are settled.
      */
     renew: {
       name: "outbox.renew",
       // Far below the lease: a renewal that hangs must not keep the next one from being tried in time.
       timeoutMs: 4000,
-      parameters: { tokens: "longText", leaseMs: "int", claimTimeoutMs: "int" },
+      parameters: { tokens: "list", leaseMs: "ms", claimTimeoutMs: "ms" },
       text: `
 ${BATCH}
 ${NOW}
@@ -359,18 +93,16 @@ SELECT id FROM @renewed;`,
     },
 
     /**
-     * The state is compared with a variable, which matches no filtered index: rows are found by their ids, and not by walking over everything
-     * in flight. `@rows` and `@texts` see `texts.ts`; a delay below 0 parks the row, a reason that is null leaves the last one.
-     * The tables are joined by a comma, since not every server that speaks T-SQL knows a table behind JOIN in SET.
+     * The state is compared with a variable, which matches no filtered index: rows are found by their ids, and not by reading everything
+     * in flight. `@rows` and `@texts` see {@link textBatch}; a delay below 0 parks the row, a reason that is null leaves the last one.
      */
     settle: {
       name: "outbox.settle",
-      parameters: { rows: "longText", texts: "longText" },
+      parameters: { rows: "longText", texts: "bytes" },
       text: `
 ${BATCH}
 ${NOW}
 DECLARE @processing nvarchar(20) = N'processing';
-${PAIRED}
 DECLARE @settled TABLE (id uniqueidentifier NOT NULL, token uniqueidentifier NOT NULL, state nvarchar(20) NOT NULL, attempts int NOT NULL,
   delay int NULL, ${SETTLED_TEXTS.map(placeTypes).join(", ")});
 DECLARE @closed TABLE (id uniqueidentifier NOT NULL);
@@ -383,15 +115,15 @@ SET ${c.state} = r.state, ${c.attempt} = ${attemptsPlus("r.attempts")}, ${c.upda
   ${c.scheduledAt} = CASE WHEN r.delay IS NULL THEN o.${c.scheduledAt} WHEN r.delay < 0 THEN ${PARKED_AT} ELSE DATEADD(millisecond, r.delay, @now) END,
   ${c.lastError} = COALESCE(${textOf("reason")}, o.${c.lastError})
 OUTPUT inserted.${c.id} INTO @closed (id)
-FROM ${table} o ${BY_ID.change}, @settled r
-WHERE o.${c.id} = r.id AND o.${c.claimToken} = r.token AND o.${c.state} = @processing;
+FROM ${table} o ${BY_ID.change} JOIN @settled r ON o.${c.id} = r.id
+WHERE o.${c.claimToken} = r.token AND o.${c.state} = @processing;
 SELECT id FROM @closed;`,
     },
 
     reclaim: {
       name: "outbox.reclaim",
       timeoutMs: 4000,
-      parameters: { limit: "int", claimTimeoutMs: "int" },
+      parameters: { limit: "int", claimTimeoutMs: "ms" },
       text: `
 ${BATCH}
 ${NOW}
@@ -404,33 +136,34 @@ SET ${c.state} = N'pending', ${c.updatedAt} = @now, ${unclaimed}
 OUTPUT inserted.${c.id} INTO @reclaimed (id)
 FROM ${table} o ${BY_ID.take} JOIN @expired e ON o.${c.sequence} = e.sequence AND o.${c.id} = e.id
 WHERE ${hasExpired};
-SELECT COUNT(*) AS reclaimed FROM @reclaimed;`,
+SELECT id FROM @reclaimed;`,
     },
 
     expired: {
       name: "outbox.expired",
       timeoutMs: 4000,
-      parameters: { limit: "int", claimTimeoutMs: "int" },
+      parameters: { limit: "int", claimTimeoutMs: "ms" },
       text: `
 ${NOW}
 SELECT TOP (@limit) o.${c.id} AS id FROM ${table} o ${TO_LOOK} WHERE ${hasExpired};`,
     },
 
-    /** Of named rows: `@ids`, JSON array. */
     reclaimNamed: {
       name: "outbox.reclaim of named rows",
       timeoutMs: 4000,
-      parameters: { ids: "longText", claimTimeoutMs: "int" },
+      parameters: { ids: "list", claimTimeoutMs: "ms" },
       text: `
 ${BATCH}
 ${NOW}
 ${NAMED_IDS}
+DECLARE @reclaimed TABLE (id uniqueidentifier NOT NULL);
 UPDATE o
 SET ${c.state} = N'pending', ${c.updatedAt} = @now, ${unclaimed}
+OUTPUT inserted.${c.id} INTO @reclaimed (id)
 FROM @named n JOIN ${table} o ${BY_ID.take} ON o.${c.id} = n.id
 WHERE ${hasExpired}
 ${ONE_BY_ONE};
-SELECT @@ROWCOUNT AS reclaimed;`,
+SELECT id FROM @reclaimed;`,
     },
 
     backlogTotals: {
@@ -462,10 +195,76 @@ SELECT d.destination, d.pending, d.processing, d.oldest_ms, a.all_pending, a.all
 FROM (${totals("SELECT SUM(u.pending) FROM @unfinished u")}
 ) a LEFT JOIN @unfinished d ON 1 = 1;`,
     },
-  } as const satisfies Record<string, Statement | Readonly<Record<string, Statement>>>;
+
+    dialect: {
+      ...claims.dialect,
+      settleValues: (settlements) => ({ ...textBatch(settlements.map(outcomeOf), SETTLED_TEXTS) }),
+      closedOf: idsOf,
+    },
+  };
 }
 
 /** Of T-SQL's `int`. */
 const MAX_INT = 2 ** 31 - 1;
 
-export type OutboxStatements = ReturnType<typeof outboxStatements>;
+function outcomeOf(settlement: Outcome) {
+  const delay = delayOf(settlement);
+  return {
+    id: settlement.id,
+    token: settlement.claimToken,
+    state: STATE_AFTER[settlement.kind],
+    attempts: attemptsOf(settlement),
+    delay: delay === null ? null : Math.min(delay, MAX_INT),
+    reason: "reason" in settlement ? settlement.reason : null,
+  };
+}
+
+/** Every statement on parked rows, with the configured names woven in once. */
+export function parkedStatements(names: TableNames): ParkedStatements<Statement> {
+  const table = names.outboxTable;
+  const c = names.outbox;
+  /** The index of rows in backoff finds them. */
+  const isParked = `o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}`;
+
+  /** Rows are locked in the order of their ids by everybody; whoever comes second finds them changed, and leaves them. */
+  const change = (set: string): string => `${BATCH}
+${NOW}
+${NAMED_IDS}
+UPDATE o
+SET ${c.updatedAt} = @now, ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${set}
+FROM @named n JOIN ${table} o ${BY_ID.change} ON o.${c.id} = n.id
+WHERE ${isParked}
+${ONE_BY_ONE};
+SELECT @@ROWCOUNT AS changed;`;
+
+  return {
+    /** `@ids` is a JSON array; null for what is not asked. Keys are compared letter for letter, whatever the column's collation. */
+    list: {
+      name: "parked.list",
+      parameters: { from: "bigint", limit: "int", ids: "list", key: "longText" },
+      text: `${BATCH}
+${NAMED_IDS}
+SELECT TOP (@limit) o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence, o.${c.topic} AS topic, o.${c.key} AS [key],
+  o.${c.attempt} AS attempt, o.${c.updatedAt} AS updated_at, LEFT(o.${c.lastError}, 200) AS last_error
+FROM ${table} o ${TO_LOOK}
+WHERE ${isParked} AND o.${c.sequence} > @from
+  AND (@ids IS NULL OR EXISTS (SELECT 1 FROM @named n WHERE n.id = o.${c.id}))
+  AND (@key IS NULL OR (o.${c.key} IS NOT NULL AND CONCAT(@key, N'.') = CONCAT(o.${c.key}, N'.') COLLATE Latin1_General_100_BIN2))
+ORDER BY o.${c.sequence};`,
+    },
+
+    retry: {
+      name: "parked.retry",
+      parameters: { ids: "list" },
+      text: change(`${c.attempt} = 0, ${c.scheduledAt} = @now`),
+    },
+
+    discard: {
+      name: "parked.discard",
+      parameters: { ids: "list", before: "longText", whole: "longText" },
+      text: change(
+        `${c.state} = N'dead', ${c.lastError} = CASE WHEN @before IS NULL THEN @whole ELSE CONCAT(@before, N': ' + o.${c.lastError}) END`,
+      ),
+    },
+  };
+}

@@ -1,20 +1,16 @@
 import sql from "mssql";
 import { StoreError } from "../../../model/errors.ts";
-import { ASK_EVERY_MS, whileServed } from "../sql/serverWatch.ts";
+import { ASK_EVERY_MS, whileServed } from "../sql/readiness.ts";
+import type { Row, StatementRunner, Values } from "../sql/rows.ts";
 import { connectionConfig, type PoolOptions } from "./endpoints.ts";
 import { toStoreError } from "./errors.ts";
-import { execute, type Row, type Statement, type Values } from "./statement.ts";
+import { execute, type Statement } from "./statement.ts";
 
 /** What statements run on: the pool, each in a transaction of its own, or one transaction. */
-export interface Executor {
-  /** @returns the rows of the last result set */
-  run(statement: Statement, values?: Values): Promise<Row[]>;
-  /** @returns the rows of every result set, in order */
-  runAll(statement: Statement, values?: Values): Promise<readonly Row[][]>;
-}
+export type Executor = Pick<StatementRunner<Statement>, "run" | "runAll">;
 
 /** A pool of connections to one server, whose errors are `StoreError`s that name the statement. */
-export class SqlServerPool implements Executor {
+export class SqlServerPool implements StatementRunner<Statement> {
   readonly #options: PoolOptions;
   readonly #pool: sql.ConnectionPool;
   #connecting: Promise<unknown> | undefined;
@@ -27,12 +23,17 @@ export class SqlServerPool implements Executor {
     this.#pool.on("error", () => {});
   }
 
-  async run(statement: Statement, values: Values = {}): Promise<Row[]> {
+  async run(statement: Statement, values: Values = {}): Promise<readonly Row[]> {
     return (await this.runAll(statement, values)).at(-1) ?? [];
   }
 
-  async runAll(statement: Statement, values: Values = {}): Promise<readonly Row[][]> {
+  async runAll(statement: Statement, values: Values = {}): Promise<readonly (readonly Row[])[]> {
     return await this.#retried(statement.name, async (pool) => await execute(pool, statement, values));
+  }
+
+  /** The batch itself ends with the rollback. */
+  async runAndRollBack(statement: Statement, values: Values): Promise<void> {
+    await this.run(statement, values);
   }
 
   /**

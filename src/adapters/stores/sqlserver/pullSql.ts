@@ -1,21 +1,23 @@
 import type { TableNames } from "../sql/names.ts";
+import type { PullStatements } from "../sql/pull.ts";
+import { idsOf } from "../sql/rows.ts";
 import { BATCH, BY_ID, hasCome, NAMED_IDS, NOW, ONE_BY_ONE, TO_LOOK } from "./fragments.ts";
 import type { Statement } from "./statement.ts";
 
 /**
- * How many times the rows that a claim may take it looks at: so many clients can claim from a source at the same moment before one of them
+ * How many times as many rows as a claim may take it reads: so many clients can claim from a source at the same moment before one of them
  * finds everything that it has seen taken.
  */
 const LOOK_AHEAD = 4;
 
 /**
- * Every statement for pull clients, with the configured names woven in once. States and consumption stand as literals: a parameter in
+ * Every statement for pull clients, with the configured names woven in once. States and consumption are literals: a parameter in
  * their place would keep the optimizer from the filtered indexes.
  *
  * Table variables hold no text of a row: an owner's columns may be wider than any type chosen here, and have another collation. Aggregates go
  * by a number within the batch, or by a digest.
  */
-export function pullStatements(names: TableNames) {
+export function pullStatements(names: TableNames): PullStatements<Statement> {
   const table = names.inboxTable;
   const c = names.inbox;
   const waiting = (row: string): string => `${row}.${c.state} = N'pending' AND ${row}.${c.consumption} = N'pull'`;
@@ -26,7 +28,7 @@ export function pullStatements(names: TableNames) {
     `(${row}.${c.claimToken} IS NULL OR ${row}.${c.leaseExpiresAt} IS NULL OR ${row}.${c.leaseExpiresAt} <= @now)`;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
   const uncounted = `CASE WHEN i.${c.attempt} > 0 THEN i.${c.attempt} - 1 ELSE 0 END`;
-  /** A row that was never claimed is due from its receipt on, whatever the clock says, unless it has been put off. */
+  /** A row that was never claimed is due from its receipt on, whatever the clock shows, unless it has been put off. */
   const isDue = `(${hasCome(`i.${c.scheduledAt}`)} OR (i.${c.attempt} = 0 AND i.${c.scheduledAt} <= i.${c.createdAt}))`;
   const available = `${waiting("i")} AND i.${c.source} = @source AND ${isDue} AND ${free("i")}`;
   /**
@@ -39,7 +41,7 @@ export function pullStatements(names: TableNames) {
   const stillOfClaim = `i.${c.state} = N'pending' AND i.${c.source} = @source AND i.${c.claimToken} = @token`;
   const spent = `i.${c.attempt} >= @maxAttempts`;
   const digest = `HASHBYTES('SHA2_256', i.${c.aggregateId})`;
-  /** In characters, without a look at the text itself. */
+  /** In characters, without reading the text itself. */
   const payloadLength = `COALESCE(DATALENGTH(i.${c.payload}) / DATALENGTH(N'.'), 0)`;
 
   /** Per aggregate of the rows in `own`, the first unfinished row before the last of them that is not among them. */
@@ -91,7 +93,7 @@ ${ONE_BY_ONE};
 SELECT id FROM @changed ORDER BY created_at, id;`;
 
   /**
-   * Locks a whole claim, so that no row of it is closed between the look and the update. `named` is 1 for the rows of `@ids`, or for all when
+   * Locks a whole claim, so that no row of it is closed between the read and the update. `named` is 1 for the rows of `@ids`, or for all when
    * that is null.
    *
    * @param flag a further condition on each row, kept as 1 or 0
@@ -112,7 +114,7 @@ FROM (
 ) h
 ${ONE_BY_ONE};`;
 
-  const ofAClaim = { source: "text", token: "uuid", ids: "longText" } as const;
+  const ofAClaim = { source: "text", token: "uuid", ids: "list" } as const;
 
   /**
    * One claim of up to `@limit` rows and `@maxBytes` payload characters. `@withReason` tells whether to store why a row died. Answers with the
@@ -211,39 +213,36 @@ ${ONE_BY_ONE};`;
     token: "uuid",
     limit: "int",
     maxBytes: "bigint",
-    leaseMs: "int",
+    leaseMs: "ms",
     maxAttempts: "int",
     withReason: "bit",
   } as const;
-  const leftOut = `
-  AND NOT EXISTS (SELECT 1 FROM OPENJSON(@leftOut) WITH (id uniqueidentifier '$') x WHERE x.id = i.${c.id})
+  const withoutSome = `
+  AND NOT EXISTS (SELECT 1 FROM OPENJSON(@quarantined) WITH (id uniqueidentifier '$') x WHERE x.id = i.${c.id})
   AND NOT EXISTS (
-    SELECT 1 FROM OPENJSON(@leftOut) WITH (id uniqueidentifier '$') x JOIN ${table} b ON b.${c.id} = x.id
+    SELECT 1 FROM OPENJSON(@quarantined) WITH (id uniqueidentifier '$') x JOIN ${table} b ON b.${c.id} = x.id
     WHERE b.${c.aggregateId} = i.${c.aggregateId})`;
 
   return {
     claim: { name: "pull.claim", parameters: claimParameters, text: claim("") },
-    /** Without some rows, and the others of their aggregates: `@leftOut`, JSON array of ids. */
     claimWithoutSome: {
       name: "pull.claim",
-      parameters: { ...claimParameters, leftOut: "longText" },
-      text: claim(leftOut),
+      parameters: { ...claimParameters, quarantined: "list" },
+      text: claim(withoutSome),
     },
 
-    /** Available rows in order, at most `@limit`, without those of `@leftOut`. */
     availableRows: {
       name: "pull.available rows",
-      parameters: { source: "text", limit: "int", leftOut: "longText" },
+      parameters: { source: "text", limit: "int", quarantined: "list" },
       text: `${NOW}
 SELECT TOP (@limit) i.${c.id} AS id FROM ${table} i ${TO_LOOK}
-WHERE ${available}${leftOut}
+WHERE ${available}${withoutSome}
 ORDER BY i.${c.createdAt}, i.${c.id};`,
     },
 
-    /** What a claim changes in named rows, and takes back. */
     trial: {
       name: "pull.trial claim",
-      parameters: { ids: "longText", maxAttempts: "int" },
+      parameters: { ids: "list", maxAttempts: "int" },
       text: `${BATCH}
 ${NOW}
 ${NAMED_IDS}
@@ -257,14 +256,12 @@ ${ONE_BY_ONE};
 ROLLBACK TRANSACTION;`,
     },
 
-    /** The rows of a claim. */
     held: {
       name: "pull.held",
       parameters: { source: "text", token: "uuid" },
       text: `SELECT i.${c.id} AS id FROM ${table} i WHERE ${ofClaim} ORDER BY i.${c.createdAt}, i.${c.id};`,
     },
 
-    /** Is any row available? Costs a fraction of a claim, which an idle source would do several times a second. */
     available: {
       name: "pull.available",
       parameters: { source: "text" },
@@ -292,7 +289,7 @@ ORDER BY i.${c.createdAt}, i.${c.id};`,
      */
     extend: {
       name: "pull.extend",
-      parameters: { ...ofAClaim, leaseMs: "int" },
+      parameters: { ...ofAClaim, leaseMs: "ms" },
       text: `${BATCH}
 ${NOW}
 ${hold({ name: "lapsed", condition: free("i") })}
@@ -314,11 +311,11 @@ SELECT id FROM @changed ORDER BY created_at, id;`,
 
     /**
      * `@reason` null leaves the last one. Behind the first rejected row of an aggregate, those that are not rejected are
-     * released, unless `@givesBackOthers` is 0.
+     * released, unless `@releaseOthers` is 0.
      */
     reject: {
       name: "pull.reject",
-      parameters: { ...ofAClaim, maxAttempts: "int", delayMs: "int", reason: "longText", givesBackOthers: "bit" },
+      parameters: { ...ofAClaim, maxAttempts: "int", delayMs: "ms", reason: "longText", releaseOthers: "bit" },
       text: `${BATCH}
 ${NOW}
 ${hold({ name: "spent", condition: spent })}
@@ -330,7 +327,7 @@ FROM (
     MAX(named) OVER (PARTITION BY aggregate ORDER BY created_at, id ROWS UNBOUNDED PRECEDING) AS named_so_far
   FROM @held
 ) h
-WHERE h.named = 1 OR (@givesBackOthers = 1 AND h.aggregate IS NOT NULL AND h.named_so_far = 1);
+WHERE h.named = 1 OR (@releaseOthers = 1 AND h.aggregate IS NOT NULL AND h.named_so_far = 1);
 ${changed}
 UPDATE i
 SET ${c.state} = CASE o.outcome WHEN N'dead' THEN N'dead' ELSE N'pending' END, ${unclaimed},
@@ -339,13 +336,15 @@ SET ${c.state} = CASE o.outcome WHEN N'dead' THEN N'dead' ELSE N'pending' END, $
   ${c.scheduledAt} = CASE o.outcome WHEN N'retried' THEN DATEADD(millisecond, @delayMs, @now) ELSE i.${c.scheduledAt} END,
   ${c.lastError} = CASE o.outcome WHEN N'released' THEN i.${c.lastError} ELSE COALESCE(@reason, i.${c.lastError}) END
 ${intoChanged}
-FROM @outcomes o, ${table} i ${BY_ID.change}
-WHERE i.${c.id} = o.id AND ${stillOfClaim}
+FROM @outcomes o JOIN ${table} i ${BY_ID.change} ON i.${c.id} = o.id
+WHERE ${stillOfClaim}
 ${ONE_BY_ONE};
 COMMIT TRANSACTION;
 SELECT o.id, o.outcome FROM @changed n JOIN @outcomes o ON o.id = n.id ORDER BY n.created_at, n.id;`,
     },
-  } as const satisfies Record<string, Statement>;
-}
 
-export type PullStatements = ReturnType<typeof pullStatements>;
+    dialect: {
+      claimOf: ([counts = [], dead = [], rows = []]) => ({ rows, dead: idsOf(dead), isEmpty: counts[0]?.seen === 0 }),
+    },
+  };
+}

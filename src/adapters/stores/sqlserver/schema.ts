@@ -1,27 +1,17 @@
 import { join } from "node:path";
 import Postgrator from "postgrator";
-import { ConfigError, type ConfigProblem, StoreError } from "../../../model/errors.ts";
+import { ConfigError, StoreError } from "../../../model/errors.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type { CheckedTables } from "../../../ports/store.ts";
+import type { TableNames } from "../sql/names.ts";
 import {
   type CheckedTable,
-  type ColumnRule,
-  columnProblems,
   type FoundColumn,
-  type FoundIndex,
-  hasIndexOn,
-  hasUniqueKey,
-  missingTable,
+  migrationsDirectory,
   type Remedies,
-} from "../sql/columnCheck.ts";
-import {
-  DESTINATION_RIGHTS,
-  destinationsAvailable,
-  destinationTableFault,
-  type FoundDestinationTable,
-} from "../sql/destinationCheck.ts";
-import { destinationTableStatement, migrationsDirectory } from "../sql/migrations.ts";
-import type { TableNames } from "../sql/names.ts";
+  type SchemaDialect,
+  TableCheck,
+} from "../sql/schema.ts";
 import { DESTINATION_RULES, INBOX_RULES, OUTBOX_RULES } from "./columns.ts";
 import type { Executor, SqlServerPool } from "./pool.ts";
 import type { Statement } from "./statement.ts";
@@ -29,17 +19,15 @@ import type { Statement } from "./statement.ts";
 /** An index on a large table takes its time, and so does the wait for the replica that makes it. */
 const MIGRATION_TIMEOUT_MS = 3_600_000;
 
-/** Migrations and the start-up check of the tables. */
+/** Migrations, and what the start-up check of the tables asks. */
 export class SqlServerSchema {
   readonly #pool: SqlServerPool;
-  readonly #names: TableNames;
-  readonly #log: Log;
+  readonly #check: TableCheck;
 
   /** @param names the plain (not yet quoted) names */
   constructor(pool: SqlServerPool, names: TableNames, log: Log) {
     this.#pool = pool;
-    this.#names = names;
-    this.#log = log;
+    this.#check = new TableCheck(dialectOf(pool), names, log);
   }
 
   async migrate(): Promise<readonly string[]> {
@@ -50,162 +38,71 @@ export class SqlServerSchema {
       const migrations = new Postgrator({
         driver: "mssql",
         migrationPattern: join(migrationsDirectory("sqlserver"), "*.sql"),
-        // Both are looked up in text literals: a history in another schema is never taken for ours. The table itself stands unqualified,
+        // Both are looked up in text literals: a history in another schema is never taken for ours. The table itself is unqualified,
         // as those of the migrations do, and so lies where they lie.
         database: database.replaceAll("'", "''"),
         currentSchema: schema.replaceAll("'", "''"),
         schemaTable: "svc_migrations",
         newline: "LF",
-        execQuery: async (text) => ({ rows: await transaction.run(migration(withCapitals(text))) }),
+        execQuery: async (text) => ({ rows: [...(await transaction.run(migration(withCapitals(text))))] }),
       });
       const applied = await migrations.migrate();
       return applied.map(({ version, name }) => `${version} ${name}`);
     });
   }
 
-  /**
-   * The check of `SchemaStore.checkColumns`.
-   *
-   * @returns whether the table of the destinations can be used; false too when it is not among `tables`
-   */
+  /** As {@link TableCheck.check}. */
   async checkTables(tables: CheckedTables | undefined, requireDestinations: boolean | undefined): Promise<boolean> {
-    const { inbox, inboxTable, outbox, outboxTable } = this.#names;
-    const received: CheckedTable = { which: "inbox", name: this.#quoted(inboxTable) };
-    const sending: CheckedTable = { which: "outbox", name: this.#quoted(outboxTable) };
-    const checked = tables ?? ["inbox", "outbox", "destinations"];
-    const problems = [
-      ...(checked.includes("inbox") ? await this.#problems(received, inbox, INBOX_RULES) : []),
-      ...(checked.includes("outbox") ? await this.#problems(sending, outbox, OUTBOX_RULES) : []),
-    ];
-    if (problems.length > 0) throw new ConfigError(problems);
-    if (checked.includes("inbox")) await this.#checkInboxKeys(received);
-    if (checked.includes("outbox")) await this.#checkOutboxKeys(sending);
-    if (!checked.includes("destinations")) return false;
-    return destinationsAvailable(await this.#destinationTable(), requireDestinations ?? false, this.#log);
+    return await this.#check.check(tables, requireDestinations);
   }
 
   /** As `SchemaStore.destinationFault`. */
   async destinationFault() {
-    return destinationTableFault(await this.#destinationTable());
+    return await this.#check.destinationFault();
   }
+}
 
-  async #destinationTable(): Promise<FoundDestinationTable> {
-    const { destinationTable, destination } = this.#names;
-    const table: CheckedTable = { which: "destination", name: this.#quoted(destinationTable) };
-    const create = destinationTableStatement("sqlserver", table.name);
-    const found = await this.#columns(table, destination);
-    if (found === undefined) return { name: table.name, isThere: false, missingRights: [], problems: [], create };
-    const [rights] = await this.#pool.run(RIGHTS, { table: table.name });
-    return {
-      name: table.name,
-      isThere: true,
-      missingRights: DESTINATION_RIGHTS.filter((right) => Number(rights?.[right.toLowerCase()]) !== 1),
-      problems: columnProblems(table, destination, found, DESTINATION_RULES, remedies(table, DESTINATION_RULES)),
-      create,
-    };
-  }
-
-  async #problems<K extends string>(
-    table: CheckedTable,
-    names: Readonly<Record<K, string>>,
-    rules: Readonly<Record<K, ColumnRule>>,
-  ): Promise<readonly ConfigProblem[]> {
-    const found = await this.#columns(table, names);
-    return found === undefined
-      ? [missingTable(table)]
-      : columnProblems(table, names, found, rules, remedies(table, rules));
-  }
-
-  /** The columns that are there, by name; undefined where there is no table. */
-  async #columns(
-    table: CheckedTable,
-    names: Readonly<Record<string, string>>,
-  ): Promise<ReadonlyMap<string, FoundColumn> | undefined> {
-    const columns = Object.values<string>(names).map((name) => ({ name }));
-    const rows = await this.#pool.run(COLUMNS, { table: table.name, columns: JSON.stringify(columns) });
-    if (rows.some((row) => row.table_id === null)) return undefined;
-    const there = rows.filter((row) => typeof row.type === "string");
-    return new Map(
-      there.map((row) => {
-        const type = row.type as string;
-        const bytes = Number(row.bytes);
-        const length = bytes > 0 && TEXTS.test(type) ? bytes / (type.startsWith("n") ? 2 : 1) : null;
-        return [row.name as string, { type, nullable: row.nullable === true, length }] as const;
-      }),
-    );
-  }
-
-  /** Without these keys nothing fails, but a message that is received twice at the same moment is stored twice, and the relay reads the whole table. */
-  async #checkInboxKeys(table: CheckedTable): Promise<void> {
-    const { id, source, idempotencyKey, createdAt, state, consumption } = this.#names.inbox;
-    const indexes = await this.#indexes(table);
-    if (!hasUniqueKey(indexes, source, idempotencyKey)) {
-      this.#log.warn(
-        { remedy: `ALTER TABLE ${table.name} ADD UNIQUE NONCLUSTERED ([${source}], [${idempotencyKey}]);` },
-        "the inbox table has no unique key on source and idempotency key: a message that is received twice may be stored twice",
+function dialectOf(pool: SqlServerPool): SchemaDialect {
+  const named = (names: readonly string[]) => names.map((name) => ({ name }));
+  return {
+    database: "sqlserver",
+    rules: { inbox: INBOX_RULES, outbox: OUTBOX_RULES, destination: DESTINATION_RULES },
+    quote: (identifier) => `[${identifier}]`,
+    literal: (text) => `N'${text}'`,
+    async columns({ name }, names) {
+      const rows = await pool.run(COLUMNS, { table: name, columns: named(names) });
+      if (rows.some((row) => row.table_id === null)) return undefined;
+      const there = rows.filter((row) => typeof row.type === "string");
+      return new Map(
+        there.map((row): [string, FoundColumn] => {
+          const type = row.type as string;
+          const bytes = Number(row.bytes);
+          const length = bytes > 0 && TEXTS.test(type) ? bytes / (type.startsWith("n") ? 2 : 1) : null;
+          return [row.name as string, { type, nullable: row.nullable === true, length }];
+        }),
       );
-    }
-    this.#checkId(table, id, indexes);
-    this.#checkIndex(table, indexes, createdAt, state, [
-      `([${createdAt}], [${id}]) WHERE [${state}] = N'pending' AND [${consumption}] = N'push'`,
-    ]);
-  }
-
-  async #checkOutboxKeys(table: CheckedTable): Promise<void> {
-    const { id, sequence, state, key } = this.#names.outbox;
-    const indexes = await this.#indexes(table);
-    this.#checkId(table, id, indexes);
-    this.#checkIndex(table, indexes, sequence, state, [`([${sequence}]) WHERE [${state}] = N'pending'`]);
-    this.#checkIndex(table, indexes, key, state, [
-      `([${key}], [${sequence}]) WHERE [${key}] IS NOT NULL AND [${state}] IN (N'pending', N'processing')`,
-    ]);
-  }
-
-  /** Rows are looked up by their ids with a hint that takes an index. */
-  #checkId(table: CheckedTable, id: string, indexes: readonly FoundIndex[]): void {
-    if (indexes.some(({ columns: [first] }) => first === id)) return;
-    this.#log.warn(
-      { remedy: `ALTER TABLE ${table.name} ADD UNIQUE NONCLUSTERED ([${id}]);` },
-      `the ${table.which} table has no key on its id: its rows cannot be looked up, and statements fail with error 8622`,
-    );
-  }
-
-  /** Without an index everything works, but each look reads the whole table. @param proposals what to write behind the table's name */
-  #checkIndex(
-    table: CheckedTable,
-    indexes: readonly FoundIndex[],
-    column: string,
-    state: string,
-    proposals: readonly string[],
-  ): void {
-    if (hasIndexOn(indexes, column, state)) return;
-    const remedy = proposals.map(
-      (proposal) => `CREATE INDEX [${table.which}_${column}_idx] ON ${table.name} ${proposal};`,
-    );
-    this.#log.warn(
-      { column, remedy: remedy.join(" ") },
-      `the ${table.which} table has no index that begins with this column: whoever looks for work reads the whole table`,
-    );
-  }
-
-  /** The keys of the table's indexes, in the letter case in which the columns are configured. */
-  async #indexes(table: CheckedTable): Promise<readonly FoundIndex[]> {
-    const rows = await this.#pool.run(INDEXES, {
-      table: table.name,
-      columns: JSON.stringify(Object.values(this.#names[table.which]).map((name) => ({ name }))),
-    });
-    const indexes = new Map<unknown, { columns: (string | null)[]; unique: boolean; whole: boolean }>();
-    for (const { index_id, name, is_unique, has_filter } of rows) {
-      const index = indexes.get(index_id) ?? { columns: [], unique: is_unique === true, whole: has_filter !== true };
-      index.columns.push(name as string | null);
-      indexes.set(index_id, index);
-    }
-    return [...indexes.values()];
-  }
-
-  #quoted(table: string): string {
-    return this.#names.schema === undefined ? `[${table}]` : `[${this.#names.schema}].[${table}]`;
-  }
+    },
+    // In the letter case in which the columns are configured.
+    async indexes({ name: table }, names) {
+      const rows = await pool.run(INDEXES, { table, columns: named(names) });
+      const indexes = new Map<unknown, { columns: (string | null)[]; unique: boolean; whole: boolean }>();
+      for (const { index_id, name, is_unique, has_filter } of rows) {
+        const index = indexes.get(index_id) ?? { columns: [], unique: is_unique === true, whole: has_filter !== true };
+        index.columns.push(name as string | null);
+        indexes.set(index_id, index);
+      }
+      return [...indexes.values()];
+    },
+    rights: async ({ name }) => (await pool.run(RIGHTS, { table: name }))[0],
+    remedies,
+    unique: "UNIQUE NONCLUSTERED",
+    createIndex: ({ which, name }, column, on) => `CREATE INDEX [${which}_${column}_idx] ON ${name} ${on};`,
+    // A hint of the statements takes that index.
+    withoutIdIndex: "its rows cannot be looked up, and statements fail with error 8622",
+    withoutInboxKey: { isFatal: false, effect: "a message that is received twice may be stored twice" },
+    sequenceIndexes: ["pending"],
+    needsDestinationKey: false,
+  };
 }
 
 async function lock(transaction: Executor): Promise<void> {
@@ -251,23 +148,21 @@ const DEFAULT_SCHEMA: Statement = {
   parameters: {},
 };
 
-function remedies<K extends string>(table: CheckedTable, rules: Readonly<Record<K, ColumnRule>>): Remedies<K> {
-  const { name } = table;
+function remedies({ which, name }: CheckedTable): Remedies {
   return {
-    add(key, column) {
-      const { definition, fallback } = rules[key];
+    add({ definition, fallback }, column) {
       if (fallback === undefined) return `ALTER TABLE ${name} ADD [${column}] ${definition};`;
       // In one transaction: rows that are there count as finished, and no row comes in between with that default.
-      const history = `${table.which}_${column}_history`;
+      const history = `${which}_${column}_history`;
       return (
         `SET XACT_ABORT ON; BEGIN TRANSACTION; ALTER TABLE ${name} ADD [${column}] ${definition.replace("DEFAULT", `CONSTRAINT [${history}] DEFAULT`)}; ` +
         `ALTER TABLE ${name} DROP CONSTRAINT [${history}]; ALTER TABLE ${name} ADD DEFAULT ${fallback} FOR [${column}]; COMMIT TRANSACTION;`
       );
     },
-    retype(key, column, found) {
-      return `ALTER TABLE ${name} ALTER COLUMN [${column}] ${rules[key].type} ${found.nullable ? "NULL" : "NOT NULL"};`;
+    retype({ type }, column, found) {
+      return `ALTER TABLE ${name} ALTER COLUMN [${column}] ${type} ${found.nullable ? "NULL" : "NOT NULL"};`;
     },
-    forbidNull: (key, column) => `ALTER TABLE ${name} ALTER COLUMN [${column}] ${rules[key].type} NOT NULL;`,
+    forbidNull: ({ type }, column) => `ALTER TABLE ${name} ALTER COLUMN [${column}] ${type} NOT NULL;`,
   };
 }
 
@@ -280,7 +175,7 @@ const COLUMNS: Statement = {
 SELECT OBJECT_ID(@table) AS table_id, c.name, TYPE_NAME(k.system_type_id) AS type, k.is_nullable AS nullable, k.max_length AS bytes
 FROM OPENJSON(@columns) WITH (name nvarchar(128) '$.name') c
 LEFT JOIN sys.columns k ON k.object_id = OBJECT_ID(@table) AND k.column_id = COLUMNPROPERTY(OBJECT_ID(@table), c.name, 'ColumnId');`,
-  parameters: { table: "text", columns: "longText" },
+  parameters: { table: "text", columns: "list" },
 };
 
 const RIGHTS: Statement = {
@@ -302,5 +197,5 @@ LEFT JOIN OPENJSON(@columns) WITH (name nvarchar(128) '$.name') c
   ON COLUMNPROPERTY(i.object_id, c.name, 'ColumnId') = k.column_id
 WHERE i.object_id = OBJECT_ID(@table) AND i.is_disabled = 0 AND k.is_included_column = 0
 ORDER BY i.index_id, k.key_ordinal;`,
-  parameters: { table: "text", columns: "longText" },
+  parameters: { table: "text", columns: "list" },
 };

@@ -1,4 +1,5 @@
 import sql from "mssql";
+import type { Row, Values } from "../sql/rows.ts";
 
 /**
  * The types that parameters have. Text is always `nvarchar`: a `varchar` would be converted at each comparison, and a `max` type keeps the
@@ -13,6 +14,12 @@ const TYPES = {
   text: sql.NVarChar(4000),
   /** Any length: JSON batches and stored texts, never compared with a column. */
   longText: sql.NVarChar(sql.MAX),
+  /** An array, which the statement reads as JSON. */
+  list: sql.NVarChar(sql.MAX),
+  /** Milliseconds. DATEADD takes an `int`: the longest time is 24.8 days. */
+  ms: sql.Int,
+  /** Any length, cut into texts by the statement: see {@link textBatch}. */
+  bytes: sql.VarBinary(sql.MAX),
 } as const;
 
 export type ParameterType = keyof typeof TYPES;
@@ -26,11 +33,6 @@ export interface Statement {
   /** Longest run in ms; after it the statement is cancelled. Default 60 s. */
   readonly timeoutMs?: number;
 }
-
-/** By parameter, all that the statement has; a missing one is an error of ours, null is NULL. */
-export type Values = Readonly<Record<string, unknown>>;
-
-export type Row = Record<string, unknown>;
 
 const DEFAULT_REQUEST_TIMEOUT_MS = 60_000;
 
@@ -46,7 +48,7 @@ export async function execute(
   statement: Statement,
   values: Values,
   signal?: AbortSignal,
-): Promise<readonly Row[][]> {
+): Promise<readonly (readonly Row[])[]> {
   signal?.throwIfAborted();
   const requestTimeout = statement.timeoutMs ?? DEFAULT_REQUEST_TIMEOUT_MS;
   // The types of the driver's declarations lag behind it: a request takes its own timeout.
@@ -56,7 +58,7 @@ export async function execute(
   for (const [name, type] of Object.entries(statement.parameters)) {
     const value = values[name];
     if (value === undefined) throw new Error(`${statement.name}: no value for the parameter @${name}`);
-    request.input(name, TYPES[type], value);
+    request.input(name, TYPES[type], encoded(type, value));
   }
   const cancel = () => request.cancel();
   signal?.addEventListener("abort", cancel, { once: true });
@@ -66,4 +68,10 @@ export async function execute(
   } finally {
     signal?.removeEventListener("abort", cancel);
   }
+}
+
+function encoded(type: ParameterType, value: unknown): unknown {
+  if (value === null) return null;
+  if (type === "list") return JSON.stringify(value);
+  return type === "ms" ? Math.min(Math.round(Number(value)), 2 ** 31 - 1) : value;
 }

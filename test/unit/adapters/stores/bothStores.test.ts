@@ -76,20 +76,11 @@ describe.each(FACETS)("%s", (port, file, of) => {
 
 test("the statements of both stores have the same files, but for what only one database needs", () => {
   const only = {
-    // PostgreSQL: the server process behind a connection, arrays in its binary format, looks that share a statement, marks
-    // against old transactions, what a snapshot has seen, indexes that are made beside writers, statements behind one another, LISTEN and NOTIFY.
-    postgres: [
-      "backend.ts",
-      "binaryArray.ts",
-      "looks.ts",
-      "lowWater.ts",
-      "onlineMigration.ts",
-      "pipeline.ts",
-      "seenTable.ts",
-      "wake.ts",
-    ],
-    // SQL Server: texts; topics and headers rendered in the process, not in SQL.
-    sqlserver: ["rendering.ts", "texts.ts"],
+    // PostgreSQL: low-water marks against old transactions, indexes that are made while others write, conditions that its split statements on the
+    // outbox share, pipelined statements, arrays in its binary format, LISTEN and NOTIFY.
+    postgres: ["lowWater.ts", "onlineMigration.ts", "outboxParts.ts", "pipeline.ts", "values.ts", "wake.ts"],
+    // SQL Server: texts in one parameter, and other pieces of T-SQL.
+    sqlserver: ["fragments.ts"],
   };
   const common = (store: keyof typeof only) =>
     filesOf(`src/adapters/stores/${store}/`).filter((file) => !only[store].includes(file));

@@ -23,8 +23,8 @@ function row(key: string, payload = "{}"): NewInboxRow {
   };
 }
 
-function setup(limits: Partial<ReceiptBatcherLimits> = {}, pipelinesInserts = false) {
-  const store = new MemoryInbox(pipelinesInserts);
+function setup(limits: Partial<ReceiptBatcherLimits> = {}) {
+  const store = new MemoryInbox();
   const { log, lines } = recordingLog();
   return { store, lines, batcher: new ReceiptBatcher(store, log, limits) };
 }
@@ -78,19 +78,19 @@ describe("the receipt batcher", () => {
   });
 
   test.each([
-    ["a store that pipelines inserts", true, [1, 8]],
-    ["another", false, [1]],
-  ])("eight rows are worth an insert beside another to %s", async (_, pipelinesInserts, expected) => {
-    const { store, batcher } = setup({ stuckAfterMs: 60_000 }, pipelinesInserts);
+    [7, [1]],
+    [8, [1, 8]],
+  ])("%d rows by default start inserts of %j while another runs", async (rows, expected) => {
+    const { store, batcher } = setup({ stuckAfterMs: 60_000 });
     const release = store.hold();
     const first = batcher.add(row("first"));
     await eventually(() => expect(sizes(store)).toEqual([1]));
-    const rest = Promise.all(keys(8).map((key) => batcher.add(row(key))));
+    const rest = Promise.all(keys(rows).map((key) => batcher.add(row(key))));
     await settle();
     expect(sizes(store)).toEqual(expected);
     release();
     await Promise.all([first, rest]);
-    expect(sizes(store)).toEqual([1, 8]);
+    expect(sizes(store)).toEqual([1, rows]);
   });
 
   test("few rows do not wait for ever for inserts that hang, and no more than the given number hang", async () => {
@@ -189,7 +189,7 @@ describe("the receipt batcher", () => {
 
   test("refuses a store's answer that does not fit the batch", async () => {
     const { log } = recordingLog();
-    const batcher = new ReceiptBatcher({ insert: () => Promise.resolve([]), pipelinesInserts: false }, log);
+    const batcher = new ReceiptBatcher({ insert: () => Promise.resolve([]) }, log);
     await expect(batcher.add(row("a"))).rejects.toThrow("insert of 1 rows answered for 0");
   });
 
@@ -204,7 +204,7 @@ describe("closing the receipt batcher", () => {
   test("logs what a rule of the table refuses, which is answered with a failure of the storage", async () => {
     const { log, lines } = recordingLog();
     const insert = async () => [{ kind: "refused", reason: "not this one", mayPassLater: true }] as const;
-    const batcher = new ReceiptBatcher({ insert, pipelinesInserts: false }, log);
+    const batcher = new ReceiptBatcher({ insert }, log);
     await batcher.add(row("a"));
     expect(lines).toMatchObject([{ level: "error", fields: { reason: "not this one" } }]);
   });

@@ -1,0 +1,347 @@
+import type { ClaimScope } from "../../../ports/store.ts";
+import type { ClaimStatements, ScopedClaims, UnscopedClaims } from "../sql/claims.ts";
+import type { TableNames } from "../sql/names.ts";
+import { history, isSameHistory, markBound, mayHaveChanged, newestMark, SEEN } from "./lowWater.ts";
+import type { OutboxParts } from "./outboxParts.ts";
+import { perLimit, type Statement } from "./statement.ts";
+import { msOf } from "./values.ts";
+
+/** The statements that claim outbox rows. */
+export function claimStatements(names: TableNames, parts: OutboxParts): ClaimStatements<Statement> {
+  const { table, c, payloadText, destinationIn, isDue, holdsBackAs, againBelow, unparkedBelow, aboveLowWater } = parts;
+
+  /** The columns of a claimed row, by the names that `claimedRow` reads. */
+  const claimedColumns = [
+    ["id", `o.${c.id}`],
+    ["sequence", `o.${c.sequence}::bigint`],
+    ["topic", `o.${c.topic}::text`],
+    ["key", `o.${c.key}::text`],
+    ["aggregate_type", `o.${c.aggregateType}::text`],
+    ["payload", payloadText],
+    ["headers", `o.${c.headers}::text`],
+    ["attempt", `o.${c.attempt}`],
+    ["max_attempts", `o.${c.maxAttempts}`],
+    ["created_at", msOf(`o.${c.createdAt}`)],
+  ] as const;
+  const columns = (write: (column: readonly [name: string, value: string]) => string): string =>
+    claimedColumns.map(write).join(", ");
+
+  /**
+   * One claim; see {@link CLAIM_PARAMETERS}. `heldTokens` are those of claims that this process holds.
+   *
+   * - candidates: due rows in order; rows that another claim is looking at are skipped.
+   * - stops: per key the first unfinished row that is not a candidate. Whatever lies behind it must wait. A row that was scheduled ahead by its
+   *   application, and is not yet due, stops nobody.
+   * - free: candidates before the stop of their key, so a run of rows of one key is claimed together.
+   *
+   * The first row of the answer holds the counts, the others the claimed rows. Candidates may be chosen in another order than by sequence: those that are
+   * left out are stops.
+   *
+   * Another replica that claims or settles at the same moment either holds its rows locked (they are skipped, and stop their key) or has committed after
+   * this statement's snapshot (its rows then fail the recheck on the lock, and stop their key in the snapshot): the error is always on the side of
+   * waiting.
+   *
+   * No row below the marks and the cursor ($1 of a claim past blocked keys) is missed as a stop: the newest mark and the cursor bound the candidates
+   * alone; the stable mark lies below whatever may still be committed, and is lowered to the first row that was set back below it. A replay moves rows in
+   * the order of their sequence, so of two replayed rows of a key a claim sees neither, the earlier one, or both, and never the later one alone. What
+   * appears below the cursor is claimed at the next sweep.
+   */
+  const claim = (
+    firstCandidate: string,
+    { ctes, condition }: CandidateFilter,
+    limit: string,
+    order: string = c.sequence,
+  ): string => `
+WITH ${history("$7")},
+again AS MATERIALIZED (${unparkedBelow("$1")}
+),
+low_water AS MATERIALIZED (
+  SELECT least(b.sequence, (${againBelow("$1")})) AS sequence FROM (SELECT ${markBound("$7")} AS sequence) b
+),${ctes}
+candidates AS MATERIALIZED (
+  SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.key} AS key, coalesce(octet_length(${payloadText}), 0) AS bytes
+  FROM ${table} o
+  WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= ${firstCandidate}${condition}
+  ORDER BY o.${order}
+  LIMIT ${limit}
+  FOR NO KEY UPDATE OF o SKIP LOCKED
+),
+stops AS MATERIALIZED (
+  SELECT k.key, s.sequence
+  FROM (SELECT key, max(sequence) AS last FROM candidates WHERE key IS NOT NULL GROUP BY key) k
+  CROSS JOIN LATERAL (
+    SELECT o.${c.sequence} AS sequence
+    FROM ${table} o
+    WHERE o.${c.key} = k.key AND o.${c.key} IS NOT NULL AND o.${c.state} IN ('pending', 'processing')
+      AND ${aboveLowWater("o")} AND o.${c.sequence} < k.last
+      AND (o.${c.state} = 'processing' OR ${holdsBackAs("o")})
+      AND NOT (o.${c.state} = 'processing' AND coalesce(o.${c.claimToken} = ANY ($8::uuid[]), false))
+      AND o.${c.sequence} NOT IN (SELECT sequence FROM candidates)
+    ORDER BY o.${c.sequence}
+    LIMIT 1
+  ) s
+),
+free AS MATERIALIZED (
+  SELECT c.id, c.sequence, sum(c.bytes) OVER (ORDER BY c.sequence) - c.bytes AS bytes_before
+  FROM candidates c LEFT JOIN stops s ON s.key = c.key
+  WHERE s.sequence IS NULL OR c.sequence < s.sequence
+),
+claimed AS (
+  UPDATE ${table} o
+  SET ${c.state} = 'processing', ${c.claimToken} = $4::uuid, ${c.claimedAt} = now(), ${c.updatedAt} = now(),
+      ${c.leaseExpiresAt} = now() + least($5::bigint, $6::bigint) * interval '1 millisecond'
+  FROM free f
+  WHERE o.${c.id} = f.id AND f.bytes_before < $3::bigint
+  RETURNING ${columns(([name, value]) => `${value} AS ${name}`)}
+)
+SELECT (SELECT count(*) FROM candidates)::int AS candidates, (SELECT count(*) FROM free)::int AS free,
+  (SELECT count(*) FROM candidates) >= $2::int AS more, (SELECT min(sequence) FROM candidates) AS first_candidate,
+  NOT (SELECT is_same FROM history) AS has_gone_back, ${SEEN} AS seen, ${columns(([name]) => `NULL AS ${name}`)}
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, r.* FROM claimed r
+ORDER BY sequence NULLS FIRST`;
+
+  const inBackoff = `b.${c.state} = 'pending' AND b.${c.attempt} > 0 AND b.${c.scheduledAt} > now()`;
+  const slow = `b.${c.state} = 'processing' AND b.${c.claimedAt} < now() - interval '1 second'`;
+
+  /** Without keys in backoff, and keys whose row has been in delivery for a second: rows behind them are not worth looking at. */
+  const withoutBlockedKeys: CandidateFilter = {
+    ctes: "",
+    condition: `
+    AND (o.${c.key} IS NULL OR o.${c.key} NOT IN (
+      SELECT b.${c.key} FROM ${table} b WHERE ${inBackoff} AND b.${c.key} IS NOT NULL
+      UNION ALL
+      SELECT b.${c.key} FROM ${table} b WHERE ${slow} AND ${aboveLowWater("b")} AND b.${c.key} IS NOT NULL))`,
+  };
+
+  /**
+   * The same where most rows are free: at most a few blocked keys are read beforehand, and where there are more, the first unfinished row of each
+   * key that is met is asked. Reading all of them made a claim of 100 twenty times as slow with 100,000 keys in backoff.
+   */
+  const withoutBlockedKeysMet: CandidateFilter = {
+    ctes: `
+some_in_backoff AS MATERIALIZED (
+  SELECT b.${c.key} AS key FROM ${table} b WHERE ${inBackoff} AND b.${c.key} IS NOT NULL LIMIT ${BLOCKED_KEYS_READ}
+),
+some_slow AS MATERIALIZED (
+  SELECT b.${c.key} AS key FROM ${table} b WHERE ${slow} AND ${aboveLowWater("b")} AND b.${c.key} IS NOT NULL LIMIT ${BLOCKED_KEYS_READ}
+),`,
+    condition: `
+    AND (o.${c.key} IS NULL OR (
+      o.${c.key} NOT IN (SELECT key FROM some_in_backoff UNION ALL SELECT key FROM some_slow)
+      AND ((SELECT count(*) FROM some_in_backoff) < ${BLOCKED_KEYS_READ} AND (SELECT count(*) FROM some_slow) < ${BLOCKED_KEYS_READ}
+        OR NOT coalesce((
+          SELECT ${inBackoff} OR ${slow}
+          FROM ${table} b
+          WHERE b.${c.key} = o.${c.key} AND b.${c.key} IS NOT NULL AND b.${c.state} IN ('pending', 'processing')
+            AND ${aboveLowWater("b")}
+          ORDER BY b.${c.sequence}
+          LIMIT 1), false))))`,
+  };
+
+  /** @param and a further condition on the candidates @param parameters those of the claim, and of that condition */
+  const claims = (and: string, parameters: readonly string[]): UnscopedClaims<Statement> => {
+    const filtered = ({ ctes, condition }: CandidateFilter) => ({ ctes, condition: `${condition}${and}` });
+    return {
+      // The limit is a literal: it is always the same.
+      claimInOrder: perLimit((limit) => ({
+        byIndex: true,
+        name: "outbox.claim",
+        parameters,
+        text: claim(LOWEST_AGAIN, filtered(ALL), limit),
+      })),
+      /** From the cursor. */
+      claimPastBlockedKeys: perLimit((limit) => ({
+        byIndex: true,
+        name: "outbox.claim past blocked keys",
+        parameters,
+        text: claim("$1::bigint", filtered(withoutBlockedKeysMet), limit),
+      })),
+      /** From the mark, over a front of rows behind blocked keys. */
+      sweepPastBlockedKeys: {
+        byIndex: true,
+        name: "outbox.sweep past blocked keys",
+        parameters,
+        text: claim("$1::bigint", filtered(withoutBlockedKeys), "$2::int"),
+      },
+    };
+  };
+
+  const withoutQuarantined = `
+    AND o.${c.id} <> ALL ($9::uuid[]) AND (o.${c.key} IS NULL OR o.${c.key} NOT IN (
+      SELECT x.${c.key} FROM ${table} x WHERE x.${c.id} = ANY ($9::uuid[]) AND x.${c.key} IS NOT NULL))`;
+
+  /**
+   * Claims of a scope. Topics and keys are compared letter for letter, as the rows of a claim show them.
+   *
+   * Keys behind whose first row that counts nothing can be claimed are passed over: it is in backoff or slow, not in the scope, or lies in front of where
+   * the claim begins. Else the rows behind it, of which there may be any number, would take the place of free ones. Each row is asked for the first
+   * one of its key that holds it back: in front of that there may be any number that hold nobody back, being scheduled ahead or in a claim of this process.
+   */
+  const inScope = (which: ClaimScope["which"]): ScopedClaims<Statement> => {
+    const parameters = [...WITHOUT_SOME_PARAMETERS, "destinations", "exceptKeys"];
+    const goesThere = (row: string, destinations = "$10"): string =>
+      `${destinationIn(row)} ${which === "only" ? "= ANY" : "<> ALL"} (${destinations}::text[])`;
+    const filter = (firstCandidate: string): CandidateFilter => ({
+      ctes: "",
+      condition: `
+    AND ${goesThere("o")} AND (o.${c.key} IS NULL OR o.${c.key}::text NOT IN (SELECT unnest($11::text[])))${withoutQuarantined}
+    AND (o.${c.key} IS NULL OR NOT coalesce((
+      SELECT CASE WHEN b.${c.state} = 'processing' THEN ${slow}
+        ELSE b.${c.sequence} < ${firstCandidate} OR NOT ${goesThere("b")} OR ${inBackoff} END
+      FROM ${table} b
+      WHERE b.${c.key} = o.${c.key} AND b.${c.key} IS NOT NULL AND b.${c.state} IN ('pending', 'processing')
+        AND ${aboveLowWater("b")} AND b.${c.sequence} < o.${c.sequence}
+        AND CASE WHEN b.${c.state} = 'processing' THEN NOT coalesce(b.${c.claimToken} = ANY ($8::uuid[]), false) ELSE ${holdsBackAs("b")} END
+      ORDER BY b.${c.sequence}
+      LIMIT 1), false))`,
+    });
+    const sweepFrom = (firstCandidate: string): Statement => {
+      const { ctes, condition } = filter(firstCandidate);
+      const inPart = { ctes, condition: `\n    AND o.${c.sequence} < $12::bigint${condition}` };
+      return {
+        byIndex: true,
+        onePlan: true,
+        name: `outbox.sweep ${which} some destinations`,
+        parameters: [...parameters, "to"],
+        text: claim(firstCandidate, inPart, "$2::int"),
+      };
+    };
+    const retries = (): Statement => {
+      const { ctes, condition } = filter(LOWEST_AGAIN);
+      const ofLate = `
+    AND o.${c.sequence} < $12::bigint AND o.${c.attempt} > 0
+    AND o.${c.scheduledAt} <= now() AND o.${c.scheduledAt} > now() - $13::bigint * interval '1 millisecond'`;
+      return {
+        byIndex: true,
+        onePlan: true,
+        name: `outbox.claim retries ${which} some destinations`,
+        parameters: [...parameters, "to", "withinMs"],
+        text: claim(LOWEST_AGAIN, { ctes, condition: `${ofLate}${condition}` }, "$2::int", c.scheduledAt),
+      };
+    };
+    const claimUpTo = (limit: string): Statement => ({
+      byIndex: true,
+      onePlan: true,
+      name: `outbox.claim ${which} some destinations`,
+      parameters,
+      text: claim("$1::bigint", filter("$1::bigint"), limit),
+    });
+    const claimOfAny = claimUpTo("$2::int");
+    return {
+      /** From the cursor. Of `only` some destinations few rows are claimed, and not always as many: no statement is made for each number. */
+      claim: which === "only" ? () => claimOfAny : perLimit(claimUpTo),
+      sweep: sweepFrom(LOWEST_AGAIN),
+      sweepOn: sweepFrom("$1::bigint"),
+      claimRetries: retries(),
+      dueBehind: dueBehind(` ${which} some destinations`, `\n  AND ${goesThere("o", "$3")}`, ["destinations"]),
+    };
+  };
+
+  /** @param and a further condition on the rows @param more its parameters */
+  const dueBehind = (ofWhat: string, and: string, more: readonly string[]): Statement => ({
+    byIndex: true,
+    name: `outbox.due rows${ofWhat}`,
+    parameters: ["from", "limit", ...more],
+    text: `
+SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence FROM ${table} o
+WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} > $1::bigint${and}
+ORDER BY o.${c.sequence} LIMIT $2::int`,
+  });
+
+  const anyDue = (lowWater: string, from: string): string => `
+(SELECT o.${c.sequence} FROM ${table} o WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= ${from}
+ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL OR NOT ${isSameHistory(lowWater)}`;
+
+  return {
+    ...claims("", CLAIM_PARAMETERS),
+    withoutSome: claims(withoutQuarantined, WITHOUT_SOME_PARAMETERS),
+    only: inScope("only"),
+    except: inScope("except"),
+    dueBehind: dueBehind("", "", []),
+
+    trial: {
+      name: "outbox.trial claim",
+      parameters: ["ids"],
+      text: `
+UPDATE ${table} SET ${c.state} = 'processing', ${c.claimToken} = gen_random_uuid(), ${c.claimedAt} = now(), ${c.updatedAt} = now(),
+  ${c.leaseExpiresAt} = now()
+WHERE ${c.id} = ANY (ARRAY(
+  SELECT o.${c.id} FROM ${table} o WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending'
+  FOR NO KEY UPDATE OF o SKIP LOCKED))`,
+    },
+
+    /**
+     * From the newest mark on. It costs a fraction of planning a claim, which an idle poller would do ten times a second. Ordered, so that the planner
+     * takes the index. The claim finds out what the marks are worth when the table has gone back.
+     */
+    due: {
+      name: "outbox.due",
+      parameters: ["lowWater"],
+      text: `SELECT (${anyDue("$1", `least(${newestMark("$1")}, (${unparkedBelow(newestMark("$1"))}))`)}) AS answer`,
+    },
+
+    /** From a cursor on, which takes the place of the newest mark in `lowWater`: not of what is set back below it. */
+    dueFrom: {
+      name: "outbox.due from a cursor",
+      parameters: ["lowWater"],
+      text: `SELECT (${anyDue("$1", newestMark("$1"))}) AS answer`,
+    },
+
+    mayHaveChanged: {
+      name: "outbox.changed",
+      parameters: ["seen"],
+      text: `SELECT (${mayHaveChanged(names, "$1")}) AS answer`,
+    },
+
+    end: {
+      byIndex: true,
+      name: "outbox.end",
+      text: `SELECT coalesce(max(${c.sequence}), 0) + 1 AS "end" FROM ${table} WHERE ${c.state} = 'pending'`,
+    },
+
+    pendingBehind: {
+      byIndex: true,
+      name: "outbox.pending row behind others",
+      parameters: ["from", "rows"],
+      text: `
+SELECT o.${c.sequence}::bigint AS sequence FROM ${table} o
+WHERE o.${c.state} = 'pending' AND o.${c.sequence} >= $1::bigint ORDER BY o.${c.sequence} OFFSET $2::int LIMIT 1`,
+    },
+
+    dialect: {
+      scanOf([result = []]) {
+        const [counts, ...rows] = result;
+        const candidates = Number(counts?.candidates ?? 0);
+        const first = counts?.first_candidate;
+        return {
+          rows,
+          more: counts?.more === true,
+          heldBack: candidates - Number(counts?.free ?? 0),
+          lookedAt: candidates,
+          first: typeof first === "string" ? first : undefined,
+          seen: typeof counts?.seen === "string" ? counts.seen : undefined,
+          hasGoneBack: counts?.has_gone_back === true,
+        };
+      },
+    },
+  };
+}
+
+/** Parameters of every claim, in the order of their numbers. */
+const CLAIM_PARAMETERS = ["from", "limit", "maxBytes", "token", "leaseMs", "claimTimeoutMs", "lowWater", "heldTokens"];
+const WITHOUT_SOME_PARAMETERS = [...CLAIM_PARAMETERS, "quarantined"];
+
+/** What rows a claim leaves out beforehand. */
+interface CandidateFilter {
+  readonly ctes: string;
+  readonly condition: string;
+}
+
+const ALL: CandidateFilter = { ctes: "", condition: "" };
+
+/** Where a claim from the mark begins: the mark is up to a second old. */
+const LOWEST_AGAIN = "least($1::bigint, (SELECT sequence FROM again))";
+
+/** Blocked keys that each claim reads: as many as cost nothing compared with the claim itself. */
+const BLOCKED_KEYS_READ = 100;

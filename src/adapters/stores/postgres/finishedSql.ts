@@ -1,0 +1,250 @@
+import {
+  COUNT_TIMEOUT_MS,
+  type FinishedRows,
+  finishedRows,
+  type ReplayStatements,
+  type RetentionStatements,
+} from "../sql/finishedRows.ts";
+import type { TableNames } from "../sql/names.ts";
+import type { Statement } from "./statement.ts";
+import { msOf } from "./values.ts";
+
+/** Every statement of a replay, with the configured names woven in once. */
+export function replayStatements(names: TableNames): ReplayStatements<Statement> {
+  const table = names.outboxTable;
+  const c = names.outbox;
+  const finished = `o.${c.state} IN ('sent', 'dead')`;
+  /** Compared as an expression, so that the rows are found by their ids and not by reading an index of everything that is finished. */
+  const finishedById = `(o.${c.state} || '') IN ('sent', 'dead')`;
+  const columns = `o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.topic}::text AS topic, o.${c.key}::text AS key, o.${c.state}::text AS state,
+    o.${c.attempt} AS attempt, left(o.${c.lastError}, 200) AS last_error`;
+
+  /** $1 end of the scope, $2 topics, $3 created after, $4 created before, $5 state; null for what is not asked. */
+  const matches = (topic: string, createdAt: string, updatedAt: string, state: string): string => `
+  ${updatedAt} <= $1::timestamptz
+  AND ($2::text[] IS NULL OR ${topic} = ANY ($2::text[]))
+  AND ($3::timestamptz IS NULL OR ${createdAt} > $3::timestamptz)
+  AND ($4::timestamptz IS NULL OR ${createdAt} < $4::timestamptz)
+  AND ($5::text IS NULL OR ${state} = $5::text)`;
+
+  return {
+    begin: {
+      byIndex: true,
+      name: "replay.begin",
+      text: `
+SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS finished_until,
+  coalesce((SELECT max(o.${c.sequence})::bigint FROM ${table} o WHERE ${finished}), 0) AS last_sequence`,
+    },
+
+    /**
+     * Rows after the sequence `from` up to `last`. The limit bounds the rows read, not those that match. Answers with at least one row, which is all null
+     * but for `looked_at` and `last` when nothing matches.
+     */
+    page: {
+      byIndex: true,
+      name: "replay.page",
+      parameters: ["finishedUntil", "topics", "createdAfter", "createdBefore", "state", "from", "last", "limit"],
+      text: `
+WITH page AS MATERIALIZED (
+  SELECT ${columns}, o.${c.createdAt} AS created, o.${c.updatedAt} AS updated
+  FROM ${table} o
+  WHERE ${finished} AND o.${c.sequence} > $6::bigint AND o.${c.sequence} <= $7::bigint
+  ORDER BY o.${c.sequence}
+  LIMIT $8::int
+)
+SELECT n.looked_at, n.last, w.*, ${msOf("w.created")} AS created_at
+FROM (SELECT count(*)::int AS looked_at, max(sequence) AS last FROM page) n
+LEFT JOIN page w ON ${matches("w.topic", "w.created", "w.updated", "w.state")}
+ORDER BY w.sequence`,
+    },
+
+    find: {
+      byIndex: true,
+      name: "replay.find",
+      parameters: ["finishedUntil", "topics", "createdAfter", "createdBefore", "state", "ids"],
+      text: `
+SELECT ${columns}, ${msOf(`o.${c.createdAt}`)} AS created_at
+FROM ${table} o
+WHERE o.${c.id} = ANY ($6::uuid[]) AND ${finishedById}
+  AND ${matches(`o.${c.topic}::text`, `o.${c.createdAt}`, `o.${c.updatedAt}`, `o.${c.state}::text`)}
+ORDER BY o.${c.sequence}`,
+    },
+
+    /**
+     * Rows are locked in the order of their sequence, so that two replays of the same rows wait for each other
+     * instead of deadlocking; the one that comes second finds the rows pending, or finished after its scope, and leaves them.
+     *
+     * `scheduled_at` must be later than the moment of any claim whose snapshot is older than this transaction: such a claim may meet the
+     * row when it locks it, and leaves it because it is not due by its own clock. It must also differ from `created_at`, by which claims find what is
+     * back below their mark: NULL, which an owner's table may allow, differs from nothing.
+     */
+    move: {
+      byIndex: true,
+      name: "replay.move",
+      parameters: ["finishedUntil", "ids"],
+      text: `
+WITH still_finished AS MATERIALIZED (
+  SELECT o.${c.id} AS id
+  FROM ${table} o
+  WHERE o.${c.id} = ANY ($2::uuid[]) AND ${finishedById} AND o.${c.updatedAt} <= $1::timestamptz
+  ORDER BY o.${c.sequence}
+  FOR NO KEY UPDATE OF o
+),
+moved AS (
+  UPDATE ${table} o
+  SET ${c.state} = 'pending', ${c.attempt} = 0, ${c.scheduledAt} = now(), ${c.updatedAt} = now(), ${c.lastError} = NULL,
+      ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')
+  FROM still_finished f
+  WHERE o.${c.id} = f.id
+  RETURNING 1
+)
+SELECT count(*)::int AS moved FROM moved`,
+    },
+
+    untried: {
+      byIndex: true,
+      name: "replay.untried",
+      parameters: ["ids"],
+      text: `
+SELECT count(*)::int AS untried FROM ${table} o
+WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending' AND o.${c.attempt} = 0`,
+    },
+
+    dialect: {
+      pageOf([rows = []]) {
+        const [first] = rows;
+        return {
+          rows: first === undefined || first.id === null ? [] : rows,
+          lookedAt: first?.looked_at,
+          last: first?.last,
+        };
+      },
+    },
+  };
+}
+
+/** Every statement of retention, with the configured names woven in once. */
+export function retentionStatements(names: TableNames): RetentionStatements<Statement> {
+  const { sent, dead, inbox } = finishedRows(names, { text: (literal) => `'${literal}'`, uuidType: "uuid" });
+
+  return {
+    outboxByAge: {
+      byIndex: true,
+      name: "retention.outbox by age",
+      parameters: ["bound"],
+      text: `${newest("'sent'", sent, olderThan(sent), "")} UNION ALL ${newest("'dead'", dead, olderThan(dead), "")}`,
+    },
+
+    outboxByCount: {
+      byIndex: true,
+      timeoutMs: COUNT_TIMEOUT_MS,
+      name: "retention.outbox by count",
+      parameters: ["bound"],
+      text: `${newest("'sent'", sent, "", KEPT)} UNION ALL ${newest("'dead'", dead, "", KEPT)}`,
+    },
+
+    inboxByAge: {
+      byIndex: true,
+      name: "retention.inbox by age",
+      parameters: ["bound"],
+      text: newest("NULL", inbox, olderThan(inbox), ""),
+    },
+
+    deleteSent: {
+      byIndex: true,
+      name: "retention.delete sent",
+      parameters: ["limit", "fromTime", "fromTie", "untilTime", "untilTie"],
+      text: deleteBatch(sent),
+    },
+    deleteDead: {
+      byIndex: true,
+      name: "retention.delete dead",
+      parameters: ["limit", "fromTime", "fromTie", "untilTime", "untilTie"],
+      text: deleteBatch(dead),
+    },
+    deleteInbox: {
+      byIndex: true,
+      name: "retention.delete from the inbox",
+      parameters: ["limit", "fromTime", "fromTie", "untilTime", "untilTie"],
+      text: deleteBatch(inbox),
+    },
+
+    nextSent: {
+      byIndex: true,
+      name: "retention.next sent",
+      parameters: ["fromTime", "fromTie", "untilTime", "untilTie"],
+      text: next(sent),
+    },
+    nextDead: {
+      byIndex: true,
+      name: "retention.next dead",
+      parameters: ["fromTime", "fromTie", "untilTime", "untilTie"],
+      text: next(dead),
+    },
+    nextInbox: {
+      byIndex: true,
+      name: "retention.next of the inbox",
+      parameters: ["fromTime", "fromTie", "untilTime", "untilTie"],
+      text: next(inbox),
+    },
+
+    dialect: {
+      firstTime: "-infinity",
+      maxRows: Number.POSITIVE_INFINITY,
+    },
+  };
+}
+
+const KEPT = " OFFSET $1::bigint";
+
+function olderThan(rows: FinishedRows): string {
+  return ` AND r.${rows.time} < now() - $1::bigint * interval '1 millisecond'`;
+}
+
+/** The position of the newest row that a condition leaves. As JSON a time has its microseconds, whatever the session's date style. */
+function newest(state: string, rows: FinishedRows, condition: string, offset: string): string {
+  return `
+(SELECT ${state} AS state, to_jsonb(r.${rows.time}) #>> '{}' AS time, r.${rows.tie}::text AS tie
+ FROM ${rows.table} r
+ WHERE r.${rows.state} IN ${rows.states}${condition}
+ ORDER BY r.${rows.time} DESC, r.${rows.tie} DESC
+ LIMIT 1${offset})`;
+}
+
+/** The position of the first row after $1 and $2, up to $3 and $4. */
+function next(rows: FinishedRows): string {
+  const position = `(r.${rows.time}, r.${rows.tie})`;
+  return `
+SELECT to_jsonb(r.${rows.time}) #>> '{}' AS time, r.${rows.tie}::text AS tie
+FROM ${rows.table} r
+WHERE r.${rows.state} IN ${rows.states}
+  AND ${position} > ($1::timestamptz, $2::${rows.tieType}) AND ${position} <= ($3::timestamptz, $4::${rows.tieType})
+ORDER BY r.${rows.time}, r.${rows.tie}
+LIMIT 1`;
+}
+
+/**
+ * Deletes the oldest of some finished rows; for the parameters see `RetentionStatements`.
+ *
+ * A row that a replay or another replica holds at this moment is left out, not waited for. One that has changed since the statement began
+ * has its state and position checked again when it is locked, and from then on nobody else can change it.
+ */
+function deleteBatch(rows: FinishedRows): string {
+  const position = `(r.${rows.time}, r.${rows.tie})`;
+  return `
+WITH batch AS MATERIALIZED (
+  SELECT r.${rows.id} AS id, r.${rows.time} AS time, r.${rows.tie} AS tie
+  FROM ${rows.table} r
+  WHERE r.${rows.state} IN ${rows.states}
+    AND ${position} > ($2::timestamptz, $3::${rows.tieType}) AND ${position} <= ($4::timestamptz, $5::${rows.tieType})
+  ORDER BY r.${rows.time}, r.${rows.tie}
+  LIMIT $1::bigint
+  FOR UPDATE SKIP LOCKED
+),
+deleted AS (
+  DELETE FROM ${rows.table} r WHERE r.${rows.id} = ANY (ARRAY(SELECT id FROM batch)) RETURNING 1
+)
+SELECT (SELECT count(*) FROM batch)::int AS found, (SELECT count(*) FROM deleted)::int AS deleted,
+  to_jsonb(last.time) #>> '{}' AS time, last.tie::text AS tie
+FROM (SELECT time, tie FROM batch ORDER BY time DESC, tie DESC LIMIT 1) last`;
+}

@@ -1,0 +1,231 @@
+import type { Clock } from "../../../time/clock.ts";
+
+/** What a snapshot of the database cannot see, and who began after it. */
+interface SnapshotBounds {
+  /** The transactions that ran, of those before `end`. */
+  readonly running: readonly bigint[];
+  /** The transaction behind the newest one that had ended: it and those behind it may have been running too. */
+  readonly end: bigint;
+  /**
+   * A transaction that began after the snapshot was taken, and has ended by now. Undefined when the mark was that of
+   * the last read: none is begun for it.
+   */
+  readonly later: bigint | undefined;
+  /**
+   * Who was writing to the table when the snapshot had been taken and `later` had not begun: everybody who had no
+   * number as a transaction yet, and those of {@link LowWaterMarks.awaited} who had not ended. Undefined when nobody asked.
+   */
+  readonly writers: readonly string[] | undefined;
+}
+
+/** A mark that holds as long as none of some transactions has ended. */
+interface ConditionalMark {
+  readonly mark: string;
+  readonly running: readonly bigint[];
+}
+
+/** What statements start from, so that they do not read index entries of finished rows that an old transaction keeps alive. */
+export interface LowWater {
+  readonly marks: LowWaterMarks;
+  /** Reads the next mark, about once a second. */
+  refreshIfDue(): Promise<void>;
+  /**
+   * The parameter `lowWater` of a statement: nothing is unfinished below it.
+   *
+   * @param from takes the place of the newest mark, for a statement that begins elsewhere
+   */
+  bound(from?: string): readonly string[];
+}
+
+/** For a database in which finished rows leave the indexes with their commit. */
+export function noLowWater(clock: Clock): LowWater {
+  return { marks: new LowWaterMarks(clock), refreshIfDue: async () => {}, bound: () => [] };
+}
+
+/**
+ * The low-water marks of a table: positions below which nothing is unfinished, remembered between the statements of one process. They only save work: with
+ * a fresh instance every statement is right, only slower. Positions are decimal numbers, and whoever begins to write later has a higher one.
+ *
+ * - newest: the lowest unfinished position, refreshed about once a second. That of the outbox passes parked rows, which are looked up below it.
+ * - stable: nothing can appear below it any more, since every transaction that ran when it was read has ended.
+ * - conditional: stable too, as long as the snapshot of a statement shows none of its `running` transactions ended.
+ *
+ * A row below the newest mark whose transaction commits late is not a candidate until the next refresh, which delays it. As an earlier row of its key it
+ * must count at once, or order is lost: that is what the stable and the conditional mark are for. `docs/low-water-mark.md` explains them with a drawing.
+ *
+ * A writer takes its position before it is numbered as a transaction: in between lie triggers, and waits for other writers of the same row. No mark counts
+ * until the writers without a number that its read saw have ended.
+ */
+export class LowWaterMarks {
+  readonly #clock: Clock;
+  #newest = "0";
+  #stable = "0";
+  /** A mark that waits for the transactions before `next` to end. */
+  #unstable: ReadMark | undefined;
+  /** The read behind the conditional mark; undefined before the first. */
+  #conditionalRead: ReadMark | undefined;
+  #conditional: ConditionalMark = NO_CONDITION;
+  /** A read on its way to become the conditional one. */
+  #nextConditional: ReadMark | undefined;
+  #afterHighest: string | undefined;
+  #newestTransaction = 0n;
+  #markReadAt = Number.NEGATIVE_INFINITY;
+  #fullReadDueAt = 0;
+  #onForget: () => void = () => {};
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** @param listener is called when the marks are thrown away: whatever else was remembered of the table's positions is worth nothing then */
+  onForget(listener: () => void): void {
+    this.#onForget = listener;
+  }
+
+  get newest(): string {
+    return this.#newest;
+  }
+
+  get stable(): string {
+    return this.#stable;
+  }
+
+  get conditional(): ConditionalMark {
+    return this.#conditional;
+  }
+
+  /** @param intervalMs since the last read */
+  isDue(intervalMs = READ_INTERVAL_MS): boolean {
+    return this.#clock.monotonic() >= this.#markReadAt + intervalMs;
+  }
+
+  /**
+   * Whether the next mark has to be read without a bound. By the rules nothing appears below the stable mark; who
+   * restores a backup, starts a sequence anew, sets a clock back or a row's state by hand breaks them, and is found out
+   * by this.
+   */
+  fullReadIsDue(): boolean {
+    return this.#clock.monotonic() >= this.#fullReadDueAt;
+  }
+
+  /**
+   * Reading a mark without a bound took `tookMs`: no more than a fiftieth of the time is spent on it, but the next one is due within a minute. A read
+   * that takes longer than a second has mostly waited for a lock, which costs the database nothing.
+   */
+  fullReadTook(tookMs: number): void {
+    this.#fullReadDueAt = this.#clock.monotonic() + Math.min(FULL_READ_COST_FACTOR * tookMs, LONGEST_FULL_READ_WAIT_MS);
+  }
+
+  /** The newest mark that is remembered; undefined before the first. */
+  get lastRead(): string | undefined {
+    return (this.#nextConditional ?? this.#conditionalRead)?.mark;
+  }
+
+  /** Writers that marks wait for. The next read has to tell which of them still write. */
+  get awaited(): readonly string[] {
+    return [...new Set([this.#unstable, this.#nextConditional].flatMap((read) => [...(read?.writers ?? [])]))];
+  }
+
+  /**
+   * The newest transaction that this process knows to have ended; 0 before the first. A database in which it has not is
+   * another one.
+   */
+  get newestTransaction(): bigint {
+    return this.#newestTransaction;
+  }
+
+  /**
+   * The position after the highest one that this process has seen: the mark where nothing is unfinished. Undefined when
+   * it has seen none.
+   */
+  get afterHighest(): string | undefined {
+    return this.#afterHighest;
+  }
+
+  /** A statement has found an unfinished row at this position. */
+  saw(position: string): void {
+    const after = String(BigInt(position) + 1n);
+    this.#afterHighest = this.#afterHighest === undefined ? after : higher(after, this.#afterHighest);
+  }
+
+  /**
+   * The table may have gone back in time (a failover, a restored backup, a sequence that starts anew): nothing that was
+   * read of it counts.
+   */
+  forget(): void {
+    this.#newest = "0";
+    this.#stable = "0";
+    this.#unstable = undefined;
+    this.#conditionalRead = undefined;
+    this.#conditional = NO_CONDITION;
+    this.#nextConditional = undefined;
+    this.#afterHighest = undefined;
+    this.#newestTransaction = 0n;
+    this.#markReadAt = Number.NEGATIVE_INFINITY;
+    this.#onForget();
+  }
+
+  /**
+   * @param mark the lowest unfinished position, or what may take its place; undefined when there is neither
+   * @param snapshot of the statement that read it
+   */
+  setNewest(mark: string | undefined, { running, end, later, writers }: SnapshotBounds): void {
+    if (end <= this.#newestTransaction) this.forget();
+    if (mark !== undefined) this.#newest = mark;
+    // All of them lie before `end`, since that is behind the transaction `next`.
+    const stillRunning = ({ next }: ReadMark) => running.filter((transaction) => transaction < next);
+    if (this.#unstable?.writers.size === 0 && stillRunning(this.#unstable).length === 0) {
+      // Whatever they left below it is in `mark` by now; who began later has higher positions.
+      this.#stable = this.#unstable.mark;
+      this.#unstable = undefined;
+    }
+    if (mark !== undefined) this.#stable = lower(mark, this.#stable);
+    if (this.#nextConditional?.writers.size === 0) {
+      this.#conditionalRead = this.#nextConditional;
+      this.#nextConditional = undefined;
+    }
+    if (this.#conditionalRead !== undefined) {
+      // Those that ended between the two reads are in the second one.
+      const { mark: read } = this.#conditionalRead;
+      this.#conditional = { mark: lower(read, this.#newest), running: stillRunning(this.#conditionalRead) };
+    }
+    // Who has ended by now counts at the next read: this snapshot may be older than the end.
+    const stillWriting = new Set(writers);
+    for (const read of [this.#unstable, this.#nextConditional]) {
+      for (const writer of read?.writers ?? []) if (!stillWriting.has(writer)) read?.writers.delete(writer);
+    }
+    if (later !== undefined) this.#remember({ mark: this.#newest, next: later, writers: stillWriting });
+    this.#markReadAt = this.#clock.monotonic();
+  }
+
+  #remember(read: ReadMark): void {
+    this.#newestTransaction = read.next;
+    // One that waits for writers is kept while others come: else none would ever count where somebody always writes.
+    if (this.#nextConditional === undefined || read.writers.size === 0) this.#nextConditional = read;
+    this.#unstable ??= read;
+  }
+}
+
+/**
+ * A low-water mark, with a transaction that began after it was read, as did all behind it, and the writers without a
+ * number that have not ended since.
+ */
+interface ReadMark {
+  readonly mark: string;
+  readonly next: bigint;
+  readonly writers: Set<string>;
+}
+
+const NO_CONDITION: ConditionalMark = { mark: "0", running: [] };
+const READ_INTERVAL_MS = 1000;
+const FULL_READ_COST_FACTOR = 50;
+const LONGEST_FULL_READ_WAIT_MS = 60_000;
+
+/** Positions are decimal numbers of any length. */
+export function lower(a: string, b: string): string {
+  return BigInt(a) < BigInt(b) ? a : b;
+}
+
+export function higher(a: string, b: string): string {
+  return BigInt(a) > BigInt(b) ? a : b;
+}

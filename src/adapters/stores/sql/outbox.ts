@@ -1,0 +1,230 @@
+import type { ClaimToken, MessageId, Outcome } from "../../../model/rows.ts";
+import type { ParkedFilter, ParkedRow, ParkedStore } from "../../../ports/parkedStore.ts";
+import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } from "../../../ports/store.ts";
+import type { Clock } from "../../../time/clock.ts";
+import { type ClaimDialect, type ClaimStatements, OutboxClaims } from "./claims.ts";
+import type { LowWater } from "./lowWaterMarks.ts";
+import { changeInParts, countChanged, isRefused, SHORT_REASON, tryInParts } from "./refusals.ts";
+import { backlogOf, idsOf, parkedRow, type Row, type StatementRunner, type Values } from "./rows.ts";
+
+/** The statements of the outbox. */
+export interface OutboxStatements<S> extends ClaimStatements<S> {
+  readonly renew: S;
+  readonly settle: S;
+  /** For a database whose settlements wait for locked rows only so long. */
+  readonly whenLocked?: {
+    /** The same as `settle`, of the rows that nobody else holds. */
+    readonly settle: S;
+    /** Which rows are still under their claims. */
+    readonly underClaim: S;
+  };
+  readonly reclaim: S;
+  /** The rows that `reclaim` would return to pending. */
+  readonly expired: S;
+  readonly reclaimNamed: S;
+  readonly backlog: S;
+  readonly backlogTotals: S;
+  readonly dialect: OutboxDialect;
+}
+
+interface OutboxDialect extends ClaimDialect {
+  settleValues(settlements: readonly Outcome[]): Values;
+  /** Reads the answer of `settle`: the rows whose claim was closed. */
+  closedOf(rows: readonly Row[], settlements: readonly Outcome[]): readonly MessageId[];
+  /** With `whenLocked`: whether a settlement has given up waiting for a lock. */
+  isLockTimeout?(error: unknown): boolean;
+}
+
+type OnRefused = (settlement: Outcome, reason: string) => void;
+
+/** The outbox in a SQL database. */
+export class SqlOutbox<S> implements OutboxStore {
+  readonly #runner: StatementRunner<S>;
+  readonly #sql: OutboxStatements<S>;
+  readonly #lowWater: LowWater;
+  readonly #claims: OutboxClaims<S>;
+
+  constructor(runner: StatementRunner<S>, sql: OutboxStatements<S>, lowWater: LowWater, clock: Clock) {
+    this.#runner = runner;
+    this.#sql = sql;
+    this.#lowWater = lowWater;
+    this.#claims = new OutboxClaims(runner, sql, lowWater, clock);
+  }
+
+  async claim(request: ClaimRequest): Promise<ClaimResult> {
+    return await this.#claims.claim(request);
+  }
+
+  async renew(tokens: readonly ClaimToken[], { leaseMs, claimTimeoutMs }: Lease): Promise<ReadonlySet<MessageId>> {
+    const { results } = await changeInParts(tokens, async (part) => {
+      const values = { tokens: part, leaseMs, claimTimeoutMs, lowWater: this.#lowWater.bound() };
+      return idsOf(await this.#runner.run(this.#sql.renew, values));
+    });
+    return new Set(results.flat());
+  }
+
+  /** Where the database refuses a row, the others are settled as they are; see {@link plainerThan} for the refused one. */
+  async settle(settlements: readonly Outcome[], onRefused: OnRefused | undefined): Promise<ReadonlySet<MessageId>> {
+    const report = onRefused ?? (() => {});
+    const closed = new Set<MessageId>();
+    for await (const tried of tryInParts(settlements, (part) => this.#settleAll(part, report))) {
+      const ids = tried.isRefused ? await this.#settlePlainer(tried.item, tried.error.message, report) : tried.result;
+      for (const id of ids) closed.add(id);
+    }
+    for (const settlement of settlements) {
+      if (settlement.kind === "retry") this.#claims.hints.retryIn(settlement.delayMs, settlement);
+    }
+    return closed;
+  }
+
+  async reclaim(limit: number, claimTimeoutMs: number): Promise<number> {
+    const values = { limit, claimTimeoutMs, lowWater: this.#lowWater.bound() };
+    let reclaimed: readonly MessageId[];
+    try {
+      reclaimed = idsOf(await this.#runner.run(this.#sql.reclaim, values));
+    } catch (error) {
+      if (!isRefused(error)) throw error;
+      const expired = idsOf(await this.#runner.run(this.#sql.expired, values));
+      const { results } = await changeInParts(expired, async (ids) =>
+        idsOf(await this.#runner.run(this.#sql.reclaimNamed, { ids, claimTimeoutMs })),
+      );
+      reclaimed = results.flat();
+      // Only refused rows are left: the caller must see why.
+      if (reclaimed.length === 0) throw error;
+    }
+    if (reclaimed.length > 0) this.#claims.hints.sweepSoon();
+    return reclaimed.length;
+  }
+
+  async backlog(request: { readonly totalsOnly: boolean } | undefined): Promise<OutboxBacklog> {
+    const { backlog, backlogTotals } = this.#sql;
+    const statement = request?.totalsOnly ? backlogTotals : backlog;
+    return backlogOf(await this.#runner.run(statement, { lowWater: this.#lowWater.bound() }));
+  }
+
+  /** @returns the ids of the rows whose claim was closed */
+  async #settleAll(settlements: readonly Outcome[], onRefused: OnRefused): Promise<readonly MessageId[]> {
+    const { settle, whenLocked, dialect } = this.#sql;
+    try {
+      return await this.#close(settle, settlements);
+    } catch (error) {
+      if (whenLocked === undefined || dialect.isLockTimeout?.(error) !== true) throw error;
+      const closed = await this.#close(whenLocked.settle, settlements);
+      const left = settlements.filter(({ id }) => !closed.includes(id));
+      const held = idsOf(await this.#runner.run(whenLocked.underClaim, dialect.settleValues(left)));
+      for (const settlement of left) {
+        if (held.includes(settlement.id)) onRefused(settlement, "another transaction holds the row");
+      }
+      return closed;
+    }
+  }
+
+  async #close(statement: S, settlements: readonly Outcome[]): Promise<readonly MessageId[]> {
+    const { settleValues, closedOf } = this.#sql.dialect;
+    return closedOf(await this.#runner.run(statement, settleValues(settlements)), settlements);
+  }
+
+  /** A row that refuses every outcome keeps its claim. */
+  async #settlePlainer(settlement: Outcome, refusal: string, onRefused: OnRefused): Promise<readonly MessageId[]> {
+    for (const plainer of plainerThan(settlement, refusal)) {
+      try {
+        return await this.#settleAll([plainer], onRefused);
+      } catch (error) {
+        if (!isRefused(error)) throw error;
+      }
+    }
+    onRefused(settlement, refusal);
+    return [];
+  }
+}
+
+/** The state of a row after its settlement. */
+export const STATE_AFTER = {
+  sent: "sent",
+  retry: "pending",
+  park: "pending",
+  dead: "dead",
+  release: "pending",
+} as const;
+
+/** @returns the failed attempts that a settlement adds */
+export function attemptsOf(settlement: Outcome): number {
+  if (settlement.kind === "retry" || settlement.kind === "park") return 1;
+  return settlement.kind === "dead" && settlement.attempted ? 1 : 0;
+}
+
+/** The delay of a row that is parked. */
+const PARKED_DELAY = -1;
+
+/** @returns after how many ms the row is due again, {@link PARKED_DELAY}, or null where its time stays as it is */
+export function delayOf(settlement: Outcome): number | null {
+  if (settlement.kind === "park") return PARKED_DELAY;
+  return settlement.kind === "retry" ? Math.round(settlement.delayMs) : null;
+}
+
+/**
+ * What to store of an outcome that the database refuses, the most telling first: the same with a short reason, then `dead` (a trigger or a constraint of the
+ * owner may not admit the outcome). Nothing for a release: such a row was not tried, and does not die of that.
+ */
+function plainerThan(settlement: Outcome, refusal: string): readonly Outcome[] {
+  const { id, claimToken, kind } = settlement;
+  if (kind === "release") return [];
+  const dead = (reason: string): Outcome => ({ id, claimToken, kind: "dead", attempted: false, reason });
+  return [
+    ...("reason" in settlement ? [{ ...settlement, reason: SHORT_REASON }] : []),
+    ...(kind === "dead" ? [] : [dead(`${WHAT_HAPPENED[kind]}, but the database refuses to store that: ${refusal}`)]),
+    dead(SHORT_REASON),
+    dead(""),
+  ];
+}
+
+const WHAT_HAPPENED = {
+  sent: "delivered",
+  retry: "failed, to be tried again",
+  park: "failed for good, to be parked",
+} as const;
+
+/** The statements on parked rows. `retry` and `discard` answer `changed`. */
+export interface ParkedStatements<S> {
+  readonly list: S;
+  readonly retry: S;
+  /** `before` is put in front of the last error; where it is null, `whole` takes its place. */
+  readonly discard: S;
+}
+
+/** Parked rows in a SQL database. */
+export class SqlParked<S> implements ParkedStore {
+  readonly #runner: StatementRunner<S>;
+  readonly #sql: ParkedStatements<S>;
+
+  constructor(runner: StatementRunner<S>, sql: ParkedStatements<S>) {
+    this.#runner = runner;
+    this.#sql = sql;
+  }
+
+  async list({ ids, key }: ParkedFilter, after: string | null, limit: number): Promise<readonly ParkedRow[]> {
+    const values = { from: after ?? "0", limit, ids: ids ?? null, key: key ?? null };
+    return (await this.#runner.run(this.#sql.list, values)).map(parkedRow);
+  }
+
+  async retry(ids: readonly MessageId[]): Promise<number> {
+    return await countChanged(ids, (part) => this.#change(this.#sql.retry, { ids: part }));
+  }
+
+  async discard(ids: readonly MessageId[], note: string): Promise<number> {
+    return await countChanged(ids, async (part) => {
+      try {
+        return await this.#change(this.#sql.discard, { ids: part, before: note, whole: null });
+      } catch (error) {
+        if (!isRefused(error) || part.length > 1) throw error;
+        // An owner's column may be too narrow for the note.
+        return await this.#change(this.#sql.discard, { ids: part, before: null, whole: SHORT_REASON });
+      }
+    });
+  }
+
+  async #change(statement: S, values: Values): Promise<number> {
+    const [row] = await this.#runner.run(statement, values);
+    return Number(row?.changed ?? 0);
+  }
+}

@@ -1,0 +1,184 @@
+import type { MessageId } from "../../../model/rows.ts";
+import type {
+  PullClaim,
+  PullClaimRequest,
+  PullClaimResult,
+  PullRejection,
+  PullRejectionOptions,
+  PullStore,
+} from "../../../ports/pullStore.ts";
+import type { Clock } from "../../../time/clock.ts";
+import { changeInParts, isRefused, Quarantine, TRIAL_ROWS, type TrialClaims } from "./refusals.ts";
+import { idsOf, pulledRow, type Row, type StatementRunner, type Values } from "./rows.ts";
+
+/** The statements for pull clients. Those that close claims take `source`, `token` and `ids`, null for all rows of the claim. */
+export interface PullStatements<S> {
+  readonly claim: S;
+  /** Without quarantined rows, and the others of their aggregates. */
+  readonly claimWithoutSome: S;
+  readonly availableRows: S;
+  /** What a claim changes in named rows, to be rolled back. */
+  readonly trial: S;
+  readonly held: S;
+  /** Idle check: the first available row. Costs a fraction of a claim, which an idle source would make several times a second. */
+  readonly available: S;
+  readonly acknowledge: S;
+  readonly extend: S;
+  readonly release: S;
+  readonly reject: S;
+  readonly dialect: {
+    /** Reads the answer of a claim. */
+    claimOf(results: readonly (readonly Row[])[]): PullScan;
+  };
+}
+
+/** What a claim statement found. */
+interface PullScan {
+  readonly rows: readonly Row[];
+  readonly dead: readonly MessageId[];
+  /** No row was available. */
+  readonly isEmpty: boolean;
+}
+
+/** Pull clients in a SQL database: one statement an operation. */
+export class SqlPull<S> implements PullStore {
+  readonly #runner: StatementRunner<S>;
+  readonly #sql: PullStatements<S>;
+  readonly #quarantine: Quarantine;
+  /** Sources whose last claim found no available row. */
+  readonly #idle = new Set<string>();
+
+  constructor(runner: StatementRunner<S>, sql: PullStatements<S>, clock: Clock) {
+    this.#runner = runner;
+    this.#sql = sql;
+    this.#quarantine = new Quarantine(clock);
+  }
+
+  async claim(request: PullClaimRequest): Promise<PullClaimResult> {
+    const { source } = request;
+    if (this.#idle.has(source) && (await this.#runner.run(this.#sql.available, { source })).length === 0) {
+      return { rows: [], dead: [] };
+    }
+    const { rows, dead, isEmpty } = await this.#claimPassable(request);
+    if (isEmpty) this.#idle.add(source);
+    else this.#idle.delete(source);
+    return { rows: rows.map(pulledRow), dead };
+  }
+
+  async acknowledge(claim: PullClaim): Promise<readonly MessageId[]> {
+    return await this.#close(this.#sql.acknowledge, claim);
+  }
+
+  /** Where the database refuses a row, the others are rejected; that one stays under the claim until its lease ends. */
+  async reject(claim: PullClaim, options: PullRejectionOptions): Promise<PullRejection> {
+    let rows: readonly Row[];
+    try {
+      rows = await this.#rejectAll(claim, options, true);
+    } catch (error) {
+      if (!isRefused(error)) throw error;
+      rows = await this.#rejectInParts(claim, options);
+    }
+    const having = (outcome: string) => idsOf(rows.filter((row) => row.outcome === outcome));
+    return { retried: having("retried"), dead: having("dead"), released: having("released") };
+  }
+
+  async extend(claim: PullClaim, leaseMs: number): Promise<readonly MessageId[]> {
+    return await this.#close(this.#sql.extend, claim, { leaseMs });
+  }
+
+  async release(claim: PullClaim): Promise<readonly MessageId[]> {
+    return await this.#close(this.#sql.release, claim);
+  }
+
+  /** Quarantines the rows that the database refuses to let be claimed. */
+  async #claimPassable(request: PullClaimRequest): Promise<PullScan> {
+    for (;;) {
+      try {
+        return await this.#claimAll(request);
+      } catch (error) {
+        await this.#quarantine.addRefused(this.#trialClaims(request), error);
+      }
+    }
+  }
+
+  async #claimAll(request: PullClaimRequest): Promise<PullScan> {
+    const quarantined = this.#quarantine.ids();
+    const { claim, claimWithoutSome, dialect } = this.#sql;
+    const statement = quarantined.length === 0 ? claim : claimWithoutSome;
+    const run = async (withReason: boolean) =>
+      dialect.claimOf(await this.#runner.runAll(statement, { ...request, withReason, quarantined }));
+    try {
+      return await run(true);
+    } catch (error) {
+      if (!isRefused(error)) throw error;
+      // Only why a row died can be refused: a row that cannot say so must not keep all others from being claimed.
+      return await run(false);
+    }
+  }
+
+  #trialClaims({ source, limit, maxAttempts }: PullClaimRequest): TrialClaims {
+    const quarantined = this.#quarantine.ids();
+    let isFirst = true;
+    return {
+      nextPage: async () => {
+        if (!isFirst) return [];
+        isFirst = false;
+        const values = { source, limit: Math.max(limit, TRIAL_ROWS), quarantined };
+        return idsOf(await this.#runner.run(this.#sql.availableRows, values));
+      },
+      tryClaim: (ids) => this.#runner.runAndRollBack(this.#sql.trial, { ids, maxAttempts }),
+    };
+  }
+
+  /** Closes rows of a claim: one that the database refuses stays claimed, and keeps no other from it. */
+  async #close(statement: S, claim: PullClaim, more: Values = {}): Promise<readonly MessageId[]> {
+    const close = async (ids: readonly MessageId[] | null) =>
+      idsOf(await this.#runner.run(statement, { ...claim, ids, ...more }));
+    try {
+      return await close(claim.ids);
+    } catch (error) {
+      if (!isRefused(error)) throw error;
+      const { results } = await changeInParts(await this.#heldOf(claim), close);
+      const closed = results.flat();
+      if (closed.length === 0) throw error;
+      return closed;
+    }
+  }
+
+  /** @param releaseOthers whether to release the rows behind the rejected ones, too */
+  async #rejectAll(claim: PullClaim, options: PullRejectionOptions, releaseOthers: boolean): Promise<readonly Row[]> {
+    const { maxAttempts, delayMs, reason } = options;
+    const values = { ...claim, maxAttempts, delayMs: Math.round(delayMs), reason, releaseOthers };
+    try {
+      return await this.#runner.run(this.#sql.reject, values);
+    } catch (error) {
+      if (reason === null || !isRefused(error)) throw error;
+      // An owner's narrow last_error column: the outcome matters more than its words.
+      return await this.#runner.run(this.#sql.reject, { ...values, reason: null });
+    }
+  }
+
+  /** The last rows first: the rows behind a part are those that the client did not name, and those that were refused. */
+  async #rejectInParts(claim: PullClaim, options: PullRejectionOptions): Promise<readonly Row[]> {
+    const held = await this.#heldOf(claim);
+    const { results, refused } = await changeInParts(held.toReversed(), async (ids) => {
+      try {
+        return await this.#rejectAll({ ...claim, ids }, options, true);
+      } catch (error) {
+        // Perhaps the refused one is behind it.
+        if (!isRefused(error) || ids.length > 1) throw error;
+        return await this.#rejectAll({ ...claim, ids }, options, false);
+      }
+    });
+    const rows = results.flat();
+    const [refusal] = refused.values();
+    if (rows.length === 0 && refusal !== undefined) throw refusal;
+    return rows;
+  }
+
+  /** The rows that a claim means, oldest first. */
+  async #heldOf({ source, token, ids }: PullClaim): Promise<readonly MessageId[]> {
+    const held = idsOf(await this.#runner.run(this.#sql.held, { source, token }));
+    return ids === null ? held : held.filter((id) => ids.includes(id));
+  }
+}

@@ -1,0 +1,162 @@
+import { StoreError } from "../../../model/errors.ts";
+import type { MessageId } from "../../../model/rows.ts";
+import type { Clock } from "../../../time/clock.ts";
+
+/** What is stored where the database refuses the reason itself: an owner's column may be narrow. */
+export const SHORT_REASON = "reason not storable";
+
+/** Whether the database refuses a row, for its data or by a rule of the owner: the same statement without that row would pass. */
+export function isRefused(error: unknown): error is StoreError {
+  return error instanceof StoreError && (error.code === "data" || error.code === "refused");
+}
+
+/** What became of a part of a batch: the statement's result, or the one item that the database refuses. */
+export type Tried<T, R> =
+  | { readonly isRefused: false; readonly result: R }
+  | { readonly isRefused: true; readonly item: T; readonly error: StoreError };
+
+/**
+ * Runs a statement for a whole batch. Where the database refuses some row of it, the two halves are tried instead, the first half first, so that every
+ * good row goes through and each refused one is met alone, after about 2·log2(n) tries. Lazy: the next part is tried when the caller has dealt with the
+ * last one.
+ *
+ * @param items the batch, in order
+ * @param attempt handles a part of it in one transaction
+ * @returns the results and the refused items, in the order of the batch
+ * @throws whatever `attempt` throws that is not a refusal
+ */
+export async function* tryInParts<T, R>(
+  items: readonly T[],
+  attempt: (part: readonly T[]) => Promise<R>,
+): AsyncGenerator<Tried<T, R>> {
+  const [first] = items;
+  if (first === undefined) return;
+  let result: R;
+  try {
+    result = await attempt(items);
+  } catch (error) {
+    if (!isRefused(error)) throw error;
+    if (items.length === 1) {
+      yield { isRefused: true, item: first, error };
+      return;
+    }
+    const middle = Math.ceil(items.length / 2);
+    yield* tryInParts(items.slice(0, middle), attempt);
+    yield* tryInParts(items.slice(middle), attempt);
+    return;
+  }
+  yield { isRefused: false, result };
+}
+
+/** What {@link changeInParts} did. */
+interface ChangedInParts<T, R> {
+  /** Of the parts that were changed, in order. */
+  readonly results: readonly R[];
+  /** What the database refuses, in order, with the error of each. */
+  readonly refused: ReadonlyMap<T, StoreError>;
+}
+
+/** {@link tryInParts}, for callers that leave refused items as they are. */
+export async function changeInParts<T, R>(
+  items: readonly T[],
+  change: (part: readonly T[]) => Promise<R>,
+): Promise<ChangedInParts<T, R>> {
+  const results: R[] = [];
+  const refused = new Map<T, StoreError>();
+  for await (const tried of tryInParts(items, change)) {
+    if (tried.isRefused) refused.set(tried.item, tried.error);
+    else results.push(tried.result);
+  }
+  return { results, refused };
+}
+
+/**
+ * {@link changeInParts}, for changes that somebody asked for.
+ *
+ * @param change changes a part of the items. @returns how many it changed
+ * @returns how many items were changed
+ * @throws StoreError when the database refuses all of them: the caller must see why
+ */
+export async function countChanged<T>(
+  items: readonly T[],
+  change: (part: readonly T[]) => Promise<number>,
+): Promise<number> {
+  const { results, refused } = await changeInParts(items, change);
+  const [refusal] = refused.values();
+  if (refusal !== undefined && refused.size === items.length) throw refusal;
+  return results.reduce((sum, count) => sum + count, 0);
+}
+
+/** A row that the database refuses to let be claimed, with its error. */
+interface RefusedRow {
+  readonly id: MessageId;
+  readonly reason: string;
+}
+
+/** Rows that this process leaves out of its claims for a while, because a trigger or a constraint of the owner refuses each claim of them. */
+export class Quarantine {
+  readonly #clock: Clock;
+  readonly #until = new Map<MessageId, number>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Those left out now; mostly none. */
+  ids(): readonly MessageId[] {
+    if (this.#until.size === 0) return [];
+    const now = this.#clock.monotonic();
+    for (const [id, until] of this.#until) if (until <= now) this.#until.delete(id);
+    return [...this.#until.keys()];
+  }
+
+  add(rows: readonly RefusedRow[]): void {
+    const until = this.#clock.monotonic() + QUARANTINE_MS;
+    for (const { id } of rows) this.#until.set(id, until);
+  }
+
+  /**
+   * After a claim that failed: finds the due rows that the database refuses to let be claimed, and quarantines them.
+   *
+   * @param claims how the rows are found
+   * @param failure of the claim
+   * @returns those rows
+   * @throws the failure when it is not a refusal, when none of a few rows passes, or when no refused row is found: then the table is at fault, and no row
+   * must suffer for it
+   */
+  async addRefused({ nextPage, tryClaim }: TrialClaims, failure: unknown): Promise<readonly RefusedRow[]> {
+    if (!isRefused(failure)) throw failure;
+    const known = this.ids();
+    const refused: RefusedRow[] = [];
+    let tried = 0;
+    for (let page = 0; page < MAX_PAGES && refused.length < MAX_REFUSED; page += 1) {
+      const rows = await nextPage();
+      if (rows.length === 0) break;
+      const unknown = rows.filter((id) => !known.includes(id));
+      tried += unknown.length;
+      const found = await changeInParts(unknown, tryClaim);
+      for (const [id, { message }] of found.refused) refused.push({ id, reason: message });
+      if (refused.length > 0 && tried > refused.length) break;
+    }
+    const someDiffer = refused.length > 0 && tried > refused.length;
+    if (!someDiffer && refused.length !== 1 && refused.length < MAX_REFUSED) throw failure;
+    this.add(refused);
+    return refused;
+  }
+}
+
+/** How the search for refused rows reaches the table. */
+export interface TrialClaims {
+  /** The next due rows in order, {@link TRIAL_ROWS} a page; empty behind the last. */
+  nextPage(): Promise<readonly MessageId[]>;
+  /** Claims the rows and rolls that back. @throws StoreError when the database refuses one of them */
+  tryClaim(ids: readonly MessageId[]): Promise<void>;
+}
+
+/** Rows of a page. */
+export const TRIAL_ROWS = 200;
+/** As long as a lease: whoever mends the trigger need not restart anything. */
+const QUARANTINE_MS = 30_000;
+const MAX_PAGES = 50;
+/** As many as one search may find: the next claim leaves these out and meets those behind them. */
+const MAX_REFUSED = 1000;

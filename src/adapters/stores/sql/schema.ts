@@ -1,0 +1,429 @@
+import { existsSync, readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { ConfigError, type ConfigProblem } from "../../../model/errors.ts";
+import type { DestinationColumnNames } from "../../../model/rows.ts";
+import type { Log } from "../../../ports/runtime.ts";
+import type { CheckedTables } from "../../../ports/store.ts";
+import type { TableNames } from "./names.ts";
+import type { Row } from "./rows.ts";
+
+/** A table that is checked. */
+export interface CheckedTable {
+  readonly which: "inbox" | "outbox" | "destination";
+  /** Quoted, and qualified where the configuration names a schema. */
+  readonly name: string;
+}
+
+/** A column as the database describes it. */
+export interface FoundColumn {
+  /** The name of its type, of the one below it where it is a domain or an alias; `enum` for every enumeration. */
+  readonly type: string;
+  readonly nullable: boolean;
+  /** Most characters of a text; null where there is no limit. */
+  readonly length: number | null;
+}
+
+/** What a column must be for the statements to work, and how the bundled table has it. */
+export interface ColumnRule {
+  /** Types that every statement works with. */
+  readonly accepted: readonly string[];
+  /** What to write after the column's name to add it, and the type alone. */
+  readonly definition: string;
+  readonly type: string;
+  /** The default alone; undefined for none. */
+  readonly fallback?: string;
+  /** True where a row with NULL would never be seen, or never be found again. */
+  readonly notNull?: boolean;
+  /** Characters of the longest text that the service writes there and compares. */
+  readonly leastLength?: number;
+}
+
+/** The rules for the columns of the table of the destinations, from those for each kind of column. */
+export function destinationRules(
+  of: Readonly<
+    Record<"name" | "moment" | "author" | "words" | "breakerState" | "openings" | "token" | "total", ColumnRule>
+  >,
+): Readonly<Record<keyof DestinationColumnNames, ColumnRule>> {
+  const { name, moment, author, words, breakerState, openings, token, total } = of;
+  return {
+    name,
+    pausedAt: moment,
+    pausedUntil: moment,
+    pausedBy: author,
+    pauseReason: words,
+    breakerState,
+    openings,
+    openedAt: moment,
+    openUntil: moment,
+    breakerReason: words,
+    closedAt: moment,
+    probeToken: token,
+    probeAt: moment,
+    probeUntil: moment,
+    rateNextAt: moment,
+    rateSecond: moment,
+    rateTaken: total,
+    rateTakenBefore: total,
+    lastSuccessAt: moment,
+    lastFailureAt: moment,
+    lastError: words,
+    slowAt: moment,
+  };
+}
+
+/** Statements that repair a column. */
+export interface Remedies {
+  add(rule: ColumnRule, column: string): string;
+  /** Gives a column its type. @param found as it is now */
+  retype(rule: ColumnRule, column: string, found: FoundColumn): string;
+  forbidNull(rule: ColumnRule, column: string): string;
+}
+
+/** What the check asks of a database, and how the database writes statements that repair a table. */
+export interface SchemaDialect {
+  readonly database: "postgresql" | "sqlserver";
+  readonly rules: {
+    readonly [Which in CheckedTable["which"]]: Readonly<Record<keyof TableNames[Which], ColumnRule>>;
+  };
+  quote(identifier: string): string;
+  literal(text: string): string;
+  /** The columns of a table by name; undefined where there is no table. */
+  columns(table: CheckedTable, names: readonly string[]): Promise<ReadonlyMap<string, FoundColumn> | undefined>;
+  /** Undefined for a view, whose indexes are those of the tables behind it. */
+  indexes(table: CheckedTable, names: readonly string[]): Promise<readonly FoundIndex[] | undefined>;
+  /** A row with a column for each right, in lower case, true or 1 where the user has it. */
+  rights(table: CheckedTable): Promise<Row | undefined>;
+  remedies(table: CheckedTable): Remedies;
+  /** What `ALTER TABLE ... ADD` takes. */
+  readonly unique: string;
+  /** @param on the columns, and a condition */
+  createIndex(table: CheckedTable, column: string, on: string): string;
+  /** What happens where no index begins with the id. */
+  readonly withoutIdIndex: string;
+  /** What happens where the inbox has no unique key on source and idempotency key: nothing can be received, or a message may be stored twice. */
+  readonly withoutInboxKey: { readonly isFatal: boolean; readonly effect: string };
+  /** States of outbox rows that need an index on `sequence`. */
+  readonly sequenceIndexes: readonly string[];
+  /** Whether the statements on destinations need a unique key on the name. */
+  readonly needsDestinationKey: boolean;
+}
+
+/** The start-up check of the tables. */
+export class TableCheck {
+  readonly #dialect: SchemaDialect;
+  readonly #names: TableNames;
+  readonly #log: Log;
+
+  /** @param names the plain (not yet quoted) names */
+  constructor(dialect: SchemaDialect, names: TableNames, log: Log) {
+    this.#dialect = dialect;
+    this.#names = names;
+    this.#log = log;
+  }
+
+  /**
+   * The check of `SchemaStore.checkColumns`.
+   *
+   * @returns whether the table of the destinations can be used; false too when it is not among `tables`
+   */
+  async check(tables: CheckedTables | undefined, requireDestinations: boolean | undefined): Promise<boolean> {
+    const checked = tables ?? ["inbox", "outbox", "destinations"];
+    const problems = await Promise.all([
+      checked.includes("inbox") ? this.#inboxProblems() : [],
+      checked.includes("outbox") ? this.#outboxProblems() : [],
+    ]);
+    if (problems.flat().length > 0) throw new ConfigError(problems.flat());
+    if (!checked.includes("destinations")) return false;
+    return destinationsAvailable(await this.#destinationTable(), requireDestinations ?? false, this.#log);
+  }
+
+  /** As `SchemaStore.destinationFault`. */
+  async destinationFault() {
+    return destinationTableFault(await this.#destinationTable());
+  }
+
+  /** A table by its qualified name. */
+  table(which: CheckedTable["which"]): CheckedTable {
+    const { schema } = this.#names;
+    const { quote } = this.#dialect;
+    const name = quote(this.#names[`${which}Table`]);
+    return { which, name: schema === undefined ? name : `${quote(schema)}.${name}` };
+  }
+
+  #columnNames({ which }: CheckedTable): readonly string[] {
+    return Object.values<string>(this.#names[which]);
+  }
+
+  async #columnProblems(table: CheckedTable): Promise<readonly ConfigProblem[]> {
+    const found = await this.#dialect.columns(table, this.#columnNames(table));
+    if (found === undefined) return [missingTable(table)];
+    const names: Readonly<Record<string, string>> = this.#names[table.which];
+    const rules: Readonly<Record<string, ColumnRule>> = this.#dialect.rules[table.which];
+    return columnProblems(table, names, found, rules, this.#dialect.remedies(table));
+  }
+
+  async #inboxProblems(): Promise<readonly ConfigProblem[]> {
+    const table = this.table("inbox");
+    const problems = await this.#columnProblems(table);
+    if (problems.length > 0) return problems;
+    const { id, source, idempotencyKey, createdAt, state, consumption } = this.#names.inbox;
+    const { quote: q, literal, withoutInboxKey } = this.#dialect;
+    const indexes = await this.#dialect.indexes(table, this.#columnNames(table));
+    if (indexes === undefined) return [];
+    this.#checkId(table, id, indexes);
+    this.#checkIndex(table, indexes, createdAt, state, [
+      `(${q(createdAt)}, ${q(id)}) WHERE ${q(state)} = ${literal("pending")} AND ${q(consumption)} = ${literal("push")}`,
+    ]);
+    if (hasUniqueKey(indexes, source, idempotencyKey)) return [];
+    const remedy = this.#addUnique(table, source, idempotencyKey);
+    const what = "no unique key on exactly the source and the idempotency key";
+    if (!withoutInboxKey.isFatal) {
+      this.#log.warn({ remedy }, `the inbox table has ${what}: ${withoutInboxKey.effect}`);
+      return [];
+    }
+    const message = `the table ${table.name} has ${what}, ${withoutInboxKey.effect}: add it with\n      ${remedy}`;
+    return [{ path: "database.inboxTableName", message }];
+  }
+
+  async #outboxProblems(): Promise<readonly ConfigProblem[]> {
+    const table = this.table("outbox");
+    const problems = await this.#columnProblems(table);
+    if (problems.length > 0) return problems;
+    const { id, sequence, state, key } = this.#names.outbox;
+    const { quote: q, literal, sequenceIndexes } = this.#dialect;
+    const indexes = await this.#dialect.indexes(table, this.#columnNames(table));
+    if (indexes === undefined) return [];
+    this.#checkId(table, id, indexes);
+    const bySequence = sequenceIndexes.map((of) => `(${q(sequence)}) WHERE ${q(state)} = ${literal(of)}`);
+    this.#checkIndex(table, indexes, sequence, state, bySequence);
+    const unfinished = `${q(state)} IN (${literal("pending")}, ${literal("processing")})`;
+    this.#checkIndex(table, indexes, key, state, [
+      `(${q(key)}, ${q(sequence)}) WHERE ${unfinished} AND ${q(key)} IS NOT NULL`,
+    ]);
+    return [];
+  }
+
+  async #destinationTable(): Promise<FoundDestinationTable> {
+    const { destination } = this.#names;
+    const { database, rules, needsDestinationKey } = this.#dialect;
+    const table = this.table("destination");
+    const { name } = table;
+    const create = destinationTableStatement(database, name);
+    const names = this.#columnNames(table);
+    const found = await this.#dialect.columns(table, names);
+    if (found === undefined) return { name, isThere: false, missingRights: [], problems: [], create };
+    const remedies = this.#dialect.remedies(table);
+    const columns = columnProblems(table, destination, found, rules.destination, remedies);
+    const indexes = needsDestinationKey && columns.length === 0 ? await this.#dialect.indexes(table, names) : undefined;
+    const keys =
+      indexes === undefined || hasUniqueKey(indexes, destination.name)
+        ? []
+        : [
+            {
+              path: "database.destinationTableName",
+              message:
+                `the table ${name} has no unique key on the name of the destination, without which nothing can be noted there: add it with\n` +
+                `      ${this.#addUnique(table, destination.name)}`,
+            },
+          ];
+    const rights = await this.#dialect.rights(table);
+    const missingRights = DESTINATION_RIGHTS.filter((right) => Number(rights?.[right.toLowerCase()]) !== 1);
+    return { name, isThere: true, missingRights, problems: [...columns, ...keys], create };
+  }
+
+  /** A partitioned table can have no unique key on the id alone; an index that begins with it finds the rows as well. */
+  #checkId(table: CheckedTable, id: string, indexes: readonly FoundIndex[]): void {
+    if (indexes.some(({ columns: [first] }) => first === id)) return;
+    const remedy = this.#addUnique(table, id);
+    this.#log.warn({ remedy }, `the ${table.which} table has no key on its id: ${this.#dialect.withoutIdIndex}`);
+  }
+
+  /** Without an index everything works, but each idle check reads the whole table. @param proposals what to write behind the table's name */
+  #checkIndex(
+    table: CheckedTable,
+    indexes: readonly FoundIndex[],
+    column: string,
+    state: string,
+    proposals: readonly string[],
+  ): void {
+    if (hasIndexOn(indexes, column, state)) return;
+    const remedy = proposals.map((on) => this.#dialect.createIndex(table, column, on)).join(" ");
+    this.#log.warn(
+      { column, remedy },
+      `the ${table.which} table has no index that begins with this column: each search for work reads the whole table`,
+    );
+  }
+
+  #addUnique(table: CheckedTable, ...columns: readonly string[]): string {
+    const { quote, unique } = this.#dialect;
+    return `ALTER TABLE ${table.name} ADD ${unique} (${columns.map(quote).join(", ")});`;
+  }
+}
+
+/** The problem of a table that does not exist. */
+function missingTable({ which, name }: CheckedTable): ConfigProblem {
+  const remedy = "run `svc migrate`, set database.migrate: true, or name your own table";
+  const without =
+    which === "inbox" ? "; the roles poller and retention alone (`svc poller retention`) need no inbox" : "";
+  return { path: `database.${which}TableName`, message: `the table ${name} does not exist: ${remedy}${without}` };
+}
+
+/**
+ * What is wrong with the columns of a table: all of it, so that it can be mended at once.
+ *
+ * @param names key of `database.columnMapping` to the column's name
+ * @param found the columns that are there, by name
+ */
+function columnProblems<K extends string>(
+  table: CheckedTable,
+  names: Readonly<Record<K, string>>,
+  found: ReadonlyMap<string, FoundColumn>,
+  rules: Readonly<Record<K, ColumnRule>>,
+  remedies: Remedies,
+): readonly ConfigProblem[] {
+  return (Object.entries(names) as [K, string][]).flatMap(([key, column]) => {
+    // The columns of the destinations' table have one name only.
+    const isMapped = table.which !== "destination";
+    const path = isMapped ? `database.columnMapping.${table.which}.${key}` : "database.destinationTableName";
+    const problem = (what: string, remedy: string) => ({
+      path,
+      message: `the table ${table.name} ${what}\n      ${remedy}`,
+    });
+    const is = found.get(column);
+    const rule = rules[key];
+    if (is === undefined) {
+      const map = isMapped ? "map the key to the column you have, or " : "";
+      const what = `has no column "${column}": ${map}add it with`;
+      return [problem(what, remedies.add(rule, column))];
+    }
+    if (!rule.accepted.includes(is.type)) {
+      const what = `has the column "${column}" of type ${is.type}, which the service cannot work with (${rule.accepted.join(", ")}): change it with`;
+      return [problem(what, remedies.retype(rule, column, is))];
+    }
+    if (is.length !== null && is.length < (rule.leastLength ?? 0)) {
+      const what = `has the column "${column}" for ${is.length} characters, and the service writes up to ${rule.leastLength}: change it with`;
+      return [problem(what, remedies.retype(rule, column, is))];
+    }
+    if (is.nullable && rule.notNull === true) {
+      const what = `allows NULL in the column "${column}", and a row without it could never be delivered: forbid it with`;
+      return [problem(what, remedies.forbidNull(rule, column))];
+    }
+    return [];
+  });
+}
+
+/** An index as the check sees it: the columns of its key in order, null for an expression. */
+interface FoundIndex {
+  readonly columns: readonly (string | null)[];
+  readonly unique: boolean;
+  /** True when it holds every row. */
+  readonly whole: boolean;
+}
+
+/** Whether a key of exactly these columns, in any order, holds for every row. */
+function hasUniqueKey(indexes: readonly FoundIndex[], ...columns: readonly string[]): boolean {
+  return indexes.some(
+    (index) =>
+      index.unique &&
+      index.whole &&
+      index.columns.length === columns.length &&
+      columns.every((column) => index.columns.includes(column)),
+  );
+}
+
+/** Whether rows can be found, or read in order, by a column: it comes first in an index, or right behind `state`. */
+function hasIndexOn(indexes: readonly FoundIndex[], column: string, state: string): boolean {
+  return indexes.some(({ columns: [first, second] }) => first === column || (first === state && second === column));
+}
+
+/** What the database reports about the table of the destinations, which may be missing. */
+interface FoundDestinationTable {
+  /** Quoted, and qualified where the configuration names a schema. */
+  readonly name: string;
+  readonly isThere: boolean;
+  /** Of SELECT, INSERT and UPDATE those that this user does not have. */
+  readonly missingRights: readonly string[];
+  /** What is wrong with its columns. */
+  readonly problems: readonly ConfigProblem[];
+  /** The statement that makes it. */
+  readonly create: string;
+}
+
+const DESTINATION_RIGHTS = ["SELECT", "INSERT", "UPDATE"] as const;
+
+/**
+ * Decides whether the table of the destinations can be used, and warns when it cannot.
+ *
+ * @param isRequired true where the configuration has something that needs it
+ * @throws ConfigError with the statements that mend it: for columns always, for a missing table or right where it is required
+ */
+function destinationsAvailable(found: FoundDestinationTable, isRequired: boolean, log: Log): boolean {
+  if (found.isThere && found.problems.length > 0) throw new ConfigError(found.problems);
+  const fault = destinationTableFault(found);
+  if (fault === undefined) return true;
+  if (isRequired) {
+    const message = `${fault.what}, and pauses, rate limits and circuit breakers need it: ${fault.advice}\n      ${fault.remedy}`;
+    throw new ConfigError([{ path: "database.destinationTableName", message }]);
+  }
+  log.warn(
+    { remedy: fault.remedy },
+    `${fault.what}: destinations cannot be paused, and have no rate limit or circuit breaker, until that is mended and the process is started again`,
+  );
+  return false;
+}
+
+/** What keeps the table from being used, and the statements that mend it; undefined for nothing. */
+function destinationTableFault({ name, isThere, missingRights, problems, create }: FoundDestinationTable) {
+  if (!isThere) {
+    return {
+      what: `the table ${name} does not exist, or this user has no right on it at all (${grant(DESTINATION_RIGHTS, name)} mends that)`,
+      advice: "run `svc migrate`, set database.migrate: true, or make it with",
+      remedy: create,
+    };
+  }
+  if (problems.length > 0) {
+    // Each message ends with the statement, on lines of its own.
+    const parts = problems.map(({ message }) => message.split(/\n\s*/));
+    return {
+      what: parts.map(([what = ""]) => what.replace(/: [^:]*$/, "")).join("; "),
+      advice: "let the owner of the table run",
+      remedy: parts.flatMap(([, ...statement]) => statement).join("\n"),
+    };
+  }
+  if (missingRights.length === 0) return undefined;
+  return {
+    what: `the database user has no right to ${missingRights.join(", ")} on the table ${name}`,
+    advice: "let the owner of the table run",
+    remedy: grant(missingRights, name),
+  };
+}
+
+function grant(rights: readonly string[], table: string): string {
+  return `GRANT ${rights.join(", ")} ON ${table} TO <user>;`;
+}
+
+/**
+ * The folder of the bundled migrations: next to `src` in the repository, above `dist` in the package.
+ *
+ * @throws Error when there is none
+ */
+export function migrationsDirectory(database: "postgresql" | "sqlserver"): string {
+  for (let folder = dirname(fileURLToPath(import.meta.url)); ; folder = dirname(folder)) {
+    const candidate = join(folder, "migrations", database);
+    if (existsSync(candidate)) return candidate;
+    if (dirname(folder) === folder)
+      throw new Error("the bundled migrations are missing: the installation is incomplete");
+  }
+}
+
+/**
+ * The statement that makes the table of the destinations, as the bundled migration has it.
+ *
+ * @param name quoted, and qualified where the configuration names a schema
+ */
+function destinationTableStatement(database: "postgresql" | "sqlserver", name: string): string {
+  const script = readFileSync(join(migrationsDirectory(database), "007.do.destinations.sql"), "utf8");
+  const statement = script.replace(/--.*$/gm, "").replace(/\s+/g, " ").trim();
+  return statement.replace(/^CREATE TABLE (?:IF NOT EXISTS )?outbox_destination/, `CREATE TABLE ${name}`);
+}

@@ -1,0 +1,324 @@
+import type { ClaimScope } from "../../../ports/store.ts";
+import type { ClaimStatements, ScopedClaims, UnscopedClaims } from "../sql/claims.ts";
+import type { TableNames } from "../sql/names.ts";
+import type { TopicRoute } from "../sql/routing.ts";
+import { BATCH, BY_ID, hasCome, NAMED_IDS, NOW, ONE_BY_ONE, TO_CHANGE, TO_LOOK } from "./fragments.ts";
+import { destinationOf, LETTER_FOR_LETTER } from "./routing.ts";
+import type { Statement } from "./statement.ts";
+
+/**
+ * The statements that claim outbox rows.
+ *
+ * @param names already quoted
+ * @param routes tell where rows go
+ */
+export function claimStatements(names: TableNames, routes: readonly TopicRoute[]): ClaimStatements<Statement> {
+  const table = names.outboxTable;
+  const c = names.outbox;
+  const destinationIn = (row: string): string => destinationOf(routes, `${row}.${c.topic}`);
+  const isDue = `o.${c.state} = N'pending' AND ${hasCome(`o.${c.scheduledAt}`)}`;
+  /**
+   * Of a pending row that is not a candidate: it is not scheduled ahead, so the later rows of its key wait for it. Its
+   * time has come by a clock that is read after the candidates, or had come when the row was inserted or replayed: a
+   * clock that has been set back changes nothing then. Few rows are scheduled ahead, and for those alone the row itself
+   * is read, which the index does not hold whole.
+   */
+  const holdsBack = `CASE WHEN o.${c.attempt} > 0 OR ${hasCome(`o.${c.scheduledAt}`, "@lookedAt")} THEN 1
+      WHEN EXISTS (SELECT 1 FROM ${table} f WHERE f.${c.sequence} = o.${c.sequence}
+        AND (f.${c.scheduledAt} <= f.${c.createdAt} OR f.${c.scheduledAt} <= f.${c.updatedAt})) THEN 1
+      ELSE 0 END = 1`;
+
+  /**
+   * One claim. `@from` first sequence, `@limit` rows, `@maxBytes` bytes, `@token`, `@leaseMs`, `@heldTokens` tokens of claims that
+   * this process holds (JSON array).
+   *
+   * - positions: due rows in order, without those that another claim is looking at.
+   * - candidates: those that could be locked as rows. A lock that the scan takes may lie on the index entry alone, which keeps no one
+   *   from the row. `run` is the first candidate of the row's key: keys are compared with each other in the table only,
+   *   whose collation may be any.
+   * - stops: per key the first unfinished row that is not a candidate. Whatever lies behind it must wait. A row that was scheduled ahead by its
+   *   application (attempt 0, not yet due) stops nobody.
+   * - free: candidates before the stop of their key, so a run of rows of one key is claimed together.
+   *
+   * Answers with two result sets: the counts, then the claimed rows in order.
+   *
+   * The stops are read after the candidates, and without passing over anything: a row that another replica claims or settles at the same
+   * moment is waited for, or read as it was before (READ_COMMITTED_SNAPSHOT), and is then still unfinished. Whatever the scan saw has been
+   * committed before, and so has every earlier row of a replay, which moves rows in the order of their sequence. The error is always on
+   * the side of waiting.
+   *
+   * A server that ignores locking hints lets two claims choose the same rows. Then the second one finds fewer rows to change than it has
+   * chosen, and gives all of them back: a later row of a key must not go out while somebody else has an earlier one.
+   *
+   * Payloads are counted in UTF-16 code units, which for JSON mostly is their number of bytes, and are read after the commit: nobody waits
+   * for their transfer.
+   */
+  const claim = (positions: string, declarations = ""): string => `
+${BATCH}
+${NOW}
+DECLARE @lost bit = 0;
+DECLARE @held TABLE (token uniqueidentifier NOT NULL);
+DECLARE @positions TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL);
+DECLARE @candidates TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, bytes bigint NOT NULL, run bigint NULL,
+  PRIMARY KEY (sequence, id));
+DECLARE @stops TABLE (run bigint NOT NULL, sequence bigint NOT NULL);
+DECLARE @free TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, bytes_before bigint NOT NULL);
+DECLARE @claimed TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL);
+INSERT INTO @held (token) SELECT h.token FROM OPENJSON(@heldTokens) WITH (token uniqueidentifier '$') h;${declarations}
+BEGIN TRANSACTION;
+INSERT INTO @positions (sequence, id)
+${positions};
+INSERT INTO @candidates (sequence, id, bytes, run)
+SELECT o.${c.sequence}, o.${c.id}, COALESCE(DATALENGTH(o.${c.payload}) / DATALENGTH(N'x'), 0),
+  CASE WHEN o.${c.key} IS NOT NULL THEN MIN(o.${c.sequence}) OVER (PARTITION BY o.${c.key}) END
+FROM @positions p JOIN ${table} o ${BY_ID.take} ON o.${c.sequence} = p.sequence AND o.${c.id} = p.id
+WHERE ${isDue};
+DECLARE @lookedAt datetimeoffset(7) = SYSUTCDATETIME();
+INSERT INTO @stops (run, sequence)
+SELECT k.run, s.sequence
+FROM (SELECT run, MAX(sequence) AS last FROM @candidates WHERE run IS NOT NULL GROUP BY run) k
+JOIN ${table} r ON r.${c.sequence} = k.run
+CROSS APPLY (
+  SELECT TOP (1) o.${c.sequence} AS sequence
+  FROM ${table} o
+  WHERE o.${c.key} = r.${c.key} AND o.${c.key} IS NOT NULL AND o.${c.state} IN (N'pending', N'processing')
+    AND o.${c.sequence} < k.last
+    AND (o.${c.state} = N'processing' OR ${holdsBack})
+    AND NOT (o.${c.state} = N'processing' AND EXISTS (SELECT 1 FROM @held h WHERE h.token = o.${c.claimToken}))
+    AND NOT EXISTS (SELECT 1 FROM @candidates n WHERE n.sequence = o.${c.sequence})
+  ORDER BY o.${c.sequence}
+) s;
+INSERT INTO @free (sequence, id, bytes_before)
+SELECT n.sequence, n.id, SUM(n.bytes) OVER (ORDER BY n.sequence, n.id ROWS UNBOUNDED PRECEDING) - n.bytes
+FROM @candidates n LEFT JOIN @stops s ON s.run = n.run
+WHERE s.sequence IS NULL OR n.sequence < s.sequence;
+UPDATE o
+SET ${c.state} = N'processing', ${c.claimToken} = @token, ${c.claimedAt} = @now, ${c.updatedAt} = @now,
+  ${c.leaseExpiresAt} = DATEADD(millisecond, @leaseMs, @now)
+OUTPUT inserted.${c.sequence}, inserted.${c.id} INTO @claimed (sequence, id)
+FROM ${table} o ${BY_ID.change} JOIN @free f ON o.${c.sequence} = f.sequence AND o.${c.id} = f.id
+WHERE f.bytes_before < @maxBytes AND ${isDue};
+IF (SELECT COUNT(*) FROM @claimed) < (SELECT COUNT(*) FROM @free WHERE bytes_before < @maxBytes) SET @lost = 1;
+SELECT (SELECT COUNT(*) FROM @positions) AS positions, (SELECT MIN(sequence) FROM @positions) AS first_position,
+  (SELECT COUNT(*) FROM @candidates) - (SELECT COUNT(*) FROM @free) AS held_back, @lost AS lost;
+IF @lost = 1 ROLLBACK TRANSACTION; ELSE COMMIT TRANSACTION;
+SELECT o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.topic} AS topic, o.${c.key} AS [key],
+  o.${c.aggregateType} AS aggregate_type, o.${c.payload} AS payload, o.${c.headers} AS headers, o.${c.attempt} AS attempt,
+  o.${c.maxAttempts} AS max_attempts, o.${c.createdAt} AS created_at
+FROM @claimed n JOIN ${table} o ${BY_ID.read} ON o.${c.sequence} = n.sequence AND o.${c.id} = n.id
+WHERE o.${c.claimToken} = @token
+ORDER BY o.${c.sequence};`;
+
+  const claimParameters = {
+    from: "bigint",
+    limit: "int",
+    maxBytes: "bigint",
+    token: "uuid",
+    leaseMs: "ms",
+    heldTokens: "list",
+  } as const;
+
+  /** @param and a further condition on the positions */
+  const claims = (
+    and: string,
+    parameters: typeof claimParameters | (typeof claimParameters & { readonly quarantined: "list" }),
+  ): UnscopedClaims<Statement> => {
+    const inOrder: Statement = {
+      name: "outbox.claim",
+      parameters,
+      text: claim(`SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
+FROM ${table} o ${TO_CHANGE}
+WHERE ${isDue} AND o.${c.sequence} >= @from${and}
+ORDER BY o.${c.sequence}`),
+    };
+
+    /**
+     * Leaves out keys in backoff, and keys whose row has been in delivery for a second: rows behind them are not worth looking at. The scan
+     * does not lock, since each row that it found behind a blocked key would stay locked.
+     */
+    const pastBlockedKeys: Statement = {
+      name: "outbox.claim past blocked keys",
+      parameters,
+      text: claim(`SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
+FROM ${table} o ${TO_LOOK}
+WHERE ${isDue} AND o.${c.sequence} >= @from${and}
+  AND NOT EXISTS (SELECT 1 FROM (
+    SELECT b.${c.key} AS blocked FROM ${table} b ${TO_LOOK}
+    WHERE b.${c.state} = N'pending' AND b.${c.attempt} > 0 AND b.${c.scheduledAt} > @now AND b.${c.key} IS NOT NULL
+    UNION ALL
+    SELECT b.${c.key} FROM ${table} b ${TO_LOOK}
+    WHERE b.${c.state} = N'processing' AND b.${c.claimedAt} < DATEADD(second, -1, @now) AND b.${c.key} IS NOT NULL
+  ) k WHERE k.blocked = o.${c.key})
+ORDER BY o.${c.sequence}`),
+    };
+    return {
+      claimInOrder: () => inOrder,
+      claimPastBlockedKeys: () => pastBlockedKeys,
+      sweepPastBlockedKeys: pastBlockedKeys,
+    };
+  };
+
+  const withoutSome = `
+  AND NOT EXISTS (SELECT 1 FROM OPENJSON(@quarantined) WITH (id uniqueidentifier '$') x WHERE x.id = o.${c.id})
+  AND NOT EXISTS (
+    SELECT 1 FROM OPENJSON(@quarantined) WITH (id uniqueidentifier '$') x JOIN ${table} b ON b.${c.id} = x.id WHERE b.${c.key} = o.${c.key})`;
+
+  /** Keys and destinations are compared letter for letter, whatever the column's collation; spaces at the end count only before something else. */
+  const isSame = (text: string, column: string): string =>
+    `CONCAT(${text}, N'.') = CONCAT(${column}, N'.') COLLATE ${LETTER_FOR_LETTER}`;
+  const destinationsGiven = `
+DECLARE @some TABLE (destination nvarchar(max));
+INSERT INTO @some (destination) SELECT t.destination FROM OPENJSON(@destinations) WITH (destination nvarchar(max) '$') t;`;
+  const keysGiven = `
+DECLARE @exceptedKeys TABLE ([key] nvarchar(max));
+INSERT INTO @exceptedKeys ([key]) SELECT t.[key] FROM OPENJSON(@exceptKeys) WITH ([key] nvarchar(max) '$') t;`;
+
+  /**
+   * Claims of a scope: `@to`, behind the last sequence to read, `@destinations` and `@exceptKeys`, JSON arrays, `@quarantined` as in `withoutSome`.
+   *
+   * Keys behind whose first row that counts nothing can be claimed are passed over: it is in backoff or slow, not in the scope, or lies in front of where
+   * the claim begins. Else the rows behind it, of which there may be any number, would take the place of free ones. Each row is asked for the first
+   * one of its key that holds it back: in front of that there may be any number that hold nobody back, being scheduled ahead or in a claim of this process.
+   */
+  const inScope = (which: ClaimScope["which"]): ScopedClaims<Statement> => {
+    const goesThere = (row: string): string =>
+      `${which === "only" ? "" : "NOT "}EXISTS (SELECT 1 FROM @some t WHERE ${isSame("t.destination", destinationIn(row))})`;
+    const positions = (and: string, order: string): string => `SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
+FROM ${table} o ${TO_LOOK}
+WHERE ${isDue} AND o.${c.sequence} >= @from AND o.${c.sequence} < @to${and}
+  AND ${goesThere("o")}
+  AND NOT EXISTS (SELECT 1 FROM @exceptedKeys x WHERE o.${c.key} IS NOT NULL AND ${isSame("x.[key]", `o.${c.key}`)})${withoutSome}
+  AND NOT EXISTS (SELECT 1 FROM (
+    SELECT TOP (1) CASE
+      WHEN b.${c.state} = N'processing' THEN CASE WHEN b.${c.claimedAt} < DATEADD(second, -1, @now) THEN 1 ELSE 0 END
+      WHEN b.${c.sequence} < @from OR b.${c.attempt} > 0 AND b.${c.scheduledAt} > @now THEN 1
+      WHEN ${goesThere("b")} THEN 0 ELSE 1 END AS is_blocked
+    FROM ${table} b ${TO_LOOK}
+    WHERE b.${c.key} = o.${c.key} AND b.${c.key} IS NOT NULL AND b.${c.state} IN (N'pending', N'processing') AND b.${c.sequence} < o.${c.sequence}
+      AND (b.${c.state} = N'processing' AND NOT EXISTS (SELECT 1 FROM @held h WHERE h.token = b.${c.claimToken})
+        OR b.${c.state} = N'pending' AND (b.${c.attempt} > 0 OR ${hasCome(`b.${c.scheduledAt}`)}
+          OR b.${c.scheduledAt} <= b.${c.createdAt} OR b.${c.scheduledAt} <= b.${c.updatedAt}))
+    ORDER BY b.${c.sequence}
+  ) k WHERE k.is_blocked = 1)
+ORDER BY o.${order}`;
+    const parameters = {
+      ...claimParameters,
+      to: "bigint",
+      quarantined: "list",
+      destinations: "list",
+      exceptKeys: "list",
+    } as const;
+    const inOrder: Statement = {
+      name: `outbox.claim ${which} some destinations`,
+      parameters,
+      text: claim(positions("", c.sequence), `${destinationsGiven}${keysGiven}`),
+    };
+    return {
+      claim: () => inOrder,
+      sweep: inOrder,
+      sweepOn: inOrder,
+      claimRetries: {
+        name: `outbox.claim retries ${which} some destinations`,
+        parameters: { ...parameters, withinMs: "ms" },
+        text: claim(
+          positions(
+            `
+  AND o.${c.attempt} > 0 AND o.${c.scheduledAt} <= @now AND o.${c.scheduledAt} > DATEADD(millisecond, -@withinMs, @now)`,
+            c.scheduledAt,
+          ),
+          `${destinationsGiven}${keysGiven}`,
+        ),
+      },
+      dueBehind: {
+        name: `outbox.due rows ${which} some destinations`,
+        parameters: { from: "bigint", limit: "int", destinations: "list" },
+        text: dueBehind(`\n  AND ${goesThere("o")}`, destinationsGiven),
+      },
+    };
+  };
+
+  /** @param and a further condition on the rows */
+  const dueBehind = (and = "", declarations = ""): string => `
+${NOW}${declarations}
+SELECT TOP (@limit) o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence FROM ${table} o ${TO_LOOK}
+WHERE ${isDue} AND o.${c.sequence} > @from${and}
+ORDER BY o.${c.sequence};`;
+
+  return {
+    ...claims("", claimParameters),
+    withoutSome: claims(withoutSome, { ...claimParameters, quarantined: "list" }),
+    only: inScope("only"),
+    except: inScope("except"),
+
+    dueBehind: {
+      name: "outbox.due rows",
+      parameters: { from: "bigint", limit: "int" },
+      text: dueBehind(),
+    },
+
+    trial: {
+      name: "outbox.trial claim",
+      parameters: { ids: "list" },
+      text: `
+${BATCH}
+${NOW}
+${NAMED_IDS}
+BEGIN TRANSACTION;
+UPDATE o
+SET ${c.state} = N'processing', ${c.claimToken} = NEWID(), ${c.claimedAt} = @now, ${c.updatedAt} = @now, ${c.leaseExpiresAt} = @now
+FROM @named n JOIN ${table} o ${BY_ID.take} ON o.${c.id} = n.id
+WHERE o.${c.state} = N'pending'
+${ONE_BY_ONE};
+ROLLBACK TRANSACTION;`,
+    },
+
+    due: {
+      name: "outbox.due",
+      parameters: {},
+      text: `
+${NOW}
+SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_LOOK} WHERE ${isDue}) THEN 1 ELSE 0 END AS answer;`,
+    },
+
+    dueFrom: {
+      name: "outbox.due from a cursor",
+      parameters: { from: "bigint" },
+      text: `
+${NOW}
+SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_LOOK} WHERE ${isDue} AND o.${c.sequence} >= @from) THEN 1 ELSE 0 END AS answer;`,
+    },
+
+    end: {
+      name: "outbox.end",
+      parameters: {},
+      text: `
+SELECT COALESCE(MAX(o.${c.sequence}), 0) + 1 AS [end] FROM ${table} o ${TO_LOOK} WHERE o.${c.state} = N'pending';`,
+    },
+
+    pendingBehind: {
+      name: "outbox.pending row behind others",
+      parameters: { from: "bigint", rows: "int" },
+      text: `
+SELECT CONVERT(nvarchar(20), o.${c.sequence}) AS sequence FROM ${table} o ${TO_LOOK}
+WHERE o.${c.state} = N'pending' AND o.${c.sequence} >= @from ORDER BY o.${c.sequence} OFFSET @rows ROWS FETCH NEXT 1 ROWS ONLY;`,
+    },
+
+    // Only a user with rights on the whole server can see who has changed rows since.
+    mayHaveChanged: undefined,
+
+    dialect: {
+      scanOf([counts = [], rows = []], limit) {
+        const [count] = counts;
+        const positions = Number(count?.positions ?? 0);
+        const first = count?.first_position;
+        return {
+          rows,
+          more: positions >= limit || count?.lost === true,
+          heldBack: Number(count?.held_back ?? 0),
+          lookedAt: positions,
+          first: first === null || first === undefined ? undefined : String(first),
+        };
+      },
+    },
+  };
+}

@@ -1,0 +1,250 @@
+import {
+  COUNT_TIMEOUT_MS,
+  type FinishedRows,
+  finishedRows,
+  type ReplayStatements,
+  type RetentionStatements,
+} from "../sql/finishedRows.ts";
+import type { TableNames } from "../sql/names.ts";
+import { BATCH, BY_ID, NAMED_IDS, NOW, ONE_BY_ONE, TO_CHANGE, TO_LOOK, timeOf, timeText } from "./fragments.ts";
+import type { Statement } from "./statement.ts";
+
+/** Every statement of a replay, with the configured names woven in once. */
+export function replayStatements(names: TableNames): ReplayStatements<Statement> {
+  const table = names.outboxTable;
+  const c = names.outbox;
+  const finished = `o.${c.state} IN (N'sent', N'dead')`;
+  const columns = `o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence, o.${c.topic} AS topic, o.${c.key} AS [key],
+  o.${c.state} AS state, o.${c.attempt} AS attempt, o.${c.createdAt} AS created_at, LEFT(o.${c.lastError}, 200) AS last_error`;
+
+  const filterParameters = {
+    finishedUntil: "text",
+    topics: "list",
+    createdAfter: "text",
+    createdBefore: "text",
+    state: "text",
+  } as const;
+
+  /** What is not asked is null. */
+  const filter = `DECLARE @until datetimeoffset(7) = ${timeOf("@finishedUntil")};
+DECLARE @after datetimeoffset(7) = ${timeOf("@createdAfter")};
+DECLARE @before datetimeoffset(7) = ${timeOf("@createdBefore")};
+DECLARE @wanted TABLE (topic nvarchar(max));
+INSERT INTO @wanted (topic) SELECT t.topic FROM OPENJSON(@topics) WITH (topic nvarchar(max) '$') t;`;
+
+  /** Topics are compared letter for letter, whatever the column's collation; spaces at the end count only before something else. */
+  const matches = `o.${c.updatedAt} <= @until
+  AND (@topics IS NULL OR EXISTS (
+    SELECT * FROM @wanted w WHERE CONCAT(w.topic, N'.') = CONCAT(o.${c.topic}, N'.') COLLATE Latin1_General_100_BIN2))
+  AND (@after IS NULL OR o.${c.createdAt} > @after)
+  AND (@before IS NULL OR o.${c.createdAt} < @before)
+  AND (@state IS NULL OR o.${c.state} = @state)`;
+
+  return {
+    begin: {
+      name: "replay.begin",
+      parameters: {},
+      text: `${NOW}
+SELECT ${timeText("@now")} AS finished_until, CONVERT(nvarchar(20), COALESCE(MAX(o.${c.sequence}), 0)) AS last_sequence
+FROM ${table} o WHERE ${finished};`,
+    },
+
+    /**
+     * Rows after the sequence `@from` up to `@last`. The limit bounds the rows read, not those that match. Answers with how many were
+     * read and the sequence of the last of them, and with those that match.
+     */
+    page: {
+      name: "replay.page",
+      parameters: { ...filterParameters, from: "bigint", last: "bigint", limit: "int" },
+      text: `${BATCH}
+${filter}
+DECLARE @page TABLE (sequence bigint, id uniqueidentifier, PRIMARY KEY (sequence, id));
+INSERT INTO @page (sequence, id)
+SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
+FROM ${table} o
+WHERE ${finished} AND o.${c.sequence} > @from AND o.${c.sequence} <= @last
+ORDER BY o.${c.sequence};
+SELECT COUNT(*) AS looked_at, CONVERT(nvarchar(20), MAX(sequence)) AS last FROM @page;
+SELECT ${columns}
+FROM @page n JOIN ${table} o ${BY_ID.read} ON o.${c.id} = n.id
+WHERE ${finished} AND ${matches}
+ORDER BY n.sequence, n.id
+${ONE_BY_ONE};`,
+    },
+
+    find: {
+      name: "replay.find",
+      parameters: { ...filterParameters, ids: "list" },
+      text: `${BATCH}
+${filter}
+${NAMED_IDS}
+SELECT ${columns}
+FROM @named n JOIN ${table} o ${BY_ID.read} ON o.${c.id} = n.id
+WHERE ${finished} AND ${matches}
+ORDER BY o.${c.sequence}
+${ONE_BY_ONE};`,
+    },
+
+    /**
+     * Every replay locks rows in the order of their ids, so that two replays of the same rows wait for each other instead of deadlocking;
+     * the one that comes second finds the rows pending, or finished after its scope, and leaves them.
+     *
+     * Claims pass over the rows of a batch until it is committed. One that meets only the later rows, because the commit fell into its scan,
+     * reads afterwards what lies before them, and leaves them.
+     */
+    move: {
+      name: "replay.move",
+      parameters: { finishedUntil: "text", ids: "list" },
+      text: `${BATCH}
+${NOW}
+DECLARE @until datetimeoffset(7) = ${timeOf("@finishedUntil")};
+${NAMED_IDS}
+UPDATE o
+SET ${c.state} = N'pending', ${c.attempt} = 0, ${c.scheduledAt} = @now, ${c.updatedAt} = @now, ${c.lastError} = NULL,
+  ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL
+FROM @named n JOIN ${table} o ${BY_ID.change} ON o.${c.id} = n.id
+WHERE ${finished} AND o.${c.updatedAt} <= @until
+${ONE_BY_ONE};
+SELECT @@ROWCOUNT AS moved;`,
+    },
+
+    untried: {
+      name: "replay.untried",
+      parameters: { ids: "list" },
+      text: `${BATCH}
+${NAMED_IDS}
+SELECT COUNT(*) AS untried
+FROM @named n JOIN ${table} o ${BY_ID.read} ON o.${c.id} = n.id
+WHERE o.${c.state} = N'pending' AND o.${c.attempt} = 0
+${ONE_BY_ONE};`,
+    },
+
+    dialect: {
+      pageOf: ([counts = [], rows = []]) => ({ rows, lookedAt: counts[0]?.looked_at, last: counts[0]?.last }),
+    },
+  };
+}
+
+/** Every statement of retention, with the configured names woven in once. */
+export function retentionStatements(names: TableNames): RetentionStatements<Statement> {
+  const { sent, dead, inbox } = finishedRows(names, {
+    text: (literal) => `N'${literal}'`,
+    uuidType: "uniqueidentifier",
+  });
+
+  return {
+    outboxByAge: {
+      name: "retention.outbox by age",
+      parameters: { bound: "bigint" },
+      text: `${AGE_BOUND}
+${newestTooOld("N'sent'", sent)}
+UNION ALL
+${newestTooOld("N'dead'", dead)};`,
+    },
+
+    outboxByCount: {
+      timeoutMs: COUNT_TIMEOUT_MS,
+      name: "retention.outbox by count",
+      parameters: { bound: "bigint" },
+      text: `${newestPastKept("N'sent'", sent)}
+UNION ALL
+${newestPastKept("N'dead'", dead)};`,
+    },
+
+    inboxByAge: {
+      name: "retention.inbox by age",
+      parameters: { bound: "bigint" },
+      text: `${AGE_BOUND}
+${newestTooOld("NULL", inbox)};`,
+    },
+
+    deleteSent: { name: "retention.delete sent", parameters: BATCH_PARAMETERS, text: deleteBatch(sent) },
+    deleteDead: { name: "retention.delete dead", parameters: BATCH_PARAMETERS, text: deleteBatch(dead) },
+    deleteInbox: { name: "retention.delete from the inbox", parameters: BATCH_PARAMETERS, text: deleteBatch(inbox) },
+
+    nextSent: { name: "retention.next sent", parameters: RANGE_PARAMETERS, text: next(sent) },
+    nextDead: { name: "retention.next dead", parameters: RANGE_PARAMETERS, text: next(dead) },
+    nextInbox: { name: "retention.next of the inbox", parameters: RANGE_PARAMETERS, text: next(inbox) },
+
+    dialect: {
+      firstTime: "0001-01-01T00:00:00Z",
+      // A statement that locks 5,000 rows of an index may lock the whole table instead, and everybody out of it.
+      maxRows: 4000,
+    },
+  };
+}
+
+const RANGE_PARAMETERS = { fromTime: "text", fromTie: "text", untilTime: "text", untilTie: "text" } as const;
+const BATCH_PARAMETERS = { limit: "int", ...RANGE_PARAMETERS } as const;
+
+/** In days and the rest of a day: DATEADD takes a number of 32 bits, which is 24 days in milliseconds. */
+const AGE_BOUND = `${NOW}
+DECLARE @oldest datetimeoffset(7) = DATEADD(day, -(@bound / 86400000), DATEADD(millisecond, -(@bound % 86400000), @now));`;
+
+function newestTooOld(state: string, rows: FinishedRows): string {
+  return newest(state, rows, ` AND r.${rows.time} < @oldest`, "0");
+}
+
+function newestPastKept(state: string, rows: FinishedRows): string {
+  return newest(state, rows, "", "@bound");
+}
+
+/** The position of the newest row that a condition leaves, after so many. */
+function newest(state: string, rows: FinishedRows, condition: string, offset: string): string {
+  return `SELECT newest.state, newest.time, newest.tie FROM (
+  SELECT ${state} AS state, ${timeText(`r.${rows.time}`)} AS time, CONVERT(nvarchar(36), r.${rows.tie}) AS tie
+  FROM ${rows.table} r
+  WHERE r.${rows.state} IN ${rows.states}${condition}
+  ORDER BY r.${rows.time} DESC, r.${rows.tie} DESC
+  OFFSET ${offset} ROWS FETCH NEXT 1 ROWS ONLY
+) newest`;
+}
+
+function declareRange({ tieType }: FinishedRows): string {
+  return `DECLARE @after datetimeoffset(7) = ${timeOf("@fromTime")}, @after_tie ${tieType} = CONVERT(${tieType}, @fromTie);
+DECLARE @last datetimeoffset(7) = ${timeOf("@untilTime")}, @last_tie ${tieType} = CONVERT(${tieType}, @untilTie);`;
+}
+
+function inRange(rows: FinishedRows): string {
+  return `r.${rows.state} IN ${rows.states}
+  AND r.${rows.time} >= @after AND (r.${rows.time} > @after OR r.${rows.tie} > @after_tie)
+  AND r.${rows.time} <= @last AND (r.${rows.time} < @last OR r.${rows.tie} <= @last_tie)`;
+}
+
+/** The position of the first row after `@fromTime`, `@fromTie` and up to `@untilTime`, `@untilTie`. */
+function next(rows: FinishedRows): string {
+  return `${declareRange(rows)}
+SELECT TOP (1) ${timeText(`r.${rows.time}`)} AS time, CONVERT(nvarchar(36), r.${rows.tie}) AS tie
+FROM ${rows.table} r ${TO_LOOK}
+WHERE ${inRange(rows)}
+ORDER BY r.${rows.time}, r.${rows.tie};`;
+}
+
+/**
+ * Deletes the oldest of some finished rows, after the position `@fromTime`, `@fromTie` and up to `@untilTime`, `@untilTie`. Answers with one row,
+ * or with none when nothing was found.
+ *
+ * A row that a replay or another replica holds at this moment is left out, not waited for. The lock may lie on the index that was read
+ * and not on the row itself, so the row is tried for again, and its state and time are checked again, when it is deleted.
+ */
+function deleteBatch(rows: FinishedRows): string {
+  return `${BATCH}
+${declareRange(rows)}
+DECLARE @batch TABLE (id uniqueidentifier PRIMARY KEY, time datetimeoffset(7), tie ${rows.tieType});
+BEGIN TRANSACTION;
+INSERT INTO @batch (id, time, tie)
+SELECT TOP (@limit) r.${rows.id}, r.${rows.time}, r.${rows.tie}
+FROM ${rows.table} r ${TO_CHANGE}
+WHERE ${inRange(rows)}
+ORDER BY r.${rows.time}, r.${rows.tie};
+DELETE r
+FROM @batch b JOIN ${rows.table} r ${BY_ID.take} ON r.${rows.id} = b.id
+WHERE r.${rows.state} IN ${rows.states} AND r.${rows.time} = b.time
+${ONE_BY_ONE};
+DECLARE @deleted int = @@ROWCOUNT;
+COMMIT TRANSACTION;
+SELECT TOP (1) (SELECT COUNT(*) FROM @batch) AS found, @deleted AS deleted, ${timeText("b.time")} AS time,
+  CONVERT(nvarchar(36), b.tie) AS tie
+FROM @batch b
+ORDER BY b.time DESC, b.tie DESC;`;
+}

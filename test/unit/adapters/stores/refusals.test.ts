@@ -1,0 +1,61 @@
+import { expect, test } from "@jest/globals";
+import { countChanged, tryInParts } from "../../../../src/adapters/stores/sql/refusals.ts";
+import { StoreError } from "../../../../src/model/errors.ts";
+
+/** A table that refuses some numbers; tells what was tried. */
+function table(...refused: readonly number[]) {
+  const tries: (readonly number[])[] = [];
+  const store = async (part: readonly number[]) => {
+    tries.push(part);
+    const bad = part.find((n) => refused.includes(n));
+    if (bad !== undefined) throw new StoreError("refused", `a trigger refuses ${bad}`);
+    return part.length;
+  };
+  return { store, tries };
+}
+
+const numbers = (count: number) => Array.from({ length: count }, (_, n) => n);
+
+test("a batch without a refused row is one try", async () => {
+  const { store, tries } = table();
+  expect(await countChanged(numbers(100), store)).toBe(100);
+  expect(tries).toHaveLength(1);
+});
+
+test("an empty batch is no try", async () => {
+  const { store, tries } = table();
+  expect(await countChanged([], store)).toBe(0);
+  expect(tries).toEqual([]);
+});
+
+test("around refused rows all others are stored, in order, and each refused one is met alone", async () => {
+  const { store, tries } = table(1, 5);
+  const met: unknown[] = [];
+  for await (const tried of tryInParts(numbers(8), store)) {
+    met.push(tried.isRefused ? tried.error.message : tried.result);
+  }
+  expect(met).toEqual([1, "a trigger refuses 1", 2, 1, "a trigger refuses 5", 2]);
+  expect(tries.filter((part) => part.length === 1)).toEqual([[0], [1], [4], [5]]);
+});
+
+test("what is behind a refused row is tried when the caller has dealt with it", async () => {
+  const { store, tries } = table(0);
+  for await (const tried of tryInParts(numbers(4), store)) {
+    if (!tried.isRefused) continue;
+    expect(tries).toEqual([[0, 1, 2, 3], [0, 1], [0]]);
+    await store([9]);
+  }
+  expect(tries.slice(3)).toEqual([[9], [1], [2, 3]]);
+});
+
+test("a thousand rows with one refused take some twenty tries", async () => {
+  const { store, tries } = table(700);
+  expect(await countChanged(numbers(1000), store)).toBe(999);
+  expect(tries.length).toBeLessThanOrEqual(21);
+});
+
+test("where all are refused the caller gets the error, as with an error that is no refusal", async () => {
+  await expect(countChanged([1, 2], table(1, 2).store)).rejects.toThrow("a trigger refuses 1");
+  const unavailable = new StoreError("unavailable", "gone");
+  await expect(countChanged([1, 2], () => Promise.reject(unavailable))).rejects.toBe(unavailable);
+});
