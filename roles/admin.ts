@@ -1,3 +1,4 @@
+import type { Config } from "../src/config/types.ts";
 import { DestinationControl } from "../src/core/destinations/control.ts";
 import { adminRoutes } from "../src/http/admin/routes.ts";
 import { StoppingError } from "../src/model/errors.ts";
@@ -6,17 +7,19 @@ import { EvaluatorPool } from "../src/runtime/evaluation/pool.ts";
 import { sharedController, waitOrAbort } from "../src/time/wait.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
 import { createParked, createReplay } from "./finishedRows.ts";
-import { adminBodyBytes } from "./servedApi.ts";
 import { EVALUATOR_SCRIPT } from "./transforms.ts";
 
-/** Role `admin`: lets operators try transforms, deliver rows again, decide what becomes of parked ones, and pause destinations. */
+/**
+ * Role `admin`: lets operators try transforms, deliver rows again, decide what becomes of parked ones, and pause
+ * destinations.
+ */
 export function adminRole({ config, store, clock, redact, log, bodies, wakes }: RoleContext): RoleParts {
   // Apart from the workers of the configured transforms, so that what callers try holds up no message.
   const evaluator = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers: 1, memoryLimitMb: MEMORY_LIMIT_MB, log });
   const changes = new RunningChanges();
   const replay = createReplay({ config, store, log }, () => wakes.poller());
   const parked = createParked({ store, redact, log }, () => wakes.poller());
-  const router = adminRoutes({
+  const routes = adminRoutes({
     admin: config.admin,
     limits: { maxBytes: adminBodyBytes(config), budget: bodies },
     evaluator,
@@ -34,10 +37,17 @@ export function adminRole({ config, store, clock, redact, log, bodies, wakes }: 
     log,
   });
   return {
-    operatorRoutes: [router],
+    routes,
     waiters: [changes],
     closers: [closer("transform tests", () => evaluator.close())],
   };
+}
+
+/** The largest body of the admin routes: on the data port its own cap holds for them too. */
+function adminBodyBytes({ admin, inbox, server }: Config): number {
+  return server.managementPort === undefined
+    ? Math.min(admin.maxPayloadBytes, inbox.maxBodyBytes)
+    : admin.maxPayloadBytes;
 }
 
 /** A payload of `admin.maxPayloadBytes` needs a small part of it. */
@@ -63,7 +73,8 @@ class RunningChanges implements Service {
 
   async stop(cutoff: AbortSignal): Promise<void> {
     this.#stopping.abort(new StoppingError());
-    // Also those whose callers have gone, for which no HTTP server waits. One that a hung database holds ends with the database's pool.
+    // Also those whose callers have gone, for which no HTTP server waits. One that a hung database holds ends with the
+    // database's pool.
     await waitOrAbort(
       Promise.allSettled(this.#running),
       cutoff,

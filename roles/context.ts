@@ -1,8 +1,7 @@
-import type { Router } from "express";
 import type { Config } from "../src/config/types.ts";
 import type { Redact } from "../src/core/redaction/redact.ts";
 import type { BodyBudget } from "../src/http/bodyBudget.ts";
-import type { RouteHandler } from "../src/http/inboxRoutes.ts";
+import type { Route } from "../src/http/routes.ts";
 import type { Evaluator } from "../src/ports/evaluator.ts";
 import type { Metrics } from "../src/ports/metrics.ts";
 import type { HealthComponent, Log, Service } from "../src/ports/runtime.ts";
@@ -32,17 +31,17 @@ export interface RoleContext {
 export interface Wakes {
   relay: () => void;
   poller: () => void;
-  /** The poller's wait between claims when none of these wakes comes, in ms; the capture makes it longer while it is there to wake. */
+  /**
+   * The poller's wait between claims when none of these wakes comes, in ms; the capture makes it longer while it is
+   * there to wake.
+   */
   pollerIntervalMs: () => number;
 }
 
 /** What a role adds to the process. The order of the shutdown is that of the spec ("Runtime behaviours", Shutdown). */
 export interface RoleParts {
-  /** POST handlers of the data port by exact path. */
-  readonly inbox?: ReadonlyMap<string, RouteHandler>;
-  /** Routes of the operator's side: on the management port when there is one. */
-  readonly operatorRoutes?: readonly Router[];
-  /** Requests that wait for something to come: stopped together with the HTTP servers, which wait for them. */
+  readonly routes?: readonly Route[];
+  /** Requests that wait for messages: stopped together with the HTTP servers, which wait for them. */
   readonly waiters?: readonly Service[];
   /** Stopped after the HTTP servers: consumers, relay, poller. */
   readonly workers?: readonly Service[];

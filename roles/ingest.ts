@@ -1,14 +1,15 @@
 import { ReceiptBatcher } from "../src/core/receipt/receiptBatcher.ts";
 import { createReceiver } from "../src/core/receipt/receive.ts";
 import { createSourceStage } from "../src/core/transform/transform.ts";
-import { inboxRoutes } from "../src/http/inboxRoutes.ts";
+import { inboxRoutes } from "../src/http/inbox.ts";
 import type { NewInboxRow } from "../src/model/rows.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
 import { pullParts } from "./pull.ts";
 import { attributePlanOf, brokerSources } from "./sources.ts";
 
 /**
- * Role `ingest`: takes messages in over HTTP and from brokers and stores them, several in one commit; pull clients take theirs out here.
+ * Role `ingest`: takes messages in over HTTP and from brokers and stores them, several in one commit; pull clients take
+ * theirs out here.
  */
 export async function ingestRole(context: RoleContext): Promise<RoleParts> {
   const { config, store, clock, log, metrics, evaluator, bodies, wakes } = context;
@@ -21,19 +22,17 @@ export async function ingestRole(context: RoleContext): Promise<RoleParts> {
   };
   const batcher = new ReceiptBatcher({ insert: insertRows }, log);
   const insert = (row: NewInboxRow) => batcher.add(row);
-  const routes = Object.entries(config.sources).flatMap(([source, settings]) => {
+  const sources = Object.entries(config.sources).flatMap(([source, settings]) => {
     if (settings.kind !== "http") return [];
     const attributes = attributePlanOf(settings);
     const { transform } = settings;
     const stage = transform === undefined ? undefined : createSourceStage(transform, evaluator, metrics, true);
     const receiver = createReceiver({ source, settings, attributes, stage, insert, clock, metrics });
-    const perMinute = settings.rateLimit?.requestsPerMinute;
-    const rateLimit = perMinute === undefined ? undefined : { requestsPerMinute: perMinute };
-    return [{ settings: { path: settings.path, auth: settings.auth, rateLimit }, receiver }];
+    return [{ settings, receiver }];
   });
   const { workers, health } = await brokerSources(context, insertRows);
   return {
-    inbox: new Map([...inboxRoutes({ inbox: config.inbox, routes, budget: bodies, clock, metrics }), ...pull.routes]),
+    routes: [...inboxRoutes({ inbox: config.inbox, sources, budget: bodies, clock, metrics }), ...pull.routes],
     waiters: pull.waiters,
     workers,
     health,

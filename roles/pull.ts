@@ -1,16 +1,15 @@
 import { v4 as uuidv4 } from "uuid";
 import { Pull } from "../src/core/delivery/pull.ts";
-import type { RouteHandler } from "../src/http/inboxRoutes.ts";
 import { pullRoutes } from "../src/http/pull/routes.ts";
 import { PullWaiters } from "../src/http/pull/waiters.ts";
+import type { Route } from "../src/http/routes.ts";
 import type { ClaimToken, NewInboxRow } from "../src/model/rows.ts";
 import type { Service } from "../src/ports/runtime.ts";
 import type { RoleContext } from "./context.ts";
 
 /** What pull clients need of the role `ingest`. */
 interface PullParts {
-  /** POST handlers of the data port by exact path. */
-  readonly routes: ReadonlyMap<string, RouteHandler>;
+  readonly routes: readonly Route[];
   /** Clients that wait for messages: stopped together with the HTTP servers. */
   readonly waiters: readonly Service[];
   /** Rows were stored: wakes the clients that wait for them. */
@@ -20,7 +19,7 @@ interface PullParts {
 /** Empty when `inbox.pull.enabled` is off. */
 export function pullParts({ config, store, clock, log, metrics, redact, bodies }: RoleContext): PullParts {
   const { pull: settings, maxBodyBytes } = config.inbox;
-  if (!settings.enabled) return { routes: new Map(), waiters: [], onStored: () => {} };
+  if (!settings.enabled) return { routes: [], waiters: [], onStored: () => {} };
   const sources = Object.entries(config.sources).flatMap(([name, { consumption }]) =>
     consumption === "pull" ? [name] : [],
   );

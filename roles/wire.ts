@@ -4,6 +4,8 @@ import { Health } from "../src/core/health.ts";
 import { createRedactor } from "../src/core/redaction/redact.ts";
 import { createApps } from "../src/http/apps.ts";
 import { BodyBudget } from "../src/http/bodyBudget.ts";
+import { processRoutes } from "../src/http/processRoutes.ts";
+import type { Route } from "../src/http/routes.ts";
 import { HttpServer } from "../src/http/server.ts";
 import { ConfigError } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
@@ -17,10 +19,8 @@ import { closer, type RoleContext, type RoleParts, type Wakes } from "./context.
 import { createStore, prepareStore } from "./database.ts";
 import { retentionRole } from "./finishedRows.ts";
 import { ingestRole } from "./ingest.ts";
-import { operatorRoutes } from "./operatorRoutes.ts";
 import { pollerRole } from "./poller.ts";
 import { relayRole } from "./relay.ts";
-import { servedApi } from "./servedApi.ts";
 import { openTransforms } from "./transforms.ts";
 
 /** The composition root: everything that a process is made of is put together here and nowhere else. */
@@ -103,9 +103,15 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
     clock: systemClock,
     metrics: registry.metrics,
   });
-  const served = servedApi(config, roles, options.version);
-  const operator = operatorRoutes({ health, metrics: () => registry.text(), parts, served });
-  const servers = httpServers(config, parts, log, operator);
+  const routes = processRoutes(
+    parts.flatMap((part) => part.routes ?? []),
+    {
+      health,
+      metrics: () => registry.text(),
+      document: { version: options.version, server: config.server, maxBodyBytes: config.inbox.maxBodyBytes },
+    },
+  );
+  const servers = httpServers(config, routes, log);
   const waiters = parts.flatMap((part) => part.waiters ?? []);
   const workers = parts.flatMap((part) => part.workers ?? []);
   const closers = [transforms.service, ...parts.flatMap((part) => part.closers ?? [])];
@@ -145,16 +151,10 @@ async function refuseWhatCannotRun(config: Config, roles: ReadonlySet<Role>): Pr
   if (problems.length > 0) throw new ConfigError(problems);
 }
 
-function httpServers(
-  config: Config,
-  parts: readonly RoleParts[],
-  log: Log,
-  operatorRoutes: Parameters<typeof createApps>[0]["operatorRoutes"],
-): readonly HttpServer[] {
+function httpServers(config: Config, routes: readonly Route[], log: Log): readonly HttpServer[] {
   const { httpPort, managementPort, host, managementHost = host, maxConnections, requestTimeoutMs } = config.server;
   const apps = createApps({
-    inbox: new Map(parts.flatMap((part) => [...(part.inbox ?? [])])),
-    operatorRoutes,
+    routes,
     hasManagementPort: managementPort !== undefined,
     maxBodyBytes: config.inbox.maxBodyBytes,
     log,

@@ -3,8 +3,7 @@ import { attributePlanOf } from "../../roles/sources.ts";
 import type { Config, SourceConfig, TransformConfig } from "../config/types.ts";
 import { extractAttributes } from "../core/receipt/attributes.ts";
 import { JsonDocument } from "../core/receipt/jsonDocument.ts";
-import { receivedHeaders } from "../http/headers.ts";
-import { headersNotStored } from "../http/inboxRoutes.ts";
+import { headersNotStored, receivedHeaders } from "../http/inbox.ts";
 import type { Evaluation } from "../ports/evaluator.ts";
 
 /** What `svc transform test` gives an expression to work on. */

@@ -1,18 +1,11 @@
-import type { inboundAuthSchema } from "../adapters/sources/http/schema.ts";
+import type { InboundAuth, inboundAuthSchema, SignaturePayloadFormat } from "../adapters/sources/http/schema.ts";
 import type { Infer, SchemaNode } from "../model/schema.ts";
 import { Secret } from "../model/secret.ts";
 import { parseDuration } from "../model/text.ts";
 import { DATABASES } from "./databases.ts";
 import type { DatabaseTarget } from "./jdbc/target.ts";
 import { formatKeyPath, type KeyPath } from "./keyPath.ts";
-import type {
-  CaptureConfig,
-  Config,
-  DeclaredConfig,
-  InboundAuth,
-  SignaturePayloadFormat,
-  SourceConfig,
-} from "./types.ts";
+import type { CaptureConfig, Config, DeclaredConfig, SourceConfig } from "./types.ts";
 
 interface Derived {
   readonly config: Config;

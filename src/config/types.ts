@@ -1,4 +1,4 @@
-import type { inboundAuthSchema } from "../adapters/sources/http/schema.ts";
+import type { InboundAuth } from "../adapters/sources/http/schema.ts";
 import type { Infer } from "../model/schema.ts";
 import type { Secret } from "../model/secret.ts";
 import type { DatabaseTarget } from "./jdbc/target.ts";
@@ -7,16 +7,6 @@ import type { configSchema } from "./schema/index.ts";
 
 /** The configuration as the schema describes it: every default filled in that depends on no other key. */
 export type DeclaredConfig = Infer<typeof configSchema>;
-
-type DeclaredAuth = Infer<typeof inboundAuthSchema>;
-type DeclaredHmac = Extract<DeclaredAuth, { readonly kind: "hmac" }>;
-
-export type SignaturePayloadFormat = "BODY" | "TIMESTAMP_DOT_BODY";
-export type HmacAuth = Omit<DeclaredHmac, "signaturePayloadFormat"> & {
-  readonly signaturePayloadFormat: SignaturePayloadFormat;
-};
-/** What callers of an HTTP source, the admin routes or the pull routes must show. */
-export type InboundAuth = Exclude<DeclaredAuth, DeclaredHmac> | HmacAuth;
 
 /** A block whose `auth` has all its keys. */
 type Authenticated<T> = Omit<T, "auth"> & { readonly auth?: InboundAuth };

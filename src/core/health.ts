@@ -10,7 +10,7 @@ interface HealthBody {
   readonly components: Readonly<Record<string, { readonly status: "up" | "down" }>>;
 }
 
-interface HealthReport {
+export interface HealthReport {
   /** False when a component that decides readiness is down. */
   readonly ready: boolean;
   readonly body: HealthBody;

@@ -1,29 +1,39 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { type BodyLimits, type BodyResult, readBody, skipBody, tooLargeMessage } from "./body.ts";
-import { ACCEPTED_ENCODINGS, decodeBody, decoderOf } from "./contentEncoding.ts";
+import {
+  ACCEPTED_ENCODINGS,
+  announcesTooMuch,
+  type BodyLimits,
+  type BodyResult,
+  decodeBody,
+  decoderOf,
+  readBody,
+  skipBody,
+} from "./body.ts";
 import type { Verifier } from "./credentials.ts";
+import { ERRORS, sendError, tooLargeMessage } from "./respond.ts";
 
 export interface Admission {
   readonly limits: BodyLimits;
-  /** Null lets every caller pass. */
+  /** Null admits every caller. */
   readonly verifier: Verifier | null;
-  /** Told of a request whose credentials do not hold. */
+  /** Called for a request whose credentials do not hold. */
   readonly onRefused?: (req: IncomingMessage, reason: string) => void;
 }
 
 /** A request's body, decoded, from a sender whose credentials hold; or why there is none. */
-export type Admitted = BodyResult | Unadmitted;
-type Unadmitted =
+export type Admitted =
+  | BodyResult
   | { readonly kind: "unauthorized"; readonly reason: string; readonly challenge: string }
   | { readonly kind: "unsupported_encoding" }
   | { readonly kind: "undecodable" };
 
-/** Answers with an error in the words of one route. */
+/** Answers with an error in the form of one route. */
 export type AnswerError = (res: ServerResponse, status: number, message: string) => void;
 
 /**
- * Reads a request's body and checks its credentials. What the headers alone can show is checked before: of a body whose sender may not send it
- * only the size is looked at, since a body above the cap is answered as such whoever sent it (spec, "Processing order").
+ * Reads a request's body and checks its credentials. What the headers alone can show is checked first: of a body whose
+ * sender may not send it only the size counts, since a body above the cap is answered as such whoever sent it (spec,
+ * "Processing order").
  *
  * @returns never rejects
  */
@@ -32,6 +42,7 @@ export async function receiveBody(
   res: ServerResponse,
   { limits, verifier }: Pick<Admission, "limits" | "verifier">,
 ): Promise<Admitted> {
+  if (announcesTooMuch(req, limits.maxBytes)) return { kind: "too_large" };
   const refusal = verifier?.refusal(req.headers, null) ?? null;
   if (verifier !== null && refusal !== null) {
     const size = await skipBody(req, res, limits.maxBytes);
@@ -44,7 +55,7 @@ export async function receiveBody(
 
   const read = await readBody(req, res, limits);
   if (read.kind !== "read") return read;
-  // A signature is one of the bytes that were sent.
+  // A signature covers the bytes that were sent.
   const reason = verifier?.signsBody ? verifier.refusal(req.headers, read.body) : null;
   if (verifier !== null && reason !== null) return { kind: "unauthorized", reason, challenge: verifier.challenge };
   return decoder === null ? read : decodeBody(read.body, decoder, limits);
@@ -53,13 +64,13 @@ export async function receiveBody(
 /**
  * The answer to a request that was not admitted.
  *
- * @param maxBytes the cap, for the words of a 413
+ * @param maxBytes the cap, for the text of a 413
  */
 export function answerUnadmitted(
   res: ServerResponse,
   refused: Exclude<Admitted, { kind: "read" }>,
   maxBytes: number,
-  answerError: AnswerError,
+  answerError: AnswerError = sendError,
 ): void {
   switch (refused.kind) {
     case "too_large":
@@ -71,35 +82,31 @@ export function answerUnadmitted(
       break;
     case "unsupported_encoding":
       res.setHeader("Accept-Encoding", ACCEPTED_ENCODINGS);
-      answerError(res, 415, UNSUPPORTED_ENCODING);
+      answerError(res, 415, ERRORS.unsupportedEncoding);
       break;
     case "undecodable":
-      answerError(res, 400, UNDECODABLE);
+      answerError(res, 400, ERRORS.undecodable);
       break;
     case "overloaded":
       res.setHeader("Retry-After", 1);
-      answerError(res, 503, OVERLOADED);
+      answerError(res, 503, ERRORS.overloaded);
       break;
     case "aborted":
       break;
   }
 }
 
-export const UNSUPPORTED_ENCODING = `The Content-Encoding of the body is not supported; send it plain, or as one of ${ACCEPTED_ENCODINGS}`;
-export const UNDECODABLE = "The body is not what its Content-Encoding says";
-export const OVERLOADED = "Too many unfinished request bodies are held; send the request again";
-
 /**
- * {@link receiveBody} for a route that needs no more than the body. A request that does not pass has its answer when this resolves, unless its
- * sender is gone.
+ * {@link receiveBody} for a route that needs only the body. A request that is not admitted has its answer when this
+ * resolves, unless its sender is gone.
  *
- * @returns the body's bytes, or null for a request that did not pass
+ * @returns the body's bytes, or null for a request that was not admitted
  */
 export async function admit(
   req: IncomingMessage,
   res: ServerResponse,
   { limits, verifier, onRefused }: Admission,
-  answerError: AnswerError,
+  answerError?: AnswerError,
 ): Promise<Buffer | null> {
   const admitted = await receiveBody(req, res, { limits, verifier });
   if (admitted.kind === "read") return admitted.body;

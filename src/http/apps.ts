@@ -1,17 +1,16 @@
 import type { IncomingMessage, RequestListener, ServerResponse } from "node:http";
-import express, { type ErrorRequestHandler, type Express, type RequestHandler, type Router } from "express";
+import express, { type ErrorRequestHandler, type Express, type RequestHandler } from "express";
 import { errorText } from "../model/errors.ts";
+import { pathPattern } from "../model/routes.ts";
 import type { Log } from "../ports/runtime.ts";
-import { announcesTooMuch, tooLargeMessage } from "./body.ts";
-import type { RouteHandler } from "./inboxRoutes.ts";
-import { sendError } from "./respond.ts";
-import { rootRoute } from "./rootRoute.ts";
+import { announcesTooMuch } from "./body.ts";
+import { ERRORS, sendError, tooLargeMessage } from "./respond.ts";
+import type { Route } from "./routes.ts";
 
 export interface AppOptions {
-  /** POST handlers by exact path; empty in a process that does not take in messages over HTTP. */
-  readonly inbox: ReadonlyMap<string, RouteHandler>;
-  /** Health, metrics, admin, the OpenAPI document: on the management port when there is one, else on the data port. */
-  readonly operatorRoutes: readonly Router[];
+  /** All routes of the process. */
+  readonly routes: readonly Route[];
+  /** With one, the operator's routes are on it and nowhere else. */
   readonly hasManagementPort: boolean;
   /** `inbox.maxBodyBytes`: the cap of every data-port route. */
   readonly maxBodyBytes: number;
@@ -24,31 +23,38 @@ export interface Apps {
   readonly management: RequestListener | null;
 }
 
-/** Puts the routes on their ports (spec, "Endpoints"). A path that its port does not serve answers 404, a method that the path does not have 405. */
-export function createApps(options: AppOptions): Apps {
-  const { inbox, operatorRoutes, hasManagementPort, maxBodyBytes, log } = options;
-  const data = expressApp(hasManagementPort ? [rootRoute()] : [rootRoute(), ...operatorRoutes], log);
+/**
+ * Puts the routes on their ports (spec, "Endpoints"). A path that its port does not serve answers 404, a method that
+ * the path does not have 405.
+ */
+export function createApps({ routes, hasManagementPort, maxBodyBytes, log }: AppOptions): Apps {
+  const operator = routes.filter(({ port }) => port === "operator");
+  const data = hasManagementPort ? routes.filter(({ port }) => port === "data") : routes;
   return {
-    data: dataListener(inbox, data, maxBodyBytes, log),
-    management: hasManagementPort ? expressApp(operatorRoutes, log) : null,
+    data: dataListener(data, maxBodyBytes, log),
+    management: hasManagementPort ? expressApp(operator, log) : null,
   };
 }
 
-function dataListener(
-  inbox: ReadonlyMap<string, RouteHandler>,
-  app: Express,
-  maxBodyBytes: number,
-  log: Log,
-): RequestListener {
+function dataListener(routes: readonly Route[], maxBodyBytes: number, log: Log): RequestListener {
+  // The routes of sources bypass express, which tries every route in turn and swaps the prototypes of both objects.
+  const ofSources = new Map(routes.filter(isOfSource).map(({ path, handle }) => [path, handle]));
+  const app = expressApp(
+    routes.filter((route) => !isOfSource(route)),
+    log,
+  );
   return function onRequest(req, res) {
-    // Ahead of the router, which looks at every route in turn and swaps the prototypes of both objects.
-    const handle = req.method === "POST" ? inbox.get(pathOf(req)) : undefined;
+    const handle = ofSources.get(pathOf(req));
     if (announcesTooMuch(req, maxBodyBytes)) sendError(res, 413, tooLargeMessage(maxBodyBytes));
-    else if (handle === undefined) {
-      if (inbox.has(pathOf(req))) notAllowed(res, "POST");
-      else app(req, res);
-    } else handle(req, res).catch((error: unknown) => answerFault(error, req, res, log));
+    else if (handle === undefined) app(req, res);
+    else if (req.method !== "POST") notAllowed(res, "POST");
+    else handle(req, res, {}).catch((error: unknown) => answerFault(error, req, res, log));
   };
+}
+
+/** Its path is exact, whatever characters it has, and its method POST. */
+function isOfSource({ group }: Route): boolean {
+  return group === "inbox" || group === "pull";
 }
 
 /** The path without the query; of `http://host/path?query` too, the form in which a proxy may send it. */
@@ -58,47 +64,39 @@ function pathOf({ url = "" }: IncomingMessage): string {
   return query < 0 ? target : target.slice(0, query);
 }
 
-function expressApp(routers: readonly Router[], log: Log): Express {
+function expressApp(routes: readonly Route[], log: Log): Express {
   const app = express();
   app.disable("x-powered-by");
   app.disable("etag");
   app.set("query parser", false);
+  // `/Health` and `/health/` are not `/health`.
   app.enable("case sensitive routing");
   app.enable("strict routing");
-  const methods = methodsByPath(routers);
+  const patterns = routes.map(({ path, method }) => ({ pattern: pathPattern(path), method }));
   const notServed: RequestHandler = (req, res) => {
-    const allowed = methods(pathOf(req));
-    if (allowed === undefined) sendError(res, 404, "Not found");
-    else notAllowed(res, allowed);
+    const path = pathOf(req);
+    const methods = new Set(patterns.filter(({ pattern }) => pattern.test(path)).map(({ method }) => METHODS[method]));
+    if (methods.size === 0) sendError(res, 404, ERRORS.notFound);
+    else notAllowed(res, [...methods].join(", "));
   };
   // Express would answer OPTIONS by itself: here no route serves it.
   app.use((req, res, next) => (req.method === "OPTIONS" ? notServed(req, res, next) : next()));
-  for (const router of routers) app.use(router);
+  for (const { method, path, handle } of routes) {
+    app[method]<Record<string, string>>(path.replace(/\{(\w+)\}/g, ":$1"), (req, res) => handle(req, res, req.params));
+  }
   app.use(notServed);
   // Express knows an error handler by its four parameters.
   const onError: ErrorRequestHandler = (error, req, res, _next) => {
     // A name in the path that is not percent-encoded as it should be names nothing.
-    if (error instanceof URIError && !res.headersSent) sendError(res, 404, "Not found");
+    if (error instanceof URIError && !res.headersSent) sendError(res, 404, ERRORS.notFound);
     else answerFault(error, req, res, log);
   };
   app.use(onError);
   return app;
 }
 
-/** The methods of a path, as `Allow` lists them; undefined for a path that is not served. Every route has one or several paths, exact but for `:name`. */
-function methodsByPath(routers: readonly Router[]): (path: string) => string | undefined {
-  const methods = new Map<string, string>();
-  for (const { route } of routers.flatMap(({ stack }) => stack)) {
-    const own = new Set(route?.stack.map(({ method }) => method.toUpperCase()));
-    // Express answers HEAD as GET, without the body.
-    if (own.has("GET")) own.add("HEAD");
-    for (const path of [route?.path ?? []].flat()) methods.set(String(path), [...own].join(", "));
-  }
-  const withNames = [...methods].flatMap(([path, own]) =>
-    /\/:\w/.test(path) ? [{ pattern: new RegExp(`^${path.replace(/:\w+/g, "[^/]+")}$`), own }] : [],
-  );
-  return (path) => methods.get(path) ?? withNames.find(({ pattern }) => pattern.test(path))?.own;
-}
+/** As `Allow` lists them: express answers HEAD as GET, without the body. */
+const METHODS = { get: "GET, HEAD", post: "POST" } as const;
 
 /** The path is served, but not with this method (RFC 9110, section 15.5.6). */
 function notAllowed(res: ServerResponse, allowed: string): void {
@@ -106,9 +104,9 @@ function notAllowed(res: ServerResponse, allowed: string): void {
   sendError(res, 405, "Method not allowed");
 }
 
-/** A fault of ours: the sender learns no more than that, the log everything but the payload. */
+/** An internal error: the sender learns no more than that, the log everything but the payload. */
 function answerFault(error: unknown, req: IncomingMessage, res: ServerResponse, log: Log): void {
   log.error({ method: req.method, reason: errorText(error) }, "a request failed unexpectedly");
   if (res.headersSent) res.destroy();
-  else sendError(res, 500, "Internal error");
+  else sendError(res, 500, ERRORS.internal);
 }

@@ -1,4 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Transform } from "node:stream";
+import { createBrotliDecompress, createGunzip, createInflate, createInflateRaw } from "node:zlib";
 import { type BodyBudget, type BodyHolder, UNCOUNTED_BYTES } from "./bodyBudget.ts";
 
 export type BodyResult =
@@ -6,7 +8,7 @@ export type BodyResult =
   | { readonly kind: "too_large" }
   /** Too many unfinished bodies are held in memory. */
   | { readonly kind: "overloaded" }
-  /** The sender went away before the body was whole: there is nobody to answer. */
+  /** The sender disconnected before the body was complete: there is nobody to answer. */
   | { readonly kind: "aborted" };
 
 export interface BodyLimits {
@@ -15,24 +17,17 @@ export interface BodyLimits {
   readonly budget: BodyBudget;
 }
 
-/** The `error` of a 413 answer (spec, "Rules for every data-port route"). */
-export const tooLargeMessage = (maxBytes: number): string => `Request body exceeds ${maxBytes} bytes`;
-
-/**
- * Whether the request announces a body above the cap.
- *
- * @param maxBytes the cap in bytes
- */
+/** Whether the request announces a body above the cap. */
 export function announcesTooMuch(req: IncomingMessage, maxBytes: number): boolean {
   const length = req.headers["content-length"];
   return length !== undefined && Number(length) > maxBytes;
 }
 
 /**
- * Reads a request's body, counting the bytes as they come. A sender that waits for `100 Continue` gets it only now, so that
- * an answer that needs no body saves it the sending.
+ * Reads a request's body, counting the bytes as they arrive. A sender that waits for `100 Continue` gets it only now,
+ * so that it need not send a body that the answer does not depend on.
  *
- * @param limits a larger body is not read to its end
+ * @param limits a larger body is not read to its end; one that announces it has been refused before
  * @returns the bytes; never rejects
  */
 export function readBody(
@@ -40,7 +35,6 @@ export function readBody(
   res: ServerResponse,
   { maxBytes, budget }: BodyLimits,
 ): Promise<BodyResult> {
-  if (announcesTooMuch(req, maxBytes)) return Promise.resolve({ kind: "too_large" });
   return new Promise((resolve) => {
     const body = new GatheredBody(Number(req.headers["content-length"] ?? maxBytes), budget, () =>
       finish({ kind: "overloaded" }),
@@ -62,9 +56,9 @@ export function readBody(
 }
 
 /**
- * Reads a body whose content does not matter any more and keeps nothing of it: its size still decides the answer.
+ * Reads a body whose content no longer matters and keeps nothing of it: only its size decides the answer.
  *
- * @param maxBytes the cap in bytes
+ * @param maxBytes a larger body that announces its size has been refused before
  * @returns never rejects
  */
 export function skipBody(
@@ -72,8 +66,7 @@ export function skipBody(
   res: ServerResponse,
   maxBytes: number,
 ): Promise<"within" | "too_large" | "aborted"> {
-  if (announcesTooMuch(req, maxBytes)) return Promise.resolve("too_large");
-  // Where the size is announced, the body has nothing more to say.
+  // An announced size is known without the body.
   if (req.headers["transfer-encoding"] === undefined) return Promise.resolve("within");
   return new Promise((resolve) => {
     let size = 0;
@@ -98,10 +91,10 @@ interface BodyEvents {
   readonly onAbort: () => void;
 }
 
-/** @returns what ends the reading */
+/** @returns stops reading */
 function read(req: IncomingMessage, res: ServerResponse, { onData, onEnd, onAbort }: BodyEvents): () => void {
   if (awaitsContinue(req)) res.writeContinue();
-  // A request that breaks off emits "error" and then "close"; without a listener the error would end the process.
+  // An aborted request emits "error" and then "close"; without a listener the error would end the process.
   req.on("data", onData).on("end", onEnd).on("error", ignore).on("close", onAbort);
   return () => req.off("data", onData).off("end", onEnd).off("close", onAbort);
 }
@@ -112,24 +105,79 @@ function awaitsContinue(req: IncomingMessage): boolean {
 
 function ignore(): void {}
 
+/** The encodings that the service decodes, for the answer to others (RFC 9110, section 15.5.16). */
+export const ACCEPTED_ENCODINGS = "gzip, deflate, br";
+
+/** Makes the stream that decodes this body. */
+type Decoder = (body: Buffer) => Transform;
+
+const DECODERS: ReadonlyMap<string, Decoder> = new Map(
+  Object.entries({
+    gzip: () => createGunzip(),
+    "x-gzip": () => createGunzip(),
+    // The name means zlib; many senders omit its frame, whose first byte has "deflate" in four bits.
+    deflate: (body) => (((body[0] ?? 0) & 0x0f) === 8 ? createInflate() : createInflateRaw()),
+    br: () => createBrotliDecompress(),
+  } satisfies Readonly<Record<string, Decoder>>),
+);
+
+/**
+ * The decoder of a `Content-Encoding`.
+ *
+ * @returns null for an identity body; undefined for an encoding, or several, that the service does not decode
+ */
+export function decoderOf(contentEncoding: string | undefined): Decoder | null | undefined {
+  if (contentEncoding === undefined) return null;
+  const name = contentEncoding.trim().toLowerCase();
+  return name === "" || name === "identity" ? null : DECODERS.get(name);
+}
+
+/**
+ * Decodes a body, within the same cap and the same budget as the bytes that were sent.
+ *
+ * @returns `undecodable` when the bytes do not match the encoding; never rejects
+ */
+export function decodeBody(
+  body: Buffer,
+  decoder: Decoder,
+  { maxBytes, budget }: BodyLimits,
+): Promise<Exclude<BodyResult, { kind: "aborted" }> | { readonly kind: "undecodable" }> {
+  return new Promise((resolve) => {
+    const decoded = new GatheredBody(maxBytes, budget, () => finish({ kind: "overloaded" }));
+    const stream = decoder(body);
+    function finish(result: Awaited<ReturnType<typeof decodeBody>>): void {
+      stream.destroy();
+      decoded.release();
+      resolve(result);
+    }
+    stream.on("data", (chunk: Buffer) => {
+      if (decoded.length + chunk.length > maxBytes) finish({ kind: "too_large" });
+      else if (!decoded.add(chunk)) finish({ kind: "overloaded" });
+    });
+    stream.on("end", () => finish({ kind: "read", body: decoded.bytes() }));
+    stream.on("error", () => finish({ kind: "undecodable" }));
+    stream.end(body);
+  });
+}
+
 const NOTHING = Buffer.alloc(0);
 
 /**
- * The bytes of a body in one buffer, which doubles while they come: a sender decides how small its chunks are, and a buffer for each of a million
- * chunks of one byte would hold hundreds of times the body.
+ * The bytes of a body in one buffer, which doubles as they arrive: a sender decides how small its chunks are, and a
+ * buffer for each of a million chunks of one byte would take hundreds of times the body.
  */
-export class GatheredBody implements BodyHolder {
+class GatheredBody implements BodyHolder {
   readonly giveUp: () => void;
   readonly #budget: BodyBudget;
   readonly #largest: number;
   #bytes: Buffer = NOTHING;
-  /** Whether `#bytes` is a buffer of our own with room at its end, and not the first chunk. */
+  /** Whether `#bytes` is a buffer with room at its end, and not the first chunk. */
   #isOurs = false;
   #held = 0;
-  #markedAt = 0;
+  #reportedAt = 0;
   length = 0;
 
-  /** @param largest most bytes that may come */
+  /** @param largest most bytes of the body */
   constructor(largest: number, budget: BodyBudget, giveUp: () => void) {
     this.#largest = largest;
     this.#budget = budget;
@@ -140,7 +188,7 @@ export class GatheredBody implements BodyHolder {
   add(chunk: Buffer): boolean {
     const length = this.length + chunk.length;
     if (this.length === 0) {
-      // The usual body comes in one chunk, which is not copied.
+      // The usual body arrives in one chunk, which is not copied.
       if (!this.#hold(chunk.length)) return false;
       this.#bytes = chunk;
     } else {
@@ -148,8 +196,8 @@ export class GatheredBody implements BodyHolder {
       chunk.copy(this.#bytes, this.length);
     }
     this.length = length;
-    if (this.#held > 0 && length - this.#markedAt >= UNCOUNTED_BYTES) {
-      this.#markedAt = length;
+    if (this.#held > 0 && length - this.#reportedAt >= UNCOUNTED_BYTES) {
+      this.#reportedAt = length;
       this.#budget.hold(this, this.#held);
     }
     return true;

@@ -6,24 +6,29 @@ export interface BodyHolder {
   readonly giveUp: () => void;
 }
 
-/** Up to this size a body costs no more than its connection, and is always taken: common messages never meet the budget. */
+/**
+ * Up to this size a body costs no more than its connection and is not counted: common messages never use the budget.
+ */
 export const UNCOUNTED_BYTES = 16 * 1024;
 
-/** A body that has not come forward for this long makes room when another one needs the memory, in ms. */
+/** A body without progress for this long is dropped when another one needs the memory, in ms. */
 const STALLED_MS = 1000;
 
 /**
- * The memory that unfinished request bodies of the process may hold together. When it is used up, bodies whose senders have stalled are given up
- * first, so that those who open a body and leave it unfinished harm only themselves; with none of those, the body that asks is refused.
+ * The memory that unfinished request bodies of the process may hold together. When it is used up, stalled bodies are
+ * dropped first, so that senders who leave bodies unfinished harm only themselves; without any, the body that asks is
+ * refused.
  */
 export class BodyBudget {
   readonly #maxBytes: number;
   readonly #clock: Pick<Clock, "monotonic">;
-  /** The one that came forward longest ago first. */
+  /** The one that progressed longest ago first. */
   readonly #holders = new Map<BodyHolder, { readonly bytes: number; readonly advancedAt: number }>();
   #bytes = 0;
 
-  /** @param maxBytes the budget in bytes; a single body may exceed it, or one that is allowed by its route could never be read */
+  /**
+   * @param maxBytes the budget; a single body may exceed it, or one within the limit of its route could never be read
+   */
   constructor(maxBytes: number, clock: Pick<Clock, "monotonic">) {
     this.#maxBytes = maxBytes;
     this.#clock = clock;
@@ -35,10 +40,10 @@ export class BodyBudget {
   }
 
   /**
-   * Lets a body hold so many bytes from now on, or says that there is no room. Also marks that the body has come forward.
+   * Lets a body hold so many bytes from now on, if there is room. Also records that the body has progressed.
    *
-   * @param bytes all that it will hold, not only what it holds in addition
-   * @returns whether it may; if not, it holds what it held before
+   * @param bytes the total, not only the addition
+   * @returns false when there is no room: it then holds what it held before
    */
   hold(holder: BodyHolder, bytes: number): boolean {
     const held = this.#holders.get(holder)?.bytes ?? 0;
@@ -51,7 +56,7 @@ export class BodyBudget {
     return true;
   }
 
-  /** Gives back everything that the body holds. */
+  /** Frees everything that the body holds. */
   release(holder: BodyHolder): void {
     this.#bytes -= this.#holders.get(holder)?.bytes ?? 0;
     this.#holders.delete(holder);

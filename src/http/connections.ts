@@ -2,19 +2,19 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import { JSON_TYPE, LINGER_MS, sendError } from "./respond.ts";
 
-/** Most requests of one connection that are in work at the same time; what a client sends ahead waits its turn. */
-const MAX_IN_WORK = 16;
+/** Most requests of one connection in progress at a time; what a client pipelines beyond them waits. */
+const MAX_IN_PROGRESS = 16;
 
 /**
- * Most requests, of all connections together, that were read and wait their turn. One read brings up to 2,500 small ones, each a few kilobytes in
- * memory; a connection that passes the bound is closed.
+ * Most requests, of all connections together, that were read and wait. One read brings up to 2,500 small ones, each a
+ * few kilobytes in memory; a connection that exceeds the limit is closed.
  */
 const MAX_WAITING = 10_000;
 
 export interface ConnectionsOptions {
   /** Answers a request, now or later. */
   readonly handle: (req: IncomingMessage, res: ServerResponse) => void;
-  /** No request is unanswered any more, or no connection open. */
+  /** Called when every request is answered, or no connection is open. */
   readonly onIdle: () => void;
   readonly maxWaiting?: number | undefined;
 }
@@ -25,16 +25,16 @@ interface Exchange {
 }
 
 /**
- * The connections of a server, and what each of them has asked for. A client may send requests ahead of their answers ("pipelining"): each connection
- * has only so many in work and is not read from meanwhile, so that it cannot get ahead of others. What a connection sends after its requests, be it
- * garbage or its end, takes no answer away from them.
+ * The connections of a server and their requests. A client may pipeline requests: each connection has only so many in
+ * progress and is not read from meanwhile, so that it cannot starve others. Whatever a connection sends after its
+ * requests, garbage or its end, the requests keep their answers.
  */
 export class Connections {
   readonly #options: ConnectionsOptions;
   readonly #maxWaiting: number;
   /** The open ones. */
   readonly #bySocket = new Map<object, Connection>();
-  /** Node's server has forgotten them. */
+  /** Node's server no longer tracks them. */
   readonly #tunnels = new Set<Socket>();
   #unanswered = 0;
   #waiting = 0;
@@ -80,7 +80,7 @@ export class Connections {
   }
 
   /**
-   * What the connection sends cannot be read as HTTP, or does not come in time.
+   * What the connection sends is not HTTP, or does not arrive in time.
    *
    * @param error the `clientError` of Node's server
    */
@@ -90,8 +90,8 @@ export class Connections {
     else connection.failed(FAULTS[error.code ?? ""] ?? MALFORMED);
   }
 
-  /** The connection sends a CONNECT request, and Node's server has given it out of its hands. */
-  asksForTunnel(socket: Socket): void {
+  /** The connection sent a CONNECT request; Node's server no longer tracks it. */
+  requestedTunnel(socket: Socket): void {
     this.#tunnels.add(socket);
     socket.once("close", () => this.#tunnels.delete(socket));
     // An error closes it; without a listener it would end the process.
@@ -99,12 +99,12 @@ export class Connections {
     this.#bySocket.get(socket)?.failed(NO_TUNNEL);
   }
 
-  /** Announces with the last answer that each connection has coming that it is the last: a client sends nothing behind it. */
+  /** Announces the end of each connection with its last answer, so that a client sends nothing after it. */
   announceEnd(): void {
     for (const connection of this.#bySocket.values()) connection.announceEnd();
   }
 
-  /** Closes at once what Node's server does not close any more. */
+  /** Closes at once the connections that Node's server no longer tracks. */
   closeTunnels(): void {
     for (const socket of this.#tunnels) socket.destroy();
   }
@@ -121,29 +121,29 @@ interface ConnectionOptions {
 class Connection {
   readonly #socket: Socket;
   readonly #options: ConnectionOptions;
-  /** Handed over and not answered. */
-  #inWork = 0;
-  /** Read and not handed over yet, the oldest first. */
+  /** Requests handed over and not answered. */
+  #inProgress = 0;
+  /** Read and not handed over yet, oldest first. */
   readonly #waiting: Exchange[] = [];
   /** The newest request. */
   #last: Exchange | undefined;
-  /** What is said when all is answered that came before it. */
+  /** Answered when every earlier request is. */
   #fault: Fault | undefined;
-  /** It is about to be closed: what it still asks for is not looked at. */
+  /** It is about to be closed: further requests are ignored. */
   #isRefused = false;
   #turnIsDue = false;
   #isClosed = false;
   readonly #onAnswered = (): void => {
     if (this.#isClosed) return;
-    this.#inWork--;
+    this.#inProgress--;
     this.#options.count(-1, 0);
     if (this.#waiting.length > 0) this.#nextTurn();
-    else this.#sayFault();
+    else this.#answerFault();
   };
   readonly #takeTurn = (): void => {
     this.#turnIsDue = false;
     if (this.#isClosed) return;
-    while (this.#inWork < MAX_IN_WORK) {
+    while (this.#inProgress < MAX_IN_PROGRESS) {
       const exchange = this.#waiting.shift();
       if (exchange === undefined) break;
       this.#options.count(0, -1);
@@ -157,7 +157,7 @@ class Connection {
     this.#socket = socket;
     this.#options = options;
     socket.once("close", () => this.#closed());
-    // Of a request that asks for an upgrade Node does not say that it will never be whole.
+    // Node reports no error for an upgrade request that stays incomplete.
     socket.once("end", () => {
       if (this.#last?.req.complete === false) this.failed(MALFORMED);
     });
@@ -166,7 +166,7 @@ class Connection {
   requested(exchange: Exchange): void {
     if (this.#isRefused) return;
     this.#last = exchange;
-    if (this.#inWork < MAX_IN_WORK && this.#waiting.length === 0) {
+    if (this.#inProgress < MAX_IN_PROGRESS && this.#waiting.length === 0) {
       this.#options.count(1, 0);
       this.#start(exchange);
     } else if (this.#options.mayWait()) {
@@ -184,26 +184,26 @@ class Connection {
   }
 
   failed(fault: Fault): void {
-    // The parser says it again with each further read.
+    // The parser reports it again with each further read.
     if (this.#fault !== undefined || this.#isRefused) return;
     this.#fault = fault;
-    this.#sayFault();
+    this.#answerFault();
   }
 
   #start({ req, res }: Exchange): void {
-    this.#inWork++;
+    this.#inProgress++;
     res.once("close", this.#onAnswered);
     this.#options.handle(req, res);
   }
 
-  /** Not before the present read is over: all requests in it come at once, and Node resumes the socket at the end of each. */
+  /** After the present read: all its requests arrive at once, and Node resumes the socket at the end of each. */
   #nextTurn(): void {
     if (this.#turnIsDue) return;
     this.#turnIsDue = true;
     setImmediate(this.#takeTurn);
   }
 
-  /** Answers what is in work, then says no to this request and to all behind it. */
+  /** Answers the requests in progress, then refuses this one and all after it. */
   #refuse({ res }: Exchange): void {
     this.#isRefused = true;
     res.setHeader("Connection", "close");
@@ -211,20 +211,20 @@ class Connection {
     sendError(res, 503, "Too many requests were sent ahead of their answers");
   }
 
-  #sayFault(): void {
+  #answerFault(): void {
     if (this.#fault === undefined) return;
-    // The request whose body cannot be read will never be whole.
+    // The request whose body is malformed will never be complete.
     const dangling = this.#last !== undefined && !this.#last.req.complete && !this.#last.res.writableFinished;
-    if (this.#inWork + this.#waiting.length > (dangling ? 1 : 0)) return;
+    if (this.#inProgress + this.#waiting.length > (dangling ? 1 : 0)) return;
     if (dangling && this.#last?.res.headersSent) return;
     endWith(this.#socket, this.#fault);
   }
 
-  /** Requests behind the one that was being answered never hear of it. */
+  /** Requests that wait emit no event of their own. */
   #closed(): void {
     this.#isClosed = true;
     const waiting = this.#waiting.splice(0).length;
-    this.#options.count(-this.#inWork - waiting, -waiting);
+    this.#options.count(-this.#inProgress - waiting, -waiting);
   }
 }
 
@@ -241,7 +241,7 @@ const FAULTS: Readonly<Record<string, Fault>> = {
   ERR_HTTP_REQUEST_TIMEOUT: { status: "408 Request Timeout", error: "The request did not come in time" },
 };
 
-/** Writes an answer to what is no request, and ends the connection so that the answer arrives: see `respond.ts`. */
+/** Answers what is not a request, and ends the connection so that the answer arrives: see `respond.ts`. */
 function endWith(socket: Socket, { status, error }: Fault): void {
   const body = JSON.stringify({ error });
   const head = `HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Type: ${JSON_TYPE}\r\nContent-Length: ${Buffer.byteLength(body)}`;

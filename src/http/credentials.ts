@@ -1,47 +1,14 @@
 import { createHash, createHmac, timingSafeEqual } from "node:crypto";
 import type { IncomingHttpHeaders } from "node:http";
-import { ConfigError } from "../model/errors.ts";
-import type { Secret } from "../model/secret.ts";
+import type { HmacAuth, InboundAuth } from "../adapters/sources/http/schema.ts";
 import type { Clock } from "../time/clock.ts";
-
-/** The `auth` block of an HTTP source or of the admin routes (spec, "Source auth kinds"); its keys tell the kind. */
-export type InboundAuth = BearerAuth | ApiKeyAuth | HmacAuth;
-
-export interface BearerAuth {
-  readonly token: Secret;
-}
-
-export interface ApiKeyAuth {
-  readonly key: Secret;
-  readonly headerName: string;
-}
-
-export interface HmacAuth {
-  readonly secret: Secret;
-  readonly headerName: string;
-  readonly algorithm: HmacAlgorithm;
-  readonly signaturePrefix: string;
-  readonly timestampHeader?: string | undefined;
-  /** Largest allowed difference from the clock in ms. */
-  readonly timestampTolerance: number;
-  /** Absent: the timestamp is signed too when there is a `timestampHeader`. */
-  readonly signaturePayloadFormat?: SignaturePayloadFormat | undefined;
-}
-
-export type HmacAlgorithm = "HmacSHA256" | "HmacSHA512";
-export type SignaturePayloadFormat = "body" | "BODY" | "timestamp-dot-body" | "TIMESTAMP_DOT_BODY";
-
-export interface VerifierOptions {
-  /** Key path of the block, for the error when it is unusable, such as `sources.orders.auth`. */
-  readonly path: string;
-  readonly clock: Pick<Clock, "now">;
-}
+import type { Parameter, SecurityScheme } from "./openapi/types.ts";
 
 /** Checks the credentials of a request. */
 export interface Verifier {
   /** The scheme for the `WWW-Authenticate` header that a 401 answer must have (RFC 9110, section 15.5.2). */
   readonly challenge: string;
-  /** Whether the credentials are proven by the body too; if not, the headers alone decide. */
+  /** Whether the credentials cover the body too; if not, the headers alone decide. */
   readonly signsBody: boolean;
   /**
    * @param headers as Node parsed them, names in lower case
@@ -51,38 +18,90 @@ export interface Verifier {
   refusal(headers: IncomingHttpHeaders, body: Buffer | null): string | null;
 }
 
+type Check = Omit<Verifier, "challenge">;
+
 /**
- * Makes the verifier of an `auth` block.
- *
- * @throws ConfigError when the secret is empty (whoever sends an empty one would pass), or when a timestamp is to be signed
- *   that no header brings
+ * One kind of inbound credentials (spec, "Source auth kinds"): how they are checked, and how the OpenAPI document
+ * describes them.
  */
-export function createVerifier(auth: InboundAuth, { path, clock }: VerifierOptions): Verifier {
-  if ("token" in auth) return bearer(checked(auth.token, `${path}.token`));
-  if ("key" in auth) return apiKey(checked(auth.key, `${path}.key`), auth.headerName);
-  if (signsTimestamp(auth) && auth.timestampHeader === undefined) {
-    const message = "TIMESTAMP_DOT_BODY signs a timestamp; name its header in timestampHeader";
-    throw new ConfigError([{ path: `${path}.signaturePayloadFormat`, message }]);
-  }
-  return hmac(checked(auth.secret, `${path}.secret`), auth, clock);
+interface AuthKind<A> {
+  readonly challenge: Verifier["challenge"];
+  readonly verifier: (auth: A, clock: Pick<Clock, "now">) => Check;
+  /** The request headers that carry the credentials. */
+  readonly headerNames: (auth: A) => readonly string[];
+  /** @param owner what the credentials protect, such as `the source orders` */
+  readonly scheme: (auth: A, owner: string) => SecurityScheme;
+  /** Headers that a request needs besides the scheme's own. */
+  readonly parameters: (auth: A) => readonly Parameter[];
 }
 
-/** The request headers that carry the credentials of a block. */
+const KINDS: { readonly [K in InboundAuth["kind"]]: AuthKind<Extract<InboundAuth, { readonly kind: K }>> } = {
+  bearer: {
+    challenge: "Bearer",
+    verifier: ({ token }) => bearer(token.reveal()),
+    headerNames: () => ["Authorization"],
+    scheme: (_auth, owner) => ({ type: "http", scheme: "bearer", description: `The token of ${owner}.` }),
+    parameters: () => [],
+  },
+  "api-key": {
+    challenge: "ApiKey",
+    verifier: ({ key, headerName }) => apiKey(key.reveal(), headerName),
+    headerNames: ({ headerName }) => [headerName],
+    scheme: ({ headerName }, owner) => inHeader(headerName, `The key of ${owner}.`),
+    parameters: () => [],
+  },
+  hmac: {
+    challenge: "HMAC",
+    verifier: hmac,
+    headerNames: ({ headerName }) => [headerName],
+    scheme: (auth, owner) =>
+      inHeader(auth.headerName, `HMAC of the request with the secret of ${owner}: ${signing(auth)}`),
+    parameters: timestampParameter,
+  },
+};
+
+function kindOf<A extends InboundAuth>({ kind }: A): AuthKind<A> {
+  // TypeScript cannot infer that the entry of a kind takes the block of that kind.
+  return KINDS[kind] as unknown as AuthKind<A>;
+}
+
+/** Makes the verifier of an `auth` block. */
+export function createVerifier(auth: InboundAuth, clock: Pick<Clock, "now">): Verifier {
+  const { challenge, verifier } = kindOf(auth);
+  return { challenge, ...verifier(auth, clock) };
+}
+
+/** The challenges of all kinds. */
+export const CHALLENGES: readonly string[] = Object.values(KINDS).map(({ challenge }) => challenge);
+
+/** The request headers that carry the credentials of a block; none without one. */
 export function credentialHeaderNames(auth: InboundAuth | undefined): readonly string[] {
-  if (auth === undefined) return [];
-  return "token" in auth ? ["Authorization"] : [auth.headerName];
+  return auth === undefined ? [] : kindOf(auth).headerNames(auth);
 }
 
-function checked(secret: Secret, path: string): string {
-  const value = secret.reveal();
-  if (value !== "") return value;
-  throw new ConfigError([{ path, message: "is empty, so that anybody would pass; set a value" }]);
+/** How a route is protected, for the OpenAPI document. */
+export interface Access {
+  /** Name of the security scheme. */
+  readonly name: string;
+  readonly scheme: SecurityScheme;
+  readonly parameters: readonly Parameter[];
 }
 
-function bearer(token: string): Verifier {
+/**
+ * Describes an `auth` block; its secret is not read.
+ *
+ * @param name of the security scheme: letters, digits, `.`, `-` and `_`
+ * @param owner what it protects, such as `the source orders`
+ * @returns undefined without a block: every caller passes
+ */
+export function accessOf(auth: InboundAuth | undefined, name: string, owner: string): Access | undefined {
+  if (auth === undefined) return undefined;
+  return { name, scheme: kindOf(auth).scheme(auth, owner), parameters: kindOf(auth).parameters(auth) };
+}
+
+function bearer(token: string): Check {
   const matches = matcher(token);
   return {
-    challenge: "Bearer",
     signsBody: false,
     refusal(headers) {
       const header = headerText(headers, "authorization");
@@ -94,11 +113,10 @@ function bearer(token: string): Verifier {
   };
 }
 
-function apiKey(key: string, headerName: string): Verifier {
+function apiKey(key: string, headerName: string): Check {
   const matches = matcher(key);
   const lowerCaseName = headerName.toLowerCase();
   return {
-    challenge: "ApiKey",
     signsBody: false,
     refusal(headers) {
       const received = headerText(headers, lowerCaseName);
@@ -108,10 +126,11 @@ function apiKey(key: string, headerName: string): Verifier {
   };
 }
 
-function hmac(secret: string, auth: HmacAuth, clock: Pick<Clock, "now">): Verifier {
-  const { headerName, signaturePrefix, timestampHeader, timestampTolerance } = auth;
-  const digestName = HMAC_DIGESTS[auth.algorithm];
-  const withTimestamp = signsTimestamp(auth);
+const DIGESTS: Readonly<Record<HmacAuth["algorithm"], string>> = { HmacSHA256: "sha256", HmacSHA512: "sha512" };
+
+function hmac(auth: HmacAuth, clock: Pick<Clock, "now">): Check {
+  const { headerName, algorithm, signaturePrefix, signaturePayloadFormat, timestampHeader, timestampTolerance } = auth;
+  const secret = auth.secret.reveal();
 
   function timestampRefusal(timestamp: string | undefined): string | null {
     if (timestampHeader === undefined) return null;
@@ -124,7 +143,6 @@ function hmac(secret: string, auth: HmacAuth, clock: Pick<Clock, "now">): Verifi
   }
 
   return {
-    challenge: "HMAC",
     signsBody: true,
     refusal(headers, body) {
       const header = headerText(headers, headerName.toLowerCase());
@@ -139,30 +157,37 @@ function hmac(secret: string, auth: HmacAuth, clock: Pick<Clock, "now">): Verifi
       if (!/^(?:[0-9a-f]{2})+$/i.test(signature)) return `the ${headerName} header holds no hexadecimal signature`;
       if (body === null) return null;
 
-      const expected = createHmac(digestName, secret);
-      if (withTimestamp) expected.update(`${timestamp}.`);
+      const expected = createHmac(DIGESTS[algorithm], secret);
+      if (signaturePayloadFormat === "TIMESTAMP_DOT_BODY") expected.update(`${timestamp}.`);
       const matches = sameDigest(expected.update(body).digest(), Buffer.from(signature, "hex"));
       return matches ? null : `the signature in the ${headerName} header is wrong`;
     },
   };
 }
 
-const HMAC_DIGESTS: Readonly<Record<HmacAlgorithm, string>> = { HmacSHA256: "sha256", HmacSHA512: "sha512" };
-
-const TIMESTAMP_SIGNED: Readonly<Record<SignaturePayloadFormat, boolean>> = {
-  body: false,
-  BODY: false,
-  "timestamp-dot-body": true,
-  TIMESTAMP_DOT_BODY: true,
-};
-
-function signsTimestamp({ signaturePayloadFormat, timestampHeader }: HmacAuth): boolean {
-  return signaturePayloadFormat === undefined
-    ? timestampHeader !== undefined
-    : TIMESTAMP_SIGNED[signaturePayloadFormat];
+function inHeader(name: string, description: string): SecurityScheme {
+  return { type: "apiKey", in: "header", name, description };
 }
 
-/** Compares with a secret in a time that tells neither its content nor its length: digests of both sides are compared. */
+function signing({ algorithm, signaturePrefix, timestampHeader, signaturePayloadFormat }: HmacAuth): string {
+  const signed =
+    signaturePayloadFormat === "TIMESTAMP_DOT_BODY"
+      ? `the text of the ${timestampHeader} header, a dot, and the body's bytes`
+      : "the body's bytes";
+  const prefix = signaturePrefix === "" ? "" : `\`${signaturePrefix}\` and then `;
+  return `${prefix}the hexadecimal ${algorithm} of ${signed}.`;
+}
+
+function timestampParameter({ timestampHeader, timestampTolerance }: HmacAuth): readonly Parameter[] {
+  if (timestampHeader === undefined) return [];
+  const description = `Time of the request in Unix milliseconds, at most ${timestampTolerance} ms away from the service's clock.`;
+  const schema = { type: "string", pattern: "^[0-9]{1,15}$" };
+  return [{ name: timestampHeader, in: "header", required: true, description, schema }];
+}
+
+/**
+ * Compares with a secret in a time that tells neither its content nor its length: digests of both sides are compared.
+ */
 function matcher(secret: string): (received: string) => boolean {
   const expected = sha256(Buffer.from(secret, "utf8"));
   // Header text is latin1, a character a byte: this gives back the bytes that were sent.

@@ -6,11 +6,26 @@ export const TEXT_TYPE = "text/plain; charset=utf-8";
 /** How long a sender may go on sending after it has its answer. */
 export const LINGER_MS = 1000;
 
-/**
- * Answers with a JSON body.
- *
- * @param body serialized by `JSON.stringify`
- */
+/** The `error` of answers that several routes give (spec, the status tables). */
+export const ERRORS = {
+  internal: "Internal error",
+  notFound: "Not found",
+  shuttingDown: "Service is shutting down",
+  storageFailed: "Storage failed",
+  transformUnavailable: "The transform cannot be run now",
+  undecodable: "The body is not what its Content-Encoding says",
+  unsupportedEncoding:
+    "The Content-Encoding of the body is not supported; send it plain, or as one of gzip, deflate, br",
+  noDestinationTable:
+    "The table of the destinations is missing, or the service has no rights on it: " +
+    "the log at startup has the statement that repairs it",
+  overloaded: "Too many unfinished request bodies are held; send the request again",
+} as const;
+
+/** The `error` of a 413 answer (spec, "Rules for every data-port route"). */
+export const tooLargeMessage = (maxBytes: number): string => `Request body exceeds ${maxBytes} bytes`;
+
+/** Answers with a JSON body. */
 export function sendJson(res: ServerResponse, status: number, body: object): void {
   send(res, status, JSON_TYPE, JSON.stringify(body));
 }
@@ -21,7 +36,7 @@ export function sendError(res: ServerResponse, status: number, message: string):
 }
 
 /**
- * Sends a whole answer, also to a request whose body has not come whole.
+ * Sends a whole answer, also to a request whose body has not arrived whole.
  *
  * @param contentType null for an answer without a body
  */
@@ -36,8 +51,8 @@ export function send(res: ServerResponse, status: number, contentType: string | 
 }
 
 /**
- * The answer goes out at once, but ends only when the sender has ended too: a socket closed with unread bytes is reset, and
- * the sender loses the answer. What still comes is thrown away, for {@link LINGER_MS} at most.
+ * The answer goes out at once, but ends only when the sender has ended too: a socket closed with unread bytes is reset,
+ * and the sender loses the answer. What still arrives is discarded, for {@link LINGER_MS} at most.
  */
 function sendEarly(res: ServerResponse, text: string): void {
   const { req } = res;
@@ -45,7 +60,7 @@ function sendEarly(res: ServerResponse, text: string): void {
   if (req.headers.expect !== undefined) res.setHeader("Connection", "close");
   res.write(text);
   const cutOff = setTimeout(() => {
-    // Behind the answers to earlier requests of its connection it has not left yet.
+    // It is still queued behind the answers to earlier requests of its connection.
     if (res.socket === null && !req.socket.destroyed) cutOff.refresh();
     else req.socket.destroy();
   }, LINGER_MS);

@@ -2,17 +2,18 @@ import { createServer, type IncomingMessage, type RequestListener, type Server, 
 import type { AddressInfo, Socket } from "node:net";
 import { errorText } from "../model/errors.ts";
 import type { Log, Service } from "../ports/runtime.ts";
+import { withTimeout } from "../time/wait.ts";
 import { Connections } from "./connections.ts";
-import { sendError } from "./respond.ts";
+import { ERRORS, sendError } from "./respond.ts";
 
 export interface HttpServerOptions {
   /** Name in logs, such as `http` or `http-management`. */
   readonly name: string;
   /** 0 lets the system choose. */
   readonly port: number;
-  /** Address or host name to listen on, of IPv6 also in brackets as in a URL; absent: every address of the machine. */
+  /** Address or host name to listen on; IPv6 also in brackets, as in a URL. Absent: every address of the machine. */
   readonly host?: string | undefined;
-  /** The configuration keys of the port and the host, for the error when they cannot be had. */
+  /** The configuration keys of the port and the host, for the error when listening fails. */
   readonly portKey: string;
   readonly hostKey?: string | undefined;
   readonly listener: RequestListener;
@@ -23,34 +24,36 @@ export interface HttpServerOptions {
   readonly idleGraceMs?: number | undefined;
   /** Longest time from the first byte of a request to its last, in ms. */
   readonly requestTimeoutMs?: number | undefined;
-  /** Most open connections; further ones are closed as soon as they come. */
+  /** Most open connections; further ones are closed at once. */
   readonly maxConnections?: number | undefined;
-  /** Most requests that were sent ahead of their answers and wait in memory; for tests. */
+  /** Most pipelined requests that wait in memory; for tests. */
   readonly maxWaiting?: number | undefined;
 }
 
 /** Shutdown waits (spec, "Limits"). */
 const DRAIN_MS = 5000;
 /**
- * A request that crosses the end of its connection is lost to its sender, who cannot know whether it was received. For so long every kept connection has its
- * next request answered, by a 503 that announces the end; what sends less often is rarely met by it.
+ * A request sent while its connection closes is lost to its sender, who cannot know whether it was received. For so
+ * long the next request of every kept connection is answered, by a 503 that announces the end.
  */
 const IDLE_GRACE_MS = 1000;
-/** A connection that was accepted last has its first request on the way. */
+/** The first request of a connection that was just accepted is on its way. */
 const FIRST_REQUEST_MS = 250;
-/** Longer than the 60 s of common load balancers, so that they close idle connections first and never meet a closed one. */
+/**
+ * Longer than the 60 s of common load balancers, so that they close idle connections first and never use a closed one.
+ */
 const KEEP_ALIVE_TIMEOUT_MS = 65_000;
-/** For a sender that drips its headers, and for a connection that never sends any. */
+/** Against senders that drip their headers or never send any. */
 const HEADERS_TIMEOUT_MS = 20_000;
-/** For a sender that drips its body. */
+/** Against senders that drip their body. */
 const REQUEST_TIMEOUT_MS = 60_000;
 const MAX_CONNECTIONS = 4096;
-/** How often the log says that connections are refused. */
+/** How often refused connections are logged. */
 const REFUSAL_LOG_MS = 10_000;
 
 /**
- * A plain HTTP server on one port that stops in order: from `stop` on it answers new requests with 503, each as the last one of its connection, waits
- * for those in flight, and then ends every connection.
+ * A plain HTTP server on one port with a graceful stop: it answers new requests with 503, each as the last one of its
+ * connection, waits for those in flight, and then ends every connection.
  */
 export class HttpServer implements Service {
   readonly name: string;
@@ -83,18 +86,18 @@ export class HttpServer implements Service {
       onRequest,
     );
     this.#server.maxConnections = options.maxConnections ?? MAX_CONNECTIONS;
-    // A sender that has ended its side after the request still gets the answer. Node's types do not know this switch of its server.
+    // A sender that has ended its side after the request still gets the answer. Node's types lack this option.
     Object.assign(this.#server, { httpAllowHalfOpen: true });
-    // Without this Node sends "100 Continue" before anybody has looked at the request.
+    // Without this Node sends "100 Continue" before the request is checked.
     this.#server.on("checkContinue", onRequest);
     this.#server.on("connection", (socket) => this.#connections.opened(socket));
     this.#server.on("clientError", (error, socket) => this.#connections.failed(error, socket as Socket));
-    // Without a listener Node closes the connection, and with it the answers to the requests before.
-    this.#server.on("connect", (_req, socket) => this.#connections.asksForTunnel(socket as Socket));
+    // Without a listener Node closes the connection, and the answers to earlier requests are lost.
+    this.#server.on("connect", (_req, socket) => this.#connections.requestedTunnel(socket as Socket));
     this.#server.on("drop", () => this.#logRefusal());
   }
 
-  /** The port it listens on; 0 when it does not. */
+  /** The port it listens on; 0 while it does not listen. */
   get port(): number {
     const address = this.#server.address() as AddressInfo | null;
     return address?.port ?? 0;
@@ -108,7 +111,7 @@ export class HttpServer implements Service {
   /**
    * Listens. After `stop` it does nothing.
    *
-   * @throws Error that names the address and its configuration keys when it cannot be had
+   * @throws Error that names the address and its configuration keys when listening fails
    */
   start(): Promise<void> {
     if (this.#stopping !== undefined) return Promise.resolve();
@@ -124,14 +127,14 @@ export class HttpServer implements Service {
 
   #handle(req: IncomingMessage, res: ServerResponse): void {
     if (hasTwoHosts(req.rawHeaders)) {
-      // RFC 9112, section 3.2: whoever stood before us may have read the other one.
+      // RFC 9112, section 3.2: a proxy in front may have used the other one.
       res.setHeader("Connection", "close");
       sendError(res, 400, "The request has more than one Host header");
     } else if (this.#stopping === undefined) {
       this.#options.listener(req, res);
     } else {
       res.setHeader("Connection", "close");
-      sendError(res, 503, "Service is shutting down");
+      sendError(res, 503, ERRORS.shuttingDown);
     }
   }
 
@@ -151,7 +154,7 @@ export class HttpServer implements Service {
       this.#server.once("error", onError);
       this.#server.listen({ port, host }, () => {
         this.#server.off("error", onError);
-        this.#server.on("error", (error) => log.error({ reason: errorText(error) }, "the HTTP server has a fault"));
+        this.#server.on("error", (error) => log.error({ reason: errorText(error) }, "HTTP server error"));
         log.info({ port: this.port, host }, "listening");
         resolve();
       });
@@ -169,7 +172,7 @@ export class HttpServer implements Service {
   async #drain(cutoff: AbortSignal): Promise<void> {
     await this.#starting?.catch(() => {});
     if (!this.#server.listening) return;
-    // It goes on listening meanwhile: who comes now gets the 503, not a refused connection.
+    // It keeps listening meanwhile: new clients get the 503, not a refused connection.
     this.#connections.announceEnd();
     const { drainMs = DRAIN_MS, idleGraceMs = IDLE_GRACE_MS } = this.#options;
     const startedAt = performance.now();
@@ -178,7 +181,7 @@ export class HttpServer implements Service {
     if (!idle) {
       this.#options.log.warn({ requests: this.inFlight }, "requests in flight are cut off");
     }
-    // Node closes idle connections with it, but none that has not sent a request yet.
+    // Node then closes idle connections, except those that have not sent a request yet.
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
     await this.#until(() => this.#connections.open === 0, FIRST_REQUEST_MS, cutoff);
     this.#server.closeAllConnections();
@@ -186,24 +189,22 @@ export class HttpServer implements Service {
     await closed;
   }
 
-  /** Waits until a condition holds that only answers and closed connections bring about. @returns false when it did not within `ms` */
-  #until(condition: () => boolean, ms: number, cutoff: AbortSignal): Promise<boolean> {
-    if (condition()) return Promise.resolve(true);
-    if (cutoff.aborted || ms <= 0) return Promise.resolve(false);
-    return new Promise((resolve) => {
-      const giveUp = (): void => settle(false);
-      const timer = setTimeout(giveUp, ms);
-      const settle = (holds: boolean): void => {
-        clearTimeout(timer);
-        cutoff.removeEventListener("abort", giveUp);
-        this.#onIdle = undefined;
-        resolve(holds);
-      };
-      cutoff.addEventListener("abort", giveUp, { once: true });
+  /**
+   * Waits until a condition holds that only answers and closed connections bring about.
+   *
+   * @returns false when it did not within `ms`
+   */
+  async #until(condition: () => boolean, ms: number, cutoff: AbortSignal): Promise<boolean> {
+    if (condition()) return true;
+    if (ms <= 0) return false;
+    const holds = new Promise<void>((resolve) => {
       this.#onIdle = () => {
-        if (condition()) settle(true);
+        if (condition()) resolve();
       };
     });
+    await withTimeout(ms, "draining", () => holds, cutoff).catch(() => {});
+    this.#onIdle = undefined;
+    return condition();
   }
 }
 
@@ -221,7 +222,7 @@ const LISTEN_HINTS: Readonly<Record<string, string>> = {
   EACCES: "this user may not listen there; ports below 1024 usually need root, choose a higher one",
   EADDRNOTAVAIL: "this machine does not have the address to listen on; leave the host out to listen on every address",
   ENOTFOUND: "the host name is unknown here; give an address of this machine",
-  EAI_AGAIN: "the host name could not be looked up; give an address of this machine",
+  EAI_AGAIN: "looking up the host name failed; give an address of this machine",
   EAFNOSUPPORT: "this machine has no IPv6; give an IPv4 address",
-  EINVAL: "the address cannot be listened on; a link-local one needs its interface, as in fe80::1%eth0",
+  EINVAL: "the address is not valid for listening; a link-local one needs its interface, as in fe80::1%eth0",
 };

@@ -189,11 +189,11 @@ describe("the admin routes of destinations", () => {
     const pause = (name: string, body: object | string, headers = ADMIN) =>
       service.post(body, { path: pathOf(name, "pause"), headers });
     const cases = [
-      [{ reason: "r", for: "2w" }, '"for": a whole number from 1'],
+      [{ reason: "r", for: "2w" }, '"for" is "2w"; a whole number from 1'],
       [{ reason: "r", for: 7 }, '"for" is a number; a string is expected'],
-      [{ reason: " " }, '"reason": a reason that is not blank'],
+      [{ reason: " " }, '"reason" is " "; a reason that is not blank'],
       [{}, '"reason" is missing'],
-      [{ reason: "r", by: "a\nb" }, '"by": 1 to 100 printable characters'],
+      [{ reason: "r", by: "a\nb" }, '"by" is "a\\nb"; 1 to 100 printable characters'],
       ["{", "the body is not a JSON document"],
       ["[]", "the body is an array"],
     ] as const;
@@ -226,6 +226,6 @@ describe("the admin routes of destinations", () => {
     const answer = await service.post({ reason: "r" }, { path: pathOf("billing", "pause"), headers: ADMIN });
 
     expect(answer.status).toBe(501);
-    expect((answer.json() as { error: string }).error).toContain("the log of its start has the statement");
+    expect((answer.json() as { error: string }).error).toContain("the log at startup has the statement");
   });
 });

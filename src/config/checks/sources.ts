@@ -1,6 +1,7 @@
 import { sourceKindOf } from "../../adapters/kinds.ts";
 import { checkInboundAuth } from "../../adapters/sources/http/kind.ts";
 import { parseTopicTemplate } from "../../core/delivery/template.ts";
+import { isOwnPath } from "../../model/routes.ts";
 import type { Report, When } from "../../ports/kinds.ts";
 import { basePath, withLeadingSlash } from "../derive.ts";
 import type { KeyPath } from "../keyPath.ts";
@@ -64,18 +65,6 @@ function checkFilter(base: KeyPath, filter: Source["filter"], rules: Rules): voi
   }
 }
 
-const OWN_PATHS = [
-  "",
-  "/health",
-  "/health/live",
-  "/health/ready",
-  "/metrics",
-  "/openapi.json",
-  "/admin/transform/test",
-  "/admin/replay",
-  "/admin/destinations",
-];
-
 /** Every HTTP source has a path of its own, which is none of the service's. */
 function checkPaths(config: DeclaredConfig, rules: Rules): void {
   const owners = new Map<string, string>();
@@ -91,28 +80,15 @@ function checkPaths(config: DeclaredConfig, rules: Rules): void {
       if (owner === undefined) owners.set(own, name);
       else report.error("path", `is the path of sources.${owner} too: ${JSON.stringify(source.path)}`);
       rules.when(["inbox"], ["basePath", "pull.basePath", "pull.enabled"], () => {
-        const full = withoutTrailingSlash(basePath(config.inbox.basePath) + own);
-        if (!OWN_PATHS.includes(full) && !isDestinationPath(full) && !isPullPath(full, config.inbox.pull)) return;
-        report.error("path", `gives ${full || "/"} with inbox.basePath, which is a path of the service itself`);
+        const full = (basePath(config.inbox.basePath) + own).replace(/\/+$/, "") || "/";
+        const { enabled, basePath: pullBase } = config.inbox.pull;
+        if (!isOwnPath(full, enabled ? basePath(pullBase) : undefined)) return;
+        report.error("path", `gives ${full} with inbox.basePath, which is a path of the service itself`);
       });
     });
   }
 }
 
 function checkRoutable(key: string, path: string, report: Report): void {
-  if (/[?#]/.test(path))
-    report.error(key, `must hold no ? and no #, which are no part of a path; found ${JSON.stringify(path)}`);
-}
-
-function isDestinationPath(full: string): boolean {
-  return /^\/admin\/destinations\/[^/]+\/(pause|resume)$/.test(full);
-}
-
-function isPullPath(full: string, pull: DeclaredConfig["inbox"]["pull"]): boolean {
-  const prefix = `${basePath(pull.basePath)}/`;
-  return pull.enabled && full.startsWith(prefix) && /^[^/]+\/(claim|ack|nack|extend)$/.test(full.slice(prefix.length));
-}
-
-function withoutTrailingSlash(path: string): string {
-  return path.replace(/\/+$/, "");
+  if (/[?#]/.test(path)) report.error(key, `must not contain ? or #, which end a path; found ${JSON.stringify(path)}`);
 }

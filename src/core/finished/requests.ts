@@ -122,7 +122,7 @@ const INSTANT =
   /^(?<year>\d{4})-(?<month>\d\d)-(?<day>\d\d)[Tt](?<hour>\d\d):(?<minute>\d\d)(?::(?<second>\d\d)(?:[.,](?<fraction>\d+))?)?(?:[Zz]|(?<sign>[+-])(?<offsetHour>\d\d)(?::?(?<offsetMinute>\d\d))?)$/;
 
 /** @throws Error, as {@link parseReplayRequest}, where a body is no JSON object */
-function requireObject(value: unknown): Fields {
+export function requireObject(value: unknown): Fields {
   if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as Fields;
   throw new Error(`the body is ${kindOf(value)}; a JSON object is expected`);
 }

@@ -1,51 +1,55 @@
-import { Router } from "express";
+import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
+import type { DestinationControl } from "../../core/destinations/control.ts";
 import type { Evaluator } from "../../ports/evaluator.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
-import { ROUTER_OPTIONS } from "../rootRoute.ts";
-import {
-  type DestinationRouteOptions,
-  listDestinationsRoute,
-  pauseDestinationRoute,
-  resumeDestinationRoute,
-} from "./destinations.ts";
-import { transformTest } from "./evaluate.ts";
-import { createGate, type GateOptions } from "./gate.ts";
-import { type ParkedRouteOptions, parkedRoutes } from "./parked.ts";
-import { type ReplayRouteOptions, replayRoute } from "./replay.ts";
+import type { BodyLimits } from "../body.ts";
+import { accessOf } from "../credentials.ts";
+import { describeAdmin } from "../openapi/admin.ts";
+import { type Route, route } from "../routes.ts";
+import { listDestinationsHandler, pauseDestinationHandler, resumeDestinationHandler } from "./destinations.ts";
+import { type ParkedOptions, parkedChangeHandler, parkedListHandler } from "./parked.ts";
+import { type ReplayOptions, replayHandler } from "./replay.ts";
+import { createGuard } from "./requests.ts";
+import { transformTestHandler } from "./transformTest.ts";
 
 export interface AdminRouteOptions {
   /** Section `admin`. */
-  readonly admin: GateOptions["admin"] & { readonly maxTransformTimeoutMs: number };
-  readonly limits: GateOptions["limits"];
+  readonly admin: {
+    readonly auth?: InboundAuth | undefined;
+    readonly insecure: boolean;
+    readonly maxTransformTimeoutMs: number;
+  };
+  readonly limits: BodyLimits;
   readonly evaluator: Pick<Evaluator, "evaluate">;
-  readonly replay: Omit<ReplayRouteOptions, "gate">;
-  readonly destinations: DestinationRouteOptions["control"];
-  readonly parked: ParkedRouteOptions;
+  readonly replay: ReplayOptions;
+  readonly destinations: DestinationControl;
+  readonly parked: ParkedOptions;
   readonly clock: Pick<Clock, "now">;
   readonly log: Log;
 }
 
-/**
-/**
- * `POST /admin/transform/test`, `POST /admin/replay`, and the routes of parked rows and of destinations.
- *
- * @throws ConfigError when `admin.auth` is missing and not waived by `admin.insecure`, or unusable
- */
-export function adminRoutes(options: AdminRouteOptions): Router {
+/** The routes of the role `admin`: transform tests, replay, parked rows, destinations. */
+export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
   const { admin, limits, evaluator, replay, parked, destinations, clock, log } = options;
-  const gate = createGate({ admin, limits, clock, log });
-  const router = Router(ROUTER_OPTIONS);
-  const testTransform = transformTest({ gate, evaluator, maxTimeoutMs: admin.maxTransformTimeoutMs, clock });
-  router.post("/admin/transform/test", testTransform);
-  router.post("/admin/replay", replayRoute({ gate, ...replay }));
-  const control = { gate, control: destinations };
-  router.get("/admin/destinations", listDestinationsRoute(control));
-  router.post("/admin/destinations/:name/pause", pauseDestinationRoute(control));
-  router.post("/admin/destinations/:name/resume", resumeDestinationRoute(control));
-  const { list, retry, discard } = parkedRoutes(gate, parked);
-  router.get("/admin/parked", list);
-  router.post("/admin/parked/retry", retry);
-  router.post("/admin/parked/discard", discard);
-  return router;
+  const { auth, insecure, maxTransformTimeoutMs } = admin;
+  const guard = createGuard({ admin, limits, clock, log });
+  const describe = describeAdmin({
+    access: accessOf(insecure ? undefined : auth, "admin", "the admin routes"),
+    destinations: replay.destinations,
+    maxBodyBytes: limits.maxBytes,
+    maxTransformTimeoutMs,
+  });
+  const testTransform = transformTestHandler(guard, { evaluator, maxTimeoutMs: maxTransformTimeoutMs, clock });
+  const { retry, discard } = parked;
+  return [
+    route("admin_transform_test", describe.transformTest, testTransform),
+    route("admin_replay", describe.replay, replayHandler(guard, replay)),
+    route("admin_destinations", describe.destinations, listDestinationsHandler(guard, destinations)),
+    route("admin_destination_pause", describe.pause, pauseDestinationHandler(guard, destinations)),
+    route("admin_destination_resume", describe.resume, resumeDestinationHandler(guard, destinations)),
+    route("admin_parked_list", describe.parkedList, parkedListHandler(guard, parked)),
+    route("admin_parked_retry", describe.parkedRetry, parkedChangeHandler(guard, false, retry)),
+    route("admin_parked_discard", describe.parkedDiscard, parkedChangeHandler(guard, true, discard)),
+  ];
 }

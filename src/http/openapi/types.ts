@@ -10,7 +10,7 @@ export interface OpenApiDocument {
   };
   readonly servers: readonly ServerEntry[];
   readonly tags: readonly { readonly name: string; readonly description: string }[];
-  readonly paths: Readonly<Record<string, PathItem>>;
+  readonly paths: Readonly<Record<string, { readonly get?: Operation; readonly post?: Operation }>>;
   readonly components: {
     readonly schemas: Readonly<Record<string, Schema>>;
     readonly securitySchemes: Readonly<Record<string, SecurityScheme>>;
@@ -23,21 +23,16 @@ export interface ServerEntry {
   readonly variables?: Readonly<Record<string, { readonly default: string; readonly description: string }>>;
 }
 
-export interface PathItem {
-  readonly get?: Operation;
-  readonly post?: Operation;
-}
-
 export interface Operation {
   readonly operationId: string;
   readonly tags: readonly string[];
   readonly summary: string;
   readonly description: string;
-  readonly parameters?: readonly Parameter[];
-  readonly requestBody?: RequestBody;
+  readonly parameters: readonly Parameter[];
+  readonly requestBody?: { readonly required: boolean; readonly description: string; readonly content: Content };
   /** By status. */
   readonly responses: Readonly<Record<string, ApiResponse>>;
-  /** Empty: no credentials are asked for. */
+  /** Empty: callers need no credentials. */
   readonly security: readonly Readonly<Record<string, readonly string[]>>[];
   /** Where it is served, when that is not where the document is. */
   readonly servers?: readonly ServerEntry[];
@@ -51,29 +46,21 @@ export interface Parameter {
   readonly schema: Schema;
 }
 
-export interface RequestBody {
-  readonly required: boolean;
-  readonly description: string;
-  readonly content: Readonly<Record<string, MediaType>>;
-}
-
 export interface ApiResponse {
   readonly description: string;
-  readonly headers?: Readonly<Record<string, ResponseHeader>>;
-  /** By media type; absent for an answer without a body. */
-  readonly content?: Readonly<Record<string, MediaType>>;
+  readonly headers?: ResponseHeaders;
+  /** Absent for an answer without a body. */
+  readonly content?: Content;
 }
 
-export interface ResponseHeader {
-  readonly description: string;
-  readonly required: boolean;
-  readonly schema: Schema;
-}
+export type ResponseHeaders = Readonly<
+  Record<string, { readonly description: string; readonly required: boolean; readonly schema: Schema }>
+>;
 
-export interface MediaType {
-  readonly schema: Schema;
-  readonly examples?: Readonly<Record<string, { readonly summary?: string; readonly value: unknown }>>;
-}
+/** By media type. */
+export type Content = Readonly<Record<string, { readonly schema: Schema; readonly examples?: Examples }>>;
+
+export type Examples = Readonly<Record<string, { readonly summary?: string; readonly value: unknown }>>;
 
 /** JSON Schema, draft 2020-12. */
 export type Schema = { readonly [keyword: string]: unknown };

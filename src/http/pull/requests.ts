@@ -2,7 +2,7 @@ import { isUuid } from "../../core/finished/requests.ts";
 import { jsonText } from "../../core/receipt/jsonDocument.ts";
 import type { ClaimToken, MessageId } from "../../model/rows.ts";
 
-/** The bodies that pull clients send (docs/pull.md). Unknown fields are ignored; null counts as left out. */
+/** The bodies that pull clients send (docs/pull.md). Unknown fields are ignored; null counts as absent. */
 
 export interface ClaimBody {
   readonly max: number;
@@ -27,12 +27,18 @@ export interface ExtendBody extends ClaimReference {
   readonly leaseMs: number;
 }
 
-/** The body is not what the route expects; the message is the reason, written for the client's author. */
+/** The body is not valid; the message is the reason, for the author of the client. */
 export class InvalidRequest extends Error {
   override readonly name = "InvalidRequest";
 }
 
-const LEASE_MS = { from: 1000, to: 3_600_000 } as const;
+/** The bounds and defaults of the numbers in these bodies; the default lease is `inbox.pull.leaseMs`. */
+export const NUMBERS = {
+  max: { from: 1, to: 1000, fallback: 10 },
+  leaseMs: { from: 1000, to: 3_600_000, fallback: null },
+  waitMs: { from: 0, to: 60_000, fallback: 0 },
+  delayMs: { from: 0, to: 86_400_000, fallback: 0 },
+} as const;
 
 /**
  * @param leaseMs the lease of a request that names none
@@ -41,9 +47,9 @@ const LEASE_MS = { from: 1000, to: 3_600_000 } as const;
 export function readClaim(body: Buffer, leaseMs: number): ClaimBody {
   const fields = readObject(body);
   return {
-    max: wholeNumber(fields, "max", { from: 1, to: 1000, fallback: 10 }),
-    leaseMs: wholeNumber(fields, "leaseMs", { ...LEASE_MS, fallback: leaseMs }),
-    waitMs: wholeNumber(fields, "waitMs", { from: 0, to: 60_000, fallback: 0 }),
+    max: wholeNumber(fields, "max", NUMBERS.max.fallback),
+    leaseMs: wholeNumber(fields, "leaseMs", leaseMs),
+    waitMs: wholeNumber(fields, "waitMs", NUMBERS.waitMs.fallback),
   };
 }
 
@@ -57,7 +63,7 @@ export function readNack(body: Buffer): NackBody {
   const fields = readObject(body);
   const error = fields.error ?? null;
   if (error !== null && typeof error !== "string") throw new InvalidRequest("error must be a text");
-  const delayMs = wholeNumber(fields, "delayMs", { from: 0, to: 86_400_000, fallback: 0 });
+  const delayMs = wholeNumber(fields, "delayMs", NUMBERS.delayMs.fallback);
   return { ...reference(fields), delayMs, error };
 }
 
@@ -67,7 +73,7 @@ export function readNack(body: Buffer): NackBody {
  */
 export function readExtend(body: Buffer, leaseMs: number): ExtendBody {
   const fields = readObject(body);
-  return { ...reference(fields), leaseMs: wholeNumber(fields, "leaseMs", { ...LEASE_MS, fallback: leaseMs }) };
+  return { ...reference(fields), leaseMs: wholeNumber(fields, "leaseMs", leaseMs) };
 }
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -89,11 +95,8 @@ function readObject(body: Buffer): Fields {
   return parsed as Fields;
 }
 
-function wholeNumber(
-  fields: Fields,
-  name: string,
-  { from, to, fallback }: { readonly from: number; readonly to: number; readonly fallback: number },
-): number {
+function wholeNumber(fields: Fields, name: keyof typeof NUMBERS, fallback: number): number {
+  const { from, to } = NUMBERS[name];
   const value = fields[name] ?? null;
   if (value === null) return fallback;
   if (typeof value === "number" && Number.isInteger(value) && value >= from && value <= to) return value;
@@ -102,7 +105,7 @@ function wholeNumber(
 
 function reference(fields: Fields): ClaimReference {
   const { claimToken } = fields;
-  if (!isUuid(claimToken)) throw new InvalidRequest("claimToken must be the UUID that the claim answered with");
+  if (!isUuid(claimToken)) throw new InvalidRequest("claimToken must be the UUID that the claim returned");
   return { token: claimToken.toLowerCase() as ClaimToken, ids: idList(fields.ids ?? null) };
 }
 

@@ -1,16 +1,18 @@
 import type { ServerResponse } from "node:http";
-import type { Pull, PullResult } from "../../core/delivery/pull.ts";
+import type { Socket } from "node:net";
+import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
+import type { ClaimedRows, Pull, PullResult } from "../../core/delivery/pull.ts";
 import { StoreError } from "../../model/errors.ts";
-import type { PullClaim } from "../../ports/pullStore.ts";
+import { OPERATIONS, type OperationId } from "../../model/routes.ts";
+import type { PullClaim, PulledRow } from "../../ports/pullStore.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import { admit } from "../admission.ts";
 import type { BodyLimits } from "../body.ts";
-import { createVerifier, type InboundAuth } from "../credentials.ts";
-import { whenGone } from "../gone.ts";
-import type { RouteHandler } from "../inboxRoutes.ts";
-import { JSON_TYPE, send, sendError, sendJson } from "../respond.ts";
-import { claimAnswer } from "./answers.ts";
+import { accessOf, createVerifier } from "../credentials.ts";
+import { describePull } from "../openapi/pull.ts";
+import { ERRORS, JSON_TYPE, send, sendError, sendJson } from "../respond.ts";
+import { type Route, type RouteHandler, route, sourceIds } from "../routes.ts";
 import { InvalidRequest, readAck, readClaim, readExtend, readNack } from "./requests.ts";
 import type { PullWaiters } from "./waiters.ts";
 
@@ -32,34 +34,41 @@ export interface PullRouteOptions {
 }
 
 /**
- * The pull routes `<basePath>/<source>/claim`, `/ack`, `/nack` and `/extend` (design, "Pull rows"; docs/pull.md). A source's name stands
- * percent-encoded in the path.
- *
- * @returns handlers of POST requests by exact path
- * @throws ConfigError when the `auth` is unusable
+ * The pull routes of each source (design, "Pull rows"; docs/pull.md). The source's name is percent-encoded in the path.
  */
-export function pullRoutes(options: PullRouteOptions): ReadonlyMap<string, RouteHandler> {
-  const guard = createGuard(options);
-  return new Map(
-    options.sources.flatMap((source) =>
-      Object.entries(operations(source, options)).map(
-        ([name, operation]) =>
-          [`${options.settings.basePath}/${encodeURIComponent(source)}/${name}`, guard(source, operation)] as const,
-      ),
-    ),
-  );
+export function pullRoutes(options: PullRouteOptions): readonly Route[] {
+  const { settings, sources } = options;
+  const access = accessOf(settings.auth, "pull", "the pull routes");
+  const handler = createHandlers(options);
+  const ids = sourceIds(sources);
+  return sources.flatMap((source) => {
+    const describe = describePull(source, settings.leaseMs, access);
+    const { claim, ack, nack, extend } = operations(source, options);
+    const sourceId = ids.get(source) ?? source;
+    const at = (id: OperationId) => ({ path: pathOf(id, settings.basePath, source), sourceId });
+    return [
+      route("pull_claim", describe.claim, handler(source, claim), at("pull_claim")),
+      route("pull_ack", describe.ack, handler(source, ack), at("pull_ack")),
+      route("pull_nack", describe.nack, handler(source, nack), at("pull_nack")),
+      route("pull_extend", describe.extend, handler(source, extend), at("pull_extend")),
+    ];
+  });
+}
+
+function pathOf(id: OperationId, basePath: string, source: string): string {
+  const path = OPERATIONS[id].path.replace("<inbox.pull.basePath>", () => basePath);
+  return path.replace("{source}", () => encodeURIComponent(source));
 }
 
 /** Answers a request that was admitted. @throws InvalidRequest, StoreError */
-type Operation = (body: Buffer, res: ServerResponse) => Promise<void>;
+type PullOperation = (body: Buffer, res: ServerResponse) => Promise<void>;
 
-/** What every pull request goes through, in this order: body, credentials, operation. */
-function createGuard({ settings, limits, clock, log }: PullRouteOptions) {
-  const { auth } = settings;
-  const verifier = auth === undefined ? null : createVerifier(auth, { path: "inbox.pull.auth", clock });
-  return (source: string, operation: Operation): RouteHandler =>
+/** Makes handlers that check body and credentials before the operation, and answer its errors. */
+function createHandlers({ settings, limits, clock, log }: PullRouteOptions) {
+  const verifier = settings.auth === undefined ? null : createVerifier(settings.auth, clock);
+  return (source: string, operation: PullOperation): RouteHandler =>
     async function handle(req, res) {
-      const body = await admit(req, res, { limits, verifier }, sendError);
+      const body = await admit(req, res, { limits, verifier });
       if (body === null) return;
       try {
         await operation(body, res);
@@ -67,7 +76,7 @@ function createGuard({ settings, limits, clock, log }: PullRouteOptions) {
         if (error instanceof InvalidRequest) return sendError(res, 400, `Invalid request: ${error.message}`);
         if (!(error instanceof StoreError)) throw error;
         log.error({ source, code: error.code, reason: error.message }, "a pull request failed");
-        sendError(res, 500, "Storage failed");
+        sendError(res, 500, ERRORS.storageFailed);
       }
     };
 }
@@ -75,7 +84,7 @@ function createGuard({ settings, limits, clock, log }: PullRouteOptions) {
 function operations(
   source: string,
   { settings, pull, waiters }: PullRouteOptions,
-): Readonly<Record<"claim" | "ack" | "nack" | "extend", Operation>> {
+): Readonly<Record<"claim" | "ack" | "nack" | "extend", PullOperation>> {
   return {
     async claim(body, res) {
       const request = readClaim(body, settings.leaseMs);
@@ -108,7 +117,7 @@ function operations(
   };
 }
 
-/** 200 with the lists; 409 with the same lists when the client holds none of what it speaks of. */
+/** 200 with the lists; 409 with the same lists when the client holds none of what it names. */
 function answer(
   res: ServerResponse,
   ids: PullClaim["ids"],
@@ -123,3 +132,60 @@ const WHY =
   "they were acknowledged or given back before, or the lease ran out and another claim took them over, or they became dead";
 const NOTHING_HELD = `No message is held under this claim token: ${WHY}`;
 const NONE_HELD = `None of these messages is held under this claim token: ${WHY}`;
+
+/**
+ * The body of a claim's answer. It is assembled as text: parsed and printed again, a payload would lose what JavaScript
+ * cannot hold (`12345678901234567890`, `1.0`, the order and repetition of keys).
+ *
+ * @param claimed null when no message is available
+ * @param leaseMs the lease of the claim
+ */
+function claimAnswer(claimed: ClaimedRows | null, leaseMs: number): string {
+  const token = JSON.stringify(claimed?.token ?? null);
+  const messages = (claimed?.rows ?? []).map(message).join(",");
+  return `{"claimToken":${token},"leaseMs":${leaseMs},"messages":[${messages}]}`;
+}
+
+function message(row: PulledRow): string {
+  const { id, aggregateId, eventType, idempotencyKey, correlationId, attempt, createdAt, headers } = row;
+  const fields = { id, aggregateId, eventType, idempotencyKey, correlationId, attempt, createdAt, headers };
+  const open = JSON.stringify(fields).slice(0, -1);
+  return `${open},"payload":${jsonOf(row.payload)}}`;
+}
+
+/** The stored text when it is a JSON document, else a JSON string that holds it. */
+function jsonOf(payload: string): string {
+  try {
+    JSON.parse(payload);
+    return payload;
+  } catch {
+    return JSON.stringify(payload);
+  }
+}
+
+const WAITING = new WeakMap<Socket, Set<() => void>>();
+
+/**
+ * Calls back once when the client has ended the connection, or its half of it: a client that can send nothing more
+ * cannot acknowledge its messages. Not the response's "close": a response queued behind others on its connection never
+ * emits it.
+ *
+ * @returns cancels the callback
+ */
+function whenGone(socket: Socket, callback: () => void): () => void {
+  let waiting = WAITING.get(socket);
+  if (waiting === undefined) {
+    const all = new Set<() => void>();
+    waiting = all;
+    WAITING.set(socket, all);
+    // One listener for each connection, however many requests wait on it.
+    const callAll = (): void => {
+      for (const each of all) each();
+      all.clear();
+    };
+    socket.once("end", callAll).once("close", callAll);
+  }
+  if (socket.destroyed || socket.readableEnded) callback();
+  else waiting.add(callback);
+  return () => waiting.delete(callback);
+}

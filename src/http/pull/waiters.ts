@@ -2,7 +2,8 @@ import type { ClaimedRows, ClaimSettings, Pull } from "../../core/delivery/pull.
 import { errorText, StoreError } from "../../model/errors.ts";
 import type { ClaimToken } from "../../model/rows.ts";
 import type { Log, Service } from "../../ports/runtime.ts";
-import type { Clock } from "../../time/clock.ts";
+import { type Clock, systemTimer, type Timer } from "../../time/clock.ts";
+import { waitOrAbort } from "../../time/wait.ts";
 
 export interface PullWaitersOptions {
   /** Names of the sources whose rows are pulled. */
@@ -10,21 +11,18 @@ export interface PullWaitersOptions {
   readonly pull: Pick<Pull, "claim" | "release">;
   readonly clock: Pick<Clock, "monotonic">;
   readonly log: Log;
-  /** Calls back after so many ms, unless the returned function is called first. */
   readonly timer?: Timer;
 }
 
-type Timer = (ms: number, callback: () => void) => () => void;
-
 export interface WaitingClaim extends ClaimSettings {
-  /** Longest wait for a message, in ms; 0 looks once. */
+  /** Longest wait for a message, in ms; 0 claims once. */
   readonly waitMs: number;
 }
 
 /**
- * Clients that wait for messages, a queue per source. However many wait, the database is asked by one of them at a time, the one that has
- * waited longest: one look that finds nothing has found nothing for all. Looks follow a wake, a new client, or the poll interval, which meets
- * what nobody wakes for: receipts of other replicas, leases that run out, delays that end.
+ * Clients that wait for messages, a queue per source. However many wait, only one of them claims at a time, the one
+ * that has waited longest: an empty claim is empty for all. A claim follows a wake, a new client, or the poll interval,
+ * which covers what wakes nobody: receipts of other replicas, leases that run out, delays that end.
  */
 export class PullWaiters implements Service {
   readonly name = "pull-waiters";
@@ -45,34 +43,30 @@ export class PullWaiters implements Service {
   /**
    * Claims messages of a source, waiting for them if need be.
    *
-   * @param gone aborts when the client is gone: it then takes no messages, and what was just being claimed for it is given back
+   * @param gone aborts when the client is gone: it then takes no messages, and a claim under way for it is released
    * @returns null when there was none in time, the client is gone, or the service stops
    * @throws StoreError when the database failed
    */
   claim(source: string, request: WaitingClaim, gone: AbortSignal): Promise<ClaimedRows | null> {
     const queue = this.#queues.get(source);
-    if (queue === undefined) throw new Error(`${source} is no source whose messages are pulled`);
+    if (queue === undefined) throw new Error(`${source} is not a source whose messages are pulled`);
     return queue.join(request, gone);
   }
 
-  /** Messages of a source may have become available: a hint, for any source. */
+  /** A hint that messages of a source, of any kind, may have become available. */
   wake(source: string): void {
     this.#queues.get(source)?.wake();
   }
 
   async start(): Promise<void> {}
 
-  /** Answers everybody who waits, at once and without messages; returns when no claim is under way any more, or at the cutoff. */
+  /**
+   * Answers every waiting client at once, without messages; returns when no claim is under way any more, or at the
+   * cutoff.
+   */
   async stop(cutoff: AbortSignal): Promise<void> {
     const stopped = Promise.all(Array.from(this.#queues.values(), (queue) => queue.stop()));
-    let giveUp = (): void => {};
-    const cutOff = new Promise<void>((resolve) => {
-      giveUp = resolve;
-      if (cutoff.aborted) resolve();
-      else cutoff.addEventListener("abort", giveUp, { once: true });
-    });
-    await Promise.race([stopped, cutOff]);
-    cutoff.removeEventListener("abort", giveUp);
+    await waitOrAbort(stopped, cutoff, "the end of the claims of pull clients").catch(() => {});
   }
 }
 
@@ -87,13 +81,13 @@ interface QueueOptions {
 /** One client that waits. */
 interface Waiter {
   readonly request: WaitingClaim;
-  /** A look that began after it came has found nothing. */
-  seen: boolean;
-  /** Its time is over, or the service stops: the next look that finds nothing answers it. */
-  overdue: boolean;
-  /** Its client has gone while a claim was made for it. */
-  left: boolean;
-  /** Ends the wait; leaves the queue before. */
+  /** A claim that began after it came was empty. */
+  foundNothing: boolean;
+  /** Its time is over, or the service stops: the next empty claim answers it. */
+  isOverdue: boolean;
+  /** Its client has gone while a claim ran for it. */
+  isGone: boolean;
+  /** Removes it from the queue and ends its wait. */
   readonly settle: (end: { readonly claimed: ClaimedRows | null } | { readonly error: unknown }) => void;
 }
 
@@ -104,141 +98,138 @@ class Queue {
   readonly #options: QueueOptions;
   readonly #waiters = new Set<Waiter>();
   /** The one for whom a claim is under way. */
-  #looking: Waiter | undefined;
-  #running = false;
+  #claiming: Waiter | undefined;
+  #isRunning = false;
   #run: Promise<void> = Promise.resolve();
-  #woken = false;
-  #stopped = false;
-  /** The present rest between two looks. */
-  #resting: { readonly wakeable: boolean; readonly end: () => void } | undefined;
+  #isWoken = false;
+  #isStopped = false;
+  /** The present pause between two claims. */
+  #pause: { readonly isWakeable: boolean; readonly end: () => void } | undefined;
 
   constructor(options: QueueOptions) {
     this.#options = options;
   }
 
   join(request: WaitingClaim, gone: AbortSignal): Promise<ClaimedRows | null> {
-    if (this.#stopped || gone.aborted) return Promise.resolve(null);
+    if (this.#isStopped || gone.aborted) return Promise.resolve(null);
     return new Promise((resolve, reject) => {
       const leave = (): void => this.#leave(waiter);
       const cancel = request.waitMs === 0 ? ignore : this.#options.timer(request.waitMs, () => this.#expire(waiter));
       const waiter: Waiter = {
         request,
-        seen: false,
-        overdue: request.waitMs === 0,
-        left: false,
+        foundNothing: false,
+        isOverdue: request.waitMs === 0,
+        isGone: false,
         settle: (end) => {
           this.#waiters.delete(waiter);
           cancel();
           gone.removeEventListener("abort", leave);
           if ("error" in end) reject(end.error);
           else resolve(end.claimed);
-          if (this.#waiters.size === 0) this.#resting?.end();
+          if (this.#waiters.size === 0) this.#pause?.end();
         },
       };
       gone.addEventListener("abort", leave, { once: true });
       this.#waiters.add(waiter);
       this.wake();
-      if (!this.#running) this.#run = this.#serve();
+      if (!this.#isRunning) this.#run = this.#serve();
     });
   }
 
   wake(): void {
-    this.#woken = true;
-    if (this.#resting?.wakeable) this.#resting.end();
+    this.#isWoken = true;
+    if (this.#pause?.isWakeable) this.#pause.end();
   }
 
   async stop(): Promise<void> {
-    this.#stopped = true;
+    this.#isStopped = true;
     for (const waiter of [...this.#waiters]) {
-      waiter.overdue = true;
-      if (waiter !== this.#looking) waiter.settle(NOTHING);
+      waiter.isOverdue = true;
+      if (waiter !== this.#claiming) waiter.settle(NOTHING);
     }
     await this.#run;
   }
 
-  /** Looks for one after the other until nobody waits any more. */
+  /** Claims for one client at a time until nobody waits any more. */
   async #serve(): Promise<void> {
-    this.#running = true;
+    this.#isRunning = true;
     for (let [head] = this.#waiters; head !== undefined; [head] = this.#waiters) {
-      this.#woken = false;
+      this.#isWoken = false;
       const startedAt = this.#options.clock.monotonic();
-      const found = await this.#look(head);
-      if (!found) await this.#rest(this.#options.clock.monotonic() - startedAt);
+      const isEmpty = await this.#claimFor(head);
+      if (isEmpty) await this.#pauseAfter(this.#options.clock.monotonic() - startedAt);
     }
-    this.#running = false;
+    this.#isRunning = false;
   }
 
-  /** @returns false when there was nothing to be had */
-  async #look(head: Waiter): Promise<boolean> {
+  /** @returns whether the claim was empty */
+  async #claimFor(head: Waiter): Promise<boolean> {
     const present = [...this.#waiters];
-    this.#looking = head;
+    this.#claiming = head;
     try {
       const claimed = await this.#options.claim(head.request);
-      if (claimed !== null && head.left) await this.#giveBack(claimed);
-      if (claimed !== null) head.settle({ claimed: head.left ? null : claimed });
+      if (claimed !== null && head.isGone) await this.#release(claimed);
+      if (claimed !== null) head.settle({ claimed: head.isGone ? null : claimed });
       else for (const waiter of present) this.#foundNothing(waiter);
-      return claimed !== null;
+      return claimed === null;
     } catch (error) {
-      // It would have failed for each of them: waiting their turn, the last one would learn it very late.
+      // It would have failed for each of them: one after the other, the last would learn it very late.
       for (const waiter of present) waiter.settle({ error });
-      return true;
+      return false;
     } finally {
-      this.#looking = undefined;
+      this.#claiming = undefined;
     }
   }
 
   #foundNothing(waiter: Waiter): void {
-    waiter.seen = true;
-    if (waiter.overdue || waiter.left) waiter.settle(NOTHING);
+    waiter.foundNothing = true;
+    if (waiter.isOverdue || waiter.isGone) waiter.settle(NOTHING);
   }
 
-  /** Until a wake or the poll interval. A look that took long is followed by a long rest, whoever wakes, so that it cannot fill the database's time. */
-  async #rest(lookMs: number): Promise<void> {
-    const wakeable = lookMs < LONG_LOOK_MS;
-    if (this.#waiters.size === 0 || (wakeable && this.#woken)) return;
-    const ms = wakeable ? POLL_MS : Math.min(LONGEST_REST_MS, Math.max(POLL_MS, lookMs * REST_AFTER_LONG_LOOK));
+  /**
+   * Until a wake or the poll interval. After a slow claim the pause is long, and no wake ends it, so that claims cannot
+   * fill the database's time.
+   */
+  async #pauseAfter(claimMs: number): Promise<void> {
+    const isWakeable = claimMs < SLOW_CLAIM_MS;
+    if (this.#waiters.size === 0 || (isWakeable && this.#isWoken)) return;
+    const ms = isWakeable ? POLL_MS : Math.min(LONGEST_PAUSE_MS, Math.max(POLL_MS, claimMs * PAUSE_AFTER_SLOW_CLAIM));
     await new Promise<void>((resolve) => {
       const end = (): void => {
-        this.#resting = undefined;
+        this.#pause = undefined;
         cancel();
         resolve();
       };
       const cancel = this.#options.timer(ms, end);
-      this.#resting = { wakeable, end };
+      this.#pause = { isWakeable, end };
     });
   }
 
   #expire(waiter: Waiter): void {
-    waiter.overdue = true;
-    if (waiter.seen && waiter !== this.#looking) waiter.settle(NOTHING);
+    waiter.isOverdue = true;
+    if (waiter.foundNothing && waiter !== this.#claiming) waiter.settle(NOTHING);
   }
 
   #leave(waiter: Waiter): void {
-    waiter.left = true;
-    if (waiter !== this.#looking) waiter.settle(NOTHING);
+    waiter.isGone = true;
+    if (waiter !== this.#claiming) waiter.settle(NOTHING);
   }
 
-  async #giveBack({ token, rows }: ClaimedRows): Promise<void> {
+  async #release({ token, rows }: ClaimedRows): Promise<void> {
     try {
       await this.#options.release(token);
     } catch (error) {
       const reason = error instanceof StoreError ? error.message : errorText(error);
-      this.#options.log.warn(
-        { rows: rows.length, reason },
-        "messages of a client that is gone come back when their lease ends",
-      );
+      const message = "cannot release the messages of a client that is gone; they return when their lease ends";
+      this.#options.log.warn({ rows: rows.length, reason }, message);
     }
   }
 }
 
-const systemTimer: Timer = (ms, callback) => {
-  const handle = setTimeout(callback, ms);
-  return () => clearTimeout(handle);
-};
-
 const POLL_MS = 250;
-const LONG_LOOK_MS = 50;
-const REST_AFTER_LONG_LOOK = 4;
-const LONGEST_REST_MS = 5000;
+const SLOW_CLAIM_MS = 50;
+/** In times of the slow claim. */
+const PAUSE_AFTER_SLOW_CLAIM = 4;
+const LONGEST_PAUSE_MS = 5000;
 
 function ignore(): void {}

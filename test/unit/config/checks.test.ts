@@ -256,6 +256,11 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
     "a path of the service itself",
   ],
   [
+    `inbox: { basePath: /admin }\n${source("").replace("/p", "/parked/retry/")}`,
+    "sources.s.path",
+    "gives /admin/parked/retry with inbox.basePath",
+  ],
+  [
     `inbox: { basePath: /admin/destinations }\n${source("").replace("/p", "/billing/pause")}`,
     "sources.s.path",
     "a path of the service itself",
@@ -265,7 +270,7 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
     "sources.s.path",
     "a path of the service itself",
   ],
-  [source("").replace("/p", "/p?a=b"), "sources.s.path", "must hold no ? and no #"],
+  [source("").replace("/p", "/p?a=b"), "sources.s.path", "must not contain ? or #"],
   [source("").replace("/p", "/p/../q"), "sources.s.path", 'no "." or ".." segment'],
 
   ["retention: { enabled: true, outbox: { policy: AGE } }", "retention.outbox.maxAge", "is required by the policy AGE"],

@@ -1,7 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { Router } from "express";
-import { healthRoutes } from "../../../src/http/healthRoutes.ts";
-import { metricsRoute } from "../../../src/http/metricsRoute.ts";
+import { route } from "../../../src/http/routes.ts";
 import { failOnLeaks } from "../../support/leaks.ts";
 import { seen, startHttp } from "./harness.ts";
 
@@ -9,14 +7,6 @@ failOnLeaks();
 
 const NOT_FOUND = { status: 404, body: '{"error":"Not found"}' };
 const OPERATOR_PATHS = ["/health/live", "/health/ready", "/health", "/metrics"];
-
-function operatorRoutes(ready = true) {
-  const body = { status: ready ? "healthy" : "unhealthy", components: { database: { status: ready ? "up" : "down" } } };
-  return [
-    healthRoutes({ readiness: async () => ({ ready, body }) as never }),
-    metricsRoute(async () => "# TYPE svc_info gauge\nsvc_info 1\n"),
-  ];
-}
 
 const get = (port: number | undefined, path: string, method = "GET") =>
   fetch(`http://127.0.0.1:${port}${path}`, { method });
@@ -30,18 +20,18 @@ describe("the data port", () => {
   });
 
   test("serves the operator routes when there is no management port", async () => {
-    await using http = await startHttp({ operatorRoutes: operatorRoutes() });
+    await using http = await startHttp();
     for (const path of OPERATOR_PATHS) expect((await get(http.data.port, path)).status).toBe(200);
   });
 
   test("answers 404 to them when there is one", async () => {
-    await using http = await startHttp({ operatorRoutes: operatorRoutes(), management: true });
+    await using http = await startHttp({ management: true });
     for (const path of OPERATOR_PATHS) expect(await seen(await get(http.data.port, path))).toEqual(NOT_FOUND);
     expect((await get(http.data.port, "/")).status).toBe(200);
   });
 
   test("answers 404 to what nothing serves", async () => {
-    await using http = await startHttp({ operatorRoutes: operatorRoutes() });
+    await using http = await startHttp();
     for (const path of ["/nowhere", "/Health", "/health/", "/%ZZ", "/metrics/x"]) {
       expect(await seen(await get(http.data.port, path))).toEqual(NOT_FOUND);
     }
@@ -56,23 +46,23 @@ describe("the data port", () => {
     ["/inbox/orders?x=1", "PUT", "POST"],
     ["/inbox/orders", "OPTIONS", "POST"],
   ])("answers 405 with the methods of a path to another one: %s %s", async (path, method, allowed) => {
-    await using http = await startHttp({ operatorRoutes: operatorRoutes() });
+    await using http = await startHttp();
     const response = await get(http.data.port, path, method);
     expect(await seen(response)).toEqual({ status: 405, body: '{"error":"Method not allowed"}' });
     expect(response.headers.get("allow")).toBe(allowed);
   });
 
   test("answers 404 to every method of a path that it does not serve because there is a management port", async () => {
-    await using http = await startHttp({ operatorRoutes: operatorRoutes(), management: true });
+    await using http = await startHttp({ management: true });
     for (const method of ["GET", "POST"]) expect((await get(http.data.port, "/health", method)).status).toBe(404);
   });
 
   test("answers 500 to a fault of its own, and logs it", async () => {
-    const router = Router().get("/broken", () => {
+    const broken = route("admin_parked_list", { summary: "", description: "", answers: [] }, async () => {
       throw new Error("a bug");
     });
-    await using http = await startHttp({ operatorRoutes: [router] });
-    expect(await seen(await get(http.data.port, "/broken"))).toEqual({
+    await using http = await startHttp({ routes: [broken] });
+    expect(await seen(await get(http.data.port, "/admin/parked"))).toEqual({
       status: 500,
       body: '{"error":"Internal error"}',
     });
@@ -82,7 +72,7 @@ describe("the data port", () => {
 
 describe("the management port", () => {
   test("serves the operator routes and nothing else", async () => {
-    await using http = await startHttp({ operatorRoutes: operatorRoutes(), management: true });
+    await using http = await startHttp({ management: true });
     for (const path of OPERATOR_PATHS) expect((await get(http.management?.port, path)).status).toBe(200);
     expect(await seen(await get(http.management?.port, "/"))).toEqual(NOT_FOUND);
     expect(await seen(await get(http.management?.port, "/inbox/orders", "POST"))).toEqual(NOT_FOUND);
@@ -91,7 +81,7 @@ describe("the management port", () => {
 
 describe("the operator routes", () => {
   test("answer liveness whatever readiness says", async () => {
-    await using http = await startHttp({ operatorRoutes: operatorRoutes(false) });
+    await using http = await startHttp({ isReady: false });
     const response = await get(http.data.port, "/health/live");
     expect(await seen(response)).toEqual({
       status: 200,
@@ -101,7 +91,7 @@ describe("the operator routes", () => {
   });
 
   test("answer 503 with the same body on both readiness paths when the service is not ready", async () => {
-    await using http = await startHttp({ operatorRoutes: operatorRoutes(false) });
+    await using http = await startHttp({ isReady: false });
     for (const path of ["/health/ready", "/health"]) {
       expect(await seen(await get(http.data.port, path))).toEqual({
         status: 503,
@@ -111,7 +101,7 @@ describe("the operator routes", () => {
   });
 
   test("give the metrics in the Prometheus text format", async () => {
-    await using http = await startHttp({ operatorRoutes: operatorRoutes() });
+    await using http = await startHttp();
     const response = await get(http.data.port, "/metrics");
     expect(response.headers.get("content-type")).toBe("text/plain; version=0.0.4; charset=utf-8");
     expect(await response.text()).toContain("svc_info 1");

@@ -216,6 +216,8 @@ describe("an encoded body", () => {
 
   test("is signed as it is sent", async () => {
     const auth = {
+      kind: "hmac",
+      signaturePayloadFormat: "BODY",
       secret: new Secret("s"),
       headerName: "X-Signature",
       algorithm: "HmacSHA256",
@@ -240,7 +242,7 @@ test("a byte order mark in front of a body is not stored", async () => {
 });
 
 describe("credentials in the headers", () => {
-  const auth = { token: new Secret("t") };
+  const auth = { kind: "bearer", token: new Secret("t") } as const;
 
   test("are checked before the body has come", async () => {
     await using http = await startHttp({ route: { auth } });

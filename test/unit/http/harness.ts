@@ -1,12 +1,14 @@
 import { connect, type Socket } from "node:net";
-import type { Router } from "express";
+import type { HealthReport } from "../../../src/core/health.ts";
 import { httpPlan } from "../../../src/core/receipt/attributes.ts";
 import { ReceiptBatcher } from "../../../src/core/receipt/receiptBatcher.ts";
 import { createReceiver, type ReceiverOptions } from "../../../src/core/receipt/receive.ts";
 import { createApps } from "../../../src/http/apps.ts";
 import type { BodyLimits } from "../../../src/http/body.ts";
 import { BodyBudget } from "../../../src/http/bodyBudget.ts";
-import { type InboxRoute, inboxRoutes } from "../../../src/http/inboxRoutes.ts";
+import { type HttpSource, inboxRoutes } from "../../../src/http/inbox.ts";
+import { processRoutes } from "../../../src/http/processRoutes.ts";
+import type { Route } from "../../../src/http/routes.ts";
 import { HttpServer, type HttpServerOptions } from "../../../src/http/server.ts";
 import { MemoryInbox } from "../../support/memoryInbox.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
@@ -17,10 +19,12 @@ export interface HarnessOptions {
   readonly drainMs?: number;
   /** Default 0: kept connections hold up no test's end. */
   readonly idleGraceMs?: number;
-  readonly route?: Partial<InboxRoute["settings"]>;
+  readonly route?: Partial<HttpSource["settings"]>;
   readonly filter?: ReceiverOptions["settings"]["filter"];
   readonly stage?: ReceiverOptions["stage"];
-  readonly operatorRoutes?: readonly Router[];
+  /** Of further roles. */
+  readonly routes?: readonly Route[];
+  readonly isReady?: boolean;
   readonly management?: boolean;
   readonly maxBufferedBodyBytes?: number;
   readonly server?: Partial<HttpServerOptions>;
@@ -38,14 +42,11 @@ export async function startHttp(options: HarnessOptions = {}) {
   const { log, lines } = recordingLog();
   const { metrics, calls } = recordingMetrics();
   const batcher = new ReceiptBatcher(store, log);
+  const paths = { idempotencyKeyPath: "$.id", eventTypePath: "$.type", aggregateIdPath: "$.order" };
   const receiver = createReceiver({
     source: "orders",
     settings: { consumption: "push", filter: options.filter },
-    attributes: httpPlan({
-      idempotencyKeyPath: "$.id",
-      eventTypePath: "$.type",
-      aggregateIdPath: "$.order",
-    }),
+    attributes: httpPlan(paths),
     stage: options.stage,
     insert: (row) => batcher.add(row),
     clock,
@@ -55,14 +56,23 @@ export async function startHttp(options: HarnessOptions = {}) {
   const bodies = new BodyBudget(options.maxBufferedBodyBytes ?? 67_108_864, clock);
   const inbox = inboxRoutes({
     inbox: { basePath: "/inbox", maxBodyBytes, credentialHeaders: options.credentialHeaders ?? [] },
-    routes: [{ settings: { path: "/orders", ...options.route }, receiver }],
+    sources: [{ settings: { ...paths, consumption: "push", path: "/orders", ...options.route }, receiver }],
     budget: bodies,
     clock,
     metrics,
   });
+  const { isReady = true } = options;
+  const body: HealthReport["body"] = {
+    status: isReady ? "healthy" : "unhealthy",
+    components: { database: { status: isReady ? "up" : "down" } },
+  };
+  const routes = processRoutes([...inbox, ...(options.routes ?? [])], {
+    health: { readiness: async () => ({ ready: isReady, body }) },
+    metrics: async () => "# TYPE svc_info gauge\nsvc_info 1\n",
+    document: { version: "1.2.3", server: { httpPort: 8080 }, maxBodyBytes },
+  });
   const apps = createApps({
-    inbox,
-    operatorRoutes: options.operatorRoutes ?? [],
+    routes,
     hasManagementPort: options.management ?? false,
     maxBodyBytes,
     log,

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { RateLimit } from "../../../src/http/rateLimit.ts";
+import { RateLimit } from "../../../src/http/inbox.ts";
 import { ManualClock } from "../../support/recorders.ts";
 
 function setup(requestsPerMinute: number) {

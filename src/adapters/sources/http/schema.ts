@@ -1,3 +1,5 @@
+import type { Infer } from "../../../model/schema.ts";
+
 /** Credentials that callers must show: HTTP sources, the admin routes and the pull routes (spec, "Source auth kinds"). */
 export const inboundAuthSchema = {
   kinds: {
@@ -83,3 +85,13 @@ export const httpSourceSchema = {
     },
   },
 } as const;
+
+type DeclaredAuth = Infer<typeof inboundAuthSchema>;
+type DeclaredHmac = Extract<DeclaredAuth, { readonly kind: "hmac" }>;
+
+export type SignaturePayloadFormat = "BODY" | "TIMESTAMP_DOT_BODY";
+export type HmacAuth = Omit<DeclaredHmac, "signaturePayloadFormat"> & {
+  readonly signaturePayloadFormat: SignaturePayloadFormat;
+};
+/** What callers of an HTTP source, the admin routes or the pull routes must show, with every key filled in. */
+export type InboundAuth = Exclude<DeclaredAuth, DeclaredHmac> | HmacAuth;

@@ -17,7 +17,7 @@ async function start(
   run: (request: ReplayRequest) => Promise<{ readonly moved: number }> = async () => ({ moved: 3 }),
 ) {
   const asked: ReplayRequest[] = [];
-  const router = adminRoutes({
+  const routes = adminRoutes({
     admin: { insecure: true, maxTransformTimeoutMs: 100 },
     limits: bodyLimits(200),
     evaluator: { evaluate: () => Promise.reject(new Error("nothing is evaluated here")) },
@@ -33,7 +33,7 @@ async function start(
     clock: new ManualClock(),
     log: recordingLog().log,
   });
-  const http = await startHttp({ operatorRoutes: [router] });
+  const http = await startHttp({ routes });
   const post = (body: string | Uint8Array) => http.post(body, {}, PATH);
   return { ...http, asked, post };
 }

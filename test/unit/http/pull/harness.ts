@@ -126,8 +126,8 @@ export async function startPull(options: PullHarnessOptions = {}) {
   });
   const waiters = new PullWaiters({ sources, pull, clock, log });
   const settings = { basePath: "/pull", leaseMs: 30_000, auth: options.auth };
-  const inbox = pullRoutes({ settings, limits: bodyLimits(maxBodyBytes), sources, pull, waiters, clock, log });
-  const apps = createApps({ inbox, operatorRoutes: [], hasManagementPort: false, maxBodyBytes, log });
+  const routes = pullRoutes({ settings, limits: bodyLimits(maxBodyBytes), sources, pull, waiters, clock, log });
+  const apps = createApps({ routes, hasManagementPort: false, maxBodyBytes, log });
   const data = new HttpServer({
     name: "http",
     port: 0,

@@ -239,8 +239,8 @@ describe("a pull request", () => {
     ["claim", "a short lease", { leaseMs: 999 }, "leaseMs must be a whole number from 1000 to 3600000"],
     ["claim", "a long lease", { leaseMs: 3_600_001 }, "leaseMs must be a whole number from 1000 to 3600000"],
     ["claim", "a long wait", { waitMs: 60_001 }, "waitMs must be a whole number from 0 to 60000"],
-    ["ack", "an empty body", "", "claimToken must be the UUID that the claim answered with"],
-    ["ack", "no UUID", { claimToken: "1" }, "claimToken must be the UUID that the claim answered with"],
+    ["ack", "an empty body", "", "claimToken must be the UUID that the claim returned"],
+    ["ack", "no UUID", { claimToken: "1" }, "claimToken must be the UUID that the claim returned"],
     ["ack", "ids that are no list", { claimToken: TOKEN, ids: TOKEN }, "ids must be a list of message ids (UUIDs)"],
     ["ack", "an id that is none", { claimToken: TOKEN, ids: ["x"] }, "ids must be a list of message ids (UUIDs)"],
     [
@@ -284,7 +284,10 @@ describe("a pull request", () => {
   });
 
   test("is checked in the order body size, credentials, body", async () => {
-    await using http = await startPull({ maxBodyBytes: 100, auth: { token: new Secret("s3cret-token") } });
+    await using http = await startPull({
+      maxBodyBytes: 100,
+      auth: { kind: "bearer", token: new Secret("s3cret-token") },
+    });
     const authorized = { Authorization: "Bearer s3cret-token" };
 
     expect(await seen(await http.post("claim", "x".repeat(101)))).toEqual({

@@ -311,7 +311,7 @@ describe("a client that goes away", () => {
     expect(lines).toEqual([
       {
         level: "warn",
-        message: "messages of a client that is gone come back when their lease ends",
+        message: "cannot release the messages of a client that is gone; they return when their lease ends",
         fields: { source: "orders", rows: 1, reason: "pull.release: connection lost" },
       },
     ]);

@@ -1,9 +1,9 @@
 import { createHmac } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
-import { Router } from "express";
-import { transformTest } from "../../../../src/http/admin/evaluate.ts";
-import { createGate, type GateOptions } from "../../../../src/http/admin/gate.ts";
-import { ConfigError, TransformError, type TransformErrorCode } from "../../../../src/model/errors.ts";
+import { createGuard, type GuardOptions } from "../../../../src/http/admin/requests.ts";
+import { transformTestHandler } from "../../../../src/http/admin/transformTest.ts";
+import { route } from "../../../../src/http/routes.ts";
+import { TransformError, type TransformErrorCode } from "../../../../src/model/errors.ts";
 import { Secret } from "../../../../src/model/secret.ts";
 import type { Evaluation } from "../../../../src/ports/evaluator.ts";
 import { failOnLeaks } from "../../../support/leaks.ts";
@@ -16,7 +16,7 @@ const PATH = "/admin/transform/test";
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 
 interface Options {
-  readonly admin?: GateOptions["admin"];
+  readonly admin?: GuardOptions["admin"];
   readonly maxBodyBytes?: number;
   readonly maxTimeoutMs?: number;
   /** What the evaluator does; the result `1` unless given. */
@@ -28,15 +28,16 @@ async function start({ admin = { insecure: true }, maxBodyBytes = 1000, maxTimeo
   const clock = new ManualClock();
   const { log, lines } = recordingLog();
   const asked: Evaluation[] = [];
-  const gate = createGate({ admin, limits: bodyLimits(maxBodyBytes), clock, log });
+  const guard = createGuard({ admin, limits: bodyLimits(maxBodyBytes), clock, log });
   const evaluator = {
     async evaluate(evaluation: Evaluation) {
       asked.push(evaluation);
       return evaluate === undefined ? "1" : evaluate(evaluation);
     },
   };
-  const router = Router().post(PATH, transformTest({ gate, evaluator, maxTimeoutMs, clock }));
-  const http = await startHttp({ operatorRoutes: [router] });
+  const handler = transformTestHandler(guard, { evaluator, maxTimeoutMs, clock });
+  const description = { summary: "", description: "", answers: [] };
+  const http = await startHttp({ routes: [route("admin_transform_test", description, handler)] });
   const post = (body: string | Uint8Array | object, headers: Record<string, string> = {}) =>
     http.post(typeof body === "string" || body instanceof Uint8Array ? body : JSON.stringify(body), headers, PATH);
   return { ...http, asked, clock, lines, post };
@@ -191,7 +192,7 @@ test("past sixteen unanswered tests a caller is told to come again, and is let i
   for (const response of [...waiting, late]) expect((await response).status).toBe(200);
 });
 
-const BEARER = { insecure: false, auth: { token: new Secret("the-admin-token") } };
+const BEARER = { insecure: false, auth: { kind: "bearer", token: new Secret("the-admin-token") } as const };
 const VALID = { expression: "e", payload: 1 };
 
 describe("the gate of the admin routes", () => {
@@ -214,15 +215,20 @@ describe("the gate of the admin routes", () => {
   );
 
   test("lets right credentials pass: bearer, API key, HMAC over the body", async () => {
-    const apiKey = { insecure: false, auth: { key: new Secret("k-1"), headerName: "X-Admin-Key" } };
+    const apiKey = {
+      insecure: false,
+      auth: { kind: "api-key", key: new Secret("k-1"), headerName: "X-Admin-Key" } as const,
+    };
     const hmac = {
       insecure: false,
       auth: {
+        kind: "hmac",
         secret: new Secret("s-1"),
         headerName: "X-Signature",
         algorithm: "HmacSHA512",
         signaturePrefix: "sha512=",
         timestampTolerance: 1000,
+        signaturePayloadFormat: "BODY",
       },
     } as const;
     const signature = createHmac("sha512", "s-1").update(JSON.stringify(VALID)).digest("hex");
@@ -260,6 +266,6 @@ describe("the gate of the admin routes", () => {
   test("is not made open by a missing auth block", () => {
     const { log } = recordingLog();
     const options = { admin: { insecure: false }, limits: bodyLimits(1), clock: new ManualClock(), log };
-    expect(() => createGate(options)).toThrow(ConfigError);
+    expect(() => createGuard(options)).toThrow("admin.auth is required");
   });
 });

@@ -1,11 +1,9 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
-import { inboxRoutes } from "../../../src/http/inboxRoutes.ts";
-import { ConfigError, StoreError } from "../../../src/model/errors.ts";
+import { StoreError } from "../../../src/model/errors.ts";
 import { Secret } from "../../../src/model/secret.ts";
 import { failOnLeaks } from "../../support/leaks.ts";
-import { ManualClock, recordingMetrics } from "../../support/recorders.ts";
-import { bodyLimits, postHead, RawClient, seen, startHttp } from "./harness.ts";
+import { postHead, RawClient, seen, startHttp } from "./harness.ts";
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
@@ -76,7 +74,7 @@ describe("POST of a message", () => {
   });
 
   test("answers 401 with the failed check, and stores nothing", async () => {
-    await using http = await startHttp({ route: { auth: { token: new Secret("s3cret") } } });
+    await using http = await startHttp({ route: { auth: { kind: "bearer", token: new Secret("s3cret") } } });
     const response = await http.post("no JSON", { Authorization: "Bearer wr0ng" });
     expect(await seen(response)).toEqual({ status: 401, body: '{"error":"the Bearer token is wrong"}' });
     expect(response.headers.get("www-authenticate")).toBe("Bearer");
@@ -111,7 +109,10 @@ describe("POST of a message", () => {
   });
 
   test("does not count refused credentials against the rate limit", async () => {
-    const route = { auth: { token: new Secret("s3cret") }, rateLimit: { requestsPerMinute: 1 } };
+    const route = {
+      auth: { kind: "bearer", token: new Secret("s3cret") },
+      rateLimit: { requestsPerMinute: 1 },
+    } as const;
     await using http = await startHttp({ route });
     expect((await http.post('{"id":1}')).status).toBe(401);
     expect((await http.post('{"id":1}', { Authorization: "Bearer s3cret" })).status).toBe(202);
@@ -120,7 +121,7 @@ describe("POST of a message", () => {
   test("is checked in the order body size, credentials, rate limit, header filter", async () => {
     await using http = await startHttp({
       maxBodyBytes: 10,
-      route: { auth: { token: new Secret("s3cret") }, rateLimit: { requestsPerMinute: 1 } },
+      route: { auth: { kind: "bearer", token: new Secret("s3cret") }, rateLimit: { requestsPerMinute: 1 } },
       filter: { require: [{ header: "x-kind", exists: true }] },
     });
     const authorized = { Authorization: "Bearer s3cret" };
@@ -206,7 +207,7 @@ describe("the correlation id", () => {
 });
 
 test("received headers are stored in their letter case, repeats joined, credentials and correlation id left out", async () => {
-  const auth = { key: new Secret("k1"), headerName: "X-Shop-Key" };
+  const auth = { kind: "api-key", key: new Secret("k1"), headerName: "X-Shop-Key" } as const;
   await using http = await startHttp({ route: { auth } });
   using client = new RawClient(http.data.port);
   const head = postHead([
@@ -271,20 +272,5 @@ describe("the path of a source", () => {
     using client = new RawClient(http.data.port);
     client.send(`${postHead(["Content-Length: 8"], "http://svc.example/inbox/orders?x")}{"id":1}`);
     await client.until("messageId");
-  });
-
-  test("may not be that of another source", async () => {
-    await using http = await startHttp();
-    const { metrics } = recordingMetrics();
-    const receiver = (source: string) => ({ source, passes: () => true, accept: () => Promise.reject(new Error()) });
-    const routes = [
-      { settings: { path: "/orders" }, receiver: receiver("one") },
-      { settings: { path: "orders" }, receiver: receiver("two") },
-    ];
-    const inbox = { basePath: "/inbox/", maxBodyBytes: 1, credentialHeaders: [] };
-    expect(() =>
-      inboxRoutes({ inbox, routes, budget: bodyLimits(1).budget, clock: new ManualClock(), metrics }),
-    ).toThrow(ConfigError);
-    expect(http.store.rows).toEqual([]);
   });
 });

@@ -1,0 +1,111 @@
+import type { ServerResponse } from "node:http";
+import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
+import { jsonText } from "../../core/receipt/jsonDocument.ts";
+import { errorText, StoppingError, StoreError } from "../../model/errors.ts";
+import type { Log } from "../../ports/runtime.ts";
+import type { Clock } from "../../time/clock.ts";
+import { type AnswerError, admit } from "../admission.ts";
+import type { BodyLimits } from "../body.ts";
+import { createVerifier } from "../credentials.ts";
+import { ERRORS, sendError, sendJson } from "../respond.ts";
+import type { RouteHandler } from "../routes.ts";
+
+/** What the admin routes share: how a request is admitted and read, and how errors are answered. */
+
+export interface GuardOptions {
+  /** Section `admin`. */
+  readonly admin: { readonly auth?: InboundAuth | undefined; readonly insecure: boolean };
+  readonly limits: BodyLimits;
+  readonly clock: Pick<Clock, "now">;
+  readonly log: Log;
+}
+
+/** Answers an admitted request. */
+export type AdminHandler = (
+  request: { readonly body: Buffer; readonly url: string; readonly parameters: Readonly<Record<string, string>> },
+  res: ServerResponse,
+) => Promise<void>;
+
+/** Makes the route handler of an admin operation. @param answerError in the form of the route */
+export type Guard = (handle: AdminHandler, answerError?: AnswerError) => RouteHandler;
+
+/**
+ * Checks body and credentials before each admin operation (spec, "Authentication").
+ *
+ * @throws Error when there are no credentials to check and `admin.insecure` is not set
+ */
+export function createGuard({ admin, limits, clock, log }: GuardOptions): Guard {
+  // The configuration is checked; should it ever not be, a missing block must not let everybody in.
+  if (admin.auth === undefined && !admin.insecure) throw new Error("admin.auth is required without admin.insecure");
+  const verifier = admin.auth === undefined || admin.insecure ? null : createVerifier(admin.auth, clock);
+  return (handle, answerError) =>
+    async function guarded(req, res, parameters) {
+      const { url = "" } = req;
+      const onRefused = (_req: unknown, reason: string): void =>
+        log.warn({ path: url.split("?", 1)[0], reason }, "an admin request was refused");
+      const body = await admit(req, res, { limits, verifier, onRefused }, answerError);
+      if (body !== null) await handle({ body, url, parameters }, res);
+    };
+}
+
+/**
+ * Reads a request body.
+ *
+ * @throws Error whose message quotes nothing of the body
+ */
+export function parseJsonBody(body: Buffer): unknown {
+  try {
+    const text = jsonText(body);
+    if (text !== null) return JSON.parse(text);
+  } catch {
+    // The parser's own message would quote the payload.
+  }
+  throw new Error("the body is not a JSON document in UTF-8");
+}
+
+/** Reads a body that may be missing: it then has no fields. */
+export function parseOptionalBody(body: Buffer): unknown {
+  return body.length === 0 ? {} : parseJsonBody(body);
+}
+
+/**
+ * Parses a request.
+ *
+ * @returns undefined when it is not valid; it has its answer then
+ */
+export function parsed<T>(
+  res: ServerResponse,
+  parse: () => T,
+  answerError: AnswerError = sendError,
+): { readonly value: T } | undefined {
+  try {
+    return { value: parse() };
+  } catch (error) {
+    answerError(res, 400, `Invalid request: ${errorText(error)}`);
+    return undefined;
+  }
+}
+
+/** Answers with what `work` returns, or that the database failed. */
+export async function answerWith(res: ServerResponse, work: () => Promise<object>): Promise<void> {
+  try {
+    sendJson(res, 200, await work());
+  } catch (error) {
+    if (!(error instanceof StoreError)) throw error;
+    sendError(res, 500, ERRORS.storageFailed);
+  }
+}
+
+/**
+ * Answers a change that was interrupted between two batches.
+ *
+ * @param error its cause is a StoreError, or a StoppingError when the service stops
+ * @param done what was changed before
+ * @throws the error when its cause is another
+ */
+export function answerInterruption(res: ServerResponse, error: Error, done: object): void {
+  const { cause } = error;
+  if (cause instanceof StoppingError) sendJson(res, 503, { error: ERRORS.shuttingDown, ...done });
+  else if (cause instanceof StoreError) sendJson(res, 500, { error: ERRORS.storageFailed, ...done });
+  else throw error;
+}

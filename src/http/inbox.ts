@@ -1,0 +1,231 @@
+import { isUtf8 } from "node:buffer";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { InboundAuth } from "../adapters/sources/http/schema.ts";
+import { CORRELATION_HEADER, correlationId, credentialHeaders } from "../core/receipt/headers.ts";
+import type { Receiver } from "../core/receipt/receive.ts";
+
+import type { Headers, Receipt } from "../model/rows.ts";
+import type { Metrics } from "../ports/metrics.ts";
+import type { Clock } from "../time/clock.ts";
+import { type Admitted, answerUnadmitted, receiveBody } from "./admission.ts";
+import type { BodyBudget } from "./bodyBudget.ts";
+import { accessOf, createVerifier, credentialHeaderNames } from "./credentials.ts";
+import { type DescribedSource, describeReceive } from "./openapi/inbox.ts";
+import { ERRORS, JSON_TYPE, send, sendError } from "./respond.ts";
+import { type Route, type RouteHandler, route, sourceIds } from "./routes.ts";
+
+/** One HTTP source: its configuration, and what receives its messages. */
+export interface HttpSource {
+  readonly settings: { readonly path: string } & DescribedSource & { readonly auth?: InboundAuth };
+  readonly receiver: Receiver;
+}
+
+export interface InboxOptions {
+  readonly inbox: {
+    readonly basePath: string;
+    readonly maxBodyBytes: number;
+    readonly credentialHeaders: readonly string[];
+  };
+  readonly sources: readonly HttpSource[];
+  readonly budget: BodyBudget;
+  readonly clock: Clock;
+  readonly metrics: Pick<Metrics, "inboxRejection">;
+}
+
+/** The inbox routes, one for each HTTP source (spec, "POST <inbox.basePath><path>"). */
+export function inboxRoutes(options: InboxOptions): readonly Route[] {
+  const { basePath, maxBodyBytes } = options.inbox;
+  const ids = sourceIds(options.sources.map(({ receiver }) => receiver.source));
+  return options.sources.map((source) => {
+    const { settings, receiver } = source;
+    const id = ids.get(receiver.source) ?? receiver.source;
+    const access = accessOf(settings.auth, `source.${id}`, `the source ${receiver.source}`);
+    const description = describeReceive(receiver.source, settings, access, maxBodyBytes);
+    return route("receive", description, receiveHandler(source, options), {
+      path: basePath + settings.path,
+      sourceId: id,
+    });
+  });
+}
+
+/**
+ * Receives the messages of one source: credentials and body, rate limit, header filter, then the receiver (spec,
+ * "Processing order").
+ */
+function receiveHandler(
+  { settings, receiver }: HttpSource,
+  { inbox, budget, clock, metrics }: InboxOptions,
+): RouteHandler {
+  const { auth } = settings;
+  const limits = { maxBytes: inbox.maxBodyBytes, budget };
+  const verifier = auth === undefined ? null : createVerifier(auth, clock);
+  const perMinute = settings.rateLimit?.requestsPerMinute;
+  const rateLimit = perMinute === undefined ? undefined : new RateLimit(perMinute, clock);
+  const omits = headersNotStored(auth, inbox.credentialHeaders);
+
+  async function decide(req: IncomingMessage, res: ServerResponse): Promise<Decision> {
+    const admitted = await receiveBody(req, res, { limits, verifier });
+    if (admitted.kind !== "read") return admitted;
+
+    const retryAfterSeconds = rateLimit?.take() ?? 0;
+    if (retryAfterSeconds > 0) return { kind: "rate_limited", retryAfterSeconds };
+
+    if (!receiver.passes(() => receivedHeaders(req.rawHeaders, omitsNone))) return { kind: "filtered" };
+
+    const correlation = correlationId(req.headers["x-correlation-id"]);
+    res.setHeader(CORRELATION_HEADER, correlation);
+    const headers = receivedHeaders(req.rawHeaders, omits);
+    return receiver.accept({ body: admitted.body, headers, correlationId: headerText(correlation) });
+  }
+
+  return async function handle(req, res) {
+    const decision = await decide(req, res);
+    if (decision.kind === "unauthorized" || decision.kind === "rate_limited") metrics.inboxRejection(decision.kind);
+    answer(res, decision, limits.maxBytes);
+  };
+}
+
+/** The outcome of one request: it is refused before its message is read, or the message is received. */
+type Decision =
+  | Receipt
+  | Exclude<Admitted, { kind: "read" }>
+  | { readonly kind: "rate_limited"; readonly retryAfterSeconds: number };
+
+const omitsNone = (): boolean => false;
+/** A full queue of transforms empties within seconds. */
+const BUSY_RETRY_AFTER_SECONDS = 1;
+
+/** The answer to each decision (spec, the status table of the route). */
+function answer(res: ServerResponse, decision: Decision, maxBodyBytes: number): void {
+  switch (decision.kind) {
+    case "stored":
+      send(res, 202, JSON_TYPE, `{"messageId":"${decision.id}"}`);
+      break;
+    case "filtered":
+      send(res, 202, JSON_TYPE, '{"status":"filtered"}');
+      break;
+    case "duplicate":
+      send(res, 200, JSON_TYPE, '{"status":"duplicate"}');
+      break;
+    case "rejected":
+      answerRejection(res, decision);
+      break;
+    case "rate_limited":
+      res.setHeader("Retry-After", decision.retryAfterSeconds);
+      send(res, 429, null, "");
+      break;
+    case "unavailable":
+      sendError(res, 500, ERRORS.storageFailed);
+      break;
+    case "busy":
+      res.setHeader("Retry-After", BUSY_RETRY_AFTER_SECONDS);
+      sendError(res, 503, ERRORS.transformUnavailable);
+      break;
+    default:
+      answerUnadmitted(res, decision, maxBodyBytes);
+  }
+}
+
+function answerRejection(
+  res: ServerResponse,
+  { rejection, reason }: Extract<Decision, { readonly kind: "rejected" }>,
+): void {
+  switch (rejection) {
+    case "invalid_json":
+      sendError(res, 400, "Invalid JSON");
+      break;
+    case "extraction_failed":
+    case "unstorable":
+      sendError(res, 400, reason);
+      break;
+    case "transform_failed":
+      sendError(res, 422, `Transform failed: ${reason}`);
+      break;
+  }
+}
+
+/**
+ * Which received headers of an HTTP source are neither stored nor shown to transforms.
+ *
+ * @param further `inbox.credentialHeaders`
+ * @returns decides by a name in lower case
+ */
+export function headersNotStored(auth: InboundAuth | undefined, further: readonly string[]): (name: string) => boolean {
+  // The correlation id has a column of its own, and what is stored has been decoded.
+  return credentialHeaders([...credentialHeaderNames(auth), ...further, CORRELATION_HEADER, "content-encoding"]);
+}
+
+/**
+ * The received headers as one text per name.
+ *
+ * @param raw names and values in turn, as `IncomingMessage.rawHeaders` holds them
+ * @param omits decides by a name in lower case whether to leave it out
+ * @returns names in the letter case of their first occurrence; the values of a repeated name joined with `, ` (RFC
+ *   9110, section 5.3). Without a prototype, so that `__proto__` is a name like any other.
+ */
+export function receivedHeaders(raw: readonly string[], omits: (name: string) => boolean): Headers {
+  const headers: Record<string, string> = Object.create(null);
+  const firstNames = new Map<string, string>();
+  for (let i = 0; i + 1 < raw.length; i += 2) {
+    const name = raw[i] ?? "";
+    const value = headerText(raw[i + 1] ?? "");
+    const lowerCaseName = name.toLowerCase();
+    if (omits(lowerCaseName)) continue;
+    const firstName = firstNames.get(lowerCaseName);
+    if (firstName === undefined) {
+      firstNames.set(lowerCaseName, name);
+      headers[name] = value;
+    } else {
+      headers[firstName] += `, ${value}`;
+    }
+  }
+  return headers;
+}
+
+const ASCII = /^[\t\x20-\x7e]*$/;
+const WIDE = /[\u0100-\uffff]/;
+
+/**
+ * The text of a header value. Node gives each byte as a character; most senders mean UTF-8, and anything else is
+ * Latin-1.
+ */
+function headerText(value: string): string {
+  if (ASCII.test(value) || WIDE.test(value)) return value;
+  const bytes = Buffer.from(value, "latin1");
+  return isUtf8(bytes) ? bytes.toString("utf8") : value;
+}
+
+/**
+ * A token bucket: a full minute's requests may arrive at once, after that they refill evenly. One bucket per source;
+ * callers are not told apart (spec, "Limits").
+ */
+export class RateLimit {
+  readonly #clock: Pick<Clock, "monotonic">;
+  readonly #perMinute: number;
+  /** In requests times ms: a ms refills `#perMinute` of them and a request costs a minute's worth, without rounding. */
+  #level: number;
+  #refilledAt: number;
+
+  constructor(requestsPerMinute: number, clock: Pick<Clock, "monotonic">) {
+    this.#clock = clock;
+    this.#perMinute = requestsPerMinute;
+    this.#level = requestsPerMinute * MINUTE_MS;
+    this.#refilledAt = clock.monotonic();
+  }
+
+  /** @returns 0 when the request may pass, else the whole seconds (at least 1) after which the next one may */
+  take(): number {
+    const now = this.#clock.monotonic();
+    const full = this.#perMinute * MINUTE_MS;
+    this.#level = Math.min(full, this.#level + (now - this.#refilledAt) * this.#perMinute);
+    this.#refilledAt = now;
+    if (this.#level >= MINUTE_MS) {
+      this.#level -= MINUTE_MS;
+      return 0;
+    }
+    const waitMs = (MINUTE_MS - this.#level) / this.#perMinute;
+    return Math.max(1, Math.ceil(waitMs / 1000));
+  }
+}
+
+const MINUTE_MS = 60_000;

@@ -1,0 +1,442 @@
+import { PAUSE_DURATION } from "../../core/destinations/control.ts";
+import { BY_PATTERN, LONGEST_BY, LONGEST_REASON, MOST_LISTED } from "../../core/finished/requests.ts";
+import { DESTINATION_STATES } from "../../ports/destinationStore.ts";
+import type { Access } from "../credentials.ts";
+import { ERRORS } from "../respond.ts";
+import {
+  type Answer,
+  bodyAnswers,
+  error,
+  json,
+  RETRY_AFTER,
+  type RouteDescription,
+  STORAGE_FAILED,
+  tooLarge,
+  unauthorized,
+} from "./answers.ts";
+import { nullable, object, ref, STORABLE, TEXT, TEXT_OR_NULL, TIME_OR_NULL, UUID } from "./schemas.ts";
+import type { Parameter, Schema } from "./types.ts";
+
+export interface DescribedAdmin {
+  readonly access: Access | undefined;
+  /** Names of the configured destinations. */
+  readonly destinations: readonly string[];
+  /** Largest body in bytes. */
+  readonly maxBodyBytes: number;
+  /** `admin.maxTransformTimeoutMs` */
+  readonly maxTransformTimeoutMs: number;
+}
+
+/** Describes the admin routes (spec, "Endpoints"). */
+export function describeAdmin(admin: DescribedAdmin) {
+  return {
+    transformTest: transformTest(admin),
+    replay: replay(admin),
+    ...destinations(admin),
+    ...parked(admin),
+  };
+}
+
+const atMost = (bytes: number): string => `At most ${bytes} bytes.`;
+const invalid = (reason: string): Answer =>
+  error(400, "The body is not a valid request.", "InvalidRequest", `Invalid request: ${reason}`);
+
+function transformTest({ access, maxBodyBytes, maxTransformTimeoutMs }: DescribedAdmin): RouteDescription {
+  // Every answer of this route reports in `success` whether the expression ran.
+  const failure: typeof error = (status, description, _schema, text, headers) =>
+    json(status, description, "TransformTestFailure", { success: false, error: text }, headers);
+  const failed = (status: number, description: string, text: string) => failure(status, description, "Error", text);
+  const expression = '{"id": id, "total": $sum(lines.price)}';
+  const payload = { id: 7, lines: [{ price: 2 }, { price: 3 }] };
+  return {
+    summary: "Try a transform expression on a sample payload",
+    description:
+      "Evaluates a JSONata expression as a transform would, with the default `maxDepth` of 100; sends and writes nothing. " +
+      "It binds `$messageId`, `$topic`, `$attempt` (0), `$timestamp` and, with `mockSource`, `$source`. An evaluation " +
+      `takes at most ${maxTransformTimeoutMs} ms, whatever \`timeoutMs\` asks for; one test runs at a time.`,
+    access,
+    body: {
+      description: atMost(maxBodyBytes),
+      schema: ref("TransformTestRequest"),
+      examples: { sum: { summary: "A sum over a list", value: { expression, payload } } },
+    },
+    answers: [
+      json(200, "The expression ran.", "TransformTestResult", {
+        success: true,
+        result: { id: 7, total: 5 },
+        context: {
+          messageId: "6f1c8a52-3b0d-4e7a-9c55-0d2f6b8e1a34",
+          topic: "test.topic",
+          attempt: 0,
+          timestamp: "2025-01-31T12:00:00.000Z",
+        },
+      }),
+      failed(
+        400,
+        "The body is not a valid request.",
+        'Invalid request: "payload" is missing; any JSON value is expected',
+      ),
+      failed(400, "The expression does not compile.", 'Invalid expression: Expected ")" before end of expression'),
+      failed(400, "The evaluation failed or exceeded a limit.", "the evaluation took longer than 100 ms (timeoutMs)"),
+      ...unauthorized(access, failure),
+      tooLarge(maxBodyBytes, failure),
+      failure(
+        503,
+        "Too many tests are unanswered.",
+        "Error",
+        "Too many transform tests at once: 16 are unanswered",
+        RETRY_AFTER,
+      ),
+      ...bodyAnswers(failure),
+      failed(503, "The service stopped before the evaluation ended.", ERRORS.shuttingDown),
+    ],
+  };
+}
+
+function replay({ access, maxBodyBytes, destinations: names }: DescribedAdmin): RouteDescription {
+  const after = "2025-01-31T12:00:00Z";
+  return {
+    summary: "Deliver finished outbox rows again",
+    description:
+      "Moves matching outbox rows from `sent` or `dead` back to `pending`, with `attempt` 0 and due now; other rows stay " +
+      "as they are, and each row keeps its `id`. Rows that finish after the request arrived are not included. Rows move " +
+      "in batches: those moved before an error stay moved, and the same request may be sent again.",
+    access,
+    body: {
+      description: atMost(maxBodyBytes),
+      schema: { allOf: [ref("ReplayRequest"), { properties: { destination: { enum: [...names, null] } } }] },
+      examples: {
+        dead: { summary: "Rows dead since an instant", value: { state: "dead", createdAfter: after } },
+        byTopic: {
+          summary: "Rows of a topic within an hour",
+          value: { topic: "orders.created", createdAfter: after, createdBefore: "2025-01-31T13:00:00Z" },
+        },
+      },
+    },
+    answers: [
+      json(200, "The replay has ended.", "ReplayResult", { moved: 42 }),
+      error(400, "No filter is set.", "InvalidRequest", "A replay needs at least one filter."),
+      invalid('"topic" is a number; a string is expected'),
+      ...unauthorized(access),
+      ...bodyAnswers(),
+      tooLarge(maxBodyBytes),
+      ...interrupted("moved", "Rows moved before the interruption; they stay moved."),
+    ],
+  };
+}
+
+/** A change in batches that the database or the end of the service interrupted. */
+function interrupted(member: "moved" | "changed", description: string): readonly Answer[] {
+  const answer = (status: number, cause: string, text: string): Answer =>
+    json(status, cause, object({ error: { const: text }, [member]: { type: "integer", minimum: 0, description } }), {
+      error: text,
+      [member]: 2000,
+    });
+  return [
+    answer(500, "The database failed.", ERRORS.storageFailed),
+    answer(503, "The service stopped before the change was complete.", ERRORS.shuttingDown),
+  ];
+}
+
+/** Text that is not blank. */
+const NOT_BLANK = "^[^\\u0000]*[^\\u0000- ][^\\u0000]*$";
+const reason = (description: string): Schema => ({
+  type: "string",
+  minLength: 1,
+  maxLength: LONGEST_REASON,
+  pattern: NOT_BLANK,
+  description,
+});
+
+/** Who makes a change. */
+const BY = nullable("string", {
+  minLength: 1,
+  maxLength: LONGEST_BY,
+  pattern: BY_PATTERN,
+  description: "Who makes the change; kept with ` (admin route)` appended.",
+});
+
+const orNull = (schema: Schema, description?: string): Schema =>
+  description === undefined
+    ? { anyOf: [schema, { type: "null" }] }
+    : { anyOf: [schema, { type: "null" }], description };
+
+const OVERVIEW = object({
+  name: TEXT,
+  state: { enum: DESTINATION_STATES, description: "`paused` takes precedence over the others." },
+  pause: orNull(
+    object({
+      by: { type: "string", description: "Who paused it." },
+      reason: TEXT,
+      since: { type: "string", format: "date-time" },
+      until: { ...TIME_OR_NULL, description: "Null: until it is resumed." },
+    }),
+  ),
+  breaker: orNull(
+    object({
+      openings: { type: "integer", minimum: 0, description: "How often it has opened in a row." },
+      reason: TEXT_OR_NULL,
+      nextProbeMs: {
+        type: "integer",
+        minimum: 0,
+        description: "Open: ms until the next probe. Half-open: ms until the lease of its probe ends.",
+      },
+    }),
+    "Null when it is closed.",
+  ),
+  backlog: nullable("integer", { minimum: 0, description: "Rows that wait." }),
+  oldestAgeMs: nullable("number", { minimum: 0, description: "Age of the oldest due row." }),
+  inFlight: nullable("integer", { minimum: 0, description: "Rows in `processing`, in all replicas." }),
+  rate: orNull(
+    object({
+      perSecond: { type: "number", exclusiveMinimum: 0 },
+      taken: { type: "number", minimum: 0, description: "In the last whole second, by all replicas." },
+    }),
+    "Null without a limit.",
+  ),
+  lastSuccessAt: TIME_OR_NULL,
+  lastFailureAt: TIME_OR_NULL,
+  lastError: TEXT_OR_NULL,
+});
+
+const OVERVIEW_EXAMPLE = {
+  name: "billing",
+  state: "paused",
+  pause: {
+    by: "ada@ops-1",
+    reason: "they migrate",
+    since: "2025-01-31T12:00:00.000Z",
+    until: "2025-01-31T14:00:00.000Z",
+  },
+  breaker: null,
+  backlog: 812,
+  oldestAgeMs: 61200,
+  inFlight: 0,
+  rate: { perSecond: 50, taken: 0 },
+  lastSuccessAt: "2025-01-31T11:59:58.120Z",
+  lastFailureAt: null,
+  lastError: null,
+};
+
+const NAME: Parameter = {
+  name: "name",
+  in: "path",
+  required: true,
+  description: "Name of a configured destination.",
+  schema: TEXT,
+};
+
+function destinations({ access, maxBodyBytes }: DescribedAdmin) {
+  const refusals = [...unauthorized(access), tooLarge(maxBodyBytes), STORAGE_FAILED];
+  const change = (reasonOfRefusal: string): readonly Answer[] => [
+    invalid(reasonOfRefusal),
+    error(404, "No such destination.", "Error", 'There is no destination "biling" (there are billing, audit)'),
+    error(501, "The table of the destinations is not usable.", "Error", ERRORS.noDestinationTable),
+    ...refusals,
+    ...bodyAnswers(),
+  ];
+  const list: RouteDescription = {
+    summary: "Show the destinations",
+    description:
+      "Every configured destination: whether it is paused, broken or slow, its backlog, its last deliveries.",
+    access,
+    answers: [
+      json(
+        200,
+        "The destinations in the order of the configuration.",
+        object({ destinations: { type: "array", items: OVERVIEW } }),
+        { destinations: [OVERVIEW_EXAMPLE] },
+      ),
+      ...refusals,
+    ],
+  };
+  const pause: RouteDescription = {
+    summary: "Pause a destination",
+    description:
+      "Stops deliveries to it in every replica and across restarts, until it is resumed or the given time has passed; " +
+      "its rows wait. A further pause replaces the last one.",
+    access,
+    parameters: [NAME],
+    body: {
+      description: atMost(maxBodyBytes),
+      schema: {
+        type: "object",
+        required: ["reason"],
+        properties: {
+          reason: reason("Why, for whoever lists the destinations."),
+          for: nullable("string", {
+            pattern: PAUSE_DURATION.source,
+            description: "How long, such as `30s`, `15m`, `2h` or `1d`; absent: until it is resumed.",
+          }),
+          by: BY,
+        },
+      },
+      examples: {
+        twoHours: { summary: "For two hours", value: { reason: "they migrate", for: "2h", by: "alice" } },
+      },
+    },
+    answers: [
+      json(200, "It is paused.", object({ paused: { const: true } }), { paused: true }),
+      ...change('"reason" is missing; a text that says why is expected'),
+    ],
+  };
+  const resume: RouteDescription = {
+    summary: "Resume a destination",
+    description: "Ends a pause. Needs no body.",
+    access,
+    parameters: [NAME],
+    body: {
+      isOptional: true,
+      description: atMost(maxBodyBytes),
+      schema: { type: "object", properties: { by: BY } },
+      examples: { byAlice: { summary: "With the caller", value: { by: "alice" } } },
+    },
+    answers: [
+      json(
+        200,
+        "It is not paused (any more).",
+        object({ resumed: { type: "boolean", description: "False when it was not paused." } }),
+        { resumed: true },
+      ),
+      ...change("the body is an array; a JSON object is expected"),
+    ],
+  };
+  return { destinations: list, pause, resume };
+}
+
+/** At most two asterisks in a row. */
+const TOPIC_PATTERN = "^(\\*{0,2}[^\\u0000*])*\\*{0,2}$";
+const MATCHING_TOPIC = "Only rows whose topic matches this pattern, as in `routes`.";
+
+const query = (name: string, description: string, schema: Schema): Parameter => ({
+  name,
+  in: "query",
+  required: false,
+  description,
+  schema,
+});
+
+const PARKED_QUERY = [
+  query("topic", MATCHING_TOPIC, { type: "string", pattern: TOPIC_PATTERN }),
+  query("key", "Only the row of this key.", { type: "string", pattern: STORABLE }),
+  query("limit", "Most rows; 50 by default.", { type: "integer", minimum: 1, maximum: MOST_LISTED }),
+];
+
+const PARKED_ROW = object({
+  id: UUID,
+  sequence: { type: "string", description: "Its place in the order of delivery." },
+  topic: TEXT_OR_NULL,
+  key: TEXT_OR_NULL,
+  lastError: { ...TEXT_OR_NULL, description: "The beginning of the reason." },
+  attempts: { type: "integer", description: "Delivery attempts." },
+  parkedAt: TIME_OR_NULL,
+});
+
+const PARKED_EXAMPLE = {
+  id: "01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f",
+  sequence: "17",
+  topic: "orders.created",
+  key: "order-17",
+  lastError: "answered 503: not today",
+  attempts: 12,
+  parkedAt: "2025-01-31T12:00:00.000Z",
+};
+
+const FILTERS = {
+  ids: nullable("array", { items: UUID, description: "Only these rows." }),
+  topic: nullable("string", { pattern: TOPIC_PATTERN, description: MATCHING_TOPIC }),
+  key: nullable("string", { pattern: STORABLE, description: "Only the row of this key." }),
+};
+
+/** A filter, or all rows, and not both. */
+const WHICH_ROWS: readonly Schema[] = [
+  ...Object.keys(FILTERS).map((name) => ({
+    required: [name],
+    properties: { [name]: { not: { type: "null" } }, all: { enum: [false, null] } },
+  })),
+  {
+    required: ["all"],
+    properties: {
+      all: { const: true },
+      ...Object.fromEntries(Object.keys(FILTERS).map((name) => [name, { type: "null" }])),
+    },
+  },
+];
+
+function parked({ access, maxBodyBytes }: DescribedAdmin) {
+  const list: RouteDescription = {
+    summary: "Show parked outbox rows",
+    description:
+      "Rows that failed for good on a route with `onExhausted: park`, in the order of delivery; no payloads.",
+    access,
+    parameters: PARKED_QUERY,
+    answers: [
+      json(200, "The first parked rows that match.", object({ rows: { type: "array", items: PARKED_ROW } }), {
+        rows: [PARKED_EXAMPLE],
+      }),
+      error(
+        400,
+        "A query parameter is not valid.",
+        "InvalidRequest",
+        'Invalid request: the query parameter "limit": ...',
+      ),
+      ...unauthorized(access),
+      STORAGE_FAILED,
+    ],
+  };
+  const changed = "Rows that were changed; they stay changed.";
+  const change = (
+    summary: string,
+    description: string,
+    required: Readonly<Record<string, Schema>>,
+    example: object,
+  ): RouteDescription => ({
+    summary,
+    description,
+    access,
+    body: {
+      description: atMost(maxBodyBytes),
+      schema: {
+        type: "object",
+        description: "Rows that match every given filter, or `all` without a filter. `null` counts as absent.",
+        ...(Object.keys(required).length === 0 ? {} : { required: Object.keys(required) }),
+        anyOf: WHICH_ROWS,
+        properties: {
+          ...FILTERS,
+          all: nullable("boolean", { description: "Every parked row." }),
+          by: BY,
+          ...required,
+        },
+      },
+      examples: { byKey: { summary: "The row of one key", value: { key: "order-17", ...example } } },
+    },
+    answers: [
+      json(
+        200,
+        "Every matching row is changed.",
+        object({ changed: { type: "integer", minimum: 0, description: changed } }),
+        { changed: 1 },
+      ),
+      invalid("say which rows: ..."),
+      ...unauthorized(access),
+      ...bodyAnswers(),
+      tooLarge(maxBodyBytes),
+      ...interrupted("changed", changed),
+    ],
+  });
+  return {
+    parkedList: list,
+    parkedRetry: change(
+      "Retry parked outbox rows",
+      "The rows are due at once, with `attempt` 0; later rows of their keys follow. A row that fails for good is parked again.",
+      {},
+      {},
+    ),
+    parkedDiscard: change(
+      "Discard parked outbox rows",
+      "The rows become `dead`; `last_error` begins with the caller and the reason. The next rows of their keys are delivered.",
+      { reason: reason("Why; kept in `last_error`.") },
+      { reason: "order was cancelled" },
+    ),
+  };
+}

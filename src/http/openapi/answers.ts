@@ -1,0 +1,141 @@
+import { ACCEPTED_ENCODINGS } from "../body.ts";
+import { type Access, CHALLENGES } from "../credentials.ts";
+import { ERRORS, tooLargeMessage } from "../respond.ts";
+import { ref, type SchemaName } from "./schemas.ts";
+import type { ApiResponse, Content, Examples, Parameter, ResponseHeaders, Schema } from "./types.ts";
+
+/**
+ * What the OpenAPI document says of one route; the rest follows from the route table and from how the route is
+ * protected.
+ */
+export interface RouteDescription {
+  readonly summary: string;
+  readonly description: string;
+  /** Absent: callers need no credentials. */
+  readonly access?: Access | undefined;
+  /** Besides those of the credentials. */
+  readonly parameters?: readonly Parameter[];
+  readonly body?: {
+    readonly isOptional?: boolean;
+    readonly description: string;
+    readonly schema: Schema;
+    readonly examples?: Examples;
+  };
+  /** Without those that every route of its port gives. */
+  readonly answers: readonly Answer[];
+}
+
+/** One answer of a route; a status may have several. */
+export type Answer = readonly [status: number, response: ApiResponse];
+
+export function jsonContent(schema: Schema, examples: Examples): Content {
+  return { "application/json": { schema, examples } };
+}
+
+/** An answer with a JSON body. */
+export function json(
+  status: number,
+  description: string,
+  schema: SchemaName | Schema,
+  example: unknown,
+  headers?: ResponseHeaders,
+): Answer {
+  const content = jsonContent(typeof schema === "string" ? ref(schema) : schema, { example: { value: example } });
+  return [status, headers === undefined ? { description, content } : { description, content, headers }];
+}
+
+/** An answer `{"error": ...}`. */
+export function error(
+  status: number,
+  description: string,
+  schema: SchemaName,
+  text: string,
+  headers?: ResponseHeaders,
+): Answer {
+  return json(status, description, schema, { error: text }, headers);
+}
+
+const header = (name: string, description: string, schema: Schema): ResponseHeaders => ({
+  [name]: { description, required: true, schema },
+});
+export const RETRY_AFTER = header("Retry-After", "Seconds until a retry.", { type: "integer", minimum: 1 });
+const ENCODINGS = header("Accept-Encoding", "The supported encodings.", { const: ACCEPTED_ENCODINGS });
+const CHALLENGE = header("WWW-Authenticate", "Scheme of the expected credentials.", { enum: CHALLENGES });
+
+export const STORAGE_FAILED = error(500, "The database failed: try again.", "StorageFailed", ERRORS.storageFailed);
+
+/** The answer to a body above a cap. */
+export function tooLarge(maxBytes: number, errorAnswer: typeof error = error): Answer {
+  return errorAnswer(413, `The body is larger than ${maxBytes} bytes.`, "BodyTooLarge", tooLargeMessage(maxBytes));
+}
+
+/** The answer to wrong or missing credentials; none where callers need no credentials. */
+export function unauthorized(access: Access | undefined, errorAnswer: typeof error = error): readonly Answer[] {
+  const description = "The credentials are wrong or missing; the reason names the check, never a credential.";
+  return access === undefined
+    ? []
+    : [errorAnswer(401, description, "Error", "missing Authorization header", CHALLENGE)];
+}
+
+/** What every route that reads a body may answer; see `admission.ts`. */
+export function bodyAnswers(errorAnswer: typeof error = error): readonly Answer[] {
+  const { undecodable, unsupportedEncoding, overloaded } = ERRORS;
+  return [
+    errorAnswer(400, "The Content-Encoding does not match the body.", "InvalidRequest", undecodable),
+    errorAnswer(415, "Unsupported Content-Encoding.", "UnsupportedEncoding", unsupportedEncoding, ENCODINGS),
+    errorAnswer(503, "Too many unfinished bodies are held.", "TooManyBodies", overloaded, RETRY_AFTER),
+  ];
+}
+
+/**
+ * What every route of a port may answer: before it looks at the request, or after an internal error.
+ *
+ * @param maxBodyBytes cap of every body on the port; null without one
+ */
+export function portAnswers(maxBodyBytes: number | null): readonly Answer[] {
+  const shuttingDown = "The service is shutting down: send the request again; another replica takes it.";
+  return [
+    ...(maxBodyBytes === null ? [] : [tooLarge(maxBodyBytes)]),
+    error(500, "Internal error; see the log.", "InternalError", ERRORS.internal),
+    error(503, shuttingDown, "ShuttingDown", ERRORS.shuttingDown),
+  ];
+}
+
+/** Answers by status; those that share one become one response with every body and header of them. */
+export function responses(answers: readonly Answer[]): Readonly<Record<string, ApiResponse>> {
+  const byStatus = new Map<number, ApiResponse[]>();
+  for (const [status, response] of answers) byStatus.set(status, [...(byStatus.get(status) ?? []), response]);
+  return Object.fromEntries([...byStatus].map(([status, cases]) => [String(status), merged(cases)]));
+}
+
+function merged(cases: readonly ApiResponse[]): ApiResponse {
+  const [only] = cases;
+  if (cases.length === 1 && only !== undefined) return only;
+  const headers = new Map(cases.flatMap((each) => Object.entries(each.headers ?? {})));
+  const inEach = (name: string): boolean => cases.every((each) => each.headers?.[name]?.required === true);
+  return {
+    description: cases.map(({ description }) => description).join(" Or: "),
+    headers: Object.fromEntries([...headers].map(([name, header]) => [name, { ...header, required: inEach(name) }])),
+    content: mergedContent(cases),
+  };
+}
+
+/** The bodies of several cases by media type, each with its example. */
+function mergedContent(cases: readonly ApiResponse[]): Content {
+  const mediaTypes = new Set(cases.flatMap(({ content = {} }) => Object.keys(content)));
+  return Object.fromEntries(
+    Array.from(mediaTypes, (mediaType) => {
+      const bodies = cases.flatMap(({ description, content }) => {
+        const body = content?.[mediaType];
+        return body === undefined ? [] : [{ summary: description, ...body }];
+      });
+      const schemas = new Map(bodies.map(({ schema }) => [JSON.stringify(schema), schema]));
+      const [first = {}] = schemas.values();
+      const values = bodies.flatMap(({ summary, examples = {} }) =>
+        Object.values(examples).map(({ value }) => ({ summary, value })),
+      );
+      const examples = Object.fromEntries(values.map((example, n) => [`example${n + 1}`, example]));
+      return [mediaType, { schema: schemas.size === 1 ? first : { anyOf: [...schemas.values()] }, examples }];
+    }),
+  );
+}

@@ -1,0 +1,169 @@
+import { CORRELATION_HEADER } from "../../core/receipt/headers.ts";
+import { parseJsonPath } from "../../core/receipt/jsonPath.ts";
+import type { Access } from "../credentials.ts";
+import { ERRORS } from "../respond.ts";
+import {
+  type Answer,
+  bodyAnswers,
+  error,
+  json,
+  RETRY_AFTER,
+  type RouteDescription,
+  STORAGE_FAILED,
+  unauthorized,
+} from "./answers.ts";
+import { object, STORABLE } from "./schemas.ts";
+import type { Parameter, ResponseHeaders, Schema } from "./types.ts";
+
+/** What of an HTTP source the document shows. */
+export interface DescribedSource {
+  readonly consumption: "push" | "pull";
+  readonly idempotencyKeyPath: string;
+  readonly eventTypePath?: string | undefined;
+  readonly aggregateIdPath?: string | undefined;
+  readonly filter?: object | undefined;
+  readonly transform?: object | undefined;
+  readonly rateLimit?: { readonly requestsPerMinute?: number } | undefined;
+}
+
+/** Describes the route of an HTTP source (spec, "POST <inbox.basePath><path>"). */
+export function describeReceive(
+  name: string,
+  source: DescribedSource,
+  access: Access | undefined,
+  maxBodyBytes: number,
+): RouteDescription {
+  return {
+    summary: `Send a message to the source ${name}`,
+    description: describe(source),
+    access,
+    parameters: [CORRELATION],
+    body: {
+      description:
+        `One JSON document of at most ${maxBodyBytes} bytes; it is read as JSON whatever \`Content-Type\` it has. ` +
+        "It may be sent with the `Content-Encoding` gzip, deflate or br.",
+      schema: messageSchema(source),
+    },
+    answers: answers(source, access),
+  };
+}
+
+function describe(source: DescribedSource): string {
+  const { idempotencyKeyPath, eventTypePath, aggregateIdPath, consumption } = source;
+  const perMinute = source.rateLimit?.requestsPerMinute;
+  const sentences = [
+    "A 202 with a `messageId` means that the message is stored, not that a destination has received it.",
+    consumption === "push"
+      ? "It is then relayed into the outbox and delivered."
+      : "It then waits in the inbox until a pull client claims it.",
+    `The idempotency key is the value at \`${idempotencyKeyPath}\`: a second message with the same one is a duplicate.`,
+    aggregateIdPath && `Messages with the same value at \`${aggregateIdPath}\` stay in order.`,
+    eventTypePath && `The event type is the value at \`${eventTypePath}\`.`,
+    source.filter && "Messages that do not pass the source's header filter are not stored.",
+    source.transform && "The source's transform runs before the message is stored.",
+    perMinute && `At most ${perMinute} requests a minute, of all callers together.`,
+    "Repeating a request that got a 4xx answer other than 429 gives the same answer; after a 500 or 503 send it again.",
+  ];
+  return sentences.filter((sentence) => typeof sentence === "string").join(" ");
+}
+
+const MESSAGE_ID = "0198b2f4-7c1e-7000-8000-1c5a9f0d2e43";
+
+const CORRELATION: Parameter = {
+  name: CORRELATION_HEADER,
+  in: "header",
+  required: false,
+  description:
+    "Stored and delivered with the message; a new UUID when absent. A value over 255 characters, or with control " +
+    "characters, is stored as `sha256:` and the hexadecimal digest of its text.",
+  schema: { type: "string" },
+};
+
+const CORRELATED: ResponseHeaders = {
+  [CORRELATION_HEADER]: {
+    description: "The correlation id of the message, as sent or as generated.",
+    required: true,
+    schema: { type: "string" },
+  },
+};
+
+/** The answers of the specification's table that this source can give. */
+function answers(source: DescribedSource, access: Access | undefined): readonly Answer[] {
+  return [
+    json(202, "The new message is stored.", "Stored", { messageId: MESSAGE_ID }, CORRELATED),
+    json(200, "The source already has a message with this key.", "Duplicate", { status: "duplicate" }, CORRELATED),
+    error(400, "The body is not JSON, or has no usable idempotency key.", "Error", "Invalid JSON", CORRELATED),
+    ...bodyAnswers(),
+    STORAGE_FAILED,
+    ...(source.filter === undefined ? [] : [FILTERED]),
+    ...unauthorized(access),
+    ...(source.transform === undefined ? [] : [TRANSFORM_FAILED, TRANSFORM_BUSY]),
+    ...(source.rateLimit?.requestsPerMinute === undefined ? [] : [RATE_LIMITED]),
+  ];
+}
+
+const FILTERED = json(202, "The header filter dropped the message; nothing is stored.", "Filtered", {
+  status: "filtered",
+});
+
+const TRANSFORM_FAILED = json(
+  422,
+  "The source's transform refused the message; nothing is stored.",
+  object({ error: { type: "string", pattern: "^Transform failed: " } }),
+  { error: "Transform failed: the expression gave no result" },
+  CORRELATED,
+);
+
+const TRANSFORM_BUSY = error(
+  503,
+  "The transform cannot run now; nothing is stored. Send the message again.",
+  "TransformUnavailable",
+  ERRORS.transformUnavailable,
+  RETRY_AFTER,
+);
+
+const RATE_LIMITED: Answer = [429, { description: "Too many requests in this minute.", headers: RETRY_AFTER }];
+
+/** The body that a source takes: any JSON value that has the idempotency key. */
+function messageSchema({ idempotencyKeyPath, eventTypePath, aggregateIdPath }: DescribedSource): Schema {
+  const key = at(parseJsonPath(idempotencyKeyPath).segments, IDEMPOTENCY_KEY, true);
+  const optional = [
+    [aggregateIdPath, "The aggregate id: messages with the same one stay in order."] as const,
+    [eventTypePath, "The event type."] as const,
+  ].flatMap(([path, description]) =>
+    path === undefined ? [] : [at(parseJsonPath(path).segments, { ...ATTRIBUTE, description }, false)],
+  );
+  return [key, ...optional].reduce(merged);
+}
+
+const IDEMPOTENCY_KEY: Schema = {
+  type: ["string", "number", "boolean"],
+  minLength: 1,
+  description: "The idempotency key.",
+};
+
+/** Of any type; a value that is neither text, number nor boolean counts as absent. */
+const ATTRIBUTE: Schema = { maxLength: 1024, pattern: STORABLE };
+
+/** A schema that holds another one at a place in a document. */
+function at([segment, ...rest]: readonly (string | number)[], leaf: Schema, isRequired: boolean): Schema {
+  if (segment === undefined) return leaf;
+  const below = at(rest, leaf, isRequired);
+  if (typeof segment === "string") {
+    const properties = { [segment]: below };
+    return isRequired ? { type: "object", required: [segment], properties } : { properties };
+  }
+  const items = segment < 0 ? {} : { prefixItems: [...Array<Schema>(segment).fill({}), below] };
+  return isRequired ? { type: "array", minItems: segment < 0 ? -segment : segment + 1, ...items } : items;
+}
+
+/** Both schemas in one; a member that both describe must fit both. */
+function merged(one: Schema, other: Schema): Schema {
+  const [first, second] = [one.properties, other.properties] as (Record<string, Schema> | undefined)[];
+  if (first === undefined || second === undefined) return { allOf: [one, other] };
+  const shared = Object.entries(second).map(([name, schema]) => {
+    const known = Object.hasOwn(first, name) ? first[name] : undefined;
+    return [name, known === undefined ? schema : merged(known, schema)] as const;
+  });
+  return { ...other, ...one, properties: { ...first, ...Object.fromEntries(shared) } };
+}

@@ -1,0 +1,50 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { OPERATIONS, type OperationId, type OperationPath } from "../model/routes.ts";
+import type { RouteDescription } from "./openapi/answers.ts";
+
+/** @param parameters the decoded values of `{name}` in the path */
+export type RouteHandler = (
+  req: IncomingMessage,
+  res: ServerResponse,
+  parameters: Readonly<Record<string, string>>,
+) => Promise<void>;
+
+/** One operation as this process serves it: it is registered and described from this. */
+export interface Route extends OperationPath {
+  readonly operationId: string;
+  readonly description: RouteDescription;
+  readonly handle: RouteHandler;
+}
+
+/**
+ * The entry of {@link OPERATIONS} with what serves and describes it.
+ *
+ * @param of for an operation that each source has: the whole path, and the source's name as a part of operation ids
+ */
+export function route(
+  id: OperationId,
+  description: RouteDescription,
+  handle: RouteHandler,
+  of?: { readonly path: string; readonly sourceId: string },
+): Route {
+  const entry = OPERATIONS[id];
+  if (of === undefined) return { ...entry, operationId: id, description, handle };
+  return { ...entry, path: of.path, operationId: `${id}_${of.sourceId}`, description, handle };
+}
+
+/**
+ * Names of sources as parts of identifiers: generators of clients allow few characters, a source's name may have any.
+ *
+ * @returns each name with its identifier, which is unique
+ */
+export function sourceIds(names: readonly string[]): ReadonlyMap<string, string> {
+  const taken = new Set<string>();
+  return new Map(
+    names.map((name) => {
+      let id = name.replace(/[^A-Za-z0-9]/g, "_");
+      while (taken.has(id)) id += "_";
+      taken.add(id);
+      return [name, id];
+    }),
+  );
+}
