@@ -1,129 +1,14 @@
 import { expect, test } from "@jest/globals";
 import pg from "pg";
-import { type PostgresLogicalOptions, postgresLogical } from "../../src/adapters/capture/postgres-logical/index.ts";
 import { Secret } from "../../src/model/secret.ts";
-import type { LogPosition } from "../../src/ports/capture.ts";
-import { systemClock } from "../../src/time/clock.ts";
-import { createDatabase, onServer, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
+import { onServer, TEST_APPLICATION_NAME } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
-import { recordingLog, recordingMetrics } from "../support/recorders.ts";
+import { changeLog, createOutbox, faultOf, following, insert, slotOf } from "../support/postgresLog.ts";
 import { startTcpProxy } from "../support/tcpProxy.ts";
 import { within } from "../support/within.ts";
 
 failOnLeaks();
-
-type Overrides = Partial<PostgresLogicalOptions["server"]> & Partial<PostgresLogicalOptions["names"]>;
-
-/** A database with an outbox and a slot name of its own; the slot is dropped at the end. */
-async function createOutbox(statements: readonly string[] = [PUBLICATION]) {
-  const database = await createDatabase();
-  await database.query("CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY, payload text)");
-  await database.query("CREATE TABLE other (id bigint GENERATED ALWAYS AS IDENTITY, payload text)");
-  for (const statement of statements) await database.query(statement);
-  const slot = database.name.slice(0, 60);
-  return {
-    database,
-    slot,
-    async [Symbol.asyncDispose]() {
-      await eventually(async () => {
-        await onServer(
-          "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND NOT active",
-          [slot],
-        );
-        return (await slotOf(slot)) === undefined;
-      });
-      await database.drop();
-    },
-  };
-}
-
-const PUBLICATION = "CREATE PUBLICATION svc_outbox FOR TABLE outbox (id) WITH (publish = 'insert')";
-
-async function slotOf(name: string) {
-  const [slot] = await onServer<{ active: boolean; unconfirmed: string }>(
-    `SELECT active, pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn) AS unconfirmed
-       FROM pg_replication_slots WHERE slot_name = $1`,
-    [name],
-  );
-  return slot;
-}
-
-function changeLog(database: TestDatabase, slot: string, overrides: Overrides = {}) {
-  const { log, lines } = recordingLog();
-  const { metrics, calls } = recordingMetrics();
-  const changes = postgresLogical({
-    server: {
-      endpoints: [{ host: database.host, port: database.port, tls: false }],
-      database: database.name,
-      username: database.user,
-      password: new Secret(database.password),
-      applicationName: "svc",
-      ...overrides,
-    },
-    names: { schema: "public", table: "outbox", idColumn: "id", publication: "svc_outbox", slot, ...overrides },
-    clock: systemClock,
-    metrics,
-    log,
-  });
-  return { changes, lines, calls };
-}
-
-/** Follows until it is disposed of. */
-async function following(
-  database: TestDatabase,
-  slot: string,
-  from: LogPosition | null = null,
-  overrides: Overrides = {},
-) {
-  const { changes, lines, calls } = changeLog(database, slot, overrides);
-  const seen = { following: 0, inserted: [] as number[], reached: [] as LogPosition[] };
-  const stop = new AbortController();
-  const ended = changes.follow(
-    from,
-    {
-      following: () => {
-        seen.following += 1;
-      },
-      inserted: (committedAt) => void seen.inserted.push(committedAt),
-      reached: (position) => void seen.reached.push(position),
-    },
-    stop.signal,
-  );
-  const failed = ended.then(() => {
-    throw new Error("it ended before it followed");
-  });
-  failed.catch(() => {});
-  await Promise.race([eventually(() => seen.following === 1), failed]);
-  return {
-    seen,
-    lines,
-    calls,
-    ended,
-    async [Symbol.asyncDispose]() {
-      stop.abort();
-      await within(
-        5000,
-        "the end of the follower",
-        ended.catch(() => {}),
-      );
-    },
-  };
-}
-
-const insert = (database: TestDatabase, table = "outbox") =>
-  database.query(`INSERT INTO ${table} (payload) VALUES ('{}')`);
-
-/** The fault of a follower that cannot begin. */
-async function faultOf(database: TestDatabase, slot: string, overrides: Overrides = {}): Promise<string> {
-  const { changes } = changeLog(database, slot, overrides);
-  const events = { following: () => {}, inserted: () => {}, reached: () => {} };
-  const error = await changes.follow(null, events, new AbortController().signal).catch((reason: unknown) => reason);
-  expect(error).toBeInstanceOf(Error);
-  const { message } = error as Error;
-  expect(message).not.toContain(database.password);
-  return message;
-}
 
 /** The statement in a message, which somebody copies. */
 function statementIn(message: string): string {
@@ -321,23 +206,6 @@ test("positions of another server, or past the end of its log, are not used", as
   ]);
   await insert(database);
   await eventually(() => ahead.seen.inserted.length === 1);
-});
-
-test("following again from the last position tells what came meanwhile", async () => {
-  await using outbox = await createOutbox();
-  const { database, slot } = outbox;
-  let last: LogPosition | undefined;
-  {
-    await using log = await following(database, slot);
-    await insert(database);
-    await eventually(() => log.seen.reached.length > 0 && log.seen.inserted.length === 1);
-    last = log.seen.reached.at(-1);
-  }
-  await insert(database);
-  await eventually(async () => (await slotOf(slot))?.active === false);
-  await using log = await following(database, slot, last);
-  await eventually(() => log.seen.inserted.length === 1);
-  expect(log.lines).toEqual([]);
 });
 
 test("the slot's figures are metrics", async () => {
