@@ -278,15 +278,20 @@ describe("an answer", () => {
   });
 
   test.each(["content-length", "chunked"])(
-    "whose body comes a moment after its head leaves its connection (%s)",
+    "whose body comes after the publish has ended leaves its connection (%s)",
     async (framing) => {
+      const answers: ServerResponse[] = [];
       receiver.answer = (_request, response) => {
         response.writeHead(200, framing === "chunked" ? {} : { "content-length": "4" });
         response.flushHeaders();
-        setTimeout(() => response.end("late"), 30);
+        answers.push(response);
       };
       const { publish } = destinations.create({ baseUrl: receiver.url }, { connections: 1 });
-      for (let n = 0; n < 12; n++) await publish();
+      for (let n = 0; n < 12; n++) {
+        await publish();
+        answers[n]?.end("late");
+      }
+      expect(answers).toHaveLength(12);
       expect(receiver.connections).toBe(1);
     },
   );
