@@ -4,7 +4,10 @@ import type { InboxStore } from "../../src/ports/store.ts";
 /** What an `insert` of {@link MemoryInbox} does instead of storing. */
 export type InsertFault = { readonly reject: Error } | { readonly refuse: string };
 
-/** The insert of an inbox, in memory: unique by `(source, idempotencyKey)`, with the faults and delays a test asks for. */
+/**
+ * The insert of an inbox, in memory: unique by `(source, idempotencyKey)`, with the faults and delays a test asks for. It
+ * runs the inserts of the shared suite.
+ */
 export class MemoryInbox implements Pick<InboxStore, "insert"> {
   readonly #rows = new Map<string, NewInboxRow>();
   /** The rows of each call, in the order of the calls. */

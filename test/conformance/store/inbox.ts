@@ -1,7 +1,18 @@
 import { describe, expect, test } from "@jest/globals";
-import { inboxRow, type StoreHarness } from "./harness.ts";
+import type { InboxStore } from "../../../src/ports/store.ts";
+import { type InboxRecord, inboxRow } from "./harness.ts";
 
-export function exerciseInbox(open: () => Promise<StoreHarness>): void {
+type Inserts = { readonly inbox: Pick<InboxStore, "insert"> };
+
+/** As much of a store's harness as inserts take. */
+export interface InboxHarness extends AsyncDisposable {
+  readonly store: Inserts;
+  /** Another replica on the same table. */
+  replica(): Promise<Inserts>;
+  inboxRows(): Promise<readonly Omit<InboxRecord, "attempt" | "claimToken" | "leaseInMs" | "dueInMs">[]>;
+}
+
+export function exerciseInbox(open: () => Promise<InboxHarness>): void {
   describe("inbox receipt", () => {
     test("stores a batch and answers for each row in the order given", async () => {
       await using harness = await open();
