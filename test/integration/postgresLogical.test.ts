@@ -225,22 +225,6 @@ test("a dropped publication is noticed while nothing flows", async () => {
   await expect(within(20_000, "the fault", log.ended)).rejects.toThrow("there is no publication svc_outbox");
 });
 
-test.each(["cut", "held"] as const)("a connection that is %s ends the follower with a reason", async (mode) => {
-  await using outbox = await createOutbox();
-  const { database, slot } = outbox;
-  const proxy = await startTcpProxy(database);
-  try {
-    const endpoints = [{ host: "127.0.0.1", port: proxy.port, tls: false as const }];
-    await using log = await following(database, slot, null, { endpoints });
-    proxy.setMode(mode);
-    await expect(within(30_000, "the fault", log.ended)).rejects.toThrow(
-      mode === "cut" ? /ECONNRESET|terminated/ : "the server has not answered for 15 s",
-    );
-  } finally {
-    await proxy.close();
-  }
-});
-
 test("an abort ends the connecting to a server that does not answer", async () => {
   await using outbox = await createOutbox();
   const { database, slot } = outbox;
