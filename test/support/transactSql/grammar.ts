@@ -55,8 +55,13 @@ export function nodesOf<T extends ParserRuleContext>(
   tree: ParseTree,
   kind: abstract new (...parameters: never[]) => T,
 ): readonly T[] {
-  const below = Array.from({ length: tree.childCount }, (_, index) => nodesOf(tree.getChild(index), kind)).flat();
-  return tree instanceof kind ? [tree, ...below] : below;
+  const found: T[] = [];
+  const visit = (node: ParseTree): void => {
+    if (node instanceof kind) found.push(node);
+    for (let index = 0; index < node.childCount; index += 1) visit(node.getChild(index));
+  };
+  visit(tree);
+  return found;
 }
 
 /** Where a node stands, for messages. */
