@@ -52,18 +52,22 @@ const spellings: Readonly<Record<string, (secret: string) => string>> = {
 };
 
 describe("a reason", () => {
-  test.each(Object.entries(spellings))("never holds a secret %s, whatever surrounds it", (_, spell) => {
+  test("never holds a secret in any of its spellings, whatever surrounds it", () => {
+    // One redactor for all spellings: making it is what takes the time.
     fc.assert(
       fc.property(
         secrets,
         fc.array(secrets, { maxLength: 3 }),
         fc.array(noise, { minLength: 1, maxLength: 4 }),
         (secret, others, texts) => {
-          const spelt = spell(secret);
-          fc.pre(inOneLine(spelt).length >= MIN_LENGTH && !inOneLine(texts.join("***")).includes(inOneLine(spelt)));
+          const around = inOneLine(texts.join("***"));
+          const forms = Object.entries(spellings).map(([spelling, spell]) => ({ spelling, spelt: spell(secret) }));
+          fc.pre(
+            forms.map(({ spelt }) => inOneLine(spelt)).every((s) => s.length >= MIN_LENGTH && !around.includes(s)),
+          );
           const redact = createRedactor(new KnownSecrets([secret, ...others]), MAX_LENGTH);
-          const cleaned = redact(texts.join(spelt) + spelt);
-          expect(cleaned).not.toContain(inOneLine(spelt));
+          const left = forms.filter(({ spelt }) => redact(texts.join(spelt) + spelt).includes(inOneLine(spelt)));
+          expect(left).toEqual([]);
         },
       ),
       settings(),
