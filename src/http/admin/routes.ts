@@ -11,7 +11,7 @@ import { listDestinationsHandler, pauseDestinationHandler, resumeDestinationHand
 import { type ParkedOptions, parkedChangeHandler, parkedListHandler } from "./parked.ts";
 import { type ReplayOptions, replayHandler } from "./replay.ts";
 import { createGuard } from "./requests.ts";
-import { transformTestHandler } from "./transformTest.ts";
+import { transformTestHandler } from "./transformTrial.ts";
 
 export interface AdminRouteOptions {
   /** Section `admin`. */

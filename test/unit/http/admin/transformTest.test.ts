@@ -1,7 +1,7 @@
 import { createHmac } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
 import { createGuard, type GuardOptions } from "../../../../src/http/admin/requests.ts";
-import { transformTestHandler } from "../../../../src/http/admin/transformTest.ts";
+import { transformTestHandler } from "../../../../src/http/admin/transformTrial.ts";
 import { route } from "../../../../src/http/routes.ts";
 import { TransformError, type TransformErrorCode } from "../../../../src/model/errors.ts";
 import { Secret } from "../../../../src/model/secret.ts";
