@@ -12,7 +12,7 @@ import {
 import type { Verifier } from "./credentials.ts";
 import { ERRORS, sendError, tooLargeMessage } from "./respond.ts";
 
-export interface Admission {
+interface Admission {
   readonly limits: BodyLimits;
   /** Null admits every caller. */
   readonly verifier: Verifier | null;

@@ -7,7 +7,7 @@ import { announcesTooMuch } from "./body.ts";
 import { ERRORS, sendError, tooLargeMessage } from "./respond.ts";
 import type { Route } from "./routes.ts";
 
-export interface AppOptions {
+interface AppOptions {
   /** All routes of the process. */
   readonly routes: readonly Route[];
   /** With one, the operator's routes are on it and nowhere else. */
@@ -17,7 +17,7 @@ export interface AppOptions {
   readonly log: Log;
 }
 
-export interface Apps {
+interface Apps {
   readonly data: RequestListener;
   /** Null when there is no management port. */
   readonly management: RequestListener | null;

@@ -11,7 +11,7 @@ const MAX_IN_PROGRESS = 16;
  */
 const MAX_WAITING = 10_000;
 
-export interface ConnectionsOptions {
+interface ConnectionsOptions {
   /** Answers a request, now or later. */
   readonly handle: (req: IncomingMessage, res: ServerResponse) => void;
   /** Called when every request is answered, or no connection is open. */

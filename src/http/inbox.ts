@@ -20,7 +20,7 @@ export interface HttpSource {
   readonly receiver: Receiver;
 }
 
-export interface InboxOptions {
+interface InboxOptions {
   readonly inbox: {
     readonly basePath: string;
     readonly maxBodyBytes: number;

@@ -8,7 +8,7 @@ import { type Route, type RouteHandler, route } from "./routes.ts";
 const PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8";
 const RUNNING = "Service is running!";
 
-export interface ProcessRouteOptions {
+interface ProcessRouteOptions {
   readonly health: Pick<Health, "readiness">;
   /** Gives all metrics in the Prometheus text format. */
   readonly metrics: () => Promise<string>;

@@ -31,8 +31,8 @@ const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 /** File by path from the root, with `/`, to its text. */
 type Sources = ReadonlyMap<string, string>;
 
-function readSources(): Sources {
-  const files = ["src", "roles"].flatMap((top) =>
+function readSources(...folders: readonly string[]): Sources {
+  const files = folders.flatMap((top) =>
     readdirSync(path.join(ROOT, top), { recursive: true, encoding: "utf8" }).map((file) =>
       path.posix.join(top, ...file.split(path.sep)),
     ),
@@ -125,8 +125,20 @@ function cycles(sources: Sources): string[] {
   return found;
 }
 
+/** Exports of a file that no other file names, as `file: name`. */
+function deadExports(sources: Sources, others: Sources): string[] {
+  const all = [...sources, ...others];
+  return [...sources].flatMap(([file, text]) => {
+    const users = all.filter(([other, code]) => other !== file && code.includes(`/${path.posix.basename(file)}"`));
+    const names = text.matchAll(/^export (?:abstract )?(?:async )?(?:const|function\*?|class|interface|type) (\w+)/gm);
+    return [...names].flatMap(([, name = ""]) =>
+      users.some(([, code]) => new RegExp(`\\b${name}\\b`).test(code)) ? [] : [`${file}: ${name}`],
+    );
+  });
+}
+
 describe("the project's imports", () => {
-  const sources = readSources();
+  const sources = readSources("src", "roles");
 
   test("run in the direction of the design", () => {
     expect(sources.size).toBeGreaterThan(10);
@@ -135,6 +147,10 @@ describe("the project's imports", () => {
 
   test("form no circles", () => {
     expect(cycles(sources)).toEqual([]);
+  });
+
+  test("use every export", () => {
+    expect(deadExports(sources, readSources("test"))).toEqual([]);
   });
 });
 
@@ -198,6 +214,14 @@ describe("the rules", () => {
 
   test("see no import in a comment", () => {
     expect(specifiers('/** import { a } from "./b.ts" */\n// import "./c.ts";')).toEqual([]);
+  });
+
+  test("find an export that nobody imports", () => {
+    const sources = new Map([
+      ["src/core/a.ts", "export const used = 1;\nexport function dead() {}"],
+      ["src/core/b.ts", 'import { used } from "./a.ts";'],
+    ]);
+    expect(deadExports(sources, new Map())).toEqual(["src/core/a.ts: dead"]);
   });
 
   test("find a circle over several files", () => {

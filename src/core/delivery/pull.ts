@@ -5,7 +5,7 @@ import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import type { Redact } from "../redaction/redact.ts";
 
-export interface PullOptions {
+interface PullOptions {
   readonly store: PullStore;
   /** Claims of a row after which it is dead (`inbox.pull.maxAttempts`). */
   readonly maxAttempts: number;

@@ -21,7 +21,7 @@ export interface GuardOptions {
 }
 
 /** Answers an admitted request. */
-export type AdminHandler = (
+type AdminHandler = (
   request: { readonly body: Buffer; readonly url: string; readonly parameters: Readonly<Record<string, string>> },
   res: ServerResponse,
 ) => Promise<void>;

@@ -13,7 +13,7 @@ import { type ReplayOptions, replayHandler } from "./replay.ts";
 import { createGuard } from "./requests.ts";
 import { transformTestHandler } from "./transformTrial.ts";
 
-export interface AdminRouteOptions {
+interface AdminRouteOptions {
   /** Section `admin`. */
   readonly admin: {
     readonly auth?: InboundAuth | undefined;

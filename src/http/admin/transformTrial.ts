@@ -7,7 +7,7 @@ import { ERRORS, JSON_TYPE, send, sendJson } from "../respond.ts";
 import type { RouteHandler } from "../routes.ts";
 import { type Guard, parsed, parseJsonBody } from "./requests.ts";
 
-export interface TransformTestOptions {
+interface TransformTestOptions {
   readonly evaluator: Pick<Evaluator, "evaluate">;
   /** `admin.maxTransformTimeoutMs` */
   readonly maxTimeoutMs: number;

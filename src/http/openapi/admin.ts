@@ -17,7 +17,7 @@ import {
 import { nullable, object, ref, STORABLE, TEXT, TEXT_OR_NULL, TIME_OR_NULL, UUID } from "./schemas.ts";
 import type { Parameter, Schema } from "./types.ts";
 
-export interface DescribedAdmin {
+interface DescribedAdmin {
   readonly access: Access | undefined;
   /** Names of the configured destinations. */
   readonly destinations: readonly string[];

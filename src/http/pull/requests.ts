@@ -4,7 +4,7 @@ import type { ClaimToken, MessageId } from "../../model/rows.ts";
 
 /** The bodies that pull clients send (docs/pull.md). Unknown fields are ignored; null counts as absent. */
 
-export interface ClaimBody {
+interface ClaimBody {
   readonly max: number;
   readonly leaseMs: number;
   /** Longest wait for a message, in ms. */
@@ -12,18 +12,18 @@ export interface ClaimBody {
 }
 
 /** Which rows of which claim. */
-export interface ClaimReference {
+interface ClaimReference {
   readonly token: ClaimToken;
   /** Null for all of the claim. */
   readonly ids: readonly MessageId[] | null;
 }
 
-export interface NackBody extends ClaimReference {
+interface NackBody extends ClaimReference {
   readonly delayMs: number;
   readonly error: string | null;
 }
 
-export interface ExtendBody extends ClaimReference {
+interface ExtendBody extends ClaimReference {
   readonly leaseMs: number;
 }
 

@@ -5,7 +5,7 @@ import type { Log, Service } from "../../ports/runtime.ts";
 import { type Clock, systemTimer, type Timer } from "../../time/clock.ts";
 import { waitOrAbort } from "../../time/wait.ts";
 
-export interface PullWaitersOptions {
+interface PullWaitersOptions {
   /** Names of the sources whose rows are pulled. */
   readonly sources: readonly string[];
   readonly pull: Pick<Pull, "claim" | "release">;
@@ -14,7 +14,7 @@ export interface PullWaitersOptions {
   readonly timer?: Timer;
 }
 
-export interface WaitingClaim extends ClaimSettings {
+interface WaitingClaim extends ClaimSettings {
   /** Longest wait for a message, in ms; 0 claims once. */
   readonly waitMs: number;
 }

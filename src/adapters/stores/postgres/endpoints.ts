@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import type { ConnectionOptions } from "node:tls";
 
 /** What a JDBC URL tells about the way to a server. */
-export interface PostgresTarget {
+interface PostgresTarget {
   readonly hosts: readonly { readonly host: string; readonly port: number }[];
   readonly sslMode: "disable" | "allow" | "prefer" | "require" | "verify-ca" | "verify-full";
   /** Files in PEM format. */

@@ -23,7 +23,7 @@ import { pullStatements } from "./pullSql.ts";
 import { PostgresSchema } from "./schema.ts";
 import { PostgresWake } from "./wake.ts";
 
-export interface PostgresStoreOptions extends PoolOptions {
+interface PostgresStoreOptions extends PoolOptions {
   readonly names: TableNames;
   /** In order of precedence; they tell where a row goes. None by default. */
   readonly routes?: readonly TopicRoute[] | undefined;

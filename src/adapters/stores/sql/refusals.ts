@@ -11,7 +11,7 @@ export function isRefused(error: unknown): error is StoreError {
 }
 
 /** What became of a part of a batch: the statement's result, or the one item that the database refuses. */
-export type Tried<T, R> =
+type Tried<T, R> =
   | { readonly isRefused: false; readonly result: R }
   | { readonly isRefused: true; readonly item: T; readonly error: StoreError };
 

@@ -23,7 +23,7 @@ import { pullStatements } from "./pullSql.ts";
 import { SqlServerSchema } from "./schema.ts";
 import type { Statement } from "./statement.ts";
 
-export interface SqlServerStoreOptions extends PoolOptions {
+interface SqlServerStoreOptions extends PoolOptions {
   readonly names: TableNames;
   /** In order of precedence; they tell where a row goes. None by default. */
   readonly routes?: readonly TopicRoute[] | undefined;
