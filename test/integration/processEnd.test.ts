@@ -9,7 +9,7 @@ failOnLeaks();
 function run(body: string): RunningProcess {
   const script = `
     import { createLog } from ${JSON.stringify(builtModule("src/runtime/log.ts"))};
-    import { handleSignals } from ${JSON.stringify(builtModule("src/runtime/signals.ts"))};
+    import { handleSignals } from ${JSON.stringify(builtModule("src/runtime/shutdown.ts"))};
     const { log, flush } = createLog({ level: "info", roles: ["poller"] });
     const alive = setInterval(() => {}, 1000);
     const stop = async () => { clearInterval(alive); log.info({}, "drained"); };
