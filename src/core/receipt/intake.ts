@@ -97,9 +97,12 @@ export function createIntake(options: IntakeOptions): Intake {
     let reason = "";
     while (left.length > 0) {
       const rows = left.map(({ row }) => row);
-      const outcomes = await retries.until(signal, "received messages wait for the database", () =>
-        options.insert(rows),
-      );
+      const outcomes = await retries.until(signal, "received messages wait for the database", async () => {
+        const answers = await options.insert(rows);
+        // A message without an outcome would count as stored, and be acknowledged.
+        if (answers.length === rows.length) return answers;
+        throw new StoreError("other", `insert of ${rows.length} rows answered for ${answers.length}`);
+      });
       left = left.flatMap((receipt, i) => {
         const outcome = outcomes[i];
         if (outcome?.kind !== "refused") {

@@ -345,6 +345,21 @@ describe("while the database is away", () => {
     expect(calls).toEqual(["inboxMessages(new, 1)"]);
   });
 
+  test("an insert that does not answer for each message is tried again", async () => {
+    const store = new MemoryInbox();
+    let inserts = 0;
+    const { take, lines } = setup({
+      insert: async (rows) => {
+        const outcomes = await store.insert(rows);
+        inserts += 1;
+        return inserts === 1 ? outcomes.slice(1) : outcomes;
+      },
+    });
+    await take(message('{"id":1}'), message('{"id":2}'));
+    expect(inserts).toBe(2);
+    expect(lines).toMatchObject([{ level: "warn", fields: { reason: "insert of 2 rows answered for 1" } }]);
+  });
+
   test("a stop ends the waiting with its reason, and nothing was taken", async () => {
     const { intake, store } = setup();
     store.fault = { reject: new StoreError("unavailable", "gone") };
