@@ -86,9 +86,11 @@ export interface SourceTools extends AdapterTools {
   /** The source's name. The log has it in every line already. */
   readonly name: string;
   readonly intake: Intake;
-  /** Wait before a message that the inbox table refused is offered to it again, in ms. Default 10 s. */
+  /** Wait before a message that the inbox table refused is offered to it again, in ms. Default {@link REFUSED_RETRY_MS}. */
   readonly refusedRetryMs?: number | undefined;
 }
+
+export const REFUSED_RETRY_MS = 10_000;
 
 /** A kind of source that consumes from a broker; HTTP sources are routes of the server. */
 export interface SourceKind<S extends SchemaNode> {

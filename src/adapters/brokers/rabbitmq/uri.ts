@@ -1,4 +1,6 @@
 import type { Options } from "amqplib";
+import { maskUrl } from "../../../model/maskUrl.ts";
+import type { Report } from "../../../ports/kinds.ts";
 import { RabbitmqFault } from "./fault.ts";
 
 /** Where to connect, and as whom. */
@@ -114,5 +116,15 @@ function invalid(what: string): RabbitmqFault {
     "url_invalid",
     `the AMQP URL cannot be used: ${what}; expected something like amqp://user:password@host:5672/vhost, ` +
       `with every special character percent-encoded`,
+  );
+}
+
+/** Only a warning: the specification reads any text here, a `file:` string too. */
+export function checkAmqpUri(key: string, uri: string, report: Report): void {
+  if (/^amqps?:\/\/./i.test(uri)) return;
+  const file = uri.startsWith("file:") ? "; no file is read for this key" : "";
+  report.warning(
+    key,
+    `expected an AMQP URI such as amqp://host:5672/vhost, found ${JSON.stringify(maskUrl(uri))}${file}`,
   );
 }

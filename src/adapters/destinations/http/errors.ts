@@ -1,19 +1,9 @@
 import { PublishError } from "../../../model/errors.ts";
+import { NETWORK_FAULT_CODES, networkFaultCode } from "../../brokers/networkFaults.ts";
 
 /** Why a publish over HTTP failed: the codes of its `PublishError`. */
 export const HTTP_ERROR_CODES = [
-  /** No complete answer within `timeoutMs`, counted from the call of `publish`. */
-  "timeout",
-  /** The host answers, but nothing listens on the port. */
-  "connection_refused",
-  /** The connection broke before the answer was complete. The receiver may have taken the message. */
-  "connection_lost",
-  /** No way to the host. */
-  "unreachable",
-  /** The name of the host could not be resolved. */
-  "dns",
-  /** The TLS handshake failed: certificate, protocol, or no TLS on that port. */
-  "tls",
+  ...NETWORK_FAULT_CODES,
   /** The answer is no HTTP, or its headers are too large. */
   "bad_response",
   /** A redirect; it is never followed. */
@@ -54,29 +44,14 @@ export function statusCode(status: number): HttpErrorCode {
   return status < 500 ? "status_4xx" : "status_5xx";
 }
 
-const CODES: Readonly<Record<string, HttpErrorCode>> = {
-  ECONNREFUSED: "connection_refused",
-  ECONNRESET: "connection_lost",
-  EPIPE: "connection_lost",
+const CLIENT_CODES: Readonly<Record<string, HttpErrorCode>> = {
   UND_ERR_SOCKET: "connection_lost",
   UND_ERR_RES_CONTENT_LENGTH_MISMATCH: "connection_lost",
-  ETIMEDOUT: "timeout",
   UND_ERR_CONNECT_TIMEOUT: "timeout",
-  EHOSTUNREACH: "unreachable",
-  ENETUNREACH: "unreachable",
-  EADDRNOTAVAIL: "unreachable",
-  ENOTFOUND: "dns",
-  ENODATA: "dns",
-  EPROTO: "tls",
   UND_ERR_HEADERS_OVERFLOW: "bad_response",
   UND_ERR_DESTROYED: "closed",
   UND_ERR_CLOSED: "closed",
 };
-const CODE_FAMILIES: readonly (readonly [RegExp, HttpErrorCode])[] = [
-  [/^EAI_/, "dns"],
-  // OpenSSL names certificate faults without a common prefix.
-  [/^ERR_(TLS|SSL)_|^CERT_|^CRL_|CERTIFICATE|_CERT(_|$)|_SIGNATURE$|^HOSTNAME_MISMATCH$|^INVALID_(CA|PURPOSE)$/, "tls"],
-];
 
 /**
  * Translates what the HTTP client or the connection threw.
@@ -93,9 +68,8 @@ export function publishErrorOf(request: string, error: unknown): PublishError {
 }
 
 function httpCodeOf(code: unknown): HttpErrorCode {
-  if (typeof code !== "string") return "other";
-  if (Object.hasOwn(CODES, code)) return CODES[code] ?? "other";
-  return CODE_FAMILIES.find(([pattern]) => pattern.test(code))?.[1] ?? "other";
+  const known = typeof code === "string" && Object.hasOwn(CLIENT_CODES, code) ? CLIENT_CODES[code] : undefined;
+  return known ?? networkFaultCode(code) ?? "other";
 }
 
 const SECONDS = /^[0-9]+$/;

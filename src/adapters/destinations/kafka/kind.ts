@@ -1,5 +1,5 @@
 import { destinationKind } from "../../../ports/kinds.ts";
-import { checkKafka } from "../../brokers/kafka/checks.ts";
+import { checkKafka } from "../../brokers/kafka/schema.ts";
 import { kafkaDestinationSchema } from "./schema.ts";
 
 /** A Kafka destination (spec, "Log-broker destination"). */

@@ -1,5 +1,5 @@
 import { destinationKind } from "../../../ports/kinds.ts";
-import { checkNats } from "../../brokers/nats/checks.ts";
+import { checkNats } from "../../brokers/nats/schema.ts";
 import { natsDestinationSchema } from "./schema.ts";
 
 /** A NATS destination (spec, "Subject-broker destination"). */

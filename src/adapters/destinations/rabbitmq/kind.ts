@@ -1,5 +1,5 @@
 import { destinationKind } from "../../../ports/kinds.ts";
-import { checkAmqpUri } from "../../brokers/rabbitmq/checks.ts";
+import { checkAmqpUri } from "../../brokers/rabbitmq/uri.ts";
 import { rabbitmqDestinationSchema } from "./schema.ts";
 
 /** A RabbitMQ destination (spec, "AMQP destination"). */

@@ -1,5 +1,5 @@
 import { sourceKind } from "../../../ports/kinds.ts";
-import { checkKafka } from "../../brokers/kafka/checks.ts";
+import { checkKafka } from "../../brokers/kafka/schema.ts";
 import { kafkaSourceSchema } from "./schema.ts";
 
 const RECORD_KEY = { property: "recordKey", text: "record key" } as const;

@@ -1,13 +1,12 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Consumer, EachBatchPayload, KafkaMessage } from "kafkajs";
 import { StoppingError } from "../../../model/errors.ts";
-import type { SourceTools } from "../../../ports/kinds.ts";
+import { REFUSED_RETRY_MS, type SourceTools } from "../../../ports/kinds.ts";
 import type { BrokerMessage } from "../../../ports/source.ts";
 import { pause, untilAborted } from "../../../time/wait.ts";
 import { headerText } from "../../brokers/headerText.ts";
 import { createKafkaClient, type KafkaClient, retryOptions } from "../../brokers/kafka/client.ts";
 import { kafkaFault } from "../../brokers/kafka/faults.ts";
-import { REFUSED_RETRY_MS } from "../../brokers/refusedRetry.ts";
 import type { KafkaSourceConfig } from "./schema.ts";
 
 /** Times of a member of a consumer group, in ms. */

@@ -1,11 +1,10 @@
 import { errorText, StoppingError } from "../../../model/errors.ts";
-import type { SourceTools } from "../../../ports/kinds.ts";
+import { REFUSED_RETRY_MS, type SourceTools } from "../../../ports/kinds.ts";
 import type { Source } from "../../../ports/source.ts";
 import { Backoff } from "../../../time/backoff.ts";
 import { atMost, pause, untilAborted } from "../../../time/wait.ts";
 import { NatsFault } from "../../brokers/nats/faults.ts";
 import { NatsDialer, type NatsLink } from "../../brokers/nats/link.ts";
-import { REFUSED_RETRY_MS } from "../../brokers/refusedRetry.ts";
 import { type Delivery, FetchBuffer, redeliverLost } from "./buffer.ts";
 import { type BoundConsumer, bindConsumer } from "./consumer.ts";
 import type { NatsSourceConfig } from "./schema.ts";

@@ -1,5 +1,5 @@
 import { sourceKind } from "../../../ports/kinds.ts";
-import { checkNats } from "../../brokers/nats/checks.ts";
+import { checkNats } from "../../brokers/nats/schema.ts";
 import { natsSourceSchema } from "./schema.ts";
 
 /** A NATS source (spec, "Subject-broker source"). */

@@ -1,12 +1,11 @@
 import { StoppingError } from "../../../model/errors.ts";
-import type { SourceTools } from "../../../ports/kinds.ts";
+import { REFUSED_RETRY_MS, type SourceTools } from "../../../ports/kinds.ts";
 import type { Source } from "../../../ports/source.ts";
 import { Backoff } from "../../../time/backoff.ts";
 import { pause, untilAborted } from "../../../time/wait.ts";
 import { type AmqpConnection, openConnection } from "../../brokers/rabbitmq/connection.ts";
 import { faultOf, RabbitmqFault } from "../../brokers/rabbitmq/fault.ts";
 import { type AmqpTarget, parseAmqpUri } from "../../brokers/rabbitmq/uri.ts";
-import { REFUSED_RETRY_MS } from "../../brokers/refusedRetry.ts";
 import { Consumption } from "./consumption.ts";
 import type { RabbitmqSourceConfig } from "./schema.ts";
 

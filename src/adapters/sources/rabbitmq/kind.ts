@@ -1,5 +1,5 @@
 import { sourceKind } from "../../../ports/kinds.ts";
-import { checkAmqpUri } from "../../brokers/rabbitmq/checks.ts";
+import { checkAmqpUri } from "../../brokers/rabbitmq/uri.ts";
 import { rabbitmqSourceSchema } from "./schema.ts";
 
 /** A RabbitMQ source (spec, "AMQP source"). */
