@@ -9,7 +9,25 @@ export interface ServiceMetric extends MetricDefinition {
   readonly roles: readonly Role[];
 }
 
+type Details = Pick<MetricDefinition, "help"> & Partial<Pick<MetricDefinition, "labels" | "buckets">>;
+
+const metric =
+  <T extends MetricDefinition["type"]>(type: T) =>
+  (name: string, roles: readonly Role[], details: Details): ServiceMetric & { readonly type: T } => ({
+    name,
+    type,
+    labels: {},
+    roles,
+    ...details,
+  });
+const gauge = metric("gauge");
+const counter = metric("counter");
+const histogram = metric("histogram");
+
 const EVERY = ROLES;
+const POLLER = ["poller"] as const;
+const RETENTION = ["retention"] as const;
+const CAPTURE = ["capture"] as const;
 
 /** From a database round trip on the same machine to a receiver's time limit. */
 const CALL_SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30] as const;
@@ -20,213 +38,112 @@ const CLEANUP_SECONDS = [0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800] as c
 const ROWS = [0, 1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500] as const;
 
 /**
- * Every metric of the service itself, in the order of the metrics page; `docs/` is checked against this list. Beside them stand
- * prom-client's process and event-loop metrics under their usual names (`process_*`, `nodejs_*`), without the prefix, so that common
- * dashboards find them. No label carries a message, a key or a topic.
+ * Every metric of the service itself, in the order of the table in `docs/operations.md`. prom-client's process and
+ * event-loop metrics keep their usual names (`process_*`, `nodejs_*`), so that common dashboards find them. No label
+ * carries a message, a key or a topic.
  */
 export const METRICS = {
-  info: {
-    name: "svc_info",
-    type: "gauge",
+  info: gauge("svc_info", EVERY, {
     help: "Always 1; the label tells the version of the service.",
     labels: { version: [] },
-    roles: EVERY,
-  },
-  roleInfo: {
-    name: "svc_role_info",
-    type: "gauge",
+  }),
+  roleInfo: gauge("svc_role_info", EVERY, {
     help: "Always 1, once for each role of the process.",
     labels: { role: ROLES },
-    roles: EVERY,
-  },
-  uptime: {
-    name: "svc_uptime_seconds",
-    type: "gauge",
-    help: "Seconds since the process started.",
-    labels: {},
-    roles: EVERY,
-  },
-  componentUp: {
-    name: "svc_component_up",
-    type: "gauge",
+  }),
+  uptime: gauge("svc_uptime_seconds", EVERY, { help: "Seconds since the process started." }),
+  componentUp: gauge("svc_component_up", EVERY, {
     help: "1 when the health component is up, 0 when it is down.",
     labels: { component: [] },
-    roles: EVERY,
-  },
-  outboxMessages: {
-    name: "svc_outbox_messages_total",
-    type: "counter",
+  }),
+  outboxMessages: counter("svc_outbox_messages_total", POLLER, {
     help: "Outbox deliveries by their end: sent, failed (will be tried again) or dead.",
     labels: { status: ["sent", "failed", "dead"] },
-    roles: ["poller"],
-  },
-  outboxPending: {
-    name: "svc_outbox_messages_pending",
-    type: "gauge",
+  }),
+  outboxPending: gauge("svc_outbox_messages_pending", POLLER, {
     help: "Outbox rows in state pending, at most outbox.pendingGaugeIntervalMs old.",
-    labels: {},
-    roles: ["poller"],
-  },
-  outboxOldestPendingAge: {
-    name: "svc_outbox_oldest_pending_age_seconds",
-    type: "gauge",
+  }),
+  outboxOldestPendingAge: gauge("svc_outbox_oldest_pending_age_seconds", POLLER, {
     help: "Age of the oldest due pending outbox row; 0 when there is none.",
-    labels: {},
-    roles: ["poller"],
-  },
-  outboxReclaimed: {
-    name: "svc_outbox_messages_reclaimed_total",
-    type: "counter",
+  }),
+  outboxReclaimed: counter("svc_outbox_messages_reclaimed_total", POLLER, {
     help: "Outbox rows returned to pending because the lease of their claim ran out.",
-    labels: {},
-    roles: ["poller"],
-  },
-  outboxProcessErrors: {
-    name: "svc_outbox_process_errors_total",
-    type: "counter",
+  }),
+  outboxProcessErrors: counter("svc_outbox_process_errors_total", POLLER, {
     help: "Poller passes that failed, for example because the database did not answer.",
-    labels: {},
-    roles: ["poller"],
-  },
-  outboxRowsRefused: {
-    name: "svc_outbox_rows_refused_total",
-    type: "counter",
+  }),
+  outboxRowsRefused: counter("svc_outbox_rows_refused_total", POLLER, {
     help: "Times that the database refused to let a row be claimed, or to store its outcome (a trigger or constraint of the owner).",
-    labels: {},
-    roles: ["poller"],
-  },
-  outboxProcessingDuration: {
-    name: "svc_outbox_processing_duration_seconds",
-    type: "histogram",
+  }),
+  outboxProcessingDuration: histogram("svc_outbox_processing_duration_seconds", POLLER, {
     help: "Time from the claim of an outbox row to its settlement.",
-    labels: {},
-    roles: ["poller"],
     buckets: CALL_SECONDS,
-  },
-  outboxPublishDuration: {
-    name: "svc_outbox_publish_duration_seconds",
-    type: "histogram",
+  }),
+  outboxPublishDuration: histogram("svc_outbox_publish_duration_seconds", POLLER, {
     help: "Time of one publish, acknowledgement included.",
     labels: { destination_type: [] },
-    roles: ["poller"],
     buckets: CALL_SECONDS,
-  },
-  outboxDestinationMessages: {
-    name: "svc_outbox_destination_messages_total",
-    type: "counter",
+  }),
+  outboxDestinationMessages: counter("svc_outbox_destination_messages_total", POLLER, {
     help: "Deliveries by destination and their end: sent, failed or dead.",
     labels: { destination: [], outcome: ["sent", "failed", "dead"] },
-    roles: ["poller"],
-  },
-  outboxParked: {
-    name: "svc_outbox_parked_total",
-    type: "counter",
+  }),
+  outboxParked: counter("svc_outbox_parked_total", POLLER, {
     help: "Deliveries that failed for good and parked their row (onExhausted: park of the route); counted as failed too.",
     labels: { destination: [] },
-    roles: ["poller"],
-  },
-  outboxQueueDepth: {
-    name: "svc_outbox_queue_depth",
-    type: "gauge",
+  }),
+  outboxQueueDepth: gauge("svc_outbox_queue_depth", POLLER, {
     help: "Claimed rows of this replica that wait for or are in delivery.",
     labels: { destination: [] },
-    roles: ["poller"],
-  },
-  destinationState: {
-    name: "svc_destination_state",
-    type: "gauge",
+  }),
+  destinationState: gauge("svc_destination_state", POLLER, {
     help: "1 for the present state of the destination, 0 for the others.",
     labels: { destination: [], state: DESTINATION_STATES },
-    roles: ["poller"],
-  },
-  destinationInFlight: {
-    name: "svc_destination_in_flight",
-    type: "gauge",
+  }),
+  destinationInFlight: gauge("svc_destination_in_flight", POLLER, {
     help: "Deliveries of this replica to the destination that are under way.",
     labels: { destination: [] },
-    roles: ["poller"],
-  },
-  destinationBacklog: {
-    name: "svc_destination_backlog",
-    type: "gauge",
+  }),
+  destinationBacklog: gauge("svc_destination_backlog", POLLER, {
     help: "Outbox rows in state pending that go to the destination.",
     labels: { destination: [] },
-    roles: ["poller"],
-  },
-  destinationOldestAge: {
-    name: "svc_destination_oldest_age_seconds",
-    type: "gauge",
+  }),
+  destinationOldestAge: gauge("svc_destination_oldest_age_seconds", POLLER, {
     help: "Age of the oldest due pending outbox row of the destination; 0 when there is none.",
     labels: { destination: [] },
-    roles: ["poller"],
-  },
-  destinationRateLimited: {
-    name: "svc_destination_rate_limited_seconds_total",
-    type: "counter",
+  }),
+  destinationRateLimited: counter("svc_destination_rate_limited_seconds_total", POLLER, {
     help: "Time for which claimed rows of this replica waited for the rate limit of the destination.",
     labels: { destination: [] },
-    roles: ["poller"],
-  },
-  breakerTransitions: {
-    name: "svc_destination_breaker_transitions_total",
-    type: "counter",
+  }),
+  breakerTransitions: counter("svc_destination_breaker_transitions_total", POLLER, {
     help: "Times that this replica opened or closed the circuit breaker of the destination for all replicas.",
     labels: { destination: [], to: ["open", "closed"] },
-    roles: ["poller"],
-  },
-  blockedKeys: {
-    name: "svc_blocked_keys",
-    type: "gauge",
+  }),
+  blockedKeys: gauge("svc_blocked_keys", POLLER, {
     help: "Keys whose first unfinished row waits for its retry and holds back the rows behind it.",
-    labels: {},
-    roles: ["poller"],
-  },
-  parkedRows: {
-    name: "svc_parked_rows",
-    type: "gauge",
+  }),
+  parkedRows: gauge("svc_parked_rows", POLLER, {
     help: "Parked outbox rows, which wait for svc parked retry or discard, at most outbox.pendingGaugeIntervalMs old.",
-    labels: {},
-    roles: ["poller"],
-  },
-  deliveryLatency: {
-    name: "svc_delivery_latency_seconds",
-    type: "histogram",
+  }),
+  deliveryLatency: histogram("svc_delivery_latency_seconds", POLLER, {
     help: "Time from the creation of an outbox row to its acknowledged delivery.",
-    labels: {},
-    roles: ["poller"],
     buckets: LATENCY_SECONDS,
-  },
-  httpPublishResponses: {
-    name: "svc_http_publish_responses_total",
-    type: "counter",
+  }),
+  httpPublishResponses: counter("svc_http_publish_responses_total", POLLER, {
     help: "Answers of HTTP destinations by status class; error when there was no answer.",
     labels: { status_class: ["2xx", "3xx", "4xx", "5xx", "error"] },
-    roles: ["poller"],
-  },
-  transformFailures: {
-    name: "svc_transform_failures_total",
-    type: "counter",
+  }),
+  transformFailures: counter("svc_transform_failures_total", ["ingest", "poller"], {
     help: "Failed transforms by their onError strategy.",
     labels: { strategy: ["Fail", "Skip", "Dead"] },
-    roles: ["ingest", "poller"],
-  },
-  inboxMessages: {
-    name: "svc_inbox_messages_total",
-    type: "counter",
+  }),
+  inboxMessages: counter("svc_inbox_messages_total", ["ingest", "relay"], {
     help: "Received messages: new, duplicate, and forwarded to the outbox.",
     labels: { status: ["new", "forwarded", "duplicate"] },
-    roles: ["ingest", "relay"],
-  },
-  inboxRelayErrors: {
-    name: "svc_inbox_relay_errors_total",
-    type: "counter",
-    help: "Relay passes that failed.",
-    labels: {},
-    roles: ["relay"],
-  },
-  inboxRejections: {
-    name: "svc_inbox_rejections_total",
-    type: "counter",
+  }),
+  inboxRelayErrors: counter("svc_inbox_relay_errors_total", ["relay"], { help: "Relay passes that failed." }),
+  inboxRejections: counter("svc_inbox_rejections_total", ["ingest"], {
     help: "Received messages that were not accepted, by reason.",
     labels: {
       reason: [
@@ -238,107 +155,58 @@ export const METRICS = {
         "rate_limited",
       ],
     },
-    roles: ["ingest"],
-  },
-  inboxFiltered: {
-    name: "svc_inbox_filtered_total",
-    type: "counter",
+  }),
+  inboxFiltered: counter("svc_inbox_filtered_total", ["ingest"], {
     help: "Received messages that a header filter dropped.",
-    labels: {},
-    roles: ["ingest"],
-  },
-  inboxOldestPendingAge: {
-    name: "svc_inbox_oldest_pending_age_seconds",
-    type: "gauge",
+  }),
+  inboxOldestPendingAge: gauge("svc_inbox_oldest_pending_age_seconds", ["relay"], {
     help: "Age of the oldest pending push row of the inbox that this configuration relays; 0 when there is none.",
-    labels: {},
-    roles: ["relay"],
-  },
-  inboxUnrelayed: {
-    name: "svc_inbox_messages_unrelayed",
-    type: "gauge",
+  }),
+  inboxUnrelayed: gauge("svc_inbox_messages_unrelayed", ["relay"], {
     help: "Pending push rows of sources that this configuration does not relay, among the oldest 10,000 pending push rows.",
-    labels: {},
-    roles: ["relay"],
-  },
-  claimDuration: {
-    name: "svc_claim_duration_seconds",
-    type: "histogram",
+  }),
+  claimDuration: histogram("svc_claim_duration_seconds", ["ingest", "relay", "poller"], {
     help: "Time of one claim statement.",
     labels: { component: [] },
-    roles: ["ingest", "relay", "poller"],
     buckets: CALL_SECONDS,
-  },
-  claimRows: {
-    name: "svc_claim_rows",
-    type: "histogram",
+  }),
+  claimRows: histogram("svc_claim_rows", ["ingest", "relay", "poller"], {
     help: "Rows of one claim.",
     labels: { component: [] },
-    roles: ["ingest", "relay", "poller"],
     buckets: ROWS,
-  },
-  claimsLost: {
-    name: "svc_claims_lost_total",
-    type: "counter",
+  }),
+  claimsLost: counter("svc_claims_lost_total", ["ingest", "relay", "poller"], {
     help: "Claims that were taken back before they were settled.",
     labels: { component: ["poller", "pull"] },
-    roles: ["ingest", "relay", "poller"],
-  },
-  cleanupDeleted: {
-    name: "svc_cleanup_messages_deleted_total",
-    type: "counter",
+  }),
+  cleanupDeleted: counter("svc_cleanup_messages_deleted_total", RETENTION, {
     help: "Rows that retention deleted.",
     labels: { table: [] },
-    roles: ["retention"],
-  },
-  cleanupDuration: {
-    name: "svc_cleanup_duration_seconds",
-    type: "histogram",
+  }),
+  cleanupDuration: histogram("svc_cleanup_duration_seconds", RETENTION, {
     help: "Time of one retention run over a table.",
     labels: { table: [] },
-    roles: ["retention"],
     buckets: CLEANUP_SECONDS,
-  },
-  cleanupLastRun: {
-    name: "svc_cleanup_last_run_timestamp_seconds",
-    type: "gauge",
+  }),
+  cleanupLastRun: gauge("svc_cleanup_last_run_timestamp_seconds", RETENTION, {
     help: "Unix time of the last finished retention run over a table.",
     labels: { table: [] },
-    roles: ["retention"],
-  },
-  dbPoolConnections: {
-    name: "svc_db_pool_connections",
-    type: "gauge",
+  }),
+  dbPoolConnections: gauge("svc_db_pool_connections", EVERY, {
     help: "Database connections of this replica that are used or idle, and callers that are waiting for one.",
     labels: { state: ["used", "idle", "waiting"] },
-    roles: EVERY,
-  },
-  captureLag: {
-    name: "svc_capture_lag_seconds",
-    type: "gauge",
+  }),
+  captureLag: gauge("svc_capture_lag_seconds", CAPTURE, {
     help: "Time from the commit of the last captured outbox insert to its capture.",
-    labels: {},
-    roles: ["capture"],
-  },
-  replicationSlotLag: {
-    name: "svc_replication_slot_lag_bytes",
-    type: "gauge",
+  }),
+  replicationSlotLag: gauge("svc_replication_slot_lag_bytes", CAPTURE, {
     help: "Database log that the server keeps on its disk for the replication slot; PostgreSQL only.",
-    labels: {},
-    roles: ["capture"],
-  },
-  replicationSlotUnconfirmed: {
-    name: "svc_replication_slot_unconfirmed_bytes",
-    type: "gauge",
+  }),
+  replicationSlotUnconfirmed: gauge("svc_replication_slot_unconfirmed_bytes", CAPTURE, {
     help: "Database log that the capture has not confirmed as seen yet; PostgreSQL only.",
-    labels: {},
-    roles: ["capture"],
-  },
-  replicationSlotStatus: {
-    name: "svc_replication_slot_wal_status",
-    type: "gauge",
+  }),
+  replicationSlotStatus: gauge("svc_replication_slot_wal_status", CAPTURE, {
     help: "1 for the present wal_status of the replication slot, 0 for the others; PostgreSQL only.",
     labels: { status: SLOT_STATUSES },
-    roles: ["capture"],
-  },
-} as const satisfies Readonly<Record<string, ServiceMetric>>;
+  }),
+} satisfies Readonly<Record<string, ServiceMetric>>;
