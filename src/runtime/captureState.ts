@@ -8,8 +8,8 @@ import type { CaptureState, ChangeLog, LogPosition, OwnedState } from "../ports/
 import type { Log } from "../ports/runtime.ts";
 
 /**
- * The state directory of change capture (`outbox.capture.stateDirectory`). Per identity: `<identity>.json` with the position, and what
- * the ownership needs (`captureOwnership.ts`).
+ * The state directory of change capture (`outbox.capture.stateDirectory`). Per identity: `<identity>.json` with the
+ * position, and the lock and owner files of its ownership.
  */
 
 interface CaptureStateOptions {
@@ -20,7 +20,7 @@ interface CaptureStateOptions {
   readonly log: Log;
 }
 
-/** What stands in the file. */
+/** The content of the file. */
 interface SavedState {
   readonly version: 1;
   readonly fingerprint: string;
@@ -29,7 +29,7 @@ interface SavedState {
   readonly savedAt: string;
 }
 
-/** The state of one identity in a directory of the file system. One process at a time owns it, and one owner at a time within the process. */
+/** The state of one identity in a directory. It has one owner at a time, across processes and within one. */
 export function captureState(options: CaptureStateOptions): CaptureState {
   return { open: (settings, onLost) => openState(options, settings, onLost) };
 }
@@ -54,7 +54,7 @@ async function openState(
       position: await readPosition(file, fingerprint, options.log),
       async save(position) {
         // Another process may have taken over: its position must stay.
-        if (!ownership.held) throw new Error(`${file} is not saved: this process does not own the state any more`);
+        if (!ownership.held) throw new Error(`${file} is not saved: this process no longer owns the state`);
         const saved: SavedState = { version: 1, fingerprint, position, savedAt: new Date().toISOString() };
         await replaceFile(file, temporaryName(directory, identity), `${JSON.stringify(saved)}\n`);
       },
@@ -66,7 +66,7 @@ async function openState(
   }
 }
 
-/** The same for the same settings, in whatever order they are listed. */
+/** The order of the settings does not matter. */
 function fingerprintOf(identity: string, settings: ChangeLog["settings"]): string {
   const sorted = Object.keys(settings)
     .sort()
@@ -93,7 +93,7 @@ async function readPosition(file: string, fingerprint: string, log: Log): Promis
       : "it was saved under other settings: another server, database, table, slot or identity";
   log.warn(
     { file, reason },
-    "the saved position of change capture is not used: the capture begins anew, and the poller finds what came meanwhile",
+    "the saved position of change capture is not used: capture starts anew, and the poller finds the rows inserted meanwhile",
   );
   return null;
 }
@@ -114,7 +114,7 @@ function parse(text: string): SavedState | string {
     return `it has the version ${JSON.stringify(version) ?? "none"}, and this release of svc knows version 1 only`;
   }
   if (typeof fingerprint !== "string" || typeof position !== "string" || position === "") {
-    return "it is damaged: its fingerprint or its position is missing or no text";
+    return "it is damaged: its fingerprint or its position is missing or not a text";
   }
   return value as SavedState;
 }
@@ -165,15 +165,17 @@ async function syncDirectory(directory: string): Promise<void> {
 }
 
 /**
- * One owner for a capture identity. `<identity>.lock` is the lock: a directory, which the file system makes for one of any number of
- * processes, and whose modification time the owner renews. `<identity>.owner.json` beside it tells people who that is, and decides nothing.
+ * One owner for a capture identity. `<identity>.lock` is the lock: a directory, which the file system creates for only
+ * one of several processes, and whose modification time the owner renews. `<identity>.owner.json` names the owner for
+ * people and decides nothing.
  *
- * Staleness is judged by the wall clock. Where that jumps ahead, differs between hosts by more than the limit, or where the owner stood still for
- * so long, a second process takes the lock over from a living one, which learns of it at its next renewal and gives up; until then both of them
- * wake a poller, which does no harm. Where it jumps back, the lock of a process that was killed lasts until the clock has caught up.
+ * The wall clock decides when a lock is stale. If it jumps ahead, differs between hosts by more than the limit, or the
+ * owner hangs for that long, a second process takes the lock from a living one, which notices at its next renewal and
+ * gives up. Until then both wake a poller, which does no harm. If the clock jumps back, the lock of a killed process
+ * lasts until the clock has caught up.
  */
 
-/** A lock that was not renewed for this long is of a process that was killed, or that hangs. */
+/** A lock not renewed for this long belongs to a process that was killed or hangs. */
 const STALE_MS = 10_000;
 const RENEWAL_MS = 2500;
 
@@ -238,7 +240,7 @@ async function takeOwnership(options: OwnershipOptions): Promise<Ownership> {
     } catch (error) {
       log.warn(
         { file: lockPath, reason: errorText(error), freeAfterMs: STALE_MS },
-        "the state of change capture could not be given up; it is free when its lock is stale",
+        "the state of change capture could not be released; it is free when its lock is stale",
       );
     }
   };
@@ -257,7 +259,7 @@ async function takeOwnership(options: OwnershipOptions): Promise<Ownership> {
   };
 }
 
-/** @returns null when the file is missing or says nothing: it is only there for people */
+/** @returns null when the file is missing or unreadable: it is only there for people */
 async function readOwner(ownerFile: string): Promise<Owner | null> {
   try {
     const { host, pid, since } = JSON.parse(await readFile(ownerFile, "utf8")) as Owner;
@@ -274,7 +276,7 @@ function ownedError({ directory, identity }: OwnershipOptions, owner: Owner | nu
   return new Error(
     `the state of the capture identity ${identity} in ${directory} is owned by ${who}: one process at a time owns it. ` +
       "Set outbox.capture.enabled to false in all replicas but one, or give this one another outbox.capture.identity and " +
-      `outbox.capture.stateDirectory. If that process was killed, this one takes over ${STALE_MS / 1000} s after its last sign of life`,
+      `outbox.capture.stateDirectory. If that process was killed, this one takes over ${STALE_MS / 1000} s after its last renewal of the lock`,
   );
 }
 
@@ -303,7 +305,7 @@ function captureStateFault(operation: string, place: string, error: unknown): Er
 
 const notWritable = () =>
   `the directory must be one that ${user()} may read and write: check its owner and mode, and that its volume is mounted and writable`;
-const notADirectory = () => "a file stands where the directory should be: remove it, or name another directory";
+const notADirectory = () => "a file is where the directory should be: remove it, or name another directory";
 const noSpace = () => "the volume or the quota is full: make room on it";
 
 const ADVICE: Readonly<Record<string, () => string>> = {

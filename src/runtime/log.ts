@@ -16,7 +16,7 @@ type Redactor = (text: string) => string;
 export interface LogOptions {
   readonly level: LogLevel;
   readonly roles: readonly string[];
-  /** Applied to the fields {@link TEXT_FIELDS} and {@link ERROR_FIELDS}, whose texts come from outside. Default: texts are logged as they are. */
+  /** Applied to {@link TEXT_FIELDS} and {@link ERROR_FIELDS}, whose texts come from outside. Default: none. */
   readonly redact?: Redactor;
   /** Default: `host-pid`. */
   readonly replica?: string;
@@ -55,8 +55,8 @@ export function parseLogLevel(value: string | undefined): LogLevel {
 /**
  * Makes the log of the process.
  *
- * Every line carries `service`, `roles` and `replica`, and its time in ISO 8601. What stands under `error` or `err`, an error or a
- * text, becomes `{ message, code? }`; the message has the causes in it.
+ * Every line carries `service`, `roles`, `replica` and its time in ISO 8601. An error or text under `error` or `err`
+ * becomes `{ message, code? }`; the message includes the causes.
  */
 export function createLog(options: LogOptions): RunningLog {
   const output = options.output ?? (process.stdout.isTTY ? terminal() : standardOutput());
@@ -94,21 +94,21 @@ function errorField(value: unknown, redact: Redactor): { message: string; code?:
 
 /** Lines wait in memory for at most this long ... */
 const FLUSH_INTERVAL_MS = 200;
-/** ... or until this many characters have come together: a line a message costs one system call in about a hundred. */
+/** ... or until there are this many characters: with one line per message that is a system call in about a hundred. */
 const GATHERED_LENGTH = 32 * 1024;
-/** A reader that does not read costs memory up to here; lines beyond are dropped. */
+/** Most memory for lines that a blocked reader has not taken; further ones are dropped. */
 const MAX_BUFFERED_BYTES = 16 * 1024 * 1024;
 
 /**
- * Standard output, written asynchronously. A normal end of the process, `process.exit` and an uncaught exception write everything out.
- * SIGKILL or a power cut lose the lines of the last {@link FLUSH_INTERVAL_MS} (and what a blocked reader has not taken): no state of a
- * message depends on them, for the database has it.
+ * Standard output, written asynchronously. A normal end of the process, `process.exit` and an uncaught exception write
+ * everything out. SIGKILL or a power cut lose the lines of the last {@link FLUSH_INTERVAL_MS} (and what a blocked
+ * reader has not taken); the state of messages is in the database.
  */
 function standardOutput(): LogOutput {
   const destination = pino.destination({
     dest: 1,
     sync: false,
-    // It writes when it is told to: a write that runs already would let a synchronous flush return too early.
+    // It writes on `flush` only: a write under way would let a synchronous flush return too early.
     minLength: 2 * GATHERED_LENGTH,
     maxWrite: 4 * GATHERED_LENGTH,
     maxLength: MAX_BUFFERED_BYTES,
@@ -147,7 +147,7 @@ function droppedLine(dropped: number): string {
   return `${JSON.stringify({ level: "warn", time, service: "svc", dropped, msg: "log lines dropped" })}\n`;
 }
 
-/** Gathers lines before they are handed on: the destination's own buffer counts its bytes anew with every line, a third of what a line costs. */
+/** Gathers lines: the destination's own buffer counts its bytes anew with every line, a third of what a line costs. */
 class GatheredLines {
   readonly #handOn: (lines: string) => void;
   #waiting = "";
@@ -168,7 +168,7 @@ class GatheredLines {
     if (lines !== "") this.#handOn(lines);
   }
 
-  /** The lines that wait, which are no longer its own. */
+  /** Removes and returns the lines that wait. */
   take(): string {
     clearTimeout(this.#timer);
     this.#timer = undefined;
@@ -182,7 +182,7 @@ function ignoringFaults(flush: () => void): void {
   try {
     flush();
   } catch {
-    // Standard output is gone or full at the end of the process: there is nobody left to tell.
+    // Standard output is gone or full at the end of the process.
   }
 }
 

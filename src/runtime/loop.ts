@@ -4,49 +4,39 @@ import { type BackoffRange, backoffMs } from "../time/backoff.ts";
 import { type Clock, type Random, systemClock, systemTimer, type Timer } from "../time/clock.ts";
 import { sharedController } from "../time/wait.ts";
 
-/** What a pass found: `again` when more work probably waits, `idle` when there is none for now. */
+/** What a pass found: `again` when more work probably waits, `idle` when none does for now. */
 export type PassResult = "again" | "idle";
 
 export interface LoopOptions {
   readonly name: string;
-  /** One round of work. `signal` aborts only when the time for a graceful stop is over, with a `StoppingError` as reason. */
+  /** One round of work. `signal` aborts with a `StoppingError` when the time for a graceful stop is over. */
   readonly pass: (signal: AbortSignal) => Promise<PassResult>;
   /** Wait after an idle pass; a function is asked before each wait. */
   readonly intervalMs: number | (() => number);
-  /** Told of each failed pass, with how many failed in a row and the wait before the next. */
+  /** Called after each failed pass, with how many failed in a row and the wait before the next, in ms. */
   readonly onError: (error: unknown, failures: number, delayMs: number) => void;
   /**
-   * Longest rest after an idle pass, in ms. A rest is as long as the pass was, wakes or not: what comes meanwhile shares the next pass, and passes that
-   * find little take at most half of the time. Default 0: none.
+   * Longest rest after an idle pass, in ms. A rest is as long as the pass was and no wake ends it: what comes meanwhile
+   * shares the next pass, and passes that find little take at most half of the time. Default 0: none.
    */
   readonly maxRestMs?: number;
   /** Waits after failed passes. Default: 100 ms to 10 s. */
   readonly backoff?: BackoffRange;
-  /** The loop counts as down when no pass has succeeded for this long; above the slowest pass and the interval together. */
+  /** Down when no pass has succeeded for this long, in ms; more than the slowest pass and the interval together. */
   readonly staleAfterMs: number;
   readonly clock?: Clock;
   readonly random?: Random;
   readonly timer?: Timer;
 }
 
-interface LoopHealth {
-  readonly up: boolean;
-  /** Why it is down; undefined when it is up. Not redacted. */
-  readonly reason: string | undefined;
-  /** Wall clock, ms since the epoch; undefined before the first success. */
-  readonly lastSuccessAt: number | undefined;
-  /** The error of the last pass; undefined when it succeeded. */
-  readonly lastError: unknown;
-}
-
 const BACKOFF: BackoffRange = { firstMs: 100, longestMs: 10_000 };
 
-/** `created` until start; `running`; `stopping` from the first stop on; `stopped` when nothing runs any more. Never backwards. */
+/** `created` until start; `running`; `stopping` from the first stop; `stopped` when nothing runs. Never backwards. */
 type Phase = "created" | "running" | "stopping" | "stopped";
 
 /**
- * Runs passes one after another: at once after `again`, else after the interval or a wake, and with growing waits after errors.
- * One use: a loop that was stopped, be it before its start, never runs again.
+ * Runs one pass at a time: at once after `again`, else after the interval or a wake, and with growing waits after
+ * errors. A loop that was stopped, even before its start, never runs again.
  */
 export class Loop implements Service {
   readonly name: string;
@@ -63,8 +53,7 @@ export class Loop implements Service {
   #heedsWakes = true;
   #failures = 0;
   #lastError: unknown;
-  #lastSuccessAt: number | undefined;
-  /** Monotonic; the start counts as a success, so that a loop is given time for its first pass. */
+  /** Monotonic ms of the last success. The start counts as one, so that the first pass has its time. */
   #freshSince = 0;
 
   constructor(options: LoopOptions) {
@@ -75,7 +64,7 @@ export class Loop implements Service {
     this.#random = options.random ?? Math.random;
   }
 
-  /** Starts the first pass at once and returns without waiting for it. Does nothing after a stop or when it runs already. */
+  /** Starts the first pass and returns without waiting for it. Does nothing after a stop or when it runs already. */
   async start(): Promise<void> {
     if (this.#phase !== "created") return;
     this.#phase = "running";
@@ -84,15 +73,15 @@ export class Loop implements Service {
   }
 
   /**
-   * Makes the next pass start now instead of after the interval; during a pass, one more follows it. The wait after a failed pass is
-   * not shortened: a wake says that there is work, not that the fault is gone.
+   * Makes the next pass start now instead of after the interval; during a pass, one more follows it. The wait after a
+   * failed pass stays: a wake means that there is work, not that the fault is gone.
    */
   wake(): void {
     this.#woken = true;
     if (this.#heedsWakes) this.#endWait?.();
   }
 
-  /** Ends the wait and lets a running pass finish; its signal aborts together with `cutoff`. Returns when the pass has ended. */
+  /** Ends the wait and returns when a running pass has ended, whose signal aborts together with `cutoff`. */
   async stop(cutoff: AbortSignal): Promise<void> {
     const abort = () => this.#cutoff.abort(cutoff.reason instanceof Error ? cutoff.reason : new StoppingError());
     if (cutoff.aborted) abort();
@@ -107,19 +96,9 @@ export class Loop implements Service {
     }
   }
 
-  /** Whether the loop does its work: down when it does not run, its last pass failed, or none succeeded for `staleAfterMs`. */
-  health(): LoopHealth {
-    const reason = this.#downReason();
-    return {
-      up: reason === undefined,
-      reason,
-      lastSuccessAt: this.#lastSuccessAt,
-      lastError: this.#lastError,
-    };
-  }
-
   /**
-   * The check of a health component.
+   * The check of a health component: the loop is down when it does not run, when its last pass failed, or when no pass
+   * has succeeded for `staleAfterMs`.
    *
    * @throws Error that says why the loop is down
    */
@@ -160,8 +139,9 @@ export class Loop implements Service {
   }
 
   /**
-   * The loops of a process with the same interval wait for the same beat, so that the process wakes up once for all of them: most of what an idle
-   * process costs is waking up. A beat that is very near counts as this one; timers may be a millisecond early.
+   * The loops of a process with the same interval wait for the same beat, so that the process wakes up once for all of
+   * them: most of what an idle process costs is waking up. A beat that is very near counts as this one; timers may be a
+   * millisecond early.
    */
   #untilNextBeat(): number {
     const { intervalMs: given } = this.#options;
@@ -176,7 +156,6 @@ export class Loop implements Service {
       const result = await this.#options.pass(this.#cutoff.signal);
       this.#failures = 0;
       this.#lastError = undefined;
-      this.#lastSuccessAt = this.#clock.now();
       this.#freshSince = this.#clock.monotonic();
       return result;
     } catch (error) {

@@ -4,11 +4,12 @@ import { type Clock, systemClock, systemTimer, type Timer } from "../time/clock.
 import { sharedController, waitOrAbort } from "../time/wait.ts";
 
 /**
- * Start in order, stop in phases (spec, "Runtime behaviours", Shutdown). A stop has two stages: each service is asked to finish, and
- * when the phase's time is over its cutoff signal tells it to drop what is left. Whatever fails, every later phase still runs.
+ * Start in order, stop in phases (spec, "Runtime behaviours", Shutdown). A stop has two stages: each service finishes
+ * its work; when the phase's time is over, the cutoff signal makes it drop the rest. After a failure later phases still
+ * run.
  */
 
-/** Services that stop beside each other. */
+/** Services that stop in parallel. */
 interface Phase {
   readonly name: string;
   readonly services: readonly Service[];
@@ -25,8 +26,8 @@ interface PhaseTools {
 }
 
 /**
- * Starts the services one after another. When one fails, or when the signal aborts meanwhile, that one and those before it are stopped in
- * reverse order.
+ * Starts the services in order. When one fails, or the signal aborts meanwhile, that one and those before it are
+ * stopped in reverse order.
  *
  * @param stopTimeoutMs time for each of these stops, in ms
  * @param signal aborts when the process is told to stop before it is up
@@ -120,7 +121,7 @@ async function stopService(service: Service, cutoff: AbortSignal, tools: PhaseTo
   }
 }
 
-/** How the process ends: on a signal after an orderly stop, on a second one at once, on a fault nobody caught with a log line. */
+/** How the process ends: after an orderly stop on a signal, at once on a second one, with a log line on a fault. */
 
 /** The part of Node's `process` that is used here. */
 interface ProcessEvents {
@@ -141,23 +142,23 @@ interface SignalOptions {
 }
 
 interface SignalHandling {
-  /** Aborts with a `StoppingError` at the first signal, so that a start that is still under way can give up. */
+  /** Aborts with a `StoppingError` at the first signal, so that a start under way can give up. */
   readonly stopping: AbortSignal;
-  /** Takes the handlers off. */
+  /** Removes the handlers. */
   dispose(): void;
 }
 
 const SIGNALS = ["SIGTERM", "SIGINT"] as const;
 
 /**
- * The same signal within this time is the same one: Ctrl-C under `npm start` arrives twice, from the terminal and handed on by npm, a few
- * milliseconds apart. Nobody asks twice that fast.
+ * The same signal within this time counts once: Ctrl-C under `npm start` arrives twice within a few milliseconds, from
+ * the terminal and from npm.
  */
 const SAME_SIGNAL_MS = 200;
 
 /**
- * Installs the handlers. Exit codes: 0 after an orderly stop; 1 when the stop failed, was cut short by a second signal, or when an
- * exception or rejection was caught by nobody.
+ * Installs the handlers. Exit codes: 0 after an orderly stop; 1 when the stop failed or was cut short by a second
+ * signal, and after an uncaught exception or rejection.
  */
 export function handleSignals(options: SignalOptions): SignalHandling {
   const { log, flush, clock = systemClock } = options;

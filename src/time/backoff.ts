@@ -7,8 +7,8 @@ export interface BackoffRange {
 }
 
 /**
- * The wait after the n-th failure in a row: `firstMs * 2^(n-1)`, at most `longestMs`, less a random part of up to half, so that replicas that
- * lost their server together do not return to it together.
+ * The wait after the n-th failure in a row: `firstMs * 2^(n-1)`, at most `longestMs`, less a random part of up to half,
+ * so that replicas that lost their server together do not return to it together.
  *
  * @param failures 1 for the first one
  * @returns ms
@@ -20,7 +20,7 @@ export function backoffMs(failures: number, { firstMs, longestMs }: BackoffRange
 /** The waits between tries to reach a broker. */
 const BROKER: BackoffRange = { firstMs: 100, longestMs: 5000 };
 
-/** Counts failures in a row, and says how long to wait after each. */
+/** Counts failures in a row and gives the wait after each. */
 export class Backoff {
   readonly #random: Random;
   readonly #range: BackoffRange;
@@ -43,7 +43,7 @@ export class Backoff {
     return backoffMs(this.#failures, this.#range, this.#random);
   }
 
-  /** The next failure starts with the shortest wait. */
+  /** Makes the next failure start with the shortest wait. */
   reset(): void {
     this.#failures = 0;
   }

@@ -1,4 +1,4 @@
-/** The clock, the timer and the chance of a process, so that a test can stand in for them. */
+/** Clock, timer and random numbers of a process, which tests replace. */
 
 export interface Clock {
   /** Wall clock, ms since the Unix epoch. May jump: use it for stamps, never for durations. */
@@ -19,10 +19,10 @@ export const systemClock: Clock = {
   monotonic: () => performance.now(),
 };
 
-/** Longest delay `setTimeout` can hold (about 24.8 days); it fires at once on anything longer. */
+/** Longest delay of `setTimeout` (about 24.8 days); it fires at once on anything longer. */
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 
-/** The timer of the system; it keeps the process alive, and takes delays of any length (`retention.*.cleanupInterval` has no limit). */
+/** The timer of the system; it keeps the process alive, and takes delays of any length. */
 export const systemTimer: Timer = (ms, callback) => {
   let handle: NodeJS.Timeout;
   const arm = (left: number) => {

@@ -2,7 +2,7 @@ import { setMaxListeners } from "node:events";
 import type { Timer } from "./clock.ts";
 import { systemTimer } from "./clock.ts";
 
-/** Bounded waiting: every wait ends by its result, by a signal, or by a timeout that says what was waited for. */
+/** Bounded waiting: every wait ends with its result, a signal, or a timeout that names what was waited for. */
 
 /** A controller whose signal any number of operations may listen to; Node takes more than ten for a leak and warns. */
 export function sharedController(): AbortController {
@@ -17,11 +17,11 @@ export class TimeoutError extends Error {
 }
 
 /**
- * Waits for a promise, but no longer than until a signal aborts. The promise itself is not ended by that: hand it the signal too.
+ * Waits for a promise until a signal aborts. That does not end what the promise stands for: pass it the signal too.
  *
  * @param name what is waited for, for an abort reason that does not say so itself
  * @returns the promise's value
- * @throws the promise's error; when the signal aborts first, its reason as it is, so that callers can tell stopping from failing
+ * @throws the promise's error; when the signal aborts first, its reason as it is
  */
 export async function waitOrAbort<T>(promise: Promise<T>, signal: AbortSignal, name: string): Promise<T> {
   let onAbort: (() => void) | undefined;
@@ -38,7 +38,7 @@ export async function waitOrAbort<T>(promise: Promise<T>, signal: AbortSignal, n
   }
 }
 
-/** A reason that says nothing (`controller.abort()` without one) is put in words. */
+/** A missing reason (`controller.abort()` without one) gets words. */
 function abortReason(signal: AbortSignal, name: string): unknown {
   const { reason } = signal;
   const bare = !(reason instanceof Error) || (reason instanceof DOMException && reason.name === "AbortError");
@@ -48,7 +48,7 @@ function abortReason(signal: AbortSignal, name: string): unknown {
 export interface Timeout extends Disposable {
   /** Aborts with a {@link TimeoutError} when the time is over, or with the parent's reason when that aborts first. */
   readonly signal: AbortSignal;
-  /** Ends the timer and lets go of the parent. */
+  /** Ends the timer and stops listening to the parent. */
   clear(): void;
 }
 
@@ -56,12 +56,12 @@ export interface Timeout extends Disposable {
  * A signal with a time limit: `using limit = timeout(30_000, "outbox.claim", signal)`.
  *
  * @param ms limit in milliseconds
- * @param name the operation, as it stands in the error: "outbox.claim timed out after 30000 ms"
+ * @param name the operation, for the error: "outbox.claim timed out after 30000 ms"
  * @param parent a signal that ends the operation as well
  */
 export function timeout(ms: number, name: string, parent?: AbortSignal, timer: Timer = systemTimer): Timeout {
   const controller = sharedController();
-  // Not `AbortSignal.any`: it keeps every signal it made reachable from a long-lived parent for longer than the operation.
+  // Not `AbortSignal.any`: its signals stay reachable from a long-lived parent for longer than the operation.
   const onParentAbort = () => controller.abort(parent?.reason);
   const cancel = timer(ms, () => controller.abort(new TimeoutError(`${name} timed out after ${ms} ms`)));
   const clear = () => {
@@ -76,7 +76,7 @@ export function timeout(ms: number, name: string, parent?: AbortSignal, timer: T
 /**
  * Runs an operation within a time limit.
  *
- * @param operation gets a signal that aborts when the limit is reached; the wait for it ends then, whether it obeys or not
+ * @param operation gets a signal that aborts at the limit; the wait ends then even if the operation does not
  * @throws TimeoutError that names the operation, the parent's abort reason, or the operation's own error
  */
 export async function withTimeout<T>(

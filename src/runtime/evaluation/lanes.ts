@@ -8,7 +8,7 @@ export interface EvaluationJob {
   readonly settle: (outcome: EvaluationResult | Error) => void;
   /** The time its lane was charged for it, in ms; 0 while it waits. */
   charged: number;
-  /** It was lost with a worker that ended by itself, and runs again apart from others: at the second loss it fails. */
+  /** It was lost with a worker that ended by itself. It runs again apart from others; a second loss fails it. */
   wasLost: boolean;
 }
 
@@ -23,7 +23,7 @@ interface Lane {
   served: number;
   /** What its next evaluation is expected to take, in ms. */
   expectedMs: number;
-  /** Until then it is served apart, in ms of the monotonic clock: one of its evaluations ended a worker or took all of its time. */
+  /** Until then (monotonic ms) it is served apart: an evaluation of it ended a worker or took all of its time. */
   apartUntil: number;
   /** Until then it is not served at all; later the time when it was last served apart. */
   restsUntil: number;
@@ -41,23 +41,23 @@ const DEFAULT_BOUNDS: LaneBounds = { count: 4096, length: 32 * 1024 * 1024 };
 const NEWEST = 0.1;
 /** One evaluation counts for this many times the expected time at most, and 1 ms. */
 const MAX_GROWTH = 4;
-/** So that what a lane has not shown yet to be quick runs by itself. */
+/** What the first evaluation of a lane is expected to take: it runs by itself. */
 export const UNKNOWN_MS = 10;
 /** How long after its last offence a lane is served apart. */
 const APART_MS = 10_000;
-/** After an offence a lane rests for as long as that took, but no longer than this: it gets half of the time apart at most. */
+/** A lane rests for as long as its offence took, at most this long: it gets at most half of the time apart. */
 const MAX_REST_MS = 1000;
 /** Lanes that are kept though they are idle, for the time they have had. */
 const MAX_IDLE_LANES = 1000;
 
 /**
- * The evaluations that wait, by lane. The time of the workers is shared fairly: the lane that has had least of it is next. A lane
- * may hold as much as all lanes together leave free, so that one that floods the queue always leaves room for others.
+ * The evaluations that wait, by lane. The time of the workers is shared fairly: the lane that has had least is next. A
+ * lane may hold as much as all lanes together leave free, so that one that floods the queue leaves room for others.
  */
 export class Lanes {
   readonly #bounds: LaneBounds;
   readonly #lanes = new Map<string, Lane>();
-  /** What the lane that was served last had had by then. */
+  /** `served` of the lane that was served last. */
   #clock = 0;
   #refusableCount = 0;
   #refusableLength = 0;
@@ -128,13 +128,13 @@ export class Lanes {
     lane.expectedMs = expectedMs === UNKNOWN_MS ? ms : expectedMs + NEWEST * (counted - expectedMs);
   }
 
-  /** One of the lane's evaluations ended a worker or took all of its time: it rests, and is then served apart for a while. */
+  /** An evaluation of the lane ended a worker or took all of its time: the lane rests, then is served apart. */
   offended(lane: Lane, ms: number, now: number): void {
     lane.apartUntil = now + APART_MS;
     lane.restsUntil = now + Math.min(ms, MAX_REST_MS);
   }
 
-  /** Monotonic ms when the last lane that is served apart will be served with the others; undefined when there is none. */
+  /** Monotonic ms when the last lane that is served apart joins the others; undefined without one. */
   apartUntil(now: number): number | undefined {
     let last: number | undefined;
     for (const { apartUntil } of this.#lanes.values()) {

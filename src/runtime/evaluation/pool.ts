@@ -8,7 +8,7 @@ import { EvaluationWorker, type WorkerEnd } from "./worker.ts";
 export interface EvaluatorPoolOptions {
   /** Entry of the workers, a built file: `dist/roles/evaluatorWorker.js`. */
   readonly script: URL;
-  /** Processes that evaluate beside each other. One more is started when lanes have to be served apart. */
+  /** Processes that evaluate in parallel. One more starts when lanes are served apart. */
   readonly workers: number;
   /** Largest JavaScript heap of one worker; the process takes about 50 MB more. */
   readonly memoryLimitMb: number;
@@ -16,7 +16,7 @@ export interface EvaluatorPoolOptions {
   readonly graceMs?: number;
   /** How much may wait of what is refusable. */
   readonly bounds?: LaneBounds;
-  /** Told of workers that ended, without expressions and payloads. */
+  /** Logs workers that ended, without expressions and payloads. */
   readonly log?: Pick<Log, "warn">;
 }
 
@@ -24,21 +24,21 @@ export interface EvaluatorPoolOptions {
 const MAX_POSTED = 64;
 /** Characters of inputs that a worker has at a time, but for one larger input. */
 const MAX_POSTED_LENGTH = 1024 * 1024;
-/** What they may be expected to take together, in ms, but for one that is longer: the longest wait behind what a worker has. */
+/** Their expected time together in ms, but for one longer evaluation: the longest wait behind what a worker has. */
 const MAX_POSTED_MS = UNKNOWN_MS;
 const DEFAULT_GRACE_MS = 250;
 /** Wait after a worker that did not start; what comes meanwhile fails at once, unless another worker is there. */
 const START_BACKOFF_MS = 1000;
 
 /**
- * Evaluates in worker processes, started with the first evaluation and again when one ended. Those asked for in one turn of the
- * event loop travel together.
+ * Evaluates in worker processes, which start with the first evaluation and again when one has ended. Evaluations of one
+ * turn of the event loop travel together.
  *
- * Whatever an expression does, it ends: by its own limits (`core/evaluation`), or, in a built-in function that asks for no limit,
- * by the end of its worker, which is killed when it is overdue or ends itself when its memory is full. The evaluation that ran then
- * fails, and what waited behind it runs elsewhere: its replacement is started before it is killed. The lane that did this, or that
- * took all of its time, rests for as long, and is served apart for some seconds after: by a worker of its own, one evaluation at a
- * time. So whoever sends hostile payloads holds up other lanes once in a while and not with each.
+ * Every expression ends: by its own limits (`core/transform`) or, in a built-in function that checks no limit, with its
+ * worker, which is killed when it is overdue and ends itself when its memory is full. The evaluation that ran fails;
+ * what waited behind it runs elsewhere, for the replacement starts before the kill. The lane that did this, or that
+ * took all of its time, rests for as long, and is then served apart for some seconds: by a worker of its own, one
+ * evaluation at a time. So a sender of hostile payloads holds up other lanes once in a while, not with each of them.
  */
 export class EvaluatorPool implements Evaluator {
   readonly #options: EvaluatorPoolOptions;
@@ -76,7 +76,7 @@ export class EvaluatorPool implements Evaluator {
     });
   }
 
-  /** Rejects with an Error that is not a TransformError when no worker can be started: the expression is not at fault. */
+  /** Rejects with an Error other than TransformError when no worker starts: the expression is not at fault. */
   evaluate(evaluation: Evaluation): Promise<string> {
     if (this.#closed !== undefined) return Promise.reject(closedError());
     return new Promise((resolve, reject) => {
@@ -168,7 +168,7 @@ export class EvaluatorPool implements Evaluator {
     }
   }
 
-  /** Starts workers up to the number there should be, but none for a while after one that did not start. */
+  /** Starts the missing workers, but none for a while after one that did not start. */
   #fillUp(): void {
     const failure = this.#startFailure;
     if (failure !== undefined && performance.now() < failure.until) {

@@ -2,8 +2,9 @@ import type { TransformErrorCode } from "../../model/errors.ts";
 import type { Evaluation } from "../../ports/evaluator.ts";
 
 /**
- * What the service and its evaluation workers send each other: requests over the IPC channel, many at a time; reports as lines of text
- * over a pipe of their own, each written synchronously, so that it is read even when the worker is stuck or killed right after.
+ * What the service and its evaluation workers send each other: requests over the IPC channel, many at a time; reports
+ * as lines of text over another pipe, written synchronously, so that each arrives even when the worker is killed after
+ * it.
  */
 
 /** `id` grows from request to request of one worker, which runs them in this order. */
@@ -24,10 +25,10 @@ export type EvaluationReply = EvaluationResult & {
 export type WorkerReport =
   /** The worker has loaded and takes requests. */
   | { readonly kind: "ready" }
-  /** It begins with what came while it was idle. */
+  /** It was idle and begins with what has come. */
   | { readonly kind: "started" }
   | { readonly kind: "reply"; readonly reply: EvaluationReply }
-  /** It gives back all requests up to this id that have no reply: the last one took long, and others may be more urgent. */
+  /** It returns the unanswered requests up to this id: the last one took long, and others may be more urgent. */
   | { readonly kind: "returned"; readonly id: number };
 
 /** File descriptor of the reports in the worker. */

@@ -18,11 +18,12 @@ export interface EvaluationServerOptions {
 
 /** Characters of expressions that are kept compiled; compiled they take about a hundred times that. */
 const MAX_CACHED_LENGTH = 256 * 1024;
-/** After an evaluation that took longer, what waits behind it is given back. A busy machine makes short ones seem longer too. */
+/** After an evaluation that took longer, the worker returns what waits. A busy machine makes short ones look long. */
 const LONG_MS = 20;
+
 /**
- * The worker's side: runs evaluations one after another, in the order they came, so that the time limit of one never counts the
- * time of others. After a long one it gives back what waits, for the pool to decide anew what runs next.
+ * The worker's side: runs one evaluation at a time, in the order they came, so that no time limit counts the time of
+ * others. After a long one it returns what waits, and the pool decides anew what runs next.
  */
 export class EvaluationServer {
   readonly #options: EvaluationServerOptions;

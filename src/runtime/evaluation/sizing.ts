@@ -5,27 +5,27 @@ interface WorkerSizing {
   readonly workers: number;
   /** Largest heap of one worker, in MiB. */
   readonly memoryLimitMb: number;
-  /** What keeps the workers from being more; absent when there are as many as there ever are. */
+  /** What limits their number; absent at the maximum. */
   readonly limitedBy?: "processors" | "memory";
 }
 
 /** A payload of some MiB takes a multiple of its size while it is transformed. */
 const MEMORY_MB = 256;
-/** Enough for small payloads, whatever there is. */
+/** Enough for small payloads. */
 const LEAST_MEMORY_MB = 64;
-/** What a worker takes beside its heap: with heaps of 64, 144 and 256 MiB filled to the limit, 135, 209 and 316 MiB were resident. */
+/** What a worker takes besides its heap: full heaps of 64, 144 and 256 MiB had 135, 209 and 316 MiB resident. */
 const OVERHEAD_MB = 70;
 /** More would take the processors that deliveries and the database need. */
 const MOST_WORKERS = 4;
 /** For the lanes that are served apart: one more worker, as large as the others. */
 const WORKERS_APART = 1;
-/** The process itself under load (150 to 250 MiB), and a worker that starts while the one it replaces is still there (55 MiB). */
+/** The process itself under load (150 to 250 MiB), and a worker that starts before its predecessor ends (55 MiB). */
 const OWN_MB = 300;
 const MEBIBYTE = 1024 * 1024;
 
 /**
- * As many workers as the machine or the container has room for, each with its heap full: one processor is left to the process itself, and the memory that
- * it needs. A node of many processors says nothing about the container on it. Below 568 MiB they may take more than there is.
+ * As many workers as the machine or the container has room for, each with its heap full; one processor and the memory
+ * it needs are left to the process itself. Below 568 MiB they may take more than there is.
  *
  * @param machine default: what this process has; `memory` in bytes
  */

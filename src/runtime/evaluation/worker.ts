@@ -42,8 +42,8 @@ const OUT_OF_MEMORY_SIGNALS: ReadonlySet<NodeJS.Signals> = new Set(["SIGABRT", "
 /**
  * A worker process and the evaluations it was given. It is killed when one of them is overdue.
  *
- * A process, since a thread that runs out of memory in one allocation (a text of 400 MB, say) takes the whole service with it. It gets no
- * environment variable, no argument and no file but its channels.
+ * A process, since a thread that runs out of memory in one allocation (a text of 400 MB, say) ends the whole service.
+ * It gets no environment variable, no argument and no file but its channels.
  */
 export class EvaluationWorker {
   /** Settles when the process is gone. */
@@ -105,7 +105,7 @@ export class EvaluationWorker {
     return this.#isOverdue;
   }
 
-  /** Whether it was ended because it is not needed any more. */
+  /** Whether it was ended because it is no longer needed. */
   get isRetired(): boolean {
     return this.#isRetired;
   }
@@ -135,7 +135,7 @@ export class EvaluationWorker {
     return [...this.#posted.values()];
   }
 
-  /** The one that runs, or ran when the worker ended: each reply leaves the worker before the next evaluation begins. */
+  /** The one that runs, or ran when the worker ended: each reply is sent before the next evaluation begins. */
   get running(): EvaluationJob | undefined {
     const [first] = this.#posted.values();
     return first;

@@ -72,7 +72,7 @@ function holder(body: string) {
   return processes.node(["--input-type=module", "-e", script]);
 }
 
-/** Makes the lock look as if its owner had given no sign of life for so long. */
+/** Makes the lock look as if its owner had not renewed it for so long. */
 function age(seconds: number): void {
   const when = Date.now() / 1000 - seconds;
   utimesSync(at("svc.lock"), when, when);
@@ -126,7 +126,7 @@ describe("the saved position", () => {
     expect(lines).toEqual([
       {
         level: "warn",
-        message: expect.stringContaining("begins anew"),
+        message: expect.stringContaining("starts anew"),
         fields: { file: at("svc.json"), reason: expect.stringContaining("other settings") },
       },
     ]);
@@ -152,8 +152,8 @@ describe("the saved position", () => {
     ["[1]", "no JSON object"],
     [JSON.stringify({ ...valid, version: 2 }), "version 2"],
     [JSON.stringify({ ...valid, version: undefined }), "version none"],
-    [JSON.stringify({ ...valid, position: 10 }), "position is missing or no text"],
-    [JSON.stringify({ ...valid, position: "" }), "position is missing or no text"],
+    [JSON.stringify({ ...valid, position: 10 }), "position is missing or not a text"],
+    [JSON.stringify({ ...valid, position: "" }), "position is missing or not a text"],
     [JSON.stringify({ ...valid, fingerprint: null }), "fingerprint"],
   ])("in a damaged file is not used, and the next save replaces it: %j", async (text, reason) => {
     mkdirSync(directory);
@@ -234,7 +234,7 @@ describe("one owner at a time", () => {
     await child.exited;
     await expect(open()).rejects.toThrow(`owned by process ${child.pid} on host`);
     age(9);
-    await expect(open()).rejects.toThrow("takes over 10 s after its last sign of life");
+    await expect(open()).rejects.toThrow("takes over 10 s after its last renewal of the lock");
     age(11);
     expect((await open()).position).toBe("0/10");
     expect(JSON.parse(readFileSync(at("svc.owner.json"), "utf8"))).toMatchObject({ pid: process.pid });
@@ -269,7 +269,7 @@ describe("a lost ownership", () => {
     await eventually(() => lost.length > 0);
 
     expect(lost[0]?.message).toContain(`the ownership of the capture identity svc in ${directory} is lost`);
-    await expect(state.save("0/5")).rejects.toThrow("does not own the state any more");
+    await expect(state.save("0/5")).rejects.toThrow("no longer owns the state");
     await state.close();
     expect(readFileSync(at("svc.owner.json"), "utf8")).toBe(owner);
     expect(names()).toEqual(["svc.json", "svc.lock", "svc.owner.json"]);
@@ -283,7 +283,7 @@ describe("a lost ownership", () => {
     const state = await open();
     await state.close();
     await state.close();
-    await expect(state.save("0/10")).rejects.toThrow("does not own the state any more");
+    await expect(state.save("0/10")).rejects.toThrow("no longer owns the state");
     expect(names()).toEqual([]);
     expect(lost).toEqual([]);
   });
@@ -295,14 +295,14 @@ describe("a directory that cannot be used", () => {
     await expect(setUp().open()).rejects.toThrow(
       `change capture cannot make ${directory} (outbox.capture.stateDirectory): EEXIST`,
     );
-    await expect(setUp().open()).rejects.toThrow("a file stands where the directory should be");
+    await expect(setUp().open()).rejects.toThrow("a file is where the directory should be");
   });
 
   test("below a file", async () => {
     writeFileSync(directory, "");
     directory = path.join(directory, "below");
     await expect(setUp().open()).rejects.toThrow(`cannot make ${directory}`);
-    await expect(setUp().open()).rejects.toThrow("a file stands where the directory should be");
+    await expect(setUp().open()).rejects.toThrow("a file is where the directory should be");
     directory = path.dirname(directory);
   });
 
