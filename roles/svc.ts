@@ -4,14 +4,15 @@ import { Command, CommanderError } from "commander";
 import { addConfigCommands } from "../src/cli/config.ts";
 import { addDestinationCommands } from "../src/cli/destinations.ts";
 import { addExplainCommand } from "../src/cli/explain.ts";
+import { lastWords, VERSION } from "../src/cli/io.ts";
 import { addParkedCommands } from "../src/cli/parked.ts";
-import { lastWords, VERSION } from "../src/cli/process.ts";
 import { addReplayCommand } from "../src/cli/replay.ts";
 import { addTransformCommand } from "../src/cli/transform.ts";
 import { ConfigError, StoppingError } from "../src/model/errors.ts";
 
-// A message lives for as long as two collections of the young generation, so many grow old and are garbage soon after. The engine would let the old
-// generation grow to several times what is in use before it looks. Resident under full load: 165 instead of 215 MiB, at no cost that could be measured.
+// Messages outlive two collections of the young generation and are garbage soon after; the engine would let the old
+// generation grow to several times what is in use. Resident under full load: 165 instead of 215 MiB, at no measurable
+// cost.
 setFlagsFromString("--heap-growing-percent=60");
 
 /** Exit codes (design, "Exit codes"): 0 clean stop, 2 configuration or usage, 1 anything else. */
@@ -19,13 +20,18 @@ const EXIT_USAGE = 2;
 const EXIT_FAILURE = 1;
 const EXIT_PIPE_CLOSED = 141;
 
-// Each command is imported when it is asked for: `svc --version` should not load a database driver.
+// Commands import their work when they run: `svc --version` should load no database driver.
 const { env } = process;
-const print = (line: string): void => {
-  process.stdout.write(`${line}\n`);
+const io = {
+  env,
+  stdout: process.stdout,
+  stderr: process.stderr,
+  setExitCode(code: number) {
+    process.exitCode = code;
+  },
 };
 
-// Who reads our output has gone, as `head` does: the process ends quietly, with the code that the shell shows for SIGPIPE.
+// The reader of our output has gone, as `head` does: the process ends with the code that a shell shows for SIGPIPE.
 for (const stream of [process.stdout, process.stderr]) {
   stream.on("error", (error: NodeJS.ErrnoException) => {
     if (error.code !== "EPIPE") throw error;
@@ -62,14 +68,14 @@ Examples:
   svc retention --once                  one cleaning pass, for a scheduler
   svc replay --topic orders --dry-run   which finished rows would be delivered again
   svc destinations list                 which are paused, what waits for them
-  svc parked list                       which rows failed for good and wait for somebody to decide
+  svc parked list                       which rows failed for good and wait for a decision
   svc migrate                           apply the schema migrations and exit
-  svc config check --strict             is this configuration right? every problem at once
+  svc config check --strict             is this configuration valid? every problem at once
   svc config print                      what is in effect, and where each value came from
   svc explain topic orders.created      where a message goes, and why
   svc transform test --help             what a transform makes of a payload
 
-Every key can also be set by a variable: SVC_OUTBOX_POLLINTERVALMS=50 sets outbox.pollIntervalMs. LOG_LEVEL sets the log level.
+Variables set keys too: SVC_OUTBOX_POLLINTERVALMS=50 sets outbox.pollIntervalMs. LOG_LEVEL sets the log level.
 Signals: SIGTERM and SIGINT stop in order; a second one ends the process at once.
 Exit codes: 0 clean stop, 2 configuration or usage error, 1 anything else.`,
   )
@@ -88,34 +94,26 @@ program
   .addHelpText(
     "after",
     `
-Runs under a database lock, so any number of replicas may do it at once. Use it as a step of its own where the service itself runs
-with database.migrate: false, for example because its user may not create tables.`,
+Runs under a database lock, so any number of replicas may run it at once. Use it as a separate step where the service
+runs with database.migrate: false, for example because its user may not create tables.`,
   )
   .action(async (options: Options) => {
-    const { migrate } = await import("../src/cli/migrate.ts");
-    await migrate({ env, file: options.config ?? program.opts<Options>().config }, print);
+    const { migrate } = await import("../src/cli/database.ts");
+    await migrate(options.config ?? program.opts<Options>().config, io);
   });
 
 program
   .command("dev")
   .description(
-    "run everything here and now: embedded PostgreSQL in .svc/, sample svc.yml, and a receiver that prints deliveries",
+    "run everything on this machine: embedded PostgreSQL in .svc/, sample svc.yml, and a receiver that prints deliveries",
   )
   .option("-c, --config <file>", "configuration file, made when it is not there (default: svc.yml)")
   .action(async (options: Options) => {
     const file = options.config ?? program.opts<Options>().config;
     const { dev } = await import("../src/cli/dev.ts");
-    await dev({ env, file, directory: process.cwd(), print });
+    await dev({ env, file, directory: process.cwd(), print: (line) => process.stdout.write(`${line}\n`) });
   });
 
-const io = {
-  env,
-  stdout: process.stdout,
-  stderr: process.stderr,
-  setExitCode(code: number) {
-    process.exitCode = code;
-  },
-};
 addConfigCommands(program, io);
 addTransformCommand(program, io);
 addExplainCommand(program, io);
@@ -130,7 +128,7 @@ try {
 }
 
 function exitCodeOf(error: unknown): number {
-  // Help and version end this way too, with code 0; commander has printed what there is to say.
+  // Help and version end this way too, with code 0; commander has printed its message.
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : EXIT_USAGE;
   if (error instanceof StoppingError) return 0;
   process.stderr.write(`svc: ${lastWords(error)}\n`);

@@ -1,22 +1,10 @@
 import type { Command } from "commander";
-import type { Environment } from "../config/environment.ts";
-import type { ReadFile } from "../config/file.ts";
 import { jsonSchema } from "../config/jsonSchema.ts";
 import { type Inspection, inspectConfig, type LoadedConfig } from "../config/load.ts";
 import { openSourcesNotice } from "../config/openSources.ts";
 import { printConfig } from "../config/print.ts";
 import type { ConfigProblem } from "../model/errors.ts";
-
-/** What the commands need of the process, so that a test can stand in for it. */
-export interface CommandIo {
-  readonly env: Environment;
-  readonly stdout: { write(text: string): unknown };
-  readonly stderr: { write(text: string): unknown };
-  /** Sets the code with which the process will end. */
-  readonly setExitCode: (code: number) => void;
-  /** Reads files; from the disk unless given. */
-  readonly readFile?: ReadFile;
-}
+import { type CommandIo, FILE_OPTION } from "./io.ts";
 
 const EXIT_CONFIGURATION = 2;
 
@@ -33,15 +21,11 @@ interface ConfigOptions {
 export function addConfigCommands(program: Command, io: CommandIo): void {
   const config = program.command("config").description("check, show and document the configuration");
   config.addHelpText("after", EXAMPLES);
-  const fileOption = [
-    "--config <file>",
-    "configuration file (default: SVC_CONFIG_FILE, else /etc/svc/svc.yml)",
-  ] as const;
 
   config
     .command("check")
     .description("check the configuration without starting anything; lists every problem at once, exit code 2")
-    .option(...fileOption)
+    .option(...FILE_OPTION)
     .option(
       "--strict",
       "make warnings errors: unknown keys and variables, settings without effect; notices stay notices",
@@ -52,7 +36,7 @@ export function addConfigCommands(program: Command, io: CommandIo): void {
   config
     .command("print")
     .description("show the configuration in effect as YAML, secrets masked, with the origin of each value")
-    .option(...fileOption)
+    .option(...FILE_OPTION)
     .addHelpText("after", PRINT_EXAMPLES)
     .action((_options: ConfigOptions, command: Command) => print(command.optsWithGlobals<ConfigOptions>(), io));
 
@@ -84,11 +68,10 @@ function print(options: ConfigOptions, io: CommandIo): void {
 }
 
 function inspect(options: ConfigOptions, io: CommandIo): Inspection {
-  const readFile = io.readFile === undefined ? {} : { readFile: io.readFile };
-  return inspectConfig({ env: io.env, file: options.config, strict: options.strict, ...readFile });
+  return inspectConfig({ env: io.env, file: options.config, strict: options.strict, readFile: io.readFile });
 }
 
-/** Writes the problems, if there are any, with the warnings that may explain them; gives the configuration if there are none. */
+/** Writes the problems with the warnings that may explain them. @returns the configuration if it has no problems */
 function reportProblems(inspection: Inspection, io: CommandIo): LoadedConfig | undefined {
   const { loaded, problems, warnings, source } = inspection;
   if (loaded !== undefined) return loaded;

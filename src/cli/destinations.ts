@@ -1,8 +1,7 @@
 import type { Command } from "commander";
-import { parsePauseDuration } from "../core/destinations/control.ts";
+import { DestinationControl, type DestinationOverview, parsePauseDuration } from "../core/destinations/control.ts";
 import { parseReason } from "../core/finished/requests.ts";
-import type { CommandIo } from "./config.ts";
-import { operator, optionParser } from "./io.ts";
+import { type Columns, type CommandIo, FILE_OPTION, operator, optionParser, plainText, textTable } from "./io.ts";
 
 interface DestinationOptions {
   readonly config?: string;
@@ -10,11 +9,6 @@ interface DestinationOptions {
   readonly reason: string;
   readonly for?: number;
 }
-
-const FILE_OPTION = [
-  "-c, --config <file>",
-  "configuration file (default: SVC_CONFIG_FILE, else /etc/svc/svc.yml)",
-] as const;
 
 /**
  * Adds `destinations list`, `destinations pause` and `destinations resume`.
@@ -34,13 +28,12 @@ export function addDestinationCommands(program: Command, io: CommandIo): void {
     .option("--json", "print what GET /admin/destinations answers with")
     .action(async (_options: unknown, command: Command) => {
       const { config: file, json = false } = command.optsWithGlobals<DestinationOptions>();
-      const { listDestinations } = await import("./destinationActions.ts");
-      await listDestinations({ file, json }, io);
+      await listDestinations(file, json, io);
     });
 
   destinations
     .command("pause <name>")
-    .description("deliver nothing more to a destination, in every replica, until it is resumed")
+    .description("stop deliveries to a destination in every replica until it is resumed")
     .requiredOption("--reason <text>", "why, for whoever lists the destinations", optionParser(parseReason))
     .option(
       "--for <duration>",
@@ -50,8 +43,10 @@ export function addDestinationCommands(program: Command, io: CommandIo): void {
     .option(...FILE_OPTION)
     .action(async (name: string, _options: unknown, command: Command) => {
       const { config: file, reason, for: forMs } = command.optsWithGlobals<DestinationOptions>();
-      const { pauseDestination } = await import("./destinationActions.ts");
-      await pauseDestination({ file, name, by: operator(), reason, forMs }, io);
+      await withControl(file, name, io, async (control) => {
+        await control.pause(name, { reason, forMs }, operator());
+        return `${name} is paused${forMs === undefined ? "" : ` for ${ageOf(forMs)}`}\n`;
+      });
     });
 
   destinations
@@ -60,14 +55,15 @@ export function addDestinationCommands(program: Command, io: CommandIo): void {
     .option(...FILE_OPTION)
     .action(async (name: string, _options: unknown, command: Command) => {
       const { config: file } = command.optsWithGlobals<DestinationOptions>();
-      const { resumeDestination } = await import("./destinationActions.ts");
-      await resumeDestination({ file, name, by: operator() }, io);
+      await withControl(file, name, io, async (control) =>
+        (await control.resume(name, operator())) ? `${name} is resumed\n` : `${name} was not paused\n`,
+      );
     });
 }
 
 const EXAMPLES = `
-A pause is kept in the database: it is in force in every replica within a second, and across restarts. Rows of a paused destination wait; they use up no
-attempts. Paused again, the last command counts.
+A pause is kept in the database: it takes effect in every replica within a second and survives restarts. Rows of a
+paused destination wait and use up no attempts. A further pause replaces the last one.
 
 Exit codes: 0 done (also when there was nothing to resume), 2 configuration or usage error, 1 anything else.
 
@@ -75,3 +71,85 @@ Examples:
   svc destinations list
   svc destinations pause billing --reason "they migrate until noon" --for 2h
   svc destinations resume billing`;
+
+/** `svc destinations list`: works without the table of the destinations. */
+async function listDestinations(file: string | undefined, json: boolean, io: CommandIo): Promise<void> {
+  await withControl(file, null, io, async (control) => {
+    const destinations = await control.list();
+    return json ? `${JSON.stringify({ destinations }, null, 2)}\n` : tableOf(destinations);
+  });
+}
+
+/**
+ * The state of a destination on one line, with the rows that wait for it.
+ *
+ * @param name of a configured destination
+ * @throws ConfigError for a bad configuration, StoreError when no database answers
+ */
+export async function destinationState(file: string | undefined, name: string, io: CommandIo): Promise<string> {
+  let text = "";
+  await withControl(file, null, io, async (control) => {
+    const row = (await control.list()).find((each) => each.name === name);
+    if (row === undefined) return "";
+    const oldest = row.oldestAgeMs === null ? "" : `, the oldest due for ${ageOf(row.oldestAgeMs)}`;
+    text = `${stateText(row)}; ${row.backlog} rows wait${oldest}, ${row.inFlight} are in flight`;
+    return "";
+  });
+  return text;
+}
+
+/** @param changed the destination that the work changes: it must be configured, and the table of the pauses there */
+async function withControl(
+  file: string | undefined,
+  changed: string | null,
+  io: CommandIo,
+  work: (control: DestinationControl) => Promise<string>,
+): Promise<void> {
+  // Imported late, as in every command: `svc --version` should load no database driver.
+  const { onDatabase, requireDestination } = await import("./database.ts");
+  await onDatabase(io, {
+    file,
+    check: (config) => changed !== null && requireDestination(config, changed, "destinations"),
+    endsOnSignal: false,
+    async work({ config, store, log }) {
+      await store.schema.checkColumns(["outbox", "destinations"], changed !== null);
+      return work(new DestinationControl({ destinations: config.destinations, store, log }));
+    },
+  });
+}
+
+const COLUMNS: Columns<DestinationOverview> = [
+  ["name", ({ name }) => plainText(name, 40)],
+  ["state", stateText],
+  ["backlog", ({ backlog }) => String(backlog)],
+  ["oldest", ({ oldestAgeMs }) => (oldestAgeMs === null ? "-" : ageOf(oldestAgeMs))],
+  ["in flight", ({ inFlight }) => String(inFlight)],
+  ["rate", ({ rate }) => (rate === null ? "-" : `${rate.taken} of ${rate.perSecond}/s`)],
+  ["last success", ({ lastSuccessAt }) => lastSuccessAt?.toISOString() ?? "-"],
+  ["last failure", ({ lastFailureAt }) => lastFailureAt?.toISOString() ?? "-"],
+  ["last error", ({ lastError }) => plainText(lastError ?? "-", 60)],
+];
+
+function tableOf(destinations: readonly DestinationOverview[]): string {
+  return destinations.length === 0 ? "no destinations are configured\n" : textTable(destinations, COLUMNS);
+}
+
+function stateText({ state, pause, breaker }: DestinationOverview): string {
+  if (pause !== null) {
+    const until = pause.until === null ? "" : ` until ${pause.until.toISOString()}`;
+    return `paused since ${pause.since.toISOString()}${until} by ${plainText(pause.by, 40)}: ${plainText(pause.reason, 60)}`;
+  }
+  if (state === "open") return `open, next probe in ${ageOf(breaker?.nextProbeMs ?? 0)}`;
+  return state;
+}
+
+/** In the largest unit of which there are at least two. */
+function ageOf(ms: number): string {
+  const units = [
+    ["d", 86_400_000],
+    ["h", 3_600_000],
+    ["m", 60_000],
+  ] as const;
+  const [unit, length] = units.find(([, each]) => ms >= 2 * each) ?? ["s", 1000];
+  return `${Math.ceil(ms / length)}${unit}`;
+}

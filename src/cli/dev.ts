@@ -8,18 +8,18 @@ import { prepare, serve } from "./run.ts";
 
 interface DevArguments {
   readonly env: NodeJS.ProcessEnv;
-  /** `--config`; made when it is not there. Default `svc.yml`. */
+  /** `--config`; created when missing. Default: `svc.yml`. */
   readonly file: string | undefined;
   /** The working folder. */
   readonly directory: string;
-  readonly print: (line: string) => void;
+  readonly print: (line: string) => unknown;
 }
 
 /**
- * `svc dev`: every enabled role in one process over an embedded PostgreSQL in `.svc/`, with a receiver that prints what is delivered.
- * It listens on 127.0.0.1 only. A signal stops all of it; the data stays for the next start.
+ * `svc dev`: every enabled role in one process over an embedded PostgreSQL in `.svc/`, with a receiver that prints
+ * deliveries. It listens on 127.0.0.1 only. A signal stops all of it; the data stays for the next start.
  *
- * @throws whatever keeps it from starting, after all that had been started is stopped
+ * @throws the error of the part that failed to start; the other parts are stopped again
  */
 export async function dev({ env, file = "svc.yml", directory, print }: DevArguments): Promise<void> {
   const configFile = path.resolve(directory, file);
@@ -36,7 +36,7 @@ export async function dev({ env, file = "svc.yml", directory, print }: DevArgume
     for (const end of ends.splice(0).reverse()) await end();
   };
   try {
-    // A file and not a line on the screen, because it holds the password.
+    // A file and not a printed line, because it holds the password.
     writeFileSync(path.join(home, "database-url"), `${database.url()}\n`, { mode: 0o600 });
     const receiver = await startReceiver(RECEIVER_PORT, print);
     ends.push(() => receiver.stop());
@@ -57,7 +57,7 @@ export async function dev({ env, file = "svc.yml", directory, print }: DevArgume
 
 const RECEIVER_PORT = 8090;
 
-/** A sample without credentials is nothing for the network; the variables of whoever starts it win, as in a container. */
+/** The sample has no credentials and stays off the network, unless the caller's variables say otherwise. */
 const LOOPBACK_ONLY: NodeJS.ProcessEnv = { SVC_SERVER_HOST: "127.0.0.1", SVC_SERVER_MANAGEMENTHOST: "127.0.0.1" };
 
 function devVariables(database: EmbeddedPostgres, receiverUrl: string): NodeJS.ProcessEnv {

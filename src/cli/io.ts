@@ -1,9 +1,33 @@
+import { readFileSync } from "node:fs";
 import { hostname, userInfo } from "node:os";
+import { dirname, join } from "node:path";
 import { text } from "node:stream/consumers";
+import { fileURLToPath } from "node:url";
 import { type Command, InvalidArgumentError } from "commander";
-import { readFileFromDisk } from "../config/file.ts";
+import type { Environment } from "../config/environment.ts";
+import { type ReadFile, readFileFromDisk } from "../config/file.ts";
 import { errorText } from "../model/errors.ts";
-import type { CommandIo } from "./config.ts";
+import { escapeControls } from "../model/text.ts";
+import type { SecretMasker } from "../ports/secretMasker.ts";
+
+/** What the commands share: the process as they see it, options, tables for a terminal, the last error. */
+
+/** The process as a command sees it; tests replace it. */
+export interface CommandIo {
+  readonly env: Environment;
+  readonly stdout: { write(text: string): unknown };
+  readonly stderr: { write(text: string): unknown };
+  /** Sets the exit code of the process. */
+  readonly setExitCode: (code: number) => void;
+  /** Reads files; from the disk unless given. */
+  readonly readFile?: ReadFile;
+}
+
+/** The option of every command that reads the configuration. */
+export const FILE_OPTION = [
+  "-c, --config <file>",
+  "configuration file (default: SVC_CONFIG_FILE, else /etc/svc/svc.yml)",
+] as const;
 
 /**
  * Reads what an option names; a file that cannot be read ends the command as wrong usage.
@@ -40,10 +64,15 @@ export function optionParser<T>(parse: (text: string) => T): (text: string) => T
   };
 }
 
+/** The parser of an option that may be given several times. @param parse as for {@link optionParser} */
+export function repeatedOption<T>(parse: (text: string) => T): (text: string, before?: readonly T[]) => readonly T[] {
+  return (text, before = []) => [...before, optionParser(parse)(text)];
+}
+
 /** The columns of a table for people: title and cell of each, in order. */
 export type Columns<T> = readonly (readonly [title: string, cell: (row: T) => string])[];
 
-/** Aligns cells in columns, for a terminal. @returns a line for the titles and one for each row; nothing without rows */
+/** Aligns cells in columns. @returns a line for the titles and one for each row; nothing without rows */
 export function textTable<T>(rows: readonly T[], columns: Columns<T>): string {
   if (rows.length === 0) return "";
   const lines = [columns.map(([title]) => title), ...rows.map((row) => columns.map(([, cell]) => cell(row)))];
@@ -52,7 +81,7 @@ export function textTable<T>(rows: readonly T[], columns: Columns<T>): string {
   return aligned.map((line) => `${line.trimEnd()}\n`).join("");
 }
 
-/** On one line and without control characters, which would reach the terminal: the texts are whatever applications and receivers wrote. */
+/** A text of an application or a receiver on one line, without control characters for the terminal. */
 export function plainText(text: string, width: number): string {
   const characters = [...text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, " ")];
   return characters.length > width ? `${characters.slice(0, width - 1).join("")}…` : characters.join("");
@@ -68,3 +97,28 @@ export function operator(): string {
   }
   return `${user}@${hostname()}`;
 }
+
+let secrets: Pick<SecretMasker, "mask"> | undefined;
+
+/** Sets what {@link lastWords} masks, once a configuration is loaded. */
+export function maskLastWords(masker: Pick<SecretMasker, "mask">): void {
+  secrets = masker;
+}
+
+/** The text of the error that ends the process, for standard error. */
+export function lastWords(error: unknown): string {
+  const message = errorText(error);
+  return escapeControls(secrets?.mask(message, false) ?? message);
+}
+
+/** The version in `package.json`, the nearest one above this file. */
+export const VERSION: string = (() => {
+  for (let folder = dirname(fileURLToPath(import.meta.url)); ; folder = dirname(folder)) {
+    try {
+      const manifest: unknown = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
+      return String((manifest as { version?: unknown }).version);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "ENOENT" || dirname(folder) === folder) throw error;
+    }
+  }
+})();

@@ -1,4 +1,6 @@
 import type { Command } from "commander";
+import { createParked } from "../../roles/finishedRows.ts";
+import { type Parked, parkedRowShown } from "../core/finished/parked.ts";
 import {
   type ParkedSelection,
   parseLimit,
@@ -8,9 +10,20 @@ import {
   parseText,
   saysWhichRows,
 } from "../core/finished/requests.ts";
+import { createRedactor } from "../core/redaction/redact.ts";
 import type { MessageId } from "../model/rows.ts";
-import type { CommandIo } from "./config.ts";
-import { optionParser, usageError } from "./io.ts";
+import type { ParkedRow } from "../ports/parkedStore.ts";
+import {
+  type Columns,
+  type CommandIo,
+  FILE_OPTION,
+  operator,
+  optionParser,
+  plainText,
+  repeatedOption,
+  textTable,
+  usageError,
+} from "./io.ts";
 
 interface ParkedCommandOptions extends ParkedSelection {
   readonly config?: string;
@@ -29,55 +42,62 @@ interface ParkedCommandOptions extends ParkedSelection {
 export function addParkedCommands(program: Command, io: CommandIo): void {
   const parked = program
     .command("parked")
-    .description("rows that failed for good and wait, first of their keys, for an operator (onExhausted: park)")
+    .description("rows that failed for good and hold back their keys until an operator decides (onExhausted: park)")
     .addHelpText("after", EXAMPLES);
 
-  selecting(parked.command("list").description("show parked rows, in the order of delivery; never their payload"))
+  selecting(parked.command("list").description("show parked rows in the order of delivery, without payloads"))
     .option("--limit <n>", "most rows to show", optionParser(parseLimit), 50)
-    .option("--json", "one JSON object a line, for programs")
+    .option("--json", "one JSON object per line, for programs")
     .action(async (_options: ParkedCommandOptions, command: Command) => {
       const options = command.optsWithGlobals<ParkedCommandOptions>();
-      const { listParked } = await import("./parkedRows.ts");
       const { limit = 50, json = false } = options;
-      await listParked({ file: options.config, selection: selectionOf(options), limit, json }, io);
+      await withParked(options, io, async (parked) => {
+        // One more than is shown tells whether there are more.
+        const found = await parked.list(selectionOf(options), limit + 1);
+        const rows = found.slice(0, limit);
+        if (json) return rows.map((row) => `${JSON.stringify(parkedRowShown(row))}\n`).join("");
+        if (rows.length === 0) return "no parked row matches\n";
+        const more = found.length > limit ? `the first ${limit}; --limit shows more\n` : "";
+        return `${textTable(rows, COLUMNS)}${more}`;
+      });
     });
 
   changing(
-    parked.command("retry").description("try the rows again at once, with attempt 0; their keys go on behind them"),
+    parked.command("retry").description("retry the rows at once, with attempt 0; later rows of their keys follow"),
   ).action(async (_options: ParkedCommandOptions, command: Command) => {
     const options = command.optsWithGlobals<ParkedCommandOptions>();
     requireSelection(command, options);
-    const { retryParked } = await import("./parkedRows.ts");
-    await retryParked({ file: options.config, selection: selectionOf(options) }, io);
+    await withParked(options, io, async (parked, signal) => {
+      return `${rowsOf(await parked.retry(selectionOf(options), operator(), signal))} due again\n`;
+    });
   });
 
-  changing(
-    parked
-      .command("discard")
-      .description("give the rows up: they are dead, and the next rows of their keys are delivered"),
-  )
+  changing(parked.command("discard").description("make the rows dead; the next rows of their keys are delivered"))
     .requiredOption("--reason <text>", "why; kept in the row's last_error", optionParser(parseReason))
     .action(async (_options: ParkedCommandOptions, command: Command) => {
       const options = command.optsWithGlobals<ParkedCommandOptions>();
       requireSelection(command, options);
-      const { discardParked } = await import("./parkedRows.ts");
-      await discardParked({ file: options.config, selection: selectionOf(options), reason: options.reason ?? "" }, io);
+      const { reason = "" } = options;
+      await withParked(options, io, async (parked, signal) => {
+        return `${rowsOf(await parked.discard(selectionOf(options), operator(), reason, signal))} dead\n`;
+      });
     });
 }
 
 const EXAMPLES = `
-A retried row that fails for good is parked again. Ctrl-C stops retry and discard between two batches: what was changed stays changed.
+A retried row that fails for good is parked again. Ctrl-C stops retry and discard between two batches; rows that were
+changed stay changed.
 
 Exit codes: 0 done, 2 configuration or usage error, 1 anything else.
 
 Examples:
   svc parked list --topic 'orders.**'
-  svc parked retry --all                                             the receiver is well again
+  svc parked retry --all                                             the receiver is back
   svc parked discard --id 01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f --reason 'order was cancelled'`;
 
 function selecting(command: Command): Command {
   return command
-    .option("-c, --config <file>", "configuration file (default: SVC_CONFIG_FILE, else /etc/svc/svc.yml)")
+    .option(...FILE_OPTION)
     .option(
       "--topic <pattern>",
       "only rows whose topic matches, as in routes: 'orders.*', 'orders.**'",
@@ -88,11 +108,7 @@ function selecting(command: Command): Command {
 
 function changing(command: Command): Command {
   return selecting(command)
-    .option(
-      "--id <uuid>",
-      "only this row; for several rows say it several times",
-      (text, before?: readonly MessageId[]) => [...(before ?? []), optionParser(parseMessageId)(text)],
-    )
+    .option("--id <uuid>", "only this row; may be repeated", repeatedOption(parseMessageId))
     .option("--all", "every parked row");
 }
 
@@ -108,3 +124,37 @@ function requireSelection(command: Command, options: ParkedCommandOptions): void
     );
   }
 }
+
+/** Characters; far above what the options admit. */
+const LONGEST_NOTE = 2000;
+
+/** Works on the parked rows. A signal ends it between two batches, with exit code 1. */
+async function withParked(
+  { config: file }: ParkedCommandOptions,
+  io: CommandIo,
+  use: (parked: Parked, signal: AbortSignal) => Promise<string>,
+): Promise<void> {
+  const { onDatabase } = await import("./database.ts");
+  await onDatabase(io, {
+    file,
+    endsOnSignal: true,
+    async work({ store, secrets, log, signal }) {
+      await store.schema.checkColumns(["outbox"]);
+      return use(createParked({ store, redact: createRedactor(secrets, LONGEST_NOTE), log }), signal);
+    },
+  });
+}
+
+function rowsOf(count: number): string {
+  return count === 1 ? "1 row is" : `${count} rows are`;
+}
+
+const COLUMNS: Columns<ParkedRow> = [
+  ["id", (row) => row.id],
+  ["sequence", (row) => row.sequence],
+  ["topic", (row) => plainText(row.topic ?? "", 40)],
+  ["key", (row) => plainText(row.key ?? "", 40)],
+  ["attempts", (row) => String(row.attempt)],
+  ["parked", (row) => row.parkedAt?.toISOString() ?? ""],
+  ["last error", (row) => plainText(row.lastError ?? "", 80)],
+];

@@ -1,3 +1,5 @@
+import { createStore, prepareStore } from "../../roles/database.ts";
+import { retentions } from "../../roles/finishedRows.ts";
 import { startProcess } from "../../roles/wire.ts";
 import { loadConfig } from "../config/load.ts";
 import { secretsOf } from "../config/mask.ts";
@@ -5,13 +7,14 @@ import { openSourcesNotice } from "../config/openSources.ts";
 import { checkRoles, parseRole, rolesEnabled } from "../config/roles.ts";
 import type { Config } from "../config/types.ts";
 import { createRedactor, KnownSecrets } from "../core/redaction/redact.ts";
-import { ConfigError, type ConfigProblem, errorText } from "../model/errors.ts";
+import { ConfigError, type ConfigProblem, errorText, StoppingError } from "../model/errors.ts";
 import type { Log } from "../ports/runtime.ts";
 import { createLog, parseLogLevel, type RunningLog } from "../runtime/log.ts";
+import { createMetrics } from "../runtime/metrics.ts";
 import { handleSignals } from "../runtime/shutdown.ts";
-import type { CommandIo } from "./config.ts";
-import { maskLastWords, VERSION } from "./process.ts";
-import { retentionOnce } from "./retentionOnce.ts";
+import { systemClock } from "../time/clock.ts";
+import { withTimeout } from "../time/wait.ts";
+import { maskLastWords, VERSION } from "./io.ts";
 
 /** A configuration loaded for a process, with the log and the redaction that belong to it. */
 export interface Prepared {
@@ -22,7 +25,7 @@ export interface Prepared {
   readonly secrets: KnownSecrets;
 }
 
-export interface RunArguments {
+interface RunArguments {
   readonly env: NodeJS.ProcessEnv;
   /** `--config` */
   readonly file: string | undefined;
@@ -54,7 +57,7 @@ export function prepare({ env, file, roles: named, once }: RunArguments): Prepar
   return { config, source, roles, running, secrets };
 }
 
-/** Runs roles until a signal comes, or one sweep of retention; then the process exits with the code of the design ("Exit codes"). */
+/** Runs roles until a signal comes, or one sweep of retention. */
 export async function run(args: RunArguments): Promise<void> {
   const prepared = prepare(args);
   if (args.once) await retentionOnce(prepared.config, prepared.running);
@@ -73,8 +76,8 @@ function warnOfOpenSources({ config, roles, running }: Prepared): void {
 /**
  * Starts the prepared process and installs the signal handlers. Resolves when everything is up.
  *
- * @param atEnd what is left to do after the service has stopped, by signal or because it could not start
- * @throws whatever kept it from starting
+ * @param atEnd called after the service has stopped, by a signal or because it could not start
+ * @throws the error of a failed start
  */
 export async function serve(prepared: Prepared, atEnd: () => Promise<void> = async () => {}): Promise<void> {
   const { config, source, roles, running, secrets } = prepared;
@@ -88,7 +91,7 @@ export async function serve(prepared: Prepared, atEnd: () => Promise<void> = asy
     log,
     flush,
     async stop() {
-      // A start that is still under way gives up first, and undoes what it did.
+      // A start under way gives up first and is undone.
       await settled;
       try {
         await stopService();
@@ -118,7 +121,7 @@ function readRoles(named: readonly string[]) {
   try {
     return [...new Set(named.map(parseRole))];
   } catch (error) {
-    throw usage("roles", error instanceof Error ? error.message : String(error));
+    throw usage("roles", errorText(error));
   }
 }
 
@@ -130,7 +133,7 @@ function logWarnings(log: Log, warnings: readonly ConfigProblem[]): void {
   for (const { path, message } of warnings) log.warn({ key: path, reason: message }, "configuration warning");
 }
 
-/** What a reader of the log wants to know of a start, without a secret. */
+/** What the log shows of a start; no secret. */
 function summary(config: Config, source: string): object {
   const kinds = (entries: Readonly<Record<string, { readonly kind: string }>>) =>
     Object.entries(entries).map(([name, { kind }]) => `${name} (${kind})`);
@@ -144,30 +147,47 @@ function summary(config: Config, source: string): object {
 }
 
 /**
- * Runs the work of a command that changes rows, until it is done or a signal ends it: then what the work throws is told as how far it came, and the command
- * fails.
+ * `svc retention --once`: one sweep of each table for a scheduler, without HTTP servers. A signal ends it after the
+ * running batch, as a clean stop; the next run does the rest.
  *
- * @param work is to end soon when its signal aborts
- * @throws what the work threw where no signal came
+ * @throws ConfigError when the tables do not fit, StoreError when no database answers, AggregateError with the errors
+ *   of the failed sweeps
  */
-export async function untilSignalled(
-  { running: { log, flush } }: Pick<Prepared, "running">,
-  io: CommandIo,
-  work: (signal: AbortSignal) => Promise<void>,
-): Promise<void> {
-  let ended: Promise<void> = Promise.resolve();
-  const signals = handleSignals({ log, flush, stop: () => ended });
-  ended = work(signals.stopping);
+async function retentionOnce(config: Config, { log, flush }: RunningLog): Promise<void> {
+  const signals = handleSignals({
+    log,
+    flush,
+    stop: () => withTimeout(config.outbox.shutdownTimeoutMs, "stopping retention", () => swept),
+  });
+  const swept = sweep(config, log, signals.stopping);
   try {
-    await ended;
-  } catch (error) {
-    if (!signals.stopping.aborted) throw error;
-    io.stderr.write(`svc: ${errorText(error)}\n`);
-    io.setExitCode(EXIT_FAILURE);
+    await swept;
   } finally {
-    signals.dispose();
+    // After a signal its handler ends the process.
+    if (!signals.stopping.aborted) signals.dispose();
     flush();
   }
 }
 
-const EXIT_FAILURE = 1;
+/** Sweeps both tables in turn; a failure of one does not affect the other. */
+async function sweep(config: Config, log: Log, stopping: AbortSignal): Promise<void> {
+  const store = await createStore(config, systemClock, log);
+  const failures: unknown[] = [];
+  try {
+    await prepareStore(store, config, new Set(["retention"]), log, stopping);
+    // Nobody scrapes this process.
+    const { metrics } = createMetrics({ version: VERSION, roles: ["retention"], processMetrics: false });
+    for (const { table, retention } of retentions({ config, store, clock: systemClock, metrics, log }, stopping)) {
+      if (stopping.aborted) break;
+      await retention.runOnce().catch((error: unknown) => {
+        log.error({ err: error, table }, "retention failed");
+        failures.push(error);
+      });
+    }
+  } catch (error) {
+    if (!(error instanceof StoppingError)) throw error;
+  } finally {
+    await store.close();
+  }
+  if (failures.length > 0) throw new AggregateError(failures, "retention failed");
+}

@@ -2,8 +2,7 @@ import { type Command, InvalidArgumentError } from "commander";
 import { loadConfig } from "../config/load.ts";
 import { TransformError } from "../model/errors.ts";
 import { escapeControls, escapeUnseen } from "../model/text.ts";
-import type { CommandIo } from "./config.ts";
-import { readInput, usageError } from "./io.ts";
+import { type CommandIo, readInput, usageError } from "./io.ts";
 import type { Trial, TrialInput } from "./trial.ts";
 
 interface TestOptions {
@@ -20,7 +19,7 @@ interface TestOptions {
 }
 
 const EXIT_FAILED = 1;
-/** As in the service: what runs here runs there. */
+/** As in the service. */
 const MEMORY_LIMIT_MB = 256;
 
 /**
@@ -33,7 +32,7 @@ export function addTransformCommand(program: Command, io: CommandIo): void {
   transform.addHelpText("after", EXAMPLES);
   transform
     .command("test")
-    .description("evaluate a transform on a payload as the service would, and print the result; no database is asked")
+    .description("evaluate a transform on a payload as the service would, and print the result; needs no database")
     .option("--expression <text>", "JSONata expression")
     .option("--expression-file <file>", "file with the expression; - is standard input")
     .option("--of <key path>", "a configured transform: destinations.orders, routes[0], sources.github")
@@ -70,7 +69,9 @@ const CONSEQUENCES = {
   Dead: "the row is dead at once; a receipt is refused",
 } as const;
 
-/** @throws CommanderError when the options do not fit together, ConfigError when `--of` is given and the configuration is not valid */
+/**
+ * @throws CommanderError when the options contradict each other, ConfigError when `--of` needs a valid configuration
+ */
 async function trialOf(command: Command, io: CommandIo): Promise<Trial> {
   const options = command.optsWithGlobals<TestOptions>();
   const { expression, expressionFile, of: keyPath, payload } = options;
@@ -94,8 +95,7 @@ async function trialOf(command: Command, io: CommandIo): Promise<Trial> {
     const text = expression ?? (await readInput(command, "--expression-file", expressionFile ?? "-", io));
     return trialOfExpression(text, input, now);
   }
-  const readFile = io.readFile === undefined ? {} : { readFile: io.readFile };
-  const { config } = loadConfig({ env: io.env, file: options.config, ...readFile });
+  const { config } = loadConfig({ env: io.env, file: options.config, readFile: io.readFile });
   try {
     return trialOfConfigured(keyPath, config, input, now);
   } catch (error) {

@@ -25,12 +25,12 @@ export interface Trial {
   readonly onError: TransformConfig["onError"] | null;
 }
 
-/** What was asked for does not fit the configuration; the message names the option. */
+/** An option does not fit the configuration; the message names it. */
 export class TrialError extends Error {
   override readonly name = "TrialError";
 }
 
-/** The source would refuse the payload before it comes to its transform. */
+/** The source would refuse the payload before its transform. */
 export class RefusedPayloadError extends Error {
   override readonly name = "RefusedPayloadError";
 }
@@ -54,8 +54,8 @@ export function trialOfExpression(expression: string, input: TrialInput, now: Da
  * A configured transform, with its limits and the variables of its stage (spec, "Transform stages and variables").
  *
  * @param keyPath such as `destinations.orders`, `routes[0]` or `sources.github`
- * @throws TrialError when there is no such transform, or when an option gives a variable that the stage takes from elsewhere or does not have;
- *   RefusedPayloadError
+ * @throws TrialError when there is no such transform, or an option sets a variable that the stage does not have or
+ *   takes from elsewhere; RefusedPayloadError
  */
 export function trialOfConfigured(keyPath: string, config: Config, input: TrialInput, now: Date): Trial {
   const { path, transform, source } = findTransform(keyPath, config);

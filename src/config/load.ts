@@ -17,8 +17,8 @@ import type { Raw } from "./yamlFile.ts";
 export interface LoadOptions {
   /** The process's variables; `process.env` fits. */
   readonly env: Environment;
-  /** Reads the configuration file and secret files; from the disk unless told otherwise. */
-  readonly readFile?: ReadFile;
+  /** Reads the configuration file and secret files. Default: from the disk. */
+  readonly readFile?: ReadFile | undefined;
   /** The file named on the command line (`--config`); it wins over `SVC_CONFIG_FILE`. */
   readonly file?: string | undefined;
   /** Make every warning a problem. */

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { expect, test } from "@jest/globals";
-import { migrate } from "../../src/cli/migrate.ts";
+import { migrate } from "../../src/cli/database.ts";
 import type { TestDatabase } from "../support/databases.ts";
 import { databaseConfig, useServices } from "../support/service.ts";
 
@@ -15,10 +15,11 @@ const services = useServices();
 
 /** Runs `svc migrate`, and gives what it prints. */
 async function migrated(database: TestDatabase): Promise<readonly string[]> {
-  const lines: string[] = [];
+  let printed = "";
+  const stdout = { write: (text: string) => (printed += text) };
   const file = services.configFile({ database: { ...databaseConfig(database), migrate: false } });
-  await migrate({ env: { LOG_LEVEL: "fatal" }, file }, (line) => lines.push(line));
-  return lines;
+  await migrate(file, { env: { LOG_LEVEL: "fatal" }, stdout, stderr: stdout, setExitCode: () => {} });
+  return printed.trimEnd().split("\n");
 }
 
 /** Applies files in one transaction, as `psql --single-transaction` does. */

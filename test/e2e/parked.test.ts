@@ -90,7 +90,7 @@ describe("a row of a route with onExhausted: park", () => {
       parkedAt: expect.any(String),
       lastError: expect.stringMatching(/503.*not today/),
     });
-    expect((await parked(world, "list", "--topic", "bills.*")).stdout).toEqual(["no row is parked that matches"]);
+    expect((await parked(world, "list", "--topic", "bills.*")).stdout).toEqual(["no parked row matches"]);
 
     const before = receiver.requests.length;
     refuses.ill = false;

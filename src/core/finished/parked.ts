@@ -32,6 +32,11 @@ export class ParkedInterruptedError extends Error {
   }
 }
 
+/** What people and programs see of a parked row. */
+export function parkedRowShown({ attempt, parkedAt, ...row }: ParkedRow): object {
+  return { ...row, attempts: attempt, parkedAt: parkedAt?.toISOString() ?? null };
+}
+
 /** Lists, retries and discards parked rows in batches by sequence, each in its own short transaction. */
 export class Parked {
   readonly #options: ParkedOptions;

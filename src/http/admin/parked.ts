@@ -1,4 +1,4 @@
-import { ParkedInterruptedError } from "../../core/finished/parked.ts";
+import { ParkedInterruptedError, parkedRowShown } from "../../core/finished/parked.ts";
 import {
   type ParkedSelection,
   parseLimit,
@@ -48,11 +48,6 @@ export function parkedChangeHandler(guard: Guard, asksReason: boolean, change: P
       answerInterruption(res, error, { changed: error.changed });
     }
   });
-}
-
-/** What people and programs see of a parked row. */
-export function parkedRowShown({ attempt, parkedAt, ...row }: ParkedRow): object {
-  return { ...row, attempts: attempt, parkedAt: parkedAt?.toISOString() ?? null };
 }
 
 function parseQuery(url: string): { readonly selection: ParkedSelection; readonly limit: number } {

@@ -150,7 +150,7 @@ describe("svc explain topic", () => {
       "destination  audit (kafka)",
       "concurrency  4 in flight in one process",
       "rate limit   2.5 per second, burst 3, for all replicas together",
-      "retry        after 5000 ms, 60000 ms, then the last of them again, jitter 0.1",
+      "retry        after 5000 ms, 60000 ms, then the last wait again, jitter 0.1",
       "attempts     12 where the row's max_attempts is 5, else the row's",
       "breaker      opens at 0.5 failed of at least 10 in 30000 ms; probes after 2000 to 60000 ms",
     ]);
