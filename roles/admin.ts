@@ -9,12 +9,9 @@ import { closer, type RoleContext, type RoleParts } from "./context.ts";
 import { createParked, createReplay } from "./finishedRows.ts";
 import { EVALUATOR_SCRIPT } from "./transforms.ts";
 
-/**
- * Role `admin`: lets operators try transforms, deliver rows again, decide what becomes of parked ones, and pause
- * destinations.
- */
+/** Role `admin`: operators try transforms, replay rows, retry or discard parked ones, and pause destinations. */
 export function adminRole({ config, store, clock, redact, log, bodies, wakes }: RoleContext): RoleParts {
-  // Apart from the workers of the configured transforms, so that what callers try holds up no message.
+  // Not the workers of the configured transforms: a trial must hold up no message.
   const evaluator = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers: 1, memoryLimitMb: MEMORY_LIMIT_MB, log });
   const changes = new RunningChanges();
   const replay = createReplay({ config, store, log }, () => wakes.poller());
@@ -36,11 +33,7 @@ export function adminRole({ config, store, clock, redact, log, bodies, wakes }: 
     clock,
     log,
   });
-  return {
-    routes,
-    waiters: [changes],
-    closers: [closer("transform tests", () => evaluator.close())],
-  };
+  return { routes, waiters: [changes], closers: [closer("transform tests", () => evaluator.close())] };
 }
 
 /** The largest body of the admin routes: on the data port its own cap holds for them too. */
@@ -53,7 +46,7 @@ function adminBodyBytes({ admin, inbox, server }: Config): number {
 /** A payload of `admin.maxPayloadBytes` needs a small part of it. */
 const MEMORY_LIMIT_MB = 64;
 
-/** The replays, retries and discards that are under way: when the service stops they end after the batch that runs. */
+/** The replays, retries and discards under way: when the service stops, they end after the running batch. */
 class RunningChanges implements Service {
   readonly name = "admin";
   readonly #stopping = sharedController();
@@ -73,12 +66,8 @@ class RunningChanges implements Service {
 
   async stop(cutoff: AbortSignal): Promise<void> {
     this.#stopping.abort(new StoppingError());
-    // Also those whose callers have gone, for which no HTTP server waits. One that a hung database holds ends with the
-    // database's pool.
-    await waitOrAbort(
-      Promise.allSettled(this.#running),
-      cutoff,
-      "the end of the replays and the changes of parked rows",
-    ).catch(() => {});
+    // No HTTP server waits for those whose callers have gone. One that a hung database holds ends with the pool.
+    const ended = Promise.allSettled(this.#running);
+    await waitOrAbort(ended, cutoff, "the end of the replays and the changes of parked rows").catch(() => {});
   }
 }

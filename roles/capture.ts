@@ -15,7 +15,7 @@ export async function captureRole(context: RoleContext): Promise<RoleParts> {
     changes: await changeLog(context),
     state: captureState({ directory: settings.stateDirectory, identity: settings.identity, log }),
     onInsert: () => wakes.poller(),
-    // The poller may be in the middle of a wait that is right no more.
+    // The poller's present wait may be wrong now.
     onChange: () => wakes.poller(),
     backoff: new Backoff(Math.random, BACKOFF),
     wait: sleep,
@@ -29,10 +29,10 @@ export async function captureRole(context: RoleContext): Promise<RoleParts> {
   return { workers: [capture], health: [capture] };
 }
 
-/** Delivery does not depend on it: no hurry. */
+/** Delivery does not depend on it. */
 const BACKOFF: BackoffRange = { firstMs: 500, longestMs: 30_000 };
 
-/** The log that the configuration names. Only its own driver is loaded. */
+/** The change log of the configured database. Loads only its own driver. */
 async function changeLog({ config, clock, metrics, log }: RoleContext): Promise<ChangeLog> {
   const { database } = config;
   const { target } = database;

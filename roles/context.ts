@@ -16,7 +16,7 @@ export interface RoleContext {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
-  /** The secrets of the configuration, and those that come up while the process runs. */
+  /** The secrets of the configuration, and those obtained while the process runs. */
   readonly secrets: SecretMasker;
   readonly redact: Redact;
   /** Evaluates the configured transforms. */
@@ -27,14 +27,11 @@ export interface RoleContext {
   readonly wakes: Wakes;
 }
 
-/** Hints that work has come: a role that is there sets its own, any other is not called. */
+/** Hints that work has come. Each role of the process sets its own; those of absent roles do nothing. */
 export interface Wakes {
   relay: () => void;
   poller: () => void;
-  /**
-   * The poller's wait between claims when none of these wakes comes, in ms; the capture makes it longer while it is
-   * there to wake.
-   */
+  /** The poller's wait between claims without a wake, in ms; longer while the capture wakes it. */
   pollerIntervalMs: () => number;
 }
 
@@ -50,7 +47,7 @@ export interface RoleParts {
   readonly health?: readonly HealthComponent[];
 }
 
-/** A service that only has something to end. */
+/** A service that only has to be closed. */
 export function closer(name: string, close: () => Promise<void>): Service {
   return { name, start: async () => {}, stop: close };
 }

@@ -5,13 +5,12 @@ import type { Role } from "../src/model/roles.ts";
 import { DESTINATION_COLUMNS } from "../src/model/rows.ts";
 import type { Log } from "../src/ports/runtime.ts";
 import type { CheckedTables, Store } from "../src/ports/store.ts";
-import type { Clock } from "../src/time/clock.ts";
-import { systemClock } from "../src/time/clock.ts";
+import { type Clock, systemClock } from "../src/time/clock.ts";
 import { sleep, withTimeout } from "../src/time/wait.ts";
 
 export const APPLICATION_NAME = "svc";
 
-/** The store that the configuration names; not connected yet. Only its own driver is loaded. */
+/** The store of the configured database, not connected yet. Loads only its own driver. */
 export async function createStore({ database, routes }: Config, clock: Clock, log: Log): Promise<Store> {
   const { target, username, password, poolSize, connectionTimeoutMs } = database;
   const common = {
@@ -69,11 +68,11 @@ export async function createStore({ database, routes }: Config, clock: Clock, lo
 }
 
 /**
- * Waits for the database, applies the migrations where `database.migrate` is on, and checks the tables. A database that
- * goes away in the middle is waited for again: each step finds done what was done before.
+ * Waits for the database, applies the migrations where `database.migrate` is on, and checks the tables. When the
+ * database goes away meanwhile, it waits again and repeats the steps.
  *
- * @param roles those of this process: tables that none of them uses need not be there
- * @param signal aborts when the process is told to stop meanwhile
+ * @param roles those of this process: tables that none of them uses may be missing
+ * @param signal aborts when the process stops meanwhile
  * @throws StoreError or TimeoutError when no database answers in time, ConfigError when a column is missing
  */
 export async function prepareStore(
@@ -93,7 +92,7 @@ export async function prepareStore(
         const applied = await store.schema.migrate();
         if (applied.length > 0) {
           log.info({ applied }, "migrations applied");
-          // A large table takes its time: only waiting for the database is limited.
+          // Migrations of large tables take long: the limit is for the wait alone.
           deadline = systemClock.monotonic() + startupTimeoutMs;
         }
       }
@@ -120,12 +119,13 @@ export function needsSharedState({ destinations }: Config): boolean {
   );
 }
 
+const OUTBOX_ROLES: readonly Role[] = ["relay", "poller", "capture", "admin"];
+
 /** The tables that roles read or write. */
 function tablesOf({ retention }: Config, roles: ReadonlySet<Role>): CheckedTables {
   const sweeps = (table: "inbox" | "outbox") => roles.has("retention") && retention[table].policy !== "DISABLED";
   const usesInbox = roles.has("ingest") || roles.has("relay") || sweeps("inbox");
-  const usesOutbox =
-    ["relay", "poller", "capture", "admin"].some((role) => roles.has(role as Role)) || sweeps("outbox");
+  const usesOutbox = OUTBOX_ROLES.some((role) => roles.has(role)) || sweeps("outbox");
   const usesDestinations = roles.has("poller") || roles.has("admin");
   return [
     ...(usesInbox ? ["inbox" as const] : []),
@@ -135,5 +135,5 @@ function tablesOf({ retention }: Config, roles: ReadonlySet<Role>): CheckedTable
 }
 
 const RETRY_PAUSE_MS = 100;
-/** A few questions to the catalogue. */
+/** Time for a few queries of the catalogue. */
 const MIN_CHECK_MS = 5000;

@@ -5,7 +5,7 @@ import { Replay } from "../src/core/finished/replay.ts";
 import { Retention } from "../src/core/finished/retention.ts";
 import { StoppingError } from "../src/model/errors.ts";
 import type { RetentionPolicy } from "../src/ports/finishedRows.ts";
-import type { Service } from "../src/ports/runtime.ts";
+import type { HealthComponent, Service } from "../src/ports/runtime.ts";
 import { Loop } from "../src/runtime/loop.ts";
 import { sharedController, sleep } from "../src/time/wait.ts";
 import type { RoleContext, RoleParts } from "./context.ts";
@@ -33,18 +33,14 @@ export function retentionRole(context: RoleContext): RoleParts {
       await loop.stop(cutoff);
     },
   });
-  return {
-    workers: loops.map(service),
-    health: [
-      {
-        name: "retention-service",
-        decidesReadiness: true,
-        async check() {
-          for (const loop of loops) await loop.check();
-        },
-      },
-    ],
+  const health: HealthComponent = {
+    name: "retention-service",
+    decidesReadiness: true,
+    async check() {
+      for (const loop of loops) await loop.check();
+    },
   };
+  return { workers: loops.map(service), health: [health] };
 }
 
 /** The retention of one table. */
@@ -71,7 +67,7 @@ export function retentions(
 function policyOf({ retention }: Config, table: RetentionPolicy["table"]): RetentionPolicy | undefined {
   const { policy, maxAge } = retention[table];
   const { maxCount } = retention.outbox;
-  // The check of the configuration has made sure that a policy has what it requires.
+  // The check of the configuration guarantees what a policy requires.
   if (policy === "AGE" && maxAge !== undefined) return { table, kind: "AGE", maxAgeMs: maxAge };
   if (policy === "COUNT" && maxCount !== undefined) return { table: "outbox", kind: "COUNT", maxCount };
   return undefined;
@@ -94,17 +90,14 @@ export function createReplay(
   return new Replay({
     store: store.replay,
     destinationOf: (topic) => routes.match(topic)?.destination,
-    onMoved() {
-      wakePoller();
-      store.announceOutbox();
-    },
+    onMoved: announceTo(store, wakePoller),
     log,
     wait: sleep,
   });
 }
 
 /**
- * What operators do with parked rows. Keys that are free again are announced to the pollers of other processes.
+ * What operators do with parked rows. Freed keys are announced to the pollers of other processes.
  *
  * @param wakePoller wakes the poller of this process
  */
@@ -115,12 +108,16 @@ export function createParked(
   return new Parked({
     store: store.parked,
     replay: store.replay,
-    onFreed() {
-      wakePoller();
-      store.announceOutbox();
-    },
+    onFreed: announceTo(store, wakePoller),
     redact,
     log,
     wait: sleep,
   });
+}
+
+function announceTo(store: RoleContext["store"], wakePoller: () => void): () => void {
+  return () => {
+    wakePoller();
+    store.announceOutbox();
+  };
 }

@@ -1,15 +1,25 @@
+import { v4 as uuidv4 } from "uuid";
+import { sourceKindOf } from "../src/adapters/kinds.ts";
+import type { SourceConfig } from "../src/config/types.ts";
+import { Pull } from "../src/core/delivery/pull.ts";
+import { type AttributePlan, brokerPlan, httpPlan } from "../src/core/receipt/attributes.ts";
+import { createIntake } from "../src/core/receipt/intake.ts";
 import { ReceiptBatcher } from "../src/core/receipt/receiptBatcher.ts";
 import { createReceiver } from "../src/core/receipt/receive.ts";
 import { createSourceStage } from "../src/core/transform/transform.ts";
 import { inboxRoutes } from "../src/http/inbox.ts";
-import type { NewInboxRow } from "../src/model/rows.ts";
+import { pullRoutes } from "../src/http/pull/routes.ts";
+import { PullWaiters } from "../src/http/pull/waiters.ts";
+import type { Route } from "../src/http/routes.ts";
+import type { ClaimToken, InsertResult, NewInboxRow } from "../src/model/rows.ts";
+import type { HealthComponent, Service } from "../src/ports/runtime.ts";
+import type { Source } from "../src/ports/source.ts";
+import { sleep } from "../src/time/wait.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
-import { pullParts } from "./pull.ts";
-import { attributePlanOf, brokerSources } from "./sources.ts";
 
 /**
- * Role `ingest`: takes messages in over HTTP and from brokers and stores them, several in one commit; pull clients take
- * theirs out here.
+ * Role `ingest`: receives messages over HTTP and from brokers and stores them, several in one commit; serves pull
+ * clients.
  */
 export async function ingestRole(context: RoleContext): Promise<RoleParts> {
   const { config, store, clock, log, metrics, evaluator, bodies, wakes } = context;
@@ -38,4 +48,89 @@ export async function ingestRole(context: RoleContext): Promise<RoleParts> {
     health,
     closers: [closer("receipts", () => batcher.close())],
   };
+}
+
+/** What pull clients need of the role `ingest`. */
+interface PullParts {
+  readonly routes: readonly Route[];
+  readonly waiters: readonly Service[];
+  /** Wakes the clients that wait for these rows. */
+  readonly onStored: (rows: readonly NewInboxRow[]) => void;
+}
+
+/** Empty when `inbox.pull.enabled` is off. */
+function pullParts({ config, store, clock, log, metrics, redact, bodies }: RoleContext): PullParts {
+  const { pull: settings, maxBodyBytes } = config.inbox;
+  if (!settings.enabled) return { routes: [], waiters: [], onStored: () => {} };
+  const sources = Object.entries(config.sources).flatMap(([name, { consumption }]) =>
+    consumption === "pull" ? [name] : [],
+  );
+  const pull = new Pull({
+    store: store.pull,
+    maxAttempts: settings.maxAttempts,
+    newToken: () => uuidv4() as ClaimToken,
+    redact,
+    metrics,
+    clock,
+    log,
+  });
+  const waiters = new PullWaiters({ sources, pull, clock, log });
+  return {
+    routes: pullRoutes({
+      settings,
+      limits: { maxBytes: maxBodyBytes, budget: bodies },
+      sources,
+      pull,
+      waiters,
+      clock,
+      log,
+    }),
+    waiters: [waiters],
+    onStored(rows) {
+      const pulled = rows.filter((row) => row.consumption === "pull").map((row) => row.source);
+      for (const source of new Set(pulled)) waiters.wake(source);
+    },
+  };
+}
+
+/**
+ * The configured broker sources with their health components. Loads only the client libraries of the configured kinds.
+ *
+ * @param insert stores rows in one commit
+ */
+export async function brokerSources(
+  context: RoleContext,
+  insert: (rows: readonly NewInboxRow[]) => Promise<readonly InsertResult[]>,
+): Promise<{ readonly workers: readonly Source[]; readonly health: readonly HealthComponent[] }> {
+  const { clock, metrics, log, redact, evaluator } = context;
+  const random = Math.random;
+  const workers: Source[] = [];
+  const health: HealthComponent[] = [];
+  for (const [name, config] of Object.entries(context.config.sources)) {
+    if (config.kind === "http") continue;
+    const { transform } = config;
+    const intake = createIntake({
+      source: name,
+      settings: config,
+      attributes: attributePlanOf(config),
+      stage: transform === undefined ? undefined : createSourceStage(transform, evaluator, metrics),
+      insert,
+      wait: sleep,
+      redact,
+      clock,
+      random,
+      metrics,
+      log,
+    });
+    const tools = { name, intake, log: log.child({ source: name }), clock, random };
+    const source = await sourceKindOf(config).create(config, tools);
+    workers.push(source);
+    health.push({ name: `${config.kind}.${name}`, decidesReadiness: config.required, check: () => source.check() });
+  }
+  return { workers, health };
+}
+
+/** Where the attributes of a source's messages are, in the order of its kind. */
+export function attributePlanOf(settings: SourceConfig): AttributePlan {
+  return settings.kind === "http" ? httpPlan(settings) : brokerPlan(settings, sourceKindOf(settings).attributes);
 }

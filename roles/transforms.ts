@@ -5,13 +5,13 @@ import type { Log, Service } from "../src/ports/runtime.ts";
 import { EvaluatorPool } from "../src/runtime/evaluation/pool.ts";
 import { workerSizing } from "../src/runtime/evaluation/sizing.ts";
 
-/** The configured transforms of a process: who evaluates them, as a service that is closed after the roles that use it. */
+/** The evaluator of the configured transforms, as a service that stops after the roles that use it. */
 interface Transforms {
   readonly evaluator: Pick<Evaluator, "evaluate">;
   readonly service: Service;
 }
 
-/** Workers are started, at the start of the process, only where one of its roles has a transform. */
+/** Workers start with the process only where one of its roles has a transform. */
 export function openTransforms(config: Config, roles: ReadonlySet<Role>, log: Log): Transforms {
   const { workers, memoryLimitMb, limitedBy } = workerSizing();
   const pool = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers, memoryLimitMb, log });

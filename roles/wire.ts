@@ -23,7 +23,7 @@ import { pollerRole } from "./poller.ts";
 import { relayRole } from "./relay.ts";
 import { openTransforms } from "./transforms.ts";
 
-/** The composition root: everything that a process is made of is put together here and nowhere else. */
+/** The composition root: the only place that puts a process together. */
 
 interface RunOptions {
   readonly config: Config;
@@ -31,7 +31,7 @@ interface RunOptions {
   readonly version: string;
   readonly log: Log;
   readonly secrets: SecretMasker;
-  /** Aborts when the process is told to stop before it is up. */
+  /** Aborts at a stop before the process is up. */
   readonly stopping: AbortSignal;
 }
 
@@ -45,8 +45,8 @@ interface RunningProcess {
 /**
  * Starts the roles of this process.
  *
- * @throws ConfigError for what cannot be run, StoreError when no database answers, or the error of the part that failed to start;
- *   everything that had been started is stopped again by then
+ * @throws ConfigError for what cannot run, StoreError when no database answers, or the error of the part that failed to
+ *   start; the other parts are stopped again by then
  */
 export async function startProcess(options: RunOptions): Promise<RunningProcess> {
   const { config, log, stopping } = options;
@@ -88,7 +88,7 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
   const parts: RoleParts[] = [];
   if (roles.has("poller")) parts.push(await pollerRole(context));
   if (roles.has("capture")) {
-    // Its libraries patch the file system module: for those who need them only.
+    // Its libraries patch the file system module, so only this role loads them.
     const { captureRole } = await import("./capture.ts");
     parts.push(await captureRole(context));
   }
@@ -136,7 +136,7 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
   };
 }
 
-/** The stored reason is also for a person who reads the table: two screens at most. */
+/** The stored reason is also for people who read the table. */
 const MAX_STORED_REASON = 2000;
 const HTTP_DRAIN_MS = 5000;
 const CLOSE_MS = 5000;
@@ -153,12 +153,8 @@ async function refuseWhatCannotRun(config: Config, roles: ReadonlySet<Role>): Pr
 
 function httpServers(config: Config, routes: readonly Route[], log: Log): readonly HttpServer[] {
   const { httpPort, managementPort, host, managementHost = host, maxConnections, requestTimeoutMs } = config.server;
-  const apps = createApps({
-    routes,
-    hasManagementPort: managementPort !== undefined,
-    maxBodyBytes: config.inbox.maxBodyBytes,
-    log,
-  });
+  const hasManagementPort = managementPort !== undefined;
+  const apps = createApps({ routes, hasManagementPort, maxBodyBytes: config.inbox.maxBodyBytes, log });
   const limits = { maxConnections, requestTimeoutMs, log };
   const data = new HttpServer({
     name: "http",

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { attributePlanOf } from "../../roles/sources.ts";
+import { attributePlanOf } from "../../roles/ingest.ts";
 import type { Config, SourceConfig, TransformConfig } from "../config/types.ts";
 import { extractAttributes } from "../core/receipt/attributes.ts";
 import { JsonDocument } from "../core/receipt/jsonDocument.ts";

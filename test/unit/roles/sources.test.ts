@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import type { RoleContext } from "../../../roles/context.ts";
-import { brokerSources } from "../../../roles/sources.ts";
+import { brokerSources } from "../../../roles/ingest.ts";
 import { loadConfig } from "../../../src/config/load.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
 
