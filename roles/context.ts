@@ -1,6 +1,6 @@
 import type { Config } from "../src/config/types.ts";
 import type { Redact } from "../src/core/redaction/redact.ts";
-import type { BodyBudget } from "../src/http/bodyBudget.ts";
+import type { BodyBudget } from "../src/http/body.ts";
 import type { Route } from "../src/http/routes.ts";
 import type { Evaluator } from "../src/ports/evaluator.ts";
 import type { Metrics } from "../src/ports/metrics.ts";

@@ -3,7 +3,7 @@ import type { Config } from "../src/config/types.ts";
 import { Health } from "../src/core/health.ts";
 import { createRedactor } from "../src/core/redaction/redact.ts";
 import { createApps } from "../src/http/apps.ts";
-import { BodyBudget } from "../src/http/bodyBudget.ts";
+import { BodyBudget } from "../src/http/body.ts";
 import { processRoutes } from "../src/http/processRoutes.ts";
 import type { Route } from "../src/http/routes.ts";
 import { HttpServer } from "../src/http/server.ts";

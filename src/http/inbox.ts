@@ -8,9 +8,9 @@ import type { Headers, Receipt } from "../model/rows.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock } from "../time/clock.ts";
 import { type Admitted, answerUnadmitted, receiveBody } from "./admission.ts";
-import type { BodyBudget } from "./bodyBudget.ts";
+import type { BodyBudget } from "./body.ts";
 import { accessOf, createVerifier, credentialHeaderNames } from "./credentials.ts";
-import { type DescribedSource, describeReceive } from "./openapi/inbox.ts";
+import { type DescribedSource, describeReceive } from "./openapi/sources.ts";
 import { ERRORS, JSON_TYPE, send, sendError } from "./respond.ts";
 import { type Route, type RouteHandler, route, sourceIds } from "./routes.ts";
 

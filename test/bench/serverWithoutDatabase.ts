@@ -1,7 +1,7 @@
 import { httpPlan } from "../../src/core/receipt/attributes.ts";
 import { createReceiver } from "../../src/core/receipt/receive.ts";
 import { createApps } from "../../src/http/apps.ts";
-import { BodyBudget } from "../../src/http/bodyBudget.ts";
+import { BodyBudget } from "../../src/http/body.ts";
 import { inboxRoutes } from "../../src/http/inbox.ts";
 import { HttpServer } from "../../src/http/server.ts";
 import type { Log } from "../../src/ports/runtime.ts";

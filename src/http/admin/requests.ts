@@ -1,5 +1,7 @@
 import type { ServerResponse } from "node:http";
 import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
+import { ParkedInterruptedError } from "../../core/finished/parked.ts";
+import { ReplayInterruptedError } from "../../core/finished/replay.ts";
 import { jsonText } from "../../core/receipt/jsonDocument.ts";
 import { errorText, StoppingError, StoreError } from "../../model/errors.ts";
 import type { Log } from "../../ports/runtime.ts";
@@ -10,7 +12,7 @@ import { createVerifier } from "../credentials.ts";
 import { ERRORS, sendError, sendJson } from "../respond.ts";
 import type { RouteHandler } from "../routes.ts";
 
-/** What the admin routes share: how a request is admitted and read, and how errors are answered. */
+/** What the admin routes share: admission of requests, reading of bodies, answers to errors. */
 
 export interface GuardOptions {
   /** Section `admin`. */
@@ -20,11 +22,14 @@ export interface GuardOptions {
   readonly log: Log;
 }
 
-/** Answers an admitted request. */
-type AdminHandler = (
-  request: { readonly body: Buffer; readonly url: string; readonly parameters: Readonly<Record<string, string>> },
-  res: ServerResponse,
-) => Promise<void>;
+/** An admitted request. */
+export interface AdminRequest {
+  readonly body: Buffer;
+  readonly url: string;
+  readonly parameters: Readonly<Record<string, string>>;
+}
+
+type AdminHandler = (request: AdminRequest, res: ServerResponse) => Promise<void>;
 
 /** Makes the route handler of an admin operation. @param answerError in the form of the route */
 export type Guard = (handle: AdminHandler, answerError?: AnswerError) => RouteHandler;
@@ -35,7 +40,7 @@ export type Guard = (handle: AdminHandler, answerError?: AnswerError) => RouteHa
  * @throws Error when there are no credentials to check and `admin.insecure` is not set
  */
 export function createGuard({ admin, limits, clock, log }: GuardOptions): Guard {
-  // The configuration is checked; should it ever not be, a missing block must not let everybody in.
+  // The configuration's own check demands it too: without credentials nobody may be let in by mistake.
   if (admin.auth === undefined && !admin.insecure) throw new Error("admin.auth is required without admin.insecure");
   const verifier = admin.auth === undefined || admin.insecure ? null : createVerifier(admin.auth, clock);
   return (handle, answerError) =>
@@ -86,26 +91,47 @@ export function parsed<T>(
   }
 }
 
-/** Answers with what `work` returns, or that the database failed. */
-export async function answerWith(res: ServerResponse, work: () => Promise<object>): Promise<void> {
-  try {
-    sendJson(res, 200, await work());
-  } catch (error) {
-    if (!(error instanceof StoreError)) throw error;
-    sendError(res, 500, ERRORS.storageFailed);
+/** A request that is valid and cannot be served; the message is the answer. */
+export class Refusal extends Error {
+  override readonly name = "Refusal";
+  readonly status: number;
+
+  constructor(status: number, message: string) {
+    super(message);
+    this.status = status;
   }
 }
 
 /**
- * Answers a change that was interrupted between two batches.
+ * Answers with the JSON that `work` returns.
  *
- * @param error its cause is a StoreError, or a StoppingError when the service stops
- * @param done what was changed before
- * @throws the error when its cause is another
+ * @param parse throws an Error whose message is the reason: 400
+ * @param work throws a Refusal, a StoreError (500), or the error of a change that was interrupted between two batches,
+ *   whose answer says how far it came
  */
-export function answerInterruption(res: ServerResponse, error: Error, done: object): void {
-  const { cause } = error;
-  if (cause instanceof StoppingError) sendJson(res, 503, { error: ERRORS.shuttingDown, ...done });
-  else if (cause instanceof StoreError) sendJson(res, 500, { error: ERRORS.storageFailed, ...done });
+export function answering<T>(parse: (request: AdminRequest) => T, work: (request: T) => Promise<object>): AdminHandler {
+  return async function answer(request, res) {
+    const valid = parsed(res, () => parse(request));
+    if (valid === undefined) return;
+    try {
+      sendJson(res, 200, await work(valid.value));
+    } catch (error) {
+      answerError(res, error);
+    }
+  };
+}
+
+function answerError(res: ServerResponse, error: unknown): void {
+  if (error instanceof Refusal) sendError(res, error.status, error.message);
+  else if (error instanceof StoreError) sendError(res, 500, ERRORS.storageFailed);
+  else if (error instanceof ReplayInterruptedError) answerInterruption(res, error, { moved: error.moved });
+  else if (error instanceof ParkedInterruptedError) answerInterruption(res, error, { changed: error.changed });
+  else throw error;
+}
+
+/** @param done what was changed before the interruption */
+function answerInterruption(res: ServerResponse, error: Error, done: object): void {
+  if (error.cause instanceof StoppingError) sendJson(res, 503, { error: ERRORS.shuttingDown, ...done });
+  else if (error.cause instanceof StoreError) sendJson(res, 500, { error: ERRORS.storageFailed, ...done });
   else throw error;
 }

@@ -1,16 +1,34 @@
 import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
-import type { DestinationControl } from "../../core/destinations/control.ts";
+import { type DestinationControl, type PauseRequest, parsePauseDuration } from "../../core/destinations/control.ts";
+import { parkedRowShown } from "../../core/finished/parked.ts";
+import {
+  callerOf,
+  type Fields,
+  hasFilter,
+  NO_FILTER,
+  type ParkedSelection,
+  parseBy,
+  parseLimit,
+  parseParkedChange,
+  parsePattern,
+  parseReason,
+  parseReplayRequest,
+  parseText,
+  type ReplayRequest,
+  requireObject,
+  single,
+} from "../../core/finished/requests.ts";
+import { errorText } from "../../model/errors.ts";
 import type { Evaluator } from "../../ports/evaluator.ts";
+import type { ParkedRow } from "../../ports/parkedStore.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import type { BodyLimits } from "../body.ts";
 import { accessOf } from "../credentials.ts";
 import { describeAdmin } from "../openapi/admin.ts";
-import { type Route, route } from "../routes.ts";
-import { listDestinationsHandler, pauseDestinationHandler, resumeDestinationHandler } from "./destinations.ts";
-import { type ParkedOptions, parkedChangeHandler, parkedListHandler } from "./parked.ts";
-import { type ReplayOptions, replayHandler } from "./replay.ts";
-import { createGuard } from "./requests.ts";
+import { ERRORS } from "../respond.ts";
+import { type Route, type RouteHandler, route } from "../routes.ts";
+import { type AdminRequest, answering, createGuard, parseJsonBody, parseOptionalBody, Refusal } from "./requests.ts";
 import { transformTestHandler } from "./transformTrial.ts";
 
 interface AdminRouteOptions {
@@ -22,9 +40,23 @@ interface AdminRouteOptions {
   };
   readonly limits: BodyLimits;
   readonly evaluator: Pick<Evaluator, "evaluate">;
-  readonly replay: ReplayOptions;
+  readonly replay: {
+    /**
+     * Runs to its end, whether or not its caller still waits for it, as do the changes of parked rows.
+     *
+     * @throws ReplayInterruptedError; its cause is a StoreError, or a StoppingError when the service stops
+     */
+    readonly run: (request: ReplayRequest) => Promise<{ readonly moved: number }>;
+    /** Names of the configured destinations. */
+    readonly destinations: readonly string[];
+  };
   readonly destinations: DestinationControl;
-  readonly parked: ParkedOptions;
+  readonly parked: {
+    readonly list: (selection: ParkedSelection, limit: number) => Promise<readonly ParkedRow[]>;
+    /** @throws ParkedInterruptedError, as `replay.run` */
+    readonly retry: (selection: ParkedSelection, by: string) => Promise<number>;
+    readonly discard: (selection: ParkedSelection, by: string, reason: string) => Promise<number>;
+  };
   readonly clock: Pick<Clock, "now">;
   readonly log: Log;
 }
@@ -40,16 +72,120 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
     maxBodyBytes: limits.maxBytes,
     maxTransformTimeoutMs,
   });
-  const testTransform = transformTestHandler(guard, { evaluator, maxTimeoutMs: maxTransformTimeoutMs, clock });
-  const { retry, discard } = parked;
+  const handle = <T>(parse: (request: AdminRequest) => T, work: (request: T) => Promise<object>): RouteHandler =>
+    guard(answering(parse, work));
+  const changeParked = (asksReason: boolean, change: AdminRouteOptions["parked"]["discard"]): RouteHandler =>
+    handle(
+      ({ body }) => parseParkedChange(parseOptionalBody(body), asksReason),
+      async ({ selection, by, reason }) => ({ changed: await change(selection, by, reason) }),
+    );
   return [
-    route("admin_transform_test", describe.transformTest, testTransform),
-    route("admin_replay", describe.replay, replayHandler(guard, replay)),
-    route("admin_destinations", describe.destinations, listDestinationsHandler(guard, destinations)),
-    route("admin_destination_pause", describe.pause, pauseDestinationHandler(guard, destinations)),
-    route("admin_destination_resume", describe.resume, resumeDestinationHandler(guard, destinations)),
-    route("admin_parked_list", describe.parkedList, parkedListHandler(guard, parked)),
-    route("admin_parked_retry", describe.parkedRetry, parkedChangeHandler(guard, false, retry)),
-    route("admin_parked_discard", describe.parkedDiscard, parkedChangeHandler(guard, true, discard)),
+    route(
+      "admin_transform_test",
+      describe.transformTest,
+      transformTestHandler(guard, { evaluator, maxTimeoutMs: maxTransformTimeoutMs, clock }),
+    ),
+    route(
+      "admin_replay",
+      describe.replay,
+      handle(
+        ({ body }) => parseReplay(body, replay.destinations),
+        async (request) => {
+          // A request without a filter must not mean everything.
+          if (!hasFilter(request)) throw new Refusal(400, NO_FILTER);
+          return { moved: (await replay.run(request)).moved };
+        },
+      ),
+    ),
+    route(
+      "admin_destinations",
+      describe.destinations,
+      handle(noParameters, async () => ({ destinations: await destinations.list() })),
+    ),
+    route(
+      "admin_destination_pause",
+      describe.pause,
+      handle(parsePause, async ({ name, pause, by }) => {
+        requireChangeable(destinations, name);
+        await destinations.pause(name, pause, by);
+        return { paused: true };
+      }),
+    ),
+    route(
+      "admin_destination_resume",
+      describe.resume,
+      handle(parseResume, async ({ name, by }) => {
+        requireChangeable(destinations, name);
+        return { resumed: await destinations.resume(name, by) };
+      }),
+    ),
+    route(
+      "admin_parked_list",
+      describe.parkedList,
+      handle(parseParkedQuery, async ({ selection, limit }) => ({
+        rows: (await parked.list(selection, limit)).map(parkedRowShown),
+      })),
+    ),
+    route("admin_parked_retry", describe.parkedRetry, changeParked(false, parked.retry)),
+    route("admin_parked_discard", describe.parkedDiscard, changeParked(true, parked.discard)),
   ];
+}
+
+const noParameters = (): undefined => undefined;
+
+function parseReplay(body: Buffer, destinations: readonly string[]): ReplayRequest {
+  const request = parseReplayRequest(parseOptionalBody(body));
+  const { destination } = request;
+  if (destination === undefined || destinations.includes(destination)) return request;
+  // A misspelt name would replay nothing, as if no row matched.
+  const known = knownNames(destinations);
+  throw new Error(`"destination" is ${JSON.stringify(destination)}; the name of a destination is expected (${known})`);
+}
+
+/** Body `{"reason": "...", "for": "2h", "by": "alice"}`; without `for` until it is resumed. */
+function parsePause({ body, parameters: { name = "" } }: AdminRequest) {
+  const fields = requireObject(parseJsonBody(body));
+  const reason = single(fields, "reason", parseReason);
+  if (reason === undefined) throw new Error('"reason" is missing; a text that says why is expected');
+  const pause: PauseRequest = { reason, forMs: single(fields, "for", parsePauseDuration) };
+  return { name, pause, by: callerIn(fields) };
+}
+
+/** Body `{"by": "alice"}`, or none. */
+function parseResume({ body, parameters: { name = "" } }: AdminRequest) {
+  return { name, by: callerIn(requireObject(parseOptionalBody(body))) };
+}
+
+function callerIn(fields: Fields): string {
+  return callerOf(single(fields, "by", parseBy));
+}
+
+/** @throws Refusal when the destination is not configured, or the table for its pause is missing */
+function requireChangeable(control: DestinationControl, name: string): void {
+  if (!control.isKnown(name)) {
+    throw new Refusal(404, `There is no destination ${JSON.stringify(name)} (${knownNames(control.names)})`);
+  }
+  if (!control.canPause) throw new Refusal(501, ERRORS.noDestinationTable);
+}
+
+function knownNames(names: readonly string[]): string {
+  return names.length === 0 ? "there are none" : `there are ${names.join(", ")}`;
+}
+
+const LISTED_BY_DEFAULT = 50;
+
+function parseParkedQuery({ url }: AdminRequest): { readonly selection: ParkedSelection; readonly limit: number } {
+  const query = new URLSearchParams(url.split("?", 2)[1] ?? "");
+  const parameter = <T>(name: string, parse: (text: string) => T): T | undefined => {
+    const text = query.get(name);
+    try {
+      return text === null ? undefined : parse(text);
+    } catch (error) {
+      throw new Error(`the query parameter "${name}": ${errorText(error)}`);
+    }
+  };
+  return {
+    selection: { topic: parameter("topic", parsePattern), key: parameter("key", parseText) },
+    limit: parameter("limit", parseLimit) ?? LISTED_BY_DEFAULT,
+  };
 }

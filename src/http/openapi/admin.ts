@@ -14,8 +14,19 @@ import {
   tooLarge,
   unauthorized,
 } from "./answers.ts";
-import { nullable, object, ref, STORABLE, TEXT, TEXT_OR_NULL, TIME_OR_NULL, UUID } from "./schemas.ts";
-import type { Parameter, Schema } from "./types.ts";
+import {
+  count,
+  nullable,
+  object,
+  parameter,
+  ref,
+  STORABLE,
+  TEXT,
+  TEXT_OR_NULL,
+  TIME_OR_NULL,
+  UUID,
+} from "./schemas.ts";
+import type { ResponseHeaders, Schema } from "./types.ts";
 
 interface DescribedAdmin {
   readonly access: Access | undefined;
@@ -38,14 +49,15 @@ export function describeAdmin(admin: DescribedAdmin) {
 }
 
 const atMost = (bytes: number): string => `At most ${bytes} bytes.`;
-const invalid = (reason: string): Answer =>
-  error(400, "The body is not a valid request.", "InvalidRequest", `Invalid request: ${reason}`);
+const INVALID = "The body is not a valid request.";
+const invalid = (reason: string): Answer => error(400, INVALID, "InvalidRequest", `Invalid request: ${reason}`);
 
 function transformTest({ access, maxBodyBytes, maxTransformTimeoutMs }: DescribedAdmin): RouteDescription {
   // Every answer of this route reports in `success` whether the expression ran.
   const failure: typeof error = (status, description, _schema, text, headers) =>
     json(status, description, "TransformTestFailure", { success: false, error: text }, headers);
-  const failed = (status: number, description: string, text: string) => failure(status, description, "Error", text);
+  const failed = (status: number, description: string, text: string, headers?: ResponseHeaders) =>
+    failure(status, description, "Error", text, headers);
   const expression = '{"id": id, "total": $sum(lines.price)}';
   const payload = { id: 7, lines: [{ price: 2 }, { price: 3 }] };
   return {
@@ -71,22 +83,12 @@ function transformTest({ access, maxBodyBytes, maxTransformTimeoutMs }: Describe
           timestamp: "2025-01-31T12:00:00.000Z",
         },
       }),
-      failed(
-        400,
-        "The body is not a valid request.",
-        'Invalid request: "payload" is missing; any JSON value is expected',
-      ),
+      failed(400, INVALID, 'Invalid request: "payload" is missing; any JSON value is expected'),
       failed(400, "The expression does not compile.", 'Invalid expression: Expected ")" before end of expression'),
       failed(400, "The evaluation failed or exceeded a limit.", "the evaluation took longer than 100 ms (timeoutMs)"),
       ...unauthorized(access, failure),
       tooLarge(maxBodyBytes, failure),
-      failure(
-        503,
-        "Too many tests are unanswered.",
-        "Error",
-        "Too many transform tests at once: 16 are unanswered",
-        RETRY_AFTER,
-      ),
+      failed(503, "Too many tests are unanswered.", "Too many transform tests at once: 16 are unanswered", RETRY_AFTER),
       ...bodyAnswers(failure),
       failed(503, "The service stopped before the evaluation ended.", ERRORS.shuttingDown),
     ],
@@ -128,7 +130,7 @@ function replay({ access, maxBodyBytes, destinations: names }: DescribedAdmin): 
 /** A change in batches that the database or the end of the service interrupted. */
 function interrupted(member: "moved" | "changed", description: string): readonly Answer[] {
   const answer = (status: number, cause: string, text: string): Answer =>
-    json(status, cause, object({ error: { const: text }, [member]: { type: "integer", minimum: 0, description } }), {
+    json(status, cause, object({ error: { const: text }, [member]: count(description) }), {
       error: text,
       [member]: 2000,
     });
@@ -140,13 +142,7 @@ function interrupted(member: "moved" | "changed", description: string): readonly
 
 /** Text that is not blank. */
 const NOT_BLANK = "^[^\\u0000]*[^\\u0000- ][^\\u0000]*$";
-const reason = (description: string): Schema => ({
-  type: "string",
-  minLength: 1,
-  maxLength: LONGEST_REASON,
-  pattern: NOT_BLANK,
-  description,
-});
+const REASON = { type: "string", minLength: 1, maxLength: LONGEST_REASON, pattern: NOT_BLANK };
 
 /** Who makes a change. */
 const BY = nullable("string", {
@@ -156,10 +152,7 @@ const BY = nullable("string", {
   description: "Who makes the change; kept with ` (admin route)` appended.",
 });
 
-const orNull = (schema: Schema, description?: string): Schema =>
-  description === undefined
-    ? { anyOf: [schema, { type: "null" }] }
-    : { anyOf: [schema, { type: "null" }], description };
+const orNull = (schema: Schema, keywords: Schema = {}): Schema => ({ anyOf: [schema, { type: "null" }], ...keywords });
 
 const OVERVIEW = object({
   name: TEXT,
@@ -174,15 +167,11 @@ const OVERVIEW = object({
   ),
   breaker: orNull(
     object({
-      openings: { type: "integer", minimum: 0, description: "How often it has opened in a row." },
+      openings: count("How often it has opened in a row."),
       reason: TEXT_OR_NULL,
-      nextProbeMs: {
-        type: "integer",
-        minimum: 0,
-        description: "Open: ms until the next probe. Half-open: ms until the lease of its probe ends.",
-      },
+      nextProbeMs: count("Open: ms until the next probe. Half-open: ms until the lease of its probe ends."),
     }),
-    "Null when it is closed.",
+    { description: "Null when it is closed." },
   ),
   backlog: nullable("integer", { minimum: 0, description: "Rows that wait." }),
   oldestAgeMs: nullable("number", { minimum: 0, description: "Age of the oldest due row." }),
@@ -192,22 +181,21 @@ const OVERVIEW = object({
       perSecond: { type: "number", exclusiveMinimum: 0 },
       taken: { type: "number", minimum: 0, description: "In the last whole second, by all replicas." },
     }),
-    "Null without a limit.",
+    { description: "Null without a limit." },
   ),
   lastSuccessAt: TIME_OR_NULL,
   lastFailureAt: TIME_OR_NULL,
   lastError: TEXT_OR_NULL,
 });
 
+const OVERVIEWS = object({ destinations: { type: "array", items: OVERVIEW } });
+
+const [SINCE, UNTIL] = ["2025-01-31T12:00:00.000Z", "2025-01-31T14:00:00.000Z"];
+
 const OVERVIEW_EXAMPLE = {
   name: "billing",
   state: "paused",
-  pause: {
-    by: "ada@ops-1",
-    reason: "they migrate",
-    since: "2025-01-31T12:00:00.000Z",
-    until: "2025-01-31T14:00:00.000Z",
-  },
+  pause: { by: "ada@ops-1", reason: "they migrate", since: SINCE, until: UNTIL },
   breaker: null,
   backlog: 812,
   oldestAgeMs: 61200,
@@ -218,13 +206,9 @@ const OVERVIEW_EXAMPLE = {
   lastError: null,
 };
 
-const NAME: Parameter = {
-  name: "name",
-  in: "path",
-  required: true,
-  description: "Name of a configured destination.",
-  schema: TEXT,
-};
+const NAME = parameter("path", "name", "Name of a configured destination.", TEXT);
+
+const RESUMED = { type: "boolean", description: "False when it was not paused." };
 
 function destinations({ access, maxBodyBytes }: DescribedAdmin) {
   const refusals = [...unauthorized(access), tooLarge(maxBodyBytes), STORAGE_FAILED];
@@ -241,12 +225,7 @@ function destinations({ access, maxBodyBytes }: DescribedAdmin) {
       "Every configured destination: whether it is paused, broken or slow, its backlog, its last deliveries.",
     access,
     answers: [
-      json(
-        200,
-        "The destinations in the order of the configuration.",
-        object({ destinations: { type: "array", items: OVERVIEW } }),
-        { destinations: [OVERVIEW_EXAMPLE] },
-      ),
+      json(200, "The destinations in the order of the configuration.", OVERVIEWS, { destinations: [OVERVIEW_EXAMPLE] }),
       ...refusals,
     ],
   };
@@ -263,7 +242,7 @@ function destinations({ access, maxBodyBytes }: DescribedAdmin) {
         type: "object",
         required: ["reason"],
         properties: {
-          reason: reason("Why, for whoever lists the destinations."),
+          reason: { ...REASON, description: "Why, for readers of the list of destinations." },
           for: nullable("string", {
             pattern: PAUSE_DURATION.source,
             description: "How long, such as `30s`, `15m`, `2h` or `1d`; absent: until it is resumed.",
@@ -271,9 +250,7 @@ function destinations({ access, maxBodyBytes }: DescribedAdmin) {
           by: BY,
         },
       },
-      examples: {
-        twoHours: { summary: "For two hours", value: { reason: "they migrate", for: "2h", by: "alice" } },
-      },
+      examples: { twoHours: { summary: "For two hours", value: { reason: "they migrate", for: "2h", by: "alice" } } },
     },
     answers: [
       json(200, "It is paused.", object({ paused: { const: true } }), { paused: true }),
@@ -292,12 +269,7 @@ function destinations({ access, maxBodyBytes }: DescribedAdmin) {
       examples: { byAlice: { summary: "With the caller", value: { by: "alice" } } },
     },
     answers: [
-      json(
-        200,
-        "It is not paused (any more).",
-        object({ resumed: { type: "boolean", description: "False when it was not paused." } }),
-        { resumed: true },
-      ),
+      json(200, "It is not paused.", object({ resumed: RESUMED }), { resumed: true }),
       ...change("the body is an array; a JSON object is expected"),
     ],
   };
@@ -308,18 +280,10 @@ function destinations({ access, maxBodyBytes }: DescribedAdmin) {
 const TOPIC_PATTERN = "^(\\*{0,2}[^\\u0000*])*\\*{0,2}$";
 const MATCHING_TOPIC = "Only rows whose topic matches this pattern, as in `routes`.";
 
-const query = (name: string, description: string, schema: Schema): Parameter => ({
-  name,
-  in: "query",
-  required: false,
-  description,
-  schema,
-});
-
 const PARKED_QUERY = [
-  query("topic", MATCHING_TOPIC, { type: "string", pattern: TOPIC_PATTERN }),
-  query("key", "Only the row of this key.", { type: "string", pattern: STORABLE }),
-  query("limit", "Most rows; 50 by default.", { type: "integer", minimum: 1, maximum: MOST_LISTED }),
+  parameter("query", "topic", MATCHING_TOPIC, { type: "string", pattern: TOPIC_PATTERN }),
+  parameter("query", "key", "Only the row of this key.", { type: "string", pattern: STORABLE }),
+  parameter("query", "limit", "Most rows; 50 by default.", { type: "integer", minimum: 1, maximum: MOST_LISTED }),
 ];
 
 const PARKED_ROW = object({
@@ -411,12 +375,7 @@ function parked({ access, maxBodyBytes }: DescribedAdmin) {
       examples: { byKey: { summary: "The row of one key", value: { key: "order-17", ...example } } },
     },
     answers: [
-      json(
-        200,
-        "Every matching row is changed.",
-        object({ changed: { type: "integer", minimum: 0, description: changed } }),
-        { changed: 1 },
-      ),
+      json(200, "Every matching row is changed.", object({ changed: count(changed) }), { changed: 1 }),
       invalid("say which rows: ..."),
       ...unauthorized(access),
       ...bodyAnswers(),
@@ -435,7 +394,7 @@ function parked({ access, maxBodyBytes }: DescribedAdmin) {
     parkedDiscard: change(
       "Discard parked outbox rows",
       "The rows become `dead`; `last_error` begins with the caller and the reason. The next rows of their keys are delivered.",
-      { reason: reason("Why; kept in `last_error`.") },
+      { reason: { ...REASON, description: "Why; kept in `last_error`." } },
       { reason: "order was cancelled" },
     ),
   };

@@ -4,10 +4,7 @@ import { ERRORS, tooLargeMessage } from "../respond.ts";
 import { ref, type SchemaName } from "./schemas.ts";
 import type { ApiResponse, Content, Examples, Parameter, ResponseHeaders, Schema } from "./types.ts";
 
-/**
- * What the OpenAPI document says of one route; the rest follows from the route table and from how the route is
- * protected.
- */
+/** One route in the OpenAPI document; the rest follows from the route table. */
 export interface RouteDescription {
   readonly summary: string;
   readonly description: string;
@@ -55,7 +52,8 @@ export function error(
   return json(status, description, schema, { error: text }, headers);
 }
 
-const header = (name: string, description: string, schema: Schema): ResponseHeaders => ({
+/** A header that every answer of a kind has. */
+export const header = (name: string, description: string, schema: Schema): ResponseHeaders => ({
   [name]: { description, required: true, schema },
 });
 export const RETRY_AFTER = header("Retry-After", "Seconds until a retry.", { type: "integer", minimum: 1 });
@@ -77,7 +75,7 @@ export function unauthorized(access: Access | undefined, errorAnswer: typeof err
     : [errorAnswer(401, description, "Error", "missing Authorization header", CHALLENGE)];
 }
 
-/** What every route that reads a body may answer; see `admission.ts`. */
+/** The answers of every route that reads a body; see `admission.ts`. */
 export function bodyAnswers(errorAnswer: typeof error = error): readonly Answer[] {
   const { undecodable, unsupportedEncoding, overloaded } = ERRORS;
   return [
@@ -88,7 +86,7 @@ export function bodyAnswers(errorAnswer: typeof error = error): readonly Answer[
 }
 
 /**
- * What every route of a port may answer: before it looks at the request, or after an internal error.
+ * The answers of every route of a port: before it reads the request, and after an internal error.
  *
  * @param maxBodyBytes cap of every body on the port; null without one
  */

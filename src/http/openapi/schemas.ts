@@ -1,6 +1,6 @@
 import { NUMBERS } from "../pull/requests.ts";
 import { ERRORS } from "../respond.ts";
-import type { Schema } from "./types.ts";
+import type { Parameter, Schema } from "./types.ts";
 
 /** An object with exactly these members. */
 export function object(properties: Readonly<Record<string, Schema>>): Schema {
@@ -18,6 +18,11 @@ export function request(properties: Readonly<Record<string, Schema>>, required: 
   return { type: "object", description, ...(required.length === 0 ? {} : { required }), properties };
 }
 
+/** A parameter of a request; one in the path is required. */
+export function parameter(place: Parameter["in"], name: string, description: string, schema: Schema): Parameter {
+  return { name, in: place, required: place === "path", description, schema };
+}
+
 /** Text that every database can hold. */
 export const STORABLE = "^[^\\u0000]*$";
 export const UUID: Schema = { type: "string", format: "uuid" };
@@ -25,10 +30,10 @@ const UUIDS: Schema = { type: "array", items: UUID };
 export const TEXT: Schema = { type: "string" };
 export const TEXT_OR_NULL: Schema = nullable("string");
 export const TIME_OR_NULL: Schema = nullable("string", { format: "date-time" });
-const COUNT: Schema = { type: "integer", minimum: 0 };
+/** A whole number from 0. */
+export const count = (description: string): Schema => ({ type: "integer", minimum: 0, description });
 
-/** `{"error": ...}` with one fixed text. */
-const error = (text: string): Schema => object({ error: { const: text } });
+const fixedError = (text: string): Schema => object({ error: { const: text } });
 /** The members of an answer that names messages, and the 409 that has them too. */
 const lists = (properties: Readonly<Record<string, Schema>>) => ({
   ...properties,
@@ -53,11 +58,7 @@ const REPLAY_FILTERS = {
 
 const CLAIM_REFERENCE = {
   claimToken: { ...UUID, description: "The token that the claim returned." },
-  ids: nullable("array", {
-    items: UUID,
-    minItems: 1,
-    description: "Which messages of the claim; all of them when absent.",
-  }),
+  ids: nullable("array", { items: UUID, minItems: 1, description: "Messages of the claim; all of them when absent." }),
 };
 
 /** A number of a pull request. */
@@ -86,15 +87,15 @@ const PULLED_MESSAGE = object({
 export const SCHEMAS = {
   Error: object({ error: { type: "string", description: "What is wrong, for the caller." } }),
   BodyTooLarge: object({ error: { type: "string", pattern: "^Request body exceeds [0-9]+ bytes$" } }),
-  InternalError: error(ERRORS.internal),
+  InternalError: fixedError(ERRORS.internal),
   InvalidRequest: object({
     error: { type: "string", pattern: "^(Invalid request: |A replay needs at least one filter|The body is not what)" },
   }),
-  ShuttingDown: error(ERRORS.shuttingDown),
-  StorageFailed: error(ERRORS.storageFailed),
-  TooManyBodies: error(ERRORS.overloaded),
-  TransformUnavailable: error(ERRORS.transformUnavailable),
-  UnsupportedEncoding: error(ERRORS.unsupportedEncoding),
+  ShuttingDown: fixedError(ERRORS.shuttingDown),
+  StorageFailed: fixedError(ERRORS.storageFailed),
+  TooManyBodies: fixedError(ERRORS.overloaded),
+  TransformUnavailable: fixedError(ERRORS.transformUnavailable),
+  UnsupportedEncoding: fixedError(ERRORS.unsupportedEncoding),
   Stored: object({ messageId: { ...UUID, description: "The `id` of the new inbox row." } }),
   Filtered: object({ status: { const: "filtered" } }),
   Duplicate: object({ status: { const: "duplicate" } }),
@@ -150,7 +151,7 @@ export const SCHEMAS = {
     })),
     properties: REPLAY_FILTERS,
   },
-  ReplayResult: object({ moved: { ...COUNT, description: "Rows that are `pending` again." } }),
+  ReplayResult: object({ moved: count("Rows that are `pending` again.") }),
   Claimed: object({
     claimToken: nullable("string", { format: "uuid", description: "Null without messages." }),
     leaseMs: { type: "integer" },

@@ -10,7 +10,7 @@ import type { Clock } from "../../time/clock.ts";
 import { admit } from "../admission.ts";
 import type { BodyLimits } from "../body.ts";
 import { accessOf, createVerifier } from "../credentials.ts";
-import { describePull } from "../openapi/pull.ts";
+import { describePull } from "../openapi/sources.ts";
 import { ERRORS, JSON_TYPE, send, sendError, sendJson } from "../respond.ts";
 import { type Route, type RouteHandler, route, sourceIds } from "../routes.ts";
 import { InvalidRequest, readAck, readClaim, readExtend, readNack } from "./requests.ts";

@@ -5,7 +5,7 @@ import { ReceiptBatcher } from "../../../src/core/receipt/receiptBatcher.ts";
 import { createReceiver, type ReceiverOptions } from "../../../src/core/receipt/receive.ts";
 import { createApps } from "../../../src/http/apps.ts";
 import type { BodyLimits } from "../../../src/http/body.ts";
-import { BodyBudget } from "../../../src/http/bodyBudget.ts";
+import { BodyBudget } from "../../../src/http/body.ts";
 import { type HttpSource, inboxRoutes } from "../../../src/http/inbox.ts";
 import { processRoutes } from "../../../src/http/processRoutes.ts";
 import type { Route } from "../../../src/http/routes.ts";

@@ -6,14 +6,15 @@ import {
   type Answer,
   bodyAnswers,
   error,
+  header,
   json,
   RETRY_AFTER,
   type RouteDescription,
   STORAGE_FAILED,
   unauthorized,
 } from "./answers.ts";
-import { object, STORABLE } from "./schemas.ts";
-import type { Parameter, ResponseHeaders, Schema } from "./types.ts";
+import { claimRequest, extendRequest, object, parameter, ref, type SchemaName, STORABLE, TEXT } from "./schemas.ts";
+import type { Schema } from "./types.ts";
 
 /** What of an HTTP source the document shows. */
 export interface DescribedSource {
@@ -69,23 +70,15 @@ function describe(source: DescribedSource): string {
 
 const MESSAGE_ID = "0198b2f4-7c1e-7000-8000-1c5a9f0d2e43";
 
-const CORRELATION: Parameter = {
-  name: CORRELATION_HEADER,
-  in: "header",
-  required: false,
-  description:
-    "Stored and delivered with the message; a new UUID when absent. A value over 255 characters, or with control " +
+const CORRELATION = parameter(
+  "header",
+  CORRELATION_HEADER,
+  "Stored and delivered with the message; a new UUID when absent. A value over 255 characters, or with control " +
     "characters, is stored as `sha256:` and the hexadecimal digest of its text.",
-  schema: { type: "string" },
-};
+  TEXT,
+);
 
-const CORRELATED: ResponseHeaders = {
-  [CORRELATION_HEADER]: {
-    description: "The correlation id of the message, as sent or as generated.",
-    required: true,
-    schema: { type: "string" },
-  },
-};
+const CORRELATED = header(CORRELATION_HEADER, "The correlation id of the message, as sent or as generated.", TEXT);
 
 /** The answers of the specification's table that this source can give. */
 function answers(source: DescribedSource, access: Access | undefined): readonly Answer[] {
@@ -102,7 +95,7 @@ function answers(source: DescribedSource, access: Access | undefined): readonly 
   ];
 }
 
-const FILTERED = json(202, "The header filter dropped the message; nothing is stored.", "Filtered", {
+const FILTERED = json(202, "The header filter drops the message; nothing is stored.", "Filtered", {
   status: "filtered",
 });
 
@@ -136,11 +129,8 @@ function messageSchema({ idempotencyKeyPath, eventTypePath, aggregateIdPath }: D
   return [key, ...optional].reduce(merged);
 }
 
-const IDEMPOTENCY_KEY: Schema = {
-  type: ["string", "number", "boolean"],
-  minLength: 1,
-  description: "The idempotency key.",
-};
+const KEY_TYPES = ["string", "number", "boolean"];
+const IDEMPOTENCY_KEY: Schema = { type: KEY_TYPES, minLength: 1, description: "The idempotency key." };
 
 /** Of any type; a value that is neither text, number nor boolean counts as absent. */
 const ATTRIBUTE: Schema = { maxLength: 1024, pattern: STORABLE };
@@ -166,4 +156,78 @@ function merged(one: Schema, other: Schema): Schema {
     return [name, known === undefined ? schema : merged(known, schema)] as const;
   });
   return { ...other, ...one, properties: { ...first, ...Object.fromEntries(shared) } };
+}
+
+const TOKEN = "0d0b9a6e-54b5-4c27-9a3b-7d8f6f0f2b11";
+
+const GIVEN_BACK = { retried: [MESSAGE_ID], dead: [], released: [] };
+const INVALID = "Invalid request: max must be a whole number from 1 to 1000";
+
+/**
+ * Describes the pull routes of one source.
+ *
+ * @param leaseMs `inbox.pull.leaseMs`
+ */
+export function describePull(source: string, leaseMs: number, access: Access | undefined) {
+  const operation = (
+    summary: string,
+    schema: Schema,
+    example: object,
+    answers: readonly Answer[],
+    isOptional = false,
+  ): RouteDescription => ({
+    summary: `${summary} of the source ${source}`,
+    description: "docs/pull.md explains how to write a client.",
+    access,
+    body: { isOptional, description: "A JSON object.", schema, examples: { example: { value: example } } },
+    answers: [
+      ...answers,
+      error(400, "The body is not a valid request.", "InvalidRequest", INVALID),
+      ...unauthorized(access),
+      ...bodyAnswers(),
+      STORAGE_FAILED,
+    ],
+  });
+  const token = { claimToken: TOKEN };
+  const nothing = { claimToken: null, leaseMs, messages: [] };
+  return {
+    claim: operation(
+      "Claim messages",
+      claimRequest(leaseMs),
+      { max: 10, waitMs: 20_000 },
+      [json(200, "The messages, or none when the wait ended without one.", "Claimed", nothing)],
+      true,
+    ),
+    ack: operation(
+      "Acknowledge claimed messages",
+      ref("AckRequest"),
+      token,
+      settled("The messages are done.", "Acknowledged", "NothingAcknowledged", { acknowledged: [MESSAGE_ID] }),
+    ),
+    nack: operation(
+      "Give claimed messages back",
+      ref("NackRequest"),
+      { ...token, delayMs: 5000, error: "the shop is closed" },
+      settled("The messages become available again, or are dead.", "GivenBack", "NothingGivenBack", GIVEN_BACK),
+    ),
+    extend: operation(
+      "Hold claimed messages for longer",
+      extendRequest(leaseMs),
+      { ...token, leaseMs: 60_000 },
+      settled("The leases are extended.", "Extended", "NothingExtended", { extended: [MESSAGE_ID] }),
+    ),
+  };
+}
+
+/** 200, and 409 with the same lists when nothing is held under the token. */
+function settled(description: string, some: SchemaName, nothing: SchemaName, example: object): readonly Answer[] {
+  const lists = { ...example, lost: [] };
+  const none = Object.fromEntries(Object.keys(lists).map((name) => [name, []]));
+  return [
+    json(200, description, some, lists),
+    json(409, "None of the messages is held under this token.", nothing, {
+      error: "No message is held under this claim token",
+      ...none,
+    }),
+  ];
 }
