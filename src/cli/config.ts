@@ -1,7 +1,7 @@
 import type { Command } from "commander";
+import { openSourcesNotice } from "../config/checks/entries.ts";
 import { jsonSchema } from "../config/jsonSchema.ts";
 import { type Inspection, inspectConfig, type LoadedConfig } from "../config/load.ts";
-import { openSourcesNotice } from "../config/openSources.ts";
 import { printConfig } from "../config/print.ts";
 import type { ConfigProblem } from "../model/errors.ts";
 import { type CommandIo, FILE_OPTION } from "./io.ts";

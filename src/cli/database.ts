@@ -1,5 +1,5 @@
 import { createStore } from "../../roles/database.ts";
-import { renamedKeys } from "../config/checks/database.ts";
+import { renamedKeys } from "../config/checks/sections.ts";
 import { didYouMean } from "../config/kinds.ts";
 import type { Config } from "../config/types.ts";
 import type { KnownSecrets } from "../core/redaction/redact.ts";

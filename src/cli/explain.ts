@@ -27,11 +27,7 @@ interface ExplainOptions {
 
 const EXIT_NOT_DELIVERED = 1;
 
-/**
- * Adds `explain topic`.
- *
- * @param program the command to add it to; a `--config` option of its own counts too
- */
+/** Adds `explain topic`. @param program the command to add it to; a `--config` option of its own counts too */
 export function addExplainCommand(program: Command, io: CommandIo): void {
   const explain = program.command("explain").description("show what the configuration does with a message");
   explain.addHelpText("after", EXAMPLES);

@@ -33,11 +33,7 @@ interface ReplayOptions {
   readonly dryRun?: boolean;
 }
 
-/**
- * Adds `replay`.
- *
- * @param program the command to add it to; a `--config` option of its own counts too
- */
+/** Adds `replay`. @param program the command to add it to; a `--config` option of its own counts too */
 export function addReplayCommand(program: Command, io: CommandIo): void {
   program
     .command("replay")

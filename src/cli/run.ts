@@ -1,9 +1,9 @@
 import { createStore, prepareStore } from "../../roles/database.ts";
 import { retentions } from "../../roles/finishedRows.ts";
 import { startProcess } from "../../roles/wire.ts";
+import { openSourcesNotice } from "../config/checks/entries.ts";
 import { loadConfig } from "../config/load.ts";
 import { secretsOf } from "../config/mask.ts";
-import { openSourcesNotice } from "../config/openSources.ts";
 import { checkRoles, parseRole, rolesEnabled } from "../config/roles.ts";
 import type { Config } from "../config/types.ts";
 import { createRedactor, KnownSecrets } from "../core/redaction/redact.ts";

@@ -22,11 +22,7 @@ const EXIT_FAILED = 1;
 /** As in the service. */
 const MEMORY_LIMIT_MB = 256;
 
-/**
- * Adds `transform test`.
- *
- * @param program the command to add it to; a `--config` option of its own counts too
- */
+/** Adds `transform test`. @param program the command to add it to; a `--config` option of its own counts too */
 export function addTransformCommand(program: Command, io: CommandIo): void {
   const transform = program.command("transform").description("try transforms");
   transform.addHelpText("after", EXAMPLES);

@@ -9,7 +9,7 @@ import type { CaptureConfig, Config, DeclaredConfig, SourceConfig } from "./type
 
 interface Derived {
   readonly config: Config;
-  /** Keys that were absent, with what their value was taken from. */
+  /** The absent keys, each with the origin of its value. */
   readonly derivedFrom: ReadonlyMap<string, string>;
 }
 
@@ -17,7 +17,7 @@ interface Derived {
  * Fills in what depends on other keys.
  *
  * @param declared a configuration without problems
- * @param target what `database.url` says
+ * @param target `database.url`, parsed
  */
 export function derive(declared: DeclaredConfig, target: DatabaseTarget): Derived {
   const derivedFrom = new Map<string, string>();
@@ -44,44 +44,33 @@ export function derive(declared: DeclaredConfig, target: DatabaseTarget): Derive
 
   const capture = (): CaptureConfig => {
     const { connection, schema, ...rest } = declared.outbox.capture;
-    const at = (...keys: string[]) => ["outbox", "capture", ...keys];
+    const base = ["outbox", "capture"];
+    const { username, password } = declared.database;
     const here = addressOf(target);
+    const own = <K extends keyof typeof connection, V>(key: K, from: string, value: V) =>
+      derived<NonNullable<(typeof connection)[K]> | V>(
+        [...base, "connection", key],
+        connection[key] ?? undefined,
+        from,
+        value,
+      );
     return {
       ...rest,
-      schema: derived(at("schema"), schema, "database.type", DATABASES[target.type].defaultSchema),
+      schema: derived([...base, "schema"], schema, "database.type", DATABASES[target.type].defaultSchema),
       connection: {
         ...connection,
-        hostname: derived(at("connection", "hostname"), connection.hostname, "database.url", here.host),
-        port: derived<number | undefined>(at("connection", "port"), connection.port, "database.url", here.port),
-        database: derived(
-          at("connection", "database"),
-          connection.database,
-          "database.url",
-          target.database ?? declared.database.username,
-        ),
-        username: derived(
-          at("connection", "username"),
-          connection.username,
-          "database.username",
-          declared.database.username,
-        ),
-        password: derived(
-          at("connection", "password"),
-          connection.password,
-          "database.password",
-          declared.database.password,
-        ),
+        hostname: own("hostname", "database.url", here.host),
+        port: own("port", "database.url", here.port),
+        database: own("database", "database.url", target.database ?? username),
+        username: own("username", "database.username", username),
+        password: own("password", "database.password", password),
       },
     };
   };
 
   const { relay, pull } = declared.inbox;
-  const relayAttempts = derived(
-    ["inbox", "relay", "maxAttempts"],
-    relay.maxAttempts,
-    "outbox.maxAttempts",
-    declared.outbox.maxAttempts,
-  );
+  const attemptsKey = ["inbox", "relay", "maxAttempts"];
+  const maxAttempts = derived(attemptsKey, relay.maxAttempts, "outbox.maxAttempts", declared.outbox.maxAttempts);
   const config: Config = {
     ...declared,
     database: { ...declared.database, target },
@@ -89,7 +78,7 @@ export function derive(declared: DeclaredConfig, target: DatabaseTarget): Derive
     inbox: {
       ...declared.inbox,
       basePath: basePath(declared.inbox.basePath),
-      relay: { ...relay, maxAttempts: relayAttempts },
+      relay: { ...relay, maxAttempts },
       pull: { ...withAuth(["inbox", "pull"], pull), basePath: basePath(pull.basePath) },
     },
     admin: withAuth(["admin"], declared.admin),
@@ -124,8 +113,8 @@ export function basePath(path: string): string {
 }
 
 /**
- * Turns validated JSON into the values that the types promise: secrets become `Secret`, durations ms. A value that the validation
- * refused stays what it is.
+ * Turns validated JSON into the values of the types: secrets become `Secret`, durations ms. A value that the validation
+ * refused stays as it is.
  */
 export function materialise(node: SchemaNode, value: unknown): unknown {
   if (node.secret === true) return typeof value === "string" ? new Secret(value) : value;
@@ -140,7 +129,7 @@ export function materialise(node: SchemaNode, value: unknown): unknown {
   return Object.fromEntries(entries);
 }
 
-/** Freezes a tree of plain objects, arrays and secrets, and gives it back. */
+/** Freezes a tree of plain objects, arrays and secrets, and returns it. */
 export function deepFreeze<T>(value: T): T {
   if (typeof value === "object" && value !== null && !Object.isFrozen(value)) {
     Object.freeze(value);

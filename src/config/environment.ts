@@ -46,7 +46,7 @@ export function overlayEnvironment(
   for (const [name, value] of variables) {
     const target = resolve(name.slice(ENV_PREFIX.length), schema, root);
     if (target === undefined) unknown.push(name);
-    // Compose files and charts set a variable to nothing when they mean "not set"; only text can be meant to be empty.
+    // Compose files and charts set a variable to nothing for "not set"; only a text may be empty on purpose.
     else if (value === "" && !isPlainText(target.node)) continue;
     else {
       const problem = assign(root, target.path, value);
@@ -66,7 +66,7 @@ interface Target {
   readonly node: SchemaNode;
 }
 
-/** Finds the key that the rest of a variable's name stands for; `undefined` as rest means that nothing is left of it. */
+/** Finds the key that the rest of a variable's name means; the rest is `undefined` when nothing is left. */
 function resolve(rest: string | undefined, node: SchemaNode, raw: Raw | undefined): Target | undefined {
   if (node.kinds !== undefined) return first(Object.values(node.kinds), (kind) => resolve(rest, withType(kind), raw));
   if (rest === undefined) return isLeaf(node) ? { path: [], node } : undefined;
@@ -87,7 +87,7 @@ function resolveItem(rest: string, items: SchemaNode, raw: Raw | undefined): Tar
   return target && { path: [Number(index), ...target.path], node: target.node };
 }
 
-/** An entry of a map: one that exists, in any letter case; else a new one in small letters, whose name has no underscore. */
+/** An entry of a map: an existing one, in any letter case; else a new one in lower case, without underscores. */
 function resolveEntry(rest: string, node: SchemaNode, raw: Raw | undefined): Target | undefined {
   const names = raw instanceof Map ? [...raw.keys()].sort((a, b) => b.length - a.length) : [];
   const existing = first(names, (name) => under(name, node, after(rest, variablePart(name)), raw));
@@ -107,13 +107,13 @@ interface Left {
   readonly rest: string | undefined;
 }
 
-/** What is left of a name behind its first part; undefined when it does not begin with that part. */
+/** The rest of a name after its first part; undefined when it does not begin with that part. */
 function after(rest: string, part: string): Left | undefined {
   if (rest === part) return { rest: undefined };
   return rest.startsWith(`${part}_`) ? { rest: rest.slice(part.length + 1) } : undefined;
 }
 
-/** A map entry's name as it stands in a variable: a variable has no letter for a dash or a dot. */
+/** A map entry's name in a variable, where dashes and dots are underscores. */
 function variablePart(name: string): string {
   return name.toUpperCase().replaceAll(/[^A-Z0-9_]/g, "_");
 }
@@ -135,7 +135,7 @@ function first<T, R>(items: Iterable<T>, find: (item: T) => R | undefined): R | 
   return undefined;
 }
 
-/** Sets the value at a path, making the blocks on the way. Returns what is wrong, if anything is. */
+/** Sets the value at a path and creates the blocks above it. @returns what is wrong, if anything */
 function assign(root: RawMap, path: KeyPath, value: string): string | undefined {
   let holder: Raw = root;
   for (const [index, step] of path.entries()) {
@@ -165,7 +165,7 @@ function unknownVariable(name: string, schema: SchemaNode, root: RawMap): Config
   return { path: name, message: `sets nothing: no configuration key has this name${didYouMean(name, known)}` };
 }
 
-/** Names of all variables there are: for the entries of `raw`, and for a new map entry of the name `entry`. */
+/** The names of all variables, for the entries of `raw` and a new map entry named `entry`. */
 function variableNames(node: SchemaNode, raw: Raw | undefined, prefix: string, entry: string): string[] {
   if (node.kinds !== undefined) {
     return Object.values(node.kinds).flatMap((kind) => variableNames(withType(kind), raw, prefix, entry));

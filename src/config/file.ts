@@ -14,7 +14,7 @@ type ConfigSource = "file" | "packaged" | "none";
 /** The file that counts, read. */
 export interface ChosenFile {
   readonly source: ConfigSource;
-  /** Its path, or what stands in for one. */
+  /** Its path, or a description. */
   readonly name: string;
   readonly yaml: YamlFile;
 }
@@ -31,8 +31,8 @@ export class ConfigFileError extends Error {
 }
 
 /**
- * Chooses and reads the configuration file: the one named on the command line, else by `SVC_CONFIG_FILE`, else `/etc/svc/svc.yml` if
- * it exists, else the packaged one if no `SVC_` variable is set, else none.
+ * Chooses and reads the configuration file: the one named on the command line, else by `SVC_CONFIG_FILE`, else
+ * `/etc/svc/svc.yml` if it exists, else the packaged one if no `SVC_` variable is set, else none.
  *
  * @param named file named on the command line
  * @throws ConfigFileError for a named file that does not exist, and for any file that cannot be read or parsed
@@ -71,8 +71,8 @@ function parse(name: string, text: string): YamlFile {
 }
 
 /**
- * The packaged default file: read only when there is neither an external file nor an `SVC_` variable (spec, "Configuration
- * resource"). It is a module and not a file, so that it is wherever the program is.
+ * The packaged default file, for a process without a file and without `SVC_` variables (spec, "Configuration
+ * resource"). A constant, so that it is wherever the program is.
  */
 export const PACKAGED_DEFAULT = `# Packaged default of svc: used when no configuration file exists and no SVC_ variable is set.
 server:

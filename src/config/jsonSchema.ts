@@ -8,8 +8,8 @@ type Json = Readonly<Record<string, unknown>>;
 const PLACEHOLDER: Json = { type: "string", pattern: "\\$\\{" };
 
 /**
- * The JSON Schema (draft-07) of the configuration file, for editors: completion, hover texts, and red ink under what the service
- * would not take. It is a little stricter than the loader, which only warns of unknown keys.
+ * The JSON Schema (draft-07) of the configuration file, for completion, hover texts and errors in editors. It is a
+ * little stricter than the loader, which only warns of unknown keys.
  */
 export function jsonSchema(): Json {
   return {

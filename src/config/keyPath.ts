@@ -1,4 +1,4 @@
-/** Where a value stands: names of keys and, in lists, indexes from 0. */
+/** The place of a value: names of keys and, in lists, indexes from 0. */
 export type KeyPath = readonly (string | number)[];
 
 /**
@@ -47,7 +47,7 @@ export function describeOrigin(origin: Origin): string {
   }
 }
 
-/** The origin of the value at a path, or of the nearest block around it that has one (an alias has no line of its own). */
+/** The origin of the value at a path, or of the nearest block around it that has one (an alias has no line). */
 export function originAt(origins: Origins, path: KeyPath): Origin | undefined {
   for (let length = path.length; length > 0; length -= 1) {
     const origin = origins.get(formatKeyPath(path.slice(0, length)));

@@ -4,8 +4,8 @@ import type { SchemaNode } from "../model/schema.ts";
 export type Kinds = Readonly<Record<string, SchemaNode>>;
 
 /**
- * The kinds whose required keys are all present, in the order in which the schema lists them; the first one counts (spec, "Entry
- * kinds"). A `type` key has no say.
+ * The kinds whose required keys are all present, in the order of the schema; the first one counts (spec, "Entry
+ * kinds"). A `type` key decides nothing.
  */
 export function fittingKinds(kinds: Kinds, present: readonly string[]): string[] {
   return Object.entries(kinds)
@@ -14,9 +14,9 @@ export function fittingKinds(kinds: Kinds, present: readonly string[]): string[]
 }
 
 /**
- * Says why no kind fits: which there are, which keys each needs, and what the nearest lacks.
+ * Explains that no kind fits: the kinds, the keys each needs, and those the nearest lacks.
  *
- * @param type what the `type` key says, if there is one; it only helps to find the nearest kind
+ * @param type the value of the `type` key, which only helps to find the nearest kind
  */
 export function explainNoKind(kinds: Kinds, present: readonly string[], type: string | undefined): string {
   const list = Object.entries(kinds).map(([name, schema]) => `${name} needs ${listed(schema.required ?? [])}`);
@@ -67,7 +67,7 @@ function listed(keys: readonly string[]): string {
 export function nearestName(name: string, known: readonly string[]): string | undefined {
   const plain = (text: string) => text.toLowerCase().replaceAll(/[_-]/g, "");
   let best: string | undefined;
-  // A third of the letters may be wrong: more makes a suggestion that puzzles rather than helps.
+  // At most a third of the letters may differ.
   let bestDistance = Math.max(2, Math.floor(name.length / 3)) + 1;
   for (const candidate of known) {
     const found = distance(plain(name), plain(candidate));
@@ -84,3 +84,25 @@ export function didYouMean(name: string, known: readonly string[]): string {
   const nearest = nearestName(name, known);
   return nearest === undefined ? "" : `; did you mean "${nearest}"?`;
 }
+
+type Keys = Readonly<Record<string, SchemaNode>>;
+
+/**
+ * The schemas of a section's kinds.
+ *
+ * @param common the keys that every entry has besides those of its kind
+ */
+export function withCommonKeys<K extends Readonly<Record<string, { readonly schema: SchemaNode }>>, C extends Keys>(
+  kinds: K,
+  common: C,
+): { readonly [N in keyof K]: WithKeys<K[N]["schema"], C> } {
+  const schemas = Object.entries(kinds).map(([name, { schema }]) => [
+    name,
+    { ...schema, properties: { ...schema.properties, ...common } },
+  ]);
+  return Object.fromEntries(schemas) as { readonly [N in keyof K]: WithKeys<K[N]["schema"], C> };
+}
+
+type WithKeys<S, C> = Omit<S, "properties"> & {
+  readonly properties: (S extends { readonly properties: infer P } ? P : object) & C;
+};

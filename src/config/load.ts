@@ -1,13 +1,11 @@
 import { ConfigError, type ConfigProblem } from "../model/errors.ts";
-import { checkDatabase, readJdbcUrl } from "./checks/database.ts";
-import { checkDestinations } from "./checks/destinations.ts";
+import { checkDestinations, checkSources } from "./checks/entries.ts";
 import { Rules } from "./checks/rules.ts";
-import { checkSources } from "./checks/sources.ts";
-import { checkSwitches } from "./checks/switches.ts";
+import { checkDatabase, checkSwitches, readJdbcUrl } from "./checks/sections.ts";
 import { deepFreeze, derive, materialise } from "./derive.ts";
 import { configVariables, type Environment, overlayEnvironment } from "./environment.ts";
 import { type ChosenFile, ConfigFileError, chooseFile, type ReadFile, readFileFromDisk } from "./file.ts";
-import { describeOrigin, formatKeyPath, type KeyPath, type Origin, type Origins, originAt } from "./keyPath.ts";
+import { formatKeyPath, type KeyPath, type Origin, type Origins, originAt } from "./keyPath.ts";
 import { rootSchema } from "./schema/index.ts";
 import { type Finding, shape, toProblems } from "./shape.ts";
 import type { Config, DeclaredConfig } from "./types.ts";
@@ -28,15 +26,15 @@ export interface LoadOptions {
 export interface LoadedConfig {
   /** Checked, complete, deeply frozen. */
   readonly config: Config;
-  /** Unknown keys and variables, and settings that are probably not meant. To be logged. */
+  /** Unknown keys and variables, and settings that are probably mistakes. To be logged. */
   readonly warnings: readonly ConfigProblem[];
-  /** How each key got its value, by key path; a key that is not in here has its default. */
+  /** How each key got its value, by key path; any other key has its default. */
   readonly origins: Origins;
   /** The file that was read, or what stands in for one. */
   readonly source: string;
 }
 
-/** What came of reading a configuration; `loaded` is there unless there are problems. */
+/** A configuration that was read; `loaded` is set unless there are problems. */
 export interface Inspection {
   readonly loaded: LoadedConfig | undefined;
   readonly problems: readonly ConfigProblem[];
@@ -47,7 +45,7 @@ export interface Inspection {
 /**
  * Loads the configuration: `SVC_` variables over the YAML file over the defaults (spec, "Configuration resource").
  *
- * @throws ConfigError with everything that is wrong, never only the first problem
+ * @throws ConfigError with every problem
  */
 export function loadConfig(options: LoadOptions): LoadedConfig {
   const { loaded, problems } = inspectConfig(options);
@@ -55,7 +53,7 @@ export function loadConfig(options: LoadOptions): LoadedConfig {
   return loaded;
 }
 
-/** Does what {@link loadConfig} does, and gives warnings beside the problems instead of throwing. */
+/** {@link loadConfig} that returns problems and warnings instead of throwing. */
 export function inspectConfig(options: LoadOptions): Inspection {
   const readFile = options.readFile ?? readFileFromDisk;
   try {
@@ -80,7 +78,7 @@ function inspectFile(file: ChosenFile, options: LoadOptions, readFile: ReadFile)
 
   const findings = [...shaped.problems];
   const broken = new Set(findings.map((finding) => formatKeyPath(finding.path)));
-  // What stands in a block that could not be read, or in a key that has its problem already, is no news.
+  // A key or block that has its problem already needs no second one.
   const isNews = ({ path }: Finding) => !path.some((_, index) => broken.has(formatKeyPath(path.slice(0, index + 1))));
   findings.push(...validate(shaped.data, shaped.unknownKeys).filter(isNews));
   const declared = materialise(rootSchema, shaped.data) as DeclaredConfig;
@@ -90,7 +88,7 @@ function inspectFile(file: ChosenFile, options: LoadOptions, readFile: ReadFile)
   checkDestinations(declared, keysOf(root.get("destinations")), rules);
   checkSources(declared, rules);
 
-  const report = (list: readonly Finding[]) => toProblems(list, (path) => placeOf(origins, path));
+  const report = (list: readonly Finding[]) => toProblems(list, origins);
   const warnings = [...overlay.unknown, ...report([...shaped.warnings, ...rules.warnings])];
   const problems = [...overlay.problems, ...report([...findings, ...rules.errors])];
   if (options.strict === true) problems.push(...warnings.splice(0));
@@ -115,7 +113,7 @@ function fileOrigins(file: ChosenFile, lines: ReadonlyMap<string, number>): [str
   ]);
 }
 
-/** Gives values behind a YAML alias or merge, which have no line of their own, the origin of what is around them. */
+/** Gives values behind a YAML alias or merge, which have no line, the origin of the block around them. */
 function inheritOrigins(raw: Raw, path: KeyPath, origins: Map<string, Origin>): void {
   if (typeof raw !== "object" || raw === null) return;
   for (const [step, value] of raw.entries()) {
@@ -124,12 +122,6 @@ function inheritOrigins(raw: Raw, path: KeyPath, origins: Map<string, Origin>): 
     if (origin !== undefined) origins.set(formatKeyPath(own), origin);
     inheritOrigins(value, own, origins);
   }
-}
-
-/** Where to look for a value that is wrong. */
-function placeOf(origins: Origins, path: KeyPath): string {
-  const origin = originAt(origins, path);
-  return origin === undefined ? "" : describeOrigin(origin);
 }
 
 function keysOf(raw: unknown): string[] {

@@ -7,7 +7,7 @@ import { rootSchema } from "./schema/index.ts";
 const CREDENTIAL_NAME =
   /authori[sz]|authent|(?:^|[-_])auth(?:[-_]|$)|cookie|token|secret|passw|pwd|api[-_]?key|assertion|signature|credential/i;
 
-/** Whether a name in a map of headers or form parameters is one that carries a credential, such as `Authorization`. */
+/** Whether a header or form parameter of this name carries a credential, such as `Authorization`. */
 function isCredentialName(name: string): boolean {
   return CREDENTIAL_NAME.test(name) || isCredentialHeader(name.toLowerCase());
 }
@@ -23,7 +23,7 @@ function isCredentialName(name: string): boolean {
 export function masked(node: SchemaNode, name: string | number | undefined, value: unknown): unknown {
   if (value instanceof Secret) return value.toString();
   if (typeof value !== "string") return value;
-  // A node without a description is the value of a map whose names come from the user: only the name can tell.
+  // A node without a description is a value of a map with names from the user: the name decides.
   const credential =
     node.secret === true || (node.description === undefined && typeof name === "string" && isCredentialName(name));
   if (credential) return new Secret(value).toString();
@@ -47,7 +47,7 @@ export function found(node: SchemaNode, name: string | number | undefined, value
   return typeof shown === "object" ? "a mapping" : String(shown);
 }
 
-/** Maps whose names the user chooses, so that only a name can tell that a value is a credential. */
+/** Maps with names from the user: the name decides whether a value is a credential. */
 const NAMED_MAPS = new Set(["headers", "extraParams"]);
 /** Names of the keys that take a URL. */
 const URL_KEYS: ReadonlySet<string> = new Set(urlKeys(rootSchema));
@@ -62,11 +62,11 @@ function urlKeys(node: SchemaNode): string[] {
 }
 
 /**
- * Every secret value of a configuration, for redaction: secrets, passwords inside URLs (as written and percent-decoded), static
- * headers and form parameters with the name of a credential, and what Basic authentication makes of them.
+ * Every secret value of a configuration, for redaction: secrets, passwords inside URLs (as written and
+ * percent-decoded), static headers and form parameters with the name of a credential, and their Basic authentication.
  *
  * @param config the loaded configuration, or a part of it
- * @returns the values without repetition, the longest first, so that no part of one is left over when they are replaced in turn
+ * @returns the distinct values, longest first, so that replacing them in turn leaves no part of one
  */
 export function secretsOf(config: unknown): string[] {
   const values = new Set(collect(config, false));

@@ -8,7 +8,7 @@ import { rootSchema } from "./schema/index.ts";
 type Printable = string | number | boolean | Printable[] | { readonly [key: string]: Printable };
 
 /**
- * The configuration in effect, in the form of a configuration file: secrets masked, durations and kinds as they are written.
+ * The configuration in effect, in the form of a configuration file: secrets masked, durations and kinds as written.
  *
  * @returns plain data without any secret
  */
@@ -103,14 +103,14 @@ function itemLines(item: Printable, path: KeyPath, indent: string, origins: Orig
   return [{ ...first, text: `${start} ${first.text.trimStart()}` }, ...rest];
 }
 
-/** Where a value came from. Only keys that stand somewhere themselves have a line; a block's line says nothing about a default. */
+/** The origin of a value. A block's line is no origin of the defaults in it. */
 function comment(origins: Origins, path: KeyPath): string {
   const own = origins.get(formatKeyPath(path));
   const origin = own ?? (typeof path.at(-1) === "number" ? originAt(origins, path) : undefined);
   return describeOrigin(origin ?? { kind: "default" });
 }
 
-/** What would be filled in if the printed text were loaded: a value that holds it has it literally. */
+/** Would be filled in when the printed text is loaded, and so is escaped. */
 const PLACEHOLDER = /\$\{(?=[A-Za-z_][\w.]*(?:\}|:-))/g;
 
 /** A text as YAML: plain where it can be, else as JSON, which YAML includes. */

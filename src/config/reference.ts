@@ -62,7 +62,9 @@ function section(name: string, node: SchemaNode): string {
   return `${heading}\n\n${body}`;
 }
 
-/** One table of a block's keys; or a heading and a table for each of its kinds, with the keys that several have on top. */
+/**
+ * One table of a block's keys; or a heading and a table for each of its kinds, with the keys that several have on top.
+ */
 function blockTables(prefix: string, node: SchemaNode, heading: string): string {
   const keysTable = (block: SchemaNode) => table(["Key", "Type", "Default", "Meaning"], keyRows(prefix, block));
   if (node.kinds === undefined) return keysTable(node);
@@ -81,7 +83,10 @@ function blockTables(prefix: string, node: SchemaNode, heading: string): string 
   return tables.join("\n\n");
 }
 
-/** The optional keys that two or more kinds have with the same meaning, by the names of those kinds; those of most kinds first. */
+/**
+ * The optional keys that two or more kinds have with the same meaning, by the names of those kinds; those of most kinds
+ * first.
+ */
 function sharedKeys(kinds: Readonly<Record<string, SchemaNode>>): ReadonlyMap<readonly string[], Properties> {
   const byKinds = new Map<string, [names: readonly string[], keys: Record<string, SchemaNode>]>();
   const keyOf = new Map<SchemaNode, string>();

@@ -21,7 +21,7 @@ export function rolesEnabled(config: Config): Role[] {
  * Checks that the configuration lets a process run these roles (design, "Roles and switches").
  *
  * @param roles the process's roles
- * @param named whether they stand on the command line, rather than follow from the configuration
+ * @param named whether the command line names them, rather than the configuration
  * @returns what is wrong; empty when nothing is
  */
 export function checkRoles(config: Config, roles: readonly Role[], named: boolean): ConfigProblem[] {
@@ -33,17 +33,13 @@ export function checkRoles(config: Config, roles: readonly Role[], named: boolea
     problems.push({ path: toggle.key, message });
   }
   if (roles.includes("capture") && !roles.includes("poller")) {
-    const message = "the role capture needs poller in the same process, whose wake-up it is: run svc capture poller";
+    const message = "the role capture needs poller in the same process, which it wakes: run svc capture poller";
     problems.push({ path: "capture", message });
   }
   return problems;
 }
 
-/**
- * Reads a role from the command line.
- *
- * @throws Error that lists the roles
- */
+/** Reads a role from the command line. @throws Error that lists the roles */
 export function parseRole(text: string): Role {
   const role = ROLES.find((known) => known === text);
   if (role !== undefined) return role;

@@ -1,9 +1,7 @@
-import type { ConfigProblem } from "../model/errors.ts";
-import { errorText } from "../model/errors.ts";
+import { type ConfigProblem, errorText } from "../model/errors.ts";
 import type { SchemaNode } from "../model/schema.ts";
-import { formatKeyPath, type KeyPath } from "./keyPath.ts";
+import { describeOrigin, formatKeyPath, type KeyPath, type Origins, originAt } from "./keyPath.ts";
 import { didYouMean, explainNoKind, fittingKinds, type Kinds } from "./kinds.ts";
-import { type Lookup, substitute } from "./placeholders.ts";
 import type { Raw, RawMap } from "./yamlFile.ts";
 
 /** A problem with its place. */
@@ -30,8 +28,8 @@ interface Shaped {
 }
 
 /**
- * Gives the text values of the file and the environment the types of the schema: fills placeholders, reads `file:` secrets, chooses
- * kinds, and sets unknown keys aside. Values that do not fit are passed on for the validation to refuse.
+ * Gives the text values of the file and the environment the types of the schema: fills placeholders, reads `file:`
+ * secrets, chooses kinds, and sets unknown keys aside. Values that do not fit stay, for the validation to refuse.
  */
 export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): Shaped {
   const problems: Finding[] = [];
@@ -70,7 +68,7 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
   function map(node: SchemaNode, raw: RawMap, path: KeyPath): Record<string, unknown> {
     const result: Record<string, unknown> = {};
     for (const [name, item] of raw) {
-      // An entry without content is an entry all the same, and says which keys it needs.
+      // An entry without content is still an entry: its problem lists the keys it needs.
       const shaped = value(node, item ?? (node.kinds === undefined ? item : new Map()), [...path, name]);
       if (shaped !== undefined) result[name] = shaped;
     }
@@ -94,7 +92,7 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
     return result;
   }
 
-  /** A key without a value counts as absent; for some that is hardly what is meant, above all for `auth`. */
+  /** A key without a value counts as absent, which is probably a mistake for blocks and lists, above all `auth`. */
   function checkNothing(node: SchemaNode, path: KeyPath): void {
     if (node.kinds !== undefined) {
       const kinds = Object.entries(node.kinds).map(([name, kind]) => `${name} (${(kind.required ?? []).join(", ")})`);
@@ -160,7 +158,7 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
   }
 }
 
-/** What a value is, without the value: text in the place of a block may be a credential that lost its key. */
+/** The form of a value, without its text, which may be a credential that lost its key. */
 function whatIs(raw: Raw): string {
   if (raw instanceof Map) return "a mapping";
   return Array.isArray(raw) ? "a list" : "a single value";
@@ -175,7 +173,7 @@ function strangerMessage(key: string, known: readonly string[], elsewhere: Stran
   return `is no known key and is ignored${didYouMean(key, known)}`;
 }
 
-/** The value that a text stands for; the text itself when it stands for none of this type. Empty stands for "not set". */
+/** The value of a text by its type; the text itself when it does not fit. An empty one means "not set". */
 function typed(node: SchemaNode, text: string): unknown {
   if (text === "" && (node.type !== "string" || node.enum !== undefined || node.duration === true)) return undefined;
   if (node.type === "integer" && /^[+-]?\d+$/.test(text) && Number.isSafeInteger(Number(text))) return Number(text);
@@ -186,10 +184,86 @@ function typed(node: SchemaNode, text: string): unknown {
   return text;
 }
 
-/** Findings as they are reported: the path as text and, at the end, where the value came from. */
-export function toProblems(findings: readonly Finding[], where: (path: KeyPath) => string): ConfigProblem[] {
+/** Findings as they are reported: the path as text and, at the end of the message, the origin of the value. */
+export function toProblems(findings: readonly Finding[], origins: Origins): ConfigProblem[] {
   return findings.map(({ path, message }) => {
-    const place = where(path);
-    return { path: formatKeyPath(path) || "configuration", message: place === "" ? message : `${message} (${place})` };
+    const origin = originAt(origins, path);
+    const place = origin === undefined ? "" : ` (${describeOrigin(origin)})`;
+    return { path: formatKeyPath(path) || "configuration", message: `${message}${place}` };
   });
+}
+
+/** Looks up a variable; undefined when it is not set. */
+type Lookup = (name: string) => string | undefined;
+
+interface Substitution {
+  readonly text: string;
+  /** Names without value and without fallback. */
+  readonly missing: readonly string[];
+  /** Whether a `${` without a placeholder was left as it is. */
+  readonly literal: boolean;
+}
+
+const NAME = /[A-Za-z_][\w.]*/y;
+// Only in front of a placeholder: `$${"id": id}` is JSONata and means what it says.
+const ESCAPED = /\$\$\{(?=[A-Za-z_][\w.]*(?:\}|:-))/y;
+
+/**
+ * Replaces `${NAME}` and `${NAME:-fallback}` (spec, "Value formats"). As in a shell, the fallback also replaces an
+ * empty variable, and may hold placeholders. `$${NAME}` gives a literal `${NAME}`; a `${` that begins no placeholder
+ * stays, because JSONata has it too. Inserted values are not searched for placeholders.
+ *
+ * @param text a string value of the YAML file
+ * @param lookup gives the value of a variable
+ */
+export function substitute(text: string, lookup: Lookup): Substitution {
+  const missing: string[] = [];
+  let literal = false;
+  let position = 0;
+  const result = until(undefined);
+  return { text: result, missing, literal };
+
+  /** Reads up to `end`, or to the end of the text. */
+  function until(end: "}" | undefined): string {
+    let output = "";
+    while (position < text.length && text[position] !== end) {
+      ESCAPED.lastIndex = position;
+      if (ESCAPED.test(text)) {
+        output += "${";
+        position += 3;
+      } else if (text.startsWith("${", position)) output += placeholder();
+      else output += text[position++];
+    }
+    return output;
+  }
+
+  function placeholder(): string {
+    const start = position;
+    NAME.lastIndex = start + 2;
+    const name = NAME.exec(text)?.[0];
+    const end = start + 2 + (name?.length ?? 0);
+    if (name !== undefined && text[end] === "}") {
+      position = end + 1;
+      const value = lookup(name);
+      if (value === undefined) missing.push(name);
+      return value ?? "";
+    }
+    if (name !== undefined && text.startsWith(":-", end)) {
+      position = end + 2;
+      const missingBefore = missing.length;
+      const fallback = until("}");
+      if (text[position] === "}") {
+        position += 1;
+        const value = lookup(name);
+        if (value === undefined || value === "") return fallback;
+        // The fallback is not used, so what it lacks does not matter.
+        missing.length = missingBefore;
+        return value;
+      }
+      missing.length = missingBefore;
+    }
+    literal = true;
+    position = start + 2;
+    return "${";
+  }
 }

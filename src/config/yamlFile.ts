@@ -14,7 +14,7 @@ import { errorText } from "../model/errors.ts";
 import { formatKeyPath, type KeyPath } from "./keyPath.ts";
 
 /**
- * A YAML value before the schema has given it a type. Every scalar is the text that stands in the file (`password: 0123` keeps its
+ * A YAML value before the schema gives it a type. Every scalar is the text of the file (`password: 0123` keeps its
  * zero, `onError: no` stays `no`); only a missing value, `~` and `null` are null.
  */
 export type Raw = string | null | RawList | RawMap;
@@ -23,13 +23,15 @@ export type RawMap = Map<string, Raw>;
 
 export interface YamlFile {
   readonly root: RawMap;
-  /** Line, counted from 1, of each key path as `formatKeyPath` writes it. Values behind an alias or a merge have none. */
+  /**
+   * Line, counted from 1, of each key path as `formatKeyPath` writes it. Values behind an alias or a merge have none.
+   */
   readonly lines: ReadonlyMap<string, number>;
 }
 
 const SCHEMA = FAILSAFE_SCHEMA.withTags(nullCoreTag, mergeTag, realMapTag);
 
-/** A YAML file that cannot be read as a configuration; the message holds the place, but nothing of the file's content. */
+/** A YAML file that is no configuration; the message has the place and nothing of the content. */
 class YamlError extends Error {
   override readonly name = "YamlError";
 }
@@ -58,7 +60,7 @@ export function parseYaml(text: string): YamlFile {
 }
 
 const EMPTY =
-  "line 1, column 1: the file is empty; it must be a complete configuration, or not exist when the SVC_ variables say everything";
+  "line 1, column 1: the file is empty; it must be a complete configuration, or not exist when the SVC_ variables set everything";
 
 function explain(source: string, error: unknown): string {
   if (!(error instanceof YAMLException)) return errorText(error);
@@ -73,8 +75,8 @@ function explain(source: string, error: unknown): string {
 }
 
 /**
- * Leaves out the names of aliases and tags: an unquoted password that begins with `*` or `!` is taken for one. A name may hold quotes itself, and
- * ends at the last one.
+ * Omits the names of aliases and tags: an unquoted password that begins with `*` or `!` is taken for one. A name may
+ * hold quotes, and ends at the last one.
  */
 function withoutNames(reason: string): string {
   return reason.replaceAll(/\s*(?:".*"|!<.*>|(?<=: ).*)/gs, "").replace(/:\s*$/, "");
@@ -108,7 +110,7 @@ function checkedMap(map: ReadonlyMap<unknown, unknown>, path: KeyPath, lines: Re
   return result;
 }
 
-/** One collection that is open while the events go by, with the step that its next value has in it. */
+/** A collection that is open between its events, with the step of its next value. */
 interface Open {
   readonly path: KeyPath;
   readonly mapping: boolean;
@@ -146,7 +148,7 @@ function linesOf(source: string): ReadonlyMap<string, number> {
   }
 }
 
-/** Gives the line of an offset, counted from 1; offsets must not fall. */
+/** Gives the line of an offset, counted from 1; offsets must not decrease. */
 function lineCounter(source: string): (offset: number) => number {
   let line = 1;
   let position = 0;

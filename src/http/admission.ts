@@ -61,11 +61,7 @@ export async function receiveBody(
   return decoder === null ? read : decodeBody(read.body, decoder, limits);
 }
 
-/**
- * The answer to a request that was not admitted.
- *
- * @param maxBytes the cap, for the text of a 413
- */
+/** The answer to a request that was not admitted. @param maxBytes the cap, for the text of a 413 */
 export function answerUnadmitted(
   res: ServerResponse,
   refused: Exclude<Admitted, { kind: "read" }>,

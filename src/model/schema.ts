@@ -2,7 +2,7 @@ import type { Secret } from "./secret.ts";
 
 /** The words in which the configuration schema is written: a part of JSON Schema, plus markers of our own. */
 
-/** How the text of a value is checked; each has a function in `config/syntax.ts`. */
+/** How the text of a value is checked; each has a function in `config/validate.ts`. */
 const SYNTAXES = [
   "notBlank",
   "identifier",

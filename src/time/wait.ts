@@ -94,11 +94,7 @@ export async function withTimeout<T>(
   }
 }
 
-/**
- * Waits `ms` milliseconds.
- *
- * @throws the signal's reason when it aborts first
- */
+/** Waits `ms` milliseconds. @throws the signal's reason when it aborts first */
 export async function sleep(ms: number, signal?: AbortSignal, timer: Timer = systemTimer): Promise<void> {
   let cancel: (() => void) | undefined;
   const elapsed = new Promise<void>((resolve) => {
@@ -111,11 +107,7 @@ export async function sleep(ms: number, signal?: AbortSignal, timer: Timer = sys
   }
 }
 
-/**
- * Waits `ms` milliseconds.
- *
- * @returns true when the time is over, false when the signal aborted first
- */
+/** Waits `ms` milliseconds. @returns true when the time is over, false when the signal aborted first */
 export function pause(ms: number, signal: AbortSignal): Promise<boolean> {
   return sleep(ms, signal).then(
     () => true,

@@ -3,8 +3,8 @@ import { formatKeyPath, type KeyPath } from "../keyPath.ts";
 import type { Finding } from "../shape.ts";
 
 /**
- * Runs rules that look at several keys at once, over a configuration whose single values may have problems: a rule runs only when
- * none of the keys that it reads has one, so that every rule sees values of the right type and all findings come in one go.
+ * Runs rules over several keys, in a configuration whose single values may have problems: a rule runs only when none of
+ * the keys that it reads has one. So every rule sees values of the right type, and all findings come at once.
  */
 export class Rules {
   readonly errors: Finding[] = [];

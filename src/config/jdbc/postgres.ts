@@ -19,39 +19,23 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   loginTimeout: "database.connectionTimeoutMs",
 };
 
-type Setting = (value: string, set: Partial<Mutable<PostgresTarget>> & { ssl?: boolean }) => void;
-type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+/** What the parameters set. */
+type Settings = Partial<Omit<PostgresTarget, "type" | "hosts" | "database">> & { readonly ssl?: boolean };
 
-const SETTINGS: Readonly<Record<string, Setting>> = {
-  sslmode: (value, set) => {
-    set.sslMode = sslMode(value);
-  },
-  ssl: (value, set) => {
-    set.ssl = value === "" || parseBoolean("ssl", value);
-  },
-  sslrootcert: (value, set) => {
-    set.sslRootCert = value;
-  },
-  sslcert: (value, set) => {
-    set.sslCert = value;
-  },
-  sslkey: (value, set) => {
-    set.sslKey = value;
-  },
-  targetServerType: (value, set) => {
-    set.targetServerType = serverType(value);
-  },
-  ApplicationName: (value, set) => {
-    set.applicationName = value;
-  },
-  currentSchema: (value, set) => {
-    set.currentSchema = schemaName(value);
-  },
+const SETTINGS: Readonly<Record<string, (value: string) => Settings>> = {
+  sslmode: (value) => ({ sslMode: sslMode(value) }),
+  ssl: (value) => ({ ssl: value === "" || parseBoolean("ssl", value) }),
+  sslrootcert: (sslRootCert) => ({ sslRootCert }),
+  sslcert: (sslCert) => ({ sslCert }),
+  sslkey: (sslKey) => ({ sslKey }),
+  targetServerType: (value) => ({ targetServerType: serverType(value) }),
+  ApplicationName: (applicationName) => ({ applicationName }),
+  currentSchema: (value) => ({ currentSchema: schemaName(value) }),
 };
 
 /**
- * Reads `jdbc:postgresql://host1:port1,host2:port2/database?name=value&...`, with the parameters of the PostgreSQL JDBC driver
- * (https://jdbc.postgresql.org/documentation/use/).
+ * Reads `jdbc:postgresql://host1:port1,host2:port2/database?name=value&...`, with the parameters of the PostgreSQL JDBC
+ * driver (https://jdbc.postgresql.org/documentation/use/).
  *
  * @param url a URL with {@link POSTGRES_PREFIX}
  * @throws JdbcUrlError that says which part is wrong
@@ -83,7 +67,7 @@ export function parsePostgresUrl(url: string): ParsedJdbcUrl {
 }
 
 function parameters(query: string) {
-  const settings: Parameters<Setting>[1] = {};
+  let settings: Settings = {};
   const warnings: string[] = [];
   for (const pair of query.split("&").filter((text) => text !== "")) {
     const [rawName = "", rawValue = ""] = split(pair, "=");
@@ -91,7 +75,7 @@ function parameters(query: string) {
     if (/^(user|password|sslpassword)$/i.test(name)) throw new JdbcUrlError(CREDENTIALS_ELSEWHERE);
     const setting = Object.hasOwn(SETTINGS, name) ? SETTINGS[name] : undefined;
     const elsewhere = Object.hasOwn(ELSEWHERE, name) ? ELSEWHERE[name] : undefined;
-    if (setting !== undefined) setting(decoded(rawValue), settings);
+    if (setting !== undefined) settings = { ...settings, ...setting(decoded(rawValue)) };
     else if (elsewhere !== undefined) warnings.push(`JDBC parameter "${name}" has no effect: set ${elsewhere}`);
     else warnings.push(`JDBC parameter "${name}" has no effect${didYouMean(name, Object.keys(SETTINGS))}`);
   }
@@ -104,14 +88,14 @@ function sslMode(value: string): SslMode {
   throw new JdbcUrlError(`parameter sslmode: expected one of ${SSL_MODES.join(", ")}, found ${JSON.stringify(value)}`);
 }
 
-/** A standby cannot be written to, so that every preference for a primary means a primary. */
+/** A standby takes no writes, so every preference for a primary means a primary. */
 function serverType(value: string): "any" | "primary" {
   if (value === "any") return "any";
   if (["primary", "master", "preferPrimary"].includes(value)) return "primary";
   throw new JdbcUrlError(`parameter targetServerType: expected any or primary, found ${JSON.stringify(value)}`);
 }
 
-/** One schema, since both tables lie there; by the rule for the names of tables and columns. */
+/** One schema, which holds every table; by the rule for the names of tables and columns. */
 function schemaName(value: string): string {
   if (/^[A-Za-z_][A-Za-z0-9_]{0,62}$/.test(value)) return value;
   throw new JdbcUrlError(

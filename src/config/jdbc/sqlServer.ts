@@ -13,7 +13,7 @@ export const SQLSERVER_PREFIX = "jdbc:sqlserver://";
 const DEFAULT_PORT = 1433;
 const DEFAULT_LOGIN_TIMEOUT_S = 30;
 
-/** Names of the properties in small letters, as they are looked up, with the way the driver writes them. */
+/** The properties by name in lower case, with the driver's spelling. */
 const PROPERTIES: Readonly<Record<string, string>> = {
   servername: "serverName",
   server: "serverName",
@@ -30,8 +30,9 @@ const PROPERTIES: Readonly<Record<string, string>> = {
 };
 
 /**
- * Reads `jdbc:sqlserver://host\instance:port;name=value;...`, with the properties of Microsoft's JDBC driver, whose names count in any
- * letter case and whose values may stand in braces (https://learn.microsoft.com/sql/connect/jdbc/building-the-connection-url).
+ * Reads `jdbc:sqlserver://host\instance:port;name=value;...`, with the properties of Microsoft's JDBC driver: names in
+ * any letter case, values possibly in braces
+ * (https://learn.microsoft.com/sql/connect/jdbc/building-the-connection-url).
  *
  * @param url a URL with {@link SQLSERVER_PREFIX}
  * @throws JdbcUrlError that says which part is wrong
@@ -71,7 +72,7 @@ function parseServer(text: string) {
     throw new JdbcUrlError(
       "names several servers: SQL Server takes one, such as the listener of an availability group",
     );
-  // host\instance:port, where the instance stands between host and port.
+  // host\instance:port
   const match = /^([^\\]*)\\([^:]+)(?::([0-9]+))?$/.exec(text);
   if (match === null) {
     if (text === "") return { host: undefined, port: undefined, instance: undefined };
@@ -93,7 +94,7 @@ function properties(text: string): { values: Map<string, string>; warnings: stri
       continue;
     }
     if (equals < 0 || (semicolon >= 0 && semicolon < equals)) {
-      // What stands there may be the rest of a password that holds a semicolon: it is not shown.
+      // It may be the rest of a password that holds a semicolon, so the error does not show it.
       throw new JdbcUrlError(
         "a property has no value: expected name=value, with a value that holds a semicolon in braces",
       );
@@ -123,21 +124,22 @@ function propertyValue(text: string, start: number, name: string): { value: stri
   return { value: text.slice(start, end).trim(), end: end + 1 };
 }
 
+const ENCRYPTION = new Map<string, boolean | "strict">(
+  Object.entries({
+    true: true,
+    yes: true,
+    mandatory: true,
+    false: false,
+    no: false,
+    optional: false,
+    strict: "strict",
+  }),
+);
+
 function encryption(text: string): boolean | "strict" {
-  switch (text.toLowerCase()) {
-    case "true":
-    case "yes":
-    case "mandatory":
-      return true;
-    case "false":
-    case "no":
-    case "optional":
-      return false;
-    case "strict":
-      return "strict";
-    default:
-      throw new JdbcUrlError(`parameter encrypt: expected true, false or strict, found ${JSON.stringify(text)}`);
-  }
+  const encrypt = ENCRYPTION.get(text.toLowerCase());
+  if (encrypt !== undefined) return encrypt;
+  throw new JdbcUrlError(`parameter encrypt: expected true, false or strict, found ${JSON.stringify(text)}`);
 }
 
 function loginTimeoutMs(text: string | undefined): number {

@@ -1,4 +1,4 @@
-/** What a JDBC URL says, read once, so that a store needs no URL. User name and password are keys of their own. */
+/** A parsed JDBC URL. User name and password are separate keys. */
 export type DatabaseTarget = PostgresTarget | SqlServerTarget;
 
 export const SSL_MODES = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"] as const;
@@ -16,7 +16,7 @@ export interface PostgresTarget {
   readonly hosts: readonly HostAndPort[];
   /** Undefined when the URL names none: the server then takes the user's name. */
   readonly database: string | undefined;
-  /** `prefer` when the URL says nothing, as in the JDBC driver. */
+  /** Default: `prefer`, as in the JDBC driver. */
   readonly sslMode: SslMode;
   /** Files in PEM format: authority, own certificate, own key. */
   readonly sslRootCert: string | undefined;
@@ -31,7 +31,7 @@ export interface PostgresTarget {
 export interface SqlServerTarget {
   readonly type: "sqlserver";
   readonly host: string;
-  /** Undefined when only an instance is named: the server's browser service then tells the port. */
+  /** Undefined when only an instance is named: the server's browser service then has the port. */
   readonly port: number | undefined;
   readonly instance: string | undefined;
   readonly database: string;
@@ -66,7 +66,7 @@ export const CREDENTIALS_ELSEWHERE =
 export function parseHost(text: string): { readonly host: string; readonly port: number | undefined } {
   const match = /^(?:\[([0-9A-Fa-f:.%]+)\]|([^:[\]\s]*))(?::([0-9]+))?$/.exec(text);
   if (match === null) {
-    // What stands there may be a part of a password: it is not shown.
+    // It may be a part of a password, so the error does not show it.
     throw new JdbcUrlError("the part behind // names no host: expected host, host:port or [IPv6 address]:port");
   }
   return {

@@ -1,6 +1,6 @@
 import { DESTINATION_KINDS } from "../../adapters/kinds.ts";
+import { withCommonKeys } from "../kinds.ts";
 import { transformSchema } from "./blocks.ts";
-import { withCommonKeys } from "./entryKinds.ts";
 
 /** A row waits no longer for its next attempt: anything above would be a slip, and timers stay far from their limit. */
 export const MAX_RETRY_WAIT_MS = 7 * 24 * 3_600_000;

@@ -7,8 +7,8 @@ import { adminSchema, httpSchema, retentionSchema, routesSchema, serverSchema } 
 import { sourcesSchema } from "./sources.ts";
 
 /**
- * The whole configuration, declared once: its types (`Infer`), validation, environment names, JSON Schema and reference page are
- * all made from this.
+ * The whole configuration, declared once: its types (`Infer`), validation, environment names, JSON Schema and reference
+ * page derive from it.
  */
 export const configSchema = {
   type: "object",
@@ -27,5 +27,5 @@ export const configSchema = {
   },
 } as const satisfies SchemaNode;
 
-/** The same schema for walkers, which do not care for its literal types. */
+/** The same schema without its literal types. */
 export const rootSchema: SchemaNode = configSchema;

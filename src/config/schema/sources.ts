@@ -1,8 +1,8 @@
 import { BROKER_SOURCE_KINDS } from "../../adapters/kinds.ts";
 import { httpSource } from "../../adapters/sources/http/kind.ts";
 import { CONSUMPTIONS } from "../../model/rows.ts";
+import { withCommonKeys } from "../kinds.ts";
 import { attributeHeadersSchema, filterSchema, transformSchema } from "./blocks.ts";
-import { withCommonKeys } from "./entryKinds.ts";
 
 const TOPIC = "Outbox topic; may contain `{{ source }}` and `{{ eventType }}`.";
 

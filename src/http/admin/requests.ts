@@ -53,11 +53,7 @@ export function createGuard({ admin, limits, clock, log }: GuardOptions): Guard 
     };
 }
 
-/**
- * Reads a request body.
- *
- * @throws Error whose message quotes nothing of the body
- */
+/** Reads a request body. @throws Error whose message quotes nothing of the body */
 export function parseJsonBody(body: Buffer): unknown {
   try {
     const text = jsonText(body);
@@ -73,11 +69,7 @@ export function parseOptionalBody(body: Buffer): unknown {
   return body.length === 0 ? {} : parseJsonBody(body);
 }
 
-/**
- * Parses a request.
- *
- * @returns undefined when it is not valid; it has its answer then
- */
+/** Parses a request. @returns undefined when it is not valid; it has its answer then */
 export function parsed<T>(
   res: ServerResponse,
   parse: () => T,

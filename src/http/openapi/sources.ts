@@ -163,11 +163,7 @@ const TOKEN = "0d0b9a6e-54b5-4c27-9a3b-7d8f6f0f2b11";
 const GIVEN_BACK = { retried: [MESSAGE_ID], dead: [], released: [] };
 const INVALID = "Invalid request: max must be a whole number from 1 to 1000";
 
-/**
- * Describes the pull routes of one source.
- *
- * @param leaseMs `inbox.pull.leaseMs`
- */
+/** Describes the pull routes of one source. @param leaseMs `inbox.pull.leaseMs` */
 export function describePull(source: string, leaseMs: number, access: Access | undefined) {
   const operation = (
     summary: string,

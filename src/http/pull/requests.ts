@@ -40,10 +40,7 @@ export const NUMBERS = {
   delayMs: { from: 0, to: 86_400_000, fallback: 0 },
 } as const;
 
-/**
- * @param leaseMs the lease of a request that names none
- * @throws InvalidRequest
- */
+/** @param leaseMs the lease of a request that names none @throws InvalidRequest */
 export function readClaim(body: Buffer, leaseMs: number): ClaimBody {
   const fields = readObject(body);
   return {
@@ -67,10 +64,7 @@ export function readNack(body: Buffer): NackBody {
   return { ...reference(fields), delayMs, error };
 }
 
-/**
- * @param leaseMs the lease of a request that names none
- * @throws InvalidRequest
- */
+/** @param leaseMs the lease of a request that names none @throws InvalidRequest */
 export function readExtend(body: Buffer, leaseMs: number): ExtendBody {
   const fields = readObject(body);
   return { ...reference(fields), leaseMs: wholeNumber(fields, "leaseMs", leaseMs) };

@@ -39,11 +39,7 @@ export class EvaluationServer {
     this.#now = options.now ?? (() => performance.now());
   }
 
-  /**
-   * Takes requests.
-   *
-   * @returns when none waits any more
-   */
+  /** Takes requests. @returns when none waits any more */
   receive(requests: readonly EvaluationRequest[]): Promise<void> {
     this.#waiting.push(...requests);
     this.#running ??= this.#run();

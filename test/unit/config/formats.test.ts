@@ -1,6 +1,6 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: these are placeholders of the configuration, not of JavaScript
 import { describe, expect, test } from "@jest/globals";
-import { substitute } from "../../../src/config/placeholders.ts";
+import { substitute } from "../../../src/config/shape.ts";
 import { DATABASE, disk, inspect, load, loadWith, problemsOf, warningsOf } from "./support.ts";
 
 describe("values of the file", () => {

@@ -41,7 +41,7 @@ describe("roles on the command line", () => {
     expect(checkRoles(ON, ["capture"], true)).toEqual([
       {
         path: "capture",
-        message: "the role capture needs poller in the same process, whose wake-up it is: run svc capture poller",
+        message: "the role capture needs poller in the same process, which it wakes: run svc capture poller",
       },
     ]);
     expect(checkRoles(ON, ["capture", "poller"], true)).toEqual([]);

@@ -1,0 +1,183 @@
+import { destinationKindOf, sourceKindOf } from "../../adapters/kinds.ts";
+import { checkInboundAuth } from "../../adapters/sources/http/kind.ts";
+import { parseTopicTemplate } from "../../core/delivery/template.ts";
+import type { ConfigProblem } from "../../model/errors.ts";
+import { isOwnPath } from "../../model/routes.ts";
+import type { Report, When } from "../../ports/kinds.ts";
+import { basePath, withLeadingSlash } from "../derive.ts";
+import type { KeyPath } from "../keyPath.ts";
+import { didYouMean } from "../kinds.ts";
+import { MAX_RETRY_WAIT_MS } from "../schema/destinations.ts";
+import type { Config, DeclaredConfig, DestinationConfig } from "../types.ts";
+import type { Rules } from "./rules.ts";
+
+/**
+ * Rules of the sections `destinations` and `routes`.
+ *
+ * @param names of all destinations, those too whose entry has problems
+ */
+export function checkDestinations(config: DeclaredConfig, names: readonly string[], rules: Rules): void {
+  for (const [name, destination] of Object.entries(config.destinations)) {
+    const base = ["destinations", name];
+    destinationKindOf(destination).check(destination, (keys, rule) => rules.when(base, keys, rule));
+    checkLimits(base, destination, config, rules);
+    if (!("timeoutMs" in destination)) continue;
+    const { timeoutMs } = destination;
+    rules.when(base, ["timeoutMs"], () =>
+      rules.when(["outbox"], ["claimTimeoutMs"], (report) => {
+        if (timeoutMs < config.outbox.claimTimeoutMs) return;
+        const message = `is ${config.outbox.claimTimeoutMs} and should be larger than destinations.${name}.timeoutMs (${timeoutMs}): a claim must outlast the slowest publish`;
+        report.warning("claimTimeoutMs", message);
+      }),
+    );
+  }
+  for (const [index, route] of config.routes.entries()) {
+    rules.when(["routes", index], ["destination"], (report) => {
+      if (names.includes(route.destination)) return;
+      const known = names.length === 0 ? "there are none" : `there are ${names.join(", ")}`;
+      const message = `names no destination: ${known}; found ${JSON.stringify(route.destination)}${didYouMean(route.destination, names)}`;
+      report.error("destination", message);
+    });
+  }
+}
+
+/** Rules of the keys that every kind has. */
+function checkLimits(base: KeyPath, destination: DestinationConfig, config: DeclaredConfig, rules: Rules): void {
+  const { concurrency, rateLimit, retry, circuitBreaker } = destination;
+  if (concurrency !== undefined) {
+    rules.when(base, ["concurrency"], (report) =>
+      rules.when(["outbox"], ["concurrency"], () => {
+        const most = config.outbox.concurrency;
+        if (concurrency <= most) return;
+        report.warning("concurrency", `is ${concurrency} and has no effect above outbox.concurrency, which is ${most}`);
+      }),
+    );
+  }
+  if (rateLimit !== undefined) rules.when(base, ["rateLimit"], (report) => checkRate(rateLimit, report));
+  if (retry !== undefined) rules.when(base, ["retry"], (report) => checkRetry(retry, report));
+  if (circuitBreaker === undefined) return;
+  rules.when(base, ["circuitBreaker"], (report) => {
+    const { openMs, maxOpenMs } = circuitBreaker;
+    if (maxOpenMs >= openMs) return;
+    const message = `is ${maxOpenMs} and must not be less than openMs, which is ${openMs}: it is what openMs grows to`;
+    report.error("circuitBreaker.maxOpenMs", message);
+  });
+}
+
+function checkRate(rateLimit: NonNullable<DestinationConfig["rateLimit"]>, report: Report): void {
+  const { perSecond, burst } = rateLimit;
+  const least = Math.ceil(perSecond);
+  if (burst === undefined || burst >= least) return;
+  const message = `is ${burst} and must be at least ${least}, which is perSecond (${perSecond}) rounded up: remove it for just that`;
+  report.error("rateLimit.burst", message);
+}
+
+function checkRetry(retry: NonNullable<DestinationConfig["retry"]>, report: Report): void {
+  for (const key of ["baseDelayMs", "factor", "maxDelayMs"] as const) {
+    if (retry.schedule === undefined || retry[key] === undefined) continue;
+    report.error(`retry.${key}`, "does not go with schedule, which gives every wait itself: remove one of the two");
+  }
+  for (const [index, ms] of (retry.schedule ?? []).entries()) {
+    if (ms <= MAX_RETRY_WAIT_MS) continue;
+    report.error("retry.schedule", `item ${index} is longer than 7d, the longest wait`);
+  }
+}
+
+type Source = DeclaredConfig["sources"][string];
+
+/** Rules of the section `sources`. */
+export function checkSources(config: DeclaredConfig, rules: Rules): void {
+  for (const [name, source] of Object.entries(config.sources)) {
+    const base = ["sources", name];
+    checkTopic(base, source, rules);
+    checkFilter([...base, "filter"], source.filter, rules);
+    const when: When = (keys, rule) => rules.when(base, keys, rule);
+    if (source.kind === "http") checkInboundAuth("auth.", source.auth, when);
+    else sourceKindOf(source).check(source, when);
+  }
+  checkPaths(config, rules);
+}
+
+/** A push source must be able to render a topic. */
+function checkTopic(base: KeyPath, source: Source, rules: Rules): void {
+  rules.when(base, ["consumption", "topic", "eventTypePath", "eventTypeFromHeader"], (report) => {
+    if (source.consumption !== "push") return;
+    if (source.topic.trim() === "") {
+      report.error("topic", "must not be blank on a push source: it is the outbox topic of its messages");
+      return;
+    }
+    if (!parseTopicTemplate(source.topic).usesEventType || source.eventTypePath !== undefined) return;
+    if (source.kind === "http") {
+      report.error("eventTypePath", `is required by the topic ${JSON.stringify(source.topic)} of a push source`);
+    } else if (!source.eventTypeFromHeader) {
+      const message = `the topic ${JSON.stringify(source.topic)} of a push source needs eventTypePath, or eventTypeFromHeader: true`;
+      report.error("eventTypePath", message);
+    }
+  });
+}
+
+const CONDITIONS = ["equals", "in", "matches", "exists"] as const;
+
+function checkFilter(base: KeyPath, filter: Source["filter"], rules: Rules): void {
+  for (const list of ["require", "exclude"] as const) {
+    for (const [index, rule] of (filter?.[list] ?? []).entries()) {
+      rules.when([...base, list, index], [""], (report) => {
+        const given = CONDITIONS.filter((key) => rule[key] !== undefined);
+        if (given.length !== 1) {
+          const count = given.length === 0 ? "none" : given.join(" and ");
+          report.error("", `expected exactly one of ${CONDITIONS.join(", ")}; found ${count}`);
+        } else if (rule.exists === false) {
+          const other = list === "require" ? "exclude" : "require";
+          report.error("exists", `must not be false: put the rule with exists: true under filter.${other} instead`);
+        }
+      });
+    }
+  }
+}
+
+/** Every HTTP source has its own path, which the service does not serve itself. */
+function checkPaths(config: DeclaredConfig, rules: Rules): void {
+  const owners = new Map<string, string>();
+  rules.when(["inbox"], ["basePath"], (report) => checkRoutable("basePath", config.inbox.basePath, report));
+  for (const [name, source] of Object.entries(config.sources)) {
+    if (source.kind !== "http") continue;
+    rules.when(["sources", name], ["path"], (report) => {
+      checkRoutable("path", source.path, report);
+      const own = withLeadingSlash(source.path);
+      const owner = owners.get(own);
+      if (owner === undefined) owners.set(own, name);
+      else report.error("path", `is the path of sources.${owner} too: ${JSON.stringify(source.path)}`);
+      rules.when(["inbox"], ["basePath", "pull.basePath", "pull.enabled"], () => {
+        const full = (basePath(config.inbox.basePath) + own).replace(/\/+$/, "") || "/";
+        const { enabled, basePath: pullBase } = config.inbox.pull;
+        if (!isOwnPath(full, enabled ? basePath(pullBase) : undefined)) return;
+        report.error("path", `gives ${full} with inbox.basePath, which is a path of the service itself`);
+      });
+    });
+  }
+}
+
+function checkRoutable(key: string, path: string, report: Report): void {
+  if (/[?#]/.test(path)) report.error(key, `must not contain ? or #, which end a path; found ${JSON.stringify(path)}`);
+}
+
+/**
+ * Names the HTTP sources that accept every caller. That is permitted (spec, "Authentication") and so no warning, but
+ * the operator should know.
+ *
+ * @returns one notice for all of them; undefined when each source has `auth`
+ */
+export function openSourcesNotice(config: Pick<Config, "sources">): ConfigProblem | undefined {
+  const open = Object.entries(config.sources).flatMap(([name, source]) =>
+    source.kind === "http" && source.auth === undefined ? [name] : [],
+  );
+  if (open.length === 0) return undefined;
+  const names =
+    open.length > MAX_NAMES
+      ? `${open.slice(0, MAX_NAMES).join(", ")} and ${open.length - MAX_NAMES} more`
+      : open.join(", ");
+  const message = `without auth, anybody who reaches the data port can send messages to ${names}: set sources.<name>.auth, unless only trusted callers reach it`;
+  return { path: "sources", message };
+}
+
+const MAX_NAMES = 20;

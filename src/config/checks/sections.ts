@@ -1,0 +1,162 @@
+import { checkInboundAuth } from "../../adapters/sources/http/kind.ts";
+import { maskUrl } from "../../model/maskUrl.ts";
+import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../model/rows.ts";
+import type { Report } from "../../ports/kinds.ts";
+import { DATABASES, parseJdbcUrl } from "../databases.ts";
+import { JdbcUrlError, type ParsedJdbcUrl } from "../jdbc/target.ts";
+import type { DeclaredConfig } from "../types.ts";
+import type { Rules } from "./rules.ts";
+
+/** Rules of the sections `server` and `database`. */
+export function checkDatabase(config: DeclaredConfig, rules: Rules): void {
+  const { server, database, outbox } = config;
+  rules.when(["server"], ["httpPort", "managementPort"], (report) => {
+    if (server.managementPort !== server.httpPort) return;
+    report.error("managementPort", `must differ from server.httpPort; both are ${server.httpPort}`);
+  });
+  rules.when(["database"], ["type", "url"], (report) => {
+    const parsed = readJdbcUrl(database);
+    if (typeof parsed === "string") report.error("url", parsed);
+    else for (const warning of parsed.warnings) report.warning("url", warning);
+  });
+  rules.when(["database"], [...NAME_KEYS, "type"], (report) => checkNames(database, report));
+  rules.when(["database"], [...NAME_KEYS, "migrate"], (report) => {
+    const renamed = renamedKeys(database);
+    if (!database.migrate || renamed.length === 0) return;
+    const message = `must be false with a renamed table or column (${renamed.join(", ")}): the bundled migrations make the default names only`;
+    report.error("migrate", message);
+  });
+  rules.when([], ["database.poolSize", "outbox.concurrency"], (report) => {
+    if (database.poolSize > outbox.concurrency) return;
+    const message = `is ${database.poolSize} and should be larger than outbox.concurrency (${outbox.concurrency}): the poller shares the pool with relay, retention and HTTP routes`;
+    report.warning("database.poolSize", message);
+  });
+}
+
+const DEFAULT_TABLES = {
+  outboxTableName: "outbox",
+  inboxTableName: "inbox",
+  destinationTableName: "outbox_destination",
+} as const;
+const TABLE_KEYS = Object.keys(DEFAULT_TABLES) as readonly (keyof typeof DEFAULT_TABLES)[];
+/** The keys that name tables and columns. */
+const NAME_KEYS = [...TABLE_KEYS, "columnMapping"] as const;
+
+/** @returns `database.url` parsed, or what is wrong with it, with its password masked */
+export function readJdbcUrl(database: Pick<DeclaredConfig["database"], "type" | "url">): ParsedJdbcUrl | string {
+  try {
+    return parseJdbcUrl(database.type, database.url);
+  } catch (error) {
+    if (!(error instanceof JdbcUrlError)) throw error;
+    return `${error.message}; found ${JSON.stringify(maskUrl(database.url))}`;
+  }
+}
+
+function checkNames(database: DeclaredConfig["database"], report: Report): void {
+  const longest = DATABASES[database.type].longestName;
+  const { outboxTableName, inboxTableName, destinationTableName } = database;
+  const names: [string, string][] = TABLE_KEYS.map((key) => [key, database[key]]);
+  for (const table of ["outbox", "inbox"] as const) {
+    const columns = Object.entries(database.columnMapping[table]);
+    // Default names first, so that a renamed column is the one to blame.
+    const defaults: Readonly<Record<string, string>> = table === "outbox" ? OUTBOX_COLUMNS : INBOX_COLUMNS;
+    columns.sort(([a, nameA], [b, nameB]) => Number(defaults[a] !== nameA) - Number(defaults[b] !== nameB));
+    names.push(...columns.map(([key, name]): [string, string] => [`columnMapping.${table}.${key}`, name]));
+    const keyOf = new Map<string, string>();
+    for (const [key, name] of columns) {
+      const other = keyOf.get(name);
+      keyOf.set(name, key);
+      if (other === undefined) continue;
+      report.error(`columnMapping.${table}.${key}`, `names the column "${name}", which is the one of ${other} already`);
+    }
+  }
+  for (const [key, name] of names) {
+    if (name.length > longest)
+      report.error(key, `is ${name.length} characters long; ${database.type} takes ${longest}`);
+  }
+  if (inboxTableName === outboxTableName) {
+    report.error("inboxTableName", `must differ from database.outboxTableName; both are "${inboxTableName}"`);
+  }
+  for (const [key, name] of Object.entries({ outboxTableName, inboxTableName })) {
+    if (destinationTableName !== name) continue;
+    report.error("destinationTableName", `must differ from database.${key}; both are "${name}"`);
+  }
+}
+
+/** The keys below `database` that rename a table or column of the bundled migrations. */
+export function renamedKeys(database: Pick<DeclaredConfig["database"], (typeof NAME_KEYS)[number]>): string[] {
+  const columns = (table: "inbox" | "outbox", defaults: Readonly<Record<string, string>>) =>
+    Object.entries(database.columnMapping[table])
+      .filter(([key, name]) => defaults[key] !== name)
+      .map(([key]) => `columnMapping.${table}.${key}`);
+  return [
+    ...TABLE_KEYS.filter((key) => database[key] !== DEFAULT_TABLES[key]),
+    ...columns("outbox", OUTBOX_COLUMNS),
+    ...columns("inbox", INBOX_COLUMNS),
+  ];
+}
+
+/** Rules of `outbox.capture`, `admin`, `inbox.pull` and `retention`: what they need when they are switched on. */
+export function checkSwitches(config: DeclaredConfig, rules: Rules): void {
+  checkCapture(config, rules);
+  const { admin, inbox, retention } = config;
+  rules.when(["admin"], ["enabled", "auth", "insecure"], (report) => {
+    const { enabled, auth, insecure } = admin;
+    const required = "is required when admin.enabled is true (for a local test, set admin.insecure to true instead)";
+    const unused = "has no effect: admin.insecure is true, so anybody can use the admin routes; remove one of the two";
+    if (enabled && auth === undefined && !insecure) report.error("auth", required);
+    if (enabled && auth !== undefined && insecure) report.warning("auth", unused);
+  });
+  checkInboundAuth("auth.", admin.auth, (keys, rule) => rules.when(["admin"], keys, rule));
+  checkInboundAuth("auth.", inbox.pull.auth, (keys, rule) => rules.when(["inbox", "pull"], keys, rule));
+  rules.when(["inbox", "pull"], ["enabled", "auth"], (report) => {
+    if (!inbox.pull.enabled || inbox.pull.auth !== undefined) return;
+    report.warning("auth", "is not set: anybody who reaches the data port can take messages out of the inbox");
+  });
+  for (const table of ["outbox", "inbox"] as const) {
+    rules.when(["retention"], ["enabled", table], (report) => {
+      if (retention.enabled) checkRetention(table, retention[table], report);
+    });
+  }
+}
+
+function checkRetention(
+  table: "outbox" | "inbox",
+  block: DeclaredConfig["retention"][typeof table],
+  report: Report,
+): void {
+  const error = (key: string, message: string) => report.error(`${table}.${key}`, message);
+  const { policy, maxAge, cleanupInterval } = block;
+  if (policy === "AGE" && maxAge === undefined)
+    error("maxAge", "is required by the policy AGE: a duration such as 30d");
+  if (policy === "COUNT" && !("maxCount" in block))
+    error("maxCount", "is required by the policy COUNT: the rows to keep of each state");
+  if (cleanupInterval === 0) error("cleanupInterval", "must be longer than 0");
+}
+
+function checkCapture(config: DeclaredConfig, rules: Rules): void {
+  const { capture } = config.outbox;
+  const base = ["outbox", "capture"];
+  rules.when([], ["database.type", "outbox.capture.mode"], (report) => {
+    const { type } = config.database;
+    if (capture.mode === "polling" || capture.mode === DATABASES[type].captureMode) return;
+    const fitting = Object.entries(DATABASES).find(([, { captureMode }]) => captureMode === capture.mode)?.[0];
+    const message = `${capture.mode} works with ${fitting} only, and database.type is ${type}`;
+    report.error("outbox.capture.mode", message);
+  });
+  rules.when(base, ["enabled", "mode"], (report) => {
+    const message = "must be postgres-logical or sqlserver-cdc when outbox.capture.enabled is true; found polling";
+    if (capture.enabled && capture.mode === "polling") report.error("mode", message);
+  });
+  rules.when(base, ["enabled", "stateDirectory"], (report) => {
+    const message = "is required when outbox.capture.enabled is true: a directory that outlives the process";
+    if (capture.enabled && capture.stateDirectory.trim() === "") report.error("stateDirectory", message);
+  });
+  rules.when([], ["database.url", "database.type", "outbox.capture"], (report) => {
+    if (!capture.enabled || capture.connection.hostname !== undefined) return;
+    const parsed = readJdbcUrl(config.database);
+    if (typeof parsed === "string" || parsed.target.type !== "postgresql" || parsed.target.hosts.length < 2) return;
+    const message = "is required because database.url names several hosts: name the one to capture from";
+    report.error("outbox.capture.connection.hostname", message);
+  });
+}
