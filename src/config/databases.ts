@@ -48,7 +48,7 @@ export function parseJdbcUrl(type: DatabaseTarget["type"], url: string): ParsedJ
     throw new JdbcUrlError(`is a URL of ${other}, but database.type is ${type}: expected ${prefix}...`);
   }
   const file = url.startsWith("file:")
-    ? '; "file:" names no secret file in this key, since it is no pure credential'
+    ? '; "file:" names no secret file in this key, which is not a pure credential'
     : "";
   throw new JdbcUrlError(`expected a JDBC URL that begins with ${prefix} (database.type is ${type})${file}`);
 }

@@ -4,7 +4,7 @@ import { MAX_MS } from "./validate.ts";
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** A value that a placeholder stands for can have any type. */
+/** A placeholder can have a value of any type. */
 const PLACEHOLDER: Json = { type: "string", pattern: "\\$\\{" };
 
 /**

@@ -30,7 +30,7 @@ export interface LoadedConfig {
   readonly warnings: readonly ConfigProblem[];
   /** How each key got its value, by key path; any other key has its default. */
   readonly origins: Origins;
-  /** The file that was read, or what stands in for one. */
+  /** The file that was read, or a description. */
   readonly source: string;
 }
 

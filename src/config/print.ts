@@ -52,7 +52,7 @@ function formatDuration(ms: number): string {
 }
 
 /**
- * Writes the configuration in effect as YAML, with a comment at each value that says where it came from.
+ * Writes the configuration in effect as YAML, with the origin of each value as a comment.
  *
  * @returns text that ends in a line break
  */

@@ -3,7 +3,7 @@ import type { SchemaNode, Syntax } from "../model/schema.ts";
 import { attributeHeadersSchema, filterSchema, transformSchema } from "./schema/blocks.ts";
 import { rootSchema } from "./schema/index.ts";
 
-/** Blocks that stand in several places and are described once, with their heading. */
+/** Blocks of several places, described once under their heading. */
 const SHARED: readonly { readonly title: string; readonly node: SchemaNode }[] = [
   { title: "Transform block", node: transformSchema },
   { title: "Header filter", node: filterSchema },
@@ -184,7 +184,7 @@ function table(head: readonly string[], rows: readonly (readonly string[])[]): s
   return [line(head), line(head.map(() => "---")), ...rows.map(line)].join("\n");
 }
 
-/** What the reference page says in front of its tables. */
+/** The text before the tables of the reference page. */
 const REFERENCE_INTRODUCTION = `# Configuration
 
 <!-- Generated from the configuration schema by "npm run generate". Change the schema under src/config/schema and

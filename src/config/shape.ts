@@ -170,7 +170,7 @@ type Strangers = readonly (readonly [kind: string, keys: readonly string[]])[];
 function strangerMessage(key: string, known: readonly string[], elsewhere: Strangers): string {
   const owners = elsewhere.filter(([, keys]) => keys.includes(key)).map(([kind]) => kind);
   if (owners.length > 0) return `is ignored here: it is a key of the kind ${owners.join(" and ")}`;
-  return `is no known key and is ignored${didYouMean(key, known)}`;
+  return `is not a known key and is ignored${didYouMean(key, known)}`;
 }
 
 /** The value of a text by its type; the text itself when it does not fit. An empty one means "not set". */
@@ -205,7 +205,7 @@ interface Substitution {
 }
 
 const NAME = /[A-Za-z_][\w.]*/y;
-// Only in front of a placeholder: `$${"id": id}` is JSONata and means what it says.
+// Only before a placeholder: `$${"id": id}` is JSONata.
 const ESCAPED = /\$\$\{(?=[A-Za-z_][\w.]*(?:\}|:-))/y;
 
 /**

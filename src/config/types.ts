@@ -22,7 +22,7 @@ type HttpSourceEntry = Authenticated<DeclaredHttpSource>;
 export type SourceConfig = Exclude<DeclaredSource, DeclaredHttpSource> | HttpSourceEntry;
 
 type DatabaseConfig = DeclaredConfig["database"] & {
-  /** What `url` says. */
+  /** `url`, parsed. */
   readonly target: DatabaseTarget;
 };
 

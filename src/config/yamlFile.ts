@@ -102,7 +102,7 @@ function checkedMap(map: ReadonlyMap<unknown, unknown>, path: KeyPath, lines: Re
   for (const [key, value] of map) {
     if (typeof key !== "string" || key === "__proto__") {
       const line = lines.get(formatKeyPath(path)) ?? 1;
-      const what = typeof key === "string" ? `the name "${key}"` : "a key that is no text";
+      const what = typeof key === "string" ? `the name "${key}"` : "a key that is not a text";
       throw new YamlError(`line ${line}, column 1: ${formatKeyPath(path) || "the document"} holds ${what}`);
     }
     result.set(key, checked(value, [...path, key], lines));

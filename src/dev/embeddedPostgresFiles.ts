@@ -141,7 +141,7 @@ export function runProgram(
 }
 
 /**
- * The error for a program that failed, with what to do about it where the cause can be told.
+ * The error for a program that failed, with advice where the cause is known.
  *
  * @param output what it printed
  * @param code exit status, or the system's error code when it could not be run at all
@@ -194,9 +194,9 @@ function mayEnter(stats: Stats, account: { readonly uid: number; readonly gid: n
 }
 
 /**
- * The directory of an embedded PostgreSQL: `data/` (PostgreSQL's own, plus `svc.password`, readable by its owner only) and
- * `server.log` (of the last start). `data/` gets its name only when it is complete, so an interrupted first start leaves nothing
- * that a later one could stumble over.
+ * The directory of an embedded PostgreSQL: `data/` (PostgreSQL's own, plus `svc.password`, readable by its owner only)
+ * and `server.log` (of the last start). `data/` gets its name only when it is complete, so an interrupted first start
+ * does not disturb a later one.
  */
 
 /** The one login of the server, a superuser. */
@@ -227,7 +227,7 @@ export async function createDataDirectory(place: Place): Promise<void> {
     renameSync(passwordFile, path.join(fresh, "svc.password"));
     renameSync(fresh, place.data);
   } catch (error) {
-    // Another process may have made the directory meanwhile: then it is as good as ours.
+    // Another process may have made the directory meanwhile, which is as good.
     if (!existsSync(path.join(place.data, "PG_VERSION"))) throw error;
   } finally {
     rmSync(fresh, { recursive: true, force: true });
@@ -235,7 +235,7 @@ export async function createDataDirectory(place: Place): Promise<void> {
   }
 }
 
-/** What a first start left that was killed before its end. */
+/** Removes the rests of first starts that were killed. */
 function removeUnfinished(home: string): void {
   for (const name of readdirSync(home)) {
     const maker = /^init-(\d+)-/.exec(name)?.[1];
@@ -302,7 +302,7 @@ export function readPidFile(data: string): { pid: number; port: number; status: 
   }
 }
 
-/** Whether a process with this number exists, be it another user's. */
+/** Whether a process with this number exists, of any user. */
 export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);

@@ -6,9 +6,9 @@ import { fileURLToPath } from "node:url";
 export const SAMPLE_PATH = "/orders";
 
 /**
- * The configuration that `svc dev` writes where there is none: one HTTP source, one HTTP destination, in between everything at its default.
+ * The configuration that `svc dev` writes: one HTTP source, one HTTP destination, defaults for the rest.
  *
- * @param directory where the file will stand, for the relative path of the schema in its modeline
+ * @param directory of the file, for the relative path of the schema in its modeline
  */
 export function sampleConfig(directory: string): string {
   return `# yaml-language-server: $schema=${schemaPath(directory)}
@@ -45,7 +45,7 @@ routes:
 `;
 }
 
-/** The JSON Schema of the configuration, as an editor beside `directory` finds it. */
+/** The path of the configuration's JSON Schema from `directory`. */
 function schemaPath(directory: string): string {
   for (let folder = dirname(fileURLToPath(import.meta.url)); folder !== dirname(folder); folder = dirname(folder)) {
     const schema = join(folder, "docs", "config.schema.json");

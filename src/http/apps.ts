@@ -19,7 +19,7 @@ interface AppOptions {
 
 interface Apps {
   readonly data: RequestListener;
-  /** Null when there is no management port. */
+  /** Null without a management port. */
   readonly management: RequestListener | null;
 }
 
@@ -37,7 +37,7 @@ export function createApps({ routes, hasManagementPort, maxBodyBytes, log }: App
 }
 
 function dataListener(routes: readonly Route[], maxBodyBytes: number, log: Log): RequestListener {
-  // The routes of sources bypass express, which tries every route in turn and swaps the prototypes of both objects.
+  // The routes of sources bypass express, which tries every route in turn and swaps prototypes.
   const ofSources = new Map(routes.filter(isOfSource).map(({ path, handle }) => [path, handle]));
   const app = expressApp(
     routes.filter((route) => !isOfSource(route)),
@@ -79,7 +79,7 @@ function expressApp(routes: readonly Route[], log: Log): Express {
     if (methods.size === 0) sendError(res, 404, ERRORS.notFound);
     else notAllowed(res, [...methods].join(", "));
   };
-  // Express would answer OPTIONS by itself: here no route serves it.
+  // Express would answer OPTIONS, which no route serves.
   app.use((req, res, next) => (req.method === "OPTIONS" ? notServed(req, res, next) : next()));
   for (const { method, path, handle } of routes) {
     app[method]<Record<string, string>>(path.replace(/\{(\w+)\}/g, ":$1"), (req, res) => handle(req, res, req.params));
@@ -87,7 +87,7 @@ function expressApp(routes: readonly Route[], log: Log): Express {
   app.use(notServed);
   // Express knows an error handler by its four parameters.
   const onError: ErrorRequestHandler = (error, req, res, _next) => {
-    // A name in the path that is not percent-encoded as it should be names nothing.
+    // A badly percent-encoded name in the path names nothing.
     if (error instanceof URIError && !res.headersSent) sendError(res, 404, ERRORS.notFound);
     else answerFault(error, req, res, log);
   };
@@ -104,7 +104,7 @@ function notAllowed(res: ServerResponse, allowed: string): void {
   sendError(res, 405, "Method not allowed");
 }
 
-/** An internal error: the sender learns no more than that, the log everything but the payload. */
+/** An internal error: the details are for the log, without the payload. */
 function answerFault(error: unknown, req: IncomingMessage, res: ServerResponse, log: Log): void {
   log.error({ method: req.method, reason: errorText(error) }, "a request failed unexpectedly");
   if (res.headersSent) res.destroy();

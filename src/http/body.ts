@@ -8,7 +8,7 @@ export type BodyResult =
   | { readonly kind: "too_large" }
   /** Too many unfinished bodies are held in memory. */
   | { readonly kind: "overloaded" }
-  /** The sender disconnected before the body was complete: there is nobody to answer. */
+  /** The sender disconnected before the body was complete. */
   | { readonly kind: "aborted" };
 
 export interface BodyLimits {
@@ -163,8 +163,8 @@ export function decodeBody(
 const NOTHING = Buffer.alloc(0);
 
 /**
- * The bytes of a body in one buffer, which doubles as they arrive: a sender decides how small its chunks are, and a
- * buffer for each of a million chunks of one byte would take hundreds of times the body.
+ * The bytes of a body in one buffer, which doubles as they arrive: with a buffer for each chunk, a sender of one-byte
+ * chunks would take hundreds of times the body.
  */
 class GatheredBody implements BodyHolder {
   readonly giveUp: () => void;
@@ -272,7 +272,7 @@ export class BodyBudget {
    * Lets a body hold so many bytes from now on, if there is room. Also records that the body has progressed.
    *
    * @param bytes the total, not only the addition
-   * @returns false when there is no room: it then holds what it held before
+   * @returns false without room; it then keeps what it had
    */
   hold(holder: BodyHolder, bytes: number): boolean {
     const held = this.#holders.get(holder)?.bytes ?? 0;

@@ -121,9 +121,9 @@ interface ConnectionOptions {
 class Connection {
   readonly #socket: Socket;
   readonly #options: ConnectionOptions;
-  /** Requests handed over and not answered. */
+  /** Requests passed to `handle` and not answered. */
   #inProgress = 0;
-  /** Read and not handed over yet, oldest first. */
+  /** Read and not yet passed to `handle`, oldest first. */
   readonly #waiting: Exchange[] = [];
   /** The newest request. */
   #last: Exchange | undefined;

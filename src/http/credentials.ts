@@ -31,7 +31,7 @@ interface AuthKind<A> {
   readonly headerNames: (auth: A) => readonly string[];
   /** @param owner what the credentials protect, such as `the source orders` */
   readonly scheme: (auth: A, owner: string) => SecurityScheme;
-  /** Headers that a request needs besides the scheme's own. */
+  /** Further headers of a request. */
   readonly parameters: (auth: A) => readonly Parameter[];
 }
 
@@ -186,17 +186,17 @@ function timestampParameter({ timestampHeader, timestampTolerance }: HmacAuth): 
 }
 
 /**
- * Compares with a secret in a time that tells neither its content nor its length: digests of both sides are compared.
+ * Compares digests with a secret's, in a time that reveals neither its content nor its length.
  */
 function matcher(secret: string): (received: string) => boolean {
   const expected = sha256(Buffer.from(secret, "utf8"));
-  // Header text is latin1, a character a byte: this gives back the bytes that were sent.
+  // Header text is latin1, one character per byte: these are the bytes that were sent.
   return (received) => timingSafeEqual(expected, sha256(Buffer.from(received, "latin1")));
 }
 
 const sha256 = (bytes: Buffer): Buffer => createHash("sha256").update(bytes).digest();
 
-/** The length of a signature is no secret, its bytes are. */
+/** The length of a signature is public, its bytes are not. */
 const sameDigest = (a: Buffer, b: Buffer): boolean => a.length === b.length && timingSafeEqual(a, b);
 
 function headerText(headers: IncomingHttpHeaders, lowerCaseName: string): string | undefined {

@@ -3,7 +3,6 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { InboundAuth } from "../adapters/sources/http/schema.ts";
 import { CORRELATION_HEADER, correlationId, credentialHeaders } from "../core/receipt/headers.ts";
 import type { Receiver } from "../core/receipt/receive.ts";
-
 import type { Headers, Receipt } from "../model/rows.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock } from "../time/clock.ts";
@@ -197,7 +196,7 @@ function headerText(value: string): string {
 
 /**
  * A token bucket: a full minute's requests may arrive at once, after that they refill evenly. One bucket per source;
- * callers are not told apart (spec, "Limits").
+ * not per caller (spec, "Limits").
  */
 export class RateLimit {
   readonly #clock: Pick<Clock, "monotonic">;

@@ -41,7 +41,7 @@ export function sendError(res: ServerResponse, status: number, message: string):
  * @param contentType null for an answer without a body
  */
 export function send(res: ServerResponse, status: number, contentType: string | null, text: string): void {
-  // Either the sender is gone, or it has its answer already.
+  // The sender is gone or has its answer.
   if (res.headersSent || res.destroyed) return;
   res.statusCode = status;
   if (contentType !== null) res.setHeader("Content-Type", contentType);
@@ -56,7 +56,7 @@ export function send(res: ServerResponse, status: number, contentType: string | 
  */
 function sendEarly(res: ServerResponse, text: string): void {
   const { req } = res;
-  // A sender that was not told to continue need not send its body, and its next request would be taken for one.
+  // Without a `100 Continue` the sender may omit its body, and its next request would be read as one.
   if (req.headers.expect !== undefined) res.setHeader("Connection", "close");
   res.write(text);
   const cutOff = setTimeout(() => {

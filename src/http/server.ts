@@ -33,8 +33,8 @@ export interface HttpServerOptions {
 /** Shutdown waits (spec, "Limits"). */
 const DRAIN_MS = 5000;
 /**
- * A request sent while its connection closes is lost to its sender, who cannot know whether it was received. For so
- * long the next request of every kept connection is answered, by a 503 that announces the end.
+ * The sender of a request that meets a closing connection cannot know whether it was received. For this long the next
+ * request of every kept connection gets a 503 that announces the end.
  */
 const IDLE_GRACE_MS = 1000;
 /** The first request of a connection that was just accepted is on its way. */

@@ -76,7 +76,7 @@ function fingerprintOf(identity: string, settings: ChangeLog["settings"]): strin
     .digest("hex");
 }
 
-/** @returns the saved position; null when there is none that can be used, and then the log says why */
+/** @returns the saved position; null without a usable one, with the reason in the log */
 async function readPosition(file: string, fingerprint: string, log: Log): Promise<LogPosition | null> {
   let text: string;
   try {

@@ -30,7 +30,7 @@ interface PhaseTools {
  * stopped in reverse order.
  *
  * @param stopTimeoutMs time for each of these stops, in ms
- * @param signal aborts when the process is told to stop before it is up
+ * @param signal aborts at a stop before the process is up
  * @throws what the failed start threw, or the signal's reason; an AggregateError when stopping failed as well
  */
 export async function startInOrder(

@@ -19,7 +19,7 @@ export class TimeoutError extends Error {
 /**
  * Waits for a promise until a signal aborts. That does not end what the promise stands for: pass it the signal too.
  *
- * @param name what is waited for, for an abort reason that does not say so itself
+ * @param name what is waited for, for an abort without a reason
  * @returns the promise's value
  * @throws the promise's error; when the signal aborts first, its reason as it is
  */

@@ -38,7 +38,7 @@ const SETTINGS: Readonly<Record<string, (value: string) => Settings>> = {
  * driver (https://jdbc.postgresql.org/documentation/use/).
  *
  * @param url a URL with {@link POSTGRES_PREFIX}
- * @throws JdbcUrlError that says which part is wrong
+ * @throws JdbcUrlError that names the wrong part
  */
 export function parsePostgresUrl(url: string): ParsedJdbcUrl {
   const rest = url.slice(POSTGRES_PREFIX.length);

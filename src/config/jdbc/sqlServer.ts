@@ -35,7 +35,7 @@ const PROPERTIES: Readonly<Record<string, string>> = {
  * (https://learn.microsoft.com/sql/connect/jdbc/building-the-connection-url).
  *
  * @param url a URL with {@link SQLSERVER_PREFIX}
- * @throws JdbcUrlError that says which part is wrong
+ * @throws JdbcUrlError that names the wrong part
  */
 export function parseSqlServerUrl(url: string): ParsedJdbcUrl {
   const rest = url.slice(SQLSERVER_PREFIX.length);

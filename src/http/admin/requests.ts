@@ -37,7 +37,7 @@ export type Guard = (handle: AdminHandler, answerError?: AnswerError) => RouteHa
 /**
  * Checks body and credentials before each admin operation (spec, "Authentication").
  *
- * @throws Error when there are no credentials to check and `admin.insecure` is not set
+ * @throws Error without credentials to check, unless `admin.insecure` is set
  */
 export function createGuard({ admin, limits, clock, log }: GuardOptions): Guard {
   // The configuration's own check demands it too: without credentials nobody may be let in by mistake.
@@ -99,7 +99,7 @@ export class Refusal extends Error {
  *
  * @param parse throws an Error whose message is the reason: 400
  * @param work throws a Refusal, a StoreError (500), or the error of a change that was interrupted between two batches,
- *   whose answer says how far it came
+ *   whose answer has the count so far
  */
 export function answering<T>(parse: (request: AdminRequest) => T, work: (request: T) => Promise<object>): AdminHandler {
   return async function answer(request, res) {

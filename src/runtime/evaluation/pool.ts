@@ -65,7 +65,7 @@ export class EvaluatorPool implements Evaluator {
   /**
    * Starts the workers, which else the first evaluation waits for.
    *
-   * @throws Error that says why a worker does not start
+   * @throws Error with the reason when a worker does not start
    */
   async start(): Promise<void> {
     if (this.#closed !== undefined) throw closedError();

@@ -187,7 +187,7 @@ export class EvaluationWorker {
   }
 
   get #reports(): Socket | null | undefined {
-    // A child's pipe is a socket; its type says less.
+    // A child's pipe is a socket, unlike its type.
     return this.#child.stdio[REPORT_FD] as Socket | null | undefined;
   }
 

@@ -54,7 +54,7 @@ describe("svc config check", () => {
   test("lists warnings", async () => {
     const { stdout, exitCode } = await svc(["config", "check", "--config", "other.yml"], FILES);
     expect(stdout).toBe(
-      'configuration is valid (other.yml)\nwarning: outbox.batchsize: is no known key and is ignored; did you mean "batchSize"? (other.yml, line 5)\n',
+      'configuration is valid (other.yml)\nwarning: outbox.batchsize: is not a known key and is ignored; did you mean "batchSize"? (other.yml, line 5)\n',
     );
     expect(exitCode).toBe(0);
   });
@@ -79,7 +79,7 @@ describe("svc config check", () => {
     expect(await svc(["config", "check", "--strict", "--config", "other.yml"], FILES)).toEqual({
       stdout: "",
       stderr:
-        'configuration is not valid (other.yml): 1 problem\nerror: outbox.batchsize: is no known key and is ignored; did you mean "batchSize"? (other.yml, line 5)\n',
+        'configuration is not valid (other.yml): 1 problem\nerror: outbox.batchsize: is not a known key and is ignored; did you mean "batchSize"? (other.yml, line 5)\n',
       exitCode: 2,
     });
   });

@@ -86,7 +86,7 @@ describe("values of the file", () => {
       const [warning, ...others] = warningsOf(`${yaml}\n`);
       expect(others).toEqual([]);
       expect(warning).toMatch(
-        /is no known key and is ignored; did you mean "(httpPort|server|connection)"\? \(svc\.yml, line 5\)/,
+        /is not a known key and is ignored; did you mean "(httpPort|server|connection)"\? \(svc\.yml, line 5\)/,
       );
       expect(problemsOf(`${yaml}\n`, { strict: true })).toEqual([warning]);
     },

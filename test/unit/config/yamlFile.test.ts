@@ -15,7 +15,7 @@ describe("a file that is no configuration", () => {
     ["", "line 1, column 1: the file is empty"],
     ["# nothing\n", "line 1, column 1: the file is empty"],
     ["---\n", "line 1, column 1: the file is empty"],
-    ["a: 1\nb:\n  ? [x]\n  : y\n", "line 2, column 1: b holds a key that is no text"],
+    ["a: 1\nb:\n  ? [x]\n  : y\n", "line 2, column 1: b holds a key that is not a text"],
     ["__proto__: { a: 1 }\n", 'line 1, column 1: the document holds the name "__proto__"'],
   ])("%j is refused with its place", (yaml, message) => {
     expect(inspect(yaml).problems).toEqual([expect.stringContaining(`svc.yml: ${message}`)]);
