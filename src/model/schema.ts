@@ -50,6 +50,21 @@ export interface SchemaNode {
   readonly syntax?: Syntax;
 }
 
+/** Makes a node of a type from its description and further keywords: `integer("Most rows.", { default: 100 })`. */
+function nodeOf<const T extends SchemaNode>(type: T) {
+  return <const K extends Omit<SchemaNode, "type" | "description"> = Record<never, never>>(
+    description: string,
+    keywords?: K,
+  ) => ({ ...type, description, ...keywords }) as T & K & { readonly description: string };
+}
+
+export const text = nodeOf({ type: "string" });
+export const integer = nodeOf({ type: "integer" });
+export const number = nodeOf({ type: "number" });
+export const boolean = nodeOf({ type: "boolean" });
+export const ms = nodeOf({ type: "integer", unit: "ms" });
+export const duration = nodeOf({ type: "string", duration: true });
+
 /**
  * The TypeScript type of a value that a configuration schema (written `as const`) describes: one declaration gives the
  * type, the validation, the JSON Schema and the reference page. A property with a `default` or listed in `required` is

@@ -1,3 +1,4 @@
+import { boolean, integer, ms, text } from "../../model/schema.ts";
 /** Blocks and keys that several sections share (spec, "Transform block", "Header filter", "attributeHeaders"). */
 
 export const transformSchema = {
@@ -5,25 +6,13 @@ export const transformSchema = {
   required: ["expression"],
   description: "Transform block.",
   properties: {
-    expression: {
-      type: "string",
-      syntax: "expression",
-      description: "JSONata expression, compiled at startup.",
-    },
-    timeoutMs: {
-      type: "integer",
-      unit: "ms",
-      exclusiveMinimum: 0,
-      default: 100,
-      description: "Longest evaluation.",
-    },
-    maxDepth: { type: "integer", minimum: 1, default: 100, description: "Deepest recursion." },
-    onError: {
-      type: "string",
+    expression: text("JSONata expression, compiled at startup.", { syntax: "expression" }),
+    timeoutMs: ms("Longest evaluation.", { exclusiveMinimum: 0, default: 100 }),
+    maxDepth: integer("Deepest recursion.", { minimum: 1, default: 100 }),
+    onError: text("`Fail`: retry the delivery, reject the receipt; `Skip`: pass the input on; `Dead`: dead at once.", {
       enum: ["Fail", "Skip", "Dead"],
       default: "Fail",
-      description: "`Fail`: retry the delivery, reject the receipt; `Skip`: pass the input on; `Dead`: dead at once.",
-    },
+    }),
   },
 } as const;
 
@@ -35,16 +24,16 @@ const filterRulesSchema = {
     required: ["header"],
     description: "A rule: `header` and exactly one of `equals`, `in`, `matches`, `exists`.",
     properties: {
-      header: { type: "string", syntax: "notBlank", description: "Header name, in any letter case." },
-      equals: { type: "string", description: "Exact value." },
+      header: text("Header name, in any letter case.", { syntax: "notBlank" }),
+      equals: text("Exact value."),
       in: {
         type: "array",
         items: { type: "string" },
         minItems: 1,
         description: "One of these values.",
       },
-      matches: { type: "string", syntax: "topicPattern", description: "Topic glob that the value matches." },
-      exists: { type: "boolean", description: "`true`: the header is present. `false` is refused." },
+      matches: text("Topic glob that the value matches.", { syntax: "topicPattern" }),
+      exists: boolean("`true`: the header is present. `false` is refused."),
     },
   },
 } as const;
@@ -63,23 +52,8 @@ export const attributeHeadersSchema = {
   default: {},
   description: "Headers that carry attributes of a message.",
   properties: {
-    idempotencyKey: {
-      type: "string",
-      syntax: "notBlank",
-      default: "x-idempotency-key",
-      description: "Read before `idempotencyKeyPath`.",
-    },
-    aggregateId: {
-      type: "string",
-      syntax: "notBlank",
-      default: "x-aggregate-id",
-      description: "Read after `aggregateIdPath`.",
-    },
-    eventType: {
-      type: "string",
-      syntax: "notBlank",
-      default: "x-event-type",
-      description: "Read after `eventTypePath`.",
-    },
+    idempotencyKey: text("Read before `idempotencyKeyPath`.", { syntax: "notBlank", default: "x-idempotency-key" }),
+    aggregateId: text("Read after `aggregateIdPath`.", { syntax: "notBlank", default: "x-aggregate-id" }),
+    eventType: text("Read after `eventTypePath`.", { syntax: "notBlank", default: "x-event-type" }),
   },
 } as const;

@@ -1,18 +1,11 @@
 import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../model/rows.ts";
+import { boolean, integer, ms, text } from "../../model/schema.ts";
 
-interface ColumnSchema {
-  readonly type: "string";
-  readonly syntax: "identifier";
-  readonly default: string;
-  readonly description: string;
-}
+const column = (key: string, name: string) => text(`Column of \`${key}\`.`, { syntax: "identifier", default: name });
 
-function columnProperties<K extends string>(columns: Readonly<Record<K, string>>): Readonly<Record<K, ColumnSchema>> {
-  const properties = Object.entries<string>(columns).map(([key, column]): [string, ColumnSchema] => [
-    key,
-    { type: "string", syntax: "identifier", default: column, description: `Column of \`${key}\`.` },
-  ]);
-  return Object.fromEntries(properties) as Record<K, ColumnSchema>;
+function columnProperties<K extends string>(columns: Readonly<Record<K, string>>) {
+  const properties = Object.entries<string>(columns).map(([key, name]) => [key, column(key, name)] as const);
+  return Object.fromEntries(properties) as Readonly<Record<K, ReturnType<typeof column>>>;
 }
 
 /** Section `database` (spec, "database"). */
@@ -22,63 +15,31 @@ export const databaseSchema = {
   description: "The database that holds the inbox and the outbox.",
   required: ["url", "username", "password"],
   properties: {
-    type: {
-      type: "string",
-      enum: ["postgresql", "sqlserver"],
-      default: "postgresql",
-      description: "Database product; `url` must match it.",
-    },
-    url: {
-      type: "string",
-      url: true,
-      description:
-        "JDBC URL: `jdbc:postgresql://host:5432/name` or `jdbc:sqlserver://host:1433;databaseName=name`. Takes no `file:`.",
-    },
-    username: { type: "string", description: "User name." },
-    password: { type: "string", secret: true, description: "Password." },
-    poolSize: {
-      type: "integer",
+    type: text("Database product; `url` must match it.", { enum: ["postgresql", "sqlserver"], default: "postgresql" }),
+    url: text(
+      "JDBC URL: `jdbc:postgresql://host:5432/name` or `jdbc:sqlserver://host:1433;databaseName=name`. Takes no `file:`.",
+      { url: true },
+    ),
+    username: text("User name."),
+    password: text("Password.", { secret: true }),
+    poolSize: integer("Connections per replica, shared by all its roles. Keep it above `outbox.concurrency`.", {
       minimum: 1,
       default: 10,
-      description: "Connections per replica, shared by all its roles. Keep it above `outbox.concurrency`.",
-    },
-    connectionTimeoutMs: {
-      type: "integer",
-      unit: "ms",
-      minimum: 0,
-      default: 30000,
-      description: "Longest wait for a pooled connection.",
-    },
-    startupTimeoutMs: {
-      type: "integer",
-      unit: "ms",
+    }),
+    connectionTimeoutMs: ms("Longest wait for a pooled connection.", { minimum: 0, default: 30000 }),
+    startupTimeoutMs: ms("Longest wait for the database at startup, without migrations.", {
       minimum: 0,
       default: 60000,
-      description: "Longest wait for the database at startup, without migrations.",
-    },
-    migrate: {
-      type: "boolean",
+    }),
+    migrate: boolean("Apply the bundled migrations at startup. Must be `false` with renamed tables or columns.", {
       default: true,
-      description: "Apply the bundled migrations at startup. Must be `false` with renamed tables or columns.",
-    },
-    outboxTableName: {
-      type: "string",
-      syntax: "identifier",
-      default: "outbox",
-      description: "Outbox table.",
-    },
-    inboxTableName: {
-      type: "string",
-      syntax: "identifier",
-      default: "inbox",
-      description: "Inbox table.",
-    },
-    destinationTableName: {
-      type: "string",
+    }),
+    outboxTableName: text("Outbox table.", { syntax: "identifier", default: "outbox" }),
+    inboxTableName: text("Inbox table.", { syntax: "identifier", default: "inbox" }),
+    destinationTableName: text("Name of the table of pauses, circuit breakers and rates.", {
       syntax: "identifier",
       default: "outbox_destination",
-      description: "Name of the table of pauses, circuit breakers and rates.",
-    },
+    }),
     columnMapping: {
       type: "object",
       default: {},

@@ -1,4 +1,5 @@
 import { DESTINATION_KINDS } from "../../adapters/kinds.ts";
+import { integer, ms, number } from "../../model/schema.ts";
 import { withCommonKeys } from "../kinds.ts";
 import { transformSchema } from "./blocks.ts";
 
@@ -10,19 +11,15 @@ const rateLimitSchema = {
   required: ["perSecond"],
   description: "Most deliveries per second of all replicas together. Waiting rows hold no slot.",
   properties: {
-    perSecond: {
-      type: "number",
+    perSecond: number("Average attempts per second; `0.5` is one every two seconds.", {
       exclusiveMinimum: 0,
       maximum: 100000,
-      description: "Average attempts per second; `0.5` is one every two seconds.",
-    },
-    burst: {
-      type: "integer",
+    }),
+    burst: integer("Most attempts in any second, plus a fifth of `perSecond`; at least `perSecond`, rounded up.", {
       minimum: 1,
       maximum: 1000000,
       defaultText: "`perSecond`, rounded up",
-      description: "Most attempts in any second, plus a fifth of `perSecond`; at least `perSecond`, rounded up.",
-    },
+    }),
   },
 } as const;
 
@@ -38,36 +35,18 @@ const retrySchema = {
       description:
         "Waits after the first failure, the second, and so on, each up to `7d`; the last repeats. `maxAttempts` limits the attempts.",
     },
-    jitter: {
-      type: "number",
-      minimum: 0,
-      maximum: 1,
-      default: 0.25,
-      description: "Largest random share added to a wait.",
-    },
-    baseDelayMs: {
-      type: "integer",
-      unit: "ms",
+    jitter: number("Largest random share added to a wait.", { minimum: 0, maximum: 1, default: 0.25 }),
+    baseDelayMs: ms("Wait after the first failure.", {
       minimum: 1,
       maximum: MAX_RETRY_WAIT_MS,
       defaultText: "`outbox.retryBaseDelayMs`",
-      description: "Wait after the first failure.",
-    },
-    factor: {
-      type: "number",
-      minimum: 1,
-      maximum: 1000,
-      defaultText: "`2`",
-      description: "Growth of each further wait.",
-    },
-    maxDelayMs: {
-      type: "integer",
-      unit: "ms",
+    }),
+    factor: number("Growth of each further wait.", { minimum: 1, maximum: 1000, defaultText: "`2`" }),
+    maxDelayMs: ms("Longest wait, jitter included.", {
       minimum: 1,
       maximum: MAX_RETRY_WAIT_MS,
       defaultText: "`60000`",
-      description: "Longest wait, jitter included.",
-    },
+    }),
   },
 } as const;
 
@@ -76,40 +55,15 @@ const circuitBreakerSchema = {
   description:
     "Holds back all rows of a destination while its receiver is down: no attempt is made or counted until a probe succeeds. `{}` switches it on.",
   properties: {
-    failureRatio: {
-      type: "number",
+    failureRatio: number("Share of attempts in `windowMs` failed by the receiver's fault at which it opens.", {
       exclusiveMinimum: 0,
       maximum: 1,
       default: 0.5,
-      description: "Share of attempts in `windowMs` failed by the receiver's fault at which it opens.",
-    },
-    minimumAttempts: {
-      type: "integer",
-      minimum: 1,
-      default: 10,
-      description: "Fewest attempts in `windowMs` to judge.",
-    },
-    windowMs: {
-      type: "integer",
-      unit: "ms",
-      exclusiveMinimum: 0,
-      default: 30000,
-      description: "Window of counted attempts.",
-    },
-    openMs: {
-      type: "integer",
-      unit: "ms",
-      exclusiveMinimum: 0,
-      default: 5000,
-      description: "Wait before the first probe; doubles after each failed probe.",
-    },
-    maxOpenMs: {
-      type: "integer",
-      unit: "ms",
-      exclusiveMinimum: 0,
-      default: 60000,
-      description: "Longest wait between probes; at least `openMs`.",
-    },
+    }),
+    minimumAttempts: integer("Fewest attempts in `windowMs` to judge.", { minimum: 1, default: 10 }),
+    windowMs: ms("Window of counted attempts.", { exclusiveMinimum: 0, default: 30000 }),
+    openMs: ms("Wait before the first probe; doubles after each failed probe.", { exclusiveMinimum: 0, default: 5000 }),
+    maxOpenMs: ms("Longest wait between probes; at least `openMs`.", { exclusiveMinimum: 0, default: 60000 }),
   },
 } as const;
 
@@ -122,22 +76,16 @@ const commonDestinationKeys = {
     description: "Static headers; a row's header of the same name wins.",
   },
   transform: { ...transformSchema, description: "Runs after the route's transform, at each attempt." },
-  concurrency: {
-    type: "integer",
+  concurrency: integer("Most deliveries in flight per process, within `outbox.concurrency`.", {
     minimum: 1,
     defaultText: "`outbox.concurrency`",
-    description: "Most deliveries in flight per process, within `outbox.concurrency`.",
-  },
+  }),
   rateLimit: rateLimitSchema,
   retry: retrySchema,
-  maxAttempts: {
-    type: "integer",
-    minimum: 1,
-    maximum: 2147483647,
-    defaultText: "the row's `max_attempts`",
-    description:
-      "Attempts until a row is dead. Applies to rows whose `max_attempts` is 5, the column's default; others keep theirs.",
-  },
+  maxAttempts: integer(
+    "Attempts until a row is dead. Applies to rows whose `max_attempts` is 5, the column's default; others keep theirs.",
+    { minimum: 1, maximum: 2147483647, defaultText: "the row's `max_attempts`" },
+  ),
   circuitBreaker: circuitBreakerSchema,
 } as const;
 

@@ -1,4 +1,5 @@
 import { inboundAuthSchema } from "../../adapters/sources/http/schema.ts";
+import { boolean, duration, integer, ms, text } from "../../model/schema.ts";
 import { transformSchema } from "./blocks.ts";
 
 /** The small sections (spec, "server", "http", "admin", "routes", "retention"). */
@@ -8,52 +9,28 @@ export const serverSchema = {
   default: {},
   description: "Ports and limits of the HTTP servers (plain HTTP).",
   properties: {
-    httpPort: {
-      type: "integer",
-      minimum: 1,
-      maximum: 65535,
-      default: 8080,
-      description: "Data port.",
-    },
-    managementPort: {
-      type: "integer",
-      minimum: 1,
-      maximum: 65535,
-      description:
-        "Port for health, metrics and admin, which the data port then answers with 404; must differ from `httpPort`.",
-    },
-    host: {
-      type: "string",
+    httpPort: integer("Data port.", { minimum: 1, maximum: 65535, default: 8080 }),
+    managementPort: integer(
+      "Port for health, metrics and admin, which the data port then answers with 404; must differ from `httpPort`.",
+      { minimum: 1, maximum: 65535 },
+    ),
+    host: text("Address of the data port, such as `127.0.0.1` or `::1`.", {
       syntax: "bindAddress",
       defaultText: "every address of the machine",
-      description: "Address of the data port, such as `127.0.0.1` or `::1`.",
-    },
-    managementHost: {
-      type: "string",
-      syntax: "bindAddress",
-      defaultText: "`server.host`",
-      description: "Address of the management port.",
-    },
-    requestTimeoutMs: {
-      type: "integer",
-      unit: "ms",
+    }),
+    managementHost: text("Address of the management port.", { syntax: "bindAddress", defaultText: "`server.host`" }),
+    requestTimeoutMs: ms("Longest time from a request's first byte to its last; then 408.", {
       minimum: 1000,
       default: 60000,
-      description: "Longest time from a request's first byte to its last; then 408.",
-    },
-    maxConnections: {
-      type: "integer",
+    }),
+    maxConnections: integer("Most connections per port; further ones are closed at once.", {
       minimum: 1,
       default: 4096,
-      description: "Most connections per port; further ones are closed at once.",
-    },
-    maxBufferedBodyBytes: {
-      type: "integer",
-      minimum: 1,
-      default: 67108864,
-      description:
-        "Memory for all unfinished request bodies above 16 KiB together. When it is used up, stalled bodies, then new ones, get 503.",
-    },
+    }),
+    maxBufferedBodyBytes: integer(
+      "Memory for all unfinished request bodies above 16 KiB together. When it is used up, stalled bodies, then new ones, get 503.",
+      { minimum: 1, default: 67108864 },
+    ),
   },
 } as const;
 
@@ -62,18 +39,11 @@ export const httpSchema = {
   default: {},
   description: "Applies to every HTTP destination.",
   properties: {
-    maxErrorBodyBytes: {
-      type: "integer",
-      minimum: 0,
-      default: 2048,
-      description: "Most bytes kept of a failed response's body.",
-    },
-    blockPrivateAddresses: {
-      type: "boolean",
-      default: false,
-      description:
-        "Refuse a `baseUrl` or `tokenUrl` that resolves to a loopback, link-local, private or reserved address.",
-    },
+    maxErrorBodyBytes: integer("Most bytes kept of a failed response's body.", { minimum: 0, default: 2048 }),
+    blockPrivateAddresses: boolean(
+      "Refuse a `baseUrl` or `tokenUrl` that resolves to a loopback, link-local, private or reserved address.",
+      { default: false },
+    ),
   },
 } as const;
 
@@ -82,24 +52,14 @@ export const adminSchema = {
   default: {},
   description: "The admin routes.",
   properties: {
-    enabled: { type: "boolean", default: false, description: "With `false` the admin routes do not exist (404)." },
+    enabled: boolean("With `false` the admin routes do not exist (404).", { default: false }),
     auth: {
       ...inboundAuthSchema,
       description: "Credentials of callers; required when `enabled`, unless `insecure`.",
     },
-    insecure: {
-      type: "boolean",
-      default: false,
-      description: "Allow admin routes without `auth` (local tests only).",
-    },
-    maxTransformTimeoutMs: {
-      type: "integer",
-      unit: "ms",
-      minimum: 0,
-      default: 1000,
-      description: "Upper limit of a caller's `timeoutMs`.",
-    },
-    maxPayloadBytes: { type: "integer", minimum: 1, default: 65536, description: "Largest admin request body." },
+    insecure: boolean("Allow admin routes without `auth` (local tests only).", { default: false }),
+    maxTransformTimeoutMs: ms("Upper limit of a caller's `timeoutMs`.", { minimum: 0, default: 1000 }),
+    maxPayloadBytes: integer("Largest admin request body.", { minimum: 1, default: 65536 }),
   },
 } as const;
 
@@ -112,38 +72,27 @@ export const routesSchema = {
     required: ["topicPattern", "destination"],
     description: "A route.",
     properties: {
-      topicPattern: {
-        type: "string",
+      topicPattern: text("Glob on the whole topic: `*` matches text without a dot, `**` any text.", {
         syntax: "topicPattern",
-        description: "Glob on the whole topic: `*` matches text without a dot, `**` any text.",
-      },
-      destination: { type: "string", description: "Name of a destination." },
-      routingKeyTemplate: {
-        type: "string",
+      }),
+      destination: text("Name of a destination."),
+      routingKeyTemplate: text("RabbitMQ routing key or Kafka record key; wins over the destination's template.", {
         syntax: "routingKey",
-        description: "RabbitMQ routing key or Kafka record key; wins over the destination's template.",
-      },
-      routingKeyMissingFieldDefault: {
-        type: "string",
-        default: "",
-        description: "Value of a placeholder without one.",
-      },
+      }),
+      routingKeyMissingFieldDefault: text("Value of a placeholder without one.", { default: "" }),
       transform: { ...transformSchema, description: "Runs before the destination's transform." },
-      onExhausted: {
-        type: "string",
-        enum: ["dead", "park"],
-        default: "dead",
-        description:
-          "What becomes of a row out of attempts or refused for good: `dead`, and the next row of its key is delivered; `park`: later rows of its key wait until it is retried or discarded (`svc parked`).",
-      },
+      onExhausted: text(
+        "What becomes of a row out of attempts or refused for good: `dead`, and the next row of its key is delivered; `park`: later rows of its key wait until it is retried or discarded (`svc parked`).",
+        { enum: ["dead", "park"], default: "dead" },
+      ),
     },
   },
 } as const;
 
 const retentionKeys = {
-  maxAge: { type: "string", duration: true, description: "Age at which a row is deleted; required by `AGE`." },
-  cleanupInterval: { type: "string", duration: true, default: "1h", description: "Wait between two passes." },
-  batchSize: { type: "integer", minimum: 1, default: 1000, description: "Most rows per delete statement." },
+  maxAge: duration("Age at which a row is deleted; required by `AGE`."),
+  cleanupInterval: duration("Wait between two passes.", { default: "1h" }),
+  batchSize: integer("Most rows per delete statement.", { minimum: 1, default: 1000 }),
 } as const;
 
 export const retentionSchema = {
@@ -151,19 +100,17 @@ export const retentionSchema = {
   default: {},
   description: "Deletes old finished rows, never pending or processing ones.",
   properties: {
-    enabled: { type: "boolean", default: false, description: "The blocks below apply only when `true`." },
+    enabled: boolean("The blocks below apply only when `true`.", { default: false }),
     outbox: {
       type: "object",
       default: {},
       description: "Retention of `sent` and `dead` outbox rows.",
       properties: {
-        policy: {
-          type: "string",
+        policy: text("`AGE` counts from `updated_at`; `COUNT` keeps that many `sent` and that many `dead` rows.", {
           enum: ["AGE", "COUNT", "DISABLED"],
           default: "DISABLED",
-          description: "`AGE` counts from `updated_at`; `COUNT` keeps that many `sent` and that many `dead` rows.",
-        },
-        maxCount: { type: "integer", minimum: 1, description: "Rows kept of each state; required by `COUNT`." },
+        }),
+        maxCount: integer("Rows kept of each state; required by `COUNT`.", { minimum: 1 }),
         ...retentionKeys,
       },
     },
@@ -172,12 +119,7 @@ export const retentionSchema = {
       default: {},
       description: "Retention of `processed` and `dead` inbox rows.",
       properties: {
-        policy: {
-          type: "string",
-          enum: ["AGE", "DISABLED"],
-          default: "DISABLED",
-          description: "`AGE` counts from `created_at`.",
-        },
+        policy: text("`AGE` counts from `created_at`.", { enum: ["AGE", "DISABLED"], default: "DISABLED" }),
         ...retentionKeys,
       },
     },

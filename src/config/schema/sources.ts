@@ -1,6 +1,7 @@
 import { BROKER_SOURCE_KINDS } from "../../adapters/kinds.ts";
 import { httpSource } from "../../adapters/sources/http/kind.ts";
 import { CONSUMPTIONS } from "../../model/rows.ts";
+import { boolean, integer, text } from "../../model/schema.ts";
 import { withCommonKeys } from "../kinds.ts";
 import { attributeHeadersSchema, filterSchema, transformSchema } from "./blocks.ts";
 
@@ -8,61 +9,39 @@ const TOPIC = "Outbox topic; may contain `{{ source }}` and `{{ eventType }}`.";
 
 /** Keys of every source (spec, "sources.<name> (common keys)"). */
 const commonKeys = {
-  consumption: {
-    type: "string",
+  consumption: text("`push`: the relay copies rows into the outbox; `pull`: they wait for a pull client.", {
     enum: CONSUMPTIONS,
     default: "push",
-    description: "`push`: the relay copies rows into the outbox; `pull`: they wait for a pull client.",
-  },
-  aggregateIdPath: {
-    type: "string",
-    syntax: "jsonPath",
-    description: "JSONPath of the aggregate id, the outbox `key`.",
-  },
-  keyScope: {
-    type: "string",
-    enum: ["shared", "source"],
-    default: "shared",
-    description:
-      "Outbox key: `shared`: the aggregate id, ordered across all sources; `source`: `source:aggregate`, which no other source holds up.",
-  },
-  eventTypePath: { type: "string", syntax: "jsonPath", description: "JSONPath of the event type." },
+  }),
+  aggregateIdPath: text("JSONPath of the aggregate id, the outbox `key`.", { syntax: "jsonPath" }),
+  keyScope: text(
+    "Outbox key: `shared`: the aggregate id, ordered across all sources; `source`: `source:aggregate`, which no other source holds up.",
+    { enum: ["shared", "source"], default: "shared" },
+  ),
+  eventTypePath: text("JSONPath of the event type.", { syntax: "jsonPath" }),
   transform: { ...transformSchema, description: "Runs before the row is stored." },
   filter: filterSchema,
   rateLimit: {
     type: "object",
     description: "Rate limit; ignored on other kinds than HTTP.",
     properties: {
-      requestsPerMinute: {
-        type: "integer",
-        minimum: 1,
-        description: "Requests per minute of the whole source; then 429.",
-      },
+      requestsPerMinute: integer("Requests per minute of the whole source; then 429.", { minimum: 1 }),
     },
   },
 } as const;
 
 const httpSourceKeys = {
   ...commonKeys,
-  topic: { type: "string", syntax: "topicTemplate", default: "{{ eventType }}", description: TOPIC },
-  idempotencyKeyPath: { type: "string", syntax: "jsonPath", description: "JSONPath of the idempotency key." },
+  topic: text(TOPIC, { syntax: "topicTemplate", default: "{{ eventType }}" }),
+  idempotencyKeyPath: text("JSONPath of the idempotency key.", { syntax: "jsonPath" }),
 } as const;
 
 const brokerSourceKeys = {
   ...commonKeys,
-  topic: { type: "string", syntax: "topicTemplate", default: "{{ source }}", description: TOPIC },
-  idempotencyKeyPath: {
-    type: "string",
-    syntax: "jsonPath",
-    default: "$.id",
-    description: "JSONPath of the idempotency key.",
-  },
+  topic: text(TOPIC, { syntax: "topicTemplate", default: "{{ source }}" }),
+  idempotencyKeyPath: text("JSONPath of the idempotency key.", { syntax: "jsonPath", default: "$.id" }),
   attributeHeaders: attributeHeadersSchema,
-  required: {
-    type: "boolean",
-    default: true,
-    description: "`false`: the source does not decide readiness.",
-  },
+  required: boolean("`false`: the source does not decide readiness.", { default: true }),
 } as const;
 
 /** Section `sources`. */
