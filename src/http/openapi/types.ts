@@ -2,14 +2,9 @@
 
 export interface OpenApiDocument {
   readonly openapi: "3.1.0";
-  readonly info: {
-    readonly title: string;
-    readonly version: string;
-    readonly license: { readonly name: string; readonly identifier: string };
-    readonly description: string;
-  };
+  readonly info: object;
   readonly servers: readonly ServerEntry[];
-  readonly tags: readonly { readonly name: string; readonly description: string }[];
+  readonly tags: readonly object[];
   readonly paths: Readonly<Record<string, { readonly get?: Operation; readonly post?: Operation }>>;
   readonly components: {
     readonly schemas: Readonly<Record<string, Schema>>;
@@ -20,7 +15,7 @@ export interface OpenApiDocument {
 export interface ServerEntry {
   readonly url: string;
   readonly description: string;
-  readonly variables?: Readonly<Record<string, { readonly default: string; readonly description: string }>>;
+  readonly variables?: object;
 }
 
 export interface Operation {
@@ -53,9 +48,7 @@ export interface ApiResponse {
   readonly content?: Content;
 }
 
-export type ResponseHeaders = Readonly<
-  Record<string, { readonly description: string; readonly required: boolean; readonly schema: Schema }>
->;
+export type ResponseHeaders = Readonly<Record<string, Pick<Parameter, "description" | "required" | "schema">>>;
 
 /** By media type. */
 export type Content = Readonly<Record<string, { readonly schema: Schema; readonly examples?: Examples }>>;

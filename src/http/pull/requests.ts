@@ -4,27 +4,11 @@ import type { ClaimToken, MessageId } from "../../model/rows.ts";
 
 /** The bodies that pull clients send (docs/pull.md). Unknown fields are ignored; null counts as absent. */
 
-interface ClaimBody {
-  readonly max: number;
-  readonly leaseMs: number;
-  /** Longest wait for a message, in ms. */
-  readonly waitMs: number;
-}
-
 /** Which rows of which claim. */
 interface ClaimReference {
   readonly token: ClaimToken;
   /** Null for all of the claim. */
   readonly ids: readonly MessageId[] | null;
-}
-
-interface NackBody extends ClaimReference {
-  readonly delayMs: number;
-  readonly error: string | null;
-}
-
-interface ExtendBody extends ClaimReference {
-  readonly leaseMs: number;
 }
 
 /** The body is not valid; the message is the reason, for the author of the client. */
@@ -40,8 +24,8 @@ export const NUMBERS = {
   delayMs: { from: 0, to: 86_400_000, fallback: 0 },
 } as const;
 
-/** @param leaseMs the lease of a request that names none @throws InvalidRequest */
-export function readClaim(body: Buffer, leaseMs: number): ClaimBody {
+/** @param leaseMs the lease of a request that names none. @throws InvalidRequest */
+export function readClaim(body: Buffer, leaseMs: number) {
   const fields = readObject(body);
   return {
     max: wholeNumber(fields, "max", NUMBERS.max.fallback),
@@ -56,7 +40,7 @@ export function readAck(body: Buffer): ClaimReference {
 }
 
 /** @throws InvalidRequest */
-export function readNack(body: Buffer): NackBody {
+export function readNack(body: Buffer) {
   const fields = readObject(body);
   const error = fields.error ?? null;
   if (error !== null && typeof error !== "string") throw new InvalidRequest("error must be a text");
@@ -64,8 +48,8 @@ export function readNack(body: Buffer): NackBody {
   return { ...reference(fields), delayMs, error };
 }
 
-/** @param leaseMs the lease of a request that names none @throws InvalidRequest */
-export function readExtend(body: Buffer, leaseMs: number): ExtendBody {
+/** @param leaseMs the lease of a request that names none. @throws InvalidRequest */
+export function readExtend(body: Buffer, leaseMs: number) {
   const fields = readObject(body);
   return { ...reference(fields), leaseMs: wholeNumber(fields, "leaseMs", leaseMs) };
 }
