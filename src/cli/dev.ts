@@ -1,9 +1,12 @@
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
+import { createServer, type IncomingMessage, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
 import path from "node:path";
+import { text } from "node:stream/consumers";
+import { fileURLToPath } from "node:url";
 import type { Config } from "../config/types.ts";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../dev/embeddedPostgres.ts";
-import { startReceiver } from "../dev/receiver.ts";
-import { SAMPLE_PATH, sampleConfig } from "../dev/sampleConfig.ts";
+import { escapeControls } from "../model/text.ts";
 import { prepare, serve } from "./run.ts";
 
 interface DevArguments {
@@ -89,4 +92,113 @@ Health   http://localhost:${managementPort}/health      Metrics  http://localhos
 The rows psql "$(cat .svc/database-url)" -c 'select * from outbox'
 Ctrl-C stops everything; the data stays in .svc/
 `;
+}
+
+/** Path of the sample's HTTP source. */
+const SAMPLE_PATH = "/orders";
+
+/**
+ * The configuration that `svc dev` writes: one HTTP source, one HTTP destination, defaults for the rest.
+ *
+ * @param directory of the file, for the relative path of the schema in its modeline
+ */
+function sampleConfig(directory: string): string {
+  return `# yaml-language-server: $schema=${schemaPath(directory)}
+#
+# Sample configuration of svc: messages come in at POST /inbox${SAMPLE_PATH} and go out to an HTTP receiver.
+# Every key and its default: docs/configuration.md. Check a change with: svc config check --config svc.yml
+
+server:
+  httpPort: 8080
+
+# svc dev runs its own PostgreSQL and overrides these three.
+database:
+  url: \${DATABASE_URL:-jdbc:postgresql://localhost:5432/svc}
+  username: \${DATABASE_USERNAME:-svc}
+  password: \${DATABASE_PASSWORD:-svc}
+
+sources:
+  orders:
+    path: ${SAMPLE_PATH}
+    idempotencyKeyPath: $.id          # a second message with the same id is a duplicate
+    eventTypePath: $.type             # becomes the topic, by the template below
+    aggregateIdPath: $.customer       # messages of one customer are delivered in order
+    topic: orders.{{ eventType }}
+
+destinations:
+  receiver:
+    baseUrl: \${RECEIVER_URL:-http://127.0.0.1:8090}   # svc dev puts the address of its built-in receiver here
+    path: /orders
+    timeoutMs: 5000
+
+routes:
+  - topicPattern: orders.**
+    destination: receiver
+`;
+}
+
+/** The path of the configuration's JSON Schema from `directory`. */
+function schemaPath(directory: string): string {
+  for (
+    let folder = path.dirname(fileURLToPath(import.meta.url));
+    folder !== path.dirname(folder);
+    folder = path.dirname(folder)
+  ) {
+    const schema = path.join(folder, "docs", "config.schema.json");
+    if (existsSync(schema)) return path.relative(directory, schema);
+  }
+  return "docs/config.schema.json";
+}
+
+/** The receiver of `svc dev`. */
+interface Receiver {
+  readonly url: string;
+  stop(): Promise<void>;
+}
+
+/**
+ * Starts an HTTP receiver on 127.0.0.1 that accepts and prints every delivery.
+ *
+ * @param preferredPort taken when it is free, else any other
+ * @param print called with one line per delivery
+ */
+async function startReceiver(preferredPort: number, print: (line: string) => unknown): Promise<Receiver> {
+  const server = createServer((req, res) => {
+    void text(req).then(
+      (body) => {
+        print(deliveryLine(req, body));
+        res.writeHead(204).end();
+      },
+      () => res.destroy(),
+    );
+  });
+  await listen(server, preferredPort).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== "EADDRINUSE") throw error;
+    return listen(server, 0);
+  });
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    stop: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+}
+
+function listen(server: Server, port: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once("error", reject);
+    server.listen(port, "127.0.0.1", () => {
+      server.off("error", reject);
+      resolve();
+    });
+  });
+}
+
+const LONGEST_BODY = 400;
+
+function deliveryLine({ method, url, headers }: IncomingMessage, body: string): string {
+  const shown = body.length > LONGEST_BODY ? `${body.slice(0, LONGEST_BODY)}... (${body.length} characters)` : body;
+  return `delivered  ${method} ${url}  message ${String(headers["x-message-id"])}\n           ${escapeControls(shown)}`;
 }

@@ -51,10 +51,16 @@ export class EvaluationWorker {
   readonly #options: EvaluationWorkerOptions;
   readonly #child: ChildProcess;
   readonly #startLimit: NodeJS.Timeout;
-  #isReady = false;
+  isReady = false;
+  /** Whether it was killed for an evaluation that took too long. */
+  isOverdue = false;
+  /** Whether it was ended because it is no longer needed. */
+  isRetired = false;
+  /** Characters of the inputs it has. */
+  inputLength = 0;
+  /** What its evaluations are expected to take together, in ms. */
+  expectedMs = 0;
   #isKilled = false;
-  #isOverdue = false;
-  #isRetired = false;
   #isLate = false;
   #spawnError: unknown;
   /** The end of what it wrote to standard error, for a worker that does not start. */
@@ -64,8 +70,6 @@ export class EvaluationWorker {
   /** By request id, in the order in which they run. */
   readonly #posted = new Map<number, EvaluationJob>();
   #lastId = 0;
-  #inputLength = 0;
-  #expectedMs = 0;
   /** Monotonic ms of the last post. */
   #postedAt = 0;
   /** Monotonic ms when the running evaluation began, or somewhat later; undefined until an idle worker has begun. */
@@ -96,33 +100,9 @@ export class EvaluationWorker {
     this.ended = this.#end();
   }
 
-  get isReady(): boolean {
-    return this.#isReady;
-  }
-
-  /** Whether it was killed for an evaluation that took too long. */
-  get isOverdue(): boolean {
-    return this.#isOverdue;
-  }
-
-  /** Whether it was ended because it is no longer needed. */
-  get isRetired(): boolean {
-    return this.#isRetired;
-  }
-
   /** Evaluations it has, the running one included. */
   get count(): number {
     return this.#posted.size;
-  }
-
-  /** Characters of their inputs. */
-  get inputLength(): number {
-    return this.#inputLength;
-  }
-
-  /** What they are expected to take together, in ms. */
-  get expectedMs(): number {
-    return this.#expectedMs;
   }
 
   /** How long the running evaluation has taken so far, in ms. */
@@ -157,8 +137,8 @@ export class EvaluationWorker {
     for (const job of jobs) {
       this.#lastId += 1;
       this.#posted.set(this.#lastId, job);
-      this.#inputLength += job.evaluation.input.length;
-      this.#expectedMs += job.charged;
+      this.inputLength += job.evaluation.input.length;
+      this.expectedMs += job.charged;
     }
     this.#scheduleCheck();
   }
@@ -173,7 +153,7 @@ export class EvaluationWorker {
   keepAlive(wanted: boolean): void {
     const { channel, stderr } = this.#child;
     for (const handle of [this.#child, channel, stderr as Socket | null, this.#reports]) {
-      if (wanted || !this.#isReady || this.#isKilled) handle?.ref();
+      if (wanted || !this.isReady || this.#isKilled) handle?.ref();
       else handle?.unref();
     }
   }
@@ -181,7 +161,7 @@ export class EvaluationWorker {
   /** Ends it at once, and forgets what it has. */
   retire(): void {
     clearTimeout(this.#check);
-    this.#isRetired = true;
+    this.isRetired = true;
     this.#posted.clear();
     this.#kill();
   }
@@ -203,8 +183,8 @@ export class EvaluationWorker {
       const job = this.#posted.get(id);
       if (job === undefined) return [];
       this.#posted.delete(id);
-      this.#inputLength -= job.evaluation.input.length;
-      this.#expectedMs = this.#posted.size === 0 ? 0 : this.#expectedMs - job.charged;
+      this.inputLength -= job.evaluation.input.length;
+      this.expectedMs = this.#posted.size === 0 ? 0 : this.expectedMs - job.charged;
       return [job];
     });
   }
@@ -229,7 +209,7 @@ export class EvaluationWorker {
   #handle(report: WorkerReport): void {
     switch (report.kind) {
       case "ready":
-        this.#isReady = true;
+        this.isReady = true;
         clearTimeout(this.#startLimit);
         this.#options.onReady();
         return;
@@ -265,7 +245,7 @@ export class EvaluationWorker {
     this.#check = undefined;
     const now = performance.now();
     if (this.#posted.size > 0 && now >= this.#overdueAt()) {
-      this.#isOverdue = true;
+      this.isOverdue = true;
       this.#kill();
       return;
     }
@@ -310,7 +290,7 @@ export class EvaluationWorker {
   #describeEnd(): WorkerEnd {
     const { exitCode, signalCode } = this.#child;
     const how = signalCode === null ? `ended with code ${exitCode}` : `was ended by ${signalCode}`;
-    if (!this.#isReady) {
+    if (!this.isReady) {
       const why = this.#spawnError === undefined ? this.#lastWords.trim() : errorText(this.#spawnError);
       return { kind: "not_started", reason: why === "" ? `${how} before it was ready` : `${how}: ${why}` };
     }
