@@ -44,7 +44,7 @@ export function overlayEnvironment(
   const origins = new Map<string, Origin>();
   const unknown: string[] = [];
   for (const [name, value] of variables) {
-    const target = resolve(name.slice(ENV_PREFIX.length), schema, root);
+    const target = find(name.slice(ENV_PREFIX.length), schema, root);
     if (target === undefined) unknown.push(name);
     // Compose files and charts set a variable to nothing for "not set"; only a text may be empty on purpose.
     else if (value === "" && !isPlainText(target.node)) continue;
@@ -61,78 +61,85 @@ function isPlainText(node: SchemaNode): boolean {
   return node.type === "string" && node.enum === undefined && node.duration !== true;
 }
 
-interface Target {
+/** The key that a variable sets, by its name without the prefix. */
+function find(wanted: string, schema: SchemaNode, root: RawMap): Variable | undefined {
+  for (const variable of variables(schema, root, TOP, wanted, false)) if (variable.name === wanted) return variable;
+  return undefined;
+}
+
+/** A variable without its prefix, and the key that it sets. */
+interface Variable {
+  readonly name: string;
   readonly path: KeyPath;
   readonly node: SchemaNode;
 }
 
-/** Finds the key that the rest of a variable's name means; the rest is `undefined` when nothing is left. */
-function resolve(rest: string | undefined, node: SchemaNode, raw: Raw | undefined): Target | undefined {
-  if (node.kinds !== undefined) return first(Object.values(node.kinds), (kind) => resolve(rest, withType(kind), raw));
-  if (rest === undefined) return isLeaf(node) ? { path: [], node } : undefined;
-  if (node.properties !== undefined) {
-    return first(Object.entries(node.properties), ([key, property]) =>
-      under(key, property, after(rest, key.toUpperCase()), raw),
-    );
+const TOP: Pick<Variable, "name" | "path"> = { name: "", path: [] };
+
+/**
+ * The variables of a block: those of the entries that `raw` has, and of one new entry in each of its lists and maps.
+ *
+ * @param at the block
+ * @param wanted the variable that is looked for, without its prefix: it names the new entries
+ * @param listsAll whether to give every variable, or only those whose names can be `wanted`
+ */
+function* variables(
+  node: SchemaNode,
+  raw: Raw | undefined,
+  { name, path }: Pick<Variable, "name" | "path">,
+  wanted: string,
+  listsAll: boolean,
+): Generator<Variable> {
+  if (node.kinds !== undefined) {
+    for (const kind of Object.values(node.kinds)) {
+      const withType = { ...kind, properties: { type: { type: "string" as const }, ...kind.properties } };
+      yield* variables(withType, raw, { name, path }, wanted, listsAll);
+    }
+    return;
   }
-  if (node.items !== undefined) return resolveItem(rest, node.items, raw);
-  return node.additionalProperties === undefined ? undefined : resolveEntry(rest, node.additionalProperties, raw);
+  if (isLeaf(node)) yield { name, path, node };
+  const prefix = name === "" ? "" : `${name}_`;
+  const rest = wanted.startsWith(prefix) ? wanted.slice(prefix.length) : undefined;
+  for (const [part, step, child] of children(node, raw, rest, path.length === 1 ? wanted.split("_")[1] : undefined)) {
+    const inner = `${prefix}${part}`;
+    if (!listsAll && wanted !== inner && !wanted.startsWith(`${inner}_`)) continue;
+    const value = raw instanceof Map ? raw.get(String(step)) : Array.isArray(raw) ? raw[Number(step)] : undefined;
+    yield* variables(child, value, { name: inner, path: [...path, step] }, wanted, listsAll);
+  }
 }
 
-function resolveItem(rest: string, items: SchemaNode, raw: Raw | undefined): Target | undefined {
-  const index = /^\d{1,4}(?=_|$)/.exec(rest)?.[0];
-  if (index === undefined) return undefined;
-  const item = Array.isArray(raw) ? raw[Number(index)] : undefined;
-  const target = resolve(after(rest, index)?.rest, items, item);
-  return target && { path: [Number(index), ...target.path], node: target.node };
-}
+type Child = readonly [part: string, step: string | number, node: SchemaNode];
 
-/** An entry of a map: an existing one, in any letter case; else a new one in lower case, without underscores. */
-function resolveEntry(rest: string, node: SchemaNode, raw: Raw | undefined): Target | undefined {
-  const names = raw instanceof Map ? [...raw.keys()].sort((a, b) => b.length - a.length) : [];
-  const existing = first(names, (name) => under(name, node, after(rest, variablePart(name)), raw));
-  if (existing !== undefined) return existing;
-  if (isLeaf(node)) return { path: [rest.toLowerCase()], node };
-  const name = /^[^_]+/.exec(rest)?.[0];
-  return name === undefined ? undefined : under(name.toLowerCase(), node, after(rest, name), raw);
-}
-
-function under(key: string, node: SchemaNode, left: Left | undefined, raw: Raw | undefined): Target | undefined {
-  if (left === undefined) return undefined;
-  const target = resolve(left.rest, node, raw instanceof Map ? raw.get(key) : undefined);
-  return target && { path: [key, ...target.path], node: target.node };
-}
-
-interface Left {
-  readonly rest: string | undefined;
-}
-
-/** The rest of a name after its first part; undefined when it does not begin with that part. */
-function after(rest: string, part: string): Left | undefined {
-  if (rest === part) return { rest: undefined };
-  return rest.startsWith(`${part}_`) ? { rest: rest.slice(part.length + 1) } : undefined;
-}
-
-/** A map entry's name in a variable, where dashes and dots are underscores. */
-function variablePart(name: string): string {
-  return name.toUpperCase().replaceAll(/[^A-Z0-9_]/g, "_");
+/**
+ * What a variable's name can go on with, below a block.
+ *
+ * @param rest of the wanted name; undefined when it does not begin with that of the block
+ * @param entry name of a new entry without a rest
+ */
+function children(node: SchemaNode, raw: Raw | undefined, rest: string | undefined, entry = "NAME"): Child[] {
+  const { properties, items, additionalProperties: values } = node;
+  if (properties !== undefined)
+    return Object.entries(properties).map(([key, child]) => [key.toUpperCase(), key, child]);
+  if (items !== undefined) {
+    const known = [...(Array.isArray(raw) ? raw : []), undefined].map((_, index) => String(index));
+    const given = /^\d{1,4}(?=_|$)/.exec(rest ?? "")?.[0];
+    const indexes = new Set(given === undefined ? known : [...known, given]);
+    return Array.from(indexes, (index) => [index, Number(index), items]);
+  }
+  if (values === undefined) return [];
+  // An existing entry, in any letter case; else a new one in lower case, whose name has no underscore except in a map
+  // of texts. A variable's name has no dash and no dot.
+  const existing = raw instanceof Map ? [...raw.keys()].sort((a, b) => b.length - a.length) : [];
+  const added = rest === undefined ? entry : isLeaf(values) ? rest : /^[^_]+/.exec(rest)?.[0];
+  return [
+    ...existing.map((key): Child => [key.toUpperCase().replaceAll(/[^A-Z0-9_]/g, "_"), key, values]),
+    ...(added === undefined ? [] : [[added, added.toLowerCase(), values] as const]),
+  ];
 }
 
 function isLeaf(node: SchemaNode): boolean {
   const list = node.type === "array" && node.items?.type === "string";
   return list || (node.type !== "object" && node.type !== "array" && node.kinds === undefined);
-}
-
-function withType(kind: SchemaNode): SchemaNode {
-  return { ...kind, properties: { type: { type: "string" }, ...kind.properties } };
-}
-
-function first<T, R>(items: Iterable<T>, find: (item: T) => R | undefined): R | undefined {
-  for (const item of items) {
-    const result = find(item);
-    if (result !== undefined) return result;
-  }
-  return undefined;
 }
 
 /** Sets the value at a path and creates the blocks above it. @returns what is wrong, if anything */
@@ -160,38 +167,7 @@ function blockFor(step: string | number, current: Raw | undefined): Raw {
 }
 
 function unknownVariable(name: string, schema: SchemaNode, root: RawMap): ConfigProblem {
-  const segments = name.slice(ENV_PREFIX.length).split("_");
-  const known = variableNames(schema, root, ENV_PREFIX, segments[1] ?? "NAME");
+  const every = variables(schema, root, TOP, name.slice(ENV_PREFIX.length), true);
+  const known = Array.from(every, (variable) => `${ENV_PREFIX}${variable.name}`);
   return { path: name, message: `sets nothing: no configuration key has this name${didYouMean(name, known)}` };
-}
-
-/** The names of all variables, for the entries of `raw` and a new map entry named `entry`. */
-function variableNames(node: SchemaNode, raw: Raw | undefined, prefix: string, entry: string): string[] {
-  if (node.kinds !== undefined) {
-    return Object.values(node.kinds).flatMap((kind) => variableNames(withType(kind), raw, prefix, entry));
-  }
-  const child = (key: string) => (raw instanceof Map ? raw.get(key) : undefined);
-  const own = isLeaf(node) ? [prefix] : [];
-  if (node.properties !== undefined) {
-    return Object.entries(node.properties).flatMap(([key, property]) =>
-      variableNames(property, child(key), join(prefix, key.toUpperCase()), entry),
-    );
-  }
-  if (node.items !== undefined) {
-    const items = Array.isArray(raw) ? raw : [];
-    const inside = node.items;
-    return [...items, undefined]
-      .flatMap((item, index) => variableNames(inside, item, join(prefix, `${index}`), entry))
-      .concat(own);
-  }
-  if (node.additionalProperties === undefined) return own;
-  const value = node.additionalProperties;
-  const names = raw instanceof Map ? [...raw.keys()] : [];
-  return [...new Set([...names.map(variablePart), entry])].flatMap((name) =>
-    variableNames(value, child(name), join(prefix, name), "NAME"),
-  );
-}
-
-function join(prefix: string, part: string): string {
-  return prefix === ENV_PREFIX ? `${prefix}${part}` : `${prefix}_${part}`;
 }
