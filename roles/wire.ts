@@ -156,15 +156,8 @@ function httpServers(config: Config, routes: readonly Route[], log: Log): readon
   const hasManagementPort = managementPort !== undefined;
   const apps = createApps({ routes, hasManagementPort, maxBodyBytes: config.inbox.maxBodyBytes, log });
   const limits = { maxConnections, requestTimeoutMs, log };
-  const data = new HttpServer({
-    name: "http",
-    port: httpPort,
-    host,
-    portKey: "server.httpPort",
-    hostKey: "server.host",
-    listener: apps.data,
-    ...limits,
-  });
+  const dataKeys = { portKey: "server.httpPort", hostKey: "server.host" };
+  const data = new HttpServer({ name: "http", port: httpPort, host, ...dataKeys, listener: apps.data, ...limits });
   if (managementPort === undefined || apps.management === null) return [data];
   const management = new HttpServer({
     name: "http-management",

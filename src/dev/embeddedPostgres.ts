@@ -114,7 +114,7 @@ async function endOrphan(place: Place, password: Secret): Promise<void> {
     if (owner !== undefined) return signalStop(place, "fast");
     if (performance.now() > deadline) {
       throw new Error(
-        `${path.join(place.data, "postmaster.pid")} says that process ${noted.pid} runs a server on this directory, but nothing of ours answers on port ${noted.port}. ` +
+        `${path.join(place.data, "postmaster.pid")} names process ${noted.pid} as the server of this directory, but no server of ours answers on port ${noted.port}. ` +
           "If that process is not a PostgreSQL server, delete the file and start again; otherwise stop it.",
       );
     }

@@ -48,8 +48,6 @@ function abortReason(signal: AbortSignal, name: string): unknown {
 export interface Timeout extends Disposable {
   /** Aborts with a {@link TimeoutError} when the time is over, or with the parent's reason when that aborts first. */
   readonly signal: AbortSignal;
-  /** Ends the timer and stops listening to the parent. */
-  clear(): void;
 }
 
 /**
@@ -64,13 +62,15 @@ export function timeout(ms: number, name: string, parent?: AbortSignal, timer: T
   // Not `AbortSignal.any`: its signals stay reachable from a long-lived parent for longer than the operation.
   const onParentAbort = () => controller.abort(parent?.reason);
   const cancel = timer(ms, () => controller.abort(new TimeoutError(`${name} timed out after ${ms} ms`)));
-  const clear = () => {
-    cancel();
-    parent?.removeEventListener("abort", onParentAbort);
-  };
   if (parent?.aborted) onParentAbort();
   else parent?.addEventListener("abort", onParentAbort, { once: true });
-  return { signal: controller.signal, clear, [Symbol.dispose]: clear };
+  return {
+    signal: controller.signal,
+    [Symbol.dispose]() {
+      cancel();
+      parent?.removeEventListener("abort", onParentAbort);
+    },
+  };
 }
 
 /**
@@ -86,12 +86,8 @@ export async function withTimeout<T>(
   parent?: AbortSignal,
   timer: Timer = systemTimer,
 ): Promise<T> {
-  const limit = timeout(ms, name, parent, timer);
-  try {
-    return await waitOrAbort(operation(limit.signal), limit.signal, name);
-  } finally {
-    limit.clear();
-  }
+  using limit = timeout(ms, name, parent, timer);
+  return await waitOrAbort(operation(limit.signal), limit.signal, name);
 }
 
 /** Waits `ms` milliseconds. @throws the signal's reason when it aborts first */

@@ -20,13 +20,14 @@ import {
   object,
   parameter,
   ref,
+  request,
   STORABLE,
   TEXT,
   TEXT_OR_NULL,
   TIME_OR_NULL,
   UUID,
 } from "./schemas.ts";
-import type { ResponseHeaders, Schema } from "./types.ts";
+import type { Examples, ResponseHeaders, Schema } from "./types.ts";
 
 interface DescribedAdmin {
   readonly access: Access | undefined;
@@ -48,7 +49,18 @@ export function describeAdmin(admin: DescribedAdmin) {
   };
 }
 
-const atMost = (bytes: number): string => `At most ${bytes} bytes.`;
+/** The body of a request. */
+const body = (maxBytes: number, schema: Schema, examples: Examples) => ({
+  description: `At most ${maxBytes} bytes.`,
+  schema,
+  examples,
+});
+/** The refusals of a request before its work. */
+const refusals = ({ access, maxBodyBytes }: DescribedAdmin): readonly Answer[] => [
+  ...unauthorized(access),
+  ...bodyAnswers(),
+  tooLarge(maxBodyBytes),
+];
 const INVALID = "The body is not a valid request.";
 const invalid = (reason: string): Answer => error(400, INVALID, "InvalidRequest", `Invalid request: ${reason}`);
 
@@ -67,11 +79,9 @@ function transformTest({ access, maxBodyBytes, maxTransformTimeoutMs }: Describe
       "It binds `$messageId`, `$topic`, `$attempt` (0), `$timestamp` and, with `mockSource`, `$source`. An evaluation " +
       `takes at most ${maxTransformTimeoutMs} ms, whatever \`timeoutMs\` asks for; one test runs at a time.`,
     access,
-    body: {
-      description: atMost(maxBodyBytes),
-      schema: ref("TransformTestRequest"),
-      examples: { sum: { summary: "A sum over a list", value: { expression, payload } } },
-    },
+    body: body(maxBodyBytes, ref("TransformTestRequest"), {
+      sum: { summary: "A sum over a list", value: { expression, payload } },
+    }),
     answers: [
       json(200, "The expression ran.", "TransformTestResult", {
         success: true,
@@ -95,7 +105,9 @@ function transformTest({ access, maxBodyBytes, maxTransformTimeoutMs }: Describe
   };
 }
 
-function replay({ access, maxBodyBytes, destinations: names }: DescribedAdmin): RouteDescription {
+function replay(admin: DescribedAdmin): RouteDescription {
+  const { access, maxBodyBytes, destinations: names } = admin;
+  const schema = { allOf: [ref("ReplayRequest"), { properties: { destination: { enum: [...names, null] } } }] };
   const after = "2025-01-31T12:00:00Z";
   return {
     summary: "Deliver finished outbox rows again",
@@ -104,24 +116,18 @@ function replay({ access, maxBodyBytes, destinations: names }: DescribedAdmin): 
       "as they are, and each row keeps its `id`. Rows that finish after the request arrived are not included. Rows move " +
       "in batches: those moved before an error stay moved, and the same request may be sent again.",
     access,
-    body: {
-      description: atMost(maxBodyBytes),
-      schema: { allOf: [ref("ReplayRequest"), { properties: { destination: { enum: [...names, null] } } }] },
-      examples: {
-        dead: { summary: "Rows dead since an instant", value: { state: "dead", createdAfter: after } },
-        byTopic: {
-          summary: "Rows of a topic within an hour",
-          value: { topic: "orders.created", createdAfter: after, createdBefore: "2025-01-31T13:00:00Z" },
-        },
+    body: body(maxBodyBytes, schema, {
+      dead: { summary: "Rows dead since an instant", value: { state: "dead", createdAfter: after } },
+      byTopic: {
+        summary: "Rows of a topic within an hour",
+        value: { topic: "orders.created", createdAfter: after, createdBefore: "2025-01-31T13:00:00Z" },
       },
-    },
+    }),
     answers: [
       json(200, "The replay has ended.", "ReplayResult", { moved: 42 }),
       error(400, "No filter is set.", "InvalidRequest", "A replay needs at least one filter."),
       invalid('"topic" is a number; a string is expected'),
-      ...unauthorized(access),
-      ...bodyAnswers(),
-      tooLarge(maxBodyBytes),
+      ...refusals(admin),
       ...interrupted("moved", "Rows moved before the interruption; they stay moved."),
     ],
   };
@@ -208,16 +214,21 @@ const OVERVIEW_EXAMPLE = {
 
 const NAME = parameter("path", "name", "Name of a configured destination.", TEXT);
 
+const PAUSE_REASON = { ...REASON, description: "Why, for readers of the list of destinations." };
+const PAUSE_FOR = nullable("string", {
+  pattern: PAUSE_DURATION.source,
+  description: "How long, such as `30s`, `15m`, `2h` or `1d`; absent: until it is resumed.",
+});
 const RESUMED = { type: "boolean", description: "False when it was not paused." };
 
-function destinations({ access, maxBodyBytes }: DescribedAdmin) {
-  const refusals = [...unauthorized(access), tooLarge(maxBodyBytes), STORAGE_FAILED];
+function destinations(admin: DescribedAdmin) {
+  const { access, maxBodyBytes } = admin;
   const change = (reasonOfRefusal: string): readonly Answer[] => [
     invalid(reasonOfRefusal),
     error(404, "No such destination.", "Error", 'There is no destination "biling" (there are billing, audit)'),
     error(501, "The table of the destinations is not usable.", "Error", ERRORS.noDestinationTable),
-    ...refusals,
-    ...bodyAnswers(),
+    ...refusals(admin),
+    STORAGE_FAILED,
   ];
   const list: RouteDescription = {
     summary: "Show the destinations",
@@ -226,7 +237,9 @@ function destinations({ access, maxBodyBytes }: DescribedAdmin) {
     access,
     answers: [
       json(200, "The destinations in the order of the configuration.", OVERVIEWS, { destinations: [OVERVIEW_EXAMPLE] }),
-      ...refusals,
+      ...unauthorized(access),
+      tooLarge(maxBodyBytes),
+      STORAGE_FAILED,
     ],
   };
   const pause: RouteDescription = {
@@ -236,22 +249,9 @@ function destinations({ access, maxBodyBytes }: DescribedAdmin) {
       "its rows wait. A further pause replaces the last one.",
     access,
     parameters: [NAME],
-    body: {
-      description: atMost(maxBodyBytes),
-      schema: {
-        type: "object",
-        required: ["reason"],
-        properties: {
-          reason: { ...REASON, description: "Why, for readers of the list of destinations." },
-          for: nullable("string", {
-            pattern: PAUSE_DURATION.source,
-            description: "How long, such as `30s`, `15m`, `2h` or `1d`; absent: until it is resumed.",
-          }),
-          by: BY,
-        },
-      },
-      examples: { twoHours: { summary: "For two hours", value: { reason: "they migrate", for: "2h", by: "alice" } } },
-    },
+    body: body(maxBodyBytes, request({ reason: PAUSE_REASON, for: PAUSE_FOR, by: BY }, ["reason"]), {
+      twoHours: { summary: "For two hours", value: { reason: "they migrate", for: "2h", by: "alice" } },
+    }),
     answers: [
       json(200, "It is paused.", object({ paused: { const: true } }), { paused: true }),
       ...change('"reason" is missing; a text that says why is expected'),
@@ -264,9 +264,7 @@ function destinations({ access, maxBodyBytes }: DescribedAdmin) {
     parameters: [NAME],
     body: {
       isOptional: true,
-      description: atMost(maxBodyBytes),
-      schema: { type: "object", properties: { by: BY } },
-      examples: { byAlice: { summary: "With the caller", value: { by: "alice" } } },
+      ...body(maxBodyBytes, request({ by: BY }), { byAlice: { summary: "With the caller", value: { by: "alice" } } }),
     },
     answers: [
       json(200, "It is not paused.", object({ resumed: RESUMED }), { resumed: true }),
@@ -312,6 +310,8 @@ const FILTERS = {
   key: nullable("string", { pattern: STORABLE, description: "Only the row of this key." }),
 };
 
+const ALL = nullable("boolean", { description: "Every parked row." });
+
 /** A filter, or all rows, and not both. */
 const WHICH_ROWS: readonly Schema[] = [
   ...Object.keys(FILTERS).map((name) => ({
@@ -327,7 +327,8 @@ const WHICH_ROWS: readonly Schema[] = [
   },
 ];
 
-function parked({ access, maxBodyBytes }: DescribedAdmin) {
+function parked(admin: DescribedAdmin) {
+  const { access, maxBodyBytes } = admin;
   const list: RouteDescription = {
     summary: "Show parked outbox rows",
     description:
@@ -358,28 +359,19 @@ function parked({ access, maxBodyBytes }: DescribedAdmin) {
     summary,
     description,
     access,
-    body: {
-      description: atMost(maxBodyBytes),
-      schema: {
-        type: "object",
+    body: body(
+      maxBodyBytes,
+      {
+        ...request({ ...FILTERS, all: ALL, by: BY, ...required }, Object.keys(required)),
         description: "Rows that match every given filter, or `all` without a filter. `null` counts as absent.",
-        ...(Object.keys(required).length === 0 ? {} : { required: Object.keys(required) }),
         anyOf: WHICH_ROWS,
-        properties: {
-          ...FILTERS,
-          all: nullable("boolean", { description: "Every parked row." }),
-          by: BY,
-          ...required,
-        },
       },
-      examples: { byKey: { summary: "The row of one key", value: { key: "order-17", ...example } } },
-    },
+      { byKey: { summary: "The row of one key", value: { key: "order-17", ...example } } },
+    ),
     answers: [
       json(200, "Every matching row is changed.", object({ changed: count(changed) }), { changed: 1 }),
       invalid("say which rows: ..."),
-      ...unauthorized(access),
-      ...bodyAnswers(),
-      tooLarge(maxBodyBytes),
+      ...refusals(admin),
       ...interrupted("changed", changed),
     ],
   });
