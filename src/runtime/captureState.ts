@@ -179,10 +179,7 @@ async function syncDirectory(directory: string): Promise<void> {
 const STALE_MS = 10_000;
 const RENEWAL_MS = 2500;
 
-interface OwnershipOptions {
-  readonly directory: string;
-  readonly identity: string;
-  readonly log: Log;
+interface OwnershipOptions extends CaptureStateOptions {
   /** Called once when the ownership is lost before `release`. */
   readonly onLost: (error: Error) => void;
 }

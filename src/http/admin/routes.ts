@@ -1,4 +1,3 @@
-import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
 import { type DestinationControl, type PauseRequest, parsePauseDuration } from "../../core/destinations/control.ts";
 import { parkedRowShown } from "../../core/finished/parked.ts";
 import {
@@ -21,24 +20,23 @@ import {
 import { errorText } from "../../model/errors.ts";
 import type { Evaluator } from "../../ports/evaluator.ts";
 import type { ParkedRow } from "../../ports/parkedStore.ts";
-import type { Log } from "../../ports/runtime.ts";
-import type { Clock } from "../../time/clock.ts";
-import type { BodyLimits } from "../body.ts";
 import { accessOf } from "../credentials.ts";
 import { describeAdmin } from "../openapi/admin.ts";
 import { ERRORS } from "../respond.ts";
 import { type Route, type RouteHandler, route } from "../routes.ts";
-import { type AdminRequest, answering, createGuard, parseJsonBody, parseOptionalBody, Refusal } from "./requests.ts";
+import {
+  type AdminRequest,
+  answering,
+  createGuard,
+  type GuardOptions,
+  parseJsonBody,
+  parseOptionalBody,
+  Refusal,
+} from "./requests.ts";
 import { transformTestHandler } from "./transformTrial.ts";
 
-interface AdminRouteOptions {
-  /** Section `admin`. */
-  readonly admin: {
-    readonly auth?: InboundAuth | undefined;
-    readonly insecure: boolean;
-    readonly maxTransformTimeoutMs: number;
-  };
-  readonly limits: BodyLimits;
+interface AdminRouteOptions extends GuardOptions {
+  readonly admin: GuardOptions["admin"] & { readonly maxTransformTimeoutMs: number };
   readonly evaluator: Pick<Evaluator, "evaluate">;
   readonly replay: {
     /**
@@ -57,8 +55,6 @@ interface AdminRouteOptions {
     readonly retry: (selection: ParkedSelection, by: string) => Promise<number>;
     readonly discard: (selection: ParkedSelection, by: string, reason: string) => Promise<number>;
   };
-  readonly clock: Pick<Clock, "now">;
-  readonly log: Log;
 }
 
 /** The routes of the role `admin`: transform tests, replay, parked rows, destinations. */

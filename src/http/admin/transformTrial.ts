@@ -20,8 +20,8 @@ const DEFAULT_TIMEOUT_MS = 100;
 const DEFAULT_TOPIC = "test.topic";
 
 /**
- * One evaluation runs at a time, for up to `admin.maxTransformTimeoutMs`: behind more than these a caller would wait
- * for longer than most clients do, and each holds a payload in memory.
+ * One evaluation runs at a time, for up to `admin.maxTransformTimeoutMs`: behind more than these a caller would wait too
+ * long, and each holds a payload in memory.
  */
 const MAX_UNANSWERED = 16;
 
@@ -77,24 +77,15 @@ function answerFailure(res: ServerResponse, status: number, message: string): vo
   sendJson(res, status, { success: false, error: message });
 }
 
-interface TransformTestRequest {
-  readonly expression: string;
-  /** JSON text, as it came. */
-  readonly payload: string;
-  readonly topic: string;
-  /** Undefined when the caller gave none: the variable is then unbound. */
-  readonly source: string | undefined;
-  /** As requested. */
-  readonly timeoutMs: number;
-}
+type TransformTestRequest = ReturnType<typeof parseTransformTest>;
 
 /**
- * Reads the body of a transform test. Unknown fields are ignored; null in an optional field counts as absent, for many
- * clients write it for what they do not set.
+ * Reads the body of a transform test. Unknown fields are ignored; null in an optional field counts as absent.
  *
+ * @returns `payload`: its JSON text as received; `source`: undefined leaves the variable unbound
  * @throws Error that names the field, what was found and what is expected; it quotes no text of the body
  */
-function parseTransformTest(body: Buffer): TransformTestRequest {
+function parseTransformTest(body: Buffer) {
   const fields = parseJsonBody(body);
   if (typeof fields !== "object" || fields === null || Array.isArray(fields)) {
     throw new Error(`the body is ${kindOf(fields)}; a JSON object with "expression" and "payload" is expected`);
