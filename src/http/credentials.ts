@@ -32,7 +32,7 @@ interface AuthKind<A> {
   /** @param owner what the credentials protect, such as `the source orders` */
   readonly scheme: (auth: A, owner: string) => SecurityScheme;
   /** Further headers of a request. */
-  readonly parameters: (auth: A) => readonly Parameter[];
+  readonly parameters?: (auth: A) => readonly Parameter[];
 }
 
 const KINDS: { readonly [K in InboundAuth["kind"]]: AuthKind<Extract<InboundAuth, { readonly kind: K }>> } = {
@@ -41,14 +41,12 @@ const KINDS: { readonly [K in InboundAuth["kind"]]: AuthKind<Extract<InboundAuth
     verifier: ({ token }) => bearer(token.reveal()),
     headerNames: () => ["Authorization"],
     scheme: (_auth, owner) => ({ type: "http", scheme: "bearer", description: `The token of ${owner}.` }),
-    parameters: () => [],
   },
   "api-key": {
     challenge: "ApiKey",
     verifier: ({ key, headerName }) => apiKey(key.reveal(), headerName),
     headerNames: ({ headerName }) => [headerName],
     scheme: ({ headerName }, owner) => inHeader(headerName, `The key of ${owner}.`),
-    parameters: () => [],
   },
   hmac: {
     challenge: "HMAC",
@@ -96,7 +94,8 @@ export interface Access {
  */
 export function accessOf(auth: InboundAuth | undefined, name: string, owner: string): Access | undefined {
   if (auth === undefined) return undefined;
-  return { name, scheme: kindOf(auth).scheme(auth, owner), parameters: kindOf(auth).parameters(auth) };
+  const { scheme, parameters } = kindOf(auth);
+  return { name, scheme: scheme(auth, owner), parameters: parameters?.(auth) ?? [] };
 }
 
 function bearer(token: string): Check {

@@ -20,8 +20,8 @@ const DEFAULT_TIMEOUT_MS = 100;
 const DEFAULT_TOPIC = "test.topic";
 
 /**
- * One evaluation runs at a time, for up to `admin.maxTransformTimeoutMs`: behind more than these a caller would wait too
- * long, and each holds a payload in memory.
+ * One evaluation runs at a time, for up to `admin.maxTransformTimeoutMs`: behind more than these a caller would wait
+ * too long, and each holds a payload in memory.
  */
 const MAX_UNANSWERED = 16;
 
