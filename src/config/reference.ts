@@ -3,7 +3,7 @@ import type { SchemaNode, Syntax } from "../model/schema.ts";
 import { attributeHeadersSchema, filterSchema, transformSchema } from "./schema/blocks.ts";
 import { rootSchema } from "./schema/index.ts";
 
-/** Blocks of several places, described once under their heading. */
+/** Blocks that stand in several places and are described once, with their heading. */
 const SHARED: readonly { readonly title: string; readonly node: SchemaNode }[] = [
   { title: "Transform block", node: transformSchema },
   { title: "Header filter", node: filterSchema },
@@ -37,28 +37,8 @@ export function referencePage(present = ""): string {
   const [beginning = ""] = present.split(MARKER, 1);
   const sections = Object.entries(rootSchema.properties ?? {}).map(([name, node]) => section(name, node));
   const shared = SHARED.map(({ title, node }) => `## ${title}\n\n${blockTables("", node, "###")}`);
-  const parts = [beginning, MARKER, kindsTable(), ...sections, ...shared].map((part) => part.trim());
+  const parts = [beginning, MARKER, ...sections, ...shared].map((part) => part.trim());
   return `${parts.join("\n\n").trim()}\n`;
-}
-
-function kindsTable(): string {
-  const places: readonly (readonly [string, SchemaNode | undefined])[] = [
-    ["destinations.<name>", rootSchema.properties?.destinations?.additionalProperties],
-    ["sources.<name>", rootSchema.properties?.sources?.additionalProperties],
-    [
-      "destinations.<name>.auth",
-      rootSchema.properties?.destinations?.additionalProperties?.kinds?.http?.properties?.auth,
-    ],
-    ["sources.<name>.auth, admin.auth, inbox.pull.auth", inboundAuthSchema],
-  ];
-  const rows = places.flatMap(([place, node]) =>
-    Object.entries(node?.kinds ?? {}).map(([kind, schema]) => [
-      place.split(", ").map(code).join(", "),
-      kind,
-      (schema.required ?? []).map(code).join(", "),
-    ]),
-  );
-  return `## Kinds\n\nThe kind of an entry follows from the required keys that are present, never from \`type\`. When the keys of several\nkinds are there, the first in this table counts.\n\n${table(["Block", "Kind", "Required keys"], rows)}`;
 }
 
 function section(name: string, node: SchemaNode): string {
@@ -68,9 +48,7 @@ function section(name: string, node: SchemaNode): string {
   return `${heading}\n\n${body}`;
 }
 
-/**
- * One table of a block's keys; or a heading and a table for each of its kinds, with the keys that several have on top.
- */
+/** One table of a block's keys; or a heading and a table for each of its kinds, with the keys that several have on top. */
 function blockTables(prefix: string, node: SchemaNode, heading: string): string {
   const keysTable = (block: SchemaNode) => table(["Key", "Type", "Default", "Meaning"], keyRows(prefix, block));
   if (node.kinds === undefined) return keysTable(node);
@@ -82,17 +60,26 @@ function blockTables(prefix: string, node: SchemaNode, heading: string): string 
   });
   for (const [kind, schema] of kinds) {
     const isShared = (key: string) => [...shared].some(([names, keys]) => names.includes(kind) && key in keys);
-    const own = Object.entries(schema.properties ?? {}).filter(([key]) => !isShared(key));
+    const rest = Object.entries(schema.properties ?? {}).filter(([key]) => !isShared(key));
+    const isRepeated = ([key, property]: [string, SchemaNode]) =>
+      schema.required?.includes(key) !== true && isOfDestination(kind, node, property);
+    const own = rest.filter((entry) => !isRepeated(entry));
+    const repeated = rest.filter(isRepeated).map(([key]) => code(key));
     const text = keysTable({ ...schema, properties: Object.fromEntries(own) });
     tables.push(`${heading} ${kind}\n\n${schema.description ?? ""}\n\n${text}`);
+    if (repeated.length > 0) tables.push(`As for the [destination](#${kind}): ${repeated.join(", ")}.`);
   }
   return tables.join("\n\n");
 }
 
-/**
- * The optional keys that two or more kinds have with the same meaning, by the names of those kinds; those of most kinds
- * first.
- */
+/** Whether a key of a source is one that the destination of its kind has, too, such as the credentials of a broker. */
+function isOfDestination(kind: string, node: SchemaNode, property: SchemaNode): boolean {
+  const destinations = rootSchema.properties?.destinations?.additionalProperties;
+  const { properties = {} } = destinations?.kinds?.[kind] ?? {};
+  return node !== destinations && Object.values(properties).includes(property);
+}
+
+/** The optional keys that two or more kinds have with the same meaning, by the names of those kinds; those of most kinds first. */
 function sharedKeys(kinds: Readonly<Record<string, SchemaNode>>): ReadonlyMap<readonly string[], Properties> {
   const byKinds = new Map<string, [names: readonly string[], keys: Record<string, SchemaNode>]>();
   const keyOf = new Map<SchemaNode, string>();
@@ -131,14 +118,43 @@ function keyRows(prefix: string, node: SchemaNode): string[][] {
       );
       return [row, ...kinds];
     }
+    if (property.properties !== undefined && describedAlike(property)) return [alikeRow(`${prefix}${key}`, property)];
     if (property.properties !== undefined) {
       const inside = keyRows(`${prefix}${key}.`, property);
       // A block that may be left out has a meaning of its own: its presence.
       return property.default === undefined ? [row, ...inside] : inside;
     }
+    if (property.items?.properties !== undefined && isListedAbove(key, node)) return [row];
     if (property.items?.properties !== undefined) return [row, ...keyRows(`${prefix}${key}[].`, property.items)];
     return [row];
   });
+}
+
+/** Whether a list holds the same blocks as one before it: the keys of those are not repeated. */
+function isListedAbove(key: string, { properties = {} }: SchemaNode): boolean {
+  const before = Object.entries(properties).slice(0, Object.keys(properties).indexOf(key));
+  return before.some(([, { items }]) => items?.properties !== undefined && items === properties[key]?.items);
+}
+
+/** Whether all keys of a block mean the same, as the columns of a table do. */
+function describedAlike({ properties = {} }: SchemaNode): boolean {
+  const nodes = Object.values(properties);
+  return nodes.length > 1 && new Set(nodes.map(({ description }) => description)).size === 1;
+}
+
+/** One row for all keys of such a block, which lists them; brackets hold a default that is not the key in snake case. */
+function alikeRow(path: string, { properties = {} }: SchemaNode): string[] {
+  const [first] = Object.values(properties);
+  const inSnakeCase = (key: string) => key.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+  const keys = Object.entries(properties).map(([key, node]) =>
+    node.default === inSnakeCase(key) ? code(key) : `${code(key)} (${defaultText(node, false)})`,
+  );
+  return [
+    code(`${path}.<key>`),
+    first === undefined ? "" : typeText(first),
+    "the key in snake case",
+    `${first?.description} Keys: ${keys.join(", ")}.`,
+  ];
 }
 
 /** Uses of a shared block differ in their descriptions only. */

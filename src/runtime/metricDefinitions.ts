@@ -44,11 +44,11 @@ const ROWS = [0, 1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500] as const;
  */
 export const METRICS = {
   info: gauge("svc_info", EVERY, {
-    help: "Always 1; the label tells the version of the service.",
+    help: "Always 1; the label is the version.",
     labels: { version: [] },
   }),
   roleInfo: gauge("svc_role_info", EVERY, {
-    help: "Always 1, once for each role of the process.",
+    help: "Always 1, one series per role of the process.",
     labels: { role: ROLES },
   }),
   uptime: gauge("svc_uptime_seconds", EVERY, { help: "Seconds since the process started." }),
@@ -57,7 +57,7 @@ export const METRICS = {
     labels: { component: [] },
   }),
   outboxMessages: counter("svc_outbox_messages_total", POLLER, {
-    help: "Outbox deliveries by their end: sent, failed (will be tried again) or dead.",
+    help: "Outbox deliveries by outcome; failed ones are retried.",
     labels: { status: ["sent", "failed", "dead"] },
   }),
   outboxPending: gauge("svc_outbox_messages_pending", POLLER, {
@@ -67,45 +67,45 @@ export const METRICS = {
     help: "Age of the oldest due pending outbox row; 0 when there is none.",
   }),
   outboxReclaimed: counter("svc_outbox_messages_reclaimed_total", POLLER, {
-    help: "Outbox rows returned to pending because the lease of their claim ran out.",
+    help: "Outbox rows returned to pending because their lease expired.",
   }),
   outboxProcessErrors: counter("svc_outbox_process_errors_total", POLLER, {
-    help: "Poller passes that failed, for example because the database did not answer.",
+    help: "Failed poller passes.",
   }),
   outboxRowsRefused: counter("svc_outbox_rows_refused_total", POLLER, {
-    help: "Times that the database refused to let a row be claimed, or to store its outcome (a trigger or constraint of the owner).",
+    help: "Claims and outcomes that a trigger or constraint of the table refused.",
   }),
   outboxProcessingDuration: histogram("svc_outbox_processing_duration_seconds", POLLER, {
-    help: "Time from the claim of an outbox row to its settlement.",
+    help: "Time from claiming an outbox row to settling it.",
     buckets: CALL_SECONDS,
   }),
   outboxPublishDuration: histogram("svc_outbox_publish_duration_seconds", POLLER, {
-    help: "Time of one publish, acknowledgement included.",
+    help: "Time of one publish, including its acknowledgement.",
     labels: { destination_type: [] },
     buckets: CALL_SECONDS,
   }),
   outboxDestinationMessages: counter("svc_outbox_destination_messages_total", POLLER, {
-    help: "Deliveries by destination and their end: sent, failed or dead.",
+    help: "Deliveries by destination and outcome.",
     labels: { destination: [], outcome: ["sent", "failed", "dead"] },
   }),
   outboxParked: counter("svc_outbox_parked_total", POLLER, {
-    help: "Deliveries that failed for good and parked their row (onExhausted: park of the route); counted as failed too.",
+    help: "Deliveries that parked their row (onExhausted: park); they also count as failed.",
     labels: { destination: [] },
   }),
   outboxQueueDepth: gauge("svc_outbox_queue_depth", POLLER, {
-    help: "Claimed rows of this replica that wait for or are in delivery.",
+    help: "Claimed rows of this replica, waiting or in delivery.",
     labels: { destination: [] },
   }),
   destinationState: gauge("svc_destination_state", POLLER, {
-    help: "1 for the present state of the destination, 0 for the others.",
+    help: "1 for the current state of the destination, 0 for the others.",
     labels: { destination: [], state: DESTINATION_STATES },
   }),
   destinationInFlight: gauge("svc_destination_in_flight", POLLER, {
-    help: "Deliveries of this replica to the destination that are under way.",
+    help: "Deliveries of this replica in flight.",
     labels: { destination: [] },
   }),
   destinationBacklog: gauge("svc_destination_backlog", POLLER, {
-    help: "Outbox rows in state pending that go to the destination.",
+    help: "Pending outbox rows of the destination.",
     labels: { destination: [] },
   }),
   destinationOldestAge: gauge("svc_destination_oldest_age_seconds", POLLER, {
@@ -113,25 +113,25 @@ export const METRICS = {
     labels: { destination: [] },
   }),
   destinationRateLimited: counter("svc_destination_rate_limited_seconds_total", POLLER, {
-    help: "Time for which claimed rows of this replica waited for the rate limit of the destination.",
+    help: "Time that claimed rows of this replica waited for the rate limit.",
     labels: { destination: [] },
   }),
   breakerTransitions: counter("svc_destination_breaker_transitions_total", POLLER, {
-    help: "Times that this replica opened or closed the circuit breaker of the destination for all replicas.",
+    help: "Times that this replica opened or closed the circuit breaker.",
     labels: { destination: [], to: ["open", "closed"] },
   }),
   blockedKeys: gauge("svc_blocked_keys", POLLER, {
-    help: "Keys whose first unfinished row waits for its retry and holds back the rows behind it.",
+    help: "Keys whose first unfinished row waits for its retry or is parked.",
   }),
   parkedRows: gauge("svc_parked_rows", POLLER, {
-    help: "Parked outbox rows, which wait for svc parked retry or discard, at most outbox.pendingGaugeIntervalMs old.",
+    help: "Parked outbox rows, at most outbox.pendingGaugeIntervalMs old.",
   }),
   deliveryLatency: histogram("svc_delivery_latency_seconds", POLLER, {
-    help: "Time from the creation of an outbox row to its acknowledged delivery.",
+    help: "Time from creating an outbox row to its acknowledged delivery.",
     buckets: LATENCY_SECONDS,
   }),
   httpPublishResponses: counter("svc_http_publish_responses_total", POLLER, {
-    help: "Answers of HTTP destinations by status class; error when there was no answer.",
+    help: "Responses of HTTP destinations; error means no response.",
     labels: { status_class: ["2xx", "3xx", "4xx", "5xx", "error"] },
   }),
   transformFailures: counter("svc_transform_failures_total", ["ingest", "poller"], {
@@ -139,12 +139,12 @@ export const METRICS = {
     labels: { strategy: ["Fail", "Skip", "Dead"] },
   }),
   inboxMessages: counter("svc_inbox_messages_total", ["ingest", "relay"], {
-    help: "Received messages: new, duplicate, and forwarded to the outbox.",
+    help: "Messages received (new, duplicate) and relayed (forwarded).",
     labels: { status: ["new", "forwarded", "duplicate"] },
   }),
   inboxRelayErrors: counter("svc_inbox_relay_errors_total", ["relay"], { help: "Relay passes that failed." }),
   inboxRejections: counter("svc_inbox_rejections_total", ["ingest"], {
-    help: "Received messages that were not accepted, by reason.",
+    help: "Received messages that were refused.",
     labels: {
       reason: [
         "extraction_failed",
@@ -157,13 +157,13 @@ export const METRICS = {
     },
   }),
   inboxFiltered: counter("svc_inbox_filtered_total", ["ingest"], {
-    help: "Received messages that a header filter dropped.",
+    help: "Received messages dropped by a header filter.",
   }),
   inboxOldestPendingAge: gauge("svc_inbox_oldest_pending_age_seconds", ["relay"], {
-    help: "Age of the oldest pending push row of the inbox that this configuration relays; 0 when there is none.",
+    help: "Age of the oldest pending push row that this configuration relays; 0 when there is none.",
   }),
   inboxUnrelayed: gauge("svc_inbox_messages_unrelayed", ["relay"], {
-    help: "Pending push rows of sources that this configuration does not relay, among the oldest 10,000 pending push rows.",
+    help: "Pending push rows that this configuration does not relay, among the oldest 10,000.",
   }),
   claimDuration: histogram("svc_claim_duration_seconds", ["ingest", "relay", "poller"], {
     help: "Time of one claim statement.",
@@ -176,11 +176,11 @@ export const METRICS = {
     buckets: ROWS,
   }),
   claimsLost: counter("svc_claims_lost_total", ["ingest", "relay", "poller"], {
-    help: "Claims that were taken back before they were settled.",
+    help: "Claims taken back before they were settled.",
     labels: { component: ["poller", "pull"] },
   }),
   cleanupDeleted: counter("svc_cleanup_messages_deleted_total", RETENTION, {
-    help: "Rows that retention deleted.",
+    help: "Rows deleted by retention.",
     labels: { table: [] },
   }),
   cleanupDuration: histogram("svc_cleanup_duration_seconds", RETENTION, {
@@ -193,20 +193,20 @@ export const METRICS = {
     labels: { table: [] },
   }),
   dbPoolConnections: gauge("svc_db_pool_connections", EVERY, {
-    help: "Database connections of this replica that are used or idle, and callers that are waiting for one.",
+    help: "Database connections of this replica; waiting counts callers that wait for one.",
     labels: { state: ["used", "idle", "waiting"] },
   }),
   captureLag: gauge("svc_capture_lag_seconds", CAPTURE, {
-    help: "Time from the commit of the last captured outbox insert to its capture.",
+    help: "Time from the commit of the last captured insert to its capture.",
   }),
   replicationSlotLag: gauge("svc_replication_slot_lag_bytes", CAPTURE, {
-    help: "Database log that the server keeps on its disk for the replication slot; PostgreSQL only.",
+    help: "Log that the server retains for the replication slot; PostgreSQL only.",
   }),
   replicationSlotUnconfirmed: gauge("svc_replication_slot_unconfirmed_bytes", CAPTURE, {
-    help: "Database log that the capture has not confirmed as seen yet; PostgreSQL only.",
+    help: "Log that capture has not confirmed yet; PostgreSQL only.",
   }),
   replicationSlotStatus: gauge("svc_replication_slot_wal_status", CAPTURE, {
-    help: "1 for the present wal_status of the replication slot, 0 for the others; PostgreSQL only.",
+    help: "1 for the current wal_status of the slot, 0 for the others; PostgreSQL only.",
     labels: { status: SLOT_STATUSES },
   }),
 } satisfies Readonly<Record<string, ServiceMetric>>;

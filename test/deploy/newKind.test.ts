@@ -6,7 +6,7 @@ import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { ROOT, read } from "../support/repository.ts";
 
-/** README.md, "Adding a destination or a source": a copy of the project gets both kinds by these steps and nothing else. */
+/** CONTRIBUTING.md, "Adding a destination or a source": a copy of the project gets both kinds by these steps and nothing else. */
 
 const run = promisify(execFile);
 
@@ -141,8 +141,8 @@ beforeAll(async () => {
 
 afterAll(() => rm(copy, { recursive: true, force: true }));
 
-test("README.md names every file of the steps", () => {
-  const steps = /### Adding a destination or a source\n(.*?)\n## /s.exec(read("README.md"))?.[1] ?? "";
+test("CONTRIBUTING.md names every file of the steps", () => {
+  const steps = /## Adding a destination or a source\n(.*?)\n## /s.exec(read("CONTRIBUTING.md"))?.[1] ?? "";
   for (const named of [
     "src/adapters/destinations/<kind>/",
     "src/adapters/sources/<kind>/",

@@ -13,13 +13,13 @@ export const captureSchema = {
     enabled: {
       type: "boolean",
       default: false,
-      description: "`true` on the one replica that owns the capture; needs a mode other than `polling`.",
+      description: "`true` on the one replica that captures; needs a mode other than `polling`.",
     },
     identity: { type: "string", syntax: "captureName", default: "svc", description: "Name of the capture's owner." },
     stateDirectory: {
       type: "string",
       default: "",
-      description: "Durable directory for offsets; required when `enabled`.",
+      description: "Durable directory for the position; required when `enabled`.",
     },
     schema: {
       type: "string",

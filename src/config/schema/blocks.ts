@@ -40,10 +40,10 @@ const filterRulesSchema = {
 
 export const filterSchema = {
   type: "object",
-  description: "Header filter: a message that does not pass leaves no row.",
+  description: "A message that does not pass leaves no row.",
   properties: {
     require: { ...filterRulesSchema, description: "Every rule must match." },
-    exclude: { ...filterRulesSchema, description: "No rule may match." },
+    exclude: { ...filterRulesSchema, description: "No rule may match; the keys of a rule are those of `require`." },
   },
 } as const;
 

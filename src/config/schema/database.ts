@@ -1,10 +1,10 @@
 import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../model/rows.ts";
 import { boolean, integer, ms, text } from "../../model/schema.ts";
 
-const column = (key: string, name: string) => text(`Column of \`${key}\`.`, { syntax: "identifier", default: name });
+const column = (name: string) => text("Name of this column.", { syntax: "identifier", default: name });
 
 function columnProperties<K extends string>(columns: Readonly<Record<K, string>>) {
-  const properties = Object.entries<string>(columns).map(([key, name]) => [key, column(key, name)] as const);
+  const properties = Object.entries<string>(columns).map(([key, name]) => [key, column(name)] as const);
   return Object.fromEntries(properties) as Readonly<Record<K, ReturnType<typeof column>>>;
 }
 
@@ -12,7 +12,7 @@ function columnProperties<K extends string>(columns: Readonly<Record<K, string>>
 export const databaseSchema = {
   type: "object",
   default: {},
-  description: "The database that holds the inbox and the outbox.",
+  description: "Inbox and outbox.",
   required: ["url", "username", "password"],
   properties: {
     type: text("Database product; `url` must match it.", { enum: ["postgresql", "sqlserver"], default: "postgresql" }),
@@ -22,21 +22,16 @@ export const databaseSchema = {
     ),
     username: text("User name."),
     password: text("Password.", { secret: true }),
-    poolSize: integer("Connections per replica, shared by all its roles. Keep it above `outbox.concurrency`.", {
-      minimum: 1,
-      default: 10,
-    }),
+    poolSize: integer("Connections per replica. Keep it above `outbox.concurrency`.", { minimum: 1, default: 10 }),
     connectionTimeoutMs: ms("Longest wait for a pooled connection.", { minimum: 0, default: 30000 }),
     startupTimeoutMs: ms("Longest wait for the database at startup, without migrations.", {
       minimum: 0,
       default: 60000,
     }),
-    migrate: boolean("Apply the bundled migrations at startup. Must be `false` with renamed tables or columns.", {
-      default: true,
-    }),
+    migrate: boolean("Migrate at startup. Must be `false` with renamed tables or columns.", { default: true }),
     outboxTableName: text("Outbox table.", { syntax: "identifier", default: "outbox" }),
     inboxTableName: text("Inbox table.", { syntax: "identifier", default: "inbox" }),
-    destinationTableName: text("Name of the table of pauses, circuit breakers and rates.", {
+    destinationTableName: text("Table of pauses, circuit breakers and rates.", {
       syntax: "identifier",
       default: "outbox_destination",
     }),

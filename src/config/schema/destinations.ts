@@ -9,7 +9,7 @@ export const MAX_RETRY_WAIT_MS = 7 * 24 * 3_600_000;
 const rateLimitSchema = {
   type: "object",
   required: ["perSecond"],
-  description: "Most deliveries per second of all replicas together. Waiting rows hold no slot.",
+  description: "Most deliveries per second of all replicas together.",
   properties: {
     perSecond: number("Average attempts per second; `0.5` is one every two seconds.", {
       exclusiveMinimum: 0,
@@ -26,14 +26,13 @@ const rateLimitSchema = {
 const retrySchema = {
   type: "object",
   description:
-    "Waits after failures: either `schedule`, or a backoff of `baseDelayMs * factor^attempt` up to `maxDelayMs`. Wins over `outbox.retryBaseDelayMs`.",
+    "Waits after failures: `schedule`, or a backoff of `baseDelayMs * factor^attempt` up to `maxDelayMs`. Wins over `outbox.retryBaseDelayMs`.",
   properties: {
     schedule: {
       type: "array",
       items: { type: "string", duration: true },
       minItems: 1,
-      description:
-        "Waits after the first failure, the second, and so on, each up to `7d`; the last repeats. `maxAttempts` limits the attempts.",
+      description: "Wait after each failure, up to `7d` each; the last repeats.",
     },
     jitter: number("Largest random share added to a wait.", { minimum: 0, maximum: 1, default: 0.25 }),
     baseDelayMs: ms("Wait after the first failure.", {
@@ -53,9 +52,9 @@ const retrySchema = {
 const circuitBreakerSchema = {
   type: "object",
   description:
-    "Holds back all rows of a destination while its receiver is down: no attempt is made or counted until a probe succeeds. `{}` switches it on.",
+    "Holds back the rows of a destination while its receiver is down, without counting attempts. `{}` enables it.",
   properties: {
-    failureRatio: number("Share of attempts in `windowMs` failed by the receiver's fault at which it opens.", {
+    failureRatio: number("Share of attempts in `windowMs` failed by the receiver at which it opens.", {
       exclusiveMinimum: 0,
       maximum: 1,
       default: 0.5,
@@ -82,10 +81,11 @@ const commonDestinationKeys = {
   }),
   rateLimit: rateLimitSchema,
   retry: retrySchema,
-  maxAttempts: integer(
-    "Attempts until a row is dead. Applies to rows whose `max_attempts` is 5, the column's default; others keep theirs.",
-    { minimum: 1, maximum: 2147483647, defaultText: "the row's `max_attempts`" },
-  ),
+  maxAttempts: integer("Attempts of rows whose `max_attempts` is 5, the column's default; others keep theirs.", {
+    minimum: 1,
+    maximum: 2147483647,
+    defaultText: "the row's `max_attempts`",
+  }),
   circuitBreaker: circuitBreakerSchema,
 } as const;
 

@@ -13,7 +13,7 @@ export const inboxSchema = {
       type: "array",
       items: { type: "string", syntax: "headerName" },
       default: [],
-      description: "Further credential headers of HTTP sources: not stored, not forwarded, hidden from transforms.",
+      description: "Further credential headers of HTTP sources: not stored, forwarded or shown to transforms.",
     },
     relay: {
       type: "object",
@@ -23,10 +23,7 @@ export const inboxSchema = {
         enabled: boolean("With `false` push rows stay in the inbox.", { default: true }),
         pollIntervalMs: ms("Wait between relay passes.", { minimum: 0, default: 100 }),
         batchSize: integer("Most rows per pass.", { minimum: 1, default: 100 }),
-        claimTimeoutMs: ms("No effect: the relay moves rows in one transaction, without claims.", {
-          minimum: 0,
-          default: 300000,
-        }),
+        claimTimeoutMs: ms("No effect: the relay makes no claims.", { minimum: 0, default: 300000 }),
         pendingGaugeIntervalMs: ms("Interval of the query for the oldest pending row.", { minimum: 0, default: 5000 }),
         maxAttempts: integer("`max_attempts` of outbox rows the relay creates.", {
           minimum: 1,
@@ -42,7 +39,7 @@ export const inboxSchema = {
       properties: {
         enabled: boolean("With `false` the pull routes do not exist (404).", { default: false }),
         auth: { ...inboundAuthSchema, description: "Credentials of pull clients." },
-        basePath: text("Prefix of the pull routes: `POST <basePath>/<source>/claim`, `/ack`, `/nack`, `/extend`.", {
+        basePath: text("Prefix of the pull routes `POST <basePath>/<source>/claim`, `/ack`, `/nack`, `/extend`.", {
           syntax: "urlPath",
           default: "/pull",
         }),

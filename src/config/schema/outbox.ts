@@ -10,7 +10,7 @@ export const outboxSchema = {
     pollIntervalMs: ms("Wait between claim cycles.", { exclusiveMinimum: 0, default: 100 }),
     batchSize: integer("Most rows per claim.", { minimum: 1, default: 100 }),
     concurrency: integer("Most deliveries in flight per process.", { minimum: 1, default: 8 }),
-    retryBaseDelayMs: ms("A retry waits `retryBaseDelayMs * 2^attempt` plus a random 0 to 25 percent, at most 60 s.", {
+    retryBaseDelayMs: ms("A retry waits `retryBaseDelayMs * 2^attempt`, plus up to 25 % at random, at most 60 s.", {
       minimum: 0,
       default: 1000,
     }),
@@ -19,10 +19,7 @@ export const outboxSchema = {
       maximum: 2147483647,
       default: 5,
     }),
-    claimTimeoutMs: ms("A claim older than this returns to `pending`. Set it above the slowest delivery.", {
-      minimum: 0,
-      default: 300000,
-    }),
+    claimTimeoutMs: ms("Longest claim. Set it above the slowest delivery.", { minimum: 0, default: 300000 }),
     pendingGaugeIntervalMs: ms("Shortest interval of the query for the pending gauge.", { minimum: 0, default: 5000 }),
     shutdownTimeoutMs: ms("Longest wait for deliveries in flight at shutdown.", { minimum: 0, default: 30000 }),
     capture: captureSchema,

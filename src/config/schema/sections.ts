@@ -11,10 +11,10 @@ export const serverSchema = {
   properties: {
     httpPort: integer("Data port.", { minimum: 1, maximum: 65535, default: 8080 }),
     managementPort: integer(
-      "Port for health, metrics and admin, which the data port then answers with 404; must differ from `httpPort`.",
+      "Port for health, metrics and admin instead of the data port; must differ from `httpPort`.",
       { minimum: 1, maximum: 65535 },
     ),
-    host: text("Address of the data port, such as `127.0.0.1` or `::1`.", {
+    host: text("Address of the data port, such as `127.0.0.1`.", {
       syntax: "bindAddress",
       defaultText: "every address of the machine",
     }),
@@ -23,12 +23,9 @@ export const serverSchema = {
       minimum: 1000,
       default: 60000,
     }),
-    maxConnections: integer("Most connections per port; further ones are closed at once.", {
-      minimum: 1,
-      default: 4096,
-    }),
+    maxConnections: integer("Most connections per port; others are closed.", { minimum: 1, default: 4096 }),
     maxBufferedBodyBytes: integer(
-      "Memory for all unfinished request bodies above 16 KiB together. When it is used up, stalled bodies, then new ones, get 503.",
+      "Memory for all unfinished request bodies above 16 KiB; beyond it stalled bodies, then new ones, get 503.",
       { minimum: 1, default: 67108864 },
     ),
   },
@@ -66,7 +63,7 @@ export const adminSchema = {
 export const routesSchema = {
   type: "array",
   default: [],
-  description: "Which topic goes to which destination. The first match wins; a row without a match goes dead.",
+  description: "Topics to destinations. The first match wins; a row without a match is dead.",
   items: {
     type: "object",
     required: ["topicPattern", "destination"],
@@ -82,7 +79,7 @@ export const routesSchema = {
       routingKeyMissingFieldDefault: text("Value of a placeholder without one.", { default: "" }),
       transform: { ...transformSchema, description: "Runs before the destination's transform." },
       onExhausted: text(
-        "What becomes of a row out of attempts or refused for good: `dead`, and the next row of its key is delivered; `park`: later rows of its key wait until it is retried or discarded (`svc parked`).",
+        "A row out of attempts or refused for good is `dead`; with `park` later rows of its key wait until it is retried or discarded (`svc parked`).",
         { enum: ["dead", "park"], default: "dead" },
       ),
     },

@@ -14,16 +14,16 @@ const commonKeys = {
     default: "push",
   }),
   aggregateIdPath: text("JSONPath of the aggregate id, the outbox `key`.", { syntax: "jsonPath" }),
-  keyScope: text(
-    "Outbox key: `shared`: the aggregate id, ordered across all sources; `source`: `source:aggregate`, which no other source holds up.",
-    { enum: ["shared", "source"], default: "shared" },
-  ),
+  keyScope: text("Outbox key: `shared`: the aggregate id, ordered across all sources; `source`: `source:aggregate`.", {
+    enum: ["shared", "source"],
+    default: "shared",
+  }),
   eventTypePath: text("JSONPath of the event type.", { syntax: "jsonPath" }),
   transform: { ...transformSchema, description: "Runs before the row is stored." },
   filter: filterSchema,
   rateLimit: {
     type: "object",
-    description: "Rate limit; ignored on other kinds than HTTP.",
+    description: "Rate limit; HTTP only.",
     properties: {
       requestsPerMinute: integer("Requests per minute of the whole source; then 429.", { minimum: 1 }),
     },

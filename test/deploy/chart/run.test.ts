@@ -180,7 +180,7 @@ describeWithTools(["helm"], "the pods of the chart run", () => {
     const ingest = started.find(({ pod }) => pod.of.endsWith("-ingest"))?.as;
     const answer = await fetch(ingest?.at("http", route) ?? "", { method: "POST", body });
     expect(answer.status).toBe(202);
-    const [, printed = ""] = /the last command prints `([^`]+)`/.exec(page) ?? [];
+    const [, printed = ""] = /the last command prints\s+`([^`]+)`/.exec(page) ?? [];
     expect((await receiver.waitForLine(/POST .*/))[0]).toBe(printed);
     await stopAll(started);
   });

@@ -46,14 +46,25 @@ export function leavesOf(value: unknown, path: readonly string[] = []): string[]
   return Object.entries(value).flatMap(([key, below]) => leavesOf(below, [...path, key]));
 }
 
-/** The values as a table in Markdown. */
+/** The values as a table in Markdown; neighbours with one meaning share a row, which names the keys after the first without their parent. */
 export function valuesTable(yaml: string): string {
-  const rows = documentedValues(yaml).map(
-    ({ key, defaultValue, meaning }) =>
-      `| \`${key}\` | \`${JSON.stringify(defaultValue)}\` | ${meaning.replaceAll("|", "\\|")} |`,
-  );
+  const groups: DocumentedValue[][] = [];
+  for (const value of documentedValues(yaml)) {
+    const last = groups.at(-1);
+    if (last?.[0]?.meaning === value.meaning && parentOf(last[0].key) === parentOf(value.key)) last.push(value);
+    else groups.push([value]);
+  }
+  const rows = groups.map((group) => {
+    const keys = group.map(({ key }, index) => `\`${index === 0 ? key : key.slice(parentOf(key).length)}\``);
+    const defaults = group.map(({ defaultValue }) => `\`${JSON.stringify(defaultValue)}\``);
+    const meaning = group[0]?.meaning.replaceAll("|", "\\|");
+    return `| ${keys.join(", ")} | ${[...new Set(defaults)].length === 1 ? defaults[0] : defaults.join(", ")} | ${meaning} |`;
+  });
   return ["| Key | Default | Meaning |", "| --- | --- | --- |", ...rows].join("\n");
 }
+
+/** The path of the map that holds a key, with its dot. */
+const parentOf = (key: string): string => key.slice(0, key.lastIndexOf(".") + 1);
 
 const BEGIN = "<!-- values: made from values.yaml -->";
 const END = "<!-- /values -->";

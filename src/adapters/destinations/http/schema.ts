@@ -55,14 +55,14 @@ const httpDestinationAuthSchema = {
 /** Keys of an HTTP destination (spec, "HTTP destination"; design, "Private addresses"). */
 export const httpDestinationSchema = {
   type: "object",
-  description: "POST with the payload as JSON body. A 2xx status completes the delivery; a redirect is never followed.",
+  description: "POST with the payload as JSON body. A 2xx status completes the delivery; redirects are not followed.",
   required: ["baseUrl"],
   properties: {
     baseUrl: {
       type: "string",
       url: true,
       syntax: "httpUrl",
-      description: "Absolute `http` or `https` URL with a host and without user name or password.",
+      description: "Absolute `http` or `https` URL without user name or password.",
     },
     path: {
       type: "string",
@@ -75,7 +75,7 @@ export const httpDestinationSchema = {
     allowMetadataAddress: {
       type: "boolean",
       default: false,
-      description: "Allow a cloud metadata address such as `169.254.169.254`, which is refused otherwise.",
+      description: "Allow cloud metadata addresses such as `169.254.169.254`.",
     },
   },
 } as const;

@@ -26,7 +26,7 @@ export const kafkaDestinationSchema = {
       unit: "ms",
       minimum: 2000,
       default: 30000,
-      description: "Budget of a whole publish, the broker's acknowledgement included.",
+      description: "Longest publish, acknowledgement included.",
     },
     securityProtocol: kafkaConnectionKeys.securityProtocol,
     saslMechanism: kafkaConnectionKeys.saslMechanism,

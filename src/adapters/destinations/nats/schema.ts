@@ -17,8 +17,7 @@ export const natsDestinationSchema = {
     jetStream: {
       type: "boolean",
       default: true,
-      description:
-        "`true`: publish through the stream layer and wait for its acknowledgement; `false`: core publish, unacknowledged.",
+      description: "`true`: wait for the stream's acknowledgement; `false`: core publish, unacknowledged.",
     },
     timeoutMs: {
       type: "integer",

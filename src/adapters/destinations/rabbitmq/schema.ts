@@ -3,14 +3,13 @@ import type { Infer } from "../../../model/schema.ts";
 /** Keys of an AMQP destination (spec, "AMQP destination"). */
 export const rabbitmqDestinationSchema = {
   type: "object",
-  description:
-    "Declares the exchange, publishes with the mandatory flag and waits for the broker's confirm; an unroutable message fails and retries.",
+  description: "Declares the exchange, publishes with the mandatory flag and waits for the confirm.",
   required: ["url", "exchange"],
   properties: {
     url: {
       type: "string",
       url: true,
-      description: "AMQP URI such as `amqp://user:password@host:5672/vhost`. A `file:` string is taken literally here.",
+      description: "AMQP URI such as `amqp://user:password@host:5672/vhost`. Takes no `file:`.",
     },
     exchange: { type: "string", syntax: "address", description: "Exchange: a name or an address template." },
     exchangeFrom: {

@@ -5,7 +5,7 @@ export const inboundAuthSchema = {
   kinds: {
     bearer: {
       type: "object",
-      description: "The request sends `Authorization: Bearer <token>`; the scheme word in any letter case.",
+      description: "`Authorization: Bearer <token>`; the scheme in any letter case.",
       required: ["token"],
       properties: {
         token: { type: "string", secret: true, minLength: 1, description: "The token." },
@@ -13,7 +13,7 @@ export const inboundAuthSchema = {
     },
     "api-key": {
       type: "object",
-      description: "The request sends the key in a header.",
+      description: "A header carries the key.",
       required: ["key"],
       properties: {
         key: { type: "string", secret: true, minLength: 1, description: "Value of the key header." },
@@ -27,7 +27,7 @@ export const inboundAuthSchema = {
     },
     hmac: {
       type: "object",
-      description: "The request carries a hexadecimal HMAC of its body in a header.",
+      description: "A header carries a hexadecimal HMAC of the body.",
       required: ["secret"],
       properties: {
         secret: { type: "string", secret: true, minLength: 1, description: "HMAC key." },
@@ -64,8 +64,7 @@ export const inboundAuthSchema = {
           type: "string",
           enum: ["body", "BODY", "timestamp-dot-body", "TIMESTAMP_DOT_BODY"],
           defaultText: "`TIMESTAMP_DOT_BODY` with `timestampHeader`, else `BODY`",
-          description:
-            "What is signed: the body, or the timestamp, a dot and the body. The latter needs `timestampHeader`.",
+          description: "What is signed: the body, or timestamp, dot and body, which needs `timestampHeader`.",
         },
       },
     },
@@ -81,7 +80,7 @@ export const httpSourceSchema = {
     path: { type: "string", syntax: "urlPath", description: "Path after `inbox.basePath`." },
     auth: {
       ...inboundAuthSchema,
-      description: "Credentials that a caller must show. Without it, any caller that reaches the path is accepted.",
+      description: "Credentials of callers. Without it, any caller is accepted.",
     },
   },
 } as const;

@@ -5,7 +5,7 @@ import { kafkaConnectionKeys } from "../../brokers/kafka/schema.ts";
 export const kafkaSourceSchema = {
   type: "object",
   description:
-    "Consumes topics; an offset is committed after the inbox row commits. Replicas with the same `groupId` share partitions.",
+    "Consumes topics; commits offsets after the inbox commit. Replicas with the same `groupId` share partitions.",
   required: ["bootstrapServers", "topics", "groupId"],
   properties: {
     bootstrapServers: kafkaConnectionKeys.bootstrapServers,
@@ -26,7 +26,7 @@ export const kafkaSourceSchema = {
     eventTypeFromHeader: {
       type: "boolean",
       default: false,
-      description: "Declares that every publisher sets the event type header.",
+      description: "Every publisher sets the event type header.",
     },
     securityProtocol: kafkaConnectionKeys.securityProtocol,
     saslMechanism: kafkaConnectionKeys.saslMechanism,

@@ -4,7 +4,7 @@ import { natsConnectionKeys } from "../../brokers/nats/schema.ts";
 /** Keys of a NATS source (spec, "Subject-broker source"). */
 export const natsSourceSchema = {
   type: "object",
-  description: "Reads a stream through a durable consumer. The service never creates the stream.",
+  description: "Reads an existing stream through a durable consumer.",
   required: ["servers", "stream", "durable"],
   properties: {
     servers: natsConnectionKeys.servers,
@@ -26,14 +26,14 @@ export const natsSourceSchema = {
     eventTypeFromHeader: {
       type: "boolean",
       default: false,
-      description: "Declares that every publisher sets the event type header.",
+      description: "Every publisher sets the event type header.",
     },
     idempotencyFrom: {
       type: "string",
       enum: ["body", "sequence"],
       default: "body",
       description:
-        "Idempotency key of a message without another one. `body`: a digest of the body, so that equal bodies are one message; `sequence`: its place in the stream.",
+        "Idempotency key of a message without another one. `body`: a digest, so equal bodies are one message; `sequence`: its position in the stream.",
     },
     username: natsConnectionKeys.username,
     password: natsConnectionKeys.password,

@@ -3,14 +3,14 @@ import type { Infer } from "../../../model/schema.ts";
 /** Keys of an AMQP source (spec, "AMQP source"). */
 export const rabbitmqSourceSchema = {
   type: "object",
-  description: "Consumes a queue; a delivery is acknowledged after its inbox row commits.",
+  description: "Consumes a queue; acknowledges after the inbox commit.",
   required: ["queueName", "connectionUrl"],
   properties: {
     queueName: { type: "string", syntax: "notBlank", description: "Queue to consume." },
     connectionUrl: {
       type: "string",
       url: true,
-      description: "AMQP URI such as `amqp://user:password@host:5672/vhost`. A `file:` string is taken literally here.",
+      description: "AMQP URI such as `amqp://user:password@host:5672/vhost`. Takes no `file:`.",
     },
     prefetchCount: {
       type: "integer",
@@ -23,7 +23,7 @@ export const rabbitmqSourceSchema = {
     eventTypeFromHeader: {
       type: "boolean",
       default: false,
-      description: "Declares that every publisher sets the event type header.",
+      description: "Every publisher sets the event type header.",
     },
   },
 } as const;
