@@ -54,6 +54,15 @@ async function refuse(
   );
 }
 
+/** A trigger that skips new rows where its condition on `NEW` holds, without an error. */
+async function skipInserts(database: TestDatabase, table: string, condition: string): Promise<void> {
+  await database.query(
+    `CREATE FUNCTION skip_${table}() RETURNS trigger LANGUAGE plpgsql AS $$
+     BEGIN IF ${condition} THEN RETURN NULL; END IF; RETURN NEW; END $$`,
+  );
+  await database.query(`CREATE TRIGGER skip BEFORE INSERT ON ${table} FOR EACH ROW EXECUTE FUNCTION skip_${table}()`);
+}
+
 const states = (database: TestDatabase) =>
   database.query("SELECT topic, state, last_error FROM outbox ORDER BY sequence");
 
@@ -556,6 +565,63 @@ describe("a row that a trigger refuses", () => {
       ).toBe(8);
       const [refused] = rows.filter(({ topic }) => topic === "t5").map(({ id }) => id);
       await expect(store.replay.move(scope, [refused as MessageId])).rejects.toThrow("not this one");
+    });
+  });
+});
+
+describe("a row that a trigger skips without an error", () => {
+  const skipped = { kind: "refused", reason: expect.stringContaining("a trigger"), mayPassLater: true };
+  const stored = { kind: "stored" };
+
+  test("in the inbox is refused, never a duplicate, and the others of its batch are stored", async () => {
+    await withTables(async (store, database) => {
+      const [bad, good, other] = ["bad", "good", "other"].map((eventType) => inboxRow({ eventType }));
+      if (bad === undefined || good === undefined || other === undefined) throw new Error("three rows are expected");
+      await skipInserts(database, "inbox", "NEW.event_type = 'bad'");
+
+      expect(await store.inbox.insert([bad])).toEqual([skipped]);
+      const again = { ...good, id: inboxRow({}).id };
+      expect(await store.inbox.insert([good, bad, again, other])).toEqual([
+        stored,
+        skipped,
+        { kind: "duplicate" },
+        stored,
+      ]);
+
+      await database.query("DROP TRIGGER skip ON inbox");
+      expect(await store.inbox.insert([bad])).toEqual([stored]);
+    });
+  });
+
+  test("in the inbox is told from a duplicate whose key a trigger has changed", async () => {
+    await withTables(async (store, database) => {
+      await database.query(
+        `CREATE FUNCTION lower_key() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN NEW.idempotency_key := lower(NEW.idempotency_key); RETURN NEW; END $$`,
+      );
+      await database.query("CREATE TRIGGER lower_key BEFORE INSERT ON inbox FOR EACH ROW EXECUTE FUNCTION lower_key()");
+      const row = inboxRow({ idempotencyKey: "K-1" });
+      expect(await store.inbox.insert([row])).toEqual([stored]);
+      expect(await store.inbox.insert([{ ...row, id: inboxRow({}).id }])).toEqual([{ kind: "duplicate" }]);
+    });
+  });
+
+  test("in the outbox is dead in the inbox, with the reason, and the others are relayed", async () => {
+    await withTables(async (store, database) => {
+      await store.inbox.insert(["a", "bad", "b", "c"].map((eventType) => inboxRow({ eventType })));
+      await skipInserts(database, "outbox", "NEW.topic = 'orders.bad'");
+
+      const relayed = [await store.inbox.relay(relayRequest()), await store.inbox.relay(relayRequest())];
+
+      expect(relayed.map((each) => each.relayed)).toEqual([3, 0]);
+      expect(relayed[0]?.dead).toMatchObject([{ reason: expect.stringContaining("a trigger") }]);
+      expect(await database.query("SELECT event_type, state FROM inbox ORDER BY event_type")).toEqual([
+        { event_type: "a", state: "processed" },
+        { event_type: "b", state: "processed" },
+        { event_type: "bad", state: "dead" },
+        { event_type: "c", state: "processed" },
+      ]);
+      expect((await states(database)).map(({ topic }) => topic)).toEqual(["orders.a", "orders.b", "orders.c"]);
     });
   });
 });

@@ -115,6 +115,8 @@ export const DESTINATION_RULES = destinationRules({
 
 /** Types, as a cast names them, of the columns that are written with one: an owner may have chosen them. */
 export interface ColumnTypes {
+  readonly inboxSource: string;
+  readonly inboxIdempotencyKey: string;
   readonly inboxPayload: string;
   readonly inboxHeaders: string;
   readonly outboxTopic: string;
@@ -124,6 +126,8 @@ export interface ColumnTypes {
 }
 
 export const BUNDLED_TYPES: ColumnTypes = {
+  inboxSource: "text",
+  inboxIdempotencyKey: "text",
   inboxPayload: "text",
   inboxHeaders: "jsonb",
   outboxTopic: "text",

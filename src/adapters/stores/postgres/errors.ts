@@ -30,13 +30,19 @@ export function isReadOnly(error: unknown): boolean {
   return sqlState(error) === "25006";
 }
 
-/** Whether a statement has given up on a lock that somebody else holds. */
+/** Whether a statement gave up waiting for a lock that another session holds. */
 export function isLockTimeout(error: unknown): boolean {
-  if (error instanceof StoreError) return error.message.endsWith(`(SQLSTATE ${LOCK_NOT_AVAILABLE})`);
-  return sqlState(error) === LOCK_NOT_AVAILABLE;
+  return hasSqlState(error, LOCK_NOT_AVAILABLE);
 }
 
 const LOCK_NOT_AVAILABLE = "55P03";
+export const UNIQUE_VIOLATION = "23505";
+
+/** @param error of the driver, or the `StoreError` made of it */
+export function hasSqlState(error: unknown, state: string): boolean {
+  if (error instanceof StoreError) return error.message.endsWith(`(SQLSTATE ${state})`);
+  return sqlState(error) === state;
+}
 
 /** Fields of a server's error that name no row and are never translated, but for `where`, of which only the presence counts. */
 interface ServerFields {

@@ -1,10 +1,13 @@
+import { StoreError } from "../../../model/errors.ts";
 import type { InsertResult, MessageId, NewInboxRow } from "../../../model/rows.ts";
 import type { RelayRequest } from "../../../ports/store.ts";
 import { EMPTY_TOPIC, type InboxCommands, inKeyOrder, type Relayed } from "../sql/inbox.ts";
 import type { Row, Values } from "../sql/rows.ts";
-import type { InboxStatements } from "./inboxSql.ts";
+import { hasSqlState, UNIQUE_VIOLATION } from "./errors.ts";
+import { type InboxStatements, NOT_ALL_MADE } from "./inboxSql.ts";
 import type { PostgresLowWater } from "./lowWater.ts";
 import type { PostgresPool } from "./pool.ts";
+import type { Statement } from "./statement.ts";
 import { textArray, uuidArray } from "./values.ts";
 
 /** The inbox on PostgreSQL: receipt in one statement per batch, relay in one statement per pass. */
@@ -28,11 +31,34 @@ export class PostgresInbox implements InboxCommands {
     const isPipelined = rows.length < PIPELINED_ROWS && bytesOf(values) < PIPELINED_BYTES;
     const stored = await this.#pool.change({ ...statement, isPipelined }, values);
     if (stored === rows.length) return rows.map(() => STORED);
-    if (stored === 0) return rows.map(() => DUPLICATE);
-    // The ids are new: those that are there were stored just now.
-    const present = await this.#pool.run(this.#sql.present, { ids: uuidArray(rows.map(({ id }) => id)) });
-    const ids = new Set(present.map(({ id }) => id as string));
-    return rows.map(({ id }) => (ids.has(id) ? STORED : DUPLICATE));
+    return await this.#findOutcomes(rows);
+  }
+
+  /** The outcomes of a batch that was not stored whole. The ids are new: those that are there were stored just now. */
+  async #findOutcomes(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
+    const present = await this.#pool.run(this.#sql.present, {
+      ids: uuidArray(rows.map(({ id }) => id)),
+      sources: textArray(rows.map(({ source }) => source)),
+      idempotencyKeys: textArray(rows.map(({ idempotencyKey }) => idempotencyKey)),
+    });
+    const known = new Map(present.map(({ id, is_stored }) => [id, is_stored === true ? STORED : DUPLICATE]));
+    const outcomes: InsertResult[] = [];
+    for (const row of rows) outcomes.push(known.get(row.id) ?? (await this.#insertNew(row)));
+    return outcomes;
+  }
+
+  /**
+   * Inserts a row that was not stored, though its key is not there: a trigger skipped it or changed its key, or the row
+   * with the key was deleted since. Only the unique key can tell that it is a duplicate.
+   */
+  async #insertNew(row: NewInboxRow): Promise<InsertResult> {
+    try {
+      const stored = await this.#pool.change(this.#sql.insertNew, insertValues([row], true));
+      return stored > 0 ? STORED : SKIPPED;
+    } catch (error) {
+      if (hasSqlState(error, UNIQUE_VIOLATION)) return DUPLICATE;
+      throw error;
+    }
   }
 
   async prepareRelay(sources: readonly string[], isIdle: boolean): Promise<void> {
@@ -46,14 +72,26 @@ export class PostgresInbox implements InboxCommands {
   }
 
   async relay(request: RelayRequest): Promise<Relayed> {
-    const [row] = await this.#pool.run(this.#sql.relay, this.#relayValues(request));
+    const row = await this.#relay(this.#sql.relay, this.#relayValues(request));
     if (typeof row?.last === "string") this.#lowWater.marks.saw(row.last);
     return relayedOf(row);
   }
 
   async relayNamed(request: RelayRequest, ids: readonly MessageId[]): Promise<Relayed> {
-    const [row] = await this.#pool.run(this.#sql.relayNamed, { ...this.#relayValues(request), ids });
-    return relayedOf(row);
+    return relayedOf(await this.#relay(this.#sql.relayNamed, { ...this.#relayValues(request), ids }));
+  }
+
+  async #relay(statement: Statement, values: Values): Promise<Row | undefined> {
+    try {
+      const [row] = await this.#pool.run(statement, values);
+      return row;
+    } catch (error) {
+      if (!hasSqlState(error, NOT_ALL_MADE)) throw error;
+      throw new StoreError(
+        "refused",
+        `${statement.name}: a trigger on the outbox table skips the row: ${RETURNS_NULL}`,
+      );
+    }
   }
 
   async waiting(request: RelayRequest, without: readonly MessageId[]): Promise<readonly Row[]> {
@@ -101,6 +139,12 @@ const IDLE_READ_INTERVAL_MS = 5000;
 
 const STORED: InsertResult = { kind: "stored" };
 const DUPLICATE: InsertResult = { kind: "duplicate" };
+const RETURNS_NULL = "it returns NULL before the insert";
+const SKIPPED: InsertResult = {
+  kind: "refused",
+  reason: `inbox.insert: a trigger on the inbox table skips the row: ${RETURNS_NULL}`,
+  mayPassLater: true,
+};
 
 /** The columns that the rows of a batch mostly have in common. */
 const SHARED = ["source", "state", "consumption", "lastError"] as const;

@@ -39,6 +39,9 @@ low_water AS MATERIALIZED (SELECT ${timeOf(markBound(lowWater))} AS created_at)`
    * another. See the outbox claim for why this is safe. Payloads go from table to table and never leave the database.
    * The outbox row takes the inbox row's id: one id from the receipt to the receiver, and the primary key keeps a
    * message from being relayed twice.
+   *
+   * A trigger may skip an outbox row without an error. Its inbox row must not count as processed then, so `all_made`
+   * fails the statement: ln(0) is {@link NOT_ALL_MADE}.
    */
   const key = keyOf("i", "$3::jsonb -> 'ownKeySources'");
   const relay = (narrowed: boolean): string => `
@@ -85,6 +88,7 @@ made AS (
     headers::${types.outboxHeaders}, $4::int
   FROM rendered WHERE topic <> ''
   ORDER BY created_at, id
+  RETURNING 1
 ),
 marked AS (
   UPDATE ${inbox} i
@@ -96,6 +100,7 @@ marked AS (
 SELECT (SELECT count(*) FROM candidates)::int AS candidates,
   (SELECT ${positionOf("max(created_at)")} FROM candidates) AS last,
   (SELECT count(*) FROM rendered WHERE topic <> '')::int AS relayed,
+  ln(((SELECT count(*) FROM made) = (SELECT count(*) FROM rendered WHERE topic <> ''))::int) AS all_made,
   coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source)) FROM rendered WHERE topic = ''), '[]') AS dead`;
 
   /**
@@ -106,7 +111,7 @@ SELECT (SELECT count(*) FROM candidates)::int AS candidates,
    * which `mark` relies. The time at which the statement began may be minutes back then, or ahead, where the clock has been set back since: it would
    * put the row off.
    */
-  const insert = (shared: boolean): string => {
+  const insert = (shared: boolean, onConflict: string): string => {
     const column = (parameter: number, name: string): string => (shared ? `$${parameter}::text` : `r.${name}`);
     return `
 WITH received AS MATERIALIZED (SELECT clock_timestamp() AS at)
@@ -119,28 +124,40 @@ FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
       shared ? "" : ", $8::text[], $9::text[], $10::text[], $11::text[]"
     }) AS r(id, idempotency_key, aggregate_id, event_type, payload, correlation_id, headers${
       shared ? "" : ", source, state, consumption, last_error"
-    })
-ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING`;
+    })${onConflict}`;
   };
+  const unlessKnown = `\nON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING`;
 
   return {
     insert: {
       name: "inbox.insert",
       parameters: INSERT_PARAMETERS,
-      text: insert(true),
+      text: insert(true, unlessKnown),
     },
     insertMixed: {
       name: "inbox.insert of several kinds",
       parameters: INSERT_PARAMETERS,
-      text: insert(false),
+      text: insert(false, unlessKnown),
+    },
+    /** Fails where the key is there. */
+    insertNew: {
+      name: "inbox.insert of a new key",
+      parameters: INSERT_PARAMETERS,
+      text: insert(true, ""),
     },
 
-    /** Which of the rows are there. */
+    /** Which of the rows are there themselves, and of which only the key is. */
     present: {
       byIndex: true,
       name: "inbox.present",
-      parameters: ["ids"],
-      text: `SELECT ${c.id}::text AS id FROM ${inbox} WHERE ${c.id} = ANY ($1::uuid[])`,
+      parameters: ["ids", "sources", "idempotencyKeys"],
+      text: `
+SELECT r.id::text AS id, r.is_stored FROM (
+  SELECT r.id, (SELECT true FROM ${inbox} i WHERE i.${c.id} = r.id LIMIT 1) AS is_stored,
+    (SELECT true FROM ${inbox} i WHERE i.${c.source} = r.source::${types.inboxSource}
+      AND i.${c.idempotencyKey} = r.key::${types.inboxIdempotencyKey} LIMIT 1) AS is_known
+  FROM unnest($1::uuid[], $2::text[], $3::text[]) AS r(id, source, key)
+) r WHERE r.is_stored OR r.is_known`,
     },
 
     relay: {
@@ -236,6 +253,9 @@ WHERE w.source <> ALL ($1::text[]) GROUP BY w.source ORDER BY w.source`,
 }
 
 export type InboxStatements = ReturnType<typeof inboxStatements>;
+
+/** SQLSTATE of ln(0), which no trigger raises by accident. */
+export const NOT_ALL_MADE = "2201E";
 
 const INSERT_PARAMETERS = [
   "ids",

@@ -136,6 +136,8 @@ export class PostgresSchema {
       columnsOf(this.#pool, this.#check.table("outbox")),
     ]);
     return {
+      inboxSource: received.get(inbox.source)?.castName ?? "text",
+      inboxIdempotencyKey: received.get(inbox.idempotencyKey)?.castName ?? "text",
       inboxPayload: received.get(inbox.payload)?.castName ?? "text",
       inboxHeaders: received.get(inbox.headers)?.castName ?? "jsonb",
       outboxTopic: sending.get(outbox.topic)?.castName ?? "text",
