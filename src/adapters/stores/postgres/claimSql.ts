@@ -3,7 +3,7 @@ import type { ClaimStatements, ScopedClaims, UnscopedClaims } from "../sql/claim
 import type { TableNames } from "../sql/names.ts";
 import { history, isSameHistory, markBound, mayHaveChanged, newestMark, SEEN } from "./lowWater.ts";
 import type { OutboxParts } from "./outboxParts.ts";
-import { perLimit, type Statement } from "./statement.ts";
+import { byIndex, perLimit, type Statement, statement } from "./statement.ts";
 import { msOf } from "./values.ts";
 
 /** The statements that claim outbox rows. */
@@ -144,26 +144,19 @@ some_slow AS MATERIALIZED (
     const filtered = ({ ctes, condition }: CandidateFilter) => ({ ctes, condition: `${condition}${and}` });
     return {
       // The limit is a literal: it is always the same.
-      claimInOrder: perLimit((limit) => ({
-        byIndex: true,
-        name: "outbox.claim",
-        parameters,
-        text: claim(LOWEST_AGAIN, filtered(ALL), limit),
-      })),
+      claimInOrder: perLimit((limit) => byIndex("outbox.claim", parameters)(claim(LOWEST_AGAIN, filtered(ALL), limit))),
       /** From the cursor. */
-      claimPastBlockedKeys: perLimit((limit) => ({
-        byIndex: true,
-        name: "outbox.claim past blocked keys",
-        parameters,
-        text: claim("$1::bigint", filtered(withoutBlockedKeysMet), limit),
-      })),
+      claimPastBlockedKeys: perLimit((limit) =>
+        byIndex(
+          "outbox.claim past blocked keys",
+          parameters,
+        )(claim("$1::bigint", filtered(withoutBlockedKeysMet), limit)),
+      ),
       /** From the mark, over a front of rows behind blocked keys. */
-      sweepPastBlockedKeys: {
-        byIndex: true,
-        name: "outbox.sweep past blocked keys",
+      sweepPastBlockedKeys: byIndex(
+        "outbox.sweep past blocked keys",
         parameters,
-        text: claim("$1::bigint", filtered(withoutBlockedKeys), "$2::int"),
-      },
+      )(claim("$1::bigint", filtered(withoutBlockedKeys), "$2::int")),
     };
   };
 
@@ -199,34 +192,23 @@ some_slow AS MATERIALIZED (
     const sweepFrom = (firstCandidate: string): Statement => {
       const { ctes, condition } = filter(firstCandidate);
       const inPart = { ctes, condition: `\n    AND o.${c.sequence} < $12::bigint${condition}` };
-      return {
-        byIndex: true,
-        onePlan: true,
-        name: `outbox.sweep ${which} some destinations`,
-        parameters: [...parameters, "to"],
-        text: claim(firstCandidate, inPart, "$2::int"),
-      };
+      return byIndex(`outbox.sweep ${which} some destinations`, [...parameters, "to"], { onePlan: true })(
+        claim(firstCandidate, inPart, "$2::int"),
+      );
     };
     const retries = (): Statement => {
       const { ctes, condition } = filter(LOWEST_AGAIN);
       const ofLate = `
     AND o.${c.sequence} < $12::bigint AND o.${c.attempt} > 0
     AND o.${c.scheduledAt} <= now() AND o.${c.scheduledAt} > now() - $13::bigint * interval '1 millisecond'`;
-      return {
-        byIndex: true,
+      return byIndex(`outbox.claim retries ${which} some destinations`, [...parameters, "to", "withinMs"], {
         onePlan: true,
-        name: `outbox.claim retries ${which} some destinations`,
-        parameters: [...parameters, "to", "withinMs"],
-        text: claim(LOWEST_AGAIN, { ctes, condition: `${ofLate}${condition}` }, "$2::int", c.scheduledAt),
-      };
+      })(claim(LOWEST_AGAIN, { ctes, condition: `${ofLate}${condition}` }, "$2::int", c.scheduledAt));
     };
-    const claimUpTo = (limit: string): Statement => ({
-      byIndex: true,
-      onePlan: true,
-      name: `outbox.claim ${which} some destinations`,
-      parameters,
-      text: claim("$1::bigint", filter("$1::bigint"), limit),
-    });
+    const claimUpTo = (limit: string): Statement =>
+      byIndex(`outbox.claim ${which} some destinations`, parameters, { onePlan: true })(
+        claim("$1::bigint", filter("$1::bigint"), limit),
+      );
     const claimOfAny = claimUpTo("$2::int");
     return {
       /** From the cursor. Of `only` some destinations few rows are claimed, and not always as many: no statement is made for each number. */
@@ -239,15 +221,11 @@ some_slow AS MATERIALIZED (
   };
 
   /** @param and a further condition on the rows @param more its parameters */
-  const dueBehind = (ofWhat: string, and: string, more: readonly string[]): Statement => ({
-    byIndex: true,
-    name: `outbox.due rows${ofWhat}`,
-    parameters: ["from", "limit", ...more],
-    text: `
+  const dueBehind = (ofWhat: string, and: string, more: readonly string[]): Statement =>
+    byIndex(`outbox.due rows${ofWhat}`, ["from", "limit", ...more])`
 SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence FROM ${table} o
 WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} > $1::bigint${and}
-ORDER BY o.${c.sequence} LIMIT $2::int`,
-  });
+ORDER BY o.${c.sequence} LIMIT $2::int`;
 
   const anyDue = (lowWater: string, from: string): string => `
 (SELECT o.${c.sequence} FROM ${table} o WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= ${from}
@@ -260,54 +238,32 @@ ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL OR NOT ${isSameHistory(lowWater)}`
     except: inScope("except"),
     dueBehind: dueBehind("", "", []),
 
-    trial: {
-      name: "outbox.trial claim",
-      parameters: ["ids"],
-      text: `
+    trial: statement("outbox.trial claim", ["ids"])`
 UPDATE ${table} SET ${c.state} = 'processing', ${c.claimToken} = gen_random_uuid(), ${c.claimedAt} = now(), ${c.updatedAt} = now(),
   ${c.leaseExpiresAt} = now()
 WHERE ${c.id} = ANY (ARRAY(
   SELECT o.${c.id} FROM ${table} o WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending'
   FOR NO KEY UPDATE OF o SKIP LOCKED))`,
-    },
 
     /**
      * From the newest mark on. It costs a fraction of planning a claim, which an idle poller would do ten times a second. Ordered, so that the planner
      * takes the index. The claim finds out what the marks are worth when the table has gone back.
      */
-    due: {
-      name: "outbox.due",
-      parameters: ["lowWater"],
-      text: `SELECT (${anyDue("$1", `least(${newestMark("$1")}, (${unparkedBelow(newestMark("$1"))}))`)}) AS answer`,
-    },
+    due: statement("outbox.due", [
+      "lowWater",
+    ])`SELECT (${anyDue("$1", `least(${newestMark("$1")}, (${unparkedBelow(newestMark("$1"))}))`)}) AS answer`,
 
     /** From a cursor on, which takes the place of the newest mark in `lowWater`: not of what is set back below it. */
-    dueFrom: {
-      name: "outbox.due from a cursor",
-      parameters: ["lowWater"],
-      text: `SELECT (${anyDue("$1", newestMark("$1"))}) AS answer`,
-    },
+    dueFrom: statement("outbox.due from a cursor", ["lowWater"])`SELECT (${anyDue("$1", newestMark("$1"))}) AS answer`,
 
-    mayHaveChanged: {
-      name: "outbox.changed",
-      parameters: ["seen"],
-      text: `SELECT (${mayHaveChanged(names, "$1")}) AS answer`,
-    },
+    mayHaveChanged: statement("outbox.changed", ["seen"])`SELECT (${mayHaveChanged(names, "$1")}) AS answer`,
 
-    end: {
-      byIndex: true,
-      name: "outbox.end",
-      text: `SELECT coalesce(max(${c.sequence}), 0) + 1 AS "end" FROM ${table} WHERE ${c.state} = 'pending'`,
-    },
+    end: byIndex("outbox.end")`
+SELECT coalesce(max(${c.sequence}), 0) + 1 AS "end" FROM ${table} WHERE ${c.state} = 'pending'`,
 
-    pendingBehind: {
-      byIndex: true,
-      name: "outbox.pending row behind others",
-      parameters: ["from", "rows"],
-      text: `
+    pendingBehind: byIndex("outbox.pending row behind others", ["from", "rows"])`
 SELECT o.${c.sequence}::bigint AS sequence FROM ${table} o
 WHERE o.${c.state} = 'pending' AND o.${c.sequence} >= $1::bigint ORDER BY o.${c.sequence} OFFSET $2::int LIMIT 1`,
-    },
 
     dialect: {
       scanOf([result = []]) {

@@ -1,10 +1,10 @@
 import { type DestinationStatements, MOST_DOUBLINGS, SLOW_FOR_MS } from "../sql/destinations.ts";
 import type { TableNames } from "../sql/names.ts";
-import type { Statement } from "./statement.ts";
+import { type Statement, statement } from "./statement.ts";
 import { msOf } from "./values.ts";
 
-/** A few rows: whoever waits longer than this waits for somebody who holds a row without need. */
-const TIMEOUT_MS = 10_000;
+/** They read and write a few rows: one that waits longer waits for a session that holds a row without need. */
+const short = (name: string, parameters: readonly string[]) => statement(name, parameters, { timeoutMs: 10_000 });
 
 /**
  * Every statement about destinations, with the configured names woven in once.
@@ -48,10 +48,7 @@ RETURNING 1 AS changed`;
   const openings = `CASE WHEN d.${c.breakerState} = 'closed' AND ${wasStable} THEN 1 ELSE least(d.${c.openings}, 1000000) + 1 END`;
 
   return {
-    states: {
-      name: "destinations.states",
-      timeoutMs: TIMEOUT_MS,
-      text: `
+    states: short("destinations.states", [])`
 SELECT d.${c.name} AS name, CASE WHEN ${isPaused("t.now")} THEN ${msOf(`d.${c.pausedAt}`)} END AS paused_at,
   ${msOf(`d.${c.pausedUntil}`)} AS paused_until, d.${c.pausedBy} AS paused_by, d.${c.pauseReason} AS pause_reason,
   d.${c.breakerState} AS breaker_state, d.${c.openings} AS openings, d.${c.breakerReason} AS breaker_reason,
@@ -61,36 +58,23 @@ SELECT d.${c.name} AS name, CASE WHEN ${isPaused("t.now")} THEN ${msOf(`d.${c.pa
   CASE WHEN d.${c.slowAt} > t.now - ${milliseconds(String(SLOW_FOR_MS))} AND d.${c.slowAt} <= t.now THEN 1 ELSE 0 END AS is_slow,
   CASE d.${c.rateSecond} WHEN ${second} THEN d.${c.rateTakenBefore} WHEN ${justBefore} THEN d.${c.rateTaken} ELSE 0 END AS taken_per_second
 FROM ${table} d, ${clock} ORDER BY d.${c.name}`,
-    },
 
-    pause: {
-      name: "destinations.pause",
-      parameters: ["name", "by", "reason", "forMs"],
-      timeoutMs: TIMEOUT_MS,
-      text: `
+    pause: short("destinations.pause", ["name", "by", "reason", "forMs"])`
 INSERT INTO ${table} (${c.name}, ${c.pausedAt}, ${c.pausedUntil}, ${c.pausedBy}, ${c.pauseReason})
 SELECT $1, t.now, t.now + ${milliseconds("$4")}, $2, $3 FROM ${clock}
 ON CONFLICT (${c.name}) DO UPDATE
 SET ${c.pausedAt} = clock_timestamp(), ${c.pausedUntil} = clock_timestamp() + ${milliseconds("$4")},
   ${c.pausedBy} = EXCLUDED.${c.pausedBy}, ${c.pauseReason} = EXCLUDED.${c.pauseReason}`,
-    },
 
-    resume: {
-      name: "destinations.resume",
-      parameters: ["name"],
-      timeoutMs: TIMEOUT_MS,
-      text: changeExisting(
+    resume: short("destinations.resume", ["name"])(
+      changeExisting(
         `${c.pausedAt} = NULL, ${c.pausedUntil} = NULL, ${c.pausedBy} = NULL, ${c.pauseReason} = NULL`,
         isPaused("clock_timestamp()"),
       ),
-    },
+    ),
 
     /** `savedUs`: what may be saved up; `mostAheadUs`: furthest ahead of the clock. */
-    takeFromRate: {
-      name: "destinations.take from rate",
-      parameters: ["name", "tokens", "costUs", "savedUs", "mostAheadUs"],
-      timeoutMs: TIMEOUT_MS,
-      text: `
+    takeFromRate: short("destinations.take from rate", ["name", "tokens", "costUs", "savedUs", "mostAheadUs"])`
 INSERT INTO ${table} AS d (${c.name}, ${c.rateNextAt}, ${c.rateSecond}, ${c.rateTaken})
 SELECT $1, ${fullBucket} + ${microseconds("$3")}, ${second}, $2::bigint FROM ${clock}
 ON CONFLICT (${c.name}) DO UPDATE
@@ -101,13 +85,8 @@ SET (${c.rateNextAt}, ${c.rateSecond}, ${c.rateTaken}, ${c.rateTakenBefore}) = (
     CASE d.${c.rateSecond} WHEN ${second} THEN d.${c.rateTakenBefore} WHEN ${justBefore} THEN d.${c.rateTaken} ELSE 0 END
   FROM ${clock})
 RETURNING greatest(date_part('epoch', d.${c.rateNextAt} - clock_timestamp()) * 1000, 0) AS wait_ms`,
-    },
 
-    open: {
-      name: "destinations.open",
-      parameters: ["name", "probe", "reason", "firstMs", "mostMs", "atLeastMs", "stableAfterMs"],
-      timeoutMs: TIMEOUT_MS,
-      text: `
+    open: short("destinations.open", ["name", "probe", "reason", "firstMs", "mostMs", "atLeastMs", "stableAfterMs"])`
 INSERT INTO ${table} AS d (${c.name}, ${c.breakerState}, ${c.openings}, ${c.breakerReason}, ${c.openedAt}, ${c.openUntil})
 SELECT $1, 'open', 1, $3, t.now, ${openUntil("1")} FROM ${clock}
 WHERE $2::uuid IS NULL OR EXISTS (SELECT FROM ${table} e WHERE e.${c.name} = $1)
@@ -116,54 +95,35 @@ SET ${c.breakerState} = 'open', ${c.breakerReason} = $3, ${noProbe}, (${c.openin
   SELECT n.openings, t.now, ${openUntil("n.openings")} FROM ${clock}, LATERAL (SELECT ${openings} AS openings) AS n)
 WHERE ($2::uuid IS NULL AND d.${c.breakerState} = 'closed') OR (${isProbed})
 RETURNING 1 AS changed`,
-    },
 
-    takeProbe: {
-      name: "destinations.take probe",
-      parameters: ["name", "probe", "leaseMs"],
-      timeoutMs: TIMEOUT_MS,
-      text: changeExisting(
+    takeProbe: short("destinations.take probe", ["name", "probe", "leaseMs"])(
+      changeExisting(
         `${c.breakerState} = 'half-open', ${c.probeToken} = $2::uuid, ${c.probeAt} = clock_timestamp(),
   ${c.probeUntil} = clock_timestamp() + ${milliseconds("$3")}`,
         `(d.${c.breakerState} = 'open' AND ${isOver(c.openedAt, c.openUntil, "clock_timestamp()")})
   OR (d.${c.breakerState} = 'half-open' AND ${isOver(c.probeAt, c.probeUntil, "clock_timestamp()")})`,
       ),
-    },
+    ),
 
-    renewProbe: {
-      name: "destinations.renew probe",
-      parameters: ["name", "probe", "leaseMs"],
-      timeoutMs: TIMEOUT_MS,
-      text: changeExisting(
+    renewProbe: short("destinations.renew probe", ["name", "probe", "leaseMs"])(
+      changeExisting(
         `${c.probeAt} = clock_timestamp(), ${c.probeUntil} = clock_timestamp() + ${milliseconds("$3")}`,
         isProbed,
       ),
-    },
+    ),
 
     /** How often it has opened is kept: it may open again soon. */
-    close: {
-      name: "destinations.close",
-      parameters: ["name", "probe"],
-      timeoutMs: TIMEOUT_MS,
-      text: changeExisting(
+    close: short("destinations.close", ["name", "probe"])(
+      changeExisting(
         `${c.breakerState} = 'closed', ${c.closedAt} = clock_timestamp(), ${c.openedAt} = NULL, ${c.openUntil} = NULL,
   ${c.breakerReason} = NULL, ${noProbe}`,
         isProbed,
       ),
-    },
+    ),
 
-    returnProbe: {
-      name: "destinations.return probe",
-      parameters: ["name", "probe"],
-      timeoutMs: TIMEOUT_MS,
-      text: changeExisting(noProbe, isProbed),
-    },
+    returnProbe: short("destinations.return probe", ["name", "probe"])(changeExisting(noProbe, isProbed)),
 
-    report: {
-      name: "destinations.report",
-      parameters: ["names", "succeeded", "failed", "errors", "slow"],
-      timeoutMs: TIMEOUT_MS,
-      text: `
+    report: short("destinations.report", ["names", "succeeded", "failed", "errors", "slow"])`
 INSERT INTO ${table} AS d (${c.name}, ${c.lastSuccessAt}, ${c.lastFailureAt}, ${c.lastError}, ${c.slowAt})
 SELECT r.name, t.now - ${milliseconds("r.succeeded")}, t.now - ${milliseconds("r.failed")}, r.error, CASE WHEN r.slow THEN t.now END
 FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::boolean[]) AS r(name, succeeded, failed, error, slow), ${clock}
@@ -172,7 +132,6 @@ ON CONFLICT (${c.name}) DO UPDATE
 SET ${c.lastSuccessAt} = ${latest(c.lastSuccessAt)}, ${c.lastFailureAt} = ${latest(c.lastFailureAt)}, ${c.slowAt} = ${latest(c.slowAt)},
   ${c.lastError} = CASE WHEN EXCLUDED.${c.lastFailureAt} IS NOT NULL AND ${latest(c.lastFailureAt)} = EXCLUDED.${c.lastFailureAt}
     THEN EXCLUDED.${c.lastError} ELSE d.${c.lastError} END`,
-    },
 
     dialect: {
       reportValues: (reports) => ({

@@ -6,8 +6,10 @@ import {
   type RetentionStatements,
 } from "../sql/finishedRows.ts";
 import type { TableNames } from "../sql/names.ts";
-import type { Statement } from "./statement.ts";
+import { byIndex, type Statement } from "./statement.ts";
 import { msOf } from "./values.ts";
+
+const FILTER = ["finishedUntil", "topics", "createdAfter", "createdBefore", "state"];
 
 /** Every statement of a replay, with the configured names woven in once. */
 export function replayStatements(names: TableNames): ReplayStatements<Statement> {
@@ -28,23 +30,15 @@ export function replayStatements(names: TableNames): ReplayStatements<Statement>
   AND ($5::text IS NULL OR ${state} = $5::text)`;
 
   return {
-    begin: {
-      byIndex: true,
-      name: "replay.begin",
-      text: `
+    begin: byIndex("replay.begin")`
 SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS finished_until,
   coalesce((SELECT max(o.${c.sequence})::bigint FROM ${table} o WHERE ${finished}), 0) AS last_sequence`,
-    },
 
     /**
      * Rows after the sequence `from` up to `last`. The limit bounds the rows read, not those that match. Answers with at least one row, which is all null
      * but for `looked_at` and `last` when nothing matches.
      */
-    page: {
-      byIndex: true,
-      name: "replay.page",
-      parameters: ["finishedUntil", "topics", "createdAfter", "createdBefore", "state", "from", "last", "limit"],
-      text: `
+    page: byIndex("replay.page", [...FILTER, "from", "last", "limit"])`
 WITH page AS MATERIALIZED (
   SELECT ${columns}, o.${c.createdAt} AS created, o.${c.updatedAt} AS updated
   FROM ${table} o
@@ -56,19 +50,13 @@ SELECT n.looked_at, n.last, w.*, ${msOf("w.created")} AS created_at
 FROM (SELECT count(*)::int AS looked_at, max(sequence) AS last FROM page) n
 LEFT JOIN page w ON ${matches("w.topic", "w.created", "w.updated", "w.state")}
 ORDER BY w.sequence`,
-    },
 
-    find: {
-      byIndex: true,
-      name: "replay.find",
-      parameters: ["finishedUntil", "topics", "createdAfter", "createdBefore", "state", "ids"],
-      text: `
+    find: byIndex("replay.find", [...FILTER, "ids"])`
 SELECT ${columns}, ${msOf(`o.${c.createdAt}`)} AS created_at
 FROM ${table} o
 WHERE o.${c.id} = ANY ($6::uuid[]) AND ${finishedById}
   AND ${matches(`o.${c.topic}::text`, `o.${c.createdAt}`, `o.${c.updatedAt}`, `o.${c.state}::text`)}
 ORDER BY o.${c.sequence}`,
-    },
 
     /**
      * Rows are locked in the order of their sequence, so that two replays of the same rows wait for each other
@@ -78,11 +66,7 @@ ORDER BY o.${c.sequence}`,
      * row when it locks it, and leaves it because it is not due by its own clock. It must also differ from `created_at`, by which claims find what is
      * back below their mark: NULL, which an owner's table may allow, differs from nothing.
      */
-    move: {
-      byIndex: true,
-      name: "replay.move",
-      parameters: ["finishedUntil", "ids"],
-      text: `
+    move: byIndex("replay.move", ["finishedUntil", "ids"])`
 WITH still_finished AS MATERIALIZED (
   SELECT o.${c.id} AS id
   FROM ${table} o
@@ -99,16 +83,10 @@ moved AS (
   RETURNING 1
 )
 SELECT count(*)::int AS moved FROM moved`,
-    },
 
-    untried: {
-      byIndex: true,
-      name: "replay.untried",
-      parameters: ["ids"],
-      text: `
+    untried: byIndex("replay.untried", ["ids"])`
 SELECT count(*)::int AS untried FROM ${table} o
 WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending' AND o.${c.attempt} = 0`,
-    },
 
     dialect: {
       pageOf([rows = []]) {
@@ -128,65 +106,21 @@ export function retentionStatements(names: TableNames): RetentionStatements<Stat
   const { sent, dead, inbox } = finishedRows(names, { text: (literal) => `'${literal}'`, uuidType: "uuid" });
 
   return {
-    outboxByAge: {
-      byIndex: true,
-      name: "retention.outbox by age",
-      parameters: ["bound"],
-      text: `${newest("'sent'", sent, olderThan(sent), "")} UNION ALL ${newest("'dead'", dead, olderThan(dead), "")}`,
-    },
+    outboxByAge: byIndex("retention.outbox by age", ["bound"])(
+      `${newest("'sent'", sent, olderThan(sent), "")} UNION ALL ${newest("'dead'", dead, olderThan(dead), "")}`,
+    ),
+    outboxByCount: byIndex("retention.outbox by count", ["bound"], { timeoutMs: COUNT_TIMEOUT_MS })(
+      `${newest("'sent'", sent, "", KEPT)} UNION ALL ${newest("'dead'", dead, "", KEPT)}`,
+    ),
+    inboxByAge: byIndex("retention.inbox by age", ["bound"])(newest("NULL", inbox, olderThan(inbox), "")),
 
-    outboxByCount: {
-      byIndex: true,
-      timeoutMs: COUNT_TIMEOUT_MS,
-      name: "retention.outbox by count",
-      parameters: ["bound"],
-      text: `${newest("'sent'", sent, "", KEPT)} UNION ALL ${newest("'dead'", dead, "", KEPT)}`,
-    },
+    deleteSent: byIndex("retention.delete sent", BATCH)(deleteBatch(sent)),
+    deleteDead: byIndex("retention.delete dead", BATCH)(deleteBatch(dead)),
+    deleteInbox: byIndex("retention.delete from the inbox", BATCH)(deleteBatch(inbox)),
 
-    inboxByAge: {
-      byIndex: true,
-      name: "retention.inbox by age",
-      parameters: ["bound"],
-      text: newest("NULL", inbox, olderThan(inbox), ""),
-    },
-
-    deleteSent: {
-      byIndex: true,
-      name: "retention.delete sent",
-      parameters: ["limit", "fromTime", "fromTie", "untilTime", "untilTie"],
-      text: deleteBatch(sent),
-    },
-    deleteDead: {
-      byIndex: true,
-      name: "retention.delete dead",
-      parameters: ["limit", "fromTime", "fromTie", "untilTime", "untilTie"],
-      text: deleteBatch(dead),
-    },
-    deleteInbox: {
-      byIndex: true,
-      name: "retention.delete from the inbox",
-      parameters: ["limit", "fromTime", "fromTie", "untilTime", "untilTie"],
-      text: deleteBatch(inbox),
-    },
-
-    nextSent: {
-      byIndex: true,
-      name: "retention.next sent",
-      parameters: ["fromTime", "fromTie", "untilTime", "untilTie"],
-      text: next(sent),
-    },
-    nextDead: {
-      byIndex: true,
-      name: "retention.next dead",
-      parameters: ["fromTime", "fromTie", "untilTime", "untilTie"],
-      text: next(dead),
-    },
-    nextInbox: {
-      byIndex: true,
-      name: "retention.next of the inbox",
-      parameters: ["fromTime", "fromTie", "untilTime", "untilTie"],
-      text: next(inbox),
-    },
+    nextSent: byIndex("retention.next sent", RANGE)(next(sent)),
+    nextDead: byIndex("retention.next dead", RANGE)(next(dead)),
+    nextInbox: byIndex("retention.next of the inbox", RANGE)(next(inbox)),
 
     dialect: {
       firstTime: "-infinity",
@@ -195,6 +129,8 @@ export function retentionStatements(names: TableNames): RetentionStatements<Stat
   };
 }
 
+const RANGE = ["fromTime", "fromTie", "untilTime", "untilTie"];
+const BATCH = ["limit", ...RANGE];
 const KEPT = " OFFSET $1::bigint";
 
 function olderThan(rows: FinishedRows): string {

@@ -2,7 +2,7 @@ import { EMPTY_TOPIC } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { ColumnTypes } from "./columns.ts";
 import { history, markBound, markRead } from "./lowWater.ts";
-import type { Statement } from "./statement.ts";
+import { byIndex, type Statement, statement } from "./statement.ts";
 
 /** Every statement on the inbox, with the configured names and the column types of the tables woven in once. */
 export function inboxStatements(names: TableNames, types: ColumnTypes) {
@@ -129,126 +129,71 @@ FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
   const unlessKnown = `\nON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING`;
 
   return {
-    insert: {
-      name: "inbox.insert",
-      parameters: INSERT_PARAMETERS,
-      text: insert(true, unlessKnown),
-    },
-    insertMixed: {
-      name: "inbox.insert of several kinds",
-      parameters: INSERT_PARAMETERS,
-      text: insert(false, unlessKnown),
-    },
+    insert: statement("inbox.insert", INSERT_PARAMETERS)(insert(true, unlessKnown)),
+    insertMixed: statement("inbox.insert of several kinds", INSERT_PARAMETERS)(insert(false, unlessKnown)),
     /** Fails where the key is there. */
-    insertNew: {
-      name: "inbox.insert of a new key",
-      parameters: INSERT_PARAMETERS,
-      text: insert(true, ""),
-    },
+    insertNew: statement("inbox.insert of a new key", INSERT_PARAMETERS)(insert(true, "")),
 
     /** Which of the rows are there themselves, and of which only the key is. */
-    present: {
-      byIndex: true,
-      name: "inbox.present",
-      parameters: ["ids", "sources", "idempotencyKeys"],
-      text: `
+    present: byIndex("inbox.present", ["ids", "sources", "idempotencyKeys"])`
 SELECT r.id::text AS id, r.is_stored FROM (
   SELECT r.id, (SELECT true FROM ${inbox} i WHERE i.${c.id} = r.id LIMIT 1) AS is_stored,
     (SELECT true FROM ${inbox} i WHERE i.${c.source} = r.source::${types.inboxSource}
       AND i.${c.idempotencyKey} = r.key::${types.inboxIdempotencyKey} LIMIT 1) AS is_known
   FROM unnest($1::uuid[], $2::text[], $3::text[]) AS r(id, source, key)
 ) r WHERE r.is_stored OR r.is_known`,
-    },
 
-    relay: {
-      byIndex: true,
-      name: "inbox.relay",
-      parameters: ["limit", "sources", "rules", "maxAttempts", "droppedNames", "droppedPattern", "lowWater"],
-      text: relay(false),
-    },
-    relayNamed: {
-      byIndex: true,
-      name: "inbox.relay of named rows",
-      parameters: ["limit", "sources", "rules", "maxAttempts", "droppedNames", "droppedPattern", "lowWater", "ids"],
-      text: relay(true),
-    },
+    relay: byIndex("inbox.relay", RELAY_PARAMETERS)(relay(false)),
+    relayNamed: byIndex("inbox.relay of named rows", [...RELAY_PARAMETERS, "ids"])(relay(true)),
 
     /**
      * From the newest mark on; or perhaps below it, where the clock is behind `clock`, having been set back. Ordered, so that the planner takes the index.
      */
-    waits: {
-      name: "inbox.waits",
-      parameters: ["newest", "clock", "sources"],
-      text: `
+    waits: statement("inbox.waits", ["newest", "clock", "sources"])`
 SELECT (SELECT i.${c.id} FROM ${inbox} i
 WHERE ${waitsForRelay} AND ${isDue} AND i.${c.source} = ANY ($3::text[]) AND i.${c.createdAt} >= ${timeOf("$1::bigint")}
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1) IS NOT NULL OR now() < ${timeOf("$2::bigint")} AS answer`,
-    },
 
     /**
      * The rows that a relay pass would move, without some rows and the others of their keys.
      */
-    waiting: {
-      name: "inbox.waiting",
-      parameters: ["limit", "sources", "lowWater", "without", "ownKeySources"],
-      text: `
+    waiting: statement("inbox.waiting", ["limit", "sources", "lowWater", "without", "ownKeySources"])`
 WITH${lowWaterOf("$3")}
 SELECT i.${c.id} AS id, i.${c.source} AS source FROM ${inbox} i
 WHERE ${waitsFrom} AND ${isDue} AND i.${c.source} = ANY ($2::text[])
   AND i.${c.id} <> ALL ($4::uuid[]) AND (i.${c.aggregateId} IS NULL OR ${keyOf("i", "$5::jsonb")} NOT IN (
     SELECT ${keyOf("x", "$5::jsonb")} FROM ${inbox} x WHERE x.${c.id} = ANY ($4::uuid[]) AND x.${c.aggregateId} IS NOT NULL))
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $1::int`,
-    },
 
     /** A row that the outbox table refuses. */
-    markDead: {
-      byIndex: true,
-      name: "inbox.mark dead",
-      parameters: ["id", "reason"],
-      text: `
+    markDead: byIndex("inbox.mark dead", ["id", "reason"])`
 UPDATE ${inbox} SET ${c.state} = 'dead', ${c.processedAt} = now(), ${c.lastError} = $2
 WHERE ${c.id} = $1::uuid AND ${c.state} = 'pending'
 RETURNING ${c.id} AS id`,
-    },
 
     /**
      * The time before which no row of a relayed source waits: rows that nobody relays would be read in each
      * pass. It reads no further back than `lowWater` demands. Never up to now: a clock that is set back by
      * a little gives no receipt a time below it. See `markRead`.
      */
-    mark: {
-      byIndex: true,
-      name: "inbox.mark",
-      parameters: ["lowWater", "afterHighest", "lastRead", "awaited", "sources"],
-      text: `
+    mark: byIndex("inbox.mark", ["lowWater", "afterHighest", "lastRead", "awaited", "sources"])`
 WITH${lowWaterOf("$1")}
 ${markRead(inbox, {
   lowest: `(SELECT ${positionOf(`min(i.${c.createdAt})`)} - 1 FROM ${inbox} i WHERE ${waitsFrom} AND i.${c.source} = ANY ($5::text[]))`,
   atMost: positionOf("now() - interval '2 seconds'"),
 })}`,
-    },
 
-    oldestPending: {
-      byIndex: true,
-      name: "inbox.oldest pending",
-      parameters: ["lowWater", "sources"],
-      text: `
+    oldestPending: byIndex("inbox.oldest pending", ["lowWater", "sources"])`
 WITH${lowWaterOf("$1")}
 SELECT extract(epoch FROM now() - i.${c.createdAt}) * 1000 AS oldest_ms FROM ${inbox} i
 WHERE ${waitsFrom} AND i.${c.source} = ANY ($2::text[]) AND isfinite(i.${c.createdAt})
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
-    },
 
     /** Waiting rows of other sources, which no mark holds, among the first `limit` waiting rows */
-    unrelayed: {
-      byIndex: true,
-      name: "inbox.unrelayed",
-      parameters: ["sources", "limit"],
-      text: `
+    unrelayed: byIndex("inbox.unrelayed", ["sources", "limit"])`
 SELECT w.source, count(*)::int AS count FROM (
   SELECT i.${c.source} AS source FROM ${inbox} i WHERE ${waitsForRelay} ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $2::int) w
 WHERE w.source <> ALL ($1::text[]) GROUP BY w.source ORDER BY w.source`,
-    },
   } as const satisfies Record<string, Statement>;
 }
 
@@ -270,3 +215,4 @@ const INSERT_PARAMETERS = [
   "consumption",
   "lastError",
 ];
+const RELAY_PARAMETERS = ["limit", "sources", "rules", "maxAttempts", "droppedNames", "droppedPattern", "lowWater"];

@@ -21,6 +21,7 @@ import { outboxStatements, parkedStatements } from "./outboxSql.ts";
 import { type PoolOptions, PostgresPool } from "./pool.ts";
 import { pullStatements } from "./pullSql.ts";
 import { PostgresSchema } from "./schema.ts";
+import { statement } from "./statement.ts";
 import { PostgresWake } from "./wake.ts";
 
 interface PostgresStoreOptions extends PoolOptions {
@@ -90,7 +91,7 @@ class PostgresStore implements Store {
   }
 
   async ping(): Promise<void> {
-    await this.#pool.run({ name: "ping", text: "SELECT 1", timeoutMs: 3000 });
+    await this.#pool.run(statement("ping", [], { timeoutMs: 3000 })("SELECT 1"));
   }
 
   poolUsage() {

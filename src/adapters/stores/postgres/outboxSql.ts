@@ -6,7 +6,7 @@ import { claimStatements } from "./claimSql.ts";
 import { isLockTimeout } from "./errors.ts";
 import { markRead } from "./lowWater.ts";
 import { outboxParts } from "./outboxParts.ts";
-import type { Statement } from "./statement.ts";
+import { byIndex, type Statement, statement } from "./statement.ts";
 import { msOf, PARKED_AT, uuidArray } from "./values.ts";
 
 /**
@@ -60,11 +60,7 @@ SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS clos
      * The lowest sequence that is unfinished and not parked (the low-water mark). It reads no further back than `lowWater`
      * demands; see `markRead`.
      */
-    mark: {
-      byIndex: true,
-      name: "outbox.mark",
-      parameters: ["lowWater", "afterHighest", "lastRead", "awaited"],
-      text: `
+    mark: byIndex("outbox.mark", ["lowWater", "afterHighest", "lastRead", "awaited"])`
 WITH${lowWaterPastParked("$1")}
 ${markRead(table, {
   position: c.sequence,
@@ -72,19 +68,13 @@ ${markRead(table, {
   (SELECT min(o.${c.sequence}) FROM ${table} o WHERE o.${c.state} = 'pending' AND NOT ${isParkedAgain("o")} AND ${aboveLowWater("o")}),
   (SELECT min(o.${c.sequence}) FROM ${table} o WHERE o.${c.state} = 'processing' AND ${aboveLowWater("o")}))`,
 })}`,
-    },
 
     /**
      * A row that somebody else holds is left out, not waited for: it would keep all claims from being renewed. The rows
      * are found once, and then by their ids: as in `settle`.
      */
-    renew: {
-      byIndex: true,
-      // Far below the lease: a renewal that hangs must not keep the next one from being tried in time.
-      timeoutMs: 4000,
-      name: "outbox.renew",
-      parameters: ["tokens", "leaseMs", "claimTimeoutMs", "lowWater"],
-      text: `
+    // Far below the lease: a renewal that hangs must not keep the next one from being tried in time.
+    renew: byIndex("outbox.renew", ["tokens", "leaseMs", "claimTimeoutMs", "lowWater"], { timeoutMs: 4000 })`
 WITH${lowWaterPastParked("$4")}
 UPDATE ${table} o
 SET ${c.leaseExpiresAt} = least(now() + $2::bigint * interval '1 millisecond',
@@ -94,7 +84,6 @@ WHERE (o.${c.state} || '') = 'processing' AND o.${c.claimToken} = ANY ($1::uuid[
   WHERE h.${c.state} = 'processing' AND ${aboveLowWater("h")} AND h.${c.claimToken} = ANY ($1::uuid[])
   FOR NO KEY UPDATE OF h SKIP LOCKED))
 RETURNING o.${c.id} AS id`,
-    },
 
     /**
      * The state is compared as an expression, so that the rows are found by their ids and not by reading the index of everything in flight.
@@ -102,76 +91,42 @@ RETURNING o.${c.id} AS id`,
      * A delay below 0 parks the row, a reason that is null leaves the last one; from the states on the lists are empty when every row was sent. Answers with
      * one row: null when every claim was closed, else the ids of those that were.
      */
-    settle: {
-      byIndex: true,
-      lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS,
-      name: "outbox.settle",
-      parameters: SETTLE_PARAMETERS,
-      text: settle(""),
-    },
+    settle: byIndex("outbox.settle", SETTLE_PARAMETERS, { lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS })(settle("")),
 
     whenLocked: {
-      settle: {
-        byIndex: true,
+      settle: byIndex("outbox.settle of rows that nobody holds", SETTLE_PARAMETERS, {
         lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS,
-        name: "outbox.settle of rows that nobody holds",
-        parameters: SETTLE_PARAMETERS,
-        text: settle(`
+      })(
+        settle(`
   AND o.${c.id} = ANY (ARRAY(SELECT f.${c.id} FROM ${table} f WHERE f.${c.id} = ANY ($1::uuid[]) FOR NO KEY UPDATE OF f SKIP LOCKED))`),
-      },
-      underClaim: {
-        byIndex: true,
-        name: "outbox.rows under claims",
-        parameters: ["ids", "tokens"],
-        text: `
+      ),
+      underClaim: byIndex("outbox.rows under claims", ["ids", "tokens"])`
 SELECT o.${c.id} AS id FROM ${table} o JOIN unnest($1::uuid[], $2::uuid[]) AS s(id, token) ON o.${c.id} = s.id
 WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing'`,
-      },
     },
 
     /** The rows are found once, and then by their ids: as in `settle`. Parameters as in `expired`. */
-    reclaim: {
-      byIndex: true,
-      timeoutMs: 4000,
-      name: "outbox.reclaim",
-      parameters: ["limit", "claimTimeoutMs", "lowWater"],
-      text: `
+    reclaim: byIndex("outbox.reclaim", ["limit", "claimTimeoutMs", "lowWater"], { timeoutMs: 4000 })`
 WITH${lowWaterPastParked("$3")}
 ${toPending} AND ${c.id} = ANY (ARRAY(${expired}
   FOR NO KEY UPDATE OF o SKIP LOCKED))
 RETURNING ${c.id} AS id`,
-    },
-    expired: {
-      byIndex: true,
+    expired: byIndex("outbox.expired", ["limit", "claimTimeoutMs", "lowWater"], {
       timeoutMs: 4000,
-      name: "outbox.expired",
-      parameters: ["limit", "claimTimeoutMs", "lowWater"],
-      text: `WITH${lowWaterPastParked("$3")}${expired}`,
-    },
+    })`WITH${lowWaterPastParked("$3")}${expired}`,
     /** Of named rows whose claim has expired. */
-    reclaimNamed: {
-      byIndex: true,
+    reclaimNamed: byIndex("outbox.reclaim of named rows", ["ids"], {
       timeoutMs: 4000,
-      name: "outbox.reclaim of named rows",
-      parameters: ["ids"],
-      text: `${toPending} AND ${c.id} = ANY ($1::uuid[]) AND coalesce(${c.leaseExpiresAt} < now(), true) RETURNING ${c.id} AS id`,
-    },
+    })`${toPending} AND ${c.id} = ANY ($1::uuid[]) AND coalesce(${c.leaseExpiresAt} < now(), true) RETURNING ${c.id} AS id`,
 
-    backlogTotals: {
-      name: "outbox.backlog",
-      parameters: ["lowWater"],
-      text: `
+    backlogTotals: statement("outbox.backlog", ["lowWater"])`
 WITH${lowWaterOf("$1")}
 ${totals(`SELECT count(*) FROM ${table} o WHERE o.${c.state} = 'pending' AND ${aboveLowWater("o")}`)}`,
-    },
 
     /**
      * A row for each destination with unfinished rows, one at least; each with the figures of all. Every pending row is read once, for its topic.
      */
-    backlog: {
-      name: "outbox.backlog by destination",
-      parameters: ["lowWater"],
-      text: `
+    backlog: statement("outbox.backlog by destination", ["lowWater"])`
 WITH${lowWaterOf("$1")},
 unfinished AS MATERIALIZED (
   SELECT ${destinationIn("o")} AS destination, count(*) AS pending, 0 AS processing,
@@ -186,7 +141,6 @@ destinations AS (
 )
 SELECT d.*, a.* FROM (${totals("SELECT sum(pending) FROM unfinished")}
 ) a LEFT JOIN destinations d ON true`,
-    },
 
     dialect: {
       ...claims.dialect,
@@ -254,11 +208,7 @@ SELECT count(*)::int AS changed FROM changed`;
 
   return {
     /** Null for what is not asked. */
-    list: {
-      byIndex: true,
-      name: "parked.list",
-      parameters: ["from", "limit", "ids", "key"],
-      text: `
+    list: byIndex("parked.list", ["from", "limit", "ids", "key"])`
 WITH parked AS MATERIALIZED (
   SELECT o.${c.id} AS id, o.${c.sequence} AS sequence
   FROM ${table} o
@@ -270,25 +220,16 @@ SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.topic}::text 
   ${msOf(`o.${c.updatedAt}`)} AS updated_at, left(o.${c.lastError}, 200) AS last_error
 FROM first f JOIN ${table} o ON o.${c.id} = f.id
 ORDER BY o.${c.sequence}`,
-    },
 
     /** See `replay.move` for why it sets each of these columns. */
-    retry: {
-      byIndex: true,
-      name: "parked.retry",
-      parameters: ["ids"],
-      text: change(
-        `${c.attempt} = 0, ${c.scheduledAt} = now(), ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')`,
-      ),
-    },
+    retry: byIndex("parked.retry", ["ids"])(
+      change(`${c.attempt} = 0, ${c.scheduledAt} = now(), ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')`),
+    ),
 
-    discard: {
-      byIndex: true,
-      name: "parked.discard",
-      parameters: ["ids", "before", "whole"],
-      text: change(
+    discard: byIndex("parked.discard", ["ids", "before", "whole"])(
+      change(
         `${c.state} = 'dead', ${c.lastError} = CASE WHEN $2::text IS NULL THEN $3::text ELSE concat($2::text, ': ' || o.${c.lastError}) END`,
       ),
-    },
+    ),
   };
 }

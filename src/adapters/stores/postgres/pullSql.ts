@@ -1,7 +1,7 @@
 import type { MessageId } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { PullStatements } from "../sql/pull.ts";
-import type { Statement } from "./statement.ts";
+import { byIndex, type Statement, statement } from "./statement.ts";
 import { msOf } from "./values.ts";
 
 /**
@@ -119,81 +119,48 @@ LEFT JOIN claimed r ON true
 ORDER BY r.created, r.id`;
 
   return {
-    claim: {
-      byIndex: true,
-      name: "pull.claim",
-      parameters: CLAIM_PARAMETERS,
-      text: claim(""),
-    },
-    claimWithoutSome: {
-      byIndex: true,
-      name: "pull.claim",
-      parameters: [...CLAIM_PARAMETERS, "quarantined"],
-      text: claim(`
+    claim: byIndex("pull.claim", CLAIM_PARAMETERS)(claim("")),
+    claimWithoutSome: byIndex("pull.claim", [...CLAIM_PARAMETERS, "quarantined"])(
+      claim(`
     AND i.${c.id} <> ALL ($8::uuid[]) AND (i.${c.aggregateId} IS NULL OR i.${c.aggregateId} NOT IN (
       SELECT x.${c.aggregateId} FROM ${table} x WHERE x.${c.id} = ANY ($8::uuid[]) AND x.${c.aggregateId} IS NOT NULL))`),
-    },
+    ),
 
     /** Available rows in order. */
-    availableRows: {
-      byIndex: true,
-      name: "pull.available rows",
-      parameters: ["source", "limit", "quarantined"],
-      text: `
+    availableRows: byIndex("pull.available rows", ["source", "limit", "quarantined"])`
 SELECT i.${c.id} AS id FROM ${table} i
 WHERE ${available} AND i.${c.id} <> ALL ($3::uuid[])
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $2::int`,
-    },
 
-    trial: {
-      name: "pull.trial claim",
-      parameters: ["ids", "maxAttempts"],
-      text: `
+    trial: statement("pull.trial claim", ["ids", "maxAttempts"])`
 UPDATE ${table} i
 SET ${c.state} = CASE WHEN coalesce(i.${c.attempt}, 0) >= $2::int THEN 'dead' ELSE i.${c.state} END,
     ${c.attempt} = coalesce(i.${c.attempt}, 0) + 1, ${c.claimToken} = gen_random_uuid(), ${c.claimedAt} = now(), ${c.leaseExpiresAt} = now()
 WHERE i.${c.id} = ANY (ARRAY(
   SELECT w.${c.id} FROM ${table} w WHERE w.${c.id} = ANY ($1::uuid[]) AND ${waiting("w")}
   FOR NO KEY UPDATE OF w SKIP LOCKED))`,
-    },
 
-    held: {
-      byIndex: true,
-      name: "pull.held",
-      parameters: ["source", "token"],
-      text: `SELECT i.${c.id} AS id FROM ${table} i WHERE ${ofClaim} ORDER BY i.${c.createdAt}, i.${c.id}`,
-    },
+    held: byIndex("pull.held", ["source", "token"])`
+SELECT i.${c.id} AS id FROM ${table} i WHERE ${ofClaim} ORDER BY i.${c.createdAt}, i.${c.id}`,
 
-    available: {
-      byIndex: true,
-      name: "pull.available",
-      parameters: ["source"],
-      text: `
+    available: byIndex("pull.available", ["source"])`
 SELECT i.${c.id} AS id FROM ${table} i
 WHERE ${available}
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
-    },
 
-    acknowledge: {
-      byIndex: true,
-      name: "pull.acknowledge",
-      parameters: ["source", "token", "ids"],
-      text: inOrder(`
+    acknowledge: byIndex("pull.acknowledge", ["source", "token", "ids"])(
+      inOrder(`
   UPDATE ${table} i
   SET ${c.state} = 'processed', ${c.processedAt} = now(), ${unclaimed}
   WHERE ${ofClaim} AND ${named}
   RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id`),
-    },
+    ),
 
     /**
      * A lease that has lapsed is extended when the client may go on where it was: of an aggregate whose earlier row another
      * client has taken over meanwhile, it may not.
      */
-    extend: {
-      byIndex: true,
-      name: "pull.extend",
-      parameters: ["source", "token", "ids", "leaseMs"],
-      text: `
+    extend: byIndex("pull.extend", ["source", "token", "ids", "leaseMs"])`
 WITH held AS MATERIALIZED (
   SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, ${free("i")} AS lapsed
   FROM ${table} i
@@ -210,29 +177,21 @@ changed AS (
   RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id
 )
 SELECT id FROM changed ORDER BY created_at, id`,
-    },
 
     /** As if it had not been claimed. */
-    release: {
-      byIndex: true,
-      name: "pull.release",
-      parameters: ["source", "token", "ids"],
-      text: inOrder(`
+    release: byIndex("pull.release", ["source", "token", "ids"])(
+      inOrder(`
   UPDATE ${table} i
   SET ${c.attempt} = greatest(i.${c.attempt} - 1, 0), ${unclaimed}
   WHERE ${ofClaim} AND ${named}
   RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id`),
-    },
+    ),
 
     /**
      * A reason that is null leaves the last one; `releaseOthers` releases the rows behind them, too. `held` locks the whole claim, so that no row of it is
      * closed between the read and the update.
      */
-    reject: {
-      byIndex: true,
-      name: "pull.reject",
-      parameters: ["source", "token", "ids", "maxAttempts", "delayMs", "reason", "releaseOthers"],
-      text: `
+    reject: byIndex("pull.reject", ["source", "token", "ids", "maxAttempts", "delayMs", "reason", "releaseOthers"])`
 WITH held AS MATERIALIZED (
   SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, coalesce(i.${c.attempt}, 0) >= $4::int AS spent,
     ${named} AS named
@@ -262,7 +221,6 @@ changed AS (
   RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id, o.outcome
 )
 SELECT id, outcome FROM changed ORDER BY created_at, id`,
-    },
 
     dialect: {
       claimOf([rows = []]) {

@@ -18,7 +18,7 @@ import { type ColumnTypes, DESTINATION_RULES, INBOX_RULES, OUTBOX_RULES } from "
 import { toStoreError } from "./errors.ts";
 import { runOnline, takeOnlineLock } from "./onlineMigration.ts";
 import type { PostgresPool } from "./pool.ts";
-import type { Statement } from "./statement.ts";
+import { type Statement, statement } from "./statement.ts";
 
 /** The last migration that makes a table: behind it they are in use. */
 const TABLES_VERSION = 2;
@@ -221,10 +221,7 @@ function remedies({ name }: CheckedTable): Remedies {
 }
 
 /** Only a table can forbid NULL itself; a view shows none of that. */
-const COLUMNS: Statement = {
-  name: "schema.columns",
-  parameters: ["table"],
-  text: `
+const COLUMNS: Statement = statement("schema.columns", ["table"])`
 WITH RECURSIVE types AS (
   SELECT a.attname, a.atttypid AS declared, a.atttypid AS type, a.atttypmod AS modifier, a.attnotnull AS forbidden, c.relkind
   FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
@@ -237,27 +234,18 @@ SELECT d.attname::text AS name, CASE t.typtype WHEN 'e' THEN 'enum' ELSE t.typna
   NOT d.forbidden AND d.relkind IN ('r', 'p') AS nullable,
   CASE WHEN t.typname IN ('varchar', 'bpchar') AND d.modifier > 4 THEN d.modifier - 4 END AS length
 FROM types d JOIN pg_type t ON t.oid = d.type
-WHERE t.typtype <> 'd'`,
-};
+WHERE t.typtype <> 'd'`;
 
-const RIGHTS: Statement = {
-  name: "schema.rights",
-  parameters: ["table"],
-  text: `
+const RIGHTS: Statement = statement("schema.rights", ["table"])`
 SELECT has_table_privilege(to_regclass($1), 'SELECT') AS select, has_table_privilege(to_regclass($1), 'INSERT') AS insert,
-  has_table_privilege(to_regclass($1), 'UPDATE') AS update`,
-};
+  has_table_privilege(to_regclass($1), 'UPDATE') AS update`;
 
 /** At least one row for a relation that is there. */
-const INDEXES: Statement = {
-  name: "schema.indexes",
-  parameters: ["table"],
-  text: `
+const INDEXES: Statement = statement("schema.indexes", ["table"])`
 SELECT c.relkind IN ('r', 'p') AS is_table, i.indisunique AND i.indimmediate AS unique, i.indpred IS NULL AS whole,
   CASE WHEN i.indexrelid IS NOT NULL THEN ARRAY(
     SELECT a.attname::text FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)
     LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
     WHERE k.place <= i.indnkeyatts ORDER BY k.place) END AS columns
 FROM pg_class c LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisvalid
-WHERE c.oid = to_regclass($1)`,
-};
+WHERE c.oid = to_regclass($1)`;

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import type { Socket } from "node:net";
 import type pg from "pg";
-import type { Values } from "../sql/rows.ts";
+import { joined, type Values } from "../sql/rows.ts";
 
 /** A statement with its name for errors and logs. */
 export interface Statement {
@@ -25,6 +25,19 @@ export interface Statement {
   readonly onePlan?: boolean;
   /** True for a short statement that may be sent behind another such one on its connection; see `Pipeline`. Not together with `byIndex`. */
   readonly isPipelined?: boolean;
+}
+
+type Options = Pick<Statement, "timeoutMs" | "lockTimeoutMs" | "onePlan">;
+type Template = (text: string | TemplateStringsArray, ...parts: readonly string[]) => Statement;
+
+/** A statement by its name and the names of `$1`, `$2` and so on; its SQL follows as a template. */
+export function statement(name: string, parameters: readonly string[] = [], options: Options = {}): Template {
+  return (text, ...parts) => ({ ...options, name, parameters, text: joined(text, parts) });
+}
+
+/** The same for a statement that must find its rows by the indexes made for it; see {@link BY_INDEX}. */
+export function byIndex(name: string, parameters: readonly string[] = [], options: Options = {}): Template {
+  return (text, ...parts) => ({ ...statement(name, parameters, options)(text, ...parts), byIndex: true });
 }
 
 /**

@@ -5,7 +5,7 @@ import { Backoff } from "../../../time/backoff.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { atMost } from "../../../time/wait.ts";
 import type { PostgresPool } from "./pool.ts";
-import type { Statement } from "./statement.ts";
+import { type Statement, statement } from "./statement.ts";
 
 /**
  * Wakes between processes by `LISTEN` and `NOTIFY`. A wake is a hint: everything works without it at the poll intervals, so
@@ -129,11 +129,8 @@ export class PostgresWake {
 const ANNOUNCE_INTERVAL_MS = 50;
 /** A database that hangs must not hold up the stop for a hint. */
 const NOTIFY_TIMEOUT_MS = 3000;
-const NOTIFY: Statement = {
-  name: "outbox.wake",
-  parameters: ["channel"],
-  text: "SELECT pg_notify($1, '')",
-  timeoutMs: NOTIFY_TIMEOUT_MS,
-};
+const NOTIFY: Statement = statement("outbox.wake", ["channel"], { timeoutMs: NOTIFY_TIMEOUT_MS })(
+  "SELECT pg_notify($1, '')",
+);
 /** A database slower than this is tried again; until then polling finds everything. */
 const HEARING_TIMEOUT_MS = 1000;

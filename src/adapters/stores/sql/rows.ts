@@ -24,6 +24,11 @@ export interface StatementRunner<S> {
   runAndRollBack(statement: S, values: Values): Promise<void>;
 }
 
+/** The SQL of a template, or of a text as it is. */
+export function joined(text: string | TemplateStringsArray, parts: readonly (string | number)[]): string {
+  return typeof text === "string" ? text : text.reduce((sql, piece, n) => `${sql}${parts[n - 1]}${piece}`);
+}
+
 /** @returns the ids of rows with a column `id` */
 export function idsOf(rows: readonly Row[]): MessageId[] {
   return rows.map((row) => row.id as MessageId);

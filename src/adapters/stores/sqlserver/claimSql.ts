@@ -4,7 +4,7 @@ import type { TableNames } from "../sql/names.ts";
 import type { TopicRoute } from "../sql/routing.ts";
 import { BATCH, BY_ID, hasCome, NAMED_IDS, NOW, ONE_BY_ONE, TO_CHANGE, TO_LOOK } from "./fragments.ts";
 import { destinationOf, LETTER_FOR_LETTER } from "./routing.ts";
-import type { Statement } from "./statement.ts";
+import { type Statement, statement } from "./statement.ts";
 
 /**
  * The statements that claim outbox rows.
@@ -123,23 +123,25 @@ ORDER BY o.${c.sequence};`;
     and: string,
     parameters: typeof claimParameters | (typeof claimParameters & { readonly quarantined: "list" }),
   ): UnscopedClaims<Statement> => {
-    const inOrder: Statement = {
-      name: "outbox.claim",
+    const inOrder: Statement = statement(
+      "outbox.claim",
       parameters,
-      text: claim(`SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
+    )(
+      claim(`SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
 FROM ${table} o ${TO_CHANGE}
 WHERE ${isDue} AND o.${c.sequence} >= @from${and}
 ORDER BY o.${c.sequence}`),
-    };
+    );
 
     /**
      * Leaves out keys in backoff, and keys whose row has been in delivery for a second: rows behind them are not worth looking at. The scan
      * does not lock, since each row that it found behind a blocked key would stay locked.
      */
-    const pastBlockedKeys: Statement = {
-      name: "outbox.claim past blocked keys",
+    const pastBlockedKeys: Statement = statement(
+      "outbox.claim past blocked keys",
       parameters,
-      text: claim(`SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
+    )(
+      claim(`SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
 FROM ${table} o ${TO_LOOK}
 WHERE ${isDue} AND o.${c.sequence} >= @from${and}
   AND NOT EXISTS (SELECT 1 FROM (
@@ -150,7 +152,7 @@ WHERE ${isDue} AND o.${c.sequence} >= @from${and}
     WHERE b.${c.state} = N'processing' AND b.${c.claimedAt} < DATEADD(second, -1, @now) AND b.${c.key} IS NOT NULL
   ) k WHERE k.blocked = o.${c.key})
 ORDER BY o.${c.sequence}`),
-    };
+    );
     return {
       claimInOrder: () => inOrder,
       claimPastBlockedKeys: () => pastBlockedKeys,
@@ -208,19 +210,16 @@ ORDER BY o.${order}`;
       destinations: "list",
       exceptKeys: "list",
     } as const;
-    const inOrder: Statement = {
-      name: `outbox.claim ${which} some destinations`,
+    const inOrder: Statement = statement(
+      `outbox.claim ${which} some destinations`,
       parameters,
-      text: claim(positions("", c.sequence), `${destinationsGiven}${keysGiven}`),
-    };
+    )(claim(positions("", c.sequence), `${destinationsGiven}${keysGiven}`));
     return {
       claim: () => inOrder,
       sweep: inOrder,
       sweepOn: inOrder,
-      claimRetries: {
-        name: `outbox.claim retries ${which} some destinations`,
-        parameters: { ...parameters, withinMs: "ms" },
-        text: claim(
+      claimRetries: statement(`outbox.claim retries ${which} some destinations`, { ...parameters, withinMs: "ms" })(
+        claim(
           positions(
             `
   AND o.${c.attempt} > 0 AND o.${c.scheduledAt} <= @now AND o.${c.scheduledAt} > DATEADD(millisecond, -@withinMs, @now)`,
@@ -228,12 +227,12 @@ ORDER BY o.${order}`;
           ),
           `${destinationsGiven}${keysGiven}`,
         ),
-      },
-      dueBehind: {
-        name: `outbox.due rows ${which} some destinations`,
-        parameters: { from: "bigint", limit: "int", destinations: "list" },
-        text: dueBehind(`\n  AND ${goesThere("o")}`, destinationsGiven),
-      },
+      ),
+      dueBehind: statement(`outbox.due rows ${which} some destinations`, {
+        from: "bigint",
+        limit: "int",
+        destinations: "list",
+      })(dueBehind(`\n  AND ${goesThere("o")}`, destinationsGiven)),
     };
   };
 
@@ -250,16 +249,9 @@ ORDER BY o.${c.sequence};`;
     only: inScope("only"),
     except: inScope("except"),
 
-    dueBehind: {
-      name: "outbox.due rows",
-      parameters: { from: "bigint", limit: "int" },
-      text: dueBehind(),
-    },
+    dueBehind: statement("outbox.due rows", { from: "bigint", limit: "int" })(dueBehind()),
 
-    trial: {
-      name: "outbox.trial claim",
-      parameters: { ids: "list" },
-      text: `
+    trial: statement("outbox.trial claim", { ids: "list" })`
 ${BATCH}
 ${NOW}
 ${NAMED_IDS}
@@ -270,38 +262,21 @@ FROM @named n JOIN ${table} o ${BY_ID.take} ON o.${c.id} = n.id
 WHERE o.${c.state} = N'pending'
 ${ONE_BY_ONE};
 ROLLBACK TRANSACTION;`,
-    },
 
-    due: {
-      name: "outbox.due",
-      parameters: {},
-      text: `
+    due: statement("outbox.due")`
 ${NOW}
 SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_LOOK} WHERE ${isDue}) THEN 1 ELSE 0 END AS answer;`,
-    },
 
-    dueFrom: {
-      name: "outbox.due from a cursor",
-      parameters: { from: "bigint" },
-      text: `
+    dueFrom: statement("outbox.due from a cursor", { from: "bigint" })`
 ${NOW}
 SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_LOOK} WHERE ${isDue} AND o.${c.sequence} >= @from) THEN 1 ELSE 0 END AS answer;`,
-    },
 
-    end: {
-      name: "outbox.end",
-      parameters: {},
-      text: `
+    end: statement("outbox.end")`
 SELECT COALESCE(MAX(o.${c.sequence}), 0) + 1 AS [end] FROM ${table} o ${TO_LOOK} WHERE o.${c.state} = N'pending';`,
-    },
 
-    pendingBehind: {
-      name: "outbox.pending row behind others",
-      parameters: { from: "bigint", rows: "int" },
-      text: `
+    pendingBehind: statement("outbox.pending row behind others", { from: "bigint", rows: "int" })`
 SELECT CONVERT(nvarchar(20), o.${c.sequence}) AS sequence FROM ${table} o ${TO_LOOK}
 WHERE o.${c.state} = N'pending' AND o.${c.sequence} >= @from ORDER BY o.${c.sequence} OFFSET @rows ROWS FETCH NEXT 1 ROWS ONLY;`,
-    },
 
     // Only a user with rights on the whole server can see who has changed rows since.
     mayHaveChanged: undefined,

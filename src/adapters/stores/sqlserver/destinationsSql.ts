@@ -1,10 +1,11 @@
 import { type DestinationStatements, MOST_DOUBLINGS, SLOW_FOR_MS } from "../sql/destinations.ts";
 import type { TableNames } from "../sql/names.ts";
 import { BATCH, NOW } from "./fragments.ts";
-import type { Statement } from "./statement.ts";
+import { type Statement, statement } from "./statement.ts";
 
-/** A few rows: whoever waits longer than this waits for somebody who holds a row without need. */
-const TIMEOUT_MS = 10_000;
+/** They read and write a few rows: one that waits longer waits for a session that holds a row without need. */
+const short = (name: string, parameters: Statement["parameters"] = {}) =>
+  statement(name, parameters, { timeoutMs: 10_000 });
 
 /**
  * Every statement about destinations, with the configured names woven in once.
@@ -51,11 +52,7 @@ SET @changed = @@ROWCOUNT;`;
   const wasStable = `(d.${c.closedAt} IS NULL OR d.${c.closedAt} > @now OR d.${c.closedAt} < ${addMilliseconds("-@stableAfterMs", "@now")})`;
 
   return {
-    states: {
-      name: "destinations.states",
-      timeoutMs: TIMEOUT_MS,
-      parameters: {},
-      text: `${NOW}
+    states: short("destinations.states")`${NOW}
 ${SECOND}
 SELECT d.${c.name} AS name, CASE WHEN ${isPaused} THEN d.${c.pausedAt} END AS paused_at, d.${c.pausedUntil} AS paused_until,
   d.${c.pausedBy} AS paused_by, d.${c.pauseReason} AS pause_reason,
@@ -66,37 +63,32 @@ SELECT d.${c.name} AS name, CASE WHEN ${isPaused} THEN d.${c.pausedAt} END AS pa
   CASE WHEN d.${c.slowAt} > DATEADD(millisecond, -${SLOW_FOR_MS}, @now) AND d.${c.slowAt} <= @now THEN 1 ELSE 0 END AS is_slow,
   ${takenBefore} AS taken_per_second
 FROM ${table} d ORDER BY d.${c.name};`,
-    },
 
-    pause: {
-      name: "destinations.pause",
-      timeoutMs: TIMEOUT_MS,
-      parameters: { name: "text", by: "text", reason: "text", forMs: "bigint" },
-      text: behindLock(
+    pause: short("destinations.pause", { name: "text", by: "text", reason: "text", forMs: "bigint" })(
+      behindLock(
         `IF @found = 0 ${makeRow}
 UPDATE d
 SET ${c.pausedAt} = @now, ${c.pausedUntil} = ${addMilliseconds("@forMs", "@now")}, ${c.pausedBy} = @by, ${c.pauseReason} = @reason
 FROM ${table} d WHERE d.${c.name} = @name;`,
       ),
-    },
+    ),
 
-    resume: {
-      name: "destinations.resume",
-      timeoutMs: TIMEOUT_MS,
-      parameters: { name: "text" },
-      text: changeExisting(
+    resume: short("destinations.resume", { name: "text" })(
+      changeExisting(
         `${c.pausedAt} = NULL, ${c.pausedUntil} = NULL, ${c.pausedBy} = NULL, ${c.pauseReason} = NULL`,
         isPaused,
       ),
-    },
+    ),
 
     /** `@savedUs`: what may be saved up; `@mostAheadUs`: furthest ahead of the clock. Answers with the wait. */
-    takeFromRate: {
-      name: "destinations.take from rate",
-      timeoutMs: TIMEOUT_MS,
-      parameters: { name: "text", tokens: "bigint", costUs: "bigint", savedUs: "bigint", mostAheadUs: "bigint" },
-      text: `${behindLock(
-        `IF @found = 0 ${makeRow}
+    takeFromRate: short("destinations.take from rate", {
+      name: "text",
+      tokens: "bigint",
+      costUs: "bigint",
+      savedUs: "bigint",
+      mostAheadUs: "bigint",
+    })`${behindLock(
+      `IF @found = 0 ${makeRow}
 ${SECOND}
 DECLARE @start datetimeoffset(7) = (SELECT ${start} FROM ${table} d WHERE d.${c.name} = @name);
 DECLARE @next datetimeoffset(7) = ${addMicroseconds("@costUs", "@start")};
@@ -104,25 +96,20 @@ UPDATE d
 SET ${c.rateNextAt} = @next, ${c.rateSecond} = @second, ${c.rateTakenBefore} = ${takenBefore},
   ${c.rateTaken} = CASE WHEN d.${c.rateSecond} = @second THEN d.${c.rateTaken} ELSE 0 END + @tokens
 FROM ${table} d WHERE d.${c.name} = @name;`,
-      )}
+    )}
 SELECT CASE WHEN @next > @now THEN ${microsecondsFrom("@now", "@next")} / 1000.0 ELSE 0 END AS wait_ms;`,
-    },
 
     /** `@probe` NULL opens a closed breaker, and makes its row. */
-    open: {
-      name: "destinations.open",
-      timeoutMs: TIMEOUT_MS,
-      parameters: {
-        name: "text",
-        probe: "uuid",
-        reason: "text",
-        firstMs: "bigint",
-        mostMs: "bigint",
-        atLeastMs: "bigint",
-        stableAfterMs: "bigint",
-      },
-      text: `${behindLock(
-        `IF @found = 0 AND @probe IS NULL ${makeRow}
+    open: short("destinations.open", {
+      name: "text",
+      probe: "uuid",
+      reason: "text",
+      firstMs: "bigint",
+      mostMs: "bigint",
+      atLeastMs: "bigint",
+      stableAfterMs: "bigint",
+    })`${behindLock(
+      `IF @found = 0 AND @probe IS NULL ${makeRow}
 DECLARE @openings int = COALESCE((
   SELECT CASE WHEN d.${c.breakerState} = N'closed' AND ${wasStable} THEN 1 WHEN d.${c.openings} < 1000000 THEN d.${c.openings} + 1 ELSE d.${c.openings} END
   FROM ${table} d WHERE d.${c.name} = @name), 1);
@@ -134,54 +121,38 @@ ${change(
   ${c.openUntil} = ${addMilliseconds("@openMs", "@now")}`,
   `(@probe IS NULL AND d.${c.breakerState} = N'closed') OR (${isProbed})`,
 )}`,
-      )}
+    )}
 SELECT @changed AS changed;`,
-    },
 
-    takeProbe: {
-      name: "destinations.take probe",
-      timeoutMs: TIMEOUT_MS,
-      parameters: { name: "text", probe: "uuid", leaseMs: "bigint" },
-      text: changeExisting(
+    takeProbe: short("destinations.take probe", { name: "text", probe: "uuid", leaseMs: "bigint" })(
+      changeExisting(
         `${c.breakerState} = N'half-open', ${c.probeToken} = @probe, ${c.probeAt} = @now,
   ${c.probeUntil} = ${addMilliseconds("@leaseMs", "@now")}`,
         `(d.${c.breakerState} = N'open' AND ${isOver(c.openedAt, c.openUntil)})
   OR (d.${c.breakerState} = N'half-open' AND ${isOver(c.probeAt, c.probeUntil)})`,
       ),
-    },
+    ),
 
-    renewProbe: {
-      name: "destinations.renew probe",
-      timeoutMs: TIMEOUT_MS,
-      parameters: { name: "text", probe: "uuid", leaseMs: "bigint" },
-      text: changeExisting(`${c.probeAt} = @now, ${c.probeUntil} = ${addMilliseconds("@leaseMs", "@now")}`, isProbed),
-    },
+    renewProbe: short("destinations.renew probe", { name: "text", probe: "uuid", leaseMs: "bigint" })(
+      changeExisting(`${c.probeAt} = @now, ${c.probeUntil} = ${addMilliseconds("@leaseMs", "@now")}`, isProbed),
+    ),
 
     /** How often it has opened is kept: it may open again soon. */
-    close: {
-      name: "destinations.close",
-      timeoutMs: TIMEOUT_MS,
-      parameters: { name: "text", probe: "uuid" },
-      text: changeExisting(
+    close: short("destinations.close", { name: "text", probe: "uuid" })(
+      changeExisting(
         `${c.breakerState} = N'closed', ${c.closedAt} = @now, ${c.openedAt} = NULL, ${c.openUntil} = NULL,
   ${c.breakerReason} = NULL, ${noProbe}`,
         isProbed,
       ),
-    },
+    ),
 
-    returnProbe: {
-      name: "destinations.return probe",
-      timeoutMs: TIMEOUT_MS,
-      parameters: { name: "text", probe: "uuid" },
-      text: `UPDATE d SET ${noProbe} FROM ${table} d WITH (ROWLOCK) WHERE d.${c.name} = @name AND ${isProbed};`,
-    },
+    returnProbe: short("destinations.return probe", {
+      name: "text",
+      probe: "uuid",
+    })`UPDATE d SET ${noProbe} FROM ${table} d WITH (ROWLOCK) WHERE d.${c.name} = @name AND ${isProbed};`,
 
     /** `@rows`: JSON array of `ReportValues`. */
-    report: {
-      name: "destinations.report",
-      timeoutMs: TIMEOUT_MS,
-      parameters: { rows: "list" },
-      text: `${BATCH}
+    report: short("destinations.report", { rows: "list" })`${BATCH}
 DECLARE @reports TABLE (name nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY, succeeded bigint NULL, failed bigint NULL,
   error nvarchar(2000) NULL, slow bit NOT NULL);
 INSERT INTO @reports (name, succeeded, failed, error, slow)
@@ -203,7 +174,6 @@ SET ${c.lastError} = CASE WHEN r.failed IS NOT NULL AND (d.${c.lastFailureAt} IS
 FROM @reports r JOIN ${table} d WITH (ROWLOCK) ON d.${c.name} = r.name
 OPTION (FORCE ORDER, LOOP JOIN);
 COMMIT TRANSACTION;`,
-    },
 
     dialect: { reportValues: (rows) => ({ rows }) },
   };

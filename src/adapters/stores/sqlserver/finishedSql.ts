@@ -7,7 +7,7 @@ import {
 } from "../sql/finishedRows.ts";
 import type { TableNames } from "../sql/names.ts";
 import { BATCH, BY_ID, NAMED_IDS, NOW, ONE_BY_ONE, TO_CHANGE, TO_LOOK, timeOf, timeText } from "./fragments.ts";
-import type { Statement } from "./statement.ts";
+import { type Statement, statement } from "./statement.ts";
 
 /** Every statement of a replay, with the configured names woven in once. */
 export function replayStatements(names: TableNames): ReplayStatements<Statement> {
@@ -41,22 +41,15 @@ INSERT INTO @wanted (topic) SELECT t.topic FROM OPENJSON(@topics) WITH (topic nv
   AND (@state IS NULL OR o.${c.state} = @state)`;
 
   return {
-    begin: {
-      name: "replay.begin",
-      parameters: {},
-      text: `${NOW}
+    begin: statement("replay.begin")`${NOW}
 SELECT ${timeText("@now")} AS finished_until, CONVERT(nvarchar(20), COALESCE(MAX(o.${c.sequence}), 0)) AS last_sequence
 FROM ${table} o WHERE ${finished};`,
-    },
 
     /**
      * Rows after the sequence `@from` up to `@last`. The limit bounds the rows read, not those that match. Answers with how many were
      * read and the sequence of the last of them, and with those that match.
      */
-    page: {
-      name: "replay.page",
-      parameters: { ...filterParameters, from: "bigint", last: "bigint", limit: "int" },
-      text: `${BATCH}
+    page: statement("replay.page", { ...filterParameters, from: "bigint", last: "bigint", limit: "int" })`${BATCH}
 ${filter}
 DECLARE @page TABLE (sequence bigint, id uniqueidentifier, PRIMARY KEY (sequence, id));
 INSERT INTO @page (sequence, id)
@@ -70,12 +63,8 @@ FROM @page n JOIN ${table} o ${BY_ID.read} ON o.${c.id} = n.id
 WHERE ${finished} AND ${matches}
 ORDER BY n.sequence, n.id
 ${ONE_BY_ONE};`,
-    },
 
-    find: {
-      name: "replay.find",
-      parameters: { ...filterParameters, ids: "list" },
-      text: `${BATCH}
+    find: statement("replay.find", { ...filterParameters, ids: "list" })`${BATCH}
 ${filter}
 ${NAMED_IDS}
 SELECT ${columns}
@@ -83,7 +72,6 @@ FROM @named n JOIN ${table} o ${BY_ID.read} ON o.${c.id} = n.id
 WHERE ${finished} AND ${matches}
 ORDER BY o.${c.sequence}
 ${ONE_BY_ONE};`,
-    },
 
     /**
      * Every replay locks rows in the order of their ids, so that two replays of the same rows wait for each other instead of deadlocking;
@@ -92,10 +80,7 @@ ${ONE_BY_ONE};`,
      * Claims pass over the rows of a batch until it is committed. One that meets only the later rows, because the commit fell into its scan,
      * reads afterwards what lies before them, and leaves them.
      */
-    move: {
-      name: "replay.move",
-      parameters: { finishedUntil: "text", ids: "list" },
-      text: `${BATCH}
+    move: statement("replay.move", { finishedUntil: "text", ids: "list" })`${BATCH}
 ${NOW}
 DECLARE @until datetimeoffset(7) = ${timeOf("@finishedUntil")};
 ${NAMED_IDS}
@@ -106,18 +91,13 @@ FROM @named n JOIN ${table} o ${BY_ID.change} ON o.${c.id} = n.id
 WHERE ${finished} AND o.${c.updatedAt} <= @until
 ${ONE_BY_ONE};
 SELECT @@ROWCOUNT AS moved;`,
-    },
 
-    untried: {
-      name: "replay.untried",
-      parameters: { ids: "list" },
-      text: `${BATCH}
+    untried: statement("replay.untried", { ids: "list" })`${BATCH}
 ${NAMED_IDS}
 SELECT COUNT(*) AS untried
 FROM @named n JOIN ${table} o ${BY_ID.read} ON o.${c.id} = n.id
 WHERE o.${c.state} = N'pending' AND o.${c.attempt} = 0
 ${ONE_BY_ONE};`,
-    },
 
     dialect: {
       pageOf: ([counts = [], rows = []]) => ({ rows, lookedAt: counts[0]?.looked_at, last: counts[0]?.last }),
@@ -133,38 +113,29 @@ export function retentionStatements(names: TableNames): RetentionStatements<Stat
   });
 
   return {
-    outboxByAge: {
-      name: "retention.outbox by age",
-      parameters: { bound: "bigint" },
-      text: `${AGE_BOUND}
+    outboxByAge: statement("retention.outbox by age", { bound: "bigint" })`${AGE_BOUND}
 ${newestTooOld("N'sent'", sent)}
 UNION ALL
 ${newestTooOld("N'dead'", dead)};`,
-    },
 
-    outboxByCount: {
-      timeoutMs: COUNT_TIMEOUT_MS,
-      name: "retention.outbox by count",
-      parameters: { bound: "bigint" },
-      text: `${newestPastKept("N'sent'", sent)}
+    outboxByCount: statement(
+      "retention.outbox by count",
+      { bound: "bigint" },
+      { timeoutMs: COUNT_TIMEOUT_MS },
+    )`${newestPastKept("N'sent'", sent)}
 UNION ALL
 ${newestPastKept("N'dead'", dead)};`,
-    },
 
-    inboxByAge: {
-      name: "retention.inbox by age",
-      parameters: { bound: "bigint" },
-      text: `${AGE_BOUND}
+    inboxByAge: statement("retention.inbox by age", { bound: "bigint" })`${AGE_BOUND}
 ${newestTooOld("NULL", inbox)};`,
-    },
 
-    deleteSent: { name: "retention.delete sent", parameters: BATCH_PARAMETERS, text: deleteBatch(sent) },
-    deleteDead: { name: "retention.delete dead", parameters: BATCH_PARAMETERS, text: deleteBatch(dead) },
-    deleteInbox: { name: "retention.delete from the inbox", parameters: BATCH_PARAMETERS, text: deleteBatch(inbox) },
+    deleteSent: statement("retention.delete sent", BATCH_PARAMETERS)(deleteBatch(sent)),
+    deleteDead: statement("retention.delete dead", BATCH_PARAMETERS)(deleteBatch(dead)),
+    deleteInbox: statement("retention.delete from the inbox", BATCH_PARAMETERS)(deleteBatch(inbox)),
 
-    nextSent: { name: "retention.next sent", parameters: RANGE_PARAMETERS, text: next(sent) },
-    nextDead: { name: "retention.next dead", parameters: RANGE_PARAMETERS, text: next(dead) },
-    nextInbox: { name: "retention.next of the inbox", parameters: RANGE_PARAMETERS, text: next(inbox) },
+    nextSent: statement("retention.next sent", RANGE_PARAMETERS)(next(sent)),
+    nextDead: statement("retention.next dead", RANGE_PARAMETERS)(next(dead)),
+    nextInbox: statement("retention.next of the inbox", RANGE_PARAMETERS)(next(inbox)),
 
     dialect: {
       firstTime: "0001-01-01T00:00:00Z",

@@ -13,7 +13,7 @@ import {
   TO_LOOK,
   textOf,
 } from "./fragments.ts";
-import type { ParameterType, Statement } from "./statement.ts";
+import { type Statement, statement } from "./statement.ts";
 
 /** Properties of a row to insert, and of a row to relay, that are texts. */
 export const INSERTED_TEXTS = [
@@ -124,10 +124,7 @@ ORDER BY n.created_at, n.id;`;
      * batches: a key that one of them is just storing is waited for. One that is stored between the check and the insert is a unique
      * violation.
      */
-    insert: {
-      name: "inbox.insert",
-      parameters: { rows: "longText", texts: "bytes", latest: "bigint" },
-      text: `
+    insert: statement("inbox.insert", { rows: "longText", texts: "bytes", latest: "bigint" })`
 ${BATCH}
 ${NOW}
 DECLARE @ahead bigint = @latest - ${microsecondsOf("@now")};
@@ -149,29 +146,29 @@ WHERE NOT EXISTS (
 ORDER BY r.turn;
 SELECT ${microsecondsOf("MAX(s.created_at)")} AS latest FROM @stored s;
 SELECT s.id FROM @stored s;`,
-    },
 
-    candidates: perSourceCount({ limit: "int", ownKeySources: "list" }, (count) => ({
-      name: "inbox.relay candidates",
-      text: candidates(
+    candidates: perSourceCount("inbox.relay candidates", { limit: "int", ownKeySources: "list" }, (count) =>
+      candidates(
         `SELECT TOP (@limit) i.${c.id}
 FROM ${inbox} i ${TO_CHANGE}
 WHERE ${waitsForRelay} AND ${isDue} AND ${ofSources(count)}
 ORDER BY ${inOrder}`,
         count,
       ),
-    })),
+    ),
 
-    namedCandidates: perSourceCount({ ids: "list", ownKeySources: "list" }, (count) => ({
-      name: "inbox.relay candidates of named rows",
-      text: candidates(
-        `SELECT i.${c.id}
+    namedCandidates: perSourceCount(
+      "inbox.relay candidates of named rows",
+      { ids: "list", ownKeySources: "list" },
+      (count) =>
+        candidates(
+          `SELECT i.${c.id}
 FROM @named m JOIN ${inbox} i ${BY_ID.take} ON i.${c.id} = m.id
 WHERE ${waitsForRelay} AND ${isDue}`,
-        count,
-        NAMED_IDS,
-      ),
-    })),
+          count,
+          NAMED_IDS,
+        ),
+    ),
 
     /**
      * The second half of a relay pass: `@rows` and `@texts` (see {@link textBatch}), the rendered rows in their order, with `position`, and `dead` 1
@@ -180,10 +177,7 @@ WHERE ${waitsForRelay} AND ${isDue}`,
      * The outbox row takes the inbox row's id: one id from the receipt to the receiver, and the primary key keeps a message from being
      * relayed twice. Identities follow the order of the insert. Rows are marked first: only marked ones are inserted.
      */
-    relay: {
-      name: "inbox.relay",
-      parameters: { rows: "longText", texts: "bytes", maxAttempts: "int", ownKeySources: "list" },
-      text: `
+    relay: statement("inbox.relay", { rows: "longText", texts: "bytes", maxAttempts: "int", ownKeySources: "list" })`
 ${BATCH}
 ${NOW}
 ${OWN_KEY_SOURCES}
@@ -206,24 +200,25 @@ FROM @rendered r JOIN @marked m ON m.id = r.id JOIN ${inbox} i ${BY_ID.read} ON 
 WHERE r.dead = 0
 ORDER BY r.position;
 SELECT m.id FROM @marked m;`,
-    },
 
     /** Does any row wait for the relay? Of the source names. */
-    waits: perSourceCount({}, (count) => ({
-      name: "inbox.waits",
-      text: `
+    waits: perSourceCount(
+      "inbox.waits",
+      {},
+      (count) => `
 ${NOW}
 SELECT CASE WHEN EXISTS (SELECT 1 FROM ${inbox} i ${TO_LOOK} WHERE ${waitsForRelay} AND ${isDue} AND ${ofSources(count)})
   THEN 1 ELSE 0 END AS answer;`,
-    })),
+    ),
 
     /**
      * The rows that a relay pass would move: `@limit`, `@without` ids to leave out with the others of their keys,
      * `@ownKeySources` (JSON arrays), and the source names.
      */
-    waiting: perSourceCount({ limit: "int", without: "list", ownKeySources: "list" }, (count) => ({
-      name: "inbox.waiting",
-      text: `
+    waiting: perSourceCount(
+      "inbox.waiting",
+      { limit: "int", without: "list", ownKeySources: "list" },
+      (count) => `
 ${NOW}
 ${OWN_KEY_SOURCES}
 SELECT TOP (@limit) i.${c.id} AS id, i.${c.source} AS source
@@ -234,13 +229,10 @@ WHERE ${waitsForRelay} AND ${isDue} AND ${ofSources(count)}
     SELECT 1 FROM OPENJSON(@without) WITH (id uniqueidentifier '$') x JOIN ${inbox} b ON b.${c.id} = x.id
     WHERE ${keyOf("b")} = ${keyOf("i")})
 ORDER BY ${inOrder};`,
-    })),
+    ),
 
     /** A row that the outbox table refuses. */
-    markDead: {
-      name: "inbox.mark dead",
-      parameters: { id: "uuid", reason: "longText" },
-      text: `
+    markDead: statement("inbox.mark dead", { id: "uuid", reason: "longText" })`
 ${BATCH}
 DECLARE @marked TABLE (id uniqueidentifier NOT NULL);
 UPDATE i
@@ -249,23 +241,20 @@ OUTPUT inserted.${c.id} INTO @marked (id)
 FROM ${inbox} i ${BY_ID.change}
 WHERE i.${c.id} = @id AND i.${c.state} = N'pending';
 SELECT b.id FROM @marked b;`,
-    },
 
     /** Of the source names. */
-    oldestPending: perSourceCount({}, (count) => ({
-      name: "inbox.oldest pending",
-      text: `
+    oldestPending: perSourceCount(
+      "inbox.oldest pending",
+      {},
+      (count) => `
 SELECT TOP (1) DATEDIFF_BIG(millisecond, i.${c.createdAt}, SYSUTCDATETIME()) AS oldest_ms
 FROM ${inbox} i ${TO_LOOK}
 WHERE i.${c.state} = N'pending' AND i.${c.consumption} = N'push' AND ${ofSources(count)}
 ORDER BY ${inOrder};`,
-    })),
+    ),
 
     /** Waiting rows of other sources: `@sources`, JSON array; `@limit`, most rows to read. */
-    unrelayed: {
-      name: "inbox.unrelayed",
-      parameters: { sources: "list", limit: "int" },
-      text: `
+    unrelayed: statement("inbox.unrelayed", { sources: "list", limit: "int" })`
 DECLARE @relayed TABLE (source nvarchar(4000) COLLATE ${BINARY} NOT NULL);
 INSERT INTO @relayed (source) SELECT n.source FROM OPENJSON(@sources) WITH (source nvarchar(4000) '$') n;
 SELECT w.source, COUNT(*) AS count
@@ -277,7 +266,6 @@ FROM (
 WHERE NOT EXISTS (SELECT 1 FROM @relayed r WHERE r.source = w.source)
 GROUP BY w.source
 ORDER BY w.source;`,
-    },
   } as const satisfies Record<string, Statement | ((count: number) => Statement)>;
 }
 
@@ -296,18 +284,16 @@ export function sourceNames(count: number): readonly string[] {
  * part of the index scan: rows of other sources are passed by without a lock, which a join with a list would leave on each.
  */
 function perSourceCount(
-  parameters: Readonly<Record<string, ParameterType>>,
-  make: (count: number) => Omit<Statement, "parameters">,
+  name: string,
+  parameters: Statement["parameters"],
+  textFor: (count: number) => string,
 ): (count: number) => Statement {
   const made = new Map<number, Statement>();
   return (count) => {
-    let statement = made.get(count);
-    if (statement === undefined) {
-      const sources = sourceNames(count).map((name) => [name, "text"] as const);
-      statement = { ...make(count), parameters: { ...parameters, ...Object.fromEntries(sources) } };
-      made.set(count, statement);
-    }
-    return statement;
+    const sources = sourceNames(count).map((source) => [source, "text"] as const);
+    const found = made.get(count) ?? statement(name, { ...parameters, ...Object.fromEntries(sources) })(textFor(count));
+    made.set(count, found);
+    return found;
   };
 }
 

@@ -21,7 +21,7 @@ import { outboxStatements, parkedStatements } from "./outboxSql.ts";
 import { SqlServerPool } from "./pool.ts";
 import { pullStatements } from "./pullSql.ts";
 import { SqlServerSchema } from "./schema.ts";
-import type { Statement } from "./statement.ts";
+import { type Statement, statement } from "./statement.ts";
 
 interface SqlServerStoreOptions extends PoolOptions {
   readonly names: TableNames;
@@ -99,4 +99,4 @@ class SqlServerStore implements Store {
   }
 }
 
-const PING: Statement = { name: "ping", text: "SELECT 1 AS answer;", parameters: {}, timeoutMs: 3000 };
+const PING: Statement = statement("ping", {}, { timeoutMs: 3000 })("SELECT 1 AS answer;");

@@ -20,7 +20,7 @@ import {
   textOf,
 } from "./fragments.ts";
 import { destinationOf, LETTER_FOR_LETTER } from "./routing.ts";
-import type { Statement } from "./statement.ts";
+import { type Statement, statement } from "./statement.ts";
 
 /** Properties of a settlement that are texts. */
 const SETTLED_TEXTS = ["reason"] as const;
@@ -66,12 +66,8 @@ export function outboxStatements(names: TableNames, routes: readonly TopicRoute[
      * The rows are found first and changed after, by their keys: a change that read the index on leases would lock its entries before
      * the rows, against the order in which they are settled.
      */
-    renew: {
-      name: "outbox.renew",
-      // Far below the lease: a renewal that hangs must not keep the next one from being tried in time.
-      timeoutMs: 4000,
-      parameters: { tokens: "list", leaseMs: "ms", claimTimeoutMs: "ms" },
-      text: `
+    // Far below the lease: a renewal that hangs must not keep the next one from being tried in time.
+    renew: statement("outbox.renew", { tokens: "list", leaseMs: "ms", claimTimeoutMs: "ms" }, { timeoutMs: 4000 })`
 ${BATCH}
 ${NOW}
 DECLARE @held TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, token uniqueidentifier NOT NULL);
@@ -90,16 +86,12 @@ OUTPUT inserted.${c.id} INTO @renewed (id)
 FROM ${table} o ${BY_ID.change} JOIN @held h ON o.${c.sequence} = h.sequence AND o.${c.id} = h.id
 WHERE o.${c.state} = N'processing' AND o.${c.claimToken} = h.token;
 SELECT id FROM @renewed;`,
-    },
 
     /**
      * The state is compared with a variable, which matches no filtered index: rows are found by their ids, and not by reading everything
      * in flight. `@rows` and `@texts` see {@link textBatch}; a delay below 0 parks the row, a reason that is null leaves the last one.
      */
-    settle: {
-      name: "outbox.settle",
-      parameters: { rows: "longText", texts: "bytes" },
-      text: `
+    settle: statement("outbox.settle", { rows: "longText", texts: "bytes" })`
 ${BATCH}
 ${NOW}
 DECLARE @processing nvarchar(20) = N'processing';
@@ -118,13 +110,8 @@ OUTPUT inserted.${c.id} INTO @closed (id)
 FROM ${table} o ${BY_ID.change} JOIN @settled r ON o.${c.id} = r.id
 WHERE o.${c.claimToken} = r.token AND o.${c.state} = @processing;
 SELECT id FROM @closed;`,
-    },
 
-    reclaim: {
-      name: "outbox.reclaim",
-      timeoutMs: 4000,
-      parameters: { limit: "int", claimTimeoutMs: "ms" },
-      text: `
+    reclaim: statement("outbox.reclaim", { limit: "int", claimTimeoutMs: "ms" }, { timeoutMs: 4000 })`
 ${BATCH}
 ${NOW}
 DECLARE @expired TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL);
@@ -137,22 +124,12 @@ OUTPUT inserted.${c.id} INTO @reclaimed (id)
 FROM ${table} o ${BY_ID.take} JOIN @expired e ON o.${c.sequence} = e.sequence AND o.${c.id} = e.id
 WHERE ${hasExpired};
 SELECT id FROM @reclaimed;`,
-    },
 
-    expired: {
-      name: "outbox.expired",
-      timeoutMs: 4000,
-      parameters: { limit: "int", claimTimeoutMs: "ms" },
-      text: `
+    expired: statement("outbox.expired", { limit: "int", claimTimeoutMs: "ms" }, { timeoutMs: 4000 })`
 ${NOW}
 SELECT TOP (@limit) o.${c.id} AS id FROM ${table} o ${TO_LOOK} WHERE ${hasExpired};`,
-    },
 
-    reclaimNamed: {
-      name: "outbox.reclaim of named rows",
-      timeoutMs: 4000,
-      parameters: { ids: "list", claimTimeoutMs: "ms" },
-      text: `
+    reclaimNamed: statement("outbox.reclaim of named rows", { ids: "list", claimTimeoutMs: "ms" }, { timeoutMs: 4000 })`
 ${BATCH}
 ${NOW}
 ${NAMED_IDS}
@@ -164,21 +141,13 @@ FROM @named n JOIN ${table} o ${BY_ID.take} ON o.${c.id} = n.id
 WHERE ${hasExpired}
 ${ONE_BY_ONE};
 SELECT id FROM @reclaimed;`,
-    },
 
-    backlogTotals: {
-      name: "outbox.backlog",
-      parameters: {},
-      text: `
+    backlogTotals: statement("outbox.backlog")`
 ${NOW}
 ${totals(`SELECT COUNT_BIG(*) FROM ${table} o ${TO_LOOK} WHERE o.${c.state} = N'pending'`)};`,
-    },
 
     /** A row for each destination with unfinished rows, one at least; each with the figures of all. Rows that others change just now are passed over. */
-    backlog: {
-      name: "outbox.backlog by destination",
-      parameters: {},
-      text: `
+    backlog: statement("outbox.backlog by destination")`
 ${NOW}
 DECLARE @unfinished TABLE (destination nvarchar(max) COLLATE ${LETTER_FOR_LETTER}, pending bigint NOT NULL, processing bigint NOT NULL, oldest_ms bigint NULL);
 INSERT INTO @unfinished (destination, pending, processing, oldest_ms)
@@ -194,7 +163,6 @@ FROM (
 SELECT d.destination, d.pending, d.processing, d.oldest_ms, a.all_pending, a.all_oldest_ms, a.blocked_keys, a.parked
 FROM (${totals("SELECT SUM(u.pending) FROM @unfinished u")}
 ) a LEFT JOIN @unfinished d ON 1 = 1;`,
-    },
 
     dialect: {
       ...claims.dialect,
@@ -239,10 +207,7 @@ SELECT @@ROWCOUNT AS changed;`;
 
   return {
     /** `@ids` is a JSON array; null for what is not asked. Keys are compared letter for letter, whatever the column's collation. */
-    list: {
-      name: "parked.list",
-      parameters: { from: "bigint", limit: "int", ids: "list", key: "longText" },
-      text: `${BATCH}
+    list: statement("parked.list", { from: "bigint", limit: "int", ids: "list", key: "longText" })`${BATCH}
 ${NAMED_IDS}
 SELECT TOP (@limit) o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence, o.${c.topic} AS topic, o.${c.key} AS [key],
   o.${c.attempt} AS attempt, o.${c.updatedAt} AS updated_at, LEFT(o.${c.lastError}, 200) AS last_error
@@ -251,20 +216,13 @@ WHERE ${isParked} AND o.${c.sequence} > @from
   AND (@ids IS NULL OR EXISTS (SELECT 1 FROM @named n WHERE n.id = o.${c.id}))
   AND (@key IS NULL OR (o.${c.key} IS NOT NULL AND CONCAT(@key, N'.') = CONCAT(o.${c.key}, N'.') COLLATE Latin1_General_100_BIN2))
 ORDER BY o.${c.sequence};`,
-    },
 
-    retry: {
-      name: "parked.retry",
-      parameters: { ids: "list" },
-      text: change(`${c.attempt} = 0, ${c.scheduledAt} = @now`),
-    },
+    retry: statement("parked.retry", { ids: "list" })(change(`${c.attempt} = 0, ${c.scheduledAt} = @now`)),
 
-    discard: {
-      name: "parked.discard",
-      parameters: { ids: "list", before: "longText", whole: "longText" },
-      text: change(
+    discard: statement("parked.discard", { ids: "list", before: "longText", whole: "longText" })(
+      change(
         `${c.state} = N'dead', ${c.lastError} = CASE WHEN @before IS NULL THEN @whole ELSE CONCAT(@before, N': ' + o.${c.lastError}) END`,
       ),
-    },
+    ),
   };
 }

@@ -4,7 +4,7 @@ import { ASK_EVERY_MS, whileServed } from "../sql/readiness.ts";
 import type { Row, StatementRunner, Values } from "../sql/rows.ts";
 import { connectionConfig, type PoolOptions } from "./endpoints.ts";
 import { toStoreError } from "./errors.ts";
-import { execute, type Statement } from "./statement.ts";
+import { execute, type Statement, statement } from "./statement.ts";
 
 /** What statements run on: the pool, each in a transaction of its own, or one transaction. */
 export type Executor = Pick<StatementRunner<Statement>, "run" | "runAll">;
@@ -132,4 +132,4 @@ export class SqlServerPool implements StatementRunner<Statement> {
 
 const CONTENTION_TRIES = 4;
 const ASK_TIMEOUT_MS = 3000;
-const ASK: Statement = { name: "ping", text: "SELECT 1 AS answer;", parameters: {}, timeoutMs: ASK_TIMEOUT_MS };
+const ASK: Statement = statement("ping", {}, { timeoutMs: ASK_TIMEOUT_MS })("SELECT 1 AS answer;");

@@ -2,7 +2,7 @@ import type { TableNames } from "../sql/names.ts";
 import type { PullStatements } from "../sql/pull.ts";
 import { idsOf } from "../sql/rows.ts";
 import { BATCH, BY_ID, hasCome, NAMED_IDS, NOW, ONE_BY_ONE, TO_LOOK } from "./fragments.ts";
-import type { Statement } from "./statement.ts";
+import { type Statement, statement } from "./statement.ts";
 
 /**
  * How many times as many rows as a claim may take it reads: so many clients can claim from a source at the same moment before one of them
@@ -224,26 +224,15 @@ ${ONE_BY_ONE};`;
     WHERE b.${c.aggregateId} = i.${c.aggregateId})`;
 
   return {
-    claim: { name: "pull.claim", parameters: claimParameters, text: claim("") },
-    claimWithoutSome: {
-      name: "pull.claim",
-      parameters: { ...claimParameters, quarantined: "list" },
-      text: claim(withoutSome),
-    },
+    claim: statement("pull.claim", claimParameters)(claim("")),
+    claimWithoutSome: statement("pull.claim", { ...claimParameters, quarantined: "list" })(claim(withoutSome)),
 
-    availableRows: {
-      name: "pull.available rows",
-      parameters: { source: "text", limit: "int", quarantined: "list" },
-      text: `${NOW}
+    availableRows: statement("pull.available rows", { source: "text", limit: "int", quarantined: "list" })`${NOW}
 SELECT TOP (@limit) i.${c.id} AS id FROM ${table} i ${TO_LOOK}
 WHERE ${available}${withoutSome}
 ORDER BY i.${c.createdAt}, i.${c.id};`,
-    },
 
-    trial: {
-      name: "pull.trial claim",
-      parameters: { ids: "list", maxAttempts: "int" },
-      text: `${BATCH}
+    trial: statement("pull.trial claim", { ids: "list", maxAttempts: "int" })`${BATCH}
 ${NOW}
 ${NAMED_IDS}
 BEGIN TRANSACTION;
@@ -254,43 +243,29 @@ FROM @named n JOIN ${table} i ${BY_ID.take} ON i.${c.id} = n.id
 WHERE i.${c.state} = N'pending'
 ${ONE_BY_ONE};
 ROLLBACK TRANSACTION;`,
-    },
 
-    held: {
-      name: "pull.held",
-      parameters: { source: "text", token: "uuid" },
-      text: `SELECT i.${c.id} AS id FROM ${table} i WHERE ${ofClaim} ORDER BY i.${c.createdAt}, i.${c.id};`,
-    },
+    held: statement("pull.held", {
+      source: "text",
+      token: "uuid",
+    })`SELECT i.${c.id} AS id FROM ${table} i WHERE ${ofClaim} ORDER BY i.${c.createdAt}, i.${c.id};`,
 
-    available: {
-      name: "pull.available",
-      parameters: { source: "text" },
-      text: `${NOW}
+    available: statement("pull.available", { source: "text" })`${NOW}
 SELECT TOP (1) i.${c.id} AS id FROM ${table} i ${TO_LOOK}
 WHERE ${available}
 ORDER BY i.${c.createdAt}, i.${c.id};`,
-    },
 
-    acknowledge: {
-      name: "pull.acknowledge",
-      parameters: ofAClaim,
-      text: close(`${c.state} = N'processed', ${c.processedAt} = SYSUTCDATETIME(), ${unclaimed}`),
-    },
+    acknowledge: statement(
+      "pull.acknowledge",
+      ofAClaim,
+    )(close(`${c.state} = N'processed', ${c.processedAt} = SYSUTCDATETIME(), ${unclaimed}`)),
 
     /** As if it had not been claimed. */
-    release: {
-      name: "pull.release",
-      parameters: ofAClaim,
-      text: close(`${c.attempt} = ${uncounted}, ${unclaimed}`),
-    },
+    release: statement("pull.release", ofAClaim)(close(`${c.attempt} = ${uncounted}, ${unclaimed}`)),
 
     /**
      * A lease that has lapsed is extended when the client may go on where it was: not of an aggregate whose earlier row was taken over since.
      */
-    extend: {
-      name: "pull.extend",
-      parameters: { ...ofAClaim, leaseMs: "ms" },
-      text: `${BATCH}
+    extend: statement("pull.extend", { ...ofAClaim, leaseMs: "ms" })`${BATCH}
 ${NOW}
 ${hold({ name: "lapsed", condition: free("i") })}
 ${stopsAmong("@held", "lapsed = 1")}
@@ -307,16 +282,18 @@ WHERE ${stillOfClaim}
 ${ONE_BY_ONE};
 COMMIT TRANSACTION;
 SELECT id FROM @changed ORDER BY created_at, id;`,
-    },
 
     /**
      * `@reason` null leaves the last one. Behind the first rejected row of an aggregate, those that are not rejected are
      * released, unless `@releaseOthers` is 0.
      */
-    reject: {
-      name: "pull.reject",
-      parameters: { ...ofAClaim, maxAttempts: "int", delayMs: "ms", reason: "longText", releaseOthers: "bit" },
-      text: `${BATCH}
+    reject: statement("pull.reject", {
+      ...ofAClaim,
+      maxAttempts: "int",
+      delayMs: "ms",
+      reason: "longText",
+      releaseOthers: "bit",
+    })`${BATCH}
 ${NOW}
 ${hold({ name: "spent", condition: spent })}
 DECLARE @outcomes TABLE (id uniqueidentifier PRIMARY KEY, outcome nvarchar(10));
@@ -341,7 +318,6 @@ WHERE ${stillOfClaim}
 ${ONE_BY_ONE};
 COMMIT TRANSACTION;
 SELECT o.id, o.outcome FROM @changed n JOIN @outcomes o ON o.id = n.id ORDER BY n.created_at, n.id;`,
-    },
 
     dialect: {
       claimOf: ([counts = [], dead = [], rows = []]) => ({ rows, dead: idsOf(dead), isEmpty: counts[0]?.seen === 0 }),

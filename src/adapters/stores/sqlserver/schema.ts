@@ -14,7 +14,7 @@ import {
 } from "../sql/schema.ts";
 import { DESTINATION_RULES, INBOX_RULES, OUTBOX_RULES } from "./columns.ts";
 import type { Executor, SqlServerPool } from "./pool.ts";
-import type { Statement } from "./statement.ts";
+import { type Statement, statement } from "./statement.ts";
 
 /** An index on a large table takes its time, and so does the wait for the replica that makes it. */
 const MIGRATION_TIMEOUT_MS = 3_600_000;
@@ -129,24 +129,18 @@ function withCapitals(text: string): string {
 }
 
 function migration(text: string): Statement {
-  return { name: "migrate", text, parameters: {}, timeoutMs: MIGRATION_TIMEOUT_MS };
+  return statement("migrate", {}, { timeoutMs: MIGRATION_TIMEOUT_MS })(text);
 }
 
-const LOCK: Statement = {
-  name: "migrate.lock",
-  text: `
+const LOCK: Statement = statement("migrate.lock", {}, { timeoutMs: MIGRATION_TIMEOUT_MS })`
 DECLARE @result int;
 EXEC @result = sp_getapplock @Resource = N'svc migrations', @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = -1;
-SELECT @result AS result;`,
-  parameters: {},
-  timeoutMs: MIGRATION_TIMEOUT_MS,
-};
+SELECT @result AS result;`;
 
-const DEFAULT_SCHEMA: Statement = {
-  name: "migrate.default schema",
-  text: "SELECT DB_NAME() AS [database], SCHEMA_NAME() AS [schema];",
-  parameters: {},
-};
+const DEFAULT_SCHEMA: Statement = statement(
+  "migrate.default schema",
+  {},
+)("SELECT DB_NAME() AS [database], SCHEMA_NAME() AS [schema];");
 
 function remedies({ which, name }: CheckedTable): Remedies {
   return {
@@ -169,33 +163,21 @@ function remedies({ which, name }: CheckedTable): Remedies {
 const TEXTS = /^n?(var)?char$/;
 
 /** The server compares the names itself, by the rules of the database: in most of them the letter case does not count. */
-const COLUMNS: Statement = {
-  name: "schema.columns",
-  text: `
+const COLUMNS: Statement = statement("schema.columns", { table: "text", columns: "list" })`
 SELECT OBJECT_ID(@table) AS table_id, c.name, TYPE_NAME(k.system_type_id) AS type, k.is_nullable AS nullable, k.max_length AS bytes
 FROM OPENJSON(@columns) WITH (name nvarchar(128) '$.name') c
-LEFT JOIN sys.columns k ON k.object_id = OBJECT_ID(@table) AND k.column_id = COLUMNPROPERTY(OBJECT_ID(@table), c.name, 'ColumnId');`,
-  parameters: { table: "text", columns: "list" },
-};
+LEFT JOIN sys.columns k ON k.object_id = OBJECT_ID(@table) AND k.column_id = COLUMNPROPERTY(OBJECT_ID(@table), c.name, 'ColumnId');`;
 
-const RIGHTS: Statement = {
-  name: "schema.rights",
-  text: `
+const RIGHTS: Statement = statement("schema.rights", { table: "text" })`
 SELECT HAS_PERMS_BY_NAME(@table, N'OBJECT', N'SELECT') AS [select], HAS_PERMS_BY_NAME(@table, N'OBJECT', N'INSERT') AS [insert],
-  HAS_PERMS_BY_NAME(@table, N'OBJECT', N'UPDATE') AS [update];`,
-  parameters: { table: "text" },
-};
+  HAS_PERMS_BY_NAME(@table, N'OBJECT', N'UPDATE') AS [update];`;
 
 /** A row for each column of an index's key, in order; the name is null for a column that is not among `@columns`. */
-const INDEXES: Statement = {
-  name: "schema.indexes",
-  text: `
+const INDEXES: Statement = statement("schema.indexes", { table: "text", columns: "list" })`
 SELECT i.index_id, c.name, i.is_unique, i.has_filter
 FROM sys.indexes i
 JOIN sys.index_columns k ON k.object_id = i.object_id AND k.index_id = i.index_id
 LEFT JOIN OPENJSON(@columns) WITH (name nvarchar(128) '$.name') c
   ON COLUMNPROPERTY(i.object_id, c.name, 'ColumnId') = k.column_id
 WHERE i.object_id = OBJECT_ID(@table) AND i.is_disabled = 0 AND k.is_included_column = 0
-ORDER BY i.index_id, k.key_ordinal;`,
-  parameters: { table: "text", columns: "list" },
-};
+ORDER BY i.index_id, k.key_ordinal;`;

@@ -1,5 +1,5 @@
 import sql from "mssql";
-import type { Row, Values } from "../sql/rows.ts";
+import { joined, type Row, type Values } from "../sql/rows.ts";
 
 /**
  * The types that parameters have. Text is always `nvarchar`: a `varchar` would be converted at each comparison, and a `max` type keeps the
@@ -32,6 +32,15 @@ export interface Statement {
   readonly parameters: Readonly<Record<string, ParameterType>>;
   /** Longest run in ms; after it the statement is cancelled. Default 60 s. */
   readonly timeoutMs?: number;
+}
+
+/** A statement by its name and the types of its parameters; its SQL follows as a template. */
+export function statement(
+  name: string,
+  parameters: Statement["parameters"] = {},
+  options: Pick<Statement, "timeoutMs"> = {},
+): (text: string | TemplateStringsArray, ...parts: readonly (string | number)[]) => Statement {
+  return (text, ...parts) => ({ ...options, name, parameters, text: joined(text, parts) });
 }
 
 const DEFAULT_REQUEST_TIMEOUT_MS = 60_000;
