@@ -4,8 +4,7 @@ import type { BodyBudget } from "../src/http/body.ts";
 import type { Route } from "../src/http/routes.ts";
 import type { Evaluator } from "../src/ports/evaluator.ts";
 import type { Metrics } from "../src/ports/metrics.ts";
-import type { HealthComponent, Log, Service } from "../src/ports/runtime.ts";
-import type { SecretMasker } from "../src/ports/secretMasker.ts";
+import type { HealthComponent, Log, SecretMasker, Service } from "../src/ports/runtime.ts";
 import type { Store } from "../src/ports/store.ts";
 import type { Clock } from "../src/time/clock.ts";
 

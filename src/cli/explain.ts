@@ -12,7 +12,7 @@ import {
   type RoutingKey,
   renderRoutingKey,
 } from "../core/delivery/template.ts";
-import { maskUrls } from "../model/maskUrl.ts";
+import { maskUrls } from "../model/secret.ts";
 import { escapeControls } from "../model/text.ts";
 import { destinationState } from "./destinations.ts";
 import { type CommandIo, FILE_OPTION, readInput } from "./io.ts";

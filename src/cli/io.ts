@@ -8,7 +8,7 @@ import type { Environment } from "../config/environment.ts";
 import { type ReadFile, readFileFromDisk } from "../config/file.ts";
 import { errorText } from "../model/errors.ts";
 import { escapeControls } from "../model/text.ts";
-import type { SecretMasker } from "../ports/secretMasker.ts";
+import type { SecretMasker } from "../ports/runtime.ts";
 
 /** What the commands share: the process as they see it, options, tables for a terminal, the last error. */
 

@@ -12,7 +12,7 @@ import {
 } from "../core/finished/requests.ts";
 import { createRedactor } from "../core/redaction/redact.ts";
 import type { MessageId } from "../model/rows.ts";
-import type { ParkedRow } from "../ports/parkedStore.ts";
+import type { ParkedRow } from "../ports/store.ts";
 import {
   type Columns,
   type CommandIo,

@@ -1,7 +1,6 @@
 import { isCredentialHeader } from "../core/receipt/headers.ts";
-import { maskUrl, maskUrls, passwordsInUrl, passwordsInUrls } from "../model/maskUrl.ts";
 import type { SchemaNode } from "../model/schema.ts";
-import { Secret } from "../model/secret.ts";
+import { maskUrl, maskUrls, passwordsInUrl, passwordsInUrls, Secret } from "../model/secret.ts";
 import { rootSchema } from "./schema/index.ts";
 
 const CREDENTIAL_NAME =

@@ -1,6 +1,5 @@
 /** Errors with a closed `code`, so that callers decide by code and people read the message. */
 
-/** One problem of the configuration. */
 export interface ConfigProblem {
   /** Key path such as `destinations.orders.baseUrl`, or an environment variable's name. */
   readonly path: string;
@@ -32,7 +31,6 @@ export type StoreErrorCode =
   | "refused"
   /** The schema does not fit: a table or column is missing, or rights are. */
   | "schema"
-  /** Anything else. */
   | "other";
 
 /** A statement of the store failed. `message` names the statement and holds no row data. */
@@ -51,12 +49,12 @@ interface PublishErrorOptions extends ErrorOptions {
   readonly isPermanent?: boolean | undefined;
 }
 
-/** A delivery failed. The reason is not yet redacted: it goes through `core/redact` before it is logged or stored. */
+/** A delivery failed. The reason is not redacted yet: `core/redact` cleans it before log and store. */
 export class PublishError extends Error {
   override readonly name = "PublishError";
   /** A short code from the adapter's own closed list, for example `status_5xx` or `timeout`. */
   readonly code: string;
-  /** How long the receiver asked us to wait, in ms (HTTP `Retry-After`). */
+  /** How long the receiver told us to wait, in ms (HTTP `Retry-After`). */
   readonly retryAfterMs: number | undefined;
   /** True when this row can never be delivered as it is: it is dead at once, whatever attempts are left. */
   readonly isPermanent: boolean;
@@ -100,7 +98,7 @@ export class TransformError extends Error {
   }
 }
 
-/** The abort reason of every signal that means "the process is stopping": an interruption, never a failed attempt. */
+/** The abort reason of signals that stop the process: an interruption, never a failed attempt. */
 export class StoppingError extends Error {
   override readonly name = "StoppingError";
 
@@ -119,11 +117,9 @@ export class ClaimLostError extends Error {
 }
 
 /**
- * The text of anything thrown.
+ * The text of any thrown value: its message, with the code of a system error and the causes.
  *
- * @param error what was thrown, of any type
- * @param depth how many causes and parts to follow at most: a chain may be circular
- * @returns its message, with the code of a system error in front where the message lacks it, and the causes behind
+ * @param depth most causes and parts to follow: a chain may be circular
  */
 export function errorText(error: unknown, depth = 5): string {
   if (!(error instanceof Error)) return textOfValue(error);
@@ -139,7 +135,7 @@ export function errorText(error: unknown, depth = 5): string {
   return `${text} (${errorText(error.cause, depth - 1)})`;
 }
 
-/** Some libraries throw plain objects that look like errors. */
+/** Some libraries throw plain objects. */
 function textOfValue(value: unknown): string {
   const message = typeof value === "object" && value !== null ? (value as { message?: unknown }).message : undefined;
   return typeof message === "string" ? message : String(value);

@@ -1,11 +1,8 @@
-/**
- * Every operation of the service; HTTP serves and describes them from this table, and the configuration keeps sources
- * off their paths.
- */
+/** Every operation of the service: HTTP serves and describes them, and sources keep off their paths. */
 
 export interface OperationPath {
   readonly method: "get" | "post";
-  /** As in OpenAPI: `{name}` stands for one segment. `<key>` is the value of a configuration key. */
+  /** As in OpenAPI: `{name}` matches one segment. `<key>` is the value of a configuration key. */
   readonly path: string;
   /** `operator`: on the management port when there is one, else on the data port. */
   readonly port: "data" | "operator";
@@ -47,21 +44,17 @@ export const OPERATIONS = {
 
 export type OperationId = keyof typeof OPERATIONS;
 
-/**
- * The pattern of a path in {@link OPERATIONS} whose configuration keys have been replaced by their values.
- *
- * @param path `{name}` in it matches one segment
- */
+/** The pattern of a path in {@link OPERATIONS} with the keys' values. @param path `{name}` matches one segment */
 export function pathPattern(path: string): RegExp {
   const [first = "", ...further] = path.split(/\{\w+\}/).map((text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
   return new RegExp(`^${[first, ...further].join("[^/]+")}$`);
 }
 
 /**
- * Whether the service answers a path itself, on whichever port and in whichever role: no source can have it.
+ * Whether the service answers a path itself, on any port and in any role: no source can have it.
  *
- * @param path without a slash at its end, except for `/`
- * @param pullBasePath `inbox.pull.basePath` without a slash at its end; undefined when the pull routes are off
+ * @param pullBasePath `inbox.pull.basePath`; undefined when the pull routes are off. No path ends with a slash, except
+ *   `/`
  */
 export function isOwnPath(path: string, pullBasePath: string | undefined): boolean {
   const { receive: _receive, ...own } = OPERATIONS;

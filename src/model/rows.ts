@@ -23,9 +23,9 @@
 export type OutboxState = "pending" | "processing" | "sent" | "dead";
 
 /**
- * `scheduled_at` of a parked row. A row is parked iff it is `pending`, has failed (`attempt` > 0) and is scheduled at
- * exactly this instant, which every type of a time column can hold: to a claim, also one of an older version, it is a
- * retry that is not due. A row that an application schedules there has not failed, and is not parked.
+ * `scheduled_at` of a parked row. A row is parked if it is `pending`, has failed (`attempt` > 0) and is scheduled at
+ * exactly this instant, which every time column can hold. To a claim, of older versions too, it is a retry that is not
+ * due. A row that an application schedules there has not failed, and is not parked.
  */
 export const PARKED_UNTIL = "9999-12-31T00:00:00Z";
 
@@ -35,9 +35,8 @@ export type Consumption = (typeof CONSUMPTIONS)[number];
 declare const messageIdBrand: unique symbol;
 declare const claimTokenBrand: unique symbol;
 
-/** The id of an inbox or outbox row. Branded because the fenced update takes it together with a {@link ClaimToken}. */
+/** The id of a row. Branded, as the fenced update takes it together with a {@link ClaimToken}. */
 export type MessageId = string & { readonly [messageIdBrand]: true };
-/** The UUID that names one claim. */
 export type ClaimToken = string & { readonly [claimTokenBrand]: true };
 
 /** Header name to value, names in the letter case in which they came. */
@@ -115,7 +114,6 @@ export const DESTINATION_COLUMNS = {
 } as const;
 type DestinationColumn = keyof typeof DESTINATION_COLUMNS;
 
-/** Column names in the actual tables. */
 export type InboxColumnNames = Readonly<Record<InboxColumn, string>>;
 export type OutboxColumnNames = Readonly<Record<OutboxColumn, string>>;
 export type DestinationColumnNames = Readonly<Record<DestinationColumn, string>>;
@@ -182,9 +180,8 @@ export type InsertResult =
   | { readonly kind: "stored" }
   | { readonly kind: "duplicate" }
   /**
-   * The database refuses this row alone: its data can never be held (for example text that a `jsonb` payload column
-   * cannot hold), or, where `mayPassLater`, a trigger or a policy of the owner turned it away, which may decide
-   * otherwise another time.
+   * The database refuses this row alone: its data can never be stored (such as text that a `jsonb` column cannot hold),
+   * or, with `mayPassLater`, a trigger or policy refused it, which may decide otherwise later.
    */
   | { readonly kind: "refused"; readonly reason: string; readonly mayPassLater?: boolean };
 

@@ -1,6 +1,6 @@
 import type { Secret } from "./secret.ts";
 
-/** The words in which the configuration schema is written: a part of JSON Schema, plus markers of our own. */
+/** The vocabulary of the configuration schema: a part of JSON Schema, plus markers of our own. */
 
 /** How the text of a value is checked; each has a function in `config/validate.ts`. */
 const SYNTAXES = [
@@ -20,7 +20,7 @@ const SYNTAXES = [
 ] as const;
 export type Syntax = (typeof SYNTAXES)[number];
 
-/** One node of the schema, as loosely as a walker needs it. The literal types behind it give `Infer` the exact ones. */
+/** One node of the schema, loosely typed. The literal types behind it give `Infer` the exact ones. */
 export interface SchemaNode {
   readonly type?: "object" | "array" | "string" | "integer" | "number" | "boolean";
   readonly description?: string;
@@ -32,7 +32,7 @@ export interface SchemaNode {
   /** Alternatives by name, chosen by the `required` keys that are present; the value gets a `kind`. */
   readonly kinds?: Readonly<Record<string, SchemaNode>>;
   readonly default?: unknown;
-  /** Says in words what holds when the key is absent, where that depends on other keys. */
+  /** The default in words, where it depends on other keys. */
   readonly defaultText?: string;
   readonly enum?: readonly string[];
   readonly minimum?: number;
@@ -66,10 +66,10 @@ export const ms = nodeOf({ type: "integer", unit: "ms" });
 export const duration = nodeOf({ type: "string", duration: true });
 
 /**
- * The TypeScript type of a value that a configuration schema (written `as const`) describes: one declaration gives the
- * type, the validation, the JSON Schema and the reference page. A property with a `default` or listed in `required` is
- * always there; any other is optional. `secret: true` gives a {@link Secret}; `ms` and `duration` values are numbers of
- * ms. `kinds` gives a union of its members, told apart by `kind`.
+ * The TypeScript type of a value that a configuration schema (written `as const`) describes: one declaration gives
+ * type, validation, JSON Schema and reference page. A property with a `default` or listed in `required` is always
+ * present. `secret: true` gives a {@link Secret}; `ms` and `duration` are numbers of ms. `kinds` gives a union,
+ * discriminated by `kind`.
  */
 export type Infer<S> = S extends { readonly kinds: infer K }
   ? { [N in keyof K & string]: { readonly kind: N } & Infer<K[N]> }[keyof K & string]

@@ -7,10 +7,10 @@ const ENCODED = "UTF-8''";
 const IDENTIFYING: ReadonlySet<string> = new Set(["x-idempotency-key", "x-source"]);
 
 /**
- * A header value as a line of text can carry it. One with a control character (a line break would begin another header)
- * goes as an extended value of RFC 8187: `UTF-8''` and the percent-encoded text. `x-idempotency-key` and `x-source` go
- * so, too, when they have blanks around them or begin like an encoded value, so that comparing the encoded texts
- * compares the values. Any other value stays as it is.
+ * A header value as one line of text. One with a control character (a line break would begin another header) becomes an
+ * extended value of RFC 8187: `UTF-8''` and the percent-encoded text. `x-idempotency-key` and `x-source` also do so
+ * when they have blanks around them or begin like an encoded value: comparing the encoded texts then compares the
+ * values.
  *
  * @param lowerCaseName the header's name
  */
@@ -21,10 +21,10 @@ export function encodedHeaderValue(lowerCaseName: string, value: string): string
 }
 
 /**
- * A header name as the wire can carry it: characters that it cannot are percent-encoded UTF-8.
+ * A header name with the characters that the wire does not allow as percent-encoded UTF-8.
  *
- * @param allowed matches one character that may stand in a name
- * @returns null for the empty name, which nothing can carry: that header is left out
+ * @param allowed matches one allowed character
+ * @returns null for the empty name: leave that header out
  */
 export function encodedHeaderName(name: string, allowed: RegExp): string | null {
   if (name === "") return null;
@@ -51,16 +51,12 @@ const UNSEEN = /[\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060
 // biome-ignore lint/suspicious/noControlCharactersInRegex: these are searched for
 const CONTROLS = /[\u0000-\u0008\u000b-\u001f]/g;
 
-/**
- * Writes invisible characters as escapes.
- *
- * @param text a line of JSON, which stays the same JSON, or a text with the colours of a terminal, which stay
- */
+/** Escapes invisible characters. @param text JSON or a terminal's text: both keep their meaning */
 export function escapeUnseen(text: string): string {
   return text.replace(UNSEEN, escaped);
 }
 
-/** Writes invisible characters, and ASCII controls except tab and line feed, as escapes: for a terminal. */
+/** Escapes invisible characters, and ASCII controls except tab and line feed, for a terminal. */
 export function escapeControls(text: string): string {
   return escapeUnseen(text.replace(CONTROLS, escaped));
 }
@@ -72,12 +68,7 @@ function escaped(character: string): string {
 const DURATION = /^(\d{1,9})([smhd])$/;
 const UNITS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
 
-/**
- * Reads a duration (spec, "Value formats").
- *
- * @param text a whole number and one of the suffixes s, m, h, d, such as `30d`
- * @returns ms; undefined for any other text
- */
+/** Reads a duration (spec, "Value formats"). @returns ms; undefined for any other text */
 export function parseDuration(text: string): number | undefined {
   const match = DURATION.exec(text);
   const unit = match?.[2] as keyof typeof UNITS | undefined;

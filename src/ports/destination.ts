@@ -16,9 +16,9 @@ export interface OutboundMessage {
 }
 
 /**
- * Where messages go. `publish` may be called concurrently; it resolves only when the receiver has acknowledged the
- * message, and rejects with `PublishError` otherwise. It bounds itself by its own `timeoutMs` and stops early when
- * `signal` aborts, rejecting with the signal's reason. Connections are made on first use and re-made after a fault.
+ * Where messages go. `publish` may run concurrently; it resolves only when the receiver has acknowledged the message,
+ * and rejects with `PublishError` otherwise. It bounds itself by its own `timeoutMs`, and rejects with the signal's
+ * reason when `signal` aborts. Connections are made on first use and again after a fault.
  */
 export interface Destination {
   publish(message: OutboundMessage, signal: AbortSignal): Promise<void>;

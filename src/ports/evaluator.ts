@@ -1,11 +1,7 @@
 /** One evaluation of a transform expression. */
 export interface Evaluation {
-  /**
-   * Whom it is for, such as `sources.orders`. Lanes share the workers by time, so that the backlog of one, or payloads that take
-   * long, delay that lane and no other.
-   */
+  /** The caller, such as `sources.orders`. Lanes share the workers by time: no backlog delays another. */
   readonly lane: string;
-  /** JSONata. */
   readonly expression: string;
   /** The input document `$` as JSON text. */
   readonly input: string;
@@ -13,24 +9,20 @@ export interface Evaluation {
   readonly bindings: Readonly<Record<string, unknown>>;
   /** Longest evaluation in ms; waiting for other evaluations does not count. */
   readonly timeoutMs: number;
-  /** Deepest recursion. */
   readonly maxDepth: number;
-  /**
-   * Whether it is refused (`busy`) when too much waits. Default false: for callers that bound by themselves how many evaluations
-   * they have at a time.
-   */
+  /** Whether to refuse it (`busy`) when too much waits. Default false: for callers that bound their evaluations. */
   readonly refusable?: boolean;
 }
 
 /**
- * Evaluates expressions off the event loop: whatever expression and input, timers and sockets of the caller go on meanwhile.
- * Evaluations may be asked for concurrently; those of one lane begin in the order in which they were asked for.
+ * Evaluates expressions off the event loop: timers and sockets of the caller continue, whatever the expression and
+ * input. Evaluations may run concurrently; those of one lane begin in the order of the calls.
  */
 export interface Evaluator {
   /**
    * @returns the result as JSON text
-   * @throws TransformError when there is no result: the expression does not compile or fails, the input is not JSON, a limit was
-   *   exceeded, the result is nothing or cannot be written as JSON; `busy` and `closed` when it was not run
+   * @throws TransformError when the expression does not compile or fails, the input is not JSON, a limit was exceeded,
+   *   or the result is nothing or not JSON; `busy` and `closed` when it was not run
    */
   evaluate(evaluation: Evaluation): Promise<string>;
   /** Ends everything; an evaluation that still runs or waits rejects. Safe to call twice. */

@@ -1,29 +1,32 @@
 import type { MessageId } from "../model/rows.ts";
 
-/** Brings finished outbox rows back (spec, "POST /admin/replay"). */
+/** Moves finished outbox rows back to `pending` (spec, "POST /admin/replay"). */
 export interface ReplayStore {
   /** Marks this moment by the database's clock: what finishes later is not part of the replay. */
   begin(): Promise<ReplayScope>;
 
   /**
-   * Finished rows (`sent` or `dead`) that match, in the order of `sequence`: reads no more than `limit` rows per call, so that
-   * no call runs long, however few match.
+   * Finished rows (`sent` or `dead`) that match, in the order of `sequence`. Reads no more than `limit` rows per call,
+   * however few match, so that no call runs long.
    *
    * @param after `next` of the page before; null for the first page
    */
   page(scope: ReplayScope, filter: ReplayFilter, after: string | null, limit: number): Promise<ReplayPage>;
 
-  /** Those of the named rows that are finished and match, in the order of `sequence`. The caller bounds the number of ids. */
+  /** The named rows that are finished and match, in the order of `sequence`. The caller bounds the ids. */
   find(scope: ReplayScope, filter: ReplayFilter, ids: readonly MessageId[]): Promise<readonly FinishedRow[]>;
 
   /**
-   * Moves the rows that are still `sent` or `dead`, and have been since before the scope, to `pending` in one transaction: attempt 0, due now, error and
-   * claim cleared; id, sequence and all else stay. Returns their number. A row that the database refuses to move stays as it is. The caller moves rows in
-   * the order of their sequence over all its calls: a claim then never takes a row before an earlier one of its key.
+   * Moves the rows that have been `sent` or `dead` since before the scope to `pending`, in one transaction: attempt 0,
+   * due now, error and claim cleared, the rest unchanged. A row that the database refuses to move stays as it is. Move
+   * rows in the order of their sequence over all calls: a claim then never takes a row before an earlier one of its
+   * key.
+   *
+   * @returns how many were moved
    */
   move(scope: ReplayScope, ids: readonly MessageId[]): Promise<number>;
 
-  /** How many of the named rows are `pending` and have not been tried yet. */
+  /** How many of the named rows are `pending` and untried. */
   untried(ids: readonly MessageId[]): Promise<number>;
 }
 
@@ -35,7 +38,7 @@ export interface ReplayScope {
 
 export type FinishedState = "sent" | "dead";
 
-/** All that is given must hold; nothing given matches every row. Instants are ISO-8601 text in UTC; both bounds are exclusive. */
+/** All given conditions must hold; none matches every row. Instants are ISO-8601 in UTC, both exclusive. */
 export interface ReplayFilter {
   readonly state?: FinishedState | undefined;
   readonly topics?: readonly string[] | undefined;
@@ -45,7 +48,6 @@ export interface ReplayFilter {
 
 export interface ReplayPage {
   readonly rows: readonly FinishedRow[];
-  /** Where the next page begins; null when this was the last. */
   readonly next: string | null;
 }
 
@@ -60,21 +62,18 @@ export interface FinishedRow {
   readonly attempt: number;
   /** Null where an owner's table has no time that a `Date` can hold. */
   readonly createdAt: Date | null;
-  /** The beginning of the reason, 200 characters at most. */
+  /** At most 200 characters of the reason. */
   readonly lastError: string | null;
 }
 
 /** Deletes finished rows (spec, "retention"); a row that waits or runs is never touched. */
 export interface RetentionStore {
-  /**
-   * Fixes what the policy lets go at this moment, by the database's clock. Several replicas may do it at once: each row is
-   * deleted, and counted, by one of them.
-   */
+  /** The rows that the policy deletes now, by the database's clock. Of several replicas one deletes each row. */
   plan(policy: RetentionPolicy): Promise<readonly RetentionRange[]>;
 
   /**
-   * Deletes up to `limit` rows of a range, the oldest first. `rest` is what may be left of it, null when nothing is. A row that the database refuses to
-   * delete (a trigger or a foreign key of the owner) is passed over, and `refusal` has the error of the database.
+   * Deletes up to `limit` rows of a range, the oldest first. `rest` is what may be left of it, null for nothing. It
+   * skips a row that the database refuses to delete (a trigger or foreign key), with the error in `refusal`.
    */
   deleteBatch(
     range: RetentionRange,

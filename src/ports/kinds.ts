@@ -3,13 +3,12 @@ import type { Infer, SchemaNode } from "../model/schema.ts";
 import type { Clock, Random } from "../time/clock.ts";
 import type { Destination } from "./destination.ts";
 import type { Metrics } from "./metrics.ts";
-import type { Log } from "./runtime.ts";
-import type { SecretMasker } from "./secretMasker.ts";
+import type { Log, SecretMasker } from "./runtime.ts";
 import type { Intake, Source } from "./source.ts";
 
 /**
- * The contract of a kind of destination or source: one object beside its adapter tells all that the service knows of it. The
- * configuration's schema, its checks, `svc explain`, the chart's schema, the reference page and the metric labels derive from it.
+ * The contract of a kind of destination or source: one object next to its adapter. The configuration's schema, its
+ * checks, `svc explain`, the chart's schema, the reference page and the metric labels derive from it.
  */
 
 /** How a rule reports; keys are relative to the entry. */
@@ -18,7 +17,7 @@ export interface Report {
   warning(key: string, message: string): void;
 }
 
-/** Runs a rule over several keys of an entry when none of the keys that it reads has a problem of its own. */
+/** Runs a rule over several keys of an entry when none of them has a problem of its own. */
 export type When = (keys: readonly string[], rule: (report: Report) => void) => void;
 
 /** What every adapter gets from its process. `log` names the entry in every line. */
@@ -30,28 +29,27 @@ export interface AdapterTools {
 
 export interface DestinationTools extends AdapterTools {
   readonly metrics: Metrics;
-  /** Masks secrets in what receivers answer; learns the destination's own. */
+  /** Masks secrets in answers of receivers, including the destination's own. */
   readonly secrets: SecretMasker;
   /** Most deliveries at a time (`outbox.concurrency`). */
   readonly concurrency: number;
-  /** Section `http`. */
   readonly http: { readonly blockPrivateAddresses: boolean; readonly maxErrorBodyBytes: number };
-  /** Told of each answer to a delivery that succeeded: whether all of it came, or it had to be cut off because it did not end. */
+  /** Called for each answer to a successful delivery: whether it arrived whole, or was cut off. */
   readonly onAnswerEnd: (isWhole: boolean) => void;
 }
 
 type KeyOf<S> = keyof Infer<S> & string;
 
 export interface DestinationKind<S extends SchemaNode> {
-  /** The keys of the kind; those of every destination come on top. */
+  /** Besides those of every destination. */
   readonly schema: S;
   /** Rules over several keys; those of single keys are the schema's. */
   check(entry: Infer<S> & { readonly headers: Readonly<Record<string, string>> }, when: When): void;
-  /** What is addressed within the broker, the key of its template, and the key of the row column that wins over it; null for none. */
+  /** What is addressed within the broker, the key of its template, and the key of the overriding column; or null. */
   readonly address: { readonly name: string; readonly template: KeyOf<S>; readonly from: KeyOf<S> } | null;
   /**
-   * What the key of a message is called, and the key of its template; null for a kind without. `fields`: what the template may
-   * name, every field of the row or `key` and `topic` alone. `emptyMeansNone`: an empty result sends no key.
+   * What the key of a message is called, and the key of its template; null for a kind without. `fields`: what the
+   * template may use, every field of the row or only `key` and `topic`. `emptyMeansNone`: an empty result sends no key.
    */
   readonly routingKey: {
     readonly name: string;
@@ -61,17 +59,12 @@ export interface DestinationKind<S extends SchemaNode> {
   } | null;
   /** Where deliveries go, for a person; passwords in it are masked by the caller. */
   explain(config: Infer<S>): { readonly name: string; readonly text: string };
-  /**
-   * Checks at the start what needs more than the configuration's text.
-   *
-   * @param path key path of the destination
-   */
+  /** Checks at the start that need more than the configuration's text. @param path key path of the destination */
   checkAtStart?(path: string, config: Infer<S>, http: DestinationTools["http"]): Promise<readonly ConfigProblem[]>;
-  /** Loads the client library and makes the destination; connections are made on first use. */
   create(config: Infer<S>, tools: DestinationTools): Promise<Destination>;
 }
 
-/** A place where a broker says something about a message besides its body. */
+/** Where a broker has an attribute of a message outside its body. */
 export type AttributePlace =
   | { readonly header: string }
   /** `text` names the property for the sender. */
@@ -86,7 +79,7 @@ export interface SourceTools extends AdapterTools {
   /** The source's name. The log has it in every line already. */
   readonly name: string;
   readonly intake: Intake;
-  /** Wait before a message that the inbox table refused is offered to it again, in ms. Default {@link REFUSED_RETRY_MS}. */
+  /** Wait before the source offers a message again that the inbox table refused, in ms; {@link REFUSED_RETRY_MS} by default. */
   readonly refusedRetryMs?: number | undefined;
 }
 
@@ -94,15 +87,12 @@ export const REFUSED_RETRY_MS = 10_000;
 
 /** A kind of source that consumes from a broker; HTTP sources are routes of the server. */
 export interface SourceKind<S extends SchemaNode> {
-  /** The keys of the kind; those of every source come on top. */
+  /** Besides those of every source. */
   readonly schema: S;
   /** Rules over several keys; those of single keys are the schema's. */
   check(entry: Infer<S>, when: When): void;
-  /**
-   * Where an attribute may stand behind the places that the configuration names, in order (spec, "sources.<name>").
-   */
+  /** Where an attribute may be, after the places that the configuration names, in order (spec, "sources.<name>"). */
   readonly attributes: AttributePlaces;
-  /** Loads the client library and makes the source. */
   create(config: Infer<S>, tools: SourceTools): Promise<Source>;
 }
 
@@ -111,5 +101,4 @@ export type AnySchema = { readonly type: "object"; readonly additionalProperties
 
 /** Types the members of a kind by its schema. */
 export const destinationKind = <const S extends SchemaNode>(kind: DestinationKind<S>): DestinationKind<S> => kind;
-/** Types the members of a kind by its schema. */
 export const sourceKind = <const S extends SchemaNode>(kind: SourceKind<S>): SourceKind<S> => kind;

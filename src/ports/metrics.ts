@@ -8,7 +8,7 @@ export interface Metrics {
   outboxOldestPendingAge(seconds: number): void;
   outboxReclaimed(count: number): void;
   outboxProcessError(): void;
-  /** The database refused to let so many rows be claimed, or to store their outcome. */
+  /** Times that the database refused to let a row be claimed, or to store its outcome. */
   outboxRowRefused(count: number): void;
   outboxProcessingDuration(seconds: number): void;
   outboxPublishDuration(destinationType: string, seconds: number): void;
@@ -17,7 +17,6 @@ export interface Metrics {
   /** Claimed rows of this destination that wait for or are in delivery, changed by `delta`. */
   outboxQueueDepth(destination: string, delta: number): void;
   destinationState(destination: string, state: DestinationState): void;
-  /** Deliveries of this process that are under way. */
   destinationInFlight(destination: string, count: number): void;
   /** Pending rows, and the age of the oldest due one. */
   destinationBacklog(destination: string, rows: number, oldestSeconds: number): void;
@@ -50,10 +49,7 @@ export interface Metrics {
   cleanupDuration(table: string, seconds: number): void;
   cleanupLastRun(table: string, unixSeconds: number): void;
   captureLag(seconds: number): void;
-  /**
-   * @param retained log that the server keeps for the slot;
-   * @param unconfirmed log that the capture has not seen yet
-   */
+  /** @param retained log that the server keeps for the slot @param unconfirmed log that the capture has not seen */
   replicationSlotLag(retained: number, unconfirmed: number): void;
   /** Whether the server still has the log that the slot needs (`wal_status` of `pg_replication_slots`). */
   replicationSlotStatus(status: SlotStatus): void;

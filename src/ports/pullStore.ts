@@ -3,28 +3,30 @@ import type { ClaimToken, Headers, MessageId } from "../model/rows.ts";
 /** Inbox rows with `consumption` `pull` for a pull client (design, "Pull rows"). */
 export interface PullStore {
   /**
-   * Claims pending pull rows of one source, oldest first, each with the request's token and lease, and counts the attempt. The claimed
-   * rows of one aggregate are a run with no unfinished row of it before or between them. A row whose lease has run out may be claimed
-   * again; one that was claimed `maxAttempts` times becomes `dead` instead.
+   * Claims pending pull rows of one source, oldest first, each with the request's token and lease, and counts the
+   * attempt. The claimed rows of one aggregate are a run: no unfinished row of it comes before or between them. A row
+   * whose lease ended may be claimed again; after `maxAttempts` claims it becomes `dead` instead.
    */
   claim(request: PullClaimRequest): Promise<PullClaimResult>;
 
-  /** Marks rows of a claim `processed`. Returns the ids that were still held under it. `ids` null means all of the claim. */
+  /** Marks rows of a claim `processed`; `ids` null means all. @returns the ids that were still held under it */
   acknowledge(claim: PullClaim): Promise<readonly MessageId[]>;
 
   /**
-   * Gives rows of a claim back: due again in `delayMs` with the reason stored, or `dead` when the attempts are used up. Later rows of their
-   * aggregates under the same claim are released with them, not counted, so that they cannot overtake.
+   * Releases rows of a claim: due again in `delayMs` with the reason stored, or `dead` when the attempts are used up.
+   * Later rows of their aggregates under the same claim are released too, uncounted, so that they cannot overtake.
    */
   reject(claim: PullClaim, options: PullRejectionOptions): Promise<PullRejection>;
 
   /**
-   * Extends the leases of a claim's rows to `leaseMs` from now. Returns the ids that are still held. A row whose lease has run out meanwhile
-   * is still held unless another client has taken over an earlier row of its aggregate.
+   * Extends the leases of a claim's rows to `leaseMs` from now.
+   *
+   * @returns the ids still held: after its lease too, unless another client has taken over an earlier row of the
+   *   aggregate
    */
   extend(claim: PullClaim, leaseMs: number): Promise<readonly MessageId[]>;
 
-  /** Gives rows of a claim back as if it had not been made: due as before, not counted. Returns the ids that were still held. */
+  /** Releases rows of a claim, uncounted and due as before. @returns the ids that were still held */
   release(claim: PullClaim): Promise<readonly MessageId[]>;
 }
 
@@ -40,21 +42,20 @@ export interface PullClaimRequest {
 
 export interface PullClaimResult {
   readonly rows: readonly PulledRow[];
-  /** Rows that this call found with their attempts used up, and made `dead`. */
+  /** Rows with no attempts left, which this call made `dead`. */
   readonly dead: readonly MessageId[];
 }
 
-/** The rows of a claim that a client speaks of. */
+/** The rows of a claim that a client names; `ids` null means all. */
 export interface PullClaim {
   readonly source: string;
   readonly token: ClaimToken;
-  /** Null for all of them. */
   readonly ids: readonly MessageId[] | null;
 }
 
 export interface PullRejectionOptions {
   readonly delayMs: number;
-  /** Stored with the row; null leaves the last one. */
+  /** Stored with the row; null keeps the last one. */
   readonly reason: string | null;
   readonly maxAttempts: number;
 }

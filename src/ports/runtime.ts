@@ -1,4 +1,4 @@
-/** What the core needs of its process, so that tests can replace it. */
+/** What the core needs from its process, so that tests can replace it. */
 
 /** Structured log. `fields` must hold no secret and no payload; `message` is a constant text. */
 export interface Log {
@@ -11,8 +11,8 @@ export interface Log {
 }
 
 /**
- * Something that runs until it is stopped. `stop` may be called before `start`, twice, and during `start`; it returns
- * only when nothing of the service runs. `cutoff` aborts when the time for a graceful stop has passed.
+ * A part that runs until stopped. `stop` may be called before, during and after `start`, and twice; it returns when
+ * nothing runs. `cutoff` aborts when the time for a graceful stop is over.
  */
 export interface Service {
   readonly name: string;
@@ -24,10 +24,14 @@ export interface Service {
 export interface HealthComponent {
   readonly name: string;
   readonly decidesReadiness: boolean;
-  /**
-   * Resolves when the component is up.
-   *
-   * @throws Error with the problem as its message; it is logged, never sent to the caller
-   */
+  /** Resolves when the component is up. @throws Error with the problem, which is logged and never sent */
   check(signal: AbortSignal): Promise<void>;
+}
+
+/** Keeps secrets out of received texts, such as an error body in which a receiver echoes a request. */
+export interface SecretMasker {
+  /** Masks every known secret in any encoding. @param cut whether the text may end within a secret */
+  mask(text: string, cut: boolean): string;
+  /** Adds a secret at run time, such as an access token. @returns removes it again */
+  add(secret: string): () => void;
 }

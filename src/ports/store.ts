@@ -1,26 +1,24 @@
 import type { ClaimedRow, ClaimToken, InsertResult, MessageId, NewInboxRow, Outcome } from "../model/rows.ts";
 import type { DestinationStore } from "./destinationStore.ts";
 import type { ReplayStore, RetentionStore } from "./finishedRows.ts";
-import type { ParkedStore } from "./parkedStore.ts";
 import type { PullStore } from "./pullStore.ts";
 
 /**
- * What the roles ask of a database. Every method is safe to call from any number of replicas at once. Methods reject with
- * `StoreError`; its code tells whether trying again can help. The database's clock decides leases and due times.
+ * What the roles need from a database. Any number of replicas may call every method at once. Methods reject with
+ * `StoreError`, whose code shows whether a retry can help. The database's clock decides leases and due times.
  */
 
 export interface InboxStore {
   /**
-   * Stores the rows in one transaction; resolves after the commit, with an outcome per row in the order given.
-   * Two rows with the same `(source, idempotencyKey)` in one call: the first is stored, the second a duplicate.
-   * When the data of some rows is refused, the others are stored all the same.
+   * Stores the rows in one transaction; resolves after the commit, with an outcome per row in the order given. Of two
+   * rows with the same `(source, idempotencyKey)` the first is stored. A refused row keeps no other from being stored.
    */
   insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]>;
 
   /**
    * Copies up to `limit` pending push rows, oldest first, into the outbox and marks them `processed`, atomically. A row
    * whose topic renders empty, or that the outbox table refuses, becomes `dead`. The rows of one outbox key are copied
-   * in the order `(created_at, id)` across all replicas. Rows of other sources stay pending and hold nobody back.
+   * in the order `(created_at, id)` across all replicas. Rows of other sources stay pending and block nothing.
    */
   relay(request: RelayRequest): Promise<RelayResult>;
 
@@ -28,8 +26,8 @@ export interface InboxStore {
   oldestPendingAgeMs(sources: readonly string[]): Promise<number | null>;
 
   /**
-   * Pending push rows of any other source, counted by source, among the oldest `limit` pending push rows: the limit
-   * bounds what the count costs, so a long backlog in front hides them until it is relayed.
+   * Pending push rows of other sources, counted by source, among the oldest `limit` pending push rows: a long backlog
+   * hides them until it is relayed.
    */
   unrelayed(sources: readonly string[], limit: number): Promise<readonly UnrelayedRows[]>;
 }
@@ -42,49 +40,48 @@ export interface UnrelayedRows {
 export interface RelayRequest {
   readonly limit: number;
   /**
-   * Per source name the pieces of its topic template around each `{{ eventType }}`; rows of other sources stay pending.
-   * `["orders.", ""]` renders `orders.<event type>`; the result is trimmed.
+   * Per source the pieces of its topic template around each `{{ eventType }}`: `["orders.", ""]` renders `orders.<event
+   * type>`, trimmed. Rows of other sources stay pending.
    */
   readonly topics: Readonly<Record<string, readonly string[]>>;
-  /**
-   * Sources whose outbox key is `source:aggregate`, so that their order is their own; the key of any other source is
-   * the aggregate id.
-   */
+  /** Sources with an order of their own: outbox key `source:aggregate`, instead of the aggregate id. */
   readonly ownKeySources?: readonly string[] | undefined;
-  /** `max_attempts` of the outbox rows made. */
   readonly maxAttempts: number;
-  /** Received headers that do not travel on, in lower case: whole names, and prefixes of names. */
+  /** Received headers to drop, in lower case: whole names, and prefixes of names. */
   readonly droppedHeaders: { readonly names: readonly string[]; readonly prefixes: readonly string[] };
 }
 
 export interface RelayResult {
   readonly relayed: number;
   readonly dead: readonly { readonly id: MessageId; readonly source: string; readonly reason: string }[];
-  /** Rows that the database refuses to change at all; they stay pending, and further passes of this store leave them out for a while. */
+  /** Rows that the database refuses to change; they stay pending, and later passes leave them out for a while. */
   readonly refused?: readonly { readonly id: MessageId; readonly source: string; readonly reason: string }[];
-  /** True when the batch was full, so that more rows probably wait. */
+  /** The batch was full: more rows probably wait. */
   readonly more: boolean;
 }
 
 export interface OutboxStore {
   /**
-   * Claims due rows in the order of `sequence`, each with the request's token and lease. The claimed rows of one key are a run
-   * with no unfinished row of that key before or between them (but those under `heldTokens`), and are to be published in the order given.
+   * Claims due rows in the order of `sequence`, each with the request's token and lease. The claimed rows of one key
+   * are a run: no unfinished row of that key comes before or between them (except under `heldTokens`). Deliver them in
+   * the order given.
    */
   claim(request: ClaimRequest): Promise<ClaimResult>;
 
   /**
-   * Extends the leases of all rows under the given tokens by `leaseMs` from now, but never past `claimTimeoutMs` after the
-   * claim. Returns the ids that are still held: an id not among them was taken over or settled.
+   * Extends the leases of all rows under the tokens by `leaseMs`, at most to `claimTimeoutMs` after the claim.
+   *
+   * @returns the ids still held; any other was taken over or settled
    */
   renew(tokens: readonly ClaimToken[], lease: Lease): Promise<ReadonlySet<MessageId>>;
 
   /**
-   * Closes claims in one transaction, each only while the row is `processing` under its token (the fence). Returns the ids
-   * that were closed; any other was taken over by then and is left as it is. One row that the database refuses keeps no other from being settled: where
-   * the outcome itself is refused (by a trigger or a constraint of the owner) the row becomes `dead`, and where that is refused too it keeps its claim.
+   * Closes claims in one transaction, each only while the row is `processing` under its token (the fence). A refused
+   * row keeps no other from being settled: where the database refuses its outcome (a trigger or constraint) it becomes
+   * `dead`, and where it refuses that too it keeps its claim.
    *
-   * @param onRefused receives each row that refuses every outcome, with the error of the database; it is not among the ids returned
+   * @param onRefused receives each row that refuses every outcome, with the database's error
+   * @returns the ids that were closed; any other row was taken over and is unchanged
    */
   settle(
     outcomes: readonly Outcome[],
@@ -92,14 +89,16 @@ export interface OutboxStore {
   ): Promise<ReadonlySet<MessageId>>;
 
   /**
-   * Returns up to `limit` rows to `pending` whose lease has run out, or whose claim without a lease is older than
-   * `claimTimeoutMs`; gives their number. Attempts are not counted.
+   * Returns up to `limit` rows to `pending` whose lease ended, or whose claim without a lease is older than
+   * `claimTimeoutMs`; attempts are not counted.
+   *
+   * @returns their number
    */
   reclaim(limit: number, claimTimeoutMs: number): Promise<number>;
 
   /**
-   * Figures for the gauges. May count every pending row: call it seldom. By destination it reads each of them for its topic, which takes some twenty times as
-   * long: call it for that alone, and more seldom.
+   * Figures for the gauges. It may count every pending row: call it seldom, and by destination, which takes some twenty
+   * times as long, even less often.
    *
    * @param request `totalsOnly` leaves `byDestination` empty
    */
@@ -108,7 +107,7 @@ export interface OutboxStore {
 
 export interface Lease {
   readonly leaseMs: number;
-  /** Longest time a claim may live, however often renewed (`outbox.claimTimeoutMs`). */
+  /** Longest life of a claim, however often renewed (`outbox.claimTimeoutMs`). */
   readonly claimTimeoutMs: number;
 }
 
@@ -118,43 +117,43 @@ export interface ClaimRequest extends Lease {
   readonly maxBytes: number;
   readonly token: ClaimToken;
   /**
-   * Claims of this process that still run. Rows in processing under them hold back no later row of their key: the caller itself delivers
-   * in order, and gives back what it claimed of a key whose earlier row it did not get through.
+   * Running claims of this process. Rows under them hold back no later row of their key: the caller delivers in order,
+   * and releases what it claimed behind an undelivered row.
    */
   readonly heldTokens: readonly ClaimToken[];
-  /** Which rows to choose from; all of them by default. Rows outside of it still hold back the later rows of their keys. */
+  /** Which rows to choose from; all by default. Other rows still hold back the later rows of their keys. */
   readonly scope?: ClaimScope | undefined;
 }
 
-/** A part of the outbox that is claimed from by itself. */
+/** A part of the outbox with claims of its own. */
 export interface ClaimScope {
-  /** The store remembers by this name how far the claims of a scope have come. */
+  /** The store remembers the progress of a scope's claims by this name. */
   readonly name: string;
   /**
-   * Rows `only` of these destinations, or those of all others. The store tells a row's destination from its topic, by the routes it was made with. A row
-   * that no route matches is among the others, and so is one of which the database cannot tell.
+   * Rows `only` of these destinations, or those of all others. The store derives a row's destination from its topic by
+   * its routes. Rows without a route, or whose destination the database cannot derive, are among the others.
    */
   readonly which: "only" | "except";
-  /** Names. They may change between two claims of one name. */
+  /** Names. They may change between two claims. */
   readonly destinations: readonly string[];
-  /** Rows of these keys are not claimed either. */
+  /** Rows of these keys are not claimed. */
   readonly exceptKeys: readonly string[];
   /** Nor are these rows, and the others of their keys. */
   readonly exceptIds?: readonly MessageId[] | undefined;
 }
 
-/** The destination of rows that no route matches, and of those of which the database cannot tell. No destination has this name. */
+/** The destination of rows that match no route, or whose destination is unknown. No destination is called so. */
 export const NO_DESTINATION = "";
 
 export interface ClaimResult {
   readonly rows: readonly ClaimedRow[];
-  /** True when the claim was full, so that more rows are probably due now. */
+  /** The claim was full: more rows are probably due. */
   readonly more: boolean;
-  /** Rows that the claim read but that stay behind an earlier row of their key. */
+  /** Rows read that wait behind an earlier row of their key. */
   readonly heldBack: number;
-  /** A sweep of what is in front of the scope's rows goes on with its next claim, which is due in so many ms; undefined where none is under way. */
+  /** A sweep in front of the scope's rows continues with its next claim, due in this many ms; undefined for none. */
   readonly goesOnInMs?: number | undefined;
-  /** Rows that the database refuses to let be claimed, with its error. Further claims of this store leave them out for a while. */
+  /** Rows that the database refuses to let be claimed, with its error; later claims leave them out for a while. */
   readonly refused?: readonly { readonly id: MessageId; readonly reason: string }[];
 }
 
@@ -164,17 +163,13 @@ export interface OutboxBacklog {
   readonly oldestPendingAgeMs: number | null;
   /** Keys whose first unfinished row waits for its retry, or is parked. */
   readonly blockedKeys: number;
-  /**
-   * Of those that have pending rows, or rows in processing. Rows without a destination, or of which the database cannot tell, are under {@link
-   * NO_DESTINATION}.
-   */
+  /** Destinations with pending or processing rows. {@link NO_DESTINATION} has the rows without one. */
   readonly byDestination: ReadonlyMap<string, DestinationBacklog>;
-  /** Rows that are parked. */
   readonly parked: number;
 }
 
 export interface DestinationBacklog {
-  /** Also those that wait for a retry, are scheduled ahead or parked. */
+  /** Including rows that wait for a retry, are scheduled ahead or parked. */
   readonly pending: number;
   /** Age of the oldest due pending row in ms; null when there is none. */
   readonly oldestPendingAgeMs: number | null;
@@ -184,27 +179,22 @@ export interface DestinationBacklog {
 export type CheckedTables = readonly ("inbox" | "outbox" | "destinations")[];
 
 export interface SchemaStore {
-  /** Applies the bundled migrations under a database lock; any number of replicas may call it at once. Returns the files applied. */
+  /** Applies the bundled migrations under a database lock. @returns the files applied */
   migrate(): Promise<readonly string[]>;
 
   /**
-   * Checks that the tables have the columns the service needs, of types that its statements work with, and the keys. Logs what makes it only slow.
+   * Checks that the tables have the columns, types and keys that the statements need; logs what only makes them slow.
    *
-   * The table of the destinations may be missing, or closed to this user: a warning has the statement that mends it, and `DestinationStore.isAvailable` is
-   * false.
+   * The destinations' table may be missing, or closed to this user: a warning contains the statement that fixes it, and
+   * `DestinationStore.isAvailable` is false.
    *
    * @param tables those that this process uses; all by default
-   * @param requireDestinations true where that table must be there and open to this user, if it is among `tables`
-   * @throws ConfigError with everything that is wrong, and the `ALTER TABLE` statement that mends each of it
+   * @param requireDestinations true where that table is required, if it is among `tables`
+   * @throws ConfigError with every problem and the `ALTER TABLE` statement that fixes it
    */
   checkColumns(tables?: CheckedTables, requireDestinations?: boolean): Promise<void>;
 
-  /**
-   * Checks the table of the destinations again, while the process runs.
-   *
-   * @returns what keeps it from being used, and the statements that mend it; undefined for nothing
-   * @throws StoreError
-   */
+  /** Checks the destinations' table again. @returns what keeps it from being used, and the statements that fix it */
   destinationFault(): Promise<{ readonly what: string; readonly remedy: string } | undefined>;
 }
 
@@ -217,18 +207,59 @@ export interface Store {
   readonly pull: PullStore;
   readonly destinations: DestinationStore;
   readonly schema: SchemaStore;
-  /** Waits until the database answers. Rejects with the last error after `timeoutMs`, or at once when `signal` aborts. */
+  /** Waits until the database answers; rejects with the last error, or when `signal` aborts. */
   waitUntilReady(timeoutMs: number, signal: AbortSignal): Promise<void>;
-  /** One round trip through the pool. */
   ping(): Promise<void>;
-  /** Pool figures now. */
   poolUsage(): { readonly used: number; readonly idle: number; readonly waiting: number };
   /**
-   * Calls `listener` when another process relayed rows into the outbox: a hint, it may come late or never. Returns when the
-   * subscription is set up; a database that cannot notify never calls. `close` ends it.
+   * Calls `listener` when another process relayed rows into the outbox: a hint that may come late or never. Returns
+   * when subscribed; `close` ends it.
    */
   onOutboxWake(listener: () => void): Promise<void>;
-  /** Tells other processes that outbox rows were added; at most one notification per 50 ms. */
+  /** Notifies other processes of new outbox rows, at most once per 50 ms. */
   announceOutbox(): void;
   close(): Promise<void>;
+}
+
+/** Rows that failed for good and wait for an operator, first of their keys; see `PARKED_UNTIL`. */
+export interface ParkedStore {
+  /** Parked rows in the order of `sequence`: the first `limit` that match after `after` (null: all). */
+  list(filter: ParkedFilter, after: string | null, limit: number): Promise<readonly ParkedRow[]>;
+
+  /**
+   * Makes those of the rows that are still parked due now, with attempt 0. One that the database refuses stays parked.
+   *
+   * @returns how many were changed
+   * @throws StoreError when the database refuses all of them
+   */
+  retry(ids: readonly MessageId[]): Promise<number>;
+
+  /**
+   * Makes those of the rows that are still parked `dead`, in one transaction: the next rows of their keys are free.
+   *
+   * @param note goes before the row's `last_error`
+   * @returns how many were changed
+   * @throws StoreError when the database refuses all of them
+   */
+  discard(ids: readonly MessageId[], note: string): Promise<number>;
+}
+
+/** All conditions given must hold. An empty list of ids matches no row. */
+export interface ParkedFilter {
+  readonly ids?: readonly MessageId[] | undefined;
+  /** Compared letter for letter. */
+  readonly key?: string | undefined;
+}
+
+export interface ParkedRow {
+  readonly id: MessageId;
+  /** Decimal text: a 64-bit identity does not fit a JavaScript number. */
+  readonly sequence: string;
+  readonly topic: string | null;
+  readonly key: string | null;
+  readonly attempt: number;
+  /** Null where an owner's table has no time that a `Date` can hold. */
+  readonly parkedAt: Date | null;
+  /** At most 200 characters of the reason. */
+  readonly lastError: string | null;
 }

@@ -169,7 +169,7 @@ describe("the check of the table of the destinations", () => {
         const remedy = 'GRANT INSERT, UPDATE ON "outbox_destination" TO <user>;';
         const message =
           'the database user has no right to INSERT, UPDATE on the table "outbox_destination": destinations cannot be paused, ' +
-          "and have no rate limit or circuit breaker, until that is mended and the process is started again";
+          "and have no rate limit or circuit breaker, until that is fixed and the process restarted";
         expect(lines).toMatchObject([{ level: "warn", fields: { remedy }, message }]);
         expect(problemsOf((await check(store, true)).failure)).toContain(remedy);
 

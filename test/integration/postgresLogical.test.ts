@@ -127,7 +127,7 @@ test("a slot of somebody else is left alone", async () => {
   await using outbox = await createOutbox();
   const { database, slot } = outbox;
   await database.query("SELECT pg_create_physical_replication_slot($1)", [slot]);
-  expect(await faultOf(database, slot)).toMatch(/it is a physical slot .* Name another one in outbox\.capture\.slot/);
+  expect(await faultOf(database, slot)).toMatch(/it is a physical slot .* Name another slot in outbox\.capture\.slot/);
 });
 
 test("a slot that another process reads is refused, with what to do", async () => {

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { destinationOf } from "../../src/adapters/stores/postgres/routing.ts";
+import { destinationOf } from "../../src/adapters/stores/postgres/outboxParts.ts";
 import type { TopicRoute } from "../../src/adapters/stores/sql/routing.ts";
 import { compileRoutes } from "../../src/core/delivery/routes.ts";
 import { createDatabase, onServer, type TestDatabase } from "../support/databases.ts";

@@ -1,6 +1,6 @@
 import { checkInboundAuth } from "../../adapters/sources/http/kind.ts";
-import { maskUrl } from "../../model/maskUrl.ts";
 import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../model/rows.ts";
+import { maskUrl } from "../../model/secret.ts";
 import type { Report } from "../../ports/kinds.ts";
 import { DATABASES, parseJdbcUrl } from "../databases.ts";
 import { JdbcUrlError, type ParsedJdbcUrl } from "../jdbc/target.ts";

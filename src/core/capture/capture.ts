@@ -9,12 +9,11 @@ import { untilAborted } from "../../time/wait.ts";
 export interface CaptureOptions {
   readonly changes: ChangeLog;
   readonly state: CaptureState;
-  /** Wakes the poller. */
   readonly onInsert: () => void;
-  /** Told of each change of {@link Capture.capturing}. */
+  /** Called at each change of {@link Capture.capturing}. */
   readonly onChange: (capturing: boolean) => void;
   readonly backoff: Pick<Backoff, "failures" | "next" | "reset">;
-  /** Waits so many ms; rejects when the signal aborts first. */
+  /** Waits this many ms; rejects when the signal aborts first. */
   readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
   readonly timer: Timer;
   readonly clock: Clock;
@@ -33,24 +32,24 @@ interface Session {
 }
 
 const SAVE_INTERVAL_MS = 5000;
-/** A connection that ends sooner belongs to the failures before it: a server that ends each one at once is not asked without a pause. */
+/** A connection that ends sooner counts as a failure: a server that ends each one gets no retry at once. */
 const STEADY_MS = 10_000;
 
 /**
- * Wakes the poller when the database's log shows outbox inserts (spec, "outbox.capture"): owns the state, and follows the log again and again.
- * Whatever fails here, delivery goes on by polling.
+ * Wakes the poller when the database's log shows outbox inserts (spec, "outbox.capture"): owns the state, and follows
+ * the log again after each failure. Delivery continues by polling meanwhile.
  */
 export class Capture implements Service, HealthComponent {
   readonly name = "outbox-capture";
   readonly decidesReadiness = false;
   readonly #options: CaptureOptions;
   readonly #wakes: CaptureWakes;
-  readonly #followFaults: FaultLog;
-  readonly #saveFaults: FaultLog;
+  readonly #followFaults: ReturnType<typeof faultLog>;
+  readonly #saveFaults: ReturnType<typeof faultLog>;
   readonly #stopping = new AbortController();
   readonly #cut = new AbortController();
   #session: Session | undefined;
-  /** Lets go of the present follower, so that nothing it tells counts any more. */
+  /** Detaches the present follower: its further events are ignored. */
   #detach: (() => void) | undefined;
   /** Why it does not follow; undefined while it does. */
   #fault: string | undefined = "change capture has not been started";
@@ -64,15 +63,11 @@ export class Capture implements Service, HealthComponent {
     const { onInsert, clock, timer, log } = options;
     this.#options = options;
     this.#wakes = new CaptureWakes(onInsert, clock, timer);
-    this.#followFaults = new FaultLog({
-      clock,
-      log,
+    this.#followFaults = faultLog(clock, log, {
       failed: "change capture does not follow the database's log; delivery goes on by polling",
       again: "change capture follows the database's log again",
     });
-    this.#saveFaults = new FaultLog({
-      clock,
-      log,
+    this.#saveFaults = faultLog(clock, log, {
       failed: "the position of change capture is not saved; a restart would begin at the one saved last",
       again: "the position of change capture is saved again",
     });
@@ -90,13 +85,13 @@ export class Capture implements Service, HealthComponent {
     this.#running = this.#run();
   }
 
-  /** @throws Error that says why the log is not followed, or the position not saved */
+  /** @throws Error with why it does not follow the log, or does not save the position */
   async check(): Promise<void> {
     const fault = this.#fault ?? this.#saveFault;
     if (fault !== undefined) throw new Error(fault);
   }
 
-  /** Ends the connection, at most until `cutoff` aborts, saves the position and gives the state up. */
+  /** Ends the connection, at most until `cutoff` aborts, saves the position and releases the state. */
   async stop(cutoff: AbortSignal): Promise<void> {
     this.#end ??= this.#stop();
     const cut = () => this.#cut.abort(cutoff.reason);
@@ -213,7 +208,7 @@ export class Capture implements Service, HealthComponent {
     this.#fault = undefined;
     if (!this.#followFaults.recovered()) this.#options.log.info({}, "change capture follows the database's log");
     this.#options.onChange(true);
-    // Rows that came before were not told.
+    // Earlier rows were not reported.
     this.#wakes.event();
   }
 
@@ -243,14 +238,13 @@ export class Capture implements Service, HealthComponent {
 
 interface SavedPositionOptions {
   readonly state: OwnedState;
-  /** Shortest time between two saves, in ms. */
   readonly intervalMs: number;
   readonly timer: Timer;
   readonly onSaved: () => void;
   readonly onFailed: (error: unknown) => void;
 }
 
-/** The position a capture has reached, saved every now and then while it moves. Saves never overlap. */
+/** The position of a capture, saved from time to time while it moves. Saves never overlap. */
 class SavedPosition {
   readonly #options: SavedPositionOptions;
   #latest: LogPosition | null;
@@ -265,7 +259,7 @@ class SavedPosition {
     this.#saved = options.state.position;
   }
 
-  /** Where a follower begins; saved or not. */
+  /** Where a follower begins, saved or not. */
   get latest(): LogPosition | null {
     return this.#latest;
   }
@@ -276,11 +270,7 @@ class SavedPosition {
     this.#arm();
   }
 
-  /**
-   * Saves what is not saved yet, after a save that is under way, and nothing from then on. A failure is told to `onFailed`.
-   *
-   * @param save false where the state belongs to another process by now
-   */
+  /** Saves what is not saved yet, and nothing from then on. @param save false where another process has the state */
   async close(save: boolean): Promise<void> {
     this.#closed = true;
     this.#cancel?.();
@@ -316,32 +306,31 @@ class SavedPosition {
 }
 
 /**
- * The log shows a commit a moment before other transactions see its rows: the server writes it, then ends the transaction. A wake at
- * once may thus find nothing, so two more follow the last event of a burst. The first covers that moment, the second a server that
- * waits for a synchronous standby in between.
+ * The log shows a commit a moment before other transactions see its rows: the server writes it, then ends the
+ * transaction. A wake at once may find nothing, so two more follow the last event of a burst. The first covers that
+ * moment, the second a server that waits for a synchronous standby in between.
  */
 const FIRST_REPEAT_MS = 20;
 const LAST_REPEAT_MS = 250;
 
-/** Turns events of the log into wakes: one for all events of a turn of the event loop, repeated after the last one. */
+/** Turns events of the log into wakes: one per turn of the event loop, repeated after the last one. */
 export class CaptureWakes {
   readonly #wake: () => void;
-  readonly #repeats: readonly RepeatedWake[];
+  readonly #repeats: readonly ReturnType<typeof repeatedWake>[];
   #turn: NodeJS.Immediate | undefined;
   #closed = false;
 
   constructor(wake: () => void, clock: Clock, timer: Timer) {
     this.#wake = wake;
     this.#repeats = [
-      new RepeatedWake(FIRST_REPEAT_MS, true, wake, clock, timer),
-      new RepeatedWake(LAST_REPEAT_MS, false, wake, clock, timer),
+      repeatedWake(FIRST_REPEAT_MS, true, wake, clock, timer),
+      repeatedWake(LAST_REPEAT_MS, false, wake, clock, timer),
     ];
   }
 
-  /** Rows are committed, or may have been. */
   event(): void {
     if (this.#closed) return;
-    // At the end of the turn: a batch that came in one piece is one wake, and none is asked for before the last of it was read.
+    // At the end of the turn: a batch that arrived in one piece is one wake, after all of it was read.
     this.#turn ??= setImmediate(() => {
       this.#turn = undefined;
       this.#wake();
@@ -357,90 +346,54 @@ export class CaptureWakes {
   }
 }
 
-/** One wake a fixed time after the last event, by a single timer that is not set anew for each event. */
-class RepeatedWake {
-  readonly #delayMs: number;
-  /** Wakes each time the delay is over, also while events go on; otherwise only when they have ended. */
-  readonly #duringStream: boolean;
-  readonly #wake: () => void;
-  readonly #clock: Clock;
-  readonly #timer: Timer;
-  #lastEventAt = 0;
-  #cancel: (() => void) | undefined;
-
-  constructor(delayMs: number, duringStream: boolean, wake: () => void, clock: Clock, timer: Timer) {
-    this.#delayMs = delayMs;
-    this.#duringStream = duringStream;
-    this.#wake = wake;
-    this.#clock = clock;
-    this.#timer = timer;
-  }
-
-  event(): void {
-    this.#lastEventAt = this.#clock.monotonic();
-    if (this.#cancel === undefined) this.#arm(this.#delayMs);
-  }
-
-  cancel(): void {
-    this.#cancel?.();
-  }
-
-  #arm(ms: number): void {
-    this.#cancel = this.#timer(ms, () => {
-      this.#cancel = undefined;
-      const leftMs = this.#lastEventAt + this.#delayMs - this.#clock.monotonic();
+/** One wake a fixed time after the last event; `duringStream` also after each delay while events continue. */
+function repeatedWake(delayMs: number, duringStream: boolean, wake: () => void, clock: Clock, timer: Timer) {
+  let lastEventAt = 0;
+  let cancel: (() => void) | undefined;
+  const arm = (ms: number): void => {
+    cancel = timer(ms, () => {
+      cancel = undefined;
+      const leftMs = lastEventAt + delayMs - clock.monotonic();
       // Timers may fire a fraction of a millisecond early.
       const isOver = leftMs < 1;
-      if (!isOver) this.#arm(Math.ceil(leftMs));
-      if (isOver || this.#duringStream) this.#wake();
+      if (!isOver) arm(Math.ceil(leftMs));
+      if (isOver || duringStream) wake();
     });
-  }
+  };
+  return {
+    event(): void {
+      lastEventAt = clock.monotonic();
+      if (cancel === undefined) arm(delayMs);
+    },
+    cancel: () => cancel?.(),
+  };
 }
 
-interface FaultLogOptions {
-  readonly clock: Clock;
-  readonly log: Log;
-  /** Message of a failure. */
-  readonly failed: string;
-  /** Message when it works again. */
-  readonly again: string;
-}
-
-/** A fault that stays is logged again after this time. */
+/** A lasting fault is logged again after this time. */
 const REPEAT_MS = 5 * 60_000;
 
 /**
- * Logs something that fails again and again: one `warn` for a reason until it changes or five minutes are over, `debug` in
- * between, and one `info` when it works again.
+ * Logs a repeated failure: one `warn` for a reason until it changes or five minutes are over, `debug` in between, and
+ * one `info` at its end.
  */
-class FaultLog {
-  readonly #options: FaultLogOptions;
-  #row: { readonly since: number; reason: string; loggedAt: number } | undefined;
+function faultLog(clock: Clock, log: Log, messages: { readonly failed: string; readonly again: string }) {
+  let fault: { readonly since: number; readonly reason: string; readonly loggedAt: number } | undefined;
+  return {
+    /** @param fields of the line, besides the reason */
+    failed(error: unknown, fields: object): void {
+      const reason = errorText(error);
+      const now = clock.monotonic();
+      const isKnown = reason === fault?.reason && now - fault.loggedAt < REPEAT_MS;
+      if (!isKnown) fault = { since: fault?.since ?? now, reason, loggedAt: now };
+      log[isKnown ? "debug" : "warn"]({ ...fields, reason }, messages.failed);
+    },
 
-  constructor(options: FaultLogOptions) {
-    this.#options = options;
-  }
-
-  /** @param fields of the line, beside the reason */
-  failed(error: unknown, fields: object): void {
-    const { clock, log, failed } = this.#options;
-    const reason = errorText(error);
-    const now = clock.monotonic();
-    if (reason === this.#row?.reason && now - this.#row.loggedAt < REPEAT_MS) {
-      log.debug({ ...fields, reason }, failed);
-      return;
-    }
-    this.#row = { since: this.#row?.since ?? now, reason, loggedAt: now };
-    log.warn({ ...fields, reason }, failed);
-  }
-
-  /** @returns whether anything had failed; the log then has how long it did not work */
-  recovered(): boolean {
-    const row = this.#row;
-    if (row === undefined) return false;
-    this.#row = undefined;
-    const { clock, log, again } = this.#options;
-    log.info({ awayMs: Math.round(clock.monotonic() - row.since) }, again);
-    return true;
-  }
+    /** @returns whether it had failed; the log then has for how long */
+    recovered(): boolean {
+      if (fault === undefined) return false;
+      log.info({ awayMs: Math.round(clock.monotonic() - fault.since) }, messages.again);
+      fault = undefined;
+      return true;
+    },
+  };
 }

@@ -1,7 +1,7 @@
 import type { MessageId } from "../../model/rows.ts";
 import type { ReplayStore } from "../../ports/finishedRows.ts";
-import type { ParkedFilter, ParkedRow, ParkedStore } from "../../ports/parkedStore.ts";
 import type { Log } from "../../ports/runtime.ts";
+import type { ParkedFilter, ParkedRow, ParkedStore } from "../../ports/store.ts";
 import { compileTopicPattern } from "../delivery/routes.ts";
 import type { Redact } from "../redaction/redact.ts";
 import { loggedFilter, ReplayPace } from "./replay.ts";
@@ -16,14 +16,13 @@ interface ParkedOptions {
   readonly log: Log;
   /** Most rows that one statement reads or changes. Default 1000. */
   readonly batchSize?: number;
-  /** Waits `ms` milliseconds, or until the signal aborts: it may then reject with the signal's reason. */
+  /** Waits `ms` milliseconds, or until the signal aborts, when it may reject with the signal's reason. */
   readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
 }
 
 /** A retry or discard ended early; `cause` has the reason. It may be repeated for the rest. */
 export class ParkedInterruptedError extends Error {
   override readonly name = "ParkedInterruptedError";
-  /** Rows known to be changed. */
   readonly changed: number;
 
   constructor(changed: number, cause: unknown) {
@@ -47,12 +46,7 @@ export class Parked {
     this.#batchSize = options.batchSize ?? DEFAULT_BATCH_SIZE;
   }
 
-  /**
-   * Parked rows in the order of their sequence.
-   *
-   * @param limit most rows
-   * @throws StoreError, or an Error for a bad topic pattern
-   */
+  /** Parked rows in the order of their sequence. @throws StoreError, or an Error for a bad topic pattern */
   async list(selection: ParkedSelection, limit: number): Promise<readonly ParkedRow[]> {
     const found: ParkedRow[] = [];
     for await (const rows of this.#batches(selection)) {
@@ -63,9 +57,8 @@ export class Parked {
   }
 
   /**
-   * Makes the rows due at once, as if never tried; no faster than the pollers deliver, so that fresh rows do not wait.
+   * Makes the rows due at once with attempt 0; no faster than the pollers deliver, so that fresh rows do not wait.
    *
-   * @param by who requests it
    * @param signal aborts it between two batches
    * @returns how many rows are due again
    * @throws ParkedInterruptedError; its cause is the abort reason or the database's error
@@ -82,12 +75,9 @@ export class Parked {
   }
 
   /**
-   * Makes the rows dead; the next rows of their keys are delivered.
+   * Makes the rows dead; the next rows of their keys are delivered. Parameters and errors as of {@link retry}.
    *
-   * @param reason the operator's; stored in `last_error`, with `by`, in front of why the row was parked
-   * @param signal aborts it between two batches
-   * @returns how many rows are dead
-   * @throws ParkedInterruptedError; its cause is the abort reason or the database's error
+   * @param reason stored with `by` before the row's `last_error`
    */
   async discard(selection: ParkedSelection, by: string, reason: string, signal: AbortSignal): Promise<number> {
     const note = this.#options.redact(`discarded by ${by}: ${reason}`);

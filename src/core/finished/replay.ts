@@ -8,19 +8,15 @@ export interface ReplayOptions {
   readonly store: ReplayStore;
   /** The destination to which the routes send a topic (the first that matches); undefined when none does. */
   readonly destinationOf: (topic: string) => string | undefined;
-  /** Called after each batch that moved rows: time to wake the pollers. */
   readonly onMoved: () => void;
   readonly log: Log;
   /** Most rows read, and moved, by one statement. Default 1000. */
   readonly batchSize?: number;
-  /** Waits `ms` milliseconds, or until the signal aborts: it may then reject with the signal's reason. */
+  /** Waits `ms` milliseconds, or until the signal aborts, when it may reject with the signal's reason. */
   readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
 }
 
-/**
- * A replay ended early; `cause` has the reason. What was moved stays moved; repeating the request moves the rest, and
- * once more what has been delivered since.
- */
+/** A replay ended early; `cause` has the reason. A repetition moves the rest, and again what was delivered since. */
 export class ReplayInterruptedError extends Error {
   override readonly name = "ReplayInterruptedError";
   /** Rows known to be moved; a batch whose commit was not answered may have been moved too. */
@@ -32,7 +28,6 @@ export class ReplayInterruptedError extends Error {
   }
 }
 
-/** A request in terms of the store. */
 interface Selection {
   readonly filter: ReplayFilter;
   readonly ids: readonly MessageId[] | undefined;
@@ -41,8 +36,7 @@ interface Selection {
 
 /**
  * Moves finished outbox rows back to `pending` (spec, "POST /admin/replay"): in batches in the order of their sequence,
- * each in its own short transaction; no faster than the pollers deliver, so that fresh rows do not wait behind a replay
- * of any size.
+ * each in its own short transaction; no faster than the pollers deliver, so that fresh rows do not wait behind it.
  */
 export class Replay {
   readonly #options: ReplayOptions;
@@ -59,7 +53,6 @@ export class Replay {
    * Moves every row that is finished now and matches. Count and filter are logged.
    *
    * @param signal aborts it between two batches
-   * @returns the number of rows moved
    * @throws ReplayInterruptedError with the rows moved by then; its cause is the abort reason or the database's error
    */
   async run(request: ReplayRequest, signal: AbortSignal): Promise<{ readonly moved: number }> {
@@ -215,8 +208,8 @@ interface ReplayPaceOptions {
 
 /**
  * Keeps a replay from running ahead of the pollers. Claims follow the sequence, so replayed rows go before all fresh
- * ones: 100,000 moved at once held fresh rows up for 19 s in a system that delivers 5,000 a second, at this pace for
- * half a second.
+ * ones: 100,000 moved at once delayed fresh rows by 19 s in a system that delivers 5,000 a second, at this pace by half
+ * a second.
  */
 export class ReplayPace {
   readonly #options: ReplayPaceOptions;
@@ -227,15 +220,14 @@ export class ReplayPace {
     this.#options = options;
   }
 
-  /** Rows were moved. */
   moved(ids: readonly MessageId[]): void {
     if (!this.#nobodyDelivers) this.#moved.push(...ids);
   }
 
   /**
-   * Waits until every moved row has been tried, so that the pollers have reached the fresh rows behind them. Stops
-   * waiting when the rest makes no progress: those rows wait behind others in backoff, which block only their own keys.
-   * When no row at all was tried, no poller runs, and it never waits again.
+   * Waits until every moved row has been tried: the pollers have then reached the fresh rows behind them. Stops waiting
+   * when the rest makes no progress: those rows wait behind others in backoff, which block only their own keys. When no
+   * row at all was tried, no poller runs, and it never waits again.
    *
    * @throws the signal's reason when it aborts first
    */

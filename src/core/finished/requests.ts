@@ -26,11 +26,11 @@ export function hasFilter(request: ReplayRequest): boolean {
 }
 
 /**
- * Reads a request from JSON. Unknown fields are ignored, as on every admin route; null counts as absent, since many
- * serializers write absent fields that way. {@link hasFilter} checks whether any field is set.
+ * Reads a request from JSON. As on every admin route, unknown fields are ignored and null counts as absent, as many
+ * serializers write absent fields. {@link hasFilter} checks whether any field is set.
  *
  * @param value the parsed body
- * @throws Error whose message is the reason, to stand behind `Invalid request: `
+ * @throws Error whose message is the reason, to follow `Invalid request: `
  */
 export function parseReplayRequest(value: unknown): ReplayRequest {
   const fields = requireObject(value);
@@ -45,22 +45,13 @@ export function parseReplayRequest(value: unknown): ReplayRequest {
   };
 }
 
-/**
- * Reads the state of a finished row.
- *
- * @throws Error that says what is expected
- */
+/** Reads the state of a finished row. @throws Error with what is expected */
 export function parseFinishedState(text: string): FinishedState {
   if (text !== "sent" && text !== "dead") throw new Error('"sent" or "dead" is expected');
   return text;
 }
 
-/**
- * Reads the id of a row.
- *
- * @returns the UUID in lower case, so that two spellings are one id
- * @throws Error that says what is expected
- */
+/** Reads the id of a row, in lower case, so that two spellings are one id. @throws Error with what is expected */
 export function parseMessageId(text: string): MessageId {
   if (!isUuid(text)) {
     throw new Error("a UUID such as 01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f is expected");
@@ -68,11 +59,7 @@ export function parseMessageId(text: string): MessageId {
   return text.toLowerCase() as MessageId;
 }
 
-/**
- * Checks a text that is to be compared with stored ones.
- *
- * @throws Error that says what is expected
- */
+/** Checks a text that is compared with stored ones. @throws Error with what is expected */
 export function parseText(text: string): string {
   if (/\0|\p{Surrogate}/u.test(text)) {
     throw new Error("text without NUL and lone surrogates is expected, for no database stores those");
@@ -81,13 +68,13 @@ export function parseText(text: string): string {
 }
 
 /**
- * Reads an instant in ISO 8601: a date, a time, and `Z` or an offset. Databases keep microseconds: what is finer is
+ * Reads an instant in ISO 8601: a date, a time, and `Z` or an offset. Databases keep microseconds: finer fractions are
  * rounded outwards, so that every stored time compares the same.
  *
- * @param bound whether rows are to be created after the instant or before it
+ * @param bound whether rows are created after the instant or before it
  * @returns the instant as `2026-01-05T08:30:00.000000Z`
- * @throws Error that says what is expected: for another format, no offset, a day or hour that does not exist, a year
- *   before 1 or after 9999
+ * @throws Error with what is expected: for another format, no offset, a day or hour that does not exist, a year before
+ *   1 or after 9999
  */
 export function parseInstant(text: string, bound: "after" | "before"): string {
   const parts = INSTANT.exec(text)?.groups;
@@ -121,7 +108,7 @@ export function parseInstant(text: string, bound: "after" | "before"): string {
 const INSTANT =
   /^(?<year>\d{4})-(?<month>\d\d)-(?<day>\d\d)[Tt](?<hour>\d\d):(?<minute>\d\d)(?::(?<second>\d\d)(?:[.,](?<fraction>\d+))?)?(?:[Zz]|(?<sign>[+-])(?<offsetHour>\d\d)(?::?(?<offsetMinute>\d\d))?)$/;
 
-/** @throws Error, as {@link parseReplayRequest}, where a body is no JSON object */
+/** @throws Error, as {@link parseReplayRequest}, for a body that is not a JSON object */
 export function requireObject(value: unknown): Fields {
   if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as Fields;
   throw new Error(`the body is ${kindOf(value)}; a JSON object is expected`);
@@ -135,7 +122,7 @@ export function single<T>(fields: Fields, name: string, parse: (text: string) =>
   return value === undefined || value === null ? undefined : textAt(name, value, parse);
 }
 
-/** The same for a list of texts. */
+/** The same for a list. */
 export function list<T>(fields: Fields, name: string, parse: (text: string) => T): readonly T[] | undefined {
   const value = fields[name];
   if (value === undefined || value === null) return undefined;
@@ -173,38 +160,32 @@ export interface ParkedSelection {
   readonly key?: string | undefined;
 }
 
-/** Most rows that one list shows. */
 export const MOST_LISTED = 10_000;
 
-/** @throws Error that says what is expected */
+/** @throws Error with what is expected */
 export function parsePattern(text: string): string {
   compileTopicPattern(parseText(text));
   return text;
 }
 
-/** @throws Error that says what is expected */
+/** @throws Error with what is expected */
 export function parseLimit(text: string): number {
   const limit = /^\d{1,5}$/.test(text) ? Number(text) : 0;
   if (limit >= 1 && limit <= MOST_LISTED) return limit;
   throw new Error(`a whole number from 1 to ${MOST_LISTED} is expected`);
 }
 
-/**
- * Whether a change selects rows: by a filter or by `all`, not both.
- *
- * @param all null and false count as absent
- */
+/** Whether a change selects rows: by a filter or by `all`, not both. @param all null and false count as absent */
 export function saysWhichRows(selection: ParkedSelection, all: unknown): boolean {
   return Object.values(selection).some((field) => field !== undefined) !== (all === true);
 }
 
 /**
- * Reads which rows to change from JSON. Unknown fields are ignored, and null counts as absent, as on every admin route.
+ * Reads which rows to change from JSON, as {@link parseReplayRequest} does.
  *
- * @param value the parsed body
  * @param asksReason whether `reason` is required
  * @returns `by`: as {@link callerOf} has it
- * @throws Error whose message is the reason, to stand behind `Invalid request: `
+ * @throws Error whose message is the reason, to follow `Invalid request: `
  */
 export function parseParkedChange(
   value: unknown,
@@ -212,7 +193,7 @@ export function parseParkedChange(
 ): { selection: ParkedSelection; reason: string; by: string } {
   const fields = requireObject(value);
   const { all } = fields;
-  if (all !== undefined && all !== null && typeof all !== "boolean") throw new Error('"all" is neither true nor false');
+  if (all !== undefined && all !== null && typeof all !== "boolean") throw new Error('"all" is not true or false');
   const selection: ParkedSelection = {
     ids: list(fields, "ids", parseMessageId),
     topic: single(fields, "topic", parsePattern),
@@ -231,15 +212,9 @@ export function parseParkedChange(
 
 /** Texts that operators give with a change, by the command or over HTTP, for others to read. */
 
-/** Characters of a reason. */
 export const LONGEST_REASON = 1000;
 
-/**
- * Checks the reason of a pause, or of discarding parked rows.
- *
- * @returns it without blanks around it
- * @throws Error that says what is expected
- */
+/** Checks a reason. @returns it without blanks around it @throws Error with what is expected */
 export function parseReason(text: string): string {
   if (!/[^\0- ]/.test(text)) throw new Error("a reason that is not blank is expected: it is all that others see");
   const { length } = [...text];
@@ -250,26 +225,21 @@ export function parseReason(text: string): string {
   return text.replace(/^[\0- ]+|[\0- ]+$/g, "");
 }
 
-/** Characters of who makes a change. */
+/** Most characters of a caller's name. */
 export const LONGEST_BY = 100;
 /** Control characters, line separators, direction marks and what has no width. */
 const UNSEEN = "\\u0000-\\u001f\\u007f-\\u009f\\u00ad\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff";
 /** Visible text without blanks around it. Without flags, so that the OpenAPI document can have the same. */
 export const BY_PATTERN = `^[^ ${UNSEEN}]([^${UNSEEN}]*[^ ${UNSEEN}])?$`;
 
-/**
- * Checks the name that the caller of an admin route gives.
- *
- * @returns the text as it is
- * @throws Error that says what is expected
- */
+/** Checks the name that the caller of an admin route gives. @throws Error with what is expected */
 export function parseBy(text: string): string {
   const isSeen = new RegExp(BY_PATTERN).test(text) && !/\p{Surrogate}/u.test(text);
   if (isSeen && [...text].length <= LONGEST_BY) return text;
   throw new Error(`1 to ${LONGEST_BY} printable characters without blanks around them are expected, such as alice`);
 }
 
-/** Who makes a change over HTTP, as stored: the credentials name no person, so the caller does. */
+/** The caller of a change over HTTP, as stored: credentials name no person, so the caller does. */
 export function callerOf(by: string | undefined): string {
   return by === undefined ? "admin route" : `${by} (admin route)`;
 }

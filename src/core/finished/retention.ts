@@ -11,20 +11,19 @@ export interface RetentionOptions {
   readonly batchSize: number;
   /** Aborts when the process stops: a pause ends at once, and no batch follows the running one. */
   readonly stopping: AbortSignal;
-  /** Waits so many ms; rejects when the signal aborts first. */
+  /** Waits this many ms; rejects when the signal aborts first. */
   readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
   readonly clock: Clock;
   readonly metrics: Pick<Metrics, "cleanupDeleted" | "cleanupDuration" | "cleanupLastRun">;
   readonly log: Log;
 }
 
-/** One run over what the policy lets go, from its plan to its last batch. */
+/** One run over what the policy deletes, from its plan to its last batch. */
 interface Sweep {
-  /** Monotonic ms. */
   readonly startedAt: number;
   left: readonly RetentionRange[];
   deleted: number;
-  /** Rows that the database refused to delete, and what it said of the first. */
+  /** Rows that the database refused to delete, and the error of the first. */
   refused: number;
   refusal?: string;
 }
@@ -39,10 +38,10 @@ export class Retention {
   }
 
   /**
-   * Deletes one batch, and plans a sweep before it when none is under way. A sweep goes on after a failed batch where
-   * it was.
+   * Deletes one batch, and plans a sweep before it when none is running. After a failed batch the sweep continues
+   * there.
    *
-   * @returns `again` while the sweep has more, `idle` when it is done
+   * @returns `again` while the sweep has more, `idle` at its end
    * @throws StoreError of the plan or the batch, or of a row where the sweep could delete none
    */
   async pass(): Promise<"again" | "idle"> {
@@ -56,10 +55,9 @@ export class Retention {
   }
 
   /**
-   * Sweeps the table once to the end, or until the process stops, and logs what was deleted, also when that is nothing.
+   * Sweeps the table once to the end, or until the process stops, and logs what was deleted, even if nothing.
    *
-   * @throws StoreError when the plan or a batch failed, or every row was refused; what was deleted before it is gone,
-   *   and logged
+   * @throws StoreError when the plan or a batch failed, or every row was refused; earlier batches stay deleted
    */
   async runOnce(): Promise<void> {
     const sweep = await this.#begin();
@@ -77,7 +75,6 @@ export class Retention {
     return { startedAt, left: await store.plan(policy), deleted: 0, refused: 0 };
   }
 
-  /** One batch and the pause after it; at the end of the sweep its figures. */
   async #step(sweep: Sweep): Promise<"again" | "idle"> {
     const { store, policy, batchSize, clock, metrics, log } = this.#options;
     const [range, ...others] = sweep.left;
@@ -85,7 +82,6 @@ export class Retention {
       const startedAt = clock.monotonic();
       const { deleted, rest, refusal } = await store.deleteBatch(range, batchSize);
       if (refusal !== undefined) {
-        // The first one is enough.
         sweep.refusal ??= refusal;
         if (sweep.refused === 0)
           log.warn({ table: policy.table, reason: refusal }, "the database refuses to delete some rows: skipping them");
@@ -133,12 +129,9 @@ function failWhereAllWereRefused({ deleted, refusal }: Sweep): void {
   if (deleted === 0 && refusal !== undefined) throw new StoreError("refused", refusal);
 }
 
-/**
- * A batch takes what the database can give; this much idle time after it leaves three quarters of that to the poller
- * and the relay, more under load.
- */
+/** Idle time after a batch, which uses the whole database: three quarters remain for poller and relay. */
 const PAUSE_PER_BATCH_TIME = 3;
-/** After a short batch too, others get the connection of the pool first. */
+/** After a short batch too, others get the pool's connection first. */
 const MIN_PAUSE_MS = 10;
-/** A batch that waited long (for its connection, say) must not delay the sweep for ever. */
+/** A batch that waited long (such as for its connection) must not delay the sweep for ever. */
 const MAX_PAUSE_MS = 1000;

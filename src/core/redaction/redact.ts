@@ -1,4 +1,4 @@
-import type { SecretMasker } from "../../ports/secretMasker.ts";
+import type { SecretMasker } from "../../ports/runtime.ts";
 import { beginsEscape, EscapedText, MAX_ESCAPE_LENGTH } from "./escapes.ts";
 import { BLANK, SKIPPED, Spellings } from "./spellings.ts";
 

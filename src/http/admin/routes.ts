@@ -19,7 +19,7 @@ import {
 } from "../../core/finished/requests.ts";
 import { errorText } from "../../model/errors.ts";
 import type { Evaluator } from "../../ports/evaluator.ts";
-import type { ParkedRow } from "../../ports/parkedStore.ts";
+import type { ParkedRow } from "../../ports/store.ts";
 import { accessOf } from "../credentials.ts";
 import { describeAdmin } from "../openapi/admin.ts";
 import { ERRORS } from "../respond.ts";

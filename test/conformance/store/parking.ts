@@ -1,7 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import { type MessageId, PARKED_UNTIL } from "../../../src/model/rows.ts";
-import type { ParkedFilter } from "../../../src/ports/parkedStore.ts";
-import type { ClaimScope, Store } from "../../../src/ports/store.ts";
+import type { ClaimScope, ParkedFilter, Store } from "../../../src/ports/store.ts";
 import { claimRequest, failed, parked, type StoreHarness, sent } from "./harness.ts";
 
 /** Longer than any cursor or mark is trusted. */

@@ -2,7 +2,7 @@ import { describe, expect, test } from "@jest/globals";
 import { inspectConfig, loadConfig } from "../../../src/config/load.ts";
 import { secretsOf } from "../../../src/config/mask.ts";
 import { effectiveConfig, printConfig } from "../../../src/config/print.ts";
-import { maskUrl, maskUrls, passwordsInUrl } from "../../../src/model/maskUrl.ts";
+import { maskUrl, maskUrls, passwordsInUrl } from "../../../src/model/secret.ts";
 import { DATABASE, disk, loadWith } from "./support.ts";
 
 /** Every place that can hold a credential, each with a value of its own. */

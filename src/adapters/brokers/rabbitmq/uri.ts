@@ -1,5 +1,5 @@
 import type { Options } from "amqplib";
-import { maskUrl } from "../../../model/maskUrl.ts";
+import { maskUrl } from "../../../model/secret.ts";
 import type { Report } from "../../../ports/kinds.ts";
 import { RabbitmqFault } from "./fault.ts";
 

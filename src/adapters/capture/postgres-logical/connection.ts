@@ -16,11 +16,11 @@ export interface ServerAddress {
   readonly username: string;
   readonly password: Secret;
   readonly applicationName: string;
-  /** Longest run of a statement in ms (default 30,000). The longest is making the slot, which waits for every transaction that is open. */
+  /** Longest statement in ms (default 30,000): making the slot waits for every open transaction. */
   readonly statementTimeoutMs?: number;
 }
 
-/** What the driver has for replication, and shows to nobody. */
+/** The driver's undocumented parts for replication. */
 interface ReplicationWire {
   on(event: "copyData", listener: (message: { readonly chunk: Buffer }) => void): void;
   once(event: "replicationStart", listener: () => void): void;
@@ -31,8 +31,8 @@ interface ReplicationWire {
 /**
  * Opens a connection for queries, or one that can stream the log.
  *
- * @param signal hangs up when it aborts; on a connection for queries also later: what runs on it then fails
- * @throws Error that says what to do
+ * @param signal disconnects when it aborts; a connection for queries also later: its running statement then fails
+ * @throws Error with what to do
  */
 export async function connect(
   server: ServerAddress,
@@ -65,7 +65,7 @@ export async function connect(
     try {
       signal.throwIfAborted();
       await client.connect();
-      // A stream says goodbye itself.
+      // A stream ends itself.
       if (purpose === "replication") signal.removeEventListener("abort", hangUp);
       return client;
     } catch (error) {
@@ -81,7 +81,7 @@ export function wireOf(client: pg.Client): ReplicationWire {
   return (client as unknown as { connection: ReplicationWire }).connection;
 }
 
-/** Says goodbye, and hangs up when that is not heard. */
+/** Ends the connection, and destroys it when the server does not answer. */
 export async function disconnect(client: pg.Client): Promise<void> {
   const impatience = setTimeout(() => wireOf(client).stream.destroy(), GOODBYE_TIMEOUT_MS);
   await client.end().catch(() => {});
@@ -119,14 +119,13 @@ export function parseServerMessage(chunk: Buffer): ServerMessage | undefined {
 /**
  * A standby status update.
  *
- * @param position everything before it was seen, and the server may let go of it
- * @param now wall clock, ms since the epoch
+ * @param position everything before it was seen: the server may discard it
  * @param requestReply whether the server is to answer at once
  */
 export function statusUpdate(position: bigint, now: number, requestReply: boolean): Buffer {
   const message = Buffer.alloc(34);
   message[0] = STATUS_UPDATE;
-  // Received, kept and applied are one thing to somebody who stores nothing.
+  // Received, stored and applied are the same here: nothing is stored.
   for (const offset of [1, 9, 17]) message.writeBigUInt64BE(position, offset);
   message.writeBigInt64BE(BigInt(Math.round((now - Date.UTC(2000, 0, 1)) * 1000)), 25);
   message[33] = requestReply ? 1 : 0;

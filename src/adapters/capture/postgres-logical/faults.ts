@@ -1,7 +1,7 @@
 import pg from "pg";
 import { errorText } from "../../../model/errors.ts";
 
-/** What can be wrong with logical replication, in words for the person who must put it right. */
+/** What can be wrong with logical replication, in words for the person who must fix it. */
 
 export interface Names {
   readonly schema: string;
@@ -13,7 +13,7 @@ export interface Names {
   readonly username: string;
 }
 
-/** Something that somebody must set right: trying again alone does not help. */
+/** A fault that a person must fix: a retry alone does not help. */
 export class Misconfigured extends Error {
   override readonly name = "Misconfigured";
 }
@@ -62,7 +62,7 @@ export function slotFault(error: unknown, names: Names): Error {
         `${what}. One process at a time captures: set outbox.capture.enabled to false in the others, or name another outbox.capture.slot. A connection that was cut off ends after wal_sender_timeout of the server`,
       );
     case LIMIT_REACHED:
-      return new Error(`${what}. Raise max_replication_slots of the server, or drop a slot that nobody uses`);
+      return new Error(`${what}. Raise max_replication_slots of the server, or drop an unused slot`);
     case UNDEFINED_OBJECT:
       // A decoder sees the catalogue as it was when the log was written.
       return new Error(
@@ -116,7 +116,7 @@ export function insertsNotPublished(names: Names): Misconfigured {
 
 export function foreignSlot(names: Names, found: string, expected: string): Misconfigured {
   return new Misconfigured(
-    `the replication slot ${names.slot} belongs to somebody else: it is ${found}, and ${expected} is needed. Name another one in outbox.capture.slot`,
+    `the replication slot ${names.slot} has another owner: it is ${found}, and ${expected} is needed. Name another slot in outbox.capture.slot`,
   );
 }
 

@@ -16,7 +16,7 @@ export interface PostgresLogicalOptions {
   readonly log: Log;
 }
 
-/** Follows inserts into the outbox by logical replication with `pgoutput` (spec, "outbox.capture", mode `postgres-logical`). */
+/** Follows inserts into the outbox by logical replication with `pgoutput` (spec, "outbox.capture"). */
 export function postgresLogical({ server, names, clock, metrics, log }: PostgresLogicalOptions): ChangeLog {
   const [endpoint] = server.endpoints;
   const allNames: Names = { ...names, username: server.username };

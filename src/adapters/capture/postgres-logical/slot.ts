@@ -21,7 +21,7 @@ import {
   walLevelTooLow,
 } from "./faults.ts";
 
-/** What the server says of the slot. */
+/** The state of the slot on the server. */
 interface Slot {
   readonly status: SlotStatus | null;
   /** Why the server gave it up; null when it has not. */
@@ -31,18 +31,13 @@ interface Slot {
   readonly unconfirmed: number;
 }
 
-/** What a look at the server found out before its log is read. */
+/** What the check of the server found. */
 interface Table {
   /** Rows of a partitioned table are logged under the names of its partitions, which may come and go. */
   readonly partitioned: boolean;
 }
 
-/**
- * Checks all that can be wrong before the log is read.
- *
- * @param host for messages
- * @throws Misconfigured with what to do
- */
+/** Checks all that can be wrong before the log is read. @throws Misconfigured with what to do */
 export async function checkServer(client: pg.Client, names: Names, host: string): Promise<Table> {
   const [server] = (await client.query(SERVER, [names.schema, names.table, names.publication])).rows;
   if (server.standby) throw isStandby(host);
@@ -76,10 +71,10 @@ SELECT current_setting('wal_level') AS wal_level, pg_catalog.pg_is_in_recovery()
                WHERE pt.pubname = $3) AS published`;
 
 /**
- * The slot as it is; it is made when there is none.
+ * The slot as it is; created if it does not exist.
  *
- * @param known whether the capture has used the slot before: one that is gone now is worth a warning
- * @throws Error with what to do when it is none for us, or cannot be made
+ * @param known whether the capture has used the slot before: a missing one is then a warning
+ * @throws Error with what to do when it is not ours, or cannot be made
  */
 export async function prepareSlot(client: pg.Client, names: Names, known: boolean, log: Log): Promise<Slot> {
   const found = await readSlot(client, names);
@@ -99,10 +94,7 @@ export async function prepareSlot(client: pg.Client, names: Names, known: boolea
   return made;
 }
 
-/**
- * @returns undefined when there is no such slot
- * @throws Misconfigured when it is none for us
- */
+/** @returns undefined when there is no such slot @throws Misconfigured when it is not ours */
 async function readSlot(client: pg.Client, names: Names): Promise<Slot | undefined> {
   const [row] = (await client.query(SLOT, [names.slot])).rows;
   if (row === undefined) return undefined;
@@ -149,18 +141,18 @@ interface SlotWatchOptions {
   readonly names: Names;
   readonly metrics: Pick<Metrics, "replicationSlotLag" | "replicationSlotStatus">;
   readonly log: Log;
-  /** Told when the slot, the publication or the server no longer is what the stream needs, which a stream need not notice. */
+  /** Called when the slot, publication or server no longer fits, which a stream may not notice. */
   readonly onFault: (fault: Misconfigured) => void;
   /** Hangs up when it aborts. */
   readonly signal: AbortSignal;
 }
 
-/** Looks at the slot from time to time, over a connection beside the stream: a slot that falls behind fills the server's disk. */
+/** Checks the slot periodically, over a second connection: a slot that falls behind fills the server's disk. */
 export class SlotWatch {
   readonly #options: SlotWatchOptions;
   #client: pg.Client | undefined;
   #timer: NodeJS.Timeout | undefined;
-  #looking: Promise<void> = Promise.resolve();
+  #checking: Promise<void> = Promise.resolve();
   #last: SlotStatus | null = null;
   #closed = false;
 
@@ -168,21 +160,17 @@ export class SlotWatch {
     this.#options = options;
   }
 
-  /**
-   * The connection, which is open until `close`.
-   *
-   * @throws Error that says what to do
-   */
+  /** The connection, which is open until `close`. @throws Error with what to do */
   async open(): Promise<pg.Client> {
     this.#client ??= await connect(this.#options.server, "queries", this.#options.signal);
     return this.#client;
   }
 
-  /** Begins to look. */
+  /** Begins the checks. */
   start(): void {
     this.#timer = setInterval(() => {
-      this.#looking = this.#looking.then(() => this.#look());
-    }, LOOK_INTERVAL_MS);
+      this.#checking = this.#checking.then(() => this.#check());
+    }, CHECK_INTERVAL_MS);
   }
 
   /** Takes what is known of the slot into the metrics, and warns of log that is about to go. */
@@ -200,15 +188,15 @@ export class SlotWatch {
     this.#last = slot.status;
   }
 
-  /** Ends the looks and the connection. */
+  /** Ends the checks and the connection. */
   async close(): Promise<void> {
     this.#closed = true;
     clearInterval(this.#timer);
     if (this.#client !== undefined) await disconnect(this.#client);
-    await this.#looking;
+    await this.#checking;
   }
 
-  async #look(): Promise<void> {
+  async #check(): Promise<void> {
     if (this.#closed) return;
     const { server, names, onFault, log } = this.#options;
     try {
@@ -218,8 +206,8 @@ export class SlotWatch {
       if (slot !== undefined) this.note(slot);
     } catch (error) {
       if (error instanceof Misconfigured) return onFault(error);
-      // The stream has its own watch; without a look only the figures stand still.
-      log.debug({ reason: errorText(error) }, "replication slot not looked at");
+      // The stream has its own watchdog; without a check only the metrics are stale.
+      log.debug({ reason: errorText(error) }, "the replication slot could not be checked");
       const broken = this.#client;
       this.#client = undefined;
       if (broken !== undefined) await disconnect(broken);
@@ -227,4 +215,4 @@ export class SlotWatch {
   }
 }
 
-const LOOK_INTERVAL_MS = 10_000;
+const CHECK_INTERVAL_MS = 10_000;

@@ -12,7 +12,7 @@ interface StreamOptions {
   /** Where to begin; the server begins later when the slot has been confirmed further. */
   readonly start: bigint;
   readonly events: Pick<LogEvents, "following" | "inserted">;
-  /** Told of the position before which everything was seen. */
+  /** Called with the position before which everything was seen. */
   readonly onReached: (position: bigint) => void;
   readonly clock: Clock;
 }
@@ -20,8 +20,9 @@ interface StreamOptions {
 /**
  * Streams the log of a slot until the signal aborts.
  *
- * The server may let go of its log up to the position that is confirmed. That position also moves when nobody inserts: the server reports
- * how far it has read, which counts as seen when no transaction is half told. So log of other tables and other databases is never held back.
+ * The server may discard its log up to the confirmed position. That position also advances without inserts: the server
+ * reports how far it has read, which counts as seen between transactions. So it never retains log of other tables and
+ * databases.
  *
  * @throws Error when the stream ends or the server falls silent
  */
@@ -126,7 +127,7 @@ class ChangeStream {
     wireOf(this.#options.client).sendCopyFromChunk(statusUpdate(this.#seen, this.#options.clock.now(), requestReply));
   }
 
-  /** Asks the server for a sign of life, which also tells how far it has read. */
+  /** Requests a reply from the server, which also shows how far it has read. */
   #ask(): void {
     if (this.#unanswered >= MOST_UNANSWERED) {
       const seconds = (MOST_UNANSWERED * ASK_INTERVAL_MS) / 1000;
@@ -144,8 +145,8 @@ const ASK_INTERVAL_MS = 5000;
 const MOST_UNANSWERED = 3;
 
 /**
- * Reads as much of `pgoutput`'s messages as tells that a transaction inserted into one table (PostgreSQL documentation, "Logical Replication
- * Message Formats", protocol version 1). Row contents are passed over unread.
+ * Reads just enough of `pgoutput`'s messages to detect that a transaction inserted into one table (PostgreSQL
+ * documentation, "Logical Replication Message Formats", protocol version 1). Row contents are skipped.
  */
 
 interface Commit {

@@ -13,7 +13,7 @@ import {
 /** Why the changes cannot be followed, and what to do. Holds no credential. */
 export class CaptureFault extends Error {
   override readonly name = "CaptureFault";
-  /** Of the server's error (`sys.messages`); undefined when it comes from the driver, or from what was found. */
+  /** Of the server's error (`sys.messages`); undefined for another error. */
   readonly number: number | undefined;
 
   constructor(message: string, number?: number) {
@@ -28,14 +28,10 @@ function serverName({ host, port, instance }: Endpoint): string {
   return instance === undefined ? host : `${host}\\${instance}`;
 }
 
-/**
- * What an error of the driver means.
- *
- * @param statement the one that failed; undefined when there was no connection yet
- */
+/** The meaning of a driver's error. @param statement the one that failed; undefined before a connection */
 export function driverFault(endpoint: Endpoint, error: unknown, statement?: Statement): CaptureFault {
   const { name, code, number, originalError } = Object(error) as DriverError;
-  // The driver puts the error of the network into one of its own, which only repeats it.
+  // The driver wraps the network's error in one that only repeats it.
   const text = errorText((Object(originalError) as DriverError).cause ?? originalError ?? error);
   if (statement === undefined || name === "ConnectionError") return connectFault(endpoint, String(code), text);
   const what = `${serverName(endpoint)}, database ${endpoint.database}: the statement "${statement.name}"`;
@@ -47,7 +43,7 @@ export function driverFault(endpoint: Endpoint, error: unknown, statement?: Stat
   );
 }
 
-/** What the driver's errors have, as far as it is looked at. */
+/** The properties of the driver's errors that count here. */
 type DriverError = Partial<Record<"name" | "code" | "number" | "originalError" | "cause", unknown>>;
 
 function connectFault(endpoint: Endpoint, code: string, text: string): CaptureFault {
@@ -59,11 +55,12 @@ function connectFault(endpoint: Endpoint, code: string, text: string): CaptureFa
       );
     case "EINSTLOOKUP":
       return new CaptureFault(
-        `${server}: the SQL Server Browser did not tell the port of the instance (${text}): start the Browser and open UDP 1434, or set outbox.capture.connection.port`,
+        `${server}: the SQL Server Browser did not return the port of the instance (${text}): start the Browser and open UDP 1434, or set outbox.capture.connection.port`,
       );
     case "ETIMEOUT": {
       const ms = Math.min(endpoint.connectionTimeoutMs, MAX_CONNECT_MS);
-      const lookup = endpoint.port === undefined ? " (UDP 1434 too, where the SQL Server Browser tells the port)" : "";
+      const lookup =
+        endpoint.port === undefined ? " (UDP 1434 too, where the SQL Server Browser returns the port)" : "";
       return new CaptureFault(
         `${server} did not answer within ${ms} ms: check host and port (outbox.capture.connection) and the firewalls between${lookup}`,
       );
@@ -79,7 +76,6 @@ function connectHint(text: string): string {
   return ": give the process the certificate's issuer (NODE_EXTRA_CA_CERTS), name the host that the certificate is for, or set outbox.capture.connection.trustServerCertificate on a network you trust";
 }
 
-/** @param database its name */
 export function databaseNotEnabled(database: string): CaptureFault {
   return new CaptureFault(
     `change data capture is off in database ${database}: run ${ENABLE_DATABASE} there as a sysadmin (as db_owner in Azure SQL Database, which needs the vCore model, or S3 or more in the DTU model)`,
@@ -98,7 +94,7 @@ export function tableNotEnabled(table: SourceTable): CaptureFault {
   );
 }
 
-/** @param role the gating role of the capture instance; undefined when the server does not tell */
+/** @param role the gating role of the capture instance; undefined when unknown */
 export function notReadable(table: SourceTable, user: string, role?: string): CaptureFault {
   const membership =
     role === undefined

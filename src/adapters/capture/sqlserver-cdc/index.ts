@@ -13,24 +13,24 @@ import {
   write,
 } from "./instance.ts";
 import { type Endpoint, type OpenSession, openSession, type Row, type Session } from "./session.ts";
-import { look, NO_LSN, type SourceTable } from "./statements.ts";
+import { NO_LSN, poll, type SourceTable } from "./statements.ts";
 
 export interface SqlServerCdcOptions extends Endpoint {
-  /** The outbox table, with the name that its id column has. */
+  /** The outbox table, with the name of its id column. */
   readonly table: SourceTable;
-  /** Pause between two looks in ms. Default 100. */
-  readonly lookIntervalMs?: number;
+  /** Pause between two polls in ms. Default 100. */
+  readonly pollIntervalMs?: number;
   readonly clock: Clock;
   readonly log: Log;
-  /** Waits; ends early, in either way, when the signal aborts. */
+  /** Waits; ends early when the signal aborts. */
   readonly wait: (ms: number, signal: AbortSignal) => Promise<unknown>;
 }
 
-const DEFAULT_LOOK_INTERVAL_MS = 100;
+const DEFAULT_POLL_INTERVAL_MS = 100;
 
 /**
- * Sees inserts into the outbox in the change data capture of SQL Server: its capture job scans the log and writes what it finds into a change
- * table, and that is looked at again and again. An insert is seen no sooner than the job's next scan.
+ * Sees inserts into the outbox in the change data capture of SQL Server: its capture job scans the log and writes
+ * changes into a table, which this polls. An insert is seen no sooner than the job's next scan.
  *
  * @param open makes the connection
  */
@@ -56,7 +56,7 @@ export function sqlServerCdc(options: SqlServerCdcOptions, open: OpenSession = o
         const position = await beginning(query, table, captured, from, options.log);
         events.following();
         if (position !== from && position !== NO_LSN) events.reached(position);
-        await lookOn(query, options, captured, position, events, signal);
+        await pollLog(query, options, captured, position, events, signal);
       } catch (error) {
         if (!signal.aborted) throw error;
       } finally {
@@ -85,8 +85,8 @@ function queryOf(session: Session, endpoint: Endpoint): Query {
   };
 }
 
-/** Looks until the signal aborts. */
-async function lookOn(
+/** Polls until the signal aborts. */
+async function pollLog(
   query: Query,
   options: SqlServerCdcOptions,
   found: CaptureInstance,
@@ -94,14 +94,14 @@ async function lookOn(
   events: LogEvents,
   signal: AbortSignal,
 ): Promise<void> {
-  const { table, database, clock, log, wait, lookIntervalMs = DEFAULT_LOOK_INTERVAL_MS } = options;
+  const { table, database, clock, log, wait, pollIntervalMs = DEFAULT_POLL_INTERVAL_MS } = options;
   let instance = found;
   let position = begin;
   let isJustFound = true;
   while (!signal.aborted) {
-    const row = await lookAt(query, table, instance, position);
+    const row = await pollOnce(query, table, instance, position);
     if (row instanceof CaptureFault) {
-      // Its owner may have replaced the instance. What is wrong with the one that was just found stays wrong.
+      // Its owner may have replaced the instance; a fault of a new instance is final.
       if (isJustFound) throw row;
       instance = await findInstance(query, table, database);
       isJustFound = true;
@@ -118,19 +118,19 @@ async function lookOn(
       position = reached;
       events.reached(position);
     }
-    await wait(lookIntervalMs, signal);
+    await wait(pollIntervalMs, signal);
   }
 }
 
-/** @returns a fault when the server refuses, or when the instance has gone or may not be read any more */
-async function lookAt(
+/** @returns a fault when the server refuses, or when the instance is gone or no longer readable */
+async function pollOnce(
   query: Query,
   table: SourceTable,
   instance: CaptureInstance,
   position: LogPosition,
 ): Promise<Row | CaptureFault> {
   try {
-    const [row = {}] = await query(look(instance.name), { position, instance: instance.name });
+    const [row = {}] = await query(poll(instance.name), { position, instance: instance.name });
     return lsnOf(row.lowest) === NO_LSN ? notReadable(table, instance.user, instance.role) : row;
   } catch (error) {
     if (error instanceof CaptureFault && error.number !== undefined) return error;

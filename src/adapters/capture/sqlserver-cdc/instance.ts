@@ -39,10 +39,9 @@ const AZURE_SQL_DATABASE = 5;
 const DENIED = new Set<number | undefined>([22981, 22985, 229, 230]);
 
 /**
- * Finds the capture instance of a table: the newest, since who replaces one makes the new one beside it and drops the old one later.
+ * Finds the capture instance of a table: the newest, since a replacement is made before the old one is dropped.
  *
- * @param database name, for messages
- * @throws CaptureFault with the statement that mends it
+ * @throws CaptureFault with the statement that fixes it
  */
 export async function findInstance(query: Query, table: SourceTable, database: string): Promise<CaptureInstance> {
   const [state] = await query(DATABASE, { table: tableName(table) });
@@ -76,12 +75,15 @@ function createdAt(row: Row): number {
   return row.create_date instanceof Date ? row.create_date.getTime() : 0;
 }
 
-/** One line of the log. */
+/** A line of the log. */
 interface Notice {
   readonly level: "info" | "warn";
   readonly message: string;
   readonly fields: Readonly<Record<string, string | number>>;
 }
+
+const warning = (message: string, fields: Notice["fields"]): Notice => ({ level: "warn", message, fields });
+const info = (message: string, fields: Notice["fields"]): Notice => ({ level: "info", message, fields });
 
 /** Microsoft Learn, "Change data capture (CDC) with Azure SQL Database": the frequency cannot be changed. */
 const AZURE_SCAN_INTERVAL_SECONDS = 20;
@@ -89,76 +91,56 @@ const AZURE_SCAN_INTERVAL_SECONDS = 20;
 /**
  * How often the log is scanned for changes, in words: no insert is seen before the next scan.
  *
- * @throws CaptureFault when the connection breaks; a right that is missing is only told
+ * @throws CaptureFault when the connection breaks; a missing right is only logged
  */
 export async function captureJobNotice(query: Query, { isAzureDatabase }: CaptureInstance): Promise<Notice> {
   if (isAzureDatabase) {
-    return {
-      level: "warn",
-      message:
-        "Azure SQL Database scans its log for changes at a fixed interval: inserts are seen later than by polling at the default outbox.pollIntervalMs, so capture is not worth it here",
-      fields: { scanIntervalSeconds: AZURE_SCAN_INTERVAL_SECONDS },
-    };
+    return warning(
+      "Azure SQL Database scans its log for changes at a fixed interval: inserts are seen later than by polling at the default outbox.pollIntervalMs, so capture is not worth it here",
+      { scanIntervalSeconds: AZURE_SCAN_INTERVAL_SECONDS },
+    );
   }
   try {
     const [job] = await query(JOB, {});
     if (job === undefined) {
-      return {
-        level: "warn",
-        message:
-          "the database has no capture job: no insert is seen, unless the log reader of a transactional publication captures the changes",
-        fields: { remedy: ADD_JOB },
-      };
+      return warning(
+        "the database has no capture job: no insert is seen, unless the log reader of a transactional publication captures the changes",
+        { remedy: ADD_JOB },
+      );
     }
     if (!(await isRunning(query))) {
-      return {
-        level: "warn",
-        message:
-          "the capture job is not running: no insert is seen, and the database's log is not truncated, until SQL Server Agent runs it again",
-        fields: { remedy: START_JOB },
-      };
+      return warning(
+        "the capture job is not running: no insert is seen, and the database's log is not truncated, until SQL Server Agent runs it again",
+        { remedy: START_JOB },
+      );
     }
-    return scanNotice(Boolean(job.continuous), Number(job.pollinginterval));
+    if (!job.continuous) {
+      return warning("the capture job scans the log only when its schedule starts it: inserts are seen no sooner", {
+        remedy: SCAN_WITHOUT_PAUSE,
+      });
+    }
+    const scanIntervalSeconds = Number(job.pollinginterval);
+    if (!(scanIntervalSeconds > 0)) {
+      return info("the capture job scans the log without a pause", { scanIntervalSeconds: 0 });
+    }
+    return warning(
+      "the capture job pauses between two scans of the log: inserts are seen up to that much later, which is slower than polling at the default outbox.pollIntervalMs",
+      { scanIntervalSeconds, remedy: SCAN_WITHOUT_PAUSE },
+    );
   } catch (error) {
     if (!isRefusal(error)) throw error;
-    return {
-      level: "info",
-      message:
-        "how often the capture job scans the log could not be read: inserts are seen no sooner than that, which is 5 s unless it was changed",
-      fields: { reason: error.message, check: SHOW_JOBS, remedy: SCAN_WITHOUT_PAUSE },
-    };
+    return info(
+      "how often the capture job scans the log could not be read: inserts are seen no sooner than that, which is 5 s unless it was changed",
+      { reason: error.message, check: SHOW_JOBS, remedy: SCAN_WITHOUT_PAUSE },
+    );
   }
 }
 
-/** Writes a notice. */
 export function write(log: Log, { level, message, fields }: Notice): void {
   log[level](fields, message);
 }
 
-function scanNotice(isContinuous: boolean, intervalSeconds: number): Notice {
-  if (!isContinuous) {
-    return {
-      level: "warn",
-      message: "the capture job scans the log only when its schedule starts it: inserts are seen no sooner",
-      fields: { remedy: SCAN_WITHOUT_PAUSE },
-    };
-  }
-  if (intervalSeconds > 0) {
-    return {
-      level: "warn",
-      message:
-        "the capture job pauses between two scans of the log: inserts are seen up to that much later, which is slower than polling at the default outbox.pollIntervalMs",
-      fields: { scanIntervalSeconds: intervalSeconds, remedy: SCAN_WITHOUT_PAUSE },
-    };
-  }
-  return {
-    level: "info",
-    message: "the capture job scans the log without a pause",
-    fields: { scanIntervalSeconds: 0 },
-  };
-}
-
-/** True also when the user may not see it: the rights on `cdc_jobs` alone do not show it. */
+/** True also when the user may not see it: rights on `cdc_jobs` alone do not show it. */
 async function isRunning(query: Query): Promise<boolean> {
   try {
     const [activity] = await query(JOB_ACTIVITY, {});
@@ -177,19 +159,16 @@ function isRefusal(error: unknown): error is CaptureFault {
 /** As `CONVERT(nvarchar(22), ..., 1)` writes a `binary(10)`; so the order of the texts is the order of the LSNs. */
 const LSN = /^0x[0-9A-F]{20}$/;
 
-/**
- * An LSN of the server.
- *
- * @param value of a column; null when the server has none, as before the first scan of the capture job
- */
+/** An LSN of the server; null when it has none, as before the first scan of the capture job. */
 export function lsnOf(value: unknown): LogPosition | null {
   return typeof value === "string" && LSN.test(value) ? value : null;
 }
 
 /**
- * Where to begin: at the saved position when all that came after it is still there, else at what the capture job has reached by now.
+ * Where to begin: at the saved position when everything after it is still there, else at what the capture job has
+ * reached.
  *
- * @param from the saved position; null when there is none
+ * @param from the saved position; null for none
  * @throws CaptureFault when the instance may not be read
  */
 export async function beginning(
@@ -223,7 +202,7 @@ export async function beginning(
 /** Why a saved position is not used; undefined when it is. */
 function problemOf(from: LogPosition, lowest: LogPosition | null, present: LogPosition): string | undefined {
   if (lsnOf(from) === null)
-    return "the saved position is no LSN: capture begins at the present, the poller finds what came before";
+    return "the saved position is not an LSN: capture begins at the present, the poller finds what came before";
   if (from > present) return RESTORED;
   if (lowest !== null && from < lowest) {
     return "the saved position is older than the first change that is still kept, by a cleanup or a new capture instance: capture begins at the present, the poller finds what came before";

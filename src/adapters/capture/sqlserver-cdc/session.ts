@@ -4,11 +4,10 @@ import type { Secret } from "../../../model/secret.ts";
 import { atMost } from "../../../time/wait.ts";
 import type { Statement } from "./statements.ts";
 
-/** How to reach the server. */
 export interface Endpoint {
   /** Name or address; of an availability group its listener. */
   readonly host: string;
-  /** Undefined when only an instance is named: the server's browser service then tells the port. */
+  /** Undefined for a named instance: the server's browser service then returns the port. */
   readonly port: number | undefined;
   readonly instance: string | undefined;
   readonly database: string;
@@ -24,30 +23,20 @@ export interface Endpoint {
 
 export type Row = Readonly<Record<string, unknown>>;
 
-/** One connection. */
 export interface Session {
-  /**
-   * @param values by parameter, all that the statement has
-   * @returns the rows of its result
-   * @throws the driver's error; also when the session is closed meanwhile
-   */
+  /** @param values of all parameters @throws the driver's error; also when the session is closed meanwhile */
   query(statement: Statement, values: Readonly<Record<string, string>>): Promise<readonly Row[]>;
   /** Disconnects at once, whatever runs. Does not throw. */
   close(): Promise<void>;
 }
 
-/**
- * Connects.
- *
- * @param signal ends the attempt
- * @throws the driver's error
- */
+/** Connects. @throws the driver's error */
 export type OpenSession = (endpoint: Endpoint, signal: AbortSignal) => Promise<Session>;
 
 export const MAX_CONNECT_MS = 15_000;
 export const REQUEST_TIMEOUT_MS = 10_000;
 const CLOSE_TIMEOUT_MS = 1000;
-/** The one connection is used many times a second: there is nothing for the pool to look after. */
+/** The one connection is used many times a second: the pool never closes it as idle. */
 const NEVER_IDLE_MS = 86_400_000;
 
 type Connection = Parameters<NonNullable<sql.config["beforeConnect"]>>[0];
@@ -66,7 +55,7 @@ export const openSession: OpenSession = async (endpoint, signal) => {
   const connecting = pool.connect();
 
   const disconnect = async (): Promise<void> => {
-    // The pool alone would wait for the statement that runs, and refuses to close while it connects.
+    // The pool alone would wait for the running statement, and refuses to close while it connects.
     for (const connection of connections) endAtOnce(connection);
     await connecting.catch(() => {});
     await pool.close().catch(() => {});
@@ -90,11 +79,7 @@ export const openSession: OpenSession = async (endpoint, signal) => {
   return { query: async (statement, values) => await run(pool, statement, values), close };
 };
 
-/**
- * The driver's configuration: as the store's, but for the times and for the pool, which is one connection.
- *
- * @param onConnection told of each connection of the driver before it connects
- */
+/** The driver's configuration: as the store's, except for times and pool. @param onConnection before each connects */
 export function connectionConfig(endpoint: Endpoint, onConnection: (connection: Connection) => void): sql.config {
   const { port, instance, hostNameInCertificate: serverName } = endpoint;
   const connectionTimeout = Math.min(endpoint.connectionTimeoutMs, MAX_CONNECT_MS);
@@ -113,14 +98,14 @@ export function connectionConfig(endpoint: Endpoint, onConnection: (connection: 
       idleTimeoutMillis: NEVER_IDLE_MS,
       reapIntervalMillis: NEVER_IDLE_MS,
     },
-    // The default sends a statement of its own before each of ours.
+    // The default sends an extra statement before each of ours.
     validateConnection: "socket",
     beforeConnect: onConnection,
     options: {
       ...(port === undefined && instance !== undefined ? { instanceName: instance } : {}),
       encrypt: endpoint.encrypt as boolean,
       trustServerCertificate: endpoint.trustServerCertificate,
-      // A name for the certificate's check; an address is no name (RFC 6066, section 3).
+      // For the certificate's check; an address is not a name (RFC 6066, section 3).
       ...(serverName === undefined || isIP(serverName) !== 0 ? {} : { serverName }),
       appName: endpoint.applicationName,
       useUTC: true,
@@ -144,13 +129,13 @@ async function run(
   return recordset ?? [];
 }
 
-/** Closing ends what the connection does now. One that has no socket yet goes on when it has: it is ended again at whatever it does next. */
+/** Closes whatever the connection does now. One without a socket yet is closed again at its next step. */
 function endAtOnce(connection: Connection): void {
   let isEnding = false;
   const end = (): void => {
     if (isEnding) return;
     isEnding = true;
-    // Without an error a login that waits for an answer goes on waiting, and its timer with it.
+    // Without an error a waiting login continues, and its timer with it.
     (connection as unknown as { readonly socket?: Socket }).socket?.destroy(new Error("the session is closed"));
     connection.close();
     isEnding = false;

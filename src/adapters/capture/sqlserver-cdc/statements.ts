@@ -1,18 +1,17 @@
 /**
- * Every statement that is sent, and every statement that a message proposes. Change data is read by the functions that Microsoft documents for
- * it and not from the system tables below them: the functions ask for no right but `SELECT` on the captured columns of the outbox table and, where
- * there is one, membership in the gating role of the capture instance.
+ * Every statement that is sent, and every statement that a message proposes. Change data is read by the documented
+ * functions, not from the system tables: they require only `SELECT` on the captured columns of the outbox table and
+ * membership in the gating role of the capture instance, where there is one.
  */
 
 /** A statement with its name for errors. Its values are parameters, all of them text. */
 export interface Statement {
   readonly name: string;
   readonly text: string;
-  /** Without `@`. */
   readonly parameters: readonly string[];
 }
 
-/** The table whose inserts are looked for. */
+/** The table whose inserts are captured. */
 export interface SourceTable {
   readonly schema: string;
   readonly name: string;
@@ -25,10 +24,7 @@ export function tableName({ schema, name }: SourceTable): string {
   return `${quoted(schema)}.${quoted(name)}`;
 }
 
-/**
- * What the database and the table look like to this user. `sys.databases` is searched by name: in Azure SQL Database `DB_ID()` may differ from
- * its `database_id`.
- */
+/** What this user sees of database and table. By name: in Azure `DB_ID()` may differ from its `database_id`. */
 export const DATABASE: Statement = {
   name: "database",
   text: `
@@ -64,7 +60,7 @@ WHERE j.database_id = DB_ID() AND j.job_type = N'capture';`,
   parameters: [],
 };
 
-/** Whether the capture job runs now, as the SQL Server Agent that was started last tells it. */
+/** Whether the capture job runs now, according to the SQL Server Agent that started last. */
 export const JOB_ACTIVITY: Statement = {
   name: "capture job's activity",
   text: `
@@ -78,15 +74,16 @@ WHERE j.database_id = DB_ID() AND j.job_type = N'capture'
 };
 
 /**
- * How far the capture job has come and, when that is further than before, the newest insert since. The range is never one that the function
- * refuses (error 313): it begins at the lowest LSN where a cleanup went past the position, and is not asked for when it is empty. Commit times are
- * local times of the server without an offset, so only an age leaves it; `DATEDIFF_BIG`, since an age of 25 days in ms is no int.
+ * How far the capture job has come and, when that is further than before, the newest insert since. The function never
+ * gets a range that it refuses (error 313): it begins at the lowest LSN where a cleanup passed the position, and is not
+ * called for an empty one. Commit times are local times without an offset, so the result is an age; `DATEDIFF_BIG`, as
+ * 25 days in ms exceed an int.
  *
  * @param instance name of the capture instance
  */
-export function look(instance: string): Statement {
+export function poll(instance: string): Statement {
   return {
-    name: "look",
+    name: "poll",
     text: `
 SET NOCOUNT ON;
 DECLARE @from varbinary(10) = CONVERT(varbinary(10), @position, 1);
@@ -119,8 +116,8 @@ export const NO_LSN = "0x00000000000000000000";
 export const ENABLE_DATABASE = "EXEC sys.sp_cdc_enable_db;";
 
 /**
- * Captures the id alone: an insert is all that is looked for, and a captured `nvarchar(max)` column would refuse values longer than the server's
- * "max text repl size" (64 KB by default).
+ * Captures the id alone: only the insert counts, and a captured `nvarchar(max)` column would refuse values longer than
+ * the server's "max text repl size" (64 KB by default).
  */
 export function enableTable({ schema, name, idColumn }: SourceTable): string {
   return `EXEC sys.sp_cdc_enable_table @source_schema = ${literal(schema)}, @source_name = ${literal(name)}, @role_name = NULL, @supports_net_changes = 0, @captured_column_list = ${literal(quoted(idColumn))};`;

@@ -1,6 +1,6 @@
 import { type buildConnector, Pool } from "undici";
 import { PublishError } from "../../../model/errors.ts";
-import type { SecretMasker } from "../../../ports/secretMasker.ts";
+import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { TimeoutError, withTimeout } from "../../../time/wait.ts";
 import { httpError, parseRetryAfter, publishErrorOf } from "./errors.ts";

@@ -2,7 +2,7 @@ import type { Dispatcher, Pool } from "undici";
 import { PublishError } from "../../../model/errors.ts";
 import type { OutboundMessage } from "../../../ports/destination.ts";
 import type { Metrics } from "../../../ports/metrics.ts";
-import type { SecretMasker } from "../../../ports/secretMasker.ts";
+import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
 import type { Credential, Credentials } from "./auth.ts";
 import { httpError, parseRetryAfter, publishErrorOf, statusCode } from "./errors.ts";

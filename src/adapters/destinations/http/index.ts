@@ -1,7 +1,7 @@
 import { Pool } from "undici";
 import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
 import type { Metrics } from "../../../ports/metrics.ts";
-import type { SecretMasker } from "../../../ports/secretMasker.ts";
+import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { createCredentials } from "./auth.ts";
 import { type Channel, Delivery } from "./delivery.ts";

@@ -6,7 +6,6 @@ import type { OutboxParts } from "./outboxParts.ts";
 import { byIndex, perLimit, type Statement, statement } from "./statement.ts";
 import { msOf } from "./values.ts";
 
-/** The statements that claim outbox rows. */
 export function claimStatements(names: TableNames, parts: OutboxParts): ClaimStatements<Statement> {
   const { table, c, payloadText, destinationIn, isDue, holdsBackAs, againBelow, unparkedBelow, aboveLowWater } = parts;
 
@@ -29,22 +28,22 @@ export function claimStatements(names: TableNames, parts: OutboxParts): ClaimSta
   /**
    * One claim; see {@link CLAIM_PARAMETERS}. `heldTokens` are those of claims that this process holds.
    *
-   * - candidates: due rows in order; rows that another claim is looking at are skipped.
-   * - stops: per key the first unfinished row that is not a candidate. Whatever lies behind it must wait. A row that was scheduled ahead by its
-   *   application, and is not yet due, stops nobody.
+   * - candidates: due rows in order; rows that another claim has locked are skipped.
+   * - stops: per key the first unfinished row that is not a candidate. Later rows must wait. A row that its application
+   *   scheduled ahead, and is not yet due, stops no other.
    * - free: candidates before the stop of their key, so a run of rows of one key is claimed together.
    *
-   * The first row of the answer holds the counts, the others the claimed rows. Candidates may be chosen in another order than by sequence: those that are
-   * left out are stops.
+   * The first row of the answer holds the counts, the others the claimed rows. Candidates may be in another order than
+   * by sequence: those left out are stops.
    *
-   * Another replica that claims or settles at the same moment either holds its rows locked (they are skipped, and stop their key) or has committed after
-   * this statement's snapshot (its rows then fail the recheck on the lock, and stop their key in the snapshot): the error is always on the side of
-   * waiting.
+   * Another replica that claims or settles at the same moment either has its rows locked (they are skipped, and stop
+   * their key) or committed after this statement's snapshot (its rows fail the recheck on the lock, and stop their key
+   * in the snapshot): in doubt a row waits.
    *
-   * No row below the marks and the cursor ($1 of a claim past blocked keys) is missed as a stop: the newest mark and the cursor bound the candidates
-   * alone; the stable mark lies below whatever may still be committed, and is lowered to the first row that was set back below it. A replay moves rows in
-   * the order of their sequence, so of two replayed rows of a key a claim sees neither, the earlier one, or both, and never the later one alone. What
-   * appears below the cursor is claimed at the next sweep.
+   * No row below the marks and the cursor ($1 of a claim past blocked keys) is missed as a stop: the newest mark and
+   * the cursor bound only the candidates; the stable mark is below whatever may still be committed, and is lowered to
+   * the first row that was set back below it. A replay moves rows in the order of their sequence, so of two replayed
+   * rows of a key a claim never sees only the later one. The next sweep claims what appears below the cursor.
    */
   const claim = (
     firstCandidate: string,
@@ -104,7 +103,7 @@ ORDER BY sequence NULLS FIRST`;
   const inBackoff = `b.${c.state} = 'pending' AND b.${c.attempt} > 0 AND b.${c.scheduledAt} > now()`;
   const slow = `b.${c.state} = 'processing' AND b.${c.claimedAt} < now() - interval '1 second'`;
 
-  /** Without keys in backoff, and keys whose row has been in delivery for a second: rows behind them are not worth looking at. */
+  /** Without keys in backoff, and keys whose row has been in delivery for a second. */
   const withoutBlockedKeys: CandidateFilter = {
     ctes: "",
     condition: `
@@ -115,10 +114,11 @@ ORDER BY sequence NULLS FIRST`;
   };
 
   /**
-   * The same where most rows are free: at most a few blocked keys are read beforehand, and where there are more, the first unfinished row of each
-   * key that is met is asked. Reading all of them made a claim of 100 twenty times as slow with 100,000 keys in backoff.
+   * The same where most rows are free: it reads a few blocked keys beforehand, and where there are more, checks the
+   * first unfinished row of each candidate's key. Reading all of them made a claim of 100 twenty times as slow with
+   * 100,000 keys in backoff.
    */
-  const withoutBlockedKeysMet: CandidateFilter = {
+  const withoutSomeBlockedKeys: CandidateFilter = {
     ctes: `
 some_in_backoff AS MATERIALIZED (
   SELECT b.${c.key} AS key FROM ${table} b WHERE ${inBackoff} AND b.${c.key} IS NOT NULL LIMIT ${BLOCKED_KEYS_READ}
@@ -139,18 +139,17 @@ some_slow AS MATERIALIZED (
           LIMIT 1), false))))`,
   };
 
-  /** @param and a further condition on the candidates @param parameters those of the claim, and of that condition */
+  /** @param and a further condition on the candidates, with its `parameters` */
   const claims = (and: string, parameters: readonly string[]): UnscopedClaims<Statement> => {
     const filtered = ({ ctes, condition }: CandidateFilter) => ({ ctes, condition: `${condition}${and}` });
     return {
-      // The limit is a literal: it is always the same.
+      // The limit is a literal, as it is always the same.
       claimInOrder: perLimit((limit) => byIndex("outbox.claim", parameters)(claim(LOWEST_AGAIN, filtered(ALL), limit))),
-      /** From the cursor. */
       claimPastBlockedKeys: perLimit((limit) =>
         byIndex(
           "outbox.claim past blocked keys",
           parameters,
-        )(claim("$1::bigint", filtered(withoutBlockedKeysMet), limit)),
+        )(claim("$1::bigint", filtered(withoutSomeBlockedKeys), limit)),
       ),
       /** From the mark, over a front of rows behind blocked keys. */
       sweepPastBlockedKeys: byIndex(
@@ -167,9 +166,10 @@ some_slow AS MATERIALIZED (
   /**
    * Claims of a scope. Topics and keys are compared letter for letter, as the rows of a claim show them.
    *
-   * Keys behind whose first row that counts nothing can be claimed are passed over: it is in backoff or slow, not in the scope, or lies in front of where
-   * the claim begins. Else the rows behind it, of which there may be any number, would take the place of free ones. Each row is asked for the first
-   * one of its key that holds it back: in front of that there may be any number that hold nobody back, being scheduled ahead or in a claim of this process.
+   * A key is left out when its first row that counts cannot be claimed: it is in backoff or slow, not in the scope, or
+   * before the start of the claim. Else any number of rows behind it would displace free ones. Each row checks the
+   * first row of its key that holds it back: any number of earlier ones may not, being scheduled ahead or in a claim of
+   * this process.
    */
   const inScope = (which: ClaimScope["which"]): ScopedClaims<Statement> => {
     const parameters = [...WITHOUT_SOME_PARAMETERS, "destinations", "exceptKeys"];
@@ -211,7 +211,7 @@ some_slow AS MATERIALIZED (
       );
     const claimOfAny = claimUpTo("$2::int");
     return {
-      /** From the cursor. Of `only` some destinations few rows are claimed, and not always as many: no statement is made for each number. */
+      /** From the cursor. Claims `only` to some destinations vary in size: no statement is made for each. */
       claim: which === "only" ? () => claimOfAny : perLimit(claimUpTo),
       sweep: sweepFrom(LOWEST_AGAIN),
       sweepOn: sweepFrom("$1::bigint"),
@@ -220,7 +220,7 @@ some_slow AS MATERIALIZED (
     };
   };
 
-  /** @param and a further condition on the rows @param more its parameters */
+  /** @param and a further condition on the rows, with `more` parameters */
   const dueBehind = (ofWhat: string, and: string, more: readonly string[]): Statement =>
     byIndex(`outbox.due rows${ofWhat}`, ["from", "limit", ...more])`
 SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence FROM ${table} o
@@ -246,14 +246,14 @@ WHERE ${c.id} = ANY (ARRAY(
   FOR NO KEY UPDATE OF o SKIP LOCKED))`,
 
     /**
-     * From the newest mark on. It costs a fraction of planning a claim, which an idle poller would do ten times a second. Ordered, so that the planner
-     * takes the index. The claim finds out what the marks are worth when the table has gone back.
+     * From the newest mark, at a fraction of planning a claim, ten times a second while idle. Ordered, so that the
+     * planner takes the index. A claim detects when the table has gone back.
      */
     due: statement("outbox.due", [
       "lowWater",
     ])`SELECT (${anyDue("$1", `least(${newestMark("$1")}, (${unparkedBelow(newestMark("$1"))}))`)}) AS answer`,
 
-    /** From a cursor on, which takes the place of the newest mark in `lowWater`: not of what is set back below it. */
+    /** From a cursor on, which replaces the newest mark in `lowWater`: not of what is set back below it. */
     dueFrom: statement("outbox.due from a cursor", ["lowWater"])`SELECT (${anyDue("$1", newestMark("$1"))}) AS answer`,
 
     mayHaveChanged: statement("outbox.changed", ["seen"])`SELECT (${mayHaveChanged(names, "$1")}) AS answer`,
@@ -274,7 +274,7 @@ WHERE o.${c.state} = 'pending' AND o.${c.sequence} >= $1::bigint ORDER BY o.${c.
           rows,
           more: counts?.more === true,
           heldBack: candidates - Number(counts?.free ?? 0),
-          lookedAt: candidates,
+          rowsRead: candidates,
           first: typeof first === "string" ? first : undefined,
           seen: typeof counts?.seen === "string" ? counts.seen : undefined,
           hasGoneBack: counts?.has_gone_back === true,
@@ -288,7 +288,6 @@ WHERE o.${c.state} = 'pending' AND o.${c.sequence} >= $1::bigint ORDER BY o.${c.
 const CLAIM_PARAMETERS = ["from", "limit", "maxBytes", "token", "leaseMs", "claimTimeoutMs", "lowWater", "heldTokens"];
 const WITHOUT_SOME_PARAMETERS = [...CLAIM_PARAMETERS, "quarantined"];
 
-/** What rows a claim leaves out beforehand. */
 interface CandidateFilter {
   readonly ctes: string;
   readonly condition: string;
@@ -299,5 +298,5 @@ const ALL: CandidateFilter = { ctes: "", condition: "" };
 /** Where a claim from the mark begins: the mark is up to a second old. */
 const LOWEST_AGAIN = "least($1::bigint, (SELECT sequence FROM again))";
 
-/** Blocked keys that each claim reads: as many as cost nothing compared with the claim itself. */
+/** Blocked keys that each claim reads, at a negligible cost. */
 const BLOCKED_KEYS_READ = 100;

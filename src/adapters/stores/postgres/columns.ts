@@ -1,7 +1,7 @@
 import type { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../model/rows.ts";
 import { type ColumnRule, destinationRules } from "../sql/schema.ts";
 
-/** What the statements of this store accept per column, and how the bundled tables have it. A test tries each type. */
+/** What the statements of this store accept per column, and how the bundled tables have it. */
 
 const TEXTS = ["text", "varchar", "bpchar", "citext"] as const;
 /** Columns that are read as text and written with a cast. */
@@ -113,7 +113,7 @@ export const DESTINATION_RULES = destinationRules({
   total,
 });
 
-/** Types, as a cast names them, of the columns that are written with one: an owner may have chosen them. */
+/** Types, as a cast names them, of columns written with a cast: an owner may have chosen them. */
 export interface ColumnTypes {
   readonly inboxSource: string;
   readonly inboxIdempotencyKey: string;

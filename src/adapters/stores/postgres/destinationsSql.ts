@@ -3,15 +3,15 @@ import type { TableNames } from "../sql/names.ts";
 import { type Statement, statement } from "./statement.ts";
 import { msOf } from "./values.ts";
 
-/** They read and write a few rows: one that waits longer waits for a session that holds a row without need. */
+/** They read and write a few rows: a longer wait is for a session that holds a row without need. */
 const short = (name: string, parameters: readonly string[]) => statement(name, parameters, { timeoutMs: 10_000 });
 
 /**
- * Every statement about destinations, with the configured names woven in once.
+ * Every statement about destinations.
  *
- * Each statement reads the clock behind the lock of the row. `now()` is the beginning of the transaction, and an `UPDATE` computes what it writes before
- * it waits for somebody who has the row locked, and keeps it when that one changes nothing. `ON CONFLICT DO UPDATE` locks the row first, and
- * only then computes its condition and what it writes, from the row as it is then. So changes of a row that must be there are written as an insert, too.
+ * Each statement reads the clock after it has the row's lock. `now()` is the beginning of the transaction, and an
+ * `UPDATE` computes its values before it waits for a lock. `ON CONFLICT DO UPDATE` locks the row first, and then
+ * computes its condition and values from the row as it is. So changes of an existing row are inserts, too.
  */
 export function destinationStatements(names: TableNames): DestinationStatements<Statement> {
   const table = names.destinationTable;
@@ -19,7 +19,7 @@ export function destinationStatements(names: TableNames): DestinationStatements<
   const clock = "(SELECT clock_timestamp() AS now OFFSET 0) AS t";
   const milliseconds = (count: string): string => `${count}::bigint * interval '1 millisecond'`;
   const microseconds = (count: string): string => `${count}::bigint * interval '1 microsecond'`;
-  /** Of a row that is there; nothing is done without one. */
+  /** For a row that exists; else it does nothing. */
   const changeExisting = (assignments: string, condition: string): string => `
 INSERT INTO ${table} AS d (${c.name}) SELECT e.${c.name} FROM ${table} e WHERE e.${c.name} = $1
 ON CONFLICT (${c.name}) DO UPDATE SET ${assignments}
@@ -29,7 +29,7 @@ RETURNING 1 AS changed`;
   const isPaused = (now: string): string =>
     `(d.${c.pausedAt} IS NOT NULL AND (d.${c.pausedUntil} IS NULL OR d.${c.pausedUntil} > ${now}))`;
   const isProbed = `d.${c.breakerState} = 'half-open' AND d.${c.probeToken} = $2::uuid`;
-  /** A time is over when it has passed, or when it began later than now: the clock has been put back, who knows how far. */
+  /** A time is over when it has passed, or when it began later than now: the clock was set back. */
   const isOver = (from: string, until: string, now: string): string =>
     `(d.${until} IS NULL OR d.${until} <= ${now} OR d.${from} > ${now})`;
   const remaining = (from: string, until: string): string =>
@@ -73,7 +73,7 @@ SET ${c.pausedAt} = clock_timestamp(), ${c.pausedUntil} = clock_timestamp() + ${
       ),
     ),
 
-    /** `savedUs`: what may be saved up; `mostAheadUs`: furthest ahead of the clock. */
+    /** `savedUs`: most unused time; `mostAheadUs`: furthest ahead of the clock. */
     takeFromRate: short("destinations.take from rate", ["name", "tokens", "costUs", "savedUs", "mostAheadUs"])`
 INSERT INTO ${table} AS d (${c.name}, ${c.rateNextAt}, ${c.rateSecond}, ${c.rateTaken})
 SELECT $1, ${fullBucket} + ${microseconds("$3")}, ${second}, $2::bigint FROM ${clock}
@@ -145,7 +145,7 @@ SET ${c.lastSuccessAt} = ${latest(c.lastSuccessAt)}, ${c.lastFailureAt} = ${late
   };
 }
 
-/** Of what is there and what was reported. What is later than now comes from a clock that has been put back: it stays while nothing else is known. */
+/** The later of the stored and the reported time. One after now comes from a clock that was set back. */
 function latest(column: string): string {
   const past = `CASE WHEN d.${column} <= clock_timestamp() THEN d.${column} END`;
   return `coalesce(greatest(${past}, EXCLUDED.${column}), d.${column})`;

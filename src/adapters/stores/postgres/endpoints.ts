@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import type { ConnectionOptions } from "node:tls";
 
-/** What a JDBC URL tells about the way to a server. */
+/** The connection parameters of a JDBC URL. */
 interface PostgresTarget {
   readonly hosts: readonly { readonly host: string; readonly port: number }[];
   readonly sslMode: "disable" | "allow" | "prefer" | "require" | "verify-ca" | "verify-full";
@@ -19,8 +19,8 @@ export interface Endpoint {
 }
 
 /**
- * The ways to reach the database, in the order in which they are tried: `prefer` and `allow` try each host both with and without TLS
- * (PostgreSQL documentation, "SSL Mode Descriptions").
+ * The ways to reach the database, in the order of the tries: `prefer` and `allow` try each host both with and without
+ * TLS (PostgreSQL documentation, "SSL Mode Descriptions").
  *
  * @throws Error that names the certificate file that cannot be read
  */
@@ -45,7 +45,7 @@ function tlsModes(target: PostgresTarget): readonly (ConnectionOptions | false)[
     case "prefer":
       return [unverified, false];
     case "require":
-      // An authority that is named is there to be checked.
+      // A named authority must be checked.
       return [target.sslRootCert === undefined ? unverified : anyName];
     case "verify-ca":
       return [anyName];

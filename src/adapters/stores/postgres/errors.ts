@@ -1,8 +1,8 @@
 import { errorText, StoreError, type StoreErrorCode } from "../../../model/errors.ts";
 
 /**
- * Error codes of the PostgreSQL store, from SQLSTATE classes and socket errors
- * (PostgreSQL documentation, appendix A, "PostgreSQL Error Codes"):
+ * Error codes of the PostgreSQL store, from SQLSTATE classes and socket errors (PostgreSQL documentation, appendix A,
+ * "PostgreSQL Error Codes"):
  *
  * | code        | from |
  * | ----------- | ---- |
@@ -20,12 +20,12 @@ export function toStoreError(statement: string, error: unknown): StoreError {
   return new StoreError(code, `${statement}: ${safeText(error, state)}`, { cause: withoutRowData(error) });
 }
 
-/** Whether the server has refused a connection because it has as many as it may have. */
+/** Whether the server refused a connection because it has its maximum. */
 export function isFull(error: unknown): boolean {
   return sqlState(error) === "53300";
 }
 
-/** Whether a statement was refused, unexecuted, because the server takes no writes: a standby, or `default_transaction_read_only`. */
+/** Whether a statement was refused, unexecuted, because the server takes no writes. */
 export function isReadOnly(error: unknown): boolean {
   return sqlState(error) === "25006";
 }
@@ -44,7 +44,7 @@ export function hasSqlState(error: unknown, state: string): boolean {
   return sqlState(error) === state;
 }
 
-/** Fields of a server's error that name no row and are never translated, but for `where`, of which only the presence counts. */
+/** Fields of a server's error that name no row and are never translated; of `where` only its presence. */
 interface ServerFields {
   /** The server's function that reported the error. */
   readonly routine?: unknown;
@@ -58,18 +58,18 @@ function sqlState(error: unknown): string | undefined {
 }
 
 function codeOfState(state: string, { routine, where }: ServerFields): StoreErrorCode {
-  // A standby answers reads but no writes: another host may be the primary, so it counts as "not available here".
+  // A standby answers reads but takes no writes: another host may be the primary.
   if (state === "25006" || /^(08|53|28|57P)/.test(state)) return "unavailable";
   if (state === "57014" || state === "55P03" || state.startsWith("40")) return "contention";
   if (/^(22|23|54)/.test(state)) return "data";
   if (/^(P0|09|20|21|27|2F|38|39|44)/.test(state) || !STANDARD_CLASSES.has(state.slice(0, 2))) return "refused";
-  // Our statements call no functions of the owner: what has a context, or comes from RAISE, happened in a trigger that this row fired.
+  // Our statements call no functions of the owner: an error with a context, or from RAISE, comes from a trigger.
   if (routine === "exec_stmt_raise" || routine === "ExecWithCheckOptions" || isText(where)) return "refused";
   if (/^(42|3F|3D)/.test(state)) return "schema";
   return "other";
 }
 
-/** The classes that PostgreSQL itself uses; any other was chosen by whoever wrote the RAISE. */
+/** The classes of PostgreSQL itself; any other comes from a RAISE. */
 const STANDARD_CLASSES = new Set(
   "00 01 02 03 08 09 0A 0B 0F 0L 0P 0Z 10 20 21 22 23 24 25 26 27 28 2B 2D 2F 34 38 39 3B 3D 3F 40 42 44 53 54 55 57 58 72 F0 HV P0 XX".split(
     " ",
@@ -78,7 +78,7 @@ const STANDARD_CLASSES = new Set(
 
 const isText = (value: unknown): boolean => typeof value === "string" && value !== "";
 
-/** Messages of class 22 quote the offending value, which may be anything a sender wrote: keep only what comes before it. */
+/** Messages of class 22 quote the value, which may be anything a sender wrote: keep only what comes before it. */
 function safeText(error: unknown, state: string | undefined): string {
   if (state === undefined) return errorText(error);
   const message = error instanceof Error ? error.message : String(error);
@@ -86,7 +86,7 @@ function safeText(error: unknown, state: string | undefined): string {
   return `${cut} (SQLSTATE ${state})`;
 }
 
-/** The driver's error carries `detail`, `where` and `internalQuery`, which hold row data: they must not reach a log. */
+/** The driver's error carries row data (`detail`, `where`, `internalQuery`) that must not reach a log. */
 function withoutRowData(error: unknown): Error | undefined {
   if (!(error instanceof Error)) return undefined;
   const plain = new Error(sqlState(error) === undefined ? error.message : `SQLSTATE ${sqlState(error)}`);

@@ -11,17 +11,16 @@ import { msOf } from "./values.ts";
 
 const FILTER = ["finishedUntil", "topics", "createdAfter", "createdBefore", "state"];
 
-/** Every statement of a replay, with the configured names woven in once. */
 export function replayStatements(names: TableNames): ReplayStatements<Statement> {
   const table = names.outboxTable;
   const c = names.outbox;
   const finished = `o.${c.state} IN ('sent', 'dead')`;
-  /** Compared as an expression, so that the rows are found by their ids and not by reading an index of everything that is finished. */
+  /** Compared as an expression, so that rows are found by id and not by an index of everything finished. */
   const finishedById = `(o.${c.state} || '') IN ('sent', 'dead')`;
   const columns = `o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.topic}::text AS topic, o.${c.key}::text AS key, o.${c.state}::text AS state,
     o.${c.attempt} AS attempt, left(o.${c.lastError}, 200) AS last_error`;
 
-  /** $1 end of the scope, $2 topics, $3 created after, $4 created before, $5 state; null for what is not asked. */
+  /** $1 end of the scope, $2 topics, $3 created after, $4 created before, $5 state; null means any. */
   const matches = (topic: string, createdAt: string, updatedAt: string, state: string): string => `
   ${updatedAt} <= $1::timestamptz
   AND ($2::text[] IS NULL OR ${topic} = ANY ($2::text[]))
@@ -35,8 +34,8 @@ SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US
   coalesce((SELECT max(o.${c.sequence})::bigint FROM ${table} o WHERE ${finished}), 0) AS last_sequence`,
 
     /**
-     * Rows after the sequence `from` up to `last`. The limit bounds the rows read, not those that match. Answers with at least one row, which is all null
-     * but for `looked_at` and `last` when nothing matches.
+     * Rows after the sequence `from` up to `last`. The limit bounds the rows read, not those that match. Without a
+     * match one row has only `looked_at` and `last`.
      */
     page: byIndex("replay.page", [...FILTER, "from", "last", "limit"])`
 WITH page AS MATERIALIZED (
@@ -59,12 +58,12 @@ WHERE o.${c.id} = ANY ($6::uuid[]) AND ${finishedById}
 ORDER BY o.${c.sequence}`,
 
     /**
-     * Rows are locked in the order of their sequence, so that two replays of the same rows wait for each other
-     * instead of deadlocking; the one that comes second finds the rows pending, or finished after its scope, and leaves them.
+     * Rows are locked in the order of their sequence, so that two replays of the same rows do not deadlock; the second
+     * one finds them pending, or finished after its scope, and leaves them.
      *
-     * `scheduled_at` must be later than the moment of any claim whose snapshot is older than this transaction: such a claim may meet the
-     * row when it locks it, and leaves it because it is not due by its own clock. It must also differ from `created_at`, by which claims find what is
-     * back below their mark: NULL, which an owner's table may allow, differs from nothing.
+     * `scheduled_at` must be later than the moment of any claim with an older snapshot: such a claim may lock the row,
+     * and leaves it as not due by its own clock. It must also differ from `created_at`, by which claims find rows below
+     * their mark: NULL, which an owner's table may allow, differs from nothing.
      */
     move: byIndex("replay.move", ["finishedUntil", "ids"])`
 WITH still_finished AS MATERIALIZED (
@@ -93,7 +92,7 @@ WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending' AND o.${
         const [first] = rows;
         return {
           rows: first === undefined || first.id === null ? [] : rows,
-          lookedAt: first?.looked_at,
+          rowsRead: first?.looked_at,
           last: first?.last,
         };
       },
@@ -101,7 +100,6 @@ WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending' AND o.${
   };
 }
 
-/** Every statement of retention, with the configured names woven in once. */
 export function retentionStatements(names: TableNames): RetentionStatements<Statement> {
   const { sent, dead, inbox } = finishedRows(names, { text: (literal) => `'${literal}'`, uuidType: "uuid" });
 
@@ -114,18 +112,19 @@ export function retentionStatements(names: TableNames): RetentionStatements<Stat
     ),
     inboxByAge: byIndex("retention.inbox by age", ["bound"])(newest("NULL", inbox, olderThan(inbox), "")),
 
-    deleteSent: byIndex("retention.delete sent", BATCH)(deleteBatch(sent)),
-    deleteDead: byIndex("retention.delete dead", BATCH)(deleteBatch(dead)),
-    deleteInbox: byIndex("retention.delete from the inbox", BATCH)(deleteBatch(inbox)),
-
-    nextSent: byIndex("retention.next sent", RANGE)(next(sent)),
-    nextDead: byIndex("retention.next dead", RANGE)(next(dead)),
-    nextInbox: byIndex("retention.next of the inbox", RANGE)(next(inbox)),
+    batches: { sent: batches("sent", sent), dead: batches("dead", dead), inbox: batches("inbox", inbox) },
 
     dialect: {
       firstTime: "-infinity",
       maxRows: Number.POSITIVE_INFINITY,
     },
+  };
+}
+
+function batches(of: string, rows: FinishedRows) {
+  return {
+    remove: byIndex(`retention.delete ${of} rows`, BATCH)(deleteBatch(rows)),
+    next: byIndex(`retention.next of ${of} rows`, RANGE)(next(rows)),
   };
 }
 
@@ -137,7 +136,7 @@ function olderThan(rows: FinishedRows): string {
   return ` AND r.${rows.time} < now() - $1::bigint * interval '1 millisecond'`;
 }
 
-/** The position of the newest row that a condition leaves. As JSON a time has its microseconds, whatever the session's date style. */
+/** The position of the newest row that a condition leaves. As JSON a time keeps its microseconds. */
 function newest(state: string, rows: FinishedRows, condition: string, offset: string): string {
   return `
 (SELECT ${state} AS state, to_jsonb(r.${rows.time}) #>> '{}' AS time, r.${rows.tie}::text AS tie
@@ -162,8 +161,8 @@ LIMIT 1`;
 /**
  * Deletes the oldest of some finished rows; for the parameters see `RetentionStatements`.
  *
- * A row that a replay or another replica holds at this moment is left out, not waited for. One that has changed since the statement began
- * has its state and position checked again when it is locked, and from then on nobody else can change it.
+ * It skips a row that a replay or another replica has locked. A row that changed since the statement began has its
+ * state and position checked again under the lock.
  */
 function deleteBatch(rows: FinishedRows): string {
   const position = `(r.${rows.time}, r.${rows.tie})`;

@@ -34,7 +34,7 @@ export class PostgresInbox implements InboxCommands {
     return await this.#findOutcomes(rows);
   }
 
-  /** The outcomes of a batch that was not stored whole. The ids are new: those that are there were stored just now. */
+  /** The outcomes of a batch that was not stored whole. Ids are new: a row that is there was stored just now. */
   async #findOutcomes(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
     const present = await this.#pool.run(this.#sql.present, {
       ids: uuidArray(rows.map(({ id }) => id)),
@@ -48,8 +48,8 @@ export class PostgresInbox implements InboxCommands {
   }
 
   /**
-   * Inserts a row that was not stored, though its key is not there: a trigger skipped it or changed its key, or the row
-   * with the key was deleted since. Only the unique key can tell that it is a duplicate.
+   * Inserts a row that was not stored, though its key is absent: a trigger skipped it or changed its key, or the row
+   * with the key was deleted since. Only the unique key proves a duplicate.
    */
   async #insertNew(row: NewInboxRow): Promise<InsertResult> {
     try {
@@ -134,7 +134,7 @@ export class PostgresInbox implements InboxCommands {
   }
 }
 
-/** Receipts lie behind the mark: only what takes longer than its slack, or is set back by hand, waits for the next read. */
+/** New rows are behind the mark: only a row set back by hand, or slower than its slack, waits. */
 const IDLE_READ_INTERVAL_MS = 5000;
 
 const STORED: InsertResult = { kind: "stored" };
@@ -163,7 +163,7 @@ function insertValues(rows: readonly NewInboxRow[], isAlike: boolean): Values {
   };
 }
 
-/** Inserts below these sizes go behind one another on one connection; larger ones are worth a connection, and a core of the server, of their own. */
+/** Inserts below these sizes are pipelined on one connection; larger ones are worth a connection of their own. */
 const PIPELINED_ROWS = 64;
 const PIPELINED_BYTES = 512 * 1024;
 

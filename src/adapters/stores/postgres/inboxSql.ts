@@ -4,14 +4,14 @@ import type { ColumnTypes } from "./columns.ts";
 import { history, markBound, markRead } from "./lowWater.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
-/** Every statement on the inbox, with the configured names and the column types of the tables woven in once. */
+/** Every statement on the inbox, for these names and column types. */
 export function inboxStatements(names: TableNames, types: ColumnTypes) {
   const inbox = names.inboxTable;
   const outbox = names.outboxTable;
   const c = names.inbox;
   const o = names.outbox;
   const waitsForRelay = `i.${c.state} = 'pending' AND i.${c.consumption} = 'push'`;
-  /** An owner's table may let NULL in, which counts as due. */
+  /** An owner's table may allow NULL, which counts as due. */
   const scheduledAt = `coalesce(i.${c.scheduledAt}, '-infinity')`;
   /** A row is due from its receipt on, whatever the clock shows, unless it has been put off: see the outbox. */
   const isDue = `(${scheduledAt} <= now() OR i.${c.scheduledAt} <= i.${c.createdAt})`;
@@ -31,14 +31,13 @@ low_water AS MATERIALIZED (SELECT ${timeOf(markBound(lowWater))} AS created_at)`
     `CASE WHEN ${ownKeySources} ? ${row}.${c.source} THEN ${row}.${c.source} || ':' || ${row}.${c.aggregateId} ELSE ${row}.${c.aggregateId} END`;
 
   /**
-   * One relay pass. `rules` ($3, jsonb) has the pieces of the topic template per source and the sources with keys of their own, `droppedPattern` ($6) matches
-   * the prefixes of dropped headers.
+   * One relay pass. `rules` ($3, jsonb) has the pieces of the topic template per source and the sources with keys of
+   * their own, `droppedPattern` ($6) matches the prefixes of dropped headers.
    *
-   * `stops` holds a key's later rows back behind an earlier one that another replica is relaying at this moment:
-   * candidates are the oldest rows of the relayed sources, so whatever lies among them and is none of them is locked by
-   * another. See the outbox claim for why this is safe. Payloads go from table to table and never leave the database.
-   * The outbox row takes the inbox row's id: one id from the receipt to the receiver, and the primary key keeps a
-   * message from being relayed twice.
+   * `stops` holds back a key's rows behind an earlier one that another replica is relaying: candidates are the oldest
+   * rows of the relayed sources, so any other row among them is locked by another replica. See the outbox claim for why
+   * this is safe. Payloads never leave the database. The outbox row takes the inbox row's id: one id from the receipt
+   * to the receiver, and the primary key keeps a message from being relayed twice.
    *
    * A trigger may skip an outbox row without an error. Its inbox row must not count as processed then, so `all_made`
    * fails the statement: ln(0) is {@link NOT_ALL_MADE}.
@@ -104,12 +103,12 @@ SELECT (SELECT count(*) FROM candidates)::int AS candidates,
   coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source)) FROM rendered WHERE topic = ''), '[]') AS dead`;
 
   /**
-   * From the source ($8) on, each parameter is one value for all rows or an array too. What all rows share is mostly the same, and costs an eighth
-   * of the statement as an array. The number of rows stored is all that comes back: mostly it is all of them.
+   * From the source ($8) on, each parameter is one value for all rows or an array. Values that all rows share are
+   * mostly the same, and as arrays cost an eighth of the statement. It returns only the number of rows stored.
    *
-   * The rows of a batch have one time, which is read when the insert has its locks: between it and the transaction's id lies next to nothing, on
-   * which `mark` relies. The time at which the statement began may be minutes back then, or ahead, where the clock has been set back since: it would
-   * put the row off.
+   * The rows of a batch have one time, read when the insert has its locks: almost nothing comes between it and the
+   * transaction's id, on which `mark` relies. The time at which the statement began may be minutes earlier, or later if
+   * the clock was set back, which would delay the row.
    */
   const insert = (shared: boolean, onConflict: string): string => {
     const column = (parameter: number, name: string): string => (shared ? `$${parameter}::text` : `r.${name}`);
@@ -134,7 +133,7 @@ FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
     /** Fails where the key is there. */
     insertNew: statement("inbox.insert of a new key", INSERT_PARAMETERS)(insert(true, "")),
 
-    /** Which of the rows are there themselves, and of which only the key is. */
+    /** Which of the rows are there, and of which only the key is. */
     present: byIndex("inbox.present", ["ids", "sources", "idempotencyKeys"])`
 SELECT r.id::text AS id, r.is_stored FROM (
   SELECT r.id, (SELECT true FROM ${inbox} i WHERE i.${c.id} = r.id LIMIT 1) AS is_stored,
@@ -147,16 +146,14 @@ SELECT r.id::text AS id, r.is_stored FROM (
     relayNamed: byIndex("inbox.relay of named rows", [...RELAY_PARAMETERS, "ids"])(relay(true)),
 
     /**
-     * From the newest mark on; or perhaps below it, where the clock is behind `clock`, having been set back. Ordered, so that the planner takes the index.
+     * True also where the clock is behind `clock`, having been set back. Ordered, for the planner to take the index.
      */
     waits: statement("inbox.waits", ["newest", "clock", "sources"])`
 SELECT (SELECT i.${c.id} FROM ${inbox} i
 WHERE ${waitsForRelay} AND ${isDue} AND i.${c.source} = ANY ($3::text[]) AND i.${c.createdAt} >= ${timeOf("$1::bigint")}
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1) IS NOT NULL OR now() < ${timeOf("$2::bigint")} AS answer`,
 
-    /**
-     * The rows that a relay pass would move, without some rows and the others of their keys.
-     */
+    /** The rows that a relay pass would move, without some rows and the others of their keys. */
     waiting: statement("inbox.waiting", ["limit", "sources", "lowWater", "without", "ownKeySources"])`
 WITH${lowWaterOf("$3")}
 SELECT i.${c.id} AS id, i.${c.source} AS source FROM ${inbox} i
@@ -165,16 +162,15 @@ WHERE ${waitsFrom} AND ${isDue} AND i.${c.source} = ANY ($2::text[])
     SELECT ${keyOf("x", "$5::jsonb")} FROM ${inbox} x WHERE x.${c.id} = ANY ($4::uuid[]) AND x.${c.aggregateId} IS NOT NULL))
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $1::int`,
 
-    /** A row that the outbox table refuses. */
     markDead: byIndex("inbox.mark dead", ["id", "reason"])`
 UPDATE ${inbox} SET ${c.state} = 'dead', ${c.processedAt} = now(), ${c.lastError} = $2
 WHERE ${c.id} = $1::uuid AND ${c.state} = 'pending'
 RETURNING ${c.id} AS id`,
 
     /**
-     * The time before which no row of a relayed source waits: rows that nobody relays would be read in each
-     * pass. It reads no further back than `lowWater` demands. Never up to now: a clock that is set back by
-     * a little gives no receipt a time below it. See `markRead`.
+     * The time before which no row of a relayed source waits: else each pass would read rows that no replica relays. It
+     * reads no further back than `lowWater` requires, and never up to now: a clock that is set back slightly gives no
+     * receipt a time below it. See `markRead`.
      */
     mark: byIndex("inbox.mark", ["lowWater", "afterHighest", "lastRead", "awaited", "sources"])`
 WITH${lowWaterOf("$1")}

@@ -6,26 +6,21 @@ import type { Row, Values } from "../sql/rows.ts";
 import type { PostgresPool } from "./pool.ts";
 import type { Statement } from "./statement.ts";
 
-/** The low-water marks: how a statement starts at one, and when and how the next one is read. `docs/low-water-mark.md` explains them. */
+/** Low-water marks in SQL: see `docs/low-water-mark.md`. */
 
-/**
- * Elements of the parameter `lowWater`, which `PostgresLowWater.bound` gives (bigint[], counted from 1); from `running` on they are
- * transactions.
- */
+/** Elements of the parameter `lowWater` (bigint[], from 1); from `running` on they are transactions. */
 const ELEMENT = {
   stable: 1,
   conditional: 2,
   /** A transaction that has ended. */
   ended: 3,
-  /** When the server started. */
   server: 4,
-  /** The sequence behind the positions, 0 when it is not known. */
+  /** The sequence behind the positions, 0 when unknown. */
   sequence: 5,
   /** A position that it has given. */
   given: 6,
-  /** The newest mark. */
   mark: 7,
-  /** Where positions are times: what the server's clock shows at least by now, as a position; 0 when it is not known. */
+  /** For positions that are times: the least that the server's clock shows by now, as a position; 0 when unknown. */
   clock: 8,
   /** The transactions on which the conditional mark depends. */
   running: 9,
@@ -39,9 +34,8 @@ const element = (lowWater: string, name: keyof typeof ELEMENT): string => `(${lo
 export const newestMark = (lowWater: string): string => element(lowWater, "mark");
 
 /**
- * An expression (boolean): this is the table of which the marks were read, and it has not gone back in time since. A
- * restored backup, a clone and a standby that became primary are other servers; where they are not, their transactions
- * or their sequence may be further back.
+ * An expression (boolean): this is the table of which the marks were read, and it has not gone back in time. A restored
+ * backup, a clone and a promoted standby are other servers, or their transactions or their sequence are further back.
  */
 export function isSameHistory(lowWater: string): string {
   const sequence = element(lowWater, "sequence");
@@ -51,23 +45,18 @@ export function isSameHistory(lowWater: string): string {
 }
 
 /**
- * An expression (boolean), of positions that are times: the server's clock is where it must be by now, and has not been
- * set while this statement waited for its locks, as far as can be told. One that was set back gives positions below the marks, also when it
- * has reached them again since.
+ * An expression (boolean), for positions that are times: the server's clock is where it must be by now, and was not set
+ * while this statement waited for its locks, as far as it can tell. One that was set back gives positions below the
+ * marks, even after it has reached them again.
  */
 function isSameClock(lowWater: string): string {
   return `(${positionOf("now()")} >= ${element(lowWater, "clock")}
     AND clock_timestamp() BETWEEN now() AND now() + interval '${LONGEST_WAIT_MS} milliseconds')`;
 }
 
-/** A time, which is finite, as a position: microseconds since 1970. */
 const positionOf = (time: string): string => `(extract(epoch FROM ${time}) * 1000000)::bigint`;
 
-/**
- * The first expression of a WITH clause, `history (is_same)`: see {@link isSameHistory}.
- *
- * @param positions `times` where a clock gives them
- */
+/** The CTE `history (is_same)`: see {@link isSameHistory}. @param positions `times` where a clock gives them */
 export function history(lowWater: string, positions: "sequence" | "times" = "sequence"): string {
   const isSame = positions === "times" ? ` AND ${isSameClock(lowWater)}` : "";
   return `
@@ -76,8 +65,7 @@ history AS MATERIALIZED (SELECT ${isSameHistory(lowWater)}${isSame} AS is_same)`
 
 /**
  * An expression (bigint): the position below which nothing is unfinished. The conditional mark where this snapshot sees
- * none of its transactions ended, else the stable mark; 0 where the table is not the one that they were read of. It
- * comes after {@link history}.
+ * none of its transactions ended, else the stable mark; 0 for another history. Follows {@link history}.
  */
 export function markBound(lowWater: string): string {
   return `CASE
@@ -88,13 +76,13 @@ export function markBound(lowWater: string): string {
 }
 
 /**
- * The rest of a statement that reads a mark and tells its snapshot, behind {@link history}. Its parameters are `lowWater`,
- * `afterHighest` (the mark where nothing is unfinished), `lastRead` (the mark that was read last) and `awaited` (writers that the marks wait for).
+ * The rest of a statement that reads a mark and its snapshot, after {@link history}. Its parameters are `lowWater`,
+ * `afterHighest` (the mark where nothing is unfinished), `lastRead` (the mark read last) and `awaited` (writers that
+ * the marks wait for).
  *
- * A snapshot names the transactions that ran up to the newest one that had ended; what had begun behind that one it
- * does not tell. So a transaction is begun, which shows how many there can be: but only for another mark than the last
- * one, so that an idle process writes nothing. Whoever had written nothing by then has no number: it is known by its
- * lock on the table, which is read before the transaction is begun.
+ * A snapshot names the running transactions up to the newest one that had ended, and none that began later. So it
+ * begins a transaction, whose number bounds them: but only for another mark than the last one, so that an idle process
+ * writes nothing. A writer without a number is known by its lock on the table, which is read before that.
  *
  * @param table already quoted
  * @param position its column of positions, where a sequence gives them; else they are times
@@ -125,8 +113,8 @@ CROSS JOIN LATERAL (SELECT CASE WHEN l.is_new OR cardinality($4::text[]) > 0 THE
 }
 
 /**
- * Who writes to a table or its partitions and has no number as a transaction yet, or is awaited ($4). A writer takes
- * this lock before anything else, also a position, and keeps it to its end.
+ * Who writes to a table or its partitions without a transaction number yet, or is awaited ($4). A writer takes this
+ * lock before anything else, even a position, and keeps it to its end.
  */
 function writers(table: string): string {
   const oid = `'${literal(table)}'::regclass`;
@@ -148,22 +136,23 @@ const unquoted = (identifier: string): string => identifier.replace(/^"(.*)"$/, 
 const LONGEST_WAIT_MS = 1000;
 
 /**
- * An expression (`bigint[]` as text): what the snapshot of a statement sees, to be told from what a later one sees. It is the transaction before which all
- * have ended that ever wrote anything on this server, and the time. Null while one runs that began before another which has ended: of its end a snapshot
- * would tell, but not when it gives back a savepoint, and with it the locks on rows that a claim has passed over.
+ * An expression (`bigint[]` as text) that identifies a snapshot: the transaction before which all writers of this
+ * server have ended, and the time. Null while a transaction runs that began before an ended one: a snapshot would show
+ * its end, but not that it rolls back a savepoint, which unlocks rows that a claim has skipped.
  */
 export const SEEN = `(SELECT CASE WHEN pg_snapshot_xmin(s.now) = pg_snapshot_xmax(s.now)
   THEN ARRAY[${XMAX}, ${positionOf("now()")}]::text END FROM (SELECT pg_current_snapshot() AS now) s)`;
 
 /**
- * An expression (boolean): rows of the outbox may be due, or keys free, that were not when a statement saw what {@link SEEN} told.
+ * An expression (boolean): rows of the outbox may be due, or keys free, that were not when a statement saw
+ * {@link SEEN}.
  *
- * As long as no transaction that wrote has ended since, here or in another database of the server, every row is as it was, none has appeared and none is
- * locked that was free. Only time has gone on: rows that had yet to fall due are among those with `scheduled_at <> created_at`, which have an index. Where
- * they are many, or where that index leaves rows without `created_at` out, the answer is true.
+ * While no writing transaction has ended since, in any database of the server, every row is as it was, and no free one
+ * is locked. Only time has passed: rows that were not due yet are among those with `scheduled_at <> created_at`, which
+ * have an index. True where they are many, or where that index lacks rows without `created_at`.
  *
  * @param names already quoted
- * @param seen the text of a parameter that holds what `SEEN` gave
+ * @param seen the text of a parameter with a value of `SEEN`
  */
 export function mayHaveChanged({ outboxTable: table, outbox: c }: TableNames, seen: string): string {
   const transaction = `(${seen}::bigint[])[1]`;
@@ -172,26 +161,25 @@ export function mayHaveChanged({ outboxTable: table, outbox: c }: TableNames, se
 CASE WHEN ${XMAX} <> ${transaction} THEN true
   WHEN NOT (SELECT a.attnotnull FROM pg_attribute a
     WHERE a.attrelid = '${literal(table)}'::regclass AND a.attname = '${literal(unquoted(c.createdAt))}') THEN true
-  ELSE (SELECT count(*) > ${MOST_LOOKED_AT} OR coalesce(bool_or(a.scheduled_at > ${time} AND a.scheduled_at <= now()), false)
+  ELSE (SELECT count(*) > ${MOST_ROWS_READ} OR coalesce(bool_or(a.scheduled_at > ${time} AND a.scheduled_at <= now()), false)
     FROM (SELECT o.${c.scheduledAt} AS scheduled_at FROM ${table} o
       WHERE o.${c.state} IN ('pending', 'processing') AND o.${c.scheduledAt} <> o.${c.createdAt}
-      ORDER BY o.${c.sequence} LIMIT ${MOST_LOOKED_AT + 1}) a) END`;
+      ORDER BY o.${c.sequence} LIMIT ${MOST_ROWS_READ + 1}) a) END`;
 }
 
 /** Of rows that were retried, replayed or scheduled ahead: takes a millisecond. */
-const MOST_LOOKED_AT = 1000;
+const MOST_ROWS_READ = 1000;
 
-/** Reads the low-water marks of a table. */
 export class PostgresLowWater implements LowWater {
   readonly marks: LowWaterMarks;
   readonly #pool: Pick<PostgresPool, "run" | "lostConnections">;
   readonly #statement: Statement;
   readonly #clock: Clock;
   #lostConnections = 0;
-  /** As the last read told: when the server started, and the sequence of the positions. */
+  /** From the last read: when the server started, and the sequence of the positions. */
   #server = "0";
   #sequence = "0";
-  /** How far the server's clock is ahead of this process' monotonic one, at least: see {@link clock}. In ms. */
+  /** Least advance of the server's clock over this process' monotonic one, in ms: see {@link clock}. */
   #clockAhead: number | undefined;
   #clockReadAt = 0;
 
@@ -211,19 +199,15 @@ export class PostgresLowWater implements LowWater {
   }
 
   /**
-   * What the server's clock shows at least by now, as a position, unless it has been set back; 0 when it is not known. A
-   * mark lies two seconds below the clock that it was read at: less than that may be missing without harm.
+   * The least that the server's clock shows by now, as a position; 0 when unknown. It may be off by less than two
+   * seconds: a mark is that far below the clock of its read.
    */
   clock(): string {
     if (this.#clockAhead === undefined) return "0";
     return String(Math.round((this.#clockAhead + this.#clock.monotonic() - CLOCK_TOLERANCE_MS) * 1000));
   }
 
-  /**
-   * @param intervalMs since the last time; by default about a second
-   * @param more further values of the statement, the same in every call
-   * @throws StoreError
-   */
+  /** @param intervalMs since the last time; about a second by default @param more further values, always the same */
   async refreshIfDue(intervalMs?: number, more: Values = {}): Promise<void> {
     this.#forgetAfterLoss();
     this.#forgetUnseenClock();
@@ -237,12 +221,12 @@ export class PostgresLowWater implements LowWater {
       [row = {}] = await this.#pool.run(this.#statement, { ...more, lowWater, afterHighest, lastRead, awaited });
     } catch (error) {
       if (this.#sequence === "0" || (error as Partial<StoreError>).code === "unavailable") throw error;
-      // The sequence may be gone, or the service may not read it any more: what is read without it tells.
+      // The sequence may be gone, or no longer readable: read without it.
       this.#sequence = "0";
       return await this.refreshIfDue(intervalMs, more);
     }
     if (isFull) this.marks.fullReadTook(this.#clock.monotonic() - startedAt);
-    // What was read before a loss tells nothing of the database behind it.
+    // What was read before a loss is invalid for the database behind it.
     if (this.#forgetAfterLoss()) return;
     if (row.same_history !== true) this.#forget();
     const { mark, running, end, later, writers, server, sequence, clock } = row;
@@ -273,21 +257,13 @@ export class PostgresLowWater implements LowWater {
     ];
   }
 
-  /**
-   * It was read when the answer came or before: since then it has gone on for as long as this process' clock at least. The
-   * bound that tells most is kept.
-   *
-   * @param ms since 1970, as the server's clock showed
-   */
+  /** The server's clock has advanced at least as much as ours: keeps the tightest bound. @param ms since 1970 */
   #seeClock(ms: number): void {
     this.#clockReadAt = this.#clock.monotonic();
     this.#clockAhead = Math.max(ms - this.#clockReadAt, this.#clockAhead ?? Number.NEGATIVE_INFINITY);
   }
 
-  /**
-   * A database that was failed over or restored comes with new connections. @returns whether one was lost since the
-   * last time
-   */
+  /** A failed-over or restored database has new connections. @returns whether one was lost since the last time */
   #forgetAfterLoss(): boolean {
     const { lostConnections } = this.#pool;
     if (lostConnections === this.#lostConnections) return false;
@@ -296,7 +272,7 @@ export class PostgresLowWater implements LowWater {
     return true;
   }
 
-  /** A clock that was not read for long may have been set back, and right again. */
+  /** A clock that was not read for long may have been set back and forth. */
   #forgetUnseenClock(): void {
     if (this.#clockAhead === undefined) return;
     if (this.#clock.monotonic() - this.#clockReadAt > LONGEST_UNSEEN_CLOCK_MS) this.#forget();
@@ -308,7 +284,7 @@ export class PostgresLowWater implements LowWater {
   }
 }
 
-/** For what the clocks of two machines differ in speed. */
+/** For the different speeds of two machines' clocks. */
 const CLOCK_TOLERANCE_MS = 250;
 /** An idle process reads its mark every five seconds. */
 const LONGEST_UNSEEN_CLOCK_MS = 10_000;

@@ -1,23 +1,21 @@
 import type pg from "pg";
 import { sleep } from "../../../time/wait.ts";
 
-/** One statement of a migration as it runs on tables in use. */
 interface OnlineStatement {
   readonly text: string;
   /** The index that it makes, with its schema. */
   readonly makes?: string;
-  /** It takes no time, but a lock that nobody else may share: it must not wait for it for long. */
+  /** It takes no time, but an exclusive lock: it must not wait long for it. */
   readonly locksTable?: true;
 }
 
 /**
- * The statements of a migration, for tables that applications write to: indexes are made and dropped `CONCURRENTLY`,
- * which holds up nobody. Plain `CREATE INDEX` stops all writers while it runs, and before that while it waits
- * for the oldest of them.
+ * The statements of a migration, for tables in use: indexes are made and dropped `CONCURRENTLY`, which blocks no
+ * writer. Plain `CREATE INDEX` blocks all writers while it runs, and while it waits for the oldest of them.
  *
- * @param script a migration file behind the first two, which make the tables
+ * @param script a migration file after the first two, which make the tables
  * @param schema of the tables, plain
- * @throws Error for a statement that would hold up writers
+ * @throws Error for a statement that would block writers
  */
 export function onlineStatements(script: string, schema: string): readonly OnlineStatement[] {
   const statements = script.replace(/--.*$/gm, "").split(";");
@@ -35,7 +33,7 @@ function onlineStatement(statement: string, qualified: (name: string) => string)
     return { text, makes: qualified(made) };
   }
   const [, created = "", definition = ""] = /^CREATE TABLE IF NOT EXISTS (\w+)(\s[\s\S]*)$/.exec(statement) ?? [];
-  // A table of its own, which nobody uses yet. One with a foreign key would lock the table that it points to.
+  // A new table is not used yet. One with a foreign key would lock the table that it references.
   if (created !== "" && !/\bREFERENCES\b/i.test(definition)) {
     return { text: `CREATE TABLE IF NOT EXISTS ${qualified(created)}${definition}` };
   }
@@ -49,12 +47,12 @@ function onlineStatement(statement: string, qualified: (name: string) => string)
 }
 
 /**
- * Runs a migration on tables in use. What an earlier run has done is left as it is, and an index that was not finished
- * is made anew, so that a run may end at any point.
+ * Runs a migration on tables in use. It leaves what an earlier run has done, and makes an unfinished index anew, so
+ * that a run may end at any point.
  *
  * @param client outside any transaction
- * @returns the statements that did not get their lock, since a transaction (a backup, a report) has had the table open
- * all the time: somebody has to run them later
+ * @returns the statements that did not get their lock, since a transaction (a backup, a report) kept the table open:
+ *   run them later
  * @throws what the driver throws
  */
 export async function runOnline(client: pg.ClientBase, script: string, schema: string): Promise<readonly string[]> {
@@ -67,12 +65,7 @@ export async function runOnline(client: pg.ClientBase, script: string, schema: s
   return postponed;
 }
 
-/**
- * Whoever writes waits behind a statement that waits for the whole table: so that one waits for a moment only, and
- * tries again.
- *
- * @returns false when it never got the lock
- */
+/** Writers queue behind a waiting statement: it waits briefly, and retries. @returns whether it ran */
 async function runBriefly(client: pg.ClientBase, text: string): Promise<boolean> {
   for (let tries = 1; ; tries += 1) {
     try {
@@ -92,8 +85,8 @@ const LOCK_TRIES = 20;
 
 /**
  * Waits for the lock under which migrations run on tables in use. It belongs to a transaction that stays open, so it
- * also works behind a pooler that hands out connections by transaction. Nobody waits inside a statement: that would
- * hold a snapshot, for whose end the index of the one that has the lock would wait.
+ * also works behind a transaction pooler. No statement waits: its snapshot would block the index build of the lock's
+ * owner.
  *
  * @param client for nothing else until its transaction has ended
  */

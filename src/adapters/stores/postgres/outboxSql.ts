@@ -9,10 +9,7 @@ import { outboxParts } from "./outboxParts.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 import { msOf, PARKED_AT, uuidArray } from "./values.ts";
 
-/**
- * Every statement on the outbox, with the configured names woven in once. States are literals: a parameter in their place would
- * keep the planner from the partial indexes.
- */
+/** Every statement on the outbox. States are literals: a parameter would defeat the partial indexes. */
 export function outboxStatements(names: TableNames, payloadType: string, routes: readonly TopicRoute[] = []) {
   const parts = outboxParts(names, payloadType, routes);
   const { table, c, destinationIn, unclaimed, isDue, isParkedAgain, aboveLowWater, lowWaterOf, lowWaterPastParked } =
@@ -31,7 +28,6 @@ export function outboxStatements(names: TableNames, payloadType: string, routes:
 SET ${c.state} = 'pending', ${c.updatedAt} = now(), ${unclaimed}
 WHERE (${c.state} || '') = 'processing'`;
 
-  /** @param and a further condition on the rows */
   const settle = (and: string): string => `
 WITH closed AS (
 UPDATE ${table} o
@@ -56,10 +52,7 @@ SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS clos
   return {
     ...claims,
 
-    /**
-     * The lowest sequence that is unfinished and not parked (the low-water mark). It reads no further back than `lowWater`
-     * demands; see `markRead`.
-     */
+    /** The low-water mark: the lowest sequence that is unfinished and not parked; see `markRead`. */
     mark: byIndex("outbox.mark", ["lowWater", "afterHighest", "lastRead", "awaited"])`
 WITH${lowWaterPastParked("$1")}
 ${markRead(table, {
@@ -69,10 +62,7 @@ ${markRead(table, {
   (SELECT min(o.${c.sequence}) FROM ${table} o WHERE o.${c.state} = 'processing' AND ${aboveLowWater("o")}))`,
 })}`,
 
-    /**
-     * A row that somebody else holds is left out, not waited for: it would keep all claims from being renewed. The rows
-     * are found once, and then by their ids: as in `settle`.
-     */
+    /** Skips locked rows: waiting would delay all renewals. Rows are found once, and then by id, as in `settle`. */
     // Far below the lease: a renewal that hangs must not keep the next one from being tried in time.
     renew: byIndex("outbox.renew", ["tokens", "leaseMs", "claimTimeoutMs", "lowWater"], { timeoutMs: 4000 })`
 WITH${lowWaterPastParked("$4")}
@@ -86,15 +76,16 @@ WHERE (o.${c.state} || '') = 'processing' AND o.${c.claimToken} = ANY ($1::uuid[
 RETURNING o.${c.id} AS id`,
 
     /**
-     * The state is compared as an expression, so that the rows are found by their ids and not by reading the index of everything in flight.
+     * The state is compared as an expression, so that rows are found by id and not by the index of everything in
+     * flight.
      *
-     * A delay below 0 parks the row, a reason that is null leaves the last one; from the states on the lists are empty when every row was sent. Answers with
-     * one row: null when every claim was closed, else the ids of those that were.
+     * A delay below 0 parks the row, a null reason keeps the last one; when every row was sent the lists from the
+     * states on are empty. Returns one row: null when every claim was closed, else the ids that were.
      */
     settle: byIndex("outbox.settle", SETTLE_PARAMETERS, { lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS })(settle("")),
 
     whenLocked: {
-      settle: byIndex("outbox.settle of rows that nobody holds", SETTLE_PARAMETERS, {
+      settle: byIndex("outbox.settle of unlocked rows", SETTLE_PARAMETERS, {
         lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS,
       })(
         settle(`
@@ -105,7 +96,7 @@ SELECT o.${c.id} AS id FROM ${table} o JOIN unnest($1::uuid[], $2::uuid[]) AS s(
 WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing'`,
     },
 
-    /** The rows are found once, and then by their ids: as in `settle`. Parameters as in `expired`. */
+    /** Rows are found once, and then by id, as in `settle`. Parameters as in `expired`. */
     reclaim: byIndex("outbox.reclaim", ["limit", "claimTimeoutMs", "lowWater"], { timeoutMs: 4000 })`
 WITH${lowWaterPastParked("$3")}
 ${toPending} AND ${c.id} = ANY (ARRAY(${expired}
@@ -123,9 +114,7 @@ RETURNING ${c.id} AS id`,
 WITH${lowWaterOf("$1")}
 ${totals(`SELECT count(*) FROM ${table} o WHERE o.${c.state} = 'pending' AND ${aboveLowWater("o")}`)}`,
 
-    /**
-     * A row for each destination with unfinished rows, one at least; each with the figures of all. Every pending row is read once, for its topic.
-     */
+    /** At least one row, one per destination with unfinished rows; each with the totals. Reads every topic. */
     backlog: statement("outbox.backlog by destination", ["lowWater"])`
 WITH${lowWaterOf("$1")},
 unfinished AS MATERIALIZED (
@@ -159,10 +148,9 @@ SELECT d.*, a.* FROM (${totals("SELECT sum(pending) FROM unfinished")}
   } satisfies OutboxStatements<Statement> & { readonly mark: Statement };
 }
 
-/** Far below the lease: one row that somebody else holds must not keep the others until theirs have run out. */
+/** Far below the lease: one locked row must not keep the others until their leases have ended. */
 const SETTLE_LOCK_TIMEOUT_MS = 10_000;
 
-/** Of PostgreSQL's `integer`. */
 const MAX_INTEGER = 2 ** 31 - 1;
 
 const SETTLE_PARAMETERS = ["ids", "tokens", "states", "attempts", "delays", "reasons"];
@@ -178,17 +166,15 @@ function outcomesOf(settlements: readonly Outcome[]) {
   };
 }
 
-/** Every statement on parked rows, with the configured names woven in once. */
 export function parkedStatements(names: TableNames): ParkedStatements<Statement> {
   const table = names.outboxTable;
   const c = names.outbox;
-  /** The index of rows in backoff finds them. */
   const isParked = `o.${c.state} = 'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}`;
-  /** Found by their ids, whatever the number of parked rows. */
+  /** Found by id, whatever the number of parked rows. */
   const isParkedById = `(o.${c.state} || '') = 'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}`;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
 
-  /** Rows are locked in the order of their sequence; whoever comes second finds them changed, and leaves them. */
+  /** Rows are locked in the order of their sequence; a second statement finds them changed, and leaves them. */
   const change = (set: string): string => `
 WITH still_parked AS MATERIALIZED (
   SELECT o.${c.id} AS id
@@ -207,7 +193,7 @@ changed AS (
 SELECT count(*)::int AS changed FROM changed`;
 
   return {
-    /** Null for what is not asked. */
+    /** Null means any. */
     list: byIndex("parked.list", ["from", "limit", "ids", "key"])`
 WITH parked AS MATERIALIZED (
   SELECT o.${c.id} AS id, o.${c.sequence} AS sequence

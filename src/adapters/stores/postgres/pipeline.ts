@@ -1,20 +1,19 @@
 import type pg from "pg";
 
-/** A connection that was taken for one statement. Exactly one of its methods is called, once. */
+/** A connection taken for one statement. Exactly one of its methods is called, once. */
 export interface Borrowed {
   readonly client: pg.PoolClient;
-  /** The statement has succeeded. */
   done(): void;
   /** The statement has failed. @param broken true, or why, when the connection must not be used again */
   failed(broken: Error | boolean): void;
 }
 
-/** Most statements of one connection that have no answer yet: while one runs, the next is there. More would only wait. */
+/** Most unanswered statements of one connection: while one runs, the next is there. */
 const DEPTH = 2;
 
 /**
- * Longest time of a statement in ms with which another is sent behind it. Longer ones wait for something: a disk or a standby at the commit, for
- * which two connections wait at once, or a lock, or a server that is gone.
+ * Longest time in ms of a statement with which another is pipelined. Longer ones wait: for a commit, for which two
+ * connections wait at once, for a lock or for a lost server.
  */
 const SHORT_MS = 5;
 
@@ -22,33 +21,31 @@ const SHORT_MS = 5;
 const WEIGHT = 0.2;
 
 /**
- * Sends a statement behind one that still runs, on the same connection. The server goes from one to the next without waiting for us to
- * read its answer and to write again: between two small inserts that took a third of the time. Each statement is a
- * transaction of its own as before (PostgreSQL documentation, "Pipelining"), and what happens to one is nothing to the other, but that
- * the end of the connection ends both. Where statements take long they get connections of their own instead.
+ * Sends a statement behind a running one on the same connection. The server continues without waiting for us to read
+ * its answer and to write again, which took a third of the time between two small inserts. Each statement is a
+ * transaction of its own (PostgreSQL documentation, "Pipelining"); only the end of the connection ends both. Where
+ * statements take long they get connections of their own.
  */
 export class Pipeline {
   readonly #connect: (name: string) => Promise<pg.PoolClient>;
   readonly #othersWait: () => boolean;
   #current: Shared | undefined;
-  /** The names of statements that have succeeded on a connection. Behind a first one that fails, the next would miss its preparation. */
+  /** Names of statements that succeeded on a connection, and so are prepared there. */
   readonly #succeeded = new WeakMap<pg.PoolClient, Set<string>>();
-  /** How long statements have taken of late, in ms, without the time behind another. */
+  /** Mean time of statements in ms, without the wait behind another. */
   #meanMs = 0;
 
   /**
    * @param connect takes a connection from the pool for the statement of that name
-   * @param othersWait whether somebody waits for a connection; one that is always followed by the next would never come back
+   * @param othersWait whether another caller waits for a connection; a connection in constant use would never be
+   *   returned
    */
   constructor(connect: (name: string) => Promise<pg.PoolClient>, othersWait: () => boolean) {
     this.#connect = connect;
     this.#othersWait = othersWait;
   }
 
-  /**
-   * @param name of the statement that will be sent at once
-   * @throws what `connect` throws
-   */
+  /** @param name of the statement to send at once @throws what `connect` throws */
   async borrow(name: string): Promise<Borrowed> {
     const current = this.#current;
     if (current !== undefined && this.#mayJoin(current, name)) return this.#join(current, name);
@@ -85,7 +82,7 @@ export class Pipeline {
   }
 }
 
-/** A connection of the pool and those who use it; it goes back with the last of them. */
+/** A connection of the pool and its users; the last one returns it. */
 class Shared {
   readonly client: pg.PoolClient;
   /** When each statement was sent, in ms of the process, oldest first. */
@@ -104,8 +101,7 @@ class Shared {
   }
 
   /**
-   * @returns to be called once, when the statement has ended, with why the connection must not be used again, if so. It returns how long the
-   * server had the statement for itself, in ms.
+   * @returns to call once at the end, with why the connection is unusable, if so; returns the statement's time in ms
    */
   join(): (broken: Error | boolean) => number {
     const sentAt = performance.now();

@@ -9,9 +9,8 @@ import { isFull, isLockTimeout, isReadOnly, toStoreError } from "./errors.ts";
 import { type Borrowed, Pipeline } from "./pipeline.ts";
 import { execute, isPlanOutdated, isPreparationLost, type Statement, socketOf, valuesInOrder } from "./statement.ts";
 
-/** How to reach the server. */
 interface PostgresConnection {
-  /** Tried in this order, beginning with the one that worked last. Of several hosts those that cannot be written to are skipped. */
+  /** Tried in this order, from the one that worked last. Of several hosts those that take no writes are skipped. */
   readonly endpoints: readonly Endpoint[];
   /** Undefined takes the database that is named like the user. */
   readonly database: string | undefined;
@@ -35,11 +34,11 @@ export class PostgresPool implements StatementRunner<Statement> {
   readonly #pool: pg.Pool;
   #endpoint = 0;
   #closed = false;
-  /** False once a pooler has shown that it hands our connections around without our prepared statements. */
+  /** False once a pooler has shared our connections without our prepared statements. */
   #prepares = true;
   readonly #clients = new Set<pg.Client>();
   #lostConnections = 0;
-  /** Connections to a server that has turned out to take no writes. */
+  /** Connections to a server that takes no writes. */
   readonly #readOnly = new WeakSet<pg.ClientBase>();
   readonly #refusesStandbys: boolean;
   readonly #pipeline = new Pipeline(
@@ -58,8 +57,8 @@ export class PostgresPool implements StatementRunner<Statement> {
     class EndpointClient extends pg.Client {
       constructor() {
         super(clientConfig(options, endpoint()));
-        // The pool listens to idle clients only. A connection that breaks between two statements of its borrower makes the next one
-        // reject, which is enough; unheard, the event would end the process.
+        // The pool listens to idle clients only. Without a listener, a connection that breaks between two statements
+        // would end the process.
         this.on("error", lost);
         clients.add(this);
         this.once("end", () => clients.delete(this));
@@ -76,10 +75,7 @@ export class PostgresPool implements StatementRunner<Statement> {
     this.#pool.on("error", () => this.#nextEndpoint(this.#endpoint));
   }
 
-  /**
-   * Connections that broke, or could not be made, so far: behind any of them the database may be another one, or an
-   * earlier state of this one.
-   */
+  /** Connections lost, or not made, so far: each may hide another database, or an earlier state. */
   get lostConnections(): number {
     return this.#lostConnections;
   }
@@ -107,8 +103,8 @@ export class PostgresPool implements StatementRunner<Statement> {
         return result;
       } catch (error) {
         if (isPreparationLost(error)) {
-          // Nothing was executed. Either a transaction pooler has put us on a server connection that does not know our statements, or knows
-          // them from somebody else: without preparation every statement works there too. Or a column was altered: a new
+          // Nothing was executed. Either a transaction pooler switched to a server connection that lacks our
+          // statements, or has another client's: unprepared statements work there. Or a column was altered: a new
           // connection prepares anew.
           if (!isPlanOutdated(error)) this.#prepares = false;
           borrowed.failed(true);
@@ -118,9 +114,9 @@ export class PostgresPool implements StatementRunner<Statement> {
         if (failure.code === "unavailable") this.#countLoss();
         if (isReadOnly(error)) this.#leaveReadOnly(borrowed.client);
         borrowed.failed(failure.code === "unavailable" ? failure : false);
-        // Nothing was executed, and the next connection may reach the primary: another host, or another server behind the same name.
+        // Nothing was executed, and the next connection may reach the primary.
         if (isReadOnly(error) && tries === 1 && !this.#closed) continue;
-        // It has waited as long as it may.
+        // It has waited its longest.
         if (statement.byIndex === true && isLockTimeout(error)) throw failure;
         // Rolled back as a victim: the same statement is expected to pass the next time.
         if (failure.code !== "contention" || tries >= CONTENTION_TRIES || this.#closed) throw failure;
@@ -135,7 +131,8 @@ export class PostgresPool implements StatementRunner<Statement> {
   }
 
   /**
-   * Runs `work` in one transaction on one connection; rolls back when it throws. It may take any time while the server works on it.
+   * Runs `work` in one transaction on one connection; rolls back when it throws. It may take any time while the server
+   * works on it.
    *
    * @param askEveryMs time between two questions whether the server does, in ms
    */
@@ -181,7 +178,7 @@ export class PostgresPool implements StatementRunner<Statement> {
       await observer.connect();
       await checkWorking(observer, backend);
     } catch (error) {
-      // A server that is full has answered.
+      // A server that is full did answer.
       if (!isFull(error)) throw error;
     } finally {
       await atMost(CLOSE_TIMEOUT_MS, observer.end());
@@ -189,7 +186,7 @@ export class PostgresPool implements StatementRunner<Statement> {
     }
   }
 
-  /** With whatever the owner checks at the commit. */
+  /** Includes whatever the owner checks at the commit. */
   async runAndRollBack(statement: Statement, values: Values): Promise<void> {
     const { name, text } = statement;
     const rolledBack = new StoreError("other", `${name}: rolled back`);
@@ -237,7 +234,7 @@ export class PostgresPool implements StatementRunner<Statement> {
     if (this.#closed) return;
     this.#closed = true;
     const ended = this.#pool.end();
-    // A server that hangs answers no goodbye either, and borrowed connections wait for their statements.
+    // A server that hangs does not answer, and borrowed connections wait for their statements.
     await atMost(CLOSE_TIMEOUT_MS, ended);
     for (const client of this.#clients) socketOf(client).destroy();
     await ended;
@@ -270,7 +267,7 @@ export class PostgresPool implements StatementRunner<Statement> {
     }
   }
 
-  /** Whatever is connected is connected to the same server, which takes no writes: a standby, or a primary of before. */
+  /** All connections are to the same server, which takes no writes: a standby, or a former primary. */
   #leaveReadOnly(client: pg.ClientBase): void {
     if (this.#readOnly.has(client)) return;
     for (const each of this.#clients) this.#readOnly.add(each);
@@ -283,7 +280,7 @@ export class PostgresPool implements StatementRunner<Statement> {
     return endpoint;
   }
 
-  /** @param failed the endpoint that failed; of several that fail there at once only the first moves on */
+  /** @param failed the endpoint that failed; of several concurrent failures only the first moves on */
   #nextEndpoint(failed: number): void {
     if (this.#endpoint !== failed) return;
     this.#endpoint = (this.#endpoint + 1) % this.#options.endpoints.length;
@@ -310,7 +307,6 @@ function clientConfig(options: PostgresConnection, at: Endpoint): pg.ClientConfi
   };
 }
 
-/** For the driver's pool: the same with a callback. */
 function verify(client: pg.PoolClient, done: (error?: Error) => void): void {
   refuseStandby(client).then(() => done(), done);
 }
@@ -324,23 +320,21 @@ async function refuseStandby(client: pg.ClientBase): Promise<void> {
   );
 }
 
-/** The server process behind a connection. */
 interface Backend {
-  /** Undefined until the server has told. */
+  /** Undefined until the server has answered. */
   pid: number | undefined;
 }
 
-/** Asks the server which process of its own serves a connection; behind a pooler that holds until the end of the transaction. */
+/** The server process of a connection; behind a pooler valid until the end of the transaction. */
 async function backendOf(client: pg.ClientBase): Promise<number> {
   const { rows } = await client.query("SELECT pg_backend_pid() AS pid");
   return (rows[0] as { pid: number }).pid;
 }
 
 /**
- * Asks over another connection whether a server process still works for its client.
+ * Checks over another connection whether a server process still works for its client.
  *
- * @throws StoreError `unavailable` when it is gone, or has been waiting for its client for seconds while that waits for it; what the driver throws
- *   when the server does not answer
+ * @throws StoreError `unavailable` when it is gone or waits for its client; what the driver throws without an answer
  */
 async function checkWorking(observer: pg.Client, { pid }: Backend): Promise<void> {
   if (pid === undefined) throw lost("the server has not answered on this connection");
@@ -358,7 +352,7 @@ function lost(reason: string): StoreError {
   return new StoreError("unavailable", `the connection is given up: ${reason}`);
 }
 
-/** A standby, to which a pooler may send the query, knows nothing of the process. */
+/** A standby, to which a pooler may send the query, does not know the process. */
 const BACKEND_STATE = `
 SELECT a.pid IS NULL AND NOT pg_is_in_recovery() AS gone,
   a.state LIKE 'idle%' AND a.state_change < clock_timestamp() - interval '3 seconds' AS idle

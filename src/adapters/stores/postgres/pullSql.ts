@@ -5,8 +5,8 @@ import { byIndex, type Statement, statement } from "./statement.ts";
 import { msOf } from "./values.ts";
 
 /**
- * Every statement for pull clients, with the configured names woven in once. States and consumption are literals: a parameter in
- * their place would keep the planner from the partial indexes.
+ * Every statement for pull clients. States and consumption are literals: a parameter would keep the planner from the
+ * partial indexes.
  *
  * @param payloadType the type of the inbox's payload column
  */
@@ -28,7 +28,7 @@ export function pullStatements(names: TableNames, payloadType: string): PullStat
   const ofClaim = `${waiting("i")} AND i.${c.source} = $1::text AND i.${c.claimToken} = $2::uuid`;
   const named = `($3::uuid[] IS NULL OR i.${c.id} = ANY ($3::uuid[]))`;
 
-  /** Per aggregate of the rows in `own`, the first unfinished row before the last of them that is not among them. */
+  /** Per aggregate in `own`, its first unfinished row before the last one of `own` that is not in `own`. */
   const stopsAmong = (own: string, which: string): string => `
   SELECT a.aggregate_id, s.created_at, s.id
   FROM (
@@ -49,20 +49,19 @@ export function pullStatements(names: TableNames, payloadType: string): PullStat
 `;
 
   /**
-   * One claim; see {@link CLAIM_PARAMETERS}. `withReason` tells whether to store why a row died.
+   * One claim; see {@link CLAIM_PARAMETERS}. `withReason`: whether to store why a row died.
    *
-   * - busy: aggregates with a row under a running lease or in a delay. Their other rows wait and are not worth looking at: however many there
-   *   are, they do not fill the batch.
-   * - candidates: available rows in order; rows that another claim is looking at are skipped.
-   * - stops: per aggregate the first unfinished row that is not a candidate. Whatever lies behind it must wait. A row that was scheduled ahead
-   *   (attempt 0, not yet due) stops nobody.
-   * - open: candidates before the stop of their aggregate, so a run of rows of one aggregate is claimed together. Those whose claims are
-   *   used up die, and the rows behind them go on at once.
+   * - busy: aggregates with a row under a running lease or in a delay. Their other rows wait, and do not fill the
+   *   batch.
+   * - candidates: available rows in order; rows that another claim has locked are skipped.
+   * - stops: per aggregate the first unfinished row that is not a candidate. Later rows must wait. A row that was
+   *   scheduled ahead (attempt 0, not yet due) stops no other.
+   * - open: candidates before the stop of their aggregate, so a run of rows of one aggregate is claimed together. Those
+   *   with no attempts left die, and the rows behind them continue at once.
    *
-   * Another client that claims or closes a claim at the same moment either holds its rows locked (they are skipped, and stop their
-   * aggregate) or has committed after this statement's snapshot (its rows then fail the recheck on the lock, and stop their aggregate as
-   * the snapshot shows them): the error is always on the side of waiting. The order does not depend on `busy`, which keeps a second client
-   * off an aggregate and saves work.
+   * Another client that claims or closes a claim at the same moment either has its rows locked (they are skipped, and
+   * stop their aggregate) or committed after this statement's snapshot (its rows fail the recheck on the lock, and stop
+   * their aggregate in the snapshot): in doubt a row waits. The order does not depend on `busy`, which only saves work.
    *
    * @param and a further condition on the candidates
    */
@@ -126,7 +125,6 @@ ORDER BY r.created, r.id`;
       SELECT x.${c.aggregateId} FROM ${table} x WHERE x.${c.id} = ANY ($8::uuid[]) AND x.${c.aggregateId} IS NOT NULL))`),
     ),
 
-    /** Available rows in order. */
     availableRows: byIndex("pull.available rows", ["source", "limit", "quarantined"])`
 SELECT i.${c.id} AS id FROM ${table} i
 WHERE ${available} AND i.${c.id} <> ALL ($3::uuid[])
@@ -156,10 +154,7 @@ ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
   RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id`),
     ),
 
-    /**
-     * A lease that has lapsed is extended when the client may go on where it was: of an aggregate whose earlier row another
-     * client has taken over meanwhile, it may not.
-     */
+    /** Extends a lapsed lease unless another client has taken over an earlier row of the aggregate. */
     extend: byIndex("pull.extend", ["source", "token", "ids", "leaseMs"])`
 WITH held AS MATERIALIZED (
   SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, ${free("i")} AS lapsed
@@ -178,7 +173,6 @@ changed AS (
 )
 SELECT id FROM changed ORDER BY created_at, id`,
 
-    /** As if it had not been claimed. */
     release: byIndex("pull.release", ["source", "token", "ids"])(
       inOrder(`
   UPDATE ${table} i
@@ -188,8 +182,8 @@ SELECT id FROM changed ORDER BY created_at, id`,
     ),
 
     /**
-     * A reason that is null leaves the last one; `releaseOthers` releases the rows behind them, too. `held` locks the whole claim, so that no row of it is
-     * closed between the read and the update.
+     * A null reason keeps the last one; `releaseOthers` releases the rows behind. `held` locks the whole claim, so that
+     * no row of it is closed meanwhile.
      */
     reject: byIndex("pull.reject", ["source", "token", "ids", "maxAttempts", "delayMs", "reason", "releaseOthers"])`
 WITH held AS MATERIALIZED (

@@ -3,7 +3,6 @@ import type pg from "pg";
 import Postgrator from "postgrator";
 import { ConfigError } from "../../../model/errors.ts";
 import type { Log } from "../../../ports/runtime.ts";
-import type { CheckedTables } from "../../../ports/store.ts";
 import type { TableNames } from "../sql/names.ts";
 import {
   type CheckedTable,
@@ -12,7 +11,7 @@ import {
   migrationsDirectory,
   type Remedies,
   type SchemaDialect,
-  TableCheck,
+  type TableCheck,
 } from "../sql/schema.ts";
 import { type ColumnTypes, DESTINATION_RULES, INBOX_RULES, OUTBOX_RULES } from "./columns.ts";
 import { toStoreError } from "./errors.ts";
@@ -20,14 +19,10 @@ import { runOnline, takeOnlineLock } from "./onlineMigration.ts";
 import type { PostgresPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
 
-/** The last migration that makes a table: behind it they are in use. */
+/** The last migration that makes a table: later ones run on tables in use. */
 const TABLES_VERSION = 2;
 
-/**
- * The bundled migrations with their history.
- *
- * @param run how a file is run; as one query by default
- */
+/** The bundled migrations with their history. @param run how a file is run; as one query by default */
 function migrationsOf(schema: string, client: pg.ClientBase, run?: (script: string) => Promise<void>): Postgrator {
   return new Postgrator({
     driver: "pg",
@@ -35,8 +30,7 @@ function migrationsOf(schema: string, client: pg.ClientBase, run?: (script: stri
     // Qualified, so that a history in another schema of the database is never taken for ours.
     schemaTable: `${schema}.svc_migrations`,
     newline: "LF",
-    // The schema is there. Even so the statement would take the right to create one in the database, which its owner
-    // may not want to give.
+    // The schema exists. The statement would still require the right to create one in the database.
     execQuery: async (query) => (/^\s*CREATE SCHEMA IF NOT EXISTS/.test(query) ? { rows: [] } : client.query(query)),
     ...(run === undefined ? {} : { execSqlScript: run }),
   });
@@ -44,111 +38,91 @@ function migrationsOf(schema: string, client: pg.ClientBase, run?: (script: stri
 
 const nameOf = ({ version, name }: Postgrator.Migration): string => `${version} ${name}`;
 
-/** Migrations, and what the start-up check of the tables asks. */
-export class PostgresSchema {
-  readonly #pool: PostgresPool;
-  readonly #names: TableNames;
-  readonly #log: Log;
-  readonly #check: TableCheck;
+/** As `SchemaStore.migrate`. @param schema of the tables, plain; undefined for the first of the search path */
+export async function migrate(pool: PostgresPool, schema: string | undefined, log: Log): Promise<readonly string[]> {
+  const { applied, isComplete, ...found } = await migrateAtOnce(pool, schema);
+  return isComplete ? applied : await migrateOnline(pool, found.schema, log);
+}
 
-  /** @param names the plain (not yet quoted) names */
-  constructor(pool: PostgresPool, names: TableNames, log: Log) {
-    this.#pool = pool;
-    this.#names = names;
-    this.#log = log;
-    this.#check = new TableCheck(dialectOf(pool), names, log);
-  }
-
-  async migrate(): Promise<readonly string[]> {
-    const { schema, applied, isComplete } = await this.#migrateAtOnce();
-    return isComplete ? applied : await this.#migrateOnline(schema);
-  }
-
-  /** Where there are no tables yet: all files in one transaction. Else reads the history alone. */
-  async #migrateAtOnce() {
-    // One transaction holds the lock and all files: replicas that start together wait here and then find nothing to do. The lock
-    // belongs to the transaction, so it also works behind a pooler that hands out connections by transaction.
-    return await this.#pool.transaction("migrate", async (client) => {
-      await client.query("SELECT pg_advisory_xact_lock(hashtextextended('svc migrations', 0))");
-      if (this.#names.schema !== undefined) {
-        await client.query("SELECT set_config('search_path', $1, true)", [`"${this.#names.schema}"`]);
-      }
-      const { rows } = await client.query("SELECT current_schema() AS schema");
-      const schema = (rows[0] as { schema: string | null } | undefined)?.schema;
-      if (schema === null || schema === undefined) {
-        throw new ConfigError([
-          {
-            path: "database.url",
-            message: `the schema "${this.#names.schema ?? "of the search_path"}" does not exist: create it, or name another in currentSchema`,
-          },
-        ]);
-      }
-      const migrations = migrationsOf(schema, client);
-      const version = await migrations.getDatabaseVersion();
-      const areTablesThere = version >= TABLES_VERSION;
-      const applied = await migrations.migrate(areTablesThere ? String(version) : "max");
-      const isComplete = !areTablesThere || version >= (await migrations.getMaxVersion());
-      return { schema, applied: applied.map(nameOf), isComplete };
-    });
-  }
-
-  /** The tables are in use: file by file, each statement in a transaction of its own. */
-  async #migrateOnline(schema: string): Promise<readonly string[]> {
-    const clients: pg.Client[] = [];
-    const connect = async () => {
-      const client = await this.#pool.dedicated();
-      clients.push(client);
-      return client;
-    };
-    try {
-      await takeOnlineLock(await connect());
-      const client = await connect();
-      const run = async (script: string) => {
-        for (const statement of await runOnline(client, script, schema)) {
-          this.#log.warn(
-            { statement },
-            "a migration could not lock the table, which a transaction has open: run its statement yourself when that has ended",
-          );
-        }
-      };
-      return (await migrationsOf(schema, client, run).migrate()).map(nameOf);
-    } catch (error) {
-      throw toStoreError("migrate", error);
-    } finally {
-      await Promise.all(clients.map((client) => client.end().catch(() => {})));
+/** Without tables: all files in one transaction. Else reads only the history. */
+async function migrateAtOnce(pool: PostgresPool, searched: string | undefined) {
+  // Replicas that start together wait for the lock, and then find nothing to do. It belongs to the transaction, so it
+  // also works behind a transaction pooler.
+  return await pool.transaction("migrate", async (client) => {
+    await client.query("SELECT pg_advisory_xact_lock(hashtextextended('svc migrations', 0))");
+    if (searched !== undefined) {
+      await client.query("SELECT set_config('search_path', $1, true)", [`"${searched}"`]);
     }
-  }
+    const { rows } = await client.query("SELECT current_schema() AS schema");
+    const schema = (rows[0] as { schema: string | null } | undefined)?.schema;
+    if (schema === null || schema === undefined) {
+      throw new ConfigError([
+        {
+          path: "database.url",
+          message: `the schema "${searched ?? "of the search_path"}" does not exist: create it, or name another in currentSchema`,
+        },
+      ]);
+    }
+    const migrations = migrationsOf(schema, client);
+    const version = await migrations.getDatabaseVersion();
+    const areTablesThere = version >= TABLES_VERSION;
+    const applied = await migrations.migrate(areTablesThere ? String(version) : "max");
+    const isComplete = !areTablesThere || version >= (await migrations.getMaxVersion());
+    return { schema, applied: applied.map(nameOf), isComplete };
+  });
+}
 
-  /** As {@link TableCheck.check}. */
-  async checkTables(tables: CheckedTables | undefined, requireDestinations: boolean | undefined): Promise<boolean> {
-    return await this.#check.check(tables, requireDestinations);
-  }
-
-  /** As `SchemaStore.destinationFault`. */
-  async destinationFault() {
-    return await this.#check.destinationFault();
-  }
-
-  async columnTypes(): Promise<ColumnTypes> {
-    const { inbox, outbox } = this.#names;
-    const [received, sending] = await Promise.all([
-      columnsOf(this.#pool, this.#check.table("inbox")),
-      columnsOf(this.#pool, this.#check.table("outbox")),
-    ]);
-    return {
-      inboxSource: received.get(inbox.source)?.castName ?? "text",
-      inboxIdempotencyKey: received.get(inbox.idempotencyKey)?.castName ?? "text",
-      inboxPayload: received.get(inbox.payload)?.castName ?? "text",
-      inboxHeaders: received.get(inbox.headers)?.castName ?? "jsonb",
-      outboxTopic: sending.get(outbox.topic)?.castName ?? "text",
-      outboxKey: sending.get(outbox.key)?.castName ?? "text",
-      outboxPayload: sending.get(outbox.payload)?.castName ?? "text",
-      outboxHeaders: sending.get(outbox.headers)?.castName ?? "jsonb",
+/** The tables are in use: file by file, each statement in a transaction of its own. */
+async function migrateOnline(pool: PostgresPool, schema: string, log: Log): Promise<readonly string[]> {
+  const clients: pg.Client[] = [];
+  const connect = async () => {
+    const client = await pool.dedicated();
+    clients.push(client);
+    return client;
+  };
+  try {
+    await takeOnlineLock(await connect());
+    const client = await connect();
+    const run = async (script: string) => {
+      for (const statement of await runOnline(client, script, schema)) {
+        log.warn(
+          { statement },
+          "a migration could not lock the table, which a transaction has open: run its statement yourself when that has ended",
+        );
+      }
     };
+    return (await migrationsOf(schema, client, run).migrate()).map(nameOf);
+  } catch (error) {
+    throw toStoreError("migrate", error);
+  } finally {
+    await Promise.all(clients.map((client) => client.end().catch(() => {})));
   }
 }
 
-function dialectOf(pool: PostgresPool): SchemaDialect {
+/** The types of the columns that statements write with a cast. */
+export async function columnTypes(
+  pool: PostgresPool,
+  check: TableCheck,
+  { inbox, outbox }: TableNames,
+): Promise<ColumnTypes> {
+  const [received, sending] = await Promise.all([
+    columnsOf(pool, check.table("inbox")),
+    columnsOf(pool, check.table("outbox")),
+  ]);
+  return {
+    inboxSource: received.get(inbox.source)?.castName ?? "text",
+    inboxIdempotencyKey: received.get(inbox.idempotencyKey)?.castName ?? "text",
+    inboxPayload: received.get(inbox.payload)?.castName ?? "text",
+    inboxHeaders: received.get(inbox.headers)?.castName ?? "jsonb",
+    outboxTopic: sending.get(outbox.topic)?.castName ?? "text",
+    outboxKey: sending.get(outbox.key)?.castName ?? "text",
+    outboxPayload: sending.get(outbox.payload)?.castName ?? "text",
+    outboxHeaders: sending.get(outbox.headers)?.castName ?? "jsonb",
+  };
+}
+
+/** What the start-up check of the tables needs from PostgreSQL. */
+export function schemaDialect(pool: PostgresPool): SchemaDialect {
   return {
     database: "postgresql",
     rules: { inbox: INBOX_RULES, outbox: OUTBOX_RULES, destination: DESTINATION_RULES },
@@ -178,7 +152,7 @@ function dialectOf(pool: PostgresPool): SchemaDialect {
   };
 }
 
-/** The columns, by name, of the table that an unqualified (or schema-qualified) name means on this connection. */
+/** The columns, by name, of the table that a name means on this connection. */
 async function columnsOf(
   pool: PostgresPool,
   { name }: CheckedTable,
@@ -200,7 +174,7 @@ async function columnsOf(
 function remedies({ name }: CheckedTable): Remedies {
   return {
     add({ definition, fallback }: ColumnRule, column) {
-      // In one statement: rows that are there count as finished, and no row comes in between with that default.
+      // In one statement: existing rows count as finished, and no new row gets that default.
       const after =
         fallback === undefined || definition.endsWith(`DEFAULT ${fallback}`)
           ? ""
@@ -240,7 +214,7 @@ const RIGHTS: Statement = statement("schema.rights", ["table"])`
 SELECT has_table_privilege(to_regclass($1), 'SELECT') AS select, has_table_privilege(to_regclass($1), 'INSERT') AS insert,
   has_table_privilege(to_regclass($1), 'UPDATE') AS update`;
 
-/** At least one row for a relation that is there. */
+/** At least one row for an existing relation. */
 const INDEXES: Statement = statement("schema.indexes", ["table"])`
 SELECT c.relkind IN ('r', 'p') AS is_table, i.indisunique AND i.indimmediate AS unique, i.indpred IS NULL AS whole,
   CASE WHEN i.indexrelid IS NOT NULL THEN ARRAY(

@@ -3,27 +3,22 @@ import type { Socket } from "node:net";
 import type pg from "pg";
 import { joined, type Values } from "../sql/rows.ts";
 
-/** A statement with its name for errors and logs. */
 export interface Statement {
   readonly name: string;
   readonly text: string;
-  /** The names of the values of `$1`, `$2` and so on. */
   readonly parameters?: readonly string[];
-  /** Longest run in ms; after it the connection is given up. Default 60 s. */
+  /** Longest run in ms, after which the connection is closed. Default 60 s. */
   readonly timeoutMs?: number;
   /**
-   * Longest wait for a lock in ms, of a statement `byIndex`; by default a little less than it may run. The server gives up
-   * itself then: whoever only stops listening leaves a connection of the server's behind that goes on waiting.
+   * Longest wait for a lock in ms, of a statement `byIndex`; by default a little less than `timeoutMs`. The server
+   * gives up itself: after a client's timeout its connection would keep waiting.
    */
   readonly lockTimeoutMs?: number;
-  /** True for a statement that must find its rows by the indexes made for it; see {@link BY_INDEX}. */
+  /** Whether it must find its rows by the indexes made for it; see {@link BY_INDEX}. */
   readonly byIndex?: boolean;
-  /**
-   * Of a statement `byIndex`: true keeps one plan for all values. The planner keeps it by itself only where it takes it for cheaper than those it makes for
-   * known values, and it has no idea of unknown arrays.
-   */
+  /** Of a statement `byIndex`: one plan for all values. The planner keeps it by itself only where it seems cheaper. */
   readonly onePlan?: boolean;
-  /** True for a short statement that may be sent behind another such one on its connection; see `Pipeline`. Not together with `byIndex`. */
+  /** Whether it may be sent behind another such statement on its connection; see `Pipeline`. Not with `byIndex`. */
   readonly isPipelined?: boolean;
 }
 
@@ -41,8 +36,8 @@ export function byIndex(name: string, parameters: readonly string[] = [], option
 }
 
 /**
- * A statement for each row limit in use. The planner takes a parameter for a tenth of the table, finds every plan that it has made for known
- * values cheaper than the general one, and so plans each claim anew: 2 of the 14 ms of a claim of 200.
+ * A statement for each row limit in use. The planner takes a parameter for a tenth of the table, prefers every plan for
+ * known values to the general one, and so plans each claim anew: 2 of the 14 ms of a claim of 200.
  */
 export function perLimit(make: (limit: string) => Statement): (limit: number) => Statement {
   const made = new Map<number, Statement>();
@@ -57,12 +52,11 @@ export function perLimit(make: (limit: string) => Statement): (limit: number) =>
 }
 
 /**
- * The planner goes by statistics, and those of a queue are always old: a table that was analysed when it was empty is thought to have few
- * pending rows, and is then read whole, or by a bitmap of every pending row, for each batch of a hundred. Measured with a
- * backlog that had come in since the last analysis: 51 ms instead of 1 ms for one part of a relay pass. With the other ways
- * switched off a claim reads its index in order and stops at its limit, whatever the statistics say. Sorts are discouraged for the same reason:
- * reading another index whole and sorting it took 195 ms for the bound of a retention sweep, where statistics knew of no finished row. Where a sort
- * cannot be avoided its penalty would make the server compile the statement, which takes longer than running it.
+ * The planner uses statistics, and those of a queue are always old: a table analysed when it was empty seems to have
+ * few pending rows, and is read whole, or by a bitmap of every pending row, for each batch of a hundred: 51 ms instead
+ * of 1 ms for one part of a relay pass. Without the other ways a claim reads its index in order and stops at its limit.
+ * Sorts are off for the same reason: reading another index whole and sorting it took 195 ms for the bound of a
+ * retention sweep. Where a sort is inevitable its penalty would trigger JIT, which takes longer than the statement.
  */
 const BY_INDEX = [
   "BEGIN",
@@ -73,7 +67,6 @@ const BY_INDEX = [
 ].join("; ");
 
 const DEFAULT_QUERY_TIMEOUT_MS = 60_000;
-/** In which the server reports that it has given up. */
 const LOCK_TIMEOUT_MARGIN_MS = 500;
 
 function beginning({ timeoutMs = DEFAULT_QUERY_TIMEOUT_MS, lockTimeoutMs, onePlan }: Statement): string {
@@ -82,10 +75,10 @@ function beginning({ timeoutMs = DEFAULT_QUERY_TIMEOUT_MS, lockTimeoutMs, onePla
 }
 
 /**
- * Runs one statement. The settings of a `byIndex` statement live in its own transaction, so that they also work behind a transaction pooler
- * and leak to nobody; the three messages go out together (pipeline mode) and cost one round trip.
+ * Runs one statement. The settings of a `byIndex` statement are local to its transaction, so that they also work behind
+ * a transaction pooler; the three messages are sent together (pipeline mode) and cost one round trip.
  *
- * @param prepare whether the connection keeps the statement under its name from now on
+ * @param prepare whether the connection prepares the statement under its name
  * @param values in the order of the parameters
  * @throws what the driver throws
  */
@@ -114,12 +107,7 @@ export async function execute(
   return result.value;
 }
 
-/**
- * The values of `$1`, `$2` and so on.
- *
- * @param values by name, more than the statement declares do no harm
- * @throws Error when a parameter has no value
- */
+/** The values of `$1`, `$2` and so on; others are ignored. @throws Error when a parameter has no value */
 export function valuesInOrder({ name, parameters = [] }: Statement, values: Values): readonly unknown[] {
   return parameters.map((parameter) => {
     const value = values[parameter];
@@ -128,7 +116,7 @@ export function valuesInOrder({ name, parameters = [] }: Statement, values: Valu
   });
 }
 
-/** Whether a statement failed without being executed because of what its connection has prepared. 26000: nothing of that name; 42P05: it exists already. */
+/** Whether a statement was not executed because of its preparation. 26000: unknown; 42P05: exists already. */
 export function isPreparationLost(error: unknown): boolean {
   const { code } = error as { code?: unknown };
   return code === "26000" || code === "42P05" || isPlanOutdated(error);
@@ -141,7 +129,7 @@ export function isPlanOutdated(error: unknown): boolean {
   return code === "0A000" && routine === "RevalidateCachedQuery";
 }
 
-/** The driver has no public way to break a connection off, nor to gather what it writes. */
+/** The driver has no public way to break off a connection, or to batch its writes. */
 export function socketOf(client: pg.ClientBase): Pick<Socket, "destroy" | "cork" | "uncork"> {
   return (client as unknown as { connection: { stream: Socket } }).connection.stream;
 }
@@ -163,8 +151,8 @@ function queryConfig(
 const preparedNames = new Map<string, string>();
 
 /**
- * The name under which a statement is prepared, so that it is parsed and planned once a connection: half of what a small batch costs. The
- * name is a digest of the text: whoever has prepared this name on a connection that a pooler shares has prepared the same statement.
+ * The name of a prepared statement, parsed and planned once per connection: half the cost of a small batch. A digest of
+ * the text, so that it is the same on a connection that a pooler shares.
  */
 function preparedName(text: string): string {
   let name = preparedNames.get(text);

@@ -1,13 +1,15 @@
 import { PARKED_UNTIL } from "../../../model/rows.ts";
 
 /**
- * How values travel. Statements read what a session's settings (`DateStyle`, `TimeZone`, `extra_float_digits`) would write in many ways. Array parameters go
- * in binary (`array_recv`): dimensions, null flag, element type, then length and bytes of each element.
+ * How values travel. A session's settings (`DateStyle`, `TimeZone`, `extra_float_digits`) change how the server writes
+ * them. Array parameters are binary (`array_recv`): dimensions, null flag, element type, then length and bytes of each
+ * element.
  */
 
 /**
- * A time as whole ms since 1970 (`bigint`): the driver understands times as text in one date style only, and which one it is a database or a user may
- * set. NULL for what no clock shows (NULL, `infinity`). In floating point, a third of the cost of `numeric`; half a microsecond makes up for its rounding.
+ * A time as whole ms since 1970 (`bigint`): the driver reads times as text in one date style only, and a database or a
+ * user may set another. NULL for NULL and `infinity`. In floating point, a third of the cost of `numeric`; half a
+ * microsecond compensates its rounding.
  *
  * @param time an expression of a time type
  */
@@ -15,12 +17,12 @@ export function msOf(time: string): string {
   return `CASE WHEN isfinite(${time}) THEN floor(date_part('epoch', (${time})::timestamptz) * 1000 + 0.0005)::bigint END`;
 }
 
-/** `scheduled_at` of a parked row. A column without a time zone holds it in the session's, as it does every other time. */
+/** `scheduled_at` of a parked row. A column without a time zone holds it in the session's. */
 export const PARKED_AT = `timestamptz '${PARKED_UNTIL}'`;
 
 /**
- * Encodes a `text[]` parameter. The driver would write the array as one escaped text, which the server then takes apart character by
- * character: measured with batches of 20 rows of 1 kB, that was a third of the cost of an insert.
+ * Encodes a `text[]` parameter. The driver would write one escaped text, which the server parses character by
+ * character: with batches of 20 rows of 1 kB, a third of the cost of an insert.
  *
  * @param values at least one element
  */
@@ -38,12 +40,7 @@ export function textArray(values: readonly (string | null)[]): Buffer {
   return buffer;
 }
 
-/**
- * Encodes a `uuid[]` parameter: half of its size as text, and nothing to parse.
- *
- * @param values at least one UUID, as text with hyphens
- * @throws TypeError when one is none
- */
+/** Encodes a `uuid[]` parameter: half of its size as text, and nothing to parse. @throws TypeError for other text */
 export function uuidArray(values: readonly string[]): Buffer {
   const buffer = arrayOf(UUID_OID, values.length, HEADER_BYTES + values.length * (LENGTH_BYTES + UUID_BYTES));
   let at = HEADER_BYTES;

@@ -8,13 +8,13 @@ import type { PostgresPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /**
- * Wakes between processes by `LISTEN` and `NOTIFY`. A wake is a hint: everything works without it at the poll intervals, so
- * every fault here costs one warning and nothing else. `LISTEN` needs a connection of its own to the server (no transaction pooler).
+ * Wakes between processes by `LISTEN` and `NOTIFY`: hints, so every fault here costs one warning. `LISTEN` needs a
+ * direct connection to the server (no transaction pooler).
  */
 export class PostgresWake {
   readonly #pool: PostgresPool;
   readonly #channel: string;
-  /** For {@link #hears}; nobody else's. */
+  /** For {@link #hears} alone. */
   readonly #trialChannel = `svc_${randomUUID()}`;
   readonly #clock: Clock;
   readonly #log: Log;
@@ -53,7 +53,7 @@ export class PostgresWake {
       listener();
     } catch (error) {
       if (this.#closed) return;
-      // Not waited for: a server that hangs answers no goodbye either.
+      // Not awaited: a server that hangs does not answer.
       void this.#listening?.end().catch(() => {});
       if (!this.#warned) {
         this.#log.warn(
@@ -66,7 +66,7 @@ export class PostgresWake {
     }
   }
 
-  /** Sends one notification now, or at the end of the running interval. */
+  /** Sends one notification now, or at the end of the current interval. */
   announce(): void {
     if (this.#announceTimer !== undefined || this.#closed) return;
     const wait = Math.max(0, this.#lastAnnounced + ANNOUNCE_INTERVAL_MS - this.#clock.monotonic());
@@ -74,7 +74,7 @@ export class PostgresWake {
     this.#announceTimer.unref();
   }
 
-  /** Sends what was announced and not sent yet, and ends the subscription. */
+  /** Sends what was announced and not sent, and ends the subscription. */
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#retry);
@@ -89,8 +89,8 @@ export class PostgresWake {
   }
 
   /**
-   * Whether a connection gets notifications. Behind a pooler in transaction mode `LISTEN` succeeds, but one of the pooler's server connections listens
-   * then: each notification would go to whoever uses that at the moment, or into the pooler's log. So this tries it with a channel of its own.
+   * Whether a connection gets notifications: behind a pooler in transaction mode `LISTEN` succeeds on a server
+   * connection that the pooler gives to others. So this tries it with a channel of its own.
    */
   async #hears(client: pg.Client): Promise<boolean> {
     let isHeard = false;
@@ -125,9 +125,9 @@ export class PostgresWake {
   }
 }
 
-/** `NOTIFY` takes a database-wide lock at commit: twenty a second are felt by nobody. */
+/** `NOTIFY` takes a database-wide lock at commit: twenty a second do not matter. */
 const ANNOUNCE_INTERVAL_MS = 50;
-/** A database that hangs must not hold up the stop for a hint. */
+/** A database that hangs must not delay the stop for a hint. */
 const NOTIFY_TIMEOUT_MS = 3000;
 const NOTIFY: Statement = statement("outbox.wake", ["channel"], { timeoutMs: NOTIFY_TIMEOUT_MS })(
   "SELECT pg_notify($1, '')",

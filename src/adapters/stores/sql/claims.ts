@@ -1,34 +1,31 @@
 import type { MessageId } from "../../../model/rows.ts";
 import type { ClaimRequest, ClaimResult, ClaimScope } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { OutboxHints } from "./hints.ts";
+import { OutboxHints, type ScopeHints, type SeenTable } from "./hints.ts";
 import { higher, type LowWater, lower } from "./lowWaterMarks.ts";
 import { Quarantine, TRIAL_ROWS, type TrialClaims } from "./refusals.ts";
 import { claimedRow, idsOf, type Row, type StatementRunner, type Values } from "./rows.ts";
-import type { ScopeHints, SeenTable } from "./scopeHints.ts";
 
-/** Claims of all rows. A database may have a statement for each limit; the limit of a sweep varies too much for that. */
+/** Claims of all rows. A database may have a statement per limit; that of a sweep varies too much. */
 export interface UnscopedClaims<S> {
   claimInOrder(limit: number): S;
   claimPastBlockedKeys(limit: number): S;
   readonly sweepPastBlockedKeys: S;
 }
 
-/** Claims of a scope, all of them past the blocked keys. */
+/** Claims of a scope, all past the blocked keys. */
 export interface ScopedClaims<S> {
-  /** From the scope's cursor on. */
   claim(limit: number): S;
-  /** From the low-water mark on, with what was set back to pending below it; up to `to`. */
+  /** From the low-water mark, with what was set back to pending below it; up to `to`. `sweepOn`: its next stretch. */
   readonly sweep: S;
-  /** The next stretch of a sweep. */
   readonly sweepOn: S;
-  /** Rows in front of the cursor whose retry has fallen due in the last `withinMs`, found by that time: rows in backoff and parked ones cost nothing. */
+  /** Rows in front of the cursor whose retry fell due in the last `withinMs`, by an index on that time. */
   readonly claimRetries: S;
   /** Due rows of the scope behind a sequence. */
   readonly dueBehind: S;
 }
 
-/** The statements of claims, each from the sequence `from` on, which is never below the low-water mark of that moment. */
+/** The statements of claims, each from the sequence `from`, which is never below the current low-water mark. */
 export interface ClaimStatements<S> extends UnscopedClaims<S> {
   /** The same without quarantined rows, and the others of their keys. */
   readonly withoutSome: UnscopedClaims<S>;
@@ -37,35 +34,31 @@ export interface ClaimStatements<S> extends UnscopedClaims<S> {
   readonly dueBehind: S;
   /** What a claim changes in named rows, to be rolled back. */
   readonly trial: S;
-  /** Idle check: is any row due? Costs a fraction of a claim. Answers `answer`, as the next two do. */
+  /** Idle check: is any row due? At a fraction of a claim's cost. Returns `answer`, as the next two do. */
   readonly due: S;
   /** The same from a cursor on. */
   readonly dueFrom: S;
-  /** Whether a sweep could meet rows that the one with this `seen` did not; undefined where the database cannot tell. */
+  /** Whether a sweep could find more than the one with this `seen`; undefined where unknown. */
   readonly mayHaveChanged: S | undefined;
-  /** The sequence of the pending row so many rows behind the first one from `from` on; no row when there are fewer. */
+  /** The sequence of the pending row `rows` rows after the first one from `from`; no row when there are fewer. */
   readonly pendingBehind: S;
   /** The sequence behind the last pending row. */
   readonly end: S;
   readonly dialect: ClaimDialect;
 }
 
-/** What differs between databases besides the statements. */
 export interface ClaimDialect {
-  /** Reads the answer of a claim. */
   scanOf(results: readonly (readonly Row[])[], limit: number): ClaimScan;
 }
 
-/** What one claim statement found. */
 export interface ClaimScan {
-  /** The claimed rows. */
   readonly rows: readonly Row[];
   /** It was full: more rows are probably due. */
   readonly more: boolean;
   /** Rows that stay behind an earlier row of their key. */
   readonly heldBack: number;
-  /** Rows read: those claimed, those held back, those somebody else has, and those too large for this claim. */
-  readonly lookedAt: number;
+  /** Rows read: claimed, held back, locked by another session, and too large for this claim. */
+  readonly rowsRead: number;
   /** Sequence of the first of them. */
   readonly first: string | undefined;
   /** What it saw of the table, for `mayHaveChanged`. */
@@ -75,8 +68,8 @@ export interface ClaimScan {
 }
 
 /**
- * Claims of outbox rows ("Claims and order" in the design): each begins at the low-water mark, or at a cursor past rows that cannot be claimed now. An
- * idle check comes first where the last claim met nothing.
+ * Claims of outbox rows ("Claims and order" in the design): each begins at the low-water mark, or at a cursor past rows
+ * that cannot be claimed now. After a claim that found nothing, an idle check comes first.
  */
 export class OutboxClaims<S> {
   readonly #runner: StatementRunner<S>;
@@ -84,9 +77,8 @@ export class OutboxClaims<S> {
   readonly #lowWater: LowWater;
   readonly #clock: Clock;
   readonly #quarantine: Quarantine;
-  /** Where claims begin. */
   readonly hints: OutboxHints;
-  /** The last claim of all rows met no due one. */
+  /** The last claim of all rows found no due one. */
   #isIdle = false;
 
   constructor(runner: StatementRunner<S>, sql: ClaimStatements<S>, lowWater: LowWater, clock: Clock) {
@@ -99,7 +91,6 @@ export class OutboxClaims<S> {
     lowWater.marks.onForget(() => this.hints.forget());
   }
 
-  /** As `OutboxStore.claim`. */
   async claim(request: ClaimRequest): Promise<ClaimResult> {
     await this.#lowWater.refreshIfDue();
     const { scope } = request;
@@ -116,9 +107,7 @@ export class OutboxClaims<S> {
     return this.#lowWater.marks.newest;
   }
 
-  /**
-   * Claims in order from the front; where most of the front is held back, past the blocked keys, and remembers where the free rows begin.
-   */
+  /** Claims in order from the front; past the blocked keys where they hold back most of it. */
   async #claimFromFront(request: ClaimRequest): Promise<ClaimResult> {
     const hints = this.hints.unscoped;
     const { cursor } = hints;
@@ -133,7 +122,8 @@ export class OutboxClaims<S> {
       return resultOf(front, request);
     }
     const startedAt = this.#clock.monotonic();
-    // Read before the scan: a row that comes in behind this position while the scan runs is then still in front of the cursor.
+    // Read before the scan: a row that appears behind this position during the scan is then still in front of the
+    // cursor.
     const end = await this.#end();
     const left = { ...request, limit: request.limit - front.rows.length };
     const past = await this.#scanAll("sweepPastBlockedKeys", left, this.#mark);
@@ -153,11 +143,11 @@ export class OutboxClaims<S> {
   }
 
   /**
-   * Claims rows of a scope, past whatever is in front of them: due retries and a stretch of the front first, where it is time. An idle check precedes the
-   * claim where the last one met nothing.
+   * Claims rows of a scope: first due retries and a stretch of its front, when due. After a claim that found nothing,
+   * an idle check comes first.
    */
   async #claimPastFront(hints: ScopeHints, request: ClaimRequest, scope: ClaimScope): Promise<ClaimResult> {
-    // One statement claims: were a second one to fail, these rows would wait for their lease to end.
+    // One statement claims: if a second one failed, these rows would wait for their lease to end.
     const retries = await this.#claimRetries(hints, request, scope);
     if (retries.rows.length > 0) return { ...retries, more: true };
     const swept = await this.#sweepStretch(hints, request, scope);
@@ -166,7 +156,7 @@ export class OutboxClaims<S> {
     const mark = this.#mark;
     if (cursor !== undefined && hints.foundNothing && !(await this.#anyDueFrom(higher(cursor, mark)))) return NOTHING;
     const startedAt = this.#clock.monotonic();
-    // Read before the scan: a row that comes in behind this position while the scan runs is then still in front of the cursor.
+    // As in `#claimFromFront`.
     const position = cursor === undefined || hints.needsEnd ? higher(await this.#end(), mark) : undefined;
     const end = position === undefined ? undefined : { position, readAt: this.#clock.monotonic() };
     const from = higher(cursor ?? mark, mark);
@@ -183,7 +173,7 @@ export class OutboxClaims<S> {
     return resultOf(scan, request);
   }
 
-  /** Claims rows in front of a scope's cursor whose retry has fallen due, if it is time for that. It tells nothing of other rows. */
+  /** Claims rows in front of a scope's cursor whose retry has fallen due, when it is time for that. */
   async #claimRetries(hints: ScopeHints, request: ClaimRequest, scope: ClaimScope): Promise<ClaimResult> {
     const due = hints.dueRetries(this.#mark);
     if (due === undefined) return NOTHING;
@@ -194,7 +184,6 @@ export class OutboxClaims<S> {
     return resultOf(scan, request);
   }
 
-  /** Claims what is free in the next stretch of a scope's front, if that is to be swept now. */
   async #sweepStretch(hints: ScopeHints, request: ClaimRequest, scope: ClaimScope): Promise<ClaimResult> {
     const due = hints.dueSweep(this.#mark);
     if (due === undefined) return NOTHING;
@@ -214,7 +203,7 @@ export class OutboxClaims<S> {
     hints.swept({
       to,
       first: scan.first,
-      hasTakenAll: !scan.more && scan.rows.length + scan.heldBack >= scan.lookedAt,
+      hasTakenAll: !scan.more && scan.rows.length + scan.heldBack >= scan.rowsRead,
       tookMs: this.#clock.monotonic() - startedAt,
       seen: seenBy(scan, scope),
     });
@@ -297,7 +286,7 @@ function resultOf({ rows, more, heldBack }: ClaimScan, { token }: ClaimRequest):
   return { rows: rows.map((row) => claimedRow(row, token)), more, heldBack };
 }
 
-/** Undefined also where a key or a row was left out, which the next claim may not leave out. */
+/** Undefined also where a key or a row was left out, which the next claim may include. */
 function seenBy({ seen }: ClaimScan, { destinations, exceptKeys, exceptIds = [] }: ClaimScope): SeenTable | undefined {
   if (seen === undefined || exceptKeys.length + exceptIds.length > 0) return undefined;
   return { table: seen, destinations };
@@ -310,5 +299,4 @@ function areSame(some: readonly string[], others: readonly string[]): boolean {
 const NOTHING: ClaimResult = { rows: [], more: false, heldBack: 0 };
 /** Rows of a front that one claim reads: it takes some 10 ms. */
 const SWEPT_ROWS = 5000;
-/** The highest that a sequence can have. */
 const LAST_POSITION = "9223372036854775807";

@@ -1,4 +1,3 @@
-import type { ClaimToken } from "../../../model/rows.ts";
 import type {
   BreakerState,
   DestinationReport,
@@ -10,12 +9,11 @@ import type {
 } from "../../../ports/destinationStore.ts";
 import { dateOf, numberOf, type Row, type StatementRunner, type Values } from "./rows.ts";
 
-/** The statements about destinations. Those that change a row answer `changed`, the number of rows that were as they expect them. */
+/** The statements about destinations. Those that change a row return `changed`, the number of rows. */
 export interface DestinationStatements<S> {
   readonly states: S;
   readonly pause: S;
   readonly resume: S;
-  /** Answers `wait_ms`. */
   readonly takeFromRate: S;
   readonly open: S;
   readonly takeProbe: S;
@@ -26,85 +24,81 @@ export interface DestinationStatements<S> {
   readonly dialect: { reportValues(reports: readonly ReportValues[]): Values };
 }
 
-/** What replicas share about destinations, in a SQL database: one short statement an operation. */
-export class SqlDestinations<S> implements DestinationStore {
-  /** Set by the check of the tables. */
-  isAvailable = false;
-  readonly #runner: StatementRunner<S>;
-  readonly #sql: DestinationStatements<S>;
-
-  constructor(runner: StatementRunner<S>, sql: DestinationStatements<S>) {
-    this.#runner = runner;
-    this.#sql = sql;
-  }
-
-  async states(): Promise<readonly SharedDestination[]> {
-    return (await this.#runner.run(this.#sql.states)).map(sharedDestination);
-  }
-
-  async pause(name: string, pause: NewPause): Promise<void> {
-    await this.#runner.run(this.#sql.pause, { name, ...pauseValues(pause) });
-  }
-
-  async resume(name: string): Promise<boolean> {
-    return await this.#changes(this.#sql.resume, { name });
-  }
-
-  async takeFromRate(name: string, rate: RateRequest): Promise<number> {
-    const [row] = await this.#runner.run(this.#sql.takeFromRate, { name, ...rateValues(rate) });
-    return Number(row?.wait_ms ?? 0);
-  }
-
-  async open(name: string, opening: Opening): Promise<boolean> {
-    return await this.#changes(this.#sql.open, { name, ...openingValues(opening) });
-  }
-
-  async takeProbe(name: string, probe: ClaimToken, leaseMs: number): Promise<boolean> {
-    return await this.#changes(this.#sql.takeProbe, { name, probe, leaseMs: wholeMs(leaseMs) });
-  }
-
-  async renewProbe(name: string, probe: ClaimToken, leaseMs: number): Promise<boolean> {
-    return await this.#changes(this.#sql.renewProbe, { name, probe, leaseMs: wholeMs(leaseMs) });
-  }
-
-  async close(name: string, probe: ClaimToken): Promise<boolean> {
-    return await this.#changes(this.#sql.close, { name, probe });
-  }
-
-  async returnProbe(name: string, probe: ClaimToken): Promise<void> {
-    await this.#runner.run(this.#sql.returnProbe, { name, probe });
-  }
-
-  async report(reports: readonly DestinationReport[]): Promise<void> {
-    if (reports.length === 0) return;
-    await this.#runner.run(this.#sql.report, this.#sql.dialect.reportValues(valuesOf(reports)));
-  }
-
-  async #changes(statement: S, values: Values): Promise<boolean> {
-    const [row] = await this.#runner.run(statement, values);
+/** The shared state of destinations in a SQL database: one short statement per operation. */
+export function destinationStore<S>(
+  runner: StatementRunner<S>,
+  sql: DestinationStatements<S>,
+): DestinationStore & { isAvailable: boolean } {
+  const changes = async (statement: S, values: Values): Promise<boolean> => {
+    const [row] = await runner.run(statement, values);
     return Number(row?.changed ?? 0) > 0;
-  }
+  };
+  return {
+    /** Set by the check of the tables. */
+    isAvailable: false,
+
+    async states() {
+      return (await runner.run(sql.states)).map(sharedDestination);
+    },
+
+    async pause(name, pause) {
+      await runner.run(sql.pause, { name, ...pauseValues(pause) });
+    },
+
+    async resume(name) {
+      return await changes(sql.resume, { name });
+    },
+
+    async takeFromRate(name, rate) {
+      const [row] = await runner.run(sql.takeFromRate, { name, ...rateValues(rate) });
+      return Number(row?.wait_ms ?? 0);
+    },
+
+    async open(name, opening) {
+      return await changes(sql.open, { name, ...openingValues(opening) });
+    },
+
+    async takeProbe(name, probe, leaseMs) {
+      return await changes(sql.takeProbe, { name, probe, leaseMs: wholeMs(leaseMs) });
+    },
+
+    async renewProbe(name, probe, leaseMs) {
+      return await changes(sql.renewProbe, { name, probe, leaseMs: wholeMs(leaseMs) });
+    },
+
+    async close(name, probe) {
+      return await changes(sql.close, { name, probe });
+    },
+
+    async returnProbe(name, probe) {
+      await runner.run(sql.returnProbe, { name, probe });
+    },
+
+    async report(reports) {
+      if (reports.length > 0) await runner.run(sql.report, sql.dialect.reportValues(valuesOf(reports)));
+    },
+  };
 }
 
-/** Ten years: longer times count as so long, which every database can add to now. */
+/** Ten years: every database can add it to now. Longer times count as this. */
 const LONGEST_MS = 10 * 365 * 86_400_000;
 /** Characters of `last_error` and of other texts that people read. */
 const LONGEST_TEXT = 2000;
 const LONGEST_NAME = 400;
-/** A theoretical arrival time further ahead than so many takes shows that the clock has been put back. */
+/** A theoretical arrival time further ahead than this many takes shows that the clock was set back. */
 const MOST_TAKES_AHEAD = 100;
 const LEAST_AHEAD_US = 10_000_000;
 
-/** How long a destination counts as slow after a replica has said so. */
+/** How long a destination counts as slow after a replica has reported it. */
 export const SLOW_FOR_MS = 10_000;
-/** Openings behind which an opening lasts no longer than the one before: 2^20 seconds are twelve days. */
+/** Openings after which an opening lasts no longer than the last: 2^20 seconds are twelve days. */
 export const MOST_DOUBLINGS = 20;
 
 function wholeMs(ms: number): number {
   return Math.round(Math.min(Math.max(ms, 0), LONGEST_MS));
 }
 
-/** @returns what a database can store: without NUL and halves of characters, no longer than `length` UTF-16 units */
+/** @returns text that a database can store: without NUL and lone surrogates, at most `length` UTF-16 units */
 function storable(text: string, length = LONGEST_TEXT): string {
   return text.slice(0, length).replace(/\0|\p{Surrogate}/gu, "");
 }
@@ -148,7 +142,7 @@ export interface ReportValues {
   readonly isSlow: boolean;
 }
 
-/** One for each name, in one order for all replicas, so that no two of them wait for each other. */
+/** One for each name, in one order for all replicas, so that no two of them deadlock. */
 function valuesOf(reports: readonly DestinationReport[]): readonly ReportValues[] {
   const byName = new Map<string, DestinationReport>();
   for (const report of reports) {
@@ -176,7 +170,6 @@ function merged(one: DestinationReport, other: DestinationReport): DestinationRe
   };
 }
 
-/** @param row as the statement `states` of either database gives it */
 function sharedDestination(row: Row): SharedDestination {
   const state = row.breaker_state as BreakerState;
   const isClosed = state === "closed";

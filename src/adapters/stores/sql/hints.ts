@@ -1,18 +1,14 @@
 import type { Outcome } from "../../../model/rows.ts";
 import type { ClaimScope } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { higher } from "./lowWaterMarks.ts";
-import { ScopeHints } from "./scopeHints.ts";
-import { DueTimes, Sweeps } from "./sweeps.ts";
+import { higher, lower } from "./lowWaterMarks.ts";
+import { DueTimes, RetryTimes, Sweeps } from "./sweeps.ts";
 
-/**
- * Where claims start, remembered between the claims of one process. All hints only save work: with a fresh instance every claim is right, only slower.
- */
+/** Where claims start, remembered by one process. Hints only save work: without them claims are only slower. */
 export class OutboxHints {
-  /** For claims of all rows. */
   readonly unscoped: ClaimHints;
   readonly #clock: Clock;
-  /** By their names, the one that was used last at the end. A sweep finds rows of destinations that a scope has only now. */
+  /** By name, the most recently used at the end. A sweep finds rows of destinations new to a scope. */
   readonly #scopes = new Map<string, ScopeHints>();
   /** When retries fall due, by their destinations: a scope that is made until then claims them, too. */
   readonly #retries = new Map<string, DueTimes>();
@@ -22,14 +18,13 @@ export class OutboxHints {
     this.unscoped = new ClaimHints(clock);
   }
 
-  /** Nothing that was known of the table's positions counts any more. */
+  /** Discards all positions of the table. */
   forget(): void {
     this.unscoped.frontIsUnknown();
-    // A claim that is under way goes on with hints that nobody asks any more.
+    // A running claim continues with hints that are no longer used.
     this.#scopes.clear();
   }
 
-  /** For a claim of this scope. */
   of(scope: ClaimScope): ScopeHints {
     const hints = this.#scopes.get(scope.name) ?? this.#make(scope);
     this.#scopes.delete(scope.name);
@@ -40,10 +35,10 @@ export class OutboxHints {
   }
 
   /**
-   * A row that has failed will be due in `delayMs`. Every scope that holds it claims due retries then; and who claims it by now sweeps, for what waits
-   * behind it.
+   * A failed row is due in `delayMs`. Every scope that holds it then claims due retries; the scope that claims it now
+   * sweeps, for what waits behind it.
    *
-   * @param settlement of the row. Where no scope claims it alone, it is among the rows of every scope that leaves some out
+   * @param settlement of the row. Without a scope it is among the rows of every scope that leaves some out
    */
   retryIn(delayMs: number, { scope, destination }: Pick<Outcome, "scope" | "destination">): void {
     this.unscoped.sweepWithin(delayMs);
@@ -103,8 +98,8 @@ const MOST_SCOPES = 1000;
 /**
  * Where a claim of all rows starts: at the low-water mark, or at a cursor.
  *
- * The cursor lies past a front of rows that stay behind blocked keys. While it is set, claims leave out keys that are in backoff or slow, and start at
- * the first row of any other key that the last one found.
+ * The cursor is past a front of rows behind blocked keys. While it is set, claims leave out keys in backoff or slow
+ * keys, and start at the first row of any other key that the last claim found.
  */
 export class ClaimHints {
   readonly #clock: Clock;
@@ -125,13 +120,13 @@ export class ClaimHints {
     return this.#cursor === undefined || this.#sweeps.isDue();
   }
 
-  /** A claim from the mark found enough free rows: there is no blocked front. */
+  /** A claim from the mark found enough free rows: no front is blocked. */
   frontIsFree(): void {
     this.#cursor = undefined;
     this.#sweeps.forgetFreeBefore(this.#clock.monotonic());
   }
 
-  /** What was known of it does not count any more. */
+  /** Discards the cursor. */
   frontIsUnknown(): void {
     this.#cursor = undefined;
   }
@@ -152,3 +147,220 @@ export class ClaimHints {
     this.#sweeps.sweepWithin(delayMs);
   }
 }
+
+/** The table as a claim saw it that found no row of these destinations, or of all others. */
+export interface SeenTable {
+  readonly table: string;
+  readonly destinations: readonly string[];
+}
+
+/** What a claim of a scope found from the cursor on, or from the mark for the first one. */
+interface ScopeClaimFound {
+  readonly from: string;
+  /** The first row of the scope that it found, which is not behind a blocked key. */
+  readonly first: string | undefined;
+  /** The end of the table, and when it was read: before the claim. */
+  readonly end?: { readonly position: string; readonly readAt: number } | undefined;
+  readonly tookMs: number;
+  /** Where the database can detect whether another claim can find more. */
+  readonly seen: SeenTable | undefined;
+}
+
+/** Positions in front of a scope's cursor, without the last. */
+interface Stretch {
+  readonly from: string;
+  readonly to: string;
+}
+
+/** Where to claim due retries. */
+interface DueRetries extends Stretch {
+  /** How long ago they have fallen due at most, in ms. */
+  readonly withinMs: number;
+}
+
+/** What is left of a sweep. */
+interface DueSweep extends Stretch {
+  readonly isFresh: boolean;
+}
+
+/** What a claim of a scope has found in front of the cursor. */
+interface StretchSwept extends Pick<Stretch, "to"> {
+  /** The first row of the scope that it found, which is not behind a blocked key. */
+  readonly first: string | undefined;
+  /** No such row that is free is left. */
+  readonly hasTakenAll: boolean;
+  readonly tookMs: number;
+  readonly seen: SeenTable | undefined;
+}
+
+/**
+ * Where the claims of one scope start. Any number of other rows may be in front of its own, so its claims begin at a
+ * cursor below which none of its rows was free. Now and then it sweeps the front for rows that became free or appeared
+ * there: stretch by stretch, each along with a claim from the cursor, so that no claim takes long.
+ *
+ * The cursor stays a second behind the rows found and the end of the table: positions are taken before they are
+ * committed, and a row that appears below the cursor waits for the next sweep, which is rare for a long front. In the
+ * first second of a scope the cursor stays at the rows found; a sweep at its end finds what appeared below. Rows of a
+ * key that was blocked or left out wait for a sweep. Retries alone are claimed on time, past whatever is in front: such
+ * a claim changes neither the cursor nor a running sweep.
+ */
+export class ScopeHints {
+  readonly scope: Pick<ClaimScope, "name" | "which" | "destinations">;
+  readonly #clock: Clock;
+  readonly #sweeps: Sweeps;
+  readonly #retries: RetryTimes;
+  #cursor: string | undefined;
+  /** The highest position that is known to have been there {@link LAG_MS} ago. */
+  #lagged: string | undefined;
+  /** One that will be. Others do not count until then, or none would ever be. */
+  #seen: { readonly position: string; readonly at: number } | undefined;
+  #foundNothing = false;
+  /** What the last sweep saw, if it found nothing. */
+  #seenTable: SeenTable | undefined;
+  /** The end of the first second, until it has been swept for. */
+  #firstSecondEndsAt: number | undefined;
+  /** What is left of the sweep under way. */
+  #left: (DueSweep & { readonly beganAt: number; readonly seen: SeenTable | undefined }) | undefined;
+  /** Until then no further stretch is swept. */
+  #restsUntil = Number.NEGATIVE_INFINITY;
+
+  /**
+   * @param wider hints of a scope that holds all rows of this one
+   * @param retries due times of rows that failed before
+   */
+  constructor(
+    clock: Clock,
+    scope: Pick<ClaimScope, "name" | "which" | "destinations">,
+    wider: ScopeHints | undefined,
+    retries: readonly DueTimes[],
+  ) {
+    this.#clock = clock;
+    this.scope = scope;
+    this.#sweeps = new Sweeps(clock, REST_COST_FACTOR);
+    this.#retries = new RetryTimes(clock, retries);
+    if (wider === undefined) return;
+    this.#cursor = wider.#cursor;
+    this.#lagged = wider.#lagged;
+    this.#seen = wider.#seen;
+  }
+
+  /** Where the next claim starts; undefined before the first one. */
+  get cursor(): string | undefined {
+    return this.#cursor;
+  }
+
+  /** Whether the next claim must read the end of the table, though it is not the first, to advance the cursor. */
+  get needsEnd(): boolean {
+    return this.#foundNothing && !this.#isLagging();
+  }
+
+  /** Whether the last claim from the cursor on found no row. */
+  get foundNothing(): boolean {
+    return this.#foundNothing;
+  }
+
+  /** What the last sweep saw, if it found no row and the next one is only for changes since. */
+  get seen(): SeenTable | undefined {
+    return this.#lagged === undefined ? undefined : this.#seenTable;
+  }
+
+  /** Nothing has changed since the last sweep, as it took `tookMs` to find out. */
+  sweepIsNeedless(tookMs: number): void {
+    this.#sweepEnded(this.#clock.monotonic() - tookMs, tookMs, this.#seenTable);
+  }
+
+  /** When the running sweep continues, in ms; undefined for none. */
+  get goesOnInMs(): number | undefined {
+    return this.#left === undefined ? undefined : Math.max(0, this.#restsUntil - this.#clock.monotonic());
+  }
+
+  dueRetries(mark: string): DueRetries | undefined {
+    const withinMs = this.#retries.dueWithinMs();
+    if (this.#cursor === undefined || withinMs === undefined) return undefined;
+    if (lower(mark, this.#cursor) !== this.#cursor) return { from: mark, to: this.#cursor, withinMs };
+    this.#retries.areNeedless();
+    return undefined;
+  }
+
+  retriesClaimed(beganAt: number, leavesSome: boolean): void {
+    this.#retries.ended(beganAt, leavesSome);
+  }
+
+  dueSweep(mark: string): DueSweep | undefined {
+    const now = this.#clock.monotonic();
+    if (this.#cursor === undefined || now < this.#restsUntil) return undefined;
+    if (this.#left === undefined) {
+      const firstSecondIsOver = this.#firstSecondEndsAt !== undefined && now >= this.#firstSecondEndsAt;
+      if (!firstSecondIsOver && !this.#sweeps.isDue()) return undefined;
+      this.#firstSecondEndsAt = undefined;
+      this.#left = { from: mark, to: this.#cursor, isFresh: true, beganAt: now, seen: undefined };
+    }
+    this.#left = { ...this.#left, from: higher(this.#left.from, mark) };
+    if (lower(this.#left.from, this.#left.to) !== this.#left.to) return this.#left;
+    this.#sweepEnded(this.#left.beganAt, 0, this.#left.seen);
+    return undefined;
+  }
+
+  /** Remembers what a claim has found in a stretch of the sweep. */
+  swept({ to, first, hasTakenAll, tookMs, seen }: StretchSwept): void {
+    this.#restsUntil = this.#clock.monotonic() + REST_COST_FACTOR * tookMs;
+    this.#updateLagged();
+    // After the first second; it stays where it is later on.
+    if (this.#cursor !== undefined && this.#lagged !== undefined) this.#cursor = lower(this.#cursor, this.#lagged);
+    if (this.#left === undefined) return;
+    const { to: end, beganAt, isFresh, seen: seenFirst } = this.#left;
+    // Where nothing has changed since the first part, the others have seen the same.
+    const table = first === undefined && seen !== undefined ? (isFresh ? seen : seenFirst) : undefined;
+    const leavesSome = first !== undefined && !hasTakenAll;
+    // Claims continue from there, and soon take them.
+    if (leavesSome) this.#cursor = lower(first, this.#cursor ?? first);
+    if (leavesSome || to === end) this.#sweepEnded(beganAt, tookMs, table);
+    else this.#left = { from: to, to: end, isFresh: false, beganAt, seen: table };
+  }
+
+  /** Remembers what a claim has found from the cursor on. */
+  claimed({ from, first, end, tookMs, seen }: ScopeClaimFound): void {
+    const front = first ?? higher(from, end?.position ?? this.#seen?.position ?? from);
+    const now = this.#clock.monotonic();
+    this.#updateLagged();
+    if (end !== undefined) this.#seen ??= { position: end.position, at: end.readAt };
+    if (first !== undefined) this.#seen ??= { position: first, at: now };
+    if (this.#cursor === undefined) {
+      this.#firstSecondEndsAt = (this.#seen?.at ?? now) + LAG_MS;
+      this.#sweepEnded(now - tookMs, tookMs, first === undefined ? seen : undefined);
+    }
+    // After a claim of more than a second its own end counts.
+    this.#updateLagged();
+    this.#cursor = this.#lagged === undefined ? front : lower(front, this.#lagged);
+    this.#foundNothing = first === undefined;
+  }
+
+  retryIn(delayMs: number): void {
+    this.#retries.retryIn(delayMs);
+  }
+
+  sweepWithin(delayMs: number): void {
+    this.#sweeps.sweepWithin(delayMs);
+  }
+
+  #sweepEnded(beganAt: number, tookMs: number, seen: SeenTable | undefined): void {
+    this.#left = undefined;
+    this.#seenTable = seen;
+    this.#sweeps.ended(tookMs, beganAt);
+  }
+
+  #updateLagged(): void {
+    if (this.#seen === undefined || this.#isLagging()) return;
+    this.#lagged = higher(this.#seen.position, this.#lagged ?? this.#seen.position);
+    this.#seen = undefined;
+  }
+
+  #isLagging(): boolean {
+    return this.#seen !== undefined && this.#clock.monotonic() < this.#seen.at + LAG_MS;
+  }
+}
+
+/** Longer than it takes from the insert of a row to its commit, mostly. */
+const LAG_MS = 1000;
+/** With a long front a retry may be late, rather than the rows of others. */
+const REST_COST_FACTOR = 20;

@@ -26,7 +26,6 @@ export interface InboxCommands {
   unrelayed(sources: readonly string[], limit: number): Promise<readonly Row[]>;
 }
 
-/** What a relay statement moved. */
 export interface Relayed {
   readonly relayed: number;
   readonly dead: RelayResult["dead"];
@@ -34,7 +33,6 @@ export interface Relayed {
   readonly candidates: number;
 }
 
-/** The inbox in a SQL database. */
 export class SqlInbox implements InboxStore {
   readonly #commands: InboxCommands;
   readonly #quarantine: Quarantine;
@@ -84,8 +82,8 @@ export class SqlInbox implements InboxStore {
   }
 
   /**
-   * Relays rows of which the outbox table refuses some: those become dead, in their order among the others. A row that the inbox table does not let become
-   * dead either is quarantined.
+   * Relays rows of which the outbox table refuses some: those become dead, in their order among the others. A row that
+   * the inbox table does not let become dead either is quarantined.
    */
   async #relayInParts(request: RelayRequest): Promise<RelayResult> {
     const waiting = await this.#commands.waiting(request, this.#quarantine.ids());
@@ -128,15 +126,15 @@ export class SqlInbox implements InboxStore {
 
 const NOTHING: RelayResult = { relayed: 0, dead: [], more: false };
 
-/** What tells received messages apart. */
+/** What identifies a received message. */
 interface Keyed {
   readonly source: string;
   readonly idempotencyKey: string;
 }
 
 /**
- * An insert waits for the transaction that holds one of its keys. All batches of all processes insert their keys in this order, so that
- * two of them never wait for each other. Of two rows with one key the first stays first.
+ * An insert waits for the transaction that holds one of its keys. All batches of all processes insert their keys in
+ * this order, so that two of them never wait for each other. Of two rows with one key the first stays first.
  */
 export function inKeyOrder<T extends Keyed>(rows: readonly T[]): readonly T[] {
   return rows.toSorted((a, b) => byCodeUnits(a.source, b.source) || byCodeUnits(a.idempotencyKey, b.idempotencyKey));

@@ -1,19 +1,16 @@
 import type { Clock } from "../../../time/clock.ts";
 
-/** What a snapshot of the database cannot see, and who began after it. */
+/** What a snapshot of the database cannot see, and which transaction began after it. */
 interface SnapshotBounds {
   /** The transactions that ran, of those before `end`. */
   readonly running: readonly bigint[];
   /** The transaction behind the newest one that had ended: it and those behind it may have been running too. */
   readonly end: bigint;
-  /**
-   * A transaction that began after the snapshot was taken, and has ended by now. Undefined when the mark was that of
-   * the last read: none is begun for it.
-   */
+  /** A transaction that began after the snapshot, and has ended. Undefined for an unchanged mark. */
   readonly later: bigint | undefined;
   /**
-   * Who was writing to the table when the snapshot had been taken and `later` had not begun: everybody who had no
-   * number as a transaction yet, and those of {@link LowWaterMarks.awaited} who had not ended. Undefined when nobody asked.
+   * Who was writing to the table between the snapshot and `later`: every writer without a transaction number, and those
+   * of {@link LowWaterMarks.awaited} still running. Undefined when not read.
    */
   readonly writers: readonly string[] | undefined;
 }
@@ -24,16 +21,12 @@ interface ConditionalMark {
   readonly running: readonly bigint[];
 }
 
-/** What statements start from, so that they do not read index entries of finished rows that an old transaction keeps alive. */
+/** Where statements start, to skip index entries of finished rows that an old transaction keeps alive. */
 export interface LowWater {
   readonly marks: LowWaterMarks;
   /** Reads the next mark, about once a second. */
   refreshIfDue(): Promise<void>;
-  /**
-   * The parameter `lowWater` of a statement: nothing is unfinished below it.
-   *
-   * @param from takes the place of the newest mark, for a statement that begins elsewhere
-   */
+  /** The parameter `lowWater` of a statement: nothing is unfinished below it. @param from replaces the newest mark */
   bound(from?: string): readonly string[];
 }
 
@@ -43,18 +36,21 @@ export function noLowWater(clock: Clock): LowWater {
 }
 
 /**
- * The low-water marks of a table: positions below which nothing is unfinished, remembered between the statements of one process. They only save work: with
- * a fresh instance every statement is right, only slower. Positions are decimal numbers, and whoever begins to write later has a higher one.
+ * The low-water marks of a table: positions below which nothing is unfinished, remembered between the statements of one
+ * process. They only save work: with a fresh instance every statement is right, only slower. Positions are decimal
+ * numbers; a later writer has a higher one.
  *
- * - newest: the lowest unfinished position, refreshed about once a second. That of the outbox passes parked rows, which are looked up below it.
- * - stable: nothing can appear below it any more, since every transaction that ran when it was read has ended.
- * - conditional: stable too, as long as the snapshot of a statement shows none of its `running` transactions ended.
+ * - newest: the lowest unfinished position, refreshed about once a second. That of the outbox passes parked rows, which
+ *   are looked up below it.
+ * - stable: nothing can appear below it, as every transaction that ran when it was read has ended.
+ * - conditional: stable too, while the snapshot of a statement shows none of its `running` transactions ended.
  *
- * A row below the newest mark whose transaction commits late is not a candidate until the next refresh, which delays it. As an earlier row of its key it
- * must count at once, or order is lost: that is what the stable and the conditional mark are for. `docs/low-water-mark.md` explains them with a drawing.
+ * A row below the newest mark whose transaction commits late becomes a candidate at the next refresh. As an earlier row
+ * of its key it must count at once, or order is lost: hence the stable and the conditional mark.
+ * `docs/low-water-mark.md` explains them with a drawing.
  *
- * A writer takes its position before it is numbered as a transaction: in between lie triggers, and waits for other writers of the same row. No mark counts
- * until the writers without a number that its read saw have ended.
+ * A writer takes its position before its transaction number: triggers, and waits for other writers of the same row,
+ * come in between. A mark counts only after the writers without a number that its read saw have ended.
  */
 export class LowWaterMarks {
   readonly #clock: Clock;
@@ -77,7 +73,7 @@ export class LowWaterMarks {
     this.#clock = clock;
   }
 
-  /** @param listener is called when the marks are thrown away: whatever else was remembered of the table's positions is worth nothing then */
+  /** @param listener is called when the marks are discarded: any other remembered position is then invalid */
   onForget(listener: () => void): void {
     this.#onForget = listener;
   }
@@ -94,23 +90,21 @@ export class LowWaterMarks {
     return this.#conditional;
   }
 
-  /** @param intervalMs since the last read */
   isDue(intervalMs = READ_INTERVAL_MS): boolean {
     return this.#clock.monotonic() >= this.#markReadAt + intervalMs;
   }
 
   /**
-   * Whether the next mark has to be read without a bound. By the rules nothing appears below the stable mark; who
-   * restores a backup, starts a sequence anew, sets a clock back or a row's state by hand breaks them, and is found out
-   * by this.
+   * Whether to read the next mark without a bound: this finds what appeared below the stable mark because a backup was
+   * restored, a sequence restarted, a clock set back or a row's state changed by hand.
    */
   fullReadIsDue(): boolean {
     return this.#clock.monotonic() >= this.#fullReadDueAt;
   }
 
   /**
-   * Reading a mark without a bound took `tookMs`: no more than a fiftieth of the time is spent on it, but the next one is due within a minute. A read
-   * that takes longer than a second has mostly waited for a lock, which costs the database nothing.
+   * Reading a mark without a bound took `tookMs`: it may take a fiftieth of the time, but is due within a minute. A
+   * read of over a second mostly waited for a lock, which costs the database nothing.
    */
   fullReadTook(tookMs: number): void {
     this.#fullReadDueAt = this.#clock.monotonic() + Math.min(FULL_READ_COST_FACTOR * tookMs, LONGEST_FULL_READ_WAIT_MS);
@@ -121,23 +115,17 @@ export class LowWaterMarks {
     return (this.#nextConditional ?? this.#conditionalRead)?.mark;
   }
 
-  /** Writers that marks wait for. The next read has to tell which of them still write. */
+  /** Writers that marks wait for. The next read checks which of them still write. */
   get awaited(): readonly string[] {
     return [...new Set([this.#unstable, this.#nextConditional].flatMap((read) => [...(read?.writers ?? [])]))];
   }
 
-  /**
-   * The newest transaction that this process knows to have ended; 0 before the first. A database in which it has not is
-   * another one.
-   */
+  /** The newest transaction known to have ended, 0 for none; where it has not, the database is another one. */
   get newestTransaction(): bigint {
     return this.#newestTransaction;
   }
 
-  /**
-   * The position after the highest one that this process has seen: the mark where nothing is unfinished. Undefined when
-   * it has seen none.
-   */
+  /** The position after the highest one seen: the mark where nothing is unfinished. Undefined before the first. */
   get afterHighest(): string | undefined {
     return this.#afterHighest;
   }
@@ -148,10 +136,7 @@ export class LowWaterMarks {
     this.#afterHighest = this.#afterHighest === undefined ? after : higher(after, this.#afterHighest);
   }
 
-  /**
-   * The table may have gone back in time (a failover, a restored backup, a sequence that starts anew): nothing that was
-   * read of it counts.
-   */
+  /** Discards all: the table may have gone back in time (a failover, a restored backup, a restarted sequence). */
   forget(): void {
     this.#newest = "0";
     this.#stable = "0";
@@ -166,7 +151,7 @@ export class LowWaterMarks {
   }
 
   /**
-   * @param mark the lowest unfinished position, or what may take its place; undefined when there is neither
+   * @param mark the lowest unfinished position, or what replaces it; undefined for neither
    * @param snapshot of the statement that read it
    */
   setNewest(mark: string | undefined, { running, end, later, writers }: SnapshotBounds): void {
@@ -175,7 +160,7 @@ export class LowWaterMarks {
     // All of them lie before `end`, since that is behind the transaction `next`.
     const stillRunning = ({ next }: ReadMark) => running.filter((transaction) => transaction < next);
     if (this.#unstable?.writers.size === 0 && stillRunning(this.#unstable).length === 0) {
-      // Whatever they left below it is in `mark` by now; who began later has higher positions.
+      // Whatever they left below it is in `mark` by now; later writers have higher positions.
       this.#stable = this.#unstable.mark;
       this.#unstable = undefined;
     }
@@ -189,7 +174,7 @@ export class LowWaterMarks {
       const { mark: read } = this.#conditionalRead;
       this.#conditional = { mark: lower(read, this.#newest), running: stillRunning(this.#conditionalRead) };
     }
-    // Who has ended by now counts at the next read: this snapshot may be older than the end.
+    // Writers that ended meanwhile count at the next read: this snapshot may be older than their end.
     const stillWriting = new Set(writers);
     for (const read of [this.#unstable, this.#nextConditional]) {
       for (const writer of read?.writers ?? []) if (!stillWriting.has(writer)) read?.writers.delete(writer);
@@ -200,16 +185,13 @@ export class LowWaterMarks {
 
   #remember(read: ReadMark): void {
     this.#newestTransaction = read.next;
-    // One that waits for writers is kept while others come: else none would ever count where somebody always writes.
+    // One that waits for writers is kept while others come: else none would ever count under constant writes.
     if (this.#nextConditional === undefined || read.writers.size === 0) this.#nextConditional = read;
     this.#unstable ??= read;
   }
 }
 
-/**
- * A low-water mark, with a transaction that began after it was read, as did all behind it, and the writers without a
- * number that have not ended since.
- */
+/** A mark, a transaction that began after its read, and the writers without a number since then. */
 interface ReadMark {
   readonly mark: string;
   readonly next: bigint;

@@ -13,11 +13,10 @@ export interface TableNames {
 }
 
 /**
- * Quotes every name once, at construction, so that statements weave in nothing but checked identifiers.
+ * Quotes every name once, so that statements contain nothing but checked identifiers.
  *
- * @param names the names; identifiers by the spec's rule (a letter or `_`, then letters, digits and `_`)
  * @param quote the database's quoting of one identifier
- * @throws Error for a name that is not an identifier, whatever quoting would make of it
+ * @throws Error for a name that is not an identifier by the spec's rule (a letter or `_`, then letters, digits and `_`)
  */
 export function quoteNames(names: TableNames, quote: (identifier: string) => string): TableNames {
   const checked = (identifier: string): string => {

@@ -1,19 +1,24 @@
 import type { ClaimToken, MessageId, Outcome } from "../../../model/rows.ts";
-import type { ParkedFilter, ParkedRow, ParkedStore } from "../../../ports/parkedStore.ts";
-import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } from "../../../ports/store.ts";
+import type {
+  ClaimRequest,
+  ClaimResult,
+  Lease,
+  OutboxBacklog,
+  OutboxStore,
+  ParkedStore,
+} from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { type ClaimDialect, type ClaimStatements, OutboxClaims } from "./claims.ts";
 import type { LowWater } from "./lowWaterMarks.ts";
 import { changeInParts, countChanged, isRefused, SHORT_REASON, tryInParts } from "./refusals.ts";
 import { backlogOf, idsOf, parkedRow, type Row, type StatementRunner, type Values } from "./rows.ts";
 
-/** The statements of the outbox. */
 export interface OutboxStatements<S> extends ClaimStatements<S> {
   readonly renew: S;
   readonly settle: S;
   /** For a database whose settlements wait for locked rows only so long. */
   readonly whenLocked?: {
-    /** The same as `settle`, of the rows that nobody else holds. */
+    /** The same as `settle`, of the rows that no other session has locked. */
     readonly settle: S;
     /** Which rows are still under their claims. */
     readonly underClaim: S;
@@ -37,7 +42,6 @@ interface OutboxDialect extends ClaimDialect {
 
 type OnRefused = (settlement: Outcome, reason: string) => void;
 
-/** The outbox in a SQL database. */
 export class SqlOutbox<S> implements OutboxStore {
   readonly #runner: StatementRunner<S>;
   readonly #sql: OutboxStatements<S>;
@@ -63,7 +67,7 @@ export class SqlOutbox<S> implements OutboxStore {
     return new Set(results.flat());
   }
 
-  /** Where the database refuses a row, the others are settled as they are; see {@link plainerThan} for the refused one. */
+  /** Where the database refuses a row, settles the others; see {@link plainerThan} for that one. */
   async settle(settlements: readonly Outcome[], onRefused: OnRefused | undefined): Promise<ReadonlySet<MessageId>> {
     const report = onRefused ?? (() => {});
     const closed = new Set<MessageId>();
@@ -153,7 +157,6 @@ export function attemptsOf(settlement: Outcome): number {
   return settlement.kind === "dead" && settlement.attempted ? 1 : 0;
 }
 
-/** The delay of a row that is parked. */
 const PARKED_DELAY = -1;
 
 /** @returns after how many ms the row is due again, {@link PARKED_DELAY}, or null where its time stays as it is */
@@ -163,8 +166,8 @@ export function delayOf(settlement: Outcome): number | null {
 }
 
 /**
- * What to store of an outcome that the database refuses, the most telling first: the same with a short reason, then `dead` (a trigger or a constraint of the
- * owner may not admit the outcome). Nothing for a release: such a row was not tried, and does not die of that.
+ * What to store of an outcome that the database refuses, the most informative first: the same with a short reason, then
+ * `dead`. Nothing for a release: an unattempted row does not die of that.
  */
 function plainerThan(settlement: Outcome, refusal: string): readonly Outcome[] {
   const { id, claimToken, kind } = settlement;
@@ -188,43 +191,36 @@ const WHAT_HAPPENED = {
 export interface ParkedStatements<S> {
   readonly list: S;
   readonly retry: S;
-  /** `before` is put in front of the last error; where it is null, `whole` takes its place. */
+  /** `before` goes before the last error; where it is null, `whole` replaces it. */
   readonly discard: S;
 }
 
 /** Parked rows in a SQL database. */
-export class SqlParked<S> implements ParkedStore {
-  readonly #runner: StatementRunner<S>;
-  readonly #sql: ParkedStatements<S>;
-
-  constructor(runner: StatementRunner<S>, sql: ParkedStatements<S>) {
-    this.#runner = runner;
-    this.#sql = sql;
-  }
-
-  async list({ ids, key }: ParkedFilter, after: string | null, limit: number): Promise<readonly ParkedRow[]> {
-    const values = { from: after ?? "0", limit, ids: ids ?? null, key: key ?? null };
-    return (await this.#runner.run(this.#sql.list, values)).map(parkedRow);
-  }
-
-  async retry(ids: readonly MessageId[]): Promise<number> {
-    return await countChanged(ids, (part) => this.#change(this.#sql.retry, { ids: part }));
-  }
-
-  async discard(ids: readonly MessageId[], note: string): Promise<number> {
-    return await countChanged(ids, async (part) => {
-      try {
-        return await this.#change(this.#sql.discard, { ids: part, before: note, whole: null });
-      } catch (error) {
-        if (!isRefused(error) || part.length > 1) throw error;
-        // An owner's column may be too narrow for the note.
-        return await this.#change(this.#sql.discard, { ids: part, before: null, whole: SHORT_REASON });
-      }
-    });
-  }
-
-  async #change(statement: S, values: Values): Promise<number> {
-    const [row] = await this.#runner.run(statement, values);
+export function parkedStore<S>(runner: StatementRunner<S>, sql: ParkedStatements<S>): ParkedStore {
+  const change = async (statement: S, values: Values): Promise<number> => {
+    const [row] = await runner.run(statement, values);
     return Number(row?.changed ?? 0);
-  }
+  };
+  return {
+    async list({ ids, key }, after, limit) {
+      const values = { from: after ?? "0", limit, ids: ids ?? null, key: key ?? null };
+      return (await runner.run(sql.list, values)).map(parkedRow);
+    },
+
+    async retry(ids) {
+      return await countChanged(ids, (part) => change(sql.retry, { ids: part }));
+    },
+
+    async discard(ids, note) {
+      return await countChanged(ids, async (part) => {
+        try {
+          return await change(sql.discard, { ids: part, before: note, whole: null });
+        } catch (error) {
+          if (!isRefused(error) || part.length > 1) throw error;
+          // An owner's column may be too narrow for the note.
+          return await change(sql.discard, { ids: part, before: null, whole: SHORT_REASON });
+        }
+      });
+    },
+  };
 }

@@ -11,7 +11,7 @@ import type { Clock } from "../../../time/clock.ts";
 import { changeInParts, isRefused, Quarantine, TRIAL_ROWS, type TrialClaims } from "./refusals.ts";
 import { idsOf, pulledRow, type Row, type StatementRunner, type Values } from "./rows.ts";
 
-/** The statements for pull clients. Those that close claims take `source`, `token` and `ids`, null for all rows of the claim. */
+/** The statements for pull clients. Those that close claims take `source`, `token` and `ids` (null: all). */
 export interface PullStatements<S> {
   readonly claim: S;
   /** Without quarantined rows, and the others of their aggregates. */
@@ -20,27 +20,24 @@ export interface PullStatements<S> {
   /** What a claim changes in named rows, to be rolled back. */
   readonly trial: S;
   readonly held: S;
-  /** Idle check: the first available row. Costs a fraction of a claim, which an idle source would make several times a second. */
+  /** Idle check: the first available row, at a fraction of a claim's cost. */
   readonly available: S;
   readonly acknowledge: S;
   readonly extend: S;
   readonly release: S;
   readonly reject: S;
   readonly dialect: {
-    /** Reads the answer of a claim. */
     claimOf(results: readonly (readonly Row[])[]): PullScan;
   };
 }
 
-/** What a claim statement found. */
 interface PullScan {
   readonly rows: readonly Row[];
   readonly dead: readonly MessageId[];
-  /** No row was available. */
   readonly isEmpty: boolean;
 }
 
-/** Pull clients in a SQL database: one statement an operation. */
+/** Pull clients in a SQL database: one statement per operation. */
 export class SqlPull<S> implements PullStore {
   readonly #runner: StatementRunner<S>;
   readonly #sql: PullStatements<S>;
@@ -69,7 +66,7 @@ export class SqlPull<S> implements PullStore {
     return await this.#close(this.#sql.acknowledge, claim);
   }
 
-  /** Where the database refuses a row, the others are rejected; that one stays under the claim until its lease ends. */
+  /** Where the database refuses a row, rejects the others; that one stays under its claim. */
   async reject(claim: PullClaim, options: PullRejectionOptions): Promise<PullRejection> {
     let rows: readonly Row[];
     try {
@@ -90,7 +87,6 @@ export class SqlPull<S> implements PullStore {
     return await this.#close(this.#sql.release, claim);
   }
 
-  /** Quarantines the rows that the database refuses to let be claimed. */
   async #claimPassable(request: PullClaimRequest): Promise<PullScan> {
     for (;;) {
       try {
@@ -111,7 +107,7 @@ export class SqlPull<S> implements PullStore {
       return await run(true);
     } catch (error) {
       if (!isRefused(error)) throw error;
-      // Only why a row died can be refused: a row that cannot say so must not keep all others from being claimed.
+      // Only the reason why a row died can be refused: it must not keep all others from being claimed.
       return await run(false);
     }
   }
@@ -153,19 +149,19 @@ export class SqlPull<S> implements PullStore {
       return await this.#runner.run(this.#sql.reject, values);
     } catch (error) {
       if (reason === null || !isRefused(error)) throw error;
-      // An owner's narrow last_error column: the outcome matters more than its words.
+      // An owner's last_error column may be narrow: the outcome matters more than its reason.
       return await this.#runner.run(this.#sql.reject, { ...values, reason: null });
     }
   }
 
-  /** The last rows first: the rows behind a part are those that the client did not name, and those that were refused. */
+  /** The last rows first: behind a part are only rows that were not named, or were refused. */
   async #rejectInParts(claim: PullClaim, options: PullRejectionOptions): Promise<readonly Row[]> {
     const held = await this.#heldOf(claim);
     const { results, refused } = await changeInParts(held.toReversed(), async (ids) => {
       try {
         return await this.#rejectAll({ ...claim, ids }, options, true);
       } catch (error) {
-        // Perhaps the refused one is behind it.
+        // The refused one may be behind it.
         if (!isRefused(error) || ids.length > 1) throw error;
         return await this.#rejectAll({ ...claim, ids }, options, false);
       }

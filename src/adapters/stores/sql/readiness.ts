@@ -4,7 +4,7 @@ import type { Clock } from "../../../time/clock.ts";
 import { pause, timeout, waitOrAbort } from "../../../time/wait.ts";
 
 /**
- * Asks until the database answers, and logs every ten seconds what it waits for.
+ * Pings until the database answers, and logs every ten seconds what it waits for.
  *
  * @param ping one round trip; rejects while the database does not answer
  * @param timeoutMs for all tries together
@@ -44,13 +44,13 @@ const LAST_WAIT_MS = 1000;
 const WARN_EVERY_MS = 10_000;
 
 /**
- * Waits for work that may take as long as it needs, such as the migration of a large table, while the server does it: a connection whose answers get lost
- * cannot be told apart from here.
+ * Waits for work of any length, such as the migration of a large table, while the server works on it: a connection that
+ * loses answers looks the same from here.
  *
- * @param work what is waited for
- * @param ask asks the server over another connection; rejects when it does not answer or no longer does the work
- * @param hangUp ends the connection of the work, which nobody waits for any more
- * @param everyMs time between two questions, in ms
+ * @param work what to wait for
+ * @param ask checks over another connection; rejects when the server does not answer or no longer does the work
+ * @param hangUp ends the work's connection
+ * @param everyMs time between two checks
  * @throws what `work` throws; after a hang-up the error of `ask`
  */
 export async function whileServed<T>(
@@ -81,5 +81,5 @@ export async function whileServed<T>(
   }
 }
 
-/** How often a database is asked while it migrates, in ms. */
+/** Time between two checks of a migration, in ms. */
 export const ASK_EVERY_MS = 5000;

@@ -2,10 +2,10 @@ import { StoreError } from "../../../model/errors.ts";
 import type { MessageId } from "../../../model/rows.ts";
 import type { Clock } from "../../../time/clock.ts";
 
-/** What is stored where the database refuses the reason itself: an owner's column may be narrow. */
+/** Stored where the database refuses the reason itself: an owner's column may be narrow. */
 export const SHORT_REASON = "reason not storable";
 
-/** Whether the database refuses a row, for its data or by a rule of the owner: the same statement without that row would pass. */
+/** Whether the database refuses a row, by its data or a rule: the statement would pass without it. */
 export function isRefused(error: unknown): error is StoreError {
   return error instanceof StoreError && (error.code === "data" || error.code === "refused");
 }
@@ -16,12 +16,11 @@ type Tried<T, R> =
   | { readonly isRefused: true; readonly item: T; readonly error: StoreError };
 
 /**
- * Runs a statement for a whole batch. Where the database refuses some row of it, the two halves are tried instead, the first half first, so that every
- * good row goes through and each refused one is met alone, after about 2·log2(n) tries. Lazy: the next part is tried when the caller has dealt with the
- * last one.
+ * Runs a statement for a whole batch. Where the database refuses a row of it, tries the two halves instead, the first
+ * half first, so that every good row passes and each refused one ends up alone, after about 2·log2(n) tries. Lazy: the
+ * next part is tried when the caller has handled the last one.
  *
- * @param items the batch, in order
- * @param attempt handles a part of it in one transaction
+ * @param attempt handles a part of the batch in one transaction
  * @returns the results and the refused items, in the order of the batch
  * @throws whatever `attempt` throws that is not a refusal
  */
@@ -48,7 +47,6 @@ export async function* tryInParts<T, R>(
   yield { isRefused: false, result };
 }
 
-/** What {@link changeInParts} did. */
 interface ChangedInParts<T, R> {
   /** Of the parts that were changed, in order. */
   readonly results: readonly R[];
@@ -71,9 +69,9 @@ export async function changeInParts<T, R>(
 }
 
 /**
- * {@link changeInParts}, for changes that somebody asked for.
+ * {@link changeInParts}, for changes on request.
  *
- * @param change changes a part of the items. @returns how many it changed
+ * @param change changes a part of the items, and returns how many
  * @returns how many items were changed
  * @throws StoreError when the database refuses all of them: the caller must see why
  */
@@ -87,13 +85,12 @@ export async function countChanged<T>(
   return results.reduce((sum, count) => sum + count, 0);
 }
 
-/** A row that the database refuses to let be claimed, with its error. */
 interface RefusedRow {
   readonly id: MessageId;
   readonly reason: string;
 }
 
-/** Rows that this process leaves out of its claims for a while, because a trigger or a constraint of the owner refuses each claim of them. */
+/** Rows that this process leaves out of its claims for a while, because the database refuses each claim of them. */
 export class Quarantine {
   readonly #clock: Clock;
   readonly #until = new Map<MessageId, number>();
@@ -102,7 +99,6 @@ export class Quarantine {
     this.#clock = clock;
   }
 
-  /** Those left out now; mostly none. */
   ids(): readonly MessageId[] {
     if (this.#until.size === 0) return [];
     const now = this.#clock.monotonic();
@@ -116,13 +112,11 @@ export class Quarantine {
   }
 
   /**
-   * After a claim that failed: finds the due rows that the database refuses to let be claimed, and quarantines them.
+   * After a failed claim: finds the due rows that the database refuses to let be claimed, and quarantines them.
    *
-   * @param claims how the rows are found
-   * @param failure of the claim
-   * @returns those rows
-   * @throws the failure when it is not a refusal, when none of a few rows passes, or when no refused row is found: then the table is at fault, and no row
-   * must suffer for it
+   * @param claims how to find the rows
+   * @throws the failure when it is not a refusal, when none of a few rows passes, or when no refused row is found: then
+   *   the table is at fault, not a row
    */
   async addRefused({ nextPage, tryClaim }: TrialClaims, failure: unknown): Promise<readonly RefusedRow[]> {
     if (!isRefused(failure)) throw failure;
@@ -153,10 +147,9 @@ export interface TrialClaims {
   tryClaim(ids: readonly MessageId[]): Promise<void>;
 }
 
-/** Rows of a page. */
 export const TRIAL_ROWS = 200;
-/** As long as a lease: whoever mends the trigger need not restart anything. */
+/** As long as a lease: after the trigger is fixed no restart is needed. */
 const QUARANTINE_MS = 30_000;
 const MAX_PAGES = 50;
-/** As many as one search may find: the next claim leaves these out and meets those behind them. */
+/** Most that one search finds: the next claim leaves these out and finds those behind them. */
 const MAX_REFUSED = 1000;

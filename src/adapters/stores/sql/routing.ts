@@ -1,11 +1,11 @@
 import { NO_DESTINATION } from "../../../ports/store.ts";
 
 /**
- * Where rows go, in SQL: an expression that gives the destination of a row's topic, made from the routes. The first route that matches wins; a topic that
- * no route matches, and no topic at all, give {@link NO_DESTINATION}. Patterns: `core/topicPattern.ts`.
+ * Destinations in SQL: an expression for the destination of a row's topic, made from the routes. The first route that
+ * matches wins; a topic without a route, or no topic, gives {@link NO_DESTINATION}.
  */
 
-/** What a store has to know of a route. */
+/** The parts of a route that a store needs. */
 export interface TopicRoute {
   readonly topicPattern: string;
   readonly destination: string;
@@ -24,7 +24,8 @@ export interface RoutingDialect {
   literal(text: string): string;
   /**
    * @param topic an expression, never NULL where the test counts
-   * @returns a condition, and whether it holds for the topics of the pattern alone; if not, it holds for them and some others
+   * @returns a condition, and whether it holds for the topics of the pattern alone; if not, it holds for them and some
+   *   others
    */
   test(topic: string, parts: readonly PatternPart[]): { readonly condition: string; readonly isExact: boolean };
 }
@@ -32,8 +33,8 @@ export interface RoutingDialect {
 /**
  * @param routes in order of precedence
  * @param topic an expression that compares letter for letter
- * @returns an expression for the name of the destination. Where a test is not exact, neither its own route nor a later one gets the row:
- *   it counts as one without a destination.
+ * @returns an expression for the name of the destination. Where a test is not exact, the row counts as one without a
+ *   destination.
  */
 export function destinationExpression(routes: readonly TopicRoute[], topic: string, dialect: RoutingDialect): string {
   const cases = routes.map(({ topicPattern, destination }) => {
@@ -58,11 +59,7 @@ export function isStorable(text: string): boolean {
   return !/\0|\p{Surrogate}/u.test(text);
 }
 
-/**
- * A pattern for LIKE, which holds for the topics of the pattern; exact as long as there is no `*`.
- *
- * @param escaped escapes the characters that mean something to LIKE
- */
+/** A LIKE pattern for the topics of the pattern; exact without `*`. @param escaped escapes LIKE's characters */
 export function likePattern(parts: readonly PatternPart[], escaped: (text: string) => string): string {
   return parts
     .map((part) => {
@@ -72,7 +69,7 @@ export function likePattern(parts: readonly PatternPart[], escaped: (text: strin
     .join("");
 }
 
-/** Dots of a pattern. Where there is no `**`, a topic that fits its {@link likePattern} and has as many dots fits the pattern. */
+/** Dots of a pattern. Without `**` a topic matches if it matches the {@link likePattern} and has as many dots. */
 export function dotsIn(parts: readonly PatternPart[]): number {
   return parts.reduce((dots, part) => dots + (part.kind === "text" ? part.text.split(".").length - 1 : 0), 0);
 }

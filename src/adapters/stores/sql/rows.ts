@@ -1,22 +1,17 @@
 import type { ClaimedRow, ClaimToken, Headers, MessageId } from "../../../model/rows.ts";
 import type { FinishedRow } from "../../../ports/finishedRows.ts";
-import type { ParkedRow } from "../../../ports/parkedStore.ts";
 import type { PulledRow } from "../../../ports/pullStore.ts";
-import type { DestinationBacklog, OutboxBacklog } from "../../../ports/store.ts";
+import type { DestinationBacklog, OutboxBacklog, ParkedRow } from "../../../ports/store.ts";
 
-/** A row as a driver gives it. The statements of every database name their columns alike; identities come as decimal text. */
+/** A row from a driver. All databases name their columns alike; identities are decimal text. */
 export type Row = Readonly<Record<string, unknown>>;
 
-/** Values of a statement by the names of its parameters; null is NULL. A statement takes those that it declares. */
+/** Values by parameter name; null is NULL. A statement takes those that it declares. */
 export type Values = Readonly<Record<string, unknown>>;
 
-/** What the statements of a store run on: `S` is the database's type of a statement. Errors are `StoreError`s that name the statement. */
+/** Runs the statements of a store; `S` is the database's type of a statement. Errors are `StoreError`s. */
 export interface StatementRunner<S> {
-  /**
-   * Runs one statement in a transaction of its own.
-   *
-   * @returns the rows of its last result set
-   */
+  /** Runs one statement in a transaction of its own. @returns the rows of its last result set */
   run(statement: S, values?: Values): Promise<readonly Row[]>;
   /** The same. @returns the rows of every result set, in order */
   runAll(statement: S, values?: Values): Promise<readonly (readonly Row[])[]>;
@@ -29,12 +24,11 @@ export function joined(text: string | TemplateStringsArray, parts: readonly (str
   return typeof text === "string" ? text : text.reduce((sql, piece, n) => `${sql}${parts[n - 1]}${piece}`);
 }
 
-/** @returns the ids of rows with a column `id` */
 export function idsOf(rows: readonly Row[]): MessageId[] {
   return rows.map((row) => row.id as MessageId);
 }
 
-/** @returns the age in a column `oldest_ms`; null when there is no row. The clock may have been put back since the row was written. */
+/** @returns the age in a column `oldest_ms`, at least 0 as the clock may have been set back; null without a row */
 export function oldestAgeMs(row: Row | undefined): number | null {
   const oldest = row?.oldest_ms;
   return oldest === undefined || oldest === null ? null : Math.max(0, Number(oldest));
@@ -64,7 +58,7 @@ export function backlogOf(rows: readonly Row[]): OutboxBacklog {
 /** The default of the bundled table's column. */
 const DEFAULT_MAX_ATTEMPTS = 5;
 
-/** An owner may have chosen a number type for a column that is a text in the bundled tables. */
+/** An owner may have chosen a number type for a text column. */
 function textOf(value: unknown): string | null {
   return value === null || value === undefined ? null : String(value);
 }
@@ -143,10 +137,10 @@ export function finishedRow(row: Row): FinishedRow {
 const NO_HEADERS: Headers = Object.freeze({});
 
 /**
- * Headers as somebody wrote them into the column: it may hold anything, and none of it may wedge the row.
+ * Headers as written into the column: it may hold anything, and none of it may block the row.
  *
  * @param value the column as text
- * @returns the headers; none when the text is not a JSON object. A value that is not a text comes as JSON text, null is left out.
+ * @returns the headers, without nulls and with other values as JSON text; none when the text is not a JSON object
  */
 export function headersOf(value: unknown): Headers {
   if (typeof value !== "string" || value === "{}" || value === "") return NO_HEADERS;

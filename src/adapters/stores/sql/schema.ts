@@ -8,7 +8,6 @@ import type { CheckedTables } from "../../../ports/store.ts";
 import type { TableNames } from "./names.ts";
 import type { Row } from "./rows.ts";
 
-/** A table that is checked. */
 export interface CheckedTable {
   readonly which: "inbox" | "outbox" | "destination";
   /** Quoted, and qualified where the configuration names a schema. */
@@ -20,7 +19,7 @@ export interface FoundColumn {
   /** The name of its type, of the one below it where it is a domain or an alias; `enum` for every enumeration. */
   readonly type: string;
   readonly nullable: boolean;
-  /** Most characters of a text; null where there is no limit. */
+  /** Most characters of a text; null for no limit. */
   readonly length: number | null;
 }
 
@@ -72,7 +71,6 @@ export function destinationRules(
   };
 }
 
-/** Statements that repair a column. */
 export interface Remedies {
   add(rule: ColumnRule, column: string): string;
   /** Gives a column its type. @param found as it is now */
@@ -80,7 +78,7 @@ export interface Remedies {
   forbidNull(rule: ColumnRule, column: string): string;
 }
 
-/** What the check asks of a database, and how the database writes statements that repair a table. */
+/** What the check needs from a database, and how the database writes statements that repair a table. */
 export interface SchemaDialect {
   readonly database: "postgresql" | "sqlserver";
   readonly rules: {
@@ -88,7 +86,7 @@ export interface SchemaDialect {
   };
   quote(identifier: string): string;
   literal(text: string): string;
-  /** The columns of a table by name; undefined where there is no table. */
+  /** The columns of a table by name; undefined without a table. */
   columns(table: CheckedTable, names: readonly string[]): Promise<ReadonlyMap<string, FoundColumn> | undefined>;
   /** Undefined for a view, whose indexes are those of the tables behind it. */
   indexes(table: CheckedTable, names: readonly string[]): Promise<readonly FoundIndex[] | undefined>;
@@ -101,7 +99,7 @@ export interface SchemaDialect {
   createIndex(table: CheckedTable, column: string, on: string): string;
   /** What happens where no index begins with the id. */
   readonly withoutIdIndex: string;
-  /** What happens where the inbox has no unique key on source and idempotency key: nothing can be received, or a message may be stored twice. */
+  /** The effect of an inbox without a unique key on source and idempotency key. */
   readonly withoutInboxKey: { readonly isFatal: boolean; readonly effect: string };
   /** States of outbox rows that need an index on `sequence`. */
   readonly sequenceIndexes: readonly string[];
@@ -109,7 +107,6 @@ export interface SchemaDialect {
   readonly needsDestinationKey: boolean;
 }
 
-/** The start-up check of the tables. */
 export class TableCheck {
   readonly #dialect: SchemaDialect;
   readonly #names: TableNames;
@@ -122,11 +119,7 @@ export class TableCheck {
     this.#log = log;
   }
 
-  /**
-   * The check of `SchemaStore.checkColumns`.
-   *
-   * @returns whether the table of the destinations can be used; false too when it is not among `tables`
-   */
+  /** As `SchemaStore.checkColumns`. @returns whether the destinations' table is checked and can be used */
   async check(tables: CheckedTables | undefined, requireDestinations: boolean | undefined): Promise<boolean> {
     const checked = tables ?? ["inbox", "outbox", "destinations"];
     const problems = await Promise.all([
@@ -138,7 +131,6 @@ export class TableCheck {
     return destinationsAvailable(await this.#destinationTable(), requireDestinations ?? false, this.#log);
   }
 
-  /** As `SchemaStore.destinationFault`. */
   async destinationFault() {
     return destinationTableFault(await this.#destinationTable());
   }
@@ -232,14 +224,14 @@ export class TableCheck {
     return { name, isThere: true, missingRights, problems: [...columns, ...keys], create };
   }
 
-  /** A partitioned table can have no unique key on the id alone; an index that begins with it finds the rows as well. */
+  /** A partitioned table has no unique key on the id alone; an index that begins with it suffices. */
   #checkId(table: CheckedTable, id: string, indexes: readonly FoundIndex[]): void {
     if (indexes.some(({ columns: [first] }) => first === id)) return;
     const remedy = this.#addUnique(table, id);
     this.#log.warn({ remedy }, `the ${table.which} table has no key on its id: ${this.#dialect.withoutIdIndex}`);
   }
 
-  /** Without an index everything works, but each idle check reads the whole table. @param proposals what to write behind the table's name */
+  /** Without an index each idle check reads the whole table. @param proposals follow the table's name */
   #checkIndex(
     table: CheckedTable,
     indexes: readonly FoundIndex[],
@@ -261,7 +253,6 @@ export class TableCheck {
   }
 }
 
-/** The problem of a table that does not exist. */
 function missingTable({ which, name }: CheckedTable): ConfigProblem {
   const remedy = "run `svc migrate`, set database.migrate: true, or name your own table";
   const without =
@@ -270,7 +261,7 @@ function missingTable({ which, name }: CheckedTable): ConfigProblem {
 }
 
 /**
- * What is wrong with the columns of a table: all of it, so that it can be mended at once.
+ * What is wrong with the columns of a table: all of it, so that it can be fixed at once.
  *
  * @param names key of `database.columnMapping` to the column's name
  * @param found the columns that are there, by name
@@ -332,7 +323,7 @@ function hasUniqueKey(indexes: readonly FoundIndex[], ...columns: readonly strin
   );
 }
 
-/** Whether rows can be found, or read in order, by a column: it comes first in an index, or right behind `state`. */
+/** Whether a column orders rows: it comes first in an index, or right behind `state`. */
 function hasIndexOn(indexes: readonly FoundIndex[], column: string, state: string): boolean {
   return indexes.some(({ columns: [first, second] }) => first === column || (first === state && second === column));
 }
@@ -344,19 +335,18 @@ interface FoundDestinationTable {
   readonly isThere: boolean;
   /** Of SELECT, INSERT and UPDATE those that this user does not have. */
   readonly missingRights: readonly string[];
-  /** What is wrong with its columns. */
   readonly problems: readonly ConfigProblem[];
-  /** The statement that makes it. */
   readonly create: string;
 }
 
 const DESTINATION_RIGHTS = ["SELECT", "INSERT", "UPDATE"] as const;
 
 /**
- * Decides whether the table of the destinations can be used, and warns when it cannot.
+ * Whether the destinations' table can be used; warns when it cannot.
  *
  * @param isRequired true where the configuration has something that needs it
- * @throws ConfigError with the statements that mend it: for columns always, for a missing table or right where it is required
+ * @throws ConfigError with the statements that fix it: for columns always, for a missing table or right where it is
+ *   required
  */
 function destinationsAvailable(found: FoundDestinationTable, isRequired: boolean, log: Log): boolean {
   if (found.isThere && found.problems.length > 0) throw new ConfigError(found.problems);
@@ -368,16 +358,16 @@ function destinationsAvailable(found: FoundDestinationTable, isRequired: boolean
   }
   log.warn(
     { remedy: fault.remedy },
-    `${fault.what}: destinations cannot be paused, and have no rate limit or circuit breaker, until that is mended and the process is started again`,
+    `${fault.what}: destinations cannot be paused, and have no rate limit or circuit breaker, until that is fixed and the process restarted`,
   );
   return false;
 }
 
-/** What keeps the table from being used, and the statements that mend it; undefined for nothing. */
+/** What keeps the table from being used, and the statements that fix it; undefined for nothing. */
 function destinationTableFault({ name, isThere, missingRights, problems, create }: FoundDestinationTable) {
   if (!isThere) {
     return {
-      what: `the table ${name} does not exist, or this user has no right on it at all (${grant(DESTINATION_RIGHTS, name)} mends that)`,
+      what: `the table ${name} does not exist, or this user has no right on it at all (${grant(DESTINATION_RIGHTS, name)} fixes that)`,
       advice: "run `svc migrate`, set database.migrate: true, or make it with",
       remedy: create,
     };
@@ -403,11 +393,7 @@ function grant(rights: readonly string[], table: string): string {
   return `GRANT ${rights.join(", ")} ON ${table} TO <user>;`;
 }
 
-/**
- * The folder of the bundled migrations: next to `src` in the repository, above `dist` in the package.
- *
- * @throws Error when there is none
- */
+/** The folder of the bundled migrations: next to `src`, or above `dist`. @throws Error when there is none */
 export function migrationsDirectory(database: "postgresql" | "sqlserver"): string {
   for (let folder = dirname(fileURLToPath(import.meta.url)); ; folder = dirname(folder)) {
     const candidate = join(folder, "migrations", database);

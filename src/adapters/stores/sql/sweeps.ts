@@ -1,6 +1,6 @@
 import type { Clock } from "../../../time/clock.ts";
 
-/** When something will be due, in ascending order and rounded up to {@link GRAIN_MS}, so that the times are not many. */
+/** Due times in ascending order, rounded up to {@link GRAIN_MS} to keep them few. */
 export class DueTimes {
   readonly #clock: Clock;
   readonly #times: number[];
@@ -13,14 +13,13 @@ export class DueTimes {
     this.#times = [...new Set(times)].sort((a, b) => a - b);
   }
 
-  /** Monotonic ms. */
   get first(): number | undefined {
     return this.#times[0];
   }
 
   add(delayMs: number): void {
     const now = this.#clock.monotonic();
-    // Of the times that have come the first is enough, however long nobody asks.
+    // Of the times that have passed the first is enough.
     const come = this.#times.findLastIndex((each) => each <= now);
     if (come > 0) this.#times.splice(1, come);
     const time = Math.ceil((now + delayMs) / GRAIN_MS) * GRAIN_MS;
@@ -35,20 +34,19 @@ export class DueTimes {
 }
 
 /**
- * When claims that begin at a cursor start from the low-water mark again (a sweep), for what has become free or has appeared below the cursor: after a
- * second, and whenever a retry of this process is due. A long front is swept less often, so that sweeps never take more than a twentieth of the time, or a
- * fifth where keys become free all the time.
+ * When claims that begin at a cursor start from the low-water mark again (a sweep), for rows that became free or
+ * appeared below the cursor: after a second, and whenever a retry of this process is due. A long front is swept less
+ * often: sweeps take at most a twentieth of the time, or a fifth where keys become free all the time.
  */
 export class Sweeps {
   readonly #clock: Clock;
   #dueAt = 0;
   /** Until then no sweep is due because a key becomes free. */
   #restsUntil = 0;
-  /** When keys will be free. */
   readonly #freeAt: DueTimes;
   readonly #restCostFactor: number;
 
-  /** @param restCostFactor how many times as long as a sweep took none is due because a key becomes free */
+  /** @param restCostFactor rest after a sweep until a free key makes one due, as a multiple of its time */
   constructor(clock: Clock, restCostFactor = 4) {
     this.#clock = clock;
     this.#freeAt = new DueTimes(clock);
@@ -80,11 +78,11 @@ export class Sweeps {
 }
 
 /**
- * When a scope claims due retries in front of its cursor. An index has them by the time at which they fall due, so such a claim costs what has fallen due
- * of late, whatever else is in front.
+ * When a scope claims due retries in front of its cursor. An index has them by due time, so such a claim costs only
+ * what fell due recently.
  *
- * Only retries of this process are known here: sweeps find those of other replicas, like everything else in front of the cursor. They also find a retry
- * that two such claims did not, since the database's clock was set back or an earlier row of its key is in the way.
+ * It knows only retries of this process: sweeps find those of other replicas, and a retry that two such claims missed,
+ * because the database's clock was set back or an earlier row of its key blocks it.
  */
 export class RetryTimes {
   readonly #clock: Clock;
@@ -97,7 +95,6 @@ export class RetryTimes {
     this.#dueTimes = new DueTimes(clock, dueTimes);
   }
 
-  /** A retry will be due in `delayMs`. */
   retryIn(delayMs: number): void {
     this.#dueTimes.add(delayMs);
   }

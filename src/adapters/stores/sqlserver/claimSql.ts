@@ -2,26 +2,30 @@ import type { ClaimScope } from "../../../ports/store.ts";
 import type { ClaimStatements, ScopedClaims, UnscopedClaims } from "../sql/claims.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { TopicRoute } from "../sql/routing.ts";
-import { BATCH, BY_ID, hasCome, NAMED_IDS, NOW, ONE_BY_ONE, TO_CHANGE, TO_LOOK } from "./fragments.ts";
-import { destinationOf, LETTER_FOR_LETTER } from "./routing.ts";
+import {
+  BATCH,
+  BY_ID,
+  destinationOf,
+  hasCome,
+  LETTER_FOR_LETTER,
+  NAMED_IDS,
+  NOW,
+  ONE_BY_ONE,
+  TO_CHANGE,
+  TO_READ,
+} from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
-/**
- * The statements that claim outbox rows.
- *
- * @param names already quoted
- * @param routes tell where rows go
- */
+/** The statements that claim outbox rows. @param names already quoted */
 export function claimStatements(names: TableNames, routes: readonly TopicRoute[]): ClaimStatements<Statement> {
   const table = names.outboxTable;
   const c = names.outbox;
   const destinationIn = (row: string): string => destinationOf(routes, `${row}.${c.topic}`);
   const isDue = `o.${c.state} = N'pending' AND ${hasCome(`o.${c.scheduledAt}`)}`;
   /**
-   * Of a pending row that is not a candidate: it is not scheduled ahead, so the later rows of its key wait for it. Its
-   * time has come by a clock that is read after the candidates, or had come when the row was inserted or replayed: a
-   * clock that has been set back changes nothing then. Few rows are scheduled ahead, and for those alone the row itself
-   * is read, which the index does not hold whole.
+   * For a pending row that is not a candidate: it is not scheduled ahead, so the later rows of its key wait for it. It
+   * is due by a clock read after the candidates, or was due when it was inserted or replayed, whatever the clock did
+   * since. Few rows are scheduled ahead; only for those the row itself is read, beyond the index.
    */
   const holdsBack = `CASE WHEN o.${c.attempt} > 0 OR ${hasCome(`o.${c.scheduledAt}`, "@lookedAt")} THEN 1
       WHEN EXISTS (SELECT 1 FROM ${table} f WHERE f.${c.sequence} = o.${c.sequence}
@@ -29,29 +33,21 @@ export function claimStatements(names: TableNames, routes: readonly TopicRoute[]
       ELSE 0 END = 1`;
 
   /**
-   * One claim. `@from` first sequence, `@limit` rows, `@maxBytes` bytes, `@token`, `@leaseMs`, `@heldTokens` tokens of claims that
-   * this process holds (JSON array).
+   * One claim; for free rows and stops see the claim of PostgreSQL. `@from` first sequence, `@limit` rows, `@maxBytes`
+   * bytes, `@token`, `@leaseMs`, `@heldTokens` tokens of claims that this process holds (JSON array). Returns two
+   * result sets: the counts, then the claimed rows in order.
    *
-   * - positions: due rows in order, without those that another claim is looking at.
-   * - candidates: those that could be locked as rows. A lock that the scan takes may lie on the index entry alone, which keeps no one
-   *   from the row. `run` is the first candidate of the row's key: keys are compared with each other in the table only,
-   *   whose collation may be any.
-   * - stops: per key the first unfinished row that is not a candidate. Whatever lies behind it must wait. A row that was scheduled ahead by its
-   *   application (attempt 0, not yet due) stops nobody.
-   * - free: candidates before the stop of their key, so a run of rows of one key is claimed together.
+   * - positions: due rows in order, except those that another claim has locked.
+   * - candidates: those that could be locked as rows: the scan may lock the index entry alone. `run` is the first
+   *   candidate of the row's key: keys are compared only in the table, under its collation.
    *
-   * Answers with two result sets: the counts, then the claimed rows in order.
+   * The stops are read after the candidates and skip nothing: a row that another replica claims or settles is waited
+   * for, or read as it was before (READ_COMMITTED_SNAPSHOT), still unfinished. Everything the scan saw was committed
+   * before, and so was every earlier row of a replay, which moves rows in the order of their sequence. Should two
+   * claims choose the same rows, the second one changes fewer rows than it chose, and rolls back.
    *
-   * The stops are read after the candidates, and without passing over anything: a row that another replica claims or settles at the same
-   * moment is waited for, or read as it was before (READ_COMMITTED_SNAPSHOT), and is then still unfinished. Whatever the scan saw has been
-   * committed before, and so has every earlier row of a replay, which moves rows in the order of their sequence. The error is always on
-   * the side of waiting.
-   *
-   * A server that ignores locking hints lets two claims choose the same rows. Then the second one finds fewer rows to change than it has
-   * chosen, and gives all of them back: a later row of a key must not go out while somebody else has an earlier one.
-   *
-   * Payloads are counted in UTF-16 code units, which for JSON mostly is their number of bytes, and are read after the commit: nobody waits
-   * for their transfer.
+   * Payloads are counted in UTF-16 code units, mostly the bytes of JSON, and read after the commit: no lock waits for
+   * their transfer.
    */
   const claim = (positions: string, declarations = ""): string => `
 ${BATCH}
@@ -118,7 +114,6 @@ ORDER BY o.${c.sequence};`;
     heldTokens: "list",
   } as const;
 
-  /** @param and a further condition on the positions */
   const claims = (
     and: string,
     parameters: typeof claimParameters | (typeof claimParameters & { readonly quarantined: "list" }),
@@ -134,21 +129,21 @@ ORDER BY o.${c.sequence}`),
     );
 
     /**
-     * Leaves out keys in backoff, and keys whose row has been in delivery for a second: rows behind them are not worth looking at. The scan
-     * does not lock, since each row that it found behind a blocked key would stay locked.
+     * Leaves out keys in backoff, and keys whose row has been in delivery for a second. The scan takes no locks: each
+     * row that it found behind a blocked key would stay locked.
      */
     const pastBlockedKeys: Statement = statement(
       "outbox.claim past blocked keys",
       parameters,
     )(
       claim(`SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
-FROM ${table} o ${TO_LOOK}
+FROM ${table} o ${TO_READ}
 WHERE ${isDue} AND o.${c.sequence} >= @from${and}
   AND NOT EXISTS (SELECT 1 FROM (
-    SELECT b.${c.key} AS blocked FROM ${table} b ${TO_LOOK}
+    SELECT b.${c.key} AS blocked FROM ${table} b ${TO_READ}
     WHERE b.${c.state} = N'pending' AND b.${c.attempt} > 0 AND b.${c.scheduledAt} > @now AND b.${c.key} IS NOT NULL
     UNION ALL
-    SELECT b.${c.key} FROM ${table} b ${TO_LOOK}
+    SELECT b.${c.key} FROM ${table} b ${TO_READ}
     WHERE b.${c.state} = N'processing' AND b.${c.claimedAt} < DATEADD(second, -1, @now) AND b.${c.key} IS NOT NULL
   ) k WHERE k.blocked = o.${c.key})
 ORDER BY o.${c.sequence}`),
@@ -165,7 +160,7 @@ ORDER BY o.${c.sequence}`),
   AND NOT EXISTS (
     SELECT 1 FROM OPENJSON(@quarantined) WITH (id uniqueidentifier '$') x JOIN ${table} b ON b.${c.id} = x.id WHERE b.${c.key} = o.${c.key})`;
 
-  /** Keys and destinations are compared letter for letter, whatever the column's collation; spaces at the end count only before something else. */
+  /** Keys and destinations are compared letter for letter, whatever the collation; the dot keeps spaces at the end. */
   const isSame = (text: string, column: string): string =>
     `CONCAT(${text}, N'.') = CONCAT(${column}, N'.') COLLATE ${LETTER_FOR_LETTER}`;
   const destinationsGiven = `
@@ -176,17 +171,14 @@ DECLARE @exceptedKeys TABLE ([key] nvarchar(max));
 INSERT INTO @exceptedKeys ([key]) SELECT t.[key] FROM OPENJSON(@exceptKeys) WITH ([key] nvarchar(max) '$') t;`;
 
   /**
-   * Claims of a scope: `@to`, behind the last sequence to read, `@destinations` and `@exceptKeys`, JSON arrays, `@quarantined` as in `withoutSome`.
-   *
-   * Keys behind whose first row that counts nothing can be claimed are passed over: it is in backoff or slow, not in the scope, or lies in front of where
-   * the claim begins. Else the rows behind it, of which there may be any number, would take the place of free ones. Each row is asked for the first
-   * one of its key that holds it back: in front of that there may be any number that hold nobody back, being scheduled ahead or in a claim of this process.
+   * Claims of a scope: `@to`, behind the last sequence to read, `@destinations` and `@exceptKeys`, JSON arrays,
+   * `@quarantined` as in `withoutSome`. For the keys that they leave out see the claims of PostgreSQL.
    */
   const inScope = (which: ClaimScope["which"]): ScopedClaims<Statement> => {
     const goesThere = (row: string): string =>
       `${which === "only" ? "" : "NOT "}EXISTS (SELECT 1 FROM @some t WHERE ${isSame("t.destination", destinationIn(row))})`;
     const positions = (and: string, order: string): string => `SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
-FROM ${table} o ${TO_LOOK}
+FROM ${table} o ${TO_READ}
 WHERE ${isDue} AND o.${c.sequence} >= @from AND o.${c.sequence} < @to${and}
   AND ${goesThere("o")}
   AND NOT EXISTS (SELECT 1 FROM @exceptedKeys x WHERE o.${c.key} IS NOT NULL AND ${isSame("x.[key]", `o.${c.key}`)})${withoutSome}
@@ -195,7 +187,7 @@ WHERE ${isDue} AND o.${c.sequence} >= @from AND o.${c.sequence} < @to${and}
       WHEN b.${c.state} = N'processing' THEN CASE WHEN b.${c.claimedAt} < DATEADD(second, -1, @now) THEN 1 ELSE 0 END
       WHEN b.${c.sequence} < @from OR b.${c.attempt} > 0 AND b.${c.scheduledAt} > @now THEN 1
       WHEN ${goesThere("b")} THEN 0 ELSE 1 END AS is_blocked
-    FROM ${table} b ${TO_LOOK}
+    FROM ${table} b ${TO_READ}
     WHERE b.${c.key} = o.${c.key} AND b.${c.key} IS NOT NULL AND b.${c.state} IN (N'pending', N'processing') AND b.${c.sequence} < o.${c.sequence}
       AND (b.${c.state} = N'processing' AND NOT EXISTS (SELECT 1 FROM @held h WHERE h.token = b.${c.claimToken})
         OR b.${c.state} = N'pending' AND (b.${c.attempt} > 0 OR ${hasCome(`b.${c.scheduledAt}`)}
@@ -236,10 +228,9 @@ ORDER BY o.${order}`;
     };
   };
 
-  /** @param and a further condition on the rows */
   const dueBehind = (and = "", declarations = ""): string => `
 ${NOW}${declarations}
-SELECT TOP (@limit) o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence FROM ${table} o ${TO_LOOK}
+SELECT TOP (@limit) o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence FROM ${table} o ${TO_READ}
 WHERE ${isDue} AND o.${c.sequence} > @from${and}
 ORDER BY o.${c.sequence};`;
 
@@ -265,17 +256,17 @@ ROLLBACK TRANSACTION;`,
 
     due: statement("outbox.due")`
 ${NOW}
-SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_LOOK} WHERE ${isDue}) THEN 1 ELSE 0 END AS answer;`,
+SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_READ} WHERE ${isDue}) THEN 1 ELSE 0 END AS answer;`,
 
     dueFrom: statement("outbox.due from a cursor", { from: "bigint" })`
 ${NOW}
-SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_LOOK} WHERE ${isDue} AND o.${c.sequence} >= @from) THEN 1 ELSE 0 END AS answer;`,
+SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_READ} WHERE ${isDue} AND o.${c.sequence} >= @from) THEN 1 ELSE 0 END AS answer;`,
 
     end: statement("outbox.end")`
-SELECT COALESCE(MAX(o.${c.sequence}), 0) + 1 AS [end] FROM ${table} o ${TO_LOOK} WHERE o.${c.state} = N'pending';`,
+SELECT COALESCE(MAX(o.${c.sequence}), 0) + 1 AS [end] FROM ${table} o ${TO_READ} WHERE o.${c.state} = N'pending';`,
 
     pendingBehind: statement("outbox.pending row behind others", { from: "bigint", rows: "int" })`
-SELECT CONVERT(nvarchar(20), o.${c.sequence}) AS sequence FROM ${table} o ${TO_LOOK}
+SELECT CONVERT(nvarchar(20), o.${c.sequence}) AS sequence FROM ${table} o ${TO_READ}
 WHERE o.${c.state} = N'pending' AND o.${c.sequence} >= @from ORDER BY o.${c.sequence} OFFSET @rows ROWS FETCH NEXT 1 ROWS ONLY;`,
 
     // Only a user with rights on the whole server can see who has changed rows since.
@@ -290,7 +281,7 @@ WHERE o.${c.state} = N'pending' AND o.${c.sequence} >= @from ORDER BY o.${c.sequ
           rows,
           more: positions >= limit || count?.lost === true,
           heldBack: Number(count?.held_back ?? 0),
-          lookedAt: positions,
+          rowsRead: positions,
           first: first === null || first === undefined ? undefined : String(first),
         };
       },

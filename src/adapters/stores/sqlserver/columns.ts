@@ -19,7 +19,6 @@ const id: ColumnRule = {
   definition: "uniqueidentifier NOT NULL DEFAULT NEWID() UNIQUE NONCLUSTERED",
   notNull: true,
 };
-/** @param rest what to write behind the type */
 const text = (type: string, rest: string): ColumnRule => ({ accepted: TEXTS, type, definition: `${type} ${rest}` });
 const label = (type: string, rest: string): ColumnRule => ({ ...text(type, rest), accepted: LABELS });
 const long = (rest: string): ColumnRule => ({

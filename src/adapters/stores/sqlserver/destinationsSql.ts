@@ -3,15 +3,15 @@ import type { TableNames } from "../sql/names.ts";
 import { BATCH, NOW } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
-/** They read and write a few rows: one that waits longer waits for a session that holds a row without need. */
+/** They read and write a few rows: a longer wait is for a session that holds a row without need. */
 const short = (name: string, parameters: Statement["parameters"] = {}) =>
   statement(name, parameters, { timeoutMs: 10_000 });
 
 /**
- * Every statement about destinations, with the configured names woven in once.
+ * Every statement about destinations.
  *
- * A change locks its row first, or the gap where it belongs while there is none, and reads the clock after that: whoever waited for the lock
- * computes with the time after the wait, and from the row as it is then.
+ * A change locks its row, or the gap where it belongs, and then reads the clock: after a wait for the lock it uses the
+ * time after the wait, and the row as it is then.
  */
 export function destinationStatements(names: TableNames): DestinationStatements<Statement> {
   const table = names.destinationTable;
@@ -25,7 +25,7 @@ ${NOW}
 ${work}
 COMMIT TRANSACTION;`;
   const makeRow = `INSERT INTO ${table} (${c.name}) VALUES (@name);`;
-  /** `@changed` tells whether the row met the condition. */
+  /** `@changed` is 1 when the row met the condition. */
   const change = (assignments: string, condition: string): string => `DECLARE @changed int;
 UPDATE d SET ${assignments} FROM ${table} d WHERE d.${c.name} = @name AND (${condition});
 SET @changed = @@ROWCOUNT;`;
@@ -34,7 +34,7 @@ SET @changed = @@ROWCOUNT;`;
 
   const isPaused = `(d.${c.pausedAt} IS NOT NULL AND (d.${c.pausedUntil} IS NULL OR d.${c.pausedUntil} > @now))`;
   const isProbed = `d.${c.breakerState} = N'half-open' AND d.${c.probeToken} = @probe`;
-  /** A time is over when it has passed, or when it began later than now: the clock has been put back, who knows how far. */
+  /** A time is over when it has passed, or when it began later than now: the clock was set back. */
   const isOver = (from: string, until: string): string =>
     `(d.${until} IS NULL OR d.${until} <= @now OR d.${from} > @now)`;
   const remaining = (from: string, until: string): string =>
@@ -80,7 +80,7 @@ FROM ${table} d WHERE d.${c.name} = @name;`,
       ),
     ),
 
-    /** `@savedUs`: what may be saved up; `@mostAheadUs`: furthest ahead of the clock. Answers with the wait. */
+    /** `@savedUs`: most unused time; `@mostAheadUs`: furthest ahead of the clock. Returns the wait. */
     takeFromRate: short("destinations.take from rate", {
       name: "text",
       tokens: "bigint",
@@ -179,12 +179,12 @@ COMMIT TRANSACTION;`,
   };
 }
 
-/** Of what is there and what was reported; what is later than now comes from a clock that has been put back. */
+/** The later of the stored and the reported time; a stored time after now comes from a clock that was set back. */
 function latest(column: string, reported: string, isReported: string): string {
   return `CASE WHEN ${isReported} AND (d.${column} IS NULL OR d.${column} > @now OR d.${column} < ${reported}) THEN ${reported} ELSE d.${column} END`;
 }
 
-/** DATEADD takes an `int`: the seconds and the rest are added one after the other. @param count an expression of type `bigint`; NULL gives NULL */
+/** DATEADD takes an `int`: seconds and rest are added separately. @param count a `bigint`; NULL gives NULL */
 function addMicroseconds(count: string, time: string): string {
   return `DATEADD(microsecond, CONVERT(int, (${count}) % 1000000), DATEADD(second, CONVERT(int, (${count}) / 1000000), ${time}))`;
 }

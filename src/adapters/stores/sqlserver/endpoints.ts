@@ -2,11 +2,10 @@ import { isIP } from "node:net";
 import type sql from "mssql";
 import type { Secret } from "../../../model/secret.ts";
 
-/** How to reach the server. */
 interface SqlServerConnection {
   /** Name or address; of an availability group its listener. */
   readonly host: string;
-  /** Undefined when only an instance is named: the server's browser service then tells the port. */
+  /** Undefined for a named instance: the server's browser service then returns the port. */
   readonly port: number | undefined;
   readonly instance: string | undefined;
   readonly database: string;
@@ -26,16 +25,11 @@ export interface PoolOptions extends SqlServerConnection {
   readonly connectionTimeoutMs: number;
 }
 
-/**
- * The driver's configuration for a way to the server.
- *
- * @param options from the JDBC URL and the keys of `database`
- */
+/** The driver's configuration. @param options from the JDBC URL and the keys of `database` */
 export function connectionConfig(options: PoolOptions): sql.config {
   const serverName = options.hostNameInCertificate;
   return {
     server: options.host,
-    // An instance is found by the server's browser service, unless its port is known.
     ...(options.port === undefined ? {} : { port: options.port }),
     database: options.database,
     user: options.username,
@@ -51,13 +45,13 @@ export function connectionConfig(options: PoolOptions): sql.config {
       ...(options.port === undefined && options.instance !== undefined ? { instanceName: options.instance } : {}),
       encrypt: options.encrypt as boolean,
       trustServerCertificate: options.trustServerCertificate,
-      // A name for the certificate's check; an address is no name (RFC 6066, section 3).
+      // For the certificate's check; an address is not a name (RFC 6066, section 3).
       ...(serverName === undefined || isIP(serverName) !== 0 ? {} : { serverName }),
       appName: options.applicationName,
       useUTC: true,
-      // As PostgreSQL writes them, and as they are compared in the process.
+      // As PostgreSQL writes them, and as the process compares them.
       lowerCaseGuids: true,
-      // What filtered indexes ask of a connection (CREATE INDEX, "Required SET options for filtered indexes").
+      // Filtered indexes require it (CREATE INDEX, "Required SET options for filtered indexes").
       enableArithAbort: true,
     } as NonNullable<sql.config["options"]>,
   };

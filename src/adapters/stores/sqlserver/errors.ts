@@ -1,16 +1,14 @@
 import { errorText, StoreError, type StoreErrorCode } from "../../../model/errors.ts";
 
 /**
- * Error numbers of SQL Server and Azure SQL (Microsoft Learn, "Database Engine events and errors" and "Troubleshoot transient
- * connection errors"). Whatever has a number that is not listed is `other`; whatever has none is a fault of the connection.
+ * Error numbers of SQL Server and Azure SQL (Microsoft Learn, "Database Engine events and errors" and "Troubleshoot
+ * transient connection errors"). A number that is not listed is `other`; no number is a connection fault.
  */
 const CODES: Readonly<Record<Exclude<StoreErrorCode, "other">, readonly number[]>> = {
   unavailable: [
     // Connection broken, server shutting down, database in recovery, log full or read-only replica.
     17, 64, 233, 596, 617, 669, 701, 802, 845, 904, 921, 922, 924, 927, 942, 945, 952, 976, 978, 983, 1105, 3906, 3908,
-    4060, 6005, 8645, 8651, 9002, 10053, 10054, 10060, 11001, 17142, 17187, 18401,
-    // Login refused.
-    18451, 18452, 18456, 18487, 18488,
+    4060, 6005, 8645, 8651, 9002, 10053, 10054, 10060, 11001, 17142, 17187, 18401, 18451, 18452, 18456, 18487, 18488,
     // Azure SQL: moving, throttled, out of resources.
     10928, 10929, 10936, 40143, 40197, 40501, 40532, 40540, 40544, 40549, 40550, 40551, 40552, 40553, 40613, 40627,
     42108, 42109, 49918, 49919, 49920,
@@ -24,10 +22,9 @@ const CODES: Readonly<Record<Exclude<StoreErrorCode, "other">, readonly number[]
     515, 547, 511, 1505, 1946, 2601, 2627,
   ],
   refused: [
-    // A trigger of the owner fails, or rolls the row back; a security policy or the check of a view turns it away. What THROW and RAISERROR
-    // give a number of their own is 50000 and above, see `toStoreError`.
-    217,
-    512, 550, 3609, 3616, 6522, 33504,
+    // A trigger of the owner fails, or rolls the row back; a security policy or the check of a view turns it away. What
+    // THROW and RAISERROR give a number of their own is 50000 and above, see `toStoreError`.
+    217, 512, 550, 3609, 3616, 6522, 33504,
   ],
   schema: [
     // Table, column, type, right or index is missing; an index needs other SET options.
@@ -60,7 +57,6 @@ export function isDuplicateKey(error: unknown): boolean {
   return number === 2627 || number === 2601;
 }
 
-/** The server's number; undefined for errors of the driver itself. */
 function errorNumber(error: unknown): number | undefined {
   const { number } = (error ?? {}) as { number?: unknown };
   return typeof number === "number" ? number : undefined;
@@ -73,9 +69,8 @@ function isOfConnection(error: unknown): boolean {
   return typeof code === "string" && /^E[A-Z]+$/.test(code);
 }
 
-/** Messages quote values in apostrophes and parentheses, which may be anything a sender wrote: keep only names the server gives. */
+/** Messages quote values, which may be anything a sender wrote: keep only names that the server gives. */
 function safeText(error: unknown, number: number): string {
-  // The message of a trigger of the application may be anything.
   if (number >= RAISED_BY_APPLICATION) return `a trigger refuses the row (error ${number})`;
   const message = error instanceof Error ? error.message : String(error);
   const cut = QUOTES_VALUES.has(number)
@@ -85,7 +80,6 @@ function safeText(error: unknown, number: number): string {
 }
 
 const QUOTES_VALUES = new Set([241, 242, 244, 245, 248, 295, 2601, 2627, 2628, 8114, 8115, 8169]);
-/** The lowest number that RAISERROR and THROW give. */
 const RAISED_BY_APPLICATION = 50000;
 
 /** The driver's error carries what came before it and the statement: they must not reach a log. */

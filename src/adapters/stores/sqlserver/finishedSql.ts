@@ -6,10 +6,9 @@ import {
   type RetentionStatements,
 } from "../sql/finishedRows.ts";
 import type { TableNames } from "../sql/names.ts";
-import { BATCH, BY_ID, NAMED_IDS, NOW, ONE_BY_ONE, TO_CHANGE, TO_LOOK, timeOf, timeText } from "./fragments.ts";
+import { BATCH, BY_ID, NAMED_IDS, NOW, ONE_BY_ONE, TO_CHANGE, TO_READ, timeOf, timeText } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
-/** Every statement of a replay, with the configured names woven in once. */
 export function replayStatements(names: TableNames): ReplayStatements<Statement> {
   const table = names.outboxTable;
   const c = names.outbox;
@@ -25,14 +24,14 @@ export function replayStatements(names: TableNames): ReplayStatements<Statement>
     state: "text",
   } as const;
 
-  /** What is not asked is null. */
+  /** Null means any. */
   const filter = `DECLARE @until datetimeoffset(7) = ${timeOf("@finishedUntil")};
 DECLARE @after datetimeoffset(7) = ${timeOf("@createdAfter")};
 DECLARE @before datetimeoffset(7) = ${timeOf("@createdBefore")};
 DECLARE @wanted TABLE (topic nvarchar(max));
 INSERT INTO @wanted (topic) SELECT t.topic FROM OPENJSON(@topics) WITH (topic nvarchar(max) '$') t;`;
 
-  /** Topics are compared letter for letter, whatever the column's collation; spaces at the end count only before something else. */
+  /** Topics are compared letter for letter, whatever the collation; the dot keeps spaces at the end. */
   const matches = `o.${c.updatedAt} <= @until
   AND (@topics IS NULL OR EXISTS (
     SELECT * FROM @wanted w WHERE CONCAT(w.topic, N'.') = CONCAT(o.${c.topic}, N'.') COLLATE Latin1_General_100_BIN2))
@@ -46,8 +45,8 @@ SELECT ${timeText("@now")} AS finished_until, CONVERT(nvarchar(20), COALESCE(MAX
 FROM ${table} o WHERE ${finished};`,
 
     /**
-     * Rows after the sequence `@from` up to `@last`. The limit bounds the rows read, not those that match. Answers with how many were
-     * read and the sequence of the last of them, and with those that match.
+     * Rows after the sequence `@from` up to `@last`. The limit bounds the rows read, not those that match. Answers with
+     * how many were read and the sequence of the last of them, and with those that match.
      */
     page: statement("replay.page", { ...filterParameters, from: "bigint", last: "bigint", limit: "int" })`${BATCH}
 ${filter}
@@ -74,11 +73,11 @@ ORDER BY o.${c.sequence}
 ${ONE_BY_ONE};`,
 
     /**
-     * Every replay locks rows in the order of their ids, so that two replays of the same rows wait for each other instead of deadlocking;
-     * the one that comes second finds the rows pending, or finished after its scope, and leaves them.
+     * Every replay locks rows in the order of their ids, so that two replays of the same rows do not deadlock; the
+     * second one finds them pending, or finished after its scope, and leaves them.
      *
-     * Claims pass over the rows of a batch until it is committed. One that meets only the later rows, because the commit fell into its scan,
-     * reads afterwards what lies before them, and leaves them.
+     * Claims skip the rows of a batch until its commit. A claim that finds only the later rows, because the commit fell
+     * into its scan, then reads the earlier ones, and leaves the later.
      */
     move: statement("replay.move", { finishedUntil: "text", ids: "list" })`${BATCH}
 ${NOW}
@@ -100,12 +99,11 @@ WHERE o.${c.state} = N'pending' AND o.${c.attempt} = 0
 ${ONE_BY_ONE};`,
 
     dialect: {
-      pageOf: ([counts = [], rows = []]) => ({ rows, lookedAt: counts[0]?.looked_at, last: counts[0]?.last }),
+      pageOf: ([counts = [], rows = []]) => ({ rows, rowsRead: counts[0]?.looked_at, last: counts[0]?.last }),
     },
   };
 }
 
-/** Every statement of retention, with the configured names woven in once. */
 export function retentionStatements(names: TableNames): RetentionStatements<Statement> {
   const { sent, dead, inbox } = finishedRows(names, {
     text: (literal) => `N'${literal}'`,
@@ -129,19 +127,20 @@ ${newestPastKept("N'dead'", dead)};`,
     inboxByAge: statement("retention.inbox by age", { bound: "bigint" })`${AGE_BOUND}
 ${newestTooOld("NULL", inbox)};`,
 
-    deleteSent: statement("retention.delete sent", BATCH_PARAMETERS)(deleteBatch(sent)),
-    deleteDead: statement("retention.delete dead", BATCH_PARAMETERS)(deleteBatch(dead)),
-    deleteInbox: statement("retention.delete from the inbox", BATCH_PARAMETERS)(deleteBatch(inbox)),
-
-    nextSent: statement("retention.next sent", RANGE_PARAMETERS)(next(sent)),
-    nextDead: statement("retention.next dead", RANGE_PARAMETERS)(next(dead)),
-    nextInbox: statement("retention.next of the inbox", RANGE_PARAMETERS)(next(inbox)),
+    batches: { sent: batches("sent", sent), dead: batches("dead", dead), inbox: batches("inbox", inbox) },
 
     dialect: {
       firstTime: "0001-01-01T00:00:00Z",
       // A statement that locks 5,000 rows of an index may lock the whole table instead, and everybody out of it.
       maxRows: 4000,
     },
+  };
+}
+
+function batches(of: string, rows: FinishedRows) {
+  return {
+    remove: statement(`retention.delete ${of} rows`, BATCH_PARAMETERS)(deleteBatch(rows)),
+    next: statement(`retention.next of ${of} rows`, RANGE_PARAMETERS)(next(rows)),
   };
 }
 
@@ -186,17 +185,17 @@ function inRange(rows: FinishedRows): string {
 function next(rows: FinishedRows): string {
   return `${declareRange(rows)}
 SELECT TOP (1) ${timeText(`r.${rows.time}`)} AS time, CONVERT(nvarchar(36), r.${rows.tie}) AS tie
-FROM ${rows.table} r ${TO_LOOK}
+FROM ${rows.table} r ${TO_READ}
 WHERE ${inRange(rows)}
 ORDER BY r.${rows.time}, r.${rows.tie};`;
 }
 
 /**
- * Deletes the oldest of some finished rows, after the position `@fromTime`, `@fromTie` and up to `@untilTime`, `@untilTie`. Answers with one row,
- * or with none when nothing was found.
+ * Deletes the oldest of some finished rows, after the position `@fromTime`, `@fromTie` and up to `@untilTime`,
+ * `@untilTie`. Returns one row, or none when nothing was found.
  *
- * A row that a replay or another replica holds at this moment is left out, not waited for. The lock may lie on the index that was read
- * and not on the row itself, so the row is tried for again, and its state and time are checked again, when it is deleted.
+ * It skips a row that a replay or another replica has locked. The lock may be on the index that was read and not on the
+ * row, so the delete tries the lock again and checks state and time again.
  */
 function deleteBatch(rows: FinishedRows): string {
   return `${BATCH}

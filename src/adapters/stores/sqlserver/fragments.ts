@@ -1,11 +1,15 @@
 import { PARKED_UNTIL } from "../../../model/rows.ts";
+import {
+  destinationExpression,
+  dotsIn,
+  hasAny,
+  hasSegment,
+  likePattern,
+  type RoutingDialect,
+  type TopicRoute,
+} from "../sql/routing.ts";
 
-/** Pieces of T-SQL that several statements of this store share. */
-
-/**
- * Opens a batch of several statements: no row counts between the results, and an error or a cancelled run ends the batch and rolls its
- * transaction back.
- */
+/** Opens a batch: no row counts between results, and an error or cancellation ends it and rolls back. */
 export const BATCH = `SET NOCOUNT ON;
 SET XACT_ABORT ON;`;
 
@@ -20,16 +24,16 @@ export const NOW = "DECLARE @now datetimeoffset(7) = SYSUTCDATETIME();";
  */
 export const hasCome = (time: string, clock = "@now"): string => `(${time} IS NULL OR ${time} <= ${clock})`;
 
-/** The ids of the parameter `@ids`, a JSON array. In a table with a key they are looked up, and locked, in one order by everybody. */
+/** The ids of `@ids`, a JSON array. The table's key makes all statements lock the rows in one order. */
 export const NAMED_IDS = `DECLARE @named TABLE (id uniqueidentifier NOT NULL PRIMARY KEY);
 INSERT INTO @named (id) SELECT DISTINCT n.id FROM OPENJSON(@ids) WITH (id uniqueidentifier '$') n;`;
 
 /**
- * Hints for a table whose rows are found by their ids (Microsoft Learn, "Table hints"). A small table, or one that was small when the plan
- * was made, would be scanned without `FORCESEEK`, and a scan that locks waits for everybody's rows instead of its own. The id must
- * have an index of its own.
+ * Hints for a table whose rows are found by id (Microsoft Learn, "Table hints"). Without `FORCESEEK` the server scans a
+ * table that is small, or was when the plan was made, and a locking scan waits for all locked rows. The id must have an
+ * index.
  *
- * - take: locks the rows until the end of the transaction; those that another one has locked are passed over.
+ * - take: locks the rows until the end of the transaction; skips those that another one has locked.
  * - hold: the same, but waits for them.
  * - change: for the target of an update whose rows are locked already, or may be waited for.
  * - read: locks nothing.
@@ -42,20 +46,17 @@ export const BY_ID = {
 } as const;
 
 /**
- * How statements read rows that others may be changing at the same moment (Microsoft Learn, "Table hints"). Neither way waits for anybody:
- * a row whose lock another transaction holds is passed over, so that an application's open transaction holds up no loop.
+ * How statements read rows that others may be changing (Microsoft Learn, "Table hints"). Neither waits: both skip rows
+ * that another transaction has locked, so that an application's open transaction blocks no role.
  */
 
 /** Chooses rows to change: they are locked until the end of the transaction. */
 export const TO_CHANGE = "WITH (UPDLOCK, READPAST, ROWLOCK)";
 
-/**
- * Reads only. Where READ_COMMITTED_SNAPSHOT is on, passing over locked rows asks for a read that locks; such a read may not name a
- * granularity as well.
- */
-export const TO_LOOK = "WITH (READPAST, READCOMMITTEDLOCK)";
+/** Reads only. With READ_COMMITTED_SNAPSHOT, READPAST requires a locking read, which may not name a granularity. */
+export const TO_READ = "WITH (READPAST, READCOMMITTEDLOCK)";
 
-/** The few ids of a table variable, which comes first, are looked up one by one, whatever the statistics of the table are. */
+/** The few ids of a table variable come first, and are looked up one by one, whatever the statistics. */
 export const ONE_BY_ONE = "OPTION (FORCE ORDER, LOOP JOIN)";
 
 /** A time as text and back, with its seven digits, which a JavaScript `Date` would lose. */
@@ -66,14 +67,14 @@ export const timeOf = (text: string): string => `CONVERT(datetimeoffset(7), ${te
 export const PARKED_AT = timeOf(`N'${PARKED_UNTIL}'`);
 
 /**
- * Texts of many rows in one binary parameter, `@texts`, one after the other in UTF-16, with a JSON array of the rows that tells where each of them is.
+ * Texts of many rows in one binary parameter, `@texts`, concatenated in UTF-16, with a JSON array of the rows that has
+ * the position of each text.
  *
- * A text in the JSON would be escaped by the service and parsed again by the server: for a JSON body that is every quote of it. A text that is converted from
- * bytes also has no collation of its own (Microsoft Learn, "Collation precedence", coercible-default): it takes that of the column it is compared
- * with, so that the column's index serves, whatever an owner has chosen.
+ * In JSON the service would escape a text and the server parse it again: every quote of a JSON body. A text converted
+ * from bytes also has no collation of its own (Microsoft Learn, "Collation precedence", coercible-default): it takes
+ * that of the column it is compared with, so the column's index applies.
  */
 
-/** Values of the parameters `@rows` and `@texts`. */
 export interface TextBatch {
   readonly rows: string;
   readonly texts: Buffer;
@@ -102,7 +103,7 @@ export function textBatch<T extends object>(rows: readonly T[], columns: readonl
 
 const PLACE = ["at", "bytes"] as const;
 
-/** The columns that hold the place of a text, as `OPENJSON(@rows) WITH (...)` reads them. */
+/** The columns that hold the position of a text, as `OPENJSON(@rows) WITH (...)` reads them. */
 export function placeFrom(column: string): string {
   return PLACE.map((part, n) => `${column}_${part} int '$.${column}[${n}]'`).join(", ");
 }
@@ -117,11 +118,37 @@ export function placeNames(column: string): string {
   return PLACE.map((part) => `${column}_${part}`).join(", ");
 }
 
-/**
- * The text of a row `r`.
- *
- * @param type bounded where the text is compared: a column is not looked up by a `max` type in its index
- */
+/** The text of a row `r`. @param type bounded for comparisons: a `max` type prevents an index seek */
 export function textOf(column: string, type: "nvarchar(max)" | "nvarchar(4000)" = "nvarchar(max)"): string {
   return `CONVERT(${type}, SUBSTRING(@texts, r.${column}_at, r.${column}_bytes))`;
 }
+
+/**
+ * @param topic a column of any text type
+ * @returns an expression for the destination of its rows. Patterns with both `*` and `**` are beyond LIKE: their rows
+ *   have no destination here.
+ */
+export function destinationOf(routes: readonly TopicRoute[], topic: string): string {
+  const text = `CONVERT(nvarchar(max), ${topic}) COLLATE ${LETTER_FOR_LETTER}`;
+  return `${destinationExpression(routes, text, SQL_SERVER)} COLLATE ${LETTER_FOR_LETTER}`;
+}
+
+/** A collation under which texts are the same when their characters are. */
+export const LETTER_FOR_LETTER = "Latin1_General_100_BIN2";
+
+const literal = (text: string): string => `N'${text.replaceAll("'", "''")}'`;
+
+/** LIKE, unlike `=`, counts spaces at the end of a text. */
+const SQL_SERVER: RoutingDialect = {
+  literal,
+  test(topic, parts) {
+    const pattern = likePattern(parts, (text) => text.replace(/[\\%_[\]]/g, "\\$&"));
+    const like = `${topic} LIKE ${literal(pattern)} ESCAPE N'\\'`;
+    if (!hasSegment(parts)) return { condition: like, isExact: true };
+    if (hasAny(parts)) return { condition: like, isExact: false };
+    const dots = `DATALENGTH(${topic}) - DATALENGTH(REPLACE(${topic}, N'.', N'')) = ${BYTES_OF_A_DOT * dotsIn(parts)}`;
+    return { condition: `${like} AND ${dots}`, isExact: true };
+  },
+};
+
+const BYTES_OF_A_DOT = 2;

@@ -9,7 +9,7 @@ import { INSERTED_TEXTS, type InboxStatements, RELAYED_TEXTS, sourceNames } from
 import type { SqlServerPool } from "./pool.ts";
 import type { Statement } from "./statement.ts";
 
-/** The inbox on SQL Server: receipt in one statement per batch, relay in two statements of one transaction per pass. */
+/** The inbox on SQL Server: a receipt is one statement per batch, a relay pass two in one transaction. */
 export class SqlServerInbox implements InboxCommands {
   readonly #pool: SqlServerPool;
   readonly #sql: InboxStatements;
@@ -53,7 +53,7 @@ export class SqlServerInbox implements InboxCommands {
     this.#latest = Math.max(this.#latest ?? 0, Number(latest));
   }
 
-  /** Nothing to prepare: there are no low-water marks. */
+  /** There are no low-water marks. */
   async prepareRelay(): Promise<void> {}
 
   async anyWaits(sources: readonly string[]): Promise<boolean> {
@@ -89,7 +89,6 @@ export class SqlServerInbox implements InboxCommands {
     return await this.#pool.run(this.#sql.unrelayed, { sources, limit });
   }
 
-  /** @param choose one of the statements that choose and lock candidates */
   async #relayChosen(request: RelayRequest, choose: Statement, values: Values): Promise<Relayed> {
     return await this.#pool.transaction(this.#sql.relay.name, async (transaction) => {
       const [counts, chosen] = await transaction.runAll(choose, values);
@@ -125,7 +124,6 @@ function insertedRow(row: NewInboxRow, position: number) {
 
 type InsertedRow = ReturnType<typeof insertedRow>;
 
-/** Of rows with one key in one batch the first. */
 function firstOfEachKey(rows: readonly InsertedRow[]): readonly InsertedRow[] {
   const firsts = new Map<string, InsertedRow>();
   for (const row of rows) {
@@ -135,7 +133,7 @@ function firstOfEachKey(rows: readonly InsertedRow[]): readonly InsertedRow[] {
   return [...firsts.values()];
 }
 
-/** SQL Server compares text without the spaces at its end, under every collation: such a key is stored as its digest, as a long one is. */
+/** SQL Server compares text without trailing spaces, under every collation: such a key is stored as its digest. */
 function storedKey(key: string): string {
   return key.endsWith(" ") ? `sha256:${createHash("sha256").update(key, "utf8").digest("hex")}` : key;
 }
@@ -146,7 +144,6 @@ function sourceValues(sources: readonly string[]): Values {
 
 const sourcesOf = ({ topics }: RelayRequest): readonly string[] => Object.keys(topics);
 
-/** What choosing candidates needs to know of the sources. */
 function relayValues(request: RelayRequest): Values {
   return { ...sourceValues(Object.keys(request.topics)), ownKeySources: request.ownKeySources ?? [] };
 }
@@ -189,15 +186,15 @@ export interface ReceivedRow {
  *
  * @param pieces the source's topic template around each `{{ eventType }}`
  * @param eventType null counts as an empty text
- * @returns the rendered template without white space around it; empty when nothing else is left
+ * @returns the rendered template, trimmed; may be empty
  */
 export function renderTopic(pieces: readonly string[], eventType: string | null): string {
   return pieces.join(eventType ?? "").trim();
 }
 
 /**
- * The headers that a received message takes into the outbox: its own without the dropped ones and without a `content-type` that
- * does not name JSON, and those that identify it, which win over received ones of the same name.
+ * The headers of a received message in the outbox: its own without the dropped ones and without a `content-type` other
+ * than JSON, and those that identify it, which win over received ones of the same name.
  *
  * @param dropped names and prefixes in lower case; received names match in any letter case
  */

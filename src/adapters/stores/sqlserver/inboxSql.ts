@@ -10,7 +10,7 @@ import {
   placeNames,
   placeTypes,
   TO_CHANGE,
-  TO_LOOK,
+  TO_READ,
   textOf,
 } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
@@ -28,7 +28,6 @@ export const INSERTED_TEXTS = [
 ] as const;
 export const RELAYED_TEXTS = ["topic", "headers"] as const;
 
-/** Compares text exactly. */
 const BINARY = "Latin1_General_100_BIN2";
 
 /** The sources of the parameter `@ownKeySources`, a JSON array. */
@@ -36,8 +35,8 @@ const OWN_KEY_SOURCES = `DECLARE @own_key_sources TABLE (source nvarchar(4000) C
 INSERT INTO @own_key_sources (source) SELECT n.source FROM OPENJSON(@ownKeySources) WITH (source nvarchar(4000) '$') n;`;
 
 /**
- * Every statement on the inbox, with the configured names woven in once. States and consumptions are literals: a parameter in their
- * place would keep the optimizer from the filtered indexes. `OUTPUT` always goes into a table variable, as tables with triggers demand.
+ * Every statement on the inbox. States and consumptions are literals: a parameter would keep the optimizer from the
+ * filtered indexes. `OUTPUT` goes into a table variable, as tables with triggers require.
  *
  * @param names already quoted
  */
@@ -49,13 +48,12 @@ export function inboxStatements(names: TableNames) {
   const waitsForRelay = `i.${c.state} = N'pending' AND i.${c.consumption} = N'push'`;
   /** A row is due from its receipt on, whatever the clock shows, unless it has been put off. */
   const isDue = `(${hasCome(`i.${c.scheduledAt}`)} OR i.${c.scheduledAt} <= i.${c.createdAt})`;
-  /** Compared exactly, whatever the column's collation: the templates are looked up by the name as it is stored. */
+  /** Compared exactly, whatever the column's collation: the templates are keyed by the stored name. */
   const ofSources = (count: number): string =>
     `i.${c.source} COLLATE ${BINARY} IN (${sourceNames(count)
       .map((name) => `@${name}`)
       .join(", ")})`;
   const inOrder = `i.${c.createdAt}, i.${c.id}`;
-  /** The outbox key of a row. */
   const keyOf = (
     row: string,
   ): string => `CASE WHEN EXISTS (SELECT 1 FROM @own_key_sources w WHERE w.source = ${row}.${c.source} COLLATE ${BINARY})
@@ -63,15 +61,15 @@ export function inboxStatements(names: TableNames) {
   const key = keyOf("i");
 
   /**
-   * The first half of a relay pass, in its transaction: chooses and locks the rows to relay, at most `@limit`. Answers with two result sets:
-   * the number of positions, then the rows that may go, in order.
+   * The first half of a relay pass, in its transaction: chooses and locks up to `@limit` rows to relay. Returns two
+   * result sets: the number of positions, then the rows to relay, in order.
    *
-   * - positions: the oldest waiting rows, without those that another relay is looking at.
-   * - candidates: those that could be locked as rows, and not only as entries of an index.
-   * - stops: per outbox key the time of the first waiting row among them that is not a candidate: candidates are the
-   *   oldest rows of the relayed sources, so it is locked by another relay. The key's rows from that time on wait. They
-   *   are read after the candidates and without passing over anything, see the outbox claim. Keys are compared with
-   *   each other under one collation, that of the table variables.
+   * - positions: the oldest waiting rows, except those that another relay has locked.
+   * - candidates: those that could be locked as rows, not only as index entries.
+   * - stops: per outbox key the time of the first waiting row that is not a candidate: another relay has it locked, as
+   *   candidates are the oldest rows of the sources. The key's rows from that time on wait. Read after the candidates
+   *   without skipping anything, see the outbox claim. Keys are compared under one collation, that of the table
+   *   variables.
    */
   const candidates = (positions: string, count: number, declarations = ""): string => `
 ${BATCH}
@@ -112,17 +110,17 @@ ORDER BY n.created_at, n.id;`;
 
   return {
     /**
-     * `@rows` and `@texts` (see {@link textBatch}): rows in the order of their keys, with `position` in the order of arrival, from 0; `@latest` the
-     * latest `created_at` that this process gave, in microseconds since 1970, null before the first. Answers with two result sets: the new
-     * `latest`, then the ids that were stored.
+     * `@rows` and `@texts` (see {@link textBatch}): rows in the order of their keys, with `position` in the order of
+     * arrival, from 0; `@latest` the latest `created_at` of this process, in microseconds since 1970, null before the
+     * first. Returns two result sets: the new `latest`, then the ids stored.
      *
-     * Each row is a microsecond younger than the one before it, which is less than it takes to store a row: the order of arrival is that of
-     * the times, and ids break no tie, since a `uniqueidentifier` does not sort as its text does. The server's clock may stop
-     * for milliseconds, so a batch is also younger than the last one of its process, unless the clock has been put back.
+     * Each row is a microsecond younger than the one before, which is less than it takes to store a row: times order
+     * the rows, as a `uniqueidentifier` does not sort like its text. The server's clock may stop for milliseconds, so a
+     * batch is also younger than the last one of its process, unless the clock was set back.
      *
-     * All batches insert their keys in one order, so that two of them never wait for each other, and check them under the locks of other
-     * batches: a key that one of them is just storing is waited for. One that is stored between the check and the insert is a unique
-     * violation.
+     * All batches insert their keys in one order, so that no two deadlock, and check them under the locks of other
+     * batches: the insert waits for a key that another one is storing. A key stored between the check and the insert is
+     * a unique violation.
      */
     insert: statement("inbox.insert", { rows: "longText", texts: "bytes", latest: "bigint" })`
 ${BATCH}
@@ -171,11 +169,12 @@ WHERE ${waitsForRelay} AND ${isDue}`,
     ),
 
     /**
-     * The second half of a relay pass: `@rows` and `@texts` (see {@link textBatch}), the rendered rows in their order, with `position`, and `dead` 1
-     * for an empty topic; `@maxAttempts`; `@ownKeySources`, JSON array. Answers with the ids that were marked.
+     * The second half of a relay pass: `@rows` and `@texts` (see {@link textBatch}), the rendered rows in order, with
+     * `position`, and `dead` 1 for an empty topic; `@maxAttempts`; `@ownKeySources`, JSON array. Returns the ids that
+     * were marked.
      *
-     * The outbox row takes the inbox row's id: one id from the receipt to the receiver, and the primary key keeps a message from being
-     * relayed twice. Identities follow the order of the insert. Rows are marked first: only marked ones are inserted.
+     * The outbox row takes the inbox row's id: one id from the receipt to the receiver, and the primary key keeps a
+     * message from being relayed twice. Identities follow the order of the insert. Only marked rows are inserted.
      */
     relay: statement("inbox.relay", { rows: "longText", texts: "bytes", maxAttempts: "int", ownKeySources: "list" })`
 ${BATCH}
@@ -201,13 +200,12 @@ WHERE r.dead = 0
 ORDER BY r.position;
 SELECT m.id FROM @marked m;`,
 
-    /** Does any row wait for the relay? Of the source names. */
     waits: perSourceCount(
       "inbox.waits",
       {},
       (count) => `
 ${NOW}
-SELECT CASE WHEN EXISTS (SELECT 1 FROM ${inbox} i ${TO_LOOK} WHERE ${waitsForRelay} AND ${isDue} AND ${ofSources(count)})
+SELECT CASE WHEN EXISTS (SELECT 1 FROM ${inbox} i ${TO_READ} WHERE ${waitsForRelay} AND ${isDue} AND ${ofSources(count)})
   THEN 1 ELSE 0 END AS answer;`,
     ),
 
@@ -222,7 +220,7 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM ${inbox} i ${TO_LOOK} WHERE ${waitsForRel
 ${NOW}
 ${OWN_KEY_SOURCES}
 SELECT TOP (@limit) i.${c.id} AS id, i.${c.source} AS source
-FROM ${inbox} i ${TO_LOOK}
+FROM ${inbox} i ${TO_READ}
 WHERE ${waitsForRelay} AND ${isDue} AND ${ofSources(count)}
   AND NOT EXISTS (SELECT 1 FROM OPENJSON(@without) WITH (id uniqueidentifier '$') x WHERE x.id = i.${c.id})
   AND NOT EXISTS (
@@ -242,13 +240,12 @@ FROM ${inbox} i ${BY_ID.change}
 WHERE i.${c.id} = @id AND i.${c.state} = N'pending';
 SELECT b.id FROM @marked b;`,
 
-    /** Of the source names. */
     oldestPending: perSourceCount(
       "inbox.oldest pending",
       {},
       (count) => `
 SELECT TOP (1) DATEDIFF_BIG(millisecond, i.${c.createdAt}, SYSUTCDATETIME()) AS oldest_ms
-FROM ${inbox} i ${TO_LOOK}
+FROM ${inbox} i ${TO_READ}
 WHERE i.${c.state} = N'pending' AND i.${c.consumption} = N'push' AND ${ofSources(count)}
 ORDER BY ${inOrder};`,
     ),
@@ -259,7 +256,7 @@ DECLARE @relayed TABLE (source nvarchar(4000) COLLATE ${BINARY} NOT NULL);
 INSERT INTO @relayed (source) SELECT n.source FROM OPENJSON(@sources) WITH (source nvarchar(4000) '$') n;
 SELECT w.source, COUNT(*) AS count
 FROM (
-  SELECT TOP (@limit) i.${c.source} COLLATE ${BINARY} AS source FROM ${inbox} i ${TO_LOOK}
+  SELECT TOP (@limit) i.${c.source} COLLATE ${BINARY} AS source FROM ${inbox} i ${TO_READ}
   WHERE i.${c.state} = N'pending' AND i.${c.consumption} = N'push'
   ORDER BY ${inOrder}
 ) w
@@ -274,14 +271,13 @@ function microsecondsOf(time: string): string {
   return `DATEDIFF_BIG(microsecond, CONVERT(datetimeoffset(7), N'1970-01-01'), ${time})`;
 }
 
-/** Parameters that hold the source names. */
 export function sourceNames(count: number): readonly string[] {
   return Array.from({ length: count }, (_, n) => `source${n}`);
 }
 
 /**
- * A statement for each number of sources, which is the same in every call of a process. With one parameter a source the condition is
- * part of the index scan: rows of other sources are passed by without a lock, which a join with a list would leave on each.
+ * A statement for each number of sources, which is constant in a process. With one parameter per source the condition
+ * is part of the index scan: a join with a list would lock rows of other sources.
  */
 function perSourceCount(
   name: string,

@@ -7,7 +7,9 @@ import { claimStatements } from "./claimSql.ts";
 import {
   BATCH,
   BY_ID,
+  destinationOf,
   hasCome,
+  LETTER_FOR_LETTER,
   NAMED_IDS,
   NOW,
   ONE_BY_ONE,
@@ -15,25 +17,23 @@ import {
   placeFrom,
   placeNames,
   placeTypes,
-  TO_LOOK,
+  TO_READ,
   textBatch,
   textOf,
 } from "./fragments.ts";
-import { destinationOf, LETTER_FOR_LETTER } from "./routing.ts";
 import { type Statement, statement } from "./statement.ts";
 
-/** Properties of a settlement that are texts. */
 const SETTLED_TEXTS = ["reason"] as const;
 
 /**
- * Every statement on the outbox, with the configured names woven in once. States are literals: a parameter in their place would keep
- * the optimizer from the filtered indexes. `OUTPUT` always goes into a table variable, as tables with triggers demand.
+ * Every statement on the outbox. States are literals: a parameter would keep the optimizer from the filtered indexes.
+ * `OUTPUT` goes into a table variable, as tables with triggers require.
  *
- * Rows are changed by their `sequence` and `id`, the keys of the bundled table: whoever changes a row locks the row itself before its
- * entries in other indexes, so that no two statements wait for each other.
+ * Rows are changed by `sequence` and `id`, the keys of the bundled table: every change locks the row before its entries
+ * in other indexes, so that no two statements deadlock.
  *
  * @param names already quoted
- * @param routes tell where rows go
+ * @param routes map topics to destinations
  */
 export function outboxStatements(names: TableNames, routes: readonly TopicRoute[] = []): OutboxStatements<Statement> {
   const table = names.outboxTable;
@@ -51,11 +51,11 @@ export function outboxStatements(names: TableNames, routes: readonly TopicRoute[
 
   /** The backlog of all. @param pending a query for the number of pending rows */
   const totals = (pending: string): string => `SELECT (${pending}) AS all_pending,
-  (SELECT TOP (1) DATEDIFF_BIG(millisecond, o.${c.createdAt}, @now) FROM ${table} o ${TO_LOOK} WHERE ${isDue}
+  (SELECT TOP (1) DATEDIFF_BIG(millisecond, o.${c.createdAt}, @now) FROM ${table} o ${TO_READ} WHERE ${isDue}
    ORDER BY o.${c.sequence}) AS all_oldest_ms,
-  (SELECT COUNT_BIG(DISTINCT o.${c.key}) FROM ${table} o ${TO_LOOK}
+  (SELECT COUNT_BIG(DISTINCT o.${c.key}) FROM ${table} o ${TO_READ}
    WHERE o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} > @now AND o.${c.key} IS NOT NULL) AS blocked_keys,
-  (SELECT COUNT_BIG(*) FROM ${table} o ${TO_LOOK}
+  (SELECT COUNT_BIG(*) FROM ${table} o ${TO_READ}
    WHERE o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}) AS parked`;
 
   const claims = claimStatements(names, routes);
@@ -63,8 +63,8 @@ export function outboxStatements(names: TableNames, routes: readonly TopicRoute[
     ...claims,
 
     /**
-     * The rows are found first and changed after, by their keys: a change that read the index on leases would lock its entries before
-     * the rows, against the order in which they are settled.
+     * The rows are found first and changed after, by their keys: a change that read the index on leases would lock its
+     * entries before the rows, against the order in which they are settled.
      */
     // Far below the lease: a renewal that hangs must not keep the next one from being tried in time.
     renew: statement("outbox.renew", { tokens: "list", leaseMs: "ms", claimTimeoutMs: "ms" }, { timeoutMs: 4000 })`
@@ -88,8 +88,8 @@ WHERE o.${c.state} = N'processing' AND o.${c.claimToken} = h.token;
 SELECT id FROM @renewed;`,
 
     /**
-     * The state is compared with a variable, which matches no filtered index: rows are found by their ids, and not by reading everything
-     * in flight. `@rows` and `@texts` see {@link textBatch}; a delay below 0 parks the row, a reason that is null leaves the last one.
+     * The state is compared with a variable, which matches no filtered index: rows are found by id. For `@rows` and
+     * `@texts` see {@link textBatch}; a delay below 0 parks the row, a null reason keeps the last one.
      */
     settle: statement("outbox.settle", { rows: "longText", texts: "bytes" })`
 ${BATCH}
@@ -117,7 +117,7 @@ ${NOW}
 DECLARE @expired TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL);
 DECLARE @reclaimed TABLE (id uniqueidentifier NOT NULL);
 INSERT INTO @expired (sequence, id)
-SELECT TOP (@limit) o.${c.sequence}, o.${c.id} FROM ${table} o ${TO_LOOK} WHERE ${hasExpired};
+SELECT TOP (@limit) o.${c.sequence}, o.${c.id} FROM ${table} o ${TO_READ} WHERE ${hasExpired};
 UPDATE o
 SET ${c.state} = N'pending', ${c.updatedAt} = @now, ${unclaimed}
 OUTPUT inserted.${c.id} INTO @reclaimed (id)
@@ -127,7 +127,7 @@ SELECT id FROM @reclaimed;`,
 
     expired: statement("outbox.expired", { limit: "int", claimTimeoutMs: "ms" }, { timeoutMs: 4000 })`
 ${NOW}
-SELECT TOP (@limit) o.${c.id} AS id FROM ${table} o ${TO_LOOK} WHERE ${hasExpired};`,
+SELECT TOP (@limit) o.${c.id} AS id FROM ${table} o ${TO_READ} WHERE ${hasExpired};`,
 
     reclaimNamed: statement("outbox.reclaim of named rows", { ids: "list", claimTimeoutMs: "ms" }, { timeoutMs: 4000 })`
 ${BATCH}
@@ -144,9 +144,9 @@ SELECT id FROM @reclaimed;`,
 
     backlogTotals: statement("outbox.backlog")`
 ${NOW}
-${totals(`SELECT COUNT_BIG(*) FROM ${table} o ${TO_LOOK} WHERE o.${c.state} = N'pending'`)};`,
+${totals(`SELECT COUNT_BIG(*) FROM ${table} o ${TO_READ} WHERE o.${c.state} = N'pending'`)};`,
 
-    /** A row for each destination with unfinished rows, one at least; each with the figures of all. Rows that others change just now are passed over. */
+    /** At least one row, one per destination with unfinished rows; each with the totals. Skips locked rows. */
     backlog: statement("outbox.backlog by destination")`
 ${NOW}
 DECLARE @unfinished TABLE (destination nvarchar(max) COLLATE ${LETTER_FOR_LETTER}, pending bigint NOT NULL, processing bigint NOT NULL, oldest_ms bigint NULL);
@@ -155,10 +155,10 @@ SELECT u.destination, SUM(u.pending), SUM(u.processing), MAX(u.oldest_ms)
 FROM (
   SELECT ${destinationIn("o")} AS destination, CONVERT(bigint, 1) AS pending, CONVERT(bigint, 0) AS processing,
     CASE WHEN ${hasCome(`o.${c.scheduledAt}`)} THEN DATEDIFF_BIG(millisecond, o.${c.createdAt}, @now) END AS oldest_ms
-  FROM ${table} o ${TO_LOOK} WHERE o.${c.state} = N'pending'
+  FROM ${table} o ${TO_READ} WHERE o.${c.state} = N'pending'
   UNION ALL
   SELECT ${destinationIn("o")}, CONVERT(bigint, 0), CONVERT(bigint, 1), NULL
-  FROM ${table} o ${TO_LOOK} WHERE o.${c.state} = N'processing'
+  FROM ${table} o ${TO_READ} WHERE o.${c.state} = N'processing'
 ) u GROUP BY u.destination;
 SELECT d.destination, d.pending, d.processing, d.oldest_ms, a.all_pending, a.all_oldest_ms, a.blocked_keys, a.parked
 FROM (${totals("SELECT SUM(u.pending) FROM @unfinished u")}
@@ -172,7 +172,6 @@ FROM (${totals("SELECT SUM(u.pending) FROM @unfinished u")}
   };
 }
 
-/** Of T-SQL's `int`. */
 const MAX_INT = 2 ** 31 - 1;
 
 function outcomeOf(settlement: Outcome) {
@@ -187,14 +186,13 @@ function outcomeOf(settlement: Outcome) {
   };
 }
 
-/** Every statement on parked rows, with the configured names woven in once. */
 export function parkedStatements(names: TableNames): ParkedStatements<Statement> {
   const table = names.outboxTable;
   const c = names.outbox;
   /** The index of rows in backoff finds them. */
   const isParked = `o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}`;
 
-  /** Rows are locked in the order of their ids by everybody; whoever comes second finds them changed, and leaves them. */
+  /** All statements lock rows in the order of their ids; the second one finds them changed, and leaves them. */
   const change = (set: string): string => `${BATCH}
 ${NOW}
 ${NAMED_IDS}
@@ -206,12 +204,12 @@ ${ONE_BY_ONE};
 SELECT @@ROWCOUNT AS changed;`;
 
   return {
-    /** `@ids` is a JSON array; null for what is not asked. Keys are compared letter for letter, whatever the column's collation. */
+    /** `@ids`: JSON array; null means any. Keys are compared letter for letter, whatever the collation. */
     list: statement("parked.list", { from: "bigint", limit: "int", ids: "list", key: "longText" })`${BATCH}
 ${NAMED_IDS}
 SELECT TOP (@limit) o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence, o.${c.topic} AS topic, o.${c.key} AS [key],
   o.${c.attempt} AS attempt, o.${c.updatedAt} AS updated_at, LEFT(o.${c.lastError}, 200) AS last_error
-FROM ${table} o ${TO_LOOK}
+FROM ${table} o ${TO_READ}
 WHERE ${isParked} AND o.${c.sequence} > @from
   AND (@ids IS NULL OR EXISTS (SELECT 1 FROM @named n WHERE n.id = o.${c.id}))
   AND (@key IS NULL OR (o.${c.key} IS NOT NULL AND CONCAT(@key, N'.') = CONCAT(o.${c.key}, N'.') COLLATE Latin1_General_100_BIN2))

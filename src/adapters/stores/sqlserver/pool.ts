@@ -37,7 +37,8 @@ export class SqlServerPool implements StatementRunner<Statement> {
   }
 
   /**
-   * Runs `work` in one transaction on one connection; rolls back when it throws. As a deadlock victim it is run again from the beginning.
+   * Runs `work` in one transaction on one connection; rolls back when it throws. As a deadlock victim it is run again
+   * from the beginning.
    *
    * @param name for errors and logs
    * @param signal cancels the statement that runs
@@ -65,8 +66,8 @@ export class SqlServerPool implements StatementRunner<Statement> {
   }
 
   /**
-   * The same, for work that may take any time while the server is there: it is asked over a connection of its own, and when it does not answer the
-   * statement that runs is cancelled.
+   * The same for work that may take any time while the server works on it: a separate connection pings the server, and
+   * when it does not answer the running statement is cancelled.
    */
   async longTransaction<T>(name: string, work: (transaction: Executor) => Promise<T>): Promise<T> {
     const ending = new AbortController();

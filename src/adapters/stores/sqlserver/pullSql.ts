@@ -1,21 +1,21 @@
 import type { TableNames } from "../sql/names.ts";
 import type { PullStatements } from "../sql/pull.ts";
 import { idsOf } from "../sql/rows.ts";
-import { BATCH, BY_ID, hasCome, NAMED_IDS, NOW, ONE_BY_ONE, TO_LOOK } from "./fragments.ts";
+import { BATCH, BY_ID, hasCome, NAMED_IDS, NOW, ONE_BY_ONE, TO_READ } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /**
- * How many times as many rows as a claim may take it reads: so many clients can claim from a source at the same moment before one of them
- * finds everything that it has seen taken.
+ * How many times as many rows as a claim may take it reads: so many clients can claim from a source at the same moment
+ * before one of them finds everything that it has seen taken.
  */
-const LOOK_AHEAD = 4;
+const READ_AHEAD = 4;
 
 /**
- * Every statement for pull clients, with the configured names woven in once. States and consumption are literals: a parameter in
- * their place would keep the optimizer from the filtered indexes.
+ * Every statement for pull clients. States and consumption are literals: a parameter would keep the optimizer from the
+ * filtered indexes.
  *
- * Table variables hold no text of a row: an owner's columns may be wider than any type chosen here, and have another collation. Aggregates go
- * by a number within the batch, or by a digest.
+ * Table variables hold no text of a row: an owner's columns may be wider than any type chosen here, and have another
+ * collation. A number within the batch, or a digest, represents an aggregate.
  */
 export function pullStatements(names: TableNames): PullStatements<Statement> {
   const table = names.inboxTable;
@@ -28,12 +28,12 @@ export function pullStatements(names: TableNames): PullStatements<Statement> {
     `(${row}.${c.claimToken} IS NULL OR ${row}.${c.leaseExpiresAt} IS NULL OR ${row}.${c.leaseExpiresAt} <= @now)`;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
   const uncounted = `CASE WHEN i.${c.attempt} > 0 THEN i.${c.attempt} - 1 ELSE 0 END`;
-  /** A row that was never claimed is due from its receipt on, whatever the clock shows, unless it has been put off. */
+  /** A row that was never claimed is due from its receipt, whatever the clock, unless put off. */
   const isDue = `(${hasCome(`i.${c.scheduledAt}`)} OR (i.${c.attempt} = 0 AND i.${c.scheduledAt} <= i.${c.createdAt}))`;
   const available = `${waiting("i")} AND i.${c.source} = @source AND ${isDue} AND ${free("i")}`;
   /**
-   * The same where rows are found by their ids. Without the consumption no filtered index fits, and everybody locks the entry of the id first
-   * and then the row: nobody waits for another's entry while that one waits for the row.
+   * The same for rows found by id. Without the consumption no filtered index applies, and every statement locks the
+   * index entry of the id before the row: no two wait for each other.
    */
   const stillAvailable = `i.${c.state} = N'pending' AND ${isDue} AND ${free("i")}`;
   /** The fence: what a client still holds under its token. */
@@ -44,7 +44,7 @@ export function pullStatements(names: TableNames): PullStatements<Statement> {
   /** In characters, without reading the text itself. */
   const payloadLength = `COALESCE(DATALENGTH(i.${c.payload}) / DATALENGTH(N'.'), 0)`;
 
-  /** Per aggregate of the rows in `own`, the first unfinished row before the last of them that is not among them. */
+  /** Per aggregate in `own`, its first unfinished row before the last one of `own` that is not in `own`. */
   const stopsAmong = (own: string, which: string): string => `
 DECLARE @lookedAt datetimeoffset(7) = SYSUTCDATETIME();
 DECLARE @stops TABLE (aggregate int PRIMARY KEY, created_at datetimeoffset(7), id uniqueidentifier);
@@ -76,7 +76,7 @@ ${ONE_BY_ONE};`;
   const numbered = (row: string): string =>
     `CASE WHEN ${row}.aggregate_id IS NOT NULL THEN DENSE_RANK() OVER (ORDER BY ${row}.aggregate_id) END`;
 
-  /** Closes rows of a claim, each by itself: those of `@ids`, a JSON array, or all of the claim when that is null. */
+  /** Closes rows of a claim, each by itself: those of `@ids` (JSON array), or all for null. */
   const close = (assignments: string): string => `${BATCH}
 DECLARE @named TABLE (id uniqueidentifier PRIMARY KEY);
 INSERT INTO @named (id)
@@ -93,8 +93,8 @@ ${ONE_BY_ONE};
 SELECT id FROM @changed ORDER BY created_at, id;`;
 
   /**
-   * Locks a whole claim, so that no row of it is closed between the read and the update. `named` is 1 for the rows of `@ids`, or for all when
-   * that is null.
+   * Locks a whole claim, so that no row of it is closed between the read and the update. `named` is 1 for the rows of
+   * `@ids`, or for all when that is null.
    *
    * @param flag a further condition on each row, kept as 1 or 0
    */
@@ -117,25 +117,17 @@ ${ONE_BY_ONE};`;
   const ofAClaim = { source: "text", token: "uuid", ids: "list" } as const;
 
   /**
-   * One claim of up to `@limit` rows and `@maxBytes` payload characters. `@withReason` tells whether to store why a row died. Answers with the
-   * number of rows seen, the rows that died, and the rows claimed.
+   * One claim of up to `@limit` rows and `@maxBytes` payload characters; for busy aggregates, stops and open rows see
+   * the claim of PostgreSQL. Returns the number of rows seen, the rows that died, and the claimed rows.
    *
-   * - busy: aggregates with a row under a running lease or in a delay. Their other rows wait, and do not fill the batch, however many.
-   * - seen: available rows in order, read without locks: a row that a scan has locked stays locked until the commit, wanted or not, and
-   *   thousands of rows of busy aggregates would end as a lock on the table.
-   * - candidates: those of them that are still available, locked; rows that another claim has locked are skipped.
-   * - stops: per aggregate the first unfinished row that is not a candidate. Whatever lies behind it must wait. A row that was scheduled ahead
-   *   (attempt 0, not yet due) stops nobody.
-   * - open: candidates before the stop of their aggregate, so a run of rows of one aggregate is claimed together. Those whose claims are
-   *   used up die, and the rows behind them go on at once.
+   * - seen: available rows in order, read without locks: rows that a scan locks stay locked until the commit, and
+   *   thousands of rows of busy aggregates would escalate to a table lock.
+   * - candidates: those still available, locked; rows that another claim has locked are skipped.
    *
-   * The stops are read after the candidates are locked, in a statement of its own and without skipping anything: another client that
-   * claims or closes a claim at the same moment is waited for, or with READ_COMMITTED_SNAPSHOT the rows are seen as they were before: the
-   * error is always on the side of waiting. The order does not depend on `busy`, which keeps a second client off an aggregate and saves work.
-   *
-   * The updates check once more what the locks already hold still, and a claim with a hole in it is taken back: a server that ignores
-   * locking hints then claims nothing, instead of a row out of order. The payloads are read after the commit: a client
-   * that receives slowly keeps nothing locked.
+   * The stops are read after the candidates are locked, in a separate statement that skips nothing: it waits for
+   * another client that claims or closes a claim, or with READ_COMMITTED_SNAPSHOT sees the rows as before. The updates
+   * check again what the locks hold, and a claim with a gap is rolled back. Payloads are read after the commit: a slow
+   * client keeps nothing locked.
    *
    * @param and a further condition on the rows seen
    */
@@ -143,16 +135,16 @@ ${ONE_BY_ONE};`;
 ${NOW}
 DECLARE @busy TABLE (aggregate_digest varbinary(32) PRIMARY KEY);
 INSERT INTO @busy (aggregate_digest)
-SELECT ${digest} FROM ${table} i ${TO_LOOK}
+SELECT ${digest} FROM ${table} i ${TO_READ}
 WHERE ${waiting("i")} AND i.${c.source} = @source AND i.${c.aggregateId} IS NOT NULL AND ${held("i")}
 UNION
-SELECT ${digest} FROM ${table} i ${TO_LOOK}
+SELECT ${digest} FROM ${table} i ${TO_READ}
 WHERE ${waiting("i")} AND i.${c.source} = @source AND i.${c.aggregateId} IS NOT NULL
   AND i.${c.attempt} > 0 AND i.${c.claimToken} IS NULL AND i.${c.scheduledAt} > @now;
 DECLARE @seen TABLE (created_at datetimeoffset(7), id uniqueidentifier, PRIMARY KEY (created_at, id));
 INSERT INTO @seen (created_at, id)
-SELECT TOP (@limit * ${LOOK_AHEAD}) i.${c.createdAt}, i.${c.id}
-FROM ${table} i ${TO_LOOK}
+SELECT TOP (@limit * ${READ_AHEAD}) i.${c.createdAt}, i.${c.id}
+FROM ${table} i ${TO_READ}
 WHERE ${available} AND NOT EXISTS (SELECT * FROM @busy b WHERE b.aggregate_digest = ${digest})${and}
 ORDER BY i.${c.createdAt}, i.${c.id};
 BEGIN TRANSACTION;
@@ -228,7 +220,7 @@ ${ONE_BY_ONE};`;
     claimWithoutSome: statement("pull.claim", { ...claimParameters, quarantined: "list" })(claim(withoutSome)),
 
     availableRows: statement("pull.available rows", { source: "text", limit: "int", quarantined: "list" })`${NOW}
-SELECT TOP (@limit) i.${c.id} AS id FROM ${table} i ${TO_LOOK}
+SELECT TOP (@limit) i.${c.id} AS id FROM ${table} i ${TO_READ}
 WHERE ${available}${withoutSome}
 ORDER BY i.${c.createdAt}, i.${c.id};`,
 
@@ -250,7 +242,7 @@ ROLLBACK TRANSACTION;`,
     })`SELECT i.${c.id} AS id FROM ${table} i WHERE ${ofClaim} ORDER BY i.${c.createdAt}, i.${c.id};`,
 
     available: statement("pull.available", { source: "text" })`${NOW}
-SELECT TOP (1) i.${c.id} AS id FROM ${table} i ${TO_LOOK}
+SELECT TOP (1) i.${c.id} AS id FROM ${table} i ${TO_READ}
 WHERE ${available}
 ORDER BY i.${c.createdAt}, i.${c.id};`,
 
@@ -259,12 +251,9 @@ ORDER BY i.${c.createdAt}, i.${c.id};`,
       ofAClaim,
     )(close(`${c.state} = N'processed', ${c.processedAt} = SYSUTCDATETIME(), ${unclaimed}`)),
 
-    /** As if it had not been claimed. */
     release: statement("pull.release", ofAClaim)(close(`${c.attempt} = ${uncounted}, ${unclaimed}`)),
 
-    /**
-     * A lease that has lapsed is extended when the client may go on where it was: not of an aggregate whose earlier row was taken over since.
-     */
+    /** Extends a lapsed lease unless another client has taken over an earlier row of the aggregate. */
     extend: statement("pull.extend", { ...ofAClaim, leaseMs: "ms" })`${BATCH}
 ${NOW}
 ${hold({ name: "lapsed", condition: free("i") })}
@@ -283,10 +272,7 @@ ${ONE_BY_ONE};
 COMMIT TRANSACTION;
 SELECT id FROM @changed ORDER BY created_at, id;`,
 
-    /**
-     * `@reason` null leaves the last one. Behind the first rejected row of an aggregate, those that are not rejected are
-     * released, unless `@releaseOthers` is 0.
-     */
+    /** `@reason` null keeps the last one. Releases rows behind the first rejected one, unless `@releaseOthers` is 0. */
     reject: statement("pull.reject", {
       ...ofAClaim,
       maxAttempts: "int",

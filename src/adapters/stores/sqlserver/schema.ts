@@ -1,68 +1,44 @@
 import { join } from "node:path";
 import Postgrator from "postgrator";
 import { ConfigError, StoreError } from "../../../model/errors.ts";
-import type { Log } from "../../../ports/runtime.ts";
-import type { CheckedTables } from "../../../ports/store.ts";
-import type { TableNames } from "../sql/names.ts";
 import {
   type CheckedTable,
   type FoundColumn,
   migrationsDirectory,
   type Remedies,
   type SchemaDialect,
-  TableCheck,
 } from "../sql/schema.ts";
 import { DESTINATION_RULES, INBOX_RULES, OUTBOX_RULES } from "./columns.ts";
 import type { Executor, SqlServerPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
 
-/** An index on a large table takes its time, and so does the wait for the replica that makes it. */
+/** An index on a large table takes time, and so does waiting for the replica that makes it. */
 const MIGRATION_TIMEOUT_MS = 3_600_000;
 
-/** Migrations, and what the start-up check of the tables asks. */
-export class SqlServerSchema {
-  readonly #pool: SqlServerPool;
-  readonly #check: TableCheck;
-
-  /** @param names the plain (not yet quoted) names */
-  constructor(pool: SqlServerPool, names: TableNames, log: Log) {
-    this.#pool = pool;
-    this.#check = new TableCheck(dialectOf(pool), names, log);
-  }
-
-  async migrate(): Promise<readonly string[]> {
-    // One transaction holds the lock and all files: replicas that start together wait here and then find nothing to do.
-    return await this.#pool.longTransaction("migrate", async (transaction) => {
-      await lock(transaction);
-      const { database, schema } = await whereTablesGo(transaction);
-      const migrations = new Postgrator({
-        driver: "mssql",
-        migrationPattern: join(migrationsDirectory("sqlserver"), "*.sql"),
-        // Both are looked up in text literals: a history in another schema is never taken for ours. The table itself is unqualified,
-        // as those of the migrations do, and so lies where they lie.
-        database: database.replaceAll("'", "''"),
-        currentSchema: schema.replaceAll("'", "''"),
-        schemaTable: "svc_migrations",
-        newline: "LF",
-        execQuery: async (text) => ({ rows: [...(await transaction.run(migration(withCapitals(text))))] }),
-      });
-      const applied = await migrations.migrate();
-      return applied.map(({ version, name }) => `${version} ${name}`);
+/** As `SchemaStore.migrate`. */
+export async function migrate(pool: SqlServerPool): Promise<readonly string[]> {
+  // One transaction holds the lock and all files: replicas that start together wait here and then find nothing to do.
+  return await pool.longTransaction("migrate", async (transaction) => {
+    await lock(transaction);
+    const { database, schema } = await whereTablesGo(transaction);
+    const migrations = new Postgrator({
+      driver: "mssql",
+      migrationPattern: join(migrationsDirectory("sqlserver"), "*.sql"),
+      // Both are looked up as text: a history in another schema is never taken for ours. The table itself is
+      // unqualified, like those of the migrations, so it is in the same schema.
+      database: database.replaceAll("'", "''"),
+      currentSchema: schema.replaceAll("'", "''"),
+      schemaTable: "svc_migrations",
+      newline: "LF",
+      execQuery: async (text) => ({ rows: [...(await transaction.run(migration(withCapitals(text))))] }),
     });
-  }
-
-  /** As {@link TableCheck.check}. */
-  async checkTables(tables: CheckedTables | undefined, requireDestinations: boolean | undefined): Promise<boolean> {
-    return await this.#check.check(tables, requireDestinations);
-  }
-
-  /** As `SchemaStore.destinationFault`. */
-  async destinationFault() {
-    return await this.#check.destinationFault();
-  }
+    const applied = await migrations.migrate();
+    return applied.map(({ version, name }) => `${version} ${name}`);
+  });
 }
 
-function dialectOf(pool: SqlServerPool): SchemaDialect {
+/** What the start-up check of the tables needs from SQL Server. */
+export function schemaDialect(pool: SqlServerPool): SchemaDialect {
   const named = (names: readonly string[]) => names.map((name) => ({ name }));
   return {
     database: "sqlserver",
@@ -123,7 +99,7 @@ async function whereTablesGo(transaction: Executor): Promise<{ readonly database
   throw new ConfigError([{ path: "database.username", message }]);
 }
 
-/** The names in INFORMATION_SCHEMA, as they must be written where the database's collation minds the letter case. */
+/** Names in INFORMATION_SCHEMA, in upper case for a case-sensitive collation. */
 function withCapitals(text: string): string {
   return text.replace(/\b(?:table_catalog|table_schema|table_name|column_name)\b/g, (name) => name.toUpperCase());
 }
@@ -162,7 +138,7 @@ function remedies({ which, name }: CheckedTable): Remedies {
 
 const TEXTS = /^n?(var)?char$/;
 
-/** The server compares the names itself, by the rules of the database: in most of them the letter case does not count. */
+/** The server compares the names by the database's rules, mostly without letter case. */
 const COLUMNS: Statement = statement("schema.columns", { table: "text", columns: "list" })`
 SELECT OBJECT_ID(@table) AS table_id, c.name, TYPE_NAME(k.system_type_id) AS type, k.is_nullable AS nullable, k.max_length AS bytes
 FROM OPENJSON(@columns) WITH (name nvarchar(128) '$.name') c
@@ -172,7 +148,7 @@ const RIGHTS: Statement = statement("schema.rights", { table: "text" })`
 SELECT HAS_PERMS_BY_NAME(@table, N'OBJECT', N'SELECT') AS [select], HAS_PERMS_BY_NAME(@table, N'OBJECT', N'INSERT') AS [insert],
   HAS_PERMS_BY_NAME(@table, N'OBJECT', N'UPDATE') AS [update];`;
 
-/** A row for each column of an index's key, in order; the name is null for a column that is not among `@columns`. */
+/** A row for each column of an index's key, in order; null for a name that is not among `@columns`. */
 const INDEXES: Statement = statement("schema.indexes", { table: "text", columns: "list" })`
 SELECT i.index_id, c.name, i.is_unique, i.has_filter
 FROM sys.indexes i

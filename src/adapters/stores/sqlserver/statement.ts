@@ -2,8 +2,8 @@ import sql from "mssql";
 import { joined, type Row, type Values } from "../sql/rows.ts";
 
 /**
- * The types that parameters have. Text is always `nvarchar`: a `varchar` would be converted at each comparison, and a `max` type keeps the
- * server from seeking in an index.
+ * Parameter types. Text is `nvarchar`: a `varchar` is converted at each comparison, and a `max` type prevents an index
+ * seek.
  */
 const TYPES = {
   int: sql.Int,
@@ -48,7 +48,7 @@ const DEFAULT_REQUEST_TIMEOUT_MS = 60_000;
 /**
  * Runs one statement.
  *
- * @param signal cancels it; where the server does not answer to that either, the driver ends the connection after five seconds
+ * @param signal cancels it; if the server does not answer, the driver ends the connection after five seconds
  * @returns the rows of every result set, in order
  * @throws Error when a parameter has no value, and what the driver throws
  */

@@ -107,14 +107,14 @@ export class ScriptedCdc {
         return [{ running: this.running }];
       case "range":
         return [{ lowest: this.lowest, highest: this.highest }];
-      case "look":
-        return [this.#look(position)];
+      case "poll":
+        return [this.#poll(position)];
       default:
         throw new Error(`no answer is known for the statement "${name}"`);
     }
   }
 
-  #look(position: string): Row {
+  #poll(position: string): Row {
     const { highest, lowest } = this;
     if (highest === null || highest <= position) return { reached: highest, lowest: null, inserted: 0, age_ms: null };
     const newest = this.changes

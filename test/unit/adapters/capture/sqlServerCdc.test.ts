@@ -173,7 +173,7 @@ describe("what the driver says", () => {
 
   test("a connection that could not be made again", async () => {
     const lost = Object.assign(new Error("connect ECONNREFUSED"), { name: "ConnectionError", code: "ESOCKET" });
-    server.failures.set("look", lost);
+    server.failures.set("poll", lost);
     expect(await faultOf()).toContain("db.example.com:1433: no connection");
   });
 });
@@ -232,7 +232,7 @@ describe("how often the capture job scans", () => {
     expect(line?.fields.reason).toContain(`(error ${number})`);
   });
 
-  test("in Azure SQL Database: every 20 s, without a look into msdb", async () => {
+  test("in Azure SQL Database: every 20 s, without reading msdb", async () => {
     server.database = { ...server.database, engine_edition: 5 };
     expect(await notice()).toMatchObject({ level: "warn", fields: { scanIntervalSeconds: 20 } });
     expect(server.count("capture job")).toBe(0);
@@ -295,10 +295,10 @@ describe("where it begins", () => {
     expect(messages("warn")).toEqual([expect.stringContaining("beyond the end of the captured changes")]);
   });
 
-  test("at the present when what was saved is no LSN", async () => {
+  test("at the present when what was saved is not an LSN", async () => {
     await followed("0/16B3748");
     expect(told).toEqual(["following", "reached 100"]);
-    expect(messages("warn")).toEqual([expect.stringContaining("is no LSN")]);
+    expect(messages("warn")).toEqual([expect.stringContaining("is not an LSN")]);
   });
 
   test("before the first scan of the capture job, with a warning", async () => {
@@ -339,7 +339,7 @@ describe("looking", () => {
   });
 
   test("says nothing while nothing moves, at the configured interval", async () => {
-    await followed(null, changeLog({ lookIntervalMs: 250 }));
+    await followed(null, changeLog({ pollIntervalMs: 250 }));
     told = [];
     await pauses.next();
     await pauses.next();
@@ -416,7 +416,7 @@ describe("capture instances", () => {
     server.instances = [newer];
     server.highest = lsn(101);
     server.changes = [{ lsn: lsn(101), operation: 2, ageMs: 1 }];
-    server.failures.set("look", serverError(208, "Invalid object name"));
+    server.failures.set("poll", serverError(208, "Invalid object name"));
     const looked = server.nextSent("database");
     const begun = pauses.next();
     await looked;
@@ -445,16 +445,16 @@ describe("capture instances", () => {
 
   test("what goes on failing is a fault", async () => {
     const { following } = await followed();
-    server.failures.set("look", serverError(313, "An insufficient number of arguments were supplied"));
-    const before = server.count("look");
+    server.failures.set("poll", serverError(313, "An insufficient number of arguments were supplied"));
+    const before = server.count("poll");
     void pauses.next();
     expect(await faultOf(following)).toContain("(error 313)");
-    expect(server.count("look") - before).toBe(2);
+    expect(server.count("poll") - before).toBe(2);
   });
 });
 
 describe("an abort", () => {
-  test.each(["database", "capture instances", "capture job", "range", "look"])(
+  test.each(["database", "capture instances", "capture job", "range", "poll"])(
     "ends a statement that hangs: %s",
     async (name) => {
       server.hanging.add(name);

@@ -56,7 +56,7 @@ function proposalsIn(message: string): readonly string[] {
 const proposalFaults = (proposal: string) => faultsOf(proposal.replace(/;$/, ""));
 
 describe("the check itself", () => {
-  const text = statements.look("dbo_outbox").text;
+  const text = statements.poll("dbo_outbox").text;
 
   test.each([
     ["sys.fn_cdc_get_max_lsn", "sys.fn_cdc_get_max_lns"],
@@ -90,8 +90,8 @@ describe("statements", () => {
     ...Object.values(statements).filter(
       (value): value is statements.Statement => typeof value === "object" && "parameters" in value,
     ),
-    statements.look("dbo_outbox"),
-    { ...statements.look("select_it's ]here"), name: "look at an odd name" },
+    statements.poll("dbo_outbox"),
+    { ...statements.poll("select_it's ]here"), name: "poll at an odd name" },
   ].map((statement) => [statement.name, statement] as const);
 
   test.each(sent)("%s is T-SQL and declares its variables", (_, { text, parameters }) => {
@@ -104,8 +104,8 @@ describe("statements", () => {
       "capture job",
       "capture job's activity",
       "database",
-      "look",
-      "look at an odd name",
+      "poll",
+      "poll at an odd name",
       "range",
     ]);
   });

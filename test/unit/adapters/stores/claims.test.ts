@@ -40,7 +40,7 @@ function table({ sweepMs = 0, retriesMs = 0, changedMs = 0, pending = 0 } = {}) 
     more: false,
   };
   const looks: string[] = [];
-  let scan: ClaimScan = { rows: [], more: false, heldBack: 0, lookedAt: 0, first: undefined };
+  let scan: ClaimScan = { rows: [], more: false, heldBack: 0, rowsRead: 0, first: undefined };
   const look = (what: string, from: unknown, tookMs: number, to = Number.POSITIVE_INFINITY): void => {
     looks.push(to > state.end ? `${what} ${from}` : `${what} ${from} to ${to}`);
     const found = state.free.filter((position) => position >= Number(from) && position < to);
@@ -49,7 +49,7 @@ function table({ sweepMs = 0, retriesMs = 0, changedMs = 0, pending = 0 } = {}) 
       rows: [],
       more: found.length > state.limit,
       heldBack: 0,
-      lookedAt: state.tooLarge,
+      rowsRead: state.tooLarge,
       first: found[0] === undefined ? undefined : String(found[0]),
       seen: state.changes === undefined ? undefined : String(state.changes),
     };
@@ -64,7 +64,7 @@ function table({ sweepMs = 0, retriesMs = 0, changedMs = 0, pending = 0 } = {}) 
       looks.push(`retries ${from} to ${to} within ${withinMs}`);
       clock.advance(retriesMs);
       const { rows, more } = state.retries.shift() ?? { rows: [], more: false };
-      scan = { rows, more, heldBack: 0, lookedAt: rows.length, first: undefined, seen: String(state.changes) };
+      scan = { rows, more, heldBack: 0, rowsRead: rows.length, first: undefined, seen: String(state.changes) };
       return [];
     },
     "pending behind"({ from, rows }) {

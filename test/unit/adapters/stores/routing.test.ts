@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
-import { destinationOf as inPostgres } from "../../../../src/adapters/stores/postgres/routing.ts";
-import { destinationOf as inSqlServer } from "../../../../src/adapters/stores/sqlserver/routing.ts";
+import { destinationOf as inPostgres } from "../../../../src/adapters/stores/postgres/outboxParts.ts";
+import { destinationOf as inSqlServer } from "../../../../src/adapters/stores/sqlserver/fragments.ts";
 
 const to = (...patterns: readonly string[]) =>
   patterns.map((topicPattern, n) => ({ topicPattern, destination: `d${n}` }));

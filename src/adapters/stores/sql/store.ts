@@ -1,0 +1,72 @@
+import type { Log } from "../../../ports/runtime.ts";
+import type { Store } from "../../../ports/store.ts";
+import type { Clock } from "../../../time/clock.ts";
+import { type DestinationStatements, destinationStore } from "./destinations.ts";
+import { type ReplayStatements, type RetentionStatements, replayStore, retentionStore } from "./finishedRows.ts";
+import { type ParkedStatements, parkedStore } from "./outbox.ts";
+import { untilAnswered } from "./readiness.ts";
+import type { StatementRunner } from "./rows.ts";
+import type { TableCheck } from "./schema.ts";
+
+/** The parts whose statements depend on the types of an owner's columns. */
+export type TypedFacets = Pick<Store, "inbox" | "outbox" | "pull">;
+
+/** What a database brings to its store. */
+interface Database<S> {
+  readonly pool: StatementRunner<S> & { usage(): ReturnType<Store["poolUsage"]>; close(): Promise<void> };
+  readonly ping: S;
+  readonly destinations: DestinationStatements<S>;
+  readonly parked: ParkedStatements<S>;
+  readonly replay: ReplayStatements<S>;
+  readonly retention: RetentionStatements<S>;
+  /** For the bundled tables. */
+  readonly facets: TypedFacets;
+  /** For the tables as they are, read after their check. */
+  readonly checkedFacets?: () => Promise<TypedFacets>;
+  readonly check: TableCheck;
+  readonly migrate: () => Promise<readonly string[]>;
+  /** Undefined without notifications: pollers of other processes find the rows at their intervals. */
+  readonly wake?: { listen(listener: () => void): Promise<void>; announce(): void; close(): Promise<void> };
+}
+
+/** A store on a SQL database. */
+export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Store {
+  const { pool, check, wake, migrate } = database;
+  let { facets } = database;
+  const destinations = destinationStore(pool, database.destinations);
+  const ping = async () => {
+    await pool.run(database.ping);
+  };
+  return {
+    get inbox() {
+      return facets.inbox;
+    },
+    get outbox() {
+      return facets.outbox;
+    },
+    get pull() {
+      return facets.pull;
+    },
+    destinations,
+    parked: parkedStore(pool, database.parked),
+    replay: replayStore(pool, database.replay),
+    retention: retentionStore(pool, database.retention),
+    schema: {
+      migrate,
+      checkColumns: async (tables, requireDestinations) => {
+        destinations.isAvailable = await check.check(tables, requireDestinations);
+        facets = (await database.checkedFacets?.()) ?? facets;
+      },
+      destinationFault: () => check.destinationFault(),
+    },
+    waitUntilReady: (timeoutMs, signal) => untilAnswered(ping, timeoutMs, signal, clock, log),
+    ping,
+    poolUsage: () => pool.usage(),
+    onOutboxWake: async (listener) => await wake?.listen(listener),
+    announceOutbox: () => wake?.announce(),
+    async close() {
+      await wake?.close();
+      await pool.close();
+    },
+  };
+}
