@@ -52,6 +52,9 @@ export const METRICS = {
     labels: { role: ROLES },
   }),
   uptime: gauge("svc_uptime_seconds", EVERY, { help: "Seconds since the process started." }),
+  eventLoopBlocked: counter("svc_event_loop_blocked_seconds_total", EVERY, {
+    help: "Time for which the event loop was blocked, in blocks of over a second.",
+  }),
   componentUp: gauge("svc_component_up", EVERY, {
     help: "1 when the health component is up, 0 when it is down.",
     labels: { component: [] },

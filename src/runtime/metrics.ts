@@ -5,6 +5,7 @@ import { DESTINATION_STATES } from "../ports/destinationStore.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Store } from "../ports/store.ts";
 import { type Clock, systemClock } from "../time/clock.ts";
+import { eventLoopWatch, WATCH_INTERVAL_MS } from "./eventLoop.ts";
 import { METRICS, type ServiceMetric } from "./metricDefinitions.ts";
 import { histogramFamily, type NumberSeries, numberFamily } from "./series.ts";
 
@@ -18,7 +19,7 @@ interface MetricsOptions {
   /** Kinds of destinations: values of the label `destination_type`. */
   readonly destinationKinds?: readonly string[];
   readonly clock?: Clock;
-  /** Whether to add prom-client's process and event-loop metrics. Default: true. */
+  /** Whether to add prom-client's process and event-loop metrics, and to watch the event loop. Default: true. */
   readonly processMetrics?: boolean;
 }
 
@@ -42,8 +43,13 @@ export function createMetrics(options: MetricsOptions): MetricsRegistry {
   const series = allSeries(registry, roles, options.destinationKinds ?? []);
   series.info.with(version).value = 1;
   for (const role of roles) series.roleInfo.with(role).value = 1;
-  if (options.processMetrics ?? true)
+  if (options.processMetrics ?? true) {
     collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: EVENT_LOOP_RESOLUTION_MS });
+    const blocked = series.eventLoopBlocked.with();
+    // prom-client's maximum begins anew at each scrape, also at one that timed out meanwhile: it forgets the longest blocks.
+    const watch = eventLoopWatch(clock, (seconds) => add(blocked, seconds));
+    setInterval(watch, WATCH_INTERVAL_MS).unref();
+  }
   let readPool: (() => PoolUsage) | undefined;
   return {
     metrics: metricsOf(series),

@@ -9,6 +9,7 @@ import { load } from "js-yaml";
 import { describeWithTools, toolPath } from "../support/describeWithTools.ts";
 import { anchors, headings } from "../support/markdown.ts";
 import { pathOf, read } from "../support/repository.ts";
+import { LIVE_ALERTS } from "./alertsLive/coverage.ts";
 import { alertRules, dashboard, dashboardQueries, type Panel, RULE_FILES } from "./deployFiles.ts";
 
 const RULES = alertRules();
@@ -100,6 +101,10 @@ describe.each(RULES.map((rule) => [rule.alert, rule] as const))("%s", (name, { a
   test("is tested to fire with its cause and to end with it", () => {
     expect(SCENARIOS.some((scenario) => firesAndEnds(name, scenario))).toBe(true);
   });
+});
+
+test("every alert is caused by one block of alertsLive, over real processes and a real Prometheus", () => {
+  expect(Object.values(LIVE_ALERTS).flat().sort()).toEqual(RULES.map(({ alert }) => alert).sort());
 });
 
 test("docs/operations.md has a section for each alert with its severity and wait, and no other", () => {

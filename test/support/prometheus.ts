@@ -37,15 +37,18 @@ export interface Prometheus {
   close(): Promise<void>;
 }
 
-/** Between two scrapes, and between two evaluations of the rules. */
-export const SCRAPE_MS = 200;
+/** Between two evaluations of the rules, and between two scrapes where nothing else is asked for. */
+const EVERY_MS = 200;
 
-/**
- * Starts a server and waits until it answers.
- *
- * @param rules text of a rule file
- */
-export async function startPrometheus(rules: string): Promise<Prometheus> {
+export interface PrometheusOptions {
+  /** Text of a rule file. */
+  readonly rules: string;
+  /** Between two scrapes, and the longest time that one may take (default 200). */
+  readonly scrapeMs?: number;
+}
+
+/** Starts a server and waits until it answers. */
+export async function startPrometheus({ rules, scrapeMs = EVERY_MS }: PrometheusOptions): Promise<Prometheus> {
   const folder = mkdtempSync(path.join(tmpdir(), "svc-prometheus-"));
   const file = (name: string) => path.join(folder, name);
   const scrape = (targets: readonly Target[]) => {
@@ -56,7 +59,7 @@ export async function startPrometheus(rules: string): Promise<Prometheus> {
   };
   scrape([]);
   writeFileSync(file("rules.yml"), rules);
-  writeFileSync(file("prometheus.yml"), JSON.stringify(configuration(folder)));
+  writeFileSync(file("prometheus.yml"), JSON.stringify(configuration(folder, scrapeMs)));
 
   const port = await freePort();
   const child = spawn(
@@ -101,17 +104,16 @@ export async function startPrometheus(rules: string): Promise<Prometheus> {
   };
 }
 
-function configuration(folder: string): unknown {
-  const every = `${SCRAPE_MS}ms`;
+function configuration(folder: string, scrapeMs: number): unknown {
+  const every = `${scrapeMs}ms`;
   return {
-    global: { scrape_interval: every, scrape_timeout: every, evaluation_interval: every },
+    global: { scrape_interval: every, scrape_timeout: every, evaluation_interval: `${EVERY_MS}ms` },
     rule_files: [path.join(folder, "rules.yml")],
     scrape_configs: [
       {
         job_name: "targets",
         // What a process shows and what the scrape knows of it must not share a label.
         honor_labels: false,
-        scrape_timeout: every,
         file_sd_configs: [{ files: [path.join(folder, "targets.json")], refresh_interval: "1s" }],
       },
     ],
@@ -129,4 +131,29 @@ export function shortened(rules: string, factor: number): string {
   const divide = (_: string, count: string, unit: keyof typeof UNIT_MS) =>
     `${Math.ceil((Number(count) * UNIT_MS[unit]) / factor)}ms`;
   return rules.replace(/(?<=\[|offset )(\d+)([mhd])\b/g, divide).replace(/(?<=^ *for: )(\d+)([mhd])$/gm, divide);
+}
+
+/** A bound of a rule that no test reaches in its time, and one that it does. */
+export interface Threshold {
+  readonly alert: string;
+  /** As in the rule's expression. */
+  readonly text: string;
+  readonly with: string;
+}
+
+/**
+ * Replaces bounds in a rule file.
+ *
+ * @throws Error unless each text occurs exactly once in the expression of its alert
+ */
+export function withThresholds(rules: string, thresholds: readonly Threshold[]): string {
+  return thresholds.reduce((text, threshold) => {
+    const [, head = "", expression = "", tail = ""] =
+      new RegExp(`^(.*\\n *- alert: ${threshold.alert}\\n)(.*?)(\\n *for: .*)$`, "s").exec(text) ?? [];
+    const count = expression.split(threshold.text).length - 1;
+    if (count !== 1) {
+      throw new Error(`the expression of ${threshold.alert} has "${threshold.text}" ${count} times; expected is once`);
+    }
+    return `${head}${expression.replace(threshold.text, () => threshold.with)}${tail}`;
+  }, rules);
 }

@@ -24,6 +24,8 @@ export interface ServiceOptions {
   readonly database: DatabaseAddress;
   /** Everything but `server` and `database`, which are added; it may set further keys of both. */
   readonly config: ConfigTree;
+  /** The data port; a free one when absent. */
+  readonly port?: number;
   /** Roles of the command line; none means every role the configuration enables. */
   readonly roles?: readonly string[];
   /** Variables of the process, such as `SVC_` ones. */
@@ -118,8 +120,8 @@ export function useServices(scope: "test" | "block" = "test"): Services {
     writeFileSync(file, JSON.stringify(config, null, 2));
     return file;
   };
-  const launch = async ({ database, config, roles = [], env = {} }: ServiceOptions) => {
-    const port = await freePort();
+  const launch = async ({ database, config, port: givenPort, roles = [], env = {} }: ServiceOptions) => {
+    const port = givenPort ?? (await freePort());
     const own = { server: { httpPort: port }, database: databaseConfig(database) };
     const child = processes.svc([...roles, "--config", configFile(merged(own, config))], { env });
     // A client gives up only when its peer is gone: an answer that never comes fails the test by its own time limit.

@@ -3,7 +3,9 @@ import type { Role } from "../../../src/model/roles.ts";
 import type { Metrics } from "../../../src/ports/metrics.ts";
 import { METRICS } from "../../../src/runtime/metricDefinitions.ts";
 import { createMetrics } from "../../../src/runtime/metrics.ts";
+import { eventually } from "../../support/eventually.ts";
 import { manualTime } from "../../support/manualTime.ts";
+import { sumOfSamples } from "../../support/service.ts";
 
 function setup(roles?: readonly Role[]) {
   const time = manualTime();
@@ -64,6 +66,7 @@ const DESIGNED = `
 info gauge version
 role_info gauge role
 uptime_seconds gauge
+event_loop_blocked_seconds_total counter
 component_up gauge component
 outbox_messages_total counter status
 outbox_messages_pending gauge
@@ -218,6 +221,14 @@ describe("the metrics", () => {
     expect(text).toContain("\nprocess_resident_memory_bytes ");
     expect(text).toContain("\nnodejs_eventloop_lag_seconds ");
     expect(text.endsWith("\n")).toBe(true);
+  });
+
+  test("count the time for which the event loop was blocked", async () => {
+    const registry = createMetrics({ version: "1.2.3" });
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1500);
+    const isCounted = async () =>
+      expect(sumOfSamples(await registry.text(), "svc_event_loop_blocked_seconds_total")).toBeGreaterThan(1);
+    await eventually(isCounted);
   });
 
   test("count the uptime", async () => {

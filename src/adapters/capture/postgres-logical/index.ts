@@ -43,7 +43,10 @@ export function postgresLogical({ server, names, clock, metrics, log }: Postgres
       let client: pg.Client | undefined;
       try {
         const observer = await watch.open();
-        const { partitioned } = await checkServer(observer, allNames, endpoint?.host ?? "");
+        const { partitioned } = await checkServer(observer, allNames, endpoint?.host ?? "").catch(async (fault) => {
+          await watch.noteLeft();
+          throw fault;
+        });
         const prepared = await prepareSlot(observer, allNames, from !== null, log);
         watch.note(prepared);
         checkKept(prepared, allNames);

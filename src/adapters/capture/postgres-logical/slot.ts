@@ -188,6 +188,16 @@ export class SlotWatch {
     this.#last = slot.status;
   }
 
+  /** Takes the slot of an earlier run into the metrics, where there is one: it retains log while nothing is captured. */
+  async noteLeft(): Promise<void> {
+    try {
+      const slot = await readSlot(await this.open(), this.#options.names);
+      if (slot !== undefined) this.note(slot);
+    } catch (error) {
+      this.#options.log.debug({ reason: errorText(error) }, "replication slot not read");
+    }
+  }
+
   /** Ends the checks and the connection. */
   async close(): Promise<void> {
     this.#closed = true;
