@@ -7,10 +7,11 @@ import { EvaluatorPool } from "../src/runtime/evaluation/pool.ts";
 import { sharedController, waitOrAbort } from "../src/time/wait.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
 import { createParked, createReplay } from "./finishedRows.ts";
+import { createTrace } from "./trace.ts";
 import { EVALUATOR_SCRIPT } from "./transforms.ts";
 
 /** Role `admin`: operators try transforms, replay rows, retry or discard parked ones, and pause destinations. */
-export function adminRole({ config, store, clock, redact, log, bodies, wakes }: RoleContext): RoleParts {
+export function adminRole({ config, store, clock, redact, secrets, log, bodies, wakes }: RoleContext): RoleParts {
   // Not the workers of the configured transforms: a trial must hold up no message.
   const evaluator = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers: 1, memoryLimitMb: MEMORY_LIMIT_MB, log });
   const changes = new RunningChanges();
@@ -21,7 +22,7 @@ export function adminRole({ config, store, clock, redact, log, bodies, wakes }: 
     limits: { maxBytes: adminBodyBytes(config), budget: bodies },
     evaluator,
     replay: {
-      run: (request) => changes.run((signal) => replay.run(request, signal)),
+      run: (request, by) => changes.run((signal) => replay.run(request, by, signal)),
       destinations: Object.keys(config.destinations),
     },
     parked: {
@@ -29,6 +30,7 @@ export function adminRole({ config, store, clock, redact, log, bodies, wakes }: 
       retry: (selection, by) => changes.run((signal) => parked.retry(selection, by, signal)),
       discard: (selection, by, reason) => changes.run((signal) => parked.discard(selection, by, reason, signal)),
     },
+    trace: createTrace({ config, store, secrets, clock }),
     destinations: new DestinationControl({ destinations: config.destinations, store, log }),
     clock,
     log,

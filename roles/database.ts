@@ -2,7 +2,7 @@ import type { TableNames } from "../src/adapters/stores/sql/names.ts";
 import type { Config } from "../src/config/types.ts";
 import { errorText, StoreError } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
-import { DESTINATION_COLUMNS } from "../src/model/rows.ts";
+import { DESTINATION_COLUMNS, HISTORY_COLUMNS } from "../src/model/rows.ts";
 import type { Log } from "../src/ports/runtime.ts";
 import type { CheckedTables, Store } from "../src/ports/store.ts";
 import { type Clock, systemClock } from "../src/time/clock.ts";
@@ -25,9 +25,11 @@ export async function createStore({ database, routes }: Config, clock: Clock, lo
     inboxTable: database.inboxTableName,
     outboxTable: database.outboxTableName,
     destinationTable: database.destinationTableName,
+    historyTable: database.historyTableName,
     inbox: database.columnMapping.inbox,
     outbox: database.columnMapping.outbox,
     destination: DESTINATION_COLUMNS,
+    history: HISTORY_COLUMNS,
   };
   switch (target.type) {
     case "postgresql": {
@@ -97,12 +99,15 @@ export async function prepareStore(
         }
       }
       const limitMs = Math.max(left(), MIN_CHECK_MS);
-      return await withTimeout(
+      await withTimeout(
         limitMs,
         "the check of the tables",
         () => store.schema.checkColumns(tablesOf(config, roles), roles.has("poller") && needsSharedState(config)),
         signal,
       );
+      if (roles.has("poller") && config.outbox.history !== "off" && !store.history.isAvailable)
+        warnOfHistory(config, log);
+      return;
     } catch (error) {
       const wentAway = error instanceof StoreError && error.code === "unavailable";
       if (!wentAway || systemClock.monotonic() + RETRY_PAUSE_MS >= deadline) throw error;
@@ -110,6 +115,16 @@ export async function prepareStore(
       await sleep(RETRY_PAUSE_MS, signal);
     }
   }
+}
+
+function warnOfHistory({ database }: Config, log: Log): void {
+  const { type, historyTableName } = database;
+  log.warn(
+    {
+      remedy: `svc migrate, or the statements of migrations/${type}/008.do.history.sql with the name ${historyTableName}`,
+    },
+    `the table ${historyTableName} cannot be used: attempts are not kept. Make it, or grant SELECT, INSERT and DELETE on it, and start again; outbox.history: off does without`,
+  );
 }
 
 /** Whether a destination has a limit that replicas share. */

@@ -59,7 +59,8 @@ export function retentions(
     const policy = policyOf(config, table);
     if (policy === undefined) return [];
     const { batchSize, cleanupInterval } = config.retention[table];
-    const options = { store: store.retention, policy, batchSize, stopping, wait: sleep, clock, metrics, log };
+    const history = table === "outbox" ? store.history : undefined;
+    const options = { store: store.retention, history, policy, batchSize, stopping, wait: sleep, clock, metrics, log };
     return [{ table, retention: new Retention(options), cleanupIntervalMs: cleanupInterval }];
   });
 }

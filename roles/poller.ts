@@ -7,6 +7,7 @@ import { DestinationGates } from "../src/core/destinations/gates.ts";
 import { createDeliveryStage } from "../src/core/transform/transform.ts";
 import type { ClaimToken } from "../src/model/rows.ts";
 import type { HealthComponent, Service } from "../src/ports/runtime.ts";
+import { REPLICA } from "../src/runtime/log.ts";
 import { Loop, type LoopOptions } from "../src/runtime/loop.ts";
 import { systemTimer } from "../src/time/clock.ts";
 import { sleep, TimeoutError, withTimeout } from "../src/time/wait.ts";
@@ -30,6 +31,8 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     })),
     targets,
     redact,
+    history: outbox.history,
+    replica: REPLICA,
     metrics,
     log,
     clock,

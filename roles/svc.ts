@@ -7,6 +7,7 @@ import { addExplainCommand } from "../src/cli/explain.ts";
 import { lastWords, VERSION } from "../src/cli/io.ts";
 import { addParkedCommands } from "../src/cli/parked.ts";
 import { addReplayCommand } from "../src/cli/replay.ts";
+import { addTraceCommand } from "../src/cli/trace.ts";
 import { addTransformCommand } from "../src/cli/transform.ts";
 import { ConfigError, StoppingError } from "../src/model/errors.ts";
 
@@ -120,6 +121,7 @@ addExplainCommand(program, io);
 addReplayCommand(program, io);
 addDestinationCommands(program, io);
 addParkedCommands(program, io);
+addTraceCommand(program, io);
 
 try {
   await program.parseAsync();

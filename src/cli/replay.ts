@@ -15,6 +15,7 @@ import {
   type Columns,
   type CommandIo,
   FILE_OPTION,
+  operator,
   optionParser,
   plainText,
   repeatedOption,
@@ -98,7 +99,7 @@ async function replay(
     async work({ config, store, log, signal }) {
       await store.schema.checkColumns(["outbox"]);
       const rows = createReplay({ config, store, log });
-      if (!dryRun) return `${rowsOf((await rows.run(request, signal)).moved)} moved to pending\n`;
+      if (!dryRun) return `${rowsOf((await rows.run(request, operator(), signal)).moved)} moved to pending\n`;
       const { count, sample } = await rows.preview(request, SAMPLE_SIZE, signal);
       const shown = sample.length < count ? `; the first ${sample.length} of them:` : "";
       return `${rowsOf(count)} would be moved to pending${shown}\n${textTable(sample, COLUMNS)}`;

@@ -47,6 +47,7 @@ export class StoreError extends Error {
 interface PublishErrorOptions extends ErrorOptions {
   readonly retryAfterMs?: number | undefined;
   readonly isPermanent?: boolean | undefined;
+  readonly status?: string | undefined;
 }
 
 /** A delivery failed. The reason is not redacted yet: `core/redact` cleans it before log and store. */
@@ -58,12 +59,15 @@ export class PublishError extends Error {
   readonly retryAfterMs: number | undefined;
   /** True when this row can never be delivered as it is: it is dead at once, whatever attempts are left. */
   readonly isPermanent: boolean;
+  /** The receiver's own code: an HTTP status, an AMQP reply code, the name of a Kafka error. */
+  readonly status: string | undefined;
 
   constructor(code: string, message: string, options?: PublishErrorOptions) {
     super(message, options);
     this.code = code;
     this.retryAfterMs = options?.retryAfterMs;
     this.isPermanent = options?.isPermanent ?? false;
+    this.status = options?.status;
   }
 }
 

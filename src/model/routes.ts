@@ -35,6 +35,8 @@ export const OPERATIONS = {
   admin_parked_list: { method: "get", path: "/admin/parked", port: "operator", group: "admin" },
   admin_parked_retry: { method: "post", path: "/admin/parked/retry", port: "operator", group: "admin" },
   admin_parked_discard: { method: "post", path: "/admin/parked/discard", port: "operator", group: "admin" },
+  admin_messages: { method: "get", path: "/admin/messages", port: "operator", group: "admin" },
+  admin_message: { method: "get", path: "/admin/messages/{id}", port: "operator", group: "admin" },
   health_live: { method: "get", path: "/health/live", port: "operator", group: "operation" },
   health_ready: { method: "get", path: "/health/ready", port: "operator", group: "operation" },
   health: { method: "get", path: "/health", port: "operator", group: "operation" },

@@ -18,6 +18,8 @@
  * - receipt: what a sender learns of its message.
  * - result: what a call returns (`InsertResult`, `RelayResult`, `ClaimResult`, `DeliveryResult`, `SettleResult`).
  * - verdict: whether a delivery shows its receiver to be well, failed or neither.
+ * - history: what happened to an outbox row: an entry for each attempt that `outbox.history` keeps, and for each action
+ *   of an operator.
  */
 
 export type OutboxState = "pending" | "processing" | "sent" | "dead";
@@ -114,9 +116,26 @@ export const DESTINATION_COLUMNS = {
 } as const;
 type DestinationColumn = keyof typeof DESTINATION_COLUMNS;
 
+/** Columns of the table of the history, see `HistoryStore`. Only the table can have another name. */
+export const HISTORY_COLUMNS = {
+  id: "id",
+  outboxId: "outbox_id",
+  at: "at",
+  event: "event",
+  attempt: "attempt",
+  actor: "actor",
+  destination: "destination",
+  code: "code",
+  status: "status",
+  durationMs: "duration_ms",
+  reason: "reason",
+} as const;
+type HistoryColumn = keyof typeof HISTORY_COLUMNS;
+
 export type InboxColumnNames = Readonly<Record<InboxColumn, string>>;
 export type OutboxColumnNames = Readonly<Record<OutboxColumn, string>>;
 export type DestinationColumnNames = Readonly<Record<DestinationColumn, string>>;
+export type HistoryColumnNames = Readonly<Record<HistoryColumn, string>>;
 
 /** A received message on its way into the inbox. The database sets the times. */
 export interface NewInboxRow {
@@ -193,6 +212,8 @@ export type Outcome = {
   readonly scope?: string | undefined;
   /** Where the row goes, of a retry: scopes may change until it is due. */
   readonly destination?: string | undefined;
+  /** What its history keeps; undefined for nothing. */
+  readonly record?: AttemptRecord | undefined;
 } & (
   | { readonly kind: "sent" }
   /** Failed with attempts left: `attempt` grows by one, the row is due again in `delayMs` of the database's clock. */
@@ -204,3 +225,18 @@ export type Outcome = {
   /** Not attempted, not counted: pending again. */
   | { readonly kind: "release" }
 );
+
+/** What the history of a row keeps of how a delivery ended, beside the outcome and its reason. */
+export interface AttemptRecord {
+  /** 1 for the first attempt; null where none was made. */
+  readonly attempt: number | null;
+  /** Null where no route matches. */
+  readonly destination: string | null;
+  /** The name of the replica, as in its log. */
+  readonly replica: string;
+  /** `PublishError.code`. */
+  readonly code: string | null;
+  /** The receiver's own code: an HTTP status, an AMQP reply code, the name of a Kafka error. */
+  readonly status: string | null;
+  readonly durationMs: number;
+}

@@ -22,9 +22,10 @@ export interface ReplayStore {
    * rows in the order of their sequence over all calls: a claim then never takes a row before an earlier one of its
    * key.
    *
+   * @param by who replays them, for the history
    * @returns how many were moved
    */
-  move(scope: ReplayScope, ids: readonly MessageId[]): Promise<number>;
+  move(scope: ReplayScope, ids: readonly MessageId[], by: string): Promise<number>;
 
   /** How many of the named rows are `pending` and untried. */
   untried(ids: readonly MessageId[]): Promise<number>;

@@ -1,6 +1,8 @@
 import type { ClaimedRow, ClaimToken, InsertResult, MessageId, NewInboxRow, Outcome } from "../model/rows.ts";
 import type { DestinationStore } from "./destinationStore.ts";
 import type { ReplayStore, RetentionStore } from "./finishedRows.ts";
+import type { HistoryStore } from "./historyStore.ts";
+import type { MessageStore } from "./messageStore.ts";
 import type { PullStore } from "./pullStore.ts";
 
 /**
@@ -201,6 +203,8 @@ export interface SchemaStore {
 export interface Store {
   readonly inbox: InboxStore;
   readonly outbox: OutboxStore;
+  readonly history: HistoryStore;
+  readonly messages: MessageStore;
   readonly parked: ParkedStore;
   readonly replay: ReplayStore;
   readonly retention: RetentionStore;
@@ -229,19 +233,20 @@ export interface ParkedStore {
   /**
    * Makes those of the rows that are still parked due now, with attempt 0. One that the database refuses stays parked.
    *
+   * @param by who does it, for the history
    * @returns how many were changed
    * @throws StoreError when the database refuses all of them
    */
-  retry(ids: readonly MessageId[]): Promise<number>;
+  retry(ids: readonly MessageId[], by: string): Promise<number>;
 
   /**
    * Makes those of the rows that are still parked `dead`, in one transaction: the next rows of their keys are free.
    *
-   * @param note goes before the row's `last_error`
+   * @param by, reason go before the row's `last_error`, and into the history
    * @returns how many were changed
    * @throws StoreError when the database refuses all of them
    */
-  discard(ids: readonly MessageId[], note: string): Promise<number>;
+  discard(ids: readonly MessageId[], by: string, reason: string): Promise<number>;
 }
 
 /** All conditions given must hold. An empty list of ids matches no row. */

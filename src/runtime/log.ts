@@ -10,6 +10,9 @@ import type { Log } from "../ports/runtime.ts";
 const LOG_LEVELS = ["trace", "debug", "info", "warn", "error", "fatal"] as const;
 type LogLevel = (typeof LOG_LEVELS)[number];
 
+/** The name of this process among the replicas. */
+export const REPLICA = `${hostname()}-${process.pid}`;
+
 /** Takes secrets out of a text. */
 type Redactor = (text: string) => string;
 
@@ -18,7 +21,7 @@ export interface LogOptions {
   readonly roles: readonly string[];
   /** Applied to {@link TEXT_FIELDS} and {@link ERROR_FIELDS}, whose texts come from outside. Default: none. */
   readonly redact?: Redactor;
-  /** Default: `host-pid`. */
+  /** Default: {@link REPLICA}. */
   readonly replica?: string;
   /** Default: standard output. */
   readonly output?: LogOutput;
@@ -64,7 +67,7 @@ export function createLog(options: LogOptions): RunningLog {
   const log = pino(
     {
       level: options.level,
-      base: { service: "svc", roles: options.roles, replica: options.replica ?? `${hostname()}-${process.pid}` },
+      base: { service: "svc", roles: options.roles, replica: options.replica ?? REPLICA },
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       serializers: {

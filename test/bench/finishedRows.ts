@@ -99,7 +99,7 @@ export async function replayBesideTraffic(environment: Environment): Promise<Fig
   let moved = 0;
   const startedAt = performance.now();
   const during = await traffic(environment, receiver, async () => {
-    ({ moved } = await replay.run({ topic: "dead" }, new AbortController().signal));
+    ({ moved } = await replay.run({ topic: "dead" }, "alice", new AbortController().signal));
     await until(async () => receiver.deadReceived() >= dead, 50);
   });
   const replayedRate = perSecond(dead, performance.now() - startedAt);

@@ -51,7 +51,7 @@ async function ask(operation: string, { body = "", headers = {}, name = "{name}"
   const answer =
     method === "GET" && text === "" && Object.keys(headers).length === 0
       ? await service.get(path)
-      : await exchange(service.port, method, path.replace("{name}", encodeURIComponent(name)), headers, text);
+      : await exchange(service.port, method, path.replace(/\{\w+\}/, encodeURIComponent(name)), headers, text);
   api.check(method, path.split("?", 1)[0] ?? "", answer);
   return answer;
 }
@@ -145,6 +145,9 @@ describe("every answer is as the OpenAPI document has it", () => {
     expect((await ask("POST /admin/destinations/{name}/resume", { headers: BEARER })).status).toBe(404);
     expect((await ask("GET /admin/destinations")).status).toBe(401);
     expect((await ask("GET /admin/parked", { headers: BEARER })).status).toBe(200);
+    const found = (await ask("GET /admin/messages", { headers: BEARER })).json() as { messages: { id: string }[] };
+    const shown = { name: found.messages[0]?.id ?? "", headers: BEARER };
+    expect((await ask("GET /admin/messages/{id}", shown)).status).toBe(200);
     expect((await ask("POST /admin/parked/retry", { body: { all: true }, headers: BEARER })).status).toBe(200);
     const discard = { topic: "no.**", reason: "nobody wants it" };
     expect((await ask("POST /admin/parked/discard", { body: discard, headers: BEARER })).status).toBe(200);
@@ -175,6 +178,14 @@ describe("every answer is as the OpenAPI document has it", () => {
     expect((await ask("POST /admin/replay", { body: {}, headers: BEARER })).status).toBe(400);
     expect((await ask("GET /admin/parked")).status).toBe(401);
     expect((await ask("GET /admin/parked?limit=0", { headers: BEARER })).status).toBe(400);
+    expect((await ask("GET /admin/messages")).status).toBe(401);
+    expect((await ask("GET /admin/messages?limit=0", { headers: BEARER })).status).toBe(400);
+    expect((await ask("GET /admin/messages?cursor=x", { headers: BEARER })).status).toBe(404);
+    const nobody = { name: "01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f" };
+    expect(
+      (await ask("GET /admin/messages/{id}", { ...nobody, headers: { authorization: "Bearer wrong" } })).status,
+    ).toBe(401);
+    expect((await ask("GET /admin/messages/{id}", { ...nobody, headers: BEARER })).status).toBe(404);
   });
 
   test("of the pull routes to a client", async () => {

@@ -120,7 +120,7 @@ describe("low-water marks", () => {
         await letMarksSettle();
 
         const [parked] = await store.parked.list({}, null, 10);
-        await store.parked.retry([parked?.id as MessageId]);
+        await store.parked.retry([parked?.id as MessageId], "alice");
         expect(await payloads()).toEqual(["parked", "behind"]);
       },
     );
@@ -425,6 +425,7 @@ describe("a row that was not scheduled ahead", () => {
         await store.replay.move(
           scope,
           rows.map(({ id }) => id),
+          "alice",
         ),
       ).toBe(1);
       const ahead = "interval '1 hour'";

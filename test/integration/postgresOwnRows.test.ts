@@ -145,7 +145,7 @@ describe("the bundled outbox", () => {
         store.schema.migrate(),
         database.query("INSERT INTO outbox (topic, payload) VALUES ('a', '1')"),
       ]);
-      expect(migrated).toEqual(["6 headers", "7 destinations"]);
+      expect(migrated).toEqual(["6 headers", "7 destinations", "8 history"]);
       await reader.end();
     });
   });
@@ -189,7 +189,7 @@ describe("the settings of a session", () => {
         const scope = await store.replay.begin();
         const { rows } = await store.replay.page(scope, {}, null, 10);
         expect(rows.map(({ createdAt }) => createdAt)).toEqual([row.createdAt]);
-        expect(await store.replay.move(scope, [row.id])).toBe(1);
+        expect(await store.replay.move(scope, [row.id], "alice")).toBe(1);
         const [pulled] = (await store.pull.claim({ ...claimRequest(), source: "orders", maxAttempts: 5 })).rows;
         expect(Math.abs((pulled?.createdAt?.getTime() ?? 0) - before)).toBeLessThan(60_000);
         expect(await store.retention.plan({ table: "inbox", kind: "AGE", maxAgeMs: 0 })).toHaveLength(1);
@@ -561,10 +561,11 @@ describe("a row that a trigger refuses", () => {
         await store.replay.move(
           scope,
           rows.map(({ id }) => id),
+          "alice",
         ),
       ).toBe(8);
       const [refused] = rows.filter(({ topic }) => topic === "t5").map(({ id }) => id);
-      await expect(store.replay.move(scope, [refused as MessageId])).rejects.toThrow("not this one");
+      await expect(store.replay.move(scope, [refused as MessageId], "alice")).rejects.toThrow("not this one");
     });
   });
 });

@@ -138,8 +138,8 @@ describe("retention on PostgreSQL", () => {
     await client.query("SELECT count(*) FROM outbox");
 
     for (const [policy, statement] of [
-      [OLDER_THAN_A_MINUTE, SQL.batches.sent.remove],
-      [INBOX_OLDER_THAN_A_MINUTE, SQL.batches.inbox.remove],
+      [OLDER_THAN_A_MINUTE, SQL.plain.batches.sent.remove],
+      [INBOX_OLDER_THAN_A_MINUTE, SQL.plain.batches.inbox.remove],
     ] as const) {
       const blocks: number[] = [];
       let range: RetentionRange | null = await onlyRange(store, policy);

@@ -168,7 +168,7 @@ describe("migrations of tables in use", () => {
     );
     await report.end();
 
-    expect(applied).toEqual(["6 headers", "7 destinations"]);
+    expect(applied).toEqual(["6 headers", "7 destinations", "8 history"]);
     const [line] = lines.filter(({ level }) => level === "warn");
     const statement = 'ALTER TABLE "public".outbox ALTER COLUMN headers DROP NOT NULL';
     expect(line?.fields).toEqual({ statement });
@@ -382,7 +382,7 @@ describe("types of columns", () => {
     const scope = await store.replay.begin();
     expect((await store.replay.page(scope, { topics }, null, 10)).rows).toHaveLength(1);
     expect(await store.replay.find(scope, { topics }, [first.id])).toHaveLength(1);
-    expect(await store.replay.move(scope, [first.id])).toBe(1);
+    expect(await store.replay.move(scope, [first.id], "alice")).toBe(1);
     expect(await store.replay.untried([first.id])).toBe(1);
     const third = await claim({ name: "", which: "except", destinations: [], exceptKeys: [] });
     await store.outbox.settle([died(third)]);

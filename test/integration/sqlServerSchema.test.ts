@@ -187,6 +187,7 @@ describeWithSqlServer("an owner's tables in SQL Server", () => {
       return await store.replay.move(
         await store.replay.begin(),
         rows.map((row) => row.id),
+        "alice",
       );
     });
 

@@ -52,7 +52,7 @@ describeWithSqlServer("tables of an owner on SQL Server", () => {
     const delivered = (await store.outbox.claim(claimRequest())).rows;
     expect(await store.outbox.settle(delivered.map(sent))).toEqual(new Set(ids(delivered)));
     const scope = await store.replay.begin();
-    expect(await store.replay.move(scope, ids(delivered))).toBe(1);
+    expect(await store.replay.move(scope, ids(delivered), "alice")).toBe(1);
 
     await database.query("UPDATE outbox SET state = N'sent', updated_at = DATEADD(hour, -1, SYSUTCDATETIME())");
     const [range] = await store.retention.plan({ table: "outbox", kind: "AGE", maxAgeMs: 1000 });

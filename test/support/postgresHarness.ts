@@ -1,7 +1,13 @@
 import { createPostgresStore } from "../../src/adapters/stores/postgres/index.ts";
 import type { PoolOptions } from "../../src/adapters/stores/postgres/pool.ts";
 import type { TableNames } from "../../src/adapters/stores/sql/names.ts";
-import { DESTINATION_COLUMNS, INBOX_COLUMNS, type MessageId, OUTBOX_COLUMNS } from "../../src/model/rows.ts";
+import {
+  DESTINATION_COLUMNS,
+  HISTORY_COLUMNS,
+  INBOX_COLUMNS,
+  type MessageId,
+  OUTBOX_COLUMNS,
+} from "../../src/model/rows.ts";
 import { Secret } from "../../src/model/secret.ts";
 import type { Store } from "../../src/ports/store.ts";
 import type { Clock } from "../../src/time/clock.ts";
@@ -22,9 +28,11 @@ export const DEFAULT_NAMES: TableNames = {
   inboxTable: "inbox",
   outboxTable: "outbox",
   destinationTable: "outbox_destination",
+  historyTable: "outbox_history",
   inbox: INBOX_COLUMNS,
   outbox: OUTBOX_COLUMNS,
   destination: DESTINATION_COLUMNS,
+  history: HISTORY_COLUMNS,
 };
 
 /** Columns of the destinations' table that hold a time. */
@@ -90,6 +98,9 @@ export async function openPostgres(): Promise<StoreHarness> {
       await database.query("UPDATE outbox SET state = 'pending', attempt = 0, scheduled_at = now() WHERE id = $1", [
         id,
       ]);
+    },
+    async removeOutbox(ids) {
+      await database.query("DELETE FROM outbox WHERE id = ANY ($1::uuid[])", [ids]);
     },
     async finishOutbox(ids, { state, finishedMsAgo = 0, createdMsAgo }) {
       await database.query(

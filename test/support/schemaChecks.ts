@@ -4,12 +4,19 @@ import type { Store } from "../../src/ports/store.ts";
 /** What the tests of the tables have in common for every database. */
 
 /** The history of all bundled migrations. */
-export const MIGRATIONS = ["inbox", "outbox", "finished-rows", "pull", "in-flight", "headers", "destinations"].map(
-  (name, n) => ({
-    version: n + 1,
-    name,
-  }),
-);
+export const MIGRATIONS = [
+  "inbox",
+  "outbox",
+  "finished-rows",
+  "pull",
+  "in-flight",
+  "headers",
+  "destinations",
+  "history",
+].map((name, n) => ({
+  version: n + 1,
+  name,
+}));
 
 /** Runs `body` with a store and closes it. */
 export async function withStore<T>(store: Store, body: (store: Store) => Promise<T>): Promise<T> {

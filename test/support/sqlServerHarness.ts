@@ -122,6 +122,9 @@ async function open(database: SqlServerDatabase, left: () => void): Promise<Stor
         { id },
       );
     },
+    async removeOutbox(ids) {
+      await database.query(`DELETE FROM outbox WHERE id IN (${IDS})`, { ids: JSON.stringify(ids) });
+    },
     async finishOutbox(ids, { state, finishedMsAgo = 0, createdMsAgo }) {
       await database.query(
         `UPDATE outbox SET state = @state, updated_at = ${msAgo("@finished")},

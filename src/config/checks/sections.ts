@@ -37,6 +37,7 @@ const DEFAULT_TABLES = {
   outboxTableName: "outbox",
   inboxTableName: "inbox",
   destinationTableName: "outbox_destination",
+  historyTableName: "outbox_history",
 } as const;
 const TABLE_KEYS = Object.keys(DEFAULT_TABLES) as readonly (keyof typeof DEFAULT_TABLES)[];
 /** The keys that name tables and columns. */
@@ -54,8 +55,8 @@ export function readJdbcUrl(database: Pick<DeclaredConfig["database"], "type" | 
 
 function checkNames(database: DeclaredConfig["database"], report: Report): void {
   const longest = DATABASES[database.type].longestName;
-  const { outboxTableName, inboxTableName, destinationTableName } = database;
-  const names: [string, string][] = TABLE_KEYS.map((key) => [key, database[key]]);
+  const tables = TABLE_KEYS.map((key) => [key, database[key]] as const);
+  const names: [string, string][] = tables.map(([key, name]) => [key, name]);
   for (const table of ["outbox", "inbox"] as const) {
     const columns = Object.entries(database.columnMapping[table]);
     // Default names first, so that a renamed column is the one to blame.
@@ -74,13 +75,11 @@ function checkNames(database: DeclaredConfig["database"], report: Report): void 
     if (name.length > longest)
       report.error(key, `is ${name.length} characters long; ${database.type} takes ${longest}`);
   }
-  if (inboxTableName === outboxTableName) {
-    report.error("inboxTableName", `must differ from database.outboxTableName; both are "${inboxTableName}"`);
-  }
-  for (const [key, name] of Object.entries({ outboxTableName, inboxTableName })) {
-    if (destinationTableName !== name) continue;
-    report.error("destinationTableName", `must differ from database.${key}; both are "${name}"`);
-  }
+  tables.forEach(([key, name], n) => {
+    for (const [other] of tables.slice(0, n).filter(([, earlier]) => earlier === name)) {
+      report.error(key, `must differ from database.${other}; both are "${name}"`);
+    }
+  });
 }
 
 /** The keys below `database` that rename a table or column of the bundled migrations. */

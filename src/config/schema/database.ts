@@ -35,6 +35,10 @@ export const databaseSchema = {
       syntax: "identifier",
       default: "outbox_destination",
     }),
+    historyTableName: text("Table of attempts and operators' actions.", {
+      syntax: "identifier",
+      default: "outbox_history",
+    }),
     columnMapping: {
       type: "object",
       default: {},

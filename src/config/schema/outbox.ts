@@ -1,5 +1,5 @@
 import { captureSchema } from "../../adapters/capture/schema.ts";
-import { integer, ms } from "../../model/schema.ts";
+import { integer, ms, text } from "../../model/schema.ts";
 
 /** Section `outbox` (spec, "outbox"). */
 export const outboxSchema = {
@@ -13,6 +13,10 @@ export const outboxSchema = {
     retryBaseDelayMs: ms("A retry waits `retryBaseDelayMs * 2^attempt`, plus up to 25 % at random, at most 60 s.", {
       minimum: 0,
       default: 1000,
+    }),
+    history: text("Which attempts are kept with their row: none, those that failed, or every one.", {
+      enum: ["off", "failures", "all"],
+      default: "failures",
     }),
     maxAttempts: integer("`max_attempts` of rows the service creates.", {
       minimum: 1,

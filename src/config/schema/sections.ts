@@ -57,6 +57,13 @@ export const adminSchema = {
     insecure: boolean("Allow admin routes without `auth` (local tests only).", { default: false }),
     maxTransformTimeoutMs: ms("Upper limit of a caller's `timeoutMs`.", { minimum: 0, default: 1000 }),
     maxPayloadBytes: integer("Largest admin request body.", { minimum: 1, default: 65536 }),
+    showPayloads: boolean("Show payloads and headers in `GET /admin/messages/{id}`.", { default: false }),
+    redactPayloadPaths: {
+      type: "array",
+      default: [],
+      description: "Payload fields that no operator sees; an index stands for every item of the list.",
+      items: { type: "string", syntax: "jsonPath" },
+    },
   },
 } as const;
 

@@ -1,5 +1,5 @@
 import { ClaimLostError, errorText, PublishError, StoppingError, TransformError } from "../../model/errors.ts";
-import type { ClaimedRow, DeliverableRow, Headers, MessageId, Outcome } from "../../model/rows.ts";
+import type { AttemptRecord, ClaimedRow, DeliverableRow, Headers, MessageId, Outcome } from "../../model/rows.ts";
 import type { Destination, OutboundMessage } from "../../ports/destination.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
@@ -54,6 +54,10 @@ interface DeliverySetup {
   readonly targets: ReadonlyMap<string, DeliveryTarget>;
   /** Masks secrets in every reason before it is logged or stored. */
   readonly redact: Redact;
+  /** `outbox.history`: which outcomes get a record. */
+  readonly history: "off" | "failures" | "all";
+  /** The name of this replica, for the records. */
+  readonly replica: string;
   readonly metrics: Pick<
     Metrics,
     | "outboxMessages"
@@ -123,9 +127,11 @@ export function createDelivery(setup: DeliverySetup): Delivery {
       const report = reportOf(attempt, redact);
       const isSpared = isProbe && report.receiver === "failed";
       const outcome: Outcome = isSpared ? { ...claimOf(row), kind: "release" } : outcomeOf(setup, row, route, attempt);
+      const durationMs = clock.monotonic() - startedAt;
       count(setup, row, route, outcome);
-      logAttempt(log, row, route, attempt, outcome, clock.monotonic() - startedAt);
-      return { outcome, report };
+      logAttempt(log, row, route, attempt, outcome, durationMs);
+      const record = isKept(setup.history, outcome) ? recordOf(setup, row, route, attempt, durationMs) : undefined;
+      return { outcome: record === undefined ? outcome : { ...outcome, record }, report };
     },
   };
 }
@@ -182,6 +188,29 @@ function outcomeOf(
   const retryAfterMs = attempt.error instanceof PublishError ? attempt.error.retryAfterMs : undefined;
   const delayMs = route.target.retryPolicy({ attempt: row.attempt, retryAfterMs }, random);
   return { ...claim, kind: "retry", delayMs, reason };
+}
+
+function isKept(history: DeliverySetup["history"], { kind }: Outcome): boolean {
+  if (kind === "release" || history === "off") return false;
+  return kind !== "sent" || history === "all";
+}
+
+function recordOf(
+  { replica }: Pick<DeliverySetup, "replica">,
+  row: ClaimedRow,
+  route: PreparedRoute | undefined,
+  attempt: Attempt,
+  durationMs: number,
+): AttemptRecord {
+  const error = "error" in attempt && attempt.error instanceof PublishError ? attempt.error : undefined;
+  return {
+    attempt: attempt.kind === "refused" ? null : row.attempt + 1,
+    destination: route?.destination ?? null,
+    replica,
+    code: error?.code ?? null,
+    status: error?.status ?? null,
+    durationMs,
+  };
 }
 
 function claimOf(row: ClaimedRow): Pick<Outcome, "id" | "claimToken"> {

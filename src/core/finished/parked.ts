@@ -68,7 +68,7 @@ export class Parked {
     const pace = new ReplayPace({ untried: (ids) => replay.untried(ids), batchSize: this.#batchSize, wait });
     return await this.#change("parked rows are retried", selection, { by }, signal, async (ids) => {
       await pace.room(signal);
-      const count = await store.retry(ids);
+      const count = await store.retry(ids, by);
       pace.moved(ids);
       return count;
     });
@@ -80,9 +80,11 @@ export class Parked {
    * @param reason stored with `by` before the row's `last_error`
    */
   async discard(selection: ParkedSelection, by: string, reason: string, signal: AbortSignal): Promise<number> {
-    const note = this.#options.redact(`discarded by ${by}: ${reason}`);
-    return await this.#change("parked rows are discarded", selection, { by, note }, signal, (ids) =>
-      this.#options.store.discard(ids, note),
+    const { store, redact } = this.#options;
+    const [who, why] = [redact(by), redact(reason)];
+    const about = { by: who, note: `discarded by ${who}: ${why}` };
+    return await this.#change("parked rows are discarded", selection, about, signal, (ids) =>
+      store.discard(ids, who, why),
     );
   }
 

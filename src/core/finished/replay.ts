@@ -52,10 +52,11 @@ export class Replay {
   /**
    * Moves every row that is finished now and matches. Count and filter are logged.
    *
+   * @param by who requests it, for the log and the history
    * @param signal aborts it between two batches
    * @throws ReplayInterruptedError with the rows moved by then; its cause is the abort reason or the database's error
    */
-  async run(request: ReplayRequest, signal: AbortSignal): Promise<{ readonly moved: number }> {
+  async run(request: ReplayRequest, by: string, signal: AbortSignal): Promise<{ readonly moved: number }> {
     requireFilter(request);
     const { store, log, onMoved } = this.#options;
     const filter = loggedFilter(request);
@@ -69,16 +70,16 @@ export class Replay {
       for await (const { scope, rows } of this.#batches(request, signal)) {
         const ids = rows.map((row) => row.id);
         await pace.room(signal);
-        const count = await this.#persistently(() => store.move(scope, ids), signal);
+        const count = await this.#persistently(() => store.move(scope, ids, by), signal);
         pace.moved(ids);
         moved += count;
         if (count > 0) onMoved();
       }
     } catch (error) {
-      log.warn({ moved, filter, reason: errorText(error) }, "replay ended early");
+      log.warn({ moved, filter, by, reason: errorText(error) }, "replay ended early");
       throw new ReplayInterruptedError(moved, error);
     }
-    log.info({ moved, filter }, "replay");
+    log.info({ moved, filter, by }, "replay");
     return { moved };
   }
 

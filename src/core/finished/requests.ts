@@ -207,7 +207,7 @@ export function parseParkedChange(
   const reason = asksReason ? single(fields, "reason", parseReason) : "";
   if (reason === undefined)
     throw new Error(`"reason" is missing; a text of 1 to ${LONGEST_REASON} characters is expected`);
-  return { selection, reason, by: callerOf(single(fields, "by", parseBy)) };
+  return { selection, reason, by: parseCaller(fields) };
 }
 
 /** Texts that operators give with a change, by the command or over HTTP, for others to read. */
@@ -237,6 +237,11 @@ export function parseBy(text: string): string {
   const isSeen = new RegExp(BY_PATTERN).test(text) && !/\p{Surrogate}/u.test(text);
   if (isSeen && [...text].length <= LONGEST_BY) return text;
   throw new Error(`1 to ${LONGEST_BY} printable characters without blanks around them are expected, such as alice`);
+}
+
+/** Reads who makes a change from the field `by` of a body. @throws Error that names it */
+export function parseCaller(value: unknown): string {
+  return callerOf(single(requireObject(value), "by", parseBy));
 }
 
 /** The caller of a change over HTTP, as stored: credentials name no person, so the caller does. */

@@ -83,6 +83,23 @@ export function parsed<T>(
   }
 }
 
+/**
+ * Reads the query of a URL.
+ *
+ * @returns what parses a parameter; undefined where it is absent. It throws an Error that names the parameter
+ */
+export function queryParameters(url: string): <T>(name: string, parse: (text: string) => T) => T | undefined {
+  const query = new URLSearchParams(url.split("?", 2)[1] ?? "");
+  return (name, parse) => {
+    const text = query.get(name);
+    try {
+      return text === null ? undefined : parse(text);
+    } catch (error) {
+      throw new Error(`the query parameter "${name}": ${errorText(error)}`);
+    }
+  };
+}
+
 /** A request that is valid and cannot be served; the message is the answer. */
 export class Refusal extends Error {
   override readonly name = "Refusal";

@@ -1,12 +1,10 @@
 import { type DestinationControl, type PauseRequest, parsePauseDuration } from "../../core/destinations/control.ts";
 import { parkedRowShown } from "../../core/finished/parked.ts";
 import {
-  callerOf,
-  type Fields,
   hasFilter,
   NO_FILTER,
   type ParkedSelection,
-  parseBy,
+  parseCaller,
   parseLimit,
   parseParkedChange,
   parsePattern,
@@ -17,13 +15,15 @@ import {
   requireObject,
   single,
 } from "../../core/finished/requests.ts";
-import { errorText } from "../../model/errors.ts";
+import type { Trace } from "../../core/trace/trace.ts";
 import type { Evaluator } from "../../ports/evaluator.ts";
 import type { ParkedRow } from "../../ports/store.ts";
 import { accessOf } from "../credentials.ts";
 import { describeAdmin } from "../openapi/admin.ts";
+import { describeMessages } from "../openapi/messages.ts";
 import { ERRORS } from "../respond.ts";
 import { type Route, type RouteHandler, route } from "../routes.ts";
+import { findMessages, parseMessageId, parseMessagesQuery, showMessage } from "./messages.ts";
 import {
   type AdminRequest,
   answering,
@@ -31,12 +31,13 @@ import {
   type GuardOptions,
   parseJsonBody,
   parseOptionalBody,
+  queryParameters,
   Refusal,
 } from "./requests.ts";
 import { transformTestHandler } from "./transformTrial.ts";
 
 interface AdminRouteOptions extends GuardOptions {
-  readonly admin: GuardOptions["admin"] & { readonly maxTransformTimeoutMs: number };
+  readonly admin: GuardOptions["admin"] & { readonly maxTransformTimeoutMs: number; readonly showPayloads: boolean };
   readonly evaluator: Pick<Evaluator, "evaluate">;
   readonly replay: {
     /**
@@ -44,7 +45,7 @@ interface AdminRouteOptions extends GuardOptions {
      *
      * @throws ReplayInterruptedError; its cause is a StoreError, or a StoppingError when the service stops
      */
-    readonly run: (request: ReplayRequest) => Promise<{ readonly moved: number }>;
+    readonly run: (request: ReplayRequest, by: string) => Promise<{ readonly moved: number }>;
     /** Names of the configured destinations. */
     readonly destinations: readonly string[];
   };
@@ -55,19 +56,24 @@ interface AdminRouteOptions extends GuardOptions {
     readonly retry: (selection: ParkedSelection, by: string) => Promise<number>;
     readonly discard: (selection: ParkedSelection, by: string, reason: string) => Promise<number>;
   };
+  readonly trace: Pick<Trace, "list" | "timeline">;
 }
 
-/** The routes of the role `admin`: transform tests, replay, parked rows, destinations. */
+/** The routes of the role `admin`: transform tests, replay, parked rows, destinations, messages. */
 export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
-  const { admin, limits, evaluator, replay, parked, destinations, clock, log } = options;
+  const { admin, limits, evaluator, replay, parked, trace, destinations, clock, log } = options;
   const { auth, insecure, maxTransformTimeoutMs } = admin;
   const guard = createGuard({ admin, limits, clock, log });
-  const describe = describeAdmin({
-    access: accessOf(insecure ? undefined : auth, "admin", "the admin routes"),
-    destinations: replay.destinations,
-    maxBodyBytes: limits.maxBytes,
-    maxTransformTimeoutMs,
-  });
+  const access = accessOf(insecure ? undefined : auth, "admin", "the admin routes");
+  const describe = {
+    ...describeMessages(access),
+    ...describeAdmin({
+      access,
+      destinations: replay.destinations,
+      maxBodyBytes: limits.maxBytes,
+      maxTransformTimeoutMs,
+    }),
+  };
   const handle = <T>(parse: (request: AdminRequest) => T, work: (request: T) => Promise<object>): RouteHandler =>
     guard(answering(parse, work));
   const changeParked = (asksReason: boolean, change: AdminRouteOptions["parked"]["discard"]): RouteHandler =>
@@ -86,10 +92,10 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
       describe.replay,
       handle(
         ({ body }) => parseReplay(body, replay.destinations),
-        async (request) => {
+        async ({ request, by }) => {
           // A request without a filter must not mean everything.
           if (!hasFilter(request)) throw new Refusal(400, NO_FILTER);
-          return { moved: (await replay.run(request)).moved };
+          return { moved: (await replay.run(request, by)).moved };
         },
       ),
     ),
@@ -124,15 +130,19 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
     ),
     route("admin_parked_retry", describe.parkedRetry, changeParked(false, parked.retry)),
     route("admin_parked_discard", describe.parkedDiscard, changeParked(true, parked.discard)),
+    route("admin_messages", describe.messages, handle(parseMessagesQuery, findMessages(trace))),
+    route("admin_message", describe.message, handle(parseMessageId, showMessage(trace, admin.showPayloads))),
   ];
 }
 
 const noParameters = (): undefined => undefined;
 
-function parseReplay(body: Buffer, destinations: readonly string[]): ReplayRequest {
-  const request = parseReplayRequest(parseOptionalBody(body));
+function parseReplay(body: Buffer, destinations: readonly string[]) {
+  const fields = parseOptionalBody(body);
+  const request = parseReplayRequest(fields);
+  const by = parseCaller(fields);
   const { destination } = request;
-  if (destination === undefined || destinations.includes(destination)) return request;
+  if (destination === undefined || destinations.includes(destination)) return { request, by };
   // A misspelt name would replay nothing, as if no row matched.
   const known = knownNames(destinations);
   throw new Error(`"destination" is ${JSON.stringify(destination)}; the name of a destination is expected (${known})`);
@@ -144,16 +154,12 @@ function parsePause({ body, parameters: { name = "" } }: AdminRequest) {
   const reason = single(fields, "reason", parseReason);
   if (reason === undefined) throw new Error('"reason" is missing; a text that says why is expected');
   const pause: PauseRequest = { reason, forMs: single(fields, "for", parsePauseDuration) };
-  return { name, pause, by: callerIn(fields) };
+  return { name, pause, by: parseCaller(fields) };
 }
 
 /** Body `{"by": "alice"}`, or none. */
 function parseResume({ body, parameters: { name = "" } }: AdminRequest) {
-  return { name, by: callerIn(requireObject(parseOptionalBody(body))) };
-}
-
-function callerIn(fields: Fields): string {
-  return callerOf(single(fields, "by", parseBy));
+  return { name, by: parseCaller(parseOptionalBody(body)) };
 }
 
 /** @throws Refusal when the destination is not configured, or the table for its pause is missing */
@@ -171,15 +177,7 @@ function knownNames(names: readonly string[]): string {
 const LISTED_BY_DEFAULT = 50;
 
 function parseParkedQuery({ url }: AdminRequest): { readonly selection: ParkedSelection; readonly limit: number } {
-  const query = new URLSearchParams(url.split("?", 2)[1] ?? "");
-  const parameter = <T>(name: string, parse: (text: string) => T): T | undefined => {
-    const text = query.get(name);
-    try {
-      return text === null ? undefined : parse(text);
-    } catch (error) {
-      throw new Error(`the query parameter "${name}": ${errorText(error)}`);
-    }
-  };
+  const parameter = queryParameters(url);
   return {
     selection: { topic: parameter("topic", parsePattern), key: parameter("key", parseText) },
     limit: parameter("limit", parseLimit) ?? LISTED_BY_DEFAULT,

@@ -107,7 +107,7 @@ function transformTest({ access, maxBodyBytes, maxTransformTimeoutMs }: Describe
 
 function replay(admin: DescribedAdmin): RouteDescription {
   const { access, maxBodyBytes, destinations: names } = admin;
-  const schema = { allOf: [ref("ReplayRequest"), { properties: { destination: { enum: [...names, null] } } }] };
+  const schema = { allOf: [ref("ReplayRequest"), { properties: { destination: { enum: [...names, null] }, by: BY } }] };
   const after = "2025-01-31T12:00:00Z";
   return {
     summary: "Deliver finished outbox rows again",

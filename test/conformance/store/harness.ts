@@ -22,6 +22,8 @@ export interface StoreHarness extends AsyncDisposable {
   makeDue(): Promise<void>;
   /** Sets one outbox row back to pending with attempt 0, as a replay does. */
   reset(id: MessageId): Promise<void>;
+  /** Deletes outbox rows, as an application may. */
+  removeOutbox(ids: readonly MessageId[]): Promise<void>;
   /** Makes outbox rows look finished: `updated_at` and, where given, `created_at` so many ms ago. */
   finishOutbox(
     ids: readonly MessageId[],

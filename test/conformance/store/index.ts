@@ -1,5 +1,6 @@
 import { exerciseDestinations } from "./destinations.ts";
 import type { StoreHarness } from "./harness.ts";
+import { exerciseHistory } from "./history.ts";
 import { exerciseInbox } from "./inbox.ts";
 import { exerciseOrder } from "./order.ts";
 import { exerciseClaims, exerciseSettling } from "./outbox.ts";
@@ -22,6 +23,7 @@ export function exerciseStore(open: () => Promise<StoreHarness>): void {
   exerciseSettling(open);
   exerciseOrder(open);
   exerciseScopes(open);
+  exerciseHistory(open);
   exerciseParking(open);
   exerciseReplay(open);
   exerciseRetention(open);

@@ -85,7 +85,7 @@ export function exerciseParking(open: () => Promise<StoreHarness>): void {
       expect(await outbox.reclaim(10, 0)).toBe(0);
       const scope = await replay.begin();
       expect(await replay.find(scope, {}, [id])).toEqual([]);
-      expect(await replay.move(scope, [id])).toBe(0);
+      expect(await replay.move(scope, [id], "alice")).toBe(0);
       expect(await retention.plan({ table: "outbox", kind: "COUNT", maxCount: 0 })).toEqual([]);
       expect(await retention.plan({ table: "outbox", kind: "AGE", maxAgeMs: 0 })).toEqual([]);
 
@@ -152,7 +152,7 @@ export function exerciseParking(open: () => Promise<StoreHarness>): void {
       const replica = await harness.replica();
       for (const store of [harness.store, replica]) expect(await claimed(store)).toEqual([]);
 
-      expect(await harness.store.parked.retry([head, behind as MessageId])).toBe(1);
+      expect(await harness.store.parked.retry([head, behind as MessageId], "alice")).toBe(1);
 
       expect(await harness.store.parked.list({}, null, 10)).toEqual([]);
       const [row] = await harness.outboxRows();
@@ -173,7 +173,7 @@ export function exerciseParking(open: () => Promise<StoreHarness>): void {
         harness.clock.advance(LOOK_AGAIN_MS);
         expect(await claimed(store)).toEqual([]);
       }
-      await harness.store.parked.retry([head]);
+      await harness.store.parked.retry([head], "alice");
 
       const again = await harness.store.outbox.claim(claimRequest({ limit: 1 }));
       expect(again.rows.map(({ id }) => id)).toEqual([head]);
@@ -182,22 +182,22 @@ export function exerciseParking(open: () => Promise<StoreHarness>): void {
       expect((await replica.outbox.claim(claimRequest())).rows).toMatchObject([{ key: "k" }]);
     });
 
-    test("that are discarded are dead with the note before the reason, and the next row of the key goes on", async () => {
+    test("that are discarded are dead with who and why before the reason, and the next row of the key goes on", async () => {
       await using harness = await open();
       await harness.insertOutbox([{ key: "k" }, { key: "k" }]);
       const head = await parkFirst(harness);
       const [, behind] = (await harness.outboxRows()).map(({ id }) => id);
 
-      expect(await harness.store.parked.discard([head, behind as MessageId], "discarded: sold out")).toBe(1);
+      expect(await harness.store.parked.discard([head, behind as MessageId], "alice", "sold out")).toBe(1);
 
       expect((await harness.outboxRows())[0]).toMatchObject({
         state: "dead",
         attempt: 1,
-        lastError: "discarded: sold out: status 500",
+        lastError: "discarded by alice: sold out: status 500",
       });
       harness.clock.advance(LOOK_AGAIN_MS);
       expect(await claimed(harness.store)).toEqual([behind]);
-      expect(await harness.store.replay.move(await harness.store.replay.begin(), [head])).toBe(1);
+      expect(await harness.store.replay.move(await harness.store.replay.begin(), [head], "alice")).toBe(1);
     });
 
     test("are changed once when several operators want them at the same time, and nobody deadlocks", async () => {
@@ -212,7 +212,7 @@ export function exerciseParking(open: () => Promise<StoreHarness>): void {
         Array.from({ length: 12 }, (_, n) => {
           const store = n % 2 === 0 ? harness.store : other;
           const some = n % 3 === 0 ? ids.toReversed() : ids;
-          return n % 4 === 0 ? store.parked.discard(some, "given up") : store.parked.retry(some);
+          return n % 4 === 0 ? store.parked.discard(some, "alice", "given up") : store.parked.retry(some, "alice");
         }),
       );
 

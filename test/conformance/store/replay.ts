@@ -21,7 +21,7 @@ export function exerciseReplay(open: () => Promise<StoreHarness>): void {
           const [before] = await harness.outboxRows();
           expect(before).toMatchObject({ state, lastError: state === "sent" ? "status 500" : "no route" });
 
-          expect(await replay.move(await replay.begin(), [before?.id as MessageId])).toBe(1);
+          expect(await replay.move(await replay.begin(), [before?.id as MessageId], "alice")).toBe(1);
 
           const [after] = await harness.outboxRows();
           const { id, sequence, topic, key, payload, headers, maxAttempts } = before ?? {};
@@ -48,8 +48,8 @@ export function exerciseReplay(open: () => Promise<StoreHarness>): void {
         const before = await harness.outboxRows();
         const scope = await replay.begin();
 
-        expect(await replay.move(scope, [...ids, randomUUID() as MessageId])).toBe(0);
-        expect(await replay.move(scope, [])).toBe(0);
+        expect(await replay.move(scope, [...ids, randomUUID() as MessageId], "alice")).toBe(0);
+        expect(await replay.move(scope, [], "alice")).toBe(0);
 
         const columns = ({ state, attempt, claimToken }: (typeof before)[number]) => ({ state, attempt, claimToken });
         expect((await harness.outboxRows()).map(columns)).toEqual(before.map(columns));
@@ -62,15 +62,15 @@ export function exerciseReplay(open: () => Promise<StoreHarness>): void {
         const { replay, outbox } = harness.store;
         const ids = await finishedRows(harness, 2);
         const scope = await replay.begin();
-        expect(await replay.move(scope, ids)).toBe(2);
+        expect(await replay.move(scope, ids, "alice")).toBe(2);
         await outbox.settle((await outbox.claim(claimRequest())).rows.map(sent));
 
         expect(await allPages(replay, scope)).toEqual([]);
         expect(await replay.find(scope, {}, ids)).toEqual([]);
-        expect(await replay.move(scope, ids)).toBe(0);
+        expect(await replay.move(scope, ids, "alice")).toBe(0);
 
         expect((await harness.outboxRows()).map((row) => row.state)).toEqual(["sent", "sent"]);
-        expect(await replay.move(await replay.begin(), ids)).toBe(2);
+        expect(await replay.move(await replay.begin(), ids, "alice")).toBe(2);
       });
 
       test("rows that count as untried until a poller has taken them, and no more when they wait for a retry", async () => {
@@ -79,7 +79,7 @@ export function exerciseReplay(open: () => Promise<StoreHarness>): void {
         const ids = await finishedRows(harness, 4);
         const others = await finishedRows(harness, 1);
         expect(await replay.untried(ids)).toBe(0);
-        await replay.move(await replay.begin(), [...ids, ...others]);
+        await replay.move(await replay.begin(), [...ids, ...others], "alice");
         expect(await replay.untried(ids)).toBe(4);
         expect(await replay.untried([])).toBe(0);
 
@@ -97,7 +97,7 @@ export function exerciseReplay(open: () => Promise<StoreHarness>): void {
 
         const moved = await Promise.all(
           Array.from({ length: 12 }, (_, n) =>
-            (n % 2 === 0 ? harness.store : other).replay.move(scope, n % 3 === 0 ? ids.toReversed() : ids),
+            (n % 2 === 0 ? harness.store : other).replay.move(scope, n % 3 === 0 ? ids.toReversed() : ids, "alice"),
           ),
         );
 

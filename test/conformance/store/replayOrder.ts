@@ -31,7 +31,7 @@ async function claimedBy(store: Store, limit = 100): Promise<readonly MessageId[
 }
 
 async function replayAll(store: Store, ids: readonly MessageId[]): Promise<void> {
-  expect(await store.replay.move(await store.replay.begin(), ids)).toBe(ids.length);
+  expect(await store.replay.move(await store.replay.begin(), ids, "alice")).toBe(ids.length);
 }
 
 export function exerciseReplayOrder(open: () => Promise<StoreHarness>): void {
@@ -202,6 +202,7 @@ async function replayInPages(store: Store, scope: Awaited<ReturnType<Store["repl
     await store.replay.move(
       scope,
       page.rows.map((row) => row.id),
+      "alice",
     );
     after = page.next;
   } while (after !== null);

@@ -217,7 +217,7 @@ async function replayNow(model: OutboxModel, { replicas }: System, replica: numb
   const dead = finished.filter(({ state }) => state === "dead");
   expect(await pagesOf(store, scope, { state: "dead" })).toEqual(dead.map(({ id }) => id));
   expect((await store.find(scope, {}, ids)).map(({ id }) => id)).toEqual(moved.map(({ id }) => id));
-  expect(await store.move(scope, ids)).toBe(moved.length);
+  expect(await store.move(scope, ids, "alice")).toBe(moved.length);
   for (const row of moved) model.replay(row);
 }
 
@@ -229,7 +229,7 @@ const unpark = (replica: number, picks: readonly number[], isRetry: boolean): Co
     expect((await store.list({}, null, 1000)).map(({ id }) => id)).toEqual(model.parked().map(({ id }) => id));
     const ids = [...new Set(picks.flatMap((pick) => model.rows[pick % Math.max(1, model.rows.length)]?.id ?? []))];
     const changed = model.parked().filter(({ id }) => ids.includes(id));
-    expect(await (isRetry ? store.retry(ids) : store.discard(ids, "given up"))).toBe(changed.length);
+    expect(await (isRetry ? store.retry(ids, "alice") : store.discard(ids, "alice", "given up"))).toBe(changed.length);
     for (const row of changed) isRetry ? model.retryParked(row) : model.discardParked(row, "given up");
   });
 

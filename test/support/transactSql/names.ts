@@ -13,7 +13,7 @@ import {
   Update_statementContext,
 } from "antlr4ts-sql/dist/src/grammar-output/tsql/TSqlParser.js";
 import type { TableNames } from "../../../src/adapters/stores/sql/names.ts";
-import { DESTINATION_COLUMNS, INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../src/model/rows.ts";
+import { DESTINATION_COLUMNS, HISTORY_COLUMNS, INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../src/model/rows.ts";
 import { type Batch, nodesOf, placeOf } from "./grammar.ts";
 
 const MARK = "configured_";
@@ -49,9 +49,11 @@ export const MARKED_NAMES: TableNames = {
   inboxTable: `${MARK}inbox`,
   outboxTable: `${MARK}outbox`,
   destinationTable: `${MARK}destination`,
+  historyTable: `${MARK}history`,
   inbox: named(INBOX_COLUMNS, (key) => `${MARK}inbox_${key}`),
   outbox: named(OUTBOX_COLUMNS, (key) => `${MARK}outbox_${key}`),
   destination: named(DESTINATION_COLUMNS, (key) => `${MARK}destination_${key}`),
+  history: named(HISTORY_COLUMNS, (key) => `${MARK}history_${key}`),
 };
 
 /** Names that mean something else wherever they stand without brackets. */
@@ -60,9 +62,11 @@ export const RESERVED_NAMES: TableNames = {
   inboxTable: "select",
   outboxTable: "Order",
   destinationTable: "Drop",
+  historyTable: "Table",
   inbox: named(INBOX_COLUMNS, (_, index) => RESERVED_WORDS[index] as string),
   outbox: named(OUTBOX_COLUMNS, (_, index) => RESERVED_WORDS[index] as string),
   destination: named(DESTINATION_COLUMNS, (_, index) => RESERVED_WORDS[index] as string),
+  history: named(HISTORY_COLUMNS, (_, index) => RESERVED_WORDS[index] as string),
 };
 
 /**

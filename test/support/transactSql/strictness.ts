@@ -90,6 +90,7 @@ const TYPES = new Set(["bigint", "bit", "datetimeoffset", "int", "nvarchar", "ta
 
 /** Microsoft Learn, "What are the SQL database functions?", those of SQL Server 2017; what the grammar knows by itself is not in here. */
 const FUNCTIONS = new Set([
+  "CHARINDEX",
   "COL_LENGTH",
   "COL_NAME",
   "COLUMNPROPERTY",

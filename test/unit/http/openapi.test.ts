@@ -50,6 +50,8 @@ const PULLS = ["fetched%2Fby%20hand", "queue"].flatMap((source) =>
 );
 const ADMIN = [
   "GET /admin/destinations",
+  "GET /admin/messages",
+  "GET /admin/messages/{id}",
   "GET /admin/parked",
   "POST /admin/destinations/{name}/pause",
   "POST /admin/destinations/{name}/resume",

@@ -17,8 +17,16 @@ function preparing(failures: readonly Error[], startupTimeoutMs = 10_000) {
     return [];
   });
   const checkColumns = jest.fn(async () => {});
-  const store = { waitUntilReady, schema: { migrate, checkColumns } } as unknown as Store;
-  const config = { database: { startupTimeoutMs, migrate: true }, destinations: {} } as unknown as Config;
+  const store = {
+    waitUntilReady,
+    schema: { migrate, checkColumns },
+    history: { isAvailable: true },
+  } as unknown as Store;
+  const config = {
+    database: { startupTimeoutMs, migrate: true },
+    outbox: { history: "off" },
+    destinations: {},
+  } as unknown as Config;
   const stopping = new AbortController();
   const prepared = prepareStore(store, config, new Set(["poller"]), silentLog, stopping.signal);
   return { prepared, waitUntilReady, migrate, checkColumns, stopping };

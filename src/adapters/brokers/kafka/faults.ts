@@ -26,6 +26,8 @@ interface KafkaFault {
   readonly code: KafkaFaultCode;
   /** For an operator: what happened and, where that helps, what to do. Holds no credential. */
   readonly text: string;
+  /** The name of the broker's error code, where it sent one. */
+  readonly status: string | undefined;
 }
 
 /** Names of the broker's error codes (Kafka protocol guide, "Error Codes") by what they mean here. */
@@ -76,7 +78,12 @@ export function kafkaFault(error: unknown): KafkaFault {
   const code = codeOf(root);
   const said = errorText(root);
   const advice = ADVICE[code];
-  return { code, text: advice === undefined ? said : `${said}; ${advice}` };
+  const { type } = Object(root) as { readonly type?: unknown };
+  return {
+    code,
+    text: advice === undefined ? said : `${said}; ${advice}`,
+    status: typeof type === "string" ? type : undefined,
+  };
 }
 
 /** The error at the end of the chain of causes. */

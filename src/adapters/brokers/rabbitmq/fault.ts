@@ -30,10 +30,13 @@ export type RabbitmqFaultCode = (typeof RABBITMQ_FAULT_CODES)[number];
 export class RabbitmqFault extends Error {
   override readonly name = "RabbitmqFault";
   readonly code: RabbitmqFaultCode;
+  /** The AMQP reply code, where RabbitMQ sent one. */
+  readonly status: string | undefined;
 
-  constructor(code: RabbitmqFaultCode, message: string) {
+  constructor(code: RabbitmqFaultCode, message: string, status?: string) {
     super(message);
     this.code = code;
+    this.status = status;
   }
 }
 
@@ -76,7 +79,10 @@ export function faultCode(error: unknown): RabbitmqFaultCode {
  * @param error what was thrown
  */
 export function faultOf(context: string, error: unknown): RabbitmqFault {
-  return error instanceof RabbitmqFault ? error : new RabbitmqFault(faultCode(error), `${context}: ${reasonOf(error)}`);
+  if (error instanceof RabbitmqFault) return error;
+  const { code } = Object(error) as { readonly code?: unknown };
+  const status = typeof code === "number" ? String(code) : undefined;
+  return new RabbitmqFault(faultCode(error), `${context}: ${reasonOf(error)}`, status);
 }
 
 /** What RabbitMQ said, without the words that the client library puts around it. */

@@ -206,6 +206,7 @@ class TokenCredentials implements Credentials {
     if (status !== 200) {
       const why = [body.error, body.error_description].filter((part) => typeof part === "string").join(": ");
       throw httpError("token", `${this.#name()} was answered ${status}${why === "" ? "" : ` (${why})`}`, {
+        status: String(status),
         retryAfterMs: status === 429 || status === 503 ? parseRetryAfter(retryAfter, this.#clock.now()) : undefined,
       });
     }

@@ -241,6 +241,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     const waits = status === 429 || status === 503;
     const answer = `${name} was answered ${status}${status < 400 ? ", a redirect, and none is followed" : ""}`;
     return httpError(statusCode(status), body === "" ? answer : `${answer}: ${body}`, {
+      status: String(status),
       retryAfterMs: waits ? parseRetryAfter(this.#exchange?.retryAfter, clock.now()) : undefined,
     });
   }

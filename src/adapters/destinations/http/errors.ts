@@ -31,7 +31,7 @@ type HttpErrorCode = (typeof HTTP_ERROR_CODES)[number];
 export function httpError(
   code: HttpErrorCode,
   message: string,
-  options?: ErrorOptions & { readonly retryAfterMs?: number | undefined },
+  options?: ErrorOptions & { readonly retryAfterMs?: number | undefined; readonly status?: string },
 ): PublishError {
   return new PublishError(code, message, options);
 }

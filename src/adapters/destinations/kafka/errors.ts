@@ -12,8 +12,8 @@ export const KAFKA_ERROR_CODES = [
 type KafkaErrorCode = (typeof KAFKA_ERROR_CODES)[number];
 
 /** A {@link PublishError} whose code is one of {@link KAFKA_ERROR_CODES}. */
-export function kafkaError(code: KafkaErrorCode, message: string): PublishError {
-  return new PublishError(code, message);
+export function kafkaError(code: KafkaErrorCode, message: string, status?: string): PublishError {
+  return new PublishError(code, message, { status });
 }
 
 /**
@@ -24,8 +24,8 @@ export function kafkaError(code: KafkaErrorCode, message: string): PublishError 
  */
 export function publishErrorOf(what: string, error: unknown): PublishError {
   if (error instanceof PublishError) return error;
-  const { code, text } = kafkaFault(error);
-  return kafkaError(code, `${what} failed: ${text}`);
+  const { code, text, status } = kafkaFault(error);
+  return kafkaError(code, `${what} failed: ${text}`, status);
 }
 
 const NAME = /^[a-zA-Z0-9._-]{1,249}$/;

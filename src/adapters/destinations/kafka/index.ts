@@ -214,7 +214,9 @@ class Sender {
   #topicError(topic: string, error: unknown): PublishError {
     const failure = publishErrorOf(`publish to topic "${topic}" on ${this.#connection.bootstrapServers}`, error);
     const advice = ADVICE[failure.code];
-    return advice === undefined ? failure : new PublishError(failure.code, `${failure.message}; ${advice}`);
+    return advice === undefined
+      ? failure
+      : new PublishError(failure.code, `${failure.message}; ${advice}`, { status: failure.status });
   }
 
   #discard(producer: KafkaProducer): void {

@@ -18,11 +18,11 @@ export const RABBITMQ_ERROR_CODES = [
 type RabbitmqErrorCode = (typeof RABBITMQ_ERROR_CODES)[number];
 
 /** A {@link PublishError} whose code is one of {@link RABBITMQ_ERROR_CODES}. */
-export function rabbitmqError(code: RabbitmqErrorCode, message: string): PublishError {
-  return new PublishError(code, message, { isPermanent: code === "message_invalid" });
+export function rabbitmqError(code: RabbitmqErrorCode, message: string, status?: string): PublishError {
+  return new PublishError(code, message, { isPermanent: code === "message_invalid", status });
 }
 
 /** The publish that a fault of the connection ended. */
 export function publishErrorOf(fault: RabbitmqFault): PublishError {
-  return rabbitmqError(fault.code, fault.message);
+  return rabbitmqError(fault.code, fault.message, fault.status);
 }

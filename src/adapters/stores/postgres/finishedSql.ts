@@ -5,13 +5,19 @@ import {
   type ReplayStatements,
   type RetentionStatements,
 } from "../sql/finishedRows.ts";
+import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
+import { forget, noteAction } from "./historySql.ts";
 import { byIndex, type Statement } from "./statement.ts";
 import { msOf } from "./values.ts";
 
 const FILTER = ["finishedUntil", "topics", "createdAfter", "createdBefore", "state"];
 
-export function replayStatements(names: TableNames): ReplayStatements<Statement> {
+export function replayStatements(names: TableNames): WithHistory<ReplayStatements<Statement>> {
+  return { plain: replay(names, false), noting: replay(names, true) };
+}
+
+function replay(names: TableNames, isNoting: boolean): ReplayStatements<Statement> {
   const table = names.outboxTable;
   const c = names.outbox;
   const finished = `o.${c.state} IN ('sent', 'dead')`;
@@ -65,7 +71,7 @@ ORDER BY o.${c.sequence}`,
      * and leaves it as not due by its own clock. It must also differ from `created_at`, by which claims find rows below
      * their mark: NULL, which an owner's table may allow, differs from nothing.
      */
-    move: byIndex("replay.move", ["finishedUntil", "ids"])`
+    move: byIndex("replay.move", ["finishedUntil", "ids", ...(isNoting ? ["by"] : [])])`
 WITH still_finished AS MATERIALIZED (
   SELECT o.${c.id} AS id
   FROM ${table} o
@@ -79,8 +85,8 @@ moved AS (
       ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')
   FROM still_finished f
   WHERE o.${c.id} = f.id
-  RETURNING 1
-)
+  RETURNING o.${c.id} AS id
+)${isNoting ? noteAction(names, "replayed", "moved", "$3", "NULL") : ""}
 SELECT count(*)::int AS moved FROM moved`,
 
     untried: byIndex("replay.untried", ["ids"])`
@@ -100,7 +106,12 @@ WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending' AND o.${
   };
 }
 
-export function retentionStatements(names: TableNames): RetentionStatements<Statement> {
+export function retentionStatements(names: TableNames): WithHistory<RetentionStatements<Statement>> {
+  return { plain: retention(names, ""), noting: retention(names, forget(names, "deleted")) };
+}
+
+/** @param forgotten a further part of the `WITH` that deletes outbox rows */
+function retention(names: TableNames, forgotten: string): RetentionStatements<Statement> {
   const { sent, dead, inbox } = finishedRows(names, { text: (literal) => `'${literal}'`, uuidType: "uuid" });
 
   return {
@@ -112,7 +123,11 @@ export function retentionStatements(names: TableNames): RetentionStatements<Stat
     ),
     inboxByAge: byIndex("retention.inbox by age", ["bound"])(newest("NULL", inbox, olderThan(inbox), "")),
 
-    batches: { sent: batches("sent", sent), dead: batches("dead", dead), inbox: batches("inbox", inbox) },
+    batches: {
+      sent: batches("sent", sent, forgotten),
+      dead: batches("dead", dead, forgotten),
+      inbox: batches("inbox", inbox, ""),
+    },
 
     dialect: {
       firstTime: "-infinity",
@@ -121,9 +136,9 @@ export function retentionStatements(names: TableNames): RetentionStatements<Stat
   };
 }
 
-function batches(of: string, rows: FinishedRows) {
+function batches(of: string, rows: FinishedRows, forgotten: string) {
   return {
-    remove: byIndex(`retention.delete ${of} rows`, BATCH)(deleteBatch(rows)),
+    remove: byIndex(`retention.delete ${of} rows`, BATCH)(deleteBatch(rows, forgotten)),
     next: byIndex(`retention.next of ${of} rows`, RANGE)(next(rows)),
   };
 }
@@ -164,7 +179,7 @@ LIMIT 1`;
  * It skips a row that a replay or another replica has locked. A row that changed since the statement began has its
  * state and position checked again under the lock.
  */
-function deleteBatch(rows: FinishedRows): string {
+function deleteBatch(rows: FinishedRows, forgotten: string): string {
   const position = `(r.${rows.time}, r.${rows.tie})`;
   return `
 WITH batch AS MATERIALIZED (
@@ -177,8 +192,8 @@ WITH batch AS MATERIALIZED (
   FOR UPDATE SKIP LOCKED
 ),
 deleted AS (
-  DELETE FROM ${rows.table} r WHERE r.${rows.id} = ANY (ARRAY(SELECT id FROM batch)) RETURNING 1
-)
+  DELETE FROM ${rows.table} r WHERE r.${rows.id} = ANY (ARRAY(SELECT id FROM batch)) RETURNING r.${rows.id} AS id
+)${forgotten}
 SELECT (SELECT count(*) FROM batch)::int AS found, (SELECT count(*) FROM deleted)::int AS deleted,
   to_jsonb(last.time) #>> '{}' AS time, last.tie::text AS tie
 FROM (SELECT time, tie FROM batch ORDER BY time DESC, tie DESC LIMIT 1) last`;

@@ -1,6 +1,7 @@
 import type { Log } from "../../../ports/runtime.ts";
 import type { Store } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
+import { SqlHistory } from "../sql/history.ts";
 import { SqlInbox } from "../sql/inbox.ts";
 import { quoteNames, type TableNames } from "../sql/names.ts";
 import { SqlOutbox } from "../sql/outbox.ts";
@@ -11,9 +12,11 @@ import { sqlStore, type TypedFacets } from "../sql/store.ts";
 import { BUNDLED_TYPES, type ColumnTypes } from "./columns.ts";
 import { destinationStatements } from "./destinationsSql.ts";
 import { replayStatements, retentionStatements } from "./finishedSql.ts";
+import { historyStatements } from "./historySql.ts";
 import { PostgresInbox } from "./inbox.ts";
 import { inboxStatements } from "./inboxSql.ts";
 import { PostgresLowWater } from "./lowWater.ts";
+import { messageStatements } from "./messagesSql.ts";
 import { outboxStatements, parkedStatements } from "./outboxSql.ts";
 import { type PoolOptions, PostgresPool } from "./pool.ts";
 import { pullStatements } from "./pullSql.ts";
@@ -34,13 +37,14 @@ interface PostgresStoreOptions extends PoolOptions {
 export function createPostgresStore(options: PostgresStoreOptions, clock: Clock, log: Log): Store {
   const pool = new PostgresPool(options);
   const names = quoteNames(options.names, (identifier) => `"${identifier}"`);
+  const history = new SqlHistory(pool, historyStatements(names), clock, log);
   const facets = (types: ColumnTypes): TypedFacets => {
     const inboxSql = inboxStatements(names, types);
     const outboxSql = outboxStatements(names, types.outboxPayload, options.routes);
     const inbox = new PostgresInbox(pool, inboxSql, new PostgresLowWater(pool, inboxSql.mark, clock));
     return {
       inbox: new SqlInbox(inbox, clock),
-      outbox: new SqlOutbox(pool, outboxSql, new PostgresLowWater(pool, outboxSql.mark, clock), clock),
+      outbox: new SqlOutbox(pool, outboxSql, new PostgresLowWater(pool, outboxSql.mark, clock), history, clock),
       pull: new SqlPull(pool, pullStatements(names, types.inboxPayload), clock),
     };
   };
@@ -49,6 +53,8 @@ export function createPostgresStore(options: PostgresStoreOptions, clock: Clock,
     pool,
     ping: statement("ping", [], { timeoutMs: 3000 })("SELECT 1"),
     destinations: destinationStatements(names),
+    history,
+    messages: messageStatements(names, options.routes),
     parked: parkedStatements(names),
     replay: replayStatements(names),
     retention: retentionStatements(names),

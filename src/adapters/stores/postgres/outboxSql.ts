@@ -1,9 +1,11 @@
 import type { MessageId, Outcome } from "../../../model/rows.ts";
+import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
 import { attemptsOf, delayOf, type OutboxStatements, type ParkedStatements, STATE_AFTER } from "../sql/outbox.ts";
 import type { TopicRoute } from "../sql/routing.ts";
 import { claimStatements } from "./claimSql.ts";
 import { isLockTimeout } from "./errors.ts";
+import { ENTRY_PARAMETERS, entryValues, noteAction, noteSettled } from "./historySql.ts";
 import { markRead } from "./lowWater.ts";
 import { outboxParts } from "./outboxParts.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
@@ -28,7 +30,8 @@ export function outboxStatements(names: TableNames, payloadType: string, routes:
 SET ${c.state} = 'pending', ${c.updatedAt} = now(), ${unclaimed}
 WHERE (${c.state} || '') = 'processing'`;
 
-  const settle = (and: string): string => `
+  /** @param and a further condition on the rows @param noted a further part of the `WITH` */
+  const settle = (and: string, noted = ""): string => `
 WITH closed AS (
 UPDATE ${table} o
 SET ${c.state} = coalesce(s.state, 'sent'), ${c.attempt} = ${attemptsPlus("s.attempts")}, ${c.updatedAt} = now(), ${unclaimed},
@@ -37,7 +40,7 @@ SET ${c.state} = coalesce(s.state, 'sent'), ${c.attempt} = ${attemptsPlus("s.att
 FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::bigint[], $6::text[]) AS s(id, token, state, attempts, delay, reason)
 WHERE o.${c.id} = s.id AND o.${c.claimToken} = s.token
   AND (o.${c.state} || '') = 'processing'${and}
-RETURNING o.${c.id} AS id)
+RETURNING o.${c.id} AS id)${noted}
 SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS closed, count(*) AS count FROM closed`;
 
   /** The backlog of all. @param pending a query for the number of pending rows */
@@ -83,6 +86,9 @@ RETURNING o.${c.id} AS id`,
      * states on are empty. Returns one row: null when every claim was closed, else the ids that were.
      */
     settle: byIndex("outbox.settle", SETTLE_PARAMETERS, { lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS })(settle("")),
+    settleNoting: byIndex("outbox.settle with history", [...SETTLE_PARAMETERS, ...ENTRY_PARAMETERS], {
+      lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS,
+    })(settle("", `,\nnoted AS (${noteSettled(names, "SELECT id FROM closed", SETTLE_PARAMETERS.length + 1)})`)),
 
     whenLocked: {
       settle: byIndex("outbox.settle of unlocked rows", SETTLE_PARAMETERS, {
@@ -133,6 +139,7 @@ SELECT d.*, a.* FROM (${totals("SELECT sum(pending) FROM unfinished")}
 
     dialect: {
       ...claims.dialect,
+      entryValues,
       settleValues: (settlements) => ({
         ids: uuidArray(settlements.map(({ id }) => id)),
         tokens: uuidArray(settlements.map(({ claimToken }) => claimToken)),
@@ -166,7 +173,11 @@ function outcomesOf(settlements: readonly Outcome[]) {
   };
 }
 
-export function parkedStatements(names: TableNames): ParkedStatements<Statement> {
+export function parkedStatements(names: TableNames): WithHistory<ParkedStatements<Statement>> {
+  return { plain: parked(names, false), noting: parked(names, true) };
+}
+
+function parked(names: TableNames, isNoting: boolean): ParkedStatements<Statement> {
   const table = names.outboxTable;
   const c = names.outbox;
   const isParked = `o.${c.state} = 'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}`;
@@ -175,7 +186,7 @@ export function parkedStatements(names: TableNames): ParkedStatements<Statement>
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
 
   /** Rows are locked in the order of their sequence; a second statement finds them changed, and leaves them. */
-  const change = (set: string): string => `
+  const change = (set: string, noted: string): string => `
 WITH still_parked AS MATERIALIZED (
   SELECT o.${c.id} AS id
   FROM ${table} o
@@ -188,8 +199,8 @@ changed AS (
   SET ${c.updatedAt} = now(), ${unclaimed}, ${set}
   FROM still_parked p
   WHERE o.${c.id} = p.id
-  RETURNING 1
-)
+  RETURNING o.${c.id} AS id
+)${isNoting ? noted : ""}
 SELECT count(*)::int AS changed FROM changed`;
 
   return {
@@ -208,13 +219,20 @@ FROM first f JOIN ${table} o ON o.${c.id} = f.id
 ORDER BY o.${c.sequence}`,
 
     /** See `replay.move` for why it sets each of these columns. */
-    retry: byIndex("parked.retry", ["ids"])(
-      change(`${c.attempt} = 0, ${c.scheduledAt} = now(), ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')`),
+    retry: byIndex(
+      "parked.retry",
+      isNoting ? ["ids", "by"] : ["ids"],
+    )(
+      change(
+        `${c.attempt} = 0, ${c.scheduledAt} = now(), ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')`,
+        noteAction(names, "retried", "changed", "$2", "NULL"),
+      ),
     ),
 
-    discard: byIndex("parked.discard", ["ids", "before", "whole"])(
+    discard: byIndex("parked.discard", ["ids", "before", "whole", ...(isNoting ? ["by", "note"] : [])])(
       change(
         `${c.state} = 'dead', ${c.lastError} = CASE WHEN $2::text IS NULL THEN $3::text ELSE concat($2::text, ': ' || o.${c.lastError}) END`,
+        noteAction(names, "discarded", "changed", "$4", "$5"),
       ),
     ),
   };

@@ -6,6 +6,7 @@ import type {
   RetentionRange,
   RetentionStore,
 } from "../../../ports/finishedRows.ts";
+import { noteValues, type SqlHistory, type WithHistory } from "./history.ts";
 import type { TableNames } from "./names.ts";
 import { countChanged, isRefused } from "./refusals.ts";
 import { finishedRow, type Row, type StatementRunner, type Values } from "./rows.ts";
@@ -26,7 +27,12 @@ export interface ReplayStatements<S> {
 }
 
 /** Replay in a SQL database: short statements that find their rows by index, and so block no other work. */
-export function replayStore<S>(runner: StatementRunner<S>, sql: ReplayStatements<S>): ReplayStore {
+export function replayStore<S>(
+  runner: StatementRunner<S>,
+  { plain: sql, noting }: WithHistory<ReplayStatements<S>>,
+  history: SqlHistory<S>,
+): ReplayStore {
+  const moves = { plain: sql.move, noting: noting.move };
   return {
     async begin() {
       const [row] = await runner.run(sql.begin);
@@ -43,11 +49,14 @@ export function replayStore<S>(runner: StatementRunner<S>, sql: ReplayStatements
       return (await runner.run(sql.find, { ...filterValues(scope, filter), ids })).map(finishedRow);
     },
 
-    async move({ finishedUntil }, ids) {
-      return await countChanged(ids, async (part) => {
-        const [row] = await runner.run(sql.move, { finishedUntil, ids: part });
-        return Number(row?.moved ?? 0);
-      });
+    async move({ finishedUntil }, ids, by) {
+      const note = noteValues(by, null);
+      return await countChanged(ids, (part) =>
+        history.noting(moves, async (move) => {
+          const [row] = await runner.run(move, { finishedUntil, ids: part, ...note });
+          return Number(row?.moved ?? 0);
+        }),
+      );
     },
 
     async untried(ids) {
@@ -85,7 +94,11 @@ export interface RetentionStatements<S> {
 }
 
 /** Deletes finished rows batch by batch, along the index that holds them in order. */
-export function retentionStore<S>(runner: StatementRunner<S>, sql: RetentionStatements<S>): RetentionStore {
+export function retentionStore<S>(
+  runner: StatementRunner<S>,
+  { plain: sql, noting }: WithHistory<RetentionStatements<S>>,
+  history: SqlHistory<S>,
+): RetentionStore {
   /** Most rows of the next batch: one at a refused row, then twice as many with each deleted batch. */
   let size = Number.POSITIVE_INFINITY;
 
@@ -113,19 +126,21 @@ export function retentionStore<S>(runner: StatementRunner<S>, sql: RetentionStat
     },
 
     async deleteBatch(range, limit) {
-      const statements = sql.batches[range.state ?? "inbox"];
+      const of = range.state ?? "inbox";
+      const removals = { plain: sql.batches[of].remove, noting: noting.batches[of].remove };
       const most = Math.min(limit, sql.dialect.maxRows);
       const rows = Math.min(most, size);
       const bounds = boundsOf(range);
       let row: Row | undefined;
       try {
-        [row] = await runner.run(statements.remove, { ...bounds, limit: rows });
+        const values = { ...bounds, limit: rows };
+        [row] = await history.noting(removals, (remove) => runner.run(remove, values));
       } catch (error) {
         if (!isRefused(error)) throw error;
         // Halved until the refused row is alone: rows in front of it are deleted on the way.
         size = Math.ceil(rows / 2);
         if (rows > 1) return await this.deleteBatch(range, limit);
-        const [next] = await runner.run(statements.next, bounds);
+        const [next] = await runner.run(sql.batches[of].next, bounds);
         const rest = next === undefined ? null : { ...range, from: positionOf(next) };
         return { deleted: 0, rest, refusal: error.message };
       }

@@ -1,4 +1,9 @@
-import type { DestinationColumnNames, InboxColumnNames, OutboxColumnNames } from "../../../model/rows.ts";
+import type {
+  DestinationColumnNames,
+  HistoryColumnNames,
+  InboxColumnNames,
+  OutboxColumnNames,
+} from "../../../model/rows.ts";
 
 /** How the tables are really called (`database.inboxTableName`, `database.columnMapping` and so on). */
 export interface TableNames {
@@ -7,9 +12,11 @@ export interface TableNames {
   readonly inboxTable: string;
   readonly outboxTable: string;
   readonly destinationTable: string;
+  readonly historyTable: string;
   readonly inbox: InboxColumnNames;
   readonly outbox: OutboxColumnNames;
   readonly destination: DestinationColumnNames;
+  readonly history: HistoryColumnNames;
 }
 
 /**
@@ -34,8 +41,10 @@ export function quoteNames(names: TableNames, quote: (identifier: string) => str
     inboxTable: table(names.inboxTable),
     outboxTable: table(names.outboxTable),
     destinationTable: table(names.destinationTable),
+    historyTable: table(names.historyTable),
     inbox: mapped(names.inbox),
     outbox: mapped(names.outbox),
     destination: mapped(names.destination),
+    history: mapped(names.history),
   };
 }

@@ -9,6 +9,7 @@ import type {
 } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { type ClaimDialect, type ClaimStatements, OutboxClaims } from "./claims.ts";
+import { entriesOf, type NewEntry, noteValues, type SqlHistory, type WithHistory } from "./history.ts";
 import type { LowWater } from "./lowWaterMarks.ts";
 import { changeInParts, countChanged, isRefused, SHORT_REASON, tryInParts } from "./refusals.ts";
 import { backlogOf, idsOf, parkedRow, type Row, type StatementRunner, type Values } from "./rows.ts";
@@ -16,6 +17,8 @@ import { backlogOf, idsOf, parkedRow, type Row, type StatementRunner, type Value
 export interface OutboxStatements<S> extends ClaimStatements<S> {
   readonly renew: S;
   readonly settle: S;
+  /** The same, with the entries of {@link OutboxDialect.entryValues}. */
+  readonly settleNoting: S;
   /** For a database whose settlements wait for locked rows only so long. */
   readonly whenLocked?: {
     /** The same as `settle`, of the rows that no other session has locked. */
@@ -34,6 +37,8 @@ export interface OutboxStatements<S> extends ClaimStatements<S> {
 
 interface OutboxDialect extends ClaimDialect {
   settleValues(settlements: readonly Outcome[]): Values;
+  /** @param entries one at least */
+  entryValues(entries: readonly NewEntry[]): Values;
   /** Reads the answer of `settle`: the rows whose claim was closed. */
   closedOf(rows: readonly Row[], settlements: readonly Outcome[]): readonly MessageId[];
   /** With `whenLocked`: whether a settlement has given up waiting for a lock. */
@@ -47,8 +52,16 @@ export class SqlOutbox<S> implements OutboxStore {
   readonly #sql: OutboxStatements<S>;
   readonly #lowWater: LowWater;
   readonly #claims: OutboxClaims<S>;
+  readonly #history: SqlHistory<S>;
 
-  constructor(runner: StatementRunner<S>, sql: OutboxStatements<S>, lowWater: LowWater, clock: Clock) {
+  constructor(
+    runner: StatementRunner<S>,
+    sql: OutboxStatements<S>,
+    lowWater: LowWater,
+    history: SqlHistory<S>,
+    clock: Clock,
+  ) {
+    this.#history = history;
     this.#runner = runner;
     this.#sql = sql;
     this.#lowWater = lowWater;
@@ -108,13 +121,15 @@ export class SqlOutbox<S> implements OutboxStore {
 
   /** @returns the ids of the rows whose claim was closed */
   async #settleAll(settlements: readonly Outcome[], onRefused: OnRefused): Promise<readonly MessageId[]> {
-    const { settle, whenLocked, dialect } = this.#sql;
+    const { whenLocked, dialect } = this.#sql;
     try {
-      return await this.#close(settle, settlements);
+      return await this.#closeNoting(settlements);
     } catch (error) {
       if (whenLocked === undefined || dialect.isLockTimeout?.(error) !== true) throw error;
       const closed = await this.#close(whenLocked.settle, settlements);
       const left = settlements.filter(({ id }) => !closed.includes(id));
+      // No row was locked: it was the table of the history.
+      if (left.length === 0) this.#history.pause("another transaction holds the table");
       const held = idsOf(await this.#runner.run(whenLocked.underClaim, dialect.settleValues(left)));
       for (const settlement of left) {
         if (held.includes(settlement.id)) onRefused(settlement, "another transaction holds the row");
@@ -123,9 +138,20 @@ export class SqlOutbox<S> implements OutboxStore {
     }
   }
 
-  async #close(statement: S, settlements: readonly Outcome[]): Promise<readonly MessageId[]> {
+  /** Most outcomes were sent and have no entry: then the statement is the plain one. */
+  async #closeNoting(settlements: readonly Outcome[]): Promise<readonly MessageId[]> {
+    const { settle, settleNoting, dialect } = this.#sql;
+    const entries = entriesOf(settlements);
+    if (entries.length === 0) return await this.#close(settle, settlements);
+    const values = dialect.entryValues(entries);
+    return await this.#history.noting({ plain: settle, noting: settleNoting }, (statement) =>
+      this.#close(statement, settlements, values),
+    );
+  }
+
+  async #close(statement: S, settlements: readonly Outcome[], values: Values = {}): Promise<readonly MessageId[]> {
     const { settleValues, closedOf } = this.#sql.dialect;
-    return closedOf(await this.#runner.run(statement, settleValues(settlements)), settlements);
+    return closedOf(await this.#runner.run(statement, { ...settleValues(settlements), ...values }), settlements);
   }
 
   /** A row that refuses every outcome keeps its claim. */
@@ -196,29 +222,36 @@ export interface ParkedStatements<S> {
 }
 
 /** Parked rows in a SQL database. */
-export function parkedStore<S>(runner: StatementRunner<S>, sql: ParkedStatements<S>): ParkedStore {
-  const change = async (statement: S, values: Values): Promise<number> => {
-    const [row] = await runner.run(statement, values);
-    return Number(row?.changed ?? 0);
-  };
+export function parkedStore<S>(
+  runner: StatementRunner<S>,
+  statements: WithHistory<ParkedStatements<S>>,
+  history: SqlHistory<S>,
+): ParkedStore {
+  const change = (which: "retry" | "discard", values: Values): Promise<number> =>
+    history.noting(statements, async (sql) => {
+      const [row] = await runner.run(sql[which], values);
+      return Number(row?.changed ?? 0);
+    });
   return {
     async list({ ids, key }, after, limit) {
       const values = { from: after ?? "0", limit, ids: ids ?? null, key: key ?? null };
-      return (await runner.run(sql.list, values)).map(parkedRow);
+      return (await runner.run(statements.plain.list, values)).map(parkedRow);
     },
 
-    async retry(ids) {
-      return await countChanged(ids, (part) => change(sql.retry, { ids: part }));
+    async retry(ids, by) {
+      return await countChanged(ids, (part) => change("retry", { ids: part, ...noteValues(by, null) }));
     },
 
-    async discard(ids, note) {
+    async discard(ids, by, reason) {
+      const note = noteValues(by, reason);
       return await countChanged(ids, async (part) => {
+        const values = { ids: part, ...note };
         try {
-          return await change(sql.discard, { ids: part, before: note, whole: null });
+          return await change("discard", { ...values, before: `discarded by ${by}: ${reason}`, whole: null });
         } catch (error) {
           if (!isRefused(error) || part.length > 1) throw error;
-          // An owner's column may be too narrow for the note.
-          return await change(sql.discard, { ids: part, before: null, whole: SHORT_REASON });
+          // An owner's column may be too narrow for the reason.
+          return await change("discard", { ...values, before: null, whole: SHORT_REASON });
         }
       });
     },

@@ -59,7 +59,7 @@ export function backlogOf(rows: readonly Row[]): OutboxBacklog {
 const DEFAULT_MAX_ATTEMPTS = 5;
 
 /** An owner may have chosen a number type for a text column. */
-function textOf(value: unknown): string | null {
+export function textOf(value: unknown): string | null {
   return value === null || value === undefined ? null : String(value);
 }
 

@@ -3,6 +3,8 @@ import type { Store } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { type DestinationStatements, destinationStore } from "./destinations.ts";
 import { type ReplayStatements, type RetentionStatements, replayStore, retentionStore } from "./finishedRows.ts";
+import type { SqlHistory, WithHistory } from "./history.ts";
+import { type MessageStatements, messageStore } from "./messages.ts";
 import { type ParkedStatements, parkedStore } from "./outbox.ts";
 import { untilAnswered } from "./readiness.ts";
 import type { StatementRunner } from "./rows.ts";
@@ -16,9 +18,11 @@ interface Database<S> {
   readonly pool: StatementRunner<S> & { usage(): ReturnType<Store["poolUsage"]>; close(): Promise<void> };
   readonly ping: S;
   readonly destinations: DestinationStatements<S>;
-  readonly parked: ParkedStatements<S>;
-  readonly replay: ReplayStatements<S>;
-  readonly retention: RetentionStatements<S>;
+  readonly history: SqlHistory<S>;
+  readonly messages: MessageStatements<S>;
+  readonly parked: WithHistory<ParkedStatements<S>>;
+  readonly replay: WithHistory<ReplayStatements<S>>;
+  readonly retention: WithHistory<RetentionStatements<S>>;
   /** For the bundled tables. */
   readonly facets: TypedFacets;
   /** For the tables as they are, read after their check. */
@@ -31,7 +35,7 @@ interface Database<S> {
 
 /** A store on a SQL database. */
 export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Store {
-  const { pool, check, wake, migrate } = database;
+  const { pool, check, wake, migrate, history } = database;
   let { facets } = database;
   const destinations = destinationStore(pool, database.destinations);
   const ping = async () => {
@@ -48,13 +52,16 @@ export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Stor
       return facets.pull;
     },
     destinations,
-    parked: parkedStore(pool, database.parked),
-    replay: replayStore(pool, database.replay),
-    retention: retentionStore(pool, database.retention),
+    history,
+    messages: messageStore(pool, database.messages),
+    parked: parkedStore(pool, database.parked, history),
+    replay: replayStore(pool, database.replay, history),
+    retention: retentionStore(pool, database.retention, history),
     schema: {
       migrate,
       checkColumns: async (tables, requireDestinations) => {
         destinations.isAvailable = await check.check(tables, requireDestinations);
+        if (tables?.includes("outbox") !== false) await history.check();
         facets = (await database.checkedFacets?.()) ?? facets;
       },
       destinationFault: () => check.destinationFault(),

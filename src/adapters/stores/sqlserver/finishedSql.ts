@@ -5,11 +5,29 @@ import {
   type ReplayStatements,
   type RetentionStatements,
 } from "../sql/finishedRows.ts";
+import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
-import { BATCH, BY_ID, NAMED_IDS, NOW, ONE_BY_ONE, TO_CHANGE, TO_READ, timeOf, timeText } from "./fragments.ts";
+import {
+  BATCH,
+  BEGIN,
+  BY_ID,
+  COMMIT,
+  NAMED_IDS,
+  NOW,
+  ONE_BY_ONE,
+  TO_CHANGE,
+  TO_READ,
+  timeOf,
+  timeText,
+} from "./fragments.ts";
+import { forget, noteAction } from "./historySql.ts";
 import { type Statement, statement } from "./statement.ts";
 
-export function replayStatements(names: TableNames): ReplayStatements<Statement> {
+export function replayStatements(names: TableNames): WithHistory<ReplayStatements<Statement>> {
+  return { plain: replay(names, false), noting: replay(names, true) };
+}
+
+function replay(names: TableNames, isNoting: boolean): ReplayStatements<Statement> {
   const table = names.outboxTable;
   const c = names.outbox;
   const finished = `o.${c.state} IN (N'sent', N'dead')`;
@@ -79,17 +97,25 @@ ${ONE_BY_ONE};`,
      * Claims skip the rows of a batch until its commit. A claim that finds only the later rows, because the commit fell
      * into its scan, then reads the earlier ones, and leaves the later.
      */
-    move: statement("replay.move", { finishedUntil: "text", ids: "list" })`${BATCH}
+    move: statement("replay.move", {
+      finishedUntil: "text",
+      ids: "list",
+      ...(isNoting ? { by: "longText" } : {}),
+    })`${BATCH}
 ${NOW}
+DECLARE @changed TABLE (id uniqueidentifier NOT NULL);
 DECLARE @until datetimeoffset(7) = ${timeOf("@finishedUntil")};
 ${NAMED_IDS}
+${isNoting ? BEGIN : ""}
 UPDATE o
 SET ${c.state} = N'pending', ${c.attempt} = 0, ${c.scheduledAt} = @now, ${c.updatedAt} = @now, ${c.lastError} = NULL,
   ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL
+OUTPUT inserted.${c.id} INTO @changed (id)
 FROM @named n JOIN ${table} o ${BY_ID.change} ON o.${c.id} = n.id
 WHERE ${finished} AND o.${c.updatedAt} <= @until
 ${ONE_BY_ONE};
-SELECT @@ROWCOUNT AS moved;`,
+${isNoting ? `${noteAction(names, "replayed", "NULL")}\n${COMMIT}` : ""}
+SELECT COUNT(*) AS moved FROM @changed;`,
 
     untried: statement("replay.untried", { ids: "list" })`${BATCH}
 ${NAMED_IDS}
@@ -104,7 +130,12 @@ ${ONE_BY_ONE};`,
   };
 }
 
-export function retentionStatements(names: TableNames): RetentionStatements<Statement> {
+export function retentionStatements(names: TableNames): WithHistory<RetentionStatements<Statement>> {
+  return { plain: retention(names, ""), noting: retention(names, forget(names)) };
+}
+
+/** @param forgotten a further statement, behind the deletion of outbox rows */
+function retention(names: TableNames, forgotten: string): RetentionStatements<Statement> {
   const { sent, dead, inbox } = finishedRows(names, {
     text: (literal) => `N'${literal}'`,
     uuidType: "uniqueidentifier",
@@ -127,7 +158,11 @@ ${newestPastKept("N'dead'", dead)};`,
     inboxByAge: statement("retention.inbox by age", { bound: "bigint" })`${AGE_BOUND}
 ${newestTooOld("NULL", inbox)};`,
 
-    batches: { sent: batches("sent", sent), dead: batches("dead", dead), inbox: batches("inbox", inbox) },
+    batches: {
+      sent: batches("sent", sent, forgotten),
+      dead: batches("dead", dead, forgotten),
+      inbox: batches("inbox", inbox, ""),
+    },
 
     dialect: {
       firstTime: "0001-01-01T00:00:00Z",
@@ -137,9 +172,9 @@ ${newestTooOld("NULL", inbox)};`,
   };
 }
 
-function batches(of: string, rows: FinishedRows) {
+function batches(of: string, rows: FinishedRows, forgotten: string) {
   return {
-    remove: statement(`retention.delete ${of} rows`, BATCH_PARAMETERS)(deleteBatch(rows)),
+    remove: statement(`retention.delete ${of} rows`, BATCH_PARAMETERS)(deleteBatch(rows, forgotten)),
     next: statement(`retention.next of ${of} rows`, RANGE_PARAMETERS)(next(rows)),
   };
 }
@@ -197,10 +232,11 @@ ORDER BY r.${rows.time}, r.${rows.tie};`;
  * It skips a row that a replay or another replica has locked. The lock may be on the index that was read and not on the
  * row, so the delete tries the lock again and checks state and time again.
  */
-function deleteBatch(rows: FinishedRows): string {
+function deleteBatch(rows: FinishedRows, forgotten: string): string {
   return `${BATCH}
 ${declareRange(rows)}
 DECLARE @batch TABLE (id uniqueidentifier PRIMARY KEY, time datetimeoffset(7), tie ${rows.tieType});
+DECLARE @gone TABLE (id uniqueidentifier NOT NULL);
 BEGIN TRANSACTION;
 INSERT INTO @batch (id, time, tie)
 SELECT TOP (@limit) r.${rows.id}, r.${rows.time}, r.${rows.tie}
@@ -208,10 +244,12 @@ FROM ${rows.table} r ${TO_CHANGE}
 WHERE ${inRange(rows)}
 ORDER BY r.${rows.time}, r.${rows.tie};
 DELETE r
+OUTPUT deleted.${rows.id} INTO @gone (id)
 FROM @batch b JOIN ${rows.table} r ${BY_ID.take} ON r.${rows.id} = b.id
 WHERE r.${rows.state} IN ${rows.states} AND r.${rows.time} = b.time
 ${ONE_BY_ONE};
 DECLARE @deleted int = @@ROWCOUNT;
+${forgotten}
 COMMIT TRANSACTION;
 SELECT TOP (1) (SELECT COUNT(*) FROM @batch) AS found, @deleted AS deleted, ${timeText("b.time")} AS time,
   CONVERT(nvarchar(36), b.tie) AS tie

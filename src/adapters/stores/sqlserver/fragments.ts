@@ -13,6 +13,10 @@ import {
 export const BATCH = `SET NOCOUNT ON;
 SET XACT_ABORT ON;`;
 
+/** Around several changes of a batch, which are one then. */
+export const BEGIN = "BEGIN TRANSACTION;";
+export const COMMIT = "COMMIT TRANSACTION;";
+
 /** One moment for the whole batch, in UTC. */
 export const NOW = "DECLARE @now datetimeoffset(7) = SYSUTCDATETIME();";
 

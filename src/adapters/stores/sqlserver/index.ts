@@ -1,6 +1,7 @@
 import type { Log } from "../../../ports/runtime.ts";
 import type { Store } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
+import { SqlHistory } from "../sql/history.ts";
 import { SqlInbox } from "../sql/inbox.ts";
 import { noLowWater } from "../sql/lowWaterMarks.ts";
 import { quoteNames, type TableNames } from "../sql/names.ts";
@@ -12,8 +13,10 @@ import { sqlStore } from "../sql/store.ts";
 import { destinationStatements } from "./destinationsSql.ts";
 import type { PoolOptions } from "./endpoints.ts";
 import { replayStatements, retentionStatements } from "./finishedSql.ts";
+import { historyStatements } from "./historySql.ts";
 import { SqlServerInbox } from "./inbox.ts";
 import { inboxStatements } from "./inboxSql.ts";
+import { messageStatements } from "./messagesSql.ts";
 import { outboxStatements, parkedStatements } from "./outboxSql.ts";
 import { SqlServerPool } from "./pool.ts";
 import { pullStatements } from "./pullSql.ts";
@@ -35,17 +38,20 @@ interface SqlServerStoreOptions extends PoolOptions {
 export function createSqlServerStore(options: SqlServerStoreOptions, clock: Clock, log: Log): Store {
   const pool = new SqlServerPool(options);
   const names = quoteNames(options.names, (identifier) => `[${identifier}]`);
+  const history = new SqlHistory(pool, historyStatements(names), clock, log);
   const database = {
     pool,
     ping: statement("ping", {}, { timeoutMs: 3000 })("SELECT 1 AS answer;"),
     destinations: destinationStatements(names),
+    history,
+    messages: messageStatements(names, options.routes),
     parked: parkedStatements(names),
     replay: replayStatements(names),
     retention: retentionStatements(names),
     facets: {
       inbox: new SqlInbox(new SqlServerInbox(pool, inboxStatements(names)), clock),
       // Finished rows leave the filtered indexes with their commit, unless an open transaction keeps row versions.
-      outbox: new SqlOutbox(pool, outboxStatements(names, options.routes), noLowWater(clock), clock),
+      outbox: new SqlOutbox(pool, outboxStatements(names, options.routes), noLowWater(clock), history, clock),
       pull: new SqlPull(pool, pullStatements(names), clock),
     },
     check: new TableCheck(schemaDialect(pool), options.names, log),

@@ -1,4 +1,5 @@
 import type { Outcome } from "../../../model/rows.ts";
+import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
 import { attemptsOf, delayOf, type OutboxStatements, type ParkedStatements, STATE_AFTER } from "../sql/outbox.ts";
 import type { TopicRoute } from "../sql/routing.ts";
@@ -6,7 +7,9 @@ import { idsOf } from "../sql/rows.ts";
 import { claimStatements } from "./claimSql.ts";
 import {
   BATCH,
+  BEGIN,
   BY_ID,
+  COMMIT,
   destinationOf,
   hasCome,
   LETTER_FOR_LETTER,
@@ -21,8 +24,10 @@ import {
   textBatch,
   textOf,
 } from "./fragments.ts";
+import { ENTRY_PARAMETERS, entryValues, noteAction, noteSettled } from "./historySql.ts";
 import { type Statement, statement } from "./statement.ts";
 
+const SETTLE_PARAMETERS = { rows: "longText", texts: "bytes" } as const;
 const SETTLED_TEXTS = ["reason"] as const;
 
 /**
@@ -58,6 +63,32 @@ export function outboxStatements(names: TableNames, routes: readonly TopicRoute[
   (SELECT COUNT_BIG(*) FROM ${table} o ${TO_READ}
    WHERE o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}) AS parked`;
 
+  /** @param noted a further statement, behind the change */
+  const settle = (noted: string): string => {
+    const [begin, end] = noted === "" ? ["", ""] : [BEGIN, `${noted}\n${COMMIT}`];
+    return `
+${BATCH}
+${NOW}
+DECLARE @processing nvarchar(20) = N'processing';
+DECLARE @settled TABLE (id uniqueidentifier NOT NULL, token uniqueidentifier NOT NULL, state nvarchar(20) NOT NULL, attempts int NOT NULL,
+  delay int NULL, ${SETTLED_TEXTS.map(placeTypes).join(", ")});
+DECLARE @closed TABLE (id uniqueidentifier NOT NULL);
+INSERT INTO @settled (id, token, state, attempts, delay, ${SETTLED_TEXTS.map(placeNames).join(", ")})
+SELECT j.id, j.token, j.state, j.attempts, j.delay, ${SETTLED_TEXTS.map(placeNames).join(", ")}
+FROM OPENJSON(@rows) WITH (id uniqueidentifier '$.id', token uniqueidentifier '$.token', state nvarchar(20) '$.state',
+  attempts int '$.attempts', delay int '$.delay', ${SETTLED_TEXTS.map(placeFrom).join(", ")}) j;
+${begin}
+UPDATE o
+SET ${c.state} = r.state, ${c.attempt} = ${attemptsPlus("r.attempts")}, ${c.updatedAt} = @now, ${unclaimed},
+  ${c.scheduledAt} = CASE WHEN r.delay IS NULL THEN o.${c.scheduledAt} WHEN r.delay < 0 THEN ${PARKED_AT} ELSE DATEADD(millisecond, r.delay, @now) END,
+  ${c.lastError} = COALESCE(${textOf("reason")}, o.${c.lastError})
+OUTPUT inserted.${c.id} INTO @closed (id)
+FROM ${table} o ${BY_ID.change} JOIN @settled r ON o.${c.id} = r.id
+WHERE o.${c.claimToken} = r.token AND o.${c.state} = @processing;
+${end}
+SELECT id FROM @closed;`;
+  };
+
   const claims = claimStatements(names, routes);
   return {
     ...claims,
@@ -91,25 +122,10 @@ SELECT id FROM @renewed;`,
      * The state is compared with a variable, which matches no filtered index: rows are found by id. For `@rows` and
      * `@texts` see {@link textBatch}; a delay below 0 parks the row, a null reason keeps the last one.
      */
-    settle: statement("outbox.settle", { rows: "longText", texts: "bytes" })`
-${BATCH}
-${NOW}
-DECLARE @processing nvarchar(20) = N'processing';
-DECLARE @settled TABLE (id uniqueidentifier NOT NULL, token uniqueidentifier NOT NULL, state nvarchar(20) NOT NULL, attempts int NOT NULL,
-  delay int NULL, ${SETTLED_TEXTS.map(placeTypes).join(", ")});
-DECLARE @closed TABLE (id uniqueidentifier NOT NULL);
-INSERT INTO @settled (id, token, state, attempts, delay, ${SETTLED_TEXTS.map(placeNames).join(", ")})
-SELECT j.id, j.token, j.state, j.attempts, j.delay, ${SETTLED_TEXTS.map(placeNames).join(", ")}
-FROM OPENJSON(@rows) WITH (id uniqueidentifier '$.id', token uniqueidentifier '$.token', state nvarchar(20) '$.state',
-  attempts int '$.attempts', delay int '$.delay', ${SETTLED_TEXTS.map(placeFrom).join(", ")}) j;
-UPDATE o
-SET ${c.state} = r.state, ${c.attempt} = ${attemptsPlus("r.attempts")}, ${c.updatedAt} = @now, ${unclaimed},
-  ${c.scheduledAt} = CASE WHEN r.delay IS NULL THEN o.${c.scheduledAt} WHEN r.delay < 0 THEN ${PARKED_AT} ELSE DATEADD(millisecond, r.delay, @now) END,
-  ${c.lastError} = COALESCE(${textOf("reason")}, o.${c.lastError})
-OUTPUT inserted.${c.id} INTO @closed (id)
-FROM ${table} o ${BY_ID.change} JOIN @settled r ON o.${c.id} = r.id
-WHERE o.${c.claimToken} = r.token AND o.${c.state} = @processing;
-SELECT id FROM @closed;`,
+    settle: statement("outbox.settle", SETTLE_PARAMETERS)(settle("")),
+    settleNoting: statement("outbox.settle with history", { ...SETTLE_PARAMETERS, ...ENTRY_PARAMETERS })(
+      settle(noteSettled(names)),
+    ),
 
     reclaim: statement("outbox.reclaim", { limit: "int", claimTimeoutMs: "ms" }, { timeoutMs: 4000 })`
 ${BATCH}
@@ -166,6 +182,7 @@ FROM (${totals("SELECT SUM(u.pending) FROM @unfinished u")}
 
     dialect: {
       ...claims.dialect,
+      entryValues,
       settleValues: (settlements) => ({ ...textBatch(settlements.map(outcomeOf), SETTLED_TEXTS) }),
       closedOf: idsOf,
     },
@@ -186,22 +203,30 @@ function outcomeOf(settlement: Outcome) {
   };
 }
 
-export function parkedStatements(names: TableNames): ParkedStatements<Statement> {
+export function parkedStatements(names: TableNames): WithHistory<ParkedStatements<Statement>> {
+  return { plain: parked(names, false), noting: parked(names, true) };
+}
+
+function parked(names: TableNames, isNoting: boolean): ParkedStatements<Statement> {
   const table = names.outboxTable;
   const c = names.outbox;
   /** The index of rows in backoff finds them. */
   const isParked = `o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}`;
 
   /** All statements lock rows in the order of their ids; the second one finds them changed, and leaves them. */
-  const change = (set: string): string => `${BATCH}
+  const change = (set: string, noted: string): string => `${BATCH}
 ${NOW}
 ${NAMED_IDS}
+DECLARE @changed TABLE (id uniqueidentifier NOT NULL);
+${isNoting ? BEGIN : ""}
 UPDATE o
 SET ${c.updatedAt} = @now, ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${set}
+OUTPUT inserted.${c.id} INTO @changed (id)
 FROM @named n JOIN ${table} o ${BY_ID.change} ON o.${c.id} = n.id
 WHERE ${isParked}
 ${ONE_BY_ONE};
-SELECT @@ROWCOUNT AS changed;`;
+${isNoting ? `${noted}\n${COMMIT}` : ""}
+SELECT COUNT(*) AS changed FROM @changed;`;
 
   return {
     /** `@ids`: JSON array; null means any. Keys are compared letter for letter, whatever the collation. */
@@ -215,11 +240,19 @@ WHERE ${isParked} AND o.${c.sequence} > @from
   AND (@key IS NULL OR (o.${c.key} IS NOT NULL AND CONCAT(@key, N'.') = CONCAT(o.${c.key}, N'.') COLLATE Latin1_General_100_BIN2))
 ORDER BY o.${c.sequence};`,
 
-    retry: statement("parked.retry", { ids: "list" })(change(`${c.attempt} = 0, ${c.scheduledAt} = @now`)),
+    retry: statement("parked.retry", { ids: "list", ...(isNoting ? { by: "longText" } : {}) })(
+      change(`${c.attempt} = 0, ${c.scheduledAt} = @now`, noteAction(names, "retried", "NULL")),
+    ),
 
-    discard: statement("parked.discard", { ids: "list", before: "longText", whole: "longText" })(
+    discard: statement("parked.discard", {
+      ids: "list",
+      before: "longText",
+      whole: "longText",
+      ...(isNoting ? { by: "longText", note: "longText" } : {}),
+    })(
       change(
         `${c.state} = N'dead', ${c.lastError} = CASE WHEN @before IS NULL THEN @whole ELSE CONCAT(@before, N': ' + o.${c.lastError}) END`,
+        noteAction(names, "discarded", "@note"),
       ),
     ),
   };

@@ -39,7 +39,7 @@ afterAll(() => {
 
 /** Every method, with values that differ from one `variant` to the other. */
 async function useEverything(
-  { inbox, outbox, parked, pull, replay, retention, destinations }: Store,
+  { inbox, outbox, history, messages, parked, pull, replay, retention, destinations }: Store,
   variant: number,
 ): Promise<void> {
   const text = `it's [${variant}] "${"x".repeat(variant)}"`;
@@ -80,6 +80,8 @@ async function useEverything(
     { ...settled, kind: "park", reason: text },
     { ...settled, kind: "dead", attempted: true, reason: text },
   ]);
+  const record = { attempt: variant, destination: text, replica: text, code: text, status: null, durationMs: 1.5 };
+  await outbox.settle([{ ...settled, kind: "park", reason: text, record }]);
   await outbox.reclaim(variant, lease.claimTimeoutMs);
   await outbox.backlog();
   await outbox.backlog({ totalsOnly: true });
@@ -104,12 +106,25 @@ async function useEverything(
   await replay.begin();
   await replay.page(scope, filter, variant === 1 ? null : "7", variant);
   await replay.find(scope, filter, [ID]);
-  await replay.move(scope, [ID]);
+  await replay.move(scope, [ID], "alice");
   await replay.untried([ID]);
 
   await parked.list(variant === 1 ? {} : { ids: [ID], key: text }, variant === 1 ? null : "7", variant);
-  await parked.retry([ID]);
-  await parked.discard([ID], text);
+  await parked.retry([ID], "alice");
+  await parked.discard([ID], "alice", text);
+
+  await history.of(ID, variant);
+  await history.since(null, variant);
+  await history.since("7", variant);
+  await history.deleteOrphans(variant);
+
+  await messages.get(ID, variant === 1);
+  await messages.byIdempotencyKey([text], text);
+  await messages.rowBefore(ID);
+  const search = variant === 1 ? {} : { key: text, topic: text, destination: text, correlationId: text };
+  await messages.outboxPage(search, variant === 1 ? null : "7", variant);
+  const received = { ...search, source: text, isUnrelayed: variant === 1, pullSources: [text] };
+  await messages.inboxPage(received, variant === 1 ? null : `2026-01-05T09:30:00.1234567Z ${ID}`, variant);
 
   await retention.plan({ table: "outbox", kind: "AGE", maxAgeMs: 86_400_000 * variant });
   await retention.plan({ table: "outbox", kind: "COUNT", maxCount: variant });

@@ -3,7 +3,9 @@ import { afterAll, beforeAll, describe, expect, jest, test } from "@jest/globals
 import { quoteNames, type TableNames } from "../../../../src/adapters/stores/sql/names.ts";
 import { destinationStatements } from "../../../../src/adapters/stores/sqlserver/destinationsSql.ts";
 import { replayStatements, retentionStatements } from "../../../../src/adapters/stores/sqlserver/finishedSql.ts";
+import { historyStatements } from "../../../../src/adapters/stores/sqlserver/historySql.ts";
 import { inboxStatements } from "../../../../src/adapters/stores/sqlserver/inboxSql.ts";
+import { messageStatements } from "../../../../src/adapters/stores/sqlserver/messagesSql.ts";
 import { outboxStatements, parkedStatements } from "../../../../src/adapters/stores/sqlserver/outboxSql.ts";
 import { type Executor, SqlServerPool } from "../../../../src/adapters/stores/sqlserver/pool.ts";
 import { pullStatements } from "../../../../src/adapters/stores/sqlserver/pullSql.ts";
@@ -35,7 +37,9 @@ function statementsWith(names: TableNames): readonly Statement[] {
   const quoted = quoteNames(names, (identifier) => `[${identifier}]`);
   const builders = [
     destinationStatements,
+    historyStatements,
     inboxStatements,
+    messageStatements,
     outboxStatements,
     parkedStatements,
     pullStatements,

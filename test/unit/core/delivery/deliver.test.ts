@@ -39,6 +39,7 @@ function setup(
     readonly publish?: Publish;
     readonly route?: Partial<DeliveryRoute>;
     readonly target?: Partial<DeliveryTarget>;
+    readonly history?: "off" | "failures" | "all";
   } = {},
 ) {
   const { log, lines } = recordingLog();
@@ -51,6 +52,8 @@ function setup(
     await options.publish?.(message, signal);
   };
   const delivery = createDelivery({
+    history: options.history ?? "off",
+    replica: "replica-1",
     routes: [
       {
         topicPattern: "orders.*",
@@ -300,6 +303,46 @@ describe("a delivery that fails", () => {
     expect(outcome).toMatchObject({ kind: "retry", reason: expect.stringContaining("the subject is empty") });
     expect(published).toEqual([]);
     expect(calls).not.toContainEqual(expect.stringContaining("outboxPublishDuration"));
+  });
+});
+
+describe("the record of a delivery", () => {
+  const failure = failing(new PublishError("status_5xx", "answered 503", { status: "503" }));
+  const record = {
+    attempt: 2,
+    destination: "shop",
+    replica: "replica-1",
+    code: "status_5xx",
+    status: "503",
+    durationMs: 500,
+  };
+
+  test("has what its history keeps of a failure", async () => {
+    for (const history of ["failures", "all"] as const) {
+      const { delivery } = setup({ publish: failure, history });
+      expect((await delivery.deliver(row({ attempt: 1 }), never)).outcome.record).toEqual(record);
+    }
+  });
+
+  test("of a success is there where all are kept", async () => {
+    const kept = async (history: "failures" | "all") =>
+      (await setup({ history }).delivery.deliver(row(), never)).outcome.record;
+    expect(await kept("failures")).toBeUndefined();
+    expect(await kept("all")).toEqual({ ...record, attempt: 1, code: null, status: null });
+  });
+
+  test("of a row that reached no receiver has no attempt", async () => {
+    const { delivery } = setup({ history: "failures" });
+    const { outcome } = await delivery.deliver(row({ topic: "invoices" }), never);
+    expect(outcome.record).toMatchObject({ attempt: null, destination: null, code: null });
+  });
+
+  test("is not there for a release, nor where none is kept", async () => {
+    const stopping = AbortSignal.abort(new StoppingError());
+    const { delivery } = setup({ history: "all" });
+    expect((await delivery.deliver(row(), stopping)).outcome).toEqual({ ...CLAIM, kind: "release" });
+    const { outcome } = await setup({ publish: failure, history: "off" }).delivery.deliver(row(), never);
+    expect(outcome.record).toBeUndefined();
   });
 });
 

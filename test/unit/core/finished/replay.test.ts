@@ -106,7 +106,7 @@ describe("a replay", () => {
   test("moves page after page in the order of sequence, wakes the pollers after each, and logs count and filter once", async () => {
     const { store, lines, replay, wakes } = setup(rowsOf(25));
 
-    expect(await replay.run({ topic: "orders", createdAfter: "2026-01-05T08:30:00.000000Z" }, never)).toEqual({
+    expect(await replay.run({ topic: "orders", createdAfter: "2026-01-05T08:30:00.000000Z" }, "alice", never)).toEqual({
       moved: 25,
     });
 
@@ -117,7 +117,7 @@ describe("a replay", () => {
       {
         level: "info",
         message: "replay",
-        fields: { moved: 25, filter: { topic: "orders", createdAfter: "2026-01-05T08:30:00.000000Z" } },
+        fields: { moved: 25, filter: { topic: "orders", createdAfter: "2026-01-05T08:30:00.000000Z" }, by: "alice" },
       },
     ]);
   });
@@ -125,7 +125,7 @@ describe("a replay", () => {
   test("moves nothing for pages on which nothing matches", async () => {
     const { store, replay, wakes } = setup([...rowsOf(25, "other"), finishedRow(30)]);
 
-    expect(await replay.run({ topic: "orders" }, never)).toEqual({ moved: 1 });
+    expect(await replay.run({ topic: "orders" }, "alice", never)).toEqual({ moved: 1 });
 
     expect(store.calls).toEqual(["begin", "page", "page", "page", "move"]);
     expect(wakes()).toBe(1);
@@ -134,8 +134,8 @@ describe("a replay", () => {
   test("refuses a request without a filter, and asks nobody", async () => {
     const { store, replay } = setup(rowsOf(1));
 
-    await expect(replay.run({}, never)).rejects.toThrow(NO_FILTER);
-    await expect(replay.run({ topic: undefined }, never)).rejects.toThrow(NO_FILTER);
+    await expect(replay.run({}, "alice", never)).rejects.toThrow(NO_FILTER);
+    await expect(replay.run({ topic: undefined }, "alice", never)).rejects.toThrow(NO_FILTER);
     await expect(replay.preview({}, 10, never)).rejects.toThrow(NO_FILTER);
 
     expect(store.calls).toEqual([]);
@@ -149,10 +149,10 @@ describe("a replay", () => {
       createdBefore: "2026-01-05T09:30:00.000000Z",
     };
 
-    await replay.run({ topics: ["a", "b"], ...narrow }, never);
-    await replay.run({ topic: "a" }, never);
-    await replay.run({ topic: "b", topics: ["a", "b", "c"] }, never);
-    await replay.run(narrow, never);
+    await replay.run({ topics: ["a", "b"], ...narrow }, "alice", never);
+    await replay.run({ topic: "a" }, "alice", never);
+    await replay.run({ topic: "b", topics: ["a", "b", "c"] }, "alice", never);
+    await replay.run(narrow, "alice", never);
 
     expect(store.filters).toEqual([
       { topics: ["a", "b"], ...narrow },
@@ -170,7 +170,7 @@ describe("a replay", () => {
   ])("asks no database for %s", async (_, request) => {
     const { store, lines, replay } = setup(rowsOf(3));
 
-    expect(await replay.run(request, never)).toEqual({ moved: 0 });
+    expect(await replay.run(request, "alice", never)).toEqual({ moved: 0 });
     expect(await replay.preview(request, 10, never)).toEqual({ count: 0, sample: [] });
 
     expect(store.calls).toEqual([]);
@@ -181,30 +181,30 @@ describe("a replay", () => {
     const rows = [finishedRow(0, "orders.a"), finishedRow(1, "other"), finishedRow(2, "orders.b")];
 
     const all = setup(rows);
-    await all.replay.run({ destination: "billing" }, never);
+    await all.replay.run({ destination: "billing" }, "alice", never);
     expect(all.store.moves).toEqual([[idOf(0), idOf(2)]]);
 
     const both = setup(rows);
-    await both.replay.run({ destination: "billing", topics: ["orders.b", "other"] }, never);
+    await both.replay.run({ destination: "billing", topics: ["orders.b", "other"] }, "alice", never);
     expect(both.store.moves).toEqual([[idOf(2)]]);
 
     const named = setup(rows);
-    await named.replay.run({ destination: "billing", ids: [idOf(1), idOf(2)] }, never);
+    await named.replay.run({ destination: "billing", ids: [idOf(1), idOf(2)] }, "alice", never);
     expect(named.store.moves).toEqual([[idOf(2)]]);
 
     const unknown = setup(rows);
-    expect(await unknown.replay.run({ destination: "nobody" }, never)).toEqual({ moved: 0 });
+    expect(await unknown.replay.run({ destination: "nobody" }, "alice", never)).toEqual({ moved: 0 });
   });
 
   test("looks named rows up in slices, each once, and moves them in the order of sequence over all slices", async () => {
     const { store, lines, replay } = setup(rowsOf(30));
     const ids = [...rowsOf(25).map((row) => row.id), idOf(99)].toReversed();
 
-    expect(await replay.run({ ids: [...ids, ...ids] }, never)).toEqual({ moved: 25 });
+    expect(await replay.run({ ids: [...ids, ...ids] }, "alice", never)).toEqual({ moved: 25 });
 
     expect(store.calls.slice(0, 5)).toEqual(["begin", "find 10", "find 10", "find 6", "move"]);
     expect(store.moves.flat()).toEqual(rowsOf(25).map((row) => row.id));
-    expect(lines[0]?.fields).toEqual({ moved: 25, filter: { ids: 52 } });
+    expect(lines[0]?.fields).toEqual({ moved: 25, filter: { ids: 52 }, by: "alice" });
   });
 });
 
@@ -215,7 +215,7 @@ describe("a replay and the pollers", () => {
     const { store, waits, replay } = setup(rowsOf(20));
     store.untriedAnswers.push(10, 9, 5, 0);
 
-    await replay.run({ topic: "orders" }, never);
+    await replay.run({ topic: "orders" }, "alice", never);
 
     const looks = Array.from({ length: 4 }, () => "untried 10");
     expect(store.calls).toEqual(["begin", "page", "move", "page", ...looks, "move"]);
@@ -226,7 +226,7 @@ describe("a replay and the pollers", () => {
     const rows = rowsOf(60).map((row, n) => (n % 5 === 0 ? row : { ...row, topic: "other" }));
     const { store, replay } = setup(rows);
 
-    await replay.run({ topic: "orders" }, never);
+    await replay.run({ topic: "orders" }, "alice", never);
 
     expect(store.moves.map((ids) => ids.length)).toEqual([2, 2, 2, 2, 2, 2]);
     expect(store.calls.filter((call) => call.startsWith("untried"))).toEqual(["untried 10"]);
@@ -236,7 +236,7 @@ describe("a replay and the pollers", () => {
     const { store, waits, replay } = setup(rowsOf(20));
     for (let left = 9; left >= 0; left -= 1) store.untriedAnswers.push(left, left);
 
-    await replay.run({ topic: "orders" }, never);
+    await replay.run({ topic: "orders" }, "alice", never);
 
     expect(store.calls.filter((call) => call.startsWith("untried"))).toHaveLength(19);
     expect(sum(waits)).toBeGreaterThan(4000);
@@ -246,7 +246,7 @@ describe("a replay and the pollers", () => {
     const { store, waits, replay } = setup(rowsOf(30));
     store.untried = async () => 5;
 
-    expect(await replay.run({ topic: "orders" }, never)).toEqual({ moved: 30 });
+    expect(await replay.run({ topic: "orders" }, "alice", never)).toEqual({ moved: 30 });
 
     expect(sum(waits)).toBeGreaterThanOrEqual(2 * 1000);
     expect(sum(waits)).toBeLessThan(2 * 1500);
@@ -256,7 +256,7 @@ describe("a replay and the pollers", () => {
     const { store, waits, replay } = setup(rowsOf(50));
     store.untried = async (ids) => ids.length;
 
-    expect(await replay.run({ topic: "orders" }, never)).toEqual({ moved: 50 });
+    expect(await replay.run({ topic: "orders" }, "alice", never)).toEqual({ moved: 50 });
 
     expect(sum(waits)).toBeGreaterThanOrEqual(5000);
     expect(sum(waits)).toBeLessThan(6000);
@@ -271,7 +271,7 @@ describe("a replay that is interrupted", () => {
       if (store.moves.length === 1) stopping.abort(new StoppingError());
     };
 
-    const failure = await replay.run({ topic: "orders" }, stopping.signal).catch((error: unknown) => error);
+    const failure = await replay.run({ topic: "orders" }, "alice", stopping.signal).catch((error: unknown) => error);
 
     expect(failure).toBeInstanceOf(ReplayInterruptedError);
     expect(failure).toMatchObject({ moved: 20, cause: stopping.signal.reason });
@@ -280,7 +280,7 @@ describe("a replay that is interrupted", () => {
       {
         level: "warn",
         message: "replay ended early",
-        fields: { moved: 20, filter: { topic: "orders" }, reason: "the service is stopping" },
+        fields: { moved: 20, filter: { topic: "orders" }, by: "alice", reason: "the service is stopping" },
       },
     ]);
   });
@@ -288,7 +288,9 @@ describe("a replay that is interrupted", () => {
   test("does not begin when it was aborted before", async () => {
     const { store, replay } = setup(rowsOf(3));
 
-    await expect(replay.run({ topic: "orders" }, AbortSignal.abort(new StoppingError()))).rejects.toMatchObject({
+    await expect(
+      replay.run({ topic: "orders" }, "alice", AbortSignal.abort(new StoppingError())),
+    ).rejects.toMatchObject({
       moved: 0,
       cause: expect.any(StoppingError),
     });
@@ -304,7 +306,7 @@ describe("a replay that is interrupted", () => {
     if (what.includes("database")) store.failures.push(undefined, undefined, new StoreError("unavailable", "gone"));
     else store.untriedAnswers.push(10);
 
-    await expect(replay.run({ topic: "orders" }, stopping.signal)).rejects.toMatchObject({
+    await expect(replay.run({ topic: "orders" }, "alice", stopping.signal)).rejects.toMatchObject({
       moved: what.includes("database") ? 0 : 10,
       cause: reason,
     });
@@ -317,7 +319,7 @@ describe("a replay that is interrupted", () => {
     const replay = new Replay({ store, destinationOf: () => undefined, onMoved: () => {}, log, wait: sleep });
     store.failures.push(new StoreError("unavailable", "gone"));
 
-    const run = replay.run({ topic: "orders" }, stopping.signal);
+    const run = replay.run({ topic: "orders" }, "alice", stopping.signal);
     const reason = new StoppingError();
     stopping.abort(reason);
 
@@ -334,7 +336,7 @@ describe("a replay whose database fails", () => {
     const { store, waits, replay, lines } = setup(rowsOf(5));
     store.failures.push(undefined, undefined, unavailable, contention, unavailable);
 
-    expect(await replay.run({ topic: "orders" }, never)).toEqual({ moved: 5 });
+    expect(await replay.run({ topic: "orders" }, "alice", never)).toEqual({ moved: 5 });
 
     expect(store.calls).toEqual(["begin", "page", "move", "move", "move", "move"]);
     expect(waits).toEqual([200, 400, 800]);
@@ -345,7 +347,7 @@ describe("a replay whose database fails", () => {
     const { store, replay, lines } = setup(rowsOf(20));
     store.failures.push(...[undefined, undefined, undefined, undefined, undefined], ...Array(6).fill(unavailable));
 
-    const failure = await replay.run({ topic: "orders" }, never).catch((error: unknown) => error);
+    const failure = await replay.run({ topic: "orders" }, "alice", never).catch((error: unknown) => error);
 
     expect(failure).toMatchObject({ name: "ReplayInterruptedError", moved: 10, cause: unavailable });
     expect(String(failure)).toContain("the replay ended early, after 10 rows were moved");
@@ -353,7 +355,7 @@ describe("a replay whose database fails", () => {
     expect(lines).toEqual([
       expect.objectContaining({
         level: "warn",
-        fields: { moved: 10, filter: { topic: "orders" }, reason: `unavailable ${unavailable.message}` },
+        fields: { moved: 10, filter: { topic: "orders" }, by: "alice", reason: `unavailable ${unavailable.message}` },
       }),
     ]);
   });
@@ -363,7 +365,7 @@ describe("a replay whose database fails", () => {
     const { store, waits, replay } = setup(rowsOf(5));
     store.failures.push(undefined, schema);
 
-    await expect(replay.run({ topic: "orders" }, never)).rejects.toMatchObject({ moved: 0, cause: schema });
+    await expect(replay.run({ topic: "orders" }, "alice", never)).rejects.toMatchObject({ moved: 0, cause: schema });
 
     expect(waits).toEqual([]);
   });

@@ -162,6 +162,8 @@ describe.each(["route", "destination"] as const)("the transform of a %s that fai
       onExhausted: "dead",
     } as const;
     const delivery = createDelivery({
+      history: "off",
+      replica: "r",
       routes: [{ ...route, transform: stage === "route" ? transform : null }],
       targets: new Map([["shop", target]]),
       redact: createRedactor(new KnownSecrets([]), 200),

@@ -18,7 +18,7 @@ async function start(
 ) {
   const asked: ReplayRequest[] = [];
   const routes = adminRoutes({
-    admin: { insecure: true, maxTransformTimeoutMs: 100 },
+    admin: { insecure: true, showPayloads: false, maxTransformTimeoutMs: 100 },
     limits: bodyLimits(200),
     evaluator: { evaluate: () => Promise.reject(new Error("nothing is evaluated here")) },
     replay: {
@@ -30,6 +30,7 @@ async function start(
     },
     destinations: {} as DestinationControl,
     parked: { list: async () => [], retry: async () => 0, discard: async () => 0 },
+    trace: { list: async () => ({ messages: [], cursor: null }), timeline: async () => undefined },
     clock: new ManualClock(),
     log: recordingLog().log,
   });

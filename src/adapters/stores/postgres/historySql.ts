@@ -1,0 +1,127 @@
+import type { OperatorEvent } from "../../../ports/historyStore.ts";
+import type { HistoryStatements, NewEntry } from "../sql/history.ts";
+import type { TableNames } from "../sql/names.ts";
+import type { Statement } from "./statement.ts";
+import { msOf, uuidArray } from "./values.ts";
+
+/** Every statement on the history, with the configured names woven in once. */
+export function historyStatements(names: TableNames): HistoryStatements<Statement> {
+  const { historyTable: table, history: c } = names;
+  const entries = `SELECT h.${c.id}::text AS sequence, h.${c.outboxId} AS id, ${msOf(`h.${c.at}`)} AS at, h.${c.event} AS event,
+  h.${c.attempt} AS attempt, h.${c.actor} AS actor, h.${c.destination} AS destination, h.${c.code} AS code, h.${c.status} AS status,
+  h.${c.durationMs} AS duration_ms, h.${c.reason} AS reason FROM ${table} h`;
+  const newestLast = (from: string): string => `SELECT n.* FROM (${from}) n ORDER BY n.sequence::bigint`;
+  return {
+    trial: {
+      name: "history.trial",
+      parameters: ["id"],
+      text: `
+WITH seen AS (SELECT count(*) AS entries FROM ${table} h WHERE h.${c.outboxId} = $1::uuid),
+deleted AS (DELETE FROM ${table} h WHERE h.${c.outboxId} = $1::uuid)
+INSERT INTO ${table} (${entryColumns(names)})
+SELECT $1::uuid, 'sent', 1, '', '', '', '', s.entries, '' FROM seen s`,
+    },
+
+    of: {
+      byIndex: true,
+      name: "history.of a row",
+      parameters: ["id", "limit"],
+      text: newestLast(`${entries} WHERE h.${c.outboxId} = $1::uuid ORDER BY h.${c.id} DESC LIMIT $2::int`),
+    },
+    newest: {
+      byIndex: true,
+      name: "history.newest",
+      parameters: ["limit"],
+      text: newestLast(`${entries} ORDER BY h.${c.id} DESC LIMIT $1::int`),
+    },
+    since: {
+      byIndex: true,
+      name: "history.since",
+      parameters: ["after", "limit"],
+      text: `${entries} WHERE h.${c.id} > $1::bigint ORDER BY h.${c.id} LIMIT $2::int`,
+    },
+
+    deleteOrphans: {
+      byIndex: true,
+      name: "history.delete orphans",
+      parameters: ["after", "limit"],
+      text: `
+WITH page AS MATERIALIZED (
+  SELECT h.${c.id} AS id, h.${c.outboxId} AS outbox_id FROM ${table} h WHERE h.${c.id} > $1::bigint ORDER BY h.${c.id} LIMIT $2::int
+),
+deleted AS (
+  DELETE FROM ${table} h WHERE h.${c.id} = ANY (ARRAY(
+    SELECT p.id FROM page p WHERE NOT EXISTS (SELECT FROM ${names.outboxTable} o WHERE o.${names.outbox.id} = p.outbox_id)))
+  RETURNING 1
+)
+SELECT (SELECT count(*) FROM page)::int AS found, (SELECT max(id) FROM page)::text AS last, (SELECT count(*) FROM deleted)::int AS deleted`,
+    },
+  };
+}
+
+function entryColumns({ history: c }: TableNames): string {
+  return [c.outboxId, c.event, c.attempt, c.actor, c.destination, c.code, c.status, c.durationMs, c.reason].join(", ");
+}
+
+/** The parameters of {@link noteSettled}, in its order, with their types. */
+const ENTRY_TYPES = {
+  notedIds: "uuid",
+  notedEvents: "text",
+  notedAttempts: "int",
+  notedActors: "text",
+  notedDestinations: "text",
+  notedCodes: "text",
+  notedStatuses: "text",
+  notedDurations: "int",
+  notedReasons: "text",
+} as const;
+export const ENTRY_PARAMETERS = Object.keys(ENTRY_TYPES);
+
+/** Adds the entries of settled rows. @param settled a query with their ids @param first the number of the first parameter */
+export function noteSettled(names: TableNames, settled: string, first: number): string {
+  const arrays = Object.values(ENTRY_TYPES).map((type, n) => `$${first + n}::${type}[]`);
+  return `INSERT INTO ${names.historyTable} (${entryColumns(names)})
+  SELECT n.* FROM unnest(${arrays.join(", ")}) AS n(id, event, attempt, actor, destination, code, status, duration_ms, reason)
+  WHERE n.id IN (${settled})`;
+}
+
+/** The values of {@link ENTRY_PARAMETERS}. @param entries one at least */
+export function entryValues(entries: readonly NewEntry[]): Readonly<Record<keyof typeof ENTRY_TYPES, unknown>> {
+  return {
+    notedIds: uuidArray(entries.map(({ id }) => id)),
+    notedEvents: entries.map(({ event }) => event),
+    notedAttempts: entries.map(({ attempt }) => attempt),
+    notedActors: entries.map(({ actor }) => actor),
+    notedDestinations: entries.map(({ destination }) => destination),
+    notedCodes: entries.map(({ code }) => code),
+    notedStatuses: entries.map(({ status }) => status),
+    notedDurations: entries.map(({ durationMs }) => durationMs),
+    notedReasons: entries.map(({ reason }) => reason),
+  };
+}
+
+/**
+ * A further part of a `WITH`: an entry for each changed row.
+ *
+ * @param changed a query of the `WITH`, with their `id`
+ * @param by, note parameters
+ */
+export function noteAction(
+  { historyTable, history: c }: TableNames,
+  event: OperatorEvent,
+  changed: string,
+  by: string,
+  note: string,
+): string {
+  return `,
+noted AS (
+  INSERT INTO ${historyTable} (${c.outboxId}, ${c.event}, ${c.actor}, ${c.reason})
+  SELECT id, '${event}', ${by}, ${note} FROM ${changed}
+)`;
+}
+
+/** A further part of a `WITH`: the entries of deleted rows go too. @param deleted a query of the `WITH`, with their `id` */
+export function forget({ historyTable, history: c }: TableNames, deleted: string): string {
+  return `,
+forgotten AS (DELETE FROM ${historyTable} h WHERE h.${c.outboxId} = ANY (ARRAY(SELECT id FROM ${deleted})))`;
+}

@@ -1,0 +1,156 @@
+import type { MessageStatements } from "../sql/messages.ts";
+import type { TableNames } from "../sql/names.ts";
+import type { TopicRoute } from "../sql/routing.ts";
+import { destinationOf } from "./outboxParts.ts";
+import type { Statement } from "./statement.ts";
+import { msOf } from "./values.ts";
+
+/**
+ * Every statement that finds messages, with the configured names woven in once. A page merges the indexes of the states,
+ * each read from its newest row on, since no index holds every row.
+ */
+export function messageStatements(names: TableNames, routes: readonly TopicRoute[] = []): MessageStatements<Statement> {
+  const [inbox, outbox, i, o] = [names.inboxTable, names.outboxTable, names.inbox, names.outbox];
+  const times = (row: string, columns: Readonly<Record<string, string>>): string =>
+    Object.entries(columns)
+      .map(([name, column]) => `${msOf(`${row}.${column}`)} AS ${name}`)
+      .join(", ");
+  const outboxColumns = `o.${o.id} AS id, o.${o.sequence}::bigint AS sequence, o.${o.topic}::text AS topic, o.${o.key}::text AS key,
+  o.${o.state}::text AS state, o.${o.attempt} AS attempt, o.${o.maxAttempts} AS max_attempts, o.${o.claimToken} AS claim_token,
+  o.${o.lastError} AS last_error, o.${o.headers}::text AS headers,
+  ${times("o", { created_at: o.createdAt, updated_at: o.updatedAt, scheduled_at: o.scheduledAt, claimed_at: o.claimedAt, lease_expires_at: o.leaseExpiresAt })}`;
+  const inboxColumns = `i.${i.id} AS id, i.${i.source} AS source, i.${i.idempotencyKey} AS idempotency_key, i.${i.aggregateId} AS aggregate_id,
+  i.${i.eventType} AS event_type, i.${i.state}::text AS state, i.${i.consumption} AS consumption, i.${i.correlationId} AS correlation_id,
+  i.${i.attempt} AS attempt, i.${i.claimToken} AS claim_token, i.${i.lastError} AS last_error, i.${i.headers}::text AS headers,
+  ${times("i", { created_at: i.createdAt, processed_at: i.processedAt, scheduled_at: i.scheduledAt, claimed_at: i.claimedAt, lease_expires_at: i.leaseExpiresAt })}`;
+
+  /** Rows of one index from the newest on. */
+  const newestOf = (states: string): string => `(
+    SELECT o.${o.id} AS id, o.${o.sequence} AS sequence FROM ${outbox} o
+    WHERE o.${o.state} IN (${states}) AND ($1::bigint IS NULL OR o.${o.sequence} < $1::bigint)
+    ORDER BY o.${o.sequence} DESC LIMIT $2::int)`;
+  const position = `(i.${i.createdAt}, i.${i.id})`;
+  const newestReceived = (where: string, from = ""): string => `(
+    SELECT i.${i.id} AS id, i.${i.createdAt} AS created_at FROM ${from}${inbox} i
+    WHERE ${where} AND ($1::timestamptz IS NULL OR ${position} < ($1::timestamptz, $2::uuid))
+    ORDER BY i.${i.createdAt} DESC, i.${i.id} DESC LIMIT $3::int)`;
+  const isWithin = (created: string, after: string, before: string): string =>
+    `(${after}::timestamptz IS NULL OR ${created} > ${after}::timestamptz) AND (${before}::timestamptz IS NULL OR ${created} < ${before}::timestamptz)`;
+
+  return {
+    inboxRow: {
+      byIndex: true,
+      name: "messages.inbox row",
+      parameters: ["id", "withPayload"],
+      text: `
+SELECT ${msOf("now()")} AS now, ${inboxColumns}, CASE WHEN $2::boolean THEN i.${i.payload}::text END AS payload FROM ${inbox} i WHERE i.${i.id} = $1::uuid`,
+    },
+    outboxRow: {
+      byIndex: true,
+      name: "messages.outbox row",
+      parameters: ["id", "withPayload"],
+      text: `
+SELECT ${msOf("now()")} AS now, ${outboxColumns}, CASE WHEN $2::boolean THEN o.${o.payload}::text END AS payload FROM ${outbox} o WHERE o.${o.id} = $1::uuid`,
+    },
+
+    byIdempotencyKey: {
+      byIndex: true,
+      name: "messages.by idempotency key",
+      parameters: ["sources", "key"],
+      text: `SELECT i.${i.id} AS id FROM ${inbox} i WHERE i.${i.source} = ANY ($1::text[]) AND i.${i.idempotencyKey} = $2::text`,
+    },
+
+    rowBefore: {
+      byIndex: true,
+      name: "messages.row before",
+      parameters: ["id"],
+      text: `
+SELECT b.* FROM ${outbox} r CROSS JOIN LATERAL (
+  SELECT ${outboxColumns} FROM ${outbox} o
+  WHERE o.${o.key} = r.${o.key} AND o.${o.key} IS NOT NULL AND o.${o.state} IN ('pending', 'processing') AND o.${o.sequence} < r.${o.sequence}
+    AND (o.${o.state} = 'processing' OR o.${o.attempt} > 0 OR coalesce(o.${o.scheduledAt}, '-infinity') <= now())
+  ORDER BY o.${o.sequence} LIMIT 1
+) b
+WHERE r.${o.id} = $1::uuid`,
+    },
+
+    outboxPage: {
+      byIndex: true,
+      timeoutMs: PAGE_TIMEOUT_MS,
+      name: "messages.outbox page",
+      parameters: [
+        "before",
+        "limit",
+        "key",
+        "topic",
+        "destination",
+        "quotedCorrelationId",
+        "state",
+        "createdAfter",
+        "createdBefore",
+      ],
+      text: `
+WITH page AS MATERIALIZED (
+  SELECT u.id, u.sequence FROM (
+    ${[newestOf("'pending'"), newestOf("'processing'"), newestOf("'sent', 'dead'")].join("\n    UNION ALL ")}
+  ) u ORDER BY u.sequence DESC LIMIT $2::int
+),
+matching AS MATERIALIZED (
+  SELECT ${outboxColumns}
+  FROM page p JOIN ${outbox} o ON o.${o.id} = p.id
+  WHERE ($3::text IS NULL OR o.${o.key}::text = $3::text) AND ($4::text IS NULL OR o.${o.topic}::text = $4::text)
+    AND ($5::text IS NULL OR ${destinationOf(routes, `o.${o.topic}`)} = $5::text)
+    AND ($6::text IS NULL OR strpos(o.${o.headers}::text, $6::text) > 0)
+    AND ($7::text IS NULL OR o.${o.state}::text = $7::text) AND ${isWithin(`o.${o.createdAt}`, "$8", "$9")}
+)
+SELECT n.looked_at, n.last, m.* FROM (SELECT count(*)::int AS looked_at, min(sequence)::text AS last FROM page) n
+LEFT JOIN matching m ON true ORDER BY m.sequence DESC`,
+    },
+
+    inboxPage: {
+      byIndex: true,
+      timeoutMs: PAGE_TIMEOUT_MS,
+      name: "messages.inbox page",
+      parameters: [
+        "beforeTime",
+        "beforeId",
+        "limit",
+        "source",
+        "aggregateId",
+        "correlationId",
+        "state",
+        "createdAfter",
+        "createdBefore",
+        "isUnrelayed",
+        "pullSources",
+      ],
+      text: `
+WITH page AS MATERIALIZED (
+  SELECT u.id, u.created_at FROM (
+    ${newestReceived(`i.${i.state} IN ('processed', 'dead')`)}
+    UNION ALL ${newestReceived(`i.${i.state} = 'pending' AND i.${i.consumption} = 'push'`)}
+    UNION ALL SELECT l.* FROM unnest($11::text[]) AS s(name) CROSS JOIN LATERAL ${newestReceived(`i.${i.state} = 'pending' AND i.${i.consumption} = 'pull' AND i.${i.source} = s.name`)} l
+  ) u ORDER BY u.created_at DESC, u.id DESC LIMIT $3::int
+),
+matching AS MATERIALIZED (
+  SELECT ${inboxColumns}, i.${i.eventType} AS topic, i.${i.aggregateId} AS key, ${positionOf(`i.${i.createdAt}`, `i.${i.id}`)} AS position
+  FROM page p JOIN ${inbox} i ON i.${i.id} = p.id
+  WHERE ($4::text IS NULL OR i.${i.source} = $4::text) AND ($5::text IS NULL OR i.${i.aggregateId} = $5::text)
+    AND ($6::text IS NULL OR i.${i.correlationId} = $6::text) AND ($7::text IS NULL OR i.${i.state} = $7::text)
+    AND ${isWithin(`i.${i.createdAt}`, "$8", "$9")} AND (NOT $10::boolean OR i.${i.state} <> 'processed')
+)
+SELECT n.looked_at, n.last, m.* FROM (
+  SELECT count(*)::int AS looked_at, (SELECT ${positionOf("created_at", "id")} FROM page ORDER BY created_at, id LIMIT 1) AS last FROM page
+) n
+LEFT JOIN matching m ON true ORDER BY m.created_at DESC, m.id DESC`,
+    },
+  };
+}
+
+/** As JSON a time has its microseconds, whatever the session's date style. */
+function positionOf(time: string, id: string): string {
+  return `(to_jsonb(${time}) #>> '{}') || ' ' || ${id}`;
+}
+
+/** A page reads a bounded number of rows, which may lie anywhere on the disk. */
+const PAGE_TIMEOUT_MS = 5000;

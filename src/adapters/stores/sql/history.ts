@@ -1,0 +1,176 @@
+import { StoreError } from "../../../model/errors.ts";
+import type { AttemptRecord, MessageId, Outcome } from "../../../model/rows.ts";
+import type { HistoryEntry, HistoryEvent, HistoryStore } from "../../../ports/historyStore.ts";
+import type { Log } from "../../../ports/runtime.ts";
+import type { Clock } from "../../../time/clock.ts";
+import { isRefused } from "./refusals.ts";
+import { dateOf, type Row, type StatementRunner, type Values } from "./rows.ts";
+import { storable } from "./text.ts";
+
+/** The same statements twice: as they are, and with what they add to the history, or delete from it. */
+export interface WithHistory<T> {
+  readonly plain: T;
+  readonly noting: T;
+}
+
+/** The statements of the history itself. */
+export interface HistoryStatements<S> {
+  /** Adds an entry that is rolled back: whether this process can write. */
+  readonly trial: S;
+  readonly of: S;
+  readonly newest: S;
+  readonly since: S;
+  /** Deletes, of up to `limit` entries after `after`, those without a row. Answers `deleted`, `found` and `last`. */
+  readonly deleteOrphans: S;
+}
+
+/** The history in a SQL database. */
+export class SqlHistory<S> implements HistoryStore {
+  /** Set by the check of the tables. */
+  isAvailable = false;
+  readonly #runner: StatementRunner<S>;
+  readonly #sql: HistoryStatements<S>;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  /** Monotonic ms until which nothing is noted, since it failed. */
+  #pausedUntil = Number.NEGATIVE_INFINITY;
+  #orphansAfter = "0";
+
+  constructor(runner: StatementRunner<S>, sql: HistoryStatements<S>, clock: Clock, log: Log) {
+    this.#runner = runner;
+    this.#sql = sql;
+    this.#clock = clock;
+    this.#log = log;
+  }
+
+  /** Whether this process can write and read the table. Sets `isAvailable`. @throws StoreError where that stays unknown */
+  async check(): Promise<boolean> {
+    try {
+      await this.#runner.runAndRollBack(this.#sql.trial, { id: NO_ROW });
+      this.isAvailable = true;
+    } catch (error) {
+      if (!isFaultOfTable(error)) throw error;
+      this.isAvailable = false;
+    }
+    return this.isAvailable;
+  }
+
+  /**
+   * Runs statements that add to the history. Where they fail because of it they are run without it, and nothing is noted
+   * for a minute: the history never keeps a row from its way.
+   *
+   * @param work may run twice
+   */
+  async noting<T, R>({ plain, noting }: WithHistory<T>, work: (statements: T) => Promise<R>): Promise<R> {
+    if (!this.isAvailable || this.#clock.monotonic() < this.#pausedUntil) return await work(plain);
+    try {
+      return await work(noting);
+    } catch (error) {
+      if (!isFaultOfTable(error)) throw error;
+      // Throws too where the fault is not the history's.
+      const result = await work(plain);
+      this.pause(error.message);
+      return result;
+    }
+  }
+
+  /** Notes nothing for a minute. */
+  pause(reason: string): void {
+    this.#pausedUntil = this.#clock.monotonic() + PAUSE_MS;
+    this.#log.warn({ reason }, "the history of rows cannot be written: what happens in the next minute is not kept");
+  }
+
+  async of(id: MessageId, limit: number): Promise<readonly HistoryEntry[]> {
+    return (await this.#runner.run(this.#sql.of, { id, limit })).map(historyEntry);
+  }
+
+  async since(after: string | null, limit: number): Promise<readonly HistoryEntry[]> {
+    const { newest, since } = this.#sql;
+    const rows = await this.#runner.run(after === null ? newest : since, { after: after ?? "0", limit });
+    return rows.map(historyEntry);
+  }
+
+  async deleteOrphans(limit: number): Promise<{ readonly deleted: number; readonly isDone: boolean }> {
+    const most = Math.min(limit, MOST_ORPHANS);
+    let row: Row | undefined;
+    try {
+      [row] = await this.#runner.run(this.#sql.deleteOrphans, { after: this.#orphansAfter, limit: most });
+    } catch (error) {
+      if (!isFaultOfTable(error)) throw error;
+    }
+    const isDone = Number(row?.found ?? 0) < most;
+    this.#orphansAfter = isDone ? "0" : (row?.last as string);
+    return { deleted: Number(row?.deleted ?? 0), isDone };
+  }
+}
+
+const PAUSE_MS = 60_000;
+/** Entries of one statement. */
+const MOST_ORPHANS = 1000;
+const NO_ROW = "00000000-0000-0000-0000-000000000000";
+
+/** The table is missing, closed to this user, or refuses an entry. */
+function isFaultOfTable(error: unknown): error is StoreError {
+  return isRefused(error) || (error instanceof StoreError && error.code === "schema");
+}
+
+/** An entry that a settlement adds. */
+export interface NewEntry {
+  readonly id: MessageId;
+  readonly event: HistoryEvent;
+  readonly attempt: number | null;
+  readonly actor: string;
+  readonly destination: string | null;
+  readonly code: string | null;
+  readonly status: string | null;
+  readonly durationMs: number;
+  readonly reason: string | null;
+}
+
+/** @returns an entry for each outcome that has a record, in their order */
+export function entriesOf(settlements: readonly Outcome[]): readonly NewEntry[] {
+  return settlements.flatMap((settlement): NewEntry[] => {
+    const { id, kind, record } = settlement;
+    if (record === undefined || kind === "release") return [];
+    return [
+      { id, event: kind, ...partsOf(record), reason: "reason" in settlement ? storable(settlement.reason) : null },
+    ];
+  });
+}
+
+function partsOf({ attempt, destination, replica, code, status, durationMs }: AttemptRecord) {
+  return {
+    attempt,
+    actor: storable(replica, LONGEST_NAME),
+    destination: destination && storable(destination, LONGEST_NAME),
+    code: code && storable(code, LONGEST_CODE),
+    status: status && storable(status, LONGEST_CODE),
+    durationMs: Math.min(Math.round(durationMs), MAX_INTEGER),
+  };
+}
+
+/** Of a column of 32 bits. */
+const MAX_INTEGER = 2 ** 31 - 1;
+const LONGEST_NAME = 400;
+const LONGEST_CODE = 100;
+
+/** Who changes rows, and why, as an entry for each of them has it. */
+export function noteValues(by: string, reason: string | null): Values {
+  return { by: storable(by, LONGEST_NAME), note: reason === null ? null : storable(reason) };
+}
+
+function historyEntry(row: Row): HistoryEntry {
+  return {
+    sequence: String(row.sequence),
+    id: row.id as MessageId,
+    at: dateOf(row.at) ?? new Date(0),
+    event: row.event as HistoryEvent,
+    attempt: row.attempt as number | null,
+    actor: row.actor as string | null,
+    destination: row.destination as string | null,
+    code: row.code as string | null,
+    status: row.status as string | null,
+    durationMs: row.duration_ms as number | null,
+    reason: row.reason as string | null,
+  };
+}

@@ -1,0 +1,164 @@
+import { StoreError } from "../../../model/errors.ts";
+import { type MessageId, PARKED_UNTIL } from "../../../model/rows.ts";
+import type {
+  FoundMessage,
+  InboxMessage,
+  MessagePage,
+  MessageSearch,
+  MessageStore,
+  OutboxMessage,
+} from "../../../ports/messageStore.ts";
+import { dateOf, headersOf, idsOf, numberOf, type Row, type StatementRunner, textOf, type Values } from "./rows.ts";
+
+/** The statements that find messages. Pages answer a row for each match, and `looked_at` and `last` in one at least. */
+export interface MessageStatements<S> {
+  readonly inboxRow: S;
+  readonly outboxRow: S;
+  readonly byIdempotencyKey: S;
+  readonly rowBefore: S;
+  readonly outboxPage: S;
+  readonly inboxPage: S;
+}
+
+/** Messages in a SQL database. */
+export function messageStore<S>(runner: StatementRunner<S>, sql: MessageStatements<S>): MessageStore {
+  /** Roles that only deliver work without an inbox table: then nothing was received. */
+  const ofInbox = async (statement: S, values: Values): Promise<readonly Row[]> => {
+    try {
+      return await runner.run(statement, values);
+    } catch (error) {
+      if (error instanceof StoreError && error.code === "schema") return [];
+      throw error;
+    }
+  };
+  return {
+    async get(id, withPayload) {
+      const values = { id, withPayload };
+      const [[inbox], [outbox]] = await Promise.all([ofInbox(sql.inboxRow, values), runner.run(sql.outboxRow, values)]);
+      return {
+        now: dateOf(outbox?.now) ?? dateOf(inbox?.now) ?? new Date(),
+        inbox: inbox && inboxMessage(inbox),
+        outbox: outbox && outboxMessage(outbox),
+      };
+    },
+
+    async byIdempotencyKey(sources, key) {
+      return idsOf(await ofInbox(sql.byIdempotencyKey, { sources, key }));
+    },
+
+    async rowBefore(id) {
+      const [row] = await runner.run(sql.rowBefore, { id });
+      if (row === undefined) return undefined;
+      const { state, isParked, attempt, scheduledAt } = outboxMessage(row);
+      return { id: row.id as MessageId, state, isParked, attempt, scheduledAt };
+    },
+
+    async outboxPage(search, before, limit) {
+      const { correlationId } = search;
+      const found = await runner.run(sql.outboxPage, { ...searchValues(search), before, limit });
+      // The statement searches the text of all headers.
+      const isMeant = (row: Row) => correlationId === undefined || correlationIdOf(row) === correlationId;
+      const { rows, next } = pageOf(found, limit, "outbox");
+      const meant = new Set(found.filter(isMeant).map(({ id }) => id));
+      return { rows: rows.filter(({ id }) => meant.has(id)), next };
+    },
+
+    async inboxPage(search, before, limit) {
+      const { source = null, aggregateId = null, isUnrelayed = false, pullSources } = search;
+      const [beforeTime, beforeId] = before?.split(" ") ?? [null, null];
+      const own = { source, aggregateId, isUnrelayed, pullSources, beforeTime, beforeId, limit };
+      return pageOf(await ofInbox(sql.inboxPage, { ...searchValues(search), ...own }), limit, "inbox");
+    },
+  };
+}
+
+function searchValues(search: Omit<MessageSearch, "state"> & { readonly state?: string | undefined }): Values {
+  const { key, topic, destination, correlationId, state, createdAfter, createdBefore } = search;
+  return {
+    key: key ?? null,
+    topic: topic ?? null,
+    destination: destination ?? null,
+    correlationId: correlationId ?? null,
+    // Headers are searched as text before they are read.
+    quotedCorrelationId: correlationId === undefined ? null : JSON.stringify(correlationId),
+    state: state ?? null,
+    createdAfter: createdAfter ?? null,
+    createdBefore: createdBefore ?? null,
+  };
+}
+
+function correlationIdOf(row: Row): string | undefined {
+  const entries = Object.entries(headersOf(row.headers));
+  return entries.find(([name]) => name.toLowerCase() === CORRELATION_HEADER)?.[1];
+}
+
+const CORRELATION_HEADER = "x-correlation-id";
+
+function pageOf(rows: readonly Row[], limit: number, table: FoundMessage["table"]): MessagePage {
+  const [first] = rows;
+  return {
+    rows: rows.filter(({ id }) => id !== null && id !== undefined).map((row) => foundMessage(row, table)),
+    next: Number(first?.looked_at ?? 0) < limit ? null : String(first?.last),
+  };
+}
+
+function foundMessage(row: Row, table: FoundMessage["table"]): FoundMessage {
+  return {
+    id: row.id as MessageId,
+    table,
+    position: String(table === "outbox" ? row.sequence : row.position),
+    createdAt: dateOf(row.created_at),
+    source: textOf(row.source),
+    topic: textOf(row.topic),
+    key: textOf(row.key),
+    state: row.state as FoundMessage["state"],
+    attempt: numberOf(row.attempt, 0),
+    lastError: textOf(row.last_error),
+  };
+}
+
+const PARKED_MS = Date.parse(PARKED_UNTIL);
+
+function partsOf(row: Row) {
+  return {
+    id: row.id as MessageId,
+    attempt: numberOf(row.attempt, 0),
+    createdAt: dateOf(row.created_at),
+    scheduledAt: dateOf(row.scheduled_at),
+    claimedAt: dateOf(row.claimed_at),
+    leaseUntil: dateOf(row.lease_expires_at),
+    isClaimed: row.claim_token !== null && row.claim_token !== undefined,
+    lastError: textOf(row.last_error),
+    headers: headersOf(row.headers),
+    payload: textOf(row.payload),
+  };
+}
+
+function inboxMessage(row: Row): InboxMessage {
+  return {
+    ...partsOf(row),
+    source: String(row.source),
+    idempotencyKey: String(row.idempotency_key),
+    aggregateId: textOf(row.aggregate_id),
+    eventType: textOf(row.event_type),
+    state: row.state as InboxMessage["state"],
+    consumption: row.consumption as InboxMessage["consumption"],
+    correlationId: textOf(row.correlation_id),
+    processedAt: dateOf(row.processed_at),
+  };
+}
+
+function outboxMessage(row: Row): OutboxMessage {
+  const parts = partsOf(row);
+  const state = row.state as OutboxMessage["state"];
+  return {
+    ...parts,
+    sequence: String(row.sequence),
+    topic: textOf(row.topic),
+    key: textOf(row.key),
+    state,
+    isParked: state === "pending" && parts.attempt > 0 && parts.scheduledAt?.getTime() === PARKED_MS,
+    maxAttempts: numberOf(row.max_attempts, 0),
+    updatedAt: dateOf(row.updated_at),
+  };
+}

@@ -1,0 +1,93 @@
+import type { OperatorEvent } from "../../../ports/historyStore.ts";
+import type { HistoryStatements, NewEntry } from "../sql/history.ts";
+import type { TableNames } from "../sql/names.ts";
+import { BATCH, BEGIN, BY_ID, ONE_BY_ONE } from "./fragments.ts";
+import type { Statement } from "./statement.ts";
+
+/** Every statement on the history, with the configured names woven in once. */
+export function historyStatements(names: TableNames): HistoryStatements<Statement> {
+  const { historyTable: table, history: c } = names;
+  const entries = `CONVERT(nvarchar(20), h.${c.id}) AS sequence, h.${c.outboxId} AS id, h.${c.at} AS at, h.${c.event} AS event,
+  h.${c.attempt} AS attempt, h.${c.actor} AS actor, h.${c.destination} AS destination, h.${c.code} AS code, h.${c.status} AS status,
+  h.${c.durationMs} AS duration_ms, h.${c.reason} AS reason FROM ${table} h`;
+  const newestLast = (from: string): string => `SELECT n.* FROM (${from}) n ORDER BY CONVERT(bigint, n.sequence);`;
+  return {
+    trial: {
+      name: "history.trial",
+      parameters: { id: "uuid" },
+      text: `
+${BATCH}
+${BEGIN}
+DELETE FROM ${table} WHERE ${c.outboxId} = @id;
+INSERT INTO ${table} (${entryColumns(names)})
+SELECT @id, N'sent', 1, N'', N'', N'', N'', (SELECT COUNT(*) FROM ${table} h WHERE h.${c.outboxId} = @id), N'';
+ROLLBACK TRANSACTION;`,
+    },
+
+    of: {
+      name: "history.of a row",
+      parameters: { id: "uuid", limit: "int" },
+      text: newestLast(`SELECT TOP (@limit) ${entries} WHERE h.${c.outboxId} = @id ORDER BY h.${c.id} DESC`),
+    },
+    newest: {
+      name: "history.newest",
+      parameters: { limit: "int" },
+      text: newestLast(`SELECT TOP (@limit) ${entries} ORDER BY h.${c.id} DESC`),
+    },
+    since: {
+      name: "history.since",
+      parameters: { after: "bigint", limit: "int" },
+      text: `SELECT TOP (@limit) ${entries} WHERE h.${c.id} > @after ORDER BY h.${c.id};`,
+    },
+
+    deleteOrphans: {
+      name: "history.delete orphans",
+      parameters: { after: "bigint", limit: "int" },
+      text: `
+${BATCH}
+DECLARE @page TABLE (id bigint NOT NULL PRIMARY KEY, outbox_id uniqueidentifier NOT NULL);
+INSERT INTO @page (id, outbox_id)
+SELECT TOP (@limit) h.${c.id}, h.${c.outboxId} FROM ${table} h WHERE h.${c.id} > @after ORDER BY h.${c.id};
+DELETE h
+FROM @page p JOIN ${table} h ${BY_ID.change} ON h.${c.id} = p.id
+WHERE NOT EXISTS (SELECT 1 FROM ${names.outboxTable} o ${BY_ID.read} WHERE o.${names.outbox.id} = p.outbox_id)
+${ONE_BY_ONE};
+DECLARE @deleted int = @@ROWCOUNT;
+SELECT @deleted AS deleted, COUNT(*) AS found, CONVERT(nvarchar(20), MAX(p.id)) AS last FROM @page p;`,
+    },
+  };
+}
+
+function entryColumns({ history: c }: TableNames): string {
+  return [c.outboxId, c.event, c.attempt, c.actor, c.destination, c.code, c.status, c.durationMs, c.reason].join(", ");
+}
+
+/** The parameter of {@link noteSettled}. */
+export const ENTRY_PARAMETERS = { entries: "longText" } as const;
+
+/** Adds the entries of `@entries`, a JSON array, whose rows are in `@closed`. */
+export function noteSettled(names: TableNames): string {
+  return `INSERT INTO ${names.historyTable} (${entryColumns(names)})
+SELECT e.id, e.event, e.attempt, e.actor, e.destination, e.code, e.status, e.duration_ms, e.reason
+FROM OPENJSON(@entries) WITH (id uniqueidentifier '$.id', event nvarchar(20) '$.event', attempt int '$.attempt', actor nvarchar(400) '$.actor',
+  destination nvarchar(400) '$.destination', code nvarchar(100) '$.code', status nvarchar(100) '$.status', duration_ms int '$.durationMs',
+  reason nvarchar(2000) '$.reason') e
+WHERE e.id IN (SELECT c.id FROM @closed c);`;
+}
+
+export function entryValues(entries: readonly NewEntry[]) {
+  return { entries: JSON.stringify(entries) };
+}
+
+/** Adds an entry for each row of `@changed`. @param note an expression */
+export function noteAction({ historyTable, history: c }: TableNames, event: OperatorEvent, note: string): string {
+  return `INSERT INTO ${historyTable} (${c.outboxId}, ${c.event}, ${c.actor}, ${c.reason})
+SELECT r.id, N'${event}', @by, ${note} FROM @changed r;`;
+}
+
+/** Deletes the entries of the rows in `@gone`. */
+export function forget({ historyTable, history: c }: TableNames): string {
+  return `DELETE h
+FROM @gone g JOIN ${historyTable} h ${BY_ID.change} ON h.${c.outboxId} = g.id
+${ONE_BY_ONE};`;
+}

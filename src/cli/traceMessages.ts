@@ -1,0 +1,89 @@
+import { createTrace } from "../../roles/trace.ts";
+import type { Timeline, TimelineEvent } from "../core/trace/timeline.ts";
+import { MOST_MEANT } from "../core/trace/trace.ts";
+import { systemClock } from "../time/clock.ts";
+import { onDatabase } from "./database.ts";
+import { type CommandIo, plainText } from "./io.ts";
+
+interface TraceArguments {
+  /** `--config` */
+  readonly file: string | undefined;
+  /** What somebody has in hand of the message. */
+  readonly text: string;
+  readonly json: boolean;
+}
+
+const NOT_FOUND_CODE = 3;
+
+/**
+ * `svc trace`. Sets the exit code to 3 when there is no such message.
+ *
+ * @throws ConfigError for a bad configuration, StoreError when no database answers
+ */
+export async function traceMessages({ file, text, json }: TraceArguments, io: CommandIo): Promise<void> {
+  await onDatabase(io, {
+    file,
+    endsOnSignal: false,
+    async work({ config, store, secrets }) {
+      await store.schema.checkColumns(["outbox", "destinations"]);
+      const trace = createTrace({ config, store, secrets, clock: systemClock });
+      const ids = await trace.meant(text);
+      const found = await Promise.all(ids.map((id) => trace.timeline(id)));
+      const timelines = found.flatMap((each) => (each === undefined ? [] : [each.timeline]));
+      if (timelines.length === 0) io.setExitCode(NOT_FOUND_CODE);
+      if (json) return `${JSON.stringify(timelines, null, 2)}\n`;
+      return timelines.length === 0 ? notFound(text) : textOf(timelines);
+    },
+  });
+}
+
+function notFound(text: string): string {
+  return (
+    `no message has ${plainText(JSON.stringify(text), 100)} as id, idempotency key, correlation id or key. ` +
+    "It was never received, a source's filter dropped it, retention deleted it, or its correlation id or key is far behind the newest rows\n"
+  );
+}
+
+function textOf(timelines: readonly Timeline[]): string {
+  const more = timelines.length >= MOST_MEANT ? `the newest ${MOST_MEANT} messages:\n\n` : "";
+  return `${more}${timelines.map(timelineText).join("\n")}`;
+}
+
+function timelineText(timeline: Timeline): string {
+  const { id, state, attempts, maxAttempts, waits, events } = timeline;
+  const of = maxAttempts === null ? "" : ` of ${maxAttempts}`;
+  const facts = (["source", "idempotencyKey", "correlationId", "topic", "key", "destination"] as const).flatMap(
+    (name) => {
+      const value = timeline[name];
+      return value === null ? [] : [`  ${LABELS[name].padEnd(LABEL_WIDTH)}${plainText(value, MOST_SHOWN)}\n`];
+    },
+  );
+  const why = waits.map(({ text }) => `  ${"waits".padEnd(LABEL_WIDTH)}${plainText(text, MOST_SHOWN)}\n`);
+  const failed = attempts === 0 ? "" : `, ${attempts}${of} attempts failed`;
+  return `${id}  ${state}${failed}\n${facts.join("")}${why.join("")}${events.map(eventText).join("")}`;
+}
+
+const LABELS = {
+  source: "source",
+  idempotencyKey: "idempotency key",
+  correlationId: "correlation id",
+  topic: "topic",
+  key: "key",
+  destination: "destination",
+} as const;
+const LABEL_WIDTH = 18;
+const MOST_SHOWN = 300;
+
+function eventText({ at, text, attempt, actor, destination, code, status, durationMs, reason }: TimelineEvent): string {
+  const about = [
+    ...(attempt === undefined ? [] : [`attempt ${attempt}`]),
+    ...(destination === undefined ? [] : [`to ${destination}`]),
+    ...(actor === undefined ? [] : [`by ${actor}`]),
+    ...(durationMs === undefined ? [] : [`${durationMs} ms`]),
+    ...[code, status].filter((each) => each !== undefined),
+  ].join(", ");
+  const line = `${text}${about === "" ? "" : ` (${about})`}${reason === undefined ? "" : `: ${reason}`}`;
+  return `    ${(at?.toISOString() ?? "-").padEnd(TIME_WIDTH)}${plainText(line, MOST_SHOWN)}\n`;
+}
+
+const TIME_WIDTH = 26;

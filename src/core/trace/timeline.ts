@@ -1,0 +1,277 @@
+import type { MessageId, OutboxState } from "../../model/rows.ts";
+import type { SharedDestination } from "../../ports/destinationStore.ts";
+import type { HistoryEntry } from "../../ports/historyStore.ts";
+import type { InboxMessage, InboxState, OutboxMessage, RowBefore, StoredMessage } from "../../ports/messageStore.ts";
+
+/** What is known of a message; see {@link timelineOf}. */
+interface MessageFacts {
+  readonly stored: StoredMessage;
+  /** Oldest first. */
+  readonly history: readonly HistoryEntry[];
+  /** Of an outbox row that is not finished. */
+  readonly before: RowBefore | undefined;
+  readonly destinations: readonly SharedDestination[];
+}
+
+/** What of the configuration decides where a message goes. */
+export interface TraceSettings {
+  readonly destinationOf: (topic: string) => string | undefined;
+  readonly destinations: Readonly<Record<string, { readonly rateLimit?: { readonly perSecond: number } | undefined }>>;
+  readonly sources: Readonly<Record<string, object>>;
+  readonly isRelayEnabled: boolean;
+}
+
+/** One thing that happened to a message. */
+export interface TimelineEvent {
+  /** Null where an owner's table has no time that a `Date` can hold. */
+  readonly at: Date | null;
+  readonly event: "received" | "created" | "relayed" | "died in the inbox" | HistoryEntry["event"];
+  /** For people, without what the other members say. */
+  readonly text: string;
+  readonly attempt?: number;
+  /** The replica of an attempt, the operator of an action. */
+  readonly actor?: string;
+  readonly destination?: string;
+  readonly code?: string;
+  readonly status?: string;
+  readonly durationMs?: number;
+  readonly reason?: string;
+}
+
+/** Why an unfinished message is where it is. */
+interface WaitReason {
+  readonly code:
+    | "behind_row"
+    | "retry"
+    | "scheduled"
+    | "parked"
+    | "paused"
+    | "breaker_open"
+    | "rate_limited"
+    | "no_route"
+    | "in_delivery"
+    | "lease_expired"
+    | "relay_disabled"
+    | "unknown_source"
+    | "relay"
+    | "pull_client"
+    | "due";
+  /** One sentence for people, which says what ends the wait. */
+  readonly text: string;
+}
+
+export interface Timeline {
+  readonly id: MessageId;
+  /** Of the outbox row where there is one. `parked`: pending, until an operator decides. */
+  readonly state: OutboxState | InboxState | "parked";
+  readonly source: string | null;
+  readonly idempotencyKey: string | null;
+  readonly correlationId: string | null;
+  readonly topic: string | null;
+  readonly key: string | null;
+  readonly destination: string | null;
+  readonly attempts: number;
+  readonly maxAttempts: number | null;
+  readonly lastError: string | null;
+  /** The first reason is the one to look at; none for a finished message. */
+  readonly waits: readonly WaitReason[];
+  /** Oldest first. */
+  readonly events: readonly TimelineEvent[];
+}
+
+/**
+ * Puts together what happened to a message, and why it waits.
+ *
+ * @returns undefined when neither table has it
+ */
+export function timelineOf(facts: MessageFacts, settings: TraceSettings): Timeline | undefined {
+  const { inbox, outbox } = facts.stored;
+  const id = outbox?.id ?? inbox?.id;
+  if (id === undefined) return undefined;
+  const topic = outbox?.topic ?? null;
+  const destination = (topic === null ? undefined : settings.destinationOf(topic)) ?? null;
+  return {
+    id,
+    state: outbox?.isParked ? "parked" : (outbox?.state ?? inbox?.state ?? "pending"),
+    source: inbox?.source ?? null,
+    idempotencyKey: inbox?.idempotencyKey ?? null,
+    correlationId: inbox?.correlationId ?? headerOf(outbox, "x-correlation-id") ?? null,
+    topic,
+    key: outbox?.key ?? inbox?.aggregateId ?? null,
+    destination,
+    attempts: outbox?.attempt ?? inbox?.attempt ?? 0,
+    maxAttempts: outbox?.maxAttempts ?? null,
+    lastError: outbox?.lastError ?? inbox?.lastError ?? null,
+    waits: outbox === undefined ? inboxWaits(facts, settings) : outboxWaits(outbox, destination, facts, settings),
+    events: eventsOf(facts).toSorted((a, b) => (a.at?.getTime() ?? 0) - (b.at?.getTime() ?? 0)),
+  };
+}
+
+function headerOf(row: OutboxMessage | undefined, name: string): string | undefined {
+  return Object.entries(row?.headers ?? {}).find(([header]) => header.toLowerCase() === name)?.[1];
+}
+
+function eventsOf({ stored: { inbox, outbox }, history }: MessageFacts): readonly TimelineEvent[] {
+  const first: TimelineEvent[] = [];
+  if (inbox !== undefined) {
+    const text = `received from ${inbox.source}, idempotency key ${inbox.idempotencyKey}`;
+    first.push({ at: inbox.createdAt, event: "received", text });
+    if (inbox.state === "dead") {
+      const reason = inbox.lastError ?? "";
+      first.push({
+        at: inbox.processedAt ?? inbox.createdAt,
+        event: "died in the inbox",
+        text: "dead in the inbox",
+        reason,
+      });
+    }
+  }
+  if (outbox !== undefined) {
+    const [event, text] =
+      inbox === undefined
+        ? (["created", `inserted with the topic ${outbox.topic}`] as const)
+        : (["relayed", `relayed to the outbox with the topic ${outbox.topic}`] as const);
+    first.push({ at: inbox?.processedAt ?? outbox.createdAt, event, text });
+  }
+  return [...first, ...history.map(eventOf), ...withoutHistory(outbox, history)];
+}
+
+/** The last state of a row whose end is not in the history: a success that is not kept, or an end from before. */
+function withoutHistory(outbox: OutboxMessage | undefined, history: readonly HistoryEntry[]): readonly TimelineEvent[] {
+  const state = outbox?.state;
+  if (outbox === undefined || (state !== "sent" && state !== "dead")) return [];
+  const last = history.at(-1)?.event;
+  if (last === state || (state === "dead" && last === "discarded")) return [];
+  const reason = state === "dead" ? (outbox.lastError ?? undefined) : undefined;
+  return [{ at: outbox.updatedAt, event: state, text: TEXTS[state], ...(reason === undefined ? {} : { reason }) }];
+}
+
+const TEXTS: Readonly<Record<HistoryEntry["event"], string>> = {
+  sent: "delivered",
+  retry: "failed, to be tried again",
+  park: "failed for good, parked",
+  dead: "dead",
+  replayed: "replayed",
+  retried: "retried by an operator",
+  discarded: "discarded by an operator",
+};
+
+function eventOf(entry: HistoryEntry): TimelineEvent {
+  const { at, event, attempt, actor, destination, code, status, durationMs, reason } = entry;
+  const known = Object.entries({ attempt, actor, destination, code, status, durationMs, reason });
+  return {
+    at,
+    event,
+    text: TEXTS[event] ?? event,
+    ...Object.fromEntries(known.filter(([, value]) => value !== null)),
+  };
+}
+
+function inboxWaits({ stored: { now, inbox } }: MessageFacts, settings: TraceSettings): readonly WaitReason[] {
+  if (inbox === undefined || inbox.state !== "pending") return [];
+  if (inbox.consumption === "pull") return [pullWait(inbox, now)];
+  if (!Object.hasOwn(settings.sources, inbox.source)) {
+    const text = `the source ${inbox.source} is not configured: no relay copies its rows`;
+    return [{ code: "unknown_source", text }];
+  }
+  if (!settings.isRelayEnabled) {
+    return [{ code: "relay_disabled", text: "inbox.relay.enabled is false: no relay copies it into the outbox" }];
+  }
+  const text = "waits in the inbox for a process with the role relay, behind earlier rows";
+  return [{ code: "relay", text }];
+}
+
+function pullWait(inbox: InboxMessage, now: Date): WaitReason {
+  const { leaseUntil, isClaimed, scheduledAt, attempt, source } = inbox;
+  if (isClaimed && leaseUntil !== null && leaseUntil > now) {
+    return { code: "in_delivery", text: `a pull client has claimed it until ${leaseUntil.toISOString()}` };
+  }
+  if (attempt > 0 && scheduledAt !== null && scheduledAt > now) {
+    return { code: "retry", text: `a pull client rejected it: due again at ${scheduledAt.toISOString()}` };
+  }
+  return { code: "pull_client", text: `waits for a client to pull the source ${source}` };
+}
+
+function outboxWaits(
+  row: OutboxMessage,
+  destination: string | null,
+  { stored: { now }, before, destinations }: MessageFacts,
+  settings: TraceSettings,
+): readonly WaitReason[] {
+  if (row.state === "sent" || row.state === "dead") return [];
+  if (row.state === "processing") return [deliveryWait(row, now)];
+  if (row.isParked) {
+    const text = "parked: svc parked retry delivers it again, svc parked discard makes it dead";
+    return [{ code: "parked", text }];
+  }
+  const { scheduledAt, attempt } = row;
+  const own: WaitReason[] = [];
+  if (scheduledAt !== null && scheduledAt > now) {
+    const at = scheduledAt.toISOString();
+    own.push(
+      attempt > 0
+        ? { code: "retry", text: `failed ${attempt} of ${row.maxAttempts} times: tried again at ${at}` }
+        : { code: "scheduled", text: `scheduled ahead: due at ${at}` },
+    );
+  }
+  if (before !== undefined) own.push(behind(before, row));
+  own.push(...destinationWaits(row, destination, destinations, settings));
+  if (own.length > 0) return own;
+  return [{ code: "due", text: "due: waits for a free slot of a process with the role poller" }];
+}
+
+function deliveryWait({ claimedAt, leaseUntil }: OutboxMessage, now: Date): WaitReason {
+  const since = claimedAt === null ? "" : ` since ${claimedAt.toISOString()}`;
+  if (leaseUntil !== null && leaseUntil < now) {
+    const text = `claimed${since}, but its lease ended at ${leaseUntil.toISOString()}: a poller takes it again`;
+    return { code: "lease_expired", text };
+  }
+  return { code: "in_delivery", text: `claimed${since}: its delivery is under way` };
+}
+
+function behind({ id, state, isParked, attempt, scheduledAt }: RowBefore, { key }: OutboxMessage): WaitReason {
+  const what = isParked
+    ? "is parked"
+    : state === "processing"
+      ? "is in delivery"
+      : attempt > 0
+        ? `has failed ${attempt} times and is tried again at ${scheduledAt?.toISOString() ?? "once"}`
+        : "is pending";
+  return { code: "behind_row", text: `waits behind row ${id} of the key ${key}, which ${what}` };
+}
+
+function destinationWaits(
+  { topic }: OutboxMessage,
+  destination: string | null,
+  destinations: readonly SharedDestination[],
+  settings: TraceSettings,
+): readonly WaitReason[] {
+  if (topic === null) return [];
+  if (destination === null) {
+    return [{ code: "no_route", text: `no route matches the topic ${topic}: the next claim makes it dead` }];
+  }
+  const waits: WaitReason[] = [];
+  const shared = destinations.find(({ name }) => name === destination);
+  const pause = shared?.pause;
+  if (pause) {
+    const until = pause.until === null ? "" : ` until ${pause.until.toISOString()}`;
+    const text = `${destination} is paused${until} by ${pause.by}: ${pause.reason}`;
+    waits.push({ code: "paused", text });
+  }
+  if (shared !== undefined && shared.breaker.state !== "closed") {
+    const next = Math.ceil(shared.breaker.remainingMs / 1000);
+    const text = `the circuit breaker of ${destination} is ${shared.breaker.state} (${shared.breaker.reason ?? "failures"}): next probe in ${next} s`;
+    waits.push({ code: "breaker_open", text });
+  }
+  const perSecond = settings.destinations[destination]?.rateLimit?.perSecond;
+  if (perSecond !== undefined && shared !== undefined && shared.takenPerSecond >= perSecond * ALMOST_ALL) {
+    waits.push({
+      code: "rate_limited",
+      text: `${destination} takes ${perSecond} deliveries a second: it waits its turn`,
+    });
+  }
+  return waits;
+}
+
+/** Share of the limit from which on rows wait for it. */
+const ALMOST_ALL = 0.8;

@@ -1,0 +1,364 @@
+import type { Headers, MessageId } from "../../model/rows.ts";
+import type { DestinationStore } from "../../ports/destinationStore.ts";
+import type { HistoryStore } from "../../ports/historyStore.ts";
+import type { FoundMessage, MessagePage, MessageStore, StoredMessage } from "../../ports/messageStore.ts";
+import type { SecretMasker } from "../../ports/runtime.ts";
+import type { Clock } from "../../time/clock.ts";
+import { isUuid } from "../finished/requests.ts";
+import type { JsonPath } from "../receipt/jsonPath.ts";
+import { hidePayload } from "./hidePayload.ts";
+import { type Timeline, type TraceSettings, timelineOf } from "./timeline.ts";
+
+interface TraceOptions {
+  readonly store: {
+    readonly messages: MessageStore;
+    readonly history: HistoryStore;
+    readonly destinations: Pick<DestinationStore, "isAvailable" | "states">;
+  };
+  readonly settings: TraceSettings;
+  /** Fields of payloads that nobody sees (`admin.redactPayloadPaths`). */
+  readonly hiddenPaths: readonly JsonPath[];
+  /** Masks secrets. */
+  readonly secrets: Pick<SecretMasker, "mask">;
+  /** Sources whose messages clients pull. */
+  readonly pullSources: readonly string[];
+  readonly clock: Clock;
+}
+
+/** Of `outbox.state` and `inbox.state`. */
+export const MESSAGE_STATES = ["pending", "processing", "sent", "processed", "dead"] as const;
+export type MessageState = (typeof MESSAGE_STATES)[number];
+/** Most messages of a page. */
+export const MOST_MESSAGES = 500;
+
+/** Which messages; the fields given are combined with AND. */
+export interface MessageFilter {
+  readonly id?: MessageId | undefined;
+  readonly idempotencyKey?: string | undefined;
+  readonly source?: string | undefined;
+  readonly correlationId?: string | undefined;
+  readonly key?: string | undefined;
+  readonly topic?: string | undefined;
+  readonly destination?: string | undefined;
+  readonly state?: MessageState | undefined;
+  /** ISO-8601 in UTC; exclusive, as is `createdBefore`. */
+  readonly createdAfter?: string | undefined;
+  readonly createdBefore?: string | undefined;
+}
+
+interface MessageList {
+  /** Newest first. */
+  readonly messages: readonly FoundMessage[];
+  /** Give it back for the next page; null when every row was read. A page may be empty and have a next one. */
+  readonly cursor: string | null;
+}
+
+/** What operators may see of a message; hidden fields and secrets are masked in every text. */
+interface TracedMessage {
+  readonly timeline: Timeline;
+  /** Of the outbox row where there is one; null where fields are hidden in what is not JSON. */
+  readonly payload: string | null;
+  readonly headers: Headers;
+}
+
+/** A text that is no cursor of a list. */
+export class CursorError extends Error {
+  override readonly name = "CursorError";
+}
+
+/** Where is my message: finds messages, and tells what happened to one and why it waits. */
+export class Trace {
+  readonly #options: TraceOptions;
+
+  constructor(options: TraceOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * What happened to a message.
+   *
+   * @returns undefined when there is no such message
+   * @throws StoreError
+   */
+  async timeline(id: MessageId): Promise<TracedMessage | undefined> {
+    const { store, settings, hiddenPaths, secrets } = this.#options;
+    const [stored, history, before, destinations] = await Promise.all([
+      store.messages.get(id, true),
+      store.history.isAvailable ? store.history.of(id, MOST_ENTRIES) : [],
+      store.messages.rowBefore(id),
+      store.destinations.isAvailable ? store.destinations.states() : [],
+    ]);
+    const timeline = timelineOf({ stored, history, before, destinations }, settings);
+    if (timeline === undefined) return undefined;
+    const row = stored.outbox ?? stored.inbox;
+    const { text, hideIn } = hidePayload(row?.payload ?? "null", hiddenPaths);
+    const received = stored.inbox === undefined ? undefined : hidePayload(stored.inbox.payload ?? "null", hiddenPaths);
+    const hide = (each: string) => secrets.mask(received?.hideIn(hideIn(each)) ?? hideIn(each), false);
+    return {
+      timeline: withTexts(timeline, hide),
+      payload: text === null ? null : hide(text),
+      headers: withTexts(row?.headers ?? {}, hide),
+    };
+  }
+
+  /**
+   * The messages that an operator may mean: by id, idempotency key, correlation id or key, whichever finds some first.
+   *
+   * @param text what they have in hand
+   * @returns newest first, {@link MOST_MEANT} at most
+   * @throws StoreError
+   */
+  async meant(text: string): Promise<readonly MessageId[]> {
+    const { messages } = this.#options.store;
+    if (isUuid(text)) {
+      const id = text.toLowerCase() as MessageId;
+      const { inbox, outbox } = await messages.get(id, false);
+      if (inbox !== undefined || outbox !== undefined) return [id];
+    }
+    const received = await messages.byIdempotencyKey(Object.keys(this.#options.settings.sources), text);
+    if (received.length > 0) return received;
+    for (const filter of [{ correlationId: text }, { key: text }]) {
+      const found = await this.#first(filter);
+      if (found.length > 0) return found;
+    }
+    return [];
+  }
+
+  /**
+   * Messages that match: reads for about a third of a second at most, then the caller goes on from the cursor.
+   *
+   * @param cursor of the page before; undefined for the first page
+   * @throws StoreError, or CursorError
+   */
+  async list(filter: MessageFilter, cursor: string | undefined, limit: number): Promise<MessageList> {
+    const named = await this.#named(filter);
+    if (named !== undefined) return { messages: this.#shown(named), cursor: null };
+    const { clock } = this.#options;
+    const deadline = clock.monotonic() + MOST_MS;
+    const found: Found = { outbox: [], inbox: [] };
+    const begin = cursor === undefined ? BEGINNING : parseCursor(cursor);
+    let place = begin;
+    // Mostly every row matches, or few do.
+    let rows = Math.max(limit, LEAST_ROWS);
+    do {
+      const [outbox, inbox] = await Promise.all([
+        this.#outboxPage(filter, place, rows),
+        this.#inboxPage(filter, place, rows),
+      ]);
+      rows = MOST_ROWS;
+      found.outbox.push(...outbox.rows);
+      found.inbox.push(...inbox.rows);
+      place = placeOf(outbox.next, inbox.next);
+    } while (found.outbox.length + found.inbox.length < limit && !isEnd(place) && clock.monotonic() < deadline);
+    const { messages, cursor: next } = newest(found, limit, begin, place);
+    return { messages: this.#shown(messages), cursor: next };
+  }
+
+  /** Without what may repeat a hidden field: the payload is not read for each of them. */
+  #shown(messages: readonly FoundMessage[]): readonly FoundMessage[] {
+    const { hiddenPaths, secrets } = this.#options;
+    const mask = (text: string | null) => (text === null ? null : secrets.mask(text, false));
+    return messages.map((each) => ({ ...each, lastError: hiddenPaths.length > 0 ? null : mask(each.lastError) }));
+  }
+
+  async #first(filter: MessageFilter): Promise<readonly MessageId[]> {
+    let cursor: string | undefined;
+    for (let pages = 0; pages < MOST_PAGES; pages += 1) {
+      const { messages, cursor: next } = await this.list(filter, cursor, MOST_MEANT);
+      if (messages.length > 0) return messages.slice(0, MOST_MEANT).map(({ id }) => id);
+      if (next === null) break;
+      cursor = next;
+    }
+    return [];
+  }
+
+  /** Those with an id or an idempotency key, which an index finds; undefined where neither is given. */
+  async #named(filter: MessageFilter): Promise<readonly FoundMessage[] | undefined> {
+    const { id, idempotencyKey, source } = filter;
+    const { messages } = this.#options.store;
+    if (id === undefined && idempotencyKey === undefined) return undefined;
+    const sources = source === undefined ? Object.keys(this.#options.settings.sources) : [source];
+    const ids = id !== undefined ? [id] : await messages.byIdempotencyKey(sources, idempotencyKey ?? "");
+    const stored = await Promise.all(ids.map((each) => messages.get(each, false)));
+    const found = stored.flatMap(foundOf).filter((each) => this.#matches(each, filter));
+    return once(found.toSorted((a, b) => timeOf(b) - timeOf(a)));
+  }
+
+  #matches({ source, topic, key, state, table }: FoundMessage, filter: MessageFilter): boolean {
+    const { destinationOf } = this.#options.settings;
+    if (filter.source !== undefined && table === "inbox" && source !== filter.source) return false;
+    if (filter.topic !== undefined && topic !== filter.topic) return false;
+    if (filter.key !== undefined && key !== filter.key) return false;
+    if (filter.destination !== undefined && (topic === null || destinationOf(topic) !== filter.destination))
+      return false;
+    return filter.state === undefined || state === filter.state;
+  }
+
+  async #outboxPage(
+    { source, state, ...filter }: MessageFilter,
+    { outbox, outboxDone }: Place,
+    rows: number,
+  ): Promise<MessagePage> {
+    // The source of a message is known of its inbox row alone.
+    if (outboxDone || source !== undefined || state === "processed") return NOTHING;
+    return await this.#options.store.messages.outboxPage({ ...filter, state }, outbox, rows);
+  }
+
+  async #inboxPage(filter: MessageFilter, { inbox, inboxDone }: Place, rows: number): Promise<MessagePage> {
+    const { source, state, topic, destination, key, correlationId } = filter;
+    const isOfOutbox = topic !== undefined || destination !== undefined || state === "processing" || state === "sent";
+    if (inboxDone || isOfOutbox) return NOTHING;
+    const isUnrelayed = source === undefined && correlationId === undefined && state !== "processed";
+    const { pullSources, store } = this.#options;
+    const search = { ...filter, state, aggregateId: key, isUnrelayed, pullSources };
+    return await store.messages.inboxPage(search, inbox, rows);
+  }
+}
+
+const NOTHING: MessagePage = { rows: [], next: null };
+
+/** Of each table in the order of its pages. */
+interface Found {
+  readonly outbox: FoundMessage[];
+  readonly inbox: FoundMessage[];
+}
+
+/** Where a list goes on in both tables; `done` where a table has no more. */
+interface Place {
+  readonly outbox: string | null;
+  readonly inbox: string | null;
+  readonly outboxDone: boolean;
+  readonly inboxDone: boolean;
+}
+
+const BEGINNING: Place = { outbox: null, inbox: null, outboxDone: false, inboxDone: false };
+
+function placeOf(outbox: string | null, inbox: string | null): Place {
+  return { outbox, inbox, outboxDone: outbox === null, inboxDone: inbox === null };
+}
+
+function isEnd({ outboxDone, inboxDone }: Place): boolean {
+  return outboxDone && inboxDone;
+}
+
+/**
+ * The newest of what was found, and where the list goes on behind them.
+ *
+ * @param begin, end where the reading began and ended
+ */
+function newest(found: Found, limit: number, begin: Place, end: Place): MessageList {
+  const taken = { outbox: 0, inbox: 0 };
+  const messages: FoundMessage[] = [];
+  while (messages.length < limit) {
+    const [outbox, inbox] = [found.outbox[taken.outbox], found.inbox[taken.inbox]];
+    if (outbox === undefined && inbox === undefined) break;
+    const isOutbox = inbox === undefined || (outbox !== undefined && timeOf(outbox) >= timeOf(inbox));
+    taken[isOutbox ? "outbox" : "inbox"] += 1;
+    messages.push((isOutbox ? outbox : inbox) as FoundMessage);
+  }
+  const [outbox, inbox] = (["outbox", "inbox"] as const).map((table) => {
+    const count = taken[table];
+    if (count === found[table].length) return [end[table], end[`${table}Done`]] as const;
+    return [found[table][count - 1]?.position ?? begin[table], false] as const;
+  }) as [readonly [string | null, boolean], readonly [string | null, boolean]];
+  const place = { outbox: outbox[0], outboxDone: outbox[1], inbox: inbox[0], inboxDone: inbox[1] };
+  return { messages: once(messages), cursor: isEnd(place) ? null : cursorOf(place) };
+}
+
+function timeOf({ createdAt }: FoundMessage): number {
+  return createdAt?.getTime() ?? 0;
+}
+
+function cursorOf({ outbox, inbox, outboxDone, inboxDone }: Place): string {
+  const parts = [outboxDone ? DONE : outbox, inboxDone ? DONE : inbox];
+  return Buffer.from(JSON.stringify(parts)).toString("base64url");
+}
+
+/** @throws CursorError */
+function parseCursor(cursor: string): Place {
+  try {
+    const [outbox, inbox] = JSON.parse(Buffer.from(cursor, "base64url").toString()) as (string | null)[];
+    const isPlace = (value: unknown, form: RegExp) =>
+      value === null || value === DONE || (typeof value === "string" && form.test(value) && !isImpossible(value));
+    if (outbox !== undefined && inbox !== undefined && isPlace(outbox, OUTBOX_PLACE) && isPlace(inbox, INBOX_PLACE)) {
+      return { outbox, inbox, outboxDone: outbox === DONE, inboxDone: inbox === DONE };
+    }
+  } catch {
+    // The same as a wrong form.
+  }
+  throw new CursorError("the cursor of an answer is expected, as it came");
+}
+
+/** Whether it begins as a time that no calendar has. */
+function isImpossible(place: string): boolean {
+  return place.includes("T") && Number.isNaN(Date.parse(place.split(" ", 1)[0] ?? ""));
+}
+
+const DONE = "done";
+const OUTBOX_PLACE = /^-?\d{1,20}$/;
+const INBOX_PLACE = /^[0-9T:.+Z-]{1,40} [0-9a-f-]{36}$/i;
+
+/** A copy with every text changed that comes from outside. */
+function withTexts<T>(value: T, change: (text: string) => string): T {
+  if (typeof value === "string") return change(value) as T;
+  if (typeof value !== "object" || value === null || value instanceof Date) return value;
+  if (Array.isArray(value)) return value.map((item) => withTexts(item, change)) as T;
+  return Object.fromEntries(
+    Object.entries(value).map(([name, each]) => [name, OWN_WORDS.has(name) ? each : withTexts(each, change)]),
+  ) as T;
+}
+
+const OWN_WORDS: ReadonlySet<string> = new Set(["id", "state", "event", "code"]);
+
+/** The outbox row of a message tells more than its inbox row. */
+function once(found: readonly FoundMessage[]): readonly FoundMessage[] {
+  const ofOutbox = new Set(found.filter(({ table }) => table === "outbox").map(({ id }) => id));
+  return found.filter(({ id, table }) => table === "outbox" || !ofOutbox.has(id));
+}
+
+function foundOf({ inbox, outbox }: StoredMessage): readonly FoundMessage[] {
+  const found: FoundMessage[] = [];
+  if (inbox !== undefined) {
+    const { id, createdAt, source, eventType, aggregateId, state, attempt, lastError } = inbox;
+    found.push({
+      id,
+      table: "inbox",
+      position: "",
+      createdAt,
+      source,
+      topic: eventType,
+      key: aggregateId,
+      state,
+      attempt,
+      lastError,
+    });
+  }
+  if (outbox !== undefined) {
+    const { id, createdAt, topic, key, state, attempt, lastError } = outbox;
+    found.push({
+      id,
+      table: "outbox",
+      position: "",
+      createdAt,
+      source: inbox?.source ?? null,
+      topic,
+      key,
+      state,
+      attempt,
+      lastError,
+    });
+  }
+  return found;
+}
+
+/** Rows that one statement reads: the first one, and those behind it. */
+const LEAST_ROWS = 100;
+const MOST_ROWS = 2000;
+/** For how long one request reads, in ms. */
+const MOST_MS = 300;
+/** Entries of a row that a timeline has: the newest. */
+const MOST_ENTRIES = 200;
+/** Messages that one text may mean. */
+export const MOST_MEANT = 20;
+/** Requests in which a text is searched: the newest messages of about ten seconds' reading. */
+const MOST_PAGES = 30;

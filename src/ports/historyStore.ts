@@ -1,0 +1,55 @@
+import type { MessageId, Outcome } from "../model/rows.ts";
+
+/**
+ * The history of outbox rows: `OutboxStore.settle` adds an entry for each outcome with a record, retries and discards of
+ * parked rows and replays one for each row. Retention deletes the entries of a row with it. Trouble with the history
+ * never keeps a row from being settled, moved or deleted: then its entries are missing, and a warning is logged.
+ */
+export interface HistoryStore {
+  /** False where the table is missing or closed to this user, which `SchemaStore.checkColumns` finds out. */
+  readonly isAvailable: boolean;
+
+  /** The entries of a row, oldest first: the newest `limit` of them. */
+  of(id: MessageId, limit: number): Promise<readonly HistoryEntry[]>;
+
+  /**
+   * Entries of all rows, in the order of `sequence`. Transactions commit in another order: an entry may appear later than
+   * one with a higher sequence.
+   *
+   * @param after a sequence; null for the newest `limit` entries
+   */
+  since(after: string | null, limit: number): Promise<readonly HistoryEntry[]>;
+
+  /**
+   * Deletes entries whose row is gone, because the application deleted it: reads up to `limit` entries, the next ones at
+   * the next call.
+   *
+   * @returns how many were deleted, and whether the end was reached
+   */
+  deleteOrphans(limit: number): Promise<{ readonly deleted: number; readonly isDone: boolean }>;
+}
+
+/** An attempt ended as its outcome says; an operator replayed, retried or discarded the row. */
+export type HistoryEvent = Exclude<Outcome["kind"], "release"> | OperatorEvent;
+export type OperatorEvent = "replayed" | "retried" | "discarded";
+
+export interface HistoryEntry {
+  /** Decimal text. */
+  readonly sequence: string;
+  /** Of the outbox row. */
+  readonly id: MessageId;
+  readonly at: Date;
+  readonly event: HistoryEvent;
+  /** 1 for the first attempt; null for an action, and where no attempt was made. */
+  readonly attempt: number | null;
+  /** The replica of an attempt, the operator of an action. */
+  readonly actor: string | null;
+  readonly destination: string | null;
+  /** `PublishError.code`. */
+  readonly code: string | null;
+  /** The receiver's own code, such as an HTTP status. */
+  readonly status: string | null;
+  readonly durationMs: number | null;
+  /** Redacted. */
+  readonly reason: string | null;
+}

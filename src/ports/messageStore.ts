@@ -1,0 +1,128 @@
+import type { Consumption, Headers, MessageId, OutboxState } from "../model/rows.ts";
+
+/**
+ * Finds messages in both tables, for operators. Every call reads by an index, or a bounded number of rows. The outbox row
+ * of a received message has the id of its inbox row.
+ */
+export interface MessageStore {
+  /** The rows of one message. @param withPayload whether payloads are read; else they are null */
+  get(id: MessageId, withPayload: boolean): Promise<StoredMessage>;
+
+  /** The messages received under an idempotency key from any of these sources. */
+  byIdempotencyKey(sources: readonly string[], key: string): Promise<readonly MessageId[]>;
+
+  /** The first unfinished row of the key of an outbox row that comes before it; undefined when none does. */
+  rowBefore(id: MessageId): Promise<RowBefore | undefined>;
+
+  /**
+   * Outbox rows from the newest on that match: reads up to `limit` rows, however few match.
+   *
+   * @param before `next` of the page before; null from the newest on
+   */
+  outboxPage(search: MessageSearch, before: string | null, limit: number): Promise<MessagePage>;
+
+  /** The same of the inbox. */
+  inboxPage(search: InboxSearch, before: string | null, limit: number): Promise<MessagePage>;
+}
+
+/** All that is given must hold. Texts are compared letter for letter; instants are ISO-8601 text in UTC, exclusive. */
+export interface MessageSearch {
+  readonly key?: string | undefined;
+  readonly topic?: string | undefined;
+  /** By the routes that the store was made with. */
+  readonly destination?: string | undefined;
+  readonly correlationId?: string | undefined;
+  readonly state?: OutboxState | undefined;
+  readonly createdAfter?: string | undefined;
+  readonly createdBefore?: string | undefined;
+}
+
+interface InboxSearch extends Pick<MessageSearch, "correlationId" | "createdAfter" | "createdBefore"> {
+  readonly source?: string | undefined;
+  readonly aggregateId?: string | undefined;
+  readonly state?: InboxState | undefined;
+  /** Only rows that have no outbox row: they wait, or are dead. */
+  readonly isUnrelayed?: boolean | undefined;
+  /** Pending pull rows are read by source. */
+  readonly pullSources: readonly string[];
+}
+
+export type InboxState = "pending" | "processed" | "dead";
+
+export interface MessagePage {
+  readonly rows: readonly FoundMessage[];
+  /** Null when this was the last page. */
+  readonly next: string | null;
+}
+
+export interface FoundMessage {
+  readonly id: MessageId;
+  readonly table: "inbox" | "outbox";
+  /** Where a page that ends with this row goes on; empty where the row was not found by a page. */
+  readonly position: string;
+  /** Null where an owner's table has no time that a `Date` can hold. */
+  readonly createdAt: Date | null;
+  /** Of inbox rows. */
+  readonly source: string | null;
+  /** The topic of an outbox row, the event type of an inbox row. */
+  readonly topic: string | null;
+  /** The key of an outbox row, the aggregate id of an inbox row. */
+  readonly key: string | null;
+  readonly state: OutboxState | InboxState;
+  readonly attempt: number;
+  /** The beginning of the reason, 200 characters at most. */
+  readonly lastError: string | null;
+}
+
+export interface StoredMessage {
+  /** The time of the database, by which rows become due. */
+  readonly now: Date;
+  readonly inbox: InboxMessage | undefined;
+  readonly outbox: OutboxMessage | undefined;
+}
+
+interface MessageParts {
+  readonly id: MessageId;
+  readonly attempt: number;
+  readonly createdAt: Date | null;
+  /** Not before this time; null counts as due. */
+  readonly scheduledAt: Date | null;
+  readonly claimedAt: Date | null;
+  /** Null where no claim has a lease. */
+  readonly leaseUntil: Date | null;
+  readonly isClaimed: boolean;
+  readonly lastError: string | null;
+  readonly headers: Headers;
+  readonly payload: string | null;
+}
+
+export interface InboxMessage extends MessageParts {
+  readonly source: string;
+  readonly idempotencyKey: string;
+  readonly aggregateId: string | null;
+  readonly eventType: string | null;
+  readonly state: InboxState;
+  readonly consumption: Consumption;
+  readonly correlationId: string | null;
+  readonly processedAt: Date | null;
+}
+
+export interface OutboxMessage extends MessageParts {
+  /** Decimal text. */
+  readonly sequence: string;
+  readonly topic: string | null;
+  readonly key: string | null;
+  readonly state: OutboxState;
+  readonly isParked: boolean;
+  readonly maxAttempts: number;
+  readonly updatedAt: Date | null;
+}
+
+/** A row that holds back the later rows of its key. */
+export interface RowBefore {
+  readonly id: MessageId;
+  readonly state: OutboxState;
+  readonly isParked: boolean;
+  readonly attempt: number;
+  readonly scheduledAt: Date | null;
+}

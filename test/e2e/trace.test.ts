@@ -1,0 +1,356 @@
+import { randomUUID } from "node:crypto";
+import { describe, expect, test } from "@jest/globals";
+import { PARKED_UNTIL } from "../../src/model/rows.ts";
+import type { TestDatabase } from "../support/databases.ts";
+import { eventually } from "../support/eventually.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { type ConfigTree, databaseConfig, merged, ordersTo, type Service, useServices } from "../support/service.ts";
+
+const services = useServices();
+failOnLeaks();
+
+interface Shown {
+  readonly id: string;
+  readonly state: string;
+  readonly waits: readonly { readonly code: string; readonly text: string }[];
+  readonly events: readonly { readonly event: string; readonly actor?: string; readonly reason?: string }[];
+  readonly [name: string]: unknown;
+}
+
+const ADMIN = { admin: { enabled: true, insecure: true } };
+
+async function command(database: TestDatabase, config: ConfigTree, ...args: readonly string[]) {
+  const file = services.configFile(merged(config, { database: databaseConfig(database) }));
+  const child = services.processes.svc([...args, "--config", file], { env: { LOG_LEVEL: "warn" } });
+  const { code } = await child.exited;
+  return { code, stdout: child.stdout.join("\n"), stderr: child.stderr.join("\n") };
+}
+
+const shownBy = async (service: Service, id: string): Promise<Shown> =>
+  (await service.get(`/admin/messages/${id}`)).json() as Shown;
+
+/** A service that receives, and delivers nothing. */
+async function quiet(overrides: ConfigTree = {}) {
+  const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+  const limits = { rateLimit: { perSecond: 1 }, circuitBreaker: {} };
+  const config = merged(ordersTo(receiver, { ...ADMIN, destinations: { receiver: limits } }), overrides);
+  const service = await services.start({ database, config, roles: ["ingest", "admin"] });
+  return { database, receiver, config, service };
+}
+
+/** Inserts an outbox row; `set` is for what an application would not write. */
+async function insert(database: TestDatabase, key: string | null, set = "state = 'pending'", topic = "orders.created") {
+  const id = randomUUID();
+  await database.query("INSERT INTO outbox (id, topic, key, payload) VALUES ($1, $2, $3, '{}')", [id, topic, key]);
+  await database.query(`UPDATE outbox SET ${set} WHERE id = $1`, [id]);
+  return id;
+}
+
+describe("why a message waits", () => {
+  const SHARED = "INSERT INTO outbox_destination";
+  const SITUATIONS: readonly (readonly [string, string, (database: TestDatabase) => Promise<string>])[] = [
+    ["due", "waits for a free slot", (database) => insert(database, null)],
+    [
+      "behind_row",
+      "which is pending",
+      async (database) => {
+        await insert(database, "k");
+        return await insert(database, "k");
+      },
+    ],
+    [
+      "behind_row",
+      "which is parked",
+      async (database) => {
+        await insert(database, "k", `attempt = 5, scheduled_at = '${PARKED_UNTIL}'`);
+        return await insert(database, "k");
+      },
+    ],
+    [
+      "retry",
+      "failed 2 of 5 times",
+      (database) => insert(database, "k", "attempt = 2, scheduled_at = now() + interval '1 hour'"),
+    ],
+    ["scheduled", "scheduled ahead", (database) => insert(database, "k", "scheduled_at = now() + interval '1 hour'")],
+    [
+      "parked",
+      "svc parked retry",
+      (database) => insert(database, "k", `attempt = 5, scheduled_at = '${PARKED_UNTIL}'`),
+    ],
+    ["no_route", "no route matches the topic bills", (database) => insert(database, "k", undefined, "bills")],
+    [
+      "in_delivery",
+      "its delivery is under way",
+      (database) =>
+        insert(
+          database,
+          "k",
+          "state = 'processing', claim_token = gen_random_uuid(), claimed_at = now(), lease_expires_at = now() + interval '1 minute'",
+        ),
+    ],
+    [
+      "lease_expired",
+      "a poller takes it again",
+      (database) =>
+        insert(
+          database,
+          "k",
+          "state = 'processing', claim_token = gen_random_uuid(), claimed_at = now(), lease_expires_at = now() - interval '1 minute'",
+        ),
+    ],
+    [
+      "paused",
+      "receiver is paused by alice: they migrate",
+      async (database) => {
+        await database.query(
+          `${SHARED} (name, paused_at, paused_by, pause_reason) VALUES ('receiver', now(), 'alice', 'they migrate')`,
+        );
+        return await insert(database, null);
+      },
+    ],
+    [
+      "breaker_open",
+      "the circuit breaker of receiver is open (answered 500)",
+      async (database) => {
+        await database.query(
+          `${SHARED} (name, breaker_state, openings, opened_at, open_until, breaker_reason) VALUES ('receiver', 'open', 1, now(), now() + interval '1 hour', 'answered 500')`,
+        );
+        return await insert(database, null);
+      },
+    ],
+    [
+      "rate_limited",
+      "receiver takes 1 deliveries a second",
+      async (database) => {
+        // In whichever of the next seconds the answer is made, the second before it was full.
+        await database.query(
+          `${SHARED} (name, rate_second, rate_taken, rate_taken_before) VALUES ('receiver', date_trunc('second', clock_timestamp()), 5, 5)`,
+        );
+        return await insert(database, null);
+      },
+    ],
+    [
+      "relay",
+      "a process with the role relay",
+      async (database) => {
+        const id = randomUUID();
+        await database.query(
+          "INSERT INTO inbox (id, source, idempotency_key, payload) VALUES ($1, 'orders', 'i', '{}')",
+          [id],
+        );
+        return id;
+      },
+    ],
+    [
+      "unknown_source",
+      "the source gone is not configured",
+      async (database) => {
+        const id = randomUUID();
+        await database.query(
+          "INSERT INTO inbox (id, source, idempotency_key, payload) VALUES ($1, 'gone', 'i', '{}')",
+          [id],
+        );
+        return id;
+      },
+    ],
+    [
+      "pull_client",
+      "waits for a client to pull",
+      async (database) => {
+        const id = randomUUID();
+        await database.query(
+          "INSERT INTO inbox (id, source, idempotency_key, payload, consumption) VALUES ($1, 'orders', 'i', '{}', 'pull')",
+          [id],
+        );
+        return id;
+      },
+    ],
+  ];
+
+  test("is told by the route and by the command, in each situation", async () => {
+    const { database, config, service } = await quiet();
+    for (const [code, text, prepare] of SITUATIONS) {
+      await database.query("TRUNCATE inbox, outbox, outbox_destination");
+      const id = await prepare(database);
+      const { waits } = await shownBy(service, id);
+      expect([code, waits[0]]).toEqual([code, { code, text: expect.stringContaining(text) }]);
+    }
+    const [, , parked] = SITUATIONS.find(([code]) => code === "parked") as (typeof SITUATIONS)[number];
+    const id = await parked(database);
+    const { stdout, code } = await command(database, config, "trace", id);
+    expect([code, stdout]).toEqual([0, expect.stringMatching(new RegExp(`^${id}  parked, 5 of 5 attempts failed`))]);
+    expect(stdout).toContain("waits             parked: svc parked retry delivers it again");
+  });
+
+  test("is that no relay runs, where the configuration switches it off", async () => {
+    const { service, database } = await quiet({ inbox: { relay: { enabled: false } } });
+    expect((await service.post({ id: "a", key: "k", type: "created" })).status).toBe(202);
+    const [row] = await database.query("SELECT id FROM inbox");
+    const { state, waits, events, source } = await shownBy(service, String(row?.id));
+    expect([state, source, events.map(({ event }) => event)]).toEqual(["pending", "orders", ["received"]]);
+    expect(waits).toEqual([{ code: "relay_disabled", text: expect.stringContaining("inbox.relay.enabled is false") }]);
+  });
+});
+
+describe("what happened to a message", () => {
+  test("from its receipt to the receiver, with each failed attempt and each action", async () => {
+    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+    const refuses = { all: true };
+    receiver.answer = (_request, response) => response.writeHead(refuses.all ? 503 : 200).end("not today");
+    const config = ordersTo(receiver, {
+      ...ADMIN,
+      outbox: { retryBaseDelayMs: 20, maxAttempts: 2, pollIntervalMs: 100 },
+    });
+    const service = await services.start({ database, config });
+    const headers = { "x-correlation-id": "c-4711" };
+    expect((await service.post({ id: "order-4711", key: "k", type: "created" }, { headers })).status).toBe(202);
+    const [{ id }] = (await eventually(async () => {
+      const rows = await database.query("SELECT id FROM outbox WHERE state = 'dead'");
+      expect(rows).toHaveLength(1);
+      return rows;
+    })) as [{ id: string }];
+
+    refuses.all = false;
+    expect((await command(database, config, "replay", "--id", id)).code).toBe(0);
+    await eventually(async () => expect((await shownBy(service, id)).state).toBe("sent"));
+
+    const shown = await shownBy(service, id);
+    expect(shown).toMatchObject({
+      id,
+      state: "sent",
+      source: "orders",
+      idempotencyKey: "order-4711",
+      correlationId: "c-4711",
+      topic: "orders.created",
+      key: "k",
+      destination: "receiver",
+      waits: [],
+    });
+    expect(shown.events.map(({ event }) => event)).toEqual([
+      "received",
+      "relayed",
+      "retry",
+      "dead",
+      "replayed",
+      "sent",
+    ]);
+    expect(shown.events[2]).toMatchObject({ attempt: 1, code: "status_5xx", status: "503", destination: "receiver" });
+    expect(shown.events[2]?.reason).toMatch(/was answered 503: not today$/);
+    expect(shown.events[4]?.actor).toMatch(/@/);
+
+    for (const text of [id, "order-4711", "c-4711", "k"]) {
+      const { code, stdout } = await command(database, config, "trace", text, "--json");
+      expect([text, code, (JSON.parse(stdout) as Shown[]).map((each) => each.id)]).toEqual([text, 0, [id]]);
+    }
+    const missing = await command(database, config, "trace", "nobody");
+    expect([missing.code, missing.stdout]).toEqual([3, expect.stringContaining('no message has "nobody"')]);
+    expect((await service.get(`/admin/messages/${randomUUID()}`)).status).toBe(404);
+    expect((await service.get("/admin/messages/x")).status).toBe(404);
+    expect((await service.stop()).code).toBe(0);
+  });
+
+  test("has no secret and no hidden field, with payloads shown", async () => {
+    const SECRET = "planted-secret-4711";
+    const CARD = "4111-1111-1111-1111";
+    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+    receiver.answer = ({ body }, response) => response.writeHead(500).end(`${SECRET} refused ${body.toString()}`);
+    const config = ordersTo(receiver, {
+      admin: { enabled: true, auth: { token: SECRET }, showPayloads: true, redactPayloadPaths: ["$.cards[0].number"] },
+      outbox: { maxAttempts: 1 },
+    });
+    const service = await services.start({ database, config });
+    const body = {
+      id: CARD,
+      key: "k",
+      type: "created",
+      cards: [{ number: "1" }, { number: CARD, until: 2030 }],
+      note: SECRET,
+    };
+    expect((await service.post(body)).status).toBe(202);
+    const [{ id }] = (await eventually(async () => {
+      const rows = await database.query("SELECT id FROM outbox WHERE state = 'dead'");
+      expect(rows).toHaveLength(1);
+      return rows;
+    })) as [{ id: string }];
+    const authorized = async (path: string) => {
+      const response = await fetch(`http://127.0.0.1:${service.port}${path}`, {
+        headers: { authorization: `Bearer ${SECRET}` },
+      });
+      return [response.status, await response.text()] as const;
+    };
+    expect((await service.get(`/admin/messages/${id}`)).status).toBe(401);
+    const [status, text] = await authorized(`/admin/messages/${id}`);
+    expect(status).toBe(200);
+    const shown = JSON.parse(text) as Shown & { payload: string };
+    expect(JSON.parse(shown.payload)).toMatchObject({
+      cards: [{ number: "***" }, { number: "***", until: 2030 }],
+      key: "k",
+    });
+    const [, list] = await authorized("/admin/messages?state=dead");
+    const { stdout } = await command(database, config, "trace", id);
+    const { stdout: json } = await command(database, config, "trace", id, "--json");
+    for (const seen of [text, list, stdout, json]) {
+      expect(seen).toContain(id);
+      expect(seen).not.toContain(SECRET);
+      expect(seen).not.toContain(CARD);
+    }
+    expect((await service.stop()).code).toBe(0);
+  });
+});
+
+describe("messages", () => {
+  test("are found by each parameter, newest first, page by page", async () => {
+    const { database, service } = await quiet();
+    const ids: string[] = [];
+    for (let n = 0; n < 7; n += 1) {
+      ids.unshift(
+        await insert(database, `k${n % 2}`, n < 3 ? "state = 'sent'" : undefined, n === 6 ? "bills" : "orders.created"),
+      );
+    }
+    expect(
+      (await service.post({ id: "a", key: "agg", type: "created" }, { headers: { "x-correlation-id": "c" } })).status,
+    ).toBe(202);
+    const [received] = await database.query("SELECT id FROM inbox");
+    const find = async (query: string) => {
+      const answer = await service.get(`/admin/messages?${query}`);
+      expect([query, answer.status]).toEqual([query, 200]);
+      return answer.json() as { messages: { id: string; table: string; state: string }[]; cursor: string | null };
+    };
+    const idsOf = async (query: string) => (await find(query)).messages.map(({ id }) => id);
+    const all = [String(received?.id), ...ids];
+    expect(await idsOf("")).toEqual(all);
+    expect(await idsOf("state=sent")).toEqual(ids.slice(4));
+    expect(await idsOf("key=k0")).toEqual(ids.filter((_, n) => n % 2 === 0));
+    expect(await idsOf("topic=bills")).toEqual(ids.slice(0, 1));
+    expect(await idsOf("destination=receiver")).toEqual(ids.slice(1));
+    expect(await idsOf("source=orders")).toEqual([received?.id]);
+    expect(await idsOf("correlationId=c")).toEqual([received?.id]);
+    expect(await idsOf("idempotencyKey=a")).toEqual([received?.id]);
+    expect(await idsOf(`id=${ids[3]}`)).toEqual([ids[3]]);
+    expect(await idsOf("createdAfter=2999-01-01T00:00:00Z")).toEqual([]);
+    expect(await idsOf("createdBefore=2999-01-01T00:00:00Z")).toEqual(all);
+
+    const paged: string[] = [];
+    for (let cursor: string | null = ""; cursor !== null; ) {
+      const page = await find(`limit=3${cursor === "" ? "" : `&cursor=${cursor}`}`);
+      expect(page.messages.length).toBeLessThanOrEqual(3);
+      paged.push(...page.messages.map(({ id }) => id));
+      cursor = page.cursor;
+    }
+    expect(paged).toEqual(all);
+    for (const query of ["limit=0", "state=odd", "id=x", "createdAfter=yesterday"]) {
+      const answer = await service.get(`/admin/messages?${query}`);
+      expect([query, answer.status, answer.text]).toEqual([
+        query,
+        400,
+        expect.stringContaining(`\\"${query.split("=")[0]}\\"`),
+      ]);
+    }
+    for (const cursor of [
+      "x",
+      Buffer.from('["1","2026-99-01T00:00:00Z 01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f"]').toString("base64url"),
+    ]) {
+      expect([cursor, (await service.get(`/admin/messages?cursor=${cursor}`)).status]).toEqual([cursor, 404]);
+    }
+  });
+});

@@ -1,0 +1,185 @@
+import { randomUUID } from "node:crypto";
+import { describe, expect, test } from "@jest/globals";
+import pg from "pg";
+import type { AttemptRecord, ClaimedRow, Outcome } from "../../src/model/rows.ts";
+import type { Store } from "../../src/ports/store.ts";
+import { claimRequest } from "../conformance/store/harness.ts";
+import { createDatabase, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
+import { ManualClock, recordingLog } from "../support/recorders.ts";
+import { withStore } from "../support/schemaChecks.ts";
+
+failOnLeaks();
+
+const RECORD: AttemptRecord = {
+  attempt: 1,
+  destination: "billing",
+  replica: "host-1",
+  code: "status_5xx",
+  status: "503",
+  durationMs: 1,
+};
+const failure = ({ id, claimToken }: ClaimedRow): Outcome => ({
+  id,
+  claimToken,
+  kind: "retry",
+  delayMs: 0,
+  reason: "answered 503",
+  record: RECORD,
+});
+
+/** A store with its tables, and what it has logged. */
+async function withTables(
+  work: (
+    database: TestDatabase,
+    store: Store,
+    clock: ManualClock,
+    lines: readonly { message: string }[],
+  ) => Promise<void>,
+): Promise<void> {
+  await using database = await createDatabase();
+  const clock = new ManualClock();
+  const { log, lines } = recordingLog();
+  await withStore(postgresStore(database, DEFAULT_NAMES, clock, log), async (store) => {
+    await store.schema.migrate();
+    await store.schema.checkColumns();
+    await work(database, store, clock, lines);
+  });
+}
+
+/** Inserts a row, claims it and lets its delivery fail. */
+async function fail(database: TestDatabase, store: Store): Promise<ClaimedRow> {
+  await database.query("INSERT INTO outbox (topic, payload) VALUES ('orders', '{}')");
+  const { rows } = await store.outbox.claim(claimRequest());
+  const row = rows.at(-1) as ClaimedRow;
+  expect(await store.outbox.settle(rows.map(failure))).toEqual(new Set(rows.map(({ id }) => id)));
+  return row;
+}
+
+const entries = async (store: Store) => (await store.history.since(null, 100)).length;
+
+describe("a history that cannot be written", () => {
+  test("because its table is missing keeps nothing, and no row from its way", async () => {
+    await withTables(async (database, store) => {
+      await database.query("DROP TABLE outbox_history");
+      await store.schema.checkColumns();
+      expect(store.history.isAvailable).toBe(false);
+      const row = await fail(database, store);
+      await database.query("UPDATE outbox SET state = 'sent', updated_at = now() - interval '1 hour'");
+      expect(await store.replay.move(await store.replay.begin(), [row.id], "alice")).toBe(1);
+      expect(await store.history.deleteOrphans(10)).toEqual({ deleted: 0, isDone: true });
+    });
+  });
+
+  test("because the user lacks a right to it is not used", async () => {
+    await withTables(async (database) => {
+      const user = `u_${randomUUID().replaceAll("-", "").slice(0, 12)}`;
+      await database.query(`CREATE ROLE ${user} LOGIN PASSWORD 'p'`);
+      try {
+        await database.query(`GRANT SELECT, INSERT, UPDATE ON outbox, inbox TO ${user}`);
+        await database.query(`GRANT SELECT, INSERT ON outbox_history TO ${user}`);
+        await withStore(postgresStore({ ...database, user, password: "p" }), async (store) => {
+          await store.schema.checkColumns(["outbox"]);
+          expect(store.history.isAvailable).toBe(false);
+          await fail(database, store);
+          await database.query(`GRANT DELETE ON outbox_history TO ${user}`);
+          await store.schema.checkColumns(["outbox"]);
+          await fail(database, store);
+          expect(await entries(store)).toBe(2);
+        });
+      } finally {
+        await database.query(`DROP OWNED BY ${user}; DROP ROLE ${user}`);
+      }
+    });
+  });
+
+  test.each([
+    ["is dropped", "DROP TABLE outbox_history"],
+    [
+      "refuses entries by a check",
+      "ALTER TABLE outbox_history ADD CONSTRAINT none CHECK (outbox_id IS NULL) NOT VALID",
+    ],
+    [
+      "refuses entries by a trigger",
+      `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not here'; END $$;
+       CREATE TRIGGER refuse BEFORE INSERT ON outbox_history FOR EACH ROW EXECUTE FUNCTION refuse()`,
+    ],
+    ["lacks a column", "ALTER TABLE outbox_history DROP COLUMN reason"],
+  ])("because its table %s while the process runs is left alone for a minute", async (_, change) => {
+    await withTables(async (database, store, clock, lines) => {
+      await fail(database, store);
+      await database.query(change);
+      const row = await fail(database, store);
+      await fail(database, store);
+      expect(lines.filter(({ message }) => message.startsWith("the history of rows cannot be written"))).toHaveLength(
+        1,
+      );
+      const [stored] = await database.query("SELECT state, attempt FROM outbox WHERE id = $1", [row.id]);
+      expect(stored).toEqual({ state: "pending", attempt: 2 });
+
+      await database.query("UPDATE outbox SET state = 'dead', updated_at = now() - interval '1 hour'");
+      expect(await store.replay.move(await store.replay.begin(), [row.id], "alice")).toBe(1);
+      await database.query("UPDATE outbox SET state = 'dead', updated_at = now() - interval '1 hour'");
+      for (const range of await store.retention.plan({ table: "outbox", kind: "AGE", maxAgeMs: 1000 })) {
+        expect(await store.retention.deleteBatch(range, 10)).toMatchObject({ deleted: 3 });
+      }
+      clock.advance(60_000);
+      await fail(database, store);
+      expect(lines.filter(({ message }) => message.startsWith("the history of rows cannot be written"))).toHaveLength(
+        2,
+      );
+    });
+  });
+
+  test("is written again a minute after its table is mended", async () => {
+    await withTables(async (database, store, clock) => {
+      await database.query("ALTER TABLE outbox_history RENAME TO elsewhere");
+      await fail(database, store);
+      await database.query("ALTER TABLE elsewhere RENAME TO outbox_history");
+      await fail(database, store);
+      expect(await entries(store)).toBe(0);
+      clock.advance(60_000);
+      await fail(database, store);
+      expect(await entries(store)).toBe(3);
+    });
+  });
+
+  test("because somebody holds its table lets rows settle, from then on without waiting", async () => {
+    await withTables(async (database, store) => {
+      const other = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
+      await other.connect();
+      try {
+        await other.query("BEGIN; LOCK TABLE outbox_history IN ACCESS EXCLUSIVE MODE");
+        await fail(database, store);
+        const startedAt = performance.now();
+        await fail(database, store);
+        expect(performance.now() - startedAt).toBeLessThan(5000);
+        await other.query("COMMIT");
+      } finally {
+        await other.end();
+      }
+    });
+  }, 40_000);
+});
+
+describe("a refused outcome", () => {
+  test("is dead as without a history, and the history of the others is kept", async () => {
+    await withTables(async (database, store) => {
+      await database.query(
+        "ALTER TABLE outbox ADD CONSTRAINT no_retry CHECK (NOT (attempt > 0 AND state = 'pending' AND key = 'bad'))",
+      );
+      await database.query(
+        "INSERT INTO outbox (topic, key, payload) VALUES ('orders', 'bad', '{}'), ('orders', 'good', '{}')",
+      );
+      const { rows } = await store.outbox.claim(claimRequest());
+      expect((await store.outbox.settle(rows.map(failure))).size).toBe(2);
+      const states = await database.query("SELECT key, state FROM outbox ORDER BY key");
+      expect(states).toEqual([
+        { key: "bad", state: "dead" },
+        { key: "good", state: "pending" },
+      ]);
+      expect((await store.history.since(null, 10)).map(({ event }) => event)).toEqual(["retry"]);
+    });
+  });
+});
