@@ -7,6 +7,7 @@ import { addExplainCommand } from "../src/cli/explain.ts";
 import { lastWords, VERSION } from "../src/cli/io.ts";
 import { addParkedCommands } from "../src/cli/parked.ts";
 import { addReplayCommand } from "../src/cli/replay.ts";
+import { addTailCommand } from "../src/cli/tail.ts";
 import { addTraceCommand } from "../src/cli/trace.ts";
 import { addTransformCommand } from "../src/cli/transform.ts";
 import { ConfigError, StoppingError } from "../src/model/errors.ts";
@@ -122,6 +123,7 @@ addReplayCommand(program, io);
 addDestinationCommands(program, io);
 addParkedCommands(program, io);
 addTraceCommand(program, io);
+addTailCommand(program, io);
 
 try {
   await program.parseAsync();
