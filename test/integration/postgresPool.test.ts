@@ -2,6 +2,7 @@ import { describe, expect, test } from "@jest/globals";
 import { type PoolOptions, PostgresPool } from "../../src/adapters/stores/postgres/pool.ts";
 import { Secret } from "../../src/model/secret.ts";
 import { createDatabase, type TestDatabase } from "../support/databases.ts";
+import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { freePort } from "../support/ports.ts";
 import { connectionTo } from "../support/postgresHarness.ts";
@@ -182,6 +183,9 @@ describe("a transaction that may take any time", () => {
         const { rows } = await client.query("SELECT pg_backend_pid() AS pid");
         proxy.setMode("held");
         await database.query(`SELECT pg_terminate_backend(${rows[0].pid})`);
+        // It answers before the process has ended.
+        const isThere = `SELECT FROM pg_stat_activity WHERE pid = ${rows[0].pid}`;
+        await eventually(async () => expect(await database.query(isThere)).toEqual([]));
         proxy.setModeOfNew("open");
         await client.query("SELECT 1");
       },
