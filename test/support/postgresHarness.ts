@@ -35,6 +35,9 @@ export const DEFAULT_NAMES: TableNames = {
   history: HISTORY_COLUMNS,
 };
 
+/** Columns of the outbox that hold a time. */
+export const OUTBOX_TIMES = Object.values(OUTBOX_COLUMNS).filter((column) => column.endsWith("_at"));
+
 /** Columns of the destinations' table that hold a time. */
 export const DESTINATION_TIMES = Object.values(DESTINATION_COLUMNS).filter((column) =>
   /_(at|until|second)$/.test(column),
@@ -124,6 +127,10 @@ export async function openPostgres(): Promise<StoreHarness> {
     },
     async makeInboxDue() {
       await database.query("UPDATE inbox SET scheduled_at = now() - interval '1 second' WHERE state = 'pending'");
+    },
+    async ageOutbox(ms) {
+      const aged = OUTBOX_TIMES.map((column) => `${column} = ${column} - $1 * interval '1 millisecond'`);
+      await database.query(`UPDATE outbox SET ${aged.join(", ")}`, [ms]);
     },
     async ageDestinations(ms) {
       const aged = DESTINATION_TIMES.map((column) => `${column} = ${column} - $1 * interval '1 millisecond'`);

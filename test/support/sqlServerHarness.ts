@@ -14,7 +14,7 @@ import {
   type StoreHarness,
 } from "../conformance/store/harness.ts";
 import { serverForBlock } from "./brokers/hooks.ts";
-import { DEFAULT_NAMES, DESTINATION_TIMES } from "./postgresHarness.ts";
+import { DEFAULT_NAMES, DESTINATION_TIMES, OUTBOX_TIMES } from "./postgresHarness.ts";
 import { ManualClock, silentLog } from "./recorders.ts";
 import {
   createSqlServerDatabase,
@@ -151,6 +151,10 @@ async function open(database: SqlServerDatabase, left: () => void): Promise<Stor
     },
     async makeInboxDue() {
       await database.query(`UPDATE inbox SET scheduled_at = ${A_SECOND_AGO} WHERE state = N'pending'`);
+    },
+    async ageOutbox(ms) {
+      const aged = OUTBOX_TIMES.map((column) => `${column} = DATEADD(millisecond, -@ms, ${column})`);
+      await database.query(`UPDATE outbox SET ${aged.join(", ")}`, { ms });
     },
     async ageDestinations(ms) {
       const aged = DESTINATION_TIMES.map((column) => `${column} = DATEADD(millisecond, -@ms, ${column})`);

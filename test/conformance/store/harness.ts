@@ -38,6 +38,8 @@ export interface StoreHarness extends AsyncDisposable {
   expirePullLeases(): Promise<void>;
   /** Makes every pending inbox row due. */
   makeInboxDue(): Promise<void>;
+  /** Lets `ms` pass for every row of the outbox, of which none is parked; less than 0 is what they see of a clock that has been put back. */
+  ageOutbox(ms: number): Promise<void>;
   /** Lets `ms` pass for all that is noted of destinations; less than 0 is what they see of a clock that has been put back. */
   ageDestinations(ms: number): Promise<void>;
 }

@@ -10,6 +10,7 @@ import { exerciseRelay } from "./relay.ts";
 import { exerciseReplay } from "./replay.ts";
 import { exerciseRetention } from "./retention.ts";
 import { exerciseScopes } from "./scopes.ts";
+import { exerciseSetBackClock } from "./setBackClock.ts";
 
 /**
  * The shared suite that every store passes.
@@ -22,6 +23,7 @@ export function exerciseStore(open: () => Promise<StoreHarness>): void {
   exerciseClaims(open);
   exerciseSettling(open);
   exerciseOrder(open);
+  exerciseSetBackClock(open);
   exerciseScopes(open);
   exerciseHistory(open);
   exerciseParking(open);

@@ -23,6 +23,12 @@ export function outboxParts(names: TableNames, payloadType: string, routes: read
   const scheduledAtOf = (row: string): string => `coalesce(${row}.${c.scheduledAt}, '-infinity')`;
   const scheduledAt = scheduledAtOf("o");
   const destinationIn = (row: string): string => destinationOf(routes, `${row}.${c.topic}`);
+  /**
+   * `scheduled_at` of a claimed row that is released. Its time had come when it was claimed; after a clock set back it
+   * is now: a time ahead of `updated_at` would pass for scheduled ahead, and later rows of its key would go first.
+   */
+  const scheduledAtGivenBack = (row: string): string =>
+    `CASE WHEN ${row}.${c.scheduledAt} > now() THEN now() ELSE ${row}.${c.scheduledAt} END`;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
 
   /**
@@ -80,6 +86,7 @@ low_water AS MATERIALIZED (
     c,
     payloadText,
     destinationIn,
+    scheduledAtGivenBack,
     unclaimed,
     isDue,
     holdsBackAs,

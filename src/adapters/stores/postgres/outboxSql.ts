@@ -14,8 +14,18 @@ import { msOf, PARKED_AT, uuidArray } from "./values.ts";
 /** Every statement on the outbox. States are literals: a parameter would defeat the partial indexes. */
 export function outboxStatements(names: TableNames, payloadType: string, routes: readonly TopicRoute[] = []) {
   const parts = outboxParts(names, payloadType, routes);
-  const { table, c, destinationIn, unclaimed, isDue, isParkedAgain, aboveLowWater, lowWaterOf, lowWaterPastParked } =
-    parts;
+  const {
+    table,
+    c,
+    destinationIn,
+    scheduledAtGivenBack,
+    unclaimed,
+    isDue,
+    isParkedAgain,
+    aboveLowWater,
+    lowWaterOf,
+    lowWaterPastParked,
+  } = parts;
   /** No addition may leave the range of the column: the row could never be settled. */
   const attemptsPlus = (added: string): string =>
     `CASE WHEN ${added} > 0 THEN least(greatest(coalesce(o.${c.attempt}, 0), 0)::bigint + ${added}, ${MAX_INTEGER}) ELSE o.${c.attempt} END`;
@@ -26,16 +36,17 @@ export function outboxStatements(names: TableNames, payloadType: string, routes:
     AND (o.${c.leaseExpiresAt} < now() OR (o.${c.leaseExpiresAt} IS NULL
       AND coalesce(o.${c.claimedAt}, o.${c.updatedAt}, '-infinity') < now() - $2::bigint * interval '1 millisecond'))
   LIMIT $1::int`;
-  const toPending = `UPDATE ${table}
-SET ${c.state} = 'pending', ${c.updatedAt} = now(), ${unclaimed}
-WHERE (${c.state} || '') = 'processing'`;
+  const toPending = `UPDATE ${table} t
+SET ${c.state} = 'pending', ${c.updatedAt} = now(), ${c.scheduledAt} = ${scheduledAtGivenBack("t")}, ${unclaimed}
+WHERE (t.${c.state} || '') = 'processing'`;
 
   /** @param and a further condition on the rows @param noted a further part of the `WITH` */
   const settle = (and: string, noted = ""): string => `
 WITH closed AS (
 UPDATE ${table} o
 SET ${c.state} = coalesce(s.state, 'sent'), ${c.attempt} = ${attemptsPlus("s.attempts")}, ${c.updatedAt} = now(), ${unclaimed},
-    ${c.scheduledAt} = CASE WHEN s.delay IS NULL THEN o.${c.scheduledAt} WHEN s.delay < 0 THEN ${PARKED_AT} ELSE now() + s.delay * interval '1 millisecond' END,
+    ${c.scheduledAt} = CASE WHEN s.delay < 0 THEN ${PARKED_AT} WHEN s.delay IS NOT NULL THEN now() + s.delay * interval '1 millisecond'
+      WHEN s.state = 'pending' THEN ${scheduledAtGivenBack("o")} ELSE o.${c.scheduledAt} END,
     ${c.lastError} = coalesce(s.reason, o.${c.lastError})
 FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::bigint[], $6::text[]) AS s(id, token, state, attempts, delay, reason)
 WHERE o.${c.id} = s.id AND o.${c.claimToken} = s.token
@@ -105,16 +116,16 @@ WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing'`,
     /** Rows are found once, and then by id, as in `settle`. Parameters as in `expired`. */
     reclaim: byIndex("outbox.reclaim", ["limit", "claimTimeoutMs", "lowWater"], { timeoutMs: 4000 })`
 WITH${lowWaterPastParked("$3")}
-${toPending} AND ${c.id} = ANY (ARRAY(${expired}
+${toPending} AND t.${c.id} = ANY (ARRAY(${expired}
   FOR NO KEY UPDATE OF o SKIP LOCKED))
-RETURNING ${c.id} AS id`,
+RETURNING t.${c.id} AS id`,
     expired: byIndex("outbox.expired", ["limit", "claimTimeoutMs", "lowWater"], {
       timeoutMs: 4000,
     })`WITH${lowWaterPastParked("$3")}${expired}`,
     /** Of named rows whose claim has expired. */
     reclaimNamed: byIndex("outbox.reclaim of named rows", ["ids"], {
       timeoutMs: 4000,
-    })`${toPending} AND ${c.id} = ANY ($1::uuid[]) AND coalesce(${c.leaseExpiresAt} < now(), true) RETURNING ${c.id} AS id`,
+    })`${toPending} AND t.${c.id} = ANY ($1::uuid[]) AND coalesce(t.${c.leaseExpiresAt} < now(), true) RETURNING t.${c.id} AS id`,
 
     backlogTotals: statement("outbox.backlog", ["lowWater"])`
 WITH${lowWaterOf("$1")}

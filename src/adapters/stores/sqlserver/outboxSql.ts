@@ -45,6 +45,8 @@ export function outboxStatements(names: TableNames, routes: readonly TopicRoute[
   const c = names.outbox;
   const destinationIn = (row: string): string => destinationOf(routes, `${row}.${c.topic}`);
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
+  /** `scheduled_at` of a claimed row that goes back unattempted: never ahead of its new `updated_at`, or later rows of its key would overtake it. */
+  const scheduledAtGivenBack = `CASE WHEN o.${c.scheduledAt} > @now THEN @now ELSE o.${c.scheduledAt} END`;
   const isDue = `o.${c.state} = N'pending' AND ${hasCome(`o.${c.scheduledAt}`)}`;
   /** No addition may leave the range of the column: the row could never be settled. */
   const attemptsPlus = (added: string): string => `CASE WHEN o.${c.attempt} > ${MAX_INT} - ${added} THEN ${MAX_INT}
@@ -80,7 +82,8 @@ FROM OPENJSON(@rows) WITH (id uniqueidentifier '$.id', token uniqueidentifier '$
 ${begin}
 UPDATE o
 SET ${c.state} = r.state, ${c.attempt} = ${attemptsPlus("r.attempts")}, ${c.updatedAt} = @now, ${unclaimed},
-  ${c.scheduledAt} = CASE WHEN r.delay IS NULL THEN o.${c.scheduledAt} WHEN r.delay < 0 THEN ${PARKED_AT} ELSE DATEADD(millisecond, r.delay, @now) END,
+  ${c.scheduledAt} = CASE WHEN r.delay < 0 THEN ${PARKED_AT} WHEN r.delay IS NOT NULL THEN DATEADD(millisecond, r.delay, @now)
+    WHEN r.state = N'pending' THEN ${scheduledAtGivenBack} ELSE o.${c.scheduledAt} END,
   ${c.lastError} = COALESCE(${textOf("reason")}, o.${c.lastError})
 OUTPUT inserted.${c.id} INTO @closed (id)
 FROM ${table} o ${BY_ID.change} JOIN @settled r ON o.${c.id} = r.id
@@ -135,7 +138,7 @@ DECLARE @reclaimed TABLE (id uniqueidentifier NOT NULL);
 INSERT INTO @expired (sequence, id)
 SELECT TOP (@limit) o.${c.sequence}, o.${c.id} FROM ${table} o ${TO_READ} WHERE ${hasExpired};
 UPDATE o
-SET ${c.state} = N'pending', ${c.updatedAt} = @now, ${unclaimed}
+SET ${c.state} = N'pending', ${c.updatedAt} = @now, ${c.scheduledAt} = ${scheduledAtGivenBack}, ${unclaimed}
 OUTPUT inserted.${c.id} INTO @reclaimed (id)
 FROM ${table} o ${BY_ID.take} JOIN @expired e ON o.${c.sequence} = e.sequence AND o.${c.id} = e.id
 WHERE ${hasExpired};
@@ -151,7 +154,7 @@ ${NOW}
 ${NAMED_IDS}
 DECLARE @reclaimed TABLE (id uniqueidentifier NOT NULL);
 UPDATE o
-SET ${c.state} = N'pending', ${c.updatedAt} = @now, ${unclaimed}
+SET ${c.state} = N'pending', ${c.updatedAt} = @now, ${c.scheduledAt} = ${scheduledAtGivenBack}, ${unclaimed}
 OUTPUT inserted.${c.id} INTO @reclaimed (id)
 FROM @named n JOIN ${table} o ${BY_ID.take} ON o.${c.id} = n.id
 WHERE ${hasExpired}
