@@ -5,7 +5,8 @@ import type { Parameters } from "fast-check";
  * How the property tests run.
  *
  * A failure prints the seed, the path and the smallest counterexample that was found. `SVC_TEST_SEED=<seed>` with the same file generates the same
- * values again and fails at the same one; with `SVC_TEST_PATH=<path>` and `-t <name of the test>` it goes straight to the counterexample.
+ * values again and fails at the same one; with `SVC_TEST_PATH=<path>` and `-t <name of the test>` it goes straight to the counterexample. Where that is a
+ * list of commands, its end shows a `replayPath`: `SVC_TEST_REPLAY_PATH=<replayPath>` is needed as well.
  * `SVC_TEST_RUNS=10` does ten times the runs.
  */
 
@@ -14,6 +15,9 @@ export const SEED = numberFrom("SVC_TEST_SEED") ?? randomInt(2 ** 31);
 
 const FACTOR = numberFrom("SVC_TEST_RUNS") ?? 1;
 const PATH = process.env.SVC_TEST_PATH;
+
+/** Which commands of a counterexample ran; undefined unless one is replayed. */
+export const REPLAY_PATH = process.env.SVC_TEST_REPLAY_PATH;
 
 /** Runs of a property that costs microseconds. */
 export const PURE_RUNS = 1000;

@@ -4,6 +4,7 @@ import fc, { type AsyncCommand } from "fast-check";
 import type { ClaimToken, MessageId, Outcome } from "../../../src/model/rows.ts";
 import type { ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../../src/ports/finishedRows.ts";
 import { eventually } from "../../support/eventually.ts";
+import { REPLAY_PATH } from "../settings.ts";
 import { type Claiming, claim, claimDuring, claimOutOfSight, claimTogether } from "./claims.ts";
 import { LEASE, ODDITIES, type OutboxModel } from "./model.ts";
 import { type NewRow, type System, TIME_UNIT_MS } from "./system.ts";
@@ -335,5 +336,5 @@ export const commands = fc.commands(
         ),
       ),
   ],
-  { maxCommands: 40, size: "+1" },
+  { maxCommands: 40, size: "+1", ...(REPLAY_PATH === undefined ? {} : { replayPath: REPLAY_PATH }) },
 );

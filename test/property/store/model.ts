@@ -37,6 +37,8 @@ export interface ModelRow {
   dueAt: number;
   /** It was due when it was inserted, and has been neither tried nor replayed since. */
   wasDueAtInsert: boolean;
+  /** It was due once: from then on later rows of its key wait for it, whatever the clock says. */
+  wasClaimed: boolean;
   /** What its columns `created_at` and `updated_at` say, by a clock that may be set back. */
   readonly createdAt: number;
   updatedAt: number;
@@ -131,6 +133,7 @@ export class OutboxModel {
       attempt: 0,
       dueAt: oddity === "scheduled_at NULL" ? Number.NEGATIVE_INFINITY : this.now + dueInMs,
       wasDueAtInsert: dueInMs <= 0 && oddity !== "created_at NULL",
+      wasClaimed: false,
       createdAt: CREATED_AT[oddity ?? ""] ?? this.now,
       updatedAt: oddity === "updated_at NULL" ? Number.NEGATIVE_INFINITY : this.now,
       token: null,
@@ -153,7 +156,7 @@ export class OutboxModel {
   holdsBack(row: ModelRow, heldTokens: readonly ClaimToken[]): boolean {
     if (row.state === "processing") return row.token === null || !heldTokens.includes(row.token);
     const latest = Math.max(this.now, row.createdAt, row.updatedAt);
-    return row.state === "pending" && (row.attempt > 0 || row.dueAt <= latest);
+    return row.state === "pending" && (row.attempt > 0 || row.wasClaimed || row.dueAt <= latest);
   }
 
   /** What a claim finds that looks at every row. */
@@ -211,6 +214,7 @@ export class OutboxModel {
     for (const id of ids) {
       const row = this.row(id);
       row.state = "processing";
+      row.wasClaimed = true;
       row.token = token;
       row.claimedAt = this.now;
       row.updatedAt = this.now;
@@ -253,6 +257,7 @@ export class OutboxModel {
   reclaim(row: ModelRow): void {
     row.state = "pending";
     row.updatedAt = this.now;
+    this.#giveBack(row);
     this.#unclaim(row);
   }
 
@@ -299,6 +304,7 @@ export class OutboxModel {
     if (row.state !== "pending") row.finishedAtStep = this.step;
     if (settlement.kind === "retry") row.dueAt = this.now + settlement.delayMs;
     if (settlement.kind === "park") row.dueAt = PARKED;
+    if (settlement.kind === "release") this.#giveBack(row);
     const isCounted =
       settlement.kind === "retry" || settlement.kind === "park" || (settlement.kind === "dead" && settlement.attempted);
     if (isCounted) row.attempt += 1;
@@ -307,6 +313,11 @@ export class OutboxModel {
       row.state = "dead";
       row.lastError = SENT_REFUSED;
     }
+  }
+
+  /** Its time had come when it was claimed: a clock that has been set back since does not put it ahead again. */
+  #giveBack(row: ModelRow): void {
+    row.dueAt = Math.min(row.dueAt, this.now);
   }
 
   #unclaim(row: ModelRow): void {
