@@ -114,6 +114,8 @@ export interface OutboxMessage extends MessageParts {
   readonly key: string | null;
   readonly state: OutboxState;
   readonly isParked: boolean;
+  /** Pending, and not due yet; `infinity` has no `scheduledAt` here. */
+  readonly isAhead: boolean;
   readonly maxAttempts: number;
   readonly updatedAt: Date | null;
 }

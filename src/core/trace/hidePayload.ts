@@ -1,4 +1,5 @@
 import type { JsonPath } from "../receipt/jsonPath.ts";
+import { KnownSecrets } from "../redaction/redact.ts";
 
 /** Hides fields of payloads from operators (`admin.redactPayloadPaths`). */
 
@@ -6,9 +7,9 @@ const HIDDEN = "***";
 
 /** A payload without the hidden fields, and how to hide their values in other texts. */
 interface HiddenPayload {
-  /** Null for a payload that is not JSON while fields of it are to be hidden: nothing says where they are. */
+  /** Null without a payload, and for one that is not JSON while fields are hidden: nothing tells where they are. */
   readonly text: string | null;
-  /** Replaces the hidden values: a receiver may echo them, and a key may be one of them. */
+  /** Masks the hidden values, also escaped or encoded: a receiver may echo them, and a key may be one of them. */
   hideIn(text: string): string;
 }
 
@@ -16,17 +17,14 @@ interface HiddenPayload {
  * @param payload as it is stored
  * @param paths of the fields; an index stands for every item of the list
  */
-export function hidePayload(payload: string, paths: readonly JsonPath[]): HiddenPayload {
-  if (paths.length === 0) return { text: payload, hideIn: (text) => text };
+export function hidePayload(payload: string | null, paths: readonly JsonPath[]): HiddenPayload {
+  if (payload === null || paths.length === 0) return { text: payload, hideIn: (text) => text };
   const document = parsed(payload);
   if (document === undefined) return { text: null, hideIn: (text) => text };
   const values = new Set<string>();
   const shown = paths.reduce((value, { segments }) => hiddenAt(value, segments, values), document.value);
-  const longestFirst = [...values].sort((a, b) => b.length - a.length);
-  return {
-    text: JSON.stringify(shown),
-    hideIn: (text) => longestFirst.reduce((rest, value) => rest.replaceAll(value, HIDDEN), text),
-  };
+  const hidden = new KnownSecrets(values);
+  return { text: JSON.stringify(shown), hideIn: (text) => hidden.mask(text, false) };
 }
 
 function parsed(text: string): { readonly value: unknown } | undefined {
@@ -52,11 +50,8 @@ function hiddenAt(value: unknown, [first, ...rest]: readonly (string | number)[]
   );
 }
 
-/** The texts of all values below; short ones would hide parts of other words. */
+/** The texts of all values below. Truth values say nothing where they stand in other texts. */
 function collect(value: unknown, values: Set<string>): void {
   if (typeof value === "object" && value !== null) for (const each of Object.values(value)) collect(each, values);
-  else if (value !== null && typeof value !== "boolean" && String(value).length >= LEAST_LENGTH)
-    values.add(String(value));
+  else if (value !== null && typeof value !== "boolean" && value !== "") values.add(String(value));
 }
-
-const LEAST_LENGTH = 3;

@@ -204,14 +204,14 @@ function outboxWaits(
     const text = "parked: svc parked retry delivers it again, svc parked discard makes it dead";
     return [{ code: "parked", text }];
   }
-  const { scheduledAt, attempt } = row;
+  const { scheduledAt, attempt, isAhead } = row;
   const own: WaitReason[] = [];
-  if (scheduledAt !== null && scheduledAt > now) {
-    const at = scheduledAt.toISOString();
+  if (isAhead) {
+    const due = scheduledAt === null ? "never due" : `due at ${scheduledAt.toISOString()}`;
     own.push(
       attempt > 0
-        ? { code: "retry", text: `failed ${attempt} of ${row.maxAttempts} times: tried again at ${at}` }
-        : { code: "scheduled", text: `scheduled ahead: due at ${at}` },
+        ? { code: "retry", text: `failed ${attempt} of ${row.maxAttempts} times: ${due}` }
+        : { code: "scheduled", text: `scheduled ahead: ${due}` },
     );
   }
   if (before !== undefined) own.push(behind(before, row));

@@ -91,9 +91,9 @@ export class Trace {
     const timeline = timelineOf({ stored, history, before, destinations }, settings);
     if (timeline === undefined) return undefined;
     const row = stored.outbox ?? stored.inbox;
-    const { text, hideIn } = hidePayload(row?.payload ?? "null", hiddenPaths);
-    const received = stored.inbox === undefined ? undefined : hidePayload(stored.inbox.payload ?? "null", hiddenPaths);
-    const hide = (each: string) => secrets.mask(received?.hideIn(hideIn(each)) ?? hideIn(each), false);
+    const { text, hideIn } = hidePayload(row?.payload ?? null, hiddenPaths);
+    const received = hidePayload(stored.inbox?.payload ?? null, hiddenPaths);
+    const hide = (each: string) => secrets.mask(received.hideIn(hideIn(each)), false);
     return {
       timeline: withTexts(timeline, hide),
       payload: text === null ? null : hide(text),

@@ -109,7 +109,7 @@ const TIMELINE_EXAMPLE = {
   attempts: 1,
   maxAttempts: 5,
   lastError: EVENT_EXAMPLE.reason,
-  waits: [{ code: "retry", text: "failed 1 of 5 times: tried again at 2025-01-31T12:00:03.120Z" }],
+  waits: [{ code: "retry", text: "failed 1 of 5 times: due at 2025-01-31T12:00:03.120Z" }],
   events: [
     { at: "2025-01-31T12:00:00.000Z", event: "received", text: "received from orders, idempotency key order-17" },
     EVENT_EXAMPLE,

@@ -16,7 +16,8 @@ export function messageStatements(names: TableNames, routes: readonly TopicRoute
       .map(([name, column]) => `${msOf(`${row}.${column}`)} AS ${name}`)
       .join(", ");
   const outboxColumns = `o.${o.id} AS id, o.${o.sequence}::bigint AS sequence, o.${o.topic}::text AS topic, o.${o.key}::text AS key,
-  o.${o.state}::text AS state, o.${o.attempt} AS attempt, o.${o.maxAttempts} AS max_attempts, o.${o.claimToken} AS claim_token,
+  o.${o.state}::text AS state, o.${o.attempt} AS attempt, o.${o.maxAttempts} AS max_attempts,
+  CASE WHEN o.${o.scheduledAt} > now() THEN 1 ELSE 0 END AS is_ahead, o.${o.claimToken} AS claim_token,
   o.${o.lastError} AS last_error, o.${o.headers}::text AS headers,
   ${times("o", { created_at: o.createdAt, updated_at: o.updatedAt, scheduled_at: o.scheduledAt, claimed_at: o.claimedAt, lease_expires_at: o.leaseExpiresAt })}`;
   const inboxColumns = `i.${i.id} AS id, i.${i.source} AS source, i.${i.idempotencyKey} AS idempotency_key, i.${i.aggregateId} AS aggregate_id,

@@ -158,6 +158,7 @@ function outboxMessage(row: Row): OutboxMessage {
     key: textOf(row.key),
     state,
     isParked: state === "pending" && parts.attempt > 0 && parts.scheduledAt?.getTime() === PARKED_MS,
+    isAhead: state === "pending" && Number(row.is_ahead) === 1,
     maxAttempts: numberOf(row.max_attempts, 0),
     updatedAt: dateOf(row.updated_at),
   };

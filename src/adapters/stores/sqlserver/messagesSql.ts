@@ -11,7 +11,8 @@ import type { Statement } from "./statement.ts";
 export function messageStatements(names: TableNames, routes: readonly TopicRoute[] = []): MessageStatements<Statement> {
   const [inbox, outbox, i, o] = [names.inboxTable, names.outboxTable, names.inbox, names.outbox];
   const outboxColumns = `o.${o.id} AS id, CONVERT(nvarchar(20), o.${o.sequence}) AS sequence, o.${o.topic} AS topic, o.${o.key} AS [key],
-  o.${o.state} AS state, o.${o.attempt} AS attempt, o.${o.maxAttempts} AS max_attempts, o.${o.claimToken} AS claim_token,
+  o.${o.state} AS state, o.${o.attempt} AS attempt, o.${o.maxAttempts} AS max_attempts,
+  CASE WHEN o.${o.scheduledAt} > SYSUTCDATETIME() THEN 1 ELSE 0 END AS is_ahead, o.${o.claimToken} AS claim_token,
   o.${o.lastError} AS last_error, o.${o.headers} AS headers, o.${o.createdAt} AS created_at, o.${o.updatedAt} AS updated_at,
   o.${o.scheduledAt} AS scheduled_at, o.${o.claimedAt} AS claimed_at, o.${o.leaseExpiresAt} AS lease_expires_at`;
   const inboxColumns = `i.${i.id} AS id, i.${i.source} AS source, i.${i.idempotencyKey} AS idempotency_key, i.${i.aggregateId} AS aggregate_id,
