@@ -231,7 +231,8 @@ const unpark = (replica: number, picks: readonly number[], isRetry: boolean): Co
     const ids = [...new Set(picks.flatMap((pick) => model.rows[pick % Math.max(1, model.rows.length)]?.id ?? []))];
     const changed = model.parked().filter(({ id }) => ids.includes(id));
     expect(await (isRetry ? store.retry(ids, "alice") : store.discard(ids, "alice", "given up"))).toBe(changed.length);
-    for (const row of changed) isRetry ? model.retryParked(row) : model.discardParked(row, "given up");
+    for (const row of changed)
+      isRetry ? model.retryParked(row) : model.discardParked(row, "discarded by alice: given up");
   });
 
 async function pagesOf(
