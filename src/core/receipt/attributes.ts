@@ -5,7 +5,7 @@ import type { BrokerMessage } from "../../ports/source.ts";
 import type { JsonDocument } from "./jsonDocument.ts";
 import { evaluateJsonPath, parseJsonPath } from "./jsonPath.ts";
 
-/** What the service reads out of a message: the key that de-duplicates it, what it is, and what it is about. */
+/** What the service reads from a message: its idempotency key, its type and what it is about. */
 export interface Attributes {
   readonly idempotencyKey: string;
   readonly eventType: string | null;
@@ -14,33 +14,31 @@ export interface Attributes {
 
 export type Extraction =
   | { readonly kind: "extracted"; readonly attributes: Attributes }
-  /** `reason` is written for the message's sender. */
+  /** `reason` is addressed to the sender. */
   | { readonly kind: "failed"; readonly reason: string };
 
-/** A message as the providers see it. */
 export interface AttributeInput {
-  /** The body as it came. */
+  /** As received. */
   readonly body: Uint8Array;
   readonly document: JsonDocument;
   readonly headers: Headers;
-  /** What a broker says about the message beside its headers. */
   readonly properties?: BrokerProperties | undefined;
 }
 
-/** What a broker says about a message besides its headers. */
+/** What a broker adds to a message, apart from its headers. */
 export type BrokerProperties = Pick<BrokerMessage, "messageId" | "recordKey" | "streamPlace">;
 
-/** One place in which an attribute may stand. */
+/** One place that may hold an attribute. */
 interface AttributeProvider {
-  /** The place, as a reason names it: `at $.id`. */
+  /** As reasons name it: `at $.id`. */
   readonly place: string;
   /** @returns the value, or null when the place holds no usable one */
   find(input: AttributeInput): string | null;
-  /** @returns what the place holds instead of a value, for a reason */
+  /** @returns what was found instead of a value, for a reason */
   found(input: AttributeInput): string;
 }
 
-/** Per attribute the places to look, in order; the first value found counts. */
+/** Where to read each attribute, in order; the first value wins. */
 export interface AttributePlan {
   readonly idempotencyKey: readonly AttributeProvider[];
   readonly eventType: readonly AttributeProvider[];
@@ -61,13 +59,14 @@ export interface BrokerAttributeSettings extends AttributeSettings {
   };
 }
 
-/** Longer idempotency keys are stored as a digest: index keys are limited (2.7 kB in PostgreSQL, 1.7 kB in SQL Server). */
+/**
+ * Longer idempotency keys are stored as a digest: index keys are limited (2.7 kB in PostgreSQL, 1.7 kB in SQL Server).
+ */
 const MAX_KEY_LENGTH = 255;
 const MAX_ATTRIBUTE_LENGTH = 1024;
 
 /**
- * The places of the attributes of an HTTP source's messages (spec, "sources.<name>").
- *
+ * Where an HTTP source reads attributes (spec, "sources.<name>").
  * @throws Error when a path is not a definite JSONPath
  */
 export function httpPlan(settings: AttributeSettings): AttributePlan {
@@ -79,9 +78,8 @@ export function httpPlan(settings: AttributeSettings): AttributePlan {
 }
 
 /**
- * The places of the attributes of a broker source's messages, in the order of the spec ("sources.<name>").
- *
- * @param own where the kind of broker has them besides
+ * Where a broker source reads attributes, in the order of the spec ("sources.<name>").
+ * @param own places specific to the kind of broker
  * @throws Error when a path is not a definite JSONPath
  */
 export function brokerPlan(settings: BrokerAttributeSettings, own: AttributePlaces): AttributePlan {
@@ -98,13 +96,7 @@ export function brokerPlan(settings: BrokerAttributeSettings, own: AttributePlac
   };
 }
 
-/**
- * Reads the attributes of a message.
- *
- * @param plan where to look
- * @param input the message
- * @returns the attributes as they are stored, or why the message cannot be accepted
- */
+/** @returns the attributes as stored, or why the message cannot be accepted */
 export function extractAttributes(plan: AttributePlan, input: AttributeInput): Extraction {
   const key = firstValue(plan.idempotencyKey, input);
   if (key === null) {
@@ -118,10 +110,9 @@ export function extractAttributes(plan: AttributePlan, input: AttributeInput): E
 }
 
 /**
- * Reads what can be read of a message that is kept as evidence only, because its body is no JSON or was refused.
- *
- * @param plan where to look; a place in the body counts where there is a document
- * @returns the attributes as they can be stored; the key is a digest of the body where no place holds one
+ * Reads the attributes of a message that is kept only as evidence: its body is not JSON or was refused.
+ * @param plan places in the body apply only where there is a document
+ * @returns the attributes as stored; the key is a digest of the body where no place holds one
  */
 export function evidenceAttributes(plan: AttributePlan, input: AttributeInput): Attributes {
   const attribute = (providers: readonly AttributeProvider[]) => {
@@ -156,17 +147,12 @@ function unusable(attribute: string, value: string | null): string | null {
   return isStorable(value) ? null : `the ${attribute} holds a NUL character or half of a surrogate pair`;
 }
 
-/**
- * The form in which an idempotency key is stored.
- *
- * @param key the key as found
- * @returns the key itself, or `sha256:<hex>` of its UTF-8 bytes when a database could not index or hold it
- */
+/** @returns the key itself, or `sha256:<hex>` of its UTF-8 bytes when a database cannot index or store it */
 export function storedKey(key: string): string {
   return key.length <= MAX_KEY_LENGTH && isStorable(key) ? key : digest(utf8(key));
 }
 
-/** A value in a header, whatever the letter case of its name. */
+/** A header's value; names are case-insensitive. */
 function inHeader(name: string): AttributeProvider {
   const lowerCaseName = name.toLowerCase();
   return {
@@ -186,7 +172,6 @@ function inPlace(place: AttributePlace): AttributeProvider {
   };
 }
 
-/** A scalar in the body. */
 function atPath(text: string): AttributeProvider {
   const path = parseJsonPath(text);
   return {
@@ -199,7 +184,7 @@ function atPath(text: string): AttributeProvider {
 const atOptionalPath = (path: string | undefined): readonly AttributeProvider[] =>
   path === undefined ? [] : [atPath(path)];
 
-/** The last resort of a broker source: identical bodies are one message. */
+/** The fallback of a broker source: identical bodies are one message. */
 const bodyDigest: AttributeProvider = {
   place: "as digest of the body",
   find: ({ body }) => digest(body),
@@ -214,11 +199,9 @@ function describe(value: unknown): string {
 }
 
 /**
- * A header's value.
- *
- * @param headers names in the letter case in which they came
+ * @param headers names as received
  * @param lowerCaseName the name to find, in lower case
- * @returns the value of the first header of that name in any letter case
+ * @returns the value of the first header of that name, in any letter case
  */
 export function findHeader(headers: Headers, lowerCaseName: string): string | undefined {
   for (const name in headers) {
@@ -227,7 +210,7 @@ export function findHeader(headers: Headers, lowerCaseName: string): string | un
   return undefined;
 }
 
-/** Whether every database can hold the text: none takes a NUL, and half of a surrogate pair has no UTF-8. */
+/** Whether every database can store the text: none takes a NUL, and lone surrogates have no UTF-8 form. */
 function isStorable(text: string): boolean {
   return !text.includes("\0") && !LONE_SURROGATE.test(text);
 }
@@ -235,7 +218,7 @@ function isStorable(text: string): boolean {
 const LONE_SURROGATE = /\p{Surrogate}/u;
 const LONE_SURROGATES_AND_RUNS = /\p{Surrogate}|\P{Surrogate}+/gu;
 
-/** UTF-8, with half surrogate pairs in the three bytes that UTF-8 would give them (WTF-8), so that no two texts are the same. */
+/** UTF-8 with lone surrogates as three bytes (WTF-8), so that different texts have different bytes. */
 function utf8(text: string): Buffer {
   if (!LONE_SURROGATE.test(text)) return Buffer.from(text);
   const bytes = Buffer.alloc(text.length * 3);
@@ -253,5 +236,5 @@ function utf8(text: string): Buffer {
   return bytes.subarray(0, end);
 }
 
-/** The text that stands for bytes which cannot be stored as they are. */
+/** Replaces bytes that cannot be stored as they are. */
 export const digest = (bytes: Uint8Array): string => `sha256:${createHash("sha256").update(bytes).digest("hex")}`;

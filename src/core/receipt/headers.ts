@@ -3,32 +3,29 @@ import type { Headers } from "../../model/rows.ts";
 import { compileTopicPattern } from "../delivery/routes.ts";
 import { digest, findHeader } from "./attributes.ts";
 
-/** One rule: a header name in any letter case and exactly one test (spec, "Header filter"). */
+/** One rule: a header name, in any letter case, and exactly one test (spec, "Header filter"). */
 export interface HeaderRule {
   readonly header: string;
   readonly equals?: string | undefined;
   readonly in?: readonly string[] | undefined;
-  /** A topic glob on the whole value. */
+  /** A topic glob for the whole value. */
   readonly matches?: string | undefined;
   readonly exists?: boolean | undefined;
 }
 
 export interface HeaderFilterSettings {
-  /** The message must match every one of these. */
+  /** The message must match all of these. */
   readonly require?: readonly HeaderRule[] | undefined;
   /** The message must match none of these. */
   readonly exclude?: readonly HeaderRule[] | undefined;
 }
 
-/** Tells whether a message with these headers passes. */
+/** Whether a message with these headers passes. */
 type HeaderFilter = (headers: Headers) => boolean;
 
 /**
- * Compiles the header filter of a source.
- *
- * @param settings the source's `filter` block
- * @returns the filter; one without rules lets everything pass
- * @throws Error that names the header of a rule without exactly one test, or whose glob is wrong
+ * @param settings the source's `filter` block; without rules everything passes
+ * @throws Error that names the header of a rule without exactly one test, or with an invalid glob
  */
 export function compileHeaderFilter(settings: HeaderFilterSettings): HeaderFilter {
   const required = (settings.require ?? []).map(compileRule);
@@ -69,19 +66,18 @@ const oneOf = (allowed: readonly string[]) => {
 };
 const present = () => true;
 
-/** Has a column of its own, and so is not stored among the headers. */
+/** Stored in a column of its own, not among the headers. */
 export const CORRELATION_HEADER = "X-Correlation-Id";
 
 const MAX_CORRELATION_ID_LENGTH = 255;
-/** What can stand in a response header as it is: no control characters. Bytes above 0x7f are latin1 text. */
+/** What a response header can hold as is: no control characters. Bytes above 0x7f are Latin-1. */
 const CORRELATION_ID = /^[\x20-\x7e\x80-\xff]+$/;
 
 /**
- * The correlation id of a message.
- *
- * @param received what its sender gave: the header `X-Correlation-Id`, or a broker's own property
- * @returns the received id; `sha256:` and the digest of its UTF-8 text for one that no column or header should hold (longer than 255 characters,
- *   control characters, characters beyond latin1), so that who knows the id finds the message; a new UUID when there is none
+ * @param received what the sender gave: the header `X-Correlation-Id`, or a broker property
+ * @returns the received id; a new UUID without one. An id longer than 255 characters, or with control characters or
+ * characters beyond Latin-1, becomes `sha256:` and the digest of its UTF-8 text, so that whoever knows the id finds the
+ * message
  */
 export function correlationId(received: string | readonly string[] | undefined): string {
   if (typeof received !== "string" || received === "") return randomUUID();
@@ -90,24 +86,25 @@ export function correlationId(received: string | readonly string[] | undefined):
 }
 
 /**
- * Headers that carry credentials. The received headers of an HTTP source are stored and travel on to its receivers; what
- * proves to this service, or to a proxy in front of it, who the sender is must not (spec, "POST <inbox.basePath><path>").
- *
- * Signatures of a body (`X-Hub-Signature-256`, `Stripe-Signature`) are none: they prove this one body and let nobody in, and a
- * receiver may want to check them again.
+ * Headers that carry credentials. An HTTP source stores the received headers and forwards them to its receivers, but
+ * not what authenticates the sender to this service or a proxy in front of it (spec, "POST <inbox.basePath><path>").
+ * Body signatures (`X-Hub-Signature-256`, `Stripe-Signature`) are kept: they prove this one body, and a receiver may
+ * want to verify them again.
  */
 
-/** What the names of credential headers have in common, wherever it stands in the name ... */
+/** Names of credential headers contain one of these anywhere ... */
 const ANYWHERE = /authori[sz]|authentication|secret|passw|passphrase|credential|cookie|jwt|assertion|session/;
-/** ... or at its end: `X-Token-Count`, `X-Api-Key-Id` and `X-Auth-User` hold none, `X-Idempotency-Key` is another kind of key. */
+/**
+ * ... or end with one: `X-Token-Count`, `X-Api-Key-Id` and `X-Auth-User` hold no credential, `X-Idempotency-Key` is
+ * another kind of key.
+ */
 const AT_THE_END =
   /(?:token|auth|bearer|[-_]otp|[-_]pass|[-_]pwd|(?:access|account|admin|api|app|application|auth|client|consumer|customer|developer|encryption|functions?|insert|licen[cs]e|master|private|query|root|sas|service|shared|signing|subscription)[-_]?key)$/;
-/** Credentials whose names do not tell. */
+/** Credentials whose names do not show it. */
 const OTHERS: ReadonlySet<string> = new Set(["dpop", "x-amzn-oidc-data", "x-gotify-key", "x-honeycomb-team", "x-wsse"]);
 
 /**
- * Whether a header of this name carries a credential by what it is called.
- *
+ * Whether a header's name marks it as a credential.
  * @param name in lower case
  */
 export function isCredentialHeader(name: string): boolean {
@@ -115,10 +112,9 @@ export function isCredentialHeader(name: string): boolean {
 }
 
 /**
- * Which headers of an HTTP source are neither stored nor shown to a transform.
- *
+ * Which headers an HTTP source neither stores nor passes to a transform.
  * @param further names in any letter case: those of the source's own `auth` block, and `inbox.credentialHeaders`
- * @returns tells it by a name in lower case
+ * @returns a predicate on the name in lower case
  */
 export function credentialHeaders(further: readonly string[]): (name: string) => boolean {
   const names = new Set(further.map((name) => name.toLowerCase()));

@@ -20,16 +20,15 @@ import {
 } from "./preparation.ts";
 
 export interface IntakeOptions {
-  /** The source's name. */
   readonly source: string;
   readonly settings: { readonly consumption: Consumption; readonly filter?: HeaderFilterSettings | undefined };
   readonly attributes: AttributePlan;
   readonly stage?: SourceStage | undefined;
   /** Stores rows in one commit (`InboxStore.insert`). */
   readonly insert: (rows: readonly NewInboxRow[]) => Promise<readonly InsertResult[]>;
-  /** Waits; rejects with the signal's reason when that aborts first. */
+  /** Rejects with the signal's reason on abort. */
   readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
-  /** Cleans every reason before it is stored. */
+  /** Redacts every reason before it is stored. */
   readonly redact: Redact;
   readonly clock: Clock;
   readonly random: Random;
@@ -38,10 +37,9 @@ export interface IntakeOptions {
 }
 
 /**
- * Receives the messages of one broker source: header filter, attributes, transform, and one insert for all that came together. A message that can
- * never be accepted is stored as a dead row (spec, "States and transitions"), so that no input wedges a queue.
- *
- * @throws Error when the source's filter is wrong
+ * Receives the messages of one broker source: header filter, attributes, transform, and one insert per batch. A message
+ * that can never be accepted is stored as a dead row (spec, "States and transitions"), so that no input blocks a queue.
+ * @throws Error when the source's filter is invalid
  */
 export function createIntake(options: IntakeOptions): Intake {
   const { source, settings, attributes, stage, clock, metrics, log, redact } = options;
@@ -59,7 +57,7 @@ export function createIntake(options: IntakeOptions): Intake {
     return { id: uuidv7() as MessageId, given: message, message: receivedMessage(message, headers) };
   };
 
-  /** A row for each message, in their order. */
+  /** One row per message, in order. */
   async function receiptsOf(part: readonly BrokerMessage[], signal: AbortSignal): Promise<readonly Receipt[]> {
     const arrivals = part.map(admit).filter((arrival) => arrival !== null);
     const receipts = new Map<Arrival, Receipt>();
@@ -110,7 +108,7 @@ export function createIntake(options: IntakeOptions): Intake {
           return [];
         }
         if (!receipt.isPlain) return [refusedReceipt(receipt, outcome.reason)];
-        // The plainest row there is was refused: the fault is the table's, not the message's.
+        // Even the plainest row was refused: the table is at fault, not the message.
         refused.push(receipt.given);
         reason = outcome.reason;
         return [];
@@ -125,7 +123,7 @@ export function createIntake(options: IntakeOptions): Intake {
     return refused;
   }
 
-  /** Refused as it was: as a dead row next; refused as that too: as one that any table can hold. */
+  /** A refused message becomes a dead row; if that is refused too, the plain row that any table can hold. */
   function refusedReceipt(receipt: Receipt, why: string): Receipt {
     const { id, message, refusal } = receipt;
     if (refusal !== null) return { ...receipt, row: evidence.plainRowOf(message, id, refusal.reason), isPlain: true };
@@ -138,7 +136,7 @@ export function createIntake(options: IntakeOptions): Intake {
     else if (refusal === null) metrics.inboxMessages("new", 1);
     else {
       metrics.inboxRejection(REJECTION_METRICS[refusal.rejection]);
-      // The reason may quote the body; it stands in `last_error` of the row.
+      // The reason may quote the body; it is in `last_error` of the row.
       log.warn({ source, id: row.id, rejection: refusal.rejection }, "a message was stored as a dead row");
     }
   }
@@ -155,26 +153,26 @@ export function createIntake(options: IntakeOptions): Intake {
   };
 }
 
-/** A message with the id that its row will have. */
+/** A message with the id of its future row. */
 interface Arrival {
   readonly id: MessageId;
-  /** As the broker source gave it. */
+  /** As received from the source. */
   readonly given: BrokerMessage;
   readonly message: ReceivedMessage;
 }
 
-/** A message with the row that stands for it now. */
+/** A message with its row. */
 interface Receipt extends Arrival {
   readonly row: NewInboxRow;
-  /** Why the row is dead; null for one that goes its way. */
+  /** Why the row is dead; null when it was accepted. */
   readonly refusal: { readonly rejection: Rejection; readonly reason: string } | null;
-  /** The row is the plainest that there can be. */
+  /** The row is already the plainest one. */
   readonly isPlain: boolean;
 }
 
 type Decided = Exclude<Prepared, { readonly kind: "unavailable" }>;
 
-/** Tries again for as long as it takes: what a broker sent must not be lost because the database is away. */
+/** Retries without end: a database outage must not lose what a broker sent. */
 class Retries {
   readonly #options: Pick<IntakeOptions, "source" | "wait" | "random" | "log">;
   readonly #backoff: Backoff;
@@ -196,7 +194,7 @@ class Retries {
     }
   }
 
-  /** @throws the signal's reason when it aborts meanwhile */
+  /** @throws the signal's reason on abort */
   async pause(signal: AbortSignal, what: string, reason: string | null | undefined): Promise<void> {
     const { source, wait, log } = this.#options;
     const delayMs = this.#backoff.next();
@@ -205,7 +203,7 @@ class Retries {
   }
 }
 
-/** A tombstone is stored as the JSON document that says the same. */
+/** A tombstone is stored as the JSON document `null`. */
 const NULL_DOCUMENT = Buffer.from("null");
 const CORRELATION_NAME = CORRELATION_HEADER.toLowerCase();
 
@@ -242,7 +240,7 @@ function withOrigin({ headers, origin }: BrokerMessage): Headers {
   return Object.fromEntries([...own, ...added]);
 }
 
-/** No database holds a NUL or half of a surrogate pair: a header is not worth losing its message, so those become U+FFFD. */
+/** No database stores a NUL or a lone surrogate. Both become U+FFFD: a header is not worth losing its message. */
 function storableHeaders(headers: Headers): Headers {
   for (const [name, value] of Object.entries(headers)) {
     if (UNSTORABLE.test(name) || UNSTORABLE.test(value)) return Object.fromEntries(Object.entries(headers).map(mended));
@@ -260,7 +258,7 @@ const EVERY_UNSTORABLE = /\0|\p{Surrogate}/gu;
 const MAX_PART_ROWS = 500;
 const MAX_PART_BYTES = 8 * 1024 * 1024;
 
-/** Cuts a batch into inserts of bounded size. */
+/** Splits a batch into inserts of bounded size. */
 function* inParts(messages: readonly BrokerMessage[]): Generator<readonly BrokerMessage[]> {
   let part: BrokerMessage[] = [];
   let bytes = 0;
@@ -278,17 +276,15 @@ function* inParts(messages: readonly BrokerMessage[]): Generator<readonly Broker
 }
 
 interface EvidenceOptions {
-  /** The source's name. */
   readonly source: string;
   readonly consumption: Consumption;
   readonly attributes: AttributePlan;
-  /** Cleans the reasons. */
   readonly redact: Redact;
 }
 
 /**
- * Makes the dead rows of messages that can never be accepted: the original payload with the reason (spec, "States and transitions"). Their
- * sender has been told that they arrived, so they are kept where somebody can look at them.
+ * Makes dead rows of messages that can never be accepted: the original payload with the reason (spec, "States and
+ * transitions"). Their sender got an acknowledgement, so they are kept for inspection.
  */
 class Evidence {
   readonly #options: EvidenceOptions;
@@ -298,9 +294,8 @@ class Evidence {
   }
 
   /**
-   * A dead row that keeps all there is. A body that no text column can hold (no UTF-8, a NUL) is kept in base64.
-   *
-   * @param reason why the message is dead; it is redacted here
+   * A dead row that keeps everything. A body that no text column can hold (invalid UTF-8, a NUL) is stored as base64.
+   * @param reason why the message is dead; redacted here
    */
   rowOf(message: ReceivedMessage, id: MessageId, reason: string): NewInboxRow {
     const { attributes, redact } = this.#options;
@@ -317,10 +312,9 @@ class Evidence {
   }
 
   /**
-   * A dead row that any inbox table can hold, also one whose payload column is of type json: the body in base64 as a JSON text, and nothing else
-   * that came from outside.
-   *
-   * @param reason why the message is dead; it is redacted here
+   * A dead row that any inbox table can hold, even with a payload column of type json: the body as base64 in a JSON
+   * string, and nothing else from outside.
+   * @param reason why the message is dead; redacted here
    */
   plainRowOf(message: ReceivedMessage, id: MessageId, reason: string): NewInboxRow {
     const { attributes, redact } = this.#options;

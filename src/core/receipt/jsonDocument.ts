@@ -2,7 +2,7 @@ import { isUtf8 } from "node:buffer";
 import { isSafeNumber } from "lossless-json";
 import { evaluateJsonPath, type JsonPath } from "./jsonPath.ts";
 
-/** A parsed JSON text that still knows how its numbers were written. */
+/** A parsed JSON text that keeps the digits of its numbers. */
 export class JsonDocument {
   readonly text: string;
   readonly value: unknown;
@@ -27,10 +27,9 @@ export class JsonDocument {
   }
 
   /**
-   * The scalar at a path as text. Distinct numbers give distinct texts, also where a double cannot tell them apart
-   * (`12345678901234567890` and `...891`): the second message would pass for a duplicate of the first, and be lost.
-   *
-   * @returns null for null, an object, an array, the empty string, and when there is nothing
+   * The scalar at a path as text. Different numbers give different texts, even where a double cannot tell them apart
+   * (`12345678901234567890` and `...891`): the second message would count as a duplicate of the first and be lost.
+   * @returns null for null, an object, an array, the empty string and a missing value
    */
   scalarAt(path: JsonPath): string | null {
     const value = evaluateJsonPath(path, this.value);
@@ -44,16 +43,15 @@ export class JsonDocument {
   }
 }
 
-/** A number of up to 15 digits without an exponent is held by a double exactly enough to be told from every other one. */
+/** A double tells all numbers of up to 15 digits without an exponent apart. */
 const MAY_LOSE_DIGITS = /[\d.]{16,}|\d[eE][+-]?\d/;
 const LONGEST_SAFE_NUMBER = 15;
 
 /**
- * Puts the numbers of a JSON text that {@link MAY_LOSE_DIGITS} between quotes. Parsing the result natively, and not with a
- * lossless parser, keeps the meaning of repeated and `__proto__` keys the same, and needs no stack: such parsers recurse,
- * and a body nested 10,000 deep would break them.
- *
- * @param json a text that has been parsed before: what is not a string or a number is not looked at
+ * Quotes the numbers of a JSON text that {@link MAY_LOSE_DIGITS}. Parsing the result natively keeps the meaning of
+ * repeated and `__proto__` keys and needs no stack; lossless parsers recurse, and a body nested 10,000 deep would break
+ * them.
+ * @param json valid JSON: only strings and numbers are examined
  */
 function quoteRiskyNumbers(json: string): string {
   let quoted = "";
@@ -91,7 +89,7 @@ const MINUS = "-".charCodeAt(0);
 const PLUS = "+".charCodeAt(0);
 const DOT = ".".charCodeAt(0);
 const EXPONENT = "e".charCodeAt(0);
-/** The bit that makes a letter of ASCII a small one. */
+/** The bit that makes an ASCII letter lower case. */
 const LOWER_CASE = 0x20;
 const isDigit = (character: number): boolean => character >= 0x30 && character <= 0x39;
 const isNumberPart = (character: number): boolean =>
@@ -104,10 +102,9 @@ const isNumberPart = (character: number): boolean =>
 const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
 
 /**
- * The text of a JSON document as bytes; that it is JSON is not checked.
- *
- * @returns without the byte order mark that some senders put in front, which parsers may ignore (RFC 8259, section 8.1) and most refuse; null when
- *   the bytes are not UTF-8, since decoding would replace a wrong byte by what nobody sent
+ * The bytes of a JSON document as text; the JSON is not validated.
+ * @returns the text without a byte order mark, which parsers may ignore (RFC 8259, section 8.1) and most refuse; null
+ * when the bytes are not UTF-8, since decoding would replace invalid bytes
  */
 export function jsonText(body: Buffer): string | null {
   if (!isUtf8(body)) return null;

@@ -1,7 +1,7 @@
 /**
- * JSONPath that names one value: the "singular queries" of RFC 9535, section 2.3.5.1, with dotted names a little wider than
- * the RFC's (`$.order-id`, `$.@type`, `$.$ref`), because messages have such fields. Everything that could find several
- * values, or that would have to be computed, is refused when the configuration is read.
+ * JSONPath that names one value: the "singular queries" of RFC 9535, section 2.3.5.1. Dotted names are slightly wider
+ * than the RFC's (`$.order-id`, `$.@type`, `$.$ref`), because messages have such fields. Startup rejects anything that
+ * could select several values or needs computation.
  */
 
 export interface JsonPath {
@@ -14,7 +14,7 @@ const NAME = /[A-Za-z_$@\u{80}-\u{D7FF}\u{E000}-\u{10FFFF}][\w$@\u{80}-\u{D7FF}\
 const LONE_SURROGATE = /\p{Surrogate}/u;
 const BLANKS = /[ \t\n\r]*/y;
 const INDEX = /(?:0|-?[1-9][0-9]*)(?![0-9.eE])/y;
-/** What an expression of another kind begins with, and what to call it. */
+/** How other kinds of expressions begin, and what to call them. */
 const OTHER_SELECTORS: readonly (readonly [RegExp, string])[] = [
   [/\*/y, "the wildcard * finds any number of values"],
   [/\?/y, "the filter ? finds any number of values"],
@@ -34,11 +34,9 @@ const ESCAPES: Readonly<Record<string, string>> = {
 };
 
 /**
- * Reads a definite JSONPath.
- *
+ * Parses a definite JSONPath.
  * @param text such as `$.id`, `$.order['line items'][0].sku` or `$[-1]`
- * @returns the path, ready for {@link evaluateJsonPath}
- * @throws Error that says what was found at which character (counted from 1) and what a path may hold
+ * @throws Error with what was found, at which character (counted from 1), and what a path may hold
  */
 export function parseJsonPath(text: string): JsonPath {
   const segments: (string | number)[] = [];
@@ -65,7 +63,7 @@ export function parseJsonPath(text: string): JsonPath {
     }
   };
 
-  /** A quoted name; `at` stands on the opening quote. */
+  /** A quoted name; `at` is on the opening quote. */
   const quotedName = (): string => {
     const start = at;
     const quote = text.charAt(at++);
@@ -133,12 +131,9 @@ export function parseJsonPath(text: string): JsonPath {
 }
 
 /**
- * The value that a path names.
- *
- * @param path from {@link parseJsonPath}
  * @param document any parsed JSON
- * @returns the value (null included), or undefined when the document has none there. Only own members of plain objects and
- *   items of arrays count: `$.constructor` or `$.items.length` find nothing.
+ * @returns the value (null included), or undefined when the document has none there. Only own members of plain objects
+ * and items of arrays count: `$.constructor` or `$.items.length` find nothing.
  */
 export function evaluateJsonPath(path: JsonPath, document: unknown): unknown {
   let value = document;
@@ -149,13 +144,7 @@ export function evaluateJsonPath(path: JsonPath, document: unknown): unknown {
   return value;
 }
 
-/**
- * An own member of a plain object.
- *
- * @param value anything; the number objects that a lossless JSON parser makes are values and have no members
- * @param name the member's name
- * @returns its value, or undefined when there is none
- */
+/** An own member of a plain object; undefined without one. Number objects of a lossless JSON parser have no members. */
 export function member(value: unknown, name: string): unknown {
   return isPlainObject(value) && Object.hasOwn(value, name) ? value[name] : undefined;
 }
@@ -167,6 +156,6 @@ function item(value: unknown, index: number): unknown {
 function isPlainObject(value: unknown): value is Record<string, unknown> {
   if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
   const prototype: unknown = Object.getPrototypeOf(value);
-  // Not `=== Object.prototype`: an object of another realm (a worker, a vm context) has one of its own.
+  // Not `=== Object.prototype`: another realm (a worker, a vm context) has its own.
   return prototype === null || Object.getPrototypeOf(prototype) === null;
 }

@@ -3,17 +3,16 @@ import type { Clock } from "../../time/clock.ts";
 import { type AttributePlan, type Attributes, type BrokerProperties, extractAttributes } from "./attributes.ts";
 import { JsonDocument } from "./jsonDocument.ts";
 
-/** One message as a source hands it over. */
+/** One message as a source received it. */
 export interface ReceivedMessage {
-  /** The body's bytes as they came. */
   readonly body: Buffer;
-  /** The headers to store and to show to the transform: those of an HTTP source without its credential headers. */
+  /** Stored, and visible to the transform; an HTTP source leaves out its credential headers. */
   readonly headers: Headers;
   readonly correlationId: string | null;
   readonly properties?: BrokerProperties | undefined;
 }
 
-/** What a source transform sees beside the document (spec, "Transform stages and variables"). */
+/** What a source transform sees besides the document (spec, "Transform stages and variables"). */
 export interface SourceStageContext {
   readonly messageId: MessageId;
   readonly source: string;
@@ -25,23 +24,21 @@ export interface SourceStageContext {
 }
 
 type SourceStageOutcome =
-  /** Store the body as it came: `onError: Skip` swallowed a failure. */
+  /** Store the body as received: `onError: Skip` swallowed a failure. */
   | { readonly kind: "unchanged" }
   /** Store this JSON text instead. */
   | { readonly kind: "replaced"; readonly payload: string }
   | { readonly kind: "rejected"; readonly reason: string }
-  /** It could not be run, which is no fault of the message: its sender may send it again. */
+  /** The evaluator failed, not the message: its sender may send it again. */
   | { readonly kind: "unavailable"; readonly reason: string };
 
 /**
- * The source's transform with its limits and `onError`; it never rejects.
- *
- * @param body JSON text, as it was received
+ * A source's transform with its limits and `onError`. Never rejects.
+ * @param body JSON text as received
  */
 export type SourceStage = (body: string, context: SourceStageContext) => Promise<SourceStageOutcome>;
 
 interface PreparationOptions {
-  /** The source's name. */
   readonly source: string;
   readonly consumption: Consumption;
   readonly attributes: AttributePlan;
@@ -56,13 +53,15 @@ export type Prepared =
   | { readonly kind: "unavailable"; readonly reason: string };
 
 /**
- * Makes the inbox row of a message, which is not stored by that: JSON, attributes, transform. It does not reject.
- *
- * @param id the row's id. Ids decide the order of rows that are stored together: draw them in the order of receipt
+ * Makes the inbox row of a message without storing it: JSON, attributes, transform. Never rejects.
+ * @param id the row's id. Ids order the rows of one insert: draw them in the order of receipt
  */
 type Prepare = (message: ReceivedMessage, id: MessageId) => Promise<Prepared>;
 
-/** Compiles what one source does with each message before it is stored (spec, "POST <inbox.basePath><path>", steps 5 to 7). */
+/**
+ * Compiles what one source does with each message before it is stored (spec, "POST <inbox.basePath><path>", steps 5 to
+ * 7).
+ */
 export function createPreparation({ source, consumption, attributes, stage, clock }: PreparationOptions): Prepare {
   async function runStage(
     messageId: MessageId,
@@ -84,7 +83,7 @@ export function createPreparation({ source, consumption, attributes, stage, cloc
     if (extraction.kind === "failed") {
       return { kind: "rejected", rejection: "extraction_failed", reason: extraction.reason };
     }
-    // Nothing else of the document is needed: while the transform waits for its turn, its values may be freed.
+    // Only the text is needed now: the parsed values can be freed while the transform waits.
     const { text } = document;
     const transformed = await runStage(id, text, extraction.attributes, headers);
     if (transformed.kind === "unavailable") return transformed;

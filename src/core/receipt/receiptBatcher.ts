@@ -4,21 +4,21 @@ import type { Log } from "../../ports/runtime.ts";
 import type { InboxStore } from "../../ports/store.ts";
 
 export interface ReceiptBatcherLimits {
-  /** Most inserts that run at the same time, as long as they end in time. */
+  /** Most concurrent inserts. */
   readonly maxInFlight: number;
-  /** Most inserts that run at the same time while the oldest of them takes longer than `stuckAfterMs`. */
+  /** Most concurrent inserts while the oldest takes longer than `stuckAfterMs`. */
   readonly maxInFlightWhenStuck: number;
   /** Most rows of one insert. */
   readonly maxRows: number;
   /** Most bytes of one insert; a single larger row goes alone. */
   readonly maxBytes: number;
-  /** Rows from which an insert starts before the running one has ended; fewer wait until then, and gather. */
+  /** Rows that start an insert before the running one has ended; fewer wait for its end. */
   readonly besideRows: number;
   /** The same in bytes. */
   readonly besideBytes: number;
-  /** Age of an insert in ms from which others no longer wait for it: it may hang. */
+  /** Age in ms at which an insert counts as stuck and others stop waiting for it. */
   readonly stuckAfterMs: number;
-  /** Most bytes that may wait for their insert; beyond that a receipt is refused at once. */
+  /** Most bytes waiting for an insert; beyond that a receipt is refused at once. */
   readonly maxWaitingBytes: number;
 }
 
@@ -34,7 +34,7 @@ const DEFAULT_LIMITS: ReceiptBatcherLimits = {
   maxWaitingBytes: 64 * MIB,
 };
 
-/** What a row holds beside its payload (headers, attributes, object and promise), by and large. */
+/** Roughly what a row needs besides its payload: headers, attributes, object and promise. */
 const ROW_OVERHEAD_BYTES = 1024;
 
 interface Batch {
@@ -49,24 +49,24 @@ interface Caller {
 }
 
 /**
- * Group commit: receipts that come while an insert is running share the next one, and so one commit. A receipt that finds none
- * running leaves at the end of the event loop's turn, with those read in the same turn. The busier the database, the larger the
- * batches: a second insert leaves before the first has ended only where it is worth its commit, or where the first is stuck.
+ * Group commit: receipts that arrive during an insert share the next insert and its commit. While no insert runs, a
+ * receipt is sent at the end of the event loop's turn, with all others read in that turn. Batches grow with the load: a
+ * second insert starts before the first has ended only if it is worth its commit, or if the first is stuck.
  */
 export class ReceiptBatcher {
   readonly #store: Pick<InboxStore, "insert">;
   readonly #log: Log;
   readonly #limits: ReceiptBatcherLimits;
-  /** Batches that wait, oldest first; only the last one still grows. */
+  /** Waiting batches, oldest first; only the last one grows. */
   readonly #waiting: Batch[] = [];
   #waitingBytes = 0;
-  /** When each insert that runs began, in ms of the process, oldest first. */
+  /** Start times of the running inserts, in ms of the process, oldest first. */
   readonly #running: number[] = [];
-  /** Rows that were taken and have no answer yet. */
+  /** Accepted rows without an answer. */
   #unanswered = 0;
   #flushScheduled = false;
   #closed: { readonly whenDrained: Promise<void>; readonly drained: () => void } | undefined;
-  /** Runs out when the oldest running insert counts as stuck. */
+  /** Fires when the oldest running insert counts as stuck. */
   #patience: NodeJS.Timeout | undefined;
   readonly #flush = (): void => this.#sendWaiting();
 
@@ -78,17 +78,16 @@ export class ReceiptBatcher {
 
   /**
    * Stores one row.
-   *
-   * @param row the row; it must not change any more
-   * @returns what the store made of it, after the commit
-   * @throws StoreError when the insert of its batch failed; `unavailable` when too much waits already, or after `close`
+   * @param row must not change any more
+   * @returns the store's result, after the commit
+   * @throws StoreError when the insert of its batch failed; `unavailable` when too much is waiting, or after `close`
    */
   add(row: NewInboxRow): Promise<InsertResult> {
     if (this.#closed !== undefined) {
       return Promise.reject(new StoreError("unavailable", "no receipts are taken any more: the service is stopping"));
     }
     const bytes = Buffer.byteLength(row.payload) + ROW_OVERHEAD_BYTES;
-    // A row that waits alone is taken whatever its size: refused here, it would be refused for ever.
+    // Only a row that waits alone is accepted at any size: it would be refused for ever otherwise.
     if (this.#waitingBytes > 0 && this.#waitingBytes + bytes > this.#limits.maxWaitingBytes) {
       return Promise.reject(
         new StoreError("unavailable", `${this.#waitingBytes} bytes of receipts wait for the database already`),
@@ -105,7 +104,7 @@ export class ReceiptBatcher {
     });
   }
 
-  /** Takes no more rows and resolves when every row taken has its answer. Safe to call twice. */
+  /** Accepts no more rows; resolves when every accepted row has its answer. Safe to call twice. */
   close(): Promise<void> {
     if (this.#closed === undefined) {
       let drained = (): void => {};
@@ -131,7 +130,7 @@ export class ReceiptBatcher {
   #scheduleFlush(): void {
     if (this.#flushScheduled) return;
     const [batch] = this.#waiting;
-    // Asked before, with the same answer: the timer runs. In a busy process an immediate for each such receipt could be measured.
+    // The timer runs, so the answer is the same as before. An immediate per receipt is measurable under load.
     if (this.#patience !== undefined && batch !== undefined && !this.#isWorthIt(batch)) return;
     if (this.#running.length >= this.#limits.maxInFlightWhenStuck) return;
     this.#flushScheduled = true;
@@ -147,7 +146,7 @@ export class ReceiptBatcher {
     }
   }
 
-  /** Whether the batch, the oldest that waits, leaves now. If not, it leaves when an insert has ended, or when the oldest is stuck. */
+  /** Whether the oldest batch starts now. Otherwise it starts when an insert ends, or when the oldest is stuck. */
   #mayLeave(batch: Batch): boolean {
     const { maxInFlightWhenStuck, stuckAfterMs } = this.#limits;
     const inFlight = this.#running.length;
@@ -163,7 +162,7 @@ export class ReceiptBatcher {
     return false;
   }
 
-  /** Whether the batch is worth an insert beside those that run; one with another behind it grows no more. */
+  /** Whether the batch is worth a concurrent insert; one with another behind it no longer grows. */
   #isWorthIt({ rows, bytes }: Batch): boolean {
     const { maxInFlight, besideRows, besideBytes } = this.#limits;
     if (this.#running.length >= maxInFlight) return false;
@@ -180,12 +179,12 @@ export class ReceiptBatcher {
     void this.#insert(batch, startedAt);
   }
 
-  /** Never rejects: whatever happens is the callers' answer. */
+  /** Never rejects: callers get the error. */
   async #insert(batch: Batch, startedAt: number): Promise<void> {
     const answer = await this.#answerOf(batch);
     this.#running.splice(this.#running.indexOf(startedAt), 1);
     if (this.#waiting.length > 0) {
-      // The next insert leaves before the answers of this one are written: the database works meanwhile.
+      // Start the next insert before answering for this one, so that the database keeps working.
       this.#sendWaiting();
       setImmediate(answer);
     } else {
@@ -193,7 +192,7 @@ export class ReceiptBatcher {
     }
   }
 
-  /** Inserts the batch. @returns what tells its callers what became of their rows */
+  /** Inserts the batch. @returns a function that answers its callers */
   async #answerOf(batch: Batch): Promise<() => void> {
     let tell: (caller: Caller, i: number) => void;
     try {
@@ -214,7 +213,7 @@ export class ReceiptBatcher {
     };
   }
 
-  /** What can never be held is the sender's to mend, and is answered so; what a rule of the table turned away is not. */
+  /** The sender can correct a row that no table can hold, and gets that answer; a rule of the table it cannot. */
   #logRefusals(outcomes: readonly InsertResult[]): void {
     for (const outcome of outcomes) {
       if (outcome.kind !== "refused" || outcome.mayPassLater !== true) continue;
@@ -223,7 +222,7 @@ export class ReceiptBatcher {
   }
 
   #logFailure(batch: Batch, error: unknown): void {
-    // The causes stay out: a driver's error may quote the row. What is no StoreError is a fault of ours and needs all there is.
+    // Without causes: a driver's error may quote the row. Anything but a StoreError is a bug and needs the full text.
     const reason = error instanceof StoreError ? error.message : errorText(error);
     const code = error instanceof StoreError ? error.code : "unexpected";
     this.#log.error({ rows: batch.rows.length, code, reason }, "received messages could not be stored");

@@ -8,7 +8,6 @@ import { compileHeaderFilter, type HeaderFilterSettings } from "./headers.ts";
 import { createPreparation, REJECTION_METRICS, type ReceivedMessage, type SourceStage } from "./preparation.ts";
 
 export interface ReceiverOptions {
-  /** The source's name. */
   readonly source: string;
   readonly settings: { readonly consumption: Consumption; readonly filter?: HeaderFilterSettings | undefined };
   readonly attributes: AttributePlan;
@@ -19,24 +18,19 @@ export interface ReceiverOptions {
   readonly metrics: Metrics;
 }
 
-/** Receives the messages of one source, in two steps because an HTTP source answers a header between them. */
+/** Receives the messages of one source, in two steps because an HTTP source answers a header in between. */
 export interface Receiver {
   readonly source: string;
   /**
    * The header filter. A message that does not pass is counted and leaves no row.
-   *
-   * @param headers gives all received headers; called only when there is a rule to test
+   * @param headers returns all received headers; called only when there is a rule to test
    */
   passes(headers: () => Headers): boolean;
-  /** Everything after the filter: JSON, attributes, transform, insert. Counts the outcome; does not reject. */
+  /** Everything after the filter: JSON, attributes, transform, insert. Counts the outcome. Never rejects. */
   accept(message: ReceivedMessage): Promise<Receipt>;
 }
 
-/**
- * Makes the receiver of one source.
- *
- * @throws Error when the source's filter is wrong
- */
+/** @throws Error when the source's filter is invalid */
 export function createReceiver(options: ReceiverOptions): Receiver {
   const { source, settings, attributes, stage, insert, clock, metrics } = options;
   const prepare = createPreparation({ source, consumption: settings.consumption, attributes, stage, clock });
