@@ -11,12 +11,10 @@ import {
   syntaxNodes,
 } from "./expression.ts";
 
-/** An expression that is ready to run. */
 interface CompiledEvaluation {
   /**
-   * Evaluates one input. Call it for one input after another: evaluations at the same time would share their limits. What an
-   * evaluation did, also a failed one, does not reach the next.
-   *
+   * Evaluates one input. Calls must not overlap: they would share their limits. An evaluation leaves no state behind,
+   * even if it fails.
    * @param input JSON text
    * @param bindings variables by name without `$`
    * @returns the result as JSON text, never `undefined`
@@ -25,23 +23,21 @@ interface CompiledEvaluation {
   evaluate(input: string, bindings: Evaluation["bindings"]): Promise<string>;
 }
 
-/** Spec, "Transform block": the limits of one evaluation. */
+/** The limits of one evaluation (spec, "Transform block"). */
 export type EvaluationLimits = Pick<Evaluation, "timeoutMs" | "maxDepth">;
 
-/** Items of one array that an expression makes. A payload of the largest default size, 1 MiB, holds half as many at most. */
+/** Items of one array that an expression makes. A payload of the default limit, 1 MiB, holds at most half as many. */
 const MAX_SEQUENCE_LENGTH = 1_000_000;
 
-/** A result is stored or sent as one message: 16 times the largest body a source takes by default. */
+/** A result is stored or sent as one message: 16 times the default limit of a source's body. */
 const MAX_RESULT_LENGTH = 16 * 1024 * 1024;
 
-/** Reasons are logged and stored; JSONata quotes values of any length. */
+/** Reasons are logged and stored, and JSONata quotes values of any length. */
 const MAX_MESSAGE_LENGTH = 300;
 
 /**
- * Compiles an expression together with the limits of its evaluations. They bound what an expression does step by step; a single
- * built-in function that runs long or takes much memory they cannot interrupt, so that expressions on foreign payloads belong into
- * an evaluation worker.
- *
+ * Compiles an expression with its limits, which are checked at each step. They cannot interrupt a single built-in
+ * function that runs long or takes much memory, so evaluate expressions on foreign payloads in an evaluation worker.
  * @throws TransformError `invalid_expression`
  */
 export function compileEvaluation(expression: string, limits: EvaluationLimits): CompiledEvaluation {
@@ -56,11 +52,11 @@ export function compileEvaluation(expression: string, limits: EvaluationLimits):
     guard.start();
     try {
       const result: unknown = await compiled.evaluate(document, bindings);
-      // A built-in function that overran the time without a step in between has not been asked yet.
+      // A built-in function may have overrun the time without a step in between.
       guard.check();
       return toJson(result);
     } catch (error) {
-      // Members of a constructor that run beside the failed one end at their next step, before anything else is evaluated.
+      // Concurrent members of a constructor end at their next step, before anything else is evaluated.
       guard.stop();
       await new Promise(setImmediate);
       throw transformError(error, expression, limits);
@@ -77,7 +73,7 @@ export function compileEvaluation(expression: string, limits: EvaluationLimits):
   };
 }
 
-/** What an expression calls by a reserved name is called by its hidden one, as in the payload. @returns whether there is any */
+/** Renames reserved names in the expression as in the payload. @returns whether there was one */
 function hideLiterals(compiled: jsonata.Expression): boolean {
   let found = false;
   for (const node of syntaxNodes(compiled)) {
@@ -106,17 +102,17 @@ function parse(input: string): ReturnType<typeof parsePlain> {
   }
 }
 
-/** A look at the clock costs a tenth of a step; this many steps take some microseconds. */
+/** Reading the clock costs a tenth of a step; this many steps take a few microseconds. */
 const STEPS_PER_CHECK = 16;
 
-/** The time of an evaluation is over. */
+/** The evaluation exceeded its time. */
 class DeadlineError extends Error {
   override readonly name = "DeadlineError";
 }
 
 /**
- * The options of an expression, which JSONata reads again at every step. Its own `timeout` measures by the wall clock, and a clock
- * that is set forward would fail evaluations: reading `timeout` checks the time by the monotonic clock instead, and gives 0, which
+ * The options of an expression, which JSONata reads at every step. Its own `timeout` uses the wall clock, and a clock
+ * set forward would fail evaluations. Reading `timeout` here checks the monotonic clock instead and returns 0, which
  * JSONata takes for no limit.
  */
 class Guard implements jsonata.JsonataOptions {
@@ -149,7 +145,6 @@ class Guard implements jsonata.JsonataOptions {
     this.#deadline = performance.now() + this.#limits.timeoutMs;
   }
 
-  /** Makes every further step fail. */
   stop(): void {
     this.#stepsToCheck = 0;
     this.#deadline = 0;
@@ -171,20 +166,20 @@ function toJson(result: unknown): string {
   return json;
 }
 
-/** Refuses what `JSON.stringify` would leave out, turn into null, or write until memory is full. */
+/** Refuses what `JSON.stringify` would omit, turn into null, or write until memory is full. */
 class ResultCheck {
-  /** Characters that the result may still have; every value has one at least. */
+  /** Characters left for the result; every value takes at least one. */
   #left = MAX_RESULT_LENGTH;
 
   visit(value: unknown): void {
     this.#left -= typeof value === "string" ? value.length : 1;
     if (this.#left < 0) throw resultTooLong();
     if (typeof value === "number" && !Number.isFinite(value)) throw noJson(`the number ${value}`);
-    // JSONata's own functions are objects with functions in them, so that an object of a payload cannot pass for one.
+    // JSONata's own functions are objects that hold functions, which no payload can.
     if (typeof value === "function") throw noJson("a function");
     if (typeof value !== "object" || value === null) return;
     if (Array.isArray(value)) {
-      // Not by its keys: a sequence of JSONata has more than its items.
+      // By index: a JSONata sequence has keys besides its items.
       for (let i = 0; i < value.length; i++) this.visit(value[i]);
     } else {
       for (const key in value) this.visit((value as Record<string, unknown>)[key]);
@@ -200,7 +195,7 @@ function resultTooLong(): TransformError {
   return new TransformError("too_large", `the result is longer than ${MAX_RESULT_LENGTH} characters`);
 }
 
-/** Without the cause: it would stand in a log line twice, and may hold the payload. */
+/** Without the cause: a log line would repeat it, and it may hold the payload. */
 function transformError(thrown: unknown, expression: string, limits: EvaluationLimits): TransformError {
   if (thrown instanceof TransformError) return thrown;
   const inner = failureInside(thrown);
@@ -223,7 +218,7 @@ function transformError(thrown: unknown, expression: string, limits: EvaluationL
   return new TransformError("failed", shortened(restoreNames(reasonAt(expression, inner))));
 }
 
-/** `$eval` wraps what its expression threw. */
+/** `$eval` wraps the error of its expression. */
 function failureInside(thrown: unknown): unknown {
   let inner = thrown;
   for (;;) {
@@ -238,21 +233,21 @@ function shortened(message: string): string {
 }
 
 /**
- * JSONata marks its own functions and arrays by properties and asks any object for them, so that a payload with such a property is
- * taken for a function, for a stream of variables, or for an array. Such names are written differently while an expression runs,
- * in payloads as in expressions, and restored in what comes out. So are texts that equal one: an expression may make a name of a
- * text, as `{name: value}` does, or compare them.
+ * JSONata marks its functions and arrays by properties, and takes a payload with such a property for a function, a
+ * stream of variables, or an array. These names are renamed in payloads and expressions during an evaluation and
+ * restored in the result. Equal texts are too: an expression may use a text as a name (`{name: value}`), or compare the
+ * two.
  */
 const RESERVED = ["_jsonata_lambda", "_jsonata_function", "tupleStream", "outerWrapper"];
 
 /**
- * Nobody outside can know it, so that no text of a payload is taken for a hidden name. Its characters, for private use, have one
- * letter case: what `$uppercase` gives is restored too.
+ * Random, so that no payload can contain a hidden name. Private-use characters have no letter case, so the output of
+ * `$uppercase` is restored too.
  */
 const SUFFIX = Array.from(randomBytes(16), (byte) => String.fromCharCode(0xe000 + byte)).join("");
 const HIDDEN: ReadonlyMap<string, string> = new Map(RESERVED.map((name) => [name, name + SUFFIX]));
 
-/** Whether a JSON text may hold a reserved name, also one with escapes: every letter of theirs is between U+0050 and U+007F. */
+/** Whether a JSON text may hold a reserved name, also escaped: all their letters are between U+0050 and U+007F. */
 function mayHoldReserved(json: string): boolean {
   return RESERVED.some((name) => json.includes(name)) || (json.includes("\\u00") && /\\u00[5-7]/.test(json));
 }
@@ -263,25 +258,24 @@ function hiddenName(name: string): string {
 }
 
 /**
- * Parses a JSON text into data that JSONata takes for nothing else.
- *
+ * Parses a JSON text and hides reserved names.
  * @returns the value, and whether a name was hidden in it
  * @throws SyntaxError
  */
 function parsePlain(json: string): { readonly value: unknown; readonly hides: boolean } {
   const document: unknown = JSON.parse(json);
   if (!mayHoldReserved(json)) return { value: document, hides: false };
-  // A document may be such a text itself.
+  // The document itself may be such a text.
   const root = [document];
   const hides = hideNames(root);
   return { value: root[0], hides };
 }
 
-/** Hides reserved names of the objects in a value, and texts that equal one, in place. @returns whether there was one */
+/** Hides reserved names, and texts equal to one, in place. @returns whether there was one */
 function hideNames(value: unknown): boolean {
   let found = false;
   const pending: unknown[] = [value];
-  // Not by recursion: a payload may be nested deeper than the stack.
+  // Not recursive: a payload may be nested deeper than the stack.
   while (pending.length > 0) {
     const next = pending.pop();
     if (typeof next !== "object" || next === null) continue;
@@ -300,16 +294,15 @@ function hideNames(value: unknown): boolean {
   return found;
 }
 
-/** All properties are set anew, so that their order stays. */
+/** Sets all properties anew, to keep their order. */
 function rename(object: Record<string, unknown>): void {
   for (const [name, value] of Object.entries(object)) {
     delete object[name];
-    // Not by an assignment: `__proto__` is a name like any other.
+    // An assignment would treat `__proto__` differently.
     Object.defineProperty(object, hiddenName(name), { value, writable: true, enumerable: true, configurable: true });
   }
 }
 
-/** The text with every hidden name as it was. */
 function restoreNames(text: string): string {
   return text.replaceAll(SUFFIX, "");
 }

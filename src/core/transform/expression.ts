@@ -3,13 +3,10 @@ import { type Matcher, RE2JS, RE2JSSyntaxException } from "re2js";
 import { errorText } from "../../model/errors.ts";
 
 /**
- * Compiles a JSONata expression without running it, its regular expressions included: they run in linear time, and what that
- * engine does not have is refused here and not when a message comes.
- *
- * @param text the expression
+ * Compiles a JSONata expression without running it. Its regular expressions run in linear time; those that the engine
+ * does not support are refused here, not when a message arrives.
  * @param options limits and regular expression engine of later evaluations (JSONata's own options)
- * @returns the compiled expression
- * @throws Error with the reason and, where JSONata knows it, the character (counted from 1) and the text around it
+ * @throws Error with the reason and, where JSONata reports it, the character (counted from 1) and the text around it
  */
 export function compileExpression(text: string, options: jsonata.JsonataOptions = {}): jsonata.Expression {
   try {
@@ -22,7 +19,7 @@ export function compileExpression(text: string, options: jsonata.JsonataOptions 
   }
 }
 
-/** A node of JSONata's syntax tree; which properties it has depends on its type. */
+/** A node of JSONata's syntax tree; its properties depend on its type. */
 interface SyntaxNode {
   readonly type: string;
   readonly value?: unknown;
@@ -30,12 +27,12 @@ interface SyntaxNode {
   readonly [property: string]: unknown;
 }
 
-/** Every node of an expression's syntax tree, in the order of the text by and large. */
+/** Every node of an expression's syntax tree, roughly in the order of the text. */
 export function syntaxNodes(expression: jsonata.Expression): readonly SyntaxNode[] {
   const nodes: SyntaxNode[] = [];
   const seen = new Set<object>();
   const pending: unknown[] = [expression.ast()];
-  // Not by recursion: a long chain of operators is a deep tree.
+  // Not recursive: a long chain of operators is a deep tree.
   while (pending.length > 0) {
     const next = pending.pop();
     if (typeof next !== "object" || next === null || next instanceof RegExp || seen.has(next)) continue;
@@ -46,12 +43,7 @@ export function syntaxNodes(expression: jsonata.Expression): readonly SyntaxNode
   return nodes;
 }
 
-/**
- * What went wrong in the words of JSONata, which throws plain objects with a message and the position behind the last token it read.
- *
- * @param text the expression
- * @param thrown anything
- */
+/** JSONata's error as text. It throws plain objects with a message and the position after the last token read. */
 export function reasonAt(text: string, thrown: unknown): string {
   const what = errorText(thrown);
   const { position } = Object(thrown) as { readonly position?: unknown };
@@ -61,12 +53,12 @@ export function reasonAt(text: string, thrown: unknown): string {
   return `${what}, at character ${position} near ${JSON.stringify(text.slice(from, position + NEIGHBOURHOOD))}`;
 }
 
-/** Characters that are shown on each side of a position. */
+/** Characters shown on each side of a position. */
 const NEIGHBOURHOOD = 20;
 
 /**
- * Deepest syntax tree. The parser recurses, and how deep it can is not the same in each version of Node (it gives up at 1,200 to
- * 5,000 levels): what one version takes another has to take too.
+ * Deepest syntax tree. The parser recurses, and its limit depends on the version of Node (1,200 to 5,000 levels): an
+ * expression that one version accepts must compile on the others too.
  */
 const MAX_DEPTH = 1000;
 const TOO_DEEP =
@@ -77,7 +69,7 @@ function reason(text: string, thrown: unknown): string {
   return thrown instanceof RangeError ? TOO_DEEP : reasonAt(text, thrown);
 }
 
-/** @throws RangeError as the parser does when it gives up by itself */
+/** @throws RangeError, like the parser at its own limit */
 function checkDepth(expression: jsonata.Expression): void {
   const seen = new Set<object>();
   const pending: { readonly value: unknown; readonly depth: number }[] = [{ value: expression.ast(), depth: 0 }];
@@ -91,7 +83,7 @@ function checkDepth(expression: jsonata.Expression): void {
   }
 }
 
-/** Steps of a path and predicates behind each other are lists in the tree, and one level each to the parser. */
+/** The steps and predicates of a path are a list in the tree, but one level each for the parser. */
 function levelsOf(value: object): number {
   const { type, steps, predicate, stages } = value as Partial<Record<string, unknown>>;
   const lists = [steps, predicate, stages].map((list) => (Array.isArray(list) ? list.length : 0));
@@ -109,33 +101,31 @@ function checkRegularExpression({ type, value, position }: SyntaxNode): void {
 }
 
 /**
- * JSONata evaluates the members of `[...]` and `{...}` and the groups of a group-by beside each other, and counts each one that has
- * begun as one level of depth: an object of 101 members, or a group-by over 101 keys of a payload, would exceed a `maxDepth` of 100
- * without any recursion. Here the members wait for their turn, so that one runs at a time, and `waiting` says by how many the count
- * is too high.
- *
- * It stands on JSONata's hooks at the entry and the exit of each node, which make an evaluation a third longer: use it for those
- * expressions only that {@link countsMembersAsDepth} picks out.
+ * JSONata evaluates the members of `[...]` and `{...}` and the groups of a group-by concurrently, and counts each one
+ * begun as a level of depth: an object of 101 members, or a group-by over 101 keys, would exceed a `maxDepth` of 100
+ * without recursion. MemberTurns runs one member at a time; `waiting` is the excess in JSONata's count.
+ * Its hooks at the entry and exit of each node make an evaluation a third slower: use it only for expressions that
+ * {@link countsMembersAsDepth} selects.
  */
 export class MemberTurns {
-  /** Members that JSONata has counted but that have not had their turn. */
+  /** Members that JSONata has counted but that have not begun. */
   waiting = 0;
-  /** Values that JSONata evaluates beside others. */
+  /** Values that JSONata evaluates concurrently. */
   readonly #members = new WeakSet<SyntaxNode>();
-  /** The constructor whose members are just coming in; they all come before anything else runs. */
+  /** The constructor whose members JSONata is entering; all of them come before anything else runs. */
   #open: Turn[] | undefined;
-  /** The constructors in evaluation, the innermost last, each with the members that wait. */
+  /** The constructors in evaluation, innermost last, each with its waiting members. */
   readonly #constructors: Turn[][] = [];
 
   constructor(expression: jsonata.Expression) {
     const hook = (name: string, callback: (node: SyntaxNode) => Promise<void> | undefined) =>
-      // The type knows no symbols as names, the function takes them.
+      // The function accepts symbols as names; its type does not.
       expression.assign(Symbol.for(name) as unknown as string, callback);
     hook("jsonata.__evaluate_entry", (node) => this.#enter(node));
     hook("jsonata.__evaluate_exit", (node) => this.#exit(node));
   }
 
-  /** Forgets what a failed evaluation left. Its members that wait never run. */
+  /** Drops the state of a failed evaluation. Its waiting members never run. */
   reset(): void {
     this.waiting = 0;
     this.#open = undefined;
@@ -143,7 +133,7 @@ export class MemberTurns {
   }
 
   #enter(node: SyntaxNode): Promise<void> | undefined {
-    // Here and not when it is compiled: `$eval` brings nodes that nobody has seen before.
+    // Not at compile time: `$eval` adds nodes.
     for (const member of membersOf(node)) this.#members.add(member);
     if (!this.#members.has(node)) return undefined;
     if (this.#open === undefined) {
@@ -177,14 +167,14 @@ export class MemberTurns {
   #exit(node: SyntaxNode): undefined {
     if (!this.#members.has(node)) return;
     const members = this.#constructors.at(-1);
-    // JSONata counts this member as ended one step after this hook: the next one begins behind that.
+    // JSONata counts this member as ended one step after this hook; the next one begins after that.
     if (members !== undefined) queueMicrotask(() => this.#next(members));
   }
 }
 
 type Turn = () => void;
 
-/** The values that JSONata evaluates beside each other for a node. */
+/** The values of a node that JSONata evaluates concurrently. */
 function membersOf(node: SyntaxNode): readonly SyntaxNode[] {
   if (node.type === "unary" && node.value === "[") return node.expressions as readonly SyntaxNode[];
   const pairs = [...(node.type === "unary" && node.value === "{" ? pairsOf(node) : []), ...pairsOf(node.group)];
@@ -196,11 +186,9 @@ function pairsOf(pairs: unknown): readonly (readonly [SyntaxNode, SyntaxNode])[]
 }
 
 /**
- * Whether JSONata's own count of the depth can exceed a limit without recursion. It counts too high only beside other members, and
- * never above the number of nodes as long as none is in evaluation twice at once: that takes a group-by, or a function of the
- * expression's own. What `$eval` brings is not known.
- *
- * @param maxDepth the limit
+ * Whether JSONata's depth count can exceed a limit without recursion. Only concurrent members inflate it, and never
+ * above the number of nodes unless a node is evaluated twice at once: that takes a group-by, or a function defined in
+ * the expression. What `$eval` adds is unknown.
  */
 export function countsMembersAsDepth(expression: jsonata.Expression, maxDepth: number): boolean {
   const nodes = syntaxNodes(expression);
@@ -210,7 +198,7 @@ export function countsMembersAsDepth(expression: jsonata.Expression, maxDepth: n
 }
 
 function mayRunTwiceAtOnce(node: SyntaxNode): boolean {
-  // `{...}` with a key that is no literal makes a member for each key that the input gives.
+  // `{...}` with a computed key makes a member for each key in the input.
   const hasOpenKeys =
     node.type === "unary" && node.value === "{" && pairsOf(node).some(([key]) => key.type !== "string");
   return hasOpenKeys || node.group !== undefined || FUNCTION_NODES.has(node.type);
@@ -219,29 +207,29 @@ function mayRunTwiceAtOnce(node: SyntaxNode): boolean {
 const FUNCTION_NODES: ReadonlySet<string> = new Set(["lambda", "partial", "apply"]);
 
 /**
- * A regular expression that looks like a `RegExp` with the flag `g` and runs on RE2, in time linear in the text: the engine of
- * JavaScript backtracks, and a crafted payload of 27 characters holds it for seconds. It has as much of a `RegExp` as JSONata
- * uses: `new` with a `RegExp`, `lastIndex`, `exec`.
+ * A `RegExp` with the flag `g` on RE2, in time linear in the text: JavaScript's engine backtracks, and a crafted
+ * payload of 27 characters blocks it for seconds. It implements what JSONata uses: `new` with a `RegExp`, `lastIndex`,
+ * `exec`.
  */
 export class LinearRegExp {
-  /** Where the next search begins, in UTF-16 units. */
+  /** Start of the next search, in UTF-16 units. */
   lastIndex = 0;
   readonly #pattern: RE2JS;
-  /** Kept between searches of one text, since all matches are found one `exec` after another. */
+  /** Kept between searches of one text: each match is one call of `exec`. */
   #current: { readonly text: string; readonly matcher: Matcher } | undefined;
 
-  /** @throws Error that says what RE2 does not have */
+  /** @throws Error that names what RE2 does not support */
   constructor(expression: RegExp) {
     this.#pattern = compileLinear(expression);
   }
 
   /**
-   * Finds the next match from `lastIndex` on, and moves it behind the match: onto its end, also when the match is empty.
-   *
-   * @returns match and groups, undefined for a group that took no part, with `index`; null when there is none, and `lastIndex` is 0
+   * Finds the next match from `lastIndex` and moves `lastIndex` to its end, also for an empty match.
+   * @returns match and groups, undefined for a group without a match, with `index`; null without a match, and
+   * `lastIndex` is 0
    */
   exec(text: string): RegExpExecArray | null {
-    // A regular expression that is called as a function may get anything.
+    // A regular expression called as a function may get any value.
     const input = String(text);
     const matcher = this.#matcher(input);
     if (this.lastIndex > input.length || !matcher.find(this.lastIndex)) {
@@ -259,13 +247,13 @@ export class LinearRegExp {
   }
 }
 
-/** JSONata hands over the same literal at every use: it is compiled once, and let go of together with its expression. */
+/** JSONata passes the same literal at every use: it is compiled once, and freed with its expression. */
 const compiled = new WeakMap<RegExp, RE2JS>();
 
 /**
- * Compiles a regular expression for RE2. Groups by name, `\/`, `\uXXXX` and the flags `i` and `m` mean what they do in JavaScript.
- *
- * @throws Error that says what RE2 does not have
+ * Compiles a regular expression for RE2. Named groups, `\/`, `\uXXXX` and the flags `i` and `m` keep their JavaScript
+ * meaning.
+ * @throws Error that names what RE2 does not support
  */
 function compileLinear(expression: RegExp): RE2JS {
   let pattern = compiled.get(expression);
@@ -277,7 +265,7 @@ function compileLinear(expression: RegExp): RE2JS {
 }
 
 function translate(expression: RegExp): RE2JS {
-  // The translation takes some of these for letters and digits, and would then match something else.
+  // The translation takes some of these for letters and digits, and would match something else.
   if (BACKREFERENCE.test(expression.source)) throw new Error("backreferences are not supported");
   try {
     return RE2JS.compile(RE2JS.translateRegExp(expression));
@@ -286,7 +274,7 @@ function translate(expression: RegExp): RE2JS {
   }
 }
 
-/** `\1` to `\9` and `\k<name>`; the pairs before them let a backslash that is itself escaped pass. */
+/** `\1` to `\9` and `\k<name>`; the alternatives before them skip escaped backslashes. */
 const BACKREFERENCE = /^(?:[^\\]|\\[^1-9k]|\\k(?!<))*\\(?:[1-9]|k<)/;
 
 function regExpFault({ error, input }: { readonly error: string; readonly input: string | null }): string {

@@ -18,10 +18,9 @@ type Evaluates = Pick<Evaluator, "evaluate">;
 
 /**
  * The transform of a route or a destination with its variables (spec, "Transform stages and variables").
- *
  * @param owner its key path without `.transform`, such as `destinations.billing`
- * @returns a stage whose `run` throws a TransformError for `onError` to decide on, and a PublishError when the evaluator is not there:
- *   that fails the delivery, whatever `onError` says, since the expression is not at fault
+ * @returns a stage whose `run` throws a TransformError, subject to `onError`, or a PublishError when the evaluator is
+ * unavailable: that fails the delivery whatever `onError` is, since the expression is not at fault
  */
 export function createDeliveryStage(settings: TransformSettings, evaluator: Evaluates, owner: string): TransformStage {
   const { expression, timeoutMs, maxDepth, onError } = settings;
@@ -31,7 +30,7 @@ export function createDeliveryStage(settings: TransformSettings, evaluator: Eval
       const { id, topic, attempt, createdAt } = row;
       const bindings = { messageId: id, topic, attempt, timestamp: createdAt?.toISOString() ?? null };
       const source = row.headers["x-source"];
-      // What one source sends is not to hold up the messages of others to the same destination.
+      // One source's messages must not delay those of others to the same destination.
       const lane = source === undefined ? owner : `${owner} from ${source}`;
       try {
         return await evaluator.evaluate({ lane, expression, input: body, bindings, timeoutMs, maxDepth });
@@ -44,10 +43,9 @@ export function createDeliveryStage(settings: TransformSettings, evaluator: Eval
 }
 
 /**
- * The transform of a source with its variables (spec, "Transform stages and variables"). A failure is counted, and handled as
- * `onError` says: `Fail` and `Dead` both reject the message.
- *
- * @param refusable whether messages are refused when too many wait: for a source that does not bound how many it has at a time
+ * The transform of a source with its variables (spec, "Transform stages and variables"). A failure is counted and
+ * handled by `onError`: `Fail` and `Dead` both reject the message.
+ * @param refusable whether to refuse messages when too many wait: for a source without a limit of its own
  */
 export function createSourceStage(
   settings: TransformSettings,
@@ -73,7 +71,7 @@ export function createSourceStage(
   };
 }
 
-/** Whether the expression or its input is at fault, and not an evaluator that is busy, was closed or cannot start. */
+/** Whether the expression or its input failed, and not an evaluator that is busy, closed or unable to start. */
 function isTransformFailure(error: unknown): error is TransformError {
   return error instanceof TransformError && error.code !== "closed" && error.code !== "busy";
 }
