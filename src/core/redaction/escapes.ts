@@ -1,19 +1,19 @@
 /**
- * The readings of an escaped text: which character each piece of it may stand for. Receivers echo what they were sent in JSON, HTML,
- * URLs, source code and mixtures of them, and escape more characters than they have to.
+ * The readings of an escaped text: which characters each piece may mean. Receivers echo requests in JSON, HTML, URLs,
+ * source code and mixtures of them, and escape more characters than they must.
  */
 
-/** What stands at one place of a text. */
+/** One reading at a position of a text. */
 interface Reading {
-  /** One UTF-16 unit, or the two of a character outside the basic plane. */
+  /** One UTF-16 unit, or a surrogate pair. */
   readonly units: string;
-  /** Where the text goes on. */
+  /** Position after this reading. */
   readonly end: number;
 }
 
-/** JSON within JSON within HTML: deeper nesting is not undone. */
+/** JSON within JSON within HTML: deeper nesting is not decoded. */
 const MAX_DEPTH = 3;
-/** Longer than any escape of one character: an escape that begins this close to the end of a cut text may be incomplete. */
+/** Longer than any escape of one character: an escape this close to the end of a cut text may be incomplete. */
 export const MAX_ESCAPE_LENGTH = 24;
 
 const BACKSLASH = 0x5c;
@@ -21,12 +21,12 @@ const AMPERSAND = 0x26;
 const PERCENT = 0x25;
 const PLUS = 0x2b;
 
-/** Whether a UTF-16 unit can begin an escape; every other unit stands for itself alone. */
+/** Whether a UTF-16 unit can begin an escape; every other unit means only itself. */
 export function beginsEscape(unit: number): boolean {
   return unit === BACKSLASH || unit === PERCENT || unit === AMPERSAND || unit === PLUS;
 }
 
-/** A text with the readings of its escapes. Each place is worked out once, so that reading all of them takes linear time. */
+/** A text with the readings of its escapes. Each position is decoded once, so reading all of them takes linear time. */
 export class EscapedText {
   readonly text: string;
   readonly #known = new Map<number, readonly Reading[]>();
@@ -36,10 +36,9 @@ export class EscapedText {
   }
 
   /**
-   * What may stand at a position: the unit itself and, where an escape begins, each character that the escape may mean.
-   *
+   * The readings at a position: the unit itself and, where an escape begins, each character that it may mean.
    * @param position below the length of the text
-   * @param depth how many escapes may lie around each other
+   * @param depth how many levels of escapes may be nested
    */
   at(position: number, depth = MAX_DEPTH): readonly Reading[] {
     const place = position * (MAX_DEPTH + 1) + depth;
@@ -51,7 +50,7 @@ export class EscapedText {
     return readings;
   }
 
-  /** Adds the reading of an escape that no other can lie around or within, such as `\n`: they are the most. */
+  /** Fast path for escapes that cannot be nested, such as `\n`: most are. */
   #addPlainEscape(position: number, readings: Reading[]): boolean {
     if (this.text.charCodeAt(position) !== BACKSLASH) return false;
     const letter = this.text.charAt(position + 1);
@@ -61,7 +60,7 @@ export class EscapedText {
     return true;
   }
 
-  /** @param depth of the escapes that the parts of this escape may be written with */
+  /** @param depth of the escapes within this escape */
   #addEscapes(position: number, depth: number, readings: Reading[]): void {
     const unit = this.text.charCodeAt(position);
     if (!beginsEscape(unit)) return;
@@ -70,7 +69,7 @@ export class EscapedText {
       if (!readings.some((reading) => reading.units === units && reading.end === end)) readings.push({ units, end });
     };
     for (const { units, end } of this.at(position, depth)) {
-      // What fewer levels give counts too: the same escape with nothing around it.
+      // Fewer levels count too: the same escape without nesting.
       if (end > position + 1) add(units, end);
       if (units === "\\") this.#addBackslash(end, depth, add);
       else if (units === "%") this.#addPercent(end, depth, add);
@@ -78,7 +77,7 @@ export class EscapedText {
     }
   }
 
-  /** `\n`, `\/`, `\u002B`, `\u{2b}`, `\x2b`, `\053`: what follows the backslash. */
+  /** What follows a backslash: `\n`, `\/`, `\u002B`, `\u{2b}`, `\x2b`, `\053`. */
   #addBackslash(at: number, depth: number, add: (units: string, end: number) => void): void {
     if (at >= this.text.length) return;
     const letter = this.text.charAt(at);
@@ -97,14 +96,14 @@ export class EscapedText {
     for (const form of [HEX_BYTE, OCTAL_BYTE]) this.#addBytes(form, "\\", at, depth, add);
   }
 
-  /** `%2B`, `%C3%BC`, `%u00fc`: what follows the percent sign. */
+  /** What follows a percent sign: `%2B`, `%C3%BC`, `%u00fc`. */
   #addPercent(at: number, depth: number, add: (units: string, end: number) => void): void {
     const unit = this.#match(PERCENT_UNIT, at)?.[1];
     if (unit !== undefined) add(String.fromCharCode(Number.parseInt(unit, 16)), at + 5);
     this.#addBytes(PERCENT_BYTE, "%", at, depth, add);
   }
 
-  /** `&amp;`, `&#43;`, `&#x2b`: what follows the ampersand. */
+  /** What follows an ampersand: `&amp;`, `&#43;`, `&#x2b`. */
   #addHtml(at: number, depth: number, add: (units: string, end: number) => void): void {
     const name = this.#match(ENTITY_NAME, at)?.[0];
     const named = name === undefined ? undefined : ENTITIES.get(name);
@@ -122,7 +121,7 @@ export class EscapedText {
     }
   }
 
-  /** Where the text goes on behind a certain character, which may be escaped itself. */
+  /** Positions after a given character, which may be escaped itself. */
   #after(character: string, at: number, depth: number): number[] {
     if (at >= this.text.length) return [];
     return this.at(at, depth)
@@ -130,7 +129,7 @@ export class EscapedText {
       .map(({ end }) => end);
   }
 
-  /** Adds the character that begins with the byte at a position, taken as UTF-8 and as Latin-1. */
+  /** Adds the character that begins with the byte at a position, read as UTF-8 and as Latin-1. */
   #addBytes(
     form: ByteForm,
     introducer: string,
@@ -191,14 +190,14 @@ const CONTROL_LETTERS: Readonly<Record<string, string>> = {
   v: "\v",
 };
 
-/** Whether it is one character of ASCII that is neither a letter, a digit nor a control character. */
+/** Whether it is one ASCII character that is neither a letter, a digit nor a control character. */
 function isPunctuation(units: string): boolean {
   const unit = units.charCodeAt(0);
   if (units.length !== 1 || unit < 0x20 || unit > 0x7e) return false;
   return unit < 0x30 || (unit > 0x39 && unit < 0x41) || (unit > 0x5a && unit < 0x61) || unit > 0x7a;
 }
 
-/** Named characters of HTML as escapers write them: ASCII, and Latin-1 in the order of its code points. */
+/** Named HTML characters as escapers write them: ASCII, and Latin-1 in code point order. */
 const ASCII_ENTITIES = {
   amp: "&",
   lt: "<",

@@ -3,22 +3,22 @@ import { beginsEscape, EscapedText, MAX_ESCAPE_LENGTH } from "./escapes.ts";
 import { BLANK, SKIPPED, Spellings } from "./spellings.ts";
 
 /**
- * Cleans texts that come from outside (an error body, a client library) before they are logged or stored in `last_error`:
- * no secret, no byte that a database column or a terminal trips over, bounded length, time linear in the length.
+ * Cleans texts from outside (an error body, a client library) before they are logged or stored in `last_error`: no
+ * secrets, no bytes that break a database column or a terminal, bounded length, linear time.
  */
 
 export type Redact = (text: string) => string;
 
 const MASK = "***";
 const ELLIPSIS = "…";
-/** Longer texts are cut before anything else, so that a hostile megabyte costs no more than this. */
+/** Longer texts are cut first, so that a hostile megabyte costs no more than this. */
 const MAX_INPUT_LENGTH = 65_536;
 
 /** `user:password@` of a URL. The scan ends at each slash, so that no text makes it quadratic. */
 const USER_INFO = /:\/\/[^\s/?#]*@/g;
 /**
- * The value of an `Authorization` header that somebody echoes: it may be a token that no configuration names. The quotation marks
- * around may be escaped for JSON or HTML.
+ * The value of an echoed `Authorization` header: it may be a token that no configuration names. The quotation marks
+ * around it may be escaped for JSON or HTML.
  */
 const QUOTE = String.raw`(?:\\{0,8}["']|&(?:amp;)?(?:quot|#0?3[49]|#x2[27]);|\\{1,8}u002[27])?`;
 const AUTHORIZATION = new RegExp(
@@ -27,11 +27,9 @@ const AUTHORIZATION = new RegExp(
 );
 
 /**
- * Makes the function that cleans reasons.
- *
  * @param secrets masks the secrets of the process
  * @param maxLength longest result, in UTF-16 units, with the ellipsis of a cut text
- * @returns a function from any text to one without secrets, NUL, control characters or halves of surrogate pairs, on one line
+ * @returns a function that removes secrets, NUL, control characters and lone surrogates, and returns one line
  */
 export function createRedactor(secrets: Pick<SecretMasker, "mask">, maxLength: number): Redact {
   return (text) => {
@@ -49,19 +47,19 @@ function truncate(text: string, maxLength: number): string {
   return text.slice(0, splitsPair ? end - 1 : end) + ELLIPSIS;
 }
 
-/** A shorter piece of a base64 text is not telling, and could be part of any word. */
+/** A shorter piece of a base64 text reveals little, and could be part of any word. */
 const MIN_FRAGMENT_LENGTH = 6;
-/** The bytes of a shorter secret are found in any list of numbers. */
+/** The bytes of a shorter secret occur in any list of numbers. */
 const MIN_BYTES = 4;
 
-/** Work for one text; what is left of a text that takes more is masked as a whole. Ordinary texts of 64 kB take a hundredth. */
+/** Steps per text; beyond them the rest of the text is masked. Ordinary texts of 64 kB take a hundredth. */
 const MAX_STEPS = 2_000_000;
 
 /** White space of every kind, line and paragraph separators included. */
 const BLANKS = /\s+/g;
 /**
- * Control characters that are not white space, and characters that nobody sees: they turn the direction of text on a terminal or
- * hide in the middle of a word.
+ * Control characters other than white space, and invisible characters: they change the text direction on a terminal or
+ * hide in a word.
  */
 const INVISIBLE =
   // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what has to go
@@ -69,20 +67,20 @@ const INVISIBLE =
 
 const LONE_SURROGATES = /\p{Surrogate}/gu;
 
-/** Puts a text on one line, without characters that nobody sees. */
+/** Puts a text on one line, without invisible characters. */
 function oneLine(text: string): string {
   return text.replace(LONE_SURROGATES, "\ufffd").replace(INVISIBLE, "").replace(BLANKS, " ").trim();
 }
 
 /**
- * The secrets of a process, and what finds them in texts from outside: as they are, in base64 (inside a longer text and over several
- * lines too), as bytes in hexadecimal or decimal, and in all of these with any of their characters escaped for JSON, HTML, a URL or
- * source code, up to three times over. A secret under 4 characters is masked only where it stands alone.
+ * The secrets of a process. Finds them in texts from outside: as they are, in base64 (inside a longer text and over
+ * several lines too), as bytes in hexadecimal or decimal, and in all of these with any characters escaped for JSON,
+ * HTML, a URL or source code, up to three levels deep. A secret under 4 characters is masked only as a separate word.
  */
 export class KnownSecrets implements SecretMasker {
   readonly #counts = new Map<string, number>();
   #sets: readonly Spellings[] = [];
-  /** For each pair of ASCII units, 1 where a spelling can begin with it: most places of a text need no closer look. */
+  /** 1 for each pair of ASCII units that can begin a spelling: most positions need no further check. */
   readonly #beginnings = new Uint8Array(ASCII * ASCII);
 
   /** @param secrets every configured secret value */
@@ -113,7 +111,10 @@ export class KnownSecrets implements SecretMasker {
     return masked + text.slice(position, Math.max(position, end));
   }
 
-  /** Where secrets stand, those that overlap as one; and where the text ends that holds no beginning of a secret at its end. */
+  /**
+   * The ranges of secrets, overlapping ones merged; and where the text ends without the beginning of a secret at its
+   * end.
+   */
   #find(text: string, cut: boolean): { readonly ranges: readonly Range[]; readonly end: number } {
     const escaped = new EscapedText(text);
     const ranges: Range[] = [];
@@ -135,12 +136,12 @@ export class KnownSecrets implements SecretMasker {
     return { ranges, end: text.length };
   }
 
-  /** Whether a secret may begin at a position, as it stands there or as what an escape there means. */
+  /** Whether a secret may begin at a position, as is or escaped. */
   #mayBegin(escaped: EscapedText, start: number): boolean {
     const { text } = escaped;
     const first = text.charCodeAt(start);
     if (!beginsEscape(first)) return this.#isBeginning(first, text.charCodeAt(start + 1));
-    // What is not whole may mean anything.
+    // An incomplete escape may mean anything.
     if (start > text.length - MAX_ESCAPE_LENGTH) return true;
     return escaped
       .at(start)
@@ -148,7 +149,7 @@ export class KnownSecrets implements SecretMasker {
   }
 
   #isBeginning(first: number, second: number): boolean {
-    // Beyond ASCII, and at the end of the text, only a closer look can tell.
+    // Beyond ASCII, and at the end of the text, only a full check can tell.
     return !(first < ASCII && second < ASCII) || this.#beginnings[first * ASCII + second] === 1;
   }
 
@@ -191,8 +192,8 @@ function plainForms(secret: string): readonly string[] {
 }
 
 /**
- * The base64 text of the secret, and what of it is the same wherever it stands in a longer text: base64 writes three bytes as
- * four characters, so there are three alignments, and the characters at both edges depend on the neighbours.
+ * The base64 text of the secret, and the part of it that is the same inside any longer text: base64 writes three bytes
+ * as four characters, so there are three alignments, and the characters at both edges depend on the neighbours.
  */
 function base64Forms(secret: string): readonly string[] {
   const bytes = Buffer.from(secret, "utf8");
@@ -206,13 +207,13 @@ function base64Forms(secret: string): readonly string[] {
   return [whole, whole.replace(/=+$/, ""), ...fragments].filter((form) => form.length >= MIN_FRAGMENT_LENGTH);
 }
 
-/** The secret as it stands in the bodies that are encoded as a whole: as it is, in JSON, in a form. */
+/** The secret in bodies that are encoded as a whole: as is, in JSON, in a form. */
 function escapedForms(secret: string): readonly string[] {
   const json = JSON.stringify(secret).slice(1, -1);
   return [...new Set([secret, json, new URLSearchParams([["", secret]]).toString().slice(1)])];
 }
 
-/** The UTF-8 bytes of the secret: in hexadecimal, also as lists (`0x73, 0x76` and `73,76`), and as a list of decimal numbers. */
+/** The UTF-8 bytes of the secret: in hexadecimal, also as lists (`0x73, 0x76` and `73,76`), and as a decimal list. */
 function byteForms(secret: string): readonly string[] {
   const bytes = Buffer.from(secret, "utf8");
   if (bytes.length < MIN_BYTES) return [];
@@ -235,14 +236,14 @@ function foldPlain(unit: number): number {
   return isInvisible(unit) ? SKIPPED : unit;
 }
 
-/** Base64 is wrapped at 64 or 76 characters by many programs, and has other characters for URLs. */
+/** Many programs wrap base64 at 64 or 76 characters, and URLs use other characters. */
 function foldBase64(unit: number): number {
   if (unit === 0x2d) return 0x2b;
   if (unit === 0x5f) return 0x2f;
   return isBlank(unit) || isInvisible(unit) ? SKIPPED : unit;
 }
 
-/** Hexadecimal digits and the `x` of `0x` in either letter case, with or without a blank or a colon between two bytes. */
+/** Hexadecimal digits and the `x` of `0x` in either letter case, with or without a blank or a colon between bytes. */
 function foldBytes(unit: number): number {
   if ((unit >= 0x41 && unit <= 0x46) || unit === 0x58) return unit + 0x20;
   return unit === 0x3a || unit === 0x2d || isBlank(unit) || isInvisible(unit) ? SKIPPED : unit;

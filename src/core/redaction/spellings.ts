@@ -1,25 +1,25 @@
 import { beginsEscape, type EscapedText, MAX_ESCAPE_LENGTH } from "./escapes.ts";
 
-/** Gives the unit to compare in the place of another; {@link SKIPPED} for one that may stand anywhere within a word. */
+/** Maps a unit to the one to compare; {@link SKIPPED} for one that may occur anywhere within a word. */
 type Fold = (unit: number) => number;
 
-/** Stands for a unit that is left out of the comparison. */
+/** A unit left out of the comparison. */
 export const SKIPPED = -1;
 export const BLANK = 0x20;
 
 interface Node {
   /** The unit that leads here. */
   readonly unit: number;
-  /** A word ends here; `alone`: it counts only where no letter or digit stands next to it. */
+  /** Whether a word ends here; `alone`: it counts only without a letter or digit next to it. */
   ends: "no" | "alone" | "anywhere";
   /** Most nodes have one successor, which needs no map. */
   next: Node | undefined;
   others: Map<number, Node> | undefined;
 }
 
-/** Where a word was found that begins at a certain position. */
+/** The result of a search at one position. */
 interface Found {
-  /** End of the longest word; undefined when there is none. */
+  /** End of the longest word; undefined without one. */
   readonly end: number | undefined;
   /** The text ends before a longer word could. */
   readonly open: boolean;
@@ -27,16 +27,16 @@ interface Found {
 
 const NOTHING: Found = { end: undefined, open: false };
 
-/** Bounds the work that one text may take: some are made to have as many readings as they can. */
+/** Bounds the work for one text: some are crafted to have as many readings as possible. */
 interface Effort {
-  /** Steps; below 0 the search has given up, and what it found is not all there is. */
+  /** Steps; below 0 the search has given up, and its results are incomplete. */
   left: number;
 }
 
-/** A shorter word counts only where it stands alone: to mask each `a` would leave nothing to read. */
+/** A shorter word counts only by itself: masking each `a` would leave nothing to read. */
 const MIN_ANYWHERE_LENGTH = 4;
 
-/** A set of words, found in whatever way each of their characters is escaped. */
+/** A set of words, found however their characters are escaped. */
 export class Spellings {
   readonly #root = node(SKIPPED);
   readonly #fold: Fold;
@@ -46,19 +46,19 @@ export class Spellings {
     for (const word of words) this.#add(word);
   }
 
-  /** Whether a word can begin with these two units, the first of which stands for itself. */
+  /** Whether a word can begin with these two units, the first of them unescaped. */
   beginsWith(first: number, second: number): boolean {
     const next = this.#next(this.#root, first);
     if (next === undefined) return false;
     return next.ends !== "no" || beginsEscape(second) || this.#next(next, second) !== undefined;
   }
 
-  /** Looks for the words that begin at a position. */
+  /** Finds the words that begin at a position. */
   at(text: EscapedText, start: number, effort: Effort): Found {
     let here = this.#root;
     let position = start;
     let end: number | undefined;
-    // Where no escape is near there is one way to go on.
+    // Far from any escape there is only one reading.
     while (position < text.text.length - MAX_ESCAPE_LENGTH) {
       const unit = text.text.charCodeAt(position);
       if (beginsEscape(unit)) break;
@@ -72,7 +72,7 @@ export class Spellings {
     return this.#branch(text, { start, end }, { node: here, position }, effort);
   }
 
-  /** Goes on from a state where several readings are possible. */
+  /** Continues where several readings are possible. */
   #branch(
     text: EscapedText,
     { start, end: found }: { readonly start: number; readonly end: number | undefined },
@@ -103,10 +103,10 @@ export class Spellings {
     return end === undefined && !open ? NOTHING : { end, open };
   }
 
-  /** Where a unit leads; undefined when no word goes on with it. */
+  /** The next node; undefined when no word continues with this unit. */
   #next(here: Node, unit: number): Node | undefined {
     const folded = this.#fold(unit);
-    // Any run of blanks is as good as one. A word does not begin with what is skipped.
+    // Any run of blanks counts as one. A word never begins with a skipped unit.
     const stays = folded === SKIPPED || (folded === BLANK && here.unit === BLANK);
     if (stays) return here === this.#root ? undefined : here;
     return successor(here, folded);
