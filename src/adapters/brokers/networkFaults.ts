@@ -1,16 +1,16 @@
-/** What goes wrong between this host and any server, whatever is spoken on the connection. */
+/** Faults between this host and any server, whatever the protocol. */
 export const NETWORK_FAULT_CODES = [
   /** No answer in time. */
   "timeout",
   /** The host answers, but nothing listens on the port. */
   "connection_refused",
-  /** The connection broke, was ended by the other side or was silent too long. What was sent may have been done. */
+  /** The connection broke, was closed by the other side or was silent too long. Requests sent may have taken effect. */
   "connection_lost",
-  /** No way to the host. */
+  /** No route to the host. */
   "unreachable",
-  /** The name of the host could not be resolved. */
+  /** The host name could not be resolved. */
   "dns",
-  /** The TLS handshake failed: certificate, protocol, or only one of the two sides wants TLS. */
+  /** The TLS handshake failed: certificate, protocol, or only one side uses TLS. */
   "tls",
 ] as const;
 type NetworkFaultCode = (typeof NETWORK_FAULT_CODES)[number];
@@ -28,15 +28,13 @@ const SYSTEM_CODES: ReadonlyMap<string, NetworkFaultCode> = new Map([
   ["EPROTO", "tls"],
 ]);
 const RESOLVER_CODE = /^EAI_/;
-/** OpenSSL names certificate faults without a common prefix. */
+/** OpenSSL's certificate faults have no common prefix. */
 const TLS_CODE =
   /^ERR_(TLS|SSL)_|^CERT_|^CRL_|CERTIFICATE|_CERT(_|$)|_SIGNATURE$|^HOSTNAME_MISMATCH$|^INVALID_(CA|PURPOSE)$/;
 
 /**
- * What the code of an error of the network means.
- *
- * @param code the error's `code`, of any type: of the system, of name resolution, of Node's TLS or of OpenSSL
- * @returns undefined when it is any other
+ * @param code an error's `code`, of any type: of the system, of name resolution, of Node's TLS or of OpenSSL
+ * @returns undefined for any other code
  */
 export function networkFaultCode(code: unknown): NetworkFaultCode | undefined {
   if (typeof code !== "string") return undefined;

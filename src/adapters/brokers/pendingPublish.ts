@@ -2,25 +2,24 @@ import type { PublishError } from "../../model/errors.ts";
 
 /** How long a publish may take, and what ends it early. */
 export interface PublishBounds {
-  /** The publishes of its destination. Whoever makes one adds it there; it leaves when it ends. */
+  /** The publishes of its destination. Each adds itself when made and leaves when it ends. */
   readonly inFlight: InFlight;
   readonly signal: AbortSignal;
-  /** ms from the making of the publish, for everything. */
+  /** ms for everything, from the creation of the publish. */
   readonly timeoutMs: number;
 }
 
 /**
- * One publish that is waiting or under way: it ends once, by the broker's answer, a fault, its deadline or its signal,
- * whichever comes first. Each kind of destination adds what it sends and the words for the end of its time.
+ * One publish, waiting or in flight. It ends once: by the broker's answer, a fault, its deadline or its signal,
+ * whichever comes first. Each kind of destination adds its content and its timeout error.
  */
 export abstract class PendingPublish implements InFlightMember {
   readonly signal: AbortSignal;
   readonly deadline: number;
-  /** The time it had, in ms. */
   readonly timeoutMs: number;
-  /** Resolves or rejects with the publish. */
+  /** Settles with the publish. */
   readonly outcome: Promise<void>;
-  /** Called when it has ended for whatever reason, so that whoever has it lets it go. */
+  /** Called when it ends, for any reason, so that its holders release it. */
   onEnd: () => void = () => {};
   readonly #inFlight: InFlight;
   #settle: Settle | undefined;
@@ -35,7 +34,7 @@ export abstract class PendingPublish implements InFlightMember {
     });
   }
 
-  /** Whether it has ended: nobody waits for it any more. */
+  /** Whether it has ended and nobody waits for it. */
   get settled(): boolean {
     return this.#settle === undefined;
   }
@@ -44,7 +43,7 @@ export abstract class PendingPublish implements InFlightMember {
     this.#end()?.resolve();
   }
 
-  /** @param reason why it failed; the reason of its signal when that aborted */
+  /** @param reason why it failed; the signal's reason on abort */
   fail(reason: unknown): void {
     this.#end()?.reject(reason);
   }
@@ -53,7 +52,7 @@ export abstract class PendingPublish implements InFlightMember {
     this.fail(this.expiryError());
   }
 
-  /** Makes the error for the end of its time. */
+  /** The error for a timeout. */
   protected abstract expiryError(): PublishError;
 
   #end(): Settle | undefined {
@@ -71,32 +70,30 @@ interface Settle {
   readonly reject: (reason: unknown) => void;
 }
 
-/** A publish that is under way. */
+/** A publish in flight. */
 export interface InFlightMember {
-  /** `performance.now()` at which its time is over; Infinity for never. */
+  /** `performance.now()` of its timeout; Infinity for never. */
   readonly deadline: number;
   readonly signal: AbortSignal;
-  /** Its time is over: it ends, and is deleted. */
+  /** Ends it with a timeout, and deletes it. */
   expire(): void;
-  /** It ends with this reason, and is deleted. */
+  /** Ends it with this reason, and deletes it. */
   fail(reason: unknown): void;
 }
 
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /**
- * The publishes under way of one destination, with one timer and one listener per signal for all of them.
- *
- * All have the same timeout, so the order in which they were added is the order of their deadlines, and a timer for
- * the oldest serves; without any there is none. A listener each on a signal that many share, as a poller's publishes
- * do, would make Node warn of a leak.
+ * The publishes in flight of one destination, with one timer and one listener per signal for all. All have the same
+ * timeout, so insertion order is deadline order, and one timer for the oldest is enough. One listener per publish on a
+ * shared signal, such as a poller's, would make Node warn of a leak.
  */
 export class InFlight<M extends InFlightMember = InFlightMember> {
   protected readonly members = new Set<M>();
   readonly #bySignal = new Map<AbortSignal, Group>();
   #timer: NodeJS.Timeout | undefined;
 
-  /** Watches over a publish until it is deleted. Its signal must not have aborted. */
+  /** Tracks a publish until it is deleted. Its signal must not have aborted. */
   add(member: M): void {
     this.members.add(member);
     const group = this.#bySignal.get(member.signal) ?? this.#listen(member.signal);
@@ -104,7 +101,6 @@ export class InFlight<M extends InFlightMember = InFlightMember> {
     if (this.#timer === undefined) this.#arm(member.deadline);
   }
 
-  /** Lets a publish go that has ended. */
   delete(member: M): void {
     this.members.delete(member);
     if (this.members.size === 0) this.#disarm();
@@ -115,7 +111,7 @@ export class InFlight<M extends InFlightMember = InFlightMember> {
     this.#bySignal.delete(member.signal);
   }
 
-  /** Ends every publish with this reason. */
+  /** Fails every publish with this reason. */
   failAll(reason: unknown): void {
     for (const member of [...this.members]) member.fail(reason);
   }

@@ -1,8 +1,7 @@
 import type { Report } from "../../ports/kinds.ts";
 
 /**
- * Checks every entry of a comma-separated list of servers; it is named by its position, since it may hold a password.
- *
+ * Checks every entry of a comma-separated list of servers. Errors name its position only, since it may hold a password.
  * @param form matches one entry, with the port as its last group
  * @param expected the form in words
  */
@@ -11,7 +10,7 @@ export function checkServers(key: string, list: string, form: RegExp, expected: 
   entries.forEach((entry, index) => {
     const port = Number(form.exec(entry)?.at(-1) ?? 1);
     if (form.test(entry) && port >= 1 && port <= 65_535) return;
-    // A comma at the end of a list is common, and says nothing.
+    // A trailing comma is common and harmless.
     if (entry === "" && entries.length > 1) return;
     report.error(key, `entry ${index + 1} of the list is no server: expected ${expected}`);
   });

@@ -11,7 +11,7 @@ import { Secret } from "../../../model/secret.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type { kafkaConnectionKeys } from "./schema.ts";
 
-/** The keys that say how to reach Kafka. */
+/** The connection keys of Kafka. */
 export type KafkaConnection = Infer<{
   readonly type: "object";
   readonly properties: typeof kafkaConnectionKeys;
@@ -19,18 +19,18 @@ export type KafkaConnection = Infer<{
 }>;
 
 interface KafkaClientOptions {
-  /** Longest wait for a connection, TLS included, in ms. */
+  /** Timeout of connecting, TLS included, in ms. */
   readonly connectTimeoutMs: number;
-  /** Longest wait for an answer, in ms. */
+  /** Timeout of a request, in ms. */
   readonly requestTimeoutMs: number;
-  /** Tries of the client itself after a failed one, before it reports the failure. */
+  /** Retries by the client before it reports the failure. */
   readonly retries: number;
-  /** Which of the bootstrap servers is asked first, counted on without end. */
+  /** Which bootstrap server to ask first: a counter, taken modulo their number. */
   readonly firstServer: number;
   readonly log: Log;
 }
 
-/** A client, and the means to end all it does. */
+/** A client, and the means to end everything it does. */
 export interface KafkaClient {
   readonly kafka: Kafka;
   readonly sockets: Sockets;
@@ -38,7 +38,7 @@ export interface KafkaClient {
 
 let prepared = false;
 
-/** Makes a client; it connects when it is used. */
+/** Makes a client; it connects on first use. */
 export function createKafkaClient(connection: KafkaConnection, options: KafkaClientOptions): KafkaClient {
   if (!prepared) {
     registerCodecs();
@@ -65,9 +65,8 @@ export function createKafkaClient(connection: KafkaConnection, options: KafkaCli
 }
 
 /**
- * The retries of the client, in full: what is left out would come from a set of defaults that depends on `NODE_ENV`.
- *
- * @param retries tries after the first one
+ * The client's retries in full: kafkajs takes missing options from defaults that depend on `NODE_ENV`.
+ * @param retries retries after the first attempt
  */
 export function retryOptions(retries: number): RetryOptions {
   return { retries, initialRetryTime: 50, maxRetryTime: 500, factor: 0.2, multiplier: 2 };
@@ -89,8 +88,8 @@ function saslOptions(connection: KafkaConnection): SASLOptions {
 }
 
 /**
- * The faults of connections are told once by whoever uses the client, and the client tells each of its own tries: those lines are for
- * debugging. What the consumer group finds out (offsets out of range, foreign topics) nobody else says.
+ * The user of the client logs connection faults once; the client's own lines per attempt are for debugging. Only the
+ * client reports findings of the consumer group (offsets out of range, foreign topics).
  */
 function forward({ namespace, level, log: { message, broker } }: LogEntry, log: Log): void {
   const fields = { namespace, detail: message, ...(typeof broker === "string" && { broker }) };
@@ -100,14 +99,12 @@ function forward({ namespace, level, log: { message, broker } }: LogEntry, log: 
 }
 
 const DEFAULT_PORT = 9092;
-/** Stands for the colons of an IPv6 address, at which the client would cut host and port apart. */
+/** Replaces the colons of an IPv6 address, at which the client would split host and port. */
 const COLON = "_";
 
 /**
- * Splits `bootstrapServers`.
- *
- * @param bootstrapServers comma-separated `host:port`; the port is 9092 where it is missing, an IPv6 address stands in brackets
- * @returns addresses as the client takes them, for {@link hostOf} to undo
+ * @param bootstrapServers comma-separated `host:port`; the port defaults to 9092, an IPv6 address is in brackets
+ * @returns addresses for the client, for {@link hostOf} to undo
  */
 export function brokerAddresses(bootstrapServers: string): readonly string[] {
   return bootstrapServers
@@ -120,13 +117,13 @@ export function brokerAddresses(bootstrapServers: string): readonly string[] {
     });
 }
 
-/** The host to connect to, of an address of {@link brokerAddresses} or as a broker has announced it. */
+/** The host to connect to, from {@link brokerAddresses} or as announced by a broker. */
 export function hostOf(host: string): string {
   const literal = /^\[(.*)\]$/.exec(host)?.[1];
   return literal === undefined ? host : literal.replaceAll(COLON, ":");
 }
 
-/** Makes the client read every compression of the protocol; gzip it knows itself. Nothing is sent compressed. */
+/** Registers every compression of the protocol for reading; the client has gzip. Nothing is sent compressed. */
 function registerCodecs(): void {
   const { CompressionCodecs, CompressionTypes } = kafkajs;
   CompressionCodecs[CompressionTypes.Snappy] = snappy;
@@ -150,14 +147,14 @@ function readingOnly(name: string, decompress: (bytes: Buffer) => Promise<Buffer
 const KEEP_ALIVE_MS = 60_000;
 
 /**
- * The connections of one client, so that they can be ended whatever the client is doing: its own `disconnect` waits for answers that may never
- * come, and leaves behind connections that a broker does not close.
+ * The connections of one client, to end them whatever it is doing: its own `disconnect` waits for answers that may
+ * never come, and leaks connections that a broker does not close.
  */
 export class Sockets {
   readonly #open = new Set<Socket>();
   #closed = false;
 
-  /** Makes a connection; the client calls it. After `cut` it throws, which ends the client's own tries. */
+  /** Called by the client for each connection. Throws after `cut`, which ends the client's own retries. */
   readonly create: ISocketFactory = ({ host, port, ssl, onConnect }) => {
     if (this.#closed) throw new Error("the client was closed");
     const target = { host: hostOf(host), port };
@@ -168,24 +165,24 @@ export class Sockets {
       socket
         .setKeepAlive(true, KEEP_ALIVE_MS)
         .setNoDelay(true)
-        // An error after the client has let go of the socket must not end the process.
+        // An error after the client has released the socket must not end the process.
         .on("error", () => {})
         .on("close", () => this.#open.delete(socket))
     );
   };
 
   /**
-   * Ends every connection now, with what is not sent yet: a record in it must not reach the broker after its repetition on another
-   * connection. Requests under way fail. No connection can be made afterwards.
+   * Ends every connection now, unsent data included: a record in it must not reach the broker after its repetition on
+   * another connection. Requests in flight fail, and new connections are refused.
    */
   cut(): void {
     this.#closed = true;
     const reason = new Error("the connection was cut");
     for (const socket of [...this.#open]) {
-      // A reset takes neither TLS nor what is connecting, nor what has begun to end: libuv then never lets go of the handle.
+      // A reset fits neither TLS nor a socket that is connecting or ending: libuv then never releases the handle.
       if (socket.connecting || socket.writableEnded || socket instanceof TLSSocket) socket.destroy(reason);
       else {
-        // The client looks for "error" and "end" and not for "close", and a reset emits only that.
+        // The client listens for "error" and "end"; a reset emits only "close".
         socket.emit("error", reason);
         socket.resetAndDestroy();
       }
@@ -194,10 +191,9 @@ export class Sockets {
 }
 
 /**
- * A module inside kafkajs that its package does not export.
- *
+ * An internal module of kafkajs.
  * @param name path below its `src`
- * @returns undefined in a version that is built differently
+ * @returns undefined in a version with another structure
  */
 function kafkajsModule<T>(name: string): T | undefined {
   try {
@@ -213,8 +209,8 @@ interface RequestQueue {
 }
 
 /**
- * Keeps kafkajs 2.2.4 from setting a timer with a negative delay after each answer when nothing waits, which newer versions of Node
- * report on stderr (TimeoutNegativeWarning) and which does nothing anyway. A version that is built differently stays as it is.
+ * Keeps kafkajs 2.2.4 from setting a timer with a negative delay after each answer while nothing waits: newer versions
+ * of Node report it on stderr (TimeoutNegativeWarning). Does nothing for a version with another structure.
  */
 function quietRequestQueue(): void {
   const queue = kafkajsModule<{ readonly prototype?: Partial<RequestQueue> }>("network/requestQueue")?.prototype;

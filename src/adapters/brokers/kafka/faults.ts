@@ -1,22 +1,22 @@
 import { errorText } from "../../../model/errors.ts";
 import { NETWORK_FAULT_CODES, networkFaultCode } from "../networkFaults.ts";
 
-/** What went wrong between the service and Kafka. */
+/** Faults between the service and Kafka. */
 export const KAFKA_FAULT_CODES = [
   ...NETWORK_FAULT_CODES,
-  /** The broker refuses the credentials, or the mechanism. */
+  /** The broker refuses the credentials or the mechanism. */
   "authentication",
-  /** The user has no right to do this. */
+  /** The user lacks a permission. */
   "authorization",
   "topic_missing",
   "topic_invalid",
-  /** The record is larger than the topic or the broker takes. */
+  /** The record exceeds a limit of the topic or broker. */
   "message_too_large",
-  /** The broker refuses the record for what it holds. */
+  /** The broker refuses the content of the record. */
   "message_refused",
-  /** The broker cannot do it at the moment: no leader, too few replicas, a coordinator that is moving. */
+  /** Temporarily unavailable: no leader, too few replicas, a coordinator that is moving. */
   "not_available",
-  /** The broker has lost track of the producer: a new one can go on. */
+  /** The broker lost the state of the producer; a new producer can continue. */
   "producer_state",
   "other",
 ] as const;
@@ -24,13 +24,13 @@ type KafkaFaultCode = (typeof KAFKA_FAULT_CODES)[number];
 
 interface KafkaFault {
   readonly code: KafkaFaultCode;
-  /** For an operator: what happened and, where that helps, what to do. Holds no credential. */
+  /** For an operator: what happened and, where it helps, what to do. Holds no credentials. */
   readonly text: string;
-  /** The name of the broker's error code, where it sent one. */
+  /** The name of the broker's error code, if it sent one. */
   readonly status: string | undefined;
 }
 
-/** Names of the broker's error codes (Kafka protocol guide, "Error Codes") by what they mean here. */
+/** Names of the broker's error codes (Kafka protocol guide, "Error Codes") by meaning. */
 const PROTOCOL_CODES: Readonly<Record<string, KafkaFaultCode>> = {
   UNKNOWN_TOPIC_OR_PARTITION: "topic_missing",
   INVALID_TOPIC_EXCEPTION: "topic_invalid",
@@ -68,11 +68,7 @@ const ADVICE: Partial<Readonly<Record<KafkaFaultCode, string>>> = {
   authorization: "the user needs an ACL for it",
 };
 
-/**
- * Translates what the client threw.
- *
- * @param error anything; the client wraps the error that matters in others
- */
+/** @param error what the client threw; it wraps the relevant error in others */
 export function kafkaFault(error: unknown): KafkaFault {
   const root = rootOf(error);
   const code = codeOf(root);
@@ -86,7 +82,6 @@ export function kafkaFault(error: unknown): KafkaFault {
   };
 }
 
-/** The error at the end of the chain of causes. */
 function rootOf(error: unknown): unknown {
   let root = error;
   for (let depth = 0; depth < 10; depth++) {

@@ -2,7 +2,7 @@ import type { Secret } from "../../../model/secret.ts";
 import type { When } from "../../../ports/kinds.ts";
 import { checkServers } from "../serverList.ts";
 
-/** How to reach Kafka, for its sources and destinations (spec, "Log-broker destination" and "Log-broker source"). */
+/** Connection keys of Kafka sources and destinations (spec, "Log-broker destination" and "Log-broker source"). */
 export const kafkaConnectionKeys = {
   bootstrapServers: {
     type: "string",
@@ -25,7 +25,7 @@ export const kafkaConnectionKeys = {
   saslPassword: { type: "string", secret: true, description: "SASL password; required by a `SASL_` protocol." },
 } as const;
 
-/** One entry of `bootstrapServers`: host, port; an IPv6 address stands in brackets. */
+/** One entry of `bootstrapServers`: host, port; an IPv6 address is in brackets. */
 const KAFKA_SERVER = /^(\[[0-9a-f:.%]+\]|[^\s:/@[\]]+)(?::(\d{1,5}))?$/i;
 
 interface KafkaKeys {
@@ -38,7 +38,7 @@ interface KafkaKeys {
 
 const SASL_KEYS = ["saslMechanism", "saslUsername", "saslPassword"] as const;
 
-/** The rules of a Kafka entry: a `SASL_` protocol needs mechanism, user name and password; another one uses none of them. */
+/** A `SASL_` protocol requires mechanism, user name and password; the others use none of them. */
 export function checkKafka(entry: KafkaKeys, when: When): void {
   for (const key of SASL_KEYS) {
     when(["securityProtocol", key], (report) => {

@@ -2,16 +2,16 @@ import { ErrorCode } from "nats";
 import { errorText } from "../../../model/errors.ts";
 import { NETWORK_FAULT_CODES, networkFaultCode } from "../networkFaults.ts";
 
-/** Why there is no connection, or no longer one. */
+/** Why the connection failed or ended. */
 export const NATS_FAULT_CODES = [
   ...NETWORK_FAULT_CODES,
-  /** User name, password or token were refused. */
+  /** The server refused user name, password or token. */
   "authentication",
   "other",
 ] as const;
 type NatsFaultCode = (typeof NATS_FAULT_CODES)[number];
 
-/** No connection. The message is written for an operator and holds no credential. */
+/** Connecting failed. The message is written for an operator and holds no credentials. */
 export class NatsFault extends Error {
   override readonly name = "NatsFault";
   readonly code: NatsFaultCode;
@@ -23,11 +23,10 @@ export class NatsFault extends Error {
 }
 
 /**
- * What the client's error means.
- *
+ * Translates an error of the client.
  * @param server `host:port`
  * @param error what the client threw or closed with
- * @param timeoutMs the time the attempt had
+ * @param timeoutMs timeout of the attempt
  */
 export function connectFault(server: string, error: unknown, timeoutMs: number): NatsFault {
   const { code, chained } = partsOf(error);
@@ -56,7 +55,7 @@ export function connectFault(server: string, error: unknown, timeoutMs: number):
   }
 }
 
-/** Why a connection that served has ended, in words. */
+/** Why an established connection ended. */
 export function lossText(server: string, error: unknown): string {
   if (error === undefined || error === null) return `${server} closed the connection`;
   return `the connection to ${server} broke: ${plain(errorText(error))}`;
@@ -67,7 +66,7 @@ function partsOf(error: unknown): { readonly code: unknown; readonly chained: un
   return { code, chained: chainedError };
 }
 
-/** The server puts its reasons into quotes, and the client its own code in front of them. */
+/** Removes the server's quotes around the reason, and the client's code before it. */
 function plain(text: string): string {
   return /^[A-Z_]+ '([^']*)'$/.exec(text)?.[1] ?? text;
 }

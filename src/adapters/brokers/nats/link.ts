@@ -7,20 +7,20 @@ import type { natsConnectionKeys } from "./schema.ts";
 import { type NatsLogin, type NatsServer, NatsServers } from "./servers.ts";
 import { connectTracked } from "./sockets.ts";
 
-/** The keys of a source or destination that say how to reach its servers. */
+/** The keys of a source or destination for its connection. */
 type NatsConnectionConfig = Infer<{
   readonly type: "object";
   readonly properties: typeof natsConnectionKeys;
   readonly required: readonly ["servers"];
 }>;
 
-/** Something the server does not permit this user; told some time after it was tried. */
+/** Something the server does not permit this user; it reports that asynchronously. */
 interface Violation {
   readonly operation: "publish" | "subscription";
   readonly subject: string;
 }
 
-/** With two pings that may stay unanswered, a connection on which nothing arrives any more is found within 20 seconds. */
+/** With two unanswered pings allowed, a dead connection is detected within 20 seconds. */
 const PING_INTERVAL_MS = 5000;
 const MAX_PINGS_OUT = 2;
 
@@ -32,9 +32,9 @@ export class NatsDialer {
   readonly #timeoutMs: number;
 
   /**
-   * @param name how the server lists this client
-   * @param timeoutMs longest time for one server: TCP, TLS and login
-   * @throws Error when `servers` cannot be read
+   * @param name the client's name in the server's lists
+   * @param timeoutMs timeout per server: TCP, TLS and login
+   * @throws Error when `servers` is invalid
    */
   constructor(config: NatsConnectionConfig, name: string, timeoutMs: number, random: Random) {
     this.#servers = new NatsServers(config.servers, random);
@@ -49,12 +49,10 @@ export class NatsDialer {
   }
 
   /**
-   * Tries the servers one after another until one takes the connection.
-   *
-   * A connection is never re-made by the client: it would keep publishes back and send them after they were reported as failed.
-   *
+   * Tries the servers in turn until one accepts the connection. The client never reconnects by itself: it would buffer
+   * publishes and send them after they were reported as failed.
    * @param signal gives up at once
-   * @throws NatsFault that names each server and what is wrong with it; the signal's reason when it aborted
+   * @throws NatsFault with the reason for each server; the signal's reason on abort
    */
   async dial(signal: AbortSignal): Promise<NatsLink> {
     const faults: NatsFault[] = [];
@@ -119,7 +117,7 @@ export class NatsLink {
     this.connection = connection;
     this.server = server;
     this.ended = connection.closed().then(async (error) => {
-      // What led to it may be on its way through the client's queue of events.
+      // Its cause may still be in the client's event queue.
       await nextTurn();
       this.#reason ??= lossText(server, error ?? undefined);
       for (const fail of this.#flushes) fail(new Error(this.#reason));
@@ -128,25 +126,24 @@ export class NatsLink {
     void this.#watch();
   }
 
-  /** Why the connection has ended; undefined while it serves. */
+  /** Why the connection ended; undefined while it is open. */
   get lost(): string | undefined {
     if (this.#reason === undefined && this.connection.isClosed()) return lossText(this.server, undefined);
     return this.#reason;
   }
 
-  /** Calls `listener` for whatever the server does not permit. */
+  /** Calls `listener` for everything the server does not permit. */
   onViolation(listener: (violation: Violation) => void): void {
     this.#listeners.add(listener);
   }
 
   /**
    * Resolves when the server has read everything sent before.
-   *
    * @throws Error with the reason when the connection ends first
    */
   flush(): Promise<void> {
     return new Promise((resolve, reject) => {
-      // The client leaves a flush unanswered for ever when the connection ends meanwhile.
+      // The client never settles a flush whose connection ends.
       this.#flushes.add(reject);
       this.connection
         .flush()
@@ -155,7 +152,7 @@ export class NatsLink {
     });
   }
 
-  /** Ends the connection at once; what was not flushed may be lost. Safe to call twice. */
+  /** Ends the connection at once; unflushed data may be lost. Safe to call twice. */
   async close(reason = "the connection was closed"): Promise<void> {
     this.#reason ??= reason;
     await this.connection.close();
@@ -164,7 +161,7 @@ export class NatsLink {
   async #watch(): Promise<void> {
     for await (const { type, permissionContext } of this.connection.status()) {
       if (type === DebugEvents.StaleConnection) {
-        // The client itself would first wait until all it has to send is sent, which a server that hangs never lets happen.
+        // The client would first flush everything, which never ends if the server hangs.
         await this.close(`${this.server} no longer answers`);
       }
       if (type === Events.Error && permissionContext !== undefined) {

@@ -2,7 +2,9 @@ import type { Secret } from "../../../model/secret.ts";
 import type { When } from "../../../ports/kinds.ts";
 import { checkServers } from "../serverList.ts";
 
-/** How to reach NATS, for its sources and destinations (spec, "Subject-broker destination" and "Subject-broker source"). */
+/**
+ * Connection keys of NATS sources and destinations (spec, "Subject-broker destination" and "Subject-broker source").
+ */
 export const natsConnectionKeys = {
   servers: { type: "string", url: true, syntax: "notBlank", description: "Server URLs, comma-separated." },
   username: { type: "string", description: "User name; needs `password`." },
@@ -11,8 +13,8 @@ export const natsConnectionKeys = {
 } as const;
 
 /**
- * One entry of `servers`: scheme, user info, host, port. The user info reaches to the last @, since people forget to percent-encode one in a
- * password.
+ * One entry of `servers`: scheme, user info, host, port. The user info extends to the last @, since people forget to
+ * percent-encode one in a password.
  */
 export const NATS_SERVER =
   /^(?:(nats|tls):\/\/)?(?:(?![a-z][a-z0-9+.-]*:\/\/)(.*)@)?(\[[0-9a-f:.%]+\]|[^\s:/@[\]]+)(?::(\d{1,5}))?\/?$/i;
@@ -24,7 +26,7 @@ interface NatsKeys {
   readonly token?: Secret;
 }
 
-/** The rules of a NATS entry: user name and password need each other; a token excludes them. */
+/** User name and password require each other; a token excludes them. */
 export function checkNats(entry: NatsKeys, when: When): void {
   when(["username", "password"], (report) => {
     if (entry.username !== undefined && entry.password === undefined)

@@ -1,10 +1,9 @@
 import type { Random } from "../../../time/clock.ts";
 import { NATS_SERVER } from "./schema.ts";
 
-/** What a client shows to be let in. */
+/** The client's credentials. */
 export type NatsLogin = { readonly user: string; readonly pass: string } | { readonly token: string };
 
-/** One server of the list. */
 export interface NatsServer {
   /** `host:port`, IPv6 in brackets; without credentials. */
   readonly address: string;
@@ -15,15 +14,16 @@ export interface NatsServer {
 
 const DEFAULT_PORT = 4222;
 
-/** The servers of a source or destination: those of the configuration, and those that a server of the cluster has told of. */
+/** The servers of a source or destination: the configured ones, and those that a cluster member announced. */
 export class NatsServers {
   readonly #configured: readonly NatsServer[];
   readonly #random: Random;
   #learned: readonly NatsServer[] = [];
 
   /**
-   * @param text `nats://host:port`, `tls://host:port` or `host:port`, comma-separated; user info holds a user name and password, or a token
-   * @throws Error that names the entry by its place and does not repeat it: it may hold a password
+   * @param text `nats://host:port`, `tls://host:port` or `host:port`, comma-separated; user info holds a user name and
+   * password, or a token
+   * @throws Error that names the entry by its position and does not repeat it: it may hold a password
    */
   constructor(text: string, random: Random) {
     this.#configured = text
@@ -40,7 +40,7 @@ export class NatsServers {
     return this.#configured.map(({ address }) => address).join(", ");
   }
 
-  /** All servers, the configured ones first, both parts in random order: replicas spread over a cluster. */
+  /** All servers, the configured ones first, each part in random order: replicas spread over a cluster. */
   inTurn(): readonly NatsServer[] {
     const known = new Set(this.#configured.map(({ address }) => address));
     const learned = this.#learned.filter(({ address }) => !known.has(address));
@@ -48,10 +48,9 @@ export class NatsServers {
   }
 
   /**
-   * Remembers the other servers of a cluster in place of those told before.
-   *
+   * Replaces the announced servers of the cluster.
    * @param urls `connect_urls` of the server's greeting: `host:port` each
-   * @param from the server that told: its scheme and login serve for them too
+   * @param from the announcing server: its scheme and login apply to them too
    */
   learn(urls: readonly string[], from: NatsServer): void {
     this.#learned = urls.map((address) => ({ address, tls: from.tls, login: from.login }));

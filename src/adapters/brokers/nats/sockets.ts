@@ -4,14 +4,14 @@ import type { ConnectionOptions, NatsConnection } from "nats";
 import { NatsConnectionImpl, setTransportFactory } from "nats/lib/nats-base-client/internal_mod.js";
 import { NodeTransport, nodeResolveHost } from "nats/lib/src/node_transport.js";
 
-/** The TCP connections that one attempt to connect opens. */
+/** The TCP connections of one attempt to connect. */
 class Sockets {
   readonly #open = new Set<Socket>();
   #destroyed = false;
 
   add(socket: Socket): void {
     this.#open.add(socket);
-    // It is not connected yet; a socket that is destroyed before it connects would come to life again.
+    // A socket that is destroyed before it connects would connect anyway: wait a turn.
     if (this.#destroyed) setImmediate(() => socket.destroy());
   }
 
@@ -21,16 +21,16 @@ class Sockets {
   }
 }
 
-/** The client keeps options that it does not know, and hands them to its transport. */
+/** The client keeps unknown options and passes them to its transport. */
 type TrackedOptions = ConnectionOptions & { readonly sockets: Sockets };
 
 const CHANNEL = "net.client.socket";
 
-/** The client's own transport; tells of the socket that it makes. */
+/** The client's own transport; reports the socket that it opens. */
 class TrackedTransport extends NodeTransport {
   override connect(server: Parameters<NodeTransport["connect"]>[0], options: TrackedOptions): Promise<void> {
     const onSocket = (message: unknown) => options.sockets.add((message as { readonly socket: Socket }).socket);
-    // Made before the call returns: no other socket comes between.
+    // Opened synchronously: no other socket can interfere.
     subscribe(CHANNEL, onSocket);
     try {
       return super.connect(server, options);
@@ -43,13 +43,11 @@ class TrackedTransport extends NodeTransport {
 const TRANSPORT = { factory: () => new TrackedTransport(), dnsResolveFn: nodeResolveHost };
 
 /**
- * Connects as the client's `connect` does, with a transport whose sockets can be destroyed from outside.
- *
- * The client offers no way to give an attempt up, and leaves the socket open when a server accepts it and never sends its greeting: it would stay for
- * as long as the server lives. An asynchronous context would tell too whose socket one is, but while one is in use Node follows every promise of the
- * process: as long as a server lets an attempt wait, every delivery to any destination took a tenth more of the processor, and a third more at the start.
- *
- * @returns the connection, and the function that destroys the sockets that the attempt has opened or still opens
+ * Connects like the client's `connect`, with sockets that can be destroyed from outside. The client cannot cancel an
+ * attempt, and leaks the socket of a server that accepts it and never sends its greeting. An asynchronous context could
+ * also identify the socket, but makes Node track every promise of the process: while a server keeps an attempt waiting,
+ * each delivery to any destination took a tenth more CPU, and a third more at first.
+ * @returns the connection, and a function that destroys the sockets of the attempt, later ones included
  */
 export function connectTracked(options: ConnectionOptions): {
   readonly outcome: Promise<NatsConnection>;

@@ -4,32 +4,35 @@ import { faultOf, RabbitmqFault, type RabbitmqFaultCode } from "./fault.ts";
 import { readContentHeaders } from "./properties.ts";
 import type { AmqpTarget } from "./uri.ts";
 
-/** One open connection. It is used until `ended` aborts, and never comes back after that. */
+/** One open connection. It serves until `ended` aborts; it never reopens. */
 export interface AmqpConnection {
   readonly target: AmqpTarget;
-  /** Largest frame that the broker takes, in bytes. */
+  /** Largest frame of the broker, in bytes. */
   readonly frameMax: number;
-  /** Largest body that the broker takes, in bytes: it tells only when it refuses one, and whoever is told writes it here. */
+  /**
+   * Largest body of the broker, in bytes. It reports the limit only when it refuses a body; whoever learns it writes it
+   * here.
+   */
   maxBodyBytes: number;
-  /** Why the broker takes no messages from publishers at the moment; null while it does. */
+  /** Why the broker blocks publishers; null while it does not. */
   readonly blocked: string | null;
   /** Called when `blocked` has changed. */
   onBlockedChange: () => void;
-  /** Aborts when the connection is over, with the `RabbitmqFault` that ended it as its reason. */
+  /** Aborts with the `RabbitmqFault` that ended the connection. */
   readonly ended: AbortSignal;
   createChannel(): Promise<Channel>;
   createConfirmChannel(): Promise<ConfirmChannel>;
-  /** Closes the connection; a broker that does not answer gets a short time only. Channels that hold unsent frames must be closed before. */
+  /** Closes the connection, with a short timeout for the broker's answer. Close channels with unsent frames before. */
   close(): Promise<void>;
-  /** Ends the connection without a word. */
+  /** Ends the connection without a close handshake. */
   destroy(): void;
 }
 
-/** What a broker gets to answer a close, in ms. */
+/** Timeout of a close, in ms. */
 export const CLOSE_TIMEOUT_MS = 2000;
-/** How long the last frames of a connection that has ended may take to leave, in ms. */
+/** Time for the last frames of an ended connection to leave, in ms. */
 const LINGER_MS = 500;
-/** Frames that each of a channel's two buffers, one behind the other, takes before its publishers have to wait. */
+/** Frames that each of a channel's two buffers takes before publishers have to wait. */
 const CHANNEL_BUFFER_FRAMES = 64;
 
 const ADVICE: Readonly<Partial<Record<RabbitmqFaultCode, string>>> = {
@@ -40,11 +43,9 @@ const ADVICE: Readonly<Partial<Record<RabbitmqFaultCode, string>>> = {
 
 /**
  * Connects and logs in.
- *
- * @param target where to
- * @param signal gives the try up, at any point of it
- * @returns the connection with its heartbeats on
- * @throws RabbitmqFault that says what failed and what to do; the signal's reason when it aborted
+ * @param signal cancels the attempt at any point
+ * @returns the connection, with heartbeats running
+ * @throws RabbitmqFault with what failed and what to do; the signal's reason on abort
  */
 export async function openConnection(target: AmqpTarget, signal: AbortSignal): Promise<AmqpConnection> {
   signal.throwIfAborted();
@@ -52,7 +53,7 @@ export async function openConnection(target: AmqpTarget, signal: AbortSignal): P
   const timer = setTimeout(() => socket.abort(), target.connectTimeoutMs);
   const giveUp = () => socket.abort();
   signal.addEventListener("abort", giveUp, { once: true });
-  // The library has no means to end a connection that hangs, so the socket gets one: it listens to the signal itself.
+  // The library cannot end a connection that hangs, so the socket itself listens to the signal.
   const options: SocketOptions & { readonly signal: AbortSignal } = {
     signal: socket.signal,
     noDelay: true,
@@ -87,7 +88,7 @@ class Connection implements AmqpConnection {
     this.target = target;
     this.#model = model;
     this.#socket = socket;
-    // The library keeps what was negotiated, and does not tell.
+    // The library does not expose the negotiated value.
     const { frameMax } = model.connection as { readonly frameMax?: unknown };
     readContentHeaders(model.connection);
     this.frameMax = typeof frameMax === "number" ? frameMax : (target.options.frameMax ?? 0);
@@ -118,7 +119,7 @@ class Connection implements AmqpConnection {
       this.#socket.abort();
       return;
     }
-    // It rejects when the connection breaks meanwhile, which is as good.
+    // It rejects when the connection breaks meanwhile, which is just as good.
     await atMost(CLOSE_TIMEOUT_MS, this.#model.close());
     this.destroy();
   }
@@ -137,7 +138,7 @@ class Connection implements AmqpConnection {
     if (this.ended.aborted) return;
     const cause = error ?? new RabbitmqFault("closed", `the connection to ${this.target.name} was closed`);
     this.#ended.abort(endFault(this.target, cause));
-    // The library only half-closes a socket: one whose other side is gone would stay for minutes.
+    // The library only half-closes a socket: without its peer it would stay open for minutes.
     setTimeout(() => this.#socket.abort(), LINGER_MS).unref();
   }
 }
@@ -170,7 +171,7 @@ function connectFault(target: AmqpTarget, error: unknown): RabbitmqFault {
       `cannot connect to ${name}: RabbitMQ refused the user ${JSON.stringify(user)} or the password${local}`,
     );
   }
-  // The library tells that the broker closed the connection at this step, and keeps the broker's words to itself.
+  // The library reports that the broker closed the connection at this step, but drops the broker's reason.
   if (/Expected ConnectionOpenOk; got <ConnectionClose/.test(text))
     return new RabbitmqFault(
       "vhost",

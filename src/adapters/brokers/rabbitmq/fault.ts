@@ -1,14 +1,14 @@
 import { errorText } from "../../../model/errors.ts";
 import { NETWORK_FAULT_CODES, networkFaultCode } from "../networkFaults.ts";
 
-/** Why RabbitMQ could not be reached or did not do what it was asked. */
+/** Why RabbitMQ could not be reached or refused a request. */
 export const RABBITMQ_FAULT_CODES = [
-  /** The configured URL is no AMQP URI. */
+  /** The configured URL is not an AMQP URI. */
   "url_invalid",
   ...NETWORK_FAULT_CODES,
   /** The credentials were refused. */
   "credentials",
-  /** The virtual host is missing, or the user may not enter it. */
+  /** The virtual host is missing, or the user has no access to it. */
   "vhost",
   /** The user lacks a permission (AMQP 403). */
   "access_refused",
@@ -16,9 +16,9 @@ export const RABBITMQ_FAULT_CODES = [
   "not_found",
   /** The queue or exchange exists with other properties, or a limit of the broker is exceeded (AMQP 406). */
   "precondition_failed",
-  /** Another connection has the queue or exchange for itself (AMQP 403 and 405). */
+  /** Another connection holds the queue or exchange exclusively (AMQP 403 and 405). */
   "locked",
-  /** The other side speaks no AMQP 0-9-1, or breaks its rules. */
+  /** The peer does not speak AMQP 0-9-1, or violates it. */
   "protocol",
   /** This side closed the connection. */
   "closed",
@@ -26,11 +26,11 @@ export const RABBITMQ_FAULT_CODES = [
 ] as const;
 export type RabbitmqFaultCode = (typeof RABBITMQ_FAULT_CODES)[number];
 
-/** RabbitMQ cannot be used. The message is written for an operator and holds no credential. */
+/** RabbitMQ cannot be used. The message is written for an operator and holds no credentials. */
 export class RabbitmqFault extends Error {
   override readonly name = "RabbitmqFault";
   readonly code: RabbitmqFaultCode;
-  /** The AMQP reply code, where RabbitMQ sent one. */
+  /** The AMQP reply code, if RabbitMQ sent one. */
   readonly status: string | undefined;
 
   constructor(code: RabbitmqFaultCode, message: string, status?: string) {
@@ -54,17 +54,13 @@ const REPLY_CODES: Readonly<Record<number, RabbitmqFaultCode>> = {
   505: "protocol",
   530: "vhost",
 };
-/** Faults that the client library reports in words only. */
+/** Faults that the client library reports only as text. */
 const TEXTS: readonly (readonly [RegExp, RabbitmqFaultCode])[] = [
   [/Heartbeat timeout|Unexpected close|Socket closed abruptly|Connection clos|Channel (ended|clos)/, "connection_lost"],
   [/SASL mechanism|Expected |frameMax|Frame |Invalid frame|unknown channel|Unexpected frame|frame type/, "protocol"],
 ];
 
-/**
- * The code for what the client library or the socket threw.
- *
- * @param error what was thrown, of any type
- */
+/** @param error what the client library or the socket threw, of any type */
 export function faultCode(error: unknown): RabbitmqFaultCode {
   if (error instanceof RabbitmqFault) return error.code;
   const { code, message } = Object(error) as { readonly code?: unknown; readonly message?: unknown };
@@ -73,8 +69,7 @@ export function faultCode(error: unknown): RabbitmqFaultCode {
 }
 
 /**
- * A fault that keeps its own words when it is one already.
- *
+ * Makes a fault; one that already is a fault keeps its message.
  * @param context what was tried, such as `amqp://broker:5672/orders: the connection failed`
  * @param error what was thrown
  */
@@ -85,7 +80,7 @@ export function faultOf(context: string, error: unknown): RabbitmqFault {
   return new RabbitmqFault(faultCode(error), `${context}: ${reasonOf(error)}`, status);
 }
 
-/** What RabbitMQ said, without the words that the client library puts around it. */
+/** RabbitMQ's own reason, without the client library's words around it. */
 export function reasonOf(error: unknown): string {
   const text = errorText(error);
   return /\d+ \([A-Z-]+\) with message "(.*)"/s.exec(text)?.[1] ?? text;

@@ -1,11 +1,11 @@
 import { isUtf8 } from "node:buffer";
 import { errorText } from "../../../model/errors.ts";
 
-/** What lies deeper in a table or list is left out: a table in thousands of tables must not exhaust the stack. */
+/** Deeper values are dropped: a table in thousands of tables must not exhaust the stack. */
 const MAX_DEPTH = 100;
 
 /**
- * The properties of a message, under the names and in the forms of the client library, but for `headers`: see {@link
+ * The properties of a message, with the names and types of the client library, except `headers`: see {@link
  * readProperties}.
  */
 type Properties = Readonly<Record<string, unknown>>;
@@ -29,11 +29,10 @@ const PROPERTIES: readonly (readonly [string, (reader: Reader) => unknown])[] = 
 ];
 
 /**
- * Reads the property list of a message. Text that is not UTF-8 comes in base64, so that two texts never become one; an
- * integer that no number holds comes as a bigint; what is nested too deeply as null.
- *
+ * Reads the property list of a message. Text that is not UTF-8 becomes base64, so that different texts stay different;
+ * an integer beyond a number's precision becomes a bigint; too deep nesting becomes null.
  * @param bytes flags and properties
- * @throws Error when they break the rules of AMQP
+ * @throws Error when they violate AMQP
  */
 export function readProperties(bytes: Buffer): Properties {
   const reader = new Reader(bytes);
@@ -49,7 +48,7 @@ export function readProperties(bytes: Buffer): Properties {
 function table(reader: Reader, depth: number): object | null {
   const end = reader.partEnd();
   if (depth > MAX_DEPTH) return reader.skipTo(end);
-  // A field may be called __proto__, which an assignment would take for the prototype.
+  // A field may be called __proto__, and an assignment would set the prototype.
   const fields: Record<string, unknown> = {};
   const outer = reader.narrow(end);
   while (reader.offset < end) {
@@ -72,7 +71,7 @@ function list(reader: Reader, depth: number): unknown[] | null {
   return values;
 }
 
-/** A value with its type in front (AMQP 0-9-1, section 4.2.5.5, with the types as RabbitMQ uses them). */
+/** A value after its type (AMQP 0-9-1, section 4.2.5.5, with the types as RabbitMQ uses them). */
 function value(reader: Reader, depth: number): unknown {
   const type = String.fromCharCode(reader.octet());
   switch (type) {
@@ -122,7 +121,7 @@ function exact(integer: bigint): number | bigint {
 
 const REPLACEMENT = "\ufffd";
 
-/** Takes values from the front of a buffer, or of a part of it. Every method throws an Error where it is too short. */
+/** Reads values from the front of a buffer, or of a part of it. Every method throws an Error at its end. */
 class Reader {
   readonly #buffer: Buffer;
   #offset = 0;
@@ -141,7 +140,7 @@ class Reader {
     return this.#buffer[this.#take(1)] as number;
   }
 
-  /** A length of four bytes. */
+  /** A four-byte length. */
   length(): number {
     return this.#buffer.readUInt32BE(this.#take(4));
   }
@@ -159,7 +158,7 @@ class Reader {
     return isUtf8(bytes) ? text : bytes.toString("base64");
   }
 
-  /** A text with its length in one byte in front. */
+  /** A text with a one-byte length before it. */
   shortText(): string {
     return this.text(this.octet());
   }
@@ -172,13 +171,13 @@ class Reader {
     return end;
   }
 
-  /** Leaves the rest of a part out. */
+  /** Skips the rest of a part. */
   skipTo(end: number): null {
     this.#offset = end;
     return null;
   }
 
-  /** Reads no further than `end`. @returns the former end */
+  /** Limits reading to `end`. @returns the former end */
   narrow(end: number): number {
     const former = this.#end;
     this.#end = end;
@@ -197,18 +196,20 @@ function tooLong(): Error {
   return new Error("a value is longer than what it is part of");
 }
 
-/** A message whose properties cannot be read has this in their place. */
+/** Replaces properties that cannot be read. */
 export interface UndecodableProperties {
   readonly undecodable: { readonly reason: string; readonly bytes: Buffer };
 }
 
-/** How amqplib 2.3 reads frames: each call gives the next one; `rest` begins with it once it has arrived completely. */
+/**
+ * How amqplib 2.3 reads frames: each call returns the next one; `rest` begins with it once it has arrived completely.
+ */
 interface FrameReader {
   rest: Buffer;
   recvFrame(): unknown;
 }
 
-/** Frame type, channel and size before the payload, one byte behind it (AMQP 0-9-1, section 4.2.3). */
+/** Frame type, channel and size before the payload, one byte after it (AMQP 0-9-1, section 4.2.3). */
 const PREFIX_BYTES = 7;
 const HEADER_FRAME = 2;
 const FRAME_END = 0xce;
@@ -216,11 +217,10 @@ const FRAME_END = 0xce;
 const HEADER_PREFIX_BYTES = 12;
 
 /**
- * Reads the properties of messages in place of the client library. What the library cannot read (tables in thousands of
- * tables, an unknown type) it takes for a fault of the connection: the broker would deliver the message again on each
- * next one, for ever. Here such a message arrives with {@link UndecodableProperties}. A library that is built
- * differently stays as it is.
- *
+ * Reads the properties of messages instead of the client library, which treats properties it cannot read (tables in
+ * thousands of tables, an unknown type) as a connection fault: the broker would redeliver the message on each new
+ * connection, for ever. Here it arrives with {@link UndecodableProperties}. Does nothing for a library with another
+ * structure.
  * @param connection the library's
  */
 export function readContentHeaders(connection: unknown): void {
@@ -231,7 +231,7 @@ export function readContentHeaders(connection: unknown): void {
     const { rest } = reader;
     if (rest.length <= PREFIX_BYTES || rest[0] !== HEADER_FRAME) return recvFrame.call(reader);
     const end = PREFIX_BYTES + rest.readUInt32BE(3);
-    // What has not arrived, or is not a frame, is the library's.
+    // Incomplete data and broken frames are left to the library.
     if (rest[end] !== FRAME_END || end - PREFIX_BYTES < HEADER_PREFIX_BYTES) return recvFrame.call(reader);
     reader.rest = rest.subarray(end + 1);
     const payload = rest.subarray(PREFIX_BYTES, end);

@@ -10,13 +10,13 @@ export interface AmqpTarget {
   readonly vhost: string;
   readonly user: string;
   readonly options: Options.Connect;
-  /** Longest time for connection and handshake, in ms. */
+  /** Timeout of connection and handshake, in ms. */
   readonly connectTimeoutMs: number;
-  /** Query parameters of other AMQP clients that mean nothing here. */
+  /** Query parameters of other AMQP clients, ignored here. */
   readonly ignored: readonly string[];
 }
 
-/** A silent connection is given up after two of these, in seconds. */
+/** A silent connection fails after two of these, in seconds. */
 const DEFAULT_HEARTBEAT_S = 10;
 const DEFAULT_CONNECT_TIMEOUT_MS = 10_000;
 /** RabbitMQ's own default, in bytes. */
@@ -24,7 +24,7 @@ const DEFAULT_FRAME_MAX = 131_072;
 /** AMQP 0-9-1, section 4.2.3: peers must accept frames up to this size, in bytes. */
 const FRAME_MIN_SIZE = 4096;
 
-/** Names as other AMQP clients write them; each with its smallest and largest value. */
+/** Names as in other AMQP clients, each with its range. */
 const PARAMETERS = {
   heartbeat: { names: ["heartbeat"], from: 0, to: 65_535 },
   connectTimeoutMs: { names: ["connection_timeout", "connectionTimeout"], from: 1, to: 600_000 },
@@ -32,7 +32,7 @@ const PARAMETERS = {
   channelMax: { names: ["channel_max", "channelMax"], from: 2, to: 65_535 },
 } as const;
 
-/** Other parameters of RabbitMQ's "URI Query Parameters". Unknown ones are not named: their text may be anything. */
+/** Other parameters of RabbitMQ's "URI Query Parameters". Unknown ones are not logged: their names may be anything. */
 const OF_OTHER_CLIENTS = [
   "auth_mechanism",
   "cacertfile",
@@ -45,12 +45,12 @@ const OF_OTHER_CLIENTS = [
 ] as const;
 
 /**
- * Reads an AMQP URI (RabbitMQ's "URI Specification" and "URI Query Parameters"): `amqp` or `amqps`, user and password `guest` when both
- * are left out, port 5672 or 5671, virtual host `/` when the path is empty; user, password and virtual host are percent-encoded UTF-8.
- * The parameters `heartbeat` (s), `connection_timeout` (ms), `frame_max` (bytes) and `channel_max` are honoured.
- *
+ * Reads an AMQP URI (RabbitMQ's "URI Specification" and "URI Query Parameters"): `amqp` or `amqps`, user and password
+ * `guest` when both are missing, port 5672 or 5671, virtual host `/` when the path is empty; user, password and virtual
+ * host are percent-encoded UTF-8. Supports the parameters `heartbeat` (s), `connection_timeout` (ms), `frame_max`
+ * (bytes) and `channel_max`.
  * @param text the URI with its credentials
- * @throws RabbitmqFault `url_invalid` that quotes nothing of the URI but its scheme and parameter names
+ * @throws RabbitmqFault `url_invalid` that quotes only the scheme and parameter names of the URI
  */
 export function parseAmqpUri(text: string): AmqpTarget {
   const url = URL.canParse(text) ? new URL(text) : undefined;
@@ -60,7 +60,7 @@ export function parseAmqpUri(text: string): AmqpTarget {
     throw invalid(`found ${found}, which is not shown since it may hold a password`);
   }
   if (url.hostname === "") throw invalid("it names no host");
-  // A password with a bare "/", "?" or "#" ends up behind the host: what follows would be shown as the virtual host.
+  // A password with a bare "/", "?" or "#" continues after the host, and would be shown as the virtual host.
   if (/@/.test(url.pathname + url.search + url.hash))
     throw invalid('an "@" follows behind the host: percent-encode "/", "?", "#" and "@" of the password');
   const anonymous = url.username === "" && url.password === "";
@@ -119,7 +119,7 @@ function invalid(what: string): RabbitmqFault {
   );
 }
 
-/** Only a warning: the specification reads any text here, a `file:` string too. */
+/** Only a warning: the specification accepts any text here, even a `file:` string. */
 export function checkAmqpUri(key: string, uri: string, report: Report): void {
   if (/^amqps?:\/\/./i.test(uri)) return;
   const file = uri.startsWith("file:") ? "; no file is read for this key" : "";
