@@ -6,8 +6,7 @@ import { httpSourceSchema, type inboundAuthSchema } from "./schema.ts";
 export const httpSource = { schema: httpSourceSchema } as const;
 
 /**
- * The rule of what callers must show (spec, "Source auth kinds"): what is signed cannot begin with a timestamp that no header brings.
- *
+ * The rule of inbound credentials (spec, "Source auth kinds"): a signature over a timestamp needs a header with it.
  * @param prefix of the keys, such as `auth.`
  */
 export function checkInboundAuth(prefix: string, auth: Infer<typeof inboundAuthSchema> | undefined, when: When): void {

@@ -1,6 +1,6 @@
 import type { Infer } from "../../../model/schema.ts";
 
-/** Credentials that callers must show: HTTP sources, the admin routes and the pull routes (spec, "Source auth kinds"). */
+/** Credentials of callers: HTTP sources, the admin routes and the pull routes (spec, "Source auth kinds"). */
 export const inboundAuthSchema = {
   kinds: {
     bearer: {
@@ -92,5 +92,5 @@ export type SignaturePayloadFormat = "BODY" | "TIMESTAMP_DOT_BODY";
 export type HmacAuth = Omit<DeclaredHmac, "signaturePayloadFormat"> & {
   readonly signaturePayloadFormat: SignaturePayloadFormat;
 };
-/** What callers of an HTTP source, the admin routes or the pull routes must show, with every key filled in. */
+/** Inbound credentials with all defaults applied. */
 export type InboundAuth = Exclude<DeclaredAuth, DeclaredHmac> | HmacAuth;

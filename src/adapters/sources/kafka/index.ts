@@ -6,13 +6,13 @@ import { kafkaFault } from "../../brokers/kafka/faults.ts";
 import type { KafkaSourceConfig } from "./schema.ts";
 import { GROUP_TIMES, GroupSession, type GroupTimes } from "./session.ts";
 
-/** A session that lasted so long counts as a success: the next fault is followed by the shortest wait. */
+/** After a session of this length the next fault is retried after the shortest wait. */
 const STABLE_MS = 10_000;
 
 /**
- * A Kafka source (spec, "Log-broker source"): consumes topics as a member of a consumer group, and commits an offset only after the intake
- * has everything before it. The records of a partition are taken one batch after the other; several partitions are consumed beside each other.
- *
+ * A Kafka source (spec, "Log-broker source"): consumes topics as a member of a consumer group, and commits an offset
+ * only after the intake has everything before it. The batches of a partition are taken in turn, several partitions
+ * concurrently.
  * @param times times of the membership, for tests
  */
 export function createKafkaSource(
@@ -64,7 +64,7 @@ class KafkaSource implements Source {
 
   #problem(): string | undefined {
     if (this.#session === undefined || this.#stopping.signal.aborted) return this.#fault;
-    // Until it is a member again, what went wrong last says more.
+    // Until it is a member again, the last fault says more.
     const { joinedAt, problem } = this.#session;
     return joinedAt === undefined ? this.#fault || problem : problem;
   }

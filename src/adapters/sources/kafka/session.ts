@@ -9,14 +9,14 @@ import { createKafkaClient, type KafkaClient, retryOptions } from "../../brokers
 import { kafkaFault } from "../../brokers/kafka/faults.ts";
 import type { KafkaSourceConfig } from "./schema.ts";
 
-/** Times of a member of a consumer group, in ms. */
+/** Times of a consumer group member, in ms. */
 export interface GroupTimes {
-  /** After so long without heartbeat the broker gives the partitions to others. */
+  /** Without a heartbeat for this long the broker reassigns the partitions. */
   readonly sessionMs: number;
   readonly heartbeatMs: number;
-  /** Longest time that the others wait for a member in a rebalance. */
+  /** Longest wait of the other members in a rebalance. */
   readonly rebalanceMs: number;
-  /** Longest wait of a fetch for records. A stop waits as long. */
+  /** Longest wait of a fetch for records; a stop takes as long. */
   readonly fetchWaitMs: number;
 }
 
@@ -25,19 +25,18 @@ export const GROUP_TIMES: GroupTimes = { sessionMs: 30_000, heartbeatMs: 2000, r
 const CONNECT_TIMEOUT_MS = 10_000;
 const REQUEST_TIMEOUT_MS = 10_000;
 const RETRIES = 2;
-/** Partitions whose records are taken beside each other. */
+/** Partitions whose records are taken concurrently. */
 const CONCURRENT_PARTITIONS = 4;
-/** Within a batch offsets are committed no more often: what is read again after a fault the inbox knows. */
+/** Shortest interval of commits within a batch: the inbox de-duplicates what is read again after a fault. */
 const COMMIT_INTERVAL_MS = 200;
-/** Without a sign of life for so long the source counts as down. */
+/** The source counts as down after this long without an answer. */
 const SILENT_MS = 10_000;
-/** How long leaving the group may take once nothing is being taken. */
+/** Timeout for leaving the group once nothing is being taken. */
 const LEAVE_MS = 5000;
 
 /**
- * One membership in a consumer group: from the connection to the first fault from which the client does not recover in a moment.
- *
- * The client's own restarts after a crash are off: some crashes it does not recover from, and some restarts outlive its `disconnect`.
+ * One membership in a consumer group, from the connection to the first fault without a quick recovery. The client's own
+ * restarts after a crash are off: it does not recover from all crashes, and some restarts outlive its `disconnect`.
  */
 export class GroupSession {
   readonly #config: KafkaSourceConfig;
@@ -50,14 +49,14 @@ export class GroupSession {
   readonly #abandon = new AbortController();
   /** Aborts with the end of the session. */
   readonly #closed = new AbortController();
-  /** Aborts when a `take` that waits for its database waits no longer. */
+  /** Aborts to stop a `take` from waiting for its database. */
   readonly #impatience = new AbortController();
   readonly #over: Promise<void>;
   #end: (error?: unknown) => void = () => {};
   #ended = false;
   #joined = false;
   #joinedAt: number | undefined;
-  /** Counts the assignments: what was read under an earlier one must not be committed under a later one. */
+  /** Counts the assignments: records read under an earlier one must not be committed under a later one. */
   #assignment = 0;
   #lastSign: number;
   #heartbeat: () => Promise<void> = async () => {};
@@ -89,12 +88,12 @@ export class GroupSession {
     this.#over.catch(() => {});
   }
 
-  /** Since when it has been a member, in ms of the monotonic clock. */
+  /** Start of the membership, in ms of the monotonic clock. */
   get joinedAt(): number | undefined {
     return this.#joinedAt;
   }
 
-  /** Why it does not consume now; undefined when it does. */
+  /** Why it does not consume; undefined when it does. */
   get problem(): string | undefined {
     const silentMs = this.#tools.clock.monotonic() - this.#lastSign;
     if (silentMs > SILENT_MS) return `the broker has not answered for ${Math.round(silentMs / 1000)} s`;
@@ -103,8 +102,7 @@ export class GroupSession {
 
   /**
    * Consumes until `stop`.
-   *
-   * @throws Error for an operator when it cannot begin or go on
+   * @throws Error for an operator when it cannot start or continue
    */
   async run(): Promise<void> {
     this.#listen();
@@ -121,7 +119,7 @@ export class GroupSession {
     }
   }
 
-  /** Takes no more, lets the running takes end, commits them and leaves the group; all of that at once when `cutoff` aborts. */
+  /** Takes no more, waits for running takes, commits them and leaves the group; at once when `cutoff` aborts. */
   async stop(cutoff: AbortSignal): Promise<void> {
     this.#impatience.abort(new StoppingError());
     const cut = () => {
@@ -130,7 +128,7 @@ export class GroupSession {
     };
     if (cutoff.aborted) cut();
     cutoff.addEventListener("abort", cut, { once: true });
-    // While it is still joining, the client's own disconnect would be overtaken by the join, which then goes on for ever.
+    // While it is joining, the join would overtake the client's disconnect and continue for ever.
     if (this.#joined) {
       this.#consumer.disconnect().then(
         () => this.#end(),
@@ -150,7 +148,7 @@ export class GroupSession {
   async #begin(): Promise<void> {
     const { topics, autoOffsetReset } = this.#config;
     await this.#consumer.connect();
-    // One by one, so that an error tells which of them is missing.
+    // One at a time, so that an error names the missing topic.
     for (const topic of topics) {
       try {
         await this.#consumer.subscribe({ topics: [topic], fromBeginning: autoOffsetReset === "earliest" });
@@ -185,14 +183,16 @@ export class GroupSession {
     });
     this.#consumer.on(events.CRASH, ({ payload }) => this.#end(payload.error));
     this.#consumer.on(events.END_BATCH_PROCESS, ({ payload: { batchSize, topic, partition, lastOffset } }) => {
-      // Nothing but markers of transactions or aborted records: the client skips them, and commits nothing.
+      // Only transaction markers or aborted records: the client skips them and commits nothing.
       if (batchSize > 0) return;
       const offset = following(lastOffset);
       this.#consumer.commitOffsets([{ topic, partition, offset }]).catch(() => {});
     });
   }
 
-  /** Reads nothing before the group has an offset for each of its new partitions. Runs within the join, before the first fetch. */
+  /**
+   * Reads nothing before the group has an offset for each new partition. Runs within the join, before the first fetch.
+   */
   #settleEnds(assignment: Assignment): void {
     const partitions = Object.entries(assignment).map(([topic, numbers]) => ({ topic, partitions: [...numbers] }));
     const now = this.#assignment;
@@ -228,10 +228,10 @@ export class GroupSession {
       const now = this.#tools.clock.monotonic();
       if (!isEnd && isRunning() && now - committedAt < COMMIT_INTERVAL_MS) continue;
       committedAt = now;
-      // What follows the last record of a batch, up to its end, are markers of transactions.
+      // Transaction markers fill the rest of a batch after its last record.
       const offset = following(isEnd && !isRefused ? batch.lastOffset() : last.offset);
       await commitOffsetsIfNecessary({ topics: [{ topic, partitions: [{ partition, offset }] }] });
-      // After the commit: one that fails is followed by reading, taking and committing again.
+      // After the commit: if it fails, the records are read, taken and committed again.
       if (!isOurs()) return;
       resolveOffset(last.offset);
       await heartbeat();
@@ -240,9 +240,8 @@ export class GroupSession {
   }
 
   /**
-   * @returns how many records from the first on are taken and may be committed. A partition is read in order, so one
-   *   that the inbox table refuses holds up those behind it, which are read again; none when the source stopped before
-   *   all of them were taken
+   * @returns how many leading records are taken and may be committed. A partition is read in order: a record that the
+   * inbox table refuses holds up those after it, which are read again. 0 when the source stopped before all were taken
    */
   async #take(records: readonly KafkaMessage[], topic: string, partition: number): Promise<number> {
     const messages = records.map((record) => brokerMessage(record, topic, partition));
@@ -259,23 +258,23 @@ export class GroupSession {
     }
   }
 
-  /** Reads on in a partition after a while; the others go on meanwhile. */
+  /** Resumes a partition after a while; the others continue meanwhile. */
   #resumeLater(resume: () => void): void {
     pause(this.#tools.refusedRetryMs ?? REFUSED_RETRY_MS, this.#closed.signal).then((isTime) => {
       if (isTime) resume();
     });
   }
 
-  /** Keeps the membership while the intake waits for its database, and ends a session in which nothing moves any more. */
+  /** Keeps the membership while the intake waits for its database, and ends a session without progress. */
   #watch(): void {
-    // A heartbeat that fails tells of a rebalance or a lost session, which the commit or the next heartbeat will find out too.
+    // A heartbeat fails on a rebalance or a lost session; the commit or the next heartbeat detects both.
     if (this.#takes.size > 0) this.#heartbeat().catch(() => {});
     const silentMs = this.#tools.clock.monotonic() - this.#lastSign;
     const patienceMs = this.#times.rebalanceMs + this.#times.sessionMs;
     if (silentMs > patienceMs) this.#end(new Error(`the broker has not answered for ${Math.round(silentMs / 1000)} s`));
   }
 
-  /** Until no take runs any more; when they were abandoned, until they have had the time to notice: an insert may go on behind. */
+  /** Waits for all takes; for abandoned ones, until they have had time to notice: an insert may still run. */
   async #takesEnded(): Promise<void> {
     const { signal } = this.#abandon;
     while (this.#takes.size > 0 && !signal.aborted) await untilAborted(Promise.allSettled(this.#takes), signal);
@@ -293,7 +292,7 @@ export class GroupSession {
   }
 }
 
-/** The offset behind one. */
+/** The next offset. */
 function following(offset: string): string {
   return String(BigInt(offset) + 1n);
 }
@@ -311,9 +310,8 @@ function topicFault(topic: string, error: unknown): unknown {
 type Assignment = Readonly<Record<string, readonly number[]>>;
 
 /**
- * Commits the present end of each partition for which a group has no offset yet, so that `latest` is decided once: a group that is only kept in
- * memory would begin at the end again after the next fault, past what came meanwhile.
- *
+ * Commits the current end of each partition for which the group has no offset, so that `latest` is resolved once.
+ * Otherwise the group would start at the end again after the next fault and skip the records in between.
  * @param client ended afterwards
  */
 async function commitEnds(
@@ -341,10 +339,9 @@ async function commitEnds(
 }
 
 /**
- * A record as the intake takes it.
- *
- * The key is text, in base64 where it is not UTF-8; an empty key counts as none, since all records with it would count as the same one. Of a header
- * that occurs several times the last value counts, as in Kafka's own `lastHeader`; one without value is left out.
+ * Converts a record for the intake. The key is text, or base64 where it is not UTF-8; an empty key counts as none,
+ * since all such records would share it. Of repeated headers the last one counts, as in Kafka's own `lastHeader`; one
+ * without a value is dropped.
  */
 function brokerMessage(
   { key, value, headers = {}, offset, timestamp }: KafkaMessage,

@@ -2,13 +2,13 @@ import { errorText } from "../../../model/errors.ts";
 import type { BrokerMessage } from "../../../ports/source.ts";
 import type { NatsLink } from "../../brokers/nats/link.ts";
 
-/** A message of the stream, and the subject on which it is acknowledged. */
+/** A message of the stream, with its acknowledgement subject. */
 export interface Delivery {
   readonly acknowledgeTo: string;
   readonly message: BrokerMessage;
 }
 
-/** The messages fetched and not acknowledged: those that are being taken, and behind them those that wait. */
+/** The unacknowledged messages: the batch in progress, then the waiting ones. */
 export class FetchBuffer {
   readonly #batchSize: number;
   #taking: readonly Delivery[] = [];
@@ -20,7 +20,7 @@ export class FetchBuffer {
     this.#batchSize = batchSize;
   }
 
-  /** No more than one batch is in the buffer: another one fits. */
+  /** The buffer holds at most one batch, so another one fits. */
   get hasRoom(): boolean {
     return this.#taking.length + this.#waiting.length <= this.#batchSize;
   }
@@ -34,7 +34,10 @@ export class FetchBuffer {
     this.#wake();
   }
 
-  /** Waits for messages and returns the next batch, in the order of arrival; empty after `close`. The batch counts as being taken until `done`. */
+  /**
+   * Waits for messages and returns the next batch, in the order of arrival; empty after `close`. The batch is in
+   * progress until `done`.
+   */
   async next(): Promise<readonly Delivery[]> {
     if (this.#waiting.length === 0 && !this.#closed) {
       await new Promise<void>((resolve) => {
@@ -46,57 +49,58 @@ export class FetchBuffer {
     return this.#taking;
   }
 
-  /** The batch that `next` returned is taken. */
+  /** The batch in progress has been taken. */
   done(): void {
     this.#taking = [];
   }
 
-  /** The batch that `next` returned was not taken: it waits again, in front. */
+  /** The batch in progress was not taken: it goes back to the front. */
   putBack(): void {
     this.#waiting = [...this.#taking, ...this.#waiting];
     this.#taking = [];
   }
 
-  /** `next` returns no batch any more. */
+  /** From now on `next` returns an empty batch. */
   close(): void {
     this.#closed = true;
     this.#wake();
   }
 
-  /** Lets go of the messages that wait, and returns them. */
+  /** Removes the waiting messages and returns them. */
   release(): readonly Delivery[] {
     return this.#waiting.splice(0);
   }
 }
 
-/** How far a durable consumer has come when a session with it begins. */
+/** The state of a durable consumer when a session begins. */
 export interface ConsumerProgress {
-  /** Everything up to this sequence of the stream is acknowledged. */
+  /** Everything up to this stream sequence is acknowledged. */
   readonly acknowledgedTo: number;
-  /** The last sequence of the stream that was delivered to anybody. */
+  /** The last stream sequence that was delivered to any client. */
   readonly deliveredTo: number;
   /** Number of the last delivery. */
   readonly deliveries: number;
-  /** Messages that were delivered and not acknowledged. */
+  /** Messages delivered and not acknowledged. */
   readonly unacknowledged: number;
-  /** Requests for messages that are open: of other replicas, while no request of ours is. */
+  /** Open requests for messages; they belong to other replicas while this one has none. */
   readonly openRequests: number;
 }
 
-/** More than any consumer of ours may have unacknowledged, unless most of a long stretch is acknowledged: then the wait is left to end. */
+/**
+ * Above what any of our consumers leaves unacknowledged, unless most of a long range is acknowledged: then the wait
+ * runs its course.
+ */
 const MAX_RECALLED = 20_000;
 const ANSWER_TIMEOUT_MS = 5000;
 const NOT_TAKEN = "-NAK";
 
 /**
- * Has the server deliver at once, and in their order, what it thinks is on its way to somebody who is gone: messages that a broken connection
- * or a killed process has swallowed. Otherwise they come when their acknowledgement wait ends, behind all that follows them, and the order of
- * arrival is lost. To be called before the first request of a session.
- *
- * Where other replicas read at the moment nothing is recalled: what is on its way may be theirs, and there is no order between replicas.
- *
- * @param held what is in the buffer, or taken and still to be acknowledged
- * @returns how many were recalled
+ * Makes the server redeliver, at once and in order, messages that it delivered to a broken connection or a killed
+ * process. Otherwise they arrive when their acknowledgement wait ends, after all later ones, and the order of arrival
+ * is lost. Call it before the first request of a session. Recalls nothing while other replicas read: the messages may
+ * be theirs, and replicas have no order among them.
+ * @param held messages in the buffer, or taken and not yet acknowledged
+ * @returns how many messages were recalled
  * @throws Error when the server does not answer
  */
 export async function redeliverLost(
@@ -113,12 +117,12 @@ export async function redeliverLost(
     if (!ours.has(sequence)) lost.push(sequence);
   }
   if (lost.length === 0) return 0;
-  // The subject on which such a message is answered (NATS ADR-15); the server passes over what is acknowledged by now.
+  // The acknowledgement subject of such a message (NATS ADR-15); the server skips messages acknowledged meanwhile.
   const answerTo = (sequence: number) => `$JS.ACK.${stream}.${durable}.1.${sequence}.${deliveries}.0.0`;
   const last = lost.length - 1;
   for (const sequence of lost.slice(0, last)) connection.publish(answerTo(sequence), NOT_TAKEN);
   try {
-    // Answers are worked off in their order: when this one is, the messages are in line before all that is new.
+    // Answers are processed in order: after this one, the recalled messages are queued before all new ones.
     await connection.request(answerTo(lost[last] ?? deliveredTo), NOT_TAKEN, { timeout: ANSWER_TIMEOUT_MS });
   } catch (error) {
     throw new Error(`the consumer ${durable} of the stream ${stream} does not answer: ${errorText(error)}`);
@@ -126,7 +130,7 @@ export async function redeliverLost(
   return lost.length;
 }
 
-/** Where a message lies in its stream. */
+/** A message's position in its stream. */
 export interface StreamPlace {
   readonly stream: string;
   readonly sequence: string;
@@ -135,9 +139,9 @@ export interface StreamPlace {
 }
 
 /**
- * Reads the subject on which a delivery is acknowledged (NATS ADR-15):
+ * Parses the acknowledgement subject of a delivery (NATS ADR-15):
  * `$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer sequence>.<time>.<pending>`, or with domain and account
- * in front of the stream.
+ * before the stream.
  */
 export function streamPlace(acknowledgeTo: string): StreamPlace {
   const tokens = acknowledgeTo.split(".");

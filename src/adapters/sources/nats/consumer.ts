@@ -4,17 +4,17 @@ import type { NatsLink } from "../../brokers/nats/link.ts";
 import type { ConsumerProgress } from "./buffer.ts";
 import type { NatsSourceConfig } from "./schema.ts";
 
-/** A durable consumer as the server has it. */
+/** A durable consumer on the server. */
 export interface BoundConsumer {
-  /** Shortest time after which the server delivers an unacknowledged message again, in ms. */
+  /** Shortest wait before the server redelivers an unacknowledged message, in ms. */
   readonly ackWaitMs: number;
-  /** Most messages it gives to one request. */
+  /** Most messages per request. */
   readonly maxBatch: number;
-  /** Longest time a request for messages may stay open, in ms. */
+  /** Longest time a request may stay open, in ms. */
   readonly maxExpiresMs: number;
-  /** True when it did not exist before. */
+  /** It did not exist before. */
   readonly created: boolean;
-  /** Where it differs from the configuration in ways that do no harm. */
+  /** Harmless differences from the configuration. */
   readonly differences: readonly string[];
   readonly progress: ConsumerProgress;
 }
@@ -22,19 +22,18 @@ export interface BoundConsumer {
 const API_TIMEOUT_MS = 5000;
 const STREAM_NOT_FOUND = 10059;
 const CONSUMER_NOT_FOUND = 10014;
-/** The server's own. */
+/** The server's default. */
 const DEFAULT_ACK_WAIT = nanos(30_000);
 const DEFAULT_MAX_ACK_PENDING = 1000;
-/** Replicas that read side by side, each with two batches in its buffer, before the server holds messages back. */
+/** Concurrent replicas, each with two batches in its buffer, before the server holds messages back. */
 const REPLICAS = 8;
 const UNLIMITED = -1;
 
 /**
- * Finds the durable consumer, or creates it: explicit acknowledgement, from the first message of the stream, any number of deliveries. One that exists is
- * used as it is.
- *
- * @throws Error that says what is wrong and what to do: the stream does not exist, JetStream is off, a permission is missing, or the consumer that exists
- *   would lose messages
+ * Finds the durable consumer, or creates it: explicit acknowledgement, from the first message of the stream, unlimited
+ * deliveries. An existing one is used as it is.
+ * @throws Error with the cause and the remedy: the stream does not exist, JetStream is off, a permission is missing, or
+ * the existing consumer would lose messages
  */
 export async function bindConsumer(link: NatsLink, options: NatsSourceConfig): Promise<BoundConsumer> {
   const { stream, durable } = options;
@@ -45,7 +44,7 @@ export async function bindConsumer(link: NatsLink, options: NatsSourceConfig): P
       throw error;
     });
     if (existing !== undefined) return bound(existing, options, false);
-    // A replica may create it at the same time: with the same settings both succeed.
+    // Another replica may create it concurrently: with the same settings both succeed.
     return bound(await manager.consumers.add(stream, newConsumer(options)), options, true);
   } catch (error) {
     throw new Error(link.lost ?? problemText(error, options));
@@ -65,7 +64,7 @@ function newConsumer({ durable, filterSubject, ackWaitMs, batchSize }: NatsSourc
   };
 }
 
-/** A consumer that cannot serve: the message says all there is to say. */
+/** A consumer that cannot serve; its message is complete. */
 class UnfitConsumer extends Error {}
 
 function bound(info: ConsumerInfo, options: NatsSourceConfig, created: boolean): BoundConsumer {

@@ -17,16 +17,16 @@ const TAKE_AGAIN_MS = 1000;
 
 /**
  * A NATS source (spec, "Subject-broker source"): reads a stream through a durable pull consumer, which replicas share.
- *
- * @throws Error when `servers` cannot be read
+ * @throws Error when `servers` is invalid
  */
 export function createNatsSource(options: NatsSourceConfig, tools: SourceTools): Source {
   return new NatsSource(options, tools);
 }
 
 /**
- * Two loops: one keeps a session with the server and fills the buffer, the other takes from it, batch after batch. What is in the buffer outlives a session:
- * after a broken connection it is still taken first, in its order, and acknowledged over the next one.
+ * Two loops: one keeps a session with the server and fills the buffer, the other takes one batch after another from it.
+ * The buffer survives a session: after a broken connection its messages are still taken first, in order, and
+ * acknowledged over the next connection.
  */
 class NatsSource implements Source {
   readonly name: string;
@@ -37,7 +37,7 @@ class NatsSource implements Source {
   readonly #backoff: Backoff;
   readonly #stopping = new AbortController();
   readonly #cut = new AbortController();
-  /** Taken while there was no connection to acknowledge them. */
+  /** Taken without a connection to acknowledge them. */
   #unacknowledged: readonly Delivery[] = [];
   #session: Session | undefined;
   /** Why it does not consume; undefined while it does. */
@@ -80,7 +80,7 @@ class NatsSource implements Source {
   async #stop(): Promise<void> {
     this.#stopping.abort(new StoppingError());
     this.#buffer.close();
-    // A batch that is taken meanwhile makes room, and must not have the next one requested.
+    // A batch taken meanwhile makes room, and must not trigger the next request.
     this.#session?.end();
     await this.#reading;
     const session = this.#session;
@@ -93,7 +93,7 @@ class NatsSource implements Source {
     await session?.close();
   }
 
-  /** Keeps a session until the stop; the one that serves then is left open. */
+  /** Keeps a session until the stop, and leaves the last one open. */
   async #read(): Promise<void> {
     const stopping = this.#stopping.signal;
     const { log } = this.#tools;
@@ -110,7 +110,7 @@ class NatsSource implements Source {
     }
   }
 
-  /** One session, from the connection to its end. Returns why it ended, or anything when the source stops. */
+  /** Runs one session, from its connection to its end. Returns why it ended, or anything when the source stops. */
   async #serve(stopping: AbortSignal): Promise<string> {
     let link: NatsLink | undefined;
     try {
@@ -152,8 +152,8 @@ class NatsSource implements Source {
   }
 
   /**
-   * @returns what the inbox table refused of the batch; undefined when the source stopped before all of it was taken:
-   * nothing of it may be acknowledged
+   * @returns the messages of the batch that the inbox table refused; undefined when the source stopped before all of it
+   * was taken: then none may be acknowledged
    */
   async #taken(batch: readonly Delivery[]): Promise<readonly Delivery[] | undefined> {
     const { intake, log } = this.#tools;
@@ -172,7 +172,7 @@ class NatsSource implements Source {
     }
   }
 
-  /** Acknowledges what was taken, and what could not be acknowledged before. */
+  /** Acknowledges these messages and those that had no connection before. */
   #acknowledge(taken: readonly Delivery[]): void {
     const all = [...this.#unacknowledged, ...taken];
     this.#unacknowledged = this.#session?.acknowledge(all) ?? all;

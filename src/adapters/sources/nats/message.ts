@@ -4,19 +4,16 @@ import type { BrokerMessage } from "../../../ports/source.ts";
 import { headerText } from "../../brokers/headerText.ts";
 import { type StreamPlace, streamPlace } from "./buffer.ts";
 
-/** What identifies a message that has no other key. */
+/** The fallback identity of a message without a key. */
 type IdempotencyFrom = "body" | "sequence";
 
-/** Headers by which a stream marks that a subject's message was deleted (NATS ADR-8, ADR-43). */
+/** Headers by which a stream marks the deletion of a subject's message (NATS ADR-8, ADR-43). */
 const DELETION_HEADERS = ["KV-Operation", "Nats-Marker-Reason"] as const;
 
 /**
- * A message of a stream as the intake takes it.
- *
- * The mark of a deletion has no body: like Kafka's tombstone it has none here either, and is known by its place,
- * since all of them look alike. The place has the time in it, as a stream that was deleted and made anew counts from 1
- * again.
- *
+ * Converts a message of a stream for the intake.
+ * A deletion marker has no body, like Kafka's tombstone. All markers look alike, so its position identifies it. The
+ * position includes the time, since a recreated stream counts from 1 again.
  * @param idempotencyFrom of the source
  */
 export function brokerMessageOf(message: Msg, idempotencyFrom: IdempotencyFrom): BrokerMessage {
@@ -44,13 +41,14 @@ function timeOf({ storedAtNs }: StreamPlace): string | null {
 }
 
 /**
- * What the client's message holds of the wire. Its own reading of headers gives up on all of them when one name is not ASCII, and puts the same replacement
- * character for every byte that is not UTF-8: two idempotency keys could become one, and the second message be lost as a duplicate.
+ * The wire data in the client's message. The client's own parser drops all headers when one name is not ASCII, and
+ * replaces every byte that is not UTF-8 with the same character: two idempotency keys could become one, and the second
+ * message would be lost as a duplicate.
  */
 interface WireMessage {
   /** Header block, if any, then body. */
   readonly _rdata: Uint8Array;
-  /** `hdr`: length of the header block in bytes, -1 when there is none. */
+  /** `hdr`: length of the header block in bytes, -1 without one. */
   readonly _msg: { readonly hdr: number };
 }
 
@@ -60,8 +58,8 @@ const ASCII = /^[\x00-\x7f]*$/;
 const BLANKS_AROUND = /^[ \t]+|[ \t]+$/g;
 
 /**
- * The headers of a message (NATS ADR-4), names in their letter case. Several values of one name are joined with a comma and a blank; bytes that are no
- * UTF-8 come in base64.
+ * The headers of a message (NATS ADR-4), names as received. Repeated names are joined with a comma and a blank; bytes
+ * that are not UTF-8 become base64.
  */
 function messageHeaders(message: Msg): Headers {
   const { _rdata: bytes, _msg } = message as unknown as WireMessage;
@@ -79,7 +77,7 @@ function messageHeaders(message: Msg): Headers {
   return Object.fromEntries(headers);
 }
 
-/** @param latin1 one character a byte */
+/** @param latin1 one character per byte */
 function textOf(latin1: string): string {
   return ASCII.test(latin1) ? latin1 : (headerText(Buffer.from(latin1, "latin1")) ?? "");
 }

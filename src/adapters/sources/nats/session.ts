@@ -12,15 +12,15 @@ const NOT_TAKEN = "-NAK";
 const IN_PROGRESS = "+WPI";
 
 const MAX_EXPIRES_MS = 30_000;
-/** A delivery is renewed three times in its acknowledgement wait, so that one that comes late does no harm. */
+/** A delivery is renewed three times per acknowledgement wait, so that a late renewal does no harm. */
 const RENEWALS_PER_WAIT = 3;
 const MIN_RENEWAL_MS = 10;
-/** Less than a stop waits for messages to be given back. */
+/** Shorter than a stop waits for messages to be given back. */
 const FORGET_TIMEOUT_MS = 1000;
 
-/** Reads from one connection to the bound consumer into the buffer, and acknowledges what is there. */
+/** Reads from the bound consumer into the buffer over one connection, and acknowledges. */
 export class Session {
-  /** Resolves with the reason when nothing more can be read here. */
+  /** Resolves with the reason when the session can no longer read. */
   readonly failed: Promise<string>;
   readonly #link: NatsLink;
   readonly #consumer: Pick<NatsSourceConfig, "stream" | "durable">;
@@ -28,7 +28,7 @@ export class Session {
   readonly #pull: Pull;
   readonly #renewal: NodeJS.Timeout;
 
-  /** @param onServed called whenever the server shows that it serves */
+  /** @param onServed called on each sign that the server works */
   constructor(
     link: NatsLink,
     { stream, durable, idempotencyFrom }: NatsSourceConfig,
@@ -54,7 +54,7 @@ export class Session {
     this.failed = Promise.race([this.#pull.failed, link.ended]);
   }
 
-  /** Room has come for more messages. */
+  /** The buffer has room for more messages. */
   more(): void {
     this.#pull.more();
   }
@@ -64,22 +64,24 @@ export class Session {
     return this.#answer(deliveries, ACKNOWLEDGED);
   }
 
-  /** Has the server deliver messages again after a while; on a connection that has ended it does so anyway. */
+  /** Makes the server redeliver messages after a delay; after the end of a connection it does so anyway. */
   postpone(deliveries: readonly Delivery[], delayMs: number): void {
     this.#answer(deliveries, `${NOT_TAKEN} ${JSON.stringify({ delay: delayMs * 1_000_000 })}`);
   }
 
-  /** Requests nothing more, at once. What was requested still arrives. */
+  /** Stops requesting at once. Messages already requested still arrive. */
   end(): void {
     this.#pull.end();
   }
 
-  /** Reads nothing more; resolves when what was on its way has arrived. */
+  /** Stops reading; resolves when all messages in flight have arrived. */
   async drain(): Promise<void> {
     await Promise.race([this.#pull.drain(), this.#link.ended]);
   }
 
-  /** Gives what waits back, so that another replica gets it at once, and resolves when the server has every answer. */
+  /**
+   * Gives waiting messages back, so that another replica gets them at once; resolves when the server has every answer.
+   */
   async giveBack(): Promise<void> {
     const waiting = this.#buffer.release();
     if (waiting.length > 0) await this.#forgetRequest();
@@ -95,14 +97,14 @@ export class Session {
   }
 
   /**
-   * Makes the server forget the request that may still be open here. It would pick the first message that is given back for it, find nobody listening,
-   * and put that message behind the others; NATS 2.9 then delivers the last one twice as well. Asked about a consumer, the server removes such
-   * requests.
+   * Makes the server forget a request that may still be open: it would route the first message given back to that
+   * request, find no listener, and queue the message after the others; NATS 2.9 then also delivers the last one twice.
+   * A consumer info request makes the server remove such requests.
    */
   async #forgetRequest(): Promise<void> {
     const { stream, durable } = this.#consumer;
     const manager = await this.#link.connection.jetstreamManager({ checkAPI: false, timeout: FORGET_TIMEOUT_MS });
-    // Without an answer the messages are given back all the same: what may suffer is their order.
+    // Without an answer the messages are given back anyway, perhaps out of order.
     await manager.consumers.info(stream, durable).catch(() => {});
   }
 
@@ -125,30 +127,30 @@ interface PullOptions {
   readonly batch: number;
   /** How long the server keeps a request open, in ms. */
   readonly expiresMs: number;
-  /** A message arrived. Must not throw. */
+  /** Called per message. Must not throw. */
   readonly onMessage: (message: Msg) => void;
-  /** The server answered a request: it serves. */
+  /** The server answered a request. */
   readonly onServed: () => void;
-  /** Whether there is room for another batch now. */
+  /** Whether another batch fits now. */
   readonly hasRoom: () => boolean;
 }
 
 const HEARTBEAT_MS = 10_000;
-/** How many heartbeats long the server may be silent. */
+/** The server may be silent for this many heartbeats. */
 const MAX_SILENT_HEARTBEATS = 2.5;
 
-/** Statuses of the server in place of a message (NATS ADR-37). */
+/** Status messages of the server (NATS ADR-37). */
 const HEARTBEAT = 100;
 const NO_MESSAGES = 404;
 const REQUEST_EXPIRED = 408;
 const NO_RESPONDERS = 503;
 
 /**
- * Requests the messages of a pull consumer, one request after the other. A request stays open until its batch is full or its time is over, and the server
- * sends each message as soon as there is one: an idle source costs a heartbeat every ten seconds.
+ * Requests the messages of a pull consumer, one request at a time. A request stays open until its batch is full or it
+ * expires, and the server sends each message at once: an idle source costs one heartbeat every ten seconds.
  */
 class Pull {
-  /** Resolves with the reason when no more messages can be had this way. */
+  /** Resolves with the reason when it can get no more messages. */
   readonly failed: Promise<string>;
   readonly #link: NatsLink;
   readonly #options: PullOptions;
@@ -191,7 +193,7 @@ class Pull {
     this.more();
   }
 
-  /** Requests the next batch when the former has arrived and there is room. To be called when room has come. */
+  /** Requests the next batch once the last one has arrived and there is room. Call it when there is new room. */
   more(): void {
     if (this.#ended || this.#outstanding > 0 || !this.#options.hasRoom()) return;
     try {
@@ -203,13 +205,13 @@ class Pull {
     }
   }
 
-  /** Requests nothing more; resolves when what was on its way has arrived, or never when the server hangs. */
+  /** Stops requesting; resolves when all messages in flight have arrived, or never if the server hangs. */
   async drain(): Promise<void> {
     this.end();
     await this.#subscription.drain();
   }
 
-  /** Requests nothing more, at once. */
+  /** Stops requesting at once. */
   end(): void {
     this.#ended = true;
     clearInterval(this.#watch);

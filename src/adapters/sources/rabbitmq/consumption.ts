@@ -8,9 +8,9 @@ import { brokerMessageOf } from "./message.ts";
 import type { RabbitmqSourceConfig } from "./schema.ts";
 
 /**
- * Consumes one queue on one connection. What arrives while a `take` runs is taken together by the next one and
- * acknowledged together; the broker sends no more than `prefetchCount` ahead of the acknowledgements. What the inbox
- * table refuses stays unacknowledged and is offered again, while other messages go on.
+ * Consumes one queue on one connection. Messages that arrive during a `take` are taken together by the next one and
+ * acknowledged together; the broker sends at most `prefetchCount` ahead of the acknowledgements. What the inbox table
+ * refuses stays unacknowledged and is retried, while other messages continue.
  */
 export class Consumption {
   readonly #connection: AmqpConnection;
@@ -18,14 +18,14 @@ export class Consumption {
   readonly #intake: Intake;
   readonly #retryMs: number;
   readonly #over = new AbortController();
-  /** Aborts when a `take` that waits for its database waits no longer. */
+  /** Aborts to stop a `take` from waiting for its database. */
   readonly #impatience = new AbortController();
   #channel: Channel | null = null;
   #consumerTag: string | null = null;
   #arrived: ConsumeMessage[] = [];
-  /** Messages that the inbox table refused: they stay unacknowledged, and are offered again. */
+  /** Messages that the inbox table refused: unacknowledged, to be retried. */
   #refused: ConsumeMessage[] = [];
-  /** Runs from the first refusal until the refused messages are offered again. */
+  /** Runs from the first refusal until the retry. */
   #retry: NodeJS.Timeout | undefined;
   #retryIsDue = false;
   #isRenewing = false;
@@ -33,7 +33,7 @@ export class Consumption {
   #isFinishing = false;
   #hasAcknowledged = false;
 
-  /** @param retryMs wait before refused messages are offered again */
+  /** @param retryMs wait before refused messages are retried */
   constructor(connection: AmqpConnection, config: RabbitmqSourceConfig, intake: Intake, retryMs: number) {
     this.#connection = connection;
     this.#config = config;
@@ -57,9 +57,8 @@ export class Consumption {
 
   /**
    * Starts to consume.
-   *
-   * @param asksForStream whether it is not known yet that the queue is not a stream
-   * @throws RabbitmqFault that says why the queue cannot be consumed
+   * @param asksForStream whether the queue may still be a stream
+   * @throws RabbitmqFault with why the queue cannot be consumed
    */
   async open(asksForStream: boolean): Promise<void> {
     const { queueName, prefetchCount, declareQueue } = this.#config;
@@ -72,7 +71,7 @@ export class Consumption {
       channel.on("error", (error) => {
         fault = error;
       });
-      // What closed the connection is known a moment later.
+      // The cause of the close arrives a moment later.
       channel.on("close", () => queueMicrotask(() => this.abort(this.#fault(step, fault))));
       this.#channel = channel;
       await channel.prefetch(prefetchCount);
@@ -86,24 +85,28 @@ export class Consumption {
     }
   }
 
-  /** Ends it at once: nothing more is taken, and what a running `take` has is not acknowledged. */
+  /** Ends at once: takes nothing more and does not acknowledge a running `take`. */
   abort(reason: unknown): void {
     clearTimeout(this.#retry);
     this.#over.abort(reason);
     this.#impatience.abort(reason);
   }
 
-  /** Takes nothing more, lets a running `take` end and acknowledges it; what was not acknowledged goes back to the queue with the channel. */
+  /**
+   * Takes nothing more, waits for a running `take` and acknowledges it; unacknowledged messages return to the queue
+   * with the channel.
+   */
   async finish(): Promise<void> {
     this.#isFinishing = true;
     clearTimeout(this.#retry);
     this.#impatience.abort(new StoppingError());
     const channel = this.#channel;
-    // Other consumers of the queue get what comes from now on. No answer is waited for: the close below brings it, or the connection's end.
+    // Other consumers of the queue get all later messages. The close below, or the end of the connection, settles this
+    // call.
     if (this.#consumerTag !== null && !this.over.aborted) channel?.cancel(this.#consumerTag).catch(() => {});
     await this.#taking;
     if (channel !== null && !this.over.aborted) {
-      // On the way of the acknowledgements, so that the broker has them before.
+      // After the acknowledgements on the same channel, so that the broker has them first.
       const closed = channel.close().catch(() => {});
       await Promise.race([closed, pause(CLOSE_TIMEOUT_MS, this.over)]);
     }
@@ -131,7 +134,7 @@ export class Consumption {
   }
 
   async #takeAll(): Promise<void> {
-    // What came in the same packet is taken together.
+    // Messages of the same packet are taken together.
     await Promise.resolve();
     while ((this.#arrived.length > 0 || this.#retryIsDue) && !this.#isFinishing && !this.over.aborted) {
       const batch = this.#nextBatch();
@@ -141,14 +144,14 @@ export class Consumption {
         this.#keep(batch.filter((_, n) => refused.has(messages[n] as BrokerMessage)));
         this.#acknowledge(batch.filter((_, n) => !refused.has(messages[n] as BrokerMessage)));
       } catch (error) {
-        // They go back to the queue with the channel.
+        // They return to the queue with the channel.
         if (this.#isFinishing) return;
         this.abort(new RabbitmqFault("other", `the messages could not be taken: ${errorText(error)}`));
       }
     }
   }
 
-  /** What has arrived, behind the refused messages when it is time for them; in the order of their delivery tags. */
+  /** New messages, and the refused ones when their retry is due, in the order of their delivery tags. */
   #nextBatch(): readonly ConsumeMessage[] {
     const arrived = this.#arrived;
     this.#arrived = [];
@@ -159,8 +162,8 @@ export class Consumption {
   }
 
   /**
-   * Acknowledges messages: together by the last of them, since deliveries of a channel are numbered in their order,
-   * unless others that came before it are to stay unacknowledged.
+   * Acknowledges messages: up to the last of them at once, since delivery tags are ordered, unless earlier messages
+   * must stay unacknowledged.
    */
   #acknowledge(messages: readonly ConsumeMessage[]): void {
     const last = messages.at(-1);
@@ -171,7 +174,7 @@ export class Consumption {
     this.#hasAcknowledged = true;
   }
 
-  /** Keeps messages that the table refused, unacknowledged, to offer them again. */
+  /** Keeps refused messages unacknowledged, to retry them. */
   #keep(refused: readonly ConsumeMessage[]): void {
     this.#refused.push(...refused);
     if (refused.length === 0 || this.over.aborted || this.#isFinishing) return;
@@ -188,10 +191,7 @@ export class Consumption {
     return this.#refused.length < MAX_REFUSED && bytes < MAX_REFUSED_BYTES;
   }
 
-  /**
-   * The refused messages take up the consumer's prefetch, and would end the reading: another consumer has all of it
-   * again.
-   */
+  /** Refused messages use up the consumer's prefetch and would stop reading: a new consumer has its own. */
   async #renewConsumer(): Promise<void> {
     const [channel, consumerTag] = [this.#channel, this.#consumerTag];
     if (this.#isRenewing || channel === null || consumerTag === null) return;
@@ -230,7 +230,7 @@ export class Consumption {
     return new RabbitmqFault(code, `${this.#what(step, code)}: ${said}`);
   }
 
-  /** What went wrong and what to do about it, before the broker's own words. */
+  /** What went wrong and what to do about it; the broker's own words follow. */
   #what(step: Step, code: string): string {
     const where = this.#where();
     const user = JSON.stringify(this.#connection.target.user);
@@ -251,22 +251,18 @@ export class Consumption {
   }
 }
 
-/**
- * Bounds of what is kept at a time after the inbox table has refused it: beyond them nothing more is read than the
- * prefetch allows.
- */
+/** Most refused messages kept at a time: beyond them reading stops at the prefetch. */
 const MAX_REFUSED = 1000;
 const MAX_REFUSED_BYTES = 16 * 1024 * 1024;
 
-/** What is done with the queue at the moment, for errors. */
+/** The current step with the queue, for errors. */
 type Step = "prepared" | "declared" | "consumed";
 
 /**
- * Whether a queue is a RabbitMQ stream, for which AMQP 0-9-1 has no question: a consumer is asked for that no broker
- * grants. A stream refuses one without a prefetch count; any other queue refuses the argument `x-stream-offset`. On a
- * channel of its own, which the refusal closes.
- *
- * @returns false also when the broker answers anything else: what is wrong then shows when the queue is consumed
+ * Whether a queue is a RabbitMQ stream. AMQP 0-9-1 has no query for it, so this asks for a consumer that no broker
+ * grants: a stream refuses one without a prefetch count, any other queue refuses the argument `x-stream-offset`. The
+ * refusal closes the channel, so it uses its own.
+ * @returns false also for any other answer: consuming the queue will show what is wrong
  */
 async function isStream(connection: AmqpConnection, queueName: string): Promise<boolean> {
   try {
@@ -274,7 +270,7 @@ async function isStream(connection: AmqpConnection, queueName: string): Promise<
     channel.on("error", () => {});
     await channel.prefetch(0);
     await channel.consume(queueName, () => {}, { arguments: { "x-stream-offset": "next" } });
-    // A broker that grants it knows no streams. What it has delivered goes back with the channel.
+    // A broker that grants it has no streams. Deliveries return to the queue with the channel.
     await channel.close();
     return false;
   } catch (error) {

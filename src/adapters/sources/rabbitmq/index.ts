@@ -9,15 +9,13 @@ import { type AmqpTarget, parseAmqpUri } from "../../brokers/rabbitmq/uri.ts";
 import { Consumption } from "./consumption.ts";
 import type { RabbitmqSourceConfig } from "./schema.ts";
 
-/** A consumption that lasted this long was in order: the next fault starts with the shortest wait. In ms. */
+/** After consuming for this long the next fault is retried after the shortest wait, in ms. */
 const STEADY_MS = 5000;
 
 /**
- * An AMQP source (spec, "AMQP source"): consumes `queueName` and acknowledges a delivery after the intake has taken it. It is tried again with backoff
- * for as long as the broker is away or refuses it. A `connectionUrl` that is no AMQP URI is a fault of `check` for good.
- *
- * @param config the keys of the source
- * @param tools its name, its intake, and log, clock and chance of the process
+ * An AMQP source (spec, "AMQP source"): consumes `queueName` and acknowledges a delivery after the intake has taken it.
+ * Retries with backoff while the broker is away or refuses it. An invalid `connectionUrl` is a permanent fault of
+ * `check`.
  */
 export function createRabbitmqSource(config: RabbitmqSourceConfig, tools: SourceTools): Source {
   return new RabbitmqSource(config, tools);
@@ -32,9 +30,7 @@ class RabbitmqSource implements Source {
   #running: Promise<void> | undefined;
   #connection: AmqpConnection | null = null;
   #consumption: Consumption | null = null;
-  /**
-   * Until it has consumed the queue: that is asked once, since the broker writes an error into its log for the answer.
-   */
+  /** True until it has consumed the queue: asked once, since the broker logs an error for the answer. */
   #asksForStream = true;
   /** Why it does not consume. */
   #fault = new RabbitmqFault("other", "the source has not been started");
@@ -54,7 +50,7 @@ class RabbitmqSource implements Source {
   async stop(cutoff: AbortSignal): Promise<void> {
     this.#stopping.abort(new StoppingError());
     await untilAborted(this.#running, cutoff);
-    // Its insert still ends, and nobody waits for it; on the connection nothing moves any more.
+    // Its insert still completes, but nobody waits for it; the connection is closed.
     if (cutoff.aborted) this.#cutOff(cutoff.reason);
     this.#fault = new RabbitmqFault("closed", "the source is stopped");
   }
@@ -102,8 +98,7 @@ class RabbitmqSource implements Source {
   }
 
   /**
-   * Consumes on one connection, from its beginning to its end.
-   *
+   * Consumes on one connection, until it ends.
    * @returns what ended it
    */
   async #consume(target: AmqpTarget): Promise<RabbitmqFault> {
@@ -140,7 +135,7 @@ class RabbitmqSource implements Source {
   }
 }
 
-/** Resolves when one of two signals has aborted. */
+/** Resolves when either signal has aborted. */
 function eitherAborts(one: AbortSignal, other: AbortSignal): Promise<void> {
   const heard = new AbortController();
   return new Promise((resolve) => {

@@ -4,7 +4,7 @@ import type { BrokerMessage } from "../../../ports/source.ts";
 import { headerText } from "../../brokers/headerText.ts";
 import type { UndecodableProperties } from "../../brokers/rabbitmq/properties.ts";
 
-/** AMQP properties that say what a header would: they travel under these names, unless the message has such a header. */
+/** AMQP properties that become headers with these names, unless the message already has them. */
 const PROPERTY_HEADERS = {
   "content-type": "contentType",
   "content-encoding": "contentEncoding",
@@ -13,14 +13,13 @@ const PROPERTY_HEADERS = {
   "reply-to": "replyTo",
 } as const;
 
-/** What lies deeper in a table or list is left out: a table in thousands of tables must not exhaust the stack. */
+/** Deeper values are dropped: a table in thousands of tables must not exhaust the stack. */
 const MAX_DEPTH = 100;
 
 /**
- * A delivery as the intake takes it. Header tables and lists (such as `x-death`) become JSON, times ISO 8601, decimals decimal text; the properties
- * `content-type`, `content-encoding`, `type`, `app-id`, `reply-to` and `timestamp` become headers of these names where no header of the name is there.
- *
- * @param message as the client library read it
+ * Converts a delivery for the intake. Header tables and lists (such as `x-death`) become JSON, times ISO 8601, decimals
+ * decimal text; the properties `content-type`, `content-encoding`, `type`, `app-id`, `reply-to` and `timestamp` become
+ * headers unless the message has them.
  */
 export function brokerMessageOf({ content, fields, properties }: ConsumeMessage): BrokerMessage {
   const { undecodable } = properties as Partial<UndecodableProperties>;
@@ -56,24 +55,26 @@ export function brokerMessageOf({ content, fields, properties }: ConsumeMessage)
   };
 }
 
-/** What tells messages with unread properties apart: two with the same body are two dead rows. */
+/** Tells messages with unread properties apart: two with the same body are two dead rows. */
 function digestOf(...parts: readonly Buffer[]): string {
   return `sha256:${parts.reduce((hash, part) => hash.update(part), createHash("sha256")).digest("hex")}`;
 }
 
-/** An empty text says nothing: as if the property were not set. */
+/** An empty text counts as unset. */
 function textOf(value: unknown): string | undefined {
   return typeof value === "string" && value !== "" ? value : undefined;
 }
 
-/** Seconds since the Unix epoch (AMQP 0-9-1, section 4.2.5.4) as a date; the number where no date can be that late. */
+/**
+ * Seconds since the Unix epoch (AMQP 0-9-1, section 4.2.5.4) as a date; the number itself beyond the range of dates.
+ */
 function timeOf(seconds: unknown): Date | number | undefined {
   if (typeof seconds !== "number") return undefined;
   const date = new Date(seconds * 1000);
   return Number.isNaN(date.getTime()) ? seconds : date;
 }
 
-/** Replaces what the library reads into objects of its own by plain values, at any depth. */
+/** Replaces the library's own objects with plain values, at any depth. */
 function plain(value: unknown, depth = 0): unknown {
   if (typeof value !== "object" || value === null || value instanceof Uint8Array || value instanceof Date) return value;
   if (depth > MAX_DEPTH) return null;
