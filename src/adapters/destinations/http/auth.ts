@@ -7,11 +7,7 @@ import { httpError, parseRetryAfter, publishErrorOf } from "./errors.ts";
 import { type AuthHeader, headerName, headerValue } from "./headers.ts";
 import type { HttpDestinationAuth } from "./schema.ts";
 
-/**
- * Makes the credentials of a destination.
- *
- * @throws PublishError `header_invalid` when a configured value cannot be sent in a header
- */
+/** @throws PublishError `header_invalid` when a header cannot hold a configured value */
 export function createCredentials(auth: HttpDestinationAuth, environment: CredentialsEnvironment): Credentials {
   const { secrets } = environment;
   switch (auth.kind) {
@@ -44,42 +40,40 @@ function fixed(sent: Credential): Credentials {
   };
 }
 
-/** What a request shows to be let in. */
+/** What a request authenticates with. */
 export type Credential = AuthHeader;
 
-/** Where the credentials of a destination come from. */
 export interface Credentials {
-  /** The credential to send now; undefined when one has to be fetched first. */
+  /** The credential to send now; undefined when one must be fetched first. */
   current(): Credential | undefined;
   /** Fetches a credential; callers share one request. Rejects with PublishError `token`. */
   fetch(): Promise<Credential>;
-  /** The receiver answered 401 to this credential. Tells whether another one can be had. */
+  /** Call it on a 401 to this credential. Returns whether another one can be fetched. */
   refused(credential: Credential): boolean;
   close(): Promise<void>;
 }
 
-/** What credentials are made with. */
 interface CredentialsEnvironment {
   readonly clock: Clock;
   readonly connect: buildConnector.connector;
-  /** ms, longest time for a token request. */
+  /** Timeout of a token request, in ms. */
   readonly timeoutMs: number;
-  /** Learns what must not come back out in an error. */
+  /** Learns what errors must not show. */
   readonly secrets: Pick<SecretMasker, "add">;
 }
 
 /** `auth` of kind `oauth2`. */
 type OAuth2Auth = Extract<HttpDestinationAuth, { readonly kind: "oauth2" }>;
 
-/** A token is renewed this long before it ends, or after three quarters of a short life. */
+/** A token is renewed this long before it expires, or after three quarters of a short lifetime. */
 const RENEWAL_MARGIN_MS = 30_000;
 const RENEWAL_SHARE = 0.75;
-/** After a failed renewal in the background, the next one waits this long: the old token still works. */
+/** Pause after a failed background renewal: the old token still works. */
 const RENEWAL_PAUSE_MS = 1_000;
-/** Life of a token whose answer names none; a receiver that ends it earlier answers 401, and it is renewed. */
+/** Lifetime of a token without `expires_in`; a receiver that ends it earlier answers 401, and it is renewed. */
 const DEFAULT_LIFETIME_S = 300;
 const MAX_ANSWER_BYTES = 65_536;
-/** Tokens that are masked: the one in use, and some before it, since a late answer may echo what its request was sent with. */
+/** Masked tokens: the current one and some before it, since a late answer may echo an old one. */
 const MASKED_TOKENS = 4;
 
 interface Token {
@@ -90,11 +84,10 @@ interface Token {
 }
 
 /**
- * OAuth 2.0 client credentials grant (RFC 6749, section 4.4). The client authenticates with `client_id` and `client_secret` in
- * the form (section 2.3.1): the specification describes the request by its form parameters, and the servers in use take them.
- *
- * The token is renewed in the background while it is still good, so that no row waits for it and a short fault of the
- * token endpoint goes unnoticed. One token request is in flight at a time, whatever number of rows waits for it.
+ * OAuth 2.0 client credentials grant (RFC 6749, section 4.4). The client authenticates with `client_id` and
+ * `client_secret` in the form (section 2.3.1): the spec defines the request by its form parameters, and common servers
+ * accept them. The token is renewed in the background while it is still valid, so that rows do not wait for it and
+ * short faults of the token endpoint go unnoticed. At most one token request is in flight.
  */
 class TokenCredentials implements Credentials {
   readonly #auth: OAuth2Auth;
@@ -106,7 +99,7 @@ class TokenCredentials implements Credentials {
   readonly #closing = new AbortController();
   #token: Token | undefined;
   #request: Promise<Credential> | undefined;
-  /** Makes the masker forget a token, for the last {@link MASKED_TOKENS} of them. */
+  /** Functions that unmask a token, for the last {@link MASKED_TOKENS} of them. */
   readonly #forget: (() => void)[] = [];
 
   constructor(auth: OAuth2Auth, environment: CredentialsEnvironment) {
@@ -125,7 +118,7 @@ class TokenCredentials implements Credentials {
     if (token === undefined || now >= token.expiresAt) return undefined;
     if (now >= token.renewAt) {
       token.renewAt = now + RENEWAL_PAUSE_MS;
-      // The failure shows when the old token has ended and rows have to wait for a new one.
+      // The failure surfaces when the old token has expired and rows wait for a new one.
       this.fetch().catch(() => {});
     }
     return token.credential;
@@ -139,7 +132,7 @@ class TokenCredentials implements Credentials {
   }
 
   refused(sent: Credential): boolean {
-    // Rows that were refused with an older token must not throw away the one that came since.
+    // Rows refused with an older token must not discard its successor.
     if (this.#token?.credential === sent) this.#token = undefined;
     return true;
   }
@@ -201,7 +194,7 @@ class TokenCredentials implements Credentials {
     return form.toString();
   }
 
-  /** Never quotes the answer as a whole: it may hold a token. */
+  /** Never quotes the whole answer: it may hold a token. */
   #read({ status, retryAfter, body }: TokenAnswer, asked: number): Token {
     if (status !== 200) {
       const why = [body.error, body.error_description].filter((part) => typeof part === "string").join(": ");

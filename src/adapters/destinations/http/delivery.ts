@@ -28,19 +28,18 @@ export interface Channel {
   readonly secrets: Pick<SecretMasker, "mask">;
 }
 
-/** An answer's body is read up to here so that its connection can serve again; past it, a new connection is cheaper. */
+/** Bytes of a body that are read so that its connection can be reused; beyond that a new connection is cheaper. */
 const MAX_DRAINED_BYTES = 131_072;
 
-/** Why the exchange is cut off; nobody is told, the publish has ended before. */
+/** Why the exchange is cut off; never reported, since the publish has ended before. */
 const CUT_OFF = new Error("the exchange was cut off");
 
 /**
- * One publish: the exchange with the receiver, and a second one when a token was refused. It is the handler of its own
+ * One publish: the exchange with the receiver, and a second one after a refused token. It is the handler of its own
  * request, called by the HTTP client.
- *
- * The publish ends with the status line of a 2xx answer, or when enough of an error's body is there; the exchange ends later,
- * with the last byte, which nearly always comes with the first. Both have ended before it leaves the set of those in flight, so
- * that a sweep, the deadline, an abort and the close of the destination also end a body that never does.
+ * The publish ends with the status line of a 2xx answer, or when enough of an error's body has arrived. The exchange
+ * ends with the last byte, which nearly always arrives with the first. It stays in flight until both have ended, so
+ * that a sweep, the deadline, an abort and the close of the destination also end an endless body.
  */
 export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
   readonly deadline: number;
@@ -70,7 +69,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     this.deadline = performance.now() + (channel.timeoutMs || Number.POSITIVE_INFINITY);
   }
 
-  /** Publishes a message; see `Destination.publish`. */
+  /** See `Destination.publish`. */
   static publish(channel: Channel, message: OutboundMessage, signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
       const delivery = new Delivery(channel, message, signal, resolve, reject);
@@ -85,10 +84,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     this.fail(httpError("timeout", `${name} took longer than ${timeoutMs} ms, ${this.#phase}`));
   }
 
-  /**
-   * Cuts off an exchange of which only the end of the body is missing, also since the sweep before: nobody needs it, while its
-   * connection is one of few.
-   */
+  /** Cuts off an exchange that has lacked only the end of its body since the previous sweep: it blocks a connection. */
   sweep(): void {
     const exchange = this.#exchange;
     if (exchange === null || !(this.#settled || exchange.tokenRefused)) return;
@@ -104,10 +100,10 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     if (this.#exchange !== null && isSuccess(this.#exchange)) this.#channel.onAnswerEnd(false);
   }
 
-  /** Ends the publish with an error, unless it has ended, and in any case its exchange. */
+  /** Fails the publish, unless it has ended, and always ends its exchange. */
   fail(error: unknown): void {
     const status = this.#exchange?.status ?? 0;
-    // A status that came in time says more than the timeout of its body.
+    // A status that arrived in time says more than the timeout of its body.
     this.#rejectOnce(status >= 300 && !this.signal.aborted ? this.#statusError() : error);
     this.#exchange?.controller.abort(CUT_OFF);
     this.#leave();
@@ -131,7 +127,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
   }
 
   #send(credential: Credential | null): void {
-    // A waiter whose time is over leaves; the token request goes on for the others.
+    // A waiter that timed out leaves; the token request continues for the others.
     if (this.#settled) return;
     this.#credential = credential;
     this.#phase = "waiting for a connection";
@@ -149,7 +145,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
     if (this.#settled) {
-      // It waited for a connection longer than it had time: it must not be sent any more.
+      // It timed out while waiting for a connection: it must not be sent.
       controller.abort(CUT_OFF);
       return;
     }
@@ -172,7 +168,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     headers: Readonly<Record<string, string | string[] | undefined>>,
   ): void {
     const exchange = this.#exchange;
-    // 1xx answers are followed by the final one.
+    // 1xx answers precede the final one.
     if (exchange === null || status < 200) return;
     exchange.status = status;
     this.#channel.metrics.httpPublishResponse(statusClass(status));
@@ -205,7 +201,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     this.#exchangeEnded(undefined);
   }
 
-  /** Without a controller when no connection came about. */
+  /** Without a controller when no connection was made. */
   onResponseError(_controller: Dispatcher.DispatchController | undefined, error: Error): void {
     this.#exchangeEnded(error);
   }
@@ -228,7 +224,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     this.#leave();
   }
 
-  /** Whether another token can be had for this one: it may have been withdrawn. */
+  /** Whether a new token can be fetched: this one may have been revoked. */
   #mayRenew(): boolean {
     if (this.#settled || this.#renewed || this.#credential === null) return false;
     return this.#channel.credentials?.refused(this.#credential) ?? false;
@@ -246,13 +242,13 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     });
   }
 
-  /** How much of an error's body is read: what is kept, and a byte that tells of more. */
+  /** Bytes of an error's body to read: the part kept, and one byte that shows whether there is more. */
   #readBytes(): number {
     const { maxErrorBodyBytes } = this.#channel;
     return maxErrorBodyBytes === 0 ? 0 : maxErrorBodyBytes + 1;
   }
 
-  /** The body's begin without secrets: receivers echo them. They are masked first, since half of one would not be recognized. */
+  /** The start of the body without secrets, which receivers echo. Masked before it is cut: half a secret would pass. */
   #errorBody(): string {
     const { body = [], complete = true } = this.#exchange ?? {};
     const { maxErrorBodyBytes, secrets } = this.#channel;
@@ -284,19 +280,19 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
   }
 }
 
-/** One request and its answer, as far as it has come. */
+/** One request and its answer so far. */
 interface Exchange {
   readonly controller: Dispatcher.DispatchController;
-  /** 0 until the final status is there. */
+  /** 0 before the final status. */
   status: number;
-  /** Answered 401, and the publish is repeated with another token when this exchange has ended. */
+  /** Answered 401; the publish is repeated with another token when this exchange has ended. */
   tokenRefused: boolean;
   retryAfter: string | undefined;
   readonly body: Buffer[];
   bodyBytes: number;
-  /** The body has ended as it should. */
+  /** The body has ended properly. */
   complete: boolean;
-  /** A sweep has found the body to be all that is missing. */
+  /** At the last sweep only the rest of the body was missing. */
   swept: boolean;
 }
 
@@ -304,7 +300,7 @@ function isSuccess({ status }: Exchange): boolean {
   return status >= 200 && status < 300;
 }
 
-/** Text without the character that the end of the bytes goes through, which a streaming decoder leaves out. */
+/** The bytes as text; the streaming decoder drops a character that the end cuts. */
 function decoded(bytes: Uint8Array): string {
   return new TextDecoder().decode(bytes, { stream: true });
 }

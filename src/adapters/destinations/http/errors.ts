@@ -4,24 +4,22 @@ import { NETWORK_FAULT_CODES, networkFaultCode } from "../../brokers/networkFaul
 /** Why a publish over HTTP failed: the codes of its `PublishError`. */
 export const HTTP_ERROR_CODES = [
   ...NETWORK_FAULT_CODES,
-  /** The answer is no HTTP, or its headers are too large. */
+  /** The answer is not HTTP, or its headers are too large. */
   "bad_response",
-  /** A redirect; it is never followed. */
+  /** Redirects are never followed. */
   "status_3xx",
   /** The receiver waited too long for the request. */
   "status_408",
-  /** The receiver has had too many requests. */
+  /** The receiver got too many requests. */
   "status_429",
-  /** Any other of these. */
   "status_4xx",
   "status_5xx",
-  /** The address is private or serves cloud metadata, and is not permitted. */
+  /** The address is private or serves cloud metadata, and the configuration blocks it. */
   "private_address",
-  /** No access token could be had. */
+  /** The access token request failed. */
   "token",
-  /** A header of the message cannot go over HTTP. */
+  /** HTTP cannot carry a header of the message. */
   "header_invalid",
-  /** The destination was closed. */
   "closed",
   "other",
 ] as const;
@@ -54,15 +52,13 @@ const CLIENT_CODES: Readonly<Record<string, HttpErrorCode>> = {
 };
 
 /**
- * Translates what the HTTP client or the connection threw.
- *
  * @param request for the message, such as `POST https://example.com/hook`
- * @param error what was thrown; a `PublishError` (a refused address) stays as it is
+ * @param error what the HTTP client or the connection threw; a `PublishError` (a refused address) stays as it is
  */
 export function publishErrorOf(request: string, error: unknown): PublishError {
   if (error instanceof PublishError) return error;
   const { code, name } = Object(error) as { readonly code?: unknown; readonly name?: unknown };
-  // The client's parser leaves the code of some of its errors out.
+  // Some errors of the client's parser have no code.
   const known = name === "HTTPParserError" ? "bad_response" : httpCodeOf(code);
   return httpError(known, `${request} failed`, { cause: error });
 }
@@ -73,15 +69,13 @@ function httpCodeOf(code: unknown): HttpErrorCode {
 }
 
 const SECONDS = /^[0-9]+$/;
-/** The three forms that RFC 9110, section 5.6.7 tells recipients to read; all begin with the name of a day. */
+/** The three forms that RFC 9110, section 5.6.7 requires recipients to read; all begin with the name of a day. */
 const HTTP_DATE = /^(Mon|Tue|Wed|Thu|Fri|Sat|Sun)/;
 
 /**
  * Reads a `Retry-After` header (RFC 9110, section 10.2.3): seconds or an HTTP date.
- *
- * @param value the header as it was received
  * @param nowMs wall clock, ms since the Unix epoch
- * @returns ms to wait, 0 for a date that has passed; undefined when there is no readable value
+ * @returns ms to wait, 0 for a past date; undefined without a valid value
  */
 export function parseRetryAfter(value: string | undefined, nowMs: number): number | undefined {
   const text = value?.trim() ?? "";

@@ -14,9 +14,9 @@ interface AddressPolicy {
 }
 
 /**
- * Ranges that `blockPrivateAddresses` refuses, besides those of the spec: 0.0.0.0/8 and ::, which reach this host, the shared space
- * 100.64.0.0/10 (RFC 6598), which is as internal as 10.0.0.0/8, and what no receiver out on the internet has. Documentation ranges
- * are harmless and pass.
+ * Ranges refused by `blockPrivateAddresses` in addition to the spec: 0.0.0.0/8 and ::, which reach this host; the
+ * shared space 100.64.0.0/10 (RFC 6598), which is as internal as 10.0.0.0/8; and ranges without receivers on the
+ * internet. Documentation ranges are harmless and pass.
  */
 const PRIVATE_RANGES: Readonly<Record<string, string>> = {
   loopback: "loopback",
@@ -33,7 +33,7 @@ const PRIVATE_RANGES: Readonly<Record<string, string>> = {
   discard: "discard-only",
 };
 
-/** More of them, in ranges that the address library does not tell from harmless ones. */
+/** More of them, which the address library does not distinguish from harmless ones. */
 const FURTHER_RANGES: readonly (readonly [cidr: readonly [ipaddr.IPv4 | ipaddr.IPv6, number], name: string])[] = [
   [ipaddr.parseCIDR("198.18.0.0/15"), "benchmarking"],
   [ipaddr.parseCIDR("192.0.0.0/24"), "protocol assignments"],
@@ -49,7 +49,7 @@ function privateRange(address: ipaddr.IPv4 | ipaddr.IPv6): string | undefined {
   )?.[1];
 }
 
-/** Where clouds hand out the credentials of the machine to whoever can make it send a request. */
+/** Where clouds serve the credentials of the machine to anyone who can make it send a request. */
 const METADATA_ADDRESSES: ReadonlySet<string> = new Set(
   [
     "169.254.169.254", // AWS, Google, Azure, Oracle, DigitalOcean and most others
@@ -68,9 +68,8 @@ const METADATA_ADDRESSES: ReadonlySet<string> = new Set(
 
 /**
  * Whether a policy refuses an address.
- *
  * @param address IPv4 or IPv6 text
- * @returns why, for people; undefined when the address may be used
+ * @returns why, for people; undefined when the address is allowed
  */
 export function refusalOf(address: string, policy: AddressPolicy): string | undefined {
   if (!ipaddr.isValid(address)) return `${address} is no IP address`;
@@ -87,11 +86,11 @@ export function refusalOf(address: string, policy: AddressPolicy): string | unde
   return undefined;
 }
 
-/** The address itself and the IPv4 addresses that an IPv6 one stands for: mapped, translated (RFC 6052) or tunnelled. */
+/** The address itself and the IPv4 addresses that an IPv6 address maps to, translates to (RFC 6052) or tunnels to. */
 function reachedAddresses(address: ipaddr.IPv4 | ipaddr.IPv6): readonly (ipaddr.IPv4 | ipaddr.IPv6)[] {
   if (!(address instanceof ipaddr.IPv6)) return [address];
   const bytes = address.toByteArray();
-  // The zone would keep fe80::1%eth0 from comparing equal to fe80::1.
+  // With its zone, fe80::1%eth0 would not equal fe80::1.
   return [new ipaddr.IPv6(bytes), ...embeddedIn(address.range(), bytes).map((embedded) => new ipaddr.IPv4(embedded))];
 }
 
@@ -108,7 +107,7 @@ function embeddedIn(range: string, bytes: number[]): readonly number[][] {
       // The server, and the client with each bit inverted (RFC 4380, section 4).
       return [bytes.slice(4, 8), last.map((byte) => byte ^ 0xff)];
     default:
-      // ::a.b.c.d, deprecated and yet routed by some systems (::1 and :: are none), and the interface identifier of ISATAP.
+      // ::a.b.c.d, deprecated yet routed by some systems (except ::1 and ::), and the interface identifier of ISATAP.
       return range === "unicast" && (isZero(bytes.slice(0, 12)) || isIsatap(bytes)) ? [last] : [];
   }
 }
@@ -125,10 +124,9 @@ export type Lookup = (
 ) => void;
 
 /**
- * A connector for the HTTP client that checks the address of each connection: a literal one in the URL, and every answer of
- * the name service at the moment of the connect, so that an answer that changed since the start is caught too.
- *
- * @param connectTimeoutMs longest time for connect and TLS handshake
+ * A connector for the HTTP client that checks the address of each connection: a literal one in the URL, and every
+ * answer of the name service at connect time, so that a changed answer is caught too.
+ * @param connectTimeoutMs timeout for connect and TLS handshake
  */
 export function guardedConnector(
   policy: AddressPolicy,
@@ -158,15 +156,14 @@ function guardedLookup(policy: AddressPolicy, lookup: Lookup): LookupFunction {
   };
 }
 
-/** One refused address among several is enough: which one a connection takes is chance. */
+/** One refused address is enough: which one a connection uses is chance. */
 function firstRefusal(addresses: readonly LookupAddress[], policy: AddressPolicy): string | undefined {
   return addresses.map(({ address }) => refusalOf(address, policy)).find((refusal) => refusal !== undefined);
 }
 
 /**
- * Checks at start where the URLs of an HTTP destination lead. A host that cannot be resolved now passes: it is checked again
- * when it is connected to.
- *
+ * Checks the URLs of an HTTP destination at startup. A host that does not resolve passes here: connecting checks it
+ * again.
  * @param path key path of the destination
  * @param urls by their keys within it
  * @returns a problem for each URL that leads to a refused address

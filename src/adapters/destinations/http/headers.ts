@@ -17,8 +17,8 @@ const ASCII_TEXT = /^[\t\x20-\x7e]*$/;
 const CONTROLS = /[\u0000-\u0008\u000a-\u001f\u007f]/;
 
 /**
- * Headers that belong to one connection or frame one message (RFC 9110, section 7.6.1): the client sets its own, and the text
- * that is sent is never compressed. Values from a row would break the exchange, so they stay behind.
+ * Headers that belong to one connection or frame one message (RFC 9110, section 7.6.1): the client sets its own, and
+ * the body is never compressed. Values from a row would break the exchange, so they are dropped.
  */
 const OF_THE_CONNECTION: ReadonlySet<string> = new Set([
   "connection",
@@ -38,10 +38,9 @@ const OF_THE_CONNECTION: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * The headers of one request, as a list of names and values in turn. A name or value that HTTP cannot carry goes
- * encoded: to leave the header out would hide from the receiver what the sender said, to send it would let a row write
- * headers of its own, and to fail would keep the message for ever.
- *
+ * The headers of one request, as a flat list of names and values. A name or value that HTTP cannot carry is encoded:
+ * dropping it would hide from the receiver what the sender sent, sending it would let a row inject headers, and failing
+ * would keep the message for ever.
  * @param headers of the message
  * @param auth set by the destination's `auth`; wins over a header of the message with that name
  */
@@ -57,16 +56,15 @@ export function requestHeaders(headers: Headers, auth: AuthHeader | null): strin
   return list;
 }
 
-/** @throws PublishError `header_invalid` when the name is no token */
+/** @throws PublishError `header_invalid` when the name is not a token */
 export function headerName(name: string): string {
   if (TOKEN.test(name)) return name;
   throw httpError("header_invalid", `the header name ${JSON.stringify(name)} cannot go over HTTP`);
 }
 
 /**
- * A configured header value in the octets that HTTP sends.
- *
- * @throws PublishError `header_invalid` when it holds a control character; the message does not repeat the value
+ * A configured header value as the octets that HTTP sends.
+ * @throws PublishError `header_invalid` when it holds a control character; the error does not repeat the value
  */
 export function headerValue(name: string, value: string): string {
   const control = CONTROLS.exec(value);
@@ -78,7 +76,7 @@ export function headerValue(name: string, value: string): string {
   );
 }
 
-/** Text outside ASCII goes as UTF-8, one character an octet. */
+/** Text outside ASCII becomes UTF-8, one character per octet. */
 function octets(value: string): string {
   return ASCII_TEXT.test(value) ? value : Buffer.from(value, "utf8").toString("latin1");
 }

@@ -1,26 +1,26 @@
 import { InFlight, type InFlightMember } from "../../brokers/pendingPublish.ts";
 
-/** A publish whose answer may take longer than the publish itself. */
+/** A publish whose answer may outlast it. */
 export interface SweptMember extends InFlightMember {
   /** Called every {@link SWEEP_MS} or {@link CROWDED_SWEEP_MS}; may end the member. */
   sweep(): void;
 }
 
 /**
- * The rest of an answer has at least this long to arrive, and at most twice as long. A body that is sent apart from its head comes
- * up to a round trip and a delayed acknowledgement (40 ms) later: nearly every connection is kept.
+ * The rest of an answer has between one and two sweeps to arrive. A body sent separately from its head arrives up to a
+ * round trip and a delayed acknowledgement (40 ms) later, so nearly every connection is kept.
  */
 const SWEEP_MS = 250;
-/** The same while a publish waits for a connection. */
+/** The interval while a publish waits for a connection. */
 const CROWDED_SWEEP_MS = 50;
 
-/** The publishes under way of an HTTP destination, with one timer for the sweeps of all of them. */
+/** The publishes in flight of an HTTP destination, with one timer for all sweeps. */
 export class SweptInFlight extends InFlight<SweptMember> {
   readonly #connections: number;
   #sweepTimer: NodeJS.Timeout | undefined;
   #sweepsSoon = false;
 
-  /** @param connections how many members have a connection; further ones wait for one */
+  /** @param connections how many members have a connection; the others wait for one */
   constructor(connections: number) {
     super();
     this.#connections = connections;

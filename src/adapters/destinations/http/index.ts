@@ -18,28 +18,26 @@ export interface HttpDestinationEnvironment {
   readonly blockPrivateAddresses: boolean;
   readonly clock: Clock;
   readonly metrics: Pick<Metrics, "httpPublishResponse">;
-  /** Masks secrets in what receivers answer; learns the destination's own. */
+  /** Masks secrets in answers of receivers; learns the destination's own. */
   readonly secrets: SecretMasker;
   /** Most connections to the receiver; further publishes wait for one. */
   readonly connections?: number;
-  /** Told of each answer with a 2xx status: whether all of it came, or it had to be cut off because it did not end. */
+  /** Called per 2xx answer: whether it arrived completely, or was cut off because it did not end. */
   readonly onAnswerEnd?: (isWhole: boolean) => void;
-  /** Resolves host names; the system's resolver when absent. */
+  /** Resolves host names; defaults to the system's resolver. */
   readonly lookup?: Lookup;
 }
 
 const DEFAULT_CONNECTIONS = 256;
-/** A token request has to leave the publish some of its time. */
+/** A token request must leave the publish some of its time. */
 const MAX_TOKEN_REQUEST_MS = 10_000;
 
 /**
- * An HTTP destination (spec, "HTTP destination"): POST with the message as body; a 2xx status completes the delivery.
- *
- * Requests are not pipelined: an answer that never comes would hold up the messages behind it. A publish that fails after
- * its request was sent is not repeated here (but for a refused token): the row's own retry does that, with its backoff.
- *
- * @param config static headers and transforms are applied before it
- * @throws Error when `auth` holds a value that cannot go over HTTP
+ * An HTTP destination (spec, "HTTP destination"): POSTs the message as body; a 2xx status completes the delivery.
+ * Requests are not pipelined: a missing answer would block the messages behind it. A publish that fails after its
+ * request was sent is not repeated here (except for a refused token): the row's own retry does that, with backoff.
+ * @param config static headers and transforms are applied before
+ * @throws Error when `auth` holds a value that HTTP cannot carry
  */
 export function createHttpDestination(
   config: HttpDestinationConfig,
@@ -61,7 +59,7 @@ export function createHttpDestination(
     connections,
     pipelining: 1,
     connect,
-    // The deadline of the publish bounds both; a timer of the client for each would only cost.
+    // The timeout of the publish bounds both; the client's own timers would only cost.
     headersTimeout: 0,
     bodyTimeout: 0,
   });

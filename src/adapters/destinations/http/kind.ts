@@ -15,7 +15,7 @@ export const httpDestination = destinationKind({
         if (!TOKEN.test(name)) {
           report.error("headers", `${JSON.stringify(name)} is not a header name: remove spaces and colons`);
         }
-        // The value may be a credential: it is not shown.
+        // The value may be a credential: do not show it.
         if (OUTSIDE_HEADERS.test(value))
           report.error(
             "headers",

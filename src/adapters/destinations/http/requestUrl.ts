@@ -1,6 +1,6 @@
 /**
- * The URL of the request: `path` behind `baseUrl`, with one slash between them. The default path `/` adds nothing to a base
- * URL that has a path of its own (`https://example.com/hook` stays as it is); a query of either is kept.
+ * The URL of the request: `baseUrl` and `path`, with one slash between them. The default path `/` adds nothing to a
+ * base URL with a path of its own (`https://example.com/hook` stays as it is); the query of either is kept.
  */
 export function requestUrl(baseUrl: string, path: string): URL {
   const url = new URL(baseUrl);

@@ -4,9 +4,8 @@ import { KAFKA_FAULT_CODES, kafkaFault } from "../../brokers/kafka/faults.ts";
 /** Why a publish to Kafka failed: the codes of its `PublishError`. */
 export const KAFKA_ERROR_CODES = [
   ...KAFKA_FAULT_CODES,
-  /** The message came without topic. */
+  /** The message has no topic. */
   "no_topic",
-  /** The destination was closed. */
   "closed",
 ] as const;
 type KafkaErrorCode = (typeof KAFKA_ERROR_CODES)[number];
@@ -17,10 +16,8 @@ export function kafkaError(code: KafkaErrorCode, message: string, status?: strin
 }
 
 /**
- * Translates what the client threw.
- *
  * @param what what failed, for the message: `publish to topic "orders" on 10.0.0.1:9092`
- * @param error what was thrown; a `PublishError` stays as it is
+ * @param error what the client threw; a `PublishError` stays as it is
  */
 export function publishErrorOf(what: string, error: unknown): PublishError {
   if (error instanceof PublishError) return error;
@@ -32,8 +29,7 @@ const NAME = /^[a-zA-Z0-9._-]{1,249}$/;
 
 /**
  * Checks a rendered topic.
- *
- * @throws PublishError `no_topic` or `topic_invalid`, which is permanent: no broker takes such a name
+ * @throws PublishError `no_topic`, or `topic_invalid`, which is permanent: no broker accepts such a name
  */
 export function checkedTopic(address: string | null): string {
   if (address === null || address === "") {

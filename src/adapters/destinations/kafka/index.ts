@@ -14,10 +14,9 @@ import { type Group, groupByTopic, PendingRecord, PublishQueue } from "./queue.t
 import type { KafkaDestinationConfig } from "./schema.ts";
 
 /**
- * A Kafka destination (spec, "Log-broker destination"): acks=all, idempotent producer, no topic is ever created.
- *
- * Publishes that are ready together are sent together. A publish that ends by its timeout or its signal while its record is under way may still
- * be stored: the row's retry then stores it a second time.
+ * A Kafka destination (spec, "Log-broker destination"): acks=all, idempotent producer; topics are never created.
+ * Publishes that are ready together are sent together. A publish that ends by timeout or signal while its record is in
+ * flight may still be stored: the row's retry then stores it again.
  */
 export function createKafkaDestination(config: KafkaDestinationConfig, tools: AdapterTools): Destination {
   const { timeoutMs, bootstrapServers } = config;
@@ -48,11 +47,10 @@ export function createKafkaDestination(config: KafkaDestinationConfig, tools: Ad
 }
 
 /**
- * Sends records, one request at a time: what comes in one turn of the event loop, or while a request is under way, shares the next
- * one. That keeps the order of publishes that follow one another, also over the client's own retries.
- *
- * A producer is thrown away with the first failed request: its numbering of records and the broker's may have come apart, and the broker would take
- * new records for old ones. A request that failed for something in it is taken apart, until those who are to blame stand alone.
+ * Sends records, one request at a time: publishes of one turn of the event loop, or that arrive during a request, share
+ * the next one. That keeps the order of publishes, even over the client's own retries.
+ * A producer is discarded after its first failed request: its record numbers may differ from the broker's, which would
+ * then take new records for old ones. The records of a failed request are split until the faulty ones are alone.
  */
 class Sender {
   readonly #connection: KafkaConnection;
@@ -63,12 +61,12 @@ class Sender {
   readonly #backoff: Backoff;
   readonly #learning = new Set<string>();
   #producer: KafkaProducer | undefined;
-  /** Connections made so far, so that each begins with another bootstrap server. */
+  /** Connections so far, so that each starts with another bootstrap server. */
   #connections = 0;
-  /** When the next connection may be made, in ms of the monotonic clock. */
+  /** Earliest time of the next connection, in ms of the monotonic clock. */
   #nextConnectionAt = 0;
   #sending = false;
-  /** The present producer is to be replaced once its request has ended. */
+  /** Replace the producer once its request has ended. */
   #worn = false;
   #running = false;
   #loop: Promise<void> | undefined;
@@ -85,7 +83,7 @@ class Sender {
     this.#wake();
   }
 
-  /** Ends every connection. The records must have been settled. */
+  /** Ends every connection. All records must be settled before. */
   async close(): Promise<void> {
     this.#closing.abort();
     if (this.#sending) this.#producer?.cut();
@@ -102,7 +100,7 @@ class Sender {
   async #run(): Promise<void> {
     try {
       for (;;) {
-        // What those do who were just told of their success belongs to the next request.
+        // Publishes triggered by a success join the next request.
         await nextTurn();
         const topics = this.#queue.topics();
         if (topics.size === 0 || this.#closing.signal.aborted) return;
@@ -111,7 +109,7 @@ class Sender {
         for (const topic of topics) this.#learn(producer, topic);
         const group = this.#queue.take((topic) => producer.knows(topic));
         if (group.records.length > 0) await this.#send(producer, group);
-        // What waits for its topic to become known is woken then.
+        // Publishes that wait for their topic are woken then.
         else if ([...topics].every((topic) => !producer.knows(topic))) return;
       }
     } finally {
@@ -156,7 +154,7 @@ class Sender {
     producer
       .learn(topic)
       .catch((error) => {
-        // A producer that is gone has failed for other reasons: the next one looks again.
+        // A discarded producer failed for other reasons: the next one checks again.
         if (producer !== this.#producer) return;
         this.#queue.fail(this.#topicError(topic, error), topic);
         if (!CONNECTION_CODES.has(codeOf(error))) return;
@@ -177,7 +175,7 @@ class Sender {
       const sent = producer.send(live);
       const deadline = Math.max(...live.map((pending) => pending.deadline));
       if (!(await resolvesWithin(Math.max(0, deadline - performance.now()), sent))) {
-        // Each publish has failed for itself. The next ones must not wait for a broker that hangs.
+        // Each publish has its own error. The next ones must not wait for a broker that hangs.
         this.#discard(producer);
         return;
       }
@@ -230,7 +228,7 @@ const ADVICE: Readonly<Record<string, string>> = {
   message_too_large: "raise max.message.bytes of the topic, or make the payload smaller",
 };
 
-/** Failures that say nothing of the records and their topics. */
+/** Failures unrelated to the records and their topics. */
 const CONNECTION_CODES: ReadonlySet<string> = new Set([...NETWORK_FAULT_CODES, "authentication"]);
 
 function codeOf(error: unknown): string {

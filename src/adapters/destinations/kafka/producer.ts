@@ -5,46 +5,43 @@ import { createKafkaClient, type KafkaConnection, retryOptions, type Sockets } f
 import { kafkaError } from "./errors.ts";
 import { groupByTopic, type PendingRecord } from "./queue.ts";
 
-/** Tries of the client after a failed one; the broker drops what has come twice. */
+/** Retries by the client; the broker drops duplicates. */
 const RETRIES = 2;
 const MAX_CONNECT_MS = 10_000;
-/** Longest wait for a connection to close in good order. */
+/** Longest wait for a graceful close. */
 const CLOSE_MS = 1000;
 
-/** One life of an idempotent producer: from its connection to the first fault, after which it must be thrown away. */
+/** One life of an idempotent producer, from its connection to its first fault; then it must be discarded. */
 export interface KafkaProducer {
   /** Connects and gets a producer id. Rejects after at most 10 seconds. */
   connect(): Promise<void>;
   /** Whether a topic is known to exist. */
   knows(topic: string): boolean;
   /**
-   * Finds out whether a topic exists, on a connection of its own, beside anything that is sent: the client would refresh all its topics
-   * for a new one, and fail or wait with all of them for one that is missing.
-   *
+   * Finds out whether a topic exists, on its own connection and concurrently with sends: the client would refresh all
+   * its topics for a new one, and let all of them fail or wait for a missing one.
    * @throws what the client throws
    */
   learn(topic: string): Promise<void>;
   /**
-   * Sends records in one request for each broker, and waits until all in-sync replicas have them. After a failure the producer is in an unknown
-   * state.
-   *
+   * Sends records in one request per broker, and waits until all in-sync replicas have them. After a failure the state
+   * of the producer is unknown.
    * @throws what the client throws
    */
   send(records: readonly PendingRecord[]): Promise<void>;
-  /** Ends its connections at once; what is under way fails. */
+  /** Closes its connections at once; requests in flight fail. */
   cut(): void;
-  /** Ends its connections in good order where that is quick. */
+  /** Closes its connections gracefully if that is quick. */
   close(): Promise<void>;
 }
 
 interface KafkaProducerOptions {
   readonly timeoutMs: number;
-  /** Which of the bootstrap servers is asked first. */
+  /** Which bootstrap server to ask first. */
   readonly firstServer: number;
   readonly log: Log;
 }
 
-/** Makes a producer with an id of its own. */
 export function createKafkaProducer(connection: KafkaConnection, options: KafkaProducerOptions): KafkaProducer {
   const { timeoutMs, firstServer, log } = options;
   const connectTimeoutMs = Math.min(timeoutMs, MAX_CONNECT_MS);
@@ -69,7 +66,7 @@ export function createKafkaProducer(connection: KafkaConnection, options: KafkaP
     },
     knows: (topic) => known.has(topic),
     learn(topic) {
-      // One after the other: the client makes connections twice when it is asked twice at a time.
+      // In sequence: concurrent calls make the client connect twice.
       const learnt = asked.then(async () => {
         await admin.connect();
         await admin.fetchTopicMetadata({ topics: [topic] });
@@ -90,7 +87,8 @@ export function createKafkaProducer(connection: KafkaConnection, options: KafkaP
       const confirmed = confirmedPartitions(answers);
       for (const { topic, record } of records) {
         if (record.partition !== undefined && confirmed.get(topic)?.has(record.partition)) continue;
-        // On a retry the client leaves out a partition that has moved to a broker which has answered already, and reports success.
+        // On a retry the client omits a partition that moved to a broker that has already answered, and reports
+        // success.
         throw kafkaError("producer_state", `the broker did not confirm every record for topic "${topic}"`);
       }
     },
@@ -100,9 +98,9 @@ export function createKafkaProducer(connection: KafkaConnection, options: KafkaP
 }
 
 /**
- * Chooses partitions as Kafka's own clients do, and keeps a record on its partition when the client tries again. A record without key would be
- * put on another one, and the broker, which knows the records of a partition by their number only, would drop a new record as one that it has
- * already.
+ * Chooses partitions like Kafka's own clients, and keeps a record on its partition when the client retries. Otherwise a
+ * record without a key would move to another partition, whose broker knows records only by number and would drop a new
+ * record as a duplicate.
  */
 function createPartitioner(): (args: PartitionerArgs) => number {
   const choose = kafkajs.Partitioners.DefaultPartitioner();
@@ -112,7 +110,7 @@ function createPartitioner(): (args: PartitionerArgs) => number {
   };
 }
 
-/** The partitions of each topic that a request was stored in. */
+/** The partitions per topic that a request was stored in. */
 function confirmedPartitions(answers: readonly RecordMetadata[]): ReadonlyMap<string, ReadonlySet<number>> {
   const byTopic = new Map<string, Set<number>>();
   for (const { topicName, partition } of answers) {

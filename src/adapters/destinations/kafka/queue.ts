@@ -4,25 +4,28 @@ import type { OutboundMessage } from "../../../ports/destination.ts";
 import { PendingPublish, type PublishBounds } from "../../brokers/pendingPublish.ts";
 import { kafkaError } from "./errors.ts";
 
-/** Most records of a request: past it, the client's own work for a record grows with their number. */
+/** Most records per request: beyond it, the client's work per record grows. */
 const MAX_RECORDS = 500;
 /** Most bytes of a request. */
 const MAX_BYTES = 4 * 1024 * 1024;
-/** Most bytes of a request for one topic: they may all go to one partition, in one batch, and a broker takes 1 MiB of that by default. */
+/**
+ * Most bytes per request for one topic: all may go to one partition in one batch, for which a broker's default limit is
+ * 1 MiB.
+ */
 const MAX_TOPIC_BYTES = 900 * 1024;
 
-/** Records of one topic that have failed together and are tried again, apart from all others. */
+/** Records of one topic that failed together and are retried separately. */
 export interface Group {
   readonly records: readonly PendingRecord[];
-  /** Whether the same records were tried again before. */
+  /** The same records were retried before. */
   readonly repeated: boolean;
 }
 
-/** What waits to be sent, and how it is put together for a request. */
+/** The waiting publishes, and how they form requests. */
 export class PublishQueue {
   readonly #byTopic = new Map<string, PendingRecord[]>();
   readonly #groups: Group[] = [];
-  /** Topics whose brokers take less than {@link MAX_TOPIC_BYTES} at a time. */
+  /** Topics with a lower limit than {@link MAX_TOPIC_BYTES}. */
   readonly #smallTopics = new Map<string, number>();
 
   add(pending: PendingRecord): void {
@@ -35,12 +38,12 @@ export class PublishQueue {
     this.#groups.push(group);
   }
 
-  /** The broker found that many bytes of a topic too large, in more than one record: fewer are sent together from now on. */
+  /** The broker refused several records of a topic as too large together: send fewer from now on. */
   shrink(topic: string, bytes: number): void {
     this.#smallTopics.set(topic, Math.ceil(Math.min(bytes, this.#topicBytes(topic)) / 2));
   }
 
-  /** The topics for which anything waits; forgets what nobody waits for any more. */
+  /** The topics with waiting publishes; drops those that have ended. */
   topics(): ReadonlySet<string> {
     for (const [topic, waiting] of this.#byTopic) {
       if (waiting.every(({ settled }) => settled)) this.#byTopic.delete(topic);
@@ -52,10 +55,9 @@ export class PublishQueue {
   }
 
   /**
-   * Takes what the next request carries: a group that is tried again, or the first waiting records of each topic.
-   *
+   * Takes the next request: a group to retry, or the first waiting records of each topic.
    * @param isReady whether a topic can be published to now
-   * @returns none when nothing waits for a topic that is ready
+   * @returns an empty group when nothing waits for a ready topic
    */
   take(isReady: (topic: string) => boolean): Group {
     const retried = this.#groups.findIndex((group) => topicOf(group).every(isReady));
@@ -70,7 +72,7 @@ export class PublishQueue {
       const part = waiting.splice(0, count);
       taken.push(...part.filter(({ settled }) => !settled));
       bytes += part.reduce((sum, pending) => sum + pending.bytes, 0);
-      // To the end, so that a busy topic does not keep the others waiting.
+      // To the end, so that a busy topic does not hold up the others.
       this.#byTopic.delete(topic);
       if (waiting.length > 0) this.#byTopic.set(topic, waiting);
       if (taken.length >= MAX_RECORDS || bytes >= MAX_BYTES || part.some((each) => each.bytes > MAX_TOPIC_BYTES)) break;
@@ -90,7 +92,7 @@ export class PublishQueue {
     this.topics();
   }
 
-  /** How many of the first records of a topic go into a request; one that is larger than all bounds goes alone. */
+  /** How many of a topic's first records fit into a request; one that exceeds the limits goes alone. */
   #fitting(
     topic: string,
     waiting: readonly PendingRecord[],
@@ -121,18 +123,18 @@ function topicOf({ records }: Group): readonly string[] {
   return first === undefined ? [] : [first.topic];
 }
 
-/** What a record takes beside its key, value and headers, at most. */
+/** Upper bound for a record without its key, value and headers. */
 const RECORD_OVERHEAD_BYTES = 40;
 
 /** One publish and its record. */
 export class PendingRecord extends PendingPublish {
   readonly topic: string;
   readonly record: Message;
-  /** Size of the record on the wire, to a few bytes. */
+  /** Size of the record on the wire, within a few bytes. */
   readonly bytes: number;
   readonly #bootstrapServers: string;
 
-  /** @param bootstrapServers for the message of a timeout */
+  /** @param bootstrapServers for the timeout error */
   constructor(topic: string, message: OutboundMessage, bounds: PublishBounds, bootstrapServers: string) {
     super(bounds);
     const key = message.routingKey === "" ? null : message.routingKey;
@@ -151,7 +153,6 @@ export class PendingRecord extends PendingPublish {
   }
 }
 
-/** The records of each topic, in their order. */
 export function groupByTopic(records: readonly PendingRecord[]): ReadonlyMap<string, readonly PendingRecord[]> {
   const byTopic = new Map<string, PendingRecord[]>();
   for (const pending of records) {

@@ -8,15 +8,14 @@ export const NATS_ERROR_CODES = [
   "permission",
   /** No stream takes the subject. */
   "no_stream",
-  /** The stream did not store the message: it is full, sealed, or the message is outside its limits. */
+  /** The stream refused the message: it is full, sealed, or the message exceeds its limits. */
   "rejected",
-  /** Something else than a stream answered. */
+  /** The answer came from something other than a stream. */
   "bad_acknowledgement",
-  /** Body and headers are larger than the server takes. */
+  /** Body and headers exceed the server's limit. */
   "too_large",
-  /** The subject of this message cannot be published to. */
+  /** This subject cannot be published to. */
   "subject_invalid",
-  /** The destination was closed. */
   "closed",
 ] as const;
 type NatsErrorCode = (typeof NATS_ERROR_CODES)[number];
@@ -26,7 +25,7 @@ export function natsError(code: NatsErrorCode, message: string): PublishError {
   return new PublishError(code, message, { isPermanent: code === "subject_invalid" });
 }
 
-/** Why a publish failed that found no connection. */
+/** Why a publish without a connection failed. */
 export function noConnection(error: unknown): PublishError {
   if (error instanceof PublishError) return error;
   if (error instanceof NatsFault) return natsError(error.code, `no connection: ${error.message}`);

@@ -10,13 +10,13 @@ import { configuredInternalToken, PendingMessage } from "./message.ts";
 import type { NatsDestinationConfig } from "./schema.ts";
 import { CoreSession, JetStreamSession, type Session } from "./session.ts";
 
-/** A server that takes longer than this to let a client in is passed over for the next one. */
+/** Timeout of connecting to one server; then the next one is tried. */
 const MAX_CONNECT_MS = 5000;
 
 /**
- * A NATS destination (spec, "Subject-broker destination"). All publishes share one connection, and many may be under way on it.
- *
- * @throws Error when `servers` cannot be read
+ * A NATS destination (spec, "Subject-broker destination"). All publishes share one connection, many in flight at a
+ * time.
+ * @throws Error when `servers` is invalid
  */
 export function createNatsDestination(config: NatsDestinationConfig, tools: AdapterTools): Destination {
   const { jetStream, timeoutMs } = config;
@@ -45,7 +45,7 @@ export function createNatsDestination(config: NatsDestinationConfig, tools: Adap
       } else {
         shared.get().then(
           (opened) => {
-            // A publish whose time is over while it waited must not be sent any more.
+            // A publish that timed out while waiting must not be sent.
             if (!pending.settled) opened.send(pending);
           },
           (error) => pending.fail(noConnection(error)),
@@ -60,7 +60,7 @@ export function createNatsDestination(config: NatsDestinationConfig, tools: Adap
   };
 }
 
-/** The one connection of a destination: made when a publish needs it, and again when one needs it after it broke. */
+/** The one connection of a destination: opened when a publish needs it, and reopened on demand after it broke. */
 class SharedSession {
   readonly #dialer: NatsDialer;
   readonly #tools: AdapterTools;
@@ -80,17 +80,16 @@ class SharedSession {
     this.#backoff = new Backoff(tools.random);
   }
 
-  /** The session, when there is a connection now. */
+  /** The session, if connected. */
   get current(): Session | undefined {
     if (this.#session?.link.lost !== undefined) this.#session = undefined;
     return this.#session;
   }
 
   /**
-   * The session; callers share one attempt to connect. Between two attempts that failed there is a pause, in which this fails at once: whoever waited
-   * would keep others from being served.
-   *
-   * @throws NatsFault when no server takes the connection
+   * The session; callers share one attempt to connect. After a failed attempt there is a pause in which this fails at
+   * once: waiting would hold up other destinations.
+   * @throws NatsFault when no server accepts the connection
    */
   get(): Promise<Session> {
     const current = this.current;
@@ -107,7 +106,7 @@ class SharedSession {
     return this.#attempt;
   }
 
-  /** Ends the connection, and an attempt that is under way. */
+  /** Ends the connection, or a running attempt. */
   async close(): Promise<void> {
     this.#closing.abort(new NatsFault("other", "the destination was closed"));
     await this.#attempt?.catch(() => {});

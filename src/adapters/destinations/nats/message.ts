@@ -5,7 +5,7 @@ import type { OutboundMessage } from "../../../ports/destination.ts";
 import { PendingPublish, type PublishBounds } from "../../brokers/pendingPublish.ts";
 import { natsError } from "./errors.ts";
 
-/** One publish and what goes over NATS for it. */
+/** One publish and its NATS form. */
 export class PendingMessage extends PendingPublish {
   readonly subject: string;
   readonly headers: MsgHdrs;
@@ -14,7 +14,7 @@ export class PendingMessage extends PendingPublish {
 
   /**
    * @param internalToken the internal subject that the configuration names, if any
-   * @throws PublishError when the message cannot go over NATS
+   * @throws PublishError when NATS cannot carry the message
    */
   constructor(message: OutboundMessage, bounds: PublishBounds, internalToken: string | undefined) {
     super(bounds);
@@ -24,10 +24,9 @@ export class PendingMessage extends PendingPublish {
   }
 
   /**
-   * It is on its way.
-   *
-   * @param phase what it waits for, for the message of a timeout
-   * @param onEnd called when it ends for whatever reason
+   * Marks it as sent.
+   * @param phase what it waits for, for the timeout error
+   * @param onEnd called when it ends, for any reason
    */
   sent(phase: string, onEnd?: () => void): void {
     this.#phase = phase;
@@ -41,16 +40,16 @@ export class PendingMessage extends PendingPublish {
 
 const MESSAGE_ID_HEADER = "Nats-Msg-Id";
 /**
- * Headers with this prefix are instructions to the stream: `Nats-Rollup` empties it, `Nats-Expected-Stream` and its like refuse the message. A row may
- * have them from whoever sent the message in, and those of a message read from a stream spoke of that stream; so they stay behind.
+ * Headers with this prefix instruct the stream: `Nats-Rollup` empties it, `Nats-Expected-Stream` and others refuse the
+ * message. A row may have them from an untrusted sender or from another stream, so they are dropped.
  */
 const INSTRUCTION = /^nats-/i;
 /** Printable ASCII without the colon (NATS client protocol, "HPUB"). */
 const NAME = /^[!-9;-~]+$/;
 
 /**
- * The headers of one message: its own, and `Nats-Msg-Id` with its id, by which a stream de-duplicates. Values go as
- * UTF-8. A name or value that the wire cannot carry goes encoded, as over HTTP.
+ * The headers of one message: its own, and its id as `Nats-Msg-Id`, by which a stream de-duplicates. Values are UTF-8.
+ * A name or value that NATS cannot carry is encoded, as over HTTP.
  */
 function natsHeaders({ id, headers }: OutboundMessage): MsgHdrs {
   const sent = emptyHeaders();
@@ -64,23 +63,22 @@ function natsHeaders({ id, headers }: OutboundMessage): MsgHdrs {
 }
 
 /**
- * The server closes a connection whose control line (subject, reply subject, sizes) is longer than 4,096 bytes (`max_control_line`), and with it fails
- * the publishes of others.
+ * The server closes a connection whose control line (subject, reply subject, sizes) exceeds 4,096 bytes
+ * (`max_control_line`), which would fail other publishes too.
  */
 const MAX_BYTES = 3800;
 const BLANK = /[\s\p{Cc}]/u;
-/** The interface of the server itself: a message there would be a command, such as the deletion of a stream. */
+/** The server's own interface: a message there would be a command, such as the deletion of a stream. */
 const COMMANDS = /^\$(?:JS|SYS)(?:\.|$)/;
-/** What servers and clients use among themselves: key-value and object stores, MQTT, services; inboxes for answers. */
+/** Internal to servers and clients: key-value and object stores, MQTT, services, reply inboxes. */
 const INTERNAL = /^(?:\$[^.]*|_INBOX|_R_|_GR_)(?:\.|$)/;
 
 /**
- * The internal first token that a destination may publish to, because its configuration says so: `$KV` of `$KV.prices.{{ key }}`.
- * What a message fills in is none.
- *
+ * The internal first token that the configuration allows a destination to publish to: `$KV` of `$KV.prices.{{ key }}`.
+ * A token filled in from a message does not count.
  * @param subject the configured template
  * @param subjectFrom the column that holds the subject instead
- * @returns the token; undefined when there is none
+ * @returns the token; undefined without one
  */
 export function configuredInternalToken(subject: string, subjectFrom: string | undefined): string | undefined {
   if (subjectFrom !== undefined || !INTERNAL.test(subject)) return undefined;
@@ -89,12 +87,10 @@ export function configuredInternalToken(subject: string, subjectFrom: string | u
 }
 
 /**
- * Checks that a message can be published to a subject.
- *
  * @param address the rendered subject
  * @param internalToken from {@link configuredInternalToken}
- * @returns the subject
- * @throws PublishError `subject_invalid` that says what is wrong with it
+ * @returns the subject, safe to publish to
+ * @throws PublishError `subject_invalid` with the reason
  */
 export function publishableSubject(address: string | null, internalToken: string | undefined): string {
   if (address === null || address === "") throw invalid("the subject is empty");

@@ -8,23 +8,21 @@ import type { PendingMessage } from "./message.ts";
 /** Publishes over one connection. */
 export interface Session {
   readonly link: NatsLink;
-  /** Sends a publish and settles it once the receiver has it, or cannot have it. Does not throw. */
+  /** Sends a publish and settles it once the receiver has it or cannot get it. Does not throw. */
   send(pending: PendingMessage): void;
 }
 
-/** The connection ended before it was known whether the message arrived. */
+/** The connection ended before the outcome was known. */
 function lostBefore(what: string, reason: string): PublishError {
   return natsError("connection_lost", `${reason}, before ${what}; the message may have arrived`);
 }
 
-/** The server does not permit a publish. */
 function notPermitted(subject: string): PublishError {
   return natsError("permission", `the user may not publish to ${subject}: grant it in the server's permissions`);
 }
 
 /**
- * Writes a publish to the connection, or fails it when the client refuses to.
- *
+ * Writes a publish to the connection, or fails it when the client refuses.
  * @param reply subject of the acknowledgement
  * @returns whether it was written
  */
@@ -43,7 +41,8 @@ function write(link: NatsLink, pending: PendingMessage, reply?: string): boolean
 function writeError({ connection, lost }: NatsLink, { subject, body, headers }: PendingMessage, error: unknown) {
   switch ((error as NatsError).code) {
     case ErrorCode.MaxPayloadExceeded: {
-      // The client measures body and headers, as the server would, which cuts the connection of a client that sends more.
+      // The client measures body and headers as the server does, which closes the connection of a client that sends
+      // more.
       const encoded = headers as unknown as { encode(): Uint8Array };
       const size = body.length + encoded.encode().length;
       const max = connection.info?.max_payload;
@@ -62,14 +61,14 @@ function writeError({ connection, lost }: NatsLink, { subject, body, headers }: 
 }
 
 /**
- * Publishes without acknowledgement: a publish succeeds when the server has read it, which a flush tells. Whether anybody receives it is not known. One
- * flush serves all publishes of the same turn, and all that come while another is under way.
+ * Publishes without acknowledgement: a publish succeeds when the server has read it, as a flush shows; whether anybody
+ * receives it is unknown. One flush serves all publishes of a turn, and all that arrive during the previous flush.
  */
 export class CoreSession implements Session {
   readonly link: NatsLink;
-  /** Written, and not yet flushed by a flush that began after. */
+  /** Written, not covered by a flush. */
   #written = new Set<PendingMessage>();
-  /** Those that the flush under way speaks for. */
+  /** Covered by the running flush. */
   #flushed: ReadonlySet<PendingMessage> = new Set();
   #flushing = false;
 
@@ -98,7 +97,7 @@ export class CoreSession implements Session {
       this.#written = new Set();
       try {
         await this.link.flush();
-        // What the server does not permit it tells before it answers the flush, and the client hands on a moment later.
+        // The server reports violations before it answers the flush; the client passes them on a moment later.
         await nextTurn();
         for (const pending of this.#flushed) pending.succeed();
       } catch (error) {
@@ -114,11 +113,10 @@ export class CoreSession implements Session {
 const NO_RESPONDERS = 503;
 
 /**
- * Publishes to streams: each message is answered by its stream once it is stored there (NATS ADR-22). A stream that has the message already, by its
- * `Nats-Msg-Id`, answers as if it had stored it.
- *
- * One subscription receives all answers, each on a subject of its own. The client's own request function would make a timer and an error object for
- * each message, and an answer with headers it cannot read would end its reader.
+ * Publishes to streams: a stream answers each message once it is stored (NATS ADR-22), also for a duplicate of its
+ * `Nats-Msg-Id`.
+ * One subscription receives all answers, each on its own subject. The client's own request function makes a timer and
+ * an error object per message, and an answer with headers it cannot read would end its reader.
  */
 export class JetStreamSession implements Session {
   readonly link: NatsLink;
@@ -156,7 +154,7 @@ export class JetStreamSession implements Session {
     else pending.fail(error);
   }
 
-  /** Without permission to receive the answers, no publish on this connection can succeed. */
+  /** Without permission to receive answers, every publish on this connection fails. */
   #unanswerable(reason: string): void {
     this.#failAll(
       natsError("permission", `the acknowledgement cannot be received (${reason}): permit subscriptions to _INBOX.>`),
@@ -169,7 +167,7 @@ export class JetStreamSession implements Session {
   }
 }
 
-/** What an answer to a publish may hold (NATS ADR-22, "PubAck"); whoever answers may have put anything there. */
+/** The possible answer to a publish (NATS ADR-22, "PubAck"); any responder may have written it. */
 interface Answer {
   readonly stream?: unknown;
   readonly error?: unknown;
@@ -177,7 +175,6 @@ interface Answer {
 
 /**
  * Reads an answer. Does not throw: that would end the client's reader.
- *
  * @returns why the message was not stored; undefined when it was
  */
 function refusal(message: Msg, subject: string): PublishError | undefined {
@@ -221,7 +218,7 @@ function answerOf(message: Msg): Answer {
   }
 }
 
-/** Headers of whoever answers may be unreadable for the client. */
+/** The client may be unable to read a responder's headers. */
 function statusOf(message: Msg): number | undefined {
   try {
     return message.headers?.code;

@@ -10,13 +10,13 @@ import type { AmqpTarget } from "../../brokers/rabbitmq/uri.ts";
 import { publishErrorOf, rabbitmqError } from "./errors.ts";
 import type { PendingMessage } from "./message.ts";
 
-/** A message that was sent and is not confirmed. */
+/** A message sent and not confirmed. */
 interface Sent {
   readonly id: string;
   readonly routingKey: string;
-  /** Null when nobody waits for it any more. */
+  /** Null when it has ended and nobody waits for it. */
   pending: PendingMessage | null;
-  /** Why the broker gave it back; null when it did not. */
+  /** Why the broker returned it; null when it did not. */
   returned: string | null;
 }
 
@@ -26,8 +26,8 @@ export interface ExchangeChannelTools {
   readonly exchangeType: "topic" | "direct" | "fanout";
   readonly timeoutMs: number;
   /**
-   * Called when the channel has come to its end: the next publish to the exchange needs another one, and so do `left`, which another message has
-   * taken the channel from; in the order of their sending.
+   * Called when the channel has ended: the next publish to the exchange needs a new one, and so do `left`, which lost
+   * the channel because of another message; in the order of sending.
    */
   readonly onEnd: (channel: ExchangeChannel, left: readonly PendingMessage[]) => void;
 }
@@ -38,12 +38,11 @@ const HEADER_TABLE_BYTES = 65_536;
 const FRAME_OVERHEAD = 8;
 
 /**
- * Publishes to one exchange, on a channel of its own: the broker closes a channel for a missing permission, a wrong exchange type
- * or a message that is too large, and with it ends everything that is in flight on it. The exchange is declared on that channel before the
- * first message.
- *
- * Messages leave in the order in which they came, many at a time; each has its own confirm. They wait while the channel's buffer is full and while
- * the broker blocks publishers, so that one whose time is over meanwhile is not sent.
+ * Publishes to one exchange, on a channel of its own: the broker closes a channel for a missing permission, a wrong
+ * exchange type or an oversized message, and with it fails everything in flight. The exchange is declared on that
+ * channel before the first message.
+ * Messages leave in order of arrival, many at a time; each has its own confirm. They wait while the channel's buffer is
+ * full or the broker blocks publishers; those that time out meanwhile are not sent.
  */
 export class ExchangeChannel {
   readonly exchange: string;
@@ -62,12 +61,12 @@ export class ExchangeChannel {
     this.#open().catch((error) => this.#end(error));
   }
 
-  /** Whether nothing is under way. */
+  /** Whether nothing is in flight. */
   get isIdle(): boolean {
     return this.#phase === "open" && this.#waiting.size === 0 && this.#sent.size === 0;
   }
 
-  /** Sends a message as soon as it can be sent; the pending ends when the broker has confirmed it. */
+  /** Sends a message as soon as possible; the pending ends with the broker's confirm. */
   send(pending: PendingMessage): void {
     this.#waiting.add(pending);
     pending.onExpire = () => this.#expired(pending);
@@ -75,7 +74,7 @@ export class ExchangeChannel {
     this.flush();
   }
 
-  /** Sends what waits, as far as the broker and the buffer take it. */
+  /** Sends waiting messages, as far as the broker and the buffer allow. */
   flush(): void {
     const connection = this.#connection;
     const channel = this.#channel;
@@ -107,7 +106,7 @@ export class ExchangeChannel {
       return;
     }
     this.#channel = channel;
-    // Names that begin with `amq.` are the broker's own and may not be declared.
+    // Names that begin with `amq.` are reserved for the broker and cannot be declared.
     if (this.exchange.startsWith("amq.")) await channel.checkExchange(this.exchange);
     else await channel.assertExchange(this.exchange, this.#tools.exchangeType, { durable: true });
     if (this.#hasEnded()) return;
@@ -120,7 +119,8 @@ export class ExchangeChannel {
     channel.on("error", (error) => {
       fault = error;
     });
-    // Before the library's own listener, which fails every confirm with less to say. What closed the connection is known a moment later.
+    // Before the library's own listener, which fails every confirm with a poorer error. The cause of the close arrives
+    // a moment later.
     channel.prependListener("close", () => {
       this.#channel = null;
       queueMicrotask(() => this.#end(fault));
@@ -159,8 +159,8 @@ export class ExchangeChannel {
   }
 
   /**
-   * The broker gives an unroutable message back before it confirms it, in the order of publishing. A row may be in flight twice, when the time of
-   * its first publish is over: with the same routing key the answer is the same.
+   * The broker returns an unroutable message before it confirms it, in the order of publishing. A row may be in flight
+   * twice, after the timeout of its first publish: with the same routing key the answer is the same.
    */
   #returned(id: unknown, fields: object): void {
     const { replyText, routingKey } = fields as { readonly replyText?: unknown; readonly routingKey?: unknown };
@@ -172,7 +172,7 @@ export class ExchangeChannel {
   }
 
   #confirmed(sent: Sent, error: unknown): void {
-    // The library confirms everything with an error when the channel has closed; `#end` says why.
+    // The library fails every confirm when the channel closes; `#end` has the reason.
     if (this.#channel === null) return;
     this.#sent.delete(sent);
     this.#tools.connection.confirmed();
@@ -198,7 +198,7 @@ export class ExchangeChannel {
     );
   }
 
-  /** Ends everything under way. Only the first call counts. */
+  /** Ends everything in flight. Only the first call counts. */
   #end(error: unknown): void {
     if (this.#hasEnded()) return;
     const reason = this.#reason(error);
@@ -209,7 +209,7 @@ export class ExchangeChannel {
     this.#sent.clear();
     this.#waiting.clear();
     const again = limit === null ? [] : left.filter(({ isRepeated }) => !isRepeated);
-    // They are sent again, but for the one that is too large. Once: a broker may count otherwise than by the body.
+    // All but the oversized one are sent again. Once: a broker may count more than the body.
     for (const pending of again) pending.isRepeated = true;
     if (limit !== null && this.#connection !== null) this.#connection.maxBodyBytes = limit;
     this.#tools.onEnd(this, again);
@@ -225,7 +225,7 @@ export class ExchangeChannel {
     return rabbitmqError(code, `${this.#what(code)}: ${error === null ? "the channel was closed" : reasonOf(error)}`);
   }
 
-  /** What went wrong and what to do about it, before the broker's own words. */
+  /** What went wrong and what to do about it; the broker's own words follow. */
   #what(code: string): string {
     const where = this.#where();
     const isDeclaring = this.#phase === "declaring";
@@ -273,7 +273,7 @@ export class ExchangeChannel {
   }
 }
 
-/** Why a message cannot be sent on a connection; null when it can. */
+/** Why a connection cannot carry a message; null when it can. */
 function tooLargeFor(connection: AmqpConnection, { envelope, body }: PendingMessage): PublishError | null {
   const { target, frameMax, maxBodyBytes } = connection;
   if (body.length > maxBodyBytes)
@@ -291,7 +291,7 @@ function tooLargeFor(connection: AmqpConnection, { envelope, body }: PendingMess
   return null;
 }
 
-/** The broker's limit for a body in bytes, when an error of the channel says that one is larger. */
+/** The broker's limit for a body in bytes, when a channel error reports a larger one. */
 function bodyLimit(error: unknown): number | null {
   if (error === null) return null;
   const found = /message size \d+ is larger than (?:configured )?max size (\d+)/.exec(reasonOf(error));
@@ -299,11 +299,10 @@ function bodyLimit(error: unknown): number | null {
 }
 
 /**
- * The one connection of a destination: made when it is first asked for, and made again when it is asked for after a fault.
- *
- * Whoever asks while a try runs waits for it. After a failed try there is a wait with backoff, and whoever asks meanwhile gets the fault
- * of that try at once: a poller slot that waits for a broker that is away would hold up the messages to all other destinations.
- * A connection that was of use and is lost may be made again at once.
+ * The one connection of a destination: opened on demand, and reopened on demand after a fault. Callers share a running
+ * attempt. After a failed one there is a wait with backoff, and callers meanwhile get its fault at once: a slot that
+ * waits for a broker that is away would hold up all other destinations. A connection that confirmed a message may be
+ * reopened at once.
  */
 export class SharedConnection {
   readonly #target: AmqpTarget;
@@ -314,13 +313,13 @@ export class SharedConnection {
   readonly #closing = new AbortController();
   #connection: AmqpConnection | null = null;
   #connecting: Promise<AmqpConnection> | null = null;
-  /** What ended the last try or connection. */
+  /** What ended the last attempt or connection. */
   #fault: RabbitmqFault | null = null;
-  /** Whether the broker has confirmed a message on the present connection, or on the last one. */
+  /** Whether the broker confirmed a message on the current or last connection. */
   #wasOfUse = false;
   #notBefore = 0;
 
-  /** @param onUnblocked called when the broker takes messages again */
+  /** @param onUnblocked called when the broker accepts messages again */
   constructor(target: AmqpTarget, tools: AdapterTools, onUnblocked: () => void) {
     this.#target = target;
     this.#clock = tools.clock;
@@ -329,11 +328,7 @@ export class SharedConnection {
     this.#onUnblocked = onUnblocked;
   }
 
-  /**
-   * The connection.
-   *
-   * @throws RabbitmqFault when there is none
-   */
+  /** @throws RabbitmqFault when there is no connection */
   async get(): Promise<AmqpConnection> {
     if (this.#connection !== null) return this.#connection;
     if (this.#connecting !== null) return this.#connecting;
@@ -344,7 +339,7 @@ export class SharedConnection {
     return this.#connecting;
   }
 
-  /** The connection was of use: the next fault starts with the shortest wait. */
+  /** The connection works: the next fault starts with the shortest wait. */
   confirmed(): void {
     if (this.#wasOfUse) return;
     this.#wasOfUse = true;
@@ -391,7 +386,7 @@ export class SharedConnection {
     const fault = faultOf("the connection ended", connection.ended.reason);
     this.#log.warn({ broker: this.#target.name, reason: fault.message }, "lost the connection to RabbitMQ");
     this.#fault = fault;
-    // A broker that was restarted is tried again at once; one that takes a connection and drops it has to wait.
+    // A restarted broker is retried at once; one that accepts a connection and drops it has to wait.
     this.#notBefore = this.#clock.monotonic() + (this.#wasOfUse ? 0 : this.#backoff.next());
   }
 }

@@ -6,13 +6,13 @@ export const RABBITMQ_ERROR_CODES = [
   ...RABBITMQ_FAULT_CODES,
   /** The exchange has no queue for the routing key. */
   "unroutable",
-  /** The broker answered that it did not take the message. */
+  /** The broker refused the message. */
   "nacked",
-  /** The broker lets nobody publish, for want of memory or disk, and did so until the time was over. */
+  /** The broker blocked publishers, for lack of memory or disk, until the timeout. */
   "blocked",
-  /** The message is larger than the broker takes. */
+  /** The message exceeds the broker's limit. */
   "message_too_large",
-  /** A header, the routing key or the exchange's name cannot go over AMQP. */
+  /** AMQP cannot carry a header, the routing key or the exchange's name. */
   "message_invalid",
 ] as const;
 type RabbitmqErrorCode = (typeof RABBITMQ_ERROR_CODES)[number];
@@ -22,7 +22,6 @@ export function rabbitmqError(code: RabbitmqErrorCode, message: string, status?:
   return new PublishError(code, message, { isPermanent: code === "message_invalid", status });
 }
 
-/** The publish that a fault of the connection ended. */
 export function publishErrorOf(fault: RabbitmqFault): PublishError {
   return rabbitmqError(fault.code, fault.message, fault.status);
 }

@@ -10,20 +10,18 @@ import { checkShortString, envelopeOf, PendingMessage } from "./message.ts";
 import type { RabbitmqDestinationConfig } from "./schema.ts";
 
 interface RabbitmqDestinationTools extends AdapterTools {
-  /** Longest time for one publish, connection included, in ms. Default 30,000: this kind has no key for it. */
+  /** Timeout of one publish, connection included, in ms. Default 30,000: this kind has no key for it. */
   readonly timeoutMs?: number;
 }
 
 const DEFAULT_TIMEOUT_MS = 30_000;
-/** Exchanges whose channels are kept while nothing is published to them: names that come from rows have no end. */
+/** Idle exchanges whose channels stay open: rows can name any number of exchanges. */
 const MAX_IDLE_CHANNELS = 64;
 
 /**
- * An AMQP destination (spec, "AMQP destination"): declares the exchange (durable, `exchangeType`) once per connection, publishes with the
- * mandatory flag, and waits for the broker's confirm. A URL that is no AMQP URI fails each publish with `url_invalid`.
- *
- * @param config the keys of the destination
- * @param tools log, clock and chance of the process
+ * An AMQP destination (spec, "AMQP destination"): declares the exchange (durable, `exchangeType`) once per connection,
+ * publishes with the mandatory flag, and waits for the broker's confirm. An invalid AMQP URI fails each publish with
+ * `url_invalid`.
  */
 export function createRabbitmqDestination(
   config: RabbitmqDestinationConfig,

@@ -5,15 +5,15 @@ import type { OutboundMessage } from "../../../ports/destination.ts";
 import { PendingPublish, type PublishBounds } from "../../brokers/pendingPublish.ts";
 import { rabbitmqError } from "./errors.ts";
 
-/** One publish and what goes over AMQP for it. */
+/** One publish and its AMQP form. */
 export class PendingMessage extends PendingPublish {
   readonly id: string;
   readonly routingKey: string;
   readonly body: Buffer;
   readonly envelope: Envelope;
-  /** Whether it was sent on a channel that another message took from it. */
+  /** It was sent on a channel that another message closed. */
   isRepeated = false;
-  /** Makes the error for the end of its time: whoever has it knows what it waits for. */
+  /** Makes the timeout error: its holder knows what it waits for. */
   onExpire: () => PublishError = () => rabbitmqError("timeout", "the publish took too long");
 
   constructor(message: OutboundMessage, envelope: Envelope, bounds: PublishBounds) {
@@ -29,29 +29,33 @@ export class PendingMessage extends PendingPublish {
   }
 }
 
-/** What AMQP carries beside the body. */
+/** What AMQP carries besides the body. */
 interface Envelope {
   readonly options: Options.Publish;
   /** Size of the properties on the wire, in bytes. */
   readonly bytes: number;
 }
 
-/** Longest AMQP short string (0-9-1, section 4.2.5.3): names of headers and exchanges, routing keys, most properties. In bytes. */
+/**
+ * Longest AMQP short string (0-9-1, section 4.2.5.3) in bytes: names of headers and exchanges, routing keys, most
+ * properties.
+ */
 const SHORT_STRING_BYTES = 255;
-/** RabbitMQ takes these as lists of more routing keys ("Sender-selected Distribution"), and closes the channel when they are text. */
+/**
+ * RabbitMQ reads these as lists of more routing keys ("Sender-selected Distribution"), and closes the channel when they
+ * are text.
+ */
 const ROUTING_HEADERS: ReadonlySet<string> = new Set(["CC", "BCC"]);
 /** Class, weight, body size, flags, delivery mode, time and the length of the header table. */
 const FIXED_BYTES = 27;
 
 /**
- * The AMQP properties of a message: `messageId`, `contentType` and `correlationId` besides the headers that say the
- * same, time in seconds, and every header as text. What an AMQP source has made headers of its properties `type`,
- * `app-id` and `priority` becomes these properties again.
- *
- * @param message what is published
+ * The AMQP properties of a message: `messageId`, `contentType` and `correlationId` in addition to their headers, time
+ * in seconds, and every header as text. Headers that an AMQP source made of the properties `type`, `app-id` and
+ * `priority` become properties again.
  * @param persistent whether the broker keeps it on disk
  * @param nowMs wall clock, ms since the Unix epoch
- * @throws PublishError `message_invalid` when a header cannot go over AMQP
+ * @throws PublishError `message_invalid` when AMQP cannot carry a header
  */
 export function envelopeOf(message: OutboundMessage, persistent: boolean, nowMs: number): Envelope {
   const { headers, properties } = withoutProperties(message.headers);
@@ -81,10 +85,7 @@ export function envelopeOf(message: OutboundMessage, persistent: boolean, nowMs:
 
 type SentProperties = Pick<Options.Publish, "type" | "appId" | "priority">;
 
-/**
- * Takes the properties out of the headers, and the headers `type` and `app-id` that an AMQP source makes of them as
- * well.
- */
+/** Moves the headers `type` and `app-id`, made by an AMQP source, back to the properties. */
 function withoutProperties(headers: Headers): { readonly headers: Headers; readonly properties?: SentProperties } {
   if (!Object.keys(headers).some((name) => /^x-amqp-(type|app-id|priority)$/i.test(name))) return { headers };
   const properties: SentProperties = {};
@@ -108,7 +109,6 @@ function isOctet(value: string): boolean {
 
 /**
  * Checks a name that AMQP sends as a short string.
- *
  * @param what for the error: `the routing key`
  * @throws PublishError `message_invalid` when it is too long
  */
@@ -121,7 +121,7 @@ export function checkShortString(what: string, value: string): void {
     );
 }
 
-/** A header without its value: name, type and the value's length. */
+/** A header without its value: name, type and length. */
 function headerBytes(name: string): number {
   if (ROUTING_HEADERS.has(name))
     throw rabbitmqError(
