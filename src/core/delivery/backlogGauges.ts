@@ -4,7 +4,6 @@ import type { Clock } from "../../time/clock.ts";
 
 interface BacklogGaugesOptions {
   readonly store: Pick<OutboxStore, "backlog">;
-  /** The names of all. */
   readonly destinations: readonly string[];
   readonly metrics: Pick<
     Metrics,
@@ -14,8 +13,8 @@ interface BacklogGaugesOptions {
 }
 
 /**
- * Reads the backlog into the gauges. Counting a long one takes a while, by destination twenty times as long: each takes
- * at most a fiftieth of the time, and is skipped until it is due again.
+ * Reads the backlog into the gauges. Counting a long backlog is slow, and 20 times slower by destination: each count
+ * takes at most a fiftieth of the time, and is skipped until it is due again.
  */
 export class BacklogGauges {
   readonly #options: BacklogGaugesOptions;
@@ -53,7 +52,7 @@ export class BacklogGauges {
   }
 }
 
-/** Runs something for at most a fiftieth of the time. */
+/** Runs a function for at most a fiftieth of the time. */
 class Pace {
   readonly #clock: Clock;
   #dueAt = Number.NEGATIVE_INFINITY;

@@ -5,9 +5,9 @@ import type { FairShare } from "./fairShare.ts";
 import type { KeyQueues } from "./keyQueues.ts";
 import type { Releases } from "./releases.ts";
 
-/** A claim beside the usual one; its end is reported by {@link ClaimScopes.furtherEnded}. */
+/** A claim in addition to the usual one; report its end to {@link ClaimScopes.furtherEnded}. */
 export interface FurtherClaim {
-  /** A destination, or those of which no claim has returned rows lately. */
+  /** A destination, or {@link OTHERS}. */
   readonly of: string;
   readonly scope: ClaimScope;
   /** Most rows. */
@@ -21,7 +21,6 @@ export interface ClaimScopesOptions {
   readonly share: FairShare;
   readonly gates: Pick<DestinationGates, "rowsWanted" | "probed" | "forgetProbed">;
   readonly releases: Pick<Releases, "overflowAt">;
-  /** The names of all. */
   readonly destinations: readonly string[];
   /** `outbox.batchSize`. */
   readonly batchSize: number;
@@ -47,15 +46,15 @@ export interface ClaimScopesOptions {
  */
 export class ClaimScopes {
   readonly #options: ClaimScopesOptions;
-  /** When a claim last returned a row of a destination. */
+  /** Time of the last claim that returned a row of a destination. */
   readonly #returnedAt = new Map<string, number>();
-  /** When the last claim for the rows of a destination alone ended. */
+  /** End of the last own claim of a destination. */
   readonly #claimedAt = new Map<string, number>();
-  /** Further claims that run, by {@link FurtherClaim.of}; true where it misses rows that were released meanwhile. */
+  /** Running further claims, by {@link FurtherClaim.of}; true where it misses rows released meanwhile. */
   readonly #running = new Map<string, boolean>();
   /** Further claims that found nothing. */
   readonly #empty = new Map<string, EmptyClaim>();
-  /** Destinations at which as many rows waited as may; true where the last claim of their own since then was full. */
+  /** Destinations with a full queue; true where their last own claim since then was full. */
   readonly #full = new Map<string, boolean>();
   /** When rows of a destination last had to be released. */
   readonly #overfullAt = new Map<string, number>();
@@ -69,22 +68,22 @@ export class ClaimScopes {
     this.#returnedAt.set(destination, this.#options.clock.monotonic());
   }
 
-  /** Rows were added: claims that found none are made again soon. */
+  /** Rows were added: empty claims are repeated soon. */
   wake(): void {
     for (const empty of this.#empty.values()) empty.isWoken = true;
   }
 
-  /** Whether a destination takes part in no claim. */
+  /** Whether every claim excludes a destination. */
   isClosed(destination: string): boolean {
     return this.#rowsWanted(destination) === 0;
   }
 
-  /** Name of the scope in which the rows of a destination are claimed; undefined for the usual one. */
+  /** The scope that claims the rows of a destination; undefined for the usual one. */
   scopeOf(destination: string): string | undefined {
     return this.#claimsAlone(destination) ? ownScope(destination) : undefined;
   }
 
-  /** The usual claim is made while half of the last one still waits, so that its round trip costs no delivery time. */
+  /** The usual claim starts while half of the last one still waits, so that its round trip costs no delivery time. */
   hasRoom(): boolean {
     const { queues, batchSize, claimBytes } = this.#options;
     let rows = queues.waiting;
@@ -117,7 +116,7 @@ export class ClaimScopes {
     return overfull;
   }
 
-  /** The claims to begin beside the usual one, few at a time; the destination that waited longest comes first. */
+  /** The further claims to begin now, few at a time; the destination that waited longest comes first. */
   *further(): Iterable<FurtherClaim> {
     const { batchSize } = this.#options;
     const limit = Math.ceil(batchSize / 2);
@@ -172,7 +171,7 @@ export class ClaimScopes {
     );
   }
 
-  /** Whether few rows of a destination wait, and the usual claim does not get more. */
+  /** Whether few rows of a destination wait and the usual claim returns no more. */
   #needsRows(destination: string): boolean {
     const { queues, share, batchSize, destinations } = this.#options;
     const waiting = queues.waitingAt(destination);
@@ -244,7 +243,7 @@ export class ClaimScopes {
     return this.#options.destinations.filter((each) => !this.isClosed(each) && this.#isApart(each));
   }
 
-  /** Left out of the usual claim. */
+  /** Excluded from the usual claim. */
   #excepted(): readonly string[] {
     return this.#options.destinations.filter((each) => this.isClosed(each) || this.#isApart(each));
   }
@@ -321,17 +320,16 @@ function ownScope(destination: string): string {
   return `only ${destination}`;
 }
 
-/** Stands for the destinations of which no claim has returned rows lately, and for rows without one. */
+/** The destinations without recently claimed rows, and rows without a destination. */
 const OTHERS = "?";
 const ACTIVE_MS = 5000;
-/** Claims of single destinations at a time. */
+/** Concurrent claims of single destinations. */
 const MOST_OWN_CLAIMS = 2;
 const LEAST_BUDGET = 2;
 const OVERFULL_MS = 1000;
 /**
- * From the end of a claim for an ill destination to the next one. Deliveries that fail at once, as while there is no
- * connection to a broker, would go through its backlog as fast as the processor lets them, thousands a second, and
- * single messages of the others would wait for the processor.
+ * Pause between claims for an ill destination. Deliveries that fail at once, as without a broker connection, would use
+ * all CPU for its backlog, thousands a second, and delay single messages of the others.
  */
 const ILL_REST_MS = 50;
 const LEAST_REST_MS = 20;
@@ -346,7 +344,7 @@ interface EmptyClaim {
   isWoken: boolean;
 }
 
-/** Ms from an empty claim to the next: they take a third of the time at most, half of it where rows come. */
+/** Ms from an empty claim to the next: empty claims take at most a third of the time, half of it when rows arrive. */
 function restMs({ tookMs, isWoken }: EmptyClaim): number {
   if (isWoken) return tookMs;
   return Math.max(LEAST_REST_MS, Math.min(10 * tookMs, MOST_REST_MS), 2 * tookMs);

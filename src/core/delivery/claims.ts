@@ -9,15 +9,15 @@ import { sharedController } from "../../time/wait.ts";
 /** A claim of this process: its open rows, and how long it may act on them. */
 export interface HeldClaim {
   readonly token: ClaimToken;
-  /** Monotonic ms at which the lease surely ends, counted from before the claim or its renewal was sent. */
+  /** Monotonic ms of the earliest possible end of the lease, counted from before the claim or renewal was sent. */
   deadline: number;
-  /** Monotonic ms beyond which no renewal can move the deadline. */
+  /** Monotonic ms that no renewal can exceed. */
   readonly ceiling: number;
-  /** Rows that are not settled yet. */
+  /** Rows not settled yet. */
   readonly open: Set<MessageId>;
-  /** Rows that another process has taken over, as the last renewal showed. */
+  /** Rows taken over by another process, according to the last renewal. */
   readonly lost: Set<MessageId>;
-  /** Aborts the deliveries of this claim when its lease has run out. */
+  /** Aborts the deliveries of this claim when its lease expires. */
   readonly cutoff: AbortController;
 }
 
@@ -35,9 +35,8 @@ interface ClaimsOptions {
 }
 
 /**
- * The claims of this process: makes them, and keeps them alive with one renewal for all every third of the lease.
- * Deadlines use the monotonic clock, so neither a clock that jumps nor a process that was stopped for a minute can act
- * on a claim that is over.
+ * The claims of this process. One statement renews all of them every third of the lease. Deadlines use the monotonic
+ * clock, so neither a clock that jumps nor a process suspended for a minute can act on an expired claim.
  */
 export class Claims {
   readonly #options: ClaimsOptions;
@@ -54,8 +53,7 @@ export class Claims {
   }
 
   /**
-   * Claims rows. Each of them has to be closed.
-   *
+   * Claims rows; each of them must be closed.
    * @param limit most rows
    * @param scope which rows to choose from; undefined for all
    * @throws StoreError
@@ -85,7 +83,7 @@ export class Claims {
   }
 
   /**
-   * Whether a delivery may begin: the row is still ours, and the lease has more than a sixth left. One with less has
+   * Whether a delivery may begin: the row is still ours, and more than a sixth of the lease is left. With less, it
    * missed its renewals or reached its ceiling, and the delivery might not end in time.
    */
   mayBegin(claim: HeldClaim, id: MessageId): boolean {
@@ -97,7 +95,7 @@ export class Claims {
     for (const claim of this.#held) claim.cutoff.abort(reason);
   }
 
-  /** Renews the leases when that is due. Call it about every second. Never rejects. */
+  /** Renews due leases. Call it about every second. Never rejects. */
   async renew(): Promise<void> {
     const isDue = this.#options.clock.monotonic() >= this.#renewDueAt;
     if (this.#renewing === undefined && this.#held.size > 0 && isDue) {
@@ -117,7 +115,7 @@ export class Claims {
     log.warn({ rows }, "expired claims are pending again");
   }
 
-  /** Cuts off deliveries whose lease has run out. Call it about every second, even while a renewal hangs. */
+  /** Cuts off deliveries whose lease has expired. Call it about every second, even while a renewal hangs. */
   cutOff(): void {
     const { clock, log } = this.#options;
     for (const claim of this.#held) {
@@ -157,7 +155,7 @@ export class Claims {
         if (isRenewed) claim.deadline = Math.min(sentAt + this.#lease.leaseMs, claim.ceiling);
       }
     } catch (error) {
-      // The next call tries again; the deadline decides when it is too late.
+      // The next call retries; the deadline decides when it is too late.
       log.warn({ reason: errorText(error), claims: claims.length }, "renewing leases failed, retrying");
     }
   }
@@ -173,10 +171,10 @@ export class Claims {
   }
 }
 
-/** Bounds the memory of claimed payloads: only a few claims wait at a time. */
+/** Bounds the memory for claimed payloads: only a few claims wait at a time. */
 export const MAX_CLAIM_BYTES = 16 * 1024 * 1024;
 /** The rows of a killed replica are pending again within this time; a live one renews at a third of it. */
 const LEASE_MS = 30_000;
 const RECLAIM_LIMIT = 1000;
-/** Refused rows named one by one; their reason is mostly the same. */
+/** Refused rows logged one by one; they mostly share one reason. */
 const REFUSED_NAMED = 20;

@@ -25,10 +25,10 @@ export interface TransformStage {
 /** One entry of `routes`, compiled. */
 export interface DeliveryRoute extends RouteRoutingKey {
   readonly topicPattern: string;
-  /** A name among the targets. */
+  /** One of the targets. */
   readonly destination: string;
   readonly transform: TransformStage | null;
-  /** What becomes of a row whose delivery was tried and failed for good. */
+  /** For a row whose attempts are exhausted. */
   readonly onExhausted: "dead" | "park";
 }
 
@@ -82,11 +82,10 @@ export interface Delivery {
   /** Name of the destination to which the routes send a topic; undefined when no route matches, or the row has none. */
   destinationOf(topic: string | null): string | undefined;
   /**
-   * Delivers one claimed row. Never rejects: whatever happens becomes the row's outcome.
-   *
+   * Delivers one claimed row. Never rejects: everything becomes the row's outcome.
    * @param signal abort it with `StoppingError` or `ClaimLostError` to interrupt: the row is then released, not failed
-   * @param isProbe whether it tests if the receiver is back: where it is not, the row is released and its attempt not
-   *   counted
+   * @param isProbe whether it tests a receiver after an outage: if it fails, the row is released and its attempt not
+   * counted
    */
   deliver(row: ClaimedRow, signal: AbortSignal, isProbe?: boolean): Promise<DeliveryResult>;
 }
@@ -233,7 +232,7 @@ function count(
   }
 }
 
-/** Only failures of an attempt that was made show anything; a refused row never reached its receiver. */
+/** Only a failed attempt shows anything; a refused row never reached its receiver. */
 function reportOf(attempt: Attempt, redact: Redact): ReceiverReport {
   if (attempt.kind === "sent") return WELL;
   if (attempt.kind !== "failed") return NOT_ASKED;
@@ -359,7 +358,7 @@ function codeOf(attempt: Attempt): string | undefined {
   return "error" in attempt && attempt.error instanceof PublishError ? attempt.error.code : undefined;
 }
 
-/** The text of anything thrown, also of what has none (an object without a prototype). */
+/** The text of anything thrown, even of an object without a prototype. */
 function reasonOf(error: unknown): string {
   try {
     // Their codes are for programs; the message has the same in words.

@@ -11,7 +11,7 @@ export interface Slot {
 interface FairShareOptions {
   /** Slots: most deliveries at a time. */
   readonly concurrency: number;
-  /** False where all rows go to one destination, which may then use every slot. */
+  /** False with a single destination, which may then use every slot. */
   readonly isShared: boolean;
   readonly clock: Clock;
 }
@@ -43,7 +43,7 @@ export class FairShare {
   #begun = 0;
   /** The last delivery to a failing destination: its number among all deliveries, and when it began. */
   #lastOfFailing = { begun: Number.NEGATIVE_INFINITY, at: Number.NEGATIVE_INFINITY };
-  /** When a row of a destination that is well had to wait for a slot. */
+  /** When a row of a healthy destination last waited for a slot. */
   #waitedAt = Number.NEGATIVE_INFINITY;
 
   constructor({ concurrency, isShared, clock }: FairShareOptions) {
@@ -55,8 +55,7 @@ export class FairShare {
   }
 
   /**
-   * The destination that may begin a delivery now; undefined when none may, or no slot is free.
-   *
+   * The destination that may begin a delivery now; undefined without a candidate or a free slot.
    * @param ready destinations with a row to deliver
    */
   next(ready: Iterable<string>): string | undefined {
@@ -118,7 +117,7 @@ export class FairShare {
     state.failures += ((verdict === "failed" ? 1 : 0) - state.failures) / ENDS_REMEMBERED;
     const wasSlow = now - slot.beganAt > SLOW_MS;
     if (wasSlow) state.lastWasSlow = now - state.lastQuickAt > SLOW_MS;
-    // A fast failure after slow deliveries is no recovery: the client of a broker that does not answer fails at once
+    // A fast failure after slow deliveries is not a recovery: without answers from its broker a client fails at once
     // for a while.
     else if (verdict === "well") state.lastWasSlow = false;
     if (!wasSlow && !state.lastWasSlow) state.lastQuickAt = now;
@@ -136,7 +135,7 @@ export class FairShare {
     if (state !== undefined) state.cutOff += ((isWhole ? 0 : 1) - state.cutOff) / ENDS_REMEMBERED;
   }
 
-  /** A destination has recovered: it counts as well, and begins anew with one slot. */
+  /** A destination has recovered: it counts as healthy, and starts again with one slot. */
   forget(destination: string): void {
     const state = this.#states.get(destination);
     if (state === undefined) return;
@@ -147,14 +146,14 @@ export class FairShare {
     state.lastQuickAt = this.#clock.monotonic();
   }
 
-  /** Whether a destination is slow or fails. Never where there is only one. */
+  /** Whether a destination is slow or fails. Always false with a single destination. */
   isIll(destination: string): boolean {
     if (!this.#isShared || !this.#states.has(destination)) return false;
     const now = this.#clock.monotonic();
     return this.#isIll(this.#stateOf(destination, now), now);
   }
 
-  /** Whether a delivery takes long, and no other has ended meanwhile, so that rows behind it would wait. */
+  /** Whether a delivery is slow and no other ended meanwhile, so that rows behind it would wait. */
   isStalled(destination: string): boolean {
     const state = this.#states.get(destination);
     if (!this.#isShared || state === undefined) return false;
@@ -238,7 +237,7 @@ export class FairShare {
       };
       this.#states.set(destination, state);
     } else if (state.slots.size === 0 && now - state.lastEndedAt > FORGOTTEN_AFTER_MS) {
-      // What was known of it is outdated.
+      // Its history is outdated.
       state.window = 1;
       state.failures = 0;
       state.cutOff = 0;

@@ -5,26 +5,22 @@ import type { HeldClaim } from "./claims.ts";
 export interface QueuedRow {
   readonly row: ClaimedRow;
   readonly claim: HeldClaim;
-  /** Where it goes. */
   readonly destination: string;
 }
 
 /**
- * Claimed rows that wait for delivery, in a queue per key. The rows of one key leave one at a time, in the order in
- * which they were added: the next one is ready when `done` was called for the one before. Rows without a key are ready
- * at once.
- *
- * A row behind another one of its key counts at the destination of the first of them: that one decides when it may go
- * on.
+ * Claimed rows waiting for delivery, in a queue per key. The rows of a key leave one at a time, in the order added:
+ * `done` makes the next one ready. Rows without a key are ready at once. A row behind another of its key counts at the
+ * destination of the first of them, which decides when they proceed.
  */
 export class KeyQueues {
   readonly #destinations = new Map<string, DestinationQueue>();
-  /** Of each key with a row ready or in delivery. */
+  /** For each key with a row ready or in delivery. */
   readonly #keys = new Map<string, KeyQueue>();
   #waiting = 0;
   #bytesWaiting = 0;
 
-  /** Rows that were added and have not been taken. */
+  /** Rows added and not taken. */
   get waiting(): number {
     return this.#waiting;
   }
@@ -85,7 +81,7 @@ export class KeyQueues {
     return entry;
   }
 
-  /** The row of this key that was taken is finished: the next one is ready. */
+  /** The delivery of the key's row has ended: the next row is ready. */
   done(key: string | null): void {
     const queue = this.#queueOf(key);
     if (key === null || queue === undefined) return;
@@ -102,7 +98,7 @@ export class KeyQueues {
     this.#at(next.destination).ready.push(next);
   }
 
-  /** The row of this key that was taken failed: removes and returns those behind it, which must not overtake it. */
+  /** The delivery of the key's row failed: removes and returns the rows behind it, which must not overtake it. */
   drop(key: string | null): readonly QueuedRow[] {
     const queue = this.#queueOf(key);
     if (key === null || queue === undefined) return [];
@@ -112,10 +108,8 @@ export class KeyQueues {
   }
 
   /**
-   * Removes every row that waits at a destination. Rows in delivery stay; `done` and `drop` may still be called for
-   * them.
-   *
-   * @returns the rows, in their order per key
+   * Removes every row waiting at a destination. Rows in delivery stay: call `done` or `drop` for them as usual.
+   * @returns the rows, in order per key
    */
   dropAt(destination: string): readonly QueuedRow[] {
     const at = this.#destinations.get(destination);
@@ -162,7 +156,7 @@ export class KeyQueues {
 }
 
 interface DestinationQueue {
-  /** Rows that may be delivered now, from `head` on. Of one key at most one row is here or in delivery. */
+  /** Rows ready for delivery, from `head` on; at most one row of a key is here or in delivery. */
   ready: QueuedRow[];
   head: number;
   /** Those, and the rows behind them and behind what is in delivery. */

@@ -18,11 +18,9 @@ export interface PollerOptions {
   readonly store: OutboxStore;
   readonly delivery: Delivery;
   readonly newToken: () => ClaimToken;
-  /** Called when a claim that could not be made may be made now: time for the next pass. */
+  /** Called when a claim that was held up may be made: time for the next pass. */
   readonly onMayClaim: () => void;
-  /** The names of all destinations. */
   readonly destinations: readonly string[];
-  /** What may be delivered to them now. */
   readonly gates: DestinationGates;
   /** Most rows of one claim (`outbox.batchSize`). */
   readonly batchSize: number;
@@ -54,16 +52,16 @@ export class Poller {
   readonly #settler: Settler;
   #passing: Promise<unknown> = Promise.resolve();
   readonly #furtherClaims = new Set<Promise<void>>();
-  /** Why one of them failed: the next pass fails with it. */
+  /** Why a further claim failed: the next pass fails with it. */
   #furtherError: unknown;
-  /** The usual claim is being made again by itself: no further claims begin. */
+  /** The usual claim is being repeated alone: no further claims begin. */
   #claimsAlone = false;
-  /** The last usual claim found only rows behind those that further claims had taken: the next one goes first. */
+  /** The last usual claim found only rows behind those of further claims: the next one goes first. */
   #usualFirst = false;
   #inDelivery = 0;
   #stopping = false;
   #cutOff = false;
-  /** The last pass ended early because no claim may be made. */
+  /** The last pass ended early because claims were held up. */
   #isHeldUp = false;
   /** When a claim that has not read all of its scope goes on; monotonic ms. */
   #claimGoesOnAt = Number.POSITIVE_INFINITY;
@@ -97,8 +95,7 @@ export class Poller {
   }
 
   /**
-   * Makes the claims that may be made.
-   *
+   * Makes all due claims.
    * @returns `again` when more rows are due and the next claim may follow at once
    */
   pass(): Promise<"again" | "idle"> {
@@ -107,7 +104,7 @@ export class Poller {
     return pass;
   }
 
-  /** Rows were added to the outbox: claims that found none are made again soon. */
+  /** Rows were added to the outbox: empty claims are repeated soon. */
   wake(): void {
     this.#scopes.wake();
   }
@@ -160,7 +157,7 @@ export class Poller {
     if (cutoff.aborted) cut();
     else cutoff.addEventListener("abort", cut, { once: true });
     try {
-      // A claim that runs ends first; its rows are released.
+      // A running claim ends first; its rows are released.
       await this.#passing.catch(() => {});
       await Promise.all(this.#furtherClaims);
       if (this.#inDelivery > 0) await new Promise<void>((resolve) => this.#onDeliveriesEnded.push(resolve));
@@ -174,7 +171,7 @@ export class Poller {
 
   async #pass(): Promise<"again" | "idle"> {
     this.#claimGoesOnAt = Number.POSITIVE_INFINITY;
-    // No event tells when the turn of an ill destination comes.
+    // No event signals the turn of an ill destination.
     this.#dispatch();
     this.#releaseOverflow();
     const failure = this.#furtherError;
@@ -201,7 +198,7 @@ export class Poller {
     }
   }
 
-  /** A further claim that runs holds back the rows behind its own: if only those are left, claims again alone. */
+  /** A running further claim holds back the rows behind its own: if only those are left, claims again alone. */
   async #claimUsual(): Promise<ClaimResult> {
     const { batchSize } = this.#options;
     const result = await this.#claim(batchSize, this.#scopes.usual());
@@ -295,7 +292,7 @@ export class Poller {
     if (this.#inDelivery === 0) for (const ended of this.#onDeliveriesEnded.splice(0)) ended();
   }
 
-  /** Destinations with a row that their gate lets through. */
+  /** Destinations with a row that their gate admits. */
   *#openDestinations(): Iterable<string> {
     const { gates } = this.#options;
     const hasSlot = this.#share.hasSlot;
@@ -352,7 +349,7 @@ export class Poller {
 
   // Settling
 
-  /** Releases a row that waited. */
+  /** Releases a waiting row. */
   #release(entry: QueuedRow): void {
     this.#countQueued(entry, -1);
     this.#releases.add(entry);
@@ -392,7 +389,7 @@ export class Poller {
 
 const RECLAIMED = "claim lost: the row was reclaimed before its outcome was written";
 const WRITTEN_OR_EXPIRED = "claim lost: an earlier statement without an answer wrote the outcome, or the lease expired";
-/** The delay of a retry begins when it is settled, a little after the attempt failed. */
+/** The delay of a retry begins when it is settled, shortly after the attempt failed. */
 const SETTLING_MS = 1000;
 
 function verdictOf(outcome: Outcome): Verdict {

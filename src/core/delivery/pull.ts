@@ -7,7 +7,7 @@ import type { Redact } from "../redaction/redact.ts";
 
 interface PullOptions {
   readonly store: PullStore;
-  /** Claims of a row after which it is dead (`inbox.pull.maxAttempts`). */
+  /** Claims after which a row is dead (`inbox.pull.maxAttempts`). */
   readonly maxAttempts: number;
   readonly newToken: () => ClaimToken;
   readonly redact: Redact;
@@ -32,7 +32,7 @@ export interface ClaimedRows {
 /** The result of an operation on a claim. */
 export interface PullResult<T> {
   readonly result: T;
-  /** Ids of the request that are no longer held under the token; empty for a request about all of the claim. */
+  /** Requested ids no longer held under the token; empty for a request about the whole claim. */
   readonly lost: readonly MessageId[];
   /** Whether the operation changed any row. */
   readonly held: boolean;
@@ -65,7 +65,7 @@ export class Pull {
     }
   }
 
-  /** Releases a whole claim that its client has not seen: no attempt is counted. */
+  /** Releases a whole claim that its client never got: no attempt is counted. */
   async release(source: string, token: ClaimToken): Promise<void> {
     await this.#options.store.release({ source, token, ids: null });
   }
@@ -77,9 +77,8 @@ export class Pull {
 
   /**
    * The client could not process the rows.
-   *
    * @param delayMs wait until they are available again
-   * @param error why, in the words of the client; null without a reason
+   * @param error the client's reason; null without one
    */
   async reject(claim: PullClaim, delayMs: number, error: string | null): Promise<PullResult<PullRejection>> {
     const { store, maxAttempts, redact } = this.#options;

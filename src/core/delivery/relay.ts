@@ -21,7 +21,7 @@ const CONNECTION_HEADERS: RelayRequest["droppedHeaders"] = {
 
 interface RelayOptions {
   readonly store: InboxStore;
-  /** Per push source the pieces of its topic template around `{{ eventType }}`. */
+  /** Per push source, the parts of its topic template around `{{ eventType }}`. */
   readonly topics: RelayRequest["topics"];
   /** Push sources with `keyScope: source`. */
   readonly ownKeySources: RelayRequest["ownKeySources"];
@@ -29,7 +29,7 @@ interface RelayOptions {
   readonly batchSize: number;
   /** `inbox.relay.maxAttempts` */
   readonly maxAttempts: number;
-  /** Least ms between readings of the oldest pending row's age (`inbox.relay.pendingGaugeIntervalMs`). */
+  /** Shortest interval of reading the oldest pending row's age, in ms (`inbox.relay.pendingGaugeIntervalMs`). */
   readonly gaugeIntervalMs: number;
   /** Called after rows were added to the outbox. */
   readonly onRelayed: () => void;
@@ -75,7 +75,7 @@ export class Relay {
     }
     for (const { id, source, reason } of result.dead) log.warn({ id, source, reason }, "inbox row is dead");
     await this.#gauge();
-    // Rows that another replica holds are no reason for a next pass at once.
+    // Rows held by another replica do not justify another pass at once.
     return result.more && result.relayed + result.dead.length > 0 ? "again" : "idle";
   }
 

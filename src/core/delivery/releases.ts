@@ -1,13 +1,13 @@
 import type { QueuedRow } from "./keyQueues.ts";
 
 /**
- * Rows that go back to the database unfinished. Until that is written they count as held by this process, so a claim
- * may return later rows of their keys: those have to be released too.
+ * Rows going back to the database unfinished. Until that is written they count as held by this process, so a claim may
+ * return later rows of their keys, which must be released too.
  */
 export class Releases {
   /** Per key, its rows that go back. */
   readonly #keys = new Map<string, number>();
-  /** Of each claim that runs: the keys of rows that have been going back at any time since it began. */
+  /** Per running claim, the keys of rows that have been going back at any time since it began. */
   readonly #keysOfClaims = new Set<Set<string>>();
   /**
    * Rows released as soon as a claim returned them. No claim runs until these rows are pending again: it would return
@@ -55,7 +55,7 @@ export class Releases {
     this.add(entry);
   }
 
-  /** Whether no claim may begin for now. */
+  /** Whether claims must wait. */
   get holdUpClaims(): boolean {
     return this.#onArrival.size > 0;
   }

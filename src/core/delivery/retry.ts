@@ -1,10 +1,10 @@
 import type { Random } from "../../time/clock.ts";
 
-/** The longest wait by default, and the longest that a `Retry-After` may always ask for. */
+/** The default limit of a wait, and the limit up to which `Retry-After` always counts. */
 export const MAX_RETRY_DELAY_MS = 60_000;
 /** Default of the column `max_attempts`. */
 export const COLUMN_MAX_ATTEMPTS = 5;
-/** Most that chance adds, as a share of the delay, so that rows that failed together do not return together. */
+/** Largest random share of the delay, so that rows that failed together do not return together. */
 const JITTER = 0.25;
 const FACTOR = 2;
 
@@ -14,14 +14,13 @@ interface RetrySettings {
   readonly baseDelayMs?: number;
   readonly factor?: number;
   readonly maxDelayMs?: number;
-  /** Most that chance adds, as a share of the delay. */
+  /** Largest random share of the delay. */
   readonly jitter: number;
 }
 
 /**
  * How long a row waits after a failed delivery.
- *
- * @param failure `attempt`: failed deliveries before this one; `retryAfterMs`: what the receiver asked for
+ * @param failure `attempt`: failed deliveries before this one; `retryAfterMs`: the receiver's request
  * @returns whole ms
  */
 export type RetryPolicy = (
@@ -74,9 +73,8 @@ function scheduled(schedule: readonly number[], jitter: number): RetryPolicy {
 }
 
 /**
- * The attempts that a row has: the destination's own number wins where the row's is the column's default. Any other
- * value was chosen for the row.
- *
+ * The attempts of a row: the destination's number wins where the row has the column's default. Any other value was
+ * chosen for the row.
  * @param ofRow the row's `max_attempts`
  * @param ofDestination `maxAttempts` of its destination, if it has one
  */
@@ -85,9 +83,7 @@ export function maxAttemptsInEffect(ofRow: number, ofDestination: number | undef
 }
 
 /**
- * Whether a failure of this row leaves it an attempt: it makes `attempt` grow by one, and the row is dead when that
- * reaches `maxAttempts`.
- *
+ * Whether a failure leaves this row an attempt: `attempt` grows by one, and the row is dead at `maxAttempts`.
  * @param row with its {@link maxAttemptsInEffect}
  */
 export function hasAttemptsLeft(row: { readonly attempt: number; readonly maxAttempts: number }): boolean {

@@ -7,12 +7,11 @@ import { Backoff } from "../../time/backoff.ts";
 import type { Clock, Random } from "../../time/clock.ts";
 
 /**
- * What became of an outcome:
- *
+ * The result of writing an outcome:
  * - `written`: committed, by this statement or by an earlier one whose answer was lost;
- * - `lost`: the fence held it off, since the row is no longer under this claim;
- * - `unknown`: either of both. The answer of an earlier statement was lost, and the lease ran out before the next one;
- * - `refused`: the database accepts no outcome of this row. The claim stays, and ends with its lease;
+ * - `lost`: fenced off, since the row is no longer under this claim;
+ * - `unknown`: written or lost; an earlier statement got no answer, and the lease expired before the next one;
+ * - `refused`: the database accepts no outcome of this row. The claim stays until its lease ends;
  * - `abandoned`: not written before the process had to end.
  */
 export type SettleResult =
@@ -40,7 +39,7 @@ export class Settler {
   #waiting: Unsettled[] = [];
   #running: Promise<void> | undefined;
   #givenUp = false;
-  /** Until then a batch that is not large waits for more; monotonic ms. */
+  /** Until then a small batch waits for more; monotonic ms. */
   #restsUntil = Number.NEGATIVE_INFINITY;
 
   constructor(options: SettlerOptions) {
@@ -67,7 +66,7 @@ export class Settler {
     while (this.#running !== undefined) await this.#running;
   }
 
-  /** Ends retrying: another replica reclaims what is left when its lease ends, and delivers it again. */
+  /** Stops retrying: another replica reclaims the rest when its lease ends, and delivers it again. */
   giveUp(): void {
     this.#givenUp = true;
   }
@@ -119,7 +118,7 @@ export class Settler {
 
   async #rest(): Promise<void> {
     const ms = this.#restsUntil - this.#options.clock.monotonic();
-    // A timer takes a millisecond at least.
+    // A timer takes at least a millisecond.
     if (ms >= 1 && this.#waiting.length < LARGE_BATCH && !this.#givenUp) await this.#options.wait(ms);
   }
 }
@@ -128,7 +127,7 @@ interface Unsettled {
   readonly outcome: Outcome;
   readonly heldUntil: number;
   readonly resolve: (result: SettleResult) => void;
-  /** A statement that had it failed, and may have been committed. */
+  /** A failed statement included it, and may have been committed. */
   mayBeWritten: boolean;
 }
 

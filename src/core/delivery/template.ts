@@ -38,8 +38,8 @@ interface TopicTemplate {
   /** The outbox topic, trimmed; empty when nothing is left. */
   render(source: string, eventType: string | null): string;
   /**
-   * The template with the source's name filled in, cut at each `{{ eventType }}`: n placeholders give n + 1 pieces, and
-   * `pieces.join(eventType)`, trimmed, is the topic (`RelayRequest.topics`).
+   * The template with the source's name filled in, split at each `{{ eventType }}`: n placeholders give n + 1 parts,
+   * and `pieces.join(eventType)`, trimmed, is the topic (`RelayRequest.topics`).
    */
   piecesFor(source: string): readonly string[];
 }
@@ -82,21 +82,21 @@ export function parseTopicTemplate(text: string): TopicTemplate {
   };
 }
 
-/** What placeholders are taken from; the payload is parsed when the first placeholder needs it. */
+/** Values for placeholders; the payload is parsed on first use. */
 export interface MessageFields {
   readonly topic: string;
   readonly key: string | null;
   readonly aggregateType: string | null;
-  /** The text of a field of the payload; undefined when the payload has none there, is null there, or is not JSON. */
+  /** The text of a payload field; undefined when it is missing or null, or the payload is not JSON. */
   payloadText(names: readonly string[]): string | undefined;
-  /** The value of a header of the row; undefined when it has none of that name. */
+  /** The value of a header of the row; undefined without one. */
   header(lowerCaseName: string): string | undefined;
 }
 
 /** What `messageFields` reads of a row; one without `headers` has none. */
 type FieldSource = Pick<DeliverableRow, "topic" | "key" | "aggregateType" | "payload"> & { readonly headers?: Headers };
 
-/** The fields of one outbox row: its columns, `payload` as it is stored (transforms change only the delivered body). */
+/** The fields of one outbox row: its columns, and `payload` as stored (transforms change only the delivered body). */
 export function messageFields(row: FieldSource): MessageFields {
   let parsed: { readonly document: unknown } | undefined;
   return {
@@ -109,8 +109,7 @@ export function messageFields(row: FieldSource): MessageFields {
       if (value === undefined || value === null) return undefined;
       if (typeof value === "string") return value;
       if (typeof value === "boolean") return String(value);
-      // Numbers keep the digits of the payload (12345678901234567890, 1.0), for which it is parsed once more: this is
-      // rare.
+      // A second, rare parse keeps the digits of numbers (12345678901234567890, 1.0).
       const exact = names.reduce(member, parseOr(row.payload, parseExact));
       return stringifyLossless(exact) ?? JSON.stringify(value);
     },
@@ -127,11 +126,10 @@ function parseOr(text: string, parse: (text: string) => unknown): unknown {
 }
 
 function parseExact(text: string): unknown {
-  // As JSON.parse does it, the last of two members with one name counts.
+  // Like JSON.parse: the last of two members with one name counts.
   return parseLossless(text, null, { onDuplicateKey: ({ newValue }) => newValue });
 }
 
-/** A template over the fields of a message. */
 interface MessageTemplate {
   readonly text: string;
   /**
@@ -207,17 +205,16 @@ const ADDRESS_COLUMNS = {
   key: (fields: MessageFields) => fields.key,
 } as const;
 
-/** Gives the exchange, topic or subject of a message. */
+/** The exchange, topic or subject of a message. */
 export interface Address {
-  /** @throws PublishError `address_empty` when nothing but blanks is left: the publish of this row fails */
+  /** @throws PublishError `address_empty` when the result is blank: the publish of this row fails */
   render(fields: MessageFields): string;
 }
 
 /**
  * Compiles the address of a broker destination.
- *
  * @param config `name`: what is addressed, for messages (`exchange`, `topic`, `subject`); `template`: its value;
- *   `from`: the column that holds it instead, taken as it is, without rendering
+ * `from`: the column that holds it instead, used as is
  * @throws Error that names an unknown placeholder or column and the permitted ones
  */
 export function compileAddress(config: {
@@ -269,7 +266,7 @@ export interface RouteRoutingKey {
   readonly routingKeyMissing: string;
 }
 
-/** The routing key of one message; null when there is none. */
+/** The routing key of one message; null without one. */
 export function renderRoutingKey(
   destination: RoutingKey | null,
   route: RouteRoutingKey,
