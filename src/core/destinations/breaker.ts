@@ -7,7 +7,6 @@ import type { Clock, Random } from "../../time/clock.ts";
 import type { ReceiverReport } from "./receiver.ts";
 
 interface SharedBreakerOptions {
-  /** Of the destination. */
   readonly name: string;
   readonly limits: BreakerLimits;
   readonly store: DestinationStore;
@@ -26,10 +25,9 @@ interface SharedBreakerOptions {
 type BreakerPosition = "closed" | "open" | "probe";
 
 /**
- * The circuit breaker of one destination, shared by all replicas: failures seen by this one open it, and when its time
- * has passed, the replica that takes the probe sends one row. Every step is a statement that changes the shared state
- * only from the expected one, so that of several replicas one acts. A statement that failed is retried by {@link
- * maintain}.
+ * The circuit breaker of one destination, shared by all replicas. Failures seen by this replica open it; when its time
+ * has passed, the replica that takes the probe sends one row. Every statement changes the shared state only from the
+ * expected one, so one of several replicas acts. {@link maintain} retries failed statements.
  */
 export class SharedBreaker {
   readonly #options: SharedBreakerOptions;
@@ -64,7 +62,7 @@ export class SharedBreaker {
     return Math.max(0, this.#shared.endsAt - this.#options.clock.monotonic());
   }
 
-  /** The shared state was read just now. @param readAt monotonic ms at which the read began */
+  /** Call it with the shared state just read. @param readAt monotonic ms at which the read began */
   update(breaker: SharedDestination["breaker"] | undefined, readAt: number): void {
     if (readAt < this.#changedAt) return;
     this.#become(breaker?.state ?? "closed", breaker?.remainingMs ?? 0);
@@ -82,7 +80,7 @@ export class SharedBreaker {
     if (isTaken === true) this.#changed("half-open");
     else {
       this.#probe = undefined;
-      // Another replica was faster. The next read shows more.
+      // Another replica was faster; the next read shows its state.
       this.#become("half-open", UNTIL_NEXT_READ_MS);
     }
     return isTaken === true;
@@ -206,7 +204,7 @@ export class SharedBreaker {
     const was = this.#shared.state;
     this.#shared = { state, endsAt: this.#options.clock.monotonic() + remainingMs };
     if (was === state) return;
-    // What was counted before shows nothing of the receiver as it is now.
+    // Earlier counts do not describe the receiver as it is now.
     if (was === "closed" || state === "closed") this.#counts.reset();
     if (state === "closed") this.#options.onClose();
     this.#options.onChange();
@@ -235,7 +233,7 @@ interface Probe {
   isConcluding: boolean;
 }
 
-/** Most that chance adds, as a share. */
+/** Largest random share. */
 const JITTER = 0.2;
 /** A killed process' probe ends after this, or `openMs` if longer: no receiver gets probes more often. */
 const LEAST_LEASE_MS = 5000;
@@ -256,7 +254,7 @@ export interface BreakerLimits {
 /** Why a breaker should open. */
 interface OpeningReason {
   readonly reason: string;
-  /** No shorter than this. */
+  /** At least this long. */
   readonly atLeastMs: number;
 }
 
@@ -333,7 +331,6 @@ export class CircuitBreaker {
     return undefined;
   }
 
-  /** Starts counting anew. */
   reset(): void {
     this.#slices = [];
     this.#endStreak();

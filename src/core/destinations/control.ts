@@ -15,10 +15,10 @@ interface DestinationControlOptions {
   readonly log: Log;
 }
 
-/** What an operator asks for. */
+/** What an operator requests. */
 export interface PauseRequest {
   readonly reason: string;
-  /** Ends by itself after so many ms; undefined for never. */
+  /** Ends by itself after this time; undefined for never. */
   readonly forMs: number | undefined;
 }
 
@@ -41,7 +41,7 @@ export class DestinationControl {
     return Object.hasOwn(this.#options.destinations, name);
   }
 
-  /** False where the table of the destinations is missing: then destinations can be listed only. */
+  /** False without the table of destinations: then they can only be listed. */
   get canPause(): boolean {
     return this.#options.store.destinations.isAvailable;
   }
@@ -97,17 +97,16 @@ export interface DestinationOverview {
     readonly by: string;
     readonly reason: string;
     readonly since: Date;
-    /** Null for until it is resumed. */
+    /** Null until resumed. */
     readonly until: Date | null;
   } | null;
-  /** Null for a closed one. */
+  /** Null when closed. */
   readonly breaker: {
     readonly openings: number;
     readonly reason: string | null;
     /** Of an open one: ms until the next probe. Of a half-open one: ms until the lease of the probe ends. */
     readonly nextProbeMs: number;
   } | null;
-  /** Rows that wait. */
   readonly backlog: number;
   /** Age of the oldest due row in ms; null when there is none. */
   readonly oldestAgeMs: number | null;
@@ -128,9 +127,8 @@ interface ConfiguredDestination {
 }
 
 /**
- * Combines what is known of the configured destinations, in the order of the configuration.
- *
- * @param shared what replicas share; empty where the table is missing
+ * Combines the state of the configured destinations, in the order of the configuration.
+ * @param shared the state shared by replicas; empty where the table is missing
  */
 export function destinationOverview(
   configured: Readonly<Record<string, ConfiguredDestination>>,

@@ -43,7 +43,7 @@ export interface DestinationGatesOptions {
 interface GateListener {
   /** More or fewer deliveries may begin than before. */
   readonly onChange: () => void;
-  /** The breaker of a destination has closed: its receiver is well again. */
+  /** The breaker of a destination has closed: its receiver is healthy again. */
   readonly onClose: (destination: string) => void;
 }
 
@@ -80,7 +80,7 @@ export class DestinationGates {
     return this.#gates.get(destination)?.enter() ?? UNGUARDED;
   }
 
-  /** A delivery that was let through has ended. */
+  /** An admitted delivery has ended. */
   leave(destination: string, permit: Permit, row: MessageId, report: ReceiverReport): void {
     const gate = this.#gates.get(destination);
     if (gate === undefined) return;
@@ -98,7 +98,7 @@ export class DestinationGates {
     this.#gates.get(destination)?.forgetProbed();
   }
 
-  /** Ms until a breaker lets a probe through; infinite where nothing changes by itself. */
+  /** Ms until a breaker admits a probe; infinite where nothing changes by itself. */
   get changesWithinMs(): number {
     return Math.min(...[...this.#gates.values()].map(({ breaker }) => breaker?.changesWithinMs ?? Infinity));
   }
@@ -125,8 +125,7 @@ export class DestinationGates {
   }
 
   /**
-   * Logs that a refresh failed, once a minute at most, and how to repair that. Never rejects.
-   *
+   * Logs a failed refresh and its remedy, at most once a minute. Never rejects.
    * @param failures how many in a row
    */
   async refreshFailed(error: unknown, failures: number): Promise<void> {
@@ -134,7 +133,7 @@ export class DestinationGates {
     if (clock.monotonic() - this.#faultLoggedAt < LOG_INTERVAL_MS) return;
     this.#faultLoggedAt = clock.monotonic();
     const isOfSchema = error instanceof StoreError && error.code === "schema";
-    // Without the right to read the table this check fails too: then the error itself is enough.
+    // Without permission to read the table this check fails too: then the error itself is enough.
     const fault = isOfSchema ? await schema.destinationFault().catch(() => undefined) : undefined;
     const fields = fault === undefined ? {} : { problem: fault.what, remedy: fault.remedy };
     log.error(
@@ -227,7 +226,7 @@ interface Activity {
   failure?: { readonly at: number; readonly reason: string };
 }
 
-/** A delivery that was let through. */
+/** An admitted delivery. */
 interface Permit {
   /** Monotonic ms. */
   readonly beganAt: number;
@@ -239,17 +238,17 @@ interface Permit {
 /** Of rows without a destination. */
 const UNGUARDED: Permit = { beganAt: 0, isProbe: false, closes: 0 };
 const REPORT_INTERVAL_MS = 2000;
-/** Shortest time between two lines about the same failure. */
+/** Shortest interval of log lines about the same failure. */
 const LOG_INTERVAL_MS = 60_000;
 
 interface GateOptions {
-  /** Most deliveries in flight in this process; infinite where the destination has no limit of its own. */
+  /** Most deliveries in flight in this process; infinite without a limit of its own. */
   readonly concurrency: number;
   readonly rate: RateLimiter | undefined;
   readonly perSecond: number | undefined;
   readonly breaker: SharedBreaker | undefined;
   readonly ramp: Ramp;
-  /** While it is available, deliveries wait until the shared state was read. */
+  /** While it is available, deliveries wait for the first read of the shared state. */
   readonly store: Pick<DestinationStore, "isAvailable">;
   readonly clock: Clock;
 }
@@ -258,14 +257,14 @@ interface GateOptions {
 class DestinationGate {
   readonly #options: GateOptions;
   #inFlight = 0;
-  /** Those begun since the breaker closed; older ones may hang, and show nothing of the receiver as it is now. */
+  /** Those begun since the breaker closed; older ones may hang, and say nothing about the receiver now. */
   #sinceClose = 0;
   /** How often the breaker has closed. */
   #closes = 0;
   /** The shared state was read. */
   #isKnown = false;
   #isPaused = false;
-  /** Rows whose probe failed since the breaker opened; the next probe takes another, as these may be at fault. */
+  /** Rows whose probe failed since the breaker opened: they may be at fault, so the next probe takes another. */
   readonly #probed = new Set<MessageId>();
   /** When a row last had to wait for a token or for one of the destination's own slots. */
   #heldBackAt = Number.NEGATIVE_INFINITY;
@@ -313,8 +312,7 @@ class DestinationGate {
 
   /**
    * Whether a delivery may begin.
-   *
-   * @param waiting rows that wait for one; as many tokens are asked for
+   * @param waiting number of waiting rows: as many tokens are requested
    */
   mayBegin(waiting: number): boolean {
     const { breaker, rate, clock } = this.#options;
@@ -328,7 +326,7 @@ class DestinationGate {
     return false;
   }
 
-  /** Lets a delivery through. @returns undefined when it must not begin after all: another replica sends the probe */
+  /** Admits a delivery. @returns undefined when it must not begin after all: another replica sends the probe */
   enter(): Permit | Promise<Permit | undefined> {
     const { breaker, rate } = this.#options;
     if (breaker?.position === "probe") {
@@ -371,12 +369,12 @@ class DestinationGate {
     return hasChanged;
   }
 
-  /** Rows that are not to be claimed for the next probe. */
+  /** Rows that the next probe must not claim. */
   get probed(): readonly MessageId[] {
     return this.#options.breaker?.position === "probe" ? [...this.#probed] : [];
   }
 
-  /** No other rows are due: each of them may be tried again. */
+  /** Only probed rows are due: each may be tried again. */
   forgetProbed(): void {
     this.#probed.clear();
   }
@@ -406,7 +404,7 @@ class DestinationGate {
   }
 }
 
-/** For so long after a row had to wait, few rows are claimed. */
+/** Few rows are claimed for this long after a row had to wait. */
 const HELD_BACK_MS = 1000;
 const LEAST_ROWS = 2;
 const MOST_PROBED = 100;
@@ -414,8 +412,8 @@ const MOST_PROBED = 100;
 const ROWS_PER_SLOT = 4;
 
 /**
- * How many deliveries may be in flight to a receiver that has just come back: one at first, one more with each success,
- * half as many after a failure.
+ * Limits the deliveries in flight to a receiver that has just recovered: one at first, one more per success, half as
+ * many after a failure.
  */
 export class Ramp {
   readonly #most: number;

@@ -3,7 +3,6 @@ import { Backoff } from "../../time/backoff.ts";
 import type { Clock, Random, Timer } from "../../time/clock.ts";
 
 interface RateLimiterOptions {
-  /** Of the destination. */
   readonly name: string;
   readonly perSecond: number;
   /** Most deliveries in any second; by default `perSecond`, rounded up. */
@@ -11,7 +10,7 @@ interface RateLimiterOptions {
   readonly store: Pick<DestinationStore, "takeFromRate">;
   /** Called when deliveries may begin. */
   readonly onTokens: () => void;
-  /** Called when the database did not answer; the next request follows a little later. */
+  /** Called when the database did not answer; the next request follows shortly. */
   readonly onError: (error: unknown) => void;
   readonly clock: Clock;
   readonly timer: Timer;
@@ -32,13 +31,13 @@ interface RateLimiterOptions {
  */
 export class RateLimiter {
   readonly #options: RateLimiterOptions;
-  /** Tokens of one grant at most. */
+  /** Most tokens of one grant. */
   readonly #slice: number;
   readonly #usableMs: number;
   /** Tokens of the next grant. */
   #window = 1;
   #grants: RateGrant[] = [];
-  /** The last grant was used to its end, and nothing has waited for more since. */
+  /** The last grant was used up, and nothing has waited for more since. */
   #isUsedUp = false;
   #usedAt = Number.NEGATIVE_INFINITY;
   #unusedAt = Number.NEGATIVE_INFINITY;
@@ -81,7 +80,7 @@ export class RateLimiter {
     if (grant.isUsedUp) this.#isUsedUp = true;
   }
 
-  /** So many rows could begin now if the rate allowed it. */
+  /** Number of rows that could begin now if the rate allowed it. */
   want(rows: number): void {
     const now = this.#options.clock.monotonic();
     if (this.available() === 0 && this.#waitingSince === undefined) {
@@ -104,7 +103,6 @@ export class RateLimiter {
     return ms;
   }
 
-  /** Takes nothing more. */
   stop(): void {
     this.#isStopped = true;
     this.#cancelTimer?.();
@@ -191,7 +189,7 @@ export class RateLimiter {
 const SLICE_S = 0.2;
 /** Of a slice: in one second the token due at its end may be used, and those of a whole slice before it. */
 const USABLE_SHARE = 0.9;
-/** For so long after tokens went unused, grants do not grow. */
+/** Grants do not grow for this long after tokens went unused. */
 const CAUTIOUS_MS = 1000;
 const RETRY_WAITS = { firstMs: 100, longestMs: 1000 };
 /** At thousands a second several tokens are due at a time. */
@@ -205,13 +203,13 @@ interface RateGrantOptions {
   readonly waitMs: number;
   /** Between two tokens. */
   readonly intervalMs: number;
-  /** For how long a token may be used once it is due; used later it would add to those due then. */
+  /** How long a due token is usable; later it would add to those due then. */
   readonly usableMs: number;
 }
 
 /**
- * Tokens that were taken from a rate together. Each has its own time, one interval after the one before, so that at any
- * time no more of them are due than the rate allows, whatever the sizes of the grants.
+ * Tokens taken from a rate together. Each has its own time, one interval after the previous one, so that at any time no
+ * more of them are due than the rate allows, whatever the sizes of the grants.
  */
 class RateGrant {
   readonly #options: RateGrantOptions;

@@ -1,7 +1,7 @@
 import { PublishError } from "../../model/errors.ts";
 
 /**
- * What a delivery shows of its receiver: it works (`well`), also where it refuses this one message; it failed as it
+ * What a delivery shows about its receiver: it works (`well`), even if it refuses this one message; it failed as it
  * would for any message (`failed`); or nothing, since it was not reached (`unknown`).
  */
 export type Verdict = "well" | "failed" | "unknown";
@@ -9,7 +9,7 @@ export type Verdict = "well" | "failed" | "unknown";
 /** What one delivery showed. */
 export interface ReceiverReport {
   readonly receiver: Verdict;
-  /** How long a receiver that failed asked us to wait, in ms, if it did. */
+  /** The wait in ms that a failed receiver asked for, if any. */
   readonly retryAfterMs?: number | undefined;
   /** Why the receiver failed, redacted. */
   readonly reason?: string | undefined;
@@ -29,7 +29,7 @@ const VERDICTS: Readonly<Record<string, Verdict>> = {
   tls: "failed",
   protocol: "failed",
 
-  // No access: no message would be accepted. Often a directory or an authorization server is down.
+  // Access denied: no message would be accepted. Often a directory or an authorization server is down.
   token: "failed",
   credentials: "failed",
   authentication: "failed",
@@ -43,13 +43,13 @@ const VERDICTS: Readonly<Record<string, Verdict>> = {
   status_4xx: "well",
   status_5xx: "failed",
 
-  // The broker answers, and can take nothing now. A full queue or stream cannot either.
+  // The broker answers, but cannot accept messages now; the same for a full queue or stream.
   not_available: "failed",
   nacked: "failed",
   blocked: "failed",
   rejected: "failed",
 
-  // The broker answers: the address or the message of this row is wrong, and those of others may be right.
+  // The broker answers: only the address or message of this row is wrong.
   unroutable: "well",
   not_found: "well",
   access_refused: "well",
@@ -62,8 +62,8 @@ const VERDICTS: Readonly<Record<string, Verdict>> = {
   message_too_large: "well",
   too_large: "well",
 
-  // A restarting broker answers so too, so it does not prove health; nor an outage, since a wrong address looks the
-  // same.
+  // A restarting broker answers so too: this proves neither health nor, since a wrong address looks the same, an
+  // outage.
   no_stream: "unknown",
   bad_acknowledgement: "unknown",
   producer_state: "unknown",
@@ -85,12 +85,11 @@ const VERDICTS: Readonly<Record<string, Verdict>> = {
   other: "unknown",
 };
 
-/** The codes for which there is a verdict. */
+/** The codes with a verdict. */
 export const VERDICT_CODES: readonly string[] = Object.keys(VERDICTS);
 
 /**
  * Whose failure it is.
- *
  * @param error what a delivery threw
  */
 export function verdictOf(error: unknown): Verdict {
