@@ -12,7 +12,7 @@ const DESTINATIONS = {
   kafka: { topic: "{{ payload.word }}" },
   nats: { subject: "{{ payload.word }}" },
 } as const;
-const REASONS = { rabbitmq: /AMQP allows 255/, kafka: /is no topic name/, nats: /holds a blank/ } as const;
+const REASONS = { rabbitmq: /AMQP allows 255/, kafka: /is not a topic name/, nats: /holds a blank/ } as const;
 
 describeWith(KINDS, "a row whose address its broker can never take", () => {
   const services = useServices();

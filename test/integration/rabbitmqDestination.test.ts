@@ -287,7 +287,7 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
     const errors: PublishError[] = [];
     await eventually(async () => {
       errors.push(await failure(publish(destination)));
-      expect(errors.at(-1)?.message).toMatch(/the next try is due in \d+ ms/);
+      expect(errors.at(-1)?.message).toMatch(/the next attempt follows in \d+ ms/);
     });
     proxy.setMode("open");
     await eventually(() => publish(destination));

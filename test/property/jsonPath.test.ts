@@ -97,7 +97,7 @@ describe("a definite JSONPath", () => {
       fc.property(documentWithSegments, spellings, selectors, fc.nat(), ({ segments }, spelling, selector, at) => {
         const parts = segments.map((segment) => spell(segment, spelling.next().value));
         parts.splice(at % (parts.length + 1), 0, selector);
-        expect(() => parseJsonPath(`$${parts.join("")}`)).toThrow(/is no usable JSONPath: at character \d+, /);
+        expect(() => parseJsonPath(`$${parts.join("")}`)).toThrow(/is not a usable JSONPath: at character \d+, /);
       }),
       settings(),
     );
@@ -110,7 +110,7 @@ describe("a definite JSONPath", () => {
         try {
           expect(evaluateJsonPath(parseJsonPath(text), null)).toBe(text === "$" ? null : undefined);
         } catch (error) {
-          expect((error as Error).message).toMatch(/is no usable JSONPath: at character \d+, /);
+          expect((error as Error).message).toMatch(/is not a usable JSONPath: at character \d+, /);
         }
       }),
       settings(),

@@ -12,6 +12,6 @@ export function checkServers(key: string, list: string, form: RegExp, expected: 
     if (form.test(entry) && port >= 1 && port <= 65_535) return;
     // A trailing comma is common and harmless.
     if (entry === "" && entries.length > 1) return;
-    report.error(key, `entry ${index + 1} of the list is no server: expected ${expected}`);
+    report.error(key, `entry ${index + 1} of the list is not a server: expected ${expected}`);
   });
 }

@@ -168,7 +168,7 @@ export class SharedBreaker {
         this.#reportClosed();
         return "closed";
       case "failed": {
-        const reason = `the probe failed: ${report.reason ?? "no reason is known"}`;
+        const reason = `the probe failed: ${report.reason ?? "unknown reason"}`;
         if (!(await store.open(name, this.#openingOf(token, reason, report.retryAfterMs ?? 0)))) return "half-open";
         this.#reportOpen(reason);
         return "open";

@@ -44,7 +44,7 @@ export function parseJsonPath(text: string): JsonPath {
 
   const fail = (found: string, where = at): never => {
     throw new Error(
-      `${JSON.stringify(text)} is no usable JSONPath: at character ${where + 1}, ${found}; ` +
+      `${JSON.stringify(text)} is not a usable JSONPath: at character ${where + 1}, ${found}; ` +
         "a path must name one value, for example $.order.id or $.items[0]['sku']",
     );
   };
@@ -77,7 +77,7 @@ export function parseJsonPath(text: string): JsonPath {
       name += character === "\\" ? escapedCharacter() : character;
     }
     at++;
-    if (LONE_SURROGATE.test(name)) return fail("half of a surrogate pair stands in the name", start);
+    if (LONE_SURROGATE.test(name)) return fail("the name holds half of a surrogate pair", start);
     return name;
   };
   const escapedCharacter = (): string => {

@@ -157,13 +157,13 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
   [
     "sources: { s: { servers: 'nats://a:4222,http://u:hidden@b', stream: t, durable: d } }",
     "sources.s.servers",
-    "entry 2 of the list is no server: expected nats://host:port",
+    "entry 2 of the list is not a server: expected nats://host:port",
   ],
   ["destinations: { d: { servers: 'a:70000', subject: t } }", "destinations.d.servers", "entry 1 of the list"],
   [
     "destinations: { d: { bootstrapServers: 'PLAINTEXT://a:9092', topic: t } }",
     "destinations.d.bootstrapServers",
-    "entry 1 of the list is no server: expected host:port, without a scheme",
+    "entry 1 of the list is not a server: expected host:port, without a scheme",
   ],
   [
     "sources: { s: { servers: s, stream: t, durable: d, username: u } }",

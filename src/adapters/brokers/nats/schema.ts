@@ -36,7 +36,7 @@ export function checkNats(entry: NatsKeys, when: When): void {
   });
   when(["username", "token"], (report) => {
     if (entry.token === undefined || entry.username === undefined) return;
-    report.error("token", "cannot stand beside username: set a token or a user name, not both");
+    report.error("token", "cannot be combined with username: set a token or a user name, not both");
   });
   when(["servers"], (report) =>
     checkServers("servers", entry.servers, NATS_SERVER, "nats://host:port, tls://host:port or host:port", report),

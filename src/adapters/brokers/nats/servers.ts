@@ -68,7 +68,7 @@ function parseServer(entry: string, place: number): NatsServer {
   const [, scheme = "nats", userInfo, host = "", port = String(DEFAULT_PORT)] = NATS_SERVER.exec(entry) ?? [];
   if (host === "" || Number(port) < 1 || Number(port) > 65_535) {
     throw new Error(
-      `servers: entry ${place} is no server URL; expected nats://host:port, tls://host:port or host:port`,
+      `servers: entry ${place} is not a server URL; expected nats://host:port, tls://host:port or host:port`,
     );
   }
   return {

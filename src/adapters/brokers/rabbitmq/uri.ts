@@ -56,13 +56,13 @@ export function parseAmqpUri(text: string): AmqpTarget {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   const scheme = url?.protocol.slice(0, -1);
   if (url === undefined || (scheme !== "amqp" && scheme !== "amqps")) {
-    const found = scheme === undefined ? "a text that is no URL" : `a URL of the scheme "${scheme}"`;
+    const found = scheme === undefined ? "text that is not a URL" : `a URL of the scheme "${scheme}"`;
     throw invalid(`found ${found}, which is not shown since it may hold a password`);
   }
-  if (url.hostname === "") throw invalid("it names no host");
+  if (url.hostname === "") throw invalid("the host is missing");
   // A password with a bare "/", "?" or "#" continues after the host, and would be shown as the virtual host.
   if (/@/.test(url.pathname + url.search + url.hash))
-    throw invalid('an "@" follows behind the host: percent-encode "/", "?", "#" and "@" of the password');
+    throw invalid('an "@" follows the host: percent-encode "/", "?", "#" and "@" of the password');
   const anonymous = url.username === "" && url.password === "";
   const user = anonymous ? "guest" : decoded(url.username, "user name");
   const password = anonymous ? "guest" : decoded(url.password, "password");
@@ -105,7 +105,7 @@ function parameter(url: URL, key: keyof typeof PARAMETERS): number | undefined {
     if (text === null) continue;
     const value = /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN;
     if (!(value >= from && value <= to))
-      throw invalid(`its parameter ${name} is no whole number from ${from} to ${to}`);
+      throw invalid(`its parameter ${name} must be a whole number from ${from} to ${to}`);
     return value;
   }
   return undefined;

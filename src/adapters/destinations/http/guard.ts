@@ -72,7 +72,7 @@ const METADATA_ADDRESSES: ReadonlySet<string> = new Set(
  * @returns why, for people; undefined when the address is allowed
  */
 export function refusalOf(address: string, policy: AddressPolicy): string | undefined {
-  if (!ipaddr.isValid(address)) return `${address} is no IP address`;
+  if (!ipaddr.isValid(address)) return `${address} is not an IP address`;
   for (const reached of reachedAddresses(ipaddr.parse(address))) {
     if (!policy.allowMetadata && METADATA_ADDRESSES.has(reached.toNormalizedString())) {
       return `${address} is a cloud metadata address; allowMetadataAddress: true on the destination permits it`;

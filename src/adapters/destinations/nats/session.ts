@@ -52,7 +52,7 @@ function writeError({ connection, lost }: NatsLink, { subject, body, headers }: 
       );
     }
     case ErrorCode.ServerOptionNotAvailable:
-      return natsError("rejected", "the server takes no headers: a newer one is needed, or headers enabled there");
+      return natsError("rejected", "the server does not support headers: upgrade it or enable them");
     default:
       return lost === undefined
         ? natsError("other", `the message for ${subject} could not be sent: ${errorText(error)}`)
@@ -197,7 +197,7 @@ function refusal(message: Msg, subject: string): PublishError | undefined {
 function noAcknowledgement(subject: string): PublishError {
   return natsError(
     "bad_acknowledgement",
-    `something answered on ${subject} that is no stream: create a stream whose subjects match it, or set jetStream: false`,
+    `the answer on ${subject} did not come from a stream: create a stream whose subjects match it, or set jetStream: false`,
   );
 }
 

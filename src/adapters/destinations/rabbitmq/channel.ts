@@ -334,7 +334,7 @@ export class SharedConnection {
     if (this.#connecting !== null) return this.#connecting;
     const wait = Math.ceil(this.#notBefore - this.#clock.monotonic());
     if (this.#fault !== null && wait > 0)
-      throw new RabbitmqFault(this.#fault.code, `${this.#fault.message}; the next try is due in ${wait} ms`);
+      throw new RabbitmqFault(this.#fault.code, `${this.#fault.message}; the next attempt follows in ${wait} ms`);
     this.#connecting = this.#connect();
     return this.#connecting;
   }

@@ -166,7 +166,7 @@ class NatsSource implements Source {
         return refused.length === 0 ? [] : batch.filter(({ message }) => refused.includes(message));
       } catch (error) {
         if (stopping.aborted) return undefined;
-        log.error({ reason: errorText(error) }, "a batch could not be taken; it is tried again");
+        log.error({ reason: errorText(error) }, "taking a batch failed, retrying");
         await pause(TAKE_AGAIN_MS, stopping);
       }
     }

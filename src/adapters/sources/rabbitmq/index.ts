@@ -77,7 +77,7 @@ class RabbitmqSource implements Source {
       const waitMs = this.#backoff.next();
       this.#tools.log.warn(
         { broker: target.name, queue: this.#config.queueName, reason: fault.message, retryMs: waitMs },
-        "the source does not consume and tries again",
+        "the source does not consume, retrying",
       );
       await pause(waitMs, signal);
     }

@@ -95,7 +95,7 @@ describe("any other path is refused with the place and the reason", () => {
     ["$['a' b]", 7, 'found "b"'],
     ["$['a\\x']", 5, "found an unknown escape"],
     ["$['a\\u12']", 5, "found an unknown escape"],
-    ["$['\\ud83d']", 3, "half of a surrogate pair stands in the name"],
+    ["$['\\ud83d']", 3, "the name holds half of a surrogate pair"],
     ["$['a\nb']", 5, "found a raw control character"],
     ["$.0", 3, "found a digit (write [0] for a list item, ['0'] for a member)"],
     ["$[]", 3, 'found "]" where a whole number or a quoted name has to stand'],
@@ -107,7 +107,7 @@ describe("any other path is refused with the place and the reason", () => {
     ["$.a b", 5, 'found "b" where a . or [ has to stand'],
   ])("%s", (path, character, reason) => {
     const refused = () => parseJsonPath(path);
-    expect(refused).toThrow(`${JSON.stringify(path)} is no usable JSONPath: at character ${character}, ${reason}`);
+    expect(refused).toThrow(`${JSON.stringify(path)} is not a usable JSONPath: at character ${character}, ${reason}`);
     expect(refused).toThrow("a path must name one value, for example $.order.id or $.items[0]['sku']");
   });
 });

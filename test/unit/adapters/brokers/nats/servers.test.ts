@@ -39,7 +39,7 @@ describe("the list of NATS servers", () => {
     "a/b",
   ])("refuses %p and repeats nothing of it", (text) => {
     expect(() => parsed(text)).toThrow(
-      /^servers: (the list is empty|entry 1 is no server URL); expected nats:\/\/host:port/,
+      /^servers: (the list is empty|entry 1 is not a server URL); expected nats:\/\/host:port/,
     );
     expect(() => parsed(text)).not.toThrow(/pass/);
   });

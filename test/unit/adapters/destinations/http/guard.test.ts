@@ -86,7 +86,7 @@ describe("with blockPrivateAddresses", () => {
   });
 
   test("what is no address is refused", () => {
-    expect(refusalOf("example.com", strict)).toBe("example.com is no IP address");
+    expect(refusalOf("example.com", strict)).toBe("example.com is not an IP address");
   });
 });
 
