@@ -2,6 +2,7 @@ import { isUtf8 } from "node:buffer";
 
 /**
  * A header's value as text.
+ *
  * @param value as read by the broker's client: text, bytes, number, boolean, date, table or list
  * @returns the text; bytes that are not UTF-8 as base64; a table or list as JSON; null without a value
  */

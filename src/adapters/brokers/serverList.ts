@@ -2,6 +2,7 @@ import type { Report } from "../../ports/kinds.ts";
 
 /**
  * Checks every entry of a comma-separated list of servers. Errors name its position only, since it may hold a password.
+ *
  * @param form matches one entry, with the port as its last group
  * @param expected the form in words
  */

@@ -30,19 +30,18 @@ export interface ClaimScopesOptions {
 }
 
 /**
- * Which rows to claim, so that those of a destination without room stay in the database and do not block the rows
- * behind them:
+ * Chooses which rows to claim, so that rows of a destination without room stay in the database and do not block the
+ * rows behind them:
  *
- * - The usual claim takes the next rows in order, except those of destinations that are closed or apart: ill, stalled,
- *   or with as many rows waiting as it may have.
- * - A destination apart has claims of its own: an ill one for as many rows as it gets through in a quarter of a second,
- *   with a rest between them, any for no more than may wait. Beside deliveries that stall, more rows are claimed when
- *   one of them has ended.
- * - While enough rows wait but hardly any of some destination, it has claims of its own as well; and one claim looks
- *   past the rows of all destinations that had some lately, for any others.
- * - A closed one takes part in no claim.
+ * - The usual claim takes the next rows in order, except those of destinations that are closed or apart. Apart: ill,
+ *   stalled, or with a full queue.
+ * - A destination apart has its own claims: an ill one for as many rows as it handles in a quarter of a second, with a
+ *   pause between them; any for at most its free queue. While deliveries stall, the end of one starts the next claim.
+ * - While enough rows wait but hardly any of some destination, that one has its own claims too; and one claim skips
+ *   the rows of all destinations that had some lately, to find any others.
+ * - No claim includes a closed one.
  *
- * Rows that no route matches are among the others of every claim.
+ * Rows that no route matches belong to the others of every claim.
  */
 export class ClaimScopes {
   readonly #options: ClaimScopesOptions;

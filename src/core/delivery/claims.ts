@@ -54,6 +54,7 @@ export class Claims {
 
   /**
    * Claims rows; each of them must be closed.
+   *
    * @param limit most rows
    * @param scope which rows to choose from; undefined for all
    * @throws StoreError

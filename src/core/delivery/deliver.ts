@@ -83,6 +83,7 @@ export interface Delivery {
   destinationOf(topic: string | null): string | undefined;
   /**
    * Delivers one claimed row. Never rejects: everything becomes the row's outcome.
+   *
    * @param signal abort it with `StoppingError` or `ClaimLostError` to interrupt: the row is then released, not failed
    * @param isProbe whether it tests a receiver after an outage: if it fails, the row is released and its attempt not
    * counted

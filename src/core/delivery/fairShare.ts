@@ -56,6 +56,7 @@ export class FairShare {
 
   /**
    * The destination that may begin a delivery now; undefined without a candidate or a free slot.
+   *
    * @param ready destinations with a row to deliver
    */
   next(ready: Iterable<string>): string | undefined {

@@ -109,6 +109,7 @@ export class KeyQueues {
 
   /**
    * Removes every row waiting at a destination. Rows in delivery stay: call `done` or `drop` for them as usual.
+   *
    * @returns the rows, in order per key
    */
   dropAt(destination: string): readonly QueuedRow[] {

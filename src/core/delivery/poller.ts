@@ -96,6 +96,7 @@ export class Poller {
 
   /**
    * Makes all due claims.
+   *
    * @returns `again` when more rows are due and the next claim may follow at once
    */
   pass(): Promise<"again" | "idle"> {

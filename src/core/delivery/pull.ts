@@ -77,6 +77,7 @@ export class Pull {
 
   /**
    * The client could not process the rows.
+   *
    * @param delayMs wait until they are available again
    * @param error the client's reason; null without one
    */

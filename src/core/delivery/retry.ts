@@ -20,6 +20,7 @@ interface RetrySettings {
 
 /**
  * How long a row waits after a failed delivery.
+ *
  * @param failure `attempt`: failed deliveries before this one; `retryAfterMs`: the receiver's request
  * @returns whole ms
  */
@@ -75,6 +76,7 @@ function scheduled(schedule: readonly number[], jitter: number): RetryPolicy {
 /**
  * The attempts of a row: the destination's number wins where the row has the column's default. Any other value was
  * chosen for the row.
+ *
  * @param ofRow the row's `max_attempts`
  * @param ofDestination `maxAttempts` of its destination, if it has one
  */
@@ -84,6 +86,7 @@ export function maxAttemptsInEffect(ofRow: number, ofDestination: number | undef
 
 /**
  * Whether a failure leaves this row an attempt: `attempt` grows by one, and the row is dead at `maxAttempts`.
+ *
  * @param row with its {@link maxAttemptsInEffect}
  */
 export function hasAttemptsLeft(row: { readonly attempt: number; readonly maxAttempts: number }): boolean {

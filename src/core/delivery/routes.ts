@@ -10,6 +10,7 @@ const REMEMBERED_TOPICS = 1024;
 /**
  * Compiles routes. Most services have few topics, so results are cached: with 20 patterns a cached match took 0.03 µs,
  * an evaluated one 1.4 µs (`orders.*.v1`) to 37 µs (`*.created.v1`).
+ *
  * @param routes in order of precedence
  * @throws Error when a pattern holds `***`
  */

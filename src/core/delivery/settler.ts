@@ -8,6 +8,7 @@ import type { Clock, Random } from "../../time/clock.ts";
 
 /**
  * The result of writing an outcome:
+ *
  * - `written`: committed, by this statement or by an earlier one whose answer was lost;
  * - `lost`: fenced off, since the row is no longer under this claim;
  * - `unknown`: written or lost; an earlier statement got no answer, and the lease expired before the next one;

@@ -213,6 +213,7 @@ export interface Address {
 
 /**
  * Compiles the address of a broker destination.
+ *
  * @param config `name`: what is addressed, for messages (`exchange`, `topic`, `subject`); `template`: its value;
  * `from`: the column that holds it instead, used as is
  * @throws Error that names an unknown placeholder or column and the permitted ones

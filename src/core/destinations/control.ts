@@ -128,6 +128,7 @@ interface ConfiguredDestination {
 
 /**
  * Combines the state of the configured destinations, in the order of the configuration.
+ *
  * @param shared the state shared by replicas; empty where the table is missing
  */
 export function destinationOverview(

@@ -126,6 +126,7 @@ export class DestinationGates {
 
   /**
    * Logs a failed refresh and its remedy, at most once a minute. Never rejects.
+   *
    * @param failures how many in a row
    */
   async refreshFailed(error: unknown, failures: number): Promise<void> {
@@ -312,6 +313,7 @@ class DestinationGate {
 
   /**
    * Whether a delivery may begin.
+   *
    * @param waiting number of waiting rows: as many tokens are requested
    */
   mayBegin(waiting: number): boolean {

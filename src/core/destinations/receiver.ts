@@ -90,6 +90,7 @@ export const VERDICT_CODES: readonly string[] = Object.keys(VERDICTS);
 
 /**
  * Whose failure it is.
+ *
  * @param error what a delivery threw
  */
 export function verdictOf(error: unknown): Verdict {

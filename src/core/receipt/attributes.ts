@@ -67,6 +67,7 @@ const MAX_ATTRIBUTE_LENGTH = 1024;
 
 /**
  * Where an HTTP source reads attributes (spec, "sources.<name>").
+ *
  * @throws Error when a path is not a definite JSONPath
  */
 export function httpPlan(settings: AttributeSettings): AttributePlan {
@@ -79,6 +80,7 @@ export function httpPlan(settings: AttributeSettings): AttributePlan {
 
 /**
  * Where a broker source reads attributes, in the order of the spec ("sources.<name>").
+ *
  * @param own places specific to the kind of broker
  * @throws Error when a path is not a definite JSONPath
  */
@@ -111,6 +113,7 @@ export function extractAttributes(plan: AttributePlan, input: AttributeInput): E
 
 /**
  * Reads the attributes of a message that is kept only as evidence: its body is not JSON or was refused.
+ *
  * @param plan places in the body apply only where there is a document
  * @returns the attributes as stored; the key is a digest of the body where no place holds one
  */

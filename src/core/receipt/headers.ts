@@ -105,6 +105,7 @@ const OTHERS: ReadonlySet<string> = new Set(["dpop", "x-amzn-oidc-data", "x-goti
 
 /**
  * Whether a header's name marks it as a credential.
+ *
  * @param name in lower case
  */
 export function isCredentialHeader(name: string): boolean {
@@ -113,6 +114,7 @@ export function isCredentialHeader(name: string): boolean {
 
 /**
  * Which headers an HTTP source neither stores nor passes to a transform.
+ *
  * @param further names in any letter case: those of the source's own `auth` block, and `inbox.credentialHeaders`
  * @returns a predicate on the name in lower case
  */

@@ -39,6 +39,7 @@ export interface IntakeOptions {
 /**
  * Receives the messages of one broker source: header filter, attributes, transform, and one insert per batch. A message
  * that can never be accepted is stored as a dead row (spec, "States and transitions"), so that no input blocks a queue.
+ *
  * @throws Error when the source's filter is invalid
  */
 export function createIntake(options: IntakeOptions): Intake {
@@ -295,6 +296,7 @@ class Evidence {
 
   /**
    * A dead row that keeps everything. A body that no text column can hold (invalid UTF-8, a NUL) is stored as base64.
+   *
    * @param reason why the message is dead; redacted here
    */
   rowOf(message: ReceivedMessage, id: MessageId, reason: string): NewInboxRow {
@@ -314,6 +316,7 @@ class Evidence {
   /**
    * A dead row that any inbox table can hold, even with a payload column of type json: the body as base64 in a JSON
    * string, and nothing else from outside.
+   *
    * @param reason why the message is dead; redacted here
    */
   plainRowOf(message: ReceivedMessage, id: MessageId, reason: string): NewInboxRow {

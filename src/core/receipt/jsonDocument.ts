@@ -29,6 +29,7 @@ export class JsonDocument {
   /**
    * The scalar at a path as text. Different numbers give different texts, even where a double cannot tell them apart
    * (`12345678901234567890` and `...891`): the second message would count as a duplicate of the first and be lost.
+   *
    * @returns null for null, an object, an array, the empty string and a missing value
    */
   scalarAt(path: JsonPath): string | null {
@@ -51,6 +52,7 @@ const LONGEST_SAFE_NUMBER = 15;
  * Quotes the numbers of a JSON text that {@link MAY_LOSE_DIGITS}. Parsing the result natively keeps the meaning of
  * repeated and `__proto__` keys and needs no stack; lossless parsers recurse, and a body nested 10,000 deep would break
  * them.
+ *
  * @param json valid JSON: only strings and numbers are examined
  */
 function quoteRiskyNumbers(json: string): string {
@@ -103,6 +105,7 @@ const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
 
 /**
  * The bytes of a JSON document as text; the JSON is not validated.
+ *
  * @returns the text without a byte order mark, which parsers may ignore (RFC 8259, section 8.1) and most refuse; null
  * when the bytes are not UTF-8, since decoding would replace invalid bytes
  */

@@ -35,6 +35,7 @@ const ESCAPES: Readonly<Record<string, string>> = {
 
 /**
  * Parses a definite JSONPath.
+ *
  * @param text such as `$.id`, `$.order['line items'][0].sku` or `$[-1]`
  * @throws Error with what was found, at which character (counted from 1), and what a path may hold
  */

@@ -34,6 +34,7 @@ type SourceStageOutcome =
 
 /**
  * A source's transform with its limits and `onError`. Never rejects.
+ *
  * @param body JSON text as received
  */
 export type SourceStage = (body: string, context: SourceStageContext) => Promise<SourceStageOutcome>;
@@ -54,6 +55,7 @@ export type Prepared =
 
 /**
  * Makes the inbox row of a message without storing it: JSON, attributes, transform. Never rejects.
+ *
  * @param id the row's id. Ids order the rows of one insert: draw them in the order of receipt
  */
 type Prepare = (message: ReceivedMessage, id: MessageId) => Promise<Prepared>;

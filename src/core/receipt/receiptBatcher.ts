@@ -78,6 +78,7 @@ export class ReceiptBatcher {
 
   /**
    * Stores one row.
+   *
    * @param row must not change any more
    * @returns the store's result, after the commit
    * @throws StoreError when the insert of its batch failed; `unavailable` when too much is waiting, or after `close`

@@ -23,6 +23,7 @@ export interface Receiver {
   readonly source: string;
   /**
    * The header filter. A message that does not pass is counted and leaves no row.
+   *
    * @param headers returns all received headers; called only when there is a rule to test
    */
   passes(headers: () => Headers): boolean;

@@ -37,6 +37,7 @@ export class EscapedText {
 
   /**
    * The readings at a position: the unit itself and, where an escape begins, each character that it may mean.
+   *
    * @param position below the length of the text
    * @param depth how many levels of escapes may be nested
    */

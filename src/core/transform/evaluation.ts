@@ -15,6 +15,7 @@ interface CompiledEvaluation {
   /**
    * Evaluates one input. Calls must not overlap: they would share their limits. An evaluation leaves no state behind,
    * even if it fails.
+   *
    * @param input JSON text
    * @param bindings variables by name without `$`
    * @returns the result as JSON text, never `undefined`
@@ -38,6 +39,7 @@ const MAX_MESSAGE_LENGTH = 300;
 /**
  * Compiles an expression with its limits, which are checked at each step. They cannot interrupt a single built-in
  * function that runs long or takes much memory, so evaluate expressions on foreign payloads in an evaluation worker.
+ *
  * @throws TransformError `invalid_expression`
  */
 export function compileEvaluation(expression: string, limits: EvaluationLimits): CompiledEvaluation {
@@ -259,6 +261,7 @@ function hiddenName(name: string): string {
 
 /**
  * Parses a JSON text and hides reserved names.
+ *
  * @returns the value, and whether a name was hidden in it
  * @throws SyntaxError
  */

@@ -5,6 +5,7 @@ import { errorText } from "../../model/errors.ts";
 /**
  * Compiles a JSONata expression without running it. Its regular expressions run in linear time; those that the engine
  * does not support are refused here, not when a message arrives.
+ *
  * @param options limits and regular expression engine of later evaluations (JSONata's own options)
  * @throws Error with the reason and, where JSONata reports it, the character (counted from 1) and the text around it
  */
@@ -104,6 +105,7 @@ function checkRegularExpression({ type, value, position }: SyntaxNode): void {
  * JSONata evaluates the members of `[...]` and `{...}` and the groups of a group-by concurrently, and counts each one
  * begun as a level of depth: an object of 101 members, or a group-by over 101 keys, would exceed a `maxDepth` of 100
  * without recursion. MemberTurns runs one member at a time; `waiting` is the excess in JSONata's count.
+ *
  * Its hooks at the entry and exit of each node make an evaluation a third slower: use it only for expressions that
  * {@link countsMembersAsDepth} selects.
  */
@@ -225,6 +227,7 @@ export class LinearRegExp {
 
   /**
    * Finds the next match from `lastIndex` and moves `lastIndex` to its end, also for an empty match.
+   *
    * @returns match and groups, undefined for a group without a match, with `index`; null without a match, and
    * `lastIndex` is 0
    */
@@ -253,6 +256,7 @@ const compiled = new WeakMap<RegExp, RE2JS>();
 /**
  * Compiles a regular expression for RE2. Named groups, `\/`, `\uXXXX` and the flags `i` and `m` keep their JavaScript
  * meaning.
+ *
  * @throws Error that names what RE2 does not support
  */
 function compileLinear(expression: RegExp): RE2JS {

@@ -18,6 +18,7 @@ type Evaluates = Pick<Evaluator, "evaluate">;
 
 /**
  * The transform of a route or a destination with its variables (spec, "Transform stages and variables").
+ *
  * @param owner its key path without `.transform`, such as `destinations.billing`
  * @returns a stage whose `run` throws a TransformError, subject to `onError`, or a PublishError when the evaluator is
  * unavailable: that fails the delivery whatever `onError` is, since the expression is not at fault
@@ -45,6 +46,7 @@ export function createDeliveryStage(settings: TransformSettings, evaluator: Eval
 /**
  * The transform of a source with its variables (spec, "Transform stages and variables"). A failure is counted and
  * handled by `onError`: `Fail` and `Dead` both reject the message.
+ *
  * @param refusable whether to refuse messages when too many wait: for a source without a limit of its own
  */
 export function createSourceStage(

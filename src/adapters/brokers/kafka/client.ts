@@ -66,6 +66,7 @@ export function createKafkaClient(connection: KafkaConnection, options: KafkaCli
 
 /**
  * The client's retries in full: kafkajs takes missing options from defaults that depend on `NODE_ENV`.
+ *
  * @param retries retries after the first attempt
  */
 export function retryOptions(retries: number): RetryOptions {
@@ -192,6 +193,7 @@ export class Sockets {
 
 /**
  * An internal module of kafkajs.
+ *
  * @param name path below its `src`
  * @returns undefined in a version with another structure
  */

@@ -24,6 +24,7 @@ export class NatsFault extends Error {
 
 /**
  * Translates an error of the client.
+ *
  * @param server `host:port`
  * @param error what the client threw or closed with
  * @param timeoutMs timeout of the attempt

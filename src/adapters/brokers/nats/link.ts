@@ -51,6 +51,7 @@ export class NatsDialer {
   /**
    * Tries the servers in turn until one accepts the connection. The client never reconnects by itself: it would buffer
    * publishes and send them after they were reported as failed.
+   *
    * @param signal gives up at once
    * @throws NatsFault with the reason for each server; the signal's reason on abort
    */
@@ -139,6 +140,7 @@ export class NatsLink {
 
   /**
    * Resolves when the server has read everything sent before.
+   *
    * @throws Error with the reason when the connection ends first
    */
   flush(): Promise<void> {

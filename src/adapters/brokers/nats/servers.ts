@@ -49,6 +49,7 @@ export class NatsServers {
 
   /**
    * Replaces the announced servers of the cluster.
+   *
    * @param urls `connect_urls` of the server's greeting: `host:port` each
    * @param from the announcing server: its scheme and login apply to them too
    */

@@ -47,6 +47,7 @@ const TRANSPORT = { factory: () => new TrackedTransport(), dnsResolveFn: nodeRes
  * attempt, and leaks the socket of a server that accepts it and never sends its greeting. An asynchronous context could
  * also identify the socket, but makes Node track every promise of the process: while a server keeps an attempt waiting,
  * each delivery to any destination took a tenth more CPU, and a third more at first.
+ *
  * @returns the connection, and a function that destroys the sockets of the attempt, later ones included
  */
 export function connectTracked(options: ConnectionOptions): {

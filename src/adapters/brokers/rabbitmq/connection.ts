@@ -43,6 +43,7 @@ const ADVICE: Readonly<Partial<Record<RabbitmqFaultCode, string>>> = {
 
 /**
  * Connects and logs in.
+ *
  * @param signal cancels the attempt at any point
  * @returns the connection, with heartbeats running
  * @throws RabbitmqFault with what failed and what to do; the signal's reason on abort

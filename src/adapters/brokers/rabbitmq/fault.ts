@@ -70,6 +70,7 @@ export function faultCode(error: unknown): RabbitmqFaultCode {
 
 /**
  * Makes a fault; one that already is a fault keeps its message.
+ *
  * @param context what was tried, such as `amqp://broker:5672/orders: the connection failed`
  * @param error what was thrown
  */

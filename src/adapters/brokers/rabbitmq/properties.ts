@@ -31,6 +31,7 @@ const PROPERTIES: readonly (readonly [string, (reader: Reader) => unknown])[] = 
 /**
  * Reads the property list of a message. Text that is not UTF-8 becomes base64, so that different texts stay different;
  * an integer beyond a number's precision becomes a bigint; too deep nesting becomes null.
+ *
  * @param bytes flags and properties
  * @throws Error when they violate AMQP
  */
@@ -221,6 +222,7 @@ const HEADER_PREFIX_BYTES = 12;
  * thousands of tables, an unknown type) as a connection fault: the broker would redeliver the message on each new
  * connection, for ever. Here it arrives with {@link UndecodableProperties}. Does nothing for a library with another
  * structure.
+ *
  * @param connection the library's
  */
 export function readContentHeaders(connection: unknown): void {

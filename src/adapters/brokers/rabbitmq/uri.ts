@@ -49,6 +49,7 @@ const OF_OTHER_CLIENTS = [
  * `guest` when both are missing, port 5672 or 5671, virtual host `/` when the path is empty; user, password and virtual
  * host are percent-encoded UTF-8. Supports the parameters `heartbeat` (s), `connection_timeout` (ms), `frame_max`
  * (bytes) and `channel_max`.
+ *
  * @param text the URI with its credentials
  * @throws RabbitmqFault `url_invalid` that quotes only the scheme and parameter names of the URI
  */

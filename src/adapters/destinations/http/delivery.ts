@@ -37,6 +37,7 @@ const CUT_OFF = new Error("the exchange was cut off");
 /**
  * One publish: the exchange with the receiver, and a second one after a refused token. It is the handler of its own
  * request, called by the HTTP client.
+ *
  * The publish ends with the status line of a 2xx answer, or when enough of an error's body has arrived. The exchange
  * ends with the last byte, which nearly always arrives with the first. It stays in flight until both have ended, so
  * that a sweep, the deadline, an abort and the close of the destination also end an endless body.

@@ -74,6 +74,7 @@ const HTTP_DATE = /^(Mon|Tue|Wed|Thu|Fri|Sat|Sun)/;
 
 /**
  * Reads a `Retry-After` header (RFC 9110, section 10.2.3): seconds or an HTTP date.
+ *
  * @param nowMs wall clock, ms since the Unix epoch
  * @returns ms to wait, 0 for a past date; undefined without a valid value
  */

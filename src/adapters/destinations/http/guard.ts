@@ -68,6 +68,7 @@ const METADATA_ADDRESSES: ReadonlySet<string> = new Set(
 
 /**
  * Whether a policy refuses an address.
+ *
  * @param address IPv4 or IPv6 text
  * @returns why, for people; undefined when the address is allowed
  */
@@ -126,6 +127,7 @@ export type Lookup = (
 /**
  * A connector for the HTTP client that checks the address of each connection: a literal one in the URL, and every
  * answer of the name service at connect time, so that a changed answer is caught too.
+ *
  * @param connectTimeoutMs timeout for connect and TLS handshake
  */
 export function guardedConnector(
@@ -164,6 +166,7 @@ function firstRefusal(addresses: readonly LookupAddress[], policy: AddressPolicy
 /**
  * Checks the URLs of an HTTP destination at startup. A host that does not resolve passes here: connecting checks it
  * again.
+ *
  * @param path key path of the destination
  * @param urls by their keys within it
  * @returns a problem for each URL that leads to a refused address

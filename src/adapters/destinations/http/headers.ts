@@ -41,6 +41,7 @@ const OF_THE_CONNECTION: ReadonlySet<string> = new Set([
  * The headers of one request, as a flat list of names and values. A name or value that HTTP cannot carry is encoded:
  * dropping it would hide from the receiver what the sender sent, sending it would let a row inject headers, and failing
  * would keep the message for ever.
+ *
  * @param headers of the message
  * @param auth set by the destination's `auth`; wins over a header of the message with that name
  */
@@ -64,6 +65,7 @@ export function headerName(name: string): string {
 
 /**
  * A configured header value as the octets that HTTP sends.
+ *
  * @throws PublishError `header_invalid` when it holds a control character; the error does not repeat the value
  */
 export function headerValue(name: string, value: string): string {

@@ -36,6 +36,7 @@ const MAX_TOKEN_REQUEST_MS = 10_000;
  * An HTTP destination (spec, "HTTP destination"): POSTs the message as body; a 2xx status completes the delivery.
  * Requests are not pipelined: a missing answer would block the messages behind it. A publish that fails after its
  * request was sent is not repeated here (except for a refused token): the row's own retry does that, with backoff.
+ *
  * @param config static headers and transforms are applied before
  * @throws Error when `auth` holds a value that HTTP cannot carry
  */

@@ -29,6 +29,7 @@ const NAME = /^[a-zA-Z0-9._-]{1,249}$/;
 
 /**
  * Checks a rendered topic.
+ *
  * @throws PublishError `no_topic`, or `topic_invalid`, which is permanent: no broker accepts such a name
  */
 export function checkedTopic(address: string | null): string {

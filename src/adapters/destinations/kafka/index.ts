@@ -49,6 +49,7 @@ export function createKafkaDestination(config: KafkaDestinationConfig, tools: Ad
 /**
  * Sends records, one request at a time: publishes of one turn of the event loop, or that arrive during a request, share
  * the next one. That keeps the order of publishes, even over the client's own retries.
+ *
  * A producer is discarded after its first failed request: its record numbers may differ from the broker's, which would
  * then take new records for old ones. The records of a failed request are split until the faulty ones are alone.
  */

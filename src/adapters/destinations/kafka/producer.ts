@@ -20,12 +20,14 @@ export interface KafkaProducer {
   /**
    * Finds out whether a topic exists, on its own connection and concurrently with sends: the client would refresh all
    * its topics for a new one, and let all of them fail or wait for a missing one.
+   *
    * @throws what the client throws
    */
   learn(topic: string): Promise<void>;
   /**
    * Sends records in one request per broker, and waits until all in-sync replicas have them. After a failure the state
    * of the producer is unknown.
+   *
    * @throws what the client throws
    */
   send(records: readonly PendingRecord[]): Promise<void>;

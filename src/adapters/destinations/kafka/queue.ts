@@ -56,6 +56,7 @@ export class PublishQueue {
 
   /**
    * Takes the next request: a group to retry, or the first waiting records of each topic.
+   *
    * @param isReady whether a topic can be published to now
    * @returns an empty group when nothing waits for a ready topic
    */

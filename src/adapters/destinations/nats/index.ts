@@ -16,6 +16,7 @@ const MAX_CONNECT_MS = 5000;
 /**
  * A NATS destination (spec, "Subject-broker destination"). All publishes share one connection, many in flight at a
  * time.
+ *
  * @throws Error when `servers` is invalid
  */
 export function createNatsDestination(config: NatsDestinationConfig, tools: AdapterTools): Destination {
@@ -89,6 +90,7 @@ class SharedSession {
   /**
    * The session; callers share one attempt to connect. After a failed attempt there is a pause in which this fails at
    * once: waiting would hold up other destinations.
+   *
    * @throws NatsFault when no server accepts the connection
    */
   get(): Promise<Session> {

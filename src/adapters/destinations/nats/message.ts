@@ -25,6 +25,7 @@ export class PendingMessage extends PendingPublish {
 
   /**
    * Marks it as sent.
+   *
    * @param phase what it waits for, for the timeout error
    * @param onEnd called when it ends, for any reason
    */
@@ -76,6 +77,7 @@ const INTERNAL = /^(?:\$[^.]*|_INBOX|_R_|_GR_)(?:\.|$)/;
 /**
  * The internal first token that the configuration allows a destination to publish to: `$KV` of `$KV.prices.{{ key }}`.
  * A token filled in from a message does not count.
+ *
  * @param subject the configured template
  * @param subjectFrom the column that holds the subject instead
  * @returns the token; undefined without one

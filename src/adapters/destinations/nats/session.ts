@@ -23,6 +23,7 @@ function notPermitted(subject: string): PublishError {
 
 /**
  * Writes a publish to the connection, or fails it when the client refuses.
+ *
  * @param reply subject of the acknowledgement
  * @returns whether it was written
  */
@@ -115,6 +116,7 @@ const NO_RESPONDERS = 503;
 /**
  * Publishes to streams: a stream answers each message once it is stored (NATS ADR-22), also for a duplicate of its
  * `Nats-Msg-Id`.
+ *
  * One subscription receives all answers, each on its own subject. The client's own request function makes a timer and
  * an error object per message, and an answer with headers it cannot read would end its reader.
  */
@@ -175,6 +177,7 @@ interface Answer {
 
 /**
  * Reads an answer. Does not throw: that would end the client's reader.
+ *
  * @returns why the message was not stored; undefined when it was
  */
 function refusal(message: Msg, subject: string): PublishError | undefined {

@@ -41,6 +41,7 @@ const FRAME_OVERHEAD = 8;
  * Publishes to one exchange, on a channel of its own: the broker closes a channel for a missing permission, a wrong
  * exchange type or an oversized message, and with it fails everything in flight. The exchange is declared on that
  * channel before the first message.
+ *
  * Messages leave in order of arrival, many at a time; each has its own confirm. They wait while the channel's buffer is
  * full or the broker blocks publishers; those that time out meanwhile are not sent.
  */

@@ -53,6 +53,7 @@ const FIXED_BYTES = 27;
  * The AMQP properties of a message: `messageId`, `contentType` and `correlationId` in addition to their headers, time
  * in seconds, and every header as text. Headers that an AMQP source made of the properties `type`, `app-id` and
  * `priority` become properties again.
+ *
  * @param persistent whether the broker keeps it on disk
  * @param nowMs wall clock, ms since the Unix epoch
  * @throws PublishError `message_invalid` when AMQP cannot carry a header
@@ -109,6 +110,7 @@ function isOctet(value: string): boolean {
 
 /**
  * Checks a name that AMQP sends as a short string.
+ *
  * @param what for the error: `the routing key`
  * @throws PublishError `message_invalid` when it is too long
  */

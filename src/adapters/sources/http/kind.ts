@@ -7,6 +7,7 @@ export const httpSource = { schema: httpSourceSchema } as const;
 
 /**
  * The rule of inbound credentials (spec, "Source auth kinds"): a signature over a timestamp needs a header with it.
+ *
  * @param prefix of the keys, such as `auth.`
  */
 export function checkInboundAuth(prefix: string, auth: Infer<typeof inboundAuthSchema> | undefined, when: When): void {

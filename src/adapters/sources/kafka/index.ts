@@ -13,6 +13,7 @@ const STABLE_MS = 10_000;
  * A Kafka source (spec, "Log-broker source"): consumes topics as a member of a consumer group, and commits an offset
  * only after the intake has everything before it. The batches of a partition are taken in turn, several partitions
  * concurrently.
+ *
  * @param times times of the membership, for tests
  */
 export function createKafkaSource(

@@ -102,6 +102,7 @@ export class GroupSession {
 
   /**
    * Consumes until `stop`.
+   *
    * @throws Error for an operator when it cannot start or continue
    */
   async run(): Promise<void> {
@@ -312,6 +313,7 @@ type Assignment = Readonly<Record<string, readonly number[]>>;
 /**
  * Commits the current end of each partition for which the group has no offset, so that `latest` is resolved once.
  * Otherwise the group would start at the end again after the next fault and skip the records in between.
+ *
  * @param client ended afterwards
  */
 async function commitEnds(

@@ -99,6 +99,7 @@ const NOT_TAKEN = "-NAK";
  * process. Otherwise they arrive when their acknowledgement wait ends, after all later ones, and the order of arrival
  * is lost. Call it before the first request of a session. Recalls nothing while other replicas read: the messages may
  * be theirs, and replicas have no order among them.
+ *
  * @param held messages in the buffer, or taken and not yet acknowledged
  * @returns how many messages were recalled
  * @throws Error when the server does not answer

@@ -32,6 +32,7 @@ const UNLIMITED = -1;
 /**
  * Finds the durable consumer, or creates it: explicit acknowledgement, from the first message of the stream, unlimited
  * deliveries. An existing one is used as it is.
+ *
  * @throws Error with the cause and the remedy: the stream does not exist, JetStream is off, a permission is missing, or
  * the existing consumer would lose messages
  */

@@ -17,6 +17,7 @@ const TAKE_AGAIN_MS = 1000;
 
 /**
  * A NATS source (spec, "Subject-broker source"): reads a stream through a durable pull consumer, which replicas share.
+ *
  * @throws Error when `servers` is invalid
  */
 export function createNatsSource(options: NatsSourceConfig, tools: SourceTools): Source {

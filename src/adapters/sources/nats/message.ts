@@ -12,8 +12,10 @@ const DELETION_HEADERS = ["KV-Operation", "Nats-Marker-Reason"] as const;
 
 /**
  * Converts a message of a stream for the intake.
+ *
  * A deletion marker has no body, like Kafka's tombstone. All markers look alike, so its position identifies it. The
  * position includes the time, since a recreated stream counts from 1 again.
+ *
  * @param idempotencyFrom of the source
  */
 export function brokerMessageOf(message: Msg, idempotencyFrom: IdempotencyFrom): BrokerMessage {

@@ -57,6 +57,7 @@ export class Consumption {
 
   /**
    * Starts to consume.
+   *
    * @param asksForStream whether the queue may still be a stream
    * @throws RabbitmqFault with why the queue cannot be consumed
    */
@@ -262,6 +263,7 @@ type Step = "prepared" | "declared" | "consumed";
  * Whether a queue is a RabbitMQ stream. AMQP 0-9-1 has no query for it, so this asks for a consumer that no broker
  * grants: a stream refuses one without a prefetch count, any other queue refuses the argument `x-stream-offset`. The
  * refusal closes the channel, so it uses its own.
+ *
  * @returns false also for any other answer: consuming the queue will show what is wrong
  */
 async function isStream(connection: AmqpConnection, queueName: string): Promise<boolean> {

@@ -99,6 +99,7 @@ class RabbitmqSource implements Source {
 
   /**
    * Consumes on one connection, until it ends.
+   *
    * @returns what ended it
    */
   async #consume(target: AmqpTarget): Promise<RabbitmqFault> {
