@@ -293,7 +293,6 @@ export class GroupSession {
   }
 }
 
-/** The next offset. */
 function following(offset: string): string {
   return String(BigInt(offset) + 1n);
 }
@@ -307,7 +306,6 @@ function topicFault(topic: string, error: unknown): unknown {
   return error;
 }
 
-/** Partitions by topic. */
 type Assignment = Readonly<Record<string, readonly number[]>>;
 
 /**

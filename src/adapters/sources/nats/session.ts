@@ -89,7 +89,6 @@ export class Session {
     await this.#link.flush();
   }
 
-  /** Disconnects at once. */
   async close(): Promise<void> {
     clearInterval(this.#renewal);
     this.#pull.end();
@@ -123,7 +122,6 @@ export class Session {
 interface PullOptions {
   readonly stream: string;
   readonly durable: string;
-  /** Most messages per request. */
   readonly batch: number;
   /** How long the server keeps a request open, in ms. */
   readonly expiresMs: number;

@@ -32,7 +32,6 @@ class RabbitmqSource implements Source {
   #consumption: Consumption | null = null;
   /** True until it has consumed the queue: asked once, since the broker logs an error for the answer. */
   #asksForStream = true;
-  /** Why it does not consume. */
   #fault = new RabbitmqFault("other", "the source has not been started");
 
   constructor(config: RabbitmqSourceConfig, tools: SourceTools) {
