@@ -137,6 +137,15 @@ export type OutboxColumnNames = Readonly<Record<OutboxColumn, string>>;
 export type DestinationColumnNames = Readonly<Record<DestinationColumn, string>>;
 export type HistoryColumnNames = Readonly<Record<HistoryColumn, string>>;
 
+/** Tables for operators: processes alive, their figures, the audit log, replay jobs, and received messages without a row. */
+const OPERATIONS_TABLES = ["process", "figures", "audit", "job", "journal"] as const;
+export type OperationsTables = Readonly<Record<(typeof OPERATIONS_TABLES)[number], string>>;
+
+/** @param prefix of `database.operationsTablePrefix` */
+export function operationsTables(prefix: string): OperationsTables {
+  return Object.fromEntries(OPERATIONS_TABLES.map((table) => [table, `${prefix}${table}`])) as OperationsTables;
+}
+
 /** A received message on its way into the inbox. The database sets the times. */
 export interface NewInboxRow {
   readonly id: MessageId;

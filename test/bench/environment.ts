@@ -7,7 +7,13 @@ import { fileURLToPath } from "node:url";
 import pg from "pg";
 import { createPostgresStore } from "../../src/adapters/stores/postgres/index.ts";
 import { type EmbeddedPostgres, freePort, startEmbeddedPostgres } from "../../src/dev/embeddedPostgres.ts";
-import { DESTINATION_COLUMNS, HISTORY_COLUMNS, INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../src/model/rows.ts";
+import {
+  DESTINATION_COLUMNS,
+  HISTORY_COLUMNS,
+  INBOX_COLUMNS,
+  OUTBOX_COLUMNS,
+  operationsTables,
+} from "../../src/model/rows.ts";
 import { Secret } from "../../src/model/secret.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { systemClock } from "../../src/time/clock.ts";
@@ -103,6 +109,7 @@ function openStore(server: EmbeddedPostgres): Store {
     outboxTable: "outbox",
     destinationTable: "outbox_destination",
     historyTable: "outbox_history",
+    operations: operationsTables("outbox_"),
     inbox: INBOX_COLUMNS,
     outbox: OUTBOX_COLUMNS,
     destination: DESTINATION_COLUMNS,

@@ -7,6 +7,7 @@ import {
   INBOX_COLUMNS,
   type MessageId,
   OUTBOX_COLUMNS,
+  operationsTables,
 } from "../../src/model/rows.ts";
 import { Secret } from "../../src/model/secret.ts";
 import type { Store } from "../../src/ports/store.ts";
@@ -29,6 +30,7 @@ export const DEFAULT_NAMES: TableNames = {
   outboxTable: "outbox",
   destinationTable: "outbox_destination",
   historyTable: "outbox_history",
+  operations: operationsTables("outbox_"),
   inbox: INBOX_COLUMNS,
   outbox: OUTBOX_COLUMNS,
   destination: DESTINATION_COLUMNS,

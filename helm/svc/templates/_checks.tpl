@@ -51,9 +51,9 @@
 {{- if ne (include "svc.configValue" (list . "database.migrate" false)) "false" -}}
 {{- fail "config.database.migrate is true, but the migrations run in a Job of their own: leave it out, or set migrations.enabled to false" -}}
 {{- end -}}
-{{- range $key := list "inboxTableName" "outboxTableName" "destinationTableName" "historyTableName" "columnMapping" -}}
+{{- range $key := list "inboxTableName" "outboxTableName" "destinationTableName" "historyTableName" "operationsTablePrefix" "columnMapping" -}}
 {{- $value := include "svc.configValue" (list $ (printf "database.%s" $key) nil) -}}
-{{- if not (has $value (list "null" "{}" `"inbox"` `"outbox"` `"outbox_destination"` `"outbox_history"`)) -}}
+{{- if not (has $value (list "null" "{}" `"inbox"` `"outbox"` `"outbox_destination"` `"outbox_history"` `"outbox_"`)) -}}
 {{- fail (printf "config.database.%s renames tables or columns, which the bundled migrations do not know: make them by hand and set migrations.enabled to false and config.database.migrate to false" $key) -}}
 {{- end -}}
 {{- end -}}

@@ -1,5 +1,5 @@
 import { checkInboundAuth } from "../../adapters/sources/http/kind.ts";
-import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../model/rows.ts";
+import { INBOX_COLUMNS, OUTBOX_COLUMNS, operationsTables } from "../../model/rows.ts";
 import { maskUrl } from "../../model/secret.ts";
 import type { Report } from "../../ports/kinds.ts";
 import { DATABASES, parseJdbcUrl } from "../databases.ts";
@@ -38,6 +38,7 @@ const DEFAULT_TABLES = {
   inboxTableName: "inbox",
   destinationTableName: "outbox_destination",
   historyTableName: "outbox_history",
+  operationsTablePrefix: "outbox_",
 } as const;
 const TABLE_KEYS = Object.keys(DEFAULT_TABLES) as readonly (keyof typeof DEFAULT_TABLES)[];
 /** The keys that name tables and columns. */
@@ -55,14 +56,17 @@ export function readJdbcUrl(database: Pick<DeclaredConfig["database"], "type" | 
 
 function checkNames(database: DeclaredConfig["database"], report: Report): void {
   const longest = DATABASES[database.type].longestName;
-  const tables = TABLE_KEYS.map((key) => [key, database[key]] as const);
-  const names: [string, string][] = tables.map(([key, name]) => [key, name]);
+  const tables = TABLE_KEYS.flatMap((key) => {
+    const found = key === "operationsTablePrefix" ? Object.values(operationsTables(database[key])) : [database[key]];
+    return found.map((name) => [key, name] as readonly [string, string]);
+  });
+  const names = [...tables];
   for (const table of ["outbox", "inbox"] as const) {
     const columns = Object.entries(database.columnMapping[table]);
     // Default names first, so that a renamed column is the one to blame.
     const defaults: Readonly<Record<string, string>> = table === "outbox" ? OUTBOX_COLUMNS : INBOX_COLUMNS;
     columns.sort(([a, nameA], [b, nameB]) => Number(defaults[a] !== nameA) - Number(defaults[b] !== nameB));
-    names.push(...columns.map(([key, name]): [string, string] => [`columnMapping.${table}.${key}`, name]));
+    names.push(...columns.map(([key, name]) => [`columnMapping.${table}.${key}`, name] as const));
     const keyOf = new Map<string, string>();
     for (const [key, name] of columns) {
       const other = keyOf.get(name);

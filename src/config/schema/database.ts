@@ -39,6 +39,10 @@ export const databaseSchema = {
       syntax: "identifier",
       default: "outbox_history",
     }),
+    operationsTablePrefix: text("Beginning of the names of the tables for operators.", {
+      syntax: "identifier",
+      default: "outbox_",
+    }),
     columnMapping: {
       type: "object",
       default: {},

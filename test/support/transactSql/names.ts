@@ -13,7 +13,13 @@ import {
   Update_statementContext,
 } from "antlr4ts-sql/dist/src/grammar-output/tsql/TSqlParser.js";
 import type { TableNames } from "../../../src/adapters/stores/sql/names.ts";
-import { DESTINATION_COLUMNS, HISTORY_COLUMNS, INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../src/model/rows.ts";
+import {
+  DESTINATION_COLUMNS,
+  HISTORY_COLUMNS,
+  INBOX_COLUMNS,
+  OUTBOX_COLUMNS,
+  operationsTables,
+} from "../../../src/model/rows.ts";
 import { type Batch, nodesOf, placeOf } from "./grammar.ts";
 
 const MARK = "configured_";
@@ -50,6 +56,7 @@ export const MARKED_NAMES: TableNames = {
   outboxTable: `${MARK}outbox`,
   destinationTable: `${MARK}destination`,
   historyTable: `${MARK}history`,
+  operations: operationsTables(MARK),
   inbox: named(INBOX_COLUMNS, (key) => `${MARK}inbox_${key}`),
   outbox: named(OUTBOX_COLUMNS, (key) => `${MARK}outbox_${key}`),
   destination: named(DESTINATION_COLUMNS, (key) => `${MARK}destination_${key}`),
@@ -63,6 +70,7 @@ export const RESERVED_NAMES: TableNames = {
   outboxTable: "Order",
   destinationTable: "Drop",
   historyTable: "Table",
+  operations: operationsTables("Index_"),
   inbox: named(INBOX_COLUMNS, (_, index) => RESERVED_WORDS[index] as string),
   outbox: named(OUTBOX_COLUMNS, (_, index) => RESERVED_WORDS[index] as string),
   destination: named(DESTINATION_COLUMNS, (_, index) => RESERVED_WORDS[index] as string),

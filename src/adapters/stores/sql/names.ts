@@ -2,6 +2,7 @@ import type {
   DestinationColumnNames,
   HistoryColumnNames,
   InboxColumnNames,
+  OperationsTables,
   OutboxColumnNames,
 } from "../../../model/rows.ts";
 
@@ -13,6 +14,7 @@ export interface TableNames {
   readonly outboxTable: string;
   readonly destinationTable: string;
   readonly historyTable: string;
+  readonly operations: OperationsTables;
   readonly inbox: InboxColumnNames;
   readonly outbox: OutboxColumnNames;
   readonly destination: DestinationColumnNames;
@@ -42,6 +44,9 @@ export function quoteNames(names: TableNames, quote: (identifier: string) => str
     outboxTable: table(names.outboxTable),
     destinationTable: table(names.destinationTable),
     historyTable: table(names.historyTable),
+    operations: Object.fromEntries(
+      Object.entries(names.operations).map(([key, name]) => [key, table(name)]),
+    ) as unknown as OperationsTables,
     inbox: mapped(names.inbox),
     outbox: mapped(names.outbox),
     destination: mapped(names.destination),
