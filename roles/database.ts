@@ -145,7 +145,7 @@ function tablesOf({ retention }: Config, roles: ReadonlySet<Role>): CheckedTable
   const usesDestinations = roles.has("poller") || roles.has("admin");
   return [
     ...(usesInbox ? ["inbox" as const] : []),
-    ...(usesOutbox ? ["outbox" as const] : []),
+    ...(usesOutbox ? (["outbox", "history"] as const) : []),
     ...(usesDestinations ? ["destinations" as const] : []),
   ];
 }

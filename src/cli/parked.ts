@@ -139,7 +139,7 @@ async function withParked(
     file,
     endsOnSignal: true,
     async work({ store, secrets, log, signal }) {
-      await store.schema.checkColumns(["outbox"]);
+      await store.schema.checkColumns(["outbox", "history"]);
       return use(createParked({ store, redact: createRedactor(secrets, LONGEST_NOTE), log }), signal);
     },
   });

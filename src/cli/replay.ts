@@ -97,7 +97,7 @@ async function replay(
     check: (config) => destination !== undefined && requireDestination(config, destination, "--destination"),
     endsOnSignal: true,
     async work({ config, store, log, signal }) {
-      await store.schema.checkColumns(["outbox"]);
+      await store.schema.checkColumns(["outbox", "history"]);
       const rows = createReplay({ config, store, log });
       if (!dryRun) return `${rowsOf((await rows.run(request, operator(), signal)).moved)} moved to pending\n`;
       const { count, sample } = await rows.preview(request, SAMPLE_SIZE, signal);

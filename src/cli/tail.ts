@@ -1,5 +1,6 @@
 import type { Command } from "commander";
 import { tail } from "../core/trace/tail.ts";
+import { StoreError } from "../model/errors.ts";
 import type { HistoryEntry } from "../ports/historyStore.ts";
 import { pause } from "../time/wait.ts";
 import { type CommandIo, optionParser, plainText } from "./io.ts";
@@ -52,16 +53,17 @@ async function follow({ config: file, lines = LINES_BY_DEFAULT, json = false }: 
     endsOnSignal: true,
     async work({ config, store, secrets, signal }) {
       await store.schema.checkColumns(["outbox"]);
-      if (!store.history.isAvailable) {
-        throw new Error(
-          `the table ${config.database.historyTableName} cannot be read: see docs/trace.md, "What is kept"`,
-        );
-      }
       // A reason may repeat a field that nobody is to see.
       const hidesReasons = config.admin.redactPayloadPaths.length > 0;
-      for await (const entry of tail(lines, { history: store.history, pause, signal })) {
-        const { sequence: _sequence, ...shown } = hidesReasons ? { ...entry, reason: null } : entry;
-        io.stdout.write(secrets.mask(json ? `${JSON.stringify(shown)}\n` : lineOf(shown), false));
+      try {
+        for await (const entry of tail(lines, { history: store.history, pause, signal })) {
+          const { sequence: _sequence, ...shown } = hidesReasons ? { ...entry, reason: null } : entry;
+          io.stdout.write(secrets.mask(json ? `${JSON.stringify(shown)}\n` : lineOf(shown), false));
+        }
+      } catch (error) {
+        if (!(error instanceof StoreError && error.code === "schema")) throw error;
+        const { historyTableName } = config.database;
+        throw new Error(`the table ${historyTableName} cannot be read: see docs/trace.md, "What is kept"`);
       }
       return "";
     },

@@ -50,7 +50,7 @@ function textOf(timelines: readonly Timeline[]): string {
 }
 
 function timelineText(timeline: Timeline): string {
-  const { id, state, attempts, maxAttempts, waits, events } = timeline;
+  const { id, state, attempts, maxAttempts, waits, events, hasHistory } = timeline;
   const of = maxAttempts === null ? "" : ` of ${maxAttempts}`;
   const facts = (["source", "idempotencyKey", "correlationId", "topic", "key", "destination"] as const).flatMap(
     (name) => {
@@ -59,8 +59,11 @@ function timelineText(timeline: Timeline): string {
     },
   );
   const why = waits.map(({ text }) => `  ${"waits".padEnd(LABEL_WIDTH)}${plainText(text, MOST_SHOWN)}\n`);
+  const without = hasHistory
+    ? ""
+    : `  ${"history".padEnd(LABEL_WIDTH)}its table cannot be read: attempts and actions are missing below\n`;
   const failed = attempts === 0 ? "" : `, ${attempts}${of} attempts failed`;
-  return `${id}  ${state}${failed}\n${facts.join("")}${why.join("")}${events.map(eventText).join("")}`;
+  return `${id}  ${state}${failed}\n${facts.join("")}${why.join("")}${without}${events.map(eventText).join("")}`;
 }
 
 const LABELS = {

@@ -8,6 +8,13 @@ export interface MessageStore {
   /** The rows of one message. @param withPayload whether payloads are read; else they are null */
   get(id: MessageId, withPayload: boolean): Promise<StoredMessage>;
 
+  /**
+   * The payloads of the rows of each message, in both tables.
+   *
+   * @param mostBytes a larger payload is not read
+   */
+  payloads(ids: readonly MessageId[], mostBytes: number): Promise<readonly StoredPayload[]>;
+
   /** The messages received under an idempotency key from any of these sources. */
   byIdempotencyKey(sources: readonly string[], key: string): Promise<readonly MessageId[]>;
 
@@ -23,6 +30,13 @@ export interface MessageStore {
 
   /** The same of the inbox. */
   inboxPage(search: InboxSearch, before: string | null, limit: number): Promise<MessagePage>;
+}
+
+export interface StoredPayload {
+  readonly id: MessageId;
+  /** Null where it is too large too. */
+  readonly payload: string | null;
+  readonly isTooLarge: boolean;
 }
 
 /** All that is given must hold. Texts are compared letter for letter; instants are ISO-8601 text in UTC, exclusive. */

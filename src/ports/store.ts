@@ -178,7 +178,7 @@ export interface DestinationBacklog {
   readonly processing: number;
 }
 
-export type CheckedTables = readonly ("inbox" | "outbox" | "destinations")[];
+export type CheckedTables = readonly ("inbox" | "outbox" | "destinations" | "history")[];
 
 export interface SchemaStore {
   /** Applies the bundled migrations under a database lock. @returns the files applied */
@@ -189,6 +189,9 @@ export interface SchemaStore {
    *
    * The destinations' table may be missing, or closed to this user: a warning contains the statement that fixes it, and
    * `DestinationStore.isAvailable` is false.
+   *
+   * The history's table may be missing or closed too: then `HistoryStore.isAvailable` is false. Its check needs a database
+   * that takes writes.
    *
    * @param tables those that this process uses; all by default
    * @param requireDestinations true where that table is required, if it is among `tables`

@@ -193,6 +193,19 @@ describe("why a message waits", () => {
   });
 });
 
+/** The ids of all pages of a list. */
+async function paged(service: Service, query: string): Promise<readonly string[]> {
+  const ids: string[] = [];
+  for (let cursor: string | null = ""; cursor !== null; ) {
+    const answer = await service.get(`/admin/messages?${query}${cursor === "" ? "" : `&cursor=${cursor}`}`);
+    expect(answer.status).toBe(200);
+    const page = answer.json() as { messages: { id: string }[]; cursor: string | null };
+    ids.push(...page.messages.map(({ id }) => id));
+    cursor = page.cursor;
+  }
+  return ids;
+}
+
 describe("what happened to a message", () => {
   test("from its receipt to the receiver, with each failed attempt and each action", async () => {
     const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
@@ -250,6 +263,18 @@ describe("what happened to a message", () => {
     expect((await service.stop()).code).toBe(0);
   });
 
+  test("is shown without its history where that cannot be read", async () => {
+    const { database, service, config } = await quiet();
+    const id = await insert(database, "k");
+    expect((await shownBy(service, id)).hasHistory).toBe(true);
+    await database.query("DROP TABLE outbox_history");
+    expect(await shownBy(service, id)).toMatchObject({ hasHistory: false, state: "pending" });
+    const { code, stdout } = await command(database, config, "trace", id);
+    expect([code, stdout]).toEqual([0, expect.stringContaining("its table cannot be read")]);
+    const tail = await command(database, config, "tail");
+    expect([tail.code, tail.stderr]).toEqual([1, expect.stringContaining("the table outbox_history cannot be read")]);
+  });
+
   test("has no secret and no hidden field, with payloads shown", async () => {
     const SECRET = "planted-secret-4711";
     const CARD = '4111-"quoted"-\u00e9-1111';
@@ -262,12 +287,13 @@ describe("what happened to a message", () => {
     const service = await services.start({ database, config });
     const body = {
       id: CARD,
-      key: "k",
-      type: "created",
+      key: CARD,
+      type: `created-${SECRET}`,
       cards: [{ number: "1" }, { number: CARD, until: 2030 }],
       note: SECRET,
     };
-    expect((await service.post(body)).status).toBe(202);
+    const received = { id: encodeURIComponent(CARD), code: SECRET, [`x-${SECRET}`]: "name" };
+    expect((await service.post(body, { headers: received })).status).toBe(202);
     const [{ id }] = (await eventually(async () => {
       const rows = await database.query("SELECT id FROM outbox WHERE state = 'dead'");
       expect(rows).toHaveLength(1);
@@ -285,7 +311,7 @@ describe("what happened to a message", () => {
     const shown = JSON.parse(text) as Shown & { payload: string };
     expect(JSON.parse(shown.payload)).toMatchObject({
       cards: [{ number: "***" }, { number: "***", until: 2030 }],
-      key: "k",
+      key: "***",
     });
     const [, list] = await authorized("/admin/messages?state=dead");
     const { stdout } = await command(database, config, "trace", id);
@@ -295,11 +321,67 @@ describe("what happened to a message", () => {
       expect(seen).not.toContain(SECRET);
       expect(seen).not.toMatch(/quoted/);
     }
+    // Nobody knows whether the key of a message that is too large to be searched is a hidden value.
+    await database.query("UPDATE outbox SET payload = payload || repeat(' ', 70000)");
+    const [, large] = await authorized("/admin/messages?state=dead");
+    expect(JSON.parse(large)).toMatchObject({ messages: [{ id, key: "***", topic: "***", lastError: null }] });
     expect((await service.stop()).code).toBe(0);
   });
 });
 
 describe("messages", () => {
+  test("with a correlation id come once, though both tables have it, on whichever pages", async () => {
+    const { database, service } = await quiet();
+    const ids: string[] = [];
+    for (let n = 0; n < 5; n += 1) {
+      const id = randomUUID();
+      ids.push(id);
+      await database.query(
+        `INSERT INTO inbox (id, source, idempotency_key, payload, state, correlation_id, created_at)
+         VALUES ($1, 'orders', $2, '{}', 'processed', 'c', now() + $3 * interval '1 hour')`,
+        [id, `k${n}`, n],
+      );
+      // Without the header it is found in the inbox alone.
+      const headers = n === 2 ? "{}" : '{"X-Correlation-Id":"c"}';
+      await database.query("INSERT INTO outbox (id, topic, payload, headers) VALUES ($1, 'orders.created', '{}', $2)", [
+        id,
+        headers,
+      ]);
+    }
+    expect((await paged(service, "correlationId=c&limit=1")).toSorted()).toEqual(ids.toSorted());
+  });
+
+  test("of any time that the database has are on some page", async () => {
+    const { database, service } = await quiet();
+    const times = [
+      "infinity",
+      "20000-02-29T12:00:00Z",
+      "2024-02-29T00:00:00.5Z",
+      "2024-02-29T00:00:00.500001Z",
+      "2024-02-29T00:00:00.500002Z",
+      "2024-02-29T00:00:00.500003Z",
+      "0001-12-31 23:00:00+00 BC",
+      "-infinity",
+    ];
+    for (const time of times) {
+      await database.query(
+        "INSERT INTO inbox (source, idempotency_key, payload, state, created_at) VALUES ('orders', $1, '{}', 'dead', $1::text::timestamptz)",
+        [time],
+      );
+    }
+    expect(await paged(service, "state=dead&limit=1")).toHaveLength(times.length);
+    const forged = (place: string) => Buffer.from(JSON.stringify([null, place])).toString("base64url");
+    for (const time of [
+      "2023-02-29T00:00:00Z",
+      "2023-01-01T24:00:00Z",
+      "0000-01-01T00:00:00Z",
+      "999999-01-01T00:00:00Z",
+    ]) {
+      const cursor = forged(`${time} ${randomUUID()}`);
+      expect([time, (await service.get(`/admin/messages?cursor=${cursor}`)).status]).toEqual([time, 404]);
+    }
+  });
+
   test("are found by each parameter, newest first, page by page", async () => {
     const { database, service } = await quiet();
     const ids: string[] = [];
@@ -328,6 +410,15 @@ describe("messages", () => {
     expect(await idsOf("correlationId=c")).toEqual([received?.id]);
     expect(await idsOf("idempotencyKey=a")).toEqual([received?.id]);
     expect(await idsOf(`id=${ids[3]}`)).toEqual([ids[3]]);
+    for (const other of [
+      "source=other",
+      "correlationId=other",
+      "idempotencyKey=other",
+      "createdBefore=2000-01-01T00:00:00Z",
+    ]) {
+      expect(await idsOf(`id=${received?.id}&${other}`)).toEqual([]);
+    }
+    expect(await idsOf(`id=${received?.id}&source=orders&correlationId=c&idempotencyKey=a`)).toEqual([received?.id]);
     expect(await idsOf("createdAfter=2999-01-01T00:00:00Z")).toEqual([]);
     expect(await idsOf("createdBefore=2999-01-01T00:00:00Z")).toEqual(all);
 

@@ -3,7 +3,7 @@ import { KnownSecrets } from "../redaction/redact.ts";
 
 /** Hides fields of payloads from operators (`admin.redactPayloadPaths`). */
 
-const HIDDEN = "***";
+export const HIDDEN = "***";
 
 /** A payload without the hidden fields, and how to hide their values in other texts. */
 interface HiddenPayload {
@@ -23,9 +23,13 @@ export function hidePayload(payload: string | null, paths: readonly JsonPath[]):
   if (document === undefined) return { text: null, hideIn: (text) => text };
   const values = new Set<string>();
   const shown = paths.reduce((value, { segments }) => hiddenAt(value, segments, values), document.value);
-  const hidden = new KnownSecrets(values);
-  return { text: JSON.stringify(shown), hideIn: (text) => hidden.mask(text, false) };
+  // Of one or two characters: they would be masked in every other word.
+  const hidden = new KnownSecrets([...values].filter((value) => value.length > LONGEST_COMMON));
+  const hideIn = (text: string) => (values.has(text) ? HIDDEN : hidden.mask(text, false));
+  return { text: JSON.stringify(shown), hideIn };
 }
+
+const LONGEST_COMMON = 2;
 
 function parsed(text: string): { readonly value: unknown } | undefined {
   try {

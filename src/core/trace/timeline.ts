@@ -6,8 +6,8 @@ import type { InboxMessage, InboxState, OutboxMessage, RowBefore, StoredMessage 
 /** What is known of a message; see {@link timelineOf}. */
 interface MessageFacts {
   readonly stored: StoredMessage;
-  /** Oldest first. */
-  readonly history: readonly HistoryEntry[];
+  /** Oldest first; undefined where it cannot be read. */
+  readonly history: readonly HistoryEntry[] | undefined;
   /** Of an outbox row that is not finished. */
   readonly before: RowBefore | undefined;
   readonly destinations: readonly SharedDestination[];
@@ -77,6 +77,8 @@ export interface Timeline {
   readonly waits: readonly WaitReason[];
   /** Oldest first. */
   readonly events: readonly TimelineEvent[];
+  /** False where the table of the history cannot be read: attempts and actions are missing from `events`. */
+  readonly hasHistory: boolean;
 }
 
 /**
@@ -95,7 +97,7 @@ export function timelineOf(facts: MessageFacts, settings: TraceSettings): Timeli
     state: outbox?.isParked ? "parked" : (outbox?.state ?? inbox?.state ?? "pending"),
     source: inbox?.source ?? null,
     idempotencyKey: inbox?.idempotencyKey ?? null,
-    correlationId: inbox?.correlationId ?? headerOf(outbox, "x-correlation-id") ?? null,
+    correlationId: inbox?.correlationId ?? correlationIdOf(outbox) ?? null,
     topic,
     key: outbox?.key ?? inbox?.aggregateId ?? null,
     destination,
@@ -104,14 +106,16 @@ export function timelineOf(facts: MessageFacts, settings: TraceSettings): Timeli
     lastError: outbox?.lastError ?? inbox?.lastError ?? null,
     waits: outbox === undefined ? inboxWaits(facts, settings) : outboxWaits(outbox, destination, facts, settings),
     events: eventsOf(facts).toSorted((a, b) => (a.at?.getTime() ?? 0) - (b.at?.getTime() ?? 0)),
+    hasHistory: facts.history !== undefined,
   };
 }
 
-function headerOf(row: OutboxMessage | undefined, name: string): string | undefined {
-  return Object.entries(row?.headers ?? {}).find(([header]) => header.toLowerCase() === name)?.[1];
+/** Of the headers of an outbox row. */
+export function correlationIdOf(row: OutboxMessage | undefined): string | undefined {
+  return Object.entries(row?.headers ?? {}).find(([header]) => header.toLowerCase() === "x-correlation-id")?.[1];
 }
 
-function eventsOf({ stored: { inbox, outbox }, history }: MessageFacts): readonly TimelineEvent[] {
+function eventsOf({ stored: { inbox, outbox }, history = [] }: MessageFacts): readonly TimelineEvent[] {
   const first: TimelineEvent[] = [];
   if (inbox !== undefined) {
     const text = `received from ${inbox.source}, idempotency key ${inbox.idempotencyKey}`;

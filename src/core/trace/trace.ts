@@ -1,13 +1,20 @@
+import { StoreError } from "../../model/errors.ts";
 import type { Headers, MessageId } from "../../model/rows.ts";
 import type { DestinationStore } from "../../ports/destinationStore.ts";
 import type { HistoryStore } from "../../ports/historyStore.ts";
-import type { FoundMessage, MessagePage, MessageStore, StoredMessage } from "../../ports/messageStore.ts";
+import type {
+  FoundMessage,
+  MessagePage,
+  MessageStore,
+  StoredMessage,
+  StoredPayload,
+} from "../../ports/messageStore.ts";
 import type { SecretMasker } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import { isUuid } from "../finished/requests.ts";
 import type { JsonPath } from "../receipt/jsonPath.ts";
-import { hidePayload } from "./hidePayload.ts";
-import { type Timeline, type TraceSettings, timelineOf } from "./timeline.ts";
+import { HIDDEN, hidePayload } from "./hidePayload.ts";
+import { correlationIdOf, type Timeline, type TraceSettings, timelineOf } from "./timeline.ts";
 
 interface TraceOptions {
   readonly store: {
@@ -81,23 +88,23 @@ export class Trace {
    * @throws StoreError
    */
   async timeline(id: MessageId): Promise<TracedMessage | undefined> {
-    const { store, settings, hiddenPaths, secrets } = this.#options;
+    const { store, settings, hiddenPaths } = this.#options;
     const [stored, history, before, destinations] = await Promise.all([
       store.messages.get(id, true),
-      store.history.isAvailable ? store.history.of(id, MOST_ENTRIES) : [],
+      store.history.of(id, MOST_ENTRIES).catch(withoutTable),
       store.messages.rowBefore(id),
       store.destinations.isAvailable ? store.destinations.states() : [],
     ]);
     const timeline = timelineOf({ stored, history, before, destinations }, settings);
     if (timeline === undefined) return undefined;
     const row = stored.outbox ?? stored.inbox;
-    const { text, hideIn } = hidePayload(row?.payload ?? null, hiddenPaths);
-    const received = hidePayload(stored.inbox?.payload ?? null, hiddenPaths);
-    const hide = (each: string) => secrets.mask(received.hideIn(hideIn(each)), false);
+    const hide = this.#hiderOf([stored.outbox?.payload ?? null, stored.inbox?.payload ?? null]);
+    const { text } = hidePayload(row?.payload ?? null, hiddenPaths);
+    const headers = Object.entries(row?.headers ?? {}).map(([name, value]) => [hide(name), hide(value)] as const);
     return {
       timeline: withTexts(timeline, hide),
       payload: text === null ? null : hide(text),
-      headers: withTexts(row?.headers ?? {}, hide),
+      headers: Object.fromEntries(headers),
     };
   }
 
@@ -132,7 +139,7 @@ export class Trace {
    */
   async list(filter: MessageFilter, cursor: string | undefined, limit: number): Promise<MessageList> {
     const named = await this.#named(filter);
-    if (named !== undefined) return { messages: this.#shown(named), cursor: null };
+    if (named !== undefined) return { messages: await this.#shown(named), cursor: null };
     const { clock } = this.#options;
     const deadline = clock.monotonic() + MOST_MS;
     const found: Found = { outbox: [], inbox: [] };
@@ -147,18 +154,52 @@ export class Trace {
       ]);
       rows = MOST_ROWS;
       found.outbox.push(...outbox.rows);
-      found.inbox.push(...inbox.rows);
+      found.inbox.push(...(await this.#notInOutbox(inbox.rows, filter)));
       place = placeOf(outbox.next, inbox.next);
     } while (found.outbox.length + found.inbox.length < limit && !isEnd(place) && clock.monotonic() < deadline);
     const { messages, cursor: next } = newest(found, limit, begin, place);
-    return { messages: this.#shown(messages), cursor: next };
+    return { messages: await this.#shown(messages), cursor: next };
   }
 
-  /** Without what may repeat a hidden field: the payload is not read for each of them. */
-  #shown(messages: readonly FoundMessage[]): readonly FoundMessage[] {
+  /**
+   * Secrets masked. With hidden fields, their values too, and no reasons: those are cut off, maybe within such a value.
+   * Key and topic of a message whose payload is too large to be searched are not shown then.
+   */
+  async #shown(messages: readonly FoundMessage[]): Promise<readonly FoundMessage[]> {
+    const { store, hiddenPaths, secrets } = this.#options;
+    if (hiddenPaths.length === 0) return messages.map((each) => withTexts(each, (text) => secrets.mask(text, false)));
+    const payloads = await store.messages.payloads([...new Set(messages.map(({ id }) => id))], MOST_SEARCHED_BYTES);
+    const byId = new Map<MessageId, StoredPayload[]>();
+    for (const each of payloads) byId.set(each.id, [...(byId.get(each.id) ?? []), each]);
+    return messages.map((each) => {
+      const own = byId.get(each.id) ?? [];
+      const isSearched = !own.some(({ isTooLarge }) => isTooLarge);
+      const { topic, key } = isSearched ? each : { topic: each.topic && HIDDEN, key: each.key && HIDDEN };
+      return withTexts({ ...each, topic, key, lastError: null }, this.#hiderOf(own.map(({ payload }) => payload)));
+    });
+  }
+
+  /** Masks secrets, and what the hidden fields of these payloads contain. */
+  #hiderOf(payloads: readonly (string | null)[]): (text: string) => string {
     const { hiddenPaths, secrets } = this.#options;
-    const mask = (text: string | null) => (text === null ? null : secrets.mask(text, false));
-    return messages.map((each) => ({ ...each, lastError: hiddenPaths.length > 0 ? null : mask(each.lastError) }));
+    const hiders = payloads.map((payload) => hidePayload(payload, hiddenPaths).hideIn);
+    return (text) =>
+      secrets.mask(
+        hiders.reduce((hidden, hideIn) => hideIn(hidden), text),
+        false,
+      );
+  }
+
+  /** Without the inbox rows whose outbox row the same search finds: it may be on another page. */
+  async #notInOutbox(rows: readonly FoundMessage[], filter: MessageFilter): Promise<readonly FoundMessage[]> {
+    if (filter.correlationId === undefined || filter.source !== undefined) return rows;
+    const alone = await Promise.all(
+      rows.map(async ({ id }) => {
+        const stored = await this.#options.store.messages.get(id, false);
+        return !foundOf(stored).some((each) => each.table === "outbox" && this.#matches(each, stored, filter));
+      }),
+    );
+    return rows.filter((_, n) => alone[n]);
   }
 
   async #first(filter: MessageFilter): Promise<readonly MessageId[]> {
@@ -180,18 +221,32 @@ export class Trace {
     const sources = source === undefined ? Object.keys(this.#options.settings.sources) : [source];
     const ids = id !== undefined ? [id] : await messages.byIdempotencyKey(sources, idempotencyKey ?? "");
     const stored = await Promise.all(ids.map((each) => messages.get(each, false)));
-    const found = stored.flatMap(foundOf).filter((each) => this.#matches(each, filter));
+    const found = stored.flatMap((each) => foundOf(each).filter((row) => this.#matches(row, each, filter)));
     return once(found.toSorted((a, b) => timeOf(b) - timeOf(a)));
   }
 
-  #matches({ source, topic, key, state, table }: FoundMessage, filter: MessageFilter): boolean {
+  /** Whether a row of a message is one that the pages of the same filter contain. */
+  #matches(
+    { topic, key, state, createdAt, table }: FoundMessage,
+    { inbox, outbox }: StoredMessage,
+    filter: MessageFilter,
+  ): boolean {
     const { destinationOf } = this.#options.settings;
-    if (filter.source !== undefined && table === "inbox" && source !== filter.source) return false;
-    if (filter.topic !== undefined && topic !== filter.topic) return false;
-    if (filter.key !== undefined && key !== filter.key) return false;
-    if (filter.destination !== undefined && (topic === null || destinationOf(topic) !== filter.destination))
-      return false;
-    return filter.state === undefined || state === filter.state;
+    const correlationId = table === "inbox" ? inbox?.correlationId : correlationIdOf(outbox);
+    const isSame = (wanted: string | undefined, value: string | null | undefined) =>
+      wanted === undefined || wanted === value;
+    const at = createdAt?.getTime() ?? Number.NaN;
+    return (
+      isSame(filter.source, inbox?.source) &&
+      isSame(filter.idempotencyKey, inbox?.idempotencyKey) &&
+      isSame(filter.correlationId, correlationId) &&
+      isSame(filter.topic, topic) &&
+      isSame(filter.key, key) &&
+      isSame(filter.state, state) &&
+      isSame(filter.destination, table === "inbox" || topic === null ? null : destinationOf(topic)) &&
+      (filter.createdAfter === undefined || at > Date.parse(filter.createdAfter)) &&
+      (filter.createdBefore === undefined || at < Date.parse(filter.createdBefore))
+    );
   }
 
   async #outboxPage(
@@ -278,9 +333,9 @@ function cursorOf({ outbox, inbox, outboxDone, inboxDone }: Place): string {
 function parseCursor(cursor: string): Place {
   try {
     const [outbox, inbox] = JSON.parse(Buffer.from(cursor, "base64url").toString()) as (string | null)[];
-    const isPlace = (value: unknown, form: RegExp) =>
-      value === null || value === DONE || (typeof value === "string" && form.test(value) && !isImpossible(value));
-    if (outbox !== undefined && inbox !== undefined && isPlace(outbox, OUTBOX_PLACE) && isPlace(inbox, INBOX_PLACE)) {
+    const isPlace = (value: unknown, isForm: (text: string) => boolean) =>
+      value === null || value === DONE || (typeof value === "string" && isForm(value));
+    if (outbox !== undefined && inbox !== undefined && isPlace(outbox, isSequence) && isPlace(inbox, isInboxPlace)) {
       return { outbox, inbox, outboxDone: outbox === DONE, inboxDone: inbox === DONE };
     }
   } catch {
@@ -289,16 +344,41 @@ function parseCursor(cursor: string): Place {
   throw new CursorError("the cursor of an answer is expected, as it came");
 }
 
-/** Whether it begins as a time that no calendar has. */
-function isImpossible(place: string): boolean {
-  return place.includes("T") && Number.isNaN(Date.parse(place.split(" ", 1)[0] ?? ""));
+const DONE = "done";
+
+function isSequence(text: string): boolean {
+  return /^-?\d{1,19}$/.test(text) && BigInt.asIntN(64, BigInt(text)) === BigInt(text);
 }
 
-const DONE = "done";
-const OUTBOX_PLACE = /^-?\d{1,20}$/;
-const INBOX_PLACE = /^[0-9T:.+Z-]{1,40} [0-9a-f-]{36}$/i;
+/** Time and id. A database may have times before the year 1, far behind the year 9999, and infinite ones. */
+function isInboxPlace(text: string): boolean {
+  const [, infinite, ...parts] = INBOX_PLACE.exec(text) ?? [];
+  if (infinite !== undefined) return true;
+  const [year = 0, month = 0, day = 0, hour = 24, minute = 60, second = 60] = parts.slice(0, 6).map(Number);
+  const leapYears = parts[6] === undefined ? year : 1 - year;
+  const date = new Date(Date.UTC(2000 + (leapYears % 400), month - 1, day));
+  return (
+    year >= 1 &&
+    year <= LAST_YEAR &&
+    date.getUTCMonth() === month - 1 &&
+    date.getUTCDate() === day &&
+    hour < 24 &&
+    minute < 60 &&
+    second < 60
+  );
+}
 
-/** A copy with every text changed that comes from outside. */
+const INBOX_PLACE =
+  /^(?:(-?infinity)|(\d{4,6})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.\d{1,7})?(?:Z|[+-][01]\d(?::[0-5]\d){0,2})( BC)?) [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
+/** Of PostgreSQL. */
+const LAST_YEAR = 294_275;
+
+/** @throws any other error than that of a table that is missing or closed to this user */
+function withoutTable(error: unknown): undefined {
+  if (!(error instanceof StoreError && error.code === "schema")) throw error;
+}
+
+/** A copy of a message's facts with every text changed that comes from outside. */
 function withTexts<T>(value: T, change: (text: string) => string): T {
   if (typeof value === "string") return change(value) as T;
   if (typeof value !== "object" || value === null || value instanceof Date) return value;
@@ -308,7 +388,7 @@ function withTexts<T>(value: T, change: (text: string) => string): T {
   ) as T;
 }
 
-const OWN_WORDS: ReadonlySet<string> = new Set(["id", "state", "event", "code"]);
+const OWN_WORDS: ReadonlySet<string> = new Set(["id", "table", "position", "state", "event", "code"]);
 
 /** The outbox row of a message tells more than its inbox row. */
 function once(found: readonly FoundMessage[]): readonly FoundMessage[] {
@@ -354,6 +434,8 @@ function foundOf({ inbox, outbox }: StoredMessage): readonly FoundMessage[] {
 /** Rows that one statement reads: the first one, and those behind it. */
 const LEAST_ROWS = 100;
 const MOST_ROWS = 2000;
+/** Payloads of a list in which the values of hidden fields are searched. */
+const MOST_SEARCHED_BYTES = 65_536;
 /** For how long one request reads, in ms. */
 const MOST_MS = 300;
 /** Entries of a row that a timeline has: the newest. */

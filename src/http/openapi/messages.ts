@@ -81,6 +81,10 @@ const TIMELINE: Schema = {
       items: object({ code: TEXT, text: TEXT }),
     },
     events: { type: "array", description: "Oldest first.", items: EVENT },
+    hasHistory: {
+      type: "boolean",
+      description: "False: attempts and actions are missing, their table cannot be read.",
+    },
   }),
 };
 
@@ -114,6 +118,7 @@ const TIMELINE_EXAMPLE = {
     { at: "2025-01-31T12:00:00.000Z", event: "received", text: "received from orders, idempotency key order-17" },
     EVENT_EXAMPLE,
   ],
+  hasHistory: true,
 };
 
 const FOUND_EXAMPLE = {

@@ -11,6 +11,7 @@ import { TableCheck } from "../sql/schema.ts";
 import { sqlStore, type TypedFacets } from "../sql/store.ts";
 import { BUNDLED_TYPES, type ColumnTypes } from "./columns.ts";
 import { destinationStatements } from "./destinationsSql.ts";
+import { isLockTimeout } from "./errors.ts";
 import { replayStatements, retentionStatements } from "./finishedSql.ts";
 import { historyStatements } from "./historySql.ts";
 import { PostgresInbox } from "./inbox.ts";
@@ -37,7 +38,7 @@ interface PostgresStoreOptions extends PoolOptions {
 export function createPostgresStore(options: PostgresStoreOptions, clock: Clock, log: Log): Store {
   const pool = new PostgresPool(options);
   const names = quoteNames(options.names, (identifier) => `"${identifier}"`);
-  const history = new SqlHistory(pool, historyStatements(names), clock, log);
+  const history = new SqlHistory(pool, historyStatements(names), isLockTimeout, clock, log);
   const facets = (types: ColumnTypes): TypedFacets => {
     const inboxSql = inboxStatements(names, types);
     const outboxSql = outboxStatements(names, types.outboxPayload, options.routes);

@@ -37,6 +37,19 @@ export function messageStatements(names: TableNames, routes: readonly TopicRoute
     ORDER BY i.${i.createdAt} DESC, i.${i.id} DESC LIMIT $3::int)`;
   const isWithin = (created: string, after: string, before: string): string =>
     `(${after}::timestamptz IS NULL OR ${created} > ${after}::timestamptz) AND (${before}::timestamptz IS NULL OR ${created} < ${before}::timestamptz)`;
+  const payloads = (
+    name: string,
+    table: string,
+    columns: { readonly id: string; readonly payload: string },
+  ): Statement => ({
+    byIndex: true,
+    name,
+    parameters: ["ids", "mostBytes"],
+    text: `
+SELECT p.id, CASE WHEN p.bytes <= $2::int THEN p.payload END AS payload, CASE WHEN p.bytes > $2::int THEN 1 ELSE 0 END AS is_too_large
+FROM (SELECT r.${columns.id} AS id, r.${columns.payload}::text AS payload, octet_length(r.${columns.payload}::text) AS bytes
+  FROM ${table} r WHERE r.${columns.id} = ANY ($1::uuid[])) p`,
+  });
 
   return {
     inboxRow: {
@@ -53,6 +66,9 @@ SELECT ${msOf("now()")} AS now, ${inboxColumns}, CASE WHEN $2::boolean THEN i.${
       text: `
 SELECT ${msOf("now()")} AS now, ${outboxColumns}, CASE WHEN $2::boolean THEN o.${o.payload}::text END AS payload FROM ${outbox} o WHERE o.${o.id} = $1::uuid`,
     },
+
+    inboxPayloads: payloads("messages.inbox payloads", inbox, i),
+    outboxPayloads: payloads("messages.outbox payloads", outbox, o),
 
     byIdempotencyKey: {
       byIndex: true,
@@ -134,7 +150,8 @@ WITH page AS MATERIALIZED (
   ) u ORDER BY u.created_at DESC, u.id DESC LIMIT $3::int
 ),
 matching AS MATERIALIZED (
-  SELECT ${inboxColumns}, i.${i.eventType} AS topic, i.${i.aggregateId} AS key, ${positionOf(`i.${i.createdAt}`, `i.${i.id}`)} AS position
+  SELECT ${inboxColumns}, i.${i.eventType} AS topic, i.${i.aggregateId} AS key, ${positionOf(`i.${i.createdAt}`, `i.${i.id}`)} AS position,
+    p.created_at AS exact_time
   FROM page p JOIN ${inbox} i ON i.${i.id} = p.id
   WHERE ($4::text IS NULL OR i.${i.source} = $4::text) AND ($5::text IS NULL OR i.${i.aggregateId} = $5::text)
     AND ($6::text IS NULL OR i.${i.correlationId} = $6::text) AND ($7::text IS NULL OR i.${i.state} = $7::text)
@@ -143,7 +160,7 @@ matching AS MATERIALIZED (
 SELECT n.looked_at, n.last, m.* FROM (
   SELECT count(*)::int AS looked_at, (SELECT ${positionOf("created_at", "id")} FROM page ORDER BY created_at, id LIMIT 1) AS last FROM page
 ) n
-LEFT JOIN matching m ON true ORDER BY m.created_at DESC, m.id DESC`,
+LEFT JOIN matching m ON true ORDER BY m.exact_time DESC, m.id DESC`,
     },
   };
 }

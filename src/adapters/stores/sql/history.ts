@@ -1,4 +1,4 @@
-import { StoreError } from "../../../model/errors.ts";
+import { errorText, StoreError } from "../../../model/errors.ts";
 import type { AttemptRecord, MessageId, Outcome } from "../../../model/rows.ts";
 import type { HistoryEntry, HistoryEvent, HistoryStore } from "../../../ports/historyStore.ts";
 import type { Log } from "../../../ports/runtime.ts";
@@ -32,13 +32,24 @@ export class SqlHistory<S> implements HistoryStore {
   readonly #sql: HistoryStatements<S>;
   readonly #clock: Clock;
   readonly #log: Log;
+  /** Whether a statement gave up waiting for a lock. */
+  readonly #isLockTimeout: (error: unknown) => boolean;
   /** Monotonic ms until which nothing is noted, since it failed. */
   #pausedUntil = Number.NEGATIVE_INFINITY;
+  /** Length of the next pause: each finds out by a failure, maybe by the wait for a lock. */
+  #pauseMs = FIRST_PAUSE_MS;
   #orphansAfter = "0";
 
-  constructor(runner: StatementRunner<S>, sql: HistoryStatements<S>, clock: Clock, log: Log) {
+  constructor(
+    runner: StatementRunner<S>,
+    sql: HistoryStatements<S>,
+    isLockTimeout: (error: unknown) => boolean,
+    clock: Clock,
+    log: Log,
+  ) {
     this.#runner = runner;
     this.#sql = sql;
+    this.#isLockTimeout = isLockTimeout;
     this.#clock = clock;
     this.#log = log;
   }
@@ -57,27 +68,39 @@ export class SqlHistory<S> implements HistoryStore {
 
   /**
    * Runs statements that add to the history. Where they fail because of it they are run without it, and nothing is noted
-   * for a minute: the history never keeps a row from its way.
+   * for a while: the history never keeps a row from its way.
    *
    * @param work may run twice
+   * @param isLocked whether an error may be the wait for a lock of the history
    */
-  async noting<T, R>({ plain, noting }: WithHistory<T>, work: (statements: T) => Promise<R>): Promise<R> {
+  async noting<T, R>(
+    { plain, noting }: WithHistory<T>,
+    work: (statements: T) => Promise<R>,
+    isLocked = this.#isLockTimeout,
+  ): Promise<R> {
     if (!this.isAvailable || this.#clock.monotonic() < this.#pausedUntil) return await work(plain);
     try {
-      return await work(noting);
+      const result = await work(noting);
+      this.#pauseMs = FIRST_PAUSE_MS;
+      return result;
     } catch (error) {
-      if (!isFaultOfTable(error)) throw error;
+      if (!isFaultOfTable(error) && !isLocked(error)) throw error;
       // Throws too where the fault is not the history's.
       const result = await work(plain);
-      this.pause(error.message);
+      this.pause(errorText(error));
       return result;
     }
   }
 
-  /** Notes nothing for a minute. */
+  /** Notes nothing for a minute; for twice as long each time, up to a quarter of an hour, until an entry was written. */
   pause(reason: string): void {
-    this.#pausedUntil = this.#clock.monotonic() + PAUSE_MS;
-    this.#log.warn({ reason }, "the history of rows cannot be written: what happens in the next minute is not kept");
+    const seconds = this.#pauseMs / 1000;
+    this.#pausedUntil = this.#clock.monotonic() + this.#pauseMs;
+    this.#pauseMs = Math.min(this.#pauseMs * 2, LONGEST_PAUSE_MS);
+    this.#log.warn(
+      { reason, seconds },
+      "the history of rows cannot be written: what happens in the next `seconds` is not kept",
+    );
   }
 
   async of(id: MessageId, limit: number): Promise<readonly HistoryEntry[]> {
@@ -104,7 +127,8 @@ export class SqlHistory<S> implements HistoryStore {
   }
 }
 
-const PAUSE_MS = 60_000;
+const FIRST_PAUSE_MS = 60_000;
+const LONGEST_PAUSE_MS = 900_000;
 /** Entries of one statement. */
 const MOST_ORPHANS = 1000;
 const NO_ROW = "00000000-0000-0000-0000-000000000000";

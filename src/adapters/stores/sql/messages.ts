@@ -14,6 +14,9 @@ import { dateOf, headersOf, idsOf, numberOf, type Row, type StatementRunner, tex
 export interface MessageStatements<S> {
   readonly inboxRow: S;
   readonly outboxRow: S;
+  /** Answer `id`, `payload` and `is_too_large`. */
+  readonly inboxPayloads: S;
+  readonly outboxPayloads: S;
   readonly byIdempotencyKey: S;
   readonly rowBefore: S;
   readonly outboxPage: S;
@@ -42,6 +45,16 @@ export function messageStore<S>(runner: StatementRunner<S>, sql: MessageStatemen
       };
     },
 
+    async payloads(ids, mostBytes) {
+      const values = { ids, mostBytes };
+      const found = await Promise.all([ofInbox(sql.inboxPayloads, values), runner.run(sql.outboxPayloads, values)]);
+      return found.flat().map((row) => ({
+        id: row.id as MessageId,
+        payload: textOf(row.payload),
+        isTooLarge: Number(row.is_too_large) === 1,
+      }));
+    },
+
     async byIdempotencyKey(sources, key) {
       return idsOf(await ofInbox(sql.byIdempotencyKey, { sources, key }));
     },
@@ -57,7 +70,7 @@ export function messageStore<S>(runner: StatementRunner<S>, sql: MessageStatemen
       const { correlationId } = search;
       const found = await runner.run(sql.outboxPage, { ...searchValues(search), before, limit });
       // The statement searches the text of all headers.
-      const isMeant = (row: Row) => correlationId === undefined || correlationIdOf(row) === correlationId;
+      const isMeant = (row: Row) => correlationId === undefined || correlationOf(row) === correlationId;
       const { rows, next } = pageOf(found, limit, "outbox");
       const meant = new Set(found.filter(isMeant).map(({ id }) => id));
       return { rows: rows.filter(({ id }) => meant.has(id)), next };
@@ -65,7 +78,8 @@ export function messageStore<S>(runner: StatementRunner<S>, sql: MessageStatemen
 
     async inboxPage(search, before, limit) {
       const { source = null, aggregateId = null, isUnrelayed = false, pullSources } = search;
-      const [beforeTime, beforeId] = before?.split(" ") ?? [null, null];
+      // A time before the year 1 ends with " BC".
+      const [, beforeTime = null, beforeId = null] = /^(.*) (\S+)$/.exec(before ?? "") ?? [];
       const own = { source, aggregateId, isUnrelayed, pullSources, beforeTime, beforeId, limit };
       return pageOf(await ofInbox(sql.inboxPage, { ...searchValues(search), ...own }), limit, "inbox");
     },
@@ -87,7 +101,7 @@ function searchValues(search: Omit<MessageSearch, "state"> & { readonly state?: 
   };
 }
 
-function correlationIdOf(row: Row): string | undefined {
+function correlationOf(row: Row): string | undefined {
   const entries = Object.entries(headersOf(row.headers));
   return entries.find(([name]) => name.toLowerCase() === CORRELATION_HEADER)?.[1];
 }

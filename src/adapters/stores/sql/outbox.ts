@@ -144,8 +144,11 @@ export class SqlOutbox<S> implements OutboxStore {
     const entries = entriesOf(settlements);
     if (entries.length === 0) return await this.#close(settle, settlements);
     const values = dialect.entryValues(entries);
-    return await this.#history.noting({ plain: settle, noting: settleNoting }, (statement) =>
-      this.#close(statement, settlements, values),
+    return await this.#history.noting(
+      { plain: settle, noting: settleNoting },
+      (statement) => this.#close(statement, settlements, values),
+      // The settlement of what is not locked comes first.
+      () => false,
     );
   }
 

@@ -61,7 +61,7 @@ export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Stor
       migrate,
       checkColumns: async (tables, requireDestinations) => {
         destinations.isAvailable = await check.check(tables, requireDestinations);
-        if (tables?.includes("outbox") !== false) await history.check();
+        if (tables?.includes("history") !== false) await history.check();
         facets = (await database.checkedFacets?.()) ?? facets;
       },
       destinationFault: () => check.destinationFault(),

@@ -38,7 +38,7 @@ interface SqlServerStoreOptions extends PoolOptions {
 export function createSqlServerStore(options: SqlServerStoreOptions, clock: Clock, log: Log): Store {
   const pool = new SqlServerPool(options);
   const names = quoteNames(options.names, (identifier) => `[${identifier}]`);
-  const history = new SqlHistory(pool, historyStatements(names), clock, log);
+  const history = new SqlHistory(pool, historyStatements(names), () => false, clock, log);
   const database = {
     pool,
     ping: statement("ping", {}, { timeoutMs: 3000 })("SELECT 1 AS answer;"),

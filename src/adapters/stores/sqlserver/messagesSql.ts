@@ -33,6 +33,18 @@ export function messageStatements(names: TableNames, routes: readonly TopicRoute
     SELECT TOP (@limit) i.${i.id} AS id, i.${i.createdAt} AS created_at FROM ${inbox} i ${TO_READ}
     WHERE ${where} AND (@time IS NULL OR i.${i.createdAt} < @time OR (i.${i.createdAt} = @time AND i.${i.id} < @beforeId))
     ORDER BY i.${i.createdAt} DESC, i.${i.id} DESC) n`;
+  const payloads = (
+    name: string,
+    table: string,
+    columns: { readonly id: string; readonly payload: string },
+  ): Statement => ({
+    name,
+    parameters: { ids: "list", mostBytes: "int" },
+    text: `
+SELECT r.${columns.id} AS id, CASE WHEN DATALENGTH(r.${columns.payload}) <= @mostBytes THEN r.${columns.payload} END AS payload,
+  CASE WHEN DATALENGTH(r.${columns.payload}) > @mostBytes THEN 1 ELSE 0 END AS is_too_large
+FROM OPENJSON(@ids) WITH (id uniqueidentifier '$') n JOIN ${table} r ON r.${columns.id} = n.id;`,
+  });
 
   return {
     inboxRow: {
@@ -47,6 +59,9 @@ SELECT @now AS now, ${inboxColumns}, CASE WHEN @withPayload = 1 THEN i.${i.paylo
       text: `${NOW}
 SELECT @now AS now, ${outboxColumns}, CASE WHEN @withPayload = 1 THEN o.${o.payload} END AS payload FROM ${outbox} o WHERE o.${o.id} = @id;`,
     },
+
+    inboxPayloads: payloads("messages.inbox payloads", inbox, i),
+    outboxPayloads: payloads("messages.outbox payloads", outbox, o),
 
     byIdempotencyKey: {
       name: "messages.by idempotency key",

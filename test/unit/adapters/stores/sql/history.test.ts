@@ -1,0 +1,50 @@
+import { expect, test } from "@jest/globals";
+import { type HistoryStatements, SqlHistory } from "../../../../../src/adapters/stores/sql/history.ts";
+import type { StatementRunner } from "../../../../../src/adapters/stores/sql/rows.ts";
+import { StoreError } from "../../../../../src/model/errors.ts";
+import { ManualClock, recordingLog } from "../../../../support/recorders.ts";
+
+const LOCKED = new StoreError("contention", "canceled while waiting for a lock");
+const STATEMENTS = { plain: "plain", noting: "noting" };
+
+async function available() {
+  const clock = new ManualClock();
+  const { log, lines } = recordingLog();
+  const runner = { runAndRollBack: async () => [] } as unknown as StatementRunner<string>;
+  const sql = { trial: "trial" } as HistoryStatements<string>;
+  const history = new SqlHistory(runner, sql, (error) => error === LOCKED, clock, log);
+  expect(await history.check()).toBe(true);
+  return { history, clock, lines };
+}
+
+test("while its table is locked, changes are made without it, and tried with it ever more seldom", async () => {
+  const { history, clock, lines } = await available();
+  const ran: string[] = [];
+  const locked = async (statement: string) => {
+    ran.push(statement);
+    if (statement === "noting") throw LOCKED;
+    return "changed";
+  };
+  const minutes = [1, 2, 4, 8, 15, 15];
+  for (const pause of minutes) {
+    expect(await history.noting(STATEMENTS, locked)).toBe("changed");
+    expect(await history.noting(STATEMENTS, locked)).toBe("changed");
+    expect(ran.splice(0)).toEqual(["noting", "plain", "plain"]);
+    clock.advance(pause * 60_000);
+  }
+  expect(lines.map(({ fields }) => fields.seconds)).toEqual(minutes.map((pause) => pause * 60));
+  // An entry that is written begins the series anew.
+  expect(await history.noting(STATEMENTS, async (statement) => statement)).toBe("noting");
+  await history.noting(STATEMENTS, locked);
+  expect(lines.at(-1)?.fields.seconds).toBe(60);
+});
+
+test("what fails without it too fails, and does not pause it", async () => {
+  const { history, lines } = await available();
+  const rowIsLocked = async (): Promise<never> => {
+    throw LOCKED;
+  };
+  await expect(history.noting(STATEMENTS, rowIsLocked)).rejects.toBe(LOCKED);
+  expect(await history.noting(STATEMENTS, async (statement) => statement)).toBe("noting");
+  expect(lines).toEqual([]);
+});
