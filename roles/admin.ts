@@ -7,16 +7,26 @@ import { EvaluatorPool } from "../src/runtime/evaluation/pool.ts";
 import { sharedController, waitOrAbort } from "../src/time/wait.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
 import { createParked, createReplay } from "./finishedRows.ts";
-import { createTrace } from "./trace.ts";
+import { createOverview, createTrace } from "./trace.ts";
 import { EVALUATOR_SCRIPT } from "./transforms.ts";
 
 /** Role `admin`: operators try transforms, replay rows, retry or discard parked ones, and pause destinations. */
-export function adminRole({ config, store, clock, redact, secrets, log, bodies, wakes }: RoleContext): RoleParts {
+export function adminRole({
+  config,
+  store,
+  clock,
+  redact,
+  secrets,
+  audit,
+  log,
+  bodies,
+  wakes,
+}: RoleContext): RoleParts {
   // Not the workers of the configured transforms: a trial must hold up no message.
   const evaluator = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers: 1, memoryLimitMb: MEMORY_LIMIT_MB, log });
   const changes = new RunningChanges();
-  const replay = createReplay({ config, store, log }, () => wakes.poller());
-  const parked = createParked({ store, redact, log }, () => wakes.poller());
+  const replay = createReplay({ config, store, audit, log }, () => wakes.poller());
+  const parked = createParked({ store, redact, audit, log }, () => wakes.poller());
   const routes = adminRoutes({
     admin: config.admin,
     limits: { maxBytes: adminBodyBytes(config), budget: bodies },
@@ -31,7 +41,9 @@ export function adminRole({ config, store, clock, redact, secrets, log, bodies, 
       discard: (selection, by, reason) => changes.run((signal) => parked.discard(selection, by, reason, signal)),
     },
     trace: createTrace({ config, store, secrets, clock }),
-    destinations: new DestinationControl({ destinations: config.destinations, store, log }),
+    overview: createOverview({ config, store, secrets, clock }),
+    operations: store.operations,
+    destinations: new DestinationControl({ destinations: config.destinations, store, audit, log }),
     clock,
     log,
   });

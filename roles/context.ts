@@ -1,4 +1,6 @@
 import type { Config } from "../src/config/types.ts";
+import type { Audit } from "../src/core/operations/audit.ts";
+import type { Tally } from "../src/core/operations/tally.ts";
 import type { Redact } from "../src/core/redaction/redact.ts";
 import type { BodyBudget } from "../src/http/body.ts";
 import type { Route } from "../src/http/routes.ts";
@@ -22,6 +24,9 @@ export interface RoleContext {
   readonly evaluator: Pick<Evaluator, "evaluate">;
   /** The memory for request bodies, of all routes of this process together. */
   readonly bodies: BodyBudget;
+  /** What is counted for operators, by source and destination. */
+  readonly tally: Tally;
+  readonly audit: Audit;
   /** Wakes between the roles of this process. */
   readonly wakes: Wakes;
 }

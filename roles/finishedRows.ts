@@ -84,7 +84,7 @@ const STALE_AFTER_MS = 600_000;
  * @param wakePoller wakes the poller of this process
  */
 export function createReplay(
-  { config, store, log }: Pick<RoleContext, "config" | "store" | "log">,
+  { config, store, audit, log }: Pick<RoleContext, "config" | "store" | "audit" | "log">,
   wakePoller: () => void = () => {},
 ): Replay {
   const routes = compileRoutes(config.routes);
@@ -92,6 +92,7 @@ export function createReplay(
     store: store.replay,
     destinationOf: (topic) => routes.match(topic)?.destination,
     onMoved: announceTo(store, wakePoller),
+    audit,
     log,
     wait: sleep,
   });
@@ -103,7 +104,7 @@ export function createReplay(
  * @param wakePoller wakes the poller of this process
  */
 export function createParked(
-  { store, redact, log }: Pick<RoleContext, "store" | "redact" | "log">,
+  { store, redact, audit, log }: Pick<RoleContext, "store" | "redact" | "audit" | "log">,
   wakePoller: () => void = () => {},
 ): Parked {
   return new Parked({
@@ -111,6 +112,7 @@ export function createParked(
     replay: store.replay,
     onFreed: announceTo(store, wakePoller),
     redact,
+    audit,
     log,
     wait: sleep,
   });

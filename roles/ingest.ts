@@ -2,6 +2,7 @@ import { v4 as uuidv4 } from "uuid";
 import { sourceKindOf } from "../src/adapters/kinds.ts";
 import type { SourceConfig } from "../src/config/types.ts";
 import { Pull } from "../src/core/delivery/pull.ts";
+import { tallySource } from "../src/core/operations/tally.ts";
 import { type AttributePlan, brokerPlan, httpPlan } from "../src/core/receipt/attributes.ts";
 import { createIntake } from "../src/core/receipt/intake.ts";
 import { ReceiptBatcher } from "../src/core/receipt/receiptBatcher.ts";
@@ -22,7 +23,7 @@ import { closer, type RoleContext, type RoleParts } from "./context.ts";
  * clients.
  */
 export async function ingestRole(context: RoleContext): Promise<RoleParts> {
-  const { config, store, clock, log, metrics, evaluator, bodies, wakes } = context;
+  const { config, store, clock, log, metrics, tally, evaluator, bodies, wakes } = context;
   const pull = pullParts(context);
   const insertRows = async (rows: readonly NewInboxRow[]) => {
     const outcomes = await store.inbox.insert(rows);
@@ -37,7 +38,8 @@ export async function ingestRole(context: RoleContext): Promise<RoleParts> {
     const attributes = attributePlanOf(settings);
     const { transform } = settings;
     const stage = transform === undefined ? undefined : createSourceStage(transform, evaluator, metrics, true);
-    const receiver = createReceiver({ source, settings, attributes, stage, insert, clock, metrics });
+    const counted = tallySource(metrics, tally, source, false);
+    const receiver = createReceiver({ source, settings, attributes, stage, insert, clock, metrics: counted });
     return [{ settings, receiver }];
   });
   const { workers, health } = await brokerSources(context, insertRows);
@@ -102,7 +104,7 @@ export async function brokerSources(
   context: RoleContext,
   insert: (rows: readonly NewInboxRow[]) => Promise<readonly InsertResult[]>,
 ): Promise<{ readonly workers: readonly Source[]; readonly health: readonly HealthComponent[] }> {
-  const { clock, metrics, log, redact, evaluator } = context;
+  const { clock, metrics, tally, log, redact, evaluator } = context;
   const random = Math.random;
   const workers: Source[] = [];
   const health: HealthComponent[] = [];
@@ -119,7 +121,7 @@ export async function brokerSources(
       redact,
       clock,
       random,
-      metrics,
+      metrics: tallySource(metrics, tally, name, true),
       log,
     });
     const tools = { name, intake, log: log.child({ source: name }), clock, random };

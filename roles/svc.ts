@@ -7,6 +7,7 @@ import { addExplainCommand } from "../src/cli/explain.ts";
 import { lastWords, VERSION } from "../src/cli/io.ts";
 import { addParkedCommands } from "../src/cli/parked.ts";
 import { addReplayCommand } from "../src/cli/replay.ts";
+import { addStatusCommands } from "../src/cli/status.ts";
 import { addTailCommand } from "../src/cli/tail.ts";
 import { addTraceCommand } from "../src/cli/trace.ts";
 import { addTransformCommand } from "../src/cli/transform.ts";
@@ -71,6 +72,8 @@ Examples:
   svc replay --topic orders --dry-run   which finished rows would be delivered again
   svc destinations list                 which are paused, what waits for them
   svc parked list                       which rows failed for good and wait for a decision
+  svc status                            the whole installation at a glance
+  svc trace order-4711                  where is this message, and why does it wait
   svc migrate                           apply the schema migrations and exit
   svc config check --strict             is this configuration valid? every problem at once
   svc config print                      what is in effect, and where each value came from
@@ -124,6 +127,7 @@ addDestinationCommands(program, io);
 addParkedCommands(program, io);
 addTraceCommand(program, io);
 addTailCommand(program, io);
+addStatusCommands(program, io);
 
 try {
   await program.parseAsync();

@@ -1,4 +1,5 @@
 import { compileRoutes } from "../src/core/delivery/routes.ts";
+import { Overview } from "../src/core/operations/overview.ts";
 import { parseJsonPath } from "../src/core/receipt/jsonPath.ts";
 import { Trace } from "../src/core/trace/trace.ts";
 import type { RoleContext } from "./context.ts";
@@ -26,6 +27,32 @@ export function createTrace({
     hiddenPaths: admin.redactPayloadPaths.map(parseJsonPath),
     secrets,
     pullSources,
+    clock,
+  });
+}
+
+/**
+ * The whole installation at a glance, with the sources, destinations and routes of the configuration.
+ *
+ * @param longestWaitMs for a long count; by default a moment, then the last one is shown
+ */
+export function createOverview(
+  { config, store, secrets, clock }: Pick<RoleContext, "config" | "store" | "secrets" | "clock">,
+  longestWaitMs?: number,
+): Overview {
+  const routes = compileRoutes(config.routes);
+  const { sources, destinations, inbox, admin } = config;
+  return new Overview({
+    store,
+    settings: {
+      destinations,
+      sources,
+      destinationOf: (topic) => routes.match(topic)?.destination,
+      isRelayEnabled: inbox.relay.enabled,
+      hidesReasons: admin.redactPayloadPaths.length > 0,
+    },
+    longestWaitMs,
+    secrets,
     clock,
   });
 }

@@ -1,6 +1,9 @@
 import { DESTINATION_KINDS, destinationKindOf } from "../src/adapters/kinds.ts";
 import type { Config } from "../src/config/types.ts";
 import { Health } from "../src/core/health.ts";
+import { AuditLog } from "../src/core/operations/audit.ts";
+import { Heartbeat } from "../src/core/operations/heartbeat.ts";
+import { Tally, tallyDestinations } from "../src/core/operations/tally.ts";
 import { createRedactor } from "../src/core/redaction/redact.ts";
 import { createApps } from "../src/http/apps.ts";
 import { BodyBudget } from "../src/http/body.ts";
@@ -10,9 +13,10 @@ import { HttpServer } from "../src/http/server.ts";
 import { ConfigError } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
 import type { HealthComponent, Log, SecretMasker } from "../src/ports/runtime.ts";
+import { REPLICA } from "../src/runtime/log.ts";
 import { createMetrics } from "../src/runtime/metrics.ts";
 import { startInOrder, stopPhases } from "../src/runtime/shutdown.ts";
-import { systemClock } from "../src/time/clock.ts";
+import { systemClock, systemTimer } from "../src/time/clock.ts";
 import { adminRole } from "./admin.ts";
 import { closer, type RoleContext, type RoleParts, type Wakes } from "./context.ts";
 import { createStore, prepareStore } from "./database.ts";
@@ -72,14 +76,26 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
     poller: () => {},
     pollerIntervalMs: () => config.outbox.pollIntervalMs,
   };
+  const tally = new Tally(systemClock);
+  const redact = createRedactor(options.secrets, MAX_STORED_REASON);
+  const heartbeat = new Heartbeat({
+    store: store.operations,
+    process: { name: REPLICA, version: options.version, roles: options.roles },
+    tally,
+    clock: systemClock,
+    timer: systemTimer,
+    log,
+  });
   const context: RoleContext = {
     config,
     store,
     clock: systemClock,
     log,
-    metrics: registry.metrics,
+    metrics: tallyDestinations(registry.metrics, tally),
+    tally,
+    audit: new AuditLog({ store: store.operations, redact, log }),
     secrets: options.secrets,
-    redact: createRedactor(options.secrets, MAX_STORED_REASON),
+    redact,
     evaluator: transforms.evaluator,
     bodies: new BodyBudget(config.server.maxBufferedBodyBytes, systemClock),
     wakes,
@@ -113,7 +129,7 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
   const servers = httpServers(config, routes, log);
   const waiters = parts.flatMap((part) => part.waiters ?? []);
   const workers = parts.flatMap((part) => part.workers ?? []);
-  const closers = [transforms.service, ...parts.flatMap((part) => part.closers ?? [])];
+  const closers = [heartbeat, transforms.service, ...parts.flatMap((part) => part.closers ?? [])];
   const pool = closer("database", () => store.close());
 
   const tools = { log, clock: systemClock };

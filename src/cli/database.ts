@@ -2,7 +2,8 @@ import { createStore } from "../../roles/database.ts";
 import { renamedKeys } from "../config/checks/sections.ts";
 import { didYouMean } from "../config/kinds.ts";
 import type { Config } from "../config/types.ts";
-import type { KnownSecrets } from "../core/redaction/redact.ts";
+import { type Audit, AuditLog } from "../core/operations/audit.ts";
+import { createRedactor, type KnownSecrets } from "../core/redaction/redact.ts";
 import { ConfigError, errorText } from "../model/errors.ts";
 import type { Log } from "../ports/runtime.ts";
 import type { Store } from "../ports/store.ts";
@@ -26,6 +27,7 @@ interface DatabaseTools {
   readonly config: Config;
   readonly store: Store;
   readonly secrets: KnownSecrets;
+  readonly audit: Audit;
   readonly log: Log;
   /** Aborts on a signal. */
   readonly signal: AbortSignal;
@@ -58,6 +60,8 @@ export async function onDatabase(io: CommandIo, command: DatabaseCommand): Promi
 }
 
 const EXIT_FAILURE = 1;
+/** Characters of a text in the audit log. */
+const LONGEST_NOTE = 2000;
 
 async function runCommand(
   { config, running, secrets }: Prepared,
@@ -69,7 +73,8 @@ async function runCommand(
   const store = await createStore(config, systemClock, log);
   try {
     await store.waitUntilReady(config.database.startupTimeoutMs, signal);
-    const result = await work({ config, store, secrets, log, signal });
+    const audit = new AuditLog({ store: store.operations, redact: createRedactor(secrets, LONGEST_NOTE), log });
+    const result = await work({ config, store, secrets, audit, log, signal });
     // The lines for people come last.
     flush();
     stdout.write(result);

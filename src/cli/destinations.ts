@@ -111,9 +111,9 @@ async function withControl(
     file,
     check: (config) => changed !== null && requireDestination(config, changed, "destinations"),
     endsOnSignal: false,
-    async work({ config, store, log }) {
+    async work({ config, store, audit, log }) {
       await store.schema.checkColumns(["outbox", "destinations"], changed !== null);
-      return work(new DestinationControl({ destinations: config.destinations, store, log }));
+      return work(new DestinationControl({ destinations: config.destinations, store, audit, log }));
     },
   });
 }

@@ -138,9 +138,9 @@ async function withParked(
   await onDatabase(io, {
     file,
     endsOnSignal: true,
-    async work({ store, secrets, log, signal }) {
+    async work({ store, secrets, audit, log, signal }) {
       await store.schema.checkColumns(["outbox", "history"]);
-      return use(createParked({ store, redact: createRedactor(secrets, LONGEST_NOTE), log }), signal);
+      return use(createParked({ store, redact: createRedactor(secrets, LONGEST_NOTE), audit, log }), signal);
     },
   });
 }

@@ -96,9 +96,9 @@ async function replay(
     file,
     check: (config) => destination !== undefined && requireDestination(config, destination, "--destination"),
     endsOnSignal: true,
-    async work({ config, store, log, signal }) {
+    async work({ config, store, audit, log, signal }) {
       await store.schema.checkColumns(["outbox", "history"]);
-      const rows = createReplay({ config, store, log });
+      const rows = createReplay({ config, store, audit, log });
       if (!dryRun) return `${rowsOf((await rows.run(request, operator(), signal)).moved)} moved to pending\n`;
       const { count, sample } = await rows.preview(request, SAMPLE_SIZE, signal);
       const shown = sample.length < count ? `; the first ${sample.length} of them:` : "";

@@ -3,6 +3,7 @@ import type { DestinationStore } from "./destinationStore.ts";
 import type { ReplayStore, RetentionStore } from "./finishedRows.ts";
 import type { HistoryStore } from "./historyStore.ts";
 import type { MessageStore } from "./messageStore.ts";
+import type { OperationsStore } from "./operationsStore.ts";
 import type { PullStore } from "./pullStore.ts";
 
 /**
@@ -208,6 +209,7 @@ export interface Store {
   readonly outbox: OutboxStore;
   readonly history: HistoryStore;
   readonly messages: MessageStore;
+  readonly operations: OperationsStore;
   readonly parked: ParkedStore;
   readonly replay: ReplayStore;
   readonly retention: RetentionStore;

@@ -1,4 +1,6 @@
+import type { Audit } from "../../src/core/operations/audit.ts";
 import type { Metrics } from "../../src/ports/metrics.ts";
+import type { NewAuditEntry } from "../../src/ports/operationsStore.ts";
 import type { Log } from "../../src/ports/runtime.ts";
 import type { Clock } from "../../src/time/clock.ts";
 
@@ -19,6 +21,12 @@ export interface LogLine {
   readonly level: "debug" | "info" | "warn" | "error";
   readonly message: string;
   readonly fields: Readonly<Record<string, unknown>>;
+}
+
+/** An audit log that keeps its entries. */
+export function recordingAudit(): { readonly audit: Audit; readonly entries: NewAuditEntry[] } {
+  const entries: NewAuditEntry[] = [];
+  return { audit: { add: async (entry) => void entries.push(entry) }, entries };
 }
 
 /** A log that keeps its lines. */

@@ -7,11 +7,13 @@ import {
 } from "../../ports/destinationStore.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { OutboxBacklog, OutboxStore } from "../../ports/store.ts";
+import type { Audit } from "../operations/audit.ts";
 
 interface DestinationControlOptions {
   /** Section `destinations`. */
   readonly destinations: Readonly<Record<string, ConfiguredDestination>>;
   readonly store: { readonly destinations: DestinationStore; readonly outbox: Pick<OutboxStore, "backlog"> };
+  readonly audit: Audit;
   readonly log: Log;
 }
 
@@ -58,15 +60,18 @@ export class DestinationControl {
 
   /** @param name one that is known. @throws StoreError */
   async pause(name: string, { reason, forMs }: PauseRequest, by: string): Promise<void> {
-    const { store, log } = this.#options;
+    const { store, audit, log } = this.#options;
     await store.destinations.pause(name, { by, reason, forMs });
+    const until = forMs === undefined ? "until resumed" : `for ${Math.round(forMs / 1000)} s`;
+    await audit.add({ actor: by, action: "pause", target: name, detail: `${until}: ${reason}` });
     log.info({ destination: name, by, reason, forMs }, "destination paused");
   }
 
   /** @param name one that is known. @returns false when it was not paused. @throws StoreError */
   async resume(name: string, by: string): Promise<boolean> {
-    const { store, log } = this.#options;
+    const { store, audit, log } = this.#options;
     const resumed = await store.destinations.resume(name);
+    if (resumed) await audit.add({ actor: by, action: "resume", target: name, detail: null });
     log.info({ destination: name, by, resumed }, resumed ? "destination resumed" : "destination was not paused");
     return resumed;
   }

@@ -3,6 +3,7 @@ import type { ReplayStore } from "../../ports/finishedRows.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { ParkedFilter, ParkedRow, ParkedStore } from "../../ports/store.ts";
 import { compileTopicPattern } from "../delivery/routes.ts";
+import type { Audit } from "../operations/audit.ts";
 import type { Redact } from "../redaction/redact.ts";
 import { loggedFilter, ReplayPace } from "./replay.ts";
 import type { ParkedSelection } from "./requests.ts";
@@ -13,6 +14,7 @@ interface ParkedOptions {
   /** Called after each batch that freed keys: time to wake the pollers. */
   readonly onFreed: () => void;
   readonly redact: Redact;
+  readonly audit: Audit;
   readonly log: Log;
   /** Most rows that one statement reads or changes. Default 1000. */
   readonly batchSize?: number;
@@ -66,7 +68,8 @@ export class Parked {
   async retry(selection: ParkedSelection, by: string, signal: AbortSignal): Promise<number> {
     const { store, replay, wait } = this.#options;
     const pace = new ReplayPace({ untried: (ids) => replay.untried(ids), batchSize: this.#batchSize, wait });
-    return await this.#change("parked rows are retried", selection, { by }, signal, async (ids) => {
+    const about = { by, action: "parked.retry" } as const;
+    return await this.#change("parked rows are retried", selection, about, signal, async (ids) => {
       await pace.room(signal);
       const count = await store.retry(ids, by);
       pace.moved(ids);
@@ -82,7 +85,7 @@ export class Parked {
   async discard(selection: ParkedSelection, by: string, reason: string, signal: AbortSignal): Promise<number> {
     const { store, redact } = this.#options;
     const [who, why] = [redact(by), redact(reason)];
-    const about = { by: who, note: `discarded by ${who}: ${why}` };
+    const about = { by: who, action: "parked.discard", note: `discarded by ${who}: ${why}` } as const;
     return await this.#change("parked rows are discarded", selection, about, signal, (ids) =>
       store.discard(ids, who, why),
     );
@@ -91,13 +94,20 @@ export class Parked {
   async #change(
     what: string,
     selection: ParkedSelection,
-    fields: object,
+    { action, ...fields }: { readonly by: string; readonly action: string; readonly note?: string },
     signal: AbortSignal,
     change: (ids: readonly MessageId[]) => Promise<number>,
   ): Promise<number> {
-    const { log, onFreed } = this.#options;
-    const about = { ...fields, filter: loggedFilter(selection) };
+    const { log, audit, onFreed } = this.#options;
+    const filter = loggedFilter(selection);
+    const about = { ...fields, filter };
     let changed = 0;
+    const note = async (end: string) => {
+      // A key may be a field that nobody is to see.
+      const noted = { ...filter, ...(selection.key === undefined ? {} : { key: "***" }) };
+      const detail = `${changed} rows of ${JSON.stringify(noted)}${end}${fields.note === undefined ? "" : `: ${fields.note}`}`;
+      await audit.add({ actor: fields.by, action, target: null, detail });
+    };
     try {
       for await (const rows of this.#batches(selection)) {
         signal.throwIfAborted();
@@ -107,9 +117,11 @@ export class Parked {
       }
     } catch (error) {
       log.warn({ ...about, rows: changed, err: error }, `${what}: ended early`);
+      await note(", ended early");
       throw new ParkedInterruptedError(changed, error);
     }
     log.info({ ...about, rows: changed }, what);
+    await note("");
     return changed;
   }
 

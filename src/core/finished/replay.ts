@@ -2,6 +2,7 @@ import { errorText, StoreError } from "../../model/errors.ts";
 import type { MessageId } from "../../model/rows.ts";
 import type { FinishedRow, ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../ports/finishedRows.ts";
 import type { Log } from "../../ports/runtime.ts";
+import type { Audit } from "../operations/audit.ts";
 import { hasFilter, NO_FILTER, type ReplayRequest } from "./requests.ts";
 
 export interface ReplayOptions {
@@ -9,6 +10,7 @@ export interface ReplayOptions {
   /** The destination to which the routes send a topic (the first that matches); undefined when none does. */
   readonly destinationOf: (topic: string) => string | undefined;
   readonly onMoved: () => void;
+  readonly audit: Audit;
   readonly log: Log;
   /** Most rows read, and moved, by one statement. Default 1000. */
   readonly batchSize?: number;
@@ -58,8 +60,15 @@ export class Replay {
    */
   async run(request: ReplayRequest, by: string, signal: AbortSignal): Promise<{ readonly moved: number }> {
     requireFilter(request);
-    const { store, log, onMoved } = this.#options;
+    const { store, audit, log, onMoved } = this.#options;
     const filter = loggedFilter(request);
+    const note = (end: string) =>
+      audit.add({
+        actor: by,
+        action: "replay",
+        target: null,
+        detail: `${moved} rows of ${JSON.stringify(filter)}${end}`,
+      });
     const pace = new ReplayPace({
       untried: (ids) => this.#persistently(() => store.untried(ids), signal),
       batchSize: this.#batchSize,
@@ -77,9 +86,11 @@ export class Replay {
       }
     } catch (error) {
       log.warn({ moved, filter, by, reason: errorText(error) }, "replay ended early");
+      await note(", ended early");
       throw new ReplayInterruptedError(moved, error);
     }
     log.info({ moved, filter, by }, "replay");
+    await note("");
     return { moved };
   }
 

@@ -15,15 +15,28 @@ import {
   requireObject,
   single,
 } from "../../core/finished/requests.ts";
+import type { Overview } from "../../core/operations/overview.ts";
 import type { Trace } from "../../core/trace/trace.ts";
 import type { Evaluator } from "../../ports/evaluator.ts";
+import type { OperationsStore } from "../../ports/operationsStore.ts";
 import type { ParkedRow } from "../../ports/store.ts";
 import { accessOf } from "../credentials.ts";
 import { describeAdmin } from "../openapi/admin.ts";
 import { describeMessages } from "../openapi/messages.ts";
+import { describeOperations } from "../openapi/operations.ts";
 import { ERRORS } from "../respond.ts";
 import { type Route, type RouteHandler, route } from "../routes.ts";
 import { findMessages, parseMessageId, parseMessagesQuery, showMessage } from "./messages.ts";
+import {
+  parseAuditQuery,
+  parseFailuresQuery,
+  parseLimitQuery,
+  parseOverviewQuery,
+  showAudit,
+  showBlockedKeys,
+  showFailures,
+  showOverview,
+} from "./operations.ts";
 import {
   type AdminRequest,
   answering,
@@ -57,16 +70,19 @@ interface AdminRouteOptions extends GuardOptions {
     readonly discard: (selection: ParkedSelection, by: string, reason: string) => Promise<number>;
   };
   readonly trace: Pick<Trace, "list" | "timeline">;
+  readonly overview: Overview;
+  readonly operations: Pick<OperationsStore, "audit">;
 }
 
-/** The routes of the role `admin`: transform tests, replay, parked rows, destinations, messages. */
+/** The routes of the role `admin`: transform tests, replay, parked rows, destinations, messages, the overview and the audit log. */
 export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
-  const { admin, limits, evaluator, replay, parked, trace, destinations, clock, log } = options;
+  const { admin, limits, evaluator, replay, parked, trace, overview, operations, destinations, clock, log } = options;
   const { auth, insecure, maxTransformTimeoutMs } = admin;
   const guard = createGuard({ admin, limits, clock, log });
   const access = accessOf(insecure ? undefined : auth, "admin", "the admin routes");
   const describe = {
     ...describeMessages(access),
+    ...describeOperations(access),
     ...describeAdmin({
       access,
       destinations: replay.destinations,
@@ -132,6 +148,10 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
     route("admin_parked_discard", describe.parkedDiscard, changeParked(true, parked.discard)),
     route("admin_messages", describe.messages, handle(parseMessagesQuery, findMessages(trace))),
     route("admin_message", describe.message, handle(parseMessageId, showMessage(trace, admin.showPayloads))),
+    route("admin_overview", describe.overview, handle(parseOverviewQuery, showOverview(overview))),
+    route("admin_failures", describe.failures, handle(parseFailuresQuery, showFailures(overview))),
+    route("admin_blocked_keys", describe.blockedKeys, handle(parseLimitQuery, showBlockedKeys(overview))),
+    route("admin_audit", describe.audit, handle(parseAuditQuery, showAudit(operations))),
   ];
 }
 

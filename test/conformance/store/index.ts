@@ -2,6 +2,7 @@ import { exerciseDestinations } from "./destinations.ts";
 import type { StoreHarness } from "./harness.ts";
 import { exerciseHistory } from "./history.ts";
 import { exerciseInbox } from "./inbox.ts";
+import { exerciseOperations } from "./operations.ts";
 import { exerciseOrder } from "./order.ts";
 import { exerciseClaims, exerciseSettling } from "./outbox.ts";
 import { exerciseParking } from "./parking.ts";
@@ -27,6 +28,7 @@ export function exerciseStore(open: () => Promise<StoreHarness>): void {
   exerciseScopes(open);
   exerciseHistory(open);
   exerciseParking(open);
+  exerciseOperations(open);
   exerciseReplay(open);
   exerciseRetention(open);
   exercisePull(open);

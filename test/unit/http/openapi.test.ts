@@ -49,9 +49,13 @@ const PULLS = ["fetched%2Fby%20hand", "queue"].flatMap((source) =>
   ["claim", "ack", "nack", "extend"].map((operation) => `POST /out/${source}/${operation}`),
 );
 const ADMIN = [
+  "GET /admin/audit",
+  "GET /admin/blocked-keys",
   "GET /admin/destinations",
+  "GET /admin/failures",
   "GET /admin/messages",
   "GET /admin/messages/{id}",
+  "GET /admin/overview",
   "GET /admin/parked",
   "POST /admin/destinations/{name}/pause",
   "POST /admin/destinations/{name}/resume",

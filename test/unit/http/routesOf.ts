@@ -2,13 +2,14 @@ import { adminRole } from "../../../roles/admin.ts";
 import type { RoleContext, RoleParts } from "../../../roles/context.ts";
 import { ingestRole } from "../../../roles/ingest.ts";
 import type { Config } from "../../../src/config/types.ts";
+import { Tally } from "../../../src/core/operations/tally.ts";
 import { openApiDocument } from "../../../src/http/openapi/document.ts";
 import type { OpenApiDocument } from "../../../src/http/openapi/types.ts";
 import { processRoutes } from "../../../src/http/processRoutes.ts";
 import type { Route } from "../../../src/http/routes.ts";
 import type { Role } from "../../../src/model/roles.ts";
 import type { Store } from "../../../src/ports/store.ts";
-import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
+import { ManualClock, recordingAudit, recordingLog, recordingMetrics } from "../../support/recorders.ts";
 import { bodyLimits } from "./harness.ts";
 
 export const ALL_ROLES: readonly Role[] = ["ingest", "relay", "poller", "admin"];
@@ -21,6 +22,8 @@ export async function routesOf(config: Config, roles: readonly Role[] = ALL_ROLE
     clock: new ManualClock(),
     log: recordingLog().log,
     metrics: recordingMetrics().metrics,
+    tally: new Tally(new ManualClock()),
+    audit: recordingAudit().audit,
     secrets: { mask: (text) => text, add: () => () => {} },
     redact: (text) => text,
     evaluator: { evaluate: () => Promise.reject(new Error("no test evaluates anything here")) },

@@ -18,6 +18,7 @@ import { PostgresInbox } from "./inbox.ts";
 import { inboxStatements } from "./inboxSql.ts";
 import { PostgresLowWater } from "./lowWater.ts";
 import { messageStatements } from "./messagesSql.ts";
+import { operationsStatements } from "./operationsSql.ts";
 import { outboxStatements, parkedStatements } from "./outboxSql.ts";
 import { type PoolOptions, PostgresPool } from "./pool.ts";
 import { pullStatements } from "./pullSql.ts";
@@ -56,6 +57,7 @@ export function createPostgresStore(options: PostgresStoreOptions, clock: Clock,
     destinations: destinationStatements(names),
     history,
     messages: messageStatements(names, options.routes),
+    operations: operationsStatements(names),
     parked: parkedStatements(names),
     replay: replayStatements(names),
     retention: retentionStatements(names),

@@ -5,6 +5,7 @@ import { type DestinationStatements, destinationStore } from "./destinations.ts"
 import { type ReplayStatements, type RetentionStatements, replayStore, retentionStore } from "./finishedRows.ts";
 import type { SqlHistory, WithHistory } from "./history.ts";
 import { type MessageStatements, messageStore } from "./messages.ts";
+import { type OperationsStatements, operationsStore } from "./operations.ts";
 import { type ParkedStatements, parkedStore } from "./outbox.ts";
 import { untilAnswered } from "./readiness.ts";
 import type { StatementRunner } from "./rows.ts";
@@ -20,6 +21,7 @@ interface Database<S> {
   readonly destinations: DestinationStatements<S>;
   readonly history: SqlHistory<S>;
   readonly messages: MessageStatements<S>;
+  readonly operations: OperationsStatements<S>;
   readonly parked: WithHistory<ParkedStatements<S>>;
   readonly replay: WithHistory<ReplayStatements<S>>;
   readonly retention: WithHistory<RetentionStatements<S>>;
@@ -54,6 +56,7 @@ export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Stor
     destinations,
     history,
     messages: messageStore(pool, database.messages),
+    operations: operationsStore(pool, database.operations),
     parked: parkedStore(pool, database.parked, history),
     replay: replayStore(pool, database.replay, history),
     retention: retentionStore(pool, database.retention, history),

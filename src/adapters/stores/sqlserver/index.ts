@@ -17,6 +17,7 @@ import { historyStatements } from "./historySql.ts";
 import { SqlServerInbox } from "./inbox.ts";
 import { inboxStatements } from "./inboxSql.ts";
 import { messageStatements } from "./messagesSql.ts";
+import { operationsStatements } from "./operationsSql.ts";
 import { outboxStatements, parkedStatements } from "./outboxSql.ts";
 import { SqlServerPool } from "./pool.ts";
 import { pullStatements } from "./pullSql.ts";
@@ -45,6 +46,7 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
     destinations: destinationStatements(names),
     history,
     messages: messageStatements(names, options.routes),
+    operations: operationsStatements(names),
     parked: parkedStatements(names),
     replay: replayStatements(names),
     retention: retentionStatements(names),

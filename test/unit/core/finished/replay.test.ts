@@ -5,7 +5,7 @@ import { StoppingError, StoreError } from "../../../../src/model/errors.ts";
 import type { MessageId } from "../../../../src/model/rows.ts";
 import type { FinishedRow, ReplayFilter, ReplayScope, ReplayStore } from "../../../../src/ports/finishedRows.ts";
 import { sleep } from "../../../../src/time/wait.ts";
-import { recordingLog } from "../../../support/recorders.ts";
+import { recordingAudit, recordingLog } from "../../../support/recorders.ts";
 
 const SCOPE: ReplayScope = { finishedUntil: "2026-01-05T08:30:00.000000Z", lastSequence: "0" };
 const never = new AbortController().signal;
@@ -92,6 +92,7 @@ function setup(rows: readonly FinishedRow[], overrides: Partial<ReplayOptions> =
     onMoved: () => {
       wakes += 1;
     },
+    audit: recordingAudit().audit,
     log,
     batchSize: 10,
     wait: async (ms) => {
@@ -316,7 +317,14 @@ describe("a replay that is interrupted", () => {
     const stopping = new AbortController();
     const store = new MemoryReplayStore(rowsOf(3));
     const { log } = recordingLog();
-    const replay = new Replay({ store, destinationOf: () => undefined, onMoved: () => {}, log, wait: sleep });
+    const replay = new Replay({
+      store,
+      destinationOf: () => undefined,
+      onMoved: () => {},
+      audit: recordingAudit().audit,
+      log,
+      wait: sleep,
+    });
     store.failures.push(new StoreError("unavailable", "gone"));
 
     const run = replay.run({ topic: "orders" }, "alice", stopping.signal);

@@ -2,6 +2,7 @@ import { describe, expect, test } from "@jest/globals";
 import type { DestinationControl } from "../../../../src/core/destinations/control.ts";
 import { ReplayInterruptedError } from "../../../../src/core/finished/replay.ts";
 import type { ReplayRequest } from "../../../../src/core/finished/requests.ts";
+import type { Overview } from "../../../../src/core/operations/overview.ts";
 import { adminRoutes } from "../../../../src/http/admin/routes.ts";
 import { StoppingError, StoreError } from "../../../../src/model/errors.ts";
 import { failOnLeaks } from "../../../support/leaks.ts";
@@ -30,6 +31,8 @@ async function start(
     },
     destinations: {} as DestinationControl,
     parked: { list: async () => [], retry: async () => 0, discard: async () => 0 },
+    overview: {} as Overview,
+    operations: { audit: async () => [] },
     trace: { list: async () => ({ messages: [], cursor: null }), timeline: async () => undefined },
     clock: new ManualClock(),
     log: recordingLog().log,

@@ -1,0 +1,91 @@
+import { COUNTERS } from "../../../ports/operationsStore.ts";
+import type { TableNames } from "../sql/names.ts";
+import type { OperationsStatements } from "../sql/operations.ts";
+import { byIndex, type Statement, statement } from "./statement.ts";
+import { msOf, PARKED_AT } from "./values.ts";
+
+/** Every statement for operators. Rows of other processes that are too old are deleted, unless somebody holds them. */
+export function operationsStatements(names: TableNames): OperationsStatements<Statement> {
+  const { process, figures, audit } = names.operations;
+  const [inbox, outbox, i, o] = [names.inboxTable, names.outboxTable, names.inbox, names.outbox];
+  const each = (write: (counter: string) => string): string => COUNTERS.map(write).join(", ");
+  const options = { timeoutMs: TIMEOUT_MS };
+  const blocked = (which: string): string => `(
+  SELECT o.${o.id} AS id, o.${o.sequence} AS sequence, o.${o.key} AS key, o.${o.topic}::text AS topic, o.${o.attempt} AS attempt,
+    o.${o.scheduledAt} AS scheduled_at, left(o.${o.lastError}, 300) AS last_error
+  FROM ${outbox} o
+  WHERE o.${o.state} = 'pending' AND o.${o.attempt} > 0 AND o.${o.key} IS NOT NULL AND ${which}
+  ORDER BY o.${o.scheduledAt} LIMIT $1::int)`;
+
+  return {
+    beat: statement("operations.beat", ["name", "version", "roles", "upMs", "figures"], options)`
+WITH seen AS (
+  INSERT INTO ${process} (name, version, roles, started_at, seen_at)
+  VALUES ($1, $2, $3, now() - $4::bigint * interval '1 millisecond', now())
+  ON CONFLICT (name) DO UPDATE SET version = EXCLUDED.version, roles = EXCLUDED.roles, started_at = EXCLUDED.started_at, seen_at = now()
+),
+gone AS (
+  DELETE FROM ${process} WHERE name IN (
+    SELECT name FROM ${process} WHERE seen_at < now() - interval '1 hour' AND name <> $1 FOR UPDATE SKIP LOCKED)
+),
+old AS (
+  DELETE FROM ${figures} f USING (
+    SELECT minute, kind, name FROM ${figures} WHERE minute < now() - interval '1 day' ORDER BY minute LIMIT ${String(MOST_DELETED)} FOR UPDATE SKIP LOCKED) g
+  WHERE f.minute = g.minute AND f.kind = g.kind AND f.name = g.name
+),
+forgotten AS (
+  DELETE FROM ${audit} WHERE id IN (
+    SELECT id FROM (SELECT id, at FROM ${audit} ORDER BY id LIMIT ${String(MOST_DELETED)} FOR UPDATE SKIP LOCKED) a WHERE a.at < now() - interval '90 days')
+)
+INSERT INTO ${figures} AS f (minute, kind, name, ${each((counter) => counter)})
+SELECT date_trunc('minute', now()) - c."minutesAgo" * interval '1 minute', c.kind, c.name, ${each((counter) => `sum(c.${counter})`)}
+FROM jsonb_to_recordset($5::jsonb) AS c(kind text, name text, "minutesAgo" int, ${each((counter) => `${counter} bigint`)})
+GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+ON CONFLICT (minute, kind, name) DO UPDATE SET ${each((counter) => `${counter} = f.${counter} + EXCLUDED.${counter}`)}`,
+
+    leave: statement("operations.leave", ["name"], options)`DELETE FROM ${process} WHERE name = $1`,
+
+    processes: statement("operations.processes", [], options)`
+SELECT name, version, roles, ${msOf("started_at")} AS started_at, ${msOf("seen_at")} AS seen_at
+FROM ${process} WHERE seen_at > now() - interval '1 minute' ORDER BY name`,
+
+    figures: statement("operations.figures", ["minutes"], options)`
+SELECT ${msOf("minute")} AS minute, kind, name, ${each((counter) => counter)}
+FROM ${figures} WHERE minute >= date_trunc('minute', now()) - $1::int * interval '1 minute' ORDER BY minute, kind, name`,
+
+    addAudit: statement("operations.add to the audit log", ["actor", "action", "target", "detail"], options)`
+INSERT INTO ${audit} (actor, action, target, detail) VALUES ($1, $2, $3, $4)`,
+
+    audit: byIndex("operations.audit log", ["before", "limit"], options)`
+SELECT a.id::text AS id, ${msOf("a.at")} AS at, actor, action, target, detail
+FROM ${audit} a WHERE $1::bigint IS NULL OR a.id < $1::bigint ORDER BY a.id DESC LIMIT $2::int`,
+
+    deadRows: byIndex("operations.dead rows", ["limit"], options)`
+SELECT o.${o.id} AS id, o.${o.topic}::text AS topic, ${msOf(`o.${o.updatedAt}`)} AS updated_at, left(o.${o.lastError}, 300) AS last_error
+FROM ${outbox} o WHERE o.${o.state} = 'dead' ORDER BY o.${o.updatedAt} DESC, o.${o.sequence} DESC LIMIT $1::int`,
+
+    blockedKeys: byIndex("operations.blocked keys", ["limit", "behindLimit"], options)`
+SELECT b.id, b.key, b.topic, b.attempt, CASE WHEN b.scheduled_at = ${PARKED_AT} THEN 1 ELSE 0 END AS is_parked,
+  ${msOf("b.scheduled_at")} AS scheduled_at, b.last_error,
+  (SELECT count(*) FROM (
+    SELECT FROM ${outbox} r WHERE r.${o.key} = b.key AND r.${o.key} IS NOT NULL AND r.${o.state} IN ('pending', 'processing')
+      AND r.${o.sequence} > b.sequence LIMIT $2::int) behind)::int AS rows_behind
+FROM (${blocked(`o.${o.scheduledAt} > now() AND o.${o.scheduledAt} < ${PARKED_AT}`)} UNION ALL ${blocked(`o.${o.scheduledAt} = ${PARKED_AT}`)}) b`,
+
+    inboxBacklog: byIndex("operations.inbox backlog", ["pullSources", "limit"], options)`
+SELECT p.source, count(*)::int AS pending, date_part('epoch', now() - min(p.created_at)) * 1000 AS age_ms
+FROM ((
+    SELECT i.${i.source} AS source, i.${i.createdAt} AS created_at FROM ${inbox} i
+    WHERE i.${i.state} = 'pending' AND i.${i.consumption} = 'push' ORDER BY i.${i.createdAt}, i.${i.id} LIMIT $2::int)
+  UNION ALL SELECT l.* FROM unnest($1::text[]) AS s(name) CROSS JOIN LATERAL (
+    SELECT i.${i.source} AS source, i.${i.createdAt} AS created_at FROM ${inbox} i
+    WHERE i.${i.state} = 'pending' AND i.${i.consumption} = 'pull' AND i.${i.source} = s.name ORDER BY i.${i.createdAt}, i.${i.id} LIMIT $2::int) l
+) p
+WHERE isfinite(p.created_at) GROUP BY p.source`,
+  };
+}
+
+/** They read and write a bounded number of rows. */
+const TIMEOUT_MS = 5000;
+/** Of one beat. */
+const MOST_DELETED = 1000;

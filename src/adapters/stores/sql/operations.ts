@@ -1,0 +1,118 @@
+import type { MessageId } from "../../../model/rows.ts";
+import { COUNTERS, type Figures, type MinuteFigures, type OperationsStore } from "../../../ports/operationsStore.ts";
+import { dateOf, numberOf, type Row, type StatementRunner, textOf } from "./rows.ts";
+import { storable } from "./text.ts";
+
+/** The statements for operators. */
+export interface OperationsStatements<S> {
+  /** Its values: the process, and `figures`, a JSON array. It changes rows in the order of their keys. */
+  readonly beat: S;
+  readonly leave: S;
+  readonly processes: S;
+  readonly figures: S;
+  readonly addAudit: S;
+  readonly audit: S;
+  readonly deadRows: S;
+  readonly blockedKeys: S;
+  readonly inboxBacklog: S;
+}
+
+/** What operators see of the installation, in a SQL database. */
+export function operationsStore<S>(runner: StatementRunner<S>, sql: OperationsStatements<S>): OperationsStore {
+  return {
+    async beat({ name, version, roles, upMs }, counted) {
+      const process = {
+        name: storable(name, LONGEST_NAME),
+        version: storable(version, LONGEST_WORD),
+        roles: roles.join(" "),
+        upMs: Math.round(Math.max(0, upMs)),
+      };
+      const figures = counted.map((each) => ({ ...each, name: storable(each.name, LONGEST_NAME) }));
+      await runner.run(sql.beat, { ...process, figures: JSON.stringify(figures) });
+    },
+
+    async leave(name) {
+      await runner.run(sql.leave, { name: storable(name, LONGEST_NAME) });
+    },
+
+    async processes() {
+      return (await runner.run(sql.processes)).map((row) => ({
+        name: String(row.name),
+        version: String(row.version),
+        roles: String(row.roles).split(" ").filter(Boolean),
+        startedAt: dateOf(row.started_at),
+        seenAt: dateOf(row.seen_at),
+      }));
+    },
+
+    async figures(minutes) {
+      return (await runner.run(sql.figures, { minutes })).map(minuteFigures);
+    },
+
+    async addAudit({ actor, action, target, detail }) {
+      await runner.run(sql.addAudit, {
+        actor: storable(actor, LONGEST_NAME),
+        action: storable(action, LONGEST_WORD),
+        target: target === null ? null : storable(target, LONGEST_NAME),
+        detail: detail === null ? null : storable(detail),
+      });
+    },
+
+    async audit(before, limit) {
+      return (await runner.run(sql.audit, { before, limit })).map((row) => ({
+        id: String(row.id),
+        at: dateOf(row.at),
+        actor: String(row.actor),
+        action: String(row.action),
+        target: textOf(row.target),
+        detail: textOf(row.detail),
+      }));
+    },
+
+    async deadRows(limit) {
+      return (await runner.run(sql.deadRows, { limit })).map((row) => ({
+        id: row.id as MessageId,
+        topic: textOf(row.topic),
+        diedAt: dateOf(row.updated_at),
+        lastError: textOf(row.last_error),
+      }));
+    },
+
+    async blockedKeys(limit, behindLimit) {
+      return (await runner.run(sql.blockedKeys, { limit, behindLimit })).map((row) => {
+        const isParked = Number(row.is_parked) === 1;
+        return {
+          key: String(row.key),
+          id: row.id as MessageId,
+          topic: textOf(row.topic),
+          isParked,
+          attempt: numberOf(row.attempt, 0),
+          dueAt: isParked ? null : dateOf(row.scheduled_at),
+          lastError: textOf(row.last_error),
+          rowsBehind: numberOf(row.rows_behind, 0),
+        };
+      });
+    },
+
+    async inboxBacklog(pullSources, limit) {
+      return (await runner.run(sql.inboxBacklog, { pullSources, limit })).map((row) => ({
+        source: String(row.source),
+        pending: numberOf(row.pending, 0),
+        oldestAgeMs: row.age_ms === null ? null : Math.max(0, Number(row.age_ms)),
+      }));
+    },
+  };
+}
+
+const LONGEST_NAME = 400;
+const LONGEST_WORD = 100;
+
+function minuteFigures(row: Row): MinuteFigures {
+  const counts = Object.fromEntries(COUNTERS.map((counter) => [counter, numberOf(row[counter], 0)]));
+  return {
+    ...(counts as Record<(typeof COUNTERS)[number], number>),
+    minute: dateOf(row.minute) ?? new Date(0),
+    kind: row.kind as Figures["kind"],
+    name: String(row.name),
+  };
+}

@@ -1,0 +1,96 @@
+import { COUNTERS } from "../../../ports/operationsStore.ts";
+import type { TableNames } from "../sql/names.ts";
+import type { OperationsStatements } from "../sql/operations.ts";
+import { BATCH, BEGIN, COMMIT, NOW, PARKED_AT, TO_READ } from "./fragments.ts";
+import { type Statement, statement } from "./statement.ts";
+
+/** Every statement for operators. Rows of other processes that are too old are deleted, unless somebody holds them. */
+export function operationsStatements(names: TableNames): OperationsStatements<Statement> {
+  const { process, figures, audit } = names.operations;
+  const [inbox, outbox, i, o] = [names.inboxTable, names.outboxTable, names.inbox, names.outbox];
+  const each = (write: (counter: string) => string): string => COUNTERS.map(write).join(", ");
+  const options = { timeoutMs: TIMEOUT_MS };
+  const minute = (time: string): string =>
+    `DATEADD(second, -DATEPART(second, ${time}), CONVERT(datetimeoffset(0), CONVERT(nvarchar(19), ${time}, 126) + N'+00:00', 127))`;
+  const OLD = "WITH (READPAST, ROWLOCK, UPDLOCK)";
+  const blocked = (which: string): string => `SELECT t.* FROM (
+  SELECT TOP (@limit) o.${o.id} AS id, o.${o.sequence} AS sequence, o.${o.key} AS [key], o.${o.topic} AS topic, o.${o.attempt} AS attempt,
+    o.${o.scheduledAt} AS scheduled_at, LEFT(o.${o.lastError}, 300) AS last_error
+  FROM ${outbox} o ${TO_READ}
+  WHERE o.${o.state} = N'pending' AND o.${o.attempt} > 0 AND o.${o.key} IS NOT NULL AND ${which} ORDER BY o.${o.scheduledAt}) t`;
+
+  return {
+    beat: statement(
+      "operations.beat",
+      { name: "text", version: "text", roles: "text", upMs: "bigint", figures: "longText" },
+      options,
+    )`${BATCH}
+${NOW}
+DECLARE @counted TABLE (minute datetimeoffset(0) NOT NULL, kind nvarchar(20) COLLATE Latin1_General_100_BIN2 NOT NULL,
+  name nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, ${each((counter) => `${counter} bigint NOT NULL`)}, PRIMARY KEY (minute, kind, name));
+INSERT INTO @counted (minute, kind, name, ${each((counter) => counter)})
+SELECT DATEADD(minute, -c.ago, ${minute("@now")}), c.kind, c.name, ${each((counter) => `SUM(c.${counter})`)}
+FROM OPENJSON(@figures) WITH (kind nvarchar(20) '$.kind', name nvarchar(400) COLLATE Latin1_General_100_BIN2 '$.name', ago int '$.minutesAgo',
+  ${each((counter) => `${counter} bigint '$.${counter}'`)}) c
+GROUP BY c.ago, c.kind, c.name;
+${BEGIN}
+UPDATE p SET version = @version, roles = @roles, started_at = DATEADD(second, -@upMs / 1000, @now), seen_at = @now
+FROM ${process} p WITH (UPDLOCK, HOLDLOCK, ROWLOCK) WHERE p.name = @name;
+IF @@ROWCOUNT = 0
+  INSERT INTO ${process} (name, version, roles, started_at, seen_at) VALUES (@name, @version, @roles, DATEADD(second, -@upMs / 1000, @now), @now);
+${COMMIT}
+${BEGIN}
+MERGE INTO ${figures} WITH (HOLDLOCK) AS f USING @counted AS c ON f.minute = c.minute AND f.kind = c.kind AND f.name = c.name
+WHEN MATCHED THEN UPDATE SET ${each((counter) => `${counter} = f.${counter} + c.${counter}`)}
+WHEN NOT MATCHED THEN INSERT (minute, kind, name, ${each((counter) => counter)}) VALUES (c.minute, c.kind, c.name, ${each((counter) => `c.${counter}`)});
+${COMMIT}
+DELETE p FROM ${process} p ${OLD} WHERE p.seen_at < DATEADD(hour, -1, @now) AND p.name <> @name;
+DELETE TOP (${MOST_DELETED}) f FROM ${figures} f ${OLD} WHERE f.minute < DATEADD(day, -1, @now);
+DELETE a FROM ${audit} a ${OLD} WHERE a.id IN (SELECT TOP (${MOST_DELETED}) b.id FROM ${audit} b ORDER BY b.id) AND a.at < DATEADD(day, -90, @now);`,
+
+    leave: statement("operations.leave", { name: "text" }, options)`DELETE FROM ${process} WHERE name = @name;`,
+
+    processes: statement("operations.processes", {}, options)`${NOW}
+SELECT p.name, p.version, p.roles, p.started_at, p.seen_at FROM ${process} p WHERE p.seen_at > DATEADD(minute, -1, @now) ORDER BY p.name;`,
+
+    figures: statement("operations.figures", { minutes: "int" }, options)`${NOW}
+SELECT f.minute, f.kind, f.name, ${each((counter) => `f.${counter}`)}
+FROM ${figures} f WHERE f.minute >= DATEADD(minute, -@minutes, ${minute("@now")}) ORDER BY f.minute, f.kind, f.name;`,
+
+    addAudit: statement(
+      "operations.add to the audit log",
+      { actor: "text", action: "text", target: "text", detail: "longText" },
+      options,
+    )`
+INSERT INTO ${audit} (actor, action, target, detail) VALUES (@actor, @action, @target, @detail);`,
+
+    audit: statement("operations.audit log", { before: "bigint", limit: "int" }, options)`
+SELECT TOP (@limit) CONVERT(nvarchar(20), a.id) AS id, a.at, a.actor, a.action, a.target, a.detail
+FROM ${audit} a WHERE @before IS NULL OR a.id < @before ORDER BY a.id DESC;`,
+
+    deadRows: statement("operations.dead rows", { limit: "int" }, options)`
+SELECT TOP (@limit) o.${o.id} AS id, o.${o.topic} AS topic, o.${o.updatedAt} AS updated_at, LEFT(o.${o.lastError}, 300) AS last_error
+FROM ${outbox} o ${TO_READ} WHERE o.${o.state} = N'dead' ORDER BY o.${o.updatedAt} DESC, o.${o.sequence} DESC;`,
+
+    blockedKeys: statement("operations.blocked keys", { limit: "int", behindLimit: "int" }, options)`${NOW}
+SELECT b.id, b.[key], b.topic, b.attempt, CASE WHEN b.scheduled_at = ${PARKED_AT} THEN 1 ELSE 0 END AS is_parked, b.scheduled_at, b.last_error,
+  (SELECT COUNT(*) FROM (SELECT TOP (@behindLimit) r.${o.sequence} AS sequence FROM ${outbox} r ${TO_READ}
+    WHERE r.${o.key} = b.[key] AND r.${o.key} IS NOT NULL AND r.${o.state} IN (N'pending', N'processing') AND r.${o.sequence} > b.sequence) behind) AS rows_behind
+FROM (${blocked(`o.${o.scheduledAt} > @now AND o.${o.scheduledAt} < ${PARKED_AT}`)} UNION ALL ${blocked(`o.${o.scheduledAt} = ${PARKED_AT}`)}) b;`,
+
+    inboxBacklog: statement("operations.inbox backlog", { pullSources: "list", limit: "int" }, options)`${NOW}
+SELECT p.source, COUNT(*) AS pending, DATEDIFF_BIG(millisecond, MIN(p.created_at), @now) AS age_ms
+FROM (SELECT t.* FROM (SELECT TOP (@limit) i.${i.source} AS source, i.${i.createdAt} AS created_at FROM ${inbox} i ${TO_READ}
+    WHERE i.${i.state} = N'pending' AND i.${i.consumption} = N'push' ORDER BY i.${i.createdAt}, i.${i.id}) t
+  UNION ALL SELECT l.* FROM OPENJSON(@pullSources) WITH (name nvarchar(400) '$') s CROSS APPLY (
+    SELECT TOP (@limit) i.${i.source} AS source, i.${i.createdAt} AS created_at FROM ${inbox} i ${TO_READ}
+    WHERE i.${i.state} = N'pending' AND i.${i.consumption} = N'pull' AND i.${i.source} = s.name ORDER BY i.${i.createdAt}, i.${i.id}) l
+) p
+GROUP BY p.source;`,
+  };
+}
+
+/** They read and write a bounded number of rows. */
+const TIMEOUT_MS = 5000;
+/** Of one beat. */
+const MOST_DELETED = 1000;

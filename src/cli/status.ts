@@ -1,0 +1,210 @@
+import { type Command, InvalidArgumentError } from "commander";
+import { createOverview } from "../../roles/trace.ts";
+import { MOST_DEAD, type OverviewShown } from "../core/operations/overview.ts";
+import { StoreError } from "../model/errors.ts";
+import type { AuditEntry } from "../ports/operationsStore.ts";
+import { systemClock } from "../time/clock.ts";
+import { sleep } from "../time/wait.ts";
+import { type Columns, type CommandIo, FILE_OPTION, plainText, textTable } from "./io.ts";
+
+interface StatusOptions {
+  readonly config?: string;
+  readonly json?: boolean;
+  readonly watch?: boolean;
+  readonly lines?: number;
+}
+
+/** Adds `status` and `audit`. @param program the command to add them to; a `--config` option of its own counts too */
+export function addStatusCommands(program: Command, io: CommandIo): void {
+  program
+    .command("status")
+    .description("show the whole installation at a glance: what is wrong, replicas, sources, destinations")
+    .option(...FILE_OPTION)
+    .option("--json", "print what GET /admin/overview answers with")
+    .option("--watch", "again every two seconds, until Ctrl-C")
+    .addHelpText(
+      "after",
+      `
+Reads the database of the configuration: no process need run. Rates are those of the last five minutes.
+
+Exit codes: 0 printed, whatever it shows, 2 configuration or usage error, 1 anything else.`,
+    )
+    .action(async (_options: StatusOptions, command: Command) => {
+      await status(command.optsWithGlobals<StatusOptions>(), io);
+    });
+  program
+    .command("audit")
+    .description("show what operators did: replays, retries, discards, pauses, resumes")
+    .option(...FILE_OPTION)
+    .option("-n, --lines <count>", "how many entries, the newest (default: 50)", parseLines)
+    .option("--json", "an entry a line as JSON")
+    .action(async (_options: StatusOptions, command: Command) => {
+      await audit(command.optsWithGlobals<StatusOptions>(), io);
+    });
+}
+
+const LINES_BY_DEFAULT = 50;
+const MOST_LINES = 1000;
+
+function parseLines(text: string): number {
+  const lines = /^\d{1,4}$/.test(text) ? Number(text) : 0;
+  if (lines >= 1 && lines <= MOST_LINES) return lines;
+  throw new InvalidArgumentError(`A whole number from 1 to ${MOST_LINES} is expected.`);
+}
+
+async function status({ config: file, json = false, watch = false }: StatusOptions, io: CommandIo): Promise<void> {
+  const { onDatabase } = await import("./database.ts");
+  await onDatabase(io, {
+    file,
+    endsOnSignal: watch,
+    async work({ config, store, secrets, signal }) {
+      await store.schema.checkColumns(["outbox", "destinations"]);
+      const overview = createOverview({ config, store, secrets, clock: systemClock }, LONGEST_COUNT_MS);
+      const show = async () => {
+        const shown = await overview.read(RATE_MINUTES);
+        return json ? `${JSON.stringify(shown)}\n` : statusText(shown);
+      };
+      if (!watch) return await show();
+      for (;;) {
+        io.stdout.write(`${json ? "" : CLEAR}${await show()}`);
+        await sleep(WATCH_INTERVAL_MS, signal);
+      }
+    },
+  });
+}
+
+const RATE_MINUTES = 5;
+const LONGEST_COUNT_MS = 10_000;
+const WATCH_INTERVAL_MS = 2000;
+/** Clears the terminal (ECMA-48: cursor home, erase to the end). */
+const CLEAR = "\x1b[H\x1b[J";
+
+function statusText(shown: OverviewShown): string {
+  const { replicas, sources, destinations, outbox } = shown;
+  const parts = [
+    warningsOf(shown)
+      .map((warning) => `! ${warning}\n`)
+      .join(""),
+    outbox === null
+      ? "outbox    being counted\n"
+      : `outbox    ${outbox.pending} pending${oldest(outbox.oldestAgeMs)}, ${outbox.blockedKeys} blocked keys, ${outbox.parked} parked, ${atLeast(outbox.dead)} dead\n`,
+    replicas === null ? "" : textTable(replicas, REPLICA_COLUMNS),
+    textTable(sources, SOURCE_COLUMNS),
+    textTable(destinations, DESTINATION_COLUMNS),
+  ];
+  return parts.filter((part) => part !== "").join("\n");
+}
+
+/** What an operator should look at first. */
+function warningsOf({
+  replicas,
+  roles,
+  sources,
+  destinations,
+  outbox,
+  relayEnabled,
+}: OverviewShown): readonly string[] {
+  const runs = (role: string) => roles === null || (roles[role]?.replicas ?? 0) > 0;
+  const isReceiving = sources.some(({ pending }) => (pending ?? 0) > 0);
+  return [
+    ...(replicas === null
+      ? ["the replicas are not known: the table of the processes cannot be read (docs/status.md)"]
+      : []),
+    ...(runs("poller") ? [] : ["no poller is alive: nothing is delivered"]),
+    ...(isReceiving && !runs("relay") ? ["no relay is alive: messages wait in the inbox"] : []),
+    ...(isReceiving && !relayEnabled ? ["inbox.relay.enabled is false: messages wait in the inbox"] : []),
+    ...destinations
+      .filter(({ state }) => state !== "ok")
+      .map(({ name, state, pause, breaker }) => {
+        const why = pause?.reason ?? breaker?.reason;
+        return `${name} is ${state}${why === undefined || why === null ? "" : `: ${plainText(why, 100)}`}`;
+      }),
+    ...(outbox !== null && outbox.parked > 0 ? [`${outbox.parked} rows are parked: svc parked list`] : []),
+    ...destinations.flatMap(({ name, minutes }) => {
+      const dead = (minutes ?? []).reduce((sum, minute) => sum + minute.dead, 0);
+      return dead === 0 ? [] : [`${dead} rows for ${name} died in the last ${RATE_MINUTES} minutes`];
+    }),
+  ];
+}
+
+function oldest(ageMs: number | null): string {
+  return ageMs === null ? "" : `, the oldest for ${ageText(ageMs)}`;
+}
+
+function atLeast(count: number | null): string {
+  if (count === null) return "?";
+  return count >= MOST_DEAD ? `${count} or more` : String(count);
+}
+
+function ageText(ms: number): string {
+  const seconds = Math.round(ms / 1000);
+  if (seconds < 120) return `${seconds} s`;
+  return seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
+}
+
+/** A minute, in the mean of the last ones. */
+function rate<M>(minutes: readonly M[] | null, counter: keyof M): string {
+  if (minutes === null) return "?";
+  const sum = minutes.reduce((total, minute) => total + Number(minute[counter]), 0);
+  return String(Math.round(sum / RATE_MINUTES));
+}
+
+const number = (value: number | null): string => (value === null ? "?" : String(value));
+
+const REPLICA_COLUMNS: Columns<NonNullable<OverviewShown["replicas"]>[number]> = [
+  ["replica", ({ name }) => plainText(name, 60)],
+  ["version", ({ version }) => version],
+  ["roles", ({ roles }) => roles.join(" ")],
+  ["up since", ({ startedAt }) => startedAt?.toISOString() ?? ""],
+];
+
+const SOURCE_COLUMNS: Columns<OverviewShown["sources"][number]> = [
+  ["source", ({ name }) => plainText(name, 40)],
+  ["received/min", ({ minutes }) => rate(minutes, "received")],
+  ["duplicate/min", ({ minutes }) => rate(minutes, "duplicate")],
+  ["filtered/min", ({ minutes }) => rate(minutes, "filtered")],
+  ["waiting", ({ pending }) => number(pending)],
+  ["oldest", ({ oldestAgeMs }) => (oldestAgeMs === null ? "" : ageText(oldestAgeMs))],
+];
+
+const DESTINATION_COLUMNS: Columns<OverviewShown["destinations"][number]> = [
+  ["destination", ({ name }) => plainText(name, 40)],
+  ["state", ({ state }) => state],
+  ["sent/min", ({ minutes }) => rate(minutes, "sent")],
+  ["failed/min", ({ minutes }) => rate(minutes, "failed")],
+  ["waiting", ({ backlog }) => number(backlog)],
+  ["oldest", ({ oldestAgeMs }) => (oldestAgeMs === null ? "" : ageText(oldestAgeMs))],
+  ["parked", ({ parked }) => number(parked)],
+  ["dead", ({ dead }) => atLeast(dead)],
+  ["last error", ({ lastError }) => plainText(lastError ?? "", 60)],
+];
+
+async function audit({ config: file, lines = LINES_BY_DEFAULT, json = false }: StatusOptions, io: CommandIo) {
+  const { onDatabase } = await import("./database.ts");
+  await onDatabase(io, {
+    file,
+    endsOnSignal: false,
+    async work({ config, store }) {
+      let entries: readonly AuditEntry[];
+      try {
+        entries = await store.operations.audit(null, lines);
+      } catch (error) {
+        if (!(error instanceof StoreError && error.code === "schema")) throw error;
+        const table = `${config.database.operationsTablePrefix}audit`;
+        throw new Error(`the table ${table} cannot be read: see docs/status.md, "Tables"`);
+      }
+      const oldestFirst = entries.toReversed();
+      return json
+        ? oldestFirst.map((entry) => `${JSON.stringify(entry)}\n`).join("")
+        : textTable(oldestFirst, AUDIT_COLUMNS);
+    },
+  });
+}
+
+const AUDIT_COLUMNS: Columns<AuditEntry> = [
+  ["time", ({ at }) => at?.toISOString() ?? ""],
+  ["who", ({ actor }) => plainText(actor, 40)],
+  ["did", ({ action }) => action],
+  ["with", ({ target }) => plainText(target ?? "", 40)],
+  ["detail", ({ detail }) => plainText(detail ?? "", 200)],
+];

@@ -1,0 +1,316 @@
+import { StoreError } from "../../model/errors.ts";
+import type { DestinationStore } from "../../ports/destinationStore.ts";
+import type {
+  BlockedKey,
+  Counter,
+  MinuteFigures,
+  OperationsStore,
+  ProcessAlive,
+  SourceBacklog,
+} from "../../ports/operationsStore.ts";
+import type { SecretMasker } from "../../ports/runtime.ts";
+import type { OutboxBacklog, OutboxStore, ParkedStore } from "../../ports/store.ts";
+import type { Clock } from "../../time/clock.ts";
+import { type DestinationOverview, destinationOverview } from "../destinations/control.ts";
+import { type FailureGroup, groupFailures } from "./failures.ts";
+
+interface OverviewOptions {
+  readonly store: {
+    readonly operations: OperationsStore;
+    readonly destinations: Pick<DestinationStore, "isAvailable" | "states">;
+    readonly outbox: Pick<OutboxStore, "backlog">;
+    readonly parked: Pick<ParkedStore, "list">;
+  };
+  readonly settings: OverviewSettings;
+  readonly secrets: Pick<SecretMasker, "mask">;
+  /** Longest wait for a count that runs in the background, in ms; default 250. */
+  readonly longestWaitMs?: number | undefined;
+  readonly clock: Clock;
+}
+
+export interface OverviewSettings {
+  readonly destinations: Parameters<typeof destinationOverview>[0];
+  readonly sources: Readonly<Record<string, { readonly consumption: "push" | "pull" }>>;
+  readonly destinationOf: (topic: string) => string | undefined;
+  readonly isRelayEnabled: boolean;
+  /** Whether reasons may repeat fields that nobody sees (`admin.redactPayloadPaths`): then they are left out. */
+  readonly hidesReasons: boolean;
+}
+
+/** The whole installation at a glance; figures that are not known are null. */
+export interface OverviewShown {
+  readonly at: Date;
+  readonly relayEnabled: boolean;
+  /** By role; null where the table of the processes cannot be read. */
+  readonly roles: Readonly<Record<string, { readonly replicas: number }>> | null;
+  readonly replicas: readonly ProcessAlive[] | null;
+  readonly sources: readonly SourceShown[];
+  readonly destinations: readonly DestinationShown[];
+  readonly outbox: OutboxShown | null;
+}
+
+interface SourceShown {
+  readonly name: string;
+  readonly consumption: "push" | "pull";
+  readonly pending: number | null;
+  readonly oldestAgeMs: number | null;
+  readonly minutes: readonly Minute<"received" | "duplicate" | "filtered" | "dead">[] | null;
+}
+
+interface DestinationShown extends Omit<DestinationOverview, "backlog" | "inFlight"> {
+  /** With `oldestAgeMs` as of `outbox.asOf`. */
+  readonly backlog: number | null;
+  readonly inFlight: number | null;
+  /** Among the dead rows that died last, {@link MOST_DEAD} at most. */
+  readonly dead: number | null;
+  readonly parked: number | null;
+  readonly minutes: readonly Minute<"sent" | "failed" | "dead">[] | null;
+}
+
+interface OutboxShown {
+  readonly pending: number;
+  readonly oldestAgeMs: number | null;
+  readonly parked: number;
+  readonly blockedKeys: number;
+  /** {@link MOST_DEAD} means that many or more. */
+  readonly dead: number | null;
+  readonly asOf: Date;
+  /** When the backlog by destination was counted; null while it is counted for the first time. */
+  readonly destinationsAsOf: Date | null;
+}
+
+type Minute<C extends Counter> = { readonly at: Date } & Readonly<Record<C, number>>;
+
+/** Rows that failed for good, by reason. */
+export interface Failures {
+  readonly groups: readonly FailureGroup[];
+  readonly rowsRead: number;
+  /** False when there are more rows: the newest were read. */
+  readonly isComplete: boolean;
+}
+
+/** What operators see of the installation. Every read is bounded; a long count runs in the background. */
+export class Overview {
+  readonly #options: OverviewOptions;
+  readonly #totals: Cached<OutboxBacklog>;
+  readonly #byDestination: Cached<OutboxBacklog["byDestination"]>;
+
+  constructor(options: OverviewOptions) {
+    const { store, longestWaitMs = LONGEST_WAIT_MS, clock } = options;
+    this.#options = options;
+    this.#totals = new Cached(() => store.outbox.backlog({ totalsOnly: true }), longestWaitMs, clock);
+    this.#byDestination = new Cached(async () => (await store.outbox.backlog()).byDestination, longestWaitMs, clock);
+  }
+
+  /**
+   * @param minutes of figures
+   * @throws StoreError
+   */
+  async read(minutes: number): Promise<OverviewShown> {
+    const { store, settings } = this.#options;
+    const { operations } = store;
+    const pullSources = Object.entries(settings.sources).flatMap(([name, { consumption }]) =>
+      consumption === "pull" ? [name] : [],
+    );
+    const [replicas, figures, shared, totals, byDestination, sources, dead, parked] = await Promise.all([
+      operations.processes().catch(withoutTable),
+      operations.figures(minutes).catch(withoutTable),
+      store.destinations.isAvailable ? store.destinations.states() : [],
+      this.#totals.read(),
+      this.#byDestination.read(),
+      operations.inboxBacklog(pullSources, MOST_PENDING).catch(withoutTable),
+      operations.deadRows(MOST_DEAD),
+      store.parked.list({}, null, MOST_PARKED),
+    ]);
+    const count = (rows: readonly { readonly topic: string | null }[], destination: string) =>
+      rows.filter(({ topic }) => topic !== null && settings.destinationOf(topic) === destination).length;
+    const shown = destinationOverview(settings.destinations, shared, byDestination?.value ?? new Map());
+    return {
+      at: new Date(this.#options.clock.now()),
+      relayEnabled: settings.isRelayEnabled,
+      roles: replicas === undefined ? null : rolesOf(replicas),
+      replicas: replicas ?? null,
+      sources: Object.entries(settings.sources).map(([name, { consumption }]) => ({
+        name,
+        consumption,
+        ...backlogOf(sources, name),
+        minutes: minutesOf(figures, "source", name, ["received", "duplicate", "filtered", "dead"]),
+      })),
+      destinations: shown.map(({ backlog, inFlight, ...each }) => ({
+        ...this.#masked(each),
+        backlog: byDestination === undefined ? null : backlog,
+        inFlight: byDestination === undefined ? null : inFlight,
+        dead: count(dead, each.name),
+        parked: count(parked, each.name),
+        minutes: minutesOf(figures, "destination", each.name, ["sent", "failed", "dead"]),
+      })),
+      outbox:
+        totals === undefined
+          ? null
+          : {
+              pending: totals.value.pending,
+              oldestAgeMs: totals.value.oldestPendingAgeMs,
+              parked: totals.value.parked,
+              blockedKeys: totals.value.blockedKeys,
+              dead: dead.length,
+              asOf: totals.at,
+              destinationsAsOf: byDestination?.at ?? null,
+            },
+    };
+  }
+
+  /** The newest dead rows, and the first parked ones, by reason. @throws StoreError */
+  async failures(filter: {
+    readonly state?: "dead" | "parked" | undefined;
+    readonly destination?: string | undefined;
+  }): Promise<Failures> {
+    const { store, settings } = this.#options;
+    const [dead, parked] = await Promise.all([
+      filter.state === "parked" ? [] : store.operations.deadRows(MOST_DEAD),
+      filter.state === "dead" ? [] : store.parked.list({}, null, MOST_PARKED),
+    ]);
+    const destinationOf = (topic: string | null) => (topic === null ? null : (settings.destinationOf(topic) ?? null));
+    const rows = [
+      ...dead.map(({ id, topic, diedAt, lastError }) => ({
+        id,
+        state: "dead" as const,
+        destination: destinationOf(topic),
+        at: diedAt,
+        reason: this.#reason(lastError),
+      })),
+      ...parked.map(({ id, topic, parkedAt, lastError }) => ({
+        id,
+        state: "parked" as const,
+        destination: destinationOf(topic),
+        at: parkedAt,
+        reason: this.#reason(lastError),
+      })),
+    ];
+    const wanted = rows.filter((row) => filter.destination === undefined || row.destination === filter.destination);
+    return {
+      groups: groupFailures(wanted),
+      rowsRead: rows.length,
+      isComplete: dead.length < MOST_DEAD && parked.length < MOST_PARKED,
+    };
+  }
+
+  /** Keys whose first row waits for its retry or is parked. @throws StoreError */
+  async blockedKeys(limit: number): Promise<
+    readonly (Omit<BlockedKey, "isParked"> & {
+      readonly state: "retry" | "parked";
+      readonly destination: string | null;
+    })[]
+  > {
+    const { store, settings, secrets } = this.#options;
+    const keys = await store.operations.blockedKeys(limit, MOST_BEHIND);
+    return keys.slice(0, limit).map(({ isParked, key, topic, lastError, ...each }) => ({
+      ...each,
+      key: settings.hidesReasons ? HIDDEN : secrets.mask(key, false),
+      topic: topic === null ? null : secrets.mask(topic, false),
+      destination: topic === null ? null : (settings.destinationOf(topic) ?? null),
+      state: isParked ? "parked" : "retry",
+      lastError: this.#reason(lastError),
+    }));
+  }
+
+  #reason(text: string | null): string | null {
+    const { settings, secrets } = this.#options;
+    return text === null || settings.hidesReasons ? null : secrets.mask(text, true);
+  }
+
+  #masked<T extends Pick<DestinationOverview, "lastError">>(each: T): T {
+    return { ...each, lastError: this.#reason(each.lastError) };
+  }
+}
+
+/** A value that takes long to read: read again in the background when somebody asks, at most a fiftieth of the time. */
+class Cached<T> {
+  readonly #load: () => Promise<T>;
+  readonly #longestWaitMs: number;
+  readonly #clock: Clock;
+  #found: { readonly value: T; readonly at: Date } | undefined;
+  #dueAt = Number.NEGATIVE_INFINITY;
+  #loading: Promise<void> | undefined;
+
+  constructor(load: () => Promise<T>, longestWaitMs: number, clock: Clock) {
+    this.#load = load;
+    this.#longestWaitMs = longestWaitMs;
+    this.#clock = clock;
+  }
+
+  /**
+   * Waits a moment for a new value, else returns the last one.
+   *
+   * @throws the error of the read
+   */
+  async read(): Promise<{ readonly value: T; readonly at: Date } | undefined> {
+    if (this.#loading === undefined && this.#clock.monotonic() >= this.#dueAt) {
+      this.#loading = this.#reload().finally(() => {
+        this.#loading = undefined;
+      });
+      // Who waits for it sees the error.
+      this.#loading.catch(() => {});
+    }
+    if (this.#loading !== undefined) await Promise.race([this.#loading, after(this.#longestWaitMs)]);
+    return this.#found;
+  }
+
+  async #reload(): Promise<void> {
+    const startedAt = this.#clock.monotonic();
+    const value = await this.#load();
+    const now = this.#clock.monotonic();
+    this.#found = { value, at: new Date(this.#clock.now()) };
+    this.#dueAt = now + Math.max(LEAST_REST_MS, COST_FACTOR * (now - startedAt));
+  }
+}
+
+function after(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms).unref());
+}
+
+const LONGEST_WAIT_MS = 250;
+const LEAST_REST_MS = 1000;
+const COST_FACTOR = 50;
+const MOST_PENDING = 50_000;
+/** Dead rows that are read. */
+export const MOST_DEAD = 5000;
+const MOST_PARKED = 2000;
+/** Rows behind a blocked key that are counted. */
+export const MOST_BEHIND = 1000;
+const HIDDEN = "***";
+
+/** @throws any other error than that of a table that is missing or closed to this user */
+function withoutTable(error: unknown): undefined {
+  if (!(error instanceof StoreError && error.code === "schema")) throw error;
+}
+
+function rolesOf(replicas: readonly ProcessAlive[]): Record<string, { replicas: number }> {
+  const roles: Record<string, { replicas: number }> = {};
+  for (const role of replicas.flatMap((each) => each.roles)) {
+    const counted = roles[role];
+    if (counted === undefined) roles[role] = { replicas: 1 };
+    else counted.replicas += 1;
+  }
+  return roles;
+}
+
+function backlogOf(sources: readonly SourceBacklog[] | undefined, name: string) {
+  if (sources === undefined) return { pending: null, oldestAgeMs: null };
+  const found = sources.find(({ source }) => source === name);
+  return { pending: found?.pending ?? 0, oldestAgeMs: found?.oldestAgeMs ?? null };
+}
+
+function minutesOf<C extends Counter>(
+  figures: readonly MinuteFigures[] | undefined,
+  kind: MinuteFigures["kind"],
+  name: string,
+  counters: readonly C[],
+): readonly Minute<C>[] | null {
+  if (figures === undefined) return null;
+  return figures
+    .filter((each) => each.kind === kind && each.name === name)
+    .map((each) => {
+      const counts = Object.fromEntries(counters.map((counter) => [counter, each[counter]])) as Record<C, number>;
+      return { at: each.minute, ...counts };
+    });
+}

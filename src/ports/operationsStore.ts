@@ -1,0 +1,110 @@
+import type { MessageId } from "../model/rows.ts";
+
+/**
+ * What operators see of the whole installation: the processes alive, their figures by the minute, the audit log, and
+ * bounded reads of the backlog. The database's clock decides all times. Methods reject with `StoreError`; with the code
+ * `schema` where a table is missing or closed to this user.
+ */
+export interface OperationsStore {
+  /** Notes that a process is alive, in one statement, and adds what it counted. Deletes what is too old. */
+  beat(process: ProcessName, counted: readonly Figures[]): Promise<void>;
+
+  /** The process has ended in order. */
+  leave(name: string): Promise<void>;
+
+  /** The processes seen within the last minute, by name. */
+  processes(): Promise<readonly ProcessAlive[]>;
+
+  /** The figures of the last `minutes` whole minutes and of the present one, oldest first. */
+  figures(minutes: number): Promise<readonly MinuteFigures[]>;
+
+  /** Adds an entry to the audit log. */
+  addAudit(entry: NewAuditEntry): Promise<void>;
+
+  /** Entries of the audit log, newest first. @param before `id` of the last entry of the page before; null for the first */
+  audit(before: string | null, limit: number): Promise<readonly AuditEntry[]>;
+
+  /** The dead rows that died last, up to `limit`, newest first. */
+  deadRows(limit: number): Promise<readonly DeadRow[]>;
+
+  /** Rows that wait for their retry or are parked and have a key, the next due first; with up to `behindLimit` rows behind each. */
+  blockedKeys(limit: number, behindLimit: number): Promise<readonly BlockedKey[]>;
+
+  /** Pending inbox rows by source, of the oldest `limit` push rows, and of up to `limit` pull rows of each pull source. */
+  inboxBacklog(pullSources: readonly string[], limit: number): Promise<readonly SourceBacklog[]>;
+}
+
+export interface ProcessName {
+  /** Unique among the processes alive. */
+  readonly name: string;
+  readonly version: string;
+  readonly roles: readonly string[];
+  /** Ms since its start. */
+  readonly upMs: number;
+}
+
+export interface ProcessAlive {
+  readonly name: string;
+  readonly version: string;
+  readonly roles: readonly string[];
+  readonly startedAt: Date | null;
+  readonly seenAt: Date | null;
+}
+
+export const COUNTERS = ["received", "duplicate", "filtered", "sent", "failed", "dead"] as const;
+export type Counter = (typeof COUNTERS)[number];
+
+/** What was counted about a source or a destination. */
+export interface Figures extends Readonly<Record<Counter, number>> {
+  readonly kind: "source" | "destination";
+  readonly name: string;
+  /** How long ago the counting began, in whole minutes: 0 for the present minute. */
+  readonly minutesAgo: number;
+}
+
+export interface MinuteFigures extends Readonly<Record<Counter, number>> {
+  readonly minute: Date;
+  readonly kind: Figures["kind"];
+  readonly name: string;
+}
+
+export interface NewAuditEntry {
+  readonly actor: string;
+  readonly action: string;
+  /** What was changed, such as the name of a destination. */
+  readonly target: string | null;
+  readonly detail: string | null;
+}
+
+export interface AuditEntry extends NewAuditEntry {
+  /** Decimal text. */
+  readonly id: string;
+  readonly at: Date | null;
+}
+
+export interface DeadRow {
+  readonly id: MessageId;
+  readonly topic: string | null;
+  readonly diedAt: Date | null;
+  /** At most 300 characters. */
+  readonly lastError: string | null;
+}
+
+export interface BlockedKey {
+  readonly key: string;
+  /** Of the row that blocks it. */
+  readonly id: MessageId;
+  readonly topic: string | null;
+  readonly isParked: boolean;
+  readonly attempt: number;
+  /** Null for a parked row, and where a `Date` cannot hold it. */
+  readonly dueAt: Date | null;
+  readonly lastError: string | null;
+  readonly rowsBehind: number;
+}
+
+export interface SourceBacklog {
+  readonly source: string;
+  readonly pending: number;
+  readonly oldestAgeMs: number | null;
+}

@@ -1,0 +1,168 @@
+import { describe, expect, test } from "@jest/globals";
+import type { TestDatabase } from "../support/databases.ts";
+import { eventually } from "../support/eventually.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { type ConfigTree, databaseConfig, merged, ordersTo, type Service, useServices } from "../support/service.ts";
+
+const services = useServices();
+failOnLeaks();
+
+const ADMIN = { admin: { enabled: true, insecure: true } };
+
+async function command(database: TestDatabase, config: ConfigTree, ...args: readonly string[]) {
+  const file = services.configFile(merged(config, { database: databaseConfig(database) }));
+  const child = services.processes.svc([...args, "--config", file], { env: { LOG_LEVEL: "warn" } });
+  const { code } = await child.exited;
+  return { code, stdout: child.stdout.join("\n"), stderr: child.stderr.join("\n") };
+}
+
+interface Overview {
+  readonly roles: Readonly<Record<string, { readonly replicas: number }>> | null;
+  readonly replicas: readonly { readonly name: string; readonly roles: readonly string[] }[] | null;
+  readonly sources: readonly {
+    readonly name: string;
+    readonly pending: number | null;
+    readonly minutes: readonly Readonly<Record<string, number>>[] | null;
+  }[];
+  readonly destinations: readonly {
+    readonly name: string;
+    readonly state: string;
+    readonly backlog: number | null;
+    readonly dead: number | null;
+    readonly minutes: readonly Readonly<Record<string, number>>[] | null;
+  }[];
+  readonly outbox: { readonly pending: number; readonly dead: number } | null;
+}
+
+async function get<T>(service: Service, path: string): Promise<T> {
+  const answer = await service.get(path);
+  expect([path, answer.status]).toEqual([path, 200]);
+  return answer.json() as T;
+}
+
+const overviewOf = (service: Service) => get<Overview>(service, "/admin/overview");
+
+const sum = (minutes: readonly Readonly<Record<string, number>>[] | null | undefined, counter: string) =>
+  (minutes ?? []).reduce((total, minute) => total + Number(minute[counter]), 0);
+
+describe("the overview", () => {
+  test("has the replicas alive, what they counted, what waits and what is dead", async () => {
+    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+    receiver.answer = ({ body }, response) => response.writeHead(body.includes("bad") ? 400 : 200).end("no good");
+    const config = ordersTo(receiver, { ...ADMIN, outbox: { maxAttempts: 1 } });
+    const admin = await services.start({ database, config, roles: ["ingest", "relay", "admin"] });
+    const poller = await services.start({ database, config, roles: ["poller"] });
+    await eventually(async () => {
+      const { roles, replicas } = await overviewOf(admin);
+      expect(roles).toMatchObject({ ingest: { replicas: 1 }, relay: { replicas: 1 }, poller: { replicas: 1 } });
+      expect(replicas).toHaveLength(2);
+    });
+    for (const id of ["a", "a", "b", "bad"]) {
+      expect((await admin.post({ id, key: id, type: "created" })).status).toBeLessThan(300);
+    }
+    await eventually(async () => expect(await states(database)).toEqual({ dead: 1, sent: 2 }));
+
+    // An orderly stop writes what is left, and takes the process off the list.
+    expect((await poller.stop()).code).toBe(0);
+    const shown = await overviewOf(admin);
+    expect(shown.roles).not.toHaveProperty("poller");
+    const [destination] = shown.destinations;
+    expect(destination).toMatchObject({ name: "receiver", state: "ok", backlog: 0, dead: 1 });
+    expect([sum(destination?.minutes, "sent"), sum(destination?.minutes, "dead")]).toEqual([2, 1]);
+    expect(shown.outbox).toMatchObject({ dead: 1 });
+
+    const { stdout, code } = await command(database, config, "status");
+    expect([code, stdout]).toEqual([0, expect.stringContaining("! no poller is alive: nothing is delivered")]);
+    expect(stdout).toMatch(/^receiver +ok/m);
+    expect((await admin.stop()).code).toBe(0);
+    const json = await command(database, config, "status", "--json");
+    const [received] = (JSON.parse(json.stdout) as Overview).sources;
+    expect([sum(received?.minutes, "received"), sum(received?.minutes, "duplicate")]).toEqual([3, 1]);
+  });
+
+  test("groups failures by reason, and shows blocked keys", async () => {
+    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+    const config = ordersTo(receiver, ADMIN);
+    const admin = await services.start({ database, config, roles: ["admin"] });
+    await database.query(
+      `INSERT INTO outbox (topic, key, payload, state, attempt, last_error)
+       SELECT 'orders.created', 'd' || n, '{}', 'dead', 5, 'POST http://r/ was answered ' || CASE n WHEN 4 THEN 500 ELSE 503 END || ': request ' || n
+       FROM generate_series(1, 4) n`,
+    );
+    await database.query(
+      `INSERT INTO outbox (topic, key, payload, attempt, scheduled_at, last_error)
+       VALUES ('orders.created', 'k', '{}', 1, now() + interval '1 hour', 'refused'), ('orders.created', 'k', '{}', 0, now(), NULL)`,
+    );
+    const { groups } = await get<{ groups: { count: number; reason: string; ids: string[] }[] }>(
+      admin,
+      "/admin/failures?state=dead&destination=receiver",
+    );
+    expect(groups.map(({ count }) => count)).toEqual([3, 1]);
+    expect(groups[0]?.ids).toHaveLength(3);
+    const { keys } = await get<{ keys: object[] }>(admin, "/admin/blocked-keys");
+    expect(keys).toMatchObject([{ key: "k", state: "retry", attempt: 1, rowsBehind: 1, destination: "receiver" }]);
+    for (const query of ["overview?minutes=0", "failures?state=sent", "blocked-keys?limit=501", "audit?cursor=x"]) {
+      expect([query, (await admin.get(`/admin/${query}`)).status]).toEqual([query, 400]);
+    }
+    expect((await admin.stop()).code).toBe(0);
+  });
+
+  test("works without its tables, and says what is missing", async () => {
+    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+    const config = ordersTo(receiver, ADMIN);
+    const service = await services.start({ database, config });
+    await database.query("DROP TABLE outbox_process, outbox_figures, outbox_audit");
+    const shown = await overviewOf(service);
+    expect([shown.roles, shown.replicas, shown.sources[0]?.minutes]).toEqual([null, null, null]);
+    expect((await service.get("/admin/audit")).status).toBe(501);
+    expect((await service.post({ id: "a", key: "k", type: "created" })).status).toBe(202);
+    await eventually(async () => expect(await states(database)).toEqual({ sent: 1 }));
+    const pause = { method: "POST", body: JSON.stringify({ reason: "test" }) };
+    expect((await fetch(`http://127.0.0.1:${service.port}/admin/destinations/receiver/pause`, pause)).status).toBe(200);
+    const { stdout } = await command(database, config, "status");
+    expect(stdout).toContain("the replicas are not known");
+    expect((await command(database, config, "audit")).stderr).toContain("the table outbox_audit cannot be read");
+    expect((await service.stop()).code).toBe(0);
+  });
+});
+
+test("the audit log has who did what, and no secret", async () => {
+  const SECRET = "planted-secret-4711";
+  const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+  const config = ordersTo(receiver, { admin: { enabled: true, auth: { token: SECRET } } });
+  const service = await services.start({ database, config, roles: ["admin"] });
+  const headers = { authorization: `Bearer ${SECRET}` };
+  const post = async (path: string, body: object) => {
+    const url = `http://127.0.0.1:${service.port}/admin/${path}`;
+    const answer = await fetch(url, { method: "POST", headers, body: JSON.stringify(body) });
+    expect([path, answer.status]).toEqual([path, 200]);
+  };
+  await post("destinations/receiver/pause", { reason: `they use ${SECRET}`, for: "2h", by: "alice" });
+  await post("destinations/receiver/resume", { by: "alice" });
+  await post("replay", { state: "dead", by: "bob" });
+  await post("parked/discard", { key: "customer-17", reason: "gone", by: "bob" });
+  expect((await command(database, config, "replay", "--state", "dead")).code).toBe(0);
+
+  const { code, stdout } = await command(database, config, "audit", "--json");
+  expect(code).toBe(0);
+  const entries = stdout
+    .split("\n")
+    .filter(Boolean)
+    .map((line) => JSON.parse(line) as Record<string, string>);
+  expect(entries.map(({ action }) => action)).toEqual(["pause", "resume", "replay", "parked.discard", "replay"]);
+  expect(entries[0]).toMatchObject({ actor: "alice (admin route)", target: "receiver" });
+  expect(entries[4]?.actor).toMatch(/@/);
+  expect(stdout).not.toContain(SECRET);
+  expect(stdout).not.toContain("customer-17");
+  const page = await fetch(`http://127.0.0.1:${service.port}/admin/audit?limit=2`, { headers });
+  const first = (await page.json()) as { entries: { id: string }[]; cursor: string };
+  expect(first.entries).toHaveLength(2);
+  const next = await fetch(`http://127.0.0.1:${service.port}/admin/audit?limit=3&cursor=${first.cursor}`, { headers });
+  expect((await next.json()) as object).toMatchObject({ entries: [{ action: "replay" }, {}, { action: "pause" }] });
+  expect((await service.stop()).code).toBe(0);
+});
+
+async function states(database: TestDatabase): Promise<Readonly<Record<string, number>>> {
+  const rows = await database.query("SELECT state, count(*)::int AS rows FROM outbox GROUP BY state");
+  return Object.fromEntries(rows.map(({ state, rows: count }) => [state, count]));
+}

@@ -1,0 +1,104 @@
+import { expect, test } from "@jest/globals";
+import { Heartbeat } from "../../../../src/core/operations/heartbeat.ts";
+import { Tally } from "../../../../src/core/operations/tally.ts";
+import type { Figures, ProcessName } from "../../../../src/ports/operationsStore.ts";
+import { ManualClock, recordingLog } from "../../../support/recorders.ts";
+
+const PROCESS = { name: "host-1", version: "1", roles: ["poller"] };
+
+function setup() {
+  const clock = new ManualClock();
+  const tally = new Tally(clock);
+  const { log, lines } = recordingLog();
+  const beats: (readonly Figures[])[] = [];
+  const left: string[] = [];
+  const failure: { error?: Error } = {};
+  let due: (() => void) | undefined;
+  const heartbeat = new Heartbeat({
+    store: {
+      async beat(_process: ProcessName, counted) {
+        if (failure.error !== undefined) throw failure.error;
+        beats.push(counted);
+      },
+      leave: async (name) => void left.push(name),
+    },
+    process: PROCESS,
+    tally,
+    clock,
+    timer: (_ms, callback) => {
+      due = callback;
+      return () => {
+        due = undefined;
+      };
+    },
+    log,
+  });
+  /** The next beat, `ms` later; resolves when the one after it is awaited. */
+  const beat = async (ms = 20_000) => {
+    clock.advance(ms);
+    const run = due;
+    due = undefined;
+    run?.();
+    await settled();
+  };
+  return { heartbeat, tally, beats, left, failure, lines, beat };
+}
+
+/** Lets every promise callback run that is due. */
+const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
+
+const counts = (beat: readonly Figures[] | undefined) =>
+  beat?.map(({ name, minutesAgo, sent }) => [name, minutesAgo, sent]);
+
+test("a beat has what was counted since the last one, and the last one comes at the stop", async () => {
+  const { heartbeat, tally, beats, left, beat } = setup();
+  await heartbeat.start();
+  await settled();
+  tally.count("destination", "billing", "sent", 2);
+  tally.count("destination", "billing", "sent", 1);
+  await beat();
+  await beat();
+  tally.count("destination", "audit", "sent", 1);
+  await heartbeat.stop(new AbortController().signal);
+  expect(beats.map(counts)).toEqual([[], [["billing", 0, 3]], [], [["audit", 0, 1]]]);
+  expect(left).toEqual(["host-1"]);
+});
+
+test("while the database is away, ten minutes of counts are kept for their minutes, with one warning", async () => {
+  const { heartbeat, tally, beats, failure, lines, left, beat } = setup();
+  await heartbeat.start();
+  await settled();
+  failure.error = new Error("gone");
+  tally.count("destination", "lost", "sent", 1);
+  await beat();
+  await beat(400_000);
+  tally.count("destination", "kept", "sent", 1);
+  await beat();
+  await beat(220_000);
+  delete failure.error;
+  await beat();
+  expect(lines).toHaveLength(1);
+  expect(counts(beats.at(-1))).toEqual([["kept", 4, 1]]);
+  failure.error = new Error("gone");
+  await heartbeat.stop(new AbortController().signal);
+  expect(left).toEqual([]);
+});
+
+test("a stop before the start, twice, or with a database that hangs ends", async () => {
+  const { heartbeat, beats } = setup();
+  await heartbeat.stop(new AbortController().signal);
+  await heartbeat.stop(new AbortController().signal);
+  await heartbeat.start();
+  await settled();
+  expect(beats).toHaveLength(1);
+  const hanging = new Heartbeat({
+    store: { beat: () => new Promise(() => {}), leave: async () => {} },
+    process: PROCESS,
+    tally: new Tally(new ManualClock()),
+    clock: new ManualClock(),
+    timer: () => () => {},
+    log: recordingLog().log,
+  });
+  await hanging.start();
+  await hanging.stop(AbortSignal.abort());
+});
