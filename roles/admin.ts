@@ -1,12 +1,13 @@
 import type { Config } from "../src/config/types.ts";
 import { DestinationControl } from "../src/core/destinations/control.ts";
+import { JobRunner } from "../src/core/finished/jobRunner.ts";
 import { adminRoutes } from "../src/http/admin/routes.ts";
 import { StoppingError } from "../src/model/errors.ts";
 import type { Service } from "../src/ports/runtime.ts";
 import { EvaluatorPool } from "../src/runtime/evaluation/pool.ts";
 import { sharedController, waitOrAbort } from "../src/time/wait.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
-import { createParked, createReplay } from "./finishedRows.ts";
+import { createMessageActions, createParked, createReplay, createReplayJobs } from "./finishedRows.ts";
 import { createOverview, createTrace } from "./trace.ts";
 import { EVALUATOR_SCRIPT } from "./transforms.ts";
 
@@ -26,6 +27,9 @@ export function adminRole({
   const evaluator = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers: 1, memoryLimitMb: MEMORY_LIMIT_MB, log });
   const changes = new RunningChanges();
   const replay = createReplay({ config, store, audit, log }, () => wakes.poller());
+  const jobs = createReplayJobs({ store, audit, redact, log }, replay);
+  const runner = new JobRunner({ jobs, log });
+  const messages = createMessageActions({ store, redact, audit }, replay, () => wakes.poller());
   const parked = createParked({ store, redact, audit, log }, () => wakes.poller());
   const routes = adminRoutes({
     admin: config.admin,
@@ -40,6 +44,25 @@ export function adminRole({
       retry: (selection, by) => changes.run((signal) => parked.retry(selection, by, signal)),
       discard: (selection, by, reason) => changes.run((signal) => parked.discard(selection, by, reason, signal)),
     },
+    jobs: {
+      jobs,
+      preview: (request, sampleSize) => changes.run((signal) => jobs.preview(request, sampleSize, signal)),
+      async start(request, by, perSecond) {
+        const held = await changes.run((signal) => jobs.start(request, by, perSecond, signal));
+        runner.execute(held);
+        return held.id;
+      },
+      async resume(id, by) {
+        const resumed = await jobs.resume(id, by);
+        if (resumed) runner.look();
+        return resumed;
+      },
+    },
+    messages: {
+      retry: (id, by) => messages.retry(id, by),
+      discard: (id, by, reason) => messages.discard(id, by, reason),
+      replay: (id, by) => changes.run((signal) => messages.replay(id, by, signal)),
+    },
     trace: createTrace({ config, store, secrets, clock }),
     overview: createOverview({ config, store, secrets, clock }),
     operations: store.operations,
@@ -47,7 +70,12 @@ export function adminRole({
     clock,
     log,
   });
-  return { routes, waiters: [changes], closers: [closer("transform tests", () => evaluator.close())] };
+  return {
+    routes,
+    waiters: [changes],
+    workers: [runner],
+    closers: [closer("transform tests", () => evaluator.close())],
+  };
 }
 
 /** The largest body of the admin routes: on the data port its own cap holds for them too. */

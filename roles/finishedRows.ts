@@ -1,12 +1,17 @@
+import { v4 as uuidv4, v7 as uuidv7 } from "uuid";
 import type { Config } from "../src/config/types.ts";
 import { compileRoutes } from "../src/core/delivery/routes.ts";
+import { MessageActions } from "../src/core/finished/messageActions.ts";
 import { Parked } from "../src/core/finished/parked.ts";
 import { Replay } from "../src/core/finished/replay.ts";
+import { ReplayJobs } from "../src/core/finished/replayJobs.ts";
 import { Retention } from "../src/core/finished/retention.ts";
 import { StoppingError } from "../src/model/errors.ts";
+import type { ClaimToken } from "../src/model/rows.ts";
 import type { RetentionPolicy } from "../src/ports/finishedRows.ts";
 import type { HealthComponent, Service } from "../src/ports/runtime.ts";
 import { Loop } from "../src/runtime/loop.ts";
+import { systemClock } from "../src/time/clock.ts";
 import { sharedController, sleep } from "../src/time/wait.ts";
 import type { RoleContext, RoleParts } from "./context.ts";
 
@@ -123,4 +128,30 @@ function announceTo(store: RoleContext["store"], wakePoller: () => void): () => 
     wakePoller();
     store.announceOutbox();
   };
+}
+
+/** Replays that show their progress, can be cancelled, and go on where they were interrupted. */
+export function createReplayJobs(
+  { store, audit, redact, log }: Pick<RoleContext, "store" | "audit" | "redact" | "log">,
+  replay: Replay,
+): ReplayJobs {
+  return new ReplayJobs({
+    store: store.jobs,
+    replay,
+    newId: uuidv7,
+    newToken: () => uuidv4() as ClaimToken,
+    now: () => systemClock.monotonic(),
+    audit,
+    redact,
+    log,
+  });
+}
+
+/** What operators do with one message. */
+export function createMessageActions(
+  { store, redact, audit }: Pick<RoleContext, "store" | "redact" | "audit">,
+  replay: Replay,
+  wakePoller: () => void = () => {},
+): MessageActions {
+  return new MessageActions({ store, replay, onFreed: announceTo(store, wakePoller), audit, redact });
 }

@@ -16,7 +16,7 @@ import type { SecretMasker } from "../ports/runtime.ts";
 export interface CommandIo {
   readonly env: Environment;
   readonly stdout: { write(text: string): unknown };
-  readonly stderr: { write(text: string): unknown };
+  readonly stderr: { write(text: string): unknown; readonly isTTY?: boolean };
   /** Sets the exit code of the process. */
   readonly setExitCode: (code: number) => void;
   /** Reads files; from the disk unless given. */

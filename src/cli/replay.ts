@@ -1,5 +1,8 @@
 import type { Command } from "commander";
-import { createReplay } from "../../roles/finishedRows.ts";
+import { createReplay, createReplayJobs } from "../../roles/finishedRows.ts";
+import type { Config } from "../config/types.ts";
+import type { Replay, ReplayPreview } from "../core/finished/replay.ts";
+import type { HeldJob, JobShown, ReplayJobs } from "../core/finished/replayJobs.ts";
 import {
   hasFilter,
   NO_FILTER,
@@ -9,6 +12,8 @@ import {
   parseText,
   type ReplayRequest,
 } from "../core/finished/requests.ts";
+import { createRedactor } from "../core/redaction/redact.ts";
+import { StoreError } from "../model/errors.ts";
 import type { MessageId } from "../model/rows.ts";
 import type { FinishedRow, FinishedState } from "../ports/finishedRows.ts";
 import {
@@ -32,6 +37,9 @@ interface ReplayOptions {
   readonly createdAfter?: string;
   readonly createdBefore?: string;
   readonly dryRun?: boolean;
+  readonly perSecond?: number;
+  readonly resume?: string;
+  readonly jobs?: boolean;
 }
 
 /** Adds `replay`. @param program the command to add it to; a `--config` option of its own counts too */
@@ -59,11 +67,16 @@ export function addReplayCommand(program: Command, io: CommandIo): void {
       optionParser((text) => parseInstant(text, "before")),
     )
     .option("--dry-run", "count the rows and show some of them; change nothing")
+    .option("--per-second <count>", "most rows in a second", optionParser(parsePerSecond))
+    .option("--resume <id>", "go on with an interrupted or failed replay", optionParser(parseMessageId))
+    .option("--jobs", "list the replays, newest first")
     .addHelpText("after", EXAMPLES)
     .action(async (_options: ReplayOptions, command: Command) => {
       const options = command.optsWithGlobals<ReplayOptions>();
       const { state, id: ids, topic: topics, destination, createdAfter, createdBefore } = options;
       const request: ReplayRequest = { state, ids, topics, destination, createdAfter, createdBefore };
+      if (options.jobs === true) return await listJobs(options.config, io);
+      if (options.resume !== undefined) return await resumeJob(options, options.resume, io);
       if (!hasFilter(request)) usageError(command, `${NO_FILTER} ${FILTERS}`);
       await replay(options, request, io);
     });
@@ -73,9 +86,8 @@ const FILTERS = "The filters are --state, --id, --topic, --destination, --create
 
 const EXAMPLES = `
 The rows keep their id, and are delivered before everything created later, in order per key. Make the dry run first:
-without --state dead, sent rows match as well. A long replay goes no faster than the pollers deliver. Ctrl-C stops it
-between two batches; rows that were moved stay moved. The same command again moves the rest and, without --state dead,
-the rows delivered since.
+without --state dead, sent rows match as well. A long replay goes no faster than the pollers deliver, and no faster than
+--per-second. Ctrl-C stops it between two batches, and prints the command that goes on; rows that were moved stay moved.
 
 Exit codes: 0 done, 2 configuration or usage error, 1 anything else.
 
@@ -86,26 +98,160 @@ Examples:
 
 /** Moves the rows or, in a dry run, shows them. A signal ends it between two batches, with exit code 1. */
 async function replay(
-  { config: file, dryRun = false }: ReplayOptions,
+  {
+    config: file,
+    dryRun = false,
+    perSecond = null,
+  }: Omit<ReplayOptions, "perSecond"> & { readonly perSecond?: number | null },
   request: ReplayRequest,
   io: CommandIo,
 ): Promise<void> {
-  const { onDatabase, requireDestination } = await import("./database.ts");
   const { destination } = request;
-  await onDatabase(io, {
-    file,
+  const { requireDestination } = await import("./database.ts");
+  await withJobs(file, io, {
     check: (config) => destination !== undefined && requireDestination(config, destination, "--destination"),
-    endsOnSignal: true,
-    async work({ config, store, audit, log, signal }) {
-      await store.schema.checkColumns(["outbox", "history"]);
-      const rows = createReplay({ config, store, audit, log });
-      if (!dryRun) return `${rowsOf((await rows.run(request, operator(), signal)).moved)} moved to pending\n`;
-      const { count, sample } = await rows.preview(request, SAMPLE_SIZE, signal);
-      const shown = sample.length < count ? `; the first ${sample.length} of them:` : "";
-      return `${rowsOf(count)} would be moved to pending${shown}\n${textTable(sample, COLUMNS)}`;
+    async work({ jobs, rows, signal }) {
+      if (dryRun) return previewText(await rows.preview(request, SAMPLE_SIZE, signal));
+      let held: HeldJob;
+      try {
+        held = await jobs.start(request, operator(), perSecond, signal);
+      } catch (error) {
+        if (!(error instanceof StoreError && error.code === "schema") || perSecond !== null) throw error;
+        // Without the table of the jobs nothing can go on later.
+        return movedText((await rows.run(request, operator(), signal)).moved);
+      }
+      return await execute(jobs, held, signal, io);
     },
   });
 }
+
+/** Goes on with a job, unless another process executes it. */
+async function resumeJob({ config: file }: ReplayOptions, id: string, io: CommandIo): Promise<void> {
+  await withJobs(file, io, {
+    async work({ jobs, signal }) {
+      const job = await jobs.get(id);
+      if (job === undefined) throw new Error(`there is no replay ${id}: svc replay --jobs lists them`);
+      await jobs.resume(id, operator());
+      const held = await jobs.take(id);
+      if (held === undefined) {
+        throw new Error(
+          `the replay ${id} is ${(await jobs.get(id))?.state}: only one that is interrupted, failed, or left by a process that died can go on`,
+        );
+      }
+      return await execute(jobs, held, signal, io);
+    },
+  });
+}
+
+async function listJobs(file: string | undefined, io: CommandIo): Promise<void> {
+  await withJobs(file, io, { work: async ({ jobs }) => textTable(await jobs.list(MOST_JOBS), JOB_COLUMNS) });
+}
+
+interface JobTools {
+  readonly jobs: ReplayJobs;
+  readonly rows: Replay;
+  readonly signal: AbortSignal;
+}
+
+async function withJobs(
+  file: string | undefined,
+  io: CommandIo,
+  { check, work }: { readonly check?: (config: Config) => void; readonly work: (tools: JobTools) => Promise<string> },
+): Promise<void> {
+  const { onDatabase } = await import("./database.ts");
+  await onDatabase(io, {
+    file,
+    ...(check === undefined ? {} : { check }),
+    endsOnSignal: true,
+    async work({ config, store, secrets, audit, log, signal }) {
+      await store.schema.checkColumns(["outbox", "history"]);
+      const rows = createReplay({ config, store, audit, log });
+      const redact = createRedactor(secrets, LONGEST_REASON);
+      return await work({ jobs: createReplayJobs({ store, audit, redact, log }, rows), rows, signal });
+    },
+  });
+}
+
+/** @throws Error that has the command which goes on, when the signal aborts */
+async function execute(jobs: ReplayJobs, held: HeldJob, signal: AbortSignal, io: CommandIo): Promise<string> {
+  const total = (await jobs.get(held.id))?.total ?? null;
+  const progress = new Progress(io.stderr, total);
+  const job = await jobs
+    .execute(held, signal, "interrupted", (moved) => progress.show(moved))
+    .finally(() => progress.end());
+  const moved = job?.moved ?? 0;
+  if (job?.state === "done") return movedText(moved);
+  if (job?.state === "interrupted")
+    throw new Error(`interrupted after ${rowsOf(moved)}: svc replay --resume ${held.id} goes on`);
+  throw new Error(`the replay ${held.id} is ${job?.state ?? "gone"} after ${rowsOf(moved)}`);
+}
+
+/** A bar on a terminal; elsewhere a line now and then. */
+class Progress {
+  readonly #stream: CommandIo["stderr"];
+  readonly #total: number | null;
+  readonly #startedAt = performance.now();
+  #shownAt = performance.now();
+
+  constructor(stream: CommandIo["stderr"], total: number | null) {
+    this.#stream = stream;
+    this.#total = total;
+  }
+
+  show(moved: number): void {
+    const now = performance.now();
+    const isTerminal = this.#stream.isTTY === true;
+    if (now - this.#shownAt < (isTerminal ? REDRAWN_MS : LINE_MS)) return;
+    this.#shownAt = now;
+    const rate = Math.round((moved * 1000) / Math.max(1, now - this.#startedAt));
+    const of = this.#total === null ? "" : ` of ${this.#total}`;
+    const text = `${moved}${of} rows, ${rate} a second`;
+    this.#stream.write(isTerminal ? `\r${this.#bar(moved)}${text}  ` : `${text}\n`);
+  }
+
+  /** Leaves the line of the bar. */
+  end(): void {
+    if (this.#stream.isTTY === true) this.#stream.write("\r\x1b[K");
+  }
+
+  #bar(moved: number): string {
+    if (this.#total === null || this.#total === 0) return "";
+    const filled = Math.min(BAR_WIDTH, Math.round((moved / this.#total) * BAR_WIDTH));
+    return `[${"#".repeat(filled)}${"-".repeat(BAR_WIDTH - filled)}] `;
+  }
+}
+
+const BAR_WIDTH = 30;
+const REDRAWN_MS = 200;
+const LINE_MS = 10_000;
+const MOST_JOBS = 50;
+const LONGEST_REASON = 2000;
+const MOST_PER_SECOND = 100_000;
+
+function parsePerSecond(text: string): number {
+  const value = /^\d{1,6}$/.test(text) ? Number(text) : 0;
+  if (value >= 1 && value <= MOST_PER_SECOND) return value;
+  throw new Error(`a whole number from 1 to ${MOST_PER_SECOND} is expected`);
+}
+
+function movedText(moved: number): string {
+  return `${rowsOf(moved)} moved to pending\n`;
+}
+
+function previewText({ count, sample }: ReplayPreview): string {
+  const shown = sample.length < count ? `; the first ${sample.length} of them:` : "";
+  return `${rowsOf(count)} would be moved to pending${shown}\n${textTable(sample, COLUMNS)}`;
+}
+
+const JOB_COLUMNS: Columns<JobShown> = [
+  ["id", ({ id }) => id],
+  ["state", ({ state }) => state],
+  ["moved", ({ moved, total }) => (total === null ? String(moved) : `${moved} of ${total}`)],
+  ["by", ({ by }) => plainText(by, 40)],
+  ["started", ({ createdAt }) => createdAt?.toISOString() ?? ""],
+  ["filter", ({ filter }) => plainText(JSON.stringify(filter), 80)],
+  ["last error", ({ lastError }) => plainText(lastError ?? "", 80)],
+];
 
 const SAMPLE_SIZE = 10;
 

@@ -20,6 +20,8 @@ export const ERRORS = {
     "The table of the destinations is missing, or the service has no rights on it: " +
     "the log at startup has the statement that repairs it",
   noAuditTable: "The table of the audit log is missing, or the service has no right to read it: see docs/status.md",
+  noJobTable: "The table of the replay jobs is missing, or the service has no rights on it: see docs/operations.md",
+  noJob: "There is no such replay",
   noCursor: "There is no such page: the cursor of the page before is expected, as it came",
   noMessage: "There is no such message: it was never received, a filter dropped it, or retention deleted it",
   overloaded: "Too many unfinished request bodies are held; send the request again",

@@ -82,7 +82,7 @@ export interface AuditEntry extends NewAuditEntry {
   readonly at: Date | null;
 }
 
-export interface DeadRow {
+interface DeadRow {
   readonly id: MessageId;
   readonly topic: string | null;
   readonly diedAt: Date | null;

@@ -2,6 +2,7 @@ import type { ClaimedRow, ClaimToken, InsertResult, MessageId, NewInboxRow, Outc
 import type { DestinationStore } from "./destinationStore.ts";
 import type { ReplayStore, RetentionStore } from "./finishedRows.ts";
 import type { HistoryStore } from "./historyStore.ts";
+import type { JobStore } from "./jobStore.ts";
 import type { MessageStore } from "./messageStore.ts";
 import type { OperationsStore } from "./operationsStore.ts";
 import type { PullStore } from "./pullStore.ts";
@@ -210,6 +211,7 @@ export interface Store {
   readonly history: HistoryStore;
   readonly messages: MessageStore;
   readonly operations: OperationsStore;
+  readonly jobs: JobStore;
   readonly parked: ParkedStore;
   readonly replay: ReplayStore;
   readonly retention: RetentionStore;
@@ -252,6 +254,12 @@ export interface ParkedStore {
    * @throws StoreError when the database refuses all of them
    */
   discard(ids: readonly MessageId[], by: string, reason: string): Promise<number>;
+
+  /** As {@link discard}, of rows that are pending, parked or not. */
+  discardPending(ids: readonly MessageId[], by: string, reason: string): Promise<number>;
+
+  /** Makes those of the rows that wait for their retry due now, their attempts as they are. @returns how many were changed */
+  hasten(ids: readonly MessageId[], by: string): Promise<number>;
 }
 
 /** All conditions given must hold. An empty list of ids matches no row. */

@@ -30,6 +30,24 @@ export class ReplayInterruptedError extends Error {
   }
 }
 
+/** What would be moved. */
+export interface ReplayPreview {
+  readonly count: number;
+  /** The first rows in the order of sequence. */
+  readonly sample: readonly FinishedRow[];
+  /** False when there may be more. */
+  readonly isExact: boolean;
+}
+
+interface ReplayStart {
+  /** By default this moment. */
+  readonly scope?: ReplayScope | undefined;
+  /** A position; null for the beginning. */
+  readonly after?: string | null | undefined;
+  /** Most rows in a second; null for no cap. */
+  readonly perSecond?: number | null | undefined;
+}
+
 interface Selection {
   readonly filter: ReplayFilter;
   readonly ids: readonly MessageId[] | undefined;
@@ -60,7 +78,7 @@ export class Replay {
    */
   async run(request: ReplayRequest, by: string, signal: AbortSignal): Promise<{ readonly moved: number }> {
     requireFilter(request);
-    const { store, audit, log, onMoved } = this.#options;
+    const { audit, log } = this.#options;
     const filter = loggedFilter(request);
     const note = (end: string) =>
       audit.add({
@@ -69,21 +87,9 @@ export class Replay {
         target: null,
         detail: `${moved} rows of ${JSON.stringify(filter)}${end}`,
       });
-    const pace = new ReplayPace({
-      untried: (ids) => this.#persistently(() => store.untried(ids), signal),
-      batchSize: this.#batchSize,
-      wait: this.#wait,
-    });
     let moved = 0;
     try {
-      for await (const { scope, rows } of this.#batches(request, signal)) {
-        const ids = rows.map((row) => row.id);
-        await pace.room(signal);
-        const count = await this.#persistently(() => store.move(scope, ids, by), signal);
-        pace.moved(ids);
-        moved += count;
-        if (count > 0) onMoved();
-      }
+      for await (const batch of this.moves(request, by, {}, signal)) moved += batch.moved;
     } catch (error) {
       log.warn({ moved, filter, by, reason: errorText(error) }, "replay ended early");
       await note(", ended early");
@@ -94,41 +100,85 @@ export class Replay {
     return { moved };
   }
 
+  /** Marks this moment: what finishes later is not part of the replay. @throws StoreError, or the signal's reason */
+  begin(signal: AbortSignal): Promise<ReplayScope> {
+    return this.#persistently(() => this.#options.store.begin(), signal);
+  }
+
+  /**
+   * Moves rows, batch by batch. Begun again from any of its positions, with the same scope, it moves no row twice: rows
+   * that it moved are not finished, or finished after the scope.
+   *
+   * @returns after each batch how many were moved, and the position behind it (null where all named rows are one batch)
+   * @throws StoreError, or the signal's reason
+   */
+  async *moves(
+    request: ReplayRequest,
+    by: string,
+    { scope: since, after = null, perSecond = null }: ReplayStart,
+    signal: AbortSignal,
+  ): AsyncGenerator<{ readonly moved: number; readonly position: string | null }> {
+    const { store, onMoved } = this.#options;
+    const pace = new ReplayPace({
+      untried: (ids) => this.#persistently(() => store.untried(ids), signal),
+      batchSize: this.#batchSize,
+      wait: this.#wait,
+    });
+    // Slices of a quarter of a second.
+    const slice =
+      perSecond === null ? this.#batchSize : Math.max(1, Math.min(this.#batchSize, Math.floor(perSecond / 4)));
+    for await (const { scope, rows } of this.#batches(request, since, after, signal)) {
+      if (rows.length === 0) yield { moved: 0, position: null };
+      for (const part of slices(rows, slice)) {
+        const ids = part.map((row) => row.id);
+        await pace.room(signal);
+        const moved = await this.#persistently(() => store.move(scope, ids, by), signal);
+        pace.moved(ids);
+        if (moved > 0) onMoved();
+        yield { moved, position: request.ids === undefined ? (part.at(-1)?.sequence ?? null) : null };
+        if (perSecond !== null) await this.#wait((part.length / perSecond) * 1000, signal);
+        signal.throwIfAborted();
+      }
+    }
+  }
+
   /**
    * What {@link run} would move now; changes nothing.
    *
    * @param sampleSize most rows to show: the first in the order of sequence
+   * @param isLate asked between two batches; then the count is what was found by then
    * @throws StoreError, or the signal's reason
    */
   async preview(
     request: ReplayRequest,
     sampleSize: number,
     signal: AbortSignal,
-  ): Promise<{ readonly count: number; readonly sample: readonly FinishedRow[] }> {
+    isLate: () => boolean = () => false,
+  ): Promise<ReplayPreview> {
     requireFilter(request);
     const sample: FinishedRow[] = [];
     let count = 0;
-    for await (const { rows } of this.#batches(request, signal)) {
+    for await (const { rows } of this.#batches(request, undefined, null, signal)) {
       count += rows.length;
       sample.push(...rows.slice(0, sampleSize - sample.length));
+      if (isLate()) return { count, sample, isExact: false };
     }
-    return { count, sample };
+    return { count, sample, isExact: true };
   }
 
-  /** The rows of a request in the order of sequence, in batches that are not empty. */
+  /** The rows of a request in the order of sequence, in batches; an empty one shows that some were read. */
   async *#batches(
     request: ReplayRequest,
+    since: ReplayScope | undefined,
+    after: string | null,
     signal: AbortSignal,
   ): AsyncGenerator<{ readonly scope: ReplayScope; readonly rows: readonly FinishedRow[] }> {
     const selection = this.#select(request);
     if (selection.filter.topics?.length === 0 || selection.ids?.length === 0) return;
-    const scope = await this.#persistently(() => this.#options.store.begin(), signal);
+    const scope = since ?? (await this.begin(signal));
     const pages =
-      selection.ids === undefined ? this.#scan(scope, selection, signal) : this.#named(scope, selection, signal);
-    for await (const page of pages) {
-      const rows = page.filter(selection.matches);
-      if (rows.length > 0) yield { scope, rows };
-    }
+      selection.ids === undefined ? this.#scan(scope, selection, after, signal) : this.#named(scope, selection, signal);
+    for await (const page of pages) yield { scope, rows: page.filter(selection.matches) };
   }
 
   /** `topic` and `topics` become one list; a destination narrows it, and decides row by row where there is none. */
@@ -144,9 +194,14 @@ export class Replay {
     };
   }
 
-  async *#scan(scope: ReplayScope, { filter }: Selection, signal: AbortSignal): AsyncGenerator<readonly FinishedRow[]> {
+  async *#scan(
+    scope: ReplayScope,
+    { filter }: Selection,
+    begin: string | null,
+    signal: AbortSignal,
+  ): AsyncGenerator<readonly FinishedRow[]> {
     const { store } = this.#options;
-    let after: string | null = null;
+    let after: string | null = begin;
     do {
       const from: string | null = after;
       const read = () => store.page(scope, filter, from, this.#batchSize);

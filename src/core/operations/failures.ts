@@ -1,7 +1,7 @@
 import type { MessageId } from "../../model/rows.ts";
 
 /** A row that failed for good. */
-export interface FailedRow {
+interface FailedRow {
   readonly id: MessageId;
   readonly state: "dead" | "parked";
   /** Null without a route. */

@@ -28,7 +28,7 @@ interface OverviewOptions {
   readonly clock: Clock;
 }
 
-export interface OverviewSettings {
+interface OverviewSettings {
   readonly destinations: Parameters<typeof destinationOverview>[0];
   readonly sources: Readonly<Record<string, { readonly consumption: "push" | "pull" }>>;
   readonly destinationOf: (topic: string) => string | undefined;
@@ -82,7 +82,7 @@ interface OutboxShown {
 type Minute<C extends Counter> = { readonly at: Date } & Readonly<Record<C, number>>;
 
 /** Rows that failed for good, by reason. */
-export interface Failures {
+interface Failures {
   readonly groups: readonly FailureGroup[];
   readonly rowsRead: number;
   /** False when there are more rows: the newest were read. */
@@ -276,7 +276,7 @@ const MOST_PENDING = 50_000;
 export const MOST_DEAD = 5000;
 const MOST_PARKED = 2000;
 /** Rows behind a blocked key that are counted. */
-export const MOST_BEHIND = 1000;
+const MOST_BEHIND = 1000;
 const HIDDEN = "***";
 
 /** @throws any other error than that of a table that is missing or closed to this user */

@@ -24,6 +24,7 @@ import { accessOf } from "../credentials.ts";
 import { describeAdmin } from "../openapi/admin.ts";
 import { describeMessages } from "../openapi/messages.ts";
 import { describeOperations } from "../openapi/operations.ts";
+import { describeReplayJobs } from "../openapi/replayJobs.ts";
 import { ERRORS } from "../respond.ts";
 import { type Route, type RouteHandler, route } from "../routes.ts";
 import { findMessages, parseMessageId, parseMessagesQuery, showMessage } from "./messages.ts";
@@ -37,6 +38,19 @@ import {
   showFailures,
   showOverview,
 } from "./operations.ts";
+import {
+  changeJob,
+  type JobControl,
+  listJobs,
+  type MessageControl,
+  messageAction,
+  parseAction,
+  parseDiscard,
+  parseJobId,
+  parseJobRequest,
+  showJob,
+  startJob,
+} from "./replayJobs.ts";
 import {
   type AdminRequest,
   answering,
@@ -69,6 +83,8 @@ interface AdminRouteOptions extends GuardOptions {
     readonly retry: (selection: ParkedSelection, by: string) => Promise<number>;
     readonly discard: (selection: ParkedSelection, by: string, reason: string) => Promise<number>;
   };
+  readonly jobs: JobControl;
+  readonly messages: MessageControl;
   readonly trace: Pick<Trace, "list" | "timeline">;
   readonly overview: Overview;
   readonly operations: Pick<OperationsStore, "audit">;
@@ -76,13 +92,28 @@ interface AdminRouteOptions extends GuardOptions {
 
 /** The routes of the role `admin`: transform tests, replay, parked rows, destinations, messages, the overview and the audit log. */
 export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
-  const { admin, limits, evaluator, replay, parked, trace, overview, operations, destinations, clock, log } = options;
+  const {
+    admin,
+    limits,
+    evaluator,
+    replay,
+    jobs,
+    messages,
+    parked,
+    trace,
+    overview,
+    operations,
+    destinations,
+    clock,
+    log,
+  } = options;
   const { auth, insecure, maxTransformTimeoutMs } = admin;
   const guard = createGuard({ admin, limits, clock, log });
   const access = accessOf(insecure ? undefined : auth, "admin", "the admin routes");
   const describe = {
     ...describeMessages(access),
     ...describeOperations(access),
+    ...describeReplayJobs(access, replay.destinations),
     ...describeAdmin({
       access,
       destinations: replay.destinations,
@@ -148,6 +179,39 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
     route("admin_parked_discard", describe.parkedDiscard, changeParked(true, parked.discard)),
     route("admin_messages", describe.messages, handle(parseMessagesQuery, findMessages(trace))),
     route("admin_message", describe.message, handle(parseMessageId, showMessage(trace, admin.showPayloads))),
+    route(
+      "admin_message_retry",
+      describe.messageRetry,
+      handle(
+        parseAction,
+        messageAction(({ id, by }) => messages.retry(id, by)),
+      ),
+    ),
+    route(
+      "admin_message_discard",
+      describe.messageDiscard,
+      handle(
+        parseDiscard,
+        messageAction(({ id, by, reason }) => messages.discard(id, by, reason)),
+      ),
+    ),
+    route(
+      "admin_message_replay",
+      describe.messageReplay,
+      handle(
+        parseAction,
+        messageAction(({ id, by }) => messages.replay(id, by)),
+      ),
+    ),
+    route("admin_replays", describe.replayJobs, handle(noParameters, listJobs(jobs))),
+    route(
+      "admin_replay_start",
+      describe.replayStart,
+      handle((request) => parseJobRequest(request, replay.destinations), startJob(jobs)),
+    ),
+    route("admin_replay_job", describe.replayJob, handle(parseJobId, showJob(jobs))),
+    route("admin_replay_cancel", describe.replayCancel, handle(parseJobId, changeJob(jobs, "cancelled"))),
+    route("admin_replay_resume", describe.replayResume, handle(parseJobId, changeJob(jobs, "resumed"))),
     route("admin_overview", describe.overview, handle(parseOverviewQuery, showOverview(overview))),
     route("admin_failures", describe.failures, handle(parseFailuresQuery, showFailures(overview))),
     route("admin_blocked_keys", describe.blockedKeys, handle(parseLimitQuery, showBlockedKeys(overview))),

@@ -148,10 +148,10 @@ function interrupted(member: "moved" | "changed", description: string): readonly
 
 /** Text that is not blank. */
 const NOT_BLANK = "^[^\\u0000]*[^\\u0000- ][^\\u0000]*$";
-const REASON = { type: "string", minLength: 1, maxLength: LONGEST_REASON, pattern: NOT_BLANK };
+export const REASON = { type: "string", minLength: 1, maxLength: LONGEST_REASON, pattern: NOT_BLANK };
 
 /** Who makes a change. */
-const BY = nullable("string", {
+export const BY = nullable("string", {
   minLength: 1,
   maxLength: LONGEST_BY,
   pattern: BY_PATTERN,

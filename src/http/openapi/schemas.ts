@@ -41,7 +41,7 @@ const lists = (properties: Readonly<Record<string, Schema>>) => ({
 });
 const nothingHeld = (properties: Readonly<Record<string, Schema>>): Schema => object({ error: TEXT, ...properties });
 
-const REPLAY_FILTERS = {
+export const REPLAY_FILTERS = {
   state: nullable("string", { enum: ["sent", "dead", null], description: "Only delivered rows, or only dead ones." }),
   ids: nullable("array", { items: UUID, description: "Only these rows." }),
   topic: nullable("string", { pattern: STORABLE, description: "Only rows with this topic." }),

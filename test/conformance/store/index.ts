@@ -2,6 +2,7 @@ import { exerciseDestinations } from "./destinations.ts";
 import type { StoreHarness } from "./harness.ts";
 import { exerciseHistory } from "./history.ts";
 import { exerciseInbox } from "./inbox.ts";
+import { exerciseJobs } from "./jobs.ts";
 import { exerciseOperations } from "./operations.ts";
 import { exerciseOrder } from "./order.ts";
 import { exerciseClaims, exerciseSettling } from "./outbox.ts";
@@ -29,6 +30,7 @@ export function exerciseStore(open: () => Promise<StoreHarness>): void {
   exerciseHistory(open);
   exerciseParking(open);
   exerciseOperations(open);
+  exerciseJobs(open);
   exerciseReplay(open);
   exerciseRetention(open);
   exercisePull(open);

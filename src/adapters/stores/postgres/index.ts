@@ -16,6 +16,7 @@ import { replayStatements, retentionStatements } from "./finishedSql.ts";
 import { historyStatements } from "./historySql.ts";
 import { PostgresInbox } from "./inbox.ts";
 import { inboxStatements } from "./inboxSql.ts";
+import { jobStatements } from "./jobsSql.ts";
 import { PostgresLowWater } from "./lowWater.ts";
 import { messageStatements } from "./messagesSql.ts";
 import { operationsStatements } from "./operationsSql.ts";
@@ -58,6 +59,7 @@ export function createPostgresStore(options: PostgresStoreOptions, clock: Clock,
     history,
     messages: messageStatements(names, options.routes),
     operations: operationsStatements(names),
+    jobs: jobStatements(names),
     parked: parkedStatements(names),
     replay: replayStatements(names),
     retention: retentionStatements(names),

@@ -197,11 +197,11 @@ function parked(names: TableNames, isNoting: boolean): ParkedStatements<Statemen
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
 
   /** Rows are locked in the order of their sequence; a second statement finds them changed, and leaves them. */
-  const change = (set: string, noted: string): string => `
+  const change = (set: string, noted: string, condition = isParkedById): string => `
 WITH still_parked AS MATERIALIZED (
   SELECT o.${c.id} AS id
   FROM ${table} o
-  WHERE o.${c.id} = ANY ($1::uuid[]) AND ${isParkedById}
+  WHERE o.${c.id} = ANY ($1::uuid[]) AND ${condition}
   ORDER BY o.${c.sequence}
   FOR NO KEY UPDATE OF o
 ),
@@ -213,6 +213,15 @@ changed AS (
   RETURNING o.${c.id} AS id
 )${isNoting ? noted : ""}
 SELECT count(*)::int AS changed FROM changed`;
+
+  const discard = (name: string, condition: string): Statement =>
+    byIndex(name, ["ids", "before", "whole", ...(isNoting ? ["by", "note"] : [])])(
+      change(
+        `${c.state} = 'dead', ${c.lastError} = CASE WHEN $2::text IS NULL THEN $3::text ELSE concat($2::text, ': ' || o.${c.lastError}) END`,
+        noteAction(names, "discarded", "changed", "$4", "$5"),
+        condition,
+      ),
+    );
 
   return {
     /** Null means any. */
@@ -240,11 +249,18 @@ ORDER BY o.${c.sequence}`,
       ),
     ),
 
-    discard: byIndex("parked.discard", ["ids", "before", "whole", ...(isNoting ? ["by", "note"] : [])])(
+    hasten: byIndex(
+      "parked.hasten",
+      isNoting ? ["ids", "by"] : ["ids"],
+    )(
       change(
-        `${c.state} = 'dead', ${c.lastError} = CASE WHEN $2::text IS NULL THEN $3::text ELSE concat($2::text, ': ' || o.${c.lastError}) END`,
-        noteAction(names, "discarded", "changed", "$4", "$5"),
+        `${c.scheduledAt} = now()`,
+        noteAction(names, "retried", "changed", "$2", "NULL"),
+        `(o.${c.state} || '') = 'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} > now() AND o.${c.scheduledAt} <> ${PARKED_AT}`,
       ),
     ),
+
+    discard: discard("parked.discard", isParkedById),
+    discardPending: discard("parked.discard pending", `(o.${c.state} || '') = 'pending'`),
   };
 }

@@ -222,6 +222,9 @@ export interface ParkedStatements<S> {
   readonly retry: S;
   /** `before` goes before the last error; where it is null, `whole` replaces it. */
   readonly discard: S;
+  readonly hasten: S;
+  /** As `discard`, of any pending row. */
+  readonly discardPending: S;
 }
 
 /** Parked rows in a SQL database. */
@@ -230,11 +233,29 @@ export function parkedStore<S>(
   statements: WithHistory<ParkedStatements<S>>,
   history: SqlHistory<S>,
 ): ParkedStore {
-  const change = (which: "retry" | "discard", values: Values): Promise<number> =>
+  const change = (which: Exclude<keyof ParkedStatements<S>, "list">, values: Values): Promise<number> =>
     history.noting(statements, async (sql) => {
       const [row] = await runner.run(sql[which], values);
       return Number(row?.changed ?? 0);
     });
+  const discard = async (
+    which: "discard" | "discardPending",
+    ids: readonly MessageId[],
+    by: string,
+    reason: string,
+  ): Promise<number> => {
+    const note = noteValues(by, reason);
+    return await countChanged(ids, async (part) => {
+      const values = { ids: part, ...note };
+      try {
+        return await change(which, { ...values, before: `discarded by ${by}: ${reason}`, whole: null });
+      } catch (error) {
+        if (!isRefused(error) || part.length > 1) throw error;
+        // An owner's column may be too narrow for the reason.
+        return await change(which, { ...values, before: null, whole: SHORT_REASON });
+      }
+    });
+  };
   return {
     async list({ ids, key }, after, limit) {
       const values = { from: after ?? "0", limit, ids: ids ?? null, key: key ?? null };
@@ -245,18 +266,11 @@ export function parkedStore<S>(
       return await countChanged(ids, (part) => change("retry", { ids: part, ...noteValues(by, null) }));
     },
 
-    async discard(ids, by, reason) {
-      const note = noteValues(by, reason);
-      return await countChanged(ids, async (part) => {
-        const values = { ids: part, ...note };
-        try {
-          return await change("discard", { ...values, before: `discarded by ${by}: ${reason}`, whole: null });
-        } catch (error) {
-          if (!isRefused(error) || part.length > 1) throw error;
-          // An owner's column may be too narrow for the reason.
-          return await change("discard", { ...values, before: null, whole: SHORT_REASON });
-        }
-      });
+    async hasten(ids, by) {
+      return await countChanged(ids, (part) => change("hasten", { ids: part, ...noteValues(by, null) }));
     },
+
+    discard: (ids, by, reason) => discard("discard", ids, by, reason),
+    discardPending: (ids, by, reason) => discard("discardPending", ids, by, reason),
   };
 }

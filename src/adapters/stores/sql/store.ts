@@ -4,6 +4,7 @@ import type { Clock } from "../../../time/clock.ts";
 import { type DestinationStatements, destinationStore } from "./destinations.ts";
 import { type ReplayStatements, type RetentionStatements, replayStore, retentionStore } from "./finishedRows.ts";
 import type { SqlHistory, WithHistory } from "./history.ts";
+import { type JobStatements, jobStore } from "./jobs.ts";
 import { type MessageStatements, messageStore } from "./messages.ts";
 import { type OperationsStatements, operationsStore } from "./operations.ts";
 import { type ParkedStatements, parkedStore } from "./outbox.ts";
@@ -22,6 +23,7 @@ interface Database<S> {
   readonly history: SqlHistory<S>;
   readonly messages: MessageStatements<S>;
   readonly operations: OperationsStatements<S>;
+  readonly jobs: JobStatements<S>;
   readonly parked: WithHistory<ParkedStatements<S>>;
   readonly replay: WithHistory<ReplayStatements<S>>;
   readonly retention: WithHistory<RetentionStatements<S>>;
@@ -57,6 +59,7 @@ export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Stor
     history,
     messages: messageStore(pool, database.messages),
     operations: operationsStore(pool, database.operations),
+    jobs: jobStore(pool, database.jobs),
     parked: parkedStore(pool, database.parked, history),
     replay: replayStore(pool, database.replay, history),
     retention: retentionStore(pool, database.retention, history),

@@ -16,6 +16,7 @@ import { replayStatements, retentionStatements } from "./finishedSql.ts";
 import { historyStatements } from "./historySql.ts";
 import { SqlServerInbox } from "./inbox.ts";
 import { inboxStatements } from "./inboxSql.ts";
+import { jobStatements } from "./jobsSql.ts";
 import { messageStatements } from "./messagesSql.ts";
 import { operationsStatements } from "./operationsSql.ts";
 import { outboxStatements, parkedStatements } from "./outboxSql.ts";
@@ -47,6 +48,7 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
     history,
     messages: messageStatements(names, options.routes),
     operations: operationsStatements(names),
+    jobs: jobStatements(names),
     parked: parkedStatements(names),
     replay: replayStatements(names),
     retention: retentionStatements(names),

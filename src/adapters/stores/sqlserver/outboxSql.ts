@@ -217,7 +217,7 @@ function parked(names: TableNames, isNoting: boolean): ParkedStatements<Statemen
   const isParked = `o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}`;
 
   /** All statements lock rows in the order of their ids; the second one finds them changed, and leaves them. */
-  const change = (set: string, noted: string): string => `${BATCH}
+  const change = (set: string, noted: string, condition = isParked): string => `${BATCH}
 ${NOW}
 ${NAMED_IDS}
 DECLARE @changed TABLE (id uniqueidentifier NOT NULL);
@@ -226,10 +226,24 @@ UPDATE o
 SET ${c.updatedAt} = @now, ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${set}
 OUTPUT inserted.${c.id} INTO @changed (id)
 FROM @named n JOIN ${table} o ${BY_ID.change} ON o.${c.id} = n.id
-WHERE ${isParked}
+WHERE ${condition}
 ${ONE_BY_ONE};
 ${isNoting ? `${noted}\n${COMMIT}` : ""}
 SELECT COUNT(*) AS changed FROM @changed;`;
+
+  const discard = (name: string, condition: string): Statement =>
+    statement(name, {
+      ids: "list",
+      before: "longText",
+      whole: "longText",
+      ...(isNoting ? { by: "longText", note: "longText" } : {}),
+    })(
+      change(
+        `${c.state} = N'dead', ${c.lastError} = CASE WHEN @before IS NULL THEN @whole ELSE CONCAT(@before, N': ' + o.${c.lastError}) END`,
+        noteAction(names, "discarded", "@note"),
+        condition,
+      ),
+    );
 
   return {
     /** `@ids`: JSON array; null means any. Keys are compared letter for letter, whatever the collation. */
@@ -247,16 +261,15 @@ ORDER BY o.${c.sequence};`,
       change(`${c.attempt} = 0, ${c.scheduledAt} = @now`, noteAction(names, "retried", "NULL")),
     ),
 
-    discard: statement("parked.discard", {
-      ids: "list",
-      before: "longText",
-      whole: "longText",
-      ...(isNoting ? { by: "longText", note: "longText" } : {}),
-    })(
+    hasten: statement("parked.hasten", { ids: "list", ...(isNoting ? { by: "longText" } : {}) })(
       change(
-        `${c.state} = N'dead', ${c.lastError} = CASE WHEN @before IS NULL THEN @whole ELSE CONCAT(@before, N': ' + o.${c.lastError}) END`,
-        noteAction(names, "discarded", "@note"),
+        `${c.scheduledAt} = @now`,
+        noteAction(names, "retried", "NULL"),
+        `o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} > @now AND o.${c.scheduledAt} <> ${PARKED_AT}`,
       ),
     ),
+
+    discard: discard("parked.discard", isParked),
+    discardPending: discard("parked.discard pending", `o.${c.state} = N'pending'`),
   };
 }

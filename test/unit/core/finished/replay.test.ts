@@ -172,7 +172,7 @@ describe("a replay", () => {
     const { store, lines, replay } = setup(rowsOf(3));
 
     expect(await replay.run(request, "alice", never)).toEqual({ moved: 0 });
-    expect(await replay.preview(request, 10, never)).toEqual({ count: 0, sample: [] });
+    expect(await replay.preview(request, 10, never)).toEqual({ count: 0, sample: [], isExact: true });
 
     expect(store.calls).toEqual([]);
     expect(lines).toHaveLength(1);

@@ -3,6 +3,7 @@ import type { DestinationControl } from "../../../../src/core/destinations/contr
 import { ReplayInterruptedError } from "../../../../src/core/finished/replay.ts";
 import type { ReplayRequest } from "../../../../src/core/finished/requests.ts";
 import type { Overview } from "../../../../src/core/operations/overview.ts";
+import type { JobControl, MessageControl } from "../../../../src/http/admin/replayJobs.ts";
 import { adminRoutes } from "../../../../src/http/admin/routes.ts";
 import { StoppingError, StoreError } from "../../../../src/model/errors.ts";
 import { failOnLeaks } from "../../../support/leaks.ts";
@@ -31,6 +32,8 @@ async function start(
     },
     destinations: {} as DestinationControl,
     parked: { list: async () => [], retry: async () => 0, discard: async () => 0 },
+    jobs: {} as JobControl,
+    messages: {} as MessageControl,
     overview: {} as Overview,
     operations: { audit: async () => [] },
     trace: { list: async () => ({ messages: [], cursor: null }), timeline: async () => undefined },

@@ -1,0 +1,72 @@
+import type { JobStatements } from "../sql/jobs.ts";
+import type { TableNames } from "../sql/names.ts";
+import { type Statement, statement } from "./statement.ts";
+import { msOf } from "./values.ts";
+
+/** Every statement on replay jobs. The clock is read after the wait for a row's lock. */
+export function jobStatements(names: TableNames): JobStatements<Statement> {
+  const { job } = names.operations;
+  const options = { timeoutMs: 10_000 };
+  const columns = `j.id, j.created_by, j.filter, j.per_second, j.state, j.total, j.moved, j.finished_until, j.last_sequence, j.position,
+  ${msOf("j.created_at")} AS created_at, ${msOf("j.updated_at")} AS updated_at, j.last_error`;
+  const until = (leaseMs: string): string => `clock_timestamp() + ${leaseMs}::bigint * interval '1 millisecond'`;
+  const isFree = "(j.lease_until IS NULL OR j.lease_until < clock_timestamp())";
+  const change = (set: string, condition: string): string => `
+WITH changed AS (UPDATE ${job} j SET updated_at = clock_timestamp(), ${set} WHERE j.id = $1::uuid AND ${condition} RETURNING 1)
+SELECT count(*)::int AS changed FROM changed`;
+
+  return {
+    add: statement(
+      "jobs.add",
+      ["id", "by", "filter", "perSecond", "total", "finishedUntil", "lastSequence", "token", "leaseMs"],
+      options,
+    )`
+INSERT INTO ${job} (id, created_by, filter, per_second, total, finished_until, last_sequence, lease_token, lease_until)
+VALUES ($1::uuid, $2, $3, $4::int, $5::bigint, $6, $7, $8::uuid, ${until("$9")})`,
+    get: statement("jobs.get", ["id"], options)`SELECT ${columns} FROM ${job} j WHERE j.id = $1::uuid`,
+    list: statement("jobs.list", ["limit"], options)`
+SELECT ${columns} FROM ${job} j ORDER BY j.created_at DESC, j.id LIMIT $1::int`,
+    take: statement(
+      "jobs.take",
+      ["id", "token", "leaseMs"],
+      options,
+    )(change(`lease_token = $2::uuid, lease_until = ${until("$3")}`, `j.state = 'running' AND ${isFree}`)),
+    abandoned: statement("jobs.abandoned", ["limit"], options)`
+SELECT j.id FROM ${job} j WHERE j.state = 'running' AND ${isFree} ORDER BY j.created_at LIMIT $1::int`,
+    advance: statement(
+      "jobs.advance",
+      ["id", "token", "leaseMs", "moved", "position"],
+      options,
+    )(
+      change(
+        `lease_until = ${until("$3")}, moved = j.moved + $4::bigint, position = coalesce($5::text, j.position)`,
+        "j.state = 'running' AND j.lease_token = $2::uuid",
+      ),
+    ),
+    end: statement(
+      "jobs.end",
+      ["id", "token", "state", "error"],
+      options,
+    )(
+      change(
+        "state = $3, last_error = $4, lease_token = NULL, lease_until = NULL",
+        "j.state = 'running' AND j.lease_token = $2::uuid",
+      ),
+    ),
+    cancel: statement(
+      "jobs.cancel",
+      ["id"],
+      options,
+    )(change("state = 'cancelled'", "j.state IN ('running', 'interrupted', 'failed')")),
+    resume: statement(
+      "jobs.resume",
+      ["id"],
+      options,
+    )(
+      change(
+        "state = 'running', last_error = NULL, lease_token = NULL, lease_until = NULL",
+        "j.state IN ('interrupted', 'failed')",
+      ),
+    ),
+  };
+}

@@ -1,0 +1,87 @@
+import type { JobStatements } from "../sql/jobs.ts";
+import type { TableNames } from "../sql/names.ts";
+import { BATCH } from "./fragments.ts";
+import { type Statement, statement } from "./statement.ts";
+
+/** Every statement on replay jobs. Each locks its row, and then reads the clock. */
+export function jobStatements(names: TableNames): JobStatements<Statement> {
+  const { job } = names.operations;
+  const options = { timeoutMs: 10_000 };
+  const columns = `j.id, j.created_by, j.filter, j.per_second, j.state, j.total, j.moved, j.finished_until, j.last_sequence, j.position,
+  j.created_at, j.updated_at, j.last_error`;
+  const NOW = "CONVERT(datetimeoffset(7), SYSUTCDATETIME())";
+  const until = `DATEADD(millisecond, @leaseMs, ${NOW})`;
+  const isFree = `(j.lease_until IS NULL OR j.lease_until < ${NOW})`;
+  const change = (set: string, condition: string): string => `${BATCH}
+BEGIN TRANSACTION;
+DECLARE @locked int = (SELECT COUNT(*) FROM ${job} l WITH (UPDLOCK, ROWLOCK) WHERE l.id = @id);
+UPDATE j SET updated_at = ${NOW}, ${set} FROM ${job} j WHERE j.id = @id AND @locked = 1 AND ${condition};
+DECLARE @changed int = @@ROWCOUNT;
+COMMIT TRANSACTION;
+SELECT @changed AS changed;`;
+
+  return {
+    add: statement(
+      "jobs.add",
+      {
+        id: "uuid",
+        by: "text",
+        filter: "longText",
+        perSecond: "int",
+        total: "bigint",
+        finishedUntil: "text",
+        lastSequence: "text",
+        token: "uuid",
+        leaseMs: "ms",
+      },
+      options,
+    )`
+INSERT INTO ${job} (id, created_by, filter, per_second, total, finished_until, last_sequence, lease_token, lease_until)
+VALUES (@id, @by, @filter, @perSecond, @total, @finishedUntil, @lastSequence, @token, ${until});`,
+    get: statement("jobs.get", { id: "uuid" }, options)`SELECT ${columns} FROM ${job} j WHERE j.id = @id;`,
+    list: statement("jobs.list", { limit: "int" }, options)`
+SELECT TOP (@limit) ${columns} FROM ${job} j ORDER BY j.created_at DESC, j.id;`,
+    take: statement(
+      "jobs.take",
+      { id: "uuid", token: "uuid", leaseMs: "ms" },
+      options,
+    )(change(`lease_token = @token, lease_until = ${until}`, `j.state = N'running' AND ${isFree}`)),
+    abandoned: statement("jobs.abandoned", { limit: "int" }, options)`
+SELECT TOP (@limit) j.id FROM ${job} j WHERE j.state = N'running' AND ${isFree} ORDER BY j.created_at;`,
+    advance: statement(
+      "jobs.advance",
+      { id: "uuid", token: "uuid", leaseMs: "ms", moved: "bigint", position: "text" },
+      options,
+    )(
+      change(
+        `lease_until = ${until}, moved = j.moved + @moved, position = COALESCE(@position, j.position)`,
+        "j.state = N'running' AND j.lease_token = @token",
+      ),
+    ),
+    end: statement(
+      "jobs.end",
+      { id: "uuid", token: "uuid", state: "text", error: "longText" },
+      options,
+    )(
+      change(
+        "state = @state, last_error = @error, lease_token = NULL, lease_until = NULL",
+        "j.state = N'running' AND j.lease_token = @token",
+      ),
+    ),
+    cancel: statement(
+      "jobs.cancel",
+      { id: "uuid" },
+      options,
+    )(change("state = N'cancelled'", "j.state IN (N'running', N'interrupted', N'failed')")),
+    resume: statement(
+      "jobs.resume",
+      { id: "uuid" },
+      options,
+    )(
+      change(
+        "state = N'running', last_error = NULL, lease_token = NULL, lease_until = NULL",
+        "j.state IN (N'interrupted', N'failed')",
+      ),
+    ),
+  };
+}

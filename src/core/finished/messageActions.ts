@@ -1,0 +1,88 @@
+import type { MessageId } from "../../model/rows.ts";
+import type { MessageStore, StoredMessage } from "../../ports/messageStore.ts";
+import type { ParkedStore } from "../../ports/store.ts";
+import type { Audit } from "../operations/audit.ts";
+import type { Redact } from "../redaction/redact.ts";
+import type { Replay } from "./replay.ts";
+
+interface MessageActionsOptions {
+  readonly store: { readonly parked: ParkedStore; readonly messages: Pick<MessageStore, "get"> };
+  readonly replay: Pick<Replay, "run">;
+  /** Called after a change that made a row due, or freed its key. */
+  readonly onFreed: () => void;
+  readonly audit: Audit;
+  readonly redact: Redact;
+}
+
+/** What became of an action on one message. */
+export type ActionResult =
+  | { readonly kind: "changed" }
+  | { readonly kind: "missing" }
+  /** Its state does not allow it. */
+  | { readonly kind: "refused"; readonly reason: string };
+
+/** What operators do with one message. A row that a poller has claimed is left alone. */
+export class MessageActions {
+  readonly #options: MessageActionsOptions;
+
+  constructor(options: MessageActionsOptions) {
+    this.#options = options;
+  }
+
+  /** Makes a row that waits for its retry, or is parked, due now. @throws StoreError */
+  async retry(id: MessageId, by: string): Promise<ActionResult> {
+    const { parked } = this.#options.store;
+    const changed = (await parked.retry([id], by)) || (await parked.hasten([id], by));
+    return await this.#result(changed > 0, { id, by, action: "retry", detail: null });
+  }
+
+  /** Makes a pending row dead: the next row of its key is free. @throws StoreError */
+  async discard(id: MessageId, by: string, reason: string): Promise<ActionResult> {
+    const { store, redact } = this.#options;
+    const changed = await store.parked.discardPending([id], redact(by), redact(reason));
+    return await this.#result(changed > 0, { id, by, action: "discard", detail: reason });
+  }
+
+  /** Delivers a sent or dead row again. @throws ReplayInterruptedError, StoreError */
+  async replay(id: MessageId, by: string, signal: AbortSignal): Promise<ActionResult> {
+    const { moved } = await this.#options.replay.run({ ids: [id] }, by, signal);
+    return moved > 0 ? { kind: "changed" } : await this.#refusal(id, "replay");
+  }
+
+  async #result(
+    isChanged: boolean,
+    {
+      id,
+      by,
+      action,
+      detail,
+    }: {
+      readonly id: MessageId;
+      readonly by: string;
+      readonly action: "retry" | "discard";
+      readonly detail: string | null;
+    },
+  ): Promise<ActionResult> {
+    if (!isChanged) return await this.#refusal(id, action);
+    this.#options.onFreed();
+    await this.#options.audit.add({ actor: by, action, target: id, detail });
+    return { kind: "changed" };
+  }
+
+  async #refusal(id: MessageId, action: keyof typeof ALLOWED): Promise<ActionResult> {
+    const stored = await this.#options.store.messages.get(id, false);
+    if (stored.inbox === undefined && stored.outbox === undefined) return { kind: "missing" };
+    return { kind: "refused", reason: `${stateText(stored)}; ${ALLOWED[action]}` };
+  }
+}
+
+const ALLOWED = {
+  retry: "only a row that waits for its retry, or is parked, can be retried: replay a finished one",
+  discard: "only a pending row can be discarded",
+  replay: "only a sent or dead row can be replayed",
+} as const;
+
+function stateText({ outbox }: StoredMessage): string {
+  if (outbox === undefined) return "the message is not in the outbox";
+  return outbox.state === "processing" ? "the row is in delivery" : `the row is ${outbox.state}`;
+}

@@ -1,0 +1,172 @@
+import { errorText } from "../../model/errors.ts";
+import type { ClaimToken } from "../../model/rows.ts";
+import type { Job, JobStore } from "../../ports/jobStore.ts";
+import type { Log } from "../../ports/runtime.ts";
+import type { Audit } from "../operations/audit.ts";
+import type { Redact } from "../redaction/redact.ts";
+import { loggedFilter, type Replay, type ReplayPreview } from "./replay.ts";
+import { parseReplayRequest, type ReplayRequest } from "./requests.ts";
+
+interface ReplayJobsOptions {
+  readonly store: JobStore;
+  readonly replay: Pick<Replay, "begin" | "moves" | "preview">;
+  readonly newId: () => string;
+  readonly newToken: () => ClaimToken;
+  /** Monotonic ms. */
+  readonly now: () => number;
+  readonly audit: Audit;
+  readonly redact: Redact;
+  readonly log: Log;
+}
+
+/** What people and programs see of a job. */
+export interface JobShown extends Omit<Job, "filter" | "scope" | "position"> {
+  readonly filter: unknown;
+}
+
+/** Replays that show how far they are, can be cancelled, and go on where they were interrupted. */
+export class ReplayJobs {
+  readonly #options: ReplayJobsOptions;
+
+  constructor(options: ReplayJobsOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * What a replay would move now, counted for a third of a second at most; changes nothing.
+   *
+   * @throws StoreError, or the signal's reason
+   */
+  preview(request: ReplayRequest, sampleSize: number, signal: AbortSignal): Promise<ReplayPreview> {
+    const { replay, now } = this.#options;
+    const until = now() + COUNTED_MS;
+    return replay.preview(request, sampleSize, signal, () => now() >= until);
+  }
+
+  /**
+   * Adds a job. Execute it with {@link execute}.
+   *
+   * @param perSecond most rows in a second; null for no cap
+   * @throws StoreError, or the signal's reason
+   */
+  async start(request: ReplayRequest, by: string, perSecond: number | null, signal: AbortSignal): Promise<HeldJob> {
+    const { store, replay, newId, newToken, audit } = this.#options;
+    const { count, isExact } = await this.preview(request, 0, signal);
+    const [id, token] = [newId(), newToken()];
+    const scope = await replay.begin(signal);
+    const job = { id, by, filter: JSON.stringify(request), perSecond, total: isExact ? count : null, scope };
+    await store.add(job, { token, leaseMs: LEASE_MS });
+    const cap = perSecond === null ? "" : `, at most ${perSecond} a second`;
+    await audit.add({ actor: by, action: "replay", target: id, detail: `${filterText(request)}${cap}` });
+    return { id, token };
+  }
+
+  /** @returns undefined where another process executes it, or it has ended. @throws StoreError */
+  async take(id: string): Promise<HeldJob | undefined> {
+    const { store, newToken } = this.#options;
+    const token = newToken();
+    return (await store.take(id, { token, leaseMs: LEASE_MS })) ? { id, token } : undefined;
+  }
+
+  /** The ids of running jobs that no process executes. @throws StoreError */
+  abandoned(): Promise<readonly string[]> {
+    return this.#options.store.abandoned(MOST_TAKEN);
+  }
+
+  /**
+   * Executes a job to its end, or until it is cancelled or taken over.
+   *
+   * @param signal stops it between two batches
+   * @param whenStopped its state then: `running` for whoever takes it next, `interrupted` until it is resumed
+   * @param onProgress called after each batch
+   * @returns the job as it is then
+   * @throws StoreError; then the job is failed, or its lease ends and another process goes on
+   */
+  async execute(
+    { id, token }: HeldJob,
+    signal: AbortSignal,
+    whenStopped: "running" | "interrupted",
+    onProgress: (moved: number) => void = () => {},
+  ): Promise<JobShown | undefined> {
+    const { store, replay, redact, log } = this.#options;
+    const job = await store.get(id);
+    if (job === undefined) return undefined;
+    const { by, perSecond, scope, position } = job;
+    const request = parseReplayRequest(JSON.parse(job.filter));
+    let moved = 0;
+    let notedAt = this.#options.now();
+    let left = { moved: 0, position };
+    const note = async () => {
+      const isHeld = await store.advance(id, { token, leaseMs: LEASE_MS }, left);
+      left = { moved: 0, position: null };
+      notedAt = this.#options.now();
+      return isHeld;
+    };
+    try {
+      for await (const batch of replay.moves(request, by, { scope, after: position, perSecond }, signal)) {
+        moved += batch.moved;
+        left = { moved: left.moved + batch.moved, position: batch.position ?? left.position };
+        if (left.moved === 0 && this.#options.now() - notedAt < NOTED_EVERY_MS) continue;
+        if (!(await note())) return await this.get(id);
+        onProgress(job.moved + moved);
+      }
+      await note();
+      await store.end(id, token, "done", null);
+      log.info({ job: id, moved, by }, "replay job is done");
+    } catch (error) {
+      const isStopped = signal.aborted;
+      const reason = redact(errorText(error));
+      log.warn({ job: id, moved, by, reason }, "replay job ended early");
+      await note().catch(() => {});
+      await store.end(id, token, isStopped ? whenStopped : "failed", isStopped ? null : reason).catch(() => {});
+      if (!isStopped) throw error;
+    }
+    return await this.get(id);
+  }
+
+  /** @throws StoreError */
+  async get(id: string): Promise<JobShown | undefined> {
+    const job = await this.#options.store.get(id);
+    return job && shownJob(job);
+  }
+
+  /** Newest first. @throws StoreError */
+  async list(limit: number): Promise<readonly JobShown[]> {
+    return (await this.#options.store.list(limit)).map(shownJob);
+  }
+
+  /** A cancelled job never goes on; what it moved stays moved. @returns false when it had ended. @throws StoreError */
+  async cancel(id: string, by: string): Promise<boolean> {
+    const cancelled = await this.#options.store.cancel(id);
+    if (cancelled) await this.#options.audit.add({ actor: by, action: "replay.cancel", target: id, detail: null });
+    return cancelled;
+  }
+
+  /** An interrupted or failed job may be taken again. @returns false when it was in another state. @throws StoreError */
+  async resume(id: string, by: string): Promise<boolean> {
+    const resumed = await this.#options.store.resume(id);
+    if (resumed) await this.#options.audit.add({ actor: by, action: "replay.resume", target: id, detail: null });
+    return resumed;
+  }
+}
+
+/** A job that this process executes. */
+export interface HeldJob {
+  readonly id: string;
+  readonly token: ClaimToken;
+}
+
+function shownJob({ scope: _scope, position: _position, filter, ...job }: Job): JobShown {
+  return { ...job, filter: JSON.parse(filter) };
+}
+
+function filterText(request: ReplayRequest): string {
+  return JSON.stringify(loggedFilter(request));
+}
+
+const COUNTED_MS = 300;
+/** Longer than a batch takes, with its pace and a restart of the database. */
+const LEASE_MS = 60_000;
+/** Also while no row of the rows read matches. */
+const NOTED_EVERY_MS = 5000;
+const MOST_TAKEN = 10;
