@@ -2,7 +2,7 @@ import type { TableNames } from "../src/adapters/stores/sql/names.ts";
 import type { Config } from "../src/config/types.ts";
 import { errorText, StoreError } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
-import { DESTINATION_COLUMNS, HISTORY_COLUMNS, operationsTables } from "../src/model/rows.ts";
+import { DESTINATION_COLUMNS, HISTORY_COLUMNS, JOURNAL_COLUMNS, operationsTables } from "../src/model/rows.ts";
 import type { Log } from "../src/ports/runtime.ts";
 import type { CheckedTables, Store } from "../src/ports/store.ts";
 import { type Clock, systemClock } from "../src/time/clock.ts";
@@ -31,6 +31,7 @@ export async function createStore({ database, routes }: Config, clock: Clock, lo
     outbox: database.columnMapping.outbox,
     destination: DESTINATION_COLUMNS,
     history: HISTORY_COLUMNS,
+    journal: JOURNAL_COLUMNS,
   };
   switch (target.type) {
     case "postgresql": {

@@ -5,6 +5,7 @@ import { Pull } from "../src/core/delivery/pull.ts";
 import { tallySource } from "../src/core/operations/tally.ts";
 import { type AttributePlan, brokerPlan, httpPlan } from "../src/core/receipt/attributes.ts";
 import { createIntake } from "../src/core/receipt/intake.ts";
+import { type Journal, ReceiptJournal } from "../src/core/receipt/journal.ts";
 import { ReceiptBatcher } from "../src/core/receipt/receiptBatcher.ts";
 import { createReceiver } from "../src/core/receipt/receive.ts";
 import { createSourceStage } from "../src/core/transform/transform.ts";
@@ -12,9 +13,10 @@ import { inboxRoutes } from "../src/http/inbox.ts";
 import { pullRoutes } from "../src/http/pull/routes.ts";
 import { PullWaiters } from "../src/http/pull/waiters.ts";
 import type { Route } from "../src/http/routes.ts";
-import type { ClaimToken, InsertResult, NewInboxRow } from "../src/model/rows.ts";
+import { type ClaimToken, type InsertResult, type NewInboxRow, operationsTables } from "../src/model/rows.ts";
 import type { HealthComponent, Service } from "../src/ports/runtime.ts";
 import type { Source } from "../src/ports/source.ts";
+import { REPLICA } from "../src/runtime/log.ts";
 import { sleep } from "../src/time/wait.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
 
@@ -33,23 +35,35 @@ export async function ingestRole(context: RoleContext): Promise<RoleParts> {
   };
   const batcher = new ReceiptBatcher({ insert: insertRows }, log);
   const insert = (row: NewInboxRow) => batcher.add(row);
+  const journal = journalOf(context);
   const sources = Object.entries(config.sources).flatMap(([source, settings]) => {
     if (settings.kind !== "http") return [];
     const attributes = attributePlanOf(settings);
     const { transform } = settings;
     const stage = transform === undefined ? undefined : createSourceStage(transform, evaluator, metrics, true);
     const counted = tallySource(metrics, tally, source, false);
-    const receiver = createReceiver({ source, settings, attributes, stage, insert, clock, metrics: counted });
+    const receiver = createReceiver({ source, settings, attributes, stage, insert, journal, clock, metrics: counted });
     return [{ settings, receiver }];
   });
-  const { workers, health } = await brokerSources(context, insertRows);
+  const { workers, health } = await brokerSources(context, insertRows, journal);
   return {
     routes: [...inboxRoutes({ inbox: config.inbox, sources, budget: bodies, clock, metrics }), ...pull.routes],
     waiters: pull.waiters,
     workers,
     health,
-    closers: [closer("receipts", () => batcher.close())],
+    closers: [closer("receipts", () => batcher.close()), ...(journal === undefined ? [] : [journal])],
   };
+}
+
+/** Undefined with `outbox.history: off`. */
+function journalOf({ config, store, clock, metrics, log }: RoleContext): ReceiptJournal | undefined {
+  if (config.outbox.history === "off") return undefined;
+  const { target, operationsTablePrefix } = config.database;
+  const table = operationsTables(operationsTablePrefix).journal;
+  const remedy =
+    `svc migrate, or the statements of migrations/${target.type}/011.do.journal.sql with the name ${table}; ` +
+    "GRANT SELECT, INSERT and DELETE on it";
+  return new ReceiptJournal({ store: store.journal, replica: REPLICA, remedy, clock, metrics, log });
 }
 
 /** What pull clients need of the role `ingest`. */
@@ -103,6 +117,7 @@ function pullParts({ config, store, clock, log, metrics, redact, bodies }: RoleC
 export async function brokerSources(
   context: RoleContext,
   insert: (rows: readonly NewInboxRow[]) => Promise<readonly InsertResult[]>,
+  journal?: Journal,
 ): Promise<{ readonly workers: readonly Source[]; readonly health: readonly HealthComponent[] }> {
   const { clock, metrics, tally, log, redact, evaluator } = context;
   const random = Math.random;
@@ -119,6 +134,7 @@ export async function brokerSources(
       insert,
       wait: sleep,
       redact,
+      journal,
       clock,
       random,
       metrics: tallySource(metrics, tally, name, true),

@@ -1,6 +1,7 @@
 import { createTrace } from "../../roles/trace.ts";
 import type { Timeline, TimelineEvent } from "../core/trace/timeline.ts";
-import { MOST_MEANT } from "../core/trace/trace.ts";
+import { type FilteredMessage, MOST_MEANT } from "../core/trace/trace.ts";
+import { MOST_COUNTED } from "../ports/journalStore.ts";
 import { systemClock } from "../time/clock.ts";
 import { onDatabase } from "./database.ts";
 import { type CommandIo, plainText } from "./io.ts";
@@ -27,12 +28,16 @@ export async function traceMessages({ file, text, json }: TraceArguments, io: Co
     async work({ config, store, secrets }) {
       await store.schema.checkColumns(["outbox", "destinations"]);
       const trace = createTrace({ config, store, secrets, clock: systemClock });
-      const ids = await trace.meant(text);
+      const { ids, filtered } = await trace.meant(text);
       const found = await Promise.all(ids.map((id) => trace.timeline(id)));
       const timelines = found.flatMap((each) => (each === undefined ? [] : [each.timeline]));
-      if (timelines.length === 0) io.setExitCode(NOT_FOUND_CODE);
-      if (json) return `${JSON.stringify(timelines, null, 2)}\n`;
-      return timelines.length === 0 ? notFound(text) : textOf(timelines);
+      const isFound = timelines.length + filtered.length > 0;
+      if (!isFound) io.setExitCode(NOT_FOUND_CODE);
+      if (json) {
+        const dropped = filtered.map((each) => ({ state: "filtered", ...each }));
+        return `${JSON.stringify([...timelines, ...dropped], null, 2)}\n`;
+      }
+      return isFound ? textOf(timelines, filtered) : notFound(text);
     },
   });
 }
@@ -44,26 +49,41 @@ function notFound(text: string): string {
   );
 }
 
-function textOf(timelines: readonly Timeline[]): string {
+function textOf(timelines: readonly Timeline[], filtered: readonly FilteredMessage[]): string {
   const more = timelines.length >= MOST_MEANT ? `the newest ${MOST_MEANT} messages:\n\n` : "";
-  return `${more}${timelines.map(timelineText).join("\n")}`;
+  return `${more}${[...timelines.map(timelineText), ...filtered.map(filteredText)].join("\n")}`;
+}
+
+function filteredText(message: FilteredMessage): string {
+  const { at, source, replica } = message;
+  const what = `received from ${source} and dropped by the filter of this source (by ${replica})`;
+  const facts = factsText(message, ["source", "idempotencyKey", "correlationId"]);
+  return `filtered: no row was stored\n${facts}    ${at.toISOString().padEnd(TIME_WIDTH)}${plainText(what, MOST_SHOWN)}\n`;
+}
+
+function factsText<K extends keyof typeof LABELS>(of: Readonly<Record<K, string | null>>, names: readonly K[]): string {
+  const lines = names.map((name) => {
+    const value = of[name];
+    return value === null ? "" : `  ${LABELS[name].padEnd(LABEL_WIDTH)}${plainText(value, MOST_SHOWN)}\n`;
+  });
+  return lines.join("");
 }
 
 function timelineText(timeline: Timeline): string {
   const { id, state, attempts, maxAttempts, waits, events, hasHistory } = timeline;
   const of = maxAttempts === null ? "" : ` of ${maxAttempts}`;
-  const facts = (["source", "idempotencyKey", "correlationId", "topic", "key", "destination"] as const).flatMap(
-    (name) => {
-      const value = timeline[name];
-      return value === null ? [] : [`  ${LABELS[name].padEnd(LABEL_WIDTH)}${plainText(value, MOST_SHOWN)}\n`];
-    },
-  );
+  const facts = factsText(timeline, ["source", "idempotencyKey", "correlationId", "topic", "key", "destination"]);
   const why = waits.map(({ text }) => `  ${"waits".padEnd(LABEL_WIDTH)}${plainText(text, MOST_SHOWN)}\n`);
   const without = hasHistory
     ? ""
     : `  ${"history".padEnd(LABEL_WIDTH)}its table cannot be read: attempts and actions are missing below\n`;
+  const { duplicates } = timeline;
+  const again =
+    duplicates === null || duplicates === 0
+      ? ""
+      : `  ${"duplicates".padEnd(LABEL_WIDTH)}${duplicates}${duplicates >= MOST_COUNTED ? " or more" : ""} in the last 24 hours\n`;
   const failed = attempts === 0 ? "" : `, ${attempts}${of} attempts failed`;
-  return `${id}  ${state}${failed}\n${facts.join("")}${why.join("")}${without}${events.map(eventText).join("")}`;
+  return `${id}  ${state}${failed}\n${facts}${why.join("")}${without}${again}${events.map(eventText).join("")}`;
 }
 
 const LABELS = {

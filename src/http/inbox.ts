@@ -69,9 +69,11 @@ function receiveHandler(
     const retryAfterSeconds = rateLimit?.take() ?? 0;
     if (retryAfterSeconds > 0) return { kind: "rate_limited", retryAfterSeconds };
 
-    if (!receiver.passes(() => receivedHeaders(req.rawHeaders, omitsNone))) return { kind: "filtered" };
+    const given = req.headers["x-correlation-id"];
+    const unread = { body: admitted.body, correlationId: typeof given === "string" ? headerText(given) : undefined };
+    if (!receiver.passes(() => receivedHeaders(req.rawHeaders, omitsNone), unread)) return { kind: "filtered" };
 
-    const correlation = correlationId(req.headers["x-correlation-id"]);
+    const correlation = correlationId(given);
     res.setHeader(CORRELATION_HEADER, correlation);
     const headers = receivedHeaders(req.rawHeaders, omits);
     return receiver.accept({ body: admitted.body, headers, correlationId: headerText(correlation) });

@@ -130,11 +130,24 @@ export const HISTORY_COLUMNS = {
   durationMs: "duration_ms",
   reason: "reason",
 } as const;
+/** Columns of the table of the journal, see `JournalStore`. Only the table can have another name. */
+export const JOURNAL_COLUMNS = {
+  id: "id",
+  at: "at",
+  source: "source",
+  outcome: "outcome",
+  idempotencyKey: "idempotency_key",
+  correlationId: "correlation_id",
+  messageId: "message_id",
+  replica: "replica",
+} as const;
+
 type HistoryColumn = keyof typeof HISTORY_COLUMNS;
 
 export type InboxColumnNames = Readonly<Record<InboxColumn, string>>;
 export type OutboxColumnNames = Readonly<Record<OutboxColumn, string>>;
 export type DestinationColumnNames = Readonly<Record<DestinationColumn, string>>;
+export type JournalColumnNames = Readonly<Record<keyof typeof JOURNAL_COLUMNS, string>>;
 export type HistoryColumnNames = Readonly<Record<HistoryColumn, string>>;
 
 /** Tables for operators: processes alive, their figures, the audit log, replay jobs, and received messages without a row. */

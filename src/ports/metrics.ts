@@ -37,6 +37,8 @@ export interface Metrics {
       | "rate_limited",
   ): void;
   inboxFiltered(): void;
+  /** Entries of the journal that were not kept. */
+  journalDropped(count: number): void;
   inboxOldestPendingAge(seconds: number): void;
   inboxUnrelayed(rows: number): void;
   claimDuration(component: string, seconds: number): void;

@@ -3,6 +3,7 @@ import type { DestinationStore } from "./destinationStore.ts";
 import type { ReplayStore, RetentionStore } from "./finishedRows.ts";
 import type { HistoryStore } from "./historyStore.ts";
 import type { JobStore } from "./jobStore.ts";
+import type { JournalStore } from "./journalStore.ts";
 import type { MessageStore } from "./messageStore.ts";
 import type { OperationsStore } from "./operationsStore.ts";
 import type { PullStore } from "./pullStore.ts";
@@ -209,6 +210,7 @@ export interface Store {
   readonly inbox: InboxStore;
   readonly outbox: OutboxStore;
   readonly history: HistoryStore;
+  readonly journal: JournalStore;
   readonly messages: MessageStore;
   readonly operations: OperationsStore;
   readonly jobs: JobStore;

@@ -162,6 +162,9 @@ export const METRICS = {
   inboxFiltered: counter("svc_inbox_filtered_total", ["ingest"], {
     help: "Received messages dropped by a header filter.",
   }),
+  journalDropped: counter("svc_journal_dropped_total", ["ingest"], {
+    help: "Filtered messages and duplicates that the journal does not have.",
+  }),
   inboxOldestPendingAge: gauge("svc_inbox_oldest_pending_age_seconds", ["relay"], {
     help: "Age of the oldest pending push row that this configuration relays; 0 when there is none.",
   }),

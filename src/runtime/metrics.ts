@@ -121,6 +121,7 @@ function metricsOf(series: AllSeries): Metrics {
     inboxRelayError: () => add(series.inboxRelayErrors.with(), 1),
     inboxRejection: (reason) => add(series.inboxRejections.with(reason), 1),
     inboxFiltered: () => add(series.inboxFiltered.with(), 1),
+    journalDropped: (count) => add(series.journalDropped.with(), count),
     inboxOldestPendingAge: (seconds) => set(series.inboxOldestPendingAge.with(), seconds),
     inboxUnrelayed: (rows) => set(series.inboxUnrelayed.with(), rows),
     claimDuration: (component, seconds) => series.claimDuration.with(component).observe(seconds),

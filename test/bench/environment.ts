@@ -11,6 +11,7 @@ import {
   DESTINATION_COLUMNS,
   HISTORY_COLUMNS,
   INBOX_COLUMNS,
+  JOURNAL_COLUMNS,
   OUTBOX_COLUMNS,
   operationsTables,
 } from "../../src/model/rows.ts";
@@ -114,6 +115,7 @@ function openStore(server: EmbeddedPostgres): Store {
     outbox: OUTBOX_COLUMNS,
     destination: DESTINATION_COLUMNS,
     history: HISTORY_COLUMNS,
+    journal: JOURNAL_COLUMNS,
   };
   const options = {
     endpoints: [{ host: server.host, port: server.port, tls: false as const }],

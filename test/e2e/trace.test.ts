@@ -46,10 +46,38 @@ async function insert(database: TestDatabase, key: string | null, set = "state =
   return id;
 }
 
+/** Another process of the fleet, with a role. */
+async function alive(database: TestDatabase, role: string): Promise<void> {
+  const values = "($1, '1', $1, now(), now())";
+  await database.query(`INSERT INTO outbox_process (name, version, roles, started_at, seen_at) VALUES ${values}`, [
+    role,
+  ]);
+}
+
+/** Until the work has ended, each second is one in which the rate limit was reached. */
+async function withFullSeconds<T>(database: TestDatabase, work: Promise<T>): Promise<T> {
+  let isRunning = true;
+  const ended = work.finally(() => {
+    isRunning = false;
+  });
+  while (isRunning) {
+    await database.query("UPDATE outbox_destination SET rate_second = date_trunc('second', clock_timestamp())");
+  }
+  return await ended;
+}
+
 describe("why a message waits", () => {
   const SHARED = "INSERT INTO outbox_destination";
   const SITUATIONS: readonly (readonly [string, string, (database: TestDatabase) => Promise<string>])[] = [
-    ["due", "waits for a free slot", (database) => insert(database, null)],
+    [
+      "due",
+      "waits for a free slot",
+      async (database) => {
+        await alive(database, "poller");
+        return await insert(database, null);
+      },
+    ],
+    ["no_poller", "no process with the role poller was seen", (database) => insert(database, null)],
     [
       "behind_row",
       "which is pending",
@@ -131,9 +159,22 @@ describe("why a message waits", () => {
       },
     ],
     [
-      "relay",
-      "a process with the role relay",
+      "no_relay",
+      "no process with the role relay was seen",
       async (database) => {
+        const id = randomUUID();
+        await database.query(
+          "INSERT INTO inbox (id, source, idempotency_key, payload) VALUES ($1, 'orders', 'i', '{}')",
+          [id],
+        );
+        return id;
+      },
+    ],
+    [
+      "relay",
+      "waits in the inbox for a process with the role relay",
+      async (database) => {
+        await alive(database, "relay");
         const id = randomUUID();
         await database.query(
           "INSERT INTO inbox (id, source, idempotency_key, payload) VALUES ($1, 'orders', 'i', '{}')",
@@ -171,10 +212,16 @@ describe("why a message waits", () => {
   test("is told by the route and by the command, in each situation", async () => {
     const { database, config, service } = await quiet();
     for (const [code, text, prepare] of SITUATIONS) {
-      await database.query("TRUNCATE inbox, outbox, outbox_destination");
+      await database.query("TRUNCATE inbox, outbox, outbox_destination, outbox_process");
       const id = await prepare(database);
       const { waits } = await shownBy(service, id);
       expect([code, waits[0]]).toEqual([code, { code, text: expect.stringContaining(text) }]);
+      const traced = command(database, config, "trace", id);
+      const { stdout } = code === "rate_limited" ? await withFullSeconds(database, traced) : await traced;
+      expect([code, stdout.split("\n").find((line) => line.startsWith("  waits"))]).toEqual([
+        code,
+        expect.stringContaining(text),
+      ]);
     }
     const [, , parked] = SITUATIONS.find(([code]) => code === "parked") as (typeof SITUATIONS)[number];
     const id = await parked(database);
@@ -184,12 +231,14 @@ describe("why a message waits", () => {
   });
 
   test("is that no relay runs, where the configuration switches it off", async () => {
-    const { service, database } = await quiet({ inbox: { relay: { enabled: false } } });
+    const { service, database, config } = await quiet({ inbox: { relay: { enabled: false } } });
     expect((await service.post({ id: "a", key: "k", type: "created" })).status).toBe(202);
     const [row] = await database.query("SELECT id FROM inbox");
     const { state, waits, events, source } = await shownBy(service, String(row?.id));
     expect([state, source, events.map(({ event }) => event)]).toEqual(["pending", "orders", ["received"]]);
     expect(waits).toEqual([{ code: "relay_disabled", text: expect.stringContaining("inbox.relay.enabled is false") }]);
+    const { stdout } = await command(database, config, "trace", String(row?.id));
+    expect(stdout).toContain("waits             inbox.relay.enabled is false");
   });
 });
 

@@ -132,6 +132,18 @@ describe("a history that cannot be written", () => {
     });
   });
 
+  test("has an entry of an attempt also where only a plainer outcome can be stored", async () => {
+    await withTables(async (database, store) => {
+      await database.query("ALTER TABLE outbox ADD CHECK (length(last_error) < 5)");
+      const { id } = await fail(database, store);
+      const [stored] = await database.query("SELECT state, last_error FROM outbox");
+      expect(stored).toEqual({ state: "dead", last_error: "" });
+      expect(await store.history.of(id, 10)).toMatchObject([
+        { event: "dead", attempt: 1, destination: "billing", code: "status_5xx", status: "503" },
+      ]);
+    });
+  });
+
   test("is written again a minute after its table is mended", async () => {
     await withTables(async (database, store, clock) => {
       await database.query("ALTER TABLE outbox_history RENAME TO elsewhere");
@@ -145,14 +157,14 @@ describe("a history that cannot be written", () => {
     });
   });
 
-  test("because somebody holds its table lets rows settle, from then on without waiting", async () => {
+  test("because somebody holds its table lets rows settle soon, from then on without waiting", async () => {
     await withTables(async (database, store) => {
       const other = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
       await other.connect();
       try {
         await other.query("BEGIN; LOCK TABLE outbox_history IN ACCESS EXCLUSIVE MODE");
-        await fail(database, store);
         const startedAt = performance.now();
+        await fail(database, store);
         await fail(database, store);
         expect(performance.now() - startedAt).toBeLessThan(5000);
         await other.query("COMMIT");
@@ -164,7 +176,7 @@ describe("a history that cannot be written", () => {
 });
 
 describe("a refused outcome", () => {
-  test("is dead as without a history, and the history of the others is kept", async () => {
+  test("is dead as without a history, and every attempt has its entry", async () => {
     await withTables(async (database, store) => {
       await database.query(
         "ALTER TABLE outbox ADD CONSTRAINT no_retry CHECK (NOT (attempt > 0 AND state = 'pending' AND key = 'bad'))",
@@ -179,7 +191,7 @@ describe("a refused outcome", () => {
         { key: "bad", state: "dead" },
         { key: "good", state: "pending" },
       ]);
-      expect((await store.history.since(null, 10)).map(({ event }) => event)).toEqual(["retry"]);
+      expect((await store.history.since(null, 10)).map(({ event }) => event).toSorted()).toEqual(["dead", "retry"]);
     });
   });
 });

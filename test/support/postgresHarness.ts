@@ -5,6 +5,7 @@ import {
   DESTINATION_COLUMNS,
   HISTORY_COLUMNS,
   INBOX_COLUMNS,
+  JOURNAL_COLUMNS,
   type MessageId,
   OUTBOX_COLUMNS,
   operationsTables,
@@ -35,6 +36,7 @@ export const DEFAULT_NAMES: TableNames = {
   outbox: OUTBOX_COLUMNS,
   destination: DESTINATION_COLUMNS,
   history: HISTORY_COLUMNS,
+  journal: JOURNAL_COLUMNS,
 };
 
 /** Columns of the outbox that hold a time. */

@@ -1,4 +1,5 @@
 import type { Audit } from "../../src/core/operations/audit.ts";
+import type { Journal } from "../../src/core/receipt/journal.ts";
 import type { Metrics } from "../../src/ports/metrics.ts";
 import type { NewAuditEntry } from "../../src/ports/operationsStore.ts";
 import type { Log } from "../../src/ports/runtime.ts";
@@ -72,4 +73,17 @@ export class ManualClock implements Clock {
   advance(ms: number): void {
     this.ms += ms;
   }
+}
+
+/** A journal that keeps what is noted, read at once. */
+export function recordingJournal(): { readonly journal: Journal; readonly noted: object[] } {
+  const noted: object[] = [];
+  return {
+    noted,
+    journal: {
+      filtered: (source, read) => noted.push({ filtered: source, ...read() }),
+      duplicate: ({ source, idempotencyKey, correlationId }) =>
+        noted.push({ duplicate: source, idempotencyKey, correlationId }),
+    },
+  };
 }

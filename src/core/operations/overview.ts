@@ -215,7 +215,7 @@ export class Overview {
 
   #reason(text: string | null): string | null {
     const { settings, secrets } = this.#options;
-    return text === null || settings.hidesReasons ? null : secrets.mask(text, true);
+    return text === null || settings.hidesReasons ? null : secrets.mask(text, text.length >= SHORTEST_CUT);
   }
 
   #masked<T extends Pick<DestinationOverview, "lastError">>(each: T): T {
@@ -278,6 +278,8 @@ const MOST_PARKED = 2000;
 /** Rows behind a blocked key that are counted. */
 const MOST_BEHIND = 1000;
 const HIDDEN = "***";
+/** A reason of as many characters may have been cut, within a secret too. */
+const SHORTEST_CUT = 200;
 
 /** @throws any other error than that of a table that is missing or closed to this user */
 function withoutTable(error: unknown): undefined {

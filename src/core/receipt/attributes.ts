@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import type { Headers } from "../../model/rows.ts";
 import type { AttributePlace, AttributePlaces } from "../../ports/kinds.ts";
 import type { BrokerMessage } from "../../ports/source.ts";
-import type { JsonDocument } from "./jsonDocument.ts";
+import { JsonDocument } from "./jsonDocument.ts";
 import { evaluateJsonPath, parseJsonPath } from "./jsonPath.ts";
 
 /** What the service reads from a message: its idempotency key, its type and what it is about. */
@@ -128,6 +128,23 @@ export function evidenceAttributes(plan: AttributePlan, input: AttributeInput): 
     aggregateId: attribute(plan.aggregateId),
   };
 }
+
+/**
+ * The idempotency key of a message that leaves no row, as its row would have it.
+ *
+ * @returns null for a large body, which is not worth its parsing, and where no place holds a key
+ */
+export function droppedKey(
+  { idempotencyKey }: AttributePlan,
+  { body, ...input }: Omit<AttributeInput, "document" | "body"> & { readonly body: Buffer },
+): string | null {
+  if (body.length > MOST_PARSED_BYTES) return null;
+  const document = JsonDocument.parse(body);
+  const key = document === null ? null : firstValue(idempotencyKey, { body, document, ...input });
+  return key === null ? null : storedKey(key);
+}
+
+const MOST_PARSED_BYTES = 16_384;
 
 function firstValue(providers: readonly AttributeProvider[], input: AttributeInput): string | null {
   for (const provider of providers) {

@@ -8,8 +8,9 @@ import type { BrokerMessage, Intake } from "../../ports/source.ts";
 import { Backoff } from "../../time/backoff.ts";
 import type { Clock, Random } from "../../time/clock.ts";
 import type { Redact } from "../redaction/redact.ts";
-import { type AttributePlan, evidenceAttributes } from "./attributes.ts";
+import { type AttributePlan, droppedKey, evidenceAttributes } from "./attributes.ts";
 import { CORRELATION_HEADER, compileHeaderFilter, correlationId, type HeaderFilterSettings } from "./headers.ts";
+import type { Journal } from "./journal.ts";
 import { JsonDocument } from "./jsonDocument.ts";
 import {
   createPreparation,
@@ -30,6 +31,8 @@ export interface IntakeOptions {
   readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
   /** Redacts every reason before it is stored. */
   readonly redact: Redact;
+  /** None by default. */
+  readonly journal?: Journal | undefined;
   readonly clock: Clock;
   readonly random: Random;
   readonly metrics: Metrics;
@@ -43,7 +46,7 @@ export interface IntakeOptions {
  * @throws Error when the source's filter is invalid
  */
 export function createIntake(options: IntakeOptions): Intake {
-  const { source, settings, attributes, stage, clock, metrics, log, redact } = options;
+  const { source, settings, attributes, stage, journal, clock, metrics, log, redact } = options;
   const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
   const prepare = createPreparation({ source, consumption: settings.consumption, attributes, stage, clock });
   const evidence = new Evidence({ source, consumption: settings.consumption, attributes, redact });
@@ -53,6 +56,13 @@ export function createIntake(options: IntakeOptions): Intake {
     const headers = storableHeaders(withOrigin(message));
     if (filter !== null && !filter(headers)) {
       metrics.inboxFiltered();
+      journal?.filtered(source, () => {
+        const { body, headers: stored, properties } = receivedMessage(message, headers);
+        return {
+          idempotencyKey: droppedKey(attributes, { body, headers: stored, properties }),
+          correlationId: givenCorrelation(message, headers),
+        };
+      });
       return null;
     }
     return { id: uuidv7() as MessageId, given: message, message: receivedMessage(message, headers) };
@@ -133,8 +143,10 @@ export function createIntake(options: IntakeOptions): Intake {
   }
 
   function count({ row, refusal }: Receipt, isDuplicate: boolean): void {
-    if (isDuplicate) metrics.inboxMessages("duplicate", 1);
-    else if (refusal === null) metrics.inboxMessages("new", 1);
+    if (isDuplicate) {
+      metrics.inboxMessages("duplicate", 1);
+      journal?.duplicate(row);
+    } else if (refusal === null) metrics.inboxMessages("new", 1);
     else {
       metrics.inboxRejection(REJECTION_METRICS[refusal.rejection]);
       // The reason may quote the body; it is in `last_error` of the row.
@@ -207,6 +219,11 @@ class Retries {
 /** A tombstone is stored as the JSON document `null`. */
 const NULL_DOCUMENT = Buffer.from("null");
 const CORRELATION_NAME = CORRELATION_HEADER.toLowerCase();
+
+/** The correlation id that a message came with. */
+function givenCorrelation({ correlationId: ofProperty }: BrokerMessage, headers: Headers): string | undefined {
+  return Object.entries(headers).findLast(([name]) => name.toLowerCase() === CORRELATION_NAME)?.[1] ?? ofProperty;
+}
 
 function receivedMessage(message: BrokerMessage, headers: Headers): ReceivedMessage {
   const stored: Record<string, string> = Object.create(null);

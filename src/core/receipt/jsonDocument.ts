@@ -44,6 +44,15 @@ export class JsonDocument {
   }
 }
 
+/**
+ * A JSON text parsed with its numbers as they are written where a double may lose their digits: those are texts.
+ *
+ * @param json valid JSON
+ */
+export function parseWithExactNumbers(json: string): unknown {
+  return JSON.parse(MAY_LOSE_DIGITS.test(json) ? quoteRiskyNumbers(json) : json);
+}
+
 /** A double tells all numbers of up to 15 digits without an exponent apart. */
 const MAY_LOSE_DIGITS = /[\d.]{16,}|\d[eE][+-]?\d/;
 const LONGEST_SAFE_NUMBER = 15;

@@ -3,8 +3,9 @@ import { errorText, StoreError } from "../../model/errors.ts";
 import type { Consumption, Headers, InsertResult, MessageId, NewInboxRow, Receipt } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Clock } from "../../time/clock.ts";
-import type { AttributePlan } from "./attributes.ts";
+import { type AttributePlan, droppedKey } from "./attributes.ts";
 import { compileHeaderFilter, type HeaderFilterSettings } from "./headers.ts";
+import type { Journal } from "./journal.ts";
 import { createPreparation, REJECTION_METRICS, type ReceivedMessage, type SourceStage } from "./preparation.ts";
 
 export interface ReceiverOptions {
@@ -14,8 +15,17 @@ export interface ReceiverOptions {
   readonly stage?: SourceStage | undefined;
   /** Stores a row; resolves after the commit. */
   readonly insert: (row: NewInboxRow) => Promise<InsertResult>;
+  /** None by default. */
+  readonly journal?: Journal | undefined;
   readonly clock: Clock;
   readonly metrics: Metrics;
+}
+
+/** What is known of a message before it is read. */
+interface UnreadMessage {
+  readonly body: Buffer;
+  /** As the sender gave it. */
+  readonly correlationId: string | undefined;
 }
 
 /** Receives the messages of one source, in two steps because an HTTP source answers a header in between. */
@@ -25,20 +35,25 @@ export interface Receiver {
    * The header filter. A message that does not pass is counted and leaves no row.
    *
    * @param headers returns all received headers; called only when there is a rule to test
+   * @param message for the journal
    */
-  passes(headers: () => Headers): boolean;
+  passes(headers: () => Headers, message: UnreadMessage): boolean;
   /** Everything after the filter: JSON, attributes, transform, insert. Counts the outcome. Never rejects. */
   accept(message: ReceivedMessage): Promise<Receipt>;
 }
 
 /** @throws Error when the source's filter is invalid */
 export function createReceiver(options: ReceiverOptions): Receiver {
-  const { source, settings, attributes, stage, insert, clock, metrics } = options;
+  const { source, settings, attributes, stage, insert, journal, clock, metrics } = options;
   const prepare = createPreparation({ source, consumption: settings.consumption, attributes, stage, clock });
   const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
 
-  function passes(headers: () => Headers): boolean {
+  function passes(headers: () => Headers, { body, correlationId }: UnreadMessage): boolean {
     if (filter === null || filter(headers())) return true;
+    journal?.filtered(source, () => ({
+      idempotencyKey: droppedKey(attributes, { body, headers: {} }),
+      correlationId,
+    }));
     count({ kind: "filtered" }, metrics);
     return false;
   }
@@ -66,6 +81,7 @@ export function createReceiver(options: ReceiverOptions): Receiver {
       case "stored":
         return { kind: "stored", id: row.id };
       case "duplicate":
+        journal?.duplicate(row);
         return outcome;
       case "refused":
         if (outcome.mayPassLater === true) return { kind: "unavailable", reason: outcome.reason };

@@ -1,3 +1,4 @@
+import { parseWithExactNumbers } from "../receipt/jsonDocument.ts";
 import type { JsonPath } from "../receipt/jsonPath.ts";
 import { KnownSecrets } from "../redaction/redact.ts";
 
@@ -23,6 +24,9 @@ export function hidePayload(payload: string | null, paths: readonly JsonPath[]):
   if (document === undefined) return { text: null, hideIn: (text) => text };
   const values = new Set<string>();
   const shown = paths.reduce((value, { segments }) => hiddenAt(value, segments, values), document.value);
+  // A key has the digits of a number as they were received.
+  const exact = parseWithExactNumbers(payload);
+  for (const { segments } of paths) hiddenAt(exact, segments, values);
   // Of one or two characters: they would be masked in every other word.
   const hidden = new KnownSecrets([...values].filter((value) => value.length > LONGEST_COMMON));
   const hideIn = (text: string) => (values.has(text) ? HIDDEN : hidden.mask(text, false));

@@ -1,6 +1,7 @@
 import type { MessageId, OutboxState } from "../../model/rows.ts";
 import type { SharedDestination } from "../../ports/destinationStore.ts";
 import type { HistoryEntry } from "../../ports/historyStore.ts";
+import type { JournalEntry, JournalPage } from "../../ports/journalStore.ts";
 import type { InboxMessage, InboxState, OutboxMessage, RowBefore, StoredMessage } from "../../ports/messageStore.ts";
 
 /** What is known of a message; see {@link timelineOf}. */
@@ -11,6 +12,10 @@ interface MessageFacts {
   /** Of an outbox row that is not finished. */
   readonly before: RowBefore | undefined;
   readonly destinations: readonly SharedDestination[];
+  /** Undefined where they cannot be read. */
+  readonly duplicates: JournalPage | undefined;
+  /** Of the processes alive; undefined where that is not known. */
+  readonly rolesAlive: ReadonlySet<string> | undefined;
 }
 
 /** What of the configuration decides where a message goes. */
@@ -25,7 +30,7 @@ export interface TraceSettings {
 export interface TimelineEvent {
   /** Null where an owner's table has no time that a `Date` can hold. */
   readonly at: Date | null;
-  readonly event: "received" | "created" | "relayed" | "died in the inbox" | HistoryEntry["event"];
+  readonly event: "received" | "duplicate" | "created" | "relayed" | "died in the inbox" | HistoryEntry["event"];
   /** For people, without what the other members say. */
   readonly text: string;
   readonly attempt?: number;
@@ -49,6 +54,8 @@ interface WaitReason {
     | "breaker_open"
     | "rate_limited"
     | "no_route"
+    | "no_poller"
+    | "no_relay"
     | "in_delivery"
     | "lease_expired"
     | "relay_disabled"
@@ -79,6 +86,8 @@ export interface Timeline {
   readonly events: readonly TimelineEvent[];
   /** False where the table of the history cannot be read: attempts and actions are missing from `events`. */
   readonly hasHistory: boolean;
+  /** How often it was received again in the last 24 hours, up to 1000: `events` has the newest. Null: not known. */
+  readonly duplicates: number | null;
 }
 
 /**
@@ -107,6 +116,7 @@ export function timelineOf(facts: MessageFacts, settings: TraceSettings): Timeli
     waits: outbox === undefined ? inboxWaits(facts, settings) : outboxWaits(outbox, destination, facts, settings),
     events: eventsOf(facts).toSorted((a, b) => (a.at?.getTime() ?? 0) - (b.at?.getTime() ?? 0)),
     hasHistory: facts.history !== undefined,
+    duplicates: facts.duplicates?.count ?? null,
   };
 }
 
@@ -115,7 +125,7 @@ export function correlationIdOf(row: OutboxMessage | undefined): string | undefi
   return Object.entries(row?.headers ?? {}).find(([header]) => header.toLowerCase() === "x-correlation-id")?.[1];
 }
 
-function eventsOf({ stored: { inbox, outbox }, history = [] }: MessageFacts): readonly TimelineEvent[] {
+function eventsOf({ stored: { inbox, outbox }, history = [], duplicates }: MessageFacts): readonly TimelineEvent[] {
   const first: TimelineEvent[] = [];
   if (inbox !== undefined) {
     const text = `received from ${inbox.source}, idempotency key ${inbox.idempotencyKey}`;
@@ -137,7 +147,18 @@ function eventsOf({ stored: { inbox, outbox }, history = [] }: MessageFacts): re
         : (["relayed", `relayed to the outbox with the topic ${outbox.topic}`] as const);
     first.push({ at: inbox?.processedAt ?? outbox.createdAt, event, text });
   }
-  return [...first, ...history.map(eventOf), ...withoutHistory(outbox, history)];
+  const again = (duplicates?.entries ?? []).map(receivedAgain);
+  return [...first, ...again, ...history.map(eventOf), ...withoutHistory(outbox, history)];
+}
+
+function receivedAgain({ at, source, correlationId, replica }: JournalEntry): TimelineEvent {
+  const text = `received again from ${source} as a duplicate`;
+  return {
+    at,
+    event: "duplicate",
+    text: `${text}${correlationId === null ? "" : `, correlation id ${correlationId}`}`,
+    actor: replica,
+  };
 }
 
 /** The last state of a row whose end is not in the history: a success that is not kept, or an end from before. */
@@ -171,7 +192,10 @@ function eventOf(entry: HistoryEntry): TimelineEvent {
   };
 }
 
-function inboxWaits({ stored: { now, inbox } }: MessageFacts, settings: TraceSettings): readonly WaitReason[] {
+function inboxWaits(
+  { stored: { now, inbox }, rolesAlive }: MessageFacts,
+  settings: TraceSettings,
+): readonly WaitReason[] {
   if (inbox === undefined || inbox.state !== "pending") return [];
   if (inbox.consumption === "pull") return [pullWait(inbox, now)];
   if (!Object.hasOwn(settings.sources, inbox.source)) {
@@ -181,8 +205,13 @@ function inboxWaits({ stored: { now, inbox } }: MessageFacts, settings: TraceSet
   if (!settings.isRelayEnabled) {
     return [{ code: "relay_disabled", text: "inbox.relay.enabled is false: no relay copies it into the outbox" }];
   }
+  if (rolesAlive?.has("relay") === false) return [{ code: "no_relay", text: notAlive("relay") }];
   const text = "waits in the inbox for a process with the role relay, behind earlier rows";
   return [{ code: "relay", text }];
+}
+
+function notAlive(role: "relay" | "poller"): string {
+  return `no process with the role ${role} was seen in the last minute: start one (svc status shows those alive)`;
 }
 
 function pullWait(inbox: InboxMessage, now: Date): WaitReason {
@@ -199,11 +228,13 @@ function pullWait(inbox: InboxMessage, now: Date): WaitReason {
 function outboxWaits(
   row: OutboxMessage,
   destination: string | null,
-  { stored: { now }, before, destinations }: MessageFacts,
+  { stored: { now }, before, destinations, rolesAlive }: MessageFacts,
   settings: TraceSettings,
 ): readonly WaitReason[] {
   if (row.state === "sent" || row.state === "dead") return [];
-  if (row.state === "processing") return [deliveryWait(row, now)];
+  const noPoller: readonly WaitReason[] =
+    rolesAlive?.has("poller") === false ? [{ code: "no_poller", text: notAlive("poller") }] : [];
+  if (row.state === "processing") return [deliveryWait(row, now), ...noPoller];
   if (row.isParked) {
     const text = "parked: svc parked retry delivers it again, svc parked discard makes it dead";
     return [{ code: "parked", text }];
@@ -220,7 +251,7 @@ function outboxWaits(
   }
   if (before !== undefined) own.push(behind(before, row));
   own.push(...destinationWaits(row, destination, destinations, settings));
-  if (own.length > 0) return own;
+  if (own.length > 0 || noPoller.length > 0) return [...own, ...noPoller];
   return [{ code: "due", text: "due: waits for a free slot of a process with the role poller" }];
 }
 

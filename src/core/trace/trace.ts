@@ -2,6 +2,7 @@ import { StoreError } from "../../model/errors.ts";
 import type { Headers, MessageId } from "../../model/rows.ts";
 import type { DestinationStore } from "../../ports/destinationStore.ts";
 import type { HistoryStore } from "../../ports/historyStore.ts";
+import type { JournalEntry, JournalStore } from "../../ports/journalStore.ts";
 import type {
   FoundMessage,
   MessagePage,
@@ -9,6 +10,7 @@ import type {
   StoredMessage,
   StoredPayload,
 } from "../../ports/messageStore.ts";
+import type { OperationsStore } from "../../ports/operationsStore.ts";
 import type { SecretMasker } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import { isUuid } from "../finished/requests.ts";
@@ -20,6 +22,8 @@ interface TraceOptions {
   readonly store: {
     readonly messages: MessageStore;
     readonly history: HistoryStore;
+    readonly journal: Pick<JournalStore, "duplicatesOf" | "find">;
+    readonly operations: Pick<OperationsStore, "processes">;
     readonly destinations: Pick<DestinationStore, "isAvailable" | "states">;
   };
   readonly settings: TraceSettings;
@@ -56,8 +60,28 @@ export interface MessageFilter {
 interface MessageList {
   /** Newest first. */
   readonly messages: readonly FoundMessage[];
+  /** Messages of the key or correlation id that a source's filter dropped; undefined where the filter names neither. */
+  readonly filtered?: readonly FilteredMessage[] | undefined;
   /** Give it back for the next page; null when every row was read. A page may be empty and have a next one. */
   readonly cursor: string | null;
+}
+
+/** A received message that a source's filter dropped: it has no row. */
+export interface FilteredMessage {
+  readonly at: Date;
+  readonly source: string;
+  /** Null where it was not read. With hidden fields masked, unless it was searched for: its payload is not there to look. */
+  readonly idempotencyKey: string | null;
+  /** Null where its sender gave none; masked alike. */
+  readonly correlationId: string | null;
+  readonly replica: string;
+}
+
+/** What an operator may mean by a text. */
+interface Meant {
+  /** Newest first, {@link MOST_MEANT} at most. */
+  readonly ids: readonly MessageId[];
+  readonly filtered: readonly FilteredMessage[];
 }
 
 /** What operators may see of a message; hidden fields and secrets are masked in every text. */
@@ -89,13 +113,16 @@ export class Trace {
    */
   async timeline(id: MessageId): Promise<TracedMessage | undefined> {
     const { store, settings, hiddenPaths } = this.#options;
-    const [stored, history, before, destinations] = await Promise.all([
+    const [stored, history, before, destinations, duplicates, processes] = await Promise.all([
       store.messages.get(id, true),
       store.history.of(id, MOST_ENTRIES).catch(withoutTable),
       store.messages.rowBefore(id),
       store.destinations.isAvailable ? store.destinations.states() : [],
+      this.#duplicatesOf(id),
+      store.operations.processes().catch(withoutExtras),
     ]);
-    const timeline = timelineOf({ stored, history, before, destinations }, settings);
+    const rolesAlive = processes && new Set(processes.flatMap(({ roles }) => roles));
+    const timeline = timelineOf({ stored, history, before, destinations, duplicates, rolesAlive }, settings);
     if (timeline === undefined) return undefined;
     const row = stored.outbox ?? stored.inbox;
     const hide = this.#hiderOf([stored.outbox?.payload ?? null, stored.inbox?.payload ?? null]);
@@ -109,26 +136,42 @@ export class Trace {
   }
 
   /**
-   * The messages that an operator may mean: by id, idempotency key, correlation id or key, whichever finds some first.
+   * The messages that an operator may mean: by id, idempotency key, correlation id, key, or the correlation id of a
+   * duplicate, whichever finds some first; and those of that key or correlation id that a filter dropped.
    *
    * @param text what they have in hand
-   * @returns newest first, {@link MOST_MEANT} at most
    * @throws StoreError
    */
-  async meant(text: string): Promise<readonly MessageId[]> {
+  async meant(text: string): Promise<Meant> {
+    const [ofKey, ofCorrelation] = await Promise.all([
+      this.#filtered({ idempotencyKey: text }),
+      this.#filtered({ correlationId: text }),
+    ]);
+    const filtered = ofKey.length > 0 ? ofKey : ofCorrelation;
+    const stored = await this.#storedAs(text);
+    if (stored.length > 0) return { ids: stored, filtered };
+    // Other messages may share a correlation id; a key that a filter dropped needs no search.
+    return { ids: ofKey.length > 0 ? [] : await this.#searched(text), filtered };
+  }
+
+  /** By an index. */
+  async #storedAs(text: string): Promise<readonly MessageId[]> {
     const { messages } = this.#options.store;
     if (isUuid(text)) {
       const id = text.toLowerCase() as MessageId;
       const { inbox, outbox } = await messages.get(id, false);
       if (inbox !== undefined || outbox !== undefined) return [id];
     }
-    const received = await messages.byIdempotencyKey(Object.keys(this.#options.settings.sources), text);
-    if (received.length > 0) return received;
+    return await messages.byIdempotencyKey(Object.keys(this.#options.settings.sources), text);
+  }
+
+  async #searched(text: string): Promise<readonly MessageId[]> {
     for (const filter of [{ correlationId: text }, { key: text }]) {
       const found = await this.#first(filter);
       if (found.length > 0) return found;
     }
-    return [];
+    const duplicates = await this.#noted({ outcome: "duplicate", correlationId: text });
+    return [...new Set(duplicates.flatMap(({ messageId }) => messageId ?? []))];
   }
 
   /**
@@ -138,6 +181,12 @@ export class Trace {
    * @throws StoreError, or CursorError
    */
   async list(filter: MessageFilter, cursor: string | undefined, limit: number): Promise<MessageList> {
+    const filtered = cursor === undefined ? await this.#filtered(filter) : [];
+    const found = await this.#found(filter, cursor, limit);
+    return isOfDropped(filter) ? { ...found, filtered } : found;
+  }
+
+  async #found(filter: MessageFilter, cursor: string | undefined, limit: number): Promise<MessageList> {
     const named = await this.#named(filter);
     if (named !== undefined) return { messages: await this.#shown(named), cursor: null };
     const { clock } = this.#options;
@@ -177,6 +226,45 @@ export class Trace {
       const { topic, key } = isSearched ? each : { topic: each.topic && HIDDEN, key: each.key && HIDDEN };
       return withTexts({ ...each, topic, key, lastError: null }, this.#hiderOf(own.map(({ payload }) => payload)));
     });
+  }
+
+  /** Undefined where the journal cannot be read. */
+  async #duplicatesOf(id: MessageId) {
+    const page = await this.#options.store.journal.duplicatesOf(id, MOST_DUPLICATES).catch(withoutExtras);
+    if (page === undefined || this.#options.hiddenPaths.length === 0) return page;
+    // Nobody knows whether the correlation id is a hidden value: the payload is not there to look.
+    return { ...page, entries: page.entries.map((entry) => ({ ...entry, correlationId: null })) };
+  }
+
+  /** The newest messages that match and that a source's filter dropped. */
+  async #filtered(filter: MessageFilter): Promise<readonly FilteredMessage[]> {
+    const { idempotencyKey, correlationId, source, createdAfter, createdBefore } = filter;
+    if (!isOfDropped(filter) || filter.id !== undefined || OF_ROWS.some((name) => filter[name] !== undefined))
+      return [];
+    const entries = await (idempotencyKey !== undefined
+      ? this.#noted({ outcome: "filtered", idempotencyKey })
+      : this.#noted({ outcome: "filtered", correlationId: correlationId ?? "" }));
+    const found = entries.filter(
+      (each) =>
+        (source === undefined || each.source === source) &&
+        (correlationId === undefined || each.correlationId === correlationId) &&
+        (createdAfter === undefined || each.at.getTime() > Date.parse(createdAfter)) &&
+        (createdBefore === undefined || each.at.getTime() < Date.parse(createdBefore)),
+    );
+    const hide = this.#hiderOf([]);
+    const shown = (text: string | null, searched: string | undefined) =>
+      text === null || text === searched || this.#options.hiddenPaths.length === 0 ? text && hide(text) : HIDDEN;
+    return found.map(({ at, source, replica, ...entry }) => ({
+      at,
+      source: hide(source),
+      idempotencyKey: shown(entry.idempotencyKey, idempotencyKey),
+      correlationId: shown(entry.correlationId, correlationId),
+      replica: hide(replica),
+    }));
+  }
+
+  async #noted(search: Parameters<JournalStore["find"]>[0]): Promise<readonly JournalEntry[]> {
+    return (await this.#options.store.journal.find(search, MOST_MEANT).catch(withoutExtras)) ?? [];
   }
 
   /** Masks secrets, and what the hidden fields of these payloads contain. */
@@ -373,6 +461,19 @@ const INBOX_PLACE =
 /** Of PostgreSQL. */
 const LAST_YEAR = 294_275;
 
+/** Whether a filter names what the journal has of a message. */
+function isOfDropped({ idempotencyKey, correlationId }: MessageFilter): boolean {
+  return idempotencyKey !== undefined || correlationId !== undefined;
+}
+
+/** What only a row has. */
+const OF_ROWS = ["key", "topic", "destination", "state"] as const;
+
+/** Without the tables for operators the rest is still worth showing. @throws what is not an error of the database */
+function withoutExtras(error: unknown): undefined {
+  if (!(error instanceof StoreError)) throw error;
+}
+
 /** @throws any other error than that of a table that is missing or closed to this user */
 function withoutTable(error: unknown): undefined {
   if (!(error instanceof StoreError && error.code === "schema")) throw error;
@@ -440,6 +541,8 @@ const MOST_SEARCHED_BYTES = 65_536;
 const MOST_MS = 300;
 /** Entries of a row that a timeline has: the newest. */
 const MOST_ENTRIES = 200;
+/** Receipts as duplicates that a timeline has: the newest. */
+const MOST_DUPLICATES = 20;
 /** Messages that one text may mean. */
 export const MOST_MEANT = 20;
 /** Requests in which a text is searched: the newest messages of about ten seconds' reading. */

@@ -25,8 +25,9 @@ interface MessagesQuery {
 export function findMessages(trace: Pick<Trace, "list">) {
   return async ({ filter, cursor, limit }: MessagesQuery): Promise<object> => {
     try {
-      const { messages, cursor: next } = await trace.list(filter, cursor, limit);
-      return { messages: messages.map(({ position: _position, ...message }) => message), cursor: next };
+      const { messages, cursor: next, filtered } = await trace.list(filter, cursor, limit);
+      // Absent where it is undefined.
+      return { messages: messages.map(({ position: _position, ...message }) => message), cursor: next, filtered };
     } catch (error) {
       if (!(error instanceof CursorError)) throw error;
       throw new Refusal(404, ERRORS.noCursor);

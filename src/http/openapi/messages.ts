@@ -40,6 +40,28 @@ const FOUND_MESSAGE = object({
   lastError: { ...TEXT_OR_NULL, description: "Its beginning; null where `admin.redactPayloadPaths` hides fields." },
 });
 
+const PAGE: Schema = {
+  type: "object",
+  additionalProperties: false,
+  required: ["messages", "cursor"],
+  properties: {
+    messages: { type: "array", items: FOUND_MESSAGE },
+    cursor: TEXT_OR_NULL,
+    filtered: {
+      type: "array",
+      description:
+        "With `idempotencyKey` or `correlationId`, on the first page: messages of the last 24 hours that a source's filter dropped, newest first, 20 at most.",
+      items: object({
+        at: { type: "string", format: "date-time" },
+        source: TEXT,
+        idempotencyKey: { ...TEXT_OR_NULL, description: "Null where it is not known." },
+        correlationId: { ...TEXT_OR_NULL, description: "Null where the sender gave none." },
+        replica: TEXT,
+      }),
+    },
+  },
+};
+
 const EVENT: Schema = {
   type: "object",
   required: ["at", "event", "text"],
@@ -47,7 +69,7 @@ const EVENT: Schema = {
     at: TIME_OR_NULL,
     event: {
       enum: [
-        ...["received", "created", "relayed", "died in the inbox"],
+        ...["received", "duplicate", "created", "relayed", "died in the inbox"],
         ...["sent", "retry", "park", "dead", "replayed", "retried", "discarded"],
       ],
     },
@@ -85,6 +107,10 @@ const TIMELINE: Schema = {
       type: "boolean",
       description: "False: attempts and actions are missing, their table cannot be read.",
     },
+    duplicates: nullable("integer", {
+      description:
+        "How often it was received again in the last 24 hours, up to 1000; `events` has the newest 20. Null: not known.",
+    }),
   }),
 };
 
@@ -119,6 +145,7 @@ const TIMELINE_EXAMPLE = {
     EVENT_EXAMPLE,
   ],
   hasHistory: true,
+  duplicates: 0,
 };
 
 const FOUND_EXAMPLE = {
@@ -143,12 +170,7 @@ export function describeMessages(access: Access | undefined) {
     access,
     parameters: MESSAGES_QUERY,
     answers: [
-      json(
-        200,
-        "A page of messages.",
-        object({ messages: { type: "array", items: FOUND_MESSAGE }, cursor: TEXT_OR_NULL }),
-        { messages: [FOUND_EXAMPLE], cursor: null },
-      ),
+      json(200, "A page of messages.", PAGE, { messages: [FOUND_EXAMPLE], cursor: null }),
       error(
         400,
         "A query parameter is not valid.",

@@ -3,6 +3,7 @@ import type { StoreHarness } from "./harness.ts";
 import { exerciseHistory } from "./history.ts";
 import { exerciseInbox } from "./inbox.ts";
 import { exerciseJobs } from "./jobs.ts";
+import { exerciseJournal } from "./journal.ts";
 import { exerciseOperations } from "./operations.ts";
 import { exerciseOrder } from "./order.ts";
 import { exerciseClaims, exerciseSettling } from "./outbox.ts";
@@ -28,6 +29,7 @@ export function exerciseStore(open: () => Promise<StoreHarness>): void {
   exerciseSetBackClock(open);
   exerciseScopes(open);
   exerciseHistory(open);
+  exerciseJournal(open);
   exerciseParking(open);
   exerciseOperations(open);
   exerciseJobs(open);

@@ -17,6 +17,7 @@ import {
   DESTINATION_COLUMNS,
   HISTORY_COLUMNS,
   INBOX_COLUMNS,
+  JOURNAL_COLUMNS,
   OUTBOX_COLUMNS,
   operationsTables,
 } from "../../../src/model/rows.ts";
@@ -61,6 +62,7 @@ export const MARKED_NAMES: TableNames = {
   outbox: named(OUTBOX_COLUMNS, (key) => `${MARK}outbox_${key}`),
   destination: named(DESTINATION_COLUMNS, (key) => `${MARK}destination_${key}`),
   history: named(HISTORY_COLUMNS, (key) => `${MARK}history_${key}`),
+  journal: named(JOURNAL_COLUMNS, (key) => `${MARK}journal_${key}`),
 };
 
 /** Names that mean something else wherever they stand without brackets. */
@@ -75,6 +77,7 @@ export const RESERVED_NAMES: TableNames = {
   outbox: named(OUTBOX_COLUMNS, (_, index) => RESERVED_WORDS[index] as string),
   destination: named(DESTINATION_COLUMNS, (_, index) => RESERVED_WORDS[index] as string),
   history: named(HISTORY_COLUMNS, (_, index) => RESERVED_WORDS[index] as string),
+  journal: named(JOURNAL_COLUMNS, (_, index) => RESERVED_WORDS[index] as string),
 };
 
 /**

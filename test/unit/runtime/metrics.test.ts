@@ -40,6 +40,7 @@ function touchEverything(metrics: Metrics): void {
   metrics.inboxRelayError();
   metrics.inboxRejection("unauthorized");
   metrics.inboxFiltered();
+  metrics.journalDropped(3);
   metrics.inboxOldestPendingAge(7);
   metrics.inboxUnrelayed(9);
   metrics.claimDuration("outbox-poller", 0.004);
@@ -87,6 +88,7 @@ inbox_messages_total counter status
 inbox_relay_errors_total counter
 inbox_rejections_total counter reason
 inbox_filtered_total counter
+journal_dropped_total counter
 inbox_oldest_pending_age_seconds gauge
 inbox_messages_unrelayed gauge
 claim_duration_seconds histogram component
@@ -147,6 +149,7 @@ describe("the metrics", () => {
       svc_inbox_relay_errors_total: 1,
       'svc_inbox_rejections_total{reason="unauthorized"}': 1,
       svc_inbox_filtered_total: 1,
+      svc_journal_dropped_total: 3,
       svc_inbox_oldest_pending_age_seconds: 7,
       svc_inbox_messages_unrelayed: 9,
       'svc_claim_duration_seconds_sum{component="outbox-poller"}': 0.004,

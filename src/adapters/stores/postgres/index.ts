@@ -17,6 +17,7 @@ import { historyStatements } from "./historySql.ts";
 import { PostgresInbox } from "./inbox.ts";
 import { inboxStatements } from "./inboxSql.ts";
 import { jobStatements } from "./jobsSql.ts";
+import { journalStatements } from "./journalSql.ts";
 import { PostgresLowWater } from "./lowWater.ts";
 import { messageStatements } from "./messagesSql.ts";
 import { operationsStatements } from "./operationsSql.ts";
@@ -57,6 +58,7 @@ export function createPostgresStore(options: PostgresStoreOptions, clock: Clock,
     ping: statement("ping", [], { timeoutMs: 3000 })("SELECT 1"),
     destinations: destinationStatements(names),
     history,
+    journal: journalStatements(names),
     messages: messageStatements(names, options.routes),
     operations: operationsStatements(names),
     jobs: jobStatements(names),

@@ -98,7 +98,7 @@ RETURNING o.${c.id} AS id`,
      */
     settle: byIndex("outbox.settle", SETTLE_PARAMETERS, { lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS })(settle("")),
     settleNoting: byIndex("outbox.settle with history", [...SETTLE_PARAMETERS, ...ENTRY_PARAMETERS], {
-      lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS,
+      lockTimeoutMs: NOTING_LOCK_TIMEOUT_MS,
     })(settle("", `,\nnoted AS (${noteSettled(names, "SELECT id FROM closed", SETTLE_PARAMETERS.length + 1)})`)),
 
     whenLocked: {
@@ -168,6 +168,8 @@ SELECT d.*, a.* FROM (${totals("SELECT sum(pending) FROM unfinished")}
 
 /** Far below the lease: one locked row must not keep the others until their leases have ended. */
 const SETTLE_LOCK_TIMEOUT_MS = 10_000;
+/** The history is not worth a longer wait; where a row is locked, the settlement without it waits on. */
+const NOTING_LOCK_TIMEOUT_MS = 500;
 
 const MAX_INTEGER = 2 ** 31 - 1;
 

@@ -71,29 +71,28 @@ export class SqlHistory<S> implements HistoryStore {
    * for a while: the history never keeps a row from its way.
    *
    * @param work may run twice
-   * @param isLocked whether an error may be the wait for a lock of the history
    */
-  async noting<T, R>(
-    { plain, noting }: WithHistory<T>,
-    work: (statements: T) => Promise<R>,
-    isLocked = this.#isLockTimeout,
-  ): Promise<R> {
+  async noting<T, R>({ plain, noting }: WithHistory<T>, work: (statements: T) => Promise<R>): Promise<R> {
     if (!this.isAvailable || this.#clock.monotonic() < this.#pausedUntil) return await work(plain);
     try {
       const result = await work(noting);
       this.#pauseMs = FIRST_PAUSE_MS;
       return result;
     } catch (error) {
-      if (!isFaultOfTable(error) && !isLocked(error)) throw error;
+      const isLocked = this.#isLockTimeout(error);
+      if (!isFaultOfTable(error) && !isLocked) throw error;
+      const startedAt = this.#clock.monotonic();
       // Throws too where the fault is not the history's.
       const result = await work(plain);
-      this.pause(errorText(error));
+      // A statement that waits without the history too waits for a row.
+      const isOfRow = isLocked && this.#clock.monotonic() - startedAt >= WAIT_FOR_ROW_MS;
+      if (!isOfRow) this.#pause(errorText(error));
       return result;
     }
   }
 
   /** Notes nothing for a minute; for twice as long each time, up to a quarter of an hour, until an entry was written. */
-  pause(reason: string): void {
+  #pause(reason: string): void {
     const seconds = this.#pauseMs / 1000;
     this.#pausedUntil = this.#clock.monotonic() + this.#pauseMs;
     this.#pauseMs = Math.min(this.#pauseMs * 2, LONGEST_PAUSE_MS);
@@ -127,6 +126,7 @@ export class SqlHistory<S> implements HistoryStore {
   }
 }
 
+const WAIT_FOR_ROW_MS = 250;
 const FIRST_PAUSE_MS = 60_000;
 const LONGEST_PAUSE_MS = 900_000;
 /** Entries of one statement. */

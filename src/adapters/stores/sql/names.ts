@@ -2,6 +2,7 @@ import type {
   DestinationColumnNames,
   HistoryColumnNames,
   InboxColumnNames,
+  JournalColumnNames,
   OperationsTables,
   OutboxColumnNames,
 } from "../../../model/rows.ts";
@@ -19,6 +20,7 @@ export interface TableNames {
   readonly outbox: OutboxColumnNames;
   readonly destination: DestinationColumnNames;
   readonly history: HistoryColumnNames;
+  readonly journal: JournalColumnNames;
 }
 
 /**
@@ -51,5 +53,6 @@ export function quoteNames(names: TableNames, quote: (identifier: string) => str
     outbox: mapped(names.outbox),
     destination: mapped(names.destination),
     history: mapped(names.history),
+    journal: mapped(names.journal),
   };
 }

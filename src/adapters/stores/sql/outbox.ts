@@ -128,8 +128,6 @@ export class SqlOutbox<S> implements OutboxStore {
       if (whenLocked === undefined || dialect.isLockTimeout?.(error) !== true) throw error;
       const closed = await this.#close(whenLocked.settle, settlements);
       const left = settlements.filter(({ id }) => !closed.includes(id));
-      // No row was locked: it was the table of the history.
-      if (left.length === 0) this.#history.pause("another transaction holds the table");
       const held = idsOf(await this.#runner.run(whenLocked.underClaim, dialect.settleValues(left)));
       for (const settlement of left) {
         if (held.includes(settlement.id)) onRefused(settlement, "another transaction holds the row");
@@ -144,11 +142,8 @@ export class SqlOutbox<S> implements OutboxStore {
     const entries = entriesOf(settlements);
     if (entries.length === 0) return await this.#close(settle, settlements);
     const values = dialect.entryValues(entries);
-    return await this.#history.noting(
-      { plain: settle, noting: settleNoting },
-      (statement) => this.#close(statement, settlements, values),
-      // The settlement of what is not locked comes first.
-      () => false,
+    return await this.#history.noting({ plain: settle, noting: settleNoting }, (statement) =>
+      this.#close(statement, settlements, values),
     );
   }
 
@@ -199,9 +194,9 @@ export function delayOf(settlement: Outcome): number | null {
  * `dead`. Nothing for a release: an unattempted row does not die of that.
  */
 function plainerThan(settlement: Outcome, refusal: string): readonly Outcome[] {
-  const { id, claimToken, kind } = settlement;
+  const { id, claimToken, kind, record } = settlement;
   if (kind === "release") return [];
-  const dead = (reason: string): Outcome => ({ id, claimToken, kind: "dead", attempted: false, reason });
+  const dead = (reason: string): Outcome => ({ id, claimToken, kind: "dead", attempted: false, reason, record });
   return [
     ...("reason" in settlement ? [{ ...settlement, reason: SHORT_REASON }] : []),
     ...(kind === "dead" ? [] : [dead(`${WHAT_HAPPENED[kind]}, but the database refuses to store that: ${refusal}`)]),

@@ -5,6 +5,7 @@ import { type DestinationStatements, destinationStore } from "./destinations.ts"
 import { type ReplayStatements, type RetentionStatements, replayStore, retentionStore } from "./finishedRows.ts";
 import type { SqlHistory, WithHistory } from "./history.ts";
 import { type JobStatements, jobStore } from "./jobs.ts";
+import { type JournalStatements, journalStore } from "./journal.ts";
 import { type MessageStatements, messageStore } from "./messages.ts";
 import { type OperationsStatements, operationsStore } from "./operations.ts";
 import { type ParkedStatements, parkedStore } from "./outbox.ts";
@@ -21,6 +22,7 @@ interface Database<S> {
   readonly ping: S;
   readonly destinations: DestinationStatements<S>;
   readonly history: SqlHistory<S>;
+  readonly journal: JournalStatements<S>;
   readonly messages: MessageStatements<S>;
   readonly operations: OperationsStatements<S>;
   readonly jobs: JobStatements<S>;
@@ -57,6 +59,7 @@ export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Stor
     },
     destinations,
     history,
+    journal: journalStore(pool, database.journal),
     messages: messageStore(pool, database.messages),
     operations: operationsStore(pool, database.operations),
     jobs: jobStore(pool, database.jobs),

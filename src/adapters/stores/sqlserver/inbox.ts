@@ -134,7 +134,7 @@ function firstOfEachKey(rows: readonly InsertedRow[]): readonly InsertedRow[] {
 }
 
 /** SQL Server compares text without trailing spaces, under every collation: such a key is stored as its digest. */
-function storedKey(key: string): string {
+export function storedKey(key: string): string {
   return key.endsWith(" ") ? `sha256:${createHash("sha256").update(key, "utf8").digest("hex")}` : key;
 }
 

@@ -17,6 +17,7 @@ import { historyStatements } from "./historySql.ts";
 import { SqlServerInbox } from "./inbox.ts";
 import { inboxStatements } from "./inboxSql.ts";
 import { jobStatements } from "./jobsSql.ts";
+import { journalStatements } from "./journalSql.ts";
 import { messageStatements } from "./messagesSql.ts";
 import { operationsStatements } from "./operationsSql.ts";
 import { outboxStatements, parkedStatements } from "./outboxSql.ts";
@@ -46,6 +47,7 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
     ping: statement("ping", {}, { timeoutMs: 3000 })("SELECT 1 AS answer;"),
     destinations: destinationStatements(names),
     history,
+    journal: journalStatements(names),
     messages: messageStatements(names, options.routes),
     operations: operationsStatements(names),
     jobs: jobStatements(names),

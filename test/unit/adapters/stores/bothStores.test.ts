@@ -42,6 +42,7 @@ const FACETS: readonly (readonly [port: string, file: string, of: (store: Store)
   ["InboxStore", "store.ts", (store) => store.inbox],
   ["OutboxStore", "store.ts", (store) => store.outbox],
   ["SchemaStore", "store.ts", (store) => store.schema],
+  ["JournalStore", "journalStore.ts", (store) => store.journal],
   ["PullStore", "pullStore.ts", (store) => store.pull],
   ["DestinationStore", "destinationStore.ts", (store) => store.destinations],
   ["ParkedStore", "store.ts", (store) => store.parked],

@@ -5,6 +5,7 @@ import { destinationStatements } from "../../../../src/adapters/stores/sqlserver
 import { replayStatements, retentionStatements } from "../../../../src/adapters/stores/sqlserver/finishedSql.ts";
 import { historyStatements } from "../../../../src/adapters/stores/sqlserver/historySql.ts";
 import { inboxStatements } from "../../../../src/adapters/stores/sqlserver/inboxSql.ts";
+import { journalStatements } from "../../../../src/adapters/stores/sqlserver/journalSql.ts";
 import { messageStatements } from "../../../../src/adapters/stores/sqlserver/messagesSql.ts";
 import { outboxStatements, parkedStatements } from "../../../../src/adapters/stores/sqlserver/outboxSql.ts";
 import { type Executor, SqlServerPool } from "../../../../src/adapters/stores/sqlserver/pool.ts";
@@ -39,6 +40,7 @@ function statementsWith(names: TableNames): readonly Statement[] {
     destinationStatements,
     historyStatements,
     inboxStatements,
+    journalStatements,
     messageStatements,
     outboxStatements,
     parkedStatements,

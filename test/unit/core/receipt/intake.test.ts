@@ -7,7 +7,7 @@ import { StoppingError, StoreError } from "../../../../src/model/errors.ts";
 import type { InsertResult, NewInboxRow } from "../../../../src/model/rows.ts";
 import type { BrokerMessage } from "../../../../src/ports/source.ts";
 import { MemoryInbox } from "../../../support/memoryInbox.ts";
-import { ManualClock, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
+import { ManualClock, recordingJournal, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
 
 const SETTINGS = {
   idempotencyKeyPath: "$.id",
@@ -138,6 +138,31 @@ describe("messages that come together", () => {
     await take(message('{"id":1}', { headers: { "x-test": "1" } }), message('{"id":2}'));
     expect(store.rows).toMatchObject([{ idempotencyKey: "2", consumption: "pull" }]);
     expect(calls).toEqual(["inboxFiltered()", "inboxMessages(new, 1)"]);
+  });
+
+  test("are noted in the journal when they are dropped, or known already", async () => {
+    const { journal, noted } = recordingJournal();
+    const filter = { exclude: [{ header: "X-Test", exists: true as const }] };
+    const { take } = setup({ settings: { consumption: "push", filter }, journal });
+    const test = { headers: { "x-test": "1", "x-correlation-id": "c-2" }, correlationId: "c-1" };
+    const dropped = [
+      message('{"id":1}', test),
+      message('{"id":1}', { headers: { "x-test": "1" }, correlationId: "c-1" }),
+      message("no JSON", { headers: { "x-test": "1" } }),
+      message(JSON.stringify({ id: 1, text: "x".repeat(20_000) }), { headers: { "x-test": "1" } }),
+    ];
+    await take(
+      ...dropped,
+      message('{"id":2}', { correlationId: "c-3" }),
+      message('{"id":2}', { correlationId: "c-4" }),
+    );
+    expect(noted).toEqual([
+      { filtered: "events", idempotencyKey: "1", correlationId: "c-2" },
+      { filtered: "events", idempotencyKey: "1", correlationId: "c-1" },
+      { filtered: "events", idempotencyKey: null, correlationId: undefined },
+      { filtered: "events", idempotencyKey: null, correlationId: undefined },
+      { duplicate: "events", idempotencyKey: "2", correlationId: "c-4" },
+    ]);
   });
 });
 

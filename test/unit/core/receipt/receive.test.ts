@@ -4,9 +4,11 @@ import type { SourceStage } from "../../../../src/core/receipt/preparation.ts";
 import { createReceiver, type ReceiverOptions } from "../../../../src/core/receipt/receive.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
 import type { InsertResult, NewInboxRow } from "../../../../src/model/rows.ts";
-import { ManualClock, recordingMetrics } from "../../../support/recorders.ts";
+import { ManualClock, recordingJournal, recordingMetrics } from "../../../support/recorders.ts";
 
 const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
+
+const UNREAD = { body: Buffer.from("{}"), correlationId: undefined };
 
 function setup(overrides: Partial<ReceiverOptions> = {}) {
   const rows: NewInboxRow[] = [];
@@ -128,16 +130,31 @@ describe("the header filter of a source", () => {
     const { receiver, calls } = setup({
       settings: { consumption: "push", filter: { require: [{ header: "x-kind", equals: "order" }] } },
     });
-    expect(receiver.passes(() => ({ "X-Kind": "order" }))).toBe(true);
-    expect(receiver.passes(() => ({}))).toBe(false);
+    expect(receiver.passes(() => ({ "X-Kind": "order" }), UNREAD)).toBe(true);
+    expect(receiver.passes(() => ({}), UNREAD)).toBe(false);
     expect(calls).toEqual(["inboxFiltered()"]);
+  });
+
+  test("notes what it drops in the journal, as duplicates are", async () => {
+    const { journal, noted } = recordingJournal();
+    const { receiver, accept } = setup({
+      settings: { consumption: "push", filter: { require: [{ header: "x-kind", equals: "order" }] } },
+      insert: async () => ({ kind: "duplicate" }),
+      journal,
+    });
+    receiver.passes(() => ({}), { body: Buffer.from('{"id":"a"}'), correlationId: "c" });
+    await accept('{"id":"b"}');
+    expect(noted).toEqual([
+      { filtered: "orders", idempotencyKey: "a", correlationId: "c" },
+      { duplicate: "orders", idempotencyKey: "b", correlationId: "c-1" },
+    ]);
   });
 
   test("does not have the headers assembled when there is none", () => {
     const headers = (): never => {
       throw new Error("not needed");
     };
-    expect(setup().receiver.passes(headers)).toBe(true);
+    expect(setup().receiver.passes(headers, UNREAD)).toBe(true);
   });
 });
 

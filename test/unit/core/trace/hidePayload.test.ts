@@ -30,3 +30,12 @@ test("what is no JSON is not shown, and without paths all is", () => {
   expect(hidden("no json").text).toBe("no json");
   expect(hidden(null, "$.a").text).toBeNull();
 });
+
+test("a number is masked with the digits that it was received with, which a double does not hold", () => {
+  const { text, hideIn } = hidden('{"card":{"number":6304000000000000017},"n":1}', "$.card.number");
+  expect(text).toBe('{"card":{"number":"***"},"n":1}');
+  expect([hideIn("6304000000000000017"), hideIn("card 6304000000000000017 refused")]).toEqual([
+    "***",
+    "card *** refused",
+  ]);
+});

@@ -39,6 +39,18 @@ test("while its table is locked, changes are made without it, and tried with it 
   expect(lines.at(-1)?.fields.seconds).toBe(60);
 });
 
+test("a wait for a row, which takes as long without it, does not pause it", async () => {
+  const { history, clock, lines } = await available();
+  const waits = async (statement: string) => {
+    if (statement === "noting") throw LOCKED;
+    clock.advance(300);
+    return statement;
+  };
+  expect(await history.noting(STATEMENTS, waits)).toBe("plain");
+  expect(await history.noting(STATEMENTS, async (statement) => statement)).toBe("noting");
+  expect(lines).toEqual([]);
+});
+
 test("what fails without it too fails, and does not pause it", async () => {
   const { history, lines } = await available();
   const rowIsLocked = async (): Promise<never> => {

@@ -1,0 +1,64 @@
+import type { MessageId } from "../../../model/rows.ts";
+import type { JournalEntry, JournalOutcome, JournalStore, NewJournalEntry } from "../../../ports/journalStore.ts";
+import { dateOf, type Row, type StatementRunner, textOf, type Values } from "./rows.ts";
+
+/** The statements of the journal. */
+export interface JournalStatements<S> {
+  readonly add: S;
+  /** Answers `deleted`. */
+  readonly deleteOld: S;
+  readonly duplicatesOf: S;
+  readonly countDuplicates: S;
+  readonly byIdempotencyKey: S;
+  readonly byCorrelationId: S;
+  readonly dialect: {
+    /** The values of `add`. @param entries one at least */
+    entryValues(entries: readonly NewJournalEntry[]): Values;
+    /** An idempotency key as inbox rows have it. */
+    storedKey(key: string): string;
+  };
+}
+
+/** The journal in a SQL database. */
+export function journalStore<S>(runner: StatementRunner<S>, sql: JournalStatements<S>): JournalStore {
+  return {
+    async add(entries) {
+      await runner.run(sql.add, sql.dialect.entryValues(entries));
+    },
+
+    async deleteOld(limit) {
+      const [row] = await runner.run(sql.deleteOld, { limit });
+      return Number(row?.deleted ?? 0);
+    },
+
+    async duplicatesOf(id, limit) {
+      const entries = (await runner.run(sql.duplicatesOf, { id, limit })).map(journalEntry);
+      if (entries.length < limit) return { entries, count: entries.length };
+      const [row] = await runner.run(sql.countDuplicates, { id });
+      return { entries, count: Math.max(entries.length, Number(row?.count ?? 0)) };
+    },
+
+    async find(search, limit) {
+      const [statement, text] =
+        "idempotencyKey" in search
+          ? [sql.byIdempotencyKey, sql.dialect.storedKey(search.idempotencyKey)]
+          : [sql.byCorrelationId, search.correlationId];
+      return (await runner.run(statement, { text, outcome: search.outcome, limit })).map(journalEntry);
+    },
+  };
+}
+
+function journalEntry(row: Row): JournalEntry {
+  return {
+    at: dateOf(row.at) ?? new Date(0),
+    source: String(row.source),
+    outcome: row.outcome as JournalOutcome,
+    idempotencyKey: textOf(row.idempotency_key),
+    correlationId: textOf(row.correlation_id),
+    messageId: textOf(row.message_id) as MessageId | null,
+    replica: String(row.replica),
+  };
+}
+
+/** How long a statement may take, in ms: the journal is not worth a connection for longer. */
+export const JOURNAL_TIMEOUT_MS = 2000;
