@@ -1,7 +1,12 @@
 import type { Config } from "../src/config/types.ts";
 import { DestinationControl } from "../src/core/destinations/control.ts";
 import { JobRunner } from "../src/core/finished/jobRunner.ts";
+import { EventStream } from "../src/http/admin/events.ts";
 import { adminRoutes } from "../src/http/admin/routes.ts";
+import { readConsoleFiles } from "../src/http/console/assets.ts";
+import { consoleRoutes } from "../src/http/console/routes.ts";
+import { Sessions } from "../src/http/console/sessions.ts";
+import { accessOf } from "../src/http/credentials.ts";
 import { StoppingError } from "../src/model/errors.ts";
 import type { Service } from "../src/ports/runtime.ts";
 import { EvaluatorPool } from "../src/runtime/evaluation/pool.ts";
@@ -11,18 +16,14 @@ import { createMessageActions, createParked, createReplay, createReplayJobs } fr
 import { createOverview, createTrace } from "./trace.ts";
 import { EVALUATOR_SCRIPT } from "./transforms.ts";
 
-/** Role `admin`: operators try transforms, replay rows, retry or discard parked ones, and pause destinations. */
-export function adminRole({
-  config,
-  store,
-  clock,
-  redact,
-  secrets,
-  audit,
-  log,
-  bodies,
-  wakes,
-}: RoleContext): RoleParts {
+/**
+ * Role `admin`: operators try transforms, replay rows, retry or discard parked ones, and pause destinations.
+ *
+ * @param readFiles reads what the console is served from
+ */
+export function adminRole(context: RoleContext, readFiles = readConsoleFiles): RoleParts {
+  const { config, configText, store, clock, redact, secrets, audit, log, bodies, wakes } = context;
+  const { admin } = config;
   // Not the workers of the configured transforms: a trial must hold up no message.
   const evaluator = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers: 1, memoryLimitMb: MEMORY_LIMIT_MB, log });
   const changes = new RunningChanges();
@@ -31,9 +32,16 @@ export function adminRole({
   const runner = new JobRunner({ jobs, log });
   const messages = createMessageActions({ store, redact, audit }, replay, () => wakes.poller());
   const parked = createParked({ store, redact, audit, log }, () => wakes.poller());
+  const destinations = new DestinationControl({ destinations: config.destinations, store, audit, log });
+  const overview = createOverview({ config, store, secrets, clock });
+  const events = new EventStream({ read: () => overview.read(SHOWN_MINUTES), log });
+  const auth = admin.insecure ? undefined : admin.auth;
+  const sessions = auth === undefined || !admin.console ? undefined : new Sessions({ auth, clock });
+  const limits = { maxBytes: adminBodyBytes(config), budget: bodies };
   const routes = adminRoutes({
-    admin: config.admin,
-    limits: { maxBytes: adminBodyBytes(config), budget: bodies },
+    admin,
+    sessions,
+    limits,
     evaluator,
     replay: {
       run: (request, by) => changes.run((signal) => replay.run(request, by, signal)),
@@ -64,19 +72,37 @@ export function adminRole({
       replay: (id, by) => changes.run((signal) => messages.replay(id, by, signal)),
     },
     trace: createTrace({ config, store, secrets, clock }),
-    overview: createOverview({ config, store, secrets, clock }),
+    destinations,
+    events,
+    configText,
+    overview,
     operations: store.operations,
-    destinations: new DestinationControl({ destinations: config.destinations, store, audit, log }),
     clock,
     log,
   });
+  const consoles = admin.console
+    ? consoleRoutes({
+        files: readFiles(),
+        auth,
+        sessions,
+        access: accessOf(auth, "admin", "the admin routes"),
+        limits,
+        clock,
+        log,
+        features: { showsPayloads: admin.showPayloads },
+        audit,
+      })
+    : [];
   return {
-    routes,
-    waiters: [changes],
+    routes: [...routes, ...consoles],
+    waiters: [changes, events],
     workers: [runner],
     closers: [closer("transform tests", () => evaluator.close())],
   };
 }
+
+/** Of the figures that the events carry. */
+const SHOWN_MINUTES = 60;
 
 /** The largest body of the admin routes: on the data port its own cap holds for them too. */
 function adminBodyBytes({ admin, inbox, server }: Config): number {

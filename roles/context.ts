@@ -13,6 +13,8 @@ import type { Clock } from "../src/time/clock.ts";
 /** What every role is built from. */
 export interface RoleContext {
   readonly config: Config;
+  /** The configuration in effect as text, with the origin of each value, secrets masked. */
+  readonly configText: string;
   readonly store: Store;
   readonly clock: Clock;
   readonly log: Log;

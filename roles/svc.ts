@@ -2,6 +2,7 @@
 import { setFlagsFromString } from "node:v8";
 import { Command, CommanderError } from "commander";
 import { addConfigCommands } from "../src/cli/config.ts";
+import { addConsoleCommand } from "../src/cli/console.ts";
 import { addDestinationCommands } from "../src/cli/destinations.ts";
 import { addExplainCommand } from "../src/cli/explain.ts";
 import { lastWords, VERSION } from "../src/cli/io.ts";
@@ -71,6 +72,7 @@ Examples:
   svc retention --once                  one cleaning pass, for a scheduler
   svc replay --topic orders --dry-run   which finished rows would be delivered again
   svc destinations list                 which are paused, what waits for them
+  svc console sign-in                   a one-time code for the console
   svc parked list                       which rows failed for good and wait for a decision
   svc status                            the whole installation at a glance
   svc trace order-4711                  where is this message, and why does it wait
@@ -127,6 +129,7 @@ addDestinationCommands(program, io);
 addParkedCommands(program, io);
 addTraceCommand(program, io);
 addTailCommand(program, io);
+addConsoleCommand(program, io);
 addStatusCommands(program, io);
 
 try {

@@ -30,6 +30,8 @@ import { openTransforms } from "./transforms.ts";
 
 interface RunOptions {
   readonly config: Config;
+  /** As {@link RoleContext} has it. */
+  readonly configText: string;
   readonly roles: readonly Role[];
   readonly version: string;
   readonly log: Log;
@@ -88,6 +90,7 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
   });
   const context: RoleContext = {
     config,
+    configText: options.configText,
     store,
     clock: systemClock,
     log,

@@ -4,6 +4,7 @@ import type { AddressInfo } from "node:net";
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
+import { inspectConfig } from "../config/load.ts";
 import type { Config } from "../config/types.ts";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../dev/embeddedPostgres.ts";
 import { escapeControls } from "../model/text.ts";
@@ -44,8 +45,9 @@ export async function dev({ env, file = "svc.yml", directory, print }: DevArgume
     const receiver = await startReceiver(RECEIVER_PORT, print);
     ends.push(() => receiver.stop());
     const variables = devVariables(database, receiver.url);
+    const ownEnv = { ...LOOPBACK_ONLY, ...env, ...variables };
     const prepared = prepare({
-      env: { ...LOOPBACK_ONLY, ...env, ...variables },
+      env: { ...consoleVariables(ownEnv, configFile), ...ownEnv },
       file: configFile,
       roles: [],
       once: false,
@@ -73,6 +75,23 @@ function devVariables(database: EmbeddedPostgres, receiverUrl: string): NodeJS.P
   };
 }
 
+/** Switches the console on unless the configuration says otherwise, or has no credentials and is on the network. */
+function consoleVariables(env: NodeJS.ProcessEnv, file: string): NodeJS.ProcessEnv {
+  // What is wrong with it is reported when it is loaded for good.
+  const { loaded } = inspectConfig({ env, file });
+  if (loaded === undefined) return {};
+  const { config, origins } = loaded;
+  const { admin, server } = config;
+  const { host, managementPort, managementHost = host } = server;
+  if (origins.has("admin.console") || origins.has("admin.enabled")) return {};
+  const on = { SVC_ADMIN_ENABLED: "true", SVC_ADMIN_CONSOLE: "true" };
+  if (admin.auth !== undefined) return on;
+  const isLocal = ["127.0.0.1", "::1", "[::1]", "localhost"].includes(
+    (managementPort === undefined ? host : managementHost) ?? "",
+  );
+  return isLocal ? { ...on, SVC_ADMIN_INSECURE: "true", SVC_ADMIN_SHOWPAYLOADS: "true" } : {};
+}
+
 function firstScreen(config: Config, receiverUrl: string): string {
   const { httpPort, managementPort = httpPort } = config.server;
   const inbox = `http://localhost:${httpPort}${config.inbox.basePath}`;
@@ -88,7 +107,7 @@ function firstScreen(config: Config, receiverUrl: string): string {
 svc is running. ${attempt}
 
 What is delivered to ${receiverUrl} is printed here.
-Health   http://localhost:${managementPort}/health      Metrics  http://localhost:${managementPort}/metrics
+${config.admin.enabled && config.admin.console ? `Console  http://localhost:${managementPort}/console\n` : ""}Health   http://localhost:${managementPort}/health      Metrics  http://localhost:${managementPort}/metrics
 The rows psql "$(cat .svc/database-url)" -c 'select * from outbox'
 Ctrl-C stops everything; the data stays in .svc/
 `;

@@ -4,6 +4,7 @@ import { startProcess } from "../../roles/wire.ts";
 import { openSourcesNotice } from "../config/checks/entries.ts";
 import { loadConfig } from "../config/load.ts";
 import { secretsOf } from "../config/mask.ts";
+import { printConfig } from "../config/print.ts";
 import { checkRoles, parseRole, rolesEnabled } from "../config/roles.ts";
 import type { Config } from "../config/types.ts";
 import { createRedactor, KnownSecrets } from "../core/redaction/redact.ts";
@@ -19,6 +20,8 @@ import { maskLastWords, VERSION } from "./io.ts";
 /** A configuration loaded for a process, with the log and the redaction that belong to it. */
 export interface Prepared {
   readonly config: Config;
+  /** The configuration in effect as text, secrets masked. */
+  readonly configText: string;
   readonly source: string;
   readonly roles: ReturnType<typeof rolesEnabled>;
   readonly running: RunningLog;
@@ -46,7 +49,8 @@ export function prepare({ env, file, roles: named, once }: RunArguments): Prepar
   if (once && (namedRoles.length !== 1 || namedRoles[0] !== "retention")) {
     throw usage("--once", "works with the role retention alone: svc retention --once");
   }
-  const { config, warnings, source } = loadConfig({ env, file });
+  const loaded = loadConfig({ env, file });
+  const { config, warnings, source } = loaded;
   const roles = namedRoles.length > 0 ? namedRoles : rolesEnabled(config);
   const problems = checkRoles(config, roles, namedRoles.length > 0);
   if (problems.length > 0) throw new ConfigError(problems);
@@ -54,7 +58,7 @@ export function prepare({ env, file, roles: named, once }: RunArguments): Prepar
   maskLastWords(secrets);
   const running = createLog({ level, roles, redact: createRedactor(secrets, MAX_LOGGED_TEXT) });
   logWarnings(running.log, warnings);
-  return { config, source, roles, running, secrets };
+  return { config, configText: printConfig(loaded), source, roles, running, secrets };
 }
 
 /** Runs roles until a signal comes, or one sweep of retention. */
@@ -80,7 +84,7 @@ function warnOfOpenSources({ config, roles, running }: Prepared): void {
  * @throws the error of a failed start
  */
 export async function serve(prepared: Prepared, atEnd: () => Promise<void> = async () => {}): Promise<void> {
-  const { config, source, roles, running, secrets } = prepared;
+  const { config, configText, source, roles, running, secrets } = prepared;
   const { log, flush } = running;
   let stopService = async (): Promise<void> => {};
   let started = (): void => {};
@@ -102,7 +106,15 @@ export async function serve(prepared: Prepared, atEnd: () => Promise<void> = asy
   });
   log.info(summary(config, source), "starting");
   try {
-    const service = await startProcess({ config, roles, version: VERSION, log, secrets, stopping: signals.stopping });
+    const service = await startProcess({
+      config,
+      configText,
+      roles,
+      version: VERSION,
+      log,
+      secrets,
+      stopping: signals.stopping,
+    });
     stopService = () => service.stop();
   } catch (error) {
     if (signals.stopping.aborted) return;

@@ -77,6 +77,11 @@ export function credentialHeaderNames(auth: InboundAuth | undefined): readonly s
   return auth === undefined ? [] : kindOf(auth).headerNames(auth);
 }
 
+/** Whether a request brings credentials of a block, right or wrong. */
+export function hasCredentials(headers: IncomingHttpHeaders, auth: InboundAuth | undefined): boolean {
+  return credentialHeaderNames(auth).some((name) => headers[name.toLowerCase()] !== undefined);
+}
+
 /** How a route is protected, for the OpenAPI document. */
 export interface Access {
   /** Name of the security scheme. */

@@ -19,11 +19,13 @@ export const ERRORS = {
   noDestinationTable:
     "The table of the destinations is missing, or the service has no rights on it: " +
     "the log at startup has the statement that repairs it",
+  noCsrfToken: "the X-CSRF-Token header is missing or is not that of the session: load the page again",
   noAuditTable: "The table of the audit log is missing, or the service has no right to read it: see docs/status.md",
   noJobTable: "The table of the replay jobs is missing, or the service has no rights on it: see docs/operations.md",
   noJob: "There is no such replay",
   noCursor: "There is no such page: the cursor of the page before is expected, as it came",
   noMessage: "There is no such message: it was never received, a filter dropped it, or retention deleted it",
+  tooManyFollowers: "Too many clients follow the events: close a page of the console",
   overloaded: "Too many unfinished request bodies are held; send the request again",
 } as const;
 

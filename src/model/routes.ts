@@ -6,7 +6,7 @@ export interface OperationPath {
   readonly path: string;
   /** `operator`: on the management port when there is one, else on the data port. */
   readonly port: "data" | "operator";
-  readonly group: "inbox" | "pull" | "admin" | "operation";
+  readonly group: "inbox" | "pull" | "admin" | "console" | "operation";
 }
 
 /** By operation id. The operations of a source have one entry here, and in each process one for each source. */
@@ -37,6 +37,13 @@ export const OPERATIONS = {
   admin_parked_discard: { method: "post", path: "/admin/parked/discard", port: "operator", group: "admin" },
   admin_messages: { method: "get", path: "/admin/messages", port: "operator", group: "admin" },
   admin_message: { method: "get", path: "/admin/messages/{id}", port: "operator", group: "admin" },
+  admin_config: { method: "get", path: "/admin/config", port: "operator", group: "admin" },
+  admin_events: { method: "get", path: "/admin/events", port: "operator", group: "admin" },
+  console: { method: "get", path: "/console", port: "operator", group: "console" },
+  console_asset: { method: "get", path: "/console/assets/{file}", port: "operator", group: "console" },
+  console_session: { method: "get", path: "/console/session", port: "operator", group: "console" },
+  console_sign_in: { method: "post", path: "/console/session", port: "operator", group: "console" },
+  console_sign_out: { method: "post", path: "/console/sign-out", port: "operator", group: "console" },
   admin_message_retry: { method: "post", path: "/admin/messages/{id}/retry", port: "operator", group: "admin" },
   admin_message_discard: { method: "post", path: "/admin/messages/{id}/discard", port: "operator", group: "admin" },
   admin_message_replay: { method: "post", path: "/admin/messages/{id}/replay", port: "operator", group: "admin" },

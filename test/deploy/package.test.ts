@@ -40,7 +40,8 @@ const files = (top: string) =>
 
 describe("the package", () => {
   test("holds the program, the migrations, the documentation and the sample files, all of them and nothing else", () => {
-    const program = [...files("src"), ...files("roles")]
+    const bundle = /^src\/console\//;
+    const program = [...files("src").filter((file) => !bundle.test(file)), ...files("roles")]
       .filter((file) => !file.endsWith(".d.ts"))
       .map((file) => `dist/${file.replace(/\.ts$/, ".js")}`);
     const expected = [
@@ -57,7 +58,13 @@ describe("the package", () => {
       "README.md",
       "package.json",
     ];
-    expect(packed.toSorted()).toEqual(expected.toSorted());
+    const console = packed.filter((file) => file.startsWith("dist/console/"));
+    expect(console.map((file) => file.replace(/-[A-Z0-9]{8}\./, ".")).toSorted()).toEqual([
+      "dist/console/app.css",
+      "dist/console/app.js",
+      "dist/console/index.html",
+    ]);
+    expect(packed.toSorted()).toEqual([...expected, ...console].toSorted());
   });
 
   test("names every package that it imports among its dependencies", () => {

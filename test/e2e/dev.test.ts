@@ -40,6 +40,12 @@ test("svc dev in an empty folder is a running service whose data stays, and Ctrl
   await first.child.waitForLine(/delivered {2}POST \/orders {2}message [0-9a-f-]{36}/, 2000);
   await first.child.waitForLine(/^ +\{"id":"1","type":"created","customer":"c-1"\}$/, 2000);
 
+  const [, address = ""] = await first.child.waitForLine(/^Console {2}(http:\S+)$/, 2000);
+  const page = await fetch(address, { headers: { connection: "close" } });
+  expect([page.status, page.headers.get("content-type")]).toEqual([200, "text/html; charset=utf-8"]);
+  const destinations = address.replace("/console", "/admin/destinations");
+  expect((await fetch(destinations, { headers: { connection: "close" } })).status).toBe(200);
+
   // Elsewhere on the same machine nothing listens on its port.
   await expect(fetch(first.url.replace("127.0.0.1", "127.0.0.2"))).rejects.toThrow("fetch failed");
 
@@ -65,4 +71,19 @@ test("svc dev in an empty folder is a running service whose data stays, and Ctrl
 
   expect(await interrupt(second.child)).toBe(0);
   expect(isAlive(second.postgres)).toBe(false);
+}, 90_000);
+
+test("svc dev has no open console on the network, nor one that the configuration does not want", async () => {
+  for (const env of [{ SVC_SERVER_HOST: "0.0.0.0" }, { SVC_ADMIN_CONSOLE: "false" }]) {
+    const port = String(await freePort());
+    const child = services.processes.svc(["dev"], {
+      cwd: services.folder(),
+      env: { SVC_SERVER_HTTPPORT: port, ...env },
+    });
+    await child.waitForLine(/^Ctrl-C stops everything/, 40_000);
+    expect(child.lines.filter((line) => line.includes("/console"))).toEqual([]);
+    const answer = await fetch(`http://127.0.0.1:${port}/console`, { headers: { connection: "close" } });
+    expect(answer.status).toBe(404);
+    expect(await interrupt(child)).toBe(0);
+  }
 }, 90_000);

@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { request as httpRequest } from "node:http";
+import { request as httpRequest, type IncomingMessage } from "node:http";
 import { beforeAll, describe, expect, test } from "@jest/globals";
 import type { TestDatabase } from "../support/databases.ts";
 import { type DescribedApi, describedApi } from "../support/describedApi.ts";
@@ -83,6 +83,21 @@ function exchange(port: number, method: string, path: string, headers: object, b
   });
 }
 
+/** The answer with events, up to the first one: it would not end. */
+async function firstEvent() {
+  const path = "/admin/events";
+  const request = httpRequest({ host: "127.0.0.1", port: service.port, path, agent: false, headers: BEARER }).end();
+  const [response] = (await once(request, "response")) as [IncomingMessage];
+  let text = "";
+  for await (const chunk of response.setEncoding("utf8")) {
+    text += chunk as string;
+    if (text.includes("event: ") && text.endsWith("\n\n")) break;
+  }
+  const answer = { status: response.statusCode ?? 0, headers: response.headers, text };
+  api.check("GET", path, answer);
+  return answer;
+}
+
 describe("every answer is as the OpenAPI document has it", () => {
   test("of each operation to a body above the cap", async () => {
     for (const operation of api.operations) {
@@ -145,6 +160,9 @@ describe("every answer is as the OpenAPI document has it", () => {
     expect((await ask("POST /admin/destinations/{name}/resume", { headers: BEARER })).status).toBe(404);
     expect((await ask("GET /admin/destinations")).status).toBe(401);
     expect((await ask("GET /admin/parked", { headers: BEARER })).status).toBe(200);
+    expect((await ask("GET /admin/config", { headers: BEARER })).status).toBe(200);
+    for (const path of ["config", "events"]) expect((await ask(`GET /admin/${path}`)).status).toBe(401);
+    expect((await firstEvent()).text).toContain("event: overview");
     const found = (await ask("GET /admin/messages", { headers: BEARER })).json() as { messages: { id: string }[] };
     const shown = { name: found.messages[0]?.id ?? "", headers: BEARER };
     expect((await ask("GET /admin/messages/{id}", shown)).status).toBe(200);

@@ -110,6 +110,10 @@ export function checkSwitches(config: DeclaredConfig, rules: Rules): void {
     if (enabled && auth === undefined && !insecure) report.error("auth", required);
     if (enabled && auth !== undefined && insecure) report.warning("auth", unused);
   });
+  rules.when(["admin"], ["console", "enabled"], (report) => {
+    const message = "has no effect: the console is one of the admin routes, and admin.enabled is false";
+    if (admin.console && !admin.enabled) report.warning("console", message);
+  });
   checkInboundAuth("auth.", admin.auth, (keys, rule) => rules.when(["admin"], keys, rule));
   checkInboundAuth("auth.", inbox.pull.auth, (keys, rule) => rules.when(["inbox", "pull"], keys, rule));
   rules.when(["inbox", "pull"], ["enabled", "auth"], (report) => {

@@ -55,6 +55,7 @@ export const adminSchema = {
       description: "Credentials of callers; required when `enabled`, unless `insecure`.",
     },
     insecure: boolean("Allow admin routes without `auth` (local tests only).", { default: false }),
+    console: boolean("Serve the console at `/console`; needs `enabled`.", { default: false }),
     maxTransformTimeoutMs: ms("Upper limit of a caller's `timeoutMs`.", { minimum: 0, default: 1000 }),
     maxPayloadBytes: integer("Largest admin request body.", { minimum: 1, default: 65536 }),
     showPayloads: boolean("Show payloads and headers in `GET /admin/messages/{id}`.", { default: false }),

@@ -1,4 +1,4 @@
-import type { ServerResponse } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
 import { ParkedInterruptedError } from "../../core/finished/parked.ts";
 import { ReplayInterruptedError } from "../../core/finished/replay.ts";
@@ -8,7 +8,9 @@ import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import { type AnswerError, admit } from "../admission.ts";
 import type { BodyLimits } from "../body.ts";
-import { createVerifier } from "../credentials.ts";
+import { crossSiteRefusal, foreignHostRefusal } from "../console/origin.ts";
+import type { Session, Sessions } from "../console/sessions.ts";
+import { createVerifier, hasCredentials } from "../credentials.ts";
 import { ERRORS, sendError, sendJson } from "../respond.ts";
 import type { RouteHandler } from "../routes.ts";
 
@@ -17,6 +19,8 @@ import type { RouteHandler } from "../routes.ts";
 export interface GuardOptions {
   /** Section `admin`. */
   readonly admin: { readonly auth?: InboundAuth | undefined; readonly insecure: boolean };
+  /** Of the console: they count as credentials in requests that bring none. */
+  readonly sessions?: Sessions | undefined;
   readonly limits: BodyLimits;
   readonly clock: Pick<Clock, "now">;
   readonly log: Log;
@@ -27,6 +31,8 @@ export interface AdminRequest {
   readonly body: Buffer;
   readonly url: string;
   readonly parameters: Readonly<Record<string, string>>;
+  /** Of a request that came with a session of the console. */
+  readonly session?: Session | undefined;
 }
 
 type AdminHandler = (request: AdminRequest, res: ServerResponse) => Promise<void>;
@@ -39,18 +45,46 @@ export type Guard = (handle: AdminHandler, answerError?: AnswerError) => RouteHa
  *
  * @throws Error without credentials to check, unless `admin.insecure` is set
  */
-export function createGuard({ admin, limits, clock, log }: GuardOptions): Guard {
+export function createGuard({ admin, sessions, limits, clock, log }: GuardOptions): Guard {
   // The configuration's own check demands it too: without credentials nobody may be let in by mistake.
   if (admin.auth === undefined && !admin.insecure) throw new Error("admin.auth is required without admin.insecure");
-  const verifier = admin.auth === undefined || admin.insecure ? null : createVerifier(admin.auth, clock);
-  return (handle, answerError) =>
+  const { auth } = admin;
+  const verifier = auth === undefined || admin.insecure ? null : createVerifier(auth, clock);
+  return (handle, answerError = sendError) =>
     async function guarded(req, res, parameters) {
       const { url = "" } = req;
       const onRefused = (_req: unknown, reason: string): void =>
         log.warn({ path: url.split("?", 1)[0], reason }, "an admin request was refused");
-      const body = await admit(req, res, { limits, verifier, onRefused }, answerError);
-      if (body !== null) await handle({ body, url, parameters }, res);
+      // A session never makes up for wrong credentials.
+      const session = verifier === null || hasCredentials(req.headers, auth) ? undefined : sessions?.of(req);
+      const refusal = browserRefusal(req, verifier === null, session, sessions);
+      if (refusal !== null) {
+        onRefused(req, refusal);
+        return answerError(res, 403, refusal);
+      }
+      if (session !== undefined) sessions?.renew(req, res, session);
+      const admission = { limits, verifier: session === undefined ? verifier : null, onRefused };
+      const body = await admit(req, res, admission, answerError);
+      if (body !== null) await handle({ body, url, parameters, session }, res);
     };
+}
+
+/**
+ * Why a browser may have sent a request for another site. A request with credentials of its own cannot be one.
+ *
+ * @returns null when it did not
+ */
+function browserRefusal(
+  req: IncomingMessage,
+  isOpen: boolean,
+  session: Session | undefined,
+  sessions: Sessions | undefined,
+): string | null {
+  if (isOpen) return foreignHostRefusal(req) ?? crossSiteRefusal(req);
+  if (session === undefined) return null;
+  const isRead = req.method === "GET" || req.method === "HEAD";
+  if (isRead || sessions?.hasCsrfToken(req, session)) return crossSiteRefusal(req);
+  return ERRORS.noCsrfToken;
 }
 
 /** Reads a request body. @throws Error whose message quotes nothing of the body */

@@ -22,11 +22,13 @@ import type { OperationsStore } from "../../ports/operationsStore.ts";
 import type { ParkedRow } from "../../ports/store.ts";
 import { accessOf } from "../credentials.ts";
 import { describeAdmin } from "../openapi/admin.ts";
+import { describeConsoleReads } from "../openapi/console.ts";
 import { describeMessages } from "../openapi/messages.ts";
 import { describeOperations } from "../openapi/operations.ts";
 import { describeReplayJobs } from "../openapi/replayJobs.ts";
 import { ERRORS } from "../respond.ts";
 import { type Route, type RouteHandler, route } from "../routes.ts";
+import type { EventStream } from "./events.ts";
 import { findMessages, parseMessageId, parseMessagesQuery, showMessage } from "./messages.ts";
 import {
   parseAuditQuery,
@@ -86,6 +88,9 @@ interface AdminRouteOptions extends GuardOptions {
   readonly jobs: JobControl;
   readonly messages: MessageControl;
   readonly trace: Pick<Trace, "list" | "timeline">;
+  readonly events: Pick<EventStream, "follow">;
+  /** The configuration in effect as text, masked. */
+  readonly configText: string;
   readonly overview: Overview;
   readonly operations: Pick<OperationsStore, "audit">;
 }
@@ -104,14 +109,16 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
     overview,
     operations,
     destinations,
+    sessions,
     clock,
     log,
   } = options;
   const { auth, insecure, maxTransformTimeoutMs } = admin;
-  const guard = createGuard({ admin, limits, clock, log });
+  const guard = createGuard({ admin, sessions, limits, clock, log });
   const access = accessOf(insecure ? undefined : auth, "admin", "the admin routes");
   const describe = {
     ...describeMessages(access),
+    ...describeConsoleReads(access),
     ...describeOperations(access),
     ...describeReplayJobs(access, replay.destinations),
     ...describeAdmin({
@@ -179,6 +186,19 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
     route("admin_parked_discard", describe.parkedDiscard, changeParked(true, parked.discard)),
     route("admin_messages", describe.messages, handle(parseMessagesQuery, findMessages(trace))),
     route("admin_message", describe.message, handle(parseMessageId, showMessage(trace, admin.showPayloads))),
+    route(
+      "admin_config",
+      describe.config,
+      handle(noParameters, async () => ({ text: options.configText })),
+    ),
+    route(
+      "admin_events",
+      describe.events,
+      guard(async ({ session }, res) => {
+        const endsInMs = session && sessions && sessions.endsAt(session) - clock.now();
+        options.events.follow(res, endsInMs);
+      }),
+    ),
     route(
       "admin_message_retry",
       describe.messageRetry,

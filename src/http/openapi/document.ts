@@ -52,6 +52,7 @@ const TAGS = [
   { name: "inbox", description: "Messages come in here, a path for each HTTP source." },
   { name: "pull", description: "Clients fetch messages here." },
   { name: "admin", description: "For operators: try transforms, replay, pause destinations, decide on parked rows." },
+  { name: "console", description: "The page for operators, and its sessions." },
   { name: "operation", description: "Health, metrics and this document." },
 ] as const;
 

@@ -28,7 +28,7 @@ sources:
   "fetched/by hand": { path: /fetched, idempotencyKeyPath: $.id, consumption: pull }
 destinations: { d: { baseUrl: http://h } }
 routes: [{ topicPattern: "**", destination: d }]
-admin: { enabled: true, auth: { token: x }, maxPayloadBytes: 70, maxTransformTimeoutMs: 321 }
+admin: { enabled: true, console: true, auth: { token: x }, maxPayloadBytes: 70, maxTransformTimeoutMs: 321 }
 `;
 
 /** Without what may change freely: descriptions, examples and the order of alternatives. */

@@ -34,7 +34,7 @@ sources:
   queue: { connectionUrl: amqp://h, queueName: q, consumption: pull }
 destinations: { d: { baseUrl: http://h } }
 routes: [{ topicPattern: "**", destination: d }]
-admin: { enabled: true, auth: { token: admin-secret }, maxPayloadBytes: 70, maxTransformTimeoutMs: 321 }
+admin: { enabled: true, console: true, auth: { token: admin-secret }, maxPayloadBytes: 70, maxTransformTimeoutMs: 321 }
 `;
 const EVERY_PROCESS = [
   "GET /",
@@ -49,6 +49,8 @@ const PULLS = ["fetched%2Fby%20hand", "queue"].flatMap((source) =>
   ["claim", "ack", "nack", "extend"].map((operation) => `POST /out/${source}/${operation}`),
 );
 const ADMIN = [
+  "GET /admin/config",
+  "GET /admin/events",
   "GET /admin/audit",
   "GET /admin/blocked-keys",
   "GET /admin/destinations",
@@ -72,6 +74,13 @@ const ADMIN = [
   "POST /admin/replay",
   "POST /admin/transform/test",
 ];
+const CONSOLE = [
+  "GET /console",
+  "GET /console/assets/{file}",
+  "GET /console/session",
+  "POST /console/session",
+  "POST /console/sign-out",
+];
 
 describe("the OpenAPI document", () => {
   test("is OpenAPI 3.1, every schema of it compiles, and its examples fit their schemas", async () => {
@@ -80,10 +89,10 @@ describe("the OpenAPI document", () => {
   });
 
   test.each<[string, string, readonly Role[], readonly string[]]>([
-    ["everything", EVERYTHING, ALL_ROLES, [...RECEIPTS, ...PULLS, ...ADMIN]],
+    ["everything", EVERYTHING, ALL_ROLES, [...RECEIPTS, ...PULLS, ...ADMIN, ...CONSOLE]],
     ["only receipts", EVERYTHING, ["ingest"], [...RECEIPTS, ...PULLS]],
     ["only deliveries", EVERYTHING, ["relay", "poller"], []],
-    ["only the admin routes", EVERYTHING, ["admin"], ADMIN],
+    ["only the admin routes", EVERYTHING, ["admin"], [...ADMIN, ...CONSOLE]],
     ["a configuration without sources, pull and admin", "", ["ingest", "relay", "poller"], []],
   ])("has the routes of the process: %s", async (_what, yaml, roles, ofRoles) => {
     const { operations } = describedApi(JSON.stringify(await documentOf(loadWith(yaml), roles)));

@@ -3,6 +3,7 @@ import type { RoleContext, RoleParts } from "../../../roles/context.ts";
 import { ingestRole } from "../../../roles/ingest.ts";
 import type { Config } from "../../../src/config/types.ts";
 import { Tally } from "../../../src/core/operations/tally.ts";
+import type { ConsoleFiles } from "../../../src/http/console/assets.ts";
 import { openApiDocument } from "../../../src/http/openapi/document.ts";
 import type { OpenApiDocument } from "../../../src/http/openapi/types.ts";
 import { processRoutes } from "../../../src/http/processRoutes.ts";
@@ -14,10 +15,17 @@ import { bodyLimits } from "./harness.ts";
 
 export const ALL_ROLES: readonly Role[] = ["ingest", "relay", "poller", "admin"];
 
+/** Instead of what the build makes. */
+const NO_FILES: ConsoleFiles = {
+  page: { type: "text/html", bytes: Buffer.alloc(0), gzipped: Buffer.alloc(0) },
+  assets: new Map(),
+};
+
 /** The routes of a process with these roles; none of them may be asked for anything. */
 export async function routesOf(config: Config, roles: readonly Role[] = ALL_ROLES): Promise<readonly Route[]> {
   const context: RoleContext = {
     config,
+    configText: "",
     store: { inbox: {} } as Store,
     clock: new ManualClock(),
     log: recordingLog().log,
@@ -32,7 +40,7 @@ export async function routesOf(config: Config, roles: readonly Role[] = ALL_ROLE
   };
   const parts: RoleParts[] = [];
   if (roles.includes("ingest")) parts.push(await ingestRole(context));
-  if (roles.includes("admin") && config.admin.enabled) parts.push(adminRole(context));
+  if (roles.includes("admin") && config.admin.enabled) parts.push(adminRole(context, () => NO_FILES));
   for (const closer of parts.flatMap((part) => part.closers ?? [])) void closer.stop(new AbortController().signal);
   return processRoutes(
     parts.flatMap((part) => part.routes ?? []),

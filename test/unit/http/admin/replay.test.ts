@@ -37,6 +37,8 @@ async function start(
     overview: {} as Overview,
     operations: { audit: async () => [] },
     trace: { list: async () => ({ messages: [], cursor: null }), timeline: async () => undefined },
+    events: { follow: () => {} },
+    configText: "",
     clock: new ManualClock(),
     log: recordingLog().log,
   });

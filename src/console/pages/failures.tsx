@@ -1,0 +1,162 @@
+import { useState } from "preact/hooks";
+import { post, withQuery } from "../api.ts";
+import { count, plural } from "../format.ts";
+import { useLive } from "../live.tsx";
+import { useResource } from "../resource.ts";
+import { go, link, type Place } from "../router.ts";
+import { useCaller } from "../session.ts";
+import type { FailureGroup, Failures } from "../types.ts";
+import { Badge, Choice, Dialog, Loading, MessageLink, PageTitle, TextField, Time, useAnnouncer } from "../ui.tsx";
+
+type Change = "retry" | "discard";
+
+interface Asked {
+  readonly change: Change;
+  /** Undefined: every parked row. */
+  readonly ids: readonly string[] | undefined;
+}
+
+/** Dead and parked rows, grouped by reason. */
+export function FailuresPage({ place }: { readonly place: Place }) {
+  const { beat, overview } = useLive();
+  const filter = { state: place.query.get("state") ?? "", destination: place.query.get("destination") ?? "" };
+  const resource = useResource<Failures>(withQuery("admin/failures", filter), beat);
+  const [asked, setAsked] = useState<Asked | undefined>();
+  const show = (change: Partial<typeof filter>): void => go(link(["failures"], { ...filter, ...change }));
+  const names = (overview?.destinations ?? []).map(({ name }) => [name, name] as const);
+  const { data } = resource;
+  return (
+    <>
+      <PageTitle>Failures</PageTitle>
+      <div class="filters">
+        <Choice
+          label="State"
+          value={filter.state}
+          onValue={(state) => show({ state })}
+          options={[
+            ["", "dead and parked"],
+            ["dead", "dead"],
+            ["parked", "parked"],
+          ]}
+        />
+        <Choice
+          label="Destination"
+          value={filter.destination}
+          onValue={(destination) => show({ destination })}
+          options={[["", "any"], ...names]}
+        />
+        <div class="actions many">
+          <button type="button" onClick={() => setAsked({ change: "retry", ids: undefined })}>
+            Retry all parked…
+          </button>
+          <button type="button" class="danger" onClick={() => setAsked({ change: "discard", ids: undefined })}>
+            Discard all parked…
+          </button>
+        </div>
+      </div>
+      <Loading resource={resource} />
+      {data === undefined ? null : (
+        <>
+          <p class="quiet">
+            {plural(data.groups.length, "reason")} in {plural(data.rowsRead, "row")}
+            {data.isComplete ? "." : ": the newest rows only."}
+          </p>
+          <ul class="groups">
+            {data.groups.map((group) => (
+              <Group key={`${group.state} ${group.destination} ${group.reason}`} group={group} onAsk={setAsked} />
+            ))}
+          </ul>
+          {data.groups.length === 0 ? <p>No row is dead or parked.</p> : null}
+        </>
+      )}
+      {asked === undefined ? null : (
+        <ParkedDialog asked={asked} onDone={resource.reload} onClose={() => setAsked(undefined)} />
+      )}
+    </>
+  );
+}
+
+function Group({ group, onAsk }: { readonly group: FailureGroup; readonly onAsk: (asked: Asked) => void }) {
+  const { state, destination, reason, newestAt, oldestAt, ids } = group;
+  return (
+    <li class="card">
+      <p>
+        <Badge>{state}</Badge> <strong>{plural(group.count, "row")}</strong> to {destination ?? "no destination"}
+      </p>
+      <p class="reason">{reason ?? "Not shown: admin.redactPayloadPaths hides reasons."}</p>
+      <p class="quiet">
+        <Time at={oldestAt} /> to <Time at={newestAt} />, such as{" "}
+        {ids.map((id, n) => (
+          <span key={id}>
+            {n === 0 ? null : ", "}
+            <MessageLink id={id} />
+          </span>
+        ))}
+      </p>
+      <div class="actions">
+        {state === "dead" ? (
+          <>
+            <a class="button" href={link(["replays"], { state, destination: destination ?? undefined })}>
+              Replay dead rows{destination === null ? "" : ` of ${destination}`}…
+            </a>
+            <a class="button" href={link(["replays"], { state, ids: ids.join(",") })}>
+              Replay {ids.length === 1 ? "this row" : `these ${count(ids.length)} rows`}…
+            </a>
+          </>
+        ) : (
+          <>
+            <button type="button" onClick={() => onAsk({ change: "retry", ids })}>
+              Retry {ids.length === 1 ? "this row" : `these ${count(ids.length)} rows`}…
+            </button>
+            <button type="button" class="danger" onClick={() => onAsk({ change: "discard", ids })}>
+              Discard {ids.length === 1 ? "this row" : `these ${count(ids.length)} rows`}…
+            </button>
+          </>
+        )}
+      </div>
+    </li>
+  );
+}
+
+interface ParkedDialogProps {
+  readonly asked: Asked;
+  readonly onDone: () => void;
+  readonly onClose: () => void;
+}
+
+function ParkedDialog({ asked: { change, ids }, onDone, onClose }: ParkedDialogProps) {
+  const [reason, setReason] = useState("");
+  const [topic, setTopic] = useState("");
+  const caller = useCaller();
+  const { announce } = useAnnouncer();
+  const run = async (): Promise<void> => {
+    const which = ids !== undefined ? { ids } : topic === "" ? { all: true } : { topic };
+    const more = change === "discard" ? { reason } : {};
+    const { changed } = await post<{ changed: number }>(`admin/parked/${change}`, { ...which, ...more, ...caller });
+    announce(`${plural(changed, "row")} ${change === "retry" ? "due now" : "discarded"}.`);
+    onDone();
+  };
+  const rows = ids === undefined ? "all parked rows" : plural(ids.length, "parked row");
+  const verb = change === "retry" ? "Retry" : "Discard";
+  return (
+    <Dialog title={`${verb} ${rows}?`} action={verb} isDanger={change === "discard"} onConfirm={run} onClose={onClose}>
+      <p>
+        {change === "retry"
+          ? "They are delivered again with all their attempts; later rows of their keys follow."
+          : "They become dead and are not delivered; the next rows of their keys are."}
+      </p>
+      {ids === undefined ? (
+        <TextField
+          label="Topic pattern"
+          value={topic}
+          onValue={setTopic}
+          placeholder="orders.**"
+          hint="Empty: every topic."
+        />
+      ) : null}
+      {change === "discard" ? (
+        <TextField label="Reason" value={reason} onValue={setReason} isRequired hint="Kept with each row." />
+      ) : null}
+    </Dialog>
+  );
+}

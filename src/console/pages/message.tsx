@@ -1,0 +1,182 @@
+import { useState } from "preact/hooks";
+import { post } from "../api.ts";
+import { duration, indentJson } from "../format.ts";
+import { useLive } from "../live.tsx";
+import { useResource } from "../resource.ts";
+import { link } from "../router.ts";
+import { useCaller } from "../session.ts";
+import type { Message, TimelineEvent } from "../types.ts";
+import { Badge, Dialog, Facts, Loading, PageTitle, Section, TextField, Time, useAnnouncer } from "../ui.tsx";
+
+/** What happened to one message, why it waits, and what to do about it. */
+export function MessageTimelinePage({ id }: { readonly id: string }) {
+  const { beat } = useLive();
+  const resource = useResource<Message>(`admin/messages/${encodeURIComponent(id)}`, beat);
+  return (
+    <>
+      <PageTitle>Message</PageTitle>
+      <p class="mono wrap">{id}</p>
+      <Loading resource={resource} />
+      {resource.data === undefined ? null : <MessageBody message={resource.data} onChanged={resource.reload} />}
+    </>
+  );
+}
+
+function MessageBody({ message, onChanged }: { readonly message: Message; readonly onChanged: () => void }) {
+  const { id, state, waits, events, attempts, maxAttempts, payload, headers } = message;
+  return (
+    <>
+      <Actions message={message} onChanged={onChanged} />
+      {waits.length === 0 ? null : (
+        <Section title="Why it waits">
+          <ul class="waits">
+            {waits.map(({ code, text }) => (
+              <li key={code + text}>
+                <Badge>{code}</Badge> {text}
+              </li>
+            ))}
+          </ul>
+        </Section>
+      )}
+      <Section title="Now">
+        <Facts
+          entries={[
+            ["State", <Badge key="state">{state}</Badge>],
+            ["Failed attempts", `${attempts}${maxAttempts === null ? "" : ` of ${maxAttempts}`}`],
+            ["Topic", message.topic],
+            [
+              "Key",
+              message.key === null ? null : (
+                <a key="key" href={link(["messages"], { key: message.key })}>
+                  {message.key}
+                </a>
+              ),
+            ],
+            ["Destination", message.destination],
+            ["Source", message.source],
+            ["Idempotency key", message.idempotencyKey],
+            ["Correlation id", message.correlationId],
+            ["Last error", message.lastError],
+          ]}
+        />
+      </Section>
+      <Section title="Timeline">
+        <ol class="timeline">
+          {events.map((event, n) => (
+            // Events have no id, and their order is fixed.
+            <Event key={n} event={event} />
+          ))}
+        </ol>
+      </Section>
+      {payload === undefined ? (
+        <p class="quiet">Payload and headers are shown only with admin.showPayloads.</p>
+      ) : (
+        <>
+          <Section title="Payload">
+            <pre>{payload === null ? "Not shown: fields are hidden, and it is not JSON." : indentJson(payload)}</pre>
+            {payload === null ? null : <a href={link(["playground"], { message: id })}>Try a transform on it</a>}
+          </Section>
+          <Section title="Headers">
+            <Facts entries={Object.entries(headers ?? {})} />
+            {Object.keys(headers ?? {}).length === 0 ? <p class="quiet">It has none.</p> : null}
+          </Section>
+        </>
+      )}
+    </>
+  );
+}
+
+const TONES: Readonly<Record<string, string>> = {
+  ...{ sent: "good", dead: "bad", discarded: "bad", "died in the inbox": "bad" },
+  ...{ retry: "warn", park: "warn", replayed: "info", retried: "info" },
+};
+
+function Event({ event }: { readonly event: TimelineEvent }) {
+  const { at, text, attempt, actor, destination, code, status, durationMs, reason } = event;
+  const details = [
+    attempt === undefined ? undefined : `attempt ${attempt}`,
+    destination === undefined ? undefined : `to ${destination}`,
+    actor === undefined ? undefined : `by ${actor}`,
+    durationMs === undefined ? undefined : duration(durationMs),
+    code,
+    status,
+  ].filter((each) => each !== undefined);
+  return (
+    <li class={TONES[event.event] ?? "plain"}>
+      <Time at={at} /> <strong>{text}</strong>
+      {details.length === 0 ? null : <div class="quiet">{details.join(" · ")}</div>}
+      {reason === undefined ? null : <div class="reason">{reason}</div>}
+    </li>
+  );
+}
+
+type Action = "retry" | "discard" | "replay";
+
+/** Which actions the state of a message allows; the service decides. */
+function actionsOf({ state, topic }: Message): readonly Action[] {
+  if (topic === null) return [];
+  if (state === "parked") return ["retry", "discard"];
+  if (state === "pending") return ["retry", "discard"];
+  return state === "sent" || state === "dead" ? ["replay"] : [];
+}
+
+const NAMES: Readonly<Record<Action, string>> = { retry: "Retry now", discard: "Discard", replay: "Replay" };
+const DONE: Readonly<Record<Action, string>> = {
+  retry: "The message is due now.",
+  discard: "The message is discarded.",
+  replay: "The message is delivered again.",
+};
+
+function Actions({ message, onChanged }: { readonly message: Message; readonly onChanged: () => void }) {
+  const [asked, setAsked] = useState<Action | undefined>();
+  const [reason, setReason] = useState("");
+  const caller = useCaller();
+  const { announce } = useAnnouncer();
+  const actions = actionsOf(message);
+  if (actions.length === 0) return null;
+  const run = async (action: Action): Promise<void> => {
+    const more = action === "discard" ? { reason } : {};
+    await post(`admin/messages/${message.id}/${action}`, {
+      ...more,
+      ...caller,
+    });
+    announce(DONE[action]);
+    onChanged();
+  };
+  return (
+    <div class="actions">
+      {actions.map((action) => (
+        <button
+          key={action}
+          type="button"
+          class={action === "discard" ? "danger" : "primary"}
+          onClick={() => setAsked(action)}
+        >
+          {NAMES[action]}
+        </button>
+      ))}
+      {asked === undefined ? null : (
+        <Dialog
+          title={`${NAMES[asked]}: this message?`}
+          action={NAMES[asked]}
+          isDanger={asked === "discard"}
+          onConfirm={() => run(asked)}
+          onClose={() => setAsked(undefined)}
+        >
+          {asked === "retry" ? (
+            <p>It is delivered at once, with all its attempts. Later rows of its key follow.</p>
+          ) : null}
+          {asked === "discard" ? (
+            <>
+              <p>It becomes dead and is not delivered. The next rows of its key are.</p>
+              <TextField label="Reason" value={reason} onValue={setReason} isRequired hint="Kept with the message." />
+            </>
+          ) : null}
+          {asked === "replay" ? (
+            <p>It is delivered again under the same id, after the rows of its key that wait.</p>
+          ) : null}
+        </Dialog>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,188 @@
+import { createHmac, randomBytes, timingSafeEqual } from "node:crypto";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
+import type { Clock } from "../../time/clock.ts";
+
+/**
+ * Sessions of the console. A session is a text signed with a key that is derived from the admin credentials: every
+ * replica accepts it without a table, and other credentials end it. It holds no secret.
+ */
+
+const SESSION_COOKIE = "svc_console";
+const CSRF_HEADER = "x-csrf-token";
+/** A page sends it with what it requests by itself, so that an open page does not keep a session alive. */
+const BACKGROUND_HEADER = "x-background";
+
+const IDLE_MS = 30 * 60_000;
+const LONGEST_MS = 8 * 60 * 60_000;
+/** A cookie is renewed when it is older, not with every request. */
+const RENEWED_AFTER_MS = 60_000;
+const CODE_MS = 2 * 60_000;
+
+export interface Session {
+  readonly id: string;
+  /** Who signed in, by their own account; null when they gave no name. */
+  readonly by: string | null;
+  /** When they signed in, in Unix milliseconds. */
+  readonly since: number;
+  /** Their last request. */
+  readonly seen: number;
+}
+
+/** What a one-time code carries. */
+interface Code {
+  readonly nonce: string;
+  readonly by: string | null;
+  readonly expires: number;
+}
+
+interface SessionOptions {
+  readonly auth: InboundAuth;
+  readonly clock: Pick<Clock, "now">;
+}
+
+/** Makes, reads and ends the sessions of this process's credentials. */
+export class Sessions {
+  readonly #sign: Signer;
+  readonly #clock: SessionOptions["clock"];
+  /** Sessions that were signed out here and used codes, with the time at which they end by themselves. */
+  readonly #spent = new Map<string, number>();
+
+  constructor({ auth, clock }: SessionOptions) {
+    this.#sign = signer(auth);
+    this.#clock = clock;
+  }
+
+  /** Signs in. @param by who, for the audit log */
+  start(req: IncomingMessage, res: ServerResponse, by: string | null): Session {
+    const now = this.#clock.now();
+    const session = { id: randomBytes(16).toString("base64url"), by, since: now, seen: now };
+    this.#setCookie(req, res, session);
+    return session;
+  }
+
+  /** The valid session of a request; undefined without one. */
+  of(req: IncomingMessage): Session | undefined {
+    const session = this.#sign.open<Session>("session", cookieOf(req, SESSION_COOKIE));
+    if (session === undefined || this.#spent.has(session.id)) return undefined;
+    return this.#clock.now() < this.endsAt(session) ? session : undefined;
+  }
+
+  /** When it ends unless it is used, in Unix milliseconds. */
+  endsAt({ since, seen }: Session): number {
+    return Math.min(seen + IDLE_MS, since + LONGEST_MS);
+  }
+
+  /** Counts a request of a person as use of the session. */
+  renew(req: IncomingMessage, res: ServerResponse, session: Session): void {
+    const now = this.#clock.now();
+    if (isBackground(req) || now - session.seen < RENEWED_AFTER_MS) return;
+    this.#setCookie(req, res, { ...session, seen: now });
+  }
+
+  /** Signs out: the browser forgets the session, and this process refuses it. */
+  end(req: IncomingMessage, res: ServerResponse, session: Session): void {
+    this.#spend(session.id, session.since + LONGEST_MS);
+    res.setHeader("Set-Cookie", `${SESSION_COOKIE}=; Max-Age=0${attributes(req)}`);
+  }
+
+  /** The token that a state-changing request of the session has to send. */
+  csrfToken({ id }: Session): string {
+    return this.#sign.mac("csrf", id);
+  }
+
+  /** Whether the request carries the CSRF token of the session. */
+  hasCsrfToken(req: IncomingMessage, session: Session): boolean {
+    const received = req.headers[CSRF_HEADER];
+    return typeof received === "string" && sameText(received, this.csrfToken(session));
+  }
+
+  /** Redeems a one-time code. @returns undefined for one that is wrong, used or older than two minutes */
+  redeem(text: string): { readonly by: string | null } | undefined {
+    const code = this.#sign.open<Code>("code", text);
+    if (code === undefined || code.expires <= this.#clock.now() || this.#spent.has(code.nonce)) return undefined;
+    this.#spend(code.nonce, code.expires);
+    return { by: code.by };
+  }
+
+  #spend(id: string, until: number): void {
+    const now = this.#clock.now();
+    for (const [each, end] of this.#spent) if (end <= now) this.#spent.delete(each);
+    this.#spent.set(id, until);
+  }
+
+  #setCookie(req: IncomingMessage, res: ServerResponse, session: Session): void {
+    const seconds = Math.ceil((this.endsAt(session) - this.#clock.now()) / 1000);
+    const value = this.#sign.seal("session", session);
+    res.setHeader("Set-Cookie", `${SESSION_COOKIE}=${value}; Max-Age=${seconds}${attributes(req)}`);
+  }
+}
+
+/**
+ * Makes a one-time code for {@link Sessions.redeem}: for credentials that a browser cannot send, such as signatures.
+ *
+ * @param by who signs in with it
+ * @param now in Unix milliseconds; the code is valid for two minutes
+ */
+export function createSignInCode(auth: InboundAuth, by: string | null, now: number): string {
+  const code: Code = { nonce: randomBytes(16).toString("base64url"), by, expires: now + CODE_MS };
+  return signer(auth).seal("code", code);
+}
+
+interface Signer {
+  mac(purpose: string, text: string): string;
+  seal(purpose: string, value: object): string;
+  /** @returns undefined for what this key has not sealed for the purpose */
+  open<T>(purpose: string, text: string | undefined): T | undefined;
+}
+
+function signer(auth: InboundAuth): Signer {
+  // A key of its own: what signs sessions can never be taken for a signature of a request.
+  const key = createHmac("sha256", secretOf(auth)).update(`svc console ${auth.kind}`).digest();
+  const mac = (purpose: string, text: string): string =>
+    createHmac("sha256", key).update(`${purpose}.${text}`).digest("base64url");
+  return {
+    mac,
+    seal(purpose, value) {
+      const text = Buffer.from(JSON.stringify(value), "utf8").toString("base64url");
+      return `${text}.${mac(purpose, text)}`;
+    },
+    open<T>(purpose: string, sealed: string | undefined): T | undefined {
+      const [text = "", signature = ""] = (sealed ?? "").split(".");
+      if (!sameText(signature, mac(purpose, text))) return undefined;
+      return JSON.parse(Buffer.from(text, "base64url").toString("utf8")) as T;
+    },
+  };
+}
+
+function secretOf(auth: InboundAuth): string {
+  if (auth.kind === "bearer") return auth.token.reveal();
+  return auth.kind === "api-key" ? auth.key.reveal() : auth.secret.reveal();
+}
+
+/** In a time that depends on the lengths alone. */
+function sameText(a: string, b: string): boolean {
+  const [left, right] = [Buffer.from(a, "utf8"), Buffer.from(b, "utf8")];
+  return left.length === right.length && timingSafeEqual(left, right);
+}
+
+/** `Secure` only where the browser would keep such a cookie: it came by TLS, as the proxy in front reports. */
+function attributes(req: IncomingMessage): string {
+  const proxied = String(req.headers["x-forwarded-proto"] ?? "")
+    .split(",", 1)[0]
+    ?.trim();
+  return `; Path=/; HttpOnly; SameSite=Strict${proxied?.toLowerCase() === "https" ? "; Secure" : ""}`;
+}
+
+/** Whether the page makes the request by itself. Browsers connect to events again without asking the page. */
+function isBackground({ headers }: IncomingMessage): boolean {
+  return headers[BACKGROUND_HEADER] !== undefined || headers.accept === "text/event-stream";
+}
+
+function cookieOf({ headers }: IncomingMessage, name: string): string | undefined {
+  for (const pair of (headers.cookie ?? "").split(";")) {
+    const [key = "", value] = pair.split("=", 2);
+    if (key.trim() === name) return value?.trim();
+  }
+  return undefined;
+}

@@ -1,0 +1,289 @@
+import { createHmac } from "node:crypto";
+import { once } from "node:events";
+import { request as httpRequest, type IncomingMessage } from "node:http";
+import { text } from "node:stream/consumers";
+import { gzipSync } from "node:zlib";
+import { beforeAll, describe, expect, test } from "@jest/globals";
+import type { TestDatabase } from "../../support/databases.ts";
+import { type DescribedApi, describedApi } from "../../support/describedApi.ts";
+import { type ConfigTree, databaseConfig, merged, ordersTo, type Service, useServices } from "../../support/service.ts";
+
+/** Sessions of the console, as HTTP clients see them. */
+
+const services = useServices("block");
+
+const TOKEN = "the-admin-token";
+const DESTINATION = { url: "http://127.0.0.1:9" };
+let database: TestDatabase;
+let service: Service;
+
+const withAdmin = (admin: ConfigTree): ConfigTree =>
+  ordersTo(DESTINATION, { admin: { enabled: true, console: true, ...admin } });
+
+beforeAll(async () => {
+  database = await services.database();
+  service = await services.start({
+    database,
+    roles: ["admin"],
+    config: withAdmin({ auth: { type: "bearer", token: TOKEN } }),
+  });
+});
+
+interface Sent {
+  readonly method?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: object;
+}
+
+const documents = new Map<Service, DescribedApi>();
+
+async function documentOf(at: Service): Promise<DescribedApi> {
+  const known = documents.get(at) ?? describedApi((await at.get("/openapi.json")).text);
+  documents.set(at, known);
+  return known;
+}
+
+/** A request on a connection of its own; the answers of the console are held against the OpenAPI document. */
+async function ask(path: string, { method = "GET", headers = {}, body }: Sent = {}, at: Service = service) {
+  const request = httpRequest({ host: "127.0.0.1", port: at.port, path, method, headers, agent: false });
+  request.end(body === undefined ? undefined : JSON.stringify(body));
+  const [answer] = (await once(request, "response")) as [IncomingMessage];
+  const content = await text(answer);
+  if (/^\/console(?:\/s|$)/.test(path)) {
+    const document = await documentOf(at);
+    document.check(method, path, { status: answer.statusCode ?? 0, headers: answer.headers, text: content });
+  }
+  const [cookie = ""] = answer.headers["set-cookie"] ?? [];
+  return { status: answer.statusCode, headers: answer.headers, text: content, cookie };
+}
+
+const BEARER = { authorization: `Bearer ${TOKEN}` };
+const cookieOf = (setCookie: string): string => setCookie.split(";", 1)[0] ?? "";
+
+async function signIn(at: Service = service, headers: Readonly<Record<string, string>> = BEARER, body: object = {}) {
+  const answer = await ask("/console/session", { method: "POST", headers, body }, at);
+  expect([answer.status, answer.text]).toEqual([200, expect.any(String)]);
+  const { csrfToken } = JSON.parse(answer.text) as { csrfToken: string };
+  return { cookie: cookieOf(answer.cookie), csrfToken, setCookie: answer.cookie };
+}
+
+describe("a session", () => {
+  test("comes from the admin credentials, as a cookie that scripts and other sites do not see", async () => {
+    const { setCookie } = await signIn();
+    expect(setCookie).toMatch(/^svc_console=[\w.-]+; Max-Age=1800; Path=\/; HttpOnly; SameSite=Strict$/);
+    const behindProxy = await signIn(service, { ...BEARER, "x-forwarded-proto": "https" });
+    expect(behindProxy.setCookie).toMatch(/; SameSite=Strict; Secure$/);
+  });
+
+  test("opens the admin routes", async () => {
+    const { cookie } = await signIn();
+    expect((await ask("/admin/destinations", { headers: { cookie } })).status).toBe(200);
+    expect((await ask("/admin/destinations")).status).toBe(401);
+    const shown = await ask("/console/session", { headers: { cookie } });
+    expect(JSON.parse(shown.text)).toMatchObject({ isSignedIn: true, method: "bearer", by: null });
+  });
+
+  test("never makes up for wrong credentials", async () => {
+    const { cookie } = await signIn();
+    const headers = { cookie, authorization: "Bearer wrong" };
+    expect((await ask("/admin/destinations", { headers })).status).toBe(401);
+  });
+
+  test("changes nothing without its CSRF token, or for another site", async () => {
+    const { cookie, csrfToken } = await signIn();
+    const other = await signIn();
+    const pause = (headers: Readonly<Record<string, string>>) =>
+      ask("/admin/destinations/receiver/pause", {
+        method: "POST",
+        headers: { cookie, ...headers },
+        body: { reason: "x" },
+      });
+    expect((await pause({})).status).toBe(403);
+    expect((await pause({ "x-csrf-token": other.csrfToken })).status).toBe(403);
+    expect((await pause({ "x-csrf-token": csrfToken, origin: "https://evil.example" })).status).toBe(403);
+    expect((await pause({ "x-csrf-token": csrfToken, "sec-fetch-site": "cross-site" })).status).toBe(403);
+    expect((await pause({ "x-csrf-token": csrfToken, origin: `http://127.0.0.1:${service.port}` })).status).toBe(200);
+    // Credentials of their own need no token.
+    const resume = { method: "POST", headers: BEARER };
+    expect((await ask("/admin/destinations/receiver/resume", resume)).status).toBe(200);
+  });
+
+  test("ends with the sign-out, also for who has kept the cookie", async () => {
+    const { cookie, csrfToken } = await signIn();
+    const out = { method: "POST", headers: { cookie } };
+    expect((await ask("/console/sign-out", out)).status).toBe(403);
+    const headers = { cookie, "x-csrf-token": csrfToken };
+    const answer = await ask("/console/sign-out", { method: "POST", headers });
+    expect([answer.status, answer.cookie]).toEqual([200, expect.stringContaining("svc_console=; Max-Age=0;")]);
+    expect((await ask("/admin/destinations", { headers })).status).toBe(401);
+  });
+
+  test("is not what somebody else wrote or changed", async () => {
+    const { cookie } = await signIn();
+    const [sealed = "", signature = ""] = cookie.replace("svc_console=", "").split(".");
+    const longer = JSON.parse(Buffer.from(sealed, "base64url").toString()) as Record<string, unknown>;
+    const changed = Buffer.from(JSON.stringify({ ...longer, since: 9e15, seen: 9e15 })).toString("base64url");
+    for (const forged of [`${changed}.${signature}`, `${sealed}.`, sealed, ".", "a.b", ""]) {
+      const answer = await ask("/admin/destinations", { headers: { cookie: `svc_console=${forged}` } });
+      expect([forged, answer.status]).toEqual([forged, 401]);
+    }
+    expect((await ask("/admin/destinations", { headers: { cookie: `a=b; ${cookie}; c=d` } })).status).toBe(200);
+  });
+
+  test("is accepted by every replica with the same credentials, and by none with others", async () => {
+    const auth = { type: "bearer", token: TOKEN };
+    const [replica, changed] = await Promise.all([
+      services.start({ database, roles: ["admin"], config: withAdmin({ auth }) }),
+      services.start({ database, roles: ["admin"], config: withAdmin({ auth: { ...auth, token: "another" } }) }),
+    ]);
+    const { cookie } = await signIn();
+    expect((await ask("/admin/destinations", { headers: { cookie } }, replica)).status).toBe(200);
+    expect((await ask("/admin/destinations", { headers: { cookie } }, changed)).status).toBe(401);
+  });
+
+  test("needs tries that are not too many, and its texts are in no log", async () => {
+    const guessed = await services.start({
+      database,
+      roles: ["admin"],
+      config: withAdmin({ auth: { type: "api-key", key: "the-key", headerName: "X-Admin" } }),
+    });
+    const { cookie, csrfToken } = await signIn(guessed, { "x-admin": "the-key" });
+    for (let n = 0; n < 10; n++) {
+      const headers = { "x-admin": `guess-${n}` };
+      expect((await ask("/console/session", { method: "POST", headers }, guessed)).status).toBe(401);
+    }
+    const refused = await ask("/console/session", { method: "POST", headers: { "x-admin": "the-key" } }, guessed);
+    expect([refused.status, Number(refused.headers["retry-after"])]).toEqual([429, expect.any(Number)]);
+    expect((await ask("/admin/destinations", { headers: { cookie } }, guessed)).status).toBe(200);
+    const log = guessed.process.lines.join("\n");
+    for (const secret of [cookie.slice(12), csrfToken, "the-key", "guess-"]) expect(log).not.toContain(secret);
+  });
+});
+
+describe("with hmac credentials", () => {
+  const auth = { type: "hmac", secret: "the-secret" };
+
+  test("svc console sign-in prints a code that makes one session", async () => {
+    const config = withAdmin({ auth });
+    const signed = await services.start({ database, roles: ["admin"], config });
+    const file = services.configFile(merged(config, { database: databaseConfig(database) }));
+    const child = services.processes.svc(["console", "sign-in", "--config", file, "--by", "alice"]);
+    expect((await child.exited).code).toBe(0);
+    const [code = ""] = child.stdout;
+    expect(code).not.toContain("the-secret");
+
+    const first = await ask("/console/session", { method: "POST", body: { code } }, signed);
+    expect(JSON.parse(first.text)).toMatchObject({ isSignedIn: true, method: "hmac", by: "alice" });
+    expect((await ask("/admin/destinations", { headers: { cookie: cookieOf(first.cookie) } }, signed)).status).toBe(
+      200,
+    );
+    const second = await ask("/console/session", { method: "POST", body: { code } }, signed);
+    expect([second.status, second.text]).toEqual([401, expect.stringContaining("make another one")]);
+    expect((await ask("/console/session", { method: "POST", body: {} }, signed)).status).toBe(401);
+  });
+
+  test("a signed request makes a session too", async () => {
+    const signed = await services.start({ database, roles: ["admin"], config: withAdmin({ auth }) });
+    const body = { by: "bob" };
+    const signature = createHmac("sha256", "the-secret").update(JSON.stringify(body)).digest("hex");
+    const { cookie } = await signIn(signed, { "x-signature": `sha256=${signature}` }, body);
+    expect((await ask("/admin/destinations", { headers: { cookie } }, signed)).status).toBe(200);
+  });
+});
+
+describe("without admin.auth", () => {
+  test("the console starts with admin.insecure only", async () => {
+    const child = services.processes.svc([
+      "--config",
+      services.configFile(merged(withAdmin({}), { database: databaseConfig(database) })),
+    ]);
+    expect((await child.exited).code).toBe(2);
+    expect(child.stderr.join("\n")).toContain("admin.auth");
+  });
+
+  test("a browser gets in by this machine's names only, and for this site only", async () => {
+    const open = await services.start({ database, roles: ["admin"], config: withAdmin({ insecure: true }) });
+    const origin = { "sec-fetch-site": "same-origin" };
+    expect((await ask("/admin/destinations", { headers: origin }, open)).status).toBe(200);
+    const foreign = await open.get("/admin/destinations");
+    expect(foreign.status).toBe(200);
+    const paused = { method: "POST", body: { reason: "x" } };
+    const path = "/admin/destinations/receiver/pause";
+    expect((await ask(path, { ...paused, headers: { "sec-fetch-site": "cross-site" } }, open)).status).toBe(403);
+    expect((await ask(path, { ...paused, headers: { origin: "http://evil.example" } }, open)).status).toBe(403);
+    expect((await ask(path, { ...paused, headers: { host: "evil.example", ...origin } }, open)).status).toBe(403);
+    expect((await ask(path, paused, open)).status).toBe(200);
+  });
+});
+
+describe("the files", () => {
+  test("come with a policy that allows this host alone; only files with a hash are cached", async () => {
+    const page = await ask("/console");
+    expect([page.status, page.headers["content-type"]]).toEqual([200, "text/html; charset=utf-8"]);
+    expect(page.headers["content-security-policy"]).toBe(
+      "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    );
+    expect(page.headers["x-content-type-options"]).toBe("nosniff");
+    expect(page.headers["referrer-policy"]).toBe("no-referrer");
+    expect(page.headers["cache-control"]).toBe("no-store");
+    const names = [...page.text.matchAll(/console\/assets\/([\w.-]+)/g)].map(([, name]) => name);
+    expect(names).toHaveLength(2);
+    for (const name of names) {
+      const file = await ask(`/console/assets/${name}`);
+      expect([file.status, file.headers["cache-control"]]).toEqual([200, expect.stringContaining("immutable")]);
+    }
+    for (const name of ["nothing.js", "..%2findex.html", "%2e%2e%2f%2e%2e%2fpackage.json", "index.html"]) {
+      expect((await ask(`/console/assets/${name}`)).status).toBe(404);
+    }
+  });
+
+  test("are fewer than 100 kB compressed", async () => {
+    const page = await ask("/console");
+    const names = [...page.text.matchAll(/console\/assets\/([\w.-]+)/g)].map(([, name]) => name);
+    const sizes = await Promise.all(
+      names.map(async (name) => {
+        const answer = await service.get(`/console/assets/${name}`);
+        return gzipSync(answer.text).length;
+      }),
+    );
+    const total = sizes.reduce((sum, size) => sum + size, 0);
+    expect(total).toBeGreaterThan(10_000);
+    expect(total).toBeLessThan(100_000);
+  });
+
+  test("do not exist without admin.console", async () => {
+    const config = ordersTo(DESTINATION, { admin: { enabled: true, insecure: true } });
+    const plain = await services.start({ database, roles: ["admin"], config });
+    expect((await plain.get("/console")).status).toBe(404);
+    expect((await plain.get("/admin/config")).status).toBe(200);
+  });
+});
+
+test("the service stops at once, however many follow the events", async () => {
+  const stopping = await services.start({
+    database,
+    roles: ["admin"],
+    config: withAdmin({ auth: { type: "bearer", token: TOKEN } }),
+  });
+  const followers = await Promise.all(
+    [1, 2, 3].map(async () => {
+      const path = "/admin/events";
+      const request = httpRequest({
+        host: "127.0.0.1",
+        port: stopping.port,
+        path,
+        headers: BEARER,
+        agent: false,
+      }).end();
+      const [answer] = (await once(request, "response")) as [IncomingMessage];
+      return { events: text(answer) };
+    }),
+  );
+  const begun = performance.now();
+  expect((await stopping.stop()).code).toBe(0);
+  // Without an end of the events the servers would wait for five seconds.
+  expect(performance.now() - begun).toBeLessThan(4000);
+  expect(stopping.process.lines.join("\n")).not.toContain("requests in flight are cut off");
+  for (const { events } of followers) expect(await events).toMatch(/^(?:: connected|event: overview)\n/);
+});

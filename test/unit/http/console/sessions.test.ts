@@ -1,0 +1,142 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { describe, expect, test } from "@jest/globals";
+import { crossSiteRefusal, foreignHostRefusal } from "../../../../src/http/console/origin.ts";
+import { createSignInCode, type Session, Sessions } from "../../../../src/http/console/sessions.ts";
+import { FailedTries } from "../../../../src/http/console/tries.ts";
+import { Secret } from "../../../../src/model/secret.ts";
+import { ManualClock } from "../../../support/recorders.ts";
+
+const AUTH = { kind: "bearer", token: new Secret("the-token") } as const;
+const MINUTE = 60_000;
+
+function requestWith(headers: Readonly<Record<string, string>>, method = "GET"): IncomingMessage {
+  return { headers, method } as unknown as IncomingMessage;
+}
+
+/** A browser: keeps the cookie and sends it. */
+function browser(clock: ManualClock) {
+  const sessions = new Sessions({ auth: AUTH, clock });
+  let cookie = "";
+  const res = {
+    setHeader: (_name: string, value: string) => {
+      cookie = value.split(";", 1)[0] ?? "";
+    },
+  } as unknown as ServerResponse;
+  const request = (headers: Readonly<Record<string, string>> = {}) => requestWith({ cookie, ...headers });
+  return {
+    sessions,
+    signIn: () => sessions.start(request(), res, "alice"),
+    /** Makes a request as the admin routes do. @returns whether the session counts */
+    use(headers: Readonly<Record<string, string>> = {}): boolean {
+      const req = request(headers);
+      const session = sessions.of(req);
+      if (session !== undefined) sessions.renew(req, res, session);
+      return session !== undefined;
+    },
+    session: (): Session | undefined => sessions.of(request()),
+  };
+}
+
+describe("a session", () => {
+  test("ends after 30 minutes without use", () => {
+    const clock = new ManualClock();
+    const { signIn, use } = browser(clock);
+    signIn();
+    for (let n = 0; n < 3; n++) {
+      clock.ms += 29 * MINUTE;
+      expect(use()).toBe(true);
+    }
+    clock.ms += 30 * MINUTE;
+    expect(use()).toBe(false);
+  });
+
+  test("ends after 8 hours, however much it is used", () => {
+    const clock = new ManualClock();
+    const { signIn, use } = browser(clock);
+    signIn();
+    for (let minutes = 0; minutes + 20 < 8 * 60; minutes += 20) {
+      clock.ms += 20 * MINUTE;
+      expect(use()).toBe(true);
+    }
+    clock.ms += 20 * MINUTE;
+    expect(use()).toBe(false);
+  });
+
+  test("is not kept alive by what a page requests by itself", () => {
+    const clock = new ManualClock();
+    const { signIn, use } = browser(clock);
+    signIn();
+    clock.ms += 29 * MINUTE;
+    expect(use({ "x-background": "1" })).toBe(true);
+    expect(use({ accept: "text/event-stream" })).toBe(true);
+    clock.ms += 2 * MINUTE;
+    expect(use({ "x-background": "1" })).toBe(false);
+  });
+
+  test("knows who signed in, and has a CSRF token of its own", () => {
+    const clock = new ManualClock();
+    const [one, other] = [browser(clock), browser(clock)];
+    const session = one.signIn();
+    expect(one.session()).toMatchObject({ by: "alice", since: clock.ms });
+    expect(one.sessions.csrfToken(session)).not.toBe(other.sessions.csrfToken(other.signIn()));
+  });
+});
+
+describe("a one-time code", () => {
+  test("counts once, for two minutes, for the same credentials, and is no session", () => {
+    const clock = new ManualClock();
+    const { sessions } = browser(clock);
+    const code = createSignInCode(AUTH, "bob", clock.ms);
+    expect(sessions.of(requestWith({ cookie: `svc_console=${code}` }))).toBeUndefined();
+    expect(sessions.redeem(code)).toEqual({ by: "bob" });
+    expect(sessions.redeem(code)).toBeUndefined();
+
+    const others = createSignInCode({ kind: "bearer", token: new Secret("another") }, null, clock.ms);
+    expect(sessions.redeem(others)).toBeUndefined();
+    const late = createSignInCode(AUTH, null, clock.ms);
+    clock.ms += 2 * MINUTE;
+    expect(sessions.redeem(late)).toBeUndefined();
+  });
+});
+
+test("failed tries are counted by address, and forgotten after a minute", () => {
+  const clock = new ManualClock();
+  const tries = new FailedTries(clock);
+  for (let n = 0; n < 10; n++) {
+    expect(tries.waitOf("10.0.0.1")).toBe(0);
+    tries.add("10.0.0.1");
+  }
+  expect(tries.waitOf("10.0.0.1")).toBe(60);
+  expect(tries.waitOf("10.0.0.2")).toBe(0);
+  clock.ms += MINUTE;
+  expect(tries.waitOf("10.0.0.1")).toBe(0);
+});
+
+describe("what a browser reports", () => {
+  test.each([
+    [{ host: "a:8080" }, true],
+    [{ host: "a:8080", origin: "http://a:8080" }, true],
+    [{ host: "A.example", origin: "https://a.example", "sec-fetch-site": "same-origin" }, true],
+    [{ host: "a:8080", "sec-fetch-site": "none" }, true],
+    [{ host: "a:8080", origin: "http://a:9090" }, false],
+    [{ host: "a:8080", origin: "null" }, false],
+    [{ host: "a:8080", "sec-fetch-site": "same-site" }, false],
+    [{ host: "a:8080", "sec-fetch-site": "cross-site" }, false],
+  ])("a change with %j is of this site: %p", (headers, isOwn) => {
+    expect(crossSiteRefusal(requestWith(headers, "POST")) === null).toBe(isOwn);
+    expect(crossSiteRefusal(requestWith(headers, "GET"))).toBeNull();
+  });
+
+  test.each([
+    ["localhost:8080", true],
+    ["127.0.0.1:8080", true],
+    ["[::1]:8080", true],
+    ["console.localhost", true],
+    ["evil.example", false],
+    ["127.0.0.1.evil.example:8080", false],
+    ["", false],
+  ])("the host %j is of this machine: %p", (host, isOwn) => {
+    expect(foreignHostRefusal(requestWith({ host, "sec-fetch-site": "same-origin" })) === null).toBe(isOwn);
+    expect(foreignHostRefusal(requestWith({ host }))).toBeNull();
+  });
+});
