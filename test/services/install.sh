@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs the servers that the tests start: RabbitMQ, PgBouncer and libfaketime from the operating system's packages, NATS
 # built from its source, Kafka's jars from the Maven repository; the programs that check the chart and the alerts: Helm
-# built from its source, promtool from the operating system's packages, kubernetes-validate from PyPI; and what checks the
-# OpenAPI document: schemathesis from PyPI, Redocly's linter from npm. What is no package of the operating system goes to
+# built from its source, promtool from the operating system's packages, kubernetes-validate from PyPI; what checks the
+# OpenAPI document: schemathesis from PyPI, Redocly's linter from npm; and Chromium, from the operating system's packages,
+# for the console. What is no package of the operating system goes to
 # $SVC_TEST_SERVERS (default ~/.cache/svc-test-servers). Starts nothing; what is there stays as it is. On Debian and Ubuntu
 # it also installs the tools it needs itself; elsewhere it says what is missing.
 set -euo pipefail
@@ -125,6 +126,7 @@ packages=()
 have_rabbitmq || packages+=(rabbitmq-server)
 have_pgbouncer || packages+=(pgbouncer)
 have promtool || packages+=(prometheus)
+have chromium || packages+=(chromium fonts-dejavu-core) # Shows the console.
 have_faketime || packages+=(faketime) # Steps the clock of a PostgreSQL server.
 { have_kubernetes_validate && have_schemathesis; } || python3 -c 'import ensurepip, venv' 2> /dev/null || packages+=(python3 python3-venv)
 { have_nats && have_helm; } || have go || packages+=(golang-go ca-certificates)
@@ -145,9 +147,10 @@ have_pgbouncer || fail "pgbouncer is still missing"
 have_nats || fail "nats-server $nats_version is still missing"
 have_helm || fail "helm $helm_version is still missing"
 have promtool || fail "promtool is still missing"
+have chromium || fail "chromium is still missing"
 have_faketime || fail "libfaketime is still missing"
 have_kubernetes_validate || fail "kubernetes-validate $kubernetes_validate_version is still missing"
 have_schemathesis || fail "schemathesis $schemathesis_version is still missing"
 have_openapi_linter || fail "@redocly/openapi-core $openapi_linter_version is still missing"
 have_java || fail "Java 17 or newer is still missing"
-echo "The servers of the tests are there: RabbitMQ, PgBouncer, NATS $nats_version and Kafka $kafka_version; and Helm $helm_version, promtool, kubernetes-validate, schemathesis and the OpenAPI linter."
+echo "The servers of the tests are there: RabbitMQ, PgBouncer, NATS $nats_version and Kafka $kafka_version; and Helm $helm_version, promtool, kubernetes-validate, schemathesis, the OpenAPI linter and Chromium."

@@ -100,8 +100,9 @@ export function findPgbouncer(): string | undefined {
   return findProgram("pgbouncer", [...searchPath(), "/usr/sbin", "/opt/homebrew/bin"]);
 }
 
-/** Programs that render and check what `deploy` and `helm` hold. */
+/** Programs that render and check what `deploy` and `helm` hold, the OpenAPI document, and the console. */
 export const DEPLOY_TOOLS = {
+  chromium: () => findProgram("chromium", searchPath()),
   helm: () => findProgram("helm", [path.join(serversFolder(), "bin"), ...searchPath()]),
   /** The Python of an environment that has `kubernetes_validate`. */
   "kubernetes-validate": () => findProgram("python3", [path.join(serversFolder(), "kubernetes-validate", "bin")]),
