@@ -103,9 +103,19 @@ export interface FoundMessage {
   readonly lastError: string | null;
 }
 
+interface FilteredMessage {
+  readonly at: string;
+  readonly source: string;
+  readonly idempotencyKey: string | null;
+  readonly correlationId: string | null;
+  readonly replica: string;
+}
+
 export interface MessagePage {
   readonly messages: readonly FoundMessage[];
   readonly cursor: string | null;
+  /** Messages of the last 24 hours that a filter dropped: of a search by idempotency key or correlation id. */
+  readonly filtered?: readonly FilteredMessage[];
 }
 
 export interface TimelineEvent {
@@ -133,6 +143,8 @@ export interface Message {
   readonly attempts: number;
   readonly maxAttempts: number | null;
   readonly lastError: string | null;
+  /** How often it was received again in the last 24 hours; null where that is not known. */
+  readonly duplicates: number | null;
   readonly waits: readonly { readonly code: string; readonly text: string }[];
   readonly events: readonly TimelineEvent[];
   readonly payload?: string | null;

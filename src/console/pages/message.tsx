@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { post } from "../api.ts";
-import { duration, indentJson } from "../format.ts";
+import { duration, indentJson, plural } from "../format.ts";
 import { useLive } from "../live.tsx";
 import { useResource } from "../resource.ts";
 import { link } from "../router.ts";
@@ -56,6 +56,7 @@ function MessageBody({ message, onChanged }: { readonly message: Message; readon
             ["Source", message.source],
             ["Idempotency key", message.idempotencyKey],
             ["Correlation id", message.correlationId],
+            ["Received again", message.duplicates ? plural(message.duplicates, "time") : null],
             ["Last error", message.lastError],
           ]}
         />

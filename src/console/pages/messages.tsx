@@ -5,7 +5,18 @@ import { useLive } from "../live.tsx";
 import { useResource } from "../resource.ts";
 import { go, link, type Place } from "../router.ts";
 import type { FoundMessage, MessagePage } from "../types.ts";
-import { Badge, Choice, type Column, Loading, MessageLink, PageTitle, Table, TextField, Time } from "../ui.tsx";
+import {
+  Badge,
+  Choice,
+  type Column,
+  Loading,
+  MessageLink,
+  PageTitle,
+  Section,
+  Table,
+  TextField,
+  Time,
+} from "../ui.tsx";
 
 const FILTERS = [
   ...["id", "idempotencyKey", "source", "correlationId", "key", "topic", "destination", "state"],
@@ -168,6 +179,7 @@ function Results({ address }: { readonly address: string }) {
             empty={emptyText(data)}
             columns={COLUMNS}
           />
+          <Filtered rows={data.filtered ?? []} />
           <nav class="actions" aria-label="Pages">
             <button type="button" disabled={cursors.length === 0} onClick={() => setCursors(cursors.slice(0, -1))}>
               Newer
@@ -184,6 +196,27 @@ function Results({ address }: { readonly address: string }) {
         </>
       )}
     </>
+  );
+}
+
+/** Messages that a filter dropped leave no row: they are listed apart. */
+function Filtered({ rows }: { readonly rows: NonNullable<MessagePage["filtered"]> }) {
+  if (rows.length === 0) return null;
+  return (
+    <Section title="Dropped by a filter">
+      <Table
+        caption="Messages that a filter dropped, newest first"
+        rows={rows}
+        keyOf={({ at, source, idempotencyKey }) => `${at} ${source} ${idempotencyKey}`}
+        empty=""
+        columns={[
+          { title: "Received", cell: ({ at }) => <Time at={at} /> },
+          { title: "Source", cell: ({ source }) => source },
+          { title: "Idempotency key", cell: ({ idempotencyKey }) => idempotencyKey ?? UNKNOWN, isWide: true },
+          { title: "Correlation id", cell: ({ correlationId }) => correlationId ?? UNKNOWN, isWide: true },
+        ]}
+      />
+    </Section>
   );
 }
 

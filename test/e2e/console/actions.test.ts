@@ -166,6 +166,18 @@ describeWithTools(["chromium"], "an operator", () => {
     await page.getByRole("heading", { name: "Message", exact: true }).waitFor();
   });
 
+  test("sees that a filter dropped a message", async () => {
+    const dropped = { at: new Date().toISOString(), source: "orders", idempotencyKey: "order-13", correlationId: null };
+    await page.route(/\/admin\/messages\?idempotencyKey=order-13/, (route) =>
+      route.fulfill({ json: { messages: [], cursor: null, filtered: [{ ...dropped, replica: "svc-ingest-1" }] } }),
+    );
+    await signIn(page);
+    await goTo(page, "#/messages?idempotencyKey=order-13", "Messages");
+    await page.getByRole("heading", { name: "Dropped by a filter" }).waitFor();
+    await page.getByRole("cell", { name: "order-13" }).waitFor();
+    expect(await axeFindings(page)).toEqual([]);
+  });
+
   test("sees what is wrong with a message, and that there is none", async () => {
     await signIn(page);
     await goTo(page, `#/messages/${furnished.retried}`, "Message");

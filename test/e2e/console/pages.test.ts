@@ -110,6 +110,7 @@ describeWithTools(["chromium"], "the pages of the console", () => {
     expect(await page.title()).toBe("Destinations – svc console");
     expect(await page.locator('nav a[aria-current="page"]').textContent()).toBe("Destinations");
     // The next stop of the keyboard is the content.
+    await page.locator("main").getByRole("link", { name: "billing" }).waitFor();
     await page.keyboard.press("Tab");
     expect(await page.locator(":focus").evaluate((element) => (element as { tagName: string }).tagName)).toBe("A");
   });
