@@ -184,7 +184,7 @@ describe("every answer is as the OpenAPI document has it", () => {
 
   test("of the pull and admin routes to what they refuse", async () => {
     const guarded = api.operations.filter((operation) => /^POST \/(pull|admin)\//.test(operation));
-    expect(guarded).toHaveLength(10);
+    expect(guarded).toHaveLength(16);
     for (const operation of guarded) {
       expect([operation, (await ask(operation, { body: {} })).status]).toEqual([operation, 401]);
       expect([operation, (await ask(operation, { body: "[]", headers: BEARER })).status]).toEqual([operation, 400]);
@@ -204,6 +204,55 @@ describe("every answer is as the OpenAPI document has it", () => {
       (await ask("GET /admin/messages/{id}", { ...nobody, headers: { authorization: "Bearer wrong" } })).status,
     ).toBe(401);
     expect((await ask("GET /admin/messages/{id}", { ...nobody, headers: BEARER })).status).toBe(404);
+  });
+
+  test("of the routes that show the installation, and of replays and actions", async () => {
+    const wrong = { headers: { authorization: "Bearer wrong" } };
+    const nobody = "01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f";
+    for (const path of ["overview?minutes=0", "failures?limit=0", "blocked-keys?limit=0", "audit?cursor=x"]) {
+      expect([path, (await ask(`GET /admin/${path}`, { headers: BEARER })).status]).toEqual([path, 400]);
+      const [plain = ""] = path.split("?");
+      expect([plain, (await ask(`GET /admin/${plain}`, { headers: BEARER })).status]).toEqual([plain, 200]);
+      expect([plain, (await ask(`GET /admin/${plain}`, wrong)).status]).toEqual([plain, 401]);
+    }
+    const replay = (body: object) => ask("POST /admin/replays", { body, headers: BEARER });
+    expect((await replay({ state: "dead", dryRun: true })).status).toBe(200);
+    const { id } = (await replay({ topic: "nobody", perSecond: 5 })).json() as { id: string };
+    const job = (operation: string, name = id) => ask(operation, { headers: BEARER, name });
+    await eventually(async () =>
+      expect((await job("GET /admin/replays/{id}")).json()).toMatchObject({ state: "done" }),
+    );
+    expect((await job("GET /admin/replays")).status).toBe(200);
+    expect((await ask("GET /admin/replays", wrong)).status).toBe(401);
+    expect((await ask("GET /admin/replays/{id}", { ...wrong, name: id })).status).toBe(401);
+    expect((await job("GET /admin/replays/{id}", nobody)).status).toBe(404);
+    for (const change of ["cancel", "resume"]) {
+      const operation = `POST /admin/replays/{id}/${change}`;
+      expect([operation, (await job(operation)).status]).toEqual([operation, 409]);
+      expect([operation, (await job(operation, nobody)).status]).toEqual([operation, 404]);
+      await database.query("UPDATE outbox_job SET state = 'interrupted'");
+      expect([operation, (await job(operation)).status]).toEqual([operation, 200]);
+    }
+    const insert = async (state: string) => {
+      const [row] = await database.query(
+        `INSERT INTO outbox (topic, payload, state, attempt, scheduled_at) VALUES ('nowhere', '{}', $1, 1, now() + interval '1 hour') RETURNING id`,
+        [state],
+      );
+      return String(row?.id);
+    };
+    for (const [action, from] of [
+      ["retry", "pending"],
+      ["discard", "pending"],
+      ["replay", "dead"],
+    ] as const) {
+      const act = (name: string) =>
+        ask(`POST /admin/messages/{id}/${action}`, { body: { reason: "no longer wanted" }, headers: BEARER, name });
+      const row = await insert(from);
+      expect([action, (await act(row)).status]).toEqual([action, 200]);
+      const other = await insert(from === "dead" ? "pending" : "dead");
+      expect([action, (await act(other)).status]).toEqual([action, 409]);
+      expect([action, (await act(nobody)).status]).toEqual([action, 404]);
+    }
   });
 
   test("of the pull routes to a client", async () => {

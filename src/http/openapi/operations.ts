@@ -190,7 +190,10 @@ export function describeOperations(access: Access | undefined) {
     summary: "Show what operators did",
     description: "Newest first, of the last 90 days.",
     access,
-    parameters: [LIMIT, parameter("query", "cursor", "The `cursor` of the page before.", { type: "string" })],
+    parameters: [
+      LIMIT,
+      parameter("query", "cursor", "The `cursor` of the page before.", { type: "string", pattern: "^[0-9]{1,18}$" }),
+    ],
     answers: [
       json(200, "A page of entries.", AUDIT, { entries: [], cursor: null }),
       INVALID_QUERY,
