@@ -174,7 +174,7 @@ async function countSomething(database: TestDatabase): Promise<void> {
   await database.query(
     `INSERT INTO outbox_process (name, version, roles, started_at, seen_at)
      SELECT name, '0.1.0', roles, now() - interval '1 day', now() + interval '1 hour'
-       FROM (VALUES ('svc-ingest-6d8f-1', 'ingest,relay'), ('svc-ingest-6d8f-2', 'ingest,relay'),
+       FROM (VALUES ('svc-ingest-6d8f-1', 'ingest relay'), ('svc-ingest-6d8f-2', 'ingest relay'),
                     ('svc-poller-7f9c-1', 'poller'), ('svc-poller-7f9c-2', 'poller')) AS process (name, roles)`,
   );
   await database.query(
