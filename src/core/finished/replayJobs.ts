@@ -93,33 +93,35 @@ export class ReplayJobs {
     if (job === undefined) return undefined;
     const { by, perSecond, scope, position } = job;
     const request = parseReplayRequest(JSON.parse(job.filter));
+    const lease = { token, leaseMs: LEASE_MS };
     let moved = 0;
-    let notedAt = this.#options.now();
-    let left = { moved: 0, position };
-    const note = async () => {
-      const isHeld = await store.advance(id, { token, leaseMs: LEASE_MS }, left);
-      left = { moved: 0, position: null };
-      notedAt = this.#options.now();
-      return isHeld;
-    };
+    // A batch may wait for the pollers for longer than a lease; a cancelled job waits no more.
+    const taken = new AbortController();
+    const renewing = setInterval(() => {
+      store.advance(id, lease, NO_PROGRESS).then(
+        (isHeld) => isHeld || taken.abort(),
+        () => {},
+      );
+    }, RENEWED_EVERY_MS);
+    const stopped = AbortSignal.any([signal, taken.signal]);
     try {
-      for await (const batch of replay.moves(request, by, { scope, after: position, perSecond }, signal)) {
+      for await (const batch of replay.moves(request, by, { scope, after: position, perSecond }, stopped)) {
+        if (batch.moved === 0 && batch.position === null) continue;
         moved += batch.moved;
-        left = { moved: left.moved + batch.moved, position: batch.position ?? left.position };
-        if (left.moved === 0 && this.#options.now() - notedAt < NOTED_EVERY_MS) continue;
-        if (!(await note())) return await this.get(id);
+        if (!(await store.advance(id, lease, batch))) return await this.get(id);
         onProgress(job.moved + moved);
       }
-      await note();
       await store.end(id, token, "done", null);
       log.info({ job: id, moved, by }, "replay job is done");
     } catch (error) {
+      if (taken.signal.aborted && !signal.aborted) return await this.get(id);
       const isStopped = signal.aborted;
       const reason = redact(errorText(error));
       log.warn({ job: id, moved, by, reason }, "replay job ended early");
-      await note().catch(() => {});
       await store.end(id, token, isStopped ? whenStopped : "failed", isStopped ? null : reason).catch(() => {});
       if (!isStopped) throw error;
+    } finally {
+      clearInterval(renewing);
     }
     return await this.get(id);
   }
@@ -165,8 +167,7 @@ function filterText(request: ReplayRequest): string {
 }
 
 const COUNTED_MS = 300;
-/** Longer than a batch takes, with its pace and a restart of the database. */
 const LEASE_MS = 60_000;
-/** Also while no row of the rows read matches. */
-const NOTED_EVERY_MS = 5000;
+const RENEWED_EVERY_MS = 5000;
+const NO_PROGRESS = { moved: 0, position: null };
 const MOST_TAKEN = 10;

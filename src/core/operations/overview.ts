@@ -122,8 +122,9 @@ export class Overview {
       operations.deadRows(MOST_DEAD),
       store.parked.list({}, null, MOST_PARKED),
     ]);
-    const count = (rows: readonly { readonly topic: string | null }[], destination: string) =>
-      rows.filter(({ topic }) => topic !== null && settings.destinationOf(topic) === destination).length;
+    const deadOf = countBy(dead, ({ topic }) => this.#destinationOf(topic));
+    const parkedOf = countBy(parked, ({ topic }) => this.#destinationOf(topic));
+    const figuresOf = figures && groupBy(figures, ({ kind, name }) => `${kind} ${name}`);
     const shown = destinationOverview(settings.destinations, shared, byDestination?.value ?? new Map());
     return {
       at: new Date(this.#options.clock.now()),
@@ -134,15 +135,15 @@ export class Overview {
         name,
         consumption,
         ...backlogOf(sources, name),
-        minutes: minutesOf(figures, "source", name, ["received", "duplicate", "filtered", "dead"]),
+        minutes: minutesOf(figuresOf, `source ${name}`, ["received", "duplicate", "filtered", "dead"]),
       })),
       destinations: shown.map(({ backlog, inFlight, ...each }) => ({
         ...this.#masked(each),
         backlog: byDestination === undefined ? null : backlog,
         inFlight: byDestination === undefined ? null : inFlight,
-        dead: count(dead, each.name),
-        parked: count(parked, each.name),
-        minutes: minutesOf(figures, "destination", each.name, ["sent", "failed", "dead"]),
+        dead: deadOf.get(each.name) ?? 0,
+        parked: parkedOf.get(each.name) ?? 0,
+        minutes: minutesOf(figuresOf, `destination ${each.name}`, ["sent", "failed", "dead"]),
       })),
       outbox:
         totals === undefined
@@ -164,24 +165,23 @@ export class Overview {
     readonly state?: "dead" | "parked" | undefined;
     readonly destination?: string | undefined;
   }): Promise<Failures> {
-    const { store, settings } = this.#options;
+    const { store } = this.#options;
     const [dead, parked] = await Promise.all([
       filter.state === "parked" ? [] : store.operations.deadRows(MOST_DEAD),
       filter.state === "dead" ? [] : store.parked.list({}, null, MOST_PARKED),
     ]);
-    const destinationOf = (topic: string | null) => (topic === null ? null : (settings.destinationOf(topic) ?? null));
     const rows = [
       ...dead.map(({ id, topic, diedAt, lastError }) => ({
         id,
         state: "dead" as const,
-        destination: destinationOf(topic),
+        destination: this.#destinationOf(topic),
         at: diedAt,
         reason: this.#reason(lastError),
       })),
       ...parked.map(({ id, topic, parkedAt, lastError }) => ({
         id,
         state: "parked" as const,
-        destination: destinationOf(topic),
+        destination: this.#destinationOf(topic),
         at: parkedAt,
         reason: this.#reason(lastError),
       })),
@@ -207,10 +207,15 @@ export class Overview {
       ...each,
       key: settings.hidesReasons ? HIDDEN : secrets.mask(key, false),
       topic: topic === null ? null : secrets.mask(topic, false),
-      destination: topic === null ? null : (settings.destinationOf(topic) ?? null),
+      destination: this.#destinationOf(topic),
       state: isParked ? "parked" : "retry",
       lastError: this.#reason(lastError),
     }));
+  }
+
+  /** By the routes; null without one. */
+  #destinationOf(topic: string | null): string | null {
+    return topic === null ? null : (this.#options.settings.destinationOf(topic) ?? null);
   }
 
   #reason(text: string | null): string | null {
@@ -302,17 +307,34 @@ function backlogOf(sources: readonly SourceBacklog[] | undefined, name: string) 
   return { pending: found?.pending ?? 0, oldestAgeMs: found?.oldestAgeMs ?? null };
 }
 
+function groupBy<T>(items: readonly T[], keyOf: (item: T) => string): ReadonlyMap<string, readonly T[]> {
+  const groups = new Map<string, T[]>();
+  for (const item of items) {
+    const group = groups.get(keyOf(item));
+    if (group === undefined) groups.set(keyOf(item), [item]);
+    else group.push(item);
+  }
+  return groups;
+}
+
+function countBy<T>(items: readonly T[], nameOf: (item: T) => string | null): ReadonlyMap<string, number> {
+  const counts = new Map<string, number>();
+  for (const item of items) {
+    const name = nameOf(item);
+    if (name !== null) counts.set(name, (counts.get(name) ?? 0) + 1);
+  }
+  return counts;
+}
+
+/** @param figures by kind and name */
 function minutesOf<C extends Counter>(
-  figures: readonly MinuteFigures[] | undefined,
-  kind: MinuteFigures["kind"],
-  name: string,
+  figures: ReadonlyMap<string, readonly MinuteFigures[]> | undefined,
+  of: string,
   counters: readonly C[],
 ): readonly Minute<C>[] | null {
   if (figures === undefined) return null;
-  return figures
-    .filter((each) => each.kind === kind && each.name === name)
-    .map((each) => {
-      const counts = Object.fromEntries(counters.map((counter) => [counter, each[counter]])) as Record<C, number>;
-      return { at: each.minute, ...counts };
-    });
+  return (figures.get(of) ?? []).map((each) => {
+    const counts = Object.fromEntries(counters.map((counter) => [counter, each[counter]])) as Record<C, number>;
+    return { at: each.minute, ...counts };
+  });
 }
