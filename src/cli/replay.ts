@@ -182,7 +182,9 @@ async function execute(jobs: ReplayJobs, held: HeldJob, signal: AbortSignal, io:
   const moved = job?.moved ?? 0;
   if (job?.state === "done") return movedText(moved);
   if (job?.state === "interrupted")
-    throw new Error(`interrupted after ${rowsOf(moved)}: svc replay --resume ${held.id} goes on`);
+    throw new Error(
+      `the replay ended early, after ${moved} ${moved === 1 ? "row was" : "rows were"} moved: svc replay --resume ${held.id} goes on`,
+    );
   throw new Error(`the replay ${held.id} is ${job?.state ?? "gone"} after ${rowsOf(moved)}`);
 }
 

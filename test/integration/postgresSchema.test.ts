@@ -31,7 +31,7 @@ describe("migrations", () => {
     const applied = await Promise.all(stores.map((store) => store.schema.migrate()));
 
     await Promise.all(stores.map((store) => store.close()));
-    expect(applied.flat().sort()).toEqual(MIGRATIONS.map(({ version, name }) => `${version} ${name}`));
+    expect(applied.flat().toSorted()).toEqual(MIGRATIONS.map(({ version, name }) => `${version} ${name}`).toSorted());
     const history = await database.query(
       "SELECT version::int, name FROM svc_migrations WHERE version > 0 ORDER BY version",
     );
@@ -168,7 +168,7 @@ describe("migrations of tables in use", () => {
     );
     await report.end();
 
-    expect(applied).toEqual(["6 headers", "7 destinations", "8 history"]);
+    expect(applied).toEqual(pending.slice(3));
     const [line] = lines.filter(({ level }) => level === "warn");
     const statement = 'ALTER TABLE "public".outbox ALTER COLUMN headers DROP NOT NULL';
     expect(line?.fields).toEqual({ statement });

@@ -33,7 +33,7 @@ describeWithSqlServer("migrations of SQL Server", () => {
     const applied = await Promise.all(stores.map((store) => store.schema.migrate()));
 
     await Promise.all(stores.map((store) => store.close()));
-    expect(applied.flat().sort()).toEqual(MIGRATIONS.map(({ version, name }) => `${version} ${name}`));
+    expect(applied.flat().toSorted()).toEqual(MIGRATIONS.map(({ version, name }) => `${version} ${name}`).toSorted());
     const history = await database.query(
       "SELECT CONVERT(int, version) AS version, name FROM svc_migrations WHERE version > 0 ORDER BY version",
     );

@@ -13,6 +13,9 @@ export const MIGRATIONS = [
   "headers",
   "destinations",
   "history",
+  "operators",
+  "jobs",
+  "journal",
 ].map((name, n) => ({
   version: n + 1,
   name,

@@ -112,12 +112,12 @@ export class ReplayJobs {
         onProgress(job.moved + moved);
       }
       await store.end(id, token, "done", null);
-      log.info({ job: id, moved, by }, "replay job is done");
+      log.info({ job: id, moved: job.moved + moved, filter: loggedFilter(request), by }, "replay");
     } catch (error) {
       if (taken.signal.aborted && !signal.aborted) return await this.get(id);
       const isStopped = signal.aborted;
       const reason = redact(errorText(error));
-      log.warn({ job: id, moved, by, reason }, "replay job ended early");
+      log.warn({ job: id, moved, by, reason }, "replay ended early");
       await store.end(id, token, isStopped ? whenStopped : "failed", isStopped ? null : reason).catch(() => {});
       if (!isStopped) throw error;
     } finally {
