@@ -144,3 +144,13 @@ function textOfValue(value: unknown): string {
   const message = typeof value === "object" && value !== null ? (value as { message?: unknown }).message : undefined;
   return typeof message === "string" ? message : String(value);
 }
+
+/**
+ * For reads of tables that may be missing.
+ *
+ * @returns undefined for the error of a table that is missing or closed to this user
+ * @throws any other error
+ */
+export function withoutTable(error: unknown): undefined {
+  if (!(error instanceof StoreError && error.code === "schema")) throw error;
+}

@@ -1,4 +1,4 @@
-import { StoreError } from "../../model/errors.ts";
+import { withoutTable } from "../../model/errors.ts";
 import type { DestinationStore } from "../../ports/destinationStore.ts";
 import type {
   BlockedKey,
@@ -285,11 +285,6 @@ const MOST_BEHIND = 1000;
 const HIDDEN = "***";
 /** A reason of as many characters may have been cut, within a secret too. */
 const SHORTEST_CUT = 200;
-
-/** @throws any other error than that of a table that is missing or closed to this user */
-function withoutTable(error: unknown): undefined {
-  if (!(error instanceof StoreError && error.code === "schema")) throw error;
-}
 
 function rolesOf(replicas: readonly ProcessAlive[]): Record<string, { replicas: number }> {
   const roles: Record<string, { replicas: number }> = {};

@@ -1,4 +1,4 @@
-import { StoreError } from "../../model/errors.ts";
+import { StoreError, withoutTable } from "../../model/errors.ts";
 import type { Headers, MessageId } from "../../model/rows.ts";
 import type { DestinationStore } from "../../ports/destinationStore.ts";
 import type { HistoryStore } from "../../ports/historyStore.ts";
@@ -472,11 +472,6 @@ const OF_ROWS = ["key", "topic", "destination", "state"] as const;
 /** Without the tables for operators the rest is still worth showing. @throws what is not an error of the database */
 function withoutExtras(error: unknown): undefined {
   if (!(error instanceof StoreError)) throw error;
-}
-
-/** @throws any other error than that of a table that is missing or closed to this user */
-function withoutTable(error: unknown): undefined {
-  if (!(error instanceof StoreError && error.code === "schema")) throw error;
 }
 
 /** A copy of a message's facts with every text changed that comes from outside. */

@@ -19,6 +19,7 @@ import {
   parameter,
   REPLAY_FILTERS,
   request,
+  SOME_FILTER,
   TEXT_OR_NULL,
   TIME_OR_NULL,
   UUID,
@@ -122,21 +123,38 @@ export function describeReplayJobs(access: Access | undefined, destinations: rea
       summary: "Start a replay, or count what it would move",
       description:
         "A replay goes on when its caller disconnects; when its process dies another one with the role `admin` goes on within a minute. " +
-        `With \`dryRun\` it moves nothing, and counts for a third of a second. Destinations: ${destinations.join(", ")}.`,
+        `With \`dryRun\` it moves nothing, and counts for a third of a second.`,
       access,
       body: {
         description: "As JSON.",
-        schema: request({
-          ...REPLAY_FILTERS,
-          dryRun: nullable("boolean", { description: "Only count." }),
-          perSecond: nullable("integer", {
-            minimum: 1,
-            maximum: MOST_PER_SECOND,
-            description: "Most rows in a second.",
-          }),
-          by: BY,
-        }),
-        examples: { dead: { summary: "Dead rows, slowly", value: { state: "dead", perSecond: 100, by: "alice" } } },
+        schema: {
+          type: "object",
+          description: "Unknown fields are ignored; null counts as absent.",
+          anyOf: SOME_FILTER,
+          properties: {
+            ...REPLAY_FILTERS,
+            destination: { ...REPLAY_FILTERS.destination, enum: [...destinations, null] },
+            dryRun: nullable("boolean", { description: "Only count." }),
+            perSecond: nullable("integer", {
+              minimum: 1,
+              maximum: MOST_PER_SECOND,
+              description: "Most rows in a second.",
+            }),
+            by: BY,
+          },
+        },
+        examples: {
+          dead: { summary: "Dead rows, slowly", value: { state: "dead", perSecond: 100, by: "alice" } },
+          byTopic: {
+            summary: "Count the rows of a topic within an hour",
+            value: {
+              topic: "orders.created",
+              createdAfter: "2025-01-31T12:00:00Z",
+              createdBefore: "2025-01-31T13:00:00Z",
+              dryRun: true,
+            },
+          },
+        },
       },
       answers: [
         json(

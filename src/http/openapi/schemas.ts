@@ -56,6 +56,12 @@ export const REPLAY_FILTERS = {
   createdBefore: nullable("string", { format: "date-time", description: "Only rows created before this instant." }),
 };
 
+/** Of `anyOf`: one of the filters at least. */
+export const SOME_FILTER = Object.keys(REPLAY_FILTERS).map((name) => ({
+  required: [name],
+  properties: { [name]: { not: { type: "null" } } },
+}));
+
 const CLAIM_REFERENCE = {
   claimToken: { ...UUID, description: "The token that the claim returned." },
   ids: nullable("array", { items: UUID, minItems: 1, description: "Messages of the claim; all of them when absent." }),
@@ -145,10 +151,7 @@ export const SCHEMAS = {
   ReplayRequest: {
     type: "object",
     description: "Rows that match every given filter; at least one is required. `null` counts as absent.",
-    anyOf: Object.keys(REPLAY_FILTERS).map((name) => ({
-      required: [name],
-      properties: { [name]: { not: { type: "null" } } },
-    })),
+    anyOf: SOME_FILTER,
     properties: REPLAY_FILTERS,
   },
   ReplayResult: object({ moved: count("Rows that are `pending` again.") }),
