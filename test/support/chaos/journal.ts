@@ -3,7 +3,7 @@
  * the name of the process that made it and the time by the machine's clock (`true_time()`). So what the replicas did to the rows is known from the database itself, whatever they say.
  */
 export const JOURNAL_SCHEMA = `
-CREATE TABLE outbox_journal (
+CREATE TABLE row_journal (
   n bigint GENERATED ALWAYS AS IDENTITY,
   at timestamptz NOT NULL DEFAULT true_time(),
   replica text NOT NULL DEFAULT current_setting('application_name'),
@@ -20,13 +20,13 @@ CREATE TABLE outbox_journal (
 );
 CREATE FUNCTION note_outbox_insert() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO outbox_journal (sequence, key, message, row_id, state, attempt)
+  INSERT INTO row_journal (sequence, key, message, row_id, state, attempt)
   VALUES (NEW.sequence, NEW.key, NEW.headers->>'x-idempotency-key', NEW.id, NEW.state, NEW.attempt);
   RETURN NULL;
 END $$;
 CREATE FUNCTION note_outbox_update() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO outbox_journal (sequence, key, message, row_id, was, was_attempt, lease_left_ms, state, attempt, claim)
+  INSERT INTO row_journal (sequence, key, message, row_id, was, was_attempt, lease_left_ms, state, attempt, claim)
   VALUES (NEW.sequence, NEW.key, NEW.headers->>'x-idempotency-key', NEW.id, OLD.state, OLD.attempt,
     extract(epoch FROM OLD.lease_expires_at - now()) * 1000, NEW.state, NEW.attempt, NEW.claim_token);
   RETURN NULL;
@@ -69,19 +69,19 @@ const ENTRY = `extract(epoch FROM at)::float * 1000 AS at, replica, sequence::in
 /** Gives what the journal says of the messages' keys since a time, in ms since the epoch. */
 export function journalSince(query: Query, at: number): Promise<JournalEntry[]> {
   return query(
-    `SELECT ${ENTRY} FROM outbox_journal WHERE at > to_timestamp($1::float / 1000) AND key ~ '^(key|app)-' ORDER BY n`,
+    `SELECT ${ENTRY} FROM row_journal WHERE at > to_timestamp($1::float / 1000) AND key ~ '^(key|app)-' ORDER BY n`,
     [at],
   );
 }
 
 /** Gives the journal of one key of the messages after another, each in the order in which the changes were made. */
 export async function* journalByKey(query: Query): AsyncGenerator<{ key: string; entries: readonly JournalEntry[] }> {
-  await query("CREATE INDEX IF NOT EXISTS outbox_journal_key_idx ON outbox_journal (key, n)");
+  await query("CREATE INDEX IF NOT EXISTS row_journal_key_idx ON row_journal (key, n)");
   const keys = await query<{ key: string }>(
-    "SELECT DISTINCT key FROM outbox_journal WHERE key ~ '^(key|app)-' ORDER BY key",
+    "SELECT DISTINCT key FROM row_journal WHERE key ~ '^(key|app)-' ORDER BY key",
   );
   for (const { key } of keys) {
-    const entries = await query<JournalEntry>(`SELECT ${ENTRY} FROM outbox_journal WHERE key = $1 ORDER BY n`, [key]);
+    const entries = await query<JournalEntry>(`SELECT ${ENTRY} FROM row_journal WHERE key = $1 ORDER BY n`, [key]);
     yield { key, entries };
   }
 }
