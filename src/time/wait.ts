@@ -45,6 +45,26 @@ function abortReason(signal: AbortSignal, name: string): unknown {
   return bare ? new Error(`${name} was aborted`, { cause: reason }) : reason;
 }
 
+interface Linked extends Disposable {
+  /** Aborts with {@link abort}, or with the parent's reason when that aborts first. */
+  readonly signal: AbortSignal;
+  abort(reason?: unknown): void;
+}
+
+/** A signal that a parent aborts too, until it is disposed of: `using taken = linked(signal)`. */
+export function linked(parent: AbortSignal | undefined): Linked {
+  const controller = sharedController();
+  // Not `AbortSignal.any`: its signals stay reachable from a long-lived parent for longer than the operation.
+  const onParentAbort = () => controller.abort(parent?.reason);
+  if (parent?.aborted) onParentAbort();
+  else parent?.addEventListener("abort", onParentAbort, { once: true });
+  return {
+    signal: controller.signal,
+    abort: (reason) => controller.abort(reason),
+    [Symbol.dispose]: () => parent?.removeEventListener("abort", onParentAbort),
+  };
+}
+
 export interface Timeout extends Disposable {
   /** Aborts with a {@link TimeoutError} when the time is over, or with the parent's reason when that aborts first. */
   readonly signal: AbortSignal;
@@ -58,17 +78,13 @@ export interface Timeout extends Disposable {
  * @param parent a signal that ends the operation as well
  */
 export function timeout(ms: number, name: string, parent?: AbortSignal, timer: Timer = systemTimer): Timeout {
-  const controller = sharedController();
-  // Not `AbortSignal.any`: its signals stay reachable from a long-lived parent for longer than the operation.
-  const onParentAbort = () => controller.abort(parent?.reason);
-  const cancel = timer(ms, () => controller.abort(new TimeoutError(`${name} timed out after ${ms} ms`)));
-  if (parent?.aborted) onParentAbort();
-  else parent?.addEventListener("abort", onParentAbort, { once: true });
+  const link = linked(parent);
+  const cancel = timer(ms, () => link.abort(new TimeoutError(`${name} timed out after ${ms} ms`)));
   return {
-    signal: controller.signal,
+    signal: link.signal,
     [Symbol.dispose]() {
       cancel();
-      parent?.removeEventListener("abort", onParentAbort);
+      link[Symbol.dispose]();
     },
   };
 }

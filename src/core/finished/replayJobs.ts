@@ -2,6 +2,7 @@ import { errorText } from "../../model/errors.ts";
 import type { ClaimToken } from "../../model/rows.ts";
 import type { Job, JobStore } from "../../ports/jobStore.ts";
 import type { Log } from "../../ports/runtime.ts";
+import { linked } from "../../time/wait.ts";
 import type { Audit } from "../operations/audit.ts";
 import type { Redact } from "../redaction/redact.ts";
 import { loggedFilter, type Replay, type ReplayPreview } from "./replay.ts";
@@ -96,16 +97,20 @@ export class ReplayJobs {
     const lease = { token, leaseMs: LEASE_MS };
     let moved = 0;
     // A batch may wait for the pollers for longer than a lease; a cancelled job waits no more.
-    const taken = new AbortController();
+    using stopped = linked(signal);
+    let isTaken = false;
+    const onTaken = () => {
+      isTaken = true;
+      stopped.abort();
+    };
     const renewing = setInterval(() => {
       store.advance(id, lease, NO_PROGRESS).then(
-        (isHeld) => isHeld || taken.abort(),
+        (isHeld) => isHeld || onTaken(),
         () => {},
       );
     }, RENEWED_EVERY_MS);
-    const stopped = AbortSignal.any([signal, taken.signal]);
     try {
-      for await (const batch of replay.moves(request, by, { scope, after: position, perSecond }, stopped)) {
+      for await (const batch of replay.moves(request, by, { scope, after: position, perSecond }, stopped.signal)) {
         if (batch.moved === 0 && batch.position === null) continue;
         moved += batch.moved;
         if (!(await store.advance(id, lease, batch))) return await this.get(id);
@@ -114,7 +119,7 @@ export class ReplayJobs {
       await store.end(id, token, "done", null);
       log.info({ job: id, moved: job.moved + moved, filter: loggedFilter(request), by }, "replay");
     } catch (error) {
-      if (taken.signal.aborted && !signal.aborted) return await this.get(id);
+      if (isTaken && !signal.aborted) return await this.get(id);
       const isStopped = signal.aborted;
       const reason = redact(errorText(error));
       log.warn({ job: id, moved, by, reason }, "replay ended early");
