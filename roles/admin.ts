@@ -69,7 +69,7 @@ export function adminRole(context: RoleContext, readFiles = readConsoleFiles): R
     messages: {
       retry: (id, by) => messages.retry(id, by),
       discard: (id, by, reason) => messages.discard(id, by, reason),
-      replay: (id, by) => changes.run((signal) => messages.replay(id, by, signal)),
+      replay: (id, by, toDestination) => changes.run((signal) => messages.replay(id, by, toDestination, signal)),
     },
     trace: createTrace({ config, store, secrets, clock }),
     destinations,

@@ -11,7 +11,7 @@ import { sleep, withTimeout } from "../src/time/wait.ts";
 export const APPLICATION_NAME = "svc";
 
 /** The store of the configured database, not connected yet. Loads only its own driver. */
-export async function createStore({ database, routes }: Config, clock: Clock, log: Log): Promise<Store> {
+export async function createStore({ database, routes, destinations }: Config, clock: Clock, log: Log): Promise<Store> {
   const { target, username, password, poolSize, connectionTimeoutMs } = database;
   const common = {
     username,
@@ -19,7 +19,7 @@ export async function createStore({ database, routes }: Config, clock: Clock, lo
     poolSize,
     connectionTimeoutMs,
     applicationName: target.applicationName ?? APPLICATION_NAME,
-    routes,
+    routing: { routes, destinations: Object.keys(destinations) },
   };
   const names: Omit<TableNames, "schema"> = {
     inboxTable: database.inboxTableName,

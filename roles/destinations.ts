@@ -1,10 +1,16 @@
 import { destinationKindOf } from "../src/adapters/kinds.ts";
-import type { DestinationConfig } from "../src/config/types.ts";
+import type { Config, DestinationConfig } from "../src/config/types.ts";
 import type { DeliveryTarget } from "../src/core/delivery/deliver.ts";
 import { createRetryPolicy } from "../src/core/delivery/retry.ts";
+import { compileDestinationOf, compileRoutes, type DestinationOf } from "../src/core/delivery/routes.ts";
 import { compileAddress, parseRecordKeyTemplate, parseRoutingKeyTemplate } from "../src/core/delivery/template.ts";
 import { createDeliveryStage } from "../src/core/transform/transform.ts";
 import type { RoleContext } from "./context.ts";
+
+/** Where rows go, by the configuration. */
+export function destinationOf({ routes, destinations }: Config): DestinationOf {
+  return compileDestinationOf(compileRoutes(routes), new Set(Object.keys(destinations)));
+}
 
 /**
  * Every configured destination, compiled, by name. Only the client libraries of the configured kinds are loaded.

@@ -1,6 +1,5 @@
 import { v4 as uuidv4, v7 as uuidv7 } from "uuid";
 import type { Config } from "../src/config/types.ts";
-import { compileRoutes } from "../src/core/delivery/routes.ts";
 import { MessageActions } from "../src/core/finished/messageActions.ts";
 import { Parked } from "../src/core/finished/parked.ts";
 import { Replay } from "../src/core/finished/replay.ts";
@@ -14,6 +13,7 @@ import { Loop } from "../src/runtime/loop.ts";
 import { systemClock } from "../src/time/clock.ts";
 import { sharedController, sleep } from "../src/time/wait.ts";
 import type { RoleContext, RoleParts } from "./context.ts";
+import { destinationOf } from "./destinations.ts";
 
 /** Role `retention`: deletes old finished rows, each table at its own interval. */
 export function retentionRole(context: RoleContext): RoleParts {
@@ -92,10 +92,9 @@ export function createReplay(
   { config, store, audit, log }: Pick<RoleContext, "config" | "store" | "audit" | "log">,
   wakePoller: () => void = () => {},
 ): Replay {
-  const routes = compileRoutes(config.routes);
   return new Replay({
     store: store.replay,
-    destinationOf: (topic) => routes.match(topic)?.destination,
+    destinationOf: destinationOf(config),
     onMoved: announceTo(store, wakePoller),
     audit,
     log,

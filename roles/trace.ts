@@ -1,8 +1,8 @@
-import { compileRoutes } from "../src/core/delivery/routes.ts";
 import { Overview } from "../src/core/operations/overview.ts";
 import { parseJsonPath } from "../src/core/receipt/jsonPath.ts";
 import { Trace } from "../src/core/trace/trace.ts";
 import type { RoleContext } from "./context.ts";
+import { destinationOf } from "./destinations.ts";
 
 /** The search for messages and what happened to them, with the routes and sources of the configuration. */
 export function createTrace({
@@ -11,7 +11,6 @@ export function createTrace({
   secrets,
   clock,
 }: Pick<RoleContext, "config" | "store" | "secrets" | "clock">): Trace {
-  const routes = compileRoutes(config.routes);
   const { sources, destinations, inbox, admin } = config;
   const pullSources = Object.entries(sources).flatMap(([name, { consumption }]) =>
     consumption === "pull" ? [name] : [],
@@ -19,7 +18,7 @@ export function createTrace({
   return new Trace({
     store,
     settings: {
-      destinationOf: (topic) => routes.match(topic)?.destination,
+      destinationOf: destinationOf(config),
       destinations,
       sources,
       isRelayEnabled: inbox.relay.enabled,
@@ -40,14 +39,13 @@ export function createOverview(
   { config, store, secrets, clock }: Pick<RoleContext, "config" | "store" | "secrets" | "clock">,
   longestWaitMs?: number,
 ): Overview {
-  const routes = compileRoutes(config.routes);
   const { sources, destinations, inbox, admin } = config;
   return new Overview({
     store,
     settings: {
       destinations,
       sources,
-      destinationOf: (topic) => routes.match(topic)?.destination,
+      destinationOf: destinationOf(config),
       isRelayEnabled: inbox.relay.enabled,
       hidesReasons: admin.redactPayloadPaths.length > 0,
     },

@@ -34,6 +34,7 @@ interface ReplayOptions {
   readonly id?: readonly MessageId[];
   readonly topic?: readonly string[];
   readonly destination?: string;
+  readonly to?: string;
   readonly createdAfter?: string;
   readonly createdBefore?: string;
   readonly dryRun?: boolean;
@@ -51,11 +52,7 @@ export function addReplayCommand(program: Command, io: CommandIo): void {
     .option("--state <state>", "only rows in this state: sent or dead", optionParser(parseFinishedState))
     .option("--id <uuid>", "only this row; may be repeated", repeatedOption(parseMessageId))
     .option("--topic <topic>", "only rows with this topic; may be repeated", repeatedOption(parseText))
-    .option(
-      "--destination <name>",
-      "only rows whose topic the routes send to this destination",
-      optionParser(parseText),
-    )
+    .option("--destination <name>", "only rows that go to this destination", optionParser(parseText))
     .option(
       "--created-after <instant>",
       "only rows created after, such as 2026-01-05T08:30:00Z",
@@ -66,6 +63,7 @@ export function addReplayCommand(program: Command, io: CommandIo): void {
       "only rows created before",
       optionParser((text) => parseInstant(text, "before")),
     )
+    .option("--to <name>", "deliver them to this destination from now on", optionParser(parseText))
     .option("--dry-run", "count the rows and show some of them; change nothing")
     .option("--per-second <count>", "most rows in a second", optionParser(parsePerSecond))
     .option("--resume <id>", "go on with an interrupted or failed replay", optionParser(parseMessageId))
@@ -73,8 +71,8 @@ export function addReplayCommand(program: Command, io: CommandIo): void {
     .addHelpText("after", EXAMPLES)
     .action(async (_options: ReplayOptions, command: Command) => {
       const options = command.optsWithGlobals<ReplayOptions>();
-      const { state, id: ids, topic: topics, destination, createdAfter, createdBefore } = options;
-      const request: ReplayRequest = { state, ids, topics, destination, createdAfter, createdBefore };
+      const { state, id: ids, topic: topics, destination, createdAfter, createdBefore, to: toDestination } = options;
+      const request = { state, ids, topics, destination, createdAfter, createdBefore, toDestination };
       if (options.jobs === true) return await listJobs(options.config, io);
       if (options.resume !== undefined) return await resumeJob(options, options.resume, io);
       if (!hasFilter(request)) usageError(command, `${NO_FILTER} ${FILTERS}`);
@@ -87,13 +85,15 @@ const FILTERS = "The filters are --state, --id, --topic, --destination, --create
 const EXAMPLES = `
 The rows keep their id, and are delivered before everything created later, in order per key. Make the dry run first:
 without --state dead, sent rows match as well. A long replay goes no faster than the pollers deliver, and no faster than
---per-second. Ctrl-C stops it between two batches, and prints the command that goes on; rows that were moved stay moved.
+--per-second. With --to the rows go to that destination from now on, also in later replays. Ctrl-C stops it between two
+batches, and prints the command that goes on; rows that were moved stay moved.
 
 Exit codes: 0 done, 2 configuration or usage error, 1 anything else.
 
 Examples:
   svc replay --state dead --destination billing --dry-run            what would be delivered again?
   svc replay --destination billing --created-after 2026-01-05T08:00:00Z --created-before 2026-01-05T09:30:00Z
+  svc replay --state dead --destination billing --to billing-standby  the same rows, to another destination
   svc replay --id 01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f               this one row`;
 
 /** Moves the rows or, in a dry run, shows them. A signal ends it between two batches, with exit code 1. */
@@ -106,10 +106,13 @@ async function replay(
   request: ReplayRequest,
   io: CommandIo,
 ): Promise<void> {
-  const { destination } = request;
+  const { destination, toDestination } = request;
   const { requireDestination } = await import("./database.ts");
   await withJobs(file, io, {
-    check: (config) => destination !== undefined && requireDestination(config, destination, "--destination"),
+    check: (config) => {
+      if (destination !== undefined) requireDestination(config, destination, "--destination");
+      if (toDestination !== undefined) requireDestination(config, toDestination, "--to");
+    },
     async work({ jobs, rows, signal }) {
       if (dryRun) return previewText(await rows.preview(request, SAMPLE_SIZE, signal));
       let held: HeldJob;

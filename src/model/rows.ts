@@ -6,6 +6,7 @@
  * - outbox row: a message to deliver; `sequence` orders the rows of one `key`.
  * - key, aggregate: rows that share one are delivered in order; rows without one are independent.
  * - source, route, destination: where a message comes from; which topics go where; where a message goes.
+ * - redirect: to replay an outbox row to another destination than that of its route; its override names that one.
  * - relay: to copy pending push rows of the inbox into the outbox.
  * - claim: a replica's temporary right to deliver rows, named by a claim token and ended by its lease.
  * - claim scope: a part of the outbox from which claims choose their rows.
@@ -86,6 +87,7 @@ export const OUTBOX_COLUMNS = {
   leaseExpiresAt: "lease_expires_at",
   lastError: "last_error",
   sequence: "sequence",
+  destinationOverride: "destination_override",
 } as const;
 type OutboxColumn = keyof typeof OUTBOX_COLUMNS;
 
@@ -145,7 +147,10 @@ export const JOURNAL_COLUMNS = {
 type HistoryColumn = keyof typeof HISTORY_COLUMNS;
 
 export type InboxColumnNames = Readonly<Record<InboxColumn, string>>;
-export type OutboxColumnNames = Readonly<Record<OutboxColumn, string>>;
+/** An owner's table may have no column for overrides: null. */
+export type OutboxColumnNames = Readonly<Record<Exclude<OutboxColumn, "destinationOverride">, string>> & {
+  readonly destinationOverride: string | null;
+};
 export type DestinationColumnNames = Readonly<Record<DestinationColumn, string>>;
 export type JournalColumnNames = Readonly<Record<keyof typeof JOURNAL_COLUMNS, string>>;
 export type HistoryColumnNames = Readonly<Record<HistoryColumn, string>>;
@@ -176,13 +181,19 @@ export interface NewInboxRow {
   readonly lastError: string | null;
 }
 
+/** What decides where an outbox row goes. */
+export interface RoutedRow {
+  readonly topic: string | null;
+  /** The destination to which an operator replayed it; null for where the routes send its topic. */
+  readonly destinationOverride: string | null;
+}
+
 /** An outbox row under a claim. Except `key` and `aggregateType`, only an owner's own table allows null. */
-export interface ClaimedRow {
+export interface ClaimedRow extends RoutedRow {
   readonly id: MessageId;
   readonly claimToken: ClaimToken;
   /** Decimal text: a 64-bit identity does not fit a JavaScript number. */
   readonly sequence: string;
-  readonly topic: string | null;
   readonly key: string | null;
   readonly aggregateType: string | null;
   readonly payload: string | null;

@@ -1,4 +1,4 @@
-import type { MessageId } from "../model/rows.ts";
+import type { MessageId, RoutedRow } from "../model/rows.ts";
 
 /** Moves finished outbox rows back to `pending` (spec, "POST /admin/replay"). */
 export interface ReplayStore {
@@ -18,14 +18,19 @@ export interface ReplayStore {
 
   /**
    * Moves the rows that have been `sent` or `dead` since before the scope to `pending`, in one transaction: attempt 0,
-   * due now, error and claim cleared, the rest unchanged. A row that the database refuses to move stays as it is. Move
+   * due now, error and claim cleared; their override is set where `to` names one, the rest unchanged. A row that the database refuses to move stays as it is. Move
    * rows in the order of their sequence over all calls: a claim then never takes a row before an earlier one of its
    * key.
    *
    * @param by who replays them, for the history
+   * @param to the destination that they go to from now on; undefined leaves that as it was, as it must where
+   *   {@link overrideRemedy} is set
    * @returns how many were moved
    */
-  move(scope: ReplayScope, ids: readonly MessageId[], by: string): Promise<number>;
+  move(scope: ReplayScope, ids: readonly MessageId[], by: string, to?: string): Promise<number>;
+
+  /** The statement that adds the column for overrides; undefined where `SchemaStore.checkColumns` found it. */
+  readonly overrideRemedy: string | undefined;
 
   /** How many of the named rows are `pending` and untried. */
   untried(ids: readonly MessageId[]): Promise<number>;
@@ -52,12 +57,11 @@ export interface ReplayPage {
   readonly next: string | null;
 }
 
-export interface FinishedRow {
+/** A topic that is null, which an owner's table may let in, means that the row is dead. */
+export interface FinishedRow extends RoutedRow {
   readonly id: MessageId;
   /** Decimal text: a 64-bit identity does not fit a JavaScript number. */
   readonly sequence: string;
-  /** Null where an owner's table lets that in; such a row is dead. */
-  readonly topic: string | null;
   readonly key: string | null;
   readonly state: FinishedState;
   readonly attempt: number;

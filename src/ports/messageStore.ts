@@ -1,4 +1,4 @@
-import type { Consumption, Headers, MessageId, OutboxState } from "../model/rows.ts";
+import type { Consumption, Headers, MessageId, OutboxState, RoutedRow } from "../model/rows.ts";
 
 /**
  * Finds messages in both tables, for operators. Every call reads by an index, or a bounded number of rows. The outbox row
@@ -121,10 +121,9 @@ export interface InboxMessage extends MessageParts {
   readonly processedAt: Date | null;
 }
 
-export interface OutboxMessage extends MessageParts {
+export interface OutboxMessage extends MessageParts, RoutedRow {
   /** Decimal text. */
   readonly sequence: string;
-  readonly topic: string | null;
   readonly key: string | null;
   readonly state: OutboxState;
   readonly isParked: boolean;

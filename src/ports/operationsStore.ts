@@ -1,4 +1,4 @@
-import type { MessageId } from "../model/rows.ts";
+import type { MessageId, RoutedRow } from "../model/rows.ts";
 
 /**
  * What operators see of the whole installation: the processes alive, their figures by the minute, the audit log, and
@@ -82,19 +82,17 @@ export interface AuditEntry extends NewAuditEntry {
   readonly at: Date | null;
 }
 
-interface DeadRow {
+interface DeadRow extends RoutedRow {
   readonly id: MessageId;
-  readonly topic: string | null;
   readonly diedAt: Date | null;
   /** At most 300 characters. */
   readonly lastError: string | null;
 }
 
-export interface BlockedKey {
+export interface BlockedKey extends RoutedRow {
   readonly key: string;
   /** Of the row that blocks it. */
   readonly id: MessageId;
-  readonly topic: string | null;
   readonly isParked: boolean;
   readonly attempt: number;
   /** Null for a parked row, and where a `Date` cannot hold it. */

@@ -1,4 +1,12 @@
-import type { ClaimedRow, ClaimToken, InsertResult, MessageId, NewInboxRow, Outcome } from "../model/rows.ts";
+import type {
+  ClaimedRow,
+  ClaimToken,
+  InsertResult,
+  MessageId,
+  NewInboxRow,
+  Outcome,
+  RoutedRow,
+} from "../model/rows.ts";
 import type { DestinationStore } from "./destinationStore.ts";
 import type { ReplayStore, RetentionStore } from "./finishedRows.ts";
 import type { HistoryStore } from "./historyStore.ts";
@@ -135,8 +143,8 @@ export interface ClaimScope {
   /** The store remembers the progress of a scope's claims by this name. */
   readonly name: string;
   /**
-   * Rows `only` of these destinations, or those of all others. The store derives a row's destination from its topic by
-   * its routes. Rows without a route, or whose destination the database cannot derive, are among the others.
+   * Rows `only` of these destinations, or those of all others. The store derives a row's destination from its override,
+   * or from its topic by its routes. Rows without a route, or whose destination the database cannot derive, are among the others.
    */
   readonly which: "only" | "except";
   /** Names. They may change between two claims. */
@@ -195,6 +203,8 @@ export interface SchemaStore {
    *
    * The history's table may be missing or closed too: then `HistoryStore.isAvailable` is false. Its check needs a database
    * that takes writes.
+   *
+   * An owner's outbox may have no column for overrides: see `ReplayStore.overrideRemedy`.
    *
    * @param tables those that this process uses; all by default
    * @param requireDestinations true where that table is required, if it is among `tables`
@@ -271,11 +281,10 @@ export interface ParkedFilter {
   readonly key?: string | undefined;
 }
 
-export interface ParkedRow {
+export interface ParkedRow extends RoutedRow {
   readonly id: MessageId;
   /** Decimal text: a 64-bit identity does not fit a JavaScript number. */
   readonly sequence: string;
-  readonly topic: string | null;
   readonly key: string | null;
   readonly attempt: number;
   /** Null where an owner's table has no time that a `Date` can hold. */

@@ -4,6 +4,7 @@ import { captureLatency, captureSlotLag } from "./capture.ts";
 import { endToEnd } from "./endToEnd.ts";
 import { openEnvironment } from "./environment.ts";
 import { replayBesideTraffic, retentionBesideDrain } from "./finishedRows.ts";
+import { history } from "./history.ts";
 import { isolation } from "./isolation.ts";
 import { latency } from "./latency.ts";
 import { limits } from "./limits.ts";
@@ -39,6 +40,7 @@ const SCENARIOS = {
   captureSlotLag,
   replicas,
   hotKey,
+  history,
   isolation,
   limits,
   peers,

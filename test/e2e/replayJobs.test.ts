@@ -87,6 +87,68 @@ describe("a replay job", () => {
     expect((await service.stop()).code).toBe(0);
   });
 
+  test("delivers rows to another destination, by each route and by the command, and says so in the timeline", async () => {
+    const [database, receiver, standby] = await Promise.all([
+      services.database(),
+      services.receiver(),
+      services.receiver(),
+    ]);
+    const config = ordersTo(receiver, merged(ADMIN, { destinations: { standby: { baseUrl: standby.url } } }));
+    await insertDeadAfterMigration(database, config, 20);
+    const service = await services.start({ database, config });
+    const ids = await database.query<{ id: string }>("SELECT id FROM outbox ORDER BY sequence");
+    const [one = "", two = "", three = ""] = ids.map(({ id }) => id);
+    const elsewhere = { toDestination: "standby", by: "alice" };
+    const seen = () => standby.requests.map(({ headers }) => headers["x-message-id"]);
+
+    expect(await post(service, `messages/${one}/replay`, elsewhere)).toMatchObject({
+      status: 200,
+      body: { changed: 1 },
+    });
+    expect(await post(service, "replay", { ids: [two], ...elsewhere })).toMatchObject({
+      status: 200,
+      body: { moved: 1 },
+    });
+    const cli = await command(database, config, "replay", "--id", three, "--to", "standby");
+    expect([cli.code, cli.stdout]).toEqual([0, "1 row moved to pending"]);
+    await eventually(() => expect(new Set(seen())).toEqual(new Set([one, two, three])));
+    const timeline = (await service.get(`/admin/messages/${one}`)).json() as { destination: string; events: object[] };
+    expect(timeline.destination).toBe("standby");
+    expect(timeline.events).toContainEqual(
+      expect.objectContaining({
+        event: "replayed",
+        reason: "to the destination standby",
+        actor: "alice (admin route)",
+      }),
+    );
+
+    const { body: job } = await post(service, "replays", { state: "dead", destination: "receiver", ...elsewhere });
+    expect(job).toMatchObject({ filter: { state: "dead", destination: "receiver", toDestination: "standby" } });
+    await eventually(() => expect(new Set(seen())).toEqual(new Set(ids.map(({ id }) => id))));
+    expect(receiver.requests).toEqual([]);
+
+    expect(await post(service, "replays", { state: "dead", toDestination: "Standby" })).toMatchObject({
+      status: 400,
+      body: { error: expect.stringContaining('"toDestination" is "Standby"') },
+    });
+    expect((await post(service, "replay", { toDestination: "standby" })).status).toBe(400);
+    const unknown = await command(database, config, "replay", "--id", three, "--to", "nobody");
+    expect([unknown.code, unknown.stderr]).toEqual([2, expect.stringContaining("--to")]);
+    expect((await service.stop()).code).toBe(0);
+
+    await database.query("ALTER TABLE outbox DROP COLUMN destination_override");
+    const unmigrated = merged(config, { database: { migrate: false } });
+    const without = await services.start({ database, config: unmigrated });
+    for (const route of ["replay", "replays"]) {
+      const refused = await post(without, route, { ids: [one], ...elsewhere });
+      expect(refused).toMatchObject({ status: 501, body: { error: expect.stringContaining("svc migrate") } });
+    }
+    expect((await post(without, `messages/${one}/replay`, elsewhere)).status).toBe(501);
+    expect((await post(without, `messages/${one}/replay`, {})).status).toBe(200);
+    await eventually(() => expect(receiver.requests).toHaveLength(1));
+    expect((await without.stop()).code).toBe(0);
+  }, 90_000);
+
   test("goes on in another process when its own is killed, and at its restart; no row is moved twice", async () => {
     const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
     const config = ordersTo(receiver, ADMIN);

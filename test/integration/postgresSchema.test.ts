@@ -107,6 +107,7 @@ describe("migrations of tables in use", () => {
     await application.connect();
     try {
       await withStoreOn(database, DEFAULT_NAMES, async (store) => {
+        await store.schema.checkColumns(["inbox", "outbox"]);
         await application.query("BEGIN");
         await application.query("INSERT INTO outbox (topic, key, payload) VALUES ('t', 'k', 'open')");
         const migrating = store.schema.migrate();
@@ -216,6 +217,37 @@ describe("the column check", () => {
     expect(statements.join("\n")).toContain('ALTER TABLE "inbox" ADD COLUMN "headers" jsonb');
     for (const statement of statements) await database.query(statement);
     await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.checkColumns());
+  });
+
+  test("an outbox need not have the column for overrides, which its statement adds", async () => {
+    await using database = await createDatabase();
+    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
+    await database.query("ALTER TABLE outbox DROP COLUMN destination_override");
+    await database.query("INSERT INTO outbox (topic, key, payload) VALUES ('a', 'k', '1'), ('b', 'k', '2')");
+
+    const remedy = await withStoreOn(database, DEFAULT_NAMES, async (store) => {
+      await store.schema.checkColumns();
+      const only: ClaimScope = { name: "only a", which: "only", destinations: ["a"], exceptKeys: [] };
+      const { rows } = await store.outbox.claim(claimRequest({ scope: only }));
+      expect(rows).toMatchObject([{ topic: "a", destinationOverride: null }]);
+      await store.outbox.settle(rows.map((row) => died(row)));
+      const ids = rows.map(({ id }) => id);
+      expect(await store.replay.find(await store.replay.begin(), {}, ids)).toMatchObject([{ topic: "a" }]);
+      expect(await store.replay.move(await store.replay.begin(), ids, "alice")).toBe(1);
+      expect((await store.messages.outboxPage({ destination: "a" }, null, 10)).rows).toHaveLength(1);
+      expect((await store.outbox.backlog()).byDestination.get("a")).toMatchObject({ pending: 1 });
+      expect(await store.operations.deadRows(10)).toEqual([]);
+      expect(await store.operations.blockedKeys(10, 10)).toEqual([]);
+      expect(await store.parked.list({}, null, 10)).toEqual([]);
+      return store.replay.overrideRemedy ?? "";
+    });
+
+    expect(remedy).toBe('ALTER TABLE "outbox" ADD COLUMN "destination_override" text;');
+    await database.query(remedy);
+    await withStoreOn(database, DEFAULT_NAMES, async (store) => {
+      await store.schema.checkColumns();
+      expect(store.replay.overrideRemedy).toBeUndefined();
+    });
   });
 
   test("a state that is added makes no history pending, and new rows still are", async () => {

@@ -1,8 +1,9 @@
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { destinationOf } from "../../src/adapters/stores/postgres/outboxParts.ts";
-import type { TopicRoute } from "../../src/adapters/stores/sql/routing.ts";
-import { compileRoutes } from "../../src/core/delivery/routes.ts";
+import type { Routing, TopicRoute } from "../../src/adapters/stores/sql/routing.ts";
+import { compileDestinationOf, compileRoutes } from "../../src/core/delivery/routes.ts";
+import { OUTBOX_COLUMNS, type RoutedRow } from "../../src/model/rows.ts";
 import { createDatabase, onServer, type TestDatabase } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { settings } from "./settings.ts";
@@ -46,11 +47,18 @@ describe("the destination of a topic in PostgreSQL", () => {
     await database.drop();
   });
 
-  const inDatabase = async (routes: readonly TopicRoute[], some: readonly (string | null)[], on = database) => {
+  const inDatabase = async (routes: readonly TopicRoute[], some: readonly (string | null)[], on = database) =>
+    await ofRows(
+      { routes, destinations: [] },
+      some.map((topic) => ({ topic, destinationOverride: null })),
+      on,
+    );
+  const ofRows = async (routing: Routing, some: readonly RoutedRow[], on = database) => {
     const rows = await on.query<{ destination: string }>(
-      `SELECT ${destinationOf(routes, "t.topic")} AS destination
-       FROM (SELECT topic COLLATE "${CASELESS}" AS topic, n FROM unnest($1::text[]) WITH ORDINALITY AS u(topic, n)) t ORDER BY n`,
-      [some],
+      `SELECT ${destinationOf(routing, OUTBOX_COLUMNS, "t")} AS destination
+       FROM (SELECT topic COLLATE "${CASELESS}" AS topic, name COLLATE "${CASELESS}" AS destination_override, n
+         FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS u(topic, name, n)) t ORDER BY n`,
+      [some.map(({ topic }) => topic), some.map(({ destinationOverride }) => destinationOverride)],
     );
     return rows.map(({ destination }) => destination);
   };
@@ -61,6 +69,28 @@ describe("the destination of a topic in PostgreSQL", () => {
         const compiled = compileRoutes(routes);
         const expected = some.map((topic) => compiled.match(topic)?.destination ?? "");
         expect(await inDatabase(routes, some)).toEqual(expected);
+      }),
+      settings(),
+    );
+  });
+
+  test("is that of its override where it has one, whatever the names hold", async () => {
+    const names = fc.array(text, { maxLength: 3 }).map((parts) => parts.flat().join(""));
+    const cases = fc.tuple(
+      routesWithTopics,
+      fc.uniqueArray(
+        names.filter((name) => name !== ""),
+        { maxLength: 4 },
+      ),
+      names,
+    );
+    await fc.assert(
+      fc.asyncProperty(cases, async ([{ routes, topics: some }, destinations, other]) => {
+        const rows = ["", other, ...destinations].flatMap((name) =>
+          [null, ...some].map((topic) => ({ topic, destinationOverride: name === "" ? null : name })),
+        );
+        const find = compileDestinationOf(compileRoutes(routes), new Set(destinations));
+        expect(await ofRows({ routes, destinations }, rows)).toEqual(rows.map((row) => find(row) ?? ""));
       }),
       settings(),
     );

@@ -18,7 +18,7 @@ import {
   type InboxRecord,
   ODD_HEADERS,
   type OutboxRecord,
-  ROUTES,
+  ROUTING,
   type StoreHarness,
 } from "../conformance/store/harness.ts";
 import { createDatabase, type TestDatabase } from "./databases.ts";
@@ -70,7 +70,7 @@ export function postgresStore(
   clock: Clock = new ManualClock(),
   log = silentLog,
 ): Store {
-  return createPostgresStore({ ...connectionTo(database), poolSize: 4, names, routes: ROUTES }, clock, log);
+  return createPostgresStore({ ...connectionTo(database), poolSize: 4, names, routing: ROUTING }, clock, log);
 }
 
 /** The shared suite's harness on a database of its own; fails at its end when a connection was left. */

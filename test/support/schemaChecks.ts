@@ -16,6 +16,7 @@ export const MIGRATIONS = [
   "operators",
   "jobs",
   "journal",
+  "redirect",
 ].map((name, n) => ({
   version: n + 1,
   name,

@@ -8,6 +8,7 @@ export function outboxRow(overrides: Partial<Omit<ClaimedRow, "claimToken">> = {
     id: randomUUID() as MessageId,
     sequence: "1",
     topic: "orders",
+    destinationOverride: null,
     key: null,
     aggregateType: null,
     payload: "{}",

@@ -10,7 +10,7 @@ import {
   type InboxRecord,
   ODD_HEADERS,
   type OutboxRecord,
-  ROUTES,
+  ROUTING,
   type StoreHarness,
 } from "../conformance/store/harness.ts";
 import { serverForBlock } from "./brokers/hooks.ts";
@@ -51,7 +51,7 @@ export function sqlServerStore(
   clock: Clock = new ManualClock(),
   log = silentLog,
 ): Store {
-  return createSqlServerStore({ ...connectionToSqlServer(database), poolSize: 4, names, routes: ROUTES }, clock, log);
+  return createSqlServerStore({ ...connectionToSqlServer(database), poolSize: 4, names, routing: ROUTING }, clock, log);
 }
 
 /**

@@ -7,6 +7,7 @@ import { link } from "../router.ts";
 import { useCaller } from "../session.ts";
 import type { Message, TimelineEvent } from "../types.ts";
 import { Badge, Dialog, Facts, Loading, PageTitle, Section, TextField, Time, useAnnouncer } from "../ui.tsx";
+import { ToDestination } from "./toDestination.tsx";
 
 /** What happened to one message, why it waits, and what to do about it. */
 export function MessageTimelinePage({ id }: { readonly id: string }) {
@@ -131,12 +132,13 @@ const DONE: Readonly<Record<Action, string>> = {
 function Actions({ message, onChanged }: { readonly message: Message; readonly onChanged: () => void }) {
   const [asked, setAsked] = useState<Action | undefined>();
   const [reason, setReason] = useState("");
+  const [to, setTo] = useState("");
   const caller = useCaller();
   const { announce } = useAnnouncer();
   const actions = actionsOf(message);
   if (actions.length === 0) return null;
   const run = async (action: Action): Promise<void> => {
-    const more = action === "discard" ? { reason } : {};
+    const more = action === "discard" ? { reason } : action === "replay" && to !== "" ? { toDestination: to } : {};
     await post(`admin/messages/${message.id}/${action}`, {
       ...more,
       ...caller,
@@ -174,7 +176,10 @@ function Actions({ message, onChanged }: { readonly message: Message; readonly o
             </>
           ) : null}
           {asked === "replay" ? (
-            <p>It is delivered again under the same id, after the rows of its key that wait.</p>
+            <>
+              <p>It is delivered again under the same id, before later rows of its key.</p>
+              <ToDestination value={to} onValue={setTo} />
+            </>
           ) : null}
         </Dialog>
       )}

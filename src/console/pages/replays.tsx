@@ -20,6 +20,7 @@ import {
   Time,
   useAnnouncer,
 } from "../ui.tsx";
+import { ToDestination } from "./toDestination.tsx";
 
 /** Replays: first a dry run, then a job with progress. */
 export function ReplaysPage({ place }: { readonly place: Place }) {
@@ -196,11 +197,12 @@ interface StartDialogProps {
 
 function StartDialog({ found: { filter, run }, onClose, onStarted }: StartDialogProps) {
   const [perSecond, setPerSecond] = useState("100");
+  const [to, setTo] = useState("");
   const caller = useCaller();
   const { announce } = useAnnouncer();
   const start = async (): Promise<void> => {
     const cap = perSecond === "" ? {} : { perSecond: Number(perSecond) };
-    await post("admin/replays", { ...filter, ...cap, ...caller });
+    await post("admin/replays", { ...filter, ...cap, ...(to === "" ? {} : { toDestination: to }), ...caller });
     announce("The replay has started.");
     onStarted();
   };
@@ -215,6 +217,7 @@ function StartDialog({ found: { filter, run }, onClose, onStarted }: StartDialog
         They are delivered again under the same ids, in order per key. You can cancel the job; what has moved stays
         moved.
       </p>
+      <ToDestination value={to} onValue={setTo} />
       <TextField
         label="Rows a second"
         type="number"

@@ -7,7 +7,7 @@ import type { Clock, Random } from "../../time/clock.ts";
 import { NOT_ASKED, type ReceiverReport, verdictOf, WELL } from "../destinations/receiver.ts";
 import type { Redact } from "../redaction/redact.ts";
 import { hasAttemptsLeft, maxAttemptsInEffect, type RetryPolicy } from "./retry.ts";
-import { compileRoutes } from "./routes.ts";
+import { compileDestinationOf, compileRoutes, type DestinationOf, nowhere } from "./routes.ts";
 import { type Address, messageFields, type RouteRoutingKey, type RoutingKey, renderRoutingKey } from "./template.ts";
 
 /** One transform of the delivered body (spec, "Transform stages and variables"). */
@@ -79,8 +79,7 @@ export interface DeliveryResult {
 }
 
 export interface Delivery {
-  /** Name of the destination to which the routes send a topic; undefined when no route matches, or the row has none. */
-  destinationOf(topic: string | null): string | undefined;
+  readonly destinationOf: DestinationOf;
   /**
    * Delivers one claimed row. Never rejects: everything becomes the row's outcome.
    *
@@ -118,11 +117,13 @@ class RefusedError extends Error {
 export function createDelivery(setup: DeliverySetup): Delivery {
   const { clock, redact, log } = setup;
   const routes = compileRoutes(setup.routes.map((route) => prepareRoute(route, setup.targets)));
+  const redirected = new Map([...setup.targets.keys()].map((name) => [name, routesTo(name, setup)]));
   return {
-    destinationOf: (topic) => (topic === null ? undefined : routes.match(topic)?.destination),
+    destinationOf: compileDestinationOf(routes, setup.targets),
     async deliver(row, signal, isProbe = false) {
       const startedAt = clock.monotonic();
-      const route = row.topic === null ? undefined : routes.match(row.topic);
+      const routesOfRow = row.destinationOverride === null ? routes : redirected.get(row.destinationOverride);
+      const route = row.topic === null ? undefined : routesOfRow?.match(row.topic);
       const attempt = await attemptOf(setup, row, route, signal);
       const report = reportOf(attempt, redact);
       const isSpared = isProbe && report.receiver === "failed";
@@ -146,9 +147,7 @@ async function attemptOf(
     const column = row.topic === null ? "topic" : "payload";
     return { kind: "refused", error: new Error(`the column of the ${column} is NULL: there is nothing to deliver`) };
   }
-  if (route === undefined) {
-    return { kind: "refused", error: new Error(`no route matches the topic ${JSON.stringify(row.topic)}`) };
-  }
+  if (route === undefined) return { kind: "refused", error: new Error(nowhere(row)) };
   const { destination } = route.target;
   let publishedAt: number | undefined;
   try {
@@ -246,6 +245,20 @@ function reportOf(attempt: Attempt, redact: Redact): ReceiverReport {
 
 function isDeliverable(row: ClaimedRow): row is DeliverableRow {
   return row.topic !== null && row.payload !== null;
+}
+
+/** The routes of rows that were replayed to a destination: its own, and one without a transform for other topics. */
+function routesTo(destination: string, { routes, targets }: DeliverySetup) {
+  const own = routes.filter((route) => route.destination === destination);
+  const other = {
+    topicPattern: "**",
+    destination,
+    transform: null,
+    onExhausted: "dead",
+    routingKey: null,
+    routingKeyMissing: "",
+  } as const;
+  return compileRoutes([...own, other].map((route) => prepareRoute(route, targets)));
 }
 
 function prepareRoute(route: DeliveryRoute, targets: ReadonlyMap<string, DeliveryTarget>): PreparedRoute {

@@ -246,7 +246,7 @@ export class Poller {
     try {
       const { result, claim } = await this.#claims.make(limit, scope);
       for (const row of result.rows) {
-        const destination = this.#options.delivery.destinationOf(row.topic) ?? NO_DESTINATION;
+        const destination = this.#options.delivery.destinationOf(row) ?? NO_DESTINATION;
         this.#accept({ row, claim, destination }, releasedKeys);
       }
       if (result.rows.length > 0) this.#dispatch();

@@ -1,7 +1,33 @@
+import type { RoutedRow } from "../../model/rows.ts";
+
 /** Ordered routes: the first whose pattern matches the topic wins (spec, "routes"). */
 export interface Routes<R> {
   /** The route of a topic; undefined when none matches. */
   match(topic: string): R | undefined;
+}
+
+/** The name of the destination of a row; undefined where it has none. */
+export type DestinationOf = (row: RoutedRow) => string | undefined;
+
+/**
+ * Where rows go: to the destination to which an operator replayed them, else to that of the first route that matches.
+ *
+ * @param destinations those configured
+ */
+export function compileDestinationOf(
+  routes: Routes<{ readonly destination: string }>,
+  destinations: Pick<ReadonlySet<string>, "has">,
+): DestinationOf {
+  return ({ topic, destinationOverride }) => {
+    if (destinationOverride !== null) return destinations.has(destinationOverride) ? destinationOverride : undefined;
+    return topic === null ? undefined : routes.match(topic)?.destination;
+  };
+}
+
+/** Why a row has no destination. */
+export function nowhere({ topic, destinationOverride: name }: RoutedRow): string {
+  if (name === null) return `no route matches the topic ${JSON.stringify(topic)}`;
+  return `there is no destination ${JSON.stringify(name)}, to which the row was replayed: replay it to another one`;
 }
 
 /** Cached topics per set of routes; then the cache is cleared, so that ids in topics cannot fill it. */

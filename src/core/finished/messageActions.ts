@@ -43,9 +43,14 @@ export class MessageActions {
     return await this.#result(changed > 0, { id, by, action: "discard", detail: reason });
   }
 
-  /** Delivers a sent or dead row again. @throws ReplayInterruptedError, StoreError */
-  async replay(id: MessageId, by: string, signal: AbortSignal): Promise<ActionResult> {
-    const { moved } = await this.#options.replay.run({ ids: [id] }, by, signal);
+  /** Delivers a sent or dead row again. @param toDestination undefined for where it went before @throws ReplayInterruptedError, StoreError */
+  async replay(
+    id: MessageId,
+    by: string,
+    toDestination: string | undefined,
+    signal: AbortSignal,
+  ): Promise<ActionResult> {
+    const { moved } = await this.#options.replay.run({ ids: [id], toDestination }, by, signal);
     return moved > 0 ? { kind: "changed" } : await this.#refusal(id, "replay");
   }
 

@@ -34,7 +34,7 @@ export class ParkedInterruptedError extends Error {
 }
 
 /** What people and programs see of a parked row. */
-export function parkedRowShown({ attempt, parkedAt, ...row }: ParkedRow): object {
+export function parkedRowShown({ attempt, parkedAt, destinationOverride: _override, ...row }: ParkedRow): object {
   return { ...row, attempts: attempt, parkedAt: parkedAt?.toISOString() ?? null };
 }
 

@@ -2,13 +2,13 @@ import { errorText, StoreError } from "../../model/errors.ts";
 import type { MessageId } from "../../model/rows.ts";
 import type { FinishedRow, ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../ports/finishedRows.ts";
 import type { Log } from "../../ports/runtime.ts";
+import type { DestinationOf } from "../delivery/routes.ts";
 import type { Audit } from "../operations/audit.ts";
 import { hasFilter, NO_FILTER, type ReplayRequest } from "./requests.ts";
 
 export interface ReplayOptions {
   readonly store: ReplayStore;
-  /** The destination to which the routes send a topic (the first that matches); undefined when none does. */
-  readonly destinationOf: (topic: string) => string | undefined;
+  readonly destinationOf: DestinationOf;
   readonly onMoved: () => void;
   readonly audit: Audit;
   readonly log: Log;
@@ -27,6 +27,18 @@ export class ReplayInterruptedError extends Error {
   constructor(moved: number, cause: unknown) {
     super(`the replay ended early, after ${moved} ${moved === 1 ? "row was" : "rows were"} moved`, { cause });
     this.moved = moved;
+  }
+}
+
+/** The outbox has no column for the destination of a row: its rows cannot be replayed to another one. */
+export class NoOverrideError extends Error {
+  override readonly name = "NoOverrideError";
+
+  /** @param remedy the statement that adds it */
+  constructor(remedy: string) {
+    super(
+      `the outbox has no column for another destination: run svc migrate, or this statement, and restart the processes\n      ${remedy}`,
+    );
   }
 }
 
@@ -77,7 +89,7 @@ export class Replay {
    * @throws ReplayInterruptedError with the rows moved by then; its cause is the abort reason or the database's error
    */
   async run(request: ReplayRequest, by: string, signal: AbortSignal): Promise<{ readonly moved: number }> {
-    requireFilter(request);
+    this.#require(request);
     const { audit, log } = this.#options;
     const filter = loggedFilter(request);
     const note = (end: string) =>
@@ -118,6 +130,7 @@ export class Replay {
     { scope: since, after = null, perSecond = null }: ReplayStart,
     signal: AbortSignal,
   ): AsyncGenerator<{ readonly moved: number; readonly position: string | null }> {
+    this.#require(request);
     const { store, onMoved } = this.#options;
     const pace = new ReplayPace({
       untried: (ids) => this.#persistently(() => store.untried(ids), signal),
@@ -132,7 +145,7 @@ export class Replay {
       for (const part of slices(rows, slice)) {
         const ids = part.map((row) => row.id);
         await pace.room(signal);
-        const moved = await this.#persistently(() => store.move(scope, ids, by), signal);
+        const moved = await this.#persistently(() => store.move(scope, ids, by, request.toDestination), signal);
         pace.moved(ids);
         if (moved > 0) onMoved();
         yield { moved, position: request.ids === undefined ? (part.at(-1)?.sequence ?? null) : null };
@@ -155,7 +168,7 @@ export class Replay {
     signal: AbortSignal,
     isLate: () => boolean = () => false,
   ): Promise<ReplayPreview> {
-    requireFilter(request);
+    this.#require(request);
     const sample: FinishedRow[] = [];
     let count = 0;
     for await (const { rows } of this.#batches(request, undefined, null, signal)) {
@@ -164,6 +177,12 @@ export class Replay {
       if (isLate()) return { count, sample, isExact: false };
     }
     return { count, sample, isExact: true };
+  }
+
+  #require(request: ReplayRequest): void {
+    if (!hasFilter(request)) throw new Error(NO_FILTER);
+    const { overrideRemedy } = this.#options.store;
+    if (request.toDestination !== undefined && overrideRemedy !== undefined) throw new NoOverrideError(overrideRemedy);
   }
 
   /** The rows of a request in the order of sequence, in batches; an empty one shows that some were read. */
@@ -181,16 +200,15 @@ export class Replay {
     for await (const page of pages) yield { scope, rows: page.filter(selection.matches) };
   }
 
-  /** `topic` and `topics` become one list; a destination narrows it, and decides row by row where there is none. */
+  /** `topic` and `topics` become one list; a destination decides row by row. */
   #select({ state, ids, topic, topics, destination, createdAfter, createdBefore }: ReplayRequest): Selection {
     const { destinationOf } = this.#options;
-    const routed = (of: string) => destination === undefined || destinationOf(of) === destination;
     const single = topic === undefined ? undefined : [topic];
     const wanted = topics === undefined ? single : topics.filter((each) => topic === undefined || each === topic);
     return {
-      filter: { state, topics: wanted?.filter(routed), createdAfter, createdBefore },
+      filter: { state, topics: wanted, createdAfter, createdBefore },
       ids: ids === undefined ? undefined : [...new Set(ids)],
-      matches: (row) => (row.topic === null ? destination === undefined : routed(row.topic)),
+      matches: (row) => destination === undefined || destinationOf(row) === destination,
     };
   }
 
@@ -245,10 +263,6 @@ export class Replay {
 const DEFAULT_BATCH_SIZE = 1000;
 /** A restart of the database takes a few seconds. */
 const RETRY_WAITS_MS = [200, 400, 800, 1600, 3200] as const;
-
-function requireFilter(request: ReplayRequest): void {
-  if (!hasFilter(request)) throw new Error(NO_FILTER);
-}
 
 /** For the log: only the number of ids, since there may be thousands. */
 export function loggedFilter({ ids, ...rest }: { readonly ids?: readonly MessageId[] | undefined }): object {

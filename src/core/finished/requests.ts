@@ -10,19 +10,21 @@ export interface ReplayRequest {
   readonly ids?: readonly MessageId[] | undefined;
   readonly topic?: string | undefined;
   readonly topics?: readonly string[] | undefined;
-  /** Only rows whose topic the routes send to this destination. */
+  /** Only rows that go to this destination. */
   readonly destination?: string | undefined;
   /** ISO-8601 in UTC with microseconds, as {@link parseInstant} gives it; exclusive, as is `createdBefore`. */
   readonly createdAfter?: string | undefined;
   readonly createdBefore?: string | undefined;
+  /** No filter: where they are delivered from now on; by default where they went before. */
+  readonly toDestination?: string | undefined;
 }
 
 /** The answer to a request without a filter, as the specification words it. */
 export const NO_FILTER = "A replay needs at least one filter.";
 
 /** False when no field is set: such a request would replay everything. An empty list is set, and matches nothing. */
-export function hasFilter(request: ReplayRequest): boolean {
-  return Object.values(request).some((field) => field !== undefined);
+export function hasFilter({ toDestination: _toDestination, ...filters }: ReplayRequest): boolean {
+  return Object.values(filters).some((field) => field !== undefined);
 }
 
 /**
@@ -42,6 +44,7 @@ export function parseReplayRequest(value: unknown): ReplayRequest {
     destination: single(fields, "destination", parseText),
     createdAfter: single(fields, "createdAfter", (text) => parseInstant(text, "after")),
     createdBefore: single(fields, "createdBefore", (text) => parseInstant(text, "before")),
+    toDestination: single(fields, "toDestination", parseText),
   };
 }
 

@@ -1,4 +1,5 @@
 import { withoutTable } from "../../model/errors.ts";
+import type { RoutedRow } from "../../model/rows.ts";
 import type { DestinationStore } from "../../ports/destinationStore.ts";
 import type {
   BlockedKey,
@@ -11,6 +12,7 @@ import type {
 import type { SecretMasker } from "../../ports/runtime.ts";
 import type { OutboxBacklog, OutboxStore, ParkedStore } from "../../ports/store.ts";
 import type { Clock } from "../../time/clock.ts";
+import type { DestinationOf } from "../delivery/routes.ts";
 import { type DestinationOverview, destinationOverview } from "../destinations/control.ts";
 import { type FailureGroup, groupFailures } from "./failures.ts";
 
@@ -31,7 +33,7 @@ interface OverviewOptions {
 interface OverviewSettings {
   readonly destinations: Parameters<typeof destinationOverview>[0];
   readonly sources: Readonly<Record<string, { readonly consumption: "push" | "pull" }>>;
-  readonly destinationOf: (topic: string) => string | undefined;
+  readonly destinationOf: DestinationOf;
   readonly isRelayEnabled: boolean;
   /** Whether reasons may repeat fields that nobody sees (`admin.redactPayloadPaths`): then they are left out. */
   readonly hidesReasons: boolean;
@@ -122,8 +124,8 @@ export class Overview {
       operations.deadRows(MOST_DEAD),
       store.parked.list({}, null, MOST_PARKED),
     ]);
-    const deadOf = countBy(dead, ({ topic }) => this.#destinationOf(topic));
-    const parkedOf = countBy(parked, ({ topic }) => this.#destinationOf(topic));
+    const deadOf = countBy(dead, (row) => this.#destinationOf(row));
+    const parkedOf = countBy(parked, (row) => this.#destinationOf(row));
     const figuresOf = figures && groupBy(figures, ({ kind, name }) => `${kind} ${name}`);
     const shown = destinationOverview(settings.destinations, shared, byDestination?.value ?? new Map());
     return {
@@ -171,19 +173,19 @@ export class Overview {
       filter.state === "dead" ? [] : store.parked.list({}, null, MOST_PARKED),
     ]);
     const rows = [
-      ...dead.map(({ id, topic, diedAt, lastError }) => ({
-        id,
+      ...dead.map((row) => ({
+        id: row.id,
         state: "dead" as const,
-        destination: this.#destinationOf(topic),
-        at: diedAt,
-        reason: this.#reason(lastError),
+        destination: this.#destinationOf(row),
+        at: row.diedAt,
+        reason: this.#reason(row.lastError),
       })),
-      ...parked.map(({ id, topic, parkedAt, lastError }) => ({
-        id,
+      ...parked.map((row) => ({
+        id: row.id,
         state: "parked" as const,
-        destination: this.#destinationOf(topic),
-        at: parkedAt,
-        reason: this.#reason(lastError),
+        destination: this.#destinationOf(row),
+        at: row.parkedAt,
+        reason: this.#reason(row.lastError),
       })),
     ];
     const wanted = rows.filter((row) => filter.destination === undefined || row.destination === filter.destination);
@@ -196,26 +198,25 @@ export class Overview {
 
   /** Keys whose first row waits for its retry or is parked. @throws StoreError */
   async blockedKeys(limit: number): Promise<
-    readonly (Omit<BlockedKey, "isParked"> & {
+    readonly (Omit<BlockedKey, "isParked" | "destinationOverride"> & {
       readonly state: "retry" | "parked";
       readonly destination: string | null;
     })[]
   > {
     const { store, settings, secrets } = this.#options;
     const keys = await store.operations.blockedKeys(limit, MOST_BEHIND);
-    return keys.slice(0, limit).map(({ isParked, key, topic, lastError, ...each }) => ({
+    return keys.slice(0, limit).map(({ isParked, key, topic, destinationOverride, lastError, ...each }) => ({
       ...each,
       key: settings.hidesReasons ? HIDDEN : secrets.mask(key, false),
       topic: topic === null ? null : secrets.mask(topic, false),
-      destination: this.#destinationOf(topic),
+      destination: this.#destinationOf({ topic, destinationOverride }),
       state: isParked ? "parked" : "retry",
       lastError: this.#reason(lastError),
     }));
   }
 
-  /** By the routes; null without one. */
-  #destinationOf(topic: string | null): string | null {
-    return topic === null ? null : (this.#options.settings.destinationOf(topic) ?? null);
+  #destinationOf(row: RoutedRow): string | null {
+    return this.#options.settings.destinationOf(row) ?? null;
   }
 
   #reason(text: string | null): string | null {

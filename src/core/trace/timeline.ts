@@ -3,6 +3,7 @@ import type { SharedDestination } from "../../ports/destinationStore.ts";
 import type { HistoryEntry } from "../../ports/historyStore.ts";
 import type { JournalEntry, JournalPage } from "../../ports/journalStore.ts";
 import type { InboxMessage, InboxState, OutboxMessage, RowBefore, StoredMessage } from "../../ports/messageStore.ts";
+import { type DestinationOf, nowhere } from "../delivery/routes.ts";
 
 /** What is known of a message; see {@link timelineOf}. */
 interface MessageFacts {
@@ -20,7 +21,7 @@ interface MessageFacts {
 
 /** What of the configuration decides where a message goes. */
 export interface TraceSettings {
-  readonly destinationOf: (topic: string) => string | undefined;
+  readonly destinationOf: DestinationOf;
   readonly destinations: Readonly<Record<string, { readonly rateLimit?: { readonly perSecond: number } | undefined }>>;
   readonly sources: Readonly<Record<string, object>>;
   readonly isRelayEnabled: boolean;
@@ -99,15 +100,14 @@ export function timelineOf(facts: MessageFacts, settings: TraceSettings): Timeli
   const { inbox, outbox } = facts.stored;
   const id = outbox?.id ?? inbox?.id;
   if (id === undefined) return undefined;
-  const topic = outbox?.topic ?? null;
-  const destination = (topic === null ? undefined : settings.destinationOf(topic)) ?? null;
+  const destination = (outbox && settings.destinationOf(outbox)) ?? null;
   return {
     id,
     state: outbox?.isParked ? "parked" : (outbox?.state ?? inbox?.state ?? "pending"),
     source: inbox?.source ?? null,
     idempotencyKey: inbox?.idempotencyKey ?? null,
     correlationId: inbox?.correlationId ?? correlationIdOf(outbox) ?? null,
-    topic,
+    topic: outbox?.topic ?? null,
     key: outbox?.key ?? inbox?.aggregateId ?? null,
     destination,
     attempts: outbox?.attempt ?? inbox?.attempt ?? 0,
@@ -276,15 +276,13 @@ function behind({ id, state, isParked, attempt, scheduledAt }: RowBefore, { key 
 }
 
 function destinationWaits(
-  { topic }: OutboxMessage,
+  outbox: OutboxMessage,
   destination: string | null,
   destinations: readonly SharedDestination[],
   settings: TraceSettings,
 ): readonly WaitReason[] {
-  if (topic === null) return [];
-  if (destination === null) {
-    return [{ code: "no_route", text: `no route matches the topic ${topic}: the next claim makes it dead` }];
-  }
+  if (outbox.topic === null) return [];
+  if (destination === null) return [{ code: "no_route", text: `${nowhere(outbox)}; the next claim makes it dead` }];
   const waits: WaitReason[] = [];
   const shared = destinations.find(({ name }) => name === destination);
   const pause = shared?.pause;

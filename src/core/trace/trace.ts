@@ -331,7 +331,7 @@ export class Trace {
       isSame(filter.topic, topic) &&
       isSame(filter.key, key) &&
       isSame(filter.state, state) &&
-      isSame(filter.destination, table === "inbox" || topic === null ? null : destinationOf(topic)) &&
+      isSame(filter.destination, table === "inbox" ? null : outbox && destinationOf(outbox)) &&
       (filter.createdAfter === undefined || at > Date.parse(filter.createdAfter)) &&
       (filter.createdBefore === undefined || at < Date.parse(filter.createdBefore))
     );

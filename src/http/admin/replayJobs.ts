@@ -7,6 +7,7 @@ import {
   parseCaller,
   parseReason,
   parseReplayRequest,
+  parseText,
   type ReplayRequest,
   requireObject,
   single,
@@ -14,7 +15,7 @@ import {
 import { StoreError } from "../../model/errors.ts";
 import type { MessageId } from "../../model/rows.ts";
 import { ERRORS } from "../respond.ts";
-import { type AdminRequest, parseJsonBody, parseOptionalBody, Refusal } from "./requests.ts";
+import { type AdminRequest, parseJsonBody, parseOptionalBody, Refusal, requireDestination } from "./requests.ts";
 
 /** `/admin/replays`, and what operators do with one message. */
 
@@ -32,15 +33,13 @@ export const MOST_PER_SECOND = 100_000;
 const SAMPLE_SIZE = 10;
 const MOST_JOBS = 50;
 
-/** Body: the filter of a replay, and `dryRun`, `perSecond`, `by`. */
+/** Body: the filter of a replay, and `toDestination`, `dryRun`, `perSecond`, `by`. */
 export function parseJobRequest({ body }: AdminRequest, destinations: readonly string[]) {
   const fields = requireObject(parseJsonBody(body));
   const request = parseReplayRequest(fields);
   if (!hasFilter(request)) throw new Error(NO_FILTER);
-  const { destination } = request;
-  if (destination !== undefined && !destinations.includes(destination)) {
-    throw new Error(`"destination" is ${JSON.stringify(destination)}; one of ${destinations.join(", ")} is expected`);
-  }
+  requireDestination("destination", request.destination, destinations);
+  requireDestination("toDestination", request.toDestination, destinations);
   return {
     request,
     by: parseCaller(fields),
@@ -54,7 +53,11 @@ export function startJob({ preview, start, jobs }: JobControl) {
     await onTable(async () => {
       if (!isDryRun) return (await jobs.get(await start(request, by, perSecond))) ?? {};
       const { count, isExact, sample } = await preview(request, SAMPLE_SIZE);
-      return { count, isExact, sample: sample.map(({ lastError: _lastError, ...row }) => row) };
+      return {
+        count,
+        isExact,
+        sample: sample.map(({ lastError: _lastError, destinationOverride: _override, ...row }) => row),
+      };
     });
 }
 
@@ -95,6 +98,13 @@ export function parseAction({ parameters: { id = "" }, body }: AdminRequest) {
   return { id: messageId(id), by: parseCaller(parseOptionalBody(body)) };
 }
 
+/** Body `{"toDestination": "billing", "by": "alice"}`, or none. */
+export function parseMessageReplay(request: AdminRequest, destinations: readonly string[]) {
+  const toDestination = single(requireObject(parseOptionalBody(request.body)), "toDestination", parseText);
+  requireDestination("toDestination", toDestination, destinations);
+  return { ...parseAction(request), toDestination };
+}
+
 /** Body `{"reason": "...", "by": "alice"}`. */
 export function parseDiscard({ parameters: { id = "" }, body }: AdminRequest) {
   const fields = requireObject(parseJsonBody(body));
@@ -117,7 +127,7 @@ export function messageAction<T extends { readonly id: MessageId | undefined }>(
 }
 
 export type MessageControl = Pick<MessageActions, "retry" | "discard"> & {
-  readonly replay: (id: MessageId, by: string) => Promise<ActionResult>;
+  readonly replay: (id: MessageId, by: string, toDestination: string | undefined) => Promise<ActionResult>;
 };
 
 function messageId(id: string): MessageId | undefined {

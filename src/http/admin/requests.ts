@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
 import { ParkedInterruptedError } from "../../core/finished/parked.ts";
-import { ReplayInterruptedError } from "../../core/finished/replay.ts";
+import { NoOverrideError, ReplayInterruptedError } from "../../core/finished/replay.ts";
 import { jsonText } from "../../core/receipt/jsonDocument.ts";
 import { errorText, StoppingError, StoreError } from "../../model/errors.ts";
 import type { Log } from "../../ports/runtime.ts";
@@ -134,6 +134,21 @@ export function queryParameters(url: string): <T>(name: string, parse: (text: st
   };
 }
 
+/** Checks the name of a destination: a misspelt one would mean no row. @throws Error that names the field */
+export function requireDestination(
+  field: "destination" | "toDestination",
+  name: string | undefined,
+  destinations: readonly string[],
+): void {
+  if (name === undefined || destinations.includes(name)) return;
+  const known = knownNames(destinations);
+  throw new Error(`"${field}" is ${JSON.stringify(name)}; the name of a destination is expected (${known})`);
+}
+
+export function knownNames(names: readonly string[]): string {
+  return names.length === 0 ? "there are none" : `there are ${names.join(", ")}`;
+}
+
 /** A request that is valid and cannot be served; the message is the answer. */
 export class Refusal extends Error {
   override readonly name = "Refusal";
@@ -166,6 +181,7 @@ export function answering<T>(parse: (request: AdminRequest) => T, work: (request
 
 function answerError(res: ServerResponse, error: unknown): void {
   if (error instanceof Refusal) sendError(res, error.status, error.message);
+  else if (error instanceof NoOverrideError) sendError(res, 501, ERRORS.noOverride);
   else if (error instanceof StoreError) sendError(res, 500, ERRORS.storageFailed);
   else if (error instanceof ReplayInterruptedError) answerInterruption(res, error, { moved: error.moved });
   else if (error instanceof ParkedInterruptedError) answerInterruption(res, error, { changed: error.changed });

@@ -50,6 +50,7 @@ import {
   parseDiscard,
   parseJobId,
   parseJobRequest,
+  parseMessageReplay,
   showJob,
   startJob,
 } from "./replayJobs.ts";
@@ -58,10 +59,12 @@ import {
   answering,
   createGuard,
   type GuardOptions,
+  knownNames,
   parseJsonBody,
   parseOptionalBody,
   queryParameters,
   Refusal,
+  requireDestination,
 } from "./requests.ts";
 import { transformTestHandler } from "./transformTrial.ts";
 
@@ -219,8 +222,8 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
       "admin_message_replay",
       describe.messageReplay,
       handle(
-        parseAction,
-        messageAction(({ id, by }) => messages.replay(id, by)),
+        (request) => parseMessageReplay(request, replay.destinations),
+        messageAction(({ id, by, toDestination }) => messages.replay(id, by, toDestination)),
       ),
     ),
     route("admin_replays", describe.replayJobs, handle(noParameters, listJobs(jobs))),
@@ -245,11 +248,9 @@ function parseReplay(body: Buffer, destinations: readonly string[]) {
   const fields = parseOptionalBody(body);
   const request = parseReplayRequest(fields);
   const by = parseCaller(fields);
-  const { destination } = request;
-  if (destination === undefined || destinations.includes(destination)) return { request, by };
-  // A misspelt name would replay nothing, as if no row matched.
-  const known = knownNames(destinations);
-  throw new Error(`"destination" is ${JSON.stringify(destination)}; the name of a destination is expected (${known})`);
+  requireDestination("destination", request.destination, destinations);
+  requireDestination("toDestination", request.toDestination, destinations);
+  return { request, by };
 }
 
 /** Body `{"reason": "...", "for": "2h", "by": "alice"}`; without `for` until it is resumed. */
@@ -272,10 +273,6 @@ function requireChangeable(control: DestinationControl, name: string): void {
     throw new Refusal(404, `There is no destination ${JSON.stringify(name)} (${knownNames(control.names)})`);
   }
   if (!control.canPause) throw new Refusal(501, ERRORS.noDestinationTable);
-}
-
-function knownNames(names: readonly string[]): string {
-  return names.length === 0 ? "there are none" : `there are ${names.join(", ")}`;
 }
 
 const LISTED_BY_DEFAULT = 50;

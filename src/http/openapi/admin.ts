@@ -25,6 +25,7 @@ import {
   TEXT,
   TEXT_OR_NULL,
   TIME_OR_NULL,
+  toDestination,
   UUID,
 } from "./schemas.ts";
 import type { Examples, ResponseHeaders, Schema } from "./types.ts";
@@ -107,7 +108,8 @@ function transformTest({ access, maxBodyBytes, maxTransformTimeoutMs }: Describe
 
 function replay(admin: DescribedAdmin): RouteDescription {
   const { access, maxBodyBytes, destinations: names } = admin;
-  const schema = { allOf: [ref("ReplayRequest"), { properties: { destination: { enum: [...names, null] }, by: BY } }] };
+  const properties = { destination: { enum: [...names, null] }, ...toDestination(names), by: BY };
+  const schema = { allOf: [ref("ReplayRequest"), { properties }] };
   const after = "2025-01-31T12:00:00Z";
   return {
     summary: "Deliver finished outbox rows again",
@@ -126,6 +128,7 @@ function replay(admin: DescribedAdmin): RouteDescription {
     answers: [
       json(200, "The replay has ended.", "ReplayResult", { moved: 42 }),
       error(400, "No filter is set.", "InvalidRequest", "A replay needs at least one filter."),
+      NO_OVERRIDE,
       invalid('"topic" is a number; a string is expected'),
       ...refusals(admin),
       ...interrupted("moved", "Rows moved before the interruption; they stay moved."),
@@ -147,6 +150,9 @@ function interrupted(member: "moved" | "changed", description: string): readonly
 }
 
 /** Text that is not blank. */
+/** Of replays to another destination. */
+export const NO_OVERRIDE = error(501, "The outbox has no column for that.", "Error", ERRORS.noOverride);
+
 const NOT_BLANK = "^[^\\u0000]*[^\\u0000- ][^\\u0000]*$";
 export const REASON = { type: "string", minLength: 1, maxLength: LONGEST_REASON, pattern: NOT_BLANK };
 

@@ -2,7 +2,7 @@ import { JOB_STATES } from "../../ports/jobStore.ts";
 import { MOST_PER_SECOND } from "../admin/replayJobs.ts";
 import type { Access } from "../credentials.ts";
 import { ERRORS } from "../respond.ts";
-import { BY, REASON } from "./admin.ts";
+import { BY, NO_OVERRIDE, REASON } from "./admin.ts";
 import {
   type Answer,
   bodyAnswers,
@@ -22,6 +22,7 @@ import {
   SOME_FILTER,
   TEXT_OR_NULL,
   TIME_OR_NULL,
+  toDestination,
   UUID,
 } from "./schemas.ts";
 import type { Schema } from "./types.ts";
@@ -93,6 +94,7 @@ export function describeReplayJobs(access: Access | undefined, destinations: rea
     schema: Schema,
     value: object,
     refusal: string,
+    further: readonly Answer[] = [],
   ): RouteDescription => ({
     summary,
     description,
@@ -104,6 +106,7 @@ export function describeReplayJobs(access: Access | undefined, destinations: rea
       invalid,
       error(404, "No such message.", "Error", ERRORS.noMessage),
       error(409, "Its state does not allow it.", "Error", refusal),
+      ...further,
       ...bodyAnswers(),
       ...always,
     ],
@@ -134,6 +137,7 @@ export function describeReplayJobs(access: Access | undefined, destinations: rea
           properties: {
             ...REPLAY_FILTERS,
             destination: { ...REPLAY_FILTERS.destination, enum: [...destinations, null] },
+            ...toDestination(destinations),
             dryRun: nullable("boolean", { description: "Only count." }),
             perSecond: nullable("integer", {
               minimum: 1,
@@ -174,6 +178,7 @@ export function describeReplayJobs(access: Access | undefined, destinations: rea
         ),
         invalid,
         NO_TABLE,
+        NO_OVERRIDE,
         ...bodyAnswers(),
         ...always,
       ],
@@ -206,9 +211,10 @@ export function describeReplayJobs(access: Access | undefined, destinations: rea
     messageReplay: action(
       "Replay a message",
       "A sent or dead row is delivered again.",
-      caller,
+      request({ ...toDestination(destinations), by: BY }),
       { by: "alice" },
       "The row is pending; only a sent or dead row can be replayed",
+      [NO_OVERRIDE],
     ),
   } satisfies Readonly<Record<string, RouteDescription>>;
 }

@@ -50,7 +50,7 @@ export const REPLAY_FILTERS = {
     description: "Only rows with one of these topics.",
   }),
   destination: nullable("string", {
-    description: "Only rows whose topic is routed to this destination; the first matching route counts.",
+    description: "Only rows that go to this destination: by the first route that matches, or since an earlier replay.",
   }),
   createdAfter: nullable("string", { format: "date-time", description: "Only rows created after this instant." }),
   createdBefore: nullable("string", { format: "date-time", description: "Only rows created before this instant." }),
@@ -61,6 +61,14 @@ export const SOME_FILTER = Object.keys(REPLAY_FILTERS).map((name) => ({
   required: [name],
   properties: { [name]: { not: { type: "null" } } },
 }));
+
+/** @param names of the destinations */
+export const toDestination = (names: readonly string[]) => ({
+  toDestination: nullable("string", {
+    enum: [...names, null],
+    description: "Where they are delivered from now on; by default where they went before. No filter.",
+  }),
+});
 
 const CLAIM_REFERENCE = {
   claimToken: { ...UUID, description: "The token that the claim returned." },

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import type { TopicRoute } from "../../../src/adapters/stores/sql/routing.ts";
+import type { Routing, TopicRoute } from "../../../src/adapters/stores/sql/routing.ts";
 import type { ClaimedRow, ClaimToken, MessageId, NewInboxRow, Outcome } from "../../../src/model/rows.ts";
 import type { ClaimRequest, RelayRequest, Store } from "../../../src/ports/store.ts";
 import type { Clock } from "../../../src/time/clock.ts";
@@ -45,9 +45,10 @@ export interface StoreHarness extends AsyncDisposable {
 }
 
 /** Of the stores of the suite: these topics go to the destination of their name, the empty one to `empty`. */
-export const ROUTES: readonly TopicRoute[] = ["orders", "bills", "stuck", "excluded", "a", "A", "a ", "b", "c", ""].map(
+const ROUTES: readonly TopicRoute[] = ["orders", "bills", "stuck", "excluded", "a", "A", "a ", "b", "c", ""].map(
   (topic) => ({ topicPattern: topic, destination: topic === "" ? "empty" : topic }),
 );
+export const ROUTING: Routing = { routes: ROUTES, destinations: ROUTES.map(({ destination }) => destination) };
 
 export interface ApplicationRow {
   readonly topic?: string;

@@ -9,6 +9,7 @@ import { exerciseOrder } from "./order.ts";
 import { exerciseClaims, exerciseSettling } from "./outbox.ts";
 import { exerciseParking } from "./parking.ts";
 import { exercisePull } from "./pull.ts";
+import { exerciseRedirect } from "./redirect.ts";
 import { exerciseRelay } from "./relay.ts";
 import { exerciseReplay } from "./replay.ts";
 import { exerciseRetention } from "./retention.ts";
@@ -34,6 +35,7 @@ export function exerciseStore(open: () => Promise<StoreHarness>): void {
   exerciseOperations(open);
   exerciseJobs(open);
   exerciseReplay(open);
+  exerciseRedirect(open);
   exerciseRetention(open);
   exercisePull(open);
   exerciseDestinations(open);

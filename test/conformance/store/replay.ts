@@ -160,7 +160,16 @@ export function exerciseReplay(open: () => Promise<StoreHarness>): void {
         const shown = await allPages(replay, await replay.begin());
 
         const { id, sequence, createdAt } = keyed;
-        const facts = { id, sequence, createdAt, topic: "orders", key: "k", state: "dead", attempt: 1 };
+        const facts = {
+          id,
+          sequence,
+          createdAt,
+          topic: "orders",
+          destinationOverride: null,
+          key: "k",
+          state: "dead",
+          attempt: 1,
+        };
         expect(shown).toEqual([
           { ...facts, lastError: "x".repeat(200) },
           expect.objectContaining({

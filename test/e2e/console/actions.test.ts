@@ -273,6 +273,8 @@ describeWithTools(["chromium"], "an operator", () => {
     await page.getByText("40 rows", { exact: true }).waitFor();
     await start.click();
     await page.getByLabel("Rows a second").fill("1");
+    await page.getByLabel("Deliver to").selectOption("shipping");
+    expect(await axeFindings(page)).toEqual([]);
     await confirm("Start replay");
     await notice("The replay has started.");
     const running = page.getByRole("listitem").filter({ hasText: "jobs.failed" });
@@ -284,6 +286,10 @@ describeWithTools(["chromium"], "an operator", () => {
     );
     expect(moved).toBeGreaterThan(0);
     expect(moved).toBeLessThan(40);
+    await running.getByText("toDestination shipping").waitFor();
+    const redirected =
+      "SELECT DISTINCT destination_override AS name FROM outbox WHERE topic = 'jobs.failed' AND state = 'pending'";
+    expect(await furnished.database.query(redirected)).toEqual([{ name: "shipping" }]);
 
     const interrupted = page.getByRole("listitem").filter({ hasText: "412 of 1,000 moved" });
     await interrupted.getByRole("button", { name: "Resume" }).click();

@@ -47,7 +47,14 @@ export class SimulatedOutbox implements OutboxStore {
       world.claimedRows += ids.length;
       const rows = ids.map((id) => {
         const { key, topic, attempt, position } = model.row(id);
-        const unused = { topic, aggregateType: null, headers: {}, createdAt: new Date(0), maxAttempts: 1000 };
+        const unused = {
+          topic,
+          destinationOverride: null,
+          aggregateType: null,
+          headers: {},
+          createdAt: new Date(0),
+          maxAttempts: 1000,
+        };
         return { id, key, attempt, sequence: String(position), payload: PAYLOAD, claimToken: request.token, ...unused };
       });
       return { rows, more, heldBack };

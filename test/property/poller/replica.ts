@@ -51,7 +51,7 @@ export class SimulatedReplica {
     this.#poller = new Poller({
       store: this.outbox,
       delivery: {
-        destinationOf: (topic) => topic ?? undefined,
+        destinationOf: ({ topic }) => topic ?? undefined,
         deliver: (row, signal, isProbe = false) => this.#deliver(row, signal, isProbe),
       },
       newToken,

@@ -85,6 +85,7 @@ export const OUTBOX_RULES = {
     definition: "bigint GENERATED ALWAYS AS IDENTITY",
     notNull: true,
   },
+  destinationOverride: { ...text, isOptional: true },
 } as const satisfies Record<keyof typeof OUTBOX_COLUMNS, ColumnRule>;
 
 /** Times of the destinations are computed with, to the microsecond: they have a zone. */

@@ -8,6 +8,7 @@ import {
 import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
 import { forget, noteAction } from "./historySql.ts";
+import { overrideOf } from "./outboxParts.ts";
 import { byIndex, type Statement } from "./statement.ts";
 import { msOf } from "./values.ts";
 
@@ -23,7 +24,7 @@ function replay(names: TableNames, isNoting: boolean): ReplayStatements<Statemen
   const finished = `o.${c.state} IN ('sent', 'dead')`;
   /** Compared as an expression, so that rows are found by id and not by an index of everything finished. */
   const finishedById = `(o.${c.state} || '') IN ('sent', 'dead')`;
-  const columns = `o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.topic}::text AS topic, o.${c.key}::text AS key, o.${c.state}::text AS state,
+  const columns = `o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.topic}::text AS topic, ${overrideOf(c, "o")} AS destination_override, o.${c.key}::text AS key, o.${c.state}::text AS state,
     o.${c.attempt} AS attempt, left(o.${c.lastError}, 200) AS last_error`;
 
   /** $1 end of the scope, $2 topics, $3 created after, $4 created before, $5 state; null means any. */
@@ -33,6 +34,10 @@ function replay(names: TableNames, isNoting: boolean): ReplayStatements<Statemen
   AND ($3::timestamptz IS NULL OR ${createdAt} > $3::timestamptz)
   AND ($4::timestamptz IS NULL OR ${createdAt} < $4::timestamptz)
   AND ($5::text IS NULL OR ${state} = $5::text)`;
+
+  const overrides = c.destinationOverride === null ? [] : [c.destinationOverride];
+  const moveParameters = ["finishedUntil", "ids", ...(isNoting ? ["by", "note"] : []), ...overrides.map(() => "to")];
+  const redirected = overrides.map((column) => `, ${column} = coalesce($${moveParameters.length}::text, o.${column})`);
 
   return {
     begin: byIndex("replay.begin")`
@@ -71,7 +76,7 @@ ORDER BY o.${c.sequence}`,
      * and leaves it as not due by its own clock. It must also differ from `created_at`, by which claims find rows below
      * their mark: NULL, which an owner's table may allow, differs from nothing.
      */
-    move: byIndex("replay.move", ["finishedUntil", "ids", ...(isNoting ? ["by"] : [])])`
+    move: byIndex("replay.move", moveParameters)`
 WITH still_finished AS MATERIALIZED (
   SELECT o.${c.id} AS id
   FROM ${table} o
@@ -82,11 +87,11 @@ WITH still_finished AS MATERIALIZED (
 moved AS (
   UPDATE ${table} o
   SET ${c.state} = 'pending', ${c.attempt} = 0, ${c.scheduledAt} = now(), ${c.updatedAt} = now(), ${c.lastError} = NULL,
-      ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')
+      ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')${redirected.join("")}
   FROM still_finished f
   WHERE o.${c.id} = f.id
   RETURNING o.${c.id} AS id
-)${isNoting ? noteAction(names, "replayed", "moved", "$3", "NULL") : ""}
+)${isNoting ? noteAction(names, "replayed", "moved", "$3", "$4") : ""}
 SELECT count(*)::int AS moved FROM moved`,
 
     untried: byIndex("replay.untried", ["ids"])`

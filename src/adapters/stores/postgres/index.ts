@@ -1,14 +1,17 @@
 import type { Log } from "../../../ports/runtime.ts";
 import type { Store } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
+import { replayStore } from "../sql/finishedRows.ts";
 import { SqlHistory } from "../sql/history.ts";
 import { SqlInbox } from "../sql/inbox.ts";
-import { quoteNames, type TableNames } from "../sql/names.ts";
-import { SqlOutbox } from "../sql/outbox.ts";
+import { messageStore } from "../sql/messages.ts";
+import { quoteNames, type TableNames, withoutOverride } from "../sql/names.ts";
+import { operationsStore } from "../sql/operations.ts";
+import { parkedStore, SqlOutbox } from "../sql/outbox.ts";
 import { SqlPull } from "../sql/pull.ts";
-import type { TopicRoute } from "../sql/routing.ts";
+import type { Routing } from "../sql/routing.ts";
 import { TableCheck } from "../sql/schema.ts";
-import { sqlStore, type TypedFacets } from "../sql/store.ts";
+import { type Facets, sqlStore } from "../sql/store.ts";
 import { BUNDLED_TYPES, type ColumnTypes } from "./columns.ts";
 import { destinationStatements } from "./destinationsSql.ts";
 import { isLockTimeout } from "./errors.ts";
@@ -30,8 +33,8 @@ import { PostgresWake } from "./wake.ts";
 
 interface PostgresStoreOptions extends PoolOptions {
   readonly names: TableNames;
-  /** In order of precedence. None by default. */
-  readonly routes?: readonly TopicRoute[] | undefined;
+  /** None by default. */
+  readonly routing?: Routing | undefined;
 }
 
 /**
@@ -40,31 +43,32 @@ interface PostgresStoreOptions extends PoolOptions {
  */
 export function createPostgresStore(options: PostgresStoreOptions, clock: Clock, log: Log): Store {
   const pool = new PostgresPool(options);
-  const names = quoteNames(options.names, (identifier) => `"${identifier}"`);
-  const history = new SqlHistory(pool, historyStatements(names), isLockTimeout, clock, log);
-  const facets = (types: ColumnTypes): TypedFacets => {
+  const all = quoteNames(options.names, (identifier) => `"${identifier}"`);
+  const history = new SqlHistory(pool, historyStatements(all), isLockTimeout, clock, log);
+  const check = new TableCheck(schemaDialect(pool), options.names, log);
+  const facets = (types: ColumnTypes): Facets => {
+    const names = check.overrideRemedy === undefined ? all : withoutOverride(all);
     const inboxSql = inboxStatements(names, types);
-    const outboxSql = outboxStatements(names, types.outboxPayload, options.routes);
+    const outboxSql = outboxStatements(names, types.outboxPayload, options.routing);
     const inbox = new PostgresInbox(pool, inboxSql, new PostgresLowWater(pool, inboxSql.mark, clock));
     return {
       inbox: new SqlInbox(inbox, clock),
       outbox: new SqlOutbox(pool, outboxSql, new PostgresLowWater(pool, outboxSql.mark, clock), history, clock),
       pull: new SqlPull(pool, pullStatements(names, types.inboxPayload), clock),
+      messages: messageStore(pool, messageStatements(names, options.routing)),
+      operations: operationsStore(pool, operationsStatements(names)),
+      parked: parkedStore(pool, parkedStatements(names), history),
+      replay: replayStore(pool, replayStatements(names), history, check.overrideRemedy),
     };
   };
-  const check = new TableCheck(schemaDialect(pool), options.names, log);
   const database = {
     pool,
     ping: statement("ping", [], { timeoutMs: 3000 })("SELECT 1"),
-    destinations: destinationStatements(names),
+    destinations: destinationStatements(all),
     history,
-    journal: journalStatements(names),
-    messages: messageStatements(names, options.routes),
-    operations: operationsStatements(names),
-    jobs: jobStatements(names),
-    parked: parkedStatements(names),
-    replay: replayStatements(names),
-    retention: retentionStatements(names),
+    journal: journalStatements(all),
+    jobs: jobStatements(all),
+    retention: retentionStatements(all),
     facets: facets(BUNDLED_TYPES),
     checkedFacets: async () => facets(await columnTypes(pool, check, options.names)),
     check,

@@ -1,7 +1,7 @@
 import type { MessageStatements } from "../sql/messages.ts";
 import type { TableNames } from "../sql/names.ts";
-import type { TopicRoute } from "../sql/routing.ts";
-import { destinationOf } from "./outboxParts.ts";
+import { NO_ROUTING, type Routing } from "../sql/routing.ts";
+import { destinationOf, overrideOf } from "./outboxParts.ts";
 import type { Statement } from "./statement.ts";
 import { msOf } from "./values.ts";
 
@@ -9,13 +9,13 @@ import { msOf } from "./values.ts";
  * Every statement that finds messages, with the configured names woven in once. A page merges the indexes of the states,
  * each read from its newest row on, since no index holds every row.
  */
-export function messageStatements(names: TableNames, routes: readonly TopicRoute[] = []): MessageStatements<Statement> {
+export function messageStatements(names: TableNames, routing: Routing = NO_ROUTING): MessageStatements<Statement> {
   const [inbox, outbox, i, o] = [names.inboxTable, names.outboxTable, names.inbox, names.outbox];
   const times = (row: string, columns: Readonly<Record<string, string>>): string =>
     Object.entries(columns)
       .map(([name, column]) => `${msOf(`${row}.${column}`)} AS ${name}`)
       .join(", ");
-  const outboxColumns = `o.${o.id} AS id, o.${o.sequence}::bigint AS sequence, o.${o.topic}::text AS topic, o.${o.key}::text AS key,
+  const outboxColumns = `o.${o.id} AS id, o.${o.sequence}::bigint AS sequence, o.${o.topic}::text AS topic, ${overrideOf(o, "o")} AS destination_override, o.${o.key}::text AS key,
   o.${o.state}::text AS state, o.${o.attempt} AS attempt, o.${o.maxAttempts} AS max_attempts,
   CASE WHEN o.${o.scheduledAt} > now() THEN 1 ELSE 0 END AS is_ahead, o.${o.claimToken} AS claim_token,
   o.${o.lastError} AS last_error, o.${o.headers}::text AS headers,
@@ -116,7 +116,7 @@ matching AS MATERIALIZED (
   SELECT ${outboxColumns}
   FROM page p JOIN ${outbox} o ON o.${o.id} = p.id
   WHERE ($3::text IS NULL OR o.${o.key}::text = $3::text) AND ($4::text IS NULL OR o.${o.topic}::text = $4::text)
-    AND ($5::text IS NULL OR ${destinationOf(routes, `o.${o.topic}`)} = $5::text)
+    AND ($5::text IS NULL OR ${destinationOf(routing, o, "o")} = $5::text)
     AND ($6::text IS NULL OR strpos(o.${o.headers}::text, $6::text) > 0)
     AND ($7::text IS NULL OR o.${o.state}::text = $7::text) AND ${isWithin(`o.${o.createdAt}`, "$8", "$9")}
 )

@@ -39,10 +39,12 @@ function onlineStatement(statement: string, qualified: (name: string) => string)
   }
   const [, dropped = ""] = /^DROP INDEX (?:IF EXISTS )?(\w+)$/.exec(statement) ?? [];
   if (dropped !== "") return { text: drop(qualified(dropped)) };
-  const [, table = "", change = ""] = /^ALTER TABLE (\w+) (ALTER COLUMN \w+ DROP NOT NULL)$/.exec(statement) ?? [];
+  // A column without a default is only noted in the catalogue.
+  const [, table = "", change = ""] =
+    /^ALTER TABLE (\w+) (ALTER COLUMN \w+ DROP NOT NULL|ADD COLUMN IF NOT EXISTS \w+ \w+)$/.exec(statement) ?? [];
   if (table !== "") return { text: `ALTER TABLE ${qualified(table)} ${change}`, locksTable: true };
   throw new Error(
-    `a migration of tables in use may make tables, make and drop indexes and drop NOT NULL; anything else would hold up writers: ${statement}`,
+    `a migration of tables in use may make tables, make and drop indexes, add columns without a default, and drop NOT NULL; anything else would hold up writers: ${statement}`,
   );
 }
 

@@ -1,6 +1,7 @@
 import { COUNTERS } from "../../../ports/operationsStore.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { OperationsStatements } from "../sql/operations.ts";
+import { overrideOf } from "./outboxParts.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 import { msOf, PARKED_AT } from "./values.ts";
 
@@ -11,7 +12,7 @@ export function operationsStatements(names: TableNames): OperationsStatements<St
   const each = (write: (counter: string) => string): string => COUNTERS.map(write).join(", ");
   const options = { timeoutMs: TIMEOUT_MS };
   const blocked = (which: string): string => `(
-  SELECT o.${o.id} AS id, o.${o.sequence} AS sequence, o.${o.key} AS key, o.${o.topic}::text AS topic, o.${o.attempt} AS attempt,
+  SELECT o.${o.id} AS id, o.${o.sequence} AS sequence, o.${o.key} AS key, o.${o.topic}::text AS topic, ${overrideOf(o, "o")} AS destination_override, o.${o.attempt} AS attempt,
     o.${o.scheduledAt} AS scheduled_at, left(o.${o.lastError}, 300) AS last_error
   FROM ${outbox} o
   WHERE o.${o.state} = 'pending' AND o.${o.attempt} > 0 AND o.${o.key} IS NOT NULL AND ${which}
@@ -61,11 +62,11 @@ SELECT a.id::text AS id, ${msOf("a.at")} AS at, actor, action, target, detail
 FROM ${audit} a WHERE $1::bigint IS NULL OR a.id < $1::bigint ORDER BY a.id DESC LIMIT $2::int`,
 
     deadRows: byIndex("operations.dead rows", ["limit"], options)`
-SELECT o.${o.id} AS id, o.${o.topic}::text AS topic, ${msOf(`o.${o.updatedAt}`)} AS updated_at, left(o.${o.lastError}, 300) AS last_error
+SELECT o.${o.id} AS id, o.${o.topic}::text AS topic, ${overrideOf(o, "o")} AS destination_override, ${msOf(`o.${o.updatedAt}`)} AS updated_at, left(o.${o.lastError}, 300) AS last_error
 FROM ${outbox} o WHERE o.${o.state} = 'dead' ORDER BY o.${o.updatedAt} DESC, o.${o.sequence} DESC LIMIT $1::int`,
 
     blockedKeys: byIndex("operations.blocked keys", ["limit", "behindLimit"], options)`
-SELECT b.id, b.key, b.topic, b.attempt, CASE WHEN b.scheduled_at = ${PARKED_AT} THEN 1 ELSE 0 END AS is_parked,
+SELECT b.id, b.key, b.topic, b.destination_override, b.attempt, CASE WHEN b.scheduled_at = ${PARKED_AT} THEN 1 ELSE 0 END AS is_parked,
   ${msOf("b.scheduled_at")} AS scheduled_at, b.last_error,
   (SELECT count(*) FROM (
     SELECT FROM ${outbox} r WHERE r.${o.key} = b.key AND r.${o.key} IS NOT NULL AND r.${o.state} IN ('pending', 'processing')

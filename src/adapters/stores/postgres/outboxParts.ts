@@ -8,21 +8,21 @@ import {
   isStorable,
   likePattern,
   type PatternPart,
+  type Routing,
   type RoutingDialect,
-  type TopicRoute,
 } from "../sql/routing.ts";
 import { history, markBound } from "./lowWater.ts";
 import { PARKED_AT } from "./values.ts";
 
 /** Conditions and expressions that the statements on the outbox share. */
-export function outboxParts(names: TableNames, payloadType: string, routes: readonly TopicRoute[]) {
+export function outboxParts(names: TableNames, payloadType: string, routing: Routing) {
   const table = names.outboxTable;
   const c = names.outbox;
   const payloadText = payloadType === "text" ? `o.${c.payload}` : `o.${c.payload}::text`;
   /** An owner's table may allow NULL, which counts as due. */
   const scheduledAtOf = (row: string): string => `coalesce(${row}.${c.scheduledAt}, '-infinity')`;
   const scheduledAt = scheduledAtOf("o");
-  const destinationIn = (row: string): string => destinationOf(routes, `${row}.${c.topic}`);
+  const destinationIn = (row: string): string => destinationOf(routing, c, row);
   /**
    * `scheduled_at` of a claimed row that is released. Its time had come when it was claimed; after a clock set back it
    * is now: a time ahead of `updated_at` would pass for scheduled ahead, and later rows of its key would go first.
@@ -104,9 +104,15 @@ export type OutboxParts = ReturnType<typeof outboxParts>;
 /** Parked rows that a mark passes: finding them takes half a millisecond. */
 const PARKED_PASSED = 1000;
 
-/** An expression for the destination of a row; exact for every pattern. @param topic a column of any type */
-export function destinationOf(routes: readonly TopicRoute[], topic: string): string {
-  return destinationExpression(routes, `(${topic}::text COLLATE "C")`, POSTGRES);
+/** An expression for the override of a row: an empty one counts as none. */
+export function overrideOf({ destinationOverride }: TableNames["outbox"], row: string): string {
+  return destinationOverride === null ? "NULL::text" : `nullif(${row}.${destinationOverride}::text, '')`;
+}
+
+/** An expression for the destination of a row; exact for every pattern. The topic may have any type. */
+export function destinationOf(routing: Routing, c: TableNames["outbox"], row: string): string {
+  const override = c.destinationOverride === null ? null : `(${overrideOf(c, row)} COLLATE "C")`;
+  return destinationExpression(routing, `(${row}.${c.topic}::text COLLATE "C")`, override, POSTGRES);
 }
 
 const literal = (text: string): string => pg.escapeLiteral(text).trim();

@@ -2,18 +2,18 @@ import type { MessageId, Outcome } from "../../../model/rows.ts";
 import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
 import { attemptsOf, delayOf, type OutboxStatements, type ParkedStatements, STATE_AFTER } from "../sql/outbox.ts";
-import type { TopicRoute } from "../sql/routing.ts";
+import { NO_ROUTING, type Routing } from "../sql/routing.ts";
 import { claimStatements } from "./claimSql.ts";
 import { isLockTimeout } from "./errors.ts";
 import { ENTRY_PARAMETERS, entryValues, noteAction, noteSettled } from "./historySql.ts";
 import { markRead } from "./lowWater.ts";
-import { outboxParts } from "./outboxParts.ts";
+import { outboxParts, overrideOf } from "./outboxParts.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 import { msOf, PARKED_AT, uuidArray } from "./values.ts";
 
 /** Every statement on the outbox. States are literals: a parameter would defeat the partial indexes. */
-export function outboxStatements(names: TableNames, payloadType: string, routes: readonly TopicRoute[] = []) {
-  const parts = outboxParts(names, payloadType, routes);
+export function outboxStatements(names: TableNames, payloadType: string, routing: Routing = NO_ROUTING) {
+  const parts = outboxParts(names, payloadType, routing);
   const {
     table,
     c,
@@ -235,7 +235,7 @@ WITH parked AS MATERIALIZED (
     AND ($3::uuid[] IS NULL OR o.${c.id} = ANY ($3::uuid[])) AND ($4::text IS NULL OR o.${c.key}::text = $4::text)
 ),
 first AS MATERIALIZED (SELECT id FROM parked ORDER BY sequence LIMIT $2::int)
-SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.topic}::text AS topic, o.${c.key}::text AS key, o.${c.attempt} AS attempt,
+SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.topic}::text AS topic, ${overrideOf(c, "o")} AS destination_override, o.${c.key}::text AS key, o.${c.attempt} AS attempt,
   ${msOf(`o.${c.updatedAt}`)} AS updated_at, left(o.${c.lastError}, 200) AS last_error
 FROM first f JOIN ${table} o ON o.${c.id} = f.id
 ORDER BY o.${c.sequence}`,

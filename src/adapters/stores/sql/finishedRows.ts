@@ -31,9 +31,12 @@ export function replayStore<S>(
   runner: StatementRunner<S>,
   { plain: sql, noting }: WithHistory<ReplayStatements<S>>,
   history: SqlHistory<S>,
+  overrideRemedy: string | undefined,
 ): ReplayStore {
   const moves = { plain: sql.move, noting: noting.move };
   return {
+    overrideRemedy,
+
     async begin() {
       const [row] = await runner.run(sql.begin);
       return { finishedUntil: row?.finished_until as string, lastSequence: row?.last_sequence as string };
@@ -49,11 +52,11 @@ export function replayStore<S>(
       return (await runner.run(sql.find, { ...filterValues(scope, filter), ids })).map(finishedRow);
     },
 
-    async move({ finishedUntil }, ids, by) {
-      const note = noteValues(by, null);
+    async move({ finishedUntil }, ids, by, to) {
+      const note = noteValues(by, to === undefined ? null : `to the destination ${to}`);
       return await countChanged(ids, (part) =>
         history.noting(moves, async (move) => {
-          const [row] = await runner.run(move, { finishedUntil, ids: part, ...note });
+          const [row] = await runner.run(move, { finishedUntil, ids: part, to: to ?? null, ...note });
           return Number(row?.moved ?? 0);
         }),
       );

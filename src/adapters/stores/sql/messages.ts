@@ -8,7 +8,17 @@ import type {
   MessageStore,
   OutboxMessage,
 } from "../../../ports/messageStore.ts";
-import { dateOf, headersOf, idsOf, numberOf, type Row, type StatementRunner, textOf, type Values } from "./rows.ts";
+import {
+  dateOf,
+  headersOf,
+  idsOf,
+  numberOf,
+  type Row,
+  routedRow,
+  type StatementRunner,
+  textOf,
+  type Values,
+} from "./rows.ts";
 
 /** The statements that find messages. Pages answer a row for each match, and `looked_at` and `last` in one at least. */
 export interface MessageStatements<S> {
@@ -168,7 +178,7 @@ function outboxMessage(row: Row): OutboxMessage {
   return {
     ...parts,
     sequence: String(row.sequence),
-    topic: textOf(row.topic),
+    ...routedRow(row),
     key: textOf(row.key),
     state,
     isParked: state === "pending" && parts.attempt > 0 && parts.scheduledAt?.getTime() === PARKED_MS,

@@ -36,8 +36,8 @@ export function quoteNames(names: TableNames, quote: (identifier: string) => str
     }
     return quote(identifier);
   };
-  const mapped = <T extends Record<string, string>>(columns: T): T =>
-    Object.fromEntries(Object.entries(columns).map(([key, name]) => [key, checked(name)])) as T;
+  const mapped = <T extends Readonly<Record<string, string | null>>>(columns: T): T =>
+    Object.fromEntries(Object.entries(columns).map(([key, name]) => [key, name === null ? null : checked(name)])) as T;
   const schema = names.schema === undefined ? undefined : checked(names.schema);
   const table = (name: string): string => (schema === undefined ? checked(name) : `${schema}.${checked(name)}`);
   return {
@@ -55,4 +55,9 @@ export function quoteNames(names: TableNames, quote: (identifier: string) => str
     history: mapped(names.history),
     journal: mapped(names.journal),
   };
+}
+
+/** The names for an owner's outbox that has no column for overrides. */
+export function withoutOverride(names: TableNames): TableNames {
+  return { ...names, outbox: { ...names.outbox, destinationOverride: null } };
 }

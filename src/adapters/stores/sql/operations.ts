@@ -1,6 +1,6 @@
 import type { MessageId } from "../../../model/rows.ts";
 import { COUNTERS, type Figures, type MinuteFigures, type OperationsStore } from "../../../ports/operationsStore.ts";
-import { dateOf, numberOf, type Row, type StatementRunner, textOf } from "./rows.ts";
+import { dateOf, numberOf, type Row, routedRow, type StatementRunner, textOf } from "./rows.ts";
 import { storable } from "./text.ts";
 
 /** The statements for operators. */
@@ -72,7 +72,7 @@ export function operationsStore<S>(runner: StatementRunner<S>, sql: OperationsSt
     async deadRows(limit) {
       return (await runner.run(sql.deadRows, { limit })).map((row) => ({
         id: row.id as MessageId,
-        topic: textOf(row.topic),
+        ...routedRow(row),
         diedAt: dateOf(row.updated_at),
         lastError: textOf(row.last_error),
       }));
@@ -84,7 +84,7 @@ export function operationsStore<S>(runner: StatementRunner<S>, sql: OperationsSt
         return {
           key: String(row.key),
           id: row.id as MessageId,
-          topic: textOf(row.topic),
+          ...routedRow(row),
           isParked,
           attempt: numberOf(row.attempt, 0),
           dueAt: isParked ? null : dateOf(row.scheduled_at),

@@ -1,9 +1,19 @@
 import { NO_DESTINATION } from "../../../ports/store.ts";
 
 /**
- * Destinations in SQL: an expression for the destination of a row's topic, made from the routes. The first route that
- * matches wins; a topic without a route, or no topic, gives {@link NO_DESTINATION}.
+ * Destinations in SQL: an expression for the destination of a row. Its override wins; else the first route that matches
+ * its topic. An override that names no destination, a topic without a route, or no topic, gives {@link NO_DESTINATION}.
  */
+
+/** What decides where rows go. */
+export interface Routing {
+  /** In order of precedence. */
+  readonly routes: readonly TopicRoute[];
+  /** The names of all destinations, also of those without a route. */
+  readonly destinations: readonly string[];
+}
+
+export const NO_ROUTING: Routing = { routes: [], destinations: [] };
 
 /** The parts of a route that a store needs. */
 export interface TopicRoute {
@@ -31,20 +41,44 @@ export interface RoutingDialect {
 }
 
 /**
- * @param routes in order of precedence
  * @param topic an expression that compares letter for letter
+ * @param override the same for the row's override; null where the table has no column for it
  * @returns an expression for the name of the destination. Where a test is not exact, the row counts as one without a
  *   destination.
  */
-export function destinationExpression(routes: readonly TopicRoute[], topic: string, dialect: RoutingDialect): string {
-  const cases = routes.map(({ topicPattern, destination }) => {
-    const parts = partsOf(topicPattern);
-    const { condition, isExact } = dialect.test(topic, parts);
+export function destinationExpression(
+  { routes, destinations }: Routing,
+  topic: string,
+  override: string | null,
+  dialect: RoutingDialect,
+): string {
+  const byTopic = firstMatch(
+    routes.map(({ topicPattern, destination }) => ({ parts: partsOf(topicPattern), destination })),
+    topic,
+    dialect,
+  );
+  if (override === null) return byTopic;
+  const names = destinations.filter(isStorable);
+  const byName = firstMatch(
+    names.map((name) => ({ parts: [{ kind: "text", text: name }], destination: name })),
+    override,
+    dialect,
+  );
+  return `CASE WHEN ${override} IS NULL THEN ${byTopic} ELSE ${byName} END`;
+}
+
+function firstMatch(
+  cases: readonly { readonly parts: readonly PatternPart[]; readonly destination: string }[],
+  text: string,
+  dialect: RoutingDialect,
+): string {
+  const whens = cases.map(({ parts, destination }) => {
+    const { condition, isExact } = dialect.test(text, parts);
     const isKnown = isExact && parts.every((part) => part.kind !== "text" || isStorable(part.text));
     return `WHEN ${condition} THEN ${dialect.literal(isKnown ? destination : NO_DESTINATION)}`;
   });
   const none = dialect.literal(NO_DESTINATION);
-  return cases.length === 0 ? none : `CASE ${cases.join(" ")} ELSE ${none} END`;
+  return whens.length === 0 ? none : `CASE ${whens.join(" ")} ELSE ${none} END`;
 }
 
 function partsOf(pattern: string): readonly PatternPart[] {

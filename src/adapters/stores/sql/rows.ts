@@ -1,4 +1,4 @@
-import type { ClaimedRow, ClaimToken, Headers, MessageId } from "../../../model/rows.ts";
+import type { ClaimedRow, ClaimToken, Headers, MessageId, RoutedRow } from "../../../model/rows.ts";
 import type { FinishedRow } from "../../../ports/finishedRows.ts";
 import type { PulledRow } from "../../../ports/pullStore.ts";
 import type { DestinationBacklog, OutboxBacklog, ParkedRow } from "../../../ports/store.ts";
@@ -78,13 +78,18 @@ export function dateOf(value: unknown): Date | null {
   return Number.isNaN(date.getTime()) ? null : date;
 }
 
+/** What decides where an outbox row goes. */
+export function routedRow(row: Row): RoutedRow {
+  return { topic: textOf(row.topic), destinationOverride: textOf(row.destination_override) };
+}
+
 /** @param token under which the row was claimed */
 export function claimedRow(row: Row, token: ClaimToken): ClaimedRow {
   return {
     id: row.id as MessageId,
     claimToken: token,
     sequence: row.sequence as string,
-    topic: textOf(row.topic),
+    ...routedRow(row),
     key: textOf(row.key),
     aggregateType: textOf(row.aggregate_type),
     payload: row.payload as string | null,
@@ -113,7 +118,7 @@ export function parkedRow(row: Row): ParkedRow {
   return {
     id: row.id as MessageId,
     sequence: row.sequence as string,
-    topic: textOf(row.topic),
+    ...routedRow(row),
     key: textOf(row.key),
     attempt: numberOf(row.attempt, 0),
     parkedAt: dateOf(row.updated_at),
@@ -125,7 +130,7 @@ export function finishedRow(row: Row): FinishedRow {
   return {
     id: row.id as MessageId,
     sequence: row.sequence as string,
-    topic: textOf(row.topic),
+    ...routedRow(row),
     key: textOf(row.key),
     state: row.state as FinishedRow["state"],
     attempt: numberOf(row.attempt, 0),

@@ -36,6 +36,8 @@ export interface ColumnRule {
   readonly notNull?: boolean;
   /** Characters of the longest text that the service writes there and compares. */
   readonly leastLength?: number;
+  /** An owner's table may do without it. */
+  readonly isOptional?: boolean;
 }
 
 /** The rules for the columns of the table of the destinations, from those for each kind of column. */
@@ -111,6 +113,8 @@ export class TableCheck {
   readonly #dialect: SchemaDialect;
   readonly #names: TableNames;
   readonly #log: Log;
+  /** The statement that adds the outbox' column for overrides, which the check did not find. */
+  overrideRemedy: string | undefined;
 
   /** @param names the plain (not yet quoted) names */
   constructor(dialect: SchemaDialect, names: TableNames, log: Log) {
@@ -144,20 +148,20 @@ export class TableCheck {
   }
 
   #columnNames({ which }: CheckedTable): readonly string[] {
-    return Object.values<string>(this.#names[which]);
+    return Object.values<string | null>(this.#names[which]).filter((name) => name !== null);
   }
 
-  async #columnProblems(table: CheckedTable): Promise<readonly ConfigProblem[]> {
-    const found = await this.#dialect.columns(table, this.#columnNames(table));
-    if (found === undefined) return [missingTable(table)];
-    const names: Readonly<Record<string, string>> = this.#names[table.which];
+  #columnProblems(table: CheckedTable, found: ReadonlyMap<string, FoundColumn>): readonly ConfigProblem[] {
+    const names: Readonly<Record<string, string | null>> = this.#names[table.which];
     const rules: Readonly<Record<string, ColumnRule>> = this.#dialect.rules[table.which];
     return columnProblems(table, names, found, rules, this.#dialect.remedies(table));
   }
 
   async #inboxProblems(): Promise<readonly ConfigProblem[]> {
     const table = this.table("inbox");
-    const problems = await this.#columnProblems(table);
+    const found = await this.#dialect.columns(table, this.#columnNames(table));
+    if (found === undefined) return [missingTable(table)];
+    const problems = this.#columnProblems(table, found);
     if (problems.length > 0) return problems;
     const { id, source, idempotencyKey, createdAt, state, consumption } = this.#names.inbox;
     const { quote: q, literal, withoutInboxKey } = this.#dialect;
@@ -180,9 +184,15 @@ export class TableCheck {
 
   async #outboxProblems(): Promise<readonly ConfigProblem[]> {
     const table = this.table("outbox");
-    const problems = await this.#columnProblems(table);
+    const found = await this.#dialect.columns(table, this.#columnNames(table));
+    if (found === undefined) return [missingTable(table)];
+    const problems = this.#columnProblems(table, found);
     if (problems.length > 0) return problems;
-    const { id, sequence, state, key } = this.#names.outbox;
+    const { id, sequence, state, key, destinationOverride } = this.#names.outbox;
+    this.overrideRemedy =
+      destinationOverride === null || found.has(destinationOverride)
+        ? undefined
+        : this.#dialect.remedies(table).add(this.#dialect.rules.outbox.destinationOverride, destinationOverride);
     const { quote: q, literal, sequenceIndexes } = this.#dialect;
     const indexes = await this.#dialect.indexes(table, this.#columnNames(table));
     if (indexes === undefined) return [];
@@ -268,12 +278,13 @@ function missingTable({ which, name }: CheckedTable): ConfigProblem {
  */
 function columnProblems<K extends string>(
   table: CheckedTable,
-  names: Readonly<Record<K, string>>,
+  names: Readonly<Record<K, string | null>>,
   found: ReadonlyMap<string, FoundColumn>,
   rules: Readonly<Record<K, ColumnRule>>,
   remedies: Remedies,
 ): readonly ConfigProblem[] {
-  return (Object.entries(names) as [K, string][]).flatMap(([key, column]) => {
+  return (Object.entries(names) as [K, string | null][]).flatMap(([key, column]) => {
+    if (column === null) return [];
     // The columns of the destinations' table have one name only.
     const isMapped = table.which !== "destination";
     const path = isMapped ? `database.columnMapping.${table.which}.${key}` : "database.destinationTableName";
@@ -284,6 +295,7 @@ function columnProblems<K extends string>(
     const is = found.get(column);
     const rule = rules[key];
     if (is === undefined) {
+      if (rule.isOptional === true) return [];
       const map = isMapped ? "map the key to the column you have, or " : "";
       const what = `has no column "${column}": ${map}add it with`;
       return [problem(what, remedies.add(rule, column))];

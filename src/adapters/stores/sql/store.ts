@@ -2,19 +2,16 @@ import type { Log } from "../../../ports/runtime.ts";
 import type { Store } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { type DestinationStatements, destinationStore } from "./destinations.ts";
-import { type ReplayStatements, type RetentionStatements, replayStore, retentionStore } from "./finishedRows.ts";
+import { type RetentionStatements, retentionStore } from "./finishedRows.ts";
 import type { SqlHistory, WithHistory } from "./history.ts";
 import { type JobStatements, jobStore } from "./jobs.ts";
 import { type JournalStatements, journalStore } from "./journal.ts";
-import { type MessageStatements, messageStore } from "./messages.ts";
-import { type OperationsStatements, operationsStore } from "./operations.ts";
-import { type ParkedStatements, parkedStore } from "./outbox.ts";
 import { untilAnswered } from "./readiness.ts";
 import type { StatementRunner } from "./rows.ts";
 import type { TableCheck } from "./schema.ts";
 
-/** The parts whose statements depend on the types of an owner's columns. */
-export type TypedFacets = Pick<Store, "inbox" | "outbox" | "pull">;
+/** The parts whose statements depend on an owner's columns. */
+export type Facets = Pick<Store, "inbox" | "outbox" | "pull" | "messages" | "operations" | "parked" | "replay">;
 
 /** What a database brings to its store. */
 interface Database<S> {
@@ -23,16 +20,12 @@ interface Database<S> {
   readonly destinations: DestinationStatements<S>;
   readonly history: SqlHistory<S>;
   readonly journal: JournalStatements<S>;
-  readonly messages: MessageStatements<S>;
-  readonly operations: OperationsStatements<S>;
   readonly jobs: JobStatements<S>;
-  readonly parked: WithHistory<ParkedStatements<S>>;
-  readonly replay: WithHistory<ReplayStatements<S>>;
   readonly retention: WithHistory<RetentionStatements<S>>;
   /** For the bundled tables. */
-  readonly facets: TypedFacets;
+  readonly facets: Facets;
   /** For the tables as they are, read after their check. */
-  readonly checkedFacets?: () => Promise<TypedFacets>;
+  readonly checkedFacets: () => Promise<Facets>;
   readonly check: TableCheck;
   readonly migrate: () => Promise<readonly string[]>;
   /** Undefined without notifications: pollers of other processes find the rows at their intervals. */
@@ -57,21 +50,29 @@ export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Stor
     get pull() {
       return facets.pull;
     },
+    get messages() {
+      return facets.messages;
+    },
+    get operations() {
+      return facets.operations;
+    },
+    get parked() {
+      return facets.parked;
+    },
+    get replay() {
+      return facets.replay;
+    },
     destinations,
     history,
     journal: journalStore(pool, database.journal),
-    messages: messageStore(pool, database.messages),
-    operations: operationsStore(pool, database.operations),
     jobs: jobStore(pool, database.jobs),
-    parked: parkedStore(pool, database.parked, history),
-    replay: replayStore(pool, database.replay, history),
     retention: retentionStore(pool, database.retention, history),
     schema: {
       migrate,
       checkColumns: async (tables, requireDestinations) => {
         destinations.isAvailable = await check.check(tables, requireDestinations);
         if (tables?.includes("history") !== false) await history.check();
-        facets = (await database.checkedFacets?.()) ?? facets;
+        facets = await database.checkedFacets();
       },
       destinationFault: () => check.destinationFault(),
     },

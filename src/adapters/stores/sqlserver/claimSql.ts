@@ -1,7 +1,7 @@
 import type { ClaimScope } from "../../../ports/store.ts";
 import type { ClaimStatements, ScopedClaims, UnscopedClaims } from "../sql/claims.ts";
 import type { TableNames } from "../sql/names.ts";
-import type { TopicRoute } from "../sql/routing.ts";
+import type { Routing } from "../sql/routing.ts";
 import {
   BATCH,
   BY_ID,
@@ -11,16 +11,17 @@ import {
   NAMED_IDS,
   NOW,
   ONE_BY_ONE,
+  overrideOf,
   TO_CHANGE,
   TO_READ,
 } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /** The statements that claim outbox rows. @param names already quoted */
-export function claimStatements(names: TableNames, routes: readonly TopicRoute[]): ClaimStatements<Statement> {
+export function claimStatements(names: TableNames, routing: Routing): ClaimStatements<Statement> {
   const table = names.outboxTable;
   const c = names.outbox;
-  const destinationIn = (row: string): string => destinationOf(routes, `${row}.${c.topic}`);
+  const destinationIn = (row: string): string => destinationOf(routing, c, row);
   const isDue = `o.${c.state} = N'pending' AND ${hasCome(`o.${c.scheduledAt}`)}`;
   /**
    * For a pending row that is not a candidate: it is not scheduled ahead, so the later rows of its key wait for it. It
@@ -98,7 +99,7 @@ IF (SELECT COUNT(*) FROM @claimed) < (SELECT COUNT(*) FROM @free WHERE bytes_bef
 SELECT (SELECT COUNT(*) FROM @positions) AS positions, (SELECT MIN(sequence) FROM @positions) AS first_position,
   (SELECT COUNT(*) FROM @candidates) - (SELECT COUNT(*) FROM @free) AS held_back, @lost AS lost;
 IF @lost = 1 ROLLBACK TRANSACTION; ELSE COMMIT TRANSACTION;
-SELECT o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.topic} AS topic, o.${c.key} AS [key],
+SELECT o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.topic} AS topic, ${overrideOf(c, "o")} AS destination_override, o.${c.key} AS [key],
   o.${c.aggregateType} AS aggregate_type, o.${c.payload} AS payload, o.${c.headers} AS headers, o.${c.attempt} AS attempt,
   o.${c.maxAttempts} AS max_attempts, o.${c.createdAt} AS created_at
 FROM @claimed n JOIN ${table} o ${BY_ID.read} ON o.${c.sequence} = n.sequence AND o.${c.id} = n.id

@@ -87,6 +87,7 @@ export const OUTBOX_RULES = {
     definition: "bigint NOT NULL IDENTITY (1, 1)",
     notNull: true,
   },
+  destinationOverride: { ...text("nvarchar(400)", `${BINARY} NULL`), isOptional: true },
 } as const satisfies Record<keyof typeof OUTBOX_COLUMNS, ColumnRule>;
 
 /** Times of the destinations are computed with, in UTC. */

@@ -15,6 +15,7 @@ import {
   NAMED_IDS,
   NOW,
   ONE_BY_ONE,
+  overrideOf,
   TO_CHANGE,
   TO_READ,
   timeOf,
@@ -31,7 +32,7 @@ function replay(names: TableNames, isNoting: boolean): ReplayStatements<Statemen
   const table = names.outboxTable;
   const c = names.outbox;
   const finished = `o.${c.state} IN (N'sent', N'dead')`;
-  const columns = `o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence, o.${c.topic} AS topic, o.${c.key} AS [key],
+  const columns = `o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence, o.${c.topic} AS topic, ${overrideOf(c, "o")} AS destination_override, o.${c.key} AS [key],
   o.${c.state} AS state, o.${c.attempt} AS attempt, o.${c.createdAt} AS created_at, LEFT(o.${c.lastError}, 200) AS last_error`;
 
   const filterParameters = {
@@ -56,6 +57,9 @@ INSERT INTO @wanted (topic) SELECT t.topic FROM OPENJSON(@topics) WITH (topic nv
   AND (@after IS NULL OR o.${c.createdAt} > @after)
   AND (@before IS NULL OR o.${c.createdAt} < @before)
   AND (@state IS NULL OR o.${c.state} = @state)`;
+
+  const override = c.destinationOverride;
+  const redirected = override === null ? "" : `, ${override} = COALESCE(@to, o.${override})`;
 
   return {
     begin: statement("replay.begin")`${NOW}
@@ -100,7 +104,8 @@ ${ONE_BY_ONE};`,
     move: statement("replay.move", {
       finishedUntil: "text",
       ids: "list",
-      ...(isNoting ? { by: "longText" } : {}),
+      ...(isNoting ? { by: "longText", note: "longText" } : {}),
+      ...(c.destinationOverride === null ? {} : { to: "text" as const }),
     })`${BATCH}
 ${NOW}
 DECLARE @changed TABLE (id uniqueidentifier NOT NULL);
@@ -109,12 +114,12 @@ ${NAMED_IDS}
 ${isNoting ? BEGIN : ""}
 UPDATE o
 SET ${c.state} = N'pending', ${c.attempt} = 0, ${c.scheduledAt} = @now, ${c.updatedAt} = @now, ${c.lastError} = NULL,
-  ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL
+  ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL${redirected}
 OUTPUT inserted.${c.id} INTO @changed (id)
 FROM @named n JOIN ${table} o ${BY_ID.change} ON o.${c.id} = n.id
 WHERE ${finished} AND o.${c.updatedAt} <= @until
 ${ONE_BY_ONE};
-${isNoting ? `${noteAction(names, "replayed", "NULL")}\n${COMMIT}` : ""}
+${isNoting ? `${noteAction(names, "replayed", "@note")}\n${COMMIT}` : ""}
 SELECT COUNT(*) AS moved FROM @changed;`,
 
     untried: statement("replay.untried", { ids: "list" })`${BATCH}

@@ -1,12 +1,13 @@
 import { PARKED_UNTIL } from "../../../model/rows.ts";
+import type { TableNames } from "../sql/names.ts";
 import {
   destinationExpression,
   dotsIn,
   hasAny,
   hasSegment,
   likePattern,
+  type Routing,
   type RoutingDialect,
-  type TopicRoute,
 } from "../sql/routing.ts";
 
 /** Opens a batch: no row counts between results, and an error or cancellation ends it and rolls back. */
@@ -127,14 +128,19 @@ export function textOf(column: string, type: "nvarchar(max)" | "nvarchar(4000)" 
   return `CONVERT(${type}, SUBSTRING(@texts, r.${column}_at, r.${column}_bytes))`;
 }
 
+/** An expression for the override of a row: an empty one counts as none. */
+export function overrideOf({ destinationOverride }: TableNames["outbox"], row: string): string {
+  return destinationOverride === null ? "CONVERT(nvarchar(400), NULL)" : `NULLIF(${row}.${destinationOverride}, N'')`;
+}
+
 /**
- * @param topic a column of any text type
- * @returns an expression for the destination of its rows. Patterns with both `*` and `**` are beyond LIKE: their rows
- *   have no destination here.
+ * @returns an expression for the destination of a row. Patterns with both `*` and `**` are beyond LIKE: their rows have
+ *   no destination here.
  */
-export function destinationOf(routes: readonly TopicRoute[], topic: string): string {
-  const text = `CONVERT(nvarchar(max), ${topic}) COLLATE ${LETTER_FOR_LETTER}`;
-  return `${destinationExpression(routes, text, SQL_SERVER)} COLLATE ${LETTER_FOR_LETTER}`;
+export function destinationOf(routing: Routing, c: TableNames["outbox"], row: string): string {
+  const text = (of: string) => `CONVERT(nvarchar(max), ${of}) COLLATE ${LETTER_FOR_LETTER}`;
+  const override = c.destinationOverride === null ? null : text(overrideOf(c, row));
+  return `${destinationExpression(routing, text(`${row}.${c.topic}`), override, SQL_SERVER)} COLLATE ${LETTER_FOR_LETTER}`;
 }
 
 /** A collation under which texts are the same when their characters are. */

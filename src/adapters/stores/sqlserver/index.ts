@@ -1,15 +1,18 @@
 import type { Log } from "../../../ports/runtime.ts";
 import type { Store } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
+import { replayStore } from "../sql/finishedRows.ts";
 import { SqlHistory } from "../sql/history.ts";
 import { SqlInbox } from "../sql/inbox.ts";
 import { noLowWater } from "../sql/lowWaterMarks.ts";
-import { quoteNames, type TableNames } from "../sql/names.ts";
-import { SqlOutbox } from "../sql/outbox.ts";
+import { messageStore } from "../sql/messages.ts";
+import { quoteNames, type TableNames, withoutOverride } from "../sql/names.ts";
+import { operationsStore } from "../sql/operations.ts";
+import { parkedStore, SqlOutbox } from "../sql/outbox.ts";
 import { SqlPull } from "../sql/pull.ts";
-import type { TopicRoute } from "../sql/routing.ts";
+import type { Routing } from "../sql/routing.ts";
 import { TableCheck } from "../sql/schema.ts";
-import { sqlStore } from "../sql/store.ts";
+import { type Facets, sqlStore } from "../sql/store.ts";
 import { destinationStatements } from "./destinationsSql.ts";
 import type { PoolOptions } from "./endpoints.ts";
 import { replayStatements, retentionStatements } from "./finishedSql.ts";
@@ -28,8 +31,8 @@ import { statement } from "./statement.ts";
 
 interface SqlServerStoreOptions extends PoolOptions {
   readonly names: TableNames;
-  /** In order of precedence. None by default. */
-  readonly routes?: readonly TopicRoute[] | undefined;
+  /** None by default. */
+  readonly routing?: Routing | undefined;
 }
 
 /**
@@ -40,27 +43,33 @@ interface SqlServerStoreOptions extends PoolOptions {
  */
 export function createSqlServerStore(options: SqlServerStoreOptions, clock: Clock, log: Log): Store {
   const pool = new SqlServerPool(options);
-  const names = quoteNames(options.names, (identifier) => `[${identifier}]`);
-  const history = new SqlHistory(pool, historyStatements(names), () => false, clock, log);
+  const all = quoteNames(options.names, (identifier) => `[${identifier}]`);
+  const history = new SqlHistory(pool, historyStatements(all), () => false, clock, log);
+  const check = new TableCheck(schemaDialect(pool), options.names, log);
+  const facets = (): Facets => {
+    const names = check.overrideRemedy === undefined ? all : withoutOverride(all);
+    return {
+      inbox: new SqlInbox(new SqlServerInbox(pool, inboxStatements(names)), clock),
+      // Finished rows leave the filtered indexes with their commit, unless an open transaction keeps row versions.
+      outbox: new SqlOutbox(pool, outboxStatements(names, options.routing), noLowWater(clock), history, clock),
+      pull: new SqlPull(pool, pullStatements(names), clock),
+      messages: messageStore(pool, messageStatements(names, options.routing)),
+      operations: operationsStore(pool, operationsStatements(names)),
+      parked: parkedStore(pool, parkedStatements(names), history),
+      replay: replayStore(pool, replayStatements(names), history, check.overrideRemedy),
+    };
+  };
   const database = {
     pool,
     ping: statement("ping", {}, { timeoutMs: 3000 })("SELECT 1 AS answer;"),
-    destinations: destinationStatements(names),
+    destinations: destinationStatements(all),
     history,
-    journal: journalStatements(names),
-    messages: messageStatements(names, options.routes),
-    operations: operationsStatements(names),
-    jobs: jobStatements(names),
-    parked: parkedStatements(names),
-    replay: replayStatements(names),
-    retention: retentionStatements(names),
-    facets: {
-      inbox: new SqlInbox(new SqlServerInbox(pool, inboxStatements(names)), clock),
-      // Finished rows leave the filtered indexes with their commit, unless an open transaction keeps row versions.
-      outbox: new SqlOutbox(pool, outboxStatements(names, options.routes), noLowWater(clock), history, clock),
-      pull: new SqlPull(pool, pullStatements(names), clock),
-    },
-    check: new TableCheck(schemaDialect(pool), options.names, log),
+    journal: journalStatements(all),
+    jobs: jobStatements(all),
+    retention: retentionStatements(all),
+    facets: facets(),
+    checkedFacets: async () => facets(),
+    check,
     migrate: () => migrate(pool),
   };
   return sqlStore(database, clock, log);

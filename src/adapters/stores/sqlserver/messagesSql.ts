@@ -1,16 +1,26 @@
 import type { MessageStatements } from "../sql/messages.ts";
 import type { TableNames } from "../sql/names.ts";
-import type { TopicRoute } from "../sql/routing.ts";
-import { BATCH, destinationOf, hasCome, LETTER_FOR_LETTER, NOW, TO_READ, timeOf, timeText } from "./fragments.ts";
+import { NO_ROUTING, type Routing } from "../sql/routing.ts";
+import {
+  BATCH,
+  destinationOf,
+  hasCome,
+  LETTER_FOR_LETTER,
+  NOW,
+  overrideOf,
+  TO_READ,
+  timeOf,
+  timeText,
+} from "./fragments.ts";
 import type { Statement } from "./statement.ts";
 
 /**
  * Every statement that finds messages, with the configured names woven in once. A page merges the indexes of the states,
  * each read from its newest row on, since no index holds every row. Rows that others change just now are passed over.
  */
-export function messageStatements(names: TableNames, routes: readonly TopicRoute[] = []): MessageStatements<Statement> {
+export function messageStatements(names: TableNames, routing: Routing = NO_ROUTING): MessageStatements<Statement> {
   const [inbox, outbox, i, o] = [names.inboxTable, names.outboxTable, names.inbox, names.outbox];
-  const outboxColumns = `o.${o.id} AS id, CONVERT(nvarchar(20), o.${o.sequence}) AS sequence, o.${o.topic} AS topic, o.${o.key} AS [key],
+  const outboxColumns = `o.${o.id} AS id, CONVERT(nvarchar(20), o.${o.sequence}) AS sequence, o.${o.topic} AS topic, ${overrideOf(o, "o")} AS destination_override, o.${o.key} AS [key],
   o.${o.state} AS state, o.${o.attempt} AS attempt, o.${o.maxAttempts} AS max_attempts,
   CASE WHEN o.${o.scheduledAt} > SYSUTCDATETIME() THEN 1 ELSE 0 END AS is_ahead, o.${o.claimToken} AS claim_token,
   o.${o.lastError} AS last_error, o.${o.headers} AS headers, o.${o.createdAt} AS created_at, o.${o.updatedAt} AS updated_at,
@@ -107,7 +117,7 @@ LEFT JOIN (
   SELECT ${outboxColumns}, p.sequence AS place
   FROM @page p JOIN ${outbox} o ${TO_READ} ON o.${o.id} = p.id
   WHERE ${is(`o.${o.key}`, "@key")} AND ${is(`o.${o.topic}`, "@topic")}
-    AND (@destination IS NULL OR ${destinationOf(routes, `o.${o.topic}`)} = @destination)
+    AND (@destination IS NULL OR ${destinationOf(routing, o, "o")} = @destination)
     AND (@quotedCorrelationId IS NULL OR CHARINDEX(@quotedCorrelationId, o.${o.headers} COLLATE ${LETTER_FOR_LETTER}) > 0)
     AND (@state IS NULL OR o.${o.state} = @state) AND ${isWithin(`o.${o.createdAt}`)}
 ) m ON 1 = 1 ORDER BY m.place DESC;`,

@@ -2,7 +2,7 @@ import type { Outcome } from "../../../model/rows.ts";
 import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
 import { attemptsOf, delayOf, type OutboxStatements, type ParkedStatements, STATE_AFTER } from "../sql/outbox.ts";
-import type { TopicRoute } from "../sql/routing.ts";
+import { NO_ROUTING, type Routing } from "../sql/routing.ts";
 import { idsOf } from "../sql/rows.ts";
 import { claimStatements } from "./claimSql.ts";
 import {
@@ -16,6 +16,7 @@ import {
   NAMED_IDS,
   NOW,
   ONE_BY_ONE,
+  overrideOf,
   PARKED_AT,
   placeFrom,
   placeNames,
@@ -38,12 +39,12 @@ const SETTLED_TEXTS = ["reason"] as const;
  * in other indexes, so that no two statements deadlock.
  *
  * @param names already quoted
- * @param routes map topics to destinations
+
  */
-export function outboxStatements(names: TableNames, routes: readonly TopicRoute[] = []): OutboxStatements<Statement> {
+export function outboxStatements(names: TableNames, routing: Routing = NO_ROUTING): OutboxStatements<Statement> {
   const table = names.outboxTable;
   const c = names.outbox;
-  const destinationIn = (row: string): string => destinationOf(routes, `${row}.${c.topic}`);
+  const destinationIn = (row: string): string => destinationOf(routing, c, row);
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
   /** `scheduled_at` of a claimed row that goes back unattempted: never ahead of its new `updated_at`, or later rows of its key would overtake it. */
   const scheduledAtGivenBack = `CASE WHEN o.${c.scheduledAt} > @now THEN @now ELSE o.${c.scheduledAt} END`;
@@ -92,7 +93,7 @@ ${end}
 SELECT id FROM @closed;`;
   };
 
-  const claims = claimStatements(names, routes);
+  const claims = claimStatements(names, routing);
   return {
     ...claims,
 
@@ -249,7 +250,7 @@ SELECT COUNT(*) AS changed FROM @changed;`;
     /** `@ids`: JSON array; null means any. Keys are compared letter for letter, whatever the collation. */
     list: statement("parked.list", { from: "bigint", limit: "int", ids: "list", key: "longText" })`${BATCH}
 ${NAMED_IDS}
-SELECT TOP (@limit) o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence, o.${c.topic} AS topic, o.${c.key} AS [key],
+SELECT TOP (@limit) o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence, o.${c.topic} AS topic, ${overrideOf(c, "o")} AS destination_override, o.${c.key} AS [key],
   o.${c.attempt} AS attempt, o.${c.updatedAt} AS updated_at, LEFT(o.${c.lastError}, 200) AS last_error
 FROM ${table} o ${TO_READ}
 WHERE ${isParked} AND o.${c.sequence} > @from

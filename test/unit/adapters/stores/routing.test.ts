@@ -1,18 +1,24 @@
 import { describe, expect, test } from "@jest/globals";
 import { destinationOf as inPostgres } from "../../../../src/adapters/stores/postgres/outboxParts.ts";
+import { NO_ROUTING, type Routing } from "../../../../src/adapters/stores/sql/routing.ts";
 import { destinationOf as inSqlServer } from "../../../../src/adapters/stores/sqlserver/fragments.ts";
+import { OUTBOX_COLUMNS } from "../../../../src/model/rows.ts";
 
-const to = (...patterns: readonly string[]) =>
-  patterns.map((topicPattern, n) => ({ topicPattern, destination: `d${n}` }));
+const to = (...patterns: readonly string[]): Routing => ({
+  routes: patterns.map((topicPattern, n) => ({ topicPattern, destination: `d${n}` })),
+  destinations: [],
+});
+const WITHOUT = { ...OUTBOX_COLUMNS, destinationOverride: null };
 
 /** What a row whose topic passes the test of the only pattern gets. */
 function testOf(destinationOf: typeof inPostgres, pattern: string) {
-  const [, condition, destination] = /^CASE WHEN (.*) THEN N?'(.*)' ELSE/s.exec(destinationOf(to(pattern), "t")) ?? [];
+  const [, condition, destination] =
+    /^CASE WHEN (.*) THEN N?'(.*)' ELSE/s.exec(destinationOf(to(pattern), WITHOUT, "t")) ?? [];
   return [condition, destination];
 }
 
 describe("the destination of a topic on PostgreSQL", () => {
-  const T = '(t::text COLLATE "C")';
+  const T = '(t.topic::text COLLATE "C")';
 
   test.each([
     ["orders.paid", `${T} = 'orders.paid'`],
@@ -39,7 +45,7 @@ describe("the destination of a topic on PostgreSQL", () => {
 });
 
 describe("the destination of a topic on SQL Server", () => {
-  const T = "CONVERT(nvarchar(max), t) COLLATE Latin1_General_100_BIN2";
+  const T = "CONVERT(nvarchar(max), t.topic) COLLATE Latin1_General_100_BIN2";
   const like = (pattern: string) => `${T} LIKE N'${pattern}' ESCAPE N'\\'`;
   const dots = (bytes: number) => `DATALENGTH(${T}) - DATALENGTH(REPLACE(${T}, N'.', N'')) = ${bytes}`;
 
@@ -56,13 +62,30 @@ describe("the destination of a topic on SQL Server", () => {
   });
 
   test("is unknown where a pattern has both * and **, for every topic that might match, also to later routes", () => {
-    expect(inSqlServer(to("a.*.**", "**"), "t")).toBe(
+    expect(inSqlServer(to("a.*.**", "**"), WITHOUT, "t")).toBe(
       `CASE WHEN ${like("a._%.%")} THEN N'' WHEN ${like("%")} THEN N'd1' ELSE N'' END COLLATE Latin1_General_100_BIN2`,
     );
   });
 });
 
 test("there is none without routes", () => {
-  expect(inPostgres([], "t")).toBe("''");
-  expect(inSqlServer([], "t")).toBe("N'' COLLATE Latin1_General_100_BIN2");
+  expect(inPostgres(NO_ROUTING, WITHOUT, "t")).toBe("''");
+  expect(inSqlServer(NO_ROUTING, WITHOUT, "t")).toBe("N'' COLLATE Latin1_General_100_BIN2");
+});
+
+test("an override wins over the routes; one that names no destination gives none", () => {
+  const routing = { ...to("**"), destinations: ["d*", "it's"] };
+  expect(inPostgres(routing, OUTBOX_COLUMNS, "t")).toBe(
+    `CASE WHEN (nullif(t.destination_override::text, '') COLLATE "C") IS NULL ` +
+      `THEN CASE WHEN (t.topic::text COLLATE "C") IS NOT NULL THEN 'd0' ELSE '' END ` +
+      `ELSE CASE WHEN (nullif(t.destination_override::text, '') COLLATE "C") = 'd*' THEN 'd*' ` +
+      `WHEN (nullif(t.destination_override::text, '') COLLATE "C") = 'it''s' THEN 'it''s' ELSE '' END END`,
+  );
+  const override = "CONVERT(nvarchar(max), NULLIF(t.destination_override, N'')) COLLATE Latin1_General_100_BIN2";
+  expect(inSqlServer(routing, OUTBOX_COLUMNS, "t")).toBe(
+    `CASE WHEN ${override} IS NULL ` +
+      `THEN CASE WHEN CONVERT(nvarchar(max), t.topic) COLLATE Latin1_General_100_BIN2 LIKE N'%' ESCAPE N'\\' THEN N'd0' ELSE N'' END ` +
+      `ELSE CASE WHEN ${override} LIKE N'd*' ESCAPE N'\\' THEN N'd*' WHEN ${override} LIKE N'it''s' ESCAPE N'\\' THEN N'it''s' ELSE N'' END END ` +
+      "COLLATE Latin1_General_100_BIN2",
+  );
 });

@@ -22,6 +22,7 @@ const row = (overrides: Partial<ClaimedRow> = {}): ClaimedRow => ({
   ...CLAIM,
   sequence: "1",
   topic: "orders.created",
+  destinationOverride: null,
   key: "k1",
   aggregateType: null,
   payload: '{ "id": 1.0 }',
@@ -32,6 +33,15 @@ const row = (overrides: Partial<ClaimedRow> = {}): ClaimedRow => ({
   ...overrides,
 });
 
+const ROUTE: DeliveryRoute = {
+  topicPattern: "orders.*",
+  destination: "shop",
+  routingKey: null,
+  routingKeyMissing: "",
+  transform: null,
+  onExhausted: "dead",
+};
+
 type Publish = (message: OutboundMessage, signal: AbortSignal) => Promise<void>;
 
 function setup(
@@ -40,6 +50,9 @@ function setup(
     readonly route?: Partial<DeliveryRoute>;
     readonly target?: Partial<DeliveryTarget>;
     readonly history?: "off" | "failures" | "all";
+    /** Behind the route and target that are always there. */
+    readonly routes?: readonly DeliveryRoute[];
+    readonly targets?: Readonly<Record<string, DeliveryTarget>>;
   } = {},
 ) {
   const { log, lines } = recordingLog();
@@ -54,18 +67,9 @@ function setup(
   const delivery = createDelivery({
     history: options.history ?? "off",
     replica: "replica-1",
-    routes: [
-      {
-        topicPattern: "orders.*",
-        destination: "shop",
-        routingKey: null,
-        routingKeyMissing: "",
-        transform: null,
-        onExhausted: "dead",
-        ...options.route,
-      },
-    ],
-    targets: new Map([
+    routes: [{ ...ROUTE, ...options.route }, ...(options.routes ?? [])],
+    targets: new Map<string, DeliveryTarget>([
+      ...Object.entries(options.targets ?? {}),
       [
         "shop",
         {
@@ -362,8 +366,59 @@ describe("a topic that no route matches", () => {
 
   test("has no destination", () => {
     const { delivery } = setup();
-    expect(delivery.destinationOf("invoices")).toBeUndefined();
-    expect(delivery.destinationOf("orders.paid")).toBe("shop");
+    expect(delivery.destinationOf(row({ topic: "invoices" }))).toBeUndefined();
+    expect(delivery.destinationOf(row({ topic: "orders.paid" }))).toBe("shop");
+  });
+});
+
+describe("a row that was replayed to another destination", () => {
+  const elsewhere: OutboundMessage[] = [];
+  const stage = (mark: string): TransformStage => ({ onError: "Fail", run: async (body) => `${mark}${body}` });
+  const standby: DeliveryTarget = {
+    kind: "http",
+    destination: { publish: async (message) => void elsewhere.push(message), close: async () => {} },
+    headers: { "x-for": "standby" },
+    address: null,
+    routingKey: null,
+    transform: stage("target "),
+    retryPolicy: createRetryPolicy(undefined, 1000),
+    maxAttempts: undefined,
+  };
+  const more = {
+    targets: { standby },
+    routes: [{ ...ROUTE, topicPattern: "audit.*", destination: "standby", transform: stage("route ") }],
+  };
+
+  test("goes there, with that one's headers and transform, and without the transform of its topic's route", async () => {
+    elsewhere.length = 0;
+    const { delivery, published, calls } = setup({ route: { transform: stage("shop ") }, ...more });
+    const redirected = row({ destinationOverride: "standby" });
+    expect(delivery.destinationOf(redirected)).toBe("standby");
+    expect((await delivery.deliver(redirected, never)).outcome).toEqual({ ...CLAIM, kind: "sent" });
+    expect(published).toEqual([]);
+    expect(elsewhere).toMatchObject([{ topic: "orders.created", body: 'target { "id": 1.0 }' }]);
+    expect(elsewhere[0]?.headers).toMatchObject({ "x-for": "standby" });
+    expect(calls).toContain("outboxDestinationMessage(standby, sent)");
+  });
+
+  test("goes by the route of its topic to that destination where there is one", async () => {
+    elsewhere.length = 0;
+    const { delivery } = setup(more);
+    await delivery.deliver(row({ topic: "audit.log", destinationOverride: "standby" }), never);
+    expect(elsewhere).toMatchObject([{ body: 'target route { "id": 1.0 }' }]);
+  });
+
+  test("is dead, with a reason that says what to do, where there is no such destination", async () => {
+    const { delivery, published } = setup(more);
+    const lost = row({ destinationOverride: "Standby" });
+    expect(delivery.destinationOf(lost)).toBeUndefined();
+    expect((await delivery.deliver(lost, never)).outcome).toEqual({
+      ...CLAIM,
+      kind: "dead",
+      attempted: false,
+      reason: 'there is no destination "Standby", to which the row was replayed: replay it to another one',
+    });
+    expect(published).toEqual([]);
   });
 });
 
@@ -393,7 +448,7 @@ describe("what only an owner's table lets in", () => {
   });
 
   test("a row without a topic has no destination", () => {
-    expect(setup().delivery.destinationOf(null)).toBeUndefined();
+    expect(setup().delivery.destinationOf(row({ topic: null }))).toBeUndefined();
   });
 });
 

@@ -18,7 +18,7 @@ function setup(closed: ReadonlySet<string> = new Set()) {
   const poller = new Poller({
     store,
     delivery: {
-      destinationOf: (topic) => topic ?? undefined,
+      destinationOf: ({ topic }) => topic ?? undefined,
       deliver: (row) =>
         new Promise<DeliveryResult>((resolve) => {
           const end = async (kind: "sent" | "retry") => {

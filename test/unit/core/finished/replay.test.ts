@@ -1,5 +1,10 @@
 import { describe, expect, test } from "@jest/globals";
-import { Replay, ReplayInterruptedError, type ReplayOptions } from "../../../../src/core/finished/replay.ts";
+import {
+  NoOverrideError,
+  Replay,
+  ReplayInterruptedError,
+  type ReplayOptions,
+} from "../../../../src/core/finished/replay.ts";
 import { NO_FILTER } from "../../../../src/core/finished/requests.ts";
 import { StoppingError, StoreError } from "../../../../src/model/errors.ts";
 import type { MessageId } from "../../../../src/model/rows.ts";
@@ -12,10 +17,13 @@ const never = new AbortController().signal;
 
 /** A store over rows in memory that writes down what it is asked. Its filter knows topics only. */
 class MemoryReplayStore implements ReplayStore {
+  overrideRemedy: string | undefined;
   readonly calls: string[] = [];
   readonly filters: ReplayFilter[] = [];
   /** Ids per call of `move`. */
   readonly moves: (readonly MessageId[])[] = [];
+  /** Of the same calls. */
+  readonly destinations: (string | undefined)[] = [];
   /** Errors of the next calls, one each; undefined lets a call through. */
   readonly failures: (Error | undefined)[] = [];
   /** Answers of `untried`, in turn; then 0. */
@@ -50,8 +58,9 @@ class MemoryReplayStore implements ReplayStore {
     return this.#rows.filter((row) => ids.includes(row.id) && (filter.topics?.includes(row.topic ?? "") ?? true));
   }
 
-  async move(scope: ReplayScope, ids: readonly MessageId[]): Promise<number> {
+  async move(scope: ReplayScope, ids: readonly MessageId[], _by: string, to?: string): Promise<number> {
     this.onMove();
+    this.destinations.push(to);
     this.#called("move");
     expect(scope).toBe(SCOPE);
     this.moves.push(ids);
@@ -76,7 +85,17 @@ const idOf = (n: number): MessageId => `00000000-0000-7000-8000-${String(n).padS
 function finishedRow(n: number, topic = "orders"): FinishedRow {
   const sequence = String(9_007_199_254_740_993n + BigInt(n));
   const createdAt = new Date(n);
-  return { id: idOf(n), sequence, topic, key: null, state: "dead", attempt: 5, createdAt, lastError: null };
+  return {
+    id: idOf(n),
+    sequence,
+    topic,
+    destinationOverride: null,
+    key: null,
+    state: "dead",
+    attempt: 5,
+    createdAt,
+    lastError: null,
+  };
 }
 
 const rowsOf = (count: number, topic?: string) => Array.from({ length: count }, (_, n) => finishedRow(n, topic));
@@ -88,7 +107,8 @@ function setup(rows: readonly FinishedRow[], overrides: Partial<ReplayOptions> =
   let wakes = 0;
   const replay = new Replay({
     store,
-    destinationOf: (topic) => (topic.startsWith("orders") ? "billing" : undefined),
+    destinationOf: ({ topic, destinationOverride }) =>
+      destinationOverride ?? (topic?.startsWith("orders") ? "billing" : undefined),
     onMoved: () => {
       wakes += 1;
     },
@@ -167,7 +187,6 @@ describe("a replay", () => {
     ["topics that are none", { topics: [] }],
     ["ids that are none", { ids: [] }],
     ["a topic that is not among the topics", { topic: "orders", topics: ["other"] }],
-    ["topics of which none goes to the destination", { topics: ["other", "more"], destination: "billing" }],
   ])("asks no database for %s", async (_, request) => {
     const { store, lines, replay } = setup(rowsOf(3));
 
@@ -195,6 +214,31 @@ describe("a replay", () => {
 
     const unknown = setup(rows);
     expect(await unknown.replay.run({ destination: "nobody" }, "alice", never)).toEqual({ moved: 0 });
+  });
+
+  test("takes the rows that an earlier replay sent to the destination, and not those that it sent elsewhere", async () => {
+    const { store, replay } = setup([
+      { ...finishedRow(0, "other"), destinationOverride: "billing" },
+      { ...finishedRow(1, "orders.a"), destinationOverride: "shop" },
+    ]);
+    await replay.run({ destination: "billing" }, "alice", never);
+    expect(store.moves).toEqual([[idOf(0)]]);
+  });
+
+  test("moves rows to another destination, which alone is no filter, and only where the outbox has the column", async () => {
+    const { store, replay, lines } = setup(rowsOf(2));
+    await expect(replay.run({ toDestination: "shop" }, "alice", never)).rejects.toThrow(NO_FILTER);
+    await replay.run({ topic: "orders", toDestination: "shop" }, "alice", never);
+    expect(store.destinations).toEqual(["shop"]);
+    expect(lines.at(-1)?.fields).toMatchObject({ filter: { topic: "orders", toDestination: "shop" } });
+
+    store.overrideRemedy = "ALTER TABLE o ADD c;";
+    const refused = replay.run({ topic: "orders", toDestination: "shop" }, "alice", never);
+    await expect(refused).rejects.toThrow(/svc migrate.*\n *ALTER TABLE o ADD c;$/);
+    const job = replay.moves({ topic: "orders", toDestination: "shop" }, "alice", {}, never);
+    await expect(job.next()).rejects.toThrow(NoOverrideError);
+    await replay.run({ topic: "orders" }, "alice", never);
+    expect(store.destinations).toEqual(["shop", undefined]);
   });
 
   test("looks named rows up in slices, each once, and moves them in the order of sequence over all slices", async () => {

@@ -23,6 +23,7 @@ const ROW: DeliverableRow = {
   claimToken: "token" as ClaimToken,
   sequence: "1",
   topic: "orders.created",
+  destinationOverride: null,
   key: "k1",
   aggregateType: "order",
   payload: '{"stored":true}',
