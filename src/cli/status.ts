@@ -174,6 +174,7 @@ const DESTINATION_COLUMNS: Columns<OverviewShown["destinations"][number]> = [
   ["failed/min", ({ minutes }) => rate(minutes, "failed")],
   ["waiting", ({ backlog }) => number(backlog)],
   ["oldest", ({ oldestAgeMs }) => (oldestAgeMs === null ? "" : ageText(oldestAgeMs))],
+  ["blocked keys", ({ blockedKeys }) => number(blockedKeys)],
   ["parked", ({ parked }) => number(parked)],
   ["dead", ({ dead }) => atLeast(dead)],
   ["last error", ({ lastError }) => plainText(lastError ?? "", 60)],

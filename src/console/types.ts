@@ -60,6 +60,7 @@ export interface Destination {
 export interface DestinationOverview extends Destination {
   readonly dead: number | null;
   readonly parked: number | null;
+  readonly blockedKeys: number | null;
   readonly minutes: readonly DestinationMinute[] | null;
 }
 

@@ -187,6 +187,8 @@ export interface DestinationBacklog {
   /** Age of the oldest due pending row in ms; null when there is none. */
   readonly oldestPendingAgeMs: number | null;
   readonly processing: number;
+  /** Keys with a row there that waits for its retry or is parked. */
+  readonly blockedKeys: number;
 }
 
 export type CheckedTables = readonly ("inbox" | "outbox" | "destinations" | "history")[];

@@ -103,7 +103,7 @@ function wholeHour<T extends { readonly at: string }>(
 const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
 
 function DestinationCard({ destination, at }: { readonly destination: DestinationOverview; readonly at: string }) {
-  const { name, state, backlog, oldestAgeMs, dead, parked } = destination;
+  const { name, state, backlog, oldestAgeMs, dead, parked, blockedKeys } = destination;
   const minutes = wholeHour(destination.minutes ?? [], at, { sent: 0, failed: 0, dead: 0 });
   const sent = minutes.map((each) => each.sent);
   const failed = minutes.map((each) => each.failed + each.dead);
@@ -116,6 +116,7 @@ function DestinationCard({ destination, at }: { readonly destination: Destinatio
         <span>{count(backlog)} waiting</span>
         <span>oldest {duration(oldestAgeMs)}</span>
         <span>{count(parked)} parked</span>
+        <span>{count(blockedKeys)} blocked keys</span>
         <span>{count(dead)} dead</span>
       </p>
       {destination.minutes === null ? (

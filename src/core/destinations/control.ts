@@ -117,6 +117,8 @@ export interface DestinationOverview {
   readonly oldestAgeMs: number | null;
   /** Rows in processing, in all replicas. */
   readonly inFlight: number;
+  /** Keys with a row there that waits for its retry or is parked. */
+  readonly blockedKeys: number;
   /** Deliveries begun in the last whole second, by all replicas; null without a limit. */
   readonly rate: { readonly perSecond: number; readonly taken: number } | null;
   readonly lastSuccessAt: Date | null;
@@ -166,6 +168,7 @@ export function destinationOverview(
       backlog: waiting?.pending ?? 0,
       oldestAgeMs: waiting?.oldestPendingAgeMs ?? null,
       inFlight: waiting?.processing ?? 0,
+      blockedKeys: waiting?.blockedKeys ?? 0,
       rate: rateLimit === undefined ? null : { perSecond: rateLimit.perSecond, taken: known?.takenPerSecond ?? 0 },
       lastSuccessAt: known?.lastSuccessAt ?? null,
       lastFailureAt: known?.lastFailureAt ?? null,

@@ -59,10 +59,11 @@ interface SourceShown {
   readonly minutes: readonly Minute<"received" | "duplicate" | "filtered" | "dead">[] | null;
 }
 
-interface DestinationShown extends Omit<DestinationOverview, "backlog" | "inFlight"> {
+interface DestinationShown extends Omit<DestinationOverview, "backlog" | "inFlight" | "blockedKeys"> {
   /** With `oldestAgeMs` as of `outbox.asOf`. */
   readonly backlog: number | null;
   readonly inFlight: number | null;
+  readonly blockedKeys: number | null;
   /** Among the dead rows that died last, {@link MOST_DEAD} at most. */
   readonly dead: number | null;
   readonly parked: number | null;
@@ -139,10 +140,11 @@ export class Overview {
         ...backlogOf(sources, name),
         minutes: minutesOf(figuresOf, `source ${name}`, ["received", "duplicate", "filtered", "dead"]),
       })),
-      destinations: shown.map(({ backlog, inFlight, ...each }) => ({
+      destinations: shown.map(({ backlog, inFlight, blockedKeys, ...each }) => ({
         ...this.#masked(each),
         backlog: byDestination === undefined ? null : backlog,
         inFlight: byDestination === undefined ? null : inFlight,
+        blockedKeys: byDestination === undefined ? null : blockedKeys,
         dead: deadOf.get(each.name) ?? 0,
         parked: parkedOf.get(each.name) ?? 0,
         minutes: minutesOf(figuresOf, `destination ${each.name}`, ["sent", "failed", "dead"]),

@@ -188,6 +188,10 @@ const OVERVIEW = object({
   backlog: nullable("integer", { minimum: 0, description: "Rows that wait." }),
   oldestAgeMs: nullable("number", { minimum: 0, description: "Age of the oldest due row." }),
   inFlight: nullable("integer", { minimum: 0, description: "Rows in `processing`, in all replicas." }),
+  blockedKeys: nullable("integer", {
+    minimum: 0,
+    description: "Keys with a row that waits for its retry or is parked.",
+  }),
   rate: orNull(
     object({
       perSecond: { type: "number", exclusiveMinimum: 0 },
@@ -212,6 +216,7 @@ const OVERVIEW_EXAMPLE = {
   backlog: 812,
   oldestAgeMs: 61200,
   inFlight: 0,
+  blockedKeys: 3,
   rate: { perSecond: 50, taken: 0 },
   lastSuccessAt: "2025-01-31T11:59:58.120Z",
   lastFailureAt: null,

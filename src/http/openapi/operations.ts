@@ -63,6 +63,7 @@ const OVERVIEW: Schema = object({
       state: TEXT,
       backlog: COUNT_OR_NULL,
       inFlight: COUNT_OR_NULL,
+      blockedKeys: COUNT_OR_NULL,
       dead: { ...COUNT_OR_NULL, description: "Among the 5,000 rows that died last." },
       parked: { ...COUNT_OR_NULL, description: "Among the first 2,000 parked rows." },
       minutes: minutes(["sent", "failed", "dead"]),

@@ -275,24 +275,29 @@ export function exerciseSettling(open: () => Promise<StoreHarness>): void {
 
     test("the backlog is told by destination: what waits, also for a retry, what is in processing, and the age of what is due", async () => {
       await using harness = await open();
-      const [early] = await harness.insertOutbox([{ topic: "a" }, { topic: "a" }, { topic: "A", dueInMs: 600_000 }]);
+      const [early, keyed] = await harness.insertOutbox([
+        { topic: "a" },
+        { topic: "a", key: "k" },
+        { topic: "a" },
+        { topic: "A", dueInMs: 600_000 },
+      ]);
       const scope: ClaimScope = { name: "a", which: "only", destinations: ["a"], exceptKeys: [] };
       const { rows } = await harness.store.outbox.claim(claimRequest({ scope }));
-      const first = rows.filter(({ id }) => id === early);
+      const first = rows.filter(({ id }) => id === early || id === keyed);
       await harness.store.outbox.settle(first.map((row) => failed(row, 600_000)));
-      await harness.insertOutbox([{ topic: "b" }, { topic: "b" }, { topic: "nobody's" }]);
+      await harness.insertOutbox([{ topic: "b", key: "k" }, { topic: "b" }, { topic: "nobody's" }]);
 
       const { byDestination, ...totals } = await harness.store.outbox.backlog();
 
-      expect(totals).toEqual({ pending: 5, oldestPendingAgeMs: expect.any(Number), blockedKeys: 0, parked: 0 });
+      expect(totals).toEqual({ pending: 6, oldestPendingAgeMs: expect.any(Number), blockedKeys: 1, parked: 0 });
       const totalsOnly = await harness.store.outbox.backlog({ totalsOnly: true });
       expect(totalsOnly).toEqual({ ...totals, oldestPendingAgeMs: expect.any(Number), byDestination: new Map() });
       const age = expect.any(Number);
       expect(Object.fromEntries(byDestination)).toEqual({
-        a: { pending: 1, processing: 1, oldestPendingAgeMs: null },
-        A: { pending: 1, processing: 0, oldestPendingAgeMs: null },
-        b: { pending: 2, processing: 0, oldestPendingAgeMs: age },
-        "": { pending: 1, processing: 0, oldestPendingAgeMs: age },
+        a: { pending: 2, processing: 1, oldestPendingAgeMs: null, blockedKeys: 1 },
+        A: { pending: 1, processing: 0, oldestPendingAgeMs: null, blockedKeys: 0 },
+        b: { pending: 2, processing: 0, oldestPendingAgeMs: age, blockedKeys: 0 },
+        "": { pending: 1, processing: 0, oldestPendingAgeMs: age, blockedKeys: 0 },
       });
     });
   });

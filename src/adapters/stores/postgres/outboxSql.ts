@@ -54,12 +54,15 @@ WHERE o.${c.id} = s.id AND o.${c.claimToken} = s.token
 RETURNING o.${c.id} AS id)${noted}
 SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS closed, count(*) AS count FROM closed`;
 
+  /** Waits for its retry, or is parked, before the later rows of its key. */
+  const isBlocking = (row: string): string =>
+    `${row}.${c.state} = 'pending' AND ${row}.${c.attempt} > 0 AND ${row}.${c.scheduledAt} > now() AND ${row}.${c.key} IS NOT NULL`;
+
   /** The backlog of all. @param pending a query for the number of pending rows */
   const totals = (pending: string): string => `SELECT (${pending}) AS all_pending,
   (SELECT extract(epoch FROM now() - o.${c.createdAt}) * 1000 FROM ${table} o
    WHERE o.${c.state} = 'pending' AND ${isDue} AND isfinite(o.${c.createdAt}) AND ${aboveLowWater("o")} ORDER BY o.${c.sequence} LIMIT 1) AS all_oldest_ms,
-  (SELECT count(DISTINCT ${c.key}) FROM ${table}
-   WHERE ${c.state} = 'pending' AND ${c.attempt} > 0 AND ${c.scheduledAt} > now() AND ${c.key} IS NOT NULL) AS blocked_keys,
+  (SELECT count(DISTINCT o.${c.key}) FROM ${table} o WHERE ${isBlocking("o")}) AS blocked_keys,
   (SELECT count(*) FROM ${table} WHERE ${c.state} = 'pending' AND ${c.attempt} > 0 AND ${c.scheduledAt} = ${PARKED_AT}) AS parked`;
 
   const claims = claimStatements(names, parts);
@@ -135,15 +138,18 @@ ${totals(`SELECT count(*) FROM ${table} o WHERE o.${c.state} = 'pending' AND ${a
     backlog: statement("outbox.backlog by destination", ["lowWater"])`
 WITH${lowWaterOf("$1")},
 unfinished AS MATERIALIZED (
-  SELECT ${destinationIn("o")} AS destination, count(*) AS pending, 0 AS processing,
+  SELECT ${destinationIn("o")} AS destination, count(*) AS pending, 0 AS processing, 0 AS blocked,
     extract(epoch FROM now() - min(o.${c.createdAt}) FILTER (WHERE ${isDue} AND isfinite(o.${c.createdAt}))) * 1000 AS oldest_ms
   FROM ${table} o WHERE o.${c.state} = 'pending' AND ${aboveLowWater("o")} GROUP BY 1
   UNION ALL
-  SELECT ${destinationIn("o")}, 0, count(*), NULL
+  SELECT ${destinationIn("o")}, 0, count(*), 0, NULL
   FROM ${table} o WHERE o.${c.state} = 'processing' AND ${aboveLowWater("o")} GROUP BY 1
+  UNION ALL
+  SELECT ${destinationIn("o")}, 0, 0, count(DISTINCT o.${c.key}), NULL
+  FROM ${table} o WHERE ${isBlocking("o")} GROUP BY 1
 ),
 destinations AS (
-  SELECT destination, sum(pending) AS pending, max(oldest_ms) AS oldest_ms, sum(processing) AS processing FROM unfinished GROUP BY destination
+  SELECT destination, sum(pending) AS pending, max(oldest_ms) AS oldest_ms, sum(processing) AS processing, sum(blocked) AS blocked FROM unfinished GROUP BY destination
 )
 SELECT d.*, a.* FROM (${totals("SELECT sum(pending) FROM unfinished")}
 ) a LEFT JOIN destinations d ON true`,

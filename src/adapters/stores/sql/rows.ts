@@ -44,6 +44,7 @@ export function backlogOf(rows: readonly Row[]): OutboxBacklog {
       pending: Number(row.pending),
       oldestPendingAgeMs: oldestAgeMs(row),
       processing: Number(row.processing),
+      blockedKeys: Number(row.blocked),
     });
   }
   return {

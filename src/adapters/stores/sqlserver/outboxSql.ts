@@ -57,12 +57,14 @@ export function outboxStatements(names: TableNames, routing: Routing = NO_ROUTIN
   AND (o.${c.leaseExpiresAt} IS NOT NULL
     OR COALESCE(o.${c.claimedAt}, o.${c.updatedAt}, CONVERT(datetimeoffset(7), N'1970-01-01')) < DATEADD(millisecond, -@claimTimeoutMs, @now))`;
 
+  /** Waits for its retry, or is parked, before the later rows of its key. */
+  const isBlocking = `o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} > @now AND o.${c.key} IS NOT NULL`;
+
   /** The backlog of all. @param pending a query for the number of pending rows */
   const totals = (pending: string): string => `SELECT (${pending}) AS all_pending,
   (SELECT TOP (1) DATEDIFF_BIG(millisecond, o.${c.createdAt}, @now) FROM ${table} o ${TO_READ} WHERE ${isDue}
    ORDER BY o.${c.sequence}) AS all_oldest_ms,
-  (SELECT COUNT_BIG(DISTINCT o.${c.key}) FROM ${table} o ${TO_READ}
-   WHERE o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} > @now AND o.${c.key} IS NOT NULL) AS blocked_keys,
+  (SELECT COUNT_BIG(DISTINCT o.${c.key}) FROM ${table} o ${TO_READ} WHERE ${isBlocking}) AS blocked_keys,
   (SELECT COUNT_BIG(*) FROM ${table} o ${TO_READ}
    WHERE o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}) AS parked`;
 
@@ -169,18 +171,22 @@ ${totals(`SELECT COUNT_BIG(*) FROM ${table} o ${TO_READ} WHERE o.${c.state} = N'
     /** At least one row, one per destination with unfinished rows; each with the totals. Skips locked rows. */
     backlog: statement("outbox.backlog by destination")`
 ${NOW}
-DECLARE @unfinished TABLE (destination nvarchar(max) COLLATE ${LETTER_FOR_LETTER}, pending bigint NOT NULL, processing bigint NOT NULL, oldest_ms bigint NULL);
-INSERT INTO @unfinished (destination, pending, processing, oldest_ms)
-SELECT u.destination, SUM(u.pending), SUM(u.processing), MAX(u.oldest_ms)
+DECLARE @unfinished TABLE (destination nvarchar(max) COLLATE ${LETTER_FOR_LETTER}, pending bigint NOT NULL, processing bigint NOT NULL,
+  blocked bigint NOT NULL, oldest_ms bigint NULL);
+INSERT INTO @unfinished (destination, pending, processing, blocked, oldest_ms)
+SELECT u.destination, SUM(u.pending), SUM(u.processing), SUM(u.blocked), MAX(u.oldest_ms)
 FROM (
-  SELECT ${destinationIn("o")} AS destination, CONVERT(bigint, 1) AS pending, CONVERT(bigint, 0) AS processing,
+  SELECT ${destinationIn("o")} AS destination, CONVERT(bigint, 1) AS pending, CONVERT(bigint, 0) AS processing, CONVERT(bigint, 0) AS blocked,
     CASE WHEN ${hasCome(`o.${c.scheduledAt}`)} THEN DATEDIFF_BIG(millisecond, o.${c.createdAt}, @now) END AS oldest_ms
   FROM ${table} o ${TO_READ} WHERE o.${c.state} = N'pending'
   UNION ALL
-  SELECT ${destinationIn("o")}, CONVERT(bigint, 0), CONVERT(bigint, 1), NULL
+  SELECT ${destinationIn("o")}, CONVERT(bigint, 0), CONVERT(bigint, 1), CONVERT(bigint, 0), NULL
   FROM ${table} o ${TO_READ} WHERE o.${c.state} = N'processing'
+  UNION ALL
+  SELECT k.destination, CONVERT(bigint, 0), CONVERT(bigint, 0), CONVERT(bigint, 1), NULL
+  FROM (SELECT DISTINCT ${destinationIn("o")} AS destination, o.${c.key} AS [key] FROM ${table} o ${TO_READ} WHERE ${isBlocking}) k
 ) u GROUP BY u.destination;
-SELECT d.destination, d.pending, d.processing, d.oldest_ms, a.all_pending, a.all_oldest_ms, a.blocked_keys, a.parked
+SELECT d.destination, d.pending, d.processing, d.blocked, d.oldest_ms, a.all_pending, a.all_oldest_ms, a.blocked_keys, a.parked
 FROM (${totals("SELECT SUM(u.pending) FROM @unfinished u")}
 ) a LEFT JOIN @unfinished d ON 1 = 1;`,
 

@@ -7,7 +7,7 @@ const BACKLOG = {
   oldestPendingAgeMs: 2000,
   blockedKeys: 1,
   parked: 3,
-  byDestination: new Map([["billing", { pending: 5, oldestPendingAgeMs: 2000, processing: 1 }]]),
+  byDestination: new Map([["billing", { pending: 5, oldestPendingAgeMs: 2000, processing: 1, blockedKeys: 0 }]]),
 };
 
 /** Gauges of a database that takes 100 ms for each reading. */

@@ -39,6 +39,7 @@ describe("the overview of the destinations", () => {
       pause: null,
       breaker: null,
       backlog: 0,
+      blockedKeys: 0,
       oldestAgeMs: null,
       inFlight: 0,
       rate: null,
@@ -70,11 +71,11 @@ describe("the overview of the destinations", () => {
   });
 
   test("takes backlog, age and what is in flight from the store, and counts 0 where it names a destination not", () => {
-    const backlog = new Map([["billing", { pending: 7, oldestPendingAgeMs: 1500, processing: 2 }]]);
+    const backlog = new Map([["billing", { pending: 7, oldestPendingAgeMs: 1500, processing: 2, blockedKeys: 3 }]]);
     const rows = destinationOverview({ ...CONFIGURED, idle: { kind: "http" } }, [], backlog);
     expect(rows).toMatchObject([
-      { backlog: 7, oldestAgeMs: 1500, inFlight: 2 },
-      { backlog: 0, oldestAgeMs: null, inFlight: 0 },
+      { backlog: 7, oldestAgeMs: 1500, inFlight: 2, blockedKeys: 3 },
+      { backlog: 0, oldestAgeMs: null, inFlight: 0, blockedKeys: 0 },
     ]);
   });
 
