@@ -3,7 +3,14 @@ import type { Config, DestinationConfig } from "../src/config/types.ts";
 import type { DeliveryTarget } from "../src/core/delivery/deliver.ts";
 import { createRetryPolicy } from "../src/core/delivery/retry.ts";
 import { compileDestinationOf, compileRoutes, type DestinationOf } from "../src/core/delivery/routes.ts";
-import { compileAddress, parseRecordKeyTemplate, parseRoutingKeyTemplate } from "../src/core/delivery/template.ts";
+import {
+  type Address,
+  compileAddress,
+  compileHeaderValue,
+  compilePath,
+  parseRecordKeyTemplate,
+  parseRoutingKeyTemplate,
+} from "../src/core/delivery/template.ts";
 import { createDeliveryStage } from "../src/core/transform/transform.ts";
 import type { RoleContext } from "./context.ts";
 
@@ -25,7 +32,8 @@ export async function deliveryTargets(
   const { http, outbox } = config;
   const targets = Object.entries(config.destinations).map(async ([name, entry]) => {
     const { kind, headers, transform, retry, maxAttempts } = entry;
-    const destination = await destinationKindOf(entry).create(entry, {
+    const kindOf = destinationKindOf(entry);
+    const destination = await kindOf.create(entry, {
       log: log.child({ destination: name }),
       clock,
       random: Math.random,
@@ -39,7 +47,7 @@ export async function deliveryTargets(
       kind,
       destination,
       ...addressingOf(entry),
-      headers,
+      headers: kindOf.hasHeaderTemplates ? mapped(headers, compileHeaderValue) : headers,
       transform: transform === undefined ? null : createDeliveryStage(transform, evaluator, `destinations.${name}`),
       retryPolicy: createRetryPolicy(retry, outbox.retryBaseDelayMs),
       maxAttempts,
@@ -50,7 +58,8 @@ export async function deliveryTargets(
 }
 
 /**
- * Where the messages of a destination go within its broker (spec, "Templates"), as its kind defines it; null for HTTP.
+ * Where the messages of a destination go at its receiver (spec, "Templates"), as its kind defines it; null for a path
+ * without placeholders.
  *
  * @throws Error that names an unknown placeholder or column; the configuration's own check has refused it before
  */
@@ -58,14 +67,24 @@ export function addressingOf(config: DestinationConfig): Pick<DeliveryTarget, "a
   const { address, routingKey } = destinationKindOf(config);
   const keys = config as unknown as Readonly<Record<string, string>>;
   return {
-    address:
-      address &&
-      compileAddress({ name: address.name, template: keys[address.template] ?? "", from: keys[address.from] }),
+    address: address && compileAddressOf(address, keys),
     routingKey: routingKey && {
       template: TEMPLATES[routingKey.fields](keys[routingKey.template] ?? ""),
       emptyMeansNone: routingKey.emptyMeansNone,
     },
   };
+}
+
+function compileAddressOf(
+  { name, template, from }: NonNullable<ReturnType<typeof destinationKindOf>["address"]>,
+  keys: Readonly<Record<string, string>>,
+): Address | null {
+  const text = keys[template] ?? "";
+  return from === null ? compilePath(text) : compileAddress({ name, template: text, from: keys[from] });
+}
+
+function mapped<A, B>(values: Readonly<Record<string, A>>, map: (value: A) => B): Readonly<Record<string, B>> {
+  return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, map(value)]));
 }
 
 const TEMPLATES = { all: parseRoutingKeyTemplate, columns: parseRecordKeyTemplate } as const;

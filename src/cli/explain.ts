@@ -153,10 +153,10 @@ function targetLines(destination: DestinationConfig, route: MatchingRoute, row: 
   const { address, routingKey } = addressingOf(destination);
   const { name, text } = kind.explain(destination);
   const lines = [line(name, maskUrls(text))];
-  if (kind.address !== null) {
-    const from = keys[kind.address.from];
+  if (kind.address !== null && address !== null) {
+    const from = kind.address.from === null ? undefined : keys[kind.address.from];
     const origin = from === undefined ? `template ${JSON.stringify(keys[kind.address.template])}` : `column ${from}`;
-    lines.push(line(kind.address.name, `${rendered((fields) => address?.render(fields) ?? null, row)}  (${origin})`));
+    lines.push(line(kind.address.name, `${rendered((fields) => address.render(fields), row)}  (${origin})`));
   }
   if (kind.routingKey !== null) {
     const path = `destinations.${route.route.destination}.${kind.routingKey.template}`;

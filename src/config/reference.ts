@@ -170,11 +170,17 @@ function typeText(node: SchemaNode): string {
   if (node.unit === "ms") return `ms${range(node)}`;
   if (node.type === "integer") return `integer${range(node)}`;
   if (node.type === "number") return `number${numberRange(node)}`;
-  if (node.type === "array" && node.items?.duration === true) return "list of durations";
-  if (node.type === "array") return node.items?.type === "string" ? "list of text" : "list of blocks";
+  if (node.type === "array") return `list of ${itemsText(node.items ?? {})}`;
   if (node.type === "object") return node.properties === undefined ? "map of text to text" : "block";
   if (node.type === "boolean") return "boolean";
   return (node.syntax && SYNTAX_TYPES[node.syntax]) ?? "text";
+}
+
+function itemsText(items: SchemaNode): string {
+  if (items.duration === true) return "durations";
+  if (items.secret === true) return "secrets";
+  if (items.type === "integer") return `integers${range(items)}`;
+  return items.type === "string" ? "text" : "blocks";
 }
 
 function range(node: SchemaNode): string {

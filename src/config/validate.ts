@@ -2,7 +2,12 @@ import { isIP } from "node:net";
 import { Ajv, type ErrorObject } from "ajv";
 import type { DataValidateFunction, DataValidationCxt } from "ajv/dist/types/index.js";
 import { compileTopicPattern } from "../core/delivery/routes.ts";
-import { parseAddressTemplate, parseRoutingKeyTemplate, parseTopicTemplate } from "../core/delivery/template.ts";
+import {
+  hasDotSegment,
+  parseAddressTemplate,
+  parseRoutingKeyTemplate,
+  parseTopicTemplate,
+} from "../core/delivery/template.ts";
 import { parseJsonPath } from "../core/receipt/jsonPath.ts";
 import { compileExpression } from "../core/transform/expression.ts";
 import type { SchemaNode, Syntax } from "../model/schema.ts";
@@ -162,6 +167,7 @@ const CHECKS: Readonly<Record<Syntax, SyntaxCheck>> = {
   ),
   headerName: pattern(/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/, "a header name without spaces and colons"),
   httpUrl,
+  proxy,
   urlPath,
   jsonPath: parsed("no definite JSONPath", parseJsonPath),
   topicPattern: parsed("no topic pattern", compileTopicPattern),
@@ -216,12 +222,21 @@ function httpUrl(text: string): string | undefined {
   return url.hostname === "" ? expected : undefined;
 }
 
+/** The URL of a proxy, which may have a user name and password, or `none`. */
+function proxy(text: string): string | undefined {
+  const isUrl = /^https?:\/\/[^/\\\s]/i.test(text) && !/\s/.test(text) && URL.canParse(text);
+  if (text === "none" || (isUrl && /^\/?$/.test(new URL(text).pathname + new URL(text).search))) return undefined;
+  return "expected a URL without a path, such as http://proxy.internal:3128, or none";
+}
+
 /**
  * Spec, "HTTP destination": no `.` or `..` segment, however it is written, since a URL parser would take it for one.
  */
 function urlPath(text: string): string | undefined {
-  const segments = (text.split(/[?#]/, 1)[0] ?? "").split(/[/\\]/);
-  const dotted = segments.some((segment) => /^(\.|%2e){1,2}$/i.test(segment));
-  if (dotted) return 'must hold no "." or ".." segment';
-  return /[\s\p{Cc}]/u.test(text) ? "must hold no blank: percent-encode it as %20" : undefined;
+  const wrong = parsed("no path", parseAddressTemplate)(text);
+  if (wrong !== undefined) return wrong;
+  // A value stands for at least one character.
+  const example = text.replace(/\{\{[^{}]*\}\}/g, "v");
+  if (hasDotSegment(example)) return 'must hold no "." or ".." segment';
+  return /[\s\p{Cc}]/u.test(example) ? "must hold no blank: percent-encode it as %20" : undefined;
 }

@@ -10,6 +10,7 @@ const SYNTAXES = [
   "captureName",
   "headerName",
   "httpUrl",
+  "proxy",
   "urlPath",
   "jsonPath",
   "topicPattern",

@@ -9,7 +9,7 @@ export interface OutboundMessage {
   readonly body: string;
   /** Row headers over the destination's static ones, plus `x-message-id`. */
   readonly headers: Headers;
-  /** Rendered exchange, topic or subject; null for a kind without address templates. */
+  /** Rendered exchange, topic, subject or path; null for a kind without address templates, and a path without one. */
   readonly address: string | null;
   /** Rendered AMQP routing key or Kafka record key; null when there is none. */
   readonly routingKey: string | null;

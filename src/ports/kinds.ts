@@ -45,8 +45,16 @@ export interface DestinationKind<S extends SchemaNode> {
   readonly schema: S;
   /** Rules over several keys; those of single keys are the schema's. */
   check(entry: Infer<S> & { readonly headers: Readonly<Record<string, string>> }, when: When): void;
-  /** What is addressed within the broker, the key of its template, and the key of the overriding column; or null. */
-  readonly address: { readonly name: string; readonly template: KeyOf<S>; readonly from: KeyOf<S> } | null;
+  /**
+   * What is addressed at the receiver, the key of its template, and the key of the overriding column; or null. `path`: in
+   * the path of a URL, so that values are percent-encoded, and it is rendered only where the template has placeholders.
+   */
+  readonly address:
+    | { readonly name: string; readonly template: KeyOf<S>; readonly from: KeyOf<S> }
+    | { readonly name: "path"; readonly template: KeyOf<S>; readonly from: null }
+    | null;
+  /** Whether the static headers are address templates. */
+  readonly hasHeaderTemplates?: true;
   /**
    * What the key of a message is called, and the key of its template; null for a kind without. `fields`: what the
    * template may use, every field of the row or only `key` and `topic`. `emptyMeansNone`: an empty result sends no key.

@@ -2,6 +2,7 @@ import { createHttpDestination } from "../../src/adapters/destinations/http/inde
 import { KnownSecrets } from "../../src/core/redaction/redact.ts";
 import type { Destination } from "../../src/ports/destination.ts";
 import { startBlackHole } from "../support/blackHole.ts";
+import { HTTP_DEFAULTS } from "../support/httpDefaults.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { Receiver } from "../support/receiver.ts";
 import { exerciseDestination } from "./destination.ts";
@@ -21,7 +22,7 @@ exerciseDestination({
     const destinations: Destination[] = [];
     const open = (baseUrl: string, timeoutMs: number): Destination => {
       const destination = createHttpDestination(
-        { baseUrl, path: "/", timeoutMs, allowMetadataAddress: false },
+        { ...HTTP_DEFAULTS, baseUrl, timeoutMs },
         {
           maxErrorBodyBytes: 2048,
           blockPrivateAddresses: false,

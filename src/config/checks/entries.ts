@@ -1,6 +1,6 @@
 import { destinationKindOf, sourceKindOf } from "../../adapters/kinds.ts";
 import { checkInboundAuth } from "../../adapters/sources/http/kind.ts";
-import { parseTopicTemplate } from "../../core/delivery/template.ts";
+import { hasUnknownPlaceholder, parseTopicTemplate } from "../../core/delivery/template.ts";
 import type { ConfigProblem } from "../../model/errors.ts";
 import { isOwnPath } from "../../model/routes.ts";
 import type { Report, When } from "../../ports/kinds.ts";
@@ -20,6 +20,8 @@ export function checkDestinations(config: DeclaredConfig, names: readonly string
   for (const [name, destination] of Object.entries(config.destinations)) {
     const base = ["destinations", name];
     destinationKindOf(destination).check(destination, (keys, rule) => rules.when(base, keys, rule));
+    if (destinationKindOf(destination).hasHeaderTemplates)
+      rules.when(base, ["headers"], (report) => checkHeaderTemplates(destination.headers, report));
     checkLimits(base, destination, config, rules);
     if (!("timeoutMs" in destination)) continue;
     const { timeoutMs } = destination;
@@ -39,6 +41,15 @@ export function checkDestinations(config: DeclaredConfig, names: readonly string
       report.error("destination", message);
     });
   }
+}
+
+function checkHeaderTemplates(headers: DestinationConfig["headers"], report: Report): void {
+  const unknown = Object.keys(headers).filter((name) => hasUnknownPlaceholder(headers[name] ?? ""));
+  if (unknown.length === 0) return;
+  const permitted = "{{ topic }}, {{ key }}, {{ aggregateType }}, {{ headers.<name> }}, {{ payload.<field> }}";
+  // The value may be a credential.
+  const message = `the value of ${unknown.map((name) => JSON.stringify(name)).join(", ")} has an unknown placeholder and is sent as it is; there are ${permitted}`;
+  report.warning("headers", message);
 }
 
 /** Rules of the keys that every kind has. */

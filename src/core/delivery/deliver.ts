@@ -8,7 +8,14 @@ import { NOT_ASKED, type ReceiverReport, verdictOf, WELL } from "../destinations
 import type { Redact } from "../redaction/redact.ts";
 import { hasAttemptsLeft, maxAttemptsInEffect, type RetryPolicy } from "./retry.ts";
 import { compileDestinationOf, compileRoutes, type DestinationOf, nowhere } from "./routes.ts";
-import { type Address, messageFields, type RouteRoutingKey, type RoutingKey, renderRoutingKey } from "./template.ts";
+import {
+  type Address,
+  type MessageFields,
+  messageFields,
+  type RouteRoutingKey,
+  type RoutingKey,
+  renderRoutingKey,
+} from "./template.ts";
 
 /** One transform of the delivered body (spec, "Transform stages and variables"). */
 export interface TransformStage {
@@ -37,8 +44,8 @@ export interface DeliveryTarget {
   /** Name of the destination kind, for metrics and the log. */
   readonly kind: string;
   readonly destination: Destination;
-  /** Static headers. */
-  readonly headers: Headers;
+  /** Static headers, and those rendered for each message. */
+  readonly headers: StaticHeaders;
   /** Null for a kind without addresses (HTTP). */
   readonly address: Address | null;
   /** Null for a kind without routing keys (HTTP, NATS). */
@@ -48,6 +55,9 @@ export interface DeliveryTarget {
   /** `maxAttempts` of the destination; undefined leaves it to the rows. */
   readonly maxAttempts: number | undefined;
 }
+
+/** Name to value, or what renders it; undefined leaves the header out. */
+type StaticHeaders = Readonly<Record<string, string | ((fields: MessageFields) => string | undefined)>>;
 
 interface DeliverySetup {
   readonly routes: readonly DeliveryRoute[];
@@ -288,7 +298,7 @@ async function prepareMessage(
     topic: row.topic,
     key: row.key,
     body,
-    headers: route.outboundHeaders(row.headers, row.id),
+    headers: route.outboundHeaders(row.headers, row.id, fields),
     address: target.address?.render(fields) ?? null,
     routingKey: renderRoutingKey(target.routingKey, route, fields),
   };
@@ -388,7 +398,7 @@ const CONTENT_TYPE_HEADER = "content-type";
 const JSON_CONTENT_TYPE = "application/json";
 
 /** Makes the headers of one delivery from those of the row. */
-type OutboundHeaders = (row: Headers, id: MessageId) => Headers;
+type OutboundHeaders = (row: Headers, id: MessageId, fields: MessageFields) => Headers;
 
 /**
  * Compiles the header rules of one destination: the row's headers win over the destination's static ones of the same
@@ -399,20 +409,24 @@ type OutboundHeaders = (row: Headers, id: MessageId) => Headers;
  *
  * @param statics `destinations.<name>.headers`
  */
-export function compileOutboundHeaders(statics: Headers): OutboundHeaders {
+export function compileOutboundHeaders(statics: StaticHeaders): OutboundHeaders {
   const hasContentType = Object.keys(statics).some((name) => name.toLowerCase() === CONTENT_TYPE_HEADER);
   const all = hasContentType ? statics : { [CONTENT_TYPE_HEADER]: JSON_CONTENT_TYPE, ...statics };
   const defaults = Object.entries(all)
     .map(([name, value]) => ({ name, value, lowerCase: name.toLowerCase() }))
     .filter(({ lowerCase }) => lowerCase !== MESSAGE_ID_HEADER);
 
-  return (row, id) => {
+  return (row, id, fields) => {
     const rowNames = new Map<string, string>();
     for (const name of Object.keys(row)) rowNames.set(name.toLowerCase(), name);
     rowNames.delete(MESSAGE_ID_HEADER);
 
     const headers: Record<string, string> = {};
-    for (const { name, value, lowerCase } of defaults) if (!rowNames.has(lowerCase)) headers[name] = value;
+    for (const { name, value, lowerCase } of defaults) {
+      if (rowNames.has(lowerCase)) continue;
+      const text = typeof value === "string" ? value : value(fields);
+      if (text !== undefined) headers[name] = text;
+    }
     for (const name of rowNames.values()) headers[name] = row[name] ?? "";
     headers[MESSAGE_ID_HEADER] = id;
     return headers;

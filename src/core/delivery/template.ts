@@ -137,6 +137,9 @@ interface MessageTemplate {
    * @param missing replaces a placeholder without a value
    */
   render(fields: MessageFields, missing?: string): string;
+  /** @param write what to put for the value of a placeholder, which has none where it is undefined or null */
+  fill(fields: MessageFields, write: (value: string | null | undefined, placeholder: string) => string): string;
+  readonly hasPlaceholders: boolean;
 }
 
 type Lookup = (fields: MessageFields) => string | null | undefined;
@@ -164,14 +167,19 @@ function lookupOf(name: string): Lookup | undefined {
 }
 
 function compile(text: string, lookupFor: (name: string) => Lookup): MessageTemplate {
-  const parts = parsePieces(text).map((piece) => ("literal" in piece ? piece.literal : lookupFor(piece.placeholder)));
+  const parts = parsePieces(text).map((piece) =>
+    "literal" in piece ? piece.literal : { name: piece.placeholder, lookup: lookupFor(piece.placeholder) },
+  );
+  const fill: MessageTemplate["fill"] = (fields, write) => {
+    let filled = "";
+    for (const part of parts) filled += typeof part === "string" ? part : write(part.lookup(fields), part.name);
+    return filled;
+  };
   return {
     text,
-    render(fields, missing = "") {
-      let rendered = "";
-      for (const part of parts) rendered += typeof part === "string" ? part : (part(fields) ?? missing);
-      return rendered;
-    },
+    fill,
+    render: (fields, missing = "") => fill(fields, (value) => value ?? missing),
+    hasPlaceholders: parts.some((part) => typeof part !== "string"),
   };
 }
 
@@ -233,6 +241,62 @@ export function compileAddress(config: {
       throw new PublishError("address_empty", `the ${name} is empty: ${origin} gave no text for this row`);
     },
   };
+}
+
+/**
+ * Compiles the path of a URL. Values are percent-encoded, `/` too: they stay within their segment. A row without a value
+ * for a placeholder, or whose path would have a segment `.` or `..`, which servers resolve, fails its publish.
+ *
+ * @returns null without a placeholder: every row has the same path
+ * @throws Error that names an unknown placeholder and the permitted ones
+ */
+export function compilePath(text: string): Address | null {
+  const template = parseAddressTemplate(text);
+  if (!template.hasPlaceholders) return null;
+  return {
+    render(fields) {
+      const path = template.fill(fields, (value, name) => {
+        if (value) return encodeURIComponent(value.replace(/\p{Surrogate}/gu, "\ufffd"));
+        throw new PublishError("address_empty", `the path has no value for {{ ${name} }} in this row`);
+      });
+      if (!hasDotSegment(path)) return path;
+      throw new PublishError(
+        "url_invalid",
+        'the path would have a segment "." or "..", which a message may not choose',
+      );
+    },
+  };
+}
+
+/** Whether a path has a segment that URL parsers resolve, however it is written. */
+export function hasDotSegment(path: string): boolean {
+  const segments = (path.split(/[?#]/, 1)[0] ?? "").split(/[/\\]/);
+  return segments.some((segment) => /^(\.|%2e){1,2}$/i.test(segment));
+}
+
+/**
+ * Compiles a header value that may be an address template. One with an unknown placeholder is text: static headers are
+ * older than templates (spec, "destinations.<name>").
+ *
+ * @returns the text without a placeholder; else a function, which gives undefined where a placeholder has no value
+ */
+export function compileHeaderValue(text: string): string | ((fields: MessageFields) => string | undefined) {
+  if (hasUnknownPlaceholder(text)) return text;
+  const template = parseAddressTemplate(text);
+  if (!template.hasPlaceholders) return text;
+  return (fields) => {
+    let isWhole = true;
+    const filled = template.fill(fields, (value) => {
+      if (!value) isWhole = false;
+      return value ?? "";
+    });
+    return isWhole ? filled : undefined;
+  };
+}
+
+/** Whether a text has a placeholder that no address template may have. */
+export function hasUnknownPlaceholder(text: string): boolean {
+  return parsePieces(text).some((piece) => "placeholder" in piece && lookupOf(piece.placeholder) === undefined);
 }
 
 function renderer(template: MessageTemplate): (fields: MessageFields) => string {

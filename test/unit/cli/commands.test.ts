@@ -135,7 +135,7 @@ describe("svc config print", () => {
       "é",
       "1e3",
       "~",
-      "{{ x }}",
+      "{{ topic }}",
       "a#b",
       "null",
     ];

@@ -1,11 +1,12 @@
-import { type buildConnector, Pool } from "undici";
+import type { Dispatcher } from "undici";
 import { PublishError } from "../../../model/errors.ts";
 import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { TimeoutError, withTimeout } from "../../../time/wait.ts";
 import { httpError, parseRetryAfter, publishErrorOf } from "./errors.ts";
-import { type AuthHeader, headerName, headerValue } from "./headers.ts";
+import { headerName, headerValue, type RequestHeader } from "./headers.ts";
 import type { HttpDestinationAuth } from "./schema.ts";
+import type { Transport } from "./transport.ts";
 
 /** @throws PublishError `header_invalid` when a header cannot hold a configured value */
 export function createCredentials(auth: HttpDestinationAuth, environment: CredentialsEnvironment): Credentials {
@@ -41,7 +42,7 @@ function fixed(sent: Credential): Credentials {
 }
 
 /** What a request authenticates with. */
-export type Credential = AuthHeader;
+export type Credential = RequestHeader;
 
 export interface Credentials {
   /** The credential to send now; undefined when one must be fetched first. */
@@ -55,7 +56,7 @@ export interface Credentials {
 
 interface CredentialsEnvironment {
   readonly clock: Clock;
-  readonly connect: buildConnector.connector;
+  readonly transport: Transport;
   /** Timeout of a token request, in ms. */
   readonly timeoutMs: number;
   /** Learns what errors must not show. */
@@ -95,7 +96,7 @@ class TokenCredentials implements Credentials {
   readonly #secrets: CredentialsEnvironment["secrets"];
   readonly #timeoutMs: number;
   readonly #url: URL;
-  readonly #pool: Pool;
+  readonly #pool: Dispatcher;
   readonly #closing = new AbortController();
   #token: Token | undefined;
   #request: Promise<Credential> | undefined;
@@ -109,7 +110,7 @@ class TokenCredentials implements Credentials {
     this.#clock = environment.clock;
     this.#timeoutMs = environment.timeoutMs;
     this.#url = new URL(auth.tokenUrl);
-    this.#pool = new Pool(this.#url.origin, { connections: 1, connect: environment.connect });
+    this.#pool = environment.transport.open(this.#url, 1);
   }
 
   current(): Credential | undefined {
@@ -165,6 +166,7 @@ class TokenCredentials implements Credentials {
   async #exchange(signal: AbortSignal): Promise<TokenAnswer> {
     const { statusCode, headers, body } = await this.#pool.request({
       method: "POST",
+      origin: this.#url.origin,
       path: this.#url.pathname + this.#url.search,
       headers: { "content-type": "application/x-www-form-urlencoded", accept: "application/json" },
       body: this.#form(),

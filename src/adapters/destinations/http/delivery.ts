@@ -1,4 +1,4 @@
-import type { Dispatcher, Pool } from "undici";
+import type { Dispatcher } from "undici";
 import { PublishError } from "../../../model/errors.ts";
 import type { OutboundMessage } from "../../../ports/destination.ts";
 import type { Metrics } from "../../../ports/metrics.ts";
@@ -6,16 +6,24 @@ import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
 import type { Credential, Credentials } from "./auth.ts";
 import { httpError, parseRetryAfter, publishErrorOf, statusCode } from "./errors.ts";
-import { requestHeaders } from "./headers.ts";
+import { type RequestHeader, requestHeaders } from "./headers.ts";
 import type { SweptInFlight, SweptMember } from "./inFlight.ts";
+import type { HttpDestinationConfig } from "./schema.ts";
+import type { Signer } from "./signing.ts";
 
 /** What all publishes of one destination share. */
 export interface Channel {
-  readonly pool: Pool;
-  /** Path and query of the request. */
-  readonly path: string;
+  readonly pool: Dispatcher;
+  readonly method: HttpDestinationConfig["method"];
+  readonly origin: string;
+  /** Path and query of the request for the rendered path of a message, or null without one. */
+  readonly pathOf: (address: string | null) => string;
   /** The request in words, for errors: `POST https://example.com/hook`. */
   readonly name: string;
+  /** Besides 2xx. */
+  readonly successStatuses: ReadonlySet<number>;
+  readonly deadStatuses: ReadonlySet<number>;
+  readonly signer: Signer | null;
   readonly timeoutMs: number;
   /** `http.maxErrorBodyBytes`. */
   readonly maxErrorBodyBytes: number;
@@ -30,6 +38,8 @@ export interface Channel {
 
 /** Bytes of a body that are read so that its connection can be reused; beyond that a new connection is cheaper. */
 const MAX_DRAINED_BYTES = 131_072;
+
+const NONE: readonly RequestHeader[] = [];
 
 /** Why the exchange is cut off; never reported, since the publish has ended before. */
 const CUT_OFF = new Error("the exchange was cut off");
@@ -98,14 +108,15 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
   }
 
   #tellOfCut(): void {
-    if (this.#exchange !== null && isSuccess(this.#exchange)) this.#channel.onAnswerEnd(false);
+    if (this.#exchange !== null && this.#isSuccess(this.#exchange.status)) this.#channel.onAnswerEnd(false);
   }
 
   /** Fails the publish, unless it has ended, and always ends its exchange. */
   fail(error: unknown): void {
     const status = this.#exchange?.status ?? 0;
     // A status that arrived in time says more than the timeout of its body.
-    this.#rejectOnce(status >= 300 && !this.signal.aborted ? this.#statusError() : error);
+    const isAnswered = status !== 0 && !this.#isSuccess(status);
+    this.#rejectOnce(isAnswered && !this.signal.aborted ? this.#statusError() : error);
     this.#exchange?.controller.abort(CUT_OFF);
     this.#leave();
   }
@@ -133,11 +144,11 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     this.#credential = credential;
     this.#phase = "waiting for a connection";
     try {
-      const headers = requestHeaders(this.#message.headers, credential);
-      this.#channel.pool.dispatch(
-        { method: "POST", path: this.#channel.path, headers, body: this.#message.body },
-        this,
-      );
+      const { pool, method, origin, pathOf, signer } = this.#channel;
+      const signed = signer?.(this.#message) ?? NONE;
+      const own = credential === null ? signed : [...signed, credential];
+      const { headers, body, address } = this.#message;
+      pool.dispatch({ method, origin, path: pathOf(address), headers: requestHeaders(headers, own), body }, this);
     } catch (error) {
       this.#rejectOnce(error);
       this.#leave();
@@ -173,7 +184,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     if (exchange === null || status < 200) return;
     exchange.status = status;
     this.#channel.metrics.httpPublishResponse(statusClass(status));
-    if (status < 300) {
+    if (this.#isSuccess(status)) {
       this.#resolveOnce();
       return;
     }
@@ -197,7 +208,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
   onResponseEnd(): void {
     if (this.#exchange !== null) {
       this.#exchange.complete = true;
-      if (isSuccess(this.#exchange)) this.#channel.onAnswerEnd(true);
+      if (this.#isSuccess(this.#exchange.status)) this.#channel.onAnswerEnd(true);
     }
     this.#exchangeEnded(undefined);
   }
@@ -225,6 +236,10 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     this.#leave();
   }
 
+  #isSuccess(status: number): boolean {
+    return (status >= 200 && status < 300) || this.#channel.successStatuses.has(status);
+  }
+
   /** Whether a new token can be fetched: this one may have been revoked. */
   #mayRenew(): boolean {
     if (this.#settled || this.#renewed || this.#credential === null) return false;
@@ -232,13 +247,14 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
   }
 
   #statusError(): PublishError {
-    const { name, clock } = this.#channel;
+    const { name, deadStatuses, clock } = this.#channel;
     const status = this.#exchange?.status ?? 0;
     const body = this.#errorBody();
     const waits = status === 429 || status === 503;
     const answer = `${name} was answered ${status}${status < 400 ? ", a redirect, and none is followed" : ""}`;
     return httpError(statusCode(status), body === "" ? answer : `${answer}: ${body}`, {
       status: String(status),
+      isPermanent: deadStatuses.has(status),
       retryAfterMs: waits ? parseRetryAfter(this.#exchange?.retryAfter, clock.now()) : undefined,
     });
   }
@@ -295,10 +311,6 @@ interface Exchange {
   complete: boolean;
   /** At the last sweep only the rest of the body was missing. */
   swept: boolean;
-}
-
-function isSuccess({ status }: Exchange): boolean {
-  return status >= 200 && status < 300;
 }
 
 /** The bytes as text; the streaming decoder drops a character that the end cuts. */

@@ -29,7 +29,11 @@ type HttpErrorCode = (typeof HTTP_ERROR_CODES)[number];
 export function httpError(
   code: HttpErrorCode,
   message: string,
-  options?: ErrorOptions & { readonly retryAfterMs?: number | undefined; readonly status?: string },
+  options?: ErrorOptions & {
+    readonly retryAfterMs?: number | undefined;
+    readonly status?: string;
+    readonly isPermanent?: boolean;
+  },
 ): PublishError {
   return new PublishError(code, message, options);
 }
@@ -47,6 +51,8 @@ const CLIENT_CODES: Readonly<Record<string, HttpErrorCode>> = {
   UND_ERR_RES_CONTENT_LENGTH_MISMATCH: "connection_lost",
   UND_ERR_CONNECT_TIMEOUT: "timeout",
   UND_ERR_HEADERS_OVERFLOW: "bad_response",
+  // A proxy refused the tunnel.
+  UND_ERR_ABORTED: "unreachable",
   UND_ERR_DESTROYED: "closed",
   UND_ERR_CLOSED: "closed",
 };

@@ -6,7 +6,7 @@ import type { ConfigProblem } from "../../../model/errors.ts";
 import { httpError } from "./errors.ts";
 
 /** Which addresses a destination must not reach (spec, `http.blockPrivateAddresses`; design, "Private addresses"). */
-interface AddressPolicy {
+export interface AddressPolicy {
   /** `http.blockPrivateAddresses`. */
   readonly blockPrivate: boolean;
   /** `destinations.<name>.allowMetadataAddress`. */
@@ -129,13 +129,15 @@ export type Lookup = (
  * answer of the name service at connect time, so that a changed answer is caught too.
  *
  * @param connectTimeoutMs timeout for connect and TLS handshake
+ * @param tls further options of Node's TLS
  */
 export function guardedConnector(
   policy: AddressPolicy,
   connectTimeoutMs: number,
   lookup: Lookup = systemLookup,
+  tls: object = {},
 ): buildConnector.connector {
-  const connect = buildConnector({ timeout: connectTimeoutMs, lookup: guardedLookup(policy, lookup) });
+  const connect = buildConnector({ ...tls, timeout: connectTimeoutMs, lookup: guardedLookup(policy, lookup) });
   return (options, callback) => {
     const literal = options.hostname.replace(/^\[|\]$/g, "");
     const refusal = ipaddr.isValid(literal) ? refusalOf(literal, policy) : undefined;

@@ -3,8 +3,8 @@ import type { Headers } from "../../../model/rows.ts";
 import { encodedHeaderName, encodedHeaderValue } from "../../../model/text.ts";
 import { httpError } from "./errors.ts";
 
-/** A header that the destination's `auth` sets. */
-export interface AuthHeader {
+/** A header that the destination itself sets: its `auth`, its signature. */
+export interface RequestHeader {
   /** In lower case. */
   readonly name: string;
   readonly value: string;
@@ -43,17 +43,17 @@ const OF_THE_CONNECTION: ReadonlySet<string> = new Set([
  * would keep the message for ever.
  *
  * @param headers of the message
- * @param auth set by the destination's `auth`; wins over a header of the message with that name
+ * @param own set by the destination; they win over headers of the message with those names
  */
-export function requestHeaders(headers: Headers, auth: AuthHeader | null): string[] {
+export function requestHeaders(headers: Headers, own: readonly RequestHeader[]): string[] {
   const list: string[] = [];
   for (const name of Object.keys(headers)) {
     const lowerCase = name.toLowerCase();
-    if (OF_THE_CONNECTION.has(lowerCase) || lowerCase === auth?.name) continue;
+    if (OF_THE_CONNECTION.has(lowerCase) || own.some((each) => each.name === lowerCase)) continue;
     const sentName = TOKEN.test(name) ? name : encodedHeaderName(name, TOKEN);
     if (sentName !== null) list.push(sentName, octets(encodedHeaderValue(lowerCase, headers[name] ?? "")));
   }
-  if (auth !== null) list.push(auth.name, auth.value);
+  for (const { name, value } of own) list.push(name, value);
   return list;
 }
 

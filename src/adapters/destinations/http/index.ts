@@ -1,4 +1,3 @@
-import { Pool } from "undici";
 import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
 import type { Metrics } from "../../../ports/metrics.ts";
 import type { SecretMasker } from "../../../ports/runtime.ts";
@@ -6,10 +5,12 @@ import type { Clock } from "../../../time/clock.ts";
 import { createCredentials } from "./auth.ts";
 import { type Channel, Delivery } from "./delivery.ts";
 import { httpError } from "./errors.ts";
-import { guardedConnector, type Lookup } from "./guard.ts";
+import type { Lookup } from "./guard.ts";
 import { SweptInFlight } from "./inFlight.ts";
 import { requestUrl } from "./requestUrl.ts";
 import type { HttpDestinationConfig } from "./schema.ts";
+import { createSigner } from "./signing.ts";
+import { createTransport } from "./transport.ts";
 
 export interface HttpDestinationEnvironment {
   /** `http.maxErrorBodyBytes`. */
@@ -28,13 +29,19 @@ export interface HttpDestinationEnvironment {
   readonly lookup?: Lookup;
 }
 
+/** Path and query of a rendered path. */
+function pathIn(baseUrl: string, address: string): string {
+  const { pathname, search } = requestUrl(baseUrl, address);
+  return pathname + search;
+}
+
 const DEFAULT_CONNECTIONS = 256;
 /** A token request must leave the publish some of its time. */
 const MAX_TOKEN_REQUEST_MS = 10_000;
 
 /**
- * An HTTP destination (spec, "HTTP destination"): POSTs the message as body; a 2xx status completes the delivery.
- * Requests are not pipelined: a missing answer would block the messages behind it. A publish that fails after its
+ * An HTTP destination (spec, "HTTP destination"): POSTs the message as body; a 2xx status completes the delivery. A
+ * publish that fails after its
  * request was sent is not repeated here (except for a refused token): the row's own retry does that, with backoff.
  *
  * @param config static headers and transforms are applied before
@@ -44,32 +51,31 @@ export function createHttpDestination(
   config: HttpDestinationConfig,
   environment: HttpDestinationEnvironment,
 ): Destination {
-  const { timeoutMs, auth, allowMetadataAddress } = config;
+  const { timeoutMs, auth, allowMetadataAddress, method, signing, tls, proxy } = config;
   const { clock, metrics, maxErrorBodyBytes, secrets } = environment;
   const url = requestUrl(config.baseUrl, config.path);
   const policy = {
     blockPrivate: environment.blockPrivateAddresses,
     allowMetadata: allowMetadataAddress,
   };
-  const connect = guardedConnector(policy, timeoutMs, environment.lookup);
+  const transport = createTransport({ policy, timeoutMs, lookup: environment.lookup, tls, proxy, secrets });
   const tokenTimeoutMs = Math.min(timeoutMs || MAX_TOKEN_REQUEST_MS, MAX_TOKEN_REQUEST_MS);
   const credentials =
-    auth === undefined ? null : createCredentials(auth, { clock, connect, timeoutMs: tokenTimeoutMs, secrets });
+    auth === undefined ? null : createCredentials(auth, { clock, transport, timeoutMs: tokenTimeoutMs, secrets });
   const connections = environment.connections ?? DEFAULT_CONNECTIONS;
-  const pool = new Pool(url.origin, {
-    connections,
-    pipelining: 1,
-    connect,
-    // The timeout of the publish bounds both; the client's own timers would only cost.
-    headersTimeout: 0,
-    bodyTimeout: 0,
-  });
+  const pool = transport.open(url, connections);
   const inFlight = new SweptInFlight(connections);
-  const name = `POST ${url.origin}${url.pathname}`;
+  const name = `${method} ${url.origin}${url.pathname}`;
+  const path = url.pathname + url.search;
   const channel: Channel = {
     pool,
-    path: url.pathname + url.search,
+    method,
+    origin: url.origin,
+    pathOf: (address) => (address === null ? path : pathIn(config.baseUrl, address)),
     name,
+    successStatuses: new Set(config.successStatuses),
+    deadStatuses: new Set(config.deadStatuses),
+    signer: signing === undefined ? null : createSigner(signing, clock, secrets),
     timeoutMs,
     maxErrorBodyBytes,
     onAnswerEnd: environment.onAnswerEnd ?? (() => {}),

@@ -1,6 +1,7 @@
-import { destinationKind } from "../../../ports/kinds.ts";
+import { destinationKind, type Report } from "../../../ports/kinds.ts";
 import { requestUrl } from "./requestUrl.ts";
-import { httpDestinationSchema } from "./schema.ts";
+import { type HttpDestinationConfig, httpDestinationSchema } from "./schema.ts";
+import { isBase64Key } from "./signing.ts";
 
 /** Header names are tokens (RFC 9110, section 5.6.2). */
 const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
@@ -9,8 +10,10 @@ const OUTSIDE_HEADERS = /[^\t\x20-\x7e\x80-\xff]/;
 /** An HTTP destination (spec, "HTTP destination"). */
 export const httpDestination = destinationKind({
   schema: httpDestinationSchema,
-  check: ({ headers }, when) =>
+  hasHeaderTemplates: true,
+  check: (entry, when) => {
     when(["headers"], (report) => {
+      const { headers } = entry;
       for (const [name, value] of Object.entries(headers)) {
         if (!TOKEN.test(name)) {
           report.error("headers", `${JSON.stringify(name)} is not a header name: remove spaces and colons`);
@@ -22,10 +25,18 @@ export const httpDestination = destinationKind({
             `the value of ${JSON.stringify(name)} holds a character that no HTTP header can carry`,
           );
       }
-    }),
-  address: null,
+    });
+    when(["signing"], (report) => checkSigning(entry, report));
+    when(["tls", "baseUrl"], (report) => checkTls(entry, report));
+    when(["successStatuses", "deadStatuses"], (report) => {
+      const both = entry.deadStatuses.filter((status) => entry.successStatuses.includes(status));
+      if (both.length > 0)
+        report.error("deadStatuses", `has ${both.join(", ")}, as successStatuses has: remove it from one`);
+    });
+  },
+  address: { name: "path", template: "path", from: null },
   routingKey: null,
-  explain: ({ baseUrl, path }) => ({ name: "url", text: `POST ${requestUrl(baseUrl, path).href}` }),
+  explain: ({ method, baseUrl, path }) => ({ name: "url", text: `${method} ${shownUrl(baseUrl, path)}` }),
   async checkAtStart(path, { baseUrl, auth, allowMetadataAddress }, { blockPrivateAddresses }) {
     const { checkAddresses } = await import("./guard.ts");
     const urls = { baseUrl, ...(auth?.kind === "oauth2" && { "auth.tokenUrl": auth.tokenUrl }) };
@@ -36,3 +47,36 @@ export const httpDestination = destinationKind({
     return createHttpDestination(config, { ...tools, ...http, connections: concurrency });
   },
 });
+
+/** With its placeholders as written, which a URL would percent-encode. */
+function shownUrl(baseUrl: string, path: string): string {
+  return path.includes("{{")
+    ? `${baseUrl.replace(/\/$/, "")}/${path.replace(/^\//, "")}`
+    : requestUrl(baseUrl, path).href;
+}
+
+function checkSigning({ signing }: HttpDestinationConfig, report: Report): void {
+  if (signing === undefined) return;
+  if (signing.scheme === "standard-webhooks" && !signing.secrets.every((secret) => isBase64Key(secret.reveal())))
+    report.error(
+      "signing.secrets",
+      "has one that is no base64, with or without whsec_ before it, as standard-webhooks needs",
+    );
+  if (signing.scheme === "standard-webhooks" && signing.timestampHeader !== undefined)
+    report.warning("signing.timestampHeader", "has no effect: standard-webhooks sends webhook-timestamp");
+  if (signing.scheme === "hmac" && signing.timestampHeader?.toLowerCase() === signing.headerName.toLowerCase())
+    report.error("signing.timestampHeader", "is the header of the signature too: name another one");
+}
+
+function checkTls({ tls, baseUrl }: HttpDestinationConfig, report: Report): void {
+  if (tls === undefined) return;
+  if ((tls.certificate === undefined) !== (tls.key === undefined)) {
+    const [there, missing] = tls.key === undefined ? ["certificate", "key"] : ["key", "certificate"];
+    report.error(`tls.${missing}`, `is required with ${there}`);
+  }
+  for (const key of ["ca", "certificate", "key"] as const) {
+    const text = tls[key]?.reveal() ?? "-----BEGIN ";
+    if (!text.includes("-----BEGIN ")) report.error(`tls.${key}`, "is no PEM text: file:<path> reads it from a file");
+  }
+  if (baseUrl.toLowerCase().startsWith("http://")) report.warning("tls", "has no effect on an http:// URL");
+}

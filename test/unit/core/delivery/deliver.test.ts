@@ -7,10 +7,15 @@ import {
   type TransformStage,
 } from "../../../../src/core/delivery/deliver.ts";
 import { createRetryPolicy } from "../../../../src/core/delivery/retry.ts";
-import { compileAddress, parseRoutingKeyTemplate } from "../../../../src/core/delivery/template.ts";
+import {
+  compileAddress,
+  compileHeaderValue,
+  messageFields,
+  parseRoutingKeyTemplate,
+} from "../../../../src/core/delivery/template.ts";
 import { createRedactor, KnownSecrets } from "../../../../src/core/redaction/redact.ts";
 import { ClaimLostError, PublishError, StoppingError } from "../../../../src/model/errors.ts";
-import type { ClaimedRow, ClaimToken, MessageId } from "../../../../src/model/rows.ts";
+import type { ClaimedRow, ClaimToken, DeliverableRow, MessageId } from "../../../../src/model/rows.ts";
 import type { OutboundMessage } from "../../../../src/ports/destination.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
 
@@ -652,15 +657,18 @@ describe("the attempts of a destination", () => {
 });
 
 const ID = "01980000-0000-7000-8000-000000000001" as MessageId;
-
+const FIELDS = messageFields(row() as DeliverableRow);
 describe("the headers of a delivery", () => {
   test("hold the message id and the content type of JSON", () => {
-    expect(compileOutboundHeaders({})({}, ID)).toEqual({ "content-type": "application/json", "x-message-id": ID });
+    expect(compileOutboundHeaders({})({}, ID, FIELDS)).toEqual({
+      "content-type": "application/json",
+      "x-message-id": ID,
+    });
   });
 
   test("of the row win over static ones of the same name in any letter case", () => {
     const headers = compileOutboundHeaders({ "X-Tenant": "static", "X-Other": "kept" });
-    expect(headers({ "x-tenant": "row", "X-Mine": "1" }, ID)).toEqual({
+    expect(headers({ "x-tenant": "row", "X-Mine": "1" }, ID, FIELDS)).toEqual({
       "content-type": "application/json",
       "X-Other": "kept",
       "x-tenant": "row",
@@ -671,26 +679,55 @@ describe("the headers of a delivery", () => {
 
   test("keep the content type of the row, else the static one", () => {
     const headers = compileOutboundHeaders({ "Content-Type": "application/vnd.shop+json" });
-    expect(headers({}, ID)).toEqual({ "Content-Type": "application/vnd.shop+json", "x-message-id": ID });
-    expect(headers({ "CONTENT-TYPE": "text/plain" }, ID)).toEqual({ "CONTENT-TYPE": "text/plain", "x-message-id": ID });
+    expect(headers({}, ID, FIELDS)).toEqual({ "Content-Type": "application/vnd.shop+json", "x-message-id": ID });
+    expect(headers({ "CONTENT-TYPE": "text/plain" }, ID, FIELDS)).toEqual({
+      "CONTENT-TYPE": "text/plain",
+      "x-message-id": ID,
+    });
   });
 
   test("never carry the message id of somebody else", () => {
     const headers = compileOutboundHeaders({ "X-Message-Id": "static" });
-    expect(headers({ "X-MESSAGE-ID": "row" }, ID)).toEqual({ "content-type": "application/json", "x-message-id": ID });
+    expect(headers({ "X-MESSAGE-ID": "row" }, ID, FIELDS)).toEqual({
+      "content-type": "application/json",
+      "x-message-id": ID,
+    });
   });
 
   test("hold a name once when the row has it in two spellings", () => {
-    expect(compileOutboundHeaders({})({ "x-a": "1", "X-A": "2" }, ID)).toEqual({
+    expect(compileOutboundHeaders({})({ "x-a": "1", "X-A": "2" }, ID, FIELDS)).toEqual({
       "content-type": "application/json",
       "X-A": "2",
       "x-message-id": ID,
     });
   });
 
+  test("are rendered where they are templates, and left out without a value", () => {
+    const headers = compileOutboundHeaders({
+      "x-key": compileHeaderValue("key {{ key }}"),
+      "x-id": compileHeaderValue("{{ payload.id }}"),
+      "x-tenant": compileHeaderValue("{{ headers.tenant }}"),
+      "x-fixed": compileHeaderValue("{ topic }}"),
+    });
+    expect(
+      headers(
+        { "X-Fixed": "row" },
+        ID,
+        messageFields(row({ key: null, headers: { tenant: "blue" } }) as DeliverableRow),
+      ),
+    ).toEqual({
+      "content-type": "application/json",
+      "x-id": "1.0",
+      "x-tenant": "blue",
+      "X-Fixed": "row",
+      "x-message-id": ID,
+    });
+    expect(compileHeaderValue("{{ key }} of {{ nothing }}")).toBe("{{ key }} of {{ nothing }}");
+  });
+
   test("of one delivery leave those of the next alone", () => {
     const headers = compileOutboundHeaders({ a: "1" });
-    headers({ a: "2", b: "3" }, ID);
-    expect(headers({}, ID)).toEqual({ "content-type": "application/json", a: "1", "x-message-id": ID });
+    headers({ a: "2", b: "3" }, ID, FIELDS);
+    expect(headers({}, ID, FIELDS)).toEqual({ "content-type": "application/json", a: "1", "x-message-id": ID });
   });
 });

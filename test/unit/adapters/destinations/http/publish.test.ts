@@ -34,6 +34,36 @@ describe("a request", () => {
     expect(Buffer.from(String(request?.headers["x-size"]), "latin1").toString()).toBe("ü");
   });
 
+  test("has the configured method, and the path that was rendered for the message", async () => {
+    const { publish, failure } = destinations.create({ baseUrl: `${receiver.url}/api?v=1`, path: "/o", method: "PUT" });
+    await publish({ address: null });
+    await publish({ address: "/orders/k%2F1?x=%26" });
+    receiver.answer = { status: 500 };
+    expect((await failure()).message).toMatch(/^PUT http/);
+    const requests = await receiver.received(3);
+    expect(requests.map(({ method, url }) => [method, url])).toEqual([
+      ["PUT", "/api/o?v=1"],
+      ["PUT", "/api/orders/k%2F1?v=1&x=%26"],
+      ["PUT", "/api/o?v=1"],
+    ]);
+  });
+
+  test("completes with a further success status, and is not repeated after a dead one", async () => {
+    const { publish, failure, calls } = destinations.create({
+      baseUrl: receiver.url,
+      successStatuses: [409, 304],
+      deadStatuses: [410, 503],
+    });
+    receiver.answerNext({ status: 409, body: "there already" }, { status: 304 }, { status: 410 }, { status: 503 });
+    await publish();
+    await publish();
+    expect(await failure()).toMatchObject({ code: "status_4xx", status: "410", isPermanent: true });
+    expect(await failure()).toMatchObject({ code: "status_5xx", isPermanent: true });
+    receiver.answer = { status: 404 };
+    expect(await failure()).toMatchObject({ code: "status_4xx", isPermanent: false });
+    expect(calls).toEqual(["4xx", "3xx", "4xx", "5xx", "4xx"].map((status) => `httpPublishResponse(${status})`));
+  });
+
   test("with an empty body says so", async () => {
     await destinations.create({ baseUrl: receiver.url }).publish({ body: "" });
     const [request] = await receiver.received(1);

@@ -7,6 +7,7 @@ import { KnownSecrets } from "../../../../../src/core/redaction/redact.ts";
 import type { PublishError } from "../../../../../src/model/errors.ts";
 import type { Destination, OutboundMessage } from "../../../../../src/ports/destination.ts";
 import { message } from "../../../../conformance/destination.ts";
+import { HTTP_DEFAULTS } from "../../../../support/httpDefaults.ts";
 import { ManualClock, recordingMetrics } from "../../../../support/recorders.ts";
 
 export const never = new AbortController().signal;
@@ -22,7 +23,7 @@ export class Destinations {
     const { metrics, calls } = recordingMetrics();
     const clock = new ManualClock();
     const destination = createHttpDestination(
-      { path: "/", timeoutMs: 10_000, allowMetadataAddress: false, ...options },
+      { ...HTTP_DEFAULTS, ...options },
       {
         maxErrorBodyBytes: 2048,
         blockPrivateAddresses: false,

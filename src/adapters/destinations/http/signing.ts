@@ -1,0 +1,67 @@
+import { createHmac } from "node:crypto";
+import type { OutboundMessage } from "../../../ports/destination.ts";
+import type { SecretMasker } from "../../../ports/runtime.ts";
+import type { Clock } from "../../../time/clock.ts";
+import type { RequestHeader } from "./headers.ts";
+import type { HttpSigning } from "./schema.ts";
+
+/** Signs a request: the headers to send with it. Each attempt has its own time, and so its own signature. */
+export type Signer = (message: Pick<OutboundMessage, "id" | "body">) => readonly RequestHeader[];
+
+/** @param secrets learns what errors must not show */
+export function createSigner(
+  signing: HttpSigning,
+  clock: Pick<Clock, "now">,
+  secrets: Pick<SecretMasker, "add">,
+): Signer {
+  const texts = signing.secrets.map((secret) => secret.reveal());
+  for (const text of texts) secrets.add(text);
+  return signing.scheme === "hmac" ? hmac(signing, texts, clock) : standardWebhooks(texts, clock);
+}
+
+/** Standard Webhooks 1.0.0, "Signature scheme", with symmetric keys. */
+function standardWebhooks(texts: readonly string[], clock: Pick<Clock, "now">): Signer {
+  const keys = texts.map((text) => Buffer.from(withoutPrefix(text), "base64"));
+  return ({ id, body }) => {
+    const seconds = String(Math.floor(clock.now() / 1000));
+    const signatures = keys.map(
+      (key) => `v1,${createHmac("sha256", key).update(`${id}.${seconds}.${body}`).digest("base64")}`,
+    );
+    return [
+      { name: "webhook-id", value: id },
+      { name: "webhook-timestamp", value: seconds },
+      { name: "webhook-signature", value: signatures.join(" ") },
+    ];
+  };
+}
+
+/** What a source with `auth` of kind `hmac` and the same keys verifies (spec, "Source auth kinds"). */
+function hmac(
+  { headerName, algorithm, signaturePrefix, timestampHeader }: HttpSigning,
+  texts: readonly string[],
+  clock: Pick<Clock, "now">,
+): Signer {
+  const digest = DIGESTS[algorithm];
+  const signatureName = headerName.toLowerCase();
+  const timeName = timestampHeader?.toLowerCase();
+  return ({ body }) => {
+    const time = String(clock.now());
+    const signed = timeName === undefined ? body : `${time}.${body}`;
+    const signatures = texts.map((text) => signaturePrefix + createHmac(digest, text).update(signed).digest("hex"));
+    const signature = { name: signatureName, value: signatures.join(",") };
+    return timeName === undefined ? [signature] : [{ name: timeName, value: time }, signature];
+  };
+}
+
+const DIGESTS: Readonly<Record<HttpSigning["algorithm"], string>> = { HmacSHA256: "sha256", HmacSHA512: "sha512" };
+
+/** Whether a text is the base64 of a key, as `standard-webhooks` has its secrets. */
+export function isBase64Key(text: string): boolean {
+  const key = withoutPrefix(text);
+  return key !== "" && /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==)?|[A-Za-z0-9+/]{3}=?)?$/.test(key);
+}
+
+/** The base64 of a key that may begin with `whsec_`. */
+function withoutPrefix(text: string): string {
+  return text.startsWith("whsec_") ? text.slice("whsec_".length) : text;
+}

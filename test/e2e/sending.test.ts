@@ -1,0 +1,68 @@
+import { describe, expect, test } from "@jest/globals";
+import { Webhook } from "standardwebhooks";
+import { eventually } from "../support/eventually.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { databaseConfig, useServices } from "../support/service.ts";
+
+const services = useServices();
+failOnLeaks();
+
+const NEW = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const OLD = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+
+describe("an HTTP destination", () => {
+  test("signs each message, puts it at its own path, and gives up at once on a dead status", async () => {
+    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+    receiver.answer = ({ url }, response) => {
+      response.statusCode = url.includes("gone") ? 410 : url.includes("again") ? 409 : 200;
+      response.end();
+    };
+    const config = {
+      database: databaseConfig(database),
+      destinations: {
+        partner: {
+          baseUrl: `${receiver.url}/hooks`,
+          path: "/orders/{{ key }}",
+          method: "PUT",
+          headers: { "X-Event": "{{ topic }}" },
+          successStatuses: [409],
+          deadStatuses: [410],
+          signing: { scheme: "standard-webhooks", secrets: [NEW, OLD] },
+        },
+      },
+      routes: [{ topicPattern: "**", destination: "partner" }],
+    };
+    const service = await services.start({ database, config, roles: ["poller"] });
+    await database.query(
+      `INSERT INTO outbox (topic, key, payload, headers) VALUES ('orders.paid', 'a/ä', '{"n":1}', '{"webhook-signature":"v1,forged"}'),
+         ('orders.paid', 'again', '{"n":2}', '{}'), ('orders.paid', 'gone', '{"n":3}', '{}'), ('orders.paid', NULL, '{"n":4}', '{}')`,
+    );
+    const states = () => database.query("SELECT key, state, attempt, last_error FROM outbox ORDER BY sequence");
+    await eventually(async () => {
+      expect(await states()).toMatchObject([
+        { key: "a/ä", state: "sent", attempt: 0 },
+        { key: "again", state: "sent", attempt: 0 },
+        { key: "gone", state: "dead", attempt: 1, last_error: expect.stringMatching(/^PUT http.* was answered 410/) },
+        { key: null, state: "pending", last_error: "the path has no value for {{ key }} in this row" },
+      ]);
+    });
+    const [first] = receiver.requests.filter(({ url }) => !/gone|again/.test(url));
+    expect([first?.method, first?.url]).toEqual(["PUT", "/hooks/orders/a%2F%C3%A4"]);
+    expect(first?.headers["x-event"]).toBe("orders.paid");
+    for (const secret of [NEW, OLD])
+      expect(new Webhook(secret).verify(String(first?.body), first?.headers as Record<string, string>)).toEqual({
+        n: 1,
+      });
+    expect(receiver.requests.filter(({ url }) => url.includes("gone"))).toHaveLength(1);
+
+    const file = services.configFile(config);
+    const explain = services.processes.svc(["explain", "topic", "orders.paid", "--key", "a b", "--config", file]);
+    expect((await explain.exited).code).toBe(0);
+    expect(explain.stdout.join("\n")).toMatch(/PUT http.*\/hooks\/orders\/\{\{ key \}\}[\s\S]*path +\/orders\/a%20b/);
+    const print = services.processes.svc(["config", "print", "--config", file]);
+    expect((await print.exited).code).toBe(0);
+    const shown = [...print.stdout, ...explain.stdout].join("\n");
+    expect(shown).not.toMatch(/MfKQ9r8G|C2FVsBQI/);
+    expect((await service.stop()).code).toBe(0);
+  });
+});

@@ -1,0 +1,59 @@
+import { test } from "@jest/globals";
+import fc from "fast-check";
+import { requestUrl } from "../../src/adapters/destinations/http/requestUrl.ts";
+import { compilePath, messageFields } from "../../src/core/delivery/template.ts";
+import { PublishError } from "../../src/model/errors.ts";
+import { settings } from "./settings.ts";
+
+const PIECES = [
+  "..",
+  ".",
+  "%2e",
+  "/",
+  "\\",
+  "?",
+  "#",
+  "@",
+  ":",
+  "\r\n",
+  "\t",
+  "\0",
+  "%",
+  " ",
+  "a",
+  "ä",
+  "\u{1F600}",
+  "\ud800",
+  "{{",
+  "}}",
+];
+const values = fc
+  .array(fc.oneof(fc.constantFrom(...PIECES), fc.string({ unit: "binary", maxLength: 3 })), { maxLength: 6 })
+  .map((all) => all.join(""));
+
+/** The checks of a hundred thousand values take some seconds. */
+const RUNS = 100_000;
+
+test("no value of a message leaves its place in the URL", () => {
+  const path = compilePath("/v1/{{ key }}/x-{{ payload.id }}?k={{ key }}&n=1");
+  fc.assert(
+    fc.property(values, values, (key, id) => {
+      const fields = messageFields({ topic: "t", key, aggregateType: null, payload: JSON.stringify({ id }) });
+      let rendered = "";
+      try {
+        rendered = path?.render(fields) ?? "";
+      } catch (error) {
+        return error instanceof PublishError && (key === "" || id === "" || /^\.{1,2}$/.test(key));
+      }
+      const url = requestUrl("https://receiver.example/hooks", rendered);
+      const [first, second] = [key, `x-${id}`].map((text) =>
+        encodeURIComponent(text.replace(/\p{Surrogate}/gu, "\ufffd")),
+      );
+      return (
+        /^[\x21-\x7e]*$/.test(rendered) &&
+        url.href === `https://receiver.example/hooks/v1/${first}/${second}?k=${first?.replaceAll("'", "%27")}&n=1`
+      );
+    }),
+    settings(RUNS),
+  );
+});

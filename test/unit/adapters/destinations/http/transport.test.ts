@@ -1,0 +1,156 @@
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { createServer as createProxy, type IncomingMessage } from "node:http";
+import { createServer, type Server } from "node:https";
+import { type AddressInfo, connect, type Socket } from "node:net";
+import { afterEach, describe, expect, test } from "@jest/globals";
+import { proxyOf } from "../../../../../src/adapters/destinations/http/transport.ts";
+import { Secret } from "../../../../../src/model/secret.ts";
+import { failOnLeaks } from "../../../../support/leaks.ts";
+import { Receiver } from "../../../../support/receiver.ts";
+import { Destinations } from "./setup.ts";
+
+const destinations = new Destinations();
+const servers: { close(): unknown; closeAllConnections(): void }[] = [];
+afterEach(async () => {
+  await destinations.close();
+  for (const server of servers.splice(0)) {
+    server.close();
+    server.closeAllConnections();
+  }
+});
+failOnLeaks();
+
+const pem = (name: string) => readFileSync(new URL(`../../../../support/tls/${name}.pem`, import.meta.url), "utf8");
+const secret = (name: string) => new Secret(pem(name));
+const CA = secret("ca");
+
+/** A receiver with the certificate of receiver.test, which asks for one of the same authority. */
+async function startTls(requestCert = false): Promise<{ readonly url: string; readonly bodies: string[] }> {
+  const bodies: string[] = [];
+  const options = {
+    cert: pem("server"),
+    key: pem("server.key"),
+    ca: pem("ca"),
+    requestCert,
+    rejectUnauthorized: requestCert,
+  };
+  const server: Server = createServer(options, (request, response) => {
+    request.setEncoding("utf8").on("data", (text: string) => bodies.push(text));
+    request.on("end", () => response.end());
+  });
+  servers.push(server);
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return { url: `https://127.0.0.1:${(server.address() as AddressInfo).port}`, bodies };
+}
+
+/** A proxy that opens tunnels. */
+async function startProxy(credentials?: string): Promise<{ readonly url: string; readonly targets: string[] }> {
+  const targets: string[] = [];
+  const server = createProxy();
+  server.on("connect", (request: IncomingMessage, socket: Socket) => {
+    targets.push(request.url ?? "");
+    socket.on("error", () => {});
+    if (credentials !== undefined && request.headers["proxy-authorization"] !== credentials) {
+      socket.end("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n");
+      return;
+    }
+    const [host = "", port = ""] = (request.url ?? "").split(":");
+    const target = connect(Number(port), host, () => {
+      socket.write("HTTP/1.1 200 Connection established\r\n\r\n");
+      target.pipe(socket).pipe(target);
+    });
+    target.on("error", () => socket.destroy());
+    socket.on("close", () => target.destroy());
+  });
+  servers.push(server);
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, targets };
+}
+
+describe("TLS", () => {
+  test("trusts the configured authority and no other, and checks the name", async () => {
+    const { url, bodies } = await startTls();
+    const tls = { ca: CA, serverName: "receiver.test" };
+    await destinations.create({ baseUrl: url, tls }).publish({ body: "1" });
+    expect(bodies).toEqual(["1"]);
+    const failures = [{ serverName: "receiver.test" }, { ca: CA }, { ca: CA, serverName: "other.test" }];
+    for (const wrong of failures) {
+      const error = await destinations.create({ baseUrl: url, tls: wrong }).failure({ body: "2" });
+      expect(error.code).toBe("tls");
+    }
+    expect(bodies).toEqual(["1"]);
+  });
+
+  test("shows the client certificate", async () => {
+    const { url, bodies } = await startTls(true);
+    const tls = { ca: CA, serverName: "receiver.test" };
+    const own = { ...tls, certificate: secret("client"), key: secret("client.key") };
+    await destinations.create({ baseUrl: url, tls: own }).publish({ body: "1" });
+    await destinations.create({ baseUrl: url, tls }).failure({ body: "2" });
+    expect(bodies).toEqual(["1"]);
+  });
+});
+
+describe("a proxy", () => {
+  test("opens the tunnels, for https with the TLS of the receiver and for http", async () => {
+    const [proxy, secure, receiver] = await Promise.all([startProxy(), startTls(), Receiver.start()]);
+    await using _plain = receiver;
+    const tls = { ca: CA, serverName: "receiver.test" };
+    const { publish } = destinations.create({ baseUrl: secure.url, tls, proxy: proxy.url });
+    await publish({ body: "1" });
+    await publish({ body: "2" });
+    expect(secure.bodies).toEqual(["1", "2"]);
+    await destinations.create({ baseUrl: receiver.url, proxy: proxy.url }).publish({ body: "3" });
+    const [request] = await receiver.received(1);
+    expect(request?.headers).toMatchObject({ host: `127.0.0.1:${receiver.port}`, "content-length": "1" });
+    expect(new Set(proxy.targets)).toEqual(new Set([new URL(secure.url).host, new URL(receiver.url).host]));
+  });
+
+  test("gets the credentials of its URL, and its refusal is an error without them", async () => {
+    await using receiver = await Receiver.start();
+    const proxy = await startProxy(`Basic ${Buffer.from("user:p@ss word").toString("base64")}`);
+    const withLogin = proxy.url.replace("http://", "http://user:p%40ss%20word@");
+    await destinations.create({ baseUrl: receiver.url, proxy: withLogin }).publish();
+    const error = await destinations.create({ baseUrl: receiver.url, proxy: proxy.url }).failure();
+    expect([error.code, error.message]).toEqual(["unreachable", expect.stringContaining(`POST ${receiver.url}/`)]);
+    expect(String(error.cause)).toContain("407");
+    expect(receiver.requests).toHaveLength(1);
+  });
+
+  const PROXY = "http://proxy.example:3128";
+  const ENV = {
+    HTTPS_PROXY: PROXY,
+    http_proxy: "plain.example",
+    NO_PROXY: "a.example, .b.example,*.c.example:8443 ,10.0.0.0/8,::1",
+  };
+  test.each([
+    ["https://x.example/", PROXY],
+    ["http://x.example/", "http://plain.example"],
+    ["https://a.example/", undefined],
+    ["https://sub.a.example/", undefined],
+    ["https://nota.example/", PROXY],
+    ["https://b.example/", undefined],
+    ["https://sub.b.example:8443/", undefined],
+    ["https://c.example:8443/", undefined],
+    ["https://c.example/", PROXY],
+    ["https://10.1.2.3/", undefined],
+    ["https://[::ffff:10.1.2.3]/", undefined],
+    ["https://11.1.2.3/", PROXY],
+    ["https://[::1]/", undefined],
+    ["https://A.Example/", undefined],
+  ])("of the environment for %s: %s", (url, expected) => {
+    expect(proxyOf(new URL(url), undefined, ENV)).toBe(expected);
+  });
+
+  test("that is configured wins over the environment, and `none` means none", () => {
+    const url = new URL("https://a.example/");
+    expect(proxyOf(url, "http://own.example", ENV)).toBe("http://own.example");
+    expect(proxyOf(new URL("https://x.example/"), "none", ENV)).toBeUndefined();
+    expect(proxyOf(url, undefined, {})).toBeUndefined();
+    expect(proxyOf(url, undefined, { HTTPS_PROXY: PROXY, NO_PROXY: "*" })).toBeUndefined();
+    expect(proxyOf(url, undefined, { HTTPS_PROXY: "" })).toBeUndefined();
+  });
+});
