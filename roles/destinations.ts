@@ -1,5 +1,6 @@
 import { destinationKindOf } from "../src/adapters/kinds.ts";
 import type { Config, DestinationConfig } from "../src/config/types.ts";
+import { compileCloudEvents } from "../src/core/delivery/cloudEvents.ts";
 import type { DeliveryTarget } from "../src/core/delivery/deliver.ts";
 import { createRetryPolicy } from "../src/core/delivery/retry.ts";
 import { compileDestinationOf, compileRoutes, type DestinationOf } from "../src/core/delivery/routes.ts";
@@ -31,7 +32,7 @@ export async function deliveryTargets(
   const { config, evaluator, clock, metrics, secrets, log } = context;
   const { http, outbox } = config;
   const targets = Object.entries(config.destinations).map(async ([name, entry]) => {
-    const { kind, headers, transform, retry, maxAttempts } = entry;
+    const { kind, headers, transform, cloudEvents, retry, maxAttempts } = entry;
     const kindOf = destinationKindOf(entry);
     const destination = await kindOf.create(entry, {
       log: log.child({ destination: name }),
@@ -49,6 +50,7 @@ export async function deliveryTargets(
       ...addressingOf(entry),
       headers: kindOf.hasHeaderTemplates ? mapped(headers, compileHeaderValue) : headers,
       transform: transform === undefined ? null : createDeliveryStage(transform, evaluator, `destinations.${name}`),
+      cloudEvents: cloudEvents && compileCloudEvents(cloudEvents, kindOf.cloudEvents),
       retryPolicy: createRetryPolicy(retry, outbox.retryBaseDelayMs),
       maxAttempts,
     };

@@ -40,6 +40,13 @@ export interface DestinationTools extends AdapterTools {
 
 type KeyOf<S> = keyof Infer<S> & string;
 
+/** How a protocol binding of CloudEvents writes attributes as headers. */
+export interface CloudEventsBinding {
+  readonly prefix: string;
+  /** Whether values are percent-encoded. */
+  readonly isEncoded: boolean;
+}
+
 export interface DestinationKind<S extends SchemaNode> {
   /** Besides those of every destination. */
   readonly schema: S;
@@ -55,6 +62,7 @@ export interface DestinationKind<S extends SchemaNode> {
     | null;
   /** Whether the static headers are address templates. */
   readonly hasHeaderTemplates?: true;
+  readonly cloudEvents: CloudEventsBinding;
   /**
    * What the key of a message is called, and the key of its template; null for a kind without. `fields`: what the
    * template may use, every field of the row or only `key` and `topic`. `emptyMeansNone`: an empty result sends no key.

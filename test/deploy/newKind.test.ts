@@ -50,6 +50,7 @@ export const stubDestination = destinationKind({
     }),
   address: { name: "mailbox", template: "mailbox", from: "mailboxFrom" },
   routingKey: null,
+  cloudEvents: { prefix: "ce-", isEncoded: true },
   explain: ({ stubHost }) => ({ name: "stub", text: stubHost }),
   async create(config, tools) {
     const { createStubDestination } = await import("./index.ts");

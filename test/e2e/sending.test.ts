@@ -1,8 +1,9 @@
 import { describe, expect, test } from "@jest/globals";
+import { type CloudEvent, HTTP } from "cloudevents";
 import { Webhook } from "standardwebhooks";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
-import { databaseConfig, useServices } from "../support/service.ts";
+import { databaseConfig, ordersTo, useServices } from "../support/service.ts";
 
 const services = useServices();
 failOnLeaks();
@@ -63,6 +64,28 @@ describe("an HTTP destination", () => {
     expect((await print.exited).code).toBe(0);
     const shown = [...print.stdout, ...explain.stdout].join("\n");
     expect(shown).not.toMatch(/MfKQ9r8G|C2FVsBQI/);
+    expect((await service.stop()).code).toBe(0);
+  });
+
+  test("sends CloudEvents, which keep what they were when they came as events", async () => {
+    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+    const config = ordersTo(receiver, {
+      destinations: { receiver: { cloudEvents: { source: "/shop", mode: "structured" } } },
+    });
+    const service = await services.start({ database, config });
+    const came = { "ce-id": "e-1", "ce-source": "/partner", "ce-type": "made", "ce-trace": "t" };
+    expect((await service.post({ id: "o-1", type: "made" }, { headers: came })).status).toBe(202);
+    await database.query(`INSERT INTO outbox (topic, key, payload) VALUES ('orders.paid', 'k', '{"total":1.0}')`);
+    await eventually(() => expect(receiver.requests).toHaveLength(2));
+    const events = receiver.requests.map(({ headers, body }) => {
+      expect(headers["content-type"]).toBe("application/cloudevents+json; charset=utf-8");
+      return HTTP.toEvent({ headers, body: String(body) }) as CloudEvent;
+    });
+    expect(events.find(({ source }) => source === "/partner")).toMatchObject({ id: "e-1", type: "made", trace: "t" });
+    const own = events.find(({ source }) => source === "/shop");
+    expect(own).toMatchObject({ type: "orders.paid", subject: "k", data: { total: 1 } });
+    const [row] = await database.query<{ id: string }>("SELECT id FROM outbox WHERE key = 'k'");
+    expect(own?.id).toBe(row?.id);
     expect((await service.stop()).code).toBe(0);
   });
 });

@@ -66,6 +66,33 @@ const circuitBreakerSchema = {
   },
 } as const;
 
+const cloudEventsSchema = {
+  type: "object",
+  description: "Sends each message as a CloudEvent (1.0).",
+  required: ["source"],
+  properties: {
+    mode: {
+      type: "string",
+      enum: ["binary", "structured"],
+      default: "binary",
+      description:
+        "`binary`: the body stays, attributes are headers. `structured`: a JSON envelope with the body as `data`.",
+    },
+    source: {
+      type: "string",
+      syntax: "address",
+      description: "Attribute `source`, such as `/shop/orders`; may have placeholders, as addresses of brokers.",
+    },
+    type: { type: "string", syntax: "address", default: "{{ topic }}", description: "Attribute `type`." },
+    subject: {
+      type: "string",
+      syntax: "address",
+      default: "{{ key }}",
+      description: "Attribute `subject`; none where it is empty.",
+    },
+  },
+} as const;
+
 /** Keys of every destination (spec, "destinations.<name> (common keys)"). */
 const commonDestinationKeys = {
   headers: {
@@ -74,6 +101,7 @@ const commonDestinationKeys = {
     default: {},
     description: "Static headers; a row's header of the same name wins.",
   },
+  cloudEvents: cloudEventsSchema,
   transform: { ...transformSchema, description: "Runs after the route's transform, at each attempt." },
   concurrency: integer("Most deliveries in flight per process, within `outbox.concurrency`.", {
     minimum: 1,

@@ -6,6 +6,7 @@ import type { Log } from "../../ports/runtime.ts";
 import type { Clock, Random } from "../../time/clock.ts";
 import { NOT_ASKED, type ReceiverReport, verdictOf, WELL } from "../destinations/receiver.ts";
 import type { Redact } from "../redaction/redact.ts";
+import type { EventWriter } from "./cloudEvents.ts";
 import { hasAttemptsLeft, maxAttemptsInEffect, type RetryPolicy } from "./retry.ts";
 import { compileDestinationOf, compileRoutes, type DestinationOf, nowhere } from "./routes.ts";
 import {
@@ -51,6 +52,8 @@ export interface DeliveryTarget {
   /** Null for a kind without routing keys (HTTP, NATS). */
   readonly routingKey: RoutingKey | null;
   readonly transform: TransformStage | null;
+  /** Undefined where messages are sent as they are. */
+  readonly cloudEvents?: EventWriter | undefined;
   readonly retryPolicy: RetryPolicy;
   /** `maxAttempts` of the destination; undefined leaves it to the rows. */
   readonly maxAttempts: number | undefined;
@@ -293,12 +296,12 @@ async function prepareMessage(
   if (route.transform !== null) body = await transform("route", route.transform, body, row, signal, metrics);
   if (target.transform !== null) body = await transform("destination", target.transform, body, row, signal, metrics);
   const fields = messageFields(row);
+  const headers = route.outboundHeaders(row.headers, row.id, fields);
   return {
     id: row.id,
     topic: row.topic,
     key: row.key,
-    body,
-    headers: route.outboundHeaders(row.headers, row.id, fields),
+    ...(target.cloudEvents?.(row, fields, body, headers) ?? { body, headers }),
     address: target.address?.render(fields) ?? null,
     routingKey: renderRoutingKey(target.routingKey, route, fields),
   };

@@ -36,6 +36,7 @@ export const httpDestination = destinationKind({
   },
   address: { name: "path", template: "path", from: null },
   routingKey: null,
+  cloudEvents: { prefix: "ce-", isEncoded: true },
   explain: ({ method, baseUrl, path }) => ({ name: "url", text: `${method} ${shownUrl(baseUrl, path)}` }),
   async checkAtStart(path, { baseUrl, auth, allowMetadataAddress }, { blockPrivateAddresses }) {
     const { checkAddresses } = await import("./guard.ts");

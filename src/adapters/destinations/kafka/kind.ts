@@ -8,6 +8,7 @@ export const kafkaDestination = destinationKind({
   check: checkKafka,
   address: { name: "topic", template: "topic", from: "topicFrom" },
   routingKey: { name: "record key", template: "keyTemplate", fields: "columns", emptyMeansNone: true },
+  cloudEvents: { prefix: "ce_", isEncoded: false },
   explain: ({ bootstrapServers }) => ({ name: "broker", text: bootstrapServers }),
   async create(config, tools) {
     const { createKafkaDestination } = await import("./index.ts");

@@ -8,6 +8,7 @@ export const natsDestination = destinationKind({
   check: checkNats,
   address: { name: "subject", template: "subject", from: "subjectFrom" },
   routingKey: null,
+  cloudEvents: { prefix: "ce-", isEncoded: true },
   explain: ({ servers }) => ({ name: "broker", text: servers }),
   async create(config, tools) {
     const { createNatsDestination } = await import("./index.ts");

@@ -8,6 +8,7 @@ export const rabbitmqDestination = destinationKind({
   check: ({ url }, when) => when(["url"], (report) => checkAmqpUri("url", url, report)),
   address: { name: "exchange", template: "exchange", from: "exchangeFrom" },
   routingKey: { name: "routing key", template: "routingKeyTemplate", fields: "all", emptyMeansNone: false },
+  cloudEvents: { prefix: "cloudEvents_", isEncoded: false },
   explain: ({ url }) => ({ name: "broker", text: url }),
   async create(config, tools) {
     const { createRabbitmqDestination } = await import("./index.ts");
