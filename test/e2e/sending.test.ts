@@ -67,6 +67,42 @@ describe("an HTTP destination", () => {
     expect((await service.stop()).code).toBe(0);
   });
 
+  test("sends what waits in batches, in order per key, and settles each row by itself", async () => {
+    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+    const seen: { readonly k: string; readonly n: number }[] = [];
+    let requests = 0;
+    receiver.answer = ({ body }, response) => {
+      const items = JSON.parse(String(body)) as { readonly k: string; readonly n: number; readonly bad?: true }[];
+      requests += 1;
+      seen.push(...items);
+      response.statusCode = 207;
+      response.end(JSON.stringify(items.map(({ bad }) => ({ status: bad ? 422 : 202 }))));
+    };
+    const config = ordersTo(receiver, {
+      outbox: { concurrency: 64 },
+      destinations: { receiver: { batch: { maxMessages: 50 }, deadStatuses: [422] } },
+    });
+    const service = await services.start({ database, config, roles: ["poller"] });
+    await database.query(
+      `INSERT INTO outbox (topic, key, payload) SELECT 'orders.x', 'k' || n % 100,
+         CASE WHEN n % 250 = 7 THEN json_build_object('k', 'k' || n % 100, 'n', n, 'bad', true) ELSE json_build_object('k', 'k' || n % 100, 'n', n) END::text
+       FROM generate_series(1, 500) n`,
+    );
+    const count = "SELECT state, count(*)::int AS rows FROM outbox GROUP BY state ORDER BY state";
+    await eventually(async () =>
+      expect(await database.query(count)).toEqual([
+        { state: "dead", rows: 2 },
+        { state: "sent", rows: 498 },
+      ]),
+    );
+    expect(seen).toHaveLength(500);
+    expect(requests).toBeLessThan(100);
+    const byKey = new Map<string, number[]>();
+    for (const { k, n } of seen) byKey.set(k, [...(byKey.get(k) ?? []), n]);
+    for (const [key, numbers] of byKey) expect([key, numbers]).toEqual([key, numbers.toSorted((a, b) => a - b)]);
+    expect((await service.stop()).code).toBe(0);
+  });
+
   test("sends CloudEvents, which keep what they were when they came as events", async () => {
     const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
     const config = ordersTo(receiver, {

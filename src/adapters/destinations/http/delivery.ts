@@ -23,6 +23,8 @@ export interface Channel {
   /** Besides 2xx. */
   readonly successStatuses: ReadonlySet<number>;
   readonly deadStatuses: ReadonlySet<number>;
+  /** Whether a 207 answer is read: it has a status for each message of a batch. */
+  readonly readsResults: boolean;
   readonly signer: Signer | null;
   readonly timeoutMs: number;
   /** `http.maxErrorBodyBytes`. */
@@ -41,6 +43,9 @@ const MAX_DRAINED_BYTES = 131_072;
 
 const NONE: readonly RequestHeader[] = [];
 
+/** Of a 207 answer. */
+const MAX_RESULT_BYTES = 4_194_304;
+
 /** Why the exchange is cut off; never reported, since the publish has ended before. */
 const CUT_OFF = new Error("the exchange was cut off");
 
@@ -57,7 +62,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
   readonly signal: AbortSignal;
   readonly #channel: Channel;
   readonly #message: OutboundMessage;
-  readonly #resolve: () => void;
+  readonly #resolve: (results: string | undefined) => void;
   readonly #reject: (error: unknown) => void;
   #settled = false;
   #phase: "waiting for a token" | "waiting for a connection" | "waiting for the answer" = "waiting for a connection";
@@ -69,7 +74,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     channel: Channel,
     message: OutboundMessage,
     signal: AbortSignal,
-    resolve: () => void,
+    resolve: (results: string | undefined) => void,
     reject: (error: unknown) => void,
   ) {
     this.#channel = channel;
@@ -80,8 +85,8 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     this.deadline = performance.now() + (channel.timeoutMs || Number.POSITIVE_INFINITY);
   }
 
-  /** See `Destination.publish`. */
-  static publish(channel: Channel, message: OutboundMessage, signal: AbortSignal): Promise<void> {
+  /** See `Destination.publish`. @returns the body of a 207 answer where the channel reads them */
+  static publish(channel: Channel, message: OutboundMessage, signal: AbortSignal): Promise<string | undefined> {
     return new Promise((resolve, reject) => {
       const delivery = new Delivery(channel, message, signal, resolve, reject);
       channel.inFlight.add(delivery);
@@ -185,7 +190,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     exchange.status = status;
     this.#channel.metrics.httpPublishResponse(statusClass(status));
     if (this.#isSuccess(status)) {
-      this.#resolveOnce();
+      if (!this.#hasResults()) this.#resolveOnce(undefined);
       return;
     }
     const retryAfter = headers["retry-after"];
@@ -198,7 +203,13 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     if (exchange === null) return;
     const missing = this.#readBytes() - exchange.bodyBytes;
     exchange.bodyBytes += chunk.length;
-    if (!this.#settled && !exchange.tokenRefused) {
+    if (!this.#settled && this.#hasResults()) {
+      exchange.body.push(chunk);
+      if (exchange.bodyBytes <= MAX_RESULT_BYTES) return;
+      this.#rejectOnce(
+        httpError("bad_response", `${this.#channel.name} was answered 207 with more than ${MAX_RESULT_BYTES} bytes`),
+      );
+    } else if (!this.#settled && !exchange.tokenRefused) {
       if (missing > 0) exchange.body.push(chunk.subarray(0, missing));
       if (chunk.length >= missing) this.#rejectOnce(this.#statusError());
     }
@@ -208,6 +219,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
   onResponseEnd(): void {
     if (this.#exchange !== null) {
       this.#exchange.complete = true;
+      if (this.#hasResults()) this.#resolveOnce(Buffer.concat(this.#exchange.body).toString("utf8"));
       if (this.#isSuccess(this.#exchange.status)) this.#channel.onAnswerEnd(true);
     }
     this.#exchangeEnded(undefined);
@@ -227,7 +239,8 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
         this.#start();
         return;
       }
-      const answered = (this.#exchange?.status ?? 0) > 0;
+      const status = this.#exchange?.status ?? 0;
+      const answered = status > 0 && !this.#isSuccess(status);
       this.#rejectOnce(
         answered ? this.#statusError() : publishErrorOf(`${this.#channel.name}, ${this.#phase},`, error),
       );
@@ -236,8 +249,13 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     this.#leave();
   }
 
+  /** Whether the statuses of the messages are in the body. */
+  #hasResults(): boolean {
+    return this.#channel.readsResults && this.#exchange?.status === 207;
+  }
+
   #isSuccess(status: number): boolean {
-    return (status >= 200 && status < 300) || this.#channel.successStatuses.has(status);
+    return isSuccess(this.#channel, status);
   }
 
   /** Whether a new token can be fetched: this one may have been revoked. */
@@ -278,10 +296,10 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     return `${decoded(bytes.subarray(0, maxErrorBodyBytes))}…`;
   }
 
-  #resolveOnce(): void {
+  #resolveOnce(results: string | undefined): void {
     if (this.#settled) return;
     this.#settled = true;
-    this.#resolve();
+    this.#resolve(results);
   }
 
   #rejectOnce(error: unknown): void {
@@ -311,6 +329,10 @@ interface Exchange {
   complete: boolean;
   /** At the last sweep only the rest of the body was missing. */
   swept: boolean;
+}
+
+export function isSuccess({ successStatuses }: Pick<Channel, "successStatuses">, status: number): boolean {
+  return (status >= 200 && status < 300) || successStatuses.has(status);
 }
 
 /** The bytes as text; the streaming decoder drops a character that the end cuts. */

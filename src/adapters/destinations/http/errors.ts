@@ -18,6 +18,8 @@ export const HTTP_ERROR_CODES = [
   "private_address",
   /** The access token request failed. */
   "token",
+  /** A batch cannot carry the message. */
+  "message_invalid",
   /** HTTP cannot carry a header of the message. */
   "header_invalid",
   "closed",

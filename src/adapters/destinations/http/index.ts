@@ -3,7 +3,8 @@ import type { Metrics } from "../../../ports/metrics.ts";
 import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { createCredentials } from "./auth.ts";
-import { type Channel, Delivery } from "./delivery.ts";
+import { Batches } from "./batches.ts";
+import { type Channel, Delivery, isSuccess } from "./delivery.ts";
 import { httpError } from "./errors.ts";
 import type { Lookup } from "./guard.ts";
 import { SweptInFlight } from "./inFlight.ts";
@@ -51,7 +52,7 @@ export function createHttpDestination(
   config: HttpDestinationConfig,
   environment: HttpDestinationEnvironment,
 ): Destination {
-  const { timeoutMs, auth, allowMetadataAddress, method, signing, tls, proxy } = config;
+  const { timeoutMs, auth, allowMetadataAddress, method, batch, signing, tls, proxy } = config;
   const { clock, metrics, maxErrorBodyBytes, secrets } = environment;
   const url = requestUrl(config.baseUrl, config.path);
   const policy = {
@@ -75,6 +76,7 @@ export function createHttpDestination(
     name,
     successStatuses: new Set(config.successStatuses),
     deadStatuses: new Set(config.deadStatuses),
+    readsResults: batch !== undefined,
     signer: signing === undefined ? null : createSigner(signing, clock, secrets),
     timeoutMs,
     maxErrorBodyBytes,
@@ -85,9 +87,21 @@ export function createHttpDestination(
     metrics,
     secrets,
   };
+  const batches =
+    batch &&
+    new Batches(batch, {
+      name,
+      send: (message, signal) => Delivery.publish(channel, message, signal),
+      isSuccess: (status) => isSuccess(channel, status),
+      isDead: (status) => channel.deadStatuses.has(status),
+      mask: (text) => secrets.mask(text, true),
+    });
+  const publish = (message: OutboundMessage, signal: AbortSignal): Promise<unknown> =>
+    batches === undefined ? Delivery.publish(channel, message, signal) : batches.publish(message, signal);
   let closed: Promise<void> | undefined;
 
   const close = async (): Promise<void> => {
+    batches?.flush();
     inFlight.failAll(httpError("closed", `${name}: the destination was closed`));
     await Promise.all([pool.destroy(), credentials?.close()]);
   };
@@ -96,7 +110,7 @@ export function createHttpDestination(
     async publish(message: OutboundMessage, signal: AbortSignal) {
       signal.throwIfAborted();
       if (closed !== undefined) throw httpError("closed", `${name}: the destination is closed`);
-      return Delivery.publish(channel, message, signal);
+      await publish(message, signal);
     },
     close() {
       closed ??= close();

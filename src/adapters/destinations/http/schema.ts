@@ -97,6 +97,41 @@ const signingSchema = {
   },
 } as const;
 
+/** Several messages in one request. */
+const batchSchema = {
+  type: "object",
+  description: "Sends deliveries that run at the same time in one request. `{}` enables it.",
+  properties: {
+    maxMessages: {
+      type: "integer",
+      minimum: 1,
+      maximum: 10000,
+      default: 100,
+      description: "Most messages of a request; `outbox.concurrency` bounds it too.",
+    },
+    maxBytes: {
+      type: "integer",
+      minimum: 1,
+      default: 1048576,
+      description: "Most bytes of a request; a larger message goes alone.",
+    },
+    maxWaitMs: {
+      type: "integer",
+      unit: "ms",
+      minimum: 0,
+      maximum: 10000,
+      default: 10,
+      description: "Longest wait for further messages.",
+    },
+    format: {
+      type: "string",
+      enum: ["array", "ndjson"],
+      default: "array",
+      description: "A JSON array, or a line of JSON for each message (`application/x-ndjson`).",
+    },
+  },
+} as const;
+
 const STATUS = { type: "integer", minimum: 300, maximum: 599 } as const;
 
 /** What a PEM key holds; `file:` reads it from a file. */
@@ -154,6 +189,7 @@ export const httpDestinationSchema = {
       default: [],
       description: "Statuses after which the row is not tried again, such as 410: it is dead, or parked, at once.",
     },
+    batch: batchSchema,
     signing: signingSchema,
     tls: tlsSchema,
     proxy: {
@@ -172,6 +208,7 @@ export const httpDestinationSchema = {
   },
 } as const;
 
+export type HttpBatch = Infer<typeof batchSchema>;
 export type HttpSigning = Infer<typeof signingSchema>;
 export type HttpDestinationAuth = Infer<typeof httpDestinationAuthSchema>;
 export type HttpDestinationConfig = Infer<typeof httpDestinationSchema>;

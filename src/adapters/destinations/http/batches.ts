@@ -1,0 +1,230 @@
+import { randomUUID } from "node:crypto";
+import type { MessageId } from "../../../model/rows.ts";
+import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
+import { httpError, statusCode } from "./errors.ts";
+import type { HttpBatch } from "./schema.ts";
+
+/** One request for several messages. */
+interface BatchSender {
+  /**
+   * @param signal aborts when nobody waits for the request any more
+   * @returns the body of a 207 answer; undefined where every message was accepted
+   */
+  send(message: OutboundMessage, signal: AbortSignal): Promise<string | undefined>;
+  /** The request in words, for errors. */
+  readonly name: string;
+  isSuccess(status: number): boolean;
+  isDead(status: number): boolean;
+  /** Masks secrets in what a receiver answered. */
+  mask(text: string): string;
+}
+
+/**
+ * Collects publishes that run at the same time into requests (`destinations.<name>.batch`). Each publish still ends by
+ * itself: with the request, or by its own entry of a 207 answer. As a key has one delivery at a time, no request has two
+ * rows of a key.
+ */
+export class Batches implements Pick<Destination, "publish"> {
+  readonly #settings: HttpBatch;
+  readonly #sender: BatchSender;
+  /** Those that wait, by their path. */
+  readonly #open = new Map<string | null, OpenBatch>();
+
+  constructor(settings: HttpBatch, sender: BatchSender) {
+    this.#settings = settings;
+    this.#sender = sender;
+  }
+
+  publish(message: OutboundMessage, signal: AbortSignal): Promise<void> {
+    const text = oneLine(message.body);
+    if (text === undefined) {
+      const reason = "the body is not JSON, as a batch needs: leave batch out, or transform it";
+      return Promise.reject(httpError("message_invalid", reason, { isPermanent: true }));
+    }
+    return new Promise((resolve, reject) => this.#add(new Member(message, text, signal, resolve, reject)));
+  }
+
+  /** Sends what waits. */
+  flush(): void {
+    for (const address of [...this.#open.keys()]) this.#close(address);
+  }
+
+  #add(member: Member): void {
+    const { maxMessages, maxBytes, maxWaitMs } = this.#settings;
+    const { address } = member.message;
+    if ((this.#open.get(address)?.bytes ?? 0) + member.bytes > maxBytes) this.#close(address);
+    const batch = this.#open.get(address) ?? {
+      members: [],
+      bytes: 0,
+      timer: setTimeout(() => this.#close(address), maxWaitMs),
+    };
+    this.#open.set(address, batch);
+    batch.members.push(member);
+    batch.bytes += member.bytes;
+    if (batch.members.length >= maxMessages || batch.bytes >= maxBytes) this.#close(address);
+  }
+
+  #close(address: string | null): void {
+    const batch = this.#open.get(address);
+    if (batch === undefined) return;
+    clearTimeout(batch.timer);
+    this.#open.delete(address);
+    const members = batch.members.filter((member) => !member.hasEnded);
+    if (members.length > 0) void this.#send(members, address);
+  }
+
+  async #send(members: readonly Member[], address: string | null): Promise<void> {
+    const controller = new AbortController();
+    for (const member of members)
+      member.onAbort = () => {
+        if (members.every(({ hasEnded }) => hasEnded)) controller.abort(member.signal.reason);
+      };
+    try {
+      const answer = await this.#sender.send(this.#requestOf(members, address), controller.signal);
+      const results = answer === undefined ? undefined : resultsOf(answer, members.length, this.#sender.name);
+      for (const [index, member] of members.entries()) this.#settle(member, results?.[index]);
+    } catch (error) {
+      for (const member of members) member.end(error);
+    }
+  }
+
+  #settle(member: Member, result: ItemResult | undefined): void {
+    const { name, isSuccess, isDead, mask } = this.#sender;
+    if (result === undefined || isSuccess(result.status)) {
+      member.end(undefined);
+      return;
+    }
+    const why = result.error === undefined ? "" : `: ${mask(result.error)}`;
+    const message = `${name} was answered ${result.status} for this message of a batch${why}`;
+    member.end(
+      httpError(statusCode(result.status), message, {
+        status: String(result.status),
+        isPermanent: isDead(result.status),
+      }),
+    );
+  }
+
+  #requestOf(members: readonly Member[], address: string | null): OutboundMessage {
+    const { format } = this.#settings;
+    const texts = members.map(({ text }) => text);
+    const [first] = members as readonly [Member, ...Member[]];
+    const { topic, key, routingKey } = first.message;
+    return {
+      // Its contents differ from attempt to attempt, and so must the id by which a receiver recognizes a repetition.
+      id: randomUUID() as MessageId,
+      topic,
+      key,
+      routingKey,
+      address,
+      body: format === "ndjson" ? `${texts.join("\n")}\n` : `[${texts.join(",")}]`,
+      headers: sharedHeaders(members, format),
+    };
+  }
+}
+
+interface OpenBatch {
+  readonly members: Member[];
+  bytes: number;
+  readonly timer: NodeJS.Timeout;
+}
+
+/** One publish. */
+class Member {
+  readonly message: OutboundMessage;
+  readonly text: string;
+  readonly bytes: number;
+  readonly signal: AbortSignal;
+  onAbort: () => void = () => {};
+  hasEnded = false;
+  readonly #resolve: () => void;
+  readonly #reject: (error: unknown) => void;
+  readonly #listener = () => {
+    this.end(this.signal.reason);
+    this.onAbort();
+  };
+
+  constructor(
+    message: OutboundMessage,
+    text: string,
+    signal: AbortSignal,
+    resolve: () => void,
+    reject: (error: unknown) => void,
+  ) {
+    this.message = message;
+    this.text = text;
+    this.bytes = Buffer.byteLength(text);
+    this.signal = signal;
+    this.#resolve = resolve;
+    this.#reject = reject;
+    signal.addEventListener("abort", this.#listener, { once: true });
+  }
+
+  /** @param error undefined for a success */
+  end(error: unknown): void {
+    if (this.hasEnded) return;
+    this.hasEnded = true;
+    this.signal.removeEventListener("abort", this.#listener);
+    if (error === undefined) this.#resolve();
+    else this.#reject(error);
+  }
+}
+
+/** Headers that every message has with the same value. */
+function sharedHeaders(members: readonly Member[], format: HttpBatch["format"]): Record<string, string> {
+  const [first, ...others] = members.map(({ message }) => message.headers);
+  const shared = Object.entries(first ?? {}).filter(
+    ([name, value]) => !OF_ONE_MESSAGE.has(name.toLowerCase()) && others.every((headers) => headers[name] === value),
+  );
+  const areEvents = members.every(({ message }) =>
+    Object.entries(message.headers).some(
+      ([name, value]) => name.toLowerCase() === "content-type" && value.startsWith(EVENT),
+    ),
+  );
+  const json = areEvents ? "application/cloudevents-batch+json; charset=utf-8" : "application/json";
+  return { ...Object.fromEntries(shared), "content-type": format === "ndjson" ? "application/x-ndjson" : json };
+}
+
+const OF_ONE_MESSAGE: ReadonlySet<string> = new Set(["content-type", "x-message-id"]);
+const EVENT = "application/cloudevents+json";
+
+/** JSON text on one line: line breaks are in no string of JSON. @returns undefined for other text */
+function oneLine(body: string): string | undefined {
+  try {
+    JSON.parse(body);
+  } catch {
+    return undefined;
+  }
+  return body.replace(/[\r\n]+/g, " ").trim();
+}
+
+interface ItemResult {
+  readonly status: number;
+  readonly error: string | undefined;
+}
+
+/**
+ * Reads a 207 answer: an array, or `results` with one, that has an object with `status` and maybe `error` for each message
+ * in the order of the request.
+ *
+ * @throws PublishError `bad_response` for another one: what became of the messages is not known
+ */
+function resultsOf(text: string, count: number, name: string): readonly ItemResult[] {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(text);
+  } catch {
+    parsed = undefined;
+  }
+  const list = Array.isArray(parsed) ? parsed : (Object(parsed) as { results?: unknown }).results;
+  const results = Array.isArray(list) ? list.map(itemResult) : [];
+  if (results.length === count && results.every((result) => result !== undefined)) return results;
+  throw httpError("bad_response", `${name} was answered 207 without a status for each of the ${count} messages`);
+}
+
+function itemResult(item: unknown): ItemResult | undefined {
+  const { status, error } = Object(item) as { status?: unknown; error?: unknown };
+  if (typeof status !== "number" || !Number.isInteger(status) || status < 100 || status > 599) return undefined;
+  return { status, error: typeof error === "string" ? error.slice(0, LONGEST_ERROR) : undefined };
+}
+
+const LONGEST_ERROR = 2048;
