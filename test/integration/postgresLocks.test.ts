@@ -1,5 +1,7 @@
+import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
+import type { StoreError } from "../../src/model/errors.ts";
 import type { ClaimedRow, ClaimToken } from "../../src/model/rows.ts";
 import { claimRequest, relayRequest, sent } from "../conformance/store/harness.ts";
 import { createDatabase, TEST_APPLICATION_NAME } from "../support/databases.ts";
@@ -82,6 +84,42 @@ test("what has given up on a locked table waits for it no more on the server eit
       "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
     ),
   ).toEqual([]);
+});
+
+test("nor does what has given up on the locked tables for operators: a beat is not counted after all", async () => {
+  await using setup = await setUp();
+  const { database, store, other } = setup;
+  const { operations, jobs, destinations } = store;
+  const id = randomUUID();
+  const lease = { token: randomUUID() as ClaimToken, leaseMs: 60_000 };
+  const scope = { finishedUntil: "2026-01-05T08:30:00.000000Z", lastSequence: "0" };
+  await jobs.add({ id, by: "alice", filter: "{}", perSecond: null, total: null, scope }, lease);
+  await other.query(
+    "LOCK TABLE outbox_process, outbox_figures, outbox_audit, outbox_job, outbox_destination IN ACCESS EXCLUSIVE MODE",
+  );
+  const counted = { kind: "source", name: "a", minutesAgo: 0, received: 1 } as const;
+  const none = { duplicate: 0, filtered: 0, sent: 0, failed: 0, dead: 0 };
+
+  const tries = await Promise.allSettled([
+    operations.beat({ name: "host-1", version: "1", roles: [], upMs: 0 }, [{ ...counted, ...none }]),
+    operations.addAudit({ actor: "alice", action: "pause", target: null, detail: null }),
+    operations.processes(),
+    jobs.advance(id, lease, { moved: 1, position: "1" }),
+    destinations.states(),
+  ]);
+
+  expect(tries.map((each) => each.status === "rejected" && (each.reason as StoreError).code)).toEqual(
+    tries.map(() => "contention"),
+  );
+  expect(
+    await database.query(
+      "SELECT query FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    ),
+  ).toEqual([]);
+  await other.query("ROLLBACK");
+  expect(await operations.figures(5)).toEqual([]);
+  expect(await operations.audit(null, 10)).toEqual([]);
+  expect(await jobs.get(id)).toMatchObject({ moved: 0, position: null });
 });
 
 test("an inbox that is locked holds up no claim of an idle process, and is checked again when it is free", async () => {

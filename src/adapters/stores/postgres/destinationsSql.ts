@@ -1,10 +1,10 @@
 import { type DestinationStatements, MOST_DOUBLINGS, SLOW_FOR_MS } from "../sql/destinations.ts";
 import type { TableNames } from "../sql/names.ts";
-import { type Statement, statement } from "./statement.ts";
+import { byIndex, type Statement } from "./statement.ts";
 import { msOf } from "./values.ts";
 
 /** They read and write a few rows: a longer wait is for a session that holds a row without need. */
-const short = (name: string, parameters: readonly string[]) => statement(name, parameters, { timeoutMs: 10_000 });
+const short = (name: string, parameters: readonly string[]) => byIndex(name, parameters, { timeoutMs: 10_000 });
 
 /**
  * Every statement about destinations.

@@ -1,9 +1,9 @@
 import type { JobStatements } from "../sql/jobs.ts";
 import type { TableNames } from "../sql/names.ts";
-import { type Statement, statement } from "./statement.ts";
+import { byIndex, type Statement } from "./statement.ts";
 import { msOf } from "./values.ts";
 
-/** Every statement on replay jobs. The clock is read after the wait for a row's lock. */
+/** Every statement on replay jobs. The clock is read after the wait for a row's lock; the server gives that wait up. */
 export function jobStatements(names: TableNames): JobStatements<Statement> {
   const { job } = names.operations;
   const options = { timeoutMs: 10_000 };
@@ -16,24 +16,24 @@ WITH changed AS (UPDATE ${job} j SET updated_at = clock_timestamp(), ${set} WHER
 SELECT count(*)::int AS changed FROM changed`;
 
   return {
-    add: statement(
+    add: byIndex(
       "jobs.add",
       ["id", "by", "filter", "perSecond", "total", "finishedUntil", "lastSequence", "token", "leaseMs"],
       options,
     )`
 INSERT INTO ${job} (id, created_by, filter, per_second, total, finished_until, last_sequence, lease_token, lease_until)
 VALUES ($1::uuid, $2, $3, $4::int, $5::bigint, $6, $7, $8::uuid, ${until("$9")})`,
-    get: statement("jobs.get", ["id"], options)`SELECT ${columns} FROM ${job} j WHERE j.id = $1::uuid`,
-    list: statement("jobs.list", ["limit"], options)`
+    get: byIndex("jobs.get", ["id"], options)`SELECT ${columns} FROM ${job} j WHERE j.id = $1::uuid`,
+    list: byIndex("jobs.list", ["limit"], options)`
 SELECT ${columns} FROM ${job} j ORDER BY j.created_at DESC, j.id LIMIT $1::int`,
-    take: statement(
+    take: byIndex(
       "jobs.take",
       ["id", "token", "leaseMs"],
       options,
     )(change(`lease_token = $2::uuid, lease_until = ${until("$3")}`, `j.state = 'running' AND ${isFree}`)),
-    abandoned: statement("jobs.abandoned", ["limit"], options)`
+    abandoned: byIndex("jobs.abandoned", ["limit"], options)`
 SELECT j.id FROM ${job} j WHERE j.state = 'running' AND ${isFree} ORDER BY j.created_at LIMIT $1::int`,
-    advance: statement(
+    advance: byIndex(
       "jobs.advance",
       ["id", "token", "leaseMs", "moved", "position"],
       options,
@@ -43,7 +43,7 @@ SELECT j.id FROM ${job} j WHERE j.state = 'running' AND ${isFree} ORDER BY j.cre
         "j.state = 'running' AND j.lease_token = $2::uuid",
       ),
     ),
-    end: statement(
+    end: byIndex(
       "jobs.end",
       ["id", "token", "state", "error"],
       options,
@@ -53,12 +53,12 @@ SELECT j.id FROM ${job} j WHERE j.state = 'running' AND ${isFree} ORDER BY j.cre
         "j.state = 'running' AND j.lease_token = $2::uuid",
       ),
     ),
-    cancel: statement(
+    cancel: byIndex(
       "jobs.cancel",
       ["id"],
       options,
     )(change("state = 'cancelled'", "j.state IN ('running', 'interrupted', 'failed')")),
-    resume: statement(
+    resume: byIndex(
       "jobs.resume",
       ["id"],
       options,

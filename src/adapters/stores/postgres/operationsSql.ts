@@ -2,7 +2,7 @@ import { COUNTERS } from "../../../ports/operationsStore.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { OperationsStatements } from "../sql/operations.ts";
 import { overrideOf } from "./outboxParts.ts";
-import { byIndex, type Statement, statement } from "./statement.ts";
+import { byIndex, type Statement } from "./statement.ts";
 import { msOf, PARKED_AT } from "./values.ts";
 
 /** Every statement for operators. Rows of other processes that are too old are deleted, unless somebody holds them. */
@@ -19,7 +19,7 @@ export function operationsStatements(names: TableNames): OperationsStatements<St
   ORDER BY o.${o.scheduledAt} LIMIT $1::int)`;
 
   return {
-    beat: statement("operations.beat", ["name", "version", "roles", "upMs", "figures"], options)`
+    beat: byIndex("operations.beat", ["name", "version", "roles", "upMs", "figures"], options)`
 WITH seen AS (
   INSERT INTO ${process} (name, version, roles, started_at, seen_at)
   VALUES ($1, $2, $3, now() - $4::bigint * interval '1 millisecond', now())
@@ -44,17 +44,17 @@ FROM jsonb_to_recordset($5::jsonb) AS c(kind text, name text, "minutesAgo" int, 
 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 ON CONFLICT (minute, kind, name) DO UPDATE SET ${each((counter) => `${counter} = f.${counter} + EXCLUDED.${counter}`)}`,
 
-    leave: statement("operations.leave", ["name"], options)`DELETE FROM ${process} WHERE name = $1`,
+    leave: byIndex("operations.leave", ["name"], options)`DELETE FROM ${process} WHERE name = $1`,
 
-    processes: statement("operations.processes", [], options)`
+    processes: byIndex("operations.processes", [], options)`
 SELECT name, version, roles, ${msOf("started_at")} AS started_at, ${msOf("seen_at")} AS seen_at
 FROM ${process} WHERE seen_at > now() - interval '1 minute' ORDER BY name`,
 
-    figures: statement("operations.figures", ["minutes"], options)`
+    figures: byIndex("operations.figures", ["minutes"], options)`
 SELECT ${msOf("minute")} AS minute, kind, name, ${each((counter) => counter)}
 FROM ${figures} WHERE minute >= date_trunc('minute', now()) - $1::int * interval '1 minute' ORDER BY minute, kind, name`,
 
-    addAudit: statement("operations.add to the audit log", ["actor", "action", "target", "detail"], options)`
+    addAudit: byIndex("operations.add to the audit log", ["actor", "action", "target", "detail"], options)`
 INSERT INTO ${audit} (actor, action, target, detail) VALUES ($1, $2, $3, $4)`,
 
     audit: byIndex("operations.audit log", ["before", "limit"], options)`
