@@ -20,6 +20,7 @@ export function operationsStatements(names: TableNames): OperationsStatements<St
   WHERE o.${o.state} = N'pending' AND o.${o.attempt} > 0 AND o.${o.key} IS NOT NULL AND ${which} ORDER BY o.${o.scheduledAt}) t`;
 
   return {
+    // Counts last: after a fault of what comes before, the same counts come again.
     beat: statement(
       "operations.beat",
       { name: "text", version: "text", roles: "text", upMs: "bigint", figures: "longText" },
@@ -30,8 +31,9 @@ DECLARE @counted TABLE (minute datetimeoffset(0) NOT NULL, kind nvarchar(20) COL
   name nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, ${each((counter) => `${counter} bigint NOT NULL`)}, PRIMARY KEY (minute, kind, name));
 INSERT INTO @counted (minute, kind, name, ${each((counter) => counter)})
 SELECT DATEADD(minute, -c.ago, ${minute("@now")}), c.kind, c.name, ${each((counter) => `SUM(c.${counter})`)}
-FROM OPENJSON(@figures) WITH (kind nvarchar(20) '$.kind', name nvarchar(400) COLLATE Latin1_General_100_BIN2 '$.name', ago int '$.minutesAgo',
-  ${each((counter) => `${counter} bigint '$.${counter}'`)}) c
+FROM (SELECT j.ago, j.kind, j.name COLLATE Latin1_General_100_BIN2 AS name, ${each((counter) => `j.${counter}`)}
+  FROM OPENJSON(@figures) WITH (kind nvarchar(20) '$.kind', name nvarchar(400) '$.name', ago int '$.minutesAgo',
+    ${each((counter) => `${counter} bigint '$.${counter}'`)}) j) c
 GROUP BY c.ago, c.kind, c.name;
 ${BEGIN}
 UPDATE p SET version = @version, roles = @roles, started_at = DATEADD(second, -@upMs / 1000, @now), seen_at = @now
@@ -39,14 +41,14 @@ FROM ${process} p WITH (UPDLOCK, HOLDLOCK, ROWLOCK) WHERE p.name = @name;
 IF @@ROWCOUNT = 0
   INSERT INTO ${process} (name, version, roles, started_at, seen_at) VALUES (@name, @version, @roles, DATEADD(second, -@upMs / 1000, @now), @now);
 ${COMMIT}
+DELETE p FROM ${process} p ${OLD} WHERE p.seen_at < DATEADD(hour, -1, @now) AND p.name <> @name;
+DELETE TOP (${MOST_DELETED}) f FROM ${figures} f ${OLD} WHERE f.minute < DATEADD(day, -1, @now);
+DELETE a FROM ${audit} a ${OLD} WHERE a.id IN (SELECT TOP (${MOST_DELETED}) b.id FROM ${audit} b ORDER BY b.id) AND a.at < DATEADD(day, -90, @now);
 ${BEGIN}
 MERGE INTO ${figures} WITH (HOLDLOCK) AS f USING @counted AS c ON f.minute = c.minute AND f.kind = c.kind AND f.name = c.name
 WHEN MATCHED THEN UPDATE SET ${each((counter) => `${counter} = f.${counter} + c.${counter}`)}
 WHEN NOT MATCHED THEN INSERT (minute, kind, name, ${each((counter) => counter)}) VALUES (c.minute, c.kind, c.name, ${each((counter) => `c.${counter}`)});
-${COMMIT}
-DELETE p FROM ${process} p ${OLD} WHERE p.seen_at < DATEADD(hour, -1, @now) AND p.name <> @name;
-DELETE TOP (${MOST_DELETED}) f FROM ${figures} f ${OLD} WHERE f.minute < DATEADD(day, -1, @now);
-DELETE a FROM ${audit} a ${OLD} WHERE a.id IN (SELECT TOP (${MOST_DELETED}) b.id FROM ${audit} b ORDER BY b.id) AND a.at < DATEADD(day, -90, @now);`,
+${COMMIT}`,
 
     leave: statement("operations.leave", { name: "text" }, options)`DELETE FROM ${process} WHERE name = @name;`,
 
