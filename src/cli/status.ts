@@ -79,8 +79,9 @@ const WATCH_INTERVAL_MS = 2000;
 /** Clears the terminal (ECMA-48: cursor home, erase to the end). */
 const CLEAR = "\x1b[H\x1b[J";
 
-function statusText(shown: OverviewShown): string {
-  const { replicas, sources, destinations, outbox } = shown;
+/** The overview for people. @param shown with the figures of the last {@link RATE_MINUTES} minutes */
+export function statusText(shown: OverviewShown): string {
+  const { at, replicas, sources, destinations, outbox } = shown;
   const parts = [
     warningsOf(shown)
       .map((warning) => `! ${warning}\n`)
@@ -89,8 +90,8 @@ function statusText(shown: OverviewShown): string {
       ? "outbox    being counted\n"
       : `outbox    ${outbox.pending} pending${oldest(outbox.oldestAgeMs)}, ${outbox.blockedKeys} blocked keys, ${outbox.parked} parked, ${atLeast(outbox.dead)} dead\n`,
     replicas === null ? "" : textTable(replicas, REPLICA_COLUMNS),
-    textTable(sources, SOURCE_COLUMNS),
-    textTable(destinations, DESTINATION_COLUMNS),
+    textTable(sources, sourceColumns(at)),
+    textTable(destinations, destinationColumns(at)),
   ];
   return parts.filter((part) => part !== "").join("\n");
 }
@@ -142,11 +143,11 @@ function ageText(ms: number): string {
   return seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
 }
 
-/** A minute, in the mean of the last ones. */
-function rate<M>(minutes: readonly M[] | null, counter: keyof M): string {
+/** A minute, in the mean of the last ones. The figures include the part of the present minute that has passed. */
+function rate<M>(minutes: readonly M[] | null, counter: keyof M, at: Date): string {
   if (minutes === null) return "?";
   const sum = minutes.reduce((total, minute) => total + Number(minute[counter]), 0);
-  return String(Math.round(sum / RATE_MINUTES));
+  return String(Math.round(sum / (RATE_MINUTES + (at.getTime() % 60_000) / 60_000)));
 }
 
 const number = (value: number | null): string => (value === null ? "?" : String(value));
@@ -158,20 +159,20 @@ const REPLICA_COLUMNS: Columns<NonNullable<OverviewShown["replicas"]>[number]> =
   ["up since", ({ startedAt }) => startedAt?.toISOString() ?? ""],
 ];
 
-const SOURCE_COLUMNS: Columns<OverviewShown["sources"][number]> = [
+const sourceColumns = (at: Date): Columns<OverviewShown["sources"][number]> => [
   ["source", ({ name }) => plainText(name, 40)],
-  ["received/min", ({ minutes }) => rate(minutes, "received")],
-  ["duplicate/min", ({ minutes }) => rate(minutes, "duplicate")],
-  ["filtered/min", ({ minutes }) => rate(minutes, "filtered")],
+  ["received/min", ({ minutes }) => rate(minutes, "received", at)],
+  ["duplicate/min", ({ minutes }) => rate(minutes, "duplicate", at)],
+  ["filtered/min", ({ minutes }) => rate(minutes, "filtered", at)],
   ["waiting", ({ pending }) => number(pending)],
   ["oldest", ({ oldestAgeMs }) => (oldestAgeMs === null ? "" : ageText(oldestAgeMs))],
 ];
 
-const DESTINATION_COLUMNS: Columns<OverviewShown["destinations"][number]> = [
+const destinationColumns = (at: Date): Columns<OverviewShown["destinations"][number]> => [
   ["destination", ({ name }) => plainText(name, 40)],
   ["state", ({ state }) => state],
-  ["sent/min", ({ minutes }) => rate(minutes, "sent")],
-  ["failed/min", ({ minutes }) => rate(minutes, "failed")],
+  ["sent/min", ({ minutes }) => rate(minutes, "sent", at)],
+  ["failed/min", ({ minutes }) => rate(minutes, "failed", at)],
   ["waiting", ({ backlog }) => number(backlog)],
   ["oldest", ({ oldestAgeMs }) => (oldestAgeMs === null ? "" : ageText(oldestAgeMs))],
   ["blocked keys", ({ blockedKeys }) => number(blockedKeys)],
