@@ -22,7 +22,7 @@ export interface JobStore {
   abandoned(limit: number): Promise<readonly string[]>;
 
   /**
-   * Notes how far a job has come, and extends its lease.
+   * Notes how far a job has come, and extends its lease. Safe to repeat.
    *
    * @returns false when the job was cancelled or another process has taken it: stop
    */
@@ -55,7 +55,7 @@ interface JobLease {
 }
 
 interface JobProgress {
-  /** Rows moved since the last note. */
+  /** Rows moved since the job began; fewer than noted change nothing. */
   readonly moved: number;
   /** Sequence after which the job goes on; null keeps the one before. */
   readonly position: string | null;

@@ -114,14 +114,15 @@ export class Replay {
 
   /** Marks this moment: what finishes later is not part of the replay. @throws StoreError, or the signal's reason */
   begin(signal: AbortSignal): Promise<ReplayScope> {
-    return this.#persistently(() => this.#options.store.begin(), signal);
+    return this.persistently(() => this.#options.store.begin(), signal);
   }
 
   /**
    * Moves rows, batch by batch. Begun again from any of its positions, with the same scope, it moves no row twice: rows
    * that it moved are not finished, or finished after the scope.
    *
-   * @returns after each batch how many were moved, and the position behind it (null where all named rows are one batch)
+   * @returns after each batch how many were moved, and the position behind it (null where all named rows are one batch,
+   *   and at the end)
    * @throws StoreError, or the signal's reason
    */
   async *moves(
@@ -133,19 +134,19 @@ export class Replay {
     this.#require(request);
     const { store, onMoved } = this.#options;
     const pace = new ReplayPace({
-      untried: (ids) => this.#persistently(() => store.untried(ids), signal),
+      untried: (ids) => this.persistently(() => store.untried(ids), signal),
       batchSize: this.#batchSize,
       wait: this.#wait,
     });
     // Slices of a quarter of a second.
     const slice =
       perSecond === null ? this.#batchSize : Math.max(1, Math.min(this.#batchSize, Math.floor(perSecond / 4)));
-    for await (const { scope, rows } of this.#batches(request, since, after, signal)) {
-      if (rows.length === 0) yield { moved: 0, position: null };
+    for await (const { scope, rows, next } of this.#batches(request, since, after, signal)) {
+      if (rows.length === 0) yield { moved: 0, position: next };
       for (const part of slices(rows, slice)) {
         const ids = part.map((row) => row.id);
         await pace.room(signal);
-        const moved = await this.#persistently(() => store.move(scope, ids, by, request.toDestination), signal);
+        const moved = await this.persistently(() => store.move(scope, ids, by, request.toDestination), signal);
         pace.moved(ids);
         if (moved > 0) onMoved();
         yield { moved, position: request.ids === undefined ? (part.at(-1)?.sequence ?? null) : null };
@@ -191,13 +192,13 @@ export class Replay {
     since: ReplayScope | undefined,
     after: string | null,
     signal: AbortSignal,
-  ): AsyncGenerator<{ readonly scope: ReplayScope; readonly rows: readonly FinishedRow[] }> {
+  ): AsyncGenerator<ReplayPage & { readonly scope: ReplayScope }> {
     const selection = this.#select(request);
     if (selection.filter.topics?.length === 0 || selection.ids?.length === 0) return;
     const scope = since ?? (await this.begin(signal));
     const pages =
       selection.ids === undefined ? this.#scan(scope, selection, after, signal) : this.#named(scope, selection, signal);
-    for await (const page of pages) yield { scope, rows: page.filter(selection.matches) };
+    for await (const { rows, next } of pages) yield { scope, rows: rows.filter(selection.matches), next };
   }
 
   /** `topic` and `topics` become one list; a destination decides row by row. */
@@ -217,34 +218,34 @@ export class Replay {
     { filter }: Selection,
     begin: string | null,
     signal: AbortSignal,
-  ): AsyncGenerator<readonly FinishedRow[]> {
+  ): AsyncGenerator<ReplayPage> {
     const { store } = this.#options;
     let after: string | null = begin;
     do {
       const from: string | null = after;
       const read = () => store.page(scope, filter, from, this.#batchSize);
-      const page: ReplayPage = await this.#persistently(read, signal);
-      yield page.rows;
+      const page: ReplayPage = await this.persistently(read, signal);
+      yield page;
       after = page.next;
     } while (after !== null);
   }
 
   /** Finds all of them before the first is moved: only then their order is known. */
-  async *#named(
-    scope: ReplayScope,
-    { filter, ids = [] }: Selection,
-    signal: AbortSignal,
-  ): AsyncGenerator<readonly FinishedRow[]> {
+  async *#named(scope: ReplayScope, { filter, ids = [] }: Selection, signal: AbortSignal): AsyncGenerator<ReplayPage> {
     const { store } = this.#options;
     const found: FinishedRow[] = [];
     for (const slice of slices(ids, this.#batchSize)) {
-      found.push(...(await this.#persistently(() => store.find(scope, filter, slice), signal)));
+      found.push(...(await this.persistently(() => store.find(scope, filter, slice), signal)));
     }
-    yield* slices(found.toSorted(bySequence), this.#batchSize);
+    for (const rows of slices(found.toSorted(bySequence), this.#batchSize)) yield { rows, next: null };
   }
 
-  /** Runs one statement, and retries it while the database is unavailable or busy. Every statement may run twice. */
-  async #persistently<T>(statement: () => Promise<T>, signal: AbortSignal): Promise<T> {
+  /**
+   * Runs one statement, and retries it while the database is unavailable or busy, as in a restart. It may run twice.
+   *
+   * @throws StoreError, or the signal's reason
+   */
+  async persistently<T>(statement: () => Promise<T>, signal: AbortSignal): Promise<T> {
     for (const waitMs of RETRY_WAITS_MS) {
       signal.throwIfAborted();
       try {

@@ -10,7 +10,7 @@ import { parseReplayRequest, type ReplayRequest } from "./requests.ts";
 
 interface ReplayJobsOptions {
   readonly store: JobStore;
-  readonly replay: Pick<Replay, "begin" | "moves" | "preview">;
+  readonly replay: Pick<Replay, "begin" | "moves" | "persistently" | "preview">;
   readonly newId: () => string;
   readonly newToken: () => ClaimToken;
   /** Monotonic ms. */
@@ -89,13 +89,13 @@ export class ReplayJobs {
     whenStopped: "running" | "interrupted",
     onProgress: (moved: number) => void = () => {},
   ): Promise<JobShown | undefined> {
-    const { store, replay, redact, log } = this.#options;
+    const { store, replay, now, redact, log } = this.#options;
     const job = await store.get(id);
     if (job === undefined) return undefined;
-    const { by, perSecond, scope, position } = job;
-    const request = parseReplayRequest(JSON.parse(job.filter));
+    const { by, perSecond, scope, position: after } = job;
     const lease = { token, leaseMs: LEASE_MS };
-    let moved = 0;
+    let progress = { moved: job.moved, position: after };
+    let notedAt = now();
     // A batch may wait for the pollers for longer than a lease; a cancelled job waits no more.
     using stopped = linked(signal);
     let isTaken = false;
@@ -104,26 +104,33 @@ export class ReplayJobs {
       stopped.abort();
     };
     const renewing = setInterval(() => {
-      store.advance(id, lease, NO_PROGRESS).then(
+      store.advance(id, lease, progress).then(
         (isHeld) => isHeld || onTaken(),
         () => {},
       );
     }, RENEWED_EVERY_MS);
     try {
-      for await (const batch of replay.moves(request, by, { scope, after: position, perSecond }, stopped.signal)) {
-        if (batch.moved === 0 && batch.position === null) continue;
-        moved += batch.moved;
-        if (!(await store.advance(id, lease, batch))) return await this.get(id);
-        onProgress(job.moved + moved);
+      const request = parseReplayRequest(JSON.parse(job.filter));
+      for await (const { moved, position } of replay.moves(request, by, { scope, after, perSecond }, stopped.signal)) {
+        progress = { moved: progress.moved + moved, position: position ?? progress.position };
+        // A long way without a match is noted now and then.
+        if (moved === 0 && now() - notedAt < RENEWED_EVERY_MS) continue;
+        const isHeld = await replay.persistently(() => store.advance(id, lease, progress), stopped.signal);
+        if (!isHeld) return await this.get(id);
+        notedAt = now();
+        onProgress(progress.moved);
       }
-      await store.end(id, token, "done", null);
-      log.info({ job: id, moved: job.moved + moved, filter: loggedFilter(request), by }, "replay");
+      await replay.persistently(() => store.end(id, token, "done", null), stopped.signal);
+      log.info({ job: id, moved: progress.moved, filter: loggedFilter(request), by }, "replay");
     } catch (error) {
       if (isTaken && !signal.aborted) return await this.get(id);
       const isStopped = signal.aborted;
       const reason = redact(errorText(error));
-      log.warn({ job: id, moved, by, reason }, "replay ended early");
-      await store.end(id, token, isStopped ? whenStopped : "failed", isStopped ? null : reason).catch(() => {});
+      log.warn({ job: id, moved: progress.moved, by, reason }, "replay ended early");
+      await store
+        .advance(id, lease, progress)
+        .then(() => store.end(id, token, isStopped ? whenStopped : "failed", isStopped ? null : reason))
+        .catch(() => {});
       if (!isStopped) throw error;
     } finally {
       clearInterval(renewing);
@@ -174,5 +181,4 @@ function filterText(request: ReplayRequest): string {
 const COUNTED_MS = 300;
 const LEASE_MS = 60_000;
 const RENEWED_EVERY_MS = 5000;
-const NO_PROGRESS = { moved: 0, position: null };
 const MOST_TAKEN = 10;

@@ -22,7 +22,10 @@ export function exerciseJobs(open: () => Promise<StoreHarness>): void {
       const [id, holder] = [randomUUID(), lease()];
       await jobs.add(newJob(id), holder);
       expect(await jobs.advance(id, holder, PROGRESS)).toBe(true);
-      expect(await jobs.advance(id, holder, { moved: 1, position: null })).toBe(true);
+      expect(await jobs.advance(id, holder, { moved: 3, position: null })).toBe(true);
+      // A statement without an answer is repeated, and may come late.
+      expect(await jobs.advance(id, holder, { moved: 3, position: null })).toBe(true);
+      expect(await jobs.advance(id, holder, PROGRESS)).toBe(true);
       expect(await jobs.get(id)).toMatchObject({ ...newJob(id), state: "running", moved: 3, position: "7" });
       await jobs.end(id, holder.token, "done", null);
       expect((await jobs.list(10)).map(({ state }) => state)).toEqual(["done"]);

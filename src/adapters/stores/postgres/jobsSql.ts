@@ -39,7 +39,7 @@ SELECT j.id FROM ${job} j WHERE j.state = 'running' AND ${isFree} ORDER BY j.cre
       options,
     )(
       change(
-        `lease_until = ${until("$3")}, moved = j.moved + $4::bigint, position = coalesce($5::text, j.position)`,
+        `lease_until = ${until("$3")}, moved = greatest(j.moved, $4::bigint), position = coalesce($5::text, j.position)`,
         "j.state = 'running' AND j.lease_token = $2::uuid",
       ),
     ),

@@ -54,7 +54,7 @@ SELECT TOP (@limit) j.id FROM ${job} j WHERE j.state = N'running' AND ${isFree} 
       options,
     )(
       change(
-        `lease_until = ${until}, moved = j.moved + @moved, position = COALESCE(@position, j.position)`,
+        `lease_until = ${until}, moved = CASE WHEN j.moved > @moved THEN j.moved ELSE @moved END, position = COALESCE(@position, j.position)`,
         "j.state = N'running' AND j.lease_token = @token",
       ),
     ),

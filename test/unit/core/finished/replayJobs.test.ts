@@ -1,0 +1,143 @@
+import { describe, expect, test } from "@jest/globals";
+import { Replay } from "../../../../src/core/finished/replay.ts";
+import { ReplayJobs } from "../../../../src/core/finished/replayJobs.ts";
+import { StoreError } from "../../../../src/model/errors.ts";
+import type { ClaimToken, MessageId } from "../../../../src/model/rows.ts";
+import type { FinishedRow } from "../../../../src/ports/finishedRows.ts";
+import type { Job, JobStore } from "../../../../src/ports/jobStore.ts";
+import { ManualClock, recordingAudit, silentLog } from "../../../support/recorders.ts";
+
+const ID = "01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f";
+const HELD = { id: ID, token: "t" as ClaimToken };
+const never = new AbortController().signal;
+
+function rowOf(n: number, topic = "orders"): FinishedRow {
+  const id = `00000000-0000-7000-8000-${String(n).padStart(12, "0")}` as MessageId;
+  const facts = { key: null, state: "dead", attempt: 5, createdAt: null, lastError: null } as const;
+  return { id, sequence: String(n), topic, destinationOverride: null, ...facts };
+}
+
+/** One running job over finished rows in pages of ten. */
+function setup(rows: readonly FinishedRow[], filter = '{"topic":"orders"}') {
+  const clock = new ManualClock();
+  const job: { -readonly [K in keyof Job]: Job[K] } = {
+    id: ID,
+    by: "alice",
+    filter,
+    perSecond: null,
+    total: null,
+    scope: { finishedUntil: "2026-01-05T08:30:00.000000Z", lastSequence: "1000" },
+    state: "running",
+    createdAt: null,
+    updatedAt: null,
+    moved: 0,
+    position: null,
+    lastError: null,
+  };
+  const notes: (readonly [moved: number, position: string | null])[] = [];
+  /** What happens instead of, or after, the next notes. */
+  const faults: ((note: () => void) => void)[] = [];
+  const jobs: Pick<JobStore, "get" | "advance" | "end"> = {
+    get: async () => ({ ...job }),
+    async advance(_id, _lease, { moved, position }) {
+      const note = () => {
+        job.moved = Math.max(job.moved, moved);
+        job.position = position ?? job.position;
+        notes.push([moved, position]);
+      };
+      const fault = faults.shift();
+      if (fault !== undefined) fault(note);
+      else note();
+      return true;
+    },
+    async end(_id, _token, state, error) {
+      job.state = state;
+      job.lastError = error;
+    },
+  };
+  const moved: string[] = [];
+  const replay = new Replay({
+    store: {
+      overrideRemedy: undefined,
+      begin: async () => job.scope,
+      async page(_scope, { topics }, after, limit) {
+        clock.advance(2000);
+        const page = rows.filter(({ sequence }) => Number(sequence) > Number(after ?? 0)).slice(0, limit);
+        const next = page.length === limit ? (page.at(-1)?.sequence ?? null) : null;
+        return { rows: page.filter(({ topic }) => topics?.includes(topic ?? "")), next };
+      },
+      find: async () => [],
+      async move(_scope, ids) {
+        moved.push(...ids);
+        return ids.length;
+      },
+      untried: async () => 0,
+    },
+    destinationOf: () => undefined,
+    onMoved: () => {},
+    audit: recordingAudit().audit,
+    log: silentLog,
+    batchSize: 10,
+    wait: async () => {},
+  });
+  const runner = new ReplayJobs({
+    store: jobs as JobStore,
+    replay,
+    newId: () => ID,
+    newToken: () => HELD.token,
+    now: () => clock.monotonic(),
+    audit: recordingAudit().audit,
+    redact: (text) => text,
+    log: silentLog,
+  });
+  return { runner, job, notes, faults, moved };
+}
+
+const unavailable = () => {
+  throw new StoreError("unavailable", "jobs.advance: the connection broke");
+};
+
+describe("a replay job", () => {
+  test("goes on when the database is away while its progress is noted, and counts each row once", async () => {
+    const { runner, job, faults, moved } = setup(Array.from({ length: 30 }, (_, n) => rowOf(n + 1)));
+    // The second note was stored, but its answer was lost.
+    faults.push(
+      (note) => note(),
+      (note) => {
+        note();
+        unavailable();
+      },
+      unavailable,
+    );
+    expect(await runner.execute(HELD, never, "running")).toMatchObject({ state: "done", moved: 30 });
+    expect([moved.length, job.position]).toEqual([30, "30"]);
+  });
+
+  test("that is stopped notes what it moved last", async () => {
+    const { runner, job, faults, moved } = setup(Array.from({ length: 30 }, (_, n) => rowOf(n + 1)));
+    const stop = new AbortController();
+    faults.push(() => {
+      stop.abort();
+      unavailable();
+    });
+    await runner.execute(HELD, stop.signal, "interrupted");
+    expect(moved).toHaveLength(10);
+    expect(job).toMatchObject({ state: "interrupted", moved: 10, position: "10" });
+  });
+
+  test("notes now and then how far it has looked without a match", async () => {
+    const { runner, notes } = setup(Array.from({ length: 85 }, (_, n) => rowOf(n + 1, n === 84 ? "orders" : "other")));
+    await runner.execute(HELD, never, "running");
+    expect(notes).toEqual([
+      [0, "30"],
+      [0, "60"],
+      [1, "85"],
+    ]);
+  });
+
+  test("with a filter that this version cannot read fails, and is not taken again and again", async () => {
+    const { runner, job } = setup([], '{"state":"archived"}');
+    await expect(runner.execute(HELD, never, "running")).rejects.toThrow('"sent" or "dead" is expected');
+    expect(job).toMatchObject({ state: "failed", lastError: expect.stringContaining('"sent" or "dead"') });
+  });
+});
