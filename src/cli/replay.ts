@@ -138,7 +138,7 @@ async function resumeJob({ config: file }: ReplayOptions, id: string, io: Comman
       const held = await jobs.take(id);
       if (held === undefined) {
         throw new Error(
-          `the replay ${id} is ${(await jobs.get(id))?.state}: only one that is interrupted, failed, or left by a process that died can go on`,
+          `the replay ${id} is ${(await jobs.get(id))?.state}: only one that is interrupted, failed, or left by a process that died a minute ago can go on`,
         );
       }
       return await execute(jobs, held, signal, io);
@@ -175,13 +175,18 @@ async function withJobs(
   });
 }
 
-/** @throws Error that has the command which goes on, when the signal aborts */
+/** @throws Error that has the command which goes on, when the signal aborts or the database fails */
 async function execute(jobs: ReplayJobs, held: HeldJob, signal: AbortSignal, io: CommandIo): Promise<string> {
-  const total = (await jobs.get(held.id))?.total ?? null;
-  const progress = new Progress(io.stderr, total);
-  const job = await jobs
-    .execute(held, signal, "interrupted", (moved) => progress.show(moved))
-    .finally(() => progress.end());
+  let job: JobShown | undefined;
+  try {
+    const total = (await jobs.get(held.id))?.total ?? null;
+    const progress = new Progress(io.stderr, total);
+    job = await jobs
+      .execute(held, signal, "interrupted", (moved) => progress.show(moved))
+      .finally(() => progress.end());
+  } catch (error) {
+    throw new Error(`the replay ended early: svc replay --resume ${held.id} goes on`, { cause: error });
+  }
   const moved = job?.moved ?? 0;
   if (job?.state === "done") return movedText(moved);
   if (job?.state === "interrupted")

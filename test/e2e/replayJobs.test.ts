@@ -198,6 +198,25 @@ describe("a replay job", () => {
     await insertDead(database, 3);
     expect((await command(database, config, "replay", "--state", "dead")).stdout).toBe("3 rows moved to pending");
   });
+
+  test("of the command says how to go on when the database fails, too", async () => {
+    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+    const config = ordersTo(receiver, ADMIN);
+    await insertDeadAfterMigration(database, config, 40);
+    const child = start(database, config, "replay", "--state", "dead", "--per-second", "10");
+    await eventually(async () => expect(await dead(database)).toBeLessThan(40));
+    await database.query("ALTER TABLE outbox_job RENAME TO gone");
+    expect((await child.exited).code).toBe(1);
+    const [, id = ""] = /svc replay --resume ([0-9a-f-]{36}) goes on/.exec(child.stderr.join("\n")) ?? [];
+    await database.query("ALTER TABLE gone RENAME TO outbox_job");
+    expect((await command(database, config, "replay", "--resume", id)).stderr).toContain(`the replay ${id} is running`);
+    await database.query("UPDATE outbox_job SET per_second = NULL, lease_until = now() - interval '1 second'");
+    expect((await command(database, config, "replay", "--resume", id)).code).toBe(0);
+    const rows = await database.query(
+      "SELECT outbox_id FROM outbox_history WHERE event = 'replayed' GROUP BY outbox_id HAVING count(*) = 1",
+    );
+    expect(rows).toHaveLength(40);
+  });
 });
 
 describe("one message", () => {
