@@ -121,8 +121,7 @@ export class Replay {
    * Moves rows, batch by batch. Begun again from any of its positions, with the same scope, it moves no row twice: rows
    * that it moved are not finished, or finished after the scope.
    *
-   * @returns after each batch how many were moved, and the position behind it (null where all named rows are one batch,
-   *   and at the end)
+   * @returns after each batch how many were moved, and the position behind it (null at the end)
    * @throws StoreError, or the signal's reason
    */
   async *moves(
@@ -149,7 +148,7 @@ export class Replay {
         const moved = await this.persistently(() => store.move(scope, ids, by, request.toDestination), signal);
         pace.moved(ids);
         if (moved > 0) onMoved();
-        yield { moved, position: request.ids === undefined ? (part.at(-1)?.sequence ?? null) : null };
+        yield { moved, position: part.at(-1)?.sequence ?? null };
         if (perSecond !== null) await this.#wait((part.length / perSecond) * 1000, signal);
         signal.throwIfAborted();
       }
@@ -197,7 +196,9 @@ export class Replay {
     if (selection.filter.topics?.length === 0 || selection.ids?.length === 0) return;
     const scope = since ?? (await this.begin(signal));
     const pages =
-      selection.ids === undefined ? this.#scan(scope, selection, after, signal) : this.#named(scope, selection, signal);
+      selection.ids === undefined
+        ? this.#scan(scope, selection, after, signal)
+        : this.#named(scope, selection, after, signal);
     for await (const { rows, next } of pages) yield { scope, rows: rows.filter(selection.matches), next };
   }
 
@@ -231,13 +232,19 @@ export class Replay {
   }
 
   /** Finds all of them before the first is moved: only then their order is known. */
-  async *#named(scope: ReplayScope, { filter, ids = [] }: Selection, signal: AbortSignal): AsyncGenerator<ReplayPage> {
+  async *#named(
+    scope: ReplayScope,
+    { filter, ids = [] }: Selection,
+    after: string | null,
+    signal: AbortSignal,
+  ): AsyncGenerator<ReplayPage> {
     const { store } = this.#options;
     const found: FinishedRow[] = [];
     for (const slice of slices(ids, this.#batchSize)) {
       found.push(...(await this.persistently(() => store.find(scope, filter, slice), signal)));
     }
-    for (const rows of slices(found.toSorted(bySequence), this.#batchSize)) yield { rows, next: null };
+    const left = found.filter(({ sequence }) => after === null || BigInt(sequence) > BigInt(after));
+    for (const rows of slices(left.toSorted(bySequence), this.#batchSize)) yield { rows, next: null };
   }
 
   /**
