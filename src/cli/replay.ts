@@ -170,7 +170,13 @@ async function withJobs(
       await store.schema.checkColumns(["outbox", "history"]);
       const rows = createReplay({ config, store, audit, log });
       const redact = createRedactor(secrets, LONGEST_REASON);
-      return await work({ jobs: createReplayJobs({ store, audit, redact, log }, rows), rows, signal });
+      try {
+        return await work({ jobs: createReplayJobs({ store, audit, redact, log }, rows), rows, signal });
+      } catch (error) {
+        if (!(error instanceof StoreError && error.code === "schema")) throw error;
+        const table = `${config.database.operationsTablePrefix}job`;
+        throw new Error(`the table ${table} cannot be used: see docs/status.md, "Tables"`, { cause: error });
+      }
     },
   });
 }

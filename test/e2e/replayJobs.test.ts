@@ -197,6 +197,8 @@ describe("a replay job", () => {
     await database.query("DROP TABLE outbox_job");
     await insertDead(database, 3);
     expect((await command(database, config, "replay", "--state", "dead")).stdout).toBe("3 rows moved to pending");
+    const capped = await command(database, config, "replay", "--state", "dead", "--per-second", "10");
+    expect([capped.code, capped.stderr]).toEqual([1, expect.stringContaining("the table outbox_job cannot be used")]);
   });
 
   test("of the command says how to go on when the database fails, too", async () => {
