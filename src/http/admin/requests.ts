@@ -18,7 +18,7 @@ import type { RouteHandler } from "../routes.ts";
 
 export interface GuardOptions {
   /** Section `admin`. */
-  readonly admin: { readonly auth?: InboundAuth | undefined; readonly insecure: boolean };
+  readonly admin: { readonly auth?: InboundAuth | undefined; readonly insecure: boolean; readonly console?: boolean };
   /** Of the console: they count as credentials in requests that bring none. */
   readonly sessions?: Sessions | undefined;
   readonly limits: BodyLimits;
@@ -57,7 +57,8 @@ export function createGuard({ admin, sessions, limits, clock, log }: GuardOption
         log.warn({ path: url.split("?", 1)[0], reason }, "an admin request was refused");
       // A session never makes up for wrong credentials.
       const session = verifier === null || hasCredentials(req.headers, auth) ? undefined : sessions?.of(req);
-      const refusal = browserRefusal(req, verifier === null, session, sessions);
+      const refusal =
+        verifier === null ? openRefusal(req, admin.console ?? false) : browserRefusal(req, session, sessions);
       if (refusal !== null) {
         onRefused(req, refusal);
         return answerError(res, 403, refusal);
@@ -69,6 +70,11 @@ export function createGuard({ admin, sessions, limits, clock, log }: GuardOption
     };
 }
 
+/** The same where no credentials are checked. */
+function openRefusal(req: IncomingMessage, hasConsole: boolean): string | null {
+  return foreignHostRefusal(req, hasConsole) ?? crossSiteRefusal(req);
+}
+
 /**
  * Why a browser may have sent a request for another site. A request with credentials of its own cannot be one.
  *
@@ -76,11 +82,9 @@ export function createGuard({ admin, sessions, limits, clock, log }: GuardOption
  */
 function browserRefusal(
   req: IncomingMessage,
-  isOpen: boolean,
   session: Session | undefined,
   sessions: Sessions | undefined,
 ): string | null {
-  if (isOpen) return foreignHostRefusal(req) ?? crossSiteRefusal(req);
   if (session === undefined) return null;
   const isRead = req.method === "GET" || req.method === "HEAD";
   if (isRead || sessions?.hasCsrfToken(req, session)) return crossSiteRefusal(req);

@@ -21,18 +21,22 @@ export function crossSiteRefusal({ method, headers }: IncomingMessage): string |
 
 /**
  * Why a browser may have been led here by a name of another owner (DNS rebinding). Where no credentials are checked,
- * browsers may use this machine's name and addresses only.
+ * browsers may use this machine's name and addresses only; with the console, which is made for them, everybody.
+ *
+ * To a plain http:// URL browsers send neither `Sec-Fetch-Site` nor, with a GET, `Origin`, and a page may choose its
+ * `User-Agent`.
  *
  * @returns null when it was not
  */
-export function foreignHostRefusal({ headers }: IncomingMessage): string | null {
-  const isBrowser = headers["sec-fetch-site"] !== undefined || headers.origin !== undefined;
+export function foreignHostRefusal({ headers }: IncomingMessage, hasConsole: boolean): string | null {
+  const { origin, "sec-fetch-site": site, "user-agent": agent = "" } = headers;
+  const isBrowser = hasConsole || site !== undefined || origin !== undefined || agent.startsWith("Mozilla/");
   const name = (headers.host ?? "")
     .toLowerCase()
     .replace(/:\d+$/, "")
     .replace(/^\[(.*)\]$/, "$1");
   if (!isBrowser || name === "localhost" || name.endsWith(".localhost") || isIP(name) !== 0) return null;
-  return "with admin.insecure a browser may use localhost or an IP address only: open it that way, or set admin.auth";
+  return "with admin.insecure the host may only be localhost or an IP address (for browsers; for everybody with admin.console): use one of them, or set admin.auth";
 }
 
 function hostOf(origin: string): string | undefined {

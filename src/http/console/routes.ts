@@ -108,7 +108,7 @@ function sessionRoutes(options: ConsoleRouteOptions, describe: ReturnType<typeof
   };
 
   const show: RouteHandler = async (req, res) => {
-    const refusal = sessions === undefined ? foreignHostRefusal(req) : null;
+    const refusal = sessions === undefined ? foreignHostRefusal(req, true) : null;
     if (refusal !== null) sendError(res, 403, refusal);
     else answer(res, sessions?.of(req));
   };

@@ -213,6 +213,9 @@ describe("without admin.auth", () => {
     expect((await ask(path, { ...paused, headers: { origin: "http://evil.example" } }, open)).status).toBe(403);
     expect((await ask(path, { ...paused, headers: { host: "evil.example", ...origin } }, open)).status).toBe(403);
     expect((await ask(path, paused, open)).status).toBe(200);
+    // To a plain http:// URL a browser sends no sign of itself with a GET: the page of another name must not read.
+    for (const read of ["/admin/destinations", "/admin/messages", "/admin/events", "/console/session"])
+      expect((await ask(read, { headers: { host: "evil.example:8080" } }, open)).status).toBe(403);
   });
 });
 

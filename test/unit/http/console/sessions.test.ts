@@ -136,7 +136,13 @@ describe("what a browser reports", () => {
     ["127.0.0.1.evil.example:8080", false],
     ["", false],
   ])("the host %j is of this machine: %p", (host, isOwn) => {
-    expect(foreignHostRefusal(requestWith({ host, "sec-fetch-site": "same-origin" })) === null).toBe(isOwn);
-    expect(foreignHostRefusal(requestWith({ host }))).toBeNull();
+    const signs = [
+      { "sec-fetch-site": "same-origin" },
+      { origin: `http://${host}` },
+      { "user-agent": "Mozilla/5.0 (X11)" },
+    ];
+    for (const sign of signs) expect(foreignHostRefusal(requestWith({ host, ...sign }), false) === null).toBe(isOwn);
+    expect(foreignHostRefusal(requestWith({ host }), false)).toBeNull();
+    expect(foreignHostRefusal(requestWith({ host }), true) === null).toBe(isOwn);
   });
 });
