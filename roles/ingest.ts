@@ -1,5 +1,6 @@
 import { v4 as uuidv4 } from "uuid";
 import { sourceKindOf } from "../src/adapters/kinds.ts";
+import { providerOf } from "../src/adapters/sources/http/kind.ts";
 import type { SourceConfig } from "../src/config/types.ts";
 import { Pull } from "../src/core/delivery/pull.ts";
 import { tallySource } from "../src/core/operations/tally.ts";
@@ -150,5 +151,7 @@ export async function brokerSources(
 
 /** Where the attributes of a source's messages are, in the order of its kind. */
 export function attributePlanOf(settings: SourceConfig): AttributePlan {
-  return settings.kind === "http" ? httpPlan(settings) : brokerPlan(settings, sourceKindOf(settings).attributes);
+  if (settings.kind !== "http") return brokerPlan(settings, sourceKindOf(settings).attributes);
+  const { auth } = settings;
+  return httpPlan(settings, auth?.kind === "provider" ? providerOf(auth.provider) : undefined);
 }

@@ -1,3 +1,4 @@
+import { DEFAULT_TOLERANCE_MS, providerOf } from "../adapters/sources/http/kind.ts";
 import type { InboundAuth, inboundAuthSchema, SignaturePayloadFormat } from "../adapters/sources/http/schema.ts";
 import type { Infer, SchemaNode } from "../model/schema.ts";
 import { Secret } from "../model/secret.ts";
@@ -32,8 +33,14 @@ export function derive(declared: DeclaredConfig, target: DatabaseTarget): Derive
     return auth === undefined ? rest : { ...rest, auth: completeAuth([...path, "auth"], auth) };
   };
   const completeAuth = (path: KeyPath, auth: DeclaredAuth): InboundAuth => {
+    if (auth.kind === "provider") {
+      const { toleranceMs = DEFAULT_TOLERANCE_MS } = providerOf(auth.provider);
+      const key = [...path, "timestampTolerance"];
+      return { ...auth, timestampTolerance: derived(key, auth.timestampTolerance, "provider", toleranceMs) };
+    }
     if (auth.kind !== "hmac") return auth;
-    const format = auth.timestampHeader === undefined ? "BODY" : "TIMESTAMP_DOT_BODY";
+    const hasTime = auth.timestampHeader !== undefined || auth.timestampField !== undefined;
+    const format = hasTime ? "TIMESTAMP_DOT_BODY" : "BODY";
     const given = auth.signaturePayloadFormat && FORMATS[auth.signaturePayloadFormat];
     const key = [...path, "signaturePayloadFormat"];
     return { ...auth, signaturePayloadFormat: derived(key, given, "timestampHeader", format) };

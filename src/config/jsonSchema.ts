@@ -59,9 +59,15 @@ function objectSchema(node: SchemaNode): Json {
   return {
     type: "object",
     properties: Object.fromEntries(properties),
-    ...defined({ required }),
+    ...defined({ required, anyOf: node.requiredAny?.map((key) => having(key.split("."))) }),
     additionalProperties: false,
   };
+}
+
+/** An object that has a key, or a block with the key. */
+function having([key = "", ...inner]: readonly string[]): Json {
+  const properties = inner.length === 0 ? {} : { properties: { [key]: having(inner) } };
+  return { type: "object", required: [key], ...properties };
 }
 
 function kindSchema(kind: string, node: SchemaNode): Json {

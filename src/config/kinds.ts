@@ -1,5 +1,6 @@
 import { distance } from "fastest-levenshtein";
 import type { SchemaNode } from "../model/schema.ts";
+import type { RawMap } from "./yamlFile.ts";
 
 export type Kinds = Readonly<Record<string, SchemaNode>>;
 
@@ -19,14 +20,17 @@ export function fittingKinds(kinds: Kinds, present: readonly string[]): string[]
  * @param type the value of the `type` key, which only helps to find the nearest kind
  */
 export function explainNoKind(kinds: Kinds, present: readonly string[], type: string | undefined): string {
-  const list = Object.entries(kinds).map(([name, schema]) => `${name} needs ${listed(schema.required ?? [])}`);
+  const list = Object.entries(kinds).map(([name, schema]) => `${name} needs ${listed(requiredKeys(schema))}`);
   const nearest = nearestKind(kinds, present, type);
   const text = `no kind fits; the required keys decide the kind: ${list.join("; ")}`;
   if (nearest === undefined) return text;
   const schema = kinds[nearest] ?? {};
   const missing = missingKeys(schema, present);
-  const misspelt = missing.flatMap((key) => {
-    const strangers = present.filter((name) => name !== "type" && !Object.hasOwn(schema.properties ?? {}, name));
+  const misspelt = missing.flatMap((keys) => {
+    const key = keys.split(" or ", 1)[0] ?? keys;
+    const strangers = present.filter(
+      (name) => !/^type$|\./.test(name) && !Object.hasOwn(schema.properties ?? {}, name),
+    );
     const stranger = nearestName(key, strangers);
     return stranger === undefined ? [] : [` (is "${stranger}" meant to be "${key}"?)`];
   });
@@ -37,9 +41,10 @@ function nearestKind(kinds: Kinds, present: readonly string[], type: string | un
   let best: string | undefined;
   let bestScore = 0;
   for (const [name, schema] of Object.entries(kinds)) {
-    const required = schema.required ?? [];
+    const required = requiredKeys(schema);
     const known = present.filter((key) => Object.hasOwn(schema.properties ?? {}, key)).length;
-    const having = required.filter((key) => present.some((other) => other.toLowerCase() === key.toLowerCase())).length;
+    const isPresent = (key: string) => present.some((other) => other.toLowerCase() === key.toLowerCase());
+    const having = required.filter((keys) => keys.split(" or ").some(isPresent)).length;
     const score = having / required.length + (type === name ? 0.6 : 0) + known / 100;
     if (score > bestScore) {
       best = name;
@@ -50,7 +55,20 @@ function nearestKind(kinds: Kinds, present: readonly string[], type: string | un
 }
 
 function missingKeys(schema: SchemaNode, present: readonly string[]): string[] {
-  return (schema.required ?? []).filter((key) => !present.includes(key));
+  return requiredKeys(schema).filter((keys) => !keys.split(" or ").some((key) => present.includes(key)));
+}
+
+/** What a kind needs, alternatives joined: `path`, `token or tokens`. */
+export function requiredKeys({ required = [], requiredAny = [] }: SchemaNode): string[] {
+  return requiredAny.length === 0 ? [...required] : [...required, requiredAny.join(" or ")];
+}
+
+/** The keys of an entry that have a value, and `auth.provider` for those of its blocks. */
+export function presentKeys(raw: RawMap): string[] {
+  return [...raw].flatMap(([key, item]) => {
+    if (item === null) return [];
+    return item instanceof Map ? [key, ...presentKeys(item).map((inner) => `${key}.${inner}`)] : [key];
+  });
 }
 
 function listed(keys: readonly string[]): string {

@@ -99,7 +99,8 @@ type Properties = NonNullable<SchemaNode["properties"]>;
 
 function keyRows(prefix: string, node: SchemaNode): string[][] {
   return Object.entries(node.properties ?? {}).flatMap(([key, property]) => {
-    const required = node.required?.includes(key) === true;
+    // The first of several alternatives is the usual one; the others say what they replace.
+    const required = node.required?.includes(key) === true || node.requiredAny?.[0] === key;
     const shared = SHARED.find(({ node: block }) => isSame(block, property));
     const row = [code(prefix + key), typeText(property), defaultText(property, required), property.description ?? ""];
     if (shared !== undefined) {

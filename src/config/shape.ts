@@ -1,7 +1,7 @@
 import { type ConfigProblem, errorText } from "../model/errors.ts";
 import type { SchemaNode } from "../model/schema.ts";
 import { describeOrigin, formatKeyPath, type KeyPath, type Origins, originAt } from "./keyPath.ts";
-import { didYouMean, explainNoKind, fittingKinds, type Kinds } from "./kinds.ts";
+import { didYouMean, explainNoKind, fittingKinds, type Kinds, presentKeys, requiredKeys } from "./kinds.ts";
 import type { Raw, RawMap } from "./yamlFile.ts";
 
 /** A problem with its place. */
@@ -46,6 +46,7 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
       return undefined;
     }
     const isText = typeof raw === "string" && (node.items === undefined || node.items.type === "string");
+    if (isText && node.items?.secret === true) return secretList(node.items, raw, path);
     if (isText) return scalar(node, raw, path);
     if (node.items !== undefined && Array.isArray(raw)) return list(node.items, raw, path);
     problems.push({
@@ -95,7 +96,7 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
   /** A key without a value counts as absent, which is probably a mistake for blocks and lists, above all `auth`. */
   function checkNothing(node: SchemaNode, path: KeyPath): void {
     if (node.kinds !== undefined) {
-      const kinds = Object.entries(node.kinds).map(([name, kind]) => `${name} (${(kind.required ?? []).join(", ")})`);
+      const kinds = Object.entries(node.kinds).map(([name, kind]) => `${name} (${requiredKeys(kind).join(", ")})`);
       const message = `has no value: set the keys of one of its kinds, ${kinds.join(", ")}, or remove the key`;
       problems.push({ path, message });
     } else if ((node.type === "object" || node.type === "array") && node.default === undefined) {
@@ -104,7 +105,7 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
   }
 
   function entry(kinds: Kinds, raw: RawMap, path: KeyPath): Record<string, unknown> | undefined {
-    const present = [...raw].filter(([, item]) => item !== null).map(([key]) => key);
+    const present = presentKeys(raw);
     const type = raw.get("type");
     const typeName = typeof type === "string" ? type : undefined;
     const fitting = fittingKinds(kinds, present);
@@ -114,8 +115,11 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
       problems.push({ path, message: explainNoKind(kinds, present, typeName) });
       return undefined;
     }
-    if (fitting.length > 1) {
-      warnings.push({ path, message: `has the keys of the kinds ${fitting.join(" and ")}; it is taken as ${kind}` });
+    // A kind whose keys the chosen one has too is no rival: `provider` takes a `secret`, which is what `hmac` needs.
+    const isRival = (name: string) => name === kind || !sharesKeys(kinds[name], chosen);
+    const rivals = fitting.filter(isRival);
+    if (rivals.length > 1) {
+      warnings.push({ path, message: `has the keys of the kinds ${rivals.join(" and ")}; it is taken as ${kind}` });
     }
     if (typeName !== undefined && typeName !== kind) {
       const message = `has no effect: the keys that are set make this entry ${kind}, not ${JSON.stringify(typeName)}`;
@@ -133,6 +137,12 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
     if (text === undefined) return undefined;
     if (node.secret === true && text.startsWith("file:")) return secretFile(text.slice("file:".length), path);
     return typed(node, text);
+  }
+
+  /** A list in one text; each item may be a `file:`. */
+  function secretList(items: SchemaNode, raw: string, path: KeyPath): unknown[] | undefined {
+    if (raw === "") return undefined;
+    return raw.split(",").map((item) => scalar(items, item.trim(), path) ?? "");
   }
 
   function filled(node: SchemaNode, raw: string, path: KeyPath): string | undefined {
@@ -162,6 +172,12 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
 function whatIs(raw: Raw): string {
   if (raw instanceof Map) return "a mapping";
   return Array.isArray(raw) ? "a list" : "a single value";
+}
+
+/** Whether every key that selects a kind is a key of another one. */
+function sharesKeys(kind: SchemaNode = {}, other: SchemaNode): boolean {
+  const keys = requiredKeys(kind).flatMap((each) => each.split(" or "));
+  return keys.every((key) => Object.hasOwn(other.properties ?? {}, key));
 }
 
 /** Kinds other than the chosen one, with their keys. */

@@ -22,7 +22,7 @@ import type { Finding } from "./shape.ts";
 export const MAX_MS = 2 ** 31 - 1;
 
 const ajv = new Ajv({ strict: true, strictRequired: false, allErrors: true, useDefaults: true, verbose: true });
-ajv.addVocabulary(["secret", "url", "defaultText"]);
+ajv.addVocabulary(["secret", "url", "defaultText", "requiredAny"]);
 ajv.addKeyword({
   keyword: "unit",
   schemaType: "string",

@@ -43,7 +43,7 @@ export async function receiveBody(
   { limits, verifier }: Pick<Admission, "limits" | "verifier">,
 ): Promise<Admitted> {
   if (announcesTooMuch(req, limits.maxBytes)) return { kind: "too_large" };
-  const refusal = verifier?.refusal(req.headers, null) ?? null;
+  const refusal = verifier?.refusal(req, null) ?? null;
   if (verifier !== null && refusal !== null) {
     const size = await skipBody(req, res, limits.maxBytes);
     return size === "within"
@@ -56,7 +56,7 @@ export async function receiveBody(
   const read = await readBody(req, res, limits);
   if (read.kind !== "read") return read;
   // A signature covers the bytes that were sent.
-  const reason = verifier?.signsBody ? verifier.refusal(req.headers, read.body) : null;
+  const reason = verifier?.signsBody ? verifier.refusal(req, read.body) : null;
   if (verifier !== null && reason !== null) return { kind: "unauthorized", reason, challenge: verifier.challenge };
   return decoder === null ? read : decodeBody(read.body, decoder, limits);
 }

@@ -38,21 +38,22 @@ export function createApps({ routes, hasManagementPort, maxBodyBytes, log }: App
 
 function dataListener(routes: readonly Route[], maxBodyBytes: number, log: Log): RequestListener {
   // The routes of sources bypass express, which tries every route in turn and swaps prototypes.
-  const ofSources = new Map(routes.filter(isOfSource).map(({ path, handle }) => [path, handle]));
+  const ofSources = new Map(routes.filter(isOfSource).map((route) => [route.path, route]));
   const app = expressApp(
     routes.filter((route) => !isOfSource(route)),
     log,
   );
   return function onRequest(req, res) {
-    const handle = ofSources.get(pathOf(req));
-    if (announcesTooMuch(req, maxBodyBytes)) sendError(res, 413, tooLargeMessage(maxBodyBytes));
-    else if (handle === undefined) app(req, res);
-    else if (req.method !== "POST") notAllowed(res, "POST");
-    else handle(req, res, {}).catch((error: unknown) => answerFault(error, req, res, log));
+    const route = ofSources.get(pathOf(req));
+    if (announcesTooMuch(req, maxBodyBytes)) return sendError(res, 413, tooLargeMessage(maxBodyBytes));
+    if (route === undefined) return app(req, res);
+    const methods = ["POST", ...(route.handshakeMethods ?? [])];
+    if (!methods.includes(req.method ?? "")) return notAllowed(res, methods.join(", "));
+    route.handle(req, res, {}).catch((error: unknown) => answerFault(error, req, res, log));
   };
 }
 
-/** Its path is exact, whatever characters it has, and its method POST. */
+/** Its path is exact, whatever characters it has; its method is POST, besides those of a handshake. */
 function isOfSource({ group }: Route): boolean {
   return group === "inbox" || group === "pull";
 }

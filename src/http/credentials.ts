@@ -1,5 +1,18 @@
-import { createHash, createHmac, timingSafeEqual } from "node:crypto";
 import type { IncomingHttpHeaders } from "node:http";
+import {
+  createProviderCheck,
+  createSignatureCheck,
+  type Digest,
+  headerText,
+  matcher,
+  type Provider,
+  parseSignedText,
+  providerOf,
+  type Refusal,
+  readKey,
+  type SignatureScheme,
+  secretsOf,
+} from "../adapters/sources/http/kind.ts";
 import type { HmacAuth, InboundAuth } from "../adapters/sources/http/schema.ts";
 import type { Clock } from "../time/clock.ts";
 import type { Parameter, SecurityScheme } from "./openapi/types.ts";
@@ -11,11 +24,12 @@ export interface Verifier {
   /** Whether the credentials cover the body too; if not, the headers alone decide. */
   readonly signsBody: boolean;
   /**
-   * @param headers as Node parsed them, names in lower case
+   * Why the request is refused, naming the check and never a credential; null when the credentials hold.
+   *
+   * @param request its headers as Node parsed them, names in lower case
    * @param body the body's bytes as they came; null checks what the headers alone can show
-   * @returns why the request is refused, naming the check and never a credential; null when the credentials hold
    */
-  refusal(headers: IncomingHttpHeaders, body: Buffer | null): string | null;
+  readonly refusal: Refusal;
 }
 
 type Check = Omit<Verifier, "challenge">;
@@ -38,13 +52,13 @@ interface AuthKind<A> {
 const KINDS: { readonly [K in InboundAuth["kind"]]: AuthKind<Extract<InboundAuth, { readonly kind: K }>> } = {
   bearer: {
     challenge: "Bearer",
-    verifier: ({ token }) => bearer(token.reveal()),
+    verifier: (auth) => bearer(secretsOf(auth)),
     headerNames: () => ["Authorization"],
     scheme: (_auth, owner) => ({ type: "http", scheme: "bearer", description: `The token of ${owner}.` }),
   },
   "api-key": {
     challenge: "ApiKey",
-    verifier: ({ key, headerName }) => apiKey(key.reveal(), headerName),
+    verifier: (auth) => apiKey(secretsOf(auth), auth.headerName),
     headerNames: ({ headerName }) => [headerName],
     scheme: ({ headerName }, owner) => inHeader(headerName, `The key of ${owner}.`),
   },
@@ -56,7 +70,24 @@ const KINDS: { readonly [K in InboundAuth["kind"]]: AuthKind<Extract<InboundAuth
       inHeader(auth.headerName, `HMAC of the request with the secret of ${owner}: ${signing(auth)}`),
     parameters: timestampParameter,
   },
+  provider: {
+    challenge: "Signature",
+    verifier: (auth, clock) => ({ signsBody: true, refusal: createProviderCheck(auth, clock).refusal }),
+    headerNames: ({ provider }) => signatureHeaders(providerOf(provider)),
+    scheme({ provider }, owner) {
+      const { title, secret } = providerOf(provider);
+      const description = `Signed as ${title} does, with ${owner}'s secret (${secret}).`;
+      const [header] = signatureHeaders(providerOf(provider));
+      return header === undefined ? { type: "http", scheme: "Signature", description } : inHeader(header, description);
+    },
+  },
 };
+
+/** The headers that carry the signatures of a provider; none when they are in the body. */
+function signatureHeaders({ schemes }: Provider): readonly string[] {
+  // The last scheme is the usual one.
+  return schemes.flatMap(({ at }) => ("header" in at ? [at.header] : [])).reverse();
+}
 
 function kindOf<A extends InboundAuth>({ kind }: A): AuthKind<A> {
   // TypeScript cannot infer that the entry of a kind takes the block of that kind.
@@ -69,8 +100,8 @@ export function createVerifier(auth: InboundAuth, clock: Pick<Clock, "now">): Ve
   return { challenge, ...verifier(auth, clock) };
 }
 
-/** The challenges of all kinds. */
-export const CHALLENGES: readonly string[] = Object.values(KINDS).map(({ challenge }) => challenge);
+/** The challenges of callers; a provider's webhooks have their own. */
+const CALLERS: readonly string[] = (["bearer", "api-key", "hmac"] as const).map((kind) => KINDS[kind].challenge);
 
 /** The request headers that carry the credentials of a block; none without one. */
 export function credentialHeaderNames(auth: InboundAuth | undefined): readonly string[] {
@@ -88,6 +119,8 @@ export interface Access {
   readonly name: string;
   readonly scheme: SecurityScheme;
   readonly parameters: readonly Parameter[];
+  /** What `WWW-Authenticate` of a 401 answer can be. */
+  readonly challenges: readonly string[];
 }
 
 /**
@@ -99,16 +132,17 @@ export interface Access {
  */
 export function accessOf(auth: InboundAuth | undefined, name: string, owner: string): Access | undefined {
   if (auth === undefined) return undefined;
-  const { scheme, parameters } = kindOf(auth);
-  return { name, scheme: scheme(auth, owner), parameters: parameters?.(auth) ?? [] };
+  const { scheme, parameters, challenge } = kindOf(auth);
+  const challenges = auth.kind === "provider" ? [challenge] : CALLERS;
+  return { name, scheme: scheme(auth, owner), parameters: parameters?.(auth) ?? [], challenges };
 }
 
-function bearer(token: string): Check {
-  const matches = matcher(token);
+function bearer(tokens: readonly string[]): Check {
+  const matches = anyOf(tokens);
   return {
     signsBody: false,
-    refusal(headers) {
-      const header = headerText(headers, "authorization");
+    refusal(request) {
+      const header = headerText(request, "authorization");
       if (header === undefined) return "missing Authorization header";
       const received = /^bearer +(.*)$/i.exec(header)?.[1];
       if (received === undefined) return "the Authorization header has no Bearer token";
@@ -117,93 +151,87 @@ function bearer(token: string): Check {
   };
 }
 
-function apiKey(key: string, headerName: string): Check {
-  const matches = matcher(key);
-  const lowerCaseName = headerName.toLowerCase();
+function apiKey(keys: readonly string[], headerName: string): Check {
+  const matches = anyOf(keys);
   return {
     signsBody: false,
-    refusal(headers) {
-      const received = headerText(headers, lowerCaseName);
+    refusal(request) {
+      const received = headerText(request, headerName);
       if (received === undefined) return `missing ${headerName} header`;
       return matches(received) ? null : `the API key in the ${headerName} header is wrong`;
     },
   };
 }
 
-const DIGESTS: Readonly<Record<HmacAuth["algorithm"], string>> = { HmacSHA256: "sha256", HmacSHA512: "sha512" };
+/** Whether header text is one of the secrets; all are compared, whichever it is. */
+function anyOf(secrets: readonly string[]): (received: string) => boolean {
+  const matchers = secrets.map(matcher);
+  // Header text is latin1, one character per byte: these are the bytes that were sent.
+  return (received) => matchers.filter((matches) => matches(Buffer.from(received, "latin1"))).length > 0;
+}
+
+const DIGESTS: Readonly<Record<HmacAuth["algorithm"], Digest>> = {
+  HmacSHA256: "sha256",
+  HmacSHA512: "sha512",
+  HmacSHA384: "sha384",
+  HmacSHA1: "sha1",
+};
 
 function hmac(auth: HmacAuth, clock: Pick<Clock, "now">): Check {
-  const { headerName, algorithm, signaturePrefix, signaturePayloadFormat, timestampHeader, timestampTolerance } = auth;
-  const secret = auth.secret.reveal();
+  const scheme = schemeOf(auth);
+  const refusal = createSignatureCheck({
+    scheme,
+    signed: parseSignedText(scheme.signed),
+    keys: secretsOf(auth).flatMap((secret) => readKey(scheme.key, secret) ?? []),
+    toleranceMs: auth.timestampTolerance,
+    url: auth.url,
+    now: () => clock.now(),
+  });
+  return { signsBody: true, refusal };
+}
 
-  function timestampRefusal(timestamp: string | undefined): string | null {
-    if (timestampHeader === undefined) return null;
-    if (timestamp === undefined) return `missing ${timestampHeader} header`;
-    if (!/^\d{1,15}$/.test(timestamp)) return `the ${timestampHeader} header is not a time in Unix milliseconds`;
-    const difference = Math.abs(clock.now() - Number(timestamp));
-    return difference <= timestampTolerance
-      ? null
-      : `the time in the ${timestampHeader} header is more than ${timestampTolerance} ms away from the clock`;
-  }
-
+function schemeOf(auth: HmacAuth): SignatureScheme {
+  const { headerName: header, signatureField: field, signaturePrefix: prefix, signedText } = auth;
+  const time = timePlace(auth);
+  const signed = auth.signaturePayloadFormat === "TIMESTAMP_DOT_BODY" ? "{{ timestamp }}.{{ body }}" : "{{ body }}";
   return {
-    signsBody: true,
-    refusal(headers, body) {
-      const header = headerText(headers, headerName.toLowerCase());
-      if (header === undefined) return `missing ${headerName} header`;
-      const timestamp = timestampHeader && headerText(headers, timestampHeader.toLowerCase());
-      const reason = timestampRefusal(timestamp);
-      if (reason !== null) return reason;
-      if (!header.startsWith(signaturePrefix)) {
-        return `the ${headerName} header does not begin with ${JSON.stringify(signaturePrefix)}`;
-      }
-      const signature = header.slice(signaturePrefix.length);
-      if (!/^(?:[0-9a-f]{2})+$/i.test(signature)) return `the ${headerName} header holds no hexadecimal signature`;
-      if (body === null) return null;
-
-      const expected = createHmac(DIGESTS[algorithm], secret);
-      if (signaturePayloadFormat === "TIMESTAMP_DOT_BODY") expected.update(`${timestamp}.`);
-      const matches = sameDigest(expected.update(body).digest(), Buffer.from(signature, "hex"));
-      return matches ? null : `the signature in the ${headerName} header is wrong`;
-    },
+    at: field === undefined ? { header, prefix } : { header, field, separator: "," },
+    encoding: auth.encoding,
+    key: { hmac: DIGESTS[auth.algorithm], secret: "text" },
+    signed: signedText ?? signed,
+    ...(time === undefined ? {} : { time: { at: time, unit: auth.timestampUnit } }),
   };
+}
+
+function timePlace({ timestampHeader, timestampField }: HmacAuth) {
+  if (timestampHeader !== undefined) return { header: timestampHeader };
+  return timestampField === undefined ? undefined : { field: timestampField };
 }
 
 function inHeader(name: string, description: string): SecurityScheme {
   return { type: "apiKey", in: "header", name, description };
 }
 
-function signing({ algorithm, signaturePrefix, timestampHeader, signaturePayloadFormat }: HmacAuth): string {
+function signing(auth: HmacAuth): string {
+  const { algorithm, encoding, signatureField, signaturePrefix, timestampHeader, timestampField, signedText } = auth;
+  const time =
+    timestampField === undefined ? `the text of the ${timestampHeader} header` : `its field ${timestampField}`;
   const signed =
-    signaturePayloadFormat === "TIMESTAMP_DOT_BODY"
-      ? `the text of the ${timestampHeader} header, a dot, and the body's bytes`
-      : "the body's bytes";
+    auth.signaturePayloadFormat === "TIMESTAMP_DOT_BODY" ? `${time}, a dot, and the body's bytes` : "the body's bytes";
+  const text = signedText === undefined ? signed : `\`${signedText}\``;
+  const names = { hex: "hexadecimal", base64: "base64", base64url: "base64url" } as const;
   const prefix = signaturePrefix === "" ? "" : `\`${signaturePrefix}\` and then `;
-  return `${prefix}the hexadecimal ${algorithm} of ${signed}.`;
+  const before =
+    signatureField === undefined
+      ? prefix
+      : `a list such as \`${signatureField}=…\`, whose field \`${signatureField}\` is `;
+  return `${before}the ${names[encoding]} ${algorithm} of ${text}.`;
 }
 
-function timestampParameter({ timestampHeader, timestampTolerance }: HmacAuth): readonly Parameter[] {
+function timestampParameter({ timestampHeader, timestampUnit, timestampTolerance }: HmacAuth): readonly Parameter[] {
   if (timestampHeader === undefined) return [];
-  const description = `Time of the request in Unix milliseconds, at most ${timestampTolerance} ms away from the service's clock.`;
-  const schema = { type: "string", pattern: "^[0-9]{1,15}$" };
+  const unit = timestampUnit === "s" ? "seconds" : "milliseconds";
+  const description = `Time of the request in Unix ${unit}, at most ${timestampTolerance} ms away from the service's clock.`;
+  const schema = { type: "string", pattern: timestampUnit === "s" ? "^[0-9]{1,12}$" : "^[0-9]{1,15}$" };
   return [{ name: timestampHeader, in: "header", required: true, description, schema }];
-}
-
-/**
- * Compares digests with a secret's, in a time that reveals neither its content nor its length.
- */
-function matcher(secret: string): (received: string) => boolean {
-  const expected = sha256(Buffer.from(secret, "utf8"));
-  // Header text is latin1, one character per byte: these are the bytes that were sent.
-  return (received) => timingSafeEqual(expected, sha256(Buffer.from(received, "latin1")));
-}
-
-const sha256 = (bytes: Buffer): Buffer => createHash("sha256").update(bytes).digest();
-
-/** The length of a signature is public, its bytes are not. */
-const sameDigest = (a: Buffer, b: Buffer): boolean => a.length === b.length && timingSafeEqual(a, b);
-
-function headerText(headers: IncomingHttpHeaders, lowerCaseName: string): string | undefined {
-  const value = headers[lowerCaseName];
-  return Array.isArray(value) ? value.join(", ") : value;
 }

@@ -1,7 +1,9 @@
 import { isUtf8 } from "node:buffer";
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { type Provider, providerOf } from "../adapters/sources/http/kind.ts";
 import type { InboundAuth } from "../adapters/sources/http/schema.ts";
 import { CORRELATION_HEADER, correlationId, credentialHeaders } from "../core/receipt/headers.ts";
+import { REJECTION_METRICS } from "../core/receipt/preparation.ts";
 import type { Receiver } from "../core/receipt/receive.ts";
 import type { Headers, Receipt } from "../model/rows.ts";
 import type { Metrics } from "../ports/metrics.ts";
@@ -12,10 +14,14 @@ import { accessOf, createVerifier, credentialHeaderNames } from "./credentials.t
 import { type DescribedSource, describeReceive } from "./openapi/sources.ts";
 import { ERRORS, JSON_TYPE, send, sendError } from "./respond.ts";
 import { type Route, type RouteHandler, route, sourceIds } from "./routes.ts";
+import { answerHandshake, createWebhook, type HandshakeAnswer } from "./webhook.ts";
 
 /** One HTTP source: its configuration, and what receives its messages. */
 export interface HttpSource {
-  readonly settings: { readonly path: string } & DescribedSource & { readonly auth?: InboundAuth };
+  readonly settings: { readonly path: string } & DescribedSource & {
+      readonly auth?: InboundAuth;
+      readonly webhookOrigins?: readonly string[];
+    };
   readonly receiver: Receiver;
 }
 
@@ -40,10 +46,8 @@ export function inboxRoutes(options: InboxOptions): readonly Route[] {
     const id = ids.get(receiver.source) ?? receiver.source;
     const access = accessOf(settings.auth, `source.${id}`, `the source ${receiver.source}`);
     const description = describeReceive(receiver.source, settings, access, maxBodyBytes);
-    return route("receive", description, receiveHandler(source, options), {
-      path: basePath + settings.path,
-      sourceId: id,
-    });
+    const { handle, handshakeMethods } = receiveHandler(source, options);
+    return route("receive", description, handle, { path: basePath + settings.path, sourceId: id, handshakeMethods });
   });
 }
 
@@ -54,8 +58,9 @@ export function inboxRoutes(options: InboxOptions): readonly Route[] {
 function receiveHandler(
   { settings, receiver }: HttpSource,
   { inbox, budget, clock, metrics }: InboxOptions,
-): RouteHandler {
+): { readonly handle: RouteHandler; readonly handshakeMethods: readonly string[] } {
   const { auth } = settings;
+  const webhook = createWebhook(settings, clock);
   const limits = { maxBytes: inbox.maxBodyBytes, budget };
   const verifier = auth === undefined ? null : createVerifier(auth, clock);
   const perMinute = settings.rateLimit?.requestsPerMinute;
@@ -63,34 +68,52 @@ function receiveHandler(
   const omits = headersNotStored(auth, inbox.credentialHeaders);
 
   async function decide(req: IncomingMessage, res: ServerResponse): Promise<Decision> {
+    const greeting = webhook.greet(req);
+    if (greeting !== undefined) return { kind: "handshake", answer: greeting };
     const admitted = await receiveBody(req, res, { limits, verifier });
     if (admitted.kind !== "read") return admitted;
 
     const retryAfterSeconds = rateLimit?.take() ?? 0;
     if (retryAfterSeconds > 0) return { kind: "rate_limited", retryAfterSeconds };
 
+    const handshake = webhook.reply(req, admitted.body);
+    if (handshake !== undefined) return { kind: "handshake", answer: handshake };
+    const json = webhook.jsonOf(req, admitted.body);
+    const body = typeof json === "string" ? admitted.body : json;
+
     const given = req.headers["x-correlation-id"];
-    const unread = { body: admitted.body, correlationId: typeof given === "string" ? headerText(given) : undefined };
+    const unread = { body, correlationId: typeof given === "string" ? headerText(given) : undefined };
     if (!receiver.passes(() => receivedHeaders(req.rawHeaders, omitsNone), unread)) return { kind: "filtered" };
 
     const correlation = correlationId(given);
     res.setHeader(CORRELATION_HEADER, correlation);
-    const headers = receivedHeaders(req.rawHeaders, omits);
-    return receiver.accept({ body: admitted.body, headers, correlationId: headerText(correlation) });
+    if (typeof json === "string") {
+      metrics.inboxRejection(REJECTION_METRICS.extraction_failed);
+      return { kind: "rejected", rejection: "extraction_failed", reason: json };
+    }
+    const isConverted = body !== admitted.body;
+    const headers = receivedHeaders(
+      req.rawHeaders,
+      isConverted ? (name) => name === "content-type" || omits(name) : omits,
+    );
+    return receiver.accept({ body, headers, correlationId: headerText(correlation) });
   }
 
-  return async function handle(req, res) {
+  async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> {
     const decision = await decide(req, res);
     if (decision.kind === "unauthorized" || decision.kind === "rate_limited") metrics.inboxRejection(decision.kind);
     answer(res, decision, limits.maxBytes);
-  };
+  }
+
+  return { handle, handshakeMethods: webhook.methods };
 }
 
 /** The outcome of one request: it is refused before its message is read, or the message is received. */
 type Decision =
   | Receipt
   | Exclude<Admitted, { kind: "read" }>
-  | { readonly kind: "rate_limited"; readonly retryAfterSeconds: number };
+  | { readonly kind: "rate_limited"; readonly retryAfterSeconds: number }
+  | { readonly kind: "handshake"; readonly answer: HandshakeAnswer };
 
 const omitsNone = (): boolean => false;
 /** A full queue of transforms empties within seconds. */
@@ -110,6 +133,9 @@ function answer(res: ServerResponse, decision: Decision, maxBodyBytes: number): 
       break;
     case "rejected":
       answerRejection(res, decision);
+      break;
+    case "handshake":
+      answerHandshake(res, decision.answer);
       break;
     case "rate_limited":
       res.setHeader("Retry-After", decision.retryAfterSeconds);
@@ -153,7 +179,15 @@ function answerRejection(
  */
 export function headersNotStored(auth: InboundAuth | undefined, further: readonly string[]): (name: string) => boolean {
   // The correlation id has a column of its own, and what is stored has been decoded.
-  return credentialHeaders([...credentialHeaderNames(auth), ...further, CORRELATION_HEADER, "content-encoding"]);
+  const own = [...credentialHeaderNames(auth), ...further, CORRELATION_HEADER, "content-encoding"];
+  const omits = credentialHeaders(own);
+  // Twilio's `I-Twilio-Idempotency-Token` only looks like a credential.
+  const kept = auth?.kind === "provider" ? keyHeadersOf(providerOf(auth.provider)) : [];
+  return (name) => omits(name) && (!kept.includes(name) || own.some((each) => each.toLowerCase() === name));
+}
+
+function keyHeadersOf({ idempotencyKey }: Provider): readonly string[] {
+  return idempotencyKey.flatMap((place) => ("header" in place ? [place.header.toLowerCase()] : []));
 }
 
 /**

@@ -14,6 +14,8 @@ export interface Route extends OperationPath {
   readonly operationId: string;
   readonly description: RouteDescription;
   readonly handle: RouteHandler;
+  /** Of a source: what its sender's handshake uses besides POST. */
+  readonly handshakeMethods?: readonly string[];
 }
 
 /**
@@ -25,11 +27,12 @@ export function route(
   id: OperationId,
   description: RouteDescription,
   handle: RouteHandler,
-  of?: { readonly path: string; readonly sourceId: string },
+  of?: { readonly path: string; readonly sourceId: string; readonly handshakeMethods?: readonly string[] },
 ): Route {
   const entry = OPERATIONS[id];
   if (of === undefined) return { ...entry, operationId: id, description, handle };
-  return { ...entry, path: of.path, operationId: `${id}_${of.sourceId}`, description, handle };
+  const { sourceId, ...own } = of;
+  return { ...entry, ...own, operationId: `${id}_${sourceId}`, description, handle };
 }
 
 /**

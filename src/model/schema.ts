@@ -27,6 +27,8 @@ export interface SchemaNode {
   readonly description?: string;
   readonly properties?: Readonly<Record<string, SchemaNode>>;
   readonly required?: readonly string[];
+  /** One of these keys is required too, such as `token` or `tokens`; a dot leads into a block. */
+  readonly requiredAny?: readonly string[];
   /** A map: any name, and this for each value. */
   readonly additionalProperties?: SchemaNode;
   readonly items?: SchemaNode;

@@ -80,15 +80,23 @@ export interface DestinationKind<S extends SchemaNode> {
   create(config: Infer<S>, tools: DestinationTools): Promise<Destination>;
 }
 
-/** Where a broker has an attribute of a message outside its body. */
+/** Where a broker or a sender of webhooks has an attribute of a message. */
 export type AttributePlace =
   | { readonly header: string }
   /** `text` names the property for the sender. */
-  | { readonly property: "messageId" | "recordKey" | "streamPlace"; readonly text: string };
+  | { readonly property: "messageId" | "recordKey" | "streamPlace"; readonly text: string }
+  /** A definite JSONPath in the body. */
+  | { readonly path: string }
+  /** These members of every item of a body that is a list, together. */
+  | { readonly each: readonly string[] }
+  /** Several values with colons between; none unless all are there. */
+  | { readonly joined: readonly AttributePlace[] }
+  | { readonly digest: "body" };
 
 export interface AttributePlaces {
   readonly idempotencyKey: readonly AttributePlace[];
   readonly aggregateId: readonly AttributePlace[];
+  readonly eventType?: readonly AttributePlace[];
 }
 
 export interface SourceTools extends AdapterTools {

@@ -111,13 +111,14 @@ export function checkSources(config: DeclaredConfig, rules: Rules): void {
 
 /** A push source must be able to render a topic. */
 function checkTopic(base: KeyPath, source: Source, rules: Rules): void {
-  rules.when(base, ["consumption", "topic", "eventTypePath", "eventTypeFromHeader"], (report) => {
+  rules.when(base, ["consumption", "topic", "eventTypePath", "eventTypeFromHeader", "auth"], (report) => {
     if (source.consumption !== "push") return;
     if (source.topic.trim() === "") {
       report.error("topic", "must not be blank on a push source: it is the outbox topic of its messages");
       return;
     }
     if (!parseTopicTemplate(source.topic).usesEventType || source.eventTypePath !== undefined) return;
+    if (source.kind === "http" && source.auth?.kind === "provider") return;
     if (source.kind === "http") {
       report.error("eventTypePath", `is required by the topic ${JSON.stringify(source.topic)} of a push source`);
     } else if (!source.eventTypeFromHeader) {

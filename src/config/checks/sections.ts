@@ -1,7 +1,7 @@
-import { checkInboundAuth } from "../../adapters/sources/http/kind.ts";
+import { checkInboundAuth, refuseProvider } from "../../adapters/sources/http/kind.ts";
 import { INBOX_COLUMNS, OUTBOX_COLUMNS, operationsTables } from "../../model/rows.ts";
 import { maskUrl } from "../../model/secret.ts";
-import type { Report } from "../../ports/kinds.ts";
+import type { Report, When } from "../../ports/kinds.ts";
 import { DATABASES, parseJdbcUrl } from "../databases.ts";
 import { JdbcUrlError, type ParsedJdbcUrl } from "../jdbc/target.ts";
 import type { DeclaredConfig } from "../types.ts";
@@ -114,8 +114,11 @@ export function checkSwitches(config: DeclaredConfig, rules: Rules): void {
     const message = "has no effect: the console is one of the admin routes, and admin.enabled is false";
     if (admin.console && !admin.enabled) report.warning("console", message);
   });
-  checkInboundAuth("auth.", admin.auth, (keys, rule) => rules.when(["admin"], keys, rule));
-  checkInboundAuth("auth.", inbox.pull.auth, (keys, rule) => rules.when(["inbox", "pull"], keys, rule));
+  for (const [base, auth] of [[["admin"], admin.auth] as const, [["inbox", "pull"], inbox.pull.auth] as const]) {
+    const when: When = (keys, rule) => rules.when(base, keys, rule);
+    checkInboundAuth("auth.", auth, when);
+    refuseProvider("auth.", auth, when);
+  }
   rules.when(["inbox", "pull"], ["enabled", "auth"], (report) => {
     if (!inbox.pull.enabled || inbox.pull.auth !== undefined) return;
     report.warning("auth", "is not set: anybody who reaches the data port can take messages out of the inbox");

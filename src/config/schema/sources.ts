@@ -33,7 +33,7 @@ const commonKeys = {
 const httpSourceKeys = {
   ...commonKeys,
   topic: text(TOPIC, { syntax: "topicTemplate", default: "{{ eventType }}" }),
-  idempotencyKeyPath: text("JSONPath of the idempotency key.", { syntax: "jsonPath" }),
+  idempotencyKeyPath: text("JSONPath of the idempotency key; not needed with `auth.provider`.", { syntax: "jsonPath" }),
 } as const;
 
 const brokerSourceKeys = {

@@ -3,7 +3,7 @@ import type { Headers } from "../../model/rows.ts";
 import type { AttributePlace, AttributePlaces } from "../../ports/kinds.ts";
 import type { BrokerMessage } from "../../ports/source.ts";
 import { JsonDocument } from "./jsonDocument.ts";
-import { evaluateJsonPath, parseJsonPath } from "./jsonPath.ts";
+import { evaluateJsonPath, member, parseJsonPath } from "./jsonPath.ts";
 
 /** What the service reads from a message: its idempotency key, its type and what it is about. */
 export interface Attributes {
@@ -46,12 +46,13 @@ export interface AttributePlan {
 }
 
 interface AttributeSettings {
-  readonly idempotencyKeyPath: string;
+  readonly idempotencyKeyPath?: string | undefined;
   readonly eventTypePath?: string | undefined;
   readonly aggregateIdPath?: string | undefined;
 }
 
 export interface BrokerAttributeSettings extends AttributeSettings {
+  readonly idempotencyKeyPath: string;
   readonly attributeHeaders: {
     readonly idempotencyKey: string;
     readonly eventType: string;
@@ -68,13 +69,16 @@ const MAX_ATTRIBUTE_LENGTH = 1024;
 /**
  * Where an HTTP source reads attributes (spec, "sources.<name>").
  *
+ * @param own where the provider of a source has them: these count where no path is configured
  * @throws Error when a path is not a definite JSONPath
  */
-export function httpPlan(settings: AttributeSettings): AttributePlan {
+export function httpPlan(settings: AttributeSettings, own?: Omit<AttributePlaces, "aggregateId">): AttributePlan {
+  const { idempotencyKeyPath, eventTypePath, aggregateIdPath } = settings;
+  const inPlaces = (places: readonly AttributePlace[] = []) => places.map(inPlace);
   return {
-    idempotencyKey: [atPath(settings.idempotencyKeyPath)],
-    eventType: [...atOptionalPath(settings.eventTypePath)],
-    aggregateId: [...atOptionalPath(settings.aggregateIdPath)],
+    idempotencyKey: idempotencyKeyPath === undefined ? inPlaces(own?.idempotencyKey) : [atPath(idempotencyKeyPath)],
+    eventType: eventTypePath === undefined ? inPlaces(own?.eventType) : [atPath(eventTypePath)],
+    aggregateId: [...atOptionalPath(aggregateIdPath)],
   };
 }
 
@@ -184,6 +188,10 @@ function inHeader(name: string): AttributeProvider {
 
 function inPlace(place: AttributePlace): AttributeProvider {
   if ("header" in place) return inHeader(place.header);
+  if ("path" in place) return atPath(place.path);
+  if ("each" in place) return inItems(place.each);
+  if ("joined" in place) return joined(place.joined.map(inPlace));
+  if ("digest" in place) return bodyDigest;
   const { property, text } = place;
   return {
     place: `in ${text}`,
@@ -201,10 +209,38 @@ function atPath(text: string): AttributeProvider {
   };
 }
 
+function joined(providers: readonly AttributeProvider[]): AttributeProvider {
+  const missing = (input: AttributeInput) => providers.find((provider) => provider.find(input) === null);
+  return {
+    place: providers.map(({ place }) => place).join(" and "),
+    find(input) {
+      const values = providers.map((provider) => provider.find(input));
+      return values.includes(null) ? null : values.join(":");
+    },
+    found: (input) => missing(input)?.found(input) ?? "nothing",
+  };
+}
+
+/** A batch is one message: its key is that of its items, in their order. */
+function inItems(members: readonly string[]): AttributeProvider {
+  return {
+    place: `at ${members.map((name) => `$[*].${name}`).join(" and ")}`,
+    find({ document }) {
+      const items = document.value;
+      if (!Array.isArray(items) || items.length === 0) return null;
+      const values = items.map((item) => members.map((name) => member(item, name)));
+      if (values.flat().some((value) => !["string", "number"].includes(typeof value))) return null;
+      const [first = []] = values;
+      return values.length === 1 ? first.join(":") : digest(Buffer.from(JSON.stringify(values)));
+    },
+    found: () => "no list whose items all have them",
+  };
+}
+
 const atOptionalPath = (path: string | undefined): readonly AttributeProvider[] =>
   path === undefined ? [] : [atPath(path)];
 
-/** The fallback of a broker source: identical bodies are one message. */
+/** The last resort: identical bodies are one message. */
 const bodyDigest: AttributeProvider = {
   place: "as digest of the body",
   find: ({ body }) => digest(body),

@@ -49,9 +49,11 @@ export function createReceiver(options: ReceiverOptions): Receiver {
   const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
 
   function passes(headers: () => Headers, { body, correlationId }: UnreadMessage): boolean {
-    if (filter === null || filter(headers())) return true;
+    if (filter === null) return true;
+    const received = headers();
+    if (filter(received)) return true;
     journal?.filtered(source, () => ({
-      idempotencyKey: droppedKey(attributes, { body, headers: {} }),
+      idempotencyKey: droppedKey(attributes, { body, headers: received }),
       correlationId,
     }));
     count({ kind: "filtered" }, metrics);

@@ -1,5 +1,6 @@
 import { createHmac, randomBytes, timingSafeEqual } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { secretsOf } from "../../adapters/sources/http/kind.ts";
 import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
 import type { Clock } from "../../time/clock.ts";
 
@@ -94,7 +95,7 @@ export class Sessions {
   /** Whether the request carries the CSRF token of the session. */
   hasCsrfToken(req: IncomingMessage, session: Session): boolean {
     const received = req.headers[CSRF_HEADER];
-    return typeof received === "string" && sameText(received, this.csrfToken(session));
+    return typeof received === "string" && this.#sign.isMac(received, "csrf", session.id);
   }
 
   /** Redeems a one-time code. @returns undefined for one that is wrong, used or older than two minutes */
@@ -131,33 +132,36 @@ export function createSignInCode(auth: InboundAuth, by: string | null, now: numb
 
 interface Signer {
   mac(purpose: string, text: string): string;
+  isMac(received: string, purpose: string, text: string): boolean;
   seal(purpose: string, value: object): string;
   /** @returns undefined for what this key has not sealed for the purpose */
   open<T>(purpose: string, text: string | undefined): T | undefined;
 }
 
+/** Signs with the newest of the credentials; what another one of them signed still opens. */
 function signer(auth: InboundAuth): Signer {
-  // A key of its own: what signs sessions can never be taken for a signature of a request.
-  const key = createHmac("sha256", secretOf(auth)).update(`svc console ${auth.kind}`).digest();
-  const mac = (purpose: string, text: string): string =>
-    createHmac("sha256", key).update(`${purpose}.${text}`).digest("base64url");
+  // Keys of their own: what signs sessions can never be taken for a signature of a request.
+  const keys = secretsOf(auth).map((secret) =>
+    createHmac("sha256", secret).update(`svc console ${auth.kind}`).digest(),
+  );
+  const macs = (purpose: string, text: string): readonly string[] =>
+    keys.map((key) => createHmac("sha256", key).update(`${purpose}.${text}`).digest("base64url"));
+  const mac = (purpose: string, text: string): string => macs(purpose, text)[0] ?? "";
+  const isMac = (received: string, purpose: string, text: string): boolean =>
+    macs(purpose, text).filter((expected) => sameText(received, expected)).length > 0;
   return {
     mac,
+    isMac,
     seal(purpose, value) {
       const text = Buffer.from(JSON.stringify(value), "utf8").toString("base64url");
       return `${text}.${mac(purpose, text)}`;
     },
     open<T>(purpose: string, sealed: string | undefined): T | undefined {
       const [text = "", signature = ""] = (sealed ?? "").split(".");
-      if (!sameText(signature, mac(purpose, text))) return undefined;
+      if (!isMac(signature, purpose, text)) return undefined;
       return JSON.parse(Buffer.from(text, "base64url").toString("utf8")) as T;
     },
   };
-}
-
-function secretOf(auth: InboundAuth): string {
-  if (auth.kind === "bearer") return auth.token.reveal();
-  return auth.kind === "api-key" ? auth.key.reveal() : auth.secret.reveal();
 }
 
 /** In a time that depends on the lengths alone. */

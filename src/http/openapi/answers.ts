@@ -1,5 +1,5 @@
 import { ACCEPTED_ENCODINGS } from "../body.ts";
-import { type Access, CHALLENGES } from "../credentials.ts";
+import type { Access } from "../credentials.ts";
 import { ERRORS, tooLargeMessage } from "../respond.ts";
 import { ref, type SchemaName } from "./schemas.ts";
 import type { ApiResponse, Content, Examples, Parameter, ResponseHeaders, Schema } from "./types.ts";
@@ -58,7 +58,6 @@ export const header = (name: string, description: string, schema: Schema): Respo
 });
 export const RETRY_AFTER = header("Retry-After", "Seconds until a retry.", { type: "integer", minimum: 1 });
 const ENCODINGS = header("Accept-Encoding", "The supported encodings.", { const: ACCEPTED_ENCODINGS });
-const CHALLENGE = header("WWW-Authenticate", "Scheme of the expected credentials.", { enum: CHALLENGES });
 
 export const STORAGE_FAILED = error(500, "The database failed: try again.", "StorageFailed", ERRORS.storageFailed);
 
@@ -70,9 +69,9 @@ export function tooLarge(maxBytes: number, errorAnswer: typeof error = error): A
 /** The answer to wrong or missing credentials; none where callers need no credentials. */
 export function unauthorized(access: Access | undefined, errorAnswer: typeof error = error): readonly Answer[] {
   const description = "The credentials are wrong or missing; the reason names the check, never a credential.";
-  return access === undefined
-    ? []
-    : [errorAnswer(401, description, "Error", "missing Authorization header", CHALLENGE)];
+  if (access === undefined) return [];
+  const challenge = header("WWW-Authenticate", "Scheme of the expected credentials.", { enum: access.challenges });
+  return [errorAnswer(401, description, "Error", "missing Authorization header", challenge)];
 }
 
 /** The answers of every route that reads a body; see `admission.ts`. */

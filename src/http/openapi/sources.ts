@@ -1,3 +1,5 @@
+import { type Provider, providerOf } from "../../adapters/sources/http/kind.ts";
+import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
 import { CORRELATION_HEADER } from "../../core/receipt/headers.ts";
 import { parseJsonPath } from "../../core/receipt/jsonPath.ts";
 import type { Access } from "../credentials.ts";
@@ -19,12 +21,14 @@ import type { Schema } from "./types.ts";
 /** What of an HTTP source the document shows. */
 export interface DescribedSource {
   readonly consumption: "push" | "pull";
-  readonly idempotencyKeyPath: string;
+  /** Absent where the provider has the key in a place of its own. */
+  readonly idempotencyKeyPath?: string | undefined;
   readonly eventTypePath?: string | undefined;
   readonly aggregateIdPath?: string | undefined;
   readonly filter?: object | undefined;
   readonly transform?: object | undefined;
   readonly rateLimit?: { readonly requestsPerMinute?: number } | undefined;
+  readonly auth?: InboundAuth | undefined;
 }
 
 /** Describes the route of an HTTP source (spec, "POST <inbox.basePath><path>"). */
@@ -40,24 +44,37 @@ export function describeReceive(
     access,
     parameters: [CORRELATION],
     body: {
-      description:
-        `One JSON document of at most ${maxBodyBytes} bytes; it is read as JSON whatever \`Content-Type\` it has. ` +
-        "It may be sent with the `Content-Encoding` gzip, deflate or br.",
+      description: `One JSON document of at most ${maxBodyBytes} bytes; ${formText(source)}It may be sent with the \`Content-Encoding\` gzip, deflate or br.`,
       schema: messageSchema(source),
     },
     answers: answers(source, access),
   };
 }
 
+function providerIn({ auth }: DescribedSource): Provider | undefined {
+  return auth?.kind === "provider" ? providerOf(auth.provider) : undefined;
+}
+
+function formText(source: DescribedSource): string {
+  if (providerIn(source)?.form !== undefined) return "a form becomes one. ";
+  return "it is read as JSON whatever `Content-Type` it has. ";
+}
+
 function describe(source: DescribedSource): string {
   const { idempotencyKeyPath, eventTypePath, aggregateIdPath, consumption } = source;
+  const provider = providerIn(source);
+  const title = provider?.title;
   const perMinute = source.rateLimit?.requestsPerMinute;
   const sentences = [
     "A 202 with a `messageId` means that the message is stored, not that a destination has received it.",
     consumption === "push"
       ? "It is then relayed into the outbox and delivered."
       : "It then waits in the inbox until a pull client claims it.",
-    `The idempotency key is the value at \`${idempotencyKeyPath}\`: a second message with the same one is a duplicate.`,
+    title && `It takes the webhooks of ${title}.`,
+    provider?.handshake && "Its handshake is answered and not stored.",
+    idempotencyKeyPath === undefined
+      ? `The idempotency key is where ${title} puts it: a second message with the same one is a duplicate.`
+      : `The idempotency key is the value at \`${idempotencyKeyPath}\`: a second message with the same one is a duplicate.`,
     aggregateIdPath && `Messages with the same value at \`${aggregateIdPath}\` stay in order.`,
     eventTypePath && `The event type is the value at \`${eventTypePath}\`.`,
     source.filter && "Messages that do not pass the source's header filter are not stored.",
@@ -119,14 +136,16 @@ const RATE_LIMITED: Answer = [429, { description: "Too many requests in this min
 
 /** The body that a source takes: any JSON value that has the idempotency key. */
 function messageSchema({ idempotencyKeyPath, eventTypePath, aggregateIdPath }: DescribedSource): Schema {
-  const key = at(parseJsonPath(idempotencyKeyPath).segments, IDEMPOTENCY_KEY, true);
+  const key =
+    idempotencyKeyPath === undefined ? [] : [at(parseJsonPath(idempotencyKeyPath).segments, IDEMPOTENCY_KEY, true)];
   const optional = [
     [aggregateIdPath, "The aggregate id: messages with the same one stay in order."] as const,
     [eventTypePath, "The event type."] as const,
   ].flatMap(([path, description]) =>
     path === undefined ? [] : [at(parseJsonPath(path).segments, { ...ATTRIBUTE, description }, false)],
   );
-  return [key, ...optional].reduce(merged);
+  const [first = {}, ...rest] = [...key, ...optional];
+  return rest.reduce(merged, first);
 }
 
 const KEY_TYPES = ["string", "number", "boolean"];

@@ -59,5 +59,5 @@ export type Examples = Readonly<Record<string, { readonly summary?: string; read
 export type Schema = { readonly [keyword: string]: unknown };
 
 export type SecurityScheme =
-  | { readonly type: "http"; readonly scheme: "bearer"; readonly description: string }
+  | { readonly type: "http"; readonly scheme: "bearer" | "Signature"; readonly description: string }
   | { readonly type: "apiKey"; readonly in: "header"; readonly name: string; readonly description: string };

@@ -86,7 +86,7 @@ describe("an entry that fits no kind", () => {
 
   test("an auth block names its own kinds", () => {
     expect(problemsOf("admin: { enabled: true, auth: { headerName: X } }\n")).toEqual([
-      "admin.auth: no kind fits; the required keys decide the kind: bearer needs token; api-key needs key; hmac needs secret. Nearest is api-key: key is missing (svc.yml, line 5)",
+      "admin.auth: no kind fits; the required keys decide the kind: provider needs provider; bearer needs token or tokens; api-key needs key or keys; hmac needs secret or secrets. Nearest is api-key: key or keys is missing (svc.yml, line 5)",
     ]);
   });
 });

@@ -222,6 +222,8 @@ describe("an encoded body", () => {
       headerName: "X-Signature",
       algorithm: "HmacSHA256",
       signaturePrefix: "",
+      encoding: "hex",
+      timestampUnit: "ms",
       timestampTolerance: 1,
     } as const;
     await using http = await startHttp({ route: { auth } });

@@ -10,7 +10,7 @@ const BODY = Buffer.from('{"id":"é"}');
 const bytesOf = (text: string) => Buffer.from(text).toString("latin1");
 
 function refusal(auth: InboundAuth, headers: Record<string, string>, body = BODY): string | null {
-  return createVerifier(auth, clock).refusal(headers, body);
+  return createVerifier(auth, clock).refusal({ headers }, body);
 }
 
 describe("a bearer token", () => {
@@ -57,6 +57,8 @@ describe("an HMAC signature", () => {
     headerName: "X-Signature",
     algorithm: "HmacSHA256",
     signaturePrefix: "sha256=",
+    encoding: "hex",
+    timestampUnit: "ms",
     timestampTolerance: 300_000,
   };
   const sign = (signed: Buffer | string, digest = "sha256") => createHmac(digest, "key").update(signed).digest("hex");

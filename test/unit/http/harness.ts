@@ -21,6 +21,8 @@ export interface HarnessOptions {
   readonly idleGraceMs?: number;
   readonly route?: Partial<HttpSource["settings"]>;
   readonly filter?: ReceiverOptions["settings"]["filter"];
+  /** Of a source whose provider has the attributes in places of its own. */
+  readonly attributes?: ReceiverOptions["attributes"];
   readonly stage?: ReceiverOptions["stage"];
   /** Of further roles. */
   readonly routes?: readonly Route[];
@@ -46,7 +48,7 @@ export async function startHttp(options: HarnessOptions = {}) {
   const receiver = createReceiver({
     source: "orders",
     settings: { consumption: "push", filter: options.filter },
-    attributes: httpPlan(paths),
+    attributes: options.attributes ?? httpPlan(paths),
     stage: options.stage,
     insert: (row) => batcher.add(row),
     clock,

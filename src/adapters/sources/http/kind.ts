@@ -1,21 +1,149 @@
 import type { Infer } from "../../../model/schema.ts";
-import type { When } from "../../../ports/kinds.ts";
-import { httpSourceSchema, type inboundAuthSchema } from "./schema.ts";
+import type { Report, When } from "../../../ports/kinds.ts";
+import { readKey } from "./keys.ts";
+import { providerOf } from "./providers/index.ts";
+import type { Provider } from "./providers/provider.ts";
+import { credentialKeys, httpSourceSchema, type inboundAuthSchema, secretsOf } from "./schema.ts";
+import { parseSignedText } from "./signedText.ts";
+
+export { formToJson, isForm } from "./form.ts";
+export { matcher, readKey } from "./keys.ts";
+export { createProviderCheck, type ProviderCheck } from "./providerCheck.ts";
+export { providerOf } from "./providers/index.ts";
+export { DEFAULT_TOLERANCE_MS, type HandshakeAnswer, type Provider } from "./providers/provider.ts";
+export { credentialKeys, secretsOf } from "./schema.ts";
+export { type Digest, headerText, jsonOf, type SignatureScheme } from "./scheme.ts";
+export { createSignatureCheck, type Refusal } from "./signature.ts";
+export { parseSignedText } from "./signedText.ts";
 
 /** An HTTP source (spec, "HTTP source keys"): a route of the HTTP server. */
 export const httpSource = { schema: httpSourceSchema } as const;
 
+type DeclaredAuth = Infer<typeof inboundAuthSchema>;
+type DeclaredHmac = Extract<DeclaredAuth, { readonly kind: "hmac" }>;
+type DeclaredProvider = Extract<DeclaredAuth, { readonly kind: "provider" }>;
+
 /**
- * The rule of inbound credentials (spec, "Source auth kinds"): a signature over a timestamp needs a header with it.
+ * The rules of inbound credentials (spec, "Source auth kinds").
  *
  * @param prefix of the keys, such as `auth.`
  */
-export function checkInboundAuth(prefix: string, auth: Infer<typeof inboundAuthSchema> | undefined, when: When): void {
-  if (auth?.kind !== "hmac") return;
-  when([`${prefix}timestampHeader`, `${prefix}signaturePayloadFormat`], (report) => {
-    const format = auth.signaturePayloadFormat;
-    if (auth.timestampHeader !== undefined || format === undefined || format.toUpperCase() === "BODY") return;
-    const message = `is ${format}, which needs timestampHeader: name the header that brings the time`;
+export function checkInboundAuth(prefix: string, auth: DeclaredAuth | undefined, when: When): void {
+  if (auth === undefined) return;
+  const [one, many] = credentialKeys(auth.kind);
+  when([`${prefix}${one}`, `${prefix}${many}`], (report) => {
+    const both = Object.hasOwn(auth, one) && Object.hasOwn(auth, many);
+    if (both) report.error(`${prefix}${one}`, `does not go with ${many}: move it into that list`);
+  });
+  if (auth.kind === "hmac") checkHmac(prefix, auth, when);
+  if (auth.kind === "provider") checkProvider(prefix, auth, when);
+}
+
+/** The admin and pull routes have callers of their own, not webhooks. */
+export function refuseProvider(prefix: string, auth: DeclaredAuth | undefined, when: When): void {
+  if (auth?.kind !== "provider") return;
+  const message = "is for sources: here, use token, key or secret without provider";
+  when([`${prefix}provider`], (report) => report.error(`${prefix}provider`, message));
+}
+
+function checkProvider(prefix: string, auth: DeclaredProvider, when: When): void {
+  const keys = ["provider", "secret", "secrets", "url", "webhookId", "verifyToken"].map((key) => prefix + key);
+  when(keys, (report) => {
+    const provider = providerOf(auth.provider);
+    const secrets = secretsOf(auth);
+    if (secrets.length === 0) report.error(`${prefix}secret`, `is required: ${provider.secret}`);
+    secrets.forEach((secret, index) => {
+      const problem = secretProblem(provider, secret);
+      const key = auth.secrets === undefined ? "secret" : `secrets.${index}`;
+      if (problem !== undefined) report.error(`${prefix}${key}`, problem);
+    });
+    for (const key of provider.needs ?? []) {
+      if (auth[key] === undefined) report.error(`${prefix}${key}`, `is required: ${NEEDED[key](provider.title)}`);
+    }
+    const used: readonly string[] = [...(provider.needs ?? []), ...(provider.takes ?? [])];
+    for (const key of ["url", "webhookId", "verifyToken"] as const) {
+      const isUnused = auth[key] !== undefined && !used.includes(key);
+      if (isUnused) report.warning(`${prefix}${key}`, `has no effect with the provider ${auth.provider}: remove it`);
+    }
+    checkUrl(`${prefix}url`, auth.url, report);
+  });
+}
+
+const NEEDED = {
+  url: (title: string) => `${title} signs the URL that it calls; give it without the query`,
+  webhookId: (title: string) => `${title} signs the id of the webhook`,
+} as const;
+
+/** What is wrong with the form of a secret; undefined when a scheme of the provider takes it. */
+function secretProblem(provider: Provider, secret: string): string | undefined {
+  try {
+    if (provider.schemes.some(({ key }) => readKey(key, secret) !== undefined)) return undefined;
+    return `expected ${provider.secret}`;
+  } catch (error) {
+    return (error as Error).message;
+  }
+}
+
+function checkUrl(key: string, url: string | undefined, report: Report): void {
+  if (url !== undefined && /[?#]/.test(url)) {
+    report.error(key, "must not contain ? or #: the query of each request is added");
+  }
+}
+
+const TIME_KEYS = ["timestampHeader", "timestampField"] as const;
+
+function checkHmac(prefix: string, auth: DeclaredHmac, when: When): void {
+  const { timestampHeader, timestampField, signatureField, signaturePayloadFormat, signedText, url } = auth;
+  const hasTime = timestampHeader !== undefined || timestampField !== undefined;
+  const keys = (...names: readonly string[]) => names.map((name) => `${prefix}${name}`);
+  when(keys(...TIME_KEYS, "signaturePayloadFormat"), (report) => {
+    if (hasTime || signaturePayloadFormat === undefined || signaturePayloadFormat.toUpperCase() === "BODY") return;
+    const message = `is ${signaturePayloadFormat}, which needs timestampHeader: name the header that brings the time`;
     report.error(`${prefix}signaturePayloadFormat`, message);
   });
+  when(keys(...TIME_KEYS, "signatureField", "signaturePrefix"), (report) => {
+    if (timestampHeader !== undefined && timestampField !== undefined) {
+      report.error(`${prefix}timestampField`, "does not go with timestampHeader: the time is in one place");
+    }
+    if (timestampField !== undefined && signatureField === undefined) {
+      report.error(
+        `${prefix}timestampField`,
+        "needs signatureField: name the field that holds the signature, such as v1",
+      );
+    }
+    if (signatureField !== undefined && !["", "sha256="].includes(auth.signaturePrefix)) {
+      report.warning(`${prefix}signaturePrefix`, "has no effect with signatureField: remove one of the two");
+    }
+  });
+  when(keys(...TIME_KEYS, "signedText", "signaturePayloadFormat", "url"), (report) => {
+    if (signedText === undefined) {
+      if (url !== undefined) report.warning(`${prefix}url`, "has no effect without {{ url }} in signedText");
+    } else {
+      checkSignedText(`${prefix}signedText`, signedText, { hasTime, hasUrl: url !== undefined }, report);
+      if (signaturePayloadFormat !== undefined) {
+        report.error(`${prefix}signaturePayloadFormat`, "does not go with signedText: remove one of the two");
+      }
+    }
+    checkUrl(`${prefix}url`, url, report);
+  });
+}
+
+function checkSignedText(
+  key: string,
+  text: string,
+  { hasTime, hasUrl }: { readonly hasTime: boolean; readonly hasUrl: boolean },
+  report: Report,
+): void {
+  try {
+    parseSignedText(text);
+  } catch (error) {
+    report.error(key, (error as Error).message);
+    return;
+  }
+  const has = (name: string) => new RegExp(`\\{\\{\\s*${name}\\s*\\}\\}`).test(text);
+  if (!has("body")) report.error(key, "must have {{ body }}: a signature that leaves it out lets any body pass");
+  if (has("timestamp") && !hasTime) {
+    report.error(key, "has {{ timestamp }}, which needs timestampHeader or timestampField");
+  }
+  if (has("url") && !hasUrl) report.error(key, "has {{ url }}, which needs url: where senders call the source");
 }

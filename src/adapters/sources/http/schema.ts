@@ -1,22 +1,78 @@
 import type { Infer } from "../../../model/schema.ts";
+import type { Secret } from "../../../model/secret.ts";
+import { PROVIDER_NAMES } from "./providers/index.ts";
+
+/** A credential, or several of which any one passes: the new and the old one while callers change over. */
+function credential<const One extends string, const Many extends string>(one: One, many: Many, description: string) {
+  return {
+    [one]: { type: "string", secret: true, minLength: 1, description },
+    [many]: {
+      type: "array",
+      minItems: 1,
+      items: { type: "string", secret: true, minLength: 1 },
+      description: `Instead of \`${one}\`: several, each of which passes; list the new and the old one while senders change.`,
+    },
+  } as {
+    readonly [K in One]: {
+      readonly type: "string";
+      readonly secret: true;
+      readonly minLength: 1;
+      readonly description: string;
+    };
+  } & {
+    readonly [K in Many]: {
+      readonly type: "array";
+      readonly minItems: 1;
+      readonly items: { readonly type: "string"; readonly secret: true; readonly minLength: 1 };
+      readonly description: string;
+    };
+  };
+}
 
 /** Credentials of callers: HTTP sources, the admin routes and the pull routes (spec, "Source auth kinds"). */
 export const inboundAuthSchema = {
   kinds: {
+    provider: {
+      type: "object",
+      description:
+        "The sender is a known [provider](webhooks/README.md), which decides what is verified and where the idempotency key and the event type are. Sources only.",
+      required: ["provider"],
+      properties: {
+        provider: { type: "string", enum: PROVIDER_NAMES, description: "Name of the provider." },
+        ...credential("secret", "secrets", "What the provider signs with, or its public key: see its page."),
+        timestampTolerance: {
+          type: "integer",
+          unit: "ms",
+          exclusiveMinimum: 0,
+          defaultText: "300000; more for providers that retry with the same time",
+          description: "Largest allowed difference from the clock, for providers that sign a time.",
+        },
+        url: {
+          type: "string",
+          syntax: "httpUrl",
+          description: "Where the provider calls the source, without the query; for providers that sign the URL.",
+        },
+        webhookId: { type: "string", syntax: "notBlank", description: "Id of the webhook at PayPal." },
+        verifyToken: {
+          type: "string",
+          secret: true,
+          minLength: 1,
+          description: "Meta's verify token: without it, subscriptions are refused.",
+        },
+      },
+    },
     bearer: {
       type: "object",
       description: "`Authorization: Bearer <token>`; the scheme in any letter case.",
-      required: ["token"],
-      properties: {
-        token: { type: "string", secret: true, minLength: 1, description: "The token." },
-      },
+      requiredAny: ["token", "tokens"],
+      properties: credential("token", "tokens", "The token."),
     },
     "api-key": {
       type: "object",
       description: "A header carries the key.",
-      required: ["key"],
+      requiredAny: ["key", "keys"],
       properties: {
-        key: { type: "string", secret: true, minLength: 1, description: "Value of the key header." },
+        ...credential("key", "keys", "Value of the key header."),
         headerName: {
           type: "string",
           syntax: "headerName",
@@ -27,10 +83,10 @@ export const inboundAuthSchema = {
     },
     hmac: {
       type: "object",
-      description: "A header carries a hexadecimal HMAC of the body.",
-      required: ["secret"],
+      description: "A header carries an HMAC of the body.",
+      requiredAny: ["secret", "secrets"],
       properties: {
-        secret: { type: "string", secret: true, minLength: 1, description: "HMAC key." },
+        ...credential("secret", "secrets", "HMAC key."),
         headerName: {
           type: "string",
           syntax: "headerName",
@@ -39,19 +95,43 @@ export const inboundAuthSchema = {
         },
         algorithm: {
           type: "string",
-          enum: ["HmacSHA256", "HmacSHA512"],
+          enum: ["HmacSHA256", "HmacSHA512", "HmacSHA384", "HmacSHA1"],
           default: "HmacSHA256",
-          description: "Digest.",
+          description: "Digest. `HmacSHA1` is weak: only for senders that offer nothing else.",
+        },
+        encoding: {
+          type: "string",
+          enum: ["hex", "base64", "base64url"],
+          default: "hex",
+          description: "How the signature is written.",
         },
         signaturePrefix: {
           type: "string",
           default: "sha256=",
-          description: "Text before the hexadecimal signature.",
+          description: "Text before the signature.",
+        },
+        signatureField: {
+          type: "string",
+          syntax: "notBlank",
+          description:
+            "The header is a list such as `t=…,v1=…`; this field of it, such as `v1`, is the signature. `signaturePrefix` is then not used; several fields of the name are as many signatures.",
         },
         timestampHeader: {
           type: "string",
           syntax: "headerName",
-          description: "Header with the time of the request in Unix milliseconds.",
+          description: "Header with the time of the request in Unix milliseconds, or as `timestampUnit` says.",
+        },
+        timestampField: {
+          type: "string",
+          syntax: "notBlank",
+          description:
+            "Field of the signature header with the time of the request, such as `t`; needs `signatureField`.",
+        },
+        timestampUnit: {
+          type: "string",
+          enum: ["ms", "s"],
+          default: "ms",
+          description: "Unit of the time: Unix milliseconds or seconds.",
         },
         timestampTolerance: {
           type: "integer",
@@ -63,8 +143,20 @@ export const inboundAuthSchema = {
         signaturePayloadFormat: {
           type: "string",
           enum: ["body", "BODY", "timestamp-dot-body", "TIMESTAMP_DOT_BODY"],
-          defaultText: "`TIMESTAMP_DOT_BODY` with `timestampHeader`, else `BODY`",
+          defaultText: "`TIMESTAMP_DOT_BODY` with `timestampHeader` or `timestampField`, else `BODY`",
           description: "What is signed: the body, or timestamp, dot and body, which needs `timestampHeader`.",
+        },
+        signedText: {
+          type: "string",
+          syntax: "notBlank",
+          description:
+            "What is signed, instead of `signaturePayloadFormat`: a template of `{{ method }}`, `{{ url }}`, `{{ path }}`, `{{ timestamp }}`, `{{ body }}` and `{{ headers.<name> }}`; it must have the body.",
+        },
+        url: {
+          type: "string",
+          syntax: "httpUrl",
+          description:
+            "Where senders call the source, without the query: what `{{ url }}` in `signedText` begins with.",
         },
       },
     },
@@ -75,22 +167,54 @@ export const inboundAuthSchema = {
 export const httpSourceSchema = {
   type: "object",
   description: "A route `POST <inbox.basePath><path>`.",
-  required: ["path", "idempotencyKeyPath"],
+  required: ["path"],
+  requiredAny: ["idempotencyKeyPath", "auth.provider"],
   properties: {
     path: { type: "string", syntax: "urlPath", description: "Path after `inbox.basePath`." },
     auth: {
       ...inboundAuthSchema,
       description: "Credentials of callers. Without it, any caller is accepted.",
     },
+    webhookOrigins: {
+      type: "array",
+      minItems: 1,
+      items: { type: "string" },
+      description:
+        "Senders that may deliver by webhook, such as `eventgrid.azure.net`, or `*`: the answer to the `OPTIONS` handshake of CloudEvents. Without it, `OPTIONS` gets 405.",
+    },
   },
 } as const;
 
 type DeclaredAuth = Infer<typeof inboundAuthSchema>;
 type DeclaredHmac = Extract<DeclaredAuth, { readonly kind: "hmac" }>;
+type DeclaredProvider = Extract<DeclaredAuth, { readonly kind: "provider" }>;
+
+export type ProviderAuth = DeclaredProvider & { readonly timestampTolerance: number };
 
 export type SignaturePayloadFormat = "BODY" | "TIMESTAMP_DOT_BODY";
 export type HmacAuth = Omit<DeclaredHmac, "signaturePayloadFormat"> & {
   readonly signaturePayloadFormat: SignaturePayloadFormat;
 };
 /** Inbound credentials with all defaults applied. */
-export type InboundAuth = Exclude<DeclaredAuth, DeclaredHmac> | HmacAuth;
+export type InboundAuth = Exclude<DeclaredAuth, DeclaredHmac | DeclaredProvider> | HmacAuth | ProviderAuth;
+
+/** The keys of each kind that hold its credentials. */
+const CREDENTIAL_KEYS = {
+  provider: ["secret", "secrets"],
+  bearer: ["token", "tokens"],
+  "api-key": ["key", "keys"],
+  hmac: ["secret", "secrets"],
+} as const satisfies Readonly<Record<InboundAuth["kind"], readonly [string, string]>>;
+
+/** The key for one credential of a kind, and the key for several. */
+export function credentialKeys(kind: InboundAuth["kind"]): readonly [one: string, many: string] {
+  return CREDENTIAL_KEYS[kind];
+}
+
+/** The credentials of a block, of which any one passes; the first is the newest. */
+export function secretsOf(auth: DeclaredAuth | InboundAuth): readonly string[] {
+  const [one, many] = CREDENTIAL_KEYS[auth.kind];
+  const block = auth as unknown as Readonly<Record<string, Secret | readonly Secret[] | undefined>>;
+  const secrets = [block[one] ?? [], block[many] ?? []].flat() as readonly Secret[];
+  return secrets.map((secret) => secret.reveal());
+}

@@ -227,6 +227,8 @@ describe("the gate of the admin routes", () => {
         headerName: "X-Signature",
         algorithm: "HmacSHA512",
         signaturePrefix: "sha512=",
+        encoding: "hex",
+        timestampUnit: "ms",
         timestampTolerance: 1000,
         signaturePayloadFormat: "BODY",
       },

@@ -81,22 +81,26 @@ describe("the signature of hmac", () => {
     algorithm: "HmacSHA256",
     signaturePrefix: "sha256=",
     timestampTolerance: 300_000,
+    encoding: "hex",
+    timestampUnit: "ms",
     signaturePayloadFormat: "BODY",
   } as const;
 
   test("is verified by a source with the same keys", async () => {
     const { body, headers } = await sent({ ...HMAC, secrets: [secrets[0] as Secret] });
     const verifier = createVerifier(inbound, Date);
-    expect(verifier.refusal(headers, Buffer.from(body))).toBeNull();
-    expect(verifier.refusal(headers, Buffer.from(`${body} `))).toContain("is wrong");
+    expect(verifier.refusal({ headers }, Buffer.from(body))).toBeNull();
+    expect(verifier.refusal({ headers }, Buffer.from(`${body} `))).toContain("is wrong");
   });
 
   test("covers the time where there is a header for it, in the other digest too", async () => {
     const keys = { algorithm: "HmacSHA512", signaturePrefix: "", timestampHeader: "X-Time" } as const;
     const { body, headers } = await sent({ ...HMAC, ...keys, secrets: [secrets[0] as Secret] });
     const verifier = createVerifier({ ...inbound, ...keys, signaturePayloadFormat: "TIMESTAMP_DOT_BODY" }, Date);
-    expect(verifier.refusal(headers, Buffer.from(body))).toBeNull();
-    expect(verifier.refusal({ ...headers, "x-time": String(Date.now() + 1) }, Buffer.from(body))).toContain("is wrong");
+    expect(verifier.refusal({ headers }, Buffer.from(body))).toBeNull();
+    expect(
+      verifier.refusal({ headers: { ...headers, "x-time": String(Date.now() + 1) } }, Buffer.from(body)),
+    ).toContain("is wrong");
   });
 
   test("is there for each secret", async () => {

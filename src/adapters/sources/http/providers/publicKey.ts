@@ -1,0 +1,79 @@
+import { scalarAt, valueAt } from "../scheme.ts";
+import { BODY_DIGEST, type Greeting, type HandshakeAnswer, HOUR_MS, type Provider } from "./provider.ts";
+
+/** Providers that sign with a private key of theirs, and those that send a secret back. */
+
+export const PUBLIC_KEY = {
+  sendgrid: {
+    title: "Twilio SendGrid",
+    secret: "the verification key of the signed event webhook",
+    schemes: [
+      {
+        at: { header: "X-Twilio-Email-Event-Webhook-Signature" },
+        encoding: "base64",
+        key: { publicKey: "ec" },
+        signed: "{{ timestamp }}{{ body }}",
+        time: { at: { header: "X-Twilio-Email-Event-Webhook-Timestamp" }, unit: "s" },
+      },
+    ],
+    idempotencyKey: [{ each: ["sg_event_id"] }, BODY_DIGEST],
+    eventType: [{ path: "$[0].event" }],
+    // It retries for 24 hours.
+    toleranceMs: 25 * HOUR_MS,
+  },
+  discord: {
+    title: "Discord",
+    secret: "the application's public key",
+    schemes: [
+      {
+        at: { header: "X-Signature-Ed25519" },
+        encoding: "hex",
+        key: { publicKey: "ed25519" },
+        signed: "{{ timestamp }}{{ body }}",
+        time: { at: { header: "X-Signature-Timestamp" }, unit: "s" },
+      },
+    ],
+    idempotencyKey: [{ path: "$.id" }, BODY_DIGEST],
+    eventType: [{ path: "$.event.type" }, { path: "$.type" }],
+    handshake: { marker: '"type"', reply: discordPing },
+  },
+  paypal: {
+    title: "PayPal",
+    secret: "the signing certificate, as PEM",
+    schemes: [
+      {
+        at: { header: "PayPal-Transmission-Sig" },
+        encoding: "base64",
+        key: { publicKey: "rsa" },
+        signed: "{{ headers.PayPal-Transmission-Id }}|{{ timestamp }}|{{ webhookId }}|{{ crc32 }}",
+        time: { at: { header: "PayPal-Transmission-Time" }, unit: "iso" },
+      },
+    ],
+    idempotencyKey: [{ path: "$.id" }],
+    eventType: [{ path: "$.event_type" }],
+    needs: ["webhookId"],
+    // It retries for 3 days.
+    toleranceMs: 73 * HOUR_MS,
+  },
+  "microsoft-graph": {
+    title: "Microsoft Graph",
+    secret: "the subscription's clientState",
+    schemes: [{ at: { list: "$.value", member: "clientState" }, encoding: "text", key: { token: true }, signed: "" }],
+    idempotencyKey: [BODY_DIGEST],
+    eventType: [{ path: "$.value[0].changeType" }, { path: "$.value[0].lifecycleEvent" }],
+    handshake: { greet: graphValidation },
+  },
+} as const satisfies Readonly<Record<string, Provider>>;
+
+/** Interactions ping with type 1; webhook events with type 0, their events have type 1 and an `event`. */
+function discordPing(document: unknown): HandshakeAnswer | undefined {
+  if (valueAt(document, "$.event") !== undefined) return undefined;
+  const type = scalarAt(document, "$.type");
+  if (type === "1") return { status: 200, body: { type: 1 } };
+  return type === "0" ? { status: 204, body: "" } : undefined;
+}
+
+function graphValidation({ method, query }: Greeting): HandshakeAnswer | undefined {
+  const token = query.get("validationToken");
+  return method === "POST" && token !== null ? { status: 200, body: token } : undefined;
+}

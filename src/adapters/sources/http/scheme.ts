@@ -1,0 +1,98 @@
+/** How the senders of webhooks sign: what the `hmac` kind and every provider are made of, for one verifier. */
+
+/** Digests of an HMAC. SHA-1 is weak: only for senders that offer nothing else. */
+export type Digest = "sha1" | "sha256" | "sha384" | "sha512";
+
+/** `text`: as it is, for a secret that the request itself carries. */
+export type Encoding = "hex" | "base64" | "base64url" | "text";
+
+/** How a configured secret is written, and what it verifies. */
+export type KeyForm =
+  /** The text itself is the key of an HMAC. */
+  | { readonly hmac: Digest; readonly secret: "text" | "hex" }
+  /** Standard Webhooks: `whsec_` and a base64 key for `v1`, `whpk_` and a base64 ed25519 public key for `v1a`. */
+  | { readonly standard: "whsec_ required" | "whsec_ optional" }
+  /** An ed25519 public key in hexadecimal. */
+  | { readonly publicKey: "ed25519" }
+  /** A public key as base64 DER or PEM, or a PEM certificate; signatures are DER (ECDSA) or PKCS #1 (RSA) over SHA-256. */
+  | { readonly publicKey: "ec" | "rsa" }
+  /** The request carries the secret itself. */
+  | { readonly token: true };
+
+/** Where the signatures of a request are. */
+type SignaturePlace =
+  /** One signature behind a prefix. */
+  | { readonly header: string; readonly prefix?: string }
+  /** Fields such as `t=…,v1=…`; several of the name are as many signatures. */
+  | { readonly header: string; readonly field: string; readonly separator: "," | ";" }
+  /** Standard Webhooks: `v1,<signature>`, several separated by spaces. */
+  | { readonly header: string; readonly versions: true }
+  /** In the JSON body. */
+  | { readonly path: string }
+  /** In the JSON body, one in every item of a list: each must be right. */
+  | { readonly list: string; readonly member: string };
+
+/** Where the time of a request is. */
+interface TimePlace {
+  /** `field`: in the signature header. */
+  readonly at: { readonly header: string } | { readonly field: string } | { readonly path: string };
+  readonly unit: "ms" | "s" | "iso";
+}
+
+export interface SignatureScheme {
+  readonly at: SignaturePlace;
+  readonly encoding: Encoding;
+  readonly key: KeyForm;
+  /** Template of the signed text, see `signedText.ts`. */
+  readonly signed: string;
+  readonly time?: TimePlace;
+  /** The sender is not consistent about the port of the URL: with and without it. */
+  readonly anyPort?: true;
+  /** The body must not have this: signatures do not cover it. */
+  readonly without?: string;
+}
+
+/** What of a request its sender may have signed. Node's `IncomingMessage` fits. */
+export interface SignedRequest {
+  /** Names in lower case. */
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly method?: string | undefined;
+  /** Path and query as received. */
+  readonly url?: string | undefined;
+}
+
+/** A header's text; repeated ones are joined. */
+export function headerText({ headers }: Pick<SignedRequest, "headers">, name: string): string | undefined {
+  const value = headers[name.toLowerCase()];
+  return Array.isArray(value) ? value.join(", ") : value;
+}
+
+/**
+ * A value in a JSON document.
+ *
+ * @param path such as `$.items[0].event-data`; the paths here are those of this folder's tables
+ * @returns undefined where there is none; only own members count
+ */
+export function valueAt(document: unknown, path: string): unknown {
+  let value = document;
+  for (const name of path.match(/[^$.[\]]+/g) ?? []) {
+    if (typeof value !== "object" || value === null || !Object.hasOwn(value, name)) return undefined;
+    value = (value as Record<string, unknown>)[name];
+  }
+  return value;
+}
+
+/** Text, numbers and booleans as text; undefined for anything else. */
+export function scalarAt(document: unknown, path: string): string | undefined {
+  const value = valueAt(document, path);
+  return ["string", "number", "boolean"].includes(typeof value) ? String(value) : undefined;
+}
+
+/** The parsed JSON of a body; undefined when it is none. */
+export function jsonOf(body: Buffer): unknown {
+  try {
+    return JSON.parse(body.toString("utf8"));
+  } catch {
+    return undefined;
+  }
+}

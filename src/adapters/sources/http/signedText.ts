@@ -1,0 +1,119 @@
+import { createHash } from "node:crypto";
+import { crc32 } from "node:zlib";
+import { isForm, parseForm } from "./form.ts";
+import { headerText, type SignedRequest, scalarAt } from "./scheme.ts";
+
+/**
+ * Templates of signed texts: `v0:{{ timestamp }}:{{ body }}`. Bytes come out as they were received, so that a signature
+ * covers what was sent.
+ */
+
+interface SignedTextInput {
+  readonly request: SignedRequest;
+  readonly body: Buffer;
+  /** The body's JSON; undefined when it is none. */
+  readonly json: () => unknown;
+  /** As received. */
+  readonly timestamp: string | undefined;
+  /** The URL that the sender called, with its query. */
+  readonly url: string;
+  /** `webhookId` of the configuration. */
+  readonly webhookId: string | undefined;
+}
+
+/** @returns the pieces of the signed text in order, or why the request has none */
+export type SignedText = (input: SignedTextInput) => readonly Buffer[] | string;
+
+type Piece = (input: SignedTextInput) => Buffer | string;
+
+/** Text in a header or URL has one character per byte. */
+const bytes = (text: string): Buffer => Buffer.from(text, "latin1");
+
+/** What a template of the configuration may hold. */
+const VARIABLES: Readonly<Record<string, Piece>> = {
+  method: ({ request }) => bytes(request.method ?? ""),
+  url: ({ url }) => bytes(url),
+  path: ({ request }) => bytes(request.url ?? ""),
+  timestamp: ({ timestamp }) => bytes(timestamp ?? ""),
+  body: ({ body }) => body,
+};
+
+/** What only the tables of providers use. */
+const OF_PROVIDERS: Readonly<Record<string, Piece>> = {
+  webhookId: ({ webhookId }) => bytes(webhookId ?? ""),
+  crc32: ({ body }) => bytes(String(crc32(body))),
+  decodedUrl: ({ url }) => bytes(url.replace(HUBSPOT_ESCAPES, (found) => decodeURIComponent(found))),
+  form: sortedForm,
+};
+
+/** HubSpot signs the URL with these decoded. */
+const HUBSPOT_ESCAPES = /%(?:3A|2F|3F|40|21|24|27|28|29|2A|2C|3B)/gi;
+
+const PLACEHOLDER = /\{\{\s*([^{}]*?)\s*\}\}/;
+
+/**
+ * Compiles a template.
+ *
+ * @param text literal text and `{{ method }}`, `{{ url }}`, `{{ path }}`, `{{ timestamp }}`, `{{ body }}` and
+ *   `{{ headers.<name> }}`
+ * @throws Error that names an unknown placeholder
+ */
+export function parseSignedText(text: string): SignedText {
+  return compiled(text, VARIABLES, false);
+}
+
+/** {@link parseSignedText} for the tables of providers, which also have `{{ $.path }}` and a few of their own. */
+export function parseProviderText(text: string): SignedText {
+  return compiled(text, { ...VARIABLES, ...OF_PROVIDERS }, true);
+}
+
+function compiled(text: string, variables: Readonly<Record<string, Piece>>, readsBody: boolean): SignedText {
+  // With a capturing group, split gives literals and names in turn.
+  const pieces = text.split(PLACEHOLDER).flatMap((part, index): Piece[] => {
+    if (index % 2 === 1) return [pieceOf(part, variables, readsBody)];
+    const literal = Buffer.from(part, "utf8");
+    return part === "" ? [] : [() => literal];
+  });
+  return (input) => {
+    const parts: Buffer[] = [];
+    for (const piece of pieces) {
+      const part = piece(input);
+      if (typeof part === "string") return part;
+      parts.push(part);
+    }
+    return parts;
+  };
+}
+
+function pieceOf(name: string, variables: Readonly<Record<string, Piece>>, readsBody: boolean): Piece {
+  const variable = Object.hasOwn(variables, name) ? variables[name] : undefined;
+  if (variable !== undefined) return variable;
+  const header = /^headers\.([!#$%&'*+.^_`|~0-9A-Za-z-]+)$/.exec(name)?.[1];
+  if (header !== undefined) {
+    return ({ request }) => {
+      const value = headerText(request, header);
+      return value === undefined ? `missing ${header} header` : bytes(value);
+    };
+  }
+  // A member that the sender leaves out counts as empty.
+  if (readsBody && name.startsWith("$")) return ({ json }) => Buffer.from(scalarAt(json(), name) ?? "", "utf8");
+  const known = `${Object.keys(VARIABLES).join(", ")} and headers.<name>`;
+  throw new Error(`has the unknown placeholder {{ ${name} }}; there are ${known}`);
+}
+
+/**
+ * Twilio: the fields of a form, sorted, name and value in turn; any other body is signed by its digest in the URL.
+ */
+function sortedForm({ request, body, url }: SignedTextInput): Buffer | string {
+  if (isForm(request)) {
+    const form = parseForm(body);
+    if (typeof form === "string") return form;
+    const names = [...form.keys()].sort();
+    const fields = names.flatMap((name) => [...new Set(form.get(name))].sort().map((value) => name + value));
+    return Buffer.from(fields.join(""), "utf8");
+  }
+  const signed = new URLSearchParams(url.split("?", 2)[1] ?? "").get("bodySHA256");
+  if (signed === null) return "the URL has no bodySHA256, which signs a body that is not a form";
+  const digest = createHash("sha256").update(body).digest("hex");
+  return signed.toLowerCase() === digest ? Buffer.alloc(0) : "the bodySHA256 in the URL is not the digest of the body";
+}

@@ -1,0 +1,100 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import {
+  createProviderCheck,
+  formToJson,
+  type HandshakeAnswer,
+  isForm,
+  jsonOf,
+  type Provider,
+  providerOf,
+} from "../adapters/sources/http/kind.ts";
+import type { InboundAuth, ProviderAuth } from "../adapters/sources/http/schema.ts";
+import type { Clock } from "../time/clock.ts";
+import { JSON_TYPE, send, TEXT_TYPE } from "./respond.ts";
+
+/** What an HTTP source does besides receiving messages, because its sender is a provider of webhooks. */
+interface Webhook {
+  /** Methods besides POST, for handshakes. */
+  readonly methods: readonly string[];
+  /** Answers a handshake that nobody signs; undefined for any other request. */
+  greet(req: IncomingMessage): HandshakeAnswer | undefined;
+  /** Answers a signed handshake. @param body of a request whose credentials hold */
+  reply(req: IncomingMessage, body: Buffer): HandshakeAnswer | undefined;
+  /** The body as JSON: a form is converted, anything else returned as it is. @returns a text says why it cannot be */
+  jsonOf(req: IncomingMessage, body: Buffer): Buffer | string;
+}
+
+export type { HandshakeAnswer } from "../adapters/sources/http/kind.ts";
+
+interface WebhookSettings {
+  readonly auth?: InboundAuth | undefined;
+  readonly webhookOrigins?: readonly string[] | undefined;
+}
+
+/** @param settings of the source */
+export function createWebhook({ auth, webhookOrigins }: WebhookSettings, clock: Pick<Clock, "now">): Webhook {
+  const own = auth?.kind === "provider" ? ofProvider(auth, providerOf(auth.provider), clock) : NONE;
+  if (webhookOrigins === undefined) return own;
+  return {
+    ...own,
+    methods: [...own.methods, "OPTIONS"],
+    greet: (req) => (req.method === "OPTIONS" ? originAnswer(req, webhookOrigins) : own.greet(req)),
+  };
+}
+
+const NONE: Webhook = {
+  methods: [],
+  greet: () => undefined,
+  reply: () => undefined,
+  jsonOf: (_req, body) => body,
+};
+
+const NO_HANDSHAKE: HandshakeAnswer = { status: 403, body: { error: "the request is not a handshake" } };
+
+function ofProvider(auth: ProviderAuth, { handshake, form }: Provider, clock: Pick<Clock, "now">): Webhook {
+  const { methods = [], greet, marker, reply } = handshake ?? {};
+  const { secretOf } = createProviderCheck(auth, clock);
+  return {
+    methods,
+    greet(req) {
+      const { method = "" } = req;
+      const query = new URLSearchParams(req.url?.split("?", 2)[1] ?? "");
+      const answer = greet?.({ method, query }, auth.verifyToken?.reveal());
+      // Only a POST is a message.
+      return answer ?? (method === "POST" ? undefined : NO_HANDSHAKE);
+    },
+    reply(req, body) {
+      if (reply === undefined || marker === undefined || !body.includes(marker)) return undefined;
+      return reply(jsonOf(body), () => secretOf(req, body));
+    },
+    jsonOf: (req, body) => (form !== undefined && isForm(req) ? formToJson(body, form.jsonField) : body),
+  };
+}
+
+/** CloudEvents, "HTTP 1.1 Web Hooks for Event Delivery", section 4: the sender asks whether it may deliver. */
+function originAnswer(req: IncomingMessage, origins: readonly string[]): HandshakeAnswer {
+  const asked = req.headers["webhook-request-origin"];
+  if (typeof asked !== "string") return { status: 400, body: { error: "missing WebHook-Request-Origin header" } };
+  const isAllowed = origins.some((origin) => origin === "*" || origin.toLowerCase() === asked.toLowerCase());
+  if (!isAllowed) return { status: 403, body: { error: "webhookOrigins does not list the WebHook-Request-Origin" } };
+  // The source's own limit decides about the rate.
+  const rate = req.headers["webhook-request-rate"] === undefined ? {} : { "WebHook-Allowed-Rate": "*" };
+  return { status: 200, body: "", headers: { Allow: "POST", "WebHook-Allowed-Origin": asked, ...rate } };
+}
+
+/** Sends the answer to a handshake. */
+export function answerHandshake(res: ServerResponse, { status, body, headers = {} }: HandshakeAnswer): void {
+  for (const [name, value] of Object.entries(headers)) res.setHeader(name, value);
+  if (status === 204) {
+    // It must not have a Content-Length.
+    res.writeHead(204).end();
+  } else if (typeof body === "object") {
+    send(res, status, JSON_TYPE, JSON.stringify(body));
+  } else if (body === "") {
+    send(res, status, null, "");
+  } else {
+    // The text comes from the request: no browser may take it for a page.
+    res.setHeader("X-Content-Type-Options", "nosniff");
+    send(res, status, TEXT_TYPE, body);
+  }
+}
