@@ -39,5 +39,6 @@ export class Rules {
 }
 
 function at(base: KeyPath, key: string): KeyPath {
-  return key === "" ? base : [...base, ...key.split(".")];
+  if (key === "") return base;
+  return [...base, ...key.split(".").map((step) => (/^\d+$/.test(step) ? Number(step) : step))];
 }

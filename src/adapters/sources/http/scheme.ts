@@ -63,7 +63,9 @@ export interface SignedRequest {
 
 /** A header's text; repeated ones are joined. */
 export function headerText({ headers }: Pick<SignedRequest, "headers">, name: string): string | undefined {
-  const value = headers[name.toLowerCase()];
+  const key = name.toLowerCase();
+  // Of Node's headers `constructor` would be the one of every object.
+  const value = Object.hasOwn(headers, key) ? headers[key] : undefined;
   return Array.isArray(value) ? value.join(", ") : value;
 }
 

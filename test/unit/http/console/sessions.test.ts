@@ -146,3 +146,32 @@ describe("what a browser reports", () => {
     expect(foreignHostRefusal(requestWith({ host }), true) === null).toBe(isOwn);
   });
 });
+
+describe("while a credential is changed", () => {
+  const sessionsOf = (clock: ManualClock, ...tokens: readonly string[]) =>
+    new Sessions({ auth: { kind: "bearer", tokens: tokens.map((token) => new Secret(token)) }, clock });
+  /** Signs in. @returns the cookie */
+  function signIn(sessions: Sessions): { readonly cookie: string; readonly session: Session } {
+    let cookie = "";
+    const setHeader = (_name: string, value: string) => {
+      cookie = value.split(";", 1)[0] ?? "";
+    };
+    const session = sessions.start(requestWith({}), { setHeader } as unknown as ServerResponse, "alice");
+    return { cookie, session };
+  }
+
+  test("sessions and codes of either count, and those of neither do not", () => {
+    const clock = new ManualClock();
+    const [old, both, next] = [sessionsOf(clock, "old"), sessionsOf(clock, "new", "old"), sessionsOf(clock, "new")];
+    const { cookie, session } = signIn(old);
+    const csrf = requestWith({ cookie, "x-csrf-token": old.csrfToken(session) });
+    expect([old, both, next].map((sessions) => sessions.of(csrf) !== undefined)).toEqual([true, true, false]);
+    expect([old, both, next].map((sessions) => sessions.hasCsrfToken(csrf, session))).toEqual([true, true, false]);
+    // New ones are signed with the new credential.
+    expect(next.of(requestWith({ cookie: signIn(both).cookie }))).toBeDefined();
+    expect(old.of(requestWith({ cookie: signIn(both).cookie }))).toBeUndefined();
+    const code = createSignInCode({ kind: "bearer", token: new Secret("old") }, "alice", clock.now());
+    expect(next.redeem(code)).toBeUndefined();
+    expect(both.redeem(code)).toEqual({ by: "alice" });
+  });
+});

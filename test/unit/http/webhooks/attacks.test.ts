@@ -172,3 +172,17 @@ test("the headers alone refuse what needs no body", () => {
       expect(check.refusal({ headers: {} }, null)).toMatch(/^missing .* header$/);
   }
 });
+
+test("bodies made to be costly are refused", async () => {
+  const bodies = [
+    "[".repeat(1_000_000),
+    `{"value":[${'{"clientState":"x"},'.repeat(40_000)}{}]}`,
+    `{"signature":{"timestamp":${"9".repeat(1_000_000)}}}`,
+    `{"notificationItems":[{"NotificationRequestItem":{"additionalData":{"hmacSignature":"${"A".repeat(900_000)}"}}}]}`,
+  ].map((text) => Buffer.from(text));
+  for (const sender of ["linear", "mailgun", "microsoft-graph", "adyen"].map((name) => senderOf(name))) {
+    await using http = await start(sender);
+    for (const body of bodies) expect((await http.deliver({ ...http.sent, body })).status).toBe(401);
+    expect(http.store.rows).toEqual([]);
+  }
+});
