@@ -57,9 +57,10 @@ function ofProvider(auth: ProviderAuth, { handshake, form }: Provider, clock: Pi
   return {
     methods,
     greet(req) {
+      if (greet === undefined) return undefined;
       const { method = "" } = req;
       const query = new URLSearchParams(req.url?.split("?", 2)[1] ?? "");
-      const answer = greet?.({ method, query }, auth.verifyToken?.reveal());
+      const answer = greet({ method, query }, auth.verifyToken?.reveal());
       // Only a POST is a message.
       return answer ?? (method === "POST" ? undefined : NO_HANDSHAKE);
     },

@@ -2,6 +2,8 @@ import { describe, expect, test } from "@jest/globals";
 import { secretsOf as credentialsOf } from "../../../src/adapters/sources/http/kind.ts";
 import { secretsOf } from "../../../src/config/mask.ts";
 import { effectiveConfig, printConfig } from "../../../src/config/print.ts";
+import { read } from "../../support/repository.ts";
+import { SENDERS } from "../http/webhooks/senders.ts";
 import { DATABASE, disk, load, loadWith, problemsOf, warningsOf } from "./support.ts";
 
 const source = (auth: string, more = "") => `sources: { s: { path: /p, ${more} auth: { ${auth} } } }\n`;
@@ -88,6 +90,37 @@ describe("a source with a provider", () => {
     "inbox: { pull: { enabled: true, auth: { provider: github, secret: s } } }",
   ])("%s: the routes of the service take none", (yaml) => {
     expect(problemsOf(`${yaml}\n`).join()).toContain("auth.provider: is for sources");
+  });
+});
+
+describe("docs/webhooks", () => {
+  const yamlOf = (page: string) => [...page.matchAll(/^```yaml\n(sources:.*?)^```$/gms)].map(([, yaml = ""]) => yaml);
+
+  test.each(SENDERS.map((sender, index): [string, (typeof SENDERS)[number]] => [`${sender.name}, ${index}`, sender]))(
+    "the page of %s shows a configuration that loads",
+    (_name, sender) => {
+      const { secret } = sender.newKey();
+      const [yaml = "", ...others] = yamlOf(read(`docs/webhooks/${sender.name}.md`));
+      expect(others).toEqual([]);
+      const names = [...yaml.matchAll(/\$\{(\w+)\}/g)].map(([, name = ""]) => name);
+      const options = {
+        env: Object.fromEntries(names.map((name) => [name, secret])),
+        readFile: disk({ "svc.yml": DATABASE + yaml, "/etc/svc/paypal.pem": secret }),
+      };
+      expect(problemsOf(yaml, options)).toEqual([]);
+      expect(warningsOf(yaml, options)).toEqual([]);
+      expect(loadWith(yaml, options).sources.events).toMatchObject({ auth: { provider: sender.name } });
+    },
+  );
+
+  test("the overview shows configurations that load", () => {
+    const examples = yamlOf(read("docs/webhooks/README.md"));
+    expect(examples).toHaveLength(2);
+    for (const yaml of examples) expect(problemsOf(yaml, { env: { STRIPE_SECRET: "whsec_x" } })).toEqual([]);
+    const [, hmac = ""] = /^```yaml\n(auth:.*?)^```$/ms.exec(read("docs/webhooks/README.md")) ?? [];
+    const yaml = `admin:\n  enabled: true\n  ${hmac.replaceAll("\n", "\n  ")}\n`;
+    expect(problemsOf(yaml, { env: { SECRET: "x" } })).toEqual([]);
+    expect(loadWith(yaml, { env: { SECRET: "x" } }).admin.auth).toMatchObject({ kind: "hmac", signatureField: "v1" });
   });
 });
 

@@ -162,7 +162,8 @@ export const HMAC = {
         signed: "{{ body }}",
       },
     ],
-    idempotencyKey: [{ path: "$.id" }],
+    // Its test request has no id.
+    idempotencyKey: [{ path: "$.id" }, BODY_DIGEST],
     eventType: [{ path: "$.topic" }],
     // It asks with HEAD whether the URL answers.
     handshake: {
