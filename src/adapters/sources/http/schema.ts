@@ -10,7 +10,7 @@ function credential<const One extends string, const Many extends string>(one: On
       type: "array",
       minItems: 1,
       items: { type: "string", secret: true, minLength: 1 },
-      description: `Instead of \`${one}\`: several, each of which passes; list the new and the old one while senders change.`,
+      description: `Instead of \`${one}\`: several, of which any passes, such as the new and the old one.`,
     },
   } as {
     readonly [K in One]: {
@@ -35,7 +35,7 @@ export const inboundAuthSchema = {
     provider: {
       type: "object",
       description:
-        "The sender is a known [provider](webhooks/README.md), which decides what is verified and where the idempotency key and the event type are. Sources only.",
+        "The sender is a known [provider](webhooks/README.md): it decides what is verified, and where key and event type are. Sources only.",
       required: ["provider"],
       properties: {
         provider: { type: "string", enum: PROVIDER_NAMES, description: "Name of the provider." },
@@ -114,7 +114,7 @@ export const inboundAuthSchema = {
           type: "string",
           syntax: "notBlank",
           description:
-            "The header is a list such as `t=…,v1=…`; this field of it, such as `v1`, is the signature. `signaturePrefix` is then not used; several fields of the name are as many signatures.",
+            "The header is a list such as `t=…,v1=…`, and this field, such as `v1`, a signature; `signaturePrefix` is not used.",
         },
         timestampHeader: {
           type: "string",
@@ -150,7 +150,7 @@ export const inboundAuthSchema = {
           type: "string",
           syntax: "notBlank",
           description:
-            "What is signed, instead of `signaturePayloadFormat`: a template of `{{ method }}`, `{{ url }}`, `{{ path }}`, `{{ timestamp }}`, `{{ body }}` and `{{ headers.<name> }}`; it must have the body.",
+            "What is signed: a template with `{{ body }}`, `{{ timestamp }}`, `{{ method }}`, `{{ url }}`, `{{ path }}`, `{{ headers.<name> }}`.",
         },
         url: {
           type: "string",
@@ -180,7 +180,7 @@ export const httpSourceSchema = {
       minItems: 1,
       items: { type: "string" },
       description:
-        "Senders that may deliver by webhook, such as `eventgrid.azure.net`, or `*`: the answer to the `OPTIONS` handshake of CloudEvents. Without it, `OPTIONS` gets 405.",
+        "Who may deliver CloudEvents, such as `eventgrid.azure.net`, or `*`: the answer to `OPTIONS`, which else gets 405.",
     },
   },
 } as const;
