@@ -49,6 +49,8 @@ describe("the JSON Schema for editors", () => {
     ["the example with its brokers", FULL_EXAMPLE],
     ["the packaged default file", PACKAGED_DEFAULT],
     ["a placeholder for a number", "server: { httpPort: '${PORT:-8080}' }"],
+    ["a source with a provider", "sources: { s: { path: /p, auth: { provider: github, secrets: ['${A}', '${B}'] } } }"],
+    ["several tokens", "admin: { enabled: true, auth: { tokens: [a, b] } }"],
     ["a list of text in one value", "sources: { k: { bootstrapServers: b, topics: '${TOPICS}', groupId: g } }"],
   ])("accepts %s", (_what, yaml) => {
     check(yaml);
@@ -64,6 +66,10 @@ describe("the JSON Schema for editors", () => {
     "destinations: { d: { baseurl: http://h } }",
     "destinations: { d: { type: kafka, baseUrl: http://h } }",
     "routes: [{ destination: d }]",
+    "sources: { s: { path: /p } }",
+    "sources: { s: { path: /p, auth: { token: t } } }",
+    "sources: { s: { path: /p, auth: { provider: gihub, secret: s } } }",
+    "admin: { auth: { headerName: X } }",
     "retention: { outbox: { policy: age } }",
     "retention: { outbox: { maxAge: 30 days } }",
   ])("refuses %s", (yaml) => {

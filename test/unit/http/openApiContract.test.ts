@@ -25,6 +25,8 @@ sources:
     filter: { require: [{ header: X-Kind, exists: true }] }
     rateLimit: { requestsPerMinute: 7 }
     transform: { expression: $ }
+  github: { path: /github, auth: { provider: github, secrets: [x, y] } }
+  mailgun: { path: /mailgun, auth: { provider: mailgun, secret: x }, idempotencyKeyPath: $.event-data.id }
   "fetched/by hand": { path: /fetched, idempotencyKeyPath: $.id, consumption: pull }
 destinations: { d: { baseUrl: http://h } }
 routes: [{ topicPattern: "**", destination: d }]
