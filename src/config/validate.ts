@@ -169,6 +169,7 @@ const CHECKS: Readonly<Record<Syntax, SyntaxCheck>> = {
   httpUrl,
   proxy,
   urlPath,
+  pathTemplate,
   jsonPath: parsed("no definite JSONPath", parseJsonPath),
   topicPattern: parsed("no topic pattern", compileTopicPattern),
   topicTemplate: parsed("no topic template", parseTopicTemplate),
@@ -233,10 +234,11 @@ function proxy(text: string): string | undefined {
  * Spec, "HTTP destination": no `.` or `..` segment, however it is written, since a URL parser would take it for one.
  */
 function urlPath(text: string): string | undefined {
-  const wrong = parsed("no path", parseAddressTemplate)(text);
-  if (wrong !== undefined) return wrong;
-  // A value stands for at least one character.
-  const example = text.replace(/\{\{[^{}]*\}\}/g, "v");
-  if (hasDotSegment(example)) return 'must hold no "." or ".." segment';
-  return /[\s\p{Cc}]/u.test(example) ? "must hold no blank: percent-encode it as %20" : undefined;
+  if (hasDotSegment(text)) return 'must hold no "." or ".." segment';
+  return /[\s\p{Cc}]/u.test(text) ? "must hold no blank: percent-encode it as %20" : undefined;
+}
+
+/** A path that may have the placeholders of an address; a value stands for at least one character. */
+function pathTemplate(text: string): string | undefined {
+  return parsed("no path", parseAddressTemplate)(text) ?? urlPath(text.replace(/\{\{[^{}]*\}\}/g, "v"));
 }

@@ -5,13 +5,13 @@ import {
   type Digest,
   headerText,
   matcher,
-  type Provider,
   parseSignedText,
   providerOf,
   type Refusal,
   readKey,
   type SignatureScheme,
   secretsOf,
+  signatureHeaders,
 } from "../adapters/sources/http/kind.ts";
 import type { HmacAuth, InboundAuth } from "../adapters/sources/http/schema.ts";
 import type { Clock } from "../time/clock.ts";
@@ -82,12 +82,6 @@ const KINDS: { readonly [K in InboundAuth["kind"]]: AuthKind<Extract<InboundAuth
     },
   },
 };
-
-/** The headers that carry the signatures of a provider; none when they are in the body. */
-function signatureHeaders({ schemes }: Provider): readonly string[] {
-  // The last scheme is the usual one.
-  return schemes.flatMap(({ at }) => ("header" in at ? [at.header] : [])).reverse();
-}
 
 function kindOf<A extends InboundAuth>({ kind }: A): AuthKind<A> {
   // TypeScript cannot infer that the entry of a kind takes the block of that kind.

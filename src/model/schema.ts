@@ -12,6 +12,7 @@ const SYNTAXES = [
   "httpUrl",
   "proxy",
   "urlPath",
+  "pathTemplate",
   "jsonPath",
   "topicPattern",
   "topicTemplate",

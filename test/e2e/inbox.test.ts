@@ -17,6 +17,13 @@ const orders = { idempotencyKeyPath: "$.id", aggregateIdPath: "$.key", topic: "o
 const sources = {
   guarded: { ...orders, path: "/guarded", auth: { type: "bearer", token: "open-sesame-1" } },
   filtered: { ...orders, path: "/filtered", filter: { require: [{ header: "X-Kind", equals: "order" }] } },
+  headed: {
+    path: "/headed",
+    idempotencyKeyHeader: "X-Event-Id",
+    eventTypeHeader: "X-Kind",
+    aggregateIdHeader: "X-Account",
+    topic: "orders.{{ eventType }}",
+  },
   limited: { ...orders, path: "/limited", rateLimit: { requestsPerMinute: 1 } },
 };
 
@@ -55,6 +62,21 @@ describe("POST to an HTTP source answers", () => {
     await service.post({ id, type: "created" });
     const headers = { authorization: "bearer open-sesame-1" };
     expect((await service.post({ id }, { path: "/inbox/guarded", headers })).status).toBe(202);
+  });
+
+  test("202 and 200 by the key in a header, with type and aggregate in others", async () => {
+    const headers = { "x-event-id": "e-1", "x-kind": "paid", "x-account": "a-1" };
+    const post = (body: object, more = {}) =>
+      service.post(body, { path: "/inbox/headed", headers: { ...headers, ...more } });
+    expect([(await post({ n: 1 })).status, (await post({ n: 2 })).status]).toEqual([202, 200]);
+    expect((await post({ n: 3 }, { "x-event-id": "" })).json()).toMatchObject({
+      error: expect.stringContaining("in header X-Event-Id: found an empty text"),
+    });
+    await eventually(async () =>
+      expect(await database.query("SELECT topic, payload FROM outbox WHERE key = 'a-1'")).toEqual([
+        { topic: "orders.paid", payload: '{"n":1}' },
+      ]),
+    );
   });
 
   test("202 filtered, without a row, for a message that the header filter drops", async () => {

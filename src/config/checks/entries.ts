@@ -1,6 +1,7 @@
 import { destinationKindOf, sourceKindOf } from "../../adapters/kinds.ts";
-import { checkInboundAuth } from "../../adapters/sources/http/kind.ts";
+import { checkInboundAuth, credentialHeadersOf } from "../../adapters/sources/http/kind.ts";
 import { hasUnknownPlaceholder, parseTopicTemplate } from "../../core/delivery/template.ts";
+import { CORRELATION_HEADER, isCredentialHeader } from "../../core/receipt/headers.ts";
 import type { ConfigProblem } from "../../model/errors.ts";
 import { isOwnPath } from "../../model/routes.ts";
 import type { Report, When } from "../../ports/kinds.ts";
@@ -103,29 +104,55 @@ export function checkSources(config: DeclaredConfig, rules: Rules): void {
     checkTopic(base, source, rules);
     checkFilter([...base, "filter"], source.filter, rules);
     const when: When = (keys, rule) => rules.when(base, keys, rule);
+    rules.when(["inbox"], ["credentialHeaders"], () =>
+      checkAttributeHeaders(source, config.inbox.credentialHeaders, when),
+    );
     if (source.kind === "http") checkInboundAuth("auth.", source.auth, when);
     else sourceKindOf(source).check(source, when);
   }
   checkPaths(config, rules);
 }
 
+/** Attributes are read from stored headers, which credentials and the correlation id are not among. */
+function checkAttributeHeaders(source: Source, credentials: readonly string[], when: When): void {
+  for (const key of ["idempotencyKeyHeader", "eventTypeHeader", "aggregateIdHeader"] as const) {
+    when([key, "auth"], (report) => {
+      const name = source[key]?.toLowerCase();
+      if (name === undefined) return;
+      const own = source.kind === "http" ? credentialHeadersOf(source.auth) : [];
+      const isCredential =
+        isCredentialHeader(name) || [...own, ...credentials].some((each) => each.toLowerCase() === name);
+      const quoted = JSON.stringify(source[key]);
+      if (isCredential)
+        report.error(key, `is ${quoted}, which carries credentials and so is never stored: name another header`);
+      else if (name === CORRELATION_HEADER.toLowerCase())
+        report.error(key, `is ${quoted}, which is stored as the correlation id and not as a header: name another one`);
+    });
+  }
+}
+
 /** A push source must be able to render a topic. */
 function checkTopic(base: KeyPath, source: Source, rules: Rules): void {
-  rules.when(base, ["consumption", "topic", "eventTypePath", "eventTypeFromHeader", "auth"], (report) => {
-    if (source.consumption !== "push") return;
-    if (source.topic.trim() === "") {
-      report.error("topic", "must not be blank on a push source: it is the outbox topic of its messages");
-      return;
-    }
-    if (!parseTopicTemplate(source.topic).usesEventType || source.eventTypePath !== undefined) return;
-    if (source.kind === "http" && source.auth?.kind === "provider") return;
-    if (source.kind === "http") {
-      report.error("eventTypePath", `is required by the topic ${JSON.stringify(source.topic)} of a push source`);
-    } else if (!source.eventTypeFromHeader) {
-      const message = `the topic ${JSON.stringify(source.topic)} of a push source needs eventTypePath, or eventTypeFromHeader: true`;
-      report.error("eventTypePath", message);
-    }
-  });
+  rules.when(
+    base,
+    ["consumption", "topic", "eventTypePath", "eventTypeHeader", "eventTypeFromHeader", "auth"],
+    (report) => {
+      if (source.consumption !== "push") return;
+      if (source.topic.trim() === "") {
+        report.error("topic", "must not be blank on a push source: it is the outbox topic of its messages");
+        return;
+      }
+      if (!parseTopicTemplate(source.topic).usesEventType) return;
+      if (source.eventTypePath !== undefined || source.eventTypeHeader !== undefined) return;
+      if (source.kind === "http" && source.auth?.kind === "provider") return;
+      if (source.kind === "http") {
+        report.error("eventTypePath", `is required by the topic ${JSON.stringify(source.topic)} of a push source`);
+      } else if (!source.eventTypeFromHeader) {
+        const message = `the topic ${JSON.stringify(source.topic)} of a push source needs eventTypePath, or eventTypeFromHeader: true`;
+        report.error("eventTypePath", message);
+      }
+    },
+  );
 }
 
 const CONDITIONS = ["equals", "in", "matches", "exists"] as const;

@@ -30,14 +30,26 @@ const commonKeys = {
   },
 } as const;
 
+/** @param syntax of a header's name */
+const headerKeys = <const S extends "headerName" | "notBlank">(syntax: S) => ({
+  idempotencyKeyHeader: text("Header with the idempotency key; read before every other place.", { syntax }),
+  eventTypeHeader: text("Header with the event type; read before every other place.", { syntax }),
+  aggregateIdHeader: text("Header with the aggregate id; read before every other place.", { syntax }),
+});
+
 const httpSourceKeys = {
   ...commonKeys,
+  ...headerKeys("headerName"),
   topic: text(TOPIC, { syntax: "topicTemplate", default: "{{ eventType }}" }),
-  idempotencyKeyPath: text("JSONPath of the idempotency key; not needed with `auth.provider`.", { syntax: "jsonPath" }),
+  idempotencyKeyPath: text(
+    "JSONPath of the idempotency key; not needed with `idempotencyKeyHeader` or `auth.provider`.",
+    { syntax: "jsonPath" },
+  ),
 } as const;
 
 const brokerSourceKeys = {
   ...commonKeys,
+  ...headerKeys("notBlank"),
   topic: text(TOPIC, { syntax: "topicTemplate", default: "{{ source }}" }),
   idempotencyKeyPath: text("JSONPath of the idempotency key.", { syntax: "jsonPath", default: "$.id" }),
   attributeHeaders: attributeHeadersSchema,

@@ -46,6 +46,9 @@ export interface AttributePlan {
 }
 
 interface AttributeSettings {
+  readonly idempotencyKeyHeader?: string | undefined;
+  readonly eventTypeHeader?: string | undefined;
+  readonly aggregateIdHeader?: string | undefined;
   readonly idempotencyKeyPath?: string | undefined;
   readonly eventTypePath?: string | undefined;
   readonly aggregateIdPath?: string | undefined;
@@ -75,11 +78,11 @@ const MAX_ATTRIBUTE_LENGTH = 1024;
 export function httpPlan(settings: AttributeSettings, own?: Omit<AttributePlaces, "aggregateId">): AttributePlan {
   const { idempotencyKeyPath, eventTypePath, aggregateIdPath } = settings;
   const inPlaces = (places: readonly AttributePlace[] = []) => places.map(inPlace);
-  return {
+  return withHeaders(settings, {
     idempotencyKey: idempotencyKeyPath === undefined ? inPlaces(own?.idempotencyKey) : [atPath(idempotencyKeyPath)],
     eventType: eventTypePath === undefined ? inPlaces(own?.eventType) : [atPath(eventTypePath)],
-    aggregateId: [...atOptionalPath(aggregateIdPath)],
-  };
+    aggregateId: atOptionalPath(aggregateIdPath),
+  });
 }
 
 /**
@@ -91,7 +94,7 @@ export function httpPlan(settings: AttributeSettings, own?: Omit<AttributePlaces
 export function brokerPlan(settings: BrokerAttributeSettings, own: AttributePlaces): AttributePlan {
   const headers = settings.attributeHeaders;
   const key = [inHeader(headers.idempotencyKey), atPath(settings.idempotencyKeyPath)];
-  return {
+  return withHeaders(settings, {
     idempotencyKey: [...key, ...own.idempotencyKey.map(inPlace), bodyDigest],
     eventType: [...atOptionalPath(settings.eventTypePath), inHeader(headers.eventType)],
     aggregateId: [
@@ -99,6 +102,19 @@ export function brokerPlan(settings: BrokerAttributeSettings, own: AttributePlac
       inHeader(headers.aggregateId),
       ...own.aggregateId.map(inPlace),
     ],
+  });
+}
+
+/** The configured headers win over every other place. */
+function withHeaders(
+  { idempotencyKeyHeader, eventTypeHeader, aggregateIdHeader }: AttributeSettings,
+  { idempotencyKey, eventType, aggregateId }: AttributePlan,
+): AttributePlan {
+  const inOptionalHeader = (name: string | undefined) => (name === undefined ? [] : [inHeader(name)]);
+  return {
+    idempotencyKey: [...inOptionalHeader(idempotencyKeyHeader), ...idempotencyKey],
+    eventType: [...inOptionalHeader(eventTypeHeader), ...eventType],
+    aggregateId: [...inOptionalHeader(aggregateIdHeader), ...aggregateId],
   };
 }
 

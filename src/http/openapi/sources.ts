@@ -16,13 +16,16 @@ import {
   unauthorized,
 } from "./answers.ts";
 import { claimRequest, extendRequest, object, parameter, ref, type SchemaName, STORABLE, TEXT } from "./schemas.ts";
-import type { Schema } from "./types.ts";
+import type { Parameter, Schema } from "./types.ts";
 
 /** What of an HTTP source the document shows. */
 export interface DescribedSource {
   readonly consumption: "push" | "pull";
   /** Absent where the provider has the key in a place of its own. */
   readonly idempotencyKeyPath?: string | undefined;
+  readonly idempotencyKeyHeader?: string | undefined;
+  readonly eventTypeHeader?: string | undefined;
+  readonly aggregateIdHeader?: string | undefined;
   readonly eventTypePath?: string | undefined;
   readonly aggregateIdPath?: string | undefined;
   readonly filter?: object | undefined;
@@ -42,7 +45,7 @@ export function describeReceive(
     summary: `Send a message to the source ${name}`,
     description: describe(source),
     access,
-    parameters: [CORRELATION],
+    parameters: [CORRELATION, ...attributeHeaders(source)],
     body: {
       description: `One JSON document of at most ${maxBodyBytes} bytes; ${formText(source)}It may be sent with the \`Content-Encoding\` gzip, deflate or br.`,
       schema: messageSchema(source),
@@ -60,8 +63,33 @@ function formText(source: DescribedSource): string {
   return "it is read as JSON whatever `Content-Type` it has. ";
 }
 
+/** The headers that win over the body. One that is the only place of the key is required. */
+function attributeHeaders(source: DescribedSource): readonly Parameter[] {
+  const { idempotencyKeyHeader: key, eventTypeHeader: type, aggregateIdHeader: aggregate } = source;
+  const isOnlyPlace = source.idempotencyKeyPath === undefined && providerIn(source) === undefined;
+  return [
+    ...(key === undefined
+      ? []
+      : [{ ...parameter("header", key, "The idempotency key.", { ...TEXT, minLength: 1 }), required: isOnlyPlace }]),
+    ...(type === undefined ? [] : [parameter("header", type, "The event type.", ATTRIBUTE)]),
+    ...(aggregate === undefined
+      ? []
+      : [parameter("header", aggregate, "The aggregate id: messages with the same one stay in order.", ATTRIBUTE)]),
+  ];
+}
+
+/** Where the idempotency key is, in words. */
+function keyText({ idempotencyKeyHeader, idempotencyKeyPath }: DescribedSource, title: string | undefined): string {
+  const places = [
+    ...(idempotencyKeyHeader === undefined ? [] : [`the header \`${idempotencyKeyHeader}\``]),
+    ...(idempotencyKeyPath === undefined ? [] : [`the value at \`${idempotencyKeyPath}\``]),
+    ...(idempotencyKeyPath === undefined && title !== undefined ? [`where ${title} puts it`] : []),
+  ];
+  return `The idempotency key is ${places.join(", else ")}: a second message with the same one is a duplicate.`;
+}
+
 function describe(source: DescribedSource): string {
-  const { idempotencyKeyPath, eventTypePath, aggregateIdPath, consumption } = source;
+  const { eventTypePath, aggregateIdPath, consumption } = source;
   const provider = providerIn(source);
   const title = provider?.title;
   const perMinute = source.rateLimit?.requestsPerMinute;
@@ -72,9 +100,7 @@ function describe(source: DescribedSource): string {
       : "It then waits in the inbox until a pull client claims it.",
     title && `It takes the webhooks of ${title}.`,
     provider?.handshake && "Its handshake is answered and not stored.",
-    idempotencyKeyPath === undefined
-      ? `The idempotency key is where ${title} puts it: a second message with the same one is a duplicate.`
-      : `The idempotency key is the value at \`${idempotencyKeyPath}\`: a second message with the same one is a duplicate.`,
+    keyText(source, title),
     aggregateIdPath && `Messages with the same value at \`${aggregateIdPath}\` stay in order.`,
     eventTypePath && `The event type is the value at \`${eventTypePath}\`.`,
     source.filter && "Messages that do not pass the source's header filter are not stored.",
@@ -135,9 +161,17 @@ const TRANSFORM_BUSY = error(
 const RATE_LIMITED: Answer = [429, { description: "Too many requests in this minute.", headers: RETRY_AFTER }];
 
 /** The body that a source takes: any JSON value that has the idempotency key. */
-function messageSchema({ idempotencyKeyPath, eventTypePath, aggregateIdPath }: DescribedSource): Schema {
+function messageSchema({
+  idempotencyKeyHeader,
+  idempotencyKeyPath,
+  eventTypePath,
+  aggregateIdPath,
+}: DescribedSource): Schema {
+  const isRequired = idempotencyKeyHeader === undefined;
   const key =
-    idempotencyKeyPath === undefined ? [] : [at(parseJsonPath(idempotencyKeyPath).segments, IDEMPOTENCY_KEY, true)];
+    idempotencyKeyPath === undefined
+      ? []
+      : [at(parseJsonPath(idempotencyKeyPath).segments, isRequired ? IDEMPOTENCY_KEY : ATTRIBUTE, isRequired)];
   const optional = [
     [aggregateIdPath, "The aggregate id: messages with the same one stay in order."] as const,
     [eventTypePath, "The event type."] as const,

@@ -238,6 +238,15 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
   [queue("topic: 'q.{{eventType}}'"), "sources.s.eventTypePath", "needs eventTypePath, or eventTypeFromHeader: true"],
   [queue("topic: ' '"), "sources.s.topic", "must not be blank on a push source"],
   [queue("topic: '{{ topic }}'"), "sources.s.topic", "unknown placeholder {{ topic }}"],
+  [source("idempotencyKeyHeader: 'X Id'"), "sources.s.idempotencyKeyHeader", "expected a header name"],
+  [source("idempotencyKeyHeader: X-Api-Key"), "sources.s.idempotencyKeyHeader", "which carries credentials"],
+  [source("eventTypeHeader: authorization"), "sources.s.eventTypeHeader", "which carries credentials"],
+  [
+    source("auth: { secret: s, headerName: X-Sum }, aggregateIdHeader: x-sum"),
+    "sources.s.aggregateIdHeader",
+    'is "x-sum", which carries credentials',
+  ],
+  [source("aggregateIdHeader: X-Correlation-Id"), "sources.s.aggregateIdHeader", "is stored as the correlation id"],
   [source("rateLimit: { requestsPerMinute: 0 }"), "sources.s.rateLimit.requestsPerMinute", "from 1, found 0"],
   [source("path2: x, consumption: both"), "sources.s.consumption", "expected one of push, pull"],
 

@@ -165,7 +165,7 @@ export const httpDestinationSchema = {
     },
     path: {
       type: "string",
-      syntax: "urlPath",
+      syntax: "pathTemplate",
       default: "/",
       description:
         "Path behind `baseUrl`; no `.` or `..` segment. With placeholders (`/orders/{{ key }}`), as addresses of brokers; values are percent-encoded.",

@@ -147,3 +147,15 @@ function checkSignedText(
   }
   if (has("url") && !hasUrl) report.error(key, "has {{ url }}, which needs url: where senders call the source");
 }
+
+/** The headers that carry the signatures of a provider; none when they are in the body. */
+export function signatureHeaders({ schemes }: Provider): readonly string[] {
+  // The last scheme is the usual one.
+  return schemes.flatMap(({ at }) => ("header" in at ? [at.header] : [])).reverse();
+}
+
+/** The request headers that a block of credentials reads; of a bearer token it is known. */
+export function credentialHeadersOf(auth: DeclaredAuth | undefined): readonly string[] {
+  if (auth?.kind === "provider") return signatureHeaders(providerOf(auth.provider));
+  return auth?.kind === "api-key" || auth?.kind === "hmac" ? [auth.headerName] : [];
+}

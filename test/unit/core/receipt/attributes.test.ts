@@ -88,6 +88,52 @@ describe("attributes of an HTTP message", () => {
   });
 });
 
+describe("configured headers", () => {
+  const settings = { idempotencyKeyHeader: "X-Event-Id", eventTypeHeader: "x-kind", aggregateIdHeader: "X-Account" };
+  const paths = { idempotencyKeyPath: "$.id", eventTypePath: "$.type", aggregateIdPath: "$.order" };
+  const headers = { "x-event-id": "h1", "X-KIND": "h2", "x-account": "h3" };
+  const body = '{"id":"b1","type":"b2","order":"b3"}';
+  const fromHeaders = { idempotencyKey: "h1", eventType: "h2", aggregateId: "h3" };
+
+  test("win over the body, which counts where they are missing or empty", () => {
+    const plan = httpPlan({ ...settings, ...paths });
+    expect(extractAttributes(plan, input(body, { headers }))).toMatchObject({ attributes: fromHeaders });
+    const some = { headers: { "x-event-id": "", "x-kind": "h2" } };
+    expect(extractAttributes(plan, input(body, some))).toMatchObject({
+      attributes: { idempotencyKey: "b1", eventType: "h2", aggregateId: "b3" },
+    });
+  });
+
+  test("suffice; without one the reason names the header", () => {
+    const plan = httpPlan(settings);
+    expect(extractAttributes(plan, input("[]", { headers }))).toMatchObject({ attributes: fromHeaders });
+    expect(extractAttributes(plan, input(body))).toEqual({
+      kind: "failed",
+      reason:
+        "no idempotency key in header X-Event-Id: found nothing; expected a non-empty string, a number or a boolean",
+    });
+  });
+
+  test("win over a provider's place, which stays the next one", () => {
+    const plan = httpPlan(settings, { idempotencyKey: [{ path: "$.id" }], eventType: [{ path: "$.type" }] });
+    expect(extractAttributes(plan, input(body, { headers }))).toMatchObject({ attributes: fromHeaders });
+    expect(extractAttributes(plan, input(body))).toMatchObject({
+      attributes: { idempotencyKey: "b1", eventType: "b2" },
+    });
+  });
+
+  test("win over every other place of a broker's message", () => {
+    const others = { idempotencyKey: "x-idempotency-key", eventType: "x-event-type", aggregateId: "x-aggregate-id" };
+    const plan = brokerPlan({ ...settings, ...paths, attributeHeaders: others }, BROKER_SOURCE_KINDS.kafka.attributes);
+    const message = { headers: { ...headers, "x-idempotency-key": "o1" }, properties: { recordKey: "r1" } };
+    expect(extractAttributes(plan, input(body, message))).toMatchObject({ attributes: fromHeaders });
+    const without = { headers: { "x-idempotency-key": "o1" } };
+    expect(extractAttributes(plan, input(body, without))).toMatchObject({
+      attributes: { idempotencyKey: "o1", eventType: "b2", aggregateId: "b3" },
+    });
+  });
+});
+
 describe("a number as idempotency key", () => {
   test.each([
     ["12345678901234567890", "12345678901234567891"],
