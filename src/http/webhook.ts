@@ -16,11 +16,11 @@ import { JSON_TYPE, send, TEXT_TYPE } from "./respond.ts";
 interface Webhook {
   /** Methods besides POST, for handshakes. */
   readonly methods: readonly string[];
-  /** Answers a handshake that nobody signs; undefined for any other request. */
+  /** Answers an unsigned handshake; undefined for any other request. */
   greet(req: IncomingMessage): HandshakeAnswer | undefined;
   /** Answers a signed handshake. @param body of a request whose credentials hold */
   reply(req: IncomingMessage, body: Buffer): HandshakeAnswer | undefined;
-  /** The body as JSON: a form is converted, anything else returned as it is. @returns a text says why it cannot be */
+  /** Converts a form into JSON and returns any other body as it is. @returns the reason, as text, when it cannot */
   jsonOf(req: IncomingMessage, body: Buffer): Buffer | string;
 }
 

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import type { Headers } from "../../model/rows.ts";
 import type { AttributePlace, AttributePlaces } from "../../ports/kinds.ts";
 import type { BrokerMessage } from "../../ports/source.ts";
-import { JsonDocument } from "./jsonDocument.ts";
+import { JsonDocument, parseWithExactNumbers } from "./jsonDocument.ts";
 import { evaluateJsonPath, member, parseJsonPath } from "./jsonPath.ts";
 
 /** What the service reads from a message: its idempotency key, its type and what it is about. */
@@ -242,7 +242,7 @@ function inItems(members: readonly string[]): AttributeProvider {
   return {
     place: `at ${members.map((name) => `$[*].${name}`).join(" and ")}`,
     find({ document }) {
-      const items = document.value;
+      const items = parseWithExactNumbers(document.text);
       if (!Array.isArray(items) || items.length === 0) return null;
       const values = items.map((item) => members.map((name) => member(item, name)));
       if (values.flat().some((value) => !["string", "number"].includes(typeof value))) return null;

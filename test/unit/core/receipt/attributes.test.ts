@@ -12,6 +12,7 @@ import {
 } from "../../../../src/core/receipt/attributes.ts";
 import { JsonDocument } from "../../../../src/core/receipt/jsonDocument.ts";
 import { parseJsonPath } from "../../../../src/core/receipt/jsonPath.ts";
+import type { AttributePlace } from "../../../../src/ports/kinds.ts";
 
 const sha256 = (bytes: string | Buffer) => `sha256:${createHash("sha256").update(bytes).digest("hex")}`;
 
@@ -255,6 +256,51 @@ describe("attributes of a broker message", () => {
   test("of kafka take the record key as aggregate id last", () => {
     expect(keyFrom("kafka", "{}", { properties })).toMatchObject({ aggregateId: "r1" });
     expect(keyFrom("rabbitmq", "{}", { properties })).toMatchObject({ aggregateId: null });
+  });
+});
+
+describe("attributes of a webhook", () => {
+  const own = {
+    idempotencyKey: [
+      { joined: [{ header: "X-Topic" }, { header: "X-Event" }] },
+      { each: ["id", "at"] },
+      { digest: "body" },
+    ] satisfies AttributePlace[],
+    eventType: [{ path: "$.type" }, { header: "X-Topic" }] satisfies AttributePlace[],
+  };
+  const read = (text: string, headers = {}, settings = {}) => {
+    const extraction = extractAttributes(httpPlan(settings, own), input(text, { headers }));
+    return extraction.kind === "extracted" ? extraction.attributes : extraction.reason;
+  };
+
+  test("are in the provider's places, the first that has one", () => {
+    const headers = { "x-topic": "paid", "X-Event": "e-1" };
+    expect(read("{}", headers)).toMatchObject({ idempotencyKey: "paid:e-1", eventType: "paid" });
+    expect(read('{"type":"t"}', { "x-topic": "paid" })).toMatchObject({
+      idempotencyKey: sha256('{"type":"t"}'),
+      eventType: "t",
+    });
+  });
+
+  test("a configured path counts instead of them", () => {
+    const headers = { "x-topic": "paid", "x-event": "e-1" };
+    const settings = { idempotencyKeyPath: "$.id", eventTypePath: "$.kind" };
+    expect(read('{"id":1}', headers, settings)).toMatchObject({ idempotencyKey: "1", eventType: null });
+    expect(read("{}", headers, settings)).toContain("no idempotency key at $.id");
+  });
+
+  test("a batch has the key of its items, whatever else is in it, to the digit and in their order", () => {
+    const batch = (...ids: readonly (number | string)[]) => `[${ids.map((id) => `{"id":${id},"at":"x"}`).join()}]`;
+    const keyOfBatch = (text: string) => (read(text) as { readonly idempotencyKey: string }).idempotencyKey;
+    expect(keyOfBatch(batch(1))).toBe("1:x");
+    expect(keyOfBatch('[{"id":1,"at":"x","attempt":2}]')).toBe("1:x");
+    const keys = [batch(1, 2), batch(2, 1), batch(1), batch(1, 2, 3), batch('"1"', 2)].map(keyOfBatch);
+    expect(new Set(keys).size).toBe(keys.length);
+    expect(keyOfBatch(batch("12345678901234567890", 1))).not.toBe(keyOfBatch(batch("12345678901234567891", 1)));
+    // Without a key of every item, the body alone tells batches apart.
+    for (const text of ['[{"id":1,"at":"x"},{"id":2}]', "[]", '[{"id":{},"at":"x"}]', "[1]"]) {
+      expect(keyOfBatch(text)).toBe(sha256(text));
+    }
   });
 });
 
