@@ -22,7 +22,7 @@ export interface JobStore {
   abandoned(limit: number): Promise<readonly string[]>;
 
   /**
-   * Notes how far a job has come, and extends its lease. Safe to repeat.
+   * Notes how far a job has come, also where it was cancelled meanwhile, and extends its lease. Safe to repeat.
    *
    * @returns false when the job was cancelled or another process has taken it: stop
    */

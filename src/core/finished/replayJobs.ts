@@ -123,14 +123,13 @@ export class ReplayJobs {
       await replay.persistently(() => store.end(id, token, "done", null), stopped.signal);
       log.info({ job: id, moved: progress.moved, filter: loggedFilter(request), by }, "replay");
     } catch (error) {
+      // The batch that ran meanwhile.
+      await store.advance(id, lease, progress).catch(() => {});
       if (isTaken && !signal.aborted) return await this.get(id);
       const isStopped = signal.aborted;
       const reason = redact(errorText(error));
       log.warn({ job: id, moved: progress.moved, by, reason }, "replay ended early");
-      await store
-        .advance(id, lease, progress)
-        .then(() => store.end(id, token, isStopped ? whenStopped : "failed", isStopped ? null : reason))
-        .catch(() => {});
+      await store.end(id, token, isStopped ? whenStopped : "failed", isStopped ? null : reason).catch(() => {});
       if (!isStopped) throw error;
     } finally {
       clearInterval(renewing);

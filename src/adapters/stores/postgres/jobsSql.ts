@@ -11,9 +11,10 @@ export function jobStatements(names: TableNames): JobStatements<Statement> {
   ${msOf("j.created_at")} AS created_at, ${msOf("j.updated_at")} AS updated_at, j.last_error`;
   const until = (leaseMs: string): string => `clock_timestamp() + ${leaseMs}::bigint * interval '1 millisecond'`;
   const isFree = "(j.lease_until IS NULL OR j.lease_until < clock_timestamp())";
-  const change = (set: string, condition: string): string => `
-WITH changed AS (UPDATE ${job} j SET updated_at = clock_timestamp(), ${set} WHERE j.id = $1::uuid AND ${condition} RETURNING 1)
-SELECT count(*)::int AS changed FROM changed`;
+  /** @param counts whether a row that was changed counts */
+  const change = (set: string, condition: string, counts = "true"): string => `
+WITH changed AS (UPDATE ${job} j SET updated_at = clock_timestamp(), ${set} WHERE j.id = $1::uuid AND ${condition} RETURNING j.state)
+SELECT count(*) FILTER (WHERE ${counts})::int AS changed FROM changed`;
 
   return {
     add: byIndex(
@@ -40,7 +41,8 @@ SELECT j.id FROM ${job} j WHERE j.state = 'running' AND ${isFree} ORDER BY j.cre
     )(
       change(
         `lease_until = ${until("$3")}, moved = greatest(j.moved, $4::bigint), position = coalesce($5::text, j.position)`,
-        "j.state = 'running' AND j.lease_token = $2::uuid",
+        "j.state IN ('running', 'cancelled') AND j.lease_token = $2::uuid",
+        "state = 'running'",
       ),
     ),
     end: byIndex(

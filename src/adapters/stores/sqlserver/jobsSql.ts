@@ -12,11 +12,12 @@ export function jobStatements(names: TableNames): JobStatements<Statement> {
   const NOW = "CONVERT(datetimeoffset(7), SYSUTCDATETIME())";
   const until = `DATEADD(millisecond, @leaseMs, ${NOW})`;
   const isFree = `(j.lease_until IS NULL OR j.lease_until < ${NOW})`;
-  const change = (set: string, condition: string): string => `${BATCH}
+  /** @param counted how many rows count as changed */
+  const change = (set: string, condition: string, counted = "@@ROWCOUNT"): string => `${BATCH}
 BEGIN TRANSACTION;
 DECLARE @locked int = (SELECT COUNT(*) FROM ${job} l WITH (UPDLOCK, ROWLOCK) WHERE l.id = @id);
 UPDATE j SET updated_at = ${NOW}, ${set} FROM ${job} j WHERE j.id = @id AND @locked = 1 AND ${condition};
-DECLARE @changed int = @@ROWCOUNT;
+DECLARE @changed int = ${counted};
 COMMIT TRANSACTION;
 SELECT @changed AS changed;`;
 
@@ -55,7 +56,8 @@ SELECT TOP (@limit) j.id FROM ${job} j WHERE j.state = N'running' AND ${isFree} 
     )(
       change(
         `lease_until = ${until}, moved = CASE WHEN j.moved > @moved THEN j.moved ELSE @moved END, position = COALESCE(@position, j.position)`,
-        "j.state = N'running' AND j.lease_token = @token",
+        "j.state IN (N'running', N'cancelled') AND j.lease_token = @token",
+        `(SELECT COUNT(*) FROM ${job} h WHERE h.id = @id AND h.state = N'running' AND h.lease_token = @token)`,
       ),
     ),
     end: statement(
