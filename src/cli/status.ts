@@ -1,11 +1,11 @@
 import { type Command, InvalidArgumentError } from "commander";
 import { createOverview } from "../../roles/trace.ts";
 import { MOST_DEAD, type OverviewShown } from "../core/operations/overview.ts";
-import { StoreError } from "../model/errors.ts";
+import { mayPass, StoreError } from "../model/errors.ts";
 import type { AuditEntry } from "../ports/operationsStore.ts";
 import { systemClock } from "../time/clock.ts";
 import { sleep } from "../time/wait.ts";
-import { type Columns, type CommandIo, FILE_OPTION, plainText, textTable } from "./io.ts";
+import { type Columns, type CommandIo, FILE_OPTION, lastWords, plainText, textTable } from "./io.ts";
 
 interface StatusOptions {
   readonly config?: string;
@@ -66,7 +66,12 @@ async function status({ config: file, json = false, watch = false }: StatusOptio
       };
       if (!watch) return await show();
       for (;;) {
-        io.stdout.write(`${json ? "" : CLEAR}${await show()}`);
+        try {
+          io.stdout.write(`${json ? "" : CLEAR}${await show()}`);
+        } catch (error) {
+          if (!mayPass(error)) throw error;
+          io.stderr.write(`${lastWords(error)}: waiting for the database\n`);
+        }
         await sleep(WATCH_INTERVAL_MS, signal);
       }
     },

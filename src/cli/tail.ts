@@ -3,7 +3,7 @@ import { tail } from "../core/trace/tail.ts";
 import { StoreError } from "../model/errors.ts";
 import type { HistoryEntry } from "../ports/historyStore.ts";
 import { pause } from "../time/wait.ts";
-import { type CommandIo, optionParser, plainText } from "./io.ts";
+import { type CommandIo, lastWords, optionParser, plainText } from "./io.ts";
 
 interface TailCommandOptions {
   readonly config?: string;
@@ -55,8 +55,9 @@ async function follow({ config: file, lines = LINES_BY_DEFAULT, json = false }: 
       await store.schema.checkColumns(["outbox"]);
       // A reason may repeat a field that nobody is to see.
       const hidesReasons = config.admin.redactPayloadPaths.length > 0;
+      const onAway = (error: unknown) => io.stderr.write(`${lastWords(error)}: waiting for the database\n`);
       try {
-        for await (const entry of tail(lines, { history: store.history, pause, signal })) {
+        for await (const entry of tail(lines, { history: store.history, pause, onAway, signal })) {
           const { sequence: _sequence, ...shown } = hidesReasons ? { ...entry, reason: null } : entry;
           io.stdout.write(secrets.mask(json ? `${JSON.stringify(shown)}\n` : lineOf(shown), false));
         }

@@ -44,6 +44,11 @@ export class StoreError extends Error {
   }
 }
 
+/** Whether an error of the database may pass by itself, as in a restart. */
+export function mayPass(error: unknown): boolean {
+  return error instanceof StoreError && (error.code === "unavailable" || error.code === "contention");
+}
+
 interface PublishErrorOptions extends ErrorOptions {
   readonly retryAfterMs?: number | undefined;
   readonly isPermanent?: boolean | undefined;

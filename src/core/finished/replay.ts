@@ -1,4 +1,4 @@
-import { errorText, StoreError } from "../../model/errors.ts";
+import { errorText, mayPass } from "../../model/errors.ts";
 import type { MessageId } from "../../model/rows.ts";
 import type { FinishedRow, ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../ports/finishedRows.ts";
 import type { Log } from "../../ports/runtime.ts";
@@ -258,8 +258,7 @@ export class Replay {
       try {
         return await statement();
       } catch (error) {
-        if (!(error instanceof StoreError && (error.code === "unavailable" || error.code === "contention")))
-          throw error;
+        if (!mayPass(error)) throw error;
         await this.#wait(waitMs, signal);
       }
     }
