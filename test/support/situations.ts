@@ -71,7 +71,7 @@ export const SITUATIONS: readonly (readonly [string, string, (database: TestData
   ["scheduled", "never due", (database) => insert(database, "k", "scheduled_at = 'infinity'")],
   ["scheduled", "scheduled ahead", (database) => insert(database, "k", "scheduled_at = now() + interval '1 hour'")],
   ["parked", "svc parked retry", (database) => insert(database, "k", `attempt = 5, scheduled_at = '${PARKED_UNTIL}'`)],
-  ["no_route", "no route matches the topic bills", (database) => insert(database, "k", undefined, "bills")],
+  ["no_route", 'no route matches the topic "bills"', (database) => insert(database, "k", undefined, "bills")],
   [
     "in_delivery",
     "its delivery is under way",
