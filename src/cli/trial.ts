@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { attributePlanOf } from "../../roles/ingest.ts";
 import type { Config, SourceConfig, TransformConfig } from "../config/types.ts";
 import { extractAttributes } from "../core/receipt/attributes.ts";
+import { readEvent } from "../core/receipt/cloudEvents.ts";
 import { JsonDocument } from "../core/receipt/jsonDocument.ts";
 import { headersNotStored, receivedHeaders } from "../http/inbox.ts";
 import type { Evaluation } from "../ports/evaluator.ts";
@@ -59,11 +60,11 @@ export function trialOfExpression(expression: string, input: TrialInput, now: Da
  */
 export function trialOfConfigured(keyPath: string, config: Config, input: TrialInput, now: Date): Trial {
   const { path, transform, source } = findTransform(keyPath, config);
-  const bindings =
+  const { payload, bindings } =
     source === undefined
-      ? deliveryBindings(path, input, now)
-      : sourceBindings(source.name, { ...source, ...config.inbox }, input, now);
-  return { evaluation: evaluationOf(transform, input, bindings), onError: transform.onError };
+      ? { payload: input.payload, bindings: deliveryBindings(path, input, now) }
+      : receivedBySource(source.name, { ...source, ...config.inbox }, input, now);
+  return { evaluation: evaluationOf(transform, { ...input, payload }, bindings), onError: transform.onError };
 }
 
 function evaluationOf(
@@ -117,32 +118,38 @@ function deliveryBindings(path: string, input: TrialInput, now: Date): Evaluatio
   return rowBindings(input, now);
 }
 
-function sourceBindings(
+/** What the transform of a source gets. */
+function receivedBySource(
   name: string,
   { settings, credentialHeaders }: { readonly settings: SourceConfig; readonly credentialHeaders: readonly string[] },
   input: TrialInput,
   now: Date,
-): Evaluation["bindings"] {
+): { readonly payload: string; readonly bindings: Evaluation["bindings"] } {
   const given = (option: string, where: string) => new TrialError(`${option}: sources.${name} takes it from ${where}`);
   if (input.topic !== undefined) throw given("--topic", "the event type in the payload or a header");
   if (input.source !== undefined) throw given("--source", "its own name");
   if (input.attempt !== undefined) throw given("--attempt", "nowhere: it is always 0 at receipt");
   const omits = settings.kind === "http" ? headersNotStored(settings.auth, credentialHeaders) : () => false;
-  const headers = receivedHeaders(input.headers, omits);
+  const message = { body: Buffer.from(input.payload, "utf8"), headers: receivedHeaders(input.headers, omits) };
+  const event = settings.cloudEvents === true ? readEvent(message) : ({ kind: "event", ...message } as const);
+  if (event.kind === "failed") throw refused(name, event.reason);
+  const { body, headers } = event;
+  const payload = body.toString("utf8");
   const extraction = extractAttributes(attributePlanOf(settings), {
-    body: Buffer.from(input.payload, "utf8"),
-    document: documentOf(name, input.payload),
+    body,
+    document: documentOf(name, payload),
     headers,
   });
   if (extraction.kind === "failed") throw refused(name, extraction.reason);
   const { idempotencyKey, eventType } = extraction.attributes;
-  return {
+  const bindings = {
     ...rowBindings({ ...input, topic: eventType ?? "" }, now),
     source: name,
     headers,
     idempotencyKey,
     eventType,
   };
+  return { payload, bindings };
 }
 
 function documentOf(source: string, payload: string): JsonDocument {

@@ -1,3 +1,4 @@
+import type { CloudEventsBinding } from "../model/cloudEvents.ts";
 import type { ConfigProblem } from "../model/errors.ts";
 import type { Infer, SchemaNode } from "../model/schema.ts";
 import type { Clock, Random } from "../time/clock.ts";
@@ -39,13 +40,6 @@ export interface DestinationTools extends AdapterTools {
 }
 
 type KeyOf<S> = keyof Infer<S> & string;
-
-/** How a protocol binding of CloudEvents writes attributes as headers. */
-export interface CloudEventsBinding {
-  readonly prefix: string;
-  /** Whether values are percent-encoded. */
-  readonly isEncoded: boolean;
-}
 
 export interface DestinationKind<S extends SchemaNode> {
   /** Besides those of every destination. */

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { type CloudEvent, HTTP } from "cloudevents";
+import { CloudEvent, HTTP } from "cloudevents";
 import { Webhook } from "standardwebhooks";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
@@ -64,6 +64,48 @@ describe("an HTTP destination", () => {
     expect((await print.exited).code).toBe(0);
     const shown = [...print.stdout, ...explain.stdout].join("\n");
     expect(shown).not.toMatch(/MfKQ9r8G|C2FVsBQI/);
+    expect((await service.stop()).code).toBe(0);
+  });
+
+  test("gets events that came structured or binary, as the events that they were", async () => {
+    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+    const events = { path: "/events", cloudEvents: true, topic: "orders.{{ eventType }}" };
+    const config = ordersTo(receiver, {
+      sources: { events },
+      destinations: { receiver: { cloudEvents: { source: "/svc" } } },
+    });
+    const service = await services.start({ database, config });
+    const post = (message: { readonly body: unknown; readonly headers: object }) =>
+      service.post(String(message.body), { path: "/inbox/events", headers: message.headers as Record<string, string> });
+    const event = new CloudEvent({
+      id: "e-1",
+      source: "/shop",
+      type: "paid",
+      subject: "o-1",
+      data: { total: 1 },
+      trace: "t",
+    });
+    expect((await post(HTTP.structured(event))).status).toBe(202);
+    expect((await post(HTTP.binary(event))).status).toBe(200);
+    expect((await post(HTTP.binary(event.cloneWith({ id: "e-2", subject: "o-2" })))).status).toBe(202);
+    const refused = await post({ body: "{}", headers: {} });
+    expect([refused.status, refused.json()]).toEqual([400, { error: expect.stringContaining("is not a CloudEvent") }]);
+    await eventually(() => expect(receiver.requests).toHaveLength(2));
+    const got = receiver.requests.map(
+      ({ headers, body }) => HTTP.toEvent({ headers, body: String(body) }) as CloudEvent,
+    );
+    const [first, second] = got.toSorted((a, b) => a.id.localeCompare(b.id));
+    expect(first).toMatchObject({
+      id: "e-1",
+      source: "/shop",
+      type: "paid",
+      subject: "o-1",
+      trace: "t",
+      data: { total: 1 },
+    });
+    expect(second).toMatchObject({ id: "e-2", subject: "o-2", time: event.time });
+    const rows = await database.query("SELECT topic, key, payload FROM outbox ORDER BY key");
+    expect(rows).toEqual(["o-1", "o-2"].map((key) => ({ topic: "orders.paid", key, payload: '{"total":1}' })));
     expect((await service.stop()).code).toBe(0);
   });
 

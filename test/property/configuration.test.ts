@@ -125,7 +125,9 @@ describe("a valid configuration", () => {
         loadable += 1;
         const printed = printConfig(loaded);
         expect(printed).not.toContain(MARKER);
-        expect(effectiveConfig(loadConfig(optionsFor(printed)))).toEqual(effectiveConfig(loaded));
+        // Some secrets must have a form, such as base64.
+        const again = printed.replaceAll("Secret(***)", MARKER);
+        expect(effectiveConfig(loadConfig(optionsFor(again)))).toEqual(effectiveConfig(loaded));
       }),
       settings(HEAVY_RUNS),
     );

@@ -107,8 +107,17 @@ export function checkSources(config: DeclaredConfig, rules: Rules): void {
     rules.when(["inbox"], ["credentialHeaders"], () =>
       checkAttributeHeaders(source, config.inbox.credentialHeaders, when),
     );
-    if (source.kind === "http") checkInboundAuth("auth.", source.auth, when);
-    else sourceKindOf(source).check(source, when);
+    if (source.kind === "http") {
+      checkInboundAuth("auth.", source.auth, when);
+      when(["idempotencyKeyPath", "idempotencyKeyHeader", "cloudEvents", "auth"], (report) => {
+        const { idempotencyKeyPath: path, idempotencyKeyHeader: header, cloudEvents, auth } = source;
+        if (path !== undefined || header !== undefined || cloudEvents === true || auth?.kind === "provider") return;
+        report.error(
+          "idempotencyKeyPath",
+          "is required without idempotencyKeyHeader, auth.provider and cloudEvents: true",
+        );
+      });
+    } else sourceKindOf(source).check(source, when);
   }
   checkPaths(config, rules);
 }
@@ -135,7 +144,7 @@ function checkAttributeHeaders(source: Source, credentials: readonly string[], w
 function checkTopic(base: KeyPath, source: Source, rules: Rules): void {
   rules.when(
     base,
-    ["consumption", "topic", "eventTypePath", "eventTypeHeader", "eventTypeFromHeader", "auth"],
+    ["consumption", "topic", "eventTypePath", "eventTypeHeader", "eventTypeFromHeader", "cloudEvents", "auth"],
     (report) => {
       if (source.consumption !== "push") return;
       if (source.topic.trim() === "") {
@@ -144,6 +153,7 @@ function checkTopic(base: KeyPath, source: Source, rules: Rules): void {
       }
       if (!parseTopicTemplate(source.topic).usesEventType) return;
       if (source.eventTypePath !== undefined || source.eventTypeHeader !== undefined) return;
+      if (source.cloudEvents === true) return;
       if (source.kind === "http" && source.auth?.kind === "provider") return;
       if (source.kind === "http") {
         report.error("eventTypePath", `is required by the topic ${JSON.stringify(source.topic)} of a push source`);

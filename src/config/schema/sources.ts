@@ -19,6 +19,9 @@ const commonKeys = {
     default: "shared",
   }),
   eventTypePath: text("JSONPath of the event type.", { syntax: "jsonPath" }),
+  cloudEvents: boolean(
+    "Messages are CloudEvents 1.0, structured as JSON or binary; others are refused. Key, type and aggregate id are `id`, `type` and `subject` where no other key names a place.",
+  ),
   transform: { ...transformSchema, description: "Runs before the row is stored." },
   filter: filterSchema,
   rateLimit: {

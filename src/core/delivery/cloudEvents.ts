@@ -1,6 +1,6 @@
+import { attributeHeaders, type CloudEventsBinding, splitAttributes } from "../../model/cloudEvents.ts";
 import { PublishError } from "../../model/errors.ts";
 import type { DeliverableRow, Headers } from "../../model/rows.ts";
-import type { CloudEventsBinding } from "../../ports/kinds.ts";
 import { type MessageFields, parseAddressTemplate } from "./template.ts";
 
 /** `destinations.<name>.cloudEvents`. */
@@ -31,7 +31,7 @@ export function compileCloudEvents(settings: CloudEventsSettings, binding: Cloud
     (name) => [name, parseAddressTemplate(settings[name])] as const,
   );
   return (row, fields, body, all) => {
-    const { attributes: received, headers } = split(all);
+    const { attributes: received, headers } = splitAttributes(all);
     const contentType = Object.keys(headers).find((name) => name.toLowerCase() === "content-type");
     const made: Record<string, string> = { specversion: "1.0", id: row.id };
     for (const [name, template] of templates) {
@@ -46,51 +46,13 @@ export function compileCloudEvents(settings: CloudEventsSettings, binding: Cloud
     if (row.createdAt !== null) made.time = row.createdAt.toISOString();
     const attributes = { ...made, ...received };
     const type = contentType === undefined ? undefined : headers[contentType];
-    if (settings.mode === "binary") return { body, headers: { ...headers, ...prefixed(attributes, binding) } };
+    if (settings.mode === "binary") return { body, headers: { ...headers, ...attributeHeaders(attributes, binding) } };
     const { [contentType ?? ""]: _type, ...rest } = headers;
     return { body: envelope(attributes, type, body), headers: { ...rest, "content-type": STRUCTURED } };
   };
 }
 
 const STRUCTURED = "application/cloudevents+json; charset=utf-8";
-
-/** The prefixes of the bindings for HTTP and NATS, Kafka, and AMQP; attribute names are lower case letters and digits. */
-const OF_EVENT = /^(?:(ce-)|ce_|cloudEvents[:_])([a-z0-9]+)$/i;
-
-/** Attributes of an event among the headers, and the other headers. */
-function split(all: Headers) {
-  const attributes: Record<string, string> = {};
-  const headers: Record<string, string> = {};
-  for (const [name, value] of Object.entries(all)) {
-    const [, isEncoded, attribute] = OF_EVENT.exec(name) ?? [];
-    if (attribute === undefined) headers[name] = value;
-    // Not `datacontenttype`, which is the content type itself.
-    else if (attribute.toLowerCase() !== "datacontenttype")
-      attributes[attribute.toLowerCase()] = isEncoded === undefined ? value : decoded(value);
-  }
-  return { attributes, headers };
-}
-
-function prefixed(attributes: Readonly<Record<string, string>>, { prefix, isEncoded }: CloudEventsBinding): Headers {
-  const entries = Object.entries(attributes);
-  return Object.fromEntries(entries.map(([name, value]) => [`${prefix}${name}`, isEncoded ? encoded(value) : value]));
-}
-
-/** HTTP protocol binding, section 3.1.3.2: space, double quote, percent and what is no printable ASCII. */
-function encoded(value: string): string {
-  return value.replace(/[^\x21\x23\x24\x26-\x7e]+/gu, (text) =>
-    [...Buffer.from(text, "utf8")].map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, "0")}`).join(""),
-  );
-}
-
-function decoded(value: string): string {
-  try {
-    return decodeURIComponent(value);
-  } catch {
-    // Written by somebody who did not encode it.
-    return value;
-  }
-}
 
 /** JSON format, section 3: JSON data stays as it is written, other text becomes a string. */
 function envelope(attributes: Readonly<Record<string, string>>, contentType: string | undefined, body: string): string {

@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { decodedAttribute } from "../../model/cloudEvents.ts";
 import type { Headers } from "../../model/rows.ts";
 import type { AttributePlace, AttributePlaces } from "../../ports/kinds.ts";
 import type { BrokerMessage } from "../../ports/source.ts";
@@ -46,6 +47,7 @@ export interface AttributePlan {
 }
 
 interface AttributeSettings {
+  readonly cloudEvents?: boolean | undefined;
   readonly idempotencyKeyHeader?: string | undefined;
   readonly eventTypeHeader?: string | undefined;
   readonly aggregateIdHeader?: string | undefined;
@@ -78,10 +80,13 @@ const MAX_ATTRIBUTE_LENGTH = 1024;
 export function httpPlan(settings: AttributeSettings, own?: Omit<AttributePlaces, "aggregateId">): AttributePlan {
   const { idempotencyKeyPath, eventTypePath, aggregateIdPath } = settings;
   const inPlaces = (places: readonly AttributePlace[] = []) => places.map(inPlace);
+  const event = eventPlaces(settings);
+  const key = idempotencyKeyPath === undefined ? inPlaces(own?.idempotencyKey) : [atPath(idempotencyKeyPath)];
+  const type = eventTypePath === undefined ? inPlaces(own?.eventType) : [atPath(eventTypePath)];
   return withHeaders(settings, {
-    idempotencyKey: idempotencyKeyPath === undefined ? inPlaces(own?.idempotencyKey) : [atPath(idempotencyKeyPath)],
-    eventType: eventTypePath === undefined ? inPlaces(own?.eventType) : [atPath(eventTypePath)],
-    aggregateId: atOptionalPath(aggregateIdPath),
+    idempotencyKey: [...key, ...event.idempotencyKey],
+    eventType: [...type, ...event.eventType],
+    aggregateId: [...atOptionalPath(aggregateIdPath), ...event.aggregateId],
   });
 }
 
@@ -94,15 +99,36 @@ export function httpPlan(settings: AttributeSettings, own?: Omit<AttributePlaces
 export function brokerPlan(settings: BrokerAttributeSettings, own: AttributePlaces): AttributePlan {
   const headers = settings.attributeHeaders;
   const key = [inHeader(headers.idempotencyKey), atPath(settings.idempotencyKeyPath)];
+  const event = eventPlaces(settings);
   return withHeaders(settings, {
-    idempotencyKey: [...key, ...own.idempotencyKey.map(inPlace), bodyDigest],
-    eventType: [...atOptionalPath(settings.eventTypePath), inHeader(headers.eventType)],
+    // Every event has an id, and the default path would find another one in its data.
+    idempotencyKey: [...event.idempotencyKey, ...key, ...own.idempotencyKey.map(inPlace), bodyDigest],
+    eventType: [...atOptionalPath(settings.eventTypePath), ...event.eventType, inHeader(headers.eventType)],
     aggregateId: [
       ...atOptionalPath(settings.aggregateIdPath),
+      ...event.aggregateId,
       inHeader(headers.aggregateId),
       ...own.aggregateId.map(inPlace),
     ],
   });
+}
+
+/** The attributes of CloudEvents: the id, the type, and the subject as aggregate id. */
+function eventPlaces({ cloudEvents = false }: AttributeSettings): AttributePlan {
+  const at = (name: string): readonly AttributeProvider[] => (cloudEvents ? [inEvent(name)] : []);
+  return { idempotencyKey: at("id"), eventType: at("type"), aggregateId: at("subject") };
+}
+
+function inEvent(name: string): AttributeProvider {
+  const { find, found } = inHeader(`ce-${name}`);
+  return {
+    place: `in the event's attribute ${name}`,
+    find(input) {
+      const value = find(input);
+      return value === null ? null : decodedAttribute(value);
+    },
+    found,
+  };
 }
 
 /** The configured headers win over every other place. */

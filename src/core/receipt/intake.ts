@@ -22,7 +22,11 @@ import {
 
 export interface IntakeOptions {
   readonly source: string;
-  readonly settings: { readonly consumption: Consumption; readonly filter?: HeaderFilterSettings | undefined };
+  readonly settings: {
+    readonly consumption: Consumption;
+    readonly filter?: HeaderFilterSettings | undefined;
+    readonly cloudEvents?: boolean | undefined;
+  };
   readonly attributes: AttributePlan;
   readonly stage?: SourceStage | undefined;
   /** Stores rows in one commit (`InboxStore.insert`). */
@@ -48,7 +52,7 @@ export interface IntakeOptions {
 export function createIntake(options: IntakeOptions): Intake {
   const { source, settings, attributes, stage, journal, clock, metrics, log, redact } = options;
   const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
-  const prepare = createPreparation({ source, consumption: settings.consumption, attributes, stage, clock });
+  const prepare = createPreparation({ source, ...settings, attributes, stage, clock });
   const evidence = new Evidence({ source, consumption: settings.consumption, attributes, redact });
   const retries = new Retries(options);
 

@@ -53,6 +53,34 @@ export function parseWithExactNumbers(json: string): unknown {
   return JSON.parse(MAY_LOSE_DIGITS.test(json) ? quoteRiskyNumbers(json) : json);
 }
 
+/**
+ * The text of a member of an object, as it is written; the last one of a repeated name, as `JSON.parse` has it.
+ *
+ * @param json a valid JSON text whose value is an object
+ * @returns undefined without the member
+ */
+export function memberText(json: string, name: string): string | undefined {
+  let found: string | undefined;
+  let depth = 0;
+  let key: string | undefined;
+  let start = -1;
+  for (let at = 0; at < json.length; at++) {
+    const character = json[at];
+    if (character === '"') {
+      const end = closingQuote(json, at);
+      if (depth === 1 && key === undefined) key = JSON.parse(json.slice(at, end + 1)) as string;
+      at = end;
+    } else if (character === "{" || character === "[") depth++;
+    else if (character === ":" && depth === 1 && start < 0) start = at + 1;
+    else if (character === "}" || character === "]" || (character === "," && depth === 1)) {
+      if (depth === 1 && key === name) found = json.slice(start, at).trim();
+      if (depth === 1) [key, start] = [undefined, -1];
+      if (character !== ",") depth--;
+    }
+  }
+  return found;
+}
+
 /** A double tells all numbers of up to 15 digits without an exponent apart. */
 const MAY_LOSE_DIGITS = /[\d.]{16,}|\d[eE][+-]?\d/;
 const LONGEST_SAFE_NUMBER = 15;

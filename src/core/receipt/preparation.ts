@@ -1,6 +1,7 @@
 import type { Consumption, Headers, MessageId, NewInboxRow, Rejection } from "../../model/rows.ts";
 import type { Clock } from "../../time/clock.ts";
 import { type AttributePlan, type Attributes, type BrokerProperties, extractAttributes } from "./attributes.ts";
+import { readEvent } from "./cloudEvents.ts";
 import { JsonDocument } from "./jsonDocument.ts";
 
 /** One message as a source received it. */
@@ -42,6 +43,8 @@ export type SourceStage = (body: string, context: SourceStageContext) => Promise
 interface PreparationOptions {
   readonly source: string;
   readonly consumption: Consumption;
+  /** Whether messages are CloudEvents, of which others are refused. */
+  readonly cloudEvents?: boolean | undefined;
   readonly attributes: AttributePlan;
   readonly stage?: SourceStage | undefined;
   readonly clock: Clock;
@@ -64,7 +67,14 @@ type Prepare = (message: ReceivedMessage, id: MessageId) => Promise<Prepared>;
  * Compiles what one source does with each message before it is stored (spec, "POST <inbox.basePath><path>", steps 5 to
  * 7).
  */
-export function createPreparation({ source, consumption, attributes, stage, clock }: PreparationOptions): Prepare {
+export function createPreparation({
+  source,
+  consumption,
+  cloudEvents = false,
+  attributes,
+  stage,
+  clock,
+}: PreparationOptions): Prepare {
   async function runStage(
     messageId: MessageId,
     body: string,
@@ -76,7 +86,10 @@ export function createPreparation({ source, consumption, attributes, stage, cloc
     return stage(body, { messageId, source, eventType, idempotencyKey, timestamp, headers });
   }
 
-  return async ({ body, headers, correlationId, properties }, id) => {
+  return async ({ correlationId, properties, ...message }, id) => {
+    const event = cloudEvents ? readEvent(message) : ({ kind: "event", ...message } as const);
+    if (event.kind === "failed") return { kind: "rejected", rejection: "extraction_failed", reason: event.reason };
+    const { body, headers } = event;
     const document = JsonDocument.parse(body);
     if (document === null) {
       return { kind: "rejected", rejection: "invalid_json", reason: "the body is not a JSON document in UTF-8" };

@@ -10,7 +10,11 @@ import { createPreparation, REJECTION_METRICS, type ReceivedMessage, type Source
 
 export interface ReceiverOptions {
   readonly source: string;
-  readonly settings: { readonly consumption: Consumption; readonly filter?: HeaderFilterSettings | undefined };
+  readonly settings: {
+    readonly consumption: Consumption;
+    readonly filter?: HeaderFilterSettings | undefined;
+    readonly cloudEvents?: boolean | undefined;
+  };
   readonly attributes: AttributePlan;
   readonly stage?: SourceStage | undefined;
   /** Stores a row; resolves after the commit. */
@@ -45,7 +49,7 @@ export interface Receiver {
 /** @throws Error when the source's filter is invalid */
 export function createReceiver(options: ReceiverOptions): Receiver {
   const { source, settings, attributes, stage, insert, journal, clock, metrics } = options;
-  const prepare = createPreparation({ source, consumption: settings.consumption, attributes, stage, clock });
+  const prepare = createPreparation({ source, ...settings, attributes, stage, clock });
   const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
 
   function passes(headers: () => Headers, { body, correlationId }: UnreadMessage): boolean {

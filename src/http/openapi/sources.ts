@@ -23,6 +23,7 @@ export interface DescribedSource {
   readonly consumption: "push" | "pull";
   /** Absent where the provider has the key in a place of its own. */
   readonly idempotencyKeyPath?: string | undefined;
+  readonly cloudEvents?: boolean | undefined;
   readonly idempotencyKeyHeader?: string | undefined;
   readonly eventTypeHeader?: string | undefined;
   readonly aggregateIdHeader?: string | undefined;
@@ -66,7 +67,8 @@ function formText(source: DescribedSource): string {
 /** The headers that win over the body. One that is the only place of the key is required. */
 function attributeHeaders(source: DescribedSource): readonly Parameter[] {
   const { idempotencyKeyHeader: key, eventTypeHeader: type, aggregateIdHeader: aggregate } = source;
-  const isOnlyPlace = source.idempotencyKeyPath === undefined && providerIn(source) === undefined;
+  const isOnlyPlace =
+    source.idempotencyKeyPath === undefined && providerIn(source) === undefined && source.cloudEvents !== true;
   return [
     ...(key === undefined
       ? []
@@ -79,11 +81,15 @@ function attributeHeaders(source: DescribedSource): readonly Parameter[] {
 }
 
 /** Where the idempotency key is, in words. */
-function keyText({ idempotencyKeyHeader, idempotencyKeyPath }: DescribedSource, title: string | undefined): string {
+function keyText(
+  { idempotencyKeyHeader, idempotencyKeyPath, cloudEvents }: DescribedSource,
+  title: string | undefined,
+): string {
   const places = [
     ...(idempotencyKeyHeader === undefined ? [] : [`the header \`${idempotencyKeyHeader}\``]),
     ...(idempotencyKeyPath === undefined ? [] : [`the value at \`${idempotencyKeyPath}\``]),
     ...(idempotencyKeyPath === undefined && title !== undefined ? [`where ${title} puts it`] : []),
+    ...(cloudEvents === true ? ["the `id` of the event"] : []),
   ];
   return `The idempotency key is ${places.join(", else ")}: a second message with the same one is a duplicate.`;
 }
@@ -99,6 +105,7 @@ function describe(source: DescribedSource): string {
       ? "It is then relayed into the outbox and delivered."
       : "It then waits in the inbox until a pull client claims it.",
     title && `It takes the webhooks of ${title}.`,
+    source.cloudEvents && "It takes CloudEvents 1.0, structured as JSON or binary.",
     provider?.handshake && "Its handshake is answered and not stored.",
     keyText(source, title),
     aggregateIdPath && `Messages with the same value at \`${aggregateIdPath}\` stay in order.`,
@@ -161,12 +168,10 @@ const TRANSFORM_BUSY = error(
 const RATE_LIMITED: Answer = [429, { description: "Too many requests in this minute.", headers: RETRY_AFTER }];
 
 /** The body that a source takes: any JSON value that has the idempotency key. */
-function messageSchema({
-  idempotencyKeyHeader,
-  idempotencyKeyPath,
-  eventTypePath,
-  aggregateIdPath,
-}: DescribedSource): Schema {
+function messageSchema(source: DescribedSource): Schema {
+  // A structured event has the data a level deeper than a binary one.
+  if (source.cloudEvents === true) return {};
+  const { idempotencyKeyHeader, idempotencyKeyPath, eventTypePath, aggregateIdPath } = source;
   const isRequired = idempotencyKeyHeader === undefined;
   const key =
     idempotencyKeyPath === undefined

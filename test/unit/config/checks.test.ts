@@ -238,6 +238,11 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
   [queue("topic: 'q.{{eventType}}'"), "sources.s.eventTypePath", "needs eventTypePath, or eventTypeFromHeader: true"],
   [queue("topic: ' '"), "sources.s.topic", "must not be blank on a push source"],
   [queue("topic: '{{ topic }}'"), "sources.s.topic", "unknown placeholder {{ topic }}"],
+  [
+    "sources: { s: { path: /s, topic: t, cloudEvents: false } }",
+    "sources.s.idempotencyKeyPath",
+    "is required without idempotencyKeyHeader, auth.provider and cloudEvents: true",
+  ],
   [source("idempotencyKeyHeader: 'X Id'"), "sources.s.idempotencyKeyHeader", "expected a header name"],
   [source("idempotencyKeyHeader: X-Api-Key"), "sources.s.idempotencyKeyHeader", "which carries credentials"],
   [source("eventTypeHeader: authorization"), "sources.s.eventTypeHeader", "which carries credentials"],

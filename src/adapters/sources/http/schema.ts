@@ -168,7 +168,7 @@ export const httpSourceSchema = {
   type: "object",
   description: "A route `POST <inbox.basePath><path>`.",
   required: ["path"],
-  requiredAny: ["idempotencyKeyPath", "idempotencyKeyHeader", "auth.provider"],
+  requiredAny: ["idempotencyKeyPath", "idempotencyKeyHeader", "cloudEvents", "auth.provider"],
   properties: {
     path: { type: "string", syntax: "urlPath", description: "Path after `inbox.basePath`." },
     auth: {

@@ -1,0 +1,78 @@
+import { attributeHeaders, HTTP_BINDING, splitAttributes } from "../../model/cloudEvents.ts";
+import type { Headers } from "../../model/rows.ts";
+import { JsonDocument, memberText } from "./jsonDocument.ts";
+
+/** Received CloudEvents (1.0.2): structured or binary become one form, the data as body and the attributes as headers. */
+
+interface EventMessage {
+  readonly body: Buffer;
+  readonly headers: Headers;
+}
+
+type ReadEvent =
+  | ({ readonly kind: "event" } & EventMessage)
+  /** `reason` is addressed to the sender. */
+  | { readonly kind: "failed"; readonly reason: string };
+
+/**
+ * Reads a message as an event.
+ *
+ * @returns its data as JSON text, and headers: its attributes with the prefix `ce-`, its content type, and the others
+ */
+export function readEvent({ body, headers: all }: EventMessage): ReadEvent {
+  const contentType = Object.entries(all).find(([name]) => name.toLowerCase() === "content-type")?.[1] ?? "";
+  const [, isBatch, format] = /^application\/cloudevents(-batch)?(?:\+([a-z0-9]+))?\s*(?:;|$)/i.exec(contentType) ?? [];
+  if (isBatch !== undefined) return failed("it is a batch; send one event at a time");
+  const isStructured = /^application\/cloudevents\b/i.test(contentType);
+  if (isStructured && format?.toLowerCase() !== "json") return failed("its format is not JSON");
+  const { attributes, headers } = splitAttributes(all);
+  if (isStructured) return fromEnvelope(body, headers);
+  const missing = missingAttribute(attributes);
+  if (missing !== undefined)
+    return failed(`it has no attribute ${missing}, and its content type is not application/cloudevents+json`);
+  return { kind: "event", body, headers: { ...headers, ...attributeHeaders(attributes, HTTP_BINDING) } };
+}
+
+function fromEnvelope(body: Buffer, others: Headers): ReadEvent {
+  const document = JsonDocument.parse(body);
+  const envelope = document?.value;
+  if (document === null || typeof envelope !== "object" || envelope === null || Array.isArray(envelope))
+    return failed("its envelope is not a JSON object in UTF-8");
+  const { data_base64: base64, datacontenttype: dataType, ...members } = envelope as Readonly<Record<string, unknown>>;
+  const attributes: Record<string, string> = {};
+  for (const [name, value] of Object.entries(members)) {
+    if (name === "data" || value === null) continue;
+    if (!/^[a-z0-9]+$/.test(name))
+      return failed(`its attribute ${JSON.stringify(name.slice(0, LONGEST_NAME))} is no lower case word`);
+    if (!["string", "number", "boolean"].includes(typeof value))
+      return failed(`its attribute ${name.slice(0, LONGEST_NAME)} is no scalar`);
+    attributes[name] = String(value);
+  }
+  const missing = missingAttribute(attributes);
+  if (missing !== undefined) return failed(`it has no attribute ${missing}`);
+  const kept = Object.entries(others).filter(([name]) => name.toLowerCase() !== "content-type");
+  const headers = {
+    ...Object.fromEntries(kept),
+    "content-type": typeof dataType === "string" && dataType !== "" ? dataType : "application/json",
+    ...attributeHeaders(attributes, HTTP_BINDING),
+  };
+  if (base64 === undefined || base64 === null) {
+    return { kind: "event", headers, body: Buffer.from(memberText(document.text, "data") ?? "null") };
+  }
+  if ("data" in members) return failed("it has both data and data_base64");
+  if (typeof base64 !== "string" || !BASE64.test(base64)) return failed("its data_base64 is no base64");
+  return { kind: "event", headers, body: Buffer.from(base64, "base64") };
+}
+
+const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
+const LONGEST_NAME = 100;
+
+function missingAttribute(attributes: Readonly<Record<string, string>>): string | undefined {
+  const missing = ["specversion", "id", "source", "type"].find((name) => !attributes[name]);
+  if (missing !== undefined) return missing;
+  return attributes.specversion === "1.0" ? undefined : "specversion 1.0";
+}
+
+function failed(what: string): ReadEvent {
+  return { kind: "failed", reason: `the message is not a CloudEvent that the source takes: ${what}` };
+}

@@ -1,0 +1,55 @@
+import type { Headers } from "./rows.ts";
+
+/** CloudEvents 1.0.2: attributes of an event among the headers of a message, as the protocol bindings write them. */
+
+/** How a protocol binding writes attributes as headers. */
+export interface CloudEventsBinding {
+  readonly prefix: string;
+  /** Whether values are percent-encoded. */
+  readonly isEncoded: boolean;
+}
+
+/** Of HTTP and NATS. Stored rows have the attributes of a received event in this form. */
+export const HTTP_BINDING: CloudEventsBinding = { prefix: "ce-", isEncoded: true };
+
+/** The prefixes of the bindings for HTTP and NATS, Kafka, and AMQP; attribute names are lower case letters and digits. */
+const OF_EVENT = /^(?:(ce-)|ce_|cloudEvents[:_])([a-z0-9]+)$/i;
+
+/** Attributes of an event among the headers, decoded, and the other headers. The content type is no attribute here. */
+export function splitAttributes(all: Headers) {
+  const attributes: Record<string, string> = {};
+  const headers: Record<string, string> = {};
+  for (const [name, value] of Object.entries(all)) {
+    const [, isEncoded, attribute] = OF_EVENT.exec(name) ?? [];
+    if (attribute === undefined) headers[name] = value;
+    else if (attribute.toLowerCase() !== "datacontenttype")
+      attributes[attribute.toLowerCase()] = isEncoded === undefined ? value : decodedAttribute(value);
+  }
+  return { attributes, headers };
+}
+
+/** Attributes as headers. */
+export function attributeHeaders(
+  attributes: Readonly<Record<string, string>>,
+  { prefix, isEncoded }: CloudEventsBinding,
+): Headers {
+  const entries = Object.entries(attributes);
+  return Object.fromEntries(entries.map(([name, value]) => [`${prefix}${name}`, isEncoded ? encoded(value) : value]));
+}
+
+/** HTTP protocol binding, section 3.1.3.2: space, double quote, percent and what is no printable ASCII. */
+function encoded(value: string): string {
+  return value.replace(/[^\x21\x23\x24\x26-\x7e]+/gu, (text) =>
+    [...new TextEncoder().encode(text)].map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, "0")}`).join(""),
+  );
+}
+
+/** The value of a header of the HTTP binding. */
+export function decodedAttribute(value: string): string {
+  try {
+    return decodeURIComponent(value);
+  } catch {
+    // Written by somebody who did not encode it.
+    return value;
+  }
+}

@@ -1,0 +1,173 @@
+import { describe, expect, test } from "@jest/globals";
+import { CloudEvent, HTTP } from "cloudevents";
+import fc from "fast-check";
+import { compileCloudEvents } from "../../../../src/core/delivery/cloudEvents.ts";
+import { messageFields } from "../../../../src/core/delivery/template.ts";
+import { readEvent } from "../../../../src/core/receipt/cloudEvents.ts";
+import { memberText } from "../../../../src/core/receipt/jsonDocument.ts";
+import { HTTP_BINDING } from "../../../../src/model/cloudEvents.ts";
+import type { DeliverableRow, MessageId } from "../../../../src/model/rows.ts";
+
+const STRUCTURED = { "Content-Type": "application/cloudevents+json; charset=utf-8" };
+const ATTRIBUTES = { specversion: "1.0", id: "e 1", source: "/a", type: "t" };
+const read = (body: string | Buffer, headers: Readonly<Record<string, string>>) => {
+  const event = readEvent({ body: Buffer.from(body), headers });
+  return event.kind === "failed" ? event.reason : { body: String(event.body), headers: event.headers };
+};
+const envelope = (members: object) => JSON.stringify({ ...ATTRIBUTES, ...members });
+
+describe("a received event", () => {
+  test("that the library wrote is read, in both modes", () => {
+    const event = new CloudEvent({
+      id: "é 1",
+      source: "/a",
+      type: "t",
+      subject: "s%1",
+      data: { n: 1 },
+      traceparent: "00-1",
+    });
+    const attributes = {
+      "ce-id": "%C3%A9%201",
+      "ce-source": "/a",
+      "ce-type": "t",
+      "ce-subject": "s%251",
+      "ce-specversion": "1.0",
+      "ce-traceparent": "00-1",
+      "ce-time": event.time,
+    };
+    const structured = HTTP.structured(event);
+    expect(read(String(structured.body), structured.headers as Record<string, string>)).toMatchObject({
+      body: '{"n":1}',
+      headers: { ...attributes, "content-type": "application/json" },
+    });
+    // The library does not encode: what cannot be decoded is taken as it is.
+    const binary = HTTP.binary(event);
+    expect(read(String(binary.body), { ...(binary.headers as Record<string, string>), "x-a": "1" })).toMatchObject({
+      body: '{"n":1}',
+      headers: { ...attributes, "x-a": "1" },
+    });
+  });
+
+  test("keeps the text of its data, and has null without data", () => {
+    const text = `{"data":1,"specversion":"1.0","id":"1","source":"s","type":"t","x":{"data":2},"data": {"n": 1.0, "big":12345678901234567890} }`;
+    expect(read(text.replace(',"x":{"data":2}', ""), STRUCTURED)).toMatchObject({
+      body: '{"n": 1.0, "big":12345678901234567890}',
+    });
+    expect(read(envelope({}), STRUCTURED)).toMatchObject({ body: "null" });
+    expect(read(envelope({ data: "a,b", datacontenttype: "text/csv" }), STRUCTURED)).toMatchObject({
+      body: '"a,b"',
+      headers: { "content-type": "text/csv" },
+    });
+    const base64 = Buffer.from('{"é":1}').toString("base64");
+    expect(read(envelope({ data_base64: base64 }), STRUCTURED)).toMatchObject({ body: '{"é":1}' });
+  });
+
+  test("has attributes from its envelope alone, as text; null counts as absent", () => {
+    const headers = { ...STRUCTURED, "ce-id": "forged", ce_other: "forged", "X-A": "1" };
+    expect(read(envelope({ n: 7, ok: true, subject: null, data: 1 }), headers)).toEqual({
+      body: "1",
+      headers: {
+        "X-A": "1",
+        "content-type": "application/json",
+        ...{
+          "ce-specversion": "1.0",
+          "ce-id": "e%201",
+          "ce-source": "/a",
+          "ce-type": "t",
+          "ce-n": "7",
+          "ce-ok": "true",
+        },
+      },
+    });
+  });
+
+  test.each([
+    ["it has no attribute specversion, and its content type", "{}", { "content-type": "application/json" }],
+    ["it has no attribute id", "{}", { ce_specversion: "1.0", ce_source: "s", ce_type: "t" }],
+    ["it has no attribute specversion 1.0", "{}", { ce_specversion: "0.3", ce_id: "1", ce_source: "s", ce_type: "t" }],
+    ["its envelope is not a JSON object", "[]", STRUCTURED],
+    ["its envelope is not a JSON object", "{", STRUCTURED],
+    ["its envelope is not a JSON object", Buffer.from([0xff]), STRUCTURED],
+    ["it has no attribute source", '{"specversion":"1.0","id":"1","type":"t"}', STRUCTURED],
+    ["it has no attribute id", envelope({ id: "" }), STRUCTURED],
+    ['its attribute "Bad-Name" is no lower case word', envelope({ "Bad-Name": "1" }), STRUCTURED],
+    ["its attribute list is no scalar", envelope({ list: [] }), STRUCTURED],
+    ["it has both data and data_base64", envelope({ data: 1, data_base64: "QQ==" }), STRUCTURED],
+    ["its data_base64 is no base64", envelope({ data_base64: "?" }), STRUCTURED],
+    ["it is a batch", "[]", { "content-type": "application/cloudevents-batch+json" }],
+    ["its format is not JSON", "x", { "content-type": "application/cloudevents+avro" }],
+  ])("is refused: %s", (reason, body, headers) => {
+    expect(read(body, headers)).toContain(reason);
+  });
+
+  test("that goes out again is the same event", () => {
+    const received = read(envelope({ subject: "ü", data: { n: 1 }, ext: "e" }), STRUCTURED);
+    if (typeof received === "string") throw new Error(received);
+    const row = {
+      id: "x" as MessageId,
+      topic: "t",
+      key: null,
+      aggregateType: null,
+      payload: received.body,
+      createdAt: new Date(),
+    };
+    const write = compileCloudEvents(
+      { mode: "structured", source: "/other", type: "{{ topic }}", subject: "{{ key }}" },
+      HTTP_BINDING,
+    );
+    const { body } = write(row, messageFields(row as DeliverableRow), received.body, received.headers);
+    expect(JSON.parse(body)).toMatchObject({
+      ...ATTRIBUTES,
+      subject: "ü",
+      ext: "e",
+      data: { n: 1 },
+      datacontenttype: "application/json",
+    });
+  });
+});
+
+describe("the text of a member", () => {
+  test("is found in any object, however it is written", () => {
+    const names = fc.constantFrom("data", "a", "", 'x"y', "\\", "Data");
+    const objects = fc.dictionary(names, fc.jsonValue({ maxDepth: 3 }), { maxKeys: 5 });
+    fc.assert(
+      fc.property(objects, fc.constantFrom(0, 2, "\t"), (object, space) => {
+        const text = memberText(JSON.stringify(object, null, space), "data");
+        return "data" in object
+          ? text !== undefined && JSON.stringify(JSON.parse(text)) === JSON.stringify(object.data)
+          : text === undefined;
+      }),
+      { numRuns: 100_000 },
+    );
+  });
+
+  test("of a text nested 100,000 deep takes no stack", () => {
+    const deep = `${"[".repeat(100_000)}${"]".repeat(100_000)}`;
+    expect(memberText(`{"a":${deep},"data" : ${deep} }`, "data")).toBe(deep);
+  });
+});
+
+test("any bytes and headers are read or refused", () => {
+  const texts = fc.oneof(fc.string({ unit: "binary" }), fc.json(), fc.constant(envelope({ data: 1 })));
+  const names = fc.constantFrom(
+    "content-type",
+    "ce-id",
+    "ce-source",
+    "ce-type",
+    "ce-specversion",
+    "CE_x",
+    "cloudEvents:id",
+    "__proto__",
+  );
+  const values = fc.oneof(
+    fc.constantFrom("1.0", "application/cloudevents+json", "%", "%ff", "a"),
+    fc.string({ unit: "binary" }),
+  );
+  fc.assert(
+    fc.property(texts, fc.dictionary(names, values), (body, headers) => {
+      const event = readEvent({ body: Buffer.from(body), headers });
+      return event.kind === "failed" ? event.reason.length < 300 : event.headers["ce-specversion"] === "1.0";
+    }),
+    { numRuns: 100_000 },
+  );
+});
