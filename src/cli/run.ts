@@ -2,16 +2,19 @@ import { createStore, prepareStore } from "../../roles/database.ts";
 import { retentions } from "../../roles/finishedRows.ts";
 import { startProcess } from "../../roles/wire.ts";
 import { openSourcesNotice } from "../config/checks/entries.ts";
+import { readFileFromDisk } from "../config/file.ts";
 import { loadConfig } from "../config/load.ts";
-import { secretsOf } from "../config/mask.ts";
+import { fileSecretsOf, secretsOf } from "../config/mask.ts";
 import { printConfig } from "../config/print.ts";
 import { checkRoles, parseRole, rolesEnabled } from "../config/roles.ts";
+import { secretIn } from "../config/shape.ts";
 import type { Config } from "../config/types.ts";
 import { createRedactor, KnownSecrets } from "../core/redaction/redact.ts";
 import { ConfigError, type ConfigProblem, errorText, StoppingError } from "../model/errors.ts";
 import type { Log } from "../ports/runtime.ts";
 import { createLog, parseLogLevel, type RunningLog } from "../runtime/log.ts";
 import { createMetrics } from "../runtime/metrics.ts";
+import { SecretFiles } from "../runtime/secretFiles.ts";
 import { handleSignals } from "../runtime/shutdown.ts";
 import { systemClock } from "../time/clock.ts";
 import { withTimeout } from "../time/wait.ts";
@@ -105,6 +108,12 @@ export async function serve(prepared: Prepared, atEnd: () => Promise<void> = asy
     },
   });
   log.info(summary(config, source), "starting");
+  const files = new SecretFiles({
+    secrets: fileSecretsOf(config),
+    read: (file) => secretIn(readFileFromDisk(file)),
+    masker: secrets,
+    log,
+  });
   try {
     const service = await startProcess({
       config,
@@ -115,7 +124,11 @@ export async function serve(prepared: Prepared, atEnd: () => Promise<void> = asy
       secrets,
       stopping: signals.stopping,
     });
-    stopService = () => service.stop();
+    files.start();
+    stopService = async () => {
+      files.stop();
+      await service.stop();
+    };
   } catch (error) {
     if (signals.stopping.aborted) return;
     signals.dispose();

@@ -122,16 +122,25 @@ export function basePath(path: string): string {
 /**
  * Turns validated JSON into the values of the types: secrets become `Secret`, durations ms. A value that the validation
  * refused stays as it is.
+ *
+ * @param secretFiles of `file:` secrets, by their key path
  */
-export function materialise(node: SchemaNode, value: unknown): unknown {
-  if (node.secret === true) return typeof value === "string" ? new Secret(value) : value;
+export function materialise(
+  node: SchemaNode,
+  value: unknown,
+  secretFiles: ReadonlyMap<string, string>,
+  path: KeyPath = [],
+): unknown {
+  if (node.secret === true)
+    return typeof value === "string" ? new Secret(value, secretFiles.get(formatKeyPath(path))) : value;
   if (node.duration === true) return typeof value === "string" ? (parseDuration(value) ?? value) : value;
-  if (Array.isArray(value)) return value.map((item) => materialise(node.items ?? {}, item));
+  if (Array.isArray(value))
+    return value.map((item, index) => materialise(node.items ?? {}, item, secretFiles, [...path, index]));
   if (typeof value !== "object" || value === null) return value;
   const schema = node.kinds === undefined ? node : (node.kinds[(value as { kind: string }).kind] ?? {});
   const entries = Object.entries(value).map(([key, item]): [string, unknown] => [
     key,
-    materialise(schema.properties?.[key] ?? schema.additionalProperties ?? {}, item),
+    materialise(schema.properties?.[key] ?? schema.additionalProperties ?? {}, item, secretFiles, [...path, key]),
   ]);
   return Object.fromEntries(entries);
 }

@@ -81,7 +81,7 @@ function inspectFile(file: ChosenFile, options: LoadOptions, readFile: ReadFile)
   // A key or block that has its problem already needs no second one.
   const isNews = ({ path }: Finding) => !path.some((_, index) => broken.has(formatKeyPath(path.slice(0, index + 1))));
   findings.push(...validate(shaped.data, shaped.unknownKeys).filter(isNews));
-  const declared = materialise(rootSchema, shaped.data) as DeclaredConfig;
+  const declared = materialise(rootSchema, shaped.data, shaped.secretFiles) as DeclaredConfig;
   const rules = new Rules(findings.map((finding) => finding.path));
   checkDatabase(declared, rules);
   checkSwitches(declared, rules);

@@ -73,6 +73,13 @@ export function secretsOf(config: unknown): string[] {
   return [...values].sort((a, b) => b.length - a.length);
 }
 
+/** The secrets of a configuration that were read from files. */
+export function fileSecretsOf(config: unknown): readonly (Secret & { readonly file: string })[] {
+  if (config instanceof Secret) return config.file === undefined ? [] : [config as Secret & { readonly file: string }];
+  if (typeof config !== "object" || config === null) return [];
+  return Object.values(config).flatMap(fileSecretsOf);
+}
+
 function collect(value: unknown, credential: boolean): string[] {
   if (value instanceof Secret) return variants(value.reveal());
   if (typeof value === "string") return credential ? variants(value) : passwordsInUrls(value);

@@ -25,6 +25,8 @@ interface Shaped {
   readonly warnings: readonly Finding[];
   /** Keys that the schema does not have in their place; each has a warning too. */
   readonly unknownKeys: readonly KeyPath[];
+  /** The files of `file:` secrets, by their key path. */
+  readonly secretFiles: ReadonlyMap<string, string>;
 }
 
 /**
@@ -35,8 +37,9 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
   const problems: Finding[] = [];
   const warnings: Finding[] = [];
   const unknownKeys: KeyPath[] = [];
+  const secretFiles = new Map<string, string>();
   const data = properties(schema, root, [], []);
-  return { data, problems, warnings, unknownKeys };
+  return { data, problems, warnings, unknownKeys, secretFiles };
 
   function value(node: SchemaNode, raw: Raw | undefined, path: KeyPath): unknown {
     if (raw === null || raw === undefined) return undefined;
@@ -142,7 +145,7 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
   /** A list in one text; each item may be a `file:`. */
   function secretList(items: SchemaNode, raw: string, path: KeyPath): unknown[] | undefined {
     if (raw === "") return undefined;
-    return raw.split(",").map((item) => scalar(items, item.trim(), path) ?? "");
+    return raw.split(",").map((item, index) => scalar(items, item.trim(), [...path, index]) ?? "");
   }
 
   function filled(node: SchemaNode, raw: string, path: KeyPath): string | undefined {
@@ -160,12 +163,19 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
 
   function secretFile(file: string, path: KeyPath): string | undefined {
     try {
-      return options.readFile(file).replace(/\r?\n$/, "");
+      const text = secretIn(options.readFile(file));
+      secretFiles.set(formatKeyPath(path), file);
+      return text;
     } catch (error) {
       problems.push({ path, message: `cannot read the secret file ${JSON.stringify(file)}: ${errorText(error)}` });
       return undefined;
     }
   }
+}
+
+/** The secret that the text of a file holds. */
+export function secretIn(text: string): string {
+  return text.replace(/\r?\n$/, "");
 }
 
 /** The form of a value, without its text, which may be a credential that lost its key. */

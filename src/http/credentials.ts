@@ -2,6 +2,7 @@ import type { IncomingHttpHeaders } from "node:http";
 import {
   createProviderCheck,
   createSignatureCheck,
+  credentialsOf,
   type Digest,
   headerText,
   matcher,
@@ -14,6 +15,7 @@ import {
   signatureHeaders,
 } from "../adapters/sources/http/kind.ts";
 import type { HmacAuth, InboundAuth } from "../adapters/sources/http/schema.ts";
+import { madeOf } from "../model/secret.ts";
 import type { Clock } from "../time/clock.ts";
 import type { Parameter, SecurityScheme } from "./openapi/types.ts";
 
@@ -91,7 +93,12 @@ function kindOf<A extends InboundAuth>({ kind }: A): AuthKind<A> {
 /** Makes the verifier of an `auth` block. */
 export function createVerifier(auth: InboundAuth, clock: Pick<Clock, "now">): Verifier {
   const { challenge, verifier } = kindOf(auth);
-  return { challenge, ...verifier(auth, clock) };
+  const current = madeOf(credentialsOf(auth), () => verifier(auth, clock));
+  return {
+    challenge,
+    signsBody: current().signsBody,
+    refusal: (request, body) => current().refusal(request, body),
+  };
 }
 
 /** The challenges of callers; a provider's webhooks have their own. */

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import {
   createProviderCheck,
+  credentialsOf,
   formToJson,
   type HandshakeAnswer,
   isForm,
@@ -9,6 +10,7 @@ import {
   providerOf,
 } from "../adapters/sources/http/kind.ts";
 import type { InboundAuth, ProviderAuth } from "../adapters/sources/http/schema.ts";
+import { madeOf } from "../model/secret.ts";
 import type { Clock } from "../time/clock.ts";
 import { JSON_TYPE, send, TEXT_TYPE } from "./respond.ts";
 
@@ -53,7 +55,7 @@ const NO_HANDSHAKE: HandshakeAnswer = { status: 403, body: { error: "the request
 
 function ofProvider(auth: ProviderAuth, { handshake, form }: Provider, clock: Pick<Clock, "now">): Webhook {
   const { methods = [], greet, marker, reply } = handshake ?? {};
-  const { secretOf } = createProviderCheck(auth, clock);
+  const check = madeOf(credentialsOf(auth), () => createProviderCheck(auth, clock));
   return {
     methods,
     greet(req) {
@@ -66,7 +68,7 @@ function ofProvider(auth: ProviderAuth, { handshake, form }: Provider, clock: Pi
     },
     reply(req, body) {
       if (reply === undefined || marker === undefined || !body.includes(marker)) return undefined;
-      return reply(jsonOf(body), () => secretOf(req, body));
+      return reply(jsonOf(body), () => check().secretOf(req, body));
     },
     jsonOf: (req, body) => (form !== undefined && isForm(req) ? formToJson(body, form.jsonField) : body),
   };

@@ -5,10 +5,29 @@ import { inspect } from "node:util";
  * formats"). Only `reveal()` gives the value.
  */
 export class Secret {
-  readonly #value: string;
+  #value: string;
+  #version = 0;
+  readonly #file: string | undefined;
 
-  constructor(value: string) {
+  /** @param file from which it was read */
+  constructor(value: string, file?: string) {
     this.#value = value;
+    this.#file = file;
+  }
+
+  get file(): string | undefined {
+    return this.#file;
+  }
+
+  /** Grows with each new value. */
+  get version(): number {
+    return this.#version;
+  }
+
+  /** Its file has another value now. */
+  renew(value: string): void {
+    this.#value = value;
+    this.#version += 1;
   }
 
   /** The value itself, for the one call that needs it. */
@@ -27,6 +46,34 @@ export class Secret {
   [inspect.custom](): string {
     return this.toString();
   }
+}
+
+/**
+ * What is made of secrets, made anew when one of them has a new value. Where that one cannot be used, the old result
+ * stays.
+ *
+ * @returns gives the current result
+ */
+export function madeOf<T>(secrets: readonly Secret[], make: () => T): () => T {
+  let made = make();
+  let version = versionOf(secrets);
+  return () => {
+    const now = versionOf(secrets);
+    if (now === version) return made;
+    version = now;
+    try {
+      made = make();
+    } catch {
+      // A secret in a wrong form; requests with the old one still pass.
+    }
+    return made;
+  };
+}
+
+function versionOf(secrets: readonly Secret[]): number {
+  let sum = 0;
+  for (const { version } of secrets) sum += version;
+  return sum;
 }
 
 // The password reaches to the last @ before the next URL, since people forget to percent-encode an @ or a slash in it.

@@ -1,7 +1,8 @@
 import { createHmac, randomBytes, timingSafeEqual } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { secretsOf } from "../../adapters/sources/http/kind.ts";
+import { credentialsOf, secretsOf } from "../../adapters/sources/http/kind.ts";
 import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
+import { madeOf } from "../../model/secret.ts";
 import type { Clock } from "../../time/clock.ts";
 
 /**
@@ -44,13 +45,13 @@ interface SessionOptions {
 
 /** Makes, reads and ends the sessions of this process's credentials. */
 export class Sessions {
-  readonly #sign: Signer;
+  readonly #signer: () => Signer;
   readonly #clock: SessionOptions["clock"];
   /** Sessions that were signed out here and used codes, with the time at which they end by themselves. */
   readonly #spent = new Map<string, number>();
 
   constructor({ auth, clock }: SessionOptions) {
-    this.#sign = signer(auth);
+    this.#signer = madeOf(credentialsOf(auth), () => signer(auth));
     this.#clock = clock;
   }
 
@@ -64,7 +65,7 @@ export class Sessions {
 
   /** The valid session of a request; undefined without one. */
   of(req: IncomingMessage): Session | undefined {
-    const session = this.#sign.open<Session>("session", cookieOf(req, SESSION_COOKIE));
+    const session = this.#signer().open<Session>("session", cookieOf(req, SESSION_COOKIE));
     if (session === undefined || this.#spent.has(session.id)) return undefined;
     return this.#clock.now() < this.endsAt(session) ? session : undefined;
   }
@@ -89,18 +90,18 @@ export class Sessions {
 
   /** The token that a state-changing request of the session has to send. */
   csrfToken({ id }: Session): string {
-    return this.#sign.mac("csrf", id);
+    return this.#signer().mac("csrf", id);
   }
 
   /** Whether the request carries the CSRF token of the session. */
   hasCsrfToken(req: IncomingMessage, session: Session): boolean {
     const received = req.headers[CSRF_HEADER];
-    return typeof received === "string" && this.#sign.isMac(received, "csrf", session.id);
+    return typeof received === "string" && this.#signer().isMac(received, "csrf", session.id);
   }
 
   /** Redeems a one-time code. @returns undefined for one that is wrong, used or older than two minutes */
   redeem(text: string): { readonly by: string | null } | undefined {
-    const code = this.#sign.open<Code>("code", text);
+    const code = this.#signer().open<Code>("code", text);
     if (code === undefined || code.expires <= this.#clock.now() || this.#spent.has(code.nonce)) return undefined;
     this.#spend(code.nonce, code.expires);
     return { by: code.by };
@@ -114,7 +115,7 @@ export class Sessions {
 
   #setCookie(req: IncomingMessage, res: ServerResponse, session: Session): void {
     const seconds = Math.ceil((this.endsAt(session) - this.#clock.now()) / 1000);
-    const value = this.#sign.seal("session", session);
+    const value = this.#signer().seal("session", session);
     res.setHeader("Set-Cookie", `${SESSION_COOKIE}=${value}; Max-Age=${seconds}${attributes(req)}`);
   }
 }

@@ -1,5 +1,6 @@
 import type { Dispatcher } from "undici";
 import { PublishError } from "../../../model/errors.ts";
+import { madeOf } from "../../../model/secret.ts";
 import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { TimeoutError, withTimeout } from "../../../time/wait.ts";
@@ -13,17 +14,25 @@ export function createCredentials(auth: HttpDestinationAuth, environment: Creden
   const { secrets } = environment;
   switch (auth.kind) {
     case "basic": {
-      const password = auth.password.reveal();
-      const encoded = Buffer.from(`${auth.username}:${password}`, "utf8").toString("base64");
-      secrets.add(encoded);
-      secrets.add(password);
-      return fixed({ name: "authorization", value: `Basic ${encoded}` });
+      return configured(
+        madeOf([auth.password], () => {
+          const password = auth.password.reveal();
+          const encoded = Buffer.from(`${auth.username}:${password}`, "utf8").toString("base64");
+          secrets.add(encoded);
+          secrets.add(password);
+          return { name: "authorization", value: `Basic ${encoded}` };
+        }),
+      );
     }
     case "header": {
-      const value = auth.headerValue.reveal();
       const name = headerName(auth.headerName);
-      secrets.add(value);
-      return fixed({ name: name.toLowerCase(), value: headerValue(name, value) });
+      return configured(
+        madeOf([auth.headerValue], () => {
+          const value = auth.headerValue.reveal();
+          secrets.add(value);
+          return { name: name.toLowerCase(), value: headerValue(name, value) };
+        }),
+      );
     }
     case "oauth2":
       return new TokenCredentials(auth, environment);
@@ -32,10 +41,11 @@ export function createCredentials(auth: HttpDestinationAuth, environment: Creden
   }
 }
 
-function fixed(sent: Credential): Credentials {
+/** @param current gives that of the configuration, whose file may change */
+function configured(current: () => Credential): Credentials {
   return {
-    current: () => sent,
-    fetch: async () => sent,
+    current,
+    fetch: async () => current(),
     refused: () => false,
     close: async () => {},
   };

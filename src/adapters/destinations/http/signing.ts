@@ -1,4 +1,5 @@
 import { createHmac } from "node:crypto";
+import { madeOf } from "../../../model/secret.ts";
 import type { OutboundMessage } from "../../../ports/destination.ts";
 import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
@@ -14,13 +15,17 @@ export function createSigner(
   clock: Pick<Clock, "now">,
   secrets: Pick<SecretMasker, "add">,
 ): Signer {
-  const texts = signing.secrets.map((secret) => secret.reveal());
-  for (const text of texts) secrets.add(text);
-  return signing.scheme === "hmac" ? hmac(signing, texts, clock) : standardWebhooks(texts, clock);
+  const current = madeOf(signing.secrets, () => {
+    const texts = signing.secrets.map((secret) => secret.reveal());
+    for (const text of texts) secrets.add(text);
+    return signing.scheme === "hmac" ? hmac(signing, texts, clock) : standardWebhooks(texts, clock);
+  });
+  return (message) => current()(message);
 }
 
 /** Standard Webhooks 1.0.0, "Signature scheme", with symmetric keys. */
 function standardWebhooks(texts: readonly string[], clock: Pick<Clock, "now">): Signer {
+  if (!texts.every(isBase64Key)) throw new Error("a secret is no base64");
   const keys = texts.map((text) => Buffer.from(withoutPrefix(text), "base64"));
   return ({ id, body }) => {
     const seconds = String(Math.floor(clock.now() / 1000));

@@ -11,7 +11,7 @@ export { matcher, readKey } from "./keys.ts";
 export { createProviderCheck, type ProviderCheck } from "./providerCheck.ts";
 export { providerOf } from "./providers/index.ts";
 export { DEFAULT_TOLERANCE_MS, type HandshakeAnswer, type Provider } from "./providers/provider.ts";
-export { credentialKeys, secretsOf } from "./schema.ts";
+export { credentialKeys, credentialsOf, secretsOf } from "./schema.ts";
 export { type Digest, headerText, jsonOf, type SignatureScheme } from "./scheme.ts";
 export { createSignatureCheck, type Refusal } from "./signature.ts";
 export { parseSignedText } from "./signedText.ts";

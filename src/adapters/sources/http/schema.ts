@@ -213,8 +213,12 @@ export function credentialKeys(kind: InboundAuth["kind"]): readonly [one: string
 
 /** The credentials of a block, of which any one passes; the first is the newest. */
 export function secretsOf(auth: DeclaredAuth | InboundAuth): readonly string[] {
+  return credentialsOf(auth).map((secret) => secret.reveal());
+}
+
+/** The same as secrets, whose values may change. */
+export function credentialsOf(auth: DeclaredAuth | InboundAuth): readonly Secret[] {
   const [one, many] = CREDENTIAL_KEYS[auth.kind];
   const block = auth as unknown as Readonly<Record<string, Secret | readonly Secret[] | undefined>>;
-  const secrets = [block[one] ?? [], block[many] ?? []].flat() as readonly Secret[];
-  return secrets.map((secret) => secret.reveal());
+  return [block[one] ?? [], block[many] ?? []].flat() as readonly Secret[];
 }
