@@ -11,7 +11,7 @@ import { type Figure, perSecond, rate } from "./report.ts";
 /** The backlog of all bad destinations together. */
 const BAD_ROWS = 50_000;
 /** More than the healthy destination takes in the time of a case. */
-const HEALTHY_ROWS = 100_000;
+const HEALTHY_ROWS = 250_000;
 const FIRST_MS = 1000;
 /** By then the share of slots has been found. */
 const SETTLED_MS = 5000;

@@ -26,8 +26,8 @@ interface FairShareOptions {
  * - A destination that is slow or fails is ill. Slow: its deliveries take longer than a second and none has ended
  *   sooner lately, from then on until one succeeds sooner; or half of its last answers had to be cut off, since their
  *   body did not end. Failing: half of its last deliveries failed.
- * - As long as others want slots, all ill ones together get an eighth of them, and one more where some hang; those that
- *   fail begin one delivery for 256 of the others.
+ * - As long as others want slots, all ill ones together get an eighth of them, and one more for those that fail where
+ *   slow ones hold them; those that fail begin one delivery for 256 of the others.
  */
 export class FairShare {
   readonly #concurrency: number;
@@ -189,14 +189,20 @@ export class FairShare {
   #mayBeginIll(state: State, now: number, isContended: boolean): boolean {
     if (!this.#hasWindow(state)) return false;
     const { all, young } = this.#slotsOfIll(now);
-    if (isContended ? young >= this.#eighth || all > this.#eighth : all >= this.#most) return false;
-    if (!isContended || !isFailing(state)) return true;
+    if (!isContended) return all < this.#most;
+    if (all >= this.#eighth && this.#isSlow(state, now)) return false;
+    if (young >= this.#eighth || all > this.#eighth) return false;
+    if (!isFailing(state)) return true;
     const { begun, at } = this.#lastOfFailing;
     return this.#begun - begun >= TURNS_OF_OTHERS || now - at >= LONGEST_TURN_MS;
   }
 
   #isIll(state: State, now: number): boolean {
-    if (isFailing(state) || state.lastWasSlow || state.cutOff >= 0.5) return true;
+    return isFailing(state) || this.#isSlow(state, now);
+  }
+
+  #isSlow(state: State, now: number): boolean {
+    if (state.lastWasSlow || state.cutOff >= 0.5) return true;
     // A hanging delivery means little while others succeed. The first one of a set is the oldest.
     if (now - state.lastQuickAt <= SLOW_MS) return false;
     for (const { beganAt } of state.slots) return now - beganAt > SLOW_MS;
@@ -207,7 +213,7 @@ export class FairShare {
     return now - this.#waitedAt <= CONTENDED_MS;
   }
 
-  /** Slots of ill destinations, and those held briefly: one that hangs takes no turn from other ill ones. */
+  /** Slots of ill destinations, and those held briefly: one that hangs takes no turn from those that fail. */
   #slotsOfIll(now: number): { readonly all: number; readonly young: number } {
     let all = 0;
     let young = 0;

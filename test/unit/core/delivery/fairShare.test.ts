@@ -161,6 +161,19 @@ describe("while others want slots", () => {
     expect(counts(fill("b", "c"))).toEqual({ b: 1, c: 6 });
   });
 
+  test("those that are slow share one slot in turns", () => {
+    prove("c");
+    deliver("a", 1, "failed", 2000);
+    deliver("b", 1, "failed", 2000);
+    share.next(["c"]);
+    const [first] = fill("a", "b", "c").get("a") ?? [];
+    clock.advance(1001);
+    deliver("c", 1);
+    expect(counts(fill("a", "b", "c"))).toEqual({ a: 0, b: 0, c: 0 });
+    if (first !== undefined) share.end(first, "failed");
+    expect(counts(fill("a", "b", "c"))).toEqual({ a: 0, b: 1, c: 0 });
+  });
+
   test("one that fails begins one delivery for 256 of the others, or each tenth of a second", () => {
     prove("a", "b");
     deliver("a", 8, "failed");
