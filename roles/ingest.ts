@@ -8,7 +8,7 @@ import { type AttributePlan, brokerPlan, httpPlan } from "../src/core/receipt/at
 import { createIntake } from "../src/core/receipt/intake.ts";
 import { type Journal, ReceiptJournal } from "../src/core/receipt/journal.ts";
 import { ReceiptBatcher } from "../src/core/receipt/receiptBatcher.ts";
-import { createReceiver } from "../src/core/receipt/receive.ts";
+import { createReceiver, type ReceiverOptions } from "../src/core/receipt/receive.ts";
 import { createSourceStage } from "../src/core/transform/transform.ts";
 import { inboxRoutes } from "../src/http/inbox.ts";
 import { pullRoutes } from "../src/http/pull/routes.ts";
@@ -17,6 +17,7 @@ import type { Route } from "../src/http/routes.ts";
 import { type ClaimToken, type InsertResult, type NewInboxRow, operationsTables } from "../src/model/rows.ts";
 import type { HealthComponent, Service } from "../src/ports/runtime.ts";
 import type { Source } from "../src/ports/source.ts";
+import type { InboxStore } from "../src/ports/store.ts";
 import { REPLICA } from "../src/runtime/log.ts";
 import { sleep } from "../src/time/wait.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
@@ -28,14 +29,19 @@ import { closer, type RoleContext, type RoleParts } from "./context.ts";
 export async function ingestRole(context: RoleContext): Promise<RoleParts> {
   const { config, store, clock, log, metrics, tally, evaluator, bodies, wakes } = context;
   const pull = pullParts(context);
-  const insertRows = async (rows: readonly NewInboxRow[]) => {
-    const outcomes = await store.inbox.insert(rows);
-    wakes.relay();
-    pull.onStored(rows);
-    return outcomes;
-  };
-  const batcher = new ReceiptBatcher({ insert: insertRows }, log);
-  const insert = (row: NewInboxRow) => batcher.add(row);
+  const waking =
+    (insert: InboxStore["insert"]): InboxStore["insert"] =>
+    async (rows) => {
+      const outcomes = await insert(rows);
+      wakes.relay();
+      pull.onStored(rows);
+      return outcomes;
+    };
+  const insertRows = waking((rows) => store.inbox.insert(rows));
+  const insertAllOrNone = waking((rows) => store.inbox.insertAllOrNone(rows));
+  const batcher = new ReceiptBatcher({ insert: insertRows, insertAllOrNone }, log);
+  const insert: ReceiverOptions["insert"] = (row) => batcher.add(row);
+  const insertRequest: ReceiverOptions["insertRequest"] = (rows, isAtomic) => batcher.addRequest(rows, isAtomic);
   const journal = journalOf(context);
   const sources = Object.entries(config.sources).flatMap(([source, settings]) => {
     if (settings.kind !== "http") return [];
@@ -43,7 +49,17 @@ export async function ingestRole(context: RoleContext): Promise<RoleParts> {
     const { transform } = settings;
     const stage = transform === undefined ? undefined : createSourceStage(transform, evaluator, metrics, true);
     const counted = tallySource(metrics, tally, source, false);
-    const receiver = createReceiver({ source, settings, attributes, stage, insert, journal, clock, metrics: counted });
+    const receiver = createReceiver({
+      source,
+      settings,
+      attributes,
+      stage,
+      insert,
+      insertRequest,
+      journal,
+      clock,
+      metrics: counted,
+    });
     return [{ settings, receiver }];
   });
   const { workers, health } = await brokerSources(context, insertRows, journal);

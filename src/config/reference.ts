@@ -18,6 +18,7 @@ const SYNTAX_TYPES: Readonly<Partial<Record<Syntax, string>>> = {
   httpUrl: "URL",
   urlPath: "path",
   jsonPath: "JSONPath",
+  listPath: "JSONPath",
   topicPattern: "topic glob",
   topicTemplate: "template",
   address: "name or template",

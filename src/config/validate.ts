@@ -9,6 +9,7 @@ import {
   parseTopicTemplate,
 } from "../core/delivery/template.ts";
 import { parseJsonPath } from "../core/receipt/jsonPath.ts";
+import { parseListPath } from "../core/receipt/requestBatch.ts";
 import { compileExpression } from "../core/transform/expression.ts";
 import type { SchemaNode, Syntax } from "../model/schema.ts";
 import { parseDuration } from "../model/text.ts";
@@ -171,6 +172,7 @@ const CHECKS: Readonly<Record<Syntax, SyntaxCheck>> = {
   urlPath,
   pathTemplate,
   jsonPath: parsed("no definite JSONPath", parseJsonPath),
+  listPath: parsed("no path to a list", parseListPath),
   topicPattern: parsed("no topic pattern", compileTopicPattern),
   topicTemplate: parsed("no topic template", parseTopicTemplate),
   address: parsed("no address template", parseAddressTemplate),

@@ -3,16 +3,18 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { type Provider, providerOf } from "../adapters/sources/http/kind.ts";
 import type { InboundAuth } from "../adapters/sources/http/schema.ts";
 import { CORRELATION_HEADER, correlationId, credentialHeaders } from "../core/receipt/headers.ts";
-import { REJECTION_METRICS } from "../core/receipt/preparation.ts";
+import { REJECTION_METRICS, type ReceivedMessage } from "../core/receipt/preparation.ts";
 import type { Receiver } from "../core/receipt/receive.ts";
+import { type BatchForm, splitBatch } from "../core/receipt/requestBatch.ts";
 import type { Headers, Receipt } from "../model/rows.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock } from "../time/clock.ts";
 import { type Admitted, answerUnadmitted, receiveBody } from "./admission.ts";
+import { answerBatch, createFormOf, receiptAnswer, unsplitAnswer } from "./batch.ts";
 import type { BodyBudget } from "./body.ts";
 import { accessOf, createVerifier, credentialHeaderNames } from "./credentials.ts";
 import { type DescribedSource, describeReceive } from "./openapi/sources.ts";
-import { ERRORS, JSON_TYPE, send, sendError } from "./respond.ts";
+import { send, sendError, sendJson } from "./respond.ts";
 import { type Route, type RouteHandler, route, sourceIds } from "./routes.ts";
 import { answerHandshake, createWebhook, type HandshakeAnswer } from "./webhook.ts";
 
@@ -66,6 +68,8 @@ function receiveHandler(
   const perMinute = settings.rateLimit?.requestsPerMinute;
   const rateLimit = perMinute === undefined ? undefined : new RateLimit(perMinute, clock);
   const omits = headersNotStored(auth, inbox.credentialHeaders);
+  const { batch } = settings;
+  const formOf = createFormOf(batch.path);
 
   async function decide(req: IncomingMessage, res: ServerResponse): Promise<Decision> {
     const greeting = webhook.greet(req);
@@ -82,7 +86,11 @@ function receiveHandler(
     const body = typeof json === "string" ? admitted.body : json;
 
     const given = req.headers["x-correlation-id"];
-    const unread = { body, correlationId: typeof given === "string" ? headerText(given) : undefined };
+    const form = typeof json === "string" ? undefined : formOf(req);
+    const unread = {
+      body: form === undefined ? body : NO_BODY,
+      correlationId: typeof given === "string" ? headerText(given) : undefined,
+    };
     if (!receiver.passes(() => receivedHeaders(req.rawHeaders, omitsNone), unread)) return { kind: "filtered" };
 
     const correlation = correlationId(given);
@@ -92,17 +100,31 @@ function receiveHandler(
       return { kind: "rejected", rejection: "extraction_failed", reason: json };
     }
     const isConverted = body !== admitted.body;
-    const headers = receivedHeaders(
-      req.rawHeaders,
-      isConverted ? (name) => name === "content-type" || omits(name) : omits,
-    );
-    return receiver.accept({ body, headers, correlationId: headerText(correlation) });
+    const describesBody = (name: string): boolean => name === "content-type" && (isConverted || form !== undefined);
+    const headers = receivedHeaders(req.rawHeaders, (name) => describesBody(name) || omits(name));
+    const message = { body, headers, correlationId: headerText(correlation) };
+    return form === undefined ? await receiver.accept(message) : await acceptBatch(message, form);
+  }
+
+  async function acceptBatch(
+    { body, headers: all, correlationId }: ReceivedMessage,
+    form: BatchForm,
+  ): Promise<Decision> {
+    const split = splitBatch(body, form, batch.maxItems);
+    if (split.kind !== "messages") {
+      metrics.inboxRejection(REJECTION_METRICS.extraction_failed);
+      return { kind: "unsplit", ...unsplitAnswer(split, batch.maxItems) };
+    }
+    // Each is an event in structured mode.
+    const headers = settings.cloudEvents === true ? { ...all, "content-type": EVENT_TYPE } : all;
+    const messages = split.bodies.map((each, position) => ({ body: each, headers, correlationId, position }));
+    return { kind: "batch", receipts: await receiver.acceptRequest(messages, batch.atomic) };
   }
 
   async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> {
     const decision = await decide(req, res);
     if (decision.kind === "unauthorized" || decision.kind === "rate_limited") metrics.inboxRejection(decision.kind);
-    answer(res, decision, limits.maxBytes);
+    answer(res, decision, limits.maxBytes, batch.atomic);
   }
 
   return { handle, handshakeMethods: webhook.methods };
@@ -113,26 +135,21 @@ type Decision =
   | Receipt
   | Exclude<Admitted, { kind: "read" }>
   | { readonly kind: "rate_limited"; readonly retryAfterSeconds: number }
-  | { readonly kind: "handshake"; readonly answer: HandshakeAnswer };
+  | { readonly kind: "handshake"; readonly answer: HandshakeAnswer }
+  | { readonly kind: "batch"; readonly receipts: readonly Receipt[] }
+  | { readonly kind: "unsplit"; readonly status: number; readonly error: string };
 
+const NO_BODY = Buffer.alloc(0);
+const EVENT_TYPE = "application/cloudevents+json";
 const omitsNone = (): boolean => false;
-/** A full queue of transforms empties within seconds. */
-const BUSY_RETRY_AFTER_SECONDS = 1;
-
 /** The answer to each decision (spec, the status table of the route). */
-function answer(res: ServerResponse, decision: Decision, maxBodyBytes: number): void {
+function answer(res: ServerResponse, decision: Decision, maxBodyBytes: number, isAtomic: boolean): void {
   switch (decision.kind) {
-    case "stored":
-      send(res, 202, JSON_TYPE, `{"messageId":"${decision.id}"}`);
+    case "batch":
+      answerBatch(res, decision.receipts, isAtomic);
       break;
-    case "filtered":
-      send(res, 202, JSON_TYPE, '{"status":"filtered"}');
-      break;
-    case "duplicate":
-      send(res, 200, JSON_TYPE, '{"status":"duplicate"}');
-      break;
-    case "rejected":
-      answerRejection(res, decision);
+    case "unsplit":
+      sendError(res, decision.status, decision.error);
       break;
     case "handshake":
       answerHandshake(res, decision.answer);
@@ -141,34 +158,23 @@ function answer(res: ServerResponse, decision: Decision, maxBodyBytes: number): 
       res.setHeader("Retry-After", decision.retryAfterSeconds);
       send(res, 429, null, "");
       break;
-    case "unavailable":
-      sendError(res, 500, ERRORS.storageFailed);
-      break;
-    case "busy":
-      res.setHeader("Retry-After", BUSY_RETRY_AFTER_SECONDS);
-      sendError(res, 503, ERRORS.transformUnavailable);
+    case "too_large":
+    case "unauthorized":
+    case "unsupported_encoding":
+    case "undecodable":
+    case "overloaded":
+    case "aborted":
+      answerUnadmitted(res, decision, maxBodyBytes);
       break;
     default:
-      answerUnadmitted(res, decision, maxBodyBytes);
+      answerReceipt(res, decision);
   }
 }
 
-function answerRejection(
-  res: ServerResponse,
-  { rejection, reason }: Extract<Decision, { readonly kind: "rejected" }>,
-): void {
-  switch (rejection) {
-    case "invalid_json":
-      sendError(res, 400, "Invalid JSON");
-      break;
-    case "extraction_failed":
-    case "unstorable":
-      sendError(res, 400, reason);
-      break;
-    case "transform_failed":
-      sendError(res, 422, `Transform failed: ${reason}`);
-      break;
-  }
+function answerReceipt(res: ServerResponse, receipt: Receipt): void {
+  const { status, body, headers = {} } = receiptAnswer(receipt);
+  for (const [name, value] of Object.entries(headers)) res.setHeader(name, value);
+  sendJson(res, status, body);
 }
 
 /**

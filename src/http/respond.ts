@@ -34,6 +34,10 @@ export const ERRORS = {
 /** The `error` of a 413 answer (spec, "Rules for every data-port route"). */
 export const tooLargeMessage = (maxBytes: number): string => `Request body exceeds ${maxBytes} bytes`;
 
+/** The `error` of a 413 answer to several messages in one request. */
+export const tooManyMessage = (maxItems: number): string =>
+  `The batch has more than ${maxItems} items; send several requests`;
+
 /** Answers with a JSON body. */
 export function sendJson(res: ServerResponse, status: number, body: object): void {
   send(res, status, JSON_TYPE, JSON.stringify(body));

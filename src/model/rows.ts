@@ -222,7 +222,9 @@ export type Receipt =
   /** The database did not take it; the sender may send it again. */
   | { readonly kind: "unavailable"; readonly reason: string }
   /** Its transform could not be run now, so that nothing is stored; the sender may send it again. */
-  | { readonly kind: "busy"; readonly reason: string };
+  | { readonly kind: "busy"; readonly reason: string }
+  /** Another message of its request was refused, and all of them are stored or none. */
+  | { readonly kind: "withheld" };
 
 /** `unstorable`: the database refuses the row's data for good. */
 export type Rejection = "invalid_json" | "extraction_failed" | "transform_failed" | "unstorable";

@@ -14,6 +14,7 @@ const SYNTAXES = [
   "urlPath",
   "pathTemplate",
   "jsonPath",
+  "listPath",
   "topicPattern",
   "topicTemplate",
   "address",

@@ -29,6 +29,12 @@ export interface InboxStore {
   insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]>;
 
   /**
+   * As {@link insert}, but stores all rows or none: where an outcome is `refused`, nothing is stored, and the others are
+   * what they would be without the refused rows.
+   */
+  insertAllOrNone(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]>;
+
+  /**
    * Copies up to `limit` pending push rows, oldest first, into the outbox and marks them `processed`, atomically. A row
    * whose topic renders empty, or that the outbox table refuses, becomes `dead`. The rows of one outbox key are copied
    * in the order `(created_at, id)` across all replicas. Rows of other sources stay pending and block nothing.

@@ -10,7 +10,7 @@ import { latency } from "./latency.ts";
 import { limits } from "./limits.ts";
 import { peers } from "./peers.ts";
 import { pinnedSnapshot } from "./pinnedSnapshot.ts";
-import { receipt, receiptSlowCommits } from "./receipts.ts";
+import { receipt, receiptBatches, receiptSlowCommits } from "./receipts.ts";
 import { hotKey, replicas } from "./replicas.ts";
 import { type Figure, printTable } from "./report.ts";
 import { claimCost, drain, relayCost } from "./scenarios.ts";
@@ -25,6 +25,7 @@ const SCENARIOS = {
   drain,
   receipt,
   receiptSlowCommits,
+  receiptBatches,
   endToEnd,
   claimCost,
   relayCost,

@@ -2,7 +2,7 @@ import { acceptedIn } from "./accepted.ts";
 import { inboxRow } from "./endToEnd.ts";
 import type { Environment } from "./environment.ts";
 import { vacuum } from "./outbox.ts";
-import { type Figure, median, rate } from "./report.ts";
+import { type Figure, median, perSecond, rate } from "./report.ts";
 
 /** (b) HTTP receipt, against the same server without a database. */
 export async function receipt(environment: Environment): Promise<Figure[]> {
@@ -67,6 +67,49 @@ export async function receiptSlowCommits(environment: Environment): Promise<Figu
       ratio,
       target: ">= 1",
       met: ratio >= 1,
+    },
+  ];
+}
+
+/** Messages of one request, and bytes of padding in each: together they fit into `inbox.maxBodyBytes` as it comes. */
+const [BATCH, PADDING] = [10_000, 40];
+/** That send batches. */
+const CONNECTIONS = 4;
+
+/** (z) HTTP receipt of requests with 10,000 lines over four connections, against the same messages alone over 64 connections. */
+export async function receiptBatches(environment: Environment): Promise<Figure[]> {
+  const svc = await environment.svc(["ingest"], {});
+  const sender = await environment.program("sender.js", [svc.port, "/inbox/bench", 64, 500, PADDING]);
+  const padding = "x".repeat(PADDING);
+  let next = 0;
+  const line = () => `{"id":"batch-${++next}","key":"key-${next % 500}","padding":"${padding}"}\n`;
+  const inBatches = async (): Promise<number> => {
+    const bodies = Array.from({ length: 16 }, () => Array.from({ length: BATCH }, line).join(""));
+    const startedAt = performance.now();
+    const waiting = bodies.values();
+    const connection = async () => {
+      for (const body of waiting) {
+        const headers = { "content-type": "application/x-ndjson" };
+        const answer = await fetch(`http://127.0.0.1:${svc.port}/inbox/bench`, { method: "POST", headers, body });
+        const text = await answer.text();
+        if (answer.status !== 202) throw new Error(`a batch got ${answer.status}: ${text.slice(0, 200)}`);
+      }
+    };
+    await Promise.all(Array.from({ length: CONNECTIONS }, connection));
+    return perSecond(bodies.length * BATCH, performance.now() - startedAt);
+  };
+  const single = async () => (await acceptedIn(sender, 1500)) / 1.5;
+  const { value, baseline, ratio } = await inTurns(environment, 5, inBatches, single);
+  await sender.stop();
+  await svc.stop();
+  return [
+    {
+      name: "(z) HTTP receipt, 10,000 lines of 100 bytes a request",
+      value: rate(value),
+      baseline: `${rate(baseline)} alone, 64 connections`,
+      ratio,
+      target: ">= 3",
+      met: ratio >= 3,
     },
   ];
 }

@@ -3,13 +3,13 @@ import { connect, type Socket } from "node:net";
 import { createInterface } from "node:readline";
 
 /**
- * A closed-loop sender as a process of its own: each of its keep-alive connections posts the next 1 kB message when the last one is
- * answered. Arguments: port, path, connections, keys. Prints 0; then for an input line `ms` sends for that long and prints the number of
+ * A closed-loop sender as a process of its own: each of its keep-alive connections posts the next message, by default of 1 kB, when the last one is
+ * answered. Arguments: port, path, connections, keys, bytes of padding. Prints 0; then for an input line `ms` sends for that long and prints the number of
  * 2xx answers and of others.
  */
-const [port = 0, , connections = 64, keys = 500] = process.argv.slice(2).map(Number);
+const [port = 0, , connections = 64, keys = 500, paddingBytes = 900] = process.argv.slice(2).map(Number);
 const [, path = "/"] = process.argv.slice(2);
-const padding = "x".repeat(900);
+const padding = "x".repeat(paddingBytes);
 const run = randomUUID();
 let sent = 0;
 

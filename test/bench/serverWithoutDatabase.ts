@@ -17,12 +17,18 @@ const receiver = createReceiver({
   settings: { consumption: "push" },
   attributes: httpPlan(paths),
   insert: async () => ({ kind: "stored" }),
+  insertRequest: async (rows) => rows.map(() => ({ kind: "stored" })),
   clock: systemClock,
   metrics,
 });
 const routes = inboxRoutes({
   inbox: { basePath: "/inbox", maxBodyBytes: 1_048_576, credentialHeaders: [] },
-  sources: [{ settings: { path: "/bench", consumption: "push", ...paths }, receiver }],
+  sources: [
+    {
+      settings: { path: "/bench", consumption: "push", ...paths, batch: { atomic: false, maxItems: 10_000 } },
+      receiver,
+    },
+  ],
   budget: new BodyBudget(67_108_864, systemClock),
   clock: systemClock,
   metrics,

@@ -20,7 +20,7 @@ const CONFIG = ordersTo(
       guarded: { ...source, path: "/guarded", auth },
       filtered: { ...source, path: "/filtered", filter: { exclude: [{ header: "X-Test", exists: true }] } },
       changed: { ...source, path: "/changed", transform: { expression: 'id = "bad" ? $error("never") : $' } },
-      limited: { ...source, path: "/limited", rateLimit: { requestsPerMinute: 3 } },
+      limited: { ...source, path: "/limited", rateLimit: { requestsPerMinute: 4 } },
       pulled: { ...source, path: "/pulled", consumption: "pull" },
     },
   },
@@ -145,6 +145,19 @@ describe("every answer is as the OpenAPI document has it", () => {
       const answer = await ask(`POST /inbox/${path}`, { body: message, headers: BEARER });
       expect([path, answer.status]).toEqual([path, 200]);
     }
+    const headers = { ...BEARER, "content-type": "application/x-ndjson" };
+    for (const path of SOURCES) {
+      const lines = '{"id":"m-1"}\n{"id":"m-9","type":"created"}\n';
+      expect((await ask(`POST /inbox/${path}`, { body: `${lines}{`, headers })).status).toBe(207);
+    }
+    for (const [body, status] of [
+      ['{"id":"m-1"}', 200],
+      ['{"id":"m-10"}', 202],
+      ["{", 400],
+    ] as const) {
+      expect((await ask("POST /inbox/orders", { body, headers })).status).toBe(status);
+    }
+    expect((await ask("POST /inbox/changed", { body: '{"id":"bad"}', headers })).status).toBe(422);
     const evaluated = await ask("POST /admin/transform/test", {
       body: { expression: "1", payload: 1 },
       headers: BEARER,
@@ -276,6 +289,8 @@ describe("every answer is as the OpenAPI document has it", () => {
     for (const path of ["orders", "guarded", "filtered", "pulled"]) {
       const answer = await ask(`POST /inbox/${path}`, { body: { id: "m-3", type: "created" }, headers: BEARER });
       expect([path, answer.status]).toEqual([path, 500]);
+      const lines = { ...BEARER, "content-type": "application/x-ndjson" };
+      expect((await ask(`POST /inbox/${path}`, { body: '{"id":"m-3"}', headers: lines })).status).toBe(500);
     }
     for (const name of ["claim", "ack", "nack", "extend"]) {
       const answer = await ask(`POST /pull/pulled/${name}`, { body: { claimToken }, headers: BEARER });

@@ -570,6 +570,57 @@ describe("a row that a trigger refuses", () => {
   });
 });
 
+describe("rows that are stored all or none", () => {
+  const stored = { kind: "stored" };
+
+  test.each(["refuses", "skips"])("are none where a trigger %s one, which is named", async (how) => {
+    await withTables(async (store, database) => {
+      const condition = "NEW.event_type = 'bad'";
+      if (how === "refuses") await refuse(database, "INSERT", "inbox", condition);
+      else await skipInserts(database, "inbox", condition);
+      const rows = ["good", "bad", "good", "bad", "good"].map((eventType) => inboxRow({ eventType }));
+      const outcomes = await store.inbox.insertAllOrNone(rows);
+      expect(outcomes.map(({ kind }) => kind)).toEqual(["stored", "refused", "stored", "refused", "stored"]);
+      expect(outcomes[1]).toMatchObject({ mayPassLater: true });
+      expect(await database.query("SELECT id FROM inbox")).toEqual([]);
+
+      await database.query(`DROP TRIGGER ${how === "refuses" ? "refuse" : "skip"} ON inbox`);
+      expect(await store.inbox.insertAllOrNone(rows)).toEqual(rows.map(() => stored));
+      expect(await database.query("SELECT DISTINCT xmin FROM inbox")).toHaveLength(1);
+    });
+  });
+
+  test("are none where the commit refuses one", async () => {
+    await withTables(async (store, database) => {
+      await database.query(
+        `CREATE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN IF NEW.event_type = 'bad' THEN RAISE EXCEPTION 'not this one'; END IF; RETURN NULL; END $$`,
+      );
+      await database.query(
+        `CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON inbox DEFERRABLE INITIALLY DEFERRED
+         FOR EACH ROW EXECUTE FUNCTION at_commit()`,
+      );
+      const rows = ["good", "bad"].map((eventType) => inboxRow({ eventType }));
+      expect((await store.inbox.insertAllOrNone(rows)).map(({ kind }) => kind)).toEqual(["stored", "refused"]);
+      expect(await database.query("SELECT id FROM inbox")).toEqual([]);
+    });
+  });
+
+  test("count as stored where they are duplicates, also of a key that a trigger has changed", async () => {
+    await withTables(async (store, database) => {
+      await database.query(
+        `CREATE FUNCTION lower_key() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN NEW.idempotency_key := lower(NEW.idempotency_key); RETURN NEW; END $$`,
+      );
+      await database.query("CREATE TRIGGER lower_key BEFORE INSERT ON inbox FOR EACH ROW EXECUTE FUNCTION lower_key()");
+      const old = inboxRow({ idempotencyKey: "K-1" });
+      expect(await store.inbox.insert([old])).toEqual([stored]);
+      const rows = [{ ...old, id: inboxRow({}).id }, inboxRow({ idempotencyKey: "K-2" })];
+      expect(await store.inbox.insertAllOrNone(rows)).toEqual([{ kind: "duplicate" }, stored]);
+    });
+  });
+});
+
 describe("a row that a trigger skips without an error", () => {
   const skipped = { kind: "refused", reason: expect.stringContaining("a trigger"), mayPassLater: true };
   const stored = { kind: "stored" };

@@ -8,7 +8,7 @@ export type InsertFault = { readonly reject: Error } | { readonly refuse: string
  * The insert of an inbox, in memory: unique by `(source, idempotencyKey)`, with the faults and delays a test asks for. It
  * runs the inserts of the shared suite.
  */
-export class MemoryInbox implements Pick<InboxStore, "insert"> {
+export class MemoryInbox implements Pick<InboxStore, "insert" | "insertAllOrNone"> {
   readonly #rows = new Map<string, NewInboxRow>();
   /** The rows of each call, in the order of the calls. */
   readonly calls: (readonly NewInboxRow[])[] = [];
@@ -38,6 +38,11 @@ export class MemoryInbox implements Pick<InboxStore, "insert"> {
     const { fault } = this;
     if (fault !== undefined && "reject" in fault) throw fault.reject;
     return rows.map((row) => (fault === undefined ? this.#store(row) : { kind: "refused", reason: fault.refuse }));
+  }
+
+  /** A fault refuses every row. */
+  async insertAllOrNone(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
+    return await this.insert(rows);
   }
 
   #store(row: NewInboxRow): InsertResult {

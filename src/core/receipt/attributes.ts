@@ -24,6 +24,8 @@ export interface AttributeInput {
   readonly document: JsonDocument;
   readonly headers: Headers;
   readonly properties?: BrokerProperties | undefined;
+  /** Its place among the messages of its request, from 0; undefined where it came alone. */
+  readonly position?: number | undefined;
 }
 
 /** What a broker adds to a message, apart from its headers. */
@@ -33,6 +35,8 @@ export type BrokerProperties = Pick<BrokerMessage, "messageId" | "recordKey" | "
 interface AttributeProvider {
   /** As reasons name it: `at $.id`. */
   readonly place: string;
+  /** The messages of one request share it. */
+  readonly isOfRequest?: boolean;
   /** @returns the value, or null when the place holds no usable one */
   find(input: AttributeInput): string | null;
   /** @returns what was found instead of a value, for a reason */
@@ -146,7 +150,7 @@ function withHeaders(
 
 /** @returns the attributes as stored, or why the message cannot be accepted */
 export function extractAttributes(plan: AttributePlan, input: AttributeInput): Extraction {
-  const key = firstValue(plan.idempotencyKey, input);
+  const key = keyIn(plan.idempotencyKey, input);
   if (key === null) {
     return { kind: "failed", reason: noKeyReason(plan.idempotencyKey, input) };
   }
@@ -200,6 +204,16 @@ function firstValue(providers: readonly AttributeProvider[], input: AttributeInp
   return null;
 }
 
+/** Of several messages in one request each has a key of its own: a header gives it only with the message's position. */
+function keyIn(providers: readonly AttributeProvider[], input: AttributeInput): string | null {
+  if (input.position === undefined) return firstValue(providers, input);
+  const own = providers.filter(({ isOfRequest = false }) => !isOfRequest);
+  const ofMessage = firstValue(own, input);
+  if (ofMessage !== null) return ofMessage;
+  const ofRequest = firstValue(providers, input);
+  return ofRequest === null ? null : `${ofRequest}:${input.position}`;
+}
+
 function noKeyReason(providers: readonly AttributeProvider[], input: AttributeInput): string {
   const places = providers.map((provider) => `no idempotency key ${provider.place}: found ${provider.found(input)}`);
   return `${places.join("; ")}; expected a non-empty string, a number or a boolean`;
@@ -223,6 +237,7 @@ function inHeader(name: string): AttributeProvider {
   const lowerCaseName = name.toLowerCase();
   return {
     place: `in header ${name}`,
+    isOfRequest: true,
     find: ({ headers }) => findHeader(headers, lowerCaseName) || null,
     found: ({ headers }) => (findHeader(headers, lowerCaseName) === undefined ? "nothing" : "an empty text"),
   };
@@ -255,6 +270,7 @@ function joined(providers: readonly AttributeProvider[]): AttributeProvider {
   const missing = (input: AttributeInput) => providers.find((provider) => provider.find(input) === null);
   return {
     place: providers.map(({ place }) => place).join(" and "),
+    isOfRequest: providers.every(({ isOfRequest = false }) => isOfRequest),
     find(input) {
       const values = providers.map((provider) => provider.find(input));
       return values.includes(null) ? null : values.join(":");

@@ -81,6 +81,32 @@ export function memberText(json: string, name: string): string | undefined {
   return found;
 }
 
+/**
+ * The texts of the items of a list, as they are written.
+ *
+ * @param json a valid JSON text whose value is an array
+ */
+export function itemTexts(json: string): readonly string[] {
+  const items: string[] = [];
+  let depth = 0;
+  let start = 0;
+  for (let at = 0; at < json.length; at++) {
+    const character = json[at];
+    if (character === '"') at = closingQuote(json, at);
+    else if (character === "{" || character === "[") {
+      depth++;
+      if (depth === 1) start = at + 1;
+    } else if (character === "}" || character === "]" || (character === "," && depth === 1)) {
+      const item = depth === 1 ? json.slice(start, at).trim() : "";
+      // Only an empty list has an empty item.
+      if (item !== "") items.push(item);
+      if (character === ",") start = at + 1;
+      else depth--;
+    }
+  }
+  return items;
+}
+
 /** A double tells all numbers of up to 15 digits without an exponent apart. */
 const MAY_LOSE_DIGITS = /[\d.]{16,}|\d[eE][+-]?\d/;
 const LONGEST_SAFE_NUMBER = 15;

@@ -11,6 +11,8 @@ export interface ReceivedMessage {
   readonly headers: Headers;
   readonly correlationId: string | null;
   readonly properties?: BrokerProperties | undefined;
+  /** Its place among the messages of its request, from 0; undefined where it came alone. */
+  readonly position?: number | undefined;
 }
 
 /** What a source transform sees besides the document (spec, "Transform stages and variables"). */
@@ -86,15 +88,17 @@ export function createPreparation({
     return stage(body, { messageId, source, eventType, idempotencyKey, timestamp, headers });
   }
 
-  return async ({ correlationId, properties, ...message }, id) => {
-    const event = cloudEvents ? readEvent(message) : ({ kind: "event", ...message } as const);
-    if (event.kind === "failed") return { kind: "rejected", rejection: "extraction_failed", reason: event.reason };
+  return async (message, id) => {
+    const { correlationId, properties, position } = message;
+    const event = cloudEvents ? readEvent(message) : message;
+    if ("kind" in event && event.kind === "failed")
+      return { kind: "rejected", rejection: "extraction_failed", reason: event.reason };
     const { body, headers } = event;
     const document = JsonDocument.parse(body);
     if (document === null) {
       return { kind: "rejected", rejection: "invalid_json", reason: "the body is not a JSON document in UTF-8" };
     }
-    const extraction = extractAttributes(attributes, { body, document, headers, properties });
+    const extraction = extractAttributes(attributes, { body, document, headers, properties, position });
     if (extraction.kind === "failed") {
       return { kind: "rejected", rejection: "extraction_failed", reason: extraction.reason };
     }

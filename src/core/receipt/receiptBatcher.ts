@@ -38,10 +38,16 @@ const DEFAULT_LIMITS: ReceiptBatcherLimits = {
 const ROW_OVERHEAD_BYTES = 1024;
 
 interface Batch {
+  /** The rows of one request, which share their insert with no others. Undefined where receipts come together. */
+  readonly request?: { readonly isAtomic: boolean } | undefined;
   readonly rows: NewInboxRow[];
   readonly callers: Caller[];
   bytes: number;
 }
+
+const bytesOf = (row: NewInboxRow): number => Buffer.byteLength(row.payload) + ROW_OVERHEAD_BYTES;
+
+type BatcherStore = Pick<InboxStore, "insert" | "insertAllOrNone">;
 
 interface Caller {
   readonly resolve: (outcome: InsertResult) => void;
@@ -54,7 +60,7 @@ interface Caller {
  * second insert starts before the first has ended only if it is worth its commit, or if the first is stuck.
  */
 export class ReceiptBatcher {
-  readonly #store: Pick<InboxStore, "insert">;
+  readonly #store: BatcherStore;
   readonly #log: Log;
   readonly #limits: ReceiptBatcherLimits;
   /** Waiting batches, oldest first; only the last one grows. */
@@ -70,7 +76,7 @@ export class ReceiptBatcher {
   #patience: NodeJS.Timeout | undefined;
   readonly #flush = (): void => this.#sendWaiting();
 
-  constructor(store: Pick<InboxStore, "insert">, log: Log, limits: Partial<ReceiptBatcherLimits> = {}) {
+  constructor(store: BatcherStore, log: Log, limits: Partial<ReceiptBatcherLimits> = {}) {
     this.#store = store;
     this.#log = log;
     this.#limits = { ...DEFAULT_LIMITS, ...limits };
@@ -84,16 +90,9 @@ export class ReceiptBatcher {
    * @throws StoreError when the insert of its batch failed; `unavailable` when too much is waiting, or after `close`
    */
   add(row: NewInboxRow): Promise<InsertResult> {
-    if (this.#closed !== undefined) {
-      return Promise.reject(new StoreError("unavailable", "no receipts are taken any more: the service is stopping"));
-    }
-    const bytes = Buffer.byteLength(row.payload) + ROW_OVERHEAD_BYTES;
-    // Only a row that waits alone is accepted at any size: it would be refused for ever otherwise.
-    if (this.#waitingBytes > 0 && this.#waitingBytes + bytes > this.#limits.maxWaitingBytes) {
-      return Promise.reject(
-        new StoreError("unavailable", `${this.#waitingBytes} bytes of receipts wait for the database already`),
-      );
-    }
+    const bytes = bytesOf(row);
+    const refusal = this.#refusal(bytes);
+    if (refusal !== undefined) return Promise.reject(refusal);
     this.#waitingBytes += bytes;
     this.#unanswered++;
     const batch = this.#batchFor(bytes);
@@ -103,6 +102,39 @@ export class ReceiptBatcher {
       batch.callers.push({ resolve, reject });
       this.#scheduleFlush();
     });
+  }
+
+  /**
+   * Stores the rows of one request in one insert.
+   *
+   * @param rows at least one; must not change any more
+   * @param isAtomic stores all of them or none (`InboxStore.insertAllOrNone`)
+   * @returns the store's results in order, after the commit
+   * @throws StoreError as {@link add}
+   */
+  addRequest(rows: readonly NewInboxRow[], isAtomic: boolean): Promise<readonly InsertResult[]> {
+    const bytes = rows.reduce((sum, row) => sum + bytesOf(row), 0);
+    const refusal = this.#refusal(bytes);
+    if (refusal !== undefined) return Promise.reject(refusal);
+    this.#waitingBytes += bytes;
+    this.#unanswered += rows.length;
+    const batch: Batch = { request: { isAtomic }, rows: [...rows], callers: [], bytes };
+    this.#waiting.push(batch);
+    const outcomes = rows.map(
+      () => new Promise<InsertResult>((resolve, reject) => batch.callers.push({ resolve, reject })),
+    );
+    this.#scheduleFlush();
+    return Promise.all(outcomes);
+  }
+
+  /** Why no receipt of that size is taken now. */
+  #refusal(bytes: number): StoreError | undefined {
+    if (this.#closed !== undefined) {
+      return new StoreError("unavailable", "no receipts are taken any more: the service is stopping");
+    }
+    // Only what waits alone is accepted at any size: it would be refused for ever otherwise.
+    if (this.#waitingBytes === 0 || this.#waitingBytes + bytes <= this.#limits.maxWaitingBytes) return undefined;
+    return new StoreError("unavailable", `${this.#waitingBytes} bytes of receipts wait for the database already`);
   }
 
   /** Accepts no more rows; resolves when every accepted row has its answer. Safe to call twice. */
@@ -120,9 +152,9 @@ export class ReceiptBatcher {
 
   #batchFor(bytes: number): Batch {
     const last = this.#waiting.at(-1);
-    if (last !== undefined && last.rows.length < this.#limits.maxRows && last.bytes + bytes <= this.#limits.maxBytes) {
-      return last;
-    }
+    const { maxRows, maxBytes } = this.#limits;
+    const hasRoom = last?.request === undefined && (last?.rows.length ?? maxRows) < maxRows;
+    if (last !== undefined && hasRoom && last.bytes + bytes <= maxBytes) return last;
     const batch: Batch = { rows: [], callers: [], bytes: 0 };
     this.#waiting.push(batch);
     return batch;
@@ -197,7 +229,8 @@ export class ReceiptBatcher {
   async #answerOf(batch: Batch): Promise<() => void> {
     let tell: (caller: Caller, i: number) => void;
     try {
-      const outcomes = await this.#store.insert(batch.rows);
+      const isAtomic = batch.request?.isAtomic === true;
+      const outcomes = await (isAtomic ? this.#store.insertAllOrNone(batch.rows) : this.#store.insert(batch.rows));
       if (outcomes.length !== batch.rows.length) {
         throw new StoreError("other", `insert of ${batch.rows.length} rows answered for ${outcomes.length}`);
       }

@@ -1,3 +1,4 @@
+import { setImmediate } from "node:timers/promises";
 import { v7 as uuidv7 } from "uuid";
 import { errorText, StoreError } from "../../model/errors.ts";
 import type { Consumption, Headers, InsertResult, MessageId, NewInboxRow, Receipt } from "../../model/rows.ts";
@@ -6,7 +7,13 @@ import type { Clock } from "../../time/clock.ts";
 import { type AttributePlan, droppedKey } from "./attributes.ts";
 import { compileHeaderFilter, type HeaderFilterSettings } from "./headers.ts";
 import type { Journal } from "./journal.ts";
-import { createPreparation, REJECTION_METRICS, type ReceivedMessage, type SourceStage } from "./preparation.ts";
+import {
+  createPreparation,
+  type Prepared,
+  REJECTION_METRICS,
+  type ReceivedMessage,
+  type SourceStage,
+} from "./preparation.ts";
 
 export interface ReceiverOptions {
   readonly source: string;
@@ -19,6 +26,8 @@ export interface ReceiverOptions {
   readonly stage?: SourceStage | undefined;
   /** Stores a row; resolves after the commit. */
   readonly insert: (row: NewInboxRow) => Promise<InsertResult>;
+  /** Stores the rows of one request in one commit: each that the database takes, or with `isAtomic` all or none. */
+  readonly insertRequest: (rows: readonly NewInboxRow[], isAtomic: boolean) => Promise<readonly InsertResult[]>;
   /** None by default. */
   readonly journal?: Journal | undefined;
   readonly clock: Clock;
@@ -44,11 +53,19 @@ export interface Receiver {
   passes(headers: () => Headers, message: UnreadMessage): boolean;
   /** Everything after the filter: JSON, attributes, transform, insert. Counts the outcome. Never rejects. */
   accept(message: ReceivedMessage): Promise<Receipt>;
+  /**
+   * The same for the messages of one request, in one commit. While the transform of one of them cannot run, none is
+   * stored.
+   *
+   * @param isAtomic stores all of them or none; duplicates count as stored
+   * @returns a receipt for each, in order
+   */
+  acceptRequest(messages: readonly ReceivedMessage[], isAtomic: boolean): Promise<readonly Receipt[]>;
 }
 
 /** @throws Error when the source's filter is invalid */
 export function createReceiver(options: ReceiverOptions): Receiver {
-  const { source, settings, attributes, stage, insert, journal, clock, metrics } = options;
+  const { source, settings, attributes, stage, insert, insertRequest, journal, clock, metrics } = options;
   const prepare = createPreparation({ source, ...settings, attributes, stage, clock });
   const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
 
@@ -77,12 +94,14 @@ export function createReceiver(options: ReceiverOptions): Receiver {
   }
 
   async function store(row: NewInboxRow): Promise<Receipt> {
-    let outcome: InsertResult;
     try {
-      outcome = await insert(row);
+      return receiptOf(row, await insert(row));
     } catch (error) {
-      return { kind: "unavailable", reason: error instanceof StoreError ? error.message : errorText(error) };
+      return unavailable(error);
     }
+  }
+
+  function receiptOf(row: NewInboxRow, outcome: InsertResult): Receipt {
     switch (outcome.kind) {
       case "stored":
         return { kind: "stored", id: row.id };
@@ -99,8 +118,62 @@ export function createReceiver(options: ReceiverOptions): Receiver {
     }
   }
 
-  return { source, passes, accept };
+  async function acceptRequest(messages: readonly ReceivedMessage[], isAtomic: boolean): Promise<readonly Receipt[]> {
+    const receipts = await processRequest(messages, isAtomic);
+    for (const receipt of receipts) count(receipt, metrics);
+    return receipts;
+  }
+
+  async function processRequest(messages: readonly ReceivedMessage[], isAtomic: boolean): Promise<readonly Receipt[]> {
+    const all = await prepareAll(messages);
+    const busy = all.find((prepared) => prepared.kind === "unavailable");
+    if (busy !== undefined) return messages.map(() => ({ kind: "busy", reason: busy.reason }));
+    const rows = all.flatMap((prepared) => (prepared.kind === "row" ? [prepared.row] : []));
+    const isStored = rows.length > 0 && !(isAtomic && rows.length < all.length);
+    const stored = isStored ? await storeRequest(rows, isAtomic) : rows.map(() => WITHHELD);
+    const ofRows = new Map(rows.map((row, n) => [row, stored[n] ?? WITHHELD]));
+    return all.map((prepared) => {
+      if (prepared.kind === "row") return ofRows.get(prepared.row) ?? WITHHELD;
+      return prepared.kind === "rejected" ? prepared : WITHHELD;
+    });
+  }
+
+  /** In slices, so that other requests have their turn, and a place among those who wait for a transform. */
+  async function prepareAll(messages: readonly ReceivedMessage[]): Promise<readonly Prepared[]> {
+    const all: Prepared[] = [];
+    for (let start = 0; start < messages.length; start += SLICE) {
+      if (start > 0) await setImmediate();
+      const slice = messages.slice(start, start + SLICE);
+      all.push(...(await Promise.all(slice.map((message) => prepare(message, uuidv7() as MessageId)))));
+      if (all.slice(start).some(({ kind }) => kind === "unavailable")) break;
+    }
+    return all;
+  }
+
+  async function storeRequest(rows: readonly NewInboxRow[], isAtomic: boolean): Promise<readonly Receipt[]> {
+    try {
+      const outcomes = await insertRequest(rows, isAtomic);
+      const isNone = isAtomic && outcomes.some(({ kind }) => kind === "refused");
+      return rows.map((row, n) => {
+        const outcome = outcomes[n];
+        return outcome === undefined || (isNone && outcome.kind !== "refused") ? WITHHELD : receiptOf(row, outcome);
+      });
+    } catch (error) {
+      return rows.map(() => unavailable(error));
+    }
+  }
+
+  return { source, passes, accept, acceptRequest };
 }
+
+const unavailable = (error: unknown): Receipt => ({
+  kind: "unavailable",
+  reason: error instanceof StoreError ? error.message : errorText(error),
+});
+
+const WITHHELD: Receipt = { kind: "withheld" };
+/** Messages of a request that are prepared at a time. */
+const SLICE = 64;
 
 function count(outcome: Receipt, metrics: Metrics): void {
   switch (outcome.kind) {
@@ -118,6 +191,8 @@ function count(outcome: Receipt, metrics: Metrics): void {
       break;
     case "busy":
       metrics.inboxRejection("transform_unavailable");
+      break;
+    case "withheld":
       break;
     case "rejected":
       metrics.inboxRejection(REJECTION_METRICS[outcome.rejection]);

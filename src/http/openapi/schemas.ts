@@ -97,8 +97,21 @@ const PULLED_MESSAGE = object({
   payload: { description: "The stored document byte for byte; when it is not JSON, a string that holds it." },
 });
 
+/** Of several messages in one request. */
+const RECEIPTS: Schema = {
+  type: "array",
+  description:
+    "For each message, in order, what it would have got alone; 424: another one was refused, with `batch.atomic`.",
+  items: object({
+    status: { type: "integer", enum: [200, 202, 400, 422, 424, 500, 503] },
+    body: { type: "object" },
+  }),
+};
+
 /** The schemas that several operations share; the bodies of the answers are those of the specification's tables. */
 export const SCHEMAS = {
+  Batch: object({ items: RECEIPTS }),
+  BatchRefused: object({ error: TEXT, items: RECEIPTS }),
   Error: object({ error: { type: "string", description: "What is wrong, for the caller." } }),
   BodyTooLarge: object({ error: { type: "string", pattern: "^Request body exceeds [0-9]+ bytes$" } }),
   InternalError: fixedError(ERRORS.internal),

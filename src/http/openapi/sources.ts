@@ -2,8 +2,9 @@ import { type Provider, providerOf } from "../../adapters/sources/http/kind.ts";
 import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
 import { CORRELATION_HEADER } from "../../core/receipt/headers.ts";
 import { parseJsonPath } from "../../core/receipt/jsonPath.ts";
+import { parseListPath } from "../../core/receipt/requestBatch.ts";
 import type { Access } from "../credentials.ts";
-import { ERRORS } from "../respond.ts";
+import { ERRORS, tooManyMessage } from "../respond.ts";
 import {
   type Answer,
   bodyAnswers,
@@ -32,6 +33,7 @@ export interface DescribedSource {
   readonly filter?: object | undefined;
   readonly transform?: object | undefined;
   readonly rateLimit?: { readonly requestsPerMinute?: number } | undefined;
+  readonly batch: { readonly path?: string | undefined; readonly atomic: boolean; readonly maxItems: number };
   readonly auth?: InboundAuth | undefined;
 }
 
@@ -94,6 +96,15 @@ function keyText(
   return `The idempotency key is ${places.join(", else ")}: a second message with the same one is a duplicate.`;
 }
 
+function batchText({ batch: { path, atomic, maxItems } }: DescribedSource): string {
+  const forms = [
+    "a JSON text a line as `application/x-ndjson`",
+    "a list as `application/cloudevents-batch+json`",
+    ...(path === undefined ? [] : [`the items at \`${path}\` of any other document`]),
+  ];
+  return `${forms.join(", ")}; at most ${maxItems}, ${atomic ? "of which all are stored or none" : "each stored by itself"}`;
+}
+
 function describe(source: DescribedSource): string {
   const { eventTypePath, aggregateIdPath, consumption } = source;
   const provider = providerIn(source);
@@ -111,6 +122,7 @@ function describe(source: DescribedSource): string {
     aggregateIdPath && `Messages with the same value at \`${aggregateIdPath}\` stay in order.`,
     eventTypePath && `The event type is the value at \`${eventTypePath}\`.`,
     source.filter && "Messages that do not pass the source's header filter are not stored.",
+    `Several messages may come in one request: ${batchText(source)}.`,
     source.transform && "The source's transform runs before the message is stored.",
     perMinute && `At most ${perMinute} requests a minute, of all callers together.`,
     "Repeating a request that got a 4xx answer other than 429 gives the same answer; after a 500 or 503 send it again.",
@@ -142,6 +154,26 @@ function answers(source: DescribedSource, access: Access | undefined): readonly 
     ...unauthorized(access),
     ...(source.transform === undefined ? [] : [TRANSFORM_FAILED, TRANSFORM_BUSY]),
     ...(source.rateLimit?.requestsPerMinute === undefined ? [] : [RATE_LIMITED]),
+    ...batchAnswers(source),
+  ];
+}
+
+/** The answers to several messages in one request. */
+function batchAnswers({ transform, batch }: DescribedSource): readonly Answer[] {
+  const stored = { status: 202, body: { messageId: MESSAGE_ID } };
+  const duplicate = { status: 200, body: { status: "duplicate" } };
+  const refused = { status: 400, body: { error: "Invalid JSON" } };
+  const storageFailed = { status: 500, body: { error: ERRORS.storageFailed } };
+  const refusal = (status: number, error: string, items: readonly object[]): Answer =>
+    json(status, "Several messages: this one decides for all of them.", "BatchRefused", { error, items }, CORRELATED);
+  return [
+    json(202, "Several messages: each is stored, or was.", "Batch", { items: [stored, duplicate] }, CORRELATED),
+    json(200, "Several messages: none is new.", "Batch", { items: [duplicate] }, CORRELATED),
+    json(207, "Several messages: some are refused.", "Batch", { items: [stored, refused] }, CORRELATED),
+    refusal(400, "item 0: Invalid JSON", [refused]),
+    error(413, `More than ${batch.maxItems} messages.`, "Error", tooManyMessage(batch.maxItems), CORRELATED),
+    refusal(500, ERRORS.storageFailed, [storageFailed]),
+    ...(transform === undefined ? [] : [refusal(422, "item 0: Transform failed: no", []), refusal(503, "busy", [])]),
   ];
 }
 
@@ -169,6 +201,13 @@ const RATE_LIMITED: Answer = [429, { description: "Too many requests in this min
 
 /** The body that a source takes: any JSON value that has the idempotency key. */
 function messageSchema(source: DescribedSource): Schema {
+  const { path } = source.batch;
+  if (path === undefined) return singleSchema(source);
+  // A message that is refused does not refuse the document.
+  return at(parseListPath(path), { type: "array", maxItems: source.batch.maxItems }, true);
+}
+
+function singleSchema(source: DescribedSource): Schema {
   // A structured event has the data a level deeper than a binary one.
   if (source.cloudEvents === true) return {};
   const { idempotencyKeyHeader, idempotencyKeyPath, eventTypePath, aggregateIdPath } = source;

@@ -2,7 +2,7 @@ import { describe, expect, test } from "@jest/globals";
 import type { InboxStore } from "../../../src/ports/store.ts";
 import { type InboxRecord, inboxRow } from "./harness.ts";
 
-type Inserts = { readonly inbox: Pick<InboxStore, "insert"> };
+type Inserts = { readonly inbox: Pick<InboxStore, "insert" | "insertAllOrNone"> };
 
 /** As much of a store's harness as inserts take. */
 export interface InboxHarness extends AsyncDisposable {
@@ -56,6 +56,21 @@ export function exerciseInbox(open: () => Promise<InboxHarness>): void {
       expect((await harness.inboxRows()).map((row) => row.payload)).toContain("1");
       expect((await harness.inboxRows()).map((row) => row.payload)).not.toContain("2");
     });
+
+    test.each(["insert", "insertAllOrNone"] as const)(
+      "%s takes thousands of rows, duplicates among them",
+      async (how) => {
+        await using harness = await open();
+        await harness.store.inbox.insert([inboxRow({ idempotencyKey: "5" })]);
+        const rows = Array.from({ length: 3000 }, (_, n) => inboxRow({ idempotencyKey: String(n % 2000) }));
+
+        const outcomes = await harness.store.inbox[how](rows);
+
+        const expected = rows.map((_, n) => ({ kind: n === 5 || n >= 2000 ? "duplicate" : "stored" }));
+        expect(outcomes).toEqual(expected);
+        expect(await harness.inboxRows()).toHaveLength(2000);
+      },
+    );
 
     test("the same key of another source is another message", async () => {
       await using harness = await open();

@@ -17,6 +17,7 @@ const SYNTAX_TEXTS: Readonly<Record<Syntax, readonly string[]>> = {
   urlPath: ["/a/b", "/", "a"],
   pathTemplate: ["/a/b", "/", "a", "/o/{{ key }}"],
   jsonPath: ["$.id", "$['a b'][0]", "$"],
+  listPath: ["$[*]", "$.a['b c'][*]"],
   topicPattern: ["orders.*", "**", "a"],
   topicTemplate: ["orders", "{{ source }}.x"],
   address: ["{{ topic }}", "name", "{{payload.a}}"],

@@ -47,10 +47,11 @@ export async function startHttp(options: HarnessOptions = {}) {
   const paths = { idempotencyKeyPath: "$.id", eventTypePath: "$.type", aggregateIdPath: "$.order" };
   const receiver = createReceiver({
     source: "orders",
-    settings: { consumption: "push", filter: options.filter },
+    settings: { consumption: "push", filter: options.filter, cloudEvents: options.route?.cloudEvents },
     attributes: options.attributes ?? httpPlan(paths),
     stage: options.stage,
     insert: (row) => batcher.add(row),
+    insertRequest: (rows, isAtomic) => batcher.addRequest(rows, isAtomic),
     clock,
     metrics,
   });
@@ -58,7 +59,18 @@ export async function startHttp(options: HarnessOptions = {}) {
   const bodies = new BodyBudget(options.maxBufferedBodyBytes ?? 67_108_864, clock);
   const inbox = inboxRoutes({
     inbox: { basePath: "/inbox", maxBodyBytes, credentialHeaders: options.credentialHeaders ?? [] },
-    sources: [{ settings: { ...paths, consumption: "push", path: "/orders", ...options.route }, receiver }],
+    sources: [
+      {
+        settings: {
+          ...paths,
+          consumption: "push",
+          path: "/orders",
+          batch: { atomic: false, maxItems: 10_000 },
+          ...options.route,
+        },
+        receiver,
+      },
+    ],
     budget: bodies,
     clock,
     metrics,

@@ -153,6 +153,7 @@ describe("the OpenAPI document", () => {
     expect(Object.keys(paths["/in/open"]?.post?.responses ?? {})).toEqual([
       "200",
       "202",
+      "207",
       "400",
       "413",
       "415",
@@ -162,6 +163,7 @@ describe("the OpenAPI document", () => {
     expect(Object.keys(paths["/in/hmac"]?.post?.responses ?? {})).toEqual([
       "200",
       "202",
+      "207",
       "400",
       "401",
       "413",

@@ -175,6 +175,29 @@ export const httpSourceSchema = {
       ...inboundAuthSchema,
       description: "Credentials of callers. Without it, any caller is accepted.",
     },
+    batch: {
+      type: "object",
+      default: {},
+      description: "Requests with [several messages](http-api.md#several-messages-in-one-request).",
+      properties: {
+        path: {
+          type: "string",
+          syntax: "listPath",
+          description: "Where each JSON request has its list of messages, such as `$.events[*]` or `$[*]`.",
+        },
+        atomic: {
+          type: "boolean",
+          default: false,
+          description: "`true`: all messages of a request are stored or none.",
+        },
+        maxItems: {
+          type: "integer",
+          minimum: 1,
+          default: 10_000,
+          description: "Most messages of a request; more get a 413.",
+        },
+      },
+    },
     webhookOrigins: {
       type: "array",
       minItems: 1,

@@ -1,3 +1,4 @@
+import type { ClientBase, QueryResult } from "pg";
 import { StoreError } from "../../../model/errors.ts";
 import type { InsertResult, MessageId, NewInboxRow } from "../../../model/rows.ts";
 import type { RelayRequest } from "../../../ports/store.ts";
@@ -7,7 +8,7 @@ import { hasSqlState, UNIQUE_VIOLATION } from "./errors.ts";
 import { type InboxStatements, NOT_ALL_MADE } from "./inboxSql.ts";
 import type { PostgresLowWater } from "./lowWater.ts";
 import type { PostgresPool } from "./pool.ts";
-import type { Statement } from "./statement.ts";
+import { type Statement, valuesInOrder } from "./statement.ts";
 import { textArray, uuidArray } from "./values.ts";
 
 /** The inbox on PostgreSQL: receipt in one statement per batch, relay in one statement per pass. */
@@ -23,25 +24,53 @@ export class PostgresInbox implements InboxCommands {
   }
 
   async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
-    const [first] = rows;
-    if (first === undefined) return [];
-    const isAlike = rows.every((row) => SHARED.every((name) => row[name] === first[name]));
-    const statement = isAlike ? this.#sql.insert : this.#sql.insertMixed;
-    const values = insertValues(inKeyOrder(rows), isAlike);
+    if (rows.length === 0) return [];
+    const { statement, values } = this.#insertOf(rows);
     const isPipelined = rows.length < PIPELINED_ROWS && bytesOf(values) < PIPELINED_BYTES;
     const stored = await this.#pool.change({ ...statement, isPipelined }, values);
     if (stored === rows.length) return rows.map(() => STORED);
     return await this.#findOutcomes(rows);
   }
 
-  /** The outcomes of a batch that was not stored whole. Ids are new: a row that is there was stored just now. */
-  async #findOutcomes(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
-    const present = await this.#pool.run(this.#sql.present, {
-      ids: uuidArray(rows.map(({ id }) => id)),
-      sources: textArray(rows.map(({ source }) => source)),
-      idempotencyKeys: textArray(rows.map(({ idempotencyKey }) => idempotencyKey)),
+  async insertWhole(rows: readonly NewInboxRow[], isTrial: boolean): Promise<readonly InsertResult[]> {
+    if (rows.length === 0) return [];
+    const { statement, values } = this.#insertOf(rows);
+    let outcomes: readonly InsertResult[] = rows.map(() => STORED);
+    const rolledBack = new StoreError("other", `${statement.name}: rolled back`);
+    const insertion = this.#pool.transaction(statement.name, async (client) => {
+      const run = (each: Statement, given: Values) => client.query(each.text, [...valuesInOrder(each, given)]);
+      const { rowCount } = await run(statement, values);
+      if (rowCount !== rows.length) {
+        const known = knownOutcomes((await run(this.#sql.present, keyValues(rows))).rows as Row[]);
+        const insertNew = (row: NewInboxRow) => run(this.#sql.insertNew, insertValues([row], true));
+        const found: InsertResult[] = [];
+        for (const row of rows)
+          found.push(known.get(row.id) ?? (await this.#insertNewInside(client, () => insertNew(row))));
+        if (found.includes(SKIPPED)) throw new StoreError("refused", SKIPPED.reason);
+        outcomes = found;
+      }
+      if (!isTrial) return;
+      // Includes whatever the owner checks at the commit.
+      await client.query("SET CONSTRAINTS ALL IMMEDIATE");
+      throw rolledBack;
     });
-    const known = new Map(present.map(({ id, is_stored }) => [id, is_stored === true ? STORED : DUPLICATE]));
+    await insertion.catch((error: unknown) => {
+      if (error !== rolledBack) throw error;
+    });
+    return outcomes;
+  }
+
+  #insertOf(rows: readonly NewInboxRow[]): { readonly statement: Statement; readonly values: Values } {
+    const isAlike = rows.every((row) => SHARED.every((name) => row[name] === rows[0]?.[name]));
+    return {
+      statement: isAlike ? this.#sql.insert : this.#sql.insertMixed,
+      values: insertValues(inKeyOrder(rows), isAlike),
+    };
+  }
+
+  /** The outcomes of a batch that was not stored whole. */
+  async #findOutcomes(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
+    const known = knownOutcomes(await this.#pool.run(this.#sql.present, keyValues(rows)));
     const outcomes: InsertResult[] = [];
     for (const row of rows) outcomes.push(known.get(row.id) ?? (await this.#insertNew(row)));
     return outcomes;
@@ -58,6 +87,19 @@ export class PostgresInbox implements InboxCommands {
     } catch (error) {
       if (hasSqlState(error, UNIQUE_VIOLATION)) return DUPLICATE;
       throw error;
+    }
+  }
+
+  /** The same inside a transaction, which goes on behind a duplicate. */
+  async #insertNewInside(client: ClientBase, insert: () => Promise<QueryResult>): Promise<InsertResult> {
+    await client.query("SAVEPOINT new_key");
+    try {
+      const { rowCount } = await insert();
+      return (rowCount ?? 0) > 0 ? STORED : SKIPPED;
+    } catch (error) {
+      if (!hasSqlState(error, UNIQUE_VIOLATION)) throw error;
+      await client.query("ROLLBACK TO SAVEPOINT new_key");
+      return DUPLICATE;
     }
   }
 
@@ -140,11 +182,21 @@ const IDLE_READ_INTERVAL_MS = 5000;
 const STORED: InsertResult = { kind: "stored" };
 const DUPLICATE: InsertResult = { kind: "duplicate" };
 const RETURNS_NULL = "it returns NULL before the insert";
-const SKIPPED: InsertResult = {
+const SKIPPED = {
   kind: "refused",
   reason: `inbox.insert: a trigger on the inbox table skips the row: ${RETURNS_NULL}`,
   mayPassLater: true,
-};
+} as const satisfies InsertResult;
+
+const keyValues = (rows: readonly NewInboxRow[]): Values => ({
+  ids: uuidArray(rows.map(({ id }) => id)),
+  sources: textArray(rows.map(({ source }) => source)),
+  idempotencyKeys: textArray(rows.map(({ idempotencyKey }) => idempotencyKey)),
+});
+
+/** @param present rows of `inbox.present`. Ids are new: a row that is there was stored just now */
+const knownOutcomes = (present: readonly Row[]): ReadonlyMap<unknown, InsertResult> =>
+  new Map(present.map(({ id, is_stored }) => [id, is_stored === true ? STORED : DUPLICATE]));
 
 /** The columns that the rows of a batch mostly have in common. */
 const SHARED = ["source", "state", "consumption", "lastError"] as const;
@@ -158,8 +210,18 @@ function insertValues(rows: readonly NewInboxRow[], isAlike: boolean): Values {
     eventTypes: column((row) => row.eventType),
     payloads: column((row) => row.payload),
     correlationIds: column((row) => row.correlationId),
-    headers: column((row) => JSON.stringify(row.headers)),
+    headers: column(headersText()),
     ...Object.fromEntries(SHARED.map((name) => [name, isAlike ? rows[0]?.[name] : column((row) => row[name])])),
+  };
+}
+
+/** The headers of a row as JSON. The messages of one request share theirs. */
+function headersText(): (row: NewInboxRow) => string {
+  let headers: NewInboxRow["headers"] | undefined;
+  let text = "";
+  return (row) => {
+    if (row.headers !== headers) [headers, text] = [row.headers, JSON.stringify(row.headers)];
+    return text;
   };
 }
 

@@ -11,6 +11,13 @@ export const EMPTY_TOPIC = "the topic template renders empty";
 export interface InboxCommands {
   /** @returns an outcome per row, in the order given */
   insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]>;
+  /**
+   * The same, unless the database refuses a row: then it stores none.
+   *
+   * @param isTrial stores none in any case
+   * @throws StoreError when a row is refused
+   */
+  insertWhole(rows: readonly NewInboxRow[], isTrial: boolean): Promise<readonly InsertResult[]>;
   /** Before each relay pass. @param isIdle the last one found nothing */
   prepareRelay(sources: readonly string[], isIdle: boolean): Promise<void>;
   /** Idle check: does any row of these sources wait for the relay? Costs a fraction of a relay pass. */
@@ -45,15 +52,19 @@ export class SqlInbox implements InboxStore {
   }
 
   async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
-    const outcomes: InsertResult[] = [];
-    for await (const tried of tryInParts(rows, (part) => this.#commands.insert(part))) {
-      if (!tried.isRefused) outcomes.push(...tried.result);
-      else {
-        const { message, code } = tried.error;
-        outcomes.push({ kind: "refused", reason: message, mayPassLater: code === "refused" });
-      }
+    return await outcomesOf(rows, (part) => this.#commands.insert(part));
+  }
+
+  async insertAllOrNone(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
+    try {
+      return await this.#commands.insertWhole(rows, false);
+    } catch (failure) {
+      if (!isRefused(failure)) throw failure;
+      const outcomes = await outcomesOf(rows, (part) => this.#commands.insertWhole(part, true));
+      // Each row would pass alone: the caller may try again.
+      if (!outcomes.some(({ kind }) => kind === "refused")) throw failure;
+      return outcomes;
     }
-    return outcomes;
   }
 
   async relay(request: RelayRequest): Promise<RelayResult> {
@@ -122,6 +133,22 @@ export class SqlInbox implements InboxStore {
       return await this.#commands.markDead(id, SHORT_REASON);
     }
   }
+}
+
+/** The outcomes of rows of which the database may refuse some. @param insert inserts a part of them */
+async function outcomesOf(
+  rows: readonly NewInboxRow[],
+  insert: (part: readonly NewInboxRow[]) => Promise<readonly InsertResult[]>,
+): Promise<readonly InsertResult[]> {
+  const outcomes: InsertResult[] = [];
+  for await (const tried of tryInParts(rows, insert)) {
+    if (!tried.isRefused) outcomes.push(...tried.result);
+    else {
+      const { message, code } = tried.error;
+      outcomes.push({ kind: "refused", reason: message, mayPassLater: code === "refused" });
+    }
+  }
+  return outcomes;
 }
 
 const NOTHING: RelayResult = { relayed: 0, dead: [], more: false };

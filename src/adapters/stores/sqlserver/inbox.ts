@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { StoreError } from "../../../model/errors.ts";
 import type { Headers, InsertResult, MessageId, NewInboxRow } from "../../../model/rows.ts";
 import type { RelayRequest } from "../../../ports/store.ts";
 import { EMPTY_TOPIC, type InboxCommands, inKeyOrder, type Relayed } from "../sql/inbox.ts";
@@ -23,19 +24,32 @@ export class SqlServerInbox implements InboxCommands {
 
   /** Tries again when another batch has stored a key of this one meanwhile: the next try finds it. */
   async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
-    for (let tries = 1; ; tries += 1) {
-      try {
-        return await this.#tryInsert(rows);
-      } catch (error) {
-        if (!isDuplicateKey(error) || tries >= DUPLICATE_TRIES) throw error;
-      }
-    }
+    return await againOnDuplicate(() => this.#tryInsert(rows, this.#pool));
   }
 
-  async #tryInsert(rows: readonly NewInboxRow[]): Promise<InsertResult[]> {
+  async insertWhole(rows: readonly NewInboxRow[], isTrial: boolean): Promise<readonly InsertResult[]> {
+    // One statement: the database stores all of its rows or none.
+    if (!isTrial) return await this.insert(rows);
+    let outcomes: readonly InsertResult[] = [];
+    const rolledBack = new StoreError("other", `${this.#sql.insert.name}: rolled back`);
+    const trial = () =>
+      this.#pool.transaction(this.#sql.insert.name, async (transaction) => {
+        outcomes = await this.#tryInsert(rows, transaction);
+        throw rolledBack;
+      });
+    await againOnDuplicate(trial).catch((error: unknown) => {
+      if (error !== rolledBack) throw error;
+    });
+    return outcomes;
+  }
+
+  async #tryInsert(
+    rows: readonly NewInboxRow[],
+    database: Pick<SqlServerPool, "runAll">,
+  ): Promise<readonly InsertResult[]> {
     if (rows.length === 0) return [];
     const firsts = inKeyOrder(firstOfEachKey(rows.map(insertedRow)));
-    const [latest, ids] = await this.#pool.runAll(this.#sql.insert, {
+    const [latest, ids] = await database.runAll(this.#sql.insert, {
       ...textBatch(
         firsts.map((row, turn) => ({ ...row, turn })),
         INSERTED_TEXTS,
@@ -114,6 +128,16 @@ export class SqlServerInbox implements InboxCommands {
 
 const STORED: InsertResult = { kind: "stored" };
 const DUPLICATE: InsertResult = { kind: "duplicate" };
+
+async function againOnDuplicate<T>(attempt: () => Promise<T>): Promise<T> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await attempt();
+    } catch (error) {
+      if (!isDuplicateKey(error) || tries >= DUPLICATE_TRIES) throw error;
+    }
+  }
+}
 
 /** Each further try needs one more batch that stores a key in the moment between the check and the insert. */
 const DUPLICATE_TRIES = 5;

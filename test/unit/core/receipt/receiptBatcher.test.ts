@@ -189,7 +189,8 @@ describe("the receipt batcher", () => {
 
   test("refuses a store's answer that does not fit the batch", async () => {
     const { log } = recordingLog();
-    const batcher = new ReceiptBatcher({ insert: () => Promise.resolve([]) }, log);
+    const insert = () => Promise.resolve([]);
+    const batcher = new ReceiptBatcher({ insert, insertAllOrNone: insert }, log);
     await expect(batcher.add(row("a"))).rejects.toThrow("insert of 1 rows answered for 0");
   });
 
@@ -200,11 +201,68 @@ describe("the receipt batcher", () => {
   });
 });
 
+describe("the rows of one request", () => {
+  test("are one insert, whatever its size and whatever else waits", async () => {
+    const { store, batcher } = setup({ maxInFlight: 1, maxInFlightWhenStuck: 1, maxRows: 2, maxBytes: 10 });
+    const release = store.hold();
+    const before = batcher.add(row("before"));
+    await eventually(() => expect(store.calls).toHaveLength(1));
+    const waiting = batcher.add(row("waiting"));
+    const request = batcher.addRequest(
+      keys(5).map((key) => row(key)),
+      false,
+    );
+    const after = batcher.add(row("after"));
+    release();
+    expect(await request).toEqual(keys(5).map(() => ({ kind: "stored" })));
+    await Promise.all([before, waiting, after]);
+    const stored = store.calls.map((rows) => rows.map(({ idempotencyKey }) => idempotencyKey));
+    expect(stored).toEqual([["before"], ["waiting"], keys(5), ["after"]]);
+  });
+
+  test("are refused together where too much waits, and while nothing does are taken at any size", async () => {
+    const { store, batcher } = setup({ maxInFlight: 1, maxInFlightWhenStuck: 1, maxWaitingBytes: 3000 });
+    const release = store.hold();
+    const first = batcher.addRequest(
+      keys(5).map((key) => row(key)),
+      false,
+    );
+    await expect(batcher.addRequest([row("more")], false)).rejects.toMatchObject({ code: "unavailable" });
+    release();
+    expect(await first).toHaveLength(5);
+  });
+
+  test("are inserted all or none where the source says so, and fail together", async () => {
+    const { log } = recordingLog();
+    const fail = () => Promise.reject(new StoreError("other", "down"));
+    const refuse = async () => [{ kind: "stored" }, { kind: "refused", reason: "no" }] as const;
+    const batcher = new ReceiptBatcher({ insert: fail, insertAllOrNone: refuse }, log);
+    const rows = [row("a"), row("b")];
+    expect(await batcher.addRequest(rows, true)).toEqual(await refuse());
+    await expect(batcher.addRequest(rows, false)).rejects.toThrow("down");
+  });
+
+  test("are waited for when it closes", async () => {
+    const { store, batcher } = setup();
+    const release = store.hold();
+    const request = batcher.addRequest([row("a"), row("b")], false);
+    let isClosed = false;
+    const closing = batcher.close().then(() => {
+      isClosed = true;
+    });
+    await expect(batcher.addRequest([row("c")], false)).rejects.toMatchObject({ code: "unavailable" });
+    expect(isClosed).toBe(false);
+    release();
+    expect(await request).toHaveLength(2);
+    await closing;
+  });
+});
+
 describe("closing the receipt batcher", () => {
   test("logs what a rule of the table refuses, which is answered with a failure of the storage", async () => {
     const { log, lines } = recordingLog();
     const insert = async () => [{ kind: "refused", reason: "not this one", mayPassLater: true }] as const;
-    const batcher = new ReceiptBatcher({ insert }, log);
+    const batcher = new ReceiptBatcher({ insert, insertAllOrNone: insert }, log);
     await batcher.add(row("a"));
     expect(lines).toMatchObject([{ level: "error", fields: { reason: "not this one" } }]);
   });

@@ -25,6 +25,10 @@ function setup(overrides: Partial<ReceiverOptions> = {}) {
       rows.push(row);
       return { kind: "stored" };
     },
+    insertRequest: async (all) => {
+      rows.push(...all);
+      return all.map(() => ({ kind: "stored" }));
+    },
     clock: new ManualClock(),
     metrics,
     ...overrides,
