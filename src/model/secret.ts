@@ -136,7 +136,8 @@ export function passwordsInUrls(text: string): string[] {
   return [...userInfo, ...parameters].flatMap((password) => [password, percentDecoded(password)]);
 }
 
-function percentDecoded(text: string): string {
+/** The text itself where it is not percent-encoded. */
+export function percentDecoded(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {

@@ -53,8 +53,6 @@ const CLIENT_CODES: Readonly<Record<string, HttpErrorCode>> = {
   UND_ERR_RES_CONTENT_LENGTH_MISMATCH: "connection_lost",
   UND_ERR_CONNECT_TIMEOUT: "timeout",
   UND_ERR_HEADERS_OVERFLOW: "bad_response",
-  // A proxy refused the tunnel.
-  UND_ERR_ABORTED: "unreachable",
   UND_ERR_DESTROYED: "closed",
   UND_ERR_CLOSED: "closed",
 };
@@ -72,7 +70,10 @@ export function publishErrorOf(request: string, error: unknown): PublishError {
 }
 
 function httpCodeOf(code: unknown): HttpErrorCode {
-  const known = typeof code === "string" && Object.hasOwn(CLIENT_CODES, code) ? CLIENT_CODES[code] : undefined;
+  if (typeof code !== "string") return "other";
+  // Of Node's parser, which reads a proxy's answer.
+  if (code.startsWith("HPE_")) return "bad_response";
+  const known = Object.hasOwn(CLIENT_CODES, code) ? CLIENT_CODES[code] : undefined;
   return known ?? networkFaultCode(code) ?? "other";
 }
 

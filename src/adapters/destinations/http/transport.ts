@@ -1,8 +1,10 @@
 import ipaddr from "ipaddr.js";
-import { type Dispatcher, Pool, ProxyAgent } from "undici";
+import { type Dispatcher, Pool } from "undici";
+import { percentDecoded } from "../../../model/secret.ts";
 import type { SecretMasker } from "../../../ports/runtime.ts";
 import { type AddressPolicy, guardedConnector, type Lookup } from "./guard.ts";
 import type { HttpDestinationConfig } from "./schema.ts";
+import { tunnelConnector } from "./tunnel.ts";
 
 /** Connections to the servers of an HTTP destination: direct or by a proxy, with its TLS settings. */
 export interface Transport {
@@ -30,24 +32,19 @@ interface TransportOptions {
  */
 const EXCHANGE = { pipelining: 1, headersTimeout: 0, bodyTimeout: 0 } as const;
 
-/** @throws Error when the certificate or key is not PEM */
+/** @throws Error when the certificate or key is not PEM; its `open` when the environment names no HTTP proxy */
 export function createTransport({ policy, timeoutMs, lookup, secrets, ...config }: TransportOptions): Transport {
   const tls = tlsOptions(config.tls);
   const connect = guardedConnector(policy, timeoutMs, lookup, tls);
   return {
     open(url, connections) {
-      const proxy = proxyOf(url, config.proxy, process.env);
-      if (proxy === undefined) return new Pool(url.origin, { ...EXCHANGE, connections, connect });
-      const { password } = new URL(proxy);
-      if (password !== "") secrets.add(decodeURIComponent(password));
-      const limit = { timeout: timeoutMs };
-      return new ProxyAgent({
-        ...EXCHANGE,
-        uri: proxy,
-        connections,
-        proxyTls: limit,
-        requestTls: { ...limit, ...tls },
-      });
+      const text = proxyOf(url, config.proxy, process.env);
+      if (text === undefined) return new Pool(url.origin, { ...EXCHANGE, connections, connect });
+      const proxy = new URL(text);
+      // Some take a token as the user name alone.
+      for (const part of [proxy.password, proxy.password === "" ? proxy.username : ""])
+        if (part !== "") secrets.add(percentDecoded(part));
+      return new Pool(url.origin, { ...EXCHANGE, connections, connect: tunnelConnector(proxy, timeoutMs, tls) });
     },
   };
 }
@@ -75,6 +72,7 @@ function tlsOptions({ ca, certificate, key, serverName }: NonNullable<HttpDestin
  *
  * @param configured `none` for no proxy, whatever the environment has
  * @returns its URL; undefined for a direct connection
+ * @throws Error when the environment has another text
  */
 export function proxyOf(
   url: URL,
@@ -83,12 +81,18 @@ export function proxyOf(
 ): string | undefined {
   if (configured !== undefined) return configured === "none" ? undefined : configured;
   const of = (name: string) => env[name] || env[name.toUpperCase()] || undefined;
-  const found = of(url.protocol === "https:" ? "https_proxy" : "http_proxy");
+  const name = url.protocol === "https:" ? "https_proxy" : "http_proxy";
+  const found = of(name);
   if (found === undefined || isExcepted(url, of("no_proxy") ?? "")) return undefined;
-  return /^[a-z][a-z0-9+.-]*:\/\//i.test(found) ? found : `http://${found}`;
+  const proxy = /^[a-z][a-z0-9+.-]*:\/\//i.test(found) ? found : `http://${found}`;
+  if (/^https?:/i.test(proxy) && URL.canParse(proxy)) return proxy;
+  // Its text may hold a password.
+  throw new Error(
+    `the environment variable ${name.toUpperCase()} is not the URL of an HTTP proxy, such as http://proxy.internal:3128`,
+  );
 }
 
-/** Entries of `NO_PROXY`: `*`, a domain with all below it, with a port or without, an address or a network of them. */
+/** Entries of `NO_PROXY`: `*`, a domain with all below it or an address, with a port or without, a network of addresses. */
 function isExcepted({ hostname, port, protocol }: URL, list: string): boolean {
   const host = hostname.replace(/^\[|\]$/g, "").toLowerCase();
   const ownPort = port || (protocol === "https:" ? "443" : "80");
@@ -98,15 +102,19 @@ function isExcepted({ hostname, port, protocol }: URL, list: string): boolean {
     .filter((entry) => entry !== "")
     .some((entry) => {
       if (entry === "*") return true;
-      if (ipaddr.isValid(host)) return isOfNetwork(host, entry);
+      if (ipaddr.isValid(host)) return isOfNetwork(host, ownPort, entry);
       const [, name = "", onPort = ownPort] = /^\*?\.?([^:]*)(?::(\d+))?$/.exec(entry) ?? [];
       return onPort === ownPort && name !== "" && (host === name || host.endsWith(`.${name}`));
     });
 }
 
-function isOfNetwork(host: string, entry: string): boolean {
+function isOfNetwork(host: string, ownPort: string, entry: string): boolean {
   const address = ipaddr.process(host);
-  if (ipaddr.isValid(entry)) return ipaddr.process(entry).toNormalizedString() === address.toNormalizedString();
+  // An IPv6 address has a port only behind brackets.
+  const [, bracketed, plain, onPort = ownPort] = /^(?:\[([^\]]*)\]|([\d.]+))(?::(\d+))?$/.exec(entry) ?? [];
+  const name = bracketed ?? plain ?? entry;
+  if (ipaddr.isValid(name))
+    return onPort === ownPort && ipaddr.process(name).toNormalizedString() === address.toNormalizedString();
   if (!ipaddr.isValidCIDR(entry)) return false;
   const [network, bits] = ipaddr.parseCIDR(entry);
   return network.kind() === address.kind() && address.match(network, bits);

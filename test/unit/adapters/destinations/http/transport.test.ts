@@ -6,6 +6,7 @@ import { type AddressInfo, connect, type Socket } from "node:net";
 import { afterEach, describe, expect, test } from "@jest/globals";
 import { proxyOf } from "../../../../../src/adapters/destinations/http/transport.ts";
 import { Secret } from "../../../../../src/model/secret.ts";
+import { startBlackHole } from "../../../../support/blackHole.ts";
 import { failOnLeaks } from "../../../../support/leaks.ts";
 import { Receiver } from "../../../../support/receiver.ts";
 import { Destinations } from "./setup.ts";
@@ -115,16 +116,84 @@ describe("a proxy", () => {
     const withLogin = proxy.url.replace("http://", "http://user:p%40ss%20word@");
     await destinations.create({ baseUrl: receiver.url, proxy: withLogin }).publish();
     const error = await destinations.create({ baseUrl: receiver.url, proxy: proxy.url }).failure();
-    expect([error.code, error.message]).toEqual(["unreachable", expect.stringContaining(`POST ${receiver.url}/`)]);
-    expect(String(error.cause)).toContain("407");
+    const target = new URL(receiver.url).host;
+    expect([error.code, error.message]).toEqual([
+      "unreachable",
+      `CONNECT ${target} to the proxy ${proxy.url} was answered 407`,
+    ]);
+    const wrong = proxy.url.replace("http://", "http://user:other@");
+    const refused = await destinations.create({ baseUrl: receiver.url, proxy: wrong }).failure();
+    expect(`${refused.message} ${refused.cause}`).not.toContain("other");
     expect(receiver.requests).toHaveLength(1);
   });
+
+  test("gets a user name without a password, such as a token", async () => {
+    await using receiver = await Receiver.start();
+    const proxy = await startProxy(`Basic ${Buffer.from("token%:").toString("base64")}`);
+    const withToken = proxy.url.replace("http://", "http://token%@");
+    await destinations.create({ baseUrl: receiver.url, proxy: withToken }).publish();
+    expect(receiver.requests).toHaveLength(1);
+  });
+
+  test("that closes connections fails the publish at once, by one connection", async () => {
+    let connections = 0;
+    const closing = createProxy().on("connection", (socket: Socket) => {
+      connections += 1;
+      socket.destroy();
+    });
+    servers.push(closing);
+    closing.listen(0, "127.0.0.1");
+    await once(closing, "listening");
+    const url = `http://127.0.0.1:${(closing.address() as AddressInfo).port}`;
+    const { failure } = destinations.create({ baseUrl: "http://127.0.0.1:9", proxy: url, timeoutMs: 1000 });
+    expect(await failure()).toMatchObject({ code: "connection_lost", message: expect.stringContaining(url) });
+    expect(connections).toBe(1);
+  });
+
+  test("that is silent delays nothing once it answers again", async () => {
+    await using receiver = await Receiver.start();
+    const proxy = await startProxy();
+    const hole = await startBlackHole();
+    await using _hole = hole;
+    let isSilent = true;
+    const server = createProxy();
+    server.on("connect", (request: IncomingMessage, socket: Socket) => {
+      socket.on("error", () => {});
+      const target = connect(isSilent ? hole.port : Number(new URL(proxy.url).port), "127.0.0.1", () => {
+        target.write(`CONNECT ${request.url} HTTP/1.1\r\nhost: ${request.url}\r\n\r\n`);
+        target.pipe(socket).pipe(target);
+      });
+      target.on("error", () => socket.destroy());
+      socket.on("close", () => target.destroy());
+    });
+    servers.push(server);
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const { publish, failure } = destinations.create(
+      { baseUrl: receiver.url, proxy: url, timeoutMs: 300 },
+      { connections: 1 },
+    );
+    expect(await failure()).toMatchObject({ code: "timeout" });
+    isSilent = false;
+    const outcomes = await Promise.allSettled([publish(), publish()]);
+    expect(outcomes.map(({ status }) => status)).toContain("fulfilled");
+  });
+
+  test.each(["socks5://u:s3cret@proxy.example", "http://u:s3cret@proxy example", "u:s3cret@:99999"])(
+    "of the environment that is none stops the start, without its password: %s",
+    (text) => {
+      const act = () => proxyOf(new URL("https://x.example/"), undefined, { HTTPS_PROXY: text });
+      expect(act).toThrow("HTTPS_PROXY is not the URL of an HTTP proxy");
+      expect(act).not.toThrow("s3cret");
+    },
+  );
 
   const PROXY = "http://proxy.example:3128";
   const ENV = {
     HTTPS_PROXY: PROXY,
     http_proxy: "plain.example",
-    NO_PROXY: "a.example, .b.example,*.c.example:8443 ,10.0.0.0/8,::1",
+    NO_PROXY: "a.example, .b.example,*.c.example:8443 ,10.0.0.0/8,::1,192.0.2.1:8443,[::2],[::3]:8443",
   };
   test.each([
     ["https://x.example/", PROXY],
@@ -141,6 +210,11 @@ describe("a proxy", () => {
     ["https://11.1.2.3/", PROXY],
     ["https://[::1]/", undefined],
     ["https://A.Example/", undefined],
+    ["https://192.0.2.1:8443/", undefined],
+    ["https://192.0.2.1/", PROXY],
+    ["https://[::2]/", undefined],
+    ["https://[::3]:8443/", undefined],
+    ["https://[::3]/", PROXY],
   ])("of the environment for %s: %s", (url, expected) => {
     expect(proxyOf(new URL(url), undefined, ENV)).toBe(expected);
   });
