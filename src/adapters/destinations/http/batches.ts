@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { PublishError } from "../../../model/errors.ts";
 import type { MessageId } from "../../../model/rows.ts";
 import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
 import { httpError, statusCode } from "./errors.ts";
@@ -55,7 +56,7 @@ export class Batches implements Pick<Destination, "publish"> {
     if ((this.#open.get(address)?.bytes ?? 0) + member.bytes > maxBytes) this.#close(address);
     const batch = this.#open.get(address) ?? {
       members: [],
-      bytes: 0,
+      bytes: BRACKET_BYTES,
       timer: setTimeout(() => this.#close(address), maxWaitMs),
     };
     this.#open.set(address, batch);
@@ -73,6 +74,7 @@ export class Batches implements Pick<Destination, "publish"> {
     if (members.length > 0) void this.#send(members, address);
   }
 
+  /** A request that is refused for what it holds is halved: one bad message must not fail, or end, its neighbours. */
   async #send(members: readonly Member[], address: string | null): Promise<void> {
     const controller = new AbortController();
     for (const member of members)
@@ -84,7 +86,11 @@ export class Batches implements Pick<Destination, "publish"> {
       const results = answer === undefined ? undefined : resultsOf(answer, members.length, this.#sender.name);
       for (const [index, member] of members.entries()) this.#settle(member, results?.[index]);
     } catch (error) {
-      for (const member of members) member.end(error);
+      const left = members.filter(({ hasEnded }) => !hasEnded);
+      if (left.length > 1 && isOfContent(error)) {
+        const half = Math.ceil(left.length / 2);
+        await Promise.all([left.slice(0, half), left.slice(half)].map((part) => this.#send(part, address)));
+      } else for (const member of left) member.end(error);
     }
   }
 
@@ -122,6 +128,16 @@ export class Batches implements Pick<Destination, "publish"> {
   }
 }
 
+/** The bracket before the first item of an array. */
+const BRACKET_BYTES = 1;
+
+/** Whether a receiver refused a request for what it holds: it is bad, too large or, by `deadStatuses`, dead. */
+function isOfContent(error: unknown): boolean {
+  return error instanceof PublishError && (error.isPermanent || CONTENT_STATUSES.has(error.status ?? ""));
+}
+
+const CONTENT_STATUSES: ReadonlySet<string> = new Set(["400", "413", "422"]);
+
 interface OpenBatch {
   readonly members: Member[];
   bytes: number;
@@ -152,7 +168,8 @@ class Member {
   ) {
     this.message = message;
     this.text = text;
-    this.bytes = Buffer.byteLength(text);
+    // With the comma, line break or last bracket behind it.
+    this.bytes = Buffer.byteLength(text) + 1;
     this.signal = signal;
     this.#resolve = resolve;
     this.#reject = reject;

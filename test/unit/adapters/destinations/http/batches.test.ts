@@ -57,9 +57,9 @@ describe("a batch", () => {
     const { publish } = create({ maxMessages: 2 });
     await Promise.all([1, 2, 3, 4].map((n) => publish({ body: String(n) })));
     expect(bodies()).toEqual(["[1,2]", "[3,4]"]);
-    const byBytes = create({ maxBytes: 4 });
-    await Promise.all(["11", "22", "333", "44444"].map((body) => byBytes.publish({ body })).slice(0, 4));
-    expect(bodies().slice(2)).toEqual(["[11,22]", "[333]", "[44444]"]);
+    const byBytes = create({ maxBytes: 7 });
+    await Promise.all(["11", "22", "333", "44", "555555"].map((body) => byBytes.publish({ body })));
+    expect(bodies().slice(2)).toEqual(["[11,22]", "[333]", "[44]", "[555555]"]);
     await create({ maxWaitMs: 5 }).publish({ body: "1" });
     expect(bodies().at(-1)).toBe("[1]");
   });
@@ -102,6 +102,31 @@ describe("a batch", () => {
     expect(await round()).toMatchObject([{ code: "status_5xx" }, { code: "status_5xx" }, { code: "status_5xx" }]);
     expect(await round()).toEqual([undefined, undefined, undefined]);
   });
+
+  test.each([400, 413, 422, 410])(
+    "that is refused with %d is halved until the refused message is alone",
+    async (status) => {
+      receiver.answer = ({ body }, response) => {
+        response.statusCode = String(body).includes("5") ? status : 200;
+        response.end();
+      };
+      const { publish } = create({ maxMessages: 8 }, { deadStatuses: [410, 422] });
+      const ends = await Promise.all([1, 2, 3, 4, 5, 6, 7, 8].map((n) => endOf(publish({ body: String(n) }))));
+      expect(ends).toEqual([1, 2, 3, 4, 5, 6, 7, 8].map((n) => (n === 5 ? "status_4xx" : undefined)));
+      expect(bodies()).toHaveLength(7);
+    },
+  );
+
+  test.each([401, 404, 429, 500])(
+    "that is refused with %d, which is not about its messages, is one request",
+    async (status) => {
+      receiver.answer = { status };
+      const { publish } = create({ maxMessages: 3 });
+      const ends = await Promise.all([1, 2, 3].map((n) => endOf(publish({ body: String(n) }))));
+      expect(new Set(ends).size).toBe(1);
+      expect(bodies()).toHaveLength(1);
+    },
+  );
 
   test.each([
     ["no JSON", "<html>"],
