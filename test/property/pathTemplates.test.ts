@@ -34,6 +34,9 @@ const values = fc
 /** The checks of a hundred thousand values take some seconds. */
 const RUNS = 100_000;
 
+/** Whether a server that decodes a value before it resolves segments would find one to resolve. */
+const hasDots = (value: string) => value.split(/[/\\]/).some((segment) => /^(?:\.|%2e){1,2}$/i.test(segment));
+
 test("no value of a message leaves its place in the URL", () => {
   const path = compilePath("/v1/{{ key }}/x-{{ payload.id }}?k={{ key }}&n=1");
   fc.assert(
@@ -43,8 +46,9 @@ test("no value of a message leaves its place in the URL", () => {
       try {
         rendered = path?.render(fields) ?? "";
       } catch (error) {
-        return error instanceof PublishError && (key === "" || id === "" || /^\.{1,2}$/.test(key));
+        return error instanceof PublishError && (key === "" || id === "" || hasDots(key) || hasDots(`x-${id}`));
       }
+      if (hasDots(key) || hasDots(`x-${id}`)) return false;
       const url = requestUrl("https://receiver.example/hooks", rendered);
       const [first, second] = [key, `x-${id}`].map((text) =>
         encodeURIComponent(text.replace(/\p{Surrogate}/gu, "\ufffd")),

@@ -259,13 +259,19 @@ export function compilePath(text: string): Address | null {
         if (value) return encodeURIComponent(value.replace(/\p{Surrogate}/gu, "\ufffd"));
         throw new PublishError("address_empty", `the path has no value for {{ ${name} }} in this row`);
       });
-      if (!hasDotSegment(path)) return path;
+      // Some servers decode before they resolve: to them `..%2F` is a segment too.
+      if (!hasDotSegment(path) && !hasDotSegment(decodedOnce(path))) return path;
       throw new PublishError(
         "url_invalid",
         'the path would have a segment "." or "..", which a message may not choose',
       );
     },
   };
+}
+
+/** A path with the encoded slashes, backslashes and percent signs as such. */
+function decodedOnce(path: string): string {
+  return path.replace(/%2f|%5c/gi, "/").replaceAll("%25", "%");
 }
 
 /** Whether a path has a segment that URL parsers resolve, however it is written. */
