@@ -31,7 +31,11 @@ export function compileCloudEvents(settings: CloudEventsSettings, binding: Cloud
     (name) => [name, parseAddressTemplate(settings[name])] as const,
   );
   return (row, fields, body, all) => {
-    const { attributes: received, headers } = splitAttributes(all);
+    const { attributes, headers } = splitAttributes(all);
+    // An attribute has text; `data` would be a second member of the envelope.
+    const received = Object.fromEntries(
+      Object.entries(attributes).filter(([name, value]) => value !== "" && name !== "data"),
+    );
     const contentType = Object.keys(headers).find((name) => name.toLowerCase() === "content-type");
     const made: Record<string, string> = { specversion: "1.0", id: row.id };
     for (const [name, template] of templates) {
@@ -44,11 +48,11 @@ export function compileCloudEvents(settings: CloudEventsSettings, binding: Cloud
         );
     }
     if (row.createdAt !== null) made.time = row.createdAt.toISOString();
-    const attributes = { ...made, ...received };
+    const event = { ...made, ...received };
     const type = contentType === undefined ? undefined : headers[contentType];
-    if (settings.mode === "binary") return { body, headers: { ...headers, ...attributeHeaders(attributes, binding) } };
+    if (settings.mode === "binary") return { body, headers: { ...headers, ...attributeHeaders(event, binding) } };
     const { [contentType ?? ""]: _type, ...rest } = headers;
-    return { body: envelope(attributes, type, body), headers: { ...rest, "content-type": STRUCTURED } };
+    return { body: envelope(event, type, body), headers: { ...rest, "content-type": STRUCTURED } };
   };
 }
 
@@ -57,17 +61,16 @@ const STRUCTURED = "application/cloudevents+json; charset=utf-8";
 /** JSON format, section 3: JSON data stays as it is written, other text becomes a string. */
 function envelope(attributes: Readonly<Record<string, string>>, contentType: string | undefined, body: string): string {
   const isData = isJson(body);
-  const datacontenttype = isData
-    ? contentType
-    : contentType === undefined || JSON_TYPE.test(contentType)
-      ? "text/plain"
-      : contentType;
+  const datacontenttype = isData ? contentType : isJsonType(contentType) ? "text/plain" : contentType;
   const members = Object.entries({ ...attributes, ...(datacontenttype === undefined ? {} : { datacontenttype }) });
   const written = members.map(([name, value]) => `${JSON.stringify(name)}:${JSON.stringify(value)}`);
   return `{${written.join(",")},"data":${isData ? body : JSON.stringify(body)}}`;
 }
 
-const JSON_TYPE = /^[^;]*[/+]json\s*(?:;|$)/i;
+/** No content type means JSON. */
+function isJsonType(contentType: string | undefined): boolean {
+  return contentType === undefined || /^[^;]*[/+]json\s*(?:;|$)/i.test(contentType);
+}
 
 function isJson(text: string): boolean {
   try {

@@ -30,8 +30,13 @@ export function readEvent({ body, headers: all }: EventMessage): ReadEvent {
   const missing = missingAttribute(attributes);
   if (missing !== undefined)
     return failed(`it has no attribute ${missing}, and its content type is not application/cloudevents+json`);
-  return { kind: "event", body, headers: { ...headers, ...attributeHeaders(attributes, HTTP_BINDING) } };
+  if (attributes.data !== undefined) return failed(RESERVED);
+  const data = body.length === 0 ? NO_DATA : body;
+  return { kind: "event", body: data, headers: { ...headers, ...attributeHeaders(attributes, HTTP_BINDING) } };
 }
+
+const NO_DATA = Buffer.from("null");
+const RESERVED = "its attribute data has a name that CloudEvents reserves";
 
 function fromEnvelope(body: Buffer, others: Headers): ReadEvent {
   const document = JsonDocument.parse(body);
@@ -46,7 +51,8 @@ function fromEnvelope(body: Buffer, others: Headers): ReadEvent {
       return failed(`its attribute ${JSON.stringify(name.slice(0, LONGEST_NAME))} is no lower case word`);
     if (!["string", "number", "boolean"].includes(typeof value))
       return failed(`its attribute ${name.slice(0, LONGEST_NAME)} is no scalar`);
-    attributes[name] = String(value);
+    // A parsed number may have lost digits.
+    attributes[name] = (typeof value === "number" && memberText(document.text, name)) || String(value);
   }
   const missing = missingAttribute(attributes);
   if (missing !== undefined) return failed(`it has no attribute ${missing}`);

@@ -135,4 +135,12 @@ describe("a CloudEvent", () => {
       "unknown placeholder {{ x }}",
     );
   });
+
+  test("ignores attributes without text, and a header that would be its data", () => {
+    const headers = { ...JSON_TYPE, "ce-source": "", "ce-subject": "", "ce-id": "", "ce-data": "x", "ce-ext": "" };
+    const { body } = written({ mode: "structured" }, HTTP_BINDING, { headers });
+    expect(body.match(/"data":/g)).toHaveLength(1);
+    expect(JSON.parse(body)).toEqual({ ...ATTRIBUTES, datacontenttype: "application/json", data: { n: 1 } });
+    expect(written({}, HTTP_BINDING, { headers }).headers).not.toHaveProperty("ce-data");
+  });
 });

@@ -81,6 +81,14 @@ describe("a received event", () => {
     });
   });
 
+  test("without data in binary mode has null, and numbers keep their digits", () => {
+    const binary = { "ce-specversion": "1.0", "ce-id": "1", "ce-source": "/a", "ce-type": "t" };
+    expect(read("", binary)).toMatchObject({ body: "null" });
+    const text = `{"n":12345678901234567890,${envelope({ f: 1 }).slice(1)}`;
+    expect(read(text, STRUCTURED)).toMatchObject({ headers: { "ce-n": "12345678901234567890", "ce-f": "1" } });
+    expect(read("{}", { ...binary, "ce-data": "x" })).toContain("a name that CloudEvents reserves");
+  });
+
   test.each([
     ["it has no attribute specversion, and its content type", "{}", { "content-type": "application/json" }],
     ["it has no attribute id", "{}", { ce_specversion: "1.0", ce_source: "s", ce_type: "t" }],
