@@ -23,6 +23,14 @@ export function checkDestinations(config: DeclaredConfig, names: readonly string
     destinationKindOf(destination).check(destination, (keys, rule) => rules.when(base, keys, rule));
     if (destinationKindOf(destination).hasHeaderTemplates)
       rules.when(base, ["headers"], (report) => checkHeaderTemplates(destination.headers, report));
+    if ("batch" in destination)
+      rules.when(base, ["batch", "cloudEvents"], (report) => {
+        if (destination.batch === undefined || destination.cloudEvents?.mode !== "binary") return;
+        report.error(
+          "batch",
+          "cannot carry binary events, whose attributes are headers: set cloudEvents.mode: structured",
+        );
+      });
     checkLimits(base, destination, config, rules);
     if (!("timeoutMs" in destination)) continue;
     const { timeoutMs } = destination;

@@ -110,6 +110,23 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
     "has 410, as successStatuses has",
   ],
   [
+    http("batch: {}, cloudEvents: { source: /s }"),
+    "destinations.d.batch",
+    "cannot carry binary events, whose attributes are headers: set cloudEvents.mode: structured",
+  ],
+  [
+    http("signing: { scheme: hmac, secrets: [s], headerName: authorization }, auth: { username: u, password: p }"),
+    "destinations.d.signing",
+    "sends the header authorization, which auth sends too",
+  ],
+  [
+    http(
+      "signing: { scheme: standard-webhooks, secrets: [c2VjcmV0] }, auth: { headerName: Webhook-Id, headerValue: v }",
+    ),
+    "destinations.d.signing",
+    "sends the header webhook-id, which auth sends too",
+  ],
+  [
     http("signing: { scheme: standard-webhooks, secrets: ['no base64'] }"),
     "destinations.d.signing.secrets",
     "no base64",

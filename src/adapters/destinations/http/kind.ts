@@ -1,7 +1,7 @@
 import { destinationKind, type Report } from "../../../ports/kinds.ts";
 import { requestUrl } from "./requestUrl.ts";
 import { type HttpDestinationConfig, httpDestinationSchema } from "./schema.ts";
-import { isBase64Key } from "./signing.ts";
+import { isBase64Key, STANDARD_HEADERS } from "./signing.ts";
 
 /** Header names are tokens (RFC 9110, section 5.6.2). */
 const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
@@ -27,6 +27,7 @@ export const httpDestination = destinationKind({
       }
     });
     when(["signing"], (report) => checkSigning(entry, report));
+    when(["signing", "auth"], (report) => checkSignedHeaders(entry, report));
     when(["tls", "baseUrl"], (report) => checkTls(entry, report));
     when(["successStatuses", "deadStatuses"], (report) => {
       const both = entry.deadStatuses.filter((status) => entry.successStatuses.includes(status));
@@ -67,6 +68,17 @@ function checkSigning({ signing }: HttpDestinationConfig, report: Report): void 
     report.warning("signing.timestampHeader", "has no effect: standard-webhooks sends webhook-timestamp");
   if (signing.scheme === "hmac" && signing.timestampHeader?.toLowerCase() === signing.headerName.toLowerCase())
     report.error("signing.timestampHeader", "is the header of the signature too: name another one");
+}
+
+/** A request has each header once. */
+function checkSignedHeaders({ signing, auth }: HttpDestinationConfig, report: Report): void {
+  if (signing === undefined || auth === undefined) return;
+  const credential = (auth.kind === "header" ? auth.headerName : "Authorization").toLowerCase();
+  const { scheme, headerName, timestampHeader } = signing;
+  const signed = scheme === "hmac" ? [headerName, timestampHeader] : STANDARD_HEADERS;
+  const shared = signed.find((name) => name?.toLowerCase() === credential);
+  if (shared !== undefined)
+    report.error("signing", `sends the header ${shared}, which auth sends too: name another one`);
 }
 
 function checkTls({ tls, baseUrl }: HttpDestinationConfig, report: Report): void {

@@ -23,6 +23,9 @@ export function createSigner(
   return (message) => current()(message);
 }
 
+/** What `standard-webhooks` sends. */
+export const STANDARD_HEADERS = ["webhook-id", "webhook-timestamp", "webhook-signature"] as const;
+
 /** Standard Webhooks 1.0.0, "Signature scheme", with symmetric keys. */
 function standardWebhooks(texts: readonly string[], clock: Pick<Clock, "now">): Signer {
   if (!texts.every(isBase64Key)) throw new Error("a secret is no base64");
@@ -32,11 +35,8 @@ function standardWebhooks(texts: readonly string[], clock: Pick<Clock, "now">): 
     const signatures = keys.map(
       (key) => `v1,${createHmac("sha256", key).update(`${id}.${seconds}.${body}`).digest("base64")}`,
     );
-    return [
-      { name: "webhook-id", value: id },
-      { name: "webhook-timestamp", value: seconds },
-      { name: "webhook-signature", value: signatures.join(" ") },
-    ];
+    const values = [id, seconds, signatures.join(" ")];
+    return STANDARD_HEADERS.map((name, index) => ({ name, value: values[index] ?? "" }));
   };
 }
 
