@@ -1,5 +1,16 @@
+import { generateKeyPairSync } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
+import { read } from "../../support/repository.ts";
 import { capture, http, kafka, nats, problemsOf, queue, source } from "./support.ts";
+
+const pem = (name: string) => JSON.stringify(read(`test/support/tls/${name}.pem`));
+const LOCKED_KEY = JSON.stringify(
+  generateKeyPairSync("ec", {
+    namedCurve: "P-256",
+    publicKeyEncoding: { type: "spki", format: "pem" },
+    privateKeyEncoding: { type: "pkcs8", format: "pem", cipher: "aes-256-cbc", passphrase: "p" },
+  }).privateKey,
+);
 
 /** What stops the start: the YAML behind the database section, the key path, and a part of the message. */
 const REFUSED: readonly (readonly [string, string, string])[] = [
@@ -142,6 +153,12 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
     "destinations.d.tls.key",
     "is required with certificate",
   ],
+  [
+    http(`tls: { certificate: ${pem("server")}, key: ${pem("client.key")} }`),
+    "destinations.d.tls",
+    "key values mismatch",
+  ],
+  [http(`tls: { certificate: ${pem("server")}, key: ${LOCKED_KEY} }`), "destinations.d.tls", "cannot be used"],
   [http("tls: { ca: /etc/ca.pem }"), "destinations.d.tls.ca", "file:<path> reads it"],
   [http("proxy: proxy.example:3128"), "destinations.d.proxy", "such as http://proxy.internal:3128"],
   [

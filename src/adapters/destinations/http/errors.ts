@@ -73,6 +73,8 @@ function httpCodeOf(code: unknown): HttpErrorCode {
   if (typeof code !== "string") return "other";
   // Of Node's parser, which reads a proxy's answer.
   if (code.startsWith("HPE_")) return "bad_response";
+  // A certificate or key that cannot be used.
+  if (code.startsWith("ERR_OSSL_")) return "tls";
   const known = Object.hasOwn(CLIENT_CODES, code) ? CLIENT_CODES[code] : undefined;
   return known ?? networkFaultCode(code) ?? "other";
 }

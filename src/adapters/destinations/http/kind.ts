@@ -1,3 +1,5 @@
+import { createSecureContext } from "node:tls";
+import { errorText } from "../../../model/errors.ts";
 import { destinationKind, type Report } from "../../../ports/kinds.ts";
 import { requestUrl } from "./requestUrl.ts";
 import { type HttpDestinationConfig, httpDestinationSchema } from "./schema.ts";
@@ -87,9 +89,19 @@ function checkTls({ tls, baseUrl }: HttpDestinationConfig, report: Report): void
     const [there, missing] = tls.key === undefined ? ["certificate", "key"] : ["key", "certificate"];
     report.error(`tls.${missing}`, `is required with ${there}`);
   }
-  for (const key of ["ca", "certificate", "key"] as const) {
-    const text = tls[key]?.reveal() ?? "-----BEGIN ";
-    if (!text.includes("-----BEGIN ")) report.error(`tls.${key}`, "is no PEM text: file:<path> reads it from a file");
-  }
+  const isPem = (key: "ca" | "certificate" | "key") => tls[key]?.reveal().includes("-----BEGIN ") ?? true;
+  const others = (["ca", "certificate", "key"] as const).filter((key) => !isPem(key));
+  for (const key of others) report.error(`tls.${key}`, "is no PEM text: file:<path> reads it from a file");
+  if (others.length === 0 && (tls.certificate === undefined) === (tls.key === undefined)) checkKeys(tls, report);
   if (baseUrl.toLowerCase().startsWith("http://")) report.warning("tls", "has no effect on an http:// URL");
+}
+
+/** Whether TLS takes them: a key that fits the certificate and has no password. */
+function checkKeys(tls: NonNullable<HttpDestinationConfig["tls"]>, report: Report): void {
+  try {
+    createSecureContext({ ca: tls.ca?.reveal(), cert: tls.certificate?.reveal(), key: tls.key?.reveal() });
+  } catch (error) {
+    // The library's texts show nothing of the key.
+    report.error("tls", `cannot be used: ${errorText(error)}`);
+  }
 }

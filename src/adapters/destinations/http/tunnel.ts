@@ -20,7 +20,16 @@ export function tunnelConnector(proxy: URL, timeoutMs: number, tls: object): bui
     const isTls = protocol === "https:";
     const authority = port ? String(host) : `${host}:${isTls ? 443 : 80}`;
     openTunnel(proxy, authority, timeoutMs).then(
-      (socket) => (isTls ? secure({ ...options, httpSocket: socket }, callback) : callback(null, socket)),
+      (socket) => {
+        if (!isTls) return callback(null, socket);
+        try {
+          secure({ ...options, httpSocket: socket }, callback);
+        } catch (error) {
+          // A key that does not fit its certificate, for one.
+          socket.destroy();
+          callback(error as Error, null);
+        }
+      },
       (error: Error) => callback(error, null),
     );
   };

@@ -127,6 +127,19 @@ describe("a proxy", () => {
     expect(receiver.requests).toHaveLength(1);
   });
 
+  test("a key that does not fit the certificate fails the publish, by a proxy and without", async () => {
+    const [proxy, secure] = await Promise.all([startProxy(), startTls()]);
+    const tls = { ca: CA, certificate: secret("server"), key: secret("client.key"), serverName: "receiver.test" };
+    for (const by of ["none", proxy.url]) {
+      const error = await destinations.create({ baseUrl: secure.url, tls, proxy: by }).failure();
+      expect([by, error.code, String(error.cause)]).toEqual([
+        by,
+        "tls",
+        expect.stringContaining("key values mismatch"),
+      ]);
+    }
+  });
+
   test("gets a user name without a password, such as a token", async () => {
     await using receiver = await Receiver.start();
     const proxy = await startProxy(`Basic ${Buffer.from("token%:").toString("base64")}`);
