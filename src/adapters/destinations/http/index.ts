@@ -1,3 +1,4 @@
+import { percentDecoded } from "../../../model/secret.ts";
 import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
 import type { Metrics } from "../../../ports/metrics.ts";
 import type { SecretMasker } from "../../../ports/runtime.ts";
@@ -36,6 +37,11 @@ function pathIn(baseUrl: string, address: string): string {
   return pathname + search;
 }
 
+/** A path with its placeholders as they were written. */
+function withPlaceholders(pathname: string): string {
+  return pathname.replace(/%7B%7B.*?%7D%7D/gi, (placeholder) => percentDecoded(placeholder));
+}
+
 const DEFAULT_CONNECTIONS = 256;
 /** A token request must leave the publish some of its time. */
 const MAX_TOKEN_REQUEST_MS = 10_000;
@@ -66,7 +72,7 @@ export function createHttpDestination(
   const connections = environment.connections ?? DEFAULT_CONNECTIONS;
   const pool = transport.open(url, connections);
   const inFlight = new SweptInFlight(connections);
-  const name = `${method} ${url.origin}${url.pathname}`;
+  const name = `${method} ${url.origin}${withPlaceholders(url.pathname)}`;
   const path = url.pathname + url.search;
   const channel: Channel = {
     pool,
