@@ -21,8 +21,14 @@ export function jsonSchema(): Json {
 
 function convert(node: SchemaNode): Json {
   const text = node.description === undefined ? {} : { description: node.description };
-  const preset = node.default === undefined || node.type === "object" ? {} : { default: node.default };
+  const preset = node.default === undefined || node.type === "object" ? {} : { default: presetOf(node) };
   return { ...text, ...preset, ...constraints(node) };
+}
+
+/** A default as one writes it: a list of one text that may be written as that text is. */
+function presetOf(node: SchemaNode): unknown {
+  const list = node.items?.whole === true ? (node.default as readonly string[]) : [];
+  return list.length === 1 ? list[0] : node.default;
 }
 
 function constraints(node: SchemaNode): Json {

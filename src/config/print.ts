@@ -19,6 +19,8 @@ export function effectiveConfig(loaded: Pick<LoadedConfig, "config">): Readonly<
 function printable(node: SchemaNode, value: unknown, name: string | undefined): Printable | undefined {
   if (value === undefined || value === null) return undefined;
   if (node.duration === true && typeof value === "number") return formatDuration(value);
+  if (node.items?.whole === true && Array.isArray(value) && value.length === 1)
+    return printable(node.items, value[0], name);
   if (Array.isArray(value)) return value.map((item) => printable(node.items ?? {}, item, undefined) ?? "");
   const plain = masked(node, name, value);
   if (typeof plain === "string" || typeof plain === "number" || typeof plain === "boolean") return plain;

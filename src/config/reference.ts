@@ -172,6 +172,7 @@ function typeText(node: SchemaNode): string {
   if (node.unit === "ms") return `ms${range(node)}`;
   if (node.type === "integer") return `integer${range(node)}`;
   if (node.type === "number") return `number${numberRange(node)}`;
+  if (node.items?.whole === true) return `${typeText(node.items)} or list of them`;
   if (node.type === "array") return `list of ${itemsText(node.items ?? {})}`;
   if (node.type === "object") return node.properties === undefined ? "map of text to text" : "block";
   if (node.type === "boolean") return "boolean";
@@ -201,6 +202,7 @@ function numberRange(node: SchemaNode): string {
 function defaultText(node: SchemaNode, required: boolean): string {
   if (required) return "**required**";
   if (node.default === undefined) return node.defaultText ?? "none";
+  if (node.items?.whole === true) return (node.default as readonly string[]).map(code).join(", ");
   if (node.default === "" || (typeof node.default === "object" && node.default !== null)) return "empty";
   return code(String(node.default));
 }

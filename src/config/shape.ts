@@ -50,6 +50,7 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
     }
     const isText = typeof raw === "string" && (node.items === undefined || node.items.type === "string");
     if (isText && node.items?.secret === true) return secretList(node.items, raw, path);
+    if (isText && node.items?.whole === true) return wholeText(node.items, raw, path);
     if (isText) return scalar(node, raw, path);
     if (node.items !== undefined && Array.isArray(raw)) return list(node.items, raw, path);
     problems.push({
@@ -146,6 +147,12 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
   function secretList(items: SchemaNode, raw: string, path: KeyPath): unknown[] | undefined {
     if (raw === "") return undefined;
     return raw.split(",").map((item, index) => scalar(items, item.trim(), [...path, index]) ?? "");
+  }
+
+  /** A text in the place of a list. */
+  function wholeText(items: SchemaNode, raw: string, path: KeyPath): unknown[] | undefined {
+    const text = scalar(items, raw, path);
+    return text === undefined ? undefined : [text];
   }
 
   function filled(node: SchemaNode, raw: string, path: KeyPath): string | undefined {

@@ -23,7 +23,7 @@ import type { Finding } from "./shape.ts";
 export const MAX_MS = 2 ** 31 - 1;
 
 const ajv = new Ajv({ strict: true, strictRequired: false, allErrors: true, useDefaults: true, verbose: true });
-ajv.addVocabulary(["secret", "url", "defaultText", "requiredAny"]);
+ajv.addVocabulary(["secret", "url", "defaultText", "requiredAny", "whole"]);
 ajv.addKeyword({
   keyword: "unit",
   schemaType: "string",
@@ -96,7 +96,11 @@ function explain(error: ErrorObject, root: object, unknownKeys: readonly KeyPath
   const data = valueAt(root, path);
   const what = found(schema, path.at(-1), data);
   if (error.keyword === "syntax" && schema.syntax !== undefined) {
-    return { path, message: `${syntaxError(schema.syntax, String(data))}; found ${what}` };
+    // The only text may have been written without a list.
+    const holder = valueAt(root, path.slice(0, -1));
+    const isOnly = schema.whole === true && Array.isArray(holder) && holder.length === 1;
+    const message = `${syntaxError(schema.syntax, String(data))}; found ${what}`;
+    return { path: isOnly ? path.slice(0, -1) : path, message };
   }
   const nearest = schema.enum !== undefined && typeof data === "string" ? didYouMean(data, schema.enum) : "";
   return { path, message: `expected ${expectation(schema)}, found ${what}${nearest}` };

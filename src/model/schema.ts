@@ -45,6 +45,8 @@ export interface SchemaNode {
   readonly maximum?: number;
   readonly minLength?: number;
   readonly minItems?: number;
+  /** Of the items of a list: a text in the place of the list is one item; without it, items separated by commas. */
+  readonly whole?: true;
   /** A credential: loaded as `Secret`, may be `file:<path>`. */
   readonly secret?: true;
   /** A URL that may hold a password, which is masked wherever the value is shown. */
@@ -64,6 +66,9 @@ function nodeOf<const T extends SchemaNode>(type: T) {
 }
 
 export const text = nodeOf({ type: "string" });
+/** A text or a list of texts, of one syntax; loaded as a list. */
+export const textOrList = <const S extends Syntax>(description: string, syntax: S) =>
+  ({ type: "array", description, items: { type: "string", syntax, whole: true }, minItems: 1 }) as const;
 export const integer = nodeOf({ type: "integer" });
 export const number = nodeOf({ type: "number" });
 export const boolean = nodeOf({ type: "boolean" });

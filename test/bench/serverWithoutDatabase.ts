@@ -11,7 +11,7 @@ import { systemClock } from "../../src/time/clock.ts";
 /** The ingest role with its store taken out, as a process of its own: what the database costs is the difference. Prints its port. */
 const log: Log = { debug() {}, info() {}, warn() {}, error() {}, child: () => log };
 const { metrics } = createMetrics({ version: "bench" });
-const paths = { idempotencyKeyPath: "$.id", aggregateIdPath: "$.key" };
+const paths = { idempotencyKeyPath: ["$.id"], aggregateIdPath: ["$.key"] };
 const receiver = createReceiver({
   source: "bench",
   settings: { consumption: "push" },

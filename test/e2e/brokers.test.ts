@@ -85,9 +85,10 @@ describeWith(KINDS, "every kind of source to every kind of destination", () => {
 function configuration(receiverUrl: string, ends: readonly BrokerEnd[]): ConfigTree {
   const attributeHeaders = { eventType: "x-to" };
   const shared = { topic: "{{ source }}.{{ eventType }}" };
+  const paths = { idempotencyKeyPath: ["$.event.id", "$.id"] };
   const brokerSources = ends.map(({ kind, source }) => [
     `from-${kind}`,
-    { ...source, ...shared, eventTypeFromHeader: true, attributeHeaders },
+    { ...source, ...shared, ...paths, eventTypeFromHeader: true, attributeHeaders },
   ]);
   // An HTTP source knows no attribute headers: its event type is part of the body's id.
   const httpSource = {

@@ -24,6 +24,13 @@ const sources = {
     aggregateIdHeader: "X-Account",
     topic: "orders.{{ eventType }}",
   },
+  listed: {
+    path: "/listed",
+    idempotencyKeyPath: ["$.id", "$.event.id"],
+    eventTypePath: ["$.type", "$.event.type"],
+    aggregateIdPath: ["$.account", "$.event.account"],
+    topic: "orders.{{ eventType }}",
+  },
   limited: { ...orders, path: "/limited", rateLimit: { requestsPerMinute: 1 } },
 };
 
@@ -62,6 +69,20 @@ describe("POST to an HTTP source answers", () => {
     await service.post({ id, type: "created" });
     const headers = { authorization: "bearer open-sesame-1" };
     expect((await service.post({ id }, { path: "/inbox/guarded", headers })).status).toBe(202);
+  });
+
+  test("202 and 200 by the first path of each list that finds a value", async () => {
+    const post = (body: object) => service.post(body, { path: "/inbox/listed" });
+    const nested = { event: { id: "l-1", type: "paid", account: "a-l" } };
+    expect([(await post(nested)).status, (await post({ id: "l-1", type: "other" })).status]).toEqual([202, 200]);
+    expect((await post({ id: null })).json()).toMatchObject({
+      error: expect.stringContaining("at $.id: found null; no idempotency key at $.event.id: found nothing"),
+    });
+    await eventually(async () =>
+      expect(await database.query("SELECT topic, payload FROM outbox WHERE key = 'a-l'")).toEqual([
+        { topic: "orders.paid", payload: JSON.stringify(nested) },
+      ]),
+    );
   });
 
   test("202 and 200 by the key in a header, with type and aggregate in others", async () => {

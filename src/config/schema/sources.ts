@@ -1,7 +1,7 @@
 import { BROKER_SOURCE_KINDS } from "../../adapters/kinds.ts";
 import { httpSource } from "../../adapters/sources/http/kind.ts";
 import { CONSUMPTIONS } from "../../model/rows.ts";
-import { boolean, integer, text } from "../../model/schema.ts";
+import { boolean, integer, text, textOrList } from "../../model/schema.ts";
 import { withCommonKeys } from "../kinds.ts";
 import { attributeHeadersSchema, filterSchema, transformSchema } from "./blocks.ts";
 
@@ -13,12 +13,15 @@ const commonKeys = {
     enum: CONSUMPTIONS,
     default: "push",
   }),
-  aggregateIdPath: text("JSONPath of the aggregate id, the outbox `key`.", { syntax: "jsonPath" }),
+  aggregateIdPath: textOrList(
+    "JSONPath of the aggregate id, the outbox `key`; of several the first with a value.",
+    "jsonPath",
+  ),
   keyScope: text("Outbox key: `shared`: the aggregate id, ordered across all sources; `source`: `source:aggregate`.", {
     enum: ["shared", "source"],
     default: "shared",
   }),
-  eventTypePath: text("JSONPath of the event type.", { syntax: "jsonPath" }),
+  eventTypePath: textOrList("JSONPath of the event type; of several the first with a value.", "jsonPath"),
   cloudEvents: boolean(
     "Messages are CloudEvents 1.0, structured as JSON or binary; others are refused. Key, type and aggregate id are `id`, `type` and `subject` where no other key names a place.",
   ),
@@ -44,9 +47,9 @@ const httpSourceKeys = {
   ...commonKeys,
   ...headerKeys("headerName"),
   topic: text(TOPIC, { syntax: "topicTemplate", default: "{{ eventType }}" }),
-  idempotencyKeyPath: text(
-    "JSONPath of the idempotency key; not needed with `idempotencyKeyHeader` or `auth.provider`.",
-    { syntax: "jsonPath" },
+  idempotencyKeyPath: textOrList(
+    "JSONPath of the idempotency key, of several the first with a value; not needed with `idempotencyKeyHeader` or `auth.provider`.",
+    "jsonPath",
   ),
 } as const;
 
@@ -54,7 +57,10 @@ const brokerSourceKeys = {
   ...commonKeys,
   ...headerKeys("notBlank"),
   topic: text(TOPIC, { syntax: "topicTemplate", default: "{{ source }}" }),
-  idempotencyKeyPath: text("JSONPath of the idempotency key.", { syntax: "jsonPath", default: "$.id" }),
+  idempotencyKeyPath: {
+    ...textOrList("JSONPath of the idempotency key; of several the first with a value.", "jsonPath"),
+    default: ["$.id"],
+  },
   attributeHeaders: attributeHeadersSchema,
   required: boolean("`false`: the source does not decide readiness.", { default: true }),
 } as const;

@@ -50,18 +50,21 @@ export interface AttributePlan {
   readonly aggregateId: readonly AttributeProvider[];
 }
 
+/** One definite JSONPath, or several in the order in which they are tried. */
+type Paths = string | readonly string[];
+
 interface AttributeSettings {
   readonly cloudEvents?: boolean | undefined;
   readonly idempotencyKeyHeader?: string | undefined;
   readonly eventTypeHeader?: string | undefined;
   readonly aggregateIdHeader?: string | undefined;
-  readonly idempotencyKeyPath?: string | undefined;
-  readonly eventTypePath?: string | undefined;
-  readonly aggregateIdPath?: string | undefined;
+  readonly idempotencyKeyPath?: Paths | undefined;
+  readonly eventTypePath?: Paths | undefined;
+  readonly aggregateIdPath?: Paths | undefined;
 }
 
 export interface BrokerAttributeSettings extends AttributeSettings {
-  readonly idempotencyKeyPath: string;
+  readonly idempotencyKeyPath: Paths;
   readonly attributeHeaders: {
     readonly idempotencyKey: string;
     readonly eventType: string;
@@ -85,12 +88,12 @@ export function httpPlan(settings: AttributeSettings, own?: Omit<AttributePlaces
   const { idempotencyKeyPath, eventTypePath, aggregateIdPath } = settings;
   const inPlaces = (places: readonly AttributePlace[] = []) => places.map(inPlace);
   const event = eventPlaces(settings);
-  const key = idempotencyKeyPath === undefined ? inPlaces(own?.idempotencyKey) : [atPath(idempotencyKeyPath)];
-  const type = eventTypePath === undefined ? inPlaces(own?.eventType) : [atPath(eventTypePath)];
+  const key = idempotencyKeyPath === undefined ? inPlaces(own?.idempotencyKey) : atPaths(idempotencyKeyPath);
+  const type = eventTypePath === undefined ? inPlaces(own?.eventType) : atPaths(eventTypePath);
   return withHeaders(settings, {
     idempotencyKey: [...key, ...event.idempotencyKey],
     eventType: [...type, ...event.eventType],
-    aggregateId: [...atOptionalPath(aggregateIdPath), ...event.aggregateId],
+    aggregateId: [...atPaths(aggregateIdPath), ...event.aggregateId],
   });
 }
 
@@ -102,14 +105,14 @@ export function httpPlan(settings: AttributeSettings, own?: Omit<AttributePlaces
  */
 export function brokerPlan(settings: BrokerAttributeSettings, own: AttributePlaces): AttributePlan {
   const headers = settings.attributeHeaders;
-  const key = [inHeader(headers.idempotencyKey), atPath(settings.idempotencyKeyPath)];
+  const key = [inHeader(headers.idempotencyKey), ...atPaths(settings.idempotencyKeyPath)];
   const event = eventPlaces(settings);
   return withHeaders(settings, {
     // Every event has an id, and the default path would find another one in its data.
     idempotencyKey: [...event.idempotencyKey, ...key, ...own.idempotencyKey.map(inPlace), bodyDigest],
-    eventType: [...atOptionalPath(settings.eventTypePath), ...event.eventType, inHeader(headers.eventType)],
+    eventType: [...atPaths(settings.eventTypePath), ...event.eventType, inHeader(headers.eventType)],
     aggregateId: [
-      ...atOptionalPath(settings.aggregateIdPath),
+      ...atPaths(settings.aggregateIdPath),
       ...event.aggregateId,
       inHeader(headers.aggregateId),
       ...own.aggregateId.map(inPlace),
@@ -295,8 +298,7 @@ function inItems(members: readonly string[]): AttributeProvider {
   };
 }
 
-const atOptionalPath = (path: string | undefined): readonly AttributeProvider[] =>
-  path === undefined ? [] : [atPath(path)];
+const atPaths = (paths: Paths = []): readonly AttributeProvider[] => [paths].flat().map(atPath);
 
 /** The last resort: identical bodies are one message. */
 const bodyDigest: AttributeProvider = {

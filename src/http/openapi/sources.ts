@@ -23,13 +23,13 @@ import type { Parameter, Schema } from "./types.ts";
 export interface DescribedSource {
   readonly consumption: "push" | "pull";
   /** Absent where the provider has the key in a place of its own. */
-  readonly idempotencyKeyPath?: string | undefined;
+  readonly idempotencyKeyPath?: readonly string[] | undefined;
   readonly cloudEvents?: boolean | undefined;
   readonly idempotencyKeyHeader?: string | undefined;
   readonly eventTypeHeader?: string | undefined;
   readonly aggregateIdHeader?: string | undefined;
-  readonly eventTypePath?: string | undefined;
-  readonly aggregateIdPath?: string | undefined;
+  readonly eventTypePath?: readonly string[] | undefined;
+  readonly aggregateIdPath?: readonly string[] | undefined;
   readonly filter?: object | undefined;
   readonly transform?: object | undefined;
   readonly rateLimit?: { readonly requestsPerMinute?: number } | undefined;
@@ -82,6 +82,8 @@ function attributeHeaders(source: DescribedSource): readonly Parameter[] {
   ];
 }
 
+const atText = (paths: readonly string[]): string => paths.map((path) => `the value at \`${path}\``).join(", else ");
+
 /** Where the idempotency key is, in words. */
 function keyText(
   { idempotencyKeyHeader, idempotencyKeyPath, cloudEvents }: DescribedSource,
@@ -89,7 +91,7 @@ function keyText(
 ): string {
   const places = [
     ...(idempotencyKeyHeader === undefined ? [] : [`the header \`${idempotencyKeyHeader}\``]),
-    ...(idempotencyKeyPath === undefined ? [] : [`the value at \`${idempotencyKeyPath}\``]),
+    ...(idempotencyKeyPath === undefined ? [] : [atText(idempotencyKeyPath)]),
     ...(idempotencyKeyPath === undefined && title !== undefined ? [`where ${title} puts it`] : []),
     ...(cloudEvents === true ? ["the `id` of the event"] : []),
   ];
@@ -119,8 +121,8 @@ function describe(source: DescribedSource): string {
     source.cloudEvents && "It takes CloudEvents 1.0, structured as JSON or binary.",
     provider?.handshake && "Its handshake is answered and not stored.",
     keyText(source, title),
-    aggregateIdPath && `Messages with the same value at \`${aggregateIdPath}\` stay in order.`,
-    eventTypePath && `The event type is the value at \`${eventTypePath}\`.`,
+    aggregateIdPath && `Messages with the same aggregate id, ${atText(aggregateIdPath)}, stay in order.`,
+    eventTypePath && `The event type is ${atText(eventTypePath)}.`,
     source.filter && "Messages that do not pass the source's header filter are not stored.",
     `Several messages may come in one request: ${batchText(source)}.`,
     source.transform && "The source's transform runs before the message is stored.",
@@ -211,19 +213,26 @@ function singleSchema(source: DescribedSource): Schema {
   // A structured event has the data a level deeper than a binary one.
   if (source.cloudEvents === true) return {};
   const { idempotencyKeyHeader, idempotencyKeyPath, eventTypePath, aggregateIdPath } = source;
-  const isRequired = idempotencyKeyHeader === undefined;
-  const key =
-    idempotencyKeyPath === undefined
-      ? []
-      : [at(parseJsonPath(idempotencyKeyPath).segments, isRequired ? IDEMPOTENCY_KEY : ATTRIBUTE, isRequired)];
+  const key = keySchemas(idempotencyKeyPath ?? [], idempotencyKeyHeader === undefined);
   const optional = [
     [aggregateIdPath, "The aggregate id: messages with the same one stay in order."] as const,
     [eventTypePath, "The event type."] as const,
-  ].flatMap(([path, description]) =>
-    path === undefined ? [] : [at(parseJsonPath(path).segments, { ...ATTRIBUTE, description }, false)],
+  ].flatMap(([paths = [], description]) =>
+    // A value at a later path may be unusable: the first one with a value counts.
+    paths.map((path, index) =>
+      at(parseJsonPath(path).segments, { ...(index === 0 ? ATTRIBUTE : {}), description }, false),
+    ),
   );
   const [first = {}, ...rest] = [...key, ...optional];
   return rest.reduce(merged, first);
+}
+
+/** @param isRequired whether the key has no place outside of the body */
+function keySchemas(paths: readonly string[], isRequired: boolean): readonly Schema[] {
+  const schemas = paths.map((path) =>
+    at(parseJsonPath(path).segments, isRequired ? IDEMPOTENCY_KEY : ATTRIBUTE, isRequired),
+  );
+  return isRequired && schemas.length > 1 ? [{ anyOf: schemas }] : schemas;
 }
 
 const KEY_TYPES = ["string", "number", "boolean"];

@@ -258,6 +258,12 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
   [http("transform: { expression: a, maxDepth: 0 }"), "destinations.d.transform.maxDepth", "from 1, found 0"],
 
   [source("aggregateIdPath: $..orderId"), "sources.s.aggregateIdPath", "no definite JSONPath"],
+  [source("eventTypePath: [$.type, '$.items[*].t']"), "sources.s.eventTypePath[1]", "no definite JSONPath"],
+  [source("eventTypePath: [$..type]"), "sources.s.eventTypePath", "no definite JSONPath"],
+  [source("eventTypePath: [$.type, ~]"), "sources.s.eventTypePath[1]", "expected text, found nothing"],
+  [source("eventTypePath: []"), "sources.s.eventTypePath", "must not be an empty list"],
+  [queue("idempotencyKeyPath: []"), "sources.s.idempotencyKeyPath", "must not be an empty list"],
+  [source("eventTypePath: { a: b }"), "sources.s.eventTypePath", "expected a list, found a mapping"],
   [source("eventTypePath: '$.items[*].t'"), "sources.s.eventTypePath", "no definite JSONPath"],
   [
     "sources: { s: { path: /p, idempotencyKeyPath: id, topic: t } }",

@@ -84,7 +84,7 @@ const COMMON_SOURCE = {
 const BROKER_SOURCE = {
   ...COMMON_SOURCE,
   topic: "{{ source }}",
-  idempotencyKeyPath: "$.id",
+  idempotencyKeyPath: ["$.id"],
   eventTypeFromHeader: false,
   required: true,
   attributeHeaders: { idempotencyKey: "x-idempotency-key", aggregateId: "x-aggregate-id", eventType: "x-event-type" },
@@ -160,7 +160,7 @@ const ENTRY_DEFAULTS: readonly (readonly [string, string, Readonly<Record<string
   [
     "sources.x",
     "{ path: /p, idempotencyKeyPath: $.id, eventTypePath: $.t }",
-    { kind: "http", ...COMMON_SOURCE, eventTypePath: "$.t", topic: "{{ eventType }}", auth: undefined },
+    { kind: "http", ...COMMON_SOURCE, eventTypePath: ["$.t"], topic: "{{ eventType }}", auth: undefined },
   ],
   [
     "sources.x",

@@ -1,6 +1,7 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: these are placeholders of the configuration, not of JavaScript
 import { describe, expect, test } from "@jest/globals";
-import { loadWith, problemsOf, warningsOf } from "./support.ts";
+import { effectiveConfig, printConfig } from "../../../src/config/print.ts";
+import { DATABASE, load, loadWith, problemsOf, warningsOf } from "./support.ts";
 
 const DESTINATION = "destinations: { orders: { baseUrl: http://h } }\n";
 
@@ -17,6 +18,38 @@ describe("SVC_ variables", () => {
       env: { [name]: "v", SVC_DATABASE_MIGRATE: "false" },
     });
     expect(config[section as "database" | "outbox"]).toMatchObject(expected);
+  });
+
+  test("set one path, or several by their index, over those of the file", () => {
+    const yaml = `sources: { s: { path: /p, idempotencyKeyPath: [$.a, $.b, $.c], eventTypePath: "$['x,y']", topic: t } }`;
+    const pathsOf = (env: Readonly<Record<string, string>>) => {
+      const { idempotencyKeyPath, eventTypePath } = loadWith(yaml, { env }).sources.s ?? {};
+      return [idempotencyKeyPath, eventTypePath];
+    };
+    const [key, type] = ["SVC_SOURCES_S_IDEMPOTENCYKEYPATH", "SVC_SOURCES_S_EVENTTYPEPATH"];
+    expect(pathsOf({})).toEqual([["$.a", "$.b", "$.c"], ["$['x,y']"]]);
+    expect(pathsOf({ [key]: "$['p,q']" })).toEqual([["$['p,q']"], ["$['x,y']"]]);
+    expect(pathsOf({ [`${key}_1`]: "$.z", [`${type}_0`]: "$.t", [`${type}_1`]: "$.u" })).toEqual([
+      ["$.a", "$.z", "$.c"],
+      ["$.t", "$.u"],
+    ]);
+    expect(pathsOf({ [key]: "", [type]: "" })).toEqual([["$.a", "$.b", "$.c"], ["$['x,y']"]]);
+    expect(problemsOf(yaml, { env: { [`${key}_2`]: "$..c" } })).toEqual([
+      expect.stringMatching(
+        /^sources\.s\.idempotencyKeyPath\[2\]: no definite JSONPath: .*\(SVC_SOURCES_S_IDEMPOTENCYKEYPATH_2\)$/,
+      ),
+    ]);
+  });
+
+  test("one path is printed as it is written, several as a list; what is printed loads again", () => {
+    const loaded = load(
+      `${DATABASE}sources: { s: { path: /p, idempotencyKeyPath: [$.a, $.b], eventTypePath: "$['x,y']", topic: t } }`,
+    );
+    expect(effectiveConfig(loaded).sources).toMatchObject({
+      s: { idempotencyKeyPath: ["$.a", "$.b"], eventTypePath: "$['x,y']" },
+    });
+    const again = load(printConfig(loaded).replace(/password: .*/, "password: s3cret"));
+    expect(again.config.sources).toEqual(loaded.config.sources);
   });
 
   test("set numbers, booleans, enumerations, durations and secrets", () => {

@@ -44,7 +44,7 @@ export async function startHttp(options: HarnessOptions = {}) {
   const { log, lines } = recordingLog();
   const { metrics, calls } = recordingMetrics();
   const batcher = new ReceiptBatcher(store, log);
-  const paths = { idempotencyKeyPath: "$.id", eventTypePath: "$.type", aggregateIdPath: "$.order" };
+  const paths = { idempotencyKeyPath: ["$.id"], eventTypePath: ["$.type"], aggregateIdPath: ["$.order"] };
   const receiver = createReceiver({
     source: "orders",
     settings: { consumption: "push", filter: options.filter, cloudEvents: options.route?.cloudEvents },

@@ -1,4 +1,5 @@
 import { beforeAll, describe, expect, test } from "@jest/globals";
+import { Ajv2020 } from "ajv/dist/2020.js";
 import type { OpenApiDocument } from "../../../src/http/openapi/types.ts";
 import { readAck, readClaim, readExtend, readNack } from "../../../src/http/pull/requests.ts";
 import type { Role } from "../../../src/model/roles.ts";
@@ -130,6 +131,22 @@ describe("the OpenAPI document", () => {
     });
     expect(components.schemas.AckRequest?.required).toEqual(["claimToken"]);
     expect(components.schemas.ReplayRequest).toHaveProperty("anyOf");
+  });
+
+  test("names every path of a list: a body needs a key at one of them", async () => {
+    const lists = "idempotencyKeyPath: [$.id, $.event.id], eventTypePath: [$.type, $.event.type], consumption: pull";
+    const { paths } = await documentOf(loadWith(`sources: { s: { path: /s, ${lists} } }`));
+    const { description, requestBody } = paths["/inbox/s"]?.post ?? {};
+    expect(description).toContain("The idempotency key is the value at `$.id`, else the value at `$.event.id`:");
+    expect(description).toContain("The event type is the value at `$.type`, else the value at `$.event.type`.");
+    const schema = requestBody?.content["application/json"]?.schema as object;
+    const validate = new Ajv2020({ strict: false }).compile(schema);
+    expect([{ id: 1 }, { event: { id: 1 } }, { id: null, event: { id: 1 } }].map((body) => validate(body))).toEqual([
+      true,
+      true,
+      true,
+    ]);
+    expect([{}, { id: "" }, { event: {} }].map((body) => validate(body))).toEqual([false, false, false]);
   });
 
   test("gives every operation an id of its own that is an identifier in any language", async () => {

@@ -89,6 +89,44 @@ describe("attributes of an HTTP message", () => {
   });
 });
 
+describe("several paths", () => {
+  const lists = {
+    idempotencyKeyPath: ["$.id", "$.event.id"],
+    eventTypePath: ["$.type", "$.event.type"],
+    aggregateIdPath: ["$.order", "$.event.order"],
+  };
+
+  test("are tried in order; a value that cannot be used counts as none", () => {
+    const plan = httpPlan(lists);
+    const event = '"event":{"id":2,"type":"b","order":true}';
+    const first = `{"id":1,"type":"a","order":"o",${event}}`;
+    expect(extractAttributes(plan, input(first))).toMatchObject({
+      attributes: { idempotencyKey: "1", eventType: "a", aggregateId: "o" },
+    });
+    const second = `{"id":{},"type":"","order":null,${event}}`;
+    expect(extractAttributes(plan, input(second))).toMatchObject({
+      attributes: { idempotencyKey: "2", eventType: "b", aggregateId: "true" },
+    });
+  });
+
+  test("are all named when none has the key", () => {
+    expect(extractAttributes(httpPlan(lists), input('{"id":null}'))).toEqual({
+      kind: "failed",
+      reason:
+        "no idempotency key at $.id: found null; no idempotency key at $.event.id: found nothing; expected a non-empty string, a number or a boolean",
+    });
+  });
+
+  test("of a broker source stand where its one path stood", () => {
+    const attributeHeaders = { idempotencyKey: "x-key", eventType: "x-type", aggregateId: "x-aggregate" };
+    const plan = brokerPlan({ ...lists, attributeHeaders }, BROKER_SOURCE_KINDS.kafka.attributes);
+    const message = { headers: { "x-type": "h" }, properties: { recordKey: "r1" } };
+    expect(extractAttributes(plan, input('{"event":{"id":2}}', message))).toMatchObject({
+      attributes: { idempotencyKey: "2", eventType: "h", aggregateId: "r1" },
+    });
+  });
+});
+
 describe("configured headers", () => {
   const settings = { idempotencyKeyHeader: "X-Event-Id", eventTypeHeader: "x-kind", aggregateIdHeader: "X-Account" };
   const paths = { idempotencyKeyPath: "$.id", eventTypePath: "$.type", aggregateIdPath: "$.order" };
