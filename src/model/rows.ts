@@ -179,6 +179,8 @@ export interface NewInboxRow {
   readonly correlationId: string | null;
   readonly headers: Headers;
   readonly lastError: string | null;
+  /** How long after its receipt the row is due, in ms: a multiple of 1000. At once by default. */
+  readonly delayMs?: number | undefined;
 }
 
 /** What decides where an outbox row goes. */

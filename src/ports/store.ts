@@ -41,7 +41,7 @@ export interface InboxStore {
    */
   relay(request: RelayRequest): Promise<RelayResult>;
 
-  /** Age of the oldest pending push row of these sources in ms by the database's clock; null when there is none. */
+  /** Age of the oldest due push row of these sources in ms by the database's clock, since it was due; null when there is none. */
   oldestPendingAgeMs(sources: readonly string[]): Promise<number | null>;
 
   /**

@@ -166,7 +166,7 @@ export const METRICS = {
     help: "Filtered messages and duplicates that the journal does not have.",
   }),
   inboxOldestPendingAge: gauge("svc_inbox_oldest_pending_age_seconds", ["relay"], {
-    help: "Age of the oldest pending push row that this configuration relays; 0 when there is none.",
+    help: "Age of the oldest due push row that this configuration relays; 0 when there is none.",
   }),
   inboxUnrelayed: gauge("svc_inbox_messages_unrelayed", ["relay"], {
     help: "Pending push rows that this configuration does not relay, among the oldest 10,000.",

@@ -70,6 +70,52 @@ describe("why a message waits", () => {
     const { stdout } = await command(database, config, "trace", String(row?.id));
     expect(stdout).toContain("waits             inbox.relay.enabled is false");
   });
+
+  test("is the initial delay of its source, until a killed service has started again and delivers it", async () => {
+    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+    const held = { initialDelay: "4s", idempotencyKeyPath: "$.id", aggregateIdPath: "$.key", topic: "orders.held" };
+    const sources = { held: { ...held, path: "/held" }, pulled: { ...held, path: "/pulled", consumption: "pull" } };
+    const pull = { enabled: true, auth: { token: "pull-sesame-1" } };
+    const config = merged(ordersTo(receiver, { ...ADMIN, sources }), { inbox: { pull } });
+    const killed = await services.start({ database, config });
+    const claim = async (service: Service) => {
+      const headers = { authorization: "Bearer pull-sesame-1" };
+      const answer = await service.post({}, { path: "/pull/pulled/claim", headers });
+      return (answer.json() as { messages: readonly { idempotencyKey: string }[] }).messages;
+    };
+    for (const [id, path] of [
+      ["h-1", "held"],
+      ["h-2", "held"],
+      ["p-1", "pulled"],
+    ] as const) {
+      expect((await killed.post({ id, key: "k" }, { path: `/inbox/${path}` })).status).toBe(202);
+    }
+    expect((await killed.post({ id: "o-1", key: "k", type: "created" })).status).toBe(202);
+    expect(await claim(killed)).toEqual([]);
+    const rows = await database.query(
+      "SELECT id, source FROM inbox WHERE idempotency_key IN ('h-1', 'p-1') ORDER BY 2",
+    );
+    const [push, pulled] = rows.map(({ id }) => String(id));
+    const waits = await Promise.all([push, pulled].map(async (id) => (await shownBy(killed, String(id))).waits));
+    expect(waits).toEqual([
+      [{ code: "scheduled", text: expect.stringMatching(/^held by its source: the relay copies it from \S+Z on$/) }],
+      [{ code: "scheduled", text: expect.stringMatching(/^held by its source: pull clients get it from \S+Z on$/) }],
+    ]);
+    await receiver.received(1);
+    killed.process.kill("SIGKILL");
+    await killed.process.exited;
+
+    const service = await services.start({ database, config });
+    const bodies = (await receiver.received(3)).map(({ body }) => (JSON.parse(body.toString()) as { id: string }).id);
+    expect(bodies).toEqual(["o-1", "h-1", "h-2"]);
+    await eventually(async () => {
+      expect((await claim(service)).map(({ idempotencyKey }) => idempotencyKey)).toEqual(["p-1"]);
+    });
+    const early = await database.query(
+      "SELECT id FROM inbox WHERE source = 'held' AND (processed_at IS NULL OR processed_at < created_at + interval '4 seconds')",
+    );
+    expect(early).toEqual([]);
+  });
 });
 
 /** The ids of all pages of a list. */

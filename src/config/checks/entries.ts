@@ -9,6 +9,7 @@ import { basePath, withLeadingSlash } from "../derive.ts";
 import type { KeyPath } from "../keyPath.ts";
 import { didYouMean } from "../kinds.ts";
 import { MAX_RETRY_WAIT_MS } from "../schema/destinations.ts";
+import { MAX_INITIAL_DELAY_MS } from "../schema/sources.ts";
 import type { Config, DeclaredConfig, DestinationConfig } from "../types.ts";
 import type { Rules } from "./rules.ts";
 
@@ -112,6 +113,10 @@ export function checkSources(config: DeclaredConfig, rules: Rules): void {
     checkTopic(base, source, rules);
     checkFilter([...base, "filter"], source.filter, rules);
     const when: When = (keys, rule) => rules.when(base, keys, rule);
+    when(["initialDelay"], (report) => {
+      if ((source.initialDelay ?? 0) <= MAX_INITIAL_DELAY_MS) return;
+      report.error("initialDelay", "is longer than 365d, the longest delay");
+    });
     rules.when(["inbox"], ["credentialHeaders"], () =>
       checkAttributeHeaders(source, config.inbox.credentialHeaders, when),
     );

@@ -1,9 +1,12 @@
 import { BROKER_SOURCE_KINDS } from "../../adapters/kinds.ts";
 import { httpSource } from "../../adapters/sources/http/kind.ts";
 import { CONSUMPTIONS } from "../../model/rows.ts";
-import { boolean, integer, text, textOrList } from "../../model/schema.ts";
+import { boolean, duration, integer, text, textOrList } from "../../model/schema.ts";
 import { withCommonKeys } from "../kinds.ts";
 import { attributeHeadersSchema, filterSchema, transformSchema } from "./blocks.ts";
+
+/** Dates far beyond it are what a database cannot hold: no message could be stored. */
+export const MAX_INITIAL_DELAY_MS = 365 * 24 * 3_600_000;
 
 const TOPIC = "Outbox topic; may contain `{{ source }}` and `{{ eventType }}`.";
 
@@ -24,6 +27,9 @@ const commonKeys = {
   eventTypePath: textOrList("JSONPath of the event type; of several the first with a value.", "jsonPath"),
   cloudEvents: boolean(
     "Messages are CloudEvents 1.0, structured as JSON or binary; others are refused. Key, type and aggregate id are `id`, `type` and `subject` where no other key names a place.",
+  ),
+  initialDelay: duration(
+    "Holds each received row: it is relayed, or given to pull clients, this long after its receipt. At most `365d`.",
   ),
   transform: { ...transformSchema, description: "Runs before the row is stored." },
   filter: filterSchema,

@@ -26,6 +26,7 @@ export interface IntakeOptions {
     readonly consumption: Consumption;
     readonly filter?: HeaderFilterSettings | undefined;
     readonly cloudEvents?: boolean | undefined;
+    readonly initialDelay?: number | undefined;
   };
   readonly attributes: AttributePlan;
   readonly stage?: SourceStage | undefined;

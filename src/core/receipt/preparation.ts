@@ -47,6 +47,8 @@ interface PreparationOptions {
   readonly consumption: Consumption;
   /** Whether messages are CloudEvents, of which others are refused. */
   readonly cloudEvents?: boolean | undefined;
+  /** How long a row is held after its receipt, in ms. */
+  readonly initialDelay?: number | undefined;
   readonly attributes: AttributePlan;
   readonly stage?: SourceStage | undefined;
   readonly clock: Clock;
@@ -73,6 +75,7 @@ export function createPreparation({
   source,
   consumption,
   cloudEvents = false,
+  initialDelay,
   attributes,
   stage,
   clock,
@@ -119,6 +122,7 @@ export function createPreparation({
       correlationId,
       headers,
       lastError: null,
+      ...(initialDelay === undefined ? {} : { delayMs: initialDelay }),
     };
     return { kind: "row", row };
   };

@@ -21,6 +21,7 @@ export interface ReceiverOptions {
     readonly consumption: Consumption;
     readonly filter?: HeaderFilterSettings | undefined;
     readonly cloudEvents?: boolean | undefined;
+    readonly initialDelay?: number | undefined;
   };
   readonly attributes: AttributePlan;
   readonly stage?: SourceStage | undefined;

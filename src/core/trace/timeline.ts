@@ -206,6 +206,8 @@ function inboxWaits(
     return [{ code: "relay_disabled", text: "inbox.relay.enabled is false: no relay copies it into the outbox" }];
   }
   if (rolesAlive?.has("relay") === false) return [{ code: "no_relay", text: notAlive("relay") }];
+  const due = heldUntil(inbox, now);
+  if (due !== undefined) return [{ code: "scheduled", text: `held by its source: the relay copies it from ${due} on` }];
   const text = "waits in the inbox for a process with the role relay, behind earlier rows";
   return [{ code: "relay", text }];
 }
@@ -222,7 +224,15 @@ function pullWait(inbox: InboxMessage, now: Date): WaitReason {
   if (attempt > 0 && scheduledAt !== null && scheduledAt > now) {
     return { code: "retry", text: `a pull client rejected it: due again at ${scheduledAt.toISOString()}` };
   }
+  const due = heldUntil(inbox, now);
+  if (due !== undefined) return { code: "scheduled", text: `held by its source: pull clients get it from ${due} on` };
   return { code: "pull_client", text: `waits for a client to pull the source ${source}` };
+}
+
+/** @returns when a row that was put off at its receipt is due, ISO 8601; undefined for any other row */
+function heldUntil({ createdAt, scheduledAt, attempt }: InboxMessage, now: Date): string | undefined {
+  if (attempt > 0 || scheduledAt === null || scheduledAt <= now) return undefined;
+  return createdAt !== null && scheduledAt <= createdAt ? undefined : scheduledAt.toISOString();
 }
 
 function outboxWaits(

@@ -79,6 +79,8 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
     "destinations.d.rateLimit.burst",
     "is 2 and must be at least 3, which is perSecond (2.5) rounded up",
   ],
+  [source("initialDelay: soon"), "sources.s.initialDelay", "suffixes s, m, h, d"],
+  [source("initialDelay: 366d"), "sources.s.initialDelay", "is longer than 365d"],
   [http("retry: { schedule: [] }"), "destinations.d.retry.schedule", "must not be an empty list"],
   [http("retry: { schedule: [5s, soon] }"), "destinations.d.retry.schedule[1]", "suffixes s, m, h, d"],
   [http("retry: { schedule: [5s, 8d] }"), "destinations.d.retry.schedule", "item 1 is longer than 7d"],

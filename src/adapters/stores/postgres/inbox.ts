@@ -199,7 +199,7 @@ const knownOutcomes = (present: readonly Row[]): ReadonlyMap<unknown, InsertResu
   new Map(present.map(({ id, is_stored }) => [id, is_stored === true ? STORED : DUPLICATE]));
 
 /** The columns that the rows of a batch mostly have in common. */
-const SHARED = ["source", "state", "consumption", "lastError"] as const;
+const SHARED = ["source", "state", "consumption", "lastError", "delayMs"] as const;
 
 function insertValues(rows: readonly NewInboxRow[], isAlike: boolean): Values {
   const column = (value: (row: NewInboxRow) => string | null): Buffer => textArray(rows.map(value));
@@ -211,7 +211,9 @@ function insertValues(rows: readonly NewInboxRow[], isAlike: boolean): Values {
     payloads: column((row) => row.payload),
     correlationIds: column((row) => row.correlationId),
     headers: column(headersText()),
-    ...Object.fromEntries(SHARED.map((name) => [name, isAlike ? rows[0]?.[name] : column((row) => row[name])])),
+    ...Object.fromEntries(
+      SHARED.map((name) => [name, isAlike ? sharedValue(rows[0], name) : column((row) => sharedValue(row, name))]),
+    ),
   };
 }
 
@@ -223,6 +225,10 @@ function headersText(): (row: NewInboxRow) => string {
     if (row.headers !== headers) [headers, text] = [row.headers, JSON.stringify(row.headers)];
     return text;
   };
+}
+
+function sharedValue(row: NewInboxRow | undefined, name: (typeof SHARED)[number]): string | null {
+  return name === "delayMs" ? String(row?.delayMs ?? 0) : (row?.[name] ?? null);
 }
 
 /** Inserts below these sizes are pipelined on one connection; larger ones are worth a connection of their own. */

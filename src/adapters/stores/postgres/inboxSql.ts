@@ -112,17 +112,20 @@ SELECT (SELECT count(*) FROM candidates)::int AS candidates,
    */
   const insert = (shared: boolean, onConflict: string): string => {
     const column = (parameter: number, name: string): string => (shared ? `$${parameter}::text` : `r.${name}`);
+    const delay = `${column(12, "delay_ms")}::bigint * interval '1 millisecond'`;
     return `
-WITH received AS MATERIALIZED (SELECT clock_timestamp() AS at)
+WITH received AS MATERIALIZED (
+  SELECT t.at${shared ? `, t.at + ${delay} AS due` : ""} FROM (SELECT clock_timestamp() AS at OFFSET 0) t)
 INSERT INTO ${inbox} (${c.id}, ${c.source}, ${c.idempotencyKey}, ${c.aggregateId}, ${c.eventType}, ${c.payload}, ${c.state},
   ${c.consumption}, ${c.correlationId}, ${c.headers}, ${c.lastError}, ${c.processedAt}, ${c.createdAt}, ${c.scheduledAt})
 SELECT r.id, ${column(8, "source")}, r.idempotency_key, r.aggregate_id, r.event_type, r.payload::${types.inboxPayload}, ${column(9, "state")},
   ${column(10, "consumption")}, r.correlation_id, r.headers::${types.inboxHeaders}, ${column(11, "last_error")},
-  CASE ${column(9, "state")} WHEN 'dead' THEN now() END, (SELECT at FROM received), (SELECT at FROM received)
+  CASE ${column(9, "state")} WHEN 'dead' THEN now() END, (SELECT at FROM received),
+  ${shared ? "(SELECT due FROM received)" : `(SELECT at FROM received) + ${delay}`}
 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]${
-      shared ? "" : ", $8::text[], $9::text[], $10::text[], $11::text[]"
+      shared ? "" : ", $8::text[], $9::text[], $10::text[], $11::text[], $12::text[]"
     }) AS r(id, idempotency_key, aggregate_id, event_type, payload, correlation_id, headers${
-      shared ? "" : ", source, state, consumption, last_error"
+      shared ? "" : ", source, state, consumption, last_error, delay_ms"
     })${onConflict}`;
   };
   const unlessKnown = `\nON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING`;
@@ -181,8 +184,8 @@ ${markRead(inbox, {
 
     oldestPending: byIndex("inbox.oldest pending", ["lowWater", "sources"])`
 WITH${lowWaterOf("$1")}
-SELECT extract(epoch FROM now() - i.${c.createdAt}) * 1000 AS oldest_ms FROM ${inbox} i
-WHERE ${waitsFrom} AND i.${c.source} = ANY ($2::text[]) AND isfinite(i.${c.createdAt})
+SELECT extract(epoch FROM now() - greatest(i.${c.createdAt}, i.${c.scheduledAt})) * 1000 AS oldest_ms FROM ${inbox} i
+WHERE ${waitsFrom} AND ${isDue} AND i.${c.source} = ANY ($2::text[]) AND isfinite(i.${c.createdAt})
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
 
     /** Waiting rows of other sources, which no mark holds, among the first `limit` waiting rows */
@@ -210,5 +213,6 @@ const INSERT_PARAMETERS = [
   "state",
   "consumption",
   "lastError",
+  "delayMs",
 ];
 const RELAY_PARAMETERS = ["limit", "sources", "rules", "maxAttempts", "droppedNames", "droppedPattern", "lowWater"];

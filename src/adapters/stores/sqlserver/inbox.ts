@@ -143,7 +143,15 @@ async function againOnDuplicate<T>(attempt: () => Promise<T>): Promise<T> {
 const DUPLICATE_TRIES = 5;
 
 function insertedRow(row: NewInboxRow, position: number) {
-  return { ...row, position, idempotencyKey: storedKey(row.idempotencyKey), headers: JSON.stringify(row.headers) };
+  const { delayMs, ...stored } = row;
+  return {
+    ...stored,
+    position,
+    // An `int` of milliseconds ends after 24 days.
+    ...(delayMs === undefined ? {} : { delaySeconds: Math.ceil(delayMs / 1000) }),
+    idempotencyKey: storedKey(row.idempotencyKey),
+    headers: JSON.stringify(row.headers),
+  };
 }
 
 type InsertedRow = ReturnType<typeof insertedRow>;

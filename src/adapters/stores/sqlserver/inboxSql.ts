@@ -134,9 +134,9 @@ OUTPUT inserted.${c.id}, inserted.${c.createdAt} INTO @stored (id, created_at)
 SELECT r.id, ${textOf("source")}, ${textOf("idempotencyKey")}, ${textOf("aggregateId")},
   ${textOf("eventType")}, ${textOf("payload")}, r.state, r.consumption,
   ${textOf("correlationId")}, ${textOf("headers")}, ${textOf("lastError")},
-  DATEADD(microsecond, r.position, @now), @now, CASE WHEN r.state = N'dead' THEN @now END
+  DATEADD(microsecond, r.position, @now), DATEADD(second, COALESCE(r.delay_seconds, 0), @now), CASE WHEN r.state = N'dead' THEN @now END
 FROM OPENJSON(@rows) WITH (turn int '$.turn', position int '$.position', id uniqueidentifier '$.id', state nvarchar(20) '$.state',
-  consumption nvarchar(20) '$.consumption', ${INSERTED_TEXTS.map(placeFrom).join(", ")}) r
+  consumption nvarchar(20) '$.consumption', delay_seconds int '$.delaySeconds', ${INSERTED_TEXTS.map(placeFrom).join(", ")}) r
 WHERE NOT EXISTS (
   SELECT 1 FROM ${inbox} i WITH (READCOMMITTEDLOCK, FORCESEEK)
   WHERE i.${c.source} = ${textOf("source", "nvarchar(4000)")}
@@ -244,9 +244,11 @@ SELECT b.id FROM @marked b;`,
       "inbox.oldest pending",
       {},
       (count) => `
-SELECT TOP (1) DATEDIFF_BIG(millisecond, i.${c.createdAt}, SYSUTCDATETIME()) AS oldest_ms
+${NOW}
+SELECT TOP (1) DATEDIFF_BIG(millisecond,
+  CASE WHEN i.${c.scheduledAt} > i.${c.createdAt} THEN i.${c.scheduledAt} ELSE i.${c.createdAt} END, @now) AS oldest_ms
 FROM ${inbox} i ${TO_READ}
-WHERE i.${c.state} = N'pending' AND i.${c.consumption} = N'push' AND ${ofSources(count)}
+WHERE i.${c.state} = N'pending' AND i.${c.consumption} = N'push' AND ${isDue} AND ${ofSources(count)}
 ORDER BY ${inOrder};`,
     ),
 

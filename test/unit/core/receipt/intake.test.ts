@@ -85,6 +85,17 @@ describe("what a broker tells of a message", () => {
   });
 });
 
+describe("an initial delay", () => {
+  test("is that of each row, but not of a dead one", async () => {
+    const { take, store } = setup({ settings: { consumption: "push", initialDelay: 30_000 } });
+    await take(message('{"id":1}'), message("no JSON"));
+    expect(store.rows.map(({ state, delayMs }) => [state, delayMs])).toEqual([
+      ["pending", 30_000],
+      ["dead", undefined],
+    ]);
+  });
+});
+
 describe("messages that come together", () => {
   test("are stored in one insert, byte for byte, with ids in the order of their arrival", async () => {
     const { take, store, calls } = setup();
