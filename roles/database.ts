@@ -104,7 +104,11 @@ export async function prepareStore(
       await withTimeout(
         limitMs,
         "the check of the tables",
-        () => store.schema.checkColumns(tablesOf(config, roles), roles.has("poller") && needsSharedState(config)),
+        () =>
+          store.schema.checkColumns(tablesOf(config, roles), {
+            destinations: roles.has("poller") && needsSharedState(config),
+            expiry: needsExpiry(config),
+          }),
         signal,
       );
       if (roles.has("poller") && config.outbox.history !== "off" && !store.history.isAvailable)
@@ -126,6 +130,14 @@ function warnOfHistory({ database }: Config, log: Log): void {
       remedy: `svc migrate, or the statements of migrations/${type}/008.do.history.sql with the name ${historyTableName}`,
     },
     `the table ${historyTableName} cannot be used: attempts are not kept. Make it, or grant SELECT, INSERT and DELETE on it, and start again; outbox.history: off does without`,
+  );
+}
+
+/** Whether messages of a source may expire. */
+function needsExpiry({ sources }: Config): boolean {
+  return Object.values(sources).some(
+    ({ timeToLive, expiresAtPath, expiresAtHeader }) =>
+      timeToLive !== undefined || expiresAtPath !== undefined || expiresAtHeader !== undefined,
   );
 }
 

@@ -59,6 +59,7 @@ export async function ingestRole(context: RoleContext): Promise<RoleParts> {
       journal,
       clock,
       metrics: counted,
+      log,
     });
     return [{ settings, receiver }];
   });

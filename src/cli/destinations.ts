@@ -112,7 +112,7 @@ async function withControl(
     check: (config) => changed !== null && requireDestination(config, changed, "destinations"),
     endsOnSignal: false,
     async work({ config, store, audit, log }) {
-      await store.schema.checkColumns(["outbox", "destinations"], changed !== null);
+      await store.schema.checkColumns(["outbox", "destinations"], { destinations: changed !== null });
       return work(new DestinationControl({ destinations: config.destinations, store, audit, log }));
     },
   });

@@ -65,6 +65,7 @@ export const INBOX_COLUMNS = {
   attempt: "attempt",
   lastError: "last_error",
   headers: "headers",
+  expiresAt: "expires_at",
 } as const;
 type InboxColumn = keyof typeof INBOX_COLUMNS;
 
@@ -88,6 +89,7 @@ export const OUTBOX_COLUMNS = {
   lastError: "last_error",
   sequence: "sequence",
   destinationOverride: "destination_override",
+  expiresAt: "expires_at",
 } as const;
 type OutboxColumn = keyof typeof OUTBOX_COLUMNS;
 
@@ -146,11 +148,16 @@ export const JOURNAL_COLUMNS = {
 
 type HistoryColumn = keyof typeof HISTORY_COLUMNS;
 
-export type InboxColumnNames = Readonly<Record<InboxColumn, string>>;
-/** An owner's table may have no column for overrides: null. */
-export type OutboxColumnNames = Readonly<Record<Exclude<OutboxColumn, "destinationOverride">, string>> & {
-  readonly destinationOverride: string | null;
-};
+/** Columns that an owner's table may do without: null. */
+type OptionalInboxColumn = "expiresAt";
+type OptionalOutboxColumn = "destinationOverride" | "expiresAt";
+
+export type InboxColumnNames = Readonly<
+  Record<Exclude<InboxColumn, OptionalInboxColumn>, string> & Record<OptionalInboxColumn, string | null>
+>;
+export type OutboxColumnNames = Readonly<
+  Record<Exclude<OutboxColumn, OptionalOutboxColumn>, string> & Record<OptionalOutboxColumn, string | null>
+>;
 export type DestinationColumnNames = Readonly<Record<DestinationColumn, string>>;
 export type JournalColumnNames = Readonly<Record<keyof typeof JOURNAL_COLUMNS, string>>;
 export type HistoryColumnNames = Readonly<Record<HistoryColumn, string>>;
@@ -181,7 +188,20 @@ export interface NewInboxRow {
   readonly lastError: string | null;
   /** How long after its receipt the row is due, in ms: a multiple of 1000. At once by default. */
   readonly delayMs?: number | undefined;
+  /** When it is no longer to be delivered; undefined for never. */
+  readonly expiry?: Expiry | undefined;
 }
+
+/** The earlier one counts. */
+export interface Expiry {
+  /** In ms since 1970; null for none. */
+  readonly at: number | null;
+  /** In ms from the receipt; null for none. */
+  readonly afterMs: number | null;
+}
+
+/** Why a row that was not delivered in time is dead. */
+export const EXPIRED = "expired: it was not delivered in time";
 
 /** What decides where an outbox row goes. */
 export interface RoutedRow {
@@ -206,6 +226,8 @@ export interface ClaimedRow extends RoutedRow {
   readonly maxAttempts: number;
   /** Null also for a time that no `Date` can hold, such as `infinity`. */
   readonly createdAt: Date | null;
+  /** By the database's clock, when it was claimed. */
+  readonly isExpired: boolean;
 }
 
 /** A claimed row that has what a delivery needs. */

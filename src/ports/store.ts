@@ -212,16 +212,25 @@ export interface SchemaStore {
    * The history's table may be missing or closed too: then `HistoryStore.isAvailable` is false. Its check needs a database
    * that takes writes.
    *
-   * An owner's outbox may have no column for overrides: see `ReplayStore.overrideRemedy`.
+   * An owner's outbox may have no column for overrides, see `ReplayStore.overrideRemedy`, and neither table one for the
+   * expiry.
    *
    * @param tables those that this process uses; all by default
-   * @param requireDestinations true where that table is required, if it is among `tables`
+   * @param needs what is required of the tables that are checked; nothing optional by default
    * @throws ConfigError with every problem and the `ALTER TABLE` statement that fixes it
    */
-  checkColumns(tables?: CheckedTables, requireDestinations?: boolean): Promise<void>;
+  checkColumns(tables?: CheckedTables, needs?: SchemaNeeds): Promise<void>;
 
   /** Checks the destinations' table again. @returns what keeps it from being used, and the statements that fix it */
   destinationFault(): Promise<{ readonly what: string; readonly remedy: string } | undefined>;
+}
+
+/** What is optional in an owner's tables, and the configuration needs. */
+export interface SchemaNeeds {
+  /** The destinations' table: there are pauses, limits or breakers. */
+  readonly destinations?: boolean;
+  /** Columns for the expiry: a source sets it. */
+  readonly expiry?: boolean;
 }
 
 export interface Store {

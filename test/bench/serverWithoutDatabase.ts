@@ -20,6 +20,7 @@ const receiver = createReceiver({
   insertRequest: async (rows) => rows.map(() => ({ kind: "stored" })),
   clock: systemClock,
   metrics,
+  log,
 });
 const routes = inboxRoutes({
   inbox: { basePath: "/inbox", maxBodyBytes: 1_048_576, credentialHeaders: [] },

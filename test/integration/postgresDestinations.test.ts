@@ -98,7 +98,7 @@ describe("a change of a destination that waits for the lock of its row", () => {
 
 describe("the check of the table of the destinations", () => {
   async function check(store: Store, isRequired: boolean) {
-    const failure = await store.schema.checkColumns(["destinations"], isRequired).then(
+    const failure = await store.schema.checkColumns(["destinations"], { destinations: isRequired }).then(
       () => undefined,
       (error: unknown) => error,
     );

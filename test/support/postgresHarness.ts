@@ -98,6 +98,13 @@ export async function openPostgres(): Promise<StoreHarness> {
         "UPDATE outbox SET lease_expires_at = now() - interval '1 second' WHERE state = 'processing'",
       );
     },
+    async expireMessages() {
+      for (const table of ["inbox", "outbox"]) {
+        await database.query(
+          `UPDATE ${table} SET expires_at = now() - interval '1 second' WHERE expires_at IS NOT NULL`,
+        );
+      }
+    },
     async makeDue() {
       await database.query("UPDATE outbox SET scheduled_at = now() - interval '1 second' WHERE state = 'pending'");
     },

@@ -17,6 +17,7 @@ export const MIGRATIONS = [
   "jobs",
   "journal",
   "redirect",
+  "expiry",
 ].map((name, n) => ({
   version: n + 1,
   name,

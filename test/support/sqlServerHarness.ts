@@ -115,6 +115,11 @@ async function open(database: SqlServerDatabase, left: () => void): Promise<Stor
     async expireLeases() {
       await database.query(`UPDATE outbox SET lease_expires_at = ${A_SECOND_AGO} WHERE state = N'processing'`);
     },
+    async expireMessages() {
+      for (const table of ["inbox", "outbox"]) {
+        await database.query(`UPDATE ${table} SET expires_at = ${A_SECOND_AGO} WHERE expires_at IS NOT NULL`);
+      }
+    },
     async makeDue() {
       await database.query(`UPDATE outbox SET scheduled_at = ${A_SECOND_AGO} WHERE state = N'pending'`);
     },

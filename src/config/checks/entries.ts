@@ -137,7 +137,7 @@ export function checkSources(config: DeclaredConfig, rules: Rules): void {
 
 /** Attributes are read from stored headers, which credentials and the correlation id are not among. */
 function checkAttributeHeaders(source: Source, credentials: readonly string[], when: When): void {
-  for (const key of ["idempotencyKeyHeader", "eventTypeHeader", "aggregateIdHeader"] as const) {
+  for (const key of ["idempotencyKeyHeader", "eventTypeHeader", "aggregateIdHeader", "expiresAtHeader"] as const) {
     when([key, "auth"], (report) => {
       const name = source[key]?.toLowerCase();
       if (name === undefined) return;

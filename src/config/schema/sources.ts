@@ -31,6 +31,11 @@ const commonKeys = {
   initialDelay: duration(
     "Holds each received row: it is relayed, or given to pull clients, this long after its receipt. At most `365d`.",
   ),
+  timeToLive: duration("After so long from its receipt a message is `dead` instead of delivered."),
+  expiresAtPath: textOrList(
+    "JSONPath of the time after which a message is `dead` instead of delivered: ISO 8601, or seconds or milliseconds since 1970.",
+    "jsonPath",
+  ),
   transform: { ...transformSchema, description: "Runs before the row is stored." },
   filter: filterSchema,
   rateLimit: {
@@ -47,6 +52,7 @@ const headerKeys = <const S extends "headerName" | "notBlank">(syntax: S) => ({
   idempotencyKeyHeader: text("Header with the idempotency key; read before every other place.", { syntax }),
   eventTypeHeader: text("Header with the event type; read before every other place.", { syntax }),
   aggregateIdHeader: text("Header with the aggregate id; read before every other place.", { syntax }),
+  expiresAtHeader: text("Header with the time of `expiresAtPath`; read before that.", { syntax }),
 });
 
 const httpSourceKeys = {

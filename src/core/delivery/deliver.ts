@@ -1,5 +1,13 @@
 import { ClaimLostError, errorText, PublishError, StoppingError, TransformError } from "../../model/errors.ts";
-import type { AttemptRecord, ClaimedRow, DeliverableRow, Headers, MessageId, Outcome } from "../../model/rows.ts";
+import {
+  type AttemptRecord,
+  type ClaimedRow,
+  type DeliverableRow,
+  EXPIRED,
+  type Headers,
+  type MessageId,
+  type Outcome,
+} from "../../model/rows.ts";
 import type { Destination, OutboundMessage } from "../../ports/destination.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
@@ -156,6 +164,7 @@ async function attemptOf(
   route: PreparedRoute | undefined,
   signal: AbortSignal,
 ): Promise<Attempt> {
+  if (row.isExpired) return { kind: "refused", error: new Error(EXPIRED) };
   if (!isDeliverable(row)) {
     const column = row.topic === null ? "topic" : "payload";
     return { kind: "refused", error: new Error(`the column of the ${column} is NULL: there is nothing to deliver`) };

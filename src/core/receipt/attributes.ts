@@ -236,7 +236,7 @@ export function storedKey(key: string): string {
 }
 
 /** A header's value; names are case-insensitive. */
-function inHeader(name: string): AttributeProvider {
+export function inHeader(name: string): AttributeProvider {
   const lowerCaseName = name.toLowerCase();
   return {
     place: `in header ${name}`,
@@ -298,7 +298,7 @@ function inItems(members: readonly string[]): AttributeProvider {
   };
 }
 
-const atPaths = (paths: Paths = []): readonly AttributeProvider[] => [paths].flat().map(atPath);
+export const atPaths = (paths: Paths = []): readonly AttributeProvider[] => [paths].flat().map(atPath);
 
 /** The last resort: identical bodies are one message. */
 const bodyDigest: AttributeProvider = {

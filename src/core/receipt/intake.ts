@@ -9,6 +9,7 @@ import { Backoff } from "../../time/backoff.ts";
 import type { Clock, Random } from "../../time/clock.ts";
 import type { Redact } from "../redaction/redact.ts";
 import { type AttributePlan, droppedKey, evidenceAttributes } from "./attributes.ts";
+import { createExpiry, type ExpirySettings } from "./expiry.ts";
 import { CORRELATION_HEADER, compileHeaderFilter, correlationId, type HeaderFilterSettings } from "./headers.ts";
 import type { Journal } from "./journal.ts";
 import { JsonDocument } from "./jsonDocument.ts";
@@ -19,6 +20,7 @@ import {
   type ReceivedMessage,
   type SourceStage,
 } from "./preparation.ts";
+import { UnreadableTimes } from "./times.ts";
 
 export interface IntakeOptions {
   readonly source: string;
@@ -27,7 +29,7 @@ export interface IntakeOptions {
     readonly filter?: HeaderFilterSettings | undefined;
     readonly cloudEvents?: boolean | undefined;
     readonly initialDelay?: number | undefined;
-  };
+  } & ExpirySettings;
   readonly attributes: AttributePlan;
   readonly stage?: SourceStage | undefined;
   /** Stores rows in one commit (`InboxStore.insert`). */
@@ -53,7 +55,8 @@ export interface IntakeOptions {
 export function createIntake(options: IntakeOptions): Intake {
   const { source, settings, attributes, stage, journal, clock, metrics, log, redact } = options;
   const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
-  const prepare = createPreparation({ source, ...settings, attributes, stage, clock });
+  const expiryOf = createExpiry(settings, new UnreadableTimes({ source, log, clock }));
+  const prepare = createPreparation({ source, ...settings, attributes, expiryOf, stage, clock });
   const evidence = new Evidence({ source, consumption: settings.consumption, attributes, redact });
   const retries = new Retries(options);
 

@@ -2,6 +2,7 @@ import type { Consumption, Headers, MessageId, NewInboxRow, Rejection } from "..
 import type { Clock } from "../../time/clock.ts";
 import { type AttributePlan, type Attributes, type BrokerProperties, extractAttributes } from "./attributes.ts";
 import { readEvent } from "./cloudEvents.ts";
+import type { ExpiryOf } from "./expiry.ts";
 import { JsonDocument } from "./jsonDocument.ts";
 
 /** One message as a source received it. */
@@ -50,6 +51,8 @@ interface PreparationOptions {
   /** How long a row is held after its receipt, in ms. */
   readonly initialDelay?: number | undefined;
   readonly attributes: AttributePlan;
+  /** None by default. */
+  readonly expiryOf?: ExpiryOf | undefined;
   readonly stage?: SourceStage | undefined;
   readonly clock: Clock;
 }
@@ -77,6 +80,7 @@ export function createPreparation({
   cloudEvents = false,
   initialDelay,
   attributes,
+  expiryOf,
   stage,
   clock,
 }: PreparationOptions): Prepare {
@@ -101,10 +105,12 @@ export function createPreparation({
     if (document === null) {
       return { kind: "rejected", rejection: "invalid_json", reason: "the body is not a JSON document in UTF-8" };
     }
-    const extraction = extractAttributes(attributes, { body, document, headers, properties, position });
+    const input = { body, document, headers, properties, position };
+    const extraction = extractAttributes(attributes, input);
     if (extraction.kind === "failed") {
       return { kind: "rejected", rejection: "extraction_failed", reason: extraction.reason };
     }
+    const expiry = expiryOf?.(input);
     // Only the text is needed now: the parsed values can be freed while the transform waits.
     const { text } = document;
     const transformed = await runStage(id, text, extraction.attributes, headers);
@@ -123,6 +129,7 @@ export function createPreparation({
       headers,
       lastError: null,
       ...(initialDelay === undefined ? {} : { delayMs: initialDelay }),
+      ...(expiry === undefined ? {} : { expiry }),
     };
     return { kind: "row", row };
   };

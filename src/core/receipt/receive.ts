@@ -3,8 +3,10 @@ import { v7 as uuidv7 } from "uuid";
 import { errorText, StoreError } from "../../model/errors.ts";
 import type { Consumption, Headers, InsertResult, MessageId, NewInboxRow, Receipt } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
+import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import { type AttributePlan, droppedKey } from "./attributes.ts";
+import { createExpiry, type ExpirySettings } from "./expiry.ts";
 import { compileHeaderFilter, type HeaderFilterSettings } from "./headers.ts";
 import type { Journal } from "./journal.ts";
 import {
@@ -14,6 +16,7 @@ import {
   type ReceivedMessage,
   type SourceStage,
 } from "./preparation.ts";
+import { UnreadableTimes } from "./times.ts";
 
 export interface ReceiverOptions {
   readonly source: string;
@@ -22,7 +25,7 @@ export interface ReceiverOptions {
     readonly filter?: HeaderFilterSettings | undefined;
     readonly cloudEvents?: boolean | undefined;
     readonly initialDelay?: number | undefined;
-  };
+  } & ExpirySettings;
   readonly attributes: AttributePlan;
   readonly stage?: SourceStage | undefined;
   /** Stores a row; resolves after the commit. */
@@ -33,6 +36,7 @@ export interface ReceiverOptions {
   readonly journal?: Journal | undefined;
   readonly clock: Clock;
   readonly metrics: Metrics;
+  readonly log: Log;
 }
 
 /** What is known of a message before it is read. */
@@ -66,8 +70,9 @@ export interface Receiver {
 
 /** @throws Error when the source's filter is invalid */
 export function createReceiver(options: ReceiverOptions): Receiver {
-  const { source, settings, attributes, stage, insert, insertRequest, journal, clock, metrics } = options;
-  const prepare = createPreparation({ source, ...settings, attributes, stage, clock });
+  const { source, settings, attributes, stage, insert, insertRequest, journal, clock, metrics, log } = options;
+  const expiryOf = createExpiry(settings, new UnreadableTimes({ source, log, clock }));
+  const prepare = createPreparation({ source, ...settings, attributes, expiryOf, stage, clock });
   const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
 
   function passes(headers: () => Headers, { body, correlationId }: UnreadMessage): boolean {

@@ -20,6 +20,8 @@ export interface StoreHarness extends AsyncDisposable {
   expireLeases(): Promise<void>;
   /** Makes every pending row due. */
   makeDue(): Promise<void>;
+  /** Makes the time to live of each row of both tables that has one end a second ago. */
+  expireMessages(): Promise<void>;
   /** Sets one outbox row back to pending with attempt 0, as a replay does. */
   reset(id: MessageId): Promise<void>;
   /** Deletes outbox rows, as an application may. */

@@ -1,4 +1,5 @@
 import { exerciseDestinations } from "./destinations.ts";
+import { exerciseExpiry } from "./expiry.ts";
 import type { StoreHarness } from "./harness.ts";
 import { exerciseHistory } from "./history.ts";
 import { exerciseInbox } from "./inbox.ts";
@@ -24,6 +25,7 @@ import { exerciseSetBackClock } from "./setBackClock.ts";
 export function exerciseStore(open: () => Promise<StoreHarness>): void {
   exerciseInbox(open);
   exerciseRelay(open);
+  exerciseExpiry(open);
   exerciseClaims(open);
   exerciseSettling(open);
   exerciseOrder(open);

@@ -64,7 +64,8 @@ describeWithTools(["prometheus"], "Prometheus over a process that receives", () 
     await database.query(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$`);
     await database.query("CREATE TRIGGER refuse BEFORE UPDATE ON inbox FOR EACH ROW EXECUTE FUNCTION refuse()");
     await database.query(
-      "INSERT INTO inbox (source, idempotency_key, payload, created_at) VALUES ('orders', 'old', '{}', now() - interval '1 hour')",
+      `INSERT INTO inbox (source, idempotency_key, payload, created_at, scheduled_at)
+       VALUES ('orders', 'old', '{}', now() - interval '1 hour', now() - interval '1 hour')`,
     );
     const { annotations } = await fires("SvcInboxLate");
     // The relay leaves a row that was refused alone for half a minute.

@@ -54,6 +54,7 @@ export async function startHttp(options: HarnessOptions = {}) {
     insertRequest: (rows, isAtomic) => batcher.addRequest(rows, isAtomic),
     clock,
     metrics,
+    log,
   });
   const maxBodyBytes = options.maxBodyBytes ?? 1_048_576;
   const bodies = new BodyBudget(options.maxBufferedBodyBytes ?? 67_108_864, clock);

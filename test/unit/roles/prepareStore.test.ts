@@ -25,6 +25,7 @@ function preparing(failures: readonly Error[], startupTimeoutMs = 10_000) {
   const config = {
     database: { startupTimeoutMs, migrate: true },
     outbox: { history: "off" },
+    sources: {},
     destinations: {},
   } as unknown as Config;
   const stopping = new AbortController();

@@ -60,6 +60,7 @@ export const INBOX_RULES = {
   attempt: count("0"),
   lastError: text,
   headers,
+  expiresAt: { ...time, isOptional: true },
 } as const satisfies Record<keyof typeof INBOX_COLUMNS, ColumnRule>;
 
 export const OUTBOX_RULES = {
@@ -86,6 +87,7 @@ export const OUTBOX_RULES = {
     notNull: true,
   },
   destinationOverride: { ...text, isOptional: true },
+  expiresAt: { ...time, isOptional: true },
 } as const satisfies Record<keyof typeof OUTBOX_COLUMNS, ColumnRule>;
 
 /** Times of the destinations are computed with, to the microsecond: they have a zone. */

@@ -37,6 +37,8 @@ function replay(names: TableNames, isNoting: boolean): ReplayStatements<Statemen
 
   const overrides = c.destinationOverride === null ? [] : [c.destinationOverride];
   const moveParameters = ["finishedUntil", "ids", ...(isNoting ? ["by", "note"] : []), ...overrides.map(() => "to")];
+  // An operator wants it delivered although it has expired.
+  const renewed = c.expiresAt === null ? "" : `, ${c.expiresAt} = NULL`;
   const redirected = overrides.map((column) => `, ${column} = coalesce($${moveParameters.length}::text, o.${column})`);
 
   return {
@@ -87,7 +89,7 @@ WITH still_finished AS MATERIALIZED (
 moved AS (
   UPDATE ${table} o
   SET ${c.state} = 'pending', ${c.attempt} = 0, ${c.scheduledAt} = now(), ${c.updatedAt} = now(), ${c.lastError} = NULL,
-      ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')${redirected.join("")}
+      ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')${redirected.join("")}${renewed}
   FROM still_finished f
   WHERE o.${c.id} = f.id
   RETURNING o.${c.id} AS id

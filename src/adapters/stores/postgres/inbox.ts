@@ -1,6 +1,6 @@
 import type { ClientBase, QueryResult } from "pg";
 import { StoreError } from "../../../model/errors.ts";
-import type { InsertResult, MessageId, NewInboxRow } from "../../../model/rows.ts";
+import { EXPIRED, type InsertResult, type MessageId, type NewInboxRow } from "../../../model/rows.ts";
 import type { RelayRequest } from "../../../ports/store.ts";
 import { EMPTY_TOPIC, type InboxCommands, inKeyOrder, type Relayed } from "../sql/inbox.ts";
 import type { Row, Values } from "../sql/rows.ts";
@@ -42,7 +42,10 @@ export class PostgresInbox implements InboxCommands {
       const { rowCount } = await run(statement, values);
       if (rowCount !== rows.length) {
         const known = knownOutcomes((await run(this.#sql.present, keyValues(rows))).rows as Row[]);
-        const insertNew = (row: NewInboxRow) => run(this.#sql.insertNew, insertValues([row], true));
+        const insertNew = (row: NewInboxRow) => {
+          const single = this.#insertNewOf(row);
+          return run(single.statement, single.values);
+        };
         const found: InsertResult[] = [];
         for (const row of rows)
           found.push(known.get(row.id) ?? (await this.#insertNewInside(client, () => insertNew(row))));
@@ -61,11 +64,22 @@ export class PostgresInbox implements InboxCommands {
   }
 
   #insertOf(rows: readonly NewInboxRow[]): { readonly statement: Statement; readonly values: Values } {
+    const { expiring } = this.#sql;
+    if (expiring !== null && rows.some(expires)) {
+      return { statement: expiring.insert, values: insertValues(inKeyOrder(rows), false) };
+    }
     const isAlike = rows.every((row) => SHARED.every((name) => row[name] === rows[0]?.[name]));
     return {
       statement: isAlike ? this.#sql.insert : this.#sql.insertMixed,
       values: insertValues(inKeyOrder(rows), isAlike),
     };
+  }
+
+  #insertNewOf(row: NewInboxRow): { readonly statement: Statement; readonly values: Values } {
+    const { expiring, insertNew } = this.#sql;
+    return expiring !== null && expires(row)
+      ? { statement: expiring.insertNew, values: insertValues([row], false) }
+      : { statement: insertNew, values: insertValues([row], true) };
   }
 
   /** The outcomes of a batch that was not stored whole. */
@@ -82,7 +96,8 @@ export class PostgresInbox implements InboxCommands {
    */
   async #insertNew(row: NewInboxRow): Promise<InsertResult> {
     try {
-      const stored = await this.#pool.change(this.#sql.insertNew, insertValues([row], true));
+      const { statement, values } = this.#insertNewOf(row);
+      const stored = await this.#pool.change(statement, values);
       return stored > 0 ? STORED : SKIPPED;
     } catch (error) {
       if (hasSqlState(error, UNIQUE_VIOLATION)) return DUPLICATE;
@@ -211,9 +226,20 @@ function insertValues(rows: readonly NewInboxRow[], isAlike: boolean): Values {
     payloads: column((row) => row.payload),
     correlationIds: column((row) => row.correlationId),
     headers: column(headersText()),
+    ...(rows.some(expires) ? expiryValues(column) : {}),
     ...Object.fromEntries(
       SHARED.map((name) => [name, isAlike ? sharedValue(rows[0], name) : column((row) => sharedValue(row, name))]),
     ),
+  };
+}
+
+const expires = ({ expiry }: NewInboxRow): boolean => expiry !== undefined;
+
+function expiryValues(column: (value: (row: NewInboxRow) => string | null) => Buffer): Values {
+  const text = (ms: number | null | undefined) => (ms === null || ms === undefined ? null : String(ms));
+  return {
+    expiresMs: column(({ expiry }) => text(expiry?.at)),
+    liveMs: column(({ expiry }) => text(expiry?.afterMs)),
   };
 }
 
@@ -240,10 +266,10 @@ function bytesOf(values: Values): number {
 }
 
 function relayedOf(row: Row | undefined): Relayed {
-  const dead = (row?.dead ?? []) as { id: MessageId; source: string }[];
+  const dead = (row?.dead ?? []) as { id: MessageId; source: string; expired: boolean }[];
   return {
     relayed: Number(row?.relayed ?? 0),
-    dead: dead.map(({ id, source }) => ({ id, source, reason: EMPTY_TOPIC })),
+    dead: dead.map(({ id, source, expired }) => ({ id, source, reason: expired ? EXPIRED : EMPTY_TOPIC })),
     candidates: Number(row?.candidates ?? 0),
   };
 }

@@ -1,7 +1,9 @@
+import { EXPIRED } from "../../../model/rows.ts";
 import { EMPTY_TOPIC } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { ColumnTypes } from "./columns.ts";
 import { history, markBound, markRead } from "./lowWater.ts";
+import { isExpired } from "./outboxParts.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
 /** Every statement on the inbox, for these names and column types. */
@@ -26,6 +28,8 @@ export function inboxStatements(names: TableNames, types: ColumnTypes) {
 low_water AS MATERIALIZED (SELECT ${timeOf(markBound(lowWater))} AS created_at)`;
   const waitsFrom = `${waitsForRelay} AND i.${c.createdAt} >= (SELECT created_at FROM low_water)`;
 
+  const expired = isExpired(c.expiresAt, "i");
+  const isCopied = c.expiresAt !== null && o.expiresAt !== null;
   /** The outbox key of a row. @param ownKeySources the sources with keys of their own (jsonb) */
   const keyOf = (row: string, ownKeySources: string): string =>
     `CASE WHEN ${ownKeySources} ? ${row}.${c.source} THEN ${row}.${c.source} || ':' || ${row}.${c.aggregateId} ELSE ${row}.${c.aggregateId} END`;
@@ -66,6 +70,7 @@ stops AS MATERIALIZED (
 ),
 rendered AS MATERIALIZED (
   SELECT i.${c.id} AS id, f.created_at, f.key, i.${c.payload} AS payload, i.${c.source} AS source,
+    ${isCopied ? `i.${c.expiresAt} AS expires_at, ` : ""}${expired} AS expired,
     regexp_replace(array_to_string(ARRAY(SELECT jsonb_array_elements_text($3::jsonb -> 'topics' -> i.${c.source})),
       coalesce(i.${c.eventType}, '')), '^[[:space:]]+|[[:space:]]+$', '', 'g') AS topic,
     (i.${c.headers}::jsonb - ARRAY(
@@ -82,25 +87,26 @@ rendered AS MATERIALIZED (
   ) f ON f.id = i.${c.id}
 ),
 made AS (
-  INSERT INTO ${outbox} (${o.id}, ${o.topic}, ${o.key}, ${o.payload}, ${o.headers}, ${o.maxAttempts})
+  INSERT INTO ${outbox} (${o.id}, ${o.topic}, ${o.key}, ${o.payload}, ${o.headers}, ${o.maxAttempts}${isCopied ? `, ${o.expiresAt}` : ""})
   SELECT id, topic::${types.outboxTopic}, key::${types.outboxKey}, payload::${types.outboxPayload},
-    headers::${types.outboxHeaders}, $4::int
-  FROM rendered WHERE topic <> ''
+    headers::${types.outboxHeaders}, $4::int${isCopied ? ", expires_at" : ""}
+  FROM rendered WHERE topic <> '' AND NOT expired
   ORDER BY created_at, id
   RETURNING 1
 ),
 marked AS (
   UPDATE ${inbox} i
-  SET ${c.state} = CASE WHEN r.topic = '' THEN 'dead' ELSE 'processed' END, ${c.processedAt} = now(),
-      ${c.lastError} = CASE WHEN r.topic = '' THEN '${EMPTY_TOPIC}' ELSE i.${c.lastError} END
+  SET ${c.state} = CASE WHEN r.topic = '' OR r.expired THEN 'dead' ELSE 'processed' END, ${c.processedAt} = now(),
+      ${c.lastError} = CASE WHEN r.expired THEN '${EXPIRED}' WHEN r.topic = '' THEN '${EMPTY_TOPIC}' ELSE i.${c.lastError} END
   FROM rendered r
   WHERE i.${c.id} = r.id
 )
 SELECT (SELECT count(*) FROM candidates)::int AS candidates,
   (SELECT ${positionOf("max(created_at)")} FROM candidates) AS last,
-  (SELECT count(*) FROM rendered WHERE topic <> '')::int AS relayed,
-  ln(((SELECT count(*) FROM made) = (SELECT count(*) FROM rendered WHERE topic <> ''))::int) AS all_made,
-  coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source)) FROM rendered WHERE topic = ''), '[]') AS dead`;
+  (SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired)::int AS relayed,
+  ln(((SELECT count(*) FROM made) = (SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired))::int) AS all_made,
+  coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source, 'expired', expired))
+    FROM rendered WHERE topic = '' OR expired), '[]') AS dead`;
 
   /**
    * From the source ($8) on, each parameter is one value for all rows or an array. Values that all rows share are
@@ -110,23 +116,23 @@ SELECT (SELECT count(*) FROM candidates)::int AS candidates,
    * transaction's id, on which `mark` relies. The time at which the statement began may be minutes earlier, or later if
    * the clock was set back, which would delay the row.
    */
-  const insert = (shared: boolean, onConflict: string): string => {
+  const insert = (shared: boolean, onConflict: string, expires: string | null = null): string => {
     const column = (parameter: number, name: string): string => (shared ? `$${parameter}::text` : `r.${name}`);
     const delay = `${column(12, "delay_ms")}::bigint * interval '1 millisecond'`;
     return `
 WITH received AS MATERIALIZED (
   SELECT t.at${shared ? `, t.at + ${delay} AS due` : ""} FROM (SELECT clock_timestamp() AS at OFFSET 0) t)
 INSERT INTO ${inbox} (${c.id}, ${c.source}, ${c.idempotencyKey}, ${c.aggregateId}, ${c.eventType}, ${c.payload}, ${c.state},
-  ${c.consumption}, ${c.correlationId}, ${c.headers}, ${c.lastError}, ${c.processedAt}, ${c.createdAt}, ${c.scheduledAt})
+  ${c.consumption}, ${c.correlationId}, ${c.headers}, ${c.lastError}, ${c.processedAt}, ${c.createdAt}, ${c.scheduledAt}${expires === null ? "" : `, ${expires}`})
 SELECT r.id, ${column(8, "source")}, r.idempotency_key, r.aggregate_id, r.event_type, r.payload::${types.inboxPayload}, ${column(9, "state")},
   ${column(10, "consumption")}, r.correlation_id, r.headers::${types.inboxHeaders}, ${column(11, "last_error")},
   CASE ${column(9, "state")} WHEN 'dead' THEN now() END, (SELECT at FROM received),
-  ${shared ? "(SELECT due FROM received)" : `(SELECT at FROM received) + ${delay}`}
+  ${shared ? "(SELECT due FROM received)" : `(SELECT at FROM received) + ${delay}`}${expires === null ? "" : EXPIRES_AT}
 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]${
       shared ? "" : ", $8::text[], $9::text[], $10::text[], $11::text[], $12::text[]"
-    }) AS r(id, idempotency_key, aggregate_id, event_type, payload, correlation_id, headers${
+    }${expires === null ? "" : ", $13::text[], $14::text[]"}) AS r(id, idempotency_key, aggregate_id, event_type, payload, correlation_id, headers${
       shared ? "" : ", source, state, consumption, last_error, delay_ms"
-    })${onConflict}`;
+    }${expires === null ? "" : ", expires_ms, live_ms"})${onConflict}`;
   };
   const unlessKnown = `\nON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING`;
 
@@ -135,6 +141,18 @@ FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
     insertMixed: statement("inbox.insert of several kinds", INSERT_PARAMETERS)(insert(false, unlessKnown)),
     /** Fails where the key is there. */
     insertNew: statement("inbox.insert of a new key", INSERT_PARAMETERS)(insert(true, "")),
+
+    /** The same with an expiry for some; null where the table has no column for it. */
+    expiring:
+      c.expiresAt === null
+        ? null
+        : {
+            insert: statement("inbox.insert with expiry", EXPIRING_PARAMETERS)(insert(false, unlessKnown, c.expiresAt)),
+            insertNew: statement(
+              "inbox.insert of a new key with expiry",
+              EXPIRING_PARAMETERS,
+            )(insert(false, "", c.expiresAt)),
+          },
 
     /** Which of the rows are there, and of which only the key is. */
     present: byIndex("inbox.present", ["ids", "sources", "idempotencyKeys"])`
@@ -193,8 +211,12 @@ ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
 SELECT w.source, count(*)::int AS count FROM (
   SELECT i.${c.source} AS source FROM ${inbox} i WHERE ${waitsForRelay} ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $2::int) w
 WHERE w.source <> ALL ($1::text[]) GROUP BY w.source ORDER BY w.source`,
-  } as const satisfies Record<string, Statement>;
+  } as const satisfies Record<string, Statement | Readonly<Record<string, Statement>> | null>;
 }
+
+/** The earlier one of a time and a time to live. */
+const EXPIRES_AT = `,
+  least('epoch'::timestamptz + r.expires_ms::bigint * interval '1 millisecond', (SELECT at FROM received) + r.live_ms::bigint * interval '1 millisecond')`;
 
 export type InboxStatements = ReturnType<typeof inboxStatements>;
 
@@ -215,4 +237,5 @@ const INSERT_PARAMETERS = [
   "lastError",
   "delayMs",
 ];
+const EXPIRING_PARAMETERS = [...INSERT_PARAMETERS, "expiresMs", "liveMs"];
 const RELAY_PARAMETERS = ["limit", "sources", "rules", "maxAttempts", "droppedNames", "droppedPattern", "lowWater"];

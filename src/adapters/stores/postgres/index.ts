@@ -5,7 +5,7 @@ import { replayStore } from "../sql/finishedRows.ts";
 import { SqlHistory } from "../sql/history.ts";
 import { SqlInbox } from "../sql/inbox.ts";
 import { messageStore } from "../sql/messages.ts";
-import { quoteNames, type TableNames, withoutOverride } from "../sql/names.ts";
+import { quoteNames, type TableNames, withoutColumns } from "../sql/names.ts";
 import { operationsStore } from "../sql/operations.ts";
 import { parkedStore, SqlOutbox } from "../sql/outbox.ts";
 import { SqlPull } from "../sql/pull.ts";
@@ -47,7 +47,7 @@ export function createPostgresStore(options: PostgresStoreOptions, clock: Clock,
   const history = new SqlHistory(pool, historyStatements(all), isLockTimeout, clock, log);
   const check = new TableCheck(schemaDialect(pool), options.names, log);
   const facets = (types: ColumnTypes): Facets => {
-    const names = check.overrideRemedy === undefined ? all : withoutOverride(all);
+    const names = withoutColumns(all, check.missing);
     const inboxSql = inboxStatements(names, types);
     const outboxSql = outboxStatements(names, types.outboxPayload, options.routing);
     const inbox = new PostgresInbox(pool, inboxSql, new PostgresLowWater(pool, inboxSql.mark, clock));
@@ -58,7 +58,7 @@ export function createPostgresStore(options: PostgresStoreOptions, clock: Clock,
       messages: messageStore(pool, messageStatements(names, options.routing)),
       operations: operationsStore(pool, operationsStatements(names)),
       parked: parkedStore(pool, parkedStatements(names), history),
-      replay: replayStore(pool, replayStatements(names), history, check.overrideRemedy),
+      replay: replayStore(pool, replayStatements(names), history, check.missing.outbox.destinationOverride),
     };
   };
   const database = {

@@ -109,6 +109,10 @@ export function overrideOf({ destinationOverride }: TableNames["outbox"], row: s
   return destinationOverride === null ? "NULL::text" : `nullif(${row}.${destinationOverride}::text, '')`;
 }
 
+/** A condition: it is no longer to be delivered. @param expiresAt the column; null where the table has none */
+export const isExpired = (expiresAt: string | null, row: string): string =>
+  expiresAt === null ? "false" : `coalesce(${row}.${expiresAt} <= now(), false)`;
+
 /** An expression for the destination of a row; exact for every pattern. The topic may have any type. */
 export function destinationOf(routing: Routing, c: TableNames["outbox"], row: string): string {
   const override = c.destinationOverride === null ? null : `(${overrideOf(c, row)} COLLATE "C")`;

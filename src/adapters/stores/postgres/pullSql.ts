@@ -1,6 +1,7 @@
-import type { MessageId } from "../../../model/rows.ts";
+import { EXPIRED, type MessageId } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { PullStatements } from "../sql/pull.ts";
+import { isExpired } from "./outboxParts.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 import { msOf } from "./values.ts";
 
@@ -26,6 +27,9 @@ export function pullStatements(names: TableNames, payloadType: string): PullStat
   const available = `${waiting("i")} AND i.${c.source} = $1::text AND ${isDue} AND ${free("i")}`;
   /** The fence: what a client still holds under its token. */
   const ofClaim = `${waiting("i")} AND i.${c.source} = $1::text AND i.${c.claimToken} = $2::uuid`;
+  const expired = isExpired(c.expiresAt, "i");
+  /** It has no attempts left, or no time. */
+  const spent = `(coalesce(i.${c.attempt}, 0) >= $6::int OR ${expired})`;
   const named = `($3::uuid[] IS NULL OR i.${c.id} = ANY ($3::uuid[]))`;
 
   /** Per aggregate in `own`, its first unfinished row before the last one of `own` that is not in `own`. */
@@ -75,8 +79,8 @@ WITH busy AS MATERIALIZED (
     AND i.${c.attempt} > 0 AND i.${c.claimToken} IS NULL AND i.${c.scheduledAt} > now()
 ),
 candidates AS MATERIALIZED (
-  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, coalesce(i.${c.attempt}, 0) >= $6::int AS spent,
-    CASE WHEN coalesce(i.${c.attempt}, 0) >= $6::int THEN 0 ELSE coalesce(octet_length(${payloadText}), 0) END AS bytes
+  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, ${spent} AS spent,
+    CASE WHEN ${spent} THEN 0 ELSE coalesce(octet_length(${payloadText}), 0) END AS bytes
   FROM ${table} i
   WHERE ${available}
     AND (i.${c.aggregateId} IS NULL OR i.${c.aggregateId} NOT IN (SELECT aggregate_id FROM busy))${and}
@@ -93,7 +97,7 @@ open AS MATERIALIZED (
 died AS (
   UPDATE ${table} i
   SET ${c.state} = 'dead', ${c.processedAt} = now(), ${unclaimed},
-      ${c.lastError} = CASE WHEN $7::boolean
+      ${c.lastError} = CASE WHEN ${expired} THEN '${EXPIRED}' WHEN $7::boolean
         THEN 'claimed ' || i.${c.attempt} || ' times without being acknowledged' || coalesce('; last reason: ' || i.${c.lastError}, '')
         ELSE i.${c.lastError} END
   FROM open o

@@ -57,7 +57,15 @@ export function quoteNames(names: TableNames, quote: (identifier: string) => str
   };
 }
 
-/** The names for an owner's outbox that has no column for overrides. */
-export function withoutOverride(names: TableNames): TableNames {
-  return { ...names, outbox: { ...names.outbox, destinationOverride: null } };
+/** Optional columns that an owner's tables lack: the statement that adds each, by its key. */
+export interface MissingColumns {
+  readonly inbox: Readonly<Record<string, string>>;
+  readonly outbox: Readonly<Record<string, string>>;
+}
+
+/** The names for tables without some of the optional columns. */
+export function withoutColumns(names: TableNames, { inbox, outbox }: MissingColumns): TableNames {
+  const gone = (columns: Readonly<Record<string, string>>) =>
+    Object.fromEntries(Object.keys(columns).map((key) => [key, null]));
+  return { ...names, inbox: { ...names.inbox, ...gone(inbox) }, outbox: { ...names.outbox, ...gone(outbox) } };
 }

@@ -4,8 +4,8 @@ import { fileURLToPath } from "node:url";
 import { ConfigError, type ConfigProblem } from "../../../model/errors.ts";
 import type { DestinationColumnNames } from "../../../model/rows.ts";
 import type { Log } from "../../../ports/runtime.ts";
-import type { CheckedTables } from "../../../ports/store.ts";
-import type { TableNames } from "./names.ts";
+import type { CheckedTables, SchemaNeeds } from "../../../ports/store.ts";
+import type { MissingColumns, TableNames } from "./names.ts";
 import type { Row } from "./rows.ts";
 
 export interface CheckedTable {
@@ -113,8 +113,8 @@ export class TableCheck {
   readonly #dialect: SchemaDialect;
   readonly #names: TableNames;
   readonly #log: Log;
-  /** The statement that adds the outbox' column for overrides, which the check did not find. */
-  overrideRemedy: string | undefined;
+  /** What the last check did not find. */
+  missing: MissingColumns = { inbox: {}, outbox: {} };
 
   /** @param names the plain (not yet quoted) names */
   constructor(dialect: SchemaDialect, names: TableNames, log: Log) {
@@ -124,15 +124,16 @@ export class TableCheck {
   }
 
   /** As `SchemaStore.checkColumns`. @returns whether the destinations' table is checked and can be used */
-  async check(tables: CheckedTables | undefined, requireDestinations: boolean | undefined): Promise<boolean> {
+  async check(tables: CheckedTables | undefined, needs: SchemaNeeds): Promise<boolean> {
     const checked = tables ?? ["inbox", "outbox", "destinations"];
     const problems = await Promise.all([
       checked.includes("inbox") ? this.#inboxProblems() : [],
       checked.includes("outbox") ? this.#outboxProblems() : [],
     ]);
-    if (problems.flat().length > 0) throw new ConfigError(problems.flat());
+    const all = [...problems.flat(), ...(needs.expiry === true ? this.#expiryProblems() : [])];
+    if (all.length > 0) throw new ConfigError(all);
     if (!checked.includes("destinations")) return false;
-    return destinationsAvailable(await this.#destinationTable(), requireDestinations ?? false, this.#log);
+    return destinationsAvailable(await this.#destinationTable(), needs.destinations ?? false, this.#log);
   }
 
   async destinationFault() {
@@ -157,12 +158,33 @@ export class TableCheck {
     return columnProblems(table, names, found, rules, this.#dialect.remedies(table));
   }
 
+  #expiryProblems(): readonly ConfigProblem[] {
+    return (["inbox", "outbox"] as const).flatMap((which) => {
+      const remedy = this.missing[which].expiresAt;
+      if (remedy === undefined) return [];
+      const message = `the table ${this.table(which).name} has no column for the time after which a message expires, and a source sets it (timeToLive, expiresAtPath or expiresAtHeader): run \`svc migrate\`, or add it with\n      ${remedy}`;
+      return [{ path: `database.columnMapping.${which}.expiresAt`, message }];
+    });
+  }
+
+  #optionalRemedies(table: CheckedTable, found: ReadonlyMap<string, FoundColumn>): Readonly<Record<string, string>> {
+    const rules: Readonly<Record<string, ColumnRule>> = this.#dialect.rules[table.which];
+    const names: Readonly<Record<string, string | null>> = this.#names[table.which];
+    const remedies = Object.entries(rules).flatMap(([key, rule]) => {
+      const column = names[key] ?? null;
+      if (rule.isOptional !== true || column === null || found.has(column)) return [];
+      return [[key, this.#dialect.remedies(table).add(rule, column)]];
+    });
+    return Object.fromEntries(remedies);
+  }
+
   async #inboxProblems(): Promise<readonly ConfigProblem[]> {
     const table = this.table("inbox");
     const found = await this.#dialect.columns(table, this.#columnNames(table));
     if (found === undefined) return [missingTable(table)];
     const problems = this.#columnProblems(table, found);
     if (problems.length > 0) return problems;
+    this.missing = { ...this.missing, inbox: this.#optionalRemedies(table, found) };
     const { id, source, idempotencyKey, createdAt, state, consumption } = this.#names.inbox;
     const { quote: q, literal, withoutInboxKey } = this.#dialect;
     const indexes = await this.#dialect.indexes(table, this.#columnNames(table));
@@ -188,11 +210,8 @@ export class TableCheck {
     if (found === undefined) return [missingTable(table)];
     const problems = this.#columnProblems(table, found);
     if (problems.length > 0) return problems;
-    const { id, sequence, state, key, destinationOverride } = this.#names.outbox;
-    this.overrideRemedy =
-      destinationOverride === null || found.has(destinationOverride)
-        ? undefined
-        : this.#dialect.remedies(table).add(this.#dialect.rules.outbox.destinationOverride, destinationOverride);
+    this.missing = { ...this.missing, outbox: this.#optionalRemedies(table, found) };
+    const { id, sequence, state, key } = this.#names.outbox;
     const { quote: q, literal, sequenceIndexes } = this.#dialect;
     const indexes = await this.#dialect.indexes(table, this.#columnNames(table));
     if (indexes === undefined) return [];

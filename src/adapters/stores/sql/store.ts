@@ -69,8 +69,8 @@ export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Stor
     retention: retentionStore(pool, database.retention, history),
     schema: {
       migrate,
-      checkColumns: async (tables, requireDestinations) => {
-        destinations.isAvailable = await check.check(tables, requireDestinations);
+      checkColumns: async (tables, needs) => {
+        destinations.isAvailable = await check.check(tables, needs ?? {});
         if (tables?.includes("history") !== false) await history.check();
         facets = await database.checkedFacets();
       },

@@ -62,6 +62,7 @@ export const INBOX_RULES = {
   attempt: count("0"),
   lastError: text("nvarchar(max)", "NULL"),
   headers: long("NULL DEFAULT N'{}'"),
+  expiresAt: { ...time, isOptional: true },
 } as const satisfies Record<keyof typeof INBOX_COLUMNS, ColumnRule>;
 
 export const OUTBOX_RULES = {
@@ -88,6 +89,7 @@ export const OUTBOX_RULES = {
     notNull: true,
   },
   destinationOverride: { ...text("nvarchar(400)", `${BINARY} NULL`), isOptional: true },
+  expiresAt: { ...time, isOptional: true },
 } as const satisfies Record<keyof typeof OUTBOX_COLUMNS, ColumnRule>;
 
 /** Times of the destinations are computed with, in UTC. */

@@ -59,6 +59,8 @@ INSERT INTO @wanted (topic) SELECT t.topic FROM OPENJSON(@topics) WITH (topic nv
   AND (@state IS NULL OR o.${c.state} = @state)`;
 
   const override = c.destinationOverride;
+  // An operator wants it delivered although it has expired.
+  const renewed = c.expiresAt === null ? "" : `, ${c.expiresAt} = NULL`;
   const redirected = override === null ? "" : `, ${override} = COALESCE(@to, o.${override})`;
 
   return {
@@ -114,7 +116,7 @@ ${NAMED_IDS}
 ${isNoting ? BEGIN : ""}
 UPDATE o
 SET ${c.state} = N'pending', ${c.attempt} = 0, ${c.scheduledAt} = @now, ${c.updatedAt} = @now, ${c.lastError} = NULL,
-  ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL${redirected}
+  ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL${redirected}${renewed}
 OUTPUT inserted.${c.id} INTO @changed (id)
 FROM @named n JOIN ${table} o ${BY_ID.change} ON o.${c.id} = n.id
 WHERE ${finished} AND o.${c.updatedAt} <= @until

@@ -133,6 +133,10 @@ export function overrideOf({ destinationOverride }: TableNames["outbox"], row: s
   return destinationOverride === null ? "CONVERT(nvarchar(400), NULL)" : `NULLIF(${row}.${destinationOverride}, N'')`;
 }
 
+/** A condition: it is no longer to be delivered. @param expiresAt the column; null where the table has none */
+export const isExpired = (expiresAt: string | null, row: string): string =>
+  expiresAt === null ? "1 = 0" : `${row}.${expiresAt} <= @now`;
+
 /**
  * @returns an expression for the destination of a row. Patterns with both `*` and `**` are beyond LIKE: their rows have
  *   no destination here.

@@ -1,12 +1,12 @@
 import { createHash } from "node:crypto";
 import { StoreError } from "../../../model/errors.ts";
-import type { Headers, InsertResult, MessageId, NewInboxRow } from "../../../model/rows.ts";
+import { EXPIRED, type Headers, type InsertResult, type MessageId, type NewInboxRow } from "../../../model/rows.ts";
 import type { RelayRequest } from "../../../ports/store.ts";
 import { EMPTY_TOPIC, type InboxCommands, inKeyOrder, type Relayed } from "../sql/inbox.ts";
 import { headersOf, type Row, type Values } from "../sql/rows.ts";
 import { isDuplicateKey } from "./errors.ts";
 import { textBatch } from "./fragments.ts";
-import { INSERTED_TEXTS, type InboxStatements, RELAYED_TEXTS, sourceNames } from "./inboxSql.ts";
+import { DEAD, INSERTED_TEXTS, type InboxStatements, RELAYED_TEXTS, sourceNames } from "./inboxSql.ts";
 import type { SqlServerPool } from "./pool.ts";
 import type { Statement } from "./statement.ts";
 
@@ -116,11 +116,15 @@ export class SqlServerInbox implements InboxCommands {
       });
       const ids = new Set(marked.map((row) => row.id));
       const done = rows.filter((row) => ids.has(row.id));
-      const dead = done.filter((row) => row.dead === 1);
+      const dead = done.filter((row) => row.dead !== DEAD.no);
       return {
         candidates: positions,
         relayed: done.length - dead.length,
-        dead: dead.map(({ id, source }) => ({ id, source, reason: EMPTY_TOPIC })),
+        dead: dead.map(({ id, source, dead: why }) => ({
+          id,
+          source,
+          reason: why === DEAD.expired ? EXPIRED : EMPTY_TOPIC,
+        })),
       };
     });
   }
@@ -142,13 +146,15 @@ async function againOnDuplicate<T>(attempt: () => Promise<T>): Promise<T> {
 /** Each further try needs one more batch that stores a key in the moment between the check and the insert. */
 const DUPLICATE_TRIES = 5;
 
-function insertedRow(row: NewInboxRow, position: number) {
-  const { delayMs, ...stored } = row;
+function insertedRow({ delayMs, expiry, ...row }: NewInboxRow, position: number) {
+  const at = expiry?.at ?? null;
   return {
-    ...stored,
+    ...row,
     position,
     // An `int` of milliseconds ends after 24 days.
     ...(delayMs === undefined ? {} : { delaySeconds: Math.ceil(delayMs / 1000) }),
+    expiresAt: at === null ? null : new Date(at).toISOString(),
+    liveMs: expiry?.afterMs ?? null,
     idempotencyKey: storedKey(row.idempotencyKey),
     headers: JSON.stringify(row.headers),
   };
@@ -188,6 +194,7 @@ function receivedRow(row: Row): ReceivedRow {
     idempotencyKey: row.idempotency_key as string,
     correlationId: row.correlation_id as string | null,
     headers: headersOf(row.headers),
+    isExpired: row.is_expired === 1,
   };
 }
 
@@ -197,10 +204,15 @@ function renderedRow(row: ReceivedRow, position: number, { topics, droppedHeader
     position,
     id: row.id,
     source: row.source,
-    dead: topic === "" ? 1 : 0,
+    dead: deadReason(row, topic),
     topic,
     headers: JSON.stringify(renderHeaders(row, droppedHeaders)),
   };
+}
+
+function deadReason({ isExpired }: ReceivedRow, topic: string): number {
+  if (isExpired) return DEAD.expired;
+  return topic === "" ? DEAD.emptyTopic : DEAD.no;
 }
 
 /** What the relay reads of an inbox row to make its outbox row; the payload goes from table to table. */
@@ -211,6 +223,7 @@ export interface ReceivedRow {
   readonly idempotencyKey: string;
   readonly correlationId: string | null;
   readonly headers: Headers;
+  readonly isExpired: boolean;
 }
 
 /**

@@ -1,9 +1,11 @@
+import { EXPIRED } from "../../../model/rows.ts";
 import { EMPTY_TOPIC } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
 import {
   BATCH,
   BY_ID,
   hasCome,
+  isExpired,
   NAMED_IDS,
   NOW,
   placeFrom,
@@ -12,6 +14,7 @@ import {
   TO_CHANGE,
   TO_READ,
   textOf,
+  timeOf,
 } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
@@ -54,6 +57,7 @@ export function inboxStatements(names: TableNames) {
       .map((name) => `@${name}`)
       .join(", ")})`;
   const inOrder = `i.${c.createdAt}, i.${c.id}`;
+  const isCopied = c.expiresAt !== null && o.expiresAt !== null;
   const keyOf = (
     row: string,
   ): string => `CASE WHEN EXISTS (SELECT 1 FROM @own_key_sources w WHERE w.source = ${row}.${c.source} COLLATE ${BINARY})
@@ -103,7 +107,7 @@ FROM (
 GROUP BY s.outbox_key;
 SELECT COUNT(*) AS positions FROM @positions;
 SELECT i.${c.id} AS id, i.${c.source} AS source, i.${c.eventType} AS event_type, i.${c.idempotencyKey} AS idempotency_key,
-  i.${c.correlationId} AS correlation_id, i.${c.headers} AS headers
+  i.${c.correlationId} AS correlation_id, i.${c.headers} AS headers, CASE WHEN ${isExpired(c.expiresAt, "i")} THEN 1 ELSE 0 END AS is_expired
 FROM @candidates n JOIN ${inbox} i ${BY_ID.read} ON i.${c.id} = n.id
 WHERE NOT EXISTS (SELECT 1 FROM @stops s WHERE s.outbox_key = n.outbox_key AND s.created_at <= n.created_at)
 ORDER BY n.created_at, n.id;`;
@@ -129,14 +133,15 @@ DECLARE @ahead bigint = @latest - ${microsecondsOf("@now")};
 DECLARE @stored TABLE (id uniqueidentifier NOT NULL, created_at datetimeoffset(7) NOT NULL);
 IF @ahead BETWEEN 0 AND 1000000 SET @now = DATEADD(microsecond, @ahead + 1, @now);
 INSERT INTO ${inbox} (${c.id}, ${c.source}, ${c.idempotencyKey}, ${c.aggregateId}, ${c.eventType}, ${c.payload}, ${c.state},
-  ${c.consumption}, ${c.correlationId}, ${c.headers}, ${c.lastError}, ${c.createdAt}, ${c.scheduledAt}, ${c.processedAt})
+  ${c.consumption}, ${c.correlationId}, ${c.headers}, ${c.lastError}, ${c.createdAt}, ${c.scheduledAt}, ${c.processedAt}${c.expiresAt === null ? "" : `, ${c.expiresAt}`})
 OUTPUT inserted.${c.id}, inserted.${c.createdAt} INTO @stored (id, created_at)
 SELECT r.id, ${textOf("source")}, ${textOf("idempotencyKey")}, ${textOf("aggregateId")},
   ${textOf("eventType")}, ${textOf("payload")}, r.state, r.consumption,
   ${textOf("correlationId")}, ${textOf("headers")}, ${textOf("lastError")},
-  DATEADD(microsecond, r.position, @now), DATEADD(second, COALESCE(r.delay_seconds, 0), @now), CASE WHEN r.state = N'dead' THEN @now END
+  DATEADD(microsecond, r.position, @now), DATEADD(second, COALESCE(r.delay_seconds, 0), @now), CASE WHEN r.state = N'dead' THEN @now END${c.expiresAt === null ? "" : EXPIRES_AT}
 FROM OPENJSON(@rows) WITH (turn int '$.turn', position int '$.position', id uniqueidentifier '$.id', state nvarchar(20) '$.state',
-  consumption nvarchar(20) '$.consumption', delay_seconds int '$.delaySeconds', ${INSERTED_TEXTS.map(placeFrom).join(", ")}) r
+  consumption nvarchar(20) '$.consumption', delay_seconds int '$.delaySeconds', expires_at nvarchar(40) '$.expiresAt', live_ms bigint '$.liveMs',
+  ${INSERTED_TEXTS.map(placeFrom).join(", ")}) r
 WHERE NOT EXISTS (
   SELECT 1 FROM ${inbox} i WITH (READCOMMITTEDLOCK, FORCESEEK)
   WHERE i.${c.source} = ${textOf("source", "nvarchar(4000)")}
@@ -170,7 +175,7 @@ WHERE ${waitsForRelay} AND ${isDue}`,
 
     /**
      * The second half of a relay pass: `@rows` and `@texts` (see {@link textBatch}), the rendered rows in order, with
-     * `position`, and `dead` 1 for an empty topic; `@maxAttempts`; `@ownKeySources`, JSON array. Returns the ids that
+     * `position`, and `dead` {@link DEAD}; `@maxAttempts`; `@ownKeySources`, JSON array. Returns the ids that
      * were marked.
      *
      * The outbox row takes the inbox row's id: one id from the receipt to the receiver, and the primary key keeps a
@@ -180,7 +185,7 @@ WHERE ${waitsForRelay} AND ${isDue}`,
 ${BATCH}
 ${NOW}
 ${OWN_KEY_SOURCES}
-DECLARE @rendered TABLE (position int NOT NULL PRIMARY KEY, id uniqueidentifier NOT NULL, dead bit NOT NULL,
+DECLARE @rendered TABLE (position int NOT NULL PRIMARY KEY, id uniqueidentifier NOT NULL, dead int NOT NULL,
   ${RELAYED_TEXTS.map(placeTypes).join(", ")});
 DECLARE @marked TABLE (id uniqueidentifier NOT NULL PRIMARY KEY);
 INSERT INTO @rendered (position, id, dead, ${RELAYED_TEXTS.map(placeNames).join(", ")})
@@ -188,15 +193,15 @@ SELECT j.position, j.id, j.dead, ${RELAYED_TEXTS.map(placeNames).join(", ")}
 FROM OPENJSON(@rows) WITH (position int '$.position', id uniqueidentifier '$.id', dead int '$.dead',
   ${RELAYED_TEXTS.map(placeFrom).join(", ")}) j;
 UPDATE i
-SET ${c.state} = CASE WHEN r.dead = 1 THEN N'dead' ELSE N'processed' END, ${c.processedAt} = @now,
-  ${c.lastError} = CASE WHEN r.dead = 1 THEN N'${EMPTY_TOPIC}' ELSE i.${c.lastError} END
+SET ${c.state} = CASE WHEN r.dead = ${DEAD.no} THEN N'processed' ELSE N'dead' END, ${c.processedAt} = @now,
+  ${c.lastError} = CASE r.dead WHEN ${DEAD.emptyTopic} THEN N'${EMPTY_TOPIC}' WHEN ${DEAD.expired} THEN N'${EXPIRED}' ELSE i.${c.lastError} END
 OUTPUT inserted.${c.id} INTO @marked (id)
 FROM ${inbox} i ${BY_ID.change} JOIN @rendered r ON i.${c.id} = r.id
 WHERE i.${c.state} = N'pending';
-INSERT INTO ${outbox} (${o.id}, ${o.topic}, ${o.key}, ${o.payload}, ${o.headers}, ${o.maxAttempts})
-SELECT r.id, ${textOf("topic")}, ${key}, i.${c.payload}, ${textOf("headers")}, @maxAttempts
+INSERT INTO ${outbox} (${o.id}, ${o.topic}, ${o.key}, ${o.payload}, ${o.headers}, ${o.maxAttempts}${isCopied ? `, ${o.expiresAt}` : ""})
+SELECT r.id, ${textOf("topic")}, ${key}, i.${c.payload}, ${textOf("headers")}, @maxAttempts${isCopied ? `, i.${c.expiresAt}` : ""}
 FROM @rendered r JOIN @marked m ON m.id = r.id JOIN ${inbox} i ${BY_ID.read} ON i.${c.id} = r.id
-WHERE r.dead = 0
+WHERE r.dead = ${DEAD.no}
 ORDER BY r.position;
 SELECT m.id FROM @marked m;`,
 
@@ -267,6 +272,14 @@ GROUP BY w.source
 ORDER BY w.source;`,
   } as const satisfies Record<string, Statement | ((count: number) => Statement)>;
 }
+
+/** Why a relayed row is dead. */
+export const DEAD = { no: 0, emptyTopic: 1, expired: 2 } as const;
+
+/** The earlier one of a time and a time to live, which is added in days and the rest of a day: see {@link AGE_BOUND}. */
+const EXPIRES_AT = `,
+  (SELECT MIN(e.at) FROM (VALUES (${timeOf("r.expires_at")}),
+    (DATEADD(day, r.live_ms / 86400000, DATEADD(millisecond, r.live_ms % 86400000, @now)))) e (at))`;
 
 /** Since 1970, so that JavaScript numbers hold them. */
 function microsecondsOf(time: string): string {

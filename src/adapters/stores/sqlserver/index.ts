@@ -6,7 +6,7 @@ import { SqlHistory } from "../sql/history.ts";
 import { SqlInbox } from "../sql/inbox.ts";
 import { noLowWater } from "../sql/lowWaterMarks.ts";
 import { messageStore } from "../sql/messages.ts";
-import { quoteNames, type TableNames, withoutOverride } from "../sql/names.ts";
+import { quoteNames, type TableNames, withoutColumns } from "../sql/names.ts";
 import { operationsStore } from "../sql/operations.ts";
 import { parkedStore, SqlOutbox } from "../sql/outbox.ts";
 import { SqlPull } from "../sql/pull.ts";
@@ -47,7 +47,7 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
   const history = new SqlHistory(pool, historyStatements(all), () => false, clock, log);
   const check = new TableCheck(schemaDialect(pool), options.names, log);
   const facets = (): Facets => {
-    const names = check.overrideRemedy === undefined ? all : withoutOverride(all);
+    const names = withoutColumns(all, check.missing);
     return {
       inbox: new SqlInbox(new SqlServerInbox(pool, inboxStatements(names)), clock),
       // Finished rows leave the filtered indexes with their commit, unless an open transaction keeps row versions.
@@ -56,7 +56,7 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
       messages: messageStore(pool, messageStatements(names, options.routing)),
       operations: operationsStore(pool, operationsStatements(names)),
       parked: parkedStore(pool, parkedStatements(names), history),
-      replay: replayStore(pool, replayStatements(names), history, check.overrideRemedy),
+      replay: replayStore(pool, replayStatements(names), history, check.missing.outbox.destinationOverride),
     };
   };
   const database = {

@@ -1,7 +1,8 @@
+import { EXPIRED } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { PullStatements } from "../sql/pull.ts";
 import { idsOf } from "../sql/rows.ts";
-import { BATCH, BY_ID, hasCome, NAMED_IDS, NOW, ONE_BY_ONE, TO_READ } from "./fragments.ts";
+import { BATCH, BY_ID, hasCome, isExpired, NAMED_IDS, NOW, ONE_BY_ONE, TO_READ } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /**
@@ -40,6 +41,7 @@ export function pullStatements(names: TableNames): PullStatements<Statement> {
   const ofClaim = `${waiting("i")} AND i.${c.source} = @source AND i.${c.claimToken} = @token`;
   const stillOfClaim = `i.${c.state} = N'pending' AND i.${c.source} = @source AND i.${c.claimToken} = @token`;
   const spent = `i.${c.attempt} >= @maxAttempts`;
+  const expired = isExpired(c.expiresAt, "i");
   const digest = `HASHBYTES('SHA2_256', i.${c.aggregateId})`;
   /** In characters, without reading the text itself. */
   const payloadLength = `COALESCE(DATALENGTH(i.${c.payload}) / DATALENGTH(N'.'), 0)`;
@@ -152,8 +154,8 @@ DECLARE @candidates TABLE (id uniqueidentifier PRIMARY KEY, created_at datetimeo
 INSERT INTO @candidates (id, created_at, aggregate, spent, length)
 SELECT t.id, t.created_at, ${numbered("t")}, t.spent, t.length
 FROM (
-  SELECT TOP (@limit) s.id, s.created_at, i.${c.aggregateId} AS aggregate_id, CASE WHEN ${spent} THEN 1 ELSE 0 END AS spent,
-    CASE WHEN ${spent} THEN 0 ELSE ${payloadLength} END AS length
+  SELECT TOP (@limit) s.id, s.created_at, i.${c.aggregateId} AS aggregate_id, CASE WHEN ${spent} OR ${expired} THEN 1 ELSE 0 END AS spent,
+    CASE WHEN ${spent} OR ${expired} THEN 0 ELSE ${payloadLength} END AS length
   FROM @seen s JOIN ${table} i ${BY_ID.take} ON i.${c.id} = s.id
   WHERE ${stillAvailable}
   ORDER BY s.created_at, s.id
@@ -168,7 +170,7 @@ WHERE ${beforeStop("k")};
 DECLARE @died TABLE (id uniqueidentifier PRIMARY KEY);
 UPDATE i
 SET ${c.state} = N'dead', ${c.processedAt} = @now, ${unclaimed},
-  ${c.lastError} = CASE WHEN @withReason = 1
+  ${c.lastError} = CASE WHEN ${expired} THEN N'${EXPIRED}' WHEN @withReason = 1
     THEN CONCAT(N'claimed ', i.${c.attempt}, N' times without being acknowledged', N'; last reason: ' + i.${c.lastError})
     ELSE i.${c.lastError} END
 OUTPUT inserted.${c.id} INTO @died (id)

@@ -5,7 +5,8 @@ import type { Headers, MessageId } from "../../../../src/model/rows.ts";
 const ADDED = { "x-correlation-id": "c", "x-inbox-id": "i", "x-source": "orders", "x-idempotency-key": "k" };
 
 function rowWith(headers: Headers, correlationId: string | null = "c"): ReceivedRow {
-  return { id: "i" as MessageId, source: "orders", eventType: null, idempotencyKey: "k", correlationId, headers };
+  const row = { id: "i" as MessageId, source: "orders", eventType: null, idempotencyKey: "k" };
+  return { ...row, correlationId, headers, isExpired: false };
 }
 
 const dropped = { names: ["host", "x-source"], prefixes: ["accept", "x-forwarded-"] };

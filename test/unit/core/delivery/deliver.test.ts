@@ -15,7 +15,13 @@ import {
 } from "../../../../src/core/delivery/template.ts";
 import { createRedactor, KnownSecrets } from "../../../../src/core/redaction/redact.ts";
 import { ClaimLostError, PublishError, StoppingError } from "../../../../src/model/errors.ts";
-import type { ClaimedRow, ClaimToken, DeliverableRow, MessageId } from "../../../../src/model/rows.ts";
+import {
+  type ClaimedRow,
+  type ClaimToken,
+  type DeliverableRow,
+  EXPIRED,
+  type MessageId,
+} from "../../../../src/model/rows.ts";
 import type { OutboundMessage } from "../../../../src/ports/destination.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
 
@@ -35,6 +41,7 @@ const row = (overrides: Partial<ClaimedRow> = {}): ClaimedRow => ({
   attempt: 0,
   maxAttempts: 5,
   createdAt: new Date(CREATED),
+  isExpired: false,
   ...overrides,
 });
 
@@ -105,6 +112,21 @@ const failing =
   async () => {
     throw error;
   };
+
+test("a row that has expired is dead without an attempt, and says nothing about its receiver", async () => {
+  const { delivery, published, calls } = setup({ history: "failures" });
+  const { outcome, report } = await delivery.deliver(row({ isExpired: true, attempt: 2 }), never);
+  expect(outcome).toMatchObject({
+    ...CLAIM,
+    kind: "dead",
+    attempted: false,
+    reason: EXPIRED,
+    record: { attempt: null },
+  });
+  expect(report).toEqual({ receiver: "unknown" });
+  expect(published).toEqual([]);
+  expect(calls).toEqual(["outboxMessages(dead, 1)", "outboxDestinationMessage(shop, dead)"]);
+});
 
 describe("a delivery that succeeds", () => {
   test("publishes the payload as it is stored, with merged headers, and settles the row as sent", async () => {

@@ -4,7 +4,7 @@ import type { SourceStage } from "../../../../src/core/receipt/preparation.ts";
 import { createReceiver, type ReceiverOptions } from "../../../../src/core/receipt/receive.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
 import type { InsertResult, NewInboxRow } from "../../../../src/model/rows.ts";
-import { ManualClock, recordingJournal, recordingMetrics } from "../../../support/recorders.ts";
+import { ManualClock, recordingJournal, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
 
 const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 
@@ -31,6 +31,7 @@ function setup(overrides: Partial<ReceiverOptions> = {}) {
     },
     clock: new ManualClock(),
     metrics,
+    log: recordingLog().log,
     ...overrides,
   });
   const accept = (body: string | Buffer) =>

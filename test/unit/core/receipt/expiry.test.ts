@@ -1,0 +1,43 @@
+import { expect, test } from "@jest/globals";
+import { createExpiry, type ExpirySettings } from "../../../../src/core/receipt/expiry.ts";
+import { JsonDocument } from "../../../../src/core/receipt/jsonDocument.ts";
+import { UnreadableTimes } from "../../../../src/core/receipt/times.ts";
+import { ManualClock, recordingLog } from "../../../support/recorders.ts";
+
+function expiryOf(settings: ExpirySettings, body: string, headers: Readonly<Record<string, string>> = {}) {
+  const { log, lines } = recordingLog();
+  const expiry = createExpiry(settings, new UnreadableTimes({ source: "orders", log, clock: new ManualClock() }));
+  const found = expiry?.({ body: Buffer.from(body), document: new JsonDocument(body), headers });
+  return { found, warned: lines.map(({ fields }) => fields.key) };
+}
+
+const PATHS = { expiresAtPath: ["$.until", "$.data.until"] };
+const HEADER = { expiresAtHeader: "X-Expires" };
+
+test.each([
+  ["nothing", {}, "{}", {}, undefined],
+  ["a time to live", { timeToLive: 5000 }, "{}", {}, { at: null, afterMs: 5000 }],
+  ["a path", PATHS, '{"until":"1970-01-01T00:01:00Z"}', {}, { at: 60_000, afterMs: null }],
+  ["the second path", PATHS, '{"data":{"until":60}}', {}, { at: 60_000, afterMs: null }],
+  ["a path without a value", PATHS, '{"until":null}', {}, undefined],
+  [
+    "a header before the path",
+    { ...HEADER, ...PATHS },
+    '{"until":9}',
+    { "x-expires": "60" },
+    { at: 60_000, afterMs: null },
+  ],
+  ["both a time and a time to live", { ...PATHS, timeToLive: 1 }, '{"until":60}', {}, { at: 60_000, afterMs: 1 }],
+] as const)("a message expires by %s", (_what, settings, body, headers, expected) => {
+  expect(expiryOf(settings, body, headers)).toEqual({ found: expected, warned: [] });
+});
+
+test("a time that cannot be read counts as none, and the next place is tried", () => {
+  const settings = { ...HEADER, ...PATHS, timeToLive: 7 };
+  expect(expiryOf(settings, '{"until":"soon","data":{"until":60}}', { "X-Expires": "tomorrow" })).toEqual({
+    found: { at: 60_000, afterMs: 7 },
+    warned: ["expiresAtHeader", "expiresAtPath"],
+  });
+  expect(expiryOf({ ...PATHS, timeToLive: 7 }, '{"until":"soon"}').found).toEqual({ at: null, afterMs: 7 });
+  expect(expiryOf(PATHS, '{"until":"soon"}').found).toBeUndefined();
+});
