@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "@jest/globals";
-import { PROVIDER_NAMES } from "../../../../src/adapters/sources/http/providers/index.ts";
+import { PROVIDER_NAMES, providerOf } from "../../../../src/adapters/sources/http/providers/index.ts";
+import type { AttributePlace } from "../../../../src/ports/kinds.ts";
 import { failOnLeaks } from "../../../support/leaks.ts";
 import { seen } from "../harness.ts";
 import { SENDERS, type Sender } from "./senders.ts";
@@ -16,6 +17,21 @@ test("every provider has a sender here, a page, and a line in the table of pages
     expect(pages).toContain(`${name}.md`);
     expect(table).toContain(`(${name}.md)`);
   }
+});
+
+const headersIn = (places: readonly AttributePlace[]): string[] =>
+  places.flatMap((place) => {
+    if ("joined" in place) return headersIn(place.joined);
+    return "header" in place ? [place.header] : [];
+  });
+
+test.each(PROVIDER_NAMES)("the page of %s names the headers of the key and the type that are not signed", (name) => {
+  const { schemes, idempotencyKey, eventType } = providerOf(name);
+  const isSigned = (header: string) => schemes.some(({ signed }) => signed.includes(`{{ headers.${header} }}`));
+  const expected = new Set(headersIn([...idempotencyKey, ...eventType]).filter((header) => !isSigned(header)));
+
+  const [, listed = ""] = /^- Not signed: ([^.]*)\./m.exec(readFileSync(`docs/webhooks/${name}.md`, "utf8")) ?? [];
+  expect(new Set([...listed.matchAll(/`([^`]+)`/g)].map(([, header]) => header))).toEqual(expected);
 });
 
 const named = SENDERS.map((sender, index): [string, Sender] => [`${sender.name}, ${index}`, sender]);
