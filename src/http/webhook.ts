@@ -62,7 +62,8 @@ function ofProvider(auth: ProviderAuth, { handshake, form }: Provider, clock: Pi
       if (greet === undefined) return undefined;
       const { method = "" } = req;
       const query = new URLSearchParams(req.url?.split("?", 2)[1] ?? "");
-      const answer = greet({ method, query }, auth.verifyToken?.reveal());
+      const isJson = /[/+]json\b/i.test(req.headers["content-type"] ?? "");
+      const answer = greet({ method, isJson, query }, auth.verifyToken?.reveal());
       // Only a POST is a message.
       return answer ?? (method === "POST" ? undefined : NO_HANDSHAKE);
     },

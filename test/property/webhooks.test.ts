@@ -201,7 +201,11 @@ describe(`seed ${SEED}: parsers`, () => {
       const { plan, reply, greet } = plans[n % plans.length] ?? { plan: httpPlan({}) };
       reply?.(jsonOf(body), () => "secret");
       greet?.(
-        { method: n % 2 === 0 ? "GET" : "POST", query: new URLSearchParams(mutated("hub.mode=subscribe", random)) },
+        {
+          method: n % 2 === 0 ? "GET" : "POST",
+          isJson: n % 3 === 0,
+          query: new URLSearchParams(mutated("hub.mode=subscribe", random)),
+        },
         "t",
       );
       if (document === null) continue;

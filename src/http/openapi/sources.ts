@@ -157,7 +157,19 @@ function answers(source: DescribedSource, access: Access | undefined): readonly 
     ...(source.transform === undefined ? [] : [TRANSFORM_FAILED, TRANSFORM_BUSY]),
     ...(source.rateLimit?.requestsPerMinute === undefined ? [] : [RATE_LIMITED]),
     ...batchAnswers(source),
+    ...handshakeAnswers(providerIn(source)),
   ];
+}
+
+/** The answers to a provider that checks the URL. */
+function handshakeAnswers(provider: Provider | undefined): readonly Answer[] {
+  const answers = provider?.handshake?.answers ?? {};
+  return Object.entries(answers).map(([status, example]): Answer => {
+    const description = `The handshake of ${provider?.title}; nothing is stored.`;
+    if (typeof example === "object") return json(Number(status), description, { type: "object" }, example);
+    const content = { "text/plain": { schema: TEXT, examples: { example: { value: example } } } };
+    return [Number(status), example === "" ? { description } : { description, content }];
+  });
 }
 
 /** The answers to several messages in one request. */

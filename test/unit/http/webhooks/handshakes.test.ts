@@ -21,8 +21,8 @@ async function start(name: string, settings = {}) {
   const http = await startSource({ ...authOf(sender, key.secret), ...settings });
   const send = (message: string, signing: Signing = key.signing) =>
     http.deliver(sender.send(signing, http.clock.ms, message));
-  const request = (method: string, query: string) =>
-    fetch(`http://127.0.0.1:${http.data.port}/inbox/orders${query}`, { method });
+  const request = (method: string, query: string, headers: Readonly<Record<string, string>> = {}) =>
+    fetch(`http://127.0.0.1:${http.data.port}/inbox/orders${query}`, { method, headers });
   return Object.assign(http, { send, request, key });
 }
 
@@ -113,6 +113,12 @@ describe("Microsoft Graph's validation", () => {
     expect(response.headers.get("x-content-type-options")).toBe("nosniff");
     expect(await seen(response)).toEqual({ status: 200, body: "Validation: Testing <b>é" });
     expect(http.store.rows).toEqual([]);
+  });
+
+  test("is of plain text: a notification to a URL with that query is a message", async () => {
+    await using http = await start("microsoft-graph");
+    const headers = { "Content-Type": "application/json; charset=utf-8" };
+    expect((await http.request("POST", "?validationToken=x", headers)).status).toBe(401);
   });
 
   test("is nobody else's: elsewhere the query means nothing", async () => {

@@ -62,7 +62,11 @@ export const HMAC = {
     idempotencyKey: [{ path: "$.event_id" }, { path: "$.trigger_id" }, BODY_DIGEST],
     eventType: [{ path: "$.event.type" }, { path: "$.command" }, { path: "$.type" }],
     form: { jsonField: "payload" },
-    handshake: { marker: "url_verification", reply: slackChallenge },
+    handshake: {
+      marker: "url_verification",
+      reply: slackChallenge,
+      answers: { 200: "3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P" },
+    },
   },
   twilio: {
     title: "Twilio",
@@ -246,7 +250,11 @@ export const HMAC = {
     ],
     idempotencyKey: [BODY_DIGEST],
     eventType: [{ path: "$.event" }],
-    handshake: { marker: "endpoint.url_validation", reply: zoomValidation },
+    handshake: {
+      marker: "endpoint.url_validation",
+      reply: zoomValidation,
+      answers: { 200: { plainToken: "qgg8vlvZRS6UYooatFL8Aw", encryptedToken: "the token's HMAC in hexadecimal" } },
+    },
   },
   hubspot: {
     title: "HubSpot",

@@ -25,6 +25,8 @@ export interface Provider {
 interface Handshake {
   /** Methods besides POST. */
   readonly methods?: readonly ("GET" | "HEAD")[];
+  /** What a POST gets, with an example: text, JSON, or nothing. */
+  readonly answers?: Readonly<Partial<Record<200 | 204, string | object>>>;
   /** Answers a request without a signature; undefined for any other. */
   readonly greet?: (request: Greeting, verifyToken: string | undefined) => HandshakeAnswer | undefined;
   /** What the body of a signed handshake contains: no other body is looked into. */
@@ -35,6 +37,8 @@ interface Handshake {
 
 export interface Greeting {
   readonly method: string;
+  /** Its body is JSON, as that of a message. */
+  readonly isJson: boolean;
   readonly query: URLSearchParams;
 }
 

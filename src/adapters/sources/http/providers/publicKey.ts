@@ -35,7 +35,7 @@ export const PUBLIC_KEY = {
     ],
     idempotencyKey: [{ path: "$.id" }, BODY_DIGEST],
     eventType: [{ path: "$.event.type" }, { path: "$.type" }],
-    handshake: { marker: '"type"', reply: discordPing },
+    handshake: { marker: '"type"', reply: discordPing, answers: { 200: { type: 1 }, 204: "" } },
   },
   paypal: {
     title: "PayPal",
@@ -61,7 +61,7 @@ export const PUBLIC_KEY = {
     schemes: [{ at: { list: "$.value", member: "clientState" }, encoding: "text", key: { token: true }, signed: "" }],
     idempotencyKey: [BODY_DIGEST],
     eventType: [{ path: "$.value[0].changeType" }, { path: "$.value[0].lifecycleEvent" }],
-    handshake: { greet: graphValidation },
+    handshake: { greet: graphValidation, answers: { 200: "Validation: Testing" } },
   },
 } as const satisfies Readonly<Record<string, Provider>>;
 
@@ -73,7 +73,8 @@ function discordPing(document: unknown): HandshakeAnswer | undefined {
   return type === "0" ? { status: 204, body: "" } : undefined;
 }
 
-function graphValidation({ method, query }: Greeting): HandshakeAnswer | undefined {
+/** Of plain text; a notification whose URL has that query is a message. */
+function graphValidation({ method, query, isJson }: Greeting): HandshakeAnswer | undefined {
   const token = query.get("validationToken");
-  return method === "POST" && token !== null ? { status: 200, body: token } : undefined;
+  return method === "POST" && !isJson && token !== null ? { status: 200, body: token } : undefined;
 }
