@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders } from "node:http";
 import {
+  createCertificateCheck,
   createProviderCheck,
   createSignatureCheck,
   credentialsOf,
@@ -72,6 +73,15 @@ const KINDS: { readonly [K in InboundAuth["kind"]]: AuthKind<Extract<InboundAuth
       inHeader(auth.headerName, `HMAC of the request with the secret of ${owner}: ${signing(auth)}`),
     parameters: timestampParameter,
   },
+  "client-certificate": {
+    challenge: "ClientCertificate",
+    verifier: (auth, clock) => ({ signsBody: false, refusal: createCertificateCheck(auth, () => clock.now()) }),
+    headerNames: ({ certificateHeader }) => [certificateHeader],
+    scheme: (_auth, owner) => ({
+      type: "mutualTLS",
+      description: `Mutual TLS with the proxy in front, with a certificate that ${owner} takes.`,
+    }),
+  },
   provider: {
     challenge: "Signature",
     verifier: (auth, clock) => ({ signsBody: true, refusal: createProviderCheck(auth, clock).refusal }),
@@ -134,7 +144,8 @@ export interface Access {
 export function accessOf(auth: InboundAuth | undefined, name: string, owner: string): Access | undefined {
   if (auth === undefined) return undefined;
   const { scheme, parameters, challenge } = kindOf(auth);
-  const challenges = auth.kind === "provider" ? [challenge] : CALLERS;
+  const isOfSources = auth.kind === "provider" || auth.kind === "client-certificate";
+  const challenges = isOfSources ? [challenge] : CALLERS;
   return { name, scheme: scheme(auth, owner), parameters: parameters?.(auth) ?? [], challenges };
 }
 

@@ -1,4 +1,4 @@
-import { checkInboundAuth, refuseProvider } from "../../adapters/sources/http/kind.ts";
+import { checkInboundAuth, refuseSourceKinds } from "../../adapters/sources/http/kind.ts";
 import { INBOX_COLUMNS, OUTBOX_COLUMNS, operationsTables } from "../../model/rows.ts";
 import { maskUrl } from "../../model/secret.ts";
 import type { Report, When } from "../../ports/kinds.ts";
@@ -117,7 +117,7 @@ export function checkSwitches(config: DeclaredConfig, rules: Rules): void {
   for (const [base, auth] of [[["admin"], admin.auth] as const, [["inbox", "pull"], inbox.pull.auth] as const]) {
     const when: When = (keys, rule) => rules.when(base, keys, rule);
     checkInboundAuth("auth.", auth, when);
-    refuseProvider("auth.", auth, when);
+    refuseSourceKinds("auth.", auth, when);
   }
   rules.when(["inbox", "pull"], ["enabled", "auth"], (report) => {
     if (!inbox.pull.enabled || inbox.pull.auth !== undefined) return;

@@ -60,4 +60,5 @@ export type Schema = { readonly [keyword: string]: unknown };
 
 export type SecurityScheme =
   | { readonly type: "http"; readonly scheme: "bearer" | "Signature"; readonly description: string }
+  | { readonly type: "mutualTLS"; readonly description: string }
   | { readonly type: "apiKey"; readonly in: "header"; readonly name: string; readonly description: string };

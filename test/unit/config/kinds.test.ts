@@ -86,9 +86,23 @@ describe("an entry that fits no kind", () => {
 
   test("an auth block names its own kinds", () => {
     expect(problemsOf("admin: { enabled: true, auth: { headerName: X } }\n")).toEqual([
-      "admin.auth: no kind fits; the required keys decide the kind: provider needs provider; bearer needs token or tokens; api-key needs key or keys; hmac needs secret or secrets. Nearest is api-key: key or keys is missing (svc.yml, line 5)",
+      "admin.auth: no kind fits; the required keys decide the kind: provider needs provider; client-certificate needs certificateHeader and trustedProxies; bearer needs token or tokens; api-key needs key or keys; hmac needs secret or secrets. Nearest is api-key: key or keys is missing (svc.yml, line 5)",
     ]);
   });
+});
+
+test("a client certificate is for sources, with somebody that it names", () => {
+  const auth = "auth: { certificateHeader: X-C, trustedProxies: [10.0.0.0/40] }";
+  const source = `sources: { x: { path: /p, idempotencyKeyPath: $.id, topic: t, ${auth} } }\n`;
+  expect(
+    problemsOf(`${source}admin: { enabled: true, auth: { certificateHeader: X-C, trustedProxies: ["::1"] } }\n`),
+  ).toEqual(
+    expect.arrayContaining([
+      expect.stringContaining('sources.x.auth.trustedProxies: is "10.0.0.0/40": an address or a network is expected'),
+      expect.stringContaining("sources.x.auth.certificateHeader: needs one of fingerprints, commonNames"),
+      expect.stringContaining("admin.auth.certificateHeader: is for sources"),
+    ]),
+  );
 });
 
 describe("an auth block without a value is refused, since the door would stand open", () => {

@@ -1,11 +1,13 @@
 import type { Infer } from "../../../model/schema.ts";
 import type { Report, When } from "../../../ports/kinds.ts";
+import { certificateProblems } from "./clientCertificate.ts";
 import { readKey } from "./keys.ts";
 import { providerOf } from "./providers/index.ts";
 import type { Provider } from "./providers/provider.ts";
 import { credentialKeys, httpSourceSchema, type inboundAuthSchema, secretsOf } from "./schema.ts";
 import { parseSignedText } from "./signedText.ts";
 
+export { createCertificateCheck } from "./clientCertificate.ts";
 export { formToJson, isForm } from "./form.ts";
 export { matcher, readKey } from "./keys.ts";
 export { createProviderCheck, type ProviderCheck } from "./providerCheck.ts";
@@ -30,6 +32,16 @@ type DeclaredProvider = Extract<DeclaredAuth, { readonly kind: "provider" }>;
  */
 export function checkInboundAuth(prefix: string, auth: DeclaredAuth | undefined, when: When): void {
   if (auth === undefined) return;
+  if (auth.kind === "client-certificate") {
+    const keys = ["certificateHeader", "trustedProxies", "fingerprints", "commonNames", "subjectAltNames"];
+    when(
+      keys.map((key) => prefix + key),
+      (report) => {
+        for (const [key, problem] of certificateProblems(auth)) report.error(prefix + key, problem);
+      },
+    );
+    return;
+  }
   const [one, many] = credentialKeys(auth.kind);
   when([`${prefix}${one}`, `${prefix}${many}`], (report) => {
     const both = Object.hasOwn(auth, one) && Object.hasOwn(auth, many);
@@ -39,11 +51,15 @@ export function checkInboundAuth(prefix: string, auth: DeclaredAuth | undefined,
   if (auth.kind === "provider") checkProvider(prefix, auth, when);
 }
 
-/** The admin and pull routes have callers of their own, not webhooks. */
-export function refuseProvider(prefix: string, auth: DeclaredAuth | undefined, when: When): void {
-  if (auth?.kind !== "provider") return;
-  const message = "is for sources: here, use token, key or secret without provider";
-  when([`${prefix}provider`], (report) => report.error(`${prefix}provider`, message));
+/**
+ * The admin and pull routes have callers of their own, not webhooks; and a browser sends a certificate with any request,
+ * whichever page makes it.
+ */
+export function refuseSourceKinds(prefix: string, auth: DeclaredAuth | undefined, when: When): void {
+  const keys = { provider: "provider", "client-certificate": "certificateHeader" } as const;
+  if (auth?.kind !== "provider" && auth?.kind !== "client-certificate") return;
+  const key = prefix + keys[auth.kind];
+  when([key], (report) => report.error(key, "is for sources: here, use token, key or secret without provider"));
 }
 
 function checkProvider(prefix: string, auth: DeclaredProvider, when: When): void {

@@ -61,6 +61,46 @@ export const inboundAuthSchema = {
         },
       },
     },
+    "client-certificate": {
+      type: "object",
+      description:
+        "A proxy that ends mutual TLS sends the client's certificate in a header, which it takes from every client. Sources only.",
+      required: ["certificateHeader", "trustedProxies"],
+      properties: {
+        certificateHeader: {
+          type: "string",
+          syntax: "headerName",
+          description:
+            "The header, such as `X-Client-Cert`: percent-encoded PEM, base64, `:base64:` (RFC 9440), or Envoy's `X-Forwarded-Client-Cert`.",
+        },
+        trustedProxies: {
+          type: "array",
+          minItems: 1,
+          items: { type: "string", syntax: "notBlank" },
+          description:
+            "Addresses and networks of the proxies, such as `10.0.0.0/8`: the header of anyone else is refused.",
+        },
+        fingerprints: {
+          type: "array",
+          minItems: 1,
+          items: { type: "string", syntax: "notBlank" },
+          description: "SHA-256 of the certificates that pass, in hexadecimal.",
+        },
+        commonNames: {
+          type: "array",
+          minItems: 1,
+          items: { type: "string", syntax: "notBlank" },
+          description: "Common names that pass.",
+        },
+        subjectAltNames: {
+          type: "array",
+          minItems: 1,
+          items: { type: "string", syntax: "notBlank" },
+          description:
+            "Alternative names that pass, with their kind: `DNS:billing.example`, `URI:spiffe://example/billing`.",
+        },
+      },
+    },
     bearer: {
       type: "object",
       description: "`Authorization: Bearer <token>`; the scheme in any letter case.",
@@ -222,15 +262,17 @@ export type HmacAuth = Omit<DeclaredHmac, "signaturePayloadFormat"> & {
 export type InboundAuth = Exclude<DeclaredAuth, DeclaredHmac | DeclaredProvider> | HmacAuth | ProviderAuth;
 
 /** The keys of each kind that hold its credentials. */
+type SecretKind = Exclude<InboundAuth["kind"], "client-certificate">;
+
 const CREDENTIAL_KEYS = {
   provider: ["secret", "secrets"],
   bearer: ["token", "tokens"],
   "api-key": ["key", "keys"],
   hmac: ["secret", "secrets"],
-} as const satisfies Readonly<Record<InboundAuth["kind"], readonly [string, string]>>;
+} as const satisfies Readonly<Record<SecretKind, readonly [string, string]>>;
 
 /** The key for one credential of a kind, and the key for several. */
-export function credentialKeys(kind: InboundAuth["kind"]): readonly [one: string, many: string] {
+export function credentialKeys(kind: SecretKind): readonly [one: string, many: string] {
   return CREDENTIAL_KEYS[kind];
 }
 
@@ -239,8 +281,9 @@ export function secretsOf(auth: DeclaredAuth | InboundAuth): readonly string[] {
   return credentialsOf(auth).map((secret) => secret.reveal());
 }
 
-/** The same as secrets, whose values may change. */
+/** The same as secrets, whose values may change; none for a certificate. */
 export function credentialsOf(auth: DeclaredAuth | InboundAuth): readonly Secret[] {
+  if (auth.kind === "client-certificate") return [];
   const [one, many] = CREDENTIAL_KEYS[auth.kind];
   const block = auth as unknown as Readonly<Record<string, Secret | readonly Secret[] | undefined>>;
   return [block[one] ?? [], block[many] ?? []].flat() as readonly Secret[];

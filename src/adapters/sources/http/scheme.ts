@@ -59,6 +59,10 @@ export interface SignedRequest {
   readonly method?: string | undefined;
   /** Path and query as received. */
   readonly url?: string | undefined;
+  /** Names and values in turn. */
+  readonly rawHeaders?: readonly string[] | undefined;
+  /** Its peer: the sender, or a proxy. */
+  readonly socket?: { readonly remoteAddress?: string | undefined } | undefined;
 }
 
 /** A header's text; repeated ones are joined. */
