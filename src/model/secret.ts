@@ -6,7 +6,7 @@ import { inspect } from "node:util";
  */
 export class Secret {
   #value: string;
-  #version = 0;
+  readonly #users: (() => void)[] = [];
   readonly #file: string | undefined;
 
   /** @param file from which it was read */
@@ -19,15 +19,26 @@ export class Secret {
     return this.#file;
   }
 
-  /** Grows with each new value. */
-  get version(): number {
-    return this.#version;
+  /** @param remake called after each new value; it throws where that cannot be used */
+  onRenew(remake: () => void): void {
+    this.#users.push(remake);
   }
 
-  /** Its file has another value now. */
+  /**
+   * Its file has another value now.
+   *
+   * @throws Error of a user that cannot use it: all of them have the old value then
+   */
   renew(value: string): void {
+    const before = this.#value;
     this.#value = value;
-    this.#version += 1;
+    try {
+      for (const remake of this.#users) remake();
+    } catch (error) {
+      this.#value = before;
+      for (const remake of this.#users) remake();
+      throw error;
+    }
   }
 
   /** The value itself, for the one call that needs it. */
@@ -49,31 +60,19 @@ export class Secret {
 }
 
 /**
- * What is made of secrets, made anew when one of them has a new value. Where that one cannot be used, the old result
- * stays.
+ * What is made of secrets, made anew when one of them has a new value.
  *
+ * @param make throws where a value cannot be used
  * @returns gives the current result
  */
 export function madeOf<T>(secrets: readonly Secret[], make: () => T): () => T {
   let made = make();
-  let version = versionOf(secrets);
-  return () => {
-    const now = versionOf(secrets);
-    if (now === version) return made;
-    version = now;
-    try {
+  for (const secret of secrets) {
+    secret.onRenew(() => {
       made = make();
-    } catch {
-      // A secret in a wrong form; requests with the old one still pass.
-    }
-    return made;
-  };
-}
-
-function versionOf(secrets: readonly Secret[]): number {
-  let sum = 0;
-  for (const { version } of secrets) sum += version;
-  return sum;
+    });
+  }
+  return () => made;
 }
 
 // The password reaches to the last @ before the next URL, since people forget to percent-encode an @ or a slash in it.

@@ -58,7 +58,7 @@ export class SecretFiles {
         this.#faulty.add(file);
         this.#options.log.warn(
           { file, reason: errorText(error) },
-          "a secret file cannot be read again: its last value stays in use",
+          "a secret file has a value that cannot be used, or cannot be read: the last value stays in use",
         );
       }
     }
@@ -71,8 +71,23 @@ export class SecretFiles {
     const changed = secrets.filter((secret) => secret.file === file && secret.reveal() !== value);
     if (changed.length === 0) return;
     masker.add(value);
-    for (const secret of changed) secret.renew(value);
+    this.#renewAll(changed, value);
     log.info({ file }, "a secret file has changed: its new value is in use");
+  }
+
+  /** All that share the file, or none. */
+  #renewAll(secrets: readonly Secret[], value: string): void {
+    const renewed: (readonly [Secret, string])[] = [];
+    try {
+      for (const secret of secrets) {
+        const before = secret.reveal();
+        secret.renew(value);
+        renewed.push([secret, before]);
+      }
+    } catch (error) {
+      for (const [secret, before] of renewed) secret.renew(before);
+      throw error;
+    }
   }
 
   #schedule(): void {

@@ -1,7 +1,7 @@
 import type { Infer } from "../../../model/schema.ts";
 import type { Report, When } from "../../../ports/kinds.ts";
 import { certificateProblems } from "./clientCertificate.ts";
-import { readKey } from "./keys.ts";
+import { secretProblem } from "./providerCheck.ts";
 import { providerOf } from "./providers/index.ts";
 import type { Provider } from "./providers/provider.ts";
 import { credentialKeys, httpSourceSchema, type inboundAuthSchema, secretsOf } from "./schema.ts";
@@ -89,16 +89,6 @@ const NEEDED = {
   url: (title: string) => `${title} signs the URL that it calls; give it without the query`,
   webhookId: (title: string) => `${title} signs the id of the webhook`,
 } as const;
-
-/** What is wrong with the form of a secret; undefined when a scheme of the provider takes it. */
-function secretProblem(provider: Provider, secret: string): string | undefined {
-  try {
-    if (provider.schemes.some(({ key }) => readKey(key, secret) !== undefined)) return undefined;
-    return `expected ${provider.secret}`;
-  } catch (error) {
-    return (error as Error).message;
-  }
-}
 
 function checkUrl(key: string, url: string | undefined, report: Report): void {
   if (url !== undefined && /[?#]/.test(url)) {

@@ -1,5 +1,6 @@
 import { readKey } from "./keys.ts";
 import { providerOf } from "./providers/index.ts";
+import type { Provider } from "./providers/provider.ts";
 import { type ProviderAuth, secretsOf } from "./schema.ts";
 import { headerText, type SignatureScheme, type SignedRequest } from "./scheme.ts";
 import { createSignatureCheck, type Refusal } from "./signature.ts";
@@ -15,6 +16,10 @@ export interface ProviderCheck {
 /** @throws Error for a secret in a form that the provider does not have; the configuration is checked for it */
 export function createProviderCheck(auth: ProviderAuth, clock: { now(): number }): ProviderCheck {
   const secrets = secretsOf(auth);
+  for (const secret of secrets) {
+    const problem = secretProblem(providerOf(auth.provider), secret);
+    if (problem !== undefined) throw new Error(problem);
+  }
   const refusal = checkWith(auth, secrets, clock);
   const single = secrets.map((secret) => ({ secret, refusal: checkWith(auth, [secret], clock) }));
   return {
@@ -44,4 +49,14 @@ function checkWith(auth: ProviderAuth, secrets: readonly string[], clock: { now(
     const check = chosen ?? checks.at(-1);
     return check === undefined ? "no secret fits this request" : check.refusal(request, body);
   };
+}
+
+/** What is wrong with the form of a secret; undefined when a scheme of the provider takes it. */
+export function secretProblem(provider: Provider, secret: string): string | undefined {
+  try {
+    if (provider.schemes.some(({ key }) => readKey(key, secret) !== undefined)) return undefined;
+    return `expected ${provider.secret}`;
+  } catch (error) {
+    return (error as Error).message;
+  }
 }
