@@ -186,10 +186,20 @@ export interface NewInboxRow {
   readonly correlationId: string | null;
   readonly headers: Headers;
   readonly lastError: string | null;
-  /** How long after its receipt the row is due, in ms: a multiple of 1000. At once by default. */
-  readonly delayMs?: number | undefined;
+  /** When it is due; at its receipt by default. */
+  readonly schedule?: Schedule | undefined;
   /** When it is no longer to be delivered; undefined for never. */
   readonly expiry?: Expiry | undefined;
+}
+
+/** A row is due when all of it has come, and not before its receipt. */
+export interface Schedule {
+  /** From the publication, in ms: a multiple of 1000. */
+  readonly delayMs: number;
+  /** In ms since 1970; null, or a time after the receipt by the database's clock, for the receipt. */
+  readonly publishedAt: number | null;
+  /** In ms since 1970; null for none. */
+  readonly notBefore: number | null;
 }
 
 /** The earlier one counts. */

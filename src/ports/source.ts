@@ -19,6 +19,8 @@ export interface BrokerMessage {
   readonly recordKey?: string | undefined;
   /** The position in a stream, which identifies a message that has no other key. */
   readonly streamPlace?: string | undefined;
+  /** When it was published, as the broker says, in ms since 1970. A number that is not such a time counts as none. */
+  readonly publishedAt?: number | undefined;
 }
 
 /** Takes the messages that a broker source has read. */

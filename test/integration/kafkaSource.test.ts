@@ -125,6 +125,7 @@ describeWith(["kafka"], "a Kafka source", () => {
       "x-kafka-offset": "3",
       "x-kafka-timestamp": "2024-01-01T00:00:00.000Z",
     });
+    expect(intake.taken[3]?.publishedAt).toBe(Date.UTC(2024));
   });
 
   test("holds up a partition behind a record that the inbox table refuses, commits what is before it, and reads the others", async () => {

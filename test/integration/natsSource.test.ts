@@ -70,6 +70,7 @@ describeWith(["nats"], "the NATS source", () => {
       "x-nats-sequence": "2",
       "x-nats-timestamp": time.toISOString(),
     });
+    expect(intake.taken[1]?.publishedAt).toBe(time.getTime());
     expect(intake.taken.map(({ streamPlace }) => streamPlace)).toEqual([undefined, undefined]);
   });
 

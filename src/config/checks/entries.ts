@@ -135,9 +135,18 @@ export function checkSources(config: DeclaredConfig, rules: Rules): void {
   checkPaths(config, rules);
 }
 
+const ATTRIBUTE_HEADERS = [
+  "idempotencyKeyHeader",
+  "eventTypeHeader",
+  "aggregateIdHeader",
+  "scheduledAtHeader",
+  "deliverAtHeader",
+  "expiresAtHeader",
+] as const;
+
 /** Attributes are read from stored headers, which credentials and the correlation id are not among. */
 function checkAttributeHeaders(source: Source, credentials: readonly string[], when: When): void {
-  for (const key of ["idempotencyKeyHeader", "eventTypeHeader", "aggregateIdHeader", "expiresAtHeader"] as const) {
+  for (const key of ATTRIBUTE_HEADERS) {
     when([key, "auth"], (report) => {
       const name = source[key]?.toLowerCase();
       if (name === undefined) return;

@@ -29,7 +29,15 @@ const commonKeys = {
     "Messages are CloudEvents 1.0, structured as JSON or binary; others are refused. Key, type and aggregate id are `id`, `type` and `subject` where no other key names a place.",
   ),
   initialDelay: duration(
-    "Holds each received row: it is relayed, or given to pull clients, this long after its receipt. At most `365d`.",
+    "Holds each received row: it is relayed, or given to pull clients, this long after its publication. At most `365d`.",
+  ),
+  scheduledAtPath: textOrList(
+    "JSONPath of the time of publication, with which `initialDelay` begins; without that it changes nothing.",
+    "jsonPath",
+  ),
+  deliverAtPath: textOrList(
+    "JSONPath of the time before which a row is not relayed, nor given to pull clients.",
+    "jsonPath",
   ),
   timeToLive: duration("After so long from its receipt a message is `dead` instead of delivered."),
   expiresAtPath: textOrList(
@@ -52,6 +60,8 @@ const headerKeys = <const S extends "headerName" | "notBlank">(syntax: S) => ({
   idempotencyKeyHeader: text("Header with the idempotency key; read before every other place.", { syntax }),
   eventTypeHeader: text("Header with the event type; read before every other place.", { syntax }),
   aggregateIdHeader: text("Header with the aggregate id; read before every other place.", { syntax }),
+  scheduledAtHeader: text("Header with the time of `scheduledAtPath`; read before that.", { syntax }),
+  deliverAtHeader: text("Header with the time of `deliverAtPath`; read before that.", { syntax }),
   expiresAtHeader: text("Header with the time of `expiresAtPath`; read before that.", { syntax }),
 });
 

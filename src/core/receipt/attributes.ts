@@ -29,7 +29,7 @@ export interface AttributeInput {
 }
 
 /** What a broker adds to a message, apart from its headers. */
-export type BrokerProperties = Pick<BrokerMessage, "messageId" | "recordKey" | "streamPlace">;
+export type BrokerProperties = Pick<BrokerMessage, "messageId" | "recordKey" | "streamPlace" | "publishedAt">;
 
 /** One place that may hold an attribute. */
 interface AttributeProvider {

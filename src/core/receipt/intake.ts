@@ -20,6 +20,7 @@ import {
   type ReceivedMessage,
   type SourceStage,
 } from "./preparation.ts";
+import { createSchedule, type ScheduleSettings } from "./schedule.ts";
 import { UnreadableTimes } from "./times.ts";
 
 export interface IntakeOptions {
@@ -28,8 +29,8 @@ export interface IntakeOptions {
     readonly consumption: Consumption;
     readonly filter?: HeaderFilterSettings | undefined;
     readonly cloudEvents?: boolean | undefined;
-    readonly initialDelay?: number | undefined;
-  } & ExpirySettings;
+  } & ExpirySettings &
+    ScheduleSettings;
   readonly attributes: AttributePlan;
   readonly stage?: SourceStage | undefined;
   /** Stores rows in one commit (`InboxStore.insert`). */
@@ -55,8 +56,10 @@ export interface IntakeOptions {
 export function createIntake(options: IntakeOptions): Intake {
   const { source, settings, attributes, stage, journal, clock, metrics, log, redact } = options;
   const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
-  const expiryOf = createExpiry(settings, new UnreadableTimes({ source, log, clock }));
-  const prepare = createPreparation({ source, ...settings, attributes, expiryOf, stage, clock });
+  const unreadableTimes = new UnreadableTimes({ source, log, clock });
+  const expiryOf = createExpiry(settings, unreadableTimes);
+  const scheduleOf = createSchedule(settings, unreadableTimes);
+  const prepare = createPreparation({ source, ...settings, attributes, expiryOf, scheduleOf, stage, clock });
   const evidence = new Evidence({ source, consumption: settings.consumption, attributes, redact });
   const retries = new Retries(options);
 
@@ -248,6 +251,7 @@ function receivedMessage(message: BrokerMessage, headers: Headers): ReceivedMess
       messageId: message.messageId,
       recordKey: message.recordKey,
       streamPlace: message.streamPlace,
+      publishedAt: message.publishedAt,
     },
   };
 }

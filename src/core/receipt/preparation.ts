@@ -4,6 +4,7 @@ import { type AttributePlan, type Attributes, type BrokerProperties, extractAttr
 import { readEvent } from "./cloudEvents.ts";
 import type { ExpiryOf } from "./expiry.ts";
 import { JsonDocument } from "./jsonDocument.ts";
+import type { ScheduleOf } from "./schedule.ts";
 
 /** One message as a source received it. */
 export interface ReceivedMessage {
@@ -48,11 +49,11 @@ interface PreparationOptions {
   readonly consumption: Consumption;
   /** Whether messages are CloudEvents, of which others are refused. */
   readonly cloudEvents?: boolean | undefined;
-  /** How long a row is held after its receipt, in ms. */
-  readonly initialDelay?: number | undefined;
   readonly attributes: AttributePlan;
   /** None by default. */
   readonly expiryOf?: ExpiryOf | undefined;
+  /** Due at once by default. */
+  readonly scheduleOf?: ScheduleOf | undefined;
   readonly stage?: SourceStage | undefined;
   readonly clock: Clock;
 }
@@ -78,9 +79,9 @@ export function createPreparation({
   source,
   consumption,
   cloudEvents = false,
-  initialDelay,
   attributes,
   expiryOf,
+  scheduleOf,
   stage,
   clock,
 }: PreparationOptions): Prepare {
@@ -111,6 +112,7 @@ export function createPreparation({
       return { kind: "rejected", rejection: "extraction_failed", reason: extraction.reason };
     }
     const expiry = expiryOf?.(input);
+    const schedule = scheduleOf?.(input);
     // Only the text is needed now: the parsed values can be freed while the transform waits.
     const { text } = document;
     const transformed = await runStage(id, text, extraction.attributes, headers);
@@ -128,7 +130,7 @@ export function createPreparation({
       correlationId,
       headers,
       lastError: null,
-      ...(initialDelay === undefined ? {} : { delayMs: initialDelay }),
+      ...(schedule === undefined ? {} : { schedule }),
       ...(expiry === undefined ? {} : { expiry }),
     };
     return { kind: "row", row };

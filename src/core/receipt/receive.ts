@@ -16,6 +16,7 @@ import {
   type ReceivedMessage,
   type SourceStage,
 } from "./preparation.ts";
+import { createSchedule, type ScheduleSettings } from "./schedule.ts";
 import { UnreadableTimes } from "./times.ts";
 
 export interface ReceiverOptions {
@@ -24,8 +25,8 @@ export interface ReceiverOptions {
     readonly consumption: Consumption;
     readonly filter?: HeaderFilterSettings | undefined;
     readonly cloudEvents?: boolean | undefined;
-    readonly initialDelay?: number | undefined;
-  } & ExpirySettings;
+  } & ExpirySettings &
+    ScheduleSettings;
   readonly attributes: AttributePlan;
   readonly stage?: SourceStage | undefined;
   /** Stores a row; resolves after the commit. */
@@ -71,8 +72,10 @@ export interface Receiver {
 /** @throws Error when the source's filter is invalid */
 export function createReceiver(options: ReceiverOptions): Receiver {
   const { source, settings, attributes, stage, insert, insertRequest, journal, clock, metrics, log } = options;
-  const expiryOf = createExpiry(settings, new UnreadableTimes({ source, log, clock }));
-  const prepare = createPreparation({ source, ...settings, attributes, expiryOf, stage, clock });
+  const unreadableTimes = new UnreadableTimes({ source, log, clock });
+  const expiryOf = createExpiry(settings, unreadableTimes);
+  const scheduleOf = createSchedule(settings, unreadableTimes);
+  const prepare = createPreparation({ source, ...settings, attributes, expiryOf, scheduleOf, stage, clock });
   const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
 
   function passes(headers: () => Headers, { body, correlationId }: UnreadMessage): boolean {

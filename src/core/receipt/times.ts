@@ -19,8 +19,11 @@ const MINUTE_MS = 60_000;
 export function parseTime(text: string): number | null {
   const trimmed = text.trim();
   const ms = NUMBER.test(trimmed) ? fromNumber(Number(trimmed)) : fromIso(trimmed);
-  return ms !== null && ms >= 0 && ms <= LAST_MS ? ms : null;
+  return ms !== null && isTime(ms) ? ms : null;
 }
+
+/** Whether a number of ms since 1970 is a time that both databases can hold. */
+export const isTime = (ms: number): boolean => ms >= 0 && ms <= LAST_MS;
 
 const fromNumber = (value: number): number => Math.round(value < FIRST_MS ? value * 1000 : value);
 

@@ -14,6 +14,7 @@ import { exerciseRedirect } from "./redirect.ts";
 import { exerciseRelay } from "./relay.ts";
 import { exerciseReplay } from "./replay.ts";
 import { exerciseRetention } from "./retention.ts";
+import { exerciseSchedule } from "./schedule.ts";
 import { exerciseScopes } from "./scopes.ts";
 import { exerciseSetBackClock } from "./setBackClock.ts";
 
@@ -26,6 +27,7 @@ export function exerciseStore(open: () => Promise<StoreHarness>): void {
   exerciseInbox(open);
   exerciseRelay(open);
   exerciseExpiry(open);
+  exerciseSchedule(open);
   exerciseClaims(open);
   exerciseSettling(open);
   exerciseOrder(open);

@@ -1,5 +1,4 @@
 import { describe, expect, test } from "@jest/globals";
-import { eventually } from "../../support/eventually.ts";
 import { inboxRow, relayRequest, type StoreHarness } from "./harness.ts";
 
 export function exerciseRelay(open: () => Promise<StoreHarness>): void {
@@ -198,57 +197,6 @@ export function exerciseRelay(open: () => Promise<StoreHarness>): void {
       expect(await harness.store.inbox.oldestPendingAgeMs(["orders"])).toBeGreaterThanOrEqual(0);
       await harness.store.inbox.relay(relayRequest());
       expect(await harness.store.inbox.oldestPendingAgeMs(["orders"])).toBeNull();
-    });
-
-    test("a row with a delay is relayed when it is due, in its order, and holds back no other until then", async () => {
-      await using harness = await open();
-      const { inbox } = harness.store;
-      const held = ["first", "second"].map((aggregate) => inboxRow({ aggregateId: aggregate, delayMs: 2000 }));
-      const behind = inboxRow({ aggregateId: "first", delayMs: 2000 });
-      const free = inboxRow({ aggregateId: "first" });
-      await inbox.insert([...held, free]);
-      await inbox.insert([behind]);
-
-      expect(await inbox.relay(relayRequest())).toMatchObject({ relayed: 1 });
-      expect((await harness.outboxRows()).map(({ id }) => id)).toEqual([free.id]);
-      expect(await inbox.oldestPendingAgeMs(["orders"])).toBeNull();
-
-      await eventually(async () => {
-        await inbox.relay(relayRequest({ limit: 1 }));
-        return (await harness.outboxRows()).length === 4;
-      });
-      const relayed = (await harness.outboxRows()).map(({ id }) => id);
-      expect(relayed).toEqual([free.id, ...held.map(({ id }) => id), behind.id]);
-    });
-
-    test("a delay counts from the receipt, for each row of a batch its own", async () => {
-      await using harness = await open();
-      const delays = [undefined, 3_600_000, 365 * 86_400_000];
-      const batch = (delaysOfBatch: typeof delays) => delaysOfBatch.map((delayMs) => inboxRow({ delayMs }));
-      const rows = [...batch(delays), ...batch([3_600_000, 3_600_000])];
-      await harness.store.inbox.insert(rows.slice(0, 3));
-      await harness.store.inbox.insert(rows.slice(3));
-
-      const due = new Map((await harness.inboxRows()).map(({ id, dueInMs }) => [id, dueInMs]));
-
-      for (const { id, delayMs = 0 } of rows) {
-        expect(due.get(id)).toBeLessThanOrEqual(delayMs);
-        expect(due.get(id)).toBeGreaterThan(delayMs - 60_000);
-      }
-    });
-
-    test("the age of a row with a delay counts from when it is due", async () => {
-      await using harness = await open();
-      await harness.store.inbox.insert([inboxRow({ delayMs: 2000 })]);
-
-      const age = await eventually(async () => {
-        const oldest = await harness.store.inbox.oldestPendingAgeMs(["orders"]);
-        expect(oldest).not.toBeNull();
-        return oldest;
-      });
-
-      const [row] = await harness.inboxRows();
-      expect(age).toBeLessThanOrEqual(-(row?.dueInMs ?? 0));
     });
   });
 }

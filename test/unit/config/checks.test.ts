@@ -287,6 +287,10 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
   ],
   [source("idempotencyKeyHeader: 'X Id'"), "sources.s.idempotencyKeyHeader", "expected a header name"],
   [source("idempotencyKeyHeader: X-Api-Key"), "sources.s.idempotencyKeyHeader", "which carries credentials"],
+  [source("scheduledAtHeader: X-Api-Key"), "sources.s.scheduledAtHeader", "which carries credentials"],
+  [source("deliverAtHeader: X-Api-Key"), "sources.s.deliverAtHeader", "which carries credentials"],
+  [source("deliverAtPath: '$..due'"), "sources.s.deliverAtPath", "JSONPath"],
+  [source("scheduledAtPath: []"), "sources.s.scheduledAtPath", "empty list"],
   [source("eventTypeHeader: authorization"), "sources.s.eventTypeHeader", "which carries credentials"],
   [
     source("auth: { secret: s, headerName: X-Sum }, aggregateIdHeader: x-sum"),

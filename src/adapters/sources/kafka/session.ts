@@ -362,6 +362,7 @@ function brokerMessage(
       "x-kafka-timestamp": timeOf(timestamp),
     },
     recordKey: headerText(key) || undefined,
+    publishedAt: Number(timestamp),
   };
 }
 

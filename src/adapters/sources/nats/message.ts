@@ -33,6 +33,7 @@ export function brokerMessageOf(message: Msg, idempotencyFrom: IdempotencyFrom):
       "x-nats-sequence": sequence,
       "x-nats-timestamp": timeOf(place),
     },
+    publishedAt: Math.floor(Number(storedAtNs) / 1_000_000),
     streamPlace: isDeletion || idempotencyFrom === "sequence" ? `${stream}:${sequence}:${storedAtNs}` : undefined,
   };
 }

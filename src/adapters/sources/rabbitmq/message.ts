@@ -52,6 +52,7 @@ export function brokerMessageOf({ content, fields, properties }: ConsumeMessage)
       `the AMQP properties cannot be read: ${undecodable.reason}; x-amqp-properties holds their bytes in base64`,
     messageId: undecodable === undefined ? textOf(properties.messageId) : digestOf(undecodable.bytes, content),
     correlationId: textOf(properties.correlationId),
+    publishedAt: typeof properties.timestamp === "number" ? properties.timestamp * 1000 : undefined,
   };
 }
 

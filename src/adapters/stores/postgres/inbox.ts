@@ -64,9 +64,8 @@ export class PostgresInbox implements InboxCommands {
   }
 
   #insertOf(rows: readonly NewInboxRow[]): { readonly statement: Statement; readonly values: Values } {
-    const { expiring } = this.#sql;
-    if (expiring !== null && rows.some(expires)) {
-      return { statement: expiring.insert, values: insertValues(inKeyOrder(rows), false) };
+    if (rows.some(isTimed)) {
+      return { statement: this.#sql.timed.insert, values: insertValues(inKeyOrder(rows), false) };
     }
     const isAlike = rows.every((row) => SHARED.every((name) => row[name] === rows[0]?.[name]));
     return {
@@ -76,9 +75,9 @@ export class PostgresInbox implements InboxCommands {
   }
 
   #insertNewOf(row: NewInboxRow): { readonly statement: Statement; readonly values: Values } {
-    const { expiring, insertNew } = this.#sql;
-    return expiring !== null && expires(row)
-      ? { statement: expiring.insertNew, values: insertValues([row], false) }
+    const { timed, insertNew } = this.#sql;
+    return isTimed(row)
+      ? { statement: timed.insertNew, values: insertValues([row], false) }
       : { statement: insertNew, values: insertValues([row], true) };
   }
 
@@ -214,7 +213,7 @@ const knownOutcomes = (present: readonly Row[]): ReadonlyMap<unknown, InsertResu
   new Map(present.map(({ id, is_stored }) => [id, is_stored === true ? STORED : DUPLICATE]));
 
 /** The columns that the rows of a batch mostly have in common. */
-const SHARED = ["source", "state", "consumption", "lastError", "delayMs"] as const;
+const SHARED = ["source", "state", "consumption", "lastError"] as const;
 
 function insertValues(rows: readonly NewInboxRow[], isAlike: boolean): Values {
   const column = (value: (row: NewInboxRow) => string | null): Buffer => textArray(rows.map(value));
@@ -226,18 +225,19 @@ function insertValues(rows: readonly NewInboxRow[], isAlike: boolean): Values {
     payloads: column((row) => row.payload),
     correlationIds: column((row) => row.correlationId),
     headers: column(headersText()),
-    ...(rows.some(expires) ? expiryValues(column) : {}),
-    ...Object.fromEntries(
-      SHARED.map((name) => [name, isAlike ? sharedValue(rows[0], name) : column((row) => sharedValue(row, name))]),
-    ),
+    ...(rows.some(isTimed) ? timeValues(column) : {}),
+    ...Object.fromEntries(SHARED.map((name) => [name, isAlike ? rows[0]?.[name] : column((row) => row[name])])),
   };
 }
 
-const expires = ({ expiry }: NewInboxRow): boolean => expiry !== undefined;
+const isTimed = ({ schedule, expiry }: NewInboxRow): boolean => schedule !== undefined || expiry !== undefined;
 
-function expiryValues(column: (value: (row: NewInboxRow) => string | null) => Buffer): Values {
+function timeValues(column: (value: (row: NewInboxRow) => string | null) => Buffer): Values {
   const text = (ms: number | null | undefined) => (ms === null || ms === undefined ? null : String(ms));
   return {
+    delayMs: column(({ schedule }) => text(schedule?.delayMs ?? 0)),
+    publishedMs: column(({ schedule }) => text(schedule?.publishedAt)),
+    notBeforeMs: column(({ schedule }) => text(schedule?.notBefore)),
     expiresMs: column(({ expiry }) => text(expiry?.at)),
     liveMs: column(({ expiry }) => text(expiry?.afterMs)),
   };
@@ -251,10 +251,6 @@ function headersText(): (row: NewInboxRow) => string {
     if (row.headers !== headers) [headers, text] = [row.headers, JSON.stringify(row.headers)];
     return text;
   };
-}
-
-function sharedValue(row: NewInboxRow | undefined, name: (typeof SHARED)[number]): string | null {
-  return name === "delayMs" ? String(row?.delayMs ?? 0) : (row?.[name] ?? null);
 }
 
 /** Inserts below these sizes are pipelined on one connection; larger ones are worth a connection of their own. */

@@ -116,23 +116,22 @@ SELECT (SELECT count(*) FROM candidates)::int AS candidates,
    * transaction's id, on which `mark` relies. The time at which the statement began may be minutes earlier, or later if
    * the clock was set back, which would delay the row.
    */
-  const insert = (shared: boolean, onConflict: string, expires: string | null = null): string => {
+  const insert = (shared: boolean, onConflict: string, isTimed = false): string => {
     const column = (parameter: number, name: string): string => (shared ? `$${parameter}::text` : `r.${name}`);
-    const delay = `${column(12, "delay_ms")}::bigint * interval '1 millisecond'`;
+    const expires = isTimed ? c.expiresAt : null;
     return `
-WITH received AS MATERIALIZED (
-  SELECT t.at${shared ? `, t.at + ${delay} AS due` : ""} FROM (SELECT clock_timestamp() AS at OFFSET 0) t)
+WITH received AS MATERIALIZED (SELECT clock_timestamp() AS at)
 INSERT INTO ${inbox} (${c.id}, ${c.source}, ${c.idempotencyKey}, ${c.aggregateId}, ${c.eventType}, ${c.payload}, ${c.state},
   ${c.consumption}, ${c.correlationId}, ${c.headers}, ${c.lastError}, ${c.processedAt}, ${c.createdAt}, ${c.scheduledAt}${expires === null ? "" : `, ${expires}`})
 SELECT r.id, ${column(8, "source")}, r.idempotency_key, r.aggregate_id, r.event_type, r.payload::${types.inboxPayload}, ${column(9, "state")},
   ${column(10, "consumption")}, r.correlation_id, r.headers::${types.inboxHeaders}, ${column(11, "last_error")},
   CASE ${column(9, "state")} WHEN 'dead' THEN now() END, (SELECT at FROM received),
-  ${shared ? "(SELECT due FROM received)" : `(SELECT at FROM received) + ${delay}`}${expires === null ? "" : EXPIRES_AT}
+  ${isTimed ? DUE : "(SELECT at FROM received)"}${expires === null ? "" : EXPIRES_AT}
 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]${
-      shared ? "" : ", $8::text[], $9::text[], $10::text[], $11::text[], $12::text[]"
-    }${expires === null ? "" : ", $13::text[], $14::text[]"}) AS r(id, idempotency_key, aggregate_id, event_type, payload, correlation_id, headers${
-      shared ? "" : ", source, state, consumption, last_error, delay_ms"
-    }${expires === null ? "" : ", expires_ms, live_ms"})${onConflict}`;
+      shared ? "" : ", $8::text[], $9::text[], $10::text[], $11::text[]"
+    }${isTimed ? ", $12::text[], $13::text[], $14::text[], $15::text[], $16::text[]" : ""}) AS r(id, idempotency_key, aggregate_id, event_type, payload, correlation_id, headers${
+      shared ? "" : ", source, state, consumption, last_error"
+    }${isTimed ? ", delay_ms, published_ms, not_before_ms, expires_ms, live_ms" : ""})${onConflict}`;
   };
   const unlessKnown = `\nON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING`;
 
@@ -142,17 +141,11 @@ FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
     /** Fails where the key is there. */
     insertNew: statement("inbox.insert of a new key", INSERT_PARAMETERS)(insert(true, "")),
 
-    /** The same with an expiry for some; null where the table has no column for it. */
-    expiring:
-      c.expiresAt === null
-        ? null
-        : {
-            insert: statement("inbox.insert with expiry", EXPIRING_PARAMETERS)(insert(false, unlessKnown, c.expiresAt)),
-            insertNew: statement(
-              "inbox.insert of a new key with expiry",
-              EXPIRING_PARAMETERS,
-            )(insert(false, "", c.expiresAt)),
-          },
+    /** The same with a schedule or an expiry for some; an expiry counts where the table has a column for it. */
+    timed: {
+      insert: statement("inbox.insert with times", TIMED_PARAMETERS)(insert(false, unlessKnown, true)),
+      insertNew: statement("inbox.insert of a new key with times", TIMED_PARAMETERS)(insert(false, "", true)),
+    },
 
     /** Which of the rows are there, and of which only the key is. */
     present: byIndex("inbox.present", ["ids", "sources", "idempotencyKeys"])`
@@ -211,8 +204,13 @@ ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
 SELECT w.source, count(*)::int AS count FROM (
   SELECT i.${c.source} AS source FROM ${inbox} i WHERE ${waitsForRelay} ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $2::int) w
 WHERE w.source <> ALL ($1::text[]) GROUP BY w.source ORDER BY w.source`,
-  } as const satisfies Record<string, Statement | Readonly<Record<string, Statement>> | null>;
+  } as const satisfies Record<string, Statement | Readonly<Record<string, Statement>>>;
 }
+
+/** See {@link Schedule}. NULL counts neither as the least nor as the greatest. */
+const DUE = `greatest((SELECT at FROM received),
+    least('epoch'::timestamptz + r.published_ms::bigint * interval '1 millisecond', (SELECT at FROM received)) + r.delay_ms::bigint * interval '1 millisecond',
+    'epoch'::timestamptz + r.not_before_ms::bigint * interval '1 millisecond')`;
 
 /** The earlier one of a time and a time to live. */
 const EXPIRES_AT = `,
@@ -235,7 +233,6 @@ const INSERT_PARAMETERS = [
   "state",
   "consumption",
   "lastError",
-  "delayMs",
 ];
-const EXPIRING_PARAMETERS = [...INSERT_PARAMETERS, "expiresMs", "liveMs"];
+const TIMED_PARAMETERS = [...INSERT_PARAMETERS, "delayMs", "publishedMs", "notBeforeMs", "expiresMs", "liveMs"];
 const RELAY_PARAMETERS = ["limit", "sources", "rules", "maxAttempts", "droppedNames", "droppedPattern", "lowWater"];

@@ -1,6 +1,13 @@
 import { createHash } from "node:crypto";
 import { StoreError } from "../../../model/errors.ts";
-import { EXPIRED, type Headers, type InsertResult, type MessageId, type NewInboxRow } from "../../../model/rows.ts";
+import {
+  EXPIRED,
+  type Headers,
+  type InsertResult,
+  type MessageId,
+  type NewInboxRow,
+  type Schedule,
+} from "../../../model/rows.ts";
 import type { RelayRequest } from "../../../ports/store.ts";
 import { EMPTY_TOPIC, type InboxCommands, inKeyOrder, type Relayed } from "../sql/inbox.ts";
 import { headersOf, type Row, type Values } from "../sql/rows.ts";
@@ -146,19 +153,27 @@ async function againOnDuplicate<T>(attempt: () => Promise<T>): Promise<T> {
 /** Each further try needs one more batch that stores a key in the moment between the check and the insert. */
 const DUPLICATE_TRIES = 5;
 
-function insertedRow({ delayMs, expiry, ...row }: NewInboxRow, position: number) {
-  const at = expiry?.at ?? null;
+function insertedRow({ schedule, expiry, ...row }: NewInboxRow, position: number) {
   return {
     ...row,
     position,
-    // An `int` of milliseconds ends after 24 days.
-    ...(delayMs === undefined ? {} : { delaySeconds: Math.ceil(delayMs / 1000) }),
-    expiresAt: at === null ? null : new Date(at).toISOString(),
+    ...(schedule === undefined ? {} : scheduleValues(schedule)),
+    expiresAt: timeText(expiry?.at),
     liveMs: expiry?.afterMs ?? null,
     idempotencyKey: storedKey(row.idempotencyKey),
     headers: JSON.stringify(row.headers),
   };
 }
+
+const scheduleValues = ({ delayMs, publishedAt, notBefore }: Schedule) => ({
+  // An `int` of milliseconds ends after 24 days.
+  delaySeconds: Math.ceil(delayMs / 1000),
+  publishedAt: timeText(publishedAt),
+  notBefore: timeText(notBefore),
+});
+
+const timeText = (ms: number | null | undefined): string | null =>
+  ms === null || ms === undefined ? null : new Date(ms).toISOString();
 
 type InsertedRow = ReturnType<typeof insertedRow>;
 

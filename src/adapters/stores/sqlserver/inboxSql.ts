@@ -138,9 +138,10 @@ OUTPUT inserted.${c.id}, inserted.${c.createdAt} INTO @stored (id, created_at)
 SELECT r.id, ${textOf("source")}, ${textOf("idempotencyKey")}, ${textOf("aggregateId")},
   ${textOf("eventType")}, ${textOf("payload")}, r.state, r.consumption,
   ${textOf("correlationId")}, ${textOf("headers")}, ${textOf("lastError")},
-  DATEADD(microsecond, r.position, @now), DATEADD(second, COALESCE(r.delay_seconds, 0), @now), CASE WHEN r.state = N'dead' THEN @now END${c.expiresAt === null ? "" : EXPIRES_AT}
+  DATEADD(microsecond, r.position, @now), ${DUE}, CASE WHEN r.state = N'dead' THEN @now END${c.expiresAt === null ? "" : EXPIRES_AT}
 FROM OPENJSON(@rows) WITH (turn int '$.turn', position int '$.position', id uniqueidentifier '$.id', state nvarchar(20) '$.state',
-  consumption nvarchar(20) '$.consumption', delay_seconds int '$.delaySeconds', expires_at nvarchar(40) '$.expiresAt', live_ms bigint '$.liveMs',
+  consumption nvarchar(20) '$.consumption', delay_seconds int '$.delaySeconds',
+  published_at nvarchar(40) '$.publishedAt', not_before nvarchar(40) '$.notBefore', expires_at nvarchar(40) '$.expiresAt', live_ms bigint '$.liveMs',
   ${INSERTED_TEXTS.map(placeFrom).join(", ")}) r
 WHERE NOT EXISTS (
   SELECT 1 FROM ${inbox} i WITH (READCOMMITTEDLOCK, FORCESEEK)
@@ -275,6 +276,10 @@ ORDER BY w.source;`,
 
 /** Why a relayed row is dead. */
 export const DEAD = { no: 0, emptyTopic: 1, expired: 2 } as const;
+
+/** See {@link Schedule}. */
+const DUE = `(SELECT MAX(e.at) FROM (VALUES (@now), (${timeOf("r.not_before")}),
+    (DATEADD(second, COALESCE(r.delay_seconds, 0), (SELECT MIN(p.at) FROM (VALUES (@now), (${timeOf("r.published_at")})) p (at))))) e (at))`;
 
 /** The earlier one of a time and a time to live, which is added in days and the rest of a day: see {@link AGE_BOUND}. */
 const EXPIRES_AT = `,

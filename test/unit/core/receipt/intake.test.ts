@@ -89,7 +89,7 @@ describe("an initial delay", () => {
   test("is that of each row, but not of a dead one", async () => {
     const { take, store } = setup({ settings: { consumption: "push", initialDelay: 30_000 } });
     await take(message('{"id":1}'), message("no JSON"));
-    expect(store.rows.map(({ state, delayMs }) => [state, delayMs])).toEqual([
+    expect(store.rows.map(({ state, schedule }) => [state, schedule?.delayMs])).toEqual([
       ["pending", 30_000],
       ["dead", undefined],
     ]);

@@ -69,6 +69,8 @@ describe("a delivery", () => {
       "content-type": "application/json",
       timestamp: "2024-01-01T00:00:00.000Z",
     });
+    expect(brokerMessageOf(delivery(properties)).publishedAt).toBe(Date.UTC(2024));
+    expect(brokerMessageOf(delivery({})).publishedAt).toBeUndefined();
   });
 
   test("leaves out what is nested too deeply", () => {
