@@ -91,10 +91,9 @@ export async function relayCost(environment: Environment): Promise<Figure[]> {
   const cost = async (rows: number): Promise<number> => {
     await sql.query("TRUNCATE inbox, outbox");
     await sql.query(
-      `INSERT INTO inbox (source, idempotency_key, aggregate_id, payload, headers, created_at)
-       SELECT 'bench', n::text, 'key-' || n % 500, $1, '{"content-type":"application/json","host":"localhost"}',
-         now() - ($2::int - n) * interval '1 ms'
-       FROM generate_series(1, $2) n`,
+      `INSERT INTO inbox (source, idempotency_key, aggregate_id, payload, headers, created_at, scheduled_at)
+       SELECT 'bench', n::text, 'key-' || n % 500, $1, '{"content-type":"application/json","host":"localhost"}', t, t
+       FROM generate_series(1, $2) n, LATERAL (SELECT now() - ($2::int - n) * interval '1 ms' AS t) AS time`,
       [BODY, rows],
     );
     await vacuum(environment);

@@ -153,8 +153,9 @@ describeWhere(LIBFAKETIME, "while the clock of the database is stepped", () => {
   test("a clock that is right lets the marks count", async () => {
     await settleMarks();
     await client.query(
-      `INSERT INTO inbox (source, idempotency_key, payload, headers, state, consumption, created_at)
-       SELECT source, 'below the marks', payload, headers, 'pending', consumption, created_at - interval '1 hour' FROM inbox LIMIT 1`,
+      `INSERT INTO inbox (source, idempotency_key, payload, headers, state, consumption, created_at, scheduled_at)
+       SELECT source, 'below the marks', payload, headers, 'pending', consumption, t, t
+       FROM inbox, LATERAL (SELECT created_at - interval '1 hour' AS t) AS time LIMIT 1`,
     );
     await receive("4");
     expect(await relay()).toBe(1);

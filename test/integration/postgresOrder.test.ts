@@ -18,8 +18,8 @@ const MARK_AGE_MS = 1001;
 /** The relay's, while nothing waits for it. */
 const IDLE_MARK_AGE_MS = 5001;
 const INSERT = "INSERT INTO outbox (topic, key, payload) VALUES ('t', $1, $2)";
-const INSERT_RECEIVED = `INSERT INTO inbox (source, idempotency_key, aggregate_id, payload, created_at)
-  VALUES ('orders', $1, 'a', $1, now() - $2::interval)`;
+const INSERT_RECEIVED = `INSERT INTO inbox (source, idempotency_key, aggregate_id, payload, created_at, scheduled_at)
+  VALUES ('orders', $1, 'a', $1, now() - $2::interval, now() - $2::interval)`;
 
 describe("low-water marks", () => {
   let database: TestDatabase;

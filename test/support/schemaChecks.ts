@@ -18,6 +18,7 @@ export const MIGRATIONS = [
   "journal",
   "redirect",
   "expiry",
+  "put-off",
 ].map((name, n) => ({
   version: n + 1,
   name,

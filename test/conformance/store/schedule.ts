@@ -31,6 +31,29 @@ export function exerciseSchedule(open: () => Promise<StoreHarness>): void {
       expect(relayed).toEqual([free.id, ...held.map(({ id }) => id), behind.id]);
     });
 
+    test("rows of an aggregate leave in the order of their publication, whichever replica received them when", async () => {
+      await using harness = await open();
+      const stores = [harness.store, await harness.replica(harness.clock)];
+      const now = Date.now();
+      const published = Array.from({ length: 12 }, (_, n) =>
+        inboxRow({ aggregateId: "a", schedule: { ...delay(2000), publishedAt: now - 12 + n } }),
+      );
+      // By turns, in pairs, the last ones first.
+      for (let n = 0; n < published.length; n += 2) {
+        await stores[(n / 2) % 2]?.inbox.insert(published.slice(-n - 2, published.length - n));
+      }
+      const ordinary = inboxRow({ aggregateId: "a" });
+      await harness.store.inbox.insert([ordinary]);
+
+      const order = [ordinary, ...published].map(({ id }) => id);
+      await eventually(async () => {
+        await Promise.all(stores.map(({ inbox }) => inbox.relay(relayRequest({ limit: 5 }))));
+        const ids = (await harness.outboxRows()).map(({ id }) => id);
+        expect(ids).toEqual(order.slice(0, ids.length));
+        return ids.length === order.length;
+      });
+    });
+
     const DELAY = 3_600_000;
     const DAY = 86_400_000;
     test.each<[string, (now: number) => NewInboxRow["schedule"], number]>([

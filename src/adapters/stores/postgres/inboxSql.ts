@@ -13,11 +13,16 @@ export function inboxStatements(names: TableNames, types: ColumnTypes) {
   const c = names.inbox;
   const o = names.outbox;
   const waitsForRelay = `i.${c.state} = 'pending' AND i.${c.consumption} = 'push'`;
-  /** An owner's table may allow NULL, which counts as due. */
-  const scheduledAt = `coalesce(i.${c.scheduledAt}, '-infinity')`;
-  /** A row is due from its receipt on, whatever the clock shows, unless it has been put off: see the outbox. */
-  const isDue = `(${scheduledAt} <= now() OR i.${c.scheduledAt} <= i.${c.createdAt})`;
-  const holdsBack = `${scheduledAt} <= greatest(i.${c.createdAt}, clock_timestamp())`;
+  /**
+   * Rows are relayed in the order of `position`, `created_at` and `id`; the position is the later one of `created_at` and
+   * `scheduled_at`. Two fronts have an index each: ordinary rows are due from their receipt on, whatever the clock
+   * shows; rows that have been put off from `scheduled_at` on. An owner's table may allow NULL there, which counts as
+   * ordinary.
+   */
+  const ORDINARY: Front = { is: `(i.${c.scheduledAt} > i.${c.createdAt}) IS NOT TRUE`, position: `i.${c.createdAt}` };
+  const PUT_OFF: Front = { is: `i.${c.scheduledAt} > i.${c.createdAt}`, position: `i.${c.scheduledAt}` };
+  const hasCome = (front: Front, clock: string): string =>
+    front === ORDINARY ? "" : ` AND ${front.position} <= ${clock}`;
 
   /** Positions are microseconds since 1970; see `mark`. */
   const positionOf = (time: string): string =>
@@ -25,8 +30,16 @@ export function inboxStatements(names: TableNames, types: ColumnTypes) {
   const timeOf = (position: string): string => `'epoch'::timestamptz + (${position}) * interval '1 microsecond'`;
   /** No row of a relayed source before that time waits for the relay. */
   const lowWaterOf = (lowWater: string): string => `${history(lowWater, "times")},
-low_water AS MATERIALIZED (SELECT ${timeOf(markBound(lowWater))} AS created_at)`;
-  const waitsFrom = `${waitsForRelay} AND i.${c.createdAt} >= (SELECT created_at FROM low_water)`;
+low_water AS MATERIALIZED (SELECT ${timeOf(markBound(lowWater))} AS position)`;
+  const waitsIn = ({ is, position }: Front): string =>
+    `${waitsForRelay} AND ${is} AND ${position} >= (SELECT position FROM low_water)`;
+  /** The first rows of a front that are due. @param columns besides its position, `created_at` and `id` @param and further conditions */
+  const firstDue = (front: Front, columns: string, and: string, limit: string): string => `
+  SELECT ${front.position} AS position, i.${c.createdAt} AS created_at, i.${c.id} AS id, ${columns}
+  FROM ${inbox} i
+  WHERE ${waitsIn(front)}${hasCome(front, "now()")}${and}
+  ORDER BY ${front.position}${front === ORDINARY ? "" : `, i.${c.createdAt}`}, i.${c.id}
+  LIMIT ${limit}`;
 
   const expired = isExpired(c.expiresAt, "i");
   const isCopied = c.expiresAt !== null && o.expiresAt !== null;
@@ -35,7 +48,8 @@ low_water AS MATERIALIZED (SELECT ${timeOf(markBound(lowWater))} AS created_at)`
     `CASE WHEN ${ownKeySources} ? ${row}.${c.source} THEN ${row}.${c.source} || ':' || ${row}.${c.aggregateId} ELSE ${row}.${c.aggregateId} END`;
 
   /**
-   * One relay pass. `rules` ($3, jsonb) has the pieces of the topic template per source and the sources with keys of
+   * One relay pass. It locks the first rows of each front and takes the first ones of both; the others stay locked up
+   * to its end. `rules` ($3, jsonb) has the pieces of the topic template per source and the sources with keys of
    * their own, `droppedPattern` ($6) matches the prefixes of dropped headers.
    *
    * `stops` holds back a key's rows behind an earlier one that another replica is relaying: candidates are the oldest
@@ -47,29 +61,36 @@ low_water AS MATERIALIZED (SELECT ${timeOf(markBound(lowWater))} AS created_at)`
    * fails the statement: ln(0) is {@link NOT_ALL_MADE}.
    */
   const key = keyOf("i", "$3::jsonb -> 'ownKeySources'");
+  const candidates = (front: Front, narrowed: boolean): string => `${firstDue(
+    front,
+    `${key} AS key`,
+    ` AND i.${c.source} = ANY ($2::text[])${narrowed ? ` AND i.${c.id} = ANY ($8::uuid[])` : ""}`,
+    "$1::int",
+  )}
+  FOR NO KEY UPDATE OF i SKIP LOCKED`;
+  const earlier = (front: Front): string => `
+    SELECT ${key} AS key, ${front.position} AS position, i.${c.createdAt} AS created_at, i.${c.id} AS id
+    FROM ${inbox} i
+    WHERE ${waitsIn(front)}${hasCome(front, "clock_timestamp()")} AND i.${c.source} = ANY ($2::text[]) AND i.${c.aggregateId} IS NOT NULL
+      AND ${front.position} <= (SELECT position FROM last)
+      AND (${front.position}, i.${c.createdAt}, i.${c.id}) <= (SELECT position, created_at, id FROM last)
+      AND i.${c.id} NOT IN (SELECT id FROM candidates)`;
   const relay = (narrowed: boolean): string => `
 WITH${lowWaterOf("$7")},
+ordinary AS MATERIALIZED (${candidates(ORDINARY, narrowed)}),
+put_off AS MATERIALIZED (${candidates(PUT_OFF, narrowed)}),
 candidates AS MATERIALIZED (
-  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, ${key} AS key
-  FROM ${inbox} i
-  WHERE ${waitsFrom} AND ${isDue} AND i.${c.source} = ANY ($2::text[])${
-    narrowed ? ` AND i.${c.id} = ANY ($8::uuid[])` : ""
-  }
-  ORDER BY i.${c.createdAt}, i.${c.id}
-  LIMIT $1::int
-  FOR NO KEY UPDATE OF i SKIP LOCKED
+  SELECT * FROM ordinary UNION ALL SELECT * FROM put_off
+  ORDER BY position, created_at, id LIMIT $1::int
 ),
+last AS MATERIALIZED (SELECT position, created_at, id FROM candidates ORDER BY 1 DESC, 2 DESC, 3 DESC LIMIT 1),
 stops AS MATERIALIZED (
-  SELECT DISTINCT ON (1) ${key} AS key, i.${c.createdAt} AS created_at, i.${c.id} AS id
-  FROM ${inbox} i
-  WHERE ${waitsFrom} AND ${holdsBack} AND i.${c.source} = ANY ($2::text[]) AND i.${c.aggregateId} IS NOT NULL
-    AND i.${c.createdAt} <= (SELECT max(created_at) FROM candidates)
-    AND (i.${c.createdAt}, i.${c.id}) <= (SELECT created_at, id FROM candidates ORDER BY created_at DESC, id DESC LIMIT 1)
-    AND i.${c.id} NOT IN (SELECT id FROM candidates)
-  ORDER BY 1, i.${c.createdAt}, i.${c.id}
+  SELECT DISTINCT ON (key) key, position, created_at, id
+  FROM (${earlier(ORDINARY)} UNION ALL${earlier(PUT_OFF)}) e
+  ORDER BY key, position, created_at, id
 ),
 rendered AS MATERIALIZED (
-  SELECT i.${c.id} AS id, f.created_at, f.key, i.${c.payload} AS payload, i.${c.source} AS source,
+  SELECT i.${c.id} AS id, f.position, f.created_at, f.key, i.${c.payload} AS payload, i.${c.source} AS source,
     ${isCopied ? `i.${c.expiresAt} AS expires_at, ` : ""}${expired} AS expired,
     regexp_replace(array_to_string(ARRAY(SELECT jsonb_array_elements_text($3::jsonb -> 'topics' -> i.${c.source})),
       coalesce(i.${c.eventType}, '')), '^[[:space:]]+|[[:space:]]+$', '', 'g') AS topic,
@@ -81,9 +102,9 @@ rendered AS MATERIALIZED (
          'x-source', i.${c.source}, 'x-idempotency-key', i.${c.idempotencyKey})) AS headers
   FROM ${inbox} i
   JOIN (
-    SELECT c.id, c.created_at, c.key
+    SELECT c.id, c.position, c.created_at, c.key
     FROM candidates c LEFT JOIN stops s ON s.key = c.key
-    WHERE s.id IS NULL OR (c.created_at, c.id) < (s.created_at, s.id)
+    WHERE s.id IS NULL OR (c.position, c.created_at, c.id) < (s.position, s.created_at, s.id)
   ) f ON f.id = i.${c.id}
 ),
 made AS (
@@ -91,7 +112,7 @@ made AS (
   SELECT id, topic::${types.outboxTopic}, key::${types.outboxKey}, payload::${types.outboxPayload},
     headers::${types.outboxHeaders}, $4::int${isCopied ? ", expires_at" : ""}
   FROM rendered WHERE topic <> '' AND NOT expired
-  ORDER BY created_at, id
+  ORDER BY position, created_at, id
   RETURNING 1
 ),
 marked AS (
@@ -102,7 +123,7 @@ marked AS (
   WHERE i.${c.id} = r.id
 )
 SELECT (SELECT count(*) FROM candidates)::int AS candidates,
-  (SELECT ${positionOf("max(created_at)")} FROM candidates) AS last,
+  (SELECT ${positionOf("position")} FROM last) AS last,
   (SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired)::int AS relayed,
   ln(((SELECT count(*) FROM made) = (SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired))::int) AS all_made,
   coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source, 'expired', expired))
@@ -133,6 +154,21 @@ FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
       shared ? "" : ", source, state, consumption, last_error"
     }${isTimed ? ", delay_ms, published_ms, not_before_ms, expires_ms, live_ms" : ""})${onConflict}`;
   };
+  const waits = (front: Front): string => `(SELECT i.${c.id} FROM ${inbox} i
+WHERE ${waitsForRelay} AND ${front.is}${hasCome(front, "now()")}
+  AND i.${c.source} = ANY ($3::text[]) AND ${front.position} >= ${timeOf("$1::bigint")}
+ORDER BY ${front.position} LIMIT 1) IS NOT NULL`;
+  const waiting = (front: Front): string =>
+    firstDue(
+      front,
+      `i.${c.source} AS source`,
+      ` AND i.${c.source} = ANY ($2::text[])
+    AND i.${c.id} <> ALL ($4::uuid[]) AND (i.${c.aggregateId} IS NULL OR ${keyOf("i", "$5::jsonb")} NOT IN (
+      SELECT ${keyOf("x", "$5::jsonb")} FROM ${inbox} x WHERE x.${c.id} = ANY ($4::uuid[]) AND x.${c.aggregateId} IS NOT NULL))`,
+      "$1::int",
+    );
+  const oldest = (front: Front): string =>
+    firstDue(front, "1", ` AND i.${c.source} = ANY ($2::text[]) AND isfinite(i.${c.createdAt})`, "1");
   const unlessKnown = `\nON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING`;
 
   return {
@@ -163,18 +199,13 @@ SELECT r.id::text AS id, r.is_stored FROM (
      * True also where the clock is behind `clock`, having been set back. Ordered, for the planner to take the index.
      */
     waits: statement("inbox.waits", ["newest", "clock", "sources"])`
-SELECT (SELECT i.${c.id} FROM ${inbox} i
-WHERE ${waitsForRelay} AND ${isDue} AND i.${c.source} = ANY ($3::text[]) AND i.${c.createdAt} >= ${timeOf("$1::bigint")}
-ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1) IS NOT NULL OR now() < ${timeOf("$2::bigint")} AS answer`,
+SELECT ${waits(ORDINARY)} OR ${waits(PUT_OFF)} OR now() < ${timeOf("$2::bigint")} AS answer`,
 
     /** The rows that a relay pass would move, without some rows and the others of their keys. */
     waiting: statement("inbox.waiting", ["limit", "sources", "lowWater", "without", "ownKeySources"])`
 WITH${lowWaterOf("$3")}
-SELECT i.${c.id} AS id, i.${c.source} AS source FROM ${inbox} i
-WHERE ${waitsFrom} AND ${isDue} AND i.${c.source} = ANY ($2::text[])
-  AND i.${c.id} <> ALL ($4::uuid[]) AND (i.${c.aggregateId} IS NULL OR ${keyOf("i", "$5::jsonb")} NOT IN (
-    SELECT ${keyOf("x", "$5::jsonb")} FROM ${inbox} x WHERE x.${c.id} = ANY ($4::uuid[]) AND x.${c.aggregateId} IS NOT NULL))
-ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $1::int`,
+SELECT w.id, w.source FROM ((${waiting(ORDINARY)}) UNION ALL (${waiting(PUT_OFF)})) w
+ORDER BY w.position, w.created_at, w.id LIMIT $1::int`,
 
     markDead: byIndex("inbox.mark dead", ["id", "reason"])`
 UPDATE ${inbox} SET ${c.state} = 'dead', ${c.processedAt} = now(), ${c.lastError} = $2
@@ -189,15 +220,20 @@ RETURNING ${c.id} AS id`,
     mark: byIndex("inbox.mark", ["lowWater", "afterHighest", "lastRead", "awaited", "sources"])`
 WITH${lowWaterOf("$1")}
 ${markRead(inbox, {
-  lowest: `(SELECT ${positionOf(`min(i.${c.createdAt})`)} - 1 FROM ${inbox} i WHERE ${waitsFrom} AND i.${c.source} = ANY ($5::text[]))`,
+  lowest: `least(${[ORDINARY, PUT_OFF]
+    .map(
+      (front) => `(SELECT ${positionOf(`min(${front.position})`)} - 1 FROM ${inbox} i
+    WHERE ${waitsIn(front)}${hasCome(front, "now()")} AND i.${c.source} = ANY ($5::text[]))`,
+    )
+    .join(", ")})`,
   atMost: positionOf("now() - interval '2 seconds'"),
 })}`,
 
     oldestPending: byIndex("inbox.oldest pending", ["lowWater", "sources"])`
 WITH${lowWaterOf("$1")}
-SELECT extract(epoch FROM now() - greatest(i.${c.createdAt}, i.${c.scheduledAt})) * 1000 AS oldest_ms FROM ${inbox} i
-WHERE ${waitsFrom} AND ${isDue} AND i.${c.source} = ANY ($2::text[]) AND isfinite(i.${c.createdAt})
-ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
+SELECT extract(epoch FROM now() - w.position) * 1000 AS oldest_ms
+FROM ((${oldest(ORDINARY)}) UNION ALL (${oldest(PUT_OFF)})) w
+ORDER BY w.position LIMIT 1`,
 
     /** Waiting rows of other sources, which no mark holds, among the first `limit` waiting rows */
     unrelayed: byIndex("inbox.unrelayed", ["sources", "limit"])`
@@ -205,6 +241,13 @@ SELECT w.source, count(*)::int AS count FROM (
   SELECT i.${c.source} AS source FROM ${inbox} i WHERE ${waitsForRelay} ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $2::int) w
 WHERE w.source <> ALL ($1::text[]) GROUP BY w.source ORDER BY w.source`,
   } as const satisfies Record<string, Statement | Readonly<Record<string, Statement>>>;
+}
+
+/** Rows that wait for the relay, in an order of their own. */
+interface Front {
+  readonly is: string;
+  /** Of a row `i`; see `mark`. */
+  readonly position: string;
 }
 
 /** See {@link Schedule}. NULL counts neither as the least nor as the greatest. */

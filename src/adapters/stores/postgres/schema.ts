@@ -147,6 +147,7 @@ export function schemaDialect(pool: PostgresPool): SchemaDialect {
     createIndex: (table, _, on) => `CREATE INDEX CONCURRENTLY ON ${table.name} ${on};`,
     withoutIdIndex: "each outcome reads the whole table, and two rows with one id would count as one",
     withoutInboxKey: { isFatal: true, effect: "without which nothing can be received" },
+    relayIndexes: ["createdAt", "scheduledAt"],
     sequenceIndexes: ["pending", "processing"],
     needsDestinationKey: true,
   };

@@ -103,6 +103,8 @@ export interface SchemaDialect {
   readonly withoutIdIndex: string;
   /** The effect of an inbox without a unique key on source and idempotency key. */
   readonly withoutInboxKey: { readonly isFatal: boolean; readonly effect: string };
+  /** Times of the inbox by which the relay looks for rows. */
+  readonly relayIndexes: readonly ("createdAt" | "scheduledAt")[];
   /** States of outbox rows that need an index on `sequence`. */
   readonly sequenceIndexes: readonly string[];
   /** Whether the statements on destinations need a unique key on the name. */
@@ -185,14 +187,19 @@ export class TableCheck {
     const problems = this.#columnProblems(table, found);
     if (problems.length > 0) return problems;
     this.missing = { ...this.missing, inbox: this.#optionalRemedies(table, found) };
-    const { id, source, idempotencyKey, createdAt, state, consumption } = this.#names.inbox;
-    const { quote: q, literal, withoutInboxKey } = this.#dialect;
+    const { id, source, idempotencyKey, createdAt, scheduledAt, state, consumption } = this.#names.inbox;
+    const { quote: q, literal, withoutInboxKey, relayIndexes } = this.#dialect;
     const indexes = await this.#dialect.indexes(table, this.#columnNames(table));
     if (indexes === undefined) return [];
     this.#checkId(table, id, indexes);
-    this.#checkIndex(table, indexes, createdAt, state, [
-      `(${q(createdAt)}, ${q(id)}) WHERE ${q(state)} = ${literal("pending")} AND ${q(consumption)} = ${literal("push")}`,
-    ]);
+    const waits = `WHERE ${q(state)} = ${literal("pending")} AND ${q(consumption)} = ${literal("push")}`;
+    const putOff = relayIndexes.length > 1 ? ` AND ${q(scheduledAt)} > ${q(createdAt)}` : "";
+    const proposals = {
+      createdAt: `(${q(createdAt)}, ${q(id)}) ${waits}`,
+      scheduledAt: `(${q(scheduledAt)}, ${q(createdAt)}, ${q(id)}) ${waits}${putOff}`,
+    };
+    for (const time of relayIndexes)
+      this.#checkIndex(table, indexes, this.#names.inbox[time], state, [proposals[time]]);
     if (hasUniqueKey(indexes, source, idempotencyKey)) return [];
     const remedy = this.#addUnique(table, source, idempotencyKey);
     const what = "no unique key on exactly the source and the idempotency key";

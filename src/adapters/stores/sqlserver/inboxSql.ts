@@ -56,7 +56,10 @@ export function inboxStatements(names: TableNames) {
     `i.${c.source} COLLATE ${BINARY} IN (${sourceNames(count)
       .map((name) => `@${name}`)
       .join(", ")})`;
-  const inOrder = `i.${c.createdAt}, i.${c.id}`;
+  /** See the inbox of PostgreSQL. One index serves here: what is inserted has no `scheduled_at` before its `created_at`. */
+  const inOrder = `i.${c.scheduledAt}, i.${c.createdAt}, i.${c.id}`;
+  /** Where a row stands in that order; NULL comes first. */
+  const position = `COALESCE(i.${c.scheduledAt}, ${timeOf("N'0001-01-01T00:00:00Z'")})`;
   const isCopied = c.expiresAt !== null && o.expiresAt !== null;
   const keyOf = (
     row: string,
@@ -70,8 +73,8 @@ export function inboxStatements(names: TableNames) {
    *
    * - positions: the oldest waiting rows, except those that another relay has locked.
    * - candidates: those that could be locked as rows, not only as index entries.
-   * - stops: per outbox key the time of the first waiting row that is not a candidate: another relay has it locked, as
-   *   candidates are the oldest rows of the sources. The key's rows from that time on wait. Read after the candidates
+   * - stops: per outbox key the times of the first waiting row that is not a candidate: another relay has it locked, as
+   *   candidates are the first rows of the sources. The key's rows from these times on wait. Read after the candidates
    *   without skipping anything, see the outbox claim. Keys are compared under one collation, that of the table
    *   variables.
    */
@@ -80,37 +83,46 @@ ${BATCH}
 ${NOW}
 ${OWN_KEY_SOURCES}
 ${declarations}
+DECLARE @last_position datetimeoffset(7);
 DECLARE @last_created_at datetimeoffset(7);
 DECLARE @last_id uniqueidentifier;
 DECLARE @positions TABLE (id uniqueidentifier NOT NULL);
-DECLARE @candidates TABLE (id uniqueidentifier NOT NULL PRIMARY KEY, created_at datetimeoffset(7) NOT NULL,
-  outbox_key nvarchar(4000) COLLATE ${BINARY} NULL);
-DECLARE @stops TABLE (outbox_key nvarchar(4000) COLLATE ${BINARY} NOT NULL, created_at datetimeoffset(7) NOT NULL);
+DECLARE @candidates TABLE (id uniqueidentifier NOT NULL PRIMARY KEY, position datetimeoffset(7) NOT NULL,
+  created_at datetimeoffset(7) NOT NULL, outbox_key nvarchar(4000) COLLATE ${BINARY} NULL);
+DECLARE @stops TABLE (outbox_key nvarchar(4000) COLLATE ${BINARY} NOT NULL, position datetimeoffset(7) NOT NULL,
+  created_at datetimeoffset(7) NOT NULL);
 INSERT INTO @positions (id)
 ${positions};
-INSERT INTO @candidates (id, created_at, outbox_key)
-SELECT i.${c.id}, i.${c.createdAt}, ${key}
+INSERT INTO @candidates (id, position, created_at, outbox_key)
+SELECT i.${c.id}, ${position}, i.${c.createdAt}, ${key}
 FROM @positions p JOIN ${inbox} i ${BY_ID.take} ON i.${c.id} = p.id
 WHERE ${waitsForRelay} AND ${isDue};
 DECLARE @lookedAt datetimeoffset(7) = SYSUTCDATETIME();
-SELECT TOP (1) @last_created_at = n.created_at, @last_id = n.id FROM @candidates n ORDER BY n.created_at DESC, n.id DESC;
-INSERT INTO @stops (outbox_key, created_at)
-SELECT s.outbox_key, MIN(s.created_at)
+SELECT TOP (1) @last_position = n.position, @last_created_at = n.created_at, @last_id = n.id
+FROM @candidates n ORDER BY n.position DESC, n.created_at DESC, n.id DESC;
+INSERT INTO @stops (outbox_key, position, created_at)
+SELECT f.outbox_key, f.position, f.created_at
 FROM (
-  SELECT ${key} AS outbox_key, i.${c.createdAt} AS created_at
-  FROM ${inbox} i
-  WHERE ${waitsForRelay} AND (${hasCome(`i.${c.scheduledAt}`, "@lookedAt")} OR i.${c.scheduledAt} <= i.${c.createdAt}) AND ${ofSources(count)}
-    AND i.${c.aggregateId} IS NOT NULL AND i.${c.createdAt} <= @last_created_at
-    AND (i.${c.createdAt} < @last_created_at OR i.${c.id} <= @last_id)
-    AND NOT EXISTS (SELECT 1 FROM @candidates n WHERE n.id = i.${c.id})
-) s
-GROUP BY s.outbox_key;
+  SELECT e.outbox_key, e.position, e.created_at,
+    ROW_NUMBER() OVER (PARTITION BY e.outbox_key ORDER BY e.position, e.created_at) AS place
+  FROM (
+    SELECT ${key} AS outbox_key, ${position} AS position, i.${c.createdAt} AS created_at
+    FROM ${inbox} i
+    WHERE ${waitsForRelay} AND (${hasCome(`i.${c.scheduledAt}`, "@lookedAt")} OR i.${c.scheduledAt} <= i.${c.createdAt}) AND ${ofSources(count)}
+      AND i.${c.aggregateId} IS NOT NULL AND ${hasCome(`i.${c.scheduledAt}`, "@last_position")}
+      AND (${position} < @last_position OR i.${c.createdAt} < @last_created_at
+        OR i.${c.createdAt} = @last_created_at AND i.${c.id} <= @last_id)
+      AND NOT EXISTS (SELECT 1 FROM @candidates n WHERE n.id = i.${c.id})
+  ) e
+) f
+WHERE f.place = 1;
 SELECT COUNT(*) AS positions FROM @positions;
 SELECT i.${c.id} AS id, i.${c.source} AS source, i.${c.eventType} AS event_type, i.${c.idempotencyKey} AS idempotency_key,
   i.${c.correlationId} AS correlation_id, i.${c.headers} AS headers, CASE WHEN ${isExpired(c.expiresAt, "i")} THEN 1 ELSE 0 END AS is_expired
 FROM @candidates n JOIN ${inbox} i ${BY_ID.read} ON i.${c.id} = n.id
-WHERE NOT EXISTS (SELECT 1 FROM @stops s WHERE s.outbox_key = n.outbox_key AND s.created_at <= n.created_at)
-ORDER BY n.created_at, n.id;`;
+WHERE NOT EXISTS (SELECT 1 FROM @stops s WHERE s.outbox_key = n.outbox_key
+  AND (s.position < n.position OR s.position = n.position AND s.created_at <= n.created_at))
+ORDER BY n.position, n.created_at, n.id;`;
 
   return {
     /**
@@ -138,7 +150,7 @@ OUTPUT inserted.${c.id}, inserted.${c.createdAt} INTO @stored (id, created_at)
 SELECT r.id, ${textOf("source")}, ${textOf("idempotencyKey")}, ${textOf("aggregateId")},
   ${textOf("eventType")}, ${textOf("payload")}, r.state, r.consumption,
   ${textOf("correlationId")}, ${textOf("headers")}, ${textOf("lastError")},
-  DATEADD(microsecond, r.position, @now), ${DUE}, CASE WHEN r.state = N'dead' THEN @now END${c.expiresAt === null ? "" : EXPIRES_AT}
+  ${RECEIVED}, ${DUE}, CASE WHEN r.state = N'dead' THEN @now END${c.expiresAt === null ? "" : EXPIRES_AT}
 FROM OPENJSON(@rows) WITH (turn int '$.turn', position int '$.position', id uniqueidentifier '$.id', state nvarchar(20) '$.state',
   consumption nvarchar(20) '$.consumption', delay_seconds int '$.delaySeconds',
   published_at nvarchar(40) '$.publishedAt', not_before nvarchar(40) '$.notBefore', expires_at nvarchar(40) '$.expiresAt', live_ms bigint '$.liveMs',
@@ -277,8 +289,11 @@ ORDER BY w.source;`,
 /** Why a relayed row is dead. */
 export const DEAD = { no: 0, emptyTopic: 1, expired: 2 } as const;
 
+/** A row's `created_at`. */
+const RECEIVED = "DATEADD(microsecond, r.position, @now)";
+
 /** See {@link Schedule}. */
-const DUE = `(SELECT MAX(e.at) FROM (VALUES (@now), (${timeOf("r.not_before")}),
+const DUE = `(SELECT MAX(e.at) FROM (VALUES (${RECEIVED}), (${timeOf("r.not_before")}),
     (DATEADD(second, COALESCE(r.delay_seconds, 0), (SELECT MIN(p.at) FROM (VALUES (@now), (${timeOf("r.published_at")})) p (at))))) e (at))`;
 
 /** The earlier one of a time and a time to live, which is added in days and the rest of a day: see {@link AGE_BOUND}. */

@@ -76,6 +76,7 @@ export function schemaDialect(pool: SqlServerPool): SchemaDialect {
     // A hint of the statements takes that index.
     withoutIdIndex: "its rows cannot be looked up, and statements fail with error 8622",
     withoutInboxKey: { isFatal: false, effect: "a message that is received twice may be stored twice" },
+    relayIndexes: ["scheduledAt"],
     sequenceIndexes: ["pending"],
     needsDestinationKey: false,
   };
