@@ -57,7 +57,8 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     newToken,
     gates,
     onMayClaim: () => claims.wake(),
-    destinations: [...new Set(config.routes.map(({ destination }) => destination))],
+    // Also those without a route: a row may name its destination.
+    destinations: Object.keys(config.destinations),
     batchSize: outbox.batchSize,
     concurrency: outbox.concurrency,
     pollIntervalMs: outbox.pollIntervalMs,

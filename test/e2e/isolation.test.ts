@@ -89,22 +89,57 @@ describe.each(CASES)("a destination that $what", ({ load, start }) => {
   });
 });
 
+test("a destination that never answers and that rows, but no route, name leaves its neighbour alone", async () => {
+  const [database, healthy, standby] = await Promise.all([
+    services.database(),
+    services.receiver(),
+    http("never answers"),
+  ]);
+  await services.start({
+    database,
+    config: {
+      destinations: { healthy: { baseUrl: healthy.url }, standby },
+      routes: [{ topicPattern: "**", destination: "healthy" }],
+    },
+  });
+
+  await insertRows(database, BACKLOG, ["standby"], "standby");
+  await eventually(() => expect(healthy.requests.length).toBeGreaterThanOrEqual(BACKLOG.healthyRows), {
+    timeoutMs: BACKLOG.boundMs,
+    label: "the arrival of all rows of the healthy destination",
+  });
+
+  expect(sequencesByKey(healthy)).toEqual(expectedByKey(BACKLOG.healthyRows));
+  await eventually(async () => expect(await triedDestinations(database)).toEqual(["healthy", "standby"]));
+});
+
 const KEYS = 50;
 
-/** All rows with one commit. Each row of a bad destination has a topic and a key of its own: none waits behind another, nor can be known by its topic. */
-async function insertRows(database: TestDatabase, load: Load, bad: readonly string[]): Promise<void> {
+/**
+ * All rows with one commit. Each row of a bad destination has a topic and a key of its own: none waits behind another,
+ * nor can be known by its topic.
+ *
+ * @param override the destination that the rows of the bad ones name themselves
+ */
+async function insertRows(
+  database: TestDatabase,
+  load: Load,
+  bad: readonly string[],
+  override: string | null = null,
+): Promise<void> {
   const { healthyRows, badRows, where } = load;
   await database.query(
-    `INSERT INTO outbox (topic, key, payload)
-     SELECT topic, key, payload FROM (
-       SELECT 'healthy.' || n % 3 AS topic, 'healthy-' || n % $2::int AS key, n::text AS payload, n::float8 / $1::int AS place
+    `INSERT INTO outbox (topic, key, payload, destination_override)
+     SELECT topic, key, payload, override FROM (
+       SELECT 'healthy.' || n % 3 AS topic, 'healthy-' || n % $2::int AS key, n::text AS payload, n::float8 / $1::int AS place,
+           NULL AS override
          FROM generate_series(0, $1::int - 1) n
        UNION ALL
        SELECT ($4::text[])[1 + n % cardinality($4::text[])] || '.' || n, 'bad-' || n, n::text,
-           CASE WHEN $5::boolean THEN -1 ELSE (n + 0.5) / $3::int END
+           CASE WHEN $5::boolean THEN -1 ELSE (n + 0.5) / $3::int END, $6::text
          FROM generate_series(0, $3::int - 1) n
      ) AS mixed ORDER BY place`,
-    [healthyRows, KEYS, badRows, bad, where === "in front"],
+    [healthyRows, KEYS, badRows, bad, where === "in front", override],
   );
 }
 

@@ -154,7 +154,10 @@ export class ClaimScopes {
     if (this.#full.has(of)) this.#full.set(of, rows >= limit || missedRows);
     if (rows === 0 && scope.exceptIds !== undefined) this.#options.gates.forgetProbed(of);
     if (rows > 0) this.#empty.delete(of);
-    else this.#empty.set(of, { endedAt: now, tookMs: now - beganAt, isWoken: false });
+    else {
+      this.#empty.set(of, { endedAt: now, tookMs: now - beganAt, isWoken: false });
+      this.#options.share.passTurn(of);
+    }
   }
 
   /** Longest wait, in ms, until {@link further} is asked again. */
@@ -179,7 +182,7 @@ export class ClaimScopes {
       return destinations.length > 1 && waiting <= enough && !this.hasRoom() && this.#isRested(destination);
     }
     if (waiting > this.#sought(destination) / 2 || this.#options.releases.overflowAt(destination)) return false;
-    if (share.isIll(destination)) {
+    if (this.#isIll(destination)) {
       const claimedAt = this.#claimedAt.get(destination) ?? Number.NEGATIVE_INFINITY;
       if (this.#options.clock.monotonic() < claimedAt + ILL_REST_MS) return false;
       if (waiting === 0 && !share.mayBegin(destination)) return false;
@@ -207,7 +210,7 @@ export class ClaimScopes {
   #budget(apart: string): number {
     const { share, batchSize } = this.#options;
     const most = this.#mostWaiting(apart);
-    if (!share.isIll(apart)) return most;
+    if (!this.#isIll(apart)) return most;
     const soon = Math.min(Math.ceil(share.perSecond(apart) / 4), Math.ceil(batchSize / 2));
     return Math.min(most, Math.max(LEAST_BUDGET, soon));
   }
@@ -257,8 +260,14 @@ export class ClaimScopes {
     return queues.waitingAt(destination) > 0 && share.isStalled(destination) && !share.mayBegin(destination);
   }
 
+  /** Ill, next to others. */
+  #isIll(destination: string): boolean {
+    const { share } = this.#options;
+    return share.isShared && share.isIll(destination);
+  }
+
   #claimsAlone(destination: string): boolean {
-    return this.#options.share.isIll(destination) || this.#isFull(destination);
+    return this.#isIll(destination) || this.#isFull(destination);
   }
 
   /**
@@ -288,12 +297,12 @@ export class ClaimScopes {
   }
 
   #only(destination: string): ClaimScope {
-    const { queues, share, gates, destinations } = this.#options;
+    const { queues, gates, destinations } = this.#options;
     const exceptIds = gates.probed(destination);
     // Rows of other keys show more about an ill one. Where there are limits, the next rows are as good as any; but
     // those behind a row that waits elsewhere would only wait with it, until they were released and claimed again.
     const isWaitedFor = (each: string) =>
-      each === destination ? share.isIll(each) : this.isClosed(each) || this.#claimsAlone(each);
+      each === destination ? this.#isIll(each) : this.isClosed(each) || this.#claimsAlone(each);
     return {
       name: ownScope(destination),
       which: "only",

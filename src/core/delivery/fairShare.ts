@@ -22,12 +22,14 @@ interface FairShareOptions {
  * - The one with the fewest slots gets the next free one.
  * - A destination begins with one slot, and gets one more with each delivery that succeeds, as long as they end within
  *   a second (TCP's slow start). So one that never answers holds a single slot.
- * - None gets all slots: a sixteenth, one at least, stays free for the others.
+ * - None gets all slots: a sixteenth, one at least, stays free for the others. Those without any success yet get three
+ *   quarters at most, however many never answer.
  * - A destination that is slow or fails is ill. Slow: its deliveries take longer than a second and none has ended
  *   sooner lately, from then on until one succeeds sooner; or half of its last answers had to be cut off, since their
  *   body did not end. Failing: half of its last deliveries failed.
  * - As long as others want slots, all ill ones together get an eighth of them, and one more for those that fail where
- *   slow ones hold them; those that fail begin one delivery for 256 of the others.
+ *   slow ones hold them; those that fail begin one delivery for 256 of the others. Slow ones take turns: the one whose
+ *   last delivery began first is next, and its rows are claimed then.
  */
 export class FairShare {
   readonly #concurrency: number;
@@ -37,6 +39,8 @@ export class FairShare {
   readonly #most: number;
   /** Most slots of all ill ones together while others want slots: an eighth. */
   readonly #eighth: number;
+  /** Most slots of all those together that have not succeeded yet. */
+  readonly #mostUnproven: number;
   readonly #states = new Map<string, State>();
   #inUse = 0;
   /** Deliveries so far. */
@@ -52,6 +56,7 @@ export class FairShare {
     this.#clock = clock;
     this.#most = concurrency - Math.max(1, Math.floor(concurrency / 16));
     this.#eighth = Math.max(1, Math.floor(concurrency / 8));
+    this.#mostUnproven = concurrency - Math.max(1, Math.floor(concurrency / 4));
   }
 
   /**
@@ -77,7 +82,7 @@ export class FairShare {
       }
       someWellWaits = true;
       if (isFull) break;
-      if (this.#hasWindow(state) && (best === undefined || isBefore(state, best))) best = state;
+      if (this.#mayBeginWell(state) && (best === undefined || isBefore(state, best))) best = state;
     }
     if (isFull) {
       if (someWellWaits) this.#waitedAt = now;
@@ -99,10 +104,10 @@ export class FairShare {
     const now = this.#clock.monotonic();
     const slot = { destination, beganAt: now };
     this.#inUse += 1;
-    if (!this.#isShared) return slot;
     const state = this.#stateOf(destination, now);
     this.#begun += 1;
     state.lastBegin = this.#begun;
+    state.deniedAt = Number.NEGATIVE_INFINITY;
     if (isFailing(state)) this.#lastOfFailing = { begun: this.#begun, at: now };
     state.slots.add(slot);
     return slot;
@@ -114,7 +119,8 @@ export class FairShare {
     this.#inUse -= 1;
     state.slots.delete(slot);
     countEnd(state, now);
-    if (!this.#isShared || verdict === "unknown") return;
+    if (verdict === "unknown") return;
+    if (verdict === "well") state.isProven = true;
     state.failures += ((verdict === "failed" ? 1 : 0) - state.failures) / ENDS_REMEMBERED;
     const wasSlow = now - slot.beganAt > SLOW_MS;
     if (wasSlow) state.lastWasSlow = now - state.lastQuickAt > SLOW_MS;
@@ -147,9 +153,20 @@ export class FairShare {
     state.lastQuickAt = this.#clock.monotonic();
   }
 
-  /** Whether a destination is slow or fails. Always false with a single destination. */
+  /** False where every slot is open to every destination: with a single one, of either. */
+  get isShared(): boolean {
+    return this.#isShared;
+  }
+
+  /** Its turn has come, but none of its rows is due. */
+  passTurn(destination: string): void {
+    const state = this.#states.get(destination);
+    if (state !== undefined) state.deniedAt = Number.NEGATIVE_INFINITY;
+  }
+
+  /** Whether a destination is slow or fails. */
   isIll(destination: string): boolean {
-    if (!this.#isShared || !this.#states.has(destination)) return false;
+    if (!this.#states.has(destination)) return false;
     const now = this.#clock.monotonic();
     return this.#isIll(this.#stateOf(destination, now), now);
   }
@@ -178,7 +195,17 @@ export class FairShare {
     const now = this.#clock.monotonic();
     if (!this.#isShared) return true;
     const state = this.#stateOf(destination, now);
-    return this.#isIll(state, now) ? this.#mayBeginIll(state, now, this.#isContended(now)) : this.#hasWindow(state);
+    return this.#isIll(state, now) ? this.#mayBeginIll(state, now, this.#isContended(now)) : this.#mayBeginWell(state);
+  }
+
+  #mayBeginWell(state: State): boolean {
+    return this.#hasWindow(state) && (state.isProven || this.#slotsOfUnproven() < this.#mostUnproven);
+  }
+
+  #slotsOfUnproven(): number {
+    let slots = 0;
+    for (const state of this.#states.values()) if (!state.isProven) slots += state.slots.size;
+    return slots;
   }
 
   /** Whether a destination has fewer deliveries in flight than it has shown to need, and may have. */
@@ -188,13 +215,28 @@ export class FairShare {
 
   #mayBeginIll(state: State, now: number, isContended: boolean): boolean {
     if (!this.#hasWindow(state)) return false;
+    const mayBegin = this.#hasTurn(state, now, isContended);
+    if (!mayBegin) state.deniedAt = now;
+    return mayBegin;
+  }
+
+  #hasTurn(state: State, now: number, isContended: boolean): boolean {
     const { all, young } = this.#slotsOfIll(now);
     if (!isContended) return all < this.#most;
-    if (all >= this.#eighth && this.#isSlow(state, now)) return false;
+    if (this.#isSlow(state, now) && (all >= this.#eighth || this.#goesFirst(state, now))) return false;
     if (young >= this.#eighth || all > this.#eighth) return false;
     if (!isFailing(state)) return true;
     const { begun, at } = this.#lastOfFailing;
     return this.#begun - begun >= TURNS_OF_OTHERS || now - at >= LONGEST_TURN_MS;
+  }
+
+  /** Whether the turn of another slow destination comes before that of this one. */
+  #goesFirst(before: State, now: number): boolean {
+    for (const state of this.#states.values()) {
+      if (state.lastBegin < before.lastBegin && now - state.deniedAt <= TURN_KEPT_MS && this.#isSlow(state, now))
+        return true;
+    }
+    return false;
   }
 
   #isIll(state: State, now: number): boolean {
@@ -234,8 +276,10 @@ export class FairShare {
         window: 1,
         failures: 0,
         cutOff: 0,
+        isProven: false,
         lastWasSlow: false,
         lastQuickAt: Number.NEGATIVE_INFINITY,
+        deniedAt: Number.NEGATIVE_INFINITY,
         lastBegin: Number.NEGATIVE_INFINITY,
         lastEndedAt: now,
         second: 0,
@@ -243,11 +287,12 @@ export class FairShare {
         endedBefore: 0,
       };
       this.#states.set(destination, state);
-    } else if (state.slots.size === 0 && now - state.lastEndedAt > FORGOTTEN_AFTER_MS) {
-      // Its history is outdated.
+    } else if (state.slots.size === 0 && now - Math.max(state.lastEndedAt, state.deniedAt) > FORGOTTEN_AFTER_MS) {
+      // Its history is outdated. While it only waits for its turn, nothing shows that it has recovered.
       state.window = 1;
       state.failures = 0;
       state.cutOff = 0;
+      state.isProven = false;
       state.lastWasSlow = false;
     }
     return state;
@@ -264,7 +309,11 @@ interface State {
   failures: number;
   /** Share of the last answers that had to be cut off. */
   cutOff: number;
+  /** One of its deliveries has succeeded. */
+  isProven: boolean;
   lastWasSlow: boolean;
+  /** When it last had to wait for its turn; cleared once it takes or passes it. Monotonic ms. */
+  deniedAt: number;
   /** When a delivery last ended that did not take long; while the last one took long, only those that succeed count. */
   lastQuickAt: number;
   /** The number of its last delivery among all that began. */
@@ -304,4 +353,6 @@ const CONTENDED_MS = 1000;
 /** For one of those that fail, while others want slots. */
 const TURNS_OF_OTHERS = 256;
 const LONGEST_TURN_MS = 100;
+/** A slow destination whose turn has come has this long to claim a row. */
+const TURN_KEPT_MS = 1000;
 const FORGOTTEN_AFTER_MS = 10_000;

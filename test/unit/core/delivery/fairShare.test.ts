@@ -63,6 +63,13 @@ describe("slots", () => {
     expect(counts(fill("a"))).toEqual({ a: 2 });
   });
 
+  test("a quarter of them is left by all those together that have not answered yet", () => {
+    prove("well");
+    const hanging = Array.from({ length: 20 }, (_, n) => `hanging ${n}`);
+    expect([...fill(...hanging).values()].flat()).toHaveLength(6);
+    expect(counts(fill("well"))).toEqual({ well: 2 });
+  });
+
   test("are shared evenly, and a slot that becomes free goes to whoever has fewer", () => {
     prove("a", "b", "c");
     const slots = fill("a", "b");
@@ -174,6 +181,58 @@ describe("while others want slots", () => {
     expect(counts(fill("a", "b", "c"))).toEqual({ a: 0, b: 1, c: 0 });
   });
 
+  /** Two destinations that take every slot they get, and want more. @returns makes their deliveries for some time */
+  function busy(): (ms: number) => void {
+    prove("c", "d");
+    let slots: readonly Slot[] = [];
+    return (ms) => {
+      for (const end = clock.monotonic() + ms; clock.monotonic() < end; clock.advance(50)) {
+        for (const slot of slots) share.end(slot, "well");
+        slots = [...fill("c", "d").values()].flat();
+        share.next(["c", "d"]);
+      }
+    };
+  }
+
+  test("a slow one that waits for its turn stays ill however long that takes", () => {
+    const others = busy();
+    deliver("a", 1, "failed", 2000);
+    deliver("b", 1, "failed", 2000);
+    expect(counts(fill("a"))).toEqual({ a: 1 });
+    for (let n = 0; n < 30; n += 1) {
+      others(500);
+      expect([share.mayBegin("b"), share.isIll("b")]).toEqual([false, true]);
+    }
+    clock.advance(10_001);
+    expect(share.isIll("b")).toBe(false);
+  });
+
+  test("a slow one has a second to claim its rows when its turn has come, unless none is due", () => {
+    const others = busy();
+    deliver("b", 1, "failed", 2000);
+    deliver("a", 1, "failed", 2000);
+    const hanging = [share.begin("b"), share.begin("a")];
+    others(100);
+    share.end(hanging[0] as Slot, "failed");
+    expect(share.mayBegin("b")).toBe(false);
+    share.end(hanging[1] as Slot, "failed");
+    expect(share.next(["a", "c"])).toBe("c");
+    expect([share.mayBegin("a"), share.mayBegin("b")]).toEqual([false, true]);
+
+    others(950);
+    expect(share.mayBegin("a")).toBe(false);
+    others(100);
+    expect([share.mayBegin("a"), share.mayBegin("b")]).toEqual([true, true]);
+    share.end(share.begin("a"), "failed");
+
+    const again = share.begin("b");
+    expect(share.mayBegin("a")).toBe(false);
+    share.end(again, "failed");
+    expect(share.mayBegin("b")).toBe(false);
+    share.passTurn("a");
+    expect(share.mayBegin("b")).toBe(true);
+  });
+
   test("one that fails begins one delivery for 256 of the others, or each tenth of a second", () => {
     prove("a", "b");
     deliver("a", 8, "failed");
@@ -198,6 +257,13 @@ describe("while others want slots", () => {
     if (slot !== undefined) share.end(slot, "well");
     expect(share.next(["a", "b"])).toBe("a");
   });
+});
+
+test("a single destination is seen to be ill, and may use every slot", () => {
+  share = new FairShare({ concurrency: CONCURRENCY, isShared: false, clock });
+  deliver("a", 8, "failed");
+  expect([share.isIll("a"), share.isShared]).toEqual([true, false]);
+  expect(counts(fill("a"))).toEqual({ a: 8 });
 });
 
 test("a destination that is ill and alone may use nearly all slots", () => {
