@@ -46,6 +46,9 @@ const NONE: readonly RequestHeader[] = [];
 /** Of a 207 answer. */
 const MAX_RESULT_BYTES = 4_194_304;
 
+/** A receiver that reports its progress ten times a second does so for 100 s. */
+const MAX_INFORMATIONAL = 1000;
+
 /** Why the exchange is cut off; never reported, since the publish has ended before. */
 const CUT_OFF = new Error("the exchange was cut off");
 
@@ -170,6 +173,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     this.#exchange = {
       controller,
       status: 0,
+      informational: 0,
       tokenRefused: false,
       retryAfter: undefined,
       body: [],
@@ -185,8 +189,13 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     headers: Readonly<Record<string, string | string[] | undefined>>,
   ): void {
     const exchange = this.#exchange;
-    // 1xx answers precede the final one.
-    if (exchange === null || status < 200) return;
+    if (exchange === null) return;
+    if (status < 200) {
+      // They precede the final answer. A flood of them would take all of a processor until the timeout.
+      exchange.informational += 1;
+      if (exchange.informational > MAX_INFORMATIONAL) this.fail(this.#floodError());
+      return;
+    }
     exchange.status = status;
     this.#channel.metrics.httpPublishResponse(statusClass(status));
     if (this.#isSuccess(status)) {
@@ -277,6 +286,13 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     });
   }
 
+  #floodError(): PublishError {
+    return httpError(
+      "bad_response",
+      `${this.#channel.name} was answered more than ${MAX_INFORMATIONAL} times with 1xx, and not with a final status`,
+    );
+  }
+
   /** Bytes of an error's body to read: the part kept, and one byte that shows whether there is more. */
   #readBytes(): number {
     const { maxErrorBodyBytes } = this.#channel;
@@ -320,6 +336,8 @@ interface Exchange {
   readonly controller: Dispatcher.DispatchController;
   /** 0 before the final status. */
   status: number;
+  /** Number of 1xx answers. */
+  informational: number;
   /** Answered 401; the publish is repeated with another token when this exchange has ended. */
   tokenRefused: boolean;
   retryAfter: string | undefined;

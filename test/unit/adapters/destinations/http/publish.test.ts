@@ -349,6 +349,22 @@ describe.each([102, 103])("informational answers (%d) without an end", (status) 
     await ended;
   });
 
+  test("fail the publish and end its connection after a thousand", async () => {
+    const closed = new Promise<void>((resolve) => {
+      receiver.answer = (_request, { socket }) => {
+        socket?.on("close", () => resolve());
+        socket?.on("error", () => {});
+        socket?.write(informational.repeat(1001));
+      };
+    });
+    const { failure } = destinations.create({ baseUrl: receiver.url, timeoutMs: 0 });
+    expect(await failure()).toMatchObject({
+      code: "bad_response",
+      message: expect.stringContaining("was answered more than 1000 times with 1xx"),
+    });
+    await closed;
+  });
+
   test("without a time limit last until the publish is aborted", async () => {
     const { publish } = destinations.create({ baseUrl: receiver.url, timeoutMs: 0 });
     const controller = new AbortController();
