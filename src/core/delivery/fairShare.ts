@@ -22,8 +22,8 @@ interface FairShareOptions {
  * - The one with the fewest slots gets the next free one.
  * - A destination begins with one slot, and gets one more with each delivery that succeeds, as long as they end within
  *   a second (TCP's slow start). So one that never answers holds a single slot.
- * - None gets all slots: a sixteenth, one at least, stays free for the others. Those without any success yet get three
- *   quarters at most, however many never answer.
+ * - None gets all slots: a sixteenth, one at least, stays free for the others. While others are
+ *   delivered to, those without any success yet get three quarters at most, however many never answer.
  * - A destination that is slow or fails is ill. Slow: its deliveries take longer than a second and none has ended
  *   sooner lately, from then on until one succeeds sooner; or half of its last answers had to be cut off, since their
  *   body did not end. Failing: half of its last deliveries failed.
@@ -39,7 +39,7 @@ export class FairShare {
   readonly #most: number;
   /** Most slots of all ill ones together while others want slots: an eighth. */
   readonly #eighth: number;
-  /** Most slots of all those together that have not succeeded yet. */
+  /** Most slots of all those together that have not succeeded yet, while others have. */
   readonly #mostUnproven: number;
   readonly #states = new Map<string, State>();
   #inUse = 0;
@@ -199,13 +199,18 @@ export class FairShare {
   }
 
   #mayBeginWell(state: State): boolean {
-    return this.#hasWindow(state) && (state.isProven || this.#slotsOfUnproven() < this.#mostUnproven);
+    return this.#hasWindow(state) && (state.isProven || this.#mayBeginUnproven());
   }
 
-  #slotsOfUnproven(): number {
+  #mayBeginUnproven(): boolean {
+    const since = this.#clock.monotonic() - FORGOTTEN_AFTER_MS;
     let slots = 0;
-    for (const state of this.#states.values()) if (!state.isProven) slots += state.slots.size;
-    return slots;
+    let isAnyProven = false;
+    for (const state of this.#states.values()) {
+      if (!state.isProven) slots += state.slots.size;
+      else if (state.lastEndedAt >= since) isAnyProven = true;
+    }
+    return !isAnyProven || slots < this.#mostUnproven;
   }
 
   /** Whether a destination has fewer deliveries in flight than it has shown to need, and may have. */
