@@ -113,6 +113,33 @@ test("a destination that never answers and that rows, but no route, name leaves 
   await eventually(async () => expect(await triedDestinations(database)).toEqual(["healthy", "standby"]));
 });
 
+test("ten destinations that never answer leave a neighbour that is delivered to its slots", async () => {
+  const [database, healthy, hanging] = await Promise.all([
+    services.database(),
+    services.receiver(),
+    http("never answers"),
+  ]);
+  const bad = Array.from({ length: 10 }, (_, n) => `bad${n}`);
+  await services.start({
+    database,
+    config: {
+      destinations: { healthy: { baseUrl: healthy.url }, ...Object.fromEntries(bad.map((name) => [name, hanging])) },
+      routes: ["healthy", ...bad].map((name) => ({ topicPattern: `${name}.*`, destination: name })),
+    },
+  });
+  const { healthyRows, boundMs } = BACKLOG;
+  await insertRows(database, { ...BACKLOG, badRows: 0 }, bad);
+  await healthy.received(healthyRows);
+
+  await insertRows(database, BACKLOG, bad);
+  await eventually(() => expect(healthy.requests.length).toBeGreaterThanOrEqual(2 * healthyRows), {
+    timeoutMs: boundMs,
+    label: "the arrival of all rows of the healthy destination",
+  });
+
+  expect(sequencesByKey(healthy)).toEqual(expectedByKey(healthyRows, 2));
+});
+
 const KEYS = 50;
 
 /**
@@ -148,8 +175,9 @@ function sequencesByKey(receiver: Receiver): ReadonlyMap<number, readonly number
   return grouped(receiver.requests.map(({ body }) => Number(body.toString())));
 }
 
-function expectedByKey(rows: number): ReadonlyMap<number, readonly number[]> {
-  return grouped(Array.from({ length: rows }, (_, n) => n));
+/** @param times how often the rows were inserted */
+function expectedByKey(rows: number, times = 1): ReadonlyMap<number, readonly number[]> {
+  return grouped(Array.from({ length: times * rows }, (_, n) => n % rows));
 }
 
 function grouped(numbers: readonly number[]): ReadonlyMap<number, readonly number[]> {
