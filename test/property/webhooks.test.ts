@@ -7,6 +7,7 @@ import type { KeyForm } from "../../src/adapters/sources/http/scheme.ts";
 import { parseSignedText } from "../../src/adapters/sources/http/signedText.ts";
 import { extractAttributes, httpPlan } from "../../src/core/receipt/attributes.ts";
 import { JsonDocument } from "../../src/core/receipt/jsonDocument.ts";
+import { splitBatch } from "../../src/core/receipt/requestBatch.ts";
 import { seeded } from "../support/random.ts";
 import { seen } from "../unit/http/harness.ts";
 import { SENDERS } from "../unit/http/webhooks/senders.ts";
@@ -127,6 +128,39 @@ describe(`seed ${SEED}: parsers`, () => {
       if (typeof form !== "string" && typeof json === "string") throw new Error(`${body} is a form, and gave ${json}`);
       if (typeof form !== "string" && !form.has("payload")) JSON.parse(String(json));
     }
+  });
+
+  test("bodies of several messages", () => {
+    const random = seeded(SEED);
+    const most = 4;
+    const lines = '{"id":"1","n":1.0}\r\n\n{"id":"2"}\n["\u00e9"]\n';
+    const list = '{"data":{"events":[{"id":"1","n":1.0},{"id":"2","text":"],[{\\"\\u0000"},3,null]}}';
+    const kinds = new Set<string>();
+    for (let n = 0; n < INPUTS; n++) {
+      const isLines = n % 2 === 0;
+      const body = Buffer.from(mutated(isLines ? lines : list, random));
+      const form = isLines ? ({ kind: "lines" } as const) : { kind: "list" as const, names: ["data", "events"] };
+      const split = splitBatch(body, form, most);
+      kinds.add(`${form.kind}: ${split.kind}`);
+      if (split.kind !== "messages") continue;
+      const texts = split.bodies.map(String);
+      expect(texts.length).toBeLessThanOrEqual(most);
+      if (isLines) {
+        const filled = body
+          .toString("latin1")
+          .split("\n")
+          .filter((line) => /[^ \t\r]/.test(line));
+        expect(split.bodies.map((line) => line.toString("latin1"))).toEqual(filled);
+      } else expect(texts.map((text) => JSON.parse(text))).toEqual(JSON.parse(body.toString()).data.events);
+    }
+    expect([...kinds].toSorted()).toEqual([
+      "lines: messages",
+      "lines: too_many",
+      "list: invalid_json",
+      "list: messages",
+      "list: no_list",
+      "list: too_many",
+    ]);
   });
 
   test("templates of signed texts", () => {
