@@ -66,7 +66,7 @@ export interface Opening {
   readonly openMs: number;
   readonly maxOpenMs: number;
   readonly factor: number;
-  /** Lasts no shorter than this (`Retry-After`). */
+  /** Lasts no shorter than this (`Retry-After`): at most `maxOpenMs`. */
   readonly atLeastMs: number;
   /** An opening later than this after the last close counts as the first one again. */
   readonly stableAfterMs: number;

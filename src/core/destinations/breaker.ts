@@ -169,7 +169,9 @@ export class SharedBreaker {
         return "closed";
       case "failed": {
         const reason = `the probe failed: ${report.reason ?? "unknown reason"}`;
-        if (!(await store.open(name, this.#openingOf(token, reason, report.retryAfterMs ?? 0)))) return "half-open";
+        // Uncapped, one answer would hold back the whole fleet for as long as it likes.
+        const atLeastMs = Math.min(this.#options.limits.maxOpenMs, report.retryAfterMs ?? 0);
+        if (!(await store.open(name, this.#openingOf(token, reason, atLeastMs)))) return "half-open";
         this.#reportOpen(reason);
         return "open";
       }

@@ -161,6 +161,31 @@ describe("the gates of destinations", () => {
     expect(fleet.map(({ may }) => may())).toEqual([true, true, true]);
   });
 
+  test("wait as long as a failed probe was asked to, up to the longest time that a breaker is open", async () => {
+    const { one, refreshAll, time } = setup({ circuitBreaker: BREAKER });
+    await refreshAll();
+    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
+    await refreshAll();
+    await time.advance(5000);
+    await refreshAll();
+    await one.deliver({ ...FAILED, retryAfterMs: 15_000 });
+    await refreshAll();
+    await time.advance(14_999);
+    await refreshAll();
+    expect(one.may()).toBe(false);
+    await time.advance(1);
+    await refreshAll();
+    expect(one.may()).toBe(true);
+    await one.deliver({ ...FAILED, retryAfterMs: 86_400_000 });
+    await refreshAll();
+    await time.advance(BREAKER.maxOpenMs - 1);
+    await refreshAll();
+    expect(one.may()).toBe(false);
+    await time.advance(1);
+    await refreshAll();
+    expect(one.may()).toBe(true);
+  });
+
   test("name the rows whose probe failed, until the breaker closes", async () => {
     const { one, refreshAll, time } = setup({ circuitBreaker: BREAKER });
     await refreshAll();
