@@ -38,8 +38,13 @@ export interface DestinationStore {
   /** Closes a half-open breaker whose probe succeeded. @returns false when another replica has the probe by now */
   close(name: string, probe: ClaimToken): Promise<boolean>;
 
-  /** Releases a probe that decided nothing: any replica may take the next one at once. */
-  returnProbe(name: string, probe: ClaimToken): Promise<void>;
+  /**
+   * Opens a half-open breaker whose probe decided nothing, and counts no opening. Any replica may take the next probe
+   * after `waitMs`.
+   *
+   * @returns false when another replica has the probe by now
+   */
+  returnProbe(name: string, probe: ClaimToken, waitMs: number): Promise<boolean>;
 
   /** Records outcomes of deliveries in one statement; the latest wins. */
   report(reports: readonly DestinationReport[]): Promise<void>;

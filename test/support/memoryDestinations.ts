@@ -113,9 +113,11 @@ export class MemoryDestinations implements DestinationStore {
     return true;
   }
 
-  async returnProbe(name: string, probe: ClaimToken): Promise<void> {
+  async returnProbe(name: string, probe: ClaimToken, waitMs: number): Promise<boolean> {
     const row = this.#row(name);
-    if (this.#isProbed(row, probe)) Object.assign(row, { state: "open", probe: null, endsAt: this.#now() });
+    if (!this.#isProbed(row, probe)) return false;
+    Object.assign(row, { state: "open", probe: null, endsAt: this.#now() + waitMs });
+    return true;
   }
 
   async report(reports: readonly DestinationReport[]): Promise<void> {

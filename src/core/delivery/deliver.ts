@@ -105,8 +105,8 @@ export interface Delivery {
    * Delivers one claimed row. Never rejects: everything becomes the row's outcome.
    *
    * @param signal abort it with `StoppingError` or `ClaimLostError` to interrupt: the row is then released, not failed
-   * @param isProbe whether it tests a receiver after an outage: if it fails, the row is released and its attempt not
-   * counted
+   * @param isProbe whether it tests a receiver after an outage: unless that works, the row is released and its attempt
+   * not counted
    */
   deliver(row: ClaimedRow, signal: AbortSignal, isProbe?: boolean): Promise<DeliveryResult>;
 }
@@ -114,7 +114,7 @@ export interface Delivery {
 /** How one attempt ended. `error` is what was thrown. */
 type Attempt =
   | { readonly kind: "sent" }
-  | { readonly kind: "interrupted"; readonly error: unknown }
+  | { readonly kind: "interrupted"; readonly wasSent: boolean; readonly error: unknown }
   | { readonly kind: "failed"; readonly error: unknown }
   /** Dead without a counted attempt. */
   | { readonly kind: "refused"; readonly error: unknown };
@@ -147,7 +147,7 @@ export function createDelivery(setup: DeliverySetup): Delivery {
       const route = row.topic === null ? undefined : routesOfRow?.match(row.topic);
       const attempt = await attemptOf(setup, row, route, signal);
       const report = reportOf(attempt, redact);
-      const isSpared = isProbe && report.receiver === "failed";
+      const isSpared = isProbe && (report.receiver === "failed" || report.receiver === "unknown");
       const outcome: Outcome = isSpared ? { ...claimOf(row), kind: "release" } : outcomeOf(setup, row, route, attempt);
       const durationMs = clock.monotonic() - startedAt;
       count(setup, row, route, outcome);
@@ -180,7 +180,7 @@ async function attemptOf(
     await destination.publish(message, signal);
     return { kind: "sent" };
   } catch (error) {
-    if (isInterruption(error, signal)) return { kind: "interrupted", error };
+    if (isInterruption(error, signal)) return { kind: "interrupted", wasSent: publishedAt !== undefined, error };
     return { kind: error instanceof RefusedError ? "refused" : "failed", error };
   } finally {
     if (publishedAt !== undefined) {
@@ -254,15 +254,17 @@ function count(
   }
 }
 
-/** Only a failed attempt shows anything; a refused row never reached its receiver. */
 function reportOf(attempt: Attempt, redact: Redact): ReceiverReport {
   if (attempt.kind === "sent") return WELL;
-  if (attempt.kind !== "failed") return NOT_ASKED;
   const { error } = attempt;
+  if (attempt.kind !== "failed") {
+    const wasSent = attempt.kind === "interrupted" && attempt.wasSent;
+    return wasSent ? { receiver: "unknown", reason: redact(reasonOf(error)) } : NOT_ASKED;
+  }
   const receiver = verdictOf(error);
-  if (receiver !== "failed") return { receiver };
-  const retryAfterMs = error instanceof PublishError ? error.retryAfterMs : undefined;
-  return { receiver, retryAfterMs, reason: redact(reasonOf(error)) };
+  if (receiver === "well" || receiver === "unasked") return { receiver };
+  const asked = receiver === "failed" && error instanceof PublishError ? error.retryAfterMs : undefined;
+  return { receiver, retryAfterMs: asked, reason: redact(reasonOf(error)) };
 }
 
 function isDeliverable(row: ClaimedRow): row is DeliverableRow {

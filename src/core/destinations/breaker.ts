@@ -161,7 +161,7 @@ export class SharedBreaker {
    * @returns the shared state after it; half-open where another replica holds the probe by now
    */
   async #stateAfter(report: ReceiverReport, token: ClaimToken): Promise<BreakerState> {
-    const { store, name } = this.#options;
+    const { store, name, limits } = this.#options;
     switch (report.receiver) {
       case "well":
         if (!(await store.close(name, token))) return "half-open";
@@ -170,30 +170,36 @@ export class SharedBreaker {
       case "failed": {
         const reason = `the probe failed: ${report.reason ?? "unknown reason"}`;
         // Uncapped, one answer would hold back the whole fleet for as long as it likes.
-        const atLeastMs = Math.min(this.#options.limits.maxOpenMs, report.retryAfterMs ?? 0);
+        const atLeastMs = Math.min(limits.maxOpenMs, report.retryAfterMs ?? 0);
         if (!(await store.open(name, this.#openingOf(token, reason, atLeastMs)))) return "half-open";
         this.#reportOpen(reason);
         return "open";
       }
       case "unknown":
-        await store.returnProbe(name, token);
-        return "open";
+        // The next row may end likewise.
+        return (await store.returnProbe(name, token, limits.openMs * this.#jitter())) ? "open" : "half-open";
+      case "unasked":
+        return (await store.returnProbe(name, token, 0)) ? "open" : "half-open";
       default:
         return report.receiver satisfies never;
     }
   }
 
   #openingOf(probe: ClaimToken | null, reason: string, atLeastMs: number) {
-    const { limits, random } = this.#options;
+    const { limits } = this.#options;
     return {
       probe,
       openMs: limits.openMs,
       maxOpenMs: limits.maxOpenMs,
-      factor: 1 + random() * JITTER,
+      factor: this.#jitter(),
       atLeastMs,
       stableAfterMs: Math.max(limits.windowMs, limits.maxOpenMs),
       reason,
     };
+  }
+
+  #jitter(): number {
+    return 1 + this.#options.random() * JITTER;
   }
 
   /** This process has changed the shared state; the next read shows for how long it holds. */
@@ -292,7 +298,7 @@ export class CircuitBreaker {
 
   /** A delivery of a row has ended. One that began before the last reset does not count. @param beganAt monotonic ms */
   add({ receiver, retryAfterMs }: ReceiverReport, beganAt: number, row: string): void {
-    if (receiver === "unknown" || beganAt < this.#resetAt) return;
+    if (receiver === "unknown" || receiver === "unasked" || beganAt < this.#resetAt) return;
     const now = this.#clock.monotonic();
     const slice = this.#sliceAt(now);
     slice.attempts += 1;

@@ -85,7 +85,7 @@ export class DestinationGates {
     const gate = this.#gates.get(destination);
     if (gate === undefined) return;
     gate.leave(permit, row, report);
-    if (report.receiver !== "unknown") this.#record(destination, report);
+    if (report.receiver === "well" || report.receiver === "failed") this.#record(destination, report);
   }
 
   /** As {@link DestinationGate.probed}. */
@@ -265,7 +265,7 @@ class DestinationGate {
   /** The shared state was read. */
   #isKnown = false;
   #isPaused = false;
-  /** Rows whose probe failed since the breaker opened: they may be at fault, so the next probe takes another. */
+  /** Rows whose probe did not succeed since the breaker opened: they may be at fault, so the next probe takes another. */
   readonly #probed = new Set<MessageId>();
   /** When a row last had to wait for a token or for one of the destination's own slots. */
   #heldBackAt = Number.NEGATIVE_INFINITY;
@@ -348,7 +348,7 @@ class DestinationGate {
       breaker?.ended(report, permit.beganAt, row);
       return;
     }
-    if (report.receiver === "failed") {
+    if (report.receiver === "failed" || report.receiver === "unknown") {
       const [oldest] = this.#probed;
       if (this.#probed.size >= MOST_PROBED && oldest !== undefined) this.#probed.delete(oldest);
       this.#probed.add(row);

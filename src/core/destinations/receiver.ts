@@ -2,24 +2,25 @@ import { PublishError } from "../../model/errors.ts";
 
 /**
  * What a delivery shows about its receiver: it works (`well`), even if it refuses this one message; it failed as it
- * would for any message (`failed`); or nothing, since it was not reached (`unknown`).
+ * would for any message (`failed`); or nothing (`unknown`), though another message might fare no better.
  */
 export type Verdict = "well" | "failed" | "unknown";
 
 /** What one delivery showed. */
 export interface ReceiverReport {
-  readonly receiver: Verdict;
+  /** `unasked`: the row was not sent, for a reason of its own or because its delivery did not begin. */
+  readonly receiver: Verdict | "unasked";
   /** The wait in ms that a failed receiver asked for, if any. */
   readonly retryAfterMs?: number | undefined;
-  /** Why the receiver failed, redacted. */
+  /** Why the delivery failed, redacted; of `failed` and `unknown`. */
   readonly reason?: string | undefined;
 }
 
 export const WELL: ReceiverReport = { receiver: "well" };
-export const NOT_ASKED: ReceiverReport = { receiver: "unknown" };
+export const NOT_ASKED: ReceiverReport = { receiver: "unasked" };
 
 /** Every code of a `PublishError`. A code may come from several adapters, and means the same in all of them. */
-const VERDICTS: Readonly<Record<string, Verdict>> = {
+const VERDICTS: Readonly<Record<string, ReceiverReport["receiver"]>> = {
   // The network, and the server behind it.
   timeout: "failed",
   connection_refused: "failed",
@@ -68,17 +69,19 @@ const VERDICTS: Readonly<Record<string, Verdict>> = {
   bad_acknowledgement: "unknown",
   producer_state: "unknown",
 
-  // The receiver was never reached.
-  transform_failed: "unknown",
+  // This row cannot be sent.
+  transform_failed: "unasked",
+  address_empty: "unasked",
+  no_topic: "unasked",
+  topic_invalid: "unasked",
+  subject_invalid: "unasked",
+  message_invalid: "unasked",
+  header_invalid: "unasked",
+  url_invalid: "unasked",
+
+  // No row can be sent now.
   transform_unavailable: "unknown",
-  address_empty: "unknown",
-  no_topic: "unknown",
-  topic_invalid: "unknown",
-  subject_invalid: "unknown",
-  message_invalid: "unknown",
-  header_invalid: "unknown",
   private_address: "unknown",
-  url_invalid: "unknown",
   closed: "unknown",
 
   // Unforeseen: the fault may be anywhere.
@@ -93,7 +96,7 @@ export const VERDICT_CODES: readonly string[] = Object.keys(VERDICTS);
  *
  * @param error what a delivery threw
  */
-export function verdictOf(error: unknown): Verdict {
+export function verdictOf(error: unknown): ReceiverReport["receiver"] {
   if (!(error instanceof PublishError)) return "unknown";
   return Object.hasOwn(VERDICTS, error.code) ? (VERDICTS[error.code] ?? "unknown") : "unknown";
 }

@@ -240,7 +240,7 @@ function exerciseBreakers(open: () => Promise<StoreHarness>): void {
 
       expect(await destinations.close("billing", token())).toBe(false);
       expect(await destinations.renewProbe("billing", token(), 10_000)).toBe(false);
-      await destinations.returnProbe("billing", token());
+      expect(await destinations.returnProbe("billing", token(), 0)).toBe(false);
       expect(await destinations.renewProbe("billing", probe, 10_000)).toBe(true);
       expect(await destinations.close("billing", probe)).toBe(true);
 
@@ -321,9 +321,24 @@ function exerciseBreakers(open: () => Promise<StoreHarness>): void {
       expect(await destinations.renewProbe("billing", first, 60_000)).toBe(false);
       expect(await destinations.open("billing", { ...OPENING, probe: first })).toBe(false);
       expect(await destinations.close("billing", first)).toBe(false);
-      await destinations.returnProbe("billing", second);
-      expect(await stateOf(harness, "billing")).toMatchObject({ breaker: { state: "half-open", remainingMs: 0 } });
+      expect(await destinations.returnProbe("billing", second, 0)).toBe(true);
+      expect((await stateOf(harness, "billing")).breaker).toMatchObject({ state: "open", remainingMs: 0 });
       expect(await destinations.takeProbe("billing", token(), 60_000)).toBe(true);
+    });
+
+    test("keeps a probe that was given back for the time asked, without another opening", async () => {
+      await using harness = await open();
+      const { destinations } = harness.store;
+      await destinations.open("billing", OPENING);
+
+      expect(await destinations.returnProbe("billing", await halfOpen(harness, "billing"), 60_000)).toBe(true);
+
+      const { breaker } = await stateOf(harness, "billing");
+      expect(breaker).toMatchObject({ state: "open", openings: 1, reason: OPENING.reason });
+      expect(breaker.remainingMs).toBeGreaterThan(30_000);
+      expect(breaker.remainingMs).toBeLessThanOrEqual(60_000);
+      expect(await destinations.takeProbe("billing", token(), 60_000)).toBe(false);
+      await halfOpen(harness, "billing");
     });
 
     test("does not stay open, nor its probe away, for as long as the clock has been put back", async () => {

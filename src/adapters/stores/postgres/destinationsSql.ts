@@ -121,7 +121,13 @@ RETURNING 1 AS changed`,
       ),
     ),
 
-    returnProbe: short("destinations.return probe", ["name", "probe"])(changeExisting(noProbe, isProbed)),
+    returnProbe: short("destinations.return probe", ["name", "probe", "waitMs"])(
+      changeExisting(
+        `${c.breakerState} = 'open', ${noProbe}, (${c.openedAt}, ${c.openUntil}) = (
+  SELECT t.now, t.now + ${milliseconds("$3")} FROM ${clock})`,
+        isProbed,
+      ),
+    ),
 
     report: short("destinations.report", ["names", "succeeded", "failed", "errors", "slow"])`
 INSERT INTO ${table} AS d (${c.name}, ${c.lastSuccessAt}, ${c.lastFailureAt}, ${c.lastError}, ${c.slowAt})

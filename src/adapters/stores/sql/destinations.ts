@@ -70,8 +70,8 @@ export function destinationStore<S>(
       return await changes(sql.close, { name, probe });
     },
 
-    async returnProbe(name, probe) {
-      await runner.run(sql.returnProbe, { name, probe });
+    async returnProbe(name, probe, waitMs) {
+      return await changes(sql.returnProbe, { name, probe, waitMs: wholeMs(waitMs) });
     },
 
     async report(reports) {

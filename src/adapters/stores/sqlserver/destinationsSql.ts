@@ -146,10 +146,12 @@ SELECT @changed AS changed;`,
       ),
     ),
 
-    returnProbe: short("destinations.return probe", {
-      name: "text",
-      probe: "uuid",
-    })`UPDATE d SET ${noProbe} FROM ${table} d WITH (ROWLOCK) WHERE d.${c.name} = @name AND ${isProbed};`,
+    returnProbe: short("destinations.return probe", { name: "text", probe: "uuid", waitMs: "bigint" })(
+      changeExisting(
+        `${c.breakerState} = N'open', ${noProbe}, ${c.openedAt} = @now, ${c.openUntil} = ${addMilliseconds("@waitMs", "@now")}`,
+        isProbed,
+      ),
+    ),
 
     /** `@rows`: JSON array of `ReportValues`. */
     report: short("destinations.report", { rows: "list" })`${BATCH}

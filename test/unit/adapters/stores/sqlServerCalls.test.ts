@@ -150,7 +150,7 @@ async function useEverything(
   await destinations.takeProbe(text, TOKEN, 1000.5 * variant);
   await destinations.renewProbe(text, TOKEN, 1000.5 * variant);
   await destinations.close(text, TOKEN);
-  await destinations.returnProbe(text, TOKEN);
+  await destinations.returnProbe(text, TOKEN, 1000.5 * variant);
   const failure = variant === 1 ? undefined : { agoMs: 1.5, reason: text };
   await destinations.report([{ name: text, succeededAgoMs: 1.5, failure, isSlow: true }]);
 }

@@ -123,7 +123,7 @@ test("a row that has expired is dead without an attempt, and says nothing about 
     reason: EXPIRED,
     record: { attempt: null },
   });
-  expect(report).toEqual({ receiver: "unknown" });
+  expect(report).toEqual({ receiver: "unasked" });
   expect(published).toEqual([]);
   expect(calls).toEqual(["outboxMessages(dead, 1)", "outboxDestinationMessage(shop, dead)"]);
 });
@@ -274,14 +274,18 @@ describe("a delivery that fails", () => {
     ]);
   });
 
-  test("costs a probe neither an attempt nor a count where the receiver is still away, and only there", async () => {
+  test("costs a probe neither an attempt nor a count where the receiver did not work, and only there", async () => {
     const probe = async (error: PublishError) => {
       const { delivery, calls } = setup({ publish: failing(error) });
       const { outcome, report } = await delivery.deliver(row({ attempt: 4 }), never, true);
       return [outcome.kind, report.receiver, calls.filter((call) => call.startsWith("outboxMessages"))];
     };
     expect(await probe(new PublishError("status_5xx", "503"))).toEqual(["release", "failed", []]);
+    expect(await probe(new PublishError("no_stream", "no stream"))).toEqual(["release", "unknown", []]);
+    expect(await probe(new PublishError("other", "a bug"))).toEqual(["release", "unknown", []]);
     expect(await probe(new PublishError("status_4xx", "400"))).toEqual(["dead", "well", ["outboxMessages(dead, 1)"]]);
+    const isEmpty = new PublishError("address_empty", "the address is empty");
+    expect(await probe(isEmpty)).toEqual(["dead", "unasked", ["outboxMessages(dead, 1)"]]);
   });
 
   test("with attempts left is retried also where its route parks", async () => {
@@ -647,7 +651,7 @@ describe("what a delivery tells about its receiver", () => {
       "answered 503",
     ],
     ["a refusal", new PublishError("status_4xx", "answered 400", { retryAfterMs: 4000 }), "well", undefined, undefined],
-    ["an unforeseen error", new Error("bug"), "unknown", undefined, undefined],
+    ["an unforeseen error", new Error("bug"), "unknown", undefined, "bug"],
   ])("%s", async (_what, error, receiver, retryAfterMs, reason) => {
     const { delivery } = setup({ publish: failing(error) });
     const { report } = await delivery.deliver(row(), never);
@@ -657,7 +661,7 @@ describe("what a delivery tells about its receiver", () => {
   test("a success says that it is well, and a row that no route takes says nothing", async () => {
     const { delivery } = setup();
     expect(await delivery.deliver(row(), never)).toMatchObject({ report: { receiver: "well" } });
-    expect(await delivery.deliver(row({ topic: "nobody" }), never)).toMatchObject({ report: { receiver: "unknown" } });
+    expect(await delivery.deliver(row({ topic: "nobody" }), never)).toMatchObject({ report: { receiver: "unasked" } });
   });
 });
 

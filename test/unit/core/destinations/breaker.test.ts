@@ -134,6 +134,7 @@ describe("a circuit breaker's counts", () => {
   test("leave out deliveries that tell nothing of the receiver", () => {
     const { breaker, add } = setup();
     add({ receiver: "unknown" }, 100);
+    add({ receiver: "unasked" }, 100);
     add(FAILED, 9);
     expect(breaker.shouldOpen()).toBeUndefined();
   });

@@ -186,6 +186,38 @@ describe("the gates of destinations", () => {
     expect(one.may()).toBe(true);
   });
 
+  test("wait openMs, not longer, after a probe that decided nothing, and take another row then", async () => {
+    const { fleet, one, refreshAll, time } = setup({ circuitBreaker: BREAKER }, 2);
+    await refreshAll();
+    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
+    await refreshAll();
+    for (let n = 0; n < 3; n += 1) {
+      await time.advance(4999);
+      await refreshAll();
+      expect(fleet.map(({ may }) => may())).toEqual([false, false]);
+      await time.advance(1);
+      await refreshAll();
+      expect(await one.deliver({ receiver: "unknown", reason: "no stream" })).toBe("probe");
+      await refreshAll();
+    }
+    await time.advance(5000);
+    await refreshAll();
+    expect(one.gates.probed("billing")).toEqual(["row-5", "row-6", "row-7"]);
+  });
+
+  test("send the next probe at once when the row was not sent", async () => {
+    const { fleet, one, refreshAll, time } = setup({ circuitBreaker: BREAKER }, 2);
+    await refreshAll();
+    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
+    await refreshAll();
+    await time.advance(5000);
+    await refreshAll();
+    expect(await one.deliver({ receiver: "unasked" })).toBe("probe");
+    await refreshAll();
+    expect(fleet.map(({ may }) => may())).toEqual([true, true]);
+    expect(one.gates.probed("billing")).toEqual([]);
+  });
+
   test("name the rows whose probe failed, until the breaker closes", async () => {
     const { one, refreshAll, time } = setup({ circuitBreaker: BREAKER });
     await refreshAll();

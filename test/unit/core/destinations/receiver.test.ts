@@ -37,7 +37,8 @@ test.each([
   ["nacked", "failed"],
   ["unroutable", "well"],
   ["topic_missing", "well"],
-  ["transform_failed", "unknown"],
+  ["transform_failed", "unasked"],
+  ["transform_unavailable", "unknown"],
   ["constructor", "unknown"],
 ])("%s says that it is %s", (code, expected) => {
   expect(verdict(code)).toBe(expected);
