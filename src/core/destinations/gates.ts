@@ -304,7 +304,7 @@ class DestinationGate {
   rowsWanted(endedPerSecond: () => number): number | undefined {
     const { breaker, perSecond = Infinity, concurrency, ramp, clock } = this.#options;
     if (this.#isClosed) return 0;
-    if (breaker?.position === "probe") return 1;
+    if (breaker?.position === "probe") return this.#mayProbe ? 1 : 0;
     if (clock.monotonic() - this.#heldBackAt > HELD_BACK_MS) return undefined;
     const slots = Math.min(concurrency, ramp.limit);
     const forSlots = slots === Infinity ? slots : Math.max(ROWS_PER_SLOT * slots, endedPerSecond() / 4);
@@ -319,7 +319,7 @@ class DestinationGate {
   mayBegin(waiting: number): boolean {
     const { breaker, rate, clock } = this.#options;
     if (this.#isClosed) return false;
-    if (breaker?.position === "probe") return true;
+    if (breaker?.position === "probe") return this.#mayProbe;
     if (this.#hasFreeSlot && (rate === undefined || rate.available() > 0)) return true;
     if (waiting > 0) {
       if (this.#hasFreeSlot) rate?.want(waiting);
@@ -392,6 +392,11 @@ class DestinationGate {
   get #isClosed(): boolean {
     const { store, breaker } = this.#options;
     return (!this.#isKnown && store.isAvailable) || this.#isPaused || breaker?.position === "open";
+  }
+
+  /** Deliveries from before the breaker opened may hang, and hold all of the destination's slots. */
+  get #mayProbe(): boolean {
+    return this.#inFlight < this.#options.concurrency;
   }
 
   get #hasFreeSlot(): boolean {

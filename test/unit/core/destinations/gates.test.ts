@@ -105,6 +105,22 @@ describe("the gates of destinations", () => {
     expect(one.may()).toBe(true);
   });
 
+  test("keep to it with a probe, too, while an earlier delivery hangs", async () => {
+    const { one, refreshAll, time } = setup({ concurrency: 1, circuitBreaker: BREAKER });
+    await refreshAll();
+    const hanging = await one.gates.enter("billing");
+    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
+    await refreshAll();
+    await time.advance(5000);
+    await refreshAll();
+    expect(one.may()).toBe(false);
+    expect(one.gates.rowsWanted("billing", () => 0)).toBe(0);
+    if (hanging !== undefined) one.gates.leave("billing", hanging, ROW, FAILED);
+    expect(one.may()).toBe(true);
+    expect(one.gates.rowsWanted("billing", () => 0)).toBe(1);
+    expect(await one.deliver(WELL)).toBe("probe");
+  });
+
   test("leave a destination without limits to the process' own concurrency", async () => {
     const { one, refreshAll } = setup({ concurrency: 8 });
     await refreshAll();
