@@ -133,8 +133,8 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     async stop(cutoff) {
       // Leases are kept until the last delivery has ended.
       await Promise.all([claims, poller, gauges, destinationGauges].map((each) => each.stop(cutoff)));
-      gates.stop();
       await Promise.all([upkeep, cutOffs, refreshes].map((each) => each.stop(cutoff)));
+      await gates.stop();
     },
   };
   const health: HealthComponent = {

@@ -55,6 +55,9 @@ export class DestinationGates {
   #listener: GateListener = { onChange: () => {}, onClose: () => {} };
   #reportedAt = Number.NEGATIVE_INFINITY;
   #faultLoggedAt = Number.NEGATIVE_INFINITY;
+  /** Writes under way: of a destination's breaker by its name, of the reports under {@link REPORTS}. */
+  readonly #writes = new Map<string, Promise<void>>();
+  #writeError: unknown;
 
   constructor(options: DestinationGatesOptions) {
     this.#options = options;
@@ -104,11 +107,12 @@ export class DestinationGates {
   }
 
   /**
-   * Reads the shared state, and reports what this process has seen. Call it about every half second, and once before
-   * the first delivery.
+   * Reads the shared state, and begins to write what this process has seen. It does not wait for the writes: one that
+   * waits for a lock must not delay a pause. Call it about every half second, and once before the first delivery.
    *
    * @param isSlow whether deliveries to a destination are slow now
-   * @throws StoreError when the database did not answer: everything stays as it was
+   * @throws StoreError when the database did not answer: everything stays as it was; also when a write has failed since
+   *   the last call
    */
   async refresh(isSlow: (destination: string) => boolean): Promise<void> {
     const { store, clock } = this.#options;
@@ -118,10 +122,15 @@ export class DestinationGates {
       let hasChanged = false;
       for (const [name, gate] of this.#gates) hasChanged = gate.update(states.get(name), readAt) || hasChanged;
       if (hasChanged) this.#listener.onChange();
-      await Promise.all([...this.#gates.values()].map(({ breaker }) => breaker?.maintain()));
     }
     this.#showStates(isSlow);
-    if (store.isAvailable) await this.#report(isSlow);
+    if (!store.isAvailable) return;
+    for (const [name, { breaker }] of this.#gates)
+      if (breaker !== undefined) this.#write(name, () => breaker.maintain());
+    this.#write(REPORTS, () => this.#report(isSlow));
+    const error = this.#writeError;
+    this.#writeError = undefined;
+    if (error !== undefined) throw error;
   }
 
   /**
@@ -143,8 +152,21 @@ export class DestinationGates {
     );
   }
 
-  stop(): void {
+  /** Call it after the last {@link refresh}. Resolves when the writes under way have ended. */
+  async stop(): Promise<void> {
     for (const gate of this.#gates.values()) gate.stop();
+    await Promise.all(this.#writes.values());
+  }
+
+  /** Begins a write, unless the last one of that name is still under way. */
+  #write(name: string, write: () => Promise<void>): void {
+    if (this.#writes.has(name)) return;
+    const written = write()
+      .catch((error: unknown) => {
+        this.#writeError = error;
+      })
+      .finally(() => this.#writes.delete(name));
+    this.#writes.set(name, written);
   }
 
   #gateOf(name: string, { concurrency = Infinity, rateLimit, circuitBreaker }: DestinationLimits): DestinationGate {
@@ -238,6 +260,8 @@ interface Permit {
 
 /** Of rows without a destination. */
 const UNGUARDED: Permit = { beganAt: 0, isProbe: false, closes: 0 };
+/** Not the name of a destination. */
+const REPORTS = "";
 const REPORT_INTERVAL_MS = 2000;
 /** Shortest interval of log lines about the same failure. */
 const LOG_INTERVAL_MS = 60_000;

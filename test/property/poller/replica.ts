@@ -114,8 +114,8 @@ export class SimulatedReplica {
     const cutoff = new AbortController();
     const cancel = this.#timer(SHUTDOWN_MS, () => cutoff.abort());
     await Promise.all([this.#claims.stop(cutoff.signal), this.#poller.stop(cutoff.signal)]);
-    this.#gates.stop();
     await Promise.all([this.#upkeep, this.#cutOffs, this.#refreshes].map((each) => each.stop(cutoff.signal)));
+    await this.#gates.stop();
     cancel();
     this.outbox.close();
   }

@@ -322,6 +322,55 @@ describe("the gates of destinations", () => {
     expect(await store.states()).toMatchObject([{ lastSuccessAt: new Date(12_000) }]);
   });
 
+  test("know of a pause while a write to the same destination waits for a lock, and write one at a time", async () => {
+    const { one, refreshAll, store, time } = setup({ circuitBreaker: BREAKER });
+    await refreshAll();
+    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
+    await time.advance(5000);
+    await refreshAll();
+    await one.gates.enter("billing");
+    await one.deliver(FAILED);
+    const waiting: (() => void)[] = [];
+    store.renewProbe = async () => await new Promise((resolve) => waiting.push(() => resolve(true)));
+    store.report = async () => await new Promise((resolve) => waiting.push(resolve));
+    for (let n = 0; n < 5; n += 1) {
+      await time.advance(2000);
+      await one.refresh();
+    }
+    expect(waiting).toHaveLength(2);
+    await store.pause("billing", { by: "ops", reason: "migration", forMs: undefined });
+    await one.refresh();
+    expect(one.calls.at(-1)).toBe("destinationState(billing, paused)");
+
+    let hasStopped = false;
+    const stop = one.gates.stop().then(() => {
+      hasStopped = true;
+    });
+    await time.advance(0);
+    expect(hasStopped).toBe(false);
+    for (const end of waiting) end();
+    await stop;
+  });
+
+  test("fail at the next read after a write failed, whose report is repeated", async () => {
+    const { one, refreshAll, store, time } = setup({});
+    await refreshAll();
+    const { report } = store;
+    store.report = async () => {
+      throw new StoreError("unavailable", "the connection broke");
+    };
+    await one.deliver(WELL);
+    await time.advance(2000);
+    await refreshAll();
+    store.report = report;
+    await store.pause("billing", { by: "ops", reason: "migration", forMs: undefined });
+    await expect(one.refresh()).rejects.toThrow("the connection broke");
+    expect(one.may()).toBe(false);
+    await time.advance(2000);
+    await refreshAll();
+    expect(await store.states()).toMatchObject([{ lastSuccessAt: new Date(0) }]);
+  });
+
   test("hold rows back for the rate, and count how long", async () => {
     const { one, refreshAll, time } = setup({ rateLimit: { perSecond: 10, burst: 10 } });
     await refreshAll();
@@ -334,7 +383,7 @@ describe("the gates of destinations", () => {
     expect(one.calls.filter((call) => call.startsWith("destinationRateLimited")).at(-1)).toBe(
       "destinationRateLimited(billing, 0.1)",
     );
-    one.gates.stop();
+    await one.gates.stop();
   });
 });
 
