@@ -65,6 +65,9 @@ const EXAMPLES = `
 A pause is kept in the database: it takes effect in every replica within a second and survives restarts. Rows of a
 paused destination wait and use up no attempts. A further pause replaces the last one.
 
+In the list, "in flight" counts the rows that pollers have claimed, also those that still wait for a slot, and "rate" the
+deliveries that the limit granted in the last whole second, begun or not.
+
 Exit codes: 0 done (also when there was nothing to resume), 2 configuration or usage error, 1 anything else.
 
 Examples:

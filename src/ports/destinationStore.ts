@@ -110,7 +110,7 @@ export interface SharedDestination {
   readonly lastError: string | null;
   /** Some replica reported so in the last ten seconds. */
   readonly isSlow: boolean;
-  /** Tokens taken from the shared rate in the last whole second. */
+  /** Tokens taken from the shared rate in the last whole second; a replica may leave some unused. */
   readonly takenPerSecond: number;
 }
 

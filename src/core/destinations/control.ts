@@ -115,11 +115,11 @@ export interface DestinationOverview {
   readonly backlog: number;
   /** Age of the oldest due row in ms; null when there is none. */
   readonly oldestAgeMs: number | null;
-  /** Rows in processing, in all replicas. */
+  /** Rows that pollers have claimed and not finished, in all replicas: also those that still wait for a slot. */
   readonly inFlight: number;
   /** Keys with a row there that waits for its retry or is parked. */
   readonly blockedKeys: number;
-  /** Deliveries begun in the last whole second, by all replicas; null without a limit. */
+  /** `taken`: deliveries that the limit granted to all replicas in the last whole second, begun or not. Null without one. */
   readonly rate: { readonly perSecond: number; readonly taken: number } | null;
   readonly lastSuccessAt: Date | null;
   readonly lastFailureAt: Date | null;

@@ -187,7 +187,10 @@ const OVERVIEW = object({
   ),
   backlog: nullable("integer", { minimum: 0, description: "Rows that wait." }),
   oldestAgeMs: nullable("number", { minimum: 0, description: "Age of the oldest due row." }),
-  inFlight: nullable("integer", { minimum: 0, description: "Rows in `processing`, in all replicas." }),
+  inFlight: nullable("integer", {
+    minimum: 0,
+    description: "Rows that pollers have claimed, also those that wait for a slot.",
+  }),
   blockedKeys: nullable("integer", {
     minimum: 0,
     description: "Keys with a row that waits for its retry or is parked.",
@@ -195,7 +198,7 @@ const OVERVIEW = object({
   rate: orNull(
     object({
       perSecond: { type: "number", exclusiveMinimum: 0 },
-      taken: { type: "number", minimum: 0, description: "In the last whole second, by all replicas." },
+      taken: { type: "number", minimum: 0, description: "Deliveries granted in the last whole second, begun or not." },
     }),
     { description: "Null without a limit." },
   ),
