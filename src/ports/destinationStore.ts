@@ -26,8 +26,12 @@ export interface DestinationStore {
    */
   takeFromRate(name: string, rate: RateRequest): Promise<number>;
 
-  /** Opens a closed breaker if `probe` is null, or a half-open one under `probe`. @returns whether it did */
-  open(name: string, opening: Opening): Promise<boolean>;
+  /**
+   * Opens a closed breaker if `probe` is null, or a half-open one under `probe`.
+   *
+   * @returns for how many ms; undefined when it did not
+   */
+  open(name: string, opening: Opening): Promise<number | undefined>;
 
   /** Takes the probe of an open breaker whose time is over, or of one whose probe's lease ended. One caller gets it. */
   takeProbe(name: string, probe: ClaimToken, leaseMs: number): Promise<boolean>;

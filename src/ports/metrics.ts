@@ -1,5 +1,5 @@
 import type { SlotStatus } from "./capture.ts";
-import type { DestinationState } from "./destinationStore.ts";
+import type { BreakerState, DestinationState } from "./destinationStore.ts";
 
 /** A method per metric (names and labels: design, "Metrics"). Durations in seconds. */
 export interface Metrics {
@@ -21,7 +21,7 @@ export interface Metrics {
   /** Pending rows, and the age of the oldest due one. */
   destinationBacklog(destination: string, rows: number, oldestSeconds: number): void;
   destinationRateLimited(destination: string, seconds: number): void;
-  breakerTransition(destination: string, to: "open" | "closed"): void;
+  breakerTransition(destination: string, to: BreakerState): void;
   deliveryLatency(seconds: number): void;
   httpPublishResponse(statusClass: "2xx" | "3xx" | "4xx" | "5xx" | "error"): void;
   transformFailure(strategy: "Fail" | "Skip" | "Dead"): void;

@@ -120,8 +120,8 @@ export const METRICS = {
     labels: { destination: [] },
   }),
   breakerTransitions: counter("svc_destination_breaker_transitions_total", POLLER, {
-    help: "Times that this replica opened or closed the circuit breaker.",
-    labels: { destination: [], to: ["open", "closed"] },
+    help: "Changes of the circuit breaker by this replica; a failed probe opens it again.",
+    labels: { destination: [], to: ["open", "half-open", "closed"] },
   }),
   blockedKeys: gauge("svc_blocked_keys", POLLER, {
     help: "Keys whose first unfinished row waits for its retry or is parked.",

@@ -79,17 +79,18 @@ export class MemoryDestinations implements DestinationStore {
     return Math.max(0, row.nextAt - now);
   }
 
-  async open(name: string, opening: Opening): Promise<boolean> {
+  async open(name: string, opening: Opening): Promise<number | undefined> {
     const row = this.#row(name);
     const now = this.#now();
     const isOurs = opening.probe === null ? row.state === "closed" : this.#isProbed(row, opening.probe);
-    if (!isOurs) return false;
+    if (!isOurs) return undefined;
     if (row.state === "closed" && now - row.closedAt > opening.stableAfterMs) row.openings = 0;
     row.openings += 1;
     const ms = Math.min(opening.openMs * 2 ** (row.openings - 1), opening.maxOpenMs) * opening.factor;
+    const openMs = Math.max(ms, opening.atLeastMs);
     Object.assign(row, { state: "open", probe: null, reason: opening.reason });
-    row.endsAt = now + Math.max(ms, opening.atLeastMs);
-    return true;
+    row.endsAt = now + openMs;
+    return openMs;
   }
 
   async takeProbe(name: string, probe: ClaimToken, leaseMs: number): Promise<boolean> {

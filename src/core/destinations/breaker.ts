@@ -77,8 +77,10 @@ export class SharedBreaker {
     const isTaken = await this.#tried("taking the probe failed", () =>
       store.takeProbe(name, probe.token, this.#leaseMs),
     );
-    if (isTaken === true) this.#changed("half-open");
-    else {
+    if (isTaken === true) {
+      this.#report("half-open", "info", {}, "circuit breaker half-open: sending a probe");
+      this.#changed("half-open");
+    } else {
       this.#probe = undefined;
       // Another replica was faster; the next read shows its state.
       this.#become("half-open", UNTIL_NEXT_READ_MS);
@@ -122,13 +124,17 @@ export class SharedBreaker {
     if (opening === undefined || opening.isRunning) return;
     opening.isRunning = true;
     const { store, name } = this.#options;
-    const isOurs = await this.#tried("opening the circuit breaker failed, retrying", () =>
-      store.open(name, this.#openingOf(null, opening.reason, opening.atLeastMs)),
-    );
+    const opened = await this.#tried("opening the circuit breaker failed, retrying", async () => ({
+      forMs: await store.open(name, this.#openingOf(null, opening.reason, opening.atLeastMs)),
+    }));
     opening.isRunning = false;
-    if (isOurs === undefined) return;
+    if (opened === undefined) return;
     this.#opening = undefined;
-    if (isOurs) this.#reportOpen(opening.reason);
+    // Undefined where another replica opened it first.
+    if (opened.forMs !== undefined) {
+      const fields = { reason: opening.reason, nextProbeMs: opened.forMs };
+      this.#report("open", "warn", fields, "circuit breaker open: no deliveries until a probe succeeds");
+    }
     this.#changed("open");
   }
 
@@ -162,24 +168,32 @@ export class SharedBreaker {
    */
   async #stateAfter(report: ReceiverReport, token: ClaimToken): Promise<BreakerState> {
     const { store, name, limits } = this.#options;
+    const { reason = "unknown reason" } = report;
     switch (report.receiver) {
       case "well":
         if (!(await store.close(name, token))) return "half-open";
-        this.#reportClosed();
+        this.#report("closed", "info", {}, "circuit breaker closed: the probe succeeded");
         return "closed";
       case "failed": {
-        const reason = `the probe failed: ${report.reason ?? "unknown reason"}`;
         // Uncapped, one answer would hold back the whole fleet for as long as it likes.
         const atLeastMs = Math.min(limits.maxOpenMs, report.retryAfterMs ?? 0);
-        if (!(await store.open(name, this.#openingOf(token, reason, atLeastMs)))) return "half-open";
-        this.#reportOpen(reason);
+        const opening = this.#openingOf(token, `the probe failed: ${reason}`, atLeastMs);
+        const nextProbeMs = await store.open(name, opening);
+        if (nextProbeMs === undefined) return "half-open";
+        this.#report("open", "warn", { reason, nextProbeMs }, "probe failed");
         return "open";
       }
-      case "unknown":
+      case "unknown": {
         // The next row may end likewise.
-        return (await store.returnProbe(name, token, limits.openMs * this.#jitter())) ? "open" : "half-open";
+        const nextProbeMs = Math.round(limits.openMs * this.#jitter());
+        if (!(await store.returnProbe(name, token, nextProbeMs))) return "half-open";
+        this.#report("open", "warn", { reason, nextProbeMs }, "probe undecided");
+        return "open";
+      }
       case "unasked":
-        return (await store.returnProbe(name, token, 0)) ? "open" : "half-open";
+        if (!(await store.returnProbe(name, token, 0))) return "half-open";
+        this.#report("open", "info", {}, "probe not sent: the next row is the probe");
+        return "open";
       default:
         return report.receiver satisfies never;
     }
@@ -218,16 +232,11 @@ export class SharedBreaker {
     this.#options.onChange();
   }
 
-  #reportOpen(reason: string): void {
+  /** This process has changed the shared state to this. */
+  #report(to: BreakerState, level: "info" | "warn", fields: object, message: string): void {
     const { log, metrics, name } = this.#options;
-    metrics.breakerTransition(name, "open");
-    log.warn({ destination: name, reason }, "circuit breaker open: no deliveries until a probe succeeds");
-  }
-
-  #reportClosed(): void {
-    const { log, metrics, name } = this.#options;
-    metrics.breakerTransition(name, "closed");
-    log.info({ destination: name }, "circuit breaker closed: the probe succeeded");
+    metrics.breakerTransition(name, to);
+    log[level]({ destination: name, ...fields }, message);
   }
 
   get #leaseMs(): number {

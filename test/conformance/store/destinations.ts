@@ -208,7 +208,7 @@ function exerciseBreakers(open: () => Promise<StoreHarness>): void {
 
       const opened = await together(harness, 20, (_, store) => store.destinations.open("billing", OPENING));
 
-      expect(opened.filter(Boolean)).toHaveLength(1);
+      expect(opened.filter((openMs) => openMs !== undefined)).toEqual([5000]);
       const { breaker } = await stateOf(harness, "billing");
       expect(breaker).toMatchObject({ state: "open", openings: 1, reason: OPENING.reason });
       expect(breaker.remainingMs).toBeGreaterThan(0);
@@ -265,9 +265,9 @@ function exerciseBreakers(open: () => Promise<StoreHarness>): void {
       ] as const) {
         const probe = await halfOpen(harness, "billing");
         const again = { ...OPENING, openMs: 50_000, maxOpenMs: 150_000 };
-        expect(await destinations.open("billing", { ...again, probe: token() })).toBe(false);
-        expect(await destinations.open("billing", again)).toBe(false);
-        expect(await destinations.open("billing", { ...again, probe })).toBe(true);
+        expect(await destinations.open("billing", { ...again, probe: token() })).toBeUndefined();
+        expect(await destinations.open("billing", again)).toBeUndefined();
+        expect(await destinations.open("billing", { ...again, probe })).toBe(lastsMs);
         const { breaker } = await stateOf(harness, "billing");
         expect(breaker).toMatchObject({ state: "open", openings });
         expect(breaker.remainingMs).toBeLessThanOrEqual(lastsMs);
@@ -319,7 +319,7 @@ function exerciseBreakers(open: () => Promise<StoreHarness>): void {
       expect((await stateOf(harness, "billing")).breaker.remainingMs).toBe(0);
       expect(await destinations.takeProbe("billing", second, 60_000)).toBe(true);
       expect(await destinations.renewProbe("billing", first, 60_000)).toBe(false);
-      expect(await destinations.open("billing", { ...OPENING, probe: first })).toBe(false);
+      expect(await destinations.open("billing", { ...OPENING, probe: first })).toBeUndefined();
       expect(await destinations.close("billing", first)).toBe(false);
       expect(await destinations.returnProbe("billing", second, 0)).toBe(true);
       expect((await stateOf(harness, "billing")).breaker).toMatchObject({ state: "open", remainingMs: 0 });

@@ -94,7 +94,7 @@ ON CONFLICT (${c.name}) DO UPDATE
 SET ${c.breakerState} = 'open', ${c.breakerReason} = $3, ${noProbe}, (${c.openings}, ${c.openedAt}, ${c.openUntil}) = (
   SELECT n.openings, t.now, ${openUntil("n.openings")} FROM ${clock}, LATERAL (SELECT ${openings} AS openings) AS n)
 WHERE ($2::uuid IS NULL AND d.${c.breakerState} = 'closed') OR (${isProbed})
-RETURNING 1 AS changed`,
+RETURNING date_part('epoch', d.${c.openUntil} - d.${c.openedAt}) * 1000 AS open_ms`,
 
     takeProbe: short("destinations.take probe", ["name", "probe", "leaseMs"])(
       changeExisting(

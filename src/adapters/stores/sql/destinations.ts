@@ -9,7 +9,10 @@ import type {
 } from "../../../ports/destinationStore.ts";
 import { dateOf, numberOf, type Row, type StatementRunner, type Values } from "./rows.ts";
 
-/** The statements about destinations. Those that change a row return `changed`, the number of rows. */
+/**
+ * The statements about destinations. Those that change a row return `changed`, the number of rows; `open` returns
+ * `open_ms`, how long the breaker is open, or no row or NULL.
+ */
 export interface DestinationStatements<S> {
   readonly states: S;
   readonly pause: S;
@@ -55,7 +58,8 @@ export function destinationStore<S>(
     },
 
     async open(name, opening) {
-      return await changes(sql.open, { name, ...openingValues(opening) });
+      const [row] = await runner.run(sql.open, { name, ...openingValues(opening) });
+      return row?.open_ms == null ? undefined : Math.round(Number(row.open_ms));
     },
 
     async takeProbe(name, probe, leaseMs) {

@@ -122,7 +122,7 @@ ${change(
   `(@probe IS NULL AND d.${c.breakerState} = N'closed') OR (${isProbed})`,
 )}`,
     )}
-SELECT @changed AS changed;`,
+SELECT CASE WHEN @changed = 1 THEN @openMs END AS open_ms;`,
 
     takeProbe: short("destinations.take probe", { name: "text", probe: "uuid", leaseMs: "bigint" })(
       changeExisting(

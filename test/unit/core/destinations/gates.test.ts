@@ -202,6 +202,45 @@ describe("the gates of destinations", () => {
     expect(one.may()).toBe(true);
   });
 
+  test("tell each change of a breaker, and when the next probe follows", async () => {
+    const { one, refreshAll, time } = setup({ circuitBreaker: BREAKER });
+    await refreshAll();
+    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
+    const probes = [
+      [5000, { receiver: "unasked" }],
+      [0, { receiver: "unknown", reason: "no stream" }],
+      [5000, FAILED],
+      [10_000, WELL],
+    ] as const;
+    for (const [waitMs, report] of probes) {
+      await refreshAll();
+      await time.advance(waitMs);
+      await refreshAll();
+      expect(await one.deliver(report)).toBe("probe");
+    }
+    const destination = "billing";
+    const halfOpen = ["info", { destination }, "circuit breaker half-open: sending a probe"];
+    const opened = { destination, reason: "4 of 4 deliveries failed within 30000 ms", nextProbeMs: 5000 };
+    expect(one.lines.map(({ level, fields, message }) => [level, fields, message])).toEqual([
+      ["warn", opened, "circuit breaker open: no deliveries until a probe succeeds"],
+      halfOpen,
+      ["info", { destination }, "probe not sent: the next row is the probe"],
+      halfOpen,
+      ["warn", { destination, reason: "no stream", nextProbeMs: 5000 }, "probe undecided"],
+      halfOpen,
+      ["warn", { destination, reason: "status 500", nextProbeMs: 10_000 }, "probe failed"],
+      halfOpen,
+      ["info", { destination }, "circuit breaker closed: the probe succeeded"],
+    ]);
+    expect(one.calls.filter((call) => call.startsWith("breakerTransition"))).toEqual([
+      "breakerTransition(billing, open)",
+      ...["open", "open", "open", "closed"].flatMap((to) => [
+        "breakerTransition(billing, half-open)",
+        `breakerTransition(billing, ${to})`,
+      ]),
+    ]);
+  });
+
   test("wait openMs, not longer, after a probe that decided nothing, and take another row then", async () => {
     const { fleet, one, refreshAll, time } = setup({ circuitBreaker: BREAKER }, 2);
     await refreshAll();
