@@ -84,7 +84,7 @@ async function listDestinations(file: string | undefined, json: boolean, io: Com
 }
 
 /**
- * The state of a destination on one line, with the rows that wait for it.
+ * {@link stateSummary} of a destination, from the database.
  *
  * @param name of a configured destination
  * @throws ConfigError for a bad configuration, StoreError when no database answers
@@ -93,13 +93,26 @@ export async function destinationState(file: string | undefined, name: string, i
   let text = "";
   await withControl(file, null, io, async (control) => {
     const row = (await control.list()).find((each) => each.name === name);
-    if (row === undefined) return "";
-    const oldest = row.oldestAgeMs === null ? "" : `, the oldest due for ${ageOf(row.oldestAgeMs)}`;
-    text = `${stateText(row)}; ${row.backlog} rows wait${oldest}, ${row.inFlight} are in flight`;
+    if (row !== undefined) text = stateSummary(row);
     return "";
   });
   return text;
 }
+
+/** The state of a destination on one line: what waits for it, why its breaker is open, how a delivery failed last. */
+export function stateSummary(row: DestinationOverview): string {
+  const oldest = row.oldestAgeMs === null ? "" : `, the oldest due for ${ageOf(row.oldestAgeMs)}`;
+  const parts = [stateText(row), `${row.backlog} rows wait${oldest}, ${row.inFlight} are in flight`];
+  if (row.breaker !== null)
+    parts.push(`breaker: ${plainText(row.breaker.reason ?? "no reason is known", LONGEST_REASON)}`);
+  if (row.lastFailureAt !== null) {
+    parts.push(`last error at ${row.lastFailureAt.toISOString()}: ${plainText(row.lastError ?? "-", LONGEST_REASON)}`);
+  }
+  return parts.join("; ");
+}
+
+/** Characters of a reason on the line of one destination. */
+const LONGEST_REASON = 200;
 
 /** @param changed the destination that the work changes: it must be configured, and the table of the pauses there */
 async function withControl(

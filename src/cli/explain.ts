@@ -121,7 +121,7 @@ function explainTopic(config: Pick<Config, "routes" | "destinations" | "outbox">
       line("route", named(first)),
       ...shadowed.map((other) => line("shadowed", `${named(other)} matches too, but ${first.path} comes first`)),
       line("destination", `${name} (${destination.kind})`),
-      ...limitLines(destination, config.outbox),
+      ...limitLines(destination, first, config.outbox),
       ...transformLines(first.route.transform, `${first.path}.transform`),
       ...transformLines(destination.transform, `destinations.${name}.transform`),
       ...targetLines(destination, first, row),
@@ -213,13 +213,18 @@ function rendered(render: (fields: MessageFields) => string | null, row: Explain
 }
 
 /** The limits of a destination in effect; a value that is not the destination's own has the key it comes from. */
-function limitLines(destination: DestinationConfig, outbox: Config["outbox"]): readonly ExplainedLine[] {
+function limitLines(
+  destination: DestinationConfig,
+  route: MatchingRoute,
+  outbox: Config["outbox"],
+): readonly ExplainedLine[] {
   return [
     line("concurrency", concurrencyText(destination.concurrency, outbox.concurrency)),
     line("rate limit", rateText(destination.rateLimit)),
     line("retry", retryText(destination.retry, outbox.retryBaseDelayMs)),
     line("attempts", attemptsText(destination.maxAttempts)),
     line("breaker", breakerText(destination.circuitBreaker)),
+    line("exhausted", exhaustedText(route)),
   ];
 }
 
@@ -254,6 +259,11 @@ function breakerText(breaker: DestinationConfig["circuitBreaker"]): string {
   if (breaker === undefined) return "none";
   const { failureRatio, minimumAttempts, windowMs, openMs, maxOpenMs } = breaker;
   return `opens at ${failureRatio} failed of at least ${minimumAttempts} in ${windowMs} ms; probes after ${openMs} to ${maxOpenMs} ms`;
+}
+
+function exhaustedText({ route, path }: MatchingRoute): string {
+  if (route.onExhausted === "dead") return "the row is dead, later ones of its key go on";
+  return `the row is parked, later ones of its key wait  (${path}.onExhausted)`;
 }
 
 interface ExplainedLine {

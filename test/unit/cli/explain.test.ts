@@ -35,7 +35,7 @@ routes:
   - { topicPattern: orders.created, destination: shop, transform: { expression: $.order } }
   - { topicPattern: orders.**, destination: billing, routingKeyTemplate: "{{payload.id}}-{{ key }}", routingKeyMissingFieldDefault: none }
   - { topicPattern: "ledger", destination: ledger }
-  - { topicPattern: audit.*, destination: audit }
+  - { topicPattern: audit.*, destination: audit, onExhausted: park }
   - { topicPattern: alerts.**, destination: alerts }
   - { topicPattern: orders.**, destination: audit }
 `;
@@ -89,6 +89,7 @@ describe("svc explain topic", () => {
       "retry        after 1000 ms, each further wait 2 times as long, at most 60000 ms, jitter 0.25  (outbox.retryBaseDelayMs)",
       "attempts     the row's max_attempts",
       "breaker      none",
+      "exhausted    the row is dead, later ones of its key go on",
       "transform    routes[0].transform (timeoutMs 100, maxDepth 100, onError Fail)",
       "transform    destinations.shop.transform (timeoutMs 50, maxDepth 20, onError Dead)",
       "url          POST https://shop.example.com/api/orders",
@@ -146,13 +147,14 @@ describe("svc explain topic", () => {
 
   test("prints the limits of the destination, with what it leaves to defaults and to the process", async () => {
     const audit = await explain(["audit.login"]);
-    expect(lines(audit.stdout).slice(2, 8)).toEqual([
+    expect(lines(audit.stdout).slice(2, 9)).toEqual([
       "destination  audit (kafka)",
       "concurrency  4 in flight in one process",
       "rate limit   2.5 per second, burst 3, for all replicas together",
       "retry        after 5000 ms, 60000 ms, then the last wait again, jitter 0.1",
       "attempts     12 where the row's max_attempts is 5, else the row's",
       "breaker      opens at 0.5 failed of at least 10 in 30000 ms; probes after 2000 to 60000 ms",
+      "exhausted    the row is parked, later ones of its key wait  (routes[3].onExhausted)",
     ]);
     const alerts = await explain(["alerts.disk"]);
     expect(lines(alerts.stdout).slice(3, 6)).toEqual([
