@@ -5,6 +5,7 @@ import type { SourceConfig } from "../src/config/types.ts";
 import { Pull } from "../src/core/delivery/pull.ts";
 import { tallySource } from "../src/core/operations/tally.ts";
 import { type AttributePlan, brokerPlan, httpPlan } from "../src/core/receipt/attributes.ts";
+import { type AttributeExpressions, createExpressions, warnOfFailures } from "../src/core/receipt/expressions.ts";
 import { createIntake } from "../src/core/receipt/intake.ts";
 import { type Journal, ReceiptJournal } from "../src/core/receipt/journal.ts";
 import { ReceiptBatcher } from "../src/core/receipt/receiptBatcher.ts";
@@ -53,6 +54,7 @@ export async function ingestRole(context: RoleContext): Promise<RoleParts> {
       source,
       settings,
       attributes,
+      expressions: expressionsOf(source, settings, context),
       stage,
       insert,
       insertRequest,
@@ -148,6 +150,7 @@ export async function brokerSources(
       source: name,
       settings: config,
       attributes: attributePlanOf(config),
+      expressions: expressionsOf(name, config, context),
       stage: transform === undefined ? undefined : createSourceStage(transform, evaluator, metrics),
       insert,
       wait: sleep,
@@ -164,6 +167,17 @@ export async function brokerSources(
     health.push({ name: `${config.kind}.${name}`, decidesReadiness: config.required, check: () => source.check() });
   }
   return { workers, health };
+}
+
+/** Undefined where the source computes no attribute. */
+function expressionsOf(
+  source: string,
+  settings: SourceConfig,
+  { evaluator, clock, log }: RoleContext,
+): AttributeExpressions | undefined {
+  const refusable = settings.kind === "http";
+  const onFailure = warnOfFailures(source, { log, clock });
+  return createExpressions({ source, settings, evaluator, refusable, onFailure });
 }
 
 /** Where the attributes of a source's messages are, in the order of its kind. */

@@ -1,4 +1,5 @@
 import type { Config } from "../src/config/types.ts";
+import { hasExpressions } from "../src/core/receipt/expressions.ts";
 import type { Role } from "../src/model/roles.ts";
 import type { Evaluator } from "../src/ports/evaluator.ts";
 import type { Log, Service } from "../src/ports/runtime.ts";
@@ -11,7 +12,7 @@ interface Transforms {
   readonly service: Service;
 }
 
-/** Workers start with the process only where one of its roles has a transform. */
+/** Workers start with the process only where one of its roles has a transform, or computes attributes. */
 export function openTransforms(config: Config, roles: ReadonlySet<Role>, log: Log): Transforms {
   const { workers, memoryLimitMb, limitedBy } = workerSizing();
   const pool = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers, memoryLimitMb, log });
@@ -37,5 +38,6 @@ function hasTransforms({ sources, destinations, routes }: Config, roles: Readonl
     ...(roles.has("ingest") ? Object.values(sources) : []),
     ...(roles.has("poller") ? [...Object.values(destinations), ...routes] : []),
   ];
-  return used.some(({ transform }) => transform !== undefined);
+  const computesAttributes = roles.has("ingest") && Object.values(sources).some(hasExpressions);
+  return computesAttributes || used.some(({ transform }) => transform !== undefined);
 }

@@ -2,8 +2,11 @@ import { type Command, InvalidArgumentError } from "commander";
 import { loadConfig } from "../config/load.ts";
 import { TransformError } from "../model/errors.ts";
 import { escapeControls, escapeUnseen } from "../model/text.ts";
+import type { Evaluator } from "../ports/evaluator.ts";
 import { type CommandIo, readInput, usageError } from "./io.ts";
 import type { Trial, TrialInput } from "./trial.ts";
+
+type Evaluates = Pick<Evaluator, "evaluate">;
 
 interface TestOptions {
   readonly expression?: string;
@@ -41,22 +44,27 @@ export function addTransformCommand(program: Command, io: CommandIo): void {
     .option("-c, --config <file>", "configuration file for --of (default: SVC_CONFIG_FILE, else /etc/svc/svc.yml)")
     .addHelpText("after", EXAMPLES)
     .action(async (_options: TestOptions, command: Command) => {
-      const { evaluation, onError } = await trialOf(command, io);
       const { EvaluatorPool } = await import("../runtime/evaluation/pool.ts");
       const { EVALUATOR_SCRIPT } = await import("../../roles/transforms.ts");
       const evaluator = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers: 1, memoryLimitMb: MEMORY_LIMIT_MB });
       try {
-        const result = await evaluator.evaluate(evaluation);
-        io.stdout.write(`${escapeUnseen(JSON.stringify(JSON.parse(result), null, 2))}\n`);
-      } catch (error) {
-        if (!(error instanceof TransformError)) throw error;
-        io.stderr.write(`svc: the transform failed: ${escapeControls(error.message)}\n`);
-        if (onError !== null) io.stderr.write(`With onError ${onError}, ${CONSEQUENCES[onError]}.\n`);
-        io.setExitCode(EXIT_FAILED);
+        await evaluate(await trialOf(command, io, evaluator), evaluator, io);
       } finally {
         await evaluator.close();
       }
     });
+}
+
+async function evaluate({ evaluation, onError }: Trial, evaluator: Evaluates, io: CommandIo): Promise<void> {
+  try {
+    const result = await evaluator.evaluate(evaluation);
+    io.stdout.write(`${escapeUnseen(JSON.stringify(JSON.parse(result), null, 2))}\n`);
+  } catch (error) {
+    if (!(error instanceof TransformError)) throw error;
+    io.stderr.write(`svc: the transform failed: ${escapeControls(error.message)}\n`);
+    if (onError !== null) io.stderr.write(`With onError ${onError}, ${CONSEQUENCES[onError]}.\n`);
+    io.setExitCode(EXIT_FAILED);
+  }
 }
 
 const CONSEQUENCES = {
@@ -68,7 +76,7 @@ const CONSEQUENCES = {
 /**
  * @throws CommanderError when the options contradict each other, ConfigError when `--of` needs a valid configuration
  */
-async function trialOf(command: Command, io: CommandIo): Promise<Trial> {
+async function trialOf(command: Command, io: CommandIo, evaluator: Evaluates): Promise<Trial> {
   const options = command.optsWithGlobals<TestOptions>();
   const { expression, expressionFile, of: keyPath, payload } = options;
   if ([expression, expressionFile, keyPath].filter((given) => given !== undefined).length !== 1) {
@@ -91,9 +99,12 @@ async function trialOf(command: Command, io: CommandIo): Promise<Trial> {
     const text = expression ?? (await readInput(command, "--expression-file", expressionFile ?? "-", io));
     return trialOfExpression(text, input, now);
   }
+  const onFailure = (key: string, code: string) => {
+    io.stderr.write(`svc: ${key} failed (${code}) and gives no value\n`);
+  };
   const { config } = loadConfig({ env: io.env, file: options.config, readFile: io.readFile });
   try {
-    return trialOfConfigured(keyPath, config, input, now);
+    return await trialOfConfigured(keyPath, config, input, now, { evaluator, onFailure });
   } catch (error) {
     if (error instanceof TrialError) usageError(command, error.message);
     throw error;

@@ -1,11 +1,13 @@
 import { randomUUID } from "node:crypto";
 import { attributePlanOf } from "../../roles/ingest.ts";
 import type { Config, SourceConfig, TransformConfig } from "../config/types.ts";
-import { extractAttributes } from "../core/receipt/attributes.ts";
+import { findAttributes, usableAttributes } from "../core/receipt/attributes.ts";
 import { readEvent } from "../core/receipt/cloudEvents.ts";
+import { createExpressions } from "../core/receipt/expressions.ts";
 import { JsonDocument } from "../core/receipt/jsonDocument.ts";
+import { DEFAULT_LIMITS } from "../core/transform/limits.ts";
 import { headersNotStored, receivedHeaders } from "../http/inbox.ts";
-import type { Evaluation } from "../ports/evaluator.ts";
+import type { Evaluation, Evaluator } from "../ports/evaluator.ts";
 
 /** What `svc transform test` gives an expression to work on. */
 export interface TrialInput {
@@ -18,6 +20,13 @@ export interface TrialInput {
   readonly attempt: number | undefined;
   /** In place of the transform's own limit. */
   readonly timeoutMs: number | undefined;
+}
+
+/** What computes the attributes of a source. */
+interface TrialTools {
+  readonly evaluator: Pick<Evaluator, "evaluate">;
+  /** Is given the configuration's key of an expression that failed, and why. */
+  readonly onFailure: (key: string, code: string) => void;
 }
 
 export interface Trial {
@@ -36,8 +45,6 @@ export class RefusedPayloadError extends Error {
   override readonly name = "RefusedPayloadError";
 }
 
-/** The defaults of a transform block and of `POST /admin/transform/test`. */
-const DEFAULT_LIMITS = { timeoutMs: 100, maxDepth: 100 };
 const DEFAULT_TOPIC = "test.topic";
 
 /** An expression that is not configured, with every variable for which there is a value. */
@@ -56,14 +63,20 @@ export function trialOfExpression(expression: string, input: TrialInput, now: Da
  *
  * @param keyPath such as `destinations.orders`, `routes[0]` or `sources.github`
  * @throws TrialError when there is no such transform, or an option sets a variable that the stage does not have or
- *   takes from elsewhere; RefusedPayloadError
+ *   takes from elsewhere; RefusedPayloadError; Error when an expression of the source cannot be evaluated
  */
-export function trialOfConfigured(keyPath: string, config: Config, input: TrialInput, now: Date): Trial {
+export async function trialOfConfigured(
+  keyPath: string,
+  config: Config,
+  input: TrialInput,
+  now: Date,
+  tools: TrialTools,
+): Promise<Trial> {
   const { path, transform, source } = findTransform(keyPath, config);
   const { payload, bindings } =
     source === undefined
       ? { payload: input.payload, bindings: deliveryBindings(path, input, now) }
-      : receivedBySource(source.name, { ...source, ...config.inbox }, input, now);
+      : await receivedBySource(source.name, { ...source, ...config.inbox }, input, now, tools);
   return { evaluation: evaluationOf(transform, { ...input, payload }, bindings), onError: transform.onError };
 }
 
@@ -119,12 +132,13 @@ function deliveryBindings(path: string, input: TrialInput, now: Date): Evaluatio
 }
 
 /** What the transform of a source gets. */
-function receivedBySource(
+async function receivedBySource(
   name: string,
   { settings, credentialHeaders }: { readonly settings: SourceConfig; readonly credentialHeaders: readonly string[] },
   input: TrialInput,
   now: Date,
-): { readonly payload: string; readonly bindings: Evaluation["bindings"] } {
+  tools: TrialTools,
+): Promise<{ readonly payload: string; readonly bindings: Evaluation["bindings"] }> {
   const given = (option: string, where: string) => new TrialError(`${option}: sources.${name} takes it from ${where}`);
   if (input.topic !== undefined) throw given("--topic", "the event type in the payload or a header");
   if (input.source !== undefined) throw given("--source", "its own name");
@@ -135,11 +149,12 @@ function receivedBySource(
   if (event.kind === "failed") throw refused(name, event.reason);
   const { body, headers } = event;
   const payload = body.toString("utf8");
-  const extraction = extractAttributes(attributePlanOf(settings), {
-    body,
-    document: documentOf(name, payload),
-    headers,
-  });
+  const places = findAttributes(attributePlanOf(settings), { body, document: documentOf(name, payload), headers });
+  const expressions = createExpressions({ source: name, settings, refusable: false, ...tools });
+  const computed = await expressions?.({ text: payload, headers });
+  if (computed?.kind === "unavailable")
+    throw new Error(`sources.${name}: no expression could be run: ${computed.reason}`);
+  const extraction = usableAttributes({ ...places, ...computed?.values }, places.noKeyReason);
   if (extraction.kind === "failed") throw refused(name, extraction.reason);
   const { idempotencyKey, eventType } = extraction.attributes;
   const bindings = {

@@ -107,6 +107,11 @@ export class TransformError extends Error {
   }
 }
 
+/** Whether the expression or its input failed, and not an evaluator that is busy, closed or unable to start. */
+export function isTransformFailure(error: unknown): error is TransformError {
+  return error instanceof TransformError && error.code !== "closed" && error.code !== "busy";
+}
+
 /** The abort reason of signals that stop the process: an interruption, never a failed attempt. */
 export class StoppingError extends Error {
   override readonly name = "StoppingError";

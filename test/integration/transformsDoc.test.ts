@@ -58,7 +58,7 @@ describe("docs/transforms.md", () => {
   });
 
   test("shows expressions in YAML and commands that compile", async () => {
-    const inYaml = [...PAGE.matchAll(/expression: '([^'\n]*)'/g)].map((match) => match[1] ?? "");
+    const inYaml = [...PAGE.matchAll(/expression: '([^'\n]*)'/gi)].map((match) => match[1] ?? "");
     const inCommands = [...PAGE.matchAll(/--expression '([^'\n]*)'/g)].map((match) => match[1] ?? "");
     expect(inYaml.length + inCommands.length).toBeGreaterThan(3);
     for (const expression of [...inYaml, ...inCommands]) {

@@ -122,18 +122,20 @@ export function checkSources(config: DeclaredConfig, rules: Rules): void {
     );
     if (source.kind === "http") {
       checkInboundAuth("auth.", source.auth, when);
-      when(["idempotencyKeyPath", "idempotencyKeyHeader", "cloudEvents", "auth"], (report) => {
-        const { idempotencyKeyPath: path, idempotencyKeyHeader: header, cloudEvents, auth } = source;
-        if (path !== undefined || header !== undefined || cloudEvents === true || auth?.kind === "provider") return;
+      when([...KEY_PLACES, "cloudEvents", "auth"], (report) => {
+        if (KEY_PLACES.some((key) => source[key] !== undefined)) return;
+        if (source.cloudEvents === true || source.auth?.kind === "provider") return;
         report.error(
           "idempotencyKeyPath",
-          "is required without idempotencyKeyHeader, auth.provider and cloudEvents: true",
+          "is required without idempotencyKeyHeader, idempotencyKeyExpression, auth.provider and cloudEvents: true",
         );
       });
     } else sourceKindOf(source).check(source, when);
   }
   checkPaths(config, rules);
 }
+
+const KEY_PLACES = ["idempotencyKeyPath", "idempotencyKeyHeader", "idempotencyKeyExpression"] as const;
 
 const ATTRIBUTE_HEADERS = [
   "idempotencyKeyHeader",
@@ -162,29 +164,27 @@ function checkAttributeHeaders(source: Source, credentials: readonly string[], w
   }
 }
 
+const TYPE_PLACES = ["eventTypePath", "eventTypeHeader", "eventTypeExpression"] as const;
+
 /** A push source must be able to render a topic. */
 function checkTopic(base: KeyPath, source: Source, rules: Rules): void {
-  rules.when(
-    base,
-    ["consumption", "topic", "eventTypePath", "eventTypeHeader", "eventTypeFromHeader", "cloudEvents", "auth"],
-    (report) => {
-      if (source.consumption !== "push") return;
-      if (source.topic.trim() === "") {
-        report.error("topic", "must not be blank on a push source: it is the outbox topic of its messages");
-        return;
-      }
-      if (!parseTopicTemplate(source.topic).usesEventType) return;
-      if (source.eventTypePath !== undefined || source.eventTypeHeader !== undefined) return;
-      if (source.cloudEvents === true) return;
-      if (source.kind === "http" && source.auth?.kind === "provider") return;
-      if (source.kind === "http") {
-        report.error("eventTypePath", `is required by the topic ${JSON.stringify(source.topic)} of a push source`);
-      } else if (!source.eventTypeFromHeader) {
-        const message = `the topic ${JSON.stringify(source.topic)} of a push source needs eventTypePath, or eventTypeFromHeader: true`;
-        report.error("eventTypePath", message);
-      }
-    },
-  );
+  rules.when(base, ["consumption", "topic", ...TYPE_PLACES, "eventTypeFromHeader", "cloudEvents", "auth"], (report) => {
+    if (source.consumption !== "push") return;
+    if (source.topic.trim() === "") {
+      report.error("topic", "must not be blank on a push source: it is the outbox topic of its messages");
+      return;
+    }
+    if (!parseTopicTemplate(source.topic).usesEventType) return;
+    if (TYPE_PLACES.some((key) => source[key] !== undefined)) return;
+    if (source.cloudEvents === true) return;
+    if (source.kind === "http" && source.auth?.kind === "provider") return;
+    if (source.kind === "http") {
+      report.error("eventTypePath", `is required by the topic ${JSON.stringify(source.topic)} of a push source`);
+    } else if (!source.eventTypeFromHeader) {
+      const message = `the topic ${JSON.stringify(source.topic)} of a push source needs eventTypePath, or eventTypeFromHeader: true`;
+      report.error("eventTypePath", message);
+    }
+  });
 }
 
 const CONDITIONS = ["equals", "in", "matches", "exists"] as const;

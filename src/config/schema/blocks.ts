@@ -1,3 +1,4 @@
+import { DEFAULT_LIMITS } from "../../core/transform/limits.ts";
 import { boolean, integer, ms, text } from "../../model/schema.ts";
 /** Blocks and keys that several sections share (spec, "Transform block", "Header filter", "attributeHeaders"). */
 
@@ -7,8 +8,8 @@ export const transformSchema = {
   description: "Transform block.",
   properties: {
     expression: text("JSONata expression, compiled at startup.", { syntax: "expression" }),
-    timeoutMs: ms("Longest evaluation.", { exclusiveMinimum: 0, default: 100 }),
-    maxDepth: integer("Deepest recursion.", { minimum: 1, default: 100 }),
+    timeoutMs: ms("Longest evaluation.", { exclusiveMinimum: 0, default: DEFAULT_LIMITS.timeoutMs }),
+    maxDepth: integer("Deepest recursion.", { minimum: 1, default: DEFAULT_LIMITS.maxDepth }),
     onError: text("`Fail`: retry the delivery, reject the receipt; `Skip`: pass the input on; `Dead`: dead at once.", {
       enum: ["Fail", "Skip", "Dead"],
       default: "Fail",

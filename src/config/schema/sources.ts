@@ -8,6 +8,12 @@ import { attributeHeadersSchema, filterSchema, transformSchema } from "./blocks.
 /** Dates far beyond it are what a database cannot hold: no message could be stored. */
 export const MAX_INITIAL_DELAY_MS = 365 * 24 * 3_600_000;
 
+/** @param description what the expression gives */
+const attributeExpression = (description: string) =>
+  text(`JSONata that computes ${description} from the body and \`$headers\`; read after the header, before the path.`, {
+    syntax: "expression",
+  });
+
 const TOPIC = "Outbox topic; may contain `{{ source }}` and `{{ eventType }}`.";
 
 /** Keys of every source (spec, "sources.<name> (common keys)"). */
@@ -16,6 +22,9 @@ const commonKeys = {
     enum: CONSUMPTIONS,
     default: "push",
   }),
+  idempotencyKeyExpression: attributeExpression("the idempotency key"),
+  eventTypeExpression: attributeExpression("the event type"),
+  aggregateIdExpression: attributeExpression("the aggregate id"),
   aggregateIdPath: textOrList(
     "JSONPath of the aggregate id, the outbox `key`; of several the first with a value.",
     "jsonPath",
@@ -70,7 +79,7 @@ const httpSourceKeys = {
   ...headerKeys("headerName"),
   topic: text(TOPIC, { syntax: "topicTemplate", default: "{{ eventType }}" }),
   idempotencyKeyPath: textOrList(
-    "JSONPath of the idempotency key, of several the first with a value; not needed with `idempotencyKeyHeader` or `auth.provider`.",
+    "JSONPath of the idempotency key, of several the first with a value; not needed with `idempotencyKeyHeader`, `idempotencyKeyExpression` or `auth.provider`.",
     "jsonPath",
   ),
 } as const;

@@ -18,6 +18,13 @@ export type Extraction =
   /** `reason` is addressed to the sender. */
   | { readonly kind: "failed"; readonly reason: string };
 
+/** The values of a message's places, as found; null where no place holds a usable one. */
+export interface FoundAttributes {
+  readonly idempotencyKey: string | null;
+  readonly eventType: string | null;
+  readonly aggregateId: string | null;
+}
+
 export interface AttributeInput {
   /** As received. */
   readonly body: Uint8Array;
@@ -35,6 +42,8 @@ export type BrokerProperties = Pick<BrokerMessage, "messageId" | "recordKey" | "
 interface AttributeProvider {
   /** As reasons name it: `at $.id`. */
   readonly place: string;
+  /** An expression gives it, which runs elsewhere: what comes after counts only where that gave no value. */
+  readonly isComputed?: boolean;
   /** The messages of one request share it. */
   readonly isOfRequest?: boolean;
   /** @returns the value, or null when the place holds no usable one */
@@ -61,6 +70,7 @@ interface AttributeSettings {
   readonly idempotencyKeyPath?: Paths | undefined;
   readonly eventTypePath?: Paths | undefined;
   readonly aggregateIdPath?: Paths | undefined;
+  readonly idempotencyKeyExpression?: string | undefined;
 }
 
 export interface BrokerAttributeSettings extends AttributeSettings {
@@ -138,14 +148,15 @@ function inEvent(name: string): AttributeProvider {
   };
 }
 
-/** The configured headers win over every other place. */
+/** The configured headers win over every other place, and after them the expressions. */
 function withHeaders(
-  { idempotencyKeyHeader, eventTypeHeader, aggregateIdHeader }: AttributeSettings,
+  { idempotencyKeyHeader, eventTypeHeader, aggregateIdHeader, idempotencyKeyExpression }: AttributeSettings,
   { idempotencyKey, eventType, aggregateId }: AttributePlan,
 ): AttributePlan {
+  const computedKey = idempotencyKeyExpression === undefined ? [] : [computed("idempotencyKeyExpression")];
   const inOptionalHeader = (name: string | undefined) => (name === undefined ? [] : [inHeader(name)]);
   return {
-    idempotencyKey: [...inOptionalHeader(idempotencyKeyHeader), ...idempotencyKey],
+    idempotencyKey: [...inOptionalHeader(idempotencyKeyHeader), ...computedKey, ...idempotencyKey],
     eventType: [...inOptionalHeader(eventTypeHeader), ...eventType],
     aggregateId: [...inOptionalHeader(aggregateIdHeader), ...aggregateId],
   };
@@ -153,15 +164,37 @@ function withHeaders(
 
 /** @returns the attributes as stored, or why the message cannot be accepted */
 export function extractAttributes(plan: AttributePlan, input: AttributeInput): Extraction {
-  const key = keyIn(plan.idempotencyKey, input);
-  if (key === null) {
-    return { kind: "failed", reason: noKeyReason(plan.idempotencyKey, input) };
-  }
-  const eventType = firstValue(plan.eventType, input);
-  const aggregateId = firstValue(plan.aggregateId, input);
+  const found = findAttributes(plan, input);
+  return usableAttributes(found, found.noKeyReason);
+}
+
+/**
+ * Reads every place of a message.
+ *
+ * @returns what they hold; `noKeyReason` says why there is no idempotency key, empty where there is one
+ */
+export function findAttributes(
+  plan: AttributePlan,
+  input: AttributeInput,
+): FoundAttributes & { readonly noKeyReason: string } {
+  const idempotencyKey = keyIn(plan.idempotencyKey, input);
+  return {
+    idempotencyKey,
+    eventType: firstValue(plan.eventType, input),
+    aggregateId: firstValue(plan.aggregateId, input),
+    noKeyReason: idempotencyKey === null ? noKeyReason(plan.idempotencyKey, input) : "",
+  };
+}
+
+/** @returns the attributes as stored, or why the message cannot be accepted */
+export function usableAttributes(
+  { idempotencyKey, eventType, aggregateId }: FoundAttributes,
+  noKeyReason: string,
+): Extraction {
+  if (idempotencyKey === null) return { kind: "failed", reason: noKeyReason };
   const reason = unusable("event type", eventType) ?? unusable("aggregate id", aggregateId);
   if (reason !== null) return { kind: "failed", reason };
-  return { kind: "extracted", attributes: { idempotencyKey: storedKey(key), eventType, aggregateId } };
+  return { kind: "extracted", attributes: { idempotencyKey: storedKey(idempotencyKey), eventType, aggregateId } };
 }
 
 /**
@@ -171,21 +204,35 @@ export function extractAttributes(plan: AttributePlan, input: AttributeInput): E
  * @returns the attributes as stored; the key is a digest of the body where no place holds one
  */
 export function evidenceAttributes(plan: AttributePlan, input: AttributeInput): Attributes {
-  const attribute = (providers: readonly AttributeProvider[]) => {
-    const value = firstValue(providers, input);
-    return unusable("attribute", value) === null ? value : null;
+  const found = {
+    idempotencyKey: firstValue(plan.idempotencyKey, input),
+    eventType: firstValue(plan.eventType, input),
+    aggregateId: firstValue(plan.aggregateId, input),
   };
+  return storableAttributes(found, input.body);
+}
+
+/**
+ * @param body as received; its digest is the key where there is none
+ * @returns the attributes as stored, without those that cannot be
+ */
+export function storableAttributes(
+  { idempotencyKey, eventType, aggregateId }: FoundAttributes,
+  body: Uint8Array,
+): Attributes {
+  const storable = (value: string | null) => (unusable("attribute", value) === null ? value : null);
   return {
-    idempotencyKey: storedKey(firstValue(plan.idempotencyKey, input) ?? digest(input.body)),
-    eventType: attribute(plan.eventType),
-    aggregateId: attribute(plan.aggregateId),
+    idempotencyKey: storedKey(idempotencyKey ?? digest(body)),
+    eventType: storable(eventType),
+    aggregateId: storable(aggregateId),
   };
 }
 
 /**
  * The idempotency key of a message that leaves no row, as its row would have it.
  *
- * @returns null for a large body, which is not worth its parsing, and where no place holds a key
+ * @returns null for a large body, which is not worth its parsing, where no place holds a key, and where an expression
+ * would give it
  */
 export function droppedKey(
   { idempotencyKey }: AttributePlan,
@@ -193,7 +240,9 @@ export function droppedKey(
 ): string | null {
   if (body.length > MOST_PARSED_BYTES) return null;
   const document = JsonDocument.parse(body);
-  const key = document === null ? null : firstValue(idempotencyKey, { body, document, ...input });
+  const end = idempotencyKey.findIndex(({ isComputed = false }) => isComputed);
+  const certain = end < 0 ? idempotencyKey : idempotencyKey.slice(0, end);
+  const key = document === null ? null : firstValue(certain, { body, document, ...input });
   return key === null ? null : storedKey(key);
 }
 
@@ -245,6 +294,14 @@ export function inHeader(name: string): AttributeProvider {
     found: ({ headers }) => (findHeader(headers, lowerCaseName) === undefined ? "nothing" : "an empty text"),
   };
 }
+
+/** @param key of the configuration that holds the expression */
+const computed = (key: string): AttributeProvider => ({
+  place: `by ${key}`,
+  isComputed: true,
+  find: () => null,
+  found: () => "nothing",
+});
 
 function inPlace(place: AttributePlace): AttributeProvider {
   if ("header" in place) return inHeader(place.header);

@@ -8,8 +8,9 @@ import type { BrokerMessage, Intake } from "../../ports/source.ts";
 import { Backoff } from "../../time/backoff.ts";
 import type { Clock, Random } from "../../time/clock.ts";
 import type { Redact } from "../redaction/redact.ts";
-import { type AttributePlan, droppedKey, evidenceAttributes } from "./attributes.ts";
+import { type AttributePlan, type Attributes, droppedKey, evidenceAttributes } from "./attributes.ts";
 import { createExpiry, type ExpirySettings } from "./expiry.ts";
+import type { AttributeExpressions } from "./expressions.ts";
 import { CORRELATION_HEADER, compileHeaderFilter, correlationId, type HeaderFilterSettings } from "./headers.ts";
 import type { Journal } from "./journal.ts";
 import { JsonDocument } from "./jsonDocument.ts";
@@ -32,6 +33,8 @@ export interface IntakeOptions {
   } & ExpirySettings &
     ScheduleSettings;
   readonly attributes: AttributePlan;
+  /** Compute attributes; none by default. */
+  readonly expressions?: AttributeExpressions | undefined;
   readonly stage?: SourceStage | undefined;
   /** Stores rows in one commit (`InboxStore.insert`). */
   readonly insert: (rows: readonly NewInboxRow[]) => Promise<readonly InsertResult[]>;
@@ -54,12 +57,21 @@ export interface IntakeOptions {
  * @throws Error when the source's filter is invalid
  */
 export function createIntake(options: IntakeOptions): Intake {
-  const { source, settings, attributes, stage, journal, clock, metrics, log, redact } = options;
+  const { source, settings, attributes, expressions, stage, journal, clock, metrics, log, redact } = options;
   const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
   const unreadableTimes = new UnreadableTimes({ source, log, clock });
   const expiryOf = createExpiry(settings, unreadableTimes);
   const scheduleOf = createSchedule(settings, unreadableTimes);
-  const prepare = createPreparation({ source, ...settings, attributes, expiryOf, scheduleOf, stage, clock });
+  const prepare = createPreparation({
+    source,
+    ...settings,
+    attributes,
+    expressions,
+    expiryOf,
+    scheduleOf,
+    stage,
+    clock,
+  });
   const evidence = new Evidence({ source, consumption: settings.consumption, attributes, redact });
   const retries = new Retries(options);
 
@@ -101,10 +113,10 @@ export function createIntake(options: IntakeOptions): Intake {
 
   function receiptOf(arrival: Arrival, prepared: Decided): Receipt {
     if (prepared.kind === "row") return { ...arrival, row: prepared.row, refusal: null, isPlain: false };
-    const { rejection, reason } = prepared;
+    const { rejection, reason, attributes: known } = prepared;
     return {
       ...arrival,
-      row: evidence.rowOf(arrival.message, arrival.id, reason),
+      row: evidence.rowOf(arrival.message, arrival.id, reason, known),
       refusal: { rejection, reason },
       isPlain: false,
     };
@@ -147,10 +159,10 @@ export function createIntake(options: IntakeOptions): Intake {
 
   /** A refused message becomes a dead row; if that is refused too, the plain row that any table can hold. */
   function refusedReceipt(receipt: Receipt, why: string): Receipt {
-    const { id, message, refusal } = receipt;
+    const { id, message, refusal, row } = receipt;
     if (refusal !== null) return { ...receipt, row: evidence.plainRowOf(message, id, refusal.reason), isPlain: true };
     const reason = `the database cannot hold this message: ${why}`;
-    return { ...receipt, row: evidence.rowOf(message, id, reason), refusal: { rejection: "unstorable", reason } };
+    return { ...receipt, row: evidence.rowOf(message, id, reason, row), refusal: { rejection: "unstorable", reason } };
   }
 
   function count({ row, refusal }: Receipt, isDuplicate: boolean): void {
@@ -327,15 +339,18 @@ class Evidence {
    * A dead row that keeps everything. A body that no text column can hold (invalid UTF-8, a NUL) is stored as base64.
    *
    * @param reason why the message is dead; redacted here
+   * @param known its attributes; undefined where they were not read
    */
-  rowOf(message: ReceivedMessage, id: MessageId, reason: string): NewInboxRow {
-    const { attributes, redact } = this.#options;
-    const { body, headers, properties } = message;
-    const document = JsonDocument.parse(body);
+  rowOf(message: ReceivedMessage, id: MessageId, reason: string, known?: Attributes): NewInboxRow {
+    const { redact } = this.#options;
+    const { body, headers } = message;
+    const { idempotencyKey, eventType, aggregateId } = known ?? this.#attributesOf(message);
     const isText = isUtf8(body) && !body.includes(0);
     return {
       ...this.#frame(message, id),
-      ...evidenceAttributes(attributes, { body, document: document ?? NO_DOCUMENT, headers, properties }),
+      idempotencyKey,
+      eventType,
+      aggregateId,
       payload: isText ? body.toString("utf8") : body.toString("base64"),
       headers,
       lastError: redact(isText ? reason : `${reason}; the payload is its bytes in base64`),
@@ -361,6 +376,11 @@ class Evidence {
       headers: {},
       lastError: redact(`${reason}; the payload is its bytes in base64, the headers are left out`),
     };
+  }
+
+  #attributesOf({ body, headers, properties }: ReceivedMessage): Attributes {
+    const document = JsonDocument.parse(body) ?? NO_DOCUMENT;
+    return evidenceAttributes(this.#options.attributes, { body, document, headers, properties });
   }
 
   #frame({ correlationId }: ReceivedMessage, id: MessageId) {

@@ -1,8 +1,16 @@
 import type { Consumption, Headers, MessageId, NewInboxRow, Rejection } from "../../model/rows.ts";
 import type { Clock } from "../../time/clock.ts";
-import { type AttributePlan, type Attributes, type BrokerProperties, extractAttributes } from "./attributes.ts";
+import {
+  type AttributePlan,
+  type Attributes,
+  type BrokerProperties,
+  findAttributes,
+  storableAttributes,
+  usableAttributes,
+} from "./attributes.ts";
 import { readEvent } from "./cloudEvents.ts";
 import type { ExpiryOf } from "./expiry.ts";
+import type { AttributeExpressions, ComputedAttributes } from "./expressions.ts";
 import { JsonDocument } from "./jsonDocument.ts";
 import type { ScheduleOf } from "./schedule.ts";
 
@@ -51,6 +59,8 @@ interface PreparationOptions {
   readonly cloudEvents?: boolean | undefined;
   readonly attributes: AttributePlan;
   /** None by default. */
+  readonly expressions?: AttributeExpressions | undefined;
+  /** None by default. */
   readonly expiryOf?: ExpiryOf | undefined;
   /** Due at once by default. */
   readonly scheduleOf?: ScheduleOf | undefined;
@@ -61,7 +71,13 @@ interface PreparationOptions {
 /** What a received message has become. */
 export type Prepared =
   | { readonly kind: "row"; readonly row: NewInboxRow }
-  | { readonly kind: "rejected"; readonly rejection: Rejection; readonly reason: string }
+  | {
+      readonly kind: "rejected";
+      readonly rejection: Rejection;
+      readonly reason: string;
+      /** As far as they are known, for a row that is kept as evidence. */
+      readonly attributes?: Attributes;
+    }
   | { readonly kind: "unavailable"; readonly reason: string };
 
 /**
@@ -79,7 +95,8 @@ export function createPreparation({
   source,
   consumption,
   cloudEvents = false,
-  attributes,
+  attributes: plan,
+  expressions,
   expiryOf,
   scheduleOf,
   stage,
@@ -107,23 +124,29 @@ export function createPreparation({
       return { kind: "rejected", rejection: "invalid_json", reason: "the body is not a JSON document in UTF-8" };
     }
     const input = { body, document, headers, properties, position };
-    const extraction = extractAttributes(attributes, input);
-    if (extraction.kind === "failed") {
-      return { kind: "rejected", rejection: "extraction_failed", reason: extraction.reason };
-    }
+    const places = findAttributes(plan, input);
     const expiry = expiryOf?.(input);
     const schedule = scheduleOf?.(input);
-    // Only the text is needed now: the parsed values can be freed while the transform waits.
+    // Only the text is needed now: the parsed values can be freed while expressions and the transform wait.
     const { text } = document;
-    const transformed = await runStage(id, text, extraction.attributes, headers);
+    const computed = expressions === undefined ? NOTHING : await expressions({ text, headers, position });
+    if (computed.kind === "unavailable") return computed;
+    const found = { ...places, ...computed.values };
+    const extraction = usableAttributes(found, places.noKeyReason);
+    if (extraction.kind === "failed") {
+      const attributes = storableAttributes(found, message.body);
+      return { kind: "rejected", rejection: "extraction_failed", reason: extraction.reason, attributes };
+    }
+    const { attributes } = extraction;
+    const transformed = await runStage(id, text, attributes, headers);
     if (transformed.kind === "unavailable") return transformed;
     if (transformed.kind === "rejected") {
-      return { kind: "rejected", rejection: "transform_failed", reason: transformed.reason };
+      return { kind: "rejected", rejection: "transform_failed", reason: transformed.reason, attributes };
     }
     const row: NewInboxRow = {
       id,
       source,
-      ...extraction.attributes,
+      ...attributes,
       payload: transformed.kind === "replaced" ? transformed.payload : text,
       state: "pending",
       consumption,
@@ -145,4 +168,5 @@ export const REJECTION_METRICS = {
   unstorable: "storage_failed",
 } as const;
 
+const NOTHING: ComputedAttributes = { kind: "computed", values: {} };
 const UNCHANGED: SourceStageOutcome = { kind: "unchanged" };

@@ -7,6 +7,7 @@ import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import { type AttributePlan, droppedKey } from "./attributes.ts";
 import { createExpiry, type ExpirySettings } from "./expiry.ts";
+import type { AttributeExpressions } from "./expressions.ts";
 import { compileHeaderFilter, type HeaderFilterSettings } from "./headers.ts";
 import type { Journal } from "./journal.ts";
 import {
@@ -28,6 +29,8 @@ export interface ReceiverOptions {
   } & ExpirySettings &
     ScheduleSettings;
   readonly attributes: AttributePlan;
+  /** Compute attributes; none by default. */
+  readonly expressions?: AttributeExpressions | undefined;
   readonly stage?: SourceStage | undefined;
   /** Stores a row; resolves after the commit. */
   readonly insert: (row: NewInboxRow) => Promise<InsertResult>;
@@ -71,11 +74,21 @@ export interface Receiver {
 
 /** @throws Error when the source's filter is invalid */
 export function createReceiver(options: ReceiverOptions): Receiver {
-  const { source, settings, attributes, stage, insert, insertRequest, journal, clock, metrics, log } = options;
+  const { source, settings, attributes, expressions, stage, insert, insertRequest, journal, clock, metrics, log } =
+    options;
   const unreadableTimes = new UnreadableTimes({ source, log, clock });
   const expiryOf = createExpiry(settings, unreadableTimes);
   const scheduleOf = createSchedule(settings, unreadableTimes);
-  const prepare = createPreparation({ source, ...settings, attributes, expiryOf, scheduleOf, stage, clock });
+  const prepare = createPreparation({
+    source,
+    ...settings,
+    attributes,
+    expressions,
+    expiryOf,
+    scheduleOf,
+    stage,
+    clock,
+  });
   const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
 
   function passes(headers: () => Headers, { body, correlationId }: UnreadMessage): boolean {

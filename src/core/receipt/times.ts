@@ -1,5 +1,6 @@
 import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
+import { Hourly } from "./hourly.ts";
 
 /** Times in messages: ISO 8601 (RFC 3339), or seconds or milliseconds since 1970. */
 
@@ -50,25 +51,21 @@ function offsetMs(zone: string): number | null {
 
 /** Warns of times that could not be read, once an hour for each key of a source. */
 export class UnreadableTimes {
-  readonly #options: { readonly source: string; readonly log: Log; readonly clock: Pick<Clock, "monotonic"> };
-  readonly #warnedAt = new Map<string, number>();
+  readonly #options: { readonly source: string; readonly log: Log };
+  readonly #hourly: Hourly;
 
   constructor(options: { readonly source: string; readonly log: Log; readonly clock: Pick<Clock, "monotonic"> }) {
     this.#options = options;
+    this.#hourly = new Hourly(options.clock);
   }
 
   /** @param key of the configuration that names the place; the value itself may be secret */
   found(key: string): void {
-    const { source, log, clock } = this.#options;
-    const now = clock.monotonic();
-    const last = this.#warnedAt.get(key);
-    if (last !== undefined && now - last < WARN_INTERVAL_MS) return;
-    this.#warnedAt.set(key, now);
+    if (!this.#hourly.isDue(key)) return;
+    const { source, log } = this.#options;
     log.warn(
       { source, key },
       "a received message has a time that cannot be read and counts as none: ISO 8601, or seconds or milliseconds since 1970 are expected",
     );
   }
 }
-
-const WARN_INTERVAL_MS = 3_600_000;

@@ -1,4 +1,4 @@
-import { errorText, PublishError, TransformError } from "../../model/errors.ts";
+import { errorText, isTransformFailure, PublishError } from "../../model/errors.ts";
 import type { Evaluator } from "../../ports/evaluator.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { TransformStage } from "../delivery/deliver.ts";
@@ -71,9 +71,4 @@ export function createSourceStage(
       return onError === "Skip" ? { kind: "unchanged" } : { kind: "rejected", reason: error.message };
     }
   };
-}
-
-/** Whether the expression or its input failed, and not an evaluator that is busy, closed or unable to start. */
-function isTransformFailure(error: unknown): error is TransformError {
-  return error instanceof TransformError && error.code !== "closed" && error.code !== "busy";
 }

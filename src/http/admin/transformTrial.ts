@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { ServerResponse } from "node:http";
+import { DEFAULT_LIMITS } from "../../core/transform/limits.ts";
 import { TransformError } from "../../model/errors.ts";
 import type { Evaluator } from "../../ports/evaluator.ts";
 import type { Clock } from "../../time/clock.ts";
@@ -14,9 +15,6 @@ interface TransformTestOptions {
   readonly clock: Pick<Clock, "now">;
 }
 
-/** The defaults of a transform block and of the request. */
-const MAX_DEPTH = 100;
-const DEFAULT_TIMEOUT_MS = 100;
 const DEFAULT_TOPIC = "test.topic";
 
 /**
@@ -41,7 +39,7 @@ export function transformTestHandler(guard: Guard, options: TransformTestOptions
       bindings: source === undefined ? context : { ...context, source },
       // A bound of 0 would leave no time at all.
       timeoutMs: Math.max(1, Math.min(request.timeoutMs, maxTimeoutMs)),
-      maxDepth: MAX_DEPTH,
+      maxDepth: DEFAULT_LIMITS.maxDepth,
     });
     send(res, 200, JSON_TYPE, `{"success":true,"result":${result},"context":${JSON.stringify(context)}}`);
   }
@@ -99,7 +97,7 @@ function parseTransformTest(body: Buffer) {
     payload,
     topic: optional("mockTopic", mockTopic, isText, "a string") ?? DEFAULT_TOPIC,
     source: optional("mockSource", mockSource, isText, "a string"),
-    timeoutMs: optional("timeoutMs", timeoutMs, isTimeout, "a whole number of at least 1") ?? DEFAULT_TIMEOUT_MS,
+    timeoutMs: optional("timeoutMs", timeoutMs, isTimeout, "a whole number of at least 1") ?? DEFAULT_LIMITS.timeoutMs,
   };
 }
 

@@ -1,5 +1,6 @@
 import { type Provider, providerOf } from "../../adapters/sources/http/kind.ts";
 import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
+import { hasExpressions } from "../../core/receipt/expressions.ts";
 import { CORRELATION_HEADER } from "../../core/receipt/headers.ts";
 import { parseJsonPath } from "../../core/receipt/jsonPath.ts";
 import { parseListPath } from "../../core/receipt/requestBatch.ts";
@@ -26,6 +27,9 @@ export interface DescribedSource {
   readonly idempotencyKeyPath?: readonly string[] | undefined;
   readonly cloudEvents?: boolean | undefined;
   readonly idempotencyKeyHeader?: string | undefined;
+  readonly idempotencyKeyExpression?: string | undefined;
+  readonly eventTypeExpression?: string | undefined;
+  readonly aggregateIdExpression?: string | undefined;
   readonly eventTypeHeader?: string | undefined;
   readonly aggregateIdHeader?: string | undefined;
   readonly eventTypePath?: readonly string[] | undefined;
@@ -70,7 +74,10 @@ function formText(source: DescribedSource): string {
 function attributeHeaders(source: DescribedSource): readonly Parameter[] {
   const { idempotencyKeyHeader: key, eventTypeHeader: type, aggregateIdHeader: aggregate } = source;
   const isOnlyPlace =
-    source.idempotencyKeyPath === undefined && providerIn(source) === undefined && source.cloudEvents !== true;
+    source.idempotencyKeyPath === undefined &&
+    source.idempotencyKeyExpression === undefined &&
+    providerIn(source) === undefined &&
+    source.cloudEvents !== true;
   return [
     ...(key === undefined
       ? []
@@ -86,11 +93,12 @@ const atText = (paths: readonly string[]): string => paths.map((path) => `the va
 
 /** Where the idempotency key is, in words. */
 function keyText(
-  { idempotencyKeyHeader, idempotencyKeyPath, cloudEvents }: DescribedSource,
+  { idempotencyKeyHeader, idempotencyKeyExpression, idempotencyKeyPath, cloudEvents }: DescribedSource,
   title: string | undefined,
 ): string {
   const places = [
     ...(idempotencyKeyHeader === undefined ? [] : [`the header \`${idempotencyKeyHeader}\``]),
+    ...(idempotencyKeyExpression === undefined ? [] : ["what the source computes from body and headers"]),
     ...(idempotencyKeyPath === undefined ? [] : [atText(idempotencyKeyPath)]),
     ...(idempotencyKeyPath === undefined && title !== undefined ? [`where ${title} puts it`] : []),
     ...(cloudEvents === true ? ["the `id` of the event"] : []),
@@ -154,7 +162,8 @@ function answers(source: DescribedSource, access: Access | undefined): readonly 
     STORAGE_FAILED,
     ...(source.filter === undefined ? [] : [FILTERED]),
     ...unauthorized(access),
-    ...(source.transform === undefined ? [] : [TRANSFORM_FAILED, TRANSFORM_BUSY]),
+    ...(source.transform === undefined ? [] : [TRANSFORM_FAILED]),
+    ...(source.transform === undefined && !hasExpressions(source) ? [] : [TRANSFORM_BUSY]),
     ...(source.rateLimit?.requestsPerMinute === undefined ? [] : [RATE_LIMITED]),
     ...batchAnswers(source),
     ...handshakeAnswers(providerIn(source)),
@@ -173,7 +182,8 @@ function handshakeAnswers(provider: Provider | undefined): readonly Answer[] {
 }
 
 /** The answers to several messages in one request. */
-function batchAnswers({ transform, batch }: DescribedSource): readonly Answer[] {
+function batchAnswers(source: DescribedSource): readonly Answer[] {
+  const { transform, batch } = source;
   const stored = { status: 202, body: { messageId: MESSAGE_ID } };
   const duplicate = { status: 200, body: { status: "duplicate" } };
   const refused = { status: 400, body: { error: "Invalid JSON" } };
@@ -187,7 +197,8 @@ function batchAnswers({ transform, batch }: DescribedSource): readonly Answer[] 
     refusal(400, "item 0: Invalid JSON", [refused]),
     error(413, `More than ${batch.maxItems} messages.`, "Error", tooManyMessage(batch.maxItems), CORRELATED),
     refusal(500, ERRORS.storageFailed, [storageFailed]),
-    ...(transform === undefined ? [] : [refusal(422, "item 0: Transform failed: no", []), refusal(503, "busy", [])]),
+    ...(transform === undefined ? [] : [refusal(422, "item 0: Transform failed: no", [])]),
+    ...(transform === undefined && !hasExpressions(source) ? [] : [refusal(503, "busy", [])]),
   ];
 }
 
@@ -205,7 +216,7 @@ const TRANSFORM_FAILED = json(
 
 const TRANSFORM_BUSY = error(
   503,
-  "The transform cannot run now; nothing is stored. Send the message again.",
+  "The transform, or an expression that computes attributes, cannot run now; nothing is stored. Send the message again.",
   "TransformUnavailable",
   ERRORS.transformUnavailable,
   RETRY_AFTER,
@@ -224,16 +235,20 @@ function messageSchema(source: DescribedSource): Schema {
 function singleSchema(source: DescribedSource): Schema {
   // A structured event has the data a level deeper than a binary one.
   if (source.cloudEvents === true) return {};
-  const { idempotencyKeyHeader, idempotencyKeyPath, eventTypePath, aggregateIdPath } = source;
-  const key = keySchemas(idempotencyKeyPath ?? [], idempotencyKeyHeader === undefined);
+  const { idempotencyKeyHeader, idempotencyKeyExpression, idempotencyKeyPath } = source;
+  const { eventTypePath, eventTypeExpression, aggregateIdPath, aggregateIdExpression } = source;
+  const isOnlyInBody = idempotencyKeyHeader === undefined && idempotencyKeyExpression === undefined;
+  const key = keySchemas(idempotencyKeyPath ?? [], isOnlyInBody);
+  const aggregate = "The aggregate id: messages with the same one stay in order.";
   const optional = [
-    [aggregateIdPath, "The aggregate id: messages with the same one stay in order."] as const,
-    [eventTypePath, "The event type."] as const,
-  ].flatMap(([paths = [], description]) =>
-    // A value at a later path may be unusable: the first one with a value counts.
-    paths.map((path, index) =>
-      at(parseJsonPath(path).segments, { ...(index === 0 ? ATTRIBUTE : {}), description }, false),
-    ),
+    [aggregateIdPath, aggregateIdExpression, aggregate] as const,
+    [eventTypePath, eventTypeExpression, "The event type."] as const,
+  ].flatMap(([paths = [], expression, description]) =>
+    // A value at a later path, or after an expression, may be unusable: the first value counts.
+    paths.map((path, index) => {
+      const isFirst = index === 0 && expression === undefined;
+      return at(parseJsonPath(path).segments, { ...(isFirst ? ATTRIBUTE : {}), description }, false);
+    }),
   );
   const [first = {}, ...rest] = [...key, ...optional];
   return rest.reduce(merged, first);

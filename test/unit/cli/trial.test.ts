@@ -6,6 +6,7 @@ import {
   trialOfConfigured,
   trialOfExpression,
 } from "../../../src/cli/trial.ts";
+import { compileEvaluation } from "../../../src/core/transform/evaluation.ts";
 import { loadWith } from "../config/support.ts";
 
 const NOW = new Date("2025-01-31T12:00:00.000Z");
@@ -32,6 +33,12 @@ sources:
     connectionUrl: amqp://h
     queueName: q
     transform: { expression: e-queue }
+  computed:
+    path: /computed
+    idempotencyKeyExpression: $headers."X-Tenant" & "-" & id
+    eventTypeExpression: $number(type)
+    topic: t
+    transform: { expression: e-computed }
   plain: { path: /plain, idempotencyKeyPath: $.id, topic: t }
 destinations:
   a.b: { baseUrl: http://h, transform: { expression: e-destination, timeoutMs: 5, onError: Dead } }
@@ -42,7 +49,18 @@ routes:
 `);
 
 const ofConfigured = (keyPath: string, input: Partial<TrialInput> = {}) =>
-  trialOfConfigured(keyPath, config, { ...NOTHING, ...input }, NOW);
+  trialOfConfigured(keyPath, config, { ...NOTHING, ...input }, NOW, {
+    evaluator: {
+      evaluate: ({ expression, input: text, bindings, maxDepth }) =>
+        compileEvaluation(expression, { timeoutMs: 60_000, maxDepth }).evaluate(
+          text,
+          JSON.parse(JSON.stringify(bindings)),
+        ),
+    },
+    onFailure: (key, code) => failures.push(`${key} ${code}`),
+  });
+
+const failures: string[] = [];
 
 describe("the trial of an expression from the command line", () => {
   test("has the defaults of a transform, and no variable without a value", () => {
@@ -85,19 +103,22 @@ describe("the trial of a configured transform", () => {
     ["routes[1]", { expression: "e-route", timeoutMs: 100, maxDepth: 9 }, "Fail"],
     ["routes[1].transform", { expression: "e-route" }, "Fail"],
     ["destinations.a.b", { expression: "e-destination", timeoutMs: 5, maxDepth: 100 }, "Dead"],
-  ])("%s has its limits, and the variables of its stage", (keyPath, limits, onError) => {
-    const trial = ofConfigured(keyPath, { topic: "t", attempt: 2 });
+  ])("%s has its limits, and the variables of its stage", async (keyPath, limits, onError) => {
+    const trial = await ofConfigured(keyPath, { topic: "t", attempt: 2 });
     expect(trial).toMatchObject({ evaluation: limits, onError });
     expect(trial.evaluation.bindings).toEqual({ ...WITHOUT_OPTIONS, topic: "t", attempt: 2 });
   });
 
-  test("takes a time from the command line in place of its own", () => {
-    expect(ofConfigured("destinations.a.b", { timeoutMs: 300 }).evaluation.timeoutMs).toBe(300);
+  test("takes a time from the command line in place of its own", async () => {
+    expect((await ofConfigured("destinations.a.b", { timeoutMs: 300 })).evaluation.timeoutMs).toBe(300);
   });
 
-  test("of an HTTP source sees the attributes of the payload and the headers that would be stored", () => {
+  test("of an HTTP source sees the attributes of the payload and the headers that would be stored", async () => {
     const headers = ["X-Tenant", "blue", "Authorization", "Bearer x", "x-shop-key", "k", "X-Correlation-Id", "c"];
-    const { evaluation, onError } = ofConfigured("sources.shop", { payload: '{"id":7,"type":"created"}', headers });
+    const { evaluation, onError } = await ofConfigured("sources.shop", {
+      payload: '{"id":7,"type":"created"}',
+      headers,
+    });
     expect(evaluation).toMatchObject({ expression: "e-shop", timeoutMs: 7, maxDepth: 8 });
     expect(evaluation.bindings).toEqual({
       ...WITHOUT_OPTIONS,
@@ -110,28 +131,39 @@ describe("the trial of a configured transform", () => {
     expect(onError).toBe("Skip");
   });
 
-  test("of a broker source takes the event type from its header; without one the topic is empty", () => {
+  test("of a broker source takes the event type from its header; without one the topic is empty", async () => {
     const headers = ["X-Event-Type", "paid"];
-    expect(ofConfigured("sources.queue", { payload: '{"id":1}', headers }).evaluation.bindings).toMatchObject({
+    expect((await ofConfigured("sources.queue", { payload: '{"id":1}', headers })).evaluation.bindings).toMatchObject({
       topic: "paid",
       eventType: "paid",
       headers: { "X-Event-Type": "paid" },
     });
-    expect(ofConfigured("sources.queue", { payload: '{"id":1}' }).evaluation.bindings).toMatchObject({
+    expect((await ofConfigured("sources.queue", { payload: '{"id":1}' })).evaluation.bindings).toMatchObject({
       topic: "",
       eventType: null,
     });
   });
 
-  test("of a source is refused for a payload that would not come to it", () => {
-    expect(() => ofConfigured("sources.shop", { payload: '{"type":"created"}' })).toThrow(RefusedPayloadError);
-    expect(() => ofConfigured("sources.shop", { payload: "{" })).toThrow(
+  test("of a source computes its attributes as at receipt, and tells of an expression that failed", async () => {
+    const headers = ["X-Tenant", "blue"];
+    const { evaluation } = await ofConfigured("sources.computed", { payload: '{"id":7,"type":"x"}', headers });
+    expect(evaluation.bindings).toMatchObject({ idempotencyKey: "blue-7", eventType: null, topic: "" });
+    expect(failures).toEqual(["eventTypeExpression failed"]);
+  });
+
+  test("of a source is refused for a payload that would not come to it", async () => {
+    await expect(ofConfigured("sources.shop", { payload: '{"type":"created"}' })).rejects.toThrow(RefusedPayloadError);
+    await expect(ofConfigured("sources.shop", { payload: "{" })).rejects.toThrow(
       "sources.shop refuses the payload before its transform: it is not JSON",
     );
   });
 
   test.each([
-    ["destinations.nobody", {}, /--of: there is no destinations.nobody; transforms have sources.shop, sources.queue, /],
+    [
+      "destinations.nobody",
+      {},
+      /--of: there is no destinations.nobody; transforms have sources.shop, sources.queue, sources.computed, /,
+    ],
     ["destinations.bare", {}, /--of: destinations.bare has no transform; /],
     ["routes[0]", {}, /--of: routes\[0\] has no transform; /],
     ["routes[9]", {}, /--of: there is no routes\[9\]/],
@@ -140,9 +172,9 @@ describe("the trial of a configured transform", () => {
     ["sources.shop", { topic: "t" }, /--topic: sources.shop takes it from the event type/],
     ["sources.shop", { source: "s" }, /--source: /],
     ["sources.shop", { attempt: 1 }, /--attempt: /],
-  ])("refuses %s with %j", (keyPath, input, message) => {
-    const attempt = () => ofConfigured(keyPath, { payload: '{"id":1}', ...input });
-    expect(attempt).toThrow(TrialError);
-    expect(attempt).toThrow(message);
+  ])("refuses %s with %j", async (keyPath, input, message) => {
+    const attempt = ofConfigured(keyPath, { payload: '{"id":1}', ...input });
+    await expect(attempt).rejects.toThrow(TrialError);
+    await expect(attempt).rejects.toThrow(message);
   });
 });

@@ -38,6 +38,8 @@ describe("what does not stop the start", () => {
     queue("topic: 'q.{{ eventType }}', eventTypeFromHeader: true"),
     queue("topic: '{{ eventType }}', consumption: pull"),
     queue("topic: '', consumption: pull"),
+    "sources: { s: { path: /p, idempotencyKeyExpression: 'a & b', eventTypeExpression: kind } }",
+    queue("topic: '{{ eventType }}', eventTypeExpression: kind, aggregateIdExpression: $headers.account"),
     source(
       "filter: { require: [{ header: h, exists: true }, { header: h, equals: '' }], exclude: [{ header: h, in: [a] }] }",
     ),

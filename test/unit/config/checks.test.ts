@@ -283,8 +283,10 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
   [
     "sources: { s: { path: /s, topic: t, cloudEvents: false } }",
     "sources.s.idempotencyKeyPath",
-    "is required without idempotencyKeyHeader, auth.provider and cloudEvents: true",
+    "is required without idempotencyKeyHeader, idempotencyKeyExpression, auth.provider and cloudEvents: true",
   ],
+  [source("idempotencyKeyExpression: '$uppercase('"), "sources.s.idempotencyKeyExpression", "does not compile: "],
+  [queue("aggregateIdExpression: 'a b'"), "sources.s.aggregateIdExpression", "at character"],
   [source("idempotencyKeyHeader: 'X Id'"), "sources.s.idempotencyKeyHeader", "expected a header name"],
   [source("idempotencyKeyHeader: X-Api-Key"), "sources.s.idempotencyKeyHeader", "which carries credentials"],
   [source("scheduledAtHeader: X-Api-Key"), "sources.s.scheduledAtHeader", "which carries credentials"],

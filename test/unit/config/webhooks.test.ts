@@ -29,7 +29,7 @@ describe("a source with a provider", () => {
   test("without one, an HTTP source needs its path as before", () => {
     const [problem] = problemsOf(source("secret: s"));
     expect(problem).toMatch(
-      /^sources\.s: no kind fits; .*http needs path and idempotencyKeyPath or idempotencyKeyHeader or cloudEvents or auth\.provider; .*Nearest is http/,
+      /^sources\.s: no kind fits; .*http needs path and idempotencyKeyPath or idempotencyKeyHeader or idempotencyKeyExpression or cloudEvents or auth\.provider; .*Nearest is http/,
     );
   });
 

@@ -149,6 +149,19 @@ describe("the OpenAPI document", () => {
     expect([{}, { id: "" }, { event: {} }].map((body) => validate(body))).toEqual([false, false, false]);
   });
 
+  test("does not require in header or body what a source may compute, and has the answer while it cannot", async () => {
+    const computed =
+      "idempotencyKeyHeader: X-Id, idempotencyKeyExpression: a, eventTypePath: $.type, eventTypeExpression: b, consumption: pull";
+    const { paths } = await documentOf(loadWith(`sources: { s: { path: /s, ${computed} } }`));
+    const { description, parameters = [], requestBody, responses } = paths["/inbox/s"]?.post ?? {};
+    expect(description).toContain("is the header `X-Id`, else what the source computes from body and headers:");
+    expect(parameters).toContainEqual(expect.objectContaining({ name: "X-Id", required: false }));
+    const schema = requestBody?.content["application/json"]?.schema as object;
+    expect(new Ajv2020({ strict: false }).validate(schema, { type: "t".repeat(2000) })).toBe(true);
+    expect(Object.keys(responses ?? {})).toContain("503");
+    expect(Object.keys(responses ?? {})).not.toContain("422");
+  });
+
   test("gives every operation an id of its own that is an identifier in any language", async () => {
     const auth = "idempotencyKeyPath: $.id, topic: t, consumption: pull";
     const yaml = `sources: { "a/b": { path: /1, ${auth} }, "a b": { path: /2, ${auth} } }\ninbox: { pull: { enabled: true } }`;

@@ -208,7 +208,13 @@ export const httpSourceSchema = {
   type: "object",
   description: "A route `POST <inbox.basePath><path>`.",
   required: ["path"],
-  requiredAny: ["idempotencyKeyPath", "idempotencyKeyHeader", "cloudEvents", "auth.provider"],
+  requiredAny: [
+    "idempotencyKeyPath",
+    "idempotencyKeyHeader",
+    "idempotencyKeyExpression",
+    "cloudEvents",
+    "auth.provider",
+  ],
   properties: {
     path: { type: "string", syntax: "urlPath", description: "Path after `inbox.basePath`." },
     auth: {

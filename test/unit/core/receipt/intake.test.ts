@@ -271,6 +271,37 @@ describe("a message that can never be accepted", () => {
     expect(calls).toEqual(["inboxRejection(transform_failed)"]);
   });
 
+  test("because its transform rejects it, or its type is too long, keeps the attributes that were computed", async () => {
+    const { take, store } = setup({
+      expressions: async () => ({ kind: "computed", values: { idempotencyKey: "e-1", aggregateId: "a-1" } }),
+      stage: async () => ({ kind: "rejected", reason: "no" }),
+    });
+    await take(message('{"id":1,"type":"t","order":"o"}'));
+    expect(store.rows).toMatchObject([{ idempotencyKey: "e-1", eventType: "t", aggregateId: "a-1" }]);
+    const unusable = setup({
+      expressions: async () => ({
+        kind: "computed",
+        values: { idempotencyKey: "e-2", eventType: "t".repeat(1025), aggregateId: "a-2" },
+      }),
+    });
+    await unusable.take(message('{"id":1,"type":"t"}'));
+    expect(unusable.store.rows).toMatchObject([
+      { state: "dead", idempotencyKey: "e-2", eventType: null, aggregateId: "a-2" },
+    ]);
+  });
+
+  test("because the transform rejects a structured event keeps the attributes of the event", async () => {
+    const { take, store } = setup({
+      settings: { consumption: "push", cloudEvents: true },
+      attributes: brokerPlan({ ...SETTINGS, cloudEvents: true }, BROKER_SOURCE_KINDS.kafka.attributes),
+      stage: async () => ({ kind: "rejected", reason: "no" }),
+    });
+    const event = { specversion: "1.0", id: "e", source: "/s", type: "t", subject: "a", data: {} };
+    const headers = { "content-type": "application/cloudevents+json" };
+    await take(message(JSON.stringify(event), { headers }));
+    expect(store.rows).toMatchObject([{ state: "dead", idempotencyKey: "e", eventType: "t", aggregateId: "a" }]);
+  });
+
   test("is a duplicate when it comes again", async () => {
     const { take, store, calls } = setup();
     await take(message("x"));
@@ -291,6 +322,16 @@ describe("a message that the database refuses", () => {
           refuses(row) ? { kind: "refused", reason: "value too long" } : (taken[next++] ?? { kind: "duplicate" }),
       );
     };
+
+  test("is stored dead under the key that was computed for it", async () => {
+    const store = new MemoryInbox();
+    const { take } = setup({
+      insert: choosy(store, (row) => row.state === "pending"),
+      expressions: async () => ({ kind: "computed", values: { idempotencyKey: "e-1" } }),
+    });
+    await take(message('{"id":1,"type":"t"}'));
+    expect(store.rows).toMatchObject([{ state: "dead", idempotencyKey: "e-1", eventType: "t" }]);
+  });
 
   test("is stored dead, and its neighbours go their way", async () => {
     const store = new MemoryInbox();
@@ -418,6 +459,20 @@ describe("while the database is away", () => {
     release();
     await taken;
     expect(store.rows).toHaveLength(1);
+  });
+
+  test("an expression that cannot be run is waited for: its path would give another key", async () => {
+    let attempts = 0;
+    const { take, store, waits } = setup({
+      expressions: async ({ text }) => {
+        attempts += 1;
+        if (attempts <= 2) return { kind: "unavailable", reason: "no worker" };
+        return { kind: "computed", values: { idempotencyKey: `e-${JSON.parse(text).id}` } };
+      },
+    });
+    await take(message('{"id":1}'), message('{"id":2}'));
+    expect(waits).toHaveLength(1);
+    expect(store.rows.map(({ idempotencyKey }) => idempotencyKey)).toEqual(["e-1", "e-2"]);
   });
 
   test("a transform that cannot be run is waited for, and the order stays", async () => {

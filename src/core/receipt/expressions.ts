@@ -1,0 +1,126 @@
+import { errorText, isTransformFailure } from "../../model/errors.ts";
+import type { Headers } from "../../model/rows.ts";
+import type { Evaluator } from "../../ports/evaluator.ts";
+import type { Log } from "../../ports/runtime.ts";
+import type { Clock } from "../../time/clock.ts";
+import { DEFAULT_LIMITS } from "../transform/limits.ts";
+import { type FoundAttributes, findHeader } from "./attributes.ts";
+import { Hourly } from "./hourly.ts";
+
+/** Keys of a source that compute attributes, and the headers that are read before them. */
+export interface ExpressionSettings {
+  readonly idempotencyKeyExpression?: string | undefined;
+  readonly eventTypeExpression?: string | undefined;
+  readonly aggregateIdExpression?: string | undefined;
+  readonly idempotencyKeyHeader?: string | undefined;
+  readonly eventTypeHeader?: string | undefined;
+  readonly aggregateIdHeader?: string | undefined;
+}
+
+/** What expressions see of a message. */
+interface ExpressionInput {
+  /** The input document `$` as JSON text. */
+  readonly text: string;
+  readonly headers: Headers;
+  /** Its place among the messages of its request, from 0; undefined where it came alone. */
+  readonly position?: number | undefined;
+}
+
+export type ComputedAttributes =
+  /** Only the attributes for which an expression gave a value. */
+  | { readonly kind: "computed"; readonly values: Partial<FoundAttributes> }
+  /** The evaluator failed, not an expression: the message may come again, and must get the same key then. */
+  | { readonly kind: "unavailable"; readonly reason: string };
+
+/** Computes the attributes of a message. Never rejects. */
+export type AttributeExpressions = (input: ExpressionInput) => Promise<ComputedAttributes>;
+
+interface ExpressionOptions {
+  readonly source: string;
+  readonly settings: ExpressionSettings;
+  readonly evaluator: Pick<Evaluator, "evaluate">;
+  /** Whether to refuse messages when too many wait: for a source without a limit of its own. */
+  readonly refusable: boolean;
+  /** Is given the configuration's key of an expression that failed, and why: no text of the message. */
+  readonly onFailure: (key: string, code: string) => void;
+}
+
+const ATTRIBUTES = ["idempotencyKey", "eventType", "aggregateId"] as const;
+
+/** Whether a source has an expression that computes an attribute. */
+export const hasExpressions = (settings: ExpressionSettings): boolean =>
+  ATTRIBUTES.some((name) => settings[`${name}Expression`] !== undefined);
+
+/**
+ * Makes what computes the attributes of a source's messages. An expression that fails gives no value, like one that
+ * finds nothing, null, an empty text, an object or an array.
+ *
+ * @returns undefined where the source has none
+ */
+export function createExpressions(options: ExpressionOptions): AttributeExpressions | undefined {
+  const { source, settings, evaluator, refusable, onFailure } = options;
+  const expressions = ATTRIBUTES.flatMap((name) => {
+    const expression = settings[`${name}Expression`];
+    return expression === undefined ? [] : [{ name, expression, header: settings[`${name}Header`]?.toLowerCase() }];
+  });
+  if (expressions.length === 0) return undefined;
+
+  async function compute({ name, expression }: (typeof expressions)[number], input: ExpressionInput) {
+    const { text, headers, position } = input;
+    const bindings = { source, headers, ...(position === undefined ? {} : { position }) };
+    const lane = `sources.${source}`;
+    try {
+      return textOf(
+        await evaluator.evaluate({ lane, expression, input: text, bindings, ...DEFAULT_LIMITS, refusable }),
+      );
+    } catch (error) {
+      if (!isTransformFailure(error)) throw error;
+      // Nothing found is no fault of the expression: its message may have the attribute elsewhere.
+      if (error.code !== "no_result") onFailure(`${name}Expression`, error.code);
+      return null;
+    }
+  }
+
+  return async (input) => {
+    const wanted = expressions.filter(({ name, header }) => !isInHeader(name, header, input));
+    const outcomes = await Promise.allSettled(wanted.map((each) => compute(each, input)));
+    const values: Partial<Record<keyof FoundAttributes, string>> = {};
+    for (const [index, { name }] of wanted.entries()) {
+      const outcome = outcomes[index];
+      if (outcome?.status === "rejected") return { kind: "unavailable", reason: errorText(outcome.reason) };
+      if (outcome?.value != null) values[name] = outcome.value;
+    }
+    return { kind: "computed", values };
+  };
+}
+
+/** Warns of expressions that failed, once an hour for each key of a source. */
+export function warnOfFailures(
+  source: string,
+  { log, clock }: { readonly log: Pick<Log, "warn">; readonly clock: Pick<Clock, "monotonic"> },
+): ExpressionOptions["onFailure"] {
+  const hourly = new Hourly(clock);
+  return (key, code) => {
+    if (!hourly.isDue(key)) return;
+    // The error itself may quote the message.
+    log.warn(
+      { source, key, code },
+      "an expression failed for a received message and gives no value: correct it, or what it expects of messages",
+    );
+  };
+}
+
+/** A header of the request is not the key of each of its messages: there the expression decides. */
+function isInHeader(name: string, header: string | undefined, { headers, position }: ExpressionInput): boolean {
+  if (header === undefined || (name === "idempotencyKey" && position !== undefined)) return false;
+  return Boolean(findHeader(headers, header));
+}
+
+/** @param result JSON text */
+function textOf(result: string): string | null {
+  // They may be large.
+  if (result.startsWith("{") || result.startsWith("[")) return null;
+  const value: unknown = JSON.parse(result);
+  if (typeof value === "string") return value === "" ? null : value;
+  return typeof value === "number" || typeof value === "boolean" ? String(value) : null;
+}
