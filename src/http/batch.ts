@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { InboundAuth } from "../adapters/sources/http/schema.ts";
 import { type BatchForm, parseListPath, type SplitBatch } from "../core/receipt/requestBatch.ts";
 import type { Receipt } from "../model/rows.ts";
 import { ERRORS, sendJson, tooManyMessage } from "./respond.ts";
@@ -8,18 +9,28 @@ type FormOf = (req: IncomingMessage) => BatchForm | undefined;
 
 /**
  * @param path `batch.path`
+ * @param auth of the source; see {@link trustsContentType}
  * @throws Error when it is no path to a list
  */
-export function createFormOf(path: string | undefined): FormOf {
+export function createFormOf(path: string | undefined, auth: InboundAuth | undefined): FormOf {
   const configured: BatchForm | undefined =
     path === undefined ? undefined : { kind: "list", names: parseListPath(path) };
+  if (!trustsContentType(auth)) return () => configured;
   return (req) => {
     const [type = ""] = (req.headers["content-type"] ?? "").split(";", 1);
     return BATCH_TYPES[type.trim().toLowerCase()] ?? configured;
   };
 }
 
-/** The media types of several messages, whatever the source's configuration. */
+/**
+ * Whether `Content-Type` may say that a request has several messages. Signatures do not cover it: who resends a
+ * recorded request with another one would give its messages new idempotency keys.
+ */
+export function trustsContentType(auth: InboundAuth | undefined): boolean {
+  return auth?.kind !== "provider" && auth?.kind !== "hmac";
+}
+
+/** The media types of several messages. */
 const BATCH_TYPES: Readonly<Record<string, BatchForm | undefined>> = Object.assign(Object.create(null), {
   "application/x-ndjson": { kind: "lines" },
   "application/ndjson": { kind: "lines" },

@@ -4,6 +4,7 @@ import { hasExpressions } from "../../core/receipt/expressions.ts";
 import { CORRELATION_HEADER } from "../../core/receipt/headers.ts";
 import { parseJsonPath } from "../../core/receipt/jsonPath.ts";
 import { parseListPath } from "../../core/receipt/requestBatch.ts";
+import { trustsContentType } from "../batch.ts";
 import type { Access } from "../credentials.ts";
 import { ERRORS, tooManyMessage } from "../respond.ts";
 import {
@@ -106,11 +107,14 @@ function keyText(
   return `The idempotency key is ${places.join(", else ")}: a second message with the same one is a duplicate.`;
 }
 
-function batchText({ batch: { path, atomic, maxItems } }: DescribedSource): string {
+const takesBatches = ({ auth, batch }: DescribedSource): boolean => batch.path !== undefined || trustsContentType(auth);
+
+function batchText({ auth, batch: { path, atomic, maxItems } }: DescribedSource): string {
+  const isFree = trustsContentType(auth);
+  const types = ["a JSON text a line as `application/x-ndjson`", "a list as `application/cloudevents-batch+json`"];
   const forms = [
-    "a JSON text a line as `application/x-ndjson`",
-    "a list as `application/cloudevents-batch+json`",
-    ...(path === undefined ? [] : [`the items at \`${path}\` of any other document`]),
+    ...(isFree ? types : []),
+    ...(path === undefined ? [] : [`the items at \`${path}\` of ${isFree ? "any other" : "the"} document`]),
   ];
   return `${forms.join(", ")}; at most ${maxItems}, ${atomic ? "of which all are stored or none" : "each stored by itself"}`;
 }
@@ -132,7 +136,7 @@ function describe(source: DescribedSource): string {
     aggregateIdPath && `Messages with the same aggregate id, ${atText(aggregateIdPath)}, stay in order.`,
     eventTypePath && `The event type is ${atText(eventTypePath)}.`,
     source.filter && "Messages that do not pass the source's header filter are not stored.",
-    `Several messages may come in one request: ${batchText(source)}.`,
+    takesBatches(source) && `Several messages may come in one request: ${batchText(source)}.`,
     source.transform && "The source's transform runs before the message is stored.",
     perMinute && `At most ${perMinute} requests a minute, of all callers together.`,
     "Repeating a request that got a 4xx answer other than 429 gives the same answer; after a 500 or 503 send it again.",
@@ -165,7 +169,7 @@ function answers(source: DescribedSource, access: Access | undefined): readonly 
     ...(source.transform === undefined ? [] : [TRANSFORM_FAILED]),
     ...(source.transform === undefined && !hasExpressions(source) ? [] : [TRANSFORM_BUSY]),
     ...(source.rateLimit?.requestsPerMinute === undefined ? [] : [RATE_LIMITED]),
-    ...batchAnswers(source),
+    ...(takesBatches(source) ? batchAnswers(source) : []),
     ...handshakeAnswers(providerIn(source)),
   ];
 }
