@@ -41,17 +41,27 @@ export class SecretFiles {
     clearTimeout(this.#timer);
   }
 
-  /** Looks once. */
+  /**
+   * Looks once. Files that are swapped together are renewed together: between two of them a credential that moves from
+   * one to the other (`new` to `old`) would be refused.
+   */
   async look(): Promise<void> {
-    const { secrets } = this.#options;
-    for (const file of new Set(secrets.map((secret) => secret.file))) {
+    const files = [...new Set(this.#options.secrets.map(({ file }) => file))];
+    const marks = await marksOf(files);
+    const changed = files.flatMap((file, index) => {
+      const mark = marks[index];
+      return mark !== undefined && this.#seen.get(file) === mark ? [] : [{ file, mark, value: this.#read(file) }];
+    });
+    if (changed.length === 0) return;
+    // Some values may be of a newer version than others: the next look reads all of them.
+    const isMixed = (await marksOf(files)).some((mark, index) => mark !== marks[index]);
+    if (isMixed || this.#isStopped) return;
+    for (const { file, mark, value } of changed) {
       try {
-        const { mtimeMs, ino, size } = await stat(file);
-        const mark = `${mtimeMs} ${ino} ${size}`;
-        if (this.#seen.get(file) === mark) continue;
-        this.#renew(file);
+        if (value instanceof Error) throw value;
+        this.#renew(file, value);
         // A file that is being written is read again at the next look.
-        this.#seen.set(file, mark);
+        if (mark !== undefined) this.#seen.set(file, mark);
         this.#faulty.delete(file);
       } catch (error) {
         if (this.#faulty.has(file)) continue;
@@ -64,9 +74,16 @@ export class SecretFiles {
     }
   }
 
-  #renew(file: string): void {
-    const { secrets, read, masker, log } = this.#options;
-    const value = read(file);
+  #read(file: string): string | Error {
+    try {
+      return this.#options.read(file);
+    } catch (error) {
+      return error instanceof Error ? error : new Error(errorText(error));
+    }
+  }
+
+  #renew(file: string, value: string): void {
+    const { secrets, masker, log } = this.#options;
     if (value === "") throw new Error("it is empty");
     const changed = secrets.filter((secret) => secret.file === file && secret.reveal() !== value);
     if (changed.length === 0) return;
@@ -98,4 +115,14 @@ export class SecretFiles {
     );
     this.#timer.unref();
   }
+}
+
+/** What tells one version of each file from another; undefined for a file that cannot be reached. */
+function marksOf(files: readonly string[]): Promise<readonly (string | undefined)[]> {
+  return Promise.all(
+    files.map(async (file) => {
+      const found = await stat(file).catch(() => undefined);
+      return found && `${found.mtimeMs} ${found.ino} ${found.size}`;
+    }),
+  );
 }
