@@ -55,6 +55,8 @@ const NO_HANDSHAKE: HandshakeAnswer = { status: 403, body: { error: "the request
 
 function ofProvider(auth: ProviderAuth, { handshake, form }: Provider, clock: Pick<Clock, "now">): Webhook {
   const { methods = [], greet, marker, reply } = handshake ?? {};
+  const { verifyToken } = auth;
+  const currentToken = verifyToken && madeOf([verifyToken], () => verifyToken.reveal());
   const check = madeOf(credentialsOf(auth), () => createProviderCheck(auth, clock));
   return {
     methods,
@@ -63,7 +65,7 @@ function ofProvider(auth: ProviderAuth, { handshake, form }: Provider, clock: Pi
       const { method = "" } = req;
       const query = new URLSearchParams(req.url?.split("?", 2)[1] ?? "");
       const isJson = /[/+]json\b/i.test(req.headers["content-type"] ?? "");
-      const answer = greet({ method, isJson, query }, auth.verifyToken?.reveal());
+      const answer = greet({ method, isJson, query }, currentToken?.());
       // Only a POST is a message.
       return answer ?? (method === "POST" ? undefined : NO_HANDSHAKE);
     },

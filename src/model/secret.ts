@@ -19,6 +19,11 @@ export class Secret {
     return this.#file;
   }
 
+  /** Whether something uses each new value; all else has the value of the start. */
+  get isFollowed(): boolean {
+    return this.#users.length > 0;
+  }
+
   /** @param remake called after each new value; it throws where that cannot be used */
   onRenew(remake: () => void): void {
     this.#users.push(remake);

@@ -89,7 +89,15 @@ export class SecretFiles {
     if (changed.length === 0) return;
     masker.add(value);
     this.#renewAll(changed, value);
-    log.info({ file }, "a secret file has changed: its new value is in use");
+    if (changed.some((secret) => secret.isFollowed)) {
+      log.info({ file }, "a secret file has changed: its new value is in use");
+    }
+    if (changed.some((secret) => !secret.isFollowed)) {
+      log.info(
+        { file },
+        "a secret file has changed: what was made of it when the process started keeps the former value until a restart",
+      );
+    }
   }
 
   /** All that share the file, or none. */

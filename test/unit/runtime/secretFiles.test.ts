@@ -55,6 +55,7 @@ describe("a swap of several files", () => {
     swap({ new: "A", old: "Z" });
     const [former, fresh] = [secretIn("old", "Z"), secretIn("new", "A")];
     let isSwapped = false;
+    for (const secret of [former, fresh]) secret.onRenew(() => {});
     const { files, lines } = watch([former, fresh], (file) => {
       const value = readFileSync(file, "utf8");
       if (!isSwapped) swap({ new: "B", old: "A" });
@@ -89,4 +90,22 @@ describe("a swap of several files", () => {
     await files.look();
     expect(values(one, sharing, two, three)).toEqual(["A3", "A3", "B2", "C3"]);
   });
+});
+
+test("the log says of each file whether its new value is in use", async () => {
+  swap({ token: "A", password: "A", both: "A" });
+  const followed = [secretIn("token", "A"), secretIn("both", "A")];
+  for (const secret of followed) secret.onRenew(() => {});
+  const { files, lines } = watch([...followed, secretIn("password", "A"), secretIn("both", "A")]);
+  swap({ token: "B", password: "B", both: "B" });
+  await files.look();
+  const inUse = "a secret file has changed: its new value is in use";
+  const kept =
+    "a secret file has changed: what was made of it when the process started keeps the former value until a restart";
+  expect(lines.map(({ fields, message }) => [path.basename(String(fields.file)), message])).toEqual([
+    ["token", inUse],
+    ["both", inUse],
+    ["both", kept],
+    ["password", kept],
+  ]);
 });

@@ -102,6 +102,7 @@ interface Token {
  */
 class TokenCredentials implements Credentials {
   readonly #auth: OAuth2Auth;
+  readonly #clientSecret: () => string;
   readonly #clock: Clock;
   readonly #secrets: CredentialsEnvironment["secrets"];
   readonly #timeoutMs: number;
@@ -116,7 +117,11 @@ class TokenCredentials implements Credentials {
   constructor(auth: OAuth2Auth, environment: CredentialsEnvironment) {
     this.#auth = auth;
     this.#secrets = environment.secrets;
-    this.#secrets.add(auth.clientSecret.reveal());
+    this.#clientSecret = madeOf([auth.clientSecret], () => {
+      const secret = auth.clientSecret.reveal();
+      environment.secrets.add(secret);
+      return secret;
+    });
     this.#clock = environment.clock;
     this.#timeoutMs = environment.timeoutMs;
     this.#url = new URL(auth.tokenUrl);
@@ -201,7 +206,7 @@ class TokenCredentials implements Credentials {
     const form = new URLSearchParams(this.#auth.extraParams);
     form.set("grant_type", "client_credentials");
     form.set("client_id", this.#auth.clientId);
-    form.set("client_secret", this.#auth.clientSecret.reveal());
+    form.set("client_secret", this.#clientSecret());
     if (this.#auth.scope !== undefined) form.set("scope", this.#auth.scope);
     return form.toString();
   }

@@ -82,6 +82,18 @@ describe("the token request", () => {
     });
   });
 
+  test("has the new secret after a rotation", async () => {
+    issuer.answer = token("t1", { expires_in: 0 });
+    const clientSecret = new Secret(CLIENT_SECRET);
+    const { publish } = create({ clientSecret });
+    await publish();
+    clientSecret.renew("the next secret");
+    expect(clientSecret.isFollowed).toBe(true);
+    await publish();
+    const secrets = issuer.requests.map(({ body }) => new URLSearchParams(body.toString()).get("client_secret"));
+    expect(secrets).toEqual([CLIENT_SECRET, "the next secret"]);
+  });
+
   test("is one, however many rows wait for it", async () => {
     issuer.answer = token("t1");
     const { publish } = create();
