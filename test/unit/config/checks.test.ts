@@ -299,6 +299,13 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
     "sources.s.aggregateIdHeader",
     'is "x-sum", which carries credentials',
   ],
+  [
+    source(
+      "auth: { certificateHeader: X-Cert, trustedProxies: [10.0.0.0/8], commonNames: [a] }, idempotencyKeyHeader: x-cert",
+    ),
+    "sources.s.idempotencyKeyHeader",
+    'is "x-cert", which carries credentials',
+  ],
   [source("aggregateIdHeader: X-Correlation-Id"), "sources.s.aggregateIdHeader", "is stored as the correlation id"],
   [source("rateLimit: { requestsPerMinute: 0 }"), "sources.s.rateLimit.requestsPerMinute", "from 1, found 0"],
   [source("path2: x, consumption: both"), "sources.s.consumption", "expected one of push, pull"],

@@ -163,5 +163,6 @@ export function signatureHeaders({ schemes }: Provider): readonly string[] {
 /** The request headers that a block of credentials reads; of a bearer token it is known. */
 export function credentialHeadersOf(auth: DeclaredAuth | undefined): readonly string[] {
   if (auth?.kind === "provider") return signatureHeaders(providerOf(auth.provider));
+  if (auth?.kind === "client-certificate") return [auth.certificateHeader];
   return auth?.kind === "api-key" || auth?.kind === "hmac" ? [auth.headerName] : [];
 }
