@@ -9,7 +9,7 @@ import { basePath, withLeadingSlash } from "../derive.ts";
 import type { KeyPath } from "../keyPath.ts";
 import { didYouMean } from "../kinds.ts";
 import { MAX_RETRY_WAIT_MS } from "../schema/destinations.ts";
-import { MAX_INITIAL_DELAY_MS } from "../schema/sources.ts";
+import { MAX_INITIAL_DELAY_MS, MAX_TIME_TO_LIVE_MS } from "../schema/sources.ts";
 import type { Config, DeclaredConfig, DestinationConfig } from "../types.ts";
 import type { Rules } from "./rules.ts";
 
@@ -117,6 +117,7 @@ export function checkSources(config: DeclaredConfig, rules: Rules): void {
       if ((source.initialDelay ?? 0) <= MAX_INITIAL_DELAY_MS) return;
       report.error("initialDelay", "is longer than 365d, the longest delay");
     });
+    when(["timeToLive", "initialDelay"], (report) => checkTimeToLive(source, report));
     rules.when(["inbox"], ["credentialHeaders"], () =>
       checkAttributeHeaders(source, config.inbox.credentialHeaders, when),
     );
@@ -136,6 +137,15 @@ export function checkSources(config: DeclaredConfig, rules: Rules): void {
 }
 
 const KEY_PLACES = ["idempotencyKeyPath", "idempotencyKeyHeader", "idempotencyKeyExpression"] as const;
+
+function checkTimeToLive({ timeToLive, initialDelay = 0 }: Source, report: Report): void {
+  if (timeToLive === undefined) return;
+  if (timeToLive > MAX_TIME_TO_LIVE_MS) report.error("timeToLive", "is longer than 365d, the longest life");
+  else if (timeToLive === 0) report.error("timeToLive", "must be longer than 0: every message would be dead");
+  else if (timeToLive <= initialDelay) {
+    report.error("timeToLive", "must be longer than initialDelay: messages would be dead before they are due");
+  }
+}
 
 const ATTRIBUTE_HEADERS = [
   "idempotencyKeyHeader",

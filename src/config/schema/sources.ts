@@ -5,8 +5,9 @@ import { boolean, duration, integer, text, textOrList } from "../../model/schema
 import { withCommonKeys } from "../kinds.ts";
 import { attributeHeadersSchema, filterSchema, transformSchema } from "./blocks.ts";
 
-/** Dates far beyond it are what a database cannot hold: no message could be stored. */
+/** Dates far beyond them are what a database cannot hold: no message could be stored. */
 export const MAX_INITIAL_DELAY_MS = 365 * 24 * 3_600_000;
+export const MAX_TIME_TO_LIVE_MS = MAX_INITIAL_DELAY_MS;
 
 /** @param description what the expression gives */
 const attributeExpression = (description: string) =>
@@ -48,7 +49,9 @@ const commonKeys = {
     "JSONPath of the time before which a row is not relayed, nor given to pull clients.",
     "jsonPath",
   ),
-  timeToLive: duration("After so long from its receipt a message is `dead` instead of delivered."),
+  timeToLive: duration(
+    "After so long from its receipt a message is `dead` instead of delivered. Longer than `initialDelay`, at most `365d`.",
+  ),
   expiresAtPath: textOrList(
     "JSONPath of the time after which a message is `dead` instead of delivered: ISO 8601, or seconds or milliseconds since 1970.",
     "jsonPath",
