@@ -236,8 +236,8 @@ export interface ClaimedRow extends RoutedRow {
   readonly maxAttempts: number;
   /** Null also for a time that no `Date` can hold, such as `infinity`. */
   readonly createdAt: Date | null;
-  /** By the database's clock, when it was claimed. */
-  readonly isExpired: boolean;
+  /** From its claim, by the database's clock; none is left of an expired row. Null where it never expires. */
+  readonly expiresInMs: number | null;
 }
 
 /** A claimed row that has what a delivery needs. */

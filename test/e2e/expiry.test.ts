@@ -24,13 +24,14 @@ test("what is not delivered in time is dead, and a replay delivers it after all"
   await database.query(
     `INSERT INTO outbox (topic, key, payload, expires_at) VALUES
        ('orders.own', 'k', '{"id":"own, expired"}', now() - interval '1 second'),
-       ('orders.own', 'k', '{"id":"own"}', now() + interval '1 hour')`,
+       ('orders.own', 'k', '{"id":"own"}', now() + interval '1 hour'),
+       ('orders.own', 'k', '{"id":"for ever"}', 'infinity')`,
   );
 
   const service = await services.start({ database, config });
   await service.post({ id: "in time", key: "k", type: "paid" });
   const arrived = () => receiver.requests.map(({ body }) => (JSON.parse(body.toString()) as { id: string }).id);
-  await eventually(async () => expect(arrived()).toEqual(["own", "in time"]));
+  await eventually(async () => expect(arrived()).toEqual(["own", "for ever", "in time"]));
   const dead = await database.query(
     "SELECT id, attempt, last_error FROM outbox WHERE state = 'dead' ORDER BY sequence",
   );
@@ -41,8 +42,8 @@ test("what is not delivered in time is dead, and a replay delivers it after all"
   const ids = dead.map(({ id }) => id);
   const replay = await service.post({ ids }, { path: "/admin/replay", headers: BEARER });
   expect(replay.status).toBe(200);
-  await eventually(async () => expect(arrived()).toEqual(["own", "in time", "late", "own, expired"]));
-  expect(await service.metric("svc_outbox_messages_total")).toBe(6);
+  await eventually(async () => expect(arrived()).toEqual(["own", "for ever", "in time", "late", "own, expired"]));
+  expect(await service.metric("svc_outbox_messages_total")).toBe(7);
 }, 60_000);
 
 test("tables without the column stop the start where a source needs it, and no other", async () => {

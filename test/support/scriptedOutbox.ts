@@ -16,7 +16,7 @@ export function outboxRow(overrides: Partial<Omit<ClaimedRow, "claimToken">> = {
     attempt: 0,
     maxAttempts: 5,
     createdAt: new Date(0),
-    isExpired: false,
+    expiresInMs: null,
     ...overrides,
   };
 }

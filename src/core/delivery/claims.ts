@@ -9,6 +9,8 @@ import { sharedController } from "../../time/wait.ts";
 /** A claim of this process: its open rows, and how long it may act on them. */
 export interface HeldClaim {
   readonly token: ClaimToken;
+  /** Monotonic ms, before the claim was sent. */
+  readonly claimedAt: number;
   /** Monotonic ms of the earliest possible end of the lease, counted from before the claim or renewal was sent. */
   deadline: number;
   /** Monotonic ms that no renewal can exceed. */
@@ -130,6 +132,7 @@ export class Claims {
     const { leaseMs, claimTimeoutMs } = this.#lease;
     const claim: HeldClaim = {
       token,
+      claimedAt,
       deadline: claimedAt + Math.min(leaseMs, claimTimeoutMs),
       ceiling: claimedAt + claimTimeoutMs,
       open: new Set(rows.map((row) => row.id)),

@@ -104,6 +104,7 @@ export interface Delivery {
   /**
    * Delivers one claimed row. Never rejects: everything becomes the row's outcome.
    *
+   * @param row its `expiresInMs` counts from now
    * @param signal abort it with `StoppingError` or `ClaimLostError` to interrupt: the row is then released, not failed
    * @param isProbe whether it tests a receiver after an outage: unless that works, the row is released and its attempt
    * not counted
@@ -164,7 +165,7 @@ async function attemptOf(
   route: PreparedRoute | undefined,
   signal: AbortSignal,
 ): Promise<Attempt> {
-  if (row.isExpired) return { kind: "refused", error: new Error(EXPIRED) };
+  if (row.expiresInMs !== null && row.expiresInMs <= 0) return { kind: "refused", error: new Error(EXPIRED) };
   if (!isDeliverable(row)) {
     const column = row.topic === null ? "topic" : "payload";
     return { kind: "refused", error: new Error(`the column of the ${column} is NULL: there is nothing to deliver`) };

@@ -311,7 +311,7 @@ export class Poller {
     const permit = entered instanceof Promise ? await entered : entered;
     const { outcome, report } =
       permit !== undefined && this.#claims.mayBegin(claim, row.id)
-        ? await delivery.deliver(row, claim.cutoff.signal, permit.isProbe)
+        ? await delivery.deliver(atBegin(entry, clock.monotonic()), claim.cutoff.signal, permit.isProbe)
         : { outcome: releaseOf(row), report: NOT_ASKED };
     if (permit !== undefined) gates.leave(destination, permit, row.id, report);
     metrics.outboxProcessingDuration((clock.monotonic() - slot.beganAt) / 1000);
@@ -386,6 +386,12 @@ export class Poller {
     const isLost = result.kind === "lost";
     log.warn({ id, outcome: kind }, isLost ? RECLAIMED : WRITTEN_OR_EXPIRED);
   }
+}
+
+/** The row as its delivery begins: it may have waited long for a slot, or for the rows before it. */
+function atBegin({ row, claim }: QueuedRow, now: number): ClaimedRow {
+  if (row.expiresInMs === null) return row;
+  return { ...row, expiresInMs: row.expiresInMs - (now - claim.claimedAt) };
 }
 
 const RECLAIMED = "claim lost: the row was reclaimed before its outcome was written";

@@ -44,12 +44,13 @@ export function exerciseExpiry(open: () => Promise<StoreHarness>): void {
       await using harness = await open();
       await relayed(harness, [{ expiry: LATER }, {}, { expiry: { at: Date.now() + HOUR_MS, afterMs: 2 * HOUR_MS } }]);
       const { rows } = await harness.store.outbox.claim(claimRequest());
-      expect(rows.map(({ isExpired }) => isExpired)).toEqual([false, false, false]);
+      const minutes = rows.map(({ expiresInMs }) => expiresInMs && Math.ceil(expiresInMs / 60_000));
+      expect(minutes).toEqual([60, null, 60]);
       await harness.expireMessages();
       await harness.expireLeases();
       await harness.store.outbox.reclaim(10, 30_000);
       const again = (await harness.store.outbox.claim(claimRequest())).rows;
-      expect(again.map(({ isExpired }) => isExpired)).toEqual([true, false, true]);
+      expect(again.map(({ expiresInMs }) => expiresInMs)).toEqual([0, null, 0]);
     });
 
     test("is delivered after all where an operator replays it", async () => {
@@ -66,7 +67,7 @@ export function exerciseExpiry(open: () => Promise<StoreHarness>): void {
           "alice",
         ),
       ).toBe(1);
-      expect((await outbox.claim(claimRequest())).rows).toMatchObject([{ isExpired: false, attempt: 0 }]);
+      expect((await outbox.claim(claimRequest())).rows).toMatchObject([{ expiresInMs: null, attempt: 0 }]);
     });
 
     test("is dead instead of given to a pull client, and the next one of its aggregate is given", async () => {

@@ -54,7 +54,7 @@ export class SimulatedOutbox implements OutboxStore {
           headers: {},
           createdAt: new Date(0),
           maxAttempts: 1000,
-          isExpired: false,
+          expiresInMs: null,
         };
         return { id, key, attempt, sequence: String(position), payload: PAYLOAD, claimToken: request.token, ...unused };
       });

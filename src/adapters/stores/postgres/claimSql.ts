@@ -2,7 +2,7 @@ import type { ClaimScope } from "../../../ports/store.ts";
 import type { ClaimStatements, ScopedClaims, UnscopedClaims } from "../sql/claims.ts";
 import type { TableNames } from "../sql/names.ts";
 import { history, isSameHistory, markBound, mayHaveChanged, newestMark, SEEN } from "./lowWater.ts";
-import { isExpired, type OutboxParts, overrideOf } from "./outboxParts.ts";
+import { expiresInMs, type OutboxParts, overrideOf } from "./outboxParts.ts";
 import { byIndex, perLimit, type Statement, statement } from "./statement.ts";
 import { msOf } from "./values.ts";
 
@@ -22,7 +22,7 @@ export function claimStatements(names: TableNames, parts: OutboxParts): ClaimSta
     ["max_attempts", `o.${c.maxAttempts}`],
     ["created_at", msOf(`o.${c.createdAt}`)],
     ["destination_override", overrideOf(c, "o")],
-    ["is_expired", isExpired(c.expiresAt, "o")],
+    ["expires_in_ms", expiresInMs(c.expiresAt, "o")],
   ] as const;
   const columns = (write: (column: readonly [name: string, value: string]) => string): string =>
     claimedColumns.map(write).join(", ");

@@ -113,6 +113,13 @@ export function overrideOf({ destinationOverride }: TableNames["outbox"], row: s
 export const isExpired = (expiresAt: string | null, row: string): string =>
   expiresAt === null ? "false" : `coalesce(${row}.${expiresAt} <= now(), false)`;
 
+/** An expression: how long it may still be delivered, 0 for no longer, NULL for ever. @param expiresAt as above */
+export const expiresInMs = (expiresAt: string | null, row: string): string =>
+  expiresAt === null
+    ? "NULL::bigint"
+    : `CASE WHEN ${isExpired(expiresAt, row)} THEN 0
+    WHEN isfinite(${row}.${expiresAt}) THEN floor(date_part('epoch', (${row}.${expiresAt})::timestamptz - now()) * 1000)::bigint END`;
+
 /** An expression for the destination of a row; exact for every pattern. The topic may have any type. */
 export function destinationOf(routing: Routing, c: TableNames["outbox"], row: string): string {
   const override = c.destinationOverride === null ? null : `(${overrideOf(c, row)} COLLATE "C")`;

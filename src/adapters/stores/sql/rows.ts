@@ -98,7 +98,7 @@ export function claimedRow(row: Row, token: ClaimToken): ClaimedRow {
     attempt: numberOf(row.attempt, 0),
     maxAttempts: numberOf(row.max_attempts, DEFAULT_MAX_ATTEMPTS),
     createdAt: dateOf(row.created_at),
-    isExpired: row.is_expired === true || row.is_expired === 1,
+    expiresInMs: row.expires_in_ms === null ? null : Number(row.expires_in_ms),
   };
 }
 

@@ -6,8 +6,8 @@ import {
   BATCH,
   BY_ID,
   destinationOf,
+  expiresInMs,
   hasCome,
-  isExpired,
   LETTER_FOR_LETTER,
   NAMED_IDS,
   NOW,
@@ -102,7 +102,7 @@ SELECT (SELECT COUNT(*) FROM @positions) AS positions, (SELECT MIN(sequence) FRO
 IF @lost = 1 ROLLBACK TRANSACTION; ELSE COMMIT TRANSACTION;
 SELECT o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.topic} AS topic, ${overrideOf(c, "o")} AS destination_override, o.${c.key} AS [key],
   o.${c.aggregateType} AS aggregate_type, o.${c.payload} AS payload, o.${c.headers} AS headers, o.${c.attempt} AS attempt,
-  o.${c.maxAttempts} AS max_attempts, o.${c.createdAt} AS created_at, CASE WHEN ${isExpired(c.expiresAt, "o")} THEN 1 ELSE 0 END AS is_expired
+  o.${c.maxAttempts} AS max_attempts, o.${c.createdAt} AS created_at, ${expiresInMs(c.expiresAt, "o")} AS expires_in_ms
 FROM @claimed n JOIN ${table} o ${BY_ID.read} ON o.${c.sequence} = n.sequence AND o.${c.id} = n.id
 WHERE o.${c.claimToken} = @token
 ORDER BY o.${c.sequence};`;

@@ -137,6 +137,12 @@ export function overrideOf({ destinationOverride }: TableNames["outbox"], row: s
 export const isExpired = (expiresAt: string | null, row: string): string =>
   expiresAt === null ? "1 = 0" : `${row}.${expiresAt} <= @now`;
 
+/** An expression: how long it may still be delivered, 0 for no longer, NULL for ever. @param expiresAt as above */
+export const expiresInMs = (expiresAt: string | null, row: string): string =>
+  expiresAt === null
+    ? "CONVERT(bigint, NULL)"
+    : `CASE WHEN ${isExpired(expiresAt, row)} THEN 0 ELSE DATEDIFF_BIG(millisecond, @now, ${row}.${expiresAt}) END`;
+
 /**
  * @returns an expression for the destination of a row. Patterns with both `*` and `**` are beyond LIKE: their rows have
  *   no destination here.

@@ -41,7 +41,7 @@ const row = (overrides: Partial<ClaimedRow> = {}): ClaimedRow => ({
   attempt: 0,
   maxAttempts: 5,
   createdAt: new Date(CREATED),
-  isExpired: false,
+  expiresInMs: null,
   ...overrides,
 });
 
@@ -115,7 +115,7 @@ const failing =
 
 test("a row that has expired is dead without an attempt, and says nothing about its receiver", async () => {
   const { delivery, published, calls } = setup({ history: "failures" });
-  const { outcome, report } = await delivery.deliver(row({ isExpired: true, attempt: 2 }), never);
+  const { outcome, report } = await delivery.deliver(row({ expiresInMs: 0, attempt: 2 }), never);
   expect(outcome).toMatchObject({
     ...CLAIM,
     kind: "dead",

@@ -124,6 +124,24 @@ describe("the poller", () => {
     await poller.stop(never);
   });
 
+  test("a row that expires while it waits behind another one of its key begins with the time it has left", async () => {
+    const { begun, deliver } = heldDeliveries();
+    const { store, poller, clock } = setup(deliver);
+    store.batches.push([
+      outboxRow({ key: "a", expiresInMs: 3000 }),
+      outboxRow({ key: "a", expiresInMs: 3000 }),
+      outboxRow({ key: "a", expiresInMs: null }),
+    ]);
+    await poller.pass();
+    for (const index of [0, 1, 2]) {
+      clock.advance(2000);
+      begun[index]?.end(sent(begun[index].row));
+      await settleDown();
+    }
+    expect(begun.map(({ row }) => row.expiresInMs)).toEqual([3000, 1000, null]);
+    await poller.stop(never);
+  });
+
   test("an outcome that the database refuses is logged and counted, keeps no other from being settled, and is no lost claim", async () => {
     const { log, lines } = recordingLog();
     const { store, poller, calls } = setup(async (row) => sent(row), { log });

@@ -31,7 +31,7 @@ const ROW: DeliverableRow = {
   attempt: 3,
   maxAttempts: 5,
   createdAt: new Date(Date.UTC(2024, 0, 31, 12, 30, 15, 7)),
-  isExpired: false,
+  expiresInMs: null,
 };
 
 const CONTEXT: SourceStageContext = {
