@@ -42,18 +42,18 @@ const commonKeys = {
     "Holds each received row: it is relayed, or given to pull clients, this long after its publication. At most `365d`.",
   ),
   scheduledAtPath: textOrList(
-    "JSONPath of the time of publication, with which `initialDelay` begins; without that it changes nothing.",
+    "JSONPath of the [time](#formats) of publication, with which `initialDelay` begins; without that it changes nothing. Where there is none, the `time` of the event (`cloudEvents`) counts, else that of the broker.",
     "jsonPath",
   ),
   deliverAtPath: textOrList(
-    "JSONPath of the time before which a row is not relayed, nor given to pull clients.",
+    "JSONPath of the [time](#formats) before which a row is not relayed, nor given to pull clients.",
     "jsonPath",
   ),
   timeToLive: duration(
     "After so long from its receipt a message is `dead` instead of delivered. Longer than `initialDelay`, at most `365d`.",
   ),
   expiresAtPath: textOrList(
-    "JSONPath of the time after which a message is `dead` instead of delivered: ISO 8601, or seconds or milliseconds since 1970.",
+    "JSONPath of the [time](#formats) after which a message is `dead` instead of delivered.",
     "jsonPath",
   ),
   transform: { ...transformSchema, description: "Runs before the row is stored." },

@@ -1,10 +1,13 @@
+import { decodedAttribute } from "../../model/cloudEvents.ts";
 import type { Schedule } from "../../model/rows.ts";
-import type { AttributeInput } from "./attributes.ts";
+import { type AttributeInput, findHeader } from "./attributes.ts";
 import { createTimeReader } from "./messageTime.ts";
-import { isTime, type UnreadableTimes } from "./times.ts";
+import { isTime, parseTime, type UnreadableTimes } from "./times.ts";
 
 /** Keys of a source that say when its messages are due. */
 export interface ScheduleSettings {
+  /** Whether messages are events, whose `time` is that of their publication. */
+  readonly cloudEvents?: boolean | undefined;
   /** In ms from the publication. */
   readonly initialDelay?: number | undefined;
   readonly scheduledAtHeader?: string | undefined;
@@ -17,12 +20,20 @@ export interface ScheduleSettings {
 export type ScheduleOf = (input: AttributeInput) => Schedule | undefined;
 
 /**
- * The time of publication counts only with a delay, which begins with it. The configured places have it, or the broker.
+ * The time of publication counts only with a delay, which begins with it. The configured places have it, or the
+ * event, or the broker.
  *
  * @returns undefined where every message is due at its receipt
  */
 export function createSchedule(settings: ScheduleSettings, unreadable: UnreadableTimes): ScheduleOf | undefined {
-  const { initialDelay, scheduledAtHeader, scheduledAtPath, deliverAtHeader, deliverAtPath } = settings;
+  const {
+    cloudEvents = false,
+    initialDelay,
+    scheduledAtHeader,
+    scheduledAtPath,
+    deliverAtHeader,
+    deliverAtPath,
+  } = settings;
   if (initialDelay === undefined && deliverAtHeader === undefined && deliverAtPath === undefined) return undefined;
   const publication = { header: scheduledAtHeader, path: scheduledAtPath };
   const publishedAtOf = createTimeReader("scheduledAt", publication, unreadable);
@@ -31,8 +42,18 @@ export function createSchedule(settings: ScheduleSettings, unreadable: Unreadabl
     const notBefore = deliverAtOf(input);
     if (initialDelay === undefined)
       return notBefore === null ? undefined : { delayMs: 0, publishedAt: null, notBefore };
-    return { delayMs: initialDelay, publishedAt: publishedAtOf(input) ?? ofBroker(input), notBefore };
+    const configured = publishedAtOf(input);
+    const publishedAt = configured ?? (cloudEvents ? ofEvent(input, unreadable) : null) ?? ofBroker(input);
+    return { delayMs: initialDelay, publishedAt, notBefore };
   };
+}
+
+function ofEvent({ headers }: AttributeInput, unreadable: UnreadableTimes): number | null {
+  const text = findHeader(headers, "ce-time");
+  if (text === undefined || text === "") return null;
+  const time = parseTime(decodedAttribute(text));
+  if (time === null) unreadable.found("cloudEvents");
+  return time;
 }
 
 function ofBroker({ properties }: AttributeInput): number | null {

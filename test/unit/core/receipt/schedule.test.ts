@@ -41,6 +41,26 @@ test.each<[string, ScheduleSettings, Given, object | undefined]>([
     { body: '{"time":2}', properties: { publishedAt: 3000 } },
     { publishedAt: 2000 },
   ],
+  [
+    "an event and a broker",
+    { ...DELAY, ...PUBLISHED, cloudEvents: true },
+    { headers: { "ce-time": "1970-01-01T00%3A00:07.5%2B00:00" }, properties: { publishedAt: 3000 } },
+    { publishedAt: 7500 },
+  ],
+  [
+    "a path and an event",
+    { ...DELAY, ...PUBLISHED, cloudEvents: true },
+    { headers: { "ce-time": "1970-01-01T00:00:07Z" }, body: '{"time":2}' },
+    { publishedAt: 2000 },
+  ],
+  [
+    "an event without a time",
+    { ...DELAY, cloudEvents: true },
+    { properties: { publishedAt: 3000 } },
+    { publishedAt: 3000 },
+  ],
+  ["what is no event", DELAY, { headers: { "ce-time": "1970-01-01T00:00:07Z" } }, {}],
+  ["an event without a delay", { ...NOT_BEFORE, cloudEvents: true }, { headers: { "ce-time": "60" } }, undefined],
   ["a broker", { ...DELAY, ...PUBLISHED }, { properties: { publishedAt: 0 } }, { publishedAt: 0 }],
   ["a broker without a delay", NOT_BEFORE, { properties: { publishedAt: 3000 } }, undefined],
   ["the last time", DELAY, { properties: { publishedAt: LAST } }, { publishedAt: LAST }],
@@ -65,6 +85,14 @@ test.each<[string, ScheduleSettings, Given, object | undefined]>([
 
 test.each([-1, Number.NaN, LAST + 1, Number.POSITIVE_INFINITY])("a broker's time %s counts as none", (publishedAt) => {
   expect(scheduleOf(DELAY, { properties: { publishedAt } }).found).toMatchObject({ publishedAt: null });
+});
+
+test("an event's time that cannot be read counts as none", () => {
+  const given = { headers: { "ce-time": "soon" }, properties: { publishedAt: 9 } };
+  expect(scheduleOf({ ...DELAY, cloudEvents: true }, given)).toEqual({
+    found: { delayMs: 5000, publishedAt: 9, notBefore: null },
+    warned: ["cloudEvents"],
+  });
 });
 
 test("a time that cannot be read counts as none, and the next place is tried", () => {
