@@ -3,6 +3,7 @@ import type { ClaimToken, MessageId, Outcome } from "../../../src/model/rows.ts"
 import type { DestinationStore } from "../../../src/ports/destinationStore.ts";
 import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } from "../../../src/ports/store.ts";
 import { PAYLOAD } from "../store/model.ts";
+import { FIRST_TOPIC } from "./plan.ts";
 import type { World } from "./world.ts";
 
 /** A held statement fails after this time, as with the time limit of a renewal. */
@@ -46,14 +47,15 @@ export class SimulatedOutbox implements OutboxStore {
       model.claim(this.#slot, ids, request.token, request);
       world.claimedRows += ids.length;
       const rows = ids.map((id) => {
-        const { key, topic, attempt, position } = model.row(id);
+        const { key, topic: destination, attempt, position } = model.row(id);
+        const isRouted = destination === null || world.routed.includes(destination);
         const unused = {
-          topic,
-          destinationOverride: null,
+          topic: isRouted ? destination : FIRST_TOPIC,
+          destinationOverride: isRouted ? null : destination,
           aggregateType: null,
           headers: {},
           createdAt: new Date(0),
-          maxAttempts: 1000,
+          maxAttempts: world.plan.parking?.maxAttempts ?? Number.POSITIVE_INFINITY,
           expiresInMs: null,
         };
         return { id, key, attempt, sequence: String(position), payload: PAYLOAD, claimToken: request.token, ...unused };

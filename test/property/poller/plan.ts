@@ -25,11 +25,17 @@ export interface Plan {
   readonly retryMs: number;
   /** The receiver refuses everything from when, and for how long. */
   readonly outage: { readonly fromMs: number; readonly lengthMs: number };
-  /** What becomes of one of the destinations, when and for how long; undefined where all are well. */
-  readonly illness: Illness | undefined;
-  /** Of the destination that may be ill. */
+  /** What becomes of the first destinations, one of each, when and for how long; empty where all are well. */
+  readonly illnesses: readonly Illness[];
+  /** Of each destination with an illness; of the first one where there is none. */
   readonly limits: DestinationLimits;
-  /** When an operator pauses it, and for how long. */
+  /** How many of the last destinations no route names: their rows have an override, and the topic of the first one. */
+  readonly unrouted: number;
+  /** What becomes of rows that use up their attempts; undefined where they have any number. */
+  readonly parking: Parking | undefined;
+  /** Share of the refusals that ask to wait, and for how long. */
+  readonly retryAfter: { readonly share: number; readonly ms: number };
+  /** When an operator pauses the first destination, and for how long. */
   readonly pause: { readonly fromMs: number; readonly lengthMs: number };
   readonly faults: readonly Fault[];
 }
@@ -39,6 +45,15 @@ export interface Illness {
   readonly kind: "hangs" | "crawls" | "refuses";
   readonly fromMs: number;
   readonly lengthMs: number;
+}
+
+/** Rows are parked, and an operator looks after them. */
+export interface Parking {
+  readonly maxAttempts: number;
+  /** How often the operator looks. */
+  readonly everyMs: number;
+  /** Share of the parked rows that the operator discards; all others are retried. */
+  readonly discarded: number;
 }
 
 export type FaultKind =
@@ -77,12 +92,20 @@ const illness: fc.Arbitrary<Illness> = fc.record({
   lengthMs: times(60_000),
 });
 
+const illnesses = (min: number) => fc.array(illness, { minLength: min, maxLength: 3 });
+
 const breaker = fc.record({
   failureRatio: fc.constantFrom(0.1, 0.5, 1),
   minimumAttempts: fc.integer({ min: 1, max: 10 }),
   windowMs: fc.constantFrom(1000, 10_000),
   openMs: fc.constantFrom(200, 1000, 3000),
   maxOpenMs: fc.constantFrom(3000, 8000),
+});
+const retryAfter = fc.record({ share: fc.constantFrom(0, 0.3, 1), ms: fc.oneof(times(300), times(3000)) });
+const parking: fc.Arbitrary<Parking> = fc.record({
+  maxAttempts: times(3),
+  everyMs: times(1000),
+  discarded: fc.constantFrom(0, 0.3, 1),
 });
 const optional = <T>(arbitrary: fc.Arbitrary<T>) => fc.option(arbitrary, { nil: undefined });
 
@@ -92,35 +115,38 @@ const limits: fc.Arbitrary<DestinationLimits> = fc.record({
   circuitBreaker: optional(breaker),
 });
 
-/** One destination is ill for a while behind a breaker, and replicas only stop in order. */
+/** One to three destinations are ill for a while behind a breaker each; nothing else goes wrong. */
 export function plansOfBreaker(): fc.Arbitrary<Plan> {
-  return fc.tuple(plans(["terminate"]), illness, breaker).map(([plan, { kind, fromMs, lengthMs }, circuitBreaker]) => ({
+  return fc.tuple(plans(["terminate"]), illnesses(1), breaker).map(([plan, ills, circuitBreaker]) => ({
     ...plan,
     refused: 0,
     outage: { fromMs: 0, lengthMs: 0 },
     pause: { fromMs: 0, lengthMs: 0 },
     faults: [],
-    illness: { kind, fromMs, lengthMs },
+    illnesses: ills,
     limits: { circuitBreaker },
   }));
 }
 
 /**
- * One destination is ill all the time and the others are well; nothing else goes wrong.
+ * One to three destinations are ill all the time and the others are well; nothing else goes wrong. There are more slots
+ * than ill destinations: each takes one until it is known as ill.
  */
 export function plansOfIllness(): fc.Arbitrary<Plan> {
   return fc
-    .tuple(plans(["kill"]), illness, fc.integer({ min: 2, max: 4 }), fc.integer({ min: 2, max: 20 }))
-    .map(([plan, { kind }, destinations, concurrency]) => ({
+    .tuple(plans(["kill"]), illnesses(1), times(3), times(18), fc.oneof(times(12), times(200)))
+    .map(([plan, ills, well, slots, keys]) => ({
       ...plan,
-      destinations,
-      concurrency,
+      // Of few keys, each has rows of an ill destination.
+      keys,
+      destinations: ills.length + well,
+      concurrency: ills.length + slots,
       refused: 0,
       outage: { fromMs: 0, lengthMs: 0 },
       limits: {},
       pause: { fromMs: 0, lengthMs: 0 },
       faults: [],
-      illness: { kind, fromMs: 0, lengthMs: Number.POSITIVE_INFINITY },
+      illnesses: ills.map(({ kind }) => ({ kind, fromMs: 0, lengthMs: Number.POSITIVE_INFINITY })),
     }));
 }
 
@@ -140,7 +166,10 @@ export function plans(kinds: readonly FaultKind[]): fc.Arbitrary<Plan> {
     refused: fc.oneof(fc.constant(0), fc.constant(0.05), fc.constant(0.4)),
     retryMs: fc.oneof(times(20), times(2000)),
     outage: fc.record({ fromMs: fc.nat({ max: 2000 }), lengthMs: fc.oneof(fc.constant(0), times(2000)) }),
-    illness: fc.option(illness, { nil: undefined }),
+    illnesses: illnesses(0),
+    unrouted: fc.nat({ max: 1 }),
+    parking: optional(parking),
+    retryAfter,
     limits: fc.oneof(fc.constant({}), limits),
     pause: fc.record({ fromMs: fc.nat({ max: 2000 }), lengthMs: fc.oneof(fc.constant(0), times(20_000)) }),
     faults: fc.array(fault(kinds), { maxLength: 4 }),
@@ -152,5 +181,5 @@ export function topicOf(destination: number): string {
   return `topic-${destination}`;
 }
 
-/** Of the destination that may be ill, limited or paused. */
-export const ILL_TOPIC = topicOf(0);
+/** Of the destination that may be paused. */
+export const FIRST_TOPIC = topicOf(0);

@@ -1,13 +1,13 @@
-import type { DeliveryResult } from "../../../src/core/delivery/deliver.ts";
+import { createDelivery, type Delivery, type DeliveryTarget } from "../../../src/core/delivery/deliver.ts";
 import { Poller } from "../../../src/core/delivery/poller.ts";
+import { createRetryPolicy } from "../../../src/core/delivery/retry.ts";
 import { DestinationGates } from "../../../src/core/destinations/gates.ts";
-import type { ClaimedRow, ClaimToken, Outcome } from "../../../src/model/rows.ts";
+import { PublishError } from "../../../src/model/errors.ts";
+import type { ClaimToken, MessageId } from "../../../src/model/rows.ts";
 import { Loop } from "../../../src/runtime/loop.ts";
 import type { Timer } from "../../../src/time/clock.ts";
-import { delivered } from "../../support/gates.ts";
 import { silentLog, silentMetrics } from "../../support/recorders.ts";
 import { SimulatedOutbox } from "./outbox.ts";
-import { ILL_TOPIC } from "./plan.ts";
 import type { World } from "./world.ts";
 
 const CLAIM_TIMEOUT_MS = 300_000;
@@ -18,7 +18,7 @@ const REFRESH_INTERVAL_MS = 500;
 /** Longest time for a stop in order. */
 const SHUTDOWN_MS = 30_000;
 
-/** One process with the role `poller`: the real poller and its loops, in a simulated world. */
+/** One process with the role `poller`: the real poller with its loops, routes and outcomes, in a simulated world. */
 export class SimulatedReplica {
   readonly outbox: SimulatedOutbox;
   readonly #world: World;
@@ -37,7 +37,9 @@ export class SimulatedReplica {
     const { clock, plan } = world;
     const newToken = () => `claim-${world.draw(2 ** 48)}` as ClaimToken;
     this.#gates = new DestinationGates({
-      limits: Object.fromEntries(world.topics.map((topic) => [topic, topic === ILL_TOPIC ? plan.limits : {}])),
+      limits: Object.fromEntries(
+        world.topics.map((topic) => [topic, world.limited.includes(topic) ? plan.limits : {}]),
+      ),
       concurrency: plan.concurrency,
       store: this.outbox.destinations,
       schema: { destinationFault: async () => undefined },
@@ -50,10 +52,7 @@ export class SimulatedReplica {
     });
     this.#poller = new Poller({
       store: this.outbox,
-      delivery: {
-        destinationOf: ({ topic }) => topic ?? undefined,
-        deliver: (row, signal, isProbe = false) => this.#deliver(row, signal, isProbe),
-      },
+      delivery: this.#watched(this.#delivery()),
       newToken,
       gates: this.#gates,
       pollIntervalMs: POLL_INTERVAL_MS,
@@ -138,23 +137,57 @@ export class SimulatedReplica {
     return () => cancel();
   };
 
-  async #deliver({ id, claimToken }: ClaimedRow, signal: AbortSignal, isProbe: boolean): Promise<DeliveryResult> {
-    const claim = { id, claimToken };
-    this.#world.begins(claim, isProbe);
-    const aborted = new Promise<Outcome>((resolve) => {
-      signal.addEventListener("abort", () => resolve({ ...claim, kind: "release" }), { once: true });
-    });
-    const { outcome, report } = delivered(await Promise.race([aborted, this.#publish(claim)]));
-    const isSpared = isProbe && report.receiver === "failed";
-    return { outcome: isSpared ? { ...claim, kind: "release" } : outcome, report };
+  #watched({ destinationOf, deliver }: Delivery): Delivery {
+    return {
+      destinationOf,
+      deliver: async (row, signal, isProbe = false) => {
+        this.#world.begins(row, isProbe);
+        const result = await deliver(row, signal, isProbe);
+        this.#world.ended(result.outcome);
+        return result;
+      },
+    };
   }
 
-  async #publish(claim: Pick<ClaimedRow, "id" | "claimToken">): Promise<Outcome> {
+  #delivery(): Delivery {
+    const { clock, plan, topics, routed } = this.#world;
+    const retry = { baseDelayMs: plan.retryMs, factor: 1, jitter: 0 };
+    const targetOf = (topic: string): DeliveryTarget => ({
+      kind: "simulated",
+      destination: { publish: ({ id }, signal) => this.#publish(topic, id, signal), close: async () => {} },
+      headers: {},
+      address: null,
+      routingKey: null,
+      transform: null,
+      retryPolicy: createRetryPolicy(retry, plan.retryMs),
+      maxAttempts: undefined,
+    });
+    const route = { transform: null, onExhausted: "park", routingKey: null, routingKeyMissing: "" } as const;
+    return createDelivery({
+      routes: routed.map((topic) => ({ ...route, topicPattern: topic, destination: topic })),
+      targets: new Map(topics.map((topic) => [topic, targetOf(topic)])),
+      redact: (text) => text,
+      history: "off",
+      replica: "simulated",
+      clock,
+      random: () => 0,
+      metrics: silentMetrics,
+      log: silentLog,
+    });
+  }
+
+  async #publish(topic: string, id: MessageId, signal: AbortSignal): Promise<void> {
+    const aborted = new Promise<never>((_, reject) => {
+      signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+    });
+    await Promise.race([aborted, this.#send(topic, id)]);
+  }
+
+  async #send(topic: string, id: MessageId): Promise<void> {
     const { plan } = this.#world;
     // On the wire it is in nobody's hands: it arrives also when its sender has ended meanwhile.
-    const accepted = await this.#world.arrives(claim.id, this.#world.draw(plan.deliveryMs));
+    const { accepted, retryAfterMs } = await this.#world.arrives(topic, id, this.#world.draw(plan.deliveryMs));
     await this.wait(this.#world.draw(plan.deliveryMs));
-    if (accepted) return { ...claim, kind: "sent" };
-    return { ...claim, kind: "retry", delayMs: plan.retryMs, reason: "refused" };
+    if (!accepted) throw new PublishError("status_5xx", "refused", { retryAfterMs });
   }
 }

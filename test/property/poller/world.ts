@@ -1,11 +1,11 @@
-import type { ClaimedRow, MessageId } from "../../../src/model/rows.ts";
+import type { ClaimedRow, MessageId, Outcome } from "../../../src/model/rows.ts";
 import type { Clock, Timer } from "../../../src/time/clock.ts";
 import { History } from "../../support/history.ts";
 import { manualTime } from "../../support/manualTime.ts";
 import { MemoryDestinations } from "../../support/memoryDestinations.ts";
 import { seeded } from "../../support/random.ts";
-import { OutboxModel } from "../store/model.ts";
-import { type Fault, ILL_TOPIC, type Plan, topicOf } from "./plan.ts";
+import { type ModelRow, OutboxModel } from "../store/model.ts";
+import { type Fault, FIRST_TOPIC, type Illness, type Plan, topicOf } from "./plan.ts";
 import { POLL_INTERVAL_MS, SimulatedReplica } from "./replica.ts";
 
 /** A killed replica's leases, and the time until a live one looks. */
@@ -31,8 +31,12 @@ export class World {
   /** Rows that were given to replicas, each as often as it was. */
   claimedRows = 0;
   #refusals = 0;
-  /** When the last probe of a breaker began. */
-  #probedAt = Number.NEGATIVE_INFINITY;
+  /** When the last probe of each breaker began. */
+  readonly #probedAt = new Map<string, number>();
+  /** Until when the receiver asked a row to wait that goes back for a retry. */
+  readonly #askedToWait = new Map<MessageId, number>();
+  /** Rows that the operator discarded. */
+  readonly #discarded = new Set<MessageId>();
   /** Deliveries to a destination while it was ill. */
   #metIllness = 0;
 
@@ -48,6 +52,16 @@ export class World {
   /** One for each destination. */
   get topics(): readonly string[] {
     return Array.from({ length: this.plan.destinations }, (_, n) => topicOf(n));
+  }
+
+  /** Those that a route names. */
+  get routed(): readonly string[] {
+    return this.topics.slice(0, this.topics.length - this.plan.unrouted);
+  }
+
+  /** Those with limits. */
+  get limited(): readonly string[] {
+    return this.topics.slice(0, Math.max(1, this.plan.illnesses.length));
   }
 
   get clock(): Clock {
@@ -78,35 +92,53 @@ export class World {
   begins({ id, claimToken }: Pick<ClaimedRow, "id" | "claimToken">, isProbe: boolean): void {
     const row = this.database.row(id);
     if (row.token !== claimToken) this.breaks(`row ${row.position} is delivered without a claim (${row.state})`);
+    const { faults } = this.plan;
+    if (row.key !== null) {
+      const parked = this.database.parked().find(({ key, position }) => key === row.key && position < row.position);
+      if (parked !== undefined) this.breaks(`row ${row.position} overtakes row ${parked.position}, which is parked`);
+    }
+    // A replica that was cut off may deliver a row that another one has, who knows nothing of the answer.
+    const asked = this.#askedToWait.get(id) ?? Number.NEGATIVE_INFINITY;
+    if (asked > this.clock.monotonic() && faults.every(({ kind }) => kind === "terminate")) {
+      this.breaks(`row ${row.position} comes before the time that the receiver asked for`);
+    }
     // A replica that has not heard of the opening yet may begin others.
-    if (row.topic === ILL_TOPIC && isProbe) void this.#probes();
+    if (row.topic !== null && isProbe) void this.#probes(row.topic);
   }
 
-  async #probes(): Promise<void> {
+  /** A replica has ended to deliver a row. */
+  ended({ id, kind }: Outcome): void {
+    if (kind !== "retry") this.#askedToWait.delete(id);
+  }
+
+  async #probes(topic: string): Promise<void> {
     const { limits, faults } = this.plan;
     const now = this.clock.monotonic();
-    const [state] = (await this.destinations.states()).filter(({ name }) => name === ILL_TOPIC);
+    const [state] = (await this.destinations.states()).filter(({ name }) => name === topic);
     if (limits.circuitBreaker === undefined || state?.breaker.state !== "half-open" || faults.length > 0) return;
-    const gapMs = now - this.#probedAt;
+    const gapMs = now - (this.#probedAt.get(topic) ?? Number.NEGATIVE_INFINITY);
     if (gapMs < limits.circuitBreaker.openMs) this.breaks(`two probes within ${gapMs} ms`);
-    this.#probedAt = now;
+    this.#probedAt.set(topic, now);
   }
 
   /**
-   * A row comes to the receiver.
+   * A row comes to the receiver of a destination.
    *
    * @param ms from now
-   * @returns whether the receiver takes it
+   * @returns whether the receiver takes it, and how long it asks to wait where it does not
    */
-  arrives(id: MessageId, ms: number): Promise<boolean> {
-    const ill = this.#isIll(id) ? this.plan.illness?.kind : undefined;
+  arrives(destination: string, id: MessageId, ms: number): Promise<Answer> {
+    const { position, topic } = this.database.row(id);
+    if (topic !== destination) this.breaks(`row ${position} goes to ${destination} instead of ${topic}`);
+    const ill = this.#illnessOf(id)?.kind;
     if (ill !== undefined) this.#metIllness += 1;
     return new Promise((resolve) => {
       this.timer(ill === "hangs" ? TIMEOUT_MS : ill === "crawls" ? CRAWL_MS : ms, () => {
         const accepted = ill === undefined ? !this.#refuses() : ill === "crawls";
         if (accepted) this.#history.received(id);
         else this.#refusals += 1;
-        resolve(accepted);
+        const retryAfterMs = accepted || ill === "hangs" ? undefined : this.#asksToWait(id);
+        resolve({ accepted, retryAfterMs });
       });
     });
   }
@@ -119,6 +151,7 @@ export class World {
   async run(): Promise<readonly string[]> {
     this.#scheduleRows();
     this.#schedulePause();
+    this.#scheduleOperator();
     for (const fault of this.plan.faults) this.timer(fault.atMs, () => this.#inflict(fault));
     await Promise.all(this.#replicas.map((replica) => replica.start()));
     const endsBy = this.#longestMs();
@@ -136,13 +169,14 @@ export class World {
    */
   async runBesideIllness(): Promise<readonly string[]> {
     this.#scheduleRows();
+    this.#scheduleOperator();
     await Promise.all(this.#replicas.map((replica) => replica.start()));
     const { rows, arrivingMs } = this.plan;
     const endsBy = arrivingMs + BESIDE_ILLNESS_MS + rows * this.#oneRowMs();
     const untouched = () => {
-      const ill = this.database.rows.filter(({ topic }) => topic === ILL_TOPIC);
-      const keys = new Set(ill.map(({ key }) => key).filter((key) => key !== null));
-      return this.database.rows.filter(({ topic, key }) => topic !== ILL_TOPIC && (key === null || !keys.has(key)));
+      const isOfIll = ({ topic }: ModelRow) => topic !== null && this.limited.includes(topic);
+      const keys = new Set(this.database.rows.filter(isOfIll).map(({ key }) => key));
+      return this.database.rows.filter((row) => !isOfIll(row) && (row.key === null || !keys.has(row.key)));
     };
     const left = () => untouched().filter(({ state }) => state !== "sent").length;
     const hasCome = () => this.database.rows.length === rows;
@@ -150,7 +184,7 @@ export class World {
     const unfinished = left();
     for (const replica of this.#replicas) replica.kill();
     const held = unfinished === 0 ? [] : [`${unfinished} of ${untouched().length} rows wait for an ill destination`];
-    return [...this.#brokenRules, ...held, ...this.#history.violations().filter((each) => !each.includes("never"))];
+    return [...this.#brokenRules, ...held, ...this.#history.violations()];
   }
 
   async #advance(): Promise<void> {
@@ -173,11 +207,15 @@ export class World {
     // Whether something arrived is unknown to a replica that a fault has met.
     if (plan.faults.some(({ kind }) => kind !== "terminate"))
       this.#history.mayRepeat(this.database.rows.map(({ id }) => id));
-    const unfinished = this.database.rows.filter(({ state }) => state !== "sent").length;
+    const { rows } = this.database;
+    const unfinished = rows.filter((row) => !isFinished(row)).length;
+    const died = rows.filter((row) => row.state === "dead" && !this.#mayDie(row));
+    for (const { id, state } of rows) if (state !== "dead") this.#history.acknowledged(id);
     const claims = `${this.claimedRows} rows claimed for ${plan.rows} rows and ${this.#refusals} refusals`;
     return [
       ...this.#brokenRules,
       ...(unfinished === 0 ? [] : [`${unfinished} rows are unfinished after ${this.clock.monotonic()} ms; ${claims}`]),
+      ...died.map(({ position, lastError }) => `row ${position} is dead: ${lastError}`),
       ...(this.claimedRows <= this.#mostClaimedRows() ? [] : [claims]),
       ...this.#history.violations(),
     ];
@@ -195,14 +233,35 @@ export class World {
   #schedulePause(): void {
     const { fromMs, lengthMs } = this.plan.pause;
     if (lengthMs === 0) return;
-    this.timer(fromMs, () => void this.destinations.pause(ILL_TOPIC, { by: "ops", reason: "test", forMs: lengthMs }));
+    this.timer(fromMs, () => void this.destinations.pause(FIRST_TOPIC, { by: "ops", reason: "test", forMs: lengthMs }));
+  }
+
+  /** An operator retries and discards parked rows, again and again. */
+  #scheduleOperator(): void {
+    const { parking } = this.plan;
+    if (parking === undefined) return;
+    this.timer(parking.everyMs, () => {
+      const { database } = this;
+      for (const row of database.parked()) {
+        if (this.random() < parking.discarded) {
+          database.discardParked(row, "ops");
+          this.#discarded.add(row.id);
+        } else database.retryParked(row);
+      }
+      this.#scheduleOperator();
+    });
+  }
+
+  /** An operator discarded it, or it used up its attempts at a destination without a route, which parks nothing. */
+  #mayDie({ id, topic, attempt }: ModelRow): boolean {
+    const isRouted = topic === null || this.routed.includes(topic);
+    return this.#discarded.has(id) || (!isRouted && attempt >= (this.plan.parking?.maxAttempts ?? Infinity));
   }
 
   #insert(id: MessageId, key: string | null): void {
     this.database.insert(id, key, 0, { topic: topicOf(this.draw(this.plan.destinations)) });
     // Rows without a key have no order: each is a key of its own to the history.
     this.#history.sent(id, key ?? id);
-    this.#history.acknowledged(id);
   }
 
   #inflict({ kind, replica: slot, lengthMs }: Fault): void {
@@ -225,12 +284,20 @@ export class World {
     void replica.start();
   }
 
-  /** Whether a row goes to the destination that is ill now. */
-  #isIll(id: MessageId): boolean {
-    const { illness } = this.plan;
-    if (illness === undefined || this.database.row(id).topic !== ILL_TOPIC) return false;
+  /** What the destination of a row has now. */
+  #illnessOf(id: MessageId): Illness | undefined {
+    const { topic } = this.database.row(id);
+    const illness = this.plan.illnesses.find((_, n) => topicOf(n) === topic);
+    if (illness === undefined) return undefined;
     const since = this.clock.monotonic() - illness.fromMs;
-    return since >= 0 && since < illness.lengthMs;
+    return since >= 0 && since < illness.lengthMs ? illness : undefined;
+  }
+
+  #asksToWait(id: MessageId): number | undefined {
+    const { share, ms } = this.plan.retryAfter;
+    if (share === 0 || this.random() >= share) return undefined;
+    this.#askedToWait.set(id, this.clock.monotonic() + ms);
+    return ms;
   }
 
   #refuses(): boolean {
@@ -241,7 +308,7 @@ export class World {
 
   #isDone(): boolean {
     const { database, plan } = this;
-    return database.rows.length === plan.rows && database.rows.every(({ state }) => state === "sent");
+    return database.rows.length === plan.rows && database.rows.every(isFinished);
   }
 
   /**
@@ -261,8 +328,8 @@ export class World {
   }
 
   #longestMs(): number {
-    const { rows, arrivingMs, outage, illness, refused } = this.plan;
-    const illMs = illness === undefined ? 0 : illness.fromMs + illness.lengthMs;
+    const { rows, arrivingMs, outage, illnesses, refused } = this.plan;
+    const illMs = Math.max(0, ...illnesses.map(({ fromMs, lengthMs }) => fromMs + lengthMs));
     const { pause, limits } = this.plan;
     const ended = this.#faultsEnd() + outage.fromMs + outage.lengthMs + illMs + pause.fromMs + pause.lengthMs;
     const rateMs = limits.rateLimit === undefined ? 0 : (2 * rows * 1000) / limits.rateLimit.perSecond;
@@ -273,14 +340,23 @@ export class World {
   }
 
   #oneRowMs(): number {
-    const { databaseMs, deliveryMs, retryMs } = this.plan;
-    return 6 * databaseMs + 2 * deliveryMs + retryMs + 2 * POLL_INTERVAL_MS;
+    const { databaseMs, deliveryMs, retryMs, retryAfter, parking } = this.plan;
+    const againMs = Math.max(retryMs, retryAfter.share === 0 ? 0 : retryAfter.ms, parking?.everyMs ?? 0);
+    return 6 * databaseMs + 2 * deliveryMs + againMs + 2 * POLL_INTERVAL_MS;
   }
 
   #faultsEnd(): number {
     return Math.max(0, ...this.plan.faults.map(({ atMs, lengthMs }) => atMs + lengthMs + 1));
   }
 }
+
+/** What the receiver makes of a row. */
+interface Answer {
+  readonly accepted: boolean;
+  readonly retryAfterMs: number | undefined;
+}
+
+const isFinished = ({ state }: ModelRow): boolean => state === "sent" || state === "dead";
 
 const STEP_MS = 50;
 const OPENINGS = 20;
