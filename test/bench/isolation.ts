@@ -8,15 +8,12 @@ import { measureLatencies } from "./latency.ts";
 import { fillOutbox, vacuum } from "./outbox.ts";
 import { type Figure, perSecond, rate } from "./report.ts";
 
-/** The backlog of all bad destinations together. */
-const BAD_ROWS = 50_000;
 /** More than the healthy destination takes in the time of a case. */
 const HEALTHY_ROWS = 250_000;
 const FIRST_MS = 1000;
 /** By then the share of slots has been found. */
 const SETTLED_MS = 5000;
 const CASE_MS = 7000;
-/** Of a whole run of 12 minutes. */
 const ROUNDS = 2;
 const LATENCY_MESSAGES = 80;
 /** Name of what is measured without a bad destination. */
@@ -46,6 +43,24 @@ const answering = (answer: FaultyAnswer): Kind => ({
 });
 const HANGING = answering("never answers");
 
+/** Rows of the bad destinations together. */
+interface Load {
+  readonly name: string;
+  /** In front of the healthy rows. */
+  readonly inFront: number;
+  /** Each so many-th of the healthy rows is a bad one instead; undefined for none. */
+  readonly oneIn?: number;
+}
+
+const NO_ROWS: Load = { name: "none", inFront: 0 };
+const BACKLOG: Load = { name: "50,000 rows in front", inFront: 50_000 };
+/** Beside one destination that never answers. */
+const OTHER_LOADS: readonly Load[] = [
+  { name: "5,000 rows in front", inFront: 5000 },
+  { name: "1 % of the rows", inFront: 0, oneIn: 100 },
+  { name: "0.1 % of the rows", inFront: 0, oneIn: 1000 },
+];
+
 const KINDS: readonly Kind[] = [
   ...FAULTY_ANSWERS.map(answering),
   { name: "refuses the connection", start: async (_, count) => atFreePort(count, httpAt) },
@@ -61,7 +76,8 @@ const KINDS: readonly Kind[] = [
 
 /**
  * (u) The rate of a healthy destination beside one bad one, and beside three, that have a backlog in front of it, and the latency of
- * single messages to it; against what it has alone, before and after. At default settings; that of hanging neighbours with 64 slots too.
+ * single messages to it. A rate is held against that of the same configuration without a bad row, before and after. At default settings; that of
+ * hanging neighbours with 64 slots too, and with fewer bad rows, in front and among the healthy ones.
  *
  * What else runs on the machine moves the rate of a single case by a tenth and more: all cases alternate, `BENCH_ISOLATION_ROUNDS` times. A ratio is the
  * median of those of its rounds, and a p99 is that of the messages of all rounds.
@@ -111,33 +127,44 @@ interface Held {
 }
 
 async function rateRound(environment: Environment, kinds: readonly Kind[], lines: Lines<Held>): Promise<void> {
-  let before = await healthyRates(environment, none, {});
   for (const kind of kinds) {
-    const one = await beside(environment, kind, 1, (bad) => healthyRates(environment, bad, {}));
-    const three = await beside(environment, kind, 3, (bad) => healthyRates(environment, bad, {}));
-    const after = await healthyRates(environment, none, {});
-    const first = (before.first + after.first) / 2;
-    const later = (before.later + after.later) / 2;
-    before = after;
-    const addFirst = (count: number, value: number, target: number) =>
-      lines.add(lineOf(kind, count, "first second"), { value, alone: first, target });
-    const addLater = (count: number, value: number) =>
-      lines.add(lineOf(kind, count, "from the fifth second on"), { value, alone: later, target: 0.85 });
-    addFirst(1, one.first, 0.45);
-    addLater(1, one.later);
-    addFirst(3, three.first, 0.2);
-    addLater(3, three.later);
+    await rateCases(environment, kind, 1, kind.name === HANGING.name ? [BACKLOG, ...OTHER_LOADS] : [BACKLOG], lines);
+    await rateCases(environment, kind, 3, [BACKLOG], lines);
   }
+}
+
+async function rateCases(
+  environment: Environment,
+  kind: Kind,
+  count: number,
+  loads: readonly Load[],
+  lines: Lines<Held>,
+): Promise<void> {
+  await beside(environment, kind, count, async (bad) => {
+    const before = await healthyRates(environment, bad, NO_ROWS, {});
+    const loaded: (Rates & { readonly load: Load })[] = [];
+    for (const load of loads) loaded.push({ load, ...(await healthyRates(environment, bad, load, {})) });
+    const after = await healthyRates(environment, bad, NO_ROWS, {});
+    const alone = { first: (before.first + after.first) / 2, later: (before.later + after.later) / 2 };
+    const targets = { first: count === 1 ? 0.45 : 0.2, later: 0.85 };
+    for (const { load, first, later } of loaded) {
+      const add = (when: string, value: number, aloneRate: number, target: number) =>
+        lines.add(lineOf(kind, count, `${load.name}, ${when}`), { value, alone: aloneRate, target });
+      add("first second", first, alone.first, targets.first);
+      add("from the fifth second on", later, alone.later, targets.later);
+    }
+  });
 }
 
 async function wideRound(environment: Environment, lines: Lines<Held>): Promise<void> {
   const wide = { OUTBOX_CONCURRENCY: 64 };
-  const { first: alone } = await healthyRates(environment, none, wide, FIRST_MS);
   for (const count of [1, 3]) {
-    const { first: value } = await beside(environment, HANGING, count, (bad) =>
-      healthyRates(environment, bad, wide, FIRST_MS),
-    );
-    lines.add(lineOf(HANGING, count, "64 slots, first second"), { value, alone, target: 0.9 });
+    await beside(environment, HANGING, count, async (bad) => {
+      const { first: alone } = await healthyRates(environment, bad, NO_ROWS, wide, FIRST_MS);
+      const { first: value } = await healthyRates(environment, bad, BACKLOG, wide, FIRST_MS);
+      const name = lineOf(HANGING, count, `${BACKLOG.name}, 64 slots, first second`);
+      lines.add(name, { value, alone, target: 0.9 });
+    });
   }
 }
 
@@ -183,6 +210,7 @@ interface Rates {
 async function healthyRates(
   environment: Environment,
   bad: Bad,
+  load: Load,
   settings: Readonly<Record<string, number>>,
   caseMs = CASE_MS,
 ): Promise<Rates> {
@@ -191,7 +219,8 @@ async function healthyRates(
   const receiver = await environment.program("receiver.js", []);
   const svc = await startSvc(environment, ["poller"], bad, httpAt(receiver.port), settings);
   process.kill(svc.pid, "SIGSTOP");
-  await fillOutbox(environment, HEALTHY_ROWS, 500, { front: () => insertBad(environment, bad) });
+  await fillOutbox(environment, HEALTHY_ROWS, 500, { front: () => insertBad(environment, bad, load.inFront) });
+  const badAmong = load.oneIn === undefined ? 0 : await turnBad(environment, bad, load.oneIn);
   await vacuum(environment);
   process.kill(svc.pid, "SIGCONT");
   // The pause between two polls is as long as a tenth of the first second.
@@ -200,7 +229,8 @@ async function healthyRates(
   const arrivedAfter = async (ms: number) => {
     await sleep(startedAt + ms - performance.now());
     const rows = await receivedBy(receiver);
-    if (rows >= HEALTHY_ROWS) throw new Error(`the rows of the healthy destination did not last for ${ms} ms`);
+    if (rows >= HEALTHY_ROWS - badAmong)
+      throw new Error(`the rows of the healthy destination did not last for ${ms} ms`);
     return { rows, ms: performance.now() - startedAt };
   };
   const first = await arrivedAfter(FIRST_MS);
@@ -219,7 +249,7 @@ async function healthyLatencies(environment: Environment, bad: Bad): Promise<rea
   const arrivals = await startArrivals();
   try {
     await environment.sql.query("TRUNCATE inbox");
-    await fillOutbox(environment, 0, 1, { front: () => insertBad(environment, bad) });
+    await fillOutbox(environment, 0, 1, { front: () => insertBad(environment, bad, BACKLOG.inFront) });
     await vacuum(environment);
     const svc = await startSvc(environment, [], bad, { baseUrl: arrivals.url }, {});
     const latencies = await measureLatencies(svc.port, arrivals, LATENCY_MESSAGES, LOST_MS);
@@ -248,14 +278,24 @@ function startSvc(
 }
 
 /** Each row with a key of its own, so that none waits behind another; those of several destinations in turn. */
-async function insertBad(environment: Environment, bad: Bad): Promise<void> {
+async function insertBad(environment: Environment, bad: Bad, rows: number): Promise<void> {
   const names = Object.keys(bad.destinations);
   if (names.length === 0) return;
   await environment.sql.query(
     `INSERT INTO outbox (topic, key, payload)
      SELECT ($1::text[])[1 + n % cardinality($1::text[])], 'bad-' || n, '{}' FROM generate_series(1, $2::int) n`,
-    [names, BAD_ROWS],
+    [names, rows],
   );
+}
+
+/** Makes every so many-th row one of the bad destinations, with a key of its own. @returns how many */
+async function turnBad(environment: Environment, bad: Bad, oneIn: number): Promise<number> {
+  const { rowCount } = await environment.sql.query(
+    `UPDATE outbox SET topic = ($1::text[])[(1 + sequence / $2 % cardinality($1::text[]))::int], key = 'bad-' || sequence
+     WHERE sequence % $2 = 0`,
+    [Object.keys(bad.destinations), oneIn],
+  );
+  return rowCount ?? 0;
 }
 
 function rateFigure(name: string, rounds: readonly Held[]): Figure {
