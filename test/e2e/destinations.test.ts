@@ -1,6 +1,7 @@
 import { hostname, userInfo } from "node:os";
 import { describe, expect, test } from "@jest/globals";
 import type { TestDatabase } from "../support/databases.ts";
+import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { postgresStore } from "../support/postgresHarness.ts";
 import { type ConfigTree, merged, ordersTo, type Service, useServices } from "../support/service.ts";
@@ -139,6 +140,70 @@ describe("svc destinations", () => {
     await database.query(statement);
     expect((await destinations(file, "pause", "billing", "--reason", "r")).code).toBe(0);
   });
+});
+
+describe("a pause under load", () => {
+  const ROWS = 12_000;
+  const KEYS = 300;
+
+  test("is in force in three replicas within a second of the command's return, and every row comes once and in order after it", async () => {
+    const [database, billing, audit] = await Promise.all([migrated(), services.receiver(), services.receiver()]);
+    const begun: number[] = [];
+    let answersAfterMs = 50;
+    billing.answer = (_, response) => {
+      begun.push(performance.now());
+      setTimeout(() => response.end(), answersAfterMs);
+    };
+    const config = {
+      destinations: { billing: { baseUrl: billing.url }, audit: { baseUrl: audit.url } },
+      routes: [
+        { topicPattern: "bills.**", destination: "billing" },
+        { topicPattern: "audit.**", destination: "audit" },
+      ],
+    };
+    const start = () => services.start({ database, config: merged(ordersTo(NOBODY), config), roles: ["poller"] });
+    const fleet = await Promise.all([start(), start(), start()]);
+    await database.query(
+      "INSERT INTO outbox (topic, key, payload) SELECT 'bills.paid', 'key-' || n % $2::int, n::text FROM generate_series(0, $1::int - 1) n",
+      [ROWS, KEYS],
+    );
+    await eventually(async () => {
+      for (const replica of fleet) expect(await replica.metric("svc_outbox_messages_total")).toBeGreaterThan(50);
+    });
+
+    const paused = await destinations(configOf(database, config), "pause", "billing", "--reason", "they migrate");
+    const returnedAt = performance.now();
+    expect(paused.code).toBe(0);
+    const unfinished = () =>
+      database.query("SELECT state FROM outbox WHERE topic = 'bills.paid' AND state <> 'sent' GROUP BY state");
+    await eventually(async () => expect(await unfinished()).toEqual([{ state: "pending" }]));
+
+    // All replicas claim further rows after that, of the other destination.
+    const beganInAll = begun.length;
+    const sentBefore = await Promise.all(fleet.map((replica) => replica.metric("svc_outbox_messages_total")));
+    let sent = 0;
+    await eventually(async () => {
+      await database.query(
+        "INSERT INTO outbox (topic, key, payload) SELECT 'audit.paid', gen_random_uuid(), '1' FROM generate_series(1, 100)",
+      );
+      sent += 100;
+      for (const [n, replica] of fleet.entries()) {
+        expect(await replica.metric("svc_outbox_messages_total")).toBeGreaterThan(sentBefore[n] ?? 0);
+      }
+    });
+    await audit.received(sent);
+    expect(begun).toHaveLength(beganInAll);
+    expect((begun.at(-1) ?? Number.POSITIVE_INFINITY) - returnedAt).toBeLessThan(1000);
+
+    answersAfterMs = 0;
+    await destinations(configOf(database, config), "resume", "billing");
+    await eventually(async () => expect(await unfinished()).toEqual([]), { timeoutMs: 60_000, intervalMs: 200 });
+    const numbers = billing.requests.map(({ body }) => Number(body.toString()));
+    const ofKey = (key: number) => Array.from({ length: ROWS / KEYS }, (_, n) => key + n * KEYS);
+    const came = new Map<number, number[]>(Array.from({ length: KEYS }, (_, key) => [key, []]));
+    for (const n of numbers) came.get(n % KEYS)?.push(n);
+    for (const [key, each] of came) expect(each).toEqual(ofKey(key));
+  }, 120_000);
 });
 
 describe("the admin routes of destinations", () => {
