@@ -17,7 +17,7 @@ const ROOT = path.resolve(import.meta.dirname, "../../..");
 const EXAMPLE = readFileSync(path.join(ROOT, "deploy/svc.example.yml"), "utf8");
 
 /** The example with its commented entries switched on. */
-const FULL_EXAMPLE = EXAMPLE.replaceAll(/^ {2}# (?=\s*\w+:(?: |$))/gm, "  ");
+const FULL_EXAMPLE = EXAMPLE.replaceAll(/^( {2}| {4})# (?=\s*\w+:(?: |$))/gm, "$1");
 
 describe("generated files", () => {
   test("are current", () => {
