@@ -1,4 +1,4 @@
-import { readdirSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { describe, expect, test } from "@jest/globals";
 import { DESTINATION_KINDS } from "../../src/adapters/kinds.ts";
 import { METRICS } from "../../src/runtime/metricDefinitions.ts";
@@ -31,6 +31,26 @@ test("the name of a metric tells its type, by the rule of docs/operations.md", (
   };
 
   expect(Object.values(METRICS).filter(({ name, type }) => type !== typeOf(name))).toEqual([]);
+});
+
+test("every file that CONTRIBUTING.md names on the way of a message exists", () => {
+  const rows = read("CONTRIBUTING.md").split("## A message in the code")[1]?.split("\n").slice(5) ?? [];
+  const files = rows.flatMap((row) =>
+    [...row.matchAll(/`([\w/]+\/)`: ((?:`\w+`(?:, )?)+)/g)].flatMap(([, folder, names]) =>
+      [...(names ?? "").matchAll(/\w+/g)].map(([name]) => `${folder}${name}.ts`),
+    ),
+  );
+
+  expect(files).toEqual(expect.arrayContaining(["roles/ingest.ts", "src/adapters/destinations/http/transport.ts"]));
+  expect(files.filter((file) => !existsSync(pathOf(file)))).toEqual([]);
+});
+
+test("the table of CONTRIBUTING.md has files of both databases, but for low-water marks", () => {
+  const named = [...read("CONTRIBUTING.md").matchAll(/`src\/adapters\/stores\/postgres\/`: ((?:`\w+`(?:, )?)+)/g)];
+  const names = new Set(named.flatMap(([, list]) => (list ?? "").match(/\w+/g) ?? []));
+  const others = [...names].filter((name) => !existsSync(pathOf(`src/adapters/stores/sqlserver/${name}.ts`)));
+
+  expect(others).toEqual(["lowWater"]);
 });
 
 describe.each(PAGES)("%s", (page) => {
