@@ -34,7 +34,7 @@ export function addDestinationCommands(program: Command, io: CommandIo): void {
   destinations
     .command("pause <name>")
     .description("stop deliveries to a destination in every replica until it is resumed")
-    .requiredOption("--reason <text>", "why, for whoever lists the destinations", optionParser(parseReason))
+    .requiredOption("--reason <text>", "why, shown to those who list the destinations", optionParser(parseReason))
     .option(
       "--for <duration>",
       "end by itself after this time, such as 30s, 15m, 2h or 1d",

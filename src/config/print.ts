@@ -105,7 +105,7 @@ function itemLines(item: Printable, path: KeyPath, indent: string, origins: Orig
   return [{ ...first, text: `${start} ${first.text.trimStart()}` }, ...rest];
 }
 
-/** The origin of a value. A block's line is no origin of the defaults in it. */
+/** The origin of a value. A block's line is not the origin of the defaults in it. */
 function comment(origins: Origins, path: KeyPath): string {
   const own = origins.get(formatKeyPath(path));
   const origin = own ?? (typeof path.at(-1) === "number" ? originAt(origins, path) : undefined);

@@ -119,7 +119,7 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
       problems.push({ path, message: explainNoKind(kinds, present, typeName) });
       return undefined;
     }
-    // A kind whose keys the chosen one has too is no rival: `provider` takes a `secret`, which is what `hmac` needs.
+    // A kind whose keys the chosen one has too is not a rival: `provider` takes a `secret`, which is what `hmac` needs.
     const isRival = (name: string) => name === kind || !sharesKeys(kinds[name], chosen);
     const rivals = fitting.filter(isRival);
     if (rivals.length > 1) {

@@ -175,12 +175,12 @@ const CHECKS: Readonly<Record<Syntax, SyntaxCheck>> = {
   proxy,
   urlPath,
   pathTemplate,
-  jsonPath: parsed("no definite JSONPath", parseJsonPath),
-  listPath: parsed("no path to a list", parseListPath),
-  topicPattern: parsed("no topic pattern", compileTopicPattern),
-  topicTemplate: parsed("no topic template", parseTopicTemplate),
-  address: parsed("no address template", parseAddressTemplate),
-  routingKey: parsed("no routing key template", parseRoutingKeyTemplate),
+  jsonPath: parsed("is not a definite JSONPath", parseJsonPath),
+  listPath: parsed("is not a path to a list", parseListPath),
+  topicPattern: parsed("is not a topic pattern", compileTopicPattern),
+  topicTemplate: parsed("is not a topic template", parseTopicTemplate),
+  address: parsed("is not an address template", parseAddressTemplate),
+  routingKey: parsed("is not a routing key template", parseRoutingKeyTemplate),
   expression: parsed("does not compile", compileExpression),
 };
 
@@ -246,5 +246,5 @@ function urlPath(text: string): string | undefined {
 
 /** A path that may have the placeholders of an address; a value stands for at least one character. */
 function pathTemplate(text: string): string | undefined {
-  return parsed("no path", parseAddressTemplate)(text) ?? urlPath(text.replace(/\{\{[^{}]*\}\}/g, "v"));
+  return parsed("is not a path", parseAddressTemplate)(text) ?? urlPath(text.replace(/\{\{[^{}]*\}\}/g, "v"));
 }

@@ -31,7 +31,7 @@ export interface YamlFile {
 
 const SCHEMA = FAILSAFE_SCHEMA.withTags(nullCoreTag, mergeTag, realMapTag);
 
-/** A YAML file that is no configuration; the message has the place and nothing of the content. */
+/** A YAML file that is not a configuration; the message has the place and nothing of the content. */
 class YamlError extends Error {
   override readonly name = "YamlError";
 }

@@ -15,7 +15,7 @@ export const HTTP_BINDING: CloudEventsBinding = { prefix: "ce-", isEncoded: true
 /** The prefixes of the bindings for HTTP and NATS, Kafka, and AMQP; attribute names are lower case letters and digits. */
 const OF_EVENT = /^(?:(ce-)|ce_|cloudEvents[:_])([a-z0-9]+)$/i;
 
-/** Attributes of an event among the headers, decoded, and the other headers. The content type is no attribute here. */
+/** Attributes of an event among the headers, decoded, and the other headers. The content type is not an attribute. */
 export function splitAttributes(all: Headers) {
   const attributes: Record<string, string> = {};
   const headers: Record<string, string> = {};
@@ -37,7 +37,7 @@ export function attributeHeaders(
   return Object.fromEntries(entries.map(([name, value]) => [`${prefix}${name}`, isEncoded ? encoded(value) : value]));
 }
 
-/** HTTP protocol binding, section 3.1.3.2: space, double quote, percent and what is no printable ASCII. */
+/** HTTP protocol binding, section 3.1.3.2: space, double quote, percent and what is not printable ASCII. */
 function encoded(value: string): string {
   return value.replace(/[^\x21\x23\x24\x26-\x7e]+/gu, (text) =>
     [...new TextEncoder().encode(text)].map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, "0")}`).join(""),

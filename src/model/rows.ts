@@ -295,7 +295,7 @@ export type Outcome = {
   | { readonly kind: "release" }
 );
 
-/** What the history of a row keeps of how a delivery ended, beside the outcome and its reason. */
+/** What the history of a row keeps of how a delivery ended, besides the outcome and its reason. */
 export interface AttemptRecord {
   /** 1 for the first attempt; null where none was made. */
   readonly attempt: number | null;

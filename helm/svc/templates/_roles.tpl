@@ -78,7 +78,7 @@ role itself says), values (where those settings stand, for messages).
 {{- end -}}
 
 {{/*
-The most connections to the database that the release opens, or nothing where config.database.poolSize is no plain number: for each pod its pool, and one
+The most connections to the database that the release opens, or nothing where config.database.poolSize is not a plain number: for each pod its pool, and one
 for LISTEN where a poller runs over PostgreSQL. While a Deployment is replaced it has one pod more.
 */}}
 {{- define "svc.connections" -}}

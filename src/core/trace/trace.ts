@@ -92,7 +92,7 @@ interface TracedMessage {
   readonly headers: Headers;
 }
 
-/** A text that is no cursor of a list. */
+/** A text that is not the cursor of a list. */
 export class CursorError extends Error {
   override readonly name = "CursorError";
 }

@@ -49,7 +49,7 @@ export function showMessage(trace: Pick<Trace, "timeline">, showsPayloads: boole
   };
 }
 
-/** @returns undefined for what is no id */
+/** @returns undefined for a text that is not an id */
 export function parseMessageId({ parameters: { id = "" } }: AdminRequest): MessageId | undefined {
   return requests.isUuid(id) ? (id.toLowerCase() as MessageId) : undefined;
 }

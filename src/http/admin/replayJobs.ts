@@ -65,7 +65,7 @@ export function listJobs({ jobs }: JobControl) {
   return (): Promise<object> => onTable(async () => ({ jobs: await jobs.list(MOST_JOBS) }));
 }
 
-/** @returns undefined for what is no id */
+/** @returns undefined for a text that is not an id */
 export function parseJobId({ parameters: { id = "" }, body }: AdminRequest) {
   return { id: isUuid(id) ? id.toLowerCase() : undefined, by: parseCaller(parseOptionalBody(body)) };
 }

@@ -149,10 +149,10 @@ function interrupted(member: "moved" | "changed", description: string): readonly
   ];
 }
 
-/** Text that is not blank. */
 /** Of replays to another destination. */
 export const NO_OVERRIDE = error(501, "The outbox has no column for that.", "Error", ERRORS.noOverride);
 
+/** Text that is not blank. */
 const NOT_BLANK = "^[^\\u0000]*[^\\u0000- ][^\\u0000]*$";
 export const REASON = { type: "string", minLength: 1, maxLength: LONGEST_REASON, pattern: NOT_BLANK };
 

@@ -146,7 +146,7 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
   [
     http("signing: { scheme: standard-webhooks, secrets: ['no base64'] }"),
     "destinations.d.signing.secrets",
-    "no base64",
+    "not base64",
   ],
   [http("signing: { scheme: hmac, secrets: [] }"), "destinations.d.signing.secrets", "must not be an empty list"],
   [
@@ -263,18 +263,18 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
   [http("transform: { expression: a, timeoutMs: 0 }"), "destinations.d.transform.timeoutMs", "from 1 to"],
   [http("transform: { expression: a, maxDepth: 0 }"), "destinations.d.transform.maxDepth", "from 1, found 0"],
 
-  [source("aggregateIdPath: $..orderId"), "sources.s.aggregateIdPath", "no definite JSONPath"],
-  [source("eventTypePath: [$.type, '$.items[*].t']"), "sources.s.eventTypePath[1]", "no definite JSONPath"],
-  [source("eventTypePath: [$..type]"), "sources.s.eventTypePath", "no definite JSONPath"],
+  [source("aggregateIdPath: $..orderId"), "sources.s.aggregateIdPath", "is not a definite JSONPath"],
+  [source("eventTypePath: [$.type, '$.items[*].t']"), "sources.s.eventTypePath[1]", "is not a definite JSONPath"],
+  [source("eventTypePath: [$..type]"), "sources.s.eventTypePath", "is not a definite JSONPath"],
   [source("eventTypePath: [$.type, ~]"), "sources.s.eventTypePath[1]", "expected text, found nothing"],
   [source("eventTypePath: []"), "sources.s.eventTypePath", "must not be an empty list"],
   [queue("idempotencyKeyPath: []"), "sources.s.idempotencyKeyPath", "must not be an empty list"],
   [source("eventTypePath: { a: b }"), "sources.s.eventTypePath", "expected a list, found a mapping"],
-  [source("eventTypePath: '$.items[*].t'"), "sources.s.eventTypePath", "no definite JSONPath"],
+  [source("eventTypePath: '$.items[*].t'"), "sources.s.eventTypePath", "is not a definite JSONPath"],
   [
     "sources: { s: { path: /p, idempotencyKeyPath: id, topic: t } }",
     "sources.s.idempotencyKeyPath",
-    "no definite JSONPath",
+    "is not a definite JSONPath",
   ],
   [
     "sources: { s: { path: /p, idempotencyKeyPath: $.id } }",
@@ -338,7 +338,7 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
   [
     source("filter: { require: [{ header: h, matches: 'a.***' }] }"),
     "sources.s.filter.require[0].matches",
-    "no topic pattern",
+    "is not a topic pattern",
   ],
 
   [

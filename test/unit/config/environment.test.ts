@@ -36,7 +36,7 @@ describe("SVC_ variables", () => {
     expect(pathsOf({ [key]: "", [type]: "" })).toEqual([["$.a", "$.b", "$.c"], ["$['x,y']"]]);
     expect(problemsOf(yaml, { env: { [`${key}_2`]: "$..c" } })).toEqual([
       expect.stringMatching(
-        /^sources\.s\.idempotencyKeyPath\[2\]: no definite JSONPath: .*\(SVC_SOURCES_S_IDEMPOTENCYKEYPATH_2\)$/,
+        /^sources\.s\.idempotencyKeyPath\[2\]: is not a definite JSONPath: .*\(SVC_SOURCES_S_IDEMPOTENCYKEYPATH_2\)$/,
       ),
     ]);
   });

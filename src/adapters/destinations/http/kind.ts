@@ -64,7 +64,7 @@ function checkSigning({ signing }: HttpDestinationConfig, report: Report): void 
   if (signing.scheme === "standard-webhooks" && !signing.secrets.every((secret) => isBase64Key(secret.reveal())))
     report.error(
       "signing.secrets",
-      "has one that is no base64, with or without whsec_ before it, as standard-webhooks needs",
+      "has one that is not base64, with or without whsec_ before it, as standard-webhooks needs",
     );
   if (signing.scheme === "standard-webhooks" && signing.timestampHeader !== undefined)
     report.warning("signing.timestampHeader", "has no effect: standard-webhooks sends webhook-timestamp");
@@ -91,7 +91,7 @@ function checkTls({ tls, baseUrl }: HttpDestinationConfig, report: Report): void
   }
   const isPem = (key: "ca" | "certificate" | "key") => tls[key]?.reveal().includes("-----BEGIN ") ?? true;
   const others = (["ca", "certificate", "key"] as const).filter((key) => !isPem(key));
-  for (const key of others) report.error(`tls.${key}`, "is no PEM text: file:<path> reads it from a file");
+  for (const key of others) report.error(`tls.${key}`, "is not PEM text: file:<path> reads it from a file");
   if (others.length === 0 && (tls.certificate === undefined) === (tls.key === undefined)) checkKeys(tls, report);
   if (baseUrl.toLowerCase().startsWith("http://")) report.warning("tls", "has no effect on an http:// URL");
 }

@@ -28,7 +28,7 @@ export const STANDARD_HEADERS = ["webhook-id", "webhook-timestamp", "webhook-sig
 
 /** Standard Webhooks 1.0.0, "Signature scheme", with symmetric keys. */
 function standardWebhooks(texts: readonly string[], clock: Pick<Clock, "now">): Signer {
-  if (!texts.every(isBase64Key)) throw new Error("a secret is no base64");
+  if (!texts.every(isBase64Key)) throw new Error("a secret is not base64");
   const keys = texts.map((text) => Buffer.from(withoutPrefix(text), "base64"));
   return ({ id, body }) => {
     const seconds = String(Math.floor(clock.now() / 1000));
