@@ -495,7 +495,10 @@ describe("an interruption", () => {
             controller.abort(reason);
           }),
       });
-      expect((await delivery.deliver(row(), controller.signal)).outcome).toEqual({ ...CLAIM, kind: "release" });
+      expect(await delivery.deliver(row(), controller.signal)).toEqual({
+        outcome: { ...CLAIM, kind: "release" },
+        report: { receiver: "unknown", reason: reason.message },
+      });
       expect(calls.filter((call) => call.startsWith("outboxMessages"))).toEqual([]);
       expect(lines).toMatchObject([{ level: "info", fields: { outcome: "release", reason: reason.message } }]);
     },
@@ -503,8 +506,10 @@ describe("an interruption", () => {
 
   test("before the publish publishes nothing", async () => {
     const { delivery, published } = setup();
-    const { outcome } = await delivery.deliver(row(), AbortSignal.abort(new StoppingError()));
-    expect(outcome).toEqual({ ...CLAIM, kind: "release" });
+    expect(await delivery.deliver(row(), AbortSignal.abort(new StoppingError()))).toEqual({
+      outcome: { ...CLAIM, kind: "release" },
+      report: { receiver: "unasked" },
+    });
     expect(published).toEqual([]);
   });
 
