@@ -8,6 +8,7 @@ import {
   jsonOf,
   type Provider,
   providerOf,
+  verifyTokensOf,
 } from "../adapters/sources/http/kind.ts";
 import type { InboundAuth, ProviderAuth } from "../adapters/sources/http/schema.ts";
 import { madeOf } from "../model/secret.ts";
@@ -55,8 +56,8 @@ const NO_HANDSHAKE: HandshakeAnswer = { status: 403, body: { error: "the request
 
 function ofProvider(auth: ProviderAuth, { handshake, form }: Provider, clock: Pick<Clock, "now">): Webhook {
   const { methods = [], greet, marker, reply } = handshake ?? {};
-  const { verifyToken } = auth;
-  const currentToken = verifyToken && madeOf([verifyToken], () => verifyToken.reveal());
+  const tokens = verifyTokensOf(auth);
+  const verifyTokens = madeOf(tokens, () => tokens.map((token) => token.reveal()));
   const check = madeOf(credentialsOf(auth), () => createProviderCheck(auth, clock));
   return {
     methods,
@@ -65,7 +66,7 @@ function ofProvider(auth: ProviderAuth, { handshake, form }: Provider, clock: Pi
       const { method = "" } = req;
       const query = new URLSearchParams(req.url?.split("?", 2)[1] ?? "");
       const isJson = /[/+]json\b/i.test(req.headers["content-type"] ?? "");
-      const answer = greet({ method, isJson, query }, currentToken?.());
+      const answer = greet({ method, isJson, query }, verifyTokens());
       // Only a POST is a message.
       return answer ?? (method === "POST" ? undefined : NO_HANDSHAKE);
     },

@@ -240,7 +240,7 @@ describe(`seed ${SEED}: parsers`, () => {
           isJson: n % 3 === 0,
           query: new URLSearchParams(mutated("hub.mode=subscribe", random)),
         },
-        "t",
+        ["t"],
       );
       if (document === null) continue;
       const found = extractAttributes(plan, { body, document, headers: {} });

@@ -70,6 +70,8 @@ describe("a source with a provider", () => {
     ["provider: svix, secret: whsk_xyzzy", "sources.s.auth.secret: is a private key (whsk_)"],
     ["provider: svix, secrets: [whsec_eHl6enk=, 'whsec_xyzzy!']", "sources.s.auth.secrets[1]: expected whsec_"],
     ["provider: github, secret: a, secrets: [b]", "sources.s.auth.secret: does not go with secrets"],
+    ["provider: meta, secret: s, verifyToken: a, verifyTokens: [b]", "sources.s.auth.verifyToken: does not go with"],
+    ["provider: meta, secret: s, verifyTokens: []", "sources.s.auth.verifyTokens: must not be an empty list"],
     ["provider: github, secrets: []", "sources.s.auth.secrets: must not be an empty list"],
   ])("%s stops the start", (auth, expected) => {
     const problems = problemsOf(source(auth)).join("\n");
@@ -83,6 +85,15 @@ describe("a source with a provider", () => {
     for (const key of ["webhookId", "url", "verifyToken"])
       expect(warnings).toContain(`sources.s.auth.${key}: has no effect`);
     expect(warnings).not.toContain("xyzzy");
+  });
+
+  test("several verify tokens have an effect at Meta alone", () => {
+    const auth = (provider: string) => source(`provider: ${provider}, secret: s, verifyTokens: [xyzzy, b]`);
+    expect([problemsOf(auth("meta")), warningsOf(auth("meta")).join()]).toEqual([
+      [],
+      expect.not.stringContaining("verify"),
+    ]);
+    expect(warningsOf(auth("github")).join()).toContain("sources.s.auth.verifyTokens: has no effect");
   });
 
   test.each([

@@ -13,7 +13,7 @@ export { matcher, readKey } from "./keys.ts";
 export { createProviderCheck, type ProviderCheck } from "./providerCheck.ts";
 export { providerOf } from "./providers/index.ts";
 export { DEFAULT_TOLERANCE_MS, type HandshakeAnswer, type Provider } from "./providers/provider.ts";
-export { credentialKeys, credentialsOf, secretsOf } from "./schema.ts";
+export { credentialKeys, credentialsOf, secretsOf, verifyTokensOf } from "./schema.ts";
 export { type Digest, headerText, jsonOf, type SignatureScheme } from "./scheme.ts";
 export { createSignatureCheck, type Refusal } from "./signature.ts";
 export { parseSignedText } from "./signedText.ts";
@@ -63,7 +63,8 @@ export function refuseSourceKinds(prefix: string, auth: DeclaredAuth | undefined
 }
 
 function checkProvider(prefix: string, auth: DeclaredProvider, when: When): void {
-  const keys = ["provider", "secret", "secrets", "url", "webhookId", "verifyToken"].map((key) => prefix + key);
+  const names = ["provider", "secret", "secrets", ...NOT_OF_ALL];
+  const keys = names.map((key) => prefix + key);
   when(keys, (report) => {
     const provider = providerOf(auth.provider);
     const secrets = secretsOf(auth);
@@ -77,13 +78,19 @@ function checkProvider(prefix: string, auth: DeclaredProvider, when: When): void
       if (auth[key] === undefined) report.error(`${prefix}${key}`, `is required: ${NEEDED[key](provider.title)}`);
     }
     const used: readonly string[] = [...(provider.needs ?? []), ...(provider.takes ?? [])];
-    for (const key of ["url", "webhookId", "verifyToken"] as const) {
+    if (auth.verifyToken !== undefined && auth.verifyTokens !== undefined) {
+      report.error(`${prefix}verifyToken`, "does not go with verifyTokens: move it into that list");
+    }
+    for (const key of NOT_OF_ALL) {
       const isUnused = auth[key] !== undefined && !used.includes(key);
       if (isUnused) report.warning(`${prefix}${key}`, `has no effect with the provider ${auth.provider}: remove it`);
     }
     checkUrl(`${prefix}url`, auth.url, report);
   });
 }
+
+/** Keys that some providers use. */
+const NOT_OF_ALL = ["url", "webhookId", "verifyToken", "verifyTokens"] as const;
 
 const NEEDED = {
   url: (title: string) => `${title} signs the URL that it calls; give it without the query`,

@@ -53,12 +53,7 @@ export const inboundAuthSchema = {
           description: "Where the provider calls the source, without the query; for providers that sign the URL.",
         },
         webhookId: { type: "string", syntax: "notBlank", description: "Id of the webhook at PayPal." },
-        verifyToken: {
-          type: "string",
-          secret: true,
-          minLength: 1,
-          description: "Meta's verify token: without it, subscriptions are refused.",
-        },
+        ...credential("verifyToken", "verifyTokens", "Meta's verify token: without it, subscriptions are refused."),
       },
     },
     "client-certificate": {
@@ -285,6 +280,11 @@ export function credentialKeys(kind: SecretKind): readonly [one: string, many: s
 /** The credentials of a block, of which any one passes; the first is the newest. */
 export function secretsOf(auth: DeclaredAuth | InboundAuth): readonly string[] {
   return credentialsOf(auth).map((secret) => secret.reveal());
+}
+
+/** The tokens of Meta's subscriptions. */
+export function verifyTokensOf({ verifyToken, verifyTokens }: DeclaredProvider | ProviderAuth): readonly Secret[] {
+  return [verifyToken ?? [], verifyTokens ?? []].flat();
 }
 
 /** The same as secrets, whose values may change; none for a certificate. */

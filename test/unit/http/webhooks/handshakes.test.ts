@@ -98,6 +98,16 @@ describe("Meta's subscription", () => {
     expect(body).not.toContain("meatyhamhock");
   });
 
+  test("gets its challenge with each of several tokens, and with a token's new value", async () => {
+    const [fresh, former] = [new Secret("new token"), new Secret("old token")];
+    await using http = await start("meta", { verifyTokens: [fresh, former] });
+    const statusWith = async (token: string) => (await http.request("GET", query(encodeURIComponent(token)))).status;
+    expect([await statusWith("new token"), await statusWith("old token")]).toEqual([200, 200]);
+    expect(await statusWith("new tokenold token")).toBe(403);
+    former.renew("third token");
+    expect([await statusWith("third token"), await statusWith("old token")]).toEqual([200, 403]);
+  });
+
   test("gets 403 without verifyToken in the configuration", async () => {
     await using http = await start("meta");
     expect((await http.request("GET", query(""))).status).toBe(403);

@@ -15,7 +15,7 @@ export interface Provider {
   readonly toleranceMs?: number;
   /** Keys of the block that it cannot do without. */
   readonly needs?: readonly ("url" | "webhookId")[];
-  readonly takes?: readonly "verifyToken"[];
+  readonly takes?: readonly ("verifyToken" | "verifyTokens")[];
   /** It sends forms, which become JSON. `jsonField`: the field that holds the message as JSON, where there is one. */
   readonly form?: { readonly jsonField?: string };
   readonly handshake?: Handshake;
@@ -28,7 +28,7 @@ interface Handshake {
   /** What a POST gets, with an example: text, JSON, or nothing. */
   readonly answers?: Readonly<Partial<Record<200 | 204, string | object>>>;
   /** Answers a request without a signature; undefined for any other. */
-  readonly greet?: (request: Greeting, verifyToken: string | undefined) => HandshakeAnswer | undefined;
+  readonly greet?: (request: Greeting, verifyTokens: readonly string[]) => HandshakeAnswer | undefined;
   /** What the body of a signed handshake contains: no other body is looked into. */
   readonly marker?: string;
   /** Answers a signed one. @param secret gives the one that the request is signed with */
