@@ -172,7 +172,7 @@ export class World {
     this.#scheduleOperator();
     await Promise.all(this.#replicas.map((replica) => replica.start()));
     const { rows, arrivingMs } = this.plan;
-    const endsBy = arrivingMs + BESIDE_ILLNESS_MS + rows * this.#oneRowMs();
+    const endsBy = arrivingMs + BESIDE_ILLNESS_MS + rows * this.#oneTryMs();
     const untouched = () => {
       const isOfIll = ({ topic }: ModelRow) => topic !== null && this.limited.includes(topic);
       const keys = new Set(this.database.rows.filter(isOfIll).map(({ key }) => key));
@@ -340,9 +340,13 @@ export class World {
   }
 
   #oneRowMs(): number {
-    const { databaseMs, deliveryMs, retryMs, retryAfter, parking } = this.plan;
-    const againMs = Math.max(retryMs, retryAfter.share === 0 ? 0 : retryAfter.ms, parking?.everyMs ?? 0);
-    return 6 * databaseMs + 2 * deliveryMs + againMs + 2 * POLL_INTERVAL_MS;
+    const { retryMs, retryAfter, parking } = this.plan;
+    return this.#oneTryMs() + Math.max(retryMs, retryAfter.share === 0 ? 0 : retryAfter.ms, parking?.everyMs ?? 0);
+  }
+
+  #oneTryMs(): number {
+    const { databaseMs, deliveryMs } = this.plan;
+    return 6 * databaseMs + 2 * deliveryMs + 2 * POLL_INTERVAL_MS;
   }
 
   #faultsEnd(): number {
