@@ -28,11 +28,11 @@ export function explainNoKind(kinds: Kinds, present: readonly string[], type: st
   const missing = missingKeys(schema, present);
   const misspelt = missing.flatMap((keys) => {
     const key = keys.split(" or ", 1)[0] ?? keys;
-    const strangers = present.filter(
+    const unknownKeys = present.filter(
       (name) => !/^type$|\./.test(name) && !Object.hasOwn(schema.properties ?? {}, name),
     );
-    const stranger = nearestName(key, strangers);
-    return stranger === undefined ? [] : [` (is "${stranger}" meant to be "${key}"?)`];
+    const meant = nearestName(key, unknownKeys);
+    return meant === undefined ? [] : [` (is "${meant}" meant to be "${key}"?)`];
   });
   return `${text}. Nearest is ${nearest}: ${listed(missing)} ${missing.length === 1 ? "is" : "are"} missing${misspelt.join("")}`;
 }

@@ -80,14 +80,14 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
     return result;
   }
 
-  function properties(node: SchemaNode, raw: RawMap, path: KeyPath, elsewhere: Strangers): Record<string, unknown> {
+  function properties(node: SchemaNode, raw: RawMap, path: KeyPath, elsewhere: KindKeys): Record<string, unknown> {
     const known = node.properties ?? {};
     const result: Record<string, unknown> = {};
     for (const [key, item] of raw) {
       const property = Object.hasOwn(known, key) ? known[key] : undefined;
       if (property === undefined) {
         unknownKeys.push([...path, key]);
-        warnings.push({ path: [...path, key], message: strangerMessage(key, Object.keys(known), elsewhere) });
+        warnings.push({ path: [...path, key], message: unknownKeyMessage(key, Object.keys(known), elsewhere) });
         continue;
       }
       if (item === null) checkNothing(property, [...path, key]);
@@ -198,9 +198,9 @@ function sharesKeys(kind: SchemaNode = {}, other: SchemaNode): boolean {
 }
 
 /** Kinds other than the chosen one, with their keys. */
-type Strangers = readonly (readonly [kind: string, keys: readonly string[]])[];
+type KindKeys = readonly (readonly [kind: string, keys: readonly string[]])[];
 
-function strangerMessage(key: string, known: readonly string[], elsewhere: Strangers): string {
+function unknownKeyMessage(key: string, known: readonly string[], elsewhere: KindKeys): string {
   const owners = elsewhere.filter(([, keys]) => keys.includes(key)).map(([kind]) => kind);
   if (owners.length > 0) return `is ignored here: it is a key of the kind ${owners.join(" and ")}`;
   return `is not a known key and is ignored${didYouMean(key, known)}`;

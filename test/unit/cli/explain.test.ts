@@ -127,7 +127,7 @@ describe("svc explain topic", () => {
     );
   });
 
-  test("renders topic and record key of a log broker, and an empty record key as none", async () => {
+  test("renders topic and record key of a Kafka destination, and an empty record key as none", async () => {
     const { stdout } = await explain(["audit.login", "--aggregate-type", "user"]);
     expect(lines(stdout).slice(-3)).toEqual([
       "broker       one:9092,two:9092",

@@ -61,7 +61,7 @@ export class NatsDialer {
       signal.throwIfAborted();
       try {
         const connection = await this.#connect(server, signal);
-        this.#servers.learn(connection.info?.connect_urls ?? [], server);
+        this.#servers.setAnnounced(connection.info?.connect_urls ?? [], server);
         return new NatsLink(connection, server.address);
       } catch (error) {
         signal.throwIfAborted();

@@ -18,7 +18,7 @@ const DEFAULT_PORT = 4222;
 export class NatsServers {
   readonly #configured: readonly NatsServer[];
   readonly #random: Random;
-  #learned: readonly NatsServer[] = [];
+  #announced: readonly NatsServer[] = [];
 
   /**
    * @param text `nats://host:port`, `tls://host:port` or `host:port`, comma-separated; user info holds a user name and
@@ -43,8 +43,8 @@ export class NatsServers {
   /** All servers, the configured ones first, each part in random order: replicas spread over a cluster. */
   inTurn(): readonly NatsServer[] {
     const known = new Set(this.#configured.map(({ address }) => address));
-    const learned = this.#learned.filter(({ address }) => !known.has(address));
-    return [...this.#shuffled(this.#configured), ...this.#shuffled(learned)];
+    const announced = this.#announced.filter(({ address }) => !known.has(address));
+    return [...this.#shuffled(this.#configured), ...this.#shuffled(announced)];
   }
 
   /**
@@ -53,8 +53,8 @@ export class NatsServers {
    * @param urls `connect_urls` of the server's greeting: `host:port` each
    * @param from the announcing server: its scheme and login apply to them too
    */
-  learn(urls: readonly string[], from: NatsServer): void {
-    this.#learned = urls.map((address) => ({ address, tls: from.tls, login: from.login }));
+  setAnnounced(urls: readonly string[], from: NatsServer): void {
+    this.#announced = urls.map((address) => ({ address, tls: from.tls, login: from.login }));
   }
 
   #shuffled(servers: readonly NatsServer[]): readonly NatsServer[] {

@@ -60,7 +60,7 @@ class Sender {
   readonly #queue = new PublishQueue();
   readonly #closing = new AbortController();
   readonly #backoff: Backoff;
-  readonly #learning = new Set<string>();
+  readonly #checking = new Set<string>();
   #producer: KafkaProducer | undefined;
   /** Connections so far, so that each starts with another bootstrap server. */
   #connections = 0;
@@ -68,7 +68,7 @@ class Sender {
   #nextConnectionAt = 0;
   #sending = false;
   /** Replace the producer once its request has ended. */
-  #worn = false;
+  #replaceAfterSend = false;
   #running = false;
   #loop: Promise<void> | undefined;
 
@@ -107,7 +107,7 @@ class Sender {
         if (topics.size === 0 || this.#closing.signal.aborted) return;
         const producer = await this.#connected();
         if (producer === undefined) continue;
-        for (const topic of topics) this.#learn(producer, topic);
+        for (const topic of topics) this.#checkExists(producer, topic);
         const group = this.#queue.take((topic) => producer.knows(topic));
         if (group.records.length > 0) await this.#send(producer, group);
         // Publishes that wait for their topic are woken then.
@@ -145,25 +145,25 @@ class Sender {
     if (this.#backoff.failures > 0) log.info({}, "connected to Kafka again");
     this.#backoff.reset();
     this.#producer = producer;
-    this.#worn = false;
+    this.#replaceAfterSend = false;
     return producer;
   }
 
-  #learn(producer: KafkaProducer, topic: string): void {
-    if (producer.knows(topic) || this.#learning.has(topic)) return;
-    this.#learning.add(topic);
+  #checkExists(producer: KafkaProducer, topic: string): void {
+    if (producer.knows(topic) || this.#checking.has(topic)) return;
+    this.#checking.add(topic);
     producer
-      .learn(topic)
+      .checkExists(topic)
       .catch((error) => {
         // A discarded producer failed for other reasons: the next one checks again.
         if (producer !== this.#producer) return;
         this.#queue.fail(this.#topicError(topic, error), topic);
         if (!CONNECTION_CODES.has(codeOf(error))) return;
-        if (this.#sending) this.#worn = true;
+        if (this.#sending) this.#replaceAfterSend = true;
         else this.#discard(producer);
       })
       .finally(() => {
-        this.#learning.delete(topic);
+        this.#checking.delete(topic);
         this.#wake();
       });
   }
@@ -181,7 +181,7 @@ class Sender {
         return;
       }
       for (const pending of live) pending.succeed();
-      if (this.#worn) this.#discard(producer);
+      if (this.#replaceAfterSend) this.#discard(producer);
     } catch (error) {
       this.#discard(producer);
       if (!this.#closing.signal.aborted) this.#takeApart(live, group.repeated, error);

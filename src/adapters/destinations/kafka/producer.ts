@@ -23,7 +23,7 @@ export interface KafkaProducer {
    *
    * @throws what the client throws
    */
-  learn(topic: string): Promise<void>;
+  checkExists(topic: string): Promise<void>;
   /**
    * Sends records in one request per broker, and waits until all in-sync replicas have them. After a failure the state
    * of the producer is unknown.
@@ -67,15 +67,15 @@ export function createKafkaProducer(connection: KafkaConnection, options: KafkaP
       throw kafkaError("timeout", `${connection.bootstrapServers} did not answer within ${connectTimeoutMs} ms`);
     },
     knows: (topic) => known.has(topic),
-    learn(topic) {
+    checkExists(topic) {
       // In sequence: concurrent calls make the client connect twice.
-      const learnt = asked.then(async () => {
+      const checked = asked.then(async () => {
         await admin.connect();
         await admin.fetchTopicMetadata({ topics: [topic] });
         known.add(topic);
       });
-      asked = learnt.catch(() => {});
-      return learnt;
+      asked = checked.catch(() => {});
+      return checked;
     },
     async send(records) {
       const answers = await producer.sendBatch({

@@ -228,7 +228,7 @@ describe("a routing key", () => {
     expect(renderRoutingKey(own, route, orderFields)).toBe("r.0");
   });
 
-  test("that is empty is a key for AMQP and none for a log broker", () => {
+  test("that is empty is a key for AMQP and none for Kafka", () => {
     const template = parseRecordKeyTemplate("{{ key }}");
     const route = { routingKey: null, routingKeyMissing: "" };
     expect(renderRoutingKey({ template, emptyMeansNone: false }, route, orderFields)).toBe("");

@@ -56,7 +56,7 @@ describe("the list of NATS servers", () => {
     const servers = new NatsServers("tls://u:p@a,tls://b", seeded(1));
     const from = servers.inTurn().find(({ address }) => address === "a:4222");
     if (from === undefined) throw new Error("a is not in the list");
-    servers.learn(["c:1", "b:4222"], from);
+    servers.setAnnounced(["c:1", "b:4222"], from);
     const orders = Array.from({ length: 50 }, () => servers.inTurn());
     const firsts = new Set(orders.map(([first]) => first?.address));
     expect(firsts).toEqual(new Set(["a:4222", "b:4222"]));
@@ -64,7 +64,7 @@ describe("the list of NATS servers", () => {
       expect(order).toHaveLength(3);
       expect(order[2]).toEqual({ address: "c:1", tls: true, login: { user: "u", pass: "p" } });
     }
-    servers.learn([], from);
+    servers.setAnnounced([], from);
     expect(servers.inTurn()).toHaveLength(2);
   });
 });
