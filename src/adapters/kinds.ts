@@ -7,7 +7,10 @@ import { kafkaSource } from "./sources/kafka/kind.ts";
 import { natsSource } from "./sources/nats/kind.ts";
 import { rabbitmqSource } from "./sources/rabbitmq/kind.ts";
 
-/** Every kind of destination, in the order in which an entry's keys are tried (spec, "Entry kinds"). A new kind is a line here. */
+/**
+ * Every kind of destination, in the order in which an entry's keys are tried (spec, "Entry kinds"). A new kind is a
+ * line here.
+ */
 export const DESTINATION_KINDS = {
   http: httpDestination,
   rabbitmq: rabbitmqDestination,

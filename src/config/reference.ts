@@ -49,7 +49,9 @@ function section(name: string, node: SchemaNode): string {
   return `${heading}\n\n${body}`;
 }
 
-/** One table of a block's keys; or a heading and a table for each of its kinds, with the keys that several have on top. */
+/**
+ * One table of a block's keys; or a heading and a table for each of its kinds, with the keys that several have on top.
+ */
 function blockTables(prefix: string, node: SchemaNode, heading: string): string {
   const keysTable = (block: SchemaNode) => table(["Key", "Type", "Default", "Meaning"], keyRows(prefix, block));
   if (node.kinds === undefined) return keysTable(node);
@@ -80,7 +82,10 @@ function isOfDestination(kind: string, node: SchemaNode, property: SchemaNode): 
   return node !== destinations && Object.values(properties).includes(property);
 }
 
-/** The optional keys that two or more kinds have with the same meaning, by the names of those kinds; those of most kinds first. */
+/**
+ * The optional keys that two or more kinds have with the same meaning, by the names of those kinds; those of most kinds
+ * first.
+ */
 function sharedKeys(kinds: Readonly<Record<string, SchemaNode>>): ReadonlyMap<readonly string[], Properties> {
   const byKinds = new Map<string, [names: readonly string[], keys: Record<string, SchemaNode>]>();
   const keyOf = new Map<SchemaNode, string>();
@@ -144,7 +149,9 @@ function describedAlike({ properties = {} }: SchemaNode): boolean {
   return nodes.length > 1 && new Set(nodes.map(({ description }) => description)).size === 1;
 }
 
-/** One row for all keys of such a block, which lists them; brackets hold a default that is not the key in snake case. */
+/**
+ * One row for all keys of such a block, which lists them; brackets hold a default that is not the key in snake case.
+ */
 function alikeRow(path: string, { properties = {} }: SchemaNode): string[] {
   const [first] = Object.values(properties);
   const inSnakeCase = (key: string) => key.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);

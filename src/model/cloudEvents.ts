@@ -12,7 +12,9 @@ export interface CloudEventsBinding {
 /** Of HTTP and NATS. Stored rows have the attributes of a received event in this form. */
 export const HTTP_BINDING: CloudEventsBinding = { prefix: "ce-", isEncoded: true };
 
-/** The prefixes of the bindings for HTTP and NATS, Kafka, and AMQP; attribute names are lower case letters and digits. */
+/**
+ * The prefixes of the bindings for HTTP and NATS, Kafka, and AMQP; attribute names are lower case letters and digits.
+ */
 const OF_EVENT = /^(?:(ce-)|ce_|cloudEvents[:_])([a-z0-9]+)$/i;
 
 /** Attributes of an event among the headers, decoded, and the other headers. The content type is not an attribute. */

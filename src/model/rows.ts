@@ -162,7 +162,10 @@ export type DestinationColumnNames = Readonly<Record<DestinationColumn, string>>
 export type JournalColumnNames = Readonly<Record<keyof typeof JOURNAL_COLUMNS, string>>;
 export type HistoryColumnNames = Readonly<Record<HistoryColumn, string>>;
 
-/** Tables for operators: processes alive, their figures, the audit log, replay jobs, and received messages without a row. */
+/**
+ * Tables for operators: processes alive, their figures, the audit log, replay jobs, and received messages without a
+ * row.
+ */
 const OPERATIONS_TABLES = ["process", "figures", "audit", "job", "journal"] as const;
 export type OperationsTables = Readonly<Record<(typeof OPERATIONS_TABLES)[number], string>>;
 

@@ -18,9 +18,9 @@ export interface ReplayStore {
 
   /**
    * Moves the rows that have been `sent` or `dead` since before the scope to `pending`, in one transaction: attempt 0,
-   * due now, error and claim cleared; their override is set where `to` names one, the rest unchanged. A row that the database refuses to move stays as it is. Move
-   * rows in the order of their sequence over all calls: a claim then never takes a row before an earlier one of its
-   * key.
+   * due now, error and claim cleared; their override is set where `to` names one, the rest unchanged. A row that the
+   * database refuses to move stays as it is. Move rows in the order of their sequence over all calls: a claim then
+   * never takes a row before an earlier one of its key.
    *
    * @param by who replays them, for the history
    * @param to the destination that they go to from now on; undefined leaves that as it was, as it must where

@@ -1,8 +1,8 @@
 import type { MessageId, Outcome } from "../model/rows.ts";
 
 /**
- * The history of outbox rows: `OutboxStore.settle` adds an entry for each outcome with a record, retries and discards of
- * parked rows and replays one for each row. Retention deletes the entries of a row with it. Trouble with the history
+ * The history of outbox rows: `OutboxStore.settle` adds an entry for each outcome with a record, retries and discards
+ * of parked rows and replays one for each row. Retention deletes the entries of a row with it. Trouble with the history
  * never keeps a row from being settled, moved or deleted: then its entries are missing, and a warning is logged. Reads
  * reject with the code `schema` where the table is missing or closed to this user.
  */
@@ -14,16 +14,16 @@ export interface HistoryStore {
   of(id: MessageId, limit: number): Promise<readonly HistoryEntry[]>;
 
   /**
-   * Entries of all rows, in the order of `sequence`. Transactions commit in another order: an entry may appear later than
-   * one with a higher sequence.
+   * Entries of all rows, in the order of `sequence`. Transactions commit in another order: an entry may appear later
+   * than one with a higher sequence.
    *
    * @param after a sequence; null for the newest `limit` entries
    */
   since(after: string | null, limit: number): Promise<readonly HistoryEntry[]>;
 
   /**
-   * Deletes entries whose row is gone, because the application deleted it: reads up to `limit` entries, the next ones at
-   * the next call.
+   * Deletes entries whose row is gone, because the application deleted it: reads up to `limit` entries, the next ones
+   * at the next call.
    *
    * @returns how many were deleted, and whether the end was reached
    */

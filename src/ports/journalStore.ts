@@ -11,7 +11,10 @@ export interface JournalStore {
   /** Deletes, of the oldest `limit` entries, those older than 24 hours. @returns how many */
   deleteOld(limit: number): Promise<number>;
 
-  /** The newest `limit` entries of duplicates of a message, newest first, and how many it has, up to {@link MOST_COUNTED}. */
+  /**
+   * The newest `limit` entries of duplicates of a message, newest first, and how many it has, up to
+   * {@link MOST_COUNTED}.
+   */
   duplicatesOf(id: MessageId, limit: number): Promise<JournalPage>;
 
   /** Entries that match, newest first. */

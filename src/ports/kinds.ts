@@ -47,8 +47,9 @@ export interface DestinationKind<S extends SchemaNode> {
   /** Rules over several keys; those of single keys are the schema's. */
   check(entry: Infer<S> & { readonly headers: Readonly<Record<string, string>> }, when: When): void;
   /**
-   * What is addressed at the receiver, the key of its template, and the key of the overriding column; or null. `path`: in
-   * the path of a URL, so that values are percent-encoded, and it is rendered only where the template has placeholders.
+   * What is addressed at the receiver, the key of its template, and the key of the overriding column; or null. `path`:
+   * in the path of a URL, so that values are percent-encoded, and it is rendered only where the template has
+   * placeholders.
    */
   readonly address:
     | { readonly name: string; readonly template: KeyOf<S>; readonly from: KeyOf<S> }
@@ -97,7 +98,10 @@ export interface SourceTools extends AdapterTools {
   /** The source's name. The log has it in every line already. */
   readonly name: string;
   readonly intake: Intake;
-  /** Wait before the source offers a message again that the inbox table refused, in ms; {@link REFUSED_RETRY_MS} by default. */
+  /**
+   * Wait before the source offers a message again that the inbox table refused, in ms; {@link REFUSED_RETRY_MS} by
+   * default.
+   */
   readonly refusedRetryMs?: number | undefined;
 }
 

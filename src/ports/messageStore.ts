@@ -1,8 +1,8 @@
 import type { Consumption, Headers, MessageId, OutboxState, RoutedRow } from "../model/rows.ts";
 
 /**
- * Finds messages in both tables, for operators. Every call reads by an index, or a bounded number of rows. The outbox row
- * of a received message has the id of its inbox row.
+ * Finds messages in both tables, for operators. Every call reads by an index, or a bounded number of rows. The outbox
+ * row of a received message has the id of its inbox row.
  */
 export interface MessageStore {
   /** The rows of one message. @param withPayload whether payloads are read; else they are null */

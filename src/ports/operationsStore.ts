@@ -21,16 +21,25 @@ export interface OperationsStore {
   /** Adds an entry to the audit log. */
   addAudit(entry: NewAuditEntry): Promise<void>;
 
-  /** Entries of the audit log, newest first. @param before `id` of the last entry of the page before; null for the first */
+  /**
+   * Entries of the audit log, newest first.
+   *
+   * @param before `id` of the last entry of the page before; null for the first
+   */
   audit(before: string | null, limit: number): Promise<readonly AuditEntry[]>;
 
   /** The dead rows that died last, up to `limit`, newest first. */
   deadRows(limit: number): Promise<readonly DeadRow[]>;
 
-  /** Rows that wait for their retry or are parked and have a key, the next due first; with up to `behindLimit` rows behind each. */
+  /**
+   * Rows that wait for their retry or are parked and have a key, the next due first; with up to `behindLimit` rows
+   * behind each.
+   */
   blockedKeys(limit: number, behindLimit: number): Promise<readonly BlockedKey[]>;
 
-  /** Pending inbox rows by source, of the oldest `limit` push rows, and of up to `limit` pull rows of each pull source. */
+  /**
+   * Pending inbox rows by source, of the oldest `limit` push rows, and of up to `limit` pull rows of each pull source.
+   */
   inboxBacklog(pullSources: readonly string[], limit: number): Promise<readonly SourceBacklog[]>;
 }
 

@@ -29,8 +29,8 @@ export interface InboxStore {
   insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]>;
 
   /**
-   * As {@link insert}, but stores all rows or none: where an outcome is `refused`, nothing is stored, and the others are
-   * what they would be without the refused rows.
+   * As {@link insert}, but stores all rows or none: where an outcome is `refused`, nothing is stored, and the others
+   * are what they would be without the refused rows.
    */
   insertAllOrNone(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]>;
 
@@ -41,7 +41,10 @@ export interface InboxStore {
    */
   relay(request: RelayRequest): Promise<RelayResult>;
 
-  /** Age of the oldest due push row of these sources in ms by the database's clock, since it was due; null when there is none. */
+  /**
+   * Age of the oldest due push row of these sources in ms by the database's clock, since it was due; null when there is
+   * none.
+   */
   oldestPendingAgeMs(sources: readonly string[]): Promise<number | null>;
 
   /**
@@ -150,7 +153,8 @@ export interface ClaimScope {
   readonly name: string;
   /**
    * Rows `only` of these destinations, or those of all others. The store derives a row's destination from its override,
-   * or from its topic by its routes. Rows without a route, or whose destination the database cannot derive, are among the others.
+   * or from its topic by its routes. Rows without a route, or whose destination the database cannot derive, are among
+   * the others.
    */
   readonly which: "only" | "except";
   /** Names. They may change between two claims. */
@@ -209,8 +213,8 @@ export interface SchemaStore {
    * The destinations' table may be missing, or closed to this user: a warning contains the statement that fixes it, and
    * `DestinationStore.isAvailable` is false.
    *
-   * The history's table may be missing or closed too: then `HistoryStore.isAvailable` is false. Its check needs a database
-   * that takes writes.
+   * The history's table may be missing or closed too: then `HistoryStore.isAvailable` is false. Its check needs a
+   * database that takes writes.
    *
    * An owner's outbox may have no column for overrides, see `ReplayStore.overrideRemedy`, and neither table one for the
    * expiry.
@@ -287,7 +291,11 @@ export interface ParkedStore {
   /** As {@link discard}, of rows that are pending, parked or not. */
   discardPending(ids: readonly MessageId[], by: string, reason: string): Promise<number>;
 
-  /** Makes those of the rows that wait for their retry due now, their attempts as they are. @returns how many were changed */
+  /**
+   * Makes those of the rows that wait for their retry due now, their attempts as they are.
+   *
+   * @returns how many were changed
+   */
   hasten(ids: readonly MessageId[], by: string): Promise<number>;
 }
 

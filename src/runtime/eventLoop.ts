@@ -8,7 +8,8 @@ const SHORTEST_BLOCK_MS = 1000;
 /**
  * Watches for times in which the event loop does not turn.
  *
- * @param onBlocked told of each block of over a second, with its length in seconds, up to a quarter of a second too short
+ * @param onBlocked told of each block of over a second, with its length in seconds, up to a quarter of a second too
+ * short
  * @returns what to call every `WATCH_INTERVAL_MS`
  */
 export function eventLoopWatch(clock: Pick<Clock, "monotonic">, onBlocked: (seconds: number) => void): () => void {

@@ -46,7 +46,8 @@ export function createMetrics(options: MetricsOptions): MetricsRegistry {
   if (options.processMetrics ?? true) {
     collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: EVENT_LOOP_RESOLUTION_MS });
     const blocked = series.eventLoopBlocked.with();
-    // prom-client's maximum begins anew at each scrape, also at one that timed out meanwhile: it forgets the longest blocks.
+    // prom-client's maximum begins anew at each scrape, also at one that timed out meanwhile: it forgets the longest
+    // blocks.
     const watch = eventLoopWatch(clock, (seconds) => add(blocked, seconds));
     setInterval(watch, WATCH_INTERVAL_MS).unref();
   }

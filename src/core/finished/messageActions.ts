@@ -43,7 +43,12 @@ export class MessageActions {
     return await this.#result(changed > 0, { id, by, action: "discard", detail: reason });
   }
 
-  /** Delivers a sent or dead row again. @param toDestination undefined for where it went before @throws ReplayInterruptedError, StoreError */
+  /**
+   * Delivers a sent or dead row again.
+   *
+   * @param toDestination undefined for where it went before
+   * @throws ReplayInterruptedError, StoreError
+   */
   async replay(
     id: MessageId,
     by: string,

@@ -155,7 +155,12 @@ export class ReplayJobs {
     return cancelled;
   }
 
-  /** An interrupted or failed job may be taken again. @returns false when it was in another state. @throws StoreError */
+  /**
+   * An interrupted or failed job may be taken again.
+   *
+   * @returns false when it was in another state.
+   * @throws StoreError
+   */
   async resume(id: string, by: string): Promise<boolean> {
     const resumed = await this.#options.store.resume(id);
     if (resumed) await this.#options.audit.add({ actor: by, action: "replay.resume", target: id, detail: null });

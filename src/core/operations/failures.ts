@@ -54,7 +54,9 @@ export function groupFailures(rows: readonly FailedRow[]): readonly FailureGroup
 
 const MOST_IDS = 5;
 
-/** The words of a reason: without ids, numbers and times, and without what a receiver answered behind the first line. */
+/**
+ * The words of a reason: without ids, numbers and times, and without what a receiver answered behind the first line.
+ */
 function withoutDetails(reason: string): string {
   const [line = ""] = reason.split("\n", 1);
   return line

@@ -70,7 +70,10 @@ interface MessageList {
 export interface FilteredMessage {
   readonly at: Date;
   readonly source: string;
-  /** Null where it was not read. With hidden fields masked, unless it was searched for: its payload is not there to look. */
+  /**
+   * Null where it was not read. With hidden fields masked, unless it was searched for: its payload is not there to
+   * look.
+   */
   readonly idempotencyKey: string | null;
   /** Null where its sender gave none; masked alike. */
   readonly correlationId: string | null;

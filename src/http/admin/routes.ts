@@ -98,7 +98,10 @@ interface AdminRouteOptions extends GuardOptions {
   readonly operations: Pick<OperationsStore, "audit">;
 }
 
-/** The routes of the role `admin`: transform tests, replay, parked rows, destinations, messages, the overview and the audit log. */
+/**
+ * The routes of the role `admin`: transform tests, replay, parked rows, destinations, messages, the overview and the
+ * audit log.
+ */
 export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
   const {
     admin,

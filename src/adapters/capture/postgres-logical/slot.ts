@@ -188,7 +188,9 @@ export class SlotWatch {
     this.#last = slot.status;
   }
 
-  /** Takes the slot of an earlier run into the metrics, where there is one: it retains log while nothing is captured. */
+  /**
+   * Takes the slot of an earlier run into the metrics, where there is one: it retains log while nothing is captured.
+   */
   async noteLeft(): Promise<void> {
     try {
       const slot = await readSlot(await this.open(), this.#options.names);

@@ -22,8 +22,8 @@ interface BatchSender {
 
 /**
  * Collects publishes that run at the same time into requests (`destinations.<name>.batch`). Each publish still ends by
- * itself: with the request, or by its own entry of a 207 answer. As a key has one delivery at a time, no request has two
- * rows of a key.
+ * itself: with the request, or by its own entry of a 207 answer. As a key has one delivery at a time, no request has
+ * two rows of a key.
  */
 export class Batches implements Pick<Destination, "publish"> {
   readonly #settings: HttpBatch;
@@ -220,8 +220,8 @@ interface ItemResult {
 }
 
 /**
- * Reads a 207 answer: an array, or `results` with one, that has an object with `status` and maybe `error` for each message
- * in the order of the request.
+ * Reads a 207 answer: an array, or `results` with one, that has an object with `status` and maybe `error` for each
+ * message in the order of the request.
  *
  * @throws PublishError `bad_response` for another one: what became of the messages is not known
  */

@@ -67,8 +67,8 @@ function tlsOptions({ ca, certificate, key, serverName }: NonNullable<HttpDestin
 }
 
 /**
- * The proxy for a URL: the configured one, else by the environment's `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, in capital
- * letters or small ones.
+ * The proxy for a URL: the configured one, else by the environment's `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, in
+ * capital letters or small ones.
  *
  * @param configured `none` for no proxy, whatever the environment has
  * @returns its URL; undefined for a direct connection
@@ -92,7 +92,9 @@ export function proxyOf(
   );
 }
 
-/** Entries of `NO_PROXY`: `*`, a domain with all below it or an address, with a port or without, a network of addresses. */
+/**
+ * Entries of `NO_PROXY`: `*`, a domain with all below it or an address, with a port or without, a network of addresses.
+ */
 function isExcepted({ hostname, port, protocol }: URL, list: string): boolean {
   const host = hostname.replace(/^\[|\]$/g, "").toLowerCase();
   const ownPort = port || (protocol === "https:" ? "443" : "80");

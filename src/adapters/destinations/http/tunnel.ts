@@ -6,8 +6,9 @@ import { percentDecoded } from "../../../model/secret.ts";
 import { httpError, publishErrorOf } from "./errors.ts";
 
 /**
- * A connector for the HTTP client that connects through the tunnel of a proxy (RFC 9110, section 9.3.6). The client's own
- * one connects again without a pause to a proxy that closes connections, and waits five minutes for one that is silent.
+ * A connector for the HTTP client that connects through the tunnel of a proxy (RFC 9110, section 9.3.6). The client's
+ * own one connects again without a pause to a proxy that closes connections, and waits five minutes for one that is
+ * silent.
  *
  * @param proxy may have a user name and password; errors do not show them
  * @param timeoutMs of the tunnel, and again of the TLS handshake in it; 0 for none

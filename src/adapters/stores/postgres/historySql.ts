@@ -77,7 +77,12 @@ const ENTRY_TYPES = {
 } as const;
 export const ENTRY_PARAMETERS = Object.keys(ENTRY_TYPES);
 
-/** Adds the entries of settled rows. @param settled a query with their ids @param first the number of the first parameter */
+/**
+ * Adds the entries of settled rows.
+ *
+ * @param settled a query with their ids
+ * @param first the number of the first parameter
+ */
 export function noteSettled(names: TableNames, settled: string, first: number): string {
   const arrays = Object.values(ENTRY_TYPES).map((type, n) => `$${first + n}::${type}[]`);
   return `INSERT INTO ${names.historyTable} (${entryColumns(names)})
@@ -120,7 +125,11 @@ noted AS (
 )`;
 }
 
-/** A further part of a `WITH`: the entries of deleted rows go too. @param deleted a query of the `WITH`, with their `id` */
+/**
+ * A further part of a `WITH`: the entries of deleted rows go too.
+ *
+ * @param deleted a query of the `WITH`, with their `id`
+ */
 export function forget({ historyTable, history: c }: TableNames, deleted: string): string {
   return `,
 forgotten AS (DELETE FROM ${historyTable} h WHERE h.${c.outboxId} = ANY (ARRAY(SELECT id FROM ${deleted})))`;

@@ -14,8 +14,8 @@ export function inboxStatements(names: TableNames, types: ColumnTypes) {
   const o = names.outbox;
   const waitsForRelay = `i.${c.state} = 'pending' AND i.${c.consumption} = 'push'`;
   /**
-   * Rows are relayed in the order of `position`, `created_at` and `id`; the position is the later one of `created_at` and
-   * `scheduled_at`. Two fronts have an index each: ordinary rows are due from their receipt on, whatever the clock
+   * Rows are relayed in the order of `position`, `created_at` and `id`; the position is the later one of `created_at`
+   * and `scheduled_at`. Two fronts have an index each: ordinary rows are due from their receipt on, whatever the clock
    * shows; rows that have been put off from `scheduled_at` on. An owner's table may allow NULL there, which counts as
    * ordinary.
    */
@@ -33,7 +33,12 @@ export function inboxStatements(names: TableNames, types: ColumnTypes) {
 low_water AS MATERIALIZED (SELECT ${timeOf(markBound(lowWater))} AS position)`;
   const waitsIn = ({ is, position }: Front): string =>
     `${waitsForRelay} AND ${is} AND ${position} >= (SELECT position FROM low_water)`;
-  /** The first rows of a front that are due. @param columns besides its position, `created_at` and `id` @param and further conditions */
+  /**
+   * The first rows of a front that are due.
+   *
+   * @param columns besides its position, `created_at` and `id`
+   * @param and further conditions
+   */
   const firstDue = (front: Front, columns: string, and: string, limit: string): string => `
   SELECT ${front.position} AS position, i.${c.createdAt} AS created_at, i.${c.id} AS id, ${columns}
   FROM ${inbox} i

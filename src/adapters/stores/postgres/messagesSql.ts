@@ -6,8 +6,8 @@ import type { Statement } from "./statement.ts";
 import { msOf } from "./values.ts";
 
 /**
- * Every statement that finds messages, with the configured names woven in once. A page merges the indexes of the states,
- * each read from its newest row on, since no index holds every row.
+ * Every statement that finds messages, with the configured names woven in once. A page merges the indexes of the
+ * states, each read from its newest row on, since no index holds every row.
  */
 export function messageStatements(names: TableNames, routing: Routing = NO_ROUTING): MessageStatements<Statement> {
   const [inbox, outbox, i, o] = [names.inboxTable, names.outboxTable, names.inbox, names.outbox];

@@ -54,7 +54,11 @@ export class SqlHistory<S> implements HistoryStore {
     this.#log = log;
   }
 
-  /** Whether this process can write and read the table. Sets `isAvailable`. @throws StoreError where that stays unknown */
+  /**
+   * Whether this process can write and read the table. Sets `isAvailable`.
+   *
+   * @throws StoreError where that stays unknown
+   */
   async check(): Promise<boolean> {
     try {
       await this.#runner.runAndRollBack(this.#sql.trial, { id: NO_ROW });
@@ -67,8 +71,8 @@ export class SqlHistory<S> implements HistoryStore {
   }
 
   /**
-   * Runs statements that add to the history. Where they fail because of it they are run without it, and nothing is noted
-   * for a while: the history never keeps a row from its way.
+   * Runs statements that add to the history. Where they fail because of it they are run without it, and nothing is
+   * noted for a while: the history never keeps a row from its way.
    *
    * @param work may run twice
    */
@@ -91,7 +95,9 @@ export class SqlHistory<S> implements HistoryStore {
     }
   }
 
-  /** Notes nothing for a minute; for twice as long each time, up to a quarter of an hour, until an entry was written. */
+  /**
+   * Notes nothing for a minute; for twice as long each time, up to a quarter of an hour, until an entry was written.
+   */
   #pause(reason: string): void {
     const seconds = this.#pauseMs / 1000;
     this.#pausedUntil = this.#clock.monotonic() + this.#pauseMs;

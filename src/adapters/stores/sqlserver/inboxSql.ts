@@ -56,7 +56,9 @@ export function inboxStatements(names: TableNames) {
     `i.${c.source} COLLATE ${BINARY} IN (${sourceNames(count)
       .map((name) => `@${name}`)
       .join(", ")})`;
-  /** See the inbox of PostgreSQL. One index serves here: what is inserted has no `scheduled_at` before its `created_at`. */
+  /**
+   * See the inbox of PostgreSQL. One index serves here: what is inserted has no `scheduled_at` before its `created_at`.
+   */
   const inOrder = `i.${c.scheduledAt}, i.${c.createdAt}, i.${c.id}`;
   /** Where a row stands in that order; NULL comes first. */
   const position = `COALESCE(i.${c.scheduledAt}, ${timeOf("N'0001-01-01T00:00:00Z'")})`;
@@ -296,7 +298,9 @@ const RECEIVED = "DATEADD(microsecond, r.position, @now)";
 const DUE = `(SELECT MAX(e.at) FROM (VALUES (${RECEIVED}), (${timeOf("r.not_before")}),
     (DATEADD(second, COALESCE(r.delay_seconds, 0), (SELECT MIN(p.at) FROM (VALUES (@now), (${timeOf("r.published_at")})) p (at))))) e (at))`;
 
-/** The earlier one of a time and a time to live, which is added in days and the rest of a day: see {@link AGE_BOUND}. */
+/**
+ * The earlier one of a time and a time to live, which is added in days and the rest of a day: see {@link AGE_BOUND}.
+ */
 const EXPIRES_AT = `,
   (SELECT MIN(e.at) FROM (VALUES (${timeOf("r.expires_at")}),
     (DATEADD(day, r.live_ms / 86400000, DATEADD(millisecond, r.live_ms % 86400000, @now)))) e (at))`;

@@ -15,8 +15,9 @@ import {
 import type { Statement } from "./statement.ts";
 
 /**
- * Every statement that finds messages, with the configured names woven in once. A page merges the indexes of the states,
- * each read from its newest row on, since no index holds every row. Rows that others change just now are passed over.
+ * Every statement that finds messages, with the configured names woven in once. A page merges the indexes of the
+ * states, each read from its newest row on, since no index holds every row. Rows that others change just now are passed
+ * over.
  */
 export function messageStatements(names: TableNames, routing: Routing = NO_ROUTING): MessageStatements<Statement> {
   const [inbox, outbox, i, o] = [names.inboxTable, names.outboxTable, names.inbox, names.outbox];

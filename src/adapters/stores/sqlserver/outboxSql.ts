@@ -46,7 +46,10 @@ export function outboxStatements(names: TableNames, routing: Routing = NO_ROUTIN
   const c = names.outbox;
   const destinationIn = (row: string): string => destinationOf(routing, c, row);
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
-  /** `scheduled_at` of a claimed row that goes back unattempted: never ahead of its new `updated_at`, or later rows of its key would overtake it. */
+  /**
+   * `scheduled_at` of a claimed row that goes back unattempted: never ahead of its new `updated_at`, or later rows of
+   * its key would overtake it.
+   */
   const scheduledAtGivenBack = `CASE WHEN o.${c.scheduledAt} > @now THEN @now ELSE o.${c.scheduledAt} END`;
   const isDue = `o.${c.state} = N'pending' AND ${hasCome(`o.${c.scheduledAt}`)}`;
   /** No addition may leave the range of the column: the row could never be settled. */
