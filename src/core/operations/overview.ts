@@ -12,6 +12,7 @@ import type {
 import type { SecretMasker } from "../../ports/runtime.ts";
 import type { OutboxBacklog, OutboxStore, ParkedStore } from "../../ports/store.ts";
 import type { Clock } from "../../time/clock.ts";
+import { resolvesWithin } from "../../time/wait.ts";
 import type { DestinationOf } from "../delivery/routes.ts";
 import { type DestinationOverview, destinationOverview } from "../destinations/control.ts";
 import { type FailureGroup, groupFailures } from "./failures.ts";
@@ -259,7 +260,7 @@ class Cached<T> {
       // Who waits for it sees the error.
       this.#loading.catch(() => {});
     }
-    if (this.#loading !== undefined) await Promise.race([this.#loading, after(this.#longestWaitMs)]);
+    if (this.#loading !== undefined) await resolvesWithin(this.#longestWaitMs, this.#loading);
     return this.#found;
   }
 
@@ -270,10 +271,6 @@ class Cached<T> {
     this.#found = { value, at: new Date(this.#clock.now()) };
     this.#dueAt = now + Math.max(LEAST_REST_MS, COST_FACTOR * (now - startedAt));
   }
-}
-
-function after(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms).unref());
 }
 
 const LONGEST_WAIT_MS = 250;
