@@ -7,15 +7,19 @@ import { ERRORS, sendJson, tooManyMessage } from "./respond.ts";
 /** How the messages of a request to a source are written; undefined where it is one message. */
 type FormOf = (req: IncomingMessage) => BatchForm | undefined;
 
-/**
- * @param path `batch.path`
- * @param auth of the source; see {@link trustsContentType}
- * @throws Error when it is no path to a list
- */
-export function createFormOf(path: string | undefined, auth: InboundAuth | undefined): FormOf {
+/** What of a source decides which requests have several messages. */
+interface BatchSource {
+  readonly batch: { readonly path?: string | undefined };
+  readonly auth?: InboundAuth | undefined;
+  readonly idempotencyKeyHeader?: string | undefined;
+}
+
+/** @throws Error when `batch.path` is not a path to a list */
+export function createFormOf(source: BatchSource): FormOf {
+  const { path } = source.batch;
   const configured: BatchForm | undefined =
     path === undefined ? undefined : { kind: "list", names: parseListPath(path) };
-  if (!trustsContentType(auth)) return () => configured;
+  if (!trustsContentType(source)) return () => configured;
   return (req) => {
     const [type = ""] = (req.headers["content-type"] ?? "").split(";", 1);
     return BATCH_TYPES[type.trim().toLowerCase()] ?? configured;
@@ -24,10 +28,10 @@ export function createFormOf(path: string | undefined, auth: InboundAuth | undef
 
 /**
  * Whether `Content-Type` may say that a request has several messages. Signatures do not cover it: who resends a
- * recorded request with another one would give its messages new idempotency keys.
+ * recorded request with another one would give its messages new idempotency keys, unless these are in their bodies.
  */
-export function trustsContentType(auth: InboundAuth | undefined): boolean {
-  return auth?.kind !== "provider" && auth?.kind !== "hmac";
+export function trustsContentType({ auth, idempotencyKeyHeader }: BatchSource): boolean {
+  return auth?.kind !== "provider" && (auth?.kind !== "hmac" || idempotencyKeyHeader === undefined);
 }
 
 /** The media types of several messages. */

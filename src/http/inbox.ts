@@ -69,7 +69,7 @@ function receiveHandler(
   const rateLimit = perMinute === undefined ? undefined : new RateLimit(perMinute, clock);
   const omits = headersNotStored(auth, inbox.credentialHeaders);
   const { batch } = settings;
-  const formOf = createFormOf(batch.path, auth);
+  const formOf = createFormOf(settings);
 
   async function decide(req: IncomingMessage, res: ServerResponse): Promise<Decision> {
     const greeting = webhook.greet(req);

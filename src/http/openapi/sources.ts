@@ -107,10 +107,11 @@ function keyText(
   return `The idempotency key is ${places.join(", else ")}: a second message with the same one is a duplicate.`;
 }
 
-const takesBatches = ({ auth, batch }: DescribedSource): boolean => batch.path !== undefined || trustsContentType(auth);
+const takesBatches = (source: DescribedSource): boolean => source.batch.path !== undefined || trustsContentType(source);
 
-function batchText({ auth, batch: { path, atomic, maxItems } }: DescribedSource): string {
-  const isFree = trustsContentType(auth);
+function batchText(source: DescribedSource): string {
+  const { path, atomic, maxItems } = source.batch;
+  const isFree = trustsContentType(source);
   const types = ["a JSON text a line as `application/x-ndjson`", "a list as `application/cloudevents-batch+json`"];
   const forms = [
     ...(isFree ? types : []),

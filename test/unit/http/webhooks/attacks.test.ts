@@ -212,8 +212,9 @@ describe("a recorded request under the content type of a batch, which is not sig
       const signature = `sha256=${createHmac("sha256", "key").update(body).digest("hex")}`;
       return http.post(body, { "X-Signature": signature, "X-Key": "k", "Content-Type": type });
     };
-    const attributes = httpPlan({ idempotencyKeyHeader: "X-Key" });
-    await using http = await startHttp({ route: { auth }, attributes });
+    const key = { idempotencyKeyHeader: "X-Key" };
+    const attributes = httpPlan(key);
+    await using http = await startHttp({ route: { auth, ...key }, attributes });
     const body = '[{"n":1},{"n":2}]';
     expect((await post(http, body, "application/json")).status).toBe(202);
     for (const type of TYPES) expect(await (await post(http, body, type)).json()).toEqual({ status: "duplicate" });
@@ -221,11 +222,15 @@ describe("a recorded request under the content type of a batch, which is not sig
     expect((await post(http, '{"n":1}\n{"n":2}', "application/x-ndjson")).status).toBe(400);
 
     const batch = { path: "$[*]", atomic: false, maxItems: 10 };
-    await using split = await startHttp({ route: { auth, batch }, attributes });
+    await using split = await startHttp({ route: { auth, batch, ...key }, attributes });
     for (const [index, type] of ["application/json", ...TYPES].entries()) {
       expect((await post(split, body, type)).status).toBe(index === 0 ? 202 : 200);
     }
     expect(split.store.rows.map(({ idempotencyKey }) => idempotencyKey)).toEqual(["k:0", "k:1"]);
+
+    await using inBody = await startHttp({ route: { auth }, attributes: httpPlan({ idempotencyKeyPath: ["$.n"] }) });
+    expect((await post(inBody, '{"n":1}\n{"n":2}', "application/x-ndjson")).status).toBe(202);
+    expect(await (await post(inBody, '{"n":2}', "application/json")).json()).toEqual({ status: "duplicate" });
   });
 });
 
