@@ -12,6 +12,7 @@ interface BatchSource {
   readonly batch: { readonly path?: string | undefined };
   readonly auth?: InboundAuth | undefined;
   readonly idempotencyKeyHeader?: string | undefined;
+  readonly idempotencyKeyExpression?: string | undefined;
 }
 
 /** @throws Error when `batch.path` is not a path to a list */
@@ -30,8 +31,10 @@ export function createFormOf(source: BatchSource): FormOf {
  * Whether `Content-Type` may say that a request has several messages. Signatures do not cover it: who resends a
  * recorded request with another one would give its messages new idempotency keys, unless these are in their bodies.
  */
-export function trustsContentType({ auth, idempotencyKeyHeader }: BatchSource): boolean {
-  return auth?.kind !== "provider" && (auth?.kind !== "hmac" || idempotencyKeyHeader === undefined);
+export function trustsContentType({ auth, ...key }: BatchSource): boolean {
+  // An expression may read headers, and the position.
+  const isInBody = key.idempotencyKeyHeader === undefined && key.idempotencyKeyExpression === undefined;
+  return auth?.kind !== "provider" && (auth?.kind !== "hmac" || isInBody);
 }
 
 /** The media types of several messages. */

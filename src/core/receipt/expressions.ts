@@ -82,13 +82,16 @@ export function createExpressions(options: ExpressionOptions): AttributeExpressi
   }
 
   return async (input) => {
-    const wanted = expressions.filter(({ name, header }) => !isInHeader(name, header, input));
-    const outcomes = await Promise.allSettled(wanted.map((each) => compute(each, input)));
     const values: Partial<Record<keyof FoundAttributes, string>> = {};
-    for (const [index, { name }] of wanted.entries()) {
-      const outcome = outcomes[index];
-      if (outcome?.status === "rejected") return { kind: "unavailable", reason: errorText(outcome.reason) };
-      if (outcome?.value != null) values[name] = outcome.value;
+    try {
+      for (const each of expressions) {
+        if (isInHeader(each.name, each.header, input)) continue;
+        // One by one: the queue admits any single document, but not a large one several times at once.
+        const value = await compute(each, input);
+        if (value !== null) values[each.name] = value;
+      }
+    } catch (error) {
+      return { kind: "unavailable", reason: errorText(error) };
     }
     return { kind: "computed", values };
   };

@@ -136,6 +136,28 @@ describe("an expression for an attribute", () => {
     expect(lines).toEqual([]);
   });
 
+  test("waits for those before it: a queue may hold a large document once only", async () => {
+    let waiting = 0;
+    const full = {
+      async evaluate(evaluation: Evaluation) {
+        if (waiting > 0) throw new TransformError("busy", "too many wait");
+        waiting += 1;
+        try {
+          return await evaluator.evaluate(evaluation);
+        } finally {
+          waiting -= 1;
+        }
+      },
+    };
+    const { compute } = setup(
+      { idempotencyKeyExpression: "id", eventTypeExpression: "type", aggregateIdExpression: "of" },
+      full,
+    );
+    expect(await compute('{"id":"1","type":"t","of":"a"}')).toEqual(
+      computed({ idempotencyKey: "1", eventType: "t", aggregateId: "a" }),
+    );
+  });
+
   test("is not evaluated where its header has a value", async () => {
     const { compute, seen } = setup({
       idempotencyKeyExpression: "id",

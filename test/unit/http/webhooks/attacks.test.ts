@@ -228,6 +228,10 @@ describe("a recorded request under the content type of a batch, which is not sig
     }
     expect(split.store.rows.map(({ idempotencyKey }) => idempotencyKey)).toEqual(["k:0", "k:1"]);
 
+    const computed = { idempotencyKeyExpression: "$string($position)" };
+    await using byPosition = await startHttp({ route: { auth, ...computed }, attributes });
+    expect((await post(byPosition, '{"n":1}\n{"n":2}', "application/x-ndjson")).status).toBe(400);
+
     await using inBody = await startHttp({ route: { auth }, attributes: httpPlan({ idempotencyKeyPath: ["$.n"] }) });
     expect((await post(inBody, '{"n":1}\n{"n":2}', "application/x-ndjson")).status).toBe(202);
     expect(await (await post(inBody, '{"n":2}', "application/json")).json()).toEqual({ status: "duplicate" });
