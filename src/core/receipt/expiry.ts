@@ -12,7 +12,7 @@ export interface ExpirySettings {
 }
 
 /** @returns when a message expires; undefined for never */
-export type ExpiryOf = (input: AttributeInput) => Expiry | undefined;
+type ExpiryOf = (input: AttributeInput) => Expiry | undefined;
 
 /** @returns undefined where no message expires */
 export function createExpiry(settings: ExpirySettings, unreadable: UnreadableTimes): ExpiryOf | undefined {

@@ -9,7 +9,7 @@ import { Backoff } from "../../time/backoff.ts";
 import type { Clock, Random } from "../../time/clock.ts";
 import type { Redact } from "../redaction/redact.ts";
 import { type AttributePlan, type Attributes, droppedKey, evidenceAttributes } from "./attributes.ts";
-import { createExpiry, type ExpirySettings } from "./expiry.ts";
+import type { ExpirySettings } from "./expiry.ts";
 import type { AttributeExpressions } from "./expressions.ts";
 import { CORRELATION_HEADER, compileHeaderFilter, correlationId, type HeaderFilterSettings } from "./headers.ts";
 import type { Journal } from "./journal.ts";
@@ -21,8 +21,7 @@ import {
   type ReceivedMessage,
   type SourceStage,
 } from "./preparation.ts";
-import { createSchedule, type ScheduleSettings } from "./schedule.ts";
-import { UnreadableTimes } from "./times.ts";
+import type { ScheduleSettings } from "./schedule.ts";
 
 export interface IntakeOptions {
   readonly source: string;
@@ -59,19 +58,7 @@ export interface IntakeOptions {
 export function createIntake(options: IntakeOptions): Intake {
   const { source, settings, attributes, expressions, stage, journal, clock, metrics, log, redact } = options;
   const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
-  const unreadableTimes = new UnreadableTimes({ source, log, clock });
-  const expiryOf = createExpiry(settings, unreadableTimes);
-  const scheduleOf = createSchedule(settings, unreadableTimes);
-  const prepare = createPreparation({
-    source,
-    ...settings,
-    attributes,
-    expressions,
-    expiryOf,
-    scheduleOf,
-    stage,
-    clock,
-  });
+  const prepare = createPreparation({ source, settings, attributes, expressions, stage, clock, log });
   const evidence = new Evidence({ source, consumption: settings.consumption, attributes, redact });
   const retries = new Retries(options);
 

@@ -1,4 +1,5 @@
 import type { Consumption, Headers, MessageId, NewInboxRow, Rejection } from "../../model/rows.ts";
+import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import {
   type AttributePlan,
@@ -9,10 +10,11 @@ import {
   usableAttributes,
 } from "./attributes.ts";
 import { readEvent } from "./cloudEvents.ts";
-import type { ExpiryOf } from "./expiry.ts";
+import { createExpiry, type ExpirySettings } from "./expiry.ts";
 import type { AttributeExpressions, ComputedAttributes } from "./expressions.ts";
 import { JsonDocument } from "./jsonDocument.ts";
-import type { ScheduleOf } from "./schedule.ts";
+import { createSchedule, type ScheduleSettings } from "./schedule.ts";
+import { UnreadableTimes } from "./times.ts";
 
 /** One message as a source received it. */
 export interface ReceivedMessage {
@@ -54,18 +56,18 @@ export type SourceStage = (body: string, context: SourceStageContext) => Promise
 
 interface PreparationOptions {
   readonly source: string;
-  readonly consumption: Consumption;
-  /** Whether messages are CloudEvents, of which others are refused. */
-  readonly cloudEvents?: boolean | undefined;
+  readonly settings: {
+    readonly consumption: Consumption;
+    /** Whether messages are CloudEvents, of which others are refused. */
+    readonly cloudEvents?: boolean | undefined;
+  } & ExpirySettings &
+    ScheduleSettings;
   readonly attributes: AttributePlan;
   /** None by default. */
   readonly expressions?: AttributeExpressions | undefined;
-  /** None by default. */
-  readonly expiryOf?: ExpiryOf | undefined;
-  /** Due at once by default. */
-  readonly scheduleOf?: ScheduleOf | undefined;
   readonly stage?: SourceStage | undefined;
   readonly clock: Clock;
+  readonly log: Log;
 }
 
 /** What a received message has become. */
@@ -93,15 +95,18 @@ type Prepare = (message: ReceivedMessage, id: MessageId) => Promise<Prepared>;
  */
 export function createPreparation({
   source,
-  consumption,
-  cloudEvents = false,
+  settings,
   attributes: plan,
   expressions,
-  expiryOf,
-  scheduleOf,
   stage,
   clock,
+  log,
 }: PreparationOptions): Prepare {
+  const { consumption, cloudEvents = false } = settings;
+  const unreadableTimes = new UnreadableTimes({ source, log, clock });
+  const expiryOf = createExpiry(settings, unreadableTimes);
+  const scheduleOf = createSchedule(settings, unreadableTimes);
+
   async function runStage(
     messageId: MessageId,
     body: string,

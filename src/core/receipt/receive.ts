@@ -6,7 +6,7 @@ import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import { type AttributePlan, droppedKey } from "./attributes.ts";
-import { createExpiry, type ExpirySettings } from "./expiry.ts";
+import type { ExpirySettings } from "./expiry.ts";
 import type { AttributeExpressions } from "./expressions.ts";
 import { compileHeaderFilter, type HeaderFilterSettings } from "./headers.ts";
 import type { Journal } from "./journal.ts";
@@ -17,8 +17,7 @@ import {
   type ReceivedMessage,
   type SourceStage,
 } from "./preparation.ts";
-import { createSchedule, type ScheduleSettings } from "./schedule.ts";
-import { UnreadableTimes } from "./times.ts";
+import type { ScheduleSettings } from "./schedule.ts";
 
 export interface ReceiverOptions {
   readonly source: string;
@@ -76,19 +75,7 @@ export interface Receiver {
 export function createReceiver(options: ReceiverOptions): Receiver {
   const { source, settings, attributes, expressions, stage, insert, insertRequest, journal, clock, metrics, log } =
     options;
-  const unreadableTimes = new UnreadableTimes({ source, log, clock });
-  const expiryOf = createExpiry(settings, unreadableTimes);
-  const scheduleOf = createSchedule(settings, unreadableTimes);
-  const prepare = createPreparation({
-    source,
-    ...settings,
-    attributes,
-    expressions,
-    expiryOf,
-    scheduleOf,
-    stage,
-    clock,
-  });
+  const prepare = createPreparation({ source, settings, attributes, expressions, stage, clock, log });
   const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
 
   function passes(headers: () => Headers, { body, correlationId }: UnreadMessage): boolean {

@@ -17,7 +17,7 @@ export interface ScheduleSettings {
 }
 
 /** @returns when a message is due; undefined for at its receipt */
-export type ScheduleOf = (input: AttributeInput) => Schedule | undefined;
+type ScheduleOf = (input: AttributeInput) => Schedule | undefined;
 
 /**
  * The time of publication counts only with a delay, which begins with it. The configured places have it, or the
