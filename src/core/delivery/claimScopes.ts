@@ -57,6 +57,8 @@ export class ClaimScopes {
   readonly #full = new Map<string, boolean>();
   /** When rows of a destination last had to be released. */
   readonly #overfullAt = new Map<string, number>();
+  /** Destinations that the last usual claim left out, and has since. */
+  readonly #leftOut = new Set<string>();
 
   constructor(options: ClaimScopesOptions) {
     this.#options = options;
@@ -97,7 +99,15 @@ export class ClaimScopes {
   /** Of the usual claim; undefined for all rows. */
   usual(): ClaimScope | undefined {
     const excepted = this.#excepted();
+    this.#leftOut.clear();
+    for (const destination of excepted) this.#leftOut.add(destination);
     return excepted.length === 0 ? undefined : this.#allBut(excepted);
+  }
+
+  /** Whether the last usual claim left out this destination and the next one does not. Told once. */
+  isBack(destination: string): boolean {
+    if (!this.#leftOut.has(destination) || this.isClosed(destination) || this.#isApart(destination)) return false;
+    return this.#leftOut.delete(destination);
   }
 
   /** Destinations whose waiting rows must be released: closed ones, and those apart with too many. */

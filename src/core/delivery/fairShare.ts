@@ -171,10 +171,14 @@ export class FairShare {
     return this.#isIll(this.#stateOf(destination, now), now);
   }
 
-  /** Whether a delivery is slow and no other ended meanwhile, so that rows behind it would wait. */
+  /**
+   * Whether a delivery is slow and no other ended meanwhile, so that rows behind it would wait. Without any success yet,
+   * every delivery counts as slow.
+   */
   isStalled(destination: string): boolean {
     const state = this.#states.get(destination);
     if (!this.#isShared || state === undefined) return false;
+    if (!state.isProven) return state.slots.size > 0;
     const since = this.#clock.monotonic() - STALLED_MS;
     if (state.lastEndedAt >= since) return false;
     for (const { beganAt } of state.slots) return beganAt < since;

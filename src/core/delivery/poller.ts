@@ -321,6 +321,7 @@ export class Poller {
     this.#afterDelivery(entry, outcome);
     this.#dispatch();
     if (this.#scopes.wantsMore(destination)) this.#claimFurther();
+    if (this.#scopes.isBack(destination)) this.#options.onMayClaim();
   }
 
   #afterDelivery(entry: QueuedRow, outcome: Outcome): void {

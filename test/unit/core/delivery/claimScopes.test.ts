@@ -172,9 +172,10 @@ describe("claims beside the usual one", () => {
 describe("a destination whose deliveries stall", () => {
   test("gets no more rows as long as some wait that cannot go, and is asked for none", () => {
     const scopes = scopesWith();
+    share.end(share.begin("a"), "well");
     claimed(scopes, "a", 20);
-    queues.take("a");
     const slot = share.begin("a");
+    share.begin("a");
     clock.advance(50);
     expect(scopes.usual()).toBeUndefined();
     clock.advance(1);
@@ -182,6 +183,18 @@ describe("a destination whose deliveries stall", () => {
     expect([scopes.hasRoom(), scopes.overfull(), scopes.scopeOf("a")]).toEqual([true, [], undefined]);
     expect(furtherOf(scopes)).toEqual([]);
 
+    expect(scopes.isBack("a")).toBe(false);
+    share.end(slot, "well");
+    expect([scopes.isBack("a"), scopes.isBack("a")]).toEqual([true, false]);
+    expect(scopes.usual()).toBeUndefined();
+  });
+
+  test("gets no more rows at once where none has succeeded yet", () => {
+    const scopes = scopesWith();
+    claimed(scopes, "a", 20);
+    expect(scopes.usual()).toBeUndefined();
+    const slot = share.begin("a");
+    expect(scopes.usual()).toMatchObject({ which: "except", destinations: ["a"] });
     share.end(slot, "well");
     expect(scopes.usual()).toBeUndefined();
   });

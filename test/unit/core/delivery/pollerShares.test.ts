@@ -56,6 +56,18 @@ function setup(closed: ReadonlySet<string> = new Set()) {
   return { store, clock, begun, poller, rows, scopes, wakes: () => wakes };
 }
 
+/** The same, after a delivery to `a` has succeeded. */
+async function proven(): Promise<ReturnType<typeof setup>> {
+  const made = setup();
+  const { store, begun, poller, rows } = made;
+  store.batches.push(rows("a", 1));
+  await poller.pass();
+  await begun[0]?.end("sent");
+  begun.length = 0;
+  store.claims.length = 0;
+  return made;
+}
+
 /** What the second claim from now on gets instead of the next batch. */
 function answerSecondClaim(store: ScriptedOutbox, answer: () => Promise<ClaimResult>): void {
   const claim = store.claim.bind(store);
@@ -70,7 +82,7 @@ function answerSecondClaim(store: ScriptedOutbox, answer: () => Promise<ClaimRes
 
 describe("a poller of two destinations", () => {
   test("looks past the rows of one that wait, for those of the other", async () => {
-    const { store, begun, poller, rows, scopes } = setup();
+    const { store, begun, poller, rows, scopes } = await proven();
     store.batches.push(rows("a", 20), rows("b", 5));
     await poller.pass();
     await turns(10);
@@ -80,11 +92,29 @@ describe("a poller of two destinations", () => {
       limit: 10,
       scope: { which: "except", destinations: ["a"], exceptKeys: rows("a", 20).map(({ key }) => key) },
     });
+    expect(begun.map(({ row }) => row.topic)).toEqual(["a", "a", "b"]);
+  });
+
+  test("leaves one without any success out of the usual claim while its first delivery lasts, and claims again after it", async () => {
+    const { store, begun, poller, rows, scopes, wakes } = setup();
+    store.batches.push(rows("a", 20), rows("b", 1));
+    expect(await poller.pass()).toBe("again");
+    await poller.pass();
+    expect(scopes()).toEqual(["all", "all but a"]);
     expect(begun.map(({ row }) => row.topic)).toEqual(["a", "b"]);
+    expect(wakes()).toBe(0);
+    await begun[0]?.end("sent");
+    expect(wakes()).toBe(1);
+    await poller.pass();
+    for (let n = 2; n < 12; n += 1) await begun[n]?.end("sent");
+    expect(wakes()).toBe(2);
+    store.claims.length = 0;
+    await poller.pass();
+    expect(scopes()[0]).toBe("all");
   });
 
   test("looks again a moment after it found nothing, and asks for a pass by then", async () => {
-    const { store, clock, poller, rows, scopes } = setup();
+    const { store, clock, poller, rows, scopes } = await proven();
     expect(poller.nextPassWithinMs).toBe(Number.POSITIVE_INFINITY);
     store.batches.push(rows("a", 20));
     await poller.pass();
@@ -136,11 +166,11 @@ describe("a poller of two destinations", () => {
   });
 
   test("claims more for one whose rows it found beyond the others when few are left", async () => {
-    const { store, clock, begun, poller, rows, scopes } = setup();
+    const { store, clock, begun, poller, rows, scopes } = await proven();
     store.batches.push(rows("a", 20), rows("b", 3));
     await poller.pass();
     await turns(10);
-    const [, ofB] = begun;
+    const [, , ofB] = begun;
     expect(ofB?.row.topic).toBe("b");
     clock.advance(20);
     store.claims.length = 0;
@@ -149,7 +179,7 @@ describe("a poller of two destinations", () => {
   });
 
   test("makes the usual claim while one beside it hangs", async () => {
-    const { store, begun, poller, rows, scopes } = setup();
+    const { store, begun, poller, rows, scopes } = await proven();
     store.batches.push(rows("a", 20), rows("b", 1));
     answerSecondClaim(store, () => new Promise(() => {}));
     await poller.pass();
@@ -161,7 +191,7 @@ describe("a poller of two destinations", () => {
   });
 
   test("makes no further claims after one beside the usual one has failed, until a pass has told of it", async () => {
-    const { store, clock, poller, rows, scopes, wakes } = setup();
+    const { store, clock, poller, rows, scopes, wakes } = await proven();
     store.batches.push(rows("a", 20));
     answerSecondClaim(store, () => Promise.reject(new Error("the connection is lost")));
     await poller.pass();
