@@ -23,7 +23,15 @@ beforeEach(() => {
   for (const n of [1, 2]) {
     history.sent(`m-${n}`, "k");
     history.acknowledged(`m-${n}`);
-    const inserted = { at: 0, replica: "relay-0.1", was: null, wasAttempt: null, leaseLeftMs: null, claim: null };
+    const inserted = {
+      at: 0,
+      replica: "relay-0.1",
+      was: null,
+      wasAttempt: null,
+      leaseLeftMs: null,
+      claim: null,
+      wasParked: null,
+    };
     entries.push({ ...inserted, sequence: n, message: `m-${n}`, rowId: `row-${n}`, state: "pending", attempt: 0 });
   }
 });
@@ -36,6 +44,7 @@ interface Change {
   readonly leaseLeftMs?: number;
   readonly attempt?: number;
   readonly claim?: string;
+  readonly wasParked?: boolean;
 }
 
 function change(
@@ -46,8 +55,8 @@ function change(
   state: RowState,
   more: Change = {},
 ): void {
-  const { leaseLeftMs = null, attempt = 0, claim = null } = more;
-  const entry = { at, replica, sequence, was, state, leaseLeftMs, attempt, claim };
+  const { leaseLeftMs = null, attempt = 0, claim = null, wasParked = false } = more;
+  const entry = { at, replica, sequence, was, state, leaseLeftMs, attempt, claim, wasParked };
   entries.push({ ...entry, message: null, rowId: null, wasAttempt: 0 });
 }
 
@@ -179,6 +188,20 @@ describe("a violation is", () => {
     expect((await violations())[0]).toMatch(/^m-1 went to (sent|pending) by another process than A\.1/);
   });
 
+  test("a claim of a parked row", async () => {
+    change(1000, "B.1", 1, "pending", "processing", { claim: "B.1 1000", wasParked: true });
+    deliver(1010, "B.1", 1);
+    settle(1020, "B.1", 1);
+    goesWell(1100, "A.1", [2]);
+    expect(await violations()).toEqual(["m-1 was claimed while it was parked (B.1)"]);
+  });
+
+  test("a change of a waiting row that was not parked", async () => {
+    change(900, "B.1", 1, "pending", "pending");
+    goesWell(1000, "A.1");
+    expect(await violations()).toEqual(["m-1 went from pending to pending (B.1)"]);
+  });
+
   test("a change of a row that is sent", async () => {
     goesWell(1000, "A.1");
     change(2000, "B.1", 1, "sent", "sent");
@@ -195,6 +218,14 @@ describe("a violation is", () => {
       "m-2 came from B.1 without a claim, or a second time under one",
     ]);
   });
+});
+
+test("a parked row that an operator retries is delivered as any other", async () => {
+  claim(1000, "A.1", 1);
+  change(1010, "A.1", 1, "processing", "pending", { leaseLeftMs: 2990, attempt: 1 });
+  change(1500, "C.1", 1, "pending", "pending", { wasParked: true });
+  goesWell(2000, "B.1");
+  expect(await violations()).toEqual([]);
 });
 
 describe("a row that is sent by a process whose delivery a stream has passed over is", () => {
@@ -315,7 +346,15 @@ describe("after the database was put back to a copy", () => {
   }
 
   function insert(at: number, id: string, sequence: number): void {
-    const inserted = { at, replica: "relay-0.1", was: null, wasAttempt: null, leaseLeftMs: null, claim: null };
+    const inserted = {
+      at,
+      replica: "relay-0.1",
+      was: null,
+      wasAttempt: null,
+      leaseLeftMs: null,
+      claim: null,
+      wasParked: null,
+    };
     entries.push({ ...inserted, sequence, message: id, rowId: `row-${id}`, state: "pending", attempt: 0 });
   }
 
@@ -330,6 +369,7 @@ describe("after the database was put back to a copy", () => {
     leaseLeftMs: null,
     state: "processing",
     attempt: 0,
+    wasParked: false,
     claim: "forgotten",
   });
 
@@ -427,6 +467,7 @@ describe("where the database's clock is set back, a message that", () => {
       wasAttempt: null,
       leaseLeftMs: null,
       claim: null,
+      wasParked: null,
     };
     entries.push({ ...inserted, sequence: 3, message: "m-4", rowId: "row-4", state: "pending", attempt: 0 });
     entries.push({ ...inserted, sequence: 4, message: "m-3", rowId: "row-3", state: "pending", attempt: 0 });

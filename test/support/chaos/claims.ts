@@ -39,6 +39,7 @@ export interface Violation {
  * Replays the journal of one key, and checks what the database itself can show:
  *
  * - a row goes from `pending` to `processing`, from there to `sent`, `dead` or back, and from a finished state nowhere;
+ * - a parked row is not claimed until an operator has retried it;
  * - only the process that holds a claim moves the row, but for one that takes it back: that happens after the end of the lease, and counts no attempt;
  * - a row is claimed only when every earlier row of its key is finished, or held by the same process, which delivers one after another. A process may
  *   give back an earlier row while its claim of a later one is on the way: then nothing must be delivered under that claim, which `mustYieldTo` says.
@@ -89,7 +90,9 @@ export function replayKey(
         what: `${what} (${entry.replica})`,
         ...(other === undefined ? {} : { other }),
       });
+    const isRetriedByOperator = entry.wasParked === true && entry.state === "pending";
     if (entry.was === "pending" && entry.state === "processing") {
+      if (entry.wasParked === true) violate("was claimed while it was parked");
       let mustYieldTo: string | undefined;
       const isOld = copiedAt.some((at) => row.insertedAt <= at && at < entry.at);
       for (const other of isOld ? [] : unfinished) {
@@ -110,7 +113,7 @@ export function replayKey(
         mustYieldTo,
       });
     } else if (entry.was === "processing") closeClaim(row, entry, violate);
-    else violate(`went from ${entry.was} to ${entry.state}`);
+    else if (!isRetriedByOperator) violate(`went from ${entry.was} to ${entry.state}`);
     row.state = entry.state;
     if (row.state === "sent" || row.state === "dead") unfinished.delete(row);
   }

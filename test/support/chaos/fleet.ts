@@ -7,9 +7,10 @@ import { REPLICA_HEADER } from "./arrivals.ts";
 import { Database } from "./database.ts";
 import { HOSTILE_SOURCE, HOSTILE_TOPIC, HOSTILE_TRANSFORM, ORDINARY_TRANSFORM } from "./hostileTransforms.ts";
 import { JOURNAL_SCHEMA } from "./journal.ts";
+import { PARKING_TOPIC, UNWANTED_TOPIC } from "./operator.ts";
 import { REPLICAS_PER_ROLE, ROLES, type Role } from "./plan.ts";
 import { POISON_SCHEMA } from "./poison.ts";
-import { Replica } from "./replica.ts";
+import { ADMIN_TOKEN, Replica } from "./replica.ts";
 import type { FaultName } from "./selection.ts";
 import type { Timeline } from "./timeline.ts";
 
@@ -55,7 +56,7 @@ export interface FleetOptions {
   readonly services: Services;
   readonly timeline: Timeline;
   readonly broker: Fleet["broker"];
-  /** Entries of `destinations`: `http`, and `stream` where there is a broker. */
+  /** Entries of `destinations`: `http`, `stream` where there is a broker, and `parking` where rows are parked. */
   readonly destinations: Readonly<Record<string, ConfigTree>>;
   readonly outage: Outage;
   readonly selected: ReadonlySet<FaultName>;
@@ -66,6 +67,8 @@ export async function startFleet(options: FleetOptions): Promise<Fleet> {
   const { services, timeline, broker, destinations, outage, selected } = options;
   const database = await Database.start(services, selected.has("clock"));
   const { host, name, user, password } = database.account;
+  const transformedGoes =
+    "parking" in destinations ? { destination: "parking", onExhausted: "park" } : { destination: "http" };
   const configOf = (replica: string, databasePort: number, port: number): ConfigTree => ({
     server: { httpPort: port },
     database: {
@@ -85,9 +88,11 @@ export async function startFleet(options: FleetOptions): Promise<Fleet> {
     ),
     routes: [
       ...Object.keys(destinations).map((each) => ({ topicPattern: `orders.${each}`, destination: each })),
-      { topicPattern: "orders.transformed", destination: "http", transform: ORDINARY_TRANSFORM },
+      { topicPattern: PARKING_TOPIC, transform: ORDINARY_TRANSFORM, ...transformedGoes },
+      ...("parking" in destinations ? [{ topicPattern: UNWANTED_TOPIC, ...transformedGoes }] : []),
       { topicPattern: HOSTILE_TOPIC, destination: "http", transform: HOSTILE_TRANSFORM },
     ],
+    admin: { enabled: true, auth: { type: "bearer", token: ADMIN_TOKEN } },
     // No row dies of a run, and a key whose delivery failed goes on soon.
     outbox: {
       claimTimeoutMs: LEASE_MS,

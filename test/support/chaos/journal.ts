@@ -1,3 +1,5 @@
+import { PARKED_UNTIL } from "../../../src/model/rows.ts";
+
 /**
  * The journal of the outbox: a trigger writes every change of a row's state into a table of the same database, in the same transaction, with
  * the name of the process that made it and the time by the machine's clock (`true_time()`). So what the replicas did to the rows is known from the database itself, whatever they say.
@@ -16,6 +18,7 @@ CREATE TABLE row_journal (
   lease_left_ms float,
   state text NOT NULL,
   attempt int NOT NULL,
+  was_parked boolean,
   claim uuid
 );
 CREATE FUNCTION note_outbox_insert() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -26,9 +29,10 @@ BEGIN
 END $$;
 CREATE FUNCTION note_outbox_update() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO row_journal (sequence, key, message, row_id, was, was_attempt, lease_left_ms, state, attempt, claim)
+  INSERT INTO row_journal (sequence, key, message, row_id, was, was_attempt, lease_left_ms, state, attempt, was_parked, claim)
   VALUES (NEW.sequence, NEW.key, NEW.headers->>'x-idempotency-key', NEW.id, OLD.state, OLD.attempt,
-    extract(epoch FROM OLD.lease_expires_at - now()) * 1000, NEW.state, NEW.attempt, NEW.claim_token);
+    extract(epoch FROM OLD.lease_expires_at - now()) * 1000, NEW.state, NEW.attempt,
+    OLD.state = 'pending' AND OLD.attempt > 0 AND OLD.scheduled_at = '${PARKED_UNTIL}', NEW.claim_token);
   RETURN NULL;
 END $$;
 CREATE TRIGGER note_insert AFTER INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION note_outbox_insert();
@@ -58,13 +62,15 @@ export interface JournalEntry {
   readonly leaseLeftMs: number | null;
   readonly state: RowState;
   readonly attempt: number;
+  /** It was parked before the change; null for an insert. */
+  readonly wasParked: boolean | null;
   readonly claim: string | null;
 }
 
 type Query = <Row extends object>(sql: string, params?: readonly unknown[]) => Promise<Row[]>;
 
 const ENTRY = `extract(epoch FROM at)::float * 1000 AS at, replica, sequence::int AS sequence, message, row_id AS "rowId", was,
-  was_attempt AS "wasAttempt", lease_left_ms AS "leaseLeftMs", state, attempt, claim`;
+  was_attempt AS "wasAttempt", lease_left_ms AS "leaseLeftMs", state, attempt, was_parked AS "wasParked", claim`;
 
 /** Gives what the journal says of the messages' keys since a time, in ms since the epoch. */
 export function journalSince(query: Query, at: number): Promise<JournalEntry[]> {

@@ -3,6 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type pg from "pg";
 import { seeded } from "../random.ts";
 import { between } from "./draw.ts";
+import { UNWANTED_TOPIC } from "./operator.ts";
 import type { Replica } from "./replica.ts";
 import type { FaultName } from "./selection.ts";
 
@@ -86,6 +87,9 @@ const REFUSED: Readonly<Record<string, PoisonedRow>> = {
   "each outcome is refused": { headers: `'{"x-refuse-outcome": "1"}'` },
 };
 
+/** A row that is parked, and ends when it is discarded. */
+const PARKED: PoisonedRow = { topic: `'${UNWANTED_TOPIC}'`, payload: unwanted() };
+
 const PAUSE_MS = [200, 800] as const;
 
 export interface PoisonerOptions {
@@ -108,6 +112,7 @@ export async function poison(options: PoisonerOptions): Promise<void> {
     ...(selected.has("poisoned rows") ? [postOddKey] : []),
     ...(selected.has("refused rows") ? Object.entries(REFUSED).map(([kind, row]) => insertion(kind, row, "any")) : []),
     ...(selected.has("refused rows") ? [postRefused] : []),
+    ...(selected.has("parked rows") ? [insertion("parked, then discarded", PARKED, "ends")] : []),
     ...(selected.has("foreign rows") ? Array.from({ length: 4 }, () => insertForeign) : []),
   ];
   if (kinds.length === 0) return;

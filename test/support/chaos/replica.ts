@@ -23,6 +23,7 @@ export interface UnexpectedEnd {
 }
 
 const KEPT_LINES = 400;
+export const ADMIN_TOKEN = "the-operator";
 /** A client that has waited this long tries elsewhere. */
 const CLIENT_PATIENCE_MS = 4000;
 
@@ -88,7 +89,8 @@ export class Replica {
     const { processes, configure, role, env } = this.#options;
     this.#generation += 1;
     const { name } = this;
-    const launched = processes.svc([role, "--config", configure(name, this.proxy.port)], { env });
+    const roles = role === "ingest" ? [role, "admin"] : [role];
+    const launched = processes.svc([...roles, "--config", configure(name, this.proxy.port)], { env });
     this.#process = launched;
     void launched.exited.then(({ code, signal }) => {
       this.#endedLogs.set(name, launched.lines.slice(-KEPT_LINES));
@@ -115,6 +117,11 @@ export class Replica {
     return this.#request("POST", `/inbox/${source}`, body);
   }
 
+  /** Calls an admin route; a replica of the role `ingest` has them. @throws the connection's error when there is no answer */
+  async admin(path: string, body: string): Promise<{ readonly status: number; readonly text: string }> {
+    return this.#request("POST", path, body, { authorization: `Bearer ${ADMIN_TOKEN}` });
+  }
+
   async isReady(): Promise<boolean> {
     return await this.#request("GET", "/health/ready").then(
       ({ status }) => status === 200,
@@ -136,9 +143,9 @@ export class Replica {
     await this.proxy.close();
   }
 
-  async #request(method: "GET" | "POST", path: string, body?: string) {
+  async #request(method: "GET" | "POST", path: string, body?: string, headers: Record<string, string> = {}) {
     const url = `http://127.0.0.1:${this.#options.port}${path}`;
-    const answer = await request(url, { method, dispatcher: this.#agent, body: body ?? null });
+    const answer = await request(url, { method, dispatcher: this.#agent, body: body ?? null, headers });
     return { status: answer.statusCode, text: await answer.body.text() };
   }
 }

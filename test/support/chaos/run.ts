@@ -11,6 +11,7 @@ import { Faults } from "./faults.ts";
 import { CONCURRENCY, type Fleet, LEASE_MS, SOURCE, startBroker, startFleet, TRANSFORMED_SOURCE } from "./fleet.ts";
 import { journalByKey } from "./journal.ts";
 import { MemoryWatch } from "./memory.ts";
+import { decideOnParked, PARKS_REFUSED } from "./operator.ts";
 import { type PlannedFault, planFaults } from "./plan.ts";
 import { POISON_PREFIX, poison, UNFINISHED } from "./poison.ts";
 import { type FaultName, selectedFaults } from "./selection.ts";
@@ -35,6 +36,8 @@ export interface RunResult {
   readonly mostMemory: number;
   /** From the acknowledgement of a message to its first arrival, at most, in ms. */
   readonly longestMs: number;
+  /** Parked rows that the operator retried and discarded. */
+  readonly parked: { readonly retried: number; readonly discarded: number };
   /** How often each kind of fault was carried out. */
   readonly faults: ReadonlyMap<string, number>;
 }
@@ -107,6 +110,9 @@ async function run(
   const destinations = {
     http: { baseUrl: receiver.url, path: "/hook", circuitBreaker: BREAKER },
     ...(stream === undefined ? {} : { stream: { ...stream.destination, rateLimit: RATE_LIMIT } }),
+    ...(selected.has("parked rows")
+      ? { parking: { baseUrl: receiver.url, path: "/hook", circuitBreaker: BREAKER, ...PARKS_REFUSED } }
+      : {}),
   };
   const fleet = await startFleet({ services, timeline, broker, destinations, outage, selected });
   await allReady(fleet);
@@ -125,6 +131,11 @@ async function run(
     ? runApplications({ history, database, durationMs, ways, seed, selected, signal })
     : Promise.resolve();
   const poisoning = poison({ database, ingest: to, durationMs, seed, selected, signal });
+  const ended = new AbortController();
+  const deciding = selected.has("parked rows")
+    ? decideOnParked(to, seed, AbortSignal.any([ended.signal, signal]))
+    : Promise.resolve({ retried: 0, discarded: 0 });
+  deciding.catch((error: unknown) => failed.abort(error)); // Awaited below.
   const plan = planFaults(seed, durationMs, LEASE_MS, (kind) => selected.has(kind));
   const inflicting = inflictAll(faults, plan, signal);
   // All have ended when this settles: nothing is started any more that somebody would have to end.
@@ -141,6 +152,8 @@ async function run(
   const haveEnded = async () => haveCome() && (await unfinished()).length === 0;
   // Whatever has not come by then is told by the checker.
   await eventually(haveEnded, { timeoutMs: ALL_RIGHT_WITHIN_MS, intervalMs: 200 }).catch(() => {});
+  ended.abort();
+  const { retried, discarded } = await deciding;
   const notReady = await allReady(fleet).then(
     () => [],
     (error: Error) => [error.message],
@@ -189,6 +202,7 @@ async function run(
     claims,
     mostMemory: memory.most,
     longestMs: history.longestMs,
+    parked: { retried, discarded },
     faults: faults.counts,
   };
 }

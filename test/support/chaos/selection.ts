@@ -9,6 +9,7 @@ export const LASTING = [
   "poisoned rows",
   "refused rows",
   "foreign rows",
+  "parked rows",
 ] as const;
 export type LastingFault = (typeof LASTING)[number];
 
