@@ -1,3 +1,4 @@
+import { write, writeSync } from "node:fs";
 import { hostname } from "node:os";
 import { pino } from "pino";
 import { prettyFactory } from "pino-pretty";
@@ -99,50 +100,101 @@ function errorField(value: unknown, redact: Redactor): { message: string; code?:
 const FLUSH_INTERVAL_MS = 200;
 /** ... or until there are this many characters: with one line per message that is a system call in about a hundred. */
 const GATHERED_LENGTH = 32 * 1024;
-/** Most memory for lines that a blocked reader has not taken; further ones are dropped. */
-const MAX_BUFFERED_BYTES = 16 * 1024 * 1024;
+/** Most characters of lines that a blocked reader has not taken; further ones are dropped. */
+const MAX_WAITING_LENGTH = 16 * 1024 * 1024;
+/** Until a reader that takes nothing is tried again. */
+const RETRY_MS = 100;
+/** Longest wait for such a reader at the end of the process. */
+const LAST_WAIT_MS = 2000;
 
 /**
  * Standard output, written asynchronously. A normal end of the process, `process.exit` and an uncaught exception write
  * everything out. SIGKILL or a power cut lose the lines of the last {@link FLUSH_INTERVAL_MS} (and what a blocked
- * reader has not taken); the state of messages is in the database.
+ * reader has not taken); the state of messages is in the database. Lines without a reader are dropped.
+ *
+ * Of our own: pino's destination repeats the last write for ever where the reader has gone, so the process never ends.
  */
 function standardOutput(): LogOutput {
-  const destination = pino.destination({
-    dest: 1,
-    sync: false,
-    // It writes on `flush` only: a write under way would let a synchronous flush return too early.
-    minLength: 2 * GATHERED_LENGTH,
-    maxWrite: 4 * GATHERED_LENGTH,
-    maxLength: MAX_BUFFERED_BYTES,
-  });
-  let writing = false;
-  let behind = false;
-  const write = (text: string): void => {
-    destination.write(text);
-    behind = writing;
-    if (writing) return;
-    writing = true;
-    destination.flush();
-  };
-  let dropped = 0;
-  destination.on("drop", (text: string) => {
-    dropped += text.split("\n").length - 1;
-  });
-  destination.on("drain", () => {
-    writing = false;
-    if (dropped > 0) write(droppedLine(dropped));
-    else if (behind) write("");
-    dropped = 0;
-  });
-  const lines = new GatheredLines(write);
-  const flush = (): void => {
-    destination.write(lines.take());
-    destination.flushSync();
-  };
-  process.once("beforeExit", () => lines.release());
-  process.once("exit", () => ignoringFaults(flush));
-  return { write: (line) => lines.add(line), flush };
+  const lines = new GatheredLines();
+  process.once("beforeExit", () => lines.write());
+  process.once("exit", () => lines.flush());
+  return { write: (line) => lines.add(line), flush: () => lines.flush() };
+}
+
+/** Lines on their way to standard output, one write at a time. */
+class GatheredLines {
+  #waiting = "";
+  #dropped = 0;
+  #timer: NodeJS.Timeout | undefined;
+  /** What the write under way has left. */
+  #left: Buffer = NOTHING;
+  /** More lines are due when that has ended. */
+  #isBehind = false;
+  #hasReader = true;
+
+  add(line: string): void {
+    if (!this.#hasReader) return;
+    if (this.#waiting.length + line.length > MAX_WAITING_LENGTH) {
+      this.#dropped += 1;
+      return;
+    }
+    this.#waiting += line;
+    if (this.#waiting.length >= GATHERED_LENGTH) this.write();
+    else this.#timer ??= setTimeout(() => this.write(), FLUSH_INTERVAL_MS).unref();
+  }
+
+  /** Begins to write what waits, or does so when the write under way has ended. */
+  write(): void {
+    this.#isBehind = this.#left.length > 0;
+    if (this.#isBehind) return;
+    this.#left = Buffer.from(this.#take());
+    this.#writeLeft();
+  }
+
+  /** Writes what waits at once, as far as somebody takes it. */
+  flush(): void {
+    const until = performance.now() + LAST_WAIT_MS;
+    for (let rest = Buffer.from(this.#take()); rest.length > 0; ) {
+      try {
+        rest = rest.subarray(writeSync(STANDARD_OUTPUT, rest));
+      } catch (error) {
+        if (!isBusy(error) || performance.now() > until) return;
+        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, RETRY_MS);
+      }
+    }
+  }
+
+  #writeLeft(): void {
+    if (this.#left.length === 0) return;
+    write(STANDARD_OUTPUT, this.#left, (error, written) => {
+      if (isBusy(error)) {
+        setTimeout(() => this.#writeLeft(), RETRY_MS);
+        return;
+      }
+      this.#hasReader = error === null;
+      this.#left = error === null ? this.#left.subarray(written) : NOTHING;
+      if (this.#left.length > 0) this.#writeLeft();
+      else if (this.#isBehind) this.write();
+    });
+  }
+
+  /** Removes and returns the lines that wait. */
+  #take(): string {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    const lines = this.#dropped === 0 ? this.#waiting : this.#waiting + droppedLine(this.#dropped);
+    this.#waiting = "";
+    this.#dropped = 0;
+    return lines;
+  }
+}
+
+const STANDARD_OUTPUT = 1;
+const NOTHING = Buffer.alloc(0);
+
+/** Whether a reader takes nothing just now. */
+function isBusy(error: unknown): boolean {
+  return (error as NodeJS.ErrnoException | null)?.code === "EAGAIN";
 }
 
 function droppedLine(dropped: number): string {
@@ -150,42 +202,11 @@ function droppedLine(dropped: number): string {
   return `${JSON.stringify({ level: "warn", time, service: "svc", dropped, msg: "log lines dropped" })}\n`;
 }
 
-/** Gathers lines: the destination's own buffer counts its bytes anew with every line, a third of what a line costs. */
-class GatheredLines {
-  readonly #handOn: (lines: string) => void;
-  #waiting = "";
-  #timer: NodeJS.Timeout | undefined;
-
-  constructor(handOn: (lines: string) => void) {
-    this.#handOn = handOn;
-  }
-
-  add(line: string): void {
-    this.#waiting += line;
-    if (this.#waiting.length >= GATHERED_LENGTH) this.release();
-    else this.#timer ??= setTimeout(() => this.release(), FLUSH_INTERVAL_MS).unref();
-  }
-
-  release(): void {
-    const lines = this.take();
-    if (lines !== "") this.#handOn(lines);
-  }
-
-  /** Removes and returns the lines that wait. */
-  take(): string {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
-    const lines = this.#waiting;
-    this.#waiting = "";
-    return lines;
-  }
-}
-
 function ignoringFaults(flush: () => void): void {
   try {
     flush();
   } catch {
-    // Standard output is gone or full at the end of the process.
+    // What takes the lines is gone or full at the end of the process.
   }
 }
 

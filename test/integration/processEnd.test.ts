@@ -31,6 +31,24 @@ describe("a process of the service", () => {
     expect(all.slice(-3)).toEqual(["stopping; a second signal ends the process at once", "drained", "stopped"]);
   });
 
+  test.each([
+    ["at the last lines", ""],
+    [
+      "long before",
+      `for (let n = 0; n < 2000; n += 1) log.info({ n }, "line"); await new Promise((r) => setTimeout(r, 300));`,
+    ],
+  ])("ends where nobody reads its log any more: %s", async (_when, body) => {
+    const child = run(`
+      process.once("SIGUSR2", async () => { ${body} process.stderr.write("go\\n"); });
+      process.stderr.write("ready\\n");`);
+    await child.waitForLine(/^ready$/);
+    child.closeOutput();
+    child.kill("SIGUSR2");
+    await child.waitForLine(/^go$/);
+    child.kill("SIGTERM");
+    expect(await child.exited).toEqual({ code: 0, signal: null });
+  });
+
   test("shows a line soon even when few are written", async () => {
     const child = run(`log.info({}, "alone");`);
     await child.waitForLine(/"alone"/, 5000);

@@ -46,6 +46,8 @@ export interface RunningProcess {
   waitForLine(pattern: RegExp, timeoutMs?: number): Promise<RegExpExecArray>;
   /** Sends a signal (default SIGTERM) to this very process. */
   kill(signal?: NodeJS.Signals): void;
+  /** Nobody reads its standard output from now on: the end of a broken pipe. */
+  closeOutput(): void;
 }
 
 export interface Processes {
@@ -145,6 +147,9 @@ function observe(child: PipedProcess): RunningProcess {
     waitForLine,
     kill: (signal = "SIGTERM") => {
       child.kill(signal);
+    },
+    closeOutput: () => {
+      child.stdout.destroy();
     },
   };
 }
