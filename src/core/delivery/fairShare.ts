@@ -13,6 +13,8 @@ interface FairShareOptions {
   readonly concurrency: number;
   /** False with a single destination, which may then use every slot. */
   readonly isShared: boolean;
+  /** Whether a destination was last seen slow or failing, before this process began to deliver to it. */
+  readonly wasIll?: (destination: string) => boolean;
   readonly clock: Clock;
 }
 
@@ -30,10 +32,13 @@ interface FairShareOptions {
  * - As long as others want slots, all ill ones together get an eighth of them, and one more for those that fail where
  *   slow ones hold them; those that fail begin one delivery for 256 of the others. Slow ones take turns: the one whose
  *   last delivery began first is next, and its rows are claimed then.
+ * - One that was ill before this process started counts as slow until a delivery succeeds. All such together get an
+ *   eighth until one of their deliveries ends: else many that hang would take every slot at the start.
  */
 export class FairShare {
   readonly #concurrency: number;
   readonly #isShared: boolean;
+  readonly #wasIll: (destination: string) => boolean;
   readonly #clock: Clock;
   /** Most slots of one destination. */
   readonly #most: number;
@@ -50,9 +55,10 @@ export class FairShare {
   /** When a row of a healthy destination last waited for a slot. */
   #waitedAt = Number.NEGATIVE_INFINITY;
 
-  constructor({ concurrency, isShared, clock }: FairShareOptions) {
+  constructor({ concurrency, isShared, wasIll = () => false, clock }: FairShareOptions) {
     this.#concurrency = concurrency;
     this.#isShared = isShared && concurrency > 1;
+    this.#wasIll = wasIll;
     this.#clock = clock;
     this.#most = concurrency - Math.max(1, Math.floor(concurrency / 16));
     this.#eighth = Math.max(1, Math.floor(concurrency / 8));
@@ -118,6 +124,7 @@ export class FairShare {
     const state = this.#stateOf(slot.destination, now);
     this.#inUse -= 1;
     state.slots.delete(slot);
+    state.isSuspected = false;
     countEnd(state, now);
     if (verdict === "unknown") return;
     if (verdict === "well") state.isProven = true;
@@ -230,7 +237,8 @@ export class FairShare {
   }
 
   #hasTurn(state: State, now: number, isContended: boolean): boolean {
-    const { all, young } = this.#slotsOfIll(now);
+    const { all, young, suspected } = this.#slotsOfIll(now);
+    if (state.isSuspected && suspected >= this.#eighth) return false;
     if (!isContended) return all < this.#most;
     if (this.#isSlow(state, now) && (all >= this.#eighth || this.#goesFirst(state, now))) return false;
     if (young >= this.#eighth || all > this.#eighth) return false;
@@ -264,21 +272,24 @@ export class FairShare {
     return now - this.#waitedAt <= CONTENDED_MS;
   }
 
-  /** Slots of ill destinations, and those held briefly: one that hangs takes no turn from those that fail. */
-  #slotsOfIll(now: number): { readonly all: number; readonly young: number } {
+  /** Slots of ill destinations; those held briefly: one that hangs takes no turn from those that fail; of suspects. */
+  #slotsOfIll(now: number): { readonly all: number; readonly young: number; readonly suspected: number } {
     let all = 0;
     let young = 0;
+    let suspected = 0;
     for (const state of this.#states.values()) {
       if (!this.#isIll(state, now)) continue;
+      if (state.isSuspected) suspected += state.slots.size;
       all += state.slots.size;
       for (const { beganAt } of state.slots) if (now - beganAt <= SLOW_MS) young += 1;
     }
-    return { all, young };
+    return { all, young, suspected };
   }
 
   #stateOf(destination: string, now: number): State {
     let state = this.#states.get(destination);
     if (state === undefined) {
+      const wasIll = this.#wasIll(destination);
       state = {
         destination,
         slots: new Set(),
@@ -286,7 +297,8 @@ export class FairShare {
         failures: 0,
         cutOff: 0,
         isProven: false,
-        lastWasSlow: false,
+        lastWasSlow: wasIll,
+        isSuspected: wasIll,
         lastQuickAt: Number.NEGATIVE_INFINITY,
         deniedAt: Number.NEGATIVE_INFINITY,
         lastBegin: Number.NEGATIVE_INFINITY,
@@ -321,6 +333,8 @@ interface State {
   /** One of its deliveries has succeeded. */
   isProven: boolean;
   lastWasSlow: boolean;
+  /** It was ill before this process started, and none of its deliveries has ended since. */
+  isSuspected: boolean;
   /** When it last had to wait for its turn; cleared once it takes or passes it. Monotonic ms. */
   deniedAt: number;
   /** When a delivery last ended that did not take long; while the last one took long, only those that succeed count. */

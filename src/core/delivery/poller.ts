@@ -73,7 +73,8 @@ export class Poller {
     const { concurrency, destinations, batchSize, gates, clock } = options;
     this.#options = options;
     this.#claims = new Claims(options);
-    this.#share = new FairShare({ concurrency, isShared: destinations.length > 1, clock });
+    const wasIll = (destination: string) => gates.wasIll(destination);
+    this.#share = new FairShare({ concurrency, isShared: destinations.length > 1, wasIll, clock });
     this.#scopes = new ClaimScopes({
       queues: this.#queues,
       share: this.#share,

@@ -53,6 +53,8 @@ export class DestinationGates {
   readonly #gates: ReadonlyMap<string, DestinationGate>;
   #activity = new Map<string, Activity>();
   #listener: GateListener = { onChange: () => {}, onClose: () => {} };
+  /** Undefined until the shared state is first read. */
+  #illAtStart: ReadonlySet<string> | undefined;
   #reportedAt = Number.NEGATIVE_INFINITY;
   #faultLoggedAt = Number.NEGATIVE_INFINITY;
   /** Writes under way: of a destination's breaker by its name, of the reports under {@link REPORTS}. */
@@ -101,6 +103,11 @@ export class DestinationGates {
     this.#gates.get(destination)?.forgetProbed();
   }
 
+  /** Whether replicas last saw this destination slow or failing, when this process first read the shared state. */
+  wasIll(destination: string): boolean {
+    return this.#illAtStart?.has(destination) === true;
+  }
+
   /** Ms until a breaker admits a probe; infinite where nothing changes by itself. */
   get changesWithinMs(): number {
     return Math.min(...[...this.#gates.values()].map(({ breaker }) => breaker?.changesWithinMs ?? Infinity));
@@ -119,6 +126,7 @@ export class DestinationGates {
     if (store.isAvailable) {
       const readAt = clock.monotonic();
       const states = new Map((await store.states()).map((state) => [state.name, state]));
+      this.#illAtStart ??= new Set([...states.values()].filter(isIll).map(({ name }) => name));
       let hasChanged = false;
       for (const [name, gate] of this.#gates) hasChanged = gate.update(states.get(name), readAt) || hasChanged;
       if (hasChanged) this.#listener.onChange();
@@ -241,6 +249,11 @@ export class DestinationGates {
       throw error;
     }
   }
+}
+
+/** Slow lately, or its last known delivery failed, however long ago. */
+function isIll({ isSlow, lastSuccessAt, lastFailureAt }: SharedDestination): boolean {
+  return isSlow || (lastFailureAt !== null && (lastSuccessAt === null || lastFailureAt > lastSuccessAt));
 }
 
 /** What has happened at a destination since the last report; monotonic ms. */

@@ -100,6 +100,19 @@ describe("a destination is ill", () => {
     expect(share.isIll("a")).toBe(true);
   });
 
+  test("from the start where it was ill before, until a delivery succeeds; all such share an eighth until one of theirs ends", () => {
+    const ill = Array.from({ length: 10 }, (_, n) => `ill-${n}`);
+    share = new FairShare({ concurrency: CONCURRENCY, isShared: true, wasIll: (name) => ill.includes(name), clock });
+    const first = counts(fill(...ill, "untried"));
+    expect(first).toMatchObject({ "ill-0": 1, "ill-1": 0, "ill-9": 0, untried: 1 });
+    clock.advance(5000);
+    expect(counts(fill(...ill, "well"))).toMatchObject({ "ill-1": 0, well: 1 });
+
+    share = new FairShare({ concurrency: CONCURRENCY, isShared: true, wasIll: () => true, clock });
+    deliver("a", 1, "well");
+    expect(share.isIll("a")).toBe(false);
+  });
+
   test("until its deliveries succeed again, or it has not been tried for long", () => {
     deliver("a", 8, "failed");
     deliver("b", 8, "failed");

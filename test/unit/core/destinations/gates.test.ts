@@ -487,3 +487,22 @@ test("where the table cannot be looked at either, the error itself is told", asy
   await gates.refreshFailed(DROPPED, 1);
   expect(lines).toMatchObject([{ level: "error", fields: { err: DROPPED } }]);
 });
+
+test("tells which destinations replicas last saw ill when the process started, and no later ones", async () => {
+  const { time, store, one } = setup({});
+  const report = { succeededAgoMs: undefined, failure: undefined, isSlow: false };
+  await store.report([
+    { ...report, name: "slow", isSlow: true },
+    { ...report, name: "failed", failure: { agoMs: 10, reason: "status 500" } },
+    { ...report, name: "recovered", succeededAgoMs: 5, failure: { agoMs: 10, reason: "status 500" } },
+    { ...report, name: "well", succeededAgoMs: 5 },
+  ]);
+  const ill = () => ["slow", "failed", "recovered", "well", "billing"].filter((name) => one.gates.wasIll(name));
+  expect(ill()).toEqual([]);
+  await one.refresh();
+  expect(ill()).toEqual(["slow", "failed"]);
+  await store.report([{ ...report, name: "well", isSlow: true }]);
+  await time.advance(500);
+  await one.refresh();
+  expect(ill()).toEqual(["slow", "failed"]);
+});
