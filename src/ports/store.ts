@@ -102,13 +102,9 @@ export interface OutboxStore {
    * row keeps no other from being settled: where the database refuses its outcome (a trigger or constraint) it becomes
    * `dead`, and where it refuses that too it keeps its claim.
    *
-   * @param onRefused receives each row that refuses every outcome, with the database's error
-   * @returns the ids that were closed; any other row was taken over and is unchanged
+   * @returns what became of the rows; any row in neither was taken over and is unchanged
    */
-  settle(
-    outcomes: readonly Outcome[],
-    onRefused?: (outcome: Outcome, reason: string) => void,
-  ): Promise<ReadonlySet<MessageId>>;
+  settle(outcomes: readonly Outcome[]): Promise<SettledRows>;
 
   /**
    * Returns up to `limit` rows to `pending` whose lease ended, or whose claim without a lease is older than
@@ -125,6 +121,13 @@ export interface OutboxStore {
    * @param request `totalsOnly` leaves `byDestination` empty
    */
   backlog(request?: { readonly totalsOnly: boolean }): Promise<OutboxBacklog>;
+}
+
+export interface SettledRows {
+  /** Rows whose claims were closed. */
+  readonly closed: ReadonlySet<MessageId>;
+  /** Rows for which the database refuses every outcome, or that another transaction holds; with the reason. */
+  readonly refused: ReadonlyMap<MessageId, string>;
 }
 
 export interface Lease {

@@ -249,7 +249,7 @@ describe("the rights of security.md", () => {
       const { rows } = await outbox.claim({ ...lease, limit: 10, maxBytes: 1e6, token, heldTokens: [] });
       expect(rows.map((claimed) => claimed.id)).toContain(id);
       expect(await outbox.renew([token], lease)).toContain(id);
-      expect(await outbox.settle([{ id, claimToken: token, kind: "sent" }])).toContain(id);
+      expect((await outbox.settle([{ id, claimToken: token, kind: "sent" }])).closed).toContain(id);
     });
   });
 

@@ -53,7 +53,7 @@ async function fail(database: TestDatabase, store: Store): Promise<ClaimedRow> {
   await database.query("INSERT INTO outbox (topic, payload) VALUES ('orders', '{}')");
   const { rows } = await store.outbox.claim(claimRequest());
   const row = rows.at(-1) as ClaimedRow;
-  expect(await store.outbox.settle(rows.map(failure))).toEqual(new Set(rows.map(({ id }) => id)));
+  expect((await store.outbox.settle(rows.map(failure))).closed).toEqual(new Set(rows.map(({ id }) => id)));
   return row;
 }
 
@@ -185,7 +185,7 @@ describe("a refused outcome", () => {
         "INSERT INTO outbox (topic, key, payload) VALUES ('orders', 'bad', '{}'), ('orders', 'good', '{}')",
       );
       const { rows } = await store.outbox.claim(claimRequest());
-      expect((await store.outbox.settle(rows.map(failure))).size).toBe(2);
+      expect((await store.outbox.settle(rows.map(failure))).closed.size).toBe(2);
       const states = await database.query("SELECT key, state FROM outbox ORDER BY key");
       expect(states).toEqual([
         { key: "bad", state: "dead" },

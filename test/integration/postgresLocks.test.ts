@@ -54,11 +54,10 @@ describe("a row that a transaction of somebody else holds", () => {
     const { rows } = await store.outbox.claim(claimRequest());
     await other.query("SELECT FROM outbox WHERE id = $1 FOR UPDATE", [rows[0]?.id]);
 
-    const refused: unknown[] = [];
-    const closed = await store.outbox.settle(rows.map(sent), ({ id }, reason) => refused.push([id, reason]));
+    const { closed, refused } = await store.outbox.settle(rows.map(sent));
 
     expect(closed).toEqual(new Set(rows.slice(1).map(({ id }) => id)));
-    expect(refused).toEqual([[rows[0]?.id, "another transaction holds the row"]]);
+    expect([...refused]).toEqual([[rows[0]?.id, "another transaction holds the row"]]);
     expect(await database.query("SELECT FROM outbox WHERE state = 'sent'")).toHaveLength(4);
   });
 });

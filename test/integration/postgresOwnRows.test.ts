@@ -93,7 +93,7 @@ describe("a claim", () => {
       const rows = await claimed(store);
 
       expect(rows).toMatchObject([{ topic: "before" }, seen, { topic: "after" }]);
-      expect((await store.outbox.settle(rows.map(sent))).size).toBe(3);
+      expect((await store.outbox.settle(rows.map(sent))).closed.size).toBe(3);
       expect(await claimed(store)).toEqual([]);
       expect((await states(database)).map((row) => row.state)).toEqual(["sent", "sent", "sent"]);
     });
@@ -183,7 +183,7 @@ describe("the settings of a session", () => {
         expect(row).toMatchObject({ topic: "suppers", payload: '{"a":"\\\\"}' });
         expect(Math.abs((row?.createdAt?.getTime() ?? 0) - before)).toBeLessThan(60_000);
         if (row === undefined) throw new Error("a row expected");
-        expect((await store.outbox.settle([died(row)])).size).toBe(1);
+        expect((await store.outbox.settle([died(row)])).closed.size).toBe(1);
         expect(await store.outbox.backlog()).toMatchObject({ pending: 0 });
 
         const scope = await store.replay.begin();
@@ -219,7 +219,7 @@ describe("an outcome that the database refuses", () => {
         await refuse(database, "UPDATE", "outbox", "NEW.state = 'sent' AND NEW.topic = 'two'", more);
         const rows = await three(store, database);
 
-        expect((await store.outbox.settle(rows.map(sent))).size).toBe(3);
+        expect((await store.outbox.settle(rows.map(sent))).closed.size).toBe(3);
 
         expect(await states(database)).toMatchObject([
           { topic: "one", state: "sent" },
@@ -234,14 +234,11 @@ describe("an outcome that the database refuses", () => {
     await withTables(async (store, database) => {
       const [one, two, three_] = await three(store, database);
       await database.query("ALTER TABLE outbox ADD CHECK (topic <> 'two' OR state = 'processing') NOT VALID");
-      const refused: unknown[] = [];
 
-      const closed = await store.outbox.settle([failed(one), released(two), sent(three_)], ({ id }, reason) =>
-        refused.push([id, reason]),
-      );
+      const { closed, refused } = await store.outbox.settle([failed(one), released(two), sent(three_)]);
 
       expect(closed).toEqual(new Set([one.id, three_.id]));
-      expect(refused).toEqual([[two.id, expect.stringMatching(/check constraint.*23514/)]]);
+      expect([...refused]).toEqual([[two.id, expect.stringMatching(/check constraint.*23514/)]]);
       expect((await states(database)).map(({ state }) => state)).toEqual(["pending", "processing", "sent"]);
     });
   });
@@ -250,12 +247,11 @@ describe("an outcome that the database refuses", () => {
     await withTables(async (store, database) => {
       const rows = await three(store, database);
       await refuse(database, "UPDATE", "outbox", "NEW.state = 'pending' AND NEW.topic = 'two'");
-      const refused: MessageId[] = [];
 
-      const closed = await store.outbox.settle(rows.map(released), ({ id }) => refused.push(id));
+      const { closed, refused } = await store.outbox.settle(rows.map(released));
 
       expect(closed).toEqual(new Set([rows[0].id, rows[2].id]));
-      expect(refused).toEqual([rows[1].id]);
+      expect([...refused.keys()]).toEqual([rows[1].id]);
       expect((await states(database)).map(({ state }) => state)).toEqual(["pending", "processing", "pending"]);
     });
   });
@@ -267,7 +263,7 @@ describe("an outcome that the database refuses", () => {
       await database.query("UPDATE outbox SET attempt = 2147483647 WHERE topic = 'one'");
       await database.query("UPDATE outbox SET attempt = -7 WHERE topic = 'two'");
 
-      expect((await store.outbox.settle([died(one), failed(two), sent(three_)])).size).toBe(3);
+      expect((await store.outbox.settle([died(one), failed(two), sent(three_)])).closed.size).toBe(3);
 
       const attempts = await database.query("SELECT attempt FROM outbox ORDER BY sequence");
       expect(attempts.map(({ attempt }) => attempt)).toEqual([2147483647, 1, 0]);
@@ -280,7 +276,7 @@ describe("an outcome that the database refuses", () => {
       const [one, two, three_] = await three(store, database);
       await database.query("UPDATE outbox SET attempt = 32767 WHERE topic = 'one'");
 
-      expect((await store.outbox.settle([failed(one), failed(two), sent(three_)])).size).toBe(3);
+      expect((await store.outbox.settle([failed(one), failed(two), sent(three_)])).closed.size).toBe(3);
 
       expect((await states(database)).map(({ state }) => state)).toEqual(["dead", "pending", "sent"]);
     });

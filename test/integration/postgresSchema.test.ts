@@ -133,7 +133,7 @@ describe("migrations of tables in use", () => {
       expect(await store.inbox.relay(relayRequest())).toMatchObject({ relayed: 1 });
       const { rows } = await store.outbox.claim(claimRequest());
       expect(rows.map((row) => row.key)).toEqual(["x", "a"]);
-      expect((await store.outbox.settle(rows.map(sent))).size).toBe(2);
+      expect((await store.outbox.settle(rows.map(sent))).closed.size).toBe(2);
       await commit();
       expect(await migrating).toEqual(pending);
     });
@@ -404,12 +404,12 @@ describe("types of columns", () => {
     };
     const first = await claim();
     expect(await store.outbox.renew([first.claimToken], { leaseMs: 1000, claimTimeoutMs: 2000 })).toContain(first.id);
-    expect(await store.outbox.settle([failed(first, 0)])).toContain(first.id);
+    expect((await store.outbox.settle([failed(first, 0)])).closed).toContain(first.id);
     expect(await store.outbox.reclaim(10, 1000)).toBe(0);
     const topics = first.topic === null ? [] : [first.topic];
     const second = await claim({ name: "", which: "except", destinations: ["none of ours"], exceptKeys: ["nor this"] });
     expect(second.attempt).toBe(1);
-    expect(await store.outbox.settle([sent(second)])).toContain(first.id);
+    expect((await store.outbox.settle([sent(second)])).closed).toContain(first.id);
     await store.outbox.backlog();
     const scope = await store.replay.begin();
     expect((await store.replay.page(scope, { topics }, null, 10)).rows).toHaveLength(1);
@@ -572,7 +572,7 @@ describe("an owner's tables with other column types", () => {
     await database.query("ALTER TABLE outbox ALTER COLUMN last_error TYPE varchar(40)");
     await database.query("INSERT INTO outbox (topic, payload) VALUES ('a', '1'), ('b', '2')");
 
-    const closed = await withStoreOn(database, DEFAULT_NAMES, async (store) => {
+    const { closed } = await withStoreOn(database, DEFAULT_NAMES, async (store) => {
       const { rows } = await store.outbox.claim(claimRequest());
       const [first, second] = rows;
       if (first === undefined || second === undefined) throw new Error("two rows expected");

@@ -183,7 +183,7 @@ describeWithSqlServer("an owner's tables in SQL Server", () => {
       await store.inbox.insert([inboxRow(), inboxRow()]);
       await store.inbox.relay(relayRequest());
       const { rows } = await store.outbox.claim(claimRequest());
-      expect((await store.outbox.settle(rows.map(sent))).size).toBe(2);
+      expect((await store.outbox.settle(rows.map(sent))).closed.size).toBe(2);
       return await store.replay.move(
         await store.replay.begin(),
         rows.map((row) => row.id),
@@ -252,7 +252,7 @@ describeWithSqlServer("an owner's tables in SQL Server", () => {
     await database.query("ALTER TABLE outbox ALTER COLUMN last_error nvarchar(40)");
     await database.query("INSERT INTO outbox (topic, payload) VALUES (N'a', N'1'), (N'b', N'2')");
 
-    const closed = await withStoreOn(database, DEFAULT_NAMES, async (store) => {
+    const { closed } = await withStoreOn(database, DEFAULT_NAMES, async (store) => {
       const { rows } = await store.outbox.claim(claimRequest());
       const [first, second] = rows;
       if (first === undefined || second === undefined) throw new Error("two rows expected");

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { ClaimedRow, MessageId, Outcome } from "../../src/model/rows.ts";
-import type { ClaimRequest, ClaimResult, OutboxBacklog, OutboxStore } from "../../src/ports/store.ts";
+import type { ClaimRequest, ClaimResult, OutboxBacklog, OutboxStore, SettledRows } from "../../src/ports/store.ts";
 
 /** A row of the scripted outbox. */
 export function outboxRow(overrides: Partial<Omit<ClaimedRow, "claimToken">> = {}): Omit<ClaimedRow, "claimToken"> {
@@ -48,18 +48,15 @@ export class ScriptedOutbox implements OutboxStore {
     return new Set([...this.#held].filter((id) => !this.takenOver.has(id)));
   }
 
-  async settle(
-    outcomes: readonly Outcome[],
-    onRefused?: (outcome: Outcome, reason: string) => void,
-  ): Promise<ReadonlySet<MessageId>> {
-    for (const each of outcomes) if (this.refusing.has(each.id)) onRefused?.(each, "the row is refused");
-    return this.#settleTaken(outcomes.filter(({ id }) => !this.refusing.has(id)));
-  }
-
-  #settleTaken(outcomes: readonly Outcome[]): ReadonlySet<MessageId> {
-    this.settled.push(...outcomes);
-    for (const { id } of outcomes) this.#held.delete(id);
-    return new Set(outcomes.map(({ id }) => id).filter((id) => !this.takenOver.has(id)));
+  async settle(outcomes: readonly Outcome[]): Promise<SettledRows> {
+    const refused = outcomes.filter(({ id }) => this.refusing.has(id));
+    const taken = outcomes.filter(({ id }) => !this.refusing.has(id));
+    this.settled.push(...taken);
+    for (const { id } of taken) this.#held.delete(id);
+    return {
+      closed: new Set(taken.map(({ id }) => id).filter((id) => !this.takenOver.has(id))),
+      refused: new Map(refused.map(({ id }) => [id, "the row is refused"])),
+    };
   }
 
   async reclaim(): Promise<number> {

@@ -1,5 +1,5 @@
 import { errorText } from "../../model/errors.ts";
-import type { MessageId, Outcome } from "../../model/rows.ts";
+import type { Outcome } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { OutboxStore } from "../../ports/store.ts";
@@ -91,11 +91,7 @@ export class Settler {
   async #write(batch: readonly Unsettled[]): Promise<void> {
     const { store, clock } = this.#options;
     const startedAt = clock.monotonic();
-    const refused = new Map<MessageId, string>();
-    const closed: ReadonlySet<MessageId> = await store.settle(
-      batch.map(({ outcome }) => outcome),
-      ({ id }, reason) => refused.set(id, reason),
-    );
+    const { closed, refused } = await store.settle(batch.map(({ outcome }) => outcome));
     const endedAt = clock.monotonic();
     this.#restsUntil = endedAt + Math.min(endedAt - startedAt, MAX_REST_MS);
     for (const { outcome, heldUntil, resolve, mayBeWritten } of batch) {

@@ -121,7 +121,7 @@ export function exerciseSettling(open: () => Promise<StoreHarness>): void {
       await using harness = await open();
       const row = await claimOne(harness);
 
-      expect(await harness.store.outbox.settle([sent(row)])).toEqual(new Set([row.id]));
+      expect((await harness.store.outbox.settle([sent(row)])).closed).toEqual(new Set([row.id]));
 
       expect(await harness.outboxRows()).toMatchObject([
         { state: "sent", attempt: 0, claimToken: null, leaseInMs: null, lastError: null },
@@ -172,7 +172,7 @@ export function exerciseSettling(open: () => Promise<StoreHarness>): void {
       if (a === undefined || b === undefined || c === undefined || d === undefined)
         throw new Error("four rows expected");
 
-      const closed = await harness.store.outbox.settle([sent(a), failed(b), died(c), released(d)]);
+      const { closed } = await harness.store.outbox.settle([sent(a), failed(b), died(c), released(d)]);
 
       expect(closed).toEqual(new Set(rows.map((row) => row.id)));
       expect((await harness.outboxRows()).map((row) => row.state)).toEqual(["sent", "pending", "dead", "pending"]);
@@ -186,7 +186,7 @@ export function exerciseSettling(open: () => Promise<StoreHarness>): void {
       const taken = claimRequest();
       await harness.store.outbox.claim(taken);
 
-      expect(await harness.store.outbox.settle([sent(row)])).toEqual(new Set());
+      expect((await harness.store.outbox.settle([sent(row)])).closed).toEqual(new Set());
 
       expect(await harness.outboxRows()).toMatchObject([{ state: "processing", claimToken: taken.token }]);
     });
@@ -200,7 +200,10 @@ export function exerciseSettling(open: () => Promise<StoreHarness>): void {
       const other = await claimOne(harness);
       if (again === undefined) throw new Error("nothing was claimed again");
 
-      const closed = await harness.store.outbox.settle([sent(row), { ...sent(other), claimToken: again.claimToken }]);
+      const { closed } = await harness.store.outbox.settle([
+        sent(row),
+        { ...sent(other), claimToken: again.claimToken },
+      ]);
 
       expect(closed).toEqual(new Set());
     });
@@ -210,7 +213,7 @@ export function exerciseSettling(open: () => Promise<StoreHarness>): void {
       const row = await claimOne(harness);
       await harness.store.outbox.settle([sent(row)]);
 
-      expect(await harness.store.outbox.settle([failed(row)])).toEqual(new Set());
+      expect((await harness.store.outbox.settle([failed(row)])).closed).toEqual(new Set());
 
       expect(await harness.outboxRows()).toMatchObject([{ state: "sent", attempt: 0 }]);
     });

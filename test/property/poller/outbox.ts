@@ -1,7 +1,14 @@
 import { StoreError } from "../../../src/model/errors.ts";
 import type { ClaimToken, MessageId, Outcome } from "../../../src/model/rows.ts";
 import type { DestinationStore } from "../../../src/ports/destinationStore.ts";
-import type { ClaimRequest, ClaimResult, Lease, OutboxBacklog, OutboxStore } from "../../../src/ports/store.ts";
+import type {
+  ClaimRequest,
+  ClaimResult,
+  Lease,
+  OutboxBacklog,
+  OutboxStore,
+  SettledRows,
+} from "../../../src/ports/store.ts";
 import { PAYLOAD } from "../store/model.ts";
 import { FIRST_TOPIC } from "./plan.ts";
 import type { World } from "./world.ts";
@@ -68,8 +75,8 @@ export class SimulatedOutbox implements OutboxStore {
     return this.#run(({ database }) => database.renew(tokens, lease));
   }
 
-  settle(outcomes: readonly Outcome[]): Promise<ReadonlySet<MessageId>> {
-    return this.#run(({ database }) => database.settle(outcomes));
+  settle(outcomes: readonly Outcome[]): Promise<SettledRows> {
+    return this.#run(({ database }) => ({ closed: database.settle(outcomes), refused: new Map() }));
   }
 
   reclaim(limit: number): Promise<number> {

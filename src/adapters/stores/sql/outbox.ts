@@ -6,6 +6,7 @@ import type {
   OutboxBacklog,
   OutboxStore,
   ParkedStore,
+  SettledRows,
 } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { type ClaimDialect, type ClaimStatements, OutboxClaims } from "./claims.ts";
@@ -45,8 +46,6 @@ interface OutboxDialect extends ClaimDialect {
   isLockTimeout?(error: unknown): boolean;
 }
 
-type OnRefused = (settlement: Outcome, reason: string) => void;
-
 export class SqlOutbox<S> implements OutboxStore {
   readonly #runner: StatementRunner<S>;
   readonly #sql: OutboxStatements<S>;
@@ -81,17 +80,18 @@ export class SqlOutbox<S> implements OutboxStore {
   }
 
   /** Where the database refuses a row, settles the others; see {@link plainerThan} for that one. */
-  async settle(settlements: readonly Outcome[], onRefused: OnRefused | undefined): Promise<ReadonlySet<MessageId>> {
-    const report = onRefused ?? (() => {});
+  async settle(settlements: readonly Outcome[]): Promise<SettledRows> {
     const closed = new Set<MessageId>();
-    for await (const tried of tryInParts(settlements, (part) => this.#settleAll(part, report))) {
-      const ids = tried.isRefused ? await this.#settlePlainer(tried.item, tried.error.message, report) : tried.result;
-      for (const id of ids) closed.add(id);
+    const refused = new Map<MessageId, string>();
+    for await (const tried of tryInParts(settlements, (part) => this.#settleAll(part))) {
+      const part = tried.isRefused ? await this.#settlePlainer(tried.item, tried.error.message) : tried.result;
+      for (const id of part.closed) closed.add(id);
+      for (const [id, reason] of part.refused) refused.set(id, reason);
     }
     for (const settlement of settlements) {
       if (settlement.kind === "retry") this.#claims.hints.retryIn(settlement.delayMs, settlement);
     }
-    return closed;
+    return { closed, refused };
   }
 
   async reclaim(limit: number, claimTimeoutMs: number): Promise<number> {
@@ -119,25 +119,21 @@ export class SqlOutbox<S> implements OutboxStore {
     return backlogOf(await this.#runner.run(statement, { lowWater: this.#lowWater.bound() }));
   }
 
-  /** @returns the ids of the rows whose claim was closed */
-  async #settleAll(settlements: readonly Outcome[], onRefused: OnRefused): Promise<readonly MessageId[]> {
+  async #settleAll(settlements: readonly Outcome[]): Promise<SettledRows> {
     const { whenLocked, dialect } = this.#sql;
     try {
-      return await this.#closeNoting(settlements);
+      return { closed: await this.#closeNoting(settlements), refused: NONE_REFUSED };
     } catch (error) {
       if (whenLocked === undefined || dialect.isLockTimeout?.(error) !== true) throw error;
       const closed = await this.#close(whenLocked.settle, settlements);
-      const left = settlements.filter(({ id }) => !closed.includes(id));
+      const left = settlements.filter(({ id }) => !closed.has(id));
       const held = idsOf(await this.#runner.run(whenLocked.underClaim, dialect.settleValues(left)));
-      for (const settlement of left) {
-        if (held.includes(settlement.id)) onRefused(settlement, "another transaction holds the row");
-      }
-      return closed;
+      return { closed, refused: new Map(held.map((id) => [id, "another transaction holds the row"])) };
     }
   }
 
   /** Most outcomes were sent and have no entry: then the statement is the plain one. */
-  async #closeNoting(settlements: readonly Outcome[]): Promise<readonly MessageId[]> {
+  async #closeNoting(settlements: readonly Outcome[]): Promise<ReadonlySet<MessageId>> {
     const { settle, settleNoting, dialect } = this.#sql;
     const entries = entriesOf(settlements);
     if (entries.length === 0) return await this.#close(settle, settlements);
@@ -147,24 +143,26 @@ export class SqlOutbox<S> implements OutboxStore {
     );
   }
 
-  async #close(statement: S, settlements: readonly Outcome[], values: Values = {}): Promise<readonly MessageId[]> {
+  async #close(statement: S, settlements: readonly Outcome[], values: Values = {}): Promise<ReadonlySet<MessageId>> {
     const { settleValues, closedOf } = this.#sql.dialect;
-    return closedOf(await this.#runner.run(statement, { ...settleValues(settlements), ...values }), settlements);
+    const rows = await this.#runner.run(statement, { ...settleValues(settlements), ...values });
+    return new Set(closedOf(rows, settlements));
   }
 
   /** A row that refuses every outcome keeps its claim. */
-  async #settlePlainer(settlement: Outcome, refusal: string, onRefused: OnRefused): Promise<readonly MessageId[]> {
+  async #settlePlainer(settlement: Outcome, refusal: string): Promise<SettledRows> {
     for (const plainer of plainerThan(settlement, refusal)) {
       try {
-        return await this.#settleAll([plainer], onRefused);
+        return await this.#settleAll([plainer]);
       } catch (error) {
         if (!isRefused(error)) throw error;
       }
     }
-    onRefused(settlement, refusal);
-    return [];
+    return { closed: new Set(), refused: new Map([[settlement.id, refusal]]) };
   }
 }
+
+const NONE_REFUSED: ReadonlyMap<MessageId, string> = new Map();
 
 /** The state of a row after its settlement. */
 export const STATE_AFTER = {
