@@ -13,6 +13,7 @@ import {
   parseRoutingKeyTemplate,
 } from "../src/core/delivery/template.ts";
 import { createDeliveryStage } from "../src/core/transform/transform.ts";
+import type { AddressColumn } from "../src/ports/kinds.ts";
 import type { RoleContext } from "./context.ts";
 
 /** Where rows go, by the configuration. */
@@ -63,7 +64,7 @@ export async function deliveryTargets(
  * Where the messages of a destination go at its receiver (spec, "Templates"), as its kind defines it; null for a path
  * without placeholders.
  *
- * @throws Error that names an unknown placeholder or column; the configuration's own check has refused it before
+ * @throws Error that names an unknown placeholder; the configuration's own check has refused it before
  */
 export function addressingOf(config: DestinationConfig): Pick<DeliveryTarget, "address" | "routingKey"> {
   const { address, routingKey } = destinationKindOf(config);
@@ -82,7 +83,8 @@ function compileAddressOf(
   keys: Readonly<Record<string, string>>,
 ): Address | null {
   const text = keys[template] ?? "";
-  return from === null ? compilePath(text) : compileAddress({ name, template: text, from: keys[from] });
+  if (from === null) return compilePath(text);
+  return compileAddress({ name, template: text, from: keys[from] as AddressColumn | undefined });
 }
 
 function mapped<A, B>(values: Readonly<Record<string, A>>, map: (value: A) => B): Readonly<Record<string, B>> {

@@ -39,6 +39,10 @@ export interface DestinationTools extends AdapterTools {
   readonly onAnswerEnd: (isWhole: boolean) => void;
 }
 
+/** Row columns that may hold an address (spec: `exchangeFrom`, `topicFrom`, `subjectFrom`). */
+export const ADDRESS_COLUMNS = ["aggregate_type", "topic", "key"] as const;
+export type AddressColumn = (typeof ADDRESS_COLUMNS)[number];
+
 type KeyOf<S> = keyof Infer<S> & string;
 
 export interface DestinationKind<S extends SchemaNode> {

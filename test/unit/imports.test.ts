@@ -77,6 +77,15 @@ function sharesBroker(own: string, target: string): boolean {
   return broker.endsWith(".ts") || own.split("/")[1] === broker;
 }
 
+/** How the store and the capture of a database reach its servers. */
+function sharesDatabase(own: string, target: string): boolean {
+  const databases: Readonly<Record<string, string>> = {
+    "capture/postgres-logical": "postgres",
+    "capture/sqlserver-cdc": "sqlserver",
+  };
+  return target === `src/adapters/stores/${databases[own]}/endpoints.ts`;
+}
+
 /** Why a file may not import another; undefined when it may. */
 function violation(file: string, target: string): string | undefined {
   const [from, to] = [partOf(file), partOf(target)];
@@ -86,8 +95,8 @@ function violation(file: string, target: string): string | undefined {
     if (file === KINDS) return path.posix.basename(target) === "kind.ts" ? undefined : `${KINDS} imports only kind.ts`;
     const [own, other] = [adapterOf(file), adapterOf(target)];
     if (own === other || (other === "stores/sql" && own.startsWith("stores/"))) return undefined;
-    if (sharesBroker(own, target)) return undefined;
-    return "an adapter imports no other adapter (stores may import adapters/stores/sql, a broker's source and destination its folder in adapters/brokers)";
+    if (sharesBroker(own, target) || sharesDatabase(own, target)) return undefined;
+    return "an adapter imports no other adapter (stores may import adapters/stores/sql, a broker's source and destination its folder in adapters/brokers, a database's capture the endpoints.ts of its store)";
   }
   if (from === to) return undefined;
   if (!allowed.includes(to)) return `${from} may import only ${allowed.length === 0 ? "itself" : allowed.join(", ")}`;
@@ -174,6 +183,8 @@ describe("the rules", () => {
     ["src/adapters/sources/kafka/a.ts", "../../brokers/nats/connection.ts"],
     ["src/adapters/brokers/kafka/a.ts", "../nats/connection.ts"],
     ["src/adapters/brokers/kafka/a.ts", "../../sources/kafka/index.ts"],
+    ["src/adapters/capture/sqlserver-cdc/a.ts", "../../stores/sqlserver/pool.ts"],
+    ["src/adapters/capture/sqlserver-cdc/a.ts", "../../stores/postgres/endpoints.ts"],
     ["src/config/a.ts", "../adapters/destinations/http/index.ts"],
     ["src/adapters/kinds.ts", "./destinations/http/index.ts"],
     ["roles/relay.ts", "../src/cli/run.ts"],
@@ -195,6 +206,7 @@ describe("the rules", () => {
     ["src/adapters/stores/postgres/a.ts", "../sql/names.ts"],
     ["src/adapters/stores/postgres/a.ts", "./b.ts"],
     ["src/adapters/sources/kafka/a.ts", "../../brokers/kafka/connection.ts"],
+    ["src/adapters/capture/sqlserver-cdc/a.ts", "../../stores/sqlserver/endpoints.ts"],
     ["src/adapters/destinations/nats/a.ts", "../../brokers/inFlight.ts"],
     ["src/adapters/brokers/kafka/a.ts", "../inFlight.ts"],
   ])("allow %s an import of %s", (file, specifier) => {

@@ -1,6 +1,7 @@
 import { parse as parseLossless, stringify as stringifyLossless } from "lossless-json";
 import { PublishError } from "../../model/errors.ts";
 import type { DeliverableRow, Headers } from "../../model/rows.ts";
+import type { AddressColumn } from "../../ports/kinds.ts";
 import { findHeader } from "../receipt/attributes.ts";
 import { member } from "../receipt/jsonPath.ts";
 
@@ -206,12 +207,11 @@ export function parseRecordKeyTemplate(text: string): MessageTemplate {
   return compile(text, (name) => (RECORD_KEY_COLUMNS.includes(name) ? lookupOf(name) : undefined) ?? (() => undefined));
 }
 
-/** Row columns that may hold an address (spec: `exchangeFrom`, `topicFrom`, `subjectFrom`), and how to read each. */
-const ADDRESS_COLUMNS = {
-  aggregate_type: (fields: MessageFields) => fields.aggregateType,
-  topic: (fields: MessageFields) => fields.topic,
-  key: (fields: MessageFields) => fields.key,
-} as const;
+const READ_COLUMN: Readonly<Record<AddressColumn, (fields: MessageFields) => string | null | undefined>> = {
+  aggregate_type: (fields) => fields.aggregateType,
+  topic: (fields) => fields.topic,
+  key: (fields) => fields.key,
+};
 
 /** The exchange, topic or subject of a message. */
 export interface Address {
@@ -224,19 +224,19 @@ export interface Address {
  *
  * @param config `name`: what is addressed, for messages (`exchange`, `topic`, `subject`); `template`: its value;
  * `from`: the column that holds it instead, used as is
- * @throws Error that names an unknown placeholder or column and the permitted ones
+ * @throws Error that names an unknown placeholder and the permitted ones
  */
 export function compileAddress(config: {
   readonly name: string;
   readonly template: string;
-  readonly from: string | undefined;
+  readonly from: AddressColumn | undefined;
 }): Address {
   const { name, template, from } = config;
-  const read = from === undefined ? renderer(parseAddressTemplate(template)) : columnReader(from);
+  const source = from === undefined ? parseAddressTemplate(template) : { render: READ_COLUMN[from] };
   const origin = from === undefined ? `the template ${JSON.stringify(template)}` : `the column ${from}`;
   return {
     render(fields) {
-      const address = read(fields);
+      const address = source.render(fields) ?? "";
       if (address.trim() !== "") return address;
       throw new PublishError("address_empty", `the ${name} is empty: ${origin} gave no text for this row`);
     },
@@ -303,23 +303,6 @@ export function compileHeaderValue(text: string): string | ((fields: MessageFiel
 /** Whether a text has a placeholder that no address template may have. */
 export function hasUnknownPlaceholder(text: string): boolean {
   return parsePieces(text).some((piece) => "placeholder" in piece && lookupOf(piece.placeholder) === undefined);
-}
-
-function renderer(template: MessageTemplate): (fields: MessageFields) => string {
-  return (fields) => template.render(fields);
-}
-
-function columnReader(column: string): (fields: MessageFields) => string {
-  if (!isAddressColumn(column)) {
-    const permitted = Object.keys(ADDRESS_COLUMNS).join(", ");
-    throw new Error(`unknown column ${JSON.stringify(column)}; permitted are ${permitted}`);
-  }
-  const read = ADDRESS_COLUMNS[column];
-  return (fields) => read(fields) ?? "";
-}
-
-function isAddressColumn(name: string): name is keyof typeof ADDRESS_COLUMNS {
-  return Object.hasOwn(ADDRESS_COLUMNS, name);
 }
 
 /** How a destination kind makes the routing key (AMQP) or record key (Kafka) of a message. */

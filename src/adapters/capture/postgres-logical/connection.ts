@@ -1,17 +1,13 @@
 import type { Socket } from "node:net";
-import type { ConnectionOptions } from "node:tls";
 import pg from "pg";
 import type { Secret } from "../../../model/secret.ts";
+import type { Endpoint } from "../../stores/postgres/endpoints.ts";
 import { connectFault } from "./faults.ts";
 
 /** How to reach the server whose log is read. */
 export interface ServerAddress {
   /** Ways to one server, with or without TLS, in the order in which they are tried. */
-  readonly endpoints: readonly {
-    readonly host: string;
-    readonly port: number;
-    readonly tls: ConnectionOptions | false;
-  }[];
+  readonly endpoints: readonly Endpoint[];
   readonly database: string;
   readonly username: string;
   readonly password: Secret;

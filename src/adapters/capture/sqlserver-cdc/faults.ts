@@ -1,5 +1,6 @@
 import { errorText } from "../../../model/errors.ts";
-import { type Endpoint, MAX_CONNECT_MS, REQUEST_TIMEOUT_MS } from "./session.ts";
+import type { Endpoint } from "../../stores/sqlserver/endpoints.ts";
+import { MAX_CONNECT_MS, REQUEST_TIMEOUT_MS } from "./session.ts";
 import {
   addMember,
   ENABLE_DATABASE,

@@ -1,6 +1,7 @@
 import type { ChangeLog, LogEvents, LogPosition } from "../../../ports/capture.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
+import type { Endpoint } from "../../stores/sqlserver/endpoints.ts";
 import { CaptureFault, driverFault, notReadable } from "./faults.ts";
 import {
   beginning,
@@ -12,7 +13,7 @@ import {
   RESTORED,
   write,
 } from "./instance.ts";
-import { type Endpoint, type OpenSession, openSession, type Row, type Session } from "./session.ts";
+import { type OpenSession, openSession, type Row, type Session } from "./session.ts";
 import { NO_LSN, poll, type SourceTable } from "./statements.ts";
 
 export interface SqlServerCdcOptions extends Endpoint {

@@ -1,25 +1,8 @@
-import { isIP, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import sql from "mssql";
-import type { Secret } from "../../../model/secret.ts";
 import { atMost } from "../../../time/wait.ts";
+import { type Endpoint, serverConfig } from "../../stores/sqlserver/endpoints.ts";
 import type { Statement } from "./statements.ts";
-
-export interface Endpoint {
-  /** Name or address; of an availability group its listener. */
-  readonly host: string;
-  /** Undefined for a named instance: the server's browser service then returns the port. */
-  readonly port: number | undefined;
-  readonly instance: string | undefined;
-  readonly database: string;
-  readonly username: string;
-  readonly password: Secret;
-  readonly encrypt: boolean | "strict";
-  readonly trustServerCertificate: boolean;
-  readonly hostNameInCertificate: string | undefined;
-  /** Longest time for a connection, in ms; never more than 15 s. */
-  readonly connectionTimeoutMs: number;
-  readonly applicationName: string;
-}
 
 export type Row = Readonly<Record<string, unknown>>;
 
@@ -33,6 +16,7 @@ export interface Session {
 /** Connects. @throws the driver's error */
 export type OpenSession = (endpoint: Endpoint, signal: AbortSignal) => Promise<Session>;
 
+/** Longest time for a connection, whatever the endpoint says. */
 export const MAX_CONNECT_MS = 15_000;
 export const REQUEST_TIMEOUT_MS = 10_000;
 const CLOSE_TIMEOUT_MS = 1000;
@@ -81,14 +65,9 @@ export const openSession: OpenSession = async (endpoint, signal) => {
 
 /** The driver's configuration: as the store's, except for times and pool. @param onConnection before each connects */
 export function connectionConfig(endpoint: Endpoint, onConnection: (connection: Connection) => void): sql.config {
-  const { port, instance, hostNameInCertificate: serverName } = endpoint;
   const connectionTimeout = Math.min(endpoint.connectionTimeoutMs, MAX_CONNECT_MS);
   return {
-    server: endpoint.host,
-    ...(port === undefined ? {} : { port }),
-    database: endpoint.database,
-    user: endpoint.username,
-    password: endpoint.password.reveal(),
+    ...serverConfig(endpoint),
     connectionTimeout,
     requestTimeout: REQUEST_TIMEOUT_MS,
     pool: {
@@ -101,16 +80,6 @@ export function connectionConfig(endpoint: Endpoint, onConnection: (connection: 
     // The default sends an extra statement before each of ours.
     validateConnection: "socket",
     beforeConnect: onConnection,
-    options: {
-      ...(port === undefined && instance !== undefined ? { instanceName: instance } : {}),
-      encrypt: endpoint.encrypt as boolean,
-      trustServerCertificate: endpoint.trustServerCertificate,
-      // For the certificate's check; an address is not a name (RFC 6066, section 3).
-      ...(serverName === undefined || isIP(serverName) !== 0 ? {} : { serverName }),
-      appName: endpoint.applicationName,
-      useUTC: true,
-      enableArithAbort: true,
-    } as NonNullable<sql.config["options"]>,
   };
 }
 

@@ -1,4 +1,5 @@
 import type { Infer } from "../../../model/schema.ts";
+import { ADDRESS_COLUMNS } from "../../../ports/kinds.ts";
 import { kafkaConnectionKeys } from "../../brokers/kafka/schema.ts";
 
 /** Keys of a Kafka destination (spec, "Log-broker destination"). */
@@ -11,7 +12,7 @@ export const kafkaDestinationSchema = {
     topic: { type: "string", syntax: "address", description: "Topic: a name or an address template." },
     topicFrom: {
       type: "string",
-      enum: ["aggregate_type", "topic", "key"],
+      enum: ADDRESS_COLUMNS,
       description: "Row column that holds the topic; wins over `topic`.",
     },
     keyTemplate: {

@@ -1,4 +1,5 @@
 import type { Infer } from "../../../model/schema.ts";
+import { ADDRESS_COLUMNS } from "../../../ports/kinds.ts";
 import { natsConnectionKeys } from "../../brokers/nats/schema.ts";
 
 /** Keys of a NATS destination (spec, "Subject-broker destination"). */
@@ -11,7 +12,7 @@ export const natsDestinationSchema = {
     subject: { type: "string", syntax: "address", description: "Subject: a name or an address template." },
     subjectFrom: {
       type: "string",
-      enum: ["aggregate_type", "topic", "key"],
+      enum: ADDRESS_COLUMNS,
       description: "Row column that holds the subject; wins over `subject`.",
     },
     jetStream: {

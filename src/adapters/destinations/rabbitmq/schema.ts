@@ -1,4 +1,5 @@
 import type { Infer } from "../../../model/schema.ts";
+import { ADDRESS_COLUMNS } from "../../../ports/kinds.ts";
 
 /** Keys of an AMQP destination (spec, "AMQP destination"). */
 export const rabbitmqDestinationSchema = {
@@ -14,7 +15,7 @@ export const rabbitmqDestinationSchema = {
     exchange: { type: "string", syntax: "address", description: "Exchange: a name or an address template." },
     exchangeFrom: {
       type: "string",
-      enum: ["aggregate_type", "topic", "key"],
+      enum: ADDRESS_COLUMNS,
       description: "Row column that holds the exchange; wins over `exchange`.",
     },
     exchangeType: {

@@ -35,33 +35,12 @@ interface Database<S> {
 /** A store on a SQL database. */
 export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Store {
   const { pool, check, wake, migrate, history } = database;
-  let { facets } = database;
   const destinations = destinationStore(pool, database.destinations);
   const ping = async () => {
     await pool.run(database.ping);
   };
-  return {
-    get inbox() {
-      return facets.inbox;
-    },
-    get outbox() {
-      return facets.outbox;
-    },
-    get pull() {
-      return facets.pull;
-    },
-    get messages() {
-      return facets.messages;
-    },
-    get operations() {
-      return facets.operations;
-    },
-    get parked() {
-      return facets.parked;
-    },
-    get replay() {
-      return facets.replay;
-    },
+  const store: Store = {
+    ...database.facets,
     destinations,
     history,
     journal: journalStore(pool, database.journal),
@@ -72,7 +51,7 @@ export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Stor
       checkColumns: async (tables, needs) => {
         destinations.isAvailable = await check.check(tables, needs ?? {});
         if (tables?.includes("history") !== false) await history.check();
-        facets = await database.checkedFacets();
+        Object.assign(store, await database.checkedFacets());
       },
       destinationFault: () => check.destinationFault(),
     },
@@ -86,4 +65,5 @@ export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Stor
       await pool.close();
     },
   };
+  return store;
 }

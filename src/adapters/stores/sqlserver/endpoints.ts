@@ -2,7 +2,8 @@ import { isIP } from "node:net";
 import type sql from "mssql";
 import type { Secret } from "../../../model/secret.ts";
 
-interface SqlServerConnection {
+/** How the store, and the capture, reach a server. */
+export interface Endpoint {
   /** Name or address; of an availability group its listener. */
   readonly host: string;
   /** Undefined for a named instance: the server's browser service then returns the port. */
@@ -14,26 +15,21 @@ interface SqlServerConnection {
   readonly encrypt: boolean | "strict";
   readonly trustServerCertificate: boolean;
   readonly hostNameInCertificate: string | undefined;
-  readonly loginTimeoutMs: number;
+  /** Longest wait for a connection, in ms (`database.connectionTimeoutMs`). */
+  readonly connectionTimeoutMs: number;
   readonly applicationName: string;
 }
 
-export interface PoolOptions extends SqlServerConnection {
+export interface PoolOptions extends Endpoint {
+  readonly loginTimeoutMs: number;
   /** Most connections (`database.poolSize`). */
   readonly poolSize: number;
-  /** Longest wait for a connection, in ms (`database.connectionTimeoutMs`). */
-  readonly connectionTimeoutMs: number;
 }
 
-/** The driver's configuration. @param options from the JDBC URL and the keys of `database` */
-export function connectionConfig(options: PoolOptions): sql.config {
-  const serverName = options.hostNameInCertificate;
+/** The driver's configuration for the store. @param options from the JDBC URL and the keys of `database` */
+export function poolConfig(options: PoolOptions): sql.config {
   return {
-    server: options.host,
-    ...(options.port === undefined ? {} : { port: options.port }),
-    database: options.database,
-    user: options.username,
-    password: options.password.reveal(),
+    ...serverConfig(options),
     connectionTimeout: Math.min(options.connectionTimeoutMs, options.loginTimeoutMs),
     pool: {
       min: 0,
@@ -41,13 +37,25 @@ export function connectionConfig(options: PoolOptions): sql.config {
       acquireTimeoutMillis: options.connectionTimeoutMs,
       idleTimeoutMillis: 60_000,
     },
+  };
+}
+
+/** The driver's configuration of any connection, but for times and pool. */
+export function serverConfig(endpoint: Endpoint): sql.config {
+  const { port, instance, hostNameInCertificate: serverName } = endpoint;
+  return {
+    server: endpoint.host,
+    ...(port === undefined ? {} : { port }),
+    database: endpoint.database,
+    user: endpoint.username,
+    password: endpoint.password.reveal(),
     options: {
-      ...(options.port === undefined && options.instance !== undefined ? { instanceName: options.instance } : {}),
-      encrypt: options.encrypt as boolean,
-      trustServerCertificate: options.trustServerCertificate,
+      ...(port === undefined && instance !== undefined ? { instanceName: instance } : {}),
+      encrypt: endpoint.encrypt as boolean,
+      trustServerCertificate: endpoint.trustServerCertificate,
       // For the certificate's check; an address is not a name (RFC 6066, section 3).
       ...(serverName === undefined || isIP(serverName) !== 0 ? {} : { serverName }),
-      appName: options.applicationName,
+      appName: endpoint.applicationName,
       useUTC: true,
       // As PostgreSQL writes them, and as the process compares them.
       lowerCaseGuids: true,

@@ -2,7 +2,7 @@ import sql from "mssql";
 import { StoreError } from "../../../model/errors.ts";
 import { ASK_EVERY_MS, whileServed } from "../sql/readiness.ts";
 import type { Row, StatementRunner, Values } from "../sql/rows.ts";
-import { connectionConfig, type PoolOptions } from "./endpoints.ts";
+import { type PoolOptions, poolConfig } from "./endpoints.ts";
 import { toStoreError } from "./errors.ts";
 import { execute, type Statement, statement } from "./statement.ts";
 
@@ -18,7 +18,7 @@ export class SqlServerPool implements StatementRunner<Statement> {
 
   constructor(options: PoolOptions) {
     this.#options = options;
-    this.#pool = new sql.ConnectionPool(connectionConfig(options));
+    this.#pool = new sql.ConnectionPool(poolConfig(options));
     // An idle connection that breaks is replaced at its next use; without a listener it would end the process.
     this.#pool.on("error", () => {});
   }
@@ -81,7 +81,7 @@ export class SqlServerPool implements StatementRunner<Statement> {
 
   async #answers(): Promise<void> {
     const apart = new sql.ConnectionPool(
-      connectionConfig({ ...this.#options, poolSize: 1, connectionTimeoutMs: ASK_TIMEOUT_MS }),
+      poolConfig({ ...this.#options, poolSize: 1, connectionTimeoutMs: ASK_TIMEOUT_MS }),
     );
     apart.on("error", () => {});
     try {

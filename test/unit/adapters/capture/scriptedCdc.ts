@@ -1,5 +1,6 @@
-import type { Endpoint, OpenSession, Row } from "../../../../src/adapters/capture/sqlserver-cdc/session.ts";
+import type { OpenSession, Row } from "../../../../src/adapters/capture/sqlserver-cdc/session.ts";
 import type { Statement } from "../../../../src/adapters/capture/sqlserver-cdc/statements.ts";
+import type { Endpoint } from "../../../../src/adapters/stores/sqlserver/endpoints.ts";
 import { Secret } from "../../../../src/model/secret.ts";
 
 export const PASSWORD = "not-for-the-log";

@@ -1,6 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { type SqlServerCdcOptions, sqlServerCdc } from "../../../../src/adapters/capture/sqlserver-cdc/index.ts";
-import { connectionConfig, type Endpoint } from "../../../../src/adapters/capture/sqlserver-cdc/session.ts";
+import { connectionConfig } from "../../../../src/adapters/capture/sqlserver-cdc/session.ts";
+import type { Endpoint } from "../../../../src/adapters/stores/sqlserver/endpoints.ts";
 import { startBlackHole } from "../../../support/blackHole.ts";
 import { eventually } from "../../../support/eventually.ts";
 import { failOnLeaks } from "../../../support/leaks.ts";

@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { connectionConfig, type PoolOptions } from "../../../../src/adapters/stores/sqlserver/endpoints.ts";
+import { type PoolOptions, poolConfig } from "../../../../src/adapters/stores/sqlserver/endpoints.ts";
 import { Secret } from "../../../../src/model/secret.ts";
 
 const OPTIONS: PoolOptions = {
@@ -18,7 +18,7 @@ const OPTIONS: PoolOptions = {
   connectionTimeoutMs: 30_000,
 };
 
-const configOf = (options: Partial<PoolOptions>) => connectionConfig({ ...OPTIONS, ...options });
+const configOf = (options: Partial<PoolOptions>) => poolConfig({ ...OPTIONS, ...options });
 
 test("address, database and login are passed on as they are", () => {
   expect(configOf({})).toMatchObject({
