@@ -1,6 +1,6 @@
 import { DEFAULT_TOLERANCE_MS, providerOf } from "../adapters/sources/http/kind.ts";
-import type { InboundAuth, inboundAuthSchema, SignaturePayloadFormat } from "../adapters/sources/http/schema.ts";
-import type { Infer, SchemaNode } from "../model/schema.ts";
+import type { DeclaredAuth, InboundAuth, SignaturePayloadFormat } from "../adapters/sources/http/schema.ts";
+import type { SchemaNode } from "../model/schema.ts";
 import { Secret } from "../model/secret.ts";
 import { parseDuration } from "../model/text.ts";
 import { DATABASES } from "./databases.ts";
@@ -93,8 +93,6 @@ export function derive(declared: DeclaredConfig, target: DatabaseTarget): Derive
   };
   return { config, derivedFrom };
 }
-
-type DeclaredAuth = Infer<typeof inboundAuthSchema>;
 
 const FORMATS = {
   body: "BODY",

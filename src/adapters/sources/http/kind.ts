@@ -1,10 +1,9 @@
-import type { Infer } from "../../../model/schema.ts";
 import type { Report, When } from "../../../ports/kinds.ts";
 import { certificateProblems } from "./clientCertificate.ts";
 import { secretProblem } from "./providerCheck.ts";
 import { providerOf } from "./providers/index.ts";
 import type { Provider } from "./providers/provider.ts";
-import { credentialKeys, httpSourceSchema, type inboundAuthSchema, secretsOf } from "./schema.ts";
+import { CREDENTIAL_KEYS, type DeclaredAuth, type DeclaredAuthOf, httpSourceSchema, secretsOf } from "./schema.ts";
 import { parseSignedText } from "./signedText.ts";
 
 export { createCertificateCheck } from "./clientCertificate.ts";
@@ -13,7 +12,7 @@ export { matcher, readKey } from "./keys.ts";
 export { createProviderCheck, type ProviderCheck } from "./providerCheck.ts";
 export { providerOf } from "./providers/index.ts";
 export { DEFAULT_TOLERANCE_MS, type HandshakeAnswer, type Provider } from "./providers/provider.ts";
-export { credentialKeys, credentialsOf, secretsOf, verifyTokensOf } from "./schema.ts";
+export { credentialsOf, secretsOf, verifyTokensOf } from "./schema.ts";
 export { type Digest, headerText, jsonOf, type SignatureScheme } from "./scheme.ts";
 export { createSignatureCheck, type Refusal } from "./signature.ts";
 export { parseSignedText } from "./signedText.ts";
@@ -21,34 +20,49 @@ export { parseSignedText } from "./signedText.ts";
 /** An HTTP source (spec, "HTTP source keys"): a route of the HTTP server. */
 export const httpSource = { schema: httpSourceSchema } as const;
 
-type DeclaredAuth = Infer<typeof inboundAuthSchema>;
-type DeclaredHmac = Extract<DeclaredAuth, { readonly kind: "hmac" }>;
-type DeclaredProvider = Extract<DeclaredAuth, { readonly kind: "provider" }>;
+/** One kind of inbound credentials (spec, "Source auth kinds"), as far as the configuration goes. */
+interface AuthKind<A> {
+  /** The request headers that it reads; of a bearer token it is known. */
+  readonly headers: (auth: A) => readonly string[];
+  /** Of a kind that only sources may have: the key to report elsewhere; null for the others. */
+  readonly sourcesOnly: (keyof A & string) | null;
+  /** Rules over its keys, besides that of one credential or several. @param prefix of the keys, such as `auth.` */
+  readonly check?: (prefix: string, auth: A, when: When) => void;
+}
 
-/**
- * The rules of inbound credentials (spec, "Source auth kinds").
- *
- * @param prefix of the keys, such as `auth.`
- */
+const KINDS: { readonly [K in DeclaredAuth["kind"]]: AuthKind<DeclaredAuthOf<K>> } = {
+  bearer: { headers: () => [], sourcesOnly: null },
+  "api-key": { headers: ({ headerName }) => [headerName], sourcesOnly: null },
+  hmac: { headers: ({ headerName }) => [headerName], sourcesOnly: null, check: checkHmac },
+  provider: {
+    headers: ({ provider }) => signatureHeaders(providerOf(provider)),
+    sourcesOnly: "provider",
+    check: checkProvider,
+  },
+  "client-certificate": {
+    headers: ({ certificateHeader }) => [certificateHeader],
+    sourcesOnly: "certificateHeader",
+    check: checkCertificate,
+  },
+};
+
+function kindOf<A extends DeclaredAuth>({ kind }: A): AuthKind<A> {
+  // TypeScript cannot infer that the entry of a kind takes the block of that kind.
+  return KINDS[kind] as unknown as AuthKind<A>;
+}
+
+/** The rules of a block. @param prefix of the keys, such as `auth.` */
 export function checkInboundAuth(prefix: string, auth: DeclaredAuth | undefined, when: When): void {
   if (auth === undefined) return;
-  if (auth.kind === "client-certificate") {
-    const keys = ["certificateHeader", "trustedProxies", "fingerprints", "commonNames", "subjectAltNames"];
-    when(
-      keys.map((key) => prefix + key),
-      (report) => {
-        for (const [key, problem] of certificateProblems(auth)) report.error(prefix + key, problem);
-      },
-    );
-    return;
+  const keys = CREDENTIAL_KEYS[auth.kind];
+  if (keys !== null) {
+    const [one, many] = keys;
+    when([`${prefix}${one}`, `${prefix}${many}`], (report) => {
+      const both = Object.hasOwn(auth, one) && Object.hasOwn(auth, many);
+      if (both) report.error(`${prefix}${one}`, `does not go with ${many}: move it into that list`);
+    });
   }
-  const [one, many] = credentialKeys(auth.kind);
-  when([`${prefix}${one}`, `${prefix}${many}`], (report) => {
-    const both = Object.hasOwn(auth, one) && Object.hasOwn(auth, many);
-    if (both) report.error(`${prefix}${one}`, `does not go with ${many}: move it into that list`);
-  });
-  if (auth.kind === "hmac") checkHmac(prefix, auth, when);
-  if (auth.kind === "provider") checkProvider(prefix, auth, when);
+  kindOf(auth).check?.(prefix, auth, when);
 }
 
 /**
@@ -56,13 +70,28 @@ export function checkInboundAuth(prefix: string, auth: DeclaredAuth | undefined,
  * whichever page makes it.
  */
 export function refuseSourceKinds(prefix: string, auth: DeclaredAuth | undefined, when: When): void {
-  const keys = { provider: "provider", "client-certificate": "certificateHeader" } as const;
-  if (auth?.kind !== "provider" && auth?.kind !== "client-certificate") return;
-  const key = prefix + keys[auth.kind];
+  const sourcesOnly = auth === undefined ? null : kindOf(auth).sourcesOnly;
+  if (sourcesOnly === null) return;
+  const key = prefix + sourcesOnly;
   when([key], (report) => report.error(key, "is for sources: here, use token, key or secret without provider"));
 }
 
-function checkProvider(prefix: string, auth: DeclaredProvider, when: When): void {
+/** The request headers that a block of credentials reads; of a bearer token it is known. */
+export function credentialHeadersOf(auth: DeclaredAuth | undefined): readonly string[] {
+  return auth === undefined ? [] : kindOf(auth).headers(auth);
+}
+
+function checkCertificate(prefix: string, auth: DeclaredAuthOf<"client-certificate">, when: When): void {
+  const keys = ["certificateHeader", "trustedProxies", "fingerprints", "commonNames", "subjectAltNames"];
+  when(
+    keys.map((key) => prefix + key),
+    (report) => {
+      for (const [key, problem] of certificateProblems(auth)) report.error(prefix + key, problem);
+    },
+  );
+}
+
+function checkProvider(prefix: string, auth: DeclaredAuthOf<"provider">, when: When): void {
   const names = ["provider", "secret", "secrets", ...NOT_OF_ALL];
   const keys = names.map((key) => prefix + key);
   when(keys, (report) => {
@@ -105,7 +134,7 @@ function checkUrl(key: string, url: string | undefined, report: Report): void {
 
 const TIME_KEYS = ["timestampHeader", "timestampField"] as const;
 
-function checkHmac(prefix: string, auth: DeclaredHmac, when: When): void {
+function checkHmac(prefix: string, auth: DeclaredAuthOf<"hmac">, when: When): void {
   const { timestampHeader, timestampField, signatureField, signaturePayloadFormat, signedText, url } = auth;
   const hasTime = timestampHeader !== undefined || timestampField !== undefined;
   const keys = (...names: readonly string[]) => names.map((name) => `${prefix}${name}`);
@@ -165,11 +194,4 @@ function checkSignedText(
 export function signatureHeaders({ schemes }: Provider): readonly string[] {
   // The last scheme is the usual one.
   return schemes.flatMap(({ at }) => ("header" in at ? [at.header] : [])).reverse();
-}
-
-/** The request headers that a block of credentials reads; of a bearer token it is known. */
-export function credentialHeadersOf(auth: DeclaredAuth | undefined): readonly string[] {
-  if (auth?.kind === "provider") return signatureHeaders(providerOf(auth.provider));
-  if (auth?.kind === "client-certificate") return [auth.certificateHeader];
-  return auth?.kind === "api-key" || auth?.kind === "hmac" ? [auth.headerName] : [];
 }

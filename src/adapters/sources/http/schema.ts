@@ -249,33 +249,31 @@ export const httpSourceSchema = {
   },
 } as const;
 
-type DeclaredAuth = Infer<typeof inboundAuthSchema>;
-type DeclaredHmac = Extract<DeclaredAuth, { readonly kind: "hmac" }>;
-type DeclaredProvider = Extract<DeclaredAuth, { readonly kind: "provider" }>;
+/** Inbound credentials as configured. */
+export type DeclaredAuth = Infer<typeof inboundAuthSchema>;
+/** Those of one kind. */
+export type DeclaredAuthOf<K extends DeclaredAuth["kind"]> = Extract<DeclaredAuth, { readonly kind: K }>;
 
-export type ProviderAuth = DeclaredProvider & { readonly timestampTolerance: number };
+export type ProviderAuth = DeclaredAuthOf<"provider"> & { readonly timestampTolerance: number };
 
 export type SignaturePayloadFormat = "BODY" | "TIMESTAMP_DOT_BODY";
-export type HmacAuth = Omit<DeclaredHmac, "signaturePayloadFormat"> & {
+export type HmacAuth = Omit<DeclaredAuthOf<"hmac">, "signaturePayloadFormat"> & {
   readonly signaturePayloadFormat: SignaturePayloadFormat;
 };
 /** Inbound credentials with all defaults applied. */
-export type InboundAuth = Exclude<DeclaredAuth, DeclaredHmac | DeclaredProvider> | HmacAuth | ProviderAuth;
+export type InboundAuth =
+  | Exclude<DeclaredAuth, DeclaredAuthOf<"hmac"> | DeclaredAuthOf<"provider">>
+  | HmacAuth
+  | ProviderAuth;
 
-/** The keys of each kind that hold its credentials. */
-type SecretKind = Exclude<InboundAuth["kind"], "client-certificate">;
-
-const CREDENTIAL_KEYS = {
-  provider: ["secret", "secrets"],
+/** The key of each kind for one credential, and the key for several; null for a kind without. */
+export const CREDENTIAL_KEYS: Readonly<Record<InboundAuth["kind"], readonly [one: string, many: string] | null>> = {
   bearer: ["token", "tokens"],
   "api-key": ["key", "keys"],
   hmac: ["secret", "secrets"],
-} as const satisfies Readonly<Record<SecretKind, readonly [string, string]>>;
-
-/** The key for one credential of a kind, and the key for several. */
-export function credentialKeys(kind: SecretKind): readonly [one: string, many: string] {
-  return CREDENTIAL_KEYS[kind];
-}
+  provider: ["secret", "secrets"],
+  "client-certificate": null,
+};
 
 /** The credentials of a block, of which any one passes; the first is the newest. */
 export function secretsOf(auth: DeclaredAuth | InboundAuth): readonly string[] {
@@ -283,14 +281,18 @@ export function secretsOf(auth: DeclaredAuth | InboundAuth): readonly string[] {
 }
 
 /** The tokens of Meta's subscriptions. */
-export function verifyTokensOf({ verifyToken, verifyTokens }: DeclaredProvider | ProviderAuth): readonly Secret[] {
+export function verifyTokensOf({
+  verifyToken,
+  verifyTokens,
+}: DeclaredAuthOf<"provider"> | ProviderAuth): readonly Secret[] {
   return [verifyToken ?? [], verifyTokens ?? []].flat();
 }
 
 /** The same as secrets, whose values may change; none for a certificate. */
 export function credentialsOf(auth: DeclaredAuth | InboundAuth): readonly Secret[] {
-  if (auth.kind === "client-certificate") return [];
-  const [one, many] = CREDENTIAL_KEYS[auth.kind];
+  const keys = CREDENTIAL_KEYS[auth.kind];
+  if (keys === null) return [];
+  const [one, many] = keys;
   const block = auth as unknown as Readonly<Record<string, Secret | readonly Secret[] | undefined>>;
   return [block[one] ?? [], block[many] ?? []].flat() as readonly Secret[];
 }
