@@ -1,6 +1,6 @@
 import type { Config } from "../src/config/types.ts";
 import { DestinationControl } from "../src/core/destinations/control.ts";
-import { JobRunner } from "../src/core/finished/jobRunner.ts";
+import { JobRunner } from "../src/core/finished/replayJobs.ts";
 import { EventStream } from "../src/http/admin/events.ts";
 import { adminRoutes } from "../src/http/admin/routes.ts";
 import { readConsoleFiles } from "../src/http/console/assets.ts";

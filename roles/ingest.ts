@@ -3,7 +3,7 @@ import { sourceKindOf } from "../src/adapters/kinds.ts";
 import { providerOf } from "../src/adapters/sources/http/kind.ts";
 import type { SourceConfig } from "../src/config/types.ts";
 import { Pull } from "../src/core/delivery/pull.ts";
-import { tallySource } from "../src/core/operations/tally.ts";
+import { tallySource } from "../src/core/operations/heartbeat.ts";
 import { type AttributePlan, brokerPlan, httpPlan } from "../src/core/receipt/attributes.ts";
 import { type AttributeExpressions, createExpressions, warnOfFailures } from "../src/core/receipt/expressions.ts";
 import { createIntake } from "../src/core/receipt/intake.ts";

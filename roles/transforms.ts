@@ -3,8 +3,7 @@ import { hasExpressions } from "../src/core/receipt/expressions.ts";
 import type { Role } from "../src/model/roles.ts";
 import type { Evaluator } from "../src/ports/evaluator.ts";
 import type { Log, Service } from "../src/ports/runtime.ts";
-import { EvaluatorPool } from "../src/runtime/evaluation/pool.ts";
-import { workerSizing } from "../src/runtime/evaluation/sizing.ts";
+import { EvaluatorPool, workerSizing } from "../src/runtime/evaluation/pool.ts";
 
 /** The evaluator of the configured transforms, as a service that stops after the roles that use it. */
 interface Transforms {

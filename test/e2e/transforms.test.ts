@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { workerSizing } from "../../src/runtime/evaluation/sizing.ts";
+import { workerSizing } from "../../src/runtime/evaluation/pool.ts";
 import type { TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";

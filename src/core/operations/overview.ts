@@ -1,5 +1,5 @@
 import { withoutTable } from "../../model/errors.ts";
-import type { RoutedRow } from "../../model/rows.ts";
+import type { MessageId, RoutedRow } from "../../model/rows.ts";
 import type { DestinationStore } from "../../ports/destinationStore.ts";
 import type {
   BlockedKey,
@@ -15,7 +15,6 @@ import type { Clock } from "../../time/clock.ts";
 import { resolvesWithin } from "../../time/wait.ts";
 import type { DestinationOf } from "../delivery/routes.ts";
 import { type DestinationOverview, destinationOverview } from "../destinations/control.ts";
-import { type FailureGroup, groupFailures } from "./failures.ts";
 
 interface OverviewOptions {
   readonly store: {
@@ -333,3 +332,67 @@ function minutesOf<C extends Counter>(
     return { at: each.minute, ...counts };
   });
 }
+
+/** A row that failed for good. */
+interface FailedRow {
+  readonly id: MessageId;
+  readonly state: "dead" | "parked";
+  /** Null without a route. */
+  readonly destination: string | null;
+  readonly at: Date | null;
+  readonly reason: string | null;
+}
+
+/** Rows that failed for the same reason. */
+interface FailureGroup {
+  readonly state: FailedRow["state"];
+  readonly destination: string | null;
+  /** That of the newest row. */
+  readonly reason: string | null;
+  readonly count: number;
+  readonly newestAt: Date | null;
+  readonly oldestAt: Date | null;
+  /** Of the newest rows. */
+  readonly ids: readonly MessageId[];
+}
+
+/** @param rows newest first. @returns the largest group first */
+function groupFailures(rows: readonly FailedRow[]): readonly FailureGroup[] {
+  const groups = groupBy(rows, ({ state, destination, reason }) =>
+    JSON.stringify([state, destination, reason === null ? null : withoutDetails(reason)]),
+  );
+  return [...groups.values()]
+    .toSorted((a, b) => b.length - a.length)
+    .flatMap((group) => {
+      const [newest] = group;
+      if (newest === undefined) return [];
+      const { state, destination, reason, at } = newest;
+      return [
+        {
+          state,
+          destination,
+          reason,
+          count: group.length,
+          newestAt: at,
+          oldestAt: group.at(-1)?.at ?? null,
+          ids: group.slice(0, MOST_IDS).map(({ id }) => id),
+        },
+      ];
+    });
+}
+
+const MOST_IDS = 5;
+
+/**
+ * The words of a reason: without ids, numbers and times, and without what a receiver answered behind the first line.
+ */
+function withoutDetails(reason: string): string {
+  const [line = ""] = reason.split("\n", 1);
+  return line
+    .replaceAll(/\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b/gi, "#")
+    .replaceAll(/(?<!answered )\b[0-9a-f]*\d[0-9a-f.:]*\b/gi, "#")
+    .slice(0, COMPARED);
+}
+
+/** The answer of a receiver may differ from row to row further on. */
+const COMPARED = 120;

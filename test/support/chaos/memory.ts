@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { workerSizing } from "../../../src/runtime/evaluation/sizing.ts";
+import { workerSizing } from "../../../src/runtime/evaluation/pool.ts";
 import type { Replica } from "./replica.ts";
 
 /** What a pod of the chart may have. Its one evaluation worker is among that; on a larger machine each further one takes some more. */

@@ -7,7 +7,7 @@ import sql from "mssql";
 import { type Msg, headers as natsHeaders } from "nats";
 import pg from "pg";
 import { createKafkaClient } from "../../../src/adapters/brokers/kafka/client.ts";
-import { connectTracked } from "../../../src/adapters/brokers/nats/sockets.ts";
+import { connectTracked } from "../../../src/adapters/brokers/nats/link.ts";
 import { openConnection } from "../../../src/adapters/brokers/rabbitmq/connection.ts";
 import { wireOf } from "../../../src/adapters/capture/postgres-logical/connection.ts";
 import { connectionConfig } from "../../../src/adapters/capture/sqlserver-cdc/session.ts";

@@ -2,7 +2,7 @@ import { adminRole } from "../../../roles/admin.ts";
 import type { RoleContext, RoleParts } from "../../../roles/context.ts";
 import { ingestRole } from "../../../roles/ingest.ts";
 import type { Config } from "../../../src/config/types.ts";
-import { Tally } from "../../../src/core/operations/tally.ts";
+import { Tally } from "../../../src/core/operations/heartbeat.ts";
 import type { ConsoleFiles } from "../../../src/http/console/assets.ts";
 import { openApiDocument } from "../../../src/http/openapi/document.ts";
 import type { OpenApiDocument } from "../../../src/http/openapi/types.ts";

@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { eventLoopWatch, WATCH_INTERVAL_MS } from "../../../src/runtime/eventLoop.ts";
+import { eventLoopWatch, WATCH_INTERVAL_MS } from "../../../src/runtime/metrics.ts";
 import { manualTime } from "../../support/manualTime.ts";
 
 test("blocks of over a second are reported, each with its length, and shorter ones are not", async () => {

@@ -1,11 +1,13 @@
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import type { Socket } from "node:net";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { DebugEvents, Events, type NatsConnection } from "nats";
+import { type ConnectionOptions, DebugEvents, Events, type NatsConnection } from "nats";
+import { NatsConnectionImpl, setTransportFactory } from "nats/lib/nats-base-client/internal_mod.js";
+import { NodeTransport, nodeResolveHost } from "nats/lib/src/node_transport.js";
 import type { Infer } from "../../../model/schema.ts";
 import type { Random } from "../../../time/clock.ts";
 import { connectFault, lossText, NatsFault } from "./faults.ts";
-import type { natsConnectionKeys } from "./schema.ts";
-import { type NatsLogin, type NatsServer, NatsServers } from "./servers.ts";
-import { connectTracked } from "./sockets.ts";
+import { NATS_SERVER, type natsConnectionKeys } from "./schema.ts";
 
 /** The keys of a source or destination for its connection. */
 type NatsConnectionConfig = Infer<{
@@ -182,4 +184,152 @@ function loginOf({ username, password, token }: NatsConnectionConfig): NatsLogin
 function joined(faults: readonly NatsFault[]): NatsFault {
   const [first] = faults;
   return new NatsFault(first?.code ?? "other", faults.map(({ message }) => message).join("; "));
+}
+
+/** The TCP connections of one attempt to connect. */
+class Sockets {
+  readonly #open = new Set<Socket>();
+  #destroyed = false;
+
+  add(socket: Socket): void {
+    this.#open.add(socket);
+    // A socket that is destroyed before it connects would connect anyway: wait a turn.
+    if (this.#destroyed) setImmediate(() => socket.destroy());
+  }
+
+  destroy(): void {
+    this.#destroyed = true;
+    for (const socket of this.#open) socket.destroy();
+  }
+}
+
+/** The client keeps unknown options and passes them to its transport. */
+type TrackedOptions = ConnectionOptions & { readonly sockets: Sockets };
+
+const CHANNEL = "net.client.socket";
+
+/** The client's own transport; reports the socket that it opens. */
+class TrackedTransport extends NodeTransport {
+  override connect(server: Parameters<NodeTransport["connect"]>[0], options: TrackedOptions): Promise<void> {
+    const onSocket = (message: unknown) => options.sockets.add((message as { readonly socket: Socket }).socket);
+    // Opened synchronously: no other socket can interfere.
+    subscribe(CHANNEL, onSocket);
+    try {
+      return super.connect(server, options);
+    } finally {
+      unsubscribe(CHANNEL, onSocket);
+    }
+  }
+}
+
+const TRANSPORT = { factory: () => new TrackedTransport(), dnsResolveFn: nodeResolveHost };
+
+/**
+ * Connects like the client's `connect`, with sockets that can be destroyed from outside. The client cannot cancel an
+ * attempt, and leaks the socket of a server that accepts it and never sends its greeting. An asynchronous context could
+ * also identify the socket, but makes Node track every promise of the process: while a server keeps an attempt waiting,
+ * each delivery to any destination took a tenth more CPU, and a third more at first.
+ *
+ * @returns the connection, and a function that destroys the sockets of the attempt, later ones included
+ */
+export function connectTracked(options: ConnectionOptions): {
+  readonly outcome: Promise<NatsConnection>;
+  readonly destroy: () => void;
+} {
+  const sockets = new Sockets();
+  setTransportFactory(TRANSPORT);
+  const tracked: TrackedOptions = { ...options, sockets };
+  return { outcome: NatsConnectionImpl.connect(tracked), destroy: () => sockets.destroy() };
+}
+
+/** The client's credentials. */
+type NatsLogin = { readonly user: string; readonly pass: string } | { readonly token: string };
+
+interface NatsServer {
+  /** `host:port`, IPv6 in brackets; without credentials. */
+  readonly address: string;
+  readonly tls: boolean;
+  /** From the user info of the URL. */
+  readonly login: NatsLogin | undefined;
+}
+
+const DEFAULT_PORT = 4222;
+
+/** The servers of a source or destination: the configured ones, and those that a cluster member announced. */
+export class NatsServers {
+  readonly #configured: readonly NatsServer[];
+  readonly #random: Random;
+  #announced: readonly NatsServer[] = [];
+
+  /**
+   * @param text `nats://host:port`, `tls://host:port` or `host:port`, comma-separated; user info holds a user name and
+   * password, or a token
+   * @throws Error that names the entry by its position and does not repeat it: it may hold a password
+   */
+  constructor(text: string, random: Random) {
+    this.#configured = text
+      .split(",")
+      .map((entry) => entry.trim())
+      .filter((entry) => entry !== "")
+      .map((entry, index) => parseServer(entry, index + 1));
+    if (this.#configured.length === 0) throw new Error("servers: the list is empty; expected nats://host:port");
+    this.#random = random;
+  }
+
+  /** The configured addresses without credentials, for messages. */
+  get text(): string {
+    return this.#configured.map(({ address }) => address).join(", ");
+  }
+
+  /** All servers, the configured ones first, each part in random order: replicas spread over a cluster. */
+  inTurn(): readonly NatsServer[] {
+    const known = new Set(this.#configured.map(({ address }) => address));
+    const announced = this.#announced.filter(({ address }) => !known.has(address));
+    return [...this.#shuffled(this.#configured), ...this.#shuffled(announced)];
+  }
+
+  /**
+   * Replaces the announced servers of the cluster.
+   *
+   * @param urls `connect_urls` of the server's greeting: `host:port` each
+   * @param from the announcing server: its scheme and login apply to them too
+   */
+  setAnnounced(urls: readonly string[], from: NatsServer): void {
+    this.#announced = urls.map((address) => ({ address, tls: from.tls, login: from.login }));
+  }
+
+  #shuffled(servers: readonly NatsServer[]): readonly NatsServer[] {
+    return servers
+      .map((server) => ({ server, place: this.#random() }))
+      .sort((a, b) => a.place - b.place)
+      .map(({ server }) => server);
+  }
+}
+
+function parseServer(entry: string, place: number): NatsServer {
+  const [, scheme = "nats", userInfo, host = "", port = String(DEFAULT_PORT)] = NATS_SERVER.exec(entry) ?? [];
+  if (host === "" || Number(port) < 1 || Number(port) > 65_535) {
+    throw new Error(
+      `servers: entry ${place} is not a server URL; expected nats://host:port, tls://host:port or host:port`,
+    );
+  }
+  return {
+    address: `${host}:${Number(port)}`,
+    tls: scheme.toLowerCase() === "tls",
+    login: userInfo === undefined || userInfo === "" ? undefined : parseUserInfo(userInfo),
+  };
+}
+
+function parseUserInfo(userInfo: string): NatsLogin {
+  const colon = userInfo.indexOf(":");
+  if (colon < 0) return { token: decoded(userInfo) };
+  return { user: decoded(userInfo.slice(0, colon)), pass: decoded(userInfo.slice(colon + 1)) };
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }

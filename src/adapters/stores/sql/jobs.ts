@@ -1,6 +1,5 @@
 import type { Job, JobState, JobStore } from "../../../ports/jobStore.ts";
-import { dateOf, numberOf, type Row, type StatementRunner, textOf, type Values } from "./rows.ts";
-import { storable } from "./text.ts";
+import { dateOf, numberOf, type Row, type StatementRunner, storable, textOf, type Values } from "./rows.ts";
 
 /** The statements on jobs. Those that change one answer `changed`, the number of rows. */
 export interface JobStatements<S> {

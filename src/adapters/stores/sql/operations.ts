@@ -1,7 +1,6 @@
 import type { MessageId } from "../../../model/rows.ts";
 import { COUNTERS, type Figures, type MinuteFigures, type OperationsStore } from "../../../ports/operationsStore.ts";
-import { dateOf, numberOf, type Row, routedRow, type StatementRunner, textOf } from "./rows.ts";
-import { storable } from "./text.ts";
+import { dateOf, numberOf, type Row, routedRow, type StatementRunner, storable, textOf } from "./rows.ts";
 
 /** The statements for operators. */
 export interface OperationsStatements<S> {

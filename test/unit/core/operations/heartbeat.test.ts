@@ -1,6 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { Heartbeat } from "../../../../src/core/operations/heartbeat.ts";
-import { Tally } from "../../../../src/core/operations/tally.ts";
+import { Heartbeat, Tally } from "../../../../src/core/operations/heartbeat.ts";
 import type { Figures, ProcessName } from "../../../../src/ports/operationsStore.ts";
 import { ManualClock, recordingLog } from "../../../support/recorders.ts";
 

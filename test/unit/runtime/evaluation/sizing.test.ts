@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { workerSizing } from "../../../../src/runtime/evaluation/sizing.ts";
+import { workerSizing } from "../../../../src/runtime/evaluation/pool.ts";
 
 const MEBIBYTE = 1024 * 1024;
 const SMALLEST = { workers: 1, memoryLimitMb: 64, limitedBy: "memory" };

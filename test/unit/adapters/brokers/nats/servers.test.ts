@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { NatsServers } from "../../../../../src/adapters/brokers/nats/servers.ts";
+import { NatsServers } from "../../../../../src/adapters/brokers/nats/link.ts";
 import { seeded } from "../../../../support/random.ts";
 
 const parsed = (text: string) => new NatsServers(text, () => 0).inTurn();
