@@ -17,7 +17,6 @@ interface DestinationControlOptions {
   readonly log: Log;
 }
 
-/** What an operator requests. */
 export interface PauseRequest {
   readonly reason: string;
   /** Ends by itself after this time; undefined for never. */

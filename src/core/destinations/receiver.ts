@@ -88,7 +88,6 @@ const VERDICTS: Readonly<Record<string, ReceiverReport["receiver"]>> = {
   other: "unknown",
 };
 
-/** The codes with a verdict. */
 export const VERDICT_CODES: readonly string[] = Object.keys(VERDICTS);
 
 /**

@@ -333,7 +333,6 @@ function minutesOf<C extends Counter>(
   });
 }
 
-/** A row that failed for good. */
 interface FailedRow {
   readonly id: MessageId;
   readonly state: "dead" | "parked";

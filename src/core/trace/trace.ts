@@ -29,7 +29,6 @@ interface TraceOptions {
   readonly settings: TraceSettings;
   /** Fields of payloads that nobody sees (`admin.redactPayloadPaths`). */
   readonly hiddenPaths: readonly JsonPath[];
-  /** Masks secrets. */
   readonly secrets: Pick<SecretMasker, "mask">;
   /** Sources whose messages clients pull. */
   readonly pullSources: readonly string[];

@@ -11,7 +11,6 @@ import { Secret } from "../../../model/secret.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type { kafkaConnectionKeys } from "./schema.ts";
 
-/** The connection keys of Kafka. */
 export type KafkaConnection = Infer<{
   readonly type: "object";
   readonly properties: typeof kafkaConnectionKeys;
@@ -21,7 +20,6 @@ export type KafkaConnection = Infer<{
 interface KafkaClientOptions {
   /** Timeout of connecting, TLS included, in ms. */
   readonly connectTimeoutMs: number;
-  /** Timeout of a request, in ms. */
   readonly requestTimeoutMs: number;
   /** Retries by the client before it reports the failure. */
   readonly retries: number;

@@ -16,7 +16,6 @@ export interface AmqpConnection {
   maxBodyBytes: number;
   /** Why the broker blocks publishers; null while it does not. */
   readonly blocked: string | null;
-  /** Called when `blocked` has changed. */
   onBlockedChange: () => void;
   /** Aborts with the `RabbitmqFault` that ended the connection. */
   readonly ended: AbortSignal;
@@ -28,7 +27,6 @@ export interface AmqpConnection {
   destroy(): void;
 }
 
-/** Timeout of a close, in ms. */
 export const CLOSE_TIMEOUT_MS = 2000;
 /** Time for the last frames of an ended connection to leave, in ms. */
 const LINGER_MS = 500;

@@ -73,7 +73,6 @@ interface CredentialsEnvironment {
   readonly secrets: Pick<SecretMasker, "add">;
 }
 
-/** `auth` of kind `oauth2`. */
 type OAuth2Auth = Extract<HttpDestinationAuth, { readonly kind: "oauth2" }>;
 
 /** A token is renewed this long before it expires, or after three quarters of a short lifetime. */

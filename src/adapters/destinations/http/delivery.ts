@@ -27,7 +27,6 @@ export interface Channel {
   readonly readsResults: boolean;
   readonly signer: Signer | null;
   readonly timeoutMs: number;
-  /** `http.maxErrorBodyBytes`. */
   readonly maxErrorBodyBytes: number;
   /** As in `HttpDestinationEnvironment`. */
   readonly onAnswerEnd: (isWhole: boolean) => void;

@@ -7,7 +7,6 @@ import { httpError } from "./errors.ts";
 
 /** Which addresses a destination must not reach (spec, `http.blockPrivateAddresses`; design, "Private addresses"). */
 export interface AddressPolicy {
-  /** `http.blockPrivateAddresses`. */
   readonly blockPrivate: boolean;
   /** `destinations.<name>.allowMetadataAddress`. */
   readonly allowMetadata: boolean;

@@ -14,9 +14,7 @@ import { createSigner } from "./signing.ts";
 import { createTransport } from "./transport.ts";
 
 export interface HttpDestinationEnvironment {
-  /** `http.maxErrorBodyBytes`. */
   readonly maxErrorBodyBytes: number;
-  /** `http.blockPrivateAddresses`. */
   readonly blockPrivateAddresses: boolean;
   readonly clock: Clock;
   readonly metrics: Pick<Metrics, "httpPublishResponse">;

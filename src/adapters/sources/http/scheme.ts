@@ -19,7 +19,6 @@ export type KeyForm =
   /** The request carries the secret itself. */
   | { readonly token: true };
 
-/** Where the signatures of a request are. */
 type SignaturePlace =
   /** One signature behind a prefix. */
   | { readonly header: string; readonly prefix?: string }
@@ -32,7 +31,6 @@ type SignaturePlace =
   /** In the JSON body, one in every item of a list: each must be right. */
   | { readonly list: string; readonly member: string };
 
-/** Where the time of a request is. */
 interface TimePlace {
   /** `field`: in the signature header. */
   readonly at: { readonly header: string } | { readonly field: string } | { readonly path: string };

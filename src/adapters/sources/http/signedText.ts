@@ -17,7 +17,6 @@ interface SignedTextInput {
   readonly timestamp: string | undefined;
   /** The URL that the sender called, with its query. */
   readonly url: string;
-  /** `webhookId` of the configuration. */
   readonly webhookId: string | undefined;
 }
 
@@ -101,9 +100,7 @@ function pieceOf(name: string, variables: Readonly<Record<string, Piece>>, reads
   throw new Error(`has the unknown placeholder {{ ${name} }}; there are ${known}`);
 }
 
-/**
- * Twilio: the fields of a form, sorted, name and value in turn; any other body is signed by its digest in the URL.
- */
+/** Twilio: the fields of a form, sorted, name and value in turn; any other body is signed by its digest in the URL. */
 function sortedForm({ request, body, url }: SignedTextInput): Buffer | string {
   if (isForm(request)) {
     const form = parseForm(body);

@@ -135,7 +135,6 @@ class RabbitmqSource implements Source {
   }
 }
 
-/** Resolves when either signal has aborted. */
 function eitherAborts(one: AbortSignal, other: AbortSignal): Promise<void> {
   const heard = new AbortController();
   return new Promise((resolve) => {

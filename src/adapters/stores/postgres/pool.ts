@@ -22,7 +22,6 @@ interface PostgresConnection {
 }
 
 export interface PoolOptions extends PostgresConnection {
-  /** Most connections (`database.poolSize`). */
   readonly poolSize: number;
   /** Longest wait for a connection, in ms (`database.connectionTimeoutMs`). */
   readonly connectionTimeoutMs: number;

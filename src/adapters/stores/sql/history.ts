@@ -12,7 +12,6 @@ export interface WithHistory<T> {
   readonly noting: T;
 }
 
-/** The statements of the history itself. */
 export interface HistoryStatements<S> {
   /** Adds an entry that is rolled back: whether this process can write. */
   readonly trial: S;

@@ -2,7 +2,6 @@ import type { MessageId } from "../../../model/rows.ts";
 import type { JournalEntry, JournalOutcome, JournalStore, NewJournalEntry } from "../../../ports/journalStore.ts";
 import { dateOf, type Row, type StatementRunner, textOf, type Values } from "./rows.ts";
 
-/** The statements of the journal. */
 export interface JournalStatements<S> {
   readonly add: S;
   /** Answers `deleted`. */

@@ -2,7 +2,6 @@ import type { MessageId } from "../../../model/rows.ts";
 import { COUNTERS, type Figures, type MinuteFigures, type OperationsStore } from "../../../ports/operationsStore.ts";
 import { dateOf, numberOf, type Row, routedRow, type StatementRunner, storable, textOf } from "./rows.ts";
 
-/** The statements for operators. */
 export interface OperationsStatements<S> {
   /** Its values: the process, and `figures`, a JSON array. It changes rows in the order of their keys. */
   readonly beat: S;

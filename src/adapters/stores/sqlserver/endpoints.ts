@@ -22,7 +22,6 @@ export interface Endpoint {
 
 export interface PoolOptions extends Endpoint {
   readonly loginTimeoutMs: number;
-  /** Most connections (`database.poolSize`). */
   readonly poolSize: number;
 }
 
