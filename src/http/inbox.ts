@@ -47,7 +47,7 @@ export function inboxRoutes(options: InboxOptions): readonly Route[] {
     const { settings, receiver } = source;
     const id = ids.get(receiver.source) ?? receiver.source;
     const access = accessOf(settings.auth, `source.${id}`, `the source ${receiver.source}`);
-    const description = describeReceive(receiver.source, settings, access, maxBodyBytes);
+    const description = { access, ...describeReceive(receiver.source, settings, maxBodyBytes) };
     const { handle, handshakeMethods } = receiveHandler(source, options);
     return route("receive", description, handle, { path: basePath + settings.path, sourceId: id, handshakeMethods });
   });

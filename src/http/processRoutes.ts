@@ -1,7 +1,6 @@
 import { type Health, LIVENESS } from "../core/health.ts";
-import { type Answer, json } from "./openapi/answers.ts";
+import { json, plain } from "./openapi/answers.ts";
 import { type DocumentOptions, openApiDocument } from "./openapi/document.ts";
-import type { Schema } from "./openapi/types.ts";
 import { JSON_TYPE, send, sendJson, TEXT_TYPE } from "./respond.ts";
 import { type Route, type RouteHandler, route } from "./routes.ts";
 
@@ -44,14 +43,10 @@ export function processRoutes(roleRoutes: readonly Route[], options: ProcessRout
   return routes;
 }
 
-const body = (description: string, mediaType: string, schema: Schema): readonly Answer[] => [
-  [200, { description, content: { [mediaType]: { schema } } }],
-];
-
 const ROOT = {
   summary: "Show that the service runs",
   description: "Checks nothing.",
-  answers: body("The service runs.", TEXT_TYPE, { const: RUNNING }),
+  answers: [plain("The service runs.", TEXT_TYPE, { const: RUNNING })],
 };
 
 const LIVE = {
@@ -79,15 +74,17 @@ const READY = {
 const METRICS = {
   summary: "The metrics of this process",
   description: "Prometheus text format. Without credentials: keep it on an internal network.",
-  answers: body("Every metric.", PROMETHEUS_TEXT, { type: "string" }),
+  answers: [plain("Every metric.", PROMETHEUS_TEXT)],
 };
 
 const DOCUMENT = {
   summary: "This document",
   description: "OpenAPI 3.1, generated from the configuration and the roles of this process.",
-  answers: body("The document.", "application/json", {
-    type: "object",
-    required: ["openapi", "info", "paths"],
-    properties: { openapi: { const: "3.1.0" }, info: { type: "object" }, paths: { type: "object" } },
-  }),
+  answers: [
+    plain("The document.", "application/json", {
+      type: "object",
+      required: ["openapi", "info", "paths"],
+      properties: { openapi: { const: "3.1.0" }, info: { type: "object" }, paths: { type: "object" } },
+    }),
+  ],
 };

@@ -37,12 +37,12 @@ interface TraceOptions {
 
 /** Of `outbox.state` and `inbox.state`. */
 export const MESSAGE_STATES = ["pending", "processing", "sent", "processed", "dead"] as const;
-export type MessageState = (typeof MESSAGE_STATES)[number];
+type MessageState = (typeof MESSAGE_STATES)[number];
 /** Most messages of a page. */
 export const MOST_MESSAGES = 500;
 
 /** Which messages; the fields given are combined with AND. */
-export interface MessageFilter {
+interface MessageFilter {
   readonly id?: MessageId | undefined;
   readonly idempotencyKey?: string | undefined;
   readonly source?: string | undefined;

@@ -1,29 +1,41 @@
 import * as requests from "../../core/finished/requests.ts";
-import {
-  CursorError,
-  MESSAGE_STATES,
-  type MessageFilter,
-  type MessageState,
-  MOST_MESSAGES,
-  type Trace,
-} from "../../core/trace/trace.ts";
+import { CursorError, MESSAGE_STATES, MOST_MESSAGES, type Trace } from "../../core/trace/trace.ts";
 import type { MessageId } from "../../model/rows.ts";
+import { TIME, UUID } from "../openapi/schemas.ts";
 import { ERRORS } from "../respond.ts";
-import { type AdminRequest, queryParameters, Refusal } from "./requests.ts";
+import { choice, numberParameter, textParameter, type ValuesOf } from "./query.ts";
+import { type AdminRequest, Refusal } from "./requests.ts";
 
 /** `GET /admin/messages` and `GET /admin/messages/{id}`: where is my message. */
 
 const LISTED_BY_DEFAULT = 50;
 
-interface MessagesQuery {
-  readonly filter: MessageFilter;
-  readonly cursor: string | undefined;
-  readonly limit: number;
-}
+export const MESSAGES_QUERY = {
+  id: { parse: requests.parseMessageId, schema: UUID, description: "Only the message of this id." },
+  idempotencyKey: textParameter("Only messages received under this key."),
+  source: textParameter("Only messages received from this source."),
+  correlationId: textParameter("Only messages of this correlation id."),
+  key: textParameter("Only rows of this key, or aggregate id."),
+  topic: textParameter("Only outbox rows of this topic."),
+  destination: textParameter("Only outbox rows that the routes send to this destination."),
+  state: choice(MESSAGE_STATES, "Only rows in this state; `processed` is of the inbox."),
+  createdAfter: {
+    parse: (text: string) => requests.parseInstant(text, "after"),
+    schema: TIME,
+    description: "Only rows created after this instant.",
+  },
+  createdBefore: {
+    parse: (text: string) => requests.parseInstant(text, "before"),
+    schema: TIME,
+    description: "Only rows created before this instant.",
+  },
+  cursor: textParameter("The `cursor` of the page before."),
+  limit: numberParameter(MOST_MESSAGES, "Most messages; 50 by default."),
+};
 
 /** Messages that match, newest first, in pages. */
 export function findMessages(trace: Pick<Trace, "list">) {
-  return async ({ filter, cursor, limit }: MessagesQuery): Promise<object> => {
+  return async ({ cursor, limit = LISTED_BY_DEFAULT, ...filter }: ValuesOf<typeof MESSAGES_QUERY>): Promise<object> => {
     try {
       const { messages, cursor: next, filtered } = await trace.list(filter, cursor, limit);
       // Absent where it is undefined.
@@ -52,37 +64,4 @@ export function showMessage(trace: Pick<Trace, "timeline">, showsPayloads: boole
 /** @returns undefined for a text that is not an id */
 export function parseMessageId({ parameters: { id = "" } }: AdminRequest): MessageId | undefined {
   return requests.isUuid(id) ? (id.toLowerCase() as MessageId) : undefined;
-}
-
-export function parseMessagesQuery({ url }: AdminRequest): MessagesQuery {
-  const parameter = queryParameters(url);
-  const { parseText, parseInstant } = requests;
-  return {
-    filter: {
-      id: parameter("id", requests.parseMessageId),
-      idempotencyKey: parameter("idempotencyKey", parseText),
-      source: parameter("source", parseText),
-      correlationId: parameter("correlationId", parseText),
-      key: parameter("key", parseText),
-      topic: parameter("topic", parseText),
-      destination: parameter("destination", parseText),
-      state: parameter("state", parseState),
-      createdAfter: parameter("createdAfter", (text) => parseInstant(text, "after")),
-      createdBefore: parameter("createdBefore", (text) => parseInstant(text, "before")),
-    },
-    cursor: parameter("cursor", parseText),
-    limit: parameter("limit", parseLimit) ?? LISTED_BY_DEFAULT,
-  };
-}
-
-function parseState(text: string): MessageState {
-  const state = MESSAGE_STATES.find((each) => each === text);
-  if (state === undefined) throw new Error(`one of ${MESSAGE_STATES.join(", ")} is expected`);
-  return state;
-}
-
-function parseLimit(text: string): number {
-  const limit = /^\d{1,3}$/.test(text) ? Number(text) : 0;
-  if (limit >= 1 && limit <= MOST_MESSAGES) return limit;
-  throw new Error(`a whole number from 1 to ${MOST_MESSAGES} is expected`);
 }

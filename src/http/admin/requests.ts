@@ -121,23 +121,6 @@ export function parsed<T>(
   }
 }
 
-/**
- * Reads the query of a URL.
- *
- * @returns what parses a parameter; undefined where it is absent. It throws an Error that names the parameter
- */
-export function queryParameters(url: string): <T>(name: string, parse: (text: string) => T) => T | undefined {
-  const query = new URLSearchParams(url.split("?", 2)[1] ?? "");
-  return (name, parse) => {
-    const text = query.get(name);
-    try {
-      return text === null ? undefined : parse(text);
-    } catch (error) {
-      throw new Error(`the query parameter "${name}": ${errorText(error)}`);
-    }
-  };
-}
-
 /** Checks the name of a destination: a misspelt one would mean no row. @throws Error that names the field */
 export function requireDestination(
   field: "destination" | "toDestination",

@@ -1,16 +1,12 @@
 import { type DestinationControl, type PauseRequest, parsePauseDuration } from "../../core/destinations/control.ts";
-import { parkedRowShown } from "../../core/finished/parked.ts";
 import {
   hasFilter,
   NO_FILTER,
   type ParkedSelection,
   parseCaller,
-  parseLimit,
   parseParkedChange,
-  parsePattern,
   parseReason,
   parseReplayRequest,
-  parseText,
   type ReplayRequest,
   requireObject,
   single,
@@ -21,25 +17,26 @@ import type { Evaluator } from "../../ports/evaluator.ts";
 import type { OperationsStore } from "../../ports/operationsStore.ts";
 import type { ParkedRow } from "../../ports/store.ts";
 import { accessOf } from "../credentials.ts";
-import { describeAdmin } from "../openapi/admin.ts";
-import { describeConsoleReads } from "../openapi/console.ts";
-import { describeMessages } from "../openapi/messages.ts";
-import { describeOperations } from "../openapi/operations.ts";
-import { describeReplayJobs } from "../openapi/replayJobs.ts";
+import { describeDestinations, describeParked, describeTransformTest } from "../openapi/admin.ts";
+import type { RouteDescription } from "../openapi/answers.ts";
+import { READS } from "../openapi/reads.ts";
+import { describeReplays } from "../openapi/replays.ts";
 import { ERRORS } from "../respond.ts";
 import { type Route, type RouteHandler, route } from "../routes.ts";
 import type { EventStream } from "./events.ts";
-import { findMessages, parseMessageId, parseMessagesQuery, showMessage } from "./messages.ts";
+import { findMessages, MESSAGES_QUERY, parseMessageId, showMessage } from "./messages.ts";
 import {
-  parseAuditQuery,
-  parseFailuresQuery,
-  parseLimitQuery,
-  parseOverviewQuery,
+  AUDIT_QUERY,
+  FAILURES_QUERY,
+  LIMIT_QUERY,
+  OVERVIEW_QUERY,
   showAudit,
   showBlockedKeys,
   showFailures,
   showOverview,
 } from "./operations.ts";
+import { listParked, PARKED_QUERY } from "./parked.ts";
+import { readQuery } from "./query.ts";
 import {
   changeJob,
   type JobControl,
@@ -62,7 +59,6 @@ import {
   knownNames,
   parseJsonBody,
   parseOptionalBody,
-  queryParameters,
   Refusal,
   requireDestination,
 } from "./requests.ts";
@@ -123,17 +119,14 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
   const guard = createGuard({ admin, sessions, limits, clock, log });
   const access = accessOf(insecure ? undefined : auth, "admin", "the admin routes");
   const describe = {
-    ...describeMessages(access),
-    ...describeConsoleReads(access),
-    ...describeOperations(access),
-    ...describeReplayJobs(access, replay.destinations),
-    ...describeAdmin({
-      access,
-      destinations: replay.destinations,
-      maxBodyBytes: limits.maxBytes,
-      maxTransformTimeoutMs,
-    }),
-  };
+    ...READS,
+    ...describeReplays(replay.destinations, limits.maxBytes),
+    ...describeDestinations(limits.maxBytes),
+    ...describeParked(limits.maxBytes),
+    admin_transform_test: describeTransformTest(limits.maxBytes, maxTransformTimeoutMs),
+  } satisfies Readonly<Record<string, RouteDescription>>;
+  const at = (id: keyof typeof describe, handler: RouteHandler): Route =>
+    route(id, { access, ...describe[id] }, handler);
   const handle = <T>(parse: (request: AdminRequest) => T, work: (request: T) => Promise<object>): RouteHandler =>
     guard(answering(parse, work));
   const changeParked = (asksReason: boolean, change: AdminRouteOptions["parked"]["discard"]): RouteHandler =>
@@ -142,14 +135,9 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
       async ({ selection, by, reason }) => ({ changed: await change(selection, by, reason) }),
     );
   return [
-    route(
-      "admin_transform_test",
-      describe.transformTest,
-      transformTestHandler(guard, { evaluator, maxTimeoutMs: maxTransformTimeoutMs, clock }),
-    ),
-    route(
+    at("admin_transform_test", transformTestHandler(guard, { evaluator, maxTimeoutMs: maxTransformTimeoutMs, clock })),
+    at(
       "admin_replay",
-      describe.replay,
       handle(
         ({ body }) => parseReplay(body, replay.destinations),
         async ({ request, by }) => {
@@ -159,89 +147,74 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
         },
       ),
     ),
-    route(
+    at(
       "admin_destinations",
-      describe.destinations,
       handle(noParameters, async () => ({ destinations: await destinations.list() })),
     ),
-    route(
+    at(
       "admin_destination_pause",
-      describe.pause,
       handle(parsePause, async ({ name, pause, by }) => {
         requireChangeable(destinations, name);
         await destinations.pause(name, pause, by);
         return { paused: true };
       }),
     ),
-    route(
+    at(
       "admin_destination_resume",
-      describe.resume,
       handle(parseResume, async ({ name, by }) => {
         requireChangeable(destinations, name);
         return { resumed: await destinations.resume(name, by) };
       }),
     ),
-    route(
-      "admin_parked_list",
-      describe.parkedList,
-      handle(parseParkedQuery, async ({ selection, limit }) => ({
-        rows: (await parked.list(selection, limit)).map(parkedRowShown),
-      })),
-    ),
-    route("admin_parked_retry", describe.parkedRetry, changeParked(false, parked.retry)),
-    route("admin_parked_discard", describe.parkedDiscard, changeParked(true, parked.discard)),
-    route("admin_messages", describe.messages, handle(parseMessagesQuery, findMessages(trace))),
-    route("admin_message", describe.message, handle(parseMessageId, showMessage(trace, admin.showPayloads))),
-    route(
+    at("admin_parked_list", handle(readQuery(PARKED_QUERY), listParked(parked.list))),
+    at("admin_parked_retry", changeParked(false, parked.retry)),
+    at("admin_parked_discard", changeParked(true, parked.discard)),
+    at("admin_messages", handle(readQuery(MESSAGES_QUERY), findMessages(trace))),
+    at("admin_message", handle(parseMessageId, showMessage(trace, admin.showPayloads))),
+    at(
       "admin_config",
-      describe.config,
       handle(noParameters, async () => ({ text: options.configText })),
     ),
-    route(
+    at(
       "admin_events",
-      describe.events,
       guard(async ({ session }, res) => {
         const endsInMs = session && sessions && sessions.endsAt(session) - clock.now();
         options.events.follow(res, endsInMs);
       }),
     ),
-    route(
+    at(
       "admin_message_retry",
-      describe.messageRetry,
       handle(
         parseAction,
         messageAction(({ id, by }) => messages.retry(id, by)),
       ),
     ),
-    route(
+    at(
       "admin_message_discard",
-      describe.messageDiscard,
       handle(
         parseDiscard,
         messageAction(({ id, by, reason }) => messages.discard(id, by, reason)),
       ),
     ),
-    route(
+    at(
       "admin_message_replay",
-      describe.messageReplay,
       handle(
         (request) => parseMessageReplay(request, replay.destinations),
         messageAction(({ id, by, toDestination }) => messages.replay(id, by, toDestination)),
       ),
     ),
-    route("admin_replays", describe.replayJobs, handle(noParameters, listJobs(jobs))),
-    route(
+    at("admin_replays", handle(noParameters, listJobs(jobs))),
+    at(
       "admin_replay_start",
-      describe.replayStart,
       handle((request) => parseJobRequest(request, replay.destinations), startJob(jobs)),
     ),
-    route("admin_replay_job", describe.replayJob, handle(parseJobId, showJob(jobs))),
-    route("admin_replay_cancel", describe.replayCancel, handle(parseJobId, changeJob(jobs, "cancelled"))),
-    route("admin_replay_resume", describe.replayResume, handle(parseJobId, changeJob(jobs, "resumed"))),
-    route("admin_overview", describe.overview, handle(parseOverviewQuery, showOverview(overview))),
-    route("admin_failures", describe.failures, handle(parseFailuresQuery, showFailures(overview))),
-    route("admin_blocked_keys", describe.blockedKeys, handle(parseLimitQuery, showBlockedKeys(overview))),
-    route("admin_audit", describe.audit, handle(parseAuditQuery, showAudit(operations))),
+    at("admin_replay_job", handle(parseJobId, showJob(jobs))),
+    at("admin_replay_cancel", handle(parseJobId, changeJob(jobs, "cancelled"))),
+    at("admin_replay_resume", handle(parseJobId, changeJob(jobs, "resumed"))),
+    at("admin_overview", handle(readQuery(OVERVIEW_QUERY), showOverview(overview))),
+    at("admin_failures", handle(readQuery(FAILURES_QUERY), showFailures(overview))),
+    at("admin_blocked_keys", handle(readQuery(LIMIT_QUERY), showBlockedKeys(overview))),
+    at("admin_audit", handle(readQuery(AUDIT_QUERY), showAudit(operations))),
   ];
 }
 
@@ -276,14 +249,4 @@ function requireChangeable(control: DestinationControl, name: string): void {
     throw new Refusal(404, `There is no destination ${JSON.stringify(name)} (${knownNames(control.names)})`);
   }
   if (!control.canPause) throw new Refusal(501, ERRORS.noDestinationTable);
-}
-
-const LISTED_BY_DEFAULT = 50;
-
-function parseParkedQuery({ url }: AdminRequest): { readonly selection: ParkedSelection; readonly limit: number } {
-  const parameter = queryParameters(url);
-  return {
-    selection: { topic: parameter("topic", parsePattern), key: parameter("key", parseText) },
-    limit: parameter("limit", parseLimit) ?? LISTED_BY_DEFAULT,
-  };
 }

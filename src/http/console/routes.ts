@@ -52,8 +52,8 @@ export function consoleRoutes(options: ConsoleRouteOptions): readonly Route[] {
   const { files, access, limits } = options;
   const describe = describeConsole(access, limits.maxBytes);
   return [
-    route("console", describe.page, async (req, res) => sendAsset(req, res, files.page, "no-store")),
-    route("console_asset", describe.asset, async (req, res, { file = "" }) => {
+    route("console", describe.console, async (req, res) => sendAsset(req, res, files.page, "no-store")),
+    route("console_asset", describe.console_asset, async (req, res, { file = "" }) => {
       const asset = files.assets.get(file);
       if (asset === undefined) sendError(res, 404, ERRORS.notFound);
       // Its name changes with its content.
@@ -164,9 +164,9 @@ function sessionRoutes(options: ConsoleRouteOptions, describe: ReturnType<typeof
   };
 
   return [
-    route("console_session", describe.session, show),
-    route("console_sign_in", describe.signIn, signIn),
-    route("console_sign_out", describe.signOut, signOut),
+    route("console_session", describe.console_session, show),
+    route("console_sign_in", describe.console_sign_in, signIn),
+    route("console_sign_out", describe.console_sign_out, signOut),
   ];
 }
 

@@ -1,7 +1,7 @@
 import { ACCEPTED_ENCODINGS } from "../body.ts";
 import type { Access } from "../credentials.ts";
 import { ERRORS, tooLargeMessage } from "../respond.ts";
-import { ref, type SchemaName } from "./schemas.ts";
+import { exampleOf, object, ref, type SchemaName } from "./schemas.ts";
 import type { ApiResponse, Content, Examples, Parameter, ResponseHeaders, Schema } from "./types.ts";
 
 /** One route in the OpenAPI document; the rest follows from the route table. */
@@ -14,42 +14,63 @@ export interface RouteDescription {
   readonly parameters?: readonly Parameter[];
   readonly body?: {
     readonly isOptional?: boolean;
-    readonly description: string;
     readonly schema: Schema;
     readonly examples?: Examples;
+    /** Absent: it says how large the body may be. */
+    readonly description?: string;
+    /** The route's own cap, below that of its port. */
+    readonly maxBytes?: number;
   };
-  /** Without those that every route of its port gives. */
+  /** Without those to wrong credentials, of every route with a body ({@link bodyAnswers}), and of its port. */
   readonly answers: readonly Answer[];
+  /** The form of its errors; by default `{"error": ...}`. */
+  readonly error?: typeof error;
 }
+
+/** A parameter of a path. */
+export const inPath = (name: string, description: string, schema: Schema): Parameter => ({
+  name,
+  in: "path",
+  required: true,
+  description,
+  schema,
+});
 
 /** One answer of a route; a status may have several. */
 export type Answer = readonly [status: number, response: ApiResponse];
 
-export function jsonContent(schema: Schema, examples: Examples): Content {
-  return { "application/json": { schema, examples } };
-}
-
-/** An answer with a JSON body. */
+/** An answer with a body. @param example by default that of the schema */
 export function json(
   status: number,
   description: string,
   schema: SchemaName | Schema,
-  example: unknown,
+  example?: unknown,
   headers?: ResponseHeaders,
 ): Answer {
-  const content = jsonContent(typeof schema === "string" ? ref(schema) : schema, { example: { value: example } });
+  const described = typeof schema === "string" ? ref(schema) : schema;
+  const content = jsonContent(described, { example: { value: example ?? exampleOf(described) } });
   return [status, headers === undefined ? { description, content } : { description, content, headers }];
 }
+
+export function jsonContent(schema: Schema, examples: Examples = {}): Content {
+  return { "application/json": { schema, examples } };
+}
+
+/** An answer 200 of another media type, or without an example. */
+export const plain = (description: string, mediaType: string, schema: Schema = { type: "string" }): Answer => [
+  200,
+  { description, content: { [mediaType]: { schema } } },
+];
 
 /** An answer `{"error": ...}`. */
 export function error(
   status: number,
   description: string,
-  schema: SchemaName,
-  text: string,
+  message: string,
+  schema: SchemaName = "Error",
   headers?: ResponseHeaders,
 ): Answer {
-  return json(status, description, schema, { error: text }, headers);
+  return json(status, description, schema, { error: message }, headers);
 }
 
 /** A header that every answer of a kind has. */
@@ -59,28 +80,50 @@ export const header = (name: string, description: string, schema: Schema): Respo
 export const RETRY_AFTER = header("Retry-After", "Seconds until a retry.", { type: "integer", minimum: 1 });
 const ENCODINGS = header("Accept-Encoding", "The supported encodings.", { const: ACCEPTED_ENCODINGS });
 
-export const STORAGE_FAILED = error(500, "The database failed: try again.", "StorageFailed", ERRORS.storageFailed);
+export const STORAGE_FAILED = error(500, "The database failed: try again.", ERRORS.storageFailed, "StorageFailed");
+
+export const invalidBody = (reason: string, errorAnswer = error): Answer =>
+  errorAnswer(400, "The body is not a valid request.", `Invalid request: ${reason}`, "InvalidRequest");
+export const INVALID_QUERY = error(
+  400,
+  "A query parameter is not valid.",
+  'Invalid request: the query parameter "limit": ...',
+  "InvalidRequest",
+);
+
+/** The answers to a change in batches that was interrupted. @param done what was changed before */
+export function interrupted(done: Readonly<Record<string, Schema>>): readonly Answer[] {
+  const answer = (status: number, cause: string, message: string): Answer => {
+    const counts = Object.fromEntries(Object.entries(done).map(([name, schema]) => [name, [schema, 2000] as const]));
+    return json(status, cause, object({ error: { const: message }, ...counts }));
+  };
+  return [
+    answer(500, "The database failed.", ERRORS.storageFailed),
+    answer(503, "The service stopped before the change was complete.", ERRORS.shuttingDown),
+  ];
+}
 
 /** The answer to a body above a cap. */
-export function tooLarge(maxBytes: number, errorAnswer: typeof error = error): Answer {
-  return errorAnswer(413, `The body is larger than ${maxBytes} bytes.`, "BodyTooLarge", tooLargeMessage(maxBytes));
+export function tooLarge(maxBytes: number, errorAnswer = error): Answer {
+  return errorAnswer(413, `The body is larger than ${maxBytes} bytes.`, tooLargeMessage(maxBytes), "BodyTooLarge");
 }
 
 /** The answer to wrong or missing credentials; none where callers need no credentials. */
-export function unauthorized(access: Access | undefined, errorAnswer: typeof error = error): readonly Answer[] {
+export function unauthorized(access: Access | undefined, errorAnswer = error): readonly Answer[] {
   const description = "The credentials are wrong or missing; the reason names the check, never a credential.";
   if (access === undefined) return [];
   const challenge = header("WWW-Authenticate", "Scheme of the expected credentials.", { enum: access.challenges });
-  return [errorAnswer(401, description, "Error", "missing Authorization header", challenge)];
+  return [errorAnswer(401, description, "missing Authorization header", "Error", challenge)];
 }
 
-/** The answers of every route that reads a body; see `admission.ts`. */
-export function bodyAnswers(errorAnswer: typeof error = error): readonly Answer[] {
+/** The answers of every route that reads a body; see `admission.ts`. @param maxBytes the route's own cap */
+export function bodyAnswers(maxBytes: number | undefined, errorAnswer = error): readonly Answer[] {
   const { undecodable, unsupportedEncoding, overloaded } = ERRORS;
   return [
-    errorAnswer(400, "The Content-Encoding does not match the body.", "InvalidRequest", undecodable),
-    errorAnswer(415, "Unsupported Content-Encoding.", "UnsupportedEncoding", unsupportedEncoding, ENCODINGS),
-    errorAnswer(503, "Too many unfinished bodies are held.", "TooManyBodies", overloaded, RETRY_AFTER),
+    errorAnswer(400, "The Content-Encoding does not match the body.", undecodable, "InvalidRequest"),
+    ...(maxBytes === undefined ? [] : [tooLarge(maxBytes, errorAnswer)]),
+    errorAnswer(415, "Unsupported Content-Encoding.", unsupportedEncoding, "UnsupportedEncoding", ENCODINGS),
+    errorAnswer(503, "Too many unfinished bodies are held.", overloaded, "TooManyBodies", RETRY_AFTER),
   ];
 }
 
@@ -93,11 +136,10 @@ export function portAnswers(maxBodyBytes: number | null): readonly Answer[] {
   const shuttingDown = "The service is shutting down: send the request again; another replica takes it.";
   return [
     ...(maxBodyBytes === null ? [] : [tooLarge(maxBodyBytes)]),
-    error(500, "Internal error; see the log.", "InternalError", ERRORS.internal),
-    error(503, shuttingDown, "ShuttingDown", ERRORS.shuttingDown),
+    error(500, "Internal error; see the log.", ERRORS.internal, "InternalError"),
+    error(503, shuttingDown, ERRORS.shuttingDown, "ShuttingDown"),
   ];
 }
-
 /** Answers by status; those that share one become one response with every body and header of them. */
 export function responses(answers: readonly Answer[]): Readonly<Record<string, ApiResponse>> {
   const byStatus = new Map<number, ApiResponse[]>();

@@ -1,5 +1,5 @@
 import type { Route } from "../routes.ts";
-import { type Answer, jsonContent, portAnswers, responses } from "./answers.ts";
+import { type Answer, bodyAnswers, jsonContent, portAnswers, responses, unauthorized } from "./answers.ts";
 import { SCHEMAS } from "./schemas.ts";
 import type { OpenApiDocument, Operation, SecurityScheme, ServerEntry } from "./types.ts";
 
@@ -61,7 +61,8 @@ function operationOf(
   ofPort: readonly Answer[],
   servers: readonly ServerEntry[] | undefined,
 ): Operation {
-  const { summary, description, access, parameters = [], body, answers } = route;
+  const { summary, description, access, parameters = [], body, answers, error } = route;
+  const refusals = [...unauthorized(access, error), ...(body ? bodyAnswers(body.maxBytes, error) : [])];
   return {
     operationId,
     tags: [group],
@@ -71,11 +72,11 @@ function operationOf(
     ...(body && {
       requestBody: {
         required: body.isOptional !== true,
-        description: body.description,
-        content: jsonContent(body.schema, body.examples ?? {}),
+        description: body.description ?? `At most ${body.maxBytes} bytes.`,
+        content: jsonContent(body.schema, body.examples),
       },
     }),
-    responses: responses([...answers, ...ofPort]),
+    responses: responses([...answers, ...refusals, ...ofPort]),
     security: access === undefined ? [] : [{ [access.name]: [] }],
     ...(servers && { servers }),
   };

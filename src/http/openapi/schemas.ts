@@ -1,59 +1,95 @@
 import { NUMBERS } from "../pull/requests.ts";
 import { ERRORS } from "../respond.ts";
-import type { Parameter, Schema } from "./types.ts";
+import type { Schema } from "./types.ts";
 
-/** An object with exactly these members. */
-export function object(properties: Readonly<Record<string, Schema>>): Schema {
-  return { type: "object", required: Object.keys(properties), additionalProperties: false, properties };
+/** Further keywords of a schema; a text is its description. */
+type Keywords = Schema | string;
+const keywords = (further: Keywords): Schema => (typeof further === "string" ? { description: further } : further);
+
+/** The members of an object: of each its schema, or its schema and an example of its value. */
+type Members = Readonly<Record<string, Schema | WithExample>>;
+type WithExample = readonly [Schema, example: unknown];
+const hasExample = (member: Schema | WithExample): member is WithExample => Array.isArray(member);
+
+/** Of a schema: an example of its values. As a symbol it does not get into the document, which is JSON. */
+const EXAMPLE = Symbol("example");
+
+/** An example of the values of a schema, put together from those of its members; undefined where they have none. */
+export function exampleOf(schema: Schema & { readonly [EXAMPLE]?: unknown }): unknown {
+  if (EXAMPLE in schema) return schema[EXAMPLE];
+  if ("const" in schema) return schema.const;
+  if (schema.type === "array") return [exampleOf(schema.items as Schema)].filter((item) => item !== undefined);
+  return Array.isArray(schema.type) && schema.type.includes("null") ? null : undefined;
 }
 
-/** A value of this type, or null. */
-export function nullable(type: string, keywords: Schema = {}): Schema {
-  return { type: [type, "null"], ...keywords };
+/** An object that has these members, and may have further ones. */
+export function openObject(members: Members, required: readonly string[], further: Keywords = {}): Schema {
+  const of = <T>(each: (member: Schema | WithExample) => T): Readonly<Record<string, T>> =>
+    Object.fromEntries(Object.entries(members).map(([name, member]) => [name, each(member)]));
+  return {
+    type: "object",
+    ...(required.length === 0 ? {} : { required }),
+    properties: of((member) => (hasExample(member) ? member[0] : member)),
+    ...keywords(further),
+    [EXAMPLE]: of((member) => (hasExample(member) ? member[1] : exampleOf(member))),
+  };
+}
+
+/** An object with exactly these members. */
+export function object(members: Members, further: Keywords = {}): Schema {
+  return openObject(members, Object.keys(members), { additionalProperties: false, ...keywords(further) });
 }
 
 /** A request body: members that are not listed are ignored, and null counts as absent. */
-export function request(properties: Readonly<Record<string, Schema>>, required: readonly string[] = []): Schema {
+export function request(members: Members, required: readonly string[] = [], further: Schema = {}): Schema {
   const description = "Unknown fields are ignored; null counts as absent.";
-  return { type: "object", description, ...(required.length === 0 ? {} : { required }), properties };
+  return openObject(members, required, { description, ...further });
 }
 
-/** A parameter of a request; one in the path is required. */
-export function parameter(place: Parameter["in"], name: string, description: string, schema: Schema): Parameter {
-  return { name, in: place, required: place === "path", description, schema };
+export function list(items: Schema, further: Keywords = {}): Schema {
+  return { type: "array", items, ...keywords(further) };
 }
 
-/** Text that every database can hold. */
-export const STORABLE = "^[^\\u0000]*$";
-export const UUID: Schema = { type: "string", format: "uuid" };
-const UUIDS: Schema = { type: "array", items: UUID };
-export const TEXT: Schema = { type: "string" };
-export const TEXT_OR_NULL: Schema = nullable("string");
-export const TIME_OR_NULL: Schema = nullable("string", { format: "date-time" });
+/** A value of this type, or null. */
+export function nullable(type: string, further: Keywords = {}): Schema {
+  return { type: [type, "null"], ...keywords(further) };
+}
+
+/** A value that this schema describes, or null. */
+export function orNull(schema: Schema, further: Keywords = {}): Schema {
+  return { anyOf: [schema, { type: "null" }], ...keywords(further), [EXAMPLE]: exampleOf(schema) };
+}
+
+export const text = (description: string): Schema => ({ type: "string", description });
+export const integer = (description: string): Schema => ({ type: "integer", description });
+export const bool = (description: string): Schema => ({ type: "boolean", description });
 /** A whole number from 0. */
 export const count = (description: string): Schema => ({ type: "integer", minimum: 0, description });
+/** A whole number from 1. */
+export const upTo = (maximum: number): Schema => ({ type: "integer", minimum: 1, maximum });
+export const TEXT: Schema = { type: "string" };
+export const TEXT_OR_NULL = nullable("string");
+export const TIME: Schema = { type: "string", format: "date-time" };
+export const TIME_OR_NULL = nullable("string", { format: "date-time" });
+export const UUID: Schema = { type: "string", format: "uuid" };
+/** Text that every database can hold. */
+export const STORABLE: Schema = { type: "string", pattern: "^[^\\u0000]*$" };
 
-const fixedError = (text: string): Schema => object({ error: { const: text } });
-/** The members of an answer that names messages, and the 409 that has them too. */
-const lists = (properties: Readonly<Record<string, Schema>>) => ({
-  ...properties,
-  lost: { ...UUIDS, description: "Messages that were named and are no longer held." },
-});
-const nothingHeld = (properties: Readonly<Record<string, Schema>>): Schema => object({ error: TEXT, ...properties });
+const fixedError = (message: string): Schema => object({ error: { const: message } });
+const { pattern } = STORABLE;
+const CREATED = { format: "date-time" };
 
 export const REPLAY_FILTERS = {
   state: nullable("string", { enum: ["sent", "dead", null], description: "Only delivered rows, or only dead ones." }),
   ids: nullable("array", { items: UUID, description: "Only these rows." }),
-  topic: nullable("string", { pattern: STORABLE, description: "Only rows with this topic." }),
-  topics: nullable("array", {
-    items: { type: "string", pattern: STORABLE },
-    description: "Only rows with one of these topics.",
-  }),
-  destination: nullable("string", {
-    description: "Only rows that go to this destination: by the first route that matches, or since an earlier replay.",
-  }),
-  createdAfter: nullable("string", { format: "date-time", description: "Only rows created after this instant." }),
-  createdBefore: nullable("string", { format: "date-time", description: "Only rows created before this instant." }),
+  topic: nullable("string", { pattern, description: "Only rows with this topic." }),
+  topics: nullable("array", { items: STORABLE, description: "Only rows with one of these topics." }),
+  destination: nullable(
+    "string",
+    "Only rows that go to this destination: by the first route that matches, or since an earlier replay.",
+  ),
+  createdAfter: nullable("string", { ...CREATED, description: "Only rows created after this instant." }),
+  createdBefore: nullable("string", { ...CREATED, description: "Only rows created before this instant." }),
 };
 
 /** Of `anyOf`: one of the filters at least. */
@@ -62,57 +98,36 @@ export const SOME_FILTER = Object.keys(REPLAY_FILTERS).map((name) => ({
   properties: { [name]: { not: { type: "null" } } },
 }));
 
-/** @param names of the destinations */
-export const toDestination = (names: readonly string[]) => ({
-  toDestination: nullable("string", {
-    enum: [...names, null],
-    description: "Where they are delivered from now on; by default where they went before. No filter.",
-  }),
-});
-
-const CLAIM_REFERENCE = {
-  claimToken: { ...UUID, description: "The token that the claim returned." },
-  ids: nullable("array", { items: UUID, minItems: 1, description: "Messages of the claim; all of them when absent." }),
-};
-
 /** A number of a pull request. */
 function number(name: keyof typeof NUMBERS, description: string): Schema {
   const { from, to, fallback } = NUMBERS[name];
   return nullable("integer", { minimum: from, maximum: to, default: fallback, description });
 }
 
-const ACKNOWLEDGED = lists({ acknowledged: UUIDS });
-const GIVEN_BACK = lists({ retried: UUIDS, dead: UUIDS, released: UUIDS });
-const EXTENDED = lists({ extended: UUIDS });
-
-const PULLED_MESSAGE = object({
-  id: { ...UUID, description: "The `id` of the inbox row." },
-  aggregateId: TEXT_OR_NULL,
-  eventType: TEXT_OR_NULL,
-  idempotencyKey: TEXT,
-  correlationId: TEXT_OR_NULL,
-  attempt: { type: "integer", minimum: 1, description: "How often the message was claimed, including this claim." },
-  createdAt: TIME_OR_NULL,
-  headers: { type: "object", additionalProperties: TEXT, description: "The received headers." },
-  payload: { description: "The stored document byte for byte; when it is not JSON, a string that holds it." },
+const CLAIM_REFERENCE = {
+  claimToken: { ...UUID, description: "The token that the claim returned." },
+  ids: nullable("array", { items: UUID, minItems: 1, description: "Messages of the claim; all of them when absent." }),
+};
+/** Named messages by what became of them, and an answer 409 that has the same lists. */
+const outcome = (...lists: readonly string[]) => ({
+  ...Object.fromEntries(lists.map((name) => [name, list(UUID)])),
+  lost: list(UUID, "Messages that were named and are no longer held."),
 });
+const nothingHeld = (members: Members): Schema => object({ error: TEXT, ...members });
+const [ACKNOWLEDGED, GIVEN_BACK] = [outcome("acknowledged"), outcome("retried", "dead", "released")];
+const EXTENDED = outcome("extended");
 
 /** Of several messages in one request. */
-const RECEIPTS: Schema = {
-  type: "array",
-  description:
-    "For each message, in order, what it would have got alone; 424: another one was refused, with `batch.atomic`.",
-  items: object({
-    status: { type: "integer", enum: [200, 202, 400, 422, 424, 500, 503] },
-    body: { type: "object" },
-  }),
-};
+const RECEIPTS = list(
+  object({ status: { type: "integer", enum: [200, 202, 400, 422, 424, 500, 503] }, body: { type: "object" } }),
+  "For each message, in order, what it would have got alone; 424: another one was refused, with `batch.atomic`.",
+);
 
 /** The schemas that several operations share; the bodies of the answers are those of the specification's tables. */
 export const SCHEMAS = {
   Batch: object({ items: RECEIPTS }),
   BatchRefused: object({ error: TEXT, items: RECEIPTS }),
-  Error: object({ error: { type: "string", description: "What is wrong, for the caller." } }),
+  Error: object({ error: text("What is wrong, for the caller.") }),
   BodyTooLarge: object({ error: { type: "string", pattern: "^Request body exceeds [0-9]+ bytes$" } }),
   InternalError: fixedError(ERRORS.internal),
   InvalidRequest: object({
@@ -140,10 +155,10 @@ export const SCHEMAS = {
   }),
   TransformTestRequest: request(
     {
-      expression: { type: "string", description: "A JSONata expression." },
+      expression: text("A JSONata expression."),
       payload: { description: "The input document `$`: any JSON value." },
       mockTopic: nullable("string", { default: "test.topic", description: "Value of `$topic`." }),
-      mockSource: nullable("string", { description: "Value of `$source`; unbound when absent." }),
+      mockSource: nullable("string", "Value of `$source`; unbound when absent."),
       timeoutMs: nullable("integer", {
         minimum: 1,
         default: 100,
@@ -154,32 +169,43 @@ export const SCHEMAS = {
   ),
   TransformTestResult: object({
     success: { const: true },
-    result: { description: "The result of the expression: any JSON value." },
-    context: {
-      ...object({
-        messageId: { ...UUID, description: "Random." },
-        topic: TEXT,
+    result: [{ description: "The result of the expression: any JSON value." }, { id: 7, total: 5 }],
+    context: object(
+      {
+        messageId: [{ ...UUID, description: "Random." }, "6f1c8a52-3b0d-4e7a-9c55-0d2f6b8e1a34"],
+        topic: [TEXT, "test.topic"],
         attempt: { const: 0 },
-        timestamp: { type: "string", format: "date-time" },
-      }),
-      description: "The bound variables.",
-    },
+        timestamp: [TIME, "2025-01-31T12:00:00.000Z"],
+      },
+      "The bound variables.",
+    ),
   }),
   TransformTestFailure: object({
     success: { const: false },
-    error: { type: "string", description: "What is wrong, for the author of the request." },
+    error: text("What is wrong, for the author of the request."),
   }),
-  ReplayRequest: {
-    type: "object",
+  ReplayRequest: openObject(REPLAY_FILTERS, [], {
     description: "Rows that match every given filter; at least one is required. `null` counts as absent.",
     anyOf: SOME_FILTER,
-    properties: REPLAY_FILTERS,
-  },
-  ReplayResult: object({ moved: count("Rows that are `pending` again.") }),
+  }),
+  ReplayResult: object({ moved: [count("Rows that are `pending` again."), 42] }),
   Claimed: object({
     claimToken: nullable("string", { format: "uuid", description: "Null without messages." }),
     leaseMs: { type: "integer" },
-    messages: { type: "array", items: PULLED_MESSAGE, description: "Oldest first." },
+    messages: list(
+      object({
+        id: { ...UUID, description: "The `id` of the inbox row." },
+        aggregateId: TEXT_OR_NULL,
+        eventType: TEXT_OR_NULL,
+        idempotencyKey: TEXT,
+        correlationId: TEXT_OR_NULL,
+        attempt: { ...integer("How often the message was claimed, including this claim."), minimum: 1 },
+        createdAt: TIME_OR_NULL,
+        headers: { type: "object", additionalProperties: TEXT, description: "The received headers." },
+        payload: { description: "The stored document byte for byte; when it is not JSON, a string that holds it." },
+      }),
+      "Oldest first.",
+    ),
   }),
   AckRequest: request(CLAIM_REFERENCE, ["claimToken"]),
   Acknowledged: object(ACKNOWLEDGED),
@@ -188,7 +214,7 @@ export const SCHEMAS = {
     {
       ...CLAIM_REFERENCE,
       delayMs: number("delayMs", "Time until the messages are available again, in ms."),
-      error: nullable("string", { description: "Why; stored with the message." }),
+      error: nullable("string", "Why; stored with the message."),
     },
     ["claimToken"],
   ),
@@ -202,23 +228,18 @@ export type SchemaName = keyof typeof SCHEMAS;
 
 /** A schema by its name. */
 export function ref(name: SchemaName): Schema {
-  return { $ref: `#/components/schemas/${name}` };
+  return { $ref: `#/components/schemas/${name}`, [EXAMPLE]: exampleOf(SCHEMAS[name]) };
 }
 
-function leaseMs(fallback: number): Schema {
-  return { ...number("leaseMs", "How long the messages are held from now on, in ms."), default: fallback };
-}
-
-/** @param defaultLeaseMs `inbox.pull.leaseMs` */
-export function claimRequest(defaultLeaseMs: number): Schema {
-  return request({
-    max: number("max", "Most messages."),
-    leaseMs: leaseMs(defaultLeaseMs),
-    waitMs: number("waitMs", "Longest wait for a message, in ms; 0 answers at once."),
-  });
-}
-
-/** @param defaultLeaseMs `inbox.pull.leaseMs` */
-export function extendRequest(defaultLeaseMs: number): Schema {
-  return request({ ...CLAIM_REFERENCE, leaseMs: leaseMs(defaultLeaseMs) }, ["claimToken"]);
+/** The bodies that claim messages, and hold them for longer. @param defaultLeaseMs `inbox.pull.leaseMs` */
+export function leaseRequests(defaultLeaseMs: number): { readonly claim: Schema; readonly extend: Schema } {
+  const leaseMs = {
+    ...number("leaseMs", "How long the messages are held from now on, in ms."),
+    default: defaultLeaseMs,
+  };
+  const waitMs = number("waitMs", "Longest wait for a message, in ms; 0 answers at once.");
+  return {
+    claim: request({ max: number("max", "Most messages."), leaseMs, waitMs }),
+    extend: request({ ...CLAIM_REFERENCE, leaseMs }, ["claimToken"]),
+  };
 }

@@ -5,20 +5,18 @@ import { CORRELATION_HEADER } from "../../core/receipt/headers.ts";
 import { parseJsonPath } from "../../core/receipt/jsonPath.ts";
 import { parseListPath } from "../../core/receipt/requestBatch.ts";
 import { trustsContentType } from "../batch.ts";
-import type { Access } from "../credentials.ts";
 import { ERRORS, tooManyMessage } from "../respond.ts";
 import {
   type Answer,
-  bodyAnswers,
   error,
   header,
+  invalidBody,
   json,
   RETRY_AFTER,
   type RouteDescription,
   STORAGE_FAILED,
-  unauthorized,
 } from "./answers.ts";
-import { claimRequest, extendRequest, object, parameter, ref, type SchemaName, STORABLE, TEXT } from "./schemas.ts";
+import { leaseRequests, object, ref, type SchemaName, STORABLE, TEXT } from "./schemas.ts";
 import type { Parameter, Schema } from "./types.ts";
 
 /** What of an HTTP source the document shows. */
@@ -43,22 +41,16 @@ export interface DescribedSource {
 }
 
 /** Describes the route of an HTTP source (spec, "POST <inbox.basePath><path>"). */
-export function describeReceive(
-  name: string,
-  source: DescribedSource,
-  access: Access | undefined,
-  maxBodyBytes: number,
-): RouteDescription {
+export function describeReceive(name: string, source: DescribedSource, maxBodyBytes: number): RouteDescription {
   return {
     summary: `Send a message to the source ${name}`,
     description: describe(source),
-    access,
-    parameters: [CORRELATION, ...attributeHeaders(source)],
+    parameters: [...CORRELATION, ...attributeHeaders(source)],
     body: {
       description: `One JSON document of at most ${maxBodyBytes} bytes; ${formText(source)}It may be sent with the \`Content-Encoding\` gzip, deflate or br.`,
       schema: messageSchema(source),
     },
-    answers: answers(source, access),
+    answers: answers(source),
   };
 }
 
@@ -73,22 +65,23 @@ function formText(source: DescribedSource): string {
 
 /** The headers that win over the body. One that is the only place of the key is required. */
 function attributeHeaders(source: DescribedSource): readonly Parameter[] {
-  const { idempotencyKeyHeader: key, eventTypeHeader: type, aggregateIdHeader: aggregate } = source;
   const isOnlyPlace =
     source.idempotencyKeyPath === undefined &&
     source.idempotencyKeyExpression === undefined &&
     providerIn(source) === undefined &&
     source.cloudEvents !== true;
   return [
-    ...(key === undefined
-      ? []
-      : [{ ...parameter("header", key, "The idempotency key.", { ...TEXT, minLength: 1 }), required: isOnlyPlace }]),
-    ...(type === undefined ? [] : [parameter("header", type, "The event type.", ATTRIBUTE)]),
-    ...(aggregate === undefined
-      ? []
-      : [parameter("header", aggregate, "The aggregate id: messages with the same one stay in order.", ATTRIBUTE)]),
-  ];
+    inHeader(source.idempotencyKeyHeader, "The idempotency key.", { ...TEXT, minLength: 1 }, isOnlyPlace),
+    inHeader(source.eventTypeHeader, "The event type.", ATTRIBUTE),
+    inHeader(source.aggregateIdHeader, AGGREGATE_ID, ATTRIBUTE),
+  ].flat();
 }
+
+/** None where the source names no header. */
+const inHeader = (name: string | undefined, description: string, schema: Schema, required = false): Parameter[] =>
+  name === undefined ? [] : [{ name, in: "header", required, description, schema }];
+
+const AGGREGATE_ID = "The aggregate id: messages with the same one stay in order.";
 
 const atText = (paths: readonly string[]): string => paths.map((path) => `the value at \`${path}\``).join(", else ");
 
@@ -147,8 +140,7 @@ function describe(source: DescribedSource): string {
 
 const MESSAGE_ID = "0198b2f4-7c1e-7000-8000-1c5a9f0d2e43";
 
-const CORRELATION = parameter(
-  "header",
+const CORRELATION = inHeader(
   CORRELATION_HEADER,
   "Stored and delivered with the message; a new UUID when absent. A value over 255 characters, or with control " +
     "characters, is stored as `sha256:` and the hexadecimal digest of its text.",
@@ -158,15 +150,13 @@ const CORRELATION = parameter(
 const CORRELATED = header(CORRELATION_HEADER, "The correlation id of the message, as sent or as generated.", TEXT);
 
 /** The answers of the specification's table that this source can give. */
-function answers(source: DescribedSource, access: Access | undefined): readonly Answer[] {
+function answers(source: DescribedSource): readonly Answer[] {
   return [
     json(202, "The new message is stored.", "Stored", { messageId: MESSAGE_ID }, CORRELATED),
     json(200, "The source already has a message with this key.", "Duplicate", { status: "duplicate" }, CORRELATED),
-    error(400, "The body is not JSON, or has no usable idempotency key.", "Error", "Invalid JSON", CORRELATED),
-    ...bodyAnswers(),
+    error(400, "The body is not JSON, or has no usable idempotency key.", "Invalid JSON", "Error", CORRELATED),
     STORAGE_FAILED,
     ...(source.filter === undefined ? [] : [FILTERED]),
-    ...unauthorized(access),
     ...(source.transform === undefined ? [] : [TRANSFORM_FAILED]),
     ...(source.transform === undefined && !hasExpressions(source) ? [] : [TRANSFORM_BUSY]),
     ...(source.rateLimit?.requestsPerMinute === undefined ? [] : [RATE_LIMITED]),
@@ -200,7 +190,7 @@ function batchAnswers(source: DescribedSource): readonly Answer[] {
     json(200, "Several messages: none is new.", "Batch", { items: [duplicate] }, CORRELATED),
     json(207, "Several messages: some are refused.", "Batch", { items: [stored, refused] }, CORRELATED),
     refusal(400, "item 0: Invalid JSON", [refused]),
-    error(413, `More than ${batch.maxItems} messages.`, "Error", tooManyMessage(batch.maxItems), CORRELATED),
+    error(413, `More than ${batch.maxItems} messages.`, tooManyMessage(batch.maxItems), "Error", CORRELATED),
     refusal(500, ERRORS.storageFailed, [storageFailed]),
     ...(transform === undefined ? [] : [refusal(422, "item 0: Transform failed: no", [])]),
     ...(transform === undefined && !hasExpressions(source) ? [] : [refusal(503, "busy", [])]),
@@ -222,8 +212,8 @@ const TRANSFORM_FAILED = json(
 const TRANSFORM_BUSY = error(
   503,
   "The transform, or an expression that computes attributes, cannot run now; nothing is stored. Send the message again.",
-  "TransformUnavailable",
   ERRORS.transformUnavailable,
+  "TransformUnavailable",
   RETRY_AFTER,
 );
 
@@ -244,9 +234,8 @@ function singleSchema(source: DescribedSource): Schema {
   const { eventTypePath, eventTypeExpression, aggregateIdPath, aggregateIdExpression } = source;
   const isOnlyInBody = idempotencyKeyHeader === undefined && idempotencyKeyExpression === undefined;
   const key = keySchemas(idempotencyKeyPath ?? [], isOnlyInBody);
-  const aggregate = "The aggregate id: messages with the same one stay in order.";
   const optional = [
-    [aggregateIdPath, aggregateIdExpression, aggregate] as const,
+    [aggregateIdPath, aggregateIdExpression, AGGREGATE_ID] as const,
     [eventTypePath, eventTypeExpression, "The event type."] as const,
   ].flatMap(([paths = [], expression, description]) =>
     // A value at a later path, or after an expression, may be unusable: the first value counts.
@@ -271,7 +260,7 @@ const KEY_TYPES = ["string", "number", "boolean"];
 const IDEMPOTENCY_KEY: Schema = { type: KEY_TYPES, minLength: 1, description: "The idempotency key." };
 
 /** Of any type; a value that is neither text, number nor boolean counts as absent. */
-const ATTRIBUTE: Schema = { maxLength: 1024, pattern: STORABLE };
+const ATTRIBUTE: Schema = { maxLength: 1024, pattern: STORABLE.pattern };
 
 /** A schema that holds another one at a place in a document. */
 function at([segment, ...rest]: readonly (string | number)[], leaf: Schema, isRequired: boolean): Schema {
@@ -298,11 +287,9 @@ function merged(one: Schema, other: Schema): Schema {
 
 const TOKEN = "0d0b9a6e-54b5-4c27-9a3b-7d8f6f0f2b11";
 
-const GIVEN_BACK = { retried: [MESSAGE_ID], dead: [], released: [] };
-const INVALID = "Invalid request: max must be a whole number from 1 to 1000";
-
 /** Describes the pull routes of one source. @param leaseMs `inbox.pull.leaseMs` */
-export function describePull(source: string, leaseMs: number, access: Access | undefined) {
+export function describePull(source: string, leaseMs: number) {
+  const requests = leaseRequests(leaseMs);
   const operation = (
     summary: string,
     schema: Schema,
@@ -312,42 +299,38 @@ export function describePull(source: string, leaseMs: number, access: Access | u
   ): RouteDescription => ({
     summary: `${summary} of the source ${source}`,
     description: "docs/pull.md explains how to write a client.",
-    access,
     body: { isOptional, description: "A JSON object.", schema, examples: { example: { value: example } } },
-    answers: [
-      ...answers,
-      error(400, "The body is not a valid request.", "InvalidRequest", INVALID),
-      ...unauthorized(access),
-      ...bodyAnswers(),
-      STORAGE_FAILED,
-    ],
+    answers: [...answers, invalidBody("max must be a whole number from 1 to 1000"), STORAGE_FAILED],
   });
-  const token = { claimToken: TOKEN };
   const nothing = { claimToken: null, leaseMs, messages: [] };
   return {
-    claim: operation(
+    pull_claim: operation(
       "Claim messages",
-      claimRequest(leaseMs),
+      requests.claim,
       { max: 10, waitMs: 20_000 },
       [json(200, "The messages, or none when the wait ended without one.", "Claimed", nothing)],
       true,
     ),
-    ack: operation(
+    pull_ack: operation(
       "Acknowledge claimed messages",
       ref("AckRequest"),
-      token,
+      { claimToken: TOKEN },
       settled("The messages are done.", "Acknowledged", "NothingAcknowledged", { acknowledged: [MESSAGE_ID] }),
     ),
-    nack: operation(
+    pull_nack: operation(
       "Give claimed messages back",
       ref("NackRequest"),
-      { ...token, delayMs: 5000, error: "the shop is closed" },
-      settled("The messages become available again, or are dead.", "GivenBack", "NothingGivenBack", GIVEN_BACK),
+      { claimToken: TOKEN, delayMs: 5000, error: "the shop is closed" },
+      settled("The messages become available again, or are dead.", "GivenBack", "NothingGivenBack", {
+        retried: [MESSAGE_ID],
+        dead: [],
+        released: [],
+      }),
     ),
-    extend: operation(
+    pull_extend: operation(
       "Hold claimed messages for longer",
-      extendRequest(leaseMs),
-      { ...token, leaseMs: 60_000 },
+      requests.extend,
+      { claimToken: TOKEN, leaseMs: 60_000 },
       settled("The leases are extended.", "Extended", "NothingExtended", { extended: [MESSAGE_ID] }),
     ),
   };
@@ -356,12 +339,10 @@ export function describePull(source: string, leaseMs: number, access: Access | u
 /** 200, and 409 with the same lists when nothing is held under the token. */
 function settled(description: string, some: SchemaName, nothing: SchemaName, example: object): readonly Answer[] {
   const lists = { ...example, lost: [] };
-  const none = Object.fromEntries(Object.keys(lists).map((name) => [name, []]));
+  const error = "No message is held under this claim token";
+  const none = { error, ...Object.fromEntries(Object.keys(lists).map((name) => [name, []])) };
   return [
     json(200, description, some, lists),
-    json(409, "None of the messages is held under this token.", nothing, {
-      error: "No message is held under this claim token",
-      ...none,
-    }),
+    json(409, "None of the messages is held under this token.", nothing, none),
   ];
 }

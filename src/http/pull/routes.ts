@@ -42,16 +42,14 @@ export function pullRoutes(options: PullRouteOptions): readonly Route[] {
   const handler = createHandlers(options);
   const ids = sourceIds(sources);
   return sources.flatMap((source) => {
-    const describe = describePull(source, settings.leaseMs, access);
+    const describe = describePull(source, settings.leaseMs);
     const { claim, ack, nack, extend } = operations(source, options);
     const sourceId = ids.get(source) ?? source;
-    const at = (id: OperationId) => ({ path: pathOf(id, settings.basePath, source), sourceId });
-    return [
-      route("pull_claim", describe.claim, handler(source, claim), at("pull_claim")),
-      route("pull_ack", describe.ack, handler(source, ack), at("pull_ack")),
-      route("pull_nack", describe.nack, handler(source, nack), at("pull_nack")),
-      route("pull_extend", describe.extend, handler(source, extend), at("pull_extend")),
-    ];
+    const at = (id: keyof typeof describe, operation: PullOperation): Route => {
+      const path = pathOf(id, settings.basePath, source);
+      return route(id, { access, ...describe[id] }, handler(source, operation), { path, sourceId });
+    };
+    return [at("pull_claim", claim), at("pull_ack", ack), at("pull_nack", nack), at("pull_extend", extend)];
   });
 }
 
