@@ -1,6 +1,7 @@
 import type { Command } from "commander";
-import { DestinationControl, type DestinationOverview, parsePauseDuration } from "../core/destinations/control.ts";
+import { DestinationControl, parsePauseDuration } from "../core/destinations/control.ts";
 import { parseReason } from "../core/finished/requests.ts";
+import type { DestinationOverview } from "../core/operations/shown.ts";
 import { type Columns, type CommandIo, FILE_OPTION, operator, optionParser, plainText, textTable } from "./io.ts";
 
 interface DestinationOptions {

@@ -1,6 +1,7 @@
 import { type Command, InvalidArgumentError } from "commander";
 import { createOverview } from "../../roles/trace.ts";
-import { MOST_DEAD, type OverviewShown } from "../core/operations/overview.ts";
+import { MOST_DEAD } from "../core/operations/overview.ts";
+import type { OverviewShown } from "../core/operations/shown.ts";
 import { mayPass, StoreError } from "../model/errors.ts";
 import type { AuditEntry } from "../ports/operationsStore.ts";
 import { systemClock } from "../time/clock.ts";

@@ -1,6 +1,6 @@
 import { createTrace } from "../../roles/trace.ts";
-import type { Timeline, TimelineEvent } from "../core/trace/timeline.ts";
-import { type FilteredMessage, MOST_MEANT } from "../core/trace/trace.ts";
+import type { FilteredMessage, Timeline, TimelineEvent } from "../core/trace/timeline.ts";
+import { MOST_MEANT } from "../core/trace/trace.ts";
 import { MOST_COUNTED } from "../ports/journalStore.ts";
 import { systemClock } from "../time/clock.ts";
 import { onDatabase } from "./database.ts";

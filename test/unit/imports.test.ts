@@ -19,9 +19,12 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   ports: ["model", "time"],
   model: [],
   time: [],
-  // The browser's own code.
-  console: [],
+  // The browser's own code; it shares types with the service.
+  console: ["core", "ports"],
 };
+
+/** What alone of the console imports from the service. */
+const CONSOLE_TYPES = "src/console/types.ts";
 
 /** The table of the kinds. */
 const KINDS = "src/adapters/kinds.ts";
@@ -99,6 +102,7 @@ function violation(file: string, target: string): string | undefined {
     return "an adapter imports no other adapter (stores may import adapters/stores/sql, a broker's source and destination its folder in adapters/brokers, a database's capture the endpoints.ts of its store)";
   }
   if (from === to) return undefined;
+  if (from === "console" && file !== CONSOLE_TYPES) return `of the console only ${CONSOLE_TYPES} imports the service`;
   if (!allowed.includes(to)) return `${from} may import only ${allowed.length === 0 ? "itself" : allowed.join(", ")}`;
   if (
     from !== "roles" &&
@@ -156,6 +160,10 @@ describe("the project's imports", () => {
     expect(violations(sources)).toEqual([]);
   });
 
+  test("bring no code of the service into the console, only types", () => {
+    expect(sources.get(CONSOLE_TYPES)).not.toMatch(/^(?:import|export) (?!type |interface )/m);
+  });
+
   test("form no circles", () => {
     expect(cycles(sources)).toEqual([]);
   });
@@ -190,6 +198,8 @@ describe("the rules", () => {
     ["roles/relay.ts", "../src/cli/run.ts"],
     ["src/time/a.ts", "../model/rows.ts"],
     ["src/surprise/a.ts", "../model/rows.ts"],
+    ["src/console/api.ts", "../core/operations/shown.ts"],
+    ["src/console/types.ts", "../http/respond.ts"],
   ])("refuse %s an import of %s", (file, specifier) => {
     expect(check(file, specifier)).toEqual([expect.stringContaining(`${file} imports "${specifier}": `)]);
   });
@@ -209,6 +219,7 @@ describe("the rules", () => {
     ["src/adapters/capture/sqlserver-cdc/a.ts", "../../stores/sqlserver/endpoints.ts"],
     ["src/adapters/destinations/nats/a.ts", "../../brokers/inFlight.ts"],
     ["src/adapters/brokers/kafka/a.ts", "../inFlight.ts"],
+    ["src/console/types.ts", "../core/operations/shown.ts"],
   ])("allow %s an import of %s", (file, specifier) => {
     expect(check(file, specifier)).toEqual([]);
   });

@@ -1,13 +1,9 @@
 import { parseDuration } from "../../model/text.ts";
-import {
-  type DestinationState,
-  type DestinationStore,
-  destinationState,
-  type SharedDestination,
-} from "../../ports/destinationStore.ts";
+import { type DestinationStore, destinationState, type SharedDestination } from "../../ports/destinationStore.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { OutboxBacklog, OutboxStore } from "../../ports/store.ts";
 import type { Audit } from "../operations/audit.ts";
+import type { DestinationOverview } from "../operations/shown.ts";
 
 interface DestinationControlOptions {
   /** Section `destinations`. */
@@ -90,39 +86,6 @@ export function parsePauseDuration(text: string): number {
     );
   }
   return ms;
-}
-
-/** What an operator is shown of a destination; the admin route answers with it as it is, times as ISO 8601. */
-export interface DestinationOverview {
-  readonly name: string;
-  /** A pause hides the others, an open or half-open breaker that deliveries are slow. */
-  readonly state: DestinationState;
-  readonly pause: {
-    readonly by: string;
-    readonly reason: string;
-    readonly since: Date;
-    /** Null until resumed. */
-    readonly until: Date | null;
-  } | null;
-  /** Null when closed. */
-  readonly breaker: {
-    readonly openings: number;
-    readonly reason: string | null;
-    /** Of an open one: ms until the next probe. Of a half-open one: ms until the lease of the probe ends. */
-    readonly nextProbeMs: number;
-  } | null;
-  readonly backlog: number;
-  /** Age of the oldest due row in ms; null when there is none. */
-  readonly oldestAgeMs: number | null;
-  /** Rows that pollers have claimed and not finished, in all replicas: also those that still wait for a slot. */
-  readonly inFlight: number;
-  /** Keys with a row there that waits for its retry or is parked. */
-  readonly blockedKeys: number;
-  /** `taken`: deliveries that the limit granted to all replicas in the last whole second, begun or not. Null without one. */
-  readonly rate: { readonly perSecond: number; readonly taken: number } | null;
-  readonly lastSuccessAt: Date | null;
-  readonly lastFailureAt: Date | null;
-  readonly lastError: string | null;
 }
 
 /** A destination as far as the overview needs its configuration. */

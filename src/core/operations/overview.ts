@@ -2,7 +2,6 @@ import { withoutTable } from "../../model/errors.ts";
 import type { MessageId, RoutedRow } from "../../model/rows.ts";
 import type { DestinationStore } from "../../ports/destinationStore.ts";
 import type {
-  BlockedKey,
   Counter,
   MinuteFigures,
   OperationsStore,
@@ -14,7 +13,15 @@ import type { OutboxBacklog, OutboxStore, ParkedStore } from "../../ports/store.
 import type { Clock } from "../../time/clock.ts";
 import { resolvesWithin } from "../../time/wait.ts";
 import type { DestinationOf } from "../delivery/routes.ts";
-import { type DestinationOverview, destinationOverview } from "../destinations/control.ts";
+import { destinationOverview } from "../destinations/control.ts";
+import type {
+  BlockedKeyShown,
+  DestinationOverview,
+  FailureGroup,
+  FailuresShown,
+  Minute,
+  OverviewShown,
+} from "./shown.ts";
 
 interface OverviewOptions {
   readonly store: {
@@ -37,59 +44,6 @@ interface OverviewSettings {
   readonly isRelayEnabled: boolean;
   /** Whether reasons may repeat fields that nobody sees (`admin.redactPayloadPaths`): then they are left out. */
   readonly hidesReasons: boolean;
-}
-
-/** The whole installation at a glance; figures that are not known are null. */
-export interface OverviewShown {
-  readonly at: Date;
-  readonly relayEnabled: boolean;
-  /** By role; null where the table of the processes cannot be read. */
-  readonly roles: Readonly<Record<string, { readonly replicas: number }>> | null;
-  readonly replicas: readonly ProcessAlive[] | null;
-  readonly sources: readonly SourceShown[];
-  readonly destinations: readonly DestinationShown[];
-  readonly outbox: OutboxShown | null;
-}
-
-interface SourceShown {
-  readonly name: string;
-  readonly consumption: "push" | "pull";
-  readonly pending: number | null;
-  readonly oldestAgeMs: number | null;
-  readonly minutes: readonly Minute<"received" | "duplicate" | "filtered" | "dead">[] | null;
-}
-
-interface DestinationShown extends Omit<DestinationOverview, "backlog" | "inFlight" | "blockedKeys"> {
-  /** With `oldestAgeMs` as of `outbox.asOf`. */
-  readonly backlog: number | null;
-  readonly inFlight: number | null;
-  readonly blockedKeys: number | null;
-  /** Among the dead rows that died last, {@link MOST_DEAD} at most. */
-  readonly dead: number | null;
-  readonly parked: number | null;
-  readonly minutes: readonly Minute<"sent" | "failed" | "dead">[] | null;
-}
-
-interface OutboxShown {
-  readonly pending: number;
-  readonly oldestAgeMs: number | null;
-  readonly parked: number;
-  readonly blockedKeys: number;
-  /** {@link MOST_DEAD} means that many or more. */
-  readonly dead: number | null;
-  readonly asOf: Date;
-  /** When the backlog by destination was counted; null while it is counted for the first time. */
-  readonly destinationsAsOf: Date | null;
-}
-
-type Minute<C extends Counter> = { readonly at: Date } & Readonly<Record<C, number>>;
-
-/** Rows that failed for good, by reason. */
-interface Failures {
-  readonly groups: readonly FailureGroup[];
-  readonly rowsRead: number;
-  /** False when there are more rows: the newest were read. */
-  readonly isComplete: boolean;
 }
 
 /** What operators see of the installation. Every read is bounded; a long count runs in the background. */
@@ -168,7 +122,7 @@ export class Overview {
   async failures(filter: {
     readonly state?: "dead" | "parked" | undefined;
     readonly destination?: string | undefined;
-  }): Promise<Failures> {
+  }): Promise<FailuresShown> {
     const { store } = this.#options;
     const [dead, parked] = await Promise.all([
       filter.state === "parked" ? [] : store.operations.deadRows(MOST_DEAD),
@@ -199,12 +153,7 @@ export class Overview {
   }
 
   /** Keys whose first row waits for its retry or is parked. @throws StoreError */
-  async blockedKeys(limit: number): Promise<
-    readonly (Omit<BlockedKey, "isParked" | "destinationOverride"> & {
-      readonly state: "retry" | "parked";
-      readonly destination: string | null;
-    })[]
-  > {
+  async blockedKeys(limit: number): Promise<readonly BlockedKeyShown[]> {
     const { store, settings, secrets } = this.#options;
     const keys = await store.operations.blockedKeys(limit, MOST_BEHIND);
     return keys.slice(0, limit).map(({ isParked, key, topic, destinationOverride, lastError, ...each }) => ({
@@ -340,19 +289,6 @@ interface FailedRow {
   readonly destination: string | null;
   readonly at: Date | null;
   readonly reason: string | null;
-}
-
-/** Rows that failed for the same reason. */
-interface FailureGroup {
-  readonly state: FailedRow["state"];
-  readonly destination: string | null;
-  /** That of the newest row. */
-  readonly reason: string | null;
-  readonly count: number;
-  readonly newestAt: Date | null;
-  readonly oldestAt: Date | null;
-  /** Of the newest rows. */
-  readonly ids: readonly MessageId[];
 }
 
 /** @param rows newest first. @returns the largest group first */

@@ -91,6 +91,20 @@ export interface Timeline {
   readonly duplicates: number | null;
 }
 
+/** A received message that a source's filter dropped: it has no row. */
+export interface FilteredMessage {
+  readonly at: Date;
+  readonly source: string;
+  /**
+   * Null where it was not read. With hidden fields masked, unless it was searched for: its payload is not there to
+   * look.
+   */
+  readonly idempotencyKey: string | null;
+  /** Null where its sender gave none; masked alike. */
+  readonly correlationId: string | null;
+  readonly replica: string;
+}
+
 /**
  * Puts together what happened to a message, and why it waits.
  *

@@ -16,7 +16,7 @@ import type { Clock } from "../../time/clock.ts";
 import { isUuid } from "../finished/requests.ts";
 import type { JsonPath } from "../receipt/jsonPath.ts";
 import { HIDDEN, hidePayload } from "./hidePayload.ts";
-import { correlationIdOf, type Timeline, type TraceSettings, timelineOf } from "./timeline.ts";
+import { correlationIdOf, type FilteredMessage, type Timeline, type TraceSettings, timelineOf } from "./timeline.ts";
 
 interface TraceOptions {
   readonly store: {
@@ -63,20 +63,6 @@ interface MessageList {
   readonly filtered?: readonly FilteredMessage[] | undefined;
   /** Give it back for the next page; null when every row was read. A page may be empty and have a next one. */
   readonly cursor: string | null;
-}
-
-/** A received message that a source's filter dropped: it has no row. */
-export interface FilteredMessage {
-  readonly at: Date;
-  readonly source: string;
-  /**
-   * Null where it was not read. With hidden fields masked, unless it was searched for: its payload is not there to
-   * look.
-   */
-  readonly idempotencyKey: string | null;
-  /** Null where its sender gave none; masked alike. */
-  readonly correlationId: string | null;
-  readonly replica: string;
 }
 
 /** What an operator may mean by a text. */

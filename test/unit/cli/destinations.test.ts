@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import { stateSummary } from "../../../src/cli/destinations.ts";
-import type { DestinationOverview } from "../../../src/core/destinations/control.ts";
+import type { DestinationOverview } from "../../../src/core/operations/shown.ts";
 
 const FAILED_AT = new Date("2026-01-05T10:00:00Z");
 

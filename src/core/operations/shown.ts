@@ -1,0 +1,109 @@
+import type { MessageId } from "../../model/rows.ts";
+import type { DestinationState } from "../../ports/destinationStore.ts";
+import type { BlockedKey, Counter, ProcessAlive } from "../../ports/operationsStore.ts";
+
+/** What operators are shown of the installation, by the commands, over HTTP and in the console. */
+
+/** What an operator is shown of a destination; the admin route answers with it as it is, times as ISO 8601. */
+export interface DestinationOverview {
+  readonly name: string;
+  /** A pause hides the others, an open or half-open breaker that deliveries are slow. */
+  readonly state: DestinationState;
+  readonly pause: {
+    readonly by: string;
+    readonly reason: string;
+    readonly since: Date;
+    /** Null until resumed. */
+    readonly until: Date | null;
+  } | null;
+  /** Null when closed. */
+  readonly breaker: {
+    readonly openings: number;
+    readonly reason: string | null;
+    /** Of an open one: ms until the next probe. Of a half-open one: ms until the lease of the probe ends. */
+    readonly nextProbeMs: number;
+  } | null;
+  readonly backlog: number;
+  /** Age of the oldest due row in ms; null when there is none. */
+  readonly oldestAgeMs: number | null;
+  /** Rows that pollers have claimed and not finished, in all replicas: also those that still wait for a slot. */
+  readonly inFlight: number;
+  /** Keys with a row there that waits for its retry or is parked. */
+  readonly blockedKeys: number;
+  /** `taken`: deliveries that the limit granted to all replicas in the last whole second, begun or not. Null without one. */
+  readonly rate: { readonly perSecond: number; readonly taken: number } | null;
+  readonly lastSuccessAt: Date | null;
+  readonly lastFailureAt: Date | null;
+  readonly lastError: string | null;
+}
+
+/** The whole installation at a glance; figures that are not known are null. */
+export interface OverviewShown {
+  readonly at: Date;
+  readonly relayEnabled: boolean;
+  /** By role; null where the table of the processes cannot be read. */
+  readonly roles: Readonly<Record<string, { readonly replicas: number }>> | null;
+  readonly replicas: readonly ProcessAlive[] | null;
+  readonly sources: readonly SourceShown[];
+  readonly destinations: readonly DestinationShown[];
+  readonly outbox: OutboxShown | null;
+}
+
+interface SourceShown {
+  readonly name: string;
+  readonly consumption: "push" | "pull";
+  readonly pending: number | null;
+  readonly oldestAgeMs: number | null;
+  readonly minutes: readonly Minute<"received" | "duplicate" | "filtered" | "dead">[] | null;
+}
+
+interface DestinationShown extends Omit<DestinationOverview, "backlog" | "inFlight" | "blockedKeys"> {
+  /** With `oldestAgeMs` as of `outbox.asOf`. */
+  readonly backlog: number | null;
+  readonly inFlight: number | null;
+  readonly blockedKeys: number | null;
+  /** Among the dead rows that died last, 5,000 at most. */
+  readonly dead: number | null;
+  readonly parked: number | null;
+  readonly minutes: readonly Minute<"sent" | "failed" | "dead">[] | null;
+}
+
+interface OutboxShown {
+  readonly pending: number;
+  readonly oldestAgeMs: number | null;
+  readonly parked: number;
+  readonly blockedKeys: number;
+  /** 5,000 means that many or more. */
+  readonly dead: number | null;
+  readonly asOf: Date;
+  /** When the backlog by destination was counted; null while it is counted for the first time. */
+  readonly destinationsAsOf: Date | null;
+}
+
+export type Minute<C extends Counter> = { readonly at: Date } & Readonly<Record<C, number>>;
+
+/** Rows that failed for the same reason. */
+export interface FailureGroup {
+  readonly state: "dead" | "parked";
+  readonly destination: string | null;
+  /** That of the newest row. */
+  readonly reason: string | null;
+  readonly count: number;
+  readonly newestAt: Date | null;
+  readonly oldestAt: Date | null;
+  /** Of the newest rows. */
+  readonly ids: readonly MessageId[];
+}
+
+/** Rows that failed for good, by reason. */
+export interface FailuresShown {
+  readonly groups: readonly FailureGroup[];
+  readonly rowsRead: number;
+  /** False when there are more rows: the newest were read. */
+  readonly isComplete: boolean;
+}
+
+export interface BlockedKeyShown extends Omit<BlockedKey, "isParked" | "destinationOverride"> {
+  readonly state: "retry" | "parked";
+  readonly destination: string | null;
+}
