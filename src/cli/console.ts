@@ -9,11 +9,7 @@ interface SignInOptions {
   readonly by: string;
 }
 
-/**
- * Adds `console sign-in`.
- *
- * @param program the command to add it to; a `--config` option of its own counts too
- */
+/** Adds `console sign-in`. @param program the command to add it to; a `--config` option of its own counts too */
 export function addConsoleCommand(program: Command, io: CommandIo): void {
   const console = program.command("console").description("sign in to the console");
   console

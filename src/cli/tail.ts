@@ -11,11 +11,7 @@ interface TailCommandOptions {
   readonly json?: boolean;
 }
 
-/**
- * Adds `tail`.
- *
- * @param program the command to add it to; a `--config` option of its own counts too
- */
+/** Adds `tail`. @param program the command to add it to; a `--config` option of its own counts too */
 export function addTailCommand(program: Command, io: CommandIo): void {
   program
     .command("tail")

@@ -7,11 +7,7 @@ interface TraceOptions {
   readonly json?: boolean;
 }
 
-/**
- * Adds `trace`.
- *
- * @param program the command to add it to; a `--config` option of its own counts too
- */
+/** Adds `trace`. @param program the command to add it to; a `--config` option of its own counts too */
 export function addTraceCommand(program: Command, io: CommandIo): void {
   program
     .command("trace")

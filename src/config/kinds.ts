@@ -105,11 +105,7 @@ export function didYouMean(name: string, known: readonly string[]): string {
 
 type Keys = Readonly<Record<string, SchemaNode>>;
 
-/**
- * The schemas of a section's kinds.
- *
- * @param common the keys that every entry has besides those of its kind
- */
+/** The schemas of a section's kinds. @param common the keys that every entry has besides those of its kind */
 export function withCommonKeys<K extends Readonly<Record<string, { readonly schema: SchemaNode }>>, C extends Keys>(
   kinds: K,
   common: C,

@@ -29,11 +29,7 @@ export function masked(node: SchemaNode, name: string | number | undefined, valu
   return node.url === true ? maskUrl(value) : maskUrls(value);
 }
 
-/**
- * Names a found value in an error message.
- *
- * @returns such as `"abc"`, `12`, `a list`; secrets masked, long text cut
- */
+/** Names a found value in an error message. @returns such as `"abc"`, `12`, `a list`; secrets masked, long text cut */
 export function found(node: SchemaNode, name: string | number | undefined, value: unknown): string {
   if (value === undefined || value === null) return "nothing";
   if (Array.isArray(value)) return "a list";

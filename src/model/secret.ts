@@ -29,11 +29,7 @@ export class Secret {
     this.#users.push(remake);
   }
 
-  /**
-   * Its file has another value now.
-   *
-   * @throws Error of a user that cannot use it: all of them have the old value then
-   */
+  /** Its file has another value now. @throws Error of a user that cannot use it: all of them have the old value then */
   renew(value: string): void {
     const before = this.#value;
     this.#value = value;

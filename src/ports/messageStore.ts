@@ -8,11 +8,7 @@ export interface MessageStore {
   /** The rows of one message. @param withPayload whether payloads are read; else they are null */
   get(id: MessageId, withPayload: boolean): Promise<StoredMessage>;
 
-  /**
-   * The payloads of the rows of each message, in both tables.
-   *
-   * @param mostBytes a larger payload is not read
-   */
+  /** The payloads of the rows of each message, in both tables. @param mostBytes a larger payload is not read */
   payloads(ids: readonly MessageId[], mostBytes: number): Promise<readonly StoredPayload[]>;
 
   /** The messages received under an idempotency key from any of these sources. */

@@ -141,11 +141,7 @@ export class DestinationGates {
     if (error !== undefined) throw error;
   }
 
-  /**
-   * Logs a failed refresh and its remedy, at most once a minute. Never rejects.
-   *
-   * @param failures how many in a row
-   */
+  /** Logs a failed refresh and its remedy, at most once a minute. Never rejects. @param failures how many in a row */
   async refreshFailed(error: unknown, failures: number): Promise<void> {
     const { schema, clock, log } = this.#options;
     if (clock.monotonic() - this.#faultLoggedAt < LOG_INTERVAL_MS) return;
@@ -348,11 +344,7 @@ class DestinationGate {
     return Math.max(LEAST_ROWS, Math.ceil(Math.min(forSlots, perSecond / 2)));
   }
 
-  /**
-   * Whether a delivery may begin.
-   *
-   * @param waiting number of waiting rows: as many tokens are requested
-   */
+  /** Whether a delivery may begin. @param waiting number of waiting rows: as many tokens are requested */
   mayBegin(waiting: number): boolean {
     const { breaker, rate, clock } = this.#options;
     if (this.#isClosed) return false;

@@ -103,11 +103,7 @@ const AT_THE_END =
 /** Credentials whose names do not show it. */
 const OTHERS: ReadonlySet<string> = new Set(["dpop", "x-amzn-oidc-data", "x-gotify-key", "x-honeycomb-team", "x-wsse"]);
 
-/**
- * Whether a header's name marks it as a credential.
- *
- * @param name in lower case
- */
+/** Whether a header's name marks it as a credential. @param name in lower case */
 export function isCredentialHeader(name: string): boolean {
   return ANYWHERE.test(name) || AT_THE_END.test(name) || OTHERS.has(name);
 }

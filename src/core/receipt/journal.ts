@@ -9,9 +9,7 @@ import { correlationId } from "./headers.ts";
 
 /** Takes note of received messages that leave no row. Never throws, and never waits. */
 export interface Journal {
-  /**
-   * @param read what identifies the message; called after the sender has its answer
-   */
+  /** @param read what identifies the message; called after the sender has its answer */
   filtered(source: string, read: () => DroppedMessage): void;
   duplicate(row: Pick<NewInboxRow, "source" | "idempotencyKey" | "correlationId">): void;
 }

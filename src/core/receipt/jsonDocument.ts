@@ -81,11 +81,7 @@ export function memberText(json: string, name: string): string | undefined {
   return found;
 }
 
-/**
- * The texts of the items of a list, as they are written.
- *
- * @param json a valid JSON text whose value is an array
- */
+/** The texts of the items of a list, as they are written. @param json a valid JSON text whose value is an array */
 export function itemTexts(json: string): readonly string[] {
   const items: string[] = [];
   let depth = 0;

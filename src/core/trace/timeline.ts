@@ -105,11 +105,7 @@ export interface FilteredMessage {
   readonly replica: string;
 }
 
-/**
- * Puts together what happened to a message, and why it waits.
- *
- * @returns undefined when neither table has it
- */
+/** Puts together what happened to a message, and why it waits. @returns undefined when neither table has it */
 export function timelineOf(facts: MessageFacts, settings: TraceSettings): Timeline | undefined {
   const { inbox, outbox } = facts.stored;
   const id = outbox?.id ?? inbox?.id;

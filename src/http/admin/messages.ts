@@ -47,11 +47,7 @@ export function findMessages(trace: Pick<Trace, "list">) {
   };
 }
 
-/**
- * What happened to a message, and why it waits.
- *
- * @param showsPayloads `admin.showPayloads`
- */
+/** What happened to a message, and why it waits. @param showsPayloads `admin.showPayloads` */
 export function showMessage(trace: Pick<Trace, "timeline">, showsPayloads: boolean) {
   return async (id: MessageId | undefined): Promise<object> => {
     const found = id === undefined ? undefined : await trace.timeline(id);

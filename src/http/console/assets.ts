@@ -22,11 +22,7 @@ const TYPES: Readonly<Record<string, string>> = {
   ".css": "text/css; charset=utf-8",
 };
 
-/**
- * Reads the files that `npm run build` makes.
- *
- * @throws Error that says what to do when they are missing
- */
+/** Reads the files that `npm run build` makes. @throws Error that says what to do when they are missing */
 export function readConsoleFiles(folder = FOLDER): ConsoleFiles {
   try {
     const assets = new Map(readdirSync(folder).map((name) => [name, readAsset(path.join(folder, name))]));

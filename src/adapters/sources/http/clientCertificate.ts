@@ -182,11 +182,7 @@ function parseNetwork(text: string): readonly [ipaddr.IPv4 | ipaddr.IPv6, number
   throw new Error(`is ${JSON.stringify(text)}: an address or a network is expected, such as 10.0.0.0/8 or ::1`);
 }
 
-/**
- * What is wrong with the settings, by their keys.
- *
- * @returns one text a key, without the key itself
- */
+/** What is wrong with the settings, by their keys. @returns one text a key, without the key itself */
 export function certificateProblems(settings: ClientCertificateSettings): readonly (readonly [string, string])[] {
   const { trustedProxies, fingerprints = [], commonNames = [], subjectAltNames = [] } = settings;
   const problems: [string, string][] = [];

@@ -12,11 +12,7 @@ export function isForm(request: Pick<SignedRequest, "headers">): boolean {
   return type.split(";", 1)[0]?.trim().toLowerCase() === "application/x-www-form-urlencoded";
 }
 
-/**
- * Reads a form.
- *
- * @returns the values of each name in order, or why there are none
- */
+/** Reads a form. @returns the values of each name in order, or why there are none */
 export function parseForm(body: Buffer): ReadonlyMap<string, readonly string[]> | string {
   let fields = 1;
   for (let at = body.indexOf(AMPERSAND); at >= 0; at = body.indexOf(AMPERSAND, at + 1)) {

@@ -100,11 +100,7 @@ export class GroupSession {
     return this.#joinedAt === undefined ? "it is about to connect and to join the group" : undefined;
   }
 
-  /**
-   * Consumes until `stop`.
-   *
-   * @throws Error for an operator when it cannot start or continue
-   */
+  /** Consumes until `stop`. @throws Error for an operator when it cannot start or continue */
   async run(): Promise<void> {
     this.#listen();
     const watch = setInterval(() => this.#watch(), this.#times.heartbeatMs);
