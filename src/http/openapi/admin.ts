@@ -219,7 +219,7 @@ const CHANGED = count("Rows that were changed; they stay changed.");
 const CHANGED_ANSWERS = [
   json(200, "Every matching row is changed.", object({ changed: [CHANGED, 1] })),
   invalidBody("say which rows: ..."),
-  ...interrupted({ changed: CHANGED }),
+  ...interrupted("changed", CHANGED),
 ];
 
 /** The body of a change of parked rows. @param members besides those that every change has; each is required */

@@ -91,12 +91,10 @@ export const INVALID_QUERY = error(
   "InvalidRequest",
 );
 
-/** The answers to a change in batches that was interrupted. @param done what was changed before */
-export function interrupted(done: Readonly<Record<string, Schema>>): readonly Answer[] {
-  const answer = (status: number, cause: string, message: string): Answer => {
-    const counts = Object.fromEntries(Object.entries(done).map(([name, schema]) => [name, [schema, 2000] as const]));
-    return json(status, cause, object({ error: { const: message }, ...counts }));
-  };
+/** The answers to a change in batches that was interrupted. @param done how many rows were changed before */
+export function interrupted(member: "moved" | "changed", done: Schema): readonly Answer[] {
+  const answer = (status: number, cause: string, message: string): Answer =>
+    json(status, cause, object({ error: { const: message }, [member]: [done, 2000] }));
   return [
     answer(500, "The database failed.", ERRORS.storageFailed),
     answer(503, "The service stopped before the change was complete.", ERRORS.shuttingDown),

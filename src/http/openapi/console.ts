@@ -1,4 +1,3 @@
-import { BY_PATTERN, LONGEST_BY } from "../../core/finished/requests.ts";
 import type { Access } from "../credentials.ts";
 import { ERRORS } from "../respond.ts";
 import {
@@ -12,6 +11,7 @@ import {
   type RouteDescription,
   unauthorized,
 } from "./answers.ts";
+import { BY } from "./replays.ts";
 import { bool, exampleOf, nullable, object, request, TEXT, TIME_OR_NULL } from "./schemas.ts";
 
 const SESSION = object({
@@ -29,12 +29,7 @@ const SESSION = object({
 const SIGNED_OUT = { isSignedIn: false, by: null, csrfToken: null, endsAt: null };
 
 const SIGN_IN = request({
-  by: nullable("string", {
-    minLength: 1,
-    maxLength: LONGEST_BY,
-    pattern: BY_PATTERN,
-    description: "Who signs in.",
-  }),
+  by: { ...BY, description: "Who signs in." },
   code: nullable("string", "A one-time code, where the header of the credentials is absent."),
 });
 

@@ -125,7 +125,7 @@ export function describeReplays(names: readonly string[], maxBytes: number) {
         error(400, "No filter is set.", "A replay needs at least one filter.", "InvalidRequest"),
         NO_OVERRIDE,
         invalidBody('"topic" is a number; a string is expected'),
-        ...interrupted({ moved: count("Rows moved before the interruption; they stay moved.") }),
+        ...interrupted("moved", count("Rows moved before the interruption; they stay moved.")),
       ],
     },
     admin_replays: {
