@@ -91,6 +91,8 @@ export type TransformErrorCode =
   | "too_deep"
   /** More memory, or a longer sequence, than an evaluation may have. */
   | "too_large"
+  /** The worker that evaluated it ended by itself or was ended by somebody else, twice. */
+  | "lost"
   /** It was not run, since too much waits: try again. */
   | "busy"
   /** The evaluator was closed meanwhile. */

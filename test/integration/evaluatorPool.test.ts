@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "@jest/globals";
+import { createExpressions } from "../../src/core/receipt/expressions.ts";
 import { TransformError } from "../../src/model/errors.ts";
 import type { Evaluation } from "../../src/ports/evaluator.ts";
 import { EVALUATOR_SCRIPT, type TestEvaluator, testEvaluator } from "../support/evaluator.ts";
@@ -426,8 +427,34 @@ describe("a worker that is killed", () => {
     process.kill(first, "SIGKILL");
     await eventually(() => expect(workerIds()).not.toContain(first));
     process.kill(await busyWorker(), "SIGKILL");
-    expect(await endless).toEqual({ code: "failed", message: "the evaluation worker was ended by SIGKILL" });
+    expect(await endless).toEqual({
+      code: "lost",
+      message: "the evaluation lost its worker twice: the last one was ended by SIGKILL",
+    });
     expect(await evaluator.evaluate(QUICK)).toBe("42");
+  });
+
+  test("once under the expression for a key changes no key", async () => {
+    await using evaluator = testEvaluator();
+    await evaluator.start();
+    const failures: string[] = [];
+    const expressions = createExpressions({
+      source: "orders",
+      settings: { idempotencyKeyExpression: "id" },
+      evaluator,
+      refusable: true,
+      onFailure: (_, code) => failures.push(code),
+    });
+    const [first = 0] = workerIds();
+    // It takes the evaluation, and never gets to it.
+    process.kill(first, "SIGSTOP");
+    const computed = expressions?.({ text: '{"id":"a"}', headers: {} });
+    // The pool posts in the turn after the call.
+    await new Promise(setImmediate);
+    await new Promise(setImmediate);
+    process.kill(first, "SIGKILL");
+    expect(await computed).toEqual({ kind: "computed", values: { idempotencyKey: "a" } });
+    expect(failures).toEqual([]);
   });
 
   test("while it is idle is replaced at the next evaluation", async () => {

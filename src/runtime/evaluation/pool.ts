@@ -257,7 +257,7 @@ export class EvaluatorPool implements Evaluator {
       const message = `the evaluation needs more than ${this.#options.memoryLimitMb} MB of memory`;
       job.settle({ code: "too_large", message });
     } else if (job.wasLost) {
-      job.settle({ code: "failed", message: `the evaluation worker ${end.reason}` });
+      job.settle({ code: "lost", message: `the evaluation lost its worker twice: the last one ${end.reason}` });
     } else {
       // Somebody else ended the worker, and the evaluation need not be the reason.
       job.wasLost = true;

@@ -126,6 +126,13 @@ describe("an expression for an attribute", () => {
     expect(lines.map(({ fields }) => fields)).toEqual([{ source: "orders", key: "idempotencyKeyExpression", code }]);
   });
 
+  test("that lost its worker twice has failed, so that no message wedges a queue", async () => {
+    const lost = failing(new TransformError("lost", "the evaluation lost its worker twice"));
+    const { compute, lines } = setup({ idempotencyKeyExpression: "id" }, lost);
+    expect(await compute('{"id":1}')).toEqual(computed({}));
+    expect(lines.map(({ fields }) => fields.code)).toEqual(["lost"]);
+  });
+
   test.each([
     ["is busy", new TransformError("busy", "too many wait")],
     ["was closed", new TransformError("closed", "closed")],
