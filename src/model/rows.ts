@@ -258,7 +258,10 @@ export type Receipt =
   | { readonly kind: "rejected"; readonly rejection: Rejection; readonly reason: string }
   /** The database did not take it; the sender may send it again. */
   | { readonly kind: "unavailable"; readonly reason: string }
-  /** Its transform could not be run now, so that nothing is stored; the sender may send it again. */
+  /**
+   * Its transform could not be run now, or the expression for its key took too long, so that it is not stored; the
+   * sender may send it again.
+   */
   | { readonly kind: "busy"; readonly reason: string }
   /** Another message of its request was refused, and all of them are stored or none. */
   | { readonly kind: "withheld" };

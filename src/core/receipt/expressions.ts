@@ -1,4 +1,4 @@
-import { errorText, isTransformFailure } from "../../model/errors.ts";
+import { errorText, isTransformFailure, type TransformErrorCode } from "../../model/errors.ts";
 import type { Headers } from "../../model/rows.ts";
 import type { Evaluator } from "../../ports/evaluator.ts";
 import type { Log } from "../../ports/runtime.ts";
@@ -27,8 +27,13 @@ interface ExpressionInput {
 }
 
 export type ComputedAttributes =
-  /** Only the attributes for which an expression gave a value. */
-  | { readonly kind: "computed"; readonly values: Partial<FoundAttributes> }
+  | {
+      readonly kind: "computed";
+      /** Only the attributes for which an expression gave a value. */
+      readonly values: Partial<FoundAttributes>;
+      /** The expression for the key ran into its time limit: it may give a value another time. */
+      readonly isKeyLate?: boolean;
+    }
   /** The evaluator failed, not an expression: the message may come again, and must get the same key then. */
   | { readonly kind: "unavailable"; readonly reason: string };
 
@@ -65,35 +70,47 @@ export function createExpressions(options: ExpressionOptions): AttributeExpressi
   });
   if (expressions.length === 0) return undefined;
 
-  async function compute({ name, expression }: (typeof expressions)[number], input: ExpressionInput) {
+  /** @returns the value, null where there is none; and the code of the failure where it failed */
+  async function compute(
+    { name, expression }: (typeof expressions)[number],
+    input: ExpressionInput,
+  ): Promise<{ readonly value: string | null; readonly failure?: TransformErrorCode }> {
     const { text, headers, position } = input;
     const bindings = { source, headers, ...(position === undefined ? {} : { position }) };
     const lane = `sources.${source}`;
     try {
-      return textOf(
-        await evaluator.evaluate({ lane, expression, input: text, bindings, ...DEFAULT_LIMITS, refusable }),
-      );
+      const result = await evaluator.evaluate({
+        lane,
+        expression,
+        input: text,
+        bindings,
+        ...DEFAULT_LIMITS,
+        refusable,
+      });
+      return { value: textOf(result) };
     } catch (error) {
       if (!isTransformFailure(error)) throw error;
       // Nothing found is no fault of the expression: its message may have the attribute elsewhere.
       if (error.code !== "no_result") onFailure(`${name}Expression`, error.code);
-      return null;
+      return { value: null, failure: error.code };
     }
   }
 
   return async (input) => {
     const values: Partial<Record<keyof FoundAttributes, string>> = {};
+    let isKeyLate = false;
     try {
       for (const each of expressions) {
         if (isInHeader(each.name, each.header, input)) continue;
         // One by one: the queue admits any single document, but not a large one several times at once.
-        const value = await compute(each, input);
+        const { value, failure } = await compute(each, input);
         if (value !== null) values[each.name] = value;
+        if (each.name === "idempotencyKey" && failure === "timeout") isKeyLate = true;
       }
     } catch (error) {
       return { kind: "unavailable", reason: errorText(error) };
     }
-    return { kind: "computed", values };
+    return isKeyLate ? { kind: "computed", values, isKeyLate } : { kind: "computed", values };
   };
 }
 

@@ -79,6 +79,8 @@ export type Prepared =
       readonly reason: string;
       /** As far as they are known, for a row that is kept as evidence. */
       readonly attributes?: Attributes;
+      /** It may be accepted when it is sent again: the expression for its key, which is nowhere else, took too long. */
+      readonly mayPassLater?: boolean;
     }
   | { readonly kind: "unavailable"; readonly reason: string };
 
@@ -140,7 +142,8 @@ export function createPreparation({
     const extraction = usableAttributes(found, places.noKeyReason);
     if (extraction.kind === "failed") {
       const attributes = storableAttributes(found, message.body);
-      return { kind: "rejected", rejection: "extraction_failed", reason: extraction.reason, attributes };
+      const mayPassLater = computed.isKeyLate === true && found.idempotencyKey === null;
+      return { kind: "rejected", rejection: "extraction_failed", reason: extraction.reason, attributes, mayPassLater };
     }
     const { attributes } = extraction;
     const transformed = await runStage(id, text, attributes, headers);

@@ -99,7 +99,7 @@ export function createReceiver(options: ReceiverOptions): Receiver {
   async function process(message: ReceivedMessage): Promise<Receipt> {
     const prepared = await prepare(message, uuidv7() as MessageId);
     if (prepared.kind === "row") return store(prepared.row);
-    return prepared.kind === "unavailable" ? { kind: "busy", reason: prepared.reason } : prepared;
+    return refusalOf(prepared);
   }
 
   async function store(row: NewInboxRow): Promise<Receipt> {
@@ -142,8 +142,7 @@ export function createReceiver(options: ReceiverOptions): Receiver {
     const stored = isStored ? await storeRequest(rows, isAtomic) : rows.map(() => WITHHELD);
     const ofRows = new Map(rows.map((row, n) => [row, stored[n] ?? WITHHELD]));
     return all.map((prepared) => {
-      if (prepared.kind === "row") return ofRows.get(prepared.row) ?? WITHHELD;
-      return prepared.kind === "rejected" ? prepared : WITHHELD;
+      return prepared.kind === "row" ? (ofRows.get(prepared.row) ?? WITHHELD) : refusalOf(prepared);
     });
   }
 
@@ -173,6 +172,13 @@ export function createReceiver(options: ReceiverOptions): Receiver {
   }
 
   return { source, passes, accept, acceptRequest };
+}
+
+/** Without what only a row kept as evidence needs. */
+function refusalOf(prepared: Exclude<Prepared, { readonly kind: "row" }>): Receipt {
+  const { kind, reason } = prepared;
+  if (kind === "unavailable" || prepared.mayPassLater === true) return { kind: "busy", reason };
+  return { kind, rejection: prepared.rejection, reason };
 }
 
 const unavailable = (error: unknown): Receipt => ({

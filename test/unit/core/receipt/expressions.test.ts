@@ -1,10 +1,12 @@
 import { describe, expect, test } from "@jest/globals";
-import { httpPlan } from "../../../../src/core/receipt/attributes.ts";
+import { BROKER_SOURCE_KINDS } from "../../../../src/adapters/kinds.ts";
+import { brokerPlan, httpPlan } from "../../../../src/core/receipt/attributes.ts";
 import {
   createExpressions,
   type ExpressionSettings,
   warnOfFailures,
 } from "../../../../src/core/receipt/expressions.ts";
+import { createIntake } from "../../../../src/core/receipt/intake.ts";
 import { createReceiver } from "../../../../src/core/receipt/receive.ts";
 import { compileEvaluation } from "../../../../src/core/transform/evaluation.ts";
 import { TransformError } from "../../../../src/model/errors.ts";
@@ -122,7 +124,7 @@ describe("an expression for an attribute", () => {
     ["recurses too deeply", "($f := function($x) { 1 + $f($x) }; $f(1))", "too_deep", evaluator],
   ])("that %s has failed", async (_, idempotencyKeyExpression, code, evaluates) => {
     const { compute, lines } = setup({ idempotencyKeyExpression }, evaluates);
-    expect(await compute("{}")).toEqual(computed({}));
+    expect(await compute("{}")).toMatchObject(computed({}));
     expect(lines.map(({ fields }) => fields)).toEqual([{ source: "orders", key: "idempotencyKeyExpression", code }]);
   });
 
@@ -179,6 +181,11 @@ describe("an expression for an attribute", () => {
     expect(await compute('{"id":1}', { headers, position: 1 })).toEqual(computed({ idempotencyKey: "1" }));
   });
 });
+
+const BROKER_SETTINGS = {
+  idempotencyKeyPath: "$.key",
+  attributeHeaders: { idempotencyKey: "x-idempotency-key", eventType: "x-event-type", aggregateId: "x-aggregate-id" },
+};
 
 describe("a source with an expression for its key", () => {
   function receiverOf(settings: Parameters<typeof httpPlan>[0] & ExpressionSettings, evaluates = evaluator) {
@@ -256,6 +263,78 @@ describe("a source with an expression for its key", () => {
     const messages = [0, 1].map((position) => ({ ...messageOf('{"fallback":"f"}'), position }));
     expect(await receiver.acceptRequest(messages, false)).toMatchObject([{ kind: "busy" }, { kind: "busy" }]);
     expect(rows).toEqual([]);
+  });
+
+  describe("that takes too long", () => {
+    /** As a slow expression does, for the messages that say so. */
+    const slow = {
+      evaluate: (evaluation: Evaluation) =>
+        evaluation.input.includes('"slow"')
+          ? Promise.reject(new TransformError("timeout", "it took longer than 100 ms"))
+          : evaluator.evaluate(evaluation),
+    };
+    const only = { idempotencyKeyExpression: "$exists(id) ? id : nothing", eventTypeExpression: "type" };
+    const busy = { kind: "busy", reason: expect.stringContaining("no idempotency key by idempotencyKeyExpression") };
+
+    test("leaves a message without a key to its sender, who may send it again", async () => {
+      const { accept, rows } = receiverOf(only, slow);
+      expect(await accept('{"id":"slow"}')).toEqual(busy);
+      expect(await accept("{}")).toMatchObject({ kind: "rejected", rejection: "extraction_failed" });
+      expect(rows).toEqual([]);
+    });
+
+    test("holds up no other message of its request", async () => {
+      const { receiver, rows, messageOf } = receiverOf(only, slow);
+      const request = ['{"id":1}', '{"id":"slow"}', "{}"].map((body, position) => ({ ...messageOf(body), position }));
+      expect(await receiver.acceptRequest(request, false)).toMatchObject([
+        { kind: "stored" },
+        busy,
+        { kind: "rejected" },
+      ]);
+      expect(rows).toMatchObject([{ idempotencyKey: "1" }]);
+      const both = request.slice(0, 2);
+      expect(await receiver.acceptRequest(both, true)).toMatchObject([{ kind: "withheld" }, busy]);
+      expect(rows).toHaveLength(1);
+    });
+
+    test("counts as nothing where another place has a key, and for another attribute", async () => {
+      const { accept, rows } = receiverOf({ ...only, idempotencyKeyPath: "$.key" }, slow);
+      await accept('{"id":"slow","key":"p"}');
+      const onlyType = receiverOf({ idempotencyKeyPath: "$.key", eventTypeExpression: "type" }, slow);
+      await onlyType.accept('{"type":"slow","key":"p"}');
+      expect(await onlyType.accept('{"type":"slow"}')).toMatchObject({ kind: "rejected" });
+      expect([...rows, ...onlyType.rows]).toMatchObject([
+        { idempotencyKey: "p", eventType: null },
+        { idempotencyKey: "p", eventType: null },
+      ]);
+    });
+
+    test("stores a message of a broker under its next place, in the end the digest of its body", async () => {
+      const { expressions } = setup(only, slow);
+      const rows: NewInboxRow[] = [];
+      const intake = createIntake({
+        source: "orders",
+        settings: { consumption: "push" },
+        attributes: brokerPlan({ ...BROKER_SETTINGS, ...only }, BROKER_SOURCE_KINDS.kafka.attributes),
+        expressions,
+        insert: async (all) => {
+          rows.push(...all);
+          return all.map(() => ({ kind: "stored" }));
+        },
+        wait: () => Promise.reject(new Error("it waits")),
+        redact: (text) => text,
+        clock: new ManualClock(),
+        random: () => 0,
+        metrics: recordingMetrics().metrics,
+        log: recordingLog().log,
+      });
+      const messages = ['{"id":"slow"}', '{"id":2}'].map((body) => ({ body: Buffer.from(body), headers: {} }));
+      await intake.take(messages, new AbortController().signal);
+      expect(rows).toMatchObject([
+        { idempotencyKey: expect.stringMatching(/^sha256:/), state: "pending" },
+        { idempotencyKey: "2", state: "pending" },
+      ]);
+    });
   });
 
   test("computes the key of each message of a request", async () => {
