@@ -48,7 +48,7 @@ export async function ingestRole(context: RoleContext): Promise<RoleParts> {
     if (settings.kind !== "http") return [];
     const attributes = attributePlanOf(settings);
     const { transform } = settings;
-    const stage = transform === undefined ? undefined : createSourceStage(transform, evaluator, metrics, true);
+    const stage = transform === undefined ? undefined : createSourceStage(transform, evaluator, metrics);
     const counted = tallySource(metrics, tally, source, false);
     const receiver = createReceiver({
       source,
@@ -58,6 +58,7 @@ export async function ingestRole(context: RoleContext): Promise<RoleParts> {
       stage,
       insert,
       insertRequest,
+      requestTimeoutMs: config.server.requestTimeoutMs,
       journal,
       clock,
       metrics: counted,
@@ -175,9 +176,8 @@ function expressionsOf(
   settings: SourceConfig,
   { evaluator, clock, log }: RoleContext,
 ): AttributeExpressions | undefined {
-  const refusable = settings.kind === "http";
   const onFailure = warnOfFailures(source, { log, clock });
-  return createExpressions({ source, settings, evaluator, refusable, onFailure });
+  return createExpressions({ source, settings, evaluator, onFailure });
 }
 
 /** Where the attributes of a source's messages are, in the order of its kind. */

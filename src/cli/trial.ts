@@ -150,7 +150,7 @@ async function receivedBySource(
   const { body, headers } = event;
   const payload = body.toString("utf8");
   const places = findAttributes(attributePlanOf(settings), { body, document: documentOf(name, payload), headers });
-  const expressions = createExpressions({ source: name, settings, refusable: false, ...tools });
+  const expressions = createExpressions({ source: name, settings, ...tools });
   const computed = await expressions?.({ text: payload, headers });
   if (computed?.kind === "unavailable")
     throw new Error(`sources.${name}: no expression could be run: ${computed.reason}`);

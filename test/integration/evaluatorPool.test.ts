@@ -442,7 +442,6 @@ describe("a worker that is killed", () => {
       source: "orders",
       settings: { idempotencyKeyExpression: "id" },
       evaluator,
-      refusable: true,
       onFailure: (_, code) => failures.push(code),
     });
     const [first = 0] = workerIds();

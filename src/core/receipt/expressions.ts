@@ -24,6 +24,8 @@ interface ExpressionInput {
   readonly headers: Headers;
   /** Its place among the messages of its request, from 0; undefined where it came alone. */
   readonly position?: number | undefined;
+  /** Whether its evaluations may be refused when too many wait. Default false. */
+  readonly refusable?: boolean;
 }
 
 export type ComputedAttributes =
@@ -44,8 +46,6 @@ interface ExpressionOptions {
   readonly source: string;
   readonly settings: ExpressionSettings;
   readonly evaluator: Pick<Evaluator, "evaluate">;
-  /** Whether to refuse messages when too many wait: for a source without a limit of its own. */
-  readonly refusable: boolean;
   /** Is given the configuration's key of an expression that failed, and why: no text of the message. */
   readonly onFailure: (key: string, code: string) => void;
 }
@@ -63,7 +63,7 @@ export const hasExpressions = (settings: ExpressionSettings): boolean =>
  * @returns undefined where the source has none
  */
 export function createExpressions(options: ExpressionOptions): AttributeExpressions | undefined {
-  const { source, settings, evaluator, refusable, onFailure } = options;
+  const { source, settings, evaluator, onFailure } = options;
   const expressions = ATTRIBUTES.flatMap((name) => {
     const expression = settings[`${name}Expression`];
     return expression === undefined ? [] : [{ name, expression, header: settings[`${name}Header`]?.toLowerCase() }];
@@ -75,7 +75,7 @@ export function createExpressions(options: ExpressionOptions): AttributeExpressi
     { name, expression }: (typeof expressions)[number],
     input: ExpressionInput,
   ): Promise<{ readonly value: string | null; readonly failure?: TransformErrorCode }> {
-    const { text, headers, position } = input;
+    const { text, headers, position, refusable = false } = input;
     const bindings = { source, headers, ...(position === undefined ? {} : { position }) };
     const lane = `sources.${source}`;
     try {

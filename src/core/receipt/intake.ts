@@ -84,7 +84,7 @@ export function createIntake(options: IntakeOptions): Intake {
     const receipts = new Map<Arrival, Receipt>();
     for (let left = arrivals; left.length > 0; ) {
       const prepared = await Promise.all(
-        left.map(({ given, message, id }) => unreadable(given) ?? prepare(message, id)),
+        left.map(({ given, message, id }) => unreadable(given) ?? prepare(message, id, false)),
       );
       let unavailable: string | undefined;
       left.forEach((arrival, i) => {

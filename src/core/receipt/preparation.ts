@@ -51,8 +51,13 @@ type SourceStageOutcome =
  * A source's transform with its limits and `onError`. Never rejects.
  *
  * @param body JSON text as received
+ * @param refusable whether the message may be refused when too many evaluations wait. Default false
  */
-export type SourceStage = (body: string, context: SourceStageContext) => Promise<SourceStageOutcome>;
+export type SourceStage = (
+  body: string,
+  context: SourceStageContext,
+  refusable?: boolean,
+) => Promise<SourceStageOutcome>;
 
 interface PreparationOptions {
   readonly source: string;
@@ -88,8 +93,10 @@ export type Prepared =
  * Makes the inbox row of a message without storing it: JSON, attributes, transform. Never rejects.
  *
  * @param id the row's id. Ids order the rows of one insert: draw them in the order of receipt
+ * @param refusable whether the message may be refused when too many evaluations wait: for senders without a limit of
+ *   their own
  */
-type Prepare = (message: ReceivedMessage, id: MessageId) => Promise<Prepared>;
+type Prepare = (message: ReceivedMessage, id: MessageId, refusable: boolean) => Promise<Prepared>;
 
 /**
  * Compiles what one source does with each message before it is stored (spec, "POST <inbox.basePath><path>", steps 5 to
@@ -114,13 +121,14 @@ export function createPreparation({
     body: string,
     { eventType, idempotencyKey }: Attributes,
     headers: Headers,
+    refusable: boolean,
   ): Promise<SourceStageOutcome> {
     if (stage === undefined) return UNCHANGED;
     const timestamp = new Date(clock.now()).toISOString();
-    return stage(body, { messageId, source, eventType, idempotencyKey, timestamp, headers });
+    return stage(body, { messageId, source, eventType, idempotencyKey, timestamp, headers }, refusable);
   }
 
-  return async (message, id) => {
+  return async (message, id, refusable) => {
     const { correlationId, properties, position } = message;
     const event = cloudEvents ? readEvent(message) : message;
     if ("kind" in event && event.kind === "failed")
@@ -136,7 +144,7 @@ export function createPreparation({
     const schedule = scheduleOf?.(input);
     // Only the text is needed now: the parsed values can be freed while expressions and the transform wait.
     const { text } = document;
-    const computed = expressions === undefined ? NOTHING : await expressions({ text, headers, position });
+    const computed = expressions === undefined ? NOTHING : await expressions({ text, headers, position, refusable });
     if (computed.kind === "unavailable") return computed;
     const found = { ...places, ...computed.values };
     const extraction = usableAttributes(found, places.noKeyReason);
@@ -146,7 +154,7 @@ export function createPreparation({
       return { kind: "rejected", rejection: "extraction_failed", reason: extraction.reason, attributes, mayPassLater };
     }
     const { attributes } = extraction;
-    const transformed = await runStage(id, text, attributes, headers);
+    const transformed = await runStage(id, text, attributes, headers, refusable);
     if (transformed.kind === "unavailable") return transformed;
     if (transformed.kind === "rejected") {
       return { kind: "rejected", rejection: "transform_failed", reason: transformed.reason, attributes };

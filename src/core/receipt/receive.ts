@@ -35,6 +35,8 @@ export interface ReceiverOptions {
   readonly insert: (row: NewInboxRow) => Promise<InsertResult>;
   /** Stores the rows of one request in one commit: each that the database takes, or with `isAtomic` all or none. */
   readonly insertRequest: (rows: readonly NewInboxRow[], isAtomic: boolean) => Promise<readonly InsertResult[]>;
+  /** Longest time in ms for the transforms of one request of several messages. Default 60,000. */
+  readonly requestTimeoutMs?: number | undefined;
   /** None by default. */
   readonly journal?: Journal | undefined;
   readonly clock: Clock;
@@ -75,6 +77,7 @@ export interface Receiver {
 export function createReceiver(options: ReceiverOptions): Receiver {
   const { source, settings, attributes, expressions, stage, insert, insertRequest, journal, clock, metrics, log } =
     options;
+  const { requestTimeoutMs = REQUEST_TIMEOUT_MS } = options;
   const prepare = createPreparation({ source, settings, attributes, expressions, stage, clock, log });
   const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
 
@@ -97,7 +100,7 @@ export function createReceiver(options: ReceiverOptions): Receiver {
   }
 
   async function process(message: ReceivedMessage): Promise<Receipt> {
-    const prepared = await prepare(message, uuidv7() as MessageId);
+    const prepared = await prepare(message, uuidv7() as MessageId, true);
     if (prepared.kind === "row") return store(prepared.row);
     return refusalOf(prepared);
   }
@@ -146,13 +149,22 @@ export function createReceiver(options: ReceiverOptions): Receiver {
     });
   }
 
-  /** In slices, so that other requests have their turn, and a place among those who wait for a transform. */
+  /**
+   * In slices, so that other requests have their turn, and a place among those who wait for a transform. A request is
+   * refused as busy with its first slice or not at all: after it, its messages wait for their turn.
+   */
   async function prepareAll(messages: readonly ReceivedMessage[]): Promise<readonly Prepared[]> {
     const all: Prepared[] = [];
+    const endsAt = clock.monotonic() + requestTimeoutMs;
     for (let start = 0; start < messages.length; start += SLICE) {
       if (start > 0) await setImmediate();
+      if (clock.monotonic() > endsAt) {
+        const reason = `its messages waited longer than ${requestTimeoutMs} ms for their transforms`;
+        return [...all, { kind: "unavailable", reason }];
+      }
       const slice = messages.slice(start, start + SLICE);
-      all.push(...(await Promise.all(slice.map((message) => prepare(message, uuidv7() as MessageId)))));
+      const refusable = start === 0;
+      all.push(...(await Promise.all(slice.map((message) => prepare(message, uuidv7() as MessageId, refusable)))));
       if (all.slice(start).some(({ kind }) => kind === "unavailable")) break;
     }
     return all;
@@ -187,6 +199,7 @@ const unavailable = (error: unknown): Receipt => ({
 });
 
 const WITHHELD: Receipt = { kind: "withheld" };
+const REQUEST_TIMEOUT_MS = 60_000;
 /** Messages of a request that are prepared at a time. */
 const SLICE = 64;
 

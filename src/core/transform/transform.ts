@@ -46,17 +46,14 @@ export function createDeliveryStage(settings: TransformSettings, evaluator: Eval
 /**
  * The transform of a source with its variables (spec, "Transform stages and variables"). A failure is counted and
  * handled by `onError`: `Fail` and `Dead` both reject the message.
- *
- * @param refusable whether to refuse messages when too many wait: for a source without a limit of its own
  */
 export function createSourceStage(
   settings: TransformSettings,
   evaluator: Evaluates,
   metrics: Pick<Metrics, "transformFailure">,
-  refusable = false,
 ): SourceStage {
   const { expression, timeoutMs, maxDepth, onError } = settings;
-  return async (body, context) => {
+  return async (body, context, refusable = false) => {
     const { messageId, source, eventType, idempotencyKey, timestamp, headers } = context;
     const topic = eventType ?? "";
     const bindings = { messageId, topic, attempt: 0, timestamp, source, headers, idempotencyKey, eventType };

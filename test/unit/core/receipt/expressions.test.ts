@@ -41,13 +41,12 @@ function setup(settings: ExpressionSettings, evaluates: Pick<typeof evaluator, "
     source: "orders",
     settings,
     evaluator: recording,
-    refusable: true,
     onFailure,
   });
   if (expressions === undefined) throw new Error("the source has no expression");
   const compute = (
     text: string,
-    extra: { readonly headers?: Record<string, string>; readonly position?: number } = {},
+    extra: { readonly headers?: Record<string, string>; readonly position?: number; readonly refusable?: boolean } = {},
   ) => expressions({ text, headers: {}, ...extra });
   return { compute, expressions, clock, lines, seen };
 }
@@ -60,10 +59,11 @@ describe("an expression for an attribute", () => {
     const { compute, seen } = setup({ idempotencyKeyExpression });
     const headers = { "X-Tenant": "blue" };
     expect(await compute('{"id":"a"}', { headers })).toEqual(computed({ idempotencyKey: "orders/a/blue" }));
-    expect(await compute('{"id":"a"}', { headers, position: 0 })).toEqual(
+    expect(await compute('{"id":"a"}', { headers, position: 0, refusable: true })).toEqual(
       computed({ idempotencyKey: "orders/a/blue/0" }),
     );
-    expect(seen[0]).toMatchObject({ lane: "sources.orders", timeoutMs: 100, maxDepth: 100, refusable: true });
+    expect(seen[0]).toMatchObject({ lane: "sources.orders", timeoutMs: 100, maxDepth: 100, refusable: false });
+    expect(seen[1]).toMatchObject({ refusable: true });
   });
 
   test.each([

@@ -210,3 +210,52 @@ describe("the source transform", () => {
     expect(calls).toEqual(["inboxRejection(transform_unavailable)"]);
   });
 });
+
+describe("a request of more messages than are prepared at a time", () => {
+  const requestOf = (count: number) =>
+    Array.from({ length: count }, (_, id) => ({
+      body: Buffer.from(JSON.stringify({ id })),
+      headers: {},
+      correlationId: null,
+      position: id,
+    }));
+
+  test("is refused as busy with the first of them or not at all: the others wait for the evaluator", async () => {
+    let evaluated = 0;
+    let room = 64;
+    const stage: SourceStage = async (_, __, refusable) => {
+      if (refusable !== false && evaluated >= room) return { kind: "unavailable", reason: "busy too many wait" };
+      evaluated += 1;
+      return { kind: "unchanged" };
+    };
+    const { receiver, rows } = setup({ stage });
+    const receipts = await receiver.acceptRequest(requestOf(200), false);
+    expect(receipts.filter(({ kind }) => kind === "stored")).toHaveLength(200);
+    expect(rows.map(({ idempotencyKey }) => idempotencyKey)).toEqual(
+      requestOf(200).map(({ position }) => `${position}`),
+    );
+
+    [evaluated, room] = [0, 63];
+    const refused = await receiver.acceptRequest(requestOf(200), false);
+    expect(new Set(refused.map(({ kind }) => kind))).toEqual(new Set(["busy"]));
+    expect([evaluated, rows.length]).toEqual([63, 200]);
+  });
+
+  test("is left to its sender when it waits longer than a request may take", async () => {
+    const clock = new ManualClock();
+    let evaluated = 0;
+    const stage: SourceStage = async () => {
+      evaluated += 1;
+      clock.advance(1000);
+      return { kind: "unchanged" };
+    };
+    const { receiver, rows } = setup({ stage, clock, requestTimeoutMs: 100_000 });
+    const receipts = await receiver.acceptRequest(requestOf(300), false);
+    expect(receipts).toHaveLength(300);
+    expect(receipts[0]).toEqual({
+      kind: "busy",
+      reason: "its messages waited longer than 100000 ms for their transforms",
+    });
+    expect([evaluated, rows.length]).toEqual([128, 0]);
+  });
+});

@@ -218,6 +218,17 @@ describe("the transform of a source", () => {
     expect(await stage('{"id":7}', CONTEXT)).toEqual({ kind: "replaced", payload: "7" });
   });
 
+  test("has the lane of its source, and may be refused where the caller says so", async () => {
+    const { seen, recorder } = recordingEvaluator();
+    const { stage } = stageOf({}, recorder);
+    await stage("{}", CONTEXT, true);
+    await stage("{}", CONTEXT);
+    expect(seen).toMatchObject([
+      { lane: "sources.orders", refusable: true },
+      { lane: "sources.orders", refusable: false },
+    ]);
+  });
+
   test.each(["Fail", "Dead"] as const)(
     "rejects the message when it fails with onError %s, and counts it",
     async (onError) => {
