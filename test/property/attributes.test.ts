@@ -1,8 +1,9 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { type Extraction, extractAttributes, httpPlan } from "../../src/core/receipt/attributes.ts";
+import { type Extraction, httpPlan } from "../../src/core/receipt/attributes.ts";
 import { JsonDocument } from "../../src/core/receipt/jsonDocument.ts";
+import { extractAttributes } from "../support/extraction.ts";
 import { settings } from "./settings.ts";
 
 const plan = httpPlan({ idempotencyKeyPath: "$.id", eventTypePath: "$.type", aggregateIdPath: "$.key" });

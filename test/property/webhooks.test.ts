@@ -5,9 +5,10 @@ import { createProviderCheck, jsonOf, providerOf } from "../../src/adapters/sour
 import { PROVIDER_NAMES } from "../../src/adapters/sources/http/providers/index.ts";
 import type { KeyForm } from "../../src/adapters/sources/http/scheme.ts";
 import { parseSignedText } from "../../src/adapters/sources/http/signedText.ts";
-import { extractAttributes, httpPlan } from "../../src/core/receipt/attributes.ts";
+import { httpPlan } from "../../src/core/receipt/attributes.ts";
 import { JsonDocument } from "../../src/core/receipt/jsonDocument.ts";
 import { splitBatch } from "../../src/core/receipt/requestBatch.ts";
+import { extractAttributes } from "../support/extraction.ts";
 import { seeded } from "../support/random.ts";
 import { seen } from "../unit/http/harness.ts";
 import { SENDERS } from "../unit/http/webhooks/senders.ts";

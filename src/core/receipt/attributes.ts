@@ -162,12 +162,6 @@ function withHeaders(
   };
 }
 
-/** @returns the attributes as stored, or why the message cannot be accepted */
-export function extractAttributes(plan: AttributePlan, input: AttributeInput): Extraction {
-  const found = findAttributes(plan, input);
-  return usableAttributes(found, found.noKeyReason);
-}
-
 /**
  * Reads every place of a message.
  *

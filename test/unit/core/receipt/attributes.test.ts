@@ -5,7 +5,6 @@ import {
   type AttributeInput,
   type BrokerAttributeSettings,
   brokerPlan,
-  extractAttributes,
   findHeader,
   httpPlan,
   storedKey,
@@ -13,6 +12,7 @@ import {
 import { JsonDocument } from "../../../../src/core/receipt/jsonDocument.ts";
 import { parseJsonPath } from "../../../../src/core/receipt/jsonPath.ts";
 import type { AttributePlace } from "../../../../src/ports/kinds.ts";
+import { extractAttributes } from "../../../support/extraction.ts";
 
 const sha256 = (bytes: string | Buffer) => `sha256:${createHash("sha256").update(bytes).digest("hex")}`;
 
