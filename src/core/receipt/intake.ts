@@ -99,13 +99,13 @@ export function createIntake(options: IntakeOptions): Intake {
   }
 
   function receiptOf(arrival: Arrival, prepared: Decided): Receipt {
-    if (prepared.kind === "row") return { ...arrival, row: prepared.row, refusal: null, isPlain: false };
+    if (prepared.kind === "row") return { ...arrival, row: prepared.row, refusal: null, form: "whole" };
     const { rejection, reason, attributes: known } = prepared;
     return {
       ...arrival,
       row: evidence.rowOf(arrival.message, arrival.id, reason, known),
       refusal: { rejection, reason },
-      isPlain: false,
+      form: "whole",
     };
   }
 
@@ -128,7 +128,7 @@ export function createIntake(options: IntakeOptions): Intake {
           count(receipt, outcome?.kind === "duplicate");
           return [];
         }
-        if (!receipt.isPlain) return [refusedReceipt(receipt, outcome.reason)];
+        if (receipt.form !== "plainest") return [refusedReceipt(receipt, outcome.reason)];
         // Even the plainest row was refused: the table is at fault, not the message.
         refused.push(receipt.given);
         reason = outcome.reason;
@@ -144,10 +144,19 @@ export function createIntake(options: IntakeOptions): Intake {
     return refused;
   }
 
-  /** A refused message becomes a dead row; if that is refused too, the plain row that any table can hold. */
+  /**
+   * A refused message becomes a dead row; if that is refused too, a plain row under the same key, and in the end the
+   * plain row that any table can hold.
+   */
   function refusedReceipt(receipt: Receipt, why: string): Receipt {
-    const { id, message, refusal, row } = receipt;
-    if (refusal !== null) return { ...receipt, row: evidence.plainRowOf(message, id, refusal.reason), isPlain: true };
+    const { id, message, refusal, row, form } = receipt;
+    if (refusal !== null) {
+      const plainest = evidence.plainRowOf(message, id, refusal.reason);
+      const { idempotencyKey } = row;
+      if (form === "plain" || idempotencyKey === plainest.idempotencyKey)
+        return { ...receipt, row: plainest, form: "plainest" };
+      return { ...receipt, row: { ...plainest, idempotencyKey }, form: "plain" };
+    }
     const reason = `the database cannot hold this message: ${why}`;
     return { ...receipt, row: evidence.rowOf(message, id, reason, row), refusal: { rejection: "unstorable", reason } };
   }
@@ -189,8 +198,8 @@ interface Receipt extends Arrival {
   readonly row: NewInboxRow;
   /** Why the row is dead; null when it was accepted. */
   readonly refusal: { readonly rejection: Rejection; readonly reason: string } | null;
-  /** The row is already the plainest one. */
-  readonly isPlain: boolean;
+  /** `plain`: without headers, and the body as base64. `plainest`: also with a key that needs nothing of the body. */
+  readonly form: "whole" | "plain" | "plainest";
 }
 
 type Decided = Exclude<Prepared, { readonly kind: "unavailable" }>;
