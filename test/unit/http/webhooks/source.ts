@@ -15,10 +15,20 @@ export function authOf({ name, settings }: Pick<Sender, "name" | "settings">, ..
   return auth;
 }
 
-/** The source `orders` that takes a provider's webhooks, over an inbox in memory. */
-export async function startSource(auth: ProviderAuth) {
+/**
+ * The source `orders` that takes a provider's webhooks, over an inbox in memory.
+ *
+ * @param batch its `batch`: no path by default
+ */
+export async function startSource(auth: ProviderAuth, batch: { readonly path?: string } = {}) {
   const http = await startHttp({
-    route: { auth, idempotencyKeyPath: undefined, eventTypePath: undefined, aggregateIdPath: undefined },
+    route: {
+      auth,
+      idempotencyKeyPath: undefined,
+      eventTypePath: undefined,
+      aggregateIdPath: undefined,
+      batch: { atomic: false, maxItems: 10_000, ...batch },
+    },
     attributes: httpPlan({}, providerOf(auth.provider)),
   });
   const deliver = ({ headers, body, query = "" }: Sent) => http.post(body, { ...headers }, `/inbox/orders${query}`);

@@ -269,8 +269,12 @@ export const HMAC = {
       },
     ],
     // A retry of a batch counts the attempts in its body.
-    idempotencyKey: [{ each: ["eventId", "subscriptionId", "occurredAt"] }, BODY_DIGEST],
-    eventType: [{ path: "$[0].subscriptionType" }],
+    idempotencyKey: [
+      { each: ["eventId", "subscriptionId", "occurredAt"] },
+      { joined: [{ path: "$.eventId" }, { path: "$.subscriptionId" }, { path: "$.occurredAt" }] },
+      BODY_DIGEST,
+    ],
+    eventType: [{ path: "$[0].subscriptionType" }, { path: "$.subscriptionType" }],
     needs: ["url"],
   },
   meta: {

@@ -16,8 +16,8 @@ const PUBLIC_KEY = {
         time: { at: { header: "X-Twilio-Email-Event-Webhook-Timestamp" }, unit: "s" },
       },
     ],
-    idempotencyKey: [{ each: ["sg_event_id"] }, BODY_DIGEST],
-    eventType: [{ path: "$[0].event" }],
+    idempotencyKey: [{ each: ["sg_event_id"] }, { path: "$.sg_event_id" }, BODY_DIGEST],
+    eventType: [{ path: "$[0].event" }, { path: "$.event" }],
     // It retries for 24 hours.
     toleranceMs: 25 * HOUR_MS,
   },
@@ -60,7 +60,12 @@ const PUBLIC_KEY = {
     secret: "the subscription's clientState",
     schemes: [{ at: { list: "$.value", member: "clientState" }, encoding: "text", key: { token: true }, signed: "" }],
     idempotencyKey: [BODY_DIGEST],
-    eventType: [{ path: "$.value[0].changeType" }, { path: "$.value[0].lifecycleEvent" }],
+    eventType: [
+      { path: "$.value[0].changeType" },
+      { path: "$.value[0].lifecycleEvent" },
+      { path: "$.changeType" },
+      { path: "$.lifecycleEvent" },
+    ],
     handshake: { greet: graphValidation, answers: { 200: "Validation: Testing" } },
   },
 } as const satisfies Readonly<Record<string, Provider>>;

@@ -8,7 +8,10 @@ export interface Provider {
   readonly secret: string;
   /** The first whose `when` header the request has and whose form a secret has; a scheme without `when` comes last. */
   readonly schemes: readonly (SignatureScheme & { readonly when?: string })[];
-  /** Where the key is, in order. Retries of one event must have the same one, different events never. */
+  /**
+   * Where the key is, in order. Retries of one event must have the same one, different events never. Where a request is
+   * a list of events, also where an event alone has it, which is the body with `batch.path`; of the type as well.
+   */
   readonly idempotencyKey: readonly AttributePlace[];
   readonly eventType: readonly AttributePlace[];
   /** Default of `timestampTolerance`, in ms; 5 minutes without one. */
