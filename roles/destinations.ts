@@ -32,6 +32,9 @@ export async function deliveryTargets(
 ): Promise<ReadonlyMap<string, DeliveryTarget>> {
   const { config, evaluator, clock, metrics, secrets, log } = context;
   const { http, outbox } = config;
+  const eventSources = new Set(
+    Object.keys(config.sources).filter((name) => config.sources[name]?.cloudEvents === true),
+  );
   const targets = Object.entries(config.destinations).map(async ([name, entry]) => {
     const { kind, headers, transform, cloudEvents, retry, maxAttempts } = entry;
     const kindOf = destinationKindOf(entry);
@@ -51,7 +54,7 @@ export async function deliveryTargets(
       ...addressingOf(entry),
       headers: kindOf.hasHeaderTemplates ? mapped(headers, compileHeaderValue) : headers,
       transform: transform === undefined ? null : createDeliveryStage(transform, evaluator, `destinations.${name}`),
-      cloudEvents: cloudEvents && compileCloudEvents(cloudEvents, kindOf.cloudEvents),
+      cloudEvents: cloudEvents && compileCloudEvents(cloudEvents, kindOf.cloudEvents, eventSources),
       retryPolicy: createRetryPolicy(retry, outbox.retryBaseDelayMs),
       maxAttempts,
     };

@@ -153,19 +153,31 @@ describe("an HTTP destination", () => {
   test("sends CloudEvents, which keep what they were when they came as events", async () => {
     const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
     const config = ordersTo(receiver, {
+      sources: { events: { path: "/events", cloudEvents: true, topic: "orders.{{ eventType }}" } },
       destinations: { receiver: { cloudEvents: { source: "/shop", mode: "structured" } } },
     });
     const service = await services.start({ database, config });
-    const came = { "ce-id": "e-1", "ce-source": "/partner", "ce-type": "made", "ce-trace": "t" };
-    expect((await service.post({ id: "o-1", type: "made" }, { headers: came })).status).toBe(202);
+    const came = {
+      "ce-specversion": "1.0",
+      "ce-id": "e-1",
+      "ce-source": "/partner",
+      "ce-type": "made",
+      "ce-trace": "t",
+    };
+    expect((await service.post({ id: "o-1" }, { path: "/inbox/events", headers: came })).status).toBe(202);
+    // The sender of a plain source does not choose what the event is.
+    expect((await service.post({ id: "o-2", type: "claimed" }, { headers: came })).status).toBe(202);
     await database.query(`INSERT INTO outbox (topic, key, payload) VALUES ('orders.paid', 'k', '{"total":1.0}')`);
-    await eventually(() => expect(receiver.requests).toHaveLength(2));
+    await eventually(() => expect(receiver.requests).toHaveLength(3));
     const events = receiver.requests.map(({ headers, body }) => {
       expect(headers["content-type"]).toBe("application/cloudevents+json; charset=utf-8");
       return HTTP.toEvent({ headers, body: String(body) }) as CloudEvent;
     });
     expect(events.find(({ source }) => source === "/partner")).toMatchObject({ id: "e-1", type: "made", trace: "t" });
-    const own = events.find(({ source }) => source === "/shop");
+    const claimed = events.find(({ type }) => type === "orders.claimed");
+    expect(claimed).toMatchObject({ source: "/shop", data: { id: "o-2" } });
+    expect(claimed).not.toHaveProperty("trace");
+    const own = events.find(({ type }) => type === "orders.paid");
     expect(own).toMatchObject({ type: "orders.paid", subject: "k", data: { total: 1 } });
     const [row] = await database.query<{ id: string }>("SELECT id FROM outbox WHERE key = 'k'");
     expect(own?.id).toBe(row?.id);

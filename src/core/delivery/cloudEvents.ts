@@ -13,7 +13,7 @@ interface CloudEventsSettings {
 
 /** Makes body and headers of a CloudEvent from those of a delivery. */
 export type EventWriter = (
-  row: Pick<DeliverableRow, "id" | "createdAt">,
+  row: Pick<DeliverableRow, "id" | "createdAt" | "headers">,
   fields: MessageFields,
   body: string,
   headers: Headers,
@@ -21,20 +21,32 @@ export type EventWriter = (
 
 /**
  * Compiles the CloudEvents of a destination (CloudEvents 1.0.2, its JSON format and its protocol bindings). A row that was
- * received as an event, whose attributes are headers with the prefix of a binding, stays that event.
+ * received as an event, whose attributes are headers with the prefix of a binding, stays that event. Such headers from
+ * a source of other messages count as nothing: its senders do not choose what the destination's events are.
  *
  * @param binding of the destination's kind
+ * @param eventSources the sources whose messages are events
  * @throws Error that names an unknown placeholder; its writer throws PublishError where `source` or `type` is empty
  */
-export function compileCloudEvents(settings: CloudEventsSettings, binding: CloudEventsBinding): EventWriter {
+export function compileCloudEvents(
+  settings: CloudEventsSettings,
+  binding: CloudEventsBinding,
+  eventSources: ReadonlySet<string>,
+): EventWriter {
   const templates = (["source", "type", "subject"] as const).map(
     (name) => [name, parseAddressTemplate(settings[name])] as const,
   );
   return (row, fields, body, all) => {
     const { attributes, headers } = splitAttributes(all);
+    // The relay writes this header, whatever a sender gave.
+    const source = row.headers["x-source"];
+    const isPlain = source !== undefined && !eventSources.has(source);
+    const claimed = isPlain ? splitAttributes(row.headers).attributes : {};
     // An attribute has text; `data` would be a second member of the envelope.
     const received = Object.fromEntries(
-      Object.entries(attributes).filter(([name, value]) => value !== "" && name !== "data"),
+      Object.entries(attributes).filter(
+        ([name, value]) => value !== "" && name !== "data" && !Object.hasOwn(claimed, name),
+      ),
     );
     const contentType = Object.keys(headers).find((name) => name.toLowerCase() === "content-type");
     const made: Record<string, string> = { specversion: "1.0", id: row.id };

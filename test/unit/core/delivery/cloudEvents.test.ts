@@ -28,7 +28,7 @@ function written(
   }: { row?: Partial<typeof ROW>; headers?: Headers; body?: string } = {},
 ) {
   const full = { ...ROW, ...row };
-  return compileCloudEvents({ ...SETTINGS, ...settings }, binding)(
+  return compileCloudEvents({ ...SETTINGS, ...settings }, binding, new Set(["events"]))(
     full,
     messageFields(full as DeliverableRow),
     body,
@@ -121,6 +121,29 @@ describe("a CloudEvent", () => {
     });
   });
 
+  test("takes attributes of a sender only where its source takes events", () => {
+    const claimed = { "ce-id": "x", "CE-Source": "/bank", ce_type: "paid", "ce-subject": "s", "ce-dataschema": "/d" };
+    const ofDestination = { ...JSON_TYPE, "ce-trace": "t" };
+    const from = (source: string | undefined) => {
+      const own: Headers = source === undefined ? claimed : { ...claimed, "x-source": source };
+      return written({}, HTTP_BINDING, { row: { headers: own }, headers: { ...ofDestination, ...own } }).headers;
+    };
+    expect(from("hooks")).toEqual({
+      ...JSON_TYPE,
+      "x-source": "hooks",
+      "ce-specversion": "1.0",
+      "ce-id": ID,
+      "ce-source": "/shop",
+      "ce-type": "orders.paid",
+      "ce-subject": "k%201",
+      "ce-time": ATTRIBUTES.time,
+      "ce-trace": "t",
+    });
+    // Of an event, and of a row that an application wrote.
+    for (const source of ["events", undefined])
+      expect(from(source)).toMatchObject({ "ce-id": "x", "ce-source": "/bank", "ce-type": "paid", "ce-trace": "t" });
+  });
+
   test("encodes what a header cannot carry", () => {
     const { headers } = written({}, HTTP_BINDING, { row: { key: 'a"%\r\n\u{1F600}é~!' } });
     expect(headers["ce-subject"]).toBe("a%22%25%0D%0A%F0%9F%98%80%C3%A9~!");
@@ -131,7 +154,7 @@ describe("a CloudEvent", () => {
     const { headers } = written({}, HTTP_BINDING, { row: { key: null as never, createdAt: null as never } });
     expect(Object.keys(headers)).toEqual(["content-type", "ce-specversion", "ce-id", "ce-source", "ce-type"]);
     expect(() => written({ source: "{{ payload.missing }}" })).toThrow("the source of the CloudEvent is empty");
-    expect(() => compileCloudEvents({ ...SETTINGS, type: "{{ x }}" }, HTTP_BINDING)).toThrow(
+    expect(() => compileCloudEvents({ ...SETTINGS, type: "{{ x }}" }, HTTP_BINDING, new Set())).toThrow(
       "unknown placeholder {{ x }}",
     );
   });

@@ -6,7 +6,7 @@ import { messageFields } from "../../../../src/core/delivery/template.ts";
 import { readEvent } from "../../../../src/core/receipt/cloudEvents.ts";
 import { memberText } from "../../../../src/core/receipt/jsonDocument.ts";
 import { HTTP_BINDING } from "../../../../src/model/cloudEvents.ts";
-import type { DeliverableRow, MessageId } from "../../../../src/model/rows.ts";
+import type { DeliverableRow, Headers, MessageId } from "../../../../src/model/rows.ts";
 
 const STRUCTURED = { "Content-Type": "application/cloudevents+json; charset=utf-8" };
 const ATTRIBUTES = { specversion: "1.0", id: "e 1", source: "/a", type: "t" };
@@ -117,11 +117,13 @@ describe("a received event", () => {
       key: null,
       aggregateType: null,
       payload: received.body,
+      headers: { ...received.headers, "x-source": "events" } as Headers,
       createdAt: new Date(),
     };
     const write = compileCloudEvents(
       { mode: "structured", source: "/other", type: "{{ topic }}", subject: "{{ key }}" },
       HTTP_BINDING,
+      new Set(["events"]),
     );
     const { body } = write(row, messageFields(row as DeliverableRow), received.body, received.headers);
     expect(JSON.parse(body)).toMatchObject({
