@@ -1,9 +1,11 @@
 import { createHmac } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
 import type { InboundAuth } from "../../../src/adapters/sources/http/schema.ts";
+import { httpPlan } from "../../../src/core/receipt/attributes.ts";
 import { createVerifier } from "../../../src/http/credentials.ts";
 import { ManualClock } from "../../support/recorders.ts";
 import { loadWith } from "../config/support.ts";
+import { type HarnessOptions, startHttp } from "./harness.ts";
 
 const clock = new ManualClock(1_700_000_000_000);
 const BODY = '{"id":"é"}';
@@ -129,5 +131,41 @@ describe("two credentials at a time", () => {
   test("a list of one passes alone", () => {
     expect(refusal("tokens: [t]", { authorization: "Bearer t" })).toBeNull();
     expect(refusal("tokens: [t]", { authorization: "Bearer u" })).not.toBeNull();
+  });
+});
+
+describe("a CloudEvent in binary mode", () => {
+  const event = { "ce-specversion": "1.0", "ce-id": "e-1", "ce-source": "/s", "ce-type": "t" };
+  const sign = (text: string) => ({ "X-Signature": `sha256=${digest(text).digest("hex")}` });
+  const start = (keys: string, filter?: HarnessOptions["filter"]) =>
+    startHttp({ route: { cloudEvents: true, auth: load(keys) }, attributes: httpPlan({ cloudEvents: true }), filter });
+
+  test("may be sent again as another event, unless its attributes are signed", async () => {
+    await using bodyOnly = await start("secret: key");
+    const ofBody = { ...event, ...sign(BODY) };
+    expect((await bodyOnly.post(BODY, ofBody)).status).toBe(202);
+    expect((await bodyOnly.post(BODY, { ...ofBody, "ce-id": "e-2" })).status).toBe(202);
+    expect(bodyOnly.store.rows).toHaveLength(2);
+
+    const names = ["ce-id", "ce-source", "ce-type"] as const;
+    const template = `${names.map((name) => `{{ headers.${name} }}`).join(".")}.{{ body }}`;
+    await using whole = await start(`secret: key, signedText: "${template}"`);
+    const ofAll = { ...event, ...sign(`${names.map((name) => event[name]).join(".")}.${BODY}`) };
+    expect((await whole.post(BODY, ofAll)).status).toBe(202);
+    for (const name of names) expect((await whole.post(BODY, { ...ofAll, [name]: "x" })).status).toBe(401);
+  });
+
+  test("is dropped where a filter takes events in structured mode alone", async () => {
+    const filter = {
+      require: [{ header: "Content-Type", matches: "application/cloudevents+json*" }],
+      exclude: [],
+    };
+    await using http = await start("secret: key", filter);
+    const body = '{"specversion":"1.0","id":"e-1","source":"/s","type":"t"}';
+    const headers = { ...sign(body), "Content-Type": "application/cloudevents+json; charset=utf-8" };
+    expect((await http.post(body, { ...headers, "ce-id": "e-2" })).status).toBe(202);
+    const binary = await http.post(body, { ...headers, ...event, "ce-id": "e-2", "Content-Type": "application/json" });
+    expect(await binary.json()).toEqual({ status: "filtered" });
+    expect(http.store.rows.map(({ idempotencyKey }) => idempotencyKey)).toEqual(["e-1"]);
   });
 });
