@@ -56,7 +56,8 @@ const lists = fc.oneof(
 const documents = fc.oneof(
   { weight: 4, arbitrary: lists },
   { weight: 4, arbitrary: fc.record({ results: lists, status: fc.constantFrom(200, 500) }) },
-  { weight: 1, arbitrary: fc.record({ results: fc.jsonValue() }) },
+  { weight: 2, arbitrary: fc.record({ items: lists }) },
+  { weight: 1, arbitrary: fc.record({ results: fc.jsonValue(), items: fc.jsonValue() }) },
   { weight: 1, arbitrary: fc.jsonValue() },
 );
 /** Pieces cut out, repeated or exchanged. */
@@ -93,7 +94,8 @@ function statusesIn(bytes: Uint8Array): readonly number[] | undefined {
   } catch {
     return undefined;
   }
-  const list: unknown = Array.isArray(document) ? document : (document as { results?: unknown } | null)?.results;
+  const { results, items = undefined } = Object(document) as { results?: unknown; items?: unknown };
+  const list: unknown = Array.isArray(document) ? document : (results ?? items);
   if (!Array.isArray(list) || list.length !== COUNT) return undefined;
   const found = list.map((item: { status?: unknown } | null) => item?.status);
   const areStatuses = found.every(

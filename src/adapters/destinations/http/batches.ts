@@ -220,8 +220,8 @@ interface ItemResult {
 }
 
 /**
- * Reads a 207 answer: an array, or `results` with one, that has an object with `status` and maybe `error` for each
- * message in the order of the request.
+ * Reads a 207 answer: an array, or `results` or `items` with one, that has an object with `status` and maybe `error`
+ * for each message in the order of the request. An inbox of this service answers `items`, each with a `body`.
  *
  * @throws PublishError `bad_response` for another one: what became of the messages is not known
  */
@@ -232,14 +232,15 @@ function resultsOf(text: string, count: number, name: string): readonly ItemResu
   } catch {
     parsed = undefined;
   }
-  const list = Array.isArray(parsed) ? parsed : (Object(parsed) as { results?: unknown }).results;
+  const { results: ofResults, items } = Object(parsed) as { results?: unknown; items?: unknown };
+  const list = Array.isArray(parsed) ? parsed : (ofResults ?? items);
   const results = Array.isArray(list) ? list.map(itemResult) : [];
   if (results.length === count && results.every((result) => result !== undefined)) return results;
   throw httpError("bad_response", `${name} was answered 207 without a status for each of the ${count} messages`);
 }
 
 function itemResult(item: unknown): ItemResult | undefined {
-  const { status, error } = Object(item) as { status?: unknown; error?: unknown };
+  const { status, body, error = Object(body).error } = Object(item) as Record<"status" | "body" | "error", unknown>;
   if (typeof status !== "number" || !Number.isInteger(status) || status < 100 || status > 599) return undefined;
   return { status, error: typeof error === "string" ? error.slice(0, LONGEST_ERROR) : undefined };
 }

@@ -85,6 +85,10 @@ describe("a batch", () => {
         body: JSON.stringify([{ status: 202 }, { status: 409 }, { status: 422, error: "no such order" }]),
       },
       { status: 207, body: JSON.stringify({ results: [{ status: 503 }, { status: 200 }, { status: 404 }] }) },
+      {
+        status: 207,
+        body: JSON.stringify({ items: [{ status: 200 }, { status: 202 }, { status: 400, body: { error: "no key" } }] }),
+      },
       { status: 503 },
       { status: 202, body: "[]" },
     );
@@ -99,6 +103,7 @@ describe("a batch", () => {
       undefined,
       { code: "status_4xx" },
     ]);
+    expect(await round()).toMatchObject([undefined, undefined, { message: expect.stringMatching(/400.*: no key$/) }]);
     expect(await round()).toMatchObject([{ code: "status_5xx" }, { code: "status_5xx" }, { code: "status_5xx" }]);
     expect(await round()).toEqual([undefined, undefined, undefined]);
   });
