@@ -295,10 +295,16 @@ export class ScopeHints {
       this.#firstSecondEndsAt = undefined;
       this.#left = { from: mark, to: this.#cursor, isFresh: true, beganAt: now, seen: undefined };
     }
-    this.#left = { ...this.#left, from: higher(this.#left.from, mark) };
-    if (lower(this.#left.from, this.#left.to) !== this.#left.to) return this.#left;
-    this.#sweepEnded(this.#left.beganAt, 0, this.#left.seen);
-    return undefined;
+    const { isFresh, to } = this.#left;
+    const from = higher(this.#left.from, mark);
+    if (lower(from, to) !== to) this.#left = { ...this.#left, from };
+    // The mark is past the cursor: all that a sweep finds was set back to pending below it.
+    else if (isFresh) this.#left = { ...this.#left, from, to: from };
+    else {
+      this.#sweepEnded(this.#left.beganAt, 0, this.#left.seen);
+      return undefined;
+    }
+    return this.#left;
   }
 
   /** Remembers what a claim has found in a stretch of the sweep. */

@@ -151,6 +151,18 @@ async function passed(scope: ClaimScope, options = {}) {
 const SCOPE = except(["stuck"]);
 
 describe("where a claim of a scope starts", () => {
+  test("is the first row that was set back below the mark, where a sweep is due and the mark is past the cursor", async () => {
+    const { claim, clock, marks, state } = await passed(SCOPE);
+    state.end = 2000;
+    marks.setNewest("1500", { running: [], end: 2n, later: undefined, writers: undefined });
+    clock.advance(1000);
+
+    expect(await claim(SCOPE)).toEqual(["sweep 1500 to 1500", "end", "claim 1500"]);
+    expect(await claim(SCOPE)).toEqual(["claim 1500"]);
+    clock.advance(1000);
+    expect(await claim(SCOPE)).toContain("sweep 1500 to 1500");
+  });
+
   test("is the mark, then the end of the table, and what is in front is swept when a second has passed", async () => {
     const { claim, clock } = table();
 
