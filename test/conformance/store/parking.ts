@@ -64,6 +64,27 @@ export function exerciseParking(open: () => Promise<StoreHarness>): void {
       },
     );
 
+    test("does not hold back an earlier row of its key that is replayed, behind a long front", async () => {
+      await using harness = await open();
+      const rows = [...Array.from({ length: 30 }, () => ({ key: "front" })), { key: "k" }, { key: "k" }, { key: "k" }];
+      await harness.insertOutbox(rows);
+      const early = (await harness.outboxRows()).at(-3)?.id as MessageId;
+      const { outbox } = harness.store;
+      const all = await outbox.claim(claimRequest());
+      await outbox.settle(
+        all.rows.map((row, n) =>
+          n === 0 || n === 31 ? parked(row) : n === 30 ? sent(row) : { ...sent(row), kind: "release" },
+        ),
+      );
+      await harness.reset(early);
+      for (let look = 0; look < 3; look += 1) {
+        harness.clock.advance(LOOK_AGAIN_MS);
+        const { rows: found } = await outbox.claim(claimRequest({ limit: 5 }));
+        expect(found.map(({ id }) => id)).toEqual(look === 0 ? [early] : []);
+        await outbox.settle(found.map(sent));
+      }
+    });
+
     test("is out of the way of a claim past it, whose own key it holds back behind a long front", async () => {
       await using harness = await open();
       await harness.insertOutbox([{ key: "k" }, ...Array.from({ length: 100 }, () => ({ key: "k" })), { key: "free" }]);

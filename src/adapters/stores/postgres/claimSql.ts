@@ -105,12 +105,19 @@ ORDER BY sequence NULLS FIRST`;
   const inBackoff = `b.${c.state} = 'pending' AND b.${c.attempt} > 0 AND b.${c.scheduledAt} > now()`;
   const slow = `b.${c.state} = 'processing' AND b.${c.claimedAt} < now() - interval '1 second'`;
 
-  /** Without keys in backoff, and keys whose row has been in delivery for a second. */
+  /**
+   * Without keys in backoff, and keys whose row has been in delivery for a second. A row that was replayed may be due in
+   * front of one in backoff, which may be parked for days.
+   */
   const withoutBlockedKeys: CandidateFilter = {
     ctes: "",
     condition: `
     AND (o.${c.key} IS NULL OR o.${c.key} NOT IN (
       SELECT b.${c.key} FROM ${table} b WHERE ${inBackoff} AND b.${c.key} IS NOT NULL
+        AND (SELECT o.${c.sequence} FROM ${table} o
+          WHERE o.${c.key} = b.${c.key} AND o.${c.key} IS NOT NULL AND o.${c.state} IN ('pending', 'processing')
+            AND ${aboveLowWater("o")} AND o.${c.sequence} < b.${c.sequence} AND o.${c.state} = 'pending' AND ${isDue}
+          ORDER BY o.${c.sequence} LIMIT 1) IS NULL
       UNION ALL
       SELECT b.${c.key} FROM ${table} b WHERE ${slow} AND ${aboveLowWater("b")} AND b.${c.key} IS NOT NULL))`,
   };

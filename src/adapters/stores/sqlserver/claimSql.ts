@@ -131,8 +131,8 @@ ORDER BY o.${c.sequence}`),
     );
 
     /**
-     * Leaves out keys in backoff, and keys whose row has been in delivery for a second. The scan takes no locks: each
-     * row that it found behind a blocked key would stay locked.
+     * Leaves out the rows of a key behind one in backoff, or one that has been in delivery for a second. The scan takes
+     * no locks: each row that it found behind a blocked key would stay locked.
      */
     const pastBlockedKeys: Statement = statement(
       "outbox.claim past blocked keys",
@@ -142,12 +142,12 @@ ORDER BY o.${c.sequence}`),
 FROM ${table} o ${TO_READ}
 WHERE ${isDue} AND o.${c.sequence} >= @from${and}
   AND NOT EXISTS (SELECT 1 FROM (
-    SELECT b.${c.key} AS blocked FROM ${table} b ${TO_READ}
+    SELECT b.${c.key} AS blocked, b.${c.sequence} AS sequence FROM ${table} b ${TO_READ}
     WHERE b.${c.state} = N'pending' AND b.${c.attempt} > 0 AND b.${c.scheduledAt} > @now AND b.${c.key} IS NOT NULL
     UNION ALL
-    SELECT b.${c.key} FROM ${table} b ${TO_READ}
+    SELECT b.${c.key}, b.${c.sequence} FROM ${table} b ${TO_READ}
     WHERE b.${c.state} = N'processing' AND b.${c.claimedAt} < DATEADD(second, -1, @now) AND b.${c.key} IS NOT NULL
-  ) k WHERE k.blocked = o.${c.key})
+  ) k WHERE k.blocked = o.${c.key} AND k.sequence < o.${c.sequence})
 ORDER BY o.${c.sequence}`),
     );
     return {
