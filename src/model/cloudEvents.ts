@@ -17,17 +17,23 @@ export const HTTP_BINDING: CloudEventsBinding = { prefix: "ce-", isEncoded: true
  */
 const OF_EVENT = /^(?:(ce-)|ce_|cloudEvents[:_])([a-z0-9]+)$/i;
 
-/** Attributes of an event among the headers, decoded, and the other headers. The content type is not an attribute. */
+/**
+ * Attributes of an event among the headers, decoded, and the other headers. The content type is not an attribute. Where
+ * an attribute comes in several forms, `ce-` counts: a signature may cover that header and none that is added.
+ */
 export function splitAttributes(all: Headers) {
   const attributes: Record<string, string> = {};
+  const others: Record<string, string> = {};
   const headers: Record<string, string> = {};
   for (const [name, value] of Object.entries(all)) {
     const [, isEncoded, attribute] = OF_EVENT.exec(name) ?? [];
     if (attribute === undefined) headers[name] = value;
-    else if (attribute.toLowerCase() !== "datacontenttype")
-      attributes[attribute.toLowerCase()] = isEncoded === undefined ? value : decodedAttribute(value);
+    else if (attribute.toLowerCase() !== "datacontenttype") {
+      if (isEncoded === undefined) others[attribute.toLowerCase()] = value;
+      else attributes[attribute.toLowerCase()] = decodedAttribute(value);
+    }
   }
-  return { attributes, headers };
+  return { attributes: { ...others, ...attributes }, headers };
 }
 
 /** Attributes as headers. */

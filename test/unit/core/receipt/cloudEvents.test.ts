@@ -81,6 +81,17 @@ describe("a received event", () => {
     });
   });
 
+  test.each([
+    ["ce_", "ce-"],
+    ["cloudEvents_", "ce-"],
+    ["ce-", "ce_"],
+    ["ce-", "cloudEvents:"],
+  ])("has an attribute in %s and in %s from the header ce-", (first, second) => {
+    const headers = Object.entries({ [first]: first, [second]: second }).map(([prefix, id]) => [`${prefix}id`, id]);
+    const others = { "ce-specversion": "1.0", "ce-source": "/a", "ce-type": "t" };
+    expect(read("1", { ...others, ...Object.fromEntries(headers) })).toMatchObject({ headers: { "ce-id": "ce-" } });
+  });
+
   test("without data in binary mode has null, and numbers keep their digits", () => {
     const binary = { "ce-specversion": "1.0", "ce-id": "1", "ce-source": "/a", "ce-type": "t" };
     expect(read("", binary)).toMatchObject({ body: "null" });
