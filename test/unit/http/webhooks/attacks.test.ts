@@ -190,6 +190,19 @@ test("bodies made to be costly are refused", async () => {
   }
 });
 
+test.each(["github", "slack"])(
+  "%s: recorded JSON is a duplicate as a form, too: the type is not signed",
+  async (name) => {
+    const sender = senderOf(name);
+    await using http = await start(sender);
+    const event = sender.send(http.key.signing, http.clock.ms, '{"event_id":"Ev1","event":{"type":"message"}}');
+    expect((await http.deliver(withHeaders(event, { "content-type": "application/json" }))).status).toBe(202);
+    const form = withHeaders(event, { "content-type": "application/x-www-form-urlencoded" });
+    expect(await (await http.deliver(form)).json()).toEqual({ status: "duplicate" });
+    expect(http.store.rows).toHaveLength(1);
+  },
+);
+
 describe("a recorded request under the content type of a batch, which is not signed,", () => {
   const TYPES = ["application/x-ndjson", "application/ndjson", "application/cloudevents-batch+json"];
 
