@@ -81,6 +81,8 @@ export function valueAt(document: unknown, path: string): unknown {
   let value = document;
   for (const name of path.match(/[^$.[\]]+/g) ?? []) {
     if (typeof value !== "object" || value === null || !Object.hasOwn(value, name)) return undefined;
+    // An index names an item of a list, as in the JSONPath of the key: `{"0": ...}` must not pass for a list of one.
+    if (Array.isArray(value) !== /^\d+$/.test(name)) return undefined;
     value = (value as Record<string, unknown>)[name];
   }
   return value;

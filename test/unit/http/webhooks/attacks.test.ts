@@ -115,6 +115,15 @@ test("Adyen: an unsigned second item is refused", async () => {
   expect(http.store.rows).toEqual([]);
 });
 
+test("Adyen: an item in anything but a list is refused, since its key would not be found there", async () => {
+  await using http = await start(senderOf("adyen"));
+  expect((await http.deliver(http.sent)).status).toBe(202);
+  const { notificationItems } = JSON.parse(http.sent.body.toString()) as { notificationItems: object[] };
+  const body = JSON.stringify({ notificationItems: { 0: notificationItems[0] } });
+  expect((await http.deliver({ ...http.sent, body: Buffer.from(body) })).status).toBe(401);
+  expect(http.store.rows).toHaveLength(1);
+});
+
 test("Adyen: every signed member counts", async () => {
   const sender = senderOf("adyen");
   for (const change of [
