@@ -51,6 +51,9 @@ function fromEnvelope(body: Buffer, others: Headers): ReadEvent {
       return failed(`its attribute ${JSON.stringify(name.slice(0, LONGEST_NAME))} is no lower case word`);
     if (!["string", "number", "boolean"].includes(typeof value))
       return failed(`its attribute ${name.slice(0, LONGEST_NAME)} is no scalar`);
+    // It would become U+FFFD, and different ids the same.
+    if (typeof value === "string" && LONE_SURROGATE.test(value))
+      return failed(`its attribute ${name.slice(0, LONGEST_NAME)} holds half of a surrogate pair`);
     // A parsed number may have lost digits.
     attributes[name] = (typeof value === "number" && memberText(document.text, name)) || String(value);
   }
@@ -72,6 +75,7 @@ function fromEnvelope(body: Buffer, others: Headers): ReadEvent {
 
 const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 const LONGEST_NAME = 100;
+const LONE_SURROGATE = /\p{Surrogate}/u;
 
 function missingAttribute(attributes: Readonly<Record<string, string>>): string | undefined {
   const missing = ["specversion", "id", "source", "type"].find((name) => !attributes[name]);

@@ -111,6 +111,8 @@ describe("a received event", () => {
     ["it has no attribute id", envelope({ id: "" }), STRUCTURED],
     ['its attribute "Bad-Name" is no lower case word', envelope({ "Bad-Name": "1" }), STRUCTURED],
     ["its attribute list is no scalar", envelope({ list: [] }), STRUCTURED],
+    ["its attribute id holds half of a surrogate pair", envelope({ id: "a\ud800" }), STRUCTURED],
+    ["its attribute id holds half of a surrogate pair", envelope({ id: "\udc00\ud800" }), STRUCTURED],
     ["it has both data and data_base64", envelope({ data: 1, data_base64: "QQ==" }), STRUCTURED],
     ["its data_base64 is no base64", envelope({ data_base64: "?" }), STRUCTURED],
     ["it is a batch", "[]", { "content-type": "application/cloudevents-batch+json" }],
