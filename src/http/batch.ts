@@ -31,10 +31,12 @@ export function createFormOf(source: BatchSource): FormOf {
  * Whether `Content-Type` may say that a request has several messages. Signatures do not cover it: who resends a
  * recorded request with another one would give its messages new idempotency keys, unless these are in their bodies.
  */
-export function trustsContentType({ auth, ...key }: BatchSource): boolean {
+export function trustsContentType({ auth, batch, ...key }: BatchSource): boolean {
   // An expression may read headers, and the position.
   const isInBody = key.idempotencyKeyHeader === undefined && key.idempotencyKeyExpression === undefined;
-  return auth?.kind !== "provider" && (auth?.kind !== "hmac" || isInBody);
+  // A line may hold the whole list, with an id of its own.
+  const isAlwaysSplit = batch.path !== undefined;
+  return auth?.kind !== "provider" && (auth?.kind !== "hmac" || (isInBody && !isAlwaysSplit));
 }
 
 /** The media types of several messages. */

@@ -250,6 +250,15 @@ describe("a recorded request under the content type of a batch, which is not sig
     }
     expect(split.store.rows.map(({ idempotencyKey }) => idempotencyKey)).toEqual(["k:0", "k:1"]);
 
+    // A list with an id of its own, beside those of its items.
+    const ofItems = { auth, batch: { path: "$.events[*]", atomic: false, maxItems: 10 } };
+    await using items = await startHttp({ route: ofItems, attributes: httpPlan({ idempotencyKeyPath: ["$.id"] }) });
+    const list = '{"id":"list","events":[{"id":"a"},{"id":"b"}]}';
+    for (const [index, type] of ["application/json", ...TYPES].entries()) {
+      expect((await post(items, list, type)).status).toBe(index === 0 ? 202 : 200);
+    }
+    expect(items.store.rows.map(({ idempotencyKey }) => idempotencyKey)).toEqual(["a", "b"]);
+
     const computed = { idempotencyKeyExpression: "$string($position)" };
     await using byPosition = await startHttp({ route: { auth, ...computed }, attributes });
     expect((await post(byPosition, '{"n":1}\n{"n":2}', "application/x-ndjson")).status).toBe(400);
