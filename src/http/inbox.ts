@@ -216,8 +216,10 @@ export function receivedHeaders(raw: readonly string[], omits: (name: string) =>
     if (firstName === undefined) {
       firstNames.set(lowerCaseName, name);
       headers[name] = value;
-    } else {
-      headers[firstName] += `, ${value}`;
+    } else if (value !== "") {
+      // Without the empty ones: a header that only comes twice has no value.
+      const former = headers[firstName] ?? "";
+      headers[firstName] = former === "" ? value : `${former}, ${value}`;
     }
   }
   return headers;

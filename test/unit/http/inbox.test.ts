@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
+import { httpPlan } from "../../../src/core/receipt/attributes.ts";
 import { StoreError } from "../../../src/model/errors.ts";
 import { Secret } from "../../../src/model/secret.ts";
 import { failOnLeaks } from "../../support/leaks.ts";
@@ -71,6 +72,22 @@ describe("POST of a message", () => {
       body: '{"error":"no idempotency key at $.id: found an object; expected a non-empty string, a number or a boolean"}',
     });
     expect(http.calls).toEqual(["inboxRejection(extraction_failed)"]);
+  });
+
+  test("has no key in a header that comes twice without a value, and one in a header that has it once", async () => {
+    await using http = await startHttp({ attributes: httpPlan({ idempotencyKeyHeader: "X-Key" }) });
+    const send = async (...values: readonly string[]) => {
+      using client = new RawClient(http.data.port);
+      const keys = values.map((value) => `X-Key: ${value}`);
+      client.send(`${postHead([...keys, "Content-Length: 2", "Connection: close"])}{}`);
+      await client.closed;
+      return client.received.slice("HTTP/1.1 ".length, "HTTP/1.1 202".length);
+    };
+    expect(await send("", "")).toBe("400");
+    expect(await send("", "a")).toBe("202");
+    expect(await send("a", "")).toBe("200");
+    expect(await send("a", "b")).toBe("202");
+    expect(http.store.rows.map(({ idempotencyKey }) => idempotencyKey)).toEqual(["a", "a, b"]);
   });
 
   test("answers 401 with the failed check, and stores nothing", async () => {
