@@ -59,6 +59,8 @@ function fromEnvelope(body: Buffer, others: Headers): ReadEvent {
   }
   const missing = missingAttribute(attributes);
   if (missing !== undefined) return failed(`it has no attribute ${missing}`);
+  if (typeof dataType === "string" && !HEADER_TEXT.test(dataType))
+    return failed("its datacontenttype holds what no header can");
   const kept = Object.entries(others).filter(([name]) => name.toLowerCase() !== "content-type");
   const headers = {
     ...Object.fromEntries(kept),
@@ -75,6 +77,8 @@ function fromEnvelope(body: Buffer, others: Headers): ReadEvent {
 
 const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 const LONGEST_NAME = 100;
+/** The database would refuse others, one statement for each event of a batch. */
+const HEADER_TEXT = /^[^\p{Cc}\p{Surrogate}]*$/u;
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
 function missingAttribute(attributes: Readonly<Record<string, string>>): string | undefined {
