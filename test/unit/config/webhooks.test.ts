@@ -69,6 +69,7 @@ describe("a source with a provider", () => {
     ["provider: sendgrid, secret: xyzzy", "sources.s.auth.secret: expected an ECDSA public key"],
     ["provider: svix, secret: whsk_xyzzy", "sources.s.auth.secret: is a private key (whsk_)"],
     ["provider: svix, secrets: [whsec_eHl6enk=, 'whsec_xyzzy!']", "sources.s.auth.secrets[1]: expected whsec_"],
+    ["provider: svix, secret: whsec_x", "sources.s.auth.secret: expected whsec_"],
     ["provider: github, secret: a, secrets: [b]", "sources.s.auth.secret: does not go with secrets"],
     ["provider: meta, secret: s, verifyToken: a, verifyTokens: [b]", "sources.s.auth.verifyToken: does not go with"],
     ["provider: meta, secret: s, verifyTokens: []", "sources.s.auth.verifyTokens: must not be an empty list"],
@@ -127,7 +128,7 @@ describe("docs/webhooks", () => {
   test("the overview shows configurations that load", () => {
     const examples = yamlOf(read("docs/webhooks/README.md"));
     expect(examples).toHaveLength(2);
-    for (const yaml of examples) expect(problemsOf(yaml, { env: { STRIPE_SECRET: "whsec_x" } })).toEqual([]);
+    for (const yaml of examples) expect(problemsOf(yaml, { env: { STRIPE_SECRET: "whsec_eHl6" } })).toEqual([]);
     const [, hmac = ""] = /^```yaml\n(auth:.*?)^```$/ms.exec(read("docs/webhooks/README.md")) ?? [];
     const yaml = `admin:\n  enabled: true\n  ${hmac.replaceAll("\n", "\n  ")}\n`;
     expect(problemsOf(yaml, { env: { SECRET: "x" } })).toEqual([]);
