@@ -132,8 +132,9 @@ async function run(
     : Promise.resolve();
   const poisoning = poison({ database, ingest: to, durationMs, seed, selected, signal });
   const ended = new AbortController();
+  signal.addEventListener("abort", () => ended.abort(), { once: true });
   const deciding = selected.has("parked rows")
-    ? decideOnParked(to, seed, AbortSignal.any([ended.signal, signal]))
+    ? decideOnParked(to, seed, ended.signal)
     : Promise.resolve({ retried: 0, discarded: 0 });
   deciding.catch((error: unknown) => failed.abort(error)); // Awaited below.
   const plan = planFaults(seed, durationMs, LEASE_MS, (kind) => selected.has(kind));
