@@ -23,22 +23,19 @@ beforeEach(() => {
   for (const n of [1, 2]) {
     history.sent(`m-${n}`, "k");
     history.acknowledged(`m-${n}`);
-    const inserted = {
-      at: 0,
-      replica: "relay-0.1",
-      was: null,
-      wasAttempt: null,
-      leaseLeftMs: null,
-      claim: null,
-      wasParked: null,
-    };
-    entries.push({ ...inserted, sequence: n, message: `m-${n}`, rowId: `row-${n}`, state: "pending", attempt: 0 });
+    insert(0, `m-${n}`, n, `row-${n}`);
   }
 });
 
 afterEach(() => {
   jest.restoreAllMocks();
 });
+
+/** The row of a message comes into the table. */
+function insert(at: number, message: string, sequence: number, rowId = `row-${message}`): void {
+  const nothingYet = { was: null, wasAttempt: null, leaseLeftMs: null, claim: null, wasParked: null };
+  entries.push({ ...nothingYet, at, replica: "relay-0.1", sequence, message, rowId, state: "pending", attempt: 0 });
+}
 
 interface Change {
   readonly leaseLeftMs?: number;
@@ -345,19 +342,6 @@ describe("after the database was put back to a copy", () => {
     if (sequence !== undefined) insert(at, id, sequence);
   }
 
-  function insert(at: number, id: string, sequence: number): void {
-    const inserted = {
-      at,
-      replica: "relay-0.1",
-      was: null,
-      wasAttempt: null,
-      leaseLeftMs: null,
-      claim: null,
-      wasParked: null,
-    };
-    entries.push({ ...inserted, sequence, message: id, rowId: `row-${id}`, state: "pending", attempt: 0 });
-  }
-
   const forgottenClaim = (id: string, sequence: number): JournalEntry => ({
     at: 1000,
     replica: "A.1",
@@ -460,17 +444,8 @@ describe("where the database's clock is set back, a message that", () => {
       now = acknowledged;
       history.acknowledged(id);
     }
-    const inserted = {
-      at: relayedAt,
-      replica: "relay-0.1",
-      was: null,
-      wasAttempt: null,
-      leaseLeftMs: null,
-      claim: null,
-      wasParked: null,
-    };
-    entries.push({ ...inserted, sequence: 3, message: "m-4", rowId: "row-4", state: "pending", attempt: 0 });
-    entries.push({ ...inserted, sequence: 4, message: "m-3", rowId: "row-3", state: "pending", attempt: 0 });
+    insert(relayedAt, "m-4", 3, "row-4");
+    insert(relayedAt, "m-3", 4, "row-3");
     for (const [sequence, message] of [
       [3, 4],
       [4, 3],

@@ -8,6 +8,7 @@ failOnLeaks();
 /** Runs a process with log and signal handlers as the service has them; its orderly stop takes until a timer fires. */
 function run(body: string): RunningProcess {
   const script = `
+    import { write } from "node:fs";
     import { createLog } from ${JSON.stringify(builtModule("src/runtime/log.ts"))};
     import { handleSignals } from ${JSON.stringify(builtModule("src/runtime/shutdown.ts"))};
     const { log, flush } = createLog({ level: "info", roles: ["poller"] });
@@ -35,7 +36,7 @@ describe("a process of the service", () => {
     ["at the last lines", ""],
     [
       "long before",
-      `for (let n = 0; n < 2000; n += 1) log.info({ n }, "line"); await new Promise((r) => setTimeout(r, 300));`,
+      `for (let n = 0; n < 2000; n += 1) log.info({ n }, "line"); await new Promise((done) => write(1, "x", done));`,
     ],
   ])("ends where nobody reads its log any more: %s", async (_when, body) => {
     const child = run(`
