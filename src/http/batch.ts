@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { InboundAuth } from "../adapters/sources/http/schema.ts";
 import { type BatchForm, parseListPath, type SplitBatch } from "../core/receipt/requestBatch.ts";
 import type { Receipt } from "../model/rows.ts";
-import { ERRORS, sendJson, tooManyMessage } from "./respond.ts";
+import { ERRORS, sendError, sendJson, tooManyMessage } from "./respond.ts";
 
 /** How the messages of a request to a source are written; undefined where it is one message. */
 type FormOf = (req: IncomingMessage) => BatchForm | undefined;
@@ -47,17 +47,24 @@ const BATCH_TYPES: Readonly<Record<string, BatchForm | undefined>> = Object.assi
 } satisfies Record<string, BatchForm>);
 
 /** What one message gets when it is sent alone. */
-interface ReceiptAnswer {
+interface Answer {
   readonly status: number;
   readonly body: object;
-  readonly headers?: Readonly<Record<string, number>>;
 }
 
-/** A full queue of transforms empties within seconds. */
-const BUSY_RETRY_AFTER_SECONDS = 1;
+/** Answers for a message that came alone. */
+export function answerReceipt(res: ServerResponse, receipt: Receipt): void {
+  answer(res, receiptAnswer(receipt));
+}
+
+function answer(res: ServerResponse, { status, body }: Answer): void {
+  // A full queue of transforms empties within seconds.
+  if (status === 503) res.setHeader("Retry-After", 1);
+  sendJson(res, status, body);
+}
 
 /** The answer to a receipt (spec, the status table of the route). */
-export function receiptAnswer(receipt: Receipt): ReceiptAnswer {
+function receiptAnswer(receipt: Receipt): Answer {
   switch (receipt.kind) {
     case "stored":
       return { status: 202, body: { messageId: receipt.id } };
@@ -70,11 +77,7 @@ export function receiptAnswer(receipt: Receipt): ReceiptAnswer {
     case "unavailable":
       return { status: 500, body: { error: ERRORS.storageFailed } };
     case "busy":
-      return {
-        status: 503,
-        body: { error: ERRORS.transformUnavailable },
-        headers: { "Retry-After": BUSY_RETRY_AFTER_SECONDS },
-      };
+      return { status: 503, body: { error: ERRORS.transformUnavailable } };
     case "withheld":
       return { status: 424, body: { error: WITHHELD } };
   }
@@ -103,24 +106,18 @@ export function answerBatch(res: ServerResponse, receipts: readonly Receipt[], i
   const isNoneTaken = refused >= 0 && (isAtomic || answers.every(({ status }) => status >= 400));
   const decisive = answers[failed >= 0 ? failed : refused];
   if (decisive !== undefined && (failed >= 0 || isNoneTaken)) {
-    for (const [name, value] of Object.entries(decisive.headers ?? {})) res.setHeader(name, value);
     const { error } = decisive.body as { readonly error: string };
-    sendJson(res, decisive.status, { error: failed >= 0 ? error : `item ${refused}: ${error}`, items });
+    answer(res, { ...decisive, body: { error: failed >= 0 ? error : `item ${refused}: ${error}`, items } });
   } else if (refused >= 0) sendJson(res, 207, { items });
   else sendJson(res, answers.some(({ status }) => status === 202) ? 202 : 200, { items });
 }
 
-/** Why the body of a request holds no batch. @param maxItems `batch.maxItems` */
-export function unsplitAnswer(
+/** Answers a request whose body holds no batch. @param maxItems `batch.maxItems` */
+export function answerUnsplit(
+  res: ServerResponse,
   split: Exclude<SplitBatch, { readonly kind: "messages" }>,
   maxItems: number,
-): { readonly status: number; readonly error: string } {
-  switch (split.kind) {
-    case "invalid_json":
-      return { status: 400, error: "Invalid JSON" };
-    case "no_list":
-      return { status: 400, error: split.reason };
-    case "too_many":
-      return { status: 413, error: tooManyMessage(maxItems) };
-  }
+): void {
+  if (split.kind === "too_many") sendError(res, 413, tooManyMessage(maxItems));
+  else sendError(res, 400, split.kind === "no_list" ? split.reason : "Invalid JSON");
 }

@@ -2,8 +2,10 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Transform } from "node:stream";
 import { createBrotliDecompress, createGunzip, createInflate, createInflateRaw } from "node:zlib";
 import type { Clock } from "../time/clock.ts";
+import type { Verifier } from "./credentials.ts";
+import { ERRORS, sendError, tooLargeMessage } from "./respond.ts";
 
-export type BodyResult =
+type BodyResult =
   | { readonly kind: "read"; readonly body: Buffer }
   | { readonly kind: "too_large" }
   /** Too many unfinished bodies are held in memory. */
@@ -15,6 +17,94 @@ export interface BodyLimits {
   /** Largest body in bytes. */
   readonly maxBytes: number;
   readonly budget: BodyBudget;
+}
+
+interface Admission {
+  readonly limits: BodyLimits;
+  /** Null admits every caller. */
+  readonly verifier: Verifier | null;
+  /** Called for a request whose credentials do not hold. */
+  readonly onRefused?: (req: IncomingMessage, reason: string) => void;
+}
+
+/** A request's body, decoded, from a sender whose credentials hold; or why there is none. */
+type Admitted =
+  | BodyResult
+  | { readonly kind: "unauthorized"; readonly reason: string; readonly challenge: string }
+  | { readonly kind: "unsupported_encoding" }
+  | { readonly kind: "undecodable" };
+
+/** Answers with an error in the form of one route. */
+export type AnswerError = (res: ServerResponse, status: number, message: string) => void;
+
+/**
+ * Reads a request's body and checks its credentials. A request that is not admitted has its answer when this resolves,
+ * unless its sender is gone.
+ *
+ * @returns the body's bytes, decoded, or null for a request that was not admitted; never rejects
+ */
+export async function admit(
+  req: IncomingMessage,
+  res: ServerResponse,
+  { limits, verifier, onRefused }: Admission,
+  answerError: AnswerError = sendError,
+): Promise<Buffer | null> {
+  const admitted = await receiveBody(req, res, limits, verifier);
+  switch (admitted.kind) {
+    case "read":
+      return admitted.body;
+    case "too_large":
+      answerError(res, 413, tooLargeMessage(limits.maxBytes));
+      break;
+    case "unauthorized":
+      onRefused?.(req, admitted.reason);
+      res.setHeader("WWW-Authenticate", admitted.challenge);
+      answerError(res, 401, admitted.reason);
+      break;
+    case "unsupported_encoding":
+      res.setHeader("Accept-Encoding", ACCEPTED_ENCODINGS);
+      answerError(res, 415, ERRORS.unsupportedEncoding);
+      break;
+    case "undecodable":
+      answerError(res, 400, ERRORS.undecodable);
+      break;
+    case "overloaded":
+      res.setHeader("Retry-After", 1);
+      answerError(res, 503, ERRORS.overloaded);
+      break;
+    case "aborted":
+      break;
+  }
+  return null;
+}
+
+/**
+ * What the headers alone can show is checked first: of a body whose sender may not send it only the size counts, since
+ * a body above the cap is answered as such whoever sent it (spec, "Processing order").
+ */
+async function receiveBody(
+  req: IncomingMessage,
+  res: ServerResponse,
+  limits: BodyLimits,
+  verifier: Verifier | null,
+): Promise<Admitted> {
+  if (announcesTooMuch(req, limits.maxBytes)) return { kind: "too_large" };
+  const refusal = verifier?.refusal(req, null) ?? null;
+  if (verifier !== null && refusal !== null) {
+    const size = await skipBody(req, res, limits.maxBytes);
+    return size === "within"
+      ? { kind: "unauthorized", reason: refusal, challenge: verifier.challenge }
+      : { kind: size };
+  }
+  const decoder = decoderOf(req.headers["content-encoding"]);
+  if (decoder === undefined) return { kind: "unsupported_encoding" };
+
+  const read = await readBody(req, res, limits);
+  if (read.kind !== "read") return read;
+  // A signature covers the bytes that were sent.
+  const reason = verifier?.signsBody ? verifier.refusal(req, read.body) : null;
+  if (verifier !== null && reason !== null) return { kind: "unauthorized", reason, challenge: verifier.challenge };
+  return decoder === null ? read : decodeBody(read.body, decoder, limits);
 }
 
 /** Whether the request announces a body above the cap. */
@@ -30,11 +120,7 @@ export function announcesTooMuch(req: IncomingMessage, maxBytes: number): boolea
  * @param limits a larger body is not read to its end; one that announces it has been refused before
  * @returns the bytes; never rejects
  */
-export function readBody(
-  req: IncomingMessage,
-  res: ServerResponse,
-  { maxBytes, budget }: BodyLimits,
-): Promise<BodyResult> {
+function readBody(req: IncomingMessage, res: ServerResponse, { maxBytes, budget }: BodyLimits): Promise<BodyResult> {
   return new Promise((resolve) => {
     const body = new GatheredBody(Number(req.headers["content-length"] ?? maxBytes), budget, () =>
       finish({ kind: "overloaded" }),
@@ -61,7 +147,7 @@ export function readBody(
  * @param maxBytes a larger body that announces its size has been refused before
  * @returns never rejects
  */
-export function skipBody(
+function skipBody(
   req: IncomingMessage,
   res: ServerResponse,
   maxBytes: number,
@@ -126,7 +212,7 @@ const DECODERS: ReadonlyMap<string, Decoder> = new Map(
  *
  * @returns null for an identity body; undefined for an encoding, or several, that the service does not decode
  */
-export function decoderOf(contentEncoding: string | undefined): Decoder | null | undefined {
+function decoderOf(contentEncoding: string | undefined): Decoder | null | undefined {
   if (contentEncoding === undefined) return null;
   const name = contentEncoding.trim().toLowerCase();
   return name === "" || name === "identity" ? null : DECODERS.get(name);
@@ -137,7 +223,7 @@ export function decoderOf(contentEncoding: string | undefined): Decoder | null |
  *
  * @returns `undecodable` when the bytes do not match the encoding; never rejects
  */
-export function decodeBody(
+function decodeBody(
   body: Buffer,
   decoder: Decoder,
   { maxBytes, budget }: BodyLimits,

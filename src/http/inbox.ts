@@ -6,17 +6,16 @@ import { CORRELATION_HEADER, correlationId, credentialHeaders } from "../core/re
 import { REJECTION_METRICS, type ReceivedMessage } from "../core/receipt/preparation.ts";
 import type { Receiver } from "../core/receipt/receive.ts";
 import { type BatchForm, splitBatch } from "../core/receipt/requestBatch.ts";
-import type { Headers, Receipt } from "../model/rows.ts";
+import type { Headers } from "../model/rows.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock } from "../time/clock.ts";
-import { type Admitted, answerUnadmitted, receiveBody } from "./admission.ts";
-import { answerBatch, createFormOf, receiptAnswer, unsplitAnswer } from "./batch.ts";
-import type { BodyBudget } from "./body.ts";
+import { answerBatch, answerReceipt, answerUnsplit, createFormOf } from "./batch.ts";
+import { admit, type BodyBudget } from "./body.ts";
 import { accessOf, createVerifier, credentialHeaderNames } from "./credentials.ts";
 import { type DescribedSource, describeReceive } from "./openapi/sources.ts";
-import { send, sendError, sendJson } from "./respond.ts";
+import { send } from "./respond.ts";
 import { type Route, type RouteHandler, route, sourceIds } from "./routes.ts";
-import { answerHandshake, createWebhook, type HandshakeAnswer } from "./webhook.ts";
+import { answerHandshake, createWebhook } from "./webhook.ts";
 
 /** One HTTP source: its configuration, and what receives its messages. */
 export interface HttpSource {
@@ -61,29 +60,35 @@ function receiveHandler(
   { settings, receiver }: HttpSource,
   { inbox, budget, clock, metrics }: InboxOptions,
 ): { readonly handle: RouteHandler; readonly handshakeMethods: readonly string[] } {
-  const { auth } = settings;
+  const { auth, batch } = settings;
   const webhook = createWebhook(settings, clock);
-  const limits = { maxBytes: inbox.maxBodyBytes, budget };
-  const verifier = auth === undefined ? null : createVerifier(auth, clock);
+  const admission = {
+    limits: { maxBytes: inbox.maxBodyBytes, budget },
+    verifier: auth === undefined ? null : createVerifier(auth, clock),
+    onRefused: () => metrics.inboxRejection("unauthorized"),
+  };
   const perMinute = settings.rateLimit?.requestsPerMinute;
   const rateLimit = perMinute === undefined ? undefined : new RateLimit(perMinute, clock);
   const omits = headersNotStored(auth, inbox.credentialHeaders);
-  const { batch } = settings;
   const formOf = createFormOf(settings);
 
-  async function decide(req: IncomingMessage, res: ServerResponse): Promise<Decision> {
+  async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> {
     const greeting = webhook.greet(req);
-    if (greeting !== undefined) return { kind: "handshake", answer: greeting };
-    const admitted = await receiveBody(req, res, { limits, verifier });
-    if (admitted.kind !== "read") return admitted;
+    if (greeting !== undefined) return answerHandshake(res, greeting);
+    const received = await admit(req, res, admission);
+    if (received === null) return;
 
     const retryAfterSeconds = rateLimit?.take() ?? 0;
-    if (retryAfterSeconds > 0) return { kind: "rate_limited", retryAfterSeconds };
+    if (retryAfterSeconds > 0) {
+      metrics.inboxRejection("rate_limited");
+      res.setHeader("Retry-After", retryAfterSeconds);
+      return send(res, 429, null, "");
+    }
 
-    const handshake = webhook.reply(req, admitted.body);
-    if (handshake !== undefined) return { kind: "handshake", answer: handshake };
-    const json = webhook.jsonOf(req, admitted.body);
-    const body = typeof json === "string" ? admitted.body : json;
+    const handshake = webhook.reply(req, received);
+    if (handshake !== undefined) return answerHandshake(res, handshake);
+    const json = webhook.jsonOf(req, received);
+    const body = typeof json === "string" ? received : json;
 
     const given = req.headers["x-correlation-id"];
     const form = typeof json === "string" ? undefined : formOf(req);
@@ -91,91 +96,46 @@ function receiveHandler(
       body: form === undefined ? body : NO_BODY,
       correlationId: typeof given === "string" ? headerText(given) : undefined,
     };
-    if (!receiver.passes(() => receivedHeaders(req.rawHeaders, omitsNone), unread)) return { kind: "filtered" };
+    if (!receiver.passes(() => receivedHeaders(req.rawHeaders, omitsNone), unread)) {
+      return answerReceipt(res, { kind: "filtered" });
+    }
 
     const correlation = correlationId(given);
     res.setHeader(CORRELATION_HEADER, correlation);
     if (typeof json === "string") {
       metrics.inboxRejection(REJECTION_METRICS.extraction_failed);
-      return { kind: "rejected", rejection: "extraction_failed", reason: json };
+      return answerReceipt(res, { kind: "rejected", rejection: "extraction_failed", reason: json });
     }
-    const isConverted = body !== admitted.body;
+    const isConverted = body !== received;
     const describesBody = (name: string): boolean => name === "content-type" && (isConverted || form !== undefined);
     const headers = receivedHeaders(req.rawHeaders, (name) => describesBody(name) || omits(name));
     const message = { body, headers, correlationId: headerText(correlation) };
-    return form === undefined ? await receiver.accept(message) : await acceptBatch(message, form);
+    if (form === undefined) answerReceipt(res, await receiver.accept(message));
+    else await handleBatch(res, message, form);
   }
 
-  async function acceptBatch(
+  async function handleBatch(
+    res: ServerResponse,
     { body, headers: all, correlationId }: ReceivedMessage,
     form: BatchForm,
-  ): Promise<Decision> {
+  ): Promise<void> {
     const split = splitBatch(body, form, batch.maxItems);
     if (split.kind !== "messages") {
       metrics.inboxRejection(REJECTION_METRICS.extraction_failed);
-      return { kind: "unsplit", ...unsplitAnswer(split, batch.maxItems) };
+      return answerUnsplit(res, split, batch.maxItems);
     }
     // Each is an event in structured mode.
     const headers = settings.cloudEvents === true ? { ...all, "content-type": EVENT_TYPE } : all;
     const messages = split.bodies.map((each, position) => ({ body: each, headers, correlationId, position }));
-    return { kind: "batch", receipts: await receiver.acceptRequest(messages, batch.atomic) };
-  }
-
-  async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> {
-    const decision = await decide(req, res);
-    if (decision.kind === "unauthorized" || decision.kind === "rate_limited") metrics.inboxRejection(decision.kind);
-    answer(res, decision, limits.maxBytes, batch.atomic);
+    answerBatch(res, await receiver.acceptRequest(messages, batch.atomic), batch.atomic);
   }
 
   return { handle, handshakeMethods: webhook.methods };
 }
 
-/** The outcome of one request: it is refused before its message is read, or the message is received. */
-type Decision =
-  | Receipt
-  | Exclude<Admitted, { kind: "read" }>
-  | { readonly kind: "rate_limited"; readonly retryAfterSeconds: number }
-  | { readonly kind: "handshake"; readonly answer: HandshakeAnswer }
-  | { readonly kind: "batch"; readonly receipts: readonly Receipt[] }
-  | { readonly kind: "unsplit"; readonly status: number; readonly error: string };
-
 const NO_BODY = Buffer.alloc(0);
 const EVENT_TYPE = "application/cloudevents+json";
 const omitsNone = (): boolean => false;
-/** The answer to each decision (spec, the status table of the route). */
-function answer(res: ServerResponse, decision: Decision, maxBodyBytes: number, isAtomic: boolean): void {
-  switch (decision.kind) {
-    case "batch":
-      answerBatch(res, decision.receipts, isAtomic);
-      break;
-    case "unsplit":
-      sendError(res, decision.status, decision.error);
-      break;
-    case "handshake":
-      answerHandshake(res, decision.answer);
-      break;
-    case "rate_limited":
-      res.setHeader("Retry-After", decision.retryAfterSeconds);
-      send(res, 429, null, "");
-      break;
-    case "too_large":
-    case "unauthorized":
-    case "unsupported_encoding":
-    case "undecodable":
-    case "overloaded":
-    case "aborted":
-      answerUnadmitted(res, decision, maxBodyBytes);
-      break;
-    default:
-      answerReceipt(res, decision);
-  }
-}
-
-function answerReceipt(res: ServerResponse, receipt: Receipt): void {
-  const { status, body, headers = {} } = receiptAnswer(receipt);
-  for (const [name, value] of Object.entries(headers)) res.setHeader(name, value);
-  sendJson(res, status, body);
-}
 
 /**
  * Which received headers of an HTTP source are neither stored nor shown to transforms.

@@ -4,8 +4,7 @@ import { parseBy, requireObject, single } from "../../core/finished/requests.ts"
 import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import { parsed, parseOptionalBody } from "../admin/requests.ts";
-import { admit } from "../admission.ts";
-import type { BodyLimits } from "../body.ts";
+import { admit, type BodyLimits } from "../body.ts";
 import { type Access, createVerifier, credentialHeaderNames, hasCredentials } from "../credentials.ts";
 import { describeConsole } from "../openapi/console.ts";
 import { ERRORS, sendError, sendJson } from "../respond.ts";
