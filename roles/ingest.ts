@@ -5,11 +5,11 @@ import type { SourceConfig } from "../src/config/types.ts";
 import { Pull } from "../src/core/delivery/pull.ts";
 import { tallySource } from "../src/core/operations/heartbeat.ts";
 import { type AttributePlan, brokerPlan, httpPlan } from "../src/core/receipt/attributes.ts";
-import { type AttributeExpressions, createExpressions, warnOfFailures } from "../src/core/receipt/expressions.ts";
+import { createExpressions, warnOfFailures } from "../src/core/receipt/expressions.ts";
 import { createIntake } from "../src/core/receipt/intake.ts";
 import { type Journal, ReceiptJournal } from "../src/core/receipt/journal.ts";
 import { ReceiptBatcher } from "../src/core/receipt/receiptBatcher.ts";
-import { createReceiver, type ReceiverOptions } from "../src/core/receipt/receive.ts";
+import { createReceiver, type SourceOptions } from "../src/core/receipt/receive.ts";
 import { createSourceStage } from "../src/core/transform/transform.ts";
 import { inboxRoutes } from "../src/http/inbox.ts";
 import { pullRoutes } from "../src/http/pull/routes.ts";
@@ -28,7 +28,7 @@ import { closer, type RoleContext, type RoleParts } from "./context.ts";
  * clients.
  */
 export async function ingestRole(context: RoleContext): Promise<RoleParts> {
-  const { config, store, clock, log, metrics, tally, evaluator, bodies, wakes } = context;
+  const { config, store, clock, log, metrics, bodies, wakes } = context;
   const pull = pullParts(context);
   const waking =
     (insert: InboxStore["insert"]): InboxStore["insert"] =>
@@ -41,28 +41,14 @@ export async function ingestRole(context: RoleContext): Promise<RoleParts> {
   const insertRows = waking((rows) => store.inbox.insert(rows));
   const insertAllOrNone = waking((rows) => store.inbox.insertAllOrNone(rows));
   const batcher = new ReceiptBatcher({ insert: insertRows, insertAllOrNone }, log);
-  const insert: ReceiverOptions["insert"] = (row) => batcher.add(row);
-  const insertRequest: ReceiverOptions["insertRequest"] = (rows, isAtomic) => batcher.addRequest(rows, isAtomic);
   const journal = journalOf(context);
   const sources = Object.entries(config.sources).flatMap(([source, settings]) => {
     if (settings.kind !== "http") return [];
-    const attributes = attributePlanOf(settings);
-    const { transform } = settings;
-    const stage = transform === undefined ? undefined : createSourceStage(transform, evaluator, metrics);
-    const counted = tallySource(metrics, tally, source, false);
     const receiver = createReceiver({
-      source,
-      settings,
-      attributes,
-      expressions: expressionsOf(source, settings, context),
-      stage,
-      insert,
-      insertRequest,
+      ...sourceOptions(context, source, settings, journal),
+      insert: (row) => batcher.add(row),
+      insertRequest: (rows, isAtomic) => batcher.addRequest(rows, isAtomic),
       requestTimeoutMs: config.server.requestTimeoutMs,
-      journal,
-      clock,
-      metrics: counted,
-      log,
     });
     return [{ settings, receiver }];
   });
@@ -140,28 +126,14 @@ export async function brokerSources(
   insert: (rows: readonly NewInboxRow[]) => Promise<readonly InsertResult[]>,
   journal?: Journal,
 ): Promise<{ readonly workers: readonly Source[]; readonly health: readonly HealthComponent[] }> {
-  const { clock, metrics, tally, log, redact, evaluator } = context;
+  const { clock, log, redact } = context;
   const random = Math.random;
   const workers: Source[] = [];
   const health: HealthComponent[] = [];
   for (const [name, config] of Object.entries(context.config.sources)) {
     if (config.kind === "http") continue;
-    const { transform } = config;
-    const intake = createIntake({
-      source: name,
-      settings: config,
-      attributes: attributePlanOf(config),
-      expressions: expressionsOf(name, config, context),
-      stage: transform === undefined ? undefined : createSourceStage(transform, evaluator, metrics),
-      insert,
-      wait: sleep,
-      redact,
-      journal,
-      clock,
-      random,
-      metrics: tallySource(metrics, tally, name, true),
-      log,
-    });
+    const options = sourceOptions(context, name, config, journal);
+    const intake = createIntake({ ...options, insert, wait: sleep, redact, random });
     const tools = { name, intake, log: log.child({ source: name }), clock, random };
     const source = await sourceKindOf(config).create(config, tools);
     workers.push(source);
@@ -170,14 +142,26 @@ export async function brokerSources(
   return { workers, health };
 }
 
-/** Undefined where the source computes no attribute. */
-function expressionsOf(
+/** What the messages of a source are received with. */
+function sourceOptions(
+  { clock, evaluator, log, metrics, tally }: RoleContext,
   source: string,
   settings: SourceConfig,
-  { evaluator, clock, log }: RoleContext,
-): AttributeExpressions | undefined {
+  journal: Journal | undefined,
+): SourceOptions {
+  const { transform } = settings;
   const onFailure = warnOfFailures(source, { log, clock });
-  return createExpressions({ source, settings, evaluator, onFailure });
+  return {
+    source,
+    settings,
+    attributes: attributePlanOf(settings),
+    expressions: createExpressions({ source, settings, evaluator, onFailure }),
+    stage: transform === undefined ? undefined : createSourceStage(transform, evaluator, metrics),
+    journal,
+    clock,
+    metrics: tallySource(metrics, tally, source, settings.kind !== "http"),
+    log,
+  };
 }
 
 /** Where the attributes of a source's messages are, in the order of its kind. */

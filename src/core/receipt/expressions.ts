@@ -1,11 +1,9 @@
 import { errorText, isTransformFailure, type TransformErrorCode } from "../../model/errors.ts";
 import type { Headers } from "../../model/rows.ts";
 import type { Evaluator } from "../../ports/evaluator.ts";
-import type { Log } from "../../ports/runtime.ts";
-import type { Clock } from "../../time/clock.ts";
 import { DEFAULT_LIMITS } from "../transform/limits.ts";
 import { type FoundAttributes, findHeader } from "./attributes.ts";
-import { Hourly } from "./hourly.ts";
+import { hourlyWarning, type WarningTools } from "./hourly.ts";
 
 /** Keys of a source that compute attributes, and the headers that are read before them. */
 export interface ExpressionSettings {
@@ -114,21 +112,13 @@ export function createExpressions(options: ExpressionOptions): AttributeExpressi
   };
 }
 
-/** Warns of expressions that failed, once an hour for each key of a source. */
-export function warnOfFailures(
-  source: string,
-  { log, clock }: { readonly log: Pick<Log, "warn">; readonly clock: Pick<Clock, "monotonic"> },
-): ExpressionOptions["onFailure"] {
-  const hourly = new Hourly(clock);
-  return (key, code) => {
-    if (!hourly.isDue(key)) return;
-    // The error itself may quote the message.
-    log.warn(
-      { source, key, code },
-      "an expression failed for a received message and gives no value: correct it, or what it expects of messages",
-    );
-  };
-}
+/** Warns of expressions that failed, once an hour for each key of a source. The error itself may quote the message. */
+export const warnOfFailures = (source: string, tools: WarningTools): ExpressionOptions["onFailure"] =>
+  hourlyWarning(
+    source,
+    "an expression failed for a received message and gives no value: correct it, or what it expects of messages",
+    tools,
+  );
 
 /** A header of the request is not the key of each of its messages: there the expression decides. */
 function isInHeader(name: string, header: string | undefined, { headers, position }: ExpressionInput): boolean {

@@ -1,52 +1,31 @@
 import { isUtf8 } from "node:buffer";
 import { v7 as uuidv7 } from "uuid";
 import { errorText, StoreError } from "../../model/errors.ts";
-import type { Consumption, Headers, InsertResult, MessageId, NewInboxRow, Rejection } from "../../model/rows.ts";
-import type { Metrics } from "../../ports/metrics.ts";
-import type { Log } from "../../ports/runtime.ts";
+import type { Headers, InsertResult, MessageId, NewInboxRow, Rejection } from "../../model/rows.ts";
 import type { BrokerMessage, Intake } from "../../ports/source.ts";
 import { Backoff } from "../../time/backoff.ts";
-import type { Clock, Random } from "../../time/clock.ts";
+import type { Random } from "../../time/clock.ts";
 import type { Redact } from "../redaction/redact.ts";
-import { type AttributePlan, type Attributes, droppedKey, evidenceAttributes } from "./attributes.ts";
-import type { ExpirySettings } from "./expiry.ts";
-import type { AttributeExpressions } from "./expressions.ts";
-import { CORRELATION_HEADER, compileHeaderFilter, correlationId, type HeaderFilterSettings } from "./headers.ts";
-import type { Journal } from "./journal.ts";
+import { type Attributes, evidenceAttributes } from "./attributes.ts";
+import { CORRELATION_HEADER, correlationId } from "./headers.ts";
 import { JsonDocument } from "./jsonDocument.ts";
 import {
+  createFilter,
   createPreparation,
   type Prepared,
   REJECTION_METRICS,
   type ReceivedMessage,
-  type SourceStage,
-} from "./preparation.ts";
-import type { ScheduleSettings } from "./schedule.ts";
+  type SourceOptions,
+} from "./receive.ts";
 
-export interface IntakeOptions {
-  readonly source: string;
-  readonly settings: {
-    readonly consumption: Consumption;
-    readonly filter?: HeaderFilterSettings | undefined;
-    readonly cloudEvents?: boolean | undefined;
-  } & ExpirySettings &
-    ScheduleSettings;
-  readonly attributes: AttributePlan;
-  /** Compute attributes; none by default. */
-  readonly expressions?: AttributeExpressions | undefined;
-  readonly stage?: SourceStage | undefined;
+export interface IntakeOptions extends SourceOptions {
   /** Stores rows in one commit (`InboxStore.insert`). */
   readonly insert: (rows: readonly NewInboxRow[]) => Promise<readonly InsertResult[]>;
   /** Rejects with the signal's reason on abort. */
   readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
   /** Redacts every reason before it is stored. */
   readonly redact: Redact;
-  /** None by default. */
-  readonly journal?: Journal | undefined;
-  readonly clock: Clock;
   readonly random: Random;
-  readonly metrics: Metrics;
-  readonly log: Log;
 }
 
 /**
@@ -56,25 +35,18 @@ export interface IntakeOptions {
  * @throws Error when the source's filter is invalid
  */
 export function createIntake(options: IntakeOptions): Intake {
-  const { source, settings, attributes, expressions, stage, journal, clock, metrics, log, redact } = options;
-  const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
-  const prepare = createPreparation({ source, settings, attributes, expressions, stage, clock, log });
-  const evidence = new Evidence({ source, consumption: settings.consumption, attributes, redact });
-  const retries = new Retries(options);
+  const { source, journal, metrics, log, redact } = options;
+  const passes = createFilter(options);
+  const prepare = createPreparation(options);
+  const backoff = new Backoff(options.random);
 
   const admit = (message: BrokerMessage): Arrival | null => {
     const headers = storableHeaders(withOrigin(message));
-    if (filter !== null && !filter(headers)) {
-      metrics.inboxFiltered();
-      journal?.filtered(source, () => {
-        const { body, headers: stored, properties } = receivedMessage(message, headers);
-        return {
-          idempotencyKey: droppedKey(attributes, { body, headers: stored, properties }),
-          correlationId: givenCorrelation(message, headers),
-        };
-      });
-      return null;
-    }
+    const isPassing = passes(
+      () => headers,
+      () => ({ ...receivedMessage(message, headers), correlationId: givenCorrelation(message, headers) }),
+    );
+    if (!isPassing) return null;
     return { id: uuidv7() as MessageId, given: message, message: receivedMessage(message, headers) };
   };
 
@@ -93,7 +65,7 @@ export function createIntake(options: IntakeOptions): Intake {
         else receipts.set(arrival, receiptOf(arrival, each));
       });
       left = left.filter((arrival) => !receipts.has(arrival));
-      if (left.length > 0) await retries.pause(signal, "received messages wait for their transform", unavailable);
+      if (left.length > 0) await pause(signal, "received messages wait for their transform", unavailable);
     }
     return arrivals.flatMap((arrival) => receipts.get(arrival) ?? []);
   }
@@ -103,7 +75,7 @@ export function createIntake(options: IntakeOptions): Intake {
     const { rejection, reason, attributes: known } = prepared;
     return {
       ...arrival,
-      row: evidence.rowOf(arrival.message, arrival.id, reason, known),
+      row: evidenceRow(options, arrival, reason, known),
       refusal: { rejection, reason },
       form: "whole",
     };
@@ -115,13 +87,10 @@ export function createIntake(options: IntakeOptions): Intake {
     const refused: BrokerMessage[] = [];
     let reason = "";
     while (left.length > 0) {
-      const rows = left.map(({ row }) => row);
-      const outcomes = await retries.until(signal, "received messages wait for the database", async () => {
-        const answers = await options.insert(rows);
-        // A message without an outcome would count as stored, and be acknowledged.
-        if (answers.length === rows.length) return answers;
-        throw new StoreError("other", `insert of ${rows.length} rows answered for ${answers.length}`);
-      });
+      const outcomes = await insert(
+        left.map(({ row }) => row),
+        signal,
+      );
       left = left.flatMap((receipt, i) => {
         const outcome = outcomes[i];
         if (outcome?.kind !== "refused") {
@@ -144,21 +113,50 @@ export function createIntake(options: IntakeOptions): Intake {
     return refused;
   }
 
+  /** Retries without end: a database outage must not lose what a broker sent. */
+  async function insert(rows: readonly NewInboxRow[], signal: AbortSignal): Promise<readonly InsertResult[]> {
+    for (;;) {
+      try {
+        const outcomes = await options.insert(rows);
+        // A message without an outcome would count as stored, and be acknowledged.
+        if (outcomes.length !== rows.length) {
+          throw new StoreError("other", `insert of ${rows.length} rows answered for ${outcomes.length}`);
+        }
+        backoff.reset();
+        return outcomes;
+      } catch (error) {
+        const reason = error instanceof StoreError ? error.message : errorText(error);
+        await pause(signal, "received messages wait for the database", reason);
+      }
+    }
+  }
+
+  /** @throws the signal's reason on abort */
+  async function pause(signal: AbortSignal, what: string, reason: string | undefined): Promise<void> {
+    const delayMs = backoff.next();
+    log.warn({ source, reason, failures: backoff.failures, delayMs }, what);
+    await options.wait(delayMs, signal);
+  }
+
   /**
    * A refused message becomes a dead row; if that is refused too, a plain row under the same key, and in the end the
    * plain row that any table can hold.
    */
   function refusedReceipt(receipt: Receipt, why: string): Receipt {
-    const { id, message, refusal, row, form } = receipt;
+    const { refusal, row, form } = receipt;
     if (refusal !== null) {
-      const plainest = evidence.plainRowOf(message, id, refusal.reason);
+      const plainest = plainEvidenceRow(options, receipt, refusal.reason);
       const { idempotencyKey } = row;
       if (form === "plain" || idempotencyKey === plainest.idempotencyKey)
         return { ...receipt, row: plainest, form: "plainest" };
       return { ...receipt, row: { ...plainest, idempotencyKey }, form: "plain" };
     }
     const reason = `the database cannot hold this message: ${why}`;
-    return { ...receipt, row: evidence.rowOf(message, id, reason, row), refusal: { rejection: "unstorable", reason } };
+    return {
+      ...receipt,
+      row: evidenceRow(options, receipt, reason, row),
+      refusal: { rejection: "unstorable", reason },
+    };
   }
 
   function count({ row, refusal }: Receipt, isDuplicate: boolean): void {
@@ -203,37 +201,6 @@ interface Receipt extends Arrival {
 }
 
 type Decided = Exclude<Prepared, { readonly kind: "unavailable" }>;
-
-/** Retries without end: a database outage must not lose what a broker sent. */
-class Retries {
-  readonly #options: Pick<IntakeOptions, "source" | "wait" | "random" | "log">;
-  readonly #backoff: Backoff;
-
-  constructor(options: Pick<IntakeOptions, "source" | "wait" | "random" | "log">) {
-    this.#options = options;
-    this.#backoff = new Backoff(options.random);
-  }
-
-  async until<T>(signal: AbortSignal, what: string, attempt: () => Promise<T>): Promise<T> {
-    for (;;) {
-      try {
-        const result = await attempt();
-        this.#backoff.reset();
-        return result;
-      } catch (error) {
-        await this.pause(signal, what, error instanceof StoreError ? error.message : errorText(error));
-      }
-    }
-  }
-
-  /** @throws the signal's reason on abort */
-  async pause(signal: AbortSignal, what: string, reason: string | null | undefined): Promise<void> {
-    const { source, wait, log } = this.#options;
-    const delayMs = this.#backoff.next();
-    log.warn({ source, reason, failures: this.#backoff.failures, delayMs }, what);
-    await wait(delayMs, signal);
-  }
-}
 
 /** A tombstone is stored as the JSON document `null`. */
 const NULL_DOCUMENT = Buffer.from("null");
@@ -313,76 +280,55 @@ function* inParts(messages: readonly BrokerMessage[]): Generator<readonly Broker
   if (part.length > 0) yield part;
 }
 
-interface EvidenceOptions {
-  readonly source: string;
-  readonly consumption: Consumption;
-  readonly attributes: AttributePlan;
-  readonly redact: Redact;
+/**
+ * A dead row of a message that can never be accepted: the original payload with the reason (spec, "States and
+ * transitions"). Its sender got an acknowledgement, so it is kept for inspection. A body that no text column can hold
+ * (invalid UTF-8, a NUL) is stored as base64.
+ *
+ * @param reason why the message is dead; redacted here
+ * @param known its attributes; undefined where they were not read
+ */
+function evidenceRow(options: IntakeOptions, arrival: Arrival, reason: string, known?: Attributes): NewInboxRow {
+  const { body, headers, properties } = arrival.message;
+  const read = () => {
+    const document = JsonDocument.parse(body) ?? NO_DOCUMENT;
+    return evidenceAttributes(options.attributes, { body, document, headers, properties });
+  };
+  const { idempotencyKey, eventType, aggregateId } = known ?? read();
+  const isText = isUtf8(body) && !body.includes(0);
+  return {
+    ...deadFrame(options, arrival),
+    idempotencyKey,
+    eventType,
+    aggregateId,
+    payload: isText ? body.toString("utf8") : body.toString("base64"),
+    headers,
+    lastError: options.redact(isText ? reason : `${reason}; the payload is its bytes in base64`),
+  };
 }
 
 /**
- * Makes dead rows of messages that can never be accepted: the original payload with the reason (spec, "States and
- * transitions"). Their sender got an acknowledgement, so they are kept for inspection.
+ * A dead row that any inbox table can hold, even with a payload column of type json: the body as base64 in a JSON
+ * string, and nothing else from outside.
+ *
+ * @param reason why the message is dead; redacted here
  */
-class Evidence {
-  readonly #options: EvidenceOptions;
+function plainEvidenceRow(options: IntakeOptions, arrival: Arrival, reason: string): NewInboxRow {
+  const { body, headers, properties } = arrival.message;
+  const input = { body, document: NO_DOCUMENT, headers, properties };
+  return {
+    ...deadFrame(options, arrival),
+    idempotencyKey: evidenceAttributes(options.attributes, input).idempotencyKey,
+    eventType: null,
+    aggregateId: null,
+    payload: JSON.stringify(body.toString("base64")),
+    headers: {},
+    lastError: options.redact(`${reason}; the payload is its bytes in base64, the headers are left out`),
+  };
+}
 
-  constructor(options: EvidenceOptions) {
-    this.#options = options;
-  }
-
-  /**
-   * A dead row that keeps everything. A body that no text column can hold (invalid UTF-8, a NUL) is stored as base64.
-   *
-   * @param reason why the message is dead; redacted here
-   * @param known its attributes; undefined where they were not read
-   */
-  rowOf(message: ReceivedMessage, id: MessageId, reason: string, known?: Attributes): NewInboxRow {
-    const { redact } = this.#options;
-    const { body, headers } = message;
-    const { idempotencyKey, eventType, aggregateId } = known ?? this.#attributesOf(message);
-    const isText = isUtf8(body) && !body.includes(0);
-    return {
-      ...this.#frame(message, id),
-      idempotencyKey,
-      eventType,
-      aggregateId,
-      payload: isText ? body.toString("utf8") : body.toString("base64"),
-      headers,
-      lastError: redact(isText ? reason : `${reason}; the payload is its bytes in base64`),
-    };
-  }
-
-  /**
-   * A dead row that any inbox table can hold, even with a payload column of type json: the body as base64 in a JSON
-   * string, and nothing else from outside.
-   *
-   * @param reason why the message is dead; redacted here
-   */
-  plainRowOf(message: ReceivedMessage, id: MessageId, reason: string): NewInboxRow {
-    const { attributes, redact } = this.#options;
-    const { body, headers, properties } = message;
-    const { idempotencyKey } = evidenceAttributes(attributes, { body, document: NO_DOCUMENT, headers, properties });
-    return {
-      ...this.#frame(message, id),
-      idempotencyKey,
-      eventType: null,
-      aggregateId: null,
-      payload: JSON.stringify(body.toString("base64")),
-      headers: {},
-      lastError: redact(`${reason}; the payload is its bytes in base64, the headers are left out`),
-    };
-  }
-
-  #attributesOf({ body, headers, properties }: ReceivedMessage): Attributes {
-    const document = JsonDocument.parse(body) ?? NO_DOCUMENT;
-    return evidenceAttributes(this.#options.attributes, { body, document, headers, properties });
-  }
-
-  #frame({ correlationId }: ReceivedMessage, id: MessageId) {
-    const { source, consumption } = this.#options;
-    return { id, source, consumption, correlationId, state: "dead" } as const;
-  }
+function deadFrame({ source, settings: { consumption } }: IntakeOptions, { id, message }: Arrival) {
+  return { id, source, consumption, correlationId: message.correlationId, state: "dead" } as const;
 }
 
 const NO_DOCUMENT = new JsonDocument("null");

@@ -1,47 +1,104 @@
 import { setImmediate } from "node:timers/promises";
 import { v7 as uuidv7 } from "uuid";
 import { errorText, StoreError } from "../../model/errors.ts";
-import type { Consumption, Headers, InsertResult, MessageId, NewInboxRow, Receipt } from "../../model/rows.ts";
+import type {
+  Consumption,
+  Headers,
+  InsertResult,
+  MessageId,
+  NewInboxRow,
+  Receipt,
+  Rejection,
+} from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
-import { type AttributePlan, droppedKey } from "./attributes.ts";
-import type { ExpirySettings } from "./expiry.ts";
-import type { AttributeExpressions } from "./expressions.ts";
+import {
+  type AttributePlan,
+  type Attributes,
+  type BrokerProperties,
+  droppedKey,
+  findAttributes,
+  storableAttributes,
+  usableAttributes,
+} from "./attributes.ts";
+import { readEvent } from "./cloudEvents.ts";
+import type { AttributeExpressions, ComputedAttributes } from "./expressions.ts";
 import { compileHeaderFilter, type HeaderFilterSettings } from "./headers.ts";
 import type { Journal } from "./journal.ts";
-import {
-  createPreparation,
-  type Prepared,
-  REJECTION_METRICS,
-  type ReceivedMessage,
-  type SourceStage,
-} from "./preparation.ts";
-import type { ScheduleSettings } from "./schedule.ts";
+import { JsonDocument } from "./jsonDocument.ts";
+import { createExpiry, createSchedule, type TimeSettings, warnOfTimes } from "./times.ts";
 
-export interface ReceiverOptions {
+/** One message as a source received it. */
+export interface ReceivedMessage {
+  readonly body: Buffer;
+  /** Stored, and visible to the transform; an HTTP source leaves out its credential headers. */
+  readonly headers: Headers;
+  readonly correlationId: string | null;
+  readonly properties?: BrokerProperties | undefined;
+  /** Its place among the messages of its request, from 0; undefined where it came alone. */
+  readonly position?: number | undefined;
+}
+
+/** What a source transform sees besides the document (spec, "Transform stages and variables"). */
+export interface SourceStageContext {
+  readonly messageId: MessageId;
+  readonly source: string;
+  readonly eventType: string | null;
+  readonly idempotencyKey: string;
+  /** Receipt time, ISO-8601. */
+  readonly timestamp: string;
+  readonly headers: Headers;
+}
+
+type SourceStageOutcome =
+  /** Store the body as received: `onError: Skip` swallowed a failure. */
+  | { readonly kind: "unchanged" }
+  /** Store this JSON text instead. */
+  | { readonly kind: "replaced"; readonly payload: string }
+  | { readonly kind: "rejected"; readonly reason: string }
+  /** The evaluator failed, not the message: its sender may send it again. */
+  | { readonly kind: "unavailable"; readonly reason: string };
+
+/**
+ * A source's transform with its limits and `onError`. Never rejects.
+ *
+ * @param body JSON text as received
+ * @param refusable whether the message may be refused when too many evaluations wait. Default false
+ */
+export type SourceStage = (
+  body: string,
+  context: SourceStageContext,
+  refusable?: boolean,
+) => Promise<SourceStageOutcome>;
+
+/** What messages are received with, whatever the kind of their source. */
+export interface SourceOptions {
   readonly source: string;
   readonly settings: {
     readonly consumption: Consumption;
     readonly filter?: HeaderFilterSettings | undefined;
+    /** Whether messages are CloudEvents, of which others are refused. */
     readonly cloudEvents?: boolean | undefined;
-  } & ExpirySettings &
-    ScheduleSettings;
+  } & TimeSettings;
   readonly attributes: AttributePlan;
   /** Compute attributes; none by default. */
   readonly expressions?: AttributeExpressions | undefined;
   readonly stage?: SourceStage | undefined;
+  /** None by default. */
+  readonly journal?: Journal | undefined;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  readonly log: Log;
+}
+
+export interface ReceiverOptions extends SourceOptions {
   /** Stores a row; resolves after the commit. */
   readonly insert: (row: NewInboxRow) => Promise<InsertResult>;
   /** Stores the rows of one request in one commit: each that the database takes, or with `isAtomic` all or none. */
   readonly insertRequest: (rows: readonly NewInboxRow[], isAtomic: boolean) => Promise<readonly InsertResult[]>;
   /** Longest time in ms for the transforms of one request of several messages. Default 60,000. */
   readonly requestTimeoutMs?: number | undefined;
-  /** None by default. */
-  readonly journal?: Journal | undefined;
-  readonly clock: Clock;
-  readonly metrics: Metrics;
-  readonly log: Log;
 }
 
 /** What is known of a message before it is read. */
@@ -75,34 +132,15 @@ export interface Receiver {
 
 /** @throws Error when the source's filter is invalid */
 export function createReceiver(options: ReceiverOptions): Receiver {
-  const { source, settings, attributes, expressions, stage, insert, insertRequest, journal, clock, metrics, log } =
-    options;
-  const { requestTimeoutMs = REQUEST_TIMEOUT_MS } = options;
-  const prepare = createPreparation({ source, settings, attributes, expressions, stage, clock, log });
-  const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
-
-  function passes(headers: () => Headers, { body, correlationId }: UnreadMessage): boolean {
-    if (filter === null) return true;
-    const received = headers();
-    if (filter(received)) return true;
-    journal?.filtered(source, () => ({
-      idempotencyKey: droppedKey(attributes, { body, headers: received }),
-      correlationId,
-    }));
-    count({ kind: "filtered" }, metrics);
-    return false;
-  }
+  const { source, insert, insertRequest, requestTimeoutMs = REQUEST_TIMEOUT_MS, journal, clock, metrics } = options;
+  const prepare = createPreparation(options);
+  const passes = createFilter(options);
 
   async function accept(message: ReceivedMessage): Promise<Receipt> {
-    const outcome = await process(message);
-    count(outcome, metrics);
-    return outcome;
-  }
-
-  async function process(message: ReceivedMessage): Promise<Receipt> {
     const prepared = await prepare(message, uuidv7() as MessageId, true);
-    if (prepared.kind === "row") return store(prepared.row);
-    return refusalOf(prepared);
+    const receipt = prepared.kind === "row" ? await store(prepared.row) : refusalOf(prepared);
+    count(receipt, metrics);
+    return receipt;
   }
 
   async function store(row: NewInboxRow): Promise<Receipt> {
@@ -183,7 +221,12 @@ export function createReceiver(options: ReceiverOptions): Receiver {
     }
   }
 
-  return { source, passes, accept, acceptRequest };
+  return {
+    source,
+    passes: (headers, message) => passes(headers, (received) => ({ ...message, headers: received })),
+    accept,
+    acceptRequest,
+  };
 }
 
 /** Without what only a row kept as evidence needs. */
@@ -211,15 +254,13 @@ function count(outcome: Receipt, metrics: Metrics): void {
     case "duplicate":
       metrics.inboxMessages("duplicate", 1);
       break;
-    case "filtered":
-      metrics.inboxFiltered();
-      break;
     case "unavailable":
       metrics.inboxRejection("storage_failed");
       break;
     case "busy":
       metrics.inboxRejection("transform_unavailable");
       break;
+    case "filtered": // The filter has counted it.
     case "withheld":
       break;
     case "rejected":
@@ -227,3 +268,142 @@ function count(outcome: Receipt, metrics: Metrics): void {
       break;
   }
 }
+
+/**
+ * Compiles the header filter of a source. A message that does not pass is counted, noted in the journal, and leaves no
+ * row.
+ *
+ * @returns whether a message passes. `headers` returns all received headers, and is called only when there is a rule to
+ *   test; `read` gives what identifies the message, and is called after the sender has its answer
+ * @throws Error when the filter is invalid
+ */
+export function createFilter({
+  source,
+  settings,
+  attributes,
+  journal,
+  metrics,
+}: SourceOptions): (headers: () => Headers, read: (headers: Headers) => DroppedMessage) => boolean {
+  const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
+  return (headers, read) => {
+    if (filter === null) return true;
+    const received = headers();
+    if (filter(received)) return true;
+    metrics.inboxFiltered();
+    journal?.filtered(source, () => {
+      const { correlationId, ...message } = read(received);
+      return { idempotencyKey: droppedKey(attributes, message), correlationId };
+    });
+    return false;
+  };
+}
+
+interface DroppedMessage extends Pick<ReceivedMessage, "body" | "headers" | "properties"> {
+  /** As the sender gave it. */
+  readonly correlationId: string | undefined;
+}
+
+/** What a received message has become. */
+export type Prepared =
+  | { readonly kind: "row"; readonly row: NewInboxRow }
+  | {
+      readonly kind: "rejected";
+      readonly rejection: Rejection;
+      readonly reason: string;
+      /** As far as they are known, for a row that is kept as evidence. */
+      readonly attributes?: Attributes;
+      /** It may be accepted when it is sent again: the expression for its key, which is nowhere else, took too long. */
+      readonly mayPassLater?: boolean;
+    }
+  | { readonly kind: "unavailable"; readonly reason: string };
+
+/**
+ * Makes the inbox row of a message without storing it: JSON, attributes, transform. Never rejects.
+ *
+ * @param id the row's id. Ids order the rows of one insert: draw them in the order of receipt
+ * @param refusable whether the message may be refused when too many evaluations wait: for senders without a limit of
+ *   their own
+ */
+type Prepare = (message: ReceivedMessage, id: MessageId, refusable: boolean) => Promise<Prepared>;
+
+/**
+ * Compiles what one source does with each message before it is stored (spec, "POST <inbox.basePath><path>", steps 5 to
+ * 7).
+ */
+export function createPreparation(options: SourceOptions): Prepare {
+  const { source, settings, attributes: plan, expressions, stage, clock } = options;
+  const { consumption, cloudEvents = false } = settings;
+  const onUnreadable = warnOfTimes(source, options);
+  const expiryOf = createExpiry(settings, onUnreadable);
+  const scheduleOf = createSchedule(settings, onUnreadable);
+
+  async function runStage(
+    messageId: MessageId,
+    body: string,
+    { eventType, idempotencyKey }: Attributes,
+    headers: Headers,
+    refusable: boolean,
+  ): Promise<SourceStageOutcome> {
+    if (stage === undefined) return UNCHANGED;
+    const timestamp = new Date(clock.now()).toISOString();
+    return stage(body, { messageId, source, eventType, idempotencyKey, timestamp, headers }, refusable);
+  }
+
+  return async (message, id, refusable) => {
+    const { correlationId, properties, position } = message;
+    const event = cloudEvents ? readEvent(message) : message;
+    if ("kind" in event && event.kind === "failed")
+      return { kind: "rejected", rejection: "extraction_failed", reason: event.reason };
+    const { body, headers } = event;
+    const document = JsonDocument.parse(body);
+    if (document === null) {
+      return { kind: "rejected", rejection: "invalid_json", reason: "the body is not a JSON document in UTF-8" };
+    }
+    const input = { body, document, headers, properties, position };
+    const places = findAttributes(plan, input);
+    const expiry = expiryOf?.(input);
+    const schedule = scheduleOf?.(input);
+    // Only the text is needed now: the parsed values can be freed while expressions and the transform wait.
+    const { text } = document;
+    const computed = expressions === undefined ? NOTHING : await expressions({ text, headers, position, refusable });
+    if (computed.kind === "unavailable") return computed;
+    const found = { ...places, ...computed.values };
+    const extraction = usableAttributes(found, places.noKeyReason);
+    if (extraction.kind === "failed") {
+      const attributes = storableAttributes(found, message.body);
+      const mayPassLater = computed.isKeyLate === true && found.idempotencyKey === null;
+      return { kind: "rejected", rejection: "extraction_failed", reason: extraction.reason, attributes, mayPassLater };
+    }
+    const { attributes } = extraction;
+    const transformed = await runStage(id, text, attributes, headers, refusable);
+    if (transformed.kind === "unavailable") return transformed;
+    if (transformed.kind === "rejected") {
+      return { kind: "rejected", rejection: "transform_failed", reason: transformed.reason, attributes };
+    }
+    const row: NewInboxRow = {
+      id,
+      source,
+      ...attributes,
+      payload: transformed.kind === "replaced" ? transformed.payload : text,
+      state: "pending",
+      consumption,
+      correlationId,
+      headers,
+      lastError: null,
+      ...(schedule === undefined ? {} : { schedule }),
+      ...(expiry === undefined ? {} : { expiry }),
+    };
+    return { kind: "row", row };
+  };
+}
+
+/** The `svc_inbox_rejections_total` reason of each rejection. */
+export const REJECTION_METRICS = {
+  invalid_json: "extraction_failed",
+  extraction_failed: "extraction_failed",
+  transform_failed: "transform_failed",
+  unstorable: "storage_failed",
+} as const;
+
+const NOTHING: ComputedAttributes = { kind: "computed", values: {} };
+const UNCHANGED: SourceStageOutcome = { kind: "unchanged" };

@@ -1,8 +1,118 @@
-import type { Log } from "../../ports/runtime.ts";
-import type { Clock } from "../../time/clock.ts";
-import { Hourly } from "./hourly.ts";
+import { decodedAttribute } from "../../model/cloudEvents.ts";
+import type { Expiry, Schedule } from "../../model/rows.ts";
+import { type AttributeInput, atPaths, findHeader, inHeader } from "./attributes.ts";
+import { hourlyWarning, type WarningTools } from "./hourly.ts";
 
-/** Times in messages: ISO 8601 (RFC 3339), or seconds or milliseconds since 1970. */
+/** When a message is due and when it expires: ISO 8601 (RFC 3339), or seconds or milliseconds since 1970. */
+
+type Paths = string | readonly string[];
+
+/** Keys of a source that say when its messages are due, and until when they are to be delivered. */
+export interface TimeSettings {
+  /** Whether messages are events, whose `time` is that of their publication. */
+  readonly cloudEvents?: boolean | undefined;
+  /** In ms from the publication. */
+  readonly initialDelay?: number | undefined;
+  readonly scheduledAtHeader?: string | undefined;
+  readonly scheduledAtPath?: Paths | undefined;
+  readonly deliverAtHeader?: string | undefined;
+  readonly deliverAtPath?: Paths | undefined;
+  readonly expiresAtHeader?: string | undefined;
+  readonly expiresAtPath?: Paths | undefined;
+  /** In ms from the receipt. */
+  readonly timeToLive?: number | undefined;
+}
+
+/** Is given the key of the configuration that names a place with something else than a time. */
+type OnUnreadable = (key: string) => void;
+
+/** Warns of times that could not be read, once an hour for each key of a source. */
+export const warnOfTimes = (source: string, tools: WarningTools): OnUnreadable =>
+  hourlyWarning(
+    source,
+    "a received message has a time that cannot be read and counts as none: ISO 8601, or seconds or milliseconds since 1970 are expected",
+    tools,
+  );
+
+/**
+ * When a message is due. The time of publication counts only with a delay, which begins with it. The configured places
+ * have it, or the event, or the broker.
+ *
+ * @returns undefined where every message is due at its receipt
+ */
+export function createSchedule(
+  settings: TimeSettings,
+  onUnreadable: OnUnreadable,
+): ((input: AttributeInput) => Schedule | undefined) | undefined {
+  const { cloudEvents = false, initialDelay, deliverAtHeader, deliverAtPath } = settings;
+  if (initialDelay === undefined && deliverAtHeader === undefined && deliverAtPath === undefined) return undefined;
+  const publishedAtOf = createTimeReader("scheduledAt", settings, onUnreadable);
+  const deliverAtOf = createTimeReader("deliverAt", settings, onUnreadable);
+  return (input) => {
+    const notBefore = deliverAtOf(input);
+    if (initialDelay === undefined)
+      return notBefore === null ? undefined : { delayMs: 0, publishedAt: null, notBefore };
+    const configured = publishedAtOf(input);
+    const publishedAt = configured ?? (cloudEvents ? ofEvent(input, onUnreadable) : null) ?? ofBroker(input);
+    return { delayMs: initialDelay, publishedAt, notBefore };
+  };
+}
+
+/** When a message expires. @returns undefined where none does */
+export function createExpiry(
+  settings: TimeSettings,
+  onUnreadable: OnUnreadable,
+): ((input: AttributeInput) => Expiry | undefined) | undefined {
+  const { expiresAtHeader, expiresAtPath, timeToLive: afterMs = null } = settings;
+  if (expiresAtHeader === undefined && expiresAtPath === undefined && afterMs === null) return undefined;
+  const expiresAtOf = createTimeReader("expiresAt", settings, onUnreadable);
+  return (input) => {
+    const at = expiresAtOf(input);
+    return at === null && afterMs === null ? undefined : { at, afterMs };
+  };
+}
+
+function ofEvent({ headers }: AttributeInput, onUnreadable: OnUnreadable): number | null {
+  const text = findHeader(headers, "ce-time");
+  if (text === undefined || text === "") return null;
+  const time = parseTime(decodedAttribute(text));
+  if (time === null) onUnreadable("cloudEvents");
+  return time;
+}
+
+function ofBroker({ properties }: AttributeInput): number | null {
+  const time = properties?.publishedAt;
+  return time !== undefined && isTime(time) ? time : null;
+}
+
+/**
+ * Reads a time of a message: in the header, then at each path.
+ *
+ * @param name of the configuration's keys, without `Header` and `Path`
+ * @param onUnreadable is given the keys of places that hold something else
+ * @returns ms since 1970; null where no place holds a time that can be read
+ */
+function createTimeReader(
+  name: "scheduledAt" | "deliverAt" | "expiresAt",
+  settings: TimeSettings,
+  onUnreadable: OnUnreadable,
+): (input: AttributeInput) => number | null {
+  const header = settings[`${name}Header`];
+  const places = [
+    ...(header === undefined ? [] : [{ key: `${name}Header`, provider: inHeader(header) }]),
+    ...atPaths(settings[`${name}Path`]).map((provider) => ({ key: `${name}Path`, provider })),
+  ];
+  return (input) => {
+    for (const { key, provider } of places) {
+      const text = provider.find(input);
+      if (text === null) continue;
+      const time = parseTime(text);
+      if (time !== null) return time;
+      onUnreadable(key);
+    }
+    return null;
+  };
+}
 
 const ISO =
   /^(\d{4})-(\d{2})-(\d{2})(?:[Tt ](\d{2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?)?\s*([Zz]|[+-]\d{2}(?::?\d{2})?)?$/;
@@ -24,7 +134,7 @@ export function parseTime(text: string): number | null {
 }
 
 /** Whether a number of ms since 1970 is a time that both databases can hold. */
-export const isTime = (ms: number): boolean => ms >= 0 && ms <= LAST_MS;
+const isTime = (ms: number): boolean => ms >= 0 && ms <= LAST_MS;
 
 const fromNumber = (value: number): number => Math.round(value < FIRST_MS ? value * 1000 : value);
 
@@ -47,25 +157,4 @@ function offsetMs(zone: string): number | null {
   const [hours, minutes] = [Number(zone.slice(1, 3)), Number(zone.slice(3).replace(":", ""))];
   if (hours > 23 || minutes > 59) return null;
   return (zone.startsWith("-") ? -1 : 1) * (hours * 60 + minutes) * MINUTE_MS;
-}
-
-/** Warns of times that could not be read, once an hour for each key of a source. */
-export class UnreadableTimes {
-  readonly #options: { readonly source: string; readonly log: Log };
-  readonly #hourly: Hourly;
-
-  constructor(options: { readonly source: string; readonly log: Log; readonly clock: Pick<Clock, "monotonic"> }) {
-    this.#options = options;
-    this.#hourly = new Hourly(options.clock);
-  }
-
-  /** @param key of the configuration that names the place; the value itself may be secret */
-  found(key: string): void {
-    if (!this.#hourly.isDue(key)) return;
-    const { source, log } = this.#options;
-    log.warn(
-      { source, key },
-      "a received message has a time that cannot be read and counts as none: ISO 8601, or seconds or milliseconds since 1970 are expected",
-    );
-  }
 }

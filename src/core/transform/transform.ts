@@ -2,7 +2,7 @@ import { errorText, isTransformFailure, PublishError } from "../../model/errors.
 import type { Evaluator } from "../../ports/evaluator.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { TransformStage } from "../delivery/deliver.ts";
-import type { SourceStage } from "../receipt/preparation.ts";
+import type { SourceStage } from "../receipt/receive.ts";
 
 /** A transform block of the configuration (spec, "Transform block"). */
 export interface TransformSettings {

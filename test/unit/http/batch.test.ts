@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import { httpPlan } from "../../../src/core/receipt/attributes.ts";
-import type { SourceStage } from "../../../src/core/receipt/preparation.ts";
+import type { SourceStage } from "../../../src/core/receipt/receive.ts";
 import { StoreError } from "../../../src/model/errors.ts";
 import { failOnLeaks } from "../../support/leaks.ts";
 import { startHttp } from "./harness.ts";

@@ -1,12 +1,11 @@
 import { expect, test } from "@jest/globals";
-import { createExpiry, type ExpirySettings } from "../../../../src/core/receipt/expiry.ts";
 import { JsonDocument } from "../../../../src/core/receipt/jsonDocument.ts";
-import { UnreadableTimes } from "../../../../src/core/receipt/times.ts";
+import { createExpiry, type TimeSettings, warnOfTimes } from "../../../../src/core/receipt/times.ts";
 import { ManualClock, recordingLog } from "../../../support/recorders.ts";
 
-function expiryOf(settings: ExpirySettings, body: string, headers: Readonly<Record<string, string>> = {}) {
+function expiryOf(settings: TimeSettings, body: string, headers: Readonly<Record<string, string>> = {}) {
   const { log, lines } = recordingLog();
-  const expiry = createExpiry(settings, new UnreadableTimes({ source: "orders", log, clock: new ManualClock() }));
+  const expiry = createExpiry(settings, warnOfTimes("orders", { log, clock: new ManualClock() }));
   const found = expiry?.({ body: Buffer.from(body), document: new JsonDocument(body), headers });
   return { found, warned: lines.map(({ fields }) => fields.key) };
 }

@@ -1,7 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import { httpPlan } from "../../../../src/core/receipt/attributes.ts";
-import type { SourceStage } from "../../../../src/core/receipt/preparation.ts";
-import { createReceiver, type ReceiverOptions } from "../../../../src/core/receipt/receive.ts";
+import { createReceiver, type ReceiverOptions, type SourceStage } from "../../../../src/core/receipt/receive.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
 import type { InsertResult, NewInboxRow } from "../../../../src/model/rows.ts";
 import { ManualClock, recordingJournal, recordingLog, recordingMetrics } from "../../../support/recorders.ts";

@@ -1,8 +1,7 @@
 import { expect, test } from "@jest/globals";
 import type { BrokerProperties } from "../../../../src/core/receipt/attributes.ts";
 import { JsonDocument } from "../../../../src/core/receipt/jsonDocument.ts";
-import { createSchedule, type ScheduleSettings } from "../../../../src/core/receipt/schedule.ts";
-import { UnreadableTimes } from "../../../../src/core/receipt/times.ts";
+import { createSchedule, type TimeSettings, warnOfTimes } from "../../../../src/core/receipt/times.ts";
 import { ManualClock, recordingLog } from "../../../support/recorders.ts";
 
 interface Given {
@@ -11,9 +10,9 @@ interface Given {
   readonly properties?: BrokerProperties;
 }
 
-function scheduleOf(settings: ScheduleSettings, { body = "{}", headers = {}, properties }: Given) {
+function scheduleOf(settings: TimeSettings, { body = "{}", headers = {}, properties }: Given) {
   const { log, lines } = recordingLog();
-  const schedule = createSchedule(settings, new UnreadableTimes({ source: "orders", log, clock: new ManualClock() }));
+  const schedule = createSchedule(settings, warnOfTimes("orders", { log, clock: new ManualClock() }));
   const found = schedule?.({ body: Buffer.from(body), document: new JsonDocument(body), headers, properties });
   return { found, warned: lines.map(({ fields }) => fields.key) };
 }
@@ -23,7 +22,7 @@ const PUBLISHED = { scheduledAtHeader: "X-Time", scheduledAtPath: ["$.time", "$.
 const NOT_BEFORE = { deliverAtHeader: "X-Due", deliverAtPath: "$.due" };
 const LAST = 253_402_300_799_999;
 
-test.each<[string, ScheduleSettings, Given, object | undefined]>([
+test.each<[string, TimeSettings, Given, object | undefined]>([
   ["nothing configured", {}, {}, undefined],
   ["no delay", PUBLISHED, { body: '{"time":60}' }, undefined],
   ["a delay alone", DELAY, {}, { delayMs: 5000 }],

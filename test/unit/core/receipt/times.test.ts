@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { parseTime, UnreadableTimes } from "../../../../src/core/receipt/times.ts";
+import { parseTime, warnOfTimes } from "../../../../src/core/receipt/times.ts";
 import { ManualClock, recordingLog } from "../../../support/recorders.ts";
 
 const NOON = Date.UTC(2026, 10, 23, 12);
@@ -58,15 +58,15 @@ describe("a time in a message", () => {
 test("times that cannot be read are warned of once an hour for each key", () => {
   const clock = new ManualClock();
   const { log, lines } = recordingLog();
-  const unreadable = new UnreadableTimes({ source: "orders", log, clock });
-  for (const key of ["expiresAtPath", "expiresAtPath", "expiresAtHeader"]) unreadable.found(key);
+  const unreadable = warnOfTimes("orders", { log, clock });
+  for (const key of ["expiresAtPath", "expiresAtPath", "expiresAtHeader"]) unreadable(key);
   clock.advance(3_599_999);
-  unreadable.found("expiresAtPath");
+  unreadable("expiresAtPath");
   expect(lines.map(({ fields }) => fields)).toEqual([
     { source: "orders", key: "expiresAtPath" },
     { source: "orders", key: "expiresAtHeader" },
   ]);
   clock.advance(1);
-  unreadable.found("expiresAtPath");
+  unreadable("expiresAtPath");
   expect(lines).toHaveLength(3);
 });
