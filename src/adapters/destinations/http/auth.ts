@@ -5,7 +5,7 @@ import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { TimeoutError, withTimeout } from "../../../time/wait.ts";
 import { httpError, parseRetryAfter, publishErrorOf } from "./errors.ts";
-import { headerName, headerValue, type RequestHeader } from "./headers.ts";
+import { headerName, headerValue, type RequestHeader } from "./request.ts";
 import type { HttpDestinationAuth } from "./schema.ts";
 import type { Transport } from "./transport.ts";
 
@@ -101,10 +101,8 @@ interface Token {
  */
 class TokenCredentials implements Credentials {
   readonly #auth: OAuth2Auth;
+  readonly #environment: CredentialsEnvironment;
   readonly #clientSecret: () => string;
-  readonly #clock: Clock;
-  readonly #secrets: CredentialsEnvironment["secrets"];
-  readonly #timeoutMs: number;
   readonly #url: URL;
   readonly #pool: Dispatcher;
   readonly #closing = new AbortController();
@@ -115,20 +113,18 @@ class TokenCredentials implements Credentials {
 
   constructor(auth: OAuth2Auth, environment: CredentialsEnvironment) {
     this.#auth = auth;
-    this.#secrets = environment.secrets;
+    this.#environment = environment;
     this.#clientSecret = madeOf([auth.clientSecret], () => {
       const secret = auth.clientSecret.reveal();
       environment.secrets.add(secret);
       return secret;
     });
-    this.#clock = environment.clock;
-    this.#timeoutMs = environment.timeoutMs;
     this.#url = new URL(auth.tokenUrl);
     this.#pool = environment.transport.open(this.#url, 1);
   }
 
   current(): Credential | undefined {
-    const now = this.#clock.monotonic();
+    const now = this.#environment.clock.monotonic();
     const token = this.#token;
     if (token === undefined || now >= token.expiresAt) return undefined;
     if (now >= token.renewAt) {
@@ -158,22 +154,20 @@ class TokenCredentials implements Credentials {
   }
 
   async #renew(): Promise<Credential> {
-    const token = await this.#requestToken();
-    this.#token = token;
-    return token.credential;
-  }
-
-  async #requestToken(): Promise<Token> {
-    const asked = this.#clock.monotonic();
+    const { clock, timeoutMs } = this.#environment;
+    const asked = clock.monotonic();
     try {
       const closing = this.#closing.signal;
       // The client obeys a signal only once it is connected.
-      const answer = await withTimeout(this.#timeoutMs, "token", (signal) => this.#exchange(signal), closing);
-      return this.#read(answer, asked);
+      const answer = await withTimeout(timeoutMs, "token", (signal) => this.#exchange(signal), closing);
+      this.#token = this.#read(answer, asked);
+      return this.#token.credential;
     } catch (error) {
       if (error instanceof TimeoutError)
-        throw httpError("token", `${this.#name()} was not answered within ${this.#timeoutMs} ms`);
-      throw error instanceof PublishError ? error : this.#failure(error);
+        throw httpError("token", `${this.#name} was not answered within ${timeoutMs} ms`);
+      if (error instanceof PublishError) throw error;
+      const { code, message, cause } = publishErrorOf(this.#name, error);
+      throw httpError("token", `${message}: ${code}`, { cause });
     }
   }
 
@@ -190,7 +184,7 @@ class TokenCredentials implements Credentials {
     let bytes = 0;
     for await (const chunk of body as AsyncIterable<Buffer>) {
       bytes += chunk.length;
-      if (bytes > MAX_ANSWER_BYTES) throw httpError("token", `${this.#name()} was answered with more than 64 KiB`);
+      if (bytes > MAX_ANSWER_BYTES) throw httpError("token", `${this.#name} was answered with more than 64 KiB`);
       chunks.push(chunk);
     }
     const retryAfter = headers["retry-after"];
@@ -214,20 +208,21 @@ class TokenCredentials implements Credentials {
   #read({ status, retryAfter, body }: TokenAnswer, asked: number): Token {
     if (status !== 200) {
       const why = [body.error, body.error_description].filter((part) => typeof part === "string").join(": ");
-      throw httpError("token", `${this.#name()} was answered ${status}${why === "" ? "" : ` (${why})`}`, {
+      throw httpError("token", `${this.#name} was answered ${status}${why === "" ? "" : ` (${why})`}`, {
         status: String(status),
-        retryAfterMs: status === 429 || status === 503 ? parseRetryAfter(retryAfter, this.#clock.now()) : undefined,
+        retryAfterMs:
+          status === 429 || status === 503 ? parseRetryAfter(retryAfter, this.#environment.clock.now()) : undefined,
       });
     }
     const { access_token: token, token_type: type, expires_in: expiresIn } = body;
     if (typeof token !== "string" || !/^[\x21-\x7e]+$/.test(token)) {
-      throw httpError("token", `${this.#name()} was answered 200, but without a usable access_token`);
+      throw httpError("token", `${this.#name} was answered 200, but without a usable access_token`);
     }
     if (typeof type === "string" && type.toLowerCase() !== "bearer") {
-      throw httpError("token", `${this.#name()} gave a token of type ${JSON.stringify(type)}; only Bearer can be sent`);
+      throw httpError("token", `${this.#name} gave a token of type ${JSON.stringify(type)}; only Bearer can be sent`);
     }
     const lifetimeMs = lifetimeSeconds(expiresIn) * 1000;
-    this.#forget.push(this.#secrets.add(token));
+    this.#forget.push(this.#environment.secrets.add(token));
     if (this.#forget.length > MASKED_TOKENS) this.#forget.shift()?.();
     return {
       credential: { name: "authorization", value: `Bearer ${token}` },
@@ -236,12 +231,7 @@ class TokenCredentials implements Credentials {
     };
   }
 
-  #failure(error: unknown): PublishError {
-    const { code, message, cause } = publishErrorOf(this.#name(), error);
-    return httpError("token", `${message}: ${code}`, { cause });
-  }
-
-  #name(): string {
+  get #name(): string {
     return `the token request to ${this.#url.origin}${this.#url.pathname}`;
   }
 }

@@ -2,23 +2,9 @@ import { randomUUID } from "node:crypto";
 import { PublishError } from "../../../model/errors.ts";
 import type { MessageId } from "../../../model/rows.ts";
 import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
+import { type Channel, Delivery } from "./delivery.ts";
 import { httpError, statusCode } from "./errors.ts";
 import type { HttpBatch } from "./schema.ts";
-
-/** One request for several messages. */
-interface BatchSender {
-  /**
-   * @param signal aborts when nobody waits for the request any more
-   * @returns the body of a 207 answer; undefined where every message was accepted
-   */
-  send(message: OutboundMessage, signal: AbortSignal): Promise<string | undefined>;
-  /** The request in words, for errors. */
-  readonly name: string;
-  isSuccess(status: number): boolean;
-  isDead(status: number): boolean;
-  /** Masks secrets in what a receiver answered. */
-  mask(text: string): string;
-}
 
 /**
  * Collects publishes that run at the same time into requests (`destinations.<name>.batch`). Each publish still ends by
@@ -27,13 +13,14 @@ interface BatchSender {
  */
 export class Batches implements Pick<Destination, "publish"> {
   readonly #settings: HttpBatch;
-  readonly #sender: BatchSender;
+  readonly #channel: Channel;
   /** Those that wait, by their path. */
   readonly #open = new Map<string | null, OpenBatch>();
 
-  constructor(settings: HttpBatch, sender: BatchSender) {
+  /** @param channel reads 207 answers */
+  constructor(settings: HttpBatch, channel: Channel) {
     this.#settings = settings;
-    this.#sender = sender;
+    this.#channel = channel;
   }
 
   publish(message: OutboundMessage, signal: AbortSignal): Promise<void> {
@@ -82,8 +69,8 @@ export class Batches implements Pick<Destination, "publish"> {
         if (members.every(({ hasEnded }) => hasEnded)) controller.abort(member.signal.reason);
       };
     try {
-      const answer = await this.#sender.send(this.#requestOf(members, address), controller.signal);
-      const results = answer === undefined ? undefined : resultsOf(answer, members.length, this.#sender.name);
+      const answer = await Delivery.publish(this.#channel, this.#requestOf(members, address), controller.signal);
+      const results = answer === undefined ? undefined : resultsOf(answer, members.length, this.#channel.name);
       for (const [index, member] of members.entries()) this.#settle(member, results?.[index]);
     } catch (error) {
       const left = members.filter(({ hasEnded }) => !hasEnded);
@@ -95,32 +82,25 @@ export class Batches implements Pick<Destination, "publish"> {
   }
 
   #settle(member: Member, result: ItemResult | undefined): void {
-    const { name, isSuccess, isDead, mask } = this.#sender;
+    const { name, isSuccess, isDead, secrets } = this.#channel;
     if (result === undefined || isSuccess(result.status)) {
       member.end(undefined);
       return;
     }
-    const why = result.error === undefined ? "" : `: ${mask(result.error)}`;
+    const why = result.error === undefined ? "" : `: ${secrets.mask(result.error, true)}`;
     const message = `${name} was answered ${result.status} for this message of a batch${why}`;
-    member.end(
-      httpError(statusCode(result.status), message, {
-        status: String(result.status),
-        isPermanent: isDead(result.status),
-      }),
-    );
+    const about = { status: String(result.status), isPermanent: isDead(result.status) };
+    member.end(httpError(statusCode(result.status), message, about));
   }
 
   #requestOf(members: readonly Member[], address: string | null): OutboundMessage {
     const { format } = this.#settings;
     const texts = members.map(({ text }) => text);
     const [first] = members as readonly [Member, ...Member[]];
-    const { topic, key, routingKey } = first.message;
     return {
+      ...first.message,
       // Its contents differ from attempt to attempt, and so must the id by which a receiver recognizes a repetition.
       id: randomUUID() as MessageId,
-      topic,
-      key,
-      routingKey,
       address,
       body: format === "ndjson" ? `${texts.join("\n")}\n` : `[${texts.join(",")}]`,
       headers: sharedHeaders(members, format),

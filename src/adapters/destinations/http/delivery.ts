@@ -7,7 +7,7 @@ import type { Clock } from "../../../time/clock.ts";
 import { InFlight, type InFlightMember } from "../../brokers/pendingPublish.ts";
 import type { Credential, Credentials } from "./auth.ts";
 import { httpError, parseRetryAfter, publishErrorOf, statusCode } from "./errors.ts";
-import { type RequestHeader, requestHeaders } from "./headers.ts";
+import { requestHeaders } from "./request.ts";
 import type { HttpDestinationConfig } from "./schema.ts";
 import type { Signer } from "./signing.ts";
 
@@ -20,9 +20,8 @@ export interface Channel {
   readonly pathOf: (address: string | null) => string;
   /** The request in words, for errors: `POST https://example.com/hook`. */
   readonly name: string;
-  /** Besides 2xx. */
-  readonly successStatuses: ReadonlySet<number>;
-  readonly deadStatuses: ReadonlySet<number>;
+  readonly isSuccess: (status: number) => boolean;
+  readonly isDead: (status: number) => boolean;
   /** Whether a 207 answer is read: it has a status for each message of a batch. */
   readonly readsResults: boolean;
   readonly signer: Signer | null;
@@ -39,8 +38,6 @@ export interface Channel {
 
 /** Bytes of a body that are read so that its connection can be reused; beyond that a new connection is cheaper. */
 const MAX_DRAINED_BYTES = 131_072;
-
-const NONE: readonly RequestHeader[] = [];
 
 /** Of a 207 answer. */
 const MAX_RESULT_BYTES = 4_194_304;
@@ -115,15 +112,13 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
   }
 
   #tellOfCut(): void {
-    if (this.#exchange !== null && this.#isSuccess(this.#exchange.status)) this.#channel.onAnswerEnd(false);
+    if (this.#isAccepted()) this.#channel.onAnswerEnd(false);
   }
 
   /** Fails the publish, unless it has ended, and always ends its exchange. */
   fail(error: unknown): void {
-    const status = this.#exchange?.status ?? 0;
     // A status that arrived in time says more than the timeout of its body.
-    const isAnswered = status !== 0 && !this.#isSuccess(status);
-    this.#rejectOnce(isAnswered && !this.signal.aborted ? this.#statusError() : error);
+    this.#rejectOnce(this.#isRefused() && !this.signal.aborted ? this.#statusError() : error);
     this.#exchange?.controller.abort(CUT_OFF);
     this.#leave();
   }
@@ -152,7 +147,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     this.#phase = "waiting for a connection";
     try {
       const { pool, method, origin, pathOf, signer } = this.#channel;
-      const signed = signer?.(this.#message) ?? NONE;
+      const signed = signer?.(this.#message) ?? [];
       const own = credential === null ? signed : [...signed, credential];
       const { headers, body, address } = this.#message;
       pool.dispatch({ method, origin, path: pathOf(address), headers: requestHeaders(headers, own), body }, this);
@@ -192,12 +187,14 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     if (status < 200) {
       // They precede the final answer. A flood of them would take all of a processor until the timeout.
       exchange.informational += 1;
-      if (exchange.informational > MAX_INFORMATIONAL) this.fail(this.#floodError());
+      if (exchange.informational <= MAX_INFORMATIONAL) return;
+      const reason = `answered more than ${MAX_INFORMATIONAL} times with 1xx, and not with a final status`;
+      this.fail(httpError("bad_response", `${this.#channel.name} was ${reason}`));
       return;
     }
     exchange.status = status;
     this.#channel.metrics.httpPublishResponse(statusClass(status));
-    if (this.#isSuccess(status)) {
+    if (this.#channel.isSuccess(status)) {
       if (!this.#hasResults()) this.#resolveOnce(undefined);
       return;
     }
@@ -228,7 +225,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     if (this.#exchange !== null) {
       this.#exchange.complete = true;
       if (this.#hasResults()) this.#resolveOnce(Buffer.concat(this.#exchange.body).toString("utf8"));
-      if (this.#isSuccess(this.#exchange.status)) this.#channel.onAnswerEnd(true);
+      if (this.#isAccepted()) this.#channel.onAnswerEnd(true);
     }
     this.#exchangeEnded(undefined);
   }
@@ -247,11 +244,8 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
         this.#start();
         return;
       }
-      const status = this.#exchange?.status ?? 0;
-      const answered = status > 0 && !this.#isSuccess(status);
-      this.#rejectOnce(
-        answered ? this.#statusError() : publishErrorOf(`${this.#channel.name}, ${this.#phase},`, error),
-      );
+      const name = `${this.#channel.name}, ${this.#phase},`;
+      this.#rejectOnce(this.#isRefused() ? this.#statusError() : publishErrorOf(name, error));
     }
     this.#exchange = null;
     this.#leave();
@@ -262,8 +256,17 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     return this.#channel.readsResults && this.#exchange?.status === 207;
   }
 
-  #isSuccess(status: number): boolean {
-    return isSuccess(this.#channel, status);
+  #isAccepted(): boolean {
+    return this.#isAnswered() && !this.#isRefused();
+  }
+
+  #isRefused(): boolean {
+    return this.#isAnswered() && !this.#channel.isSuccess(this.#exchange?.status ?? 0);
+  }
+
+  /** Whether the final status has arrived. */
+  #isAnswered(): boolean {
+    return (this.#exchange?.status ?? 0) > 0;
   }
 
   /** Whether a new token can be fetched: this one may have been revoked. */
@@ -273,23 +276,16 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
   }
 
   #statusError(): PublishError {
-    const { name, deadStatuses, clock } = this.#channel;
+    const { name, isDead, clock } = this.#channel;
     const status = this.#exchange?.status ?? 0;
     const body = this.#errorBody();
     const waits = status === 429 || status === 503;
     const answer = `${name} was answered ${status}${status < 400 ? ", a redirect, and none is followed" : ""}`;
     return httpError(statusCode(status), body === "" ? answer : `${answer}: ${body}`, {
       status: String(status),
-      isPermanent: deadStatuses.has(status),
+      isPermanent: isDead(status),
       retryAfterMs: waits ? parseRetryAfter(this.#exchange?.retryAfter, clock.now()) : undefined,
     });
-  }
-
-  #floodError(): PublishError {
-    return httpError(
-      "bad_response",
-      `${this.#channel.name} was answered more than ${MAX_INFORMATIONAL} times with 1xx, and not with a final status`,
-    );
   }
 
   /** Bytes of an error's body to read: the part kept, and one byte that shows whether there is more. */
@@ -320,8 +316,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
   #rejectOnce(error: unknown): void {
     if (this.#settled) return;
     this.#settled = true;
-    const answered = (this.#exchange?.status ?? 0) > 0;
-    if (!answered && error instanceof PublishError) this.#channel.metrics.httpPublishResponse("error");
+    if (!this.#isAnswered() && error instanceof PublishError) this.#channel.metrics.httpPublishResponse("error");
     this.#reject(error);
   }
 
@@ -346,10 +341,6 @@ interface Exchange {
   complete: boolean;
   /** At the last sweep only the rest of the body was missing. */
   swept: boolean;
-}
-
-export function isSuccess({ successStatuses }: Pick<Channel, "successStatuses">, status: number): boolean {
-  return (status >= 200 && status < 300) || successStatuses.has(status);
 }
 
 /** The bytes as text; the streaming decoder drops a character that the end cuts. */

@@ -5,10 +5,10 @@ import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { createCredentials } from "./auth.ts";
 import { Batches } from "./batches.ts";
-import { type Channel, Delivery, isSuccess, SweptInFlight } from "./delivery.ts";
+import { type Channel, Delivery, SweptInFlight } from "./delivery.ts";
 import { httpError } from "./errors.ts";
 import type { Lookup } from "./guard.ts";
-import { requestUrl } from "./requestUrl.ts";
+import { requestUrl } from "./request.ts";
 import type { HttpDestinationConfig } from "./schema.ts";
 import { createSigner } from "./signing.ts";
 import { createTransport } from "./transport.ts";
@@ -28,12 +28,6 @@ export interface HttpDestinationEnvironment {
   readonly lookup?: Lookup;
 }
 
-/** Path and query of a rendered path. */
-function pathIn(baseUrl: string, address: string): string {
-  const { pathname, search } = requestUrl(baseUrl, address);
-  return pathname + search;
-}
-
 /** A path with its placeholders as they were written. */
 function withPlaceholders(pathname: string): string {
   return pathname.replace(/%7B%7B.*?%7D%7D/gi, (placeholder) => percentDecoded(placeholder));
@@ -45,8 +39,8 @@ const MAX_TOKEN_REQUEST_MS = 10_000;
 
 /**
  * An HTTP destination (spec, "HTTP destination"): POSTs the message as body; a 2xx status completes the delivery. A
- * publish that fails after its
- * request was sent is not repeated here (except for a refused token): the row's own retry does that, with backoff.
+ * publish that fails after its request was sent is not repeated here (except for a refused token): the row's own retry
+ * does that, with backoff.
  *
  * @param config static headers and transforms are applied before
  * @throws Error when `auth` holds a value that HTTP cannot carry
@@ -58,10 +52,7 @@ export function createHttpDestination(
   const { timeoutMs, auth, allowMetadataAddress, method, batch, signing, tls, proxy } = config;
   const { clock, metrics, maxErrorBodyBytes, secrets } = environment;
   const url = requestUrl(config.baseUrl, config.path);
-  const policy = {
-    blockPrivate: environment.blockPrivateAddresses,
-    allowMetadata: allowMetadataAddress,
-  };
+  const policy = { blockPrivate: environment.blockPrivateAddresses, allowMetadata: allowMetadataAddress };
   const transport = createTransport({ policy, timeoutMs, lookup: environment.lookup, tls, proxy, secrets });
   const tokenTimeoutMs = Math.min(timeoutMs || MAX_TOKEN_REQUEST_MS, MAX_TOKEN_REQUEST_MS);
   const credentials =
@@ -70,15 +61,18 @@ export function createHttpDestination(
   const pool = transport.open(url, connections);
   const inFlight = new SweptInFlight(connections);
   const name = `${method} ${url.origin}${withPlaceholders(url.pathname)}`;
-  const path = url.pathname + url.search;
+  const targetOf = ({ pathname, search }: URL) => pathname + search;
+  const path = targetOf(url);
+  const successStatuses = new Set(config.successStatuses);
+  const deadStatuses = new Set(config.deadStatuses);
   const channel: Channel = {
     pool,
     method,
     origin: url.origin,
-    pathOf: (address) => (address === null ? path : pathIn(config.baseUrl, address)),
+    pathOf: (address) => (address === null ? path : targetOf(requestUrl(config.baseUrl, address))),
     name,
-    successStatuses: new Set(config.successStatuses),
-    deadStatuses: new Set(config.deadStatuses),
+    isSuccess: (status) => (status >= 200 && status < 300) || successStatuses.has(status),
+    isDead: (status) => deadStatuses.has(status),
     readsResults: batch !== undefined,
     signer: signing === undefined ? null : createSigner(signing, clock, secrets),
     timeoutMs,
@@ -90,15 +84,7 @@ export function createHttpDestination(
     metrics,
     secrets,
   };
-  const batches =
-    batch &&
-    new Batches(batch, {
-      name,
-      send: (message, signal) => Delivery.publish(channel, message, signal),
-      isSuccess: (status) => isSuccess(channel, status),
-      isDead: (status) => channel.deadStatuses.has(status),
-      mask: (text) => secrets.mask(text, true),
-    });
+  const batches = batch && new Batches(batch, channel);
   const publish = (message: OutboundMessage, signal: AbortSignal): Promise<unknown> =>
     batches === undefined ? Delivery.publish(channel, message, signal) : batches.publish(message, signal);
   let closed: Promise<void> | undefined;

@@ -1,12 +1,10 @@
 import { createSecureContext } from "node:tls";
 import { errorText } from "../../../model/errors.ts";
 import { destinationKind, type Report } from "../../../ports/kinds.ts";
-import { requestUrl } from "./requestUrl.ts";
+import { requestUrl, TOKEN } from "./request.ts";
 import { type HttpDestinationConfig, httpDestinationSchema } from "./schema.ts";
 import { isBase64Key, STANDARD_HEADERS } from "./signing.ts";
 
-/** Header names are tokens (RFC 9110, section 5.6.2). */
-const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 const OUTSIDE_HEADERS = /[^\t\x20-\x7e\x80-\xff]/;
 
 /** An HTTP destination (spec, "HTTP destination"). */

@@ -3,7 +3,7 @@ import { madeOf } from "../../../model/secret.ts";
 import type { OutboundMessage } from "../../../ports/destination.ts";
 import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
-import type { RequestHeader } from "./headers.ts";
+import type { RequestHeader } from "./request.ts";
 import type { HttpSigning } from "./schema.ts";
 
 /** Signs a request: the headers to send with it. Each attempt has its own time, and so its own signature. */

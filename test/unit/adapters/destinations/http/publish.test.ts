@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import type { ServerResponse } from "node:http";
 import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
-import { requestUrl } from "../../../../../src/adapters/destinations/http/requestUrl.ts";
+import { requestUrl } from "../../../../../src/adapters/destinations/http/request.ts";
 import { errorText, PublishError, StoppingError } from "../../../../../src/model/errors.ts";
 import { Secret } from "../../../../../src/model/secret.ts";
 import { startBlackHole } from "../../../../support/blackHole.ts";

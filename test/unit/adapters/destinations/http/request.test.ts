@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { headerValue, requestHeaders } from "../../../../../src/adapters/destinations/http/headers.ts";
+import { headerValue, requestHeaders } from "../../../../../src/adapters/destinations/http/request.ts";
 
 describe("request headers", () => {
   test("keep the names as they are", () => {

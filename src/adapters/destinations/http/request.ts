@@ -3,6 +3,21 @@ import type { Headers } from "../../../model/rows.ts";
 import { encodedHeaderName, encodedHeaderValue } from "../../../model/text.ts";
 import { httpError } from "./errors.ts";
 
+/**
+ * The URL of the request: `baseUrl` and `path`, with one slash between them. The default path `/` adds nothing to a
+ * base URL with a path of its own (`https://example.com/hook` stays as it is); the query of either is kept.
+ */
+export function requestUrl(baseUrl: string, path: string): URL {
+  const url = new URL(baseUrl);
+  const [pathname = "", ...query] = path.split("?");
+  const search = [url.search.slice(1), query.join("?")].filter((part) => part !== "").join("&");
+  if (pathname !== "/" && pathname !== "")
+    url.pathname = `${url.pathname.replace(/\/$/, "")}/${pathname.replace(/^\//, "")}`;
+  url.search = search;
+  url.hash = "";
+  return url;
+}
+
 /** A header that the destination itself sets: its `auth`, its signature. */
 export interface RequestHeader {
   /** In lower case. */
@@ -11,7 +26,7 @@ export interface RequestHeader {
 }
 
 /** Header names are tokens (RFC 9110, section 5.6.2). */
-const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
+export const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 const ASCII_TEXT = /^[\t\x20-\x7e]*$/;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what must not go into a header
 const CONTROLS = /[\u0000-\u0008\u000a-\u001f\u007f]/;
