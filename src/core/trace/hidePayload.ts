@@ -63,3 +63,15 @@ function collect(value: unknown, values: Set<string>): void {
   if (typeof value === "object" && value !== null) for (const each of Object.values(value)) collect(each, values);
   else if (value !== null && typeof value !== "boolean" && value !== "") values.add(String(value));
 }
+
+/** A copy of a message's facts with every text changed that comes from outside. */
+export function withTexts<T>(value: T, change: (text: string) => string): T {
+  if (typeof value === "string") return change(value) as T;
+  if (typeof value !== "object" || value === null || value instanceof Date) return value;
+  if (Array.isArray(value)) return value.map((item) => withTexts(item, change)) as T;
+  return Object.fromEntries(
+    Object.entries(value).map(([name, each]) => [name, OWN_WORDS.has(name) ? each : withTexts(each, change)]),
+  ) as T;
+}
+
+const OWN_WORDS: ReadonlySet<string> = new Set(["id", "table", "position", "state", "event", "code"]);

@@ -15,7 +15,8 @@ import type { SecretMasker } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import { isUuid } from "../finished/requests.ts";
 import type { JsonPath } from "../receipt/jsonPath.ts";
-import { HIDDEN, hidePayload } from "./hidePayload.ts";
+import { HIDDEN, hidePayload, withTexts } from "./hidePayload.ts";
+import { BEGINNING, DONE, type Found, isEnd, newest, once, type Place, parseCursor, timeOf } from "./pages.ts";
 import { correlationIdOf, type FilteredMessage, type Timeline, type TraceSettings, timelineOf } from "./timeline.ts";
 
 interface TraceOptions {
@@ -78,11 +79,6 @@ interface TracedMessage {
   /** Of the outbox row where there is one; null where fields are hidden in what is not JSON. */
   readonly payload: string | null;
   readonly headers: Headers;
-}
-
-/** A text that is not the cursor of a list. */
-export class CursorError extends Error {
-  override readonly name = "CursorError";
 }
 
 /** Where is my message: finds messages, and tells what happened to one and why it waits. */
@@ -192,7 +188,7 @@ export class Trace {
       rows = MOST_ROWS;
       found.outbox.push(...outbox.rows);
       found.inbox.push(...(await this.#notInOutbox(inbox.rows, filter)));
-      place = placeOf(outbox.next, inbox.next);
+      place = { outbox: outbox.next ?? DONE, inbox: inbox.next ?? DONE };
     } while (found.outbox.length + found.inbox.length < limit && !isEnd(place) && clock.monotonic() < deadline);
     const { messages, cursor: next } = newest(found, limit, begin, place);
     return { messages: await this.#shown(messages), cursor: next };
@@ -226,18 +222,16 @@ export class Trace {
 
   /** The newest messages that match and that a source's filter dropped. */
   async #filtered(filter: MessageFilter): Promise<readonly FilteredMessage[]> {
-    const { idempotencyKey, correlationId, source, createdAfter, createdBefore } = filter;
+    const { idempotencyKey, correlationId, source } = filter;
     if (!isOfDropped(filter) || filter.id !== undefined || OF_ROWS.some((name) => filter[name] !== undefined))
       return [];
-    const entries = await (idempotencyKey !== undefined
-      ? this.#noted({ outcome: "filtered", idempotencyKey })
-      : this.#noted({ outcome: "filtered", correlationId: correlationId ?? "" }));
+    const search = idempotencyKey === undefined ? { correlationId: correlationId ?? "" } : { idempotencyKey };
+    const entries = await this.#noted({ outcome: "filtered", ...search });
     const found = entries.filter(
       (each) =>
         (source === undefined || each.source === source) &&
         (correlationId === undefined || each.correlationId === correlationId) &&
-        (createdAfter === undefined || each.at.getTime() > Date.parse(createdAfter)) &&
-        (createdBefore === undefined || each.at.getTime() < Date.parse(createdBefore)),
+        isCreatedWithin(filter, each.at),
     );
     const hide = this.#hiderOf([]);
     const shown = (text: string | null, searched: string | undefined) =>
@@ -259,11 +253,8 @@ export class Trace {
   #hiderOf(payloads: readonly (string | null)[]): (text: string) => string {
     const { hiddenPaths, secrets } = this.#options;
     const hiders = payloads.map((payload) => hidePayload(payload, hiddenPaths).hideIn);
-    return (text) =>
-      secrets.mask(
-        hiders.reduce((hidden, hideIn) => hideIn(hidden), text),
-        false,
-      );
+    const hide = (text: string) => hiders.reduce((hidden, hideIn) => hideIn(hidden), text);
+    return (text) => secrets.mask(hide(text), false);
   }
 
   /** Without the inbox rows whose outbox row the same search finds: it may be on another page. */
@@ -311,7 +302,6 @@ export class Trace {
     const correlationId = table === "inbox" ? inbox?.correlationId : correlationIdOf(outbox);
     const isSame = (wanted: string | undefined, value: string | null | undefined) =>
       wanted === undefined || wanted === value;
-    const at = createdAt?.getTime() ?? Number.NaN;
     return (
       isSame(filter.source, inbox?.source) &&
       isSame(filter.idempotencyKey, inbox?.idempotencyKey) &&
@@ -320,25 +310,24 @@ export class Trace {
       isSame(filter.key, key) &&
       isSame(filter.state, state) &&
       isSame(filter.destination, table === "inbox" ? null : outbox && destinationOf(outbox)) &&
-      (filter.createdAfter === undefined || at > Date.parse(filter.createdAfter)) &&
-      (filter.createdBefore === undefined || at < Date.parse(filter.createdBefore))
+      isCreatedWithin(filter, createdAt)
     );
   }
 
   async #outboxPage(
     { source, state, ...filter }: MessageFilter,
-    { outbox, outboxDone }: Place,
+    { outbox }: Place,
     rows: number,
   ): Promise<MessagePage> {
     // The source of a message is known of its inbox row alone.
-    if (outboxDone || source !== undefined || state === "processed") return NOTHING;
+    if (outbox === DONE || source !== undefined || state === "processed") return NOTHING;
     return await this.#options.store.messages.outboxPage({ ...filter, state }, outbox, rows);
   }
 
-  async #inboxPage(filter: MessageFilter, { inbox, inboxDone }: Place, rows: number): Promise<MessagePage> {
+  async #inboxPage(filter: MessageFilter, { inbox }: Place, rows: number): Promise<MessagePage> {
     const { source, state, topic, destination, key, correlationId } = filter;
     const isOfOutbox = topic !== undefined || destination !== undefined || state === "processing" || state === "sent";
-    if (inboxDone || isOfOutbox) return NOTHING;
+    if (inbox === DONE || isOfOutbox) return NOTHING;
     const isUnrelayed = source === undefined && correlationId === undefined && state !== "processed";
     const { pullSources, store } = this.#options;
     const search = { ...filter, state, aggregateId: key, isUnrelayed, pullSources };
@@ -348,110 +337,17 @@ export class Trace {
 
 const NOTHING: MessagePage = { rows: [], next: null };
 
-/** Of each table in the order of its pages. */
-interface Found {
-  readonly outbox: FoundMessage[];
-  readonly inbox: FoundMessage[];
-}
-
-/** Where a list goes on in both tables; `done` where a table has no more. */
-interface Place {
-  readonly outbox: string | null;
-  readonly inbox: string | null;
-  readonly outboxDone: boolean;
-  readonly inboxDone: boolean;
-}
-
-const BEGINNING: Place = { outbox: null, inbox: null, outboxDone: false, inboxDone: false };
-
-function placeOf(outbox: string | null, inbox: string | null): Place {
-  return { outbox, inbox, outboxDone: outbox === null, inboxDone: inbox === null };
-}
-
-function isEnd({ outboxDone, inboxDone }: Place): boolean {
-  return outboxDone && inboxDone;
-}
-
-/**
- * The newest of what was found, and where the list goes on behind them.
- *
- * @param begin, end where the reading began and ended
- */
-function newest(found: Found, limit: number, begin: Place, end: Place): MessageList {
-  const taken = { outbox: 0, inbox: 0 };
-  const messages: FoundMessage[] = [];
-  while (messages.length < limit) {
-    const [outbox, inbox] = [found.outbox[taken.outbox], found.inbox[taken.inbox]];
-    if (outbox === undefined && inbox === undefined) break;
-    const isOutbox = inbox === undefined || (outbox !== undefined && timeOf(outbox) >= timeOf(inbox));
-    taken[isOutbox ? "outbox" : "inbox"] += 1;
-    messages.push((isOutbox ? outbox : inbox) as FoundMessage);
-  }
-  const [outbox, inbox] = (["outbox", "inbox"] as const).map((table) => {
-    const count = taken[table];
-    if (count === found[table].length) return [end[table], end[`${table}Done`]] as const;
-    return [found[table][count - 1]?.position ?? begin[table], false] as const;
-  }) as [readonly [string | null, boolean], readonly [string | null, boolean]];
-  const place = { outbox: outbox[0], outboxDone: outbox[1], inbox: inbox[0], inboxDone: inbox[1] };
-  return { messages: once(messages), cursor: isEnd(place) ? null : cursorOf(place) };
-}
-
-function timeOf({ createdAt }: FoundMessage): number {
-  return createdAt?.getTime() ?? 0;
-}
-
-function cursorOf({ outbox, inbox, outboxDone, inboxDone }: Place): string {
-  const parts = [outboxDone ? DONE : outbox, inboxDone ? DONE : inbox];
-  return Buffer.from(JSON.stringify(parts)).toString("base64url");
-}
-
-/** @throws CursorError */
-function parseCursor(cursor: string): Place {
-  try {
-    const [outbox, inbox] = JSON.parse(Buffer.from(cursor, "base64url").toString()) as (string | null)[];
-    const isPlace = (value: unknown, isForm: (text: string) => boolean) =>
-      value === null || value === DONE || (typeof value === "string" && isForm(value));
-    if (outbox !== undefined && inbox !== undefined && isPlace(outbox, isSequence) && isPlace(inbox, isInboxPlace)) {
-      return { outbox, inbox, outboxDone: outbox === DONE, inboxDone: inbox === DONE };
-    }
-  } catch {
-    // The same as a wrong form.
-  }
-  throw new CursorError("the cursor of an answer is expected, as it came");
-}
-
-const DONE = "done";
-
-function isSequence(text: string): boolean {
-  return /^-?\d{1,19}$/.test(text) && BigInt.asIntN(64, BigInt(text)) === BigInt(text);
-}
-
-/** Time and id. A database may have times before the year 1, far behind the year 9999, and infinite ones. */
-function isInboxPlace(text: string): boolean {
-  const [, infinite, ...parts] = INBOX_PLACE.exec(text) ?? [];
-  if (infinite !== undefined) return true;
-  const [year = 0, month = 0, day = 0, hour = 24, minute = 60, second = 60] = parts.slice(0, 6).map(Number);
-  const leapYears = parts[6] === undefined ? year : 1 - year;
-  const date = new Date(Date.UTC(2000 + (leapYears % 400), month - 1, day));
-  return (
-    year >= 1 &&
-    year <= LAST_YEAR &&
-    date.getUTCMonth() === month - 1 &&
-    date.getUTCDate() === day &&
-    hour < 24 &&
-    minute < 60 &&
-    second < 60
-  );
-}
-
-const INBOX_PLACE =
-  /^(?:(-?infinity)|(\d{4,6})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.\d{1,7})?(?:Z|[+-][01]\d(?::[0-5]\d){0,2})( BC)?) [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
-/** Of PostgreSQL. */
-const LAST_YEAR = 294_275;
-
 /** Whether a filter names what the journal has of a message. */
 function isOfDropped({ idempotencyKey, correlationId }: MessageFilter): boolean {
   return idempotencyKey !== undefined || correlationId !== undefined;
+}
+
+function isCreatedWithin({ createdAfter, createdBefore }: MessageFilter, createdAt: Date | null): boolean {
+  const at = createdAt?.getTime() ?? Number.NaN;
+  return (
+    (createdAfter === undefined || at > Date.parse(createdAfter)) &&
+    (createdBefore === undefined || at < Date.parse(createdBefore))
+  );
 }
 
 /** What only a row has. */
@@ -462,55 +358,16 @@ function withoutExtras(error: unknown): undefined {
   if (!(error instanceof StoreError)) throw error;
 }
 
-/** A copy of a message's facts with every text changed that comes from outside. */
-function withTexts<T>(value: T, change: (text: string) => string): T {
-  if (typeof value === "string") return change(value) as T;
-  if (typeof value !== "object" || value === null || value instanceof Date) return value;
-  if (Array.isArray(value)) return value.map((item) => withTexts(item, change)) as T;
-  return Object.fromEntries(
-    Object.entries(value).map(([name, each]) => [name, OWN_WORDS.has(name) ? each : withTexts(each, change)]),
-  ) as T;
-}
-
-const OWN_WORDS: ReadonlySet<string> = new Set(["id", "table", "position", "state", "event", "code"]);
-
-/** The outbox row of a message tells more than its inbox row. */
-function once(found: readonly FoundMessage[]): readonly FoundMessage[] {
-  const ofOutbox = new Set(found.filter(({ table }) => table === "outbox").map(({ id }) => id));
-  return found.filter(({ id, table }) => table === "outbox" || !ofOutbox.has(id));
-}
-
 function foundOf({ inbox, outbox }: StoredMessage): readonly FoundMessage[] {
   const found: FoundMessage[] = [];
   if (inbox !== undefined) {
-    const { id, createdAt, source, eventType, aggregateId, state, attempt, lastError } = inbox;
-    found.push({
-      id,
-      table: "inbox",
-      position: "",
-      createdAt,
-      source,
-      topic: eventType,
-      key: aggregateId,
-      state,
-      attempt,
-      lastError,
-    });
+    const { id, createdAt, source, eventType: topic, aggregateId: key, state, attempt, lastError } = inbox;
+    found.push({ id, table: "inbox", position: "", createdAt, source, topic, key, state, attempt, lastError });
   }
   if (outbox !== undefined) {
     const { id, createdAt, topic, key, state, attempt, lastError } = outbox;
-    found.push({
-      id,
-      table: "outbox",
-      position: "",
-      createdAt,
-      source: inbox?.source ?? null,
-      topic,
-      key,
-      state,
-      attempt,
-      lastError,
-    });
+    const source = inbox?.source ?? null;
+    found.push({ id, table: "outbox", position: "", createdAt, source, topic, key, state, attempt, lastError });
   }
   return found;
 }

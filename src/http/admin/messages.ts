@@ -1,5 +1,6 @@
 import * as requests from "../../core/finished/requests.ts";
-import { CursorError, MESSAGE_STATES, MOST_MESSAGES, type Trace } from "../../core/trace/trace.ts";
+import { CursorError } from "../../core/trace/pages.ts";
+import { MESSAGE_STATES, MOST_MESSAGES, type Trace } from "../../core/trace/trace.ts";
 import type { MessageId } from "../../model/rows.ts";
 import { TIME, UUID } from "../openapi/schemas.ts";
 import { ERRORS } from "../respond.ts";
