@@ -1,8 +1,7 @@
 import { destinationKindOf } from "../src/adapters/kinds.ts";
 import type { Config, DestinationConfig } from "../src/config/types.ts";
 import { compileCloudEvents } from "../src/core/delivery/cloudEvents.ts";
-import type { DeliveryTarget } from "../src/core/delivery/deliver.ts";
-import { createRetryPolicy } from "../src/core/delivery/retry.ts";
+import { createRetryPolicy, type DeliveryTarget } from "../src/core/delivery/deliver.ts";
 import { compileDestinationOf, compileRoutes, type DestinationOf } from "../src/core/delivery/routes.ts";
 import {
   type Address,

@@ -3,7 +3,7 @@ import { addressingOf } from "../../roles/destinations.ts";
 import { destinationKindOf } from "../adapters/kinds.ts";
 import { loadConfig } from "../config/load.ts";
 import type { Config, DestinationConfig, RouteConfig, TransformConfig } from "../config/types.ts";
-import { COLUMN_MAX_ATTEMPTS, MAX_RETRY_DELAY_MS } from "../core/delivery/retry.ts";
+import { COLUMN_MAX_ATTEMPTS, MAX_RETRY_DELAY_MS } from "../core/delivery/deliver.ts";
 import { compileTopicPattern } from "../core/delivery/routes.ts";
 import {
   type MessageFields,

@@ -46,7 +46,7 @@ const CLAIM_FULL_OF_HELD_BACK_ROWS: Plan = {
   limits: {},
 };
 
-/** Claims for the ill destination took the first rows of both keys at each pass, just before the usual claim, which found nothing but rows behind these. */
+/** Claims for the unhealthy destination took the first rows of both keys at each pass, just before the usual claim, which found nothing but rows behind these. */
 const USUAL_CLAIM_BEHIND_OTHERS: Plan = {
   ...CALM,
   ...{ replicas: 2, rows: 45, destinations: 2, keys: 2, batchSize: 1, concurrency: 2, arrivingMs: 1657 },
@@ -84,7 +84,7 @@ describe("pollers", () => {
     );
   }, 120_000);
 
-  test("send one probe at a time to each destination that is ill behind its breaker, and deliver everything once it is well", async () => {
+  test("send one probe at a time to each destination that is unhealthy behind its breaker, and deliver everything once it is healthy", async () => {
     await fc.assert(
       fc.asyncProperty(
         plansOfBreaker(),

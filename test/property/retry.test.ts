@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { createRetryPolicy, hasAttemptsLeft } from "../../src/core/delivery/retry.ts";
+import { createRetryPolicy, hasAttemptsLeft } from "../../src/core/delivery/deliver.ts";
 import { settings } from "./settings.ts";
 
 const LONGEST_MS = 60_000;

@@ -1,6 +1,6 @@
 import type { DeliveryResult } from "../../src/core/delivery/deliver.ts";
 import { DestinationGates, type DestinationGatesOptions } from "../../src/core/destinations/gates.ts";
-import { NOT_ASKED, WELL } from "../../src/core/destinations/receiver.ts";
+import { HEALTHY, NOT_ASKED } from "../../src/core/destinations/receiver.ts";
 import type { ClaimToken, Outcome } from "../../src/model/rows.ts";
 import type { DestinationStore } from "../../src/ports/destinationStore.ts";
 import { ManualClock, silentLog, silentMetrics } from "./recorders.ts";
@@ -32,6 +32,6 @@ export function gatesOf(options: Partial<DestinationGatesOptions> = {}): Destina
 
 /** A delivery that ended so, and told of its receiver what such an end tells. */
 export function delivered(outcome: Outcome): DeliveryResult {
-  if (outcome.kind === "sent") return { outcome, report: WELL };
+  if (outcome.kind === "sent") return { outcome, report: HEALTHY };
   return { outcome, report: outcome.kind === "retry" ? { receiver: "failed" } : NOT_ASKED };
 }

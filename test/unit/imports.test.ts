@@ -61,7 +61,7 @@ function imports(file: string, text: string): { readonly specifier: string; read
     .map((specifier) => ({ specifier, target: path.posix.join(path.posix.dirname(file), specifier) }));
 }
 
-/** `src/core/delivery/retry.ts` is of the part `core`, `roles/poller.ts` of `roles`; the binary, `roles/svc.ts`, is a part of its own. */
+/** `src/core/delivery/deliver.ts` is of the part `core`, `roles/poller.ts` of `roles`; the binary, `roles/svc.ts`, is a part of its own. */
 function partOf(file: string): string {
   if (file === "roles/svc.ts") return "svc";
   const [top = "", second = ""] = file.split("/");

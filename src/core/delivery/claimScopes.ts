@@ -3,7 +3,7 @@ import type { Clock } from "../../time/clock.ts";
 import type { DestinationGates } from "../destinations/gates.ts";
 import type { FairShare } from "./fairShare.ts";
 import type { KeyQueues } from "./keyQueues.ts";
-import type { Releases } from "./releases.ts";
+import type { Releases } from "./settler.ts";
 
 /** A claim in addition to the usual one; report its end to {@link ClaimScopes.furtherEnded}. */
 export interface FurtherClaim {
@@ -33,10 +33,11 @@ export interface ClaimScopesOptions {
  * Chooses which rows to claim, so that rows of a destination without room stay in the database and do not block the
  * rows behind them:
  *
- * - The usual claim takes the next rows in order, except those of destinations that are closed or apart. Apart: ill,
- *   stalled, or with a full queue.
- * - A destination apart has its own claims: an ill one for as many rows as it handles in a quarter of a second, with a
- *   pause between them; any for at most its free queue. While deliveries stall, the end of one starts the next claim.
+ * - The usual claim takes the next rows in order, except those of destinations that are closed or apart. Apart:
+ *   unhealthy, stalled, or with a full queue.
+ * - A destination apart has its own claims: an unhealthy one for as many rows as it handles in a quarter of a second,
+ *   with a pause between them; any for at most its free queue. While deliveries stall, the end of one starts the next
+ *   claim.
  * - While enough rows wait but hardly any of some destination, that one has its own claims too; and one claim skips
  *   the rows of all destinations that had some lately, to find any others.
  * - No claim includes a closed one.
@@ -57,8 +58,8 @@ export class ClaimScopes {
   readonly #full = new Map<string, boolean>();
   /** When rows of a destination last had to be released. */
   readonly #overfullAt = new Map<string, number>();
-  /** Destinations that the last usual claim left out, and has since. */
-  readonly #leftOut = new Set<string>();
+  /** Those that {@link noteLeftOut} found, and the usual claim has left out since. */
+  #leftOut = new Set<string>();
 
   constructor(options: ClaimScopesOptions) {
     this.#options = options;
@@ -99,13 +100,16 @@ export class ClaimScopes {
   /** Of the usual claim; undefined for all rows. */
   usual(): ClaimScope | undefined {
     const excepted = this.#excepted();
-    this.#leftOut.clear();
-    for (const destination of excepted) this.#leftOut.add(destination);
     return excepted.length === 0 ? undefined : this.#allBut(excepted);
   }
 
-  /** Whether the last usual claim left out this destination and the next one does not. Told once. */
-  isBack(destination: string): boolean {
+  /** Notes which destinations the usual claim leaves out now, for {@link takeBack}. */
+  noteLeftOut(): void {
+    this.#leftOut = new Set(this.#excepted());
+  }
+
+  /** Whether a destination was noted as left out and the next usual claim includes it; true once. */
+  takeBack(destination: string): boolean {
     if (!this.#leftOut.has(destination) || this.isClosed(destination) || this.#isApart(destination)) return false;
     return this.#leftOut.delete(destination);
   }
@@ -173,7 +177,8 @@ export class ClaimScopes {
   /** Longest wait, in ms, until {@link further} is asked again. */
   get nextClaimWithinMs(): number {
     if (this.#options.destinations.length > 1 && !this.hasRoom()) return LEAST_REST_MS;
-    return this.#apart().length > 0 ? MOST_REST_MS : Number.POSITIVE_INFINITY;
+    const isAnyApart = this.#excepted().some((each) => !this.isClosed(each));
+    return isAnyApart ? MOST_REST_MS : Number.POSITIVE_INFINITY;
   }
 
   /** Whether {@link further} claims for this destination now, after one of its rows has left. */
@@ -192,9 +197,9 @@ export class ClaimScopes {
       return destinations.length > 1 && waiting <= enough && !this.hasRoom() && this.#isRested(destination);
     }
     if (waiting > this.#sought(destination) / 2 || this.#options.releases.overflowAt(destination)) return false;
-    if (this.#isIll(destination)) {
+    if (this.#isUnhealthy(destination)) {
       const claimedAt = this.#claimedAt.get(destination) ?? Number.NEGATIVE_INFINITY;
-      if (this.#options.clock.monotonic() < claimedAt + ILL_REST_MS) return false;
+      if (this.#options.clock.monotonic() < claimedAt + UNHEALTHY_REST_MS) return false;
       if (waiting === 0 && !share.mayBegin(destination)) return false;
     }
     return this.#isRested(destination);
@@ -220,7 +225,7 @@ export class ClaimScopes {
   #budget(apart: string): number {
     const { share, batchSize } = this.#options;
     const most = this.#mostWaiting(apart);
-    if (!this.#isIll(apart)) return most;
+    if (!this.#isUnhealthy(apart)) return most;
     const soon = Math.min(Math.ceil(share.perSecond(apart) / 4), Math.ceil(batchSize / 2));
     return Math.min(most, Math.max(LEAST_BUDGET, soon));
   }
@@ -251,10 +256,6 @@ export class ClaimScopes {
     return this.#options.destinations.filter((each) => this.isClosed(each));
   }
 
-  #apart(): readonly string[] {
-    return this.#options.destinations.filter((each) => !this.isClosed(each) && this.#isApart(each));
-  }
-
   /** Excluded from the usual claim. */
   #excepted(): readonly string[] {
     return this.#options.destinations.filter((each) => this.isClosed(each) || this.#isApart(each));
@@ -270,14 +271,14 @@ export class ClaimScopes {
     return queues.waitingAt(destination) > 0 && share.isStalled(destination) && !share.mayBegin(destination);
   }
 
-  /** Ill, next to others. */
-  #isIll(destination: string): boolean {
+  /** Unhealthy, next to others. */
+  #isUnhealthy(destination: string): boolean {
     const { share } = this.#options;
-    return share.isShared && share.isIll(destination);
+    return share.isShared && share.isUnhealthy(destination);
   }
 
   #claimsAlone(destination: string): boolean {
-    return this.#isIll(destination) || this.#isFull(destination);
+    return this.#isUnhealthy(destination) || this.#isFull(destination);
   }
 
   /**
@@ -309,10 +310,10 @@ export class ClaimScopes {
   #only(destination: string): ClaimScope {
     const { queues, gates, destinations } = this.#options;
     const exceptIds = gates.probed(destination);
-    // Rows of other keys show more about an ill one. Where there are limits, the next rows are as good as any; but
+    // Rows of other keys show more about an unhealthy one. Where there are limits, the next rows are as good as any; but
     // those behind a row that waits elsewhere would only wait with it, until they were released and claimed again.
     const isWaitedFor = (each: string) =>
-      each === destination ? this.#isIll(each) : this.isClosed(each) || this.#claimsAlone(each);
+      each === destination ? this.#isUnhealthy(each) : this.isClosed(each) || this.#claimsAlone(each);
     return {
       name: ownScope(destination),
       which: "only",
@@ -346,10 +347,10 @@ const MOST_OWN_CLAIMS = 2;
 const LEAST_BUDGET = 2;
 const OVERFULL_MS = 1000;
 /**
- * Pause between claims for an ill destination. Deliveries that fail at once, as without a broker connection, would use
- * all CPU for its backlog, thousands a second, and delay single messages of the others.
+ * Pause between claims for an unhealthy destination. Deliveries that fail at once, as without a broker connection, would
+ * use all CPU for its backlog, thousands a second, and delay single messages of the others.
  */
-const ILL_REST_MS = 50;
+const UNHEALTHY_REST_MS = 50;
 const LEAST_REST_MS = 20;
 const MOST_REST_MS = 100;
 

@@ -1,29 +1,22 @@
 import { ClaimLostError, errorText, PublishError, StoppingError, TransformError } from "../../model/errors.ts";
-import {
-  type AttemptRecord,
-  type ClaimedRow,
-  type DeliverableRow,
-  EXPIRED,
-  type Headers,
-  type MessageId,
-  type Outcome,
-} from "../../model/rows.ts";
+import { type AttemptRecord, type ClaimedRow, type DeliverableRow, EXPIRED, type Outcome } from "../../model/rows.ts";
 import type { Destination, OutboundMessage } from "../../ports/destination.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Clock, Random } from "../../time/clock.ts";
-import { NOT_ASKED, type ReceiverReport, verdictOf, WELL } from "../destinations/receiver.ts";
+import { HEALTHY, NOT_ASKED, type ReceiverReport, verdictOf } from "../destinations/receiver.ts";
 import type { Redact } from "../redaction/redact.ts";
 import type { EventWriter } from "./cloudEvents.ts";
-import { hasAttemptsLeft, maxAttemptsInEffect, type RetryPolicy } from "./retry.ts";
 import { compileDestinationOf, compileRoutes, type DestinationOf, nowhere } from "./routes.ts";
 import {
   type Address,
-  type MessageFields,
+  compileOutboundHeaders,
   messageFields,
+  type OutboundHeaders,
   type RouteRoutingKey,
   type RoutingKey,
   renderRoutingKey,
+  type StaticHeaders,
 } from "./template.ts";
 
 /** One transform of the delivered body (spec, "Transform stages and variables"). */
@@ -66,9 +59,6 @@ export interface DeliveryTarget {
   /** `maxAttempts` of the destination; undefined leaves it to the rows. */
   readonly maxAttempts: number | undefined;
 }
-
-/** Name to value, or what renders it; undefined leaves the header out. */
-type StaticHeaders = Readonly<Record<string, string | ((fields: MessageFields) => string | undefined)>>;
 
 interface DeliverySetup {
   readonly routes: readonly DeliveryRoute[];
@@ -201,14 +191,13 @@ function outcomeOf(
   if (attempt.kind === "interrupted") return { ...claim, kind: "release" };
   const reason = redact(reasonOf(attempt.error));
   if (attempt.kind === "refused" || route === undefined) return { ...claim, kind: "dead", attempted: false, reason };
-  const isPermanent = attempt.error instanceof PublishError && attempt.error.isPermanent;
+  const error = publishErrorOf(attempt);
   const maxAttempts = maxAttemptsInEffect(row.maxAttempts, route.target.maxAttempts);
-  if (isPermanent || !hasAttemptsLeft({ attempt: row.attempt, maxAttempts })) {
+  if (error?.isPermanent || !hasAttemptsLeft({ attempt: row.attempt, maxAttempts })) {
     if (route.onExhausted === "park") return { ...claim, kind: "park", reason };
     return { ...claim, kind: "dead", attempted: true, reason };
   }
-  const retryAfterMs = attempt.error instanceof PublishError ? attempt.error.retryAfterMs : undefined;
-  const delayMs = route.target.retryPolicy({ attempt: row.attempt, retryAfterMs }, random);
+  const delayMs = route.target.retryPolicy({ attempt: row.attempt, retryAfterMs: error?.retryAfterMs }, random);
   return { ...claim, kind: "retry", delayMs, reason };
 }
 
@@ -218,13 +207,13 @@ function isKept(history: DeliverySetup["history"], { kind }: Outcome): boolean {
 }
 
 function recordOf(
-  { replica }: Pick<DeliverySetup, "replica">,
+  { replica }: DeliverySetup,
   row: ClaimedRow,
   route: PreparedRoute | undefined,
   attempt: Attempt,
   durationMs: number,
 ): AttemptRecord {
-  const error = "error" in attempt && attempt.error instanceof PublishError ? attempt.error : undefined;
+  const error = publishErrorOf(attempt);
   return {
     attempt: attempt.kind === "refused" ? null : row.attempt + 1,
     destination: route?.destination ?? null,
@@ -256,16 +245,16 @@ function count(
 }
 
 function reportOf(attempt: Attempt, redact: Redact): ReceiverReport {
-  if (attempt.kind === "sent") return WELL;
+  if (attempt.kind === "sent") return HEALTHY;
   const { error } = attempt;
   if (attempt.kind !== "failed") {
     const wasSent = attempt.kind === "interrupted" && attempt.wasSent;
     return wasSent ? { receiver: "unknown", reason: redact(reasonOf(error)) } : NOT_ASKED;
   }
   const receiver = verdictOf(error);
-  if (receiver === "well" || receiver === "unasked") return { receiver };
-  const asked = receiver === "failed" && error instanceof PublishError ? error.retryAfterMs : undefined;
-  return { receiver, retryAfterMs: asked, reason: redact(reasonOf(error)) };
+  if (receiver === "healthy" || receiver === "unasked") return { receiver };
+  const retryAfterMs = receiver === "failed" ? publishErrorOf(attempt)?.retryAfterMs : undefined;
+  return { receiver, retryAfterMs, reason: redact(reasonOf(error)) };
 }
 
 function isDeliverable(row: ClaimedRow): row is DeliverableRow {
@@ -371,30 +360,19 @@ function logAttempt(
     outcome: outcome.kind,
     durationMs: Math.round(durationMs * 10) / 10,
   };
-  switch (outcome.kind) {
-    case "sent":
-      // A line per message costs a quarter of an HTTP publish (8 of 33 µs), so only at level info.
-      log.info(fields, LINE);
-      break;
-    case "release":
-      log.info({ ...fields, reason: "error" in attempt ? reasonOf(attempt.error) : undefined }, LINE);
-      break;
-    case "retry":
-      log.warn({ ...fields, code: codeOf(attempt), reason: outcome.reason, retryDelayMs: outcome.delayMs }, LINE);
-      break;
-    case "park":
-      log.error({ ...fields, code: codeOf(attempt), reason: outcome.reason }, PARKED_LINE);
-      break;
-    case "dead":
-      log.error({ ...fields, code: codeOf(attempt), reason: outcome.reason }, LINE);
-      break;
-    default:
-      outcome satisfies never;
+  // A line per message costs a quarter of an HTTP publish (8 of 33 µs), so only at level info.
+  if (outcome.kind === "sent") log.info(fields, LINE);
+  else if (outcome.kind === "release")
+    log.info({ ...fields, reason: "error" in attempt ? reasonOf(attempt.error) : undefined }, LINE);
+  else {
+    const failed = { ...fields, code: publishErrorOf(attempt)?.code, reason: outcome.reason };
+    if (outcome.kind === "retry") log.warn({ ...failed, retryDelayMs: outcome.delayMs }, LINE);
+    else log.error(failed, outcome.kind === "park" ? PARKED_LINE : LINE);
   }
 }
 
-function codeOf(attempt: Attempt): string | undefined {
-  return "error" in attempt && attempt.error instanceof PublishError ? attempt.error.code : undefined;
+function publishErrorOf(attempt: Attempt): PublishError | undefined {
+  return "error" in attempt && attempt.error instanceof PublishError ? attempt.error : undefined;
 }
 
 /** The text of anything thrown, even of an object without a prototype. */
@@ -408,42 +386,95 @@ function reasonOf(error: unknown): string {
   }
 }
 
-const MESSAGE_ID_HEADER = "x-message-id";
-const CONTENT_TYPE_HEADER = "content-type";
-const JSON_CONTENT_TYPE = "application/json";
+/** The default limit of a wait, and the limit up to which `Retry-After` always counts. */
+export const MAX_RETRY_DELAY_MS = 60_000;
+/** Default of the column `max_attempts`. */
+export const COLUMN_MAX_ATTEMPTS = 5;
+/** Largest random share of the delay, so that rows that failed together do not return together. */
+const JITTER = 0.25;
+const FACTOR = 2;
 
-/** Makes the headers of one delivery from those of the row. */
-type OutboundHeaders = (row: Headers, id: MessageId, fields: MessageFields) => Headers;
+/** Block `retry` of a destination; times in ms. Either `schedule`, or any of the three behind it. */
+interface RetrySettings {
+  readonly schedule?: readonly number[];
+  readonly baseDelayMs?: number;
+  readonly factor?: number;
+  readonly maxDelayMs?: number;
+  /** Largest random share of the delay. */
+  readonly jitter: number;
+}
 
 /**
- * Compiles the header rules of one destination: the row's headers win over the destination's static ones of the same
- * name in any letter case, `content-type` is `application/json` unless one of them has it, and `x-message-id` is always
- * the id of the outbox row, even when the row carries that of an upstream sender.
+ * How long a row waits after a failed delivery.
  *
- * What a protocol cannot carry (a line break, `content-length`) the adapter refuses or drops.
- *
- * @param statics `destinations.<name>.headers`
+ * @param failure `attempt`: failed deliveries before this one; `retryAfterMs`: the receiver's request
+ * @returns whole ms
  */
-export function compileOutboundHeaders(statics: StaticHeaders): OutboundHeaders {
-  const hasContentType = Object.keys(statics).some((name) => name.toLowerCase() === CONTENT_TYPE_HEADER);
-  const all = hasContentType ? statics : { [CONTENT_TYPE_HEADER]: JSON_CONTENT_TYPE, ...statics };
-  const defaults = Object.entries(all)
-    .map(([name, value]) => ({ name, value, lowerCase: name.toLowerCase() }))
-    .filter(({ lowerCase }) => lowerCase !== MESSAGE_ID_HEADER);
+type RetryPolicy = (
+  failure: { readonly attempt: number; readonly retryAfterMs: number | undefined },
+  random: Random,
+) => number;
 
-  return (row, id, fields) => {
-    const rowNames = new Map<string, string>();
-    for (const name of Object.keys(row)) rowNames.set(name.toLowerCase(), name);
-    rowNames.delete(MESSAGE_ID_HEADER);
-
-    const headers: Record<string, string> = {};
-    for (const { name, value, lowerCase } of defaults) {
-      if (rowNames.has(lowerCase)) continue;
-      const text = typeof value === "string" ? value : value(fields);
-      if (text !== undefined) headers[name] = text;
-    }
-    for (const name of rowNames.values()) headers[name] = row[name] ?? "";
-    headers[MESSAGE_ID_HEADER] = id;
-    return headers;
+/**
+ * The policy of a destination. Without settings it is that of the spec ("outbox"; design, "Attempts"): `min(60 s, base
+ * * 2^attempt * (1 + 0..0.25))`, lengthened by the receiver's `Retry-After` up to the same 60 s.
+ *
+ * With the default base of 1000 ms:
+ *
+ * | failed at `attempt` | wait                |
+ * | ------------------- | ------------------- |
+ * | 0                   | 1 to 1.25 s         |
+ * | 1                   | 2 to 2.5 s          |
+ * | 2                   | 4 to 5 s            |
+ * | 3                   | 8 to 10 s           |
+ * | 4                   | 16 to 20 s          |
+ * | 5                   | 32 to 40 s          |
+ * | 6 and later         | 60 s                |
+ *
+ * With a schedule, jitter may exceed its longest entry. `Retry-After` lengthens a wait up to the longest entry of the
+ * schedule or `maxDelayMs`, and up to 60 s in any case.
+ *
+ * @param settings of the destination, if it has any
+ * @param baseDelayMs `outbox.retryBaseDelayMs`, for a destination that has none of its own
+ */
+export function createRetryPolicy(settings: RetrySettings | undefined, baseDelayMs: number): RetryPolicy {
+  const jitter = settings?.jitter ?? JITTER;
+  if (settings?.schedule !== undefined) return scheduled(settings.schedule, jitter);
+  const base = settings?.baseDelayMs ?? baseDelayMs;
+  const factor = settings?.factor ?? FACTOR;
+  const longest = settings?.maxDelayMs ?? MAX_RETRY_DELAY_MS;
+  const longestAsked = Math.max(longest, MAX_RETRY_DELAY_MS);
+  return ({ attempt, retryAfterMs }, random) => {
+    // The power may be Infinity, and 0 * Infinity is NaN.
+    const backoff = base === 0 ? 0 : base * factor ** Math.max(attempt, 0) * (1 + random() * jitter);
+    return Math.floor(Math.max(Math.min(longest, backoff), Math.min(longestAsked, retryAfterMs ?? 0)));
   };
+}
+
+function scheduled(schedule: readonly number[], jitter: number): RetryPolicy {
+  const longestAsked = Math.max(MAX_RETRY_DELAY_MS, ...schedule);
+  return ({ attempt, retryAfterMs }, random) => {
+    const wait = schedule[Math.min(Math.max(attempt, 0), schedule.length - 1)] ?? 0;
+    return Math.floor(Math.max(wait * (1 + random() * jitter), Math.min(longestAsked, retryAfterMs ?? 0)));
+  };
+}
+
+/**
+ * The attempts of a row: the destination's number wins where the row has the column's default. Any other value was
+ * chosen for the row.
+ *
+ * @param ofRow the row's `max_attempts`
+ * @param ofDestination `maxAttempts` of its destination, if it has one
+ */
+export function maxAttemptsInEffect(ofRow: number, ofDestination: number | undefined): number {
+  return ofRow === COLUMN_MAX_ATTEMPTS ? (ofDestination ?? ofRow) : ofRow;
+}
+
+/**
+ * Whether a failure leaves this row an attempt: `attempt` grows by one, and the row is dead at `maxAttempts`.
+ *
+ * @param row with its {@link maxAttemptsInEffect}
+ */
+export function hasAttemptsLeft(row: { readonly attempt: number; readonly maxAttempts: number }): boolean {
+  return row.attempt + 1 < row.maxAttempts;
 }

@@ -14,7 +14,7 @@ interface FairShareOptions {
   /** False with a single destination, which may then use every slot. */
   readonly isShared: boolean;
   /** Whether a destination was last seen slow or failing, before this process began to deliver to it. */
-  readonly wasIll?: (destination: string) => boolean;
+  readonly wasUnhealthy?: (destination: string) => boolean;
   readonly clock: Clock;
 }
 
@@ -26,23 +26,23 @@ interface FairShareOptions {
  *   a second (TCP's slow start). So one that never answers holds a single slot.
  * - None gets all slots: a sixteenth, one at least, stays free for the others. While others are
  *   delivered to, those without any success yet get three quarters at most, however many never answer.
- * - A destination that is slow or fails is ill. Slow: its deliveries take longer than a second and none has ended
+ * - A destination that is slow or fails is unhealthy. Slow: its deliveries take longer than a second and none has ended
  *   sooner lately, from then on until one succeeds sooner; or half of its last answers had to be cut off, since their
  *   body did not end. Failing: half of its last deliveries failed.
- * - As long as others want slots, all ill ones together get an eighth of them, and one more for those that fail where
- *   slow ones hold them; those that fail begin one delivery for 256 of the others. Slow ones take turns: the one whose
- *   last delivery began first is next, and its rows are claimed then.
- * - One that was ill before this process started counts as slow until a delivery succeeds. All such together get an
- *   eighth until one of their deliveries ends: else many that hang would take every slot at the start.
+ * - As long as others want slots, all unhealthy ones together get an eighth of them, and one more for those that fail
+ *   where slow ones hold them; those that fail begin one delivery for 256 of the others. Slow ones take turns: the one
+ *   whose last delivery began first is next, and its rows are claimed then.
+ * - One that was unhealthy before this process started counts as slow until a delivery succeeds. All such together get
+ *   an eighth until one of their deliveries ends: else many that hang would take every slot at the start.
  */
 export class FairShare {
   readonly #concurrency: number;
   readonly #isShared: boolean;
-  readonly #wasIll: (destination: string) => boolean;
+  readonly #wasUnhealthy: (destination: string) => boolean;
   readonly #clock: Clock;
   /** Most slots of one destination. */
   readonly #most: number;
-  /** Most slots of all ill ones together while others want slots: an eighth. */
+  /** Most slots of all unhealthy ones together while others want slots: an eighth. */
   readonly #eighth: number;
   /** Most slots of all those together that have not succeeded yet, while others have. */
   readonly #mostUnproven: number;
@@ -55,10 +55,10 @@ export class FairShare {
   /** When a row of a healthy destination last waited for a slot. */
   #waitedAt = Number.NEGATIVE_INFINITY;
 
-  constructor({ concurrency, isShared, wasIll = () => false, clock }: FairShareOptions) {
+  constructor({ concurrency, isShared, wasUnhealthy = () => false, clock }: FairShareOptions) {
     this.#concurrency = concurrency;
     this.#isShared = isShared && concurrency > 1;
-    this.#wasIll = wasIll;
+    this.#wasUnhealthy = wasUnhealthy;
     this.#clock = clock;
     this.#most = concurrency - Math.max(1, Math.floor(concurrency / 16));
     this.#eighth = Math.max(1, Math.floor(concurrency / 8));
@@ -77,26 +77,27 @@ export class FairShare {
       return undefined;
     }
     const now = this.#clock.monotonic();
-    const ill: State[] = [];
-    let someWellWaits = false;
+    const unhealthy: State[] = [];
+    let someHealthyWaits = false;
     let best: State | undefined;
     for (const destination of ready) {
       const state = this.#stateOf(destination, now);
-      if (this.#isIll(state, now)) {
-        ill.push(state);
+      if (this.#isUnhealthy(state, now)) {
+        unhealthy.push(state);
         continue;
       }
-      someWellWaits = true;
+      someHealthyWaits = true;
       if (isFull) break;
-      if (this.#mayBeginWell(state) && (best === undefined || isBefore(state, best))) best = state;
+      if (this.#mayBeginHealthy(state) && (best === undefined || isBefore(state, best))) best = state;
     }
     if (isFull) {
-      if (someWellWaits) this.#waitedAt = now;
+      if (someHealthyWaits) this.#waitedAt = now;
       return undefined;
     }
-    const isContended = someWellWaits || this.#isContended(now);
-    for (const state of ill) {
-      if (this.#mayBeginIll(state, now, isContended) && (best === undefined || isBefore(state, best))) best = state;
+    const isContended = someHealthyWaits || this.#isContended(now);
+    for (const state of unhealthy) {
+      if (this.#mayBeginUnhealthy(state, now, isContended) && (best === undefined || isBefore(state, best)))
+        best = state;
     }
     return best?.destination;
   }
@@ -127,16 +128,16 @@ export class FairShare {
     state.isSuspected = false;
     countEnd(state, now);
     if (verdict === "unknown") return;
-    if (verdict === "well") state.isProven = true;
+    if (verdict === "healthy") state.isProven = true;
     state.failures += ((verdict === "failed" ? 1 : 0) - state.failures) / ENDS_REMEMBERED;
     const wasSlow = now - slot.beganAt > SLOW_MS;
     if (wasSlow) state.lastWasSlow = now - state.lastQuickAt > SLOW_MS;
     // A fast failure after slow deliveries is not a recovery: without answers from its broker a client fails at once
     // for a while.
-    else if (verdict === "well") state.lastWasSlow = false;
+    else if (verdict === "healthy") state.lastWasSlow = false;
     if (!wasSlow && !state.lastWasSlow) state.lastQuickAt = now;
     if (state.lastWasSlow && this.#isContended(now)) state.window = 1;
-    else if (verdict === "well") state.window = Math.min(state.window + 1, this.#concurrency);
+    else if (verdict === "healthy") state.window = Math.min(state.window + 1, this.#concurrency);
   }
 
   /**
@@ -172,10 +173,10 @@ export class FairShare {
   }
 
   /** Whether a destination is slow or fails. */
-  isIll(destination: string): boolean {
+  isUnhealthy(destination: string): boolean {
     if (!this.#states.has(destination)) return false;
     const now = this.#clock.monotonic();
-    return this.#isIll(this.#stateOf(destination, now), now);
+    return this.#isUnhealthy(this.#stateOf(destination, now), now);
   }
 
   /**
@@ -206,10 +207,12 @@ export class FairShare {
     const now = this.#clock.monotonic();
     if (!this.#isShared) return true;
     const state = this.#stateOf(destination, now);
-    return this.#isIll(state, now) ? this.#mayBeginIll(state, now, this.#isContended(now)) : this.#mayBeginWell(state);
+    return this.#isUnhealthy(state, now)
+      ? this.#mayBeginUnhealthy(state, now, this.#isContended(now))
+      : this.#mayBeginHealthy(state);
   }
 
-  #mayBeginWell(state: State): boolean {
+  #mayBeginHealthy(state: State): boolean {
     return this.#hasWindow(state) && (state.isProven || this.#mayBeginUnproven());
   }
 
@@ -229,7 +232,7 @@ export class FairShare {
     return state.slots.size < Math.min(state.window, this.#most);
   }
 
-  #mayBeginIll(state: State, now: number, isContended: boolean): boolean {
+  #mayBeginUnhealthy(state: State, now: number, isContended: boolean): boolean {
     if (!this.#hasWindow(state)) return false;
     const mayBegin = this.#hasTurn(state, now, isContended);
     if (!mayBegin) state.deniedAt = now;
@@ -237,7 +240,7 @@ export class FairShare {
   }
 
   #hasTurn(state: State, now: number, isContended: boolean): boolean {
-    const { all, young, suspected } = this.#slotsOfIll(now);
+    const { all, young, suspected } = this.#slotsOfUnhealthy(now);
     if (state.isSuspected && suspected >= this.#eighth) return false;
     if (!isContended) return all < this.#most;
     if (this.#isSlow(state, now) && (all >= this.#eighth || this.#goesFirst(state, now))) return false;
@@ -256,7 +259,7 @@ export class FairShare {
     return false;
   }
 
-  #isIll(state: State, now: number): boolean {
+  #isUnhealthy(state: State, now: number): boolean {
     return isFailing(state) || this.#isSlow(state, now);
   }
 
@@ -272,13 +275,13 @@ export class FairShare {
     return now - this.#waitedAt <= CONTENDED_MS;
   }
 
-  /** Slots of ill destinations; those held briefly: one that hangs takes no turn from those that fail; of suspects. */
-  #slotsOfIll(now: number): { readonly all: number; readonly young: number; readonly suspected: number } {
+  /** Slots of unhealthy destinations; those held briefly: one that hangs takes no turn from those that fail; of suspects. */
+  #slotsOfUnhealthy(now: number): { readonly all: number; readonly young: number; readonly suspected: number } {
     let all = 0;
     let young = 0;
     let suspected = 0;
     for (const state of this.#states.values()) {
-      if (!this.#isIll(state, now)) continue;
+      if (!this.#isUnhealthy(state, now)) continue;
       if (state.isSuspected) suspected += state.slots.size;
       all += state.slots.size;
       for (const { beganAt } of state.slots) if (now - beganAt <= SLOW_MS) young += 1;
@@ -289,7 +292,7 @@ export class FairShare {
   #stateOf(destination: string, now: number): State {
     let state = this.#states.get(destination);
     if (state === undefined) {
-      const wasIll = this.#wasIll(destination);
+      const wasUnhealthy = this.#wasUnhealthy(destination);
       state = {
         destination,
         slots: new Set(),
@@ -297,8 +300,8 @@ export class FairShare {
         failures: 0,
         cutOff: 0,
         isProven: false,
-        lastWasSlow: wasIll,
-        isSuspected: wasIll,
+        lastWasSlow: wasUnhealthy,
+        isSuspected: wasUnhealthy,
         lastQuickAt: Number.NEGATIVE_INFINITY,
         deniedAt: Number.NEGATIVE_INFINITY,
         lastBegin: Number.NEGATIVE_INFINITY,
@@ -333,7 +336,7 @@ interface State {
   /** One of its deliveries has succeeded. */
   isProven: boolean;
   lastWasSlow: boolean;
-  /** It was ill before this process started, and none of its deliveries has ended since. */
+  /** It was unhealthy before this process started, and none of its deliveries has ended since. */
   isSuspected: boolean;
   /** When it last had to wait for its turn; cleared once it takes or passes it. Monotonic ms. */
   deniedAt: number;

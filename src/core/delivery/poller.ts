@@ -11,8 +11,7 @@ import { Claims, MAX_CLAIM_BYTES } from "./claims.ts";
 import type { Delivery } from "./deliver.ts";
 import { FairShare } from "./fairShare.ts";
 import { KeyQueues, type QueuedRow } from "./keyQueues.ts";
-import { Releases } from "./releases.ts";
-import { type SettleResult, Settler } from "./settler.ts";
+import { Releases, type SettleResult, Settler } from "./settler.ts";
 
 export interface PollerOptions {
   readonly store: OutboxStore;
@@ -73,8 +72,8 @@ export class Poller {
     const { concurrency, destinations, batchSize, gates, clock } = options;
     this.#options = options;
     this.#claims = new Claims(options);
-    const wasIll = (destination: string) => gates.wasIll(destination);
-    this.#share = new FairShare({ concurrency, isShared: destinations.length > 1, wasIll, clock });
+    const wasUnhealthy = (destination: string) => gates.wasUnhealthy(destination);
+    this.#share = new FairShare({ concurrency, isShared: destinations.length > 1, wasUnhealthy, clock });
     this.#scopes = new ClaimScopes({
       queues: this.#queues,
       share: this.#share,
@@ -122,7 +121,7 @@ export class Poller {
 
   /** Whether deliveries to a destination hang, are slow or fail. */
   isSlow(destination: string): boolean {
-    return this.#share.isIll(destination);
+    return this.#share.isUnhealthy(destination);
   }
 
   /** As {@link FairShare.answerEnded}. */
@@ -173,7 +172,7 @@ export class Poller {
 
   async #pass(): Promise<"again" | "idle"> {
     this.#claimGoesOnAt = Number.POSITIVE_INFINITY;
-    // No event signals the turn of an ill destination.
+    // No event signals the turn of an unhealthy destination.
     this.#dispatch();
     this.#releaseOverflow();
     const failure = this.#furtherError;
@@ -202,8 +201,13 @@ export class Poller {
 
   /** A running further claim holds back the rows behind its own: if only those are left, claims again alone. */
   async #claimUsual(): Promise<ClaimResult> {
-    const { batchSize } = this.#options;
-    const result = await this.#claim(batchSize, this.#scopes.usual());
+    const claim = async () => {
+      this.#scopes.noteLeftOut();
+      const result = await this.#claim(this.#options.batchSize, this.#scopes.usual());
+      this.#scopes.noteLeftOut();
+      return result;
+    };
+    const result = await claim();
     const isMissing = ({ rows, more }: ClaimResult) => this.#scopes.usual() !== undefined && more && rows.length === 0;
     this.#usualFirst = false;
     if (!isMissing(result) || this.#stopping) return result;
@@ -211,7 +215,7 @@ export class Poller {
     try {
       await Promise.all(this.#furtherClaims);
       if (this.#stopping || !this.#mayClaim()) return result;
-      const alone = await this.#claim(batchSize, this.#scopes.usual());
+      const alone = await claim();
       this.#usualFirst = isMissing(alone);
       return alone;
     } finally {
@@ -322,7 +326,7 @@ export class Poller {
     this.#afterDelivery(entry, outcome);
     this.#dispatch();
     if (this.#scopes.wantsMore(destination)) this.#claimFurther();
-    if (this.#scopes.isBack(destination)) this.#options.onMayClaim();
+    if (this.#scopes.takeBack(destination)) this.#options.onMayClaim();
   }
 
   #afterDelivery(entry: QueuedRow, outcome: Outcome): void {
@@ -402,7 +406,7 @@ const WRITTEN_OR_EXPIRED = "claim lost: an earlier statement without an answer w
 const SETTLING_MS = 1000;
 
 function verdictOf(outcome: Outcome): Verdict {
-  if (outcome.kind === "sent") return "well";
+  if (outcome.kind === "sent") return "healthy";
   if (outcome.kind === "retry" || outcome.kind === "park") return "failed";
   return outcome.kind === "dead" && outcome.attempted ? "failed" : "unknown";
 }

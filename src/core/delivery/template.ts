@@ -1,6 +1,6 @@
 import { parse as parseLossless, stringify as stringifyLossless } from "lossless-json";
 import { PublishError } from "../../model/errors.ts";
-import type { DeliverableRow, Headers } from "../../model/rows.ts";
+import type { DeliverableRow, Headers, MessageId } from "../../model/rows.ts";
 import type { AddressColumn } from "../../ports/kinds.ts";
 import { findHeader } from "../receipt/attributes.ts";
 import { member } from "../receipt/jsonPath.ts";
@@ -330,4 +330,47 @@ export function renderRoutingKey(
   const template = route.routingKey ?? destination.template;
   const rendered = template.render(fields, route.routingKeyMissing);
   return rendered === "" && destination.emptyMeansNone ? null : rendered;
+}
+
+/** Name to value, or what renders it; undefined leaves the header out. */
+export type StaticHeaders = Readonly<Record<string, string | ((fields: MessageFields) => string | undefined)>>;
+
+const MESSAGE_ID_HEADER = "x-message-id";
+const CONTENT_TYPE_HEADER = "content-type";
+const JSON_CONTENT_TYPE = "application/json";
+
+/** Makes the headers of one delivery from those of the row. */
+export type OutboundHeaders = (row: Headers, id: MessageId, fields: MessageFields) => Headers;
+
+/**
+ * Compiles the header rules of one destination: the row's headers win over the destination's static ones of the same
+ * name in any letter case, `content-type` is `application/json` unless one of them has it, and `x-message-id` is always
+ * the id of the outbox row, even when the row carries that of an upstream sender.
+ *
+ * What a protocol cannot carry (a line break, `content-length`) the adapter refuses or drops.
+ *
+ * @param statics `destinations.<name>.headers`
+ */
+export function compileOutboundHeaders(statics: StaticHeaders): OutboundHeaders {
+  const hasContentType = Object.keys(statics).some((name) => name.toLowerCase() === CONTENT_TYPE_HEADER);
+  const all = hasContentType ? statics : { [CONTENT_TYPE_HEADER]: JSON_CONTENT_TYPE, ...statics };
+  const defaults = Object.entries(all)
+    .map(([name, value]) => ({ name, value, lowerCase: name.toLowerCase() }))
+    .filter(({ lowerCase }) => lowerCase !== MESSAGE_ID_HEADER);
+
+  return (row, id, fields) => {
+    const rowNames = new Map<string, string>();
+    for (const name of Object.keys(row)) rowNames.set(name.toLowerCase(), name);
+    rowNames.delete(MESSAGE_ID_HEADER);
+
+    const headers: Record<string, string> = {};
+    for (const { name, value, lowerCase } of defaults) {
+      if (rowNames.has(lowerCase)) continue;
+      const text = typeof value === "string" ? value : value(fields);
+      if (text !== undefined) headers[name] = text;
+    }
+    for (const name of rowNames.values()) headers[name] = row[name] ?? "";
+    headers[MESSAGE_ID_HEADER] = id;
+    return headers;
+  };
 }

@@ -170,7 +170,7 @@ export class SharedBreaker {
     const { store, name, limits } = this.#options;
     const { reason = "unknown reason" } = report;
     switch (report.receiver) {
-      case "well":
+      case "healthy":
         if (!(await store.close(name, token))) return "half-open";
         this.#report("closed", "info", {}, "circuit breaker closed: the probe succeeded");
         return "closed";
@@ -311,7 +311,7 @@ export class CircuitBreaker {
     const now = this.#clock.monotonic();
     const slice = this.#sliceAt(now);
     slice.attempts += 1;
-    if (receiver === "well") {
+    if (receiver === "healthy") {
       this.#endStreak();
       return;
     }

@@ -54,7 +54,7 @@ export class DestinationGates {
   #activity = new Map<string, Activity>();
   #listener: GateListener = { onChange: () => {}, onClose: () => {} };
   /** Undefined until the shared state is first read. */
-  #illAtStart: ReadonlySet<string> | undefined;
+  #unhealthyAtStart: ReadonlySet<string> | undefined;
   #reportedAt = Number.NEGATIVE_INFINITY;
   #faultLoggedAt = Number.NEGATIVE_INFINITY;
   /** Writes under way: of a destination's breaker by its name, of the reports under {@link REPORTS}. */
@@ -90,7 +90,7 @@ export class DestinationGates {
     const gate = this.#gates.get(destination);
     if (gate === undefined) return;
     gate.leave(permit, row, report);
-    if (report.receiver === "well" || report.receiver === "failed") this.#record(destination, report);
+    if (report.receiver === "healthy" || report.receiver === "failed") this.#record(destination, report);
   }
 
   /** As {@link DestinationGate.probed}. */
@@ -104,8 +104,8 @@ export class DestinationGates {
   }
 
   /** Whether replicas last saw this destination slow or failing, when this process first read the shared state. */
-  wasIll(destination: string): boolean {
-    return this.#illAtStart?.has(destination) === true;
+  wasUnhealthy(destination: string): boolean {
+    return this.#unhealthyAtStart?.has(destination) === true;
   }
 
   /** Ms until a breaker admits a probe; infinite where nothing changes by itself. */
@@ -126,7 +126,7 @@ export class DestinationGates {
     if (store.isAvailable) {
       const readAt = clock.monotonic();
       const states = new Map((await store.states()).map((state) => [state.name, state]));
-      this.#illAtStart ??= new Set([...states.values()].filter(isIll).map(({ name }) => name));
+      this.#unhealthyAtStart ??= new Set([...states.values()].filter(isUnhealthy).map(({ name }) => name));
       let hasChanged = false;
       for (const [name, gate] of this.#gates) hasChanged = gate.update(states.get(name), readAt) || hasChanged;
       if (hasChanged) this.#listener.onChange();
@@ -206,7 +206,7 @@ export class DestinationGates {
       activity = {};
       this.#activity.set(destination, activity);
     }
-    if (receiver === "well") activity.succeededAt = at;
+    if (receiver === "healthy") activity.succeededAt = at;
     else activity.failure = { at, reason };
   }
 
@@ -248,7 +248,7 @@ export class DestinationGates {
 }
 
 /** Slow lately, or its last known delivery failed, however long ago. */
-function isIll({ isSlow, lastSuccessAt, lastFailureAt }: SharedDestination): boolean {
+function isUnhealthy({ isSlow, lastSuccessAt, lastFailureAt }: SharedDestination): boolean {
   return isSlow || (lastFailureAt !== null && (lastSuccessAt === null || lastFailureAt > lastSuccessAt));
 }
 
@@ -371,7 +371,7 @@ class DestinationGate {
     const { breaker, ramp } = this.#options;
     this.#inFlight -= 1;
     if (permit.closes === this.#closes) this.#sinceClose -= 1;
-    if (report.receiver === "well") ramp.succeeded();
+    if (report.receiver === "healthy") ramp.succeeded();
     else if (report.receiver === "failed") ramp.failed();
     if (!permit.isProbe) {
       breaker?.ended(report, permit.beganAt, row);

@@ -1,10 +1,10 @@
 import { PublishError } from "../../model/errors.ts";
 
 /**
- * What a delivery shows about its receiver: it works (`well`), even if it refuses this one message; it failed as it
+ * What a delivery shows about its receiver: it works (`healthy`), even if it refuses this one message; it failed as it
  * would for any message (`failed`); or nothing (`unknown`), though another message might fare no better.
  */
-export type Verdict = "well" | "failed" | "unknown";
+export type Verdict = "healthy" | "failed" | "unknown";
 
 /** What one delivery showed. */
 export interface ReceiverReport {
@@ -16,7 +16,7 @@ export interface ReceiverReport {
   readonly reason?: string | undefined;
 }
 
-export const WELL: ReceiverReport = { receiver: "well" };
+export const HEALTHY: ReceiverReport = { receiver: "healthy" };
 export const NOT_ASKED: ReceiverReport = { receiver: "unasked" };
 
 /** Every code of a `PublishError`. A code may come from several adapters, and means the same in all of them. */
@@ -38,10 +38,10 @@ const VERDICTS: Readonly<Record<string, ReceiverReport["receiver"]>> = {
 
   // HTTP.
   bad_response: "failed",
-  status_3xx: "well",
+  status_3xx: "healthy",
   status_408: "failed",
   status_429: "failed",
-  status_4xx: "well",
+  status_4xx: "healthy",
   status_5xx: "failed",
 
   // The broker answers, but cannot accept messages now; the same for a full queue or stream.
@@ -51,17 +51,17 @@ const VERDICTS: Readonly<Record<string, ReceiverReport["receiver"]>> = {
   rejected: "failed",
 
   // The broker answers: only the address or message of this row is wrong.
-  unroutable: "well",
-  not_found: "well",
-  access_refused: "well",
-  precondition_failed: "well",
-  locked: "well",
-  authorization: "well",
-  permission: "well",
-  topic_missing: "well",
-  message_refused: "well",
-  message_too_large: "well",
-  too_large: "well",
+  unroutable: "healthy",
+  not_found: "healthy",
+  access_refused: "healthy",
+  precondition_failed: "healthy",
+  locked: "healthy",
+  authorization: "healthy",
+  permission: "healthy",
+  topic_missing: "healthy",
+  message_refused: "healthy",
+  message_too_large: "healthy",
+  too_large: "healthy",
 
   // A restarting broker answers so too: this proves neither health nor, since a wrong address looks the same, an
   // outage.

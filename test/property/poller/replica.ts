@@ -1,6 +1,10 @@
-import { createDelivery, type Delivery, type DeliveryTarget } from "../../../src/core/delivery/deliver.ts";
+import {
+  createDelivery,
+  createRetryPolicy,
+  type Delivery,
+  type DeliveryTarget,
+} from "../../../src/core/delivery/deliver.ts";
 import { Poller } from "../../../src/core/delivery/poller.ts";
-import { createRetryPolicy } from "../../../src/core/delivery/retry.ts";
 import { DestinationGates } from "../../../src/core/destinations/gates.ts";
 import { PublishError } from "../../../src/model/errors.ts";
 import type { ClaimToken, MessageId } from "../../../src/model/rows.ts";

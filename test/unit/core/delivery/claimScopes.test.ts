@@ -62,7 +62,7 @@ const furtherOf = (scopes: ClaimScopes) =>
   });
 
 describe("claims", () => {
-  test("are of all rows as long as every destination is well", () => {
+  test("are of all rows as long as every destination is healthy", () => {
     const scopes = scopesWith();
     claimed(scopes, "a", 10);
     expect([scopes.usual(), scopes.overfull(), furtherOf(scopes)]).toEqual([undefined, [], []]);
@@ -172,7 +172,7 @@ describe("claims beside the usual one", () => {
 describe("a destination whose deliveries stall", () => {
   test("gets no more rows as long as some wait that cannot go, and is asked for none", () => {
     const scopes = scopesWith();
-    share.end(share.begin("a"), "well");
+    share.end(share.begin("a"), "healthy");
     claimed(scopes, "a", 20);
     const slot = share.begin("a");
     share.begin("a");
@@ -180,12 +180,13 @@ describe("a destination whose deliveries stall", () => {
     expect(scopes.usual()).toBeUndefined();
     clock.advance(1);
     expect(scopes.usual()).toMatchObject({ which: "except", destinations: ["a"] });
+    scopes.noteLeftOut();
     expect([scopes.hasRoom(), scopes.overfull(), scopes.scopeOf("a")]).toEqual([true, [], undefined]);
     expect(furtherOf(scopes)).toEqual([]);
 
-    expect(scopes.isBack("a")).toBe(false);
-    share.end(slot, "well");
-    expect([scopes.isBack("a"), scopes.isBack("a")]).toEqual([true, false]);
+    expect(scopes.takeBack("a")).toBe(false);
+    share.end(slot, "healthy");
+    expect([scopes.takeBack("a"), scopes.takeBack("a")]).toEqual([true, false]);
     expect(scopes.usual()).toBeUndefined();
   });
 
@@ -195,13 +196,13 @@ describe("a destination whose deliveries stall", () => {
     expect(scopes.usual()).toBeUndefined();
     const slot = share.begin("a");
     expect(scopes.usual()).toMatchObject({ which: "except", destinations: ["a"] });
-    share.end(slot, "well");
+    share.end(slot, "healthy");
     expect(scopes.usual()).toBeUndefined();
   });
 
   test("gets more rows where one could go at once", () => {
     const scopes = scopesWith();
-    for (let n = 0; n < 4; n += 1) share.end(share.begin("a"), "well");
+    for (let n = 0; n < 4; n += 1) share.end(share.begin("a"), "healthy");
     claimed(scopes, "a", 20);
     queues.take("a");
     share.begin("a");
@@ -210,7 +211,7 @@ describe("a destination whose deliveries stall", () => {
   });
 });
 
-describe("an ill destination", () => {
+describe("an unhealthy destination", () => {
   test("has claims of its own, each 50 ms after the end of the one before at the earliest", () => {
     const scopes = scopesWith();
     for (let n = 0; n < 8; n += 1) share.end(share.begin("a"), "failed");
@@ -257,7 +258,7 @@ describe("a closed destination", () => {
     const alone = scopesWith({ rowsWanted, destinations: ["a"] });
     closed.add("a");
     for (let n = 0; n < 8; n += 1) share.end(share.begin("a"), "failed");
-    expect(share.isIll("a")).toBe(true);
+    expect(share.isUnhealthy("a")).toBe(true);
 
     expect(alone.usual()).toMatchObject({ which: "except", destinations: ["a"] });
     expect(furtherOf(alone)).toEqual([]);

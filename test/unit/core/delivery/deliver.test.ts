@@ -1,15 +1,15 @@
 import { describe, expect, test } from "@jest/globals";
 import {
-  compileOutboundHeaders,
   createDelivery,
+  createRetryPolicy,
   type DeliveryRoute,
   type DeliveryTarget,
   type TransformStage,
 } from "../../../../src/core/delivery/deliver.ts";
-import { createRetryPolicy } from "../../../../src/core/delivery/retry.ts";
 import {
   compileAddress,
   compileHeaderValue,
+  compileOutboundHeaders,
   messageFields,
   parseRoutingKeyTemplate,
 } from "../../../../src/core/delivery/template.ts";
@@ -283,7 +283,11 @@ describe("a delivery that fails", () => {
     expect(await probe(new PublishError("status_5xx", "503"))).toEqual(["release", "failed", []]);
     expect(await probe(new PublishError("no_stream", "no stream"))).toEqual(["release", "unknown", []]);
     expect(await probe(new PublishError("other", "a bug"))).toEqual(["release", "unknown", []]);
-    expect(await probe(new PublishError("status_4xx", "400"))).toEqual(["dead", "well", ["outboxMessages(dead, 1)"]]);
+    expect(await probe(new PublishError("status_4xx", "400"))).toEqual([
+      "dead",
+      "healthy",
+      ["outboxMessages(dead, 1)"],
+    ]);
     const isEmpty = new PublishError("address_empty", "the address is empty");
     expect(await probe(isEmpty)).toEqual(["dead", "unasked", ["outboxMessages(dead, 1)"]]);
   });
@@ -655,7 +659,13 @@ describe("what a delivery tells about its receiver", () => {
       4000,
       "answered 503",
     ],
-    ["a refusal", new PublishError("status_4xx", "answered 400", { retryAfterMs: 4000 }), "well", undefined, undefined],
+    [
+      "a refusal",
+      new PublishError("status_4xx", "answered 400", { retryAfterMs: 4000 }),
+      "healthy",
+      undefined,
+      undefined,
+    ],
     ["an unforeseen error", new Error("bug"), "unknown", undefined, "bug"],
   ])("%s", async (_what, error, receiver, retryAfterMs, reason) => {
     const { delivery } = setup({ publish: failing(error) });
@@ -665,7 +675,7 @@ describe("what a delivery tells about its receiver", () => {
 
   test("a success says that it is well, and a row that no route takes says nothing", async () => {
     const { delivery } = setup();
-    expect(await delivery.deliver(row(), never)).toMatchObject({ report: { receiver: "well" } });
+    expect(await delivery.deliver(row(), never)).toMatchObject({ report: { receiver: "healthy" } });
     expect(await delivery.deliver(row({ topic: "nobody" }), never)).toMatchObject({ report: { receiver: "unasked" } });
   });
 });

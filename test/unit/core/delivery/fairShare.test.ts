@@ -25,7 +25,7 @@ const counts = (slots: ReadonlyMap<string, readonly Slot[]>) =>
   Object.fromEntries([...slots].map(([destination, { length }]) => [destination, length]));
 
 /** Deliveries one after another. */
-function deliver(destination: string, times: number, verdict: Verdict = "well", tookMs = 1): void {
+function deliver(destination: string, times: number, verdict: Verdict = "healthy", tookMs = 1): void {
   for (let n = 0; n < times; n += 1) {
     const slot = share.begin(destination);
     clock.advance(tookMs);
@@ -33,7 +33,7 @@ function deliver(destination: string, times: number, verdict: Verdict = "well", 
   }
 }
 
-/** It has shown that it is well. */
+/** It has shown that it is healthy. */
 const prove = (...destinations: readonly string[]) => {
   for (const destination of destinations) deliver(destination, CONCURRENCY);
 };
@@ -59,7 +59,7 @@ describe("slots", () => {
   test("a destination that has not answered yet gets one, and one more with each success", () => {
     const [first] = fill("a").get("a") ?? [];
     expect(share.next(["a"])).toBeUndefined();
-    if (first !== undefined) share.end(first, "well");
+    if (first !== undefined) share.end(first, "healthy");
     expect(counts(fill("a"))).toEqual({ a: 2 });
   });
 
@@ -68,66 +68,71 @@ describe("slots", () => {
     const first = [...fill(...hanging).values()].flat();
     expect(first).toHaveLength(8);
     for (const slot of first) share.end(slot, "failed");
-    prove("well");
+    prove("healthy");
     expect([...fill(...hanging).values()].flat()).toHaveLength(6);
-    expect(counts(fill("well"))).toEqual({ well: 2 });
+    expect(counts(fill("healthy"))).toEqual({ healthy: 2 });
   });
 
   test("are shared evenly, and a slot that becomes free goes to whoever has fewer", () => {
     prove("a", "b", "c");
     const slots = fill("a", "b");
     expect(counts(slots)).toEqual({ a: 4, b: 4 });
-    for (const slot of (slots.get("a") ?? []).slice(0, 2)) share.end(slot, "well");
+    for (const slot of (slots.get("a") ?? []).slice(0, 2)) share.end(slot, "healthy");
     expect(counts(fill("a", "c"))).toEqual({ a: 0, c: 2 });
   });
 
-  test("a destination that was not used for long has to show anew that it is well", () => {
+  test("a destination that was not used for long has to show anew that it is healthy", () => {
     prove("a");
     clock.advance(10_001);
     expect(counts(fill("a"))).toEqual({ a: 1 });
   });
 });
 
-describe("a destination is ill", () => {
+describe("a destination is unhealthy", () => {
   test.each([
     ["while a delivery has taken longer than a second", () => void [share.begin("a"), clock.advance(1001)]],
-    ["when the last one took longer than a second", () => deliver("a", 1, "well", 1001)],
+    ["when the last one took longer than a second", () => deliver("a", 1, "healthy", 1001)],
     ["when half of its last deliveries failed", () => deliver("a", 6, "failed")],
   ])("%s", (_when, happens) => {
     prove("a");
-    expect(share.isIll("a")).toBe(false);
+    expect(share.isUnhealthy("a")).toBe(false);
     happens();
-    expect(share.isIll("a")).toBe(true);
+    expect(share.isUnhealthy("a")).toBe(true);
   });
 
-  test("from the start where it was ill before, until a delivery succeeds; all such share an eighth until one of theirs ends", () => {
-    const ill = Array.from({ length: 10 }, (_, n) => `ill-${n}`);
-    share = new FairShare({ concurrency: CONCURRENCY, isShared: true, wasIll: (name) => ill.includes(name), clock });
-    const first = counts(fill(...ill, "untried"));
-    expect(first).toMatchObject({ "ill-0": 1, "ill-1": 0, "ill-9": 0, untried: 1 });
+  test("from the start where it was unhealthy before, until a delivery succeeds; all such share an eighth until one of theirs ends", () => {
+    const unhealthy = Array.from({ length: 10 }, (_, n) => `unhealthy-${n}`);
+    share = new FairShare({
+      concurrency: CONCURRENCY,
+      isShared: true,
+      wasUnhealthy: (name) => unhealthy.includes(name),
+      clock,
+    });
+    const first = counts(fill(...unhealthy, "untried"));
+    expect(first).toMatchObject({ "unhealthy-0": 1, "unhealthy-1": 0, "unhealthy-9": 0, untried: 1 });
     clock.advance(5000);
-    expect(counts(fill(...ill, "well"))).toMatchObject({ "ill-1": 0, well: 1 });
+    expect(counts(fill(...unhealthy, "healthy"))).toMatchObject({ "unhealthy-1": 0, healthy: 1 });
 
-    share = new FairShare({ concurrency: CONCURRENCY, isShared: true, wasIll: () => true, clock });
-    deliver("a", 1, "well");
-    expect(share.isIll("a")).toBe(false);
+    share = new FairShare({ concurrency: CONCURRENCY, isShared: true, wasUnhealthy: () => true, clock });
+    deliver("a", 1, "healthy");
+    expect(share.isUnhealthy("a")).toBe(false);
   });
 
   test("until its deliveries succeed again, or it has not been tried for long", () => {
     deliver("a", 8, "failed");
     deliver("b", 8, "failed");
-    deliver("a", 4, "well");
-    expect(share.isIll("a")).toBe(false);
+    deliver("a", 4, "healthy");
+    expect(share.isUnhealthy("a")).toBe(false);
     clock.advance(10_001);
-    expect(share.isIll("b")).toBe(false);
+    expect(share.isUnhealthy("b")).toBe(false);
   });
 
   test("also where it fails at once after it was slow, until a delivery succeeds", () => {
     deliver("a", 1, "failed", 5000);
     deliver("a", 2, "failed");
-    expect(share.isIll("a")).toBe(true);
-    deliver("a", 1, "well");
-    expect(share.isIll("a")).toBe(false);
+    expect(share.isUnhealthy("a")).toBe(true);
+    deliver("a", 1, "healthy");
+    expect(share.isUnhealthy("a")).toBe(false);
   });
 
   test("but not for one delivery that hangs while others succeed", () => {
@@ -136,37 +141,38 @@ describe("a destination is ill", () => {
     for (let n = 0; n < 30; n += 1) {
       clock.advance(100);
       deliver("a", 1);
-      expect(share.isIll("a")).toBe(false);
+      expect(share.isUnhealthy("a")).toBe(false);
     }
     clock.advance(1001);
-    expect(share.isIll("a")).toBe(true);
+    expect(share.isUnhealthy("a")).toBe(true);
   });
 
   test("where half of the last answers had to be cut off, until most are whole again", () => {
-    deliver("a", 1, "well");
+    deliver("a", 1, "healthy");
     const ended = (isWhole: boolean) => {
       let answers = 0;
-      for (const before = share.isIll("a"); share.isIll("a") === before; answers += 1) share.answerEnded("a", isWhole);
+      for (const before = share.isUnhealthy("a"); share.isUnhealthy("a") === before; answers += 1)
+        share.answerEnded("a", isWhole);
       return answers;
     };
     expect([ended(false), ended(true)]).toEqual([6, 1]);
     for (let n = 0; n < 20; n += 1) share.answerEnded("a", false);
     expect(ended(true)).toBe(5);
-    expect(share.isIll("b")).toBe(false);
+    expect(share.isUnhealthy("b")).toBe(false);
   });
 
   test("but not for what was cut off, or failed now and then", () => {
     deliver("a", 20, "unknown", 2000);
     for (let n = 0; n < 10; n += 1) {
-      deliver("a", 2, "well");
+      deliver("a", 2, "healthy");
       deliver("a", 1, "failed");
     }
-    expect(share.isIll("a")).toBe(false);
+    expect(share.isUnhealthy("a")).toBe(false);
   });
 });
 
 describe("while others want slots", () => {
-  test("all ill destinations together have one of eight", () => {
+  test("all unhealthy destinations together have one of eight", () => {
     prove("a", "b", "c");
     const hanging = ["a", "b"].map((destination) => share.begin(destination));
     clock.advance(1001);
@@ -203,24 +209,24 @@ describe("while others want slots", () => {
     let slots: readonly Slot[] = [];
     return (ms) => {
       for (const end = clock.monotonic() + ms; clock.monotonic() < end; clock.advance(50)) {
-        for (const slot of slots) share.end(slot, "well");
+        for (const slot of slots) share.end(slot, "healthy");
         slots = [...fill("c", "d").values()].flat();
         share.next(["c", "d"]);
       }
     };
   }
 
-  test("a slow one that waits for its turn stays ill however long that takes", () => {
+  test("a slow one that waits for its turn stays unhealthy however long that takes", () => {
     const others = busy();
     deliver("a", 1, "failed", 2000);
     deliver("b", 1, "failed", 2000);
     expect(counts(fill("a"))).toEqual({ a: 1 });
     for (let n = 0; n < 30; n += 1) {
       others(500);
-      expect([share.mayBegin("b"), share.isIll("b")]).toEqual([false, true]);
+      expect([share.mayBegin("b"), share.isUnhealthy("b")]).toEqual([false, true]);
     }
     clock.advance(10_001);
-    expect(share.isIll("b")).toBe(false);
+    expect(share.isUnhealthy("b")).toBe(false);
   });
 
   test("a slow one has a second to claim its rows when its turn has come, unless none is due", () => {
@@ -257,7 +263,7 @@ describe("while others want slots", () => {
     let begun = 0; // By the one that fails.
     let slot = one;
     for (let n = 0; n < 1024 && slot !== undefined; n += 1) {
-      share.end(slot, "well");
+      share.end(slot, "healthy");
       for (let next = share.next(["a", "b"]); next !== undefined; next = share.next(["a", "b"])) {
         const began = share.begin(next);
         if (next === "b") slot = began;
@@ -270,19 +276,19 @@ describe("while others want slots", () => {
     expect(begun).toBeGreaterThanOrEqual(3);
     expect(begun).toBeLessThanOrEqual(4);
     clock.advance(100);
-    if (slot !== undefined) share.end(slot, "well");
+    if (slot !== undefined) share.end(slot, "healthy");
     expect(share.next(["a", "b"])).toBe("a");
   });
 });
 
-test("a single destination is seen to be ill, and may use every slot", () => {
+test("a single destination is seen to be unhealthy, and may use every slot", () => {
   share = new FairShare({ concurrency: CONCURRENCY, isShared: false, clock });
   deliver("a", 8, "failed");
-  expect([share.isIll("a"), share.isShared]).toEqual([true, false]);
+  expect([share.isUnhealthy("a"), share.isShared]).toEqual([true, false]);
   expect(counts(fill("a"))).toEqual({ a: 8 });
 });
 
-test("a destination that is ill and alone may use nearly all slots", () => {
+test("a destination that is unhealthy and alone may use nearly all slots", () => {
   prove("a");
   deliver("a", 8, "failed");
   expect(counts(fill("a"))).toEqual({ a: 7 });
@@ -299,14 +305,14 @@ test("a destination stalls while a delivery takes longer than 50 ms and no other
   expect(share.isStalled("a")).toBe(false);
   clock.advance(51);
   expect(share.isStalled("a")).toBe(true);
-  share.end(slot, "well");
+  share.end(slot, "healthy");
   clock.advance(51);
   expect([share.isStalled("a"), share.isStalled("b")]).toEqual([false, false]);
 });
 
 test("deliveries of the last whole second are counted", () => {
   clock.advance(1000 - (clock.monotonic() % 1000));
-  deliver("a", 10, "well", 1);
+  deliver("a", 10, "healthy", 1);
   expect(share.perSecond("a")).toBe(0);
   clock.advance(1000);
   expect(share.perSecond("a")).toBe(10);

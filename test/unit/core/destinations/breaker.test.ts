@@ -4,7 +4,7 @@ import type { ReceiverReport } from "../../../../src/core/destinations/receiver.
 import { ManualClock } from "../../../support/recorders.ts";
 
 const LIMITS = { failureRatio: 0.5, minimumAttempts: 10, windowMs: 30_000, openMs: 5000, maxOpenMs: 60_000 };
-const WELL: ReceiverReport = { receiver: "well" };
+const HEALTHY: ReceiverReport = { receiver: "healthy" };
 const FAILED: ReceiverReport = { receiver: "failed", reason: "status 500" };
 
 function setup() {
@@ -24,7 +24,7 @@ function setup() {
 describe("a circuit breaker's counts", () => {
   test("open at the ratio, once there were enough attempts", () => {
     const { breaker, add } = setup();
-    add(WELL, 4);
+    add(HEALTHY, 4);
     add(FAILED, 5);
     expect(breaker.shouldOpen()).toBeUndefined();
     add(FAILED);
@@ -36,7 +36,7 @@ describe("a circuit breaker's counts", () => {
 
   test("stay closed below the ratio", () => {
     const { breaker, add } = setup();
-    add(WELL, 51);
+    add(HEALTHY, 51);
     add(FAILED, 49);
     expect(breaker.shouldOpen()).toBeUndefined();
   });
@@ -45,7 +45,7 @@ describe("a circuit breaker's counts", () => {
     const { clock, breaker, add } = setup();
     add(FAILED, 9);
     clock.ms += 30_001;
-    add(WELL, 1);
+    add(HEALTHY, 1);
     add(FAILED, 9);
     expect(breaker.shouldOpen()).toMatchObject({ reason: "9 of 10 deliveries failed within 30000 ms" });
     clock.ms += 30_001;
@@ -68,7 +68,7 @@ describe("a circuit breaker's counts", () => {
 
   test("open within a second of an outage, whatever went well before", () => {
     const { clock, breaker, add } = setup();
-    add(WELL, 10_000);
+    add(HEALTHY, 10_000);
     add(FAILED, 50);
     clock.ms += 999;
     add(FAILED);
@@ -80,11 +80,11 @@ describe("a circuit breaker's counts", () => {
 
   test("stay closed for a streak that a success breaks", () => {
     const { clock, breaker, add } = setup();
-    add(WELL, 10_000);
+    add(HEALTHY, 10_000);
     for (let n = 0; n < 20; n += 1) {
       clock.ms += 100;
       add(FAILED, 9);
-      add(WELL);
+      add(HEALTHY);
     }
     expect(breaker.shouldOpen()).toBeUndefined();
   });
@@ -104,7 +104,7 @@ describe("a circuit breaker's counts", () => {
     clock.ms += 3_600_000;
     add(FAILED);
     expect(breaker.shouldOpen()).toBeUndefined();
-    add(WELL);
+    add(HEALTHY);
     clock.ms += 3_600_000;
     add(FAILED, 3);
     expect(breaker.shouldOpen()).toBeUndefined();

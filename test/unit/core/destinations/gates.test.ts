@@ -9,7 +9,7 @@ import { MemoryDestinations } from "../../../support/memoryDestinations.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
 
 const BREAKER = { failureRatio: 0.5, minimumAttempts: 4, windowMs: 30_000, openMs: 5000, maxOpenMs: 20_000 };
-const WELL: ReceiverReport = { receiver: "well" };
+const HEALTHY: ReceiverReport = { receiver: "healthy" };
 const FAILED: ReceiverReport = { receiver: "failed", reason: "status 500" };
 const ROW = "row" as MessageId;
 const never = () => false;
@@ -101,7 +101,7 @@ describe("the gates of destinations", () => {
     await one.gates.enter("billing");
     expect(one.may()).toBe(false);
     expect(one.gates.rowsWanted("billing", () => 0)).toBe(8);
-    if (first !== undefined) one.gates.leave("billing", first, ROW, WELL);
+    if (first !== undefined) one.gates.leave("billing", first, ROW, HEALTHY);
     expect(one.may()).toBe(true);
   });
 
@@ -118,7 +118,7 @@ describe("the gates of destinations", () => {
     if (hanging !== undefined) one.gates.leave("billing", hanging, ROW, FAILED);
     expect(one.may()).toBe(true);
     expect(one.gates.rowsWanted("billing", () => 0)).toBe(1);
-    expect(await one.deliver(WELL)).toBe("probe");
+    expect(await one.deliver(HEALTHY)).toBe("probe");
   });
 
   test("leave a destination without limits to the process' own concurrency", async () => {
@@ -210,7 +210,7 @@ describe("the gates of destinations", () => {
       [5000, { receiver: "unasked" }],
       [0, { receiver: "unknown", reason: "no stream" }],
       [5000, FAILED],
-      [10_000, WELL],
+      [10_000, HEALTHY],
     ] as const;
     for (const [waitMs, report] of probes) {
       await refreshAll();
@@ -286,7 +286,7 @@ describe("the gates of destinations", () => {
     await time.advance(10_000);
     await refreshAll();
     expect(one.gates.probed("billing")).toEqual(["row-5"]);
-    await one.deliver(WELL);
+    await one.deliver(HEALTHY);
     expect(one.gates.probed("billing")).toEqual([]);
   });
 
@@ -297,14 +297,14 @@ describe("the gates of destinations", () => {
     await refreshAll();
     await time.advance(5000);
     await refreshAll();
-    expect(await one.deliver(WELL)).toBe("probe");
+    expect(await one.deliver(HEALTHY)).toBe("probe");
     await refreshAll();
     expect(fleet.map(({ told }) => told.includes("billing closed"))).toEqual([true, true]);
 
     const inFlight = async () => {
       const passes = [];
       while (passes.length < 8 && one.may()) passes.push(await one.gates.enter("billing"));
-      for (const pass of passes) if (pass !== undefined) one.gates.leave("billing", pass, ROW, WELL);
+      for (const pass of passes) if (pass !== undefined) one.gates.leave("billing", pass, ROW, HEALTHY);
       return passes.length;
     };
     expect([await inFlight(), await inFlight(), await inFlight(), await inFlight()]).toEqual([1, 2, 4, 8]);
@@ -323,7 +323,7 @@ describe("the gates of destinations", () => {
     expect(other?.may()).toBe(false);
     await time.advance(5000);
     await other?.refresh();
-    expect(await other?.deliver(WELL)).toBe("probe");
+    expect(await other?.deliver(HEALTHY)).toBe("probe");
   });
 
   test("keep a probe that takes long for themselves", async () => {
@@ -345,7 +345,7 @@ describe("the gates of destinations", () => {
     const { one, refreshAll, store, time } = setup({});
     await time.advance(10_000);
     await refreshAll();
-    await one.deliver(WELL);
+    await one.deliver(HEALTHY);
     await time.advance(1000);
     await one.deliver(FAILED);
     await refreshAll();
@@ -353,7 +353,7 @@ describe("the gates of destinations", () => {
       { lastSuccessAt: new Date(10_000), lastFailureAt: new Date(11_000), lastError: "status 500" },
     ]);
     await time.advance(1000);
-    await one.deliver(WELL);
+    await one.deliver(HEALTHY);
     await refreshAll();
     expect(await store.states()).toMatchObject([{ lastSuccessAt: new Date(10_000) }]);
     await time.advance(1000);
@@ -398,7 +398,7 @@ describe("the gates of destinations", () => {
     store.report = async () => {
       throw new StoreError("unavailable", "the connection broke");
     };
-    await one.deliver(WELL);
+    await one.deliver(HEALTHY);
     await time.advance(2000);
     await refreshAll();
     store.report = report;
@@ -416,7 +416,7 @@ describe("the gates of destinations", () => {
     expect(one.may()).toBe(false);
     expect(one.gates.rowsWanted("billing", () => 0)).toBe(5);
     await time.advance(100);
-    expect(await one.deliver(WELL)).toBe("begun");
+    expect(await one.deliver(HEALTHY)).toBe("begun");
     expect(one.may()).toBe(false);
     await refreshAll();
     expect(one.calls.filter((call) => call.startsWith("destinationRateLimited")).at(-1)).toBe(
@@ -488,21 +488,22 @@ test("where the table cannot be looked at either, the error itself is told", asy
   expect(lines).toMatchObject([{ level: "error", fields: { err: DROPPED } }]);
 });
 
-test("tells which destinations replicas last saw ill when the process started, and no later ones", async () => {
+test("tells which destinations replicas last saw unhealthy when the process started, and no later ones", async () => {
   const { time, store, one } = setup({});
   const report = { succeededAgoMs: undefined, failure: undefined, isSlow: false };
   await store.report([
     { ...report, name: "slow", isSlow: true },
     { ...report, name: "failed", failure: { agoMs: 10, reason: "status 500" } },
     { ...report, name: "recovered", succeededAgoMs: 5, failure: { agoMs: 10, reason: "status 500" } },
-    { ...report, name: "well", succeededAgoMs: 5 },
+    { ...report, name: "healthy", succeededAgoMs: 5 },
   ]);
-  const ill = () => ["slow", "failed", "recovered", "well", "billing"].filter((name) => one.gates.wasIll(name));
-  expect(ill()).toEqual([]);
+  const unhealthy = () =>
+    ["slow", "failed", "recovered", "healthy", "billing"].filter((name) => one.gates.wasUnhealthy(name));
+  expect(unhealthy()).toEqual([]);
   await one.refresh();
-  expect(ill()).toEqual(["slow", "failed"]);
-  await store.report([{ ...report, name: "well", isSlow: true }]);
+  expect(unhealthy()).toEqual(["slow", "failed"]);
+  await store.report([{ ...report, name: "healthy", isSlow: true }]);
   await time.advance(500);
   await one.refresh();
-  expect(ill()).toEqual(["slow", "failed"]);
+  expect(unhealthy()).toEqual(["slow", "failed"]);
 });

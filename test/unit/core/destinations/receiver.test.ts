@@ -21,10 +21,10 @@ test("every code of every adapter has a verdict, and there is none for a code th
 });
 
 test.each([
-  [301, "well"],
-  [400, "well"],
+  [301, "healthy"],
+  [400, "healthy"],
   [408, "failed"],
-  [422, "well"],
+  [422, "healthy"],
   [429, "failed"],
   [500, "failed"],
   [503, "failed"],
@@ -35,8 +35,8 @@ test.each([
 test.each([
   ["timeout", "failed"],
   ["nacked", "failed"],
-  ["unroutable", "well"],
-  ["topic_missing", "well"],
+  ["unroutable", "healthy"],
+  ["topic_missing", "healthy"],
   ["transform_failed", "unasked"],
   ["transform_unavailable", "unknown"],
   ["constructor", "unknown"],

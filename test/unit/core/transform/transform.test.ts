@@ -1,6 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { createDelivery, type DeliveryTarget } from "../../../../src/core/delivery/deliver.ts";
-import { createRetryPolicy } from "../../../../src/core/delivery/retry.ts";
+import { createDelivery, createRetryPolicy, type DeliveryTarget } from "../../../../src/core/delivery/deliver.ts";
 import type { SourceStageContext } from "../../../../src/core/receipt/receive.ts";
 import { createRedactor, KnownSecrets } from "../../../../src/core/redaction/redact.ts";
 import { compileEvaluation } from "../../../../src/core/transform/evaluation.ts";
