@@ -1,7 +1,7 @@
 import { type DestinationStatements, MOST_DOUBLINGS, SLOW_FOR_MS } from "../sql/destinations.ts";
 import type { TableNames } from "../sql/names.ts";
 import { byIndex, type Statement } from "./statement.ts";
-import { msOf } from "./values.ts";
+import { arraysOf, msOf } from "./values.ts";
 
 /** They read and write a few rows: a longer wait is for a session that holds a row without need. */
 const short = (name: string, parameters: readonly string[]) => byIndex(name, parameters, { timeoutMs: 10_000 });
@@ -129,7 +129,7 @@ RETURNING date_part('epoch', d.${c.openUntil} - d.${c.openedAt}) * 1000 AS open_
       ),
     ),
 
-    report: short("destinations.report", ["names", "succeeded", "failed", "errors", "slow"])`
+    report: short("destinations.report", Object.keys(REPORT))`
 INSERT INTO ${table} AS d (${c.name}, ${c.lastSuccessAt}, ${c.lastFailureAt}, ${c.lastError}, ${c.slowAt})
 SELECT r.name, t.now - ${milliseconds("r.succeeded")}, t.now - ${milliseconds("r.failed")}, r.error, CASE WHEN r.slow THEN t.now END
 FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::boolean[]) AS r(name, succeeded, failed, error, slow), ${clock}
@@ -139,17 +139,18 @@ SET ${c.lastSuccessAt} = ${latest(c.lastSuccessAt)}, ${c.lastFailureAt} = ${late
   ${c.lastError} = CASE WHEN EXCLUDED.${c.lastFailureAt} IS NOT NULL AND ${latest(c.lastFailureAt)} = EXCLUDED.${c.lastFailureAt}
     THEN EXCLUDED.${c.lastError} ELSE d.${c.lastError} END`,
 
-    dialect: {
-      reportValues: (reports) => ({
-        names: reports.map(({ name }) => name),
-        succeeded: reports.map(({ succeededAgoMs }) => succeededAgoMs),
-        failed: reports.map(({ failedAgoMs }) => failedAgoMs),
-        errors: reports.map(({ error }) => error),
-        slow: reports.map(({ isSlow }) => isSlow),
-      }),
-    },
+    dialect: { reportValues: (reports) => arraysOf(reports, REPORT) },
   };
 }
+
+/** The parameters of `report`, in order: arrays, each of a property. */
+const REPORT = {
+  names: "name",
+  succeeded: "succeededAgoMs",
+  failed: "failedAgoMs",
+  errors: "error",
+  slow: "isSlow",
+} as const;
 
 /** The later of the stored and the reported time. One after now comes from a clock that was set back. */
 function latest(column: string): string {

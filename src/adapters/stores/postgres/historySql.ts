@@ -1,8 +1,9 @@
 import type { OperatorEvent } from "../../../ports/historyStore.ts";
-import type { HistoryStatements, NewEntry } from "../sql/history.ts";
+import { entryColumns, type HistoryStatements, type NewEntry } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
-import type { Statement } from "./statement.ts";
-import { msOf, uuidArray } from "./values.ts";
+import type { Values } from "../sql/rows.ts";
+import { byIndex, type Statement, statement } from "./statement.ts";
+import { arraysOf, msOf, uuidArray } from "./values.ts";
 
 /** Every statement on the history, with the configured names woven in once. */
 export function historyStatements(names: TableNames): HistoryStatements<Statement> {
@@ -12,40 +13,21 @@ export function historyStatements(names: TableNames): HistoryStatements<Statemen
   h.${c.durationMs} AS duration_ms, h.${c.reason} AS reason FROM ${table} h`;
   const newestLast = (from: string): string => `SELECT n.* FROM (${from}) n ORDER BY n.sequence::bigint`;
   return {
-    trial: {
-      name: "history.trial",
-      parameters: ["id"],
-      text: `
+    trial: statement("history.trial", ["id"])`
 WITH seen AS (SELECT count(*) AS entries FROM ${table} h WHERE h.${c.outboxId} = $1::uuid),
 deleted AS (DELETE FROM ${table} h WHERE h.${c.outboxId} = $1::uuid)
 INSERT INTO ${table} (${entryColumns(names)})
 SELECT $1::uuid, 'sent', 1, '', '', '', '', s.entries, '' FROM seen s`,
-    },
 
-    of: {
-      byIndex: true,
-      name: "history.of a row",
-      parameters: ["id", "limit"],
-      text: newestLast(`${entries} WHERE h.${c.outboxId} = $1::uuid ORDER BY h.${c.id} DESC LIMIT $2::int`),
-    },
-    newest: {
-      byIndex: true,
-      name: "history.newest",
-      parameters: ["limit"],
-      text: newestLast(`${entries} ORDER BY h.${c.id} DESC LIMIT $1::int`),
-    },
-    since: {
-      byIndex: true,
-      name: "history.since",
-      parameters: ["after", "limit"],
-      text: `${entries} WHERE h.${c.id} > $1::bigint ORDER BY h.${c.id} LIMIT $2::int`,
-    },
+    of: byIndex("history.of a row", ["id", "limit"])(
+      newestLast(`${entries} WHERE h.${c.outboxId} = $1::uuid ORDER BY h.${c.id} DESC LIMIT $2::int`),
+    ),
+    newest: byIndex("history.newest", ["limit"])(newestLast(`${entries} ORDER BY h.${c.id} DESC LIMIT $1::int`)),
+    since: byIndex("history.since", ["after", "limit"])(
+      `${entries} WHERE h.${c.id} > $1::bigint ORDER BY h.${c.id} LIMIT $2::int`,
+    ),
 
-    deleteOrphans: {
-      byIndex: true,
-      name: "history.delete orphans",
-      parameters: ["after", "limit"],
-      text: `
+    deleteOrphans: byIndex("history.delete orphans", ["after", "limit"])`
 WITH page AS MATERIALIZED (
   SELECT h.${c.id} AS id, h.${c.outboxId} AS outbox_id FROM ${table} h WHERE h.${c.id} > $1::bigint ORDER BY h.${c.id} LIMIT $2::int
 ),
@@ -55,27 +37,23 @@ deleted AS (
   RETURNING 1
 )
 SELECT (SELECT count(*) FROM page)::int AS found, (SELECT max(id) FROM page)::text AS last, (SELECT count(*) FROM deleted)::int AS deleted`,
-    },
   };
 }
 
-function entryColumns({ history: c }: TableNames): string {
-  return [c.outboxId, c.event, c.attempt, c.actor, c.destination, c.code, c.status, c.durationMs, c.reason].join(", ");
-}
-
-/** The parameters of {@link noteSettled}, in its order, with their types. */
-const ENTRY_TYPES = {
-  notedIds: "uuid",
-  notedEvents: "text",
-  notedAttempts: "int",
-  notedActors: "text",
-  notedDestinations: "text",
-  notedCodes: "text",
-  notedStatuses: "text",
-  notedDurations: "int",
-  notedReasons: "text",
-} as const;
-export const ENTRY_PARAMETERS = Object.keys(ENTRY_TYPES);
+/** The parameters of {@link noteSettled}, in its order: arrays, each of a property. */
+const ENTRY = {
+  notedIds: "id",
+  notedEvents: "event",
+  notedAttempts: "attempt",
+  notedActors: "actor",
+  notedDestinations: "destination",
+  notedCodes: "code",
+  notedStatuses: "status",
+  notedDurations: "durationMs",
+  notedReasons: "reason",
+} as const satisfies Record<string, keyof NewEntry>;
+const ENTRY_TYPES = ["uuid", "text", "int", "text", "text", "text", "text", "int", "text"];
+export const ENTRY_PARAMETERS = Object.keys(ENTRY);
 
 /**
  * Adds the entries of settled rows.
@@ -84,25 +62,15 @@ export const ENTRY_PARAMETERS = Object.keys(ENTRY_TYPES);
  * @param first the number of the first parameter
  */
 export function noteSettled(names: TableNames, settled: string, first: number): string {
-  const arrays = Object.values(ENTRY_TYPES).map((type, n) => `$${first + n}::${type}[]`);
+  const arrays = ENTRY_TYPES.map((type, n) => `$${first + n}::${type}[]`);
   return `INSERT INTO ${names.historyTable} (${entryColumns(names)})
   SELECT n.* FROM unnest(${arrays.join(", ")}) AS n(id, event, attempt, actor, destination, code, status, duration_ms, reason)
   WHERE n.id IN (${settled})`;
 }
 
 /** The values of {@link ENTRY_PARAMETERS}. @param entries one at least */
-export function entryValues(entries: readonly NewEntry[]): Readonly<Record<keyof typeof ENTRY_TYPES, unknown>> {
-  return {
-    notedIds: uuidArray(entries.map(({ id }) => id)),
-    notedEvents: entries.map(({ event }) => event),
-    notedAttempts: entries.map(({ attempt }) => attempt),
-    notedActors: entries.map(({ actor }) => actor),
-    notedDestinations: entries.map(({ destination }) => destination),
-    notedCodes: entries.map(({ code }) => code),
-    notedStatuses: entries.map(({ status }) => status),
-    notedDurations: entries.map(({ durationMs }) => durationMs),
-    notedReasons: entries.map(({ reason }) => reason),
-  };
+export function entryValues(entries: readonly NewEntry[]): Values {
+  return { ...arraysOf(entries, ENTRY), notedIds: uuidArray(entries.map(({ id }) => id)) };
 }
 
 /**

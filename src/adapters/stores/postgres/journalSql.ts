@@ -2,7 +2,7 @@ import { MOST_COUNTED, type NewJournalEntry } from "../../../ports/journalStore.
 import { JOURNAL_TIMEOUT_MS, type JournalStatements } from "../sql/journal.ts";
 import type { TableNames } from "../sql/names.ts";
 import { byIndex, type Statement } from "./statement.ts";
-import { msOf } from "./values.ts";
+import { arraysOf, msOf } from "./values.ts";
 
 /** Every statement on the journal, with the configured names woven in once. */
 export function journalStatements(names: TableNames): JournalStatements<Statement> {
@@ -17,9 +17,7 @@ SELECT ${msOf(`j.${c.at}`)} AS at, j.${c.source} AS source, j.${c.outcome} AS ou
 FROM ${table} j WHERE ${condition} ORDER BY j.${c.id} DESC LIMIT $1::int`;
   return {
     // A duplicate's key is in the inbox: its first message is found by the index of the keys.
-    add: byIndex("journal.add", ["ages", "sources", "outcomes", "idempotencyKeys", "correlationIds", "replicas"], {
-      timeoutMs,
-    })`
+    add: byIndex("journal.add", Object.keys(ENTRY), { timeoutMs })`
 INSERT INTO ${table} (${columns})
 SELECT now() - n.age * interval '1 millisecond', n.source, n.outcome, n.idempotency_key, n.correlation_id,
   CASE WHEN n.outcome = 'duplicate' THEN (
@@ -51,17 +49,16 @@ SELECT count(*)::int AS count FROM (SELECT FROM ${table} j WHERE j.${c.messageId
       `j.${c.correlationId} = $2::text AND j.${c.outcome} = $3::text`,
     ),
 
-    dialect: { entryValues, storedKey: (key) => key },
+    dialect: { entryValues: (entries) => arraysOf(entries, ENTRY), storedKey: (key) => key },
   };
 }
 
-function entryValues(entries: readonly NewJournalEntry[]) {
-  return {
-    ages: entries.map(({ ageMs }) => ageMs),
-    sources: entries.map(({ source }) => source),
-    outcomes: entries.map(({ outcome }) => outcome),
-    idempotencyKeys: entries.map(({ idempotencyKey }) => idempotencyKey),
-    correlationIds: entries.map(({ correlationId }) => correlationId),
-    replicas: entries.map(({ replica }) => replica),
-  };
-}
+/** The parameters of `add`, in order: arrays, each of a property. */
+const ENTRY = {
+  ages: "ageMs",
+  sources: "source",
+  outcomes: "outcome",
+  idempotencyKeys: "idempotencyKey",
+  correlationIds: "correlationId",
+  replicas: "replica",
+} as const satisfies Record<string, keyof NewJournalEntry>;

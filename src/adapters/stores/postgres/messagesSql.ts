@@ -2,7 +2,7 @@ import type { MessageStatements } from "../sql/messages.ts";
 import type { TableNames } from "../sql/names.ts";
 import { NO_ROUTING, type Routing } from "../sql/routing.ts";
 import { destinationOf, overrideOf } from "./outboxParts.ts";
-import type { Statement } from "./statement.ts";
+import { byIndex, type Statement } from "./statement.ts";
 import { msOf } from "./values.ts";
 
 /**
@@ -41,47 +41,26 @@ export function messageStatements(names: TableNames, routing: Routing = NO_ROUTI
     name: string,
     table: string,
     columns: { readonly id: string; readonly payload: string },
-  ): Statement => ({
-    byIndex: true,
-    name,
-    parameters: ["ids", "mostBytes"],
-    text: `
+  ): Statement => byIndex(name, ["ids", "mostBytes"])`
 SELECT p.id, CASE WHEN p.bytes <= $2::int THEN p.payload END AS payload, CASE WHEN p.bytes > $2::int THEN 1 ELSE 0 END AS is_too_large
 FROM (SELECT r.${columns.id} AS id, r.${columns.payload}::text AS payload, octet_length(r.${columns.payload}::text) AS bytes
-  FROM ${table} r WHERE r.${columns.id} = ANY ($1::uuid[])) p`,
-  });
+  FROM ${table} r WHERE r.${columns.id} = ANY ($1::uuid[])) p`;
 
   return {
-    inboxRow: {
-      byIndex: true,
-      name: "messages.inbox row",
-      parameters: ["id", "withPayload"],
-      text: `
+    inboxRow: byIndex("messages.inbox row", ["id", "withPayload"])`
 SELECT ${msOf("now()")} AS now, ${inboxColumns}, CASE WHEN $2::boolean THEN i.${i.payload}::text END AS payload FROM ${inbox} i WHERE i.${i.id} = $1::uuid`,
-    },
-    outboxRow: {
-      byIndex: true,
-      name: "messages.outbox row",
-      parameters: ["id", "withPayload"],
-      text: `
+    outboxRow: byIndex("messages.outbox row", ["id", "withPayload"])`
 SELECT ${msOf("now()")} AS now, ${outboxColumns}, CASE WHEN $2::boolean THEN o.${o.payload}::text END AS payload FROM ${outbox} o WHERE o.${o.id} = $1::uuid`,
-    },
 
     inboxPayloads: payloads("messages.inbox payloads", inbox, i),
     outboxPayloads: payloads("messages.outbox payloads", outbox, o),
 
-    byIdempotencyKey: {
-      byIndex: true,
-      name: "messages.by idempotency key",
-      parameters: ["sources", "key"],
-      text: `SELECT i.${i.id} AS id FROM ${inbox} i WHERE i.${i.source} = ANY ($1::text[]) AND i.${i.idempotencyKey} = $2::text`,
-    },
+    byIdempotencyKey: byIndex("messages.by idempotency key", [
+      "sources",
+      "key",
+    ])`SELECT i.${i.id} AS id FROM ${inbox} i WHERE i.${i.source} = ANY ($1::text[]) AND i.${i.idempotencyKey} = $2::text`,
 
-    rowBefore: {
-      byIndex: true,
-      name: "messages.row before",
-      parameters: ["id"],
-      text: `
+    rowBefore: byIndex("messages.row before", ["id"])`
 SELECT b.* FROM ${outbox} r CROSS JOIN LATERAL (
   SELECT ${outboxColumns} FROM ${outbox} o
   WHERE o.${o.key} = r.${o.key} AND o.${o.key} IS NOT NULL AND o.${o.state} IN ('pending', 'processing') AND o.${o.sequence} < r.${o.sequence}
@@ -89,13 +68,10 @@ SELECT b.* FROM ${outbox} r CROSS JOIN LATERAL (
   ORDER BY o.${o.sequence} LIMIT 1
 ) b
 WHERE r.${o.id} = $1::uuid`,
-    },
 
-    outboxPage: {
-      byIndex: true,
-      timeoutMs: PAGE_TIMEOUT_MS,
-      name: "messages.outbox page",
-      parameters: [
+    outboxPage: byIndex(
+      "messages.outbox page",
+      [
         "before",
         "limit",
         "key",
@@ -106,7 +82,8 @@ WHERE r.${o.id} = $1::uuid`,
         "createdAfter",
         "createdBefore",
       ],
-      text: `
+      { timeoutMs: PAGE_TIMEOUT_MS },
+    )`
 WITH page AS MATERIALIZED (
   SELECT u.id, u.sequence FROM (
     ${[newestOf("'pending'"), newestOf("'processing'"), newestOf("'sent', 'dead'")].join("\n    UNION ALL ")}
@@ -122,13 +99,10 @@ matching AS MATERIALIZED (
 )
 SELECT n.looked_at, n.last, m.* FROM (SELECT count(*)::int AS looked_at, min(sequence)::text AS last FROM page) n
 LEFT JOIN matching m ON true ORDER BY m.sequence DESC`,
-    },
 
-    inboxPage: {
-      byIndex: true,
-      timeoutMs: PAGE_TIMEOUT_MS,
-      name: "messages.inbox page",
-      parameters: [
+    inboxPage: byIndex(
+      "messages.inbox page",
+      [
         "beforeTime",
         "beforeId",
         "limit",
@@ -141,7 +115,8 @@ LEFT JOIN matching m ON true ORDER BY m.sequence DESC`,
         "isUnrelayed",
         "pullSources",
       ],
-      text: `
+      { timeoutMs: PAGE_TIMEOUT_MS },
+    )`
 WITH page AS MATERIALIZED (
   SELECT u.id, u.created_at FROM (
     ${newestReceived(`i.${i.state} IN ('processed', 'dead')`)}
@@ -161,7 +136,6 @@ SELECT n.looked_at, n.last, m.* FROM (
   SELECT count(*)::int AS looked_at, (SELECT ${positionOf("created_at", "id")} FROM page ORDER BY created_at, id LIMIT 1) AS last FROM page
 ) n
 LEFT JOIN matching m ON true ORDER BY m.exact_time DESC, m.id DESC`,
-    },
   };
 }
 

@@ -20,6 +20,15 @@ export function msOf(time: string): string {
 /** `scheduled_at` of a parked row. A column without a time zone holds it in the session's. */
 export const PARKED_AT = `timestamptz '${PARKED_UNTIL}'`;
 
+/** Values of array parameters, each of one property of some rows. @param properties by the name of the parameter */
+export function arraysOf<T, Name extends string>(rows: readonly T[], properties: Readonly<Record<Name, keyof T>>) {
+  const arrays = Object.entries<keyof T>(properties).map(([name, property]) => [
+    name,
+    rows.map((row) => row[property]),
+  ]);
+  return Object.fromEntries(arrays) as Record<Name, T[keyof T][]>;
+}
+
 /**
  * Encodes a `text[]` parameter. The driver would write one escaped text, which the server parses character by
  * character: with batches of 20 rows of 1 kB, a third of the cost of an insert.

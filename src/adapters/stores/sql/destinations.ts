@@ -7,23 +7,25 @@ import type {
   RateRequest,
   SharedDestination,
 } from "../../../ports/destinationStore.ts";
-import { dateOf, numberOf, type Row, type StatementRunner, type Values } from "./rows.ts";
+import {
+  countOf,
+  dateOf,
+  LONGEST_NAME,
+  type Named,
+  numberOf,
+  type Row,
+  type StatementRunner,
+  storable,
+  type Values,
+} from "./rows.ts";
 
 /**
  * The statements about destinations. Those that change a row return `changed`, the number of rows; `open` returns
  * `open_ms`, how long the breaker is open, or no row or NULL.
  */
-export interface DestinationStatements<S> {
-  readonly states: S;
-  readonly pause: S;
-  readonly resume: S;
-  readonly takeFromRate: S;
-  readonly open: S;
-  readonly takeProbe: S;
-  readonly renewProbe: S;
-  readonly close: S;
-  readonly returnProbe: S;
-  readonly report: S;
+export interface DestinationStatements<S>
+  extends Named<S, "states" | "pause" | "resume" | "takeFromRate" | "report">,
+    Named<S, "open" | "takeProbe" | "renewProbe" | "close" | "returnProbe"> {
   readonly dialect: { reportValues(reports: readonly ReportValues[]): Values };
 }
 
@@ -32,10 +34,8 @@ export function destinationStore<S>(
   runner: StatementRunner<S>,
   sql: DestinationStatements<S>,
 ): DestinationStore & { isAvailable: boolean } {
-  const changes = async (statement: S, values: Values): Promise<boolean> => {
-    const [row] = await runner.run(statement, values);
-    return Number(row?.changed ?? 0) > 0;
-  };
+  const changes = async (statement: S, values: Values): Promise<boolean> =>
+    countOf(await runner.run(statement, values), "changed") > 0;
   return {
     /** Set by the check of the tables. */
     isAvailable: false,
@@ -86,9 +86,6 @@ export function destinationStore<S>(
 
 /** Ten years: every database can add it to now. Longer times count as this. */
 const LONGEST_MS = 10 * 365 * 86_400_000;
-/** Characters of `last_error` and of other texts that people read. */
-const LONGEST_TEXT = 2000;
-const LONGEST_NAME = 400;
 /** A theoretical arrival time further ahead than this many takes shows that the clock was set back. */
 const MOST_TAKES_AHEAD = 100;
 const LEAST_AHEAD_US = 10_000_000;
@@ -100,11 +97,6 @@ export const MOST_DOUBLINGS = 20;
 
 function wholeMs(ms: number): number {
   return Math.round(Math.min(Math.max(ms, 0), LONGEST_MS));
-}
-
-/** @returns text that a database can store: without NUL and lone surrogates, at most `length` UTF-16 units */
-function storable(text: string, length = LONGEST_TEXT): string {
-  return text.slice(0, length).replace(/\0|\p{Surrogate}/gu, "");
 }
 
 function pauseValues({ by, reason, forMs }: NewPause) {

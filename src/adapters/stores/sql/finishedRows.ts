@@ -9,14 +9,10 @@ import type {
 import { noteValues, type SqlHistory, type WithHistory } from "./history.ts";
 import type { TableNames } from "./names.ts";
 import { countChanged, isRefused } from "./refusals.ts";
-import { finishedRow, type Row, type StatementRunner, type Values } from "./rows.ts";
+import { countOf, finishedRow, type Named, type Row, type StatementRunner, type Values } from "./rows.ts";
 
-export interface ReplayStatements<S> {
-  readonly begin: S;
-  readonly page: S;
-  readonly find: S;
-  readonly move: S;
-  readonly untried: S;
+/** `move` answers `moved`, `untried` answers `untried`. */
+export interface ReplayStatements<S> extends Named<S, "begin" | "page" | "find" | "move" | "untried"> {
   readonly dialect: {
     pageOf(results: readonly (readonly Row[])[]): {
       readonly rows: readonly Row[];
@@ -55,16 +51,14 @@ export function replayStore<S>(
     async move({ finishedUntil }, ids, by, to) {
       const note = noteValues(by, to === undefined ? null : `to the destination ${to}`);
       return await countChanged(ids, (part) =>
-        history.noting(moves, async (move) => {
-          const [row] = await runner.run(move, { finishedUntil, ids: part, to: to ?? null, ...note });
-          return Number(row?.moved ?? 0);
-        }),
+        history.noting(moves, async (move) =>
+          countOf(await runner.run(move, { finishedUntil, ids: part, to: to ?? null, ...note }), "moved"),
+        ),
       );
     },
 
     async untried(ids) {
-      const [row] = await runner.run(sql.untried, { ids });
-      return Number(row?.untried ?? 0);
+      return countOf(await runner.run(sql.untried, { ids }), "untried");
     },
   };
 }

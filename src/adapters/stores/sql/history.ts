@@ -3,8 +3,9 @@ import type { AttemptRecord, MessageId, Outcome } from "../../../model/rows.ts";
 import type { HistoryEntry, HistoryEvent, HistoryStore } from "../../../ports/historyStore.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
+import type { TableNames } from "./names.ts";
 import { isRefused } from "./refusals.ts";
-import { dateOf, type Row, type StatementRunner, storable, type Values } from "./rows.ts";
+import { dateOf, LONGEST_NAME, type Named, type Row, type StatementRunner, storable, type Values } from "./rows.ts";
 
 /** The same statements twice: as they are, and with what they add to the history, or delete from it. */
 export interface WithHistory<T> {
@@ -12,15 +13,11 @@ export interface WithHistory<T> {
   readonly noting: T;
 }
 
-export interface HistoryStatements<S> {
-  /** Adds an entry that is rolled back: whether this process can write. */
-  readonly trial: S;
-  readonly of: S;
-  readonly newest: S;
-  readonly since: S;
-  /** Deletes, of up to `limit` entries after `after`, those without a row. Answers `deleted`, `found` and `last`. */
-  readonly deleteOrphans: S;
-}
+/**
+ * `trial` adds an entry that is rolled back: whether this process can write. `deleteOrphans` deletes, of up to `limit`
+ * entries after `after`, those without a row; it answers `deleted`, `found` and `last`.
+ */
+export type HistoryStatements<S> = Named<S, "trial" | "of" | "newest" | "since" | "deleteOrphans">;
 
 /** The history in a SQL database. */
 export class SqlHistory<S> implements HistoryStore {
@@ -179,8 +176,12 @@ function partsOf({ attempt, destination, replica, code, status, durationMs }: At
 
 /** Of a column of 32 bits. */
 const MAX_INTEGER = 2 ** 31 - 1;
-const LONGEST_NAME = 400;
 const LONGEST_CODE = 100;
+
+/** The columns of an entry, in the order of {@link NewEntry}. */
+export function entryColumns({ history: c }: TableNames): string {
+  return [c.outboxId, c.event, c.attempt, c.actor, c.destination, c.code, c.status, c.durationMs, c.reason].join(", ");
+}
 
 /** Who changes rows, and why, as an entry for each of them has it. */
 export function noteValues(by: string, reason: string | null): Values {

@@ -1,25 +1,27 @@
 import type { Job, JobState, JobStore } from "../../../ports/jobStore.ts";
-import { dateOf, numberOf, type Row, type StatementRunner, storable, textOf, type Values } from "./rows.ts";
+import {
+  countOf,
+  dateOf,
+  LONGEST_NAME,
+  type Named,
+  numberOf,
+  type Row,
+  type StatementRunner,
+  storable,
+  textOf,
+  type Values,
+} from "./rows.ts";
 
 /** The statements on jobs. Those that change one answer `changed`, the number of rows. */
-export interface JobStatements<S> {
-  readonly add: S;
-  readonly get: S;
-  readonly list: S;
-  readonly take: S;
-  readonly abandoned: S;
-  readonly advance: S;
-  readonly end: S;
-  readonly cancel: S;
-  readonly resume: S;
-}
+export type JobStatements<S> = Named<
+  S,
+  "add" | "get" | "list" | "take" | "abandoned" | "advance" | "end" | "cancel" | "resume"
+>;
 
 /** Replay jobs in a SQL database. */
 export function jobStore<S>(runner: StatementRunner<S>, sql: JobStatements<S>): JobStore {
-  const changes = async (statement: S, values: Values): Promise<boolean> => {
-    const [row] = await runner.run(statement, values);
-    return Number(row?.changed ?? 0) > 0;
-  };
+  const changes = async (statement: S, values: Values): Promise<boolean> =>
+    countOf(await runner.run(statement, values), "changed") > 0;
   return {
     async add({ id, by, filter, perSecond, total, scope }, { token, leaseMs }) {
       const job = { id, by: storable(by, LONGEST_NAME), filter, perSecond, total, ...scope };
@@ -52,8 +54,6 @@ export function jobStore<S>(runner: StatementRunner<S>, sql: JobStatements<S>): 
     resume: (id) => changes(sql.resume, { id }),
   };
 }
-
-const LONGEST_NAME = 400;
 
 function jobOf(row: Row): Job {
   return {

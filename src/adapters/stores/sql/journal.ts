@@ -1,15 +1,10 @@
 import type { MessageId } from "../../../model/rows.ts";
 import type { JournalEntry, JournalOutcome, JournalStore, NewJournalEntry } from "../../../ports/journalStore.ts";
-import { dateOf, type Row, type StatementRunner, textOf, type Values } from "./rows.ts";
+import { countOf, dateOf, type Named, type Row, type StatementRunner, textOf, type Values } from "./rows.ts";
 
-export interface JournalStatements<S> {
-  readonly add: S;
-  /** Answers `deleted`. */
-  readonly deleteOld: S;
-  readonly duplicatesOf: S;
-  readonly countDuplicates: S;
-  readonly byIdempotencyKey: S;
-  readonly byCorrelationId: S;
+/** `deleteOld` answers `deleted`, `countDuplicates` answers `count`. */
+export interface JournalStatements<S>
+  extends Named<S, "add" | "deleteOld" | "duplicatesOf" | "countDuplicates" | "byIdempotencyKey" | "byCorrelationId"> {
   readonly dialect: {
     /** The values of `add`. @param entries one at least */
     entryValues(entries: readonly NewJournalEntry[]): Values;
@@ -26,15 +21,14 @@ export function journalStore<S>(runner: StatementRunner<S>, sql: JournalStatemen
     },
 
     async deleteOld(limit) {
-      const [row] = await runner.run(sql.deleteOld, { limit });
-      return Number(row?.deleted ?? 0);
+      return countOf(await runner.run(sql.deleteOld, { limit }), "deleted");
     },
 
     async duplicatesOf(id, limit) {
       const entries = (await runner.run(sql.duplicatesOf, { id, limit })).map(journalEntry);
       if (entries.length < limit) return { entries, count: entries.length };
-      const [row] = await runner.run(sql.countDuplicates, { id });
-      return { entries, count: Math.max(entries.length, Number(row?.count ?? 0)) };
+      const all = countOf(await runner.run(sql.countDuplicates, { id }), "count");
+      return { entries, count: Math.max(entries.length, all) };
     },
 
     async find(search, limit) {

@@ -12,6 +12,7 @@ import {
   dateOf,
   headersOf,
   idsOf,
+  type Named,
   numberOf,
   type Row,
   routedRow,
@@ -20,18 +21,12 @@ import {
   type Values,
 } from "./rows.ts";
 
-/** The statements that find messages. Pages answer a row for each match, and `looked_at` and `last` in one at least. */
-export interface MessageStatements<S> {
-  readonly inboxRow: S;
-  readonly outboxRow: S;
-  /** Answer `id`, `payload` and `is_too_large`. */
-  readonly inboxPayloads: S;
-  readonly outboxPayloads: S;
-  readonly byIdempotencyKey: S;
-  readonly rowBefore: S;
-  readonly outboxPage: S;
-  readonly inboxPage: S;
-}
+/**
+ * The statements that find messages. Pages answer a row for each match, and `looked_at` and `last` in one at least;
+ * payloads are `id`, `payload` and `is_too_large`.
+ */
+export type MessageStatements<S> = Named<S, "inboxRow" | "outboxRow" | "inboxPayloads" | "outboxPayloads"> &
+  Named<S, "byIdempotencyKey" | "rowBefore" | "outboxPage" | "inboxPage">;
 
 /** Messages in a SQL database. */
 export function messageStore<S>(runner: StatementRunner<S>, sql: MessageStatements<S>): MessageStore {

@@ -1,19 +1,22 @@
 import type { MessageId } from "../../../model/rows.ts";
 import { COUNTERS, type Figures, type MinuteFigures, type OperationsStore } from "../../../ports/operationsStore.ts";
-import { dateOf, numberOf, type Row, routedRow, type StatementRunner, storable, textOf } from "./rows.ts";
+import {
+  dateOf,
+  LONGEST_NAME,
+  type Named,
+  numberOf,
+  type Row,
+  routedRow,
+  type StatementRunner,
+  storable,
+  textOf,
+} from "./rows.ts";
 
-export interface OperationsStatements<S> {
-  /** Its values: the process, and `figures`, a JSON array. It changes rows in the order of their keys. */
-  readonly beat: S;
-  readonly leave: S;
-  readonly processes: S;
-  readonly figures: S;
-  readonly addAudit: S;
-  readonly audit: S;
-  readonly deadRows: S;
-  readonly blockedKeys: S;
-  readonly inboxBacklog: S;
-}
+/** `beat` takes the process, and `figures`, a JSON array. It changes rows in the order of their keys. */
+export type OperationsStatements<S> = Named<
+  S,
+  "beat" | "leave" | "processes" | "figures" | "addAudit" | "audit" | "deadRows" | "blockedKeys" | "inboxBacklog"
+>;
 
 /** What operators see of the installation, in a SQL database. */
 export function operationsStore<S>(runner: StatementRunner<S>, sql: OperationsStatements<S>): OperationsStore {
@@ -102,7 +105,6 @@ export function operationsStore<S>(runner: StatementRunner<S>, sql: OperationsSt
   };
 }
 
-const LONGEST_NAME = 400;
 const LONGEST_WORD = 100;
 
 function minuteFigures(row: Row): MinuteFigures {

@@ -13,7 +13,16 @@ import { type ClaimDialect, type ClaimStatements, OutboxClaims } from "./claims.
 import { entriesOf, type NewEntry, noteValues, type SqlHistory, type WithHistory } from "./history.ts";
 import type { LowWater } from "./lowWaterMarks.ts";
 import { changeInParts, countChanged, isRefused, SHORT_REASON, tryInParts } from "./refusals.ts";
-import { backlogOf, idsOf, parkedRow, type Row, type StatementRunner, type Values } from "./rows.ts";
+import {
+  backlogOf,
+  countOf,
+  idsOf,
+  type Named,
+  parkedRow,
+  type Row,
+  type StatementRunner,
+  type Values,
+} from "./rows.ts";
 
 export interface OutboxStatements<S> extends ClaimStatements<S> {
   readonly renew: S;
@@ -209,16 +218,11 @@ const WHAT_HAPPENED = {
   park: "failed for good, to be parked",
 } as const;
 
-/** The statements on parked rows. `retry` and `discard` answer `changed`. */
-export interface ParkedStatements<S> {
-  readonly list: S;
-  readonly retry: S;
-  /** `before` goes before the last error; where it is null, `whole` replaces it. */
-  readonly discard: S;
-  readonly hasten: S;
-  /** As `discard`, of any pending row. */
-  readonly discardPending: S;
-}
+/**
+ * The statements on parked rows. Those that change some answer `changed`. In the last error of a discarded row `before`
+ * goes before the old one; where it is null, `whole` replaces it. `discardPending` discards any pending row.
+ */
+export type ParkedStatements<S> = Named<S, "list" | "retry" | "hasten" | "discard" | "discardPending">;
 
 /** Parked rows in a SQL database. */
 export function parkedStore<S>(
@@ -227,10 +231,7 @@ export function parkedStore<S>(
   history: SqlHistory<S>,
 ): ParkedStore {
   const change = (which: Exclude<keyof ParkedStatements<S>, "list">, values: Values): Promise<number> =>
-    history.noting(statements, async (sql) => {
-      const [row] = await runner.run(sql[which], values);
-      return Number(row?.changed ?? 0);
-    });
+    history.noting(statements, async (sql) => countOf(await runner.run(sql[which], values), "changed"));
   const discard = async (
     which: "discard" | "discardPending",
     ids: readonly MessageId[],

@@ -19,6 +19,9 @@ export interface StatementRunner<S> {
   runAndRollBack(statement: S, values: Values): Promise<void>;
 }
 
+/** The statements of these names; `S` is the database's type of a statement. */
+export type Named<S, Name extends string> = Readonly<Record<Name, S>>;
+
 /** The SQL of a template, or of a text as it is. */
 export function joined(text: string | TemplateStringsArray, parts: readonly (string | number)[]): string {
   return typeof text === "string" ? text : text.reduce((sql, piece, n) => `${sql}${parts[n - 1]}${piece}`);
@@ -26,6 +29,11 @@ export function joined(text: string | TemplateStringsArray, parts: readonly (str
 
 export function idsOf(rows: readonly Row[]): MessageId[] {
   return rows.map((row) => row.id as MessageId);
+}
+
+/** @returns the number in a column of the one row of an answer; 0 without a row */
+export function countOf([row]: readonly Row[], column: string): number {
+  return Number(row?.[column] ?? 0);
 }
 
 /** @returns the age in a column `oldest_ms`, at least 0 as the clock may have been set back; null without a row */
@@ -173,6 +181,8 @@ function textHeaders(parsed: object): Headers {
 
 /** Characters of `last_error` and of other texts that people read. */
 const LONGEST_TEXT = 2000;
+/** Characters of names, such as those of a person, a replica or a destination. */
+export const LONGEST_NAME = 400;
 
 /** @returns what a database can store: without NUL and halves of characters, no longer than `length` UTF-16 units */
 export function storable(text: string, length = LONGEST_TEXT): string {

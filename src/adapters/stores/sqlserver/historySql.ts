@@ -1,8 +1,8 @@
 import type { OperatorEvent } from "../../../ports/historyStore.ts";
-import type { HistoryStatements, NewEntry } from "../sql/history.ts";
+import { entryColumns, type HistoryStatements, type NewEntry } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
 import { BATCH, BEGIN, BY_ID, ONE_BY_ONE } from "./fragments.ts";
-import type { Statement } from "./statement.ts";
+import { type Statement, statement } from "./statement.ts";
 
 /** Every statement on the history, with the configured names woven in once. */
 export function historyStatements(names: TableNames): HistoryStatements<Statement> {
@@ -12,38 +12,26 @@ export function historyStatements(names: TableNames): HistoryStatements<Statemen
   h.${c.durationMs} AS duration_ms, h.${c.reason} AS reason FROM ${table} h`;
   const newestLast = (from: string): string => `SELECT n.* FROM (${from}) n ORDER BY CONVERT(bigint, n.sequence);`;
   return {
-    trial: {
-      name: "history.trial",
-      parameters: { id: "uuid" },
-      text: `
+    trial: statement("history.trial", { id: "uuid" })`
 ${BATCH}
 ${BEGIN}
 DELETE FROM ${table} WHERE ${c.outboxId} = @id;
 INSERT INTO ${table} (${entryColumns(names)})
 SELECT @id, N'sent', 1, N'', N'', N'', N'', (SELECT COUNT(*) FROM ${table} h WHERE h.${c.outboxId} = @id), N'';
 ROLLBACK TRANSACTION;`,
-    },
 
-    of: {
-      name: "history.of a row",
-      parameters: { id: "uuid", limit: "int" },
-      text: newestLast(`SELECT TOP (@limit) ${entries} WHERE h.${c.outboxId} = @id ORDER BY h.${c.id} DESC`),
-    },
-    newest: {
-      name: "history.newest",
-      parameters: { limit: "int" },
-      text: newestLast(`SELECT TOP (@limit) ${entries} ORDER BY h.${c.id} DESC`),
-    },
-    since: {
-      name: "history.since",
-      parameters: { after: "bigint", limit: "int" },
-      text: `SELECT TOP (@limit) ${entries} WHERE h.${c.id} > @after ORDER BY h.${c.id};`,
-    },
+    of: statement("history.of a row", { id: "uuid", limit: "int" })(
+      newestLast(`SELECT TOP (@limit) ${entries} WHERE h.${c.outboxId} = @id ORDER BY h.${c.id} DESC`),
+    ),
+    newest: statement("history.newest", { limit: "int" })(
+      newestLast(`SELECT TOP (@limit) ${entries} ORDER BY h.${c.id} DESC`),
+    ),
+    since: statement("history.since", {
+      after: "bigint",
+      limit: "int",
+    })`SELECT TOP (@limit) ${entries} WHERE h.${c.id} > @after ORDER BY h.${c.id};`,
 
-    deleteOrphans: {
-      name: "history.delete orphans",
-      parameters: { after: "bigint", limit: "int" },
-      text: `
+    deleteOrphans: statement("history.delete orphans", { after: "bigint", limit: "int" })`
 ${BATCH}
 DECLARE @page TABLE (id bigint NOT NULL PRIMARY KEY, outbox_id uniqueidentifier NOT NULL);
 INSERT INTO @page (id, outbox_id)
@@ -54,12 +42,7 @@ WHERE NOT EXISTS (SELECT 1 FROM ${names.outboxTable} o ${BY_ID.read} WHERE o.${n
 ${ONE_BY_ONE};
 DECLARE @deleted int = @@ROWCOUNT;
 SELECT @deleted AS deleted, COUNT(*) AS found, CONVERT(nvarchar(20), MAX(p.id)) AS last FROM @page p;`,
-    },
   };
-}
-
-function entryColumns({ history: c }: TableNames): string {
-  return [c.outboxId, c.event, c.attempt, c.actor, c.destination, c.code, c.status, c.durationMs, c.reason].join(", ");
 }
 
 /** The parameter of {@link noteSettled}. */

@@ -12,7 +12,7 @@ import {
   timeOf,
   timeText,
 } from "./fragments.ts";
-import type { Statement } from "./statement.ts";
+import { type Statement, statement } from "./statement.ts";
 
 /**
  * Every statement that finds messages, with the configured names woven in once. A page merges the indexes of the
@@ -48,55 +48,34 @@ export function messageStatements(names: TableNames, routing: Routing = NO_ROUTI
     name: string,
     table: string,
     columns: { readonly id: string; readonly payload: string },
-  ): Statement => ({
-    name,
-    parameters: { ids: "list", mostBytes: "int" },
-    text: `
+  ): Statement => statement(name, { ids: "list", mostBytes: "int" })`
 SELECT r.${columns.id} AS id, CASE WHEN DATALENGTH(r.${columns.payload}) <= @mostBytes THEN r.${columns.payload} END AS payload,
   CASE WHEN DATALENGTH(r.${columns.payload}) > @mostBytes THEN 1 ELSE 0 END AS is_too_large
-FROM OPENJSON(@ids) WITH (id uniqueidentifier '$') n JOIN ${table} r ON r.${columns.id} = n.id;`,
-  });
+FROM OPENJSON(@ids) WITH (id uniqueidentifier '$') n JOIN ${table} r ON r.${columns.id} = n.id;`;
 
   return {
-    inboxRow: {
-      name: "messages.inbox row",
-      parameters: { id: "uuid", withPayload: "bit" },
-      text: `${NOW}
+    inboxRow: statement("messages.inbox row", { id: "uuid", withPayload: "bit" })`${NOW}
 SELECT @now AS now, ${inboxColumns}, CASE WHEN @withPayload = 1 THEN i.${i.payload} END AS payload FROM ${inbox} i WHERE i.${i.id} = @id;`,
-    },
-    outboxRow: {
-      name: "messages.outbox row",
-      parameters: { id: "uuid", withPayload: "bit" },
-      text: `${NOW}
+    outboxRow: statement("messages.outbox row", { id: "uuid", withPayload: "bit" })`${NOW}
 SELECT @now AS now, ${outboxColumns}, CASE WHEN @withPayload = 1 THEN o.${o.payload} END AS payload FROM ${outbox} o WHERE o.${o.id} = @id;`,
-    },
 
     inboxPayloads: payloads("messages.inbox payloads", inbox, i),
     outboxPayloads: payloads("messages.outbox payloads", outbox, o),
 
-    byIdempotencyKey: {
-      name: "messages.by idempotency key",
-      parameters: { sources: "list", key: "text" },
-      text: `
+    byIdempotencyKey: statement("messages.by idempotency key", { sources: "list", key: "text" })`
 SELECT i.${i.id} AS id
 FROM OPENJSON(@sources) WITH (name nvarchar(400) '$') s JOIN ${inbox} i ON i.${i.source} = s.name AND i.${i.idempotencyKey} = @key;`,
-    },
 
-    rowBefore: {
-      name: "messages.row before",
-      parameters: { id: "uuid" },
-      text: `${NOW}
+    rowBefore: statement("messages.row before", { id: "uuid" })`${NOW}
 SELECT TOP (1) ${outboxColumns}
 FROM ${outbox} r JOIN ${outbox} o ${TO_READ} ON o.${o.key} = r.${o.key} AND o.${o.sequence} < r.${o.sequence}
 WHERE r.${o.id} = @id AND o.${o.key} IS NOT NULL AND o.${o.state} IN (N'pending', N'processing')
   AND (o.${o.state} = N'processing' OR o.${o.attempt} > 0 OR ${hasCome(`o.${o.scheduledAt}`)})
 ORDER BY o.${o.sequence};`,
-    },
 
-    outboxPage: {
-      timeoutMs: PAGE_TIMEOUT_MS,
-      name: "messages.outbox page",
-      parameters: {
+    outboxPage: statement(
+      "messages.outbox page",
+      {
         before: "bigint",
         limit: "int",
         key: "longText",
@@ -107,7 +86,8 @@ ORDER BY o.${o.sequence};`,
         createdAfter: "text",
         createdBefore: "text",
       },
-      text: `${BATCH}
+      { timeoutMs: PAGE_TIMEOUT_MS },
+    )`${BATCH}
 DECLARE @page TABLE (id uniqueidentifier NOT NULL, sequence bigint NOT NULL);
 INSERT INTO @page (id, sequence)
 SELECT TOP (@limit) u.id, u.sequence FROM (
@@ -122,12 +102,10 @@ LEFT JOIN (
     AND (@quotedCorrelationId IS NULL OR CHARINDEX(@quotedCorrelationId, o.${o.headers} COLLATE ${LETTER_FOR_LETTER}) > 0)
     AND (@state IS NULL OR o.${o.state} = @state) AND ${isWithin(`o.${o.createdAt}`)}
 ) m ON 1 = 1 ORDER BY m.place DESC;`,
-    },
 
-    inboxPage: {
-      timeoutMs: PAGE_TIMEOUT_MS,
-      name: "messages.inbox page",
-      parameters: {
+    inboxPage: statement(
+      "messages.inbox page",
+      {
         beforeTime: "text",
         beforeId: "uuid",
         limit: "int",
@@ -140,7 +118,8 @@ LEFT JOIN (
         isUnrelayed: "bit",
         pullSources: "list",
       },
-      text: `${BATCH}
+      { timeoutMs: PAGE_TIMEOUT_MS },
+    )`${BATCH}
 DECLARE @time datetimeoffset(7) = ${timeOf("@beforeTime")};
 DECLARE @page TABLE (id uniqueidentifier NOT NULL, created_at datetimeoffset(7) NOT NULL);
 INSERT INTO @page (id, created_at)
@@ -160,7 +139,6 @@ LEFT JOIN (
   WHERE ${is(`i.${i.source}`, "@source")} AND ${is(`i.${i.aggregateId}`, "@aggregateId")} AND ${is(`i.${i.correlationId}`, "@correlationId")}
     AND (@state IS NULL OR i.${i.state} = @state) AND ${isWithin(`i.${i.createdAt}`)} AND (@isUnrelayed = 0 OR i.${i.state} <> N'processed')
 ) m ON 1 = 1 ORDER BY m.created_at DESC, m.id DESC;`,
-    },
   };
 }
 
