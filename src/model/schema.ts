@@ -75,6 +75,34 @@ export const boolean = nodeOf({ type: "boolean" });
 export const ms = nodeOf({ type: "integer", unit: "ms" });
 export const duration = nodeOf({ type: "string", duration: true });
 
+interface Block<R, P> {
+  readonly type: "object";
+  readonly description: string;
+  readonly required: R;
+  readonly properties: P;
+}
+
+/** A block of keys that may be left out. @param required those of its keys that it must have */
+export const block = <const R extends readonly string[], const P extends object>(
+  description: string,
+  required: R,
+  properties: P,
+) => ({ type: "object", description, ...(required.length > 0 && { required }), properties }) as Block<R, P>;
+
+/** A block that is always there, as far as its keys have defaults. */
+export const section = <const P extends object, const R extends readonly string[] = []>(
+  description: string,
+  properties: P,
+  required?: R,
+) => ({ ...block(description, required ?? [], properties), default: {} }) as Block<R, P> & { readonly default: object };
+
+/** A list of values or blocks. */
+export const list = <const I extends object, const K extends Omit<SchemaNode, "type" | "items"> = object>(
+  description: string,
+  items: I,
+  keywords?: K,
+) => ({ type: "array", description, items, ...keywords }) as { readonly type: "array"; readonly items: I } & K;
+
 /**
  * The TypeScript type of a value that a configuration schema (written `as const`) describes: one declaration gives
  * type, validation, JSON Schema and reference page. A property with a `default` or listed in `required` is always

@@ -1,5 +1,5 @@
 import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../model/rows.ts";
-import { boolean, integer, ms, text } from "../../model/schema.ts";
+import { boolean, integer, ms, section, text } from "../../model/schema.ts";
 
 const column = (name: string) => text("Name of this column.", { syntax: "identifier", default: name });
 
@@ -9,12 +9,9 @@ function columnProperties<K extends string>(columns: Readonly<Record<K, string>>
 }
 
 /** Section `database` (spec, "database"). */
-export const databaseSchema = {
-  type: "object",
-  default: {},
-  description: "Inbox and outbox.",
-  required: ["url", "username", "password"],
-  properties: {
+export const databaseSchema = section(
+  "Inbox and outbox.",
+  {
     type: text("Database product; `url` must match it.", { enum: ["postgresql", "sqlserver"], default: "postgresql" }),
     url: text(
       "JDBC URL: `jdbc:postgresql://host:5432/name` or `jdbc:sqlserver://host:1433;databaseName=name`. Takes no `file:`.",
@@ -43,24 +40,10 @@ export const databaseSchema = {
       syntax: "identifier",
       default: "outbox_",
     }),
-    columnMapping: {
-      type: "object",
-      default: {},
-      description: "Column names that differ from the defaults.",
-      properties: {
-        outbox: {
-          type: "object",
-          default: {},
-          description: "Columns of the outbox table.",
-          properties: columnProperties(OUTBOX_COLUMNS),
-        },
-        inbox: {
-          type: "object",
-          default: {},
-          description: "Columns of the inbox table.",
-          properties: columnProperties(INBOX_COLUMNS),
-        },
-      },
-    },
+    columnMapping: section("Column names that differ from the defaults.", {
+      outbox: section("Columns of the outbox table.", columnProperties(OUTBOX_COLUMNS)),
+      inbox: section("Columns of the inbox table.", columnProperties(INBOX_COLUMNS)),
+    }),
   },
-} as const;
+  ["url", "username", "password"],
+);

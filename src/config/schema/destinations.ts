@@ -1,39 +1,32 @@
 import { DESTINATION_KINDS } from "../../adapters/kinds.ts";
-import { integer, ms, number } from "../../model/schema.ts";
+import { block, integer, list, ms, number, text } from "../../model/schema.ts";
 import { withCommonKeys } from "../kinds.ts";
 import { transformSchema } from "./blocks.ts";
 
 /** A row waits no longer for its next attempt: anything above would be a slip, and timers stay far from their limit. */
 export const MAX_RETRY_WAIT_MS = 7 * 24 * 3_600_000;
 
-const rateLimitSchema = {
-  type: "object",
-  required: ["perSecond"],
-  description: "Most deliveries per second of all replicas together.",
-  properties: {
-    perSecond: number("Average attempts per second; `0.5` is one every two seconds.", {
-      exclusiveMinimum: 0,
-      maximum: 100000,
-    }),
-    burst: integer("Most attempts in any second, plus a fifth of `perSecond`; at least `perSecond`, rounded up.", {
-      minimum: 1,
-      maximum: 1000000,
-      defaultText: "`perSecond`, rounded up",
-    }),
-  },
-} as const;
+const rateLimitSchema = block("Most deliveries per second of all replicas together.", ["perSecond"], {
+  perSecond: number("Average attempts per second; `0.5` is one every two seconds.", {
+    exclusiveMinimum: 0,
+    maximum: 100000,
+  }),
+  burst: integer("Most attempts in any second, plus a fifth of `perSecond`; at least `perSecond`, rounded up.", {
+    minimum: 1,
+    maximum: 1000000,
+    defaultText: "`perSecond`, rounded up",
+  }),
+});
 
-const retrySchema = {
-  type: "object",
-  description:
-    "Waits after failures: `schedule`, or a backoff of `baseDelayMs * factor^attempt` up to `maxDelayMs`. Wins over `outbox.retryBaseDelayMs`.",
-  properties: {
-    schedule: {
-      type: "array",
-      items: { type: "string", duration: true },
-      minItems: 1,
-      description: "Wait after each failure, up to `7d` each; the last repeats.",
-    },
+const retrySchema = block(
+  "Waits after failures: `schedule`, or a backoff of `baseDelayMs * factor^attempt` up to `maxDelayMs`. Wins over `outbox.retryBaseDelayMs`.",
+  [],
+  {
+    schedule: list(
+      "Wait after each failure, up to `7d` each; the last repeats.",
+      { type: "string", duration: true },
+      { minItems: 1 },
+    ),
     jitter: number("Largest random share added to a wait.", { minimum: 0, maximum: 1, default: 0.25 }),
     baseDelayMs: ms("Wait after the first failure.", {
       minimum: 1,
@@ -47,13 +40,12 @@ const retrySchema = {
       defaultText: "`60000`",
     }),
   },
-} as const;
+);
 
-const circuitBreakerSchema = {
-  type: "object",
-  description:
-    "Holds back the rows of a destination while its receiver is down, without counting attempts. `{}` enables it.",
-  properties: {
+const circuitBreakerSchema = block(
+  "Holds back the rows of a destination while its receiver is down, without counting attempts. `{}` enables it.",
+  [],
+  {
     failureRatio: number("Share of attempts in `windowMs` failed by the receiver at which it opens.", {
       exclusiveMinimum: 0,
       maximum: 1,
@@ -64,34 +56,19 @@ const circuitBreakerSchema = {
     openMs: ms("Wait before the first probe; doubles after each failed probe.", { exclusiveMinimum: 0, default: 5000 }),
     maxOpenMs: ms("Longest wait between probes; at least `openMs`.", { exclusiveMinimum: 0, default: 60000 }),
   },
-} as const;
+);
 
-const cloudEventsSchema = {
-  type: "object",
-  description: "Sends each message as a CloudEvent (1.0).",
-  required: ["source"],
-  properties: {
-    mode: {
-      type: "string",
-      enum: ["binary", "structured"],
-      default: "binary",
-      description:
-        "`binary`: the body stays, attributes are headers. `structured`: a JSON envelope with the body as `data`.",
-    },
-    source: {
-      type: "string",
-      syntax: "address",
-      description: "Attribute `source`, such as `/shop/orders`; may have placeholders, as addresses of brokers.",
-    },
-    type: { type: "string", syntax: "address", default: "{{ topic }}", description: "Attribute `type`." },
-    subject: {
-      type: "string",
-      syntax: "address",
-      default: "{{ key }}",
-      description: "Attribute `subject`; none where it is empty.",
-    },
-  },
-} as const;
+const cloudEventsSchema = block("Sends each message as a CloudEvent (1.0).", ["source"], {
+  mode: text(
+    "`binary`: the body stays, attributes are headers. `structured`: a JSON envelope with the body as `data`.",
+    { enum: ["binary", "structured"], default: "binary" },
+  ),
+  source: text("Attribute `source`, such as `/shop/orders`; may have placeholders, as addresses of brokers.", {
+    syntax: "address",
+  }),
+  type: text("Attribute `type`.", { syntax: "address", default: "{{ topic }}" }),
+  subject: text("Attribute `subject`; none where it is empty.", { syntax: "address", default: "{{ key }}" }),
+});
 
 /** Keys of every destination (spec, "destinations.<name> (common keys)"). */
 const commonDestinationKeys = {

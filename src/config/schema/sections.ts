@@ -1,98 +1,76 @@
 import { inboundAuthSchema } from "../../adapters/sources/http/schema.ts";
-import { boolean, duration, integer, ms, text } from "../../model/schema.ts";
+import { block, boolean, duration, integer, list, ms, section, text } from "../../model/schema.ts";
 import { transformSchema } from "./blocks.ts";
 
 /** The small sections (spec, "server", "http", "admin", "routes", "retention"). */
 
-export const serverSchema = {
-  type: "object",
-  default: {},
-  description: "Ports and limits of the HTTP servers (plain HTTP).",
-  properties: {
-    httpPort: integer("Data port.", { minimum: 1, maximum: 65535, default: 8080 }),
-    managementPort: integer(
-      "Port for health, metrics and admin instead of the data port; must differ from `httpPort`.",
-      { minimum: 1, maximum: 65535 },
-    ),
-    host: text("Address of the data port, such as `127.0.0.1`.", {
-      syntax: "bindAddress",
-      defaultText: "every address of the machine",
+export const serverSchema = section("Ports and limits of the HTTP servers (plain HTTP).", {
+  httpPort: integer("Data port.", { minimum: 1, maximum: 65535, default: 8080 }),
+  managementPort: integer("Port for health, metrics and admin instead of the data port; must differ from `httpPort`.", {
+    minimum: 1,
+    maximum: 65535,
+  }),
+  host: text("Address of the data port, such as `127.0.0.1`.", {
+    syntax: "bindAddress",
+    defaultText: "every address of the machine",
+  }),
+  managementHost: text("Address of the management port.", { syntax: "bindAddress", defaultText: "`server.host`" }),
+  requestTimeoutMs: ms("Longest time from a request's first byte to its last; then 408.", {
+    minimum: 1000,
+    default: 60000,
+  }),
+  maxConnections: integer("Most connections per port; others are closed.", { minimum: 1, default: 4096 }),
+  maxBufferedBodyBytes: integer(
+    "Memory for all unfinished request bodies above 16 KiB; beyond it stalled bodies, then new ones, get 503.",
+    { minimum: 1, default: 67108864 },
+  ),
+});
+
+export const httpSchema = section("Applies to every HTTP destination.", {
+  maxErrorBodyBytes: integer("Most bytes kept of a failed response's body.", { minimum: 0, default: 2048 }),
+  blockPrivateAddresses: boolean(
+    "Refuse a `baseUrl` or `tokenUrl` that resolves to a loopback, link-local, private or reserved address.",
+    { default: false },
+  ),
+});
+
+export const adminSchema = section("The admin routes.", {
+  enabled: boolean("With `false` the admin routes do not exist (404).", { default: false }),
+  auth: {
+    ...inboundAuthSchema,
+    description: "Credentials of callers; required when `enabled`, unless `insecure`.",
+  },
+  insecure: boolean("Allow admin routes without `auth` (local tests only).", { default: false }),
+  console: boolean("Serve the console at `/console`; needs `enabled`.", { default: false }),
+  maxTransformTimeoutMs: ms("Upper limit of a caller's `timeoutMs`.", { minimum: 0, default: 1000 }),
+  maxPayloadBytes: integer("Largest admin request body.", { minimum: 1, default: 65536 }),
+  showPayloads: boolean("Show payloads and headers in `GET /admin/messages/{id}`.", { default: false }),
+  redactPayloadPaths: list(
+    "Payload fields that no operator sees; an index stands for every item of the list.",
+    { type: "string", syntax: "jsonPath" },
+    { default: [] },
+  ),
+});
+
+export const routesSchema = list(
+  "Topics to destinations. The first match wins; a row without a match is dead.",
+  block("A route.", ["topicPattern", "destination"], {
+    topicPattern: text("Glob on the whole topic: `*` matches text without a dot, `**` any text.", {
+      syntax: "topicPattern",
     }),
-    managementHost: text("Address of the management port.", { syntax: "bindAddress", defaultText: "`server.host`" }),
-    requestTimeoutMs: ms("Longest time from a request's first byte to its last; then 408.", {
-      minimum: 1000,
-      default: 60000,
+    destination: text("Name of a destination."),
+    routingKeyTemplate: text("RabbitMQ routing key or Kafka record key; wins over the destination's template.", {
+      syntax: "routingKey",
     }),
-    maxConnections: integer("Most connections per port; others are closed.", { minimum: 1, default: 4096 }),
-    maxBufferedBodyBytes: integer(
-      "Memory for all unfinished request bodies above 16 KiB; beyond it stalled bodies, then new ones, get 503.",
-      { minimum: 1, default: 67108864 },
+    routingKeyMissingFieldDefault: text("Value of a placeholder without one.", { default: "" }),
+    transform: { ...transformSchema, description: "Runs before the destination's transform." },
+    onExhausted: text(
+      "A row out of attempts or refused for good is `dead`; with `park` later rows of its key wait until it is retried or discarded (`svc parked`).",
+      { enum: ["dead", "park"], default: "dead" },
     ),
-  },
-} as const;
-
-export const httpSchema = {
-  type: "object",
-  default: {},
-  description: "Applies to every HTTP destination.",
-  properties: {
-    maxErrorBodyBytes: integer("Most bytes kept of a failed response's body.", { minimum: 0, default: 2048 }),
-    blockPrivateAddresses: boolean(
-      "Refuse a `baseUrl` or `tokenUrl` that resolves to a loopback, link-local, private or reserved address.",
-      { default: false },
-    ),
-  },
-} as const;
-
-export const adminSchema = {
-  type: "object",
-  default: {},
-  description: "The admin routes.",
-  properties: {
-    enabled: boolean("With `false` the admin routes do not exist (404).", { default: false }),
-    auth: {
-      ...inboundAuthSchema,
-      description: "Credentials of callers; required when `enabled`, unless `insecure`.",
-    },
-    insecure: boolean("Allow admin routes without `auth` (local tests only).", { default: false }),
-    console: boolean("Serve the console at `/console`; needs `enabled`.", { default: false }),
-    maxTransformTimeoutMs: ms("Upper limit of a caller's `timeoutMs`.", { minimum: 0, default: 1000 }),
-    maxPayloadBytes: integer("Largest admin request body.", { minimum: 1, default: 65536 }),
-    showPayloads: boolean("Show payloads and headers in `GET /admin/messages/{id}`.", { default: false }),
-    redactPayloadPaths: {
-      type: "array",
-      default: [],
-      description: "Payload fields that no operator sees; an index stands for every item of the list.",
-      items: { type: "string", syntax: "jsonPath" },
-    },
-  },
-} as const;
-
-export const routesSchema = {
-  type: "array",
-  default: [],
-  description: "Topics to destinations. The first match wins; a row without a match is dead.",
-  items: {
-    type: "object",
-    required: ["topicPattern", "destination"],
-    description: "A route.",
-    properties: {
-      topicPattern: text("Glob on the whole topic: `*` matches text without a dot, `**` any text.", {
-        syntax: "topicPattern",
-      }),
-      destination: text("Name of a destination."),
-      routingKeyTemplate: text("RabbitMQ routing key or Kafka record key; wins over the destination's template.", {
-        syntax: "routingKey",
-      }),
-      routingKeyMissingFieldDefault: text("Value of a placeholder without one.", { default: "" }),
-      transform: { ...transformSchema, description: "Runs before the destination's transform." },
-      onExhausted: text(
-        "A row out of attempts or refused for good is `dead`; with `park` later rows of its key wait until it is retried or discarded (`svc parked`).",
-        { enum: ["dead", "park"], default: "dead" },
-      ),
-    },
-  },
-} as const;
+  }),
+  { default: [] },
+);
 
 const retentionKeys = {
   maxAge: duration("Age at which a row is deleted; required by `AGE`."),
@@ -100,33 +78,18 @@ const retentionKeys = {
   batchSize: integer("Most rows per delete statement.", { minimum: 1, default: 1000 }),
 } as const;
 
-export const retentionSchema = {
-  type: "object",
-  default: {},
-  description: "Deletes old finished rows, never pending or processing ones.",
-  properties: {
-    enabled: boolean("The blocks below apply only when `true`.", { default: false }),
-    outbox: {
-      type: "object",
-      default: {},
-      description: "Retention of `sent` and `dead` outbox rows.",
-      properties: {
-        policy: text("`AGE` counts from `updated_at`; `COUNT` keeps that many `sent` and that many `dead` rows.", {
-          enum: ["AGE", "COUNT", "DISABLED"],
-          default: "DISABLED",
-        }),
-        maxCount: integer("Rows kept of each state; required by `COUNT`.", { minimum: 1 }),
-        ...retentionKeys,
-      },
-    },
-    inbox: {
-      type: "object",
-      default: {},
-      description: "Retention of `processed` and `dead` inbox rows.",
-      properties: {
-        policy: text("`AGE` counts from `created_at`.", { enum: ["AGE", "DISABLED"], default: "DISABLED" }),
-        ...retentionKeys,
-      },
-    },
-  },
-} as const;
+export const retentionSchema = section("Deletes old finished rows, never pending or processing ones.", {
+  enabled: boolean("The blocks below apply only when `true`.", { default: false }),
+  outbox: section("Retention of `sent` and `dead` outbox rows.", {
+    policy: text("`AGE` counts from `updated_at`; `COUNT` keeps that many `sent` and that many `dead` rows.", {
+      enum: ["AGE", "COUNT", "DISABLED"],
+      default: "DISABLED",
+    }),
+    maxCount: integer("Rows kept of each state; required by `COUNT`.", { minimum: 1 }),
+    ...retentionKeys,
+  }),
+  inbox: section("Retention of `processed` and `dead` inbox rows.", {
+    policy: text("`AGE` counts from `created_at`.", { enum: ["AGE", "DISABLED"], default: "DISABLED" }),
+    ...retentionKeys,
+  }),
+});

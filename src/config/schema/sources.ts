@@ -1,7 +1,7 @@
 import { BROKER_SOURCE_KINDS } from "../../adapters/kinds.ts";
 import { httpSource } from "../../adapters/sources/http/kind.ts";
 import { CONSUMPTIONS } from "../../model/rows.ts";
-import { boolean, duration, integer, text, textOrList } from "../../model/schema.ts";
+import { block, boolean, duration, integer, text, textOrList } from "../../model/schema.ts";
 import { withCommonKeys } from "../kinds.ts";
 import { attributeHeadersSchema, filterSchema, transformSchema } from "./blocks.ts";
 
@@ -58,13 +58,9 @@ const commonKeys = {
   ),
   transform: { ...transformSchema, description: "Runs before the row is stored." },
   filter: filterSchema,
-  rateLimit: {
-    type: "object",
-    description: "Rate limit; HTTP only.",
-    properties: {
-      requestsPerMinute: integer("Requests per minute of the whole source; then 429.", { minimum: 1 }),
-    },
-  },
+  rateLimit: block("Rate limit; HTTP only.", [], {
+    requestsPerMinute: integer("Requests per minute of the whole source; then 429.", { minimum: 1 }),
+  }),
 } as const;
 
 /** @param syntax of a header's name */
