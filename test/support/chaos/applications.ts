@@ -3,6 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type pg from "pg";
 import type { History } from "../history.ts";
 import { seeded } from "../random.ts";
+import type { Backlog } from "./backlog.ts";
 import { between } from "./draw.ts";
 import type { FaultName } from "./selection.ts";
 import { type Way, wayOf } from "./senders.ts";
@@ -20,6 +21,7 @@ CREATE TRIGGER take_time BEFORE INSERT ON outbox FOR EACH ROW WHEN (NEW.headers 
 
 export interface ApplicationsOptions {
   readonly history: History;
+  readonly backlog: Pick<Backlog, "room">;
   readonly database: { readonly epoch: number; connect(): Promise<pg.Client> };
   /** Nothing new is begun after it. */
   readonly durationMs: number;
@@ -102,13 +104,14 @@ class ApplicationKey {
   }
 
   async write(writer: number): Promise<void> {
-    const { durationMs, seed, signal } = this.#options;
+    const { backlog, durationMs, seed, signal } = this.#options;
     const random = seeded(seed * 1000 + this.#number * WRITERS + writer);
     const end = performance.now() + durationMs;
     let client: pg.Client | undefined;
     try {
       while (performance.now() < end) {
         await sleep(2 * PAUSE_MS * random(), undefined, { signal });
+        await backlog.room();
         try {
           client ??= await this.#options.database.connect();
           await this.#transaction(client, random);

@@ -6,6 +6,7 @@ import type { Services } from "../service.ts";
 import { within } from "../within.ts";
 import { runApplications } from "./applications.ts";
 import { readStream, recordRequests } from "./arrivals.ts";
+import { Backlog } from "./backlog.ts";
 import { check } from "./checker.ts";
 import { Faults } from "./faults.ts";
 import { CONCURRENCY, type Fleet, LEASE_MS, SOURCE, startBroker, startFleet, TRANSFORMED_SOURCE } from "./fleet.ts";
@@ -125,10 +126,11 @@ async function run(
   const to = fleet.replicas.ingest;
   const mostMessages = MOST_MESSAGES;
   const { signal } = failed;
-  const sending = sendAtPace({ history, to, durationMs, mostMessages, ways, signal });
   const { database } = fleet;
+  const backlog = new Backlog({ database, durationMs, signal });
+  const sending = sendAtPace({ history, backlog, to, durationMs, mostMessages, ways, signal });
   const applications = selected.has("applications")
-    ? runApplications({ history, database, durationMs, ways, seed, selected, signal })
+    ? runApplications({ history, backlog, database, durationMs, ways, seed, selected, signal })
     : Promise.resolve();
   const poisoning = poison({ database, ingest: to, durationMs, seed, selected, signal });
   const ended = new AbortController();
@@ -151,8 +153,12 @@ async function run(
   const unfinished = () => database.query<{ state: string; kind: string; rows: number }>(UNFINISHED);
   const haveCome = () => history.missing.every((id) => timeline.mayBeLost(history.of(id)?.acknowledgedAt));
   const haveEnded = async () => haveCome() && (await unfinished()).length === 0;
-  // Whatever has not come by then is told by the checker.
-  await eventually(haveEnded, { timeoutMs: ALL_RIGHT_WITHIN_MS, intervalMs: 200 }).catch(() => {});
+  // As long as messages come. Whatever has not come by then is told by the checker.
+  let missing: number;
+  do {
+    missing = history.missing.length;
+    await eventually(haveEnded, { timeoutMs: ALL_RIGHT_WITHIN_MS, intervalMs: 200 }).catch(() => {});
+  } while (history.missing.length < missing && !(await haveEnded()));
   ended.abort();
   const { retried, discarded } = await deciding;
   const notReady = await allReady(fleet).then(

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { History } from "../history.ts";
+import type { Backlog } from "./backlog.ts";
 import { SOURCE, TRANSFORMED_SOURCE } from "./fleet.ts";
 import type { Replica } from "./replica.ts";
 
@@ -8,6 +9,7 @@ export type Way = "http" | "stream" | "transformed";
 
 export interface SendersOptions {
   readonly history: History;
+  readonly backlog: Pick<Backlog, "room">;
   /** A sender whose request fails goes on with the next one. */
   readonly to: readonly Pick<Replica, "post">[];
   /** The senders send nothing new after it; what is not acknowledged by then is still repeated until it is. */
@@ -54,7 +56,7 @@ export async function sendAtPace(options: SendersOptions): Promise<void> {
 }
 
 async function sendKey(options: SendersOptions, keyNumber: number, intervalMs: number): Promise<void> {
-  const { history, durationMs, ways, signal } = options;
+  const { history, backlog, durationMs, ways, signal } = options;
   const key = `key-${keyNumber}`;
   const type = wayOf(key, ways);
   const source = type === "transformed" ? TRANSFORMED_SOURCE : SOURCE;
@@ -63,6 +65,7 @@ async function sendKey(options: SendersOptions, keyNumber: number, intervalMs: n
   let due = performance.now() + (intervalMs * keyNumber) / KEYS;
   for (let n = 0; due < end; n += 1) {
     await sleep(Math.max(0, due - performance.now()), undefined, { signal });
+    await backlog.room();
     // A key that was held up goes on at its pace, and sends nothing afterwards that it missed.
     due = Math.max(due + intervalMs, performance.now());
     const id = `m-${keyNumber}-${n}`;
