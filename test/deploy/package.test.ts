@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync } from "node:fs";
 import { isBuiltin } from "node:module";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -81,6 +81,10 @@ describe("the package", () => {
     expect(bin).toEqual({ svc: "dist/roles/svc.js", [name]: "dist/roles/svc.js" });
     const documents = [...files("docs").filter((file) => file.endsWith(".md")), "README.md", "deploy/README.md"];
     expect(documents.filter((file) => /\bnpx svc(?!-relay)\b/.test(read(file)))).toEqual([]);
+  });
+
+  test("has a command that may be executed after each build: npx sets that only when it first links the clone", () => {
+    expect(statSync(path.join(ROOT, "dist/roles/svc.js")).mode & 0o111).toBe(0o111);
   });
 
   test("runs", async () => {
