@@ -3,6 +3,7 @@ import {
   createCertificateCheck,
   createProviderCheck,
   createSignatureCheck,
+  credentialHeadersOf,
   credentialsOf,
   type Digest,
   headerText,
@@ -44,8 +45,6 @@ type Check = Omit<Verifier, "challenge">;
 interface AuthKind<A> {
   readonly challenge: Verifier["challenge"];
   readonly verifier: (auth: A, clock: Pick<Clock, "now">) => Check;
-  /** The request headers that carry the credentials. */
-  readonly headerNames: (auth: A) => readonly string[];
   /** @param owner what the credentials protect, such as `the source orders` */
   readonly scheme: (auth: A, owner: string) => SecurityScheme;
   /** Further headers of a request. */
@@ -56,19 +55,16 @@ const KINDS: { readonly [K in InboundAuth["kind"]]: AuthKind<Extract<InboundAuth
   bearer: {
     challenge: "Bearer",
     verifier: (auth) => bearer(secretsOf(auth)),
-    headerNames: () => ["Authorization"],
     scheme: (_auth, owner) => ({ type: "http", scheme: "bearer", description: `The token of ${owner}.` }),
   },
   "api-key": {
     challenge: "ApiKey",
     verifier: (auth) => apiKey(secretsOf(auth), auth.headerName),
-    headerNames: ({ headerName }) => [headerName],
     scheme: ({ headerName }, owner) => inHeader(headerName, `The key of ${owner}.`),
   },
   hmac: {
     challenge: "HMAC",
     verifier: hmac,
-    headerNames: ({ headerName }) => [headerName],
     scheme: (auth, owner) =>
       inHeader(auth.headerName, `HMAC of the request with the secret of ${owner}: ${signing(auth)}`),
     parameters: timestampParameter,
@@ -76,7 +72,6 @@ const KINDS: { readonly [K in InboundAuth["kind"]]: AuthKind<Extract<InboundAuth
   "client-certificate": {
     challenge: "ClientCertificate",
     verifier: (auth, clock) => ({ signsBody: false, refusal: createCertificateCheck(auth, () => clock.now()) }),
-    headerNames: ({ certificateHeader }) => [certificateHeader],
     scheme: (_auth, owner) => ({
       type: "mutualTLS",
       description: `Mutual TLS with the proxy in front, with a certificate that ${owner} takes.`,
@@ -85,7 +80,6 @@ const KINDS: { readonly [K in InboundAuth["kind"]]: AuthKind<Extract<InboundAuth
   provider: {
     challenge: "Signature",
     verifier: (auth, clock) => ({ signsBody: true, refusal: createProviderCheck(auth, clock).refusal }),
-    headerNames: ({ provider }) => signatureHeaders(providerOf(provider)),
     scheme({ provider }, owner) {
       const { title, secret } = providerOf(provider);
       const description = `Signed as ${title} does, with ${owner}'s secret (${secret}).`;
@@ -116,7 +110,7 @@ const CALLERS: readonly string[] = (["bearer", "api-key", "hmac"] as const).map(
 
 /** The request headers that carry the credentials of a block; none without one. */
 export function credentialHeaderNames(auth: InboundAuth | undefined): readonly string[] {
-  return auth === undefined ? [] : kindOf(auth).headerNames(auth);
+  return auth?.kind === "bearer" ? ["Authorization"] : credentialHeadersOf(auth);
 }
 
 /** Whether a request brings credentials of a block, right or wrong. */

@@ -2,32 +2,20 @@ import type { Infer } from "../../../model/schema.ts";
 import type { Secret } from "../../../model/secret.ts";
 import { PROVIDER_NAMES } from "./providers/index.ts";
 
+const CREDENTIAL = { type: "string", secret: true, minLength: 1 } as const;
+
 /** A credential, or several of which any one passes: the new and the old one while callers change over. */
 function credential<const One extends string, const Many extends string>(one: One, many: Many, description: string) {
-  return {
-    [one]: { type: "string", secret: true, minLength: 1, description },
-    [many]: {
-      type: "array",
-      minItems: 1,
-      items: { type: "string", secret: true, minLength: 1 },
-      description: `Instead of \`${one}\`: several, of which any passes, such as the new and the old one.`,
-    },
-  } as {
-    readonly [K in One]: {
-      readonly type: "string";
-      readonly secret: true;
-      readonly minLength: 1;
-      readonly description: string;
-    };
-  } & {
-    readonly [K in Many]: {
-      readonly type: "array";
-      readonly minItems: 1;
-      readonly items: { readonly type: "string"; readonly secret: true; readonly minLength: 1 };
-      readonly description: string;
-    };
-  };
+  const instead = `Instead of \`${one}\`: several, of which any passes, such as the new and the old one.`;
+  const several = { type: "array", minItems: 1, items: CREDENTIAL, description: instead } as const;
+  return { [one]: { ...CREDENTIAL, description }, [many]: several } as {
+    readonly [K in One]: typeof CREDENTIAL & { readonly description: string };
+  } & { readonly [K in Many]: typeof several };
 }
+
+/** A list of texts, one at least. */
+const texts = (description: string) =>
+  ({ type: "array", minItems: 1, items: { type: "string", syntax: "notBlank" }, description }) as const;
 
 /** Credentials of callers: HTTP sources, the admin routes and the pull routes (spec, "Source auth kinds"). */
 export const inboundAuthSchema = {
@@ -68,32 +56,14 @@ export const inboundAuthSchema = {
           description:
             "The header, such as `X-Client-Cert`: percent-encoded PEM, base64, `:base64:` (RFC 9440), or Envoy's `X-Forwarded-Client-Cert`.",
         },
-        trustedProxies: {
-          type: "array",
-          minItems: 1,
-          items: { type: "string", syntax: "notBlank" },
-          description:
-            "Addresses and networks of the proxies, such as `10.0.0.0/8`: the header of anyone else is refused.",
-        },
-        fingerprints: {
-          type: "array",
-          minItems: 1,
-          items: { type: "string", syntax: "notBlank" },
-          description: "SHA-256 of the certificates that pass, in hexadecimal.",
-        },
-        commonNames: {
-          type: "array",
-          minItems: 1,
-          items: { type: "string", syntax: "notBlank" },
-          description: "Common names that pass.",
-        },
-        subjectAltNames: {
-          type: "array",
-          minItems: 1,
-          items: { type: "string", syntax: "notBlank" },
-          description:
-            "Alternative names that pass, with their kind: `DNS:billing.example`, `URI:spiffe://example/billing`.",
-        },
+        trustedProxies: texts(
+          "Addresses and networks of the proxies, such as `10.0.0.0/8`: the header of anyone else is refused.",
+        ),
+        fingerprints: texts("SHA-256 of the certificates that pass, in hexadecimal."),
+        commonNames: texts("Common names that pass."),
+        subjectAltNames: texts(
+          "Alternative names that pass, with their kind: `DNS:billing.example`, `URI:spiffe://example/billing`.",
+        ),
       },
     },
     bearer: {

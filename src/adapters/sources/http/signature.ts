@@ -38,13 +38,6 @@ const MOST_SIGNATURES = 10;
 /** Of a list in the body. */
 const MOST_ITEMS = 1000;
 
-const WHAT = {
-  hex: "the signature",
-  base64: "the signature",
-  base64url: "the signature",
-  text: "the secret",
-} as const;
-
 /**
  * Makes the check of a scheme.
  *
@@ -75,7 +68,7 @@ export function createSignatureCheck(settings: SignatureSettings): Refusal {
       }
     }
     const isRight = "list" in scheme.at ? right.size === signatures.length : right.size > 0;
-    return isRight ? null : `${WHAT[scheme.encoding]} ${found.place} is wrong`;
+    return isRight ? null : `the ${scheme.encoding === "text" ? "secret" : "signature"} ${found.place} is wrong`;
   };
 }
 
