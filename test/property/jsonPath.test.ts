@@ -1,6 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { evaluateJsonPath, parseJsonPath } from "../../src/core/receipt/jsonPath.ts";
+import { evaluateJsonPath } from "../../src/core/receipt/jsonDocument.ts";
+import { parseJsonPath } from "../../src/core/receipt/jsonPath.ts";
 import { settings } from "./settings.ts";
 
 type Segment = string | number;

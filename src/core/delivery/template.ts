@@ -3,7 +3,7 @@ import { PublishError } from "../../model/errors.ts";
 import type { DeliverableRow, Headers, MessageId } from "../../model/rows.ts";
 import type { AddressColumn } from "../../ports/kinds.ts";
 import { findHeader } from "../receipt/attributes.ts";
-import { member } from "../receipt/jsonPath.ts";
+import { member } from "../receipt/jsonDocument.ts";
 
 /**
  * Templates (spec, "Templates"): text with placeholders such as `{{ topic }}`, spaces inside the braces optional.

@@ -3,8 +3,8 @@ import { decodedAttribute } from "../../model/cloudEvents.ts";
 import type { Headers } from "../../model/rows.ts";
 import type { AttributePlace, AttributePlaces } from "../../ports/kinds.ts";
 import type { BrokerMessage } from "../../ports/source.ts";
-import { JsonDocument, parseWithExactNumbers } from "./jsonDocument.ts";
-import { evaluateJsonPath, member, parseJsonPath } from "./jsonPath.ts";
+import { evaluateJsonPath, JsonDocument, member, parseWithExactNumbers } from "./jsonDocument.ts";
+import { parseJsonPath } from "./jsonPath.ts";
 
 /** What the service reads from a message: its idempotency key, its type and what it is about. */
 export interface Attributes {
@@ -19,11 +19,7 @@ export type Extraction =
   | { readonly kind: "failed"; readonly reason: string };
 
 /** The values of a message's places, as found; null where no place holds a usable one. */
-export interface FoundAttributes {
-  readonly idempotencyKey: string | null;
-  readonly eventType: string | null;
-  readonly aggregateId: string | null;
-}
+export type FoundAttributes = Readonly<Record<keyof Attributes, string | null>>;
 
 export interface AttributeInput {
   /** As received. */
@@ -53,11 +49,7 @@ interface AttributeProvider {
 }
 
 /** Where to read each attribute, in order; the first value wins. */
-export interface AttributePlan {
-  readonly idempotencyKey: readonly AttributeProvider[];
-  readonly eventType: readonly AttributeProvider[];
-  readonly aggregateId: readonly AttributeProvider[];
-}
+export type AttributePlan = Readonly<Record<keyof Attributes, readonly AttributeProvider[]>>;
 
 /** One definite JSONPath, or several in the order in which they are tried. */
 type Paths = string | readonly string[];
@@ -75,11 +67,7 @@ interface AttributeSettings {
 
 export interface BrokerAttributeSettings extends AttributeSettings {
   readonly idempotencyKeyPath: Paths;
-  readonly attributeHeaders: {
-    readonly idempotencyKey: string;
-    readonly eventType: string;
-    readonly aggregateId: string;
-  };
+  readonly attributeHeaders: Readonly<Record<keyof Attributes, string>>;
 }
 
 /**
@@ -198,12 +186,7 @@ export function usableAttributes(
  * @returns the attributes as stored; the key is a digest of the body where no place holds one
  */
 export function evidenceAttributes(plan: AttributePlan, input: AttributeInput): Attributes {
-  const found = {
-    idempotencyKey: firstValue(plan.idempotencyKey, input),
-    eventType: firstValue(plan.eventType, input),
-    aggregateId: firstValue(plan.aggregateId, input),
-  };
-  return storableAttributes(found, input.body);
+  return storableAttributes(findAttributes(plan, input), input.body);
 }
 
 /**

@@ -1,6 +1,6 @@
 import { isUtf8 } from "node:buffer";
 import { isSafeNumber } from "lossless-json";
-import { evaluateJsonPath, type JsonPath } from "./jsonPath.ts";
+import type { JsonPath } from "./jsonPath.ts";
 
 /** A parsed JSON text that keeps the digits of its numbers. */
 export class JsonDocument {
@@ -45,6 +45,36 @@ export class JsonDocument {
 }
 
 /**
+ * @param document any parsed JSON
+ * @returns the value (null included), or undefined when the document has none there. Only own members of plain objects
+ * and items of arrays count: `$.constructor` or `$.items.length` find nothing.
+ */
+export function evaluateJsonPath(path: JsonPath, document: unknown): unknown {
+  let value = document;
+  for (const segment of path.segments) {
+    value = typeof segment === "number" ? item(value, segment) : member(value, segment);
+    if (value === undefined) return undefined;
+  }
+  return value;
+}
+
+/** An own member of a plain object; undefined without one. Number objects of a lossless JSON parser have no members. */
+export function member(value: unknown, name: string): unknown {
+  return isPlainObject(value) && Object.hasOwn(value, name) ? value[name] : undefined;
+}
+
+function item(value: unknown, index: number): unknown {
+  return Array.isArray(value) ? value.at(index) : undefined;
+}
+
+function isPlainObject(value: unknown): value is Record<string, unknown> {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
+  const prototype: unknown = Object.getPrototypeOf(value);
+  // Not `=== Object.prototype`: another realm (a worker, a vm context) has its own.
+  return prototype === null || Object.getPrototypeOf(prototype) === null;
+}
+
+/**
  * A JSON text parsed with its numbers as they are written where a double may lose their digits: those are texts.
  *
  * @param json valid JSON
@@ -61,46 +91,42 @@ export function parseWithExactNumbers(json: string): unknown {
  */
 export function memberText(json: string, name: string): string | undefined {
   let found: string | undefined;
-  let depth = 0;
-  let key: string | undefined;
-  let start = -1;
-  for (let at = 0; at < json.length; at++) {
-    const character = json[at];
-    if (character === '"') {
-      const end = closingQuote(json, at);
-      if (depth === 1 && key === undefined) key = JSON.parse(json.slice(at, end + 1)) as string;
-      at = end;
-    } else if (character === "{" || character === "[") depth++;
-    else if (character === ":" && depth === 1 && start < 0) start = at + 1;
-    else if (character === "}" || character === "]" || (character === "," && depth === 1)) {
-      if (depth === 1 && key === name) found = json.slice(start, at).trim();
-      if (depth === 1) [key, start] = [undefined, -1];
-      if (character !== ",") depth--;
-    }
-  }
+  visitParts(json, (text, key) => {
+    if (key === name) found = text;
+  });
   return found;
 }
 
 /** The texts of the items of a list, as they are written. @param json a valid JSON text whose value is an array */
 export function itemTexts(json: string): readonly string[] {
   const items: string[] = [];
+  visitParts(json, (text) => items.push(text));
+  return items;
+}
+
+/** Visits the members of an object, or the items of a list, which have no names. */
+function visitParts(json: string, visit: (text: string, name: string | undefined) => void): void {
   let depth = 0;
+  let name: string | undefined;
   let start = 0;
   for (let at = 0; at < json.length; at++) {
     const character = json[at];
-    if (character === '"') at = closingQuote(json, at);
-    else if (character === "{" || character === "[") {
+    if (character === '"') {
+      at = closingQuote(json, at);
+    } else if (character === ":" && depth === 1) {
+      name = JSON.parse(json.slice(start, at)) as string;
+      start = at + 1;
+    } else if (character === "{" || character === "[") {
       depth++;
       if (depth === 1) start = at + 1;
     } else if (character === "}" || character === "]" || (character === "," && depth === 1)) {
-      const item = depth === 1 ? json.slice(start, at).trim() : "";
-      // Only an empty list has an empty item.
-      if (item !== "") items.push(item);
+      const text = depth === 1 ? json.slice(start, at).trim() : "";
+      // Only an empty object or list has an empty part.
+      if (text !== "") visit(text, name);
       if (character === ",") start = at + 1;
       else depth--;
     }
   }
-  return items;
 }
 
 /** A double tells all numbers of up to 15 digits without an exponent apart. */

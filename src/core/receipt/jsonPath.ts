@@ -130,33 +130,3 @@ export function parseJsonPath(text: string): JsonPath {
   }
   return { text, segments };
 }
-
-/**
- * @param document any parsed JSON
- * @returns the value (null included), or undefined when the document has none there. Only own members of plain objects
- * and items of arrays count: `$.constructor` or `$.items.length` find nothing.
- */
-export function evaluateJsonPath(path: JsonPath, document: unknown): unknown {
-  let value = document;
-  for (const segment of path.segments) {
-    value = typeof segment === "number" ? item(value, segment) : member(value, segment);
-    if (value === undefined) return undefined;
-  }
-  return value;
-}
-
-/** An own member of a plain object; undefined without one. Number objects of a lossless JSON parser have no members. */
-export function member(value: unknown, name: string): unknown {
-  return isPlainObject(value) && Object.hasOwn(value, name) ? value[name] : undefined;
-}
-
-function item(value: unknown, index: number): unknown {
-  return Array.isArray(value) ? value.at(index) : undefined;
-}
-
-function isPlainObject(value: unknown): value is Record<string, unknown> {
-  if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
-  const prototype: unknown = Object.getPrototypeOf(value);
-  // Not `=== Object.prototype`: another realm (a worker, a vm context) has its own.
-  return prototype === null || Object.getPrototypeOf(prototype) === null;
-}

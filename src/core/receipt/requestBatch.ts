@@ -1,5 +1,5 @@
-import { itemTexts, JsonDocument, memberText } from "./jsonDocument.ts";
-import { evaluateJsonPath, parseJsonPath } from "./jsonPath.ts";
+import { evaluateJsonPath, itemTexts, JsonDocument, memberText } from "./jsonDocument.ts";
+import { parseJsonPath } from "./jsonPath.ts";
 
 /** How the messages of one request are written: a JSON text a line, or the items of a list in one JSON document. */
 export type BatchForm =

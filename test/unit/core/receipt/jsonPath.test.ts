@@ -1,6 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import { LosslessNumber } from "lossless-json";
-import { evaluateJsonPath, parseJsonPath } from "../../../../src/core/receipt/jsonPath.ts";
+import { evaluateJsonPath } from "../../../../src/core/receipt/jsonDocument.ts";
+import { parseJsonPath } from "../../../../src/core/receipt/jsonPath.ts";
 
 const find = (path: string, document: unknown): unknown => evaluateJsonPath(parseJsonPath(path), document);
 

@@ -1,6 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { JSONPath } from "jsonpath-plus";
-import { evaluateJsonPath, parseJsonPath } from "../../../../src/core/receipt/jsonPath.ts";
+import { evaluateJsonPath } from "../../../../src/core/receipt/jsonDocument.ts";
+import { parseJsonPath } from "../../../../src/core/receipt/jsonPath.ts";
 
 /**
  * Why the service reads definite paths itself (docs/dependencies.md, "Not used"): on the paths of jsonPath.test.ts and
