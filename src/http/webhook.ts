@@ -27,8 +27,6 @@ interface Webhook {
   jsonOf(req: IncomingMessage, body: Buffer): Buffer | string;
 }
 
-export type { HandshakeAnswer } from "../adapters/sources/http/kind.ts";
-
 interface WebhookSettings {
   readonly auth?: InboundAuth | undefined;
   readonly webhookOrigins?: readonly string[] | undefined;

@@ -1,8 +1,8 @@
 import { httpPlan } from "../../src/core/receipt/attributes.ts";
 import { createReceiver } from "../../src/core/receipt/receive.ts";
-import { createApps } from "../../src/http/apps.ts";
 import { BodyBudget } from "../../src/http/body.ts";
 import { inboxRoutes } from "../../src/http/inbox.ts";
+import { createApps } from "../../src/http/routes.ts";
 import { HttpServer } from "../../src/http/server.ts";
 import type { Log } from "../../src/ports/runtime.ts";
 import { createMetrics } from "../../src/runtime/metrics.ts";

@@ -1,8 +1,8 @@
 import { Pull } from "../../../../src/core/delivery/pull.ts";
 import { createRedactor, KnownSecrets } from "../../../../src/core/redaction/redact.ts";
-import { createApps } from "../../../../src/http/apps.ts";
 import { type PullRouteOptions, pullRoutes } from "../../../../src/http/pull/routes.ts";
 import { PullWaiters } from "../../../../src/http/pull/waiters.ts";
+import { createApps } from "../../../../src/http/routes.ts";
 import { HttpServer } from "../../../../src/http/server.ts";
 import type { ClaimToken, MessageId } from "../../../../src/model/rows.ts";
 import type {
