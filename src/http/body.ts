@@ -5,14 +5,6 @@ import type { Clock } from "../time/clock.ts";
 import type { Verifier } from "./credentials.ts";
 import { ERRORS, sendError, tooLargeMessage } from "./respond.ts";
 
-type BodyResult =
-  | { readonly kind: "read"; readonly body: Buffer }
-  | { readonly kind: "too_large" }
-  /** Too many unfinished bodies are held in memory. */
-  | { readonly kind: "overloaded" }
-  /** The sender disconnected before the body was complete. */
-  | { readonly kind: "aborted" };
-
 export interface BodyLimits {
   /** Largest body in bytes. */
   readonly maxBytes: number;
@@ -29,10 +21,13 @@ interface Admission {
 
 /** A request's body, decoded, from a sender whose credentials hold; or why there is none. */
 type Admitted =
-  | BodyResult
+  | { readonly kind: "read"; readonly body: Buffer }
   | { readonly kind: "unauthorized"; readonly reason: string; readonly challenge: string }
-  | { readonly kind: "unsupported_encoding" }
-  | { readonly kind: "undecodable" };
+  | { readonly kind: "too_large" | "unsupported_encoding" | "undecodable" }
+  /** Too many unfinished bodies are held in memory. */
+  | { readonly kind: "overloaded" }
+  /** The sender disconnected before the body was complete. */
+  | { readonly kind: "aborted" };
 
 /** Answers with an error in the form of one route. */
 export type AnswerError = (res: ServerResponse, status: number, message: string) => void;
@@ -114,27 +109,57 @@ export function announcesTooMuch(req: IncomingMessage, maxBytes: number): boolea
 }
 
 /**
- * Reads a request's body, counting the bytes as they arrive. A sender that waits for `100 Continue` gets it only now,
- * so that it need not send a body that the answer does not depend on.
+ * Reads a request's body.
  *
  * @param limits a larger body is not read to its end; one that announces it has been refused before
- * @returns the bytes; never rejects
  */
-function readBody(req: IncomingMessage, res: ServerResponse, { maxBytes, budget }: BodyLimits): Promise<BodyResult> {
+function readBody(req: IncomingMessage, res: ServerResponse, limits: BodyLimits): Promise<Admitted> {
+  const largest = Number(req.headers["content-length"] ?? limits.maxBytes);
+  return gather(largest, limits, (events) => read(req, res, events));
+}
+
+/** Decodes a body, within the same cap and the same budget as the bytes that were sent. */
+function decodeBody(body: Buffer, decoder: Decoder, limits: BodyLimits): Promise<Admitted> {
+  return gather(limits.maxBytes, limits, ({ onData, onEnd, onFailure }) => {
+    const stream = decoder(body);
+    stream.on("data", onData);
+    stream.on("end", onEnd);
+    stream.on("error", () => onFailure("undecodable"));
+    stream.end(body);
+    return () => stream.destroy();
+  });
+}
+
+interface BodyEvents {
+  readonly onData: (chunk: Buffer) => void;
+  readonly onEnd: () => void;
+  readonly onFailure: (kind: "aborted" | "undecodable") => void;
+}
+
+/**
+ * Gathers the bytes of a body within the limits, counting them as they arrive.
+ *
+ * @param largest most bytes that it can have
+ * @param start begins to read. @returns stops reading
+ * @returns never rejects
+ */
+function gather(
+  largest: number,
+  { maxBytes, budget }: BodyLimits,
+  start: (events: BodyEvents) => () => void,
+): Promise<Admitted> {
   return new Promise((resolve) => {
-    const body = new GatheredBody(Number(req.headers["content-length"] ?? maxBytes), budget, () =>
-      finish({ kind: "overloaded" }),
-    );
-    const stopReading = read(req, res, {
+    const body = new GatheredBody(largest, budget, () => finish({ kind: "overloaded" }));
+    const stop = start({
       onData(chunk) {
         if (body.length + chunk.length > maxBytes) finish({ kind: "too_large" });
         else if (!body.add(chunk)) finish({ kind: "overloaded" });
       },
       onEnd: () => finish({ kind: "read", body: body.bytes() }),
-      onAbort: () => finish({ kind: "aborted" }),
+      onFailure: (kind) => finish({ kind }),
     });
-    function finish(result: BodyResult): void {
-      stopReading();
+    function finish(result: Admitted): void {
+      stop();
       body.release();
       resolve(result);
     }
@@ -162,7 +187,7 @@ function skipBody(
         if (size > maxBytes) finish("too_large");
       },
       onEnd: () => finish("within"),
-      onAbort: () => finish("aborted"),
+      onFailure: () => finish("aborted"),
     });
     function finish(result: "within" | "too_large" | "aborted"): void {
       stopReading();
@@ -171,18 +196,18 @@ function skipBody(
   });
 }
 
-interface BodyEvents {
-  readonly onData: (chunk: Buffer) => void;
-  readonly onEnd: () => void;
-  readonly onAbort: () => void;
-}
-
-/** @returns stops reading */
-function read(req: IncomingMessage, res: ServerResponse, { onData, onEnd, onAbort }: BodyEvents): () => void {
+/**
+ * Reads the bytes of a request. A sender that waits for `100 Continue` gets it only now, so that it need not send a body
+ * that the answer does not depend on.
+ *
+ * @returns stops reading
+ */
+function read(req: IncomingMessage, res: ServerResponse, { onData, onEnd, onFailure }: BodyEvents): () => void {
   if (awaitsContinue(req)) res.writeContinue();
+  const onClose = (): void => onFailure("aborted");
   // An aborted request emits "error" and then "close"; without a listener the error would end the process.
-  req.on("data", onData).on("end", onEnd).on("error", ignore).on("close", onAbort);
-  return () => req.off("data", onData).off("end", onEnd).off("close", onAbort);
+  req.on("data", onData).on("end", onEnd).on("error", ignore).on("close", onClose);
+  return () => req.off("data", onData).off("end", onEnd).off("close", onClose);
 }
 
 function awaitsContinue(req: IncomingMessage): boolean {
@@ -216,34 +241,6 @@ function decoderOf(contentEncoding: string | undefined): Decoder | null | undefi
   if (contentEncoding === undefined) return null;
   const name = contentEncoding.trim().toLowerCase();
   return name === "" || name === "identity" ? null : DECODERS.get(name);
-}
-
-/**
- * Decodes a body, within the same cap and the same budget as the bytes that were sent.
- *
- * @returns `undecodable` when the bytes do not match the encoding; never rejects
- */
-function decodeBody(
-  body: Buffer,
-  decoder: Decoder,
-  { maxBytes, budget }: BodyLimits,
-): Promise<Exclude<BodyResult, { kind: "aborted" }> | { readonly kind: "undecodable" }> {
-  return new Promise((resolve) => {
-    const decoded = new GatheredBody(maxBytes, budget, () => finish({ kind: "overloaded" }));
-    const stream = decoder(body);
-    function finish(result: Awaited<ReturnType<typeof decodeBody>>): void {
-      stream.destroy();
-      decoded.release();
-      resolve(result);
-    }
-    stream.on("data", (chunk: Buffer) => {
-      if (decoded.length + chunk.length > maxBytes) finish({ kind: "too_large" });
-      else if (!decoded.add(chunk)) finish({ kind: "overloaded" });
-    });
-    stream.on("end", () => finish({ kind: "read", body: decoded.bytes() }));
-    stream.on("error", () => finish({ kind: "undecodable" }));
-    stream.end(body);
-  });
 }
 
 const NOTHING = Buffer.alloc(0);

@@ -91,13 +91,15 @@ function receiveHandler(
 
     const given = req.headers["x-correlation-id"];
     const form = typeof json === "string" ? undefined : formOf(req);
-    const unread = {
-      body: form === undefined ? body : NO_BODY,
-      correlationId: typeof given === "string" ? headerText(given) : undefined,
-    };
-    if (!receiver.passes(() => receivedHeaders(req.rawHeaders, omitsNone), unread)) {
-      return answerReceipt(res, { kind: "filtered" });
-    }
+    const isPassing = receiver.passes(
+      () => receivedHeaders(req.rawHeaders, omitsNone),
+      (headers) => ({
+        body: form === undefined ? body : NO_BODY,
+        headers,
+        correlationId: typeof given === "string" ? headerText(given) : undefined,
+      }),
+    );
+    if (!isPassing) return answerReceipt(res, { kind: "filtered" });
 
     const correlation = correlationId(given);
     res.setHeader(CORRELATION_HEADER, correlation);

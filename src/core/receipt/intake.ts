@@ -213,15 +213,13 @@ function givenCorrelation({ correlationId: ofProperty }: BrokerMessage, headers:
 
 function receivedMessage(message: BrokerMessage, headers: Headers): ReceivedMessage {
   const stored: Record<string, string> = Object.create(null);
-  let correlation = message.correlationId;
   for (const [name, value] of Object.entries(headers)) {
-    if (name.toLowerCase() === CORRELATION_NAME) correlation = value;
-    else stored[name] = value;
+    if (name.toLowerCase() !== CORRELATION_NAME) stored[name] = value;
   }
   return {
     body: message.body ?? NULL_DOCUMENT,
     headers: stored,
-    correlationId: correlationId(correlation),
+    correlationId: correlationId(givenCorrelation(message, headers)),
     properties: {
       messageId: message.messageId,
       recordKey: message.recordKey,

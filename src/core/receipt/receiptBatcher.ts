@@ -71,7 +71,8 @@ export class ReceiptBatcher {
   /** Accepted rows without an answer. */
   #unanswered = 0;
   #flushScheduled = false;
-  #closed: { readonly whenDrained: Promise<void>; readonly drained: () => void } | undefined;
+  #closing: Promise<void> | undefined;
+  #onDrained: (() => void) | undefined;
   /** Fires when the oldest running insert counts as stuck. */
   #patience: NodeJS.Timeout | undefined;
   readonly #flush = (): void => this.#sendWaiting();
@@ -93,15 +94,7 @@ export class ReceiptBatcher {
     const bytes = bytesOf(row);
     const refusal = this.#refusal(bytes);
     if (refusal !== undefined) return Promise.reject(refusal);
-    this.#waitingBytes += bytes;
-    this.#unanswered++;
-    const batch = this.#batchFor(bytes);
-    batch.bytes += bytes;
-    batch.rows.push(row);
-    return new Promise((resolve, reject) => {
-      batch.callers.push({ resolve, reject });
-      this.#scheduleFlush();
-    });
+    return this.#join(this.#batchFor(bytes), row, bytes);
   }
 
   /**
@@ -113,23 +106,28 @@ export class ReceiptBatcher {
    * @throws StoreError as {@link add}
    */
   addRequest(rows: readonly NewInboxRow[], isAtomic: boolean): Promise<readonly InsertResult[]> {
-    const bytes = rows.reduce((sum, row) => sum + bytesOf(row), 0);
-    const refusal = this.#refusal(bytes);
+    const sizes = rows.map(bytesOf);
+    const refusal = this.#refusal(sizes.reduce((sum, bytes) => sum + bytes, 0));
     if (refusal !== undefined) return Promise.reject(refusal);
-    this.#waitingBytes += bytes;
-    this.#unanswered += rows.length;
-    const batch: Batch = { request: { isAtomic }, rows: [...rows], callers: [], bytes };
+    const batch: Batch = { request: { isAtomic }, rows: [], callers: [], bytes: 0 };
     this.#waiting.push(batch);
-    const outcomes = rows.map(
-      () => new Promise<InsertResult>((resolve, reject) => batch.callers.push({ resolve, reject })),
-    );
-    this.#scheduleFlush();
-    return Promise.all(outcomes);
+    return Promise.all(rows.map((row, n) => this.#join(batch, row, sizes[n] ?? 0)));
+  }
+
+  #join(batch: Batch, row: NewInboxRow, bytes: number): Promise<InsertResult> {
+    this.#waitingBytes += bytes;
+    this.#unanswered++;
+    batch.bytes += bytes;
+    batch.rows.push(row);
+    return new Promise((resolve, reject) => {
+      batch.callers.push({ resolve, reject });
+      this.#scheduleFlush();
+    });
   }
 
   /** Why no receipt of that size is taken now. */
   #refusal(bytes: number): StoreError | undefined {
-    if (this.#closed !== undefined) {
+    if (this.#closing !== undefined) {
       return new StoreError("unavailable", "no receipts are taken any more: the service is stopping");
     }
     // Only what waits alone is accepted at any size: it would be refused for ever otherwise.
@@ -139,15 +137,11 @@ export class ReceiptBatcher {
 
   /** Accepts no more rows; resolves when every accepted row has its answer. Safe to call twice. */
   close(): Promise<void> {
-    if (this.#closed === undefined) {
-      let drained = (): void => {};
-      const whenDrained = new Promise<void>((resolve) => {
-        drained = resolve;
-      });
-      this.#closed = { whenDrained, drained };
-      if (this.#unanswered === 0) drained();
-    }
-    return this.#closed.whenDrained;
+    this.#closing ??= new Promise((resolve) => {
+      this.#onDrained = resolve;
+      if (this.#unanswered === 0) resolve();
+    });
+    return this.#closing;
   }
 
   #batchFor(bytes: number): Batch {
@@ -243,7 +237,7 @@ export class ReceiptBatcher {
     return () => {
       batch.callers.forEach(tell);
       this.#unanswered -= batch.callers.length;
-      if (this.#unanswered === 0) this.#closed?.drained();
+      if (this.#unanswered === 0) this.#onDrained?.();
     };
   }
 

@@ -101,23 +101,10 @@ export interface ReceiverOptions extends SourceOptions {
   readonly requestTimeoutMs?: number | undefined;
 }
 
-/** What is known of a message before it is read. */
-interface UnreadMessage {
-  readonly body: Buffer;
-  /** As the sender gave it. */
-  readonly correlationId: string | undefined;
-}
-
 /** Receives the messages of one source, in two steps because an HTTP source answers a header in between. */
 export interface Receiver {
   readonly source: string;
-  /**
-   * The header filter. A message that does not pass is counted and leaves no row.
-   *
-   * @param headers returns all received headers; called only when there is a rule to test
-   * @param message for the journal
-   */
-  passes(headers: () => Headers, message: UnreadMessage): boolean;
+  readonly passes: HeaderFilter;
   /** Everything after the filter: JSON, attributes, transform, insert. Counts the outcome. Never rejects. */
   accept(message: ReceivedMessage): Promise<Receipt>;
   /**
@@ -134,7 +121,6 @@ export interface Receiver {
 export function createReceiver(options: ReceiverOptions): Receiver {
   const { source, insert, insertRequest, requestTimeoutMs = REQUEST_TIMEOUT_MS, journal, clock, metrics } = options;
   const prepare = createPreparation(options);
-  const passes = createFilter(options);
 
   async function accept(message: ReceivedMessage): Promise<Receipt> {
     const prepared = await prepare(message, uuidv7() as MessageId, true);
@@ -221,12 +207,7 @@ export function createReceiver(options: ReceiverOptions): Receiver {
     }
   }
 
-  return {
-    source,
-    passes: (headers, message) => passes(headers, (received) => ({ ...message, headers: received })),
-    accept,
-    acceptRequest,
-  };
+  return { source, passes: createFilter(options), accept, acceptRequest };
 }
 
 /** Without what only a row kept as evidence needs. */
@@ -270,20 +251,20 @@ function count(outcome: Receipt, metrics: Metrics): void {
 }
 
 /**
- * Compiles the header filter of a source. A message that does not pass is counted, noted in the journal, and leaves no
- * row.
+ * The header filter of a source. A message that does not pass is counted, noted in the journal, and leaves no row.
  *
- * @returns whether a message passes. `headers` returns all received headers, and is called only when there is a rule to
- *   test; `read` gives what identifies the message, and is called after the sender has its answer
- * @throws Error when the filter is invalid
+ * @param headers returns all received headers; called only when there is a rule to test
+ * @param read gives the message for the journal; called after the sender has its answer
  */
-export function createFilter({
-  source,
-  settings,
-  attributes,
-  journal,
-  metrics,
-}: SourceOptions): (headers: () => Headers, read: (headers: Headers) => DroppedMessage) => boolean {
+type HeaderFilter = (headers: () => Headers, read: (headers: Headers) => DroppedMessage) => boolean;
+
+interface DroppedMessage extends Pick<ReceivedMessage, "body" | "headers" | "properties"> {
+  /** As the sender gave it. */
+  readonly correlationId: string | undefined;
+}
+
+/** @throws Error when the filter is invalid */
+export function createFilter({ source, settings, attributes, journal, metrics }: SourceOptions): HeaderFilter {
   const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
   return (headers, read) => {
     if (filter === null) return true;
@@ -296,11 +277,6 @@ export function createFilter({
     });
     return false;
   };
-}
-
-interface DroppedMessage extends Pick<ReceivedMessage, "body" | "headers" | "properties"> {
-  /** As the sender gave it. */
-  readonly correlationId: string | undefined;
 }
 
 /** What a received message has become. */

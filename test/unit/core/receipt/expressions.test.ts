@@ -10,7 +10,7 @@ import { createIntake } from "../../../../src/core/receipt/intake.ts";
 import { createReceiver } from "../../../../src/core/receipt/receive.ts";
 import { compileEvaluation } from "../../../../src/core/transform/evaluation.ts";
 import { TransformError } from "../../../../src/model/errors.ts";
-import type { NewInboxRow } from "../../../../src/model/rows.ts";
+import type { Headers, NewInboxRow } from "../../../../src/model/rows.ts";
 import type { Evaluation } from "../../../../src/ports/evaluator.ts";
 import { ManualClock, recordingJournal, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
 
@@ -351,7 +351,8 @@ describe("a source with an expression for its key", () => {
 
   test("does not say what key a message would have that a filter dropped, unless its header has it", () => {
     const { receiver, noted } = receiverOf(settings);
-    const unread = { body: Buffer.from('{"id":1,"fallback":"f"}'), correlationId: undefined };
+    const body = Buffer.from('{"id":1,"fallback":"f"}');
+    const unread = (headers: Headers) => ({ body, headers, correlationId: undefined });
     receiver.passes(() => ({ "x-noise": "1" }), unread);
     receiver.passes(() => ({ "x-noise": "1", "x-key": "h" }), unread);
     expect(noted).toMatchObject([{ idempotencyKey: null }, { idempotencyKey: "h" }]);

@@ -2,12 +2,12 @@ import { describe, expect, test } from "@jest/globals";
 import { httpPlan } from "../../../../src/core/receipt/attributes.ts";
 import { createReceiver, type ReceiverOptions, type SourceStage } from "../../../../src/core/receipt/receive.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
-import type { InsertResult, NewInboxRow } from "../../../../src/model/rows.ts";
+import type { Headers, InsertResult, NewInboxRow } from "../../../../src/model/rows.ts";
 import { ManualClock, recordingJournal, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
 
 const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 
-const UNREAD = { body: Buffer.from("{}"), correlationId: undefined };
+const UNREAD = (headers: Headers) => ({ body: Buffer.from("{}"), headers, correlationId: undefined });
 
 function setup(overrides: Partial<ReceiverOptions> = {}) {
   const rows: NewInboxRow[] = [];
@@ -146,7 +146,10 @@ describe("the header filter of a source", () => {
       insert: async () => ({ kind: "duplicate" }),
       journal,
     });
-    receiver.passes(() => ({}), { body: Buffer.from('{"id":"a"}'), correlationId: "c" });
+    receiver.passes(
+      () => ({}),
+      (headers) => ({ body: Buffer.from('{"id":"a"}'), headers, correlationId: "c" }),
+    );
     await accept('{"id":"b"}');
     expect(noted).toEqual([
       { filtered: "orders", idempotencyKey: "a", correlationId: "c" },
