@@ -1,5 +1,5 @@
 import { Relay } from "../src/core/delivery/relay.ts";
-import { parseTopicTemplate } from "../src/core/delivery/template.ts";
+import { topicParts } from "../src/core/delivery/template.ts";
 import { Loop } from "../src/runtime/loop.ts";
 import type { RoleContext, RoleParts } from "./context.ts";
 
@@ -10,7 +10,7 @@ export function relayRole({ config, store, clock, log, metrics, wakes }: RoleCon
   const pushed = Object.entries(config.sources).filter(([, source]) => source.consumption === "push");
   const relay = new Relay({
     store: store.inbox,
-    topics: Object.fromEntries(pushed.map(([name, { topic }]) => [name, parseTopicTemplate(topic).piecesFor(name)])),
+    topics: Object.fromEntries(pushed.map(([name, { topic }]) => [name, topicParts(topic, name)])),
     ownKeySources: pushed.filter(([, { keyScope }]) => keyScope === "source").map(([name]) => name),
     batchSize: settings.batchSize,
     maxAttempts: settings.maxAttempts,

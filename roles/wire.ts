@@ -1,7 +1,7 @@
 import { DESTINATION_KINDS, destinationKindOf } from "../src/adapters/kinds.ts";
 import type { Config } from "../src/config/types.ts";
 import { Health } from "../src/core/health.ts";
-import { AuditLog } from "../src/core/operations/audit.ts";
+import { createAudit } from "../src/core/operations/audit.ts";
 import { Heartbeat, Tally, tallyDestinations } from "../src/core/operations/heartbeat.ts";
 import { createRedactor } from "../src/core/redaction/redact.ts";
 import { BodyBudget } from "../src/http/body.ts";
@@ -94,7 +94,7 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
     log,
     metrics: tallyDestinations(registry.metrics, tally),
     tally,
-    audit: new AuditLog({ store: store.operations, redact, log }),
+    audit: createAudit({ store: store.operations, redact, log }),
     secrets: options.secrets,
     redact,
     evaluator: transforms.evaluator,

@@ -2,7 +2,7 @@ import { createStore } from "../../roles/database.ts";
 import { renamedKeys } from "../config/checks/sections.ts";
 import { didYouMean } from "../config/kinds.ts";
 import type { Config } from "../config/types.ts";
-import { type Audit, AuditLog } from "../core/operations/audit.ts";
+import { type Audit, createAudit } from "../core/operations/audit.ts";
 import { createRedactor, type KnownSecrets } from "../core/redaction/redact.ts";
 import { ConfigError, errorText } from "../model/errors.ts";
 import type { Log } from "../ports/runtime.ts";
@@ -73,7 +73,7 @@ async function runCommand(
   const store = await createStore(config, systemClock, log);
   try {
     await store.waitUntilReady(config.database.startupTimeoutMs, signal);
-    const audit = new AuditLog({ store: store.operations, redact: createRedactor(secrets, LONGEST_NOTE), log });
+    const audit = createAudit({ store: store.operations, redact: createRedactor(secrets, LONGEST_NOTE), log });
     const result = await work({ config, store, secrets, audit, log, signal });
     // The lines for people come last.
     flush();

@@ -2,12 +2,7 @@ import { isIP } from "node:net";
 import { Ajv, type ErrorObject } from "ajv";
 import type { DataValidateFunction, DataValidationCxt } from "ajv/dist/types/index.js";
 import { compileTopicPattern } from "../core/delivery/routes.ts";
-import {
-  hasDotSegment,
-  parseAddressTemplate,
-  parseRoutingKeyTemplate,
-  parseTopicTemplate,
-} from "../core/delivery/template.ts";
+import { hasDotSegment, parseAddressTemplate, parseRoutingKeyTemplate, topicParts } from "../core/delivery/template.ts";
 import { parseJsonPath } from "../core/receipt/jsonPath.ts";
 import { parseListPath } from "../core/receipt/requestBatch.ts";
 import { compileExpression } from "../core/transform/expression.ts";
@@ -178,7 +173,7 @@ const CHECKS: Readonly<Record<Syntax, SyntaxCheck>> = {
   jsonPath: parsed("is not a definite JSONPath", parseJsonPath),
   listPath: parsed("is not a path to a list", parseListPath),
   topicPattern: parsed("is not a topic pattern", compileTopicPattern),
-  topicTemplate: parsed("is not a topic template", parseTopicTemplate),
+  topicTemplate: parsed("is not a topic template", (text) => topicParts(text, "")),
   address: parsed("is not an address template", parseAddressTemplate),
   routingKey: parsed("is not a routing key template", parseRoutingKeyTemplate),
   expression: parsed("does not compile", compileExpression),

@@ -1,6 +1,6 @@
 import { destinationKindOf, sourceKindOf } from "../../adapters/kinds.ts";
 import { checkInboundAuth, credentialHeadersOf } from "../../adapters/sources/http/kind.ts";
-import { hasUnknownPlaceholder, parseTopicTemplate } from "../../core/delivery/template.ts";
+import { hasUnknownPlaceholder, topicParts } from "../../core/delivery/template.ts";
 import { CORRELATION_HEADER, isCredentialHeader } from "../../core/receipt/headers.ts";
 import type { ConfigProblem } from "../../model/errors.ts";
 import { isOwnPath } from "../../model/routes.ts";
@@ -184,7 +184,8 @@ function checkTopic(base: KeyPath, source: Source, rules: Rules): void {
       report.error("topic", "must not be blank on a push source: it is the outbox topic of its messages");
       return;
     }
-    if (!parseTopicTemplate(source.topic).usesEventType) return;
+    const usesEventType = topicParts(source.topic, "").length > 1;
+    if (!usesEventType) return;
     if (TYPE_PLACES.some((key) => source[key] !== undefined)) return;
     if (source.cloudEvents === true) return;
     if (source.kind === "http" && source.auth?.kind === "provider") return;

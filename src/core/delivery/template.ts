@@ -32,55 +32,25 @@ function unknownPlaceholder(text: string, name: string, permitted: string): Erro
   return new Error(`unknown placeholder {{ ${name} }} in ${JSON.stringify(text)}; permitted are ${permitted}`);
 }
 
-/** The topic template of a source (`sources.<name>.topic`). */
-interface TopicTemplate {
-  readonly text: string;
-  readonly usesEventType: boolean;
-  /** The outbox topic, trimmed; empty when nothing is left. */
-  render(source: string, eventType: string | null): string;
-  /**
-   * The template with the source's name filled in, split at each `{{ eventType }}`: n placeholders give n + 1 parts,
-   * and `pieces.join(eventType)`, trimmed, is the topic (`RelayRequest.topics`).
-   */
-  piecesFor(source: string): readonly string[];
-}
-
 /**
- * Compiles a topic template with the placeholders `source` and `eventType`.
+ * Compiles the topic template of a source (`sources.<name>.topic`), which has the placeholders `source` and `eventType`.
  *
+ * @returns the template with the source's name filled in, split at each `{{ eventType }}`: n placeholders give n + 1
+ *   parts, and `parts.join(eventType)`, trimmed, is the topic (`RelayRequest.topics`)
  * @throws Error that names an unknown placeholder and the permitted ones
  */
-export function parseTopicTemplate(text: string): TopicTemplate {
-  const pieces = parsePieces(text);
-  for (const piece of pieces) {
-    if ("placeholder" in piece && piece.placeholder !== "source" && piece.placeholder !== "eventType") {
-      throw unknownPlaceholder(text, piece.placeholder, "{{ source }} and {{ eventType }}");
-    }
+export function topicParts(template: string, source: string): readonly string[] {
+  const parts: string[] = [];
+  let current = "";
+  for (const piece of parsePieces(template)) {
+    if ("literal" in piece) current += piece.literal;
+    else if (piece.placeholder === "source") current += source;
+    else if (piece.placeholder === "eventType") {
+      parts.push(current);
+      current = "";
+    } else throw unknownPlaceholder(template, piece.placeholder, "{{ source }} and {{ eventType }}");
   }
-  const piecesFor = (source: string): readonly string[] => {
-    const done: string[] = [];
-    let current = "";
-    for (const piece of pieces) {
-      if ("literal" in piece) {
-        current += piece.literal;
-      } else if (piece.placeholder === "source") {
-        current += source;
-      } else {
-        done.push(current);
-        current = "";
-      }
-    }
-    return [...done, current];
-  };
-  return {
-    text,
-    usesEventType: pieces.some((piece) => "placeholder" in piece && piece.placeholder === "eventType"),
-    render: (source, eventType) =>
-      piecesFor(source)
-        .join(eventType ?? "")
-        .trim(),
-    piecesFor,
-  };
+  return [...parts, current];
 }
 
 /** Values for placeholders; the payload is parsed on first use. */
@@ -145,11 +115,12 @@ interface MessageTemplate {
 
 type Lookup = (fields: MessageFields) => string | null | undefined;
 
-const COLUMNS: Readonly<Record<string, Lookup>> = {
-  topic: (fields) => fields.topic,
-  key: (fields) => fields.key,
-  aggregateType: (fields) => fields.aggregateType,
-};
+const COLUMNS = {
+  topic: (fields: MessageFields) => fields.topic,
+  key: (fields: MessageFields) => fields.key,
+  aggregateType: (fields: MessageFields) => fields.aggregateType,
+} as const;
+const COLUMN_FIELDS = { topic: "topic", key: "key", aggregate_type: "aggregateType" } as const;
 const RECORD_KEY_COLUMNS: readonly string[] = ["topic", "key"];
 const ADDRESS_PLACEHOLDERS =
   "{{ topic }}, {{ key }}, {{ aggregateType }}, {{ headers.<name> }}, {{ payload.<field> }} and {{ data.<field> }} (a dot for each nested field)";
@@ -157,7 +128,7 @@ const HEADERS_ROOT = "headers.";
 
 /** How to find a placeholder's value; undefined for an unknown name. */
 function lookupOf(name: string): Lookup | undefined {
-  if (Object.hasOwn(COLUMNS, name)) return COLUMNS[name];
+  if (Object.hasOwn(COLUMNS, name)) return COLUMNS[name as keyof typeof COLUMNS];
   if (name.startsWith(HEADERS_ROOT) && name.length > HEADERS_ROOT.length) {
     const lowerCaseName = name.slice(HEADERS_ROOT.length).toLowerCase();
     return (fields) => fields.header(lowerCaseName);
@@ -207,12 +178,6 @@ export function parseRecordKeyTemplate(text: string): MessageTemplate {
   return compile(text, (name) => (RECORD_KEY_COLUMNS.includes(name) ? lookupOf(name) : undefined) ?? (() => undefined));
 }
 
-const READ_COLUMN: Readonly<Record<AddressColumn, (fields: MessageFields) => string | null | undefined>> = {
-  aggregate_type: (fields) => fields.aggregateType,
-  topic: (fields) => fields.topic,
-  key: (fields) => fields.key,
-};
-
 /** The exchange, topic or subject of a message. */
 export interface Address {
   /** @throws PublishError `address_empty` when the result is blank: the publish of this row fails */
@@ -232,11 +197,11 @@ export function compileAddress(config: {
   readonly from: AddressColumn | undefined;
 }): Address {
   const { name, template, from } = config;
-  const source = from === undefined ? parseAddressTemplate(template) : { render: READ_COLUMN[from] };
+  const render = from === undefined ? parseAddressTemplate(template).render : COLUMNS[COLUMN_FIELDS[from]];
   const origin = from === undefined ? `the template ${JSON.stringify(template)}` : `the column ${from}`;
   return {
     render(fields) {
-      const address = source.render(fields) ?? "";
+      const address = render(fields) ?? "";
       if (address.trim() !== "") return address;
       throw new PublishError("address_empty", `the ${name} is empty: ${origin} gave no text for this row`);
     },

@@ -74,7 +74,7 @@ export class RateLimiter {
     const now = this.#options.clock.monotonic();
     const grant = this.#grants.find((each) => each.usable(now) > 0);
     if (grant === undefined) return;
-    grant.use();
+    grant.used += 1;
     this.#endWait(false);
     this.#usedAt = now;
     if (grant.isUsedUp) this.#isUsedUp = true;
@@ -213,39 +213,31 @@ interface RateGrantOptions {
  */
 class RateGrant {
   readonly #options: RateGrantOptions;
-  #used = 0;
+  used = 0;
   #expired = 0;
 
   constructor(options: RateGrantOptions) {
     this.#options = options;
   }
 
-  get used(): number {
-    return this.#used;
-  }
-
   /** Tokens that can still be used, now or later. */
   get left(): number {
-    return this.#options.tokens - this.#used - this.#expired;
+    return this.#options.tokens - this.used - this.#expired;
   }
 
   /** Whether the last token was used, and none went unused. */
   get isUsedUp(): boolean {
-    return this.#used === this.#options.tokens;
+    return this.used === this.#options.tokens;
   }
 
   /** Tokens that may be used now. @param now monotonic ms, here and below */
   usable(now: number): number {
-    return Math.max(0, this.#due(now) - this.#used - this.#expired);
-  }
-
-  use(): void {
-    this.#used += 1;
+    return Math.max(0, this.#due(now) - this.used - this.#expired);
   }
 
   /** Drops the tokens whose time has passed. @returns whether there were any */
   expire(now: number): boolean {
-    const expired = this.#due(now - this.#options.usableMs) - this.#used - this.#expired;
+    const expired = this.#due(now - this.#options.usableMs) - this.used - this.#expired;
     if (expired <= 0) return false;
     this.#expired += expired;
     return true;

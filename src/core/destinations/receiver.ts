@@ -20,75 +20,34 @@ export const HEALTHY: ReceiverReport = { receiver: "healthy" };
 export const NOT_ASKED: ReceiverReport = { receiver: "unasked" };
 
 /** Every code of a `PublishError`. A code may come from several adapters, and means the same in all of them. */
-const VERDICTS: Readonly<Record<string, ReceiverReport["receiver"]>> = {
+const VERDICTS = new Map<string, ReceiverReport["receiver"]>([
   // The network, and the server behind it.
-  timeout: "failed",
-  connection_refused: "failed",
-  connection_lost: "failed",
-  unreachable: "failed",
-  dns: "failed",
-  tls: "failed",
-  protocol: "failed",
-
+  ...each("failed", ["timeout", "connection_refused", "connection_lost", "unreachable", "dns", "tls", "protocol"]),
   // Access denied: no message would be accepted. Often a directory or an authorization server is down.
-  token: "failed",
-  credentials: "failed",
-  authentication: "failed",
-  vhost: "failed",
-
+  ...each("failed", ["token", "credentials", "authentication", "vhost"]),
   // HTTP.
-  bad_response: "failed",
-  status_3xx: "healthy",
-  status_408: "failed",
-  status_429: "failed",
-  status_4xx: "healthy",
-  status_5xx: "failed",
-
+  ...each("failed", ["bad_response", "status_408", "status_429", "status_5xx"]),
+  ...each("healthy", ["status_3xx", "status_4xx"]),
   // The broker answers, but cannot accept messages now; the same for a full queue or stream.
-  not_available: "failed",
-  nacked: "failed",
-  blocked: "failed",
-  rejected: "failed",
-
+  ...each("failed", ["not_available", "nacked", "blocked", "rejected"]),
   // The broker answers: only the address or message of this row is wrong.
-  unroutable: "healthy",
-  not_found: "healthy",
-  access_refused: "healthy",
-  precondition_failed: "healthy",
-  locked: "healthy",
-  authorization: "healthy",
-  permission: "healthy",
-  topic_missing: "healthy",
-  message_refused: "healthy",
-  message_too_large: "healthy",
-  too_large: "healthy",
-
+  ...each("healthy", ["unroutable", "not_found", "access_refused", "precondition_failed", "locked", "authorization"]),
+  ...each("healthy", ["permission", "topic_missing", "message_refused", "message_too_large", "too_large"]),
   // A restarting broker answers so too: this proves neither health nor, since a wrong address looks the same, an
   // outage.
-  no_stream: "unknown",
-  bad_acknowledgement: "unknown",
-  producer_state: "unknown",
-
+  ...each("unknown", ["no_stream", "bad_acknowledgement", "producer_state"]),
   // This row cannot be sent.
-  transform_failed: "unasked",
-  address_empty: "unasked",
-  no_topic: "unasked",
-  topic_invalid: "unasked",
-  subject_invalid: "unasked",
-  message_invalid: "unasked",
-  header_invalid: "unasked",
-  url_invalid: "unasked",
+  ...each("unasked", ["transform_failed", "address_empty", "no_topic", "topic_invalid", "subject_invalid"]),
+  ...each("unasked", ["message_invalid", "header_invalid", "url_invalid"]),
+  // No row can be sent now; unforeseen: the fault may be anywhere.
+  ...each("unknown", ["transform_unavailable", "private_address", "closed", "other"]),
+]);
 
-  // No row can be sent now.
-  transform_unavailable: "unknown",
-  private_address: "unknown",
-  closed: "unknown",
+function each(verdict: ReceiverReport["receiver"], codes: readonly string[]) {
+  return codes.map((code) => [code, verdict] as const);
+}
 
-  // Unforeseen: the fault may be anywhere.
-  other: "unknown",
-};
-
-export const VERDICT_CODES: readonly string[] = Object.keys(VERDICTS);
+export const VERDICT_CODES: readonly string[] = [...VERDICTS.keys()];
 
 /**
  * Whose failure it is.
@@ -96,6 +55,5 @@ export const VERDICT_CODES: readonly string[] = Object.keys(VERDICTS);
  * @param error what a delivery threw
  */
 export function verdictOf(error: unknown): ReceiverReport["receiver"] {
-  if (!(error instanceof PublishError)) return "unknown";
-  return Object.hasOwn(VERDICTS, error.code) ? (VERDICTS[error.code] ?? "unknown") : "unknown";
+  return (error instanceof PublishError ? VERDICTS.get(error.code) : undefined) ?? "unknown";
 }

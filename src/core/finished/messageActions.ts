@@ -1,5 +1,6 @@
 import type { MessageId } from "../../model/rows.ts";
 import type { MessageStore, StoredMessage } from "../../ports/messageStore.ts";
+import type { NewAuditEntry } from "../../ports/operationsStore.ts";
 import type { ParkedStore } from "../../ports/store.ts";
 import type { Audit } from "../operations/audit.ts";
 import type { Redact } from "../redaction/redact.ts";
@@ -33,14 +34,14 @@ export class MessageActions {
   async retry(id: MessageId, by: string): Promise<ActionResult> {
     const { parked } = this.#options.store;
     const changed = (await parked.retry([id], by)) || (await parked.hasten([id], by));
-    return await this.#result(changed > 0, { id, by, action: "retry", detail: null });
+    return await this.#result(changed, { actor: by, action: "retry", target: id, detail: null });
   }
 
   /** Makes a pending row dead: the next row of its key is free. @throws StoreError */
   async discard(id: MessageId, by: string, reason: string): Promise<ActionResult> {
     const { store, redact } = this.#options;
     const changed = await store.parked.discardPending([id], redact(by), redact(reason));
-    return await this.#result(changed > 0, { id, by, action: "discard", detail: reason });
+    return await this.#result(changed, { actor: by, action: "discard", target: id, detail: reason });
   }
 
   /**
@@ -59,23 +60,10 @@ export class MessageActions {
     return moved > 0 ? { kind: "changed" } : await this.#refusal(id, "replay");
   }
 
-  async #result(
-    isChanged: boolean,
-    {
-      id,
-      by,
-      action,
-      detail,
-    }: {
-      readonly id: MessageId;
-      readonly by: string;
-      readonly action: "retry" | "discard";
-      readonly detail: string | null;
-    },
-  ): Promise<ActionResult> {
-    if (!isChanged) return await this.#refusal(id, action);
+  async #result(changed: number, entry: ActionEntry): Promise<ActionResult> {
+    if (changed === 0) return await this.#refusal(entry.target, entry.action);
     this.#options.onFreed();
-    await this.#options.audit.add({ actor: by, action, target: id, detail });
+    await this.#options.audit.add(entry);
     return { kind: "changed" };
   }
 
@@ -84,6 +72,11 @@ export class MessageActions {
     if (stored.inbox === undefined && stored.outbox === undefined) return { kind: "missing" };
     return { kind: "refused", reason: `${stateText(stored)}; ${ALLOWED[action]}` };
   }
+}
+
+interface ActionEntry extends NewAuditEntry {
+  readonly action: "retry" | "discard";
+  readonly target: MessageId;
 }
 
 const ALLOWED = {

@@ -59,7 +59,8 @@ export class ReplayJobs {
     const job = { id, by, filter: JSON.stringify(request), perSecond, total: isExact ? count : null, scope };
     await store.add(job, { token, leaseMs: LEASE_MS });
     const cap = perSecond === null ? "" : `, at most ${perSecond} a second`;
-    await audit.add({ actor: by, action: "replay", target: id, detail: `${filterText(request)}${cap}` });
+    const detail = `${JSON.stringify(loggedFilter(request))}${cap}`;
+    await audit.add({ actor: by, action: "replay", target: id, detail });
     return { id, token };
   }
 
@@ -177,10 +178,6 @@ export interface HeldJob {
 
 function shownJob({ scope: _scope, position: _position, filter, ...job }: Job): JobShown {
   return { ...job, filter: JSON.parse(filter) };
-}
-
-function filterText(request: ReplayRequest): string {
-  return JSON.stringify(loggedFilter(request));
 }
 
 const COUNTED_MS = 300;

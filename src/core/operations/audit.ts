@@ -15,25 +15,14 @@ export interface Audit {
   add(entry: NewAuditEntry): Promise<void>;
 }
 
-export class AuditLog implements Audit {
-  readonly #options: AuditOptions;
-
-  constructor(options: AuditOptions) {
-    this.#options = options;
-  }
-
-  async add({ actor, action, target, detail }: NewAuditEntry): Promise<void> {
-    const { store, redact, log } = this.#options;
-    const entry = {
-      actor: redact(actor),
-      action,
-      target: target === null ? null : redact(target),
-      detail: detail === null ? null : redact(detail),
-    };
-    try {
-      await store.addAudit(entry);
-    } catch (error) {
-      log.warn({ ...entry, reason: errorText(error) }, "the audit log cannot be written: this line is the only note");
-    }
-  }
+export function createAudit({ store, redact, log }: AuditOptions): Audit {
+  const redacted = (text: string | null) => (text === null ? null : redact(text));
+  return {
+    async add({ actor, action, target, detail }) {
+      const entry = { actor: redact(actor), action, target: redacted(target), detail: redacted(detail) };
+      await store.addAudit(entry).catch((error: unknown) => {
+        log.warn({ ...entry, reason: errorText(error) }, "the audit log cannot be written: this line is the only note");
+      });
+    },
+  };
 }

@@ -14,14 +14,7 @@ import type { Clock } from "../../time/clock.ts";
 import { resolvesWithin } from "../../time/wait.ts";
 import type { DestinationOf } from "../delivery/routes.ts";
 import { destinationOverview } from "../destinations/control.ts";
-import type {
-  BlockedKeyShown,
-  DestinationOverview,
-  FailureGroup,
-  FailuresShown,
-  Minute,
-  OverviewShown,
-} from "./shown.ts";
+import type { BlockedKeyShown, FailureGroup, FailuresShown, Minute, OverviewShown } from "./shown.ts";
 
 interface OverviewOptions {
   readonly store: {
@@ -95,7 +88,8 @@ export class Overview {
         minutes: minutesOf(figuresOf, `source ${name}`, ["received", "duplicate", "filtered", "dead"]),
       })),
       destinations: shown.map(({ backlog, inFlight, blockedKeys, ...each }) => ({
-        ...this.#masked(each),
+        ...each,
+        lastError: this.#reason(each.lastError),
         backlog: byDestination === undefined ? null : backlog,
         inFlight: byDestination === undefined ? null : inFlight,
         blockedKeys: byDestination === undefined ? null : blockedKeys,
@@ -129,21 +123,9 @@ export class Overview {
       filter.state === "dead" ? [] : store.parked.list({}, null, MOST_PARKED),
     ]);
     const rows = [
-      ...dead.map((row) => ({
-        id: row.id,
-        state: "dead" as const,
-        destination: this.#destinationOf(row),
-        at: row.diedAt,
-        reason: this.#reason(row.lastError),
-      })),
-      ...parked.map((row) => ({
-        id: row.id,
-        state: "parked" as const,
-        destination: this.#destinationOf(row),
-        at: row.parkedAt,
-        reason: this.#reason(row.lastError),
-      })),
-    ];
+      ...dead.map((row) => ({ ...row, state: "dead" as const, at: row.diedAt })),
+      ...parked.map((row) => ({ ...row, state: "parked" as const, at: row.parkedAt })),
+    ].map((row) => ({ ...row, destination: this.#destinationOf(row), reason: this.#reason(row.lastError) }));
     const wanted = rows.filter((row) => filter.destination === undefined || row.destination === filter.destination);
     return {
       groups: groupFailures(wanted),
@@ -173,10 +155,6 @@ export class Overview {
   #reason(text: string | null): string | null {
     const { settings, secrets } = this.#options;
     return text === null || settings.hidesReasons ? null : secrets.mask(text, text.length >= SHORTEST_CUT);
-  }
-
-  #masked<T extends Pick<DestinationOverview, "lastError">>(each: T): T {
-    return { ...each, lastError: this.#reason(each.lastError) };
   }
 }
 
@@ -235,13 +213,11 @@ const HIDDEN = "***";
 const SHORTEST_CUT = 200;
 
 function rolesOf(replicas: readonly ProcessAlive[]): Record<string, { replicas: number }> {
-  const roles: Record<string, { replicas: number }> = {};
-  for (const role of replicas.flatMap((each) => each.roles)) {
-    const counted = roles[role];
-    if (counted === undefined) roles[role] = { replicas: 1 };
-    else counted.replicas += 1;
-  }
-  return roles;
+  const counts = countBy(
+    replicas.flatMap(({ roles }) => roles),
+    (role) => role,
+  );
+  return Object.fromEntries([...counts].map(([role, count]) => [role, { replicas: count }]));
 }
 
 function backlogOf(sources: readonly SourceBacklog[] | undefined, name: string) {
@@ -298,21 +274,11 @@ function groupFailures(rows: readonly FailedRow[]): readonly FailureGroup[] {
   );
   return [...groups.values()]
     .toSorted((a, b) => b.length - a.length)
-    .flatMap((group) => {
-      const [newest] = group;
-      if (newest === undefined) return [];
-      const { state, destination, reason, at } = newest;
-      return [
-        {
-          state,
-          destination,
-          reason,
-          count: group.length,
-          newestAt: at,
-          oldestAt: group.at(-1)?.at ?? null,
-          ids: group.slice(0, MOST_IDS).map(({ id }) => id),
-        },
-      ];
+    .map((group) => {
+      const [{ state, destination, reason, at: newestAt }] = group as readonly [FailedRow, ...FailedRow[]];
+      const oldestAt = group.at(-1)?.at ?? null;
+      const ids = group.slice(0, MOST_IDS).map(({ id }) => id);
+      return { state, destination, reason, count: group.length, newestAt, oldestAt, ids };
     });
 }
 
