@@ -20,7 +20,10 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
   const { config, store, clock, log, metrics, redact, evaluator, wakes } = context;
   const { outbox } = config;
   const targets = await deliveryTargets(context, (destination, isWhole) => poller.answerEnded(destination, isWhole));
+  const tools = { clock, random: Math.random, metrics, log };
+  const newToken = () => uuidv4() as ClaimToken;
   const delivery = createDelivery({
+    ...tools,
     routes: config.routes.map((route, i) => ({
       topicPattern: route.topicPattern,
       destination: route.destination,
@@ -33,25 +36,18 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     redact,
     history: outbox.history,
     replica: REPLICA,
-    metrics,
-    log,
-    clock,
-    random: Math.random,
   });
-  const newToken = () => uuidv4() as ClaimToken;
   const gates = new DestinationGates({
+    ...tools,
     limits: config.destinations,
     concurrency: outbox.concurrency,
     store: store.destinations,
     schema: store.schema,
     newToken,
-    clock,
     timer: systemTimer,
-    random: Math.random,
-    metrics,
-    log,
   });
   const poller: Poller = new Poller({
+    ...tools,
     store: store.outbox,
     delivery,
     newToken,
@@ -63,10 +59,6 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     concurrency: outbox.concurrency,
     pollIntervalMs: outbox.pollIntervalMs,
     claimTimeoutMs: outbox.claimTimeoutMs,
-    clock,
-    random: Math.random,
-    metrics,
-    log,
     wait: (ms) => sleep(ms),
   });
   const onError =

@@ -74,3 +74,12 @@ export function parseDuration(text: string): number | undefined {
   const unit = match?.[2] as keyof typeof UNITS | undefined;
   return unit === undefined ? undefined : Number(match?.[1]) * UNITS[unit];
 }
+
+/** The value of a JSON text; undefined for any other text, which is the value of none. */
+export function parsedJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

@@ -5,6 +5,7 @@ import { startBlackHole } from "../support/blackHole.ts";
 import { HTTP_DEFAULTS } from "../support/httpDefaults.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { Receiver } from "../support/receiver.ts";
+import { silentMetrics } from "../support/recorders.ts";
 import { exerciseDestination } from "./destination.ts";
 
 failOnLeaks();
@@ -26,8 +27,10 @@ exerciseDestination({
         {
           maxErrorBodyBytes: 2048,
           blockPrivateAddresses: false,
+          connections: 256,
+          onAnswerEnd: () => {},
           clock: { now: () => Date.now(), monotonic: () => performance.now() },
-          metrics: { httpPublishResponse: () => {} },
+          metrics: silentMetrics,
           secrets: new KnownSecrets(),
         },
       );

@@ -5,10 +5,7 @@ import type { Clock } from "../../time/clock.ts";
 interface BacklogGaugesOptions {
   readonly store: Pick<OutboxStore, "backlog">;
   readonly destinations: readonly string[];
-  readonly metrics: Pick<
-    Metrics,
-    "outboxPending" | "outboxOldestPendingAge" | "blockedKeys" | "parkedRows" | "destinationBacklog"
-  >;
+  readonly metrics: Metrics;
   readonly clock: Clock;
 }
 

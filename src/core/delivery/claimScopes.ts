@@ -131,7 +131,7 @@ export class ClaimScopes {
 
   /** The further claims to begin now, few at a time; the destination that waited longest comes first. */
   *further(): Iterable<FurtherClaim> {
-    const { batchSize } = this.#options;
+    const { batchSize, destinations } = this.#options;
     const limit = Math.ceil(batchSize / 2);
     const claimedAt = (destination: string) => this.#claimedAt.get(destination) ?? Number.NEGATIVE_INFINITY;
     const wanting = this.#active()
@@ -141,8 +141,9 @@ export class ClaimScopes {
     for (const each of wanting.slice(0, MOST_OWN_CLAIMS - ownRunning)) {
       yield this.#furtherClaim(each, this.#only(each), this.#isApart(each) ? this.#ownLimit(each) : limit);
     }
-    if (this.#looksForOthers())
-      yield this.#furtherClaim(OTHERS, this.#allBut([...this.#active(), ...this.#closed()]), limit);
+    if (!this.#looksForOthers()) return;
+    const closed = destinations.filter((each) => this.isClosed(each));
+    yield this.#furtherClaim(OTHERS, this.#allBut([...this.#active(), ...closed]), limit);
   }
 
   #looksForOthers(): boolean {
@@ -252,10 +253,6 @@ export class ClaimScopes {
     return gates.rowsWanted(destination, () => share.perSecond(destination));
   }
 
-  #closed(): readonly string[] {
-    return this.#options.destinations.filter((each) => this.isClosed(each));
-  }
-
   /** Excluded from the usual claim. */
   #excepted(): readonly string[] {
     return this.#options.destinations.filter((each) => this.isClosed(each) || this.#isApart(each));
@@ -300,11 +297,8 @@ export class ClaimScopes {
   }
 
   #wasOverfull(destination: string): boolean {
-    const at = this.#overfullAt.get(destination);
-    if (at === undefined) return false;
-    if (this.#options.clock.monotonic() - at < OVERFULL_MS) return true;
-    this.#overfullAt.delete(destination);
-    return false;
+    const at = this.#overfullAt.get(destination) ?? Number.NEGATIVE_INFINITY;
+    return this.#options.clock.monotonic() - at < OVERFULL_MS;
   }
 
   #only(destination: string): ClaimScope {

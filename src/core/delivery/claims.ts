@@ -29,10 +29,7 @@ interface ClaimsOptions {
   /** Ceiling of a claim in ms, however often renewed (`outbox.claimTimeoutMs`). */
   readonly claimTimeoutMs: number;
   readonly clock: Clock;
-  readonly metrics: Pick<
-    Metrics,
-    "claimRows" | "claimDuration" | "outboxProcessError" | "outboxReclaimed" | "outboxRowRefused"
-  >;
+  readonly metrics: Metrics;
   readonly log: Log;
 }
 

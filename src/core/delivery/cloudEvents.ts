@@ -1,6 +1,7 @@
 import { attributeHeaders, type CloudEventsBinding, splitAttributes } from "../../model/cloudEvents.ts";
 import { PublishError } from "../../model/errors.ts";
 import type { DeliverableRow, Headers } from "../../model/rows.ts";
+import { parsedJson } from "../../model/text.ts";
 import { type MessageFields, parseAddressTemplate } from "./template.ts";
 
 /** `destinations.<name>.cloudEvents`. */
@@ -72,7 +73,7 @@ const STRUCTURED = "application/cloudevents+json; charset=utf-8";
 
 /** JSON format, section 3: JSON data stays as it is written, other text becomes a string. */
 function envelope(attributes: Readonly<Record<string, string>>, contentType: string | undefined, body: string): string {
-  const isData = isJson(body);
+  const isData = parsedJson(body) !== undefined;
   const datacontenttype = isData ? contentType : isJsonType(contentType) ? "text/plain" : contentType;
   const members = Object.entries({ ...attributes, ...(datacontenttype === undefined ? {} : { datacontenttype }) });
   const written = members.map(([name, value]) => `${JSON.stringify(name)}:${JSON.stringify(value)}`);
@@ -82,13 +83,4 @@ function envelope(attributes: Readonly<Record<string, string>>, contentType: str
 /** No content type means JSON. */
 function isJsonType(contentType: string | undefined): boolean {
   return contentType === undefined || /^[^;]*[/+]json\s*(?:;|$)/i.test(contentType);
-}
-
-function isJson(text: string): boolean {
-  try {
-    JSON.parse(text);
-    return true;
-  } catch {
-    return false;
-  }
 }

@@ -69,15 +69,7 @@ interface DeliverySetup {
   readonly history: "off" | "failures" | "all";
   /** The name of this replica, for the records. */
   readonly replica: string;
-  readonly metrics: Pick<
-    Metrics,
-    | "outboxMessages"
-    | "outboxDestinationMessage"
-    | "outboxParked"
-    | "outboxPublishDuration"
-    | "deliveryLatency"
-    | "transformFailure"
-  >;
+  readonly metrics: Metrics;
   readonly log: Log;
   readonly clock: Clock;
   readonly random: Random;
@@ -290,7 +282,7 @@ async function prepareMessage(
   route: PreparedRoute,
   row: DeliverableRow,
   signal: AbortSignal,
-  metrics: Pick<Metrics, "transformFailure">,
+  metrics: Metrics,
 ): Promise<OutboundMessage> {
   const { target } = route;
   let body = row.payload;
@@ -314,7 +306,7 @@ async function transform(
   body: string,
   row: DeliverableRow,
   signal: AbortSignal,
-  metrics: Pick<Metrics, "transformFailure">,
+  metrics: Metrics,
 ): Promise<string> {
   try {
     return await stage.run(body, row);

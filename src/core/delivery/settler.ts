@@ -24,7 +24,7 @@ interface SettlerOptions {
   readonly store: Pick<OutboxStore, "settle">;
   readonly clock: Clock;
   readonly random: Random;
-  readonly metrics: Pick<Metrics, "outboxProcessError">;
+  readonly metrics: Metrics;
   readonly log: Log;
   /** Waits between retries and between small batches, in ms. */
   readonly wait: (ms: number) => Promise<void>;
@@ -98,10 +98,10 @@ export class Settler {
     for (const { outcome, heldUntil, resolve, mayBeWritten } of batch) {
       const reason = refused.get(outcome.id);
       if (reason !== undefined) resolve({ kind: "refused", reason });
-      else if (closed.has(outcome.id)) resolve(WRITTEN);
-      else if (!mayBeWritten) resolve(LOST);
+      else if (closed.has(outcome.id)) resolve({ kind: "written" });
+      else if (!mayBeWritten) resolve({ kind: "lost" });
       // While the lease holds, only an earlier statement can have closed the row.
-      else resolve(endedAt < heldUntil ? WRITTEN : UNKNOWN);
+      else resolve({ kind: endedAt < heldUntil ? "written" : "unknown" });
     }
   }
 
@@ -111,7 +111,7 @@ export class Settler {
     log.warn({ reason }, "settling outcomes failed, retrying");
     if (!this.#givenUp) return await wait(this.#backoff.next());
     log.warn({ rows: this.#waiting.length, reason }, "gave up settling; leases will expire");
-    for (const { resolve } of this.#waiting.splice(0)) resolve(ABANDONED);
+    for (const { resolve } of this.#waiting.splice(0)) resolve({ kind: "abandoned" });
   }
 
   async #rest(): Promise<void> {
@@ -128,11 +128,6 @@ interface Unsettled {
   /** A failed statement included it, and may have been committed. */
   mayBeWritten: boolean;
 }
-
-const WRITTEN: SettleResult = { kind: "written" };
-const LOST: SettleResult = { kind: "lost" };
-const UNKNOWN: SettleResult = { kind: "unknown" };
-const ABANDONED: SettleResult = { kind: "abandoned" };
 
 const MAX_BATCH = 1000;
 /** A statement for twenty rows costs a third of one for a hundred; beyond this size there is little more to gain. */

@@ -1,6 +1,7 @@
 import { parse as parseLossless, stringify as stringifyLossless } from "lossless-json";
 import { PublishError } from "../../model/errors.ts";
 import type { DeliverableRow, Headers, MessageId } from "../../model/rows.ts";
+import { parsedJson } from "../../model/text.ts";
 import type { AddressColumn } from "../../ports/kinds.ts";
 import { findHeader } from "../receipt/attributes.ts";
 import { member } from "../receipt/jsonDocument.ts";
@@ -75,30 +76,27 @@ export function messageFields(row: FieldSource): MessageFields {
     key: row.key,
     aggregateType: row.aggregateType,
     payloadText(names) {
-      parsed ??= { document: parseOr(row.payload, JSON.parse) };
+      parsed ??= { document: parsedJson(row.payload) };
       const value = names.reduce(member, parsed.document);
       if (value === undefined || value === null) return undefined;
       if (typeof value === "string") return value;
       if (typeof value === "boolean") return String(value);
       // A second, rare parse keeps the digits of numbers (12345678901234567890, 1.0).
-      const exact = names.reduce(member, parseOr(row.payload, parseExact));
+      const exact = names.reduce(member, parseExact(row.payload));
       return stringifyLossless(exact) ?? JSON.stringify(value);
     },
     header: (lowerCaseName) => findHeader(row.headers ?? {}, lowerCaseName),
   };
 }
 
-function parseOr(text: string, parse: (text: string) => unknown): unknown {
+/** @returns undefined where JSON is nested too deep for it */
+function parseExact(text: string): unknown {
   try {
-    return parse(text);
+    // Like JSON.parse: the last of two members with one name counts.
+    return parseLossless(text, null, { onDuplicateKey: ({ newValue }) => newValue });
   } catch {
     return undefined;
   }
-}
-
-function parseExact(text: string): unknown {
-  // Like JSON.parse: the last of two members with one name counts.
-  return parseLossless(text, null, { onDuplicateKey: ({ newValue }) => newValue });
 }
 
 interface MessageTemplate {

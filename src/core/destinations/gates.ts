@@ -33,10 +33,7 @@ export interface DestinationGatesOptions {
   readonly clock: Clock;
   readonly timer: Timer;
   readonly random: Random;
-  readonly metrics: Pick<
-    Metrics,
-    "breakerTransition" | "destinationState" | "destinationInFlight" | "destinationRateLimited"
-  >;
+  readonly metrics: Metrics;
   readonly log: Log;
 }
 
@@ -201,11 +198,8 @@ export class DestinationGates {
 
   #record(destination: string, { receiver, reason = "" }: ReceiverReport): void {
     const at = this.#options.clock.monotonic();
-    let activity = this.#activity.get(destination);
-    if (activity === undefined) {
-      activity = {};
-      this.#activity.set(destination, activity);
-    }
+    const activity = this.#activity.get(destination) ?? {};
+    this.#activity.set(destination, activity);
     if (receiver === "healthy") activity.succeededAt = at;
     else activity.failure = { at, reason };
   }

@@ -22,11 +22,8 @@ export class Tally {
 
   count(kind: Figures["kind"], name: string, counter: Counter, count: number): void {
     const key = `${kind} ${name}`;
-    let counted = this.#counts.get(key);
-    if (counted === undefined) {
-      counted = { kind, name, counts: { ...NONE } };
-      this.#counts.set(key, counted);
-    }
+    const counted = this.#counts.get(key) ?? { kind, name, counts: { ...NONE } };
+    this.#counts.set(key, counted);
     counted.counts[counter] += count;
   }
 

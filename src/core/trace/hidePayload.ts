@@ -1,3 +1,4 @@
+import { parsedJson } from "../../model/text.ts";
 import { parseWithExactNumbers } from "../receipt/jsonDocument.ts";
 import type { JsonPath } from "../receipt/jsonPath.ts";
 import { KnownSecrets } from "../redaction/redact.ts";
@@ -20,10 +21,10 @@ interface HiddenPayload {
  */
 export function hidePayload(payload: string | null, paths: readonly JsonPath[]): HiddenPayload {
   if (payload === null || paths.length === 0) return { text: payload, hideIn: (text) => text };
-  const document = parsed(payload);
+  const document = parsedJson(payload);
   if (document === undefined) return { text: null, hideIn: (text) => text };
   const values = new Set<string>();
-  const shown = paths.reduce((value, { segments }) => hiddenAt(value, segments, values), document.value);
+  const shown = paths.reduce<unknown>((value, { segments }) => hiddenAt(value, segments, values), document);
   // A key has the digits of a number as they were received.
   const exact = parseWithExactNumbers(payload);
   for (const { segments } of paths) hiddenAt(exact, segments, values);
@@ -34,14 +35,6 @@ export function hidePayload(payload: string | null, paths: readonly JsonPath[]):
 }
 
 const LONGEST_COMMON = 2;
-
-function parsed(text: string): { readonly value: unknown } | undefined {
-  try {
-    return { value: JSON.parse(text) };
-  } catch {
-    return undefined;
-  }
-}
 
 /** A copy of a value with what lies at the path hidden. @param values gets the texts of what was hidden */
 function hiddenAt(value: unknown, [first, ...rest]: readonly (string | number)[], values: Set<string>): unknown {

@@ -141,34 +141,22 @@ function eventsOf({ stored: { inbox, outbox }, history = [], duplicates }: Messa
     const text = `received from ${inbox.source}, idempotency key ${inbox.idempotencyKey}`;
     first.push({ at: inbox.createdAt, event: "received", text });
     if (inbox.state === "dead") {
-      const reason = inbox.lastError ?? "";
-      first.push({
-        at: inbox.processedAt ?? inbox.createdAt,
-        event: "died in the inbox",
-        text: "dead in the inbox",
-        reason,
-      });
+      const [at, reason] = [inbox.processedAt ?? inbox.createdAt, inbox.lastError ?? ""];
+      first.push({ at, event: "died in the inbox", text: "dead in the inbox", reason });
     }
   }
   if (outbox !== undefined) {
-    const [event, text] =
-      inbox === undefined
-        ? (["created", `inserted with the topic ${outbox.topic}`] as const)
-        : (["relayed", `relayed to the outbox with the topic ${outbox.topic}`] as const);
-    first.push({ at: inbox?.processedAt ?? outbox.createdAt, event, text });
+    const [event, how] =
+      inbox === undefined ? (["created", "inserted"] as const) : (["relayed", "relayed to the outbox"] as const);
+    first.push({ at: inbox?.processedAt ?? outbox.createdAt, event, text: `${how} with the topic ${outbox.topic}` });
   }
   const again = (duplicates?.entries ?? []).map(receivedAgain);
   return [...first, ...again, ...history.map(eventOf), ...withoutHistory(outbox, history)];
 }
 
 function receivedAgain({ at, source, correlationId, replica }: JournalEntry): TimelineEvent {
-  const text = `received again from ${source} as a duplicate`;
-  return {
-    at,
-    event: "duplicate",
-    text: `${text}${correlationId === null ? "" : `, correlation id ${correlationId}`}`,
-    actor: replica,
-  };
+  const of = correlationId === null ? "" : `, correlation id ${correlationId}`;
+  return { at, event: "duplicate", text: `received again from ${source} as a duplicate${of}`, actor: replica };
 }
 
 /** The last state of a row whose end is not in the history: a success that is not kept, or an end from before. */
@@ -318,10 +306,8 @@ function destinationWaits(
   }
   const perSecond = settings.destinations[destination]?.rateLimit?.perSecond;
   if (perSecond !== undefined && shared !== undefined && shared.takenPerSecond >= perSecond * ALMOST_ALL) {
-    waits.push({
-      code: "rate_limited",
-      text: `${destination} takes ${perSecond} deliveries a second: it waits its turn`,
-    });
+    const text = `${destination} takes ${perSecond} deliveries a second: it waits its turn`;
+    waits.push({ code: "rate_limited", text });
   }
   return waits;
 }

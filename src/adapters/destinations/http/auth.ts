@@ -1,10 +1,11 @@
 import type { Dispatcher } from "undici";
 import { PublishError } from "../../../model/errors.ts";
 import { madeOf } from "../../../model/secret.ts";
+import { parsedJson } from "../../../model/text.ts";
 import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { TimeoutError, withTimeout } from "../../../time/wait.ts";
-import { httpError, parseRetryAfter, publishErrorOf } from "./errors.ts";
+import { httpError, publishErrorOf, retryAfterMs } from "./errors.ts";
 import { headerName, headerValue, type RequestHeader } from "./request.ts";
 import type { HttpDestinationAuth } from "./schema.ts";
 import type { Transport } from "./transport.ts";
@@ -172,7 +173,11 @@ class TokenCredentials implements Credentials {
   }
 
   async #exchange(signal: AbortSignal): Promise<TokenAnswer> {
-    const { statusCode, headers, body } = await this.#pool.request({
+    const {
+      statusCode,
+      headers,
+      body: stream,
+    } = await this.#pool.request({
       method: "POST",
       origin: this.#url.origin,
       path: this.#url.pathname + this.#url.search,
@@ -182,17 +187,13 @@ class TokenCredentials implements Credentials {
     });
     const chunks: Buffer[] = [];
     let bytes = 0;
-    for await (const chunk of body as AsyncIterable<Buffer>) {
+    for await (const chunk of stream as AsyncIterable<Buffer>) {
       bytes += chunk.length;
       if (bytes > MAX_ANSWER_BYTES) throw httpError("token", `${this.#name} was answered with more than 64 KiB`);
       chunks.push(chunk);
     }
-    const retryAfter = headers["retry-after"];
-    return {
-      status: statusCode,
-      retryAfter: Array.isArray(retryAfter) ? retryAfter[0] : retryAfter,
-      body: parseObject(Buffer.concat(chunks).toString("utf8")),
-    };
+    const body = parseObject(Buffer.concat(chunks).toString("utf8"));
+    return { status: statusCode, retryAfter: headers["retry-after"], body };
   }
 
   #form(): string {
@@ -210,8 +211,7 @@ class TokenCredentials implements Credentials {
       const why = [body.error, body.error_description].filter((part) => typeof part === "string").join(": ");
       throw httpError("token", `${this.#name} was answered ${status}${why === "" ? "" : ` (${why})`}`, {
         status: String(status),
-        retryAfterMs:
-          status === 429 || status === 503 ? parseRetryAfter(retryAfter, this.#environment.clock.now()) : undefined,
+        retryAfterMs: retryAfterMs(status, retryAfter, this.#environment.clock.now()),
       });
     }
     const { access_token: token, token_type: type, expires_in: expiresIn } = body;
@@ -238,7 +238,7 @@ class TokenCredentials implements Credentials {
 
 interface TokenAnswer {
   readonly status: number;
-  readonly retryAfter: string | undefined;
+  readonly retryAfter: string | string[] | undefined;
   readonly body: Readonly<Record<string, unknown>>;
 }
 
@@ -249,10 +249,6 @@ function lifetimeSeconds(expiresIn: unknown): number {
 }
 
 function parseObject(text: string): Readonly<Record<string, unknown>> {
-  try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
-  } catch {
-    return {};
-  }
+  const value = parsedJson(text);
+  return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
 }

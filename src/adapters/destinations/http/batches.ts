@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { PublishError } from "../../../model/errors.ts";
 import type { MessageId } from "../../../model/rows.ts";
+import { parsedJson } from "../../../model/text.ts";
 import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
 import { type Channel, Delivery } from "./delivery.ts";
 import { httpError, statusCode } from "./errors.ts";
@@ -186,12 +187,7 @@ const EVENT = "application/cloudevents+json";
 
 /** JSON text on one line: line breaks are in no string of JSON. @returns undefined for other text */
 function oneLine(body: string): string | undefined {
-  try {
-    JSON.parse(body);
-  } catch {
-    return undefined;
-  }
-  return body.replace(/[\r\n]+/g, " ").trim();
+  return parsedJson(body) === undefined ? undefined : body.replace(/[\r\n]+/g, " ").trim();
 }
 
 interface ItemResult {
@@ -206,12 +202,7 @@ interface ItemResult {
  * @throws PublishError `bad_response` for another one: what became of the messages is not known
  */
 function resultsOf(text: string, count: number, name: string): readonly ItemResult[] {
-  let parsed: unknown;
-  try {
-    parsed = JSON.parse(text);
-  } catch {
-    parsed = undefined;
-  }
+  const parsed = parsedJson(text);
   const { results: ofResults, items } = Object(parsed) as { results?: unknown; items?: unknown };
   const list = Array.isArray(parsed) ? parsed : (ofResults ?? items);
   const results = Array.isArray(list) ? list.map(itemResult) : [];

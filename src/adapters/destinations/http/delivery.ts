@@ -6,7 +6,7 @@ import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { InFlight, type InFlightMember } from "../../brokers/pendingPublish.ts";
 import type { Credential, Credentials } from "./auth.ts";
-import { httpError, parseRetryAfter, publishErrorOf, statusCode } from "./errors.ts";
+import { httpError, publishErrorOf, retryAfterMs, statusCode } from "./errors.ts";
 import { requestHeaders } from "./request.ts";
 import type { HttpDestinationConfig } from "./schema.ts";
 import type { Signer } from "./signing.ts";
@@ -198,8 +198,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
       if (!this.#hasResults()) this.#resolveOnce(undefined);
       return;
     }
-    const retryAfter = headers["retry-after"];
-    exchange.retryAfter = Array.isArray(retryAfter) ? retryAfter[0] : retryAfter;
+    exchange.retryAfter = headers["retry-after"];
     exchange.tokenRefused = status === 401 && this.#mayRenew();
   }
 
@@ -279,12 +278,11 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     const { name, isDead, clock } = this.#channel;
     const status = this.#exchange?.status ?? 0;
     const body = this.#errorBody();
-    const waits = status === 429 || status === 503;
     const answer = `${name} was answered ${status}${status < 400 ? ", a redirect, and none is followed" : ""}`;
     return httpError(statusCode(status), body === "" ? answer : `${answer}: ${body}`, {
       status: String(status),
       isPermanent: isDead(status),
-      retryAfterMs: waits ? parseRetryAfter(this.#exchange?.retryAfter, clock.now()) : undefined,
+      retryAfterMs: retryAfterMs(status, this.#exchange?.retryAfter, clock.now()),
     });
   }
 
@@ -334,7 +332,7 @@ interface Exchange {
   informational: number;
   /** Answered 401; the publish is repeated with another token when this exchange has ended. */
   tokenRefused: boolean;
-  retryAfter: string | undefined;
+  retryAfter: string | string[] | undefined;
   readonly body: Buffer[];
   bodyBytes: number;
   /** The body has ended properly. */

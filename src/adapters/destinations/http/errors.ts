@@ -84,13 +84,14 @@ const SECONDS = /^[0-9]+$/;
 const HTTP_DATE = /^(Mon|Tue|Wed|Thu|Fri|Sat|Sun)/;
 
 /**
- * Reads a `Retry-After` header (RFC 9110, section 10.2.3): seconds or an HTTP date.
+ * Reads the `Retry-After` header (RFC 9110, section 10.2.3) of an answer 429 or 503: seconds or an HTTP date.
  *
  * @param nowMs wall clock, ms since the Unix epoch
- * @returns ms to wait, 0 for a past date; undefined without a valid value
+ * @returns ms to wait, 0 for a past date; undefined without a valid value, and for another status
  */
-export function parseRetryAfter(value: string | undefined, nowMs: number): number | undefined {
-  const text = value?.trim() ?? "";
+export function retryAfterMs(status: number, value: string | string[] | undefined, nowMs: number): number | undefined {
+  if (status !== 429 && status !== 503) return undefined;
+  const text = [value].flat()[0]?.trim() ?? "";
   if (SECONDS.test(text)) return Math.min(Number(text) * 1000, Number.MAX_SAFE_INTEGER);
   if (!HTTP_DATE.test(text)) return undefined;
   // The old asctime form names no zone; HTTP dates are always GMT.

@@ -1,8 +1,6 @@
 import { percentDecoded } from "../../../model/secret.ts";
 import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
-import type { Metrics } from "../../../ports/metrics.ts";
-import type { SecretMasker } from "../../../ports/runtime.ts";
-import type { Clock } from "../../../time/clock.ts";
+import type { DestinationTools } from "../../../ports/kinds.ts";
 import { createCredentials } from "./auth.ts";
 import { Batches } from "./batches.ts";
 import { type Channel, Delivery, SweptInFlight } from "./delivery.ts";
@@ -13,17 +11,12 @@ import type { HttpDestinationConfig } from "./schema.ts";
 import { createSigner } from "./signing.ts";
 import { createTransport } from "./transport.ts";
 
-export interface HttpDestinationEnvironment {
-  readonly maxErrorBodyBytes: number;
-  readonly blockPrivateAddresses: boolean;
-  readonly clock: Clock;
-  readonly metrics: Pick<Metrics, "httpPublishResponse">;
-  /** Masks secrets in answers of receivers; learns the destination's own. */
-  readonly secrets: SecretMasker;
+type Tools = Pick<DestinationTools, "clock" | "metrics" | "secrets" | "onAnswerEnd">;
+
+/** What an HTTP destination uses of its process; `secrets` learns its own. */
+export interface HttpDestinationEnvironment extends Tools, Readonly<DestinationTools["http"]> {
   /** Most connections to the receiver; further publishes wait for one. */
-  readonly connections?: number;
-  /** Called per 2xx answer: whether it arrived completely, or was cut off because it did not end. */
-  readonly onAnswerEnd?: (isWhole: boolean) => void;
+  readonly connections: number;
   /** Resolves host names; defaults to the system's resolver. */
   readonly lookup?: Lookup;
 }
@@ -33,7 +26,6 @@ function withPlaceholders(pathname: string): string {
   return pathname.replace(/%7B%7B.*?%7D%7D/gi, (placeholder) => percentDecoded(placeholder));
 }
 
-const DEFAULT_CONNECTIONS = 256;
 /** A token request must leave the publish some of its time. */
 const MAX_TOKEN_REQUEST_MS = 10_000;
 
@@ -50,14 +42,13 @@ export function createHttpDestination(
   environment: HttpDestinationEnvironment,
 ): Destination {
   const { timeoutMs, auth, allowMetadataAddress, method, batch, signing, tls, proxy } = config;
-  const { clock, metrics, maxErrorBodyBytes, secrets } = environment;
+  const { clock, metrics, maxErrorBodyBytes, secrets, connections, onAnswerEnd } = environment;
   const url = requestUrl(config.baseUrl, config.path);
   const policy = { blockPrivate: environment.blockPrivateAddresses, allowMetadata: allowMetadataAddress };
   const transport = createTransport({ policy, timeoutMs, lookup: environment.lookup, tls, proxy, secrets });
   const tokenTimeoutMs = Math.min(timeoutMs || MAX_TOKEN_REQUEST_MS, MAX_TOKEN_REQUEST_MS);
   const credentials =
     auth === undefined ? null : createCredentials(auth, { clock, transport, timeoutMs: tokenTimeoutMs, secrets });
-  const connections = environment.connections ?? DEFAULT_CONNECTIONS;
   const pool = transport.open(url, connections);
   const inFlight = new SweptInFlight(connections);
   const name = `${method} ${url.origin}${withPlaceholders(url.pathname)}`;
@@ -77,7 +68,7 @@ export function createHttpDestination(
     signer: signing === undefined ? null : createSigner(signing, clock, secrets),
     timeoutMs,
     maxErrorBodyBytes,
-    onAnswerEnd: environment.onAnswerEnd ?? (() => {}),
+    onAnswerEnd,
     credentials,
     inFlight,
     clock,

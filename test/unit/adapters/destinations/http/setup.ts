@@ -27,6 +27,8 @@ export class Destinations {
       {
         maxErrorBodyBytes: 2048,
         blockPrivateAddresses: false,
+        connections: 256,
+        onAnswerEnd: () => {},
         clock,
         metrics,
         secrets: new KnownSecrets(),
