@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { destinationOf } from "../../src/adapters/stores/postgres/outboxParts.ts";
+import { destinationOf } from "../../src/adapters/stores/postgres/fragments.ts";
 import type { Routing, TopicRoute } from "../../src/adapters/stores/sql/routing.ts";
 import { compileDestinationOf, compileRoutes } from "../../src/core/delivery/routes.ts";
 import { OUTBOX_COLUMNS, type RoutedRow } from "../../src/model/rows.ts";

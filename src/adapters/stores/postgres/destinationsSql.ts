@@ -1,7 +1,7 @@
 import { type DestinationStatements, MOST_DOUBLINGS, SLOW_FOR_MS } from "../sql/destinations.ts";
 import type { TableNames } from "../sql/names.ts";
-import { byIndex, type Statement } from "./statement.ts";
-import { arraysOf, msOf } from "./values.ts";
+import { msOf } from "./fragments.ts";
+import { arraysOf, byIndex, type Statement } from "./statement.ts";
 
 /** They read and write a few rows: a longer wait is for a session that holds a row without need. */
 const short = (name: string, parameters: readonly string[]) => byIndex(name, parameters, { timeoutMs: 10_000 });

@@ -7,10 +7,9 @@ import {
 } from "../sql/finishedRows.ts";
 import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
+import { msOf, overrideOf } from "./fragments.ts";
 import { forget, noteAction } from "./historySql.ts";
-import { overrideOf } from "./outboxParts.ts";
 import { byIndex, type Statement } from "./statement.ts";
-import { msOf } from "./values.ts";
 
 const FILTER = ["finishedUntil", "topics", "createdAfter", "createdBefore", "state"];
 

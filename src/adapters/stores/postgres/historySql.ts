@@ -2,8 +2,8 @@ import type { OperatorEvent } from "../../../ports/historyStore.ts";
 import { entryColumns, type HistoryStatements, type NewEntry } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { Values } from "../sql/rows.ts";
-import { byIndex, type Statement, statement } from "./statement.ts";
-import { arraysOf, msOf, uuidArray } from "./values.ts";
+import { msOf } from "./fragments.ts";
+import { arraysOf, byIndex, type Statement, statement, uuidArray } from "./statement.ts";
 
 /** Every statement on the history, with the configured names woven in once. */
 export function historyStatements(names: TableNames): HistoryStatements<Statement> {

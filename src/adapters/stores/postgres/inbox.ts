@@ -8,8 +8,7 @@ import { hasSqlState, UNIQUE_VIOLATION } from "./errors.ts";
 import { type InboxStatements, NOT_ALL_MADE } from "./inboxSql.ts";
 import type { PostgresLowWater } from "./lowWater.ts";
 import type { PostgresPool } from "./pool.ts";
-import { type Statement, valuesInOrder } from "./statement.ts";
-import { textArray, uuidArray } from "./values.ts";
+import { type Statement, textArray, uuidArray, valuesInOrder } from "./statement.ts";
 
 /** The inbox on PostgreSQL: receipt in one statement per batch, relay in one statement per pass. */
 export class PostgresInbox implements InboxCommands {

@@ -2,8 +2,8 @@ import { EXPIRED } from "../../../model/rows.ts";
 import { EMPTY_TOPIC } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { ColumnTypes } from "./columns.ts";
+import { isExpired } from "./fragments.ts";
 import { history, markBound, markRead } from "./lowWater.ts";
-import { isExpired } from "./outboxParts.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
 /** Every statement on the inbox, for these names and column types. */

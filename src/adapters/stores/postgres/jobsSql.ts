@@ -1,7 +1,7 @@
 import type { JobStatements } from "../sql/jobs.ts";
 import type { TableNames } from "../sql/names.ts";
+import { msOf } from "./fragments.ts";
 import { byIndex, type Statement } from "./statement.ts";
-import { msOf } from "./values.ts";
 
 const onJobs = (name: string, parameters: readonly string[]) =>
   byIndex(`jobs.${name}`, parameters, { timeoutMs: 10_000 });

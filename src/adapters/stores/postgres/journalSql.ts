@@ -1,8 +1,8 @@
 import { MOST_COUNTED, type NewJournalEntry } from "../../../ports/journalStore.ts";
 import { JOURNAL_TIMEOUT_MS, type JournalStatements } from "../sql/journal.ts";
 import type { TableNames } from "../sql/names.ts";
-import { byIndex, type Statement } from "./statement.ts";
-import { arraysOf, msOf } from "./values.ts";
+import { msOf } from "./fragments.ts";
+import { arraysOf, byIndex, type Statement } from "./statement.ts";
 
 /** Every statement on the journal, with the configured names woven in once. */
 export function journalStatements(names: TableNames): JournalStatements<Statement> {

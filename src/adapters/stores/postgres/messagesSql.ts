@@ -1,9 +1,8 @@
 import type { MessageStatements } from "../sql/messages.ts";
 import type { TableNames } from "../sql/names.ts";
 import { NO_ROUTING, type Routing } from "../sql/routing.ts";
-import { destinationOf, overrideOf } from "./outboxParts.ts";
+import { destinationOf, msOf, overrideOf } from "./fragments.ts";
 import { byIndex, type Statement } from "./statement.ts";
-import { msOf } from "./values.ts";
 
 /**
  * Every statement that finds messages, with the configured names woven in once. A page merges the indexes of the

@@ -1,9 +1,8 @@
 import { COUNTERS } from "../../../ports/operationsStore.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { OperationsStatements } from "../sql/operations.ts";
-import { overrideOf } from "./outboxParts.ts";
+import { msOf, overrideOf, PARKED_AT } from "./fragments.ts";
 import { byIndex, type Statement } from "./statement.ts";
-import { msOf, PARKED_AT } from "./values.ts";
 
 /** Every statement for operators. Rows of other processes that are too old are deleted, unless somebody holds them. */
 export function operationsStatements(names: TableNames): OperationsStatements<Statement> {

@@ -3,13 +3,12 @@ import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
 import { attemptsOf, delayOf, type OutboxStatements, type ParkedStatements, STATE_AFTER } from "../sql/outbox.ts";
 import { NO_ROUTING, type Routing } from "../sql/routing.ts";
-import { claimStatements } from "./claimSql.ts";
+import { claimStatements, outboxParts } from "./claimSql.ts";
 import { isLockTimeout } from "./errors.ts";
+import { msOf, overrideOf, PARKED_AT } from "./fragments.ts";
 import { ENTRY_PARAMETERS, entryValues, noteAction, noteSettled } from "./historySql.ts";
 import { markRead } from "./lowWater.ts";
-import { outboxParts, overrideOf } from "./outboxParts.ts";
-import { byIndex, type Statement, statement } from "./statement.ts";
-import { msOf, PARKED_AT, uuidArray } from "./values.ts";
+import { byIndex, type Statement, statement, uuidArray } from "./statement.ts";
 
 /** Every statement on the outbox. States are literals: a parameter would defeat the partial indexes. */
 export function outboxStatements(names: TableNames, payloadType: string, routing: Routing = NO_ROUTING) {

@@ -1,9 +1,8 @@
 import { EXPIRED, type MessageId } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { PullStatements } from "../sql/pull.ts";
-import { isExpired } from "./outboxParts.ts";
+import { isExpired, msOf } from "./fragments.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
-import { msOf } from "./values.ts";
 
 /**
  * Every statement for pull clients. States and consumption are literals: a parameter would keep the planner from the

@@ -1,10 +1,22 @@
-import type { MessageId } from "../../../model/rows.ts";
+import type { ClaimedRow, ClaimToken, MessageId } from "../../../model/rows.ts";
 import type { ClaimRequest, ClaimResult, ClaimScope } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { OutboxHints, type ScopeHints, type SeenTable } from "./hints.ts";
 import { higher, type LowWater, lower } from "./lowWaterMarks.ts";
-import { Quarantine, TRIAL_ROWS, type TrialClaims } from "./refusals.ts";
-import { claimedRow, idsOf, type Row, type StatementRunner, type Values } from "./rows.ts";
+import {
+  dateOf,
+  headersOf,
+  idsOf,
+  numberOf,
+  Quarantine,
+  type Row,
+  routedRow,
+  type StatementRunner,
+  TRIAL_ROWS,
+  type TrialClaims,
+  textOf,
+  type Values,
+} from "./rows.ts";
 
 /** Claims of all rows. A database may have a statement per limit; that of a sweep varies too much. */
 export interface UnscopedClaims<S> {
@@ -300,3 +312,24 @@ const NOTHING: ClaimResult = { rows: [], more: false, heldBack: 0 };
 /** Rows of a front that one claim reads: it takes some 10 ms. */
 const SWEPT_ROWS = 5000;
 const LAST_POSITION = "9223372036854775807";
+
+/** @param token under which the row was claimed */
+function claimedRow(row: Row, token: ClaimToken): ClaimedRow {
+  return {
+    id: row.id as MessageId,
+    claimToken: token,
+    sequence: row.sequence as string,
+    ...routedRow(row),
+    key: textOf(row.key),
+    aggregateType: textOf(row.aggregate_type),
+    payload: row.payload as string | null,
+    headers: headersOf(row.headers),
+    attempt: numberOf(row.attempt, 0),
+    maxAttempts: numberOf(row.max_attempts, DEFAULT_MAX_ATTEMPTS),
+    createdAt: dateOf(row.created_at),
+    expiresInMs: row.expires_in_ms === null ? null : Number(row.expires_in_ms),
+  };
+}
+
+/** The default of the bundled table's column. */
+const DEFAULT_MAX_ATTEMPTS = 5;

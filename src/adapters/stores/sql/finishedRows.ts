@@ -1,4 +1,6 @@
+import type { MessageId } from "../../../model/rows.ts";
 import type {
+  FinishedRow,
   ReplayFilter,
   ReplayScope,
   ReplayStore,
@@ -8,8 +10,19 @@ import type {
 } from "../../../ports/finishedRows.ts";
 import { noteValues, type SqlHistory, type WithHistory } from "./history.ts";
 import type { TableNames } from "./names.ts";
-import { countChanged, isRefused } from "./refusals.ts";
-import { countOf, finishedRow, type Named, type Row, type StatementRunner, type Values } from "./rows.ts";
+import {
+  countChanged,
+  countOf,
+  dateOf,
+  isRefused,
+  type Named,
+  numberOf,
+  type Row,
+  routedRow,
+  type StatementRunner,
+  textOf,
+  type Values,
+} from "./rows.ts";
 
 /** `move` answers `moved`, `untried` answers `untried`. */
 export interface ReplayStatements<S> extends Named<S, "begin" | "page" | "find" | "move" | "untried"> {
@@ -197,4 +210,17 @@ export function finishedRows(names: TableNames, { text, uuidType }: Dialect) {
     tieType: uuidType,
   };
   return { sent: outbox("sent"), dead: outbox("dead"), inbox };
+}
+
+function finishedRow(row: Row): FinishedRow {
+  return {
+    id: row.id as MessageId,
+    sequence: row.sequence as string,
+    ...routedRow(row),
+    key: textOf(row.key),
+    state: row.state as FinishedRow["state"],
+    attempt: numberOf(row.attempt, 0),
+    createdAt: dateOf(row.created_at),
+    lastError: row.last_error as string | null,
+  };
 }

@@ -1,8 +1,7 @@
 import type { InsertResult, MessageId, NewInboxRow } from "../../../model/rows.ts";
 import type { InboxStore, RelayRequest, RelayResult, UnrelayedRows } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { isRefused, Quarantine, SHORT_REASON, tryInParts } from "./refusals.ts";
-import { oldestAgeMs, type Row } from "./rows.ts";
+import { isRefused, oldestAgeMs, Quarantine, type Row, SHORT_REASON, tryInParts } from "./rows.ts";
 
 /** Why a row whose topic renders empty is dead, on the row and in the log. */
 export const EMPTY_TOPIC = "the topic template renders empty";

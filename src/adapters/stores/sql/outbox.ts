@@ -2,9 +2,11 @@ import type { ClaimToken, MessageId, Outcome } from "../../../model/rows.ts";
 import type {
   ClaimRequest,
   ClaimResult,
+  DestinationBacklog,
   Lease,
   OutboxBacklog,
   OutboxStore,
+  ParkedRow,
   ParkedStore,
   SettledRows,
 } from "../../../ports/store.ts";
@@ -12,15 +14,22 @@ import type { Clock } from "../../../time/clock.ts";
 import { type ClaimDialect, type ClaimStatements, OutboxClaims } from "./claims.ts";
 import { entriesOf, type NewEntry, noteValues, type SqlHistory, type WithHistory } from "./history.ts";
 import type { LowWater } from "./lowWaterMarks.ts";
-import { changeInParts, countChanged, isRefused, SHORT_REASON, tryInParts } from "./refusals.ts";
 import {
-  backlogOf,
+  changeInParts,
+  countChanged,
   countOf,
+  dateOf,
   idsOf,
+  isRefused,
   type Named,
-  parkedRow,
+  numberOf,
+  oldestAgeMs,
   type Row,
+  routedRow,
+  SHORT_REASON,
   type StatementRunner,
+  textOf,
+  tryInParts,
   type Values,
 } from "./rows.ts";
 
@@ -266,5 +275,39 @@ export function parkedStore<S>(
 
     discard: (ids, by, reason) => discard("discard", ids, by, reason),
     discardPending: (ids, by, reason) => discard("discardPending", ids, by, reason),
+  };
+}
+
+/** @param rows one for each destination, or one without any; each has the figures of all */
+function backlogOf(rows: readonly Row[]): OutboxBacklog {
+  const [first] = rows;
+  const byDestination = new Map<string, DestinationBacklog>();
+  for (const row of rows) {
+    if (typeof row.destination !== "string") continue;
+    byDestination.set(row.destination, {
+      pending: Number(row.pending),
+      oldestPendingAgeMs: oldestAgeMs(row),
+      processing: Number(row.processing),
+      blockedKeys: Number(row.blocked),
+    });
+  }
+  return {
+    pending: Number(first?.all_pending ?? 0),
+    oldestPendingAgeMs: oldestAgeMs({ oldest_ms: first?.all_oldest_ms }),
+    blockedKeys: Number(first?.blocked_keys ?? 0),
+    parked: Number(first?.parked ?? 0),
+    byDestination,
+  };
+}
+
+function parkedRow(row: Row): ParkedRow {
+  return {
+    id: row.id as MessageId,
+    sequence: row.sequence as string,
+    ...routedRow(row),
+    key: textOf(row.key),
+    attempt: numberOf(row.attempt, 0),
+    parkedAt: dateOf(row.updated_at),
+    lastError: row.last_error as string | null,
   };
 }

@@ -3,13 +3,26 @@ import type {
   PullClaim,
   PullClaimRequest,
   PullClaimResult,
+  PulledRow,
   PullRejection,
   PullRejectionOptions,
   PullStore,
 } from "../../../ports/pullStore.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { changeInParts, isRefused, Quarantine, TRIAL_ROWS, type TrialClaims } from "./refusals.ts";
-import { idsOf, pulledRow, type Row, type StatementRunner, type Values } from "./rows.ts";
+import {
+  changeInParts,
+  dateOf,
+  headersOf,
+  idsOf,
+  isRefused,
+  numberOf,
+  Quarantine,
+  type Row,
+  type StatementRunner,
+  TRIAL_ROWS,
+  type TrialClaims,
+  type Values,
+} from "./rows.ts";
 
 /** The statements for pull clients. Those that close claims take `source`, `token` and `ids` (null: all). */
 export interface PullStatements<S> {
@@ -177,4 +190,18 @@ export class SqlPull<S> implements PullStore {
     const held = idsOf(await this.#runner.run(this.#sql.held, { source, token }));
     return ids === null ? held : held.filter((id) => ids.includes(id));
   }
+}
+
+function pulledRow(row: Row): PulledRow {
+  return {
+    id: row.id as MessageId,
+    aggregateId: row.aggregate_id as string | null,
+    eventType: row.event_type as string | null,
+    idempotencyKey: row.idempotency_key as string,
+    correlationId: row.correlation_id as string | null,
+    attempt: numberOf(row.attempt, 0),
+    createdAt: dateOf(row.created_at),
+    headers: headersOf(row.headers),
+    payload: (row.payload as string | null) ?? "null",
+  };
 }

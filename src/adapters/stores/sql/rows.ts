@@ -1,7 +1,6 @@
-import type { ClaimedRow, ClaimToken, Headers, MessageId, RoutedRow } from "../../../model/rows.ts";
-import type { FinishedRow } from "../../../ports/finishedRows.ts";
-import type { PulledRow } from "../../../ports/pullStore.ts";
-import type { DestinationBacklog, OutboxBacklog, ParkedRow } from "../../../ports/store.ts";
+import { StoreError } from "../../../model/errors.ts";
+import type { Headers, MessageId, RoutedRow } from "../../../model/rows.ts";
+import type { Clock } from "../../../time/clock.ts";
 
 /** A row from a driver. All databases name their columns alike; identities are decimal text. */
 export type Row = Readonly<Record<string, unknown>>;
@@ -42,31 +41,6 @@ export function oldestAgeMs(row: Row | undefined): number | null {
   return oldest === undefined || oldest === null ? null : Math.max(0, Number(oldest));
 }
 
-/** @param rows one for each destination, or one without any; each has the figures of all */
-export function backlogOf(rows: readonly Row[]): OutboxBacklog {
-  const [first] = rows;
-  const byDestination = new Map<string, DestinationBacklog>();
-  for (const row of rows) {
-    if (typeof row.destination !== "string") continue;
-    byDestination.set(row.destination, {
-      pending: Number(row.pending),
-      oldestPendingAgeMs: oldestAgeMs(row),
-      processing: Number(row.processing),
-      blockedKeys: Number(row.blocked),
-    });
-  }
-  return {
-    pending: Number(first?.all_pending ?? 0),
-    oldestPendingAgeMs: oldestAgeMs({ oldest_ms: first?.all_oldest_ms }),
-    blockedKeys: Number(first?.blocked_keys ?? 0),
-    parked: Number(first?.parked ?? 0),
-    byDestination,
-  };
-}
-
-/** The default of the bundled table's column. */
-const DEFAULT_MAX_ATTEMPTS = 5;
-
 /** An owner may have chosen a number type for a text column. */
 export function textOf(value: unknown): string | null {
   return value === null || value === undefined ? null : String(value);
@@ -90,63 +64,6 @@ export function dateOf(value: unknown): Date | null {
 /** What decides where an outbox row goes. */
 export function routedRow(row: Row): RoutedRow {
   return { topic: textOf(row.topic), destinationOverride: textOf(row.destination_override) };
-}
-
-/** @param token under which the row was claimed */
-export function claimedRow(row: Row, token: ClaimToken): ClaimedRow {
-  return {
-    id: row.id as MessageId,
-    claimToken: token,
-    sequence: row.sequence as string,
-    ...routedRow(row),
-    key: textOf(row.key),
-    aggregateType: textOf(row.aggregate_type),
-    payload: row.payload as string | null,
-    headers: headersOf(row.headers),
-    attempt: numberOf(row.attempt, 0),
-    maxAttempts: numberOf(row.max_attempts, DEFAULT_MAX_ATTEMPTS),
-    createdAt: dateOf(row.created_at),
-    expiresInMs: row.expires_in_ms === null ? null : Number(row.expires_in_ms),
-  };
-}
-
-export function pulledRow(row: Row): PulledRow {
-  return {
-    id: row.id as MessageId,
-    aggregateId: row.aggregate_id as string | null,
-    eventType: row.event_type as string | null,
-    idempotencyKey: row.idempotency_key as string,
-    correlationId: row.correlation_id as string | null,
-    attempt: numberOf(row.attempt, 0),
-    createdAt: dateOf(row.created_at),
-    headers: headersOf(row.headers),
-    payload: (row.payload as string | null) ?? "null",
-  };
-}
-
-export function parkedRow(row: Row): ParkedRow {
-  return {
-    id: row.id as MessageId,
-    sequence: row.sequence as string,
-    ...routedRow(row),
-    key: textOf(row.key),
-    attempt: numberOf(row.attempt, 0),
-    parkedAt: dateOf(row.updated_at),
-    lastError: row.last_error as string | null,
-  };
-}
-
-export function finishedRow(row: Row): FinishedRow {
-  return {
-    id: row.id as MessageId,
-    sequence: row.sequence as string,
-    ...routedRow(row),
-    key: textOf(row.key),
-    state: row.state as FinishedRow["state"],
-    attempt: numberOf(row.attempt, 0),
-    createdAt: dateOf(row.created_at),
-    lastError: row.last_error as string | null,
-  };
 }
 
 const NO_HEADERS: Headers = Object.freeze({});
@@ -188,3 +105,155 @@ export const LONGEST_NAME = 400;
 export function storable(text: string, length = LONGEST_TEXT): string {
   return text.slice(0, length).replace(/\0|\p{Surrogate}/gu, "");
 }
+
+/** Stored where the database refuses the reason itself: an owner's column may be narrow. */
+export const SHORT_REASON = "reason not storable";
+
+/** Whether the database refuses a row, by its data or a rule: the statement would pass without it. */
+export function isRefused(error: unknown): error is StoreError {
+  return error instanceof StoreError && (error.code === "data" || error.code === "refused");
+}
+
+/** What became of a part of a batch: the statement's result, or the one item that the database refuses. */
+type Tried<T, R> =
+  | { readonly isRefused: false; readonly result: R }
+  | { readonly isRefused: true; readonly item: T; readonly error: StoreError };
+
+/**
+ * Runs a statement for a whole batch. Where the database refuses a row of it, tries the two halves instead, the first
+ * half first, so that every good row passes and each refused one ends up alone, after about 2·log2(n) tries. Lazy: the
+ * next part is tried when the caller has handled the last one.
+ *
+ * @param attempt handles a part of the batch in one transaction
+ * @returns the results and the refused items, in the order of the batch
+ * @throws whatever `attempt` throws that is not a refusal
+ */
+export async function* tryInParts<T, R>(
+  items: readonly T[],
+  attempt: (part: readonly T[]) => Promise<R>,
+): AsyncGenerator<Tried<T, R>> {
+  const [first] = items;
+  if (first === undefined) return;
+  let result: R;
+  try {
+    result = await attempt(items);
+  } catch (error) {
+    if (!isRefused(error)) throw error;
+    if (items.length === 1) {
+      yield { isRefused: true, item: first, error };
+      return;
+    }
+    const middle = Math.ceil(items.length / 2);
+    yield* tryInParts(items.slice(0, middle), attempt);
+    yield* tryInParts(items.slice(middle), attempt);
+    return;
+  }
+  yield { isRefused: false, result };
+}
+
+interface ChangedInParts<T, R> {
+  /** Of the parts that were changed, in order. */
+  readonly results: readonly R[];
+  /** What the database refuses, in order, with the error of each. */
+  readonly refused: ReadonlyMap<T, StoreError>;
+}
+
+/** {@link tryInParts}, for callers that leave refused items as they are. */
+export async function changeInParts<T, R>(
+  items: readonly T[],
+  change: (part: readonly T[]) => Promise<R>,
+): Promise<ChangedInParts<T, R>> {
+  const results: R[] = [];
+  const refused = new Map<T, StoreError>();
+  for await (const tried of tryInParts(items, change)) {
+    if (tried.isRefused) refused.set(tried.item, tried.error);
+    else results.push(tried.result);
+  }
+  return { results, refused };
+}
+
+/**
+ * {@link changeInParts}, for changes on request.
+ *
+ * @param change changes a part of the items, and returns how many
+ * @returns how many items were changed
+ * @throws StoreError when the database refuses all of them: the caller must see why
+ */
+export async function countChanged<T>(
+  items: readonly T[],
+  change: (part: readonly T[]) => Promise<number>,
+): Promise<number> {
+  const { results, refused } = await changeInParts(items, change);
+  const [refusal] = refused.values();
+  if (refusal !== undefined && refused.size === items.length) throw refusal;
+  return results.reduce((sum, count) => sum + count, 0);
+}
+
+interface RefusedRow {
+  readonly id: MessageId;
+  readonly reason: string;
+}
+
+/** Rows that this process leaves out of its claims for a while, because the database refuses each claim of them. */
+export class Quarantine {
+  readonly #clock: Clock;
+  readonly #until = new Map<MessageId, number>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  ids(): readonly MessageId[] {
+    if (this.#until.size === 0) return [];
+    const now = this.#clock.monotonic();
+    for (const [id, until] of this.#until) if (until <= now) this.#until.delete(id);
+    return [...this.#until.keys()];
+  }
+
+  add(rows: readonly RefusedRow[]): void {
+    const until = this.#clock.monotonic() + QUARANTINE_MS;
+    for (const { id } of rows) this.#until.set(id, until);
+  }
+
+  /**
+   * After a failed claim: finds the due rows that the database refuses to let be claimed, and quarantines them.
+   *
+   * @param claims how to find the rows
+   * @throws the failure when it is not a refusal, when none of a few rows passes, or when no refused row is found: then
+   *   the table is at fault, not a row
+   */
+  async addRefused({ nextPage, tryClaim }: TrialClaims, failure: unknown): Promise<readonly RefusedRow[]> {
+    if (!isRefused(failure)) throw failure;
+    const known = this.ids();
+    const refused: RefusedRow[] = [];
+    let tried = 0;
+    for (let page = 0; page < MAX_PAGES && refused.length < MAX_REFUSED; page += 1) {
+      const rows = await nextPage();
+      if (rows.length === 0) break;
+      const unknown = rows.filter((id) => !known.includes(id));
+      tried += unknown.length;
+      const found = await changeInParts(unknown, tryClaim);
+      for (const [id, { message }] of found.refused) refused.push({ id, reason: message });
+      if (refused.length > 0 && tried > refused.length) break;
+    }
+    const someDiffer = refused.length > 0 && tried > refused.length;
+    if (!someDiffer && refused.length !== 1 && refused.length < MAX_REFUSED) throw failure;
+    this.add(refused);
+    return refused;
+  }
+}
+
+/** How the search for refused rows reaches the table. */
+export interface TrialClaims {
+  /** The next due rows in order, {@link TRIAL_ROWS} a page; empty behind the last. */
+  nextPage(): Promise<readonly MessageId[]>;
+  /** Claims the rows and rolls that back. @throws StoreError when the database refuses one of them */
+  tryClaim(ids: readonly MessageId[]): Promise<void>;
+}
+
+export const TRIAL_ROWS = 200;
+/** As long as a lease: after the trigger is fixed no restart is needed. */
+const QUARANTINE_MS = 30_000;
+const MAX_PAGES = 50;
+/** Most that one search finds: the next claim leaves these out and finds those behind them. */
+const MAX_REFUSED = 1000;

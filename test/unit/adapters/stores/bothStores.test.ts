@@ -73,12 +73,10 @@ describe.each(FACETS)("%s", (port, file, of) => {
 });
 
 test("the statements of both stores have the same files, but for what only one database needs", () => {
-  const only = {
-    // PostgreSQL: low-water marks against old transactions, indexes that are made while others write, conditions that its split statements on the
-    // outbox share, pipelined statements, arrays in its binary format, LISTEN and NOTIFY.
-    postgres: ["lowWater.ts", "onlineMigration.ts", "outboxParts.ts", "pipeline.ts", "values.ts", "wake.ts"],
-    // SQL Server: texts in one parameter, and other pieces of T-SQL.
-    sqlserver: ["fragments.ts"],
+  const only: Readonly<Record<keyof typeof STORES, readonly string[]>> = {
+    // Low-water marks against old transactions, indexes that are made while others write, LISTEN and NOTIFY.
+    postgres: ["lowWater.ts", "onlineMigration.ts", "wake.ts"],
+    sqlserver: [],
   };
   const common = (store: keyof typeof only) =>
     filesOf(`src/adapters/stores/${store}/`).filter((file) => !only[store].includes(file));

@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { countChanged, tryInParts } from "../../../../src/adapters/stores/sql/refusals.ts";
+import { countChanged, tryInParts } from "../../../../src/adapters/stores/sql/rows.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
 
 /** A table that refuses some numbers; tells what was tried. */

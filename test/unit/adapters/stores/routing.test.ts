@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { destinationOf as inPostgres } from "../../../../src/adapters/stores/postgres/outboxParts.ts";
+import { destinationOf as inPostgres } from "../../../../src/adapters/stores/postgres/fragments.ts";
 import { NO_ROUTING, type Routing } from "../../../../src/adapters/stores/sql/routing.ts";
 import { destinationOf as inSqlServer } from "../../../../src/adapters/stores/sqlserver/fragments.ts";
 import { OUTBOX_COLUMNS } from "../../../../src/model/rows.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { isRefused } from "../../../../src/adapters/stores/sql/refusals.ts";
+import { isRefused } from "../../../../src/adapters/stores/sql/rows.ts";
 import { isDuplicateKey, toStoreError } from "../../../../src/adapters/stores/sqlserver/errors.ts";
 import { StoreError, type StoreErrorCode } from "../../../../src/model/errors.ts";
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { textArray, uuidArray } from "../../../../src/adapters/stores/postgres/values.ts";
+import { textArray, uuidArray } from "../../../../src/adapters/stores/postgres/statement.ts";
 
 // Dimensions, null flag, element type, length, lower bound.
 const header = (type: string, length: string) => `0000000100000001${type}${length}00000001`;
