@@ -1,3 +1,4 @@
+import type { ConsumerInfo } from "nats";
 import { errorText } from "../../../model/errors.ts";
 import type { BrokerMessage } from "../../../ports/source.ts";
 import type { NatsLink } from "../../brokers/nats/link.ts";
@@ -72,20 +73,6 @@ export class FetchBuffer {
   }
 }
 
-/** The state of a durable consumer when a session begins. */
-export interface ConsumerProgress {
-  /** Everything up to this stream sequence is acknowledged. */
-  readonly acknowledgedTo: number;
-  /** The last stream sequence that was delivered to any client. */
-  readonly deliveredTo: number;
-  /** Number of the last delivery. */
-  readonly deliveries: number;
-  /** Messages delivered and not acknowledged. */
-  readonly unacknowledged: number;
-  /** Open requests for messages; they belong to other replicas while this one has none. */
-  readonly openRequests: number;
-}
-
 /**
  * Above what any of our consumers leaves unacknowledged, unless most of a long range is acknowledged: then the wait
  * runs its course.
@@ -100,6 +87,7 @@ const NOT_TAKEN = "-NAK";
  * is lost. Call it before the first request of a session. Recalls nothing while other replicas read: the messages may
  * be theirs, and replicas have no order among them.
  *
+ * @param info of the consumer before the first request
  * @param held messages in the buffer, or taken and not yet acknowledged
  * @returns how many messages were recalled
  * @throws Error when the server does not answer
@@ -107,11 +95,13 @@ const NOT_TAKEN = "-NAK";
 export async function redeliverLost(
   { connection }: NatsLink,
   { stream, durable }: { readonly stream: string; readonly durable: string },
-  progress: ConsumerProgress,
+  info: ConsumerInfo,
   held: readonly Delivery[],
 ): Promise<number> {
-  const { acknowledgedTo, deliveredTo, deliveries, unacknowledged, openRequests } = progress;
-  if (unacknowledged === 0 || openRequests > 0 || deliveredTo - acknowledgedTo > MAX_RECALLED) return 0;
+  const { ack_floor, delivered, num_ack_pending, num_waiting } = info;
+  const [acknowledgedTo, deliveredTo] = [ack_floor.stream_seq, delivered.stream_seq];
+  // Open requests belong to other replicas while this one has none.
+  if (num_ack_pending === 0 || num_waiting > 0 || deliveredTo - acknowledgedTo > MAX_RECALLED) return 0;
   const ours = new Set(held.map(({ acknowledgeTo }) => Number(streamPlace(acknowledgeTo).sequence)));
   const lost: number[] = [];
   for (let sequence = acknowledgedTo + 1; sequence <= deliveredTo; sequence += 1) {
@@ -119,7 +109,7 @@ export async function redeliverLost(
   }
   if (lost.length === 0) return 0;
   // The acknowledgement subject of such a message (NATS ADR-15); the server skips messages acknowledged meanwhile.
-  const answerTo = (sequence: number) => `$JS.ACK.${stream}.${durable}.1.${sequence}.${deliveries}.0.0`;
+  const answerTo = (sequence: number) => `$JS.ACK.${stream}.${durable}.1.${sequence}.${delivered.consumer_seq}.0.0`;
   const last = lost.length - 1;
   for (const sequence of lost.slice(0, last)) connection.publish(answerTo(sequence), NOT_TAKEN);
   try {

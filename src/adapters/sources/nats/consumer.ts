@@ -1,7 +1,6 @@
 import { AckPolicy, type ConsumerInfo, DeliverPolicy, ErrorCode, type NatsError, nanos, ReplayPolicy } from "nats";
 import { errorText } from "../../../model/errors.ts";
 import type { NatsLink } from "../../brokers/nats/link.ts";
-import type { ConsumerProgress } from "./buffer.ts";
 import type { NatsSourceConfig } from "./schema.ts";
 
 /** A durable consumer on the server. */
@@ -16,7 +15,8 @@ export interface BoundConsumer {
   readonly created: boolean;
   /** Harmless differences from the configuration. */
   readonly differences: readonly string[];
-  readonly progress: ConsumerProgress;
+  /** Its state before the first request. */
+  readonly info: ConsumerInfo;
 }
 
 const API_TIMEOUT_MS = 5000;
@@ -103,13 +103,7 @@ function bound(info: ConsumerInfo, options: NatsSourceConfig, created: boolean):
     maxExpiresMs: config.max_expires ? milliseconds(config.max_expires) : Number.POSITIVE_INFINITY,
     created,
     differences,
-    progress: {
-      acknowledgedTo: info.ack_floor.stream_seq,
-      deliveredTo: info.delivered.stream_seq,
-      deliveries: info.delivered.consumer_seq,
-      unacknowledged: info.num_ack_pending,
-      openRequests: info.num_waiting,
-    },
+    info,
   };
 }
 

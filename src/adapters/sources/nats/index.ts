@@ -119,7 +119,7 @@ class NatsSource implements Source {
       const consumer = await untilAborted(bindConsumer(link, this.#options), stopping);
       if (consumer === undefined) throw stopping.reason;
       const held = [...this.#unacknowledged, ...this.#buffer.all];
-      const recalled = await untilAborted(redeliverLost(link, this.#options, consumer.progress, held), stopping);
+      const recalled = await untilAborted(redeliverLost(link, this.#options, consumer.info, held), stopping);
       if (recalled === undefined) throw stopping.reason;
       this.#report(consumer, recalled, link.server);
       const session = new Session(link, this.#options, consumer, this.#buffer, () => this.#backoff.reset());

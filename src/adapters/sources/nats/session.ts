@@ -11,52 +11,99 @@ const ACKNOWLEDGED = "+ACK";
 const NOT_TAKEN = "-NAK";
 const IN_PROGRESS = "+WPI";
 
+/** Longest time that the server keeps a request open. */
 const MAX_EXPIRES_MS = 30_000;
+const HEARTBEAT_MS = 10_000;
+/** The server may be silent for this many heartbeats. */
+const MAX_SILENT_HEARTBEATS = 2.5;
 /** A delivery is renewed three times per acknowledgement wait, so that a late renewal does no harm. */
 const RENEWALS_PER_WAIT = 3;
 const MIN_RENEWAL_MS = 10;
 /** Shorter than a stop waits for messages to be given back. */
 const FORGET_TIMEOUT_MS = 1000;
 
-/** Reads from the bound consumer into the buffer over one connection, and acknowledges. */
+/** Status messages of the server (NATS ADR-37). */
+const HEARTBEAT = 100;
+const NO_MESSAGES = 404;
+const REQUEST_EXPIRED = 408;
+const NO_RESPONDERS = 503;
+
+/**
+ * Reads from the bound consumer into the buffer over one connection, and acknowledges. It requests messages, one
+ * request at a time. A request stays open until its batch is full or it expires, and the server sends each message at
+ * once: an idle source costs one heartbeat every ten seconds.
+ */
 export class Session {
   /** Resolves with the reason when the session can no longer read. */
   readonly failed: Promise<string>;
   readonly #link: NatsLink;
-  readonly #consumer: Pick<NatsSourceConfig, "stream" | "durable">;
+  readonly #config: NatsSourceConfig;
   readonly #buffer: FetchBuffer;
-  readonly #pull: Pull;
+  readonly #onServed: () => void;
+  readonly #batch: number;
+  readonly #inbox = createInbox();
+  readonly #subscription: Subscription;
+  readonly #subject: string;
+  readonly #request: string;
+  readonly #heartbeatMs: number;
+  readonly #watch: NodeJS.Timeout;
   readonly #renewal: NodeJS.Timeout;
+  #fail: (reason: string) => void = () => {};
+  /** Messages requested that have not arrived. */
+  #outstanding = 0;
+  #heardAt = performance.now();
+  #ended = false;
 
   /** @param onServed called on each sign that the server works */
   constructor(
     link: NatsLink,
-    { stream, durable, idempotencyFrom }: NatsSourceConfig,
-    consumer: BoundConsumer,
+    config: NatsSourceConfig,
+    { maxBatch, maxExpiresMs, ackWaitMs }: BoundConsumer,
     buffer: FetchBuffer,
     onServed: () => void,
   ) {
+    const expiresMs = Math.min(MAX_EXPIRES_MS, maxExpiresMs);
     this.#link = link;
-    this.#consumer = { stream, durable };
+    this.#config = config;
     this.#buffer = buffer;
-    this.#pull = new Pull(link, {
-      stream,
-      durable,
-      batch: consumer.maxBatch,
-      expiresMs: Math.min(MAX_EXPIRES_MS, consumer.maxExpiresMs),
-      onMessage: (message) =>
-        buffer.add({ acknowledgeTo: message.reply ?? "", message: brokerMessageOf(message, idempotencyFrom) }),
-      onServed,
-      hasRoom: () => buffer.hasRoom,
+    this.#onServed = onServed;
+    this.#batch = maxBatch;
+    this.#heartbeatMs = Math.min(HEARTBEAT_MS, Math.floor(expiresMs / 2));
+    this.#subject = `$JS.API.CONSUMER.MSG.NEXT.${config.stream}.${config.durable}`;
+    this.#request = JSON.stringify({
+      batch: maxBatch,
+      expires: expiresMs * 1_000_000,
+      idle_heartbeat: this.#heartbeatMs * 1_000_000,
     });
-    const renewalMs = Math.max(MIN_RENEWAL_MS, Math.floor(consumer.ackWaitMs / RENEWALS_PER_WAIT));
+    const failed = new Promise<string>((resolve) => {
+      this.#fail = resolve;
+    });
+    this.failed = Promise.race([failed, link.ended]);
+    this.#subscription = link.connection.subscribe(this.#inbox, {
+      callback: (error, message) => {
+        if (error === null) this.#received(message);
+        else this.#fail(`the user may not receive messages: permit subscriptions to _INBOX.> (${errorText(error)})`);
+      },
+    });
+    link.onViolation(({ operation, subject }) => {
+      if (operation === "publish") this.#fail(`the user may not publish to ${subject}: grant it in the permissions`);
+    });
+    this.#watch = setInterval(() => this.#listen(), this.#heartbeatMs);
+    const renewalMs = Math.max(MIN_RENEWAL_MS, Math.floor(ackWaitMs / RENEWALS_PER_WAIT));
     this.#renewal = setInterval(() => this.#answer(buffer.all, IN_PROGRESS), renewalMs);
-    this.failed = Promise.race([this.#pull.failed, link.ended]);
+    this.more();
   }
 
-  /** The buffer has room for more messages. */
+  /** Requests the next batch once the last one has arrived and there is room. Call it when there is new room. */
   more(): void {
-    this.#pull.more();
+    if (this.#ended || this.#outstanding > 0 || !this.#buffer.hasRoom) return;
+    try {
+      this.#link.connection.publish(this.#subject, this.#request, { reply: this.#inbox });
+      this.#outstanding = this.#batch;
+      this.#heardAt = performance.now();
+    } catch (error) {
+      this.#fail(this.#link.lost ?? `messages could not be requested: ${errorText(error)}`);
+    }
   }
 
   /** @returns those that could not be acknowledged, because the connection has ended */
@@ -71,12 +118,14 @@ export class Session {
 
   /** Stops requesting at once. Messages already requested still arrive. */
   end(): void {
-    this.#pull.end();
+    this.#ended = true;
+    clearInterval(this.#watch);
   }
 
-  /** Stops reading; resolves when all messages in flight have arrived. */
+  /** Stops reading; resolves when all messages in flight have arrived, or never if the server hangs. */
   async drain(): Promise<void> {
-    await Promise.race([this.#pull.drain(), this.#link.ended]);
+    this.end();
+    await Promise.race([this.#subscription.drain(), this.#link.ended]);
   }
 
   /**
@@ -91,7 +140,7 @@ export class Session {
 
   async close(): Promise<void> {
     clearInterval(this.#renewal);
-    this.#pull.end();
+    this.end();
     await this.#link.close();
   }
 
@@ -101,7 +150,7 @@ export class Session {
    * A consumer info request makes the server remove such requests.
    */
   async #forgetRequest(): Promise<void> {
-    const { stream, durable } = this.#consumer;
+    const { stream, durable } = this.#config;
     const manager = await this.#link.connection.jetstreamManager({ checkAPI: false, timeout: FORGET_TIMEOUT_MS });
     // Without an answer the messages are given back anyway, perhaps out of order.
     await manager.consumers.info(stream, durable).catch(() => {});
@@ -117,103 +166,6 @@ export class Session {
       }
     });
   }
-}
-
-interface PullOptions {
-  readonly stream: string;
-  readonly durable: string;
-  readonly batch: number;
-  /** How long the server keeps a request open, in ms. */
-  readonly expiresMs: number;
-  /** Called per message. Must not throw. */
-  readonly onMessage: (message: Msg) => void;
-  /** The server answered a request. */
-  readonly onServed: () => void;
-  /** Whether another batch fits now. */
-  readonly hasRoom: () => boolean;
-}
-
-const HEARTBEAT_MS = 10_000;
-/** The server may be silent for this many heartbeats. */
-const MAX_SILENT_HEARTBEATS = 2.5;
-
-/** Status messages of the server (NATS ADR-37). */
-const HEARTBEAT = 100;
-const NO_MESSAGES = 404;
-const REQUEST_EXPIRED = 408;
-const NO_RESPONDERS = 503;
-
-/**
- * Requests the messages of a pull consumer, one request at a time. A request stays open until its batch is full or it
- * expires, and the server sends each message at once: an idle source costs one heartbeat every ten seconds.
- */
-class Pull {
-  /** Resolves with the reason when it can get no more messages. */
-  readonly failed: Promise<string>;
-  readonly #link: NatsLink;
-  readonly #options: PullOptions;
-  readonly #inbox = createInbox();
-  readonly #subscription: Subscription;
-  readonly #subject: string;
-  readonly #request: string;
-  readonly #watch: NodeJS.Timeout;
-  readonly #heartbeatMs: number;
-  #fail: (reason: string) => void = () => {};
-  /** Messages requested that have not arrived. */
-  #outstanding = 0;
-  #heardAt = performance.now();
-  #ended = false;
-
-  constructor(link: NatsLink, options: PullOptions) {
-    const { stream, durable, batch, expiresMs } = options;
-    this.#link = link;
-    this.#options = options;
-    this.#heartbeatMs = Math.min(HEARTBEAT_MS, Math.floor(expiresMs / 2));
-    this.#subject = `$JS.API.CONSUMER.MSG.NEXT.${stream}.${durable}`;
-    this.#request = JSON.stringify({
-      batch,
-      expires: expiresMs * 1_000_000,
-      idle_heartbeat: this.#heartbeatMs * 1_000_000,
-    });
-    this.failed = new Promise((resolve) => {
-      this.#fail = resolve;
-    });
-    this.#subscription = link.connection.subscribe(this.#inbox, {
-      callback: (error, message) => {
-        if (error === null) this.#received(message);
-        else this.#fail(`the user may not receive messages: permit subscriptions to _INBOX.> (${errorText(error)})`);
-      },
-    });
-    link.onViolation(({ operation, subject }) => {
-      if (operation === "publish") this.#fail(`the user may not publish to ${subject}: grant it in the permissions`);
-    });
-    this.#watch = setInterval(() => this.#listen(), this.#heartbeatMs);
-    this.more();
-  }
-
-  /** Requests the next batch once the last one has arrived and there is room. Call it when there is new room. */
-  more(): void {
-    if (this.#ended || this.#outstanding > 0 || !this.#options.hasRoom()) return;
-    try {
-      this.#link.connection.publish(this.#subject, this.#request, { reply: this.#inbox });
-      this.#outstanding = this.#options.batch;
-      this.#heardAt = performance.now();
-    } catch (error) {
-      this.#fail(this.#link.lost ?? `messages could not be requested: ${errorText(error)}`);
-    }
-  }
-
-  /** Stops requesting; resolves when all messages in flight have arrived, or never if the server hangs. */
-  async drain(): Promise<void> {
-    this.end();
-    await this.#subscription.drain();
-  }
-
-  /** Stops requesting at once. */
-  end(): void {
-    this.#ended = true;
-    clearInterval(this.#watch);
-  }
 
   #received(message: Msg): void {
     this.#heardAt = performance.now();
@@ -222,19 +174,22 @@ class Pull {
       return;
     }
     this.#outstanding = Math.max(0, this.#outstanding - 1);
-    this.#options.onServed();
-    this.#options.onMessage(message);
+    this.#onServed();
+    this.#buffer.add({
+      acknowledgeTo: message.reply ?? "",
+      message: brokerMessageOf(message, this.#config.idempotencyFrom),
+    });
     this.more();
   }
 
   #status({ code, description }: { readonly code: number; readonly description: string }): void {
     switch (code) {
       case HEARTBEAT:
-        this.#options.onServed();
+        this.#onServed();
         return;
       case NO_MESSAGES:
       case REQUEST_EXPIRED:
-        this.#options.onServed();
+        this.#onServed();
         this.#outstanding = 0;
         this.more();
         return;
