@@ -39,80 +39,55 @@ export function readProperties(bytes: Buffer): Properties {
   const reader = new Reader(bytes);
   const flags = (reader.octet() << 8) | reader.octet();
   const properties: Record<string, unknown> = {};
-  for (let n = 0; n < PROPERTIES.length; n += 1) {
-    const property = PROPERTIES[n];
-    if (property !== undefined && (flags & (0x8000 >> n)) !== 0) properties[property[0]] = property[1](reader);
-  }
+  PROPERTIES.forEach(([name, read], n) => {
+    if ((flags & (0x8000 >> n)) !== 0) properties[name] = read(reader);
+  });
   return properties;
 }
 
 function table(reader: Reader, depth: number): object | null {
-  const end = reader.partEnd();
-  if (depth > MAX_DEPTH) return reader.skipTo(end);
+  const part = reader.part();
+  if (depth > MAX_DEPTH) return null;
   // A field may be called __proto__, and an assignment would set the prototype.
-  const fields: Record<string, unknown> = {};
-  const outer = reader.narrow(end);
-  while (reader.offset < end) {
-    const name = reader.shortText();
-    const field = value(reader, depth);
-    if (name === "__proto__") Object.defineProperty(fields, name, { value: field, enumerable: true });
-    else fields[name] = field;
-  }
-  reader.narrow(outer);
-  return fields;
+  const fields: [string, unknown][] = [];
+  while (part.hasMore) fields.push([part.shortText(), value(part, depth)]);
+  return Object.fromEntries(fields);
 }
 
 function list(reader: Reader, depth: number): unknown[] | null {
-  const end = reader.partEnd();
-  if (depth > MAX_DEPTH) return reader.skipTo(end);
+  const part = reader.part();
+  if (depth > MAX_DEPTH) return null;
   const values: unknown[] = [];
-  const outer = reader.narrow(end);
-  while (reader.offset < end) values.push(value(reader, depth));
-  reader.narrow(outer);
+  while (part.hasMore) values.push(value(part, depth));
   return values;
 }
 
-/** A value after its type (AMQP 0-9-1, section 4.2.5.5, with the types as RabbitMQ uses them). */
+/** Values by their type (AMQP 0-9-1, section 4.2.5.5, with the types as RabbitMQ uses them). */
+const VALUES = new Map<string, (reader: Reader, depth: number) => unknown>([
+  ["S", (reader) => reader.text(reader.length())],
+  ["x", (reader) => reader.bytes(reader.length())],
+  ["F", (reader, depth) => table(reader, depth + 1)],
+  ["A", (reader, depth) => list(reader, depth + 1)],
+  ["t", (reader) => reader.octet() !== 0],
+  ["b", (reader) => reader.bytes(1).readInt8()],
+  ["B", (reader) => reader.octet()],
+  ["s", (reader) => reader.bytes(2).readInt16BE()],
+  ["u", (reader) => reader.bytes(2).readUInt16BE()],
+  ["I", (reader) => reader.bytes(4).readInt32BE()],
+  ["i", (reader) => reader.bytes(4).readUInt32BE()],
+  ["l", (reader) => exact(reader.bytes(8).readBigInt64BE())],
+  ["f", (reader) => reader.bytes(4).readFloatBE()],
+  ["d", (reader) => reader.bytes(8).readDoubleBE()],
+  ["D", (reader) => ({ "!": "decimal", value: { places: reader.octet(), digits: reader.length() } })],
+  ["T", (reader) => ({ "!": "timestamp", value: Number(reader.bytes(8).readBigUInt64BE()) })],
+  ["V", () => null],
+]);
+
 function value(reader: Reader, depth: number): unknown {
   const type = String.fromCharCode(reader.octet());
-  switch (type) {
-    case "S":
-      return reader.text(reader.length());
-    case "x":
-      return reader.bytes(reader.length());
-    case "F":
-      return table(reader, depth + 1);
-    case "A":
-      return list(reader, depth + 1);
-    case "t":
-      return reader.octet() !== 0;
-    case "b":
-      return reader.bytes(1).readInt8();
-    case "B":
-      return reader.octet();
-    case "s":
-      return reader.bytes(2).readInt16BE();
-    case "u":
-      return reader.bytes(2).readUInt16BE();
-    case "I":
-      return reader.bytes(4).readInt32BE();
-    case "i":
-      return reader.bytes(4).readUInt32BE();
-    case "l":
-      return exact(reader.bytes(8).readBigInt64BE());
-    case "f":
-      return reader.bytes(4).readFloatBE();
-    case "d":
-      return reader.bytes(8).readDoubleBE();
-    case "D":
-      return { "!": "decimal", value: { places: reader.octet(), digits: reader.length() } };
-    case "T":
-      return { "!": "timestamp", value: Number(reader.bytes(8).readBigUInt64BE()) };
-    case "V":
-      return null;
-    default:
-      throw new Error(`a value has the unknown type ${JSON.stringify(type)}`);
-  }
+  const read = VALUES.get(type);
+  if (read === undefined) throw new Error(`a value has the unknown type ${JSON.stringify(type)}`);
+  return read(reader, depth);
 }
 
 function exact(integer: bigint): number | bigint {
@@ -122,19 +97,17 @@ function exact(integer: bigint): number | bigint {
 
 const REPLACEMENT = "\ufffd";
 
-/** Reads values from the front of a buffer, or of a part of it. Every method throws an Error at its end. */
+/** Reads values from the front of a buffer. Every method throws an Error at its end. */
 class Reader {
   readonly #buffer: Buffer;
   #offset = 0;
-  #end: number;
 
   constructor(buffer: Buffer) {
     this.#buffer = buffer;
-    this.#end = buffer.length;
   }
 
-  get offset(): number {
-    return this.#offset;
+  get hasMore(): boolean {
+    return this.#offset < this.#buffer.length;
   }
 
   octet(): number {
@@ -151,6 +124,11 @@ class Reader {
     return this.#buffer.subarray(from, from + length);
   }
 
+  /** A part with its length before it, such as a table. */
+  part(): Reader {
+    return new Reader(this.bytes(this.length()));
+  }
+
   text(length: number): string {
     const from = this.#take(length);
     const text = this.#buffer.toString("utf8", from, from + length);
@@ -164,37 +142,12 @@ class Reader {
     return this.text(this.octet());
   }
 
-  /** Reads the length of a part. @returns where it ends */
-  partEnd(): number {
-    const length = this.length();
-    const end = this.#offset + length;
-    if (end > this.#end) throw tooLong();
-    return end;
-  }
-
-  /** Skips the rest of a part. */
-  skipTo(end: number): null {
-    this.#offset = end;
-    return null;
-  }
-
-  /** Limits reading to `end`. @returns the former end */
-  narrow(end: number): number {
-    const former = this.#end;
-    this.#end = end;
-    return former;
-  }
-
   #take(length: number): number {
     const from = this.#offset;
     this.#offset = from + length;
-    if (this.#offset > this.#end) throw tooLong();
+    if (this.#offset > this.#buffer.length) throw new Error("a value is longer than what it is part of");
     return from;
   }
-}
-
-function tooLong(): Error {
-  return new Error("a value is longer than what it is part of");
 }
 
 /** Replaces properties that cannot be read. */
