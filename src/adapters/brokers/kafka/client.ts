@@ -6,16 +6,9 @@ import type { ISocketFactory, Kafka, KafkaConfig, LogEntry, RetryOptions, SASLOp
 import kafkajs from "kafkajs";
 import snappy from "kafkajs-snappy";
 import { decompressFrame } from "lz4-napi";
-import type { Infer } from "../../../model/schema.ts";
 import { Secret } from "../../../model/secret.ts";
 import type { Log } from "../../../ports/runtime.ts";
-import type { kafkaConnectionKeys } from "./schema.ts";
-
-export type KafkaConnection = Infer<{
-  readonly type: "object";
-  readonly properties: typeof kafkaConnectionKeys;
-  readonly required: readonly ["bootstrapServers"];
-}>;
+import type { KafkaConnection } from "./schema.ts";
 
 interface KafkaClientOptions {
   /** Timeout of connecting, TLS included, in ms. */
@@ -189,20 +182,6 @@ export class Sockets {
   }
 }
 
-/**
- * An internal module of kafkajs.
- *
- * @param name path below its `src`
- * @returns undefined in a version with another structure
- */
-function kafkajsModule<T>(name: string): T | undefined {
-  try {
-    return createRequire(import.meta.url)(`kafkajs/src/${name}`);
-  } catch {
-    return undefined;
-  }
-}
-
 interface RequestQueue {
   readonly pending: readonly unknown[];
   scheduleCheckPendingRequests(): void;
@@ -210,13 +189,12 @@ interface RequestQueue {
 
 /**
  * Keeps kafkajs 2.2.4 from setting a timer with a negative delay after each answer while nothing waits: newer versions
- * of Node report it on stderr (TimeoutNegativeWarning). Does nothing for a version with another structure.
+ * of Node report it on stderr (TimeoutNegativeWarning).
  */
 function quietRequestQueue(): void {
-  const queue = kafkajsModule<{ readonly prototype?: Partial<RequestQueue> }>("network/requestQueue")?.prototype;
-  if (typeof queue?.scheduleCheckPendingRequests !== "function") return;
+  const queue: RequestQueue = createRequire(import.meta.url)("kafkajs/src/network/requestQueue").prototype;
   const schedule = queue.scheduleCheckPendingRequests;
-  queue.scheduleCheckPendingRequests = function (this: RequestQueue) {
+  queue.scheduleCheckPendingRequests = function () {
     if (this.pending.length > 0) schedule.call(this);
   };
 }

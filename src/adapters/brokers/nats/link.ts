@@ -4,17 +4,9 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { type ConnectionOptions, DebugEvents, Events, type NatsConnection } from "nats";
 import { NatsConnectionImpl, setTransportFactory } from "nats/lib/nats-base-client/internal_mod.js";
 import { NodeTransport, nodeResolveHost } from "nats/lib/src/node_transport.js";
-import type { Infer } from "../../../model/schema.ts";
 import type { Random } from "../../../time/clock.ts";
 import { connectFault, lossText, NatsFault } from "./faults.ts";
-import { NATS_SERVER, type natsConnectionKeys } from "./schema.ts";
-
-/** The keys of a source or destination for its connection. */
-type NatsConnectionConfig = Infer<{
-  readonly type: "object";
-  readonly properties: typeof natsConnectionKeys;
-  readonly required: readonly ["servers"];
-}>;
+import { NATS_SERVER, type NatsConnectionConfig } from "./schema.ts";
 
 /** Something the server does not permit this user; it reports that asynchronously. */
 interface Violation {
@@ -186,32 +178,15 @@ function joined(faults: readonly NatsFault[]): NatsFault {
   return new NatsFault(first?.code ?? "other", faults.map(({ message }) => message).join("; "));
 }
 
-/** The TCP connections of one attempt to connect. */
-class Sockets {
-  readonly #open = new Set<Socket>();
-  #destroyed = false;
-
-  add(socket: Socket): void {
-    this.#open.add(socket);
-    // A socket that is destroyed before it connects would connect anyway: wait a turn.
-    if (this.#destroyed) setImmediate(() => socket.destroy());
-  }
-
-  destroy(): void {
-    this.#destroyed = true;
-    for (const socket of this.#open) socket.destroy();
-  }
-}
-
 /** The client keeps unknown options and passes them to its transport. */
-type TrackedOptions = ConnectionOptions & { readonly sockets: Sockets };
+type TrackedOptions = ConnectionOptions & { readonly onSocket: (socket: Socket) => void };
 
 const CHANNEL = "net.client.socket";
 
 /** The client's own transport; reports the socket that it opens. */
 class TrackedTransport extends NodeTransport {
   override connect(server: Parameters<NodeTransport["connect"]>[0], options: TrackedOptions): Promise<void> {
-    const onSocket = (message: unknown) => options.sockets.add((message as { readonly socket: Socket }).socket);
+    const onSocket = (message: unknown) => options.onSocket((message as { readonly socket: Socket }).socket);
     // Opened synchronously: no other socket can interfere.
     subscribe(CHANNEL, onSocket);
     try {
@@ -236,10 +211,20 @@ export function connectTracked(options: ConnectionOptions): {
   readonly outcome: Promise<NatsConnection>;
   readonly destroy: () => void;
 } {
-  const sockets = new Sockets();
+  const sockets = new Set<Socket>();
+  let destroyed = false;
+  const onSocket = (socket: Socket) => {
+    sockets.add(socket);
+    // A socket that is destroyed before it connects would connect anyway: wait a turn.
+    if (destroyed) setImmediate(() => socket.destroy());
+  };
+  const destroy = () => {
+    destroyed = true;
+    for (const socket of sockets) socket.destroy();
+  };
   setTransportFactory(TRANSPORT);
-  const tracked: TrackedOptions = { ...options, sockets };
-  return { outcome: NatsConnectionImpl.connect(tracked), destroy: () => sockets.destroy() };
+  const tracked: TrackedOptions = { ...options, onSocket };
+  return { outcome: NatsConnectionImpl.connect(tracked), destroy };
 }
 
 /** The client's credentials. */

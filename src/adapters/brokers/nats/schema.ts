@@ -1,16 +1,21 @@
-import type { Secret } from "../../../model/secret.ts";
+import { type Infer, text } from "../../../model/schema.ts";
 import type { When } from "../../../ports/kinds.ts";
-import { checkServers } from "../serverList.ts";
+import { checkServers } from "../schema.ts";
 
 /**
  * Connection keys of NATS sources and destinations (spec, "Subject-broker destination" and "Subject-broker source").
  */
-export const natsConnectionKeys = {
-  servers: { type: "string", url: true, syntax: "notBlank", description: "Server URLs, comma-separated." },
-  username: { type: "string", description: "User name; needs `password`." },
-  password: { type: "string", secret: true, description: "Password; needs `username`." },
-  token: { type: "string", secret: true, description: "Token. Set a token or a user name, not both." },
+export const servers = text("Server URLs, comma-separated.", { url: true, syntax: "notBlank" });
+export const natsLoginKeys = {
+  username: text("User name; needs `password`."),
+  password: text("Password; needs `username`.", { secret: true }),
+  token: text("Token. Set a token or a user name, not both.", { secret: true }),
 } as const;
+
+export type NatsConnectionConfig = { readonly servers: string } & Infer<{
+  readonly type: "object";
+  readonly properties: typeof natsLoginKeys;
+}>;
 
 /**
  * One entry of `servers`: scheme, user info, host, port. The user info extends to the last @, since people forget to
@@ -19,15 +24,8 @@ export const natsConnectionKeys = {
 export const NATS_SERVER =
   /^(?:(nats|tls):\/\/)?(?:(?![a-z][a-z0-9+.-]*:\/\/)(.*)@)?(\[[0-9a-f:.%]+\]|[^\s:/@[\]]+)(?::(\d{1,5}))?\/?$/i;
 
-interface NatsKeys {
-  readonly servers: string;
-  readonly username?: string;
-  readonly password?: Secret;
-  readonly token?: Secret;
-}
-
 /** User name and password require each other; a token excludes them. */
-export function checkNats(entry: NatsKeys, when: When): void {
+export function checkNats(entry: NatsConnectionConfig, when: When): void {
   when(["username", "password"], (report) => {
     if (entry.username !== undefined && entry.password === undefined)
       report.error("password", "is required by username");

@@ -4,29 +4,6 @@ import { faultOf, RabbitmqFault, type RabbitmqFaultCode } from "./fault.ts";
 import { readContentHeaders } from "./properties.ts";
 import type { AmqpTarget } from "./uri.ts";
 
-/** One open connection. It serves until `ended` aborts; it never reopens. */
-export interface AmqpConnection {
-  readonly target: AmqpTarget;
-  /** Largest frame of the broker, in bytes. */
-  readonly frameMax: number;
-  /**
-   * Largest body of the broker, in bytes. It reports the limit only when it refuses a body; whoever learns it writes it
-   * here.
-   */
-  maxBodyBytes: number;
-  /** Why the broker blocks publishers; null while it does not. */
-  readonly blocked: string | null;
-  onBlockedChange: () => void;
-  /** Aborts with the `RabbitmqFault` that ended the connection. */
-  readonly ended: AbortSignal;
-  createChannel(): Promise<Channel>;
-  createConfirmChannel(): Promise<ConfirmChannel>;
-  /** Closes the connection, with a short timeout for the broker's answer. Close channels with unsent frames before. */
-  close(): Promise<void>;
-  /** Ends the connection without a close handshake. */
-  destroy(): void;
-}
-
 export const CLOSE_TIMEOUT_MS = 2000;
 /** Time for the last frames of an ended connection to leave, in ms. */
 const LINGER_MS = 500;
@@ -61,7 +38,7 @@ export async function openConnection(target: AmqpTarget, signal: AbortSignal): P
   };
   try {
     const model = await connect(target.options, options);
-    const connection = new Connection(target, model, socket);
+    const connection = new AmqpConnection(target, model, socket);
     if (!socket.signal.aborted) return connection;
     throw timedOut(target);
   } catch (error) {
@@ -73,9 +50,15 @@ export async function openConnection(target: AmqpTarget, signal: AbortSignal): P
   }
 }
 
-class Connection implements AmqpConnection {
+/** One open connection. It serves until `ended` aborts; it never reopens. */
+export class AmqpConnection {
   readonly target: AmqpTarget;
+  /** Largest frame of the broker, in bytes. */
   readonly frameMax: number;
+  /**
+   * Largest body of the broker, in bytes. It reports the limit only when it refuses a body; whoever learns it writes it
+   * here.
+   */
   maxBodyBytes = Number.POSITIVE_INFINITY;
   onBlockedChange: () => void = () => {};
   readonly #model: ChannelModel;
@@ -97,10 +80,12 @@ class Connection implements AmqpConnection {
     model.on("unblocked", () => this.#setBlocked(null));
   }
 
+  /** Why the broker blocks publishers; null while it does not. */
   get blocked(): string | null {
     return this.#blocked;
   }
 
+  /** Aborts with the `RabbitmqFault` that ended the connection. */
   get ended(): AbortSignal {
     return this.#ended.signal;
   }
@@ -113,6 +98,7 @@ class Connection implements AmqpConnection {
     return this.#model.createConfirmChannel({ highWaterMark: CHANNEL_BUFFER_FRAMES });
   }
 
+  /** Closes the connection, with a short timeout for the broker's answer. Close channels with unsent frames before. */
   async close(): Promise<void> {
     if (this.ended.aborted) {
       this.#socket.abort();
@@ -123,6 +109,7 @@ class Connection implements AmqpConnection {
     this.destroy();
   }
 
+  /** Ends the connection without a close handshake. */
   destroy(): void {
     this.#end(new RabbitmqFault("closed", `the connection to ${this.target.name} was closed`));
     this.#socket.abort();

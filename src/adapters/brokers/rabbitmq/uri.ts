@@ -1,7 +1,13 @@
 import type { Options } from "amqplib";
+import { text as textKey } from "../../../model/schema.ts";
 import { maskUrl } from "../../../model/secret.ts";
 import type { Report } from "../../../ports/kinds.ts";
 import { RabbitmqFault } from "./fault.ts";
+
+/** The key of sources and destinations for their connection. */
+export const amqpUri = textKey("AMQP URI such as `amqp://user:password@host:5672/vhost`. Takes no `file:`.", {
+  url: true,
+});
 
 /** Where to connect, and as whom. */
 export interface AmqpTarget {

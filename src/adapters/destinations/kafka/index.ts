@@ -4,12 +4,12 @@ import type { Destination, OutboundMessage } from "../../../ports/destination.ts
 import type { AdapterTools } from "../../../ports/kinds.ts";
 import { Backoff } from "../../../time/backoff.ts";
 import { pause, resolvesWithin } from "../../../time/wait.ts";
-import type { KafkaConnection } from "../../brokers/kafka/client.ts";
 import { kafkaFault } from "../../brokers/kafka/faults.ts";
+import type { KafkaConnection } from "../../brokers/kafka/schema.ts";
 import { NETWORK_FAULT_CODES } from "../../brokers/networkFaults.ts";
 import { InFlight } from "../../brokers/pendingPublish.ts";
 import { checkedTopic, kafkaError, publishErrorOf } from "./errors.ts";
-import { createKafkaProducer, type KafkaProducer } from "./producer.ts";
+import { KafkaProducer } from "./producer.ts";
 import { type Group, groupByTopic, PendingRecord, PublishQueue } from "./queue.ts";
 import type { KafkaDestinationConfig } from "./schema.ts";
 
@@ -124,7 +124,7 @@ class Sender {
     const waitMs = this.#nextConnectionAt - clock.monotonic();
     if (waitMs > 0 && !(await pause(waitMs, this.#closing.signal))) return undefined;
     const firstServer = this.#connections++;
-    const producer = createKafkaProducer(this.#connection, { timeoutMs: this.#timeoutMs, firstServer, log });
+    const producer = new KafkaProducer(this.#connection, { timeoutMs: this.#timeoutMs, firstServer, log });
     const onClose = () => producer.cut();
     this.#closing.signal.addEventListener("abort", onClose, { once: true });
     try {

@@ -10,8 +10,5 @@ export const kafkaDestination = destinationKind({
   routingKey: { name: "record key", template: "keyTemplate", fields: "columns", emptyMeansNone: true },
   cloudEvents: { prefix: "ce_", isEncoded: false },
   explain: ({ bootstrapServers }) => ({ name: "broker", text: bootstrapServers }),
-  async create(config, tools) {
-    const { createKafkaDestination } = await import("./index.ts");
-    return createKafkaDestination(config, tools);
-  },
+  create: async (config, tools) => (await import("./index.ts")).createKafkaDestination(config, tools),
 });

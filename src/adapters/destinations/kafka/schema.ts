@@ -1,6 +1,6 @@
-import type { Infer } from "../../../model/schema.ts";
-import { ADDRESS_COLUMNS } from "../../../ports/kinds.ts";
-import { kafkaConnectionKeys } from "../../brokers/kafka/schema.ts";
+import { type Infer, ms, text } from "../../../model/schema.ts";
+import { bootstrapServers, kafkaSecurityKeys } from "../../brokers/kafka/schema.ts";
+import { addressColumn, addressTemplate } from "../../brokers/schema.ts";
 
 /** Keys of a Kafka destination (spec, "Log-broker destination"). */
 export const kafkaDestinationSchema = {
@@ -8,31 +8,15 @@ export const kafkaDestinationSchema = {
   description: "Publishes records with acks=all and an idempotent producer.",
   required: ["bootstrapServers", "topic"],
   properties: {
-    bootstrapServers: kafkaConnectionKeys.bootstrapServers,
-    topic: { type: "string", syntax: "address", description: "Topic: a name or an address template." },
-    topicFrom: {
-      type: "string",
-      enum: ADDRESS_COLUMNS,
-      description: "Row column that holds the topic; wins over `topic`.",
-    },
-    keyTemplate: {
-      type: "string",
-      syntax: "routingKey",
-      default: "{{ key }}",
-      description:
-        "Record key; only `{{ key }}` and `{{ topic }}` render. An empty result sends no key. A route's `routingKeyTemplate` wins.",
-    },
-    timeoutMs: {
-      type: "integer",
-      unit: "ms",
-      minimum: 2000,
-      default: 30000,
-      description: "Longest publish, acknowledgement included.",
-    },
-    securityProtocol: kafkaConnectionKeys.securityProtocol,
-    saslMechanism: kafkaConnectionKeys.saslMechanism,
-    saslUsername: kafkaConnectionKeys.saslUsername,
-    saslPassword: kafkaConnectionKeys.saslPassword,
+    bootstrapServers,
+    topic: addressTemplate("Topic"),
+    topicFrom: addressColumn("topic"),
+    keyTemplate: text(
+      "Record key; only `{{ key }}` and `{{ topic }}` render. An empty result sends no key. A route's `routingKeyTemplate` wins.",
+      { syntax: "routingKey", default: "{{ key }}" },
+    ),
+    timeoutMs: ms("Longest publish, acknowledgement included.", { minimum: 2000, default: 30000 }),
+    ...kafkaSecurityKeys,
   },
 } as const;
 

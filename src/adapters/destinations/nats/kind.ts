@@ -10,8 +10,5 @@ export const natsDestination = destinationKind({
   routingKey: null,
   cloudEvents: { prefix: "ce-", isEncoded: true },
   explain: ({ servers }) => ({ name: "broker", text: servers }),
-  async create(config, tools) {
-    const { createNatsDestination } = await import("./index.ts");
-    return createNatsDestination(config, tools);
-  },
+  create: async (config, tools) => (await import("./index.ts")).createNatsDestination(config, tools),
 });

@@ -1,6 +1,6 @@
-import type { Infer } from "../../../model/schema.ts";
-import { ADDRESS_COLUMNS } from "../../../ports/kinds.ts";
-import { natsConnectionKeys } from "../../brokers/nats/schema.ts";
+import { boolean, type Infer, ms } from "../../../model/schema.ts";
+import { natsLoginKeys, servers } from "../../brokers/nats/schema.ts";
+import { addressColumn, addressTemplate } from "../../brokers/schema.ts";
 
 /** Keys of a NATS destination (spec, "Subject-broker destination"). */
 export const natsDestinationSchema = {
@@ -8,28 +8,14 @@ export const natsDestinationSchema = {
   description: "Publishes to a subject, by default through JetStream with an acknowledgement.",
   required: ["servers", "subject"],
   properties: {
-    servers: natsConnectionKeys.servers,
-    subject: { type: "string", syntax: "address", description: "Subject: a name or an address template." },
-    subjectFrom: {
-      type: "string",
-      enum: ADDRESS_COLUMNS,
-      description: "Row column that holds the subject; wins over `subject`.",
-    },
-    jetStream: {
-      type: "boolean",
+    servers,
+    subject: addressTemplate("Subject"),
+    subjectFrom: addressColumn("subject"),
+    jetStream: boolean("`true`: wait for the stream's acknowledgement; `false`: core publish, unacknowledged.", {
       default: true,
-      description: "`true`: wait for the stream's acknowledgement; `false`: core publish, unacknowledged.",
-    },
-    timeoutMs: {
-      type: "integer",
-      unit: "ms",
-      exclusiveMinimum: 0,
-      default: 30000,
-      description: "Longest wait for a publish.",
-    },
-    username: natsConnectionKeys.username,
-    password: natsConnectionKeys.password,
-    token: natsConnectionKeys.token,
+    }),
+    timeoutMs: ms("Longest wait for a publish.", { exclusiveMinimum: 0, default: 30000 }),
+    ...natsLoginKeys,
   },
 } as const;
 

@@ -10,8 +10,5 @@ export const rabbitmqDestination = destinationKind({
   routingKey: { name: "routing key", template: "routingKeyTemplate", fields: "all", emptyMeansNone: false },
   cloudEvents: { prefix: "cloudEvents_", isEncoded: false },
   explain: ({ url }) => ({ name: "broker", text: url }),
-  async create(config, tools) {
-    const { createRabbitmqDestination } = await import("./index.ts");
-    return createRabbitmqDestination(config, tools);
-  },
+  create: async (config, tools) => (await import("./index.ts")).createRabbitmqDestination(config, tools),
 });

@@ -1,5 +1,6 @@
-import type { Infer } from "../../../model/schema.ts";
-import { ADDRESS_COLUMNS } from "../../../ports/kinds.ts";
+import { type Infer, text } from "../../../model/schema.ts";
+import { amqpUri } from "../../brokers/rabbitmq/uri.ts";
+import { addressColumn, addressTemplate } from "../../brokers/schema.ts";
 
 /** Keys of an AMQP destination (spec, "AMQP destination"). */
 export const rabbitmqDestinationSchema = {
@@ -7,35 +8,21 @@ export const rabbitmqDestinationSchema = {
   description: "Declares the exchange, publishes with the mandatory flag and waits for the confirm.",
   required: ["url", "exchange"],
   properties: {
-    url: {
-      type: "string",
-      url: true,
-      description: "AMQP URI such as `amqp://user:password@host:5672/vhost`. Takes no `file:`.",
-    },
-    exchange: { type: "string", syntax: "address", description: "Exchange: a name or an address template." },
-    exchangeFrom: {
-      type: "string",
-      enum: ADDRESS_COLUMNS,
-      description: "Row column that holds the exchange; wins over `exchange`.",
-    },
-    exchangeType: {
-      type: "string",
+    url: amqpUri,
+    exchange: addressTemplate("Exchange"),
+    exchangeFrom: addressColumn("exchange"),
+    exchangeType: text("Type with which the exchange is declared.", {
       enum: ["topic", "direct", "fanout"],
       default: "topic",
-      description: "Type with which the exchange is declared.",
-    },
-    routingKeyTemplate: {
-      type: "string",
+    }),
+    routingKeyTemplate: text("Routing key when the matched route sets none.", {
       syntax: "routingKey",
       default: "{{ topic }}",
-      description: "Routing key when the matched route sets none.",
-    },
-    deliveryMode: {
-      type: "string",
+    }),
+    deliveryMode: text("Whether the broker keeps messages on disk.", {
       enum: ["persistent", "transient"],
       default: "persistent",
-      description: "Whether the broker keeps messages on disk.",
-    },
+    }),
   },
 } as const;
 

@@ -9,8 +9,5 @@ export const kafkaSource = sourceKind({
   schema: kafkaSourceSchema,
   check: checkKafka,
   attributes: { idempotencyKey: [RECORD_KEY], aggregateId: [RECORD_KEY] },
-  async create(config, tools) {
-    const { createKafkaSource } = await import("./index.ts");
-    return createKafkaSource(config, tools);
-  },
+  create: async (config, tools) => (await import("./index.ts")).createKafkaSource(config, tools),
 });

@@ -1,5 +1,5 @@
-import type { Infer } from "../../../model/schema.ts";
-import { kafkaConnectionKeys } from "../../brokers/kafka/schema.ts";
+import { boolean, type Infer, integer, text } from "../../../model/schema.ts";
+import { bootstrapServers, kafkaSecurityKeys } from "../../brokers/kafka/schema.ts";
 
 /** Keys of a Kafka source (spec, "Log-broker source"). */
 export const kafkaSourceSchema = {
@@ -8,30 +8,21 @@ export const kafkaSourceSchema = {
     "Consumes topics; commits offsets after the inbox commit. Replicas with the same `groupId` share partitions.",
   required: ["bootstrapServers", "topics", "groupId"],
   properties: {
-    bootstrapServers: kafkaConnectionKeys.bootstrapServers,
+    bootstrapServers,
     topics: {
       type: "array",
       items: { type: "string", syntax: "notBlank" },
       minItems: 1,
       description: "Topics to consume.",
     },
-    groupId: { type: "string", syntax: "notBlank", description: "Consumer group." },
-    autoOffsetReset: {
-      type: "string",
+    groupId: text("Consumer group.", { syntax: "notBlank" }),
+    autoOffsetReset: text("Where a group without committed offset begins.", {
       enum: ["earliest", "latest"],
       default: "earliest",
-      description: "Where a group without committed offset begins.",
-    },
-    maxPollRecords: { type: "integer", minimum: 1, default: 100, description: "Most records handled at a time." },
-    eventTypeFromHeader: {
-      type: "boolean",
-      default: false,
-      description: "Every publisher sets the event type header.",
-    },
-    securityProtocol: kafkaConnectionKeys.securityProtocol,
-    saslMechanism: kafkaConnectionKeys.saslMechanism,
-    saslUsername: kafkaConnectionKeys.saslUsername,
-    saslPassword: kafkaConnectionKeys.saslPassword,
+    }),
+    maxPollRecords: integer("Most records handled at a time.", { minimum: 1, default: 100 }),
+    eventTypeFromHeader: boolean("Every publisher sets the event type header.", { default: false }),
+    ...kafkaSecurityKeys,
   },
 } as const;
 

@@ -10,8 +10,5 @@ export const natsSource = sourceKind({
     idempotencyKey: [{ header: "Nats-Msg-Id" }, { property: "streamPlace", text: "place in the stream" }],
     aggregateId: [],
   },
-  async create(config, tools) {
-    const { createNatsSource } = await import("./index.ts");
-    return createNatsSource(config, tools);
-  },
+  create: async (config, tools) => (await import("./index.ts")).createNatsSource(config, tools),
 });

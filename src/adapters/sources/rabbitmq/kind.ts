@@ -8,8 +8,5 @@ export const rabbitmqSource = sourceKind({
   check: ({ connectionUrl }, when) =>
     when(["connectionUrl"], (report) => checkAmqpUri("connectionUrl", connectionUrl, report)),
   attributes: { idempotencyKey: [{ property: "messageId", text: "AMQP property messageId" }], aggregateId: [] },
-  async create(config, tools) {
-    const { createRabbitmqSource } = await import("./index.ts");
-    return createRabbitmqSource(config, tools);
-  },
+  create: async (config, tools) => (await import("./index.ts")).createRabbitmqSource(config, tools),
 });

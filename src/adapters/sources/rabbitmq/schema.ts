@@ -1,4 +1,5 @@
-import type { Infer } from "../../../model/schema.ts";
+import { boolean, type Infer, integer, text } from "../../../model/schema.ts";
+import { amqpUri } from "../../brokers/rabbitmq/uri.ts";
 
 /** Keys of an AMQP source (spec, "AMQP source"). */
 export const rabbitmqSourceSchema = {
@@ -6,25 +7,11 @@ export const rabbitmqSourceSchema = {
   description: "Consumes a queue; acknowledges after the inbox commit.",
   required: ["queueName", "connectionUrl"],
   properties: {
-    queueName: { type: "string", syntax: "notBlank", description: "Queue to consume." },
-    connectionUrl: {
-      type: "string",
-      url: true,
-      description: "AMQP URI such as `amqp://user:password@host:5672/vhost`. Takes no `file:`.",
-    },
-    prefetchCount: {
-      type: "integer",
-      minimum: 1,
-      maximum: 65535,
-      default: 10,
-      description: "Most unacknowledged deliveries.",
-    },
-    declareQueue: { type: "boolean", default: false, description: "Declare the queue durable before consuming." },
-    eventTypeFromHeader: {
-      type: "boolean",
-      default: false,
-      description: "Every publisher sets the event type header.",
-    },
+    queueName: text("Queue to consume.", { syntax: "notBlank" }),
+    connectionUrl: amqpUri,
+    prefetchCount: integer("Most unacknowledged deliveries.", { minimum: 1, maximum: 65535, default: 10 }),
+    declareQueue: boolean("Declare the queue durable before consuming.", { default: false }),
+    eventTypeFromHeader: boolean("Every publisher sets the event type header.", { default: false }),
   },
 } as const;
 

@@ -1,4 +1,12 @@
-import type { Report } from "../../ports/kinds.ts";
+import { text } from "../../model/schema.ts";
+import { ADDRESS_COLUMNS, type Report } from "../../ports/kinds.ts";
+
+/** The address of a destination: a template. @param name what is addressed: `Topic` */
+export const addressTemplate = (name: string) => text(`${name}: a name or an address template.`, { syntax: "address" });
+
+/** The row column instead of the template. @param key key of the template */
+export const addressColumn = (key: string) =>
+  text(`Row column that holds the ${key}; wins over \`${key}\`.`, { enum: ADDRESS_COLUMNS });
 
 /**
  * Checks every entry of a comma-separated list of servers. Errors name its position only, since it may hold a password.
