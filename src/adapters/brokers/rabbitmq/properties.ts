@@ -30,7 +30,8 @@ const PROPERTIES: readonly (readonly [string, (reader: Reader) => unknown])[] = 
 
 /**
  * Reads the property list of a message. Text that is not UTF-8 becomes base64, so that different texts stay different;
- * an integer beyond a number's precision becomes a bigint; too deep nesting becomes null.
+ * an integer beyond a number's precision becomes a bigint, a time in the headers a date, a decimal its text; too deep
+ * nesting becomes null.
  *
  * @param bytes flags and properties
  * @throws Error when they violate AMQP
@@ -78,8 +79,8 @@ const VALUES = new Map<string, (reader: Reader, depth: number) => unknown>([
   ["l", (reader) => exact(reader.bytes(8).readBigInt64BE())],
   ["f", (reader) => reader.bytes(4).readFloatBE()],
   ["d", (reader) => reader.bytes(8).readDoubleBE()],
-  ["D", (reader) => ({ "!": "decimal", value: { places: reader.octet(), digits: reader.length() } })],
-  ["T", (reader) => ({ "!": "timestamp", value: Number(reader.bytes(8).readBigUInt64BE()) })],
+  ["D", (reader) => decimalText(reader.octet(), reader.length())],
+  ["T", (reader) => timeOf(Number(reader.bytes(8).readBigUInt64BE()))],
   ["V", () => null],
 ]);
 
@@ -88,6 +89,19 @@ function value(reader: Reader, depth: number): unknown {
   const read = VALUES.get(type);
   if (read === undefined) throw new Error(`a value has the unknown type ${JSON.stringify(type)}`);
   return read(reader, depth);
+}
+
+/**
+ * Seconds since the Unix epoch (AMQP 0-9-1, section 4.2.5.4) as a date; the number itself beyond the range of dates.
+ */
+export function timeOf(seconds: number): Date | number {
+  const date = new Date(seconds * 1000);
+  return Number.isNaN(date.getTime()) ? seconds : date;
+}
+
+function decimalText(places: number, digits: number): string {
+  const text = String(digits).padStart(places + 1, "0");
+  return places === 0 ? text : `${text.slice(0, -places)}.${text.slice(-places)}`;
 }
 
 function exact(integer: bigint): number | bigint {

@@ -355,15 +355,10 @@ function brokerMessage(
       "x-kafka-topic": topic,
       "x-kafka-partition": String(partition),
       "x-kafka-offset": offset,
-      "x-kafka-timestamp": timeOf(timestamp),
+      // Below 0 when the record has none.
+      "x-kafka-timestamp": Number(timestamp) < 0 ? null : headerText(new Date(Number(timestamp))),
     },
     recordKey: headerText(key) || undefined,
     publishedAt: Number(timestamp),
   };
-}
-
-/** @param timestamp ms since the Unix epoch; below 0 when the record has none */
-function timeOf(timestamp: string): string | null {
-  const time = new Date(Number(timestamp));
-  return Number(timestamp) < 0 || Number.isNaN(time.getTime()) ? null : time.toISOString();
 }

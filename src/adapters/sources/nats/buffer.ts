@@ -122,7 +122,7 @@ export async function redeliverLost(
 }
 
 /** A message's position in its stream. */
-export interface StreamPlace {
+interface StreamPlace {
   readonly stream: string;
   readonly sequence: string;
   /** When the stream stored it, in ns since the Unix epoch. */

@@ -2,7 +2,7 @@ import type { Msg } from "nats";
 import type { Headers } from "../../../model/rows.ts";
 import type { BrokerMessage } from "../../../ports/source.ts";
 import { headerText } from "../../brokers/headerText.ts";
-import { type StreamPlace, streamPlace } from "./buffer.ts";
+import { streamPlace } from "./buffer.ts";
 
 /** The fallback identity of a message without a key. */
 type IdempotencyFrom = "body" | "sequence";
@@ -21,8 +21,8 @@ const DELETION_HEADERS = ["KV-Operation", "Nats-Marker-Reason"] as const;
 export function brokerMessageOf(message: Msg, idempotencyFrom: IdempotencyFrom): BrokerMessage {
   const { data, subject, reply = "" } = message;
   const headers = messageHeaders(message);
-  const place = streamPlace(reply);
-  const { stream, sequence, storedAtNs } = place;
+  const { stream, sequence, storedAtNs } = streamPlace(reply);
+  const storedAtMs = Number(storedAtNs) / 1_000_000;
   const isDeletion = data.length === 0 && DELETION_HEADERS.some((name) => name in headers);
   return {
     body: isDeletion ? null : Buffer.from(data.buffer, data.byteOffset, data.byteLength),
@@ -31,16 +31,11 @@ export function brokerMessageOf(message: Msg, idempotencyFrom: IdempotencyFrom):
       "x-nats-subject": subject,
       "x-nats-stream": stream,
       "x-nats-sequence": sequence,
-      "x-nats-timestamp": timeOf(place),
+      "x-nats-timestamp": headerText(new Date(storedAtMs)),
     },
-    publishedAt: Math.floor(Number(storedAtNs) / 1_000_000),
+    publishedAt: Math.floor(storedAtMs),
     streamPlace: isDeletion || idempotencyFrom === "sequence" ? `${stream}:${sequence}:${storedAtNs}` : undefined,
   };
-}
-
-function timeOf({ storedAtNs }: StreamPlace): string | null {
-  const time = new Date(Number(storedAtNs) / 1_000_000);
-  return Number.isNaN(time.getTime()) ? null : time.toISOString();
 }
 
 /**

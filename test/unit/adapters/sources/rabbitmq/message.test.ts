@@ -24,12 +24,11 @@ describe("a delivery", () => {
       truth: false,
       bytes: Buffer.from("text"),
       binary: Buffer.from([0xff]),
-      time: { "!": "timestamp", value: 1704067200 },
-      "late time": { "!": "timestamp", value: 2 ** 60 },
-      decimal: { "!": "decimal", value: { places: 2, digits: 5 } },
-      whole: { "!": "decimal", value: { places: 0, digits: 12 } },
+      time: new Date("2024-01-01"),
+      "late time": 2 ** 60,
+      decimal: "0.05",
       nothing: null,
-      list: [1, Buffer.from("a"), { "!": "timestamp", value: 0 }],
+      list: [1, Buffer.from("a"), new Date(0)],
       table: { inner: { deep: Buffer.from("b") } },
     };
     expect(brokerMessageOf(delivery({ headers })).headers).toEqual({
@@ -42,7 +41,6 @@ describe("a delivery", () => {
       time: "2024-01-01T00:00:00.000Z",
       "late time": String(2 ** 60),
       decimal: "0.05",
-      whole: "12",
       list: '[1,"a","1970-01-01T00:00:00.000Z"]',
       table: '{"inner":{"deep":"b"}}',
     });
@@ -71,14 +69,6 @@ describe("a delivery", () => {
     });
     expect(brokerMessageOf(delivery(properties)).publishedAt).toBe(Date.UTC(2024));
     expect(brokerMessageOf(delivery({})).publishedAt).toBeUndefined();
-  });
-
-  test("leaves out what is nested too deeply", () => {
-    let table: object = {};
-    for (let depth = 0; depth < 50_000; depth += 1) table = { t: table };
-    const text = brokerMessageOf(delivery({ headers: { deep: table, near: { t: { t: 1 } } } })).headers;
-    expect(text.near).toBe('{"t":{"t":1}}');
-    expect(text.deep).toMatch(/^(\{"t":)+null\}+$/);
   });
 
   test("whose properties cannot be read is told from another one with the same body", () => {
