@@ -2,7 +2,7 @@ import type { PublishError } from "../../model/errors.ts";
 
 /** How long a publish may take, and what ends it early. */
 export interface PublishBounds {
-  /** The publishes of its destination. Each adds itself when made and leaves when it ends. */
+  /** The publishes of its destination, which it leaves when it ends. */
   readonly inFlight: InFlight;
   readonly signal: AbortSignal;
   /** ms for everything, from the creation of the publish. */

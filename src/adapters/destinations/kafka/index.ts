@@ -1,14 +1,14 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { PublishError } from "../../../model/errors.ts";
-import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
+import type { Destination } from "../../../ports/destination.ts";
 import type { AdapterTools } from "../../../ports/kinds.ts";
 import { Backoff } from "../../../time/backoff.ts";
 import { pause, resolvesWithin } from "../../../time/wait.ts";
+import { brokerDestination } from "../../brokers/destination.ts";
 import { kafkaFault } from "../../brokers/kafka/faults.ts";
 import type { KafkaConnection } from "../../brokers/kafka/schema.ts";
 import { NETWORK_FAULT_CODES } from "../../brokers/networkFaults.ts";
-import { InFlight } from "../../brokers/pendingPublish.ts";
-import { checkedTopic, kafkaError, publishErrorOf } from "./errors.ts";
+import { checkedTopic, publishErrorOf } from "./errors.ts";
 import { KafkaProducer } from "./producer.ts";
 import { type Group, groupByTopic, PendingRecord, PublishQueue } from "./queue.ts";
 import type { KafkaDestinationConfig } from "./schema.ts";
@@ -21,29 +21,13 @@ import type { KafkaDestinationConfig } from "./schema.ts";
 export function createKafkaDestination(config: KafkaDestinationConfig, tools: AdapterTools): Destination {
   const { timeoutMs, bootstrapServers } = config;
   const sender = new Sender(config, timeoutMs, tools);
-  const inFlight = new InFlight();
-  let closed: Promise<void> | undefined;
-
-  const close = async (): Promise<void> => {
-    inFlight.failAll(kafkaError("closed", `the destination on ${bootstrapServers} was closed`));
-    await sender.close();
-  };
-
-  return {
-    async publish(message: OutboundMessage, signal: AbortSignal) {
-      signal.throwIfAborted();
-      if (closed !== undefined) throw kafkaError("closed", `the destination on ${bootstrapServers} is closed`);
-      const topic = checkedTopic(message.address);
-      const pending = new PendingRecord(topic, message, { inFlight, signal, timeoutMs }, bootstrapServers);
-      inFlight.add(pending);
-      sender.add(pending);
-      return pending.outcome;
-    },
-    close() {
-      closed ??= close();
-      return closed;
-    },
-  };
+  return brokerDestination({
+    timeoutMs,
+    prepare: (message, bounds) => new PendingRecord(checkedTopic(message.address), message, bounds, bootstrapServers),
+    send: (pending) => sender.add(pending),
+    closedText: (verb) => `the destination on ${bootstrapServers} ${verb} closed`,
+    close: () => sender.close(),
+  });
 }
 
 /**

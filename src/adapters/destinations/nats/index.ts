@@ -2,10 +2,10 @@ import { errorText } from "../../../model/errors.ts";
 import type { Destination } from "../../../ports/destination.ts";
 import type { AdapterTools } from "../../../ports/kinds.ts";
 import { Backoff } from "../../../time/backoff.ts";
+import { brokerDestination } from "../../brokers/destination.ts";
 import { NatsFault } from "../../brokers/nats/faults.ts";
 import { NatsDialer, type NatsLink } from "../../brokers/nats/link.ts";
-import { InFlight } from "../../brokers/pendingPublish.ts";
-import { natsError, noConnection } from "./errors.ts";
+import { noConnection } from "./errors.ts";
 import { configuredInternalToken, PendingMessage } from "./message.ts";
 import type { NatsDestinationConfig } from "./schema.ts";
 import { CoreSession, JetStreamSession, type Session } from "./session.ts";
@@ -26,39 +26,26 @@ export function createNatsDestination(config: NatsDestinationConfig, tools: Adap
     jetStream ? new JetStreamSession(link) : new CoreSession(link),
   );
   const internalToken = configuredInternalToken(config.subject, config.subjectFrom);
-  const inFlight = new InFlight();
-  let closed: Promise<void> | undefined;
-
-  const close = async (): Promise<void> => {
-    inFlight.failAll(natsError("closed", "the destination was closed"));
-    await shared.close();
-  };
-
-  return {
-    async publish(message, signal) {
-      signal.throwIfAborted();
-      if (closed !== undefined) throw natsError("closed", "the destination is closed");
-      const pending = new PendingMessage(message, { inFlight, signal, timeoutMs }, internalToken);
-      inFlight.add(pending);
+  return brokerDestination({
+    timeoutMs,
+    prepare: (message, bounds) => new PendingMessage(message, bounds, internalToken),
+    send(pending) {
       const session = shared.current;
       if (session !== undefined) {
         session.send(pending);
-      } else {
-        shared.get().then(
-          (opened) => {
-            // A publish that timed out while waiting must not be sent.
-            if (!pending.settled) opened.send(pending);
-          },
-          (error) => pending.fail(noConnection(error)),
-        );
+        return;
       }
-      return pending.outcome;
+      shared.get().then(
+        (opened) => {
+          // A publish that timed out while waiting must not be sent.
+          if (!pending.settled) opened.send(pending);
+        },
+        (error) => pending.fail(noConnection(error)),
+      );
     },
-    close() {
-      closed ??= close();
-      return closed;
-    },
-  };
+    closedText: (verb) => `the destination ${verb} closed`,
+    close: () => shared.close(),
+  });
 }
 
 /** The one connection of a destination: opened when a publish needs it, and reopened on demand after it broke. */

@@ -21,10 +21,9 @@ interface Sent {
 }
 
 /** What all channels of a destination share. */
-export interface ExchangeChannelTools {
+interface ExchangeChannelTools {
   readonly connection: SharedConnection;
   readonly exchangeType: "topic" | "direct" | "fanout";
-  readonly timeoutMs: number;
   /**
    * Called when the channel has ended: the next publish to the exchange needs a new one, and so do `left`, which lost
    * the channel because of another message; in the order of sending.
@@ -251,8 +250,7 @@ export class ExchangeChannel {
   }
 
   #expired(pending: PendingMessage): PublishError {
-    const { timeoutMs } = this.#tools;
-    const late = `publishing to ${this.#where()} took longer than ${timeoutMs} ms`;
+    const late = `publishing to ${this.#where()} took longer than ${pending.timeoutMs} ms`;
     const blocked = this.#connection?.blocked ?? null;
     if (blocked !== null)
       return rabbitmqError(

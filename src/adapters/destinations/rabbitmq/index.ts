@@ -1,11 +1,10 @@
-import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
+import type { Destination } from "../../../ports/destination.ts";
 import type { AdapterTools } from "../../../ports/kinds.ts";
-import type { Clock } from "../../../time/clock.ts";
-import { InFlight } from "../../brokers/pendingPublish.ts";
+import { brokerDestination } from "../../brokers/destination.ts";
 import { RabbitmqFault } from "../../brokers/rabbitmq/fault.ts";
 import { type AmqpTarget, parseAmqpUri } from "../../brokers/rabbitmq/uri.ts";
-import { ExchangeChannel, type ExchangeChannelTools, SharedConnection } from "./channel.ts";
-import { publishErrorOf, rabbitmqError } from "./errors.ts";
+import { ExchangeChannel, SharedConnection } from "./channel.ts";
+import { publishErrorOf } from "./errors.ts";
 import { checkShortString, envelopeOf, PendingMessage } from "./message.ts";
 import type { RabbitmqDestinationConfig } from "./schema.ts";
 
@@ -31,7 +30,7 @@ export function createRabbitmqDestination(
     const target = parseAmqpUri(config.url);
     if (target.ignored.length > 0)
       tools.log.warn({ parameters: target.ignored }, "parameters of an AMQP destination's url that mean nothing here");
-    return new RabbitmqDestination(config, target, tools);
+    return destinationOn(target, config, tools);
   } catch (error) {
     if (!(error instanceof RabbitmqFault)) throw error;
     tools.log.error({ reason: error.message }, "an AMQP destination cannot publish");
@@ -39,88 +38,44 @@ export function createRabbitmqDestination(
   }
 }
 
-class RabbitmqDestination implements Destination {
-  readonly #name: string;
-  readonly #isPersistent: boolean;
-  readonly #timeoutMs: number;
-  readonly #clock: Clock;
-  readonly #connection: SharedConnection;
-  readonly #channelTools: ExchangeChannelTools;
-  readonly #channels = new Map<string, ExchangeChannel>();
-  readonly #inFlight = new InFlight();
-  #closed: Promise<void> | undefined;
+function destinationOn(
+  target: AmqpTarget,
+  { deliveryMode, exchangeType }: RabbitmqDestinationConfig,
+  tools: RabbitmqDestinationTools,
+): Destination {
+  const channels = new Map<string, ExchangeChannel>();
+  const connection = new SharedConnection(target, tools, () => {
+    for (const channel of channels.values()) channel.flush();
+  });
 
-  constructor(config: RabbitmqDestinationConfig, target: AmqpTarget, tools: RabbitmqDestinationTools) {
-    this.#name = target.name;
-    this.#isPersistent = config.deliveryMode === "persistent";
-    this.#timeoutMs = tools.timeoutMs ?? DEFAULT_TIMEOUT_MS;
-    this.#clock = tools.clock;
-    this.#connection = new SharedConnection(target, tools, () => this.#flush());
-    this.#channelTools = {
-      connection: this.#connection,
-      exchangeType: config.exchangeType,
-      timeoutMs: this.#timeoutMs,
-      onEnd: (channel, left) => this.#ended(channel, left),
-    };
-  }
-
-  async publish(message: OutboundMessage, signal: AbortSignal): Promise<void> {
-    signal.throwIfAborted();
-    if (this.#closed !== undefined) throw this.#closedError();
-    const exchange = message.address ?? "";
-    checkShortString("the name of the exchange", exchange);
-    checkShortString("the routing key", message.routingKey ?? "");
-    const envelope = envelopeOf(message, this.#isPersistent, this.#clock.now());
-    const pending = new PendingMessage(message, envelope, {
-      inFlight: this.#inFlight,
-      signal,
-      timeoutMs: this.#timeoutMs,
-    });
-    this.#inFlight.add(pending);
-    this.#channel(exchange).send(pending);
-    return pending.outcome;
-  }
-
-  close(): Promise<void> {
-    this.#closed ??= this.#close();
-    return this.#closed;
-  }
-
-  async #close(): Promise<void> {
-    this.#inFlight.failAll(this.#closedError());
-    for (const channel of [...this.#channels.values()]) channel.close();
-    await this.#connection.close();
-  }
-
-  #channel(exchange: string): ExchangeChannel {
-    const known = this.#channels.get(exchange);
+  const ended = (channel: ExchangeChannel, left: readonly PendingMessage[]) => {
+    if (channels.get(channel.exchange) === channel) channels.delete(channel.exchange);
+    for (const pending of left) channelOf(pending.exchange).send(pending);
+  };
+  const channelOf = (exchange: string): ExchangeChannel => {
+    const known = channels.get(exchange);
     if (known !== undefined) return known;
-    const channel = new ExchangeChannel(exchange, this.#channelTools);
-    this.#channels.set(exchange, channel);
-    if (this.#channels.size > MAX_IDLE_CHANNELS) this.#closeIdleChannel();
+    const channel = new ExchangeChannel(exchange, { connection, exchangeType, onEnd: ended });
+    channels.set(exchange, channel);
+    if (channels.size > MAX_IDLE_CHANNELS) [...channels.values()].find(({ isIdle }) => isIdle)?.close();
     return channel;
-  }
+  };
 
-  #closeIdleChannel(): void {
-    for (const channel of this.#channels.values()) {
-      if (!channel.isIdle) continue;
-      channel.close();
-      return;
-    }
-  }
-
-  #ended(channel: ExchangeChannel, left: readonly PendingMessage[]): void {
-    if (this.#channels.get(channel.exchange) === channel) this.#channels.delete(channel.exchange);
-    for (const pending of left) this.#channel(channel.exchange).send(pending);
-  }
-
-  #flush(): void {
-    for (const channel of this.#channels.values()) channel.flush();
-  }
-
-  #closedError() {
-    return rabbitmqError("closed", `publishing to ${this.#name} was ended: the destination is closed`);
-  }
+  return brokerDestination({
+    timeoutMs: tools.timeoutMs ?? DEFAULT_TIMEOUT_MS,
+    prepare(message, bounds) {
+      checkShortString("the name of the exchange", message.address ?? "");
+      checkShortString("the routing key", message.routingKey ?? "");
+      const envelope = envelopeOf(message, deliveryMode === "persistent", tools.clock.now());
+      return new PendingMessage(message, envelope, bounds);
+    },
+    send: (pending) => channelOf(pending.exchange).send(pending),
+    closedText: () => `publishing to ${target.name} was ended: the destination is closed`,
+    async close() {
+      for (const channel of [...channels.values()]) channel.close();
+      await connection.close();
+    },
+  });
 }
 
 function unusable(fault: RabbitmqFault): Destination {

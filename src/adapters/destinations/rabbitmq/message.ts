@@ -8,6 +8,7 @@ import { rabbitmqError } from "./errors.ts";
 /** One publish and its AMQP form. */
 export class PendingMessage extends PendingPublish {
   readonly id: string;
+  readonly exchange: string;
   readonly routingKey: string;
   readonly body: Buffer;
   readonly envelope: Envelope;
@@ -19,6 +20,7 @@ export class PendingMessage extends PendingPublish {
   constructor(message: OutboundMessage, envelope: Envelope, bounds: PublishBounds) {
     super(bounds);
     this.id = message.id;
+    this.exchange = message.address ?? "";
     this.routingKey = message.routingKey ?? "";
     this.body = Buffer.from(message.body, "utf8");
     this.envelope = envelope;
