@@ -10,6 +10,8 @@ import { settings } from "./settings.ts";
 
 /** Runs of a property whose trees have some hundred nodes. */
 const HEAVY_RUNS = 200;
+/** Runs of a property that loads a configuration twice. */
+const RUNS = 300;
 
 const anyTrees = trees({ strayOneIn: 12, without: new Set(), always: new Set() });
 /** Variables that exist, and that nearly do; none of them may be shown. */
@@ -60,7 +62,7 @@ describe("a configuration", () => {
   test("of any JSON document loads, or is refused", () => {
     fc.assert(
       fc.property(fc.json(), (json) => check(json)),
-      settings(),
+      settings(RUNS),
     );
   });
 
@@ -72,7 +74,7 @@ describe("a configuration", () => {
         const text = key === "database" ? DATABASE.replace(/password: .*/, password) : `${DATABASE}  ${password}\n`;
         check(`${text}server: { httpPort: 80 }\n`);
       }),
-      settings(),
+      settings(RUNS),
     );
   });
 
@@ -110,7 +112,7 @@ describe("a configuration", () => {
     );
     fc.assert(
       fc.property(texts, (text) => check(text)),
-      settings(),
+      settings(RUNS),
     );
   });
 });

@@ -3,7 +3,7 @@ import fc from "fast-check";
 import { requestUrl } from "../../src/adapters/destinations/http/request.ts";
 import { compilePath, messageFields } from "../../src/core/delivery/template.ts";
 import { PublishError } from "../../src/model/errors.ts";
-import { settings } from "./settings.ts";
+import { PARSER_RUNS, settings } from "./settings.ts";
 
 const PIECES = [
   "..",
@@ -31,9 +31,6 @@ const values = fc
   .array(fc.oneof(fc.constantFrom(...PIECES), fc.string({ unit: "binary", maxLength: 3 })), { maxLength: 6 })
   .map((all) => all.join(""));
 
-/** The checks of a hundred thousand values take some seconds. */
-const RUNS = 100_000;
-
 /** Whether a server that decodes a value before it resolves segments would find one to resolve. */
 const hasDots = (value: string) => value.split(/[/\\]/).some((segment) => /^(?:\.|%2e){1,2}$/i.test(segment));
 
@@ -58,6 +55,6 @@ test("no value of a message leaves its place in the URL", () => {
         url.href === `https://receiver.example/hooks/v1/${first}/${second}?k=${first?.replaceAll("'", "%27")}&n=1`
       );
     }),
-    settings(RUNS),
+    settings(PARSER_RUNS),
   );
 });

@@ -7,7 +7,7 @@ import { beginningWithin, settings } from "./settings.ts";
 
 failOnLeaks();
 
-const RUNS = 60;
+const RUNS = 30;
 const LIMIT_MS = 45_000;
 
 const WITHOUT_OPERATOR = { unrouted: 0, parking: undefined, retryAfter: { share: 0, ms: 0 } };

@@ -130,7 +130,7 @@ describe("a rate that replicas share", () => {
         const slowStart = 3 + Math.ceil(Math.log2(slice(perSecond)));
         expect(statements).toBeLessThanOrEqual((perSecond * seconds + spare) / slice(perSecond) + slowStart * replicas);
       }),
-      settings(30),
+      settings(15),
     );
   }, 60_000);
 
@@ -142,7 +142,7 @@ describe("a rate that replicas share", () => {
         expect(mostInASecond(begun)).toBeLessThanOrEqual(perSecond + spare + slice(perSecond));
       }),
       {
-        ...settings(60),
+        ...settings(20),
         // With grants of different sizes, each due as a whole at its end, there were 63.
         examples: [
           [
@@ -165,7 +165,7 @@ describe("a rate that replicas share", () => {
         expect(statements).toBeLessThanOrEqual((1.2 * begun.length) / slice(fleet.perSecond) + 12);
         expect(tokens).toBeLessThanOrEqual(1.02 * begun.length + 2 * slice(fleet.perSecond));
       }),
-      settings(20),
+      settings(10),
     );
   }, 60_000);
 
@@ -180,7 +180,7 @@ describe("a rate that replicas share", () => {
           expect(tokens).toBeLessThanOrEqual(1.1 * begun.length + 30);
         },
       ),
-      settings(20),
+      settings(10),
     );
   }, 60_000);
 
@@ -190,7 +190,7 @@ describe("a rate that replicas share", () => {
         const { begun } = await run({ ...fleet, perSecond: 50, failing: 0.3 }, 10);
         expect(begun.length).toBeGreaterThan(250);
       }),
-      settings(20),
+      settings(10),
     );
   }, 60_000);
 });

@@ -3,6 +3,9 @@ import fc from "fast-check";
 import { createRedactor, KnownSecrets } from "../../src/core/redaction/redact.ts";
 import { settings } from "./settings.ts";
 
+/** Making a redactor takes milliseconds. */
+const RUNS = 250;
+
 const MAX_LENGTH = 300;
 /** Secrets from this length on are removed wherever they stand. */
 const MIN_LENGTH = 4;
@@ -70,7 +73,7 @@ describe("a reason", () => {
           expect(left).toEqual([]);
         },
       ),
-      settings(),
+      settings(RUNS),
     );
   });
 
@@ -86,7 +89,7 @@ describe("a reason", () => {
         expect(left.filter((text) => text.includes(Buffer.from(secret).toString("latin1")))).toEqual([]);
         expect(cleaned).toContain("***");
       }),
-      settings(),
+      settings(RUNS),
     );
   });
 
@@ -98,7 +101,7 @@ describe("a reason", () => {
         fc.pre(inOneLine(secret) === secret && !secret.includes("¦"));
         expect(createRedactor(new KnownSecrets([part, secret]), MAX_LENGTH)(`¦${secret}¦`)).toBe("¦***¦");
       }),
-      settings(),
+      settings(RUNS),
     );
   });
 
@@ -114,7 +117,7 @@ describe("a reason", () => {
           expect(cleaned).not.toMatch(/[\p{Cc}\p{Zl}\p{Zp}\p{Surrogate}]/u);
         },
       ),
-      settings(),
+      settings(RUNS),
     );
   });
 
@@ -131,7 +134,7 @@ describe("a reason", () => {
           expect(createRedactor(new KnownSecrets([secret]), 100_000)(text)).not.toContain(beginning);
         },
       ),
-      settings(200),
+      settings(50),
     );
   });
 });

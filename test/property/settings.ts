@@ -22,13 +22,19 @@ export const REPLAY_PATH = process.env.SVC_TEST_REPLAY_PATH;
 /** Runs of a property that costs microseconds. */
 export const PURE_RUNS = 1000;
 
+/** Runs of a property of a parser of foreign bytes. */
+export const PARSER_RUNS = 100_000;
+
+/** How many values to try, unless the environment asks for more. */
+export const runsOf = (runs: number): number => runs * FACTOR;
+
 /**
  * The parameters of a property.
  *
  * @param runs how many values to try, unless the environment asks for more
  */
 export function settings(runs = PURE_RUNS): Parameters<unknown> {
-  return { numRuns: runs * FACTOR, seed: SEED, ...(PATH === undefined ? {} : { path: PATH, endOnFailure: true }) };
+  return { numRuns: runsOf(runs), seed: SEED, ...(PATH === undefined ? {} : { path: PATH, endOnFailure: true }) };
 }
 
 /**

@@ -25,7 +25,7 @@ describe("the outbox on PostgreSQL", () => {
           await expectEverythingSent(model, system);
         }),
       ),
-      settings(100),
+      settings(50),
     );
   }, 180_000);
 });

@@ -11,7 +11,7 @@ function xorshift(seed: number): () => number {
 
 const POOL_LENGTH = 65_536;
 
-/** Chances from a seed, cheap enough for a hundred thousand messages. */
+/** Chances from a seed, cheap enough for many thousand messages. */
 export class Dice {
   readonly #next: () => number;
   /** Random bytes, of which messages get any part. */

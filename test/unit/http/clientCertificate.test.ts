@@ -7,6 +7,7 @@ import {
   certificateProblems,
   createCertificateCheck,
 } from "../../../src/adapters/sources/http/clientCertificate.ts";
+import { PARSER_RUNS, settings } from "../../property/settings.ts";
 
 const pemOf = (name: string) => readFileSync(new URL(`../../support/tls/${name}.pem`, import.meta.url), "utf8");
 const CALLER = pemOf("caller");
@@ -150,7 +151,7 @@ describe("a client certificate is refused", () => {
         const reason = refusal(text, { by: { commonNames: ["nobody"] } });
         return reason === UNREADABLE || reason === UNKNOWN;
       }),
-      { numRuns: 100_000 },
+      settings(PARSER_RUNS),
     );
   });
 });

@@ -7,6 +7,7 @@ import { readEvent } from "../../../../src/core/receipt/cloudEvents.ts";
 import { memberText } from "../../../../src/core/receipt/jsonDocument.ts";
 import { HTTP_BINDING } from "../../../../src/model/cloudEvents.ts";
 import type { DeliverableRow, Headers, MessageId } from "../../../../src/model/rows.ts";
+import { PARSER_RUNS, settings } from "../../../property/settings.ts";
 
 const STRUCTURED = { "Content-Type": "application/cloudevents+json; charset=utf-8" };
 const ATTRIBUTES = { specversion: "1.0", id: "e 1", source: "/a", type: "t" };
@@ -163,7 +164,7 @@ describe("the text of a member", () => {
           ? text !== undefined && JSON.stringify(JSON.parse(text)) === JSON.stringify(object.data)
           : text === undefined;
       }),
-      { numRuns: 100_000 },
+      settings(PARSER_RUNS),
     );
   });
 
@@ -194,6 +195,6 @@ test("any bytes and headers are read or refused", () => {
       const event = readEvent({ body: Buffer.from(body), headers });
       return event.kind === "failed" ? event.reason.length < 300 : event.headers["ce-specversion"] === "1.0";
     }),
-    { numRuns: 100_000 },
+    settings(PARSER_RUNS),
   );
 });

@@ -2,6 +2,7 @@ import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { itemTexts } from "../../../../src/core/receipt/jsonDocument.ts";
 import { type BatchForm, parseListPath, splitBatch } from "../../../../src/core/receipt/requestBatch.ts";
+import { PARSER_RUNS, settings } from "../../../property/settings.ts";
 
 const LINES: BatchForm = { kind: "lines" };
 const listAt = (path: string): BatchForm => ({ kind: "list", names: parseListPath(path) });
@@ -39,7 +40,7 @@ describe("lines", () => {
         const bodies = result.kind === "messages" ? result.bodies : [];
         return bodies.length === kept.length && bodies.every((each, n) => each.equals(kept[n] ?? Buffer.alloc(0)));
       }),
-      { numRuns: 100_000 },
+      settings(PARSER_RUNS),
     );
   });
 });
@@ -81,7 +82,7 @@ describe("a list", () => {
           return JSON.stringify(texts.map((text) => JSON.parse(text))) === JSON.stringify(list);
         },
       ),
-      { numRuns: 20_000 },
+      settings(PARSER_RUNS),
     );
   });
 
@@ -101,7 +102,7 @@ describe("a list", () => {
         const result = splitBatch(Buffer.from(text), listAt(path), 5);
         return result.kind !== "messages" || result.bodies.every((body) => JSON.parse(body.toString()) !== undefined);
       }),
-      { numRuns: 100_000 },
+      settings(PARSER_RUNS),
     );
   });
 });

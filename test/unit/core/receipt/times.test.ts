@@ -1,6 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { parseTime, warnOfTimes } from "../../../../src/core/receipt/times.ts";
+import { PARSER_RUNS, settings } from "../../../property/settings.ts";
 import { ManualClock, recordingLog } from "../../../support/recorders.ts";
 
 const NOON = Date.UTC(2026, 10, 23, 12);
@@ -42,7 +43,7 @@ describe("a time in a message", () => {
       fc.property(fc.date({ min: new Date(0), max: new Date(253_402_300_799_999), noInvalidDate: true }), (date) => {
         return parseTime(date.toISOString()) === date.getTime();
       }),
-      { numRuns: 20_000 },
+      settings(PARSER_RUNS),
     );
     const parts = fc.constantFrom("2026", "-", "11", ":", "T", "Z", "+", ".", "9", "60", " ", "e");
     fc.assert(
@@ -50,7 +51,7 @@ describe("a time in a message", () => {
         const ms = parseTime(pieces.join(""));
         return ms === null || (Number.isSafeInteger(ms) && ms >= 0 && ms <= 253_402_300_799_999);
       }),
-      { numRuns: 100_000 },
+      settings(PARSER_RUNS),
     );
   });
 });
