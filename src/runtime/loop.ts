@@ -2,7 +2,7 @@ import { errorText, StoppingError } from "../model/errors.ts";
 import type { Service } from "../ports/runtime.ts";
 import { type BackoffRange, backoffMs } from "../time/backoff.ts";
 import { type Clock, type Random, systemClock, systemTimer, type Timer } from "../time/clock.ts";
-import { sharedController } from "../time/wait.ts";
+import { onAbort, sharedController } from "../time/wait.ts";
 
 /** What a pass found: `again` when more work probably waits, `idle` when none does for now. */
 export type PassResult = "again" | "idle";
@@ -84,16 +84,12 @@ export class Loop implements Service {
   /** Ends the wait and returns when a running pass has ended, whose signal aborts together with `cutoff`. */
   async stop(cutoff: AbortSignal): Promise<void> {
     const abort = () => this.#cutoff.abort(cutoff.reason instanceof Error ? cutoff.reason : new StoppingError());
-    if (cutoff.aborted) abort();
-    else cutoff.addEventListener("abort", abort, { once: true });
+    using _ = onAbort(cutoff, abort);
     if (this.#phase !== "stopped") this.#phase = "stopping";
     this.#endWait?.();
-    try {
-      await this.#running;
-    } finally {
-      cutoff.removeEventListener("abort", abort);
+    await this.#running.finally(() => {
       this.#phase = "stopped";
-    }
+    });
   }
 
   /**

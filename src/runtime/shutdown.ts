@@ -1,7 +1,7 @@
 import { errorText, StoppingError } from "../model/errors.ts";
 import type { Log, Service } from "../ports/runtime.ts";
 import { type Clock, systemClock, systemTimer, type Timer } from "../time/clock.ts";
-import { sharedController, waitOrAbort } from "../time/wait.ts";
+import { onAbort, sharedController, waitOrAbort } from "../time/wait.ts";
 
 /**
  * Start in order, stop in phases (spec, "Runtime behaviours", Shutdown). A stop has two stages: each service finishes
@@ -104,10 +104,9 @@ async function stopService(service: Service, cutoff: AbortSignal, tools: PhaseTo
   const { timer = systemTimer, graceMs = 2000 } = tools;
   const gaveUp = new AbortController();
   let cancel: (() => void) | undefined;
-  const onCutoff = () => {
+  using _ = onAbort(cutoff, () => {
     cancel = timer(graceMs, () => gaveUp.abort(new Error(`it did not stop within ${graceMs} ms after the cutoff`)));
-  };
-  cutoff.addEventListener("abort", onCutoff, { once: true });
+  });
   try {
     // In an async function, so that a `stop` that throws before it returns a promise counts like any other failure.
     const stopped = (async () => service.stop(cutoff))();
@@ -116,7 +115,6 @@ async function stopService(service: Service, cutoff: AbortSignal, tools: PhaseTo
   } catch (error) {
     return new Error(`stopping ${service.name} failed`, { cause: error });
   } finally {
-    cutoff.removeEventListener("abort", onCutoff);
     cancel?.();
   }
 }

@@ -16,6 +16,26 @@ export class TimeoutError extends Error {
   override readonly name = "TimeoutError";
 }
 
+/** Calls back when a signal aborts, at once where it has already, until it is disposed of. */
+export function onAbort(signal: AbortSignal | undefined, callback: () => void): Disposable {
+  if (signal?.aborted) callback();
+  else signal?.addEventListener("abort", callback, { once: true });
+  return { [Symbol.dispose]: () => signal?.removeEventListener("abort", callback) };
+}
+
+const ABORTED = Symbol("aborted");
+
+/** @returns the promise's value, or that the signal aborted first */
+async function untilEither<T>(promise: Promise<T>, signal: AbortSignal): Promise<T | typeof ABORTED> {
+  let abort = () => {};
+  const aborted = new Promise<typeof ABORTED>((resolve) => {
+    abort = () => resolve(ABORTED);
+  });
+  using _ = onAbort(signal, abort);
+  // `race` also takes charge of a later rejection of the loser.
+  return await Promise.race([aborted, promise]);
+}
+
 /**
  * Waits for a promise until a signal aborts. That does not end what the promise stands for: pass it the signal too.
  *
@@ -24,18 +44,9 @@ export class TimeoutError extends Error {
  * @throws the promise's error; when the signal aborts first, its reason as it is
  */
 export async function waitOrAbort<T>(promise: Promise<T>, signal: AbortSignal, name: string): Promise<T> {
-  let onAbort: (() => void) | undefined;
-  const aborted = new Promise<never>((_resolve, reject) => {
-    onAbort = () => reject(abortReason(signal, name));
-    if (signal.aborted) onAbort();
-    else signal.addEventListener("abort", onAbort, { once: true });
-  });
-  try {
-    // `race` also takes charge of a later rejection of the loser.
-    return await Promise.race([aborted, promise]);
-  } finally {
-    if (onAbort !== undefined) signal.removeEventListener("abort", onAbort);
-  }
+  const result = await untilEither(promise, signal);
+  if (result === ABORTED) throw abortReason(signal, name);
+  return result;
 }
 
 /** A missing reason (`controller.abort()` without one) gets words. */
@@ -55,14 +66,8 @@ interface Linked extends Disposable {
 export function linked(parent: AbortSignal | undefined): Linked {
   const controller = sharedController();
   // Not `AbortSignal.any`: its signals stay reachable from a long-lived parent for longer than the operation.
-  const onParentAbort = () => controller.abort(parent?.reason);
-  if (parent?.aborted) onParentAbort();
-  else parent?.addEventListener("abort", onParentAbort, { once: true });
-  return {
-    signal: controller.signal,
-    abort: (reason) => controller.abort(reason),
-    [Symbol.dispose]: () => parent?.removeEventListener("abort", onParentAbort),
-  };
+  const listening = onAbort(parent, () => controller.abort(parent?.reason));
+  return { ...listening, signal: controller.signal, abort: (reason) => controller.abort(reason) };
 }
 
 export interface Timeout extends Disposable {
@@ -128,34 +133,14 @@ export function pause(ms: number, signal: AbortSignal): Promise<boolean> {
 }
 
 /**
- * Waits for a step that may never end, such as one of a client whose server hangs. A step that fails has ended too.
- *
- * @param ms longest wait
- * @param step goes on in the background when the time is over
- */
-export async function atMost(ms: number, step: Promise<unknown> | undefined): Promise<void> {
-  if (step === undefined) return;
-  await withTimeout(ms, "the step", () => step).catch(() => {});
-}
-
-/**
  * Waits for a promise or until a signal aborts, whichever comes first.
  *
  * @returns the promise's value; undefined when the signal aborted first
  * @throws the promise's error
  */
 export async function untilAborted<T>(promise: Promise<T> | undefined, signal: AbortSignal): Promise<T | undefined> {
-  if (signal.aborted) return undefined;
-  let onAbort = () => {};
-  const aborted = new Promise<undefined>((resolve) => {
-    onAbort = () => resolve(undefined);
-    signal.addEventListener("abort", onAbort, { once: true });
-  });
-  try {
-    return await Promise.race([promise, aborted]);
-  } finally {
-    signal.removeEventListener("abort", onAbort);
-  }
+  const result = await untilEither(Promise.resolve(promise), signal);
+  return result === ABORTED ? undefined : result;
 }
 
 /**
@@ -164,16 +149,17 @@ export async function untilAborted<T>(promise: Promise<T> | undefined, signal: A
  * @returns whether it resolved in time
  * @throws the promise's error
  */
-export async function resolvesWithin(ms: number, promise: Promise<unknown>): Promise<boolean> {
-  const controller = new AbortController();
-  const cancel = systemTimer(ms, () => controller.abort());
-  try {
-    const done = await untilAborted(
-      promise.then(() => true),
-      controller.signal,
-    );
-    return done ?? false;
-  } finally {
-    cancel();
-  }
+export async function resolvesWithin(ms: number, promise: Promise<unknown> | undefined): Promise<boolean> {
+  using limit = timeout(ms, "the step");
+  return (await untilEither(Promise.resolve(promise), limit.signal)) !== ABORTED;
+}
+
+/**
+ * Waits for a step that may never end, such as one of a client whose server hangs. A step that fails has ended too.
+ *
+ * @param ms longest wait
+ * @param step goes on in the background when the time is over
+ */
+export async function atMost(ms: number, step: Promise<unknown> | undefined): Promise<void> {
+  await resolvesWithin(ms, step).catch(() => {});
 }

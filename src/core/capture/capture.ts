@@ -4,7 +4,7 @@ import type { Metrics } from "../../ports/metrics.ts";
 import type { HealthComponent, Log, Service } from "../../ports/runtime.ts";
 import type { Backoff } from "../../time/backoff.ts";
 import type { Clock, Timer } from "../../time/clock.ts";
-import { untilAborted } from "../../time/wait.ts";
+import { linked, onAbort, untilAborted } from "../../time/wait.ts";
 
 export interface CaptureOptions {
   readonly changes: ChangeLog;
@@ -94,11 +94,8 @@ export class Capture implements Service, HealthComponent {
   /** Ends the connection, at most until `cutoff` aborts, saves the position and releases the state. */
   async stop(cutoff: AbortSignal): Promise<void> {
     this.#end ??= this.#stop();
-    const cut = () => this.#cut.abort(cutoff.reason);
-    if (cutoff.aborted) cut();
-    else cutoff.addEventListener("abort", cut, { once: true });
+    using _ = onAbort(cutoff, () => this.#cut.abort(cutoff.reason));
     await this.#end;
-    cutoff.removeEventListener("abort", cut);
   }
 
   async #stop(): Promise<void> {
@@ -167,21 +164,15 @@ export class Capture implements Service, HealthComponent {
   }
 
   async #follow({ position, lost }: Session): Promise<void> {
-    const stopping = this.#stopping.signal;
-    const ending = new AbortController();
-    const onStop = () => ending.abort(stopping.reason);
-    const onLost = () => ending.abort(lost.reason);
+    using ending = linked(this.#stopping.signal);
+    using _ = onAbort(lost, () => ending.abort(lost.reason));
     let detached = false;
     const detach = () => {
       if (detached) return;
       detached = true;
-      stopping.removeEventListener("abort", onStop);
-      lost.removeEventListener("abort", onLost);
       this.#ended();
     };
     this.#detach = detach;
-    stopping.addEventListener("abort", onStop);
-    lost.addEventListener("abort", onLost);
     const events: LogEvents = {
       following: () => {
         if (!detached && !ending.signal.aborted) this.#began();
