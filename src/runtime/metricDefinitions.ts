@@ -1,19 +1,26 @@
 import { ROLES, type Role } from "../model/roles.ts";
 import { SLOT_STATUSES } from "../ports/capture.ts";
 import { DESTINATION_STATES } from "../ports/destinationStore.ts";
-import type { MetricDefinition } from "./series.ts";
 
 /** A metric of the service, as the code makes it and the documentation lists it. */
-export interface ServiceMetric extends MetricDefinition {
+export interface ServiceMetric {
+  /** With prefix and unit. */
+  readonly name: string;
+  readonly type: "counter" | "gauge" | "histogram";
+  readonly help: string;
+  /** Label names, each with all the values it can have; no values where they come from the configuration. */
+  readonly labels: Readonly<Record<string, readonly string[]>>;
+  /** Upper bounds of a histogram's buckets, ascending, without `+Inf`. */
+  readonly buckets?: readonly number[];
   /** Only processes with one of these roles show it. */
   readonly roles: readonly Role[];
 }
 
-type Details = Pick<MetricDefinition, "help"> & Partial<Pick<MetricDefinition, "labels" | "buckets">>;
+type Details = Pick<ServiceMetric, "help"> & Partial<Pick<ServiceMetric, "labels" | "buckets">>;
 
 const metric =
-  <T extends MetricDefinition["type"]>(type: T) =>
-  (name: string, roles: readonly Role[], details: Details): ServiceMetric & { readonly type: T } => ({
+  (type: ServiceMetric["type"]) =>
+  (name: string, roles: readonly Role[], details: Details): ServiceMetric => ({
     name,
     type,
     labels: {},
@@ -38,7 +45,8 @@ const CLEANUP_SECONDS = [0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800] as c
 const ROWS = [0, 1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500] as const;
 
 /**
- * Every metric of the service itself, in the order of the table in `docs/operations.md`. prom-client's process and
+ * Every metric of the service itself, by the method of the `Metrics` port that reports to it, in the order of the table
+ * in `docs/operations.md`. prom-client's process and
  * event-loop metrics keep their usual names (`process_*`, `nodejs_*`), so that common dashboards find them. No label
  * carries a message, a key or a topic.
  */
@@ -72,10 +80,10 @@ export const METRICS = {
   outboxReclaimed: counter("svc_outbox_messages_reclaimed_total", POLLER, {
     help: "Outbox rows returned to pending because their lease expired.",
   }),
-  outboxProcessErrors: counter("svc_outbox_process_errors_total", POLLER, {
+  outboxProcessError: counter("svc_outbox_process_errors_total", POLLER, {
     help: "Failed poller passes.",
   }),
-  outboxRowsRefused: counter("svc_outbox_rows_refused_total", POLLER, {
+  outboxRowRefused: counter("svc_outbox_rows_refused_total", POLLER, {
     help: "Claims and outcomes that a trigger or constraint of the table refused.",
   }),
   outboxProcessingDuration: histogram("svc_outbox_processing_duration_seconds", POLLER, {
@@ -87,7 +95,7 @@ export const METRICS = {
     labels: { destination_type: [] },
     buckets: CALL_SECONDS,
   }),
-  outboxDestinationMessages: counter("svc_outbox_destination_messages_total", POLLER, {
+  outboxDestinationMessage: counter("svc_outbox_destination_messages_total", POLLER, {
     help: "Deliveries by destination and outcome.",
     labels: { destination: [], outcome: ["sent", "failed", "dead"] },
   }),
@@ -119,7 +127,7 @@ export const METRICS = {
     help: "Time that claimed rows of this replica waited for the rate limit.",
     labels: { destination: [] },
   }),
-  breakerTransitions: counter("svc_destination_breaker_transitions_total", POLLER, {
+  breakerTransition: counter("svc_destination_breaker_transitions_total", POLLER, {
     help: "Changes of the circuit breaker by this replica; a failed probe opens it again.",
     labels: { destination: [], to: ["open", "half-open", "closed"] },
   }),
@@ -133,11 +141,11 @@ export const METRICS = {
     help: "Time from creating an outbox row to its acknowledged delivery.",
     buckets: LATENCY_SECONDS,
   }),
-  httpPublishResponses: counter("svc_http_publish_responses_total", POLLER, {
+  httpPublishResponse: counter("svc_http_publish_responses_total", POLLER, {
     help: "Responses of HTTP destinations; error means no response.",
     labels: { status_class: ["2xx", "3xx", "4xx", "5xx", "error"] },
   }),
-  transformFailures: counter("svc_transform_failures_total", ["ingest", "poller"], {
+  transformFailure: counter("svc_transform_failures_total", ["ingest", "poller"], {
     help: "Failed transforms by their onError strategy.",
     labels: { strategy: ["Fail", "Skip", "Dead"] },
   }),
@@ -145,8 +153,8 @@ export const METRICS = {
     help: "Messages received (new, duplicate) and relayed (forwarded).",
     labels: { status: ["new", "forwarded", "duplicate"] },
   }),
-  inboxRelayErrors: counter("svc_inbox_relay_errors_total", ["relay"], { help: "Relay passes that failed." }),
-  inboxRejections: counter("svc_inbox_rejections_total", ["ingest"], {
+  inboxRelayError: counter("svc_inbox_relay_errors_total", ["relay"], { help: "Relay passes that failed." }),
+  inboxRejection: counter("svc_inbox_rejections_total", ["ingest"], {
     help: "Received messages that were refused.",
     labels: {
       reason: [

@@ -1,4 +1,4 @@
-import { collectDefaultMetrics, Registry } from "prom-client";
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
 import { ROLES, type Role } from "../model/roles.ts";
 import { SLOT_STATUSES } from "../ports/capture.ts";
 import { DESTINATION_STATES } from "../ports/destinationStore.ts";
@@ -6,7 +6,6 @@ import type { Metrics } from "../ports/metrics.ts";
 import type { Store } from "../ports/store.ts";
 import { type Clock, systemClock } from "../time/clock.ts";
 import { METRICS, type ServiceMetric } from "./metricDefinitions.ts";
-import { histogramFamily, type NumberSeries, numberFamily } from "./series.ts";
 
 type PoolUsage = ReturnType<Store["poolUsage"]>;
 
@@ -39,23 +38,21 @@ export function createMetrics(options: MetricsOptions): MetricsRegistry {
   const { version, roles = ROLES, clock = systemClock } = options;
   const startedAt = clock.monotonic();
   const registry = new Registry();
-  const series = allSeries(registry, roles, options.destinationKinds ?? []);
-  series.info.with(version).value = 1;
-  for (const role of roles) series.roleInfo.with(role).value = 1;
+  const reports = allReports(registry, roles, options.destinationKinds ?? []);
+  reports.info(version, 1);
+  for (const role of roles) reports.roleInfo(role, 1);
   if (options.processMetrics ?? true) {
     collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: EVENT_LOOP_RESOLUTION_MS });
-    const blocked = series.eventLoopBlocked.with();
     // prom-client's maximum begins anew at each scrape, also at one that timed out meanwhile: it forgets the longest
     // blocks.
-    const watch = eventLoopWatch(clock, (seconds) => add(blocked, seconds));
-    setInterval(watch, WATCH_INTERVAL_MS).unref();
+    setInterval(eventLoopWatch(clock, reports.eventLoopBlocked), WATCH_INTERVAL_MS).unref();
   }
   let readPool: (() => PoolUsage) | undefined;
   return {
-    metrics: metricsOf(series),
+    metrics: metricsOf(reports),
     text() {
-      series.uptime.with().value = (clock.monotonic() - startedAt) / 1000;
-      for (const [state, count] of Object.entries(readPool?.() ?? {})) set(series.dbPoolConnections.with(state), count);
+      reports.uptime((clock.monotonic() - startedAt) / 1000);
+      for (const [state, count] of Object.entries(readPool?.() ?? {})) reports.dbPoolConnections(state, count);
       return registry.metrics();
     },
     observePool(usage) {
@@ -64,93 +61,85 @@ export function createMetrics(options: MetricsOptions): MetricsRegistry {
   };
 }
 
-/** The series of every metric by its name in {@link METRICS}. */
-type AllSeries = {
-  readonly [N in keyof typeof METRICS]: ReturnType<
-    (typeof METRICS)[N]["type"] extends "histogram" ? typeof histogramFamily : typeof numberFamily
-  >;
-};
+/** Reports to a metric: the values of its labels, in the order of its definition, and the figure, by default 1. */
+type Report = (...given: readonly (string | number | boolean)[]) => void;
+type Reports = Readonly<Record<keyof typeof METRICS, Report>>;
 
-function allSeries(registry: Registry, roles: readonly Role[], destinationKinds: readonly string[]): AllSeries {
-  const familyOf = (metric: ServiceMetric) => {
-    const shownIn = metric.roles.some((role) => roles.includes(role)) ? registry : undefined;
-    return metric.type === "histogram" ? histogramFamily(shownIn, metric) : numberFamily(shownIn, metric);
-  };
+function allReports(registry: Registry, roles: readonly Role[], destinationKinds: readonly string[]): Reports {
   const { outboxPublishDuration } = METRICS;
   const definitions = {
     ...METRICS,
     outboxPublishDuration: { ...outboxPublishDuration, labels: { destination_type: destinationKinds } },
   };
-  return Object.fromEntries(
-    Object.entries(definitions).map(([name, metric]) => [name, familyOf(metric)]),
-  ) as unknown as AllSeries;
+  const entries = Object.entries<ServiceMetric>(definitions).map(([name, metric]) => {
+    // Those of other roles count unseen.
+    const isShown = metric.roles.some((role) => roles.includes(role));
+    return [name, reportTo(metric, isShown ? [registry] : [])];
+  });
+  return Object.fromEntries(entries) as Reports;
 }
 
-function metricsOf(series: AllSeries): Metrics {
+/**
+ * Makes the metric. Its series with known label values exist from the start, for a counter that appears with its first
+ * increment hides that from `rate()`; but a gauge has no value before its first measurement.
+ */
+function reportTo({ name, type, help, labels, buckets = [] }: ServiceMetric, registers: Registry[]): Report {
+  const labelNames = Object.keys(labels);
+  const config = { name, help, labelNames, registers };
+  const [values = []] = labelNames.length === 1 ? Object.values(labels) : [];
+  const known = values.map((value) => labelsOf([value]));
+  if (type === "counter") {
+    const counter = new Counter(config);
+    for (const each of known) counter.inc(each, 0);
+    return reporting((of, count) => counter.inc(of, Math.max(0, count)));
+  }
+  if (type === "gauge") {
+    const gauge = new Gauge(config);
+    if (labelNames.length === 0) gauge.remove();
+    return reporting((of, value) => gauge.set(of, value));
+  }
+  const histogram = new Histogram({ ...config, buckets: [...buckets] });
+  for (const each of known) histogram.zero(each);
+  return reporting((of, value) => histogram.observe(of, value));
+
+  function labelsOf(given: readonly unknown[]): Record<string, string> {
+    return Object.fromEntries(labelNames.map((label, index) => [label, String(given[index])]));
+  }
+
+  function reporting(record: (of: Record<string, string>, value: number) => void): Report {
+    return (...given) => {
+      const value = given.length > labelNames.length ? Number(given[labelNames.length]) : 1;
+      // One NaN would spoil a sum for the life of the process.
+      if (Number.isFinite(value)) record(labelsOf(given), value);
+    };
+  }
+}
+
+/** The port: each method reports to the metric of its name, except those that do more. */
+function metricsOf(reports: Reports): Metrics {
+  const depths = new Map<string, number>();
   return {
-    outboxMessages: (status, count) => add(series.outboxMessages.with(status), count),
-    outboxPending: (count) => set(series.outboxPending.with(), count),
-    outboxOldestPendingAge: (seconds) => set(series.outboxOldestPendingAge.with(), seconds),
-    outboxReclaimed: (count) => add(series.outboxReclaimed.with(), count),
-    outboxProcessError: () => add(series.outboxProcessErrors.with(), 1),
-    outboxRowRefused: (count) => add(series.outboxRowsRefused.with(), count),
-    outboxProcessingDuration: (seconds) => series.outboxProcessingDuration.with().observe(seconds),
-    outboxPublishDuration: (type, seconds) => series.outboxPublishDuration.with(type).observe(seconds),
-    outboxDestinationMessage: (destination, outcome) =>
-      add(series.outboxDestinationMessages.with(destination, outcome), 1),
-    outboxParked: (destination) => add(series.outboxParked.with(destination), 1),
-    outboxQueueDepth: (destination, delta) => {
-      const depth = series.outboxQueueDepth.with(destination);
-      set(depth, depth.value + delta);
+    ...reports,
+    outboxQueueDepth(destination, delta) {
+      const depth = (depths.get(destination) ?? 0) + delta;
+      depths.set(destination, depth);
+      reports.outboxQueueDepth(destination, depth);
     },
-    destinationState: (destination, state) => {
-      for (const each of DESTINATION_STATES)
-        set(series.destinationState.with(destination, each), each === state ? 1 : 0);
+    destinationState(destination, state) {
+      for (const each of DESTINATION_STATES) reports.destinationState(destination, each, each === state);
     },
-    destinationInFlight: (destination, count) => set(series.destinationInFlight.with(destination), count),
-    destinationBacklog: (destination, rows, oldestSeconds) => {
-      set(series.destinationBacklog.with(destination), rows);
-      set(series.destinationOldestAge.with(destination), oldestSeconds);
+    destinationBacklog(destination, rows, oldestSeconds) {
+      reports.destinationBacklog(destination, rows);
+      reports.destinationOldestAge(destination, oldestSeconds);
     },
-    destinationRateLimited: (destination, seconds) => add(series.destinationRateLimited.with(destination), seconds),
-    breakerTransition: (destination, to) => add(series.breakerTransitions.with(destination, to), 1),
-    deliveryLatency: (seconds) => series.deliveryLatency.with().observe(seconds),
-    httpPublishResponse: (statusClass) => add(series.httpPublishResponses.with(statusClass), 1),
-    transformFailure: (strategy) => add(series.transformFailures.with(strategy), 1),
-    inboxMessages: (status, count) => add(series.inboxMessages.with(status), count),
-    inboxRelayError: () => add(series.inboxRelayErrors.with(), 1),
-    inboxRejection: (reason) => add(series.inboxRejections.with(reason), 1),
-    inboxFiltered: () => add(series.inboxFiltered.with(), 1),
-    journalDropped: (count) => add(series.journalDropped.with(), count),
-    inboxOldestPendingAge: (seconds) => set(series.inboxOldestPendingAge.with(), seconds),
-    inboxUnrelayed: (rows) => set(series.inboxUnrelayed.with(), rows),
-    claimDuration: (component, seconds) => series.claimDuration.with(component).observe(seconds),
-    claimRows: (component, rows) => series.claimRows.with(component).observe(rows),
-    claimsLost: (component, count) => add(series.claimsLost.with(component), count),
-    blockedKeys: (count) => set(series.blockedKeys.with(), count),
-    parkedRows: (count) => set(series.parkedRows.with(), count),
-    componentUp: (component, up) => set(series.componentUp.with(component), up ? 1 : 0),
-    cleanupDeleted: (table, count) => add(series.cleanupDeleted.with(table), count),
-    cleanupDuration: (table, seconds) => series.cleanupDuration.with(table).observe(seconds),
-    cleanupLastRun: (table, unixSeconds) => set(series.cleanupLastRun.with(table), unixSeconds),
-    captureLag: (seconds) => set(series.captureLag.with(), seconds),
-    replicationSlotLag: (retained, unconfirmed) => {
-      set(series.replicationSlotLag.with(), retained);
-      set(series.replicationSlotUnconfirmed.with(), unconfirmed);
+    replicationSlotLag(retained, unconfirmed) {
+      reports.replicationSlotLag(retained);
+      reports.replicationSlotUnconfirmed(unconfirmed);
     },
-    replicationSlotStatus: (status) => {
-      for (const each of SLOT_STATUSES) set(series.replicationSlotStatus.with(each), each === status ? 1 : 0);
+    replicationSlotStatus(status) {
+      for (const each of SLOT_STATUSES) reports.replicationSlotStatus(each, each === status);
     },
   };
-}
-
-/** A counter never goes down, and a figure that is none must not spoil it. */
-function add(series: NumberSeries, count: number): void {
-  if (count > 0 && Number.isFinite(count)) series.value += count;
-}
-
-function set(series: NumberSeries, value: number): void {
-  if (Number.isFinite(value)) series.value = value;
 }
 
 /** How often the watch runs, in ms: exact enough, and too seldom for an idle process to cost anything. */
