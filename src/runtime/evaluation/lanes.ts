@@ -136,11 +136,8 @@ export class Lanes {
 
   /** Monotonic ms when the last lane that is served apart joins the others; undefined without one. */
   apartUntil(now: number): number | undefined {
-    let last: number | undefined;
-    for (const { apartUntil } of this.#lanes.values()) {
-      if (apartUntil > now && apartUntil > (last ?? 0)) last = apartUntil;
-    }
-    return last;
+    const last = Math.max(...Array.from(this.#lanes.values(), ({ apartUntil }) => apartUntil));
+    return last > now ? last : undefined;
   }
 
   /** Monotonic ms when the next lane with something that waits has rested; undefined when none rests. */

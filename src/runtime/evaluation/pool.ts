@@ -2,7 +2,7 @@ import { availableParallelism, totalmem } from "node:os";
 import { errorText, TransformError } from "../../model/errors.ts";
 import type { Evaluation, Evaluator } from "../../ports/evaluator.ts";
 import type { Log } from "../../ports/runtime.ts";
-import { type EvaluationJob, type LaneBounds, Lanes, UNKNOWN_MS } from "./lanes.ts";
+import { type EvaluationJob, type LaneBounds, Lanes } from "./lanes.ts";
 import type { EvaluationReply } from "./protocol.ts";
 import { EvaluationWorker, type WorkerEnd } from "./worker.ts";
 
@@ -21,12 +21,6 @@ export interface EvaluatorPoolOptions {
   readonly log?: Pick<Log, "warn">;
 }
 
-/** Evaluations that a worker has at a time: enough that it never waits for the next. */
-const MAX_POSTED = 64;
-/** Characters of inputs that a worker has at a time, but for one larger input. */
-const MAX_POSTED_LENGTH = 1024 * 1024;
-/** Their expected time together in ms, but for one longer evaluation: the longest wait behind what a worker has. */
-const MAX_POSTED_MS = UNKNOWN_MS;
 const DEFAULT_GRACE_MS = 250;
 /** Wait after a worker that did not start; what comes meanwhile fails at once, unless another worker is there. */
 const START_BACKOFF_MS = 1000;
@@ -128,15 +122,15 @@ export class EvaluatorPool implements Evaluator {
     if (this.#closed !== undefined) return;
     const now = performance.now();
     if (this.#unsettled > 0) this.#fillUp();
-    const shares = [...this.#workers].filter(({ isReady }) => isReady).map(shareOf);
+    const ready = [...this.#workers].filter(({ isReady }) => isReady);
     for (let job = this.#lanes.next(false, now); job !== undefined; job = this.#lanes.next(false, now)) {
-      const share = leastBusy(shares);
+      const worker = leastBusy(ready);
       // What is next waits for room, and nothing overtakes it.
-      if (share === undefined || !fits(share, job)) break;
+      if (worker?.hasRoomFor(job) !== true) break;
       this.#lanes.take(job, false, now);
-      addTo(share, job);
+      worker.give(job);
     }
-    for (const { worker, jobs } of shares) this.#post(worker, jobs);
+    for (const worker of ready) worker.send();
     this.#serveApart(now);
   }
 
@@ -144,7 +138,8 @@ export class EvaluatorPool implements Evaluator {
     const job = this.#lanes.next(true, now);
     if (job !== undefined && this.#apart?.isReady === true && this.#apart.count === 0) {
       this.#lanes.take(job, true, now);
-      this.#post(this.#apart, [job]);
+      this.#apart.give(job);
+      this.#apart.send();
     }
     clearTimeout(this.#timer);
     const apartUntil = this.#lanes.apartUntil(now);
@@ -157,16 +152,6 @@ export class EvaluatorPool implements Evaluator {
     if (wakeAt === undefined) return;
     this.#timer = setTimeout(() => this.#scheduleDispatch(), Math.max(1, wakeAt - now));
     this.#timer.unref();
-  }
-
-  #post(worker: EvaluationWorker, jobs: readonly EvaluationJob[]): void {
-    if (jobs.length === 0) return;
-    try {
-      worker.post(jobs);
-    } catch (error) {
-      const message = `the variables are not JSON: ${errorText(error)}`;
-      for (const job of jobs) job.settle({ code: "failed", message });
-    }
   }
 
   /** Starts the missing workers, but none for a while after one that did not start. */
@@ -302,44 +287,13 @@ export class EvaluatorPool implements Evaluator {
   }
 }
 
-/** A worker with what it is to get. */
-interface Share {
-  readonly worker: EvaluationWorker;
-  readonly jobs: EvaluationJob[];
-  /** What it has together with that. */
-  count: number;
-  length: number;
-  expectedMs: number;
-}
-
-function shareOf(worker: EvaluationWorker): Share {
-  const { count, inputLength, expectedMs } = worker;
-  return { worker, jobs: [], count, length: inputLength, expectedMs };
-}
-
-function leastBusy(shares: readonly Share[]): Share | undefined {
-  let least: Share | undefined;
-  for (const share of shares) {
-    const isLess = least === undefined || share.expectedMs < least.expectedMs;
-    if (isLess || (share.expectedMs === least?.expectedMs && share.count < least.count)) least = share;
+function leastBusy(workers: readonly EvaluationWorker[]): EvaluationWorker | undefined {
+  let least: EvaluationWorker | undefined;
+  for (const worker of workers) {
+    const isLess = least === undefined || worker.expectedMs < least.expectedMs;
+    if (isLess || (worker.expectedMs === least?.expectedMs && worker.count < least.count)) least = worker;
   }
   return least;
-}
-
-function fits({ count, length, expectedMs }: Share, { evaluation, lane }: EvaluationJob): boolean {
-  if (count === 0) return true;
-  return (
-    count < MAX_POSTED &&
-    length + evaluation.input.length <= MAX_POSTED_LENGTH &&
-    expectedMs + lane.expectedMs <= MAX_POSTED_MS
-  );
-}
-
-function addTo(share: Share, job: EvaluationJob): void {
-  share.jobs.push(job);
-  share.count++;
-  share.length += job.evaluation.input.length;
-  share.expectedMs += job.charged;
 }
 
 function closedError(): TransformError {

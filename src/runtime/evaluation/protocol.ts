@@ -34,43 +34,12 @@ export type WorkerReport =
 /** File descriptor of the reports in the worker. */
 export const REPORT_FD = 4;
 
-/** A report as a line, its end included. A result is JSON and so without line breaks; it is not encoded again. */
+/** A report as a line, its end included: JSON has no line breaks. */
 export function reportLine(report: WorkerReport): string {
-  switch (report.kind) {
-    case "ready":
-      return "R\n";
-    case "started":
-      return "S\n";
-    case "returned":
-      return `B${report.id}\n`;
-    case "reply": {
-      const { reply } = report;
-      const head = `${reply.id} ${reply.ms.toFixed(3)}`;
-      if ("result" in reply) return `=${head} ${reply.result}\n`;
-      return `!${head} ${JSON.stringify({ code: reply.code, message: reply.message })}\n`;
-    }
-  }
+  return `${JSON.stringify(report)}\n`;
 }
 
 /** The report of a line without its end. */
 export function parseReport(line: string): WorkerReport {
-  switch (line[0]) {
-    case "R":
-      return { kind: "ready" };
-    case "S":
-      return { kind: "started" };
-    case "B":
-      return { kind: "returned", id: Number(line.slice(1)) };
-    default:
-      return { kind: "reply", reply: parseReply(line) };
-  }
-}
-
-function parseReply(line: string): EvaluationReply {
-  const afterId = line.indexOf(" ");
-  const afterMs = line.indexOf(" ", afterId + 1);
-  const head = { id: Number(line.slice(1, afterId)), ms: Number(line.slice(afterId + 1, afterMs)) };
-  const text = line.slice(afterMs + 1);
-  if (line[0] === "=") return { ...head, result: text };
-  return { ...head, ...(JSON.parse(text) as { readonly code: TransformErrorCode; readonly message: string }) };
+  return JSON.parse(line) as WorkerReport;
 }

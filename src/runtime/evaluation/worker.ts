@@ -2,8 +2,8 @@ import { type ChildProcess, fork } from "node:child_process";
 import type { Socket } from "node:net";
 import { fileURLToPath } from "node:url";
 import { errorText } from "../../model/errors.ts";
-import type { EvaluationJob } from "./lanes.ts";
-import { type EvaluationReply, parseReport, REPORT_FD, type WorkerReport } from "./protocol.ts";
+import { type EvaluationJob, UNKNOWN_MS } from "./lanes.ts";
+import { type EvaluationReply, type EvaluationRequest, parseReport, REPORT_FD, type WorkerReport } from "./protocol.ts";
 
 interface EvaluationWorkerOptions {
   /** The worker's entry, a JavaScript file. */
@@ -36,6 +36,12 @@ const START_TIMEOUT_MS = 30_000;
 /** Longest time between two checks of a worker: a timer cannot hold a `timeoutMs` of any length. */
 const MAX_CHECK_MS = 60_000;
 const LAST_WORDS_LENGTH = 1000;
+/** Evaluations that a worker has at a time: enough that it never waits for the next. */
+const MAX_POSTED = 64;
+/** Characters of inputs that a worker has at a time, but for one larger input. */
+const MAX_POSTED_LENGTH = 1024 * 1024;
+/** Their expected time together in ms, but for one longer evaluation: the longest wait behind what a worker has. */
+const MAX_POSTED_MS = UNKNOWN_MS;
 /** How V8 ends a process whose heap is full, by its version and the kind of allocation. */
 const OUT_OF_MEMORY_SIGNALS: ReadonlySet<NodeJS.Signals> = new Set(["SIGABRT", "SIGTRAP", "SIGILL"]);
 
@@ -70,6 +76,7 @@ export class EvaluationWorker {
   /** By request id, in the order in which they run. */
   readonly #posted = new Map<number, EvaluationJob>();
   #lastId = 0;
+  #unsent: EvaluationRequest[] = [];
   /** Monotonic ms of the last post. */
   #postedAt = 0;
   /** Monotonic ms when the running evaluation began, or somewhat later; undefined until an idle worker has begun. */
@@ -121,25 +128,38 @@ export class EvaluationWorker {
     return first;
   }
 
-  /**
-   * Gives it evaluations. A process that is gone gets none: `onEnd` comes or has come.
-   *
-   * @throws TypeError when a variable is not JSON
-   */
-  post(jobs: readonly EvaluationJob[]): void {
-    const requests = jobs.map(({ evaluation }, i) => {
-      const { expression, input, bindings, timeoutMs, maxDepth } = evaluation;
-      return { id: this.#lastId + 1 + i, expression, input, bindings, timeoutMs, maxDepth };
-    });
-    if (this.#child.connected) this.#child.send(requests, () => {});
-    this.#postedAt = performance.now();
+  hasRoomFor({ evaluation, lane }: EvaluationJob): boolean {
+    if (this.count === 0) return true;
+    return (
+      this.count < MAX_POSTED &&
+      this.inputLength + evaluation.input.length <= MAX_POSTED_LENGTH &&
+      this.expectedMs + lane.expectedMs <= MAX_POSTED_MS
+    );
+  }
+
+  /** Gives it an evaluation, which is on its way after `send`. */
+  give(job: EvaluationJob): void {
     if (this.#posted.size === 0) this.#runningSince = undefined;
-    for (const job of jobs) {
-      this.#lastId += 1;
-      this.#posted.set(this.#lastId, job);
-      this.inputLength += job.evaluation.input.length;
-      this.expectedMs += job.charged;
+    this.#lastId += 1;
+    this.#posted.set(this.#lastId, job);
+    this.inputLength += job.evaluation.input.length;
+    this.expectedMs += job.charged;
+    const { expression, input, bindings, timeoutMs, maxDepth } = job.evaluation;
+    this.#unsent.push({ id: this.#lastId, expression, input, bindings, timeoutMs, maxDepth });
+  }
+
+  /** Sends what it was given. A process that is gone gets nothing: `onEnd` comes or has come. */
+  send(): void {
+    if (this.#unsent.length === 0) return;
+    const requests = this.#unsent;
+    this.#unsent = [];
+    try {
+      if (this.#child.connected) this.#child.send(requests, () => {});
+    } catch (error) {
+      const message = `the variables are not JSON: ${errorText(error)}`;
+      for (const job of this.#remove(requests.map(({ id }) => id))) job.settle({ code: "failed", message });
     }
+    this.#postedAt = performance.now();
     this.#scheduleCheck();
   }
 
